@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/controlplane"
+	"github.com/coracle-dev/coracle/pkg/kube"
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/logs"
+	"github.com/coracle-dev/coracle/pkg/node"
+	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/version"
+)
+
+func controlPlane(args []string) int { return half(state.ControlPlane, args, controlplane.Add) }
+func nodeHalf(args []string) int     { return half(state.Node, args, node.Add) }
+
+// half runs one half of coracle until SIGTERM. Its only argument is the path of the front's resolved configuration.
+func half(name string, args []string, add func(*lifecycle.Group, config.Config, *state.Recorder) error) int {
+	if err := runHalf(name, args, add); err != nil {
+		logrus.Error(err)
+		return 1
+	}
+	return 0
+}
+
+func runHalf(name string, args []string, add func(*lifecycle.Group, config.Config, *state.Recorder) error) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if len(args) != 1 {
+		return fmt.Errorf("usage: coracle-core %s FILE, where FILE is the front's resolved configuration", name)
+	}
+	data, err := os.ReadFile(args[0])
+	if err != nil {
+		return fmt.Errorf("reading the resolved configuration: %w", err)
+	}
+	var cfg config.Config
+	if err := json.Unmarshal(data, &cfg); err != nil {
+		return fmt.Errorf("reading %s: %w", args[0], err)
+	}
+	logs.Setup(cfg.Log)
+	notify := kube.SetupProcess()
+
+	recorder := state.NewRecorder(cfg.Dirs, name, version.Version)
+	group := &lifecycle.Group{OnChange: recorder.Units}
+	if err := add(group, cfg, recorder); err != nil {
+		return err
+	}
+	ready := group.Ready()
+	go func() {
+		<-ready
+		notify.Ready()
+	}()
+	return group.Run(ctx)
+}

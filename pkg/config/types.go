@@ -1,0 +1,108 @@
+// Package config turns flags, environment and files into one resolved Config: typed, complete and checked.
+// After Resolve nobody parses a string or applies a default again. It imports only the standard library, pflag
+// and yaml, because the front, which links no Kubernetes, uses it.
+package config
+
+import (
+	"io/fs"
+	"net/netip"
+	"slices"
+
+	"github.com/coracle-dev/coracle/pkg/paths"
+)
+
+// Role is what this machine does in the cluster.
+type Role string
+
+// The two roles. A server is also a node.
+const (
+	Server Role = "server"
+	Agent  Role = "agent"
+)
+
+// Config is everything that was asked of this process tree. It is passed by value and not changed after Resolve.
+// The front hands it to the halves as JSON.
+type Config struct {
+	Role    Role       `json:"role"`
+	Dirs    paths.Dirs `json:"dirs"`
+	Log     Log        `json:"log"`
+	Network Network    `json:"network"`
+	// API is the control plane's part; unused by agents.
+	API  API  `json:"api"`
+	Node Node `json:"node"`
+	// Disable names the services of ours that are switched off, out of Services.
+	Disable []string `json:"disable,omitempty"`
+	// Args are pass-through flags for upstream parts, as "key=value" without dashes, by part: "kube-apiserver",
+	// "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "etcd". They win over ours.
+	Args map[string][]string `json:"args,omitempty"`
+	// DrainOnStop stops pods too when coracle stops.
+	DrainOnStop bool `json:"drainOnStop,omitempty"`
+}
+
+// Disabled reports whether the named service of ours is switched off.
+func (c Config) Disabled(service string) bool { return slices.Contains(c.Disable, service) }
+
+// Services are the services of ours that --disable knows.
+var Services = []string{"dns", "kube-proxy"}
+
+// Log says what is logged and how.
+type Log struct {
+	Level  string `json:"level"`  // logrus level: error, warn, info, debug, trace
+	Format string `json:"format"` // "text" or "json"
+	// Levels are levels by component, where they differ from Level.
+	Levels map[string]string `json:"levels,omitempty"`
+}
+
+// Backend is how pods of different nodes reach each other.
+type Backend string
+
+// The backends. None leaves pod networking to a CNI plugin that the user brings.
+const (
+	VXLAN       Backend = "vxlan"
+	HostGW      Backend = "host-gw"
+	BackendNone Backend = "none"
+)
+
+// Network holds the settings that all nodes of a cluster share, and this node's interface.
+// The CIDR and DNS lists hold one entry, or one of each family with the preferred family first; all four agree.
+type Network struct {
+	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"`
+	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs"`
+	DNS          []netip.Addr   `json:"dns"`    // the DNS Service's addresses, default the tenth of each service CIDR
+	Domain       string         `json:"domain"` // cluster.local
+	Backend      Backend        `json:"backend"`
+	Iface        string         `json:"iface,omitempty"` // "" is the interface that has the node's IP
+	NodePorts    string         `json:"nodePorts"`       // "30000-32767"
+}
+
+// API holds the settings of the control plane.
+type API struct {
+	Bind           netip.Addr  `json:"bind"`      // the unspecified address listens on all
+	Advertise      netip.Addr  `json:"advertise"` // what clients inside the cluster are told; default the node's first IP
+	Port           uint16      `json:"port"`      // 6443
+	SANs           []string    `json:"sans,omitempty"`
+	KubeconfigPath string      `json:"kubeconfigPath"` // /etc/coracle/kubeconfig.yaml
+	KubeconfigMode fs.FileMode `json:"kubeconfigMode"` // 0600
+
+	EnableAdmission  []string `json:"enableAdmission,omitempty"`
+	DisableAdmission []string `json:"disableAdmission,omitempty"`
+	// Paths of files in upstream's formats, "" if not given; they exist and are readable.
+	AdmissionConfig  string `json:"admissionConfig,omitempty"`
+	SchedulerConfig  string `json:"schedulerConfig,omitempty"`
+	EncryptionConfig string `json:"encryptionConfig,omitempty"`
+	AuditPolicy      string `json:"auditPolicy,omitempty"`
+}
+
+// Node holds the settings of this machine as a node.
+type Node struct {
+	Name        string            `json:"name"` // a valid Kubernetes node name
+	IPs         []netip.Addr      `json:"ips"`  // one, or one of each family, in the order of ClusterCIDRs
+	ExternalIPs []netip.Addr      `json:"externalIPs,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+	Taints      []string          `json:"taints,omitempty"` // key=value:Effect
+	// KubeletConfigDir and ContainerdConfigDir hold drop-ins in upstream's formats, merged after ours.
+	KubeletConfigDir    string `json:"kubeletConfigDir"`
+	ContainerdConfigDir string `json:"containerdConfigDir"`
+	// ResolvConf is the host's file with upstream name servers for pods and DNS, stubs already resolved.
+	ResolvConf string `json:"resolvConf"`
+}

@@ -1,0 +1,36 @@
+// Package kube is the glue to upstream that several components share: process-wide settings, clients, probes.
+package kube
+
+import (
+	"net"
+	"os"
+)
+
+// Notifier tells the process that supervises this one how it is doing, in sd_notify's protocol.
+type Notifier struct{ socket string }
+
+// SetupProcess makes the settings that Kubernetes keeps process-wide, once, before any of its code runs. It takes
+// NOTIFY_SOCKET out of the environment: the apiserver and the kubelet would both send READY=1 themselves.
+func SetupProcess() Notifier {
+	n := Notifier{socket: os.Getenv("NOTIFY_SOCKET")}
+	os.Unsetenv("NOTIFY_SOCKET")
+	return n
+}
+
+// Ready says that the whole process is ready.
+func (n Notifier) Ready() { n.send("READY=1") }
+
+// Status replaces the one-line text about what the process is doing.
+func (n Notifier) Status(text string) { n.send("STATUS=" + text) }
+
+func (n Notifier) send(message string) {
+	if n.socket == "" {
+		return
+	}
+	conn, err := net.Dial("unixgram", n.socket)
+	if err != nil {
+		return // nobody listens: nothing to tell
+	}
+	defer conn.Close()
+	_, _ = conn.Write([]byte(message))
+}

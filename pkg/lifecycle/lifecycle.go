@@ -1,0 +1,317 @@
+// Package lifecycle runs the parts of a process in the order of their needs and stops them in reverse.
+//
+// A part is a Component: one method. Dependencies are the values that Add returns, so a cycle or a misspelt
+// name does not compile. Supervision across processes is package supervise's business: here any failure ends
+// the whole group with one sentence.
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// Component is one part of a process. It is its own configuration: a struct literal with a Run method.
+type Component interface {
+	// Run works until ctx is done, then returns. It calls ready once others may rely on it.
+	// Returning while ctx is live is a failure, whatever the error.
+	Run(ctx context.Context, ready func()) error
+}
+
+// Func is a Component made of a function.
+type Func func(ctx context.Context, ready func()) error
+
+// Run calls f.
+func (f Func) Run(ctx context.Context, ready func()) error { return f(ctx, ready) }
+
+// State is where a unit is in its life.
+type State string
+
+// The states of a unit, in the order in which it goes through them.
+const (
+	Waiting  State = "waiting"
+	Starting State = "starting"
+	Ready    State = "ready"
+	Stopping State = "stopping"
+	Stopped  State = "stopped"
+	Failed   State = "failed"
+)
+
+// Status is what is known of one unit. Times are zero until the event has happened.
+type Status struct {
+	Name    string    `json:"name"`
+	State   State     `json:"state"`
+	Needs   []string  `json:"needs,omitempty"`
+	Added   time.Time `json:"added"`
+	Started time.Time `json:"started,omitzero"`
+	Ready   time.Time `json:"ready,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
+	// Waiting says what the unit is waiting for at the moment, with the last probe's error.
+	Waiting string `json:"waiting,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+// Unit is a component that was added to a group. Its only use is to be named as a need of a later one.
+type Unit struct {
+	status    Status
+	component Component
+	needs     []*Unit
+	dependers sync.WaitGroup // units that need this one and have not ended
+
+	ready chan struct{}
+	ended chan struct{}
+}
+
+// Group runs units. The zero value is usable; fields are set before Run.
+type Group struct {
+	// Log takes one line per event. Nil is logrus' standard logger.
+	Log logrus.FieldLogger
+	// OnChange is told every unit's status after each event, in the order of Add. It must not block for long.
+	OnChange func([]Status)
+	// StopTimeout is how long one unit may take to stop before it is abandoned. Zero is 10 seconds.
+	StopTimeout time.Duration
+	// ReportEvery is how often the group logs what is still awaited. Zero is 10 seconds.
+	ReportEvery time.Duration
+
+	mu        sync.Mutex
+	notifying sync.Mutex
+	units     []*Unit
+}
+
+// Add enters a component that starts when all its needs are ready and stops before any of them does.
+// All calls come before Run.
+func (g *Group) Add(name string, c Component, needs ...*Unit) *Unit {
+	u := &Unit{
+		status:    Status{Name: name, State: Waiting, Added: time.Now()},
+		component: c,
+		needs:     needs,
+		ready:     make(chan struct{}),
+		ended:     make(chan struct{}),
+	}
+	for _, n := range needs {
+		u.status.Needs = append(u.status.Needs, n.status.Name)
+		n.dependers.Add(1)
+	}
+	g.units = append(g.units, u)
+	return u
+}
+
+// Run starts all units and returns when all have ended: nil after ctx was cancelled and every unit stopped in
+// order, else the first failure, naming its unit.
+func (g *Group) Run(ctx context.Context) error {
+	if g.Log == nil {
+		g.Log = logrus.StandardLogger()
+	}
+	if g.StopTimeout == 0 {
+		g.StopTimeout = 10 * time.Second
+	}
+	if g.ReportEvery == 0 {
+		g.ReportEvery = 10 * time.Second
+	}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+
+	var running sync.WaitGroup
+	for _, u := range g.units {
+		running.Go(func() {
+			defer close(u.ended)
+			defer u.release()
+			if err := g.run(ctx, u); err != nil {
+				fail(fmt.Errorf("%s: %w", u.status.Name, err))
+			}
+		})
+	}
+	g.notify()
+	stopReports := g.report(ctx)
+	running.Wait()
+	stopReports()
+
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// Ready returns a channel that is closed once every unit has been ready.
+func (g *Group) Ready() <-chan struct{} {
+	all := make(chan struct{})
+	go func() {
+		for _, u := range g.units {
+			select {
+			case <-u.ready:
+			case <-u.ended:
+				return
+			}
+		}
+		close(all)
+	}()
+	return all
+}
+
+// Status returns every unit's status, in the order of Add.
+func (g *Group) Status() []Status {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make([]Status, len(g.units))
+	for i, u := range g.units {
+		out[i] = u.status
+	}
+	return out
+}
+
+// release tells what u needed that u is over.
+func (u *Unit) release() {
+	for _, n := range u.needs {
+		n.dependers.Done()
+	}
+}
+
+// run takes one unit through its life. It returns nil for an ordinary stop.
+func (g *Group) run(ctx context.Context, u *Unit) error {
+	if err := g.awaitNeeds(ctx, u); err != nil {
+		g.set(u, func(s *Status) { s.State, s.Ended = Stopped, time.Now() })
+		return nil // never started: somebody else failed, or we are asked to stop
+	}
+	g.set(u, func(s *Status) { s.State, s.Started = Starting, time.Now() })
+	log := g.Log.WithField("component", u.status.Name)
+	log.Debug("starting")
+
+	// The unit's own context outlives ctx until everything that needs the unit has stopped.
+	own, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	own = context.WithValue(own, waitKey{}, func(what string) {
+		g.set(u, func(s *Status) { s.Waiting = what })
+	})
+	result := make(chan error, 1)
+	go func() { result <- runSafely(own, u.component, g.readyFunc(u, log)) }()
+
+	select {
+	case err := <-result:
+		if err == nil {
+			err = errors.New("ended although nobody asked it to")
+		}
+		g.set(u, func(s *Status) { s.State, s.Error, s.Ended = Failed, err.Error(), time.Now() })
+		return err
+	case <-ctx.Done():
+	}
+	u.dependers.Wait()
+	g.stop(u, log, stop, result)
+	return nil
+}
+
+// stop cancels a running unit and waits for it, at most StopTimeout.
+func (g *Group) stop(u *Unit, log logrus.FieldLogger, cancel func(), result <-chan error) {
+	began := time.Now()
+	g.set(u, func(s *Status) { s.State = Stopping })
+	cancel()
+	timeout := time.NewTimer(g.StopTimeout)
+	defer timeout.Stop()
+	select {
+	case err := <-result:
+		entry := log.WithField("took", since(began))
+		if err != nil && !errors.Is(err, context.Canceled) {
+			entry = entry.WithError(err)
+		}
+		entry.Debug("stopped")
+	case <-timeout.C:
+		log.WithField("took", since(began)).Warn("abandoned: it did not stop in time")
+	}
+	g.set(u, func(s *Status) { s.State, s.Ended = Stopped, time.Now() })
+}
+
+func (g *Group) awaitNeeds(ctx context.Context, u *Unit) error {
+	for _, n := range u.needs {
+		select {
+		case <-n.ready:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return ctx.Err()
+}
+
+func (g *Group) readyFunc(u *Unit, log logrus.FieldLogger) func() {
+	var once sync.Once
+	return func() {
+		once.Do(func() {
+			var took time.Duration
+			g.set(u, func(s *Status) {
+				s.State, s.Ready, s.Waiting = Ready, time.Now(), ""
+				took = s.Ready.Sub(s.Started)
+			})
+			log.WithField("took", took.Round(time.Millisecond)).Info("ready")
+			close(u.ready)
+		})
+	}
+}
+
+// set changes a unit's status and tells OnChange.
+func (g *Group) set(u *Unit, change func(*Status)) {
+	g.mu.Lock()
+	change(&u.status)
+	g.mu.Unlock()
+	g.notify()
+}
+
+func (g *Group) notify() {
+	if g.OnChange == nil {
+		return
+	}
+	g.notifying.Lock() // so that the last call carries the last state
+	defer g.notifying.Unlock()
+	g.OnChange(g.Status())
+}
+
+// report logs now and then what is still awaited, until all are ready or the returned function is called.
+func (g *Group) report(ctx context.Context) (stop func()) {
+	ctx, stop = context.WithCancel(ctx)
+	ready := g.Ready()
+	go func() {
+		tick := time.NewTicker(g.ReportEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ready:
+				return
+			case <-tick.C:
+				g.Log.Info("still waiting: " + Pending(g.Status()))
+			}
+		}
+	}()
+	return stop
+}
+
+// Pending says in one line which units are not ready yet and what each waits for.
+func Pending(all []Status) string {
+	var parts []string
+	for _, s := range all {
+		switch {
+		case s.State == Starting && s.Waiting != "":
+			parts = append(parts, fmt.Sprintf("%s (%s: %s)", s.Name, since(s.Started), s.Waiting))
+		case s.State == Starting:
+			parts = append(parts, fmt.Sprintf("%s (%s)", s.Name, since(s.Started)))
+		case s.State == Waiting:
+			parts = append(parts, fmt.Sprintf("%s (needs %s)", s.Name, strings.Join(s.Needs, ", ")))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// runSafely turns a panic in the component's own goroutine into an error.
+func runSafely(ctx context.Context, c Component, ready func()) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	return c.Run(ctx, ready)
+}
+
+func since(t time.Time) time.Duration { return time.Since(t).Round(time.Millisecond) }

@@ -1,0 +1,96 @@
+// Package paths names every file and directory that coracle makes. Nobody else joins path names of ours, and
+// reset walks this list.
+package paths
+
+import "path/filepath"
+
+// Dirs are the roots of what one coracle keeps on a machine.
+type Dirs struct {
+	Data    string `json:"data"`    // survives reboots; /var/lib/coracle
+	Run     string `json:"run"`     // gone after a reboot; /run/coracle. Short: it holds sockets
+	Config  string `json:"config"`  // /etc/coracle
+	Kubelet string `json:"kubelet"` // the kubelet's root, where CSI drivers expect it; /var/lib/kubelet
+}
+
+// Default are the roots that a plain `coracle server` uses.
+func Default() Dirs {
+	return Dirs{Data: "/var/lib/coracle", Run: "/run/coracle", Config: "/etc/coracle", Kubelet: "/var/lib/kubelet"}
+}
+
+func (d Dirs) data(elem ...string) string { return filepath.Join(append([]string{d.Data}, elem...)...) }
+func (d Dirs) run(elem ...string) string  { return filepath.Join(append([]string{d.Run}, elem...)...) }
+
+// Lock is held (flock) by the front for as long as it lives: one coracle per data directory.
+func (d Dirs) Lock() string { return d.data("lock") }
+
+// Payloads holds one directory per unpacked payload, named by its SHA-256.
+func (d Dirs) Payloads() string { return d.data("data") }
+
+// Bin is the stable symlink to the payload in use. Shims, runc and CNI are always addressed through it.
+func (d Dirs) Bin() string { return d.data("bin") }
+
+// Tool is an executable of the payload: coracle-core, runc, containerd-shim-runc-v2, coracle-cni, nft, busybox.
+func (d Dirs) Tool(name string) string { return filepath.Join(d.Bin(), name) }
+
+// SystemImages holds the image archives of the payload.
+func (d Dirs) SystemImages() string { return filepath.Join(d.Bin(), "images") }
+
+// Ledger is the list of what coracle made outside its own directories.
+func (d Dirs) Ledger() string { return d.data("ledger.json") }
+
+// LogFile takes the log when the terminal shows progress instead.
+func (d Dirs) LogFile() string { return d.data("log", "coracle.log") }
+
+// PKI holds the cluster's keys and certificates, laid out and named as kubeadm does.
+func (d Dirs) PKI() string { return d.data("server", "pki") }
+
+// Etcd is the data directory of the embedded etcd.
+func (d Dirs) Etcd() string { return d.data("server", "etcd") }
+
+// ServerConfig holds generated configuration of the control plane (kubeconfigs, component configuration files).
+func (d Dirs) ServerConfig(name string) string { return d.data("server", "etc", name) }
+
+// Manifests holds the user's manifests, applied while coracle runs.
+func (d Dirs) Manifests() string { return d.data("manifests") }
+
+// Images holds the user's image archives, imported at start.
+func (d Dirs) Images() string { return d.data("images") }
+
+// NodeConfig holds generated configuration of the node half.
+func (d Dirs) NodeConfig(name string) string { return d.data("node", "etc", name) }
+
+// NodePKI holds the node's certificates; the kubelet rotates its own in here.
+func (d Dirs) NodePKI() string { return d.data("node", "pki") }
+
+// Containerd is containerd's root: content, snapshots, metadata.
+func (d Dirs) Containerd() string { return d.data("node", "containerd") }
+
+// CNIState holds what CNI plugins remember: address leases.
+func (d Dirs) CNIState() string { return d.data("node", "cni") }
+
+// Resolved is the front's resolved configuration for the halves.
+func (d Dirs) Resolved() string { return d.run("config.json") }
+
+// State is where a process of ours ("front", "control-plane", "node") writes what it is doing, for status and trace.
+func (d Dirs) State(process string) string { return d.run("state", process+".json") }
+
+// NotifySocket is where the front listens to the halves.
+func (d Dirs) NotifySocket() string { return d.run("notify.sock") }
+
+// EtcdSocket is etcd's client socket.
+func (d Dirs) EtcdSocket() string { return d.run("etcd.sock") }
+
+// ContainerdSocket is containerd's and CRI's socket.
+func (d Dirs) ContainerdSocket() string { return d.run("containerd", "containerd.sock") }
+
+// ContainerdState is containerd's state directory; shims keep their bundles in it.
+func (d Dirs) ContainerdState() string { return d.run("containerd", "state") }
+
+// Subnet is the node's pod subnet as flannel leased it, read by the CNI plugin.
+func (d Dirs) Subnet() string { return d.run("subnet.json") }
+
+// CNIConfig is the CNI configuration list that coracle writes when it does the pod network itself.
+func (d Dirs) CNIConfig() string { return "/etc/cni/net.d/10-coracle.conflist" }
+
+// CNIBin is where plugins that the user brings are looked for.
+func (d Dirs) CNIBin() string { return "/opt/cni/bin" }

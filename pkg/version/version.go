@@ -1,0 +1,9 @@
+// Package version says what this build is. The build stamps its variables with -ldflags -X; a plain `go build`
+// leaves the defaults.
+package version
+
+// Version is coracle's version in Kubernetes' form, v1.37.1+coracle.N. Commit is the git commit it was built from.
+var (
+	Version = "v1.37.1+coracle.dev"
+	Commit  = "unknown"
+)

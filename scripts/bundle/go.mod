@@ -1,0 +1,3 @@
+module github.com/coracle-dev/coracle/scripts/bundle
+
+go 1.26.0
