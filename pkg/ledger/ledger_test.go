@@ -1,0 +1,116 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/coracle-dev/coracle/pkg/paths"
+)
+
+func TestNoteIsDurableAndIdempotent(t *testing.T) {
+	dirs := paths.Dirs{Data: filepath.Join(t.TempDir(), "data")}
+	l := Open(dirs)
+	cni := Entry{Kind: Link, Name: "cni0"}
+	table := Entry{Kind: NFTTable, Name: "ip kube-proxy"}
+	for range 2 {
+		if err := l.Note(cni, table); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := os.Stat(dirs.Ledger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Open(dirs).Note(table); err != nil {
+		t.Fatal(err)
+	}
+	after, _ := os.Stat(dirs.Ledger())
+	if !os.SameFile(before, after) {
+		t.Error("noting what is there already rewrote the file")
+	}
+	expect(t, Open(dirs), cni, table)
+
+	if err := l.Drop(Link, "cni0"); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, l, table)
+	if err := l.Note(cni); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, l, table, cni)
+}
+
+func TestNoteReplacesChangedValues(t *testing.T) {
+	l := Open(paths.Dirs{Data: t.TempDir()})
+	for _, old := range []string{"0", "2"} {
+		if err := l.Note(Entry{Kind: Sysctl, Name: "a.b", Old: old, New: "1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, l, Entry{Kind: Sysctl, Name: "a.b", Old: "2", New: "1"})
+}
+
+func TestConcurrentNotes(t *testing.T) {
+	dirs := paths.Dirs{Data: t.TempDir()}
+	var wg sync.WaitGroup
+	for p := range 4 { // as if four processes
+		l := Open(dirs)
+		wg.Go(func() {
+			for i := range 10 {
+				if err := l.Note(Entry{Kind: Link, Name: fmt.Sprintf("link%d-%d", p, i)}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	entries, err := Open(dirs).Entries()
+	if err != nil || len(entries) != 40 {
+		t.Errorf("%d entries, %v; want 40", len(entries), err)
+	}
+}
+
+func TestMkdirAllNotesOnlyWhatWasMissing(t *testing.T) {
+	dirs, root := paths.Dirs{Data: t.TempDir()}, t.TempDir()
+	l := Open(dirs)
+	if err := l.MkdirAll(filepath.Join(root, "a", "b"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, l, Entry{Kind: Dir, Name: filepath.Join(root, "a")}, Entry{Kind: Dir, Name: filepath.Join(root, "a", "b")})
+}
+
+func TestSymlinkKeepsForeignFiles(t *testing.T) {
+	l, dir := Open(paths.Dirs{Data: t.TempDir()}), t.TempDir()
+	path := filepath.Join(dir, "bridge")
+	for range 2 {
+		if err := l.Symlink("/x", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, l, Entry{Kind: File, Name: path})
+	if err := l.Symlink("/y", path); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a foreign symlink: %v", err)
+	}
+}
+
+func TestDamagedLedgerIsNamed(t *testing.T) {
+	dirs := paths.Dirs{Data: t.TempDir()}
+	os.WriteFile(dirs.Ledger(), []byte("{"), 0o600)
+	if _, err := Open(dirs).Entries(); err == nil {
+		t.Error("no error")
+	}
+}
+
+func expect(t *testing.T, l *Ledger, want ...Entry) {
+	t.Helper()
+	got, err := l.Entries()
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("entries %v, %v; want %v", got, err, want)
+	}
+}

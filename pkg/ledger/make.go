@@ -1,0 +1,79 @@
+package ledger
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// MkdirAll makes a directory and its missing parents, and notes those that were missing.
+func (l *Ledger) MkdirAll(path string, mode fs.FileMode) error {
+	var missing []Entry
+	for p := filepath.Clean(path); ; p = filepath.Dir(p) {
+		if _, err := os.Stat(p); err == nil {
+			break
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("making directory %s: %w", path, err)
+		}
+		missing = append(missing, Entry{Kind: Dir, Name: p})
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Reverse(missing)
+	if err := l.Note(missing...); err != nil {
+		return err
+	}
+	return os.MkdirAll(path, mode)
+}
+
+// Symlink makes path a symlink to target and notes it. Something else at path is left alone and is an error that
+// wraps fs.ErrExist.
+func (l *Ledger) Symlink(target, path string) error {
+	switch _, err := os.Lstat(path); {
+	case err == nil:
+		if have, _ := os.Readlink(path); have == target {
+			return nil
+		}
+		return fmt.Errorf("making symlink %s: %w", path, fs.ErrExist)
+	case !errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("making symlink %s: %w", path, err)
+	}
+	if err := l.Note(Entry{Kind: File, Name: path}); err != nil {
+		return err
+	}
+	return os.Symlink(target, path)
+}
+
+// SetSysctl gives a sysctl a value and notes the old one; one that has the value already is left alone.
+// The name has dots or, where a part of it holds dots, slashes: net/ipv4/conf/eth0.1/rp_filter.
+func (l *Ledger) SetSysctl(name, value string) error {
+	file := SysctlFile(name)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("reading sysctl %s: %w", name, err)
+	}
+	old := strings.Join(strings.Fields(string(data)), " ")
+	if old == value {
+		return nil
+	}
+	if err := l.Note(Entry{Kind: Sysctl, Name: name, Old: old, New: value}); err != nil {
+		return err
+	}
+	if err := os.WriteFile(file, []byte(value), 0o644); err != nil {
+		return fmt.Errorf("setting sysctl %s to %s: %w", name, value, err)
+	}
+	return nil
+}
+
+// SysctlFile is the file below /proc/sys that holds the named sysctl.
+func SysctlFile(name string) string {
+	if !strings.Contains(name, "/") {
+		name = strings.ReplaceAll(name, ".", "/")
+	}
+	return filepath.Join("/proc/sys", name)
+}
