@@ -1,0 +1,188 @@
+package hosts
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Bin is the coracle executable under test, from CORACLE_BIN; without one the test is skipped and says so.
+func Bin(t testing.TB) string {
+	t.Helper()
+	bin := os.Getenv("CORACLE_BIN")
+	if bin == "" {
+		t.Skip("CORACLE_BIN is not set: run `make test`, which builds coracle and sets it")
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("hosts are made of namespaces, which needs root")
+	}
+	return bin
+}
+
+// Images are the test images' archives, from CORACLE_TEST_IMAGES: a directory that `make test` fills.
+func Images(t testing.TB) []string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(os.Getenv("CORACLE_TEST_IMAGES"), "*.tar*"))
+	if err != nil || len(found) == 0 {
+		t.Skip("CORACLE_TEST_IMAGES names no directory with image archives: run `make test`")
+	}
+	return found
+}
+
+// Server is a running `coracle server`.
+type Server struct {
+	Host *Host
+	cmd  *exec.Cmd
+	log  *os.File
+	done chan struct{}
+	err  error // of Wait; valid once done is closed
+	stop sync.Once
+}
+
+// Start runs `coracle server` on the host with the given further arguments. The test's log shows the server's log
+// if the test fails.
+func (h *Host) Start(args ...string) *Server {
+	h.t.Helper()
+	log, err := os.CreateTemp(h.dir, "server-*.log")
+	h.must(err)
+	s := &Server{Host: h, log: log, done: make(chan struct{})}
+	s.cmd = h.Command(Bin(h.t), append([]string{"server"}, args...)...)
+	s.cmd.Stdout, s.cmd.Stderr = log, log
+	h.must(s.cmd.Start())
+	go func() {
+		s.err = s.cmd.Wait()
+		close(s.done)
+	}()
+	h.t.Cleanup(func() {
+		if h.t.Failed() {
+			h.t.Logf("log of coracle server on %s:\n%s", h.Name, tail(s.Log(), 60))
+		}
+	})
+	return s
+}
+
+// Log is what the server has said so far.
+func (s *Server) Log() string {
+	data, _ := os.ReadFile(s.log.Name())
+	return string(data)
+}
+
+// FrontPID is the front's process id as this machine sees it.
+func (s *Server) FrontPID() int {
+	// nsenter forks, because it changes the PID namespace: the front is its child.
+	out, err := exec.Command("pgrep", "-P", fmt.Sprint(s.cmd.Process.Pid)).Output()
+	if err != nil {
+		s.Host.t.Fatalf("finding the front of %s: %v", s.Host.Name, err)
+	}
+	var pid int
+	fmt.Sscan(string(out), &pid)
+	return pid
+}
+
+// ChildPID is the process id, as this machine sees it, of the half named by its first argument.
+func (s *Server) ChildPID(half string) (int, error) {
+	out, err := exec.Command("pgrep", "-P", fmt.Sprint(s.FrontPID()), "-f", "coracle-core "+half).Output()
+	if err != nil {
+		return 0, fmt.Errorf("no process of the %s half: %w", half, err)
+	}
+	var pid int
+	_, err = fmt.Sscan(string(out), &pid)
+	return pid, err
+}
+
+// Stop sends SIGTERM to the front and waits until the server has ended; it returns how it ended.
+func (s *Server) Stop() error {
+	s.Host.t.Helper()
+	select {
+	case <-s.done:
+		return s.err
+	default:
+	}
+	if err := syscall.Kill(s.FrontPID(), syscall.SIGTERM); err != nil {
+		return err
+	}
+	return s.Wait(40 * time.Second)
+}
+
+// Wait waits for the server's end and returns how it ended.
+func (s *Server) Wait(timeout time.Duration) error {
+	select {
+	case <-s.done:
+		return s.err
+	case <-time.After(timeout):
+		return fmt.Errorf("coracle server has not ended within %s", timeout)
+	}
+}
+
+// Coracle runs a coracle command on the host and returns its output; the test fails if the command does.
+func (h *Host) Coracle(args ...string) string {
+	h.t.Helper()
+	return h.Run(Bin(h.t), args...)
+}
+
+// TryCoracle runs a coracle command on the host.
+func (h *Host) TryCoracle(args ...string) (string, error) { return h.Try(Bin(h.t), args...) }
+
+// Kubectl runs `coracle kubectl` on the host; the test fails if the command does.
+func (h *Host) Kubectl(args ...string) string {
+	h.t.Helper()
+	return h.Coracle(append([]string{"kubectl"}, args...)...)
+}
+
+// Apply pipes a manifest into `coracle kubectl apply`.
+func (h *Host) Apply(manifest string) {
+	h.t.Helper()
+	cmd := h.Command(Bin(h.t), "kubectl", "apply", "-f", "-")
+	cmd.Stdin = strings.NewReader(manifest)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		h.t.Fatalf("applying: %v: %s", err, out)
+	}
+}
+
+// RESTConfig is a client configuration that dials from the host.
+func (h *Host) RESTConfig() *rest.Config {
+	h.t.Helper()
+	data, err := os.ReadFile(h.Path("/etc/coracle/kubeconfig.yaml"))
+	h.must(err)
+	cfg, err := clientcmd.RESTConfigFromKubeConfig(data)
+	h.must(err)
+	cfg.Dial = h.Dial
+	cfg.QPS, cfg.Burst = 1000, 1000
+	return cfg
+}
+
+// Client is a clientset that dials from the host.
+func (h *Host) Client() kubernetes.Interface {
+	h.t.Helper()
+	client, err := kubernetes.NewForConfig(h.RESTConfig())
+	h.must(err)
+	return client
+}
+
+// CopyImages puts the test images where coracle imports them from at its next start.
+func (h *Host) CopyImages() {
+	h.t.Helper()
+	for _, image := range Images(h.t) {
+		data, err := os.ReadFile(image)
+		h.must(err)
+		h.must(os.MkdirAll(h.Data("images"), 0o755))
+		h.must(os.WriteFile(h.Data("images", filepath.Base(image)), data, 0o644))
+	}
+}
+
+// tail returns the last n lines of text.
+func tail(text string, n int) string {
+	lines := bytes.Split([]byte(text), []byte("\n"))
+	return string(bytes.Join(lines[max(0, len(lines)-n):], []byte("\n")))
+}
