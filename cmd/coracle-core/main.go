@@ -13,6 +13,8 @@ import (
 var commands = map[string]func(args []string) int{
 	"control-plane": controlPlane,
 	"node":          nodeHalf,
+	"kubectl":       kubectl,
+	"ctr":           ctr,
 }
 
 func main() {

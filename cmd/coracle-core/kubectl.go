@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/cli"
+	klogs "k8s.io/component-base/logs"
+	"k8s.io/kubectl/pkg/cmd"
+	"k8s.io/kubectl/pkg/cmd/util"
+
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // the ways to log in that kubectl knows
+)
+
+// kubectl is upstream's command, with this machine's cluster as its default.
+func kubectl(args []string) int {
+	os.Args = append([]string{"kubectl"}, args...) // kubectl and its plugins look here
+	util.BehaviorOnFatal(fatalWith(defaultKubeconfig(find())))
+	_, _ = klogs.GlogSetter(cmd.GetLogVerbosity(os.Args)) // plugins and .kuberc come before flags are parsed
+	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
+		util.CheckErr(err)
+	}
+	return 0
+}
+
+// defaultKubeconfig makes kubectl use the kubeconfig that coracle wrote unless the user has one. It returns what a
+// person should be told if kubectl fails because there is nothing it may read.
+func defaultKubeconfig(here installation) (hint string) {
+	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" {
+		return ""
+	}
+	if _, err := os.Stat(clientcmd.RecommendedHomeFile); err == nil {
+		return ""
+	}
+	path := here.kubeconfig()
+	f, err := os.Open(path)
+	switch {
+	case err == nil:
+		f.Close()
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Sprintf("%s may only be read by root: use sudo, or make yourself a copy with "+
+			"'sudo coracle kubeconfig > ~/.kube/config'.", path)
+	default:
+		if os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+			return "" // in a pod kubectl finds its cluster by itself
+		}
+		return fmt.Sprintf("There is no %s: start a cluster here with 'coracle server', or name another with KUBECONFIG "+
+			"or --kubeconfig.", path)
+	}
+	os.Setenv(clientcmd.RecommendedConfigPathEnvVar, path)
+	return ""
+}
+
+// fatalWith ends kubectl like kubectl does, with a hint where it did not know which cluster is meant.
+func fatalWith(hint string) func(msg string, code int) {
+	return func(msg string, code int) {
+		if msg = strings.TrimRight(msg, "\n"); msg != "" {
+			fmt.Fprintln(os.Stderr, msg)
+		}
+		if hint != "" && (strings.Contains(msg, "localhost:8080") || strings.Contains(msg, "no configuration")) {
+			fmt.Fprintln(os.Stderr, hint)
+		}
+		os.Exit(code)
+	}
+}
+
+// kubeconfig is where the administrator's kubeconfig is, or would be.
+func (i installation) kubeconfig() string {
+	if path := i.config.API.KubeconfigPath; path != "" {
+		return path
+	}
+	return filepath.Join(i.dirs.Config, "kubeconfig.yaml")
+}
