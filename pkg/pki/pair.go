@@ -1,0 +1,260 @@
+package pki
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// PEM block types.
+const (
+	blockCert   = "CERTIFICATE"
+	blockECKey  = "EC PRIVATE KEY"
+	blockPKCS8  = "PRIVATE KEY"
+	blockRSAKey = "RSA PRIVATE KEY"
+	blockPublic = "PUBLIC KEY"
+)
+
+// How long certificates live.
+const (
+	authorityLife = 10 * 365 * 24 * time.Hour
+	leafLife      = 365 * 24 * time.Hour
+	backdate      = time.Hour // clocks of one cluster differ
+)
+
+// clockFloor is a moment that has certainly passed. A board without a battery boots in 1970; what it signs before
+// it learns the time must not have expired by then.
+var clockFloor = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
+
+// validity is the period for a certificate that is issued now.
+func validity(now time.Time, life time.Duration) (notBefore, notAfter time.Time) {
+	notBefore, from := now.Add(-backdate), now
+	if from.Before(clockFloor) {
+		from = clockFloor
+	}
+	return notBefore.UTC(), from.Add(life).UTC()
+}
+
+// renewAt is when two thirds of a certificate's life have passed.
+func renewAt(c *x509.Certificate) time.Time {
+	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) / 3 * 2)
+}
+
+// pair is a certificate and its key.
+type pair struct {
+	Cert *x509.Certificate
+	Key  crypto.Signer
+}
+
+// newKey makes a private key of the only kind that coracle makes.
+func newKey() (crypto.Signer, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making a private key: %w", err)
+	}
+	return key, nil
+}
+
+func encodeKey(key crypto.Signer) ([]byte, error) {
+	kind, der, err := blockPKCS8, []byte(nil), error(nil)
+	if ec, ok := key.(*ecdsa.PrivateKey); ok {
+		kind = blockECKey
+		der, err = x509.MarshalECPrivateKey(ec)
+	} else {
+		der, err = x509.MarshalPKCS8PrivateKey(key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("encoding a private key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), nil
+}
+
+func encodeCert(cert *x509.Certificate) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: blockCert, Bytes: cert.Raw})
+}
+
+// parseKey finds the first private key in PEM data.
+func parseKey(data []byte) (crypto.Signer, error) {
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		var key any
+		var err error
+		switch block.Type {
+		case blockECKey:
+			key, err = x509.ParseECPrivateKey(block.Bytes)
+		case blockRSAKey:
+			key, err = x509.ParsePKCS1PrivateKey(block.Bytes)
+		case blockPKCS8:
+			key, err = x509.ParsePKCS8PrivateKey(block.Bytes)
+		default:
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		signer, ok := key.(crypto.Signer)
+		if !ok {
+			return nil, errors.New("the private key cannot sign")
+		}
+		return signer, nil
+	}
+	return nil, errors.New("no private key in PEM form")
+}
+
+// parseCert finds the first certificate in PEM data.
+func parseCert(data []byte) (*x509.Certificate, error) {
+	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
+		if block.Type == blockCert {
+			return x509.ParseCertificate(block.Bytes)
+		}
+	}
+	return nil, errors.New("no certificate in PEM form")
+}
+
+// readKey reads a private key after checking that nobody else can. The error of a missing file is fs.ErrNotExist.
+func readKey(path string) (crypto.Signer, error) {
+	if err := checkPrivate(path); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	key, err := parseKey(data)
+	if err != nil {
+		return nil, &damagedError{path, err}
+	}
+	return key, nil
+}
+
+// readCert reads a certificate. The error of a missing file is fs.ErrNotExist.
+func readCert(path string) (*x509.Certificate, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := parseCert(data)
+	if err != nil {
+		return nil, &damagedError{path, err}
+	}
+	return cert, nil
+}
+
+// damagedError is about a file that is there but does not hold what it should.
+type damagedError struct {
+	path string
+	err  error
+}
+
+func (e *damagedError) Error() string { return fmt.Sprintf("%s is damaged: %v", e.path, e.err) }
+func (e *damagedError) Unwrap() error { return e.err }
+
+// absent reports whether what was read is missing or damaged, so that a leaf can be made anew. Any other error,
+// such as a wrong mode, is for a person.
+func absent(err error) bool {
+	var damaged *damagedError
+	return errors.Is(err, fs.ErrNotExist) || errors.As(err, &damaged)
+}
+
+// checkPrivate says how to mend a key file that others can read, or a directory in which others can replace it.
+func checkPrivate(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return fmt.Errorf("private key %s is open to other users (mode %04o); run: chmod 600 %s", path, mode, path)
+	}
+	if uid, ok := owner(info); ok && uid != os.Geteuid() {
+		return fmt.Errorf("private key %s belongs to user id %d; run: chown %d %s", path, uid, os.Geteuid(), path)
+	}
+	dir := filepath.Dir(path)
+	if info, err = os.Stat(dir); err != nil {
+		return err
+	}
+	if mode := info.Mode().Perm(); mode&0o022 != 0 {
+		return fmt.Errorf("directory %s, which holds private keys, can be written by other users (mode %04o); run: chmod 700 %s", dir, mode, dir)
+	}
+	return nil
+}
+
+func owner(info fs.FileInfo) (uid int, ok bool) {
+	if stat, is := info.Sys().(*syscall.Stat_t); is {
+		return int(stat.Uid), true
+	}
+	return 0, false
+}
+
+// samePublic reports whether the key is the certificate's.
+func samePublic(cert *x509.Certificate, key crypto.Signer) bool {
+	a, errA := x509.MarshalPKIXPublicKey(cert.PublicKey)
+	b, errB := x509.MarshalPKIXPublicKey(key.Public())
+	return errA == nil && errB == nil && bytes.Equal(a, b)
+}
+
+// sign completes the template with what all certificates share and signs it. Without a signer it signs itself.
+func sign(template *x509.Certificate, key crypto.Signer, signer *pair) (*x509.Certificate, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		return nil, err
+	}
+	template.SerialNumber = serial.Add(serial, big.NewInt(1))
+	template.BasicConstraintsValid = true
+	parent := &pair{Cert: template, Key: key}
+	if signer != nil {
+		parent = signer
+		if template.NotAfter.After(signer.Cert.NotAfter) {
+			template.NotAfter = signer.Cert.NotAfter
+		}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent.Cert, key.Public(), parent.Key)
+	if err != nil {
+		return nil, fmt.Errorf("signing certificate %q: %w", template.Subject.CommonName, err)
+	}
+	return x509.ParseCertificate(der)
+}
+
+func authorityTemplate(a authority, now time.Time) *x509.Certificate {
+	_, notAfter := validity(now, authorityLife)
+	return &x509.Certificate{
+		Subject: pkix.Name{CommonName: a.CN},
+		// Valid from the epoch on: a board that boots before it knows the time must still trust its cluster.
+		NotBefore: time.Unix(0, 0).UTC(),
+		NotAfter:  notAfter,
+		KeyUsage:  x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | x509.KeyUsageCertSign,
+		IsCA:      true,
+		DNSNames:  []string{a.CN},
+	}
+}
+
+func leafTemplate(want wanted, now time.Time) *x509.Certificate {
+	notBefore, notAfter := validity(now, leafLife)
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: want.CN},
+		NotBefore:   notBefore,
+		NotAfter:    notAfter,
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
+		ExtKeyUsage: []x509.ExtKeyUsage{want.Usage},
+		DNSNames:    want.SANs.DNS,
+	}
+	if want.Group != "" {
+		template.Subject.Organization = []string{want.Group}
+	}
+	for _, ip := range want.SANs.IPs {
+		template.IPAddresses = append(template.IPAddresses, net.IP(ip.AsSlice()))
+	}
+	return template
+}
