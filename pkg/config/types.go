@@ -35,6 +35,8 @@ type Config struct {
 	// Args are pass-through flags for upstream parts, as "key=value" without dashes, by part: "kube-apiserver",
 	// "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "etcd". They win over ours.
 	Args map[string][]string `json:"args,omitempty"`
+	// Join says how an agent finds its server; unused by servers.
+	Join Join `json:"join,omitzero"`
 	// DrainOnStop stops pods too when coracle stops.
 	DrainOnStop bool `json:"drainOnStop,omitempty"`
 }
@@ -96,13 +98,23 @@ type API struct {
 // Node holds the settings of this machine as a node.
 type Node struct {
 	Name        string            `json:"name"` // a valid Kubernetes node name
-	IPs         []netip.Addr      `json:"ips"`  // one, or one of each family, in the order of ClusterCIDRs
+	IPs         []netip.Addr      `json:"ips"`  // one, or one of each family, in the order of ClusterCIDRs; see StandIn
 	ExternalIPs []netip.Addr      `json:"externalIPs,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Taints      []string          `json:"taints,omitempty"` // key=value:Effect
 	// KubeletConfigDir and ContainerdConfigDir hold drop-ins in upstream's formats, merged after ours.
 	KubeletConfigDir    string `json:"kubeletConfigDir"`
 	ContainerdConfigDir string `json:"containerdConfigDir"`
-	// ResolvConf is the host's file with upstream name servers for pods and DNS, stubs already resolved.
+	// ResolvConf is the host's file with upstream name servers for pods and DNS. For systemd-resolved it is the file
+	// with the servers behind its stub. Where it still lists nothing but loopback servers (Docker's 127.0.0.11, a
+	// dnsmasq of the host), DNS in the host's network namespace may forward to those, but pods cannot reach them:
+	// the node half gives the kubelet a generated file then.
 	ResolvConf string `json:"resolvConf"`
+}
+
+// Join is how an agent finds and enters its cluster. At most one of Token and TokenFile is set.
+type Join struct {
+	Server    string `json:"server,omitempty"` // https://HOST:PORT
+	Token     string `json:"token,omitempty"`  // a secret
+	TokenFile string `json:"tokenFile,omitempty"`
 }

@@ -1,0 +1,190 @@
+package config
+
+import (
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// path makes the text an absolute path.
+func (d *decoder) path(v *value) string { return d.pathOr(v, "") }
+
+// pathOr is path, or other if nothing was said.
+func (d *decoder) pathOr(v *value, other string) string {
+	it := v.one()
+	if it.text == "" {
+		if other == "" || len(v.items) > 0 {
+			d.add("%s: the path is empty", v.label())
+		}
+		return other
+	}
+	abs, err := filepath.Abs(it.text)
+	if err != nil {
+		d.add("%s: making %s absolute: %w", v.label(), it.text, err)
+	}
+	return abs
+}
+
+// file is the absolute path of a file that can be read, or "" if none was named.
+func (d *decoder) file(v *value) string {
+	if v.one().text == "" {
+		return ""
+	}
+	path := d.path(v)
+	f, err := os.Open(path)
+	if err != nil {
+		d.add("%s: %w", v.label(), err)
+		return path
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.IsDir() {
+		d.add("%s: %s is a directory, not a file", v.label(), path)
+	}
+	return path
+}
+
+func (d *decoder) toggle(v *value) bool {
+	on, _ := strconv.ParseBool(v.one().text) // checked where it was read
+	return on
+}
+
+// one is a value out of a fixed set.
+func (d *decoder) one(v *value, allowed ...string) string {
+	it := v.one()
+	if !slices.Contains(allowed, it.text) {
+		d.add("%s: %q is none of %s", v.label(), it.text, strings.Join(allowed, ", "))
+	}
+	return it.text
+}
+
+// oneOf is a list of values out of a fixed set, sorted, each once.
+func (d *decoder) oneOf(v *value, allowed ...string) []string {
+	for _, it := range v.items {
+		if !slices.Contains(allowed, it.text) {
+			d.add("%s: %q is none of %s", it.label(v.setting), it.text, strings.Join(allowed, ", "))
+		}
+	}
+	texts := v.texts()
+	slices.Sort(texts)
+	return slices.Compact(texts)
+}
+
+func (d *decoder) port(v *value) uint16 {
+	it := v.one()
+	n, err := strconv.ParseUint(it.text, 10, 16)
+	if err != nil || n == 0 {
+		d.add("%s: %q is not a port; it must be from 1 to 65535", v.label(), it.text)
+	}
+	return uint16(n)
+}
+
+// portRange is FIRST-LAST.
+func (d *decoder) portRange(v *value) string {
+	it := v.one()
+	first, last, ok := strings.Cut(it.text, "-")
+	a, errA := strconv.ParseUint(first, 10, 16)
+	b, errB := strconv.ParseUint(last, 10, 16)
+	if !ok || errA != nil || errB != nil || a == 0 || b < a {
+		d.add("%s: %q is not a range of ports such as 30000-32767", v.label(), it.text)
+	}
+	return it.text
+}
+
+func (d *decoder) mode(v *value) fs.FileMode {
+	it := v.one()
+	n, err := strconv.ParseUint(it.text, 8, 32)
+	if err != nil || n > 0o777 {
+		d.add("%s: %q is not an octal file mode such as 0600", v.label(), it.text)
+	}
+	return fs.FileMode(n) & fs.ModePerm
+}
+
+func (d *decoder) prefixes(v *value) []netip.Prefix {
+	var out []netip.Prefix
+	for _, it := range v.items {
+		prefix, err := netip.ParsePrefix(it.text)
+		switch {
+		case err != nil:
+			d.add("%s: %q is not a CIDR such as %s", it.label(v.setting), it.text, v.setting.def)
+		case prefix != prefix.Masked():
+			d.add("%s: %s has bits set beyond its length; the range is %s", it.label(v.setting), it.text, prefix.Masked())
+		default:
+			out = append(out, prefix)
+		}
+	}
+	return out
+}
+
+func (d *decoder) addrs(v *value) []netip.Addr {
+	var out []netip.Addr
+	for _, it := range v.items {
+		if addr, ok := d.addr(it, v.setting); ok {
+			out = append(out, addr)
+		}
+	}
+	return out
+}
+
+func (d *decoder) addr(it item, s setting) (netip.Addr, bool) {
+	addr, err := netip.ParseAddr(it.text)
+	if err != nil || addr.Zone() != "" {
+		d.add("%s: %q is not an IP address", it.label(s), it.text)
+		return netip.Addr{}, false
+	}
+	return addr.Unmap(), true
+}
+
+// log reads the levels. A bare level is the default, NAME=LEVEL is one component's.
+func (d *decoder) log(r *raw) Log {
+	out := Log{Level: "info", Format: d.one(&r.logFormat, "text", "json")}
+	for _, it := range r.logLevel.items {
+		component, level, ok := strings.Cut(it.text, "=")
+		if !ok {
+			component, level = "", it.text
+		}
+		level = strings.ToLower(level)
+		switch {
+		case !slices.Contains(levels[:], level):
+			d.add("%s: %q is no log level; it must be one of %s", it.label(r.logLevel.setting), level, strings.Join(levels[:], ", "))
+		case !ok:
+			out.Level = level
+		case component == "":
+			d.add("%s: %q names no component", it.label(r.logLevel.setting), it.text)
+		default:
+			if out.Levels == nil {
+				out.Levels = map[string]string{}
+			}
+			out.Levels[component] = level
+		}
+	}
+	if d.toggle(&r.debug) && out.Level != "trace" {
+		out.Level = "debug"
+	}
+	return out
+}
+
+var levels = [...]string{"error", "warn", "info", "debug", "trace"}
+
+var argKey = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9-.]*$`)
+
+// passThrough are KEY=VALUE pairs for an upstream part.
+func (d *decoder) passThrough(v *value) []string {
+	var out []string
+	for _, it := range v.items {
+		key, _, ok := strings.Cut(it.text, "=")
+		switch {
+		case strings.HasPrefix(it.text, "-"):
+			d.add("%s: write %q without the dashes", it.label(v.setting), it.text)
+		case !ok || !argKey.MatchString(key):
+			d.add("%s: %q is not KEY=VALUE", it.label(v.setting), it.text)
+		default:
+			out = append(out, it.text)
+		}
+	}
+	return out
+}

@@ -1,0 +1,122 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// mergeFile puts the settings of one file over what weaker files said.
+func mergeFile(role Role, table []setting, file string, data []byte, p *problems) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		p.add("%s: reading YAML: %w", file, err)
+		return
+	}
+	if len(doc.Content) == 0 {
+		return // empty, or nothing but comments
+	}
+	top := doc.Content[0]
+	if top.Kind == yaml.ScalarNode && top.Tag == "!!null" {
+		return
+	}
+	if top.Kind != yaml.MappingNode {
+		p.add("%s:%d: expected settings as \"name: value\"", file, top.Line)
+		return
+	}
+	byName := map[string]setting{}
+	for _, s := range table {
+		byName[s.name] = s
+	}
+	seen := map[string]int{}
+	for i := 0; i+1 < len(top.Content); i += 2 {
+		key, node := top.Content[i], top.Content[i+1]
+		at := fmt.Sprintf("%s:%d", file, key.Line)
+		name, appends := strings.CutSuffix(key.Value, "+")
+		s, ok := byName[name]
+		switch first := seen[name]; {
+		case !ok:
+			p.add("%s: unknown key %s%s", at, key.Value, hint(role, table, name, ""))
+		case first != 0:
+			p.add("%s: %s is already in line %d; give all its values there", at, key.Value, first)
+		case name == "config":
+			p.add("%s: config cannot be set in a file", at)
+		case appends && !s.many():
+			p.add("%s: %s takes one value, so there is nothing to append to; write %s", at, name, name)
+		default:
+			mergeKey(s, node, at, appends, p)
+		}
+		seen[name] = key.Line
+	}
+}
+
+// mergeKey puts one key's value over what weaker layers said.
+func mergeKey(s setting, node *yaml.Node, at string, appends bool, p *problems) {
+	if node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	items, err := itemsOf(s, node, at)
+	if err != nil {
+		p.add("%s: %s: %w", at, s.name, err)
+		return
+	}
+	if s.into.layer > fromFile {
+		return
+	}
+	if appends {
+		items = append(s.into.items[:len(s.into.items):len(s.into.items)], items...)
+	}
+	s.into.put(items, fromFile)
+}
+
+// itemsOf reads a YAML value by the setting's kind.
+func itemsOf(s setting, node *yaml.Node, at string) ([]item, error) {
+	from := origin{fromFile, at}
+	if node.Kind == yaml.SequenceNode && s.many() {
+		var items []item
+		for _, n := range node.Content {
+			if n.Kind == yaml.AliasNode {
+				n = n.Alias
+			}
+			if err := checkScalar(s, n); err != nil {
+				return nil, fmt.Errorf("line %d: %w", n.Line, err)
+			}
+			file, _, _ := cutLast(at, ":")
+			items = append(items, s.split(n.Value, origin{fromFile, fmt.Sprintf("%s:%d", file, n.Line)})...)
+		}
+		return items, nil
+	}
+	if err := checkScalar(s, node); err != nil {
+		return nil, err
+	}
+	return s.split(node.Value, from), nil
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	i := strings.LastIndex(s, sep)
+	if i < 0 {
+		return s, "", false
+	}
+	return s[:i], s[i+len(sep):], true
+}
+
+// checkScalar reports whether a YAML value is of the type that the setting takes.
+func checkScalar(s setting, node *yaml.Node) error {
+	want := map[kind]string{text: "one value", list: "a list or one value", lines: "a list or one value", toggle: "true or false"}[s.kind]
+	switch {
+	case node.Kind == yaml.MappingNode && s.many():
+		return fmt.Errorf("expected %s, found a mapping; write each as a string", want)
+	case node.Kind == yaml.MappingNode:
+		return fmt.Errorf("expected %s, found a mapping", want)
+	case node.Kind == yaml.SequenceNode:
+		return fmt.Errorf("expected %s, found a list", want)
+	case node.Tag == "!!null":
+		return fmt.Errorf("it has no value; give one or remove the key")
+	case s.kind == toggle && node.Tag != "!!bool":
+		return fmt.Errorf("expected %s, found %q", want, node.Value)
+	case s.kind != toggle && node.Tag == "!!bool":
+		return fmt.Errorf("expected %s, found a boolean; quote it if it is meant as text", want)
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package config
+
+import "strings"
+
+// kind is how the text of a setting is read.
+type kind int
+
+const (
+	text   kind = iota // one value
+	list               // many: commas separate, the flag may be repeated
+	lines              // many, one per flag or YAML item: commas belong to the value
+	toggle             // true or false
+)
+
+// setting is one line of the flag table: everything that help, files, environment and documentation know of it.
+type setting struct {
+	name  string // flag and file key; CORACLE_NAME_IN_CAPITALS is the variable
+	short string
+	kind  kind
+	def   string // default as one would type it
+	note  string // says what the default is where the host or another setting decides it
+	arg   string // what help calls the value
+	help  string
+	group string
+	into  *value
+}
+
+// env is the environment variable of the setting.
+func (s setting) env() string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
+}
+
+// Groups of flags, in the order of help.
+const (
+	groupFiles    = "Files and directories"
+	groupNode     = "Node"
+	groupNetwork  = "Network"
+	groupAPI      = "Kubernetes API"
+	groupJoin     = "Joining"
+	groupUpstream = "Upstream components"
+	groupRunning  = "Running"
+)
+
+var groups = [...]string{groupFiles, groupJoin, groupNode, groupNetwork, groupAPI, groupUpstream, groupRunning}
+
+// raw holds what was asked, as text with its origin, one field per setting.
+type raw struct {
+	config, dataDir, runDir, kubeletRoot, kubeletDir, containerdDir            value
+	nodeName, nodeIP, nodeExternalIP, nodeLabel, nodeTaint, resolvConf         value
+	clusterCIDR, serviceCIDR, clusterDNS, clusterDomain, backend, iface        value
+	nodePorts, bind, advertise, port, sans, kubeconfig, kubeconfigMode         value
+	enableAdmission, disableAdmission                                          value
+	admissionConfig, schedulerConfig, encryptionConfig, auditPolicy            value
+	apiserverArg, controllerArg, schedulerArg, etcdArg, kubeletArg, proxyArg   value
+	logLevel, logFormat, debug, disable, drainOnStop, server, token, tokenFile value
+}
+
+// table lists the settings of a role, in the order of help.
+func (r *raw) table(role Role) []setting {
+	all := r.nodeTable()
+	if role == Server {
+		all = append(all, r.serverTable()...)
+	} else {
+		all = append(all, r.agentTable()...)
+	}
+	for i := range all {
+		all[i].into.setting = all[i]
+	}
+	return all
+}
+
+// nodeTable lists what servers and agents share, because a server is also a node.
+func (r *raw) nodeTable() []setting {
+	return []setting{
+		{name: "config", short: "c", arg: "FILE", def: "/etc/coracle/config.yaml", into: &r.config, group: groupFiles,
+			help: "Settings, by the names of these flags; drop-ins in FILE.d/*.yaml are merged over it"},
+		{name: "data-dir", short: "d", arg: "DIR", def: "/var/lib/coracle", into: &r.dataDir, group: groupFiles,
+			help: "Everything that must survive a reboot"},
+		{name: "run-dir", arg: "DIR", def: "/run/coracle", into: &r.runDir, group: groupFiles,
+			help: "Sockets and other things that need not survive a reboot; its path must be short"},
+		{name: "kubelet-root-dir", arg: "DIR", def: "/var/lib/kubelet", into: &r.kubeletRoot, group: groupFiles,
+			help: "Where the kubelet keeps pods and volumes; CSI drivers expect the default"},
+		{name: "kubelet-config-dir", arg: "DIR", note: "kubelet.d beside the config file", into: &r.kubeletDir, group: groupFiles,
+			help: "Drop-ins (*.conf) of kind KubeletConfiguration, merged over coracle's"},
+		{name: "containerd-config-dir", arg: "DIR", note: "containerd.d beside the config file", into: &r.containerdDir, group: groupFiles,
+			help: "Drop-ins (*.toml) for containerd, merged over coracle's"},
+
+		{name: "node-name", arg: "NAME", note: "the host name in lower case", into: &r.nodeName, group: groupNode,
+			help: "Name of this node in the cluster"},
+		{name: "node-ip", kind: list, arg: "IP", note: "the source address of the default route", into: &r.nodeIP, group: groupNode,
+			help: "Address of this node in the cluster, one per IP family"},
+		{name: "node-external-ip", kind: list, arg: "IP", into: &r.nodeExternalIP, group: groupNode,
+			help: "Address at which others outside the cluster reach this node, one per IP family"},
+		{name: "node-label", kind: list, arg: "KEY=VALUE", into: &r.nodeLabel, group: groupNode,
+			help: "Label that the node registers with"},
+		{name: "node-taint", kind: list, arg: "KEY=VALUE:EFFECT", into: &r.nodeTaint, group: groupNode,
+			help: "Taint that the node registers with"},
+		{name: "resolv-conf", arg: "FILE", note: "the host's, past a local stub resolver", into: &r.resolvConf, group: groupNode,
+			help: "Name servers for pods that use the host's, and for names outside the cluster"},
+
+		{name: "flannel-iface", arg: "INTERFACE", note: "the one that has the node IP", into: &r.iface, group: groupNetwork,
+			help: "Interface that carries traffic between the pods of different nodes"},
+
+		{name: "kubelet-arg", kind: lines, arg: "KEY=VALUE", into: &r.kubeletArg, group: groupUpstream,
+			help: "Flag for the kubelet, without dashes; wins over coracle's"},
+		{name: "kube-proxy-arg", kind: lines, arg: "KEY=VALUE", into: &r.proxyArg, group: groupUpstream,
+			help: "Flag for kube-proxy, without dashes; wins over coracle's"},
+
+		{name: "disable", kind: list, arg: "SERVICE", into: &r.disable, group: groupRunning,
+			help: "Service of coracle to leave out: " + strings.Join(Services, ", ")},
+		{name: "drain-on-stop", kind: toggle, def: "false", into: &r.drainOnStop, group: groupRunning,
+			help: "Stop the pods too when coracle stops"},
+		{name: "log-level", kind: list, arg: "LEVEL", def: "info", into: &r.logLevel, group: groupRunning,
+			help: "error, warn, info, debug or trace; per component as in info,kubelet=debug"},
+		{name: "log-format", arg: "FORMAT", def: "text", into: &r.logFormat, group: groupRunning,
+			help: "text or json"},
+		{name: "debug", kind: toggle, def: "false", into: &r.debug, group: groupRunning,
+			help: "Short for --log-level=debug"},
+	}
+}
+
+// serverTable lists what only servers have.
+func (r *raw) serverTable() []setting {
+	return []setting{
+		{name: "cluster-cidr", kind: list, arg: "CIDR", def: "10.42.0.0/16", into: &r.clusterCIDR, group: groupNetwork,
+			help: "Addresses of pods, one range per IP family, the preferred family first"},
+		{name: "service-cidr", kind: list, arg: "CIDR", def: "10.43.0.0/16", into: &r.serviceCIDR, group: groupNetwork,
+			help: "Addresses of Services, one range per IP family in the order of --cluster-cidr"},
+		{name: "cluster-dns", kind: list, arg: "IP", note: "the tenth address of each service CIDR", into: &r.clusterDNS, group: groupNetwork,
+			help: "Address of the DNS Service, one per IP family"},
+		{name: "cluster-domain", arg: "DOMAIN", def: "cluster.local", into: &r.clusterDomain, group: groupNetwork,
+			help: "Domain under which Services have names"},
+		{name: "flannel-backend", arg: "BACKEND", def: string(VXLAN), into: &r.backend, group: groupNetwork,
+			help: "How pods of different nodes reach each other: vxlan, host-gw, or none to bring another CNI plugin"},
+		{name: "service-node-port-range", arg: "FIRST-LAST", def: "30000-32767", into: &r.nodePorts, group: groupNetwork,
+			help: "Ports for Services of type NodePort"},
+
+		{name: "bind-address", arg: "IP", note: "all addresses", into: &r.bind, group: groupAPI,
+			help: "Address that the API listens on"},
+		{name: "advertise-address", arg: "IP", note: "the node's first IP", into: &r.advertise, group: groupAPI,
+			help: "Address of the API that the cluster is told"},
+		{name: "https-listen-port", arg: "PORT", def: "6443", into: &r.port, group: groupAPI,
+			help: "Port that the API listens on"},
+		{name: "tls-san", kind: list, arg: "NAME|IP", into: &r.sans, group: groupAPI,
+			help: "Further host name or address by which clients reach the API, for its certificate"},
+		{name: "write-kubeconfig", short: "o", arg: "FILE", note: "kubeconfig.yaml beside the config file", into: &r.kubeconfig, group: groupAPI,
+			help: "Where to write the administrator's kubeconfig"},
+		{name: "write-kubeconfig-mode", arg: "MODE", def: "0600", into: &r.kubeconfigMode, group: groupAPI,
+			help: "Permissions of that file, octal"},
+		{name: "enable-admission-plugins", kind: list, arg: "PLUGIN", into: &r.enableAdmission, group: groupAPI,
+			help: "Admission plugin to use besides the default ones"},
+		{name: "disable-admission-plugins", kind: list, arg: "PLUGIN", into: &r.disableAdmission, group: groupAPI,
+			help: "Admission plugin of the default ones to leave out"},
+		{name: "admission-control-config-file", arg: "FILE", into: &r.admissionConfig, group: groupAPI,
+			help: "Settings of admission plugins, of kind AdmissionConfiguration"},
+		{name: "encryption-provider-config", arg: "FILE", into: &r.encryptionConfig, group: groupAPI,
+			help: "How Secrets and others are encrypted in etcd, of kind EncryptionConfiguration"},
+		{name: "audit-policy-file", arg: "FILE", into: &r.auditPolicy, group: groupAPI,
+			help: "What the API writes to its audit log, of kind Policy"},
+		{name: "kube-scheduler-config", arg: "FILE", into: &r.schedulerConfig, group: groupUpstream,
+			help: "Profiles of the scheduler, of kind KubeSchedulerConfiguration"},
+
+		{name: "kube-apiserver-arg", kind: lines, arg: "KEY=VALUE", into: &r.apiserverArg, group: groupUpstream,
+			help: "Flag for kube-apiserver, without dashes; wins over coracle's"},
+		{name: "kube-controller-manager-arg", kind: lines, arg: "KEY=VALUE", into: &r.controllerArg, group: groupUpstream,
+			help: "Flag for kube-controller-manager, without dashes; wins over coracle's"},
+		{name: "kube-scheduler-arg", kind: lines, arg: "KEY=VALUE", into: &r.schedulerArg, group: groupUpstream,
+			help: "Flag for kube-scheduler, without dashes; wins over coracle's"},
+		{name: "etcd-arg", kind: lines, arg: "KEY=VALUE", into: &r.etcdArg, group: groupUpstream,
+			help: "Flag for etcd, without dashes; wins over coracle's"},
+	}
+}
+
+// agentTable lists what only agents have.
+func (r *raw) agentTable() []setting {
+	return []setting{
+		{name: "server", short: "s", arg: "URL", into: &r.server, group: groupJoin,
+			help: "Server to join, as https://HOST:6443"},
+		{name: "token", short: "t", arg: "TOKEN", into: &r.token, group: groupJoin,
+			help: "Token to join with; --token-file keeps it out of process lists"},
+		{name: "token-file", arg: "FILE", into: &r.tokenFile, group: groupJoin,
+			help: "File that holds the token"},
+	}
+}

@@ -1,0 +1,128 @@
+package config
+
+import (
+	"bufio"
+	"bytes"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+)
+
+// host answers what defaults ask of this machine. Tests bring their own.
+type host struct {
+	hostname func() (string, error)
+	// source is the address that traffic to the outside leaves from, or the zero address.
+	source func(v6 bool) netip.Addr
+	// addrs are the addresses of all interfaces that are up.
+	addrs    func() []netip.Addr
+	readFile func(name string) ([]byte, error)
+}
+
+func thisHost() host {
+	return host{hostname: os.Hostname, source: routeSource, addrs: upAddrs, readFile: os.ReadFile}
+}
+
+// routeSource asks the kernel's routing by connecting a datagram socket, which sends nothing.
+func routeSource(v6 bool) netip.Addr {
+	network, outside := "udp4", "203.0.113.1:9" // addresses for documentation: only a default route leads there
+	if v6 {
+		network, outside = "udp6", "[2001:db8::1]:9"
+	}
+	conn, err := net.Dial(network, outside)
+	if err != nil {
+		return netip.Addr{} // no route
+	}
+	defer conn.Close()
+	local, err := netip.ParseAddrPort(conn.LocalAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	return local.Addr().Unmap()
+}
+
+func upAddrs() []netip.Addr {
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil // then there is nothing to choose from
+	}
+	var out []netip.Addr
+	for _, link := range links {
+		addrs, err := link.Addrs()
+		if err != nil || link.Flags&net.FlagUp == 0 {
+			continue
+		}
+		for _, a := range addrs {
+			if prefix, err := netip.ParsePrefix(a.String()); err == nil {
+				out = append(out, prefix.Addr().Unmap())
+			}
+		}
+	}
+	return out
+}
+
+// nodeIP is the source address of the default route, else the first other address that Kubernetes takes. What lies
+// in ours is left out: those are addresses that coracle itself gives to bridges.
+func (h host) nodeIP(v6 bool, ours []netip.Prefix) netip.Addr {
+	fits := func(a netip.Addr) bool {
+		return a.IsValid() && a.Is6() == v6 && unusable(a) == "" && !StandIn(a) &&
+			!slices.ContainsFunc(ours, func(p netip.Prefix) bool { return p.Contains(a) })
+	}
+	if a := h.source(v6); a.IsValid() && a.Is6() == v6 && unusable(a) == "" {
+		return a
+	}
+	for _, a := range h.addrs() {
+		if fits(a) {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// Where name servers are listed, and where systemd-resolved lists those behind its stub.
+const (
+	etcResolvConf     = "/etc/resolv.conf"
+	systemdResolvConf = "/run/systemd/resolve/resolv.conf"
+)
+
+// resolvConf is the given file, else the host's. When that lists loopback addresses only and systemd-resolved is
+// behind them, it is the file with the servers that resolved itself asks.
+func (d *decoder) resolvConf(v *value) string {
+	if v.one().text != "" {
+		return d.file(v)
+	}
+	path := etcResolvConf
+	if data, err := d.host.readFile(etcResolvConf); err == nil && onlyLoopback(data) {
+		if _, err := d.host.readFile(systemdResolvConf); err == nil {
+			path = systemdResolvConf
+		}
+	}
+	v.items, v.layer = []item{{path, origin{layer: fromHost}}}, fromHost
+	return path
+}
+
+// onlyLoopback reports whether a resolv.conf lists name servers that no pod can reach, and no others.
+func onlyLoopback(data []byte) bool {
+	found := false
+	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 2 || fields[0] != "nameserver" {
+			continue
+		}
+		addr, err := netip.ParseAddr(fields[1])
+		if err != nil || !addr.IsLoopback() {
+			return false
+		}
+		found = true
+	}
+	return found
+}
+
+// derive records what a setting came to when the host or another setting decided it.
+func (v *value) derive(addrs []netip.Addr) {
+	v.items, v.layer = nil, fromHost
+	for _, a := range addrs {
+		v.items = append(v.items, item{a.String(), origin{layer: fromHost}})
+	}
+}

@@ -1,0 +1,206 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+const envPrefix = "CORACLE_"
+
+// foreignEnv are variables with our prefix that are not settings: those of the installer, and those that
+// Kubernetes puts into every container of a namespace that has a Service named coracle.
+var foreignEnv = regexp.MustCompile(`^CORACLE_(VERSION|INSTALL_.*|SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)$`)
+
+// problems collects mistakes, so that all are reported at once.
+type problems struct{ list []error }
+
+func (p *problems) add(format string, args ...any) {
+	p.list = append(p.list, fmt.Errorf(format, args...))
+}
+
+func (p *problems) err() error { return errors.Join(p.list...) }
+
+// read fills r from flags, environment and files. The error is for a command line that cannot be read at all;
+// everything else goes to problems.
+func (r *raw) read(role Role, args, environ []string, p *problems) error {
+	table := r.table(role)
+	for _, s := range table {
+		s.into.reset()
+	}
+	if err := parseFlags(role, table, args); err != nil {
+		return err
+	}
+	env := r.readEnv(role, table, environ, p)
+	if it, ok := env["config"]; ok && r.config.layer < fromEnv {
+		r.config.put([]item{it}, fromEnv)
+	}
+	r.readFiles(role, table, p)
+	for _, s := range table {
+		it, ok := env[s.name]
+		if !ok || s.into.layer == fromFlag {
+			continue
+		}
+		s.into.put(s.split(it.text, it.origin), fromEnv)
+		if s.kind == toggle && it.text != "true" && it.text != "false" {
+			p.add("%s: %q is not true or false", it.label(s), it.text)
+		}
+	}
+	return nil
+}
+
+// flagSet binds a table to pflag.
+func flagSet(role Role, table []setting) *pflag.FlagSet {
+	set := pflag.NewFlagSet("coracle "+string(role), pflag.ContinueOnError)
+	set.SortFlags = false
+	for _, s := range table {
+		f := set.VarPF(s.into, s.name, s.short, s.help)
+		if s.kind == toggle {
+			f.NoOptDefVal = "true"
+		}
+	}
+	return set
+}
+
+func parseFlags(role Role, table []setting, args []string) error {
+	set := flagSet(role, table)
+	set.Usage = func() {}
+	err := set.Parse(args)
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return err
+	case errors.As(err, &unknown):
+		return fmt.Errorf("unknown flag %s%s", dashed(unknown.GetSpecifiedName()), hint(role, table, unknown.GetSpecifiedName(), "--"))
+	case err != nil:
+		return err
+	case set.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q: coracle %s takes flags only", set.Arg(0), role)
+	}
+	return nil
+}
+
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// readEnv returns the settings in the environment by name.
+func (r *raw) readEnv(role Role, table []setting, environ []string, p *problems) map[string]item {
+	found := map[string]item{}
+	byEnv := map[string]setting{}
+	for _, s := range table {
+		byEnv[s.env()] = s
+	}
+	for _, pair := range environ {
+		name, text, _ := strings.Cut(pair, "=")
+		if !strings.HasPrefix(name, envPrefix) || foreignEnv.MatchString(name) {
+			continue
+		}
+		if s, ok := byEnv[name]; ok {
+			found[s.name] = item{text, origin{fromEnv, name}}
+			continue
+		}
+		key := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, envPrefix), "_", "-"))
+		if role == Server && otherRole(role, key) {
+			continue // a server's environment may hold what agents on the same image read
+		}
+		p.add("%s: no such setting%s", name, hint(role, table, key, envPrefix))
+	}
+	return found
+}
+
+// readFiles merges the configuration file and its drop-ins into r, weakest first.
+func (r *raw) readFiles(role Role, table []setting, p *problems) {
+	it := r.config.one()
+	main := it.text
+	if main == "" {
+		p.add("%s: the name of the file is empty", r.config.label())
+		return
+	}
+	files := []string{main}
+	dropIns, err := os.ReadDir(main + ".d")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !isNotDir(err) {
+		p.add("%s: reading drop-ins: %w", r.config.label(), err)
+	}
+	for _, entry := range dropIns {
+		if ext := filepath.Ext(entry.Name()); !entry.IsDir() && (ext == ".yaml" || ext == ".yml") {
+			files = append(files, filepath.Join(main+".d", entry.Name()))
+		}
+	}
+	for i, file := range files {
+		data, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) && i == 0 && r.config.layer == fromDefault {
+			continue
+		}
+		if err != nil {
+			p.add("%s: reading the configuration: %w", r.config.label(), err)
+			continue
+		}
+		mergeFile(role, table, file, data, p)
+	}
+}
+
+// hint suggests what somebody who wrote name may have meant.
+func hint(role Role, table []setting, name, prefix string) string {
+	show := func(n string) string {
+		if prefix == envPrefix {
+			return setting{name: n}.env()
+		}
+		return prefix + n
+	}
+	if otherRole(role, name) {
+		return fmt.Sprintf(" of an %s; it is one of the other role", role)
+	}
+	best, bestDistance := "", len(name)/3+2
+	for _, s := range table {
+		if d := distance(name, s.name); d < bestDistance {
+			best, bestDistance = s.name, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "; did you mean " + show(best) + "?"
+}
+
+// otherRole reports whether name is a setting, but not one of this role.
+func otherRole(role Role, name string) bool {
+	var r raw
+	for other, table := range map[Role][]setting{Server: r.serverTable(), Agent: r.agentTable()} {
+		if other != role && slices.ContainsFunc(table, func(s setting) bool { return s.name == name }) {
+			return true
+		}
+	}
+	return false
+}
+
+// distance counts the letters to insert, delete or change to make b of a (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,163 @@
+package config
+
+import (
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// The forms of names that Kubernetes checks (RFC 1123, label keys and values).
+var (
+	dnsLabel   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	qualified  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
+	taintParts = regexp.MustCompile(`^([^=:]+)(?:=([^=:]*))?:([^=:]+)$`)
+)
+
+// subdomain reports whether s is a DNS name as Kubernetes wants it.
+func subdomain(s string) bool {
+	if s == "" || len(s) > 253 {
+		return false
+	}
+	for label := range strings.SplitSeq(s, ".") {
+		if !dnsLabel.MatchString(label) {
+			return false
+		}
+	}
+	return true
+}
+
+const subdomainForm = "lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"
+
+func (d *decoder) nodeName(v *value) string {
+	if it := v.one(); it.text != "" {
+		if !subdomain(it.text) {
+			d.add("%s: %q is not a node name; it must consist of %s", v.label(), it.text, subdomainForm)
+		}
+		return it.text
+	}
+	host, err := d.host.hostname()
+	if err != nil {
+		d.add("%s: reading the host name: %w", v.label(), err)
+		return ""
+	}
+	name := strings.ToLower(strings.TrimSpace(host))
+	if !subdomain(name) {
+		d.add("%s: this host's name %q cannot be a node name, which must consist of %s; give one with --node-name",
+			v.label(), host, subdomainForm)
+	}
+	v.items, v.layer = []item{{name, origin{layer: fromHost}}}, fromHost
+	return name
+}
+
+func (d *decoder) domain(v *value) string {
+	it := v.one()
+	if !subdomain(it.text) {
+		d.add("%s: %q is not a domain; it must consist of %s", v.label(), it.text, subdomainForm)
+	}
+	return it.text
+}
+
+// labelKey reports whether s is a label or taint key: an optional DNS prefix and a name.
+func labelKey(s string) bool {
+	prefix, name, ok := strings.Cut(s, "/")
+	if !ok {
+		return qualified.MatchString(s)
+	}
+	return subdomain(prefix) && qualified.MatchString(name)
+}
+
+func (d *decoder) labels(v *value) map[string]string {
+	out := map[string]string{}
+	for _, it := range v.items {
+		key, val, ok := strings.Cut(it.text, "=")
+		switch {
+		case !ok || !labelKey(key) || val != "" && !qualified.MatchString(val):
+			d.add("%s: %q is not a label such as example.com/zone=a", it.label(v.setting), it.text)
+		case reservedLabel(key):
+			d.add("%s: Kubernetes does not let a node label itself %s; use kubectl label", it.label(v.setting), key)
+		default:
+			out[key] = val
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// reservedLabel reports whether the kubelet refuses to set a label on its own node.
+func reservedLabel(key string) bool {
+	prefix, _, ok := strings.Cut(key, "/")
+	if !ok || !(within(prefix, "kubernetes.io") || within(prefix, "k8s.io")) {
+		return false
+	}
+	if within(prefix, "kubelet.kubernetes.io") || within(prefix, "node.kubernetes.io") {
+		return false
+	}
+	switch key {
+	case "kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+		"beta.kubernetes.io/instance-type", "topology.kubernetes.io/zone", "topology.kubernetes.io/region",
+		"failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region":
+		return false
+	}
+	return true
+}
+
+func within(name, domain string) bool { return name == domain || strings.HasSuffix(name, "."+domain) }
+
+func (d *decoder) taints(v *value) []string {
+	var out []string
+	for _, it := range v.items {
+		m := taintParts.FindStringSubmatch(it.text)
+		if m == nil || !labelKey(m[1]) || m[2] != "" && !qualified.MatchString(m[2]) {
+			d.add("%s: %q is not a taint such as example.com/gpu=yes:NoSchedule", it.label(v.setting), it.text)
+			continue
+		}
+		switch m[3] {
+		case "NoSchedule", "PreferNoSchedule", "NoExecute":
+			out = append(out, m[1]+"="+m[2]+":"+m[3])
+		default:
+			d.add("%s: %q has the effect %s; there are NoSchedule, PreferNoSchedule and NoExecute", it.label(v.setting), it.text, m[3])
+		}
+	}
+	return out
+}
+
+// sans are host names, perhaps with a wildcard label, and addresses.
+func (d *decoder) sans(v *value) []string {
+	var out []string
+	for _, it := range v.items {
+		name := strings.ToLower(it.text)
+		if addr, err := netip.ParseAddr(name); err == nil {
+			out = append(out, addr.String())
+			continue
+		}
+		if !subdomain(strings.TrimPrefix(name, "*.")) {
+			d.add("%s: %q is neither a host name nor an IP address", it.label(v.setting), it.text)
+		}
+		out = append(out, name)
+	}
+	return out
+}
+
+// longestSocket is what the kernel takes as a socket's path, without the closing zero byte.
+const longestSocket = 107
+
+// shimSocket is the longest name below the run directory that a socket of ours has.
+const shimSocket = "containerd/containerd.sock.ttrpc"
+
+// checkDirs reports directories that cannot work together.
+func (d *decoder) checkDirs(r *raw, cfg Config) {
+	if n := len(filepath.Join(cfg.Dirs.Run, shimSocket)); n > longestSocket {
+		d.add("%s: %s is too long: sockets in it would have paths of %d bytes, and the kernel takes %d; choose a shorter one",
+			r.runDir.label(), cfg.Dirs.Run, n, longestSocket)
+	}
+	for _, x := range []struct{ a, b *value }{
+		{&r.dataDir, &r.runDir}, {&r.dataDir, &r.kubeletRoot}, {&r.runDir, &r.kubeletRoot},
+	} {
+		if a := d.path(x.a); a != "" && a == d.path(x.b) {
+			d.add("%s and %s are both %s; each needs its own", x.a.label(), x.b.label(), a)
+		}
+	}
+}
