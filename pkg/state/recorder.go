@@ -22,7 +22,13 @@ type Recorder struct {
 
 // NewRecorder begins the file of the named process, which is the calling one.
 func NewRecorder(dirs paths.Dirs, name, version string) *Recorder {
-	r := &Recorder{dirs: dirs, p: Process{Name: name, PID: os.Getpid(), Version: version, Started: time.Now()}}
+	ticks, err := StartTicks(os.Getpid())
+	if err != nil {
+		logrus.WithError(err).Warn("finding out when this process was started")
+	}
+	r := &Recorder{dirs: dirs, p: Process{
+		Name: name, PID: os.Getpid(), Version: version, Started: time.Now(), StartTicks: ticks,
+	}}
 	r.Update(func(*Process) {})
 	return r
 }

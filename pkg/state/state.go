@@ -22,12 +22,14 @@ const (
 	Node         = "node"
 )
 
-// Process is what one process tells. A file may be older than its process: compare PID and Started with /proc.
+// Process is what one process tells. A file may be older than its process: ask Alive.
 type Process struct {
 	Name    string    `json:"name"`
 	PID     int       `json:"pid"`
 	Version string    `json:"version"`
 	Started time.Time `json:"started"` // when main began
+	// StartTicks is when the kernel started the process; see Alive.
+	StartTicks uint64 `json:"startTicks"`
 	// Phases are one-shot steps, in order.
 	Phases []Phase `json:"phases,omitempty"`
 	// Units are the components of a half.

@@ -1,0 +1,29 @@
+package state
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+)
+
+// StartTicks tells when the process pid was started, in clock ticks since boot: with the pid it names one process
+// for ever, where a pid alone may be somebody else's by now.
+func StartTicks(pid int) (uint64, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, err
+	}
+	// The second field is the command's name in parentheses and may hold anything.
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) < 20 {
+		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
+	}
+	return strconv.ParseUint(string(fields[19]), 10, 64) // field 22, counted from field 3
+}
+
+// Alive reports whether the process that wrote p still runs.
+func (p Process) Alive() bool {
+	ticks, err := StartTicks(p.PID)
+	return err == nil && ticks == p.StartTicks
+}

@@ -1,0 +1,104 @@
+package supervise
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// message is what we understand of sd_notify's protocol.
+type message struct {
+	ready     bool
+	hasStatus bool
+	status    string
+}
+
+func parseMessage(text string) (m message) {
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "=")
+		switch key {
+		case "READY":
+			m.ready = value == "1"
+		case "STATUS":
+			m.hasStatus, m.status = true, value
+		}
+	}
+	return m
+}
+
+// notifySocket receives messages. The kernel says who sent one, so a message of an instance that has died since,
+// or of a stranger, is never taken for one of a running program.
+type notifySocket struct {
+	conn *net.UnixConn
+	done chan struct{}
+}
+
+func listenNotify(path string, notified func(pid int, m message)) (*notifySocket, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
+	if err != nil {
+		return nil, err
+	}
+	if err := passCredentials(conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	s := &notifySocket{conn: conn, done: make(chan struct{})}
+	go s.receive(notified)
+	return s, nil
+}
+
+func passCredentials(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var set error
+	err = raw.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PASSCRED, 1) })
+	return errors.Join(err, set)
+}
+
+func (s *notifySocket) receive(notified func(pid int, m message)) {
+	defer close(s.done)
+	data, control := make([]byte, 8192), make([]byte, 256)
+	for {
+		n, cn, _, _, err := s.conn.ReadMsgUnix(data, control)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			continue
+		}
+		if pid, ok := sender(control[:cn]); ok {
+			notified(pid, parseMessage(string(data[:n])))
+		}
+	}
+}
+
+func sender(control []byte) (pid int, ok bool) {
+	messages, err := unix.ParseSocketControlMessage(control)
+	if err != nil {
+		return 0, false
+	}
+	for _, m := range messages {
+		if cred, err := unix.ParseUnixCredentials(&m); err == nil {
+			return int(cred.Pid), true
+		}
+	}
+	return 0, false
+}
+
+func (s *notifySocket) close() {
+	s.conn.Close()
+	<-s.done
+}

@@ -1,0 +1,81 @@
+package supervise
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Children knows which child processes of this one have somebody who waits for them. The zero value is usable.
+type Children struct {
+	mu     sync.Mutex
+	reaped map[int]chan struct{} // by process id; closed once its status was taken
+}
+
+// start starts cmd. The lock is held over the fork, so that a child that ends at once is not taken for an orphan.
+func (c *Children) start(cmd *exec.Cmd) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	if c.reaped == nil {
+		c.reaped = map[int]chan struct{}{}
+	}
+	c.reaped[cmd.Process.Pid] = make(chan struct{})
+	return nil
+}
+
+// wait takes the status of a child that start started.
+func (c *Children) wait(cmd *exec.Cmd) error {
+	err := cmd.Wait()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	close(c.reaped[cmd.Process.Pid])
+	delete(c.reaped, cmd.Process.Pid)
+	return err
+}
+
+// ReapOrphans takes the exit status of every process that was orphaned to this one, until ctx is done. PID 1 owes
+// that to its container. It leaves supervised programs alone, and takes the status of any other child.
+func (c *Children) ReapOrphans(ctx context.Context) {
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, unix.SIGCHLD)
+	defer signal.Stop(ended)
+	for {
+		c.reapEnded()
+		select {
+		case <-ctx.Done():
+			return
+		case <-ended:
+		}
+	}
+}
+
+// reapEnded looks at ended children without taking them. It takes orphans, and waits for the owners of others.
+func (c *Children) reapEnded() {
+	for {
+		var info unix.Siginfo
+		err := unix.Waitid(unix.P_ALL, 0, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		pid := siginfoPID(&info)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || pid == 0 {
+			return
+		}
+		c.mu.Lock()
+		reaped, ours := c.reaped[pid]
+		c.mu.Unlock()
+		if ours {
+			<-reaped
+			continue
+		}
+		var status unix.WaitStatus
+		_, _ = unix.Wait4(pid, &status, unix.WNOHANG, nil)
+	}
+}
