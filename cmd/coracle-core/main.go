@@ -3,14 +3,13 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 )
 
-// commands are the names under which this file may be called, as first argument or as its own name.
-// Each takes the arguments after its name and returns the process' exit code.
-var commands = map[string]func(args []string) int{
+// programs are the names under which this file may be called, as first argument or as its own name, besides the
+// commands of root. Each takes the arguments after its name and returns the process' exit code.
+var programs = map[string]func(args []string) int{
 	"control-plane": controlPlane,
 	"node":          nodeHalf,
 	"kubectl":       kubectl,
@@ -19,13 +18,11 @@ var commands = map[string]func(args []string) int{
 
 func main() {
 	name, args := filepath.Base(os.Args[0]), os.Args[1:]
-	if _, ok := commands[name]; !ok && len(args) > 0 {
+	if _, ok := programs[name]; !ok && len(args) > 0 {
 		name, args = args[0], args[1:]
 	}
-	run, ok := commands[name]
-	if !ok {
-		fmt.Fprintf(os.Stderr, "coracle-core: no command %q; call coracle instead\n", name)
-		os.Exit(2)
+	if run, ok := programs[name]; ok {
+		os.Exit(run(args))
 	}
-	os.Exit(run(args))
+	os.Exit(execute(os.Args[1:]))
 }

@@ -3,7 +3,15 @@ package config
 import (
 	"fmt"
 	"strings"
+
+	"github.com/spf13/pflag"
 )
+
+// Flags are a role's flags for shells to complete. Setting them has no effect.
+func Flags(role Role) *pflag.FlagSet {
+	var r raw
+	return flagSet(role, r.table(role))
+}
 
 // Usage lists every flag of a role by groups, for the end of a help text.
 func Usage(role Role) string {

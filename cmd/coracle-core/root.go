@@ -1,0 +1,93 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+)
+
+// commands lists coracle's own commands that run here, in the order of help.
+func commands() []*cobra.Command {
+	return []*cobra.Command{
+		configCommand(),
+		completionCommand(),
+	}
+}
+
+// root is the whole of coracle's command line. What runs elsewhere (in the front, or as a program of its own in
+// this file) is entered too, so that shells complete it.
+func root(args []string) *cobra.Command {
+	c := &cobra.Command{
+		Use:           "coracle",
+		Short:         "Kubernetes in one executable",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	c.SetArgs(args)
+	pflag.CommandLine = pflag.NewFlagSet("", pflag.ContinueOnError) // Kubernetes registers flags of its own there
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	c.CompletionOptions.DisableDefaultCmd = true // ours is a command like the others
+	c.AddCommand(commands()...)
+	c.AddCommand(elsewhere(args)...)
+	return c
+}
+
+// execute runs one of coracle's own commands and returns the exit code.
+func execute(args []string) int {
+	err := root(args).Execute()
+	var usage usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &usage):
+		complain(err)
+		return 2
+	}
+	complain(err)
+	return 1
+}
+
+// complain prints each line of err as one of ours.
+func complain(err error) {
+	for line := range strings.Lines(err.Error()) {
+		fmt.Fprintf(os.Stderr, "coracle: %s\n", strings.TrimSuffix(line, "\n"))
+	}
+}
+
+// usageError is a mistake in how a command was called, as against one in what it did.
+type usageError struct{ error }
+
+// elsewhere lists commands that do not run as part of this tree, for completion only.
+func elsewhere(args []string) []*cobra.Command {
+	out := []*cobra.Command{
+		{Use: "crictl", Short: "Look into the container runtime through CRI", DisableFlagParsing: true},
+		{Use: "ctr", Short: "Look into containerd", DisableFlagParsing: true},
+		kubectlForCompletion(args),
+	}
+	for _, role := range []config.Role{config.Server, config.Agent} {
+		c := &cobra.Command{Use: string(role), Short: roleShort(role), Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions}
+		c.Flags().AddFlagSet(config.Flags(role))
+		out = append(out, c)
+	}
+	for _, c := range out {
+		if c.Run == nil && c.RunE == nil {
+			c.RunE = func(c *cobra.Command, _ []string) error {
+				return fmt.Errorf("coracle-core does not run %s; call coracle %s", c.Name(), c.Name())
+			}
+		}
+	}
+	return out
+}
+
+func roleShort(role config.Role) string {
+	if role == config.Agent {
+		return "Run a node that joins a server"
+	}
+	return "Run a control plane and a node on this machine"
+}
