@@ -2,12 +2,69 @@
 package controlplane
 
 import (
+	"path/filepath"
+
+	"github.com/coracle-dev/coracle/pkg/components/apiserver"
+	"github.com/coracle-dev/coracle/pkg/components/controllermanager"
+	"github.com/coracle-dev/coracle/pkg/components/etcd"
+	"github.com/coracle-dev/coracle/pkg/components/scheduler"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/paths"
 	"github.com/coracle-dev/coracle/pkg/state"
 )
 
-// Add enters every part of the control plane into g.
+// Add enters every part of the control plane into g. The front has made the keys, certificates and kubeconfigs.
 func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
+	dirs := cfg.Dirs
+
+	store := g.Add("etcd", etcd.Etcd{
+		Dir:    dirs.Etcd(),
+		Socket: dirs.EtcdSocket(),
+		Args:   cfg.Args["etcd"],
+	})
+	api := g.Add("kube-apiserver", apiserver.APIServer{
+		EtcdSocket: dirs.EtcdSocket(),
+		API:        cfg.API,
+		Network:    cfg.Network,
+		Issuer:     "https://kubernetes.default.svc." + cfg.Network.Domain,
+		Files:      apiserverFiles(dirs),
+		AuditLog:   dirs.AuditLog(),
+		Args:       cfg.Args["kube-apiserver"],
+	}, store)
+	g.Add("kube-controller-manager", controllermanager.ControllerManager{
+		Kubeconfig:        dirs.ServerConfig("controller-manager.kubeconfig"),
+		CA:                pki(dirs, "ca.crt"),
+		CAKey:             pki(dirs, "ca.key"),
+		ServiceAccountKey: pki(dirs, "sa.key"),
+		Network:           cfg.Network,
+		Args:              cfg.Args["kube-controller-manager"],
+	}, api)
+	g.Add("kube-scheduler", scheduler.Scheduler{
+		Kubeconfig: dirs.ServerConfig("scheduler.kubeconfig"),
+		Config:     cfg.API.SchedulerConfig,
+		Effective:  dirs.ServerConfig("scheduler.yaml"),
+		Args:       cfg.Args["kube-scheduler"],
+	}, api)
 	return nil
+}
+
+// pki names a file among the cluster's keys and certificates.
+func pki(d paths.Dirs, name string) string { return filepath.Join(d.PKI(), name) }
+
+func apiserverFiles(d paths.Dirs) apiserver.Files {
+	return apiserver.Files{
+		ClientCA:          pki(d, "ca.crt"),
+		Cert:              pki(d, "apiserver.crt"),
+		Key:               pki(d, "apiserver.key"),
+		ServiceAccountKey: pki(d, "sa.key"),
+		ServiceAccountPub: pki(d, "sa.pub"),
+		KubeletCA:         pki(d, "ca.crt"),
+		KubeletClientCert: pki(d, "apiserver-kubelet-client.crt"),
+		KubeletClientKey:  pki(d, "apiserver-kubelet-client.key"),
+		ProxyClientCA:     pki(d, "front-proxy-ca.crt"),
+		ProxyClientCert:   pki(d, "front-proxy-client.crt"),
+		ProxyClientKey:    pki(d, "front-proxy-client.key"),
+		Authentication:    d.ServerConfig("authentication.yaml"),
+	}
 }

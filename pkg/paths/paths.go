@@ -41,6 +41,9 @@ func (d Dirs) Ledger() string { return d.data("ledger.json") }
 // LogFile takes the log when the terminal shows progress instead.
 func (d Dirs) LogFile() string { return d.data("log", "coracle.log") }
 
+// AuditLog is kube-apiserver's audit log, written if there is an audit policy.
+func (d Dirs) AuditLog() string { return d.data("log", "audit.log") }
+
 // PKI holds the cluster's keys and certificates, laid out and named as kubeadm does.
 func (d Dirs) PKI() string { return d.data("server", "pki") }
 
@@ -91,6 +94,10 @@ func (d Dirs) Subnet() string { return d.run("subnet.json") }
 
 // CNIConfig is the CNI configuration list that coracle writes when it does the pod network itself.
 func (d Dirs) CNIConfig() string { return "/etc/cni/net.d/10-coracle.conflist" }
+
+// CNIPlugins holds the payload's CNI plugins by type. They are not in Bin itself: one is called bridge, as a tool of
+// iproute2 is.
+func (d Dirs) CNIPlugins() string { return filepath.Join(d.Bin(), "cni") }
 
 // CNIBin is where plugins that the user brings are looked for.
 func (d Dirs) CNIBin() string { return "/opt/cni/bin" }

@@ -1,0 +1,124 @@
+// Package apiserver runs kube-apiserver, with its aggregation layer and the API of custom resources.
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/kube"
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+)
+
+// APIServer is the component.
+type APIServer struct {
+	EtcdSocket string
+	API        config.API
+	Network    config.Network
+	Issuer     string // of service account tokens
+	Files      Files
+	AuditLog   string   // file, used if there is an audit policy
+	Args       []string // pass-through flags, "name=value"
+}
+
+// Files are the paths of keys and certificates, and of a configuration file that Run writes.
+type Files struct {
+	ClientCA          string
+	Cert, Key         string // serving
+	ServiceAccountKey string
+	ServiceAccountPub string
+	KubeletCA         string
+	KubeletClientCert string
+	KubeletClientKey  string
+	ProxyClientCA     string // front proxy
+	ProxyClientCert   string
+	ProxyClientKey    string
+	Authentication    string // AuthenticationConfiguration, generated
+}
+
+// authentication lets everybody ask whether the server is well, and nothing else, without saying who they are.
+const authentication = `apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+anonymous:
+  enabled: true
+  conditions:
+  - path: /livez
+  - path: /readyz
+  - path: /healthz
+`
+
+// Run serves the API until ctx is done. It is ready when /readyz and /healthz are.
+func (a APIServer) Run(ctx context.Context, ready func()) error {
+	ctx = kube.WithComponent(ctx, "kube-apiserver")
+	if err := atomicfile.Write(a.Files.Authentication, []byte(authentication), 0o600); err != nil {
+		return fmt.Errorf("writing the authentication configuration: %w", err)
+	}
+	completed, err := a.options(ctx)
+	if err != nil {
+		return err
+	}
+	cfg, err := app.NewConfig(completed)
+	if err != nil {
+		return err
+	}
+	complete, err := cfg.Complete()
+	if err != nil {
+		return err
+	}
+	server, err := app.CreateServerChain(complete)
+	if err != nil {
+		return err
+	}
+	prepared, err := server.PrepareRun()
+	if err != nil {
+		return err
+	}
+	go func() {
+		if awaitHealthy(ctx, server.GenericAPIServer.Handler) == nil {
+			ready()
+		}
+	}()
+	return prepared.Run(ctx)
+}
+
+// options are the completed, checked options.
+func (a APIServer) options(ctx context.Context) (options.CompletedOptions, error) {
+	none := options.CompletedOptions{}
+	opts := options.NewServerRunOptions()
+	if err := a.flags().Parse("kube-apiserver", opts.Flags()); err != nil {
+		return none, err
+	}
+	if err := opts.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
+		return none, fmt.Errorf("setting feature gates: %w", err)
+	}
+	completed, err := opts.Complete(ctx)
+	if err != nil {
+		return none, err
+	}
+	return completed, errors.Join(completed.Validate()...)
+}
+
+// awaitHealthy asks the handler itself, without a connection.
+func awaitHealthy(ctx context.Context, handler http.Handler) error {
+	for _, path := range []string{"/readyz", "/healthz"} {
+		err := lifecycle.Until(ctx, path, func(ctx context.Context) error {
+			answer := httptest.NewRecorder()
+			handler.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
+			if answer.Code != http.StatusOK {
+				return fmt.Errorf("%d %s", answer.Code, answer.Body)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+// Package controllermanager runs kube-controller-manager.
+package controllermanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/kube"
+)
+
+// ControllerManager is the component. It needs a healthy API server when it starts.
+type ControllerManager struct {
+	Kubeconfig        string
+	CA, CAKey         string // sign certificates; CA is also what pods get to verify the API server
+	ServiceAccountKey string
+	Network           config.Network
+	Args              []string // pass-through flags, "name=value"
+}
+
+// Run runs the controllers until ctx is done. It is ready when they run.
+func (c ControllerManager) Run(ctx context.Context, ready func()) error {
+	ctx = kube.WithComponent(ctx, "kube-controller-manager")
+	opts, err := options.NewKubeControllerManagerOptions()
+	if err != nil {
+		return fmt.Errorf("making the default options: %w", err)
+	}
+	known, disabled, aliases := app.KnownControllers(), app.ControllersDisabledByDefault(), app.ControllerAliases()
+	sets := opts.Flags(known, disabled, aliases)
+	opts.ParsedFlags = &sets
+	if err := c.flags().Parse("kube-controller-manager", sets); err != nil {
+		return err
+	}
+	cfg, err := opts.Config(ctx, known, disabled, aliases)
+	if err != nil {
+		return err
+	}
+	ready()
+	err = app.Run(ctx, cfg.Complete())
+	if err == nil && ctx.Err() == nil {
+		return errors.New("the controllers ended")
+	}
+	return err
+}
+
+// flags is what kube-controller-manager would be called with on a command line.
+func (c ControllerManager) flags() kube.Flags {
+	f := kube.Flags{
+		{"kubeconfig", c.Kubeconfig},
+		{"leader-elect", "false"}, // losing the lead would end the whole process
+		{"secure-port", "0"},      // its metrics are among the API server's: one process, one registry
+		{"profiling", "false"},
+		{"controllers", "*,tokencleaner"},
+		{"use-service-account-credentials", "true"},
+
+		{"service-account-private-key-file", c.ServiceAccountKey},
+		{"root-ca-file", c.CA},
+		{"cluster-signing-cert-file", c.CA},
+		{"cluster-signing-key-file", c.CAKey},
+
+		{"allocate-node-cidrs", "true"},
+		{"cluster-cidr", prefixes(c.Network.ClusterCIDRs)},
+		{"service-cluster-ip-range", prefixes(c.Network.ServiceCIDRs)},
+	}
+	for _, p := range c.Network.ClusterCIDRs {
+		f = append(f, nodeMask(p, len(c.Network.ClusterCIDRs) > 1))
+	}
+	return f.Override(c.Args)
+}
+
+// nodeMask sizes a node's share of a cluster CIDR: 254 addresses of IPv4, and what upstream gives of IPv6, but never
+// more than a sixteenth.
+func nodeMask(cluster netip.Prefix, dual bool) [2]string {
+	name, bits := "node-cidr-mask-size", 24
+	if cluster.Addr().Is6() {
+		bits = 64
+	}
+	switch {
+	case dual && cluster.Addr().Is4():
+		name += "-ipv4"
+	case dual:
+		name += "-ipv6"
+	}
+	return [2]string{name, strconv.Itoa(max(bits, cluster.Bits()))}
+}
+
+func prefixes(list []netip.Prefix) string {
+	words := make([]string, len(list))
+	for i, p := range list {
+		words[i] = p.String()
+	}
+	return strings.Join(words, ",")
+}

@@ -1,0 +1,71 @@
+package kube
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
+	cliflag "k8s.io/component-base/cli/flag"
+)
+
+// Flags are settings of an upstream part: names without dashes, and values.
+type Flags [][2]string
+
+// String has one flag a line, as on a command line.
+func (f Flags) String() string {
+	var b strings.Builder
+	for _, kv := range f {
+		fmt.Fprintf(&b, "--%s=%s\n", kv[0], kv[1])
+	}
+	return b.String()
+}
+
+// Override returns f with the user's "name=value" settings: what the user names replaces ours of the same name and
+// comes last. A lone name is a switch that is set to true.
+func (f Flags) Override(user []string) Flags {
+	var theirs Flags
+	for _, arg := range user {
+		name, value, ok := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if !ok {
+			value = "true"
+		}
+		theirs = append(theirs, [2]string{strings.ReplaceAll(name, "_", "-"), value})
+	}
+	return append(f.Without(theirs.Names()...), theirs...)
+}
+
+// Without returns f without the named flags.
+func (f Flags) Without(names ...string) Flags {
+	return slices.DeleteFunc(slices.Clone(f), func(kv [2]string) bool { return slices.Contains(names, kv[0]) })
+}
+
+// Names lists the flags' names, in order.
+func (f Flags) Names() []string {
+	names := make([]string, len(f))
+	for i, kv := range f {
+		names[i] = kv[0]
+	}
+	return names
+}
+
+// Parse sets the flags in the flag sets of the named upstream part, logs them, and makes an error that says which
+// pass-through setting is to be mended. Values that several flags set are handled as the part itself does.
+func (f Flags) Parse(part string, sets cliflag.NamedFlagSets) error {
+	all := pflag.NewFlagSet(part, pflag.ContinueOnError)
+	all.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
+	for _, name := range sets.Order {
+		all.AddFlagSet(sets.FlagSets[name])
+	}
+	for _, kv := range f {
+		if all.Lookup(kv[0]) == nil {
+			return fmt.Errorf("%s has no flag %q: correct or remove --%s-arg %s=%s", part, kv[0], part, kv[0], kv[1])
+		}
+		if err := all.Set(kv[0], kv[1]); err != nil {
+			return fmt.Errorf("setting --%s-arg %s=%s: %w", part, kv[0], kv[1], err)
+		}
+	}
+	logrus.WithField("component", part).Debugf("flags: %s", strings.ReplaceAll(strings.TrimSpace(f.String()), "\n", " "))
+	return nil
+}

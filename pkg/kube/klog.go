@@ -1,0 +1,205 @@
+package kube
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	"github.com/sirupsen/logrus"
+	"k8s.io/klog/v2"
+)
+
+// WithComponent returns a context under which Kubernetes code logs as the named component.
+func WithComponent(ctx context.Context, component string) context.Context {
+	return klog.NewContext(ctx, logr.New(sink{component: component}))
+}
+
+// setupKlog routes klog into logrus. Errors and warnings keep their level. What klog calls info is written for
+// the developers of Kubernetes and far too much for an operator: it is debug here, V(1) and V(2) too, and V(3)
+// and V(4) are trace.
+func setupKlog() {
+	var last atomic.Pointer[string]
+	klog.SetLoggerWithOptions(logr.New(sink{}), klog.ContextualLogger(true),
+		klog.WriteKlogBuffer(func(line []byte) { writeUnstructured(line, &last) }))
+	switch level := logrus.GetLevel(); {
+	case level >= logrus.TraceLevel:
+		RaiseVerbosity(4)
+	case level >= logrus.DebugLevel:
+		RaiseVerbosity(2)
+	}
+	// A fatal error somewhere in Kubernetes ends the process. The last line then says why.
+	exit := klog.OsExit
+	klog.OsExit = func(code int) {
+		if why := last.Load(); why != nil {
+			logrus.Errorf("Kubernetes gave up: %s", *why)
+		}
+		exit(code)
+	}
+}
+
+// RaiseVerbosity makes klog at least as verbose as level. It is never lowered: several parts share it.
+func RaiseVerbosity(level int) {
+	if klog.V(klog.Level(level)).Enabled() {
+		return
+	}
+	var fs flag.FlagSet
+	klog.InitFlags(&fs)
+	_ = fs.Set("v", fmt.Sprint(level)) // a number is always accepted
+}
+
+// writeUnstructured takes a finished line of klog: "E1121 10:44:00.000000 1234 file.go:56] text".
+func writeUnstructured(line []byte, last *atomic.Pointer[string]) {
+	severity := byte('I')
+	if len(line) > 0 {
+		severity = line[0]
+	}
+	level := logrus.DebugLevel
+	switch severity {
+	case 'W':
+		level = logrus.WarnLevel
+	case 'E', 'F':
+		level = logrus.ErrorLevel
+	}
+	if severity != 'F' && !logrus.IsLevelEnabled(level) {
+		return
+	}
+	if _, text, ok := bytes.Cut(line, []byte("] ")); ok {
+		line = text
+	}
+	text := string(bytes.TrimSpace(line))
+	if severity == 'F' {
+		last.Store(&text) // logged at the very end, by OsExit
+		return
+	}
+	logrus.WithField("component", callersComponent()).Log(level, text)
+}
+
+// sink takes klog's structured lines. The zero value finds out the component from the caller's package.
+type sink struct {
+	component string
+	name      string
+	values    []any
+}
+
+func (s sink) Init(logr.RuntimeInfo) {}
+
+func (s sink) Enabled(level int) bool {
+	return logrus.IsLevelEnabled(logrus.DebugLevel) && klog.V(klog.Level(level)).Enabled()
+}
+
+func (s sink) Info(level int, msg string, keysAndValues ...any) {
+	if level > 2 {
+		s.entry(keysAndValues).Trace(msg)
+		return
+	}
+	s.entry(keysAndValues).Debug(msg)
+}
+
+func (s sink) Error(err error, msg string, keysAndValues ...any) {
+	entry := s.entry(keysAndValues)
+	if err != nil {
+		entry = entry.WithError(err)
+	}
+	entry.Error(msg)
+}
+
+func (s sink) WithValues(keysAndValues ...any) logr.LogSink {
+	s.values = append(s.values[:len(s.values):len(s.values)], keysAndValues...)
+	return s
+}
+
+func (s sink) WithName(name string) logr.LogSink {
+	if s.name != "" {
+		name = s.name + "." + name
+	}
+	s.name = name
+	return s
+}
+
+func (s sink) entry(keysAndValues []any) *logrus.Entry {
+	fields := logrus.Fields{"component": s.component}
+	if s.component == "" {
+		fields["component"] = callersComponent()
+	}
+	if s.name != "" {
+		fields["logger"] = s.name
+	}
+	for _, list := range [][]any{s.values, keysAndValues} {
+		for i := 0; i+1 < len(list); i += 2 {
+			fields[fieldName(list[i])] = fieldValue(list[i+1])
+		}
+	}
+	return logrus.WithFields(fields)
+}
+
+// fieldName keeps names of fields that logrus or we use for ourselves apart.
+func fieldName(key any) string {
+	switch name := fmt.Sprint(key); name {
+	case "component", "logger", "error", "level", "msg", "time":
+		return "k8s." + name
+	default:
+		return name
+	}
+}
+
+// fieldValue resolves the lazy values that klog's callers pass.
+func fieldValue(v any) any {
+	switch v := v.(type) {
+	case logr.Marshaler:
+		return v.MarshalLog()
+	case fmt.Stringer:
+		return stringOf(v)
+	default:
+		return v
+	}
+}
+
+// stringOf survives String methods that do not expect a nil receiver.
+func stringOf(v fmt.Stringer) (s string) {
+	defer func() {
+		if recover() != nil {
+			s = "<nil>"
+		}
+	}()
+	return v.String()
+}
+
+// origins tell which component a package belongs to, for lines that are logged without a context.
+var origins = []struct{ prefix, component string }{
+	{"k8s.io/kubernetes/pkg/kubelet/", "kubelet"},
+	{"k8s.io/kubernetes/cmd/kubelet/", "kubelet"},
+	{"k8s.io/kubernetes/pkg/volume/", "kubelet"},
+	{"k8s.io/kubernetes/pkg/proxy/", "kube-proxy"},
+	{"k8s.io/kubernetes/cmd/kube-proxy/", "kube-proxy"},
+	{"k8s.io/kubernetes/pkg/scheduler", "kube-scheduler"},
+	{"k8s.io/kubernetes/cmd/kube-scheduler/", "kube-scheduler"},
+	{"k8s.io/kubernetes/pkg/controller/", "kube-controller-manager"},
+	{"k8s.io/kubernetes/cmd/kube-controller-manager/", "kube-controller-manager"},
+	{"k8s.io/kubernetes/", "kube-apiserver"},
+	{"k8s.io/apiserver/", "kube-apiserver"},
+	{"k8s.io/apiextensions-apiserver/", "kube-apiserver"},
+	{"k8s.io/kube-aggregator/", "kube-apiserver"},
+	{"github.com/flannel-io/", "flannel"},
+}
+
+// callersComponent names the component whose code is on the calling goroutine's stack, the innermost first.
+func callersComponent() string {
+	var pcs [24]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
+	for {
+		frame, more := frames.Next()
+		for _, o := range origins {
+			if strings.HasPrefix(frame.Function, o.prefix) {
+				return o.component
+			}
+		}
+		if !more {
+			return "kubernetes"
+		}
+	}
+}

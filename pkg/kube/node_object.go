@@ -1,0 +1,179 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+)
+
+// OwnNode follows the Node object of this machine for all who need something of it: one watch of one object.
+type OwnNode struct {
+	// Kubeconfig identifies the node. Name is the object's.
+	Kubeconfig, Name string
+
+	mu      sync.Mutex
+	node    *corev1.Node
+	changed chan struct{} // closed at the next change
+}
+
+// NewOwnNode returns the follower of the named node. Until Run works, Await waits.
+func NewOwnNode(kubeconfig, name string) *OwnNode {
+	return &OwnNode{Kubeconfig: kubeconfig, Name: name, changed: make(chan struct{})}
+}
+
+// Run follows the object until ctx is done. It is ready when the object exists.
+func (o *OwnNode) Run(ctx context.Context, ready func()) error {
+	client, err := Client(o.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	go func() {
+		if _, err := o.Await(ctx, "the kubelet to register the node", func(*corev1.Node) bool { return true }); err == nil {
+			ready()
+		}
+	}()
+	store := func(obj any) {
+		if node, ok := obj.(*corev1.Node); ok {
+			o.set(node)
+		}
+	}
+	selector := fields.OneTermEqualSelector("metadata.name", o.Name)
+	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "nodes", "", selector),
+		ObjectType:    &corev1.Node{},
+		Transform:     trimNode,
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    store,
+			UpdateFunc: func(_, obj any) { store(obj) },
+			DeleteFunc: func(any) { o.set(nil) },
+		},
+	})
+	controller.RunWithContext(WithComponent(ctx, "node"))
+	return nil
+}
+
+// Await returns the node as soon as ok says so. While it waits it tells the group what for. The object is shared:
+// it must not be changed.
+func (o *OwnNode) Await(ctx context.Context, what string, ok func(*corev1.Node) bool) (*corev1.Node, error) {
+	defer lifecycle.WaitingFor(ctx, "")
+	for told := false; ; told = true {
+		node, changed := o.Get()
+		if node != nil && ok(node) {
+			return node, nil
+		}
+		if !told {
+			lifecycle.WaitingFor(ctx, what)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx))
+		}
+	}
+}
+
+// Get returns the node as last seen, nil if it does not exist, and a channel that is closed at the next change.
+func (o *OwnNode) Get() (*corev1.Node, <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.node, o.changed
+}
+
+func (o *OwnNode) set(node *corev1.Node) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.node = node
+	close(o.changed)
+	o.changed = make(chan struct{})
+}
+
+// trimNode drops the parts of a Node that are large and that nobody here reads.
+func trimNode(obj any) (any, error) {
+	if node, ok := obj.(*corev1.Node); ok {
+		node.ManagedFields = nil
+		node.Status.Images = nil
+	}
+	return obj, nil
+}
+
+// Client returns a typed client for a kubeconfig file that talks protobuf.
+func Client(kubeconfig string) (*kubernetes.Clientset, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
+	}
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	config.UserAgent = "coracle"
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client from %s: %w", kubeconfig, err)
+	}
+	return client, nil
+}
+
+// APIGate opens when the API server serves this node: when it answers the node's own question for its Node object,
+// authorised. Everything in the node half that would ask earlier, and then back off for seconds, waits behind it.
+type APIGate struct {
+	Kubeconfig, Name string
+	open             chan struct{}
+	once             sync.Once
+}
+
+// NewAPIGate returns the closed gate of the named node, whose kubeconfig it uses.
+func NewAPIGate(kubeconfig, name string) *APIGate {
+	return &APIGate{Kubeconfig: kubeconfig, Name: name, open: make(chan struct{})}
+}
+
+// Opened is closed when the gate opens, for good.
+func (g *APIGate) Opened() <-chan struct{} { return g.open }
+
+// gatePause is how long the gate waits between two questions: a start is short.
+const gatePause = 25 * time.Millisecond
+
+// Run asks until the gate opens. It is ready then.
+func (g *APIGate) Run(ctx context.Context, ready func()) error {
+	client, err := Client(g.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	for {
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		_, err := client.CoreV1().Nodes().Get(try, g.Name, metav1.GetOptions{})
+		cancel()
+		if err == nil || apierrors.IsNotFound(err) {
+			break
+		}
+		lifecycle.WaitingFor(ctx, fmt.Sprintf("the API server, last: %v", firstLine(err)))
+		select {
+		case <-time.After(gatePause):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	g.once.Do(func() { close(g.open) })
+	ready()
+	<-ctx.Done()
+	return nil
+}
+
+// firstLine shortens API errors, which repeat the request.
+func firstLine(err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return errors.New(status.Status().Message)
+	}
+	return err
+}
