@@ -146,6 +146,13 @@ func (h *Host) Kill() {
 	removeCgroups(h.cgroup)
 }
 
+// For is the host for a subtest: what fails fails t. It must not be booted or killed.
+func (h *Host) For(t testing.TB) *Host {
+	sub := *h
+	sub.t = t
+	return &sub
+}
+
 // remove takes away the host and all it left.
 func (h *Host) remove() {
 	h.Kill()

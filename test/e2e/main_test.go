@@ -1,0 +1,102 @@
+// Package e2e proves coracle with real pods on hosts made of namespaces.
+package e2e
+
+import (
+	"embed"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	imageutils "k8s.io/kubernetes/test/utils/image"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
+
+//go:embed testdata
+var testdata embed.FS
+
+// agnhost is the image that Kubernetes' own tests use, made locally.
+var agnhost = imageutils.GetE2EImage(imageutils.Agnhost)
+
+// newHost is a host on a wire of its own, with the test images in place.
+func newHost(t *testing.T, name string) *hosts.Host {
+	t.Helper()
+	hosts.Bin(t)
+	h := hosts.New(t, hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24")), name, hosts.Options{})
+	h.CopyImages()
+	return h
+}
+
+// newLonelyHost is a host without any network but loopback.
+func newLonelyHost(t *testing.T) *hosts.Host {
+	t.Helper()
+	hosts.Bin(t)
+	h := hosts.New(t, nil, "lonely", hosts.Options{})
+	h.CopyImages()
+	return h
+}
+
+// newCluster is a host with a server whose node is Ready and whose DNS answers.
+func newCluster(t *testing.T, args ...string) (*hosts.Host, *hosts.Server) {
+	t.Helper()
+	h := newHost(t, "solo")
+	s := h.Start(args...)
+	waitReady(t, h)
+	return h, s
+}
+
+func waitReady(t *testing.T, h *hosts.Host) {
+	t.Helper()
+	h.Coracle("wait", "--timeout", "60s")
+}
+
+// manifest returns a file of testdata with ${NAME} replaced.
+func manifest(t *testing.T, name string, values ...string) string {
+	t.Helper()
+	data, err := testdata.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.NewReplacer(append(values, "${AGNHOST}", agnhost)...).Replace(string(data))
+}
+
+// eventually tries until check succeeds; the test fails with check's last error after the timeout.
+func eventually(t *testing.T, timeout time.Duration, check func() error) {
+	t.Helper()
+	deadline := time.Now().Add(timeout)
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %v", timeout, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// contains is an error unless got, which came from what, contains want.
+func contains(what, got, want string) error {
+	if !strings.Contains(got, want) {
+		return fmt.Errorf("%s: %q does not contain %q", what, got, want)
+	}
+	return nil
+}
+
+// expect fails the test unless a command's output contains want, within a time that any of them may need.
+func expect(t *testing.T, want string, run func() (string, error)) {
+	t.Helper()
+	eventually(t, 30*time.Second, func() error {
+		out, err := run()
+		if err != nil {
+			return err
+		}
+		return contains("output", out, want)
+	})
+}

@@ -1,0 +1,83 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// What a host is made of, as far as coracle may change it. Each prints one line per thing.
+var inventory = map[string]string{
+	"links":      "ls /sys/class/net",
+	"addresses":  "ip -o addr | awk '{print $2, $4}'",
+	"routes":     "ip route; ip -6 route | grep -v fe80 || true",
+	"nft tables": "nft list tables",
+	"netns":      "ls /run/netns 2>/dev/null || true",
+	"mounts":     "awk '{print $5, $9}' /proc/self/mountinfo",
+	"cgroups":    "find /sys/fs/cgroup -mindepth 2 -type d",
+	"processes":  "ps -eo comm= | grep -vE '^(ps|sh|sort|grep|nsenter)$' || true",
+	"files": `find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp \) -prune -o -newer /etc/before-coracle -not -type d -print;
+		find /run /var/lib/coracle /var/lib/kubelet /etc /opt /var/log -xdev -print`,
+}
+
+func takeInventory(h *hosts.Host) map[string]string {
+	got := map[string]string{}
+	for kind, script := range inventory {
+		got[kind] = h.Run("sh", "-c", "{ "+script+"; } | sort")
+	}
+	return got
+}
+
+// TestReset compares a host before coracle ever ran with the same host after reset: no difference may be left.
+func TestReset(t *testing.T) {
+	for name, stopFirst := range map[string]bool{"stopped server": true, "running server": false} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t, "solo")
+			h.Run("sh", "-c", "rm -rf /var/lib/coracle/*; touch /etc/before-coracle; nft add table inet foreign; ip link add foreign0 type bridge; mkdir -p /run/netns")
+			before := takeInventory(h)
+
+			h.CopyImages()
+			s := h.Start()
+			waitReady(t, h)
+			h.Apply(manifest(t, "workloads.yaml"))
+			h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=60s")
+			h.Kubectl("wait", "--for=condition=Ready", "pod/hostport", "pod/client", "--timeout=60s")
+			if stopFirst {
+				if err := s.Stop(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			plan := h.Coracle("reset", "--dry-run")
+			t.Logf("reset --dry-run:\n%s", plan)
+			h.Coracle("reset", "--yes")
+
+			for kind, want := range before {
+				if got := h.Run("sh", "-c", "{ "+inventory[kind]+"; } | sort"); got != want {
+					t.Errorf("%s differ:\n%s", kind, diff(want, got))
+				}
+			}
+		})
+	}
+}
+
+// diff lists the lines that only one of two sorted texts has.
+func diff(before, after string) string {
+	count := map[string]int{}
+	for _, line := range strings.Split(before, "\n") {
+		count[line]--
+	}
+	for _, line := range strings.Split(after, "\n") {
+		count[line]++
+	}
+	var b strings.Builder
+	for line, n := range count {
+		switch {
+		case n > 0:
+			b.WriteString("+ " + line + "\n")
+		case n < 0:
+			b.WriteString("- " + line + "\n")
+		}
+	}
+	return b.String()
+}

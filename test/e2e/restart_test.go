@@ -1,0 +1,214 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+const sleepers = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: sleepers}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: sleepers}}
+  template:
+    metadata: {labels: {app: sleepers}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: main, image: coracle.test/busybox:1, command: [sleep, '36000']}]
+`
+
+// containers lists the pods' containers with their ids and restart counts, in a stable order.
+func containers(h *hosts.Host) string {
+	return h.Kubectl("get", "pods", "--sort-by=.metadata.name", "-o",
+		`jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}{"\n"}{end}`)
+}
+
+func startSleepers(t *testing.T, h *hosts.Host) (running string) {
+	t.Helper()
+	h.Apply(sleepers)
+	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=60s")
+	return containers(h)
+}
+
+// TestRestartKeepsPods stops and starts coracle: the same containers run on.
+func TestRestartKeepsPods(t *testing.T) {
+	h, s := newCluster(t)
+	before := startSleepers(t, h)
+	pids := h.Run("pgrep", "-x", "sleep")
+
+	began := time.Now()
+	if err := s.Stop(); err != nil {
+		t.Fatalf("stopping: %v", err)
+	}
+	t.Logf("stopped in %s", time.Since(began).Round(time.Millisecond))
+	if got := h.Run("pgrep", "-x", "sleep"); got != pids {
+		t.Errorf("the pods' processes changed while coracle was stopped: %q, then %q", pids, got)
+	}
+	h.Start()
+	waitReady(t, h)
+	if got := containers(h); got != before {
+		t.Errorf("containers before:\n%s\nafter:\n%s", before, got)
+	}
+	if got := h.Run("pgrep", "-x", "sleep"); got != pids {
+		t.Errorf("the pods' processes changed over the restart: %q, then %q", pids, got)
+	}
+	h.Kubectl("scale", "deployment/sleepers", "--replicas=4")
+	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=60s")
+}
+
+// TestDrainOnStop sees that --drain-on-stop stops the pods too.
+func TestDrainOnStop(t *testing.T) {
+	h, s := newCluster(t, "--drain-on-stop")
+	startSleepers(t, h)
+	if err := s.Stop(); err != nil {
+		t.Fatalf("stopping: %v", err)
+	}
+	if out, err := h.Try("pgrep", "-f", "containerd-shim|sleep 36000"); err == nil {
+		t.Errorf("processes are left: %s", out)
+	}
+	h.Start("--drain-on-stop")
+	waitReady(t, h)
+	h.Kubectl("wait", "--for=condition=Available", "deployment/sleepers", "--timeout=60s")
+}
+
+// kills is how often TestKill kills something.
+func kills(t *testing.T) int {
+	n, err := strconv.Atoi(os.Getenv("CORACLE_TEST_KILLS"))
+	if err != nil {
+		return 20
+	}
+	return n
+}
+
+// TestKill kills each half and the front at random moments while a client writes. Every acknowledged write must be
+// there after, and the pods must not notice.
+func TestKill(t *testing.T) {
+	h, s := newCluster(t)
+	before := startSleepers(t, h)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+
+	ctx, stop := context.WithCancel(t.Context())
+	writer := writeConfigMaps(ctx, h.Client())
+	for i := range kills(t) {
+		target := []string{"control-plane", "node", "front"}[i%3]
+		time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond)
+		s = kill(t, h, s, target)
+		if random.IntN(3) > 0 {
+			waitReady(t, h) // the other times the next kill hits it while it starts
+		}
+	}
+	waitReady(t, h)
+	time.Sleep(2 * time.Second)
+	stop()
+	acknowledged := writer()
+
+	list, err := h.Client().CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	present := map[string]bool{}
+	for _, item := range list.Items {
+		present[item.Name] = true
+	}
+	lost := 0
+	for _, name := range acknowledged {
+		if !present[name] {
+			lost++
+			t.Errorf("lost: %s", name)
+		}
+	}
+	t.Logf("%d kills, %d acknowledged writes, %d lost", kills(t), len(acknowledged), lost)
+	if len(acknowledged) < kills(t) {
+		t.Errorf("only %d writes got through", len(acknowledged))
+	}
+	if got := containers(h); got != before {
+		t.Errorf("containers before:\n%s\nafter:\n%s", before, got)
+	}
+	h.Kubectl("scale", "deployment/sleepers", "--replicas=5")
+	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=60s")
+}
+
+// kill kills one of coracle's processes. A killed front is started again, as an init system would.
+func kill(t *testing.T, h *hosts.Host, s *hosts.Server, target string) *hosts.Server {
+	t.Helper()
+	if target == "front" {
+		if err := syscall.Kill(s.FrontPID(), syscall.SIGKILL); err != nil {
+			t.Fatalf("killing the front: %v", err)
+		}
+		_ = s.Wait(10 * time.Second)
+		return h.Start()
+	}
+	var pid int
+	eventually(t, 20*time.Second, func() (err error) {
+		pid, err = s.ChildPID(target)
+		return err
+	})
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatalf("killing the %s half: %v", target, err)
+	}
+	return s
+}
+
+// writeConfigMaps writes one after the other until ctx is done. The returned function waits for the end and tells
+// which writes were acknowledged.
+func writeConfigMaps(ctx context.Context, client kubernetes.Interface) (acknowledged func() []string) {
+	var names []string
+	var done sync.WaitGroup
+	done.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			name := fmt.Sprintf("write-%d", i)
+			try, cancel := context.WithTimeout(ctx, 3*time.Second)
+			_, err := client.CoreV1().ConfigMaps("default").Create(try,
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+			cancel()
+			if err == nil {
+				names = append(names, name)
+			} else {
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+	})
+	return func() []string { done.Wait(); return names }
+}
+
+// TestHostReboot pulls the plug: all processes die, /run is empty, and the cluster comes back by itself.
+func TestHostReboot(t *testing.T) {
+	h, _ := newCluster(t)
+	startSleepers(t, h)
+	h.Kubectl("create", "configmap", "kept")
+	h.Kill()
+	h.Boot()
+	h.Start()
+	waitReady(t, h)
+	h.Kubectl("get", "configmap", "kept")
+	eventually(t, 60*time.Second, func() error {
+		ready := h.Kubectl("get", "deployment", "sleepers", "-o", "jsonpath={.status.readyReplicas}")
+		if strings.TrimSpace(ready) != "3" {
+			return fmt.Errorf("%q pods are ready", ready)
+		}
+		return nil
+	})
+	// Ready may still be the state from before the plug was pulled: the pods must really run.
+	eventually(t, 60*time.Second, func() error {
+		out, _ := h.Try("pgrep", "-c", "-x", "sleep")
+		return contains("sleeping processes", out, "3")
+	})
+}

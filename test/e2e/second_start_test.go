@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+)
+
+// TestNewAddress starts a server with another node IP than the time before, as after a DHCP lease ended.
+func TestNewAddress(t *testing.T) {
+	h, s := newCluster(t)
+	startSleepers(t, h)
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	h.SetIP(netip.MustParseAddr("172.30.0.77"))
+	h.Start()
+	waitReady(t, h)
+	eventually(t, 60*time.Second, func() error {
+		return contains("the node's addresses", h.Kubectl("get", "node", "solo", "-o", "jsonpath={.status.addresses}"), "172.30.0.77")
+	})
+	eventually(t, 30*time.Second, func() error {
+		return contains("the API's endpoint", h.Kubectl("get", "endpointslice", "kubernetes", "-o", "jsonpath={.endpoints}"), "172.30.0.77")
+	})
+	pod := h.Kubectl("get", "pods", "-l", "app=sleepers", "-o", "jsonpath={.items[0].metadata.name}")
+	eventually(t, 30*time.Second, func() error {
+		out, err := h.TryCoracle("kubectl", "exec", pod, "--", "nslookup", "kubernetes.default.svc.cluster.local")
+		if err != nil {
+			return err
+		}
+		return contains("nslookup", out, "10.43.0.1")
+	})
+	// The certificate must hold for the new address.
+	h.Coracle("kubectl", "--server", "https://172.30.0.77:6443", "get", "--raw", "/readyz")
+}
+
+// TestNewHostname starts a server under another name: it must be a new node or a clear error, never a wedge.
+func TestNewHostname(t *testing.T) {
+	h, s := newCluster(t)
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	h.Run("hostname", "renamed")
+	h.Start()
+	waitReady(t, h)
+	h.Kubectl("wait", "--for=condition=Ready", "node/renamed", "--timeout=30s")
+	startSleepers(t, h)
+}
+
+// TestLoopbackOnly runs where there is no network at all.
+func TestLoopbackOnly(t *testing.T) {
+	h := newLonelyHost(t)
+	h.Start()
+	waitReady(t, h)
+	startSleepers(t, h)
+	pod := h.Kubectl("get", "pods", "-l", "app=sleepers", "-o", "jsonpath={.items[0].metadata.name}")
+	expect(t, "10.43.0.1", func() (string, error) {
+		return h.TryCoracle("kubectl", "exec", pod, "--", "nslookup", "kubernetes.default.svc.cluster.local")
+	})
+}
+
+// TestStartAfterReset makes a cluster, resets, and makes another on the same host.
+func TestStartAfterReset(t *testing.T) {
+	h, s := newCluster(t)
+	startSleepers(t, h)
+	h.Kubectl("create", "configmap", "old")
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	h.Coracle("reset", "--yes")
+	h.CopyImages()
+	h.Start()
+	waitReady(t, h)
+	if out, err := h.TryCoracle("kubectl", "get", "configmap", "old"); err == nil {
+		t.Errorf("the old cluster's data is still there: %s", out)
+	}
+	startSleepers(t, h)
+}

@@ -1,0 +1,380 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// TestWorkloads runs one cluster and looks at it from all sides.
+func TestWorkloads(t *testing.T) {
+	h, _ := newCluster(t)
+	h.Apply(manifest(t, "workloads.yaml"))
+	h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "pod/hostport", "pod/hostnetwork", "pod/stdin", "--timeout=60s")
+
+	for name, test := range map[string]func(*testing.T, *hosts.Host){
+		"no pod of ours":       testNoSystemPods,
+		"services":             testServices,
+		"dns":                  testDNS,
+		"host ports":           testHostPorts,
+		"exec":                 testExec,
+		"logs -f":              testLogsFollow,
+		"port-forward":         testPortForward,
+		"cp":                   testCopy,
+		"attach":               testAttach,
+		"volumes":              testVolumes,
+		"init and sidecar":     testStages,
+		"liveness probe":       testLiveness,
+		"jobs":                 testJobs,
+		"daemon sets":          testDaemonSet,
+		"stateful sets":        testStatefulSet,
+		"custom resources":     testCustomResources,
+		"admission webhooks":   testWebhooks,
+		"reused pod address":   testReusedAddress,
+		"kubectl cluster-info": testClusterInfo,
+		"node version":         testNodeVersion,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, h.For(t))
+		})
+	}
+}
+
+// inClient runs a shell line in the pod "client".
+func inClient(h *hosts.Host, line string) (string, error) {
+	return h.TryCoracle("kubectl", "exec", "client", "--", "sh", "-c", line)
+}
+
+func testNoSystemPods(t *testing.T, h *hosts.Host) {
+	if out := h.Kubectl("get", "pods", "-A", "-o", "jsonpath={.items[?(@.metadata.namespace!='default')].metadata.name}"); out != "" {
+		t.Errorf("there are pods nobody asked for: %s", out)
+	}
+}
+
+func testServices(t *testing.T, h *hosts.Host) {
+	podIP := h.Kubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].status.podIP}")
+	clusterIP := h.Kubectl("get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
+	for name, url := range map[string]string{
+		"pod to pod":           "http://" + podIP + ":8080/hostname",
+		"pod to ClusterIP":     "http://" + clusterIP + "/hostname",
+		"pod to Service name":  "http://web/hostname",
+		"pod to headless":      "http://web-headless:8080/hostname",
+		"pod to NodePort":      "http://" + h.IP.String() + ":30080/hostname",
+		"pod to itself's kind": "http://web.default.svc.cluster.local/hostname",
+	} {
+		t.Run(name, func(t *testing.T) {
+			expect(t, "web-", func() (string, error) { return inClient(h, "wget -T2 -qO- "+url) })
+		})
+	}
+	for name, url := range map[string]string{
+		"host to pod":       "http://" + podIP + ":8080/hostname",
+		"host to ClusterIP": "http://" + clusterIP + "/hostname",
+		"host to NodePort":  "http://" + h.IP.String() + ":30080/hostname",
+	} {
+		t.Run(name, func(t *testing.T) {
+			expect(t, "web-", func() (string, error) { return h.Try("busybox", "wget", "-T2", "-qO-", url) })
+		})
+	}
+	t.Run("balanced over all pods", func(t *testing.T) {
+		eventually(t, 20*time.Second, func() error {
+			out, err := inClient(h, "for i in $(seq 40); do wget -T2 -qO- http://web/hostname; echo; done | sort -u | wc -l")
+			if err != nil {
+				return err
+			}
+			return contains("number of pods that answered", out, "3")
+		})
+	})
+	t.Run("hairpin", func(t *testing.T) {
+		pod := h.Kubectl("get", "pods", "-l", "app=web", "-o", "jsonpath={.items[0].metadata.name}")
+		for range 6 {
+			h.Kubectl("exec", pod, "--", "/agnhost", "connect", clusterIP+":80", "--timeout=2s")
+		}
+	})
+}
+
+func testDNS(t *testing.T, h *hosts.Host) {
+	clusterIP := h.Kubectl("get", "service", "web", "-o", "jsonpath={.spec.clusterIP}")
+	podIP := h.Kubectl("get", "pod", "client", "-o", "jsonpath={.status.podIP}")
+	dashed := strings.ReplaceAll(podIP, ".", "-")
+	dbIP := h.Kubectl("get", "pod", "db-0", "-o", "jsonpath={.status.podIP}")
+	for name, want := range map[string]string{
+		"web":                                 clusterIP,
+		"web.default":                         clusterIP,
+		"web.default.svc":                     clusterIP,
+		"web.default.svc.cluster.local":       clusterIP,
+		"web.default.svc.cluster.local.":      clusterIP,
+		"kubernetes.default":                  "10.43.0.1",
+		"kube-dns.kube-system":                "10.43.0.10",
+		"db-0.db":                             dbIP,
+		"db-0.db.default.svc.cluster.local":   dbIP,
+		dashed + ".default.pod.cluster.local": podIP,
+		hosts.ExternalName:                    hosts.ExternalIP,
+	} {
+		t.Run(name, func(t *testing.T) {
+			expect(t, want, func() (string, error) { return inClient(h, "nslookup -type=a "+name+" || getent hosts "+name) })
+		})
+	}
+	t.Run("reverse", func(t *testing.T) {
+		expect(t, "web.default.svc.cluster.local", func() (string, error) { return inClient(h, "nslookup "+clusterIP) })
+	})
+	t.Run("SRV", func(t *testing.T) {
+		expect(t, "web.default.svc.cluster.local", func() (string, error) {
+			return inClient(h, "nslookup -type=srv _http._tcp.web.default.svc.cluster.local")
+		})
+	})
+	t.Run("unknown name", func(t *testing.T) {
+		if out, err := inClient(h, "nslookup no-such-thing.default.svc.cluster.local"); err == nil {
+			t.Errorf("a name that does not exist resolves: %s", out)
+		}
+	})
+	t.Run("over TCP", func(t *testing.T) {
+		h.Kubectl("exec", "client", "--", "nc", "-z", "-w", "2", "10.43.0.10", "53")
+	})
+	t.Run("from a pod on the host's network", func(t *testing.T) {
+		out := h.Kubectl("exec", "hostnetwork", "--", "/agnhost", "connect", clusterIP+":80", "--timeout=3s")
+		if out != "" {
+			t.Errorf("connecting: %s", out)
+		}
+		expect(t, "", func() (string, error) {
+			return h.TryCoracle("kubectl", "exec", "hostnetwork", "--", "/agnhost", "connect", "web.default.svc.cluster.local:80", "--timeout=3s")
+		})
+	})
+}
+
+func testHostPorts(t *testing.T, h *hosts.Host) {
+	expect(t, "hostport", func() (string, error) {
+		return h.Try("busybox", "wget", "-T2", "-qO-", "http://"+h.IP.String()+":18080/hostname")
+	})
+	expect(t, "hostport", func() (string, error) {
+		return inClient(h, "wget -T2 -qO- http://"+h.IP.String()+":18080/hostname")
+	})
+	expect(t, h.Name, func() (string, error) {
+		return h.Try("busybox", "wget", "-T2", "-qO-", "http://127.0.0.1:18081/hostname")
+	})
+}
+
+func testExec(t *testing.T, h *hosts.Host) {
+	if got := h.Kubectl("exec", "client", "--", "echo", "over", "here"); got != "over here\n" {
+		t.Errorf("exec printed %q", got)
+	}
+	cmd := h.Command(hosts.Bin(t), "kubectl", "exec", "-i", "client", "--", "sh", "-c", "cat; exit 7")
+	cmd.Stdin = strings.NewReader("through stdin")
+	out, err := cmd.Output()
+	if string(out) != "through stdin" {
+		t.Errorf("exec -i printed %q", out)
+	}
+	if exit, ok := err.(*exec.ExitError); !ok || exit.ExitCode() != 7 {
+		t.Errorf("exec ended with %v, not with the command's exit code 7", err)
+	}
+}
+
+func testLogsFollow(t *testing.T, h *hosts.Host) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	cmd := h.Command(hosts.Bin(t), "kubectl", "logs", "-f", "--tail=1", "client")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	defer stop()
+	// Three lines are more than the tail: two of them were followed.
+	var lines int
+	for buf := make([]byte, 256); lines < 3; {
+		n, err := out.Read(buf)
+		if err != nil {
+			t.Fatalf("following: %v after %d lines", err, lines)
+		}
+		lines += bytes.Count(buf[:n], []byte("\n"))
+	}
+	cancel()
+	_ = cmd.Wait()
+}
+
+func testPortForward(t *testing.T, h *hosts.Host) {
+	cmd := h.Command(hosts.Bin(t), "kubectl", "port-forward", "service/web", "19090:80")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		h.Run("pkill", "-f", "port-forward service/web")
+		_ = cmd.Wait()
+	}()
+	client := &http.Client{Transport: &http.Transport{DialContext: h.Dial}, Timeout: 3 * time.Second}
+	expect(t, "web-", func() (string, error) {
+		resp, err := client.Get("http://127.0.0.1:19090/hostname")
+		if err != nil {
+			return "", err
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		return string(body), err
+	})
+}
+
+func testCopy(t *testing.T, h *hosts.Host) {
+	h.Run("sh", "-c", "echo cargo > /tmp/out")
+	h.Kubectl("cp", "/tmp/out", "client:/tmp/in")
+	h.Kubectl("cp", "client:/tmp/in", "/tmp/back")
+	if got := h.Run("cat", "/tmp/back"); got != "cargo\n" {
+		t.Errorf("the file came back as %q", got)
+	}
+}
+
+func testAttach(t *testing.T, h *hosts.Host) {
+	cmd := h.Command(hosts.Bin(t), "kubectl", "attach", "-i", "stdin")
+	cmd.Stdin = strings.NewReader("ahoy\n")
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "ahoy") {
+		t.Errorf("attach printed %q and ended with %v", out, err)
+	}
+}
+
+func testVolumes(t *testing.T, h *hosts.Host) {
+	for line, want := range map[string]string{
+		"echo $GREETING":             "hello",
+		"cat /config/greeting":       "hello",
+		"cat /secret/word":           "swordfish",
+		"cat /projected/name":        "client",
+		"cat /projected/word":        "swordfish",
+		"cut -c1-2 /projected/token": "ey",
+		"touch /scratch/x && df -t tmpfs /scratch | tail -1": "tmpfs",
+	} {
+		if out, err := inClient(h, line); err != nil || !strings.Contains(out, want) {
+			t.Errorf("%s: got %q, %v; want %q", line, out, err, want)
+		}
+	}
+	t.Run("a changed ConfigMap reaches the pod", func(t *testing.T) {
+		h.Kubectl("patch", "configmap", "settings", "-p", `{"data":{"greeting":"ahoy"}}`)
+		// An annotation makes the kubelet sync the pod now rather than at its next minute.
+		eventually(t, 90*time.Second, func() error {
+			h.Kubectl("annotate", "--overwrite", "pod", "client", fmt.Sprintf("now=%d", time.Now().UnixNano()))
+			out, err := inClient(h, "cat /config/greeting")
+			if err != nil {
+				return err
+			}
+			return contains("the volume", out, "ahoy")
+		})
+	})
+}
+
+func testStages(t *testing.T, h *hosts.Host) {
+	h.Kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/stages", "--timeout=60s")
+	if got := h.Kubectl("logs", "stages", "-c", "main"); got != "first\nsidecar\nmain\n" {
+		t.Errorf("the containers ran in this order: %q", got)
+	}
+}
+
+func testLiveness(t *testing.T, h *hosts.Host) {
+	eventually(t, 60*time.Second, func() error {
+		count := h.Kubectl("get", "pod", "sickly", "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
+		if count == "0" || count == "" {
+			return fmt.Errorf("restarts: %q", count)
+		}
+		return nil
+	})
+}
+
+func testJobs(t *testing.T, h *hosts.Host) {
+	h.Kubectl("wait", "--for=condition=Complete", "job/sums", "--timeout=60s")
+	if got := h.Kubectl("logs", "job/sums"); got != "42\n" {
+		t.Errorf("the job printed %q", got)
+	}
+	h.Kubectl("create", "job", "by-hand", "--from=cronjob/minutely")
+	h.Kubectl("wait", "--for=condition=Complete", "job/by-hand", "--timeout=60s")
+	eventually(t, 90*time.Second, func() error {
+		out := h.Kubectl("get", "cronjob", "minutely", "-o", "jsonpath={.status.lastSuccessfulTime}")
+		if out == "" {
+			return fmt.Errorf("the cron job has not run yet")
+		}
+		return nil
+	})
+}
+
+func testDaemonSet(t *testing.T, h *hosts.Host) {
+	h.Kubectl("rollout", "status", "daemonset/everywhere", "--timeout=60s")
+}
+
+func testStatefulSet(t *testing.T, h *hosts.Host) {
+	h.Kubectl("rollout", "status", "statefulset/db", "--timeout=60s")
+	h.Kubectl("get", "pod", "db-0", "db-1")
+}
+
+func testCustomResources(t *testing.T, h *hosts.Host) {
+	h.Apply(manifest(t, "crd.yaml"))
+	h.Kubectl("wait", "--for=condition=Established", "crd/boats.coracle.test", "--timeout=30s")
+	boat := func(name string, seats int) string {
+		return fmt.Sprintf("apiVersion: coracle.test/v1\nkind: Boat\nmetadata: {name: %s}\nspec: {seats: %d}\n", name, seats)
+	}
+	h.Apply(boat("mine", 1))
+	if got := h.Kubectl("get", "boat", "mine", "-o", "jsonpath={.spec.seats}"); got != "1" {
+		t.Errorf("the custom resource has %q seats", got)
+	}
+	// Policies take effect some moments after they were written.
+	eventually(t, 30*time.Second, func() error {
+		return refused(h, boat("barge", 20), "a coracle has one seat or two")
+	})
+	if err := refused(h, boat("hole", 0), "should be greater than or equal to 1"); err != nil {
+		t.Error(err)
+	}
+}
+
+// refused is an error unless the API refuses the manifest for the given reason.
+func refused(h *hosts.Host, manifest, reason string) error {
+	cmd := h.Command(binary, "kubectl", "create", "-f", "-")
+	cmd.Stdin = strings.NewReader(manifest)
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return fmt.Errorf("accepted: %s", out)
+	}
+	return contains("the refusal", string(out), reason)
+}
+
+// testReusedAddress sees that a pod that inherits an address is reachable at once.
+func testReusedAddress(t *testing.T, h *hosts.Host) {
+	pod := manifest(t, "reused.yaml")
+	var slowest time.Duration
+	seen := map[string]int{}
+	for range 5 {
+		h.Apply(pod)
+		h.Kubectl("wait", "--for=condition=Ready", "pod/reused", "--timeout=60s")
+		ip := h.Kubectl("get", "pod", "reused", "-o", "jsonpath={.status.podIP}")
+		seen[ip]++
+		began := time.Now()
+		expect(t, "reused", func() (string, error) { return h.Try("busybox", "wget", "-T1", "-qO-", "http://"+ip+":8080/hostname") })
+		slowest = max(slowest, time.Since(began))
+		h.Kubectl("delete", "pod", "reused", "--now")
+	}
+	t.Logf("addresses: %v, slowest first answer: %s", seen, slowest)
+	if slowest > 5*time.Second {
+		t.Errorf("a pod needed %s to be reachable", slowest)
+	}
+}
+
+func testClusterInfo(t *testing.T, h *hosts.Host) {
+	out := h.Kubectl("cluster-info")
+	for _, want := range []string{"control plane", "CoreDNS"} {
+		if err := contains("kubectl cluster-info", out, want); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func testNodeVersion(t *testing.T, h *hosts.Host) {
+	out := h.Kubectl("get", "node", h.Name, "-o", "jsonpath={.status.nodeInfo.kubeletVersion}")
+	if !strings.HasPrefix(out, "v1.37.1+coracle.") {
+		t.Errorf("the node reports version %q", out)
+	}
+}
