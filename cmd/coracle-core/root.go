@@ -16,6 +16,7 @@ import (
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		configCommand(),
+		statusCommand(),
 		completionCommand(),
 	}
 }
@@ -42,9 +43,12 @@ func root(args []string) *cobra.Command {
 func execute(args []string) int {
 	err := root(args).Execute()
 	var usage usageError
+	var code exitCode
 	switch {
 	case err == nil:
 		return 0
+	case errors.As(err, &code):
+		return int(code)
 	case errors.As(err, &usage):
 		complain(err)
 		return 2

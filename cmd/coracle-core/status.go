@@ -1,0 +1,76 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coracle-dev/coracle/pkg/status"
+)
+
+// statusCommand prints how coracle is doing on this machine.
+func statusCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "status",
+		Short: "Show how this machine's part of the cluster is doing",
+		Long: `Show how coracle is doing on this machine: its processes and their components with what they wait for,
+the node, certificates, the last failure and the data directory.
+
+It reads what the processes write about themselves, so it answers also when they hang or are dead. It needs root.
+
+The exit code is 0 if all is ready, 1 if coracle does not run here, and 3 if it is starting or something is missing.`,
+		Example: `  # How is it doing?
+  coracle status
+
+  # For programs
+  coracle status -o json
+
+  # Restart a service of one's own once the cluster is whole again
+  coracle status > /dev/null && systemctl restart my-service`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	here := dirFlags(c.Flags())
+	output := outputFlag(c, "json", "yaml")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		i := here()
+		from := status.Sources{Dirs: i.dirs}
+		if kubeconfig := i.kubeconfig(); readable(kubeconfig) && i.config.Node.Name != "" {
+			from.Node = status.AskAPI(kubeconfig, i.config.Node.Name)
+		}
+		report, err := status.Collect(c.Context(), from)
+		if err != nil {
+			return err
+		}
+		if *output == "" {
+			err = report.Text(c.OutOrStdout(), time.Now())
+		} else {
+			err = printAs(c.OutOrStdout(), *output, report)
+		}
+		switch {
+		case err != nil:
+			return err
+		case report.Health == status.Stopped:
+			return exitCode(1)
+		case report.Health != status.Ready:
+			return exitCode(3)
+		}
+		return nil
+	}
+	return c
+}
+
+// readable reports whether the caller may read a file.
+func readable(path string) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	f.Close()
+	return true
+}
+
+// oneOf writes a choice for help: json|yaml.
+func oneOf(choices []string) string { return strings.Join(choices, "|") }

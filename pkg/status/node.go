@@ -1,0 +1,71 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Node is this machine as the cluster sees it.
+type Node struct {
+	Name       string   `json:"name"`
+	Ready      bool     `json:"ready"`
+	Message    string   `json:"message,omitempty"` // why it is not ready
+	Version    string   `json:"version"`
+	Addresses  []string `json:"addresses"`
+	PodCIDRs   []string `json:"podCIDRs,omitempty"`
+	Cordoned   bool     `json:"cordoned,omitempty"`
+	Containers string   `json:"containerRuntime,omitempty"`
+}
+
+// AskAPI returns a function that reads the named node with a kubeconfig file.
+func AskAPI(kubeconfig, name string) func(context.Context) (*Node, error) {
+	return func(ctx context.Context) (*Node, error) {
+		cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+		if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
+		}
+		client, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return nil, err
+		}
+		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("it knows no node %s", name)
+		case errors.Is(err, context.DeadlineExceeded):
+			return nil, errors.New("it does not answer in time")
+		case err != nil:
+			return nil, err
+		}
+		return describe(node), nil
+	}
+}
+
+func describe(node *corev1.Node) *Node {
+	out := &Node{
+		Name: node.Name, Version: node.Status.NodeInfo.KubeletVersion, PodCIDRs: node.Spec.PodCIDRs,
+		Cordoned: node.Spec.Unschedulable, Containers: node.Status.NodeInfo.ContainerRuntimeVersion,
+		Message: "the kubelet has not reported yet",
+	}
+	for _, a := range node.Status.Addresses {
+		if a.Type != corev1.NodeHostName {
+			out.Addresses = append(out.Addresses, a.Address)
+		}
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			out.Ready, out.Message = c.Status == corev1.ConditionTrue, c.Message
+		}
+	}
+	if out.Ready {
+		out.Message = ""
+	}
+	return out
+}

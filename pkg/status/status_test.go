@@ -1,0 +1,176 @@
+package status
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/paths"
+	"github.com/coracle-dev/coracle/pkg/state"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+func at(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
+
+func unit(name string, s lifecycle.State, started, ready float64, needs ...string) lifecycle.Status {
+	u := lifecycle.Status{Name: name, State: s, Needs: needs, Added: start}
+	if started > 0 {
+		u.Started = at(started)
+	}
+	if ready > 0 {
+		u.Ready = at(ready)
+	}
+	return u
+}
+
+// tell are the state files of a server, as the given functions change them.
+func tell(change func(front, control, node *state.Process)) []state.Process {
+	front := state.Process{Name: state.Front, PID: 100, Version: "v1.37.1+coracle.1", Started: start, Ready: at(3.2),
+		Children: []state.Child{
+			{Name: state.ControlPlane, PID: 101, State: "ready", Started: at(0.1), Ready: at(2.4)},
+			{Name: state.Node, PID: 102, State: "ready", Started: at(0.1), Ready: at(3.2)},
+		}}
+	control := state.Process{Name: state.ControlPlane, PID: 101, Started: at(0.12), Ready: at(2.4), Units: []lifecycle.Status{
+		unit("etcd", lifecycle.Ready, 0.2, 0.5), unit("kube-apiserver", lifecycle.Ready, 0.5, 2.3, "etcd"),
+	}}
+	node := state.Process{Name: state.Node, PID: 102, Started: at(0.12), Ready: at(3.2), Units: []lifecycle.Status{
+		unit("containerd", lifecycle.Ready, 0.2, 0.4), unit("kubelet", lifecycle.Ready, 0.4, 3.1, "containerd"),
+	}}
+	if change != nil {
+		change(&front, &control, &node)
+	}
+	return []state.Process{front, control, node}
+}
+
+var goodNode = &Node{Name: "alpha", Ready: true, Version: "v1.37.1+coracle.1", Addresses: []string{"192.0.2.7"}}
+
+func TestReport(t *testing.T) {
+	tests := []struct {
+		name   string
+		told   []state.Process
+		node   *Node
+		alive  func(state.Process) bool
+		health Health
+	}{
+		{name: "stopped", health: Stopped},
+		{name: "ready", told: tell(nil), node: goodNode, health: Ready},
+		{name: "starting", health: Starting, told: tell(func(front, control, node *state.Process) {
+			front.Ready = time.Time{}
+			front.Children[0].State, front.Children[0].Ready = "starting", time.Time{}
+			control.Units[1].State, control.Units[1].Ready = lifecycle.Starting, time.Time{}
+			control.Units[1].Waiting = "/readyz, last: connection refused"
+			control.Units[1].Started = time.Time{}
+			control.Units[1].State = lifecycle.Waiting
+		})},
+		{name: "backoff", health: Degraded, node: goodNode, told: tell(func(front, _, node *state.Process) {
+			front.Children[1] = state.Child{Name: state.Node, State: "backoff", Restarts: 3, Started: at(50),
+				LastExit: "ended with exit status 1: kubelet: no space left on device", LastExitAt: at(60)}
+			node.Details = map[string]json.RawMessage{"manifests": json.RawMessage(`[]`)}
+		})},
+		{name: "node-not-ready", health: Degraded, told: tell(nil), node: &Node{
+			Name: "alpha", Version: "v1.37.1", Addresses: []string{"192.0.2.7", "2001:db8::7"}, Message: "container runtime is down", Cordoned: true}},
+		{name: "crashed", health: Stopped, alive: func(state.Process) bool { return false }, told: tell(func(front, _, _ *state.Process) {
+			front.Children[0].LastExit, front.Children[0].LastExitAt = "was killed (SIGKILL)", at(10)
+		})},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dirs := paths.Dirs{Data: "/nowhere", Run: t.TempDir()}
+			for _, p := range tt.told {
+				if err := state.Write(dirs, p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			from := Sources{Dirs: dirs,
+				usage: func(pid int) (usage, error) { return usage{memory: int64(pid) << 20, cpu: float64(pid) / 10}, nil },
+				alive: func(state.Process) bool { return true },
+			}
+			if tt.alive != nil {
+				from.alive = tt.alive
+			}
+			if tt.node != nil {
+				from.Node = func(context.Context) (*Node, error) { return tt.node, nil }
+			}
+			r, err := Collect(t.Context(), from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Health != tt.health {
+				t.Errorf("health %s, want %s", r.Health, tt.health)
+			}
+			var text bytes.Buffer
+			if err := r.Text(&text, at(125)); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, tt.name+".txt", text.Bytes())
+			data, _ := json.MarshalIndent(r, "", "  ")
+			golden(t, tt.name+".json", append(data, '\n'))
+		})
+	}
+}
+
+func TestAPIThatDoesNotAnswerIsAReason(t *testing.T) {
+	r := Report{Health: Ready, Processes: []Process{{Name: state.Front}}}
+	r.addNode(t.Context(), func(context.Context) (*Node, error) { return nil, errors.New("connection refused") })
+	if r.Health != Degraded || len(r.Reasons) != 1 {
+		t.Errorf("health %s for %q", r.Health, r.Reasons)
+	}
+}
+
+func TestUsageOfThisProcess(t *testing.T) {
+	u, err := readUsage(os.Getpid())
+	if err != nil || u.memory == 0 {
+		t.Errorf("%+v, %v", u, err)
+	}
+}
+
+func TestDirSize(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a"), make([]byte, 1<<16), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "b"))
+	size := dirSize(dir, time.Now().Add(time.Minute))
+	if size < 1<<16 || size > 1<<17 {
+		t.Errorf("%d bytes, want a little over 64 KiB: a file with two names counts once", size)
+	}
+	if size := dirSize(dir, time.Now().Add(-time.Second)); size != 0 {
+		t.Errorf("%d bytes after the time was up", size)
+	}
+}
+
+func TestBytes(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 9 << 20: "9.0 MiB", 3 << 40: "3.0 TiB"} {
+		if got := Bytes(n); got != want {
+			t.Errorf("%d is %s, want %s", n, got, want)
+		}
+	}
+}
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	file := filepath.Join("testdata", name)
+	if *update {
+		os.MkdirAll("testdata", 0o755)
+		if err := os.WriteFile(file, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s differs; got:\n%s", file, got)
+	}
+}
