@@ -7,3 +7,7 @@ var (
 	Version = "v1.37.1+coracle.dev"
 	Commit  = "unknown"
 )
+
+// PauseImage is the reference under which the payload's pause image is imported. It holds every pod's namespaces.
+// The build names the image after it.
+const PauseImage = "coracle.io/pause:3.10.2"

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"net/netip"
+
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+)
+
+// conf is the plugin's own configuration. With an MTU of 0, the subnet file says which.
+type conf struct {
+	types.NetConf
+	Bridge     string `json:"bridge"`
+	SubnetFile string `json:"subnetFile"`
+	DataDir    string `json:"dataDir"` // host-local's: leases are files in a directory named for the network
+	MTU        int    `json:"mtu,omitempty"`
+}
+
+// result is what an IPAM plugin answers.
+type result = current.Result
+
+func parseConf(data []byte) (conf, error) {
+	var c conf
+	if err := json.Unmarshal(data, &c); err != nil {
+		return c, fmt.Errorf("reading network configuration: %w", err)
+	}
+	for _, required := range []struct{ key, value string }{
+		{"name", c.Name}, {"bridge", c.Bridge}, {"subnetFile", c.SubnetFile}, {"dataDir", c.DataDir},
+	} {
+		if required.value == "" {
+			return c, fmt.Errorf("network configuration: %q is missing", required.key)
+		}
+	}
+	return c, nil
+}
+
+// bridgeConf is what the bridge plugin is asked to do.
+type bridgeConf struct {
+	CNIVersion       string          `json:"cniVersion"`
+	Name             string          `json:"name"`
+	Type             string          `json:"type"`
+	Bridge           string          `json:"bridge"`
+	IsDefaultGateway bool            `json:"isDefaultGateway"`
+	ForceAddress     bool            `json:"forceAddress"` // the node may have been given another subnet
+	HairpinMode      bool            `json:"hairpinMode"`  // a pod reaches itself through its Service
+	MTU              int             `json:"mtu,omitempty"`
+	IPAM             *leasedIPAM     `json:"ipam,omitempty"`
+	RuntimeConfig    runtimeConf     `json:"runtimeConfig"`
+	DNS              types.DNS       `json:"dns,omitzero"`
+	PrevResult       json.RawMessage `json:"prevResult,omitempty"`
+}
+
+type runtimeConf struct {
+	MAC string `json:"mac,omitempty"`
+}
+
+// leasedIPAM is the IPAM section that hands bridge the addresses we leased before: bridge wants the MAC before it
+// asks for an address, and the MAC depends on the address.
+type leasedIPAM struct {
+	Type   string          `json:"type"`
+	Result json.RawMessage `json:"result"`
+}
+
+// delegate returns the bridge plugin's configuration. Without leased addresses bridge looks after the link only.
+func (c conf) delegate(mtu int, leased *result) (json.RawMessage, error) {
+	b := bridgeConf{
+		CNIVersion: c.CNIVersion, Name: c.Name, Type: "bridge", Bridge: c.Bridge,
+		IsDefaultGateway: true, ForceAddress: true, HairpinMode: true,
+		MTU: c.MTU, DNS: c.DNS,
+	}
+	if b.MTU == 0 {
+		b.MTU = mtu
+	}
+	if c.RawPrevResult != nil {
+		prev, err := json.Marshal(c.RawPrevResult)
+		if err != nil {
+			return nil, fmt.Errorf("writing previous result: %w", err)
+		}
+		b.PrevResult = prev
+	}
+	if leased != nil {
+		answer, err := json.Marshal(leased)
+		if err != nil {
+			return nil, fmt.Errorf("writing leased addresses: %w", err)
+		}
+		b.IPAM = &leasedIPAM{Type: "coracle-ipam", Result: answer}
+		b.RuntimeConfig.MAC = mac(leased.IPs)
+	}
+	return json.Marshal(b)
+}
+
+// mac derives a pod's MAC from its addresses, so that a pod that inherits an address inherits the MAC with it and the
+// host's neighbour entry stays true. With a random MAC the pod is unreachable until the entry expires, for over 20 s.
+func mac(ips []*current.IPConfig) string {
+	hw := net.HardwareAddr{0x0a, 0x58, 0, 0, 0, 0} // locally administered
+	for _, ip := range ips {
+		if v4 := ip.Address.IP.To4(); v4 != nil {
+			copy(hw[2:], v4)
+			return hw.String()
+		}
+	}
+	for _, ip := range ips {
+		hash := fnv.New32a()
+		hash.Write(ip.Address.IP)
+		hash.Sum(hw[:2])
+		return hw.String()
+	}
+	return ""
+}
+
+// subnetFile is what the node says about its part of the pod network.
+type subnetFile struct {
+	PodCIDRs     []netip.Prefix `json:"podCIDRs"`
+	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"`
+	MTU          int            `json:"mtu"`
+}

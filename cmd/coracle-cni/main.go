@@ -1,0 +1,31 @@
+// Command coracle-cni is every CNI plugin of coracle in one executable, called by plugin type: the standard bridge,
+// host-local, loopback, portmap and bandwidth plugins, unchanged, and our own type "coracle", which gives a pod its
+// address and leaves the plumbing to bridge.
+package main
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+func main() {
+	plugins := upstream()
+	plugins["coracle"] = coracleMain
+	plugins["coracle-ipam"] = ipamMain
+
+	name := filepath.Base(os.Args[0])
+	if _, ok := plugins[name]; !ok && len(os.Args) > 1 {
+		name = os.Args[1]
+	}
+	run, ok := plugins[name]
+	if !ok {
+		known := slices.Sorted(maps.Keys(plugins))
+		fmt.Fprintf(os.Stderr, "coracle-cni: no plugin %q; this file has %s\n", name, strings.Join(known, ", "))
+		os.Exit(2)
+	}
+	run()
+}

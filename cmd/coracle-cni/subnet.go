@@ -1,0 +1,63 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+// subnetWait is how long an ADD waits for the node's subnet. The kubelet gives a sandbox two minutes.
+const subnetWait = 60 * time.Second
+
+// readSubnet reads the node's subnet; fs.ErrNotExist if the node has none yet.
+func readSubnet(path string) (subnetFile, error) {
+	var s subnetFile
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, fmt.Errorf("reading %s: %w", path, err)
+	}
+	if len(s.PodCIDRs) == 0 {
+		return s, fmt.Errorf("reading %s: it names no pod subnet", path)
+	}
+	return s, nil
+}
+
+// awaitSubnet reads the node's subnet as soon as it is there.
+func awaitSubnet(path string, limit time.Duration) (subnetFile, error) {
+	s, err := readSubnet(path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		return s, err
+	}
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return s, fmt.Errorf("watching for %s: %w", path, err)
+	}
+	defer watcher.Close()
+	if err := watcher.Add(filepath.Dir(path)); err != nil {
+		return s, fmt.Errorf("waiting for the node's pod subnet: watching %s (is coracle running?): %w", filepath.Dir(path), err)
+	}
+	timeout := time.After(limit)
+	for {
+		// Also before the first event: the file may have come between the first look and the watch.
+		if s, err := readSubnet(path); !errors.Is(err, fs.ErrNotExist) {
+			return s, err
+		}
+		select {
+		case <-watcher.Events:
+		case err := <-watcher.Errors:
+			return s, fmt.Errorf("watching for %s: %w", path, err)
+		case <-timeout:
+			return s, fmt.Errorf("waiting for the node's pod subnet: no %s within %s; "+
+				"`coracle status` says what the pod network waits for", path, limit)
+		}
+	}
+}

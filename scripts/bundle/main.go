@@ -1,0 +1,46 @@
+// Command bundle makes what coracle carries: the pause image, the payload archive, licence texts, test images, and
+// the overlay that lets upstream commands be part of our executables. scripts/build calls it.
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/coracle-dev/coracle/scripts/bundle/nft"
+	"github.com/coracle-dev/coracle/scripts/bundle/overlay"
+)
+
+// command is one subcommand: what it takes and what it does with it.
+type command struct {
+	usage string
+	args  int
+	run   func(args []string) error
+}
+
+// commands is the table of subcommands.
+var commands = map[string]command{
+	"overlay": {"ROOT OUTDIR", 2, func(a []string) error {
+		_, err := overlay.Write(a[0], a[1])
+		return err
+	}},
+	"nft":   {"DEBIAN_ROOT OUTDIR", 2, func(a []string) error { return nft.Gather(a[0], a[1]) }},
+	"pause": {"GOARCH BINARY NAME OUTFILE", 4, func(a []string) error { return pauseImage(a[0], a[1], a[2], a[3]) }},
+}
+
+func main() {
+	if len(os.Args) < 2 || len(os.Args)-2 != commands[os.Args[1]].args || commands[os.Args[1]].run == nil {
+		var lines []string
+		for name, c := range commands {
+			lines = append(lines, "  bundle "+name+" "+c.usage)
+		}
+		slices.Sort(lines)
+		fmt.Fprintln(os.Stderr, "usage:\n"+strings.Join(lines, "\n"))
+		os.Exit(2)
+	}
+	if err := commands[os.Args[1]].run(os.Args[2:]); err != nil {
+		fmt.Fprintf(os.Stderr, "bundle %s: %v\n", os.Args[1], err)
+		os.Exit(1)
+	}
+}

@@ -1,0 +1,179 @@
+// Package overlay makes upstream commands that exist only as "package main" callable from our multi-call
+// executables without keeping a copy of their code: it reads their sources out of the module cache (pinned by
+// go.sum), renames the package and its main function, and writes the result with a map for `go build -overlay`.
+// The sources appear inside our module for the length of a build and are never part of the tree.
+package overlay
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Command is one upstream command.
+type Command struct {
+	Import string // its import path upstream
+	Dir    string // where it appears, relative to our module's root; the last element is the package's name
+}
+
+// Commands are all upstream commands that become part of executables of ours.
+var Commands = []Command{
+	{"github.com/containernetworking/plugins/plugins/main/bridge", "cmd/coracle-cni/upstream/bridge"},
+	{"github.com/containernetworking/plugins/plugins/main/loopback", "cmd/coracle-cni/upstream/loopback"},
+	{"github.com/containernetworking/plugins/plugins/ipam/host-local", "cmd/coracle-cni/upstream/hostlocal"},
+	{"github.com/containernetworking/plugins/plugins/meta/portmap", "cmd/coracle-cni/upstream/portmap"},
+	{"github.com/containernetworking/plugins/plugins/meta/bandwidth", "cmd/coracle-cni/upstream/bandwidth"},
+	{"sigs.k8s.io/cri-tools/cmd/crictl", "cmd/coracle-core/upstream/crictl"},
+}
+
+// replaced are files of ours that a full build replaces by the ones under files/, which call the commands.
+// What is in the tree says that the build has no such command.
+var replaced = map[string]string{
+	"cmd/coracle-cni/upstream.go": "files/cni.go.txt",
+	"cmd/coracle-core/crictl.go":  "files/crictl.go.txt",
+}
+
+//go:embed files
+var files embed.FS
+
+// Write generates everything under out and returns the path of the overlay map. root is our module's root.
+// The environment's GOOS, GOARCH and CGO_ENABLED choose the sources.
+func Write(root, out string) (string, error) {
+	overlay := struct{ Replace map[string]string }{map[string]string{}}
+	put := func(name string, data []byte) error {
+		path := filepath.Join(out, name)
+		overlay.Replace[filepath.Join(root, name)] = path
+		return writeIfChanged(path, data)
+	}
+	for _, c := range Commands {
+		sources, err := c.sources(root)
+		if err != nil {
+			return "", fmt.Errorf("taking in %s: %w", c.Import, err)
+		}
+		for name, data := range sources {
+			if err := put(filepath.Join(c.Dir, name), data); err != nil {
+				return "", err
+			}
+		}
+	}
+	for name, from := range replaced {
+		data, err := files.ReadFile(from)
+		if err != nil {
+			return "", err
+		}
+		if err := put(name, data); err != nil {
+			return "", err
+		}
+	}
+	data, err := json.MarshalIndent(overlay, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(out, "overlay.json")
+	return path, writeIfChanged(path, data)
+}
+
+// sources returns the command's files, rewritten, by name.
+func (c Command) sources(root string) (map[string][]byte, error) {
+	list := exec.Command("go", "list", "-mod=readonly", "-json=Dir,GoFiles,EmbedFiles", c.Import)
+	list.Dir, list.Stderr = root, os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing its files: %w", err)
+	}
+	var pkg struct {
+		Dir                 string
+		GoFiles, EmbedFiles []string
+	}
+	if err := json.Unmarshal(out, &pkg); err != nil {
+		return nil, err
+	}
+	sources := map[string][]byte{}
+	functions := map[string]bool{}
+	for _, name := range pkg.GoFiles {
+		data, err := os.ReadFile(filepath.Join(pkg.Dir, name))
+		if err != nil {
+			return nil, err
+		}
+		if sources[name], err = rename(name, data, filepath.Base(c.Dir), functions); err != nil {
+			return nil, err
+		}
+	}
+	for _, name := range pkg.EmbedFiles {
+		if sources[name], err = os.ReadFile(filepath.Join(pkg.Dir, name)); err != nil {
+			return nil, err
+		}
+	}
+	if export := exported(filepath.Base(c.Dir), functions); export != nil {
+		sources["coracle_export.go"] = export
+	}
+	return sources, nil
+}
+
+// rename gives a source file of package main another package name and exports its main function. The names of
+// all functions go into functions.
+func rename(name string, data []byte, pkg string, functions map[string]bool) ([]byte, error) {
+	set := token.NewFileSet()
+	file, err := parser.ParseFile(set, name, data, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	type edit struct {
+		at       int
+		old, new string
+	}
+	edits := []edit{{set.Position(file.Name.Pos()).Offset, "main", pkg}}
+	for _, d := range file.Decls {
+		f, ok := d.(*ast.FuncDecl)
+		if !ok || f.Recv != nil {
+			continue
+		}
+		functions[f.Name.Name] = true
+		if f.Name.Name == "main" {
+			edits = append(edits, edit{set.Position(f.Name.Pos()).Offset, "main", "Main"})
+		}
+	}
+	slices.SortFunc(edits, func(a, b edit) int { return b.at - a.at }) // from the end, so that offsets stay true
+	for _, e := range edits {
+		if !bytes.HasPrefix(data[e.at:], []byte(e.old)) {
+			return nil, fmt.Errorf("%s: no %q at offset %d", name, e.old, e.at)
+		}
+		data = slices.Concat(data[:e.at], []byte(e.new), data[e.at+len(e.old):])
+	}
+	return data, nil
+}
+
+// exported makes a CNI plugin's verbs callable from within the process. It returns nil for other commands.
+func exported(pkg string, functions map[string]bool) []byte {
+	if !functions["cmdAdd"] {
+		return nil
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "package %s\n\nimport \"github.com/containernetworking/cni/pkg/skel\"\n", pkg)
+	for _, verb := range []string{"Add", "Check", "Del", "Status"} {
+		if functions["cmd"+verb] {
+			fmt.Fprintf(&b, "\nfunc %s(args *skel.CmdArgs) error { return cmd%s(args) }\n", verb, verb)
+		}
+	}
+	return []byte(b.String())
+}
+
+// writeIfChanged keeps modification times of what is up to date already.
+func writeIfChanged(path string, data []byte) error {
+	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, data, 0o644)
+}
