@@ -1,0 +1,152 @@
+// Package bench measures coracle. Each figure is one line of output and one entry of the JSON file that
+// CORACLE_BENCH names. Times are seconds from exec of the front, medians of CORACLE_BENCH_RUNS (default 5) runs.
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
+
+// Figure is one measured quantity.
+type Figure struct {
+	Name   string    `json:"name"`
+	Unit   string    `json:"unit"`
+	Limit  float64   `json:"limit,omitempty"` // 0: none
+	Median float64   `json:"median"`
+	Values []float64 `json:"values"`
+}
+
+// results collects figures in the order in which they are first seen.
+type results struct{ figures []*Figure }
+
+func (r *results) add(name, unit string, limit, value float64) {
+	i := slices.IndexFunc(r.figures, func(f *Figure) bool { return f.Name == name })
+	if i < 0 {
+		i = len(r.figures)
+		r.figures = append(r.figures, &Figure{Name: name, Unit: unit, Limit: limit})
+	}
+	r.figures[i].Values = append(r.figures[i].Values, value)
+}
+
+func (r *results) print(t *testing.T, file string) {
+	for _, f := range r.figures {
+		sorted := slices.Sorted(slices.Values(f.Values))
+		f.Median = sorted[len(sorted)/2]
+		limit := "no limit"
+		if f.Limit > 0 {
+			limit = fmt.Sprintf("at most %g", f.Limit)
+		}
+		fmt.Printf("%-52s %9.2f %-8s (min %.2f, max %.2f, n %d; %s)\n",
+			f.Name, f.Median, f.Unit, sorted[0], sorted[len(sorted)-1], len(sorted), limit)
+	}
+	data, err := json.MarshalIndent(r.figures, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, append(data, '\n'), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBench(t *testing.T) {
+	file := os.Getenv("CORACLE_BENCH")
+	if file == "" {
+		t.Skip("CORACLE_BENCH is not set: run `make bench`")
+	}
+	runs, err := strconv.Atoi(os.Getenv("CORACLE_BENCH_RUNS"))
+	if err != nil {
+		runs = 5
+	}
+	var r results
+	defer r.print(t, file)
+
+	size, err := os.Stat(hosts.Bin(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.add("file size", "MiB", 64, float64(size.Size())/(1<<20))
+
+	wire := hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24"))
+	warm := hosts.New(t, wire, "warm", hosts.Options{}) // fills the page cache
+	s, _ := start(t, warm)
+	stop(t, s)
+	for i := range runs {
+		h := hosts.New(t, wire, fmt.Sprint("run", i), hosts.Options{})
+		h.CopyImages()
+		measureStarts(t, h, &r)
+		h.Kill()
+	}
+	measureIdle(t, wire, &r)
+	measureManyPods(t, wire, &r)
+}
+
+// measureStarts goes through the very first start, a fresh start with the payload unpacked, and a restart.
+func measureStarts(t *testing.T, h *hosts.Host, r *results) {
+	s, began := start(t, h)
+	r.add("very first start: node Ready", "s", 6, readyAt(t, h, began, state.Node, "node-ready"))
+	stop(t, s)
+
+	h.Run("sh", "-c", "cd /var/lib/coracle && ls -A | grep -vxE 'data|bin|images' | xargs rm -rf; rm -rf /etc/coracle /run/coracle")
+	began = time.Now()
+	s = h.Start()
+	app := startApp(t, h)
+	h.Coracle("wait", "--timeout", "60s")
+	r.add("fresh start: coracle wait returns", "s", 4, time.Since(began).Seconds())
+	r.add("fresh start: API ready", "s", 2.5, readyAt(t, h, began, state.ControlPlane, "kube-apiserver"))
+	r.add("fresh start: node Ready", "s", 3.5, readyAt(t, h, began, state.Node, "node-ready"))
+	r.add("fresh start: DNS answers", "s", 0, readyAt(t, h, began, state.Node, "dns"))
+	running, resolved := app()
+	r.add("fresh start: app running", "s", 0, running.Sub(began).Seconds())
+	r.add("fresh start: app running and DNS answers in it", "s", 6, resolved.Sub(began).Seconds())
+	stop(t, s)
+
+	s, began = start(t, h)
+	r.add("restart: API ready", "s", 2.5, readyAt(t, h, began, state.ControlPlane, "kube-apiserver"))
+	r.add("restart: node Ready", "s", 3.5, readyAt(t, h, began, state.Node, "node-ready"))
+	stop(t, s)
+}
+
+func start(t *testing.T, h *hosts.Host) (s *hosts.Server, began time.Time) {
+	t.Helper()
+	began = time.Now()
+	s = h.Start()
+	h.Coracle("wait", "--timeout", "60s")
+	return s, began
+}
+
+func stop(t *testing.T, s *hosts.Server) {
+	t.Helper()
+	if err := s.Stop(); err != nil {
+		t.Fatalf("stopping: %v", err)
+	}
+}
+
+// readyAt is when a unit became ready, in seconds after began, from the half's own record.
+func readyAt(t *testing.T, h *hosts.Host, began time.Time, half, unit string) float64 {
+	t.Helper()
+	data, err := os.ReadFile(h.Path("/run/coracle/state/" + half + ".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var p state.Process
+	if err := json.Unmarshal(data, &p); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(p.Units, func(u lifecycle.Status) bool { return u.Name == unit })
+	if i < 0 || p.Units[i].Ready.IsZero() {
+		t.Fatalf("%s of %s was never ready", unit, half)
+	}
+	return p.Units[i].Ready.Sub(began).Seconds()
+}
