@@ -1,0 +1,52 @@
+// Package clusterdns says where each node answers DNS queries of pods. The node half listens there and the control
+// plane publishes it in an EndpointSlice: both ask this package.
+package clusterdns
+
+import (
+	"net/netip"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+)
+
+// The Service that pods' resolv.conf points to, under the names that kubeadm gave it.
+const (
+	Namespace = "kube-system"
+	Service   = "kube-dns"
+	ConfigMap = "coredns"  // holds the Corefile
+	Key       = "Corefile" // in the ConfigMap
+)
+
+const (
+	// Port is where DNS listens on an address that is coracle's own.
+	Port = 53
+	// HostPort is where DNS listens on a node's address, whose port 53 may be the host's.
+	HostPort = 10053
+)
+
+// ListenPort is the port of every node's DNS under a backend.
+func ListenPort(backend config.Backend) uint16 {
+	if backend == config.BackendNone {
+		return HostPort
+	}
+	return Port
+}
+
+// Listen returns where a node's DNS listens: on the gateway of each of its pod networks, or on its own addresses if
+// the pod network is not coracle's. Without pod networks yet it is empty.
+func Listen(backend config.Backend, podCIDRs []netip.Prefix, nodeIPs []netip.Addr) []netip.AddrPort {
+	addrs := nodeIPs
+	if backend != config.BackendNone {
+		addrs = nil
+		for _, cidr := range podCIDRs {
+			addrs = append(addrs, Gateway(cidr))
+		}
+	}
+	out := make([]netip.AddrPort, 0, len(addrs))
+	for _, addr := range addrs {
+		out = append(out, netip.AddrPortFrom(addr, ListenPort(backend)))
+	}
+	return out
+}
+
+// Gateway is the node's own address in one of its pod networks: the first one.
+func Gateway(podCIDR netip.Prefix) netip.Addr { return podCIDR.Masked().Addr().Next() }

@@ -1,0 +1,92 @@
+package dns
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/coracle-dev/coracle/manifests"
+	"github.com/coracle-dev/coracle/pkg/config"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+var (
+	gateways = []netip.AddrPort{netip.MustParseAddrPort("10.42.0.1:53"), netip.MustParseAddrPort("[fd42::1]:53")}
+	hostPort = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.7:10053")}
+)
+
+// TestRender compares testdata/NAME.corefile as rendered with testdata/NAME.golden.
+func TestRender(t *testing.T) {
+	defaultCorefile, err := manifests.Corefile(config.Network{
+		Domain: "cluster.local", Backend: config.VXLAN, DNS: []netip.Addr{netip.MustParseAddr("10.43.0.10")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name string
+		set  setting
+	}{
+		{"default", setting{listen: gateways, upstreams: []string{"192.0.2.53", "2001:db8::53"}}},
+		{"kubeadm", setting{listen: gateways, upstreams: []string{"192.0.2.53"}}},
+		{"k3s", setting{listen: gateways}},
+		{"many-blocks", setting{listen: hostPort, upstreams: []string{"127.0.0.53"}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			in := defaultCorefile
+			if tt.name != "default" {
+				data, err := os.ReadFile(filepath.Join("testdata", tt.name+".corefile"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				in = string(data)
+			}
+			tt.set.kubeconfig = "/var/lib/coracle/node/etc/node.kubeconfig"
+			out, err := render(in, tt.set)
+			if err != nil {
+				t.Fatal(err)
+			}
+			golden := filepath.Join("testdata", tt.name+".golden")
+			if *update {
+				if err := os.WriteFile(golden, out, 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(out) != string(want) {
+				t.Errorf("rendered:\n%s\nwant:\n%s", out, want)
+			}
+			if got, want := strings.Count(string(out), "\n"), strings.Count(in, "\n"); got != want {
+				t.Errorf("%d lines, the original has %d: error messages would name wrong lines", got, want)
+			}
+		})
+	}
+}
+
+func TestRenderErrors(t *testing.T) {
+	if _, err := render(".\nwhoami\n", setting{listen: gateways}); err == nil || !strings.Contains(err.Error(), "Corefile:1:") {
+		t.Errorf("error is %v, want one that names line 1", err)
+	}
+}
+
+func TestTokens(t *testing.T) {
+	in := "a \"b \\\" c\"# no\n  d#x y\n\"e\nf\" g"
+	var got []string
+	for _, tok := range tokens(in) {
+		if tok.first {
+			got = append(got, "|")
+		}
+		got = append(got, tok.text)
+	}
+	want := []string{"|", "a", `b " c`, "|", "d", "|", "e\nf", "g"}
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

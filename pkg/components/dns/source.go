@@ -1,0 +1,156 @@
+package dns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-dev/coracle/pkg/clusterdns"
+	"github.com/coracle-dev/coracle/pkg/kube"
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+)
+
+// Where a Corefile comes from.
+const (
+	fromCluster = "cluster"
+	fromCache   = "cache"
+	fromDefault = "default"
+)
+
+type candidate struct{ corefile, source string }
+
+// candidates are the Corefiles to try at start, best first.
+func (r *running) candidates(ctx context.Context) []candidate {
+	var out []candidate
+	live, err := r.fetch(ctx)
+	if err == nil && live != "" {
+		out = append(out, candidate{live, fromCluster})
+	}
+	if cached, fileErr := os.ReadFile(r.Cache); fileErr == nil && (err != nil || live != "") {
+		out = append(out, candidate{string(cached), fromCache})
+	}
+	return append(out, candidate{r.Default, fromDefault})
+}
+
+// How long a start waits for the API server's Corefile, and for the permission to read it, which a new cluster
+// gives a moment after the API answers.
+const (
+	fetchTimeout      = time.Second
+	permissionTimeout = 10 * time.Second
+)
+
+// fetch returns the cluster's Corefile, "" if there is none.
+func (r *running) fetch(ctx context.Context) (corefile string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, permissionTimeout)
+	defer cancel()
+	var final error
+	err = lifecycle.Until(ctx, "permission to read the Corefile", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+		defer cancel()
+		configMap, err := r.client.CoreV1().ConfigMaps(clusterdns.Namespace).Get(ctx, clusterdns.ConfigMap, metav1.GetOptions{})
+		switch {
+		case apierrors.IsForbidden(err):
+			return err
+		case err == nil:
+			corefile = configMap.Data[clusterdns.Key]
+		case !apierrors.IsNotFound(err):
+			final = err
+		}
+		return nil
+	})
+	return corefile, errors.Join(err, final)
+}
+
+// watchCorefile sends the cluster's Corefile now and after each change. A ConfigMap without one, or none, is the default.
+func (r *running) watchCorefile(ctx context.Context, to chan<- candidate) {
+	send := func(obj any) {
+		c := candidate{r.Default, fromDefault}
+		if configMap, ok := obj.(*corev1.ConfigMap); ok && configMap.Data[clusterdns.Key] != "" {
+			c = candidate{configMap.Data[clusterdns.Key], fromCluster}
+		}
+		select {
+		case to <- c:
+		case <-ctx.Done():
+		}
+	}
+	selector := fields.OneTermEqualSelector("metadata.name", clusterdns.ConfigMap)
+	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(r.client.CoreV1().RESTClient(), "configmaps", clusterdns.Namespace, selector),
+		ObjectType:    &corev1.ConfigMap{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    send,
+			UpdateFunc: func(_, obj any) { send(obj) },
+			DeleteFunc: func(any) { send(nil) },
+		},
+	})
+	controller.RunWithContext(kube.WithComponent(ctx, "dns"))
+}
+
+// event puts a Warning on the ConfigMap, where its author looks. It is told anyway: an error is not worth more.
+func (r *running) event(ctx context.Context, problem error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	now := metav1.Now()
+	_, err := r.client.CoreV1().Events(clusterdns.Namespace).Create(ctx, &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "coredns-", Namespace: clusterdns.Namespace},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "v1", Kind: "ConfigMap", Namespace: clusterdns.Namespace, Name: clusterdns.ConfigMap,
+		},
+		Type: corev1.EventTypeWarning, Reason: "BadCorefile",
+		Message:        fmt.Sprintf("node %s keeps its last good Corefile: %v", r.Node, problem),
+		Source:         corev1.EventSource{Component: "coracle-dns", Host: r.Node},
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		ReportingController: "coracle.io/dns", ReportingInstance: r.Node,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		r.log.WithError(err).Debug("writing an event about the Corefile")
+	}
+}
+
+// watchFile sends after changes of a file that may be replaced, removed, or a link to such a file.
+func watchFile(ctx context.Context, path string) (<-chan struct{}, error) {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, fmt.Errorf("watching %s: %w", path, err)
+	}
+	names := []string{path}
+	if target, err := filepath.EvalSymlinks(path); err == nil && target != path {
+		names = append(names, target)
+	}
+	for _, name := range names {
+		if err := watcher.Add(filepath.Dir(name)); err != nil {
+			watcher.Close()
+			return nil, fmt.Errorf("watching %s: %w", path, err)
+		}
+	}
+	changes := make(chan struct{}, 1)
+	go func() {
+		defer watcher.Close()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case event := <-watcher.Events:
+				if event.Name != names[0] && event.Name != names[len(names)-1] {
+					continue
+				}
+				select {
+				case changes <- struct{}{}:
+				default: // one is waiting already
+				}
+			case <-watcher.Errors:
+			}
+		}
+	}()
+	return changes, nil
+}

@@ -1,0 +1,40 @@
+package state
+
+import "time"
+
+// The names of the reports in Process.Details.
+const (
+	ManifestsDetail = "manifests" // []Manifest, in the control plane
+	DNSDetail       = "dns"       // DNS, in the node
+)
+
+// ManifestState is how far a manifest file got.
+type ManifestState string
+
+// The states of a manifest file.
+const (
+	ManifestApplied ManifestState = "applied"
+	ManifestPending ManifestState = "pending" // not tried yet, or Error will go away by itself: it is tried again
+	ManifestFailed  ManifestState = "failed"  // nothing happens until the file changes
+	ManifestSkipped ManifestState = "skipped" // a .skip file is beside it
+)
+
+// Manifest is what became of one file of manifests.
+type Manifest struct {
+	File     string        `json:"file"`               // relative to its directory
+	Embedded bool          `json:"embedded,omitempty"` // part of coracle, not the user's
+	State    ManifestState `json:"state"`
+	Objects  int           `json:"objects"`
+	Error    string        `json:"error,omitempty"` // names the line
+	Applied  time.Time     `json:"applied,omitzero"`
+}
+
+// DNS is what the node's name server is doing.
+type DNS struct {
+	Listen    []string  `json:"listen"`
+	Upstreams []string  `json:"upstreams,omitempty"` // what /etc/resolv.conf stands for in the Corefile
+	Source    string    `json:"source"`              // of the Corefile in use: cluster, cache or default
+	Loaded    time.Time `json:"loaded,omitzero"`
+	// Error says what is wrong with the cluster's Corefile, with its line; the one before it is in use.
+	Error string `json:"error,omitempty"`
+}
