@@ -269,9 +269,10 @@ func (g *Group) notify() {
 
 // report logs now and then what is still awaited, until all are ready or the returned function is called.
 func (g *Group) report(ctx context.Context) (stop func()) {
-	ctx, stop = context.WithCancel(ctx)
+	ctx, cancel := context.WithCancel(ctx)
 	ready := g.Ready()
-	go func() {
+	var reporter sync.WaitGroup
+	reporter.Go(func() {
 		tick := time.NewTicker(g.ReportEvery)
 		defer tick.Stop()
 		for {
@@ -284,8 +285,11 @@ func (g *Group) report(ctx context.Context) (stop func()) {
 				g.Log.Info("still waiting: " + Pending(g.Status()))
 			}
 		}
-	}()
-	return stop
+	})
+	return func() {
+		cancel()
+		reporter.Wait()
+	}
 }
 
 // Pending says in one line which units are not ready yet and what each waits for.

@@ -1,0 +1,61 @@
+package atomicfile
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestWrite(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "new", "deep", "file")
+	for _, c := range []struct {
+		data string
+		mode os.FileMode
+	}{{"first", 0o600}, {"second, longer", 0o644}, {"", 0o600}} {
+		if err := Write(path, []byte(c.data), c.mode); err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(path)
+		if err != nil || string(got) != c.data {
+			t.Errorf("read %q, %v", got, err)
+		}
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != c.mode {
+			t.Errorf("mode %v, want %v", info.Mode(), c.mode)
+		}
+	}
+	left, err := os.ReadDir(filepath.Dir(path))
+	if err != nil || len(left) != 1 {
+		t.Errorf("temporary files are left: %v, %v", left, err)
+	}
+}
+
+func TestWriteNamesThePath(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(filepath.Join(dir, "file", "below"), nil, 0o600); err == nil {
+		t.Error("a file was written below a file")
+	}
+	if err := Write(dir, []byte("x"), 0o600); err == nil {
+		t.Error("a directory was replaced by a file")
+	}
+	if left, _ := os.ReadDir(filepath.Dir(dir)); len(left) != 1 {
+		t.Errorf("temporary files are left: %v", left)
+	}
+}
+
+func TestWriteIfChanged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	for _, c := range []struct {
+		data string
+		mode os.FileMode
+		want bool
+	}{{"a", 0o600, true}, {"a", 0o600, false}, {"b", 0o600, true}, {"b", 0o644, true}, {"b", 0o644, false}} {
+		if wrote, err := WriteIfChanged(path, []byte(c.data), c.mode); err != nil || wrote != c.want {
+			t.Errorf("%+v: wrote %v, %v", c, wrote, err)
+		}
+	}
+}

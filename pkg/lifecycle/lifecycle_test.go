@@ -1,0 +1,206 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+)
+
+// diary notes events in order.
+type diary struct {
+	mu     sync.Mutex
+	events []string
+}
+
+func (d *diary) note(event string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.events = append(d.events, event)
+}
+
+// part is a component that becomes ready after a while and writes what happens to it into the diary.
+func (d *diary) part(name string, startup, shutdown time.Duration) Func {
+	return func(ctx context.Context, ready func()) error {
+		d.note(name + " starts")
+		time.Sleep(startup)
+		d.note(name + " ready")
+		ready()
+		<-ctx.Done()
+		time.Sleep(shutdown)
+		d.note(name + " stopped")
+		return ctx.Err()
+	}
+}
+
+func quiet() logrus.FieldLogger {
+	l := logrus.New()
+	l.SetOutput(io.Discard)
+	return l
+}
+
+func TestOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var d diary
+		g := &Group{Log: quiet()}
+		store := g.Add("store", d.part("store", time.Second, time.Second))
+		api := g.Add("api", d.part("api", time.Second, time.Second), store)
+		g.Add("scheduler", d.part("scheduler", time.Second, 2*time.Second), api)
+		g.Add("manager", d.part("manager", 2*time.Second, time.Second), api)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-g.Ready()
+			cancel()
+		}()
+		if err := g.Run(ctx); err != nil {
+			t.Errorf("an ordinary stop returned %v", err)
+		}
+		for _, pair := range [][2]string{
+			{"store ready", "api starts"}, {"api ready", "scheduler starts"}, {"api ready", "manager starts"},
+			{"manager starts", "scheduler ready"}, // both start at the same time
+			{"scheduler stopped", "api stopped"}, {"manager stopped", "api stopped"}, {"api stopped", "store stopped"},
+		} {
+			first, second := slices.Index(d.events, pair[0]), slices.Index(d.events, pair[1])
+			if first < 0 || second < 0 || first > second {
+				t.Errorf("%q should come before %q in %q", pair[0], pair[1], d.events)
+			}
+		}
+	})
+}
+
+func TestFailures(t *testing.T) {
+	boom := errors.New("boom")
+	for name, c := range map[string]struct {
+		part Func
+		want string
+	}{
+		"error":            {func(context.Context, func()) error { return boom }, "part: boom"},
+		"silent end":       {func(context.Context, func()) error { return nil }, "part: ended although nobody asked it to"},
+		"panic":            {func(context.Context, func()) error { panic("oh no") }, "part: panic: oh no"},
+		"end after ready":  {func(_ context.Context, ready func()) error { ready(); return boom }, "part: boom"},
+		"ready many times": {func(_ context.Context, ready func()) error { ready(); ready(); return boom }, "part: boom"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var d diary
+				g := &Group{Log: quiet()}
+				base := g.Add("base", d.part("base", 0, 0))
+				part := g.Add("part", c.part, base)
+				g.Add("other", d.part("other", 0, 0), base)
+				g.Add("never", Func(func(ctx context.Context, ready func()) error {
+					<-ctx.Done()
+					return nil
+				}), part)
+				err := g.Run(t.Context())
+				if err == nil || err.Error() != c.want {
+					t.Errorf("got %v, want %s", err, c.want)
+				}
+				if !slices.Contains(d.events, "base stopped") {
+					t.Errorf("the others were not stopped: %q", d.events)
+				}
+				if s := g.Status()[1]; s.State != Failed || s.Error == "" {
+					t.Errorf("the failed part's status is %+v", s)
+				}
+			})
+		})
+	}
+}
+
+func TestDeafPartIsAbandoned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &Group{Log: quiet(), StopTimeout: 3 * time.Second}
+		end := make(chan struct{})
+		g.Add("deaf", Func(func(_ context.Context, ready func()) error {
+			ready()
+			<-end
+			return nil
+		}))
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() {
+			<-g.Ready()
+			cancel()
+		}()
+		began := time.Now()
+		if err := g.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took != 3*time.Second {
+			t.Errorf("waited %s for a deaf part", took)
+		}
+		close(end)
+	})
+}
+
+func TestReportNamesWhatIsAwaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		logger := logrus.New()
+		logger.SetOutput(&log)
+		g := &Group{Log: logger}
+		slow := g.Add("slow", Func(func(ctx context.Context, ready func()) error {
+			return Until(ctx, "the moon", func(context.Context) error { return errors.New("not full") })
+		}))
+		g.Add("later", Func(func(ctx context.Context, ready func()) error { return nil }), slow)
+		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+		defer cancel()
+		_ = g.Run(ctx)
+		if got := strings.Count(log.String(), "still waiting"); got != 2 {
+			t.Errorf("%d reports in 25 seconds", got)
+		}
+		for _, want := range []string{"the moon, last: not full", "later (needs slow)"} {
+			if !strings.Contains(log.String(), want) {
+				t.Errorf("the report does not say %q:\n%s", want, log.String())
+			}
+		}
+	})
+}
+
+func TestOnChangeSeesTheLastState(t *testing.T) {
+	var last []Status
+	g := &Group{Log: quiet(), OnChange: func(s []Status) { last = s }}
+	var d diary
+	a := g.Add("a", d.part("a", 0, 0))
+	g.Add("b", d.part("b", 0, 0), a)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-g.Ready()
+		cancel()
+	}()
+	if err := g.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range last {
+		if s.State != Stopped || s.Ready.Before(s.Started) || s.Ended.Before(s.Ready) {
+			t.Errorf("the last status is %+v", s)
+		}
+	}
+}
+
+func TestUntil(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		err := Until(t.Context(), "luck", func(context.Context) error {
+			if tries++; tries < 5 {
+				return errors.New("no")
+			}
+			return nil
+		})
+		if err != nil || tries != 5 {
+			t.Errorf("%v after %d tries", err, tries)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = Until(ctx, "luck", func(context.Context) error { return errors.New("never") })
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "waiting for luck") || !strings.Contains(err.Error(), "never") {
+			t.Errorf("the error is %v", err)
+		}
+	})
+}
