@@ -1,0 +1,125 @@
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+)
+
+// apart runs do on a thread that gets new namespaces and ends with them, so that nothing it makes is seen by
+// anybody or stays.
+func apart(namespaces int, do func() error) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with this function
+		if err := unix.Unshare(namespaces); err != nil {
+			result <- fmt.Errorf("making namespaces: %w; the kernel must have them, and in a container it takes --privileged", err)
+			return
+		}
+		result <- do()
+	}()
+	return <-result
+}
+
+// mounts tries all namespaces that pods have, and to mount an overlay in the data directory as containerd does.
+func mounts(cfg config.Config) error {
+	const all = unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWPID
+	return apart(all, func() error {
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return fmt.Errorf("trying out mounts: %w", err)
+		}
+		return overlay(cfg.Dirs.Data)
+	})
+}
+
+func overlay(data string) error {
+	dir, err := os.MkdirTemp(data, ".preflight-*")
+	if err != nil {
+		return nil // the check of the data directory says it better
+	}
+	defer os.RemoveAll(dir)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"lower", "upper", "work", "merged"} {
+		if err := os.Mkdir(at(name), 0o700); err != nil {
+			return nil
+		}
+	}
+	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", at("lower"), at("upper"), at("work"))
+	err = unix.Mount("overlay", at("merged"), "overlay", 0, options+",volatile") // its end would sync the whole disk
+	if errors.Is(err, unix.EINVAL) {
+		err = unix.Mount("overlay", at("merged"), "overlay", 0, options) // before Linux 5.10
+	}
+	switch {
+	case err == nil:
+		return unix.Unmount(at("merged"), unix.MNT_DETACH)
+	case errors.Is(err, unix.ENODEV):
+		return errors.New("the kernel has no overlayfs, which containers' files are kept in: load or build in the module overlay")
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("containers' files cannot be kept in %s: overlayfs does not work on its file system; in a container, "+
+			"mount a volume there (docker run -v coracle:%s)", data, data)
+	}
+	return fmt.Errorf("mounting an overlay in %s: %w", data, err)
+}
+
+// link is a kind of network link that we make.
+type link struct {
+	kind, use string
+	needed    func(config.Config) bool
+}
+
+var links = []link{
+	{"bridge", "connects the pods of this node", ownNetwork},
+	{"veth", "connects a pod to its node", ownNetwork},
+	{"vxlan", "connects the pods of different nodes (or choose --flannel-backend=host-gw)",
+		func(cfg config.Config) bool { return cfg.Network.Backend == config.VXLAN }},
+}
+
+func ownNetwork(cfg config.Config) bool { return cfg.Network.Backend != config.BackendNone }
+
+// network tries to make each kind of link, and to talk to nftables. Asking makes the kernel load its modules.
+func network(cfg config.Config) error {
+	return apart(unix.CLONE_NEWNET, func() error {
+		var wrong []error
+		for i, l := range links {
+			if !l.needed(cfg) {
+				continue
+			}
+			err := newLink(l.kind, fmt.Sprintf("probe%d", i))
+			if errors.Is(err, unix.EOPNOTSUPP) {
+				wrong = append(wrong, fmt.Errorf("the kernel has no %s links, and one %s: load or build in the module %s", l.kind, l.use, l.kind))
+			} else if errors.Is(err, unix.EPERM) {
+				wrong = append(wrong, fmt.Errorf("making a %s link is not permitted: in a container, start it with --privileged", l.kind))
+			}
+		}
+		if err := nftables(); err != nil {
+			wrong = append(wrong, fmt.Errorf("the kernel has no nftables (%w), which Services are made with: load or build in the module nf_tables", err))
+		}
+		return errors.Join(wrong...)
+	})
+}
+
+// bridgeSettings is there once bridges hand packets to nftables.
+const bridgeSettings = "/proc/sys/net/bridge/bridge-nf-call-iptables"
+
+// bridgeNetfilter sees to the one module that the kernel does not load by itself. Without it a pod cannot reach
+// a Service whose pod is on the same node: the answer would go past the address translation.
+func bridgeNetfilter(cfg config.Config) error {
+	if !ownNetwork(cfg) || !missing(bridgeSettings) {
+		return nil
+	}
+	const module = "br_netfilter"
+	for _, program := range []string{"modprobe", "/sbin/modprobe", "/usr/sbin/modprobe"} {
+		if exec.Command(program, module).Run() == nil && !missing(bridgeSettings) {
+			return nil
+		}
+	}
+	return fmt.Errorf("the kernel's %s is not loaded, without which pods cannot reach Services on their own node: "+
+		"run modprobe %s on the host (a container cannot)", module, module)
+}

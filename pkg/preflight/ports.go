@@ -1,0 +1,84 @@
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+)
+
+// port is something that we are going to listen on.
+type port struct {
+	use  string
+	addr netip.AddrPort // the unspecified address for all
+	fix  string
+}
+
+// listened lists the ports that this configuration needs. Where a pass-through flag moves one, it moves here too.
+func listened(cfg config.Config) []port {
+	local, all := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Unspecified()
+	list := []port{
+		{"the kubelet", at(cfg, all, "kubelet", "port", 10250), "--kubelet-arg=port=PORT"},
+		{"the kubelet's health check", at(cfg, local, "kubelet", "healthz-port", 10248), "--kubelet-arg=healthz-port=PORT"},
+	}
+	if cfg.Role != config.Server {
+		return list
+	}
+	bind := cfg.API.Bind
+	if !bind.IsValid() || bind.IsUnspecified() {
+		bind = all
+	}
+	return append(list,
+		port{"the Kubernetes API", netip.AddrPortFrom(bind, cfg.API.Port), "--https-listen-port=PORT"},
+		port{"the controller manager", at(cfg, local, "kube-controller-manager", "secure-port", 10257),
+			"--kube-controller-manager-arg=secure-port=PORT"},
+		port{"the scheduler", at(cfg, local, "kube-scheduler", "secure-port", 10259), "--kube-scheduler-arg=secure-port=PORT"},
+	)
+}
+
+// at is an address with the default port, or with the one that a pass-through flag of the component gives.
+func at(cfg config.Config, addr netip.Addr, component, flag string, number uint16) netip.AddrPort {
+	for _, arg := range cfg.Args[component] {
+		if value, ok := strings.CutPrefix(arg, flag+"="); ok {
+			if n, err := strconv.ParseUint(value, 10, 16); err == nil {
+				number = uint16(n)
+			}
+		}
+	}
+	return netip.AddrPortFrom(addr, number)
+}
+
+// ports tries to listen on each port, which is the only sure way to know, and finds out who does if that fails.
+func ports(cfg config.Config) error {
+	var wrong []error
+	for _, p := range listened(cfg) {
+		if p.addr.Port() == 0 { // switched off
+			continue
+		}
+		wrong = append(wrong, try(p))
+	}
+	return errors.Join(wrong...)
+}
+
+func try(p port) error {
+	address := p.addr.String()
+	if p.addr.Addr().IsUnspecified() {
+		address = ":" + strconv.Itoa(int(p.addr.Port())) // both families where the machine has both
+	}
+	l, err := net.Listen("tcp", address)
+	switch {
+	case err == nil:
+		return l.Close()
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("port %d, which %s needs, is taken by %s: stop that, or choose another port with %s",
+			p.addr.Port(), p.use, holder(p.addr.Port()), p.fix)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%s cannot listen on %s: this machine has no such address", p.use, p.addr.Addr())
+	}
+	return fmt.Errorf("listening on %s for %s: %w", p.addr, p.use, err)
+}
