@@ -1,0 +1,78 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/trace"
+)
+
+// traceCommand draws where the time of the last start went.
+func traceCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "trace",
+		Short: "Show where the time of the last start went",
+		Long: `Show the last start as a waterfall: what each part waited for (dots), when it began, and how long it took until
+others could rely on it (bars). Time begins when coracle was executed.
+
+A half that was restarted later gets a waterfall of its own. It needs root.`,
+		Example: `  # In the terminal
+  coracle trace
+
+  # As a picture to attach to a bug report
+  coracle trace --svg start.svg
+
+  # For programs
+  coracle trace -o json`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	here := dirFlags(c.Flags())
+	output := outputFlag(c, "json", "yaml")
+	svg := c.Flags().String("svg", "", "Write a picture to this file instead")
+	_ = c.MarkFlagFilename("svg", "svg")
+	c.MarkFlagsMutuallyExclusive("svg", "output")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		t, err := trace.Read(here().dirs, time.Now())
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			return fmt.Errorf("only root may see how coracle started: use sudo (%w)", err)
+		case err != nil:
+			return err
+		case *svg != "":
+			return writeSVG(t, *svg)
+		case *output != "":
+			return printAs(c.OutOrStdout(), *output, t)
+		}
+		return t.Text(c.OutOrStdout(), terminalWidth(100))
+	}
+	return c
+}
+
+func writeSVG(t trace.Trace, path string) error {
+	var picture bytes.Buffer
+	if err := t.SVG(&picture); err != nil {
+		return err
+	}
+	if path == "-" {
+		_, err := os.Stdout.Write(picture.Bytes())
+		return err
+	}
+	return atomicfile.Write(path, picture.Bytes(), 0o644)
+}
+
+// terminalWidth is the number of columns of the terminal, or other if the output goes elsewhere.
+func terminalWidth(other int) int {
+	if columns, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && columns > 0 {
+		return columns
+	}
+	return other
+}
