@@ -1,0 +1,203 @@
+package csrapprover
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	certificates "k8s.io/api/certificates/v1"
+	core "k8s.io/api/core/v1"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+)
+
+const (
+	nodeUserPrefix = "system:node:"
+	nodeGroup      = "system:nodes"
+)
+
+// verdict is what policy says about a request. wait marks a denial that a later change of the Node may turn.
+type verdict struct {
+	approve bool
+	wait    bool
+	reason  string
+}
+
+func deny(format string, args ...any) verdict { return verdict{reason: fmt.Sprintf(format, args...)} }
+func hold(format string, args ...any) verdict {
+	return verdict{wait: true, reason: fmt.Sprintf(format, args...)}
+}
+
+// policy holds what no node may have a certificate for. The API is served with certificates of the same authority,
+// and a node writes its addresses into its Node object itself: without this list a node could pass for the API.
+type policy struct {
+	server   string // this server's own node, whose addresses the API has too
+	domain   string
+	names    []string
+	addrs    []netip.Addr
+	prefixes []netip.Prefix
+}
+
+func newPolicy(cfg config.Config) policy {
+	p := policy{server: cfg.Node.Name, domain: cfg.Network.Domain, prefixes: cfg.Network.ServiceCIDRs}
+	p.addrs = append(p.addrs, cfg.API.Advertise, cfg.API.Bind)
+	p.addrs = append(p.addrs, cfg.Node.IPs...)
+	p.addrs = append(p.addrs, cfg.Node.ExternalIPs...)
+	for _, san := range cfg.API.SANs {
+		if addr, err := netip.ParseAddr(san); err == nil {
+			p.addrs = append(p.addrs, addr.Unmap())
+		} else {
+			p.names = append(p.names, strings.ToLower(san))
+		}
+	}
+	return p
+}
+
+// decide judges a pending request for a kubelet's serving certificate.
+func (p policy) decide(csr *certificates.CertificateSigningRequest, nodes []core.Node) verdict {
+	name, ok := strings.CutPrefix(csr.Spec.Username, nodeUserPrefix)
+	if !ok || name == "" || !slices.Contains(csr.Spec.Groups, nodeGroup) {
+		return deny("%q is not a node", csr.Spec.Username)
+	}
+	req, err := parse(csr.Spec.Request)
+	if err != nil {
+		return deny("reading the request: %v", err)
+	}
+	if reason := checkForm(csr, req); reason != "" {
+		return deny("%s", reason)
+	}
+	i := slices.IndexFunc(nodes, func(n core.Node) bool { return n.Name == name })
+	if i < 0 {
+		return hold("there is no Node %s", name)
+	}
+	if v := p.checkNames(nodes[i], nodes, req); !v.approve {
+		return v
+	}
+	return p.checkAddresses(nodes[i], nodes, req)
+}
+
+func parse(data []byte) (*x509.CertificateRequest, error) {
+	block, _ := pem.Decode(data)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" {
+		return nil, errors.New("no CERTIFICATE REQUEST in PEM form")
+	}
+	req, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	return req, req.CheckSignature()
+}
+
+// checkForm says what is wrong with a request whatever the Node is like, or "".
+func checkForm(csr *certificates.CertificateSigningRequest, req *x509.CertificateRequest) string {
+	switch {
+	case req.Subject.CommonName != csr.Spec.Username:
+		return fmt.Sprintf("the common name %q is not the requestor's, %q", req.Subject.CommonName, csr.Spec.Username)
+	case !slices.Equal(req.Subject.Organization, []string{nodeGroup}):
+		return fmt.Sprintf("the organization must be %s", nodeGroup)
+	case len(req.EmailAddresses) > 0 || len(req.URIs) > 0:
+		return "only DNS names and IP addresses are allowed as alternative names"
+	case len(req.DNSNames)+len(req.IPAddresses) == 0:
+		return "there is no DNS name or IP address"
+	case !usagesFit(csr.Spec.Usages):
+		return fmt.Sprintf("the usages must be digital signature, server auth and at most key encipherment, not %v", csr.Spec.Usages)
+	}
+	return ""
+}
+
+func usagesFit(usages []certificates.KeyUsage) bool {
+	got := slices.Sorted(slices.Values(usages))
+	without := []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageServerAuth}
+	with := []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageKeyEncipherment, certificates.UsageServerAuth}
+	return slices.Equal(got, without) || slices.Equal(got, with)
+}
+
+func (p policy) checkNames(node core.Node, nodes []core.Node, req *x509.CertificateRequest) verdict {
+	for _, name := range req.DNSNames {
+		lower := strings.ToLower(name)
+		switch {
+		case p.reservedName(node, lower):
+			return deny("the name %s belongs to the API or to Services", name)
+		case lower != node.Name && !hasAddress(node, lower):
+			return hold("the name %s is not among the addresses of Node %s", name, node.Name)
+		}
+		if other := claimedByOther(node, nodes, lower); other != "" {
+			return deny("the name %s is Node %s's", name, other)
+		}
+	}
+	return verdict{approve: true}
+}
+
+func (p policy) checkAddresses(node core.Node, nodes []core.Node, req *x509.CertificateRequest) verdict {
+	for _, ip := range req.IPAddresses {
+		addr, _ := netip.AddrFromSlice(ip)
+		addr = addr.Unmap()
+		switch {
+		case p.reservedAddr(node, addr):
+			return deny("the address %s belongs to the API, to Services or to the loopback", addr)
+		case !hasAddress(node, addr.String()):
+			return hold("the address %s is not among those of Node %s", addr, node.Name)
+		}
+		if other := claimedByOther(node, nodes, addr.String()); other != "" {
+			return deny("the address %s is Node %s's", addr, other)
+		}
+	}
+	return verdict{approve: true}
+}
+
+// reservedName reports whether a name may stand for the API or a Service. A server's own node may have the names
+// that its user gave the API.
+func (p policy) reservedName(node core.Node, name string) bool {
+	first, rest, dotted := strings.Cut(name, ".")
+	switch {
+	case first == "kubernetes" && (!dotted || rest == "default" || strings.HasPrefix(rest, "default.")):
+		return true
+	case strings.HasSuffix(name, ".svc") || strings.HasSuffix(name, "."+p.domain):
+		return true
+	}
+	return node.Name != p.server && slices.Contains(p.names, name)
+}
+
+func (p policy) reservedAddr(node core.Node, addr netip.Addr) bool {
+	for _, prefix := range p.prefixes {
+		if prefix.Contains(addr) {
+			return true
+		}
+	}
+	return node.Name != p.server && (addr.IsLoopback() || addr.IsUnspecified() || slices.Contains(p.addrs, addr))
+}
+
+// claimedByOther names another live Node that has the name or address, or "". Dead ones do not count: the Node of a
+// host that was renamed lingers on with its addresses.
+func claimedByOther(node core.Node, nodes []core.Node, nameOrAddr string) string {
+	for _, other := range nodes {
+		if other.Name != node.Name && live(other) && (other.Name == nameOrAddr || hasAddress(other, nameOrAddr)) {
+			return other.Name
+		}
+	}
+	return ""
+}
+
+func live(node core.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c core.NodeCondition) bool {
+		return c.Type == core.NodeReady && c.Status == core.ConditionTrue
+	})
+}
+
+// hasAddress reports whether a Node lists a name or an address, in its usual spelling, among its addresses.
+func hasAddress(node core.Node, nameOrAddr string) bool {
+	for _, a := range node.Status.Addresses {
+		have := strings.ToLower(a.Address)
+		if addr, err := netip.ParseAddr(have); err == nil {
+			have = addr.Unmap().String()
+		}
+		if have == nameOrAddr {
+			return true
+		}
+	}
+	return false
+}
