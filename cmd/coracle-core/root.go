@@ -18,6 +18,7 @@ func commands() []*cobra.Command {
 		configCommand(),
 		statusCommand(),
 		traceCommand(),
+		imagesCommand(),
 		completionCommand(),
 	}
 }

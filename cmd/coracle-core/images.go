@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/coracle-dev/coracle/pkg/images"
+	"github.com/coracle-dev/coracle/pkg/status"
+)
+
+// imagesCommand imports and lists container images.
+func imagesCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "images",
+		Short: "Import and list container images",
+		Long: `Import container images from files, and list the images that pods on this node can use without a registry.
+
+Archives in the directory images of the data directory are imported by themselves when coracle starts.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(imagesImportCommand(), imagesListCommand())
+	return c
+}
+
+func imagesImportCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "import FILE...",
+		Short: "Import container images from files",
+		Long: `Import container images from files into the containerd of this node. A FILE is an archive made by docker save,
+podman save, skopeo or ctr, as it is or compressed with gzip or zstd, or a directory in OCI layout.
+
+Imported images are pinned: the kubelet does not remove them when the disk fills up.`,
+		Example: `  # An image that was built on this machine
+  docker save my-app:1 -o my-app.tar && coracle images import my-app.tar
+
+  # Everything on a stick
+  coracle images import /media/stick/*.tar.zst`,
+		Args: func(_ *cobra.Command, files []string) error {
+			if len(files) == 0 {
+				return usageError{errors.New("name a file, as in: coracle images import my-app.tar")}
+			}
+			return nil
+		},
+	}
+	here := dirFlags(c.Flags())
+	c.RunE = func(c *cobra.Command, files []string) error {
+		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		client, err := dialContainerd(here())
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		snapshotter := usableSnapshotter(ctx, client)
+		var failed []error
+		for _, file := range files {
+			if err := importOne(ctx, client, file, snapshotter); err != nil {
+				failed = append(failed, err) // the others are still wanted
+			}
+			if ctx.Err() != nil {
+				break
+			}
+		}
+		return errors.Join(failed...)
+	}
+	return c
+}
+
+// importOne imports a file and prints what was in it.
+func importOne(ctx context.Context, client *containerd.Client, file, snapshotter string) error {
+	bar := progressBar{name: file, enabled: term.IsTerminal(int(os.Stderr.Fd()))}
+	began := time.Now()
+	found, err := images.Import(ctx, client, file, images.Options{Snapshotter: snapshotter, Progress: bar.show})
+	bar.clear()
+	if err != nil {
+		return err
+	}
+	for _, img := range found {
+		fmt.Printf("imported %s (%s) from %s in %s\n", img.Name, short(img.Digest.String()), file, status.Seconds(time.Since(began)))
+	}
+	return nil
+}
+
+// progressBar shows on a terminal how far a file has been read.
+type progressBar struct {
+	name    string
+	enabled bool
+	shown   time.Time
+}
+
+func (b *progressBar) show(read, total int64) {
+	const columns, pause = 30, 50 * time.Millisecond
+	if !b.enabled || total == 0 || time.Since(b.shown) < pause {
+		return
+	}
+	b.shown = time.Now()
+	done := int(read * columns / total)
+	fmt.Fprintf(os.Stderr, "\r\033[K%s %s%s %3d%% of %s", b.name, strings.Repeat("█", done), strings.Repeat("░", columns-done),
+		read*100/total, status.Bytes(total))
+}
+
+func (b *progressBar) clear() {
+	if !b.shown.IsZero() {
+		fmt.Fprint(os.Stderr, "\r\033[K")
+	}
+}
+
+func imagesListCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:               "list",
+		Aliases:           []string{"ls"},
+		Short:             "List the images of this node",
+		Long:              "List the images that pods on this node can use without a registry. Pinned ones are never removed by the kubelet.",
+		Example:           "  coracle images list\n\n  # Names only\n  coracle images list -o name",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	here := dirFlags(c.Flags())
+	output := outputFlag(c, "json", "yaml", "name")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		client, err := dialContainerd(here())
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		all, err := images.List(c.Context(), client)
+		if err != nil {
+			return err
+		}
+		if *output == "json" || *output == "yaml" {
+			return printAs(c.OutOrStdout(), *output, all)
+		}
+		if *output == "name" {
+			for _, img := range all {
+				fmt.Fprintln(c.OutOrStdout(), img.Name)
+			}
+			return nil
+		}
+		w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 3, ' ', 0)
+		fmt.Fprintln(w, "NAME\tDIGEST\tSIZE\tPINNED")
+		for _, img := range all {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%v\n", img.Name, short(img.Digest.String()), status.Bytes(img.Size), img.Pinned)
+		}
+		return w.Flush()
+	}
+	return c
+}
+
+// short cuts a digest to what tells images apart.
+func short(digest string) string {
+	const length = len("sha256:") + 12
+	return digest[:min(length, len(digest))]
+}
+
+// dialContainerd connects to the containerd of an installation.
+func dialContainerd(here installation) (*containerd.Client, error) {
+	socket := here.dirs.ContainerdSocket()
+	_, err := os.Stat(socket)
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("only root may use containerd: use sudo (%w)", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("coracle does not run here: there is no %s; archives in %s are imported when it starts",
+			socket, here.dirs.Images())
+	case err != nil:
+		return nil, err
+	}
+	client, err := containerd.New(socket, containerd.WithTimeout(5*time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("connecting to containerd at %s: %w", socket, err)
+	}
+	return client, nil
+}
+
+// usableSnapshotter is the one that pods use, or "" if containerd does not say: then the first pod unpacks.
+func usableSnapshotter(ctx context.Context, client *containerd.Client) string {
+	const want = "overlayfs"
+	plugins, err := client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1,id=="+want)
+	if err != nil || len(plugins.Plugins) != 1 || plugins.Plugins[0].InitErr != nil {
+		return ""
+	}
+	return want
+}
