@@ -1,0 +1,309 @@
+package e2e
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// TestDualStack runs a cluster of both address families on a host that has both.
+func TestDualStack(t *testing.T) {
+	h := newHost(t, "solo")
+	h.Run("ip", "-6", "addr", "add", "fd00:30::2/64", "dev", "eth0", "nodad")
+	h.Start("--node-ip=172.30.0.2,fd00:30::2", "--cluster-cidr=10.42.0.0/16,fd00:42::/56", "--service-cidr=10.43.0.0/16,fd00:43::/112")
+	waitReady(t, h)
+	h.Apply(manifest(t, "families.yaml", "${POLICY}", "RequireDualStack"))
+	h.Kubectl("wait", "--for=condition=Ready", "pod/server", "pod/client", "--timeout=60s")
+	ips := h.Kubectl("get", "pod", "server", "-o", "jsonpath={.status.podIPs[*].ip}")
+	clusterIPs := h.Kubectl("get", "service", "server", "-o", "jsonpath={.spec.clusterIPs[*]}")
+	if len(strings.Fields(ips)) != 2 || len(strings.Fields(clusterIPs)) != 2 {
+		t.Fatalf("pod addresses %q, service addresses %q", ips, clusterIPs)
+	}
+	for _, ip := range append(strings.Fields(ips), strings.Fields(clusterIPs)...) {
+		reachable(t, h, netip.MustParseAddr(ip))
+	}
+	for kind, want := range map[string]string{"a": strings.Fields(clusterIPs)[0], "aaaa": strings.Fields(clusterIPs)[1]} {
+		expect(t, want, func() (string, error) {
+			return inClient(h, "nslookup -type="+kind+" server.default.svc.cluster.local")
+		})
+	}
+}
+
+// TestIPv6Only runs a cluster on a host that has no IPv4 but loopback's.
+func TestIPv6Only(t *testing.T) {
+	hosts.Bin(t)
+	h := hosts.New(t, hosts.NewWire(t, netip.MustParsePrefix("fd00:30::/64")), "solo", hosts.Options{})
+	h.CopyImages()
+	h.Start("--cluster-cidr=fd00:42::/56", "--service-cidr=fd00:43::/112")
+	waitReady(t, h)
+	h.Apply(manifest(t, "families.yaml", "${POLICY}", "SingleStack"))
+	h.Kubectl("wait", "--for=condition=Ready", "pod/server", "pod/client", "--timeout=60s")
+	ip := h.Kubectl("get", "service", "server", "-o", "jsonpath={.spec.clusterIP}")
+	reachable(t, h, netip.MustParseAddr(ip))
+	expect(t, ip, func() (string, error) { return inClient(h, "nslookup -type=aaaa server.default.svc.cluster.local") })
+}
+
+// reachable sees that the pod "client" gets an answer of the pod "server" at the address.
+func reachable(t *testing.T, h *hosts.Host, ip netip.Addr) {
+	t.Helper()
+	expect(t, "server", func() (string, error) {
+		return inClient(h, "wget -T2 -qO- http://"+netip.AddrPortFrom(ip, 8080).String()+"/hostname")
+	})
+}
+
+// TestBackends runs the other ways to connect pods.
+func TestBackends(t *testing.T) {
+	t.Run("host-gw", func(t *testing.T) {
+		h, _ := newCluster(t, "--flannel-backend=host-gw")
+		startSleepers(t, h)
+		if out, err := h.Try("ip", "link", "show", "flannel.1"); err == nil {
+			t.Errorf("there is a vxlan link: %s", out)
+		}
+	})
+	t.Run("none", func(t *testing.T) {
+		h := newHost(t, "solo")
+		h.Start("--flannel-backend=none")
+		h.Coracle("wait", "--for=api", "--timeout=60s")
+		if _, err := os.Stat(h.Path("/etc/cni/net.d/10-coracle.conflist")); err == nil {
+			t.Error("a CNI configuration was written although the user brings one")
+		}
+		// A plugin that the user brings, in the standard places.
+		h.Run("sh", "-c", "mkdir -p /opt/cni/bin /etc/cni/net.d && for p in bridge host-local loopback; do ln -sf /var/lib/coracle/bin/coracle-cni /opt/cni/bin/$p; done")
+		own := `{"cniVersion":"1.0.0","name":"own","plugins":[{"type":"bridge","bridge":"own0","isGateway":true,"ipMasq":false,
+			"ipam":{"type":"host-local","ranges":[[{"subnet":"10.99.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}`
+		if err := os.WriteFile(h.Path("/etc/cni/net.d/10-own.conflist"), []byte(own), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		waitReady(t, h)
+		startSleepers(t, h)
+		pod := h.Kubectl("get", "pods", "-l", "app=sleepers", "-o", "jsonpath={.items[0].metadata.name}")
+		expect(t, "10.43.0.1", func() (string, error) {
+			return h.TryCoracle("kubectl", "exec", pod, "--", "nslookup", "kubernetes.default.svc.cluster.local")
+		})
+	})
+}
+
+// TestSettings gives every kind of setting a try and looks whether it took effect.
+func TestSettings(t *testing.T) {
+	h := newHost(t, "solo")
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(h.Path(path)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(h.Path(path), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("/etc/coracle/config.yaml", "node-name: boat\ntls-san: [one.test]\nnode-label: [from=file]\ncluster-domain: lake.test\n")
+	write("/etc/coracle/config.yaml.d/10-more.yaml", "tls-san+: [two.test]\nnode-taint: [quiet=yes:PreferNoSchedule]\n")
+	write("/etc/coracle/kubelet.d/10-pods.conf", "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nmaxPods: 42\n")
+	write("/root/audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n")
+	write("/root/encryption.yaml", `apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: one, secret: `+strings.Repeat("c2VjcmV0", 5)+`c2U=}]}}, {identity: {}}]}]
+`)
+	write("/root/scheduler.yaml", "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: [{schedulerName: default-scheduler}, {schedulerName: second}]\n")
+	h.Start("--https-listen-port=7443", "--write-kubeconfig-mode=0640", "--audit-policy-file=/root/audit.yaml",
+		"--encryption-provider-config=/root/encryption.yaml", "--kube-scheduler-config=/root/scheduler.yaml",
+		"--kube-apiserver-arg=max-requests-inflight=123", "--kubelet-arg=pods-per-core=21", "--log-format=json",
+		"--enable-admission-plugins=AlwaysPullImages", "--node-external-ip=192.0.2.7", "--service-node-port-range=31000-31100")
+	waitReady(t, h)
+
+	node := h.Kubectl("get", "node", "boat", "-o", "json")
+	for _, want := range []string{`"from": "file"`, `"quiet"`, `"192.0.2.7"`, `"pods": "42"`} {
+		if err := contains("the node", node, want); err != nil {
+			t.Error(err)
+		}
+	}
+	sans := h.Run("sh", "-c", "echo | openssl s_client -connect 127.0.0.1:7443 2>/dev/null | openssl x509 -noout -ext subjectAltName")
+	for _, want := range []string{"one.test", "two.test", "kubernetes.default.svc.lake.test", "192.0.2.7"} {
+		if err := contains("the serving certificate's names", sans, want); err != nil {
+			t.Error(err)
+		}
+	}
+	if mode := h.Run("stat", "-c", "%a", "/etc/coracle/kubeconfig.yaml"); mode != "640\n" {
+		t.Errorf("the kubeconfig's mode is %s", mode)
+	}
+	h.Kubectl("create", "secret", "generic", "hidden", "--from-literal=word=plaintext-swordfish")
+	if out, err := h.Try("grep", "-rlaF", "plaintext-swordfish", "/var/lib/coracle/server/etcd"); err == nil {
+		t.Errorf("a secret is readable in %s", out)
+	}
+	if audit := h.Run("sh", "-c", "cat $(find /var/lib/coracle /var/log -name '*audit*.log')"); !strings.Contains(audit, "hidden") {
+		t.Error("the audit log does not know the secret")
+	}
+	h.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: pulled}\nspec: {schedulerName: second, containers: [{name: c, image: coracle.test/busybox:1, imagePullPolicy: Never}]}\n")
+	eventually(t, 20*time.Second, func() error {
+		return contains("the pod", h.Kubectl("get", "pod", "pulled", "-o", "jsonpath={.spec.nodeName} {.spec.containers[0].imagePullPolicy}"), "boat Always")
+	})
+	out := h.Coracle("config", "-o", "yaml")
+	if err := contains("coracle config", out, "lake.test"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestManifests drops files into the manifests directory of a running cluster.
+func TestManifests(t *testing.T) {
+	h, _ := newCluster(t)
+	file := h.Data("manifests", "mine.yaml")
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has := func(name string, want bool) {
+		t.Helper()
+		eventually(t, 20*time.Second, func() error {
+			out := h.Kubectl("get", "configmaps", "-o", "name")
+			if want {
+				return contains("config maps", out+"\n", "configmap/"+name+"\n")
+			}
+			if strings.Contains(out+"\n", "configmap/"+name+"\n") {
+				return contains("config maps", "still there", name+" gone")
+			}
+			return nil
+		})
+	}
+	two := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, namespace: default}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: default}\n"
+	write(file, two)
+	has("a", true)
+	has("b", true)
+	write(file, two[:strings.Index(two, "---")])
+	has("b", false)
+	has("a", true)
+
+	write(h.Data("manifests", "broken.yaml"), "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: [unclosed\n")
+	write(h.Data("manifests", "after.yaml"), strings.ReplaceAll(two[:strings.Index(two, "---")], "name: a,", "name: c,"))
+	has("c", true)
+	eventually(t, 20*time.Second, func() error {
+		out, _ := h.TryCoracle("status")
+		if err := contains("coracle status", out, "broken.yaml"); err != nil {
+			return err
+		}
+		return contains("coracle status", out, "line ")
+	})
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	has("a", false)
+
+	// A custom resource next to its definition, whose order must not matter.
+	write(h.Data("manifests", "boats.yaml"), "apiVersion: coracle.test/v1\nkind: Boat\nmetadata: {name: mine, namespace: default}\nspec: {seats: 1}\n---\n"+manifest(t, "crd.yaml"))
+	eventually(t, 30*time.Second, func() error {
+		_, err := h.TryCoracle("kubectl", "get", "boat", "mine")
+		return err
+	})
+}
+
+// TestCorefile edits the DNS server's configuration in the cluster.
+func TestCorefile(t *testing.T) {
+	h, _ := newCluster(t)
+	h.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: client}\nspec: {terminationGracePeriodSeconds: 0, containers: [{name: c, image: coracle.test/busybox:1, command: [sleep, '3600']}]}\n")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
+	corefile := h.Kubectl("-n", "kube-system", "get", "configmap", "coredns", "-o", "jsonpath={.data.Corefile}")
+	edit := func(text string) {
+		t.Helper()
+		h.Run("sh", "-c", "cat > /tmp/Corefile <<'END'\n"+text+"\nEND")
+		h.Run("sh", "-c", binary+" kubectl -n kube-system create configmap coredns --from-file=Corefile=/tmp/Corefile --dry-run=client -o yaml | "+binary+" kubectl apply -f -")
+	}
+	edit(strings.Replace(corefile, "{", "{\n    hosts {\n        192.0.2.99 harbour.test\n        fallthrough\n    }", 1))
+	expect(t, "192.0.2.99", func() (string, error) { return inClient(h, "nslookup -type=a harbour.test") })
+	edit("this is not a Corefile {")
+	time.Sleep(2 * time.Second) // a negative: the broken file must not take the good one away
+	expect(t, "192.0.2.99", func() (string, error) { return inClient(h, "nslookup -type=a harbour.test") })
+	expect(t, "10.43.0.1", func() (string, error) { return inClient(h, "nslookup kubernetes.default.svc.cluster.local") })
+}
+
+// TestCommands runs the commands for people.
+func TestCommands(t *testing.T) {
+	h, _ := newCluster(t)
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"version"}, []string{"v1.37.1+coracle."}},
+		{[]string{"version", "-o", "json"}, []string{"etcd", "containerd", "runc", "flannel", "coredns"}},
+		{[]string{"version", "--licenses"}, []string{"Apache License", "k8s.io/kubernetes", "github.com/opencontainers/runc", "GNU GENERAL PUBLIC LICENSE"}},
+		{[]string{"status"}, []string{"control-plane", "node", "kube-apiserver", "kubelet", "solo"}},
+		{[]string{"status", "-o", "json"}, []string{`"kube-apiserver"`}},
+		{[]string{"trace"}, []string{"etcd", "kubelet", "dns"}},
+		{[]string{"trace", "--svg", "/tmp/trace.svg"}, nil},
+		{[]string{"images", "list"}, []string{"pause", "agnhost"}},
+		{[]string{"kubeconfig", "--server", "https://example.test:6443"}, []string{"https://example.test:6443", "certificate-authority-data"}},
+		{[]string{"kubeconfig", "--merge"}, nil},
+		{[]string{"config"}, []string{"cluster-cidr", "default"}},
+		{[]string{"crictl", "version"}, []string{"containerd"}},
+		{[]string{"ctr", "version"}, []string{"v2.4.2"}},
+		{[]string{"kubectl", "version"}, []string{"v1.37.1+coracle."}},
+		{[]string{"completion", "bash"}, []string{"coracle"}},
+		{[]string{"completion", "zsh"}, []string{"coracle"}},
+		{[]string{"completion", "fish"}, []string{"coracle"}},
+		{[]string{"completion", "powershell"}, []string{"coracle"}},
+		{[]string{"--help"}, []string{"server", "agent", "reset"}},
+		{[]string{"server", "--help"}, []string{"--cluster-cidr", "--disable"}},
+	} {
+		t.Run(strings.Join(c.args, " "), func(t *testing.T) {
+			h := h.For(t)
+			out := h.Coracle(c.args...)
+			for _, want := range c.want {
+				if err := contains("the output", out, want); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	h.Run("grep", "-q", "</svg>", "/tmp/trace.svg")
+	h.Run("sh", "-c", "ln -s "+binary+" /tmp/kubectl && /tmp/kubectl --kubeconfig /root/.kube/config get nodes")
+	h.Run("sh", "-c", "ln -s "+binary+" /tmp/crictl && /tmp/crictl pods")
+	h.Run("sh", "-c", "ln -s "+binary+" /tmp/ctr && /tmp/ctr images list -q")
+}
+
+// TestImagesImport brings an image in while coracle runs.
+func TestImagesImport(t *testing.T) {
+	hosts.Bin(t)
+	h := hosts.New(t, hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24")), "solo", hosts.Options{})
+	h.Start()
+	waitReady(t, h)
+	for _, image := range hosts.Images(t) {
+		data, err := os.ReadFile(image)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(h.Path("/root/"+filepath.Base(image)), data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		h.Coracle("images", "import", "/root/"+filepath.Base(image))
+	}
+	startSleepers(t, h)
+}
+
+// TestNothingListensInVain looks at the sockets of a fresh cluster.
+func TestNothingListensInVain(t *testing.T) {
+	h, _ := newCluster(t)
+	out := h.Run("sh", "-c", "ss -Hltn | awk '{print $4}' | sort -u")
+	t.Log(out)
+	for _, line := range strings.Fields(out) {
+		if strings.HasPrefix(line, "127.") || strings.HasPrefix(line, "[::1]") || strings.HasPrefix(line, "10.42.0.1") {
+			continue
+		}
+		if !strings.HasSuffix(line, ":6443") && !strings.HasSuffix(line, ":10250") && !strings.HasSuffix(line, ":10256") {
+			t.Errorf("something listens on %s", line)
+		}
+	}
+	if out, err := h.Try("busybox", "wget", "-T2", "-qO-", "--no-check-certificate", "https://127.0.0.1:6443/api/v1/namespaces"); err == nil {
+		t.Errorf("an anonymous client may list namespaces: %s", out)
+	}
+	loose := h.Run("sh", "-c", `find /var/lib/coracle /etc/coracle /run/coracle -type f \( -name '*.key' -o -name '*.pem' -o -name '*kubeconfig*' -o -name 'config.json' \) -perm /077`)
+	if loose != "" {
+		t.Errorf("secrets that others may read:\n%s", loose)
+	}
+}
