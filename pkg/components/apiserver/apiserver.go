@@ -68,11 +68,7 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	complete, err := cfg.Complete()
-	if err != nil {
-		return err
-	}
-	server, err := app.CreateServerChain(complete)
+	server, err := createServer(cfg)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,253 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	genericserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/component-helpers/auth/rbac/reconciliation"
+	"k8s.io/kube-aggregator/pkg/apiserver"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	schedulingv1 "k8s.io/kubernetes/pkg/apis/scheduling/v1"
+	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
+	schedulingrest "k8s.io/kubernetes/pkg/registry/scheduling/rest"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+)
+
+// Two hooks of upstream write what every cluster must have before it is ready: the default roles and bindings, and
+// two priority classes. Both wait a second before they look for the first time, and the first then makes some three
+// hundred requests one after the other. That is half of the time of a start. So the same work is done here, with
+// upstream's data and upstream's reconciliation, but at once, after one list of each kind, and in parallel.
+var bootstrap = map[string]func(context.Context, *kubernetes.Clientset) error{
+	rbacrest.PostStartHookName:       ensurePolicy,
+	schedulingrest.PostStartHookName: ensurePriorityClasses,
+}
+
+const (
+	bootstrapTries   = 30 // a second apart, as upstream does
+	bootstrapWorkers = 16
+)
+
+// createServer builds the chain of servers with the hooks in bootstrap in the place of upstream's.
+func createServer(cfg *app.Config) (*apiserver.APIAggregator, error) {
+	complete, err := cfg.Complete()
+	if err != nil {
+		return nil, err
+	}
+	disabled := cfg.KubeAPIs.ControlPlane.Generic.DisabledPostStartHooks
+	var ours []string
+	for name := range bootstrap {
+		if !disabled.Has(name) { // else the user's flags exclude it
+			ours = append(ours, name)
+		}
+	}
+	disabled.Insert(ours...)
+	server, err := app.CreateServerChain(complete)
+	disabled.Delete(ours...)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range ours {
+		if err := server.GenericAPIServer.AddPostStartHook(name, inProcess(server, bootstrap[name])); err != nil {
+			return nil, err
+		}
+	}
+	return server, nil
+}
+
+// inProcess makes a hook of work, which gets a client with all rights that reaches the server without a connection.
+func inProcess(server *apiserver.APIAggregator, work func(context.Context, *kubernetes.Clientset) error) genericserver.PostStartHookFunc {
+	return func(ctx genericserver.PostStartHookContext) error {
+		cfg := handlerConfig(server.GenericAPIServer.Handler, ctx.LoopbackClientConfig)
+		client, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		for try := 1; ; try++ {
+			err := work(ctx, client)
+			if err == nil || try == bootstrapTries {
+				return err
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(time.Second):
+			}
+		}
+	}
+}
+
+func ensurePriorityClasses(ctx context.Context, client *kubernetes.Clientset) error {
+	classes := client.SchedulingV1().PriorityClasses()
+	for _, class := range schedulingv1.SystemPriorityClasses() {
+		_, err := classes.Get(ctx, class.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			_, err = classes.Create(ctx, class, metav1.CreateOptions{})
+		}
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("making priority class %s: %w", class.Name, err)
+		}
+	}
+	return nil
+}
+
+// ensurePolicy brings the default roles and bindings up to what this version of Kubernetes wants.
+func ensurePolicy(ctx context.Context, client *kubernetes.Clientset) error {
+	existing, err := listPolicy(ctx, client)
+	if err != nil {
+		return err
+	}
+	var work []func() error
+	for _, role := range append(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()...) {
+		work = append(work, existing.role(reconciliation.ClusterRoleRuleOwner{ClusterRole: &role},
+			reconciliation.ClusterRoleModifier{Client: client.RbacV1().ClusterRoles()}))
+	}
+	for _, binding := range append(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings()...) {
+		work = append(work, existing.binding(reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: &binding},
+			reconciliation.ClusterRoleBindingClientAdapter{Client: client.RbacV1().ClusterRoleBindings()}))
+	}
+	namespaces := client.CoreV1().Namespaces()
+	for _, roles := range bootstrappolicy.NamespaceRoles() {
+		for _, role := range roles {
+			work = append(work, existing.role(reconciliation.RoleRuleOwner{Role: &role},
+				reconciliation.RoleModifier{Client: client.RbacV1(), NamespaceClient: namespaces}))
+		}
+	}
+	for _, bindings := range bootstrappolicy.NamespaceRoleBindings() {
+		for _, binding := range bindings {
+			work = append(work, existing.binding(reconciliation.RoleBindingAdapter{RoleBinding: &binding},
+				reconciliation.RoleBindingClientAdapter{Client: client.RbacV1(), NamespaceClient: namespaces}))
+		}
+	}
+	return parallel(work)
+}
+
+// key names a role or a binding.
+type key struct{ namespace, name string }
+
+// policy is what was there, so that nothing is asked for one by one.
+type policy struct {
+	roles    map[key]reconciliation.RuleOwner
+	bindings map[key]reconciliation.RoleBinding
+}
+
+func listPolicy(ctx context.Context, client *kubernetes.Clientset) (policy, error) {
+	p := policy{map[key]reconciliation.RuleOwner{}, map[key]reconciliation.RoleBinding{}}
+	all := metav1.ListOptions{}
+	clusterRoles, err1 := client.RbacV1().ClusterRoles().List(ctx, all)
+	clusterBindings, err2 := client.RbacV1().ClusterRoleBindings().List(ctx, all)
+	roles, err3 := client.RbacV1().Roles("").List(ctx, all)
+	bindings, err4 := client.RbacV1().RoleBindings("").List(ctx, all)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return p, fmt.Errorf("listing roles and bindings: %w", err)
+	}
+	for i := range clusterRoles.Items {
+		r := &clusterRoles.Items[i]
+		p.roles[key{"", r.Name}] = reconciliation.ClusterRoleRuleOwner{ClusterRole: r}
+	}
+	for i := range roles.Items {
+		r := &roles.Items[i]
+		p.roles[key{r.Namespace, r.Name}] = reconciliation.RoleRuleOwner{Role: r}
+	}
+	for i := range clusterBindings.Items {
+		b := &clusterBindings.Items[i]
+		p.bindings[key{"", b.Name}] = reconciliation.ClusterRoleBindingAdapter{ClusterRoleBinding: b}
+	}
+	for i := range bindings.Items {
+		b := &bindings.Items[i]
+		p.bindings[key{b.Namespace, b.Name}] = reconciliation.RoleBindingAdapter{RoleBinding: b}
+	}
+	return p, nil
+}
+
+// role returns the work of reconciling one role. A conflict means that the listed one is old: then ask.
+func (p policy) role(want reconciliation.RuleOwner, client reconciliation.RuleOwnerModifier) func() error {
+	return func() error {
+		from := reconciliation.RuleOwnerModifier(listedRoles{client, p})
+		return retry.OnError(retry.DefaultBackoff, retriable, func() error {
+			opts := reconciliation.ReconcileRoleOptions{Role: want, Client: from, Confirm: true}
+			from = client
+			if _, err := opts.Run(); err != nil {
+				return fmt.Errorf("reconciling role %s: %w", want.GetName(), err)
+			}
+			return nil
+		})
+	}
+}
+
+func (p policy) binding(want reconciliation.RoleBinding, client reconciliation.RoleBindingModifier) func() error {
+	return func() error {
+		from := reconciliation.RoleBindingModifier(listedBindings{client, p})
+		return retry.OnError(retry.DefaultBackoff, retriable, func() error {
+			opts := reconciliation.ReconcileRoleBindingOptions{RoleBinding: want, Client: from, Confirm: true}
+			from = client
+			if _, err := opts.Run(); err != nil {
+				return fmt.Errorf("reconciling binding %s: %w", want.GetName(), err)
+			}
+			return nil
+		})
+	}
+}
+
+func retriable(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsAlreadyExists(err)
+}
+
+// listedRoles answers Get from the lists.
+type listedRoles struct {
+	reconciliation.RuleOwnerModifier
+	p policy
+}
+
+func (l listedRoles) Get(namespace, name string) (reconciliation.RuleOwner, error) {
+	if r, ok := l.p.roles[key{namespace, name}]; ok {
+		return r, nil
+	}
+	return nil, apierrors.NewNotFound(rbacv1.Resource("roles"), name)
+}
+
+// listedBindings answers Get from the lists.
+type listedBindings struct {
+	reconciliation.RoleBindingModifier
+	p policy
+}
+
+func (l listedBindings) Get(namespace, name string) (reconciliation.RoleBinding, error) {
+	if b, ok := l.p.bindings[key{namespace, name}]; ok {
+		return b, nil
+	}
+	return nil, apierrors.NewNotFound(rbacv1.Resource("rolebindings"), name)
+}
+
+// parallel does all work and joins the errors.
+func parallel(work []func() error) error {
+	queue := make(chan func() error)
+	errs := make(chan error, len(work))
+	var workers sync.WaitGroup
+	for range min(bootstrapWorkers, len(work)) {
+		workers.Go(func() {
+			for do := range queue {
+				errs <- do()
+			}
+		})
+	}
+	for _, do := range work {
+		queue <- do
+	}
+	close(queue)
+	workers.Wait()
+	close(errs)
+	var all []error
+	for err := range errs {
+		all = append(all, err)
+	}
+	return errors.Join(all...)
+}
