@@ -117,6 +117,7 @@ func Client(kubeconfig string) (*kubernetes.Clientset, error) {
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	config.UserAgent = "coracle"
+	config.QPS = -1 // our own parts ask little; the API server has its own fairness
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client from %s: %w", kubeconfig, err)

@@ -2,12 +2,114 @@
 package node
 
 import (
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/components/containerd"
+	"github.com/coracle-dev/coracle/pkg/components/flannel"
+	"github.com/coracle-dev/coracle/pkg/components/images"
+	"github.com/coracle-dev/coracle/pkg/components/kubelet"
+	"github.com/coracle-dev/coracle/pkg/components/kubeproxy"
+	"github.com/coracle-dev/coracle/pkg/components/nodeready"
 	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/host"
+	"github.com/coracle-dev/coracle/pkg/kube"
+	"github.com/coracle-dev/coracle/pkg/ledger"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/version"
 )
 
 // Add enters every part of a node into g.
 func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
+	dirs, facts := cfg.Dirs, host.Probe()
+	if err := prepare(cfg, report); err != nil {
+		return err
+	}
+	if cfg.DrainOnStop {
+		g.StopTimeout = drainTimeout + 10*time.Second
+	}
+	snapshotter := containerd.Snapshotter(dirs.Containerd())
+	gate := kube.NewAPIGate(dirs.NodeConfig("kubelet.kubeconfig"), cfg.Node.Name)
+	node := kube.NewOwnNode(dirs.NodeConfig("kubelet.kubeconfig"), cfg.Node.Name)
+
+	cri := g.Add("containerd", containerd.Containerd{
+		ConfigFile: dirs.NodeConfig("containerd.toml"), DropIns: cfg.Node.ContainerdConfigDir,
+		Root: dirs.Containerd(), State: dirs.ContainerdState(), Socket: dirs.ContainerdSocket(), ShimSocket: dirs.ShimSockets(),
+		Snapshotter: snapshotter, RuncState: dirs.Runc(),
+		Runc: dirs.Tool("runc"), Shim: dirs.Tool("containerd-shim-runc-v2"),
+		CNIBin: []string{dirs.CNIPlugins(), dirs.CNIBin()}, CNIConf: cniDir(dirs),
+		SandboxImage: version.PauseImage, Registries: []string{dirs.RegistryHosts(), "/etc/containerd/certs.d", "/etc/docker/certs.d"},
+		SystemdCgroup: facts.SystemdCgroups, RestrictOOMScore: !facts.Resource, AppArmor: facts.AppArmor,
+		UnprivilegedPorts: facts.UnprivilegedPorts, UnprivilegedICMP: facts.UnprivilegedICMP,
+		PreferIPv6: cfg.Network.ClusterCIDRs[0].Addr().Is6(),
+	})
+	g.Add("images", images.Images{
+		Socket: dirs.ContainerdSocket(), Snapshotter: snapshotter,
+		System: dirs.SystemImages(), User: dirs.Images(), Index: dirs.ImageIndex(),
+		Report: func(a []images.Archive) { report.Detail("images", a) },
+	}, cri)
+	api := g.Add("api", gate)
+	g.Add("kubelet", kubelet.Kubelet{
+		Name: cfg.Node.Name, IPs: cfg.Node.IPs, Labels: cfg.Node.Labels, Taints: cfg.Node.Taints,
+		Kubeconfig: dirs.NodeConfig("kubelet.kubeconfig"), APIReady: gate.Opened(),
+		ConfigFile: dirs.NodeConfig("kubelet.yaml"), DropIns: cfg.Node.KubeletConfigDir,
+		Root: dirs.Kubelet, PKI: dirs.NodePKI(), ClientCA: dirs.NodeCA(), StaticPods: dirs.StaticPods(),
+		CRISocket: dirs.ContainerdSocket(), ClusterDNS: cfg.Network.DNS, Domain: cfg.Network.Domain, ResolvConf: cfg.Node.ResolvConf,
+		CgroupV2: facts.CgroupV2, SystemdCgroup: facts.SystemdCgroups, DelayShutdown: facts.Logind,
+		Args: cfg.Args["kubelet"],
+	}, cri)
+	registered := g.Add("node", node, api)
+	if !cfg.Disabled("kube-proxy") {
+		g.Add("kube-proxy", kubeproxy.KubeProxy{
+			Name: cfg.Node.Name, IP: cfg.Node.IPs[0], Kubeconfig: dirs.NodeConfig("kube-proxy.kubeconfig"),
+			ClusterCIDRs: cfg.Network.ClusterCIDRs, Args: cfg.Args["kube-proxy"],
+		}, registered)
+	}
+	ready := []*lifecycle.Unit{registered}
+	if cfg.Network.Backend != config.BackendNone {
+		ready = append(ready, g.Add("flannel", flannel.Flannel{
+			Name: cfg.Node.Name, Node: node, Kubeconfig: dirs.NodeConfig("node.kubeconfig"),
+			Backend: string(cfg.Network.Backend), IPs: cfg.Node.IPs, Iface: cfg.Network.Iface, ClusterCIDRs: cfg.Network.ClusterCIDRs,
+			ConfigFile: dirs.NodeConfig("flannel.json"), SubnetFile: dirs.Subnet(), Bridge: bridge,
+		}, api))
+	}
+	g.Add("node-ready", nodeready.NodeReady{Node: node}, ready...)
+	return nil
+}
+
+// bridge is the interface that pods are attached to.
+const bridge = "cni0"
+
+// drainTimeout is how long pods have to stop when coracle stops with --drain-on-stop.
+const drainTimeout = 20 * time.Second
+
+// prepare is the work that comes before any part: the machine, PATH and the CNI configuration, which the kubelet
+// would look for every five seconds only.
+func prepare(cfg config.Config, report *state.Recorder) error {
+	defer report.Phase("prepare the host")()
+	l := ledger.Open(cfg.Dirs)
+	if err := note(l, cfg); err != nil {
+		return err
+	}
+	if err := host.Prepare(l, hasIPv6(cfg)); err != nil {
+		return fmt.Errorf("preparing the host: %w", err)
+	}
+	if err := setPath(cfg.Dirs); err != nil {
+		return err
+	}
+	if cfg.Network.Backend == config.BackendNone {
+		return removeIfOurs(cfg.Dirs.CNIConfig())
+	}
+	return flannel.CNI{
+		File: cfg.Dirs.CNIConfig(), Bridge: bridge, SubnetFile: cfg.Dirs.Subnet(), StateDir: cfg.Dirs.CNIState(),
+	}.Write()
+}
+
+func removeIfOurs(file string) error {
+	if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("removing the CNI configuration of an earlier start: %w", err)
+	}
 	return nil
 }

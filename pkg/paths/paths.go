@@ -32,6 +32,9 @@ func (d Dirs) Bin() string { return d.data("bin") }
 // Tool is an executable of the payload: coracle-core, runc, containerd-shim-runc-v2, coracle-cni, nft, busybox.
 func (d Dirs) Tool(name string) string { return filepath.Join(d.Bin(), name) }
 
+// BusyboxLinks holds a name for each tool of busybox that a bare host may lack. It belongs at the end of PATH.
+func (d Dirs) BusyboxLinks() string { return filepath.Join(d.Bin(), "busybox.d") }
+
 // SystemImages holds the image archives of the payload.
 func (d Dirs) SystemImages() string { return filepath.Join(d.Bin(), "images") }
 
@@ -65,8 +68,20 @@ func (d Dirs) NodeConfig(name string) string { return d.data("node", "etc", name
 // NodePKI holds the node's certificates; the kubelet rotates its own in here.
 func (d Dirs) NodePKI() string { return d.data("node", "pki") }
 
+// NodeCA is the cluster's CA certificate as the node knows it.
+func (d Dirs) NodeCA() string { return filepath.Join(d.NodePKI(), "ca.crt") }
+
 // Containerd is containerd's root: content, snapshots, metadata.
 func (d Dirs) Containerd() string { return d.data("node", "containerd") }
+
+// ImageIndex remembers which image archives have been imported.
+func (d Dirs) ImageIndex() string { return d.data("node", "images.json") }
+
+// StaticPods holds manifests of pods that the kubelet runs by itself.
+func (d Dirs) StaticPods() string { return d.data("node", "static-pods") }
+
+// RegistryHosts holds hosts.toml files that say how registries are reached.
+func (d Dirs) RegistryHosts() string { return filepath.Join(d.Config, "certs.d") }
 
 // CNIState holds what CNI plugins remember: address leases.
 func (d Dirs) CNIState() string { return d.data("node", "cni") }
@@ -88,6 +103,12 @@ func (d Dirs) ContainerdSocket() string { return d.run("containerd", "containerd
 
 // ContainerdState is containerd's state directory; shims keep their bundles in it.
 func (d Dirs) ContainerdState() string { return d.run("containerd", "state") }
+
+// ShimSockets holds the sockets of the containers' shims. Short: 42 bytes at most.
+func (d Dirs) ShimSockets() string { return d.run("s") }
+
+// Runc is runc's state directory.
+func (d Dirs) Runc() string { return d.run("runc") }
 
 // Subnet is the node's pod subnet as flannel leased it, read by the CNI plugin.
 func (d Dirs) Subnet() string { return d.run("subnet.json") }

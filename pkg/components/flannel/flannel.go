@@ -1,0 +1,186 @@
+// Package flannel gives this node its part of the pod network: the bridge that pods are attached to, the subnet
+// file from which the CNI plugin takes addresses, masquerading of what leaves the pod network, and routes to the
+// pods of the other nodes, which is what the flannel library does.
+package flannel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/flannel-io/flannel/pkg/backend"
+	_ "github.com/flannel-io/flannel/pkg/backend/hostgw" // registers host-gw
+	_ "github.com/flannel-io/flannel/pkg/backend/vxlan"  // registers vxlan
+	"github.com/flannel-io/flannel/pkg/lease"
+	"github.com/flannel-io/flannel/pkg/subnet"
+	subnetkube "github.com/flannel-io/flannel/pkg/subnet/kube"
+	"github.com/flannel-io/flannel/pkg/trafficmngr/nftables"
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/kube"
+)
+
+// Flannel is a node's pod network.
+type Flannel struct {
+	Name         string // of the Node object
+	Node         *kube.OwnNode
+	Kubeconfig   string // of somebody who may list and watch nodes and change this one's status
+	Backend      string // vxlan or host-gw
+	IPs          []netip.Addr
+	Iface        string // "" is the one that has the first IP
+	ClusterCIDRs []netip.Prefix
+
+	ConfigFile string // flannel's own configuration, which is generated
+	SubnetFile string // what the CNI plugin reads
+	Bridge     string // cni0
+}
+
+// Run works until ctx is done. It is ready when pods can be attached and reach everything; what is set up stays.
+func (f Flannel) Run(ctx context.Context, ready func()) error {
+	ctx = kube.WithComponent(ctx, "flannel")
+	if err := f.write(); err != nil {
+		return err
+	}
+	masquerade, err := f.masquerade(ctx)
+	if err != nil {
+		return err
+	}
+	node, err := f.Node.Await(ctx, "the controller manager to give this node a pod subnet",
+		func(n *corev1.Node) bool { return len(n.Spec.PodCIDRs) >= len(f.ClusterCIDRs) })
+	if err != nil {
+		return nil // asked to stop
+	}
+	link, err := f.external()
+	if err != nil {
+		return err
+	}
+	s, err := f.subnet(node.Spec.PodCIDRs, link)
+	if err != nil {
+		return err
+	}
+	if err := ensureBridge(f.Bridge, s); err != nil {
+		return err
+	}
+	if err := masquerade(s); err != nil {
+		return err
+	}
+	if err := s.write(f.SubnetFile); err != nil {
+		return err
+	}
+	ready()
+	if loopback(link) {
+		logrus.WithField("component", "flannel").Info("the node has a loopback address only: no routes to other nodes")
+		<-ctx.Done()
+		return nil
+	}
+	return f.routes(ctx, link)
+}
+
+// write writes flannel's configuration file.
+func (f Flannel) write() error {
+	data, err := json.MarshalIndent(f.config(), "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(f.ConfigFile), 0o755); err != nil {
+		return err
+	}
+	if err := atomicfile.Write(f.ConfigFile, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("writing flannel's configuration: %w", err)
+	}
+	return nil
+}
+
+// settings is flannel's configuration as a file has it.
+type settings struct {
+	Network        string `json:",omitempty"`
+	IPv6Network    string `json:",omitempty"`
+	EnableIPv4     bool
+	EnableIPv6     bool
+	EnableNFTables bool
+	Backend        struct{ Type string }
+}
+
+func (f Flannel) config() settings {
+	s := settings{EnableNFTables: true}
+	s.Backend.Type = f.Backend
+	for _, cidr := range f.ClusterCIDRs {
+		if cidr.Addr().Is4() {
+			s.EnableIPv4, s.Network = true, cidr.String()
+		} else {
+			s.EnableIPv6, s.IPv6Network = true, cidr.String()
+		}
+	}
+	return s
+}
+
+// masquerade makes flannel's nft tables, which takes a while, and returns what fills them once the node has a
+// subnet.
+func (f Flannel) masquerade(ctx context.Context) (func(podSubnet) error, error) {
+	file, err := os.ReadFile(f.ConfigFile)
+	if err != nil {
+		return nil, err
+	}
+	config, err := subnet.ParseConfig(string(file))
+	if err != nil {
+		return nil, fmt.Errorf("reading flannel's configuration: %w", err)
+	}
+	tables := &nftables.NFTablesManager{}
+	if err := tables.Init(ctx); err != nil {
+		return nil, fmt.Errorf("making flannel's nft tables: %w", err)
+	}
+	return func(s podSubnet) error {
+		own := &lease.Lease{EnableIPv4: config.EnableIPv4, EnableIPv6: config.EnableIPv6}
+		own.Subnet, own.IPv6Subnet = s.flannel()
+		const unused = 0 // how often iptables rules would be put back
+		if err := tables.SetupAndEnsureMasqRules(ctx, config.Network, own.Subnet, config.Network,
+			config.IPv6Network, own.IPv6Subnet, config.IPv6Network, own, unused, false); err != nil {
+			return fmt.Errorf("masquerading what leaves the pod network: %w", err)
+		}
+		tables.SetupAndEnsureForwardRules(ctx, config.Network, config.IPv6Network, unused)
+		return nil
+	}, nil
+}
+
+// routes keeps routes to the other nodes' pods until ctx is done.
+func (f Flannel) routes(ctx context.Context, link *backend.ExternalInterface) error {
+	os.Setenv("NODE_NAME", f.Name) // the library has no other way to be told
+	manager, err := subnetkube.NewSubnetManager(ctx, "", f.Kubeconfig, "flannel.alpha.coreos.com", f.ConfigFile, false)
+	if err != nil {
+		return fmt.Errorf("watching the nodes: %w", err)
+	}
+	config, err := manager.GetNetworkConfig(ctx)
+	if err != nil {
+		return err
+	}
+	be, err := backend.NewManager(ctx, manager, link).GetBackend(config.BackendType)
+	if err != nil {
+		return fmt.Errorf("choosing the backend %s: %w", f.Backend, err)
+	}
+	var running sync.WaitGroup
+	network, err := be.RegisterNetwork(ctx, &running, config)
+	if err != nil {
+		return fmt.Errorf("setting up %s on %s: %w", f.Backend, link.IfaceName, err)
+	}
+	done := make(chan struct{})
+	go func() {
+		network.Run(ctx)
+		close(done)
+	}()
+	<-ctx.Done()
+	select {
+	case <-done:
+	case <-time.After(time.Second): // it does not end in every case; the process does
+	}
+	return nil
+}
+
+var errNoIface = errors.New("no network interface has it; give the right one with --node-ip or --flannel-iface")

@@ -1,0 +1,120 @@
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientset "k8s.io/client-go/kubernetes"
+	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kubelet/app/options"
+	"k8s.io/kubernetes/pkg/kubelet"
+	"k8s.io/kubernetes/pkg/kubelet/certificate"
+)
+
+// clients makes the kubelet's API clients, as its command would, with two additions: requests wait for the API
+// server to serve this node, and rotation begins with the certificate that was issued before the first start.
+func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, deps *kubelet.Dependencies) error {
+	config, err := clientcmd.BuildConfigFromFlags("", server.KubeConfig)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", server.KubeConfig, err)
+	}
+	config.ContentType = server.ContentType
+	config.QPS, config.Burst = float32(server.KubeAPIQPS), int(server.KubeAPIBurst)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return gate{next: next, open: k.APIReady} })
+	if server.RotateCertificates {
+		if config, err = rotating(ctx, config, server, k.Name); err != nil {
+			return err
+		}
+	}
+	deps.OnHeartbeatFailure = func() { utilnet.CloseIdleConnectionsFor(config.Transport) }
+	if deps.KubeClient, err = clientset.NewForConfig(config); err != nil {
+		return fmt.Errorf("making its client: %w", err)
+	}
+	events := restclient.CopyConfig(config)
+	events.QPS, events.Burst = float32(server.EventRecordQPS), int(server.EventBurst)
+	if server.EventRecordQPS == 0 {
+		events.QPS = -1
+	}
+	if deps.EventClient, err = corev1.NewForConfig(events); err != nil {
+		return fmt.Errorf("making its client for events: %w", err)
+	}
+	heartbeat := restclient.CopyConfig(config)
+	heartbeat.QPS = -1
+	heartbeat.Timeout = min(server.NodeStatusUpdateFrequency.Duration, time.Duration(server.NodeLeaseDurationSeconds)*time.Second)
+	if deps.HeartbeatClient, err = clientset.NewForConfig(heartbeat); err != nil {
+		return fmt.Errorf("making its client for heartbeats: %w", err)
+	}
+	return nil
+}
+
+// rotating returns a configuration whose certificate is renewed by a request to the cluster, live.
+func rotating(ctx context.Context, config *restclient.Config, server *options.KubeletServer, name string) (*restclient.Config, error) {
+	renewal := restclient.CopyConfig(config)
+	manager, err := certificate.NewKubeletClientCertificateManager(server.CertDirectory, types.NodeName(name),
+		nil, nil, config.CertFile, config.KeyFile,
+		func(*tls.Certificate) (clientset.Interface, error) { return clientset.NewForConfig(renewal) })
+	if err != nil {
+		return nil, fmt.Errorf("setting up the rotation of its certificate: %w", err)
+	}
+	config = restclient.AnonymousClientConfig(config)
+	config.WrapTransport = renewal.WrapTransport
+	// Five minutes after the certificate has become useless the process ends, so that a restart can mend it.
+	if _, err := certificate.UpdateTransport(klog.FromContext(ctx), wait.NeverStop, config, manager, 5*time.Minute); err != nil {
+		return nil, fmt.Errorf("setting up the rotation of its certificate: %w", err)
+	}
+	manager.Start()
+	return config, nil
+}
+
+// gate holds requests back until it is open.
+type gate struct {
+	next http.RoundTripper
+	open <-chan struct{}
+}
+
+func (g gate) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case <-g.open:
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	return g.next.RoundTrip(r)
+}
+
+// WrappedRoundTripper lets client-go find the transport whose idle connections it may close.
+func (g gate) WrappedRoundTripper() http.RoundTripper { return g.next }
+
+// healthy asks the kubelet's health endpoint; where the user switched it off, it asks nothing.
+func healthy(server *options.KubeletServer) func(context.Context) error {
+	if server.HealthzPort == 0 {
+		return func(context.Context) error { return nil }
+	}
+	url := "http://" + net.JoinHostPort(server.HealthzBindAddress, strconv.Itoa(int(server.HealthzPort))) + "/healthz"
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	return func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s says %s", url, response.Status)
+		}
+		return nil
+	}
+}

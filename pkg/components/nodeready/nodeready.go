@@ -1,0 +1,65 @@
+// Package nodeready says when this node can run pods, and when it cannot any more.
+package nodeready
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-dev/coracle/pkg/kube"
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+)
+
+// NodeReady follows the Ready condition of the own Node object.
+type NodeReady struct {
+	Node *kube.OwnNode
+}
+
+// Run works until ctx is done. It is ready when the node is Ready for the first time; later changes are logged and
+// told to the group.
+func (n NodeReady) Run(ctx context.Context, ready func()) error {
+	log := logrus.WithField("component", "node-ready")
+	was, first := false, true
+	for {
+		node, changed := n.Node.Get()
+		is, why := state(node)
+		switch {
+		case is && first:
+			ready()
+			first = false
+		case is && !was:
+			log.Info("the node is Ready again")
+			lifecycle.WaitingFor(ctx, "")
+		case !is && was:
+			log.Warn("the node is not Ready: " + why)
+		}
+		if !is {
+			lifecycle.WaitingFor(ctx, "the node to be Ready: "+why)
+		}
+		was = is
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// state reads the Ready condition: whether it is true and, if not, why.
+func state(node *corev1.Node) (ready bool, why string) {
+	if node == nil {
+		return false, "it is not registered"
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type != corev1.NodeReady {
+			continue
+		}
+		if c.Status == corev1.ConditionTrue {
+			return true, ""
+		}
+		return false, fmt.Sprintf("%s: %s", c.Reason, c.Message)
+	}
+	return false, "the kubelet has not said anything yet"
+}

@@ -1,0 +1,55 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// nest lets pods have cgroups where we run inside a container with its own cgroup v2 namespace. There the
+// namespace's root is an ordinary cgroup: as long as it holds processes it cannot hand controllers to children.
+// All of them move to the child "init"; then every controller is handed down.
+func nest(root string) error {
+	if !cgroupV2(root) || !exists(filepath.Join(root, "cgroup.type")) { // the machine's real root has no type
+		return nil
+	}
+	child := filepath.Join(root, "init")
+	if err := os.Mkdir(child, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("making a cgroup for what runs in this container: %w", err)
+	}
+	if err := evacuate(root, child); err != nil {
+		return fmt.Errorf("moving processes out of the container's root cgroup: %w", err)
+	}
+	var controllers []string
+	for _, c := range strings.Fields(read(filepath.Join(root, "cgroup.controllers"))) {
+		controllers = append(controllers, "+"+c)
+	}
+	control := filepath.Join(root, "cgroup.subtree_control")
+	if err := os.WriteFile(control, []byte(strings.Join(controllers, " ")), 0o644); err != nil {
+		return fmt.Errorf("handing cgroup controllers to pods: %w", err)
+	}
+	return nil
+}
+
+// evacuate moves every process from one cgroup to another. Processes fork meanwhile, so it looks again until the
+// first is empty.
+func evacuate(from, to string) error {
+	target := filepath.Join(to, "cgroup.procs")
+	for range 100 {
+		pids := strings.Fields(read(filepath.Join(from, "cgroup.procs")))
+		if len(pids) == 0 {
+			return nil
+		}
+		for _, pid := range pids {
+			err := os.WriteFile(target, []byte(pid), 0o644)
+			if err != nil && !errors.Is(err, unix.ESRCH) {
+				return err
+			}
+		}
+	}
+	return errors.New("new processes keep appearing there")
+}

@@ -1,0 +1,86 @@
+// Package host prepares a machine for a node: kernel settings, mount propagation, cgroups. It also tells what the
+// machine can do, for the configurations that depend on it. Everything that it changes goes into the ledger first.
+package host
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Facts are what the generated configurations need to know about the machine.
+type Facts struct {
+	// CgroupV2 is true where the unified hierarchy is mounted at /sys/fs/cgroup.
+	CgroupV2 bool
+	// SystemdCgroups is true where systemd manages the cgroups, so that runc and the kubelet must ask it.
+	SystemdCgroups bool
+	// Logind is true where the kubelet can delay a shutdown.
+	Logind bool
+	// Resource is CAP_SYS_RESOURCE: without it no process' oom_score_adj can be lowered.
+	Resource bool
+	// UnprivilegedPorts and UnprivilegedICMP are the network namespace's sysctls that let anyone bind port 80 and ping.
+	UnprivilegedPorts, UnprivilegedICMP bool
+	// IPv6 is true where the kernel has it and it is not disabled.
+	IPv6 bool
+	// AppArmor is true where the kernel enforces profiles and the host has the parser to load them.
+	AppArmor bool
+}
+
+// Probe looks at the machine.
+func Probe() Facts {
+	systemd := exists("/run/systemd/system")
+	v2 := cgroupV2("/sys/fs/cgroup")
+	return Facts{
+		CgroupV2:          v2,
+		SystemdCgroups:    v2 && systemd && exists("/run/systemd/private"),
+		Logind:            systemd && exists("/run/systemd/seats"),
+		Resource:          capable(unix.CAP_SYS_RESOURCE),
+		UnprivilegedPorts: exists("/proc/sys/net/ipv4/ip_unprivileged_port_start"),
+		UnprivilegedICMP:  exists("/proc/sys/net/ipv4/ping_group_range"),
+		IPv6:              exists("/proc/net/if_inet6") && read("/proc/sys/net/ipv6/conf/all/disable_ipv6") != "1",
+		AppArmor:          read("/sys/module/apparmor/parameters/enabled") == "Y" && exists("/sbin/apparmor_parser"),
+	}
+}
+
+// cgroupV2 reports whether the unified hierarchy is mounted at root. In a hybrid layout a tmpfs is there.
+func cgroupV2(root string) bool {
+	var fs unix.Statfs_t
+	return unix.Statfs(root, &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC
+}
+
+// capable reports whether this process has the capability.
+func capable(bit int) bool {
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false
+	}
+	set, err := effective(string(data))
+	return err == nil && set&(1<<bit) != 0
+}
+
+// effective finds the effective capabilities in the text of /proc/self/status.
+func effective(status string) (uint64, error) {
+	for line := range strings.Lines(status) {
+		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			return strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
+		}
+	}
+	return 0, fmt.Errorf("no CapEff line")
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// read returns a small file's text without surrounding space, "" if it cannot be read.
+func read(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}

@@ -1,0 +1,17 @@
+package host
+
+import "github.com/coracle-dev/coracle/pkg/ledger"
+
+// Prepare makes the machine fit for pods. It may run again at any time and then changes nothing.
+func Prepare(l *ledger.Ledger, ipv6 bool) error {
+	if err := setSysctls(l, ipv6); err != nil {
+		return err
+	}
+	if err := shareRoot(l); err != nil {
+		return err
+	}
+	if err := shareNetNS(l); err != nil {
+		return err
+	}
+	return nest("/sys/fs/cgroup")
+}

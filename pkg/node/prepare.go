@@ -1,0 +1,72 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/ledger"
+	"github.com/coracle-dev/coracle/pkg/paths"
+)
+
+// note enters what a node's parts make outside our directories, before any of them runs.
+func note(l *ledger.Ledger, cfg config.Config) error {
+	for _, dir := range []string{cniDir(cfg.Dirs), "/var/lib/cni/results", "/var/log/pods", "/var/log/containers", cfg.Dirs.Kubelet} {
+		if err := l.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	entries := []ledger.Entry{
+		{Kind: ledger.Cgroup, Name: "/kubepods"},
+		{Kind: ledger.Cgroup, Name: "/kubepods.slice"},
+		{Kind: ledger.NFTTable, Name: "ip cni_hostport"},
+		{Kind: ledger.NFTTable, Name: "ip6 cni_hostport"},
+	}
+	if !cfg.Disabled("kube-proxy") {
+		entries = append(entries,
+			ledger.Entry{Kind: ledger.NFTTable, Name: "ip kube-proxy"},
+			ledger.Entry{Kind: ledger.NFTTable, Name: "ip6 kube-proxy"})
+	}
+	if cfg.Network.Backend != config.BackendNone {
+		entries = append(entries,
+			ledger.Entry{Kind: ledger.File, Name: cfg.Dirs.CNIConfig()},
+			ledger.Entry{Kind: ledger.Link, Name: bridge},
+			ledger.Entry{Kind: ledger.NFTTable, Name: "ip flannel-ipv4"},
+			ledger.Entry{Kind: ledger.NFTTable, Name: "ip6 flannel-ipv6"})
+		for _, cidr := range cfg.Network.ClusterCIDRs {
+			entries = append(entries, ledger.Entry{Kind: ledger.PodNetwork, Name: cidr.String()})
+		}
+	}
+	if cfg.Network.Backend == config.VXLAN {
+		entries = append(entries,
+			ledger.Entry{Kind: ledger.Link, Name: "flannel.1"},
+			ledger.Entry{Kind: ledger.Link, Name: "flannel-v6.1"})
+	}
+	return l.Note(entries...)
+}
+
+// setPath makes nft and the other tools of the payload reachable for parts that look for them by name. The host's
+// own come first, except for nft: kube-proxy and flannel are tested with ours.
+func setPath(dirs paths.Dirs) error {
+	list := filepath.SplitList(os.Getenv("PATH"))
+	if len(list) == 0 {
+		list = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
+	}
+	list = slices.DeleteFunc(list, func(dir string) bool { return dir == dirs.Bin() || dir == dirs.BusyboxLinks() })
+	list = append([]string{dirs.Bin()}, append(list, dirs.BusyboxLinks())...)
+	return os.Setenv("PATH", strings.Join(list, string(os.PathListSeparator)))
+}
+
+// cniDir is where containerd looks for CNI configurations.
+func cniDir(dirs paths.Dirs) string { return filepath.Dir(dirs.CNIConfig()) }
+
+func hasIPv6(cfg config.Config) bool {
+	for _, cidr := range cfg.Network.ClusterCIDRs {
+		if cidr.Addr().Is6() {
+			return true
+		}
+	}
+	return false
+}
