@@ -1,8 +1,11 @@
 package config
 
 import (
+	"cmp"
 	"io/fs"
+	"net"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,7 +14,7 @@ import (
 	"strings"
 )
 
-// path makes the text an absolute path.
+// path makes the text an absolute path. In a file it is relative to the file, elsewhere to the working directory.
 func (d *decoder) path(v *value) string { return d.pathOr(v, "") }
 
 // pathOr is path, or other if nothing was said.
@@ -21,12 +24,18 @@ func (d *decoder) pathOr(v *value, other string) string {
 		if other == "" || len(v.items) > 0 {
 			d.add("%s: the path is empty", v.label())
 		}
+		v.derive(other)
 		return other
 	}
-	abs, err := filepath.Abs(it.text)
-	if err != nil {
-		d.add("%s: making %s absolute: %w", v.label(), it.text, err)
+	path := it.text
+	if file, _, ok := cutLast(it.origin.where, ":"); ok && it.origin.layer == fromFile && !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(file), path)
 	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		d.add("%s: making %s absolute: %w", v.label(), path, err)
+	}
+	v.items[len(v.items)-1].text = abs
 	return abs
 }
 
@@ -86,18 +95,22 @@ func (d *decoder) port(v *value) uint16 {
 // portRange is FIRST-LAST.
 func (d *decoder) portRange(v *value) string {
 	it := v.one()
-	first, last, ok := strings.Cut(it.text, "-")
-	a, errA := strconv.ParseUint(first, 10, 16)
-	b, errB := strconv.ParseUint(last, 10, 16)
-	if !ok || errA != nil || errB != nil || a == 0 || b < a {
+	if _, _, ok := parsePortRange(it.text); !ok {
 		d.add("%s: %q is not a range of ports such as 30000-32767", v.label(), it.text)
 	}
 	return it.text
 }
 
+func parsePortRange(s string) (first, last uint16, ok bool) {
+	from, to, ok := strings.Cut(s, "-")
+	a, errA := strconv.ParseUint(from, 10, 16)
+	b, errB := strconv.ParseUint(to, 10, 16)
+	return uint16(a), uint16(b), ok && errA == nil && errB == nil && 0 < a && a <= b
+}
+
 func (d *decoder) mode(v *value) fs.FileMode {
 	it := v.one()
-	n, err := strconv.ParseUint(it.text, 8, 32)
+	n, err := strconv.ParseUint(strings.TrimPrefix(it.text, "0o"), 8, 32)
 	if err != nil || n > 0o777 {
 		d.add("%s: %q is not an octal file mode such as 0600", v.label(), it.text)
 	}
@@ -111,6 +124,10 @@ func (d *decoder) prefixes(v *value) []netip.Prefix {
 		switch {
 		case err != nil:
 			d.add("%s: %q is not a CIDR such as %s", it.label(v.setting), it.text, v.setting.def)
+		case prefix.Addr().Is4In6():
+			d.add("%s: write the IPv4 range %s in IPv4's form", it.label(v.setting), it.text)
+		case unusable(prefix.Addr()) != "":
+			d.add("%s: %s begins with %s; choose a private range such as %s", it.label(v.setting), it.text, unusable(prefix.Addr()), v.setting.def)
 		case prefix != prefix.Masked():
 			d.add("%s: %s has bits set beyond its length; the range is %s", it.label(v.setting), it.text, prefix.Masked())
 		default:
@@ -137,6 +154,25 @@ func (d *decoder) addr(it item, s setting) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	return addr.Unmap(), true
+}
+
+// serverURL is https://HOST:PORT; scheme and port may be left out.
+func (d *decoder) serverURL(v *value) string {
+	it := v.one()
+	if it.text == "" {
+		d.add("%s: an agent needs a server to join, as in --server https://HOST:6443", v.label())
+		return ""
+	}
+	text := it.text
+	if !strings.Contains(text, "://") {
+		text = "https://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.User != nil {
+		d.add("%s: %q is not the address of a server such as https://HOST:6443", v.label(), it.text)
+		return it.text
+	}
+	return "https://" + net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "6443"))
 }
 
 // log reads the levels. A bare level is the default, NAME=LEVEL is one component's.

@@ -1,7 +1,11 @@
 package config
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"io"
+	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -9,20 +13,9 @@ import (
 
 // mergeFile puts the settings of one file over what weaker files said.
 func mergeFile(role Role, table []setting, file string, data []byte, p *problems) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
-		p.add("%s: reading YAML: %w", file, err)
-		return
-	}
-	if len(doc.Content) == 0 {
-		return // empty, or nothing but comments
-	}
-	top := doc.Content[0]
-	if top.Kind == yaml.ScalarNode && top.Tag == "!!null" {
-		return
-	}
-	if top.Kind != yaml.MappingNode {
-		p.add("%s:%d: expected settings as \"name: value\"", file, top.Line)
+	top, err := parseFile(file, data)
+	if err != nil {
+		p.add("%w", err)
 		return
 	}
 	byName := map[string]setting{}
@@ -51,6 +44,36 @@ func mergeFile(role Role, table []setting, file string, data []byte, p *problems
 	}
 }
 
+// yamlLine is how the YAML parser says where a mistake is.
+var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(?:unmarshal errors:\s*)?`)
+
+// parseFile returns the mapping that a file consists of; one without keys for an empty file.
+func parseFile(file string, data []byte) (*yaml.Node, error) {
+	var doc, second yaml.Node
+	decode := yaml.NewDecoder(bytes.NewReader(data))
+	err := decode.Decode(&doc)
+	if errors.Is(err, io.EOF) {
+		return &yaml.Node{}, nil
+	}
+	if err != nil {
+		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil && m[1] != "" {
+			file += ":" + m[1]
+		}
+		return nil, fmt.Errorf("%s: reading YAML: %s", file, yamlLine.ReplaceAllString(err.Error(), ""))
+	}
+	if decode.Decode(&second) == nil {
+		return nil, fmt.Errorf("%s:%d: a second YAML document; put all settings into one", file, second.Line)
+	}
+	top := doc.Content[0]
+	if top.Kind == yaml.ScalarNode && top.Tag == "!!null" {
+		return &yaml.Node{}, nil // nothing but comments
+	}
+	if top.Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("%s:%d: expected settings, one a line as in \"node-name: edge-1\"", file, top.Line)
+	}
+	return top, nil
+}
+
 // mergeKey puts one key's value over what weaker layers said.
 func mergeKey(s setting, node *yaml.Node, at string, appends bool, p *problems) {
 	if node.Kind == yaml.AliasNode {
@@ -75,15 +98,16 @@ func itemsOf(s setting, node *yaml.Node, at string) ([]item, error) {
 	from := origin{fromFile, at}
 	if node.Kind == yaml.SequenceNode && s.many() {
 		var items []item
-		for _, n := range node.Content {
+		for i, n := range node.Content {
+			file, _, _ := cutLast(at, ":")
+			from.where = fmt.Sprintf("%s:%d", file, n.Line)
 			if n.Kind == yaml.AliasNode {
 				n = n.Alias
 			}
-			if err := checkScalar(s, n); err != nil {
-				return nil, fmt.Errorf("line %d: %w", n.Line, err)
+			if err := checkScalar(setting{kind: text}, n); err != nil {
+				return nil, fmt.Errorf("item %d: %w", i+1, err)
 			}
-			file, _, _ := cutLast(at, ":")
-			items = append(items, s.split(n.Value, origin{fromFile, fmt.Sprintf("%s:%d", file, n.Line)})...)
+			items = append(items, s.split(n.Value, from)...)
 		}
 		return items, nil
 	}
@@ -105,8 +129,6 @@ func cutLast(s, sep string) (before, after string, found bool) {
 func checkScalar(s setting, node *yaml.Node) error {
 	want := map[kind]string{text: "one value", list: "a list or one value", lines: "a list or one value", toggle: "true or false"}[s.kind]
 	switch {
-	case node.Kind == yaml.MappingNode && s.many():
-		return fmt.Errorf("expected %s, found a mapping; write each as a string", want)
 	case node.Kind == yaml.MappingNode:
 		return fmt.Errorf("expected %s, found a mapping", want)
 	case node.Kind == yaml.SequenceNode:

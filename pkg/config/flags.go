@@ -22,7 +22,9 @@ type setting struct {
 	arg   string // what help calls the value
 	help  string
 	group string
-	into  *value
+	// secret values are never shown.
+	secret bool
+	into   *value
 }
 
 // env is the environment variable of the setting.
@@ -176,7 +178,7 @@ func (r *raw) agentTable() []setting {
 	return []setting{
 		{name: "server", short: "s", arg: "URL", into: &r.server, group: groupJoin,
 			help: "Server to join, as https://HOST:6443"},
-		{name: "token", short: "t", arg: "TOKEN", into: &r.token, group: groupJoin,
+		{name: "token", short: "t", arg: "TOKEN", into: &r.token, group: groupJoin, secret: true,
 			help: "Token to join with; --token-file keeps it out of process lists"},
 		{name: "token-file", arg: "FILE", into: &r.tokenFile, group: groupJoin,
 			help: "File that holds the token"},

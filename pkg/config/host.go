@@ -98,7 +98,7 @@ func (d *decoder) resolvConf(v *value) string {
 			path = systemdResolvConf
 		}
 	}
-	v.items, v.layer = []item{{path, origin{layer: fromHost}}}, fromHost
+	v.derive(path)
 	return path
 }
 
@@ -120,9 +120,9 @@ func onlyLoopback(data []byte) bool {
 }
 
 // derive records what a setting came to when the host or another setting decided it.
-func (v *value) derive(addrs []netip.Addr) {
-	v.items, v.layer = nil, fromHost
-	for _, a := range addrs {
-		v.items = append(v.items, item{a.String(), origin{layer: fromHost}})
+func (v *value) derive(texts ...string) {
+	v.items, v.layer = nil, derived
+	for _, t := range texts {
+		v.items = append(v.items, item{t, origin{layer: derived}})
 	}
 }

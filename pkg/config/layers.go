@@ -8,16 +8,18 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/pflag"
 )
 
 const envPrefix = "CORACLE_"
 
-// foreignEnv are variables with our prefix that are not settings: those of the installer, and those that
-// Kubernetes puts into every container of a namespace that has a Service named coracle.
-var foreignEnv = regexp.MustCompile(`^CORACLE_(VERSION|INSTALL_.*|SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)$`)
+// foreignEnv are variables with our prefix that are not settings: those of the installer and of tests, and those
+// that Kubernetes puts into every container of a namespace that has a Service named coracle.
+var foreignEnv = regexp.MustCompile(`^CORACLE_(VERSION|BIN|INSTALL_.*|TEST_.*|SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)$`)
 
 // problems collects mistakes, so that all are reported at once.
 type problems struct{ list []error }
@@ -28,14 +30,13 @@ func (p *problems) add(format string, args ...any) {
 
 func (p *problems) err() error { return errors.Join(p.list...) }
 
-// read fills r from flags, environment and files. The error is for a command line that cannot be read at all;
-// everything else goes to problems.
+// read fills r from flags, environment and files. The error is pflag.ErrHelp or nil; mistakes go to problems.
 func (r *raw) read(role Role, args, environ []string, p *problems) error {
 	table := r.table(role)
 	for _, s := range table {
 		s.into.reset()
 	}
-	if err := parseFlags(role, table, args); err != nil {
+	if err := parseFlags(role, table, args, p); err != nil {
 		return err
 	}
 	env := r.readEnv(role, table, environ, p)
@@ -49,7 +50,7 @@ func (r *raw) read(role Role, args, environ []string, p *problems) error {
 			continue
 		}
 		s.into.put(s.split(it.text, it.origin), fromEnv)
-		if s.kind == toggle && it.text != "true" && it.text != "false" {
+		if _, err := strconv.ParseBool(it.text); s.kind == toggle && err != nil {
 			p.add("%s: %q is not true or false", it.label(s), it.text)
 		}
 	}
@@ -69,22 +70,50 @@ func flagSet(role Role, table []setting) *pflag.FlagSet {
 	return set
 }
 
-func parseFlags(role Role, table []setting, args []string) error {
+// parseFlags reads the command line. What is wrong with it goes to problems, so that files are still checked.
+func parseFlags(role Role, table []setting, args []string, p *problems) error {
 	set := flagSet(role, table)
 	set.Usage = func() {}
-	err := set.Parse(args)
-	var unknown *pflag.NotExistError
-	switch {
-	case errors.Is(err, pflag.ErrHelp):
+	known, unknown := sortArgs(set, args)
+	for _, name := range unknown {
+		p.add("unknown flag %s%s", dashed(name), hint(role, table, name, "--"))
+	}
+	err := set.Parse(known)
+	if errors.Is(err, pflag.ErrHelp) {
 		return err
-	case errors.As(err, &unknown):
-		return fmt.Errorf("unknown flag %s%s", dashed(unknown.GetSpecifiedName()), hint(role, table, unknown.GetSpecifiedName(), "--"))
-	case err != nil:
-		return err
-	case set.NArg() > 0:
-		return fmt.Errorf("unexpected argument %q: coracle %s takes flags only", set.Arg(0), role)
+	}
+	if err != nil {
+		p.add("%w", err)
+	} else if set.NArg() > 0 && len(unknown) == 0 {
+		p.add("unexpected argument %q: coracle %s takes flags only", set.Arg(0), role)
 	}
 	return nil
+}
+
+// sortArgs takes the flags that do not exist out of a command line, because pflag stops at the first of them.
+func sortArgs(set *pflag.FlagSet, args []string) (known, unknown []string) {
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		name, _, hasValue := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		if arg == "--" {
+			return append(known, args[i:]...), unknown
+		}
+		if !strings.HasPrefix(arg, "--") {
+			known = append(known, arg) // a word, or a short flag, which pflag is good enough for
+			continue
+		}
+		f := set.Lookup(name)
+		if f == nil && name != "help" {
+			unknown = append(unknown, name)
+			continue
+		}
+		known = append(known, arg)
+		if f != nil && f.NoOptDefVal == "" && !hasValue && i+1 < len(args) {
+			i++
+			known = append(known, args[i])
+		}
+	}
+	return known, unknown
 }
 
 func dashed(name string) string {
@@ -103,6 +132,9 @@ func (r *raw) readEnv(role Role, table []setting, environ []string, p *problems)
 	}
 	for _, pair := range environ {
 		name, text, _ := strings.Cut(pair, "=")
+		if text == "" {
+			continue // as good as not set, so that "${X:-}" works in compose files
+		}
 		if !strings.HasPrefix(name, envPrefix) || foreignEnv.MatchString(name) {
 			continue
 		}
@@ -129,7 +161,7 @@ func (r *raw) readFiles(role Role, table []setting, p *problems) {
 	}
 	files := []string{main}
 	dropIns, err := os.ReadDir(main + ".d")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !isNotDir(err) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		p.add("%s: reading drop-ins: %w", r.config.label(), err)
 	}
 	for _, entry := range dropIns {
@@ -159,7 +191,10 @@ func hint(role Role, table []setting, name, prefix string) string {
 		return prefix + n
 	}
 	if otherRole(role, name) {
-		return fmt.Sprintf(" of an %s; it is one of the other role", role)
+		return map[Role]string{
+			Server: "; it is a setting of agents only",
+			Agent:  "; it is a setting of servers, and agents take it from theirs",
+		}[role]
 	}
 	best, bestDistance := "", len(name)/3+2
 	for _, s := range table {

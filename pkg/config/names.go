@@ -2,7 +2,6 @@ package config
 
 import (
 	"net/netip"
-	"path/filepath"
 	"regexp"
 	"strings"
 )
@@ -29,10 +28,13 @@ func subdomain(s string) bool {
 
 const subdomainForm = "lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"
 
+// nodeName reports whether s can name a node: it becomes a label's value too, and those are shorter than DNS names.
+func nodeName(s string) bool { return subdomain(s) && len(s) <= 63 }
+
 func (d *decoder) nodeName(v *value) string {
 	if it := v.one(); it.text != "" {
-		if !subdomain(it.text) {
-			d.add("%s: %q is not a node name; it must consist of %s", v.label(), it.text, subdomainForm)
+		if !nodeName(it.text) {
+			d.add("%s: %q is not a node name; it must consist of %s, 63 at most", v.label(), it.text, subdomainForm)
 		}
 		return it.text
 	}
@@ -42,11 +44,11 @@ func (d *decoder) nodeName(v *value) string {
 		return ""
 	}
 	name := strings.ToLower(strings.TrimSpace(host))
-	if !subdomain(name) {
-		d.add("%s: this host's name %q cannot be a node name, which must consist of %s; give one with --node-name",
+	if !nodeName(name) {
+		d.add("%s: this host's name %q cannot be a node name, which must consist of %s, 63 at most; give one with --node-name",
 			v.label(), host, subdomainForm)
 	}
-	v.items, v.layer = []item{{name, origin{layer: fromHost}}}, fromHost
+	v.derive(name)
 	return name
 }
 
@@ -139,25 +141,4 @@ func (d *decoder) sans(v *value) []string {
 		out = append(out, name)
 	}
 	return out
-}
-
-// longestSocket is what the kernel takes as a socket's path, without the closing zero byte.
-const longestSocket = 107
-
-// shimSocket is the longest name below the run directory that a socket of ours has.
-const shimSocket = "containerd/containerd.sock.ttrpc"
-
-// checkDirs reports directories that cannot work together.
-func (d *decoder) checkDirs(r *raw, cfg Config) {
-	if n := len(filepath.Join(cfg.Dirs.Run, shimSocket)); n > longestSocket {
-		d.add("%s: %s is too long: sockets in it would have paths of %d bytes, and the kernel takes %d; choose a shorter one",
-			r.runDir.label(), cfg.Dirs.Run, n, longestSocket)
-	}
-	for _, x := range []struct{ a, b *value }{
-		{&r.dataDir, &r.runDir}, {&r.dataDir, &r.kubeletRoot}, {&r.runDir, &r.kubeletRoot},
-	} {
-		if a := d.path(x.a); a != "" && a == d.path(x.b) {
-			d.add("%s and %s are both %s; each needs its own", x.a.label(), x.b.label(), a)
-		}
-	}
 }

@@ -22,6 +22,14 @@ func families(addrs []netip.Addr) string {
 	return strings.Join(names, ", ")
 }
 
+func texts(addrs []netip.Addr) []string {
+	out := make([]string, len(addrs))
+	for i, a := range addrs {
+		out[i] = a.String()
+	}
+	return out
+}
+
 func prefixAddrs(prefixes []netip.Prefix) []netip.Addr {
 	out := make([]netip.Addr, len(prefixes))
 	for i, p := range prefixes {
@@ -92,7 +100,7 @@ func (d *decoder) defaultDNS(v *value, services []netip.Prefix) []netip.Addr {
 		}
 		out = append(out, a)
 	}
-	v.derive(out)
+	v.derive(texts(out)...)
 	return out
 }
 
@@ -111,131 +119,9 @@ func (d *decoder) checkDNS(v *value, n Network) {
 	}
 }
 
-// nodeIPs are the given ones, else one of the host's for each family of the cluster.
-func (d *decoder) nodeIPs(r *raw, n Network) []netip.Addr {
-	cluster := prefixAddrs(n.ClusterCIDRs)
-	if len(r.nodeIP.items) == 0 {
-		return d.hostIPs(r, n)
-	}
-	given := d.addrs(&r.nodeIP)
-	d.checkPair(&r.nodeIP, given)
-	for _, a := range given {
-		if why := unusable(a); why != "" {
-			d.add("%s: %s is %s; a node's address must be one that other hosts could use", r.nodeIP.label(), a, why)
-		}
-	}
-	if d.role == Server && len(given) == len(r.nodeIP.items) && families(given) != families(cluster) && len(cluster) > 0 {
-		d.add("%s is %s but %s is %s; both need the same IP families in the same order",
-			r.nodeIP.label(), families(given), r.clusterCIDR.label(), families(cluster))
-	}
-	return given
-}
-
-// unusable says why the kubelet and the API refuse an address, or nothing.
-func unusable(a netip.Addr) string {
-	switch {
-	case a.IsLoopback():
-		return "a loopback address"
-	case a.IsUnspecified():
-		return "the unspecified address"
-	case a.IsMulticast():
-		return "a multicast address"
-	case a.IsLinkLocalUnicast():
-		return "a link-local address"
-	}
-	return ""
-}
-
-// hostIPs picks an address of this host for each family of the cluster, or for the first family that the host has
-// if the cluster's are not known yet.
-func (d *decoder) hostIPs(r *raw, n Network) []netip.Addr {
-	want := []bool{false, true} // is it IPv6?
-	if d.role == Server {
-		want = nil
-		for _, p := range n.ClusterCIDRs {
-			want = append(want, p.Addr().Is6())
-		}
-	}
-	ours := slices.Concat(n.ClusterCIDRs, n.ServiceCIDRs)
-	var out []netip.Addr
-	for _, v6 := range want {
-		if a := d.host.nodeIP(v6, ours); a.IsValid() {
-			out = append(out, a)
-		}
-	}
-	switch {
-	case d.role == Agent && len(out) > 1:
-		out = out[:1]
-	case len(out) == 0 && len(want) > 0:
-		out = append(out, standIn(want[0]))
-		if len(want) > 1 && d.role == Server {
-			out = append(out, standIn(want[1]))
-		}
-	case d.role == Server && len(out) < len(want):
-		d.add("%s: this host has no address for %s; give one with --node-ip, or one family only with --cluster-cidr and --service-cidr",
-			r.clusterCIDR.label(), missing(out, want))
-	}
-	r.nodeIP.derive(out)
-	return out
-}
-
-func missing(have []netip.Addr, want []bool) string {
-	for _, v6 := range want {
-		if !slices.ContainsFunc(have, func(a netip.Addr) bool { return a.Is6() == v6 }) {
-			return family(standIn(v6))
-		}
-	}
-	return "all families"
-}
-
-// standIn is the node's address on a host that has none but loopback ones, which Kubernetes refuses: addresses
-// that are set aside for this (RFC 7600, RFC 9780).
-func standIn(v6 bool) netip.Addr {
-	if v6 {
-		return netip.MustParseAddr("100:0:0:1::8")
-	}
-	return netip.MustParseAddr("192.0.0.8")
-}
-
-// StandIn reports whether a node IP is one that no interface of the host has: the host has loopback addresses
-// only. The node half then adds it to lo (/32 or /128) before anything listens, and a route for the service
-// ranges over lo, since without any route connecting to a Service fails before kube-proxy sees the packet.
-func StandIn(a netip.Addr) bool { return a == standIn(a.Is6()) }
-
-func (d *decoder) bind(v *value, node []netip.Addr) netip.Addr {
-	if it := v.one(); it.text != "" {
-		a, _ := d.addr(it, v.setting)
-		return a
-	}
-	out := netip.IPv4Unspecified()
-	if slices.ContainsFunc(node, netip.Addr.Is6) {
-		out = netip.IPv6Unspecified() // takes IPv4 too
-	}
-	v.derive([]netip.Addr{out})
-	return out
-}
-
-func (d *decoder) advertise(v *value, node []netip.Addr) netip.Addr {
-	if it := v.one(); it.text != "" {
-		a, ok := d.addr(it, v.setting)
-		if why := unusable(a); ok && why != "" {
-			d.add("%s: %s is %s; pods could not reach the API there", v.label(), a, why)
-		}
-		if ok && len(node) > 0 && a.Is4() != node[0].Is4() {
-			d.add("%s: %s is %s but the cluster's first family is %s", v.label(), a, family(a), family(node[0]))
-		}
-		return a
-	}
-	if len(node) == 0 {
-		return netip.Addr{}
-	}
-	v.derive(node[:1])
-	return node[0]
-}
-
 // checkOverlaps reports ranges and addresses that collide, naming both settings.
 func (d *decoder) checkOverlaps(r *raw, cfg Config) {
-	for i, c := range cfg.Network.ClusterCIDRs {
+	for _, c := range cfg.Network.ClusterCIDRs {
 		for _, s := range cfg.Network.ServiceCIDRs {
 			if c.Overlaps(s) {
 				d.add("%s %s and %s %s overlap; pods and Services need ranges of their own",
@@ -243,7 +129,6 @@ func (d *decoder) checkOverlaps(r *raw, cfg Config) {
 			}
 		}
 		d.checkInside(&r.clusterCIDR, c, r, cfg.Node.IPs)
-		_ = i
 	}
 	for _, s := range cfg.Network.ServiceCIDRs {
 		d.checkInside(&r.serviceCIDR, s, r, cfg.Node.IPs)

@@ -2,6 +2,7 @@ package config
 
 import (
 	"path/filepath"
+	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/paths"
 )
@@ -54,13 +55,14 @@ func (d *decoder) config(r *raw) Config {
 	}
 	cfg.Network.Iface = r.iface.one().text
 	cfg.Node = d.node(r, dir, cfg.Network)
-	if d.role == Server {
-		cfg.API = d.api(r, dir, cfg.Node)
-	} else {
-		cfg.Join = Join{Server: r.server.one().text, Token: r.token.one().text, TokenFile: d.file(&r.tokenFile)}
-	}
 	d.checkDirs(r, cfg)
+	if d.role == Agent {
+		cfg.Join = d.join(r)
+		return cfg
+	}
+	cfg.API = d.api(r, dir, cfg.Node)
 	d.checkOverlaps(r, cfg)
+	d.checkPorts(r, cfg)
 	return cfg
 }
 
@@ -97,9 +99,10 @@ func (d *decoder) node(r *raw, dir string, n Network) Node {
 }
 
 func (d *decoder) api(r *raw, dir string, node Node) API {
+	bind := d.bind(&r.bind, node.IPs)
 	return API{
-		Bind:             d.bind(&r.bind, node.IPs),
-		Advertise:        d.advertise(&r.advertise, node.IPs),
+		Bind:             bind,
+		Advertise:        d.advertise(&r.advertise, bind, node.IPs),
 		Port:             d.port(&r.port),
 		SANs:             d.sans(&r.sans),
 		KubeconfigPath:   d.pathOr(&r.kubeconfig, filepath.Join(dir, "kubeconfig.yaml")),
@@ -113,19 +116,20 @@ func (d *decoder) api(r *raw, dir string, node Node) API {
 	}
 }
 
+func (d *decoder) join(r *raw) Join {
+	j := Join{Server: d.serverURL(&r.server), Token: r.token.one().text, TokenFile: d.file(&r.tokenFile)}
+	if j.Token != "" && j.TokenFile != "" {
+		d.add("%s and %s are both given; choose one", r.token.label(), r.tokenFile.label())
+	}
+	return j
+}
+
 // args collects the pass-through flags by part.
 func (d *decoder) args(r *raw) map[string][]string {
 	out := map[string][]string{}
-	for part, v := range map[string]*value{
-		"kubelet":                 &r.kubeletArg,
-		"kube-proxy":              &r.proxyArg,
-		"kube-apiserver":          &r.apiserverArg,
-		"kube-controller-manager": &r.controllerArg,
-		"kube-scheduler":          &r.schedulerArg,
-		"etcd":                    &r.etcdArg,
-	} {
+	for _, v := range []*value{&r.etcdArg, &r.apiserverArg, &r.controllerArg, &r.schedulerArg, &r.kubeletArg, &r.proxyArg} {
 		if texts := d.passThrough(v); len(texts) > 0 {
-			out[part] = texts
+			out[strings.TrimSuffix(v.setting.name, "-arg")] = texts
 		}
 	}
 	return out

@@ -11,7 +11,7 @@ type layer int
 
 const (
 	fromDefault layer = iota
-	fromHost
+	derived           // from this host or from other settings
 	fromFile
 	fromEnv
 	fromFlag
@@ -60,6 +60,7 @@ func (s setting) split(text string, from origin) []item {
 	if s.kind != list {
 		return []item{{strings.TrimSpace(text), from}}
 	}
+	// A comma separates, whether the items come from a flag, a variable, or one string of a YAML list.
 	var items []item
 	for part := range strings.SplitSeq(text, ",") {
 		if part = strings.TrimSpace(part); part != "" {

@@ -1,0 +1,141 @@
+package config
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// nodeIPs are the given ones, else one of the host's for each family of the cluster.
+func (d *decoder) nodeIPs(r *raw, n Network) []netip.Addr {
+	cluster := prefixAddrs(n.ClusterCIDRs)
+	if len(r.nodeIP.items) == 0 {
+		return d.hostIPs(r, n)
+	}
+	given := d.addrs(&r.nodeIP)
+	d.checkPair(&r.nodeIP, given)
+	for _, a := range given {
+		if why := unusable(a); why != "" {
+			d.add("%s: %s is %s; a node's address must be one that other hosts could use", r.nodeIP.label(), a, why)
+		}
+	}
+	if d.role == Server && len(given) == len(r.nodeIP.items) && families(given) != families(cluster) && len(cluster) > 0 {
+		d.add("%s is %s but %s is %s; both need the same IP families in the same order",
+			r.nodeIP.label(), families(given), r.clusterCIDR.label(), families(cluster))
+	}
+	return given
+}
+
+// unusable says why the kubelet and the API refuse an address, or nothing.
+func unusable(a netip.Addr) string {
+	switch {
+	case a.IsLoopback():
+		return "a loopback address"
+	case a.IsUnspecified():
+		return "the unspecified address"
+	case a.IsMulticast():
+		return "a multicast address"
+	case a.IsLinkLocalUnicast():
+		return "a link-local address"
+	}
+	return ""
+}
+
+// hostIPs picks an address of this host for each family of the cluster, or for the first family that the host has
+// if the cluster's are not known yet.
+func (d *decoder) hostIPs(r *raw, n Network) []netip.Addr {
+	want := []bool{false, true} // is it IPv6?
+	if d.role == Server {
+		want = nil
+		for _, p := range n.ClusterCIDRs {
+			want = append(want, p.Addr().Is6())
+		}
+	}
+	ours := slices.Concat(n.ClusterCIDRs, n.ServiceCIDRs)
+	var out []netip.Addr
+	for _, v6 := range want {
+		if a := d.host.nodeIP(v6, ours); a.IsValid() {
+			out = append(out, a)
+		}
+	}
+	switch {
+	case d.role == Agent && len(out) > 1:
+		out = out[:1]
+	case len(out) == 0 && len(want) > 0:
+		out = append(out, standIn(want[0]))
+		if len(want) > 1 && d.role == Server {
+			out = append(out, standIn(want[1]))
+		}
+	case d.role == Server && len(out) < len(want):
+		d.add("%s: this host has no address for %s; give one with --node-ip, or one family only with --cluster-cidr and --service-cidr",
+			r.clusterCIDR.label(), missing(out, want))
+	}
+	r.nodeIP.derive(texts(out)...)
+	return out
+}
+
+func missing(have []netip.Addr, want []bool) string {
+	for _, v6 := range want {
+		if !slices.ContainsFunc(have, func(a netip.Addr) bool { return a.Is6() == v6 }) {
+			return family(standIn(v6))
+		}
+	}
+	return "all families"
+}
+
+// standIn is the node's address on a host that has none but loopback ones, which Kubernetes refuses: addresses
+// that are set aside for this (RFC 7600, RFC 9780).
+func standIn(v6 bool) netip.Addr {
+	if v6 {
+		return netip.MustParseAddr("100:0:0:1::8")
+	}
+	return netip.MustParseAddr("192.0.0.8")
+}
+
+// StandIn reports whether a node IP is one that no interface of the host has: the host has loopback addresses
+// only. The node half then adds it to lo (/32 or /128) before anything listens, and a route for the service
+// ranges over lo, since without any route connecting to a Service fails before kube-proxy sees the packet.
+func StandIn(a netip.Addr) bool { return a == standIn(a.Is6()) }
+
+func (d *decoder) bind(v *value, node []netip.Addr) netip.Addr {
+	if it := v.one(); it.text != "" {
+		a, _ := d.addr(it, v.setting)
+		return a
+	}
+	out := netip.IPv4Unspecified()
+	if slices.ContainsFunc(node, netip.Addr.Is6) {
+		out = netip.IPv6Unspecified() // takes IPv4 too
+	}
+	v.derive(out.String())
+	return out
+}
+
+// advertise is the given address, else the one that the API listens on, else the node's.
+func (d *decoder) advertise(v *value, bind netip.Addr, node []netip.Addr) netip.Addr {
+	if it := v.one(); it.text != "" {
+		a, ok := d.addr(it, v.setting)
+		if why := unusable(a); ok && why != "" {
+			d.add("%s: %s is %s; pods could not reach the API there", v.label(), a, why)
+		}
+		if ok && len(node) > 0 && a.Is4() != node[0].Is4() {
+			d.add("%s: %s is %s but the cluster's first family is %s", v.label(), a, family(a), family(node[0]))
+		}
+		return a
+	}
+	if len(node) == 0 {
+		return netip.Addr{} // a mistake that is reported already
+	}
+	out := node[0]
+	if bind.IsValid() && unusable(bind) == "" && bind.Is4() == out.Is4() {
+		out = bind
+	}
+	v.derive(out.String())
+	return out
+}
+
+// checkPorts reports an API port that NodePort Services would take.
+func (d *decoder) checkPorts(r *raw, cfg Config) {
+	first, last, ok := parsePortRange(cfg.Network.NodePorts)
+	if ok && first <= cfg.API.Port && cfg.API.Port <= last {
+		d.add("%s: %d lies in %s %s; choose another port, or another range", r.port.label(), cfg.API.Port, r.nodePorts.label(), cfg.Network.NodePorts)
+	}
+}

@@ -1,0 +1,95 @@
+package config
+
+import (
+	"slices"
+	"strings"
+)
+
+// Setting is what one setting came to, for people to read.
+type Setting struct {
+	Name   string   `json:"name"`
+	Group  string   `json:"group"`
+	Help   string   `json:"help"`
+	Values []string `json:"values"` // secrets are hidden
+	// Many says that the setting is a list.
+	Many bool `json:"list,omitempty"`
+	// Typed says that Values is a number or a boolean, in YAML's eyes.
+	Typed bool `json:"-"`
+	// Set says that somebody gave the setting, so that Values are no default.
+	Set bool `json:"set"`
+	// Origin says where the value is from: "default", what it was derived from, a flag, a variable, or FILE:LINE.
+	Origin string `json:"origin"`
+}
+
+// Inspect is Resolve, with every setting and its origin in the order of the flags. The settings are there even
+// when the error is not nil.
+func Inspect(role Role, args, environ []string) (Config, []Setting, error) {
+	return inspect(role, args, environ, thisHost())
+}
+
+func inspect(role Role, args, environ []string, h host) (Config, []Setting, error) {
+	cfg, r, err := resolve(role, args, environ, h)
+	return cfg, r.settings(role), err
+}
+
+// Defaults are the settings of a role as they are when nobody says anything; what the host decides has no value.
+func Defaults(role Role) []Setting {
+	r := &raw{}
+	for _, s := range r.table(role) {
+		s.into.reset()
+	}
+	return r.settings(role)
+}
+
+func (r *raw) settings(role Role) []Setting {
+	var out []Setting
+	table := r.table(role)
+	for _, group := range groups {
+		for _, s := range table {
+			if s.group == group {
+				out = append(out, s.shown())
+			}
+		}
+	}
+	return out
+}
+
+func (s setting) shown() Setting {
+	out := Setting{
+		Name: s.name, Group: s.group, Help: s.help,
+		Values: s.into.texts(), Many: s.many(), Typed: s.kind == toggle,
+		Set: s.into.layer > derived, Origin: s.origin(),
+	}
+	if s.secret {
+		for i := range out.Values {
+			out.Values[i] = "(hidden)"
+		}
+	}
+	return out
+}
+
+// origin says in words where the value is from.
+func (s setting) origin() string {
+	var from []string
+	for _, it := range s.into.items {
+		where := it.origin.where
+		switch it.origin.layer {
+		case fromDefault:
+			where = "default"
+		case derived:
+			where = "default: " + s.note
+		case fromFlag:
+			where = "--" + s.name
+		}
+		if !slices.Contains(from, where) {
+			from = append(from, where)
+		}
+	}
+	if len(from) == 0 && s.note != "" {
+		return "default: " + s.note
+	}
+	if len(from) == 0 {
+		return "default" // or an empty list in a file: both say nothing
+	}
+	return strings.Join(from, ", ")
+}
