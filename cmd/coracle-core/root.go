@@ -17,6 +17,7 @@ func commands() []*cobra.Command {
 	return []*cobra.Command{
 		configCommand(),
 		statusCommand(),
+		kubeconfigCommand(),
 		traceCommand(),
 		imagesCommand(),
 		completionCommand(),

@@ -3,7 +3,9 @@
 package kubeconfig
 
 import (
+	"bytes"
 	"encoding/base64"
+	"errors"
 	"fmt"
 
 	"go.yaml.in/yaml/v3"
@@ -75,11 +77,17 @@ type contextBody struct {
 
 // Encode returns a kubeconfig with a's context as its only and current one.
 func Encode(a Access) ([]byte, error) {
-	data, err := yaml.Marshal(a.file())
-	if err != nil {
+	return encodeYAML(a.file())
+}
+
+func encodeYAML(v any) ([]byte, error) {
+	var out bytes.Buffer
+	e := yaml.NewEncoder(&out)
+	e.SetIndent(2)
+	if err := errors.Join(e.Encode(v), e.Close()); err != nil {
 		return nil, fmt.Errorf("encoding a kubeconfig: %w", err)
 	}
-	return data, nil
+	return out.Bytes(), nil
 }
 
 func (a Access) file() file {

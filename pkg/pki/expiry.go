@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -45,4 +46,17 @@ func Expiries(d paths.Dirs) []Expiry {
 		add(l.Name, l.certFile(d), true)
 	}
 	return all
+}
+
+// ServesAs returns an error with the fix if the API's certificate is there and not valid for a name or address.
+func ServesAs(d paths.Dirs, host string) error {
+	api, _ := leafNamed("apiserver")
+	cert, err := readCert(api.certFile(d))
+	if err != nil {
+		return nil // not this machine's business, or not ours to read
+	}
+	if cert.VerifyHostname(host) != nil {
+		return fmt.Errorf("the API's certificate is not valid for %s; start the server with --tls-san %s", host, host)
+	}
+	return nil
 }
