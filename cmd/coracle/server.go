@@ -1,89 +1,47 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"syscall"
 
-	"github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/logs"
 	"github.com/coracle-dev/coracle/pkg/state"
 	"github.com/coracle-dev/coracle/pkg/supervise"
-	"github.com/coracle-dev/coracle/pkg/version"
 )
 
-func server(args []string) error { return front(config.Server, args, state.ControlPlane, state.Node) }
+// server runs a control plane and a node.
+func server(args []string) error {
+	cfg, err := resolve(config.Server, args)
+	if err != nil {
+		return err
+	}
+	return runFront(cfg, state.ControlPlane, state.Node)
+}
 
-func agent(args []string) error { return front(config.Agent, args, state.Node) }
+// agent will run a node of somebody else's cluster.
+func agent(args []string) error {
+	if _, err := resolve(config.Agent, args); err != nil {
+		return err
+	}
+	return errors.New("joining a server is not in this build yet; coracle server runs a cluster of one machine")
+}
 
-// front runs the halves until a signal asks it to stop.
-func front(role config.Role, args []string, halves ...string) error {
+// resolve reads the configuration. PID 1 may have to mount what is read from first.
+func resolve(role config.Role, args []string) (config.Config, error) {
+	if os.Getpid() == 1 {
+		if err := supervise.Mount(); err != nil {
+			return config.Config{}, fmt.Errorf("setting up the machine as its init: %w", err)
+		}
+	}
 	cfg, err := config.Resolve(role, args, os.Environ())
+	if errors.Is(err, pflag.ErrHelp) {
+		return cfg, helpAbout(string(role))
+	}
 	if err != nil {
-		return err
+		return cfg, usageError{err}
 	}
-	logs.Setup(cfg.Log)
-	syscall.Umask(0o022)
-	if err := os.MkdirAll(cfg.Dirs.Data, 0o755); err != nil {
-		return fmt.Errorf("making the data directory: %w", err)
-	}
-	lock, err := supervise.Lock(cfg.Dirs.Lock())
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	if err := os.MkdirAll(cfg.Dirs.Run, 0o700); err != nil {
-		return err
-	}
-	recorder := state.NewRecorder(cfg.Dirs, state.Front, version.Version)
-	if err := unpack(cfg.Dirs); err != nil {
-		return err
-	}
-	data, err := json.MarshalIndent(cfg, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := atomicfile.WriteVolatile(cfg.Dirs.Resolved(), data, 0o600); err != nil {
-		return err
-	}
-	s := &supervise.Supervisor{
-		Socket: cfg.Dirs.NotifySocket(),
-		Line: func(program, line string) {
-			if program == "" {
-				logrus.Warn(line)
-				return
-			}
-			os.Stderr.WriteString(line + "\n")
-		},
-		OnChange: func(all []state.Child) { recorder.Update(func(p *state.Process) { p.Children = all }) },
-		Reason:   func() supervise.Reason { return new(logs.LastError) },
-	}
-	for _, half := range halves {
-		s.Programs = append(s.Programs, supervise.Program{
-			Name: half,
-			Path: cfg.Dirs.Tool("coracle-core"),
-			Args: []string{half, cfg.Dirs.Resolved()},
-			Env:  environment(cfg.Dirs),
-		})
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	go func() {
-		logrus.Infof("stopping on %s", <-signals)
-		stop()
-		<-signals
-		s.Hurry()
-	}()
-	if err := s.Run(ctx); err != nil {
-		return fmt.Errorf("running: %w", err)
-	}
-	return nil
+	return cfg, nil
 }

@@ -3,6 +3,7 @@ package state
 import (
 	"encoding/json"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -41,6 +42,15 @@ func (r *Recorder) Update(change func(*Process)) {
 	if err := Write(r.dirs, r.p); err != nil {
 		logrus.WithError(err).Warn("writing the state file")
 	}
+}
+
+// Snapshot returns what was told last.
+func (r *Recorder) Snapshot() Process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.p
+	p.Phases = slices.Clone(p.Phases) // the only part that is changed in place
+	return p
 }
 
 // Phase notes the begin of a one-shot step; the returned function notes its end.

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/logs"
+	"github.com/coracle-dev/coracle/pkg/pki"
+	"github.com/coracle-dev/coracle/pkg/preflight"
+	"github.com/coracle-dev/coracle/pkg/progress"
+	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/supervise"
+	"github.com/coracle-dev/coracle/pkg/version"
+)
+
+// front is one run of server or agent.
+type front struct {
+	cfg     config.Config
+	halves  []string
+	began   time.Time
+	systemd supervise.Systemd
+	report  *state.Recorder
+	out     *output
+	super   *supervise.Supervisor
+	ready   once
+}
+
+// runFront prepares what the halves need, and runs them until a signal asks it to stop.
+func runFront(cfg config.Config, halves ...string) error {
+	f := &front{cfg: cfg, halves: halves, began: time.Now(), systemd: supervise.TakeSystemd()}
+	syscall.Umask(0o022)
+	supervise.RaiseLimits()
+	lock, err := f.lock()
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+
+	f.out = newOutput(cfg, f.view)
+	f.report = state.NewRecorder(cfg.Dirs, state.Front, version.Version)
+	f.super = f.supervisor()
+	ctx, done := f.signals()
+	defer done()
+	f.out.start(cfg)
+	if err := f.prepare(); err != nil {
+		f.out.stop(false, "")
+		return err
+	}
+	if ctx.Err() != nil { // asked to stop before anything ran
+		return nil
+	}
+	go f.systemd.Watch(ctx)
+	err = f.super.Run(ctx)
+	f.out.stop(err != nil, "")
+	logrus.Info("stopped")
+	return err
+}
+
+// lock makes us the only coracle with this data directory. What keeps us from locking is told by the preflight
+// checks, if they find it.
+func (f *front) lock() (*os.File, error) {
+	err := os.MkdirAll(f.cfg.Dirs.Data, 0o755)
+	if err == nil {
+		var lock *os.File
+		if lock, err = supervise.Lock(f.cfg.Dirs.Lock()); err == nil {
+			return lock, nil
+		}
+	}
+	var held *supervise.HeldError
+	if errors.As(err, &held) {
+		return nil, fmt.Errorf("%w: stop that one first, or choose another --data-dir and --run-dir", err)
+	}
+	if found := preflight.Run(f.cfg, func(error) {}); found != nil {
+		return nil, found
+	}
+	return nil, err
+}
+
+// prepare does everything that comes before the halves. Each step can run again after a crash at any line.
+func (f *front) prepare() error {
+	steps := []struct {
+		name string
+		do   func() error
+	}{
+		{"end leftovers", f.endLeftovers},
+		{"check machine", f.preflight},
+		{"unpack", func() error { return unpack(f.cfg.Dirs) }},
+		{"make certificates", f.certificates},
+		{"write config", f.writeResolved},
+	}
+	for _, s := range steps {
+		end := f.report.Phase(s.name)
+		err := s.do()
+		end()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *front) endLeftovers() error {
+	var args [][]string
+	for _, half := range f.halves {
+		args = append(args, []string{half, f.cfg.Dirs.Resolved()})
+	}
+	killed, err := supervise.EndLeftovers(f.cfg.Dirs.Lock(), args...)
+	if len(killed) > 0 {
+		logrus.Warnf("ended processes %v, which an earlier coracle had left", killed)
+	}
+	return err
+}
+
+func (f *front) preflight() error {
+	return preflight.Run(f.cfg, func(err error) { logrus.Warn(err) })
+}
+
+func (f *front) certificates() error {
+	if err := pki.EnsureServer(f.cfg); err != nil {
+		return err
+	}
+	return pki.EnsureNode(f.cfg)
+}
+
+func (f *front) writeResolved() error {
+	data, err := json.MarshalIndent(f.cfg, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the resolved configuration: %w", err)
+	}
+	return atomicfile.WriteVolatile(f.cfg.Dirs.Resolved(), data, 0o600)
+}
+
+// drainTimeout is what stopping may take when pods are stopped too: they have 30 seconds by default. It is less
+// than the 90 seconds after which systemd kills.
+const drainTimeout = 80 * time.Second
+
+func (f *front) supervisor() *supervise.Supervisor {
+	s := &supervise.Supervisor{
+		Socket:   f.cfg.Dirs.NotifySocket(),
+		Line:     f.line,
+		OnChange: f.changed,
+		Reason:   func() supervise.Reason { return new(logs.LastError) },
+	}
+	if f.cfg.DrainOnStop {
+		s.StopTimeout = drainTimeout
+	}
+	for _, half := range f.halves {
+		s.Programs = append(s.Programs, supervise.Program{
+			Name: half,
+			Path: f.cfg.Dirs.Tool("coracle-core"),
+			Args: []string{half, f.cfg.Dirs.Resolved()},
+			Env:  environment(f.cfg.Dirs),
+		})
+	}
+	if os.Getpid() == 1 {
+		s.Children = new(supervise.Children)
+		go s.Children.ReapOrphans(context.Background())
+	}
+	return s
+}
+
+// line takes what a half prints, and what the supervisor has to say, which has no program.
+func (f *front) line(program, line string) {
+	if program == "" {
+		logrus.Error(line)
+		return
+	}
+	f.out.program(program, line)
+}
+
+// changed passes on how the halves are.
+func (f *front) changed(all []state.Child) {
+	ready := allReady(all)
+	f.report.Update(func(p *state.Process) {
+		p.Children = all
+		if ready && p.Ready.IsZero() {
+			p.Ready = time.Now()
+		}
+	})
+	if ready {
+		f.ready.do(f.welcome)
+	}
+	f.systemd.Status(summary(all))
+}
+
+// welcome is said once, when everything is ready for the first time.
+func (f *front) welcome() {
+	f.systemd.Notify("READY=1", fmt.Sprintf("MAINPID=%d", os.Getpid()))
+	logrus.WithField("took", since(f.began)).Info("coracle is ready")
+	f.out.stop(true, welcomeText(f.cfg, since(f.began)))
+}
+
+// view is what the display shows.
+func (f *front) view() progress.View {
+	v := progress.View{Title: "coracle " + version.Version, Began: f.began, Now: time.Now()}
+	if f.report != nil {
+		v.Front = f.report.Snapshot()
+	}
+	for _, half := range f.halves {
+		if p, ok, err := state.Read(f.cfg.Dirs, half); ok && err == nil {
+			v.Halves = append(v.Halves, p)
+		}
+	}
+	return v
+}

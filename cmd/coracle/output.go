@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/logs"
+	"github.com/coracle-dev/coracle/pkg/progress"
+	"github.com/coracle-dev/coracle/pkg/state"
+)
+
+// output is where people see what happens: a display on a terminal, else lines of log on stderr.
+type output struct {
+	plain   progress.Plain
+	display *progress.Display // nil for plain lines
+	json    bool
+	end     context.CancelFunc
+}
+
+// newOutput takes over logrus' standard logger, so that the front's lines go the way of the halves'. The display is
+// for who wants to see a start, not for who asked for details or for a machine's format.
+func newOutput(cfg config.Config, view func() progress.View) *output {
+	terminal := isTerminal(os.Stderr)
+	o := &output{
+		plain: progress.Plain{W: os.Stderr, Colour: terminal && cfg.Log.Format == "text"},
+		json:  cfg.Log.Format == "json",
+		end:   func() {},
+	}
+	if level := logs.Level(cfg.Log, ""); terminal && !o.json && level <= logrus.InfoLevel && os.Getenv("TERM") != "dumb" {
+		o.display = &progress.Display{
+			Out:  os.Stderr,
+			Size: terminalSize,
+			Log:  &logs.File{Path: cfg.Dirs.LogFile()},
+			View: view,
+		}
+	}
+	logs.Apply(logrus.StandardLogger(), cfg.Log, false)
+	logrus.SetOutput(lineWriter{o})
+	return o
+}
+
+// start shows the display, redrawn when a process has written its state.
+func (o *output) start(cfg config.Config) {
+	if o.display == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	changed, err := state.Watch(ctx, cfg.Dirs)
+	if err != nil {
+		logrus.WithError(err).Debug("watching the state files") // the display still moves on its own
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		o.display.Run(ctx, changed)
+	}()
+	o.end = func() {
+		cancel()
+		<-done
+	}
+}
+
+// stop ends the display, leaving the last frame if keep is true, and prints text.
+func (o *output) stop(keep bool, text string) {
+	if o.display != nil {
+		o.end()
+		o.display.End(keep, text)
+	}
+}
+
+func (o *output) line(line string) {
+	if o.display != nil {
+		o.display.Line(line)
+		return
+	}
+	o.plain.Line(line)
+}
+
+// program takes a line of a half. What is no log line, such as a panic, becomes one where lines are for machines.
+func (o *output) program(program, line string) {
+	if o.json && (line == "" || line[0] != '{') {
+		logrus.WithField(logs.Component, program).Warn(line)
+		return
+	}
+	o.line(line)
+}
+
+// lineWriter hands logrus' lines on without their end.
+type lineWriter struct{ o *output }
+
+func (w lineWriter) Write(p []byte) (int, error) {
+	if len(p) > 0 {
+		w.o.line(string(p[:len(p)-1]))
+	}
+	return len(p), nil
+}
+
+func isTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
+}
+
+func terminalSize() (columns, rows int) {
+	size, err := unix.IoctlGetWinsize(int(os.Stderr.Fd()), unix.TIOCGWINSZ)
+	if err != nil || size.Col == 0 || size.Row == 0 {
+		return 80, 24
+	}
+	return int(size.Col), int(size.Row)
+}
+
+// once runs something the first time only.
+type once struct{ done atomic.Bool }
+
+func (o *once) do(f func()) {
+	if o.done.CompareAndSwap(false, true) {
+		f()
+	}
+}
+
+// since is a duration for people.
+func since(t time.Time) time.Duration { return time.Since(t).Round(10 * time.Millisecond) }

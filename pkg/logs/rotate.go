@@ -1,0 +1,97 @@
+package logs
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+)
+
+// File is a log file that does not grow without end: when it is full it is renamed to PATH.1, an older PATH.1 to
+// PATH.2, and so on; the oldest is removed. Fields are set before the first Write.
+type File struct {
+	Path string
+	// Max is how many bytes one file may hold. Zero is 10 MiB.
+	Max int64
+	// Keep is how many full files are kept. Zero is 3.
+	Keep int
+
+	mu   sync.Mutex
+	f    *os.File
+	size int64
+}
+
+// Write appends one or more whole lines. It never splits data over two files.
+func (l *File) Write(data []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f == nil {
+		if err := l.open(); err != nil {
+			return 0, err
+		}
+	}
+	if l.size > 0 && l.size+int64(len(data)) > l.max() {
+		if err := l.rotate(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := l.f.Write(data)
+	l.size += int64(n)
+	return n, err
+}
+
+// Close closes the file. A later Write opens it again.
+func (l *File) Close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f == nil {
+		return nil
+	}
+	err := l.f.Close()
+	l.f = nil
+	return err
+}
+
+func (l *File) max() int64 {
+	if l.Max == 0 {
+		return 10 << 20
+	}
+	return l.Max
+}
+
+func (l *File) keep() int {
+	if l.Keep == 0 {
+		return 3
+	}
+	return l.Keep
+}
+
+func (l *File) open() error {
+	if err := os.MkdirAll(filepath.Dir(l.Path), 0o700); err != nil {
+		return fmt.Errorf("opening the log file: %w", err)
+	}
+	f, err := os.OpenFile(l.Path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	if err != nil {
+		return fmt.Errorf("opening the log file: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		f.Close()
+		return fmt.Errorf("opening the log file: %w", err)
+	}
+	l.f, l.size = f, info.Size()
+	return nil
+}
+
+func (l *File) rotate() error {
+	l.f.Close()
+	l.f = nil
+	for i := l.keep(); i > 1; i-- {
+		_ = os.Rename(l.Path+"."+strconv.Itoa(i-1), l.Path+"."+strconv.Itoa(i)) // may not exist yet
+	}
+	if err := os.Rename(l.Path, l.Path+".1"); err != nil {
+		return fmt.Errorf("rotating the log file: %w", err)
+	}
+	return l.open()
+}
