@@ -1,7 +1,132 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+)
+
+// configCommand shows and checks configurations. It needs no privilege and changes nothing.
 func configCommand() *cobra.Command {
-	return &cobra.Command{Use: "config", Short: "Show the resolved configuration, or check a file"}
+	output := "table"
+	c := &cobra.Command{
+		Use:   "config [-- FLAGS]",
+		Short: "Show the resolved configuration, or check a file",
+		Long: `Show every setting as "coracle server" started now, with FLAGS and in this environment, would use it, and where
+each is from. As YAML it is a configuration file that gives the same values.`,
+		Example: `  # All settings and their origins
+  coracle config
+
+  # With a flag more
+  coracle config -- --cluster-cidr=10.0.0.0/16
+
+  # Write a file that pins everything, what is derived from this host included
+  coracle config -o yaml > config.yaml
+
+  # Check a file before it is used
+  coracle config validate /etc/coracle/config.yaml`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	c.Flags().StringVarP(&output, "output", "o", output, "Format: table, yaml or json")
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	role := roleFlag(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 && c.ArgsLenAtDash() != 0 {
+			return usageError{fmt.Errorf("unknown command %q for \"coracle config\"; flags of the %s go after --", args[0], *role)}
+		}
+		return showConfig(c.OutOrStdout(), *role, output, args)
+	}
+	c.AddCommand(validateCommand(), defaultsCommand())
+	return c
+}
+
+// roleFlag adds the flag that says whose settings are meant, to be read after parsing.
+func roleFlag(c *cobra.Command) *config.Role {
+	role := config.Server
+	c.Flags().Var((*roleValue)(&role), "role", "Whose settings: server or agent")
+	_ = c.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"server", "agent"}, cobra.ShellCompDirectiveNoFileComp))
+	return &role
+}
+
+// roleValue reads a role from a flag.
+type roleValue config.Role
+
+func (r *roleValue) String() string { return string(*r) }
+func (r *roleValue) Type() string   { return "role" }
+func (r *roleValue) Set(s string) error {
+	if role := config.Role(s); role != config.Server && role != config.Agent {
+		return errors.New("it is server or agent")
+	}
+	*r = roleValue(s)
+	return nil
+}
+
+func showConfig(out io.Writer, role config.Role, format string, args []string) error {
+	cfg, settings, err := config.Inspect(role, args, os.Environ())
+	if errors.Is(err, pflag.ErrHelp) {
+		_, err := io.WriteString(out, config.Usage(role))
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	switch format {
+	case "table":
+		return config.WriteTable(out, settings)
+	case "yaml":
+		return config.WriteYAML(out, settings)
+	case "json":
+		encode := json.NewEncoder(out)
+		encode.SetIndent("", "  ")
+		cfg.Join.Token = "" // a secret
+		return encode.Encode(struct {
+			Settings []config.Setting `json:"settings"`
+			Resolved config.Config    `json:"resolved"`
+		}{settings, cfg})
+	}
+	return usageError{fmt.Errorf("unknown output format %q; there are table, yaml and json", format)}
+}
+
+func validateCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "validate FILE",
+		Short: "Check a configuration file and its drop-ins",
+		Long: `Check FILE and FILE.d/*.yaml as "coracle server --config FILE" would on this host, without regard to the environment.
+Every mistake is printed with its line.`,
+		Args: cobra.ExactArgs(1),
+	}
+	role := roleFlag(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if _, err := config.Resolve(*role, []string{"--config=" + args[0]}, nil); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(c.OutOrStdout(), "%s is valid\n", args[0])
+		return err
+	}
+	return c
+}
+
+func defaultsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "defaults",
+		Short: "Print a configuration file with every setting, commented out",
+		Args:  cobra.NoArgs,
+	}
+	role := roleFlag(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		text, err := config.Example(*role)
+		if err != nil {
+			return err
+		}
+		_, err = io.WriteString(c.OutOrStdout(), text)
+		return err
+	}
+	return c
 }

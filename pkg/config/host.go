@@ -18,10 +18,11 @@ type host struct {
 	// addrs are the addresses of all interfaces that are up.
 	addrs    func() []netip.Addr
 	readFile func(name string) ([]byte, error)
+	readDir  func(name string) ([]os.DirEntry, error)
 }
 
 func thisHost() host {
-	return host{hostname: os.Hostname, source: routeSource, addrs: upAddrs, readFile: os.ReadFile}
+	return host{hostname: os.Hostname, source: routeSource, addrs: upAddrs, readFile: os.ReadFile, readDir: os.ReadDir}
 }
 
 // routeSource asks the kernel's routing by connecting a datagram socket, which sends nothing.

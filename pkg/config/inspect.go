@@ -13,12 +13,14 @@ type Setting struct {
 	Values []string `json:"values"` // secrets are hidden
 	// Many says that the setting is a list.
 	Many bool `json:"list,omitempty"`
-	// Typed says that Values is a number or a boolean, in YAML's eyes.
+	// Typed says that Values is a boolean in YAML's eyes.
 	Typed bool `json:"-"`
 	// Set says that somebody gave the setting, so that Values are no default.
 	Set bool `json:"set"`
 	// Origin says where the value is from: "default", what it was derived from, a flag, a variable, or FILE:LINE.
 	Origin string `json:"origin"`
+
+	secret bool
 }
 
 // Inspect is Resolve, with every setting and its origin in the order of the flags. The settings are there even
@@ -57,10 +59,11 @@ func (r *raw) settings(role Role) []Setting {
 func (s setting) shown() Setting {
 	out := Setting{
 		Name: s.name, Group: s.group, Help: s.help,
-		Values: s.into.texts(), Many: s.many(), Typed: s.kind == toggle,
+		Values: append([]string{}, s.into.texts()...), Many: s.many(), Typed: s.kind == toggle,
 		Set: s.into.layer > derived, Origin: s.origin(),
 	}
 	if s.secret {
+		out.secret = true
 		for i := range out.Values {
 			out.Values[i] = "(hidden)"
 		}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -31,7 +30,7 @@ func (p *problems) add(format string, args ...any) {
 func (p *problems) err() error { return errors.Join(p.list...) }
 
 // read fills r from flags, environment and files. The error is pflag.ErrHelp or nil; mistakes go to problems.
-func (r *raw) read(role Role, args, environ []string, p *problems) error {
+func (r *raw) read(role Role, args, environ []string, h host, p *problems) error {
 	table := r.table(role)
 	for _, s := range table {
 		s.into.reset()
@@ -43,7 +42,7 @@ func (r *raw) read(role Role, args, environ []string, p *problems) error {
 	if it, ok := env["config"]; ok && r.config.layer < fromEnv {
 		r.config.put([]item{it}, fromEnv)
 	}
-	r.readFiles(role, table, p)
+	r.readFiles(role, table, h, p)
 	for _, s := range table {
 		it, ok := env[s.name]
 		if !ok || s.into.layer == fromFlag {
@@ -152,7 +151,7 @@ func (r *raw) readEnv(role Role, table []setting, environ []string, p *problems)
 }
 
 // readFiles merges the configuration file and its drop-ins into r, weakest first.
-func (r *raw) readFiles(role Role, table []setting, p *problems) {
+func (r *raw) readFiles(role Role, table []setting, h host, p *problems) {
 	it := r.config.one()
 	main := it.text
 	if main == "" {
@@ -160,7 +159,7 @@ func (r *raw) readFiles(role Role, table []setting, p *problems) {
 		return
 	}
 	files := []string{main}
-	dropIns, err := os.ReadDir(main + ".d")
+	dropIns, err := h.readDir(main + ".d")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
 		p.add("%s: reading drop-ins: %w", r.config.label(), err)
 	}
@@ -170,7 +169,7 @@ func (r *raw) readFiles(role Role, table []setting, p *problems) {
 		}
 	}
 	for i, file := range files {
-		data, err := os.ReadFile(file)
+		data, err := h.readFile(file)
 		if errors.Is(err, fs.ErrNotExist) && i == 0 && r.config.layer == fromDefault {
 			continue
 		}

@@ -19,7 +19,7 @@ func Resolve(role Role, args, environ []string) (Config, error) {
 func resolve(role Role, args, environ []string, h host) (Config, *raw, error) {
 	var p problems
 	r := &raw{}
-	if err := r.read(role, args, environ, &p); err != nil {
+	if err := r.read(role, args, environ, h, &p); err != nil {
 		return Config{}, r, err
 	}
 	d := &decoder{problems: &p, host: h, role: role}
