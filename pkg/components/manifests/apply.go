@@ -1,0 +1,166 @@
+package manifests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+)
+
+const (
+	fieldManager = "coracle"
+	// applyAnnotation with createOnly makes an object that is left alone once it exists, and never removed.
+	applyAnnotation = "coracle.io/apply"
+	createOnly      = "create-only"
+)
+
+// applier talks to the API server about objects of any kind.
+type applier struct {
+	dynamic   dynamic.Interface
+	discovery discovery.DiscoveryInterface
+
+	mu     sync.Mutex
+	mapper meta.ResettableRESTMapper // nil until a kind is met that is not in known
+}
+
+// apply makes the object what the file says. The entry is empty for an object that is only ever created.
+func (a *applier) apply(ctx context.Context, o *unstructured.Unstructured) (entry, error) {
+	resource, namespace, err := a.resource(o.GroupVersionKind(), o.GetNamespace())
+	if err != nil {
+		return entry{}, err
+	}
+	if o.GetAnnotations()[applyAnnotation] == createOnly {
+		_, err := resource.Create(ctx, o, metav1.CreateOptions{FieldManager: fieldManager})
+		if apierrors.IsAlreadyExists(err) {
+			err = nil
+		}
+		return entry{}, err
+	}
+	live, err := resource.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if err != nil {
+		return entry{}, err
+	}
+	return entry{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: namespace, Name: o.GetName(), UID: live.GetUID()}, nil
+}
+
+// remove deletes the object that was applied; one that somebody made anew under its name stays.
+func (a *applier) remove(ctx context.Context, e entry) error {
+	resource, _, err := a.resource(schema.FromAPIVersionAndKind(e.APIVersion, e.Kind), e.Namespace)
+	if meta.IsNoMatchError(err) {
+		return nil // the kind is gone, and its objects with it
+	}
+	if err != nil {
+		return err
+	}
+	policy := metav1.DeletePropagationBackground
+	options := metav1.DeleteOptions{PropagationPolicy: &policy}
+	if e.UID != "" {
+		options.Preconditions = &metav1.Preconditions{UID: &e.UID}
+	}
+	err = resource.Delete(ctx, e.Name, options)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// resource is where objects of a kind live, in the namespace that an object without one gets.
+func (a *applier) resource(kind schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, string, error) {
+	mapping, err := a.mapping(kind)
+	if err != nil {
+		return nil, "", err
+	}
+	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+		if namespace != "" {
+			return nil, "", fmt.Errorf("%w: a %s is in no namespace; remove metadata.namespace", errFile, kind.Kind)
+		}
+		return a.dynamic.Resource(mapping.Resource), "", nil
+	}
+	if namespace == "" {
+		namespace = metav1.NamespaceDefault
+	}
+	return a.dynamic.Resource(mapping.Resource).Namespace(namespace), namespace, nil
+}
+
+// errFile is a mistake in a file that only its author can correct.
+var errFile = errors.New("cannot be applied")
+
+func (a *applier) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	if scope, ok := known[kind.GroupKind()]; ok && kind.Version == "v1" {
+		plural, _ := meta.UnsafeGuessKindToResource(kind)
+		return &meta.RESTMapping{Resource: plural, GroupVersionKind: kind, Scope: scope}, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.mapper == nil {
+		a.mapper = restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(a.discovery))
+	}
+	return a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+}
+
+// forget drops what was learnt about the API's kinds: it may be out of date, and takes memory.
+func (a *applier) forget() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.mapper = nil
+}
+
+// known are the kinds that a start needs; discovery would cost it a round trip and a megabyte.
+var known = map[schema.GroupKind]meta.RESTScope{
+	{Kind: "ConfigMap"}:      meta.RESTScopeNamespace,
+	{Kind: "Namespace"}:      meta.RESTScopeRoot,
+	{Kind: "Secret"}:         meta.RESTScopeNamespace,
+	{Kind: "Service"}:        meta.RESTScopeNamespace,
+	{Kind: "ServiceAccount"}: meta.RESTScopeNamespace,
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:        meta.RESTScopeRoot,
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}: meta.RESTScopeRoot,
+	{Group: "rbac.authorization.k8s.io", Kind: "Role"}:               meta.RESTScopeNamespace,
+	{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}:        meta.RESTScopeNamespace,
+}
+
+// stages are the order in which kinds are applied: what others live in, then what they refer to, then the rest, and
+// what intercepts requests at the end.
+var stages = map[string]int{
+	"Namespace":                0,
+	"CustomResourceDefinition": 1, "PriorityClass": 1, "RuntimeClass": 1, "StorageClass": 1, "ResourceQuota": 1, "LimitRange": 1,
+	"ServiceAccount": 2, "ConfigMap": 2, "Secret": 2,
+	"ClusterRole": 2, "ClusterRoleBinding": 2, "Role": 2, "RoleBinding": 2,
+	"MutatingWebhookConfiguration": 4, "ValidatingWebhookConfiguration": 4, "APIService": 4,
+}
+
+const (
+	otherStage = 3
+	lastStage  = 4
+)
+
+func stageOf(kind string) int {
+	if stage, ok := stages[kind]; ok {
+		return stage
+	}
+	return otherStage
+}
+
+// hopeless reports whether trying again cannot help.
+func hopeless(err error) bool {
+	return errors.Is(err, errFile) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsMethodNotSupported(err) || apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// reason is what went wrong, without the request that client-go repeats.
+func reason(err error) string {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) && status.Status().Message != "" {
+		return status.Status().Message
+	}
+	return err.Error()
+}

@@ -1,0 +1,129 @@
+package manifests
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/coracle-dev/coracle/pkg/state"
+)
+
+// file is a manifest and how far it got.
+type file struct {
+	id      fileID
+	hash    string // of its content
+	objects []object
+	status  state.Manifest
+
+	due      time.Time // zero: nothing is to be done
+	tries    int
+	noKind   bool    // the last try failed because a kind is unknown
+	applied  []entry // by the try under way
+	failures []error // of the try under way
+}
+
+// newFile reads a manifest. A broken one is failed from the start.
+func newFile(id fileID, data []byte) *file {
+	f := &file{id: id, hash: hashOf(data), due: time.Now()}
+	f.status = state.Manifest{File: id.name, Embedded: id.embedded(), State: state.ManifestPending}
+	objects, err := parse(data)
+	if err != nil {
+		return f.broken(err)
+	}
+	f.objects, f.status.Objects = objects, len(objects)
+	return f
+}
+
+func (f *file) broken(err error) *file {
+	f.due = time.Time{}
+	f.status.State, f.status.Error = state.ManifestFailed, oneLine(err)
+	return f
+}
+
+func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
+
+// Pauses between tries of a file that may succeed later.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = time.Minute
+)
+
+// finish notes how a try went.
+func (f *file) finish() {
+	err := errors.Join(f.failures...)
+	f.noKind = slices.ContainsFunc(f.failures, meta.IsNoMatchError)
+	if err == nil {
+		f.due, f.tries = time.Time{}, 0
+		f.status.State, f.status.Error, f.status.Applied = state.ManifestApplied, "", time.Now()
+		return
+	}
+	f.status.Error = oneLine(err)
+	if !slices.ContainsFunc(f.failures, func(err error) bool { return !hopeless(err) }) {
+		f.status.State, f.due = state.ManifestFailed, time.Time{}
+		return
+	}
+	f.status.State = state.ManifestPending
+	f.due = time.Now().Add(min(firstPause<<min(f.tries, 20), lastPause))
+	f.tries++
+}
+
+// readDir returns the files of the user's directory, by name relative to it: those that cannot be read as broken.
+// ok is false when the directory itself cannot be read: then nothing is known about what is in it.
+func readDir(dir, node string) (files []*file, ok bool) {
+	ok = true
+	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(dir, path)
+		switch {
+		case err != nil:
+			ok = ok && errors.Is(err, fs.ErrNotExist) && path != dir
+			return nil
+		case ignored(entry.Name()) && path != dir:
+			if entry.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case entry.IsDir() || !isManifest(name):
+			return nil
+		}
+		id := fileID{name: name, node: node}
+		if skipped(dir, name) {
+			files = append(files, &file{id: id, status: state.Manifest{File: name, State: state.ManifestSkipped}})
+			return nil
+		}
+		data, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			f := &file{id: id, status: state.Manifest{File: name}}
+			files = append(files, f.broken(fmt.Errorf("reading it: %w", err)))
+			return nil
+		}
+		files = append(files, newFile(id, data))
+		return nil
+	})
+	return files, ok
+}
+
+// isManifest goes by the name.
+func isManifest(name string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name)))
+}
+
+// ignored are the names of files that editors and copying programs make in passing, and of hidden ones.
+func ignored(name string) bool {
+	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~")
+}
+
+// skipped reports whether a file of the same name and .skip is beside the manifest: coracle keeps its hands off.
+func skipped(dir, name string) bool {
+	_, err := os.Stat(filepath.Join(dir, name+".skip"))
+	return err == nil
+}

@@ -1,0 +1,142 @@
+package manifests
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+)
+
+// The inventory says which objects were made of which file, so that they can be removed when they are not wanted any
+// more, also after a restart. It is one ConfigMap a file.
+const (
+	inventoryNamespace = "kube-system"
+	inventoryPrefix    = "coracle-manifest-"
+	inventoryLabel     = "coracle.io/manifest" // embedded or user
+)
+
+// record is the inventory of one file.
+type record struct {
+	file fileID
+	// hash is of the content that was applied completely; "" if none was since the file changed.
+	hash    string
+	objects []entry
+}
+
+// fileID says which file: an embedded one, or one that a server's user wrote.
+type fileID struct {
+	name string // relative to its directory
+	node string // whose directory; "" for embedded files
+}
+
+func (f fileID) embedded() bool { return f.node == "" }
+
+// entry is an object in the inventory.
+type entry struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Namespace  string    `json:"namespace,omitempty"`
+	Name       string    `json:"name"`
+	UID        types.UID `json:"uid,omitempty"` // when it was last applied
+}
+
+// identity is what makes two entries the same object: not the version, in which the API server shows it.
+type identity struct {
+	kind            schema.GroupKind
+	namespace, name string
+}
+
+func (e entry) identity() identity {
+	return identity{schema.FromAPIVersionAndKind(e.APIVersion, e.Kind).GroupKind(), e.Namespace, e.Name}
+}
+
+func (e entry) String() string {
+	if e.Namespace == "" {
+		return e.Kind + " " + e.Name
+	}
+	return e.Kind + " " + e.Namespace + "/" + e.Name
+}
+
+// loadInventory returns the records of the embedded files and of one node's user files.
+func loadInventory(ctx context.Context, client kubernetes.Interface, node string) (map[fileID]record, error) {
+	list, err := client.CoreV1().ConfigMaps(inventoryNamespace).List(ctx, metav1.ListOptions{LabelSelector: inventoryLabel})
+	if err != nil {
+		return nil, fmt.Errorf("reading the inventory of manifests: %w", err)
+	}
+	out := map[fileID]record{}
+	for _, item := range list.Items {
+		r := record{file: fileID{item.Data["file"], item.Data["node"]}, hash: item.Data["hash"]}
+		if !r.file.embedded() && r.file.node != node {
+			continue
+		}
+		if err := json.Unmarshal([]byte(item.Data["objects"]), &r.objects); err != nil {
+			return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", inventoryNamespace, item.Name, err)
+		}
+		out[r.file] = r
+	}
+	return out, nil
+}
+
+// save writes a record, or removes an empty one of a file that is gone.
+func (r record) save(ctx context.Context, client kubernetes.Interface) error {
+	objects, err := json.Marshal(r.objects)
+	if err != nil {
+		return fmt.Errorf("encoding the inventory of %s: %w", r.file.name, err)
+	}
+	kind := "user"
+	if r.file.embedded() {
+		kind = "embedded"
+	}
+	configMap := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: r.configMap(), Namespace: inventoryNamespace, Labels: map[string]string{inventoryLabel: kind},
+		},
+		Data: map[string]string{"file": r.file.name, "node": r.file.node, "hash": r.hash, "objects": string(objects)},
+	}
+	maps := client.CoreV1().ConfigMaps(inventoryNamespace)
+	_, err = maps.Update(ctx, configMap, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = maps.Create(ctx, configMap, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("writing the inventory of %s: %w", r.file.name, err)
+	}
+	return nil
+}
+
+// remove forgets a file.
+func (r record) remove(ctx context.Context, client kubernetes.Interface) error {
+	err := client.CoreV1().ConfigMaps(inventoryNamespace).Delete(ctx, r.configMap(), metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("removing the inventory of %s: %w", r.file.name, err)
+	}
+	return nil
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
+
+// configMap is the record's name: readable, and of its own for each file.
+func (r record) configMap() string {
+	base := strings.TrimSuffix(r.file.name, ".yaml")
+	readable := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(base), "-"), "-")
+	if r.file.embedded() {
+		return inventoryPrefix + readable
+	}
+	sum := sha256.Sum256([]byte(r.file.node + "\x00" + r.file.name))
+	return fmt.Sprintf("%s%s-%s", inventoryPrefix, readable[:min(len(readable), 100)], hex.EncodeToString(sum[:5]))
+}
+
+func hashOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
