@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // command is one line of the command table.
@@ -10,62 +11,146 @@ type command struct {
 	name  string
 	group string
 	short string
-	// run does the command in the front. Nil leaves it to coracle-core.
+	// run does the command in the front. Nil leaves it to coracle-core, which also has its help.
 	run func(args []string) error
+	// long and example are for the help of commands that run here.
+	long, example string
 }
 
 // Groups of commands, in the order of help.
 const (
-	groupRun     = "Run a cluster"
-	groupUse     = "Use it"
-	groupLook    = "Look at it"
-	groupManage  = "Manage this machine"
-	groupOther   = "Other commands"
-	defaultShell = "kubectl"
+	groupRun    = "Run a cluster"
+	groupUse    = "Use it"
+	groupLook   = "Look at it"
+	groupManage = "Manage this machine"
+	groupOther  = "Other commands"
 )
 
 // commands lists every command, in the order of help.
 func commands() []command {
 	return []command{
-		{"server", groupRun, "Run a control plane and a node on this machine", server},
-		{"agent", groupRun, "Run a node that joins a server", agent},
-		{"wait", groupRun, "Wait until a starting cluster can be used", nil},
+		{"server", groupRun, "Run a control plane and a node on this machine", server, serverLong, serverExample},
+		{"agent", groupRun, "Run a node that joins a server", agent, agentLong, ""},
+		{"wait", groupRun, "Wait until a starting cluster can be used", wait, waitLong, waitExample},
 
-		{"kubectl", groupUse, "Kubernetes' own command line", nil},
-		{"kubeconfig", groupUse, "Give kubectl and other clients access to the cluster", nil},
-		{"crictl", groupUse, "Look into the container runtime through CRI", nil},
-		{"ctr", groupUse, "Look into containerd", nil},
+		{"kubectl", groupUse, "Kubernetes' own command line", nil, "", ""},
+		{"kubeconfig", groupUse, "Give kubectl and other clients access to the cluster", nil, "", ""},
+		{"crictl", groupUse, "Look into the container runtime through CRI", nil, "", ""},
+		{"ctr", groupUse, "Look into containerd", nil, "", ""},
 
-		{"status", groupLook, "Show how this machine's part of the cluster is doing", nil},
-		{"trace", groupLook, "Show where the time of the last start went", nil},
+		{"status", groupLook, "Show how this machine's part of the cluster is doing", nil, "", ""},
+		{"trace", groupLook, "Show where the time of the last start went", nil, "", ""},
 
-		{"config", groupManage, "Show the resolved configuration, or check a file", nil},
-		{"images", groupManage, "Import and list container images", nil},
-		{"reset", groupManage, "Remove everything that coracle made on this machine", nil},
+		{"config", groupManage, "Show the resolved configuration, or check a file", nil, "", ""},
+		{"images", groupManage, "Import and list container images", nil, "", ""},
+		{"reset", groupManage, "Remove everything that coracle made on this machine", nil, "", ""},
 
-		{"version", groupOther, "Print the versions of coracle and what is in it", nil},
-		{"completion", groupOther, "Print a shell's completion script", nil},
+		{"version", groupOther, "Print the versions of coracle and what is in it", printVersion, versionLong, versionExample},
+		{"completion", groupOther, "Print a shell's completion script", nil, "", ""},
+		{"help", groupOther, "Help about any command", help, "", ""},
 	}
 }
+
+const (
+	serverLong = `Run a control plane and a node on this machine: a complete Kubernetes cluster of one.
+
+It needs no flag and no file. Every flag is also a key of the config file and an environment variable:
+--node-name is node-name: in /etc/coracle/config.yaml and CORACLE_NODE_NAME. A flag wins over the environment, that
+over the file.
+
+The command stays in the foreground. Pods go on running when it ends, and are taken over by its next start.`
+	serverExample = `
+# A cluster with all the defaults
+coracle server
+
+# With a name for clients outside, and without DNS
+coracle server --tls-san=cluster.example.org --disable=dns
+
+# For IPv4 and IPv6
+coracle server --cluster-cidr=10.42.0.0/16,fd00:42::/56 --service-cidr=10.43.0.0/16,fd00:43::/112`
+	agentLong = `Run a node that joins the cluster of a server. Joining is not in this build yet.`
+	waitLong  = `Wait until a cluster that was started on this machine can be used: the API answers, the node takes pods, names
+resolve. It may be called before coracle itself is started. The exit code is 1 if it takes longer than --timeout.`
+	waitExample = `
+# Start in the background and go on when everything can be used
+coracle server & coracle wait
+
+# Only for the API, for half a minute
+coracle wait --for=api --timeout=30s
+
+# Only look
+coracle wait --timeout=0`
+	versionLong    = `Print the versions of coracle and of the parts that are in it.`
+	versionExample = `
+# All versions, for programs
+coracle version -o json
+
+# The licences of everything that is in this file
+coracle version --licenses`
+)
 
 // linkNames are names of the executable itself that stand for a command, as when kubectl is a link to coracle.
 var linkNames = []string{"kubectl", "crictl", "ctr"}
 
+// complete is what the shell scripts of coracle completion call.
+var complete = []string{"__complete", "__completeNoDesc"}
+
 func dispatch(self string, args []string) error {
 	if slices.Contains(linkNames, self) {
-		return execCore(self, args)
+		return execCore(append([]string{self}, args...))
 	}
-	if len(args) == 0 {
-		return usagef("no command given; try coracle server, or coracle help")
+	if len(args) == 0 || args[0] == "-h" || args[0] == "--help" {
+		return help(nil)
+	}
+	if args[0] == "--version" {
+		return printVersion(nil)
+	}
+	if slices.Contains(complete, args[0]) {
+		return execCore(args)
 	}
 	for _, c := range commands() {
-		if c.name != args[0] {
-			continue
+		switch {
+		case c.name != args[0]:
+		case c.run == nil:
+			return execCore(args)
+		default:
+			return c.run(args[1:])
 		}
-		if c.run == nil {
-			return execCore(c.name, args[1:])
-		}
-		return c.run(args[1:])
 	}
-	return fmt.Errorf("unknown command %q", args[0])
+	return unknown(args[0])
+}
+
+// unknown is the error of a command that does not exist, with those that may have been meant.
+func unknown(name string) error {
+	text := fmt.Sprintf("unknown command %q for \"coracle\"", name)
+	var similar []string
+	for _, c := range commands() {
+		if distance(name, c.name) <= 2 || strings.HasPrefix(c.name, name) {
+			similar = append(similar, "\t"+c.name)
+		}
+	}
+	if similar != nil {
+		return fmt.Errorf("%s\nDid you mean this?\n%s", text, strings.Join(similar, "\n"))
+	}
+	return fmt.Errorf("%s\nRun 'coracle help' for all commands.", text)
+}
+
+// distance is how many letters must be added, removed or changed to make a into b (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
 }

@@ -1,3 +1,101 @@
 package main
 
-func helpAbout(string) error { return nil }
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+)
+
+// errShown says that help was asked for and printed: there is nothing left to do.
+var errShown = errors.New("help was shown")
+
+// parse reads a command's flags. It takes no other arguments.
+func parse(flags *pflag.FlagSet, args []string) error {
+	flags.Usage = func() {}
+	err := flags.Parse(args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		fmt.Fprint(os.Stdout, describe(flags.Name(), flags.FlagUsages()))
+		return errShown
+	case err != nil:
+		return usagef("%w\nSee 'coracle %s --help' for usage.", err, flags.Name())
+	case flags.NArg() > 0:
+		return usagef("%s takes no argument %q\nSee 'coracle %s --help' for usage.", flags.Name(), flags.Arg(0), flags.Name())
+	}
+	return nil
+}
+
+// help prints the overview, or a command's own help.
+func help(args []string) error {
+	if len(args) == 0 {
+		fmt.Fprint(os.Stdout, overview())
+		return nil
+	}
+	return dispatch("coracle", append(slices.Clone(args), "--help"))
+}
+
+// overview lists all commands by group.
+func overview() string {
+	var b strings.Builder
+	b.WriteString("coracle is Kubernetes in one executable.\n")
+	group := ""
+	for _, c := range commands() {
+		if c.group != group {
+			group = c.group
+			fmt.Fprintf(&b, "\n%s:\n", group)
+		}
+		fmt.Fprintf(&b, "  %-14s %s\n", c.name, c.short)
+	}
+	b.WriteString("\nUsage:\n  coracle COMMAND [flags]\n\nUse \"coracle COMMAND --help\" for more information about a command.\n")
+	return b.String()
+}
+
+// describe is a command's help text.
+func describe(name, flags string) string {
+	i := slices.IndexFunc(commands(), func(c command) bool { return c.name == name })
+	c := commands()[i]
+	text := c.long
+	if text == "" {
+		text = c.short + "."
+	}
+	out := text + "\n"
+	if c.example != "" {
+		out += "\nExamples:\n" + indent(c.example)
+	}
+	out += "\nUsage:\n  coracle " + name + " [flags]\n"
+	if flags != "" {
+		out += "\n" + flagsTitle(flags) + strings.TrimRight(flags, "\n") + "\n"
+	}
+	return out
+}
+
+// flagsTitle is for flags that have no groups with titles of their own.
+func flagsTitle(flags string) string {
+	if strings.HasPrefix(flags, " ") {
+		return "Flags:\n"
+	}
+	return ""
+}
+
+func indent(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(strings.Trim(text, "\n") + "\n") {
+		if line != "\n" {
+			b.WriteString("  ")
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// helpRole is the help of server and agent.
+func helpRole(role config.Role) error {
+	fmt.Fprint(os.Stdout, describe(string(role), config.Usage(role)))
+	return errShown
+}

@@ -18,7 +18,7 @@ func run(argv []string) int {
 	err := dispatch(filepath.Base(argv[0]), argv[1:])
 	var usage usageError
 	switch {
-	case err == nil:
+	case err == nil, errors.Is(err, errShown):
 		return 0
 	case errors.As(err, &usage):
 		complain(err)

@@ -32,14 +32,14 @@ func unpack(dirs paths.Dirs) error {
 	return os.Symlink(dir, dirs.Bin())
 }
 
-// execCore becomes coracle-core, called by the given name.
-func execCore(name string, args []string) error {
-	dirs := paths.Default()
+// execCore becomes coracle-core, which does the command that args begin with.
+func execCore(args []string) error {
+	dirs := where{data: os.Getenv("CORACLE_DATA_DIR"), run: os.Getenv("CORACLE_RUN_DIR")}.dirs()
 	if err := unpack(dirs); err != nil {
 		return err
 	}
 	path := dirs.Tool("coracle-core")
-	if err := syscall.Exec(path, append([]string{name}, args...), os.Environ()); err != nil {
+	if err := syscall.Exec(path, append([]string{"coracle"}, args...), os.Environ()); err != nil {
 		return fmt.Errorf("running %s: %w", path, err)
 	}
 	return nil

@@ -38,7 +38,7 @@ func resolve(role config.Role, args []string) (config.Config, error) {
 	}
 	cfg, err := config.Resolve(role, args, os.Environ())
 	if errors.Is(err, pflag.ErrHelp) {
-		return cfg, helpAbout(string(role))
+		return cfg, helpRole(role)
 	}
 	if err != nil {
 		return cfg, usageError{err}

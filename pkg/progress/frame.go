@@ -36,7 +36,9 @@ var headings = map[string]string{state.ControlPlane: "control plane", state.Node
 func Frame(v View, width int) []string {
 	lines := []string{paint(bold, v.Title) + "  " + seconds(v.Now.Sub(v.Began)), ""}
 	for _, p := range v.Front.Phases {
-		lines = append(lines, phase(p, v.Now))
+		if p.Ended.IsZero() || p.Ended.Sub(p.Began) >= notable {
+			lines = append(lines, phase(p, v.Now))
+		}
 	}
 	for _, c := range v.Front.Children {
 		lines = append(lines, child(c))
@@ -56,6 +58,9 @@ func Frame(v View, width int) []string {
 }
 
 const nameWidth = 26
+
+// notable is how long a phase must have taken to keep its line.
+const notable = 50 * time.Millisecond
 
 func row(mark, name, took, note string) string {
 	line := fmt.Sprintf("%s %-*s %7s", mark, nameWidth, name, took)
@@ -77,11 +82,11 @@ func child(c state.Child) string {
 	if name == "" {
 		name = c.Name
 	}
-	switch {
-	case c.LastExit != "":
-		return "  " + paint(bold, name) + "  " + paint(red, c.LastExit)
+	line := "  " + paint(bold, name)
+	if c.LastExit != "" {
+		line += "  " + paint(red, c.LastExit)
 	}
-	return "  " + paint(bold, name)
+	return line
 }
 
 func unit(u lifecycle.Status, now time.Time) string {
@@ -94,13 +99,20 @@ func unit(u lifecycle.Status, now time.Time) string {
 		}
 		return row(mark, name, seconds(u.Ready.Sub(u.Started)), u.Waiting)
 	case lifecycle.Starting:
-		return row(paint(yellow, "◌"), name, seconds(now.Sub(u.Started)), paint(grey, u.Waiting))
+		return row(paint(yellow, "◌"), name, seconds(now.Sub(u.Started)), note(u.Waiting))
 	case lifecycle.Failed:
 		return row(paint(red, "✗"), name, "", paint(red, u.Error))
 	case lifecycle.Stopping, lifecycle.Stopped:
 		return row(paint(grey, "○"), name, "", paint(grey, string(u.State)))
 	}
 	return row(paint(grey, "·"), name, "", paint(grey, "needs "+strings.Join(u.Needs, ", ")))
+}
+
+func note(text string) string {
+	if text == "" {
+		return ""
+	}
+	return paint(grey, text)
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", max(d, 0).Seconds()) }

@@ -1,0 +1,53 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/paths"
+)
+
+// where says which coracle of this machine a command is about, by flags, then the environment, then by default.
+type where struct{ data, run string }
+
+func whereFlags(flags *pflag.FlagSet) *where {
+	w := &where{}
+	flags.StringVarP(&w.data, "data-dir", "d", os.Getenv("CORACLE_DATA_DIR"), "Data directory of the coracle that is meant")
+	flags.StringVar(&w.run, "run-dir", os.Getenv("CORACLE_RUN_DIR"), "Its run directory (default "+paths.Default().Run+")")
+	return w
+}
+
+// config reads what its last start was given. ok is false if it has not been started since boot.
+func (w where) config() (cfg config.Config, ok bool, err error) {
+	dirs := w.dirs()
+	data, err := os.ReadFile(dirs.Resolved())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return config.Config{}, false, nil
+	case errors.Is(err, fs.ErrPermission):
+		return config.Config{}, false, fmt.Errorf("reading %s is for root only: put sudo before the command", dirs.Resolved())
+	case err != nil:
+		return config.Config{}, false, err
+	}
+	if err := json.Unmarshal(data, &cfg); err != nil {
+		return config.Config{}, false, fmt.Errorf("reading %s: %w", dirs.Resolved(), err)
+	}
+	if w.data != "" && cfg.Dirs.Data != w.data {
+		return config.Config{}, false, nil // another one uses the run directory
+	}
+	return cfg, true, nil
+}
+
+// dirs are the directories as far as they can be known without a running coracle.
+func (w where) dirs() paths.Dirs {
+	d := paths.Default()
+	d.Data, d.Run = cmp.Or(w.data, d.Data), cmp.Or(w.run, d.Run)
+	return d
+}
