@@ -4,9 +4,13 @@ package controlplane
 import (
 	"path/filepath"
 
+	embedded "github.com/coracle-dev/coracle/manifests"
 	"github.com/coracle-dev/coracle/pkg/components/apiserver"
 	"github.com/coracle-dev/coracle/pkg/components/controllermanager"
 	"github.com/coracle-dev/coracle/pkg/components/etcd"
+	"github.com/coracle-dev/coracle/pkg/components/kubedns"
+	"github.com/coracle-dev/coracle/pkg/components/manifests"
+	"github.com/coracle-dev/coracle/pkg/components/noderoles"
 	"github.com/coracle-dev/coracle/pkg/components/scheduler"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
@@ -40,6 +44,26 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Network:           cfg.Network,
 		Args:              cfg.Args["kube-controller-manager"],
 	}, api)
+	files, err := embedded.Render(cfg)
+	if err != nil {
+		return err
+	}
+	objects := g.Add("manifests", manifests.Manifests{
+		Kubeconfig: dirs.ServerConfig("admin.kubeconfig"),
+		Embedded:   files,
+		Dir:        dirs.Manifests(),
+		Node:       cfg.Node.Name,
+		Report:     func(m []state.Manifest) { report.Detail(state.ManifestsDetail, m) },
+	}, api)
+	g.Add("kube-dns", kubedns.KubeDNS{
+		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
+		Network:    cfg.Network,
+		Disabled:   cfg.Disabled("dns"),
+	}, objects)
+	g.Add("node-roles", noderoles.NodeRoles{
+		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
+		Node:       cfg.Node.Name,
+	}, objects)
 	g.Add("kube-scheduler", scheduler.Scheduler{
 		Kubeconfig: dirs.ServerConfig("scheduler.kubeconfig"),
 		Config:     cfg.API.SchedulerConfig,

@@ -67,13 +67,21 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 			ClusterCIDRs: cfg.Network.ClusterCIDRs, Args: cfg.Args["kube-proxy"],
 		}, registered)
 	}
-	ready := []*lifecycle.Unit{registered}
+	ready, network := []*lifecycle.Unit{registered}, registered
 	if cfg.Network.Backend != config.BackendNone {
-		ready = append(ready, g.Add("flannel", flannel.Flannel{
+		network = g.Add("flannel", flannel.Flannel{
 			Name: cfg.Node.Name, Node: node, Kubeconfig: dirs.NodeConfig("node.kubeconfig"),
 			Backend: string(cfg.Network.Backend), IPs: cfg.Node.IPs, Iface: cfg.Network.Iface, ClusterCIDRs: cfg.Network.ClusterCIDRs,
 			ConfigFile: dirs.NodeConfig("flannel.json"), SubnetFile: dirs.Subnet(), Bridge: bridge,
-		}, api))
+		}, api)
+		ready = append(ready, network)
+	}
+	if !cfg.Disabled("dns") {
+		server, err := nameServer(cfg, node, report)
+		if err != nil {
+			return err
+		}
+		g.Add("dns", server, registered, network)
 	}
 	g.Add("node-ready", nodeready.NodeReady{Node: node}, ready...)
 	return nil
