@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -69,6 +70,9 @@ func (h *Host) layers() string { return filepath.Join(h.dir, "layers") }
 func (h *Host) Data(elem ...string) string {
 	return filepath.Join(append([]string{h.dir, "data"}, elem...)...)
 }
+
+// PID is the host's init as this machine sees it; /proc/PID/ns holds the host's namespaces.
+func (h *Host) PID() int { return h.init.Process.Pid }
 
 // Path is a file on the host as seen from this machine.
 func (h *Host) Path(name string) string {
@@ -174,6 +178,8 @@ func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	enter := []string{"-c", joinScript(h.cgroup) + `exec nsenter -t "$0" -m -n -u -p -i -C -- "$@"`, pid, name}
 	cmd := exec.Command("sh", append(enter, args...)...)
 	cmd.Dir = "/"
+	// The settings of the test run are not the host's.
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "CORACLE_") })
 	return cmd
 }
 

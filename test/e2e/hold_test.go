@@ -1,0 +1,21 @@
+package e2e
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestHold keeps a host with a server for looking around, for as long as CORACLE_HOLD says (e.g. 10m). It prints how to get in.
+func TestHold(t *testing.T) {
+	hold, err := time.ParseDuration(os.Getenv("CORACLE_HOLD"))
+	if err != nil {
+		t.Skip("CORACLE_HOLD is not set: this is for looking around by hand")
+	}
+	h := newHost(t, "solo")
+	s := h.Start(strings.Fields(os.Getenv("CORACLE_HOLD_ARGS"))...)
+	t.Logf("\nenter with: nsenter -t %d -m -n -u -p -i -C\n", h.PID())
+	_ = s.Wait(hold)
+	t.Log(s.Log())
+}
