@@ -76,6 +76,7 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	forgetDefinitions(cfg)
 	go func() {
 		if awaitHealthy(ctx, server.GenericAPIServer.Handler) == nil {
 			ready()

@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/util/retry"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 	"k8s.io/kube-aggregator/pkg/apiserver"
-	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	schedulingv1 "k8s.io/kubernetes/pkg/apis/scheduling/v1"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 	schedulingrest "k8s.io/kubernetes/pkg/registry/scheduling/rest"
@@ -35,33 +34,6 @@ const (
 	bootstrapTries   = 30 // a second apart, as upstream does
 	bootstrapWorkers = 16
 )
-
-// createServer builds the chain of servers with the hooks in bootstrap in the place of upstream's.
-func createServer(cfg *app.Config) (*apiserver.APIAggregator, error) {
-	complete, err := cfg.Complete()
-	if err != nil {
-		return nil, err
-	}
-	disabled := cfg.KubeAPIs.ControlPlane.Generic.DisabledPostStartHooks
-	var ours []string
-	for name := range bootstrap {
-		if !disabled.Has(name) { // else the user's flags exclude it
-			ours = append(ours, name)
-		}
-	}
-	disabled.Insert(ours...)
-	server, err := app.CreateServerChain(complete)
-	disabled.Delete(ours...)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range ours {
-		if err := server.GenericAPIServer.AddPostStartHook(name, inProcess(server, bootstrap[name])); err != nil {
-			return nil, err
-		}
-	}
-	return server, nil
-}
 
 // inProcess makes a hook of work, which gets a client with all rights that reaches the server without a connection.
 func inProcess(server *apiserver.APIAggregator, work func(context.Context, *kubernetes.Clientset) error) genericserver.PostStartHookFunc {

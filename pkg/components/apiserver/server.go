@@ -1,0 +1,75 @@
+package apiserver
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	genericserver "k8s.io/apiserver/pkg/server"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/kube-aggregator/pkg/apiserver"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+)
+
+// createServer builds the chain of servers: custom resources, the built-in APIs, and the aggregation layer, which is
+// returned. Some work that upstream does at every start is replaced: see bootstrap and openAPI.
+func createServer(cfg *app.Config) (*apiserver.APIAggregator, error) {
+	complete, err := cfg.Complete()
+	if err != nil {
+		return nil, err
+	}
+	generic := cfg.KubeAPIs.ControlPlane.Generic
+	generic.SkipOpenAPIInstallation = true
+	hooks := replacedHooks(generic)
+	generic.DisabledPostStartHooks.Insert(hooks...)
+	server, err := app.CreateServerChain(complete)
+	generic.DisabledPostStartHooks.Delete(hooks...)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range hooks {
+		if err := server.GenericAPIServer.AddPostStartHook(name, inProcess(server, bootstrap[name])); err != nil {
+			return nil, err
+		}
+	}
+	builtIn, ok := server.GenericAPIServer.NextDelegate().(*genericserver.GenericAPIServer)
+	if !ok {
+		return nil, errors.New("the server of the built-in APIs is not where it was expected")
+	}
+	installOpenAPI(builtIn, generic.OpenAPIConfig, generic.OpenAPIV3Config, gates())
+	return server, nil
+}
+
+// replacedHooks are the hooks in bootstrap, but for those that the user's flags exclude.
+func replacedHooks(generic *genericserver.Config) (names []string) {
+	for name := range bootstrap {
+		if !generic.DisabledPostStartHooks.Has(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// gates tells which features are on.
+func gates() string {
+	features := utilfeature.DefaultMutableFeatureGate
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(features.GetAll())) {
+		fmt.Fprintf(&b, "%s=%t ", name, features.Enabled(name))
+	}
+	return b.String()
+}
+
+// forgetDefinitions lets go of the schemas of all types, of which the servers' configurations keep a set for
+// documents that are built later. It can be made again.
+func forgetDefinitions(cfg *app.Config) {
+	for _, generic := range []*genericserver.Config{
+		cfg.KubeAPIs.ControlPlane.Generic, &cfg.ApiExtensions.GenericConfig.Config, &cfg.Aggregator.GenericConfig.Config,
+	} {
+		if generic.OpenAPIV3Config != nil {
+			generic.OpenAPIV3Config.Definitions = nil
+		}
+	}
+}
