@@ -1,0 +1,239 @@
+package conventions
+
+import (
+	"go/ast"
+	"go/format"
+	"go/token"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestExits: a process ends in its main package, where all that ran before has come back.
+func TestExits(t *testing.T) {
+	for _, s := range product(t) {
+		if under(s.dir, "cmd") {
+			continue
+		}
+		calls(s, func(pkg, name string, at ast.Node) {
+			if pkg == "os" && name == "Exit" || (pkg == "log" || pkg == "logrus") && (strings.HasPrefix(name, "Fatal") || strings.HasPrefix(name, "Panic")) {
+				t.Errorf("%s: %s.%s outside cmd; return an error", s.line(at), pkg, name)
+			}
+		})
+	}
+}
+
+// TestSleeps: readiness is an event.
+func TestSleeps(t *testing.T) {
+	for _, s := range product(t) {
+		calls(s, func(pkg, name string, at ast.Node) {
+			if pkg == "time" && (name == "Sleep" || name == "Tick") {
+				t.Errorf("%s: time.%s; wait for the event, or for a timer and ctx", s.line(at), name)
+			}
+		})
+	}
+}
+
+// calls tells f of every call of a function by the name of its package.
+func calls(s source, f func(pkg, name string, at ast.Node)) {
+	ast.Inspect(s.ast, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		if sel, ok := call.Fun.(*ast.SelectorExpr); ok {
+			if pkg, ok := sel.X.(*ast.Ident); ok {
+				f(pkg.Name, sel.Sel.Name, call)
+			}
+		}
+		return true
+	})
+}
+
+func TestNoInit(t *testing.T) {
+	for _, s := range all(t) {
+		for _, decl := range s.ast.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
+				t.Errorf("%s: func init(); let the caller say what happens", s.line(f))
+			}
+		}
+	}
+}
+
+// TestNoPackageState: variables of a package are tables; nothing changes them after their declaration.
+func TestNoPackageState(t *testing.T) {
+	variables := map[string]map[string]bool{} // by directory
+	for _, s := range product(t) {
+		if variables[s.dir] == nil {
+			variables[s.dir] = map[string]bool{}
+		}
+		for _, name := range packageVars(s) {
+			variables[s.dir][name] = true
+		}
+	}
+	for _, s := range product(t) {
+		for _, decl := range s.ast.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Body != nil {
+				for at, name := range assigned(f) {
+					if variables[s.dir][name] {
+						t.Errorf("%s: changes %s, a variable of the package; pass it instead", s.line(at), name)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestNoSharedLocks: a lock or a counter of a package guards state of the package.
+func TestNoSharedLocks(t *testing.T) {
+	for _, s := range product(t) {
+		for _, decl := range s.ast.Decls {
+			g, ok := decl.(*ast.GenDecl)
+			if !ok || g.Tok != token.VAR {
+				continue
+			}
+			ast.Inspect(g, func(n ast.Node) bool {
+				if _, ok := n.(*ast.FuncLit); ok {
+					return false
+				}
+				if sel, ok := n.(*ast.SelectorExpr); ok {
+					if pkg, ok := sel.X.(*ast.Ident); ok && (pkg.Name == "sync" || pkg.Name == "atomic") {
+						t.Errorf("%s: a variable of the package with %s.%s; make it a field", s.line(g), pkg.Name, sel.Sel.Name)
+					}
+				}
+				return true
+			})
+		}
+	}
+}
+
+// packageVars lists the variables that a file declares for its package.
+func packageVars(s source) []string {
+	var out []string
+	for _, decl := range s.ast.Decls {
+		if g, ok := decl.(*ast.GenDecl); ok && g.Tok == token.VAR {
+			for _, spec := range g.Specs {
+				for _, name := range spec.(*ast.ValueSpec).Names {
+					out = append(out, name.Name)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// assigned finds the names that a function assigns to without declaring them.
+func assigned(f *ast.FuncDecl) map[ast.Node]string {
+	local, out := map[string]bool{}, map[ast.Node]string{}
+	declare := func(names ...*ast.Ident) {
+		for _, n := range names {
+			local[n.Name] = true
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.Field:
+			declare(n.Names...)
+		case *ast.ValueSpec:
+			declare(n.Names...)
+		case *ast.AssignStmt:
+			for _, left := range n.Lhs {
+				if id, ok := left.(*ast.Ident); ok && n.Tok == token.DEFINE {
+					declare(id)
+				}
+			}
+		case *ast.RangeStmt:
+			for _, e := range []ast.Expr{n.Key, n.Value} {
+				if id, ok := e.(*ast.Ident); ok && n.Tok == token.DEFINE {
+					declare(id)
+				}
+			}
+		}
+		return true
+	})
+	note := func(e ast.Expr) {
+		if id := root(e); id != nil && !local[id.Name] {
+			out[id] = id.Name
+		}
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			if n.Tok != token.DEFINE {
+				for _, left := range n.Lhs {
+					note(left)
+				}
+			}
+		case *ast.IncDecStmt:
+			note(n.X)
+		}
+		return true
+	})
+	return out
+}
+
+// root is the variable that an assignable expression begins with.
+func root(e ast.Expr) *ast.Ident {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e
+	case *ast.IndexExpr:
+		return root(e.X)
+	case *ast.SelectorExpr:
+		return root(e.X)
+	case *ast.StarExpr:
+		return root(e.X)
+	case *ast.ParenExpr:
+		return root(e.X)
+	}
+	return nil
+}
+
+// phrases are words that texts of ours do not have.
+var phrases = []struct {
+	in  *regexp.Regexp // of string literals
+	why string
+}{
+	{regexp.MustCompile(`(?i)\bfailed to\b|\bcould not\b.*%w|\bunable to\b`), "say what was being done, as in \"reading %s: %w\""},
+	{regexp.MustCompile(`%w\.$|%w!$`), "an error is the middle of a sentence"},
+}
+
+func TestErrorTexts(t *testing.T) {
+	for _, s := range product(t) {
+		ast.Inspect(s.ast, func(n ast.Node) bool {
+			lit, ok := n.(*ast.BasicLit)
+			if !ok || lit.Kind != token.STRING {
+				return true
+			}
+			for _, p := range phrases {
+				if p.in.MatchString(strings.Trim(lit.Value, "\"`")) {
+					t.Errorf("%s: %s: %s", s.line(lit), lit.Value, p.why)
+				}
+			}
+			return true
+		})
+	}
+}
+
+func TestFormatted(t *testing.T) {
+	for _, s := range all(t) {
+		if want, err := format.Source([]byte(s.text)); err != nil || string(want) != s.text {
+			t.Errorf("%s is not formatted: run gofmt -w", s.path)
+		}
+	}
+}
+
+// TestNoLeftovers: what is to be done later is an issue, what is not used is deleted.
+func TestNoLeftovers(t *testing.T) {
+	leftover := regexp.MustCompile(`\b(TODO|FIXME|XXX|HACK)\b`)
+	for _, s := range all(t) {
+		if s.dir == "test/conventions" {
+			continue
+		}
+		for _, group := range s.ast.Comments {
+			if leftover.MatchString(group.Text()) {
+				t.Errorf("%s: %s", s.line(group), leftover.FindString(group.Text()))
+			}
+		}
+	}
+}
