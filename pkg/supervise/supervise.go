@@ -6,7 +6,6 @@ package supervise
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -90,8 +89,9 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		defer launcher.close()
 		s.launch = launcher.launch
 	}
-	ctx, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	failed := make(chan error, len(s.Programs))
 
 	for _, p := range s.Programs {
 		s.running = append(s.running, &child{
@@ -105,17 +105,20 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	for _, c := range s.running {
 		go func() {
 			defer close(c.ended)
-			if err := s.keep(ctx, c); err != nil {
-				giveUp(err)
+			if err := s.keep(c); err != nil {
+				failed <- err
+				giveUp()
 			}
 		}()
 	}
 	<-ctx.Done()
 	s.stopAll()
-	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-		return cause
+	select {
+	case err := <-failed:
+		return err
+	default:
+		return nil
 	}
-	return nil
 }
 
 // Hurry makes the stop that is under way, or the next one, quick: all programs at once, killed after 3 seconds.
@@ -156,19 +159,8 @@ func (s *Supervisor) defaults() {
 	}
 }
 
-// Signal passes a signal on to every running program.
-func (s *Supervisor) Signal(sig syscall.Signal) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.running {
-		if c.PID != 0 {
-			_ = syscall.Kill(c.PID, sig)
-		}
-	}
-}
-
 // keep runs one program again and again. It returns an error if that is pointless.
-func (s *Supervisor) keep(ctx context.Context, c *child) error {
+func (s *Supervisor) keep(c *child) error {
 	defer s.change(func() { c.State, c.PID = Stopped, 0 })
 	delays, failures, everReady := backoff{}, 0, false
 	for {
