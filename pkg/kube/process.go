@@ -10,7 +10,10 @@ import (
 )
 
 // Notifier tells the process that supervises this one how it is doing, in sd_notify's protocol.
-type Notifier struct{ socket string }
+type Notifier struct {
+	socket string
+	eager  func() // garbage collection
+}
 
 // SetupProcess makes the settings that Kubernetes keeps process-wide, once, before any of its code runs. It takes
 // NOTIFY_SOCKET out of the environment: the apiserver and the kubelet would both send READY=1 themselves.
@@ -19,16 +22,20 @@ func SetupProcess() Notifier {
 	n := Notifier{socket: os.Getenv("NOTIFY_SOCKET")}
 	os.Unsetenv("NOTIFY_SOCKET")
 	setupKlog()
+	setupStdLog()
 	// Each part applies its logging options when it starts; all but the first must be let through.
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
 	// Deprecation warnings that the API server answers to our own clients are for nobody.
 	restclient.SetDefaultWarningHandler(restclient.NoWarnings{})
-	lazyGC()
+	n.eager = lazyGC()
 	return n
 }
 
 // Ready says that the whole process is ready. From now on memory matters more than speed.
-func (n Notifier) Ready() { n.send("READY=1") }
+func (n Notifier) Ready() {
+	n.send("READY=1")
+	n.eager()
+}
 
 // Status replaces the one-line text about what the process is doing.
 func (n Notifier) Status(text string) { n.send("STATUS=" + text) }

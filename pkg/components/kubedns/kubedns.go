@@ -49,7 +49,7 @@ func (k KubeDNS) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	f := k.follow(kube.WithComponent(ctx, "kube-dns"), client)
-	if !cache.WaitForCacheSync(ctx.Done(), f.synced...) {
+	if !cache.WaitFor(ctx, "", f.synced...) {
 		return nil
 	}
 	log := logrus.WithField("component", "kube-dns")
@@ -78,7 +78,7 @@ func (k KubeDNS) Run(ctx context.Context, ready func()) error {
 // following is what is known of the cluster.
 type following struct {
 	nodes, slices cache.Store
-	synced        []cache.InformerSynced
+	synced        []cache.DoneChecker
 	changed       chan struct{}
 }
 
@@ -96,7 +96,7 @@ func (k KubeDNS) follow(ctx context.Context, client *kubernetes.Clientset) *foll
 	run := func(options cache.InformerOptions) cache.Store {
 		options.Handler = handler
 		store, controller := cache.NewInformerWithOptions(options)
-		f.synced = append(f.synced, controller.HasSynced)
+		f.synced = append(f.synced, controller.HasSyncedChecker())
 		go controller.RunWithContext(ctx)
 		return store
 	}
