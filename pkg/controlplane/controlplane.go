@@ -6,7 +6,9 @@ import (
 
 	embedded "github.com/coracle-dev/coracle/manifests"
 	"github.com/coracle-dev/coracle/pkg/components/apiserver"
+	"github.com/coracle-dev/coracle/pkg/components/certificates"
 	"github.com/coracle-dev/coracle/pkg/components/controllermanager"
+	"github.com/coracle-dev/coracle/pkg/components/csrapprover"
 	"github.com/coracle-dev/coracle/pkg/components/etcd"
 	"github.com/coracle-dev/coracle/pkg/components/kubedns"
 	"github.com/coracle-dev/coracle/pkg/components/manifests"
@@ -64,6 +66,11 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
 		Node:       cfg.Node.Name,
 	}, objects)
+	g.Add("csr-approver", csrapprover.Approver{
+		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
+		Config:     cfg,
+	}, objects)
+	g.Add("certificates", certificates.Renewal{Config: cfg})
 	g.Add("kube-scheduler", scheduler.Scheduler{
 		Kubeconfig: dirs.ServerConfig("scheduler.kubeconfig"),
 		Config:     cfg.API.SchedulerConfig,

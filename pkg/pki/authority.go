@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
@@ -38,7 +37,7 @@ func ensureAuthority(d paths.Dirs, a authority, now time.Time) (*pair, error) {
 		return nil, fmt.Errorf("%s is missing but its certificate %s is there; %w", a.keyFile(d), a.certFile(d), errRestore)
 	}
 	if used := usedBy(d, a); used != "" {
-		return nil, fmt.Errorf("%s is missing but %s was made with it; %w%s", a.certFile(d), used, errRestore, copyHint(d, a))
+		return nil, fmt.Errorf("%s is missing but %s was made with it; %w%s", missingHalves(d, a, keyErr), used, errRestore, copyHint(d, a))
 	}
 	return newAuthority(d, a, key, now)
 }
@@ -86,7 +85,7 @@ func checkAuthority(d paths.Dirs, a authority, p *pair, now time.Time) (*pair, e
 
 // usedBy names a file which shows that an authority has been in use, or "".
 func usedBy(d paths.Dirs, a authority) string {
-	for _, l := range slices.Concat(serverLeaves, nodeLeaves) {
+	for _, l := range allLeaves() {
 		if l.CA == a && exists(l.certFile(d)) {
 			return l.certFile(d)
 		}
@@ -100,6 +99,14 @@ func usedCluster(d paths.Dirs) string {
 		return member
 	}
 	return ""
+}
+
+// missingHalves names what of an authority is not there, the certificate at least.
+func missingHalves(d paths.Dirs, a authority, keyErr error) string {
+	if keyErr == nil {
+		return a.certFile(d)
+	}
+	return "the pair " + a.certFile(d) + " and " + filepath.Base(a.keyFile(d))
 }
 
 // copyHint tells where else the cluster's CA certificate may be.

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -87,7 +86,11 @@ func ensureNode(cfg config.Config) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	if _, err := writeIfChanged(nodeCA(cfg.Dirs), encodeCert(ca.Cert), 0o644); err != nil {
+	trust, err := os.ReadFile(clusterCA.certFile(cfg.Dirs)) // all of it: a user's own may be a chain
+	if err != nil {
+		return Report{}, err
+	}
+	if _, err := writeIfChanged(nodeCA(cfg.Dirs), trust, 0o644); err != nil {
 		return Report{}, err
 	}
 	report, err := ensureLeaves(cfg, nodeLeaves, map[authority]*pair{clusterCA: ca})
@@ -187,15 +190,6 @@ func localAPI(cfg config.Config) string {
 		addr = netip.IPv6Loopback()
 	}
 	return "https://" + net.JoinHostPort(addr.String(), strconv.Itoa(int(cfg.API.Port)))
-}
-
-func leafNamed(name string) (leaf, bool) {
-	for _, l := range slices.Concat(serverLeaves, nodeLeaves) {
-		if l.Name == name {
-			return l, true
-		}
-	}
-	return leaf{}, false
 }
 
 // writeIfChanged writes, unsynced, what can be made anew at any time. It reports whether it wrote.

@@ -2,7 +2,6 @@ package pki
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/paths"
@@ -42,7 +41,7 @@ func Expiries(d paths.Dirs) []Expiry {
 	for _, a := range authorities {
 		add(a.Name, a.certFile(d), false)
 	}
-	for _, l := range slices.Concat(serverLeaves, nodeLeaves) {
+	for _, l := range allLeaves() {
 		add(l.Name, l.certFile(d), true)
 	}
 	return all

@@ -63,6 +63,9 @@ type leaf struct {
 
 const nodeName = "{node}"
 
+// usageNames are for people.
+var usageNames = map[x509.ExtKeyUsage]string{x509.ExtKeyUsageClientAuth: "client", x509.ExtKeyUsageServerAuth: "server"}
+
 // serverLeaves are the certificates of the control plane.
 var serverLeaves = []leaf{
 	{Name: "apiserver", CA: clusterCA, Dir: inServer, CN: "kube-apiserver", Usage: x509.ExtKeyUsageServerAuth,
@@ -111,6 +114,19 @@ var nodeAccess = []access{
 	{File: "kubelet.kubeconfig", Leaf: "kubelet-client", Dir: paths.Dirs.NodeConfig},
 	{File: "kube-proxy.kubeconfig", Leaf: "kube-proxy", Dir: paths.Dirs.NodeConfig},
 	{File: "node.kubeconfig", Leaf: "node", Dir: paths.Dirs.NodeConfig},
+}
+
+// allLeaves is the whole table, in order.
+func allLeaves() []leaf { return slices.Concat(serverLeaves, nodeLeaves) }
+
+// leafNamed looks a leaf up by its name, which is unique.
+func leafNamed(name string) (leaf, bool) {
+	for _, l := range allLeaves() {
+		if l.Name == name {
+			return l, true
+		}
+	}
+	return leaf{}, false
 }
 
 func (l leaf) commonName(node string) string { return strings.ReplaceAll(l.CN, nodeName, node) }

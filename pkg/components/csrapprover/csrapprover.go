@@ -29,7 +29,7 @@ import (
 const grace = time.Minute
 
 // Approver approves or denies requests for kubelets' serving certificates. Its identity needs the cluster role
-// coracle:csr-approver; until it has it, Approver waits.
+// system:coracle:csr-approver; until it has it, Approver waits.
 type Approver struct {
 	Kubeconfig string
 	Config     config.Config
