@@ -1,0 +1,18 @@
+# Everything here is one line that calls a script or go; the scripts work on their own too.
+
+.PHONY: build run test bench clean
+
+build: ## dist/coracle, everything in one file
+	scripts/build
+
+run: ## builds if needed and runs a server in the foreground
+	scripts/run
+
+test: ## unit and end-to-end tests
+	scripts/test
+
+bench: ## one line per figure, and build/bench.json
+	scripts/bench
+
+clean: ## removes what the build made; Go's cache stays
+	rm -rf build dist

@@ -1,0 +1,104 @@
+package bundle
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/paths"
+)
+
+// Progress is told how many bytes of how many are done.
+type Progress func(done, total int64)
+
+// Unpack makes dirs.Bin() a whole copy of this executable's payload, which takes a millisecond if it is one already.
+// A copy in which a file is missing or was changed is replaced. Payloads of other versions are removed as soon as
+// no process runs out of them. progress may be nil.
+func Unpack(ctx context.Context, dirs paths.Dirs, progress Progress) error {
+	p, ok, err := own()
+	if err != nil {
+		return err
+	}
+	if !ok {
+		dir, err := beside()
+		if err != nil {
+			return err
+		}
+		return point(dirs.Bin(), dir)
+	}
+	s := store{dirs.Payloads()}
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := s.ensure(ctx, p, progress); err != nil {
+		return err
+	}
+	target, err := filepath.Rel(filepath.Dir(dirs.Bin()), s.dir(p.sum))
+	if err != nil {
+		return err
+	}
+	if err := point(dirs.Bin(), target); err != nil {
+		return err
+	}
+	s.prune(p.sum)
+	return nil
+}
+
+// Locate returns a directory with the parts of this executable's payload for a command to use. It never changes
+// what a running coracle uses: dirs.Bin() stays as it is. It takes the copy in the data directory if that is of this
+// version and may be read, else one in the user's cache directory, unpacked on first use.
+func Locate(ctx context.Context, dirs paths.Dirs, progress Progress) (string, error) {
+	p, ok, err := own()
+	if err != nil {
+		return "", err
+	}
+	if !ok {
+		return beside()
+	}
+	installed := store{dirs.Payloads()}
+	if installed.whole(p.sum) {
+		return installed.dir(p.sum), nil
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("finding a directory to unpack to (%s is not there or not of this version): %w", installed.root, err)
+	}
+	s := store{filepath.Join(cache, "coracle")}
+	if s.whole(p.sum) {
+		return s.dir(p.sum), nil
+	}
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if err := s.ensure(ctx, p, progress); err != nil {
+		return "", err
+	}
+	s.prune(p.sum)
+	return s.dir(p.sum), nil
+}
+
+// point makes link a symbolic link to target, in one step if it is one to something else.
+func point(link, target string) error {
+	if old, err := os.Readlink(link); err == nil && old == target {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+		return fmt.Errorf("making directory for %s: %w", link, err)
+	}
+	temp := fmt.Sprintf("%s.%d", link, os.Getpid())
+	_ = os.Remove(temp) // of a process that died with our number
+	if err := os.Symlink(target, temp); err != nil {
+		return fmt.Errorf("linking to the payload: %w", err)
+	}
+	if err := os.Rename(temp, link); err != nil {
+		os.Remove(temp)
+		return fmt.Errorf("linking to the payload: %w", err)
+	}
+	return atomicfile.SyncDir(filepath.Dir(link))
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"archive/tar"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// first are the payload's files about itself: they lead the archive, so that reading one does not decompress the rest.
+var first = []string{"versions.json", "licenses.txt"}
+
+// pack makes the payload archive out of a directory, and beside it OUT.stamp with its sum, size and unpacked size
+// for the executable that carries it. The same files give the same bytes.
+func pack(dir, level, out string) error {
+	tarball := out + ".tar"
+	unpacked, err := writeTar(dir, tarball)
+	if err != nil {
+		return fmt.Errorf("archiving %s: %w", dir, err)
+	}
+	defer os.Remove(tarball)
+	zstd := exec.Command("zstd", "-q", "-f", "--single-thread", "--ultra", "-"+level, "--long=27", tarball, "-o", out)
+	zstd.Stderr = os.Stderr
+	if err := zstd.Run(); err != nil {
+		return fmt.Errorf("compressing the payload: %w", err)
+	}
+	f, err := os.Open(out)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	size, err := io.Copy(sum, f)
+	if err != nil {
+		return err
+	}
+	stamp := fmt.Sprintf("%s:%d:%d", hex.EncodeToString(sum.Sum(nil)), size, unpacked)
+	return os.WriteFile(out+".stamp", []byte(stamp), 0o644)
+}
+
+// writeTar archives a directory sorted by name, with no trace of when or by whom, and returns the files' size.
+func writeTar(dir, out string) (size int64, err error) {
+	var names []string
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(dir, path)
+		if err == nil && name != "." && !slices.Contains(first, name) {
+			names = append(names, name)
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	slices.Sort(names)
+	f, err := os.Create(out)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	w := tar.NewWriter(f)
+	for _, name := range slices.Concat(first, names) {
+		n, err := addFile(w, dir, name)
+		if err != nil {
+			return 0, err
+		}
+		size += n
+	}
+	if err := w.Close(); err != nil {
+		return 0, err
+	}
+	return size, f.Close()
+}
+
+func addFile(w *tar.Writer, dir, name string) (int64, error) {
+	path := filepath.Join(dir, name)
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0, err
+	}
+	h := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Format: tar.FormatUSTAR}
+	switch {
+	case info.IsDir():
+		h.Name, h.Typeflag, h.Mode = name+"/", tar.TypeDir, 0o755
+	case info.Mode().Type() == fs.ModeSymlink:
+		if h.Linkname, err = os.Readlink(path); err != nil {
+			return 0, err
+		}
+		h.Typeflag, h.Mode = tar.TypeSymlink, 0o777
+	case info.Mode().IsRegular():
+		h.Size = info.Size()
+		if info.Mode()&0o111 != 0 {
+			h.Mode = 0o755
+		}
+	default:
+		return 0, fmt.Errorf("%s is neither file, directory nor link", path)
+	}
+	if err := w.WriteHeader(h); err != nil || h.Typeflag != tar.TypeReg {
+		return 0, err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	return io.Copy(w, f)
+}
+
+// attach writes the executable that carries the payload.
+func attach(front, payload, out string) error {
+	temp := out + ".new"
+	to, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o755)
+	if err != nil {
+		return err
+	}
+	defer to.Close()
+	var size int64
+	for _, path := range []string{front, payload} {
+		from, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		n, err := io.Copy(to, from)
+		from.Close()
+		if err != nil {
+			return err
+		}
+		size += n
+	}
+	if err := to.Close(); err != nil {
+		return err
+	}
+	fmt.Printf("%s: %.1f MiB\n", strings.TrimPrefix(out, "../../"), float64(size)/(1<<20))
+	return os.Rename(temp, out)
+}
