@@ -3,10 +3,12 @@ package main
 import (
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/kubectl/pkg/cmd"
+
+	"github.com/coracle-dev/coracle/pkg/config"
 )
 
 // completionCommand prints the scripts that make a shell ask `coracle __complete` what could come next.
@@ -49,15 +51,74 @@ func completionCommand() *cobra.Command {
 	}
 }
 
+// elsewhere lists commands that do not run as part of this tree, for completion only.
+func elsewhere(args []string) []*cobra.Command {
+	out := []*cobra.Command{
+		{Use: "crictl", Short: "Look into the container runtime through CRI", DisableFlagParsing: true},
+		{Use: "ctr", Short: "Look into containerd", DisableFlagParsing: true},
+		kubectlForCompletion(args),
+		roleForCompletion(config.Server, "Run a control plane and a node on this machine"),
+		roleForCompletion(config.Agent, "Run a node that joins a server"),
+		waitForCompletion(),
+		versionForCompletion(),
+	}
+	for _, c := range out {
+		if c.Run == nil && c.RunE == nil {
+			c.RunE = func(c *cobra.Command, _ []string) error {
+				return fmt.Errorf("coracle-core does not run %s; call coracle %s", c.Name(), c.Name())
+			}
+		}
+	}
+	return out
+}
+
 // kubectlForCompletion is kubectl's own tree of commands when the words to complete are kubectl's, which takes a
 // moment to build, and a bare name otherwise.
 func kubectlForCompletion(args []string) *cobra.Command {
 	asked := len(args) > 2 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd) &&
-		slices.Index(args, "kubectl") == 1
+		args[1] == "kubectl"
 	if !asked {
 		return &cobra.Command{Use: "kubectl", Short: "Kubernetes' own command line", DisableFlagParsing: true}
 	}
 	defaultKubeconfig(find())
 	os.Args = append([]string{"kubectl", args[0]}, args[2:]...) // kubectl looks here for its plugins
 	return cmd.NewDefaultKubectlCommand()
+}
+
+func roleForCompletion(role config.Role, short string) *cobra.Command {
+	c := &cobra.Command{Use: string(role), Short: short, ValidArgsFunction: cobra.NoFileCompletions}
+	flags, words := config.Flags(role)
+	c.Flags().AddFlagSet(flags)
+	flags.VisitAll(func(f *pflag.Flag) {
+		complete := cobra.NoFileCompletions
+		switch kind := f.Value.Type(); {
+		case kind == "FILE":
+			return // shells complete those by themselves
+		case kind == "DIR":
+			complete = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+				return nil, cobra.ShellCompDirectiveFilterDirs
+			}
+		case len(words[f.Name]) > 0:
+			complete = cobra.FixedCompletions(words[f.Name], cobra.ShellCompDirectiveNoFileComp)
+		}
+		_ = c.RegisterFlagCompletionFunc(f.Name, complete)
+	})
+	return c
+}
+
+func waitForCompletion() *cobra.Command {
+	c := &cobra.Command{Use: "wait", Short: "Wait until a starting cluster can be used", ValidArgsFunction: cobra.NoFileCompletions}
+	c.Flags().StringSlice("for", nil, "What to wait for")
+	c.Flags().Duration("timeout", 0, "How long to wait at most")
+	c.Flags().BoolP("quiet", "q", false, "Print nothing but errors")
+	dirFlags(c.Flags())
+	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"api", "node", "dns"}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func versionForCompletion() *cobra.Command {
+	c := &cobra.Command{Use: "version", Short: "Print the versions of coracle and what is in it", ValidArgsFunction: cobra.NoFileCompletions}
+	c.Flags().Bool("licenses", false, "Print the licences of everything in this file")
+	outputFlag(c, "json")
+	return c
 }

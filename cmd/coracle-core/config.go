@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,7 +14,6 @@ import (
 
 // configCommand shows and checks configurations. It needs no privilege and changes nothing.
 func configCommand() *cobra.Command {
-	output := "table"
 	c := &cobra.Command{
 		Use:   "config [-- FLAGS]",
 		Short: "Show the resolved configuration, or check a file",
@@ -34,38 +32,24 @@ each is from. As YAML it is a configuration file that gives the same values.`,
   coracle config validate /etc/coracle/config.yaml`,
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	c.Flags().StringVarP(&output, "output", "o", output, "Format: table, yaml or json")
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"table", "yaml", "json"}, cobra.ShellCompDirectiveNoFileComp))
+	output := outputFlag(c, "yaml", "json")
 	role := roleFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 && c.ArgsLenAtDash() != 0 {
-			return usageError{fmt.Errorf("unknown command %q for \"coracle config\"; flags of the %s go after --", args[0], *role)}
+			return usageError{fmt.Errorf("unknown command %q for \"coracle config\"; flags of the %s go after --", args[0], role())}
 		}
-		return showConfig(c.OutOrStdout(), *role, output, args)
+		return showConfig(c.OutOrStdout(), role(), *output, args)
 	}
 	c.AddCommand(validateCommand(), defaultsCommand())
 	return c
 }
 
 // roleFlag adds the flag that says whose settings are meant, to be read after parsing.
-func roleFlag(c *cobra.Command) *config.Role {
-	role := config.Server
-	c.Flags().Var((*roleValue)(&role), "role", "Whose settings: server or agent")
-	_ = c.RegisterFlagCompletionFunc("role", cobra.FixedCompletions([]string{"server", "agent"}, cobra.ShellCompDirectiveNoFileComp))
-	return &role
-}
-
-// roleValue reads a role from a flag.
-type roleValue config.Role
-
-func (r *roleValue) String() string { return string(*r) }
-func (r *roleValue) Type() string   { return "role" }
-func (r *roleValue) Set(s string) error {
-	if role := config.Role(s); role != config.Server && role != config.Agent {
-		return errors.New("it is server or agent")
-	}
-	*r = roleValue(s)
-	return nil
+func roleFlag(c *cobra.Command) func() config.Role {
+	f := &choice{value: string(config.Server), choices: []string{string(config.Server), string(config.Agent)}}
+	c.Flags().Var(f, "role", "Whose settings: server or agent")
+	_ = c.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(f.choices, cobra.ShellCompDirectiveNoFileComp))
+	return func() config.Role { return config.Role(f.value) }
 }
 
 func showConfig(out io.Writer, role config.Role, format string, args []string) error {
@@ -78,20 +62,16 @@ func showConfig(out io.Writer, role config.Role, format string, args []string) e
 		return err
 	}
 	switch format {
-	case "table":
-		return config.WriteTable(out, settings)
 	case "yaml":
 		return config.WriteYAML(out, settings)
 	case "json":
-		encode := json.NewEncoder(out)
-		encode.SetIndent("", "  ")
 		cfg.Join.Token = "" // a secret
-		return encode.Encode(struct {
+		return printAs(out, format, struct {
 			Settings []config.Setting `json:"settings"`
 			Resolved config.Config    `json:"resolved"`
 		}{settings, cfg})
 	}
-	return usageError{fmt.Errorf("unknown output format %q; there are table, yaml and json", format)}
+	return config.WriteTable(out, settings)
 }
 
 func validateCommand() *cobra.Command {
@@ -104,7 +84,7 @@ Every mistake is printed with its line.`,
 	}
 	role := roleFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if _, err := config.Resolve(*role, []string{"--config=" + args[0]}, nil); err != nil {
+		if _, err := config.Resolve(role(), []string{"--config=" + args[0]}, nil); err != nil {
 			return err
 		}
 		_, err := fmt.Fprintf(c.OutOrStdout(), "%s is valid\n", args[0])
@@ -121,7 +101,7 @@ func defaultsCommand() *cobra.Command {
 	}
 	role := roleFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		text, err := config.Example(*role)
+		text, err := config.Example(role())
 		if err != nil {
 			return err
 		}

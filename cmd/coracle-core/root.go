@@ -8,8 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/coracle-dev/coracle/pkg/config"
 )
 
 // commands lists coracle's own commands that run here, in the order of help.
@@ -20,6 +18,7 @@ func commands() []*cobra.Command {
 		kubeconfigCommand(),
 		traceCommand(),
 		imagesCommand(),
+		resetCommand(),
 		completionCommand(),
 	}
 }
@@ -69,32 +68,3 @@ func complain(err error) {
 
 // usageError is a mistake in how a command was called, as against one in what it did.
 type usageError struct{ error }
-
-// elsewhere lists commands that do not run as part of this tree, for completion only.
-func elsewhere(args []string) []*cobra.Command {
-	out := []*cobra.Command{
-		{Use: "crictl", Short: "Look into the container runtime through CRI", DisableFlagParsing: true},
-		{Use: "ctr", Short: "Look into containerd", DisableFlagParsing: true},
-		kubectlForCompletion(args),
-	}
-	for _, role := range []config.Role{config.Server, config.Agent} {
-		c := &cobra.Command{Use: string(role), Short: roleShort(role), Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions}
-		c.Flags().AddFlagSet(config.Flags(role))
-		out = append(out, c)
-	}
-	for _, c := range out {
-		if c.Run == nil && c.RunE == nil {
-			c.RunE = func(c *cobra.Command, _ []string) error {
-				return fmt.Errorf("coracle-core does not run %s; call coracle %s", c.Name(), c.Name())
-			}
-		}
-	}
-	return out
-}
-
-func roleShort(role config.Role) string {
-	if role == config.Agent {
-		return "Run a node that joins a server"
-	}
-	return "Run a control plane and a node on this machine"
-}

@@ -62,20 +62,20 @@ func (d *decoder) toggle(v *value) bool {
 	return on
 }
 
-// one is a value out of a fixed set.
-func (d *decoder) one(v *value, allowed ...string) string {
+// one is one of the setting's words.
+func (d *decoder) one(v *value) string {
 	it := v.one()
-	if !slices.Contains(allowed, it.text) {
-		d.add("%s: %q is none of %s", v.label(), it.text, strings.Join(allowed, ", "))
+	if words := v.setting.words; !slices.Contains(words, it.text) {
+		d.add("%s: %q is none of %s", v.label(), it.text, strings.Join(words, ", "))
 	}
 	return it.text
 }
 
-// oneOf is a list of values out of a fixed set, sorted, each once.
-func (d *decoder) oneOf(v *value, allowed ...string) []string {
+// oneOf is a list of the setting's words, sorted, each once.
+func (d *decoder) oneOf(v *value) []string {
 	for _, it := range v.items {
-		if !slices.Contains(allowed, it.text) {
-			d.add("%s: %q is none of %s", it.label(v.setting), it.text, strings.Join(allowed, ", "))
+		if words := v.setting.words; !slices.Contains(words, it.text) {
+			d.add("%s: %q is none of %s", it.label(v.setting), it.text, strings.Join(words, ", "))
 		}
 	}
 	texts := v.texts()
@@ -177,7 +177,7 @@ func (d *decoder) serverURL(v *value) string {
 
 // log reads the levels. A bare level is the default, NAME=LEVEL is one component's.
 func (d *decoder) log(r *raw) Log {
-	out := Log{Level: "info", Format: d.one(&r.logFormat, "text", "json")}
+	out := Log{Level: "info", Format: d.one(&r.logFormat)}
 	for _, it := range r.logLevel.items {
 		component, level, ok := strings.Cut(it.text, "=")
 		if !ok {

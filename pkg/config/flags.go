@@ -17,9 +17,10 @@ type setting struct {
 	name  string // flag and file key; CORACLE_NAME_IN_CAPITALS is the variable
 	short string
 	kind  kind
-	def   string // default as one would type it
-	note  string // says what the default is where the host or another setting decides it
-	arg   string // what help calls the value
+	def   string   // default as one would type it
+	note  string   // says what the default is where the host or another setting decides it
+	arg   string   // what help calls the value; FILE and DIR mean something to shells
+	words []string // what the value can be, if that is a short list
 	help  string
 	group string
 	// secret values are never shown.
@@ -108,13 +109,13 @@ func (r *raw) nodeTable() []setting {
 		{name: "kube-proxy-arg", kind: lines, arg: "KEY=VALUE", into: &r.proxyArg, group: groupUpstream,
 			help: "Flag for kube-proxy, without dashes; wins over coracle's"},
 
-		{name: "disable", kind: list, arg: "SERVICE", into: &r.disable, group: groupRunning,
+		{name: "disable", kind: list, arg: "SERVICE", words: Services, into: &r.disable, group: groupRunning,
 			help: "Service of coracle to leave out: " + strings.Join(Services, ", ")},
 		{name: "drain-on-stop", kind: toggle, def: "false", into: &r.drainOnStop, group: groupRunning,
 			help: "Stop the pods too when coracle stops"},
-		{name: "log-level", kind: list, arg: "LEVEL", def: "info", into: &r.logLevel, group: groupRunning,
+		{name: "log-level", kind: list, arg: "LEVEL", words: levels[:], def: "info", into: &r.logLevel, group: groupRunning,
 			help: "error, warn, info, debug or trace; per component as in info,kubelet=debug"},
-		{name: "log-format", arg: "FORMAT", def: "text", into: &r.logFormat, group: groupRunning,
+		{name: "log-format", arg: "FORMAT", words: []string{"text", "json"}, def: "text", into: &r.logFormat, group: groupRunning,
 			help: "text or json"},
 		{name: "debug", kind: toggle, def: "false", into: &r.debug, group: groupRunning,
 			help: "Short for --log-level=debug"},
@@ -132,7 +133,7 @@ func (r *raw) serverTable() []setting {
 			help: "Address of the DNS Service, one per IP family"},
 		{name: "cluster-domain", arg: "DOMAIN", def: "cluster.local", into: &r.clusterDomain, group: groupNetwork,
 			help: "Domain under which Services have names"},
-		{name: "flannel-backend", arg: "BACKEND", def: string(VXLAN), into: &r.backend, group: groupNetwork,
+		{name: "flannel-backend", arg: "BACKEND", words: []string{string(VXLAN), string(HostGW), string(BackendNone)}, def: string(VXLAN), into: &r.backend, group: groupNetwork,
 			help: "How pods of different nodes reach each other: vxlan, host-gw, or none to bring another CNI plugin"},
 		{name: "service-node-port-range", arg: "FIRST-LAST", def: "30000-32767", into: &r.nodePorts, group: groupNetwork,
 			help: "Ports for Services of type NodePort"},

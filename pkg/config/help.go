@@ -7,10 +7,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Flags are a role's flags for shells to complete. Setting them has no effect.
-func Flags(role Role) *pflag.FlagSet {
+// Flags are a role's flags for shells to complete, with the words that each takes where those are few. The type of
+// a flag's value is FILE or DIR if it is one. Setting them has no effect.
+func Flags(role Role) (flags *pflag.FlagSet, words map[string][]string) {
 	var r raw
-	return flagSet(role, r.table(role))
+	table := r.table(role)
+	words = map[string][]string{}
+	for _, s := range table {
+		words[s.name] = s.words
+	}
+	return flagSet(role, table), words
 }
 
 // Usage lists every flag of a role by groups, for the end of a help text.

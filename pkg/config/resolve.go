@@ -46,7 +46,7 @@ func (d *decoder) config(r *raw) Config {
 			Kubelet: d.path(&r.kubeletRoot),
 		},
 		Log:         d.log(r),
-		Disable:     d.oneOf(&r.disable, Services...),
+		Disable:     d.oneOf(&r.disable),
 		DrainOnStop: d.toggle(&r.drainOnStop),
 		Args:        d.args(r),
 	}
@@ -72,7 +72,7 @@ func (d *decoder) network(r *raw) Network {
 		ServiceCIDRs: d.prefixes(&r.serviceCIDR),
 		DNS:          d.addrs(&r.clusterDNS),
 		Domain:       d.domain(&r.clusterDomain),
-		Backend:      Backend(d.one(&r.backend, string(VXLAN), string(HostGW), string(BackendNone))),
+		Backend:      Backend(d.one(&r.backend)),
 		NodePorts:    d.portRange(&r.nodePorts),
 	}
 	d.checkFamilies(r, n)
