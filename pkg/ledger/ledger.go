@@ -43,7 +43,13 @@ type Entry struct {
 	// Old and New are the values of something that was changed rather than made.
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
+	// Boot is the boot of the machine that the thing does not outlive; Note sets it for kinds that live in the
+	// kernel. A thing of the same name in a later boot is somebody else's until it is noted again.
+	Boot string `json:"boot,omitempty"`
 }
+
+// Current reports whether the thing that the entry names may still be there.
+func (e Entry) Current() bool { return e.Boot == "" || e.Boot == bootID() }
 
 // Ledger is the list of one data directory. It may be used by several goroutines and processes at a time.
 type Ledger struct {
@@ -57,19 +63,32 @@ type Ledger struct {
 func Open(dirs paths.Dirs) *Ledger { return &Ledger{path: dirs.Ledger()} }
 
 // Note enters things that are about to be made. The entries are on disk when it returns. An entry that is there
-// already is left alone; one with the same kind and name and another Old or New is replaced.
+// already is left alone; one with the same kind and name and another Old or New is replaced. A link, nft table or
+// cgroup that exists although no entry of this boot says so is somebody else's and not entered.
 func (l *Ledger) Note(entries ...Entry) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	entries = slices.Clone(entries)
+	for i := range entries {
+		if entries[i].Kind.volatile() {
+			entries[i].Boot = bootID()
+		}
+	}
 	if !slices.ContainsFunc(entries, func(e Entry) bool { return !slices.Contains(l.known, e) }) {
 		return nil
 	}
 	return l.change(func(have []Entry) []Entry {
 		for _, e := range entries {
 			i := slices.IndexFunc(have, func(h Entry) bool { return h.Kind == e.Kind && h.Name == e.Name })
-			if i < 0 {
+			known := i >= 0 && have[i].Boot == e.Boot
+			switch {
+			case !known && exists(e):
+				if i >= 0 {
+					have = slices.Delete(have, i, i+1)
+				}
+			case i < 0:
 				have = append(have, e)
-			} else {
+			default:
 				have[i] = e
 			}
 		}

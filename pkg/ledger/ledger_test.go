@@ -16,8 +16,8 @@ import (
 func TestNoteIsDurableAndIdempotent(t *testing.T) {
 	dirs := paths.Dirs{Data: filepath.Join(t.TempDir(), "data")}
 	l := Open(dirs)
-	cni := Entry{Kind: Link, Name: "cni0"}
-	table := Entry{Kind: NFTTable, Name: "ip kube-proxy"}
+	cni := Entry{Kind: Link, Name: "no-such-link"}
+	table := Entry{Kind: NFTTable, Name: "ip no-such-table"}
 	for range 2 {
 		if err := l.Note(cni, table); err != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func TestNoteIsDurableAndIdempotent(t *testing.T) {
 	}
 	expect(t, Open(dirs), cni, table)
 
-	if err := l.Drop(Link, "cni0"); err != nil {
+	if err := l.Drop(Link, "no-such-link"); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, l, table)
@@ -54,6 +54,33 @@ func TestNoteReplacesChangedValues(t *testing.T) {
 		}
 	}
 	expect(t, l, Entry{Kind: Sysctl, Name: "a.b", Old: "2", New: "1"})
+}
+
+func TestForeignThingsAreNotOurs(t *testing.T) {
+	dirs := paths.Dirs{Data: t.TempDir()}
+	l := Open(dirs)
+	if err := l.Note(Entry{Kind: Link, Name: "lo"}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, l)
+
+	// What was noted in this boot stays ours when it exists; what was ours before a reboot is not.
+	lo := Entry{Kind: Link, Name: "lo", Boot: bootID()}
+	if err := l.write([]Entry{lo}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Note(lo); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, l, Entry{Kind: Link, Name: "lo"})
+	lo.Boot = "an earlier one"
+	if err := l.write([]Entry{lo}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Open(dirs).Note(lo); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, l)
 }
 
 func TestConcurrentNotes(t *testing.T) {
@@ -110,6 +137,12 @@ func TestDamagedLedgerIsNamed(t *testing.T) {
 func expect(t *testing.T, l *Ledger, want ...Entry) {
 	t.Helper()
 	got, err := l.Entries()
+	for i := range got {
+		if got[i].Kind.volatile() != (got[i].Boot != "") || !got[i].Current() {
+			t.Errorf("%+v is not of this boot", got[i])
+		}
+		got[i].Boot = ""
+	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("entries %v, %v; want %v", got, err, want)
 	}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/coracle-dev/coracle/pkg/reset"
+)
+
+// resetCommand removes everything that coracle made on this machine.
+func resetCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "reset",
+		Short: "Remove everything that coracle made on this machine",
+		Long: `Stop coracle and its pods and remove everything that it made on this machine: processes, mounts, network
+namespaces, interfaces, nft tables, routes, cgroups, and files with all data of the cluster that is kept here. Kernel
+settings that it changed get their old values back.
+
+It goes by coracle's own notes and touches nothing else: other containers, networks and rules stay as they are, and so do
+the configuration in /etc/coracle and whatever is mounted inside coracle's directories. It works also when processes
+hang, after a reboot, and when a part of coracle is damaged. What cannot be removed is said, and another reset tries again.
+
+It needs root, and asks first unless --yes is given.`,
+		Example: `  # What would be removed?
+  coracle reset --dry-run
+
+  # In a script
+  coracle reset --yes`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	here := dirFlags(c.Flags())
+	dryRun := c.Flags().Bool("dry-run", false, "Only list what would be removed")
+	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
+	output := outputFlag(c, "json", "yaml")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if os.Geteuid() != 0 {
+			return errors.New("only root can remove what coracle made: use sudo")
+		}
+		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		i, out := here(), c.OutOrStdout()
+		r := reset.Reset{Dirs: i.dirs, Config: i.config, Removed: func(item reset.Item) { fmt.Fprintf(out, "removed %s\n", item) }}
+		plan, err := r.Plan(ctx)
+		if *dryRun && *output != "" {
+			return errors.Join(err, printAs(out, *output, plan))
+		}
+		switch {
+		case len(plan) == 0 && err == nil:
+			fmt.Fprintln(out, "There is nothing of coracle on this machine.")
+			return nil
+		case *dryRun:
+			printPlan(out, plan)
+			return err
+		case !*yes:
+			if err := confirm(c.InOrStdin(), out, plan); err != nil {
+				return err
+			}
+		}
+		return runReset(ctx, r, out)
+	}
+	return c
+}
+
+func runReset(ctx context.Context, r reset.Reset, out io.Writer) error {
+	if err := r.Run(ctx); err != nil {
+		return fmt.Errorf("%w\nnot everything could be removed; once the reasons above are gone, run coracle reset again", err)
+	}
+	fmt.Fprintln(out, "Nothing of coracle is left on this machine.")
+	return nil
+}
+
+func printPlan(out io.Writer, plan []reset.Item) {
+	for _, item := range plan {
+		fmt.Fprintf(out, "would remove %s\n", item)
+	}
+}
+
+// confirm asks a person. Where there is none, the answer is no.
+func confirm(in io.Reader, out io.Writer, plan []reset.Item) error {
+	f, ok := in.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return errors.New("nobody is here to confirm this; give --yes to remove everything, or --dry-run to see what that is")
+	}
+	printPlan(out, plan)
+	fmt.Fprint(out, "\nAll data of the cluster on this machine will be lost. Type yes to go on: ")
+	answer, err := bufio.NewReader(f).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	if strings.TrimSpace(answer) != "yes" {
+		return errors.New("nothing was removed")
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+// Package reset takes everything off a machine that coracle made: processes, mounts, network namespaces, links, nft
+// tables, routes, cgroups, kernel settings and files, in the order in which each lets go of the next. It goes by the
+// ledger, by names below coracle's own directories and by what containerd's database mentions, and touches nothing
+// else. It asks no process of coracle, so it works as well when they hang or when the payload is damaged.
+//
+// What a thing of each sort is and how it is removed is a row of the table in stages.go.
+package reset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/ledger"
+	"github.com/coracle-dev/coracle/pkg/paths"
+)
+
+// Reset is what is to be taken off.
+type Reset struct {
+	Dirs paths.Dirs
+	// Config is what coracle was last started with, if that is known: paths of files outside Dirs.
+	Config config.Config
+	// Removed is told each thing that was removed. Nil is nobody.
+	Removed func(Item)
+	// Proc and Root are where the machine's /proc and file system are; empty but in tests.
+	Proc, Root string
+}
+
+// Item is one thing to remove.
+type Item struct {
+	Kind   string `json:"kind"`
+	Name   string `json:"name"`
+	Detail string `json:"detail,omitempty"` // what a person needs to know to say yes
+	remove func(context.Context) error
+}
+
+func (i Item) String() string {
+	if i.Detail == "" {
+		return i.Kind + " " + i.Name
+	}
+	return fmt.Sprintf("%s %s (%s)", i.Kind, i.Name, i.Detail)
+}
+
+// Plan lists what Run would remove, in its order. It changes nothing. An error means that a part of the machine could
+// not be looked at; the items are valid all the same.
+func (r Reset) Plan(ctx context.Context) ([]Item, error) {
+	m, errs := r.look()
+	var all []Item
+	for _, s := range stages {
+		items, err := s.find(ctx, m)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("looking for %s: %w", s.what, err))
+		}
+		all = append(all, items...)
+	}
+	return all, errors.Join(errs...)
+}
+
+// rounds is how often a stage is looked at again because more turned up: processes that were being born, or mounts
+// below mounts.
+const rounds = 5
+
+// Run removes everything. It goes on after a failure and returns all of them; what failed stays in the ledger, so that
+// another Run can try again.
+func (r Reset) Run(ctx context.Context) error {
+	if r.Removed == nil {
+		r.Removed = func(Item) {}
+	}
+	m, errs := r.look()
+	for _, s := range stages {
+		if err := r.runStage(ctx, m, s); err != nil {
+			errs = append(errs, err)
+			m.failed = true
+		}
+		if ctx.Err() != nil {
+			return errors.Join(append(errs, ctx.Err())...)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// runStage removes what a stage finds until it finds nothing more.
+func (r Reset) runStage(ctx context.Context, m *machine, s stage) error {
+	told := map[string]bool{}
+	var errs []error
+	for round := range rounds {
+		items, err := s.find(ctx, m)
+		if err != nil {
+			return fmt.Errorf("looking for %s: %w", s.what, err)
+		}
+		if len(items) == 0 {
+			return nil
+		}
+		if round > 0 {
+			if len(errs) == 0 && !slices.ContainsFunc(items, func(i Item) bool { return !told[i.Name] }) {
+				return nil // it stays for a good reason
+			}
+			pause(ctx, 50*time.Millisecond<<round)
+		}
+		errs = nil
+		for _, item := range items {
+			err := item.remove(ctx)
+			switch {
+			case err != nil:
+				errs = append(errs, fmt.Errorf("removing %s: %w", item, err))
+			case !told[item.Name]:
+				told[item.Name] = true
+				r.Removed(item)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// look gathers what later stages would destroy the evidence of.
+func (r Reset) look() (*machine, []error) {
+	m := &machine{dirs: r.Dirs, config: r.Config, proc: r.Proc, root: r.Root}
+	if m.proc == "" {
+		m.proc = "/proc"
+	}
+	var errs []error
+	entries, err := ledger.Open(r.Dirs).Entries()
+	if err != nil {
+		errs = append(errs, fmt.Errorf("%w; going by the usual names instead", err))
+		entries = usual
+		m.failed = true
+	}
+	for _, e := range entries {
+		if e.Current() {
+			m.noted = append(m.noted, e)
+		}
+	}
+	m.seen = gather(r.Dirs)
+	return m, errs
+}
+
+// usual is what a ledger holds that cannot be read any more.
+var usual = []ledger.Entry{
+	{Kind: ledger.Link, Name: "cni0"}, {Kind: ledger.Link, Name: "flannel.1"}, {Kind: ledger.Link, Name: "flannel-v6.1"},
+	{Kind: ledger.NFTTable, Name: "ip kube-proxy"}, {Kind: ledger.NFTTable, Name: "ip6 kube-proxy"},
+	{Kind: ledger.NFTTable, Name: "ip flannel-ipv4"}, {Kind: ledger.NFTTable, Name: "ip6 flannel-ipv6"},
+	{Kind: ledger.NFTTable, Name: "ip cni_hostport"}, {Kind: ledger.NFTTable, Name: "ip6 cni_hostport"},
+	{Kind: ledger.Cgroup, Name: "/kubepods"}, {Kind: ledger.Cgroup, Name: "/kubepods.slice"},
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

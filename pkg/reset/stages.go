@@ -1,0 +1,64 @@
+package reset
+
+import (
+	"context"
+	"path/filepath"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/ledger"
+	"github.com/coracle-dev/coracle/pkg/paths"
+)
+
+// stage finds the things of one sort that are there now.
+type stage struct {
+	what string
+	find func(context.Context, *machine) ([]Item, error)
+}
+
+// stages is the order of removal: nothing goes before what uses it.
+var stages = []stage{
+	{"processes", findProcesses},
+	{"mounts", findMounts},
+	{"network interfaces", findLinks},
+	{"network namespaces", findNetNS},
+	{"nft tables", findTables},
+	{"routes", findRoutes},
+	{"cgroups", findCgroups},
+	{"kernel settings", findSettings},
+	{"files", findFiles},
+	{"directories", findDirs},
+}
+
+// machine is what the stages look at.
+type machine struct {
+	dirs   paths.Dirs
+	config config.Config
+	proc   string
+	root   string // in front of paths outside dirs; empty but in tests
+	noted  []ledger.Entry
+	seen   evidence
+	failed bool // something could not be removed: the ledger has to stay
+}
+
+// entries returns the ledger's entries of one kind.
+func (m *machine) entries(kind ledger.Kind) (out []ledger.Entry) {
+	for _, e := range m.noted {
+		if e.Kind == kind {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// made reports whether the ledger says that coracle made this.
+func (m *machine) made(kind ledger.Kind, name string) bool {
+	for _, e := range m.noted {
+		if e.Kind == kind && e.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// host is a path outside coracle's directories.
+func (m *machine) host(path string) string { return filepath.Join(m.root, path) }

@@ -1,0 +1,49 @@
+package reset
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// systemdUnit is the service whose main process this is; killed, systemd would start it again. It is "" for none.
+func systemdUnit(ctx context.Context, pid int) string {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(data)) {
+		unit := path.Base(strings.TrimSpace(line))
+		if !strings.HasSuffix(unit, ".service") {
+			continue
+		}
+		// A shell's service is not the service of what is typed into it.
+		out, err := exec.CommandContext(ctx, "systemctl", "show", "--property=MainPID", "--value", unit).Output()
+		if err == nil && strings.TrimSpace(string(out)) == strconv.Itoa(pid) {
+			return unit
+		}
+	}
+	return ""
+}
+
+// systemctl runs a command of systemd and waits for its end.
+func systemctl(ctx context.Context, args ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "systemctl", args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// underSystemd reports whether systemd runs this machine.
+func underSystemd() bool {
+	_, err := os.Stat("/run/systemd/system")
+	return err == nil
+}
