@@ -93,7 +93,7 @@ func TestDocs(t *testing.T) {
 
 func markdown() string {
 	var out strings.Builder
-	out.WriteString("| name | signed by | common name (user) | organization (group) | for | who holds the key |\n| --- | --- | --- | --- | --- | --- |\n")
+	out.WriteString("| name | signed by | common name (user) | organization (group) | for | use |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, a := range authorities {
 		fmt.Fprintf(&out, "| `%s` | itself | `%s` | | authority | %s |\n", a.Name, a.CN, a.Use)
 	}
