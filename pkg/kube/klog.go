@@ -105,6 +105,10 @@ func (s sink) Error(err error, msg string, keysAndValues ...any) {
 	if err != nil {
 		entry = entry.WithError(err)
 	}
+	if isNoise(msg) {
+		entry.Debug(msg)
+		return
+	}
 	entry.Error(msg)
 }
 

@@ -1,6 +1,143 @@
 package kube
 
-import "runtime/debug"
+import (
+	"os"
+	"path"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
 
-// lazyGC trades memory for a quick start.
-func lazyGC() { debug.SetGCPercent(400) }
+// How much the heap may grow over what is in use before it is collected, in percent. A start is short and makes
+// little garbage that lasts, so collecting only costs time then. Idle, the garbage is what costs: most memory of
+// a small cluster would be that. Under load a collector that is called all the time would cost too much again.
+const (
+	gcStarting = 400
+	gcIdle     = 40
+	gcBusy     = 100
+
+	// busyBelow and idleAbove are the pauses between two collections that tell load from idleness.
+	busyBelow = 2 * time.Second
+	idleAbove = 20 * time.Second
+
+	// startAtMost ends the lenience for a start that does not come to an end.
+	startAtMost = time.Minute
+)
+
+// collector adapts the garbage collector to what the process is doing. It acts when a collection has happened (at
+// least every two minutes, by the runtime itself), so it needs no timer.
+type collector struct {
+	mu      sync.Mutex
+	last    time.Time
+	percent int
+}
+
+// lazyGC trades memory for a quick start, until the returned function is called, or for a minute. The limits of the
+// machine and of the control group hold at all times; GOMEMLIMIT overrides them.
+func lazyGC() (eager func()) {
+	debug.SetGCPercent(gcStarting)
+	if limit := memoryLimit("/"); limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		// There are two halves, pods, and memory that Go does not know of.
+		debug.SetMemoryLimit(limit / 2)
+	}
+	var once sync.Once
+	eager = func() { once.Do(func() { (&collector{percent: gcStarting}).begin() }) }
+	time.AfterFunc(startAtMost, eager)
+	return eager
+}
+
+func (c *collector) begin() {
+	c.last = time.Now()
+	c.set(gcIdle)
+	debug.FreeOSMemory()
+	c.watch()
+}
+
+// watch has collected called after the next collection, which finds the object unused.
+func (c *collector) watch() {
+	type canary struct{ _ [16]byte }
+	runtime.SetFinalizer(&canary{}, func(*canary) { c.collected(time.Now()); c.watch() })
+}
+
+// collected decides what the process is doing from how long ago the last collection was.
+func (c *collector) collected(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	pause := now.Sub(c.last)
+	c.last = now
+	switch {
+	case pause < busyBelow && c.percent == gcIdle:
+		c.set(gcBusy)
+	case pause > idleAbove && c.percent == gcBusy:
+		c.set(gcIdle)
+		go debug.FreeOSMemory() // a collection itself: not in a finalizer
+	}
+}
+
+func (c *collector) set(percent int) {
+	c.percent = percent
+	debug.SetGCPercent(percent)
+}
+
+// memoryLimit returns how many bytes the process may use: the smallest limit of the control groups that it is in, of
+// either version, or the machine's memory. 0 is unknown. root is "/" but in tests.
+func memoryLimit(root string) int64 {
+	limit := int64(0)
+	lower := func(n int64) {
+		if n > 0 && (limit == 0 || n < limit) {
+			limit = n
+		}
+	}
+	lower(memTotal(path.Join(root, "proc/meminfo")))
+	groups, _ := os.ReadFile(path.Join(root, "proc/self/cgroup"))
+	for line := range strings.Lines(string(groups)) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		base, file := "", ""
+		switch {
+		case parts[0] == "0":
+			base, file = "sys/fs/cgroup", "memory.max"
+		case strings.Contains(","+parts[1]+",", ",memory,"):
+			base, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+		default:
+			continue
+		}
+		// A container sees its own group as the root, but may be told the path on the host.
+		for dir := path.Clean("/" + parts[2]); ; dir = path.Dir(dir) {
+			lower(number(path.Join(root, base, dir, file)))
+			if dir == "/" {
+				break
+			}
+		}
+	}
+	return limit
+}
+
+// number reads a file with a number. Anything else, like "max", is 0.
+func number(file string) int64 {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+func memTotal(file string) int64 {
+	data, _ := os.ReadFile(file)
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) == 3 && fields[0] == "MemTotal:" {
+			kb, _ := strconv.ParseInt(fields[1], 10, 64)
+			return kb << 10
+		}
+	}
+	return 0
+}

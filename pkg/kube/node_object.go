@@ -141,33 +141,50 @@ func NewAPIGate(kubeconfig, name string) *APIGate {
 // Opened is closed when the gate opens, for good.
 func (g *APIGate) Opened() <-chan struct{} { return g.open }
 
-// gatePause is how long the gate waits between two questions: a start is short.
-const gatePause = 25 * time.Millisecond
-
 // Run asks until the gate opens. It is ready then.
 func (g *APIGate) Run(ctx context.Context, ready func()) error {
-	client, err := Client(g.Kubeconfig)
-	if err != nil {
+	if err := AwaitAPI(ctx, g.Kubeconfig, g.Name); err != nil {
 		return err
-	}
-	for {
-		try, cancel := context.WithTimeout(ctx, 5*time.Second)
-		_, err := client.CoreV1().Nodes().Get(try, g.Name, metav1.GetOptions{})
-		cancel()
-		if err == nil || apierrors.IsNotFound(err) {
-			break
-		}
-		lifecycle.WaitingFor(ctx, fmt.Sprintf("the API server, last: %v", firstLine(err)))
-		select {
-		case <-time.After(gatePause):
-		case <-ctx.Done():
-			return nil
-		}
 	}
 	g.once.Do(func() { close(g.open) })
 	ready()
 	<-ctx.Done()
 	return nil
+}
+
+// How long to wait between two questions: little at first, because a start is short.
+const (
+	eagerPause  = 25 * time.Millisecond
+	eagerFor    = 10 * time.Second
+	patientWait = time.Second
+)
+
+// AwaitAPI waits until the API server lets the kubeconfig's user read the named Node, or ctx is done. That it does
+// not exist is an answer too.
+func AwaitAPI(ctx context.Context, kubeconfig, node string) error {
+	defer lifecycle.WaitingFor(ctx, "")
+	client, err := Client(kubeconfig)
+	if err != nil {
+		return err
+	}
+	pause, began := eagerPause, time.Now()
+	for {
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		_, err := client.CoreV1().Nodes().Get(try, node, metav1.GetOptions{})
+		cancel()
+		if err == nil || apierrors.IsNotFound(err) {
+			return nil
+		}
+		lifecycle.WaitingFor(ctx, fmt.Sprintf("the API server, last: %v", firstLine(err)))
+		if time.Since(began) > eagerFor {
+			pause = patientWait
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the API server: %w, last: %w", context.Cause(ctx), firstLine(err))
+		}
+	}
 }
 
 // firstLine shortens API errors, which repeat the request.
