@@ -32,6 +32,8 @@ type front struct {
 	out     *output
 	super   *supervise.Supervisor
 	ready   once
+
+	unpacked percent
 }
 
 // runFront prepares what the halves need, and runs them until a signal asks it to stop.
@@ -51,12 +53,13 @@ func runFront(cfg config.Config, halves ...string) error {
 	ctx, done := f.signals()
 	defer done()
 	f.out.start(cfg)
-	if err := f.prepare(); err != nil {
-		f.out.stop(false, "")
-		return err
-	}
+	err = f.prepare(ctx)
 	if ctx.Err() != nil { // asked to stop before anything ran
 		return nil
+	}
+	if err != nil {
+		f.out.stop(false, "")
+		return err
 	}
 	go f.systemd.Watch(ctx)
 	err = f.super.Run(ctx)
@@ -86,14 +89,14 @@ func (f *front) lock() (*os.File, error) {
 }
 
 // prepare does everything that comes before the halves. Each step can run again after a crash at any line.
-func (f *front) prepare() error {
+func (f *front) prepare(ctx context.Context) error {
 	steps := []struct {
 		name string
 		do   func() error
 	}{
 		{"end leftovers", f.endLeftovers},
 		{"check machine", f.preflight},
-		{"unpack", func() error { return unpack(f.cfg.Dirs) }},
+		{"unpack", func() error { return f.unpack(ctx) }},
 		{"make certificates", f.certificates},
 		{"write config", f.writeResolved},
 	}
@@ -201,7 +204,7 @@ func (f *front) welcome() {
 
 // view is what the display shows.
 func (f *front) view() progress.View {
-	v := progress.View{Title: "coracle " + version.Version, Began: f.began, Now: time.Now()}
+	v := progress.View{Title: "coracle " + version.Version, Began: f.began, Now: time.Now(), Note: f.unpacked.String()}
 	if f.report != nil {
 		v.Front = f.report.Snapshot()
 	}

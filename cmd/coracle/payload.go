@@ -1,44 +1,60 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"sync/atomic"
 	"syscall"
 
-	"github.com/coracle-dev/coracle/pkg/paths"
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/bundle"
 )
 
-// unpack makes sure that dirs.Bin() holds the parts.
-func unpack(dirs paths.Dirs) error {
-	if _, err := os.Stat(dirs.Tool("coracle-core")); err == nil {
-		return nil
+// percent is how much of something is done. It is safe for use by several goroutines.
+type percent struct{ value atomic.Int64 }
+
+func (p *percent) set(done, total int64) { p.value.Store(done * 100 / max(total, 1)) }
+
+// String is empty before the begin.
+func (p *percent) String() string {
+	if n := p.value.Load(); n > 0 {
+		return fmt.Sprintf("%d %%", n)
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	dir := filepath.Dir(self)
-	if _, err := os.Stat(filepath.Join(dir, "coracle-core")); err != nil {
-		core, err := exec.LookPath("coracle-core")
-		if err != nil {
-			return errors.New("this build of coracle has no payload, and coracle-core is neither beside it nor in PATH")
-		}
-		dir = filepath.Dir(core)
-	}
-	_ = os.Remove(dirs.Bin())
-	return os.Symlink(dir, dirs.Bin())
+	return ""
+}
+
+// unpack makes sure that the parts are where the halves run from.
+func (f *front) unpack(ctx context.Context) error {
+	var said once
+	return bundle.Unpack(ctx, f.cfg.Dirs, func(done, total int64) {
+		said.do(func() { logrus.Infof("unpacking to %s", f.cfg.Dirs.Payloads()) })
+		f.unpacked.set(done, total)
+	})
 }
 
 // execCore becomes coracle-core, which does the command that args begin with.
 func execCore(args []string) error {
-	dirs := where{data: os.Getenv("CORACLE_DATA_DIR"), run: os.Getenv("CORACLE_RUN_DIR")}.dirs()
-	if err := unpack(dirs); err != nil {
+	var w where
+	w.data, w.run = os.Getenv("CORACLE_DATA_DIR"), os.Getenv("CORACLE_RUN_DIR")
+	dirs := w.dirs()
+	if cfg, ok, err := w.config(); ok && err == nil {
+		dirs = cfg.Dirs // the running one's parts are unpacked already
+	}
+	var said once
+	dir, err := bundle.Locate(context.Background(), dirs, func(int64, int64) {
+		said.do(func() {
+			if isTerminal(os.Stderr) {
+				fmt.Fprintln(os.Stderr, "coracle: unpacking, once for this version")
+			}
+		})
+	})
+	if err != nil {
 		return err
 	}
-	path := dirs.Tool("coracle-core")
+	path := filepath.Join(dir, "coracle-core")
 	if err := syscall.Exec(path, append([]string{"coracle"}, args...), os.Environ()); err != nil {
 		return fmt.Errorf("running %s: %w", path, err)
 	}

@@ -11,9 +11,11 @@ import (
 
 // View is what a frame of the display shows.
 type View struct {
-	Title  string
-	Began  time.Time
-	Now    time.Time
+	Title string
+	Began time.Time
+	Now   time.Time
+	// Note is about the phase that is under way.
+	Note   string
 	Front  state.Process
 	Halves []state.Process // as far as they have started
 }
@@ -37,7 +39,7 @@ func Frame(v View, width int) []string {
 	lines := []string{paint(bold, v.Title) + "  " + seconds(v.Now.Sub(v.Began)), ""}
 	for _, p := range v.Front.Phases {
 		if p.Ended.IsZero() || p.Ended.Sub(p.Began) >= notable {
-			lines = append(lines, phase(p, v.Now))
+			lines = append(lines, phase(p, v))
 		}
 	}
 	for _, c := range v.Front.Children {
@@ -70,9 +72,9 @@ func row(mark, name, took, note string) string {
 	return "  " + strings.TrimRight(line, " ")
 }
 
-func phase(p state.Phase, now time.Time) string {
+func phase(p state.Phase, v View) string {
 	if p.Ended.IsZero() {
-		return row(paint(yellow, "◌"), p.Name, seconds(now.Sub(p.Began)), "")
+		return row(paint(yellow, "◌"), p.Name, seconds(v.Now.Sub(p.Began)), note(v.Note))
 	}
 	return row(paint(green, "●"), p.Name, seconds(p.Ended.Sub(p.Began)), "")
 }
