@@ -43,7 +43,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		SandboxImage: version.PauseImage, Registries: []string{dirs.RegistryHosts(), "/etc/containerd/certs.d", "/etc/docker/certs.d"},
 		SystemdCgroup: facts.SystemdCgroups, RestrictOOMScore: !facts.Resource, AppArmor: facts.AppArmor,
 		UnprivilegedPorts: facts.UnprivilegedPorts, UnprivilegedICMP: facts.UnprivilegedICMP,
-		PreferIPv6: cfg.Network.ClusterCIDRs[0].Addr().Is6(),
+		LogLevel: containerdLevel(cfg.Log), PreferIPv6: cfg.Network.ClusterCIDRs[0].Addr().Is6(),
 	})
 	g.Add("images", images.Images{
 		Socket: dirs.ContainerdSocket(), Snapshotter: snapshotter,
@@ -70,7 +70,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	ready, network := []*lifecycle.Unit{registered}, registered
 	if cfg.Network.Backend != config.BackendNone {
 		network = g.Add("flannel", flannel.Flannel{
-			Name: cfg.Node.Name, Node: node, Kubeconfig: dirs.NodeConfig("node.kubeconfig"),
+			Node: node, Own: dirs.NodeConfig("kubelet.kubeconfig"), All: dirs.NodeConfig("node.kubeconfig"),
 			Backend: string(cfg.Network.Backend), IPs: cfg.Node.IPs, Iface: cfg.Network.Iface, ClusterCIDRs: cfg.Network.ClusterCIDRs,
 			ConfigFile: dirs.NodeConfig("flannel.json"), SubnetFile: dirs.Subnet(), Bridge: bridge,
 		}, api)

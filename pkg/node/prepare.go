@@ -6,8 +6,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/ledger"
+	"github.com/coracle-dev/coracle/pkg/logs"
 	"github.com/coracle-dev/coracle/pkg/paths"
 )
 
@@ -69,4 +72,14 @@ func hasIPv6(cfg config.Config) bool {
 		}
 	}
 	return false
+}
+
+// containerdLevel is the level of containerd's own lines. What it calls info is a line for every plugin and every
+// step of every pod, so it is shown only to those who ask for it.
+func containerdLevel(cfg config.Log) logrus.Level {
+	level := logs.Level(cfg, "containerd")
+	if _, asked := cfg.Levels["containerd"]; !asked && level == logrus.InfoLevel {
+		return logrus.WarnLevel
+	}
+	return level
 }

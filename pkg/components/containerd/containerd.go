@@ -48,6 +48,7 @@ type Containerd struct {
 	UnprivilegedPorts bool // the kernel has ip_unprivileged_port_start
 	UnprivilegedICMP  bool // the kernel has ping_group_range
 	AppArmor          bool
+	LogLevel          logrus.Level
 	PreferIPv6        bool // of two addresses of a pod, the IPv6 one is the first
 }
 
@@ -57,7 +58,7 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	log.L = logrus.WithField("component", "containerd")
+	log.L = logger(c.LogLevel)
 	config, err := load(ctx, file, c.DropIns)
 	if err != nil {
 		return err
@@ -83,6 +84,13 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 	ready()
 	<-ctx.Done()
 	return nil
+}
+
+// logger writes where the standard logger does, at a level of its own.
+func logger(level logrus.Level) *logrus.Entry {
+	std := logrus.StandardLogger()
+	own := &logrus.Logger{Out: std.Out, Hooks: std.Hooks, Formatter: std.Formatter, Level: level, ExitFunc: std.ExitFunc}
+	return own.WithField("component", "containerd")
 }
 
 // write renders the configuration into its file.

@@ -19,7 +19,6 @@ import (
 	_ "github.com/flannel-io/flannel/pkg/backend/vxlan"  // registers vxlan
 	"github.com/flannel-io/flannel/pkg/lease"
 	"github.com/flannel-io/flannel/pkg/subnet"
-	subnetkube "github.com/flannel-io/flannel/pkg/subnet/kube"
 	"github.com/flannel-io/flannel/pkg/trafficmngr/nftables"
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
@@ -30,9 +29,9 @@ import (
 
 // Flannel is a node's pod network.
 type Flannel struct {
-	Name         string // of the Node object
 	Node         *kube.OwnNode
-	Kubeconfig   string // of somebody who may list and watch nodes and change this one's status
+	Own          string // kubeconfig of the node: it may change its own status
+	All          string // kubeconfig of somebody who may list and watch all nodes
 	Backend      string // vxlan or host-gw
 	IPs          []netip.Addr
 	Iface        string // "" is the one that has the first IP
@@ -46,15 +45,15 @@ type Flannel struct {
 // Run works until ctx is done. It is ready when pods can be attached and reach everything; what is set up stays.
 func (f Flannel) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "flannel")
-	if err := f.write(); err != nil {
-		return err
-	}
-	masquerade, err := f.masquerade(ctx)
+	config, err := f.write()
 	if err != nil {
 		return err
 	}
-	node, err := f.Node.Await(ctx, "the controller manager to give this node a pod subnet",
-		func(n *corev1.Node) bool { return len(n.Spec.PodCIDRs) >= len(f.ClusterCIDRs) })
+	masquerade, err := prepareMasquerade(ctx, config)
+	if err != nil {
+		return err
+	}
+	node, err := f.Node.Await(ctx, "the controller manager to give this node a pod subnet", hasSubnet)
 	if err != nil {
 		return nil // asked to stop
 	}
@@ -81,22 +80,29 @@ func (f Flannel) Run(ctx context.Context, ready func()) error {
 		<-ctx.Done()
 		return nil
 	}
-	return f.routes(ctx, link)
+	return f.routes(ctx, config, link)
 }
 
-// write writes flannel's configuration file.
-func (f Flannel) write() error {
-	data, err := json.MarshalIndent(f.config(), "", "  ")
+// hasSubnet reports whether the node was given its part of the pod network: one subnet of each family, at once.
+func hasSubnet(n *corev1.Node) bool { return len(n.Spec.PodCIDRs) > 0 }
+
+// write writes flannel's configuration file, for people to read, and returns it as the library has it.
+func (f Flannel) write() (*subnet.Config, error) {
+	data, err := json.MarshalIndent(f.settings(), "", "  ")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(f.ConfigFile), 0o755); err != nil {
-		return err
+		return nil, err
 	}
 	if err := atomicfile.Write(f.ConfigFile, append(data, '\n'), 0o644); err != nil {
-		return fmt.Errorf("writing flannel's configuration: %w", err)
+		return nil, fmt.Errorf("writing flannel's configuration: %w", err)
 	}
-	return nil
+	config, err := subnet.ParseConfig(string(data))
+	if err != nil {
+		return nil, fmt.Errorf("reading flannel's configuration: %w", err)
+	}
+	return config, nil
 }
 
 // settings is flannel's configuration as a file has it.
@@ -109,7 +115,7 @@ type settings struct {
 	Backend        struct{ Type string }
 }
 
-func (f Flannel) config() settings {
+func (f Flannel) settings() settings {
 	s := settings{EnableNFTables: true}
 	s.Backend.Type = f.Backend
 	for _, cidr := range f.ClusterCIDRs {
@@ -122,24 +128,16 @@ func (f Flannel) config() settings {
 	return s
 }
 
-// masquerade makes flannel's nft tables, which takes a while, and returns what fills them once the node has a
+// prepareMasquerade makes flannel's nft tables, which takes a while, and returns what fills them once the node has a
 // subnet.
-func (f Flannel) masquerade(ctx context.Context) (func(podSubnet) error, error) {
-	file, err := os.ReadFile(f.ConfigFile)
-	if err != nil {
-		return nil, err
-	}
-	config, err := subnet.ParseConfig(string(file))
-	if err != nil {
-		return nil, fmt.Errorf("reading flannel's configuration: %w", err)
-	}
+func prepareMasquerade(ctx context.Context, config *subnet.Config) (func(podSubnet) error, error) {
 	tables := &nftables.NFTablesManager{}
 	if err := tables.Init(ctx); err != nil {
 		return nil, fmt.Errorf("making flannel's nft tables: %w", err)
 	}
 	return func(s podSubnet) error {
 		own := &lease.Lease{EnableIPv4: config.EnableIPv4, EnableIPv6: config.EnableIPv6}
-		own.Subnet, own.IPv6Subnet = s.flannel()
+		own.Subnet, own.IPv6Subnet = flannelNets(s.PodCIDRs)
 		const unused = 0 // how often iptables rules would be put back
 		if err := tables.SetupAndEnsureMasqRules(ctx, config.Network, own.Subnet, config.Network,
 			config.IPv6Network, own.IPv6Subnet, config.IPv6Network, own, unused, false); err != nil {
@@ -151,17 +149,20 @@ func (f Flannel) masquerade(ctx context.Context) (func(podSubnet) error, error) 
 }
 
 // routes keeps routes to the other nodes' pods until ctx is done.
-func (f Flannel) routes(ctx context.Context, link *backend.ExternalInterface) error {
-	os.Setenv("NODE_NAME", f.Name) // the library has no other way to be told
-	manager, err := subnetkube.NewSubnetManager(ctx, "", f.Kubeconfig, "flannel.alpha.coreos.com", f.ConfigFile, false)
-	if err != nil {
-		return fmt.Errorf("watching the nodes: %w", err)
-	}
-	config, err := manager.GetNetworkConfig(ctx)
+func (f Flannel) routes(ctx context.Context, config *subnet.Config, link *backend.ExternalInterface) error {
+	own, err := kube.Client(f.Own)
 	if err != nil {
 		return err
 	}
-	be, err := backend.NewManager(ctx, manager, link).GetBackend(config.BackendType)
+	all, err := kube.Client(f.All)
+	if err != nil {
+		return err
+	}
+	if err := kube.AwaitAPI(ctx, f.All, f.Node.Name); err != nil {
+		return err // its role is one of coracle's manifests, which are applied while the node starts
+	}
+	subnets := &manager{config: config, node: f.Node, own: own, all: all}
+	be, err := backend.NewManager(ctx, subnets, link).GetBackend(config.BackendType)
 	if err != nil {
 		return fmt.Errorf("choosing the backend %s: %w", f.Backend, err)
 	}

@@ -62,12 +62,9 @@ const vxlanOverIPv4, vxlanOverIPv6 = 50, 70
 // subnet is the node's pod subnet with the largest packet that fits through everything.
 func (f Flannel) subnet(podCIDRs []string, link *backend.ExternalInterface) (podSubnet, error) {
 	s := podSubnet{ClusterCIDRs: f.ClusterCIDRs, MTU: link.Iface.MTU}
-	for _, text := range podCIDRs {
-		cidr, err := netip.ParsePrefix(text)
-		if err != nil {
-			return s, fmt.Errorf("reading the node's pod subnet: %w", err)
-		}
-		s.PodCIDRs = append(s.PodCIDRs, cidr)
+	var err error
+	if s.PodCIDRs, err = parseSubnets(podCIDRs); err != nil {
+		return s, err
 	}
 	switch {
 	case loopback(link):

@@ -24,9 +24,22 @@ func gateway(subnet netip.Prefix) netip.Prefix {
 	return netip.PrefixFrom(subnet.Masked().Addr().Next(), subnet.Bits())
 }
 
-// flannel returns the subnets as the library has them; the zero values are none.
-func (s podSubnet) flannel() (v4 ip.IP4Net, v6 ip.IP6Net) {
-	for _, cidr := range s.PodCIDRs {
+// parseSubnets reads a Node's subnets.
+func parseSubnets(podCIDRs []string) ([]netip.Prefix, error) {
+	var out []netip.Prefix
+	for _, text := range podCIDRs {
+		cidr, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("reading the node's pod subnet: %w", err)
+		}
+		out = append(out, cidr)
+	}
+	return out, nil
+}
+
+// flannelNets returns the subnets as the library has them; the zero values are none.
+func flannelNets(subnets []netip.Prefix) (v4 ip.IP4Net, v6 ip.IP6Net) {
+	for _, cidr := range subnets {
 		std := ipNet(cidr)
 		if cidr.Addr().Is4() {
 			v4 = ip.FromIPNet(std)

@@ -84,6 +84,10 @@ func (p KubeProxy) Run(ctx context.Context, ready func()) error {
 	if err := opts.Validate(); err != nil {
 		return fmt.Errorf("checking its options: %w", err)
 	}
+	// Its role is made a moment after the API server answers the first nodes; refused, its informers would back off.
+	if err := kube.AwaitAPI(ctx, p.Kubeconfig, p.Name); err != nil {
+		return err
+	}
 	result := make(chan error, 1)
 	go func() { result <- opts.Run(ctx) }()
 	address := set.Lookup("healthz-bind-address").Value.String()
