@@ -15,7 +15,7 @@ func TestExits(t *testing.T) {
 		if under(s.dir, "cmd") {
 			continue
 		}
-		calls(s, func(pkg, name string, at ast.Node) {
+		calls(s, func(pkg, name string, at *ast.CallExpr) {
 			if pkg == "os" && name == "Exit" || (pkg == "log" || pkg == "logrus") && (strings.HasPrefix(name, "Fatal") || strings.HasPrefix(name, "Panic")) {
 				t.Errorf("%s: %s.%s outside cmd; return an error", s.line(at), pkg, name)
 			}
@@ -26,7 +26,7 @@ func TestExits(t *testing.T) {
 // TestSleeps: readiness is an event.
 func TestSleeps(t *testing.T) {
 	for _, s := range product(t) {
-		calls(s, func(pkg, name string, at ast.Node) {
+		calls(s, func(pkg, name string, at *ast.CallExpr) {
 			if pkg == "time" && (name == "Sleep" || name == "Tick") {
 				t.Errorf("%s: time.%s; wait for the event, or for a timer and ctx", s.line(at), name)
 			}
@@ -35,7 +35,7 @@ func TestSleeps(t *testing.T) {
 }
 
 // calls tells f of every call of a function by the name of its package.
-func calls(s source, f func(pkg, name string, at ast.Node)) {
+func calls(s source, f func(pkg, name string, at *ast.CallExpr)) {
 	ast.Inspect(s.ast, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
 		if !ok {
@@ -152,7 +152,7 @@ func assigned(f *ast.FuncDecl) map[ast.Node]string {
 		return true
 	})
 	note := func(e ast.Expr) {
-		if id := root(e); id != nil && !local[id.Name] {
+		if id := root(e); id != nil && id.Name != "_" && !local[id.Name] {
 			out[id] = id.Name
 		}
 	}
@@ -189,9 +189,9 @@ func root(e ast.Expr) *ast.Ident {
 	return nil
 }
 
-// phrases are words that texts of ours do not have.
+// phrases are words that errors of ours do not have.
 var phrases = []struct {
-	in  *regexp.Regexp // of string literals
+	in  *regexp.Regexp
 	why string
 }{
 	{regexp.MustCompile(`(?i)\bfailed to\b|\bcould not\b.*%w|\bunable to\b`), "say what was being done, as in \"reading %s: %w\""},
@@ -200,17 +200,19 @@ var phrases = []struct {
 
 func TestErrorTexts(t *testing.T) {
 	for _, s := range product(t) {
-		ast.Inspect(s.ast, func(n ast.Node) bool {
-			lit, ok := n.(*ast.BasicLit)
-			if !ok || lit.Kind != token.STRING {
-				return true
+		calls(s, func(pkg, name string, at *ast.CallExpr) {
+			if !(pkg == "fmt" && name == "Errorf" || pkg == "errors" && name == "New") {
+				return
+			}
+			lit, ok := at.Args[0].(*ast.BasicLit)
+			if !ok {
+				return
 			}
 			for _, p := range phrases {
 				if p.in.MatchString(strings.Trim(lit.Value, "\"`")) {
 					t.Errorf("%s: %s: %s", s.line(lit), lit.Value, p.why)
 				}
 			}
-			return true
 		})
 	}
 }

@@ -67,7 +67,7 @@ var external = []struct {
 	{regexp.MustCompile(`^github\.com/coredns/`), []string{"pkg/components/dns"}, "only the component that runs CoreDNS imports it"},
 	{regexp.MustCompile(`^github\.com/flannel-io/`), []string{"pkg/components/flannel"}, "only the component that runs flannel imports it"},
 	{regexp.MustCompile(`^github\.com/spf13/cobra(/|$)`), []string{"cmd/coracle-core"}, "only core has a tree of commands"},
-	{regexp.MustCompile(`^(log|log/slog)$`), []string{}, "logrus is the one sink"},
+	{regexp.MustCompile(`^(log|log/slog)$`), []string{"pkg/kube"}, "logrus is the one sink, and pkg/kube leads the others into it"},
 	{regexp.MustCompile(`^(io/ioutil|github\.com/pkg/errors)$`), []string{}, "it is outdated"},
 }
 
