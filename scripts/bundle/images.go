@@ -2,6 +2,9 @@ package main
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 
 	"github.com/coracle-dev/coracle/scripts/bundle/oci"
 )
@@ -19,6 +22,81 @@ func pauseImage(arch, binary, name, out string) error {
 		User:       "65535:65535",
 		Files:      []oci.File{{Path: "pause", Mode: 0o755, Data: data}},
 	}, out)
+}
+
+// imagePath is the PATH in the test images.
+const imagePath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+// busyboxImage is the tests' image with a shell, made of a static busybox.
+func busyboxImage(arch, busybox, name, out string) error {
+	files, err := userland(busybox)
+	if err != nil {
+		return err
+	}
+	return writeImage(oci.Image{Name: name, Arch: arch, Cmd: []string{"sh"}, Env: []string{imagePath}, Files: files}, out)
+}
+
+// agnhostImage is Kubernetes' own test image as far as it can be made of Go code and a busybox: the program, the
+// user and the certificate that its Dockerfile puts in, and a shell. sources is the directory of its Dockerfile.
+func agnhostImage(arch, binary, busybox, sources, name, out string) error {
+	files, err := userland(busybox)
+	if err != nil {
+		return err
+	}
+	program, err := os.ReadFile(binary)
+	if err != nil {
+		return err
+	}
+	files = append(files,
+		oci.File{Path: "agnhost", Mode: 0o755, Data: program},
+		oci.File{Path: "agnhost-2", Link: "agnhost"},
+		oci.File{Path: "uploads", Mode: 0o755, Dir: true},
+	)
+	for _, name := range []string{"localhost.crt", "localhost.key"} {
+		data, err := os.ReadFile(filepath.Join(sources, "porter", name))
+		if err != nil {
+			return err
+		}
+		files = append(files, oci.File{Path: name, Mode: 0o644, Data: data})
+	}
+	return writeImage(oci.Image{
+		Name: name, Arch: arch, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, Env: []string{imagePath}, Files: files,
+	}, out)
+}
+
+// userland is a root file system with a busybox and a link for each of its applets. The user and groups are the ones
+// that Kubernetes' tests of supplemental groups expect in an image.
+func userland(busybox string) ([]oci.File, error) {
+	program, err := os.ReadFile(busybox)
+	if err != nil {
+		return nil, err
+	}
+	applets, err := exec.Command(busybox, "--list").Output()
+	if err != nil {
+		return nil, err
+	}
+	files := []oci.File{
+		{Path: "bin", Mode: 0o755, Dir: true},
+		{Path: "bin/busybox", Mode: 0o755, Data: program},
+	}
+	for applet := range strings.FieldsSeq(string(applets)) {
+		if applet != "busybox" {
+			files = append(files, oci.File{Path: "bin/" + applet, Link: "busybox"})
+		}
+	}
+	return append(files,
+		oci.File{Path: "etc", Mode: 0o755, Dir: true},
+		oci.File{Path: "etc/group", Mode: 0o644, Data: []byte(
+			"root:x:0:\nnobody:x:65534:\nuser-defined-in-image:x:1000:\n" +
+				"group-defined-in-image:x:50000:user-defined-in-image\n")},
+		oci.File{Path: "etc/passwd", Mode: 0o644, Data: []byte(
+			"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n" +
+				"user-defined-in-image:x:1000:1000::/home:/bin/sh\n")},
+		oci.File{Path: "home", Mode: 0o755, Dir: true},
+		oci.File{Path: "root", Mode: 0o700, Dir: true},
+		oci.File{Path: "tmp", Mode: 0o1777, Dir: true},
+		oci.File{Path: "var", Mode: 0o755, Dir: true},
+	), nil
 }
 
 func writeImage(image oci.Image, out string) error {
