@@ -86,16 +86,28 @@ func podItem(name string, all []process) Item {
 		remove: func(ctx context.Context) error { return kill(ctx, all...) }}
 }
 
-// isHalf recognizes the halves by the file that the front gives them, which no other coracle has.
+// isHalf recognizes the halves by the file that the front gives them.
 func (m *machine) isHalf(p process) bool {
-	return slices.Contains(p.args, m.dirs.Resolved()) &&
+	return slices.Contains(p.args, m.dirs.Resolved()) && m.sameMounts(p) &&
 		(slices.Contains(p.args, state.ControlPlane) || slices.Contains(p.args, state.Node))
 }
 
 // isShim recognizes the shims of our containerd by its socket.
 func (m *machine) isShim(p process) bool {
 	i := slices.Index(p.args, "-address")
-	return strings.HasPrefix(p.name, "containerd-shim") && i >= 0 && i+1 < len(p.args) && p.args[i+1] == m.dirs.ContainerdSocket()
+	return strings.HasPrefix(p.name, "containerd-shim") && i >= 0 && i+1 < len(p.args) &&
+		p.args[i+1] == m.dirs.ContainerdSocket() && m.sameMounts(p)
+}
+
+// sameMounts reports whether a process sees the same files as we do. A coracle in a container on this machine has the
+// same paths and is visible to us, but they are not our files.
+func (m *machine) sameMounts(p process) bool {
+	ours, err := os.Readlink(filepath.Join(m.proc, "self", "ns", "mnt"))
+	if err != nil {
+		return false
+	}
+	its, err := os.Readlink(filepath.Join(m.proc, strconv.Itoa(p.pid), "ns", "mnt"))
+	return err == nil && its == ours
 }
 
 // podName is the pod of a shim, or its identifier.
@@ -122,7 +134,7 @@ func (m *machine) front(table map[int]process) int {
 	if err != nil || !ok {
 		return 0
 	}
-	if have, ok := table[p.PID]; ok && have.started == p.StartTicks {
+	if have, ok := table[p.PID]; ok && have.started == p.StartTicks && m.sameMounts(have) {
 		return p.PID
 	}
 	return 0
