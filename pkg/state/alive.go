@@ -8,7 +8,8 @@ import (
 )
 
 // StartTicks tells when the process pid was started, in clock ticks since boot: with the pid it names one process
-// for ever, where a pid alone may be somebody else's by now.
+// for ever, where a pid alone may be somebody else's by now. A process that has ended is none, also before its
+// parent has taken notice.
 func StartTicks(pid int) (uint64, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -19,7 +20,10 @@ func StartTicks(pid int) (uint64, error) {
 	if len(fields) < 20 {
 		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
 	}
-	return strconv.ParseUint(string(fields[19]), 10, 64) // field 22, counted from field 3
+	if state := fields[0][0]; state == 'Z' || state == 'X' { // field 3
+		return 0, fmt.Errorf("process %d has ended", pid)
+	}
+	return strconv.ParseUint(string(fields[19]), 10, 64) // field 22
 }
 
 // Alive reports whether the process that wrote p still runs.

@@ -14,8 +14,8 @@ type ManifestState string
 // The states of a manifest file.
 const (
 	ManifestApplied ManifestState = "applied"
-	ManifestPending ManifestState = "pending" // not tried yet, or Error will go away by itself: it is tried again
-	ManifestFailed  ManifestState = "failed"  // nothing happens until the file changes
+	ManifestPending ManifestState = "pending" // not tried yet, or waiting for what Error says is missing
+	ManifestFailed  ManifestState = "failed"  // needs somebody: Error says what is wrong
 	ManifestSkipped ManifestState = "skipped" // a .skip file is beside it
 )
 
