@@ -91,9 +91,8 @@ func (want wanted) groups() []string {
 	return []string{want.Group}
 }
 
-// covers reports whether the certificate's names are those that are wanted. The kubelet asks for the addresses of
-// its Node object, which may be more or, without a cloud provider, lack the external ones: there only the name and
-// the addresses that it surely has count.
+// covers reports whether the certificate's names are those that are wanted. One that the kubelet asked for may have
+// more: all addresses of its Node object.
 func (want wanted) covers(cert *x509.Certificate) bool {
 	have := certSANs(cert)
 	if !want.Rotated {
