@@ -2,6 +2,7 @@ package kube
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -55,6 +56,7 @@ func (f Flags) Names() []string {
 func (f Flags) Parse(part string, sets cliflag.NamedFlagSets) error {
 	all := pflag.NewFlagSet(part, pflag.ContinueOnError)
 	all.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
+	all.SetOutput(io.Discard) // it would write to stderr which flags upstream calls deprecated
 	for _, name := range sets.Order {
 		all.AddFlagSet(sets.FlagSets[name])
 	}

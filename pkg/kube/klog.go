@@ -105,7 +105,7 @@ func (s sink) Error(err error, msg string, keysAndValues ...any) {
 	if err != nil {
 		entry = entry.WithError(err)
 	}
-	if isNoise(msg) {
+	if isNoise(msg, err) {
 		entry.Debug(msg)
 		return
 	}

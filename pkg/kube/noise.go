@@ -1,33 +1,44 @@
 package kube
 
-import "strings"
+import (
+	"context"
+	"strings"
+)
 
-// noise are messages that Kubernetes logs as errors although they belong to every healthy start, or to a machine
+// noise are messages, by how they begin and what their error contains, that Kubernetes logs as errors although they belong to every healthy start, or to a machine
 // without some privilege, and that no operator can act on. They are logged at debug level. What they are about shows
 // where it matters: in the Node's conditions and in what the parts wait for.
-var noise = []string{
+var noise = []struct{ message, err string }{
 	// The kubelet starts before the node is registered, and looks for it at once.
-	"Error getting the current node from lister",
-	"Eviction manager: failed to get summary stats",
-	"Failed to get node when trying to set owner ref to the node lease",
-	"Failed to read data from checkpoint", // there is none before the first pod
-	"Image garbage collection failed once. Stats initialization may not have completed yet",
-	"Skipping pod synchronization", // until containerd has been asked how it is
-	"Unable to register mirror pod because node is not registered yet",
-	"eviction manager: failed to check if we have separate container filesystem",
+	{message: "Error getting the current node from lister"},
+	{message: "Eviction manager: failed to get summary stats"},
+	{message: "Failed to get node when trying to set owner ref to the node lease"},
+	{message: "Failed to read data from checkpoint"}, // there is none before the first pod
+	{message: "Image garbage collection failed once. Stats initialization may not have completed yet"},
+	{message: "Skipping pod synchronization"}, // until containerd has been asked how it is
+	{message: "Unable to register mirror pod because node is not registered yet"},
+	{message: "eviction manager: failed to check if we have separate container filesystem"},
+	{message: "Error updating node status, will retry", err: "not found"},
 	// Its first events come before the API server has made the namespace that they go to.
-	"Server rejected event (will not retry!)",
+	{message: "Server rejected event (will not retry!)"},
 	// Without CAP_SYS_RESOURCE, as in most containers.
-	"Failed to ensure process in container with oom score",
-	"Failed to set rlimit on max file handles",
+	{message: "Failed to ensure process in container with oom score"},
+	{message: "Failed to set rlimit on max file handles"},
 	// kube-proxy looks for what an earlier one left in a table that is not there yet.
-	"Failed to list existing sets",
+	{message: "Failed to list existing sets"},
 }
 
-// isNoise reports whether an error message is for nobody.
-func isNoise(msg string) bool {
-	for _, prefix := range noise {
-		if strings.HasPrefix(msg, prefix) {
+// isNoise reports whether an error message is for nobody. What was given up because a part stops is noise too.
+func isNoise(message string, err error) bool {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if strings.Contains(text, context.Canceled.Error()) {
+		return true
+	}
+	for _, n := range noise {
+		if strings.HasPrefix(message, n.message) && strings.Contains(text, n.err) {
 			return true
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/components/containerd"
+	"github.com/coracle-dev/coracle/pkg/components/drain"
 	"github.com/coracle-dev/coracle/pkg/components/flannel"
 	"github.com/coracle-dev/coracle/pkg/components/images"
 	"github.com/coracle-dev/coracle/pkg/components/kubelet"
@@ -26,9 +27,6 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	dirs, facts := cfg.Dirs, host.Probe()
 	if err := prepare(cfg, report); err != nil {
 		return err
-	}
-	if cfg.DrainOnStop {
-		g.StopTimeout = drainTimeout + 10*time.Second
 	}
 	snapshotter := containerd.Snapshotter(dirs.Containerd())
 	gate := kube.NewAPIGate(dirs.NodeConfig("kubelet.kubeconfig"), cfg.Node.Name)
@@ -50,8 +48,13 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		System: dirs.SystemImages(), User: dirs.Images(), Index: dirs.ImageIndex(),
 		Report: func(a []images.Archive) { report.Detail("images", a) },
 	}, cri)
+	pods := cri
+	if cfg.DrainOnStop {
+		g.StopTimeout = drainTimeout + 8*time.Second
+		pods = g.Add("drain", drain.Drain{Socket: dirs.ContainerdSocket(), Timeout: drainTimeout}, cri)
+	}
 	api := g.Add("api", gate)
-	g.Add("kubelet", kubelet.Kubelet{
+	agent := g.Add("kubelet", kubelet.Kubelet{
 		Name: cfg.Node.Name, IPs: cfg.Node.IPs, Labels: cfg.Node.Labels, Taints: cfg.Node.Taints,
 		Kubeconfig: dirs.NodeConfig("kubelet.kubeconfig"), APIReady: gate.Opened(),
 		ConfigFile: dirs.NodeConfig("kubelet.yaml"), DropIns: cfg.Node.KubeletConfigDir,
@@ -59,7 +62,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		CRISocket: dirs.ContainerdSocket(), ClusterDNS: cfg.Network.DNS, Domain: cfg.Network.Domain, ResolvConf: cfg.Node.ResolvConf,
 		CgroupV2: facts.CgroupV2, SystemdCgroup: facts.SystemdCgroups, DelayShutdown: facts.Logind,
 		Args: cfg.Args["kubelet"],
-	}, cri)
+	}, pods)
 	registered := g.Add("node", node, api)
 	if !cfg.Disabled("kube-proxy") {
 		g.Add("kube-proxy", kubeproxy.KubeProxy{
@@ -67,7 +70,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 			ClusterCIDRs: cfg.Network.ClusterCIDRs, Args: cfg.Args["kube-proxy"],
 		}, registered)
 	}
-	ready, network := []*lifecycle.Unit{registered}, registered
+	ready, network := []*lifecycle.Unit{registered, agent}, registered
 	if cfg.Network.Backend != config.BackendNone {
 		network = g.Add("flannel", flannel.Flannel{
 			Node: node, Own: dirs.NodeConfig("kubelet.kubeconfig"), All: dirs.NodeConfig("node.kubeconfig"),
@@ -83,7 +86,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		}
 		g.Add("dns", server, registered, network)
 	}
-	g.Add("node-ready", nodeready.NodeReady{Node: node}, ready...)
+	g.Add("node-ready", nodeready.NodeReady{Node: node, Since: time.Now()}, ready...)
 	return nil
 }
 

@@ -86,13 +86,6 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// logger writes where the standard logger does, at a level of its own.
-func logger(level logrus.Level) *logrus.Entry {
-	std := logrus.StandardLogger()
-	own := &logrus.Logger{Out: std.Out, Hooks: std.Hooks, Formatter: std.Formatter, Level: level, ExitFunc: std.ExitFunc}
-	return own.WithField("component", "containerd")
-}
-
 // write renders the configuration into its file.
 func (c Containerd) write() (string, error) {
 	data, err := c.render()

@@ -4,6 +4,7 @@ package nodeready
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,8 @@ import (
 // NodeReady follows the Ready condition of the own Node object.
 type NodeReady struct {
 	Node *kube.OwnNode
+	// Since is when this process started: what the kubelet said before may no longer be true.
+	Since time.Time
 }
 
 // Run works until ctx is done. It is ready when the node is Ready for the first time; later changes are logged and
@@ -24,7 +27,7 @@ func (n NodeReady) Run(ctx context.Context, ready func()) error {
 	was, first := false, true
 	for {
 		node, changed := n.Node.Get()
-		is, why := state(node)
+		is, why := n.state(node)
 		switch {
 		case is && first:
 			ready()
@@ -48,13 +51,16 @@ func (n NodeReady) Run(ctx context.Context, ready func()) error {
 }
 
 // state reads the Ready condition: whether it is true and, if not, why.
-func state(node *corev1.Node) (ready bool, why string) {
+func (n NodeReady) state(node *corev1.Node) (ready bool, why string) {
 	if node == nil {
 		return false, "it is not registered"
 	}
 	for _, c := range node.Status.Conditions {
 		if c.Type != corev1.NodeReady {
 			continue
+		}
+		if c.LastHeartbeatTime.Time.Before(n.Since.Truncate(time.Second)) { // the API knows seconds only
+			return false, "the kubelet has not said anything since its start"
 		}
 		if c.Status == corev1.ConditionTrue {
 			return true, ""
