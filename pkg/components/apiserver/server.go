@@ -10,6 +10,8 @@ import (
 	genericserver "k8s.io/apiserver/pkg/server"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/kube-aggregator/pkg/apiserver"
+	"k8s.io/kube-openapi/pkg/common"
+	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 )
 
@@ -22,6 +24,7 @@ func createServer(cfg *app.Config) (*apiserver.APIAggregator, error) {
 	}
 	generic := cfg.KubeAPIs.ControlPlane.Generic
 	generic.SkipOpenAPIInstallation = true
+	nameOperations(generic)
 	hooks := replacedHooks(generic)
 	generic.DisabledPostStartHooks.Insert(hooks...)
 	server, err := app.CreateServerChain(complete)
@@ -60,6 +63,20 @@ func gates() string {
 		fmt.Fprintf(&b, "%s=%t ", name, features.Enabled(name))
 	}
 	return b.String()
+}
+
+// nameOperations sets what the OpenAPI builder would set itself, but with a function that keeps the builder alive and
+// with it the schemas of all types, once for each version.
+func nameOperations(generic *genericserver.Config) {
+	name := func(route common.Route) (string, []string, error) {
+		r, ok := route.(*restfuladapter.RouteAdapter)
+		if !ok {
+			return "", nil, fmt.Errorf("route %s is not one of go-restful's", route.Path())
+		}
+		return generic.OpenAPIConfig.GetOperationIDAndTags(r.Route)
+	}
+	generic.OpenAPIConfig.GetOperationIDAndTagsFromRoute = name
+	generic.OpenAPIV3Config.GetOperationIDAndTagsFromRoute = name
 }
 
 // forgetDefinitions lets go of the schemas of all types, of which the servers' configurations keep a set for
