@@ -21,6 +21,7 @@ var stdLevels = []struct {
 	level  logrus.Level
 }{
 	{"[DEBUG] ", logrus.DebugLevel},
+	{"[INFO] Reloading", logrus.DebugLevel}, // our line about it says more
 	{"[INFO] ", logrus.InfoLevel},
 	{"[WARNING] ", logrus.WarnLevel},
 	{"[ERROR] ", logrus.ErrorLevel},

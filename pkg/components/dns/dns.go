@@ -149,7 +149,7 @@ func (r *running) reload(ctx context.Context, c candidate) error {
 		return nil
 	}
 	r.refuse(ctx, err)
-	if c.corefile != r.corefile {
+	if c.corefile != r.corefile && !slices.Equal(r.upstreams, r.report.Upstreams) {
 		if err := r.load(r.corefile, r.report.Source); err != nil {
 			r.log.WithError(err).Warn("loading the Corefile in use again")
 		}
@@ -190,6 +190,9 @@ func (r *running) adopt(source string) {
 
 // refuse tells everybody who may want to know that the cluster's Corefile is not in use.
 func (r *running) refuse(ctx context.Context, err error) {
+	if r.report.Error == err.Error() {
+		return // told before
+	}
 	r.log.WithError(err).Warn("not using the Corefile of ConfigMap kube-system/coredns")
 	r.tell(func(s *state.DNS) { s.Error = err.Error() })
 	r.event(ctx, err)

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -115,42 +113,4 @@ func (r *running) event(ctx context.Context, problem error) {
 	if err != nil {
 		r.log.WithError(err).Debug("writing an event about the Corefile")
 	}
-}
-
-// watchFile sends after changes of a file that may be replaced, removed, or a link to such a file.
-func watchFile(ctx context.Context, path string) (<-chan struct{}, error) {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return nil, fmt.Errorf("watching %s: %w", path, err)
-	}
-	names := []string{path}
-	if target, err := filepath.EvalSymlinks(path); err == nil && target != path {
-		names = append(names, target)
-	}
-	for _, name := range names {
-		if err := watcher.Add(filepath.Dir(name)); err != nil {
-			watcher.Close()
-			return nil, fmt.Errorf("watching %s: %w", path, err)
-		}
-	}
-	changes := make(chan struct{}, 1)
-	go func() {
-		defer watcher.Close()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case event := <-watcher.Events:
-				if event.Name != names[0] && event.Name != names[len(names)-1] {
-					continue
-				}
-				select {
-				case changes <- struct{}{}:
-				default: // one is waiting already
-				}
-			case <-watcher.Errors:
-			}
-		}
-	}()
-	return changes, nil
 }

@@ -104,7 +104,8 @@ func (l *loop) ask(address string, stop <-chan struct{}) {
 
 // ServeDNS implements plugin.Handler.
 func (l *loop) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
-	if strings.EqualFold(r.Question[0].Name, l.probe) && l.seen.Add(1) == loopAfter {
+	probe := strings.EqualFold(r.Question[0].Name, l.probe)
+	if probe && l.seen.Add(1) == loopAfter {
 		l.looping.Store(true)
 		logrus.WithField("component", "dns").Warn("forwarding loop: an upstream name server sends queries back to the " +
 			"cluster's DNS; names outside the cluster do not resolve until the host's resolv.conf or the Corefile names another")
@@ -112,7 +113,11 @@ func (l *loop) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (
 	if l.looping.Load() {
 		return dns.RcodeServerFailure, nil
 	}
-	return plugin.NextOrFailure(l.Name(), l.Handler, ctx, w, r)
+	rcode, err := plugin.NextOrFailure(l.Name(), l.Handler, ctx, w, r)
+	if probe {
+		err = nil // that an upstream is away is told when somebody asks
+	}
+	return rcode, err
 }
 
 // Name implements plugin.Handler.

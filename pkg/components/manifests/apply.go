@@ -156,6 +156,13 @@ func hopeless(err error) bool {
 		apierrors.IsMethodNotSupported(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
+// passing reports whether what is missing is likely to come: a kind, a namespace, the API server, a webhook's pod.
+func passing(err error) bool {
+	return meta.IsNoMatchError(err) || apierrors.ReasonForError(err) == metav1.StatusReasonUnknown && !errors.Is(err, errFile) ||
+		apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsConflict(err)
+}
+
 // reason is what went wrong, without the request that client-go repeats.
 func reason(err error) string {
 	var status apierrors.APIStatus

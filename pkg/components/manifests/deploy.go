@@ -186,7 +186,7 @@ func (d *deployer) conclude(ctx context.Context, f *file, wanted identitySet) {
 	old := d.inventory[f.id]
 	next := record{file: f.id, hash: f.hash, objects: f.applied}
 	now := identities(f.applied)
-	for _, e := range old.objects {
+	for _, e := range backwards(old.objects) {
 		if now.has(e) {
 			continue
 		}
@@ -220,7 +220,7 @@ func (d *deployer) removeGone(ctx context.Context, wanted identitySet) {
 			continue
 		}
 		var left []entry
-		for _, e := range r.objects {
+		for _, e := range backwards(r.objects) {
 			if err := d.removeOne(ctx, id, e, wanted); err != nil {
 				d.log.WithField("file", id.name).WithError(err).Warn("removing an object of a manifest that is gone")
 				left = append(left, e)
@@ -236,6 +236,13 @@ func (d *deployer) removeGone(ctx context.Context, wanted identitySet) {
 			d.log.WithField("file", id.name).Info("manifest removed")
 		}
 	}
+}
+
+// backwards are entries in the order of removal: what others live in goes last.
+func backwards(entries []entry) []entry {
+	out := slices.Clone(entries)
+	slices.SortStableFunc(out, func(a, b entry) int { return stageOf(b.Kind) - stageOf(a.Kind) })
+	return out
 }
 
 // removeOne removes an object unless some file wants it.

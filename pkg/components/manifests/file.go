@@ -65,11 +65,14 @@ func (f *file) finish() {
 		return
 	}
 	f.status.Error = oneLine(err)
+	f.status.State = state.ManifestPending
+	if slices.ContainsFunc(f.failures, func(err error) bool { return !passing(err) }) {
+		f.status.State = state.ManifestFailed
+	}
 	if !slices.ContainsFunc(f.failures, func(err error) bool { return !hopeless(err) }) {
-		f.status.State, f.due = state.ManifestFailed, time.Time{}
+		f.due = time.Time{}
 		return
 	}
-	f.status.State = state.ManifestPending
 	f.due = time.Now().Add(min(firstPause<<min(f.tries, 20), lastPause))
 	f.tries++
 }

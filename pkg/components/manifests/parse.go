@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -60,7 +61,7 @@ func documents(data []byte) []document {
 func (d document) start() (line int, ok bool) {
 	for i, text := range bytes.Split(d.text, []byte("\n")) {
 		text = bytes.TrimSpace(text)
-		if len(text) > 0 && text[0] != '#' {
+		if len(text) > 0 && text[0] != '#' && string(text) != "..." {
 			return d.line + i, true
 		}
 	}
@@ -127,5 +128,9 @@ func (d document) syntaxError(err error, start int) error {
 		return fmt.Errorf("line %d: %w", start, err)
 	}
 	n, _ := strconv.Atoi(text[found[2]:found[3]])
-	return fmt.Errorf("line %d: %s", d.line-1+n, text[found[1]:])
+	what := text[found[1]:]
+	if strings.HasPrefix(what, "did not find expected") {
+		n++ // the grammar's errors count from 0, the scanner's from 1
+	}
+	return fmt.Errorf("line %d: %s", d.line-1+n, what)
 }
