@@ -37,7 +37,7 @@ func ensureAuthority(d paths.Dirs, a authority, now time.Time) (*pair, error) {
 		return nil, fmt.Errorf("%s is missing but its certificate %s is there; %w", a.keyFile(d), a.certFile(d), errRestore)
 	}
 	if used := usedBy(d, a); used != "" {
-		return nil, fmt.Errorf("%s is missing but %s was made with it; %w%s", missingHalves(d, a, keyErr), used, errRestore, copyHint(d, a))
+		return nil, fmt.Errorf("%s is missing but %s was made with it; %w%s", missingHalves(d, a, keyErr), used, errRestore, copyHint(d, a, keyErr))
 	}
 	return newAuthority(d, a, key, now)
 }
@@ -109,12 +109,16 @@ func missingHalves(d paths.Dirs, a authority, keyErr error) string {
 	return "the pair " + a.certFile(d) + " and " + filepath.Base(a.keyFile(d))
 }
 
-// copyHint tells where else the cluster's CA certificate may be.
-func copyHint(d paths.Dirs, a authority) string {
-	if at := nodeCA(d); a == clusterCA && exists(at) {
-		return fmt.Sprintf(" (a copy of the certificate, without the key, is %s)", at)
+// copyHint tells of the node's copy of the cluster's CA certificate, which mends a server that has lost only that.
+func copyHint(d paths.Dirs, a authority, keyErr error) string {
+	copied, err := readCert(nodeCA(d))
+	if a != clusterCA || err != nil {
+		return ""
 	}
-	return ""
+	if key, err := readKey(a.keyFile(d)); keyErr == nil && err == nil && samePublic(copied, key) {
+		return fmt.Sprintf(" (the node has a copy: cp %s %s)", nodeCA(d), a.certFile(d))
+	}
+	return fmt.Sprintf(" (a copy of the certificate, without the key, is %s)", nodeCA(d))
 }
 
 // ensureServiceAccountKey makes sa.key, which signs the tokens of service accounts, and sa.pub, which follows from it.
