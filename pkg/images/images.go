@@ -3,6 +3,7 @@
 package images
 
 import (
+	"archive/tar"
 	"context"
 	"errors"
 	"fmt"
@@ -136,13 +137,13 @@ func unpack(ctx context.Context, client *containerd.Client, img images.Image, sn
 
 // explain adds what a person needs to containerd's own words.
 func explain(err error) error {
-	switch text := err.Error(); {
-	case strings.Contains(text, "unrecognized image format"):
+	switch {
+	case errors.Is(err, tar.ErrHeader), strings.Contains(err.Error(), "unrecognized image format"):
 		return errors.New("it is neither a docker nor an OCI archive (made with: docker save, podman save, skopeo copy, ctr images export)")
 	case errors.Is(err, images.ErrEmptyWalk):
 		return errors.New("none of its images is for this machine's platform")
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("the file is cut short: %w", err)
+		return errors.New("the file is cut short")
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
@@ -66,7 +67,6 @@ type Milestone struct {
 // milestones are the units whose being ready means something to people outside.
 var milestones = []struct{ unit, name string }{
 	{"kube-apiserver", "API ready"},
-	{"node", "node Ready"},
 	{"node-ready", "node Ready"},
 	{"dns", "DNS answers"},
 }
@@ -185,7 +185,7 @@ func (p *part) units(all []lifecycle.Status) {
 	}
 }
 
-// finish sets the length: until the last bar ends.
+// finish sets the length, until the last bar ends, and puts the milestones in order.
 func (p *part) finish() Part {
 	for _, r := range p.Rows {
 		p.Length = max(p.Length, r.Ended)
@@ -193,5 +193,6 @@ func (p *part) finish() Part {
 	if first := p.Rows[0]; first.Kind == Process && !first.Open && first.Name == "coracle" {
 		p.Milestones = append(p.Milestones, Milestone{Name: "all ready", At: first.Ended})
 	}
+	slices.SortStableFunc(p.Milestones, func(a, b Milestone) int { return cmp.Compare(a.At, b.At) })
 	return p.Part
 }
