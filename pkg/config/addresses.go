@@ -91,9 +91,8 @@ func standIn(v6 bool) netip.Addr {
 	return netip.MustParseAddr("192.0.0.8")
 }
 
-// StandIn reports whether a node IP is one that no interface of the host has: the host has loopback addresses
-// only. The node half then adds it to lo (/32 or /128) before anything listens, and a route for the service
-// ranges over lo, since without any route connecting to a Service fails before kube-proxy sees the packet.
+// StandIn reports whether a node IP is one that no interface of the host has, because the host has loopback
+// addresses only. The node half puts it on a link of its own.
 func StandIn(a netip.Addr) bool { return a == standIn(a.Is6()) }
 
 func (d *decoder) bind(v *value, node []netip.Addr) netip.Addr {

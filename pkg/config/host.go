@@ -94,7 +94,7 @@ func (d *decoder) resolvConf(v *value) string {
 		return d.file(v)
 	}
 	path := etcResolvConf
-	if data, err := d.host.readFile(etcResolvConf); err == nil && onlyLoopback(data) {
+	if data, err := d.host.readFile(etcResolvConf); err == nil && LoopbackOnly(data) {
 		if _, err := d.host.readFile(systemdResolvConf); err == nil {
 			path = systemdResolvConf
 		}
@@ -103,8 +103,8 @@ func (d *decoder) resolvConf(v *value) string {
 	return path
 }
 
-// onlyLoopback reports whether a resolv.conf lists name servers that no pod can reach, and no others.
-func onlyLoopback(data []byte) bool {
+// LoopbackOnly reports whether a resolv.conf lists name servers that no pod can reach, and no others.
+func LoopbackOnly(data []byte) bool {
 	found := false
 	for lines := bufio.NewScanner(bytes.NewReader(data)); lines.Scan(); {
 		fields := strings.Fields(lines.Text())

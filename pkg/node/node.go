@@ -28,6 +28,10 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	if err := prepare(cfg, report); err != nil {
 		return err
 	}
+	resolvConf, err := podResolvConf(cfg)
+	if err != nil {
+		return err
+	}
 	snapshotter := containerd.Snapshotter(dirs.Containerd())
 	gate := kube.NewAPIGate(dirs.NodeConfig("kubelet.kubeconfig"), cfg.Node.Name)
 	node := kube.NewOwnNode(dirs.NodeConfig("kubelet.kubeconfig"), cfg.Node.Name)
@@ -59,7 +63,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Kubeconfig: dirs.NodeConfig("kubelet.kubeconfig"), APIReady: gate.Opened(),
 		ConfigFile: dirs.NodeConfig("kubelet.yaml"), DropIns: cfg.Node.KubeletConfigDir,
 		Root: dirs.Kubelet, PKI: dirs.NodePKI(), ClientCA: dirs.NodeCA(), StaticPods: dirs.StaticPods(),
-		CRISocket: dirs.ContainerdSocket(), ClusterDNS: cfg.Network.DNS, Domain: cfg.Network.Domain, ResolvConf: cfg.Node.ResolvConf,
+		CRISocket: dirs.ContainerdSocket(), ClusterDNS: cfg.Network.DNS, Domain: cfg.Network.Domain, ResolvConf: resolvConf,
 		CgroupV2: facts.CgroupV2, SystemdCgroup: facts.SystemdCgroups, DelayShutdown: facts.Logind,
 		Args: cfg.Args["kubelet"],
 	}, pods)
@@ -106,6 +110,9 @@ func prepare(cfg config.Config, report *state.Recorder) error {
 	}
 	if err := host.Prepare(l, hasIPv6(cfg)); err != nil {
 		return fmt.Errorf("preparing the host: %w", err)
+	}
+	if err := host.Standalone(l, cfg.Node.IPs, cfg.Network.ServiceCIDRs); err != nil {
+		return fmt.Errorf("preparing the network: %w", err)
 	}
 	if err := setPath(cfg.Dirs); err != nil {
 		return err

@@ -1,0 +1,51 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/config"
+)
+
+// podResolvConf is the file from which the kubelet takes name servers for pods that use the host's. It is the host's
+// own unless that is missing, or lists loopback addresses only (Docker's 127.0.0.11, a dnsmasq): those mean
+// something else inside a pod. Then the pods ask the cluster's DNS, which runs on the host and can ask them.
+func podResolvConf(cfg config.Config) (string, error) {
+	host := cfg.Node.ResolvConf
+	data, err := os.ReadFile(host)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("reading the host's name servers: %w", err)
+	}
+	missing := err != nil
+	if !missing && (!config.LoopbackOnly(data) || cfg.Disabled("dns")) {
+		return host, nil
+	}
+	file := cfg.Dirs.NodeConfig("resolv.conf")
+	var servers []netip.Addr
+	if !cfg.Disabled("dns") {
+		servers = cfg.Network.DNS
+	}
+	return file, atomicfile.Write(file, withServers(data, servers), 0o644)
+}
+
+// withServers replaces the name servers of a resolv.conf and keeps search domains and options.
+func withServers(data []byte, servers []netip.Addr) []byte {
+	var b bytes.Buffer
+	for _, s := range servers {
+		fmt.Fprintf(&b, "nameserver %s\n", s)
+	}
+	for line := range strings.Lines(string(data)) {
+		switch fields := strings.Fields(line); {
+		case len(fields) < 2:
+		case fields[0] == "search", fields[0] == "domain", fields[0] == "options":
+			b.WriteString(strings.Join(fields, " ") + "\n")
+		}
+	}
+	return b.Bytes()
+}
