@@ -3,6 +3,7 @@ package supervise
 import (
 	"fmt"
 	"os"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -16,7 +17,7 @@ type mount struct {
 
 // mounts are what init sees to, in order.
 var mounts = [...]mount{
-	{"/proc", "proc", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, lacks("self")},
+	{"/proc", "proc", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, foreign},
 	{"/sys", "sysfs", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, lacks("kernel")},
 	{"/dev", "devtmpfs", "mode=0755", unix.MS_NOSUID, lacks("null")},
 	{"/dev/pts", "devpts", "mode=0620,ptmxmode=0666", unix.MS_NOSUID | unix.MS_NOEXEC, lacks("ptmx")},
@@ -24,6 +25,12 @@ var mounts = [...]mount{
 	{"/run", "tmpfs", "mode=0755", unix.MS_NOSUID | unix.MS_NODEV, isOf("/")},
 	{"/tmp", "tmpfs", "mode=1777", unix.MS_NOSUID | unix.MS_NODEV, notThere},
 	{"/sys/fs/cgroup", "cgroup2", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, isOf("/sys")},
+}
+
+// foreign finds a /proc that is not there, or is that of another PID namespace than ours.
+func foreign(target string) bool {
+	self, err := os.Readlink(target + "/self")
+	return err != nil || self != strconv.Itoa(os.Getpid())
 }
 
 // lacks finds a directory that has no entry of that name.
