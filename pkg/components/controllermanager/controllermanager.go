@@ -59,6 +59,10 @@ func (c ControllerManager) flags() kube.Flags {
 		{"profiling", "false"},
 		{"controllers", "*,tokencleaner"},
 		{"use-service-account-credentials", "true"},
+		// Each controller makes itself an account and a token at start: at 20 requests a second that takes five
+		// seconds, in which nodes get no pod network. The API server has its own fairness.
+		{"kube-api-qps", "1000"},
+		{"kube-api-burst", "1000"},
 
 		{"service-account-private-key-file", c.ServiceAccountKey},
 		{"root-ca-file", c.CA},
