@@ -52,24 +52,28 @@ func (d *decoder) hostIPs(r *raw, n Network) []netip.Addr {
 	}
 	ours := slices.Concat(n.ClusterCIDRs, n.ServiceCIDRs)
 	var out []netip.Addr
+	take := func(a netip.Addr, how string) {
+		out = append(out, a)
+		r.nodeIP.deriveOne(a.String(), how)
+	}
 	for _, v6 := range want {
-		if a := d.host.nodeIP(v6, ours); a.IsValid() {
-			out = append(out, a)
+		if a, how := d.host.nodeIP(v6, ours); a.IsValid() && !(d.role == Agent && len(out) == 1) {
+			take(a, how)
 		}
 	}
-	switch {
-	case d.role == Agent && len(out) > 1:
-		out = out[:1]
-	case len(out) == 0 && len(want) > 0:
-		out = append(out, standIn(want[0]))
-		if len(want) > 1 && d.role == Server {
-			out = append(out, standIn(want[1]))
+	if len(out) > 0 {
+		if d.role == Server && len(out) < len(want) {
+			d.add("%s: this host has no address for %s; give one with --node-ip, or one family only with --cluster-cidr and --service-cidr",
+				r.clusterCIDR.label(), missing(out, want))
 		}
-	case d.role == Server && len(out) < len(want):
-		d.add("%s: this host has no address for %s; give one with --node-ip, or one family only with --cluster-cidr and --service-cidr",
-			r.clusterCIDR.label(), missing(out, want))
+		return out
 	}
-	r.nodeIP.derive(texts(out)...)
+	if d.role == Agent {
+		want = want[:1]
+	}
+	for _, v6 := range want {
+		take(standIn(v6), "a stand-in, as this host has loopback addresses only")
+	}
 	return out
 }
 

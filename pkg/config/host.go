@@ -63,22 +63,23 @@ func upAddrs() []netip.Addr {
 	return out
 }
 
-// nodeIP is the source address of the default route, else the first other address that Kubernetes takes. What lies
-// in ours is left out: those are addresses that coracle itself gives to bridges.
-func (h host) nodeIP(v6 bool, ours []netip.Prefix) netip.Addr {
+// nodeIP is the source address of the default route, else the first other address that Kubernetes takes, else the
+// zero address. What lies in ours is left out: those are addresses that coracle itself gives to bridges. how says
+// which it is.
+func (h host) nodeIP(v6 bool, ours []netip.Prefix) (a netip.Addr, how string) {
 	fits := func(a netip.Addr) bool {
 		return a.IsValid() && a.Is6() == v6 && unusable(a) == "" && !StandIn(a) &&
 			!slices.ContainsFunc(ours, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
 	if a := h.source(v6); a.IsValid() && a.Is6() == v6 && unusable(a) == "" {
-		return a
+		return a, "the source address of the default route"
 	}
 	for _, a := range h.addrs() {
 		if fits(a) {
-			return a
+			return a, "an address of this host, which has no default route"
 		}
 	}
-	return netip.Addr{}
+	return netip.Addr{}, ""
 }
 
 // Where name servers are listed, and where systemd-resolved lists those behind its stub.
@@ -120,10 +121,15 @@ func LoopbackOnly(data []byte) bool {
 	return found
 }
 
-// derive records what a setting came to when the host or another setting decided it.
+// derive records what a setting came to when the host or another setting decided it, as the table's note says.
 func (v *value) derive(texts ...string) {
 	v.items, v.layer = nil, derived
 	for _, t := range texts {
-		v.items = append(v.items, item{t, origin{layer: derived}})
+		v.deriveOne(t, v.setting.note)
 	}
+}
+
+// deriveOne adds to what a setting came to, with how.
+func (v *value) deriveOne(text, how string) {
+	v.items, v.layer = append(v.items, item{text, origin{derived, how}}), derived
 }

@@ -131,7 +131,7 @@ func TestResolvConf(t *testing.T) {
 func TestThisHost(t *testing.T) {
 	h := thisHost()
 	for _, v6 := range []bool{false, true} {
-		if a := h.nodeIP(v6, nil); a.IsValid() && (a.Is6() != v6 || unusable(a) != "") {
+		if a, _ := h.nodeIP(v6, nil); a.IsValid() && (a.Is6() != v6 || unusable(a) != "") {
 			t.Errorf("%v is no address for a node", a)
 		}
 	}

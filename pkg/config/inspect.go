@@ -80,7 +80,7 @@ func (s setting) origin() string {
 		case fromDefault:
 			where = "default"
 		case derived:
-			where = "default: " + s.note
+			where = "default: " + where
 		case fromFlag:
 			where = "--" + s.name
 		}

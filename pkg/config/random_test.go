@@ -90,7 +90,7 @@ func TestRandomConfigurations(t *testing.T) {
 			good++
 		}
 	}
-	if took := time.Since(began); took > 20*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("took %s", took)
 	}
 	t.Logf("%d of 1000 were good", good)
