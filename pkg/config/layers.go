@@ -18,7 +18,7 @@ const envPrefix = "CORACLE_"
 
 // foreignEnv are variables with our prefix that are not settings: those of the installer and of tests, and those
 // that Kubernetes puts into every container of a namespace that has a Service named coracle.
-var foreignEnv = regexp.MustCompile(`^CORACLE_(VERSION|BIN|INSTALL_.*|TEST_.*|SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)$`)
+var foreignEnv = regexp.MustCompile(`^CORACLE_(VERSION|INSTALL_.*|BIN|TEST_.*|BENCH(_.*)?|HOLD(_.*)?|SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)$`)
 
 // problems collects mistakes, so that all are reported at once.
 type problems struct{ list []error }
