@@ -24,14 +24,32 @@ func shareRoot(l *ledger.Ledger) error {
 	if shared(string(mounts), "/") {
 		return nil
 	}
-	entry := ledger.Entry{Kind: ledger.Propagation, Name: "/", Old: "private", New: "shared"}
-	if err := l.Note(entry); err != nil {
+	if err := l.Note(unshared(string(mounts))...); err != nil {
 		return err
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("making mounts shared (mount --make-rshared /): %w", err)
 	}
 	return nil
+}
+
+// unshared lists the mounts that making all shared will change, by the text of mountinfo.
+func unshared(mountinfo string) (entries []ledger.Entry) {
+	seen := map[string]bool{}
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		if len(fields) < 7 || seen[fields[4]] || shared(mountinfo, fields[4]) {
+			continue
+		}
+		seen[fields[4]] = true
+		old := "private"
+		if strings.HasPrefix(fields[6], "master:") {
+			old = "slave"
+		}
+		point := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(fields[4])
+		entries = append(entries, ledger.Entry{Kind: ledger.Propagation, Name: point, Old: old, New: "shared"})
+	}
+	return entries
 }
 
 // shared reports whether the topmost mount at the mount point is in a peer group, by the text of mountinfo.

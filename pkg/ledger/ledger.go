@@ -26,6 +26,7 @@ type Kind string
 // The kinds, with what Entry.Name holds for each.
 const (
 	Dir         Kind = "dir"         // path of a directory; removed only when empty
+	Contents    Kind = "contents"    // path of a directory that was there and empty: what is in it is ours, it is not
 	File        Kind = "file"        // path of a file or symlink
 	Link        Kind = "link"        // name of a network interface: cni0
 	NFTTable    Kind = "nft-table"   // family and name: "ip kube-proxy"

@@ -112,6 +112,21 @@ func TestMkdirAllNotesOnlyWhatWasMissing(t *testing.T) {
 	expect(t, l, Entry{Kind: Dir, Name: filepath.Join(root, "a")}, Entry{Kind: Dir, Name: filepath.Join(root, "a", "b")})
 }
 
+func TestClaim(t *testing.T) {
+	l, root := Open(paths.Dirs{Data: t.TempDir()}), t.TempDir()
+	empty, full, missing := filepath.Join(root, "empty"), filepath.Join(root, "full"), filepath.Join(root, "missing")
+	os.MkdirAll(empty, 0o755)
+	os.MkdirAll(filepath.Join(full, "other"), 0o755)
+	for range 2 {
+		for _, dir := range []string{empty, full, missing} {
+			if err := l.Claim(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	expect(t, l, Entry{Kind: Contents, Name: empty}, Entry{Kind: Dir, Name: missing})
+}
+
 func TestSymlinkKeepsForeignFiles(t *testing.T) {
 	l, dir := Open(paths.Dirs{Data: t.TempDir()}), t.TempDir()
 	path := filepath.Join(dir, "bridge")

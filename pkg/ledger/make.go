@@ -31,6 +31,21 @@ func (l *Ledger) MkdirAll(path string, mode fs.FileMode) error {
 	return os.MkdirAll(path, mode)
 }
 
+// Claim is MkdirAll for a directory that nobody else uses: if it is there and empty, all that will be in it is ours.
+func (l *Ledger) Claim(path string, mode fs.FileMode) error {
+	if files, err := os.ReadDir(path); err == nil && len(files) == 0 {
+		entries, err := l.Entries()
+		if err != nil {
+			return err
+		}
+		if slices.Contains(entries, Entry{Kind: Dir, Name: path}) {
+			return nil
+		}
+		return l.Note(Entry{Kind: Contents, Name: path})
+	}
+	return l.MkdirAll(path, mode)
+}
+
 // Symlink makes path a symlink to target and notes it. Something else at path is left alone and is an error that
 // wraps fs.ErrExist.
 func (l *Ledger) Symlink(target, path string) error {

@@ -16,10 +16,14 @@ import (
 
 // note enters what a node's parts make outside our directories, before any of them runs.
 func note(l *ledger.Ledger, cfg config.Config) error {
-	for _, dir := range []string{cniDir(cfg.Dirs), "/var/lib/cni/results", "/var/log/pods", "/var/log/containers", cfg.Dirs.Kubelet} {
+	// The mount program of the host makes the last one.
+	for _, dir := range []string{cniDir(cfg.Dirs), "/var/lib/cni/results", "/var/log/pods", "/var/log/containers", "/run/mount"} {
 		if err := l.MkdirAll(dir, 0o755); err != nil {
 			return err
 		}
+	}
+	if err := l.Claim(cfg.Dirs.Kubelet, 0o755); err != nil {
+		return err
 	}
 	entries := []ledger.Entry{
 		{Kind: ledger.Cgroup, Name: "/kubepods"},

@@ -119,7 +119,7 @@ func (m *machine) ownDirs() []owned {
 		{dir: m.dirs.Kubelet, entries: []string{
 			"actuated_pods_state", "allocated_pods_state", "checkpoints", "config", "cpu_manager_state", "device-plugins",
 			"dra_manager_state", "image_manager", "memory_manager_state", "pki", "plugins", "plugins_registry",
-			"pod-resources", "pod_status_manager_state", "pods", "usernamespaces"}},
+			"pod-resources", "pod_status_manager_state", "pods", "pods-api", "usernamespaces"}},
 		{dir: m.dirs.Data, usual: def.Data, entries: []string{
 			"bin", "data", "images", "ledger.json", "ledger.json.lock", "lock", "log", "manifests", "node", "server", "storage"}},
 	}
@@ -181,6 +181,12 @@ func (m *machine) dirItems(o owned) []Item {
 			return nil
 		}
 		return []Item{{Kind: "directory", Name: o.dir, remove: func(context.Context) error { return m.removeOwn(o.dir) }}}
+	}
+	if m.made(ledger.Contents, o.dir) {
+		if isEmpty(o.dir) {
+			return nil
+		}
+		return []Item{{Kind: "directory", Name: o.dir, Detail: "what is in it", remove: func(context.Context) error { return m.emptyDir(o.dir) }}}
 	}
 	var items []Item
 	for _, name := range o.entries {

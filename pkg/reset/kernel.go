@@ -123,36 +123,42 @@ func findSettings(_ context.Context, m *machine) ([]Item, error) {
 		items = append(items, Item{Kind: "sysctl", Name: e.Name, Detail: fmt.Sprintf("from %s back to %s", e.New, e.Old),
 			remove: func(context.Context) error { return os.WriteFile(file, []byte(e.Old), 0o644) }})
 	}
-	for _, e := range m.entries(ledger.Propagation) {
-		if e.Old != "private" || m.propagation(e.Name) != "shared" {
-			continue
-		}
-		items = append(items, Item{Kind: "propagation", Name: e.Name, Detail: "from shared back to private",
-			remove: func(context.Context) error { return unix.Mount("", e.Name, "", unix.MS_PRIVATE, "") }})
-	}
-	return items, nil
+	return append(items, m.propagations()...), nil
 }
 
-// propagation is that of the topmost mount at a mount point: "shared" or "private".
-func (m *machine) propagation(point string) string {
-	data, err := os.ReadFile(filepath.Join(m.proc, "self", "mountinfo"))
+// propagations is one item for all mounts that coracle made shared.
+func (m *machine) propagations() []Item {
+	table, err := m.mountTable()
 	if err != nil {
-		return ""
+		return nil
 	}
-	found := ""
-	for line := range strings.Lines(string(data)) {
-		fields := strings.Fields(line)
-		if len(fields) < 7 || unescape(fields[4]) != point {
-			continue
-		}
-		found = "private"
-		if dash := slices.Index(fields, "-"); dash >= 0 && slices.ContainsFunc(fields[6:dash], func(f string) bool {
-			return strings.HasPrefix(f, "shared:")
-		}) {
-			found = "shared"
+	shared := map[string]bool{}
+	for _, mount := range table {
+		shared[mount.point] = mount.shared // the last one at a point is on top
+	}
+	var change []ledger.Entry
+	for _, e := range m.entries(ledger.Propagation) {
+		if shared[e.Name] && e.Old != e.New {
+			change = append(change, e)
 		}
 	}
-	return found
+	if len(change) == 0 {
+		return nil
+	}
+	return []Item{{Kind: "propagation", Name: "of " + plural(len(change), "mount", "mounts"), Detail: "shared with containers",
+		remove: func(context.Context) error {
+			var errs []error
+			for _, e := range change {
+				flag := uintptr(unix.MS_PRIVATE)
+				if e.Old == "slave" {
+					flag = unix.MS_SLAVE
+				}
+				if err := unix.Mount("", e.Name, "", flag, ""); err != nil && !errors.Is(err, unix.EINVAL) {
+					errs = append(errs, fmt.Errorf("%s: %w", e.Name, err))
+				}
+			}
+			return errors.Join(errs...)
+		}}}
 }
 
 func plural(n int, one, many string) string {

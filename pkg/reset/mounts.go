@@ -95,7 +95,10 @@ func (m *machine) mounts() ([]string, error) {
 }
 
 // mount is one line of the mount table.
-type mount struct{ point, fs string }
+type mount struct {
+	point, fs string
+	shared    bool // with other mount namespaces
+}
 
 func (m *machine) mountTable() ([]mount, error) {
 	data, err := os.ReadFile(filepath.Join(m.proc, "self", "mountinfo"))
@@ -110,10 +113,13 @@ func parseMounts(text string) (out []mount) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
 		dash := slices.Index(fields, "-")
-		if len(fields) < 5 || dash < 0 || dash+1 >= len(fields) {
+		if len(fields) < 7 || dash < 0 || dash+1 >= len(fields) {
 			continue
 		}
-		out = append(out, mount{point: unescape(fields[4]), fs: fields[dash+1]})
+		out = append(out, mount{
+			point: unescape(fields[4]), fs: fields[dash+1],
+			shared: slices.ContainsFunc(fields[6:max(dash, 6)], func(f string) bool { return strings.HasPrefix(f, "shared:") }),
+		})
 	}
 	return out
 }
