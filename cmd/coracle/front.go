@@ -112,11 +112,7 @@ func (f *front) prepare(ctx context.Context) error {
 }
 
 func (f *front) endLeftovers() error {
-	var args [][]string
-	for _, half := range f.halves {
-		args = append(args, []string{half, f.cfg.Dirs.Resolved()})
-	}
-	killed, err := supervise.EndLeftovers(f.cfg.Dirs.Lock(), args...)
+	killed, err := supervise.EndLeftovers(f.cfg.Dirs.Lock(), f.super.Programs)
 	if len(killed) > 0 {
 		logrus.Warnf("ended processes %v, which an earlier coracle had left", killed)
 	}

@@ -73,11 +73,8 @@ func (s *notifySocket) receive(notified func(pid int, m message)) {
 	data, control := make([]byte, 8192), make([]byte, 256)
 	for {
 		n, cn, _, _, err := s.conn.ReadMsgUnix(data, control)
-		if errors.Is(err, net.ErrClosed) {
+		if err != nil { // closed
 			return
-		}
-		if err != nil {
-			continue
 		}
 		if pid, ok := sender(control[:cn]); ok {
 			notified(pid, parseMessage(string(data[:n])))

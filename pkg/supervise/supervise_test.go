@@ -137,7 +137,7 @@ func TestEndLeftovers(t *testing.T) {
 		go func() { _ = c.Wait() }()
 		defer func() { _ = c.Process.Kill() }()
 	}
-	killed, err := EndLeftovers(lock, []string{"play", "holder", lock})
+	killed, err := EndLeftovers(lock, []Program{{Path: os.Args[0], Args: []string{"play", "holder", lock}}})
 	if err != nil || len(killed) != 1 || killed[0] != left.Process.Pid {
 		t.Errorf("killed %v (%v), want %d", killed, err, left.Process.Pid)
 	}
