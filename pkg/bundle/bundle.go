@@ -27,6 +27,7 @@ const mainPart = "coracle-core"
 // payload is the archive inside an executable.
 type payload struct {
 	executable string // for messages
+	file       string // what to open: an upgrade may have replaced the file at the executable's path since it was started
 	sum        string // SHA-256 of the archive, in hex
 	size       int64  // of the archive, in bytes
 	unpacked   int64  // in bytes, roughly
@@ -41,6 +42,7 @@ func own() (p payload, ok bool, err error) {
 	if err != nil {
 		return payload{}, false, fmt.Errorf("finding this executable: %w", err)
 	}
+	p.file = "/proc/self/exe"
 	p.sum, p.size, p.unpacked, err = parseStamp(stamp)
 	return p, err == nil, err
 }
@@ -58,13 +60,9 @@ func parseStamp(text string) (sum string, size, unpacked int64, err error) {
 	return "", 0, 0, fmt.Errorf("this build's payload stamp is %q, not sum:size:size", text)
 }
 
-// open returns the archive's bytes. The executable is opened through /proc: an upgrade may have replaced the file at
-// its path since it was started.
+// open returns the archive's bytes.
 func (p payload) open() (io.Reader, io.Closer, error) {
-	f, err := os.Open("/proc/self/exe")
-	if err != nil {
-		f, err = os.Open(p.executable)
-	}
+	f, err := os.Open(p.file)
 	if err != nil {
 		return nil, nil, fmt.Errorf("opening the payload in %s: %w", p.executable, err)
 	}

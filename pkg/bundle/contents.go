@@ -53,6 +53,10 @@ func readPart(name string) ([]byte, error) {
 		}
 		return os.ReadFile(filepath.Join(dir, name))
 	}
+	return p.part(name)
+}
+
+func (p payload) part(name string) ([]byte, error) {
 	a, err := p.archive(context.Background(), nil)
 	if err != nil {
 		return nil, err

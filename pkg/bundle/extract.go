@@ -20,8 +20,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
 )
 
-// maxWindow is the window that the build's compressor uses.
-const maxWindow = 1 << 27
+// maxWindow is the largest window that the build's compressor uses.
+const maxWindow = 1 << 26
 
 // archive is the payload as it is read: decompressed on the way, with the sum of what was read.
 type archive struct {

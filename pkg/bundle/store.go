@@ -100,6 +100,9 @@ func (s store) ensure(ctx context.Context, p payload, progress Progress) error {
 	if s.whole(p.sum) {
 		return nil
 	}
+	if err := s.room(p.unpacked); err != nil {
+		return err
+	}
 	temp, err := os.MkdirTemp(s.root, tempPrefix)
 	if err != nil {
 		return fmt.Errorf("unpacking: %w", err)
@@ -120,6 +123,19 @@ func (s store) ensure(ctx context.Context, p payload, progress Progress) error {
 		return fmt.Errorf("unpacking: %w", err)
 	}
 	return atomicfile.SyncDir(s.root)
+}
+
+// room makes sure that so many bytes can be written, which is easier to understand than half a payload.
+func (s store) room(need int64) error {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(s.root, &fs); err != nil {
+		return nil // then writing will tell
+	}
+	const mb = 1_000_000
+	if free := int64(fs.Bavail) * fs.Bsize; free < need {
+		return fmt.Errorf("unpacking needs %d MB in %s, which has %d MB free", need/mb+1, s.root, free/mb)
+	}
+	return nil
 }
 
 // prune removes every payload but one, except those that processes run out of. What cannot be removed stays: the

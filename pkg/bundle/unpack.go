@@ -28,6 +28,10 @@ func Unpack(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 		}
 		return point(dirs.Bin(), dir)
 	}
+	return p.unpack(ctx, dirs, progress)
+}
+
+func (p payload) unpack(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 	s := store{dirs.Payloads()}
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -59,13 +63,21 @@ func Locate(ctx context.Context, dirs paths.Dirs, progress Progress) (string, er
 	if !ok {
 		return beside()
 	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = "" // matters only if it is needed
+	}
+	return p.locate(ctx, dirs, cache, progress)
+}
+
+func (p payload) locate(ctx context.Context, dirs paths.Dirs, cache string, progress Progress) (string, error) {
 	installed := store{dirs.Payloads()}
 	if installed.whole(p.sum) {
 		return installed.dir(p.sum), nil
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", fmt.Errorf("finding a directory to unpack to (%s is not there or not of this version): %w", installed.root, err)
+	if cache == "" {
+		return "", fmt.Errorf("finding a directory to unpack to: %s has no payload of this version, and neither HOME nor "+
+			"XDG_CACHE_HOME is set", installed.root)
 	}
 	s := store{filepath.Join(cache, "coracle")}
 	if s.whole(p.sum) {
