@@ -31,7 +31,7 @@ func podResolvConf(cfg config.Config) (string, error) {
 	if !cfg.Disabled("dns") {
 		servers = cfg.Network.DNS
 	}
-	return file, atomicfile.Write(file, withServers(data, servers), 0o644)
+	return file, atomicfile.Write(file, withServers(data, servers), 0o600)
 }
 
 // withServers replaces the name servers of a resolv.conf and keeps search domains and options.
