@@ -46,7 +46,7 @@ func (o *OwnNode) Run(ctx context.Context, ready func()) error {
 	}()
 	store := func(obj any) {
 		if node, ok := obj.(*corev1.Node); ok {
-			o.set(node)
+			o.Set(node)
 		}
 	}
 	selector := fields.OneTermEqualSelector("metadata.name", o.Name)
@@ -57,7 +57,7 @@ func (o *OwnNode) Run(ctx context.Context, ready func()) error {
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    store,
 			UpdateFunc: func(_, obj any) { store(obj) },
-			DeleteFunc: func(any) { o.set(nil) },
+			DeleteFunc: func(any) { o.Set(nil) },
 		},
 	})
 	controller.RunWithContext(WithComponent(ctx, "node"))
@@ -91,7 +91,8 @@ func (o *OwnNode) Get() (*corev1.Node, <-chan struct{}) {
 	return o.node, o.changed
 }
 
-func (o *OwnNode) set(node *corev1.Node) {
+// Set replaces the node as last seen; nil is a node that does not exist. Run calls it, and tests do.
+func (o *OwnNode) Set(node *corev1.Node) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.node = node

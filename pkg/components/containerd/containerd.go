@@ -149,6 +149,9 @@ func (c Containerd) awaitCRI(ctx context.Context, s *server.Server) error {
 
 // stop closes the services in their order, but waits no longer than a node has for it.
 func stop(s *server.Server) {
+	if log.L.Logger.GetLevel() < logrus.DebugLevel {
+		log.L.Logger.SetLevel(logrus.FatalLevel) // loops complain of the services that close under them
+	}
 	done := make(chan struct{})
 	go func() {
 		s.Stop()
@@ -157,6 +160,6 @@ func stop(s *server.Server) {
 	select {
 	case <-done:
 	case <-time.After(5 * time.Second):
-		log.L.Warn("containerd's services take long to stop: not waiting for them")
+		logrus.WithField("component", "containerd").Warn("containerd's services take long to stop: not waiting for them")
 	}
 }

@@ -144,7 +144,7 @@ func (m *manager) WatchLeases(ctx context.Context, receiver chan []lease.LeaseWa
 		},
 	})
 	controller.RunWithContext(ctx)
-	return ctx.Err()
+	return nil
 }
 
 // trim leaves of a Node what leases are made of: there may be thousands.

@@ -53,6 +53,7 @@ func (k Kubelet) config() *kubeletv1.KubeletConfiguration {
 
 		ContainerRuntimeEndpoint: "unix://" + k.CRISocket,
 		StaticPodPath:            k.StaticPods,
+		VolumePluginDir:          filepath.Join(k.Root, "volumeplugins"), // not in /usr, which may be read-only and is not ours
 		ClusterDomain:            k.Domain,
 		ResolverConfig:           &k.ResolvConf,
 
@@ -106,6 +107,7 @@ func (k Kubelet) render() ([]byte, error) {
 	if err := json.Unmarshal(data, &tree); err != nil {
 		return nil, err
 	}
+	delete(tree, "logging") // where lines go is not the kubelet's business here
 	prune(tree)
 	data, err = yaml.Marshal(tree)
 	if err != nil {
@@ -259,6 +261,7 @@ func (k Kubelet) parse(flags *options.KubeletFlags, config *kubeletconfig.Kubele
 	if err := k.flags().Parse("kubelet", sets); err != nil {
 		return err
 	}
+	kube.RaiseVerbosity(int(config.Logging.Verbosity))
 	if flags.KubeletConfigFile != "" || flags.KubeletDropinConfigDirectory != "" {
 		return fmt.Errorf("--kubelet-arg config and config-dir are coracle's own: put the files into %s instead", k.DropIns)
 	}

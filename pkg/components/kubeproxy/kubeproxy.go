@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -77,6 +78,9 @@ func (p KubeProxy) Run(ctx context.Context, ready func()) error {
 	sets := cliflag.NamedFlagSets{Order: []string{"kube-proxy"}, FlagSets: map[string]*pflag.FlagSet{"kube-proxy": set}}
 	if err := flags.Parse("kube-proxy", sets); err != nil {
 		return err
+	}
+	if v, err := strconv.Atoi(set.Lookup("v").Value.String()); err == nil {
+		kube.RaiseVerbosity(v)
 	}
 	if err := opts.Complete(set); err != nil {
 		return fmt.Errorf("completing its options: %w", err)

@@ -1,0 +1,74 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestEffective(t *testing.T) {
+	set, err := effective("Name:\tx\nCapInh:\t0000000000000000\nCapEff:\t000001fffeffffff\n")
+	if err != nil || set&(1<<24) != 0 || set&(1<<12) == 0 {
+		t.Errorf("got %x, %v", set, err)
+	}
+	if _, err := effective("Name:\tx\n"); err == nil {
+		t.Error("no capabilities are taken for some")
+	}
+}
+
+func TestShared(t *testing.T) {
+	const root = "27 1 254:0 / / rw,relatime %s - ext4 /dev/vda rw\n"
+	tests := []struct {
+		name, mounts string
+		want         bool
+	}{
+		{"private", strings.ReplaceAll(root, " %s", ""), false},
+		{"shared", strings.ReplaceAll(root, "%s", "shared:1"), true},
+		{"slave and shared", strings.ReplaceAll(root, "%s", "master:3 shared:9"), true},
+		{"slave", strings.ReplaceAll(root, "%s", "master:1"), false},
+		{"covered by a private one", strings.ReplaceAll(root, "%s", "shared:1") + strings.ReplaceAll(root, " %s", ""), false},
+		{"another is shared", strings.ReplaceAll(root, " %s", "") + "28 27 0:5 / /run rw shared:2 - tmpfs tmpfs rw\n", false},
+		{"nothing", "", false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if got := shared(tt.mounts, "/"); got != tt.want {
+				t.Errorf("got %v", got)
+			}
+		})
+	}
+}
+
+func TestSatisfied(t *testing.T) {
+	tests := []struct {
+		s    sysctl
+		have string
+		want bool
+	}{
+		{sysctl{value: "1"}, "1", true},
+		{sysctl{value: "1"}, "0", false},
+		{sysctl{value: "1"}, "2", false},
+		{sysctl{value: "8192", atLeast: true}, "10000", true},
+		{sysctl{value: "8192", atLeast: true}, "128", false},
+		{sysctl{value: "8192", atLeast: true}, "", false},
+	}
+	for _, tt := range tests {
+		if got := tt.s.satisfied(tt.have); got != tt.want {
+			t.Errorf("%+v with %q: %v", tt.s, tt.have, got)
+		}
+	}
+}
+
+func TestEvacuate(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	if err := evacuate(from, to); err != nil {
+		t.Errorf("an empty cgroup: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(from, "cgroup.procs"), []byte("1\n7\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := evacuate(from, to); err == nil { // these files do not move processes
+		t.Error("it does not notice that processes stay")
+	}
+}
