@@ -23,31 +23,37 @@ type port struct {
 func listened(cfg config.Config) []port {
 	local, all := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Unspecified()
 	list := []port{
-		{"the kubelet", at(cfg, all, "kubelet", "port", 10250), "--kubelet-arg=port=PORT"},
-		{"the kubelet's health check", at(cfg, local, "kubelet", "healthz-port", 10248), "--kubelet-arg=healthz-port=PORT"},
+		{"the kubelet", at(cfg, all, 10250, "kubelet", "port"), "--kubelet-arg=port=PORT"},
+		{"the kubelet's health check", at(cfg, local, 10248, "kubelet", "healthz-port"), "--kubelet-arg=healthz-port=PORT"},
 	}
-	if cfg.Role != config.Server {
-		return list
+	if !cfg.Disabled("kube-proxy") {
+		list = append(list,
+			port{"kube-proxy's metrics", at(cfg, local, 10249, "kube-proxy", "metrics-bind-address"),
+				"--kube-proxy-arg=metrics-bind-address=IP:PORT"},
+			port{"kube-proxy's health check", at(cfg, local, 10256, "kube-proxy", "healthz-bind-address"),
+				"--kube-proxy-arg=healthz-bind-address=IP:PORT"})
 	}
-	bind := cfg.API.Bind
-	if !bind.IsValid() || bind.IsUnspecified() {
-		bind = all
+	if cfg.Role == config.Server {
+		bind := cfg.API.Bind
+		if !bind.IsValid() || bind.IsUnspecified() {
+			bind = all
+		}
+		list = append(list, port{"the Kubernetes API", netip.AddrPortFrom(bind, cfg.API.Port), "--https-listen-port=PORT"})
 	}
-	return append(list,
-		port{"the Kubernetes API", netip.AddrPortFrom(bind, cfg.API.Port), "--https-listen-port=PORT"},
-		port{"the controller manager", at(cfg, local, "kube-controller-manager", "secure-port", 10257),
-			"--kube-controller-manager-arg=secure-port=PORT"},
-		port{"the scheduler", at(cfg, local, "kube-scheduler", "secure-port", 10259), "--kube-scheduler-arg=secure-port=PORT"},
-	)
+	return list
 }
 
-// at is an address with the default port, or with the one that a pass-through flag of the component gives.
-func at(cfg config.Config, addr netip.Addr, component, flag string, number uint16) netip.AddrPort {
+// at is where a component listens by default, or where a pass-through flag says, as a port or an address with one.
+func at(cfg config.Config, addr netip.Addr, number uint16, component, flag string) netip.AddrPort {
 	for _, arg := range cfg.Args[component] {
-		if value, ok := strings.CutPrefix(arg, flag+"="); ok {
-			if n, err := strconv.ParseUint(value, 10, 16); err == nil {
-				number = uint16(n)
-			}
+		value, ok := strings.CutPrefix(arg, flag+"=")
+		if !ok {
+			continue
+		}
+		if n, err := strconv.ParseUint(value, 10, 16); err == nil {
+			number = uint16(n)
+		} else if both, err := netip.ParseAddrPort(value); err == nil {
+			addr, number = both.Addr(), both.Port()
 		}
 	}
 	return netip.AddrPortFrom(addr, number)

@@ -143,19 +143,22 @@ func TestPortIsTaken(t *testing.T) {
 
 func TestListened(t *testing.T) {
 	cfg := config.Config{Role: config.Server, Args: map[string][]string{
-		"kubelet": {"v=2", "port=20250"}, "kube-scheduler": {"secure-port=0"},
+		"kubelet": {"v=2", "port=20250"}, "kube-proxy": {"metrics-bind-address=10.0.0.2:1", "healthz-bind-address=nonsense"},
 	}}
 	cfg.API.Port, cfg.API.Bind = 7443, netip.MustParseAddr("10.0.0.1")
-	var got []string
-	for _, p := range listened(cfg) {
-		got = append(got, p.addr.String())
+	got := func() string {
+		var list []string
+		for _, p := range listened(cfg) {
+			list = append(list, p.addr.String())
+		}
+		return strings.Join(list, " ")
 	}
-	if want := "[::]:20250 127.0.0.1:10248 10.0.0.1:7443 127.0.0.1:10257 127.0.0.1:0"; strings.Join(got, " ") != want {
-		t.Errorf("%s, want %s", got, want)
+	if want := "[::]:20250 127.0.0.1:10248 10.0.0.2:1 127.0.0.1:10256 10.0.0.1:7443"; got() != want {
+		t.Errorf("%s, want %s", got(), want)
 	}
-	cfg.Role = config.Agent
-	if n := len(listened(cfg)); n != 2 {
-		t.Errorf("an agent has %d ports", n)
+	cfg.Role, cfg.Disable = config.Agent, []string{"kube-proxy"}
+	if want := "[::]:20250 127.0.0.1:10248"; got() != want {
+		t.Errorf("%s, want %s", got(), want)
 	}
 }
 
