@@ -7,9 +7,13 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/sirupsen/logrus"
 )
+
+// echo is for how long another request to stop is taken for the same one.
+const echo = 300 * time.Millisecond
 
 // signals returns a context that ends when we are asked to stop. A second request makes the stop quick. SIGHUP asks
 // only where it means that the terminal is gone.
@@ -20,15 +24,16 @@ func (f *front) signals() (ctx context.Context, done func()) {
 	signal.Notify(received, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 	foreground := isTerminal(os.Stderr) // asked now, because nobody can tell once the terminal is gone
 	go func() {
-		stopping := false
+		var asked time.Time // zero as long as nobody has
 		for s := range received {
 			switch {
 			case s == syscall.SIGPIPE, s == syscall.SIGHUP && !foreground:
-			case stopping:
+			case !asked.IsZero() && time.Since(asked) < echo: // of the first, as when a shell passes it on to all
+			case !asked.IsZero():
 				logrus.Warn("stopping now: asked a second time")
 				f.super.Hurry()
 			default:
-				stopping = true
+				asked = time.Now()
 				f.announceStop(s)
 				stop()
 			}

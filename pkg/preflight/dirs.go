@@ -51,7 +51,7 @@ func space(dir string, fs unix.Statfs_t, first bool) error {
 		need = spaceToUnpack
 	}
 	if free := fs.Bavail * uint64(fs.Bsize); free < need {
-		return fmt.Errorf("the data directory %s has %d MiB free and needs %d MiB: make room, or choose another --data-dir",
+		return fmt.Errorf("the data directory %s has %d MiB of space left and needs %d MiB: make room, or choose another --data-dir",
 			dir, free/mib, need/mib)
 	}
 	if fs.Files > 0 && fs.Ffree < inodesToRun {
@@ -66,11 +66,11 @@ func runDir(cfg config.Config) error { return writable("run directory", cfg.Dirs
 // writable makes the directory if it is missing, and a file in it.
 func writable(what, dir, flag string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("making the %s: %w; choose another with %s", what, reason(dir, err), flag)
+		return fmt.Errorf("making the %s: %w, or choose another with %s", what, reason(dir, err), flag)
 	}
 	f, err := os.CreateTemp(dir, ".preflight-*")
 	if err != nil {
-		return fmt.Errorf("writing to the %s: %w; choose another with %s", what, reason(dir, err), flag)
+		return fmt.Errorf("writing to the %s: %w, or choose another with %s", what, reason(dir, err), flag)
 	}
 	f.Close()
 	return os.Remove(f.Name())
@@ -84,9 +84,9 @@ func reason(dir string, err error) error {
 	case errors.Is(err, unix.ENOSPC):
 		return fmt.Errorf("%s has no space left: make room", dir)
 	case errors.Is(err, unix.ENOTDIR):
-		return fmt.Errorf("%s, or a part of its path, is a file", dir)
+		return fmt.Errorf("%s, or a part of its path, is a file: remove that", dir)
 	}
-	return err
+	return fmt.Errorf("%w: mend that", err)
 }
 
 // secrets are the directories that hold keys, and secretNames what they are called.

@@ -52,7 +52,7 @@ func missingCapabilities(status string) error {
 	var missing []string
 	for _, c := range needed {
 		if have&(1<<c.bit) == 0 {
-			missing = append(missing, c.name)
+			missing = append(missing, "CAP_"+c.name)
 		}
 	}
 	if missing == nil {

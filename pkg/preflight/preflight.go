@@ -16,7 +16,7 @@ type check struct {
 	run  func(config.Config) error
 }
 
-// privileges come first: without them every other answer is wrong.
+// privileges come first, one after the other: without them every other answer is wrong.
 var privileges = []check{
 	{"root", root},
 	{"capabilities", capabilities},
@@ -40,8 +40,10 @@ type Warning struct{ error }
 
 // Run makes every check. Warnings are handed to warn; everything else that is wrong is in the error, one line each.
 func Run(cfg config.Config, warn func(error)) error {
-	if err := run(cfg, privileges, warn); err != nil {
-		return err
+	for _, p := range privileges {
+		if err := p.run(cfg); err != nil {
+			return err
+		}
 	}
 	return run(cfg, checks, warn)
 }

@@ -55,7 +55,7 @@ func expect(t *testing.T, err error, texts ...string) {
 
 func TestCapabilities(t *testing.T) {
 	expect(t, missingCapabilities("Name:\tx\nCapEff:\t000001ffffffffff\n"))
-	expect(t, missingCapabilities("CapEff:\t00000000a80425fb\n"), "SYS_ADMIN, NET_ADMIN, SYS_PTRACE:", "--privileged")
+	expect(t, missingCapabilities("CapEff:\t00000000a80425fb\n"), "CAP_SYS_ADMIN, CAP_NET_ADMIN, CAP_SYS_PTRACE:", "--privileged")
 	expect(t, missingCapabilities(""), "SYS_ADMIN")
 }
 
@@ -85,7 +85,7 @@ func TestSpace(t *testing.T) {
 	}
 	expect(t, space("/d", fs(1000, 1e5), true))
 	expect(t, space("/d", fs(200, 1e5), false))
-	expect(t, space("/d", fs(200, 1e5), true), "/d has 200 MiB free and needs 512 MiB")
+	expect(t, space("/d", fs(200, 1e5), true), "/d has 200 MiB of space left and needs 512 MiB")
 	expect(t, space("/d", fs(100, 1e5), false), "needs 128 MiB")
 	expect(t, space("/d", fs(1000, 5), false), "5 inodes free")
 }
