@@ -114,7 +114,7 @@ func TestGivesUpOnWhatNeverWorked(t *testing.T) {
 		})
 		s := &Supervisor{Programs: []Program{{Name: "a"}, {Name: "b"}}, launch: g.launch}
 		err := s.Run(t.Context())
-		if err == nil || !strings.Contains(err.Error(), "b ended 3 times") {
+		if err == nil || !strings.Contains(err.Error(), "b failed 3 times") {
 			t.Errorf("error %v", err)
 		}
 		if want := []string{"a SIGTERM"}; !slices.Equal(g.events, want) {

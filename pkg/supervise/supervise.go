@@ -5,6 +5,7 @@
 package supervise
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -158,11 +159,11 @@ func (s *Supervisor) keep(c *child) error {
 			failures = 0
 		}
 		if failures == s.GiveUp {
-			return fmt.Errorf("%s ended %d times without ever becoming ready, giving up: %s", c.Program.Name, failures, end.reason)
+			return fmt.Errorf("%s failed %d times and was never ready, giving up: %s", c.Program.Name, failures, cmp.Or(end.why, end.how))
 		}
 		delay := delays.next(end.wasReady)
 		s.change(func() { c.Restarts++ })
-		s.Line("", fmt.Sprintf("%s %s; restarting %s", c.Program.Name, end.reason, in(delay)))
+		s.Line("", fmt.Sprintf("%s %s; restarting %s", c.Program.Name, end, in(delay)))
 		select {
 		case <-c.stop:
 			return nil
@@ -173,9 +174,17 @@ func (s *Supervisor) keep(c *child) error {
 
 // ending is how one instance of a program ended.
 type ending struct {
-	reason   string
+	how      string // the kernel's view: its exit status, or the signal that killed it
+	why      string // what it said itself, "" for nothing
 	ownFault bool          // it exited by itself rather than being killed
 	wasReady time.Duration // how long it had been ready
+}
+
+func (e ending) String() string {
+	if e.why == "" {
+		return e.how
+	}
+	return e.how + ": " + e.why
 }
 
 func (s *Supervisor) runOnce(c *child) ending {
@@ -195,7 +204,7 @@ func (s *Supervisor) runOnce(c *child) ending {
 		}
 	})
 	if err != nil {
-		return s.noteEnd(c, ending{reason: fmt.Sprintf("did not start: %v", err), ownFault: true})
+		return s.noteEnd(c, ending{how: "did not start", why: err.Error(), ownFault: true})
 	}
 	over := make(chan struct{})
 	defer close(over)
@@ -213,14 +222,15 @@ func (s *Supervisor) runOnce(c *child) ending {
 			inst.signal(syscall.SIGKILL)
 		}
 	}()
-	text, ownFault := inst.wait()
-	switch why := reason.String(); {
+	var end ending
+	end.how, end.ownFault = inst.wait()
+	switch {
 	case stopped(c.stop):
-		text = "was stopped"
-	case ownFault && why != "":
-		text += ": " + why
+		end.how = "was stopped"
+	case end.ownFault:
+		end.why = reason.String()
 	}
-	return s.noteEnd(c, ending{reason: text, ownFault: ownFault})
+	return s.noteEnd(c, end)
 }
 
 func (s *Supervisor) noteEnd(c *child, end ending) ending {
@@ -228,7 +238,7 @@ func (s *Supervisor) noteEnd(c *child, end ending) ending {
 		if !c.Ready.IsZero() {
 			end.wasReady = time.Since(c.Ready)
 		}
-		c.State, c.PID, c.LastExit, c.LastExitAt = Backoff, 0, end.reason, time.Now()
+		c.State, c.PID, c.LastExit, c.LastExitAt = Backoff, 0, end.String(), time.Now()
 	})
 	return end
 }

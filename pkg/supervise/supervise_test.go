@@ -51,7 +51,7 @@ func TestOutputIsComplete(t *testing.T) {
 	if want := "ended with exit status 7: the last words"; all[0].LastExit != want {
 		t.Errorf("last exit %q, want %q", all[0].LastExit, want)
 	}
-	if err := err(); err == nil || !strings.Contains(err.Error(), "giving up: ended with exit status 7: the last words") {
+	if err := err(); err == nil || !strings.Contains(err.Error(), "giving up: the last words") {
 		t.Errorf("error %v", err)
 	}
 }
