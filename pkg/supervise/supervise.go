@@ -174,8 +174,8 @@ func (s *Supervisor) keep(c *child) error {
 
 // ending is how one instance of a program ended.
 type ending struct {
-	how      string // the kernel's view: its exit status, or the signal that killed it
-	why      string // what it said itself, "" for nothing
+	how      string        // the kernel's view: its exit status, or the signal that killed it
+	why      string        // what it said itself, "" for nothing
 	ownFault bool          // it exited by itself rather than being killed
 	wasReady time.Duration // how long it had been ready
 }
