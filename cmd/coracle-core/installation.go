@@ -3,11 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/pflag"
 
@@ -18,61 +14,62 @@ import (
 // installation is the coracle of this machine that a command is about.
 type installation struct {
 	dirs paths.Dirs
-	// config is what it was started with; empty unless it ran since boot and the caller may read that.
+	// config is what it was started with last, or else what it would be started with now; empty if neither can be told.
 	config config.Config
-	// unreadable is why config is empty although there is one: most often that the caller is not root.
-	unreadable error
 }
 
 // find returns the installation that the environment names.
 func find() installation { return findIn(paths.Dirs{}) }
 
 // findIn returns an installation by the directories that flags name, then the environment, then by what the last
-// start on this machine was given, then by default.
+// start on this machine was given, then by the configuration file, then by default.
 func findIn(flags paths.Dirs) installation {
-	known := paths.Dirs{
-		Data:    cmp.Or(flags.Data, os.Getenv("CORACLE_DATA_DIR")),
-		Run:     cmp.Or(flags.Run, os.Getenv("CORACLE_RUN_DIR")),
-		Kubelet: cmp.Or(flags.Kubelet, os.Getenv("CORACLE_KUBELET_ROOT_DIR")),
+	next := nextStart()
+	run := cmp.Or(flags.Run, next.Dirs.Run)
+	data := cmp.Or(flags.Data, os.Getenv("CORACLE_DATA_DIR"))
+	cfg := lastStart(run)
+	if data != "" && cfg.Dirs.Data != data {
+		cfg = config.Config{} // another installation uses the run directory
 	}
-	if file := os.Getenv("CORACLE_CONFIG"); file != "" {
-		known.Config = filepath.Dir(file)
+	if cfg.Dirs.Data == "" {
+		cfg = next
 	}
-	here := installation{dirs: paths.Dirs{Run: cmp.Or(known.Run, paths.Default().Run)}}
-	here.unreadable = here.readConfig()
-	last := here.config.Dirs
-	if known.Data != "" && last.Data != "" && known.Data != last.Data {
-		here.config, last = config.Config{}, paths.Dirs{} // another installation's
+	dirs := paths.Dirs{
+		Data:    cmp.Or(data, cfg.Dirs.Data),
+		Run:     run,
+		Config:  cmp.Or(cfg.Dirs.Config, next.Dirs.Config),
+		Kubelet: cmp.Or(os.Getenv("CORACLE_KUBELET_ROOT_DIR"), cfg.Dirs.Kubelet),
 	}
-	def := paths.Default()
-	here.dirs = paths.Dirs{
-		Data:    cmp.Or(known.Data, last.Data, def.Data),
-		Run:     here.dirs.Run,
-		Config:  cmp.Or(known.Config, last.Config, def.Config),
-		Kubelet: cmp.Or(known.Kubelet, last.Kubelet, def.Kubelet),
-	}
-	return here
+	return installation{dirs: dirs, config: cfg}
 }
 
-// readConfig reads what the last start since boot was given.
-func (i *installation) readConfig() error {
-	data, err := os.ReadFile(i.dirs.Resolved())
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+// lastStart is what the last start since boot was given; empty if there was none or the caller may not know.
+func lastStart(run string) (cfg config.Config) {
+	data, err := os.ReadFile(paths.Dirs{Run: run}.Resolved())
+	if err != nil || json.Unmarshal(data, &cfg) != nil {
+		return config.Config{}
 	}
-	if err != nil {
-		return err
+	return cfg
+}
+
+// nextStart is what a start without flags would be given now. Where that has mistakes, which a start would name, only
+// the directories are told, as the environment and defaults have them.
+func nextStart() config.Config {
+	for _, role := range []config.Role{config.Server, config.Agent} {
+		if cfg, err := config.Resolve(role, nil, os.Environ()); err == nil {
+			return cfg
+		}
 	}
-	if err := json.Unmarshal(data, &i.config); err != nil {
-		return fmt.Errorf("reading %s: %w", i.dirs.Resolved(), err)
-	}
-	return nil
+	dirs := paths.Default()
+	dirs.Data = cmp.Or(os.Getenv("CORACLE_DATA_DIR"), dirs.Data)
+	dirs.Run = cmp.Or(os.Getenv("CORACLE_RUN_DIR"), dirs.Run)
+	return config.Config{Dirs: dirs}
 }
 
 // dirFlags adds the flags that say which installation is meant; the returned function finds it after parsing.
 func dirFlags(flags *pflag.FlagSet) func() installation {
 	var dirs paths.Dirs
-	flags.StringVarP(&dirs.Data, "data-dir", "d", "", "Data directory of the coracle that is meant (default /var/lib/coracle)")
-	flags.StringVar(&dirs.Run, "run-dir", "", "Its run directory (default /run/coracle)")
+	flags.StringVarP(&dirs.Data, "data-dir", "d", "", "Data directory of the coracle that is meant (default "+paths.Default().Data+")")
+	flags.StringVar(&dirs.Run, "run-dir", "", "Its run directory (default "+paths.Default().Run+")")
 	return func() installation { return findIn(dirs) }
 }
