@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -114,6 +115,7 @@ func (s store) ensure(ctx context.Context, p payload, progress Progress) error {
 	if err := extract(ctx, p, temp, progress); err != nil {
 		return err
 	}
+	debug.FreeOSMemory() // the decompressor's windows: the front runs on for months and needs none of it
 	// What lies there instead may still be run from; prune removes it when that is over.
 	aside := filepath.Join(s.root, asidePrefix+filepath.Base(temp)[len(tempPrefix):])
 	if err := os.Rename(s.dir(p.sum), aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
