@@ -63,9 +63,13 @@ func runFront(cfg config.Config, halves ...string) error {
 	}
 	go f.systemd.Watch(ctx)
 	err = f.super.Run(ctx)
-	f.out.stop(err != nil, "")
 	logrus.Info("stopped")
-	return err
+	if err != nil {
+		f.out.stop(true, "")
+		return err
+	}
+	f.out.stop(false, "stopped\n")
+	return nil
 }
 
 // lock makes us the only coracle with this data directory. What keeps us from locking is told by the preflight

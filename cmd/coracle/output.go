@@ -22,6 +22,8 @@ type output struct {
 	display *progress.Display // nil for plain lines
 	json    bool
 	end     context.CancelFunc
+	// stopping is set when parts are asked to stop: what they complain about then is for the log only.
+	stopping atomic.Bool
 }
 
 // newOutput takes over logrus' standard logger, so that the front's lines go the way of the halves'. The display is
@@ -87,6 +89,10 @@ func (o *output) line(line string) {
 func (o *output) program(program, line string) {
 	if o.json && (line == "" || line[0] != '{') {
 		logrus.WithField(logs.Component, program).Warn(line)
+		return
+	}
+	if o.display != nil && o.stopping.Load() {
+		o.display.Record(line)
 		return
 	}
 	o.line(line)

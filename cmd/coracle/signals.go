@@ -58,6 +58,7 @@ func (f *front) announceStop(s os.Signal) {
 	text := fmt.Sprintf("stopping %s, as asked by %s; %s", strings.Join(order, ", then "), signalWord(s), pods)
 	f.systemd.Notify("STOPPING=1", "STATUS="+text)
 	logrus.Info(text)
+	f.out.stopping.Store(true)
 	f.out.stop(false, "\n"+text+"\n")
 }
 

@@ -85,11 +85,16 @@ func (d *Display) erase() string {
 
 // Line logs one line, which has no end yet, and shows it if it is an error or nothing that a logger wrote.
 func (d *Display) Line(text string) {
-	_, _ = io.WriteString(d.Log, text+"\n") // a full disk is noticed elsewhere
+	d.Record(text)
 	if line, ok := logs.Parse(text); ok && line.Level > logrus.ErrorLevel {
 		return
 	}
 	d.show(logs.Colour(text) + "\n")
+}
+
+// Record logs one line and does not show it.
+func (d *Display) Record(text string) {
+	_, _ = io.WriteString(d.Log, text+"\n") // a full disk is noticed elsewhere
 }
 
 // show puts text above the frame, or below everything when there is no frame any more.
