@@ -4,6 +4,8 @@ go 1.26.6
 
 godebug default=go1.26
 
+ignore ./build
+
 replace (
 	k8s.io/api => k8s.io/api v0.37.1
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.37.1
