@@ -27,12 +27,17 @@ func pauseImage(arch, binary, name, out string) error {
 // imagePath is the PATH in the test images.
 const imagePath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// busyboxImage is the tests' image with a shell, made of a static busybox.
-func busyboxImage(arch, busybox, name, out string) error {
+// busyboxImage is the tests' image with a shell, made of a static busybox and the client test/probe.
+func busyboxImage(arch, busybox, probe, name, out string) error {
 	files, err := userland(busybox)
 	if err != nil {
 		return err
 	}
+	client, err := os.ReadFile(probe)
+	if err != nil {
+		return err
+	}
+	files = append(files, oci.File{Path: "bin/probe", Mode: 0o755, Data: client})
 	return writeImage(oci.Image{Name: name, Arch: arch, Cmd: []string{"sh"}, Env: []string{imagePath}, Files: files}, out)
 }
 

@@ -24,7 +24,7 @@ var commands = map[string]command{
 	"agnhost": {"GOARCH BINARY BUSYBOX SOURCES NAME OUTFILE", 6, func(a []string) error {
 		return agnhostImage(a[0], a[1], a[2], a[3], a[4], a[5])
 	}},
-	"busybox": {"GOARCH BUSYBOX NAME OUTFILE", 4, func(a []string) error { return busyboxImage(a[0], a[1], a[2], a[3]) }},
+	"busybox": {"GOARCH BUSYBOX PROBE NAME OUTFILE", 5, func(a []string) error { return busyboxImage(a[0], a[1], a[2], a[3], a[4]) }},
 	"overlay": {"ROOT OUTDIR", 2, func(a []string) error {
 		_, err := overlay.Write(a[0], a[1])
 		return err

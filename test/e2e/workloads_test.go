@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"os/exec"
 	"strings"
 	"testing"
@@ -73,7 +71,7 @@ func testServices(t *testing.T, h *hosts.Host) {
 		"pod to itself's kind": "http://web.default.svc.cluster.local/hostname",
 	} {
 		t.Run(name, func(t *testing.T) {
-			expect(t, "web-", func() (string, error) { return inClient(h, "wget -T2 -qO- "+url) })
+			expect(t, "web-", func() (string, error) { return inClient(h, "probe get "+url) })
 		})
 	}
 	for name, url := range map[string]string{
@@ -82,12 +80,12 @@ func testServices(t *testing.T, h *hosts.Host) {
 		"host to NodePort":  "http://" + h.IP.String() + ":30080/hostname",
 	} {
 		t.Run(name, func(t *testing.T) {
-			expect(t, "web-", func() (string, error) { return h.Try("busybox", "wget", "-T2", "-qO-", url) })
+			expect(t, "web-", func() (string, error) { return h.Get(url) })
 		})
 	}
 	t.Run("balanced over all pods", func(t *testing.T) {
 		eventually(t, 20*time.Second, func() error {
-			out, err := inClient(h, "for i in $(seq 40); do wget -T2 -qO- http://web/hostname; echo; done | sort -u | wc -l")
+			out, err := inClient(h, "for i in $(seq 40); do probe get http://web/hostname; echo; done | sort -u | wc -l")
 			if err != nil {
 				return err
 			}
@@ -121,7 +119,7 @@ func testDNS(t *testing.T, h *hosts.Host) {
 		hosts.ExternalName:                    hosts.ExternalIP,
 	} {
 		t.Run(name, func(t *testing.T) {
-			expect(t, want, func() (string, error) { return inClient(h, "nslookup -type=a "+name+" || getent hosts "+name) })
+			expect(t, want, func() (string, error) { return inClient(h, "probe lookup "+name) })
 		})
 	}
 	t.Run("reverse", func(t *testing.T) {
@@ -138,7 +136,7 @@ func testDNS(t *testing.T, h *hosts.Host) {
 		}
 	})
 	t.Run("over TCP", func(t *testing.T) {
-		h.Kubectl("exec", "client", "--", "nc", "-z", "-w", "2", "10.43.0.10", "53")
+		h.Kubectl("exec", "client", "--", "probe", "connect", "10.43.0.10:53")
 	})
 	t.Run("from a pod on the host's network", func(t *testing.T) {
 		out := h.Kubectl("exec", "hostnetwork", "--", "/agnhost", "connect", clusterIP+":80", "--timeout=3s")
@@ -153,13 +151,13 @@ func testDNS(t *testing.T, h *hosts.Host) {
 
 func testHostPorts(t *testing.T, h *hosts.Host) {
 	expect(t, "hostport", func() (string, error) {
-		return h.Try("busybox", "wget", "-T2", "-qO-", "http://"+h.IP.String()+":18080/hostname")
+		return h.Get("http://" + h.IP.String() + ":18080/hostname")
 	})
 	expect(t, "hostport", func() (string, error) {
-		return inClient(h, "wget -T2 -qO- http://"+h.IP.String()+":18080/hostname")
+		return inClient(h, "probe get http://"+h.IP.String()+":18080/hostname")
 	})
 	expect(t, h.Name, func() (string, error) {
-		return h.Try("busybox", "wget", "-T2", "-qO-", "http://127.0.0.1:18081/hostname")
+		return h.Get("http://127.0.0.1:18081/hostname")
 	})
 }
 
@@ -213,16 +211,7 @@ func testPortForward(t *testing.T, h *hosts.Host) {
 		h.Run("pkill", "-f", "port-forward service/web")
 		_ = cmd.Wait()
 	}()
-	client := &http.Client{Transport: &http.Transport{DialContext: h.Dial}, Timeout: 3 * time.Second}
-	expect(t, "web-", func() (string, error) {
-		resp, err := client.Get("http://127.0.0.1:19090/hostname")
-		if err != nil {
-			return "", err
-		}
-		defer resp.Body.Close()
-		body, err := io.ReadAll(resp.Body)
-		return string(body), err
-	})
+	expect(t, "web-", func() (string, error) { return h.Get("http://127.0.0.1:19090/hostname") })
 }
 
 func testCopy(t *testing.T, h *hosts.Host) {
@@ -353,7 +342,7 @@ func testReusedAddress(t *testing.T, h *hosts.Host) {
 		ip := h.Kubectl("get", "pod", "reused", "-o", "jsonpath={.status.podIP}")
 		seen[ip]++
 		began := time.Now()
-		expect(t, "reused", func() (string, error) { return h.Try("busybox", "wget", "-T1", "-qO-", "http://"+ip+":8080/hostname") })
+		expect(t, "reused", func() (string, error) { return h.Get("http://" + ip + ":8080/hostname") })
 		slowest = max(slowest, time.Since(began))
 		h.Kubectl("delete", "pod", "reused", "--now")
 	}

@@ -3,9 +3,12 @@ package hosts
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
+	"time"
 
 	"github.com/miekg/dns"
 	"golang.org/x/sys/unix"
@@ -43,6 +46,21 @@ func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, err
 		return err
 	})
 	return conn, err
+}
+
+// Get fetches a URL from the host; its host part is an address. Any other status than 200 is an error.
+func (h *Host) Get(url string) (string, error) {
+	client := &http.Client{Transport: &http.Transport{DialContext: h.Dial, DisableKeepAlives: true}, Timeout: 3 * time.Second}
+	resp, err := client.Get(url)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return string(body), err
 }
 
 // serveDNS answers for ExternalName on the address of CORACLE_TEST_DNS, by UDP and TCP, and NXDOMAIN for the rest.

@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// TestResetAfterFaults resets a host on which something has gone wrong, again and again: each time it must be as
+// before coracle, and a new start must work.
+func TestResetAfterFaults(t *testing.T) {
+	faults := []struct {
+		name string
+		make func(*testing.T, *hosts.Host, *hosts.Server)
+	}{
+		{"killed front", func(t *testing.T, _ *hosts.Host, s *hosts.Server) {
+			signal(t, syscall.SIGKILL, s.FrontPID())
+			_ = s.Wait(waitForEnd)
+		}},
+		{"hung processes", func(t *testing.T, _ *hosts.Host, s *hosts.Server) {
+			pids := []int{s.FrontPID()}
+			for _, half := range []string{"control-plane", "node"} {
+				pid, err := s.ChildPID(half)
+				if err != nil {
+					t.Fatal(err)
+				}
+				pids = append(pids, pid)
+			}
+			signal(t, syscall.SIGSTOP, pids...)
+		}},
+		{"damaged payload", func(t *testing.T, h *hosts.Host, s *hosts.Server) {
+			if err := s.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			h.Run("sh", "-c", "for f in runc nft coracle-core containerd-shim-runc-v2; do rm -f /var/lib/coracle/data/*/$f; done")
+		}},
+		{"damaged ledger", func(t *testing.T, h *hosts.Host, s *hosts.Server) {
+			h.Run("sh", "-c", "echo '{' > /var/lib/coracle/ledger.json")
+		}},
+		{"reboot", func(t *testing.T, h *hosts.Host, s *hosts.Server) {
+			h.Kill()
+			h.Boot()
+		}},
+	}
+	h := newHost(t, "solo")
+	h.Run("sh", "-c", "rm -rf /var/lib/coracle/*; touch /etc/before-coracle; nft add table inet foreign; ip link add foreign0 type bridge; mkdir -p /run/netns")
+	before := takeInventory(h)
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			h := h.For(t)
+			h.CopyImages()
+			s := h.Start()
+			waitReady(t, h)
+			startSleepers(t, h)
+			f.make(t, h, s)
+
+			out, err := h.TryCoracle("reset", "--yes")
+			t.Logf("reset says:\n%s", out)
+			if (err != nil) != (f.name == "damaged ledger") {
+				t.Errorf("reset: %v", err)
+			}
+			if out := h.Coracle("reset", "--dry-run"); !strings.Contains(out, "nothing of coracle") {
+				t.Errorf("left after reset:\n%s", out)
+			}
+			for kind, want := range before {
+				if f.name == "reboot" && kind != "processes" && kind != "cgroups" && kind != "files" {
+					continue // what others had in the kernel is gone too
+				}
+				if got := h.Run("sh", "-c", "{ "+inventory[kind]+"; } | sort"); got != want {
+					t.Errorf("%s differ:\n%s", kind, diff(want, got))
+				}
+			}
+		})
+	}
+}
+
+// TestResetOfNothing resets a host on which coracle never ran.
+func TestResetOfNothing(t *testing.T) {
+	h := newHost(t, "solo")
+	h.Run("sh", "-c", "rm -rf /var/lib/coracle/*")
+	for _, args := range [][]string{{"reset", "--dry-run"}, {"reset", "--yes"}, {"reset"}} {
+		if out := h.Coracle(args...); !strings.Contains(out, "nothing of coracle") {
+			t.Errorf("%s says %q", fmt.Sprint(args), out)
+		}
+	}
+}
+
+// waitForEnd is how long a killed server may take to be gone.
+const waitForEnd = 40 * time.Second
+
+func signal(t *testing.T, sig syscall.Signal, pids ...int) {
+	t.Helper()
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, sig); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+// Command probe is the client inside the test image: Debian's static busybox cannot resolve names over HTTP.
+// It resolves as programs in pods do, by /etc/resolv.conf with its search list.
+//
+//	probe get URL             prints the body; any other status than 200 is a failure
+//	probe lookup HOST         prints the addresses, one a line
+//	probe connect HOST:PORT   opens a TCP connection
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: probe get|lookup|connect WHAT")
+		os.Exit(2)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	if err := run(ctx, os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, "probe:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, verb, what string) error {
+	switch verb {
+	case "get":
+		return get(ctx, what)
+	case "lookup":
+		addrs, err := net.DefaultResolver.LookupHost(ctx, what)
+		for _, a := range addrs {
+			fmt.Println(a)
+		}
+		return err
+	case "connect":
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", what)
+		if err != nil {
+			return err
+		}
+		return conn.Close()
+	}
+	return fmt.Errorf("no verb %q", verb)
+}
+
+func get(ctx context.Context, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	_, err = io.Copy(os.Stdout, resp.Body)
+	return err
+}
