@@ -50,9 +50,9 @@ func runFront(cfg config.Config, halves ...string) error {
 	f.out = newOutput(cfg, f.view)
 	f.report = state.NewRecorder(cfg.Dirs, state.Front, version.Version)
 	f.super = f.supervisor()
+	f.out.start(cfg)
 	ctx, done := f.signals()
 	defer done()
-	f.out.start(cfg)
 	err = f.prepare(ctx)
 	if ctx.Err() != nil { // asked to stop before anything ran
 		return nil

@@ -31,7 +31,7 @@ type output struct {
 func newOutput(cfg config.Config, view func() progress.View) *output {
 	terminal := isTerminal(os.Stderr)
 	o := &output{
-		plain: progress.Plain{W: os.Stderr, Colour: terminal && cfg.Log.Format == "text"},
+		plain: progress.Plain{W: os.Stderr, Colour: terminal && os.Getenv("NO_COLOR") == ""},
 		json:  cfg.Log.Format == "json",
 		end:   func() {},
 	}

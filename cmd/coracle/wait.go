@@ -180,7 +180,17 @@ func (w *waiting) say(name, why string) {
 		fmt.Fprintln(w.out, name+" is ready")
 		return
 	}
-	fmt.Fprintf(w.out, "waiting for %s: %s\n", name, why)
+	fmt.Fprintf(w.out, "waiting for %s: %s\n", name, brief(why))
+}
+
+// brief is a text on one line that is not too long.
+func brief(text string) string {
+	const enough = 160
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > enough {
+		return strings.ToValidUTF8(text[:enough], "") + "..."
+	}
+	return text
 }
 
 // unready says why a condition's unit is not ready, "" if it is.

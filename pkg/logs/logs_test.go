@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +112,9 @@ func TestLastError(t *testing.T) {
 			var l LastError
 			for _, line := range c.lines {
 				l.Line(line)
+			}
+			if got := slices.ContainsFunc(c.lines, Alarming); got != (strings.HasSuffix(c.name, "error") || c.name == "panic") {
+				t.Errorf("alarming: %v", got)
 			}
 			if l.String() != c.want {
 				t.Errorf("%q, want %q", l.String(), c.want)

@@ -67,6 +67,17 @@ func isName(s string) bool {
 	})
 }
 
+// Alarming reports whether a line tells of an error, or is the first of a crash.
+func Alarming(s string) bool {
+	line, ok := Parse(s)
+	return ok && line.Level <= logrus.ErrorLevel || crash(s)
+}
+
+// crash finds the line with which the Go runtime begins to tell of one. Stacks follow.
+func crash(s string) bool {
+	return strings.HasPrefix(s, "panic: ") || strings.HasPrefix(s, "fatal error: ")
+}
+
 // LastError collects the lines of a program and tells the one that says best why it ended: the last error it
 // logged, the panic or fatal error of the Go runtime, or else simply its last line.
 type LastError struct{ last, worst string }
@@ -85,7 +96,7 @@ func (l *LastError) Line(s string) {
 		}
 	case ok:
 		l.last = line.Message
-	case strings.HasPrefix(s, "panic: "), strings.HasPrefix(s, "fatal error: "):
+	case crash(s):
 		l.worst = s
 	default:
 		l.last = s

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/coracle-dev/coracle/pkg/logs"
 )
 
@@ -83,13 +81,12 @@ func (d *Display) erase() string {
 	return fmt.Sprintf("\x1b[%dA\r\x1b[J", d.drawn)
 }
 
-// Line logs one line, which has no end yet, and shows it if it is an error or nothing that a logger wrote.
+// Line logs one line, which has no end yet, and shows it if people should know at once.
 func (d *Display) Line(text string) {
 	d.Record(text)
-	if line, ok := logs.Parse(text); ok && line.Level > logrus.ErrorLevel {
-		return
+	if logs.Alarming(text) {
+		d.show(logs.Colour(text) + "\n")
 	}
-	d.show(logs.Colour(text) + "\n")
 }
 
 // Record logs one line and does not show it.

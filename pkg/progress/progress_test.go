@@ -127,14 +127,15 @@ func TestDisplay(t *testing.T) {
 		d.Line("2026-11-21T10:44:00.123Z INFO  etcd: of no interest")
 		d.Line("2026-11-21T10:44:00.123Z ERROR etcd: on fire")
 		d.Line("panic: boom")
+		d.Line("goroutine 1 [running]:")
 		cancel()
 		<-done
 		d.End(true, "done\n")
 		d.End(true, "again\n")
 		d.Line("2026-11-21T10:44:00.123Z ERROR etcd: later")
 		golden(t, "display.golden", strings.ReplaceAll(out.String(), "\x1b", "ESC"))
-		if n := strings.Count(log.String(), "\n"); n != 4 {
-			t.Errorf("%d lines in the log, want 4", n)
+		if n := strings.Count(log.String(), "\n"); n != 5 {
+			t.Errorf("%d lines in the log, want 5", n)
 		}
 	})
 }
