@@ -138,13 +138,20 @@ func (c Containerd) awaitCRI(ctx context.Context, s *server.Server) error {
 	}
 	defer conn.Close()
 	client := cri.NewRuntimeServiceClient(conn)
-	return lifecycle.Until(ctx, "CRI on "+c.Socket, func(ctx context.Context) error {
+	err = lifecycle.Until(ctx, "CRI on "+c.Socket, func(ctx context.Context) error {
 		if _, err := client.Version(ctx, &cri.VersionRequest{}); err != nil {
 			return err
 		}
 		_, err := client.Status(ctx, &cri.StatusRequest{})
 		return err
 	})
+	if err != nil {
+		return err
+	}
+	if err := c.removeOrphans(ctx, client); err != nil {
+		log.L.WithError(err).Warn("looking for what interrupted starts left over")
+	}
+	return nil
 }
 
 // stop closes the services in their order, but waits no longer than a node has for it.
