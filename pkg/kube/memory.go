@@ -16,24 +16,17 @@ import (
 // a small cluster would be that. Under load a collector that is called all the time would cost too much again.
 const (
 	gcStarting = 400
-	gcIdle     = 40
+	gcIdle     = 25
 	gcBusy     = 100
 
-	// busyBelow and idleAbove are the pauses between two collections that tell load from idleness.
+	// busyBelow is the time between two collections that tells that there is load, idleAfter the time without one
+	// after which it is over.
 	busyBelow = 2 * time.Second
-	idleAbove = 20 * time.Second
+	idleAfter = 10 * time.Second
 
 	// startAtMost ends the lenience for a start that does not come to an end.
 	startAtMost = time.Minute
 )
-
-// collector adapts the garbage collector to what the process is doing. It acts when a collection has happened (at
-// least every two minutes, by the runtime itself), so it needs no timer.
-type collector struct {
-	mu      sync.Mutex
-	last    time.Time
-	percent int
-}
 
 // lazyGC trades memory for a quick start, until the returned function is called, or for a minute. The limits of the
 // machine and of the control group hold at all times; GOMEMLIMIT overrides them.
@@ -44,15 +37,22 @@ func lazyGC() (eager func()) {
 		debug.SetMemoryLimit(limit / 2)
 	}
 	var once sync.Once
-	eager = func() { once.Do(func() { (&collector{percent: gcStarting}).begin() }) }
+	eager = func() { once.Do(new(collector).begin) }
 	time.AfterFunc(startAtMost, eager)
 	return eager
 }
 
+// collector adapts the garbage collector to what the process is doing. It acts when a collection has happened, and
+// has a timer only while there is load.
+type collector struct {
+	mu   sync.Mutex
+	busy bool
+	last time.Time // when the last collection ended
+}
+
 func (c *collector) begin() {
-	c.last = time.Now()
-	c.set(gcIdle)
-	debug.FreeOSMemory()
+	c.calm()
+	c.last = time.Now() // our own collections do not count
 	c.watch()
 }
 
@@ -62,24 +62,37 @@ func (c *collector) watch() {
 	runtime.SetFinalizer(&canary{}, func(*canary) { c.collected(time.Now()); c.watch() })
 }
 
-// collected decides what the process is doing from how long ago the last collection was.
+// collected decides from the time since the last collection whether there is load.
 func (c *collector) collected(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	pause := now.Sub(c.last)
-	c.last = now
-	switch {
-	case pause < busyBelow && c.percent == gcIdle:
-		c.set(gcBusy)
-	case pause > idleAbove && c.percent == gcBusy:
-		c.set(gcIdle)
-		go debug.FreeOSMemory() // a collection itself: not in a finalizer
+	if now.Sub(c.last) < busyBelow && !c.busy {
+		c.busy = true
+		debug.SetGCPercent(gcBusy)
+		time.AfterFunc(idleAfter, c.load)
 	}
+	c.last = now
 }
 
-func (c *collector) set(percent int) {
-	c.percent = percent
-	debug.SetGCPercent(percent)
+// load looks whether the load is over, and if so gives back what it took.
+func (c *collector) load() {
+	c.mu.Lock()
+	rest := idleAfter - time.Since(c.last)
+	if rest <= 0 {
+		c.busy = false
+	}
+	c.mu.Unlock()
+	if rest > 0 {
+		time.AfterFunc(rest, c.load)
+		return
+	}
+	c.calm()
+}
+
+// calm sets the collector for an idle process and returns unused memory to the system.
+func (c *collector) calm() {
+	debug.SetGCPercent(gcIdle)
+	debug.FreeOSMemory()
 }
 
 // memoryLimit returns how many bytes the process may use: the smallest limit of the control groups that it is in, of

@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc"
 )
 
 // Etcd is the component.
@@ -35,6 +36,7 @@ func (e Etcd) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	elect(ctx, server.Server)
 	select {
 	case <-server.Server.ReadyNotify():
 		if err := readOnce(ctx, server); err != nil {
@@ -114,10 +116,12 @@ func (e Etcd) config(fatal chan<- error) (*embed.Config, error) {
 	cfg.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:2380"}}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
 
-	// A member that is alone elects itself after one to two election timeouts: nobody it could disturb.
-	cfg.TickMs, cfg.ElectionMs = 20, 100
+	// Nobody needs heartbeats from a member that is alone, and elect does not wait for the timeout.
+	cfg.TickMs, cfg.ElectionMs = 500, 2500
 	// Entries of the log that were applied are only kept, in memory, for peers that lag behind.
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = 2000, 100
 	cfg.EnableGRPCGateway = false
+	// kube-apiserver has one connection for each of some seventy kinds, nearly all of them idle.
+	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ReadBufferSize(8 << 10), grpc.SharedWriteBuffer(true)}
 	return cfg, e.override(cfg)
 }

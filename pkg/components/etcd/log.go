@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/sirupsen/logrus"
 	"go.uber.org/zap"
@@ -65,8 +67,23 @@ func (c core) Check(line zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.
 }
 
 func (c core) Write(line zapcore.Entry, fields []zapcore.Field) error {
-	c.entry.WithFields(decode(fields)).Log(level(line.Level), line.Message)
+	l := level(line.Level)
+	if l < logrus.DebugLevel && slices.ContainsFunc(expected, func(s string) bool { return strings.Contains(line.Message, s) }) {
+		l = logrus.DebugLevel
+	}
+	c.entry.WithFields(decode(fields)).Log(l, line.Message)
 	return nil
+}
+
+// expected are parts of warnings and errors that are part of every start or stop of a single member.
+var expected = []string{
+	"Running http and grpc server on single port",
+	"simple token is not cryptographically signed",
+	"Failed to detect schema version",  // a new database has none yet
+	"failed to update storage version", // the same
+	"since there are still pending configuration changes to apply",
+	"setting up serving from embedded etcd failed", // because it is closed
+	"insecure grpc server due to error",            // the same
 }
 
 func (c core) Sync() error { return nil }
