@@ -19,8 +19,9 @@ var noise = []struct{ message, err string }{
 	{message: "Unable to register mirror pod because node is not registered yet"},
 	{message: "eviction manager: failed to check if we have separate container filesystem"},
 	{message: "Error updating node status, will retry", err: "not found"},
-	// Its first events come before the API server has made the namespace that they go to.
+	// Its first events and its lease come before the API server has made the namespaces that they go to.
 	{message: "Server rejected event (will not retry!)"},
+	{message: "Failed to ensure lease exists, will retry", err: `namespaces "kube-node-lease" not found`},
 	// Without CAP_SYS_RESOURCE, as in most containers.
 	{message: "Failed to ensure process in container with oom score"},
 	{message: "Failed to set rlimit on max file handles"},

@@ -59,8 +59,10 @@ func (k Kubelet) Run(ctx context.Context, ready func()) error {
 	if !k.CgroupV2 {
 		logrus.WithField("component", "kubelet").Warn("the host uses cgroup v1, which Kubernetes is about to drop: boot it with cgroup v2 (systemd.unified_cgroup_hierarchy=1)")
 	}
-	if err := os.MkdirAll(k.StaticPods, 0o755); err != nil {
-		return fmt.Errorf("making the directory of static pods: %w", err)
+	for _, dir := range []string{k.StaticPods, server.VolumePluginDir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("making a directory of the kubelet: %w", err)
+		}
 	}
 	deps, err := app.UnsecuredDependencies(ctx, server, utilfeature.DefaultFeatureGate)
 	if err != nil {
