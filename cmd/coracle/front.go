@@ -34,6 +34,7 @@ type front struct {
 	ready   once
 
 	unpacked percent
+	told     string // what systemd was told last; changed is its only user, one call at a time
 }
 
 // runFront prepares what the halves need, and runs them until a signal asks it to stop.
@@ -192,7 +193,10 @@ func (f *front) changed(all []state.Child) {
 	if ready {
 		f.ready.do(f.welcome)
 	}
-	f.systemd.Status(summary(all))
+	if text := summary(all); text != f.told {
+		f.told = text
+		f.systemd.Status(text)
+	}
 }
 
 // welcome is said once, when everything is ready for the first time.

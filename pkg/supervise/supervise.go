@@ -5,11 +5,8 @@
 package supervise
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/state"
@@ -145,104 +142,6 @@ func (s *Supervisor) defaults() {
 	}
 }
 
-// keep runs one program again and again. It returns an error if that is pointless.
-func (s *Supervisor) keep(c *child) error {
-	defer s.change(func() { c.State, c.PID = Stopped, 0 })
-	delays, failures, everReady := backoff{}, 0, false
-	for {
-		end := s.runOnce(c)
-		if stopped(c.stop) {
-			return nil
-		}
-		everReady = everReady || end.wasReady > 0
-		if failures++; everReady || !end.ownFault {
-			failures = 0
-		}
-		if failures == s.GiveUp {
-			return fmt.Errorf("%s failed %d times and was never ready, giving up: %s", c.Program.Name, failures, cmp.Or(end.why, end.how))
-		}
-		delay := delays.next(end.wasReady)
-		s.change(func() { c.Restarts++ })
-		s.Line("", fmt.Sprintf("%s %s; restarting %s", c.Program.Name, end, in(delay)))
-		select {
-		case <-c.stop:
-			return nil
-		case <-time.After(delay):
-		}
-	}
-}
-
-// ending is how one instance of a program ended.
-type ending struct {
-	how      string        // the kernel's view: its exit status, or the signal that killed it
-	why      string        // what it said itself, "" for nothing
-	ownFault bool          // it exited by itself rather than being killed
-	wasReady time.Duration // how long it had been ready
-}
-
-func (e ending) String() string {
-	if e.why == "" {
-		return e.how
-	}
-	return e.how + ": " + e.why
-}
-
-func (s *Supervisor) runOnce(c *child) ending {
-	reason := s.Reason()
-	s.change(func() {
-		c.State, c.PID, c.Started, c.Ready, c.Status = Starting, 0, time.Now(), time.Time{}, ""
-	})
-	var inst instance
-	var err error
-	s.change(func() { // under the lock, so that no message comes from a process that is not known yet
-		inst, err = s.launch(c.Program, func(line string) {
-			reason.Line(line)
-			s.Line(c.Program.Name, line)
-		})
-		if err == nil {
-			c.PID = inst.pid()
-		}
-	})
-	if err != nil {
-		return s.noteEnd(c, ending{how: "did not start", why: err.Error(), ownFault: true})
-	}
-	over := make(chan struct{})
-	defer close(over)
-	go func() {
-		select {
-		case <-over:
-			return
-		case <-c.stop:
-		}
-		s.change(func() { c.State = Stopping })
-		inst.signal(syscall.SIGTERM)
-		select {
-		case <-over:
-		case <-c.kill:
-			inst.signal(syscall.SIGKILL)
-		}
-	}()
-	var end ending
-	end.how, end.ownFault = inst.wait()
-	switch {
-	case stopped(c.stop):
-		end.how = "was stopped"
-	case end.ownFault:
-		end.why = reason.String()
-	}
-	return s.noteEnd(c, end)
-}
-
-func (s *Supervisor) noteEnd(c *child, end ending) ending {
-	s.change(func() {
-		if !c.Ready.IsZero() {
-			end.wasReady = time.Since(c.Ready)
-		}
-		c.State, c.PID, c.LastExit, c.LastExitAt = Backoff, 0, end.String(), time.Now()
-	})
-	return end
-}
-
 // notified takes a message that the process pid sent to the notify socket.
 func (s *Supervisor) notified(pid int, m message) {
 	s.change(func() {
@@ -284,13 +183,6 @@ func stopped(c <-chan struct{}) bool {
 	default:
 		return false
 	}
-}
-
-func in(d time.Duration) string {
-	if d == 0 {
-		return "at once"
-	}
-	return "in " + d.String()
 }
 
 // lastLine is the Reason of programs whose output nothing is known about.
