@@ -4,6 +4,7 @@ import "github.com/coracle-dev/coracle/pkg/ledger"
 
 // Prepare makes the machine fit for pods. It may run again at any time and then changes nothing.
 func Prepare(l *ledger.Ledger, ipv6 bool) error {
+	loadModules()
 	if err := setSysctls(l, ipv6); err != nil {
 		return err
 	}

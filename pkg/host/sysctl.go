@@ -21,7 +21,7 @@ type sysctl struct {
 
 // sysctls are what a node needs of the kernel. The first two route between pods and hosts; the next two hand
 // bridged packets to nftables where br_netfilter is loaded; the kubelet, containerd and pods watch many files; the
-// last two are what the kubelet sets itself, or complains about.
+// conntrack settings are those that kube-proxy would make; the last are what the kubelet would set itself.
 var sysctls = []sysctl{
 	{name: "net.ipv4.ip_forward", value: "1", required: true},
 	{name: "net.ipv6.conf.all.forwarding", value: "1", required: true, ipv6: true},
@@ -29,6 +29,9 @@ var sysctls = []sysctl{
 	{name: "net.bridge.bridge-nf-call-ip6tables", value: "1", ipv6: true},
 	{name: "fs.inotify.max_user_instances", value: "8192", atLeast: true},
 	{name: "fs.inotify.max_user_watches", value: "524288", atLeast: true},
+	{name: "net.netfilter.nf_conntrack_max", value: "131072", atLeast: true},
+	{name: "net.netfilter.nf_conntrack_tcp_timeout_established", value: "86400"},
+	{name: "net.netfilter.nf_conntrack_tcp_timeout_close_wait", value: "3600"},
 	{name: "vm.overcommit_memory", value: "1"},
 	{name: "kernel.panic", value: "10", atLeast: true},
 	{name: "kernel.panic_on_oops", value: "1"},
