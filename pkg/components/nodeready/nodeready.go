@@ -4,6 +4,7 @@ package nodeready
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -18,7 +19,13 @@ type NodeReady struct {
 	Node *kube.OwnNode
 	// Since is when this process started: what the kubelet said before may no longer be true.
 	Since time.Time
+	// OtherNetwork is true if the pod network is the user's: it may come at any time after the start, through the
+	// API, so the start must not wait for it. Then a node that only lacks its network is as ready as it can be.
+	OtherNetwork bool
 }
+
+// networkMissing is what the kubelet says of a node without a CNI configuration.
+const networkMissing = "NetworkPluginNotReady"
 
 // Run works until ctx is done. It is ready when the node is Ready for the first time; later changes are logged and
 // told to the group.
@@ -29,9 +36,12 @@ func (n NodeReady) Run(ctx context.Context, ready func()) error {
 		node, changed := n.Node.Get()
 		is, why := n.state(node)
 		switch {
-		case is && first:
+		case first && (is || n.OtherNetwork && strings.Contains(why, networkMissing)):
 			ready()
 			first = false
+			if !is {
+				log.Info("the node waits for a pod network: install a CNI plugin")
+			}
 		case is && !was:
 			log.Info("the node is Ready again")
 			lifecycle.WaitingFor(ctx, "")

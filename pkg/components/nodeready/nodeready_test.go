@@ -64,3 +64,13 @@ func TestRun(t *testing.T) {
 	case <-time.After(20 * time.Millisecond):
 	}
 }
+
+func TestOtherNetwork(t *testing.T) {
+	own := kube.NewOwnNode("", "a")
+	n := node(corev1.ConditionFalse, time.Now())
+	n.Status.Conditions[1].Message = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady"
+	own.Set(n)
+	ready := make(chan struct{})
+	go NodeReady{Node: own, OtherNetwork: true}.Run(t.Context(), func() { close(ready) })
+	<-ready
+}
