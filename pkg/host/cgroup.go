@@ -17,20 +17,25 @@ func nest(root string) error {
 	if !cgroupV2(root) || !exists(filepath.Join(root, "cgroup.type")) { // the machine's real root has no type
 		return nil
 	}
+	controllers := read(filepath.Join(root, "cgroup.controllers"))
+	control := filepath.Join(root, "cgroup.subtree_control")
+	if read(filepath.Join(root, "cgroup.procs")) == "" && read(control) == controllers {
+		return nil // an init system in the container has done it, or we have
+	}
+	const hint = "give the container a writable /sys/fs/cgroup (docker run --privileged)"
 	child := filepath.Join(root, "init")
 	if err := os.Mkdir(child, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("making a cgroup for what runs in this container: %w", err)
+		return fmt.Errorf("making a cgroup for what runs in this container: %w; %s", err, hint)
 	}
 	if err := evacuate(root, child); err != nil {
-		return fmt.Errorf("moving processes out of the container's root cgroup: %w", err)
+		return fmt.Errorf("moving processes out of the container's root cgroup: %w; %s", err, hint)
 	}
-	var controllers []string
-	for _, c := range strings.Fields(read(filepath.Join(root, "cgroup.controllers"))) {
-		controllers = append(controllers, "+"+c)
+	var all []string
+	for _, c := range strings.Fields(controllers) {
+		all = append(all, "+"+c)
 	}
-	control := filepath.Join(root, "cgroup.subtree_control")
-	if err := os.WriteFile(control, []byte(strings.Join(controllers, " ")), 0o644); err != nil {
-		return fmt.Errorf("handing cgroup controllers to pods: %w", err)
+	if err := os.WriteFile(control, []byte(strings.Join(all, " ")), 0o644); err != nil {
+		return fmt.Errorf("handing cgroup controllers to pods: %w; %s", err, hint)
 	}
 	return nil
 }
