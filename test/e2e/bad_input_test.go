@@ -44,7 +44,7 @@ var mistakes = []mistake{
 	},
 	{
 		name:    "taken port",
-		prepare: "busybox nc -lk -p 6443 -e true & sleep 0.3",
+		prepare: "busybox nc -ll -p 6443 -e true & sleep 0.3",
 		want:    []string{"6443", "busybox"},
 	},
 	{

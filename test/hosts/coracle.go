@@ -57,7 +57,8 @@ func (h *Host) Start(args ...string) *Server {
 	log, err := os.CreateTemp(h.dir, "server-*.log")
 	h.must(err)
 	s := &Server{Host: h, log: log, done: make(chan struct{})}
-	s.cmd = h.Command(Bin(h.t), append([]string{"server"}, args...)...)
+	// The shell stands between, as nsenter stops itself when its child is stopped (SIGSTOP) and stays so.
+	s.cmd = h.Command("sh", append([]string{"-c", `"$@" & wait $!`, "sh", Bin(h.t), "server"}, args...)...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	h.must(s.cmd.Start())
 	go func() {
@@ -80,25 +81,30 @@ func (s *Server) Log() string {
 
 // FrontPID is the front's process id as this machine sees it.
 func (s *Server) FrontPID() int {
-	// nsenter forks, because it changes the PID namespace: the front is its child.
-	out, err := exec.Command("pgrep", "-P", fmt.Sprint(s.cmd.Process.Pid)).Output()
-	if err != nil {
-		s.Host.t.Fatalf("finding the front of %s: %v", s.Host.Name, err)
+	pid := s.cmd.Process.Pid // of nsenter, whose child is the shell, whose child is the front
+	for range 2 {
+		child, err := onlyChild(pid)
+		if err != nil {
+			s.Host.t.Fatalf("finding the front of %s: %v", s.Host.Name, err)
+		}
+		pid = child
 	}
-	var pid int
-	fmt.Sscan(string(out), &pid)
 	return pid
+}
+
+// onlyChild is the child of a process that has one; further conditions are pgrep's.
+func onlyChild(pid int, conditions ...string) (child int, err error) {
+	out, err := exec.Command("pgrep", append([]string{"-P", fmt.Sprint(pid)}, conditions...)...).Output()
+	if err != nil {
+		return 0, fmt.Errorf("process %d has no such child: %w", pid, err)
+	}
+	_, err = fmt.Sscan(string(out), &child)
+	return child, err
 }
 
 // ChildPID is the process id, as this machine sees it, of the half named by its first argument.
 func (s *Server) ChildPID(half string) (int, error) {
-	out, err := exec.Command("pgrep", "-P", fmt.Sprint(s.FrontPID()), "-f", "coracle-core "+half).Output()
-	if err != nil {
-		return 0, fmt.Errorf("no process of the %s half: %w", half, err)
-	}
-	var pid int
-	_, err = fmt.Sscan(string(out), &pid)
-	return pid, err
+	return onlyChild(s.FrontPID(), "-f", "coracle-core "+half)
 }
 
 // Stop sends SIGTERM to the front and waits until the server has ended; it returns how it ended.

@@ -5,9 +5,8 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
-	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 )
@@ -30,12 +29,15 @@ const (
 	ExternalIP   = "192.0.2.80"
 )
 
+// wires counts this process' wires: a network namespace's name must be unique on the machine.
+var wires atomic.Int32
+
 // NewWire makes a wire with the given network and a DNS server on its gateway, the network's first address.
 func NewWire(t testing.TB, network netip.Prefix) *Wire {
 	t.Helper()
 	w := &Wire{
 		Net: network, Gateway: network.Addr().Next(), t: t,
-		name: "wire-" + strings.ToLower(filepath.Base(t.TempDir())) + fmt.Sprint(os.Getpid()),
+		name: fmt.Sprintf("wire-%d-%d", os.Getpid(), wires.Add(1)),
 	}
 	w.last = w.Gateway
 	w.sh("ip netns add %s", w.name)
