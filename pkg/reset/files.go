@@ -119,7 +119,7 @@ func (m *machine) ownDirs() []owned {
 		{dir: m.dirs.Kubelet, entries: []string{
 			"actuated_pods_state", "allocated_pods_state", "checkpoints", "config", "cpu_manager_state", "device-plugins",
 			"dra_manager_state", "image_manager", "memory_manager_state", "pki", "plugins", "plugins_registry",
-			"pod-resources", "pod_status_manager_state", "pods", "pods-api", "usernamespaces"}},
+			"pod-resources", "pod_status_manager_state", "pods", "pods-api", "usernamespaces", "volumeplugins"}},
 		{dir: m.dirs.Data, usual: def.Data, entries: []string{
 			"bin", "data", "images", "ledger.json", "ledger.json.lock", "lock", "log", "manifests", "node", "server", "storage"}},
 	}

@@ -126,7 +126,6 @@ func (r Reset) look() (*machine, []error) {
 	if err != nil {
 		errs = append(errs, fmt.Errorf("%w; going by the usual names instead", err))
 		entries = usual
-		m.failed = true
 	}
 	for _, e := range entries {
 		if e.Current() {
@@ -143,7 +142,7 @@ var usual = []ledger.Entry{
 	{Kind: ledger.NFTTable, Name: "ip kube-proxy"}, {Kind: ledger.NFTTable, Name: "ip6 kube-proxy"},
 	{Kind: ledger.NFTTable, Name: "ip flannel-ipv4"}, {Kind: ledger.NFTTable, Name: "ip6 flannel-ipv6"},
 	{Kind: ledger.NFTTable, Name: "ip cni_hostport"}, {Kind: ledger.NFTTable, Name: "ip6 cni_hostport"},
-	{Kind: ledger.Cgroup, Name: "/kubepods"}, {Kind: ledger.Cgroup, Name: "/kubepods.slice"},
+	{Kind: ledger.Mount, Name: netnsDir}, {Kind: ledger.Cgroup, Name: "/kubepods"}, {Kind: ledger.Cgroup, Name: "/kubepods.slice"},
 }
 
 func pause(ctx context.Context, d time.Duration) {
