@@ -7,7 +7,8 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// What a host is made of, as far as coracle may change it. Each prints one line per thing.
+// What a host is made of, as far as coracle may change it. Each prints one line per thing. People's own directories
+// are left out: kubectl keeps a cache in them.
 var inventory = map[string]string{
 	"links":      "ls /sys/class/net",
 	"addresses":  "ip -o addr | awk '{print $2, $4}'",
@@ -17,7 +18,7 @@ var inventory = map[string]string{
 	"mounts":     "awk '{print $5, $9}' /proc/self/mountinfo",
 	"cgroups":    "find /sys/fs/cgroup -mindepth 2 -type d",
 	"processes":  "ps -eo comm= | grep -vE '^(ps|sh|sort|grep|nsenter)$' || true",
-	"files": `find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp \) -prune -o -newer /etc/before-coracle -not -type d -print;
+	"files": `find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /tmp -o -path /var/tmp -o -path /root \) -prune -o -newer /etc/before-coracle -not -type d -print;
 		find /run /var/lib/coracle /var/lib/kubelet /etc /opt /var/log -xdev -print`,
 }
 
