@@ -100,6 +100,17 @@ func (o *OwnNode) Set(node *corev1.Node) {
 	o.changed = make(chan struct{})
 }
 
+// HeardOf reports whether the kubelet has said anything of the node since a time. What a Node says when a process
+// starts is what an earlier kubelet said, with another address perhaps.
+func HeardOf(node *corev1.Node, since time.Time) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return !c.LastHeartbeatTime.Time.Before(since.Truncate(time.Second)) // the API knows seconds only
+		}
+	}
+	return false
+}
+
 // trimNode drops the parts of a Node that are large and that nobody here reads.
 func trimNode(obj any) (any, error) {
 	if node, ok := obj.(*corev1.Node); ok {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/kubernetes/cmd/kube-proxy/app"
 
@@ -21,9 +22,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 )
 
-// KubeProxy is a node's kube-proxy. The Node object has to exist and to have addresses: kube-proxy would look for
-// them once a second only.
+// KubeProxy is a node's kube-proxy.
 type KubeProxy struct {
+	// Node has to have its addresses before kube-proxy looks: it would look again once a second only, and end the
+	// process when they change. Since is when this process started.
+	Node  *kube.OwnNode
+	Since time.Time
+
 	Name       string // of the Node object
 	IP         netip.Addr
 	Kubeconfig string
@@ -87,6 +92,12 @@ func (p KubeProxy) Run(ctx context.Context, ready func()) error {
 	}
 	if err := opts.Validate(); err != nil {
 		return fmt.Errorf("checking its options: %w", err)
+	}
+	_, err := p.Node.Await(ctx, "the kubelet to say the node's addresses", func(n *corev1.Node) bool {
+		return kube.HeardOf(n, p.Since) && len(n.Status.Addresses) > 0
+	})
+	if err != nil {
+		return err
 	}
 	// Its role is made a moment after the API server answers the first nodes; refused, its informers would back off.
 	if err := kube.AwaitAPI(ctx, p.Kubeconfig, p.Name); err != nil {

@@ -69,7 +69,7 @@ func (n NodeReady) state(node *corev1.Node) (ready bool, why string) {
 		if c.Type != corev1.NodeReady {
 			continue
 		}
-		if c.LastHeartbeatTime.Time.Before(n.Since.Truncate(time.Second)) { // the API knows seconds only
+		if !kube.HeardOf(node, n.Since) {
 			return false, "the kubelet has not said anything since its start"
 		}
 		if c.Status == corev1.ConditionTrue {
