@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 )
 
@@ -180,8 +179,12 @@ func addFile(w *tar.Writer, dir, name string) (int64, error) {
 	return io.Copy(w, f)
 }
 
-// attach writes the executable that carries the payload.
-func attach(front, payload, out string) error {
+// sizeLimit is what the executable may have, payload included, in bytes. It holds for what is compressed to be
+// released; a quick build may be larger.
+const sizeLimit = 64 << 20
+
+// attach writes the executable that carries the payload, which was compressed at the given level.
+func attach(front, payload, level, out string) error {
 	temp := out + ".new"
 	to, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o755)
 	if err != nil {
@@ -204,6 +207,10 @@ func attach(front, payload, out string) error {
 	if err := to.Close(); err != nil {
 		return err
 	}
-	fmt.Printf("%s: %.1f MiB\n", strings.TrimPrefix(out, "../../"), float64(size)/(1<<20))
+	if quick := len(level) < 2; size > sizeLimit && !quick {
+		os.Remove(temp)
+		return fmt.Errorf("%s has %d bytes and may have %d: see \"Size\" in docs/build.md", out, size, sizeLimit)
+	}
+	fmt.Printf("%s: %.1f MiB\n", filepath.Base(out), float64(size)/(1<<20))
 	return os.Rename(temp, out)
 }

@@ -59,7 +59,7 @@ func TestAttach(t *testing.T) {
 		}
 	}
 	out := filepath.Join(dir, "coracle")
-	if err := attach(filepath.Join(dir, "front"), filepath.Join(dir, "payload"), out); err != nil {
+	if err := attach(filepath.Join(dir, "front"), filepath.Join(dir, "payload"), "19", out); err != nil {
 		t.Fatal(err)
 	}
 	if got := string(read(t, out)); got != "frontpayload" {
