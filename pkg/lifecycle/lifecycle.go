@@ -55,7 +55,7 @@ type Status struct {
 	Error   string `json:"error,omitempty"`
 }
 
-// Unit is a component that was added to a group. Its only use is to be named as a need of a later one.
+// Unit is a component that was added to a group. Its use is to be named as a need of a later one.
 type Unit struct {
 	status    Status
 	component Component
@@ -151,6 +151,9 @@ func (g *Group) Ready() <-chan struct{} {
 	}()
 	return all
 }
+
+// Ready returns a channel that is closed when the unit is ready, for a component that can begin before it is.
+func (u *Unit) Ready() <-chan struct{} { return u.ready }
 
 // Status returns every unit's status, in the order of Add.
 func (g *Group) Status() []Status {

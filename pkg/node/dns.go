@@ -2,7 +2,11 @@ package node
 
 import (
 	"context"
+	"encoding/json"
+	"net"
 	"net/netip"
+	"os"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -11,17 +15,19 @@ import (
 	"github.com/coracle-dev/coracle/pkg/components/dns"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/kube"
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/state"
 )
 
-// nameServer is DNS for the pods of this node.
-func nameServer(cfg config.Config, node *kube.OwnNode, report *state.Recorder) (dns.DNS, error) {
+// nameServer is DNS for the pods of this node, which are attached to network.
+func nameServer(cfg config.Config, node *kube.OwnNode, network *lifecycle.Unit, report *state.Recorder) (dns.DNS, error) {
 	corefile, err := manifests.Corefile(cfg.Network)
 	if err != nil {
 		return dns.DNS{}, err
 	}
 	return dns.DNS{
-		Listen:     dnsAddresses(cfg, node),
+		Listen:     func(ctx context.Context) ([]netip.AddrPort, error) { return dnsAddresses(ctx, cfg, node, network) },
+		Before:     func() []netip.AddrPort { return dnsBefore(cfg) },
 		Kubeconfig: cfg.Dirs.NodeConfig("node.kubeconfig"), Node: cfg.Node.Name,
 		Default: corefile, Cache: cfg.Dirs.NodeConfig("Corefile"),
 		ResolvConf: cfg.Node.ResolvConf, ServiceIPs: cfg.Network.DNS,
@@ -30,20 +36,46 @@ func nameServer(cfg config.Config, node *kube.OwnNode, report *state.Recorder) (
 	}, nil
 }
 
-// dnsAddresses waits for the node's pod network, if that decides.
-func dnsAddresses(cfg config.Config, node *kube.OwnNode) func(context.Context) ([]netip.AddrPort, error) {
-	return func(ctx context.Context) ([]netip.AddrPort, error) {
-		var listen []netip.AddrPort
-		_, err := node.Await(ctx, "the controller manager to give this node a pod subnet", func(n *corev1.Node) bool {
-			var cidrs []netip.Prefix
-			for _, text := range n.Spec.PodCIDRs {
-				if cidr, err := netip.ParsePrefix(text); err == nil {
-					cidrs = append(cidrs, cidr)
-				}
-			}
-			listen = clusterdns.Listen(cfg.Network.Backend, cidrs, cfg.Node.IPs)
-			return len(listen) >= len(cfg.Network.ClusterCIDRs)
-		})
-		return listen, err
+// dnsAddresses waits for the pod network and returns where its name server listens.
+func dnsAddresses(ctx context.Context, cfg config.Config, node *kube.OwnNode, network *lifecycle.Unit) ([]netip.AddrPort, error) {
+	lifecycle.WaitingFor(ctx, "the pod network")
+	defer lifecycle.WaitingFor(ctx, "")
+	select {
+	case <-network.Ready():
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
 	}
+	var listen []netip.AddrPort
+	_, err := node.Await(ctx, "the node's pod subnet", func(n *corev1.Node) bool {
+		var cidrs []netip.Prefix
+		for _, text := range n.Spec.PodCIDRs {
+			if cidr, err := netip.ParsePrefix(text); err == nil {
+				cidrs = append(cidrs, cidr)
+			}
+		}
+		listen = clusterdns.Listen(cfg.Network.Backend, cidrs, cfg.Node.IPs)
+		return len(listen) >= len(cfg.Network.ClusterCIDRs)
+	})
+	return listen, err
+}
+
+// dnsBefore is where the name server listened before this process, if this machine has those addresses now.
+func dnsBefore(cfg config.Config) []netip.AddrPort {
+	var subnet struct {
+		PodCIDRs []netip.Prefix `json:"podCIDRs"`
+	}
+	if data, err := os.ReadFile(cfg.Dirs.Subnet()); err == nil {
+		_ = json.Unmarshal(data, &subnet) // without it there is no before
+	}
+	own, _ := net.InterfaceAddrs()
+	listen := clusterdns.Listen(cfg.Network.Backend, subnet.PodCIDRs, cfg.Node.IPs)
+	for _, l := range listen {
+		if !slices.ContainsFunc(own, func(a net.Addr) bool {
+			prefix, err := netip.ParsePrefix(a.String())
+			return err == nil && prefix.Addr() == l.Addr()
+		}) {
+			return nil
+		}
+	}
+	return listen
 }

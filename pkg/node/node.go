@@ -24,7 +24,7 @@ import (
 
 // Add enters every part of a node into g.
 func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
-	dirs, facts := cfg.Dirs, host.Probe()
+	began, dirs, facts := time.Now(), cfg.Dirs, host.Probe()
 	if err := prepare(cfg, report); err != nil {
 		return err
 	}
@@ -47,15 +47,18 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		UnprivilegedPorts: facts.UnprivilegedPorts, UnprivilegedICMP: facts.UnprivilegedICMP,
 		LogLevel: containerdLevel(cfg.Log), PreferIPv6: cfg.Network.ClusterCIDRs[0].Addr().Is6(),
 	})
-	g.Add("images", images.Images{
+	archives := g.Add("images", images.Images{
 		Socket: dirs.ContainerdSocket(), Snapshotter: snapshotter,
 		System: dirs.SystemImages(), User: dirs.Images(), Index: dirs.ImageIndex(),
 		Report: func(a []images.Archive) { report.Detail("images", a) },
 	}, cri)
-	pods := cri
+	pods := []*lifecycle.Unit{cri}
 	if cfg.DrainOnStop {
 		g.StopTimeout = drainTimeout + 8*time.Second
-		pods = g.Add("drain", drain.Drain{Socket: dirs.ContainerdSocket(), Timeout: drainTimeout}, cri)
+		pods = append(pods, g.Add("drain", drain.Drain{Socket: dirs.ContainerdSocket(), Timeout: drainTimeout}, cri))
+	}
+	if hasFiles(dirs.StaticPods()) {
+		pods = append(pods, archives) // static pods start with the kubelet, and need the pause image
 	}
 	api := g.Add("api", gate)
 	agent := g.Add("kubelet", kubelet.Kubelet{
@@ -66,11 +69,11 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		CRISocket: dirs.ContainerdSocket(), ClusterDNS: cfg.Network.DNS, Domain: cfg.Network.Domain, ResolvConf: resolvConf,
 		CgroupV2: facts.CgroupV2, SystemdCgroup: facts.SystemdCgroups, DelayShutdown: facts.Logind,
 		Args: cfg.Args["kubelet"],
-	}, pods)
+	}, pods...)
 	registered := g.Add("node", node, api)
 	if !cfg.Disabled("kube-proxy") {
 		g.Add("kube-proxy", kubeproxy.KubeProxy{
-			Name: cfg.Node.Name, IP: cfg.Node.IPs[0], Kubeconfig: dirs.NodeConfig("kube-proxy.kubeconfig"),
+			Node: node, Since: began, Name: cfg.Node.Name, IP: cfg.Node.IPs[0], Kubeconfig: dirs.NodeConfig("kube-proxy.kubeconfig"),
 			ClusterCIDRs: cfg.Network.ClusterCIDRs, Args: cfg.Args["kube-proxy"],
 		}, registered)
 	}
@@ -84,13 +87,13 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		ready = append(ready, network)
 	}
 	if !cfg.Disabled("dns") {
-		server, err := nameServer(cfg, node, report)
+		server, err := nameServer(cfg, node, network, report)
 		if err != nil {
 			return err
 		}
-		g.Add("dns", server, registered, network)
+		g.Add("dns", server) // it waits for the network itself, and not for ever
 	}
-	g.Add("node-ready", nodeready.NodeReady{Node: node, Since: time.Now()}, ready...)
+	g.Add("node-ready", nodeready.NodeReady{Node: node, Since: began, OtherNetwork: cfg.Network.Backend == config.BackendNone}, ready...)
 	return nil
 }
 

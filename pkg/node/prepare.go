@@ -69,6 +69,12 @@ func setPath(dirs paths.Dirs) error {
 // cniDir is where containerd looks for CNI configurations.
 func cniDir(dirs paths.Dirs) string { return filepath.Dir(dirs.CNIConfig()) }
 
+// hasFiles reports whether there is anything in a directory, which may not exist.
+func hasFiles(dir string) bool {
+	entries, err := os.ReadDir(dir)
+	return err == nil && len(entries) > 0
+}
+
 func hasIPv6(cfg config.Config) bool {
 	for _, cidr := range cfg.Network.ClusterCIDRs {
 		if cidr.Addr().Is6() {

@@ -26,6 +26,9 @@ import (
 type DNS struct {
 	// Listen says where to listen; it may wait for the node to get its pod network. The addresses exist by then.
 	Listen func(context.Context) ([]netip.AddrPort, error)
+	// Before returns where the node listened before it was restarted, if that is still possible. It is used when
+	// Listen takes long because the API server is away: then pods can at least resolve names outside the cluster.
+	Before func() []netip.AddrPort
 	// Kubeconfig is the node's client: it may read Services, EndpointSlices, Namespaces and the ConfigMap.
 	Kubeconfig string
 	// Node is the Node object's name, for events.
@@ -54,14 +57,10 @@ func (d DNS) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	listen, err := d.Listen(ctx)
-	if err != nil {
+	r := &running{DNS: d, client: client, log: logrus.WithField("component", "dns")}
+	if err := r.address(ctx); err != nil {
 		return err
 	}
-	if len(listen) == 0 {
-		return errors.New("the node has no address to listen on")
-	}
-	r := &running{DNS: d, client: client, listen: listen, log: logrus.WithField("component", "dns")}
 	defer r.server.stop()
 	if err := r.start(ctx); err != nil {
 		return err
@@ -79,12 +78,49 @@ type running struct {
 	DNS
 	client *kubernetes.Clientset
 	listen []netip.AddrPort
+	late   <-chan addresses // what Listen will say, if it has not
 	log    *logrus.Entry
 
 	server    server
 	upstreams []string
 	corefile  string // in use, as written in the cluster
 	report    state.DNS
+}
+
+// patience is how long a start waits for Listen before it goes by Before.
+const patience = 3 * time.Second
+
+// addresses are the outcome of Listen.
+type addresses struct {
+	listen []netip.AddrPort
+	err    error
+}
+
+// address finds out where to listen.
+func (r *running) address(ctx context.Context) error {
+	said := make(chan addresses, 1)
+	go func() {
+		listen, err := r.Listen(ctx)
+		if err == nil && len(listen) == 0 {
+			err = errors.New("the node has no address to listen on")
+		}
+		said <- addresses{listen, err}
+	}()
+	tired := time.NewTimer(patience)
+	defer tired.Stop()
+	for {
+		select {
+		case a := <-said:
+			r.listen = a.listen
+			return a.err
+		case <-tired.C:
+			if before := r.Before(); len(before) > 0 {
+				r.log.Info("the API server is away: serving what is known without it")
+				r.listen, r.late = before, said
+				return nil
+			}
+		}
+	}
 }
 
 // start brings up the best Corefile to be had.
@@ -122,6 +158,11 @@ func (r *running) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case a := <-r.late:
+			if a.err != nil || !slices.Equal(a.listen, r.listen) {
+				return errors.Join(a.err, errors.New("the node's pod network is another than before"))
+			}
+			// The API server is back. What runs would look for it again after a pause of up to half a minute.
 		case wanted = <-corefiles:
 			if wanted.corefile == r.corefile && r.report.Error == "" {
 				r.adopt(wanted.source)
