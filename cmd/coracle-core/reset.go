@@ -86,14 +86,28 @@ func printPlan(out io.Writer, plan []reset.Item) {
 	}
 }
 
+// count sums a plan up: 3 processes, 11 pods.
+func count(plan []reset.Item) string {
+	counts := map[string]int{}
+	var kinds []string
+	for _, item := range plan {
+		if counts[item.Kind]++; counts[item.Kind] == 1 {
+			kinds = append(kinds, item.Kind)
+		}
+	}
+	for i, kind := range kinds {
+		kinds[i] = fmt.Sprintf("%d × %s", counts[kind], kind)
+	}
+	return strings.Join(kinds, ", ")
+}
+
 // confirm asks a person. Where there is none, the answer is no.
 func confirm(in io.Reader, out io.Writer, plan []reset.Item) error {
 	f, ok := in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return errors.New("nobody is here to confirm this; give --yes to remove everything, or --dry-run to see what that is")
 	}
-	printPlan(out, plan)
-	fmt.Fprint(out, "\nAll data of the cluster on this machine will be lost. Type yes to go on: ")
+	fmt.Fprintf(out, "This removes %s.\nAll data of the cluster on this machine will be lost. See --dry-run for a list. Type yes to go on: ", count(plan))
 	answer, err := bufio.NewReader(f).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("reading the answer: %w", err)

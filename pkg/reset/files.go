@@ -191,8 +191,12 @@ func (m *machine) dirItems(o owned) []Item {
 	var items []Item
 	for _, name := range o.entries {
 		path := filepath.Join(o.dir, name)
-		if _, err := os.Lstat(path); err == nil {
-			items = append(items, Item{Kind: "directory", Name: path, remove: func(context.Context) error { return m.removeOwn(path) }})
+		if info, err := os.Lstat(path); err == nil {
+			kind := "file"
+			if info.IsDir() {
+				kind = "directory"
+			}
+			items = append(items, Item{Kind: kind, Name: path, remove: func(context.Context) error { return m.removeOwn(path) }})
 		}
 	}
 	return items

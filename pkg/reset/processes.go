@@ -55,13 +55,13 @@ func findProcesses(_ context.Context, m *machine) ([]Item, error) {
 	if front := m.front(table); front != 0 {
 		p := table[front]
 		claimed[front] = true
-		items = append(items, Item{Kind: "process", Name: fmt.Sprintf("%s (pid %d)", p.name, p.pid),
-			Detail: "coracle itself", remove: func(ctx context.Context) error { return stopFront(ctx, p) }})
+		items = append(items, Item{Kind: "process", Name: fmt.Sprintf("coracle (pid %d)", p.pid), vital: true,
+			remove: func(ctx context.Context) error { return stopFront(ctx, p) }})
 	}
 	for _, p := range sorted(table) {
 		if m.isHalf(p) && !claimed[p.pid] {
 			claimed[p.pid] = true
-			items = append(items, Item{Kind: "process", Name: fmt.Sprintf("%s (pid %d)", p.name, p.pid),
+			items = append(items, Item{Kind: "process", Name: fmt.Sprintf("coracle's %s half (pid %d)", halfName(p), p.pid), vital: true,
 				remove: func(ctx context.Context) error { return kill(ctx, p) }})
 		}
 	}
@@ -88,8 +88,17 @@ func podItem(name string, all []process) Item {
 
 // isHalf recognizes the halves by the file that the front gives them.
 func (m *machine) isHalf(p process) bool {
-	return slices.Contains(p.args, m.dirs.Resolved()) && m.sameMounts(p) &&
-		(slices.Contains(p.args, state.ControlPlane) || slices.Contains(p.args, state.Node))
+	return slices.Contains(p.args, m.dirs.Resolved()) && halfName(p) != "" && m.sameMounts(p)
+}
+
+// halfName is what a half is called in its command line; "" for other processes.
+func halfName(p process) string {
+	for _, name := range []string{state.ControlPlane, state.Node} {
+		if slices.Contains(p.args, name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // isShim recognizes the shims of our containerd by its socket.

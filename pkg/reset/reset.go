@@ -10,8 +10,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/ledger"
@@ -35,6 +39,7 @@ type Item struct {
 	Name   string `json:"name"`
 	Detail string `json:"detail,omitempty"` // what a person needs to know to say yes
 	remove func(context.Context) error
+	vital  bool // as long as it is there nothing else may be removed
 }
 
 func (i Item) String() string {
@@ -64,16 +69,27 @@ func (r Reset) Plan(ctx context.Context) ([]Item, error) {
 const rounds = 5
 
 // Run removes everything. It goes on after a failure and returns all of them; what failed stays in the ledger, so that
-// another Run can try again.
+// another Run can try again. Only if coracle itself cannot be stopped it removes nothing. Nobody can start coracle on
+// the same data directory meanwhile.
 func (r Reset) Run(ctx context.Context) error {
 	if r.Removed == nil {
 		r.Removed = func(Item) {}
 	}
 	m, errs := r.look()
-	for _, s := range stages {
+	for i, s := range stages {
+		if i == 1 { // whoever held the lock is gone
+			lock, err := lock(r.Dirs.Lock())
+			if err != nil {
+				return errors.Join(append(errs, err)...)
+			}
+			defer lock.Close()
+		}
 		if err := r.runStage(ctx, m, s); err != nil {
 			errs = append(errs, err)
 			m.failed = true
+		}
+		if m.abort {
+			return errors.Join(errs...)
 		}
 		if ctx.Err() != nil {
 			return errors.Join(append(errs, ctx.Err())...)
@@ -104,6 +120,9 @@ func (r Reset) runStage(ctx context.Context, m *machine, s stage) error {
 		for _, item := range items {
 			err := item.remove(ctx)
 			switch {
+			case err != nil && item.vital:
+				m.abort = true
+				return fmt.Errorf("stopping %s: %w", item.Name, err)
 			case err != nil:
 				errs = append(errs, fmt.Errorf("removing %s: %w", item, err))
 			case !told[item.Name]:
@@ -143,6 +162,22 @@ var usual = []ledger.Entry{
 	{Kind: ledger.NFTTable, Name: "ip flannel-ipv4"}, {Kind: ledger.NFTTable, Name: "ip6 flannel-ipv6"},
 	{Kind: ledger.NFTTable, Name: "ip cni_hostport"}, {Kind: ledger.NFTTable, Name: "ip6 cni_hostport"},
 	{Kind: ledger.Mount, Name: netnsDir}, {Kind: ledger.Cgroup, Name: "/kubepods"}, {Kind: ledger.Cgroup, Name: "/kubepods.slice"},
+}
+
+// lock keeps others from starting on the data directory while it is being removed; it makes nothing.
+func lock(path string) (io.Closer, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return io.NopCloser(nil), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("locking the data directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, errors.New("another coracle has been started on the data directory meanwhile: stop what starts it, then reset again")
+	}
+	return f, nil
 }
 
 func pause(ctx context.Context, d time.Duration) {

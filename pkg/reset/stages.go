@@ -38,6 +38,7 @@ type machine struct {
 	noted  []ledger.Entry
 	seen   evidence
 	failed bool // something could not be removed: the ledger has to stay
+	abort  bool // coracle itself could not be stopped
 }
 
 // entries returns the ledger's entries of one kind.
