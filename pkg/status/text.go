@@ -13,6 +13,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/pki"
+	"github.com/coracle-dev/coracle/pkg/state"
 )
 
 // Text writes the report for people. now is what ages are counted from.
@@ -31,7 +32,8 @@ func (r Report) Text(out io.Writer, now time.Time) error {
 		w.field("Last failure", fmt.Sprintf("%s %s%s", f.Process, f.Reason, w.ago(f.Time)))
 	}
 	w.certificates(r.Certificates)
-	w.manifests(r.Details["manifests"])
+	w.manifests(r.Details[state.ManifestsDetail])
+	w.dns(r.Details[state.DNSDetail])
 	w.field("Data", r.Data.text())
 	if len(r.Processes) > 0 {
 		w.processes(r.Processes)
@@ -207,29 +209,34 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", value, units[0])
 }
 
+// dns tells only of what is wrong: that it works is among the components.
+func (w *writer) dns(raw json.RawMessage) {
+	var dns state.DNS
+	if raw == nil || json.Unmarshal(raw, &dns) != nil || dns.Error == "" {
+		return
+	}
+	w.field("DNS", fmt.Sprintf("uses the Corefile of %s: ConfigMap kube-system/coredns: %s", dns.Loaded.Format(time.TimeOnly), dns.Error))
+}
+
 // manifests sums up what the manifest applier reports.
 func (w *writer) manifests(raw json.RawMessage) {
 	if raw == nil {
 		return
 	}
-	var all []struct {
-		Name  string `json:"name"`
-		State string `json:"state"`
-		Error string `json:"error"`
-	}
+	var all []state.Manifest
 	if err := json.Unmarshal(raw, &all); err != nil {
 		return // of another version
 	}
 	var good int
 	for _, m := range all {
-		if m.Error == "" {
+		if m.State == state.ManifestApplied {
 			good++
 		}
 	}
 	w.field("Manifests", fmt.Sprintf("%d of %d applied", good, len(all)))
 	for _, m := range all {
-		if m.Error != "" {
-			w.field("Manifest", m.Name+": "+m.Error)
+		if m.State != state.ManifestApplied {
+			w.field("Manifest", strings.TrimSuffix(fmt.Sprintf("%s (%s): %s", m.File, m.State, m.Error), ": "))
 		}
 	}
 }
