@@ -72,6 +72,9 @@ func writeUnstructured(line []byte, last *atomic.Pointer[string]) {
 		line = text
 	}
 	text := string(bytes.TrimSpace(line))
+	if severity != 'F' && isNoise(text, nil) {
+		level = logrus.DebugLevel
+	}
 	if severity == 'F' {
 		last.Store(&text) // logged at the very end, by OsExit
 		return

@@ -15,7 +15,7 @@ import (
 // little garbage that lasts, so collecting only costs time then. Idle, the garbage is what costs: most memory of
 // a small cluster would be that. Under load a collector that is called all the time would cost too much again.
 const (
-	gcStarting = 400
+	gcStarting = 200
 	gcIdle     = 25
 	gcBusy     = 100
 

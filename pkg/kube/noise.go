@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// noise are messages, by how they begin and what their error contains, that Kubernetes logs as errors although they belong to every healthy start, or to a machine
-// without some privilege, and that no operator can act on. They are logged at debug level. What they are about shows
+// noise are messages, by how they begin and what their error contains, that Kubernetes logs as errors or warnings
+// although they belong to every healthy start, or to a machine without some privilege, and that no operator can act
+// on. They are logged at debug level. What they are about shows
 // where it matters: in the Node's conditions and in what the parts wait for.
 var noise = []struct{ message, err string }{
 	// The kubelet starts before the node is registered, and looks for it at once.
@@ -22,6 +23,12 @@ var noise = []struct{ message, err string }{
 	// Its first events and its lease come before the API server has made the namespaces that they go to.
 	{message: "Server rejected event (will not retry!)"},
 	{message: "Failed to ensure lease exists, will retry", err: `namespaces "kube-node-lease" not found`},
+	{message: "Failed to ensure lease exists, will retry", err: `namespaces "kube-system" not found`},
+	{message: "Error while syncing ConfigMap", err: `namespaces "kube-system" not found`},
+	// Features that nobody configured, API versions that were retired, and what is said even if there was nothing.
+	{message: "The manifest file is empty, ignoring"},
+	{message: "Skipping API "},
+	{message: "Found stale data, removed previous endpoints"},
 	// Without CAP_SYS_RESOURCE, as in most containers.
 	{message: "Failed to ensure process in container with oom score"},
 	{message: "Failed to set rlimit on max file handles"},

@@ -1,0 +1,71 @@
+package kube
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestMemoryLimit(t *testing.T) {
+	const mem = "MemTotal:       8000000 kB\nMemFree:  1 kB\n"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  int64
+	}{
+		"nothing known": {nil, 0},
+		"machine":       {map[string]string{"proc/meminfo": mem}, 8000000 << 10},
+		"version 2": {map[string]string{"proc/meminfo": mem, "proc/self/cgroup": "0::/a/b\n",
+			"sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "1000000\n"}, 1000000},
+		"version 2 in a container": {map[string]string{"proc/meminfo": mem, "proc/self/cgroup": "0::/\n",
+			"sys/fs/cgroup/memory.max": "2000000\n"}, 2000000},
+		"version 1": {map[string]string{"proc/meminfo": mem, "proc/self/cgroup": "5:cpu,cpuacct:/x\n4:memory:/docker/id\n0::/\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "3000000\n"}, 3000000},
+		"version 1 without a limit": {map[string]string{"proc/meminfo": mem, "proc/self/cgroup": "4:memory:/\n",
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 8000000 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for file, text := range c.files {
+				file = filepath.Join(root, file)
+				if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if got := memoryLimit(root); got != c.want {
+				t.Errorf("got %d, want %d", got, c.want)
+			}
+		})
+	}
+}
+
+func TestCollector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &collector{last: time.Now()}
+		busy := func(want bool, when string) {
+			t.Helper()
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.busy != want {
+				t.Errorf("%s: busy is %v", when, c.busy)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		c.collected(time.Now())
+		busy(false, "a collection after a long time")
+		for range 30 {
+			time.Sleep(time.Second)
+			c.collected(time.Now())
+			busy(true, "a collection every second")
+		}
+		time.Sleep(idleAfter / 2)
+		busy(true, "just after the load")
+		time.Sleep(idleAfter)
+		synctest.Wait()
+		busy(false, "long after the load")
+	})
+}
