@@ -35,6 +35,9 @@ const parallel = 4
 // applyTimeout is for one object; admission webhooks may take half a minute.
 const applyTimeout = 45 * time.Second
 
+// healAfter is when embedded files that did not change are applied again, against drift: not in the rush of a start.
+const healAfter = 10 * time.Second
+
 // add enters a file, or its new content. One whose content is known goes on as it was.
 func (d *deployer) add(f *file) {
 	old, ok := d.files[f.id]
@@ -45,7 +48,7 @@ func (d *deployer) add(f *file) {
 		f.due, f.status.State = time.Time{}, state.ManifestSkipped
 	}
 	if f.id.embedded() && f.due != (time.Time{}) && d.inventory[f.id].hash == f.hash {
-		f.due, f.status.State = time.Time{}, state.ManifestApplied
+		f.due, f.status.State = time.Now().Add(healAfter), state.ManifestApplied
 	}
 	if f.status.State == state.ManifestFailed {
 		d.log.WithField("file", f.id.name).Warn("broken manifest: " + f.status.Error)

@@ -140,7 +140,7 @@ func TestEmbeddedFilesAreAppliedWhenTheyChanged(t *testing.T) {
 	expect(t, a.start(dir, coredns("a", "c")), a, "a c", "a c")
 
 	d := a.start(dir, coredns("a", "c")) // later in the same start all are applied once more, against drift
-	d.again()
+	d.wake()
 	expect(t, d, a, "a c", "a c")
 	expect(t, a.start(dir), a, "", "") // disabled
 }

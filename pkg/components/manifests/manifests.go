@@ -116,7 +116,6 @@ func (d *deployer) deployEmbedded(ctx context.Context) error {
 
 // follow applies the user's files, and all again that failed or changed.
 func (d *deployer) follow(ctx context.Context, changes <-chan struct{}) error {
-	d.again() // what users changed in the cluster since the last start goes back to what the files say
 	d.scan()
 	kinds := d.kindWatch(ctx)
 	for ctx.Err() == nil {

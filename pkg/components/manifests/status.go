@@ -61,15 +61,6 @@ func (d *deployer) due() time.Time {
 	return next
 }
 
-// again makes every file that was applied due once more.
-func (d *deployer) again() {
-	for _, f := range d.files {
-		if f.status.State == state.ManifestApplied {
-			f.due = time.Now()
-		}
-	}
-}
-
 // wake makes every file due that waits for another try.
 func (d *deployer) wake() {
 	for _, f := range d.files {
