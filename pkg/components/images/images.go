@@ -58,7 +58,8 @@ func (im Images) Run(ctx context.Context, ready func()) error {
 // quiet is how long a directory must not change before its files count as complete.
 const quiet = time.Second
 
-// follow imports the user's archives, and again after every change of the directory.
+// follow imports the user's archives, and again after every change of the directory. It brings images of the payload
+// back when somebody deletes them: no pod could start without.
 func (w *work) follow(ctx context.Context) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -71,6 +72,7 @@ func (w *work) follow(ctx context.Context) error {
 	for _, file := range list(w.User) {
 		w.try(ctx, file)
 	}
+	deleted, _ := w.client.Subscribe(ctx, `topic=="/images/delete"`)
 	settled := time.NewTimer(0)
 	<-settled.C
 	for {
@@ -80,6 +82,14 @@ func (w *work) follow(ctx context.Context) error {
 		case event, ok := <-watcher.Events:
 			if ok && !event.Has(fsnotify.Chmod) {
 				settled.Reset(quiet)
+			}
+		case event := <-deleted:
+			if event == nil {
+				deleted = nil // containerd stops; what was deleted is noticed at the next start
+				continue
+			}
+			for _, file := range list(w.System) {
+				w.try(ctx, file)
 			}
 		case err := <-watcher.Errors:
 			logrus.WithField("component", "images").WithError(err).Warn("watching " + w.User)

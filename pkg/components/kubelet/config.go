@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/sirupsen/logrus"
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -156,6 +157,7 @@ func (k Kubelet) load() (*kubeletconfig.KubeletConfiguration, error) {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
 	}
+	logrus.WithField("component", "kubelet").Debugf("configuration: %s", merged)
 	config, err := decode(merged)
 	if err != nil {
 		return nil, fmt.Errorf("reading its configuration: %w", err)
