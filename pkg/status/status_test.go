@@ -64,7 +64,14 @@ func TestReport(t *testing.T) {
 	}{
 		{name: "stopped", health: Stopped},
 		{name: "ready", told: tell(nil), node: goodNode, health: Ready},
-		{name: "starting", health: Starting, told: tell(func(front, control, node *state.Process) {
+		{name: "details", node: goodNode, health: Ready, told: tell(func(_, control, node *state.Process) {
+			control.Details = map[string]json.RawMessage{state.ManifestsDetail: json.RawMessage(
+				`[{"file":"dns.yaml","state":"applied","objects":4},{"file":"mine.yaml","state":"failed","error":"line 3: unknown kind"}]`)}
+			node.Details = map[string]json.RawMessage{
+				state.DNSDetail: json.RawMessage(`{"listen":["10.42.0.1:53"],"upstreams":["192.0.2.53"],"source":"cluster","loaded":"2026-11-21T10:00:30Z","error":"Corefile, line 2: unknown directive"}`),
+				"images":        json.RawMessage(`[{"file":"a.tar"},{"file":"b.tar","error":"importing b.tar: the file is cut short"}]`)}
+		})},
+		{name: "starting", health: Starting, told: tell(func(front, control, _ *state.Process) {
 			front.Ready = time.Time{}
 			front.Children[0].State, front.Children[0].Ready = "starting", time.Time{}
 			control.Units[1].State, control.Units[1].Ready = lifecycle.Starting, time.Time{}
@@ -72,10 +79,9 @@ func TestReport(t *testing.T) {
 			control.Units[1].Started = time.Time{}
 			control.Units[1].State = lifecycle.Waiting
 		})},
-		{name: "backoff", health: Degraded, node: goodNode, told: tell(func(front, _, node *state.Process) {
+		{name: "backoff", health: Degraded, node: goodNode, told: tell(func(front, _, _ *state.Process) {
 			front.Children[1] = state.Child{Name: state.Node, State: "backoff", Restarts: 3, Started: at(50),
 				LastExit: "ended with exit status 1: kubelet: no space left on device", LastExitAt: at(60)}
-			node.Details = map[string]json.RawMessage{"manifests": json.RawMessage(`[]`)}
 		})},
 		{name: "node-not-ready", health: Degraded, told: tell(nil), node: &Node{
 			Name: "alpha", Version: "v1.37.1", Addresses: []string{"192.0.2.7", "2001:db8::7"}, Message: "container runtime is down", Cordoned: true}},

@@ -2,7 +2,6 @@ package status
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"strings"
@@ -32,8 +31,7 @@ func (r Report) Text(out io.Writer, now time.Time) error {
 		w.field("Last failure", fmt.Sprintf("%s %s%s", f.Process, f.Reason, w.ago(f.Time)))
 	}
 	w.certificates(r.Certificates)
-	w.manifests(r.Details[state.ManifestsDetail])
-	w.dns(r.Details[state.DNSDetail])
+	w.details(r.Details)
 	w.field("Data", r.Data.text())
 	if len(r.Processes) > 0 {
 		w.processes(r.Processes)
@@ -137,6 +135,9 @@ func (w *writer) processes(all []Process) {
 	tab := w.table()
 	fmt.Fprintln(tab, "PROCESS\tSTATE\tPID\tAGE\tMEMORY\tCPU\tRESTARTS")
 	for _, p := range all {
+		if p.Name == state.Front {
+			p.Name = "coracle"
+		}
 		if p.PID == 0 {
 			fmt.Fprintf(tab, "%s\t%s\t-\t-\t-\t-\t%d\n", p.Name, p.State, p.Restarts)
 			continue
@@ -207,36 +208,4 @@ func Bytes(n int64) string {
 		value, units = value/unit, units[1:]
 	}
 	return fmt.Sprintf("%.1f %ciB", value, units[0])
-}
-
-// dns tells only of what is wrong: that it works is among the components.
-func (w *writer) dns(raw json.RawMessage) {
-	var dns state.DNS
-	if raw == nil || json.Unmarshal(raw, &dns) != nil || dns.Error == "" {
-		return
-	}
-	w.field("DNS", fmt.Sprintf("uses the Corefile of %s: ConfigMap kube-system/coredns: %s", dns.Loaded.Format(time.TimeOnly), dns.Error))
-}
-
-// manifests sums up what the manifest applier reports.
-func (w *writer) manifests(raw json.RawMessage) {
-	if raw == nil {
-		return
-	}
-	var all []state.Manifest
-	if err := json.Unmarshal(raw, &all); err != nil {
-		return // of another version
-	}
-	var good int
-	for _, m := range all {
-		if m.State == state.ManifestApplied {
-			good++
-		}
-	}
-	w.field("Manifests", fmt.Sprintf("%d of %d applied", good, len(all)))
-	for _, m := range all {
-		if m.State != state.ManifestApplied {
-			w.field("Manifest", strings.TrimSuffix(fmt.Sprintf("%s (%s): %s", m.File, m.State, m.Error), ": "))
-		}
-	}
 }

@@ -1,0 +1,74 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/state"
+)
+
+// details sums up what components report of their own work, and says all that is wrong with it.
+func (w *writer) details(all map[string]json.RawMessage) {
+	w.manifests(all[state.ManifestsDetail])
+	w.dns(all[state.DNSDetail])
+	w.archives(all["images"])
+}
+
+// told reads a component's report; false means that there is none, or that it is of another version.
+func told(raw json.RawMessage, into any) bool { return raw != nil && json.Unmarshal(raw, into) == nil }
+
+func (w *writer) manifests(raw json.RawMessage) {
+	var all []state.Manifest
+	if !told(raw, &all) || len(all) == 0 {
+		return
+	}
+	counts := map[state.ManifestState]int{}
+	for _, m := range all {
+		counts[m.State]++
+	}
+	var parts []string
+	for _, s := range []state.ManifestState{state.ManifestApplied, state.ManifestPending, state.ManifestFailed, state.ManifestSkipped} {
+		if counts[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
+		}
+	}
+	w.field("Manifests", strings.Join(parts, ", "))
+	for _, m := range all {
+		if m.State != state.ManifestApplied {
+			w.field("", strings.TrimSuffix(fmt.Sprintf("%s is %s: %s", m.File, m.State, m.Error), ": "))
+		}
+	}
+}
+
+func (w *writer) dns(raw json.RawMessage) {
+	var d state.DNS
+	if !told(raw, &d) || len(d.Listen) == 0 {
+		return
+	}
+	text := "on " + strings.Join(d.Listen, ", ")
+	if len(d.Upstreams) > 0 {
+		text += ", other names are asked of " + strings.Join(d.Upstreams, ", ")
+	}
+	w.field("DNS", text)
+	if d.Error != "" {
+		w.field("", fmt.Sprintf("still by the Corefile of %s: ConfigMap kube-system/coredns: %s", d.Loaded.Format(time.TimeOnly), d.Error))
+	}
+}
+
+// archives tells of image archives that could not be imported.
+func (w *writer) archives(raw json.RawMessage) {
+	var all []struct {
+		File  string `json:"file"`
+		Error string `json:"error"`
+	}
+	if !told(raw, &all) {
+		return
+	}
+	for _, a := range all {
+		if a.Error != "" {
+			w.field("Image archive", a.Error)
+		}
+	}
+}
