@@ -14,6 +14,7 @@ var programs = map[string]func(args []string) int{
 	"node":          nodeHalf,
 	"kubectl":       kubectl,
 	"ctr":           ctr,
+	"crictl":        crictl,
 }
 
 func main() {
