@@ -7,8 +7,6 @@ tool (
 	github.com/opencontainers/runc
 )
 
-require golang.org/x/mod v0.42.0
-
 require (
 	cyphar.com/go-pathrs v0.2.6 // indirect
 	github.com/Microsoft/go-winio v0.6.3-0.20251027160822-ad3df93bed29 // indirect

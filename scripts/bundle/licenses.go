@@ -1,8 +1,8 @@
 package main
 
 import (
-	"debug/buildinfo"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,8 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-
-	"golang.org/x/mod/module"
 )
 
 // texts are licence texts with whom each covers. Equal texts are kept once: most modules share a few.
@@ -36,23 +34,17 @@ func (t *texts) add(text, who string) {
 // licenseFile matches the names of files that say under which terms a module may be used.
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|copyright|patents)([-_.].*)?$`)
 
-// writeLicenses collects the licences of everything in the payload at dir and in the front: of every Go module linked
+// writeLicenses collects the licences of everything in the payload at dir and in the front: of every Go package linked
 // into an executable, of Go, and of the Debian packages that files were taken from.
-func writeLicenses(root, debian, dir, out string) error {
+func writeLicenses(root, overlay, debian, dir, out string) error {
 	var t texts
 	own, err := os.ReadFile(filepath.Join(root, "LICENSE"))
 	if err != nil {
 		return err
 	}
 	t.add(string(own), "coracle")
-	linked, err := linkedModules(root, dir)
-	if err != nil {
+	if err := addModules(&t, root, overlay); err != nil {
 		return err
-	}
-	for _, m := range linked {
-		if err := addModule(&t, m); err != nil {
-			return err
-		}
 	}
 	goLicense, err := os.ReadFile(filepath.Join(runtime.GOROOT(), "LICENSE"))
 	if err != nil {
@@ -75,85 +67,85 @@ func writeLicenses(root, debian, dir, out string) error {
 	return os.WriteFile(out, []byte(b.String()), 0o644)
 }
 
-// linkedModules lists every module in the payload's Go executables and in the front, sorted.
-func linkedModules(root, dir string) ([]module.Version, error) {
-	seen := map[module.Version]bool{}
-	for _, name := range []string{"coracle-core", "coracle-cni", "runc", "containerd-shim-runc-v2"} {
-		info, err := buildinfo.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return nil, fmt.Errorf("reading which modules are in %s: %w", name, err)
-		}
-		for _, m := range append(info.Deps, &info.Main) {
-			if m.Replace != nil {
-				m = m.Replace
-			}
-			seen[module.Version{Path: m.Path, Version: m.Version}] = true
-		}
-	}
-	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}} {{.Version}}{{end}}", "./cmd/coracle")
-	list.Dir, list.Stderr = root, os.Stderr
-	out, err := list.Output()
-	if err != nil {
-		return nil, fmt.Errorf("listing the front's modules: %w", err)
-	}
-	for line := range strings.Lines(string(out)) {
-		if path, version, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			seen[module.Version{Path: path, Version: version}] = true
-		}
-	}
-	var all []module.Version
-	for m := range seen {
-		if m.Version != "" && m.Version != "(devel)" && m.Path != "" {
-			all = append(all, m)
-		}
-	}
-	module.Sort(all)
-	return all, nil
+// program is one executable in the file, and how it is built as far as that decides what is linked in.
+type program struct {
+	dir  string // of the module, relative to the root
+	pkg  string
+	tags string
+	cgo  string
 }
 
-// addModule adds the licences at a module's root and, for a module that is part of a repository with one licence for
-// all, at the repository's root.
-func addModule(t *texts, m module.Version) error {
-	dir, err := moduleDir(m)
+var programs = []program{
+	{".", "./cmd/coracle", tags, "0"},
+	{".", "./cmd/coracle-core", tags, "0"},
+	{".", "./cmd/coracle-cni", tags, "0"},
+	{"scripts/bundle", "github.com/opencontainers/runc", "seccomp urfave_cli_no_docs netgo osusergo", "1"},
+	{"scripts/bundle", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", "no_grpc", "0"},
+}
+
+// tags are those that scripts/build builds our own executables with.
+const tags = "netgo osusergo grpcnotrace no_btrfs no_devmapper no_zfs"
+
+// licenseDirs lists where the licences of everything that is linked in may be: the directories of all packages and
+// those above them up to their modules' roots, sorted, with the module as "path@version".
+func licenseDirs(root, overlay string) (dirs []string, modules map[string]string, err error) {
+	modules = map[string]string{}
+	for _, p := range programs {
+		list := exec.Command("go", "list", "-deps", "-tags", p.tags,
+			"-f", "{{with .Module}}{{.Path}}@{{.Version}}\t{{.Dir}}\t{{$.Dir}}{{end}}", p.pkg)
+		if p.dir == "." {
+			list.Args = slices.Insert(list.Args, 2, "-overlay", overlay)
+		}
+		list.Dir, list.Stderr = filepath.Join(root, p.dir), os.Stderr
+		list.Env = append(os.Environ(), "CGO_ENABLED="+p.cgo)
+		out, err := list.Output()
+		if err != nil {
+			return nil, nil, fmt.Errorf("listing what is linked into %s: %w", p.pkg, err)
+		}
+		for line := range strings.Lines(string(out)) {
+			field := strings.Split(strings.TrimSpace(line), "\t")
+			if len(field) != 3 || strings.HasSuffix(field[0], "@") {
+				continue // our own
+			}
+			for dir := field[2]; strings.HasPrefix(dir, field[1]); dir = filepath.Dir(dir) {
+				modules[dir] = field[0]
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(modules)), modules, nil
+}
+
+// addModules adds the licences of all modules that are linked in, and of what they took in from others.
+func addModules(t *texts, root, overlay string) error {
+	dirs, modules, err := licenseDirs(root, overlay)
 	if err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return fmt.Errorf("reading %s: %w", m, err)
-	}
-	found := false
-	for _, e := range entries {
-		if e.IsDir() || !licenseFile.MatchString(e.Name()) {
-			continue
-		}
-		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+	licensed := map[string]bool{}
+	for _, dir := range dirs {
+		entries, err := os.ReadDir(dir)
 		if err != nil {
 			return err
 		}
-		t.add(string(text), m.String())
-		found = true
+		_, below, _ := strings.Cut(dir, modules[dir][strings.LastIndexByte(modules[dir], '@'):]) // the part in the module
+		for _, e := range entries {
+			if e.IsDir() || !licenseFile.MatchString(e.Name()) || strings.HasSuffix(e.Name(), ".go") {
+				continue
+			}
+			text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+			if err != nil {
+				return err
+			}
+			t.add(string(text), modules[dir]+below)
+			licensed[modules[dir]] = true
+		}
 	}
-	if !found {
-		return fmt.Errorf("%s has no licence file", m)
+	for _, m := range modules {
+		if !licensed[m] {
+			return fmt.Errorf("%s has no licence file", m)
+		}
 	}
 	return nil
-}
-
-func moduleDir(m module.Version) (string, error) {
-	path, err := module.EscapePath(m.Path)
-	if err != nil {
-		return "", err
-	}
-	version, err := module.EscapeVersion(m.Version)
-	if err != nil {
-		return "", err
-	}
-	cache, err := exec.Command("go", "env", "GOMODCACHE").Output()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(strings.TrimSpace(string(cache)), path+"@"+version), nil
 }
 
 // debianParts are the Debian packages in the payload besides nft's libraries: linked statically or as a program.

@@ -33,8 +33,10 @@ var commands = map[string]command{
 	"pack":     {"DIR LEVEL OUTFILE", 3, func(a []string) error { return pack(a[0], a[1], a[2]) }},
 	"attach":   {"FRONT PAYLOAD LEVEL OUTFILE", 4, func(a []string) error { return attach(a[0], a[1], a[2], a[3]) }},
 	"versions": {"ROOT DEBIAN_ROOT PAUSE_VERSION OUTFILE", 4, func(a []string) error { return writeVersions(a[0], a[1], a[2], a[3]) }},
-	"licenses": {"ROOT DEBIAN_ROOT PAYLOAD_DIR OUTFILE", 4, func(a []string) error { return writeLicenses(a[0], a[1], a[2], a[3]) }},
-	"pause":    {"GOARCH BINARY NAME OUTFILE", 4, func(a []string) error { return pauseImage(a[0], a[1], a[2], a[3]) }},
+	"licenses": {"ROOT OVERLAY DEBIAN_ROOT PAYLOAD_DIR OUTFILE", 5, func(a []string) error {
+		return writeLicenses(a[0], a[1], a[2], a[3], a[4])
+	}},
+	"pause": {"GOARCH BINARY NAME OUTFILE", 4, func(a []string) error { return pauseImage(a[0], a[1], a[2], a[3]) }},
 }
 
 func main() {
