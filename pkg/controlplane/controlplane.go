@@ -15,6 +15,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/components/noderoles"
 	"github.com/coracle-dev/coracle/pkg/components/scheduler"
 	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/kube"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/paths"
 	"github.com/coracle-dev/coracle/pkg/state"
@@ -23,6 +24,10 @@ import (
 // Add enters every part of the control plane into g. The front has made the keys, certificates and kubeconfigs.
 func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	dirs := cfg.Dirs
+	gates, err := kube.ShareFeatureGates(cfg.Args, "kube-apiserver", "kube-controller-manager", "kube-scheduler")
+	if err != nil {
+		return err
+	}
 
 	store := g.Add("etcd", etcd.Etcd{
 		Dir:    dirs.Etcd(),
@@ -36,6 +41,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Issuer:     "https://kubernetes.default.svc." + cfg.Network.Domain,
 		Files:      apiserverFiles(dirs),
 		AuditLog:   dirs.AuditLog(),
+		Gates:      gates,
 		Args:       cfg.Args["kube-apiserver"],
 	}, store)
 	g.Add("kube-controller-manager", controllermanager.ControllerManager{

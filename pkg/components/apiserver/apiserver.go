@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 
+	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
@@ -25,6 +27,7 @@ type APIServer struct {
 	Issuer     string // of service account tokens
 	Files      Files
 	AuditLog   string   // file, used if there is an audit policy
+	Gates      string   // the pass-through feature gates of all parts of the process, "feature-gates=...", or ""
 	Args       []string // pass-through flags, "name=value"
 }
 
@@ -92,8 +95,14 @@ func (a APIServer) options(ctx context.Context) (options.CompletedOptions, error
 	if err := a.flags().Parse("kube-apiserver", opts.Flags()); err != nil {
 		return none, err
 	}
-	if err := opts.GenericServerRunOptions.ComponentGlobalsRegistry.Set(); err != nil {
+	kube.RaiseVerbosity(int(opts.Logs.Verbosity))
+	registry := opts.GenericServerRunOptions.ComponentGlobalsRegistry
+	if err := registry.Set(); err != nil {
 		return none, fmt.Errorf("setting feature gates: %w", err)
+	}
+	registry.AddMetrics()
+	if gates, ok := registry.FeatureGateFor(basecompatibility.DefaultKubeComponent).(featuregate.MutableFeatureGate); ok {
+		gates.AddMetrics()
 	}
 	completed, err := opts.Complete(ctx)
 	if err != nil {

@@ -76,7 +76,11 @@ func (a APIServer) flags() kube.Flags {
 			[2]string{"audit-log-maxbackup", "5"},
 			[2]string{"audit-log-maxsize", "50"})
 	}
-	return withUsersAuthentication(f.Override(a.Args))
+	f = f.Override(a.Args)
+	if a.Gates != "" {
+		f = f.Override([]string{a.Gates})
+	}
+	return withUsersAuthentication(f)
 }
 
 // withUsersAuthentication drops our authentication configuration if the user's own flags exclude it.

@@ -38,6 +38,7 @@ func (c ControllerManager) Run(ctx context.Context, ready func()) error {
 	if err := c.flags().Parse("kube-controller-manager", sets); err != nil {
 		return err
 	}
+	kube.RaiseVerbosity(int(opts.Logs.Verbosity))
 	cfg, err := opts.Config(ctx, known, disabled, aliases)
 	if err != nil {
 		return err
@@ -79,20 +80,25 @@ func (c ControllerManager) flags() kube.Flags {
 	return f.Override(c.Args)
 }
 
-// nodeMask sizes a node's share of a cluster CIDR: 254 addresses of IPv4, and what upstream gives of IPv6, but never
-// more than a sixteenth.
+// nodeMask sizes a node's share of a cluster CIDR: 254 addresses of IPv4, or a /64 of IPv6, as upstream does. If the
+// CIDR has no room for several of these a share is a quarter of it, and if it has room for more than 65536 the shares
+// are larger, because that is how many upstream can count.
 func nodeMask(cluster netip.Prefix, dual bool) [2]string {
-	name, bits := "node-cidr-mask-size", 24
+	name, share := "node-cidr-mask-size", 24
 	if cluster.Addr().Is6() {
-		bits = 64
+		share = 64
 	}
+	if cluster.Bits() >= share {
+		share = min(cluster.Bits()+2, cluster.Addr().BitLen())
+	}
+	share = min(share, cluster.Bits()+16)
 	switch {
 	case dual && cluster.Addr().Is4():
 		name += "-ipv4"
 	case dual:
 		name += "-ipv6"
 	}
-	return [2]string{name, strconv.Itoa(max(bits, cluster.Bits()))}
+	return [2]string{name, strconv.Itoa(share)}
 }
 
 func prefixes(list []netip.Prefix) string {

@@ -71,7 +71,7 @@ func (e Etcd) start(cfg *embed.Config, fatal <-chan error) (*embed.Etcd, error) 
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
-				done <- result{err: fmt.Errorf("%v", p)}
+				done <- result{err: fmt.Errorf("etcd panicked: %v", p)}
 			}
 		}()
 		server, err := embed.StartEtcd(cfg)

@@ -32,6 +32,7 @@ func (s Scheduler) Run(ctx context.Context, ready func()) error {
 	if err := flags.Parse("kube-scheduler", *opts.Flags); err != nil {
 		return err
 	}
+	kube.RaiseVerbosity(int(opts.Logs.Verbosity))
 	cfg, scheduler, err := app.Setup(ctx, opts, s.Plugins...)
 	if err != nil {
 		return err
