@@ -68,7 +68,7 @@ func (w *writer) archives(raw json.RawMessage) {
 	}
 	for _, a := range all {
 		if a.Error != "" {
-			w.field("Image archive", a.Error)
+			w.field("Images", a.Error)
 		}
 	}
 }
