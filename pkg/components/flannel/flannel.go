@@ -75,6 +75,7 @@ func (f Flannel) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	ready()
+	warnOfDrop(ctx, f.ClusterCIDRs)
 	if loopback(link) {
 		logrus.WithField("component", "flannel").Info("the node has a loopback address only: no routes to other nodes")
 		<-ctx.Done()
