@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -43,8 +44,9 @@ func defaultKubeconfig(here installation) (hint string) {
 	case err == nil:
 		f.Close()
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Sprintf("%s may only be read by root: use sudo, or make yourself a copy with "+
-			"'sudo coracle kubeconfig > ~/.kube/config'.", path)
+		os.Setenv(clientcmd.RecommendedConfigPathEnvVar, path) // so that kubectl says what it cannot read
+		return "Only root may read it: use sudo, or make yourself a copy with " +
+			"'sudo coracle kubeconfig --merge --output ~/.kube/config'."
 	default:
 		if os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
 			return "" // in a pod kubectl finds its cluster by itself
@@ -56,13 +58,16 @@ func defaultKubeconfig(here installation) (hint string) {
 	return ""
 }
 
+// unconfigured are parts of what kubectl says when it does not know which cluster is meant.
+var unconfigured = []string{"localhost:8080", "no configuration", "permission denied"}
+
 // fatalWith ends kubectl like kubectl does, with a hint where it did not know which cluster is meant.
 func fatalWith(hint string) func(msg string, code int) {
 	return func(msg string, code int) {
 		if msg = strings.TrimRight(msg, "\n"); msg != "" {
 			fmt.Fprintln(os.Stderr, msg)
 		}
-		if hint != "" && (strings.Contains(msg, "localhost:8080") || strings.Contains(msg, "no configuration")) {
+		if hint != "" && slices.ContainsFunc(unconfigured, func(s string) bool { return strings.Contains(msg, s) }) {
 			fmt.Fprintln(os.Stderr, hint)
 		}
 		os.Exit(code)
