@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/coracle-dev/coracle/pkg/bundle"
 	"github.com/coracle-dev/coracle/pkg/reset"
 )
 
@@ -58,6 +59,9 @@ It needs root, and asks first unless --yes is given.`,
 		switch {
 		case len(plan) == 0 && err == nil:
 			fmt.Fprintln(out, "There is nothing of coracle on this machine.")
+			if !*dryRun {
+				return dropCache()
+			}
 			return nil
 		case *dryRun:
 			printPlan(out, plan)
@@ -77,6 +81,14 @@ func runReset(ctx context.Context, r reset.Reset, out io.Writer) error {
 		return fmt.Errorf("%w\nnot everything could be removed; once the reasons above are gone, run coracle reset again", err)
 	}
 	fmt.Fprintln(out, "Nothing of coracle is left on this machine.")
+	return dropCache()
+}
+
+// dropCache removes what the front unpacked for commands like this one. It may run from there: the kernel keeps the file.
+func dropCache() error {
+	if dir := bundle.Cache(); dir != "" {
+		return os.RemoveAll(dir)
+	}
 	return nil
 }
 

@@ -63,11 +63,7 @@ func Locate(ctx context.Context, dirs paths.Dirs, progress Progress) (string, er
 	if !ok {
 		return beside()
 	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = "" // matters only if it is needed
-	}
-	return p.locate(ctx, dirs, cache, progress)
+	return p.locate(ctx, dirs, Cache(), progress)
 }
 
 func (p payload) locate(ctx context.Context, dirs paths.Dirs, cache string, progress Progress) (string, error) {
@@ -79,7 +75,7 @@ func (p payload) locate(ctx context.Context, dirs paths.Dirs, cache string, prog
 		return "", fmt.Errorf("finding a directory to unpack to: %s has no payload of this version, and neither HOME nor "+
 			"XDG_CACHE_HOME is set", installed.root)
 	}
-	s := store{filepath.Join(cache, "coracle")}
+	s := store{cache}
 	if s.whole(p.sum) {
 		return s.dir(p.sum), nil
 	}
