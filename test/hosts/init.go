@@ -122,12 +122,14 @@ func buildRoot(dir string) error {
 		{"/dev", "dev", "", unix.MS_BIND | unix.MS_REC, ""},
 		{"tmpfs", "run", "tmpfs", 0, "mode=0755"},
 		{"tmpfs", "tmp", "tmpfs", 0, "mode=1777"},
+		{"tmpfs", "root", "tmpfs", 0, "mode=0700"}, // this machine's may hold a kubeconfig and caches of other clusters
 		{filepath.Join(dir, "data"), "var/lib/coracle", "", unix.MS_BIND, ""},
 		{filepath.Join(dir, "kubelet"), "var/lib/kubelet", "", unix.MS_BIND, ""},
 		{"tmpfs", "sys/fs/cgroup", "tmpfs", 0, "mode=0755"},
 	}
-	if repo := os.Getenv("CORACLE_TEST_FILES"); repo != "" {
-		mounts = append(mounts, mount{repo, strings.TrimPrefix(repo, "/"), "", unix.MS_BIND, ""})
+	if bin := os.Getenv("CORACLE_BIN"); bin != "" { // which may lie below one of these
+		bin = filepath.Dir(bin)
+		mounts = append(mounts, mount{bin, strings.TrimPrefix(bin, "/"), "", unix.MS_BIND, ""})
 	}
 	for _, h := range hierarchies() {
 		mounts = append(mounts, mount{"cgroup", "sys/fs/cgroup/" + h.name, h.fstype, 0, h.options})
