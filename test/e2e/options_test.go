@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"crypto/tls"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"os"
@@ -123,7 +124,7 @@ resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: one, s
 			t.Error(err)
 		}
 	}
-	sans := h.Run("sh", "-c", "echo | openssl s_client -connect 127.0.0.1:7443 2>/dev/null | openssl x509 -noout -ext subjectAltName")
+	sans := servingNames(t, h, "127.0.0.1:7443")
 	for _, want := range []string{"one.test", "two.test", "kubernetes.default.svc.lake.test", "192.0.2.7"} {
 		if err := contains("the serving certificate's names", sans, want); err != nil {
 			t.Error(err)
@@ -325,4 +326,20 @@ func anonymousStatus(t *testing.T, h *hosts.Host, path string) int {
 	}
 	defer resp.Body.Close()
 	return resp.StatusCode
+}
+
+// servingNames are the names and addresses in the certificate that is served at an address of the host.
+func servingNames(t *testing.T, h *hosts.Host, address string) string {
+	t.Helper()
+	conn, err := h.Dial(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	client := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) // what is shown is what is tested
+	if err := client.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	cert := client.ConnectionState().PeerCertificates[0]
+	return fmt.Sprint(cert.DNSNames, cert.IPAddresses)
 }
