@@ -11,32 +11,39 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	genericserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/component-helpers/auth/rbac/reconciliation"
 	"k8s.io/kube-aggregator/pkg/apiserver"
 	schedulingv1 "k8s.io/kubernetes/pkg/apis/scheduling/v1"
+	flowcontrolrest "k8s.io/kubernetes/pkg/registry/flowcontrol/rest"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 	schedulingrest "k8s.io/kubernetes/pkg/registry/scheduling/rest"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// Two hooks of upstream write what every cluster must have before it is ready: the default roles and bindings, and
-// two priority classes. Both wait a second before they look for the first time, and the first then makes some three
-// hundred requests one after the other. That is half of the time of a start. So the same work is done here, with
-// upstream's data and upstream's reconciliation, but at once, after one list of each kind, and in parallel.
-var bootstrap = map[string]func(context.Context, *kubernetes.Clientset) error{
-	rbacrest.PostStartHookName:       ensurePolicy,
-	schedulingrest.PostStartHookName: ensurePriorityClasses,
+// Three hooks of upstream write what every cluster must have before it is ready: the default roles and bindings, two
+// priority classes, and the rules of flow control. The first two wait a second before they look for the first time,
+// and all make their up to three hundred requests one after the other. That is more than half of the time of a start.
+// So the same work is done here, with upstream's data and upstream's reconciliation, but at once, after one list of
+// each kind, and in parallel.
+var bootstrap = map[string]work{
+	rbacrest.PostStartHookName:        ensurePolicy,
+	schedulingrest.PostStartHookName:  ensurePriorityClasses,
+	flowcontrolrest.PostStartHookName: ensureFlowControl,
 }
+
+// work is done with a client that has all rights. The informers are the server's own.
+type work func(context.Context, *kubernetes.Clientset, informers.SharedInformerFactory) error
 
 const (
 	bootstrapTries   = 30 // a second apart, as upstream does
-	bootstrapWorkers = 16
+	bootstrapWorkers = 6  // on two cores more only get into the way of others that start
 )
 
-// inProcess makes a hook of work, which gets a client with all rights that reaches the server without a connection.
-func inProcess(server *apiserver.APIAggregator, work func(context.Context, *kubernetes.Clientset) error) genericserver.PostStartHookFunc {
+// inProcess makes a hook of work, whose client reaches the server without a connection.
+func inProcess(server *apiserver.APIAggregator, informers informers.SharedInformerFactory, do work) genericserver.PostStartHookFunc {
 	return func(ctx genericserver.PostStartHookContext) error {
 		cfg := handlerConfig(server.GenericAPIServer.Handler, ctx.LoopbackClientConfig)
 		client, err := kubernetes.NewForConfig(cfg)
@@ -44,7 +51,7 @@ func inProcess(server *apiserver.APIAggregator, work func(context.Context, *kube
 			return err
 		}
 		for try := 1; ; try++ {
-			err := work(ctx, client)
+			err := do(ctx, client, informers)
 			if err == nil || try == bootstrapTries {
 				return err
 			}
@@ -57,7 +64,7 @@ func inProcess(server *apiserver.APIAggregator, work func(context.Context, *kube
 	}
 }
 
-func ensurePriorityClasses(ctx context.Context, client *kubernetes.Clientset) error {
+func ensurePriorityClasses(ctx context.Context, client *kubernetes.Clientset, _ informers.SharedInformerFactory) error {
 	classes := client.SchedulingV1().PriorityClasses()
 	for _, class := range schedulingv1.SystemPriorityClasses() {
 		_, err := classes.Get(ctx, class.Name, metav1.GetOptions{})
@@ -72,7 +79,7 @@ func ensurePriorityClasses(ctx context.Context, client *kubernetes.Clientset) er
 }
 
 // ensurePolicy brings the default roles and bindings up to what this version of Kubernetes wants.
-func ensurePolicy(ctx context.Context, client *kubernetes.Clientset) error {
+func ensurePolicy(ctx context.Context, client *kubernetes.Clientset, _ informers.SharedInformerFactory) error {
 	existing, err := listPolicy(ctx, client)
 	if err != nil {
 		return err

@@ -9,10 +9,12 @@ import (
 
 	genericserver "k8s.io/apiserver/pkg/server"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/informers"
 	"k8s.io/kube-aggregator/pkg/apiserver"
 	"k8s.io/kube-openapi/pkg/common"
 	"k8s.io/kube-openapi/pkg/common/restfuladapter"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	flowcontrolrest "k8s.io/kubernetes/pkg/registry/flowcontrol/rest"
 )
 
 // createServer builds the chain of servers: custom resources, the built-in APIs, and the aggregation layer, which is
@@ -32,10 +34,8 @@ func createServer(cfg *app.Config) (*apiserver.APIAggregator, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range hooks {
-		if err := server.GenericAPIServer.AddPostStartHook(name, inProcess(server, bootstrap[name])); err != nil {
-			return nil, err
-		}
+	if err := addHooks(server, cfg.KubeAPIs.ControlPlane.VersionedInformers, hooks); err != nil {
+		return nil, err
 	}
 	builtIn, ok := server.GenericAPIServer.NextDelegate().(*genericserver.GenericAPIServer)
 	if !ok {
@@ -43,6 +43,27 @@ func createServer(cfg *app.Config) (*apiserver.APIAggregator, error) {
 	}
 	installOpenAPI(builtIn, generic.OpenAPIConfig, generic.OpenAPIV3Config, gates())
 	return server, nil
+}
+
+// addHooks adds the named hooks of bootstrap.
+func addHooks(server *apiserver.APIAggregator, informers informers.SharedInformerFactory, names []string) error {
+	upstream, err := keepFlowControl(informers)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		hook := inProcess(server, informers, bootstrap[name])
+		if name == flowcontrolrest.PostStartHookName {
+			ensure := hook
+			hook = func(ctx genericserver.PostStartHookContext) error {
+				return errors.Join(ensure(ctx), upstream(ctx))
+			}
+		}
+		if err := server.GenericAPIServer.AddPostStartHook(name, hook); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // replacedHooks are the hooks in bootstrap, but for those that the user's flags exclude.
