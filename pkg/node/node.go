@@ -18,37 +18,51 @@ import (
 	"github.com/coracle-dev/coracle/pkg/kube"
 	"github.com/coracle-dev/coracle/pkg/ledger"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/nft"
 	"github.com/coracle-dev/coracle/pkg/state"
 	"github.com/coracle-dev/coracle/pkg/version"
 )
 
-// Add enters every part of a node into g.
+// Add prepares the machine and enters every part of a node into g.
 func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
-	began, dirs, facts := time.Now(), cfg.Dirs, host.Probe()
+	m := machine{began: time.Now(), Facts: host.Probe()}
 	if err := prepare(cfg, report); err != nil {
 		return err
 	}
-	resolvConf, err := podResolvConf(cfg)
-	if err != nil {
+	var err error
+	if m.resolvConf, err = podResolvConf(cfg); err != nil {
 		return err
 	}
-	snapshotter := containerd.Snapshotter(dirs.Containerd())
+	m.snapshotter = containerd.Snapshotter(cfg.Dirs.Containerd())
+	return m.add(g, cfg, report)
+}
+
+// machine is what the parts have to know about this one.
+type machine struct {
+	host.Facts
+	began       time.Time // when this process started
+	resolvConf  string    // the pods'
+	snapshotter string
+}
+
+func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
+	dirs := cfg.Dirs
 	gate := kube.NewAPIGate(dirs.NodeConfig("kubelet.kubeconfig"), cfg.Node.Name)
 	node := kube.NewOwnNode(dirs.NodeConfig("kubelet.kubeconfig"), cfg.Node.Name)
 
 	cri := g.Add("containerd", containerd.Containerd{
 		ConfigFile: dirs.NodeConfig("containerd.toml"), DropIns: cfg.Node.ContainerdConfigDir,
 		Root: dirs.Containerd(), State: dirs.ContainerdState(), Socket: dirs.ContainerdSocket(), ShimSocket: dirs.ShimSockets(),
-		Snapshotter: snapshotter, RuncState: dirs.Runc(),
+		Snapshotter: m.snapshotter, RuncState: dirs.Runc(),
 		Runc: dirs.Tool("runc"), Shim: dirs.Tool("containerd-shim-runc-v2"),
 		CNIBin: []string{dirs.CNIPlugins(), dirs.CNIBin()}, CNIConf: cniDir(dirs),
 		SandboxImage: version.PauseImage, Registries: []string{dirs.RegistryHosts(), "/etc/containerd/certs.d", "/etc/docker/certs.d"},
-		SystemdCgroup: facts.SystemdCgroups, RestrictOOMScore: !facts.Resource, AppArmor: facts.AppArmor,
-		UnprivilegedPorts: facts.UnprivilegedPorts, UnprivilegedICMP: facts.UnprivilegedICMP,
+		SystemdCgroup: m.SystemdCgroups, RestrictOOMScore: !m.Resource, AppArmor: m.AppArmor,
+		UnprivilegedPorts: m.UnprivilegedPorts, UnprivilegedICMP: m.UnprivilegedICMP,
 		LogLevel: containerdLevel(cfg.Log), PreferIPv6: cfg.Network.ClusterCIDRs[0].Addr().Is6(),
 	})
 	archives := g.Add("images", images.Images{
-		Socket: dirs.ContainerdSocket(), Snapshotter: snapshotter,
+		Socket: dirs.ContainerdSocket(), Snapshotter: m.snapshotter,
 		System: dirs.SystemImages(), User: dirs.Images(), Index: dirs.ImageIndex(),
 		Report: func(a []images.Archive) { report.Detail("images", a) },
 	}, cri)
@@ -66,14 +80,14 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Kubeconfig: dirs.NodeConfig("kubelet.kubeconfig"), APIReady: gate.Opened(),
 		ConfigFile: dirs.NodeConfig("kubelet.yaml"), DropIns: cfg.Node.KubeletConfigDir,
 		Root: dirs.Kubelet, PKI: dirs.NodePKI(), ClientCA: dirs.NodeCA(), StaticPods: dirs.StaticPods(),
-		CRISocket: dirs.ContainerdSocket(), ClusterDNS: cfg.Network.DNS, Domain: cfg.Network.Domain, ResolvConf: resolvConf,
-		CgroupV2: facts.CgroupV2, SystemdCgroup: facts.SystemdCgroups, DelayShutdown: facts.Logind,
+		CRISocket: dirs.ContainerdSocket(), ClusterDNS: cfg.Network.DNS, Domain: cfg.Network.Domain, ResolvConf: m.resolvConf,
+		CgroupV2: m.CgroupV2, SystemdCgroup: m.SystemdCgroups, DelayShutdown: m.Logind,
 		Args: cfg.Args["kubelet"],
 	}, pods...)
 	registered := g.Add("node", node, api)
 	if !cfg.Disabled("kube-proxy") {
 		g.Add("kube-proxy", kubeproxy.KubeProxy{
-			Node: node, Since: began, Name: cfg.Node.Name, IP: cfg.Node.IPs[0], Kubeconfig: dirs.NodeConfig("kube-proxy.kubeconfig"),
+			Node: node, Since: m.began, Name: cfg.Node.Name, IP: cfg.Node.IPs[0], Kubeconfig: dirs.NodeConfig("kube-proxy.kubeconfig"),
 			ClusterCIDRs: cfg.Network.ClusterCIDRs, Args: cfg.Args["kube-proxy"],
 		}, registered)
 	}
@@ -93,7 +107,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		}
 		g.Add("dns", server) // it waits for the network itself, and not for ever
 	}
-	g.Add("node-ready", nodeready.NodeReady{Node: node, Since: began, OtherNetwork: cfg.Network.Backend == config.BackendNone}, ready...)
+	g.Add("node-ready", nodeready.NodeReady{Node: node, Since: m.began, OtherNetwork: cfg.Network.Backend == config.BackendNone}, ready...)
 	return nil
 }
 
@@ -108,6 +122,7 @@ const drainTimeout = 20 * time.Second
 func prepare(cfg config.Config, report *state.Recorder) error {
 	defer report.Phase("prepare the host")()
 	l := ledger.Open(cfg.Dirs)
+	l.TableExists = nft.Exists
 	if err := note(l, cfg); err != nil {
 		return err
 	}

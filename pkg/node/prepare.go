@@ -25,6 +25,11 @@ func note(l *ledger.Ledger, cfg config.Config) error {
 	if err := l.Claim(cfg.Dirs.Kubelet, 0o755); err != nil {
 		return err
 	}
+	return l.Note(made(cfg)...)
+}
+
+// made lists the rest: what the parts make when they run.
+func made(cfg config.Config) []ledger.Entry {
 	entries := []ledger.Entry{
 		{Kind: ledger.Cgroup, Name: "/kubepods"},
 		{Kind: ledger.Cgroup, Name: "/kubepods.slice"},
@@ -51,7 +56,7 @@ func note(l *ledger.Ledger, cfg config.Config) error {
 			ledger.Entry{Kind: ledger.Link, Name: "flannel.1"},
 			ledger.Entry{Kind: ledger.Link, Name: "flannel-v6.1"})
 	}
-	return l.Note(entries...)
+	return entries
 }
 
 // setPath makes nft and the other tools of the payload reachable for parts that look for them by name. The host's
