@@ -13,6 +13,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/ledger"
 	"github.com/coracle-dev/coracle/pkg/logs"
 	"github.com/coracle-dev/coracle/pkg/pki"
 	"github.com/coracle-dev/coracle/pkg/preflight"
@@ -76,7 +77,11 @@ func runFront(cfg config.Config, halves ...string) error {
 // lock makes us the only coracle with this data directory. What keeps us from locking is told by the preflight
 // checks, if they find it.
 func (f *front) lock() (*os.File, error) {
-	err := os.MkdirAll(f.cfg.Dirs.Data, 0o755)
+	made := ledger.Open(f.cfg.Dirs)
+	err := made.MkdirAll(f.cfg.Dirs.Data, 0o755)
+	if err == nil {
+		err = made.MkdirAll(f.cfg.Dirs.Run, 0o755)
+	}
 	if err == nil {
 		var lock *os.File
 		if lock, err = supervise.Lock(f.cfg.Dirs.Lock()); err == nil {

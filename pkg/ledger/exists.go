@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/google/nftables"
 )
 
 // volatile reports whether things of this kind live in the kernel and end with it.
@@ -26,7 +24,7 @@ func bootID() string {
 
 // exists reports whether something by that name is there now. Kinds that have helpers of their own, which look
 // themselves, never exist.
-func exists(e Entry) bool {
+func (l *Ledger) exists(e Entry) bool {
 	switch e.Kind {
 	case Link:
 		_, err := net.InterfaceByName(e.Name) // not /sys, which may show another network namespace
@@ -38,32 +36,7 @@ func exists(e Entry) bool {
 			}
 		}
 	case NFTTable:
-		return slices.Contains(Tables(), e.Name)
+		return l.TableExists != nil && l.TableExists(e.Name)
 	}
 	return false
-}
-
-// families are nft's names of table families.
-var families = map[nftables.TableFamily]string{
-	nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6", nftables.TableFamilyINet: "inet",
-	nftables.TableFamilyARP: "arp", nftables.TableFamilyBridge: "bridge", nftables.TableFamilyNetdev: "netdev",
-}
-
-// TableName is how an entry names an nft table: "ip kube-proxy".
-func TableName(t *nftables.Table) string { return families[t.Family] + " " + t.Name }
-
-// Tables lists the nft tables of this network namespace; nothing where the kernel or our rights do not allow it.
-func Tables() (names []string) {
-	conn, err := nftables.New()
-	if err != nil {
-		return nil
-	}
-	tables, err := conn.ListTables()
-	if err != nil {
-		return nil
-	}
-	for _, t := range tables {
-		names = append(names, TableName(t))
-	}
-	return names
 }

@@ -54,6 +54,10 @@ func (e Entry) Current() bool { return e.Boot == "" || e.Boot == bootID() }
 
 // Ledger is the list of one data directory. It may be used by several goroutines and processes at a time.
 type Ledger struct {
+	// TableExists tells whether an nft table is there; nil takes it that none is. It keeps this package free of
+	// netlink, which the front does without.
+	TableExists func(name string) bool
+
 	path string
 	mu   sync.Mutex
 	// known are entries that this process has seen in the file; a repeated Note of one touches no disk.
@@ -83,7 +87,7 @@ func (l *Ledger) Note(entries ...Entry) error {
 			i := slices.IndexFunc(have, func(h Entry) bool { return h.Kind == e.Kind && h.Name == e.Name })
 			known := i >= 0 && have[i].Boot == e.Boot
 			switch {
-			case !known && exists(e):
+			case !known && l.exists(e):
 				if i >= 0 {
 					have = slices.Delete(have, i, i+1)
 				}
@@ -124,7 +128,7 @@ func (l *Ledger) Entries() ([]Entry, error) {
 
 // change rewrites the file if edit changes anything, while other processes are kept out.
 func (l *Ledger) change(edit func([]Entry) []Entry) error {
-	if err := os.MkdirAll(filepath.Dir(l.path), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
 		return fmt.Errorf("making directory for the ledger: %w", err)
 	}
 	lock, err := os.OpenFile(l.path+".lock", os.O_CREATE|os.O_RDWR, 0o600)

@@ -59,7 +59,8 @@ func TestNoteReplacesChangedValues(t *testing.T) {
 func TestForeignThingsAreNotOurs(t *testing.T) {
 	dirs := paths.Dirs{Data: t.TempDir()}
 	l := Open(dirs)
-	if err := l.Note(Entry{Kind: Link, Name: "lo"}); err != nil {
+	l.TableExists = func(name string) bool { return name == "ip foreign" }
+	if err := l.Note(Entry{Kind: Link, Name: "lo"}, Entry{Kind: NFTTable, Name: "ip foreign"}); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, l)

@@ -46,6 +46,14 @@ func (l *Ledger) Claim(path string, mode fs.FileMode) error {
 	return l.MkdirAll(path, mode)
 }
 
+// NoteFile notes a file that is about to be written, unless there is one already.
+func (l *Ledger) NoteFile(path string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return l.Note(Entry{Kind: File, Name: path})
+}
+
 // Symlink makes path a symlink to target and notes it. Something else at path is left alone and is an error that
 // wraps fs.ErrExist.
 func (l *Ledger) Symlink(target, path string) error {

@@ -17,6 +17,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/kubeconfig"
+	"github.com/coracle-dev/coracle/pkg/ledger"
 	"github.com/coracle-dev/coracle/pkg/paths"
 )
 
@@ -173,8 +174,12 @@ func writeUserAccess(cfg config.Config) error {
 		return err
 	}
 	// The directory is for everyone: who may read the file is for its mode to say.
-	if err := os.MkdirAll(filepath.Dir(cfg.API.KubeconfigPath), 0o755); err != nil {
+	made := ledger.Open(cfg.Dirs)
+	if err := made.MkdirAll(filepath.Dir(cfg.API.KubeconfigPath), 0o755); err != nil {
 		return fmt.Errorf("making directory for the kubeconfig: %w", err)
+	}
+	if err := made.NoteFile(cfg.API.KubeconfigPath); err != nil {
+		return err
 	}
 	_, err = writeIfChanged(cfg.API.KubeconfigPath, data, cfg.API.KubeconfigMode)
 	return err

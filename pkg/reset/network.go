@@ -10,12 +10,12 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/ledger"
+	"github.com/coracle-dev/coracle/pkg/nft"
 )
 
 // findLinks lists the interfaces that the ledger names, the pods' ends in its bridge before the bridge, and what the
@@ -77,23 +77,17 @@ func findTables(_ context.Context, m *machine) ([]Item, error) {
 	if len(m.entries(ledger.NFTTable)) == 0 {
 		return nil, nil
 	}
-	conn, err := nftables.New()
+	tables, err := nft.Tables()
 	if err != nil {
 		return nil, err
 	}
-	tables, err := conn.ListTables()
-	if err != nil {
-		return nil, fmt.Errorf("listing nft tables: %w", err)
-	}
 	var items []Item
 	for _, t := range tables {
-		name := ledger.TableName(t)
-		if !m.made(ledger.NFTTable, name) {
+		if !m.made(ledger.NFTTable, t.Name) {
 			continue
 		}
-		items = append(items, Item{Kind: "nft table", Name: name, remove: func(context.Context) error {
-			conn.DelTable(t)
-			if err := conn.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+		items = append(items, Item{Kind: "nft table", Name: t.Name, remove: func(context.Context) error {
+			if err := t.Delete(); err != nil && !errors.Is(err, unix.ENOENT) {
 				return err
 			}
 			return nil
