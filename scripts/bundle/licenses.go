@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -71,26 +72,28 @@ func writeLicenses(root, overlay, debian, dir, out string) error {
 type program struct {
 	dir  string // of the module, relative to the root
 	pkg  string
-	tags string
+	tags string // "" for those of scripts/tags
 	cgo  string
 }
 
 var programs = []program{
-	{".", "./cmd/coracle", tags, "0"},
-	{".", "./cmd/coracle-core", tags, "0"},
-	{".", "./cmd/coracle-cni", tags, "0"},
+	{".", "./cmd/coracle", "", "0"},
+	{".", "./cmd/coracle-core", "", "0"},
+	{".", "./cmd/coracle-cni", "", "0"},
 	{"scripts/bundle", "github.com/opencontainers/runc", "seccomp urfave_cli_no_docs netgo osusergo", "1"},
 	{"scripts/bundle", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", "no_grpc", "0"},
 }
-
-// tags are those that scripts/build builds our own executables with.
-const tags = "netgo osusergo grpcnotrace no_btrfs no_devmapper no_zfs"
 
 // licenseDirs lists where the licences of everything that is linked in may be: the directories of all packages and
 // those above them up to their modules' roots, sorted, with the module as "path@version".
 func licenseDirs(root, overlay string) (dirs []string, modules map[string]string, err error) {
 	modules = map[string]string{}
+	ours, err := os.ReadFile(filepath.Join(root, "scripts/tags"))
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, p := range programs {
+		p.tags = cmp.Or(p.tags, strings.TrimSpace(string(ours)))
 		list := exec.Command("go", "list", "-deps", "-tags", p.tags,
 			"-f", "{{with .Module}}{{.Path}}@{{.Version}}\t{{.Dir}}\t{{$.Dir}}{{end}}", p.pkg)
 		if p.dir == "." {
