@@ -100,7 +100,7 @@ func variables(network config.Network) map[string]string {
 	values := map[string]string{
 		"CLUSTER_DNS_ALL":  strings.Join(addrs, ", "),
 		"CLUSTER_DOMAIN":   network.Domain,
-		"DNS_PORT":         fmt.Sprint(clusterdns.ListenPort(network.Backend)),
+		"DNS_PORT":         fmt.Sprint(clusterdns.Port),
 		"IP_FAMILIES":      strings.Join(families, ", "),
 		"IP_FAMILY_POLICY": "SingleStack",
 	}

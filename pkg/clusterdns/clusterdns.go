@@ -16,20 +16,9 @@ const (
 	Key       = "Corefile" // in the ConfigMap
 )
 
-const (
-	// Port is where DNS listens on an address that is coracle's own.
-	Port = 53
-	// HostPort is where DNS listens on a node's address, whose port 53 may be the host's.
-	HostPort = 10053
-)
-
-// ListenPort is the port of every node's DNS under a backend.
-func ListenPort(backend config.Backend) uint16 {
-	if backend == config.BackendNone {
-		return HostPort
-	}
-	return Port
-}
+// Port is where every node's DNS listens; the Service maps 53 to it. Port 53 itself is left to the host: a name server
+// there often takes it on all addresses, and would not start any more, or keep ours from starting.
+const Port = 10053
 
 // Listen returns where a node's DNS listens: on the gateway of each of its pod networks, or on its own addresses if
 // the pod network is not coracle's. Without pod networks yet it is empty.
@@ -43,7 +32,7 @@ func Listen(backend config.Backend, podCIDRs []netip.Prefix, nodeIPs []netip.Add
 	}
 	out := make([]netip.AddrPort, 0, len(addrs))
 	for _, addr := range addrs {
-		out = append(out, netip.AddrPortFrom(addr, ListenPort(backend)))
+		out = append(out, netip.AddrPortFrom(addr, Port))
 	}
 	return out
 }

@@ -112,6 +112,9 @@ func (r *renderer) directives() {
 
 // forward handles a forward directive: FROM, then TO on the same line.
 func (r *renderer) forward() {
+	if from := r.at + 1; from >= len(r.tokens) || r.tokens[from].first {
+		return // Caddy will say what is missing
+	}
 	var to []token
 	for i := r.at + 2; i < len(r.tokens) && !r.tokens[i].first && r.tokens[i].text != "{"; i++ {
 		to = append(to, r.tokens[i])
@@ -147,15 +150,14 @@ func (r *renderer) key(key string) string {
 		comma = ","
 	}
 	parts := keyParts.FindStringSubmatch(name)
-	port := r.listen[0].Port()
-	if port == 53 || strings.Contains(parts[1], "://") && parts[1] != "dns://" || parts[3] != "" && parts[3] != "53" {
+	if parts[1] != "" && parts[1] != "dns://" || parts[3] != "" && parts[3] != "53" {
 		return key
 	}
-	return fmt.Sprintf("%s%s:%d%s", parts[1], parts[2], port, comma)
+	return fmt.Sprintf("%s%s:%d%s", parts[1], parts[2], r.listen[0].Port(), comma)
 }
 
 // keyParts splits a key into transport, zone and port.
-var keyParts = regexp.MustCompile(`^([a-z0-9]+://)?(.*?)(?::(\d+))?$`)
+var keyParts = regexp.MustCompile(`(?s)^([a-z0-9]+://)?(.*?)(?::(\d+))?$`)
 
 // hasBind reports whether the block that opens at token i says itself where it listens.
 func (r *renderer) hasBind(i int) bool {

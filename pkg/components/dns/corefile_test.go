@@ -15,7 +15,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files")
 
 var (
-	gateways = []netip.AddrPort{netip.MustParseAddrPort("10.42.0.1:53"), netip.MustParseAddrPort("[fd42::1]:53")}
+	gateways = []netip.AddrPort{netip.MustParseAddrPort("10.42.0.1:10053"), netip.MustParseAddrPort("[fd42::1]:10053")}
 	hostPort = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.7:10053")}
 )
 
@@ -89,4 +89,27 @@ func TestTokens(t *testing.T) {
 	if strings.Join(got, " ") != strings.Join(want, " ") {
 		t.Errorf("got %q, want %q", got, want)
 	}
+}
+
+func FuzzRender(f *testing.F) {
+	for _, name := range []string{"kubeadm", "k3s", "many-blocks"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name+".corefile"))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(data))
+	}
+	f.Add("import x\n(s) { import")
+	f.Add("forward . /etc/resolv.conf")
+	f.Fuzz(func(t *testing.T, in string) {
+		out, err := render(in, setting{listen: gateways, kubeconfig: "/k"})
+		if err != nil {
+			return
+		}
+		for _, tok := range tokens(string(out)) {
+			if tok.end > len(out) || tok.start > tok.end {
+				t.Fatalf("token %+v is outside of the text", tok)
+			}
+		}
+	})
 }

@@ -260,9 +260,7 @@ func (r *running) probe(ctx context.Context) error {
 func (r *running) ourselves() []netip.Addr {
 	out := append([]netip.Addr{}, r.ServiceIPs...)
 	for _, l := range r.listen {
-		if l.Port() == 53 {
-			out = append(out, l.Addr())
-		}
+		out = append(out, l.Addr())
 	}
 	return out
 }

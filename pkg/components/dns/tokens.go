@@ -3,6 +3,7 @@ package dns
 import (
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // token is a word of a Corefile and where it stands.
@@ -19,14 +20,14 @@ func tokens(text string) []token {
 	line := 1
 	lastLine := 0 // of the previous token's end
 	for i := 0; i < len(text); {
-		switch ch := text[i]; {
+		switch ch, size := utf8.DecodeRuneInString(text[i:]); {
 		case ch == '\n':
 			line++
 			i++
 		case ch == '#':
 			i += lineLength(text[i:])
-		case unicode.IsSpace(rune(ch)):
-			i++
+		case unicode.IsSpace(ch):
+			i += size
 		default:
 			word, n := nextWord(text[i:])
 			out = append(out, token{text: word, start: i, end: i + n, line: line, first: line != lastLine})

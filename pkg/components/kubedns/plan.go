@@ -104,7 +104,7 @@ var suffix = map[discoveryv1.AddressType]string{discoveryv1.AddressTypeIPv4: "ip
 
 // fresh is a slice of ours.
 func (k KubeDNS) fresh(family discoveryv1.AddressType, name string, endpoints []discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
-	port := int32(clusterdns.ListenPort(k.Network.Backend))
+	port := int32(clusterdns.Port)
 	udp, tcp := corev1.ProtocolUDP, corev1.ProtocolTCP
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: name, Namespace: clusterdns.Namespace, Labels: k.labels()},

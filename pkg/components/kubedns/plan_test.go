@@ -101,7 +101,7 @@ func TestPlanRepairs(t *testing.T) {
 		{"another address", func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses = []string{"10.42.9.1"} }, "0/1/0"},
 		{"not ready", func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Conditions.Ready = new(false) }, "0/1/0"},
 		{"no node name", func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].NodeName = nil }, "0/1/0"},
-		{"another port", func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = new(int32(10053)) }, "0/1/0"},
+		{"another port", func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = new(int32(53)) }, "0/1/0"},
 		{"twice the node", func(s *discoveryv1.EndpointSlice) { s.Endpoints = append(s.Endpoints, s.Endpoints[0]) }, "0/1/0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
