@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/pflag"
 
@@ -28,18 +29,16 @@ func findIn(flags paths.Dirs) installation {
 	run := cmp.Or(flags.Run, next.Dirs.Run)
 	data := cmp.Or(flags.Data, os.Getenv("CORACLE_DATA_DIR"))
 	cfg := lastStart(run)
-	if data != "" && cfg.Dirs.Data != data {
-		cfg = config.Config{} // another installation uses the run directory
+	if other := cfg.Dirs; data != "" && other.Data != "" && other.Data != data {
+		// The run directory is another installation's, and so is all that it says to be its own: this one does not run.
+		nowhere := filepath.Join(data, "nowhere")
+		return installation{dirs: paths.Dirs{Data: data, Run: nowhere, Config: nowhere, Kubelet: nowhere}}
 	}
 	if cfg.Dirs.Data == "" {
 		cfg = next
 	}
-	dirs := paths.Dirs{
-		Data:    cmp.Or(data, cfg.Dirs.Data),
-		Run:     run,
-		Config:  cmp.Or(cfg.Dirs.Config, next.Dirs.Config),
-		Kubelet: cmp.Or(os.Getenv("CORACLE_KUBELET_ROOT_DIR"), cfg.Dirs.Kubelet),
-	}
+	dirs := cfg.Dirs
+	dirs.Run, dirs.Data = run, cmp.Or(data, dirs.Data)
 	return installation{dirs: dirs, config: cfg}
 }
 

@@ -134,7 +134,7 @@ func findDirs(_ context.Context, m *machine) ([]Item, error) {
 	made := m.entries(ledger.Dir)
 	slices.SortStableFunc(made, func(a, b ledger.Entry) int { return len(b.Name) - len(a.Name) }) // children first
 	for _, e := range made {
-		if m.isOwnDir(e.Name) || !m.willBeEmpty(m.host(e.Name), made) {
+		if m.isOwnDir(e.Name) || !m.willBeEmpty(m.host(e.Name)) {
 			continue
 		}
 		path := m.host(e.Name)
@@ -153,15 +153,17 @@ func (m *machine) isOwnDir(path string) bool {
 	return path == m.dirs.Run || path == m.dirs.Kubelet || path == m.dirs.Data
 }
 
-// willBeEmpty reports whether a directory holds nothing but directories that coracle made and that are so too.
-func (m *machine) willBeEmpty(dir string, made []ledger.Entry) bool {
+// willBeEmpty reports whether a directory holds nothing but what is planned to go before it, and directories that
+// coracle made and that will be empty too.
+func (m *machine) willBeEmpty(dir string) bool {
 	files, err := os.ReadDir(dir)
 	if err != nil {
 		return false
 	}
 	for _, f := range files {
 		path := filepath.Join(dir, f.Name())
-		if !slices.ContainsFunc(made, func(e ledger.Entry) bool { return m.host(e.Name) == path }) || !m.willBeEmpty(path, made) {
+		made := slices.ContainsFunc(m.noted, func(e ledger.Entry) bool { return e.Kind == ledger.Dir && m.host(e.Name) == path })
+		if !m.planned[path] && !(made && m.willBeEmpty(path)) {
 			return false
 		}
 	}

@@ -65,7 +65,7 @@ func findNetNS(_ context.Context, m *machine) ([]Item, error) {
 			continue
 		}
 		path := filepath.Join(dir, f.Name())
-		items = append(items, Item{Kind: "network namespace", Name: f.Name(), remove: func(context.Context) error {
+		items = append(items, Item{Kind: "network namespace", Name: path, remove: func(context.Context) error {
 			if err := unmount(path); err != nil {
 				return err
 			}

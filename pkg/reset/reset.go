@@ -60,6 +60,9 @@ func (r Reset) Plan(ctx context.Context) ([]Item, error) {
 			errs = append(errs, fmt.Errorf("looking for %s: %w", s.what, err))
 		}
 		all = append(all, items...)
+		for _, item := range items {
+			m.planned[item.Name] = true
+		}
 	}
 	return all, errors.Join(errs...)
 }
@@ -136,7 +139,7 @@ func (r Reset) runStage(ctx context.Context, m *machine, s stage) error {
 
 // look gathers what later stages would destroy the evidence of.
 func (r Reset) look() (*machine, []error) {
-	m := &machine{dirs: r.Dirs, config: r.Config, proc: r.Proc, root: r.Root}
+	m := &machine{dirs: r.Dirs, config: r.Config, proc: r.Proc, root: r.Root, planned: map[string]bool{}}
 	if m.proc == "" {
 		m.proc = "/proc"
 	}

@@ -113,6 +113,36 @@ func TestFilesOfOthersStay(t *testing.T) {
 	}
 }
 
+// TestPlanIsWhatIsDone compares what a plan says of files and directories with what is gone after it.
+func TestPlanIsWhatIsDone(t *testing.T) {
+	m, root := host(t)
+	m.noted = append(m.noted, ledger.Entry{Kind: ledger.Dir, Name: "/etc/made"}, ledger.Entry{Kind: ledger.File, Name: "/etc/made/file"})
+	os.MkdirAll(filepath.Join(root, "/etc/made"), 0o755)
+	os.WriteFile(filepath.Join(root, "/etc/made/file"), nil, 0o600)
+	var planned []string
+	m.planned = map[string]bool{}
+	for _, find := range []func(context.Context, *machine) ([]Item, error){findFiles, findDirs} {
+		items, err := find(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, item := range items {
+			planned = append(planned, item.Name)
+			m.planned[item.Name] = true
+		}
+	}
+	if !slices.Contains(planned, filepath.Join(root, "/etc/made")) || slices.Contains(planned, filepath.Join(root, "/opt/cni/bin")) {
+		t.Errorf("planned %q", planned)
+	}
+	apply(t, m, findFiles)
+	apply(t, m, findDirs)
+	for _, path := range planned {
+		if _, err := os.Lstat(path); err == nil {
+			t.Errorf("%s was planned and is still there", path)
+		}
+	}
+}
+
 func TestNothingWithoutCoracle(t *testing.T) {
 	root := t.TempDir()
 	r := Reset{Dirs: paths.Dirs{Data: root + "/data", Run: root + "/run", Config: root + "/etc", Kubelet: root + "/kubelet"}, Root: root}

@@ -39,6 +39,8 @@ type machine struct {
 	seen   evidence
 	failed bool // something could not be removed: the ledger has to stay
 	abort  bool // coracle itself could not be stopped
+	// planned are the names of what earlier stages of a plan have found, and would have removed.
+	planned map[string]bool
 }
 
 // entries returns the ledger's entries of one kind.
