@@ -25,6 +25,22 @@ func (d *decoder) nodeIPs(r *raw, n Network) []netip.Addr {
 	return given
 }
 
+// externalIPs are the addresses at which the world outside reaches the node.
+func (d *decoder) externalIPs(r *raw, n Network) []netip.Addr {
+	given := d.addrs(&r.nodeExternalIP)
+	d.checkPair(&r.nodeExternalIP, given)
+	for _, a := range given {
+		why := unusable(a)
+		if slices.ContainsFunc(slices.Concat(n.ClusterCIDRs, n.ServiceCIDRs), func(p netip.Prefix) bool { return p.Contains(a) }) {
+			why = "in the network of pods or Services"
+		}
+		if why != "" {
+			d.add("%s: %s is %s; nobody outside could reach the node there", r.nodeExternalIP.label(), a, why)
+		}
+	}
+	return given
+}
+
 // unusable says why the kubelet and the API refuse an address, or nothing.
 func unusable(a netip.Addr) string {
 	switch {

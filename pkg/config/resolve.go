@@ -89,7 +89,7 @@ func (d *decoder) node(r *raw, dir string, n Network) Node {
 	return Node{
 		Name:                d.nodeName(&r.nodeName),
 		IPs:                 d.nodeIPs(r, n),
-		ExternalIPs:         d.addrs(&r.nodeExternalIP),
+		ExternalIPs:         d.externalIPs(r, n),
 		Labels:              d.labels(&r.nodeLabel),
 		Taints:              d.taints(&r.nodeTaint),
 		KubeletConfigDir:    d.pathOr(&r.kubeletDir, filepath.Join(dir, "kubelet.d")),

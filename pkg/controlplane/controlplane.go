@@ -3,6 +3,7 @@ package controlplane
 
 import (
 	"path/filepath"
+	"slices"
 
 	embedded "github.com/coracle-dev/coracle/manifests"
 	"github.com/coracle-dev/coracle/pkg/components/apiserver"
@@ -12,7 +13,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/components/etcd"
 	"github.com/coracle-dev/coracle/pkg/components/kubedns"
 	"github.com/coracle-dev/coracle/pkg/components/manifests"
-	"github.com/coracle-dev/coracle/pkg/components/noderoles"
+	"github.com/coracle-dev/coracle/pkg/components/nodeaddresses"
+	"github.com/coracle-dev/coracle/pkg/components/ownnode"
 	"github.com/coracle-dev/coracle/pkg/components/scheduler"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/kube"
@@ -68,21 +70,35 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Network:    cfg.Network,
 		Disabled:   cfg.Disabled("dns"),
 	}, objects)
-	g.Add("node-roles", noderoles.NodeRoles{
+	memory := &ownnode.Memory{File: dirs.OwnNodes()}
+	g.Add("node-roles", ownnode.Roles{
 		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
 		Node:       cfg.Node.Name,
+		Memory:     memory,
+	}, objects)
+	g.Add("node-addresses", nodeaddresses.Addresses{
+		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
+		Reserved:   slices.Concat(cfg.Network.ClusterCIDRs, cfg.Network.ServiceCIDRs),
 	}, objects)
 	g.Add("csr-approver", csrapprover.Approver{
 		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
 		Config:     cfg,
 	}, objects)
 	g.Add("certificates", certificates.Renewal{Config: cfg})
+	scheduling := []*lifecycle.Unit{api}
+	if len(memory.Former(cfg.Node.Name)) > 0 { // or new pods would go to nodes that are not there any more
+		scheduling = append(scheduling, g.Add("former-node", ownnode.Former{
+			Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
+			Node:       cfg.Node.Name,
+			Memory:     memory,
+		}, api))
+	}
 	g.Add("kube-scheduler", scheduler.Scheduler{
 		Kubeconfig: dirs.ServerConfig("scheduler.kubeconfig"),
 		Config:     cfg.API.SchedulerConfig,
 		Effective:  dirs.ServerConfig("scheduler.yaml"),
 		Args:       cfg.Args["kube-scheduler"],
-	}, api)
+	}, scheduling...)
 	return nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,9 +16,13 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
+	cloudprovider "k8s.io/cloud-provider/api"
 
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 )
+
+// ExternalIPAnnotation is where a node says which external addresses it wants, separated by commas.
+const ExternalIPAnnotation = "node.coracle.io/external-ip"
 
 // OwnNode follows the Node object of this machine for all who need something of it: one watch of one object.
 type OwnNode struct {
@@ -109,6 +115,20 @@ func HeardOf(node *corev1.Node, since time.Time) bool {
 		}
 	}
 	return false
+}
+
+// AddressesSettled reports whether a Node lists the addresses that its kubelet has, where the control plane sets
+// them: it does so a moment after the kubelet has told it of another one.
+func AddressesSettled(node *corev1.Node) bool {
+	if node.Annotations[ExternalIPAnnotation] == "" {
+		return len(node.Status.Addresses) > 0 // the kubelet has set them itself
+	}
+	for ip := range strings.SplitSeq(node.Annotations[cloudprovider.AnnotationAlphaProvidedIPAddr], ",") {
+		if ip != "" && !slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == ip }) {
+			return false
+		}
+	}
+	return len(node.Status.Addresses) > 0
 }
 
 // trimNode drops the parts of a Node that are large and that nobody here reads.

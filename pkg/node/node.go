@@ -12,6 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/components/images"
 	"github.com/coracle-dev/coracle/pkg/components/kubelet"
 	"github.com/coracle-dev/coracle/pkg/components/kubeproxy"
+	"github.com/coracle-dev/coracle/pkg/components/nodeaddresses"
 	"github.com/coracle-dev/coracle/pkg/components/nodeready"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/host"
@@ -77,7 +78,8 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 	api := g.Add("api", gate)
 	agent := g.Add("kubelet", kubelet.Kubelet{
 		Name: cfg.Node.Name, IPs: cfg.Node.IPs, Labels: cfg.Node.Labels, Taints: cfg.Node.Taints,
-		Kubeconfig: dirs.NodeConfig("kubelet.kubeconfig"), APIReady: gate.Opened(),
+		ExternalAddresses: len(cfg.Node.ExternalIPs) > 0,
+		Kubeconfig:        dirs.NodeConfig("kubelet.kubeconfig"), APIReady: gate.Opened(),
 		ConfigFile: dirs.NodeConfig("kubelet.yaml"), DropIns: cfg.Node.KubeletConfigDir,
 		Root: dirs.Kubelet, PKI: dirs.NodePKI(), ClientCA: dirs.NodeCA(), StaticPods: dirs.StaticPods(),
 		CRISocket: dirs.ContainerdSocket(), ClusterDNS: cfg.Network.DNS, Domain: cfg.Network.Domain, ResolvConf: m.resolvConf,
@@ -85,6 +87,9 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 		Args: cfg.Args["kubelet"],
 	}, pods...)
 	registered := g.Add("node", node, api)
+	g.Add("external-ip", nodeaddresses.Publisher{
+		Node: node, Kubeconfig: dirs.NodeConfig("kubelet.kubeconfig"), IPs: cfg.Node.ExternalIPs,
+	}, registered)
 	if !cfg.Disabled("kube-proxy") {
 		g.Add("kube-proxy", kubeproxy.KubeProxy{
 			Node: node, Since: m.began, Name: cfg.Node.Name, IP: cfg.Node.IPs[0], Kubeconfig: dirs.NodeConfig("kube-proxy.kubeconfig"),

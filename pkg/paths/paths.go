@@ -56,6 +56,9 @@ func (d Dirs) Etcd() string { return d.data("server", "etcd") }
 // ServerConfig holds generated configuration of the control plane (kubeconfigs, component configuration files).
 func (d Dirs) ServerConfig(name string) string { return d.data("server", "etc", name) }
 
+// OwnNodes is where a server remembers which Node objects are or were its machine.
+func (d Dirs) OwnNodes() string { return d.data("server", "own-nodes.json") }
+
 // Manifests holds the user's manifests, applied while coracle runs.
 func (d Dirs) Manifests() string { return d.data("manifests") }
 

@@ -242,6 +242,9 @@ func (k Kubelet) flags() kube.Flags {
 		{"cert-dir", k.PKI},
 		{"root-dir", k.Root},
 	}
+	if k.ExternalAddresses {
+		f = append(f, [2]string{"cloud-provider", "external"})
+	}
 	if len(labels) > 0 {
 		f = append(f, [2]string{"node-labels", strings.Join(labels, ",")})
 	}

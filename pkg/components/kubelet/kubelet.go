@@ -19,10 +19,14 @@ import (
 
 // Kubelet is a node's kubelet. Paths are absolute.
 type Kubelet struct {
-	Name       string // of the Node object
-	IPs        []netip.Addr
-	Labels     map[string]string
-	Taints     []string // key=value:Effect
+	Name   string // of the Node object
+	IPs    []netip.Addr
+	Labels map[string]string
+	Taints []string // key=value:Effect
+	// ExternalAddresses is true if the control plane sets the Node's addresses, because there are some that the
+	// kubelet cannot set.
+	ExternalAddresses bool
+
 	Kubeconfig string
 	// APIReady is closed when the API server serves this node. The kubelet starts earlier and holds its requests
 	// back until then: it would back off for seconds after the first refusal.

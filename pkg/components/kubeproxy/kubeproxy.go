@@ -94,7 +94,7 @@ func (p KubeProxy) Run(ctx context.Context, ready func()) error {
 		return fmt.Errorf("checking its options: %w", err)
 	}
 	_, err := p.Node.Await(ctx, "the kubelet to say the node's addresses", func(n *corev1.Node) bool {
-		return kube.HeardOf(n, p.Since) && len(n.Status.Addresses) > 0
+		return kube.HeardOf(n, p.Since) && kube.AddressesSettled(n)
 	})
 	if err != nil {
 		return err

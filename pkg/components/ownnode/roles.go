@@ -1,5 +1,7 @@
-// Package noderoles labels a server's node as part of the control plane, which a kubelet may not do itself.
-package noderoles
+// Package ownnode is what a server's control plane does about the Node object of its own machine: it labels it as
+// part of the control plane, which a kubelet may not do itself, and deletes the Node that the machine was when it
+// had another name.
+package ownnode
 
 import (
 	"context"
@@ -8,7 +10,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
@@ -21,35 +22,37 @@ import (
 // label is what kubectl shows under ROLES.
 const label = "node-role.kubernetes.io/control-plane"
 
-// NodeRoles keeps the label on one node.
-type NodeRoles struct {
+// Roles keeps the label on the own node, and remembers which Node object is the machine's.
+type Roles struct {
 	// Kubeconfig may get, watch and patch nodes.
 	Kubeconfig string
 	// Node is the server's own.
 	Node string
+	// Memory outlives a restart.
+	Memory *Memory
 }
 
 // Run labels the node when it appears, and again if the label is lost, until ctx is done. It is ready at once: the
 // node appears when the kubelet registers it, which nobody here waits for.
-func (n NodeRoles) Run(ctx context.Context, ready func()) error {
-	client, err := kube.Client(n.Kubeconfig)
+func (r Roles) Run(ctx context.Context, ready func()) error {
+	client, err := kube.Client(r.Kubeconfig)
 	if err != nil {
 		return err
 	}
 	check := func(obj any) {
-		node, err := meta.Accessor(obj)
-		if err != nil || node.GetLabels()[label] == "true" {
+		node, ok := obj.(*corev1.Node)
+		if !ok {
 			return
 		}
-		if err := n.put(ctx, client); err != nil && ctx.Err() == nil {
+		if err := r.care(ctx, client, node); err != nil && ctx.Err() == nil {
 			logrus.WithField("component", "node-roles").WithError(err).Warn("trying again at the node's next change")
 		}
 	}
 	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "nodes", "",
-			fields.OneTermEqualSelector("metadata.name", n.Node)),
+			fields.OneTermEqualSelector("metadata.name", r.Node)),
 		ObjectType: &corev1.Node{},
-		Transform:  onlyLabels,
+		Transform:  trim,
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    check,
 			UpdateFunc: func(_, obj any) { check(obj) },
@@ -60,21 +63,29 @@ func (n NodeRoles) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-func (n NodeRoles) put(ctx context.Context, client kubernetes.Interface) error {
+func (r Roles) care(ctx context.Context, client kubernetes.Interface, node *corev1.Node) error {
+	if err := r.Memory.add(node.Name, node.UID); err != nil {
+		return err
+	}
+	if node.Labels[label] == "true" {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, label)
-	_, err := client.CoreV1().Nodes().Patch(ctx, n.Node, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "coracle"})
+	_, err := client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "coracle"})
 	if err != nil {
-		return fmt.Errorf("labelling node %s: %w", n.Node, err)
+		return fmt.Errorf("labelling node %s: %w", node.Name, err)
 	}
 	return nil
 }
 
-// onlyLabels keeps what check reads.
-func onlyLabels(obj any) (any, error) {
+// trim keeps what care reads.
+func trim(obj any) (any, error) {
 	if node, ok := obj.(*corev1.Node); ok {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, ResourceVersion: node.ResourceVersion, Labels: node.Labels}}, nil
+		slim := &corev1.Node{}
+		slim.Name, slim.UID, slim.ResourceVersion, slim.Labels = node.Name, node.UID, node.ResourceVersion, node.Labels
+		return slim, nil
 	}
 	return obj, nil
 }
