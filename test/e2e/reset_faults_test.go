@@ -39,14 +39,14 @@ func TestResetAfterFaults(t *testing.T) {
 		}, nil},
 		{"damaged ledger", func(t *testing.T, h *hosts.Host, s *hosts.Server) {
 			h.Run("sh", "-c", "echo '{' > /var/lib/coracle/ledger.json")
-		}, []string{"mounts", "directories"}}, // propagation and empty directories were noted there only
+		}, []string{"mounts", "files", "directories"}}, // propagation and empty directories were noted there only
 		{"reboot", func(_ *testing.T, h *hosts.Host, _ *hosts.Server) {
 			h.Kill()
 			h.Boot()
 		}, []string{"links", "addresses", "nft tables", "mounts", "files", "directories"}}, // others lost what they had in the kernel and in /run
 	}
 	h := newHost(t, "solo")
-	h.Run("sh", "-c", "rm -rf /var/lib/coracle/*; touch /etc/before-coracle; nft add table inet foreign; ip link add foreign0 type bridge; mkdir -p /run/netns")
+	h.Run("sh", "-c", "rm -rf /var/lib/coracle/* /etc/coracle /etc/cni /var/lib/cni /var/log/pods; nft add table inet foreign; ip link add foreign0 type bridge; mkdir -p /run/netns")
 	before := takeInventory(h)
 	for _, f := range faults {
 		t.Run(f.name, func(t *testing.T) {
