@@ -8,7 +8,9 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"sync"
 
+	"github.com/sirupsen/logrus"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 
@@ -25,7 +27,7 @@ type ControllerManager struct {
 	Args              []string // pass-through flags, "name=value"
 }
 
-// Run runs the controllers until ctx is done. It is ready when they run.
+// Run runs the controllers until ctx is done. It is ready when they are configured: nothing waits for them as a whole.
 func (c ControllerManager) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "kube-controller-manager")
 	opts, err := options.NewKubeControllerManagerOptions()
@@ -43,13 +45,28 @@ func (c ControllerManager) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	complete := cfg.Complete()
+	ctx, cancel := context.WithCancel(ctx)
+	var apart sync.WaitGroup
+	defer apart.Wait()
+	defer cancel()
+	if c.apart() {
+		apart.Go(func() {
+			if err := runPolicyStatus(ctx, complete); err != nil && ctx.Err() == nil {
+				logrus.WithField("component", "kube-controller-manager").WithError(err).Error("the status of admission policies is not kept")
+			}
+		})
+	}
 	ready()
-	err = app.Run(ctx, cfg.Complete())
+	err = app.Run(ctx, complete)
 	if err == nil && ctx.Err() == nil {
-		return errors.New("the controllers ended")
+		return errors.New("the controllers ended although nobody asked them to")
 	}
 	return err
 }
+
+// controllers are all, one that is off by default, and not the one that runs apart.
+var controllers = [2]string{"controllers", "*,tokencleaner,-" + policyStatus}
 
 // flags is what kube-controller-manager would be called with on a command line.
 func (c ControllerManager) flags() kube.Flags {
@@ -58,7 +75,7 @@ func (c ControllerManager) flags() kube.Flags {
 		{"leader-elect", "false"}, // losing the lead would end the whole process
 		{"secure-port", "0"},      // its metrics are among the API server's: one process, one registry
 		{"profiling", "false"},
-		{"controllers", "*,tokencleaner"},
+		controllers,
 		{"use-service-account-credentials", "true"},
 		// Each controller makes itself an account and a token at start: at 20 requests a second that takes five
 		// seconds, in which nodes get no pod network. The API server has its own fairness.
