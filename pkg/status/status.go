@@ -196,14 +196,30 @@ func missing(p state.Process, child state.Child) []string {
 		}
 		return out
 	case "starting":
-		if waits := lifecycle.Pending(p.Units); waits != "" {
-			return []string{child.Name + " waits for " + waits}
-		}
-		return []string{child.Name + " is starting"}
+		return awaited(p, child.Name)
 	case "backoff":
 		return []string{child.Name + " " + cmp.Or(child.LastExit, "ended") + "; it will be started again"}
 	}
 	return []string{child.Name + " is " + cmp.Or(child.State, "unknown")}
+}
+
+// awaited says what a starting half waits for, a line for each component that is busy. Those that only need others
+// are left out: the others are in the list.
+func awaited(p state.Process, half string) (out []string) {
+	for _, u := range p.Units {
+		if u.State != lifecycle.Starting {
+			continue
+		}
+		line := u.Name + " is starting"
+		if u.Waiting != "" {
+			line = u.Name + " waits for " + u.Waiting
+		}
+		out = append(out, line)
+	}
+	if len(out) == 0 {
+		out = []string{half + " is starting"}
+	}
+	return out
 }
 
 // starting says what the front does before there are halves.

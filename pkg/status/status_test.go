@@ -76,8 +76,7 @@ func TestReport(t *testing.T) {
 			front.Children[0].State, front.Children[0].Ready = "starting", time.Time{}
 			control.Units[1].State, control.Units[1].Ready = lifecycle.Starting, time.Time{}
 			control.Units[1].Waiting = "/readyz, last: connection refused"
-			control.Units[1].Started = time.Time{}
-			control.Units[1].State = lifecycle.Waiting
+			control.Units = append(control.Units, unit("kube-scheduler", lifecycle.Waiting, 0, 0, "kube-apiserver"))
 		})},
 		{name: "backoff", health: Degraded, node: goodNode, told: tell(func(front, _, _ *state.Process) {
 			front.Children[1] = state.Child{Name: state.Node, State: "backoff", Restarts: 3, Started: at(50),

@@ -105,7 +105,11 @@ func Make(front state.Process, halves []state.Process, now time.Time) Trace {
 		child := childOf(front, half.Name)
 		part := first
 		if child.Restarts > 0 {
-			part = newPart(fmt.Sprintf("Last start of %s, after %d restarts", half.Name, child.Restarts), child.Started, now)
+			times := "once"
+			if child.Restarts > 1 {
+				times = fmt.Sprintf("%d times", child.Restarts)
+			}
+			part = newPart(fmt.Sprintf("Last start of %s, which was restarted %s", half.Name, times), child.Started, now)
 		}
 		part.process(half.Name, cmp.Or(child.Started, half.Started), half.Started, readyOf(child, half), child.LastExit)
 		part.phases(half.Phases)
