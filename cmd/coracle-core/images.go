@@ -40,11 +40,11 @@ func imagesImportCommand() *cobra.Command {
 		Use:   "import FILE...",
 		Short: "Import container images from files",
 		Long: `Import container images from files into the containerd of this node. A FILE is an archive made by docker save,
-podman save, skopeo or ctr, as it is or compressed with gzip or zstd, or a directory in OCI layout.
+podman save, skopeo or ctr, as it is or compressed with gzip or zstd, or a directory in OCI layout; - is standard input.
 
 Imported images are pinned: the kubelet does not remove them when the disk fills up.`,
 		Example: `  # An image that was built on this machine
-  docker save my-app:1 -o my-app.tar && coracle images import my-app.tar
+  docker save my-app:1 | coracle images import -
 
   # Everything on a stick
   coracle images import /media/stick/*.tar.zst`,
@@ -82,8 +82,19 @@ Imported images are pinned: the kubelet does not remove them when the disk fills
 // importOne imports a file and prints what was in it.
 func importOne(ctx context.Context, client *containerd.Client, file, snapshotter string) error {
 	bar := progressBar{name: file, enabled: term.IsTerminal(int(os.Stderr.Fd()))}
+	if !bar.enabled {
+		fmt.Fprintf(os.Stderr, "importing %s\n", file)
+	}
 	began := time.Now()
-	found, err := images.Import(ctx, client, file, images.Options{Snapshotter: snapshotter, Progress: bar.show})
+	options := images.Options{Snapshotter: snapshotter, Progress: bar.show}
+	var found []images.Image
+	var err error
+	if file == "-" {
+		file = "standard input"
+		found, err = images.ImportFrom(ctx, client, file, os.Stdin, options)
+	} else {
+		found, err = images.Import(ctx, client, file, options)
+	}
 	bar.clear()
 	if err != nil {
 		return err

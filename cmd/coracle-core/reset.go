@@ -77,6 +77,7 @@ It needs root, and asks first unless --yes is given.`,
 }
 
 func runReset(ctx context.Context, r reset.Reset, out io.Writer) error {
+	fmt.Fprintln(out, "stopping coracle and its pods")
 	if err := r.Run(ctx); err != nil {
 		return fmt.Errorf("%w\nnot everything could be removed; once the reasons above are gone, run coracle reset again", err)
 	}

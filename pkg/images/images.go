@@ -54,13 +54,26 @@ func Import(ctx context.Context, client *containerd.Client, path string, opts Op
 	return imported, nil
 }
 
+// ImportFrom is Import for an archive that is read from elsewhere. The name stands for it in errors.
+func ImportFrom(ctx context.Context, client *containerd.Client, name string, archive io.Reader, opts Options) ([]Image, error) {
+	imported, err := importStream(namespaces.WithNamespace(ctx, Namespace), client, refName{stem: "image"}, archive, opts)
+	if err != nil {
+		return nil, fmt.Errorf("importing %s: %w", name, err)
+	}
+	return imported, nil
+}
+
 func importFile(ctx context.Context, client *containerd.Client, path string, opts Options) ([]Image, error) {
 	file, err := open(path, opts.Progress)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	stream, err := compression.DecompressStream(file)
+	return importStream(ctx, client, refName{stem: stem(path)}, file, opts)
+}
+
+func importStream(ctx context.Context, client *containerd.Client, name refName, archive io.Reader, opts Options) ([]Image, error) {
+	stream, err := compression.DecompressStream(archive)
 	if err != nil {
 		return nil, fmt.Errorf("decompressing: %w", err)
 	}
@@ -73,7 +86,6 @@ func importFile(ctx context.Context, client *containerd.Client, path string, opt
 	}
 	defer done(context.WithoutCancel(ctx))
 	labels := map[string]string{managedLabel: managedValue, pinnedLabel: pinnedValue}
-	name := refName{stem: stem(path)}
 	found, err := client.Import(ctx, stream,
 		containerd.WithImageLabels(labels),
 		containerd.WithImageRefTranslator(name.translate),

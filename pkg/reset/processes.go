@@ -20,7 +20,7 @@ import (
 
 // The time that processes get: the front stops the halves in order, everything else is killed.
 const (
-	stopTime = 20 * time.Second
+	stopTime = 10 * time.Second
 	killTime = 10 * time.Second
 )
 
