@@ -2,9 +2,11 @@ package etcd
 
 import (
 	"context"
+	"expvar"
 	"time"
 
 	"go.etcd.io/etcd/server/v3/etcdserver"
+	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 )
 
@@ -18,7 +20,7 @@ func elect(ctx context.Context, server *etcdserver.EtcdServer) {
 	self := uint64(server.MemberID())
 	for server.Leader() == 0 {
 		message := raftpb.Message{Type: raftpb.MsgTimeoutNow.Enum(), To: &self, From: &self}
-		if server.Process(ctx, &message) != nil {
+		if caughtUp() && server.Process(ctx, &message) != nil {
 			return // it will elect itself after the timeout
 		}
 		select {
@@ -32,3 +34,15 @@ func elect(ctx context.Context, server *etcdserver.EtcdServer) {
 }
 
 const electionRetry = 5 * time.Millisecond
+
+// caughtUp reports whether raft has applied what it had committed before the start. A candidate looks for changes of
+// the membership in what is not applied yet, and panics if the log was compacted meanwhile. etcd tells raft's state
+// nowhere else.
+func caughtUp() bool {
+	told, ok := expvar.Get("raft.status").(expvar.Func)
+	if !ok {
+		return false
+	}
+	status, ok := told.Value().(raft.Status)
+	return ok && status.Applied >= status.GetCommit()
+}
