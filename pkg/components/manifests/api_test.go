@@ -90,7 +90,11 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(body)
 	}
 	fail := func(code int) {
-		answer(code, metav1.Status{TypeMeta: v1("Status"), Status: "Failure", Code: int32(code), Message: fmt.Sprintf("%s answers %d", r.URL.Path, code), Reason: reasons[code]})
+		reason := reasons[code]
+		if code == http.StatusConflict && r.Method == http.MethodPost {
+			reason = metav1.StatusReasonAlreadyExists
+		}
+		answer(code, metav1.Status{TypeMeta: v1("Status"), Status: "Failure", Code: int32(code), Message: fmt.Sprintf("%s answers %d", r.URL.Path, code), Reason: reason})
 	}
 	path := r.URL.Path
 	if doc := a.discover(path); doc != nil {
@@ -127,6 +131,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	case r.Method == http.MethodPost && old != nil:
 		fail(http.StatusConflict)
+	case r.Method == http.MethodPatch && r.URL.Query().Get("force") != "true" && old != nil && old.GetLabels()["edited"] != "":
+		fail(http.StatusConflict)
 	case r.Method == http.MethodPut && old == nil:
 		fail(http.StatusNotFound)
 	default:
@@ -136,7 +142,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 var reasons = map[int]metav1.StatusReason{
-	http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusConflict: metav1.StatusReasonAlreadyExists,
+	http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusConflict: metav1.StatusReasonConflict,
 	http.StatusUnprocessableEntity: metav1.StatusReasonInvalid, http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable,
 	http.StatusBadRequest: metav1.StatusReasonBadRequest,
 }

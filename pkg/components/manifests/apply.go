@@ -19,9 +19,10 @@ import (
 
 const (
 	fieldManager = "coracle"
-	// applyAnnotation with createOnly makes an object that is left alone once it exists, and never removed.
+	// applyAnnotation with unlessEdited makes an object that is left alone once somebody else changed it, and never
+	// removed.
 	applyAnnotation = "coracle.io/apply"
-	createOnly      = "create-only"
+	unlessEdited    = "unless-edited"
 )
 
 // applier talks to the API server about objects of any kind.
@@ -33,21 +34,18 @@ type applier struct {
 	mapper meta.ResettableRESTMapper // nil until a kind is met that is not in known
 }
 
-// apply makes the object what the file says. The entry is empty for an object that is only ever created.
+// apply makes the object what the file says. The entry is empty for an object that is never removed.
 func (a *applier) apply(ctx context.Context, o *unstructured.Unstructured) (entry, error) {
 	resource, namespace, err := a.resource(o.GroupVersionKind(), o.GetNamespace())
 	if err != nil {
 		return entry{}, err
 	}
-	if o.GetAnnotations()[applyAnnotation] == createOnly {
-		_, err := resource.Create(ctx, o, metav1.CreateOptions{FieldManager: fieldManager})
-		if apierrors.IsAlreadyExists(err) {
-			err = nil
-		}
-		return entry{}, err
-	}
-	live, err := resource.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
-	if err != nil {
+	theirs := o.GetAnnotations()[applyAnnotation] == unlessEdited
+	live, err := resource.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: fieldManager, Force: !theirs})
+	switch {
+	case theirs && apierrors.IsConflict(err):
+		return entry{}, nil // a field that the file sets is somebody else's by now
+	case theirs || err != nil:
 		return entry{}, err
 	}
 	return entry{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: namespace, Name: o.GetName(), UID: live.GetUID()}, nil

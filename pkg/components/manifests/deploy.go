@@ -120,7 +120,7 @@ func (d *deployer) intend(ctx context.Context, f *file) error {
 	complete := true
 	for _, o := range f.objects {
 		e := entry{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
-		if !before.has(e) && o.GetAnnotations()[applyAnnotation] != createOnly {
+		if !before.has(e) && o.GetAnnotations()[applyAnnotation] != unlessEdited {
 			r.objects = append(slices.Clip(r.objects), e)
 			complete = false
 		}

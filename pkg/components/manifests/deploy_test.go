@@ -157,14 +157,21 @@ func TestImmutableEmbeddedObjectIsMadeAnew(t *testing.T) {
 	expect(t, d, a, "a b", "")
 }
 
-func TestCreateOnly(t *testing.T) {
+func TestUnlessEdited(t *testing.T) {
 	a, dir := newAPI(t), t.TempDir()
-	file := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: mine, annotations: {coracle.io/apply: create-only}}\ndata: {x: %}\n"
-	write(t, dir, map[string]string{"x.yaml": strings.ReplaceAll(file, "%", "one")})
+	file := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: mine, annotations: {coracle.io/apply: unless-edited}}\ndata: {x: %}\n"
+	put := func(x string) { write(t, dir, map[string]string{"x.yaml": strings.ReplaceAll(file, "%", x)}) }
 	d := a.start(dir)
+	put("one")
 	expect(t, d, a, "mine", "mine")
-	write(t, dir, map[string]string{"x.yaml": strings.ReplaceAll(file, "%", "two")})
+	put("two")
+	expect(t, d, a, "mine", "mine")
+	a.objects["/api/v1/namespaces/default/configmaps/mine"].SetLabels(map[string]string{"edited": "yes"})
+	put("three")
 	expect(t, d, a, "mine", "")
+	if s := d.statuses()[0]; s.State != state.ManifestApplied {
+		t.Errorf("status is %+v", s)
+	}
 	os.Remove(filepath.Join(dir, "x.yaml"))
 	expect(t, d, a, "mine", "")
 }
@@ -177,6 +184,9 @@ func TestAnObjectMadeAnewBySomebodyIsTheirs(t *testing.T) {
 	a.objects["/api/v1/namespaces/default/configmaps/a"].SetUID("somebody's")
 	os.Remove(filepath.Join(dir, "x.yaml"))
 	expect(t, d, a, "a", "")
+	if len(d.inventory) != 0 {
+		t.Error("the file is still in the inventory")
+	}
 }
 
 func TestOtherServersFilesAreTheirs(t *testing.T) {
