@@ -57,7 +57,7 @@ func (d DNS) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	r := &running{DNS: d, client: client, log: logrus.WithField("component", "dns")}
+	r := &running{DNS: d, client: client, known: make(chan struct{}), log: logrus.WithField("component", "dns")}
 	if err := r.address(ctx); err != nil {
 		return err
 	}
@@ -65,13 +65,39 @@ func (d DNS) Run(ctx context.Context, ready func()) error {
 	if err := r.start(ctx); err != nil {
 		return err
 	}
+	unanswered := make(chan error, 1)
+	go r.announce(ctx, ready, unanswered)
+	return r.follow(ctx, unanswered)
+}
+
+// announce calls ready when the API server's Service resolves. A Corefile of the user's may be one with which it
+// never does: that is told, but keeps no machine from starting.
+func (r *running) announce(ctx context.Context, ready func(), unanswered chan<- error) {
+	probing, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
 	go func() {
-		if lifecycle.Until(ctx, "an answer", r.probe) == nil {
-			ready()
+		select {
+		case <-r.known:
+		case <-probing.Done():
+		}
+		select {
+		case <-time.After(readyPatience):
+			giveUp(fmt.Errorf("%s was enough", readyPatience))
+		case <-probing.Done():
 		}
 	}()
-	return r.follow(ctx)
+	err := lifecycle.Until(probing, "an answer", r.probe)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
+		unanswered <- fmt.Errorf("the Corefile does not answer for the cluster: %w", err)
+	}
+	ready()
 }
+
+// readyPatience is how long, with an API server, readiness waits for an answer about the cluster.
+const readyPatience = 15 * time.Second
 
 // running is a DNS at work.
 type running struct {
@@ -79,6 +105,7 @@ type running struct {
 	client *kubernetes.Clientset
 	listen []netip.AddrPort
 	late   <-chan addresses // what Listen will say, if it has not
+	known  chan struct{}    // closed when it has
 	log    *logrus.Entry
 
 	server    server
@@ -105,6 +132,7 @@ func (r *running) address(ctx context.Context) error {
 			err = errors.New("the node has no address to listen on")
 		}
 		said <- addresses{listen, err}
+		close(r.known)
 	}()
 	tired := time.NewTimer(patience)
 	defer tired.Stop()
@@ -144,7 +172,7 @@ func (r *running) start(ctx context.Context) error {
 }
 
 // follow loads again whenever the Corefile or the host's name servers change.
-func (r *running) follow(ctx context.Context) error {
+func (r *running) follow(ctx context.Context, unanswered <-chan error) error {
 	corefiles := make(chan candidate)
 	go r.watchCorefile(ctx, corefiles)
 	hosts, err := watchFile(ctx, r.ResolvConf)
@@ -158,6 +186,10 @@ func (r *running) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-unanswered:
+			r.log.WithError(err).Warn("going on without an answer")
+			r.tell(func(s *state.DNS) { s.Error = err.Error() })
+			continue
 		case a := <-r.late:
 			if a.err != nil || !slices.Equal(a.listen, r.listen) {
 				return errors.Join(a.err, errors.New("the node's pod network is another than before"))
