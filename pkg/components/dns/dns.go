@@ -18,7 +18,6 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/kube"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/state"
 )
 
@@ -70,35 +69,6 @@ func (d DNS) Run(ctx context.Context, ready func()) error {
 	return r.follow(ctx, unanswered)
 }
 
-// announce calls ready when the API server's Service resolves. A Corefile of the user's may be one with which it
-// never does: that is told, but keeps no machine from starting.
-func (r *running) announce(ctx context.Context, ready func(), unanswered chan<- error) {
-	probing, giveUp := context.WithCancelCause(ctx)
-	defer giveUp(nil)
-	go func() {
-		select {
-		case <-r.known:
-		case <-probing.Done():
-		}
-		select {
-		case <-time.After(readyPatience):
-			giveUp(fmt.Errorf("%s was enough", readyPatience))
-		case <-probing.Done():
-		}
-	}()
-	err := lifecycle.Until(probing, "an answer", r.probe)
-	if ctx.Err() != nil {
-		return
-	}
-	if err != nil {
-		unanswered <- fmt.Errorf("the Corefile does not answer for the cluster: %w", err)
-	}
-	ready()
-}
-
-// readyPatience is how long, with an API server, readiness waits for an answer about the cluster.
-const readyPatience = 15 * time.Second
-
 // running is a DNS at work.
 type running struct {
 	DNS
@@ -112,43 +82,6 @@ type running struct {
 	upstreams []string
 	corefile  string // in use, as written in the cluster
 	report    state.DNS
-}
-
-// patience is how long a start waits for Listen before it goes by Before.
-const patience = 3 * time.Second
-
-// addresses are the outcome of Listen.
-type addresses struct {
-	listen []netip.AddrPort
-	err    error
-}
-
-// address finds out where to listen.
-func (r *running) address(ctx context.Context) error {
-	said := make(chan addresses, 1)
-	go func() {
-		listen, err := r.Listen(ctx)
-		if err == nil && len(listen) == 0 {
-			err = errors.New("the node has no address to listen on")
-		}
-		said <- addresses{listen, err}
-		close(r.known)
-	}()
-	tired := time.NewTimer(patience)
-	defer tired.Stop()
-	for {
-		select {
-		case a := <-said:
-			r.listen = a.listen
-			return a.err
-		case <-tired.C:
-			if before := r.Before(); len(before) > 0 {
-				r.log.Info("the API server is away: serving what is known without it")
-				r.listen, r.late = before, said
-				return nil
-			}
-		}
-	}
 }
 
 // start brings up the best Corefile to be had.
@@ -276,16 +209,6 @@ func (r *running) tell(change func(*state.DNS)) {
 	if r.Report != nil {
 		r.Report(r.report)
 	}
-}
-
-// probe asks every address.
-func (r *running) probe(ctx context.Context) error {
-	for _, l := range r.listen {
-		if err := probe(ctx, l, r.Domain, r.APIServer); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // ourselves are the addresses at which this server answers.
