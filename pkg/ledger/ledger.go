@@ -67,7 +67,7 @@ type Ledger struct {
 // Open returns the ledger of a data directory. The file is made by the first Note.
 func Open(dirs paths.Dirs) *Ledger { return &Ledger{path: dirs.Ledger()} }
 
-// Note enters things that are about to be made. The entries are in the file when it returns. An entry that is there
+// Note enters things that are about to be made. The entries are on disk when it returns. An entry that is there
 // already is left alone; one with the same kind and name and another Old or New is replaced. A link, nft table or
 // cgroup that exists although no entry of this boot says so is somebody else's and not entered.
 func (l *Ledger) Note(entries ...Entry) error {
@@ -145,10 +145,7 @@ func (l *Ledger) change(edit func([]Entry) []Entry) error {
 	}
 	want := edit(slices.Clone(have))
 	if !slices.Equal(have, want) {
-		// What lives in the kernel ends with it: its entries need not outlive a power failure, and a start need not
-		// wait for the disk.
-		durable := slices.ContainsFunc(want, func(e Entry) bool { return !e.Kind.volatile() && !slices.Contains(have, e) })
-		if err := l.write(want, durable); err != nil {
+		if err := l.write(want); err != nil {
 			return err
 		}
 	}
@@ -157,7 +154,7 @@ func (l *Ledger) change(edit func([]Entry) []Entry) error {
 }
 
 // write puts one entry on a line: the file is meant to be read by people too.
-func (l *Ledger) write(entries []Entry, durable bool) error {
+func (l *Ledger) write(entries []Entry) error {
 	data := []byte("[")
 	for i, e := range entries {
 		line, err := json.Marshal(e)
@@ -170,11 +167,7 @@ func (l *Ledger) write(entries []Entry, durable bool) error {
 		data = append(append(data, "\n  "...), line...)
 	}
 	data = append(data, "\n]\n"...)
-	write := atomicfile.WriteVolatile
-	if durable {
-		write = atomicfile.Write
-	}
-	if err := write(l.path, data, 0o600); err != nil {
+	if err := atomicfile.Write(l.path, data, 0o600); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
 	return nil

@@ -67,7 +67,7 @@ func TestForeignThingsAreNotOurs(t *testing.T) {
 
 	// What was noted in this boot stays ours when it exists; what was ours before a reboot is not.
 	lo := Entry{Kind: Link, Name: "lo", Boot: bootID()}
-	if err := l.write([]Entry{lo}, false); err != nil {
+	if err := l.write([]Entry{lo}); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Note(lo); err != nil {
@@ -75,7 +75,7 @@ func TestForeignThingsAreNotOurs(t *testing.T) {
 	}
 	expect(t, l, Entry{Kind: Link, Name: "lo"})
 	lo.Boot = "an earlier one"
-	if err := l.write([]Entry{lo}, false); err != nil {
+	if err := l.write([]Entry{lo}); err != nil {
 		t.Fatal(err)
 	}
 	if err := Open(dirs).Note(lo); err != nil {
