@@ -78,7 +78,11 @@ It needs root, and asks first unless --yes is given.`,
 
 func runReset(ctx context.Context, r reset.Reset, out io.Writer) error {
 	fmt.Fprintln(out, "stopping coracle and its pods")
-	if err := r.Run(ctx); err != nil {
+	err := r.Run(ctx)
+	switch {
+	case errors.Is(err, reset.ErrRunning):
+		return err
+	case err != nil:
 		return fmt.Errorf("%w\nnot everything could be removed; once the reasons above are gone, run coracle reset again", err)
 	}
 	fmt.Fprintln(out, "Nothing of coracle is left on this machine.")

@@ -67,6 +67,9 @@ func (r Reset) Plan(ctx context.Context) ([]Item, error) {
 	return all, errors.Join(errs...)
 }
 
+// ErrRunning is in Run's error if coracle could not be stopped, so that nothing was removed.
+var ErrRunning = errors.New("nothing was removed while coracle runs")
+
 // rounds is how often a stage is looked at again because more turned up: processes that were being born, or mounts
 // below mounts.
 const rounds = 5
@@ -92,7 +95,7 @@ func (r Reset) Run(ctx context.Context) error {
 			m.failed = true
 		}
 		if m.abort {
-			return errors.Join(errs...)
+			return errors.Join(append(errs, ErrRunning)...)
 		}
 		if ctx.Err() != nil {
 			return errors.Join(append(errs, ctx.Err())...)
