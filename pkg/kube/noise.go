@@ -26,6 +26,7 @@ var noise = []struct{ message, err string }{
 	{message: "Failed to ensure lease exists, will retry", err: `namespaces "kube-system" not found`},
 	{message: "Error while syncing ConfigMap", err: `namespaces "kube-system" not found`},
 	// Features that nobody configured, API versions that were retired, and what is said even if there was nothing.
+	{message: "[core] "}, // gRPC about connections to etcd: whoever used one says more
 	{message: "The manifest file is empty, ignoring"},
 	{message: "Skipping API "},
 	{message: "Found stale data, removed previous endpoints"},

@@ -27,7 +27,7 @@ func SetupProcess() Notifier {
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
 	// Deprecation warnings that the API server answers to our own clients are for nobody.
 	restclient.SetDefaultWarningHandler(restclient.NoWarnings{})
-	n.eager = lazyGC()
+	n.eager = startGC()
 	return n
 }
 
