@@ -222,6 +222,35 @@ func TestTopCgroup(t *testing.T) {
 	}
 }
 
+func TestServices(t *testing.T) {
+	for text, want := range map[string][]string{
+		"0::/system.slice/coracle.service\n": {"coracle.service"},
+		"12:cpu:/system.slice/coracle.service\n1:name=systemd:/system.slice/coracle.service\n0::/\n": {"coracle.service"},
+		"0::/user.slice/user-0.slice/session-3.scope\n":                                              nil,
+		"0::/\n": nil,
+	} {
+		if got := services(text); !slices.Equal(got, want) {
+			t.Errorf("%q has %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestStopByService stops a front that is a service through its manager, for which a script stands in.
+func TestStopByService(t *testing.T) {
+	dir := t.TempDir()
+	script := "#!/bin/sh\necho \"$@\" >> " + dir + "/calls\n"
+	if err := os.WriteFile(filepath.Join(dir, "systemctl"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	if err := systemctl(t.Context(), "stop", "coracle.service"); err != nil {
+		t.Fatal(err)
+	}
+	if calls, _ := os.ReadFile(filepath.Join(dir, "calls")); string(calls) != "stop coracle.service\n" {
+		t.Errorf("called %q", calls)
+	}
+}
+
 func TestParseMounts(t *testing.T) {
 	text := `24 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 30 24 0:5 / /mnt/two\040words rw master:3 - tmpfs none rw

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,11 +18,7 @@ func systemdUnit(ctx context.Context, pid int) string {
 	if err != nil {
 		return ""
 	}
-	for line := range strings.Lines(string(data)) {
-		unit := path.Base(strings.TrimSpace(line))
-		if !strings.HasSuffix(unit, ".service") {
-			continue
-		}
+	for _, unit := range services(string(data)) {
 		// A shell's service is not the service of what is typed into it.
 		out, err := exec.CommandContext(ctx, "systemctl", "show", "--property=MainPID", "--value", unit).Output()
 		if err == nil && strings.TrimSpace(string(out)) == strconv.Itoa(pid) {
@@ -29,6 +26,17 @@ func systemdUnit(ctx context.Context, pid int) string {
 		}
 	}
 	return ""
+}
+
+// services are the services that a process is in, by the text of its cgroup file.
+func services(cgroups string) (units []string) {
+	for line := range strings.Lines(cgroups) {
+		unit := path.Base(strings.TrimSpace(line))
+		if strings.HasSuffix(unit, ".service") && !slices.Contains(units, unit) {
+			units = append(units, unit)
+		}
+	}
+	return units
 }
 
 // systemctl runs a command of systemd and waits for its end.
