@@ -100,3 +100,29 @@ func TestHeardOf(t *testing.T) {
 		t.Error("a new word does not count")
 	}
 }
+
+func TestAddressesSettled(t *testing.T) {
+	const provided = "alpha.kubernetes.io/provided-node-ip"
+	has := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "172.30.0.2"}}
+	for _, test := range []struct {
+		title       string
+		annotations map[string]string
+		addresses   []corev1.NodeAddress
+		want        bool
+	}{
+		{"nothing said", nil, nil, false},
+		{"said by the kubelet", nil, has, true},
+		{"by the control plane", map[string]string{ExternalIPAnnotation: "192.0.2.7", provided: "172.30.0.2"}, has, true},
+		{"not yet by the control plane", map[string]string{ExternalIPAnnotation: "192.0.2.7", provided: "172.30.0.3"}, has, false},
+		{"one family is missing", map[string]string{ExternalIPAnnotation: "192.0.2.7", provided: "172.30.0.2,fd00::2"}, has, false},
+		{"by another cloud", map[string]string{provided: "172.30.0.3"}, has, true},
+		{"by the kubelet again", map[string]string{ExternalIPAnnotation: "192.0.2.7"}, has, true},
+	} {
+		t.Run(test.title, func(t *testing.T) {
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: test.annotations}, Status: corev1.NodeStatus{Addresses: test.addresses}}
+			if got := AddressesSettled(n); got != test.want {
+				t.Errorf("got %t", got)
+			}
+		})
+	}
+}

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 )
@@ -44,6 +46,52 @@ func TestNewHostname(t *testing.T) {
 	h.Start()
 	waitReady(t, h)
 	h.Kubectl("wait", "--for=condition=Ready", "node/renamed", "--timeout=30s")
+	if out := h.Kubectl("get", "nodes", "-o", "name"); out != "node/renamed" && out != "node/renamed\n" {
+		t.Errorf("the nodes are %s", out)
+	}
+	startSleepers(t, h)
+}
+
+// TestNewExternalIP starts a server without an external address, with one, with another and without again.
+func TestNewExternalIP(t *testing.T) {
+	h, s := newCluster(t)
+	restart := func(args ...string) {
+		t.Helper()
+		if err := s.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		s = h.Start(args...)
+		waitReady(t, h)
+	}
+	external := func(want string) {
+		t.Helper()
+		eventually(t, 30*time.Second, func() error {
+			got := h.Kubectl("get", "node", "solo", "-o", `jsonpath={.status.addresses[?(@.type=="ExternalIP")].address}/{.status.addresses[?(@.type=="InternalIP")].address}`)
+			if got = strings.TrimSpace(got); got != want+"/172.30.0.2" {
+				return fmt.Errorf("the addresses are %s", got)
+			}
+			return nil
+		})
+	}
+	external("")
+	restart("--node-external-ip=192.0.2.7")
+	external("192.0.2.7")
+	expect(t, "192.0.2.7", func() (string, error) { // the kubelet asks for another certificate
+		return h.Try("sh", "-c", "echo | openssl s_client -connect 127.0.0.1:10250 2>/dev/null | openssl x509 -noout -ext subjectAltName")
+	})
+	restart("--node-external-ip=192.0.2.8")
+	external("192.0.2.8")
+	restart()
+	external("")
+	eventually(t, 10*time.Second, func() error {
+		node := h.Kubectl("get", "node", "solo", "-o", "json")
+		for _, left := range []string{"external-ip", "provided-node-ip", "uninitialized"} {
+			if strings.Contains(node, left) {
+				return fmt.Errorf("the node still has %s", left)
+			}
+		}
+		return nil
+	})
 	startSleepers(t, h)
 }
 

@@ -30,6 +30,7 @@ func full() Kubelet {
 	k.ClusterDNS = append(k.ClusterDNS, netip.MustParseAddr("fd43::a"))
 	k.Labels = map[string]string{"zone": "a", "disk": "ssd"}
 	k.Taints = []string{"dedicated=gpu:NoSchedule"}
+	k.ExternalAddresses = true
 	k.CgroupV2, k.SystemdCgroup, k.DelayShutdown = true, true, true
 	k.Args = []string{"max-pods=50", "v=4"}
 	return k
