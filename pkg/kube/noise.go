@@ -29,6 +29,7 @@ var noise = []struct{ message, err string }{
 	{message: "[core] "}, // gRPC about connections to etcd: whoever used one says more
 	{message: "The manifest file is empty, ignoring"},
 	{message: "Skipping API "},
+	{message: "Resetting endpoints for master service"},
 	{message: "Found stale data, removed previous endpoints"},
 	// Without CAP_SYS_RESOURCE, as in most containers.
 	{message: "Failed to ensure process in container with oom score"},
@@ -43,7 +44,7 @@ func isNoise(message string, err error) bool {
 	if err != nil {
 		text = err.Error()
 	}
-	if strings.Contains(text, context.Canceled.Error()) {
+	if strings.Contains(text, context.Canceled.Error()) || strings.Contains(message, context.Canceled.Error()) {
 		return true
 	}
 	for _, n := range noise {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 
 	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/component-base/featuregate"
@@ -69,7 +70,7 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 	}
 	cfg, err := app.NewConfig(completed)
 	if err != nil {
-		return err
+		return a.explain(err)
 	}
 	server, err := createServer(cfg)
 	if err != nil {
@@ -86,6 +87,14 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 		}
 	}()
 	return prepared.Run(ctx)
+}
+
+// explain names the file that upstream's error is about, where upstream does not.
+func (a APIServer) explain(err error) error {
+	if a.API.EncryptionConfig != "" && strings.Contains(err.Error(), "parsing file") {
+		return fmt.Errorf("reading the encryption configuration %s: %w", a.API.EncryptionConfig, err)
+	}
+	return err
 }
 
 // options are the completed, checked options.

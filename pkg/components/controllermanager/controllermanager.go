@@ -72,8 +72,11 @@ var controllers = [2]string{"controllers", "*,tokencleaner,-" + policyStatus}
 func (c ControllerManager) flags() kube.Flags {
 	f := kube.Flags{
 		{"kubeconfig", c.Kubeconfig},
+		{"authentication-kubeconfig", c.Kubeconfig},
+		{"authorization-kubeconfig", c.Kubeconfig},
 		{"leader-elect", "false"}, // losing the lead would end the whole process
-		{"secure-port", "0"},      // its metrics are among the API server's: one process, one registry
+		// Its metrics are among the API server's: one process, one registry.
+		{"secure-port", "0"},
 		{"profiling", "false"},
 		controllers,
 		{"use-service-account-credentials", "true"},

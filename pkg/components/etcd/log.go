@@ -81,6 +81,7 @@ var expected = []string{
 	"simple token is not cryptographically signed",
 	"Failed to detect schema version",  // a new database has none yet
 	"failed to update storage version", // the same
+	"failed to publish local member",   // tried again until the log is applied
 	"since there are still pending configuration changes to apply",
 	"setting up serving from embedded etcd failed", // because it is closed
 	"insecure grpc server due to error",            // the same

@@ -53,8 +53,11 @@ func (s Scheduler) Run(ctx context.Context, ready func()) error {
 func (s Scheduler) flags() (kube.Flags, error) {
 	f := kube.Flags{
 		{"kubeconfig", s.Kubeconfig},
+		{"authentication-kubeconfig", s.Kubeconfig},
+		{"authorization-kubeconfig", s.Kubeconfig},
 		{"leader-elect", "false"}, // losing the lead would end the whole process
-		{"secure-port", "0"},      // its metrics are among the API server's: one process, one registry
+		// Its metrics are among the API server's: one process, one registry.
+		{"secure-port", "0"},
 		{"profiling", "false"},
 	}
 	if s.Config != "" {
