@@ -58,6 +58,11 @@ func runHalf(name string, args []string, add func(*lifecycle.Group, config.Confi
 	go func() {
 		<-ready
 		notify.Ready()
+		if name == state.ControlPlane { // the node half starts containers, which would inherit it
+			if err := kube.CoalesceTimers(); err != nil {
+				logrus.WithError(err).Warn("an idle control plane will use more of the processor than it needs")
+			}
+		}
 	}()
 	return group.Run(ctx)
 }
