@@ -48,9 +48,9 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	}, store)
 	g.Add("kube-controller-manager", controllermanager.ControllerManager{
 		Kubeconfig:        dirs.ServerConfig("controller-manager.kubeconfig"),
-		CA:                pki(dirs, "ca.crt"),
-		CAKey:             pki(dirs, "ca.key"),
-		ServiceAccountKey: pki(dirs, "sa.key"),
+		CA:                pkiFile(dirs, "ca.crt"),
+		CAKey:             pkiFile(dirs, "ca.key"),
+		ServiceAccountKey: pkiFile(dirs, "sa.key"),
 		Network:           cfg.Network,
 		Args:              cfg.Args["kube-controller-manager"],
 	}, api)
@@ -102,22 +102,22 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	return nil
 }
 
-// pki names a file among the cluster's keys and certificates.
-func pki(d paths.Dirs, name string) string { return filepath.Join(d.PKI(), name) }
+// pkiFile names a file among the cluster's keys and certificates.
+func pkiFile(d paths.Dirs, name string) string { return filepath.Join(d.PKI(), name) }
 
 func apiserverFiles(d paths.Dirs) apiserver.Files {
 	return apiserver.Files{
-		ClientCA:          pki(d, "ca.crt"),
-		Cert:              pki(d, "apiserver.crt"),
-		Key:               pki(d, "apiserver.key"),
-		ServiceAccountKey: pki(d, "sa.key"),
-		ServiceAccountPub: pki(d, "sa.pub"),
-		KubeletCA:         pki(d, "ca.crt"),
-		KubeletClientCert: pki(d, "apiserver-kubelet-client.crt"),
-		KubeletClientKey:  pki(d, "apiserver-kubelet-client.key"),
-		ProxyClientCA:     pki(d, "front-proxy-ca.crt"),
-		ProxyClientCert:   pki(d, "front-proxy-client.crt"),
-		ProxyClientKey:    pki(d, "front-proxy-client.key"),
+		ClientCA:          pkiFile(d, "ca.crt"),
+		Cert:              pkiFile(d, "apiserver.crt"),
+		Key:               pkiFile(d, "apiserver.key"),
+		ServiceAccountKey: pkiFile(d, "sa.key"),
+		ServiceAccountPub: pkiFile(d, "sa.pub"),
+		KubeletCA:         pkiFile(d, "ca.crt"),
+		KubeletClientCert: pkiFile(d, "apiserver-kubelet-client.crt"),
+		KubeletClientKey:  pkiFile(d, "apiserver-kubelet-client.key"),
+		ProxyClientCA:     pkiFile(d, "front-proxy-ca.crt"),
+		ProxyClientCert:   pkiFile(d, "front-proxy-client.crt"),
+		ProxyClientKey:    pkiFile(d, "front-proxy-client.key"),
 		Authentication:    d.ServerConfig("authentication.yaml"),
 	}
 }

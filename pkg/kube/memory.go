@@ -25,22 +25,19 @@ const (
 	busyBelow = 2 * time.Second
 	idleAfter = 10 * time.Second
 
-	// startAtMost ends the lenience for a start that does not come to an end.
-	startAtMost = time.Minute
+	// startLasts leaves the processors to what starts, in this process and beside it.
+	startLasts = 20 * time.Second
 )
 
-// startGC sets the collector for a start, until the returned function is called, or for a minute. The limits of the
-// machine and of the control group hold at all times; GOMEMLIMIT overrides them.
-func startGC() (eager func()) {
+// startGC sets up the collector for the life of the process. The limits of the machine and of the control group hold
+// from the start; GOMEMLIMIT overrides them.
+func startGC() {
 	debug.SetGCPercent(gcStarting)
 	if limit := memoryLimit("/"); limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
 		// There are two halves, pods, and memory that Go does not know of.
 		debug.SetMemoryLimit(limit / 2)
 	}
-	var once sync.Once
-	eager = func() { once.Do(new(collector).begin) }
-	time.AfterFunc(startAtMost, eager)
-	return eager
+	time.AfterFunc(startLasts, new(collector).begin)
 }
 
 // collector adapts the garbage collector to what the process is doing. It acts when a collection has happened, and

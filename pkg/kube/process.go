@@ -10,10 +10,7 @@ import (
 )
 
 // Notifier tells the process that supervises this one how it is doing, in sd_notify's protocol.
-type Notifier struct {
-	socket string
-	eager  func() // garbage collection
-}
+type Notifier struct{ socket string }
 
 // SetupProcess makes the settings that Kubernetes keeps process-wide, once, before any of its code runs. It takes
 // NOTIFY_SOCKET out of the environment: the apiserver and the kubelet would both send READY=1 themselves.
@@ -27,15 +24,12 @@ func SetupProcess() Notifier {
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
 	// Deprecation warnings that the API server answers to our own clients are for nobody.
 	restclient.SetDefaultWarningHandler(restclient.NoWarnings{})
-	n.eager = startGC()
+	startGC()
 	return n
 }
 
-// Ready says that the whole process is ready. From now on memory matters more than speed.
-func (n Notifier) Ready() {
-	n.send("READY=1")
-	n.eager()
-}
+// Ready says that the whole process is ready.
+func (n Notifier) Ready() { n.send("READY=1") }
 
 // Status replaces the one-line text about what the process is doing.
 func (n Notifier) Status(text string) { n.send("STATUS=" + text) }

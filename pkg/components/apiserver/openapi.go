@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"crypto/sha512"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -12,8 +13,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"encoding/json"
 
 	"github.com/emicklei/go-restful/v3"
 	genericserver "k8s.io/apiserver/pkg/server"
@@ -49,25 +48,27 @@ const openAPIIdle = 2 * time.Minute
 
 // installOpenAPI adds the handlers to a server that was told to skip its own.
 func installOpenAPI(server *genericserver.GenericAPIServer, v2 *common.Config, v3 *common.OpenAPIV3Config, fingerprint string) {
-	o := &openAPI{
-		container: server.Handler.GoRestfulContainer, v2: v2, v3: v3,
-		etags: map[string]string{}, services: map[string]*restful.WebService{}, built: map[string]http.Handler{},
-	}
-	all := sha512.New()
+	o := &openAPI{container: server.Handler.GoRestfulContainer, v2: v2, v3: v3}
+	o.index(fingerprint)
+	handler := server.Handler.NonGoRestfulMux
+	handler.Handle("/openapi/v2", http.HandlerFunc(o.serveV2))
+	handler.Handle("/openapi/v3", http.HandlerFunc(o.serveDiscovery))
+	handler.HandlePrefix("/openapi/v3/", http.HandlerFunc(o.serveV3))
+}
+
+// index finds out which documents there are. fingerprint is what else they depend on besides the routes.
+func (o *openAPI) index(fingerprint string) {
+	o.etags, o.services, o.built = map[string]string{}, map[string]*restful.WebService{}, map[string]http.Handler{}
 	for _, service := range o.container.RegisteredWebServices() {
 		gv := strings.TrimPrefix(service.RootPath(), "/")
 		o.services[gv] = service
 		o.etags[gv] = etag(service, fingerprint)
 	}
+	all := sha512.New()
 	for _, gv := range slices.Sorted(maps.Keys(o.etags)) {
 		io.WriteString(all, o.etags[gv])
 	}
 	o.etags[""] = fmt.Sprintf("%X", all.Sum(nil))
-
-	handler := server.Handler.NonGoRestfulMux
-	handler.Handle("/openapi/v2", http.HandlerFunc(o.serveV2))
-	handler.Handle("/openapi/v3", http.HandlerFunc(o.serveDiscovery))
-	handler.HandlePrefix("/openapi/v3/", http.HandlerFunc(o.serveV3))
 }
 
 // etag stands for the document of one service: what is served, and everything else that shapes it.
