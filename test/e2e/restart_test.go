@@ -212,3 +212,49 @@ func TestHostReboot(t *testing.T) {
 		return contains("sleeping processes", out, "3")
 	})
 }
+
+// TestInit runs coracle as the first process of a container: it must reap what its pods leave and stop cleanly.
+func TestInit(t *testing.T) {
+	h := newHost(t, "solo")
+	init := h.Command("unshare", "--pid", "--fork", "--mount-proc", hosts.Bin(t), "server")
+	var log strings.Builder
+	init.Stdout, init.Stderr = &log, &log
+	if err := init.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(tail(log.String(), 40))
+		}
+	})
+	// Its processes are seen with the numbers of the host's outer PID namespace; inside it is number 1.
+	inside := func(args ...string) (string, error) {
+		return h.Try("sh", append([]string{"-c", `exec nsenter -t "$(pgrep -xo coracle)" -p -m -- "$@"`, "sh"}, args...)...)
+	}
+	eventually(t, time.Minute, func() error {
+		_, err := inside(binary, "wait", "--timeout=30s")
+		return err
+	})
+	h.Apply("apiVersion: batch/v1\nkind: Job\nmetadata: {name: orphans}\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: coracle.test/busybox:1, command: [sh, -c, '(sleep 1 &)']}]}}}\n")
+	h.Kubectl("wait", "--for=condition=Complete", "job/orphans", "--timeout=60s")
+	h.Kubectl("delete", "job", "orphans")
+	eventually(t, 30*time.Second, func() error {
+		out, err := inside("ps", "-eo", "pid,ppid,stat,comm")
+		if err != nil {
+			return err
+		}
+		if strings.Contains(out, "Z") && strings.Contains(out, "defunct") {
+			return fmt.Errorf("zombies are left:\n%s", out)
+		}
+		if first := strings.Fields(out); len(first) < 8 || first[4] != "1" || first[7] != "coracle" {
+			return fmt.Errorf("coracle is not the first process:\n%s", out)
+		}
+		return nil
+	})
+	h.Run("sh", "-c", `kill -TERM "$(pgrep -xo coracle)"`)
+	began := time.Now()
+	if err := init.Wait(); err != nil {
+		t.Errorf("coracle as the first process ended with %v", err)
+	}
+	t.Logf("stopped in %s", time.Since(began).Round(time.Millisecond))
+}
