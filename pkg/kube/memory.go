@@ -13,10 +13,10 @@ import (
 
 // How much the heap may grow over what is in use before it is collected, in percent. Idle, most memory of a small
 // cluster would be garbage. Under load a collector that is called all the time costs too much. A start lies between:
-// to collect late is no quicker on two cores, and what outlives the start then lies scattered over a larger heap,
-// which costs 15 MB of the control plane for ever (measured: 107, 112, 121 and 129 MB at 50, 100, 200 and 400).
+// to collect late is no quicker on two cores, and what outlives the start then lies scattered over a larger heap, for
+// ever (measured for the control plane: 104, 108, 112, 121 and 129 MB at 25, 35, 100, 200 and 400).
 const (
-	gcStarting = 50
+	gcStarting = 35
 	gcIdle     = 25
 	gcBusy     = 100
 
