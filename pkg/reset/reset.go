@@ -164,6 +164,7 @@ func (r Reset) look() (*machine, []error) {
 // usual is what a ledger holds that cannot be read any more.
 var usual = []ledger.Entry{
 	{Kind: ledger.Link, Name: "cni0"}, {Kind: ledger.Link, Name: "flannel.1"}, {Kind: ledger.Link, Name: "flannel-v6.1"},
+	{Kind: ledger.Link, Name: "coracle0"},
 	{Kind: ledger.NFTTable, Name: "ip kube-proxy"}, {Kind: ledger.NFTTable, Name: "ip6 kube-proxy"},
 	{Kind: ledger.NFTTable, Name: "ip flannel-ipv4"}, {Kind: ledger.NFTTable, Name: "ip6 flannel-ipv6"},
 	{Kind: ledger.NFTTable, Name: "ip cni_hostport"}, {Kind: ledger.NFTTable, Name: "ip6 cni_hostport"},
