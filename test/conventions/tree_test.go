@@ -52,11 +52,8 @@ func skipped(path string, entry fs.DirEntry) bool {
 	if name == "testdata" || path != top && strings.HasPrefix(name, ".") {
 		return true
 	}
-	switch rel, _ := filepath.Rel(top, path); rel {
-	case "build", "dist":
+	if rel, _ := filepath.Rel(top, path); rel == "build" || rel == "dist" {
 		return true // made by the build
-	case "cmd/warm":
-		return true // a list of imports
 	}
 	_, err := os.Stat(filepath.Join(path, "go.mod"))
 	return err == nil && path != top
