@@ -29,12 +29,7 @@ func SetupProcess() Notifier {
 }
 
 // Ready says that the whole process is ready.
-func (n Notifier) Ready() { n.send("READY=1") }
-
-// Status replaces the one-line text about what the process is doing.
-func (n Notifier) Status(text string) { n.send("STATUS=" + text) }
-
-func (n Notifier) send(message string) {
+func (n Notifier) Ready() {
 	if n.socket == "" {
 		return
 	}
@@ -43,5 +38,5 @@ func (n Notifier) send(message string) {
 		return // nobody listens: nothing to tell
 	}
 	defer conn.Close()
-	_, _ = conn.Write([]byte(message))
+	_, _ = conn.Write([]byte("READY=1"))
 }

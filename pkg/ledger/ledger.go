@@ -101,15 +101,6 @@ func (l *Ledger) Note(entries ...Entry) error {
 	})
 }
 
-// Drop takes an entry out again, once the thing is gone.
-func (l *Ledger) Drop(kind Kind, name string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.change(func(have []Entry) []Entry {
-		return slices.DeleteFunc(have, func(h Entry) bool { return h.Kind == kind && h.Name == name })
-	})
-}
-
 // Entries returns everything in the ledger in the order in which it was noted; nothing if there is no ledger.
 func (l *Ledger) Entries() ([]Entry, error) {
 	data, err := os.ReadFile(l.path)

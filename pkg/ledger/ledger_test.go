@@ -1,9 +1,7 @@
 package ledger
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,15 +33,6 @@ func TestNoteIsDurableAndIdempotent(t *testing.T) {
 		t.Error("noting what is there already rewrote the file")
 	}
 	expect(t, Open(dirs), cni, table)
-
-	if err := l.Drop(Link, "no-such-link"); err != nil {
-		t.Fatal(err)
-	}
-	expect(t, l, table)
-	if err := l.Note(cni); err != nil {
-		t.Fatal(err)
-	}
-	expect(t, l, table, cni)
 }
 
 func TestNoteReplacesChangedValues(t *testing.T) {
@@ -126,20 +115,6 @@ func TestClaim(t *testing.T) {
 		}
 	}
 	expect(t, l, Entry{Kind: Contents, Name: empty}, Entry{Kind: Dir, Name: missing})
-}
-
-func TestSymlinkKeepsForeignFiles(t *testing.T) {
-	l, dir := Open(paths.Dirs{Data: t.TempDir()}), t.TempDir()
-	path := filepath.Join(dir, "bridge")
-	for range 2 {
-		if err := l.Symlink("/x", path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	expect(t, l, Entry{Kind: File, Name: path})
-	if err := l.Symlink("/y", path); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("a foreign symlink: %v", err)
-	}
 }
 
 func TestDamagedLedgerIsNamed(t *testing.T) {

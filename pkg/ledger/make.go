@@ -54,24 +54,6 @@ func (l *Ledger) NoteFile(path string) error {
 	return l.Note(Entry{Kind: File, Name: path})
 }
 
-// Symlink makes path a symlink to target and notes it. Something else at path is left alone and is an error that
-// wraps fs.ErrExist.
-func (l *Ledger) Symlink(target, path string) error {
-	switch _, err := os.Lstat(path); {
-	case err == nil:
-		if have, _ := os.Readlink(path); have == target {
-			return nil
-		}
-		return fmt.Errorf("making symlink %s: %w", path, fs.ErrExist)
-	case !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("making symlink %s: %w", path, err)
-	}
-	if err := l.Note(Entry{Kind: File, Name: path}); err != nil {
-		return err
-	}
-	return os.Symlink(target, path)
-}
-
 // SetSysctl gives a sysctl a value and notes the old one; one that has the value already is left alone.
 // The name has dots or, where a part of it holds dots, slashes: net/ipv4/conf/eth0.1/rp_filter.
 func (l *Ledger) SetSysctl(name, value string) error {

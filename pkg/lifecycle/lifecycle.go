@@ -22,12 +22,6 @@ type Component interface {
 	Run(ctx context.Context, ready func()) error
 }
 
-// Func is a Component made of a function.
-type Func func(ctx context.Context, ready func()) error
-
-// Run calls f.
-func (f Func) Run(ctx context.Context, ready func()) error { return f(ctx, ready) }
-
 // State is where a unit is in its life.
 type State string
 

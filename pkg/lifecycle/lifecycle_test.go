@@ -14,6 +14,12 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
+// runFunc is a Component made of a function.
+type runFunc func(ctx context.Context, ready func()) error
+
+// Run calls f.
+func (f runFunc) Run(ctx context.Context, ready func()) error { return f(ctx, ready) }
+
 // diary notes events in order.
 type diary struct {
 	mu     sync.Mutex
@@ -27,7 +33,7 @@ func (d *diary) note(event string) {
 }
 
 // part is a component that becomes ready after a while and writes what happens to it into the diary.
-func (d *diary) part(name string, startup, shutdown time.Duration) Func {
+func (d *diary) part(name string, startup, shutdown time.Duration) runFunc {
 	return func(ctx context.Context, ready func()) error {
 		d.note(name + " starts")
 		time.Sleep(startup)
@@ -79,7 +85,7 @@ func TestOrder(t *testing.T) {
 func TestFailures(t *testing.T) {
 	boom := errors.New("boom")
 	for name, c := range map[string]struct {
-		part Func
+		part runFunc
 		want string
 	}{
 		"error":            {func(context.Context, func()) error { return boom }, "part: boom"},
@@ -95,7 +101,7 @@ func TestFailures(t *testing.T) {
 				base := g.Add("base", d.part("base", 0, 0))
 				part := g.Add("part", c.part, base)
 				g.Add("other", d.part("other", 0, 0), base)
-				g.Add("never", Func(func(ctx context.Context, ready func()) error {
+				g.Add("never", runFunc(func(ctx context.Context, ready func()) error {
 					<-ctx.Done()
 					return nil
 				}), part)
@@ -118,7 +124,7 @@ func TestDeafPartIsAbandoned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &Group{Log: quiet(), StopTimeout: 3 * time.Second}
 		end := make(chan struct{})
-		g.Add("deaf", Func(func(_ context.Context, ready func()) error {
+		g.Add("deaf", runFunc(func(_ context.Context, ready func()) error {
 			ready()
 			<-end
 			return nil
@@ -145,10 +151,10 @@ func TestReportNamesWhatIsAwaited(t *testing.T) {
 		logger := logrus.New()
 		logger.SetOutput(&log)
 		g := &Group{Log: logger}
-		slow := g.Add("slow", Func(func(ctx context.Context, ready func()) error {
+		slow := g.Add("slow", runFunc(func(ctx context.Context, ready func()) error {
 			return Until(ctx, "the moon", func(context.Context) error { return errors.New("not full") })
 		}))
-		g.Add("later", Func(func(ctx context.Context, ready func()) error { return nil }), slow)
+		g.Add("later", runFunc(func(ctx context.Context, ready func()) error { return nil }), slow)
 		ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
 		defer cancel()
 		_ = g.Run(ctx)
