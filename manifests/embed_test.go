@@ -1,18 +1,14 @@
 package manifests
 
 import (
-	"flag"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func network(backend config.Backend, dns ...string) config.Network {
 	n := config.Network{Domain: "cluster.local", Backend: backend}
@@ -37,19 +33,7 @@ func TestRender(t *testing.T) {
 				t.Fatal(err)
 			}
 			i := slices.IndexFunc(files, func(f File) bool { return f.Name == "dns.yaml" })
-			golden := filepath.Join("testdata", tt.name+".dns.golden")
-			if *update {
-				if err := os.WriteFile(golden, files[i].Data, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if string(files[i].Data) != string(want) {
-				t.Errorf("rendered:\n%s\nwant:\n%s", files[i].Data, want)
-			}
+			golden.Check(t, "testdata/"+tt.name+".dns.golden", files[i].Data)
 		})
 	}
 }

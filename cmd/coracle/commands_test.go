@@ -2,9 +2,7 @@ package main
 
 import (
 	"errors"
-	"flag"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,26 +10,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/paths"
 	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil || string(want) != got {
-		t.Errorf("%s (%v) is different, run with -update if that is right:\n%s", path, err, got)
-	}
-}
 
 // printed is what f writes to standard output.
 func printed(t *testing.T, f func() error) (string, error) {
@@ -63,7 +43,7 @@ func TestHelp(t *testing.T) {
 			if err != nil && !errors.Is(err, errShown) {
 				t.Fatal(err)
 			}
-			golden(t, name+".golden", text)
+			golden.Check(t, "testdata/"+name+".golden", text)
 		})
 	}
 }
@@ -164,9 +144,9 @@ func TestSummary(t *testing.T) {
 func TestWelcome(t *testing.T) {
 	cfg := config.Config{Dirs: paths.Default()}
 	cfg.API.KubeconfigPath = "/etc/coracle/kubeconfig.yaml"
-	golden(t, "welcome.golden", welcomeText(cfg, 2340e6))
+	golden.Check(t, "testdata/welcome.golden", welcomeText(cfg, 2340e6))
 	cfg.Dirs.Run = "/run/other"
-	golden(t, "welcome-other.golden", welcomeText(cfg, 2340e6))
+	golden.Check(t, "testdata/welcome-other.golden", welcomeText(cfg, 2340e6))
 }
 
 func TestVersionFormats(t *testing.T) {

@@ -3,7 +3,6 @@ package config
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io/fs"
 	"net/netip"
@@ -11,9 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "write the golden files")
+	"github.com/coracle-dev/coracle/test/golden"
+)
 
 // edge is a host with everything that defaults ask for.
 func edge() host {
@@ -41,24 +40,6 @@ func edge() host {
 	}
 }
 
-// golden compares got with a file, or writes the file with -update.
-func golden(t *testing.T, file, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatalf("%v; write it with go test -update", err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; write it with go test -update if this is meant\ngot:\n%s\nwant:\n%s", file, got, want)
-	}
-}
-
 // roleOf is the role that a test file is for: files named agent-* are for agents.
 func roleOf(file string) Role {
 	if strings.HasPrefix(filepath.Base(file), "agent-") {
@@ -83,7 +64,7 @@ func TestGoodFiles(t *testing.T) {
 				t.Fatal(err)
 			}
 			here, _ := os.Getwd()
-			golden(t, strings.TrimSuffix(file, ".good.yaml")+".golden.json", strings.ReplaceAll(string(got), here, "HERE")+"\n")
+			golden.Check(t, strings.TrimSuffix(file, ".good.yaml")+".golden.json", strings.ReplaceAll(string(got), here, "HERE")+"\n")
 		})
 	}
 }
@@ -100,7 +81,7 @@ func TestBadFiles(t *testing.T) {
 				t.Fatal("no mistake was found")
 			}
 			here, _ := os.Getwd()
-			golden(t, strings.TrimSuffix(file, ".bad.yaml")+".golden.txt", strings.ReplaceAll(err.Error(), here, "HERE")+"\n")
+			golden.Check(t, strings.TrimSuffix(file, ".bad.yaml")+".golden.txt", strings.ReplaceAll(err.Error(), here, "HERE")+"\n")
 		})
 	}
 }
@@ -113,13 +94,13 @@ func TestFlagList(t *testing.T) {
 		for _, s := range r.table(role) {
 			fmt.Fprintf(&b, "--%s %s\n  env     %s\n  default %s\n  help    %s\n", s.name, s.arg, s.env(), s.def+s.note, s.help)
 		}
-		golden(t, "testdata/flags-"+string(role)+".golden.txt", b.String())
+		golden.Check(t, "testdata/flags-"+string(role)+".golden.txt", b.String())
 	}
 }
 
 func TestUsage(t *testing.T) {
-	golden(t, "testdata/usage-server.golden.txt", Usage(Server))
-	golden(t, "testdata/usage-agent.golden.txt", Usage(Agent))
+	golden.Check(t, "testdata/usage-server.golden.txt", Usage(Server))
+	golden.Check(t, "testdata/usage-agent.golden.txt", Usage(Agent))
 }
 
 // TestTable holds the table against its own rules.
@@ -152,7 +133,7 @@ func TestTable(t *testing.T) {
 
 // TestReference writes docs/configuration.md out of the table.
 func TestReference(t *testing.T) {
-	golden(t, "../../docs/configuration.md", reference(t))
+	golden.Check(t, "../../docs/configuration.md", reference(t))
 }
 
 func reference(t *testing.T) string {

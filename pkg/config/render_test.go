@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/coracle-dev/coracle/test/golden"
 )
 
 func TestWriteTable(t *testing.T) {
@@ -19,7 +21,7 @@ func TestWriteTable(t *testing.T) {
 	if err := WriteTable(&b, settings); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "testdata/table.golden.txt", b.String())
+	golden.Check(t, "testdata/table.golden.txt", b.String())
 }
 
 // TestWriteYAML: what is printed is a file that gives the same configuration.
@@ -56,7 +58,7 @@ func TestExample(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden(t, "testdata/example-"+string(role)+".golden.yaml", text)
+		golden.Check(t, "testdata/example-"+string(role)+".golden.yaml", text)
 		lines := strings.Split(text, "\n")
 		lines = slices.DeleteFunc(lines, func(l string) bool { return strings.HasSuffix(l, `: ""`) })
 		all := regexp.MustCompile(`(?m)^#([a-z])`).ReplaceAllString(strings.Join(lines, "\n"), "$1")

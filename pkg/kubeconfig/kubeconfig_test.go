@@ -1,33 +1,14 @@
 package kubeconfig
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/coracle-dev/coracle/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-// golden compares got with a file under testdata.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != string(want) {
-		t.Errorf("got\n%s\nwant, from %s,\n%s", got, path, want)
-	}
-}
 
 func encoded(t *testing.T, a Access) *File {
 	t.Helper()
@@ -57,13 +38,13 @@ func TestEncode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "files.yaml", data)
+	golden.Check(t, "testdata/files.yaml", data)
 	data, err = Encode(Access{Name: "coracle", Server: "https://127.0.0.1:6443",
 		CA: Source{Data: []byte("ca")}, Cert: Source{Data: []byte("cert")}, Key: Source{Data: []byte("key")}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "data.yaml", data)
+	golden.Check(t, "testdata/data.yaml", data)
 }
 
 func TestMerge(t *testing.T) {
@@ -118,7 +99,7 @@ func TestMerge(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, tc.name+".out.yaml", got)
+			golden.Check(t, "testdata/"+tc.name+".out.yaml", got)
 			if err := Update(path, merge); err != nil {
 				t.Fatal(err)
 			}

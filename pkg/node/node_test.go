@@ -1,7 +1,6 @@
 package node
 
 import (
-	"flag"
 	"fmt"
 	"net/netip"
 	"os"
@@ -15,9 +14,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/paths"
 	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func example(t *testing.T) config.Config {
 	dir := t.TempDir()
@@ -60,19 +58,7 @@ func TestParts(t *testing.T) {
 			for _, e := range made(cfg) {
 				fmt.Fprintf(&got, "makes %s %s\n", e.Kind, e.Name)
 			}
-			file := filepath.Join("testdata", name+".golden")
-			if *update {
-				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got.String() != string(want) {
-				t.Errorf("%s differs; run with -update and look at the difference:\n%s", file, got.String())
-			}
+			golden.Check(t, "testdata/"+name+".golden", got.String())
 		})
 	}
 }

@@ -2,7 +2,6 @@ package pki
 
 import (
 	"errors"
-	"flag"
 	"fmt"
 	"net/netip"
 	"os"
@@ -12,9 +11,8 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/paths"
+	"github.com/coracle-dev/coracle/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 // testConfig is a server that keeps everything under a directory of the test's.
 func testConfig(t testing.TB) config.Config { return configIn(t.TempDir()) }
@@ -73,7 +71,7 @@ func TestTable(t *testing.T) {
 		}
 		fmt.Fprintf(&out, "  for %s\n  files %s %s\n", l.Use, l.certFile(cfg.Dirs), l.keyFile(cfg.Dirs))
 	}
-	golden(t, "testdata/certificates.txt", out.String())
+	golden.Check(t, "testdata/certificates.txt", out.String())
 }
 
 // TestDocs keeps the table in docs/security.md in step with the one in the code.
@@ -88,7 +86,7 @@ func TestDocs(t *testing.T) {
 	if !ok || !ok2 {
 		t.Fatalf("%s lacks the marks %q and %q", path, begin, end)
 	}
-	golden(t, path, before+begin+markdown()+end+after)
+	golden.Check(t, path, before+begin+markdown()+end+after)
 }
 
 func markdown() string {
@@ -106,22 +104,6 @@ func markdown() string {
 		fmt.Fprintf(&out, "| `%s` | `%s` | `%s` | %s | %s | %s |\n", l.Name, l.CA.Name, cn, group, usageNames[l.Usage], l.Use)
 	}
 	return out.String()
-}
-
-func golden(t *testing.T, path, got string) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("differs from %s (go test ./pkg/pki -update writes it):\n%s", path, got)
-	}
 }
 
 // snapshot reads every regular file under the data directory, by relative name.

@@ -3,9 +3,6 @@ package progress
 import (
 	"bytes"
 	"context"
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,26 +10,8 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil || string(want) != got {
-		t.Errorf("%s (%v) is different, run with -update if that is right:\n%s", path, err, got)
-	}
-}
 
 var began = time.Date(2026, 11, 21, 10, 44, 0, 0, time.UTC)
 
@@ -86,7 +65,7 @@ func TestFrame(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			lines := Frame(c.view, c.width)
-			golden(t, c.name+".golden", strings.ReplaceAll(strings.Join(lines, "\n"), "\x1b", "ESC")+"\n")
+			golden.Check(t, "testdata/"+c.name+".golden", strings.ReplaceAll(strings.Join(lines, "\n"), "\x1b", "ESC")+"\n")
 		})
 	}
 }
@@ -133,7 +112,7 @@ func TestDisplay(t *testing.T) {
 		d.End(true, "done\n")
 		d.End(true, "again\n")
 		d.Line("2026-11-21T10:44:00.123Z ERROR etcd: later")
-		golden(t, "display.golden", strings.ReplaceAll(out.String(), "\x1b", "ESC"))
+		golden.Check(t, "testdata/display.golden", strings.ReplaceAll(out.String(), "\x1b", "ESC"))
 		if n := strings.Count(log.String(), "\n"); n != 5 {
 			t.Errorf("%d lines in the log, want 5", n)
 		}

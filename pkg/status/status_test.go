@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -14,9 +13,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/paths"
 	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
@@ -117,9 +115,9 @@ func TestReport(t *testing.T) {
 			if err := r.Text(&text, at(125)); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, tt.name+".txt", text.Bytes())
+			golden.Check(t, "testdata/"+tt.name+".txt", text.Bytes())
 			data, _ := json.MarshalIndent(r, "", "  ")
-			golden(t, tt.name+".json", append(data, '\n'))
+			golden.Check(t, "testdata/"+tt.name+".json", append(data, '\n'))
 		})
 	}
 }
@@ -159,23 +157,5 @@ func TestBytes(t *testing.T) {
 		if got := Bytes(n); got != want {
 			t.Errorf("%d is %s, want %s", n, got, want)
 		}
-	}
-}
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		os.MkdirAll("testdata", 0o755)
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs; got:\n%s", file, got)
 	}
 }

@@ -5,10 +5,7 @@ import (
 	"encoding/json"
 	"encoding/xml"
 	"errors"
-	"flag"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -17,9 +14,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/paths"
 	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/test/golden"
 )
-
-var update = flag.Bool("update", false, "rewrite the golden files")
 
 var zero = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
@@ -96,10 +92,10 @@ func TestRendering(t *testing.T) {
 					t.Errorf("%d columns: %s", n, line)
 				}
 			}
-			golden(t, tt.name+".txt", text.Bytes())
-			golden(t, tt.name+".svg", svg.Bytes())
+			golden.Check(t, "testdata/"+tt.name+".txt", text.Bytes())
+			golden.Check(t, "testdata/"+tt.name+".svg", svg.Bytes())
 			data, _ := json.MarshalIndent(tr, "", "  ")
-			golden(t, tt.name+".json", append(data, '\n'))
+			golden.Check(t, "testdata/"+tt.name+".json", append(data, '\n'))
 			wellFormed(t, &svg)
 		})
 	}
@@ -126,23 +122,5 @@ func wellFormed(t *testing.T, r io.Reader) {
 		} else if err != nil {
 			t.Fatal(err)
 		}
-	}
-}
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		os.MkdirAll("testdata", 0o755)
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(got, want) {
-		t.Errorf("%s differs; got:\n%s", file, got)
 	}
 }

@@ -1,14 +1,13 @@
 package containerd
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "write the golden files")
+	"github.com/coracle-dev/coracle/test/golden"
+)
 
 func example() Containerd {
 	return Containerd{
@@ -33,7 +32,7 @@ func TestRender(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name+".golden", got)
+			golden.Check(t, "testdata/"+name+".golden", got)
 			c.ConfigFile, c.DropIns = filepath.Join(t.TempDir(), "containerd.toml"), t.TempDir()
 			if _, err := c.write(); err != nil {
 				t.Fatal(err)
@@ -42,23 +41,6 @@ func TestRender(t *testing.T) {
 				t.Errorf("containerd does not understand it: %v", err)
 			}
 		})
-	}
-}
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != string(want) {
-		t.Errorf("%s differs; run with -update and look at the difference:\n%s", file, got)
 	}
 }
 

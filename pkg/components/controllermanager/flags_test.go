@@ -1,17 +1,14 @@
 package controllermanager
 
 import (
-	"flag"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
-)
 
-var update = flag.Bool("update", false, "write the golden files")
+	"github.com/coracle-dev/coracle/test/golden"
+)
 
 func cidrs(list ...string) (out []netip.Prefix) {
 	for _, s := range list {
@@ -37,7 +34,7 @@ func TestFlags(t *testing.T) {
 				CA: "/var/lib/coracle/server/pki/ca.crt", CAKey: "/var/lib/coracle/server/pki/ca.key",
 				ServiceAccountKey: "/var/lib/coracle/server/pki/sa.key", Args: c.args}
 			m.Network.ClusterCIDRs, m.Network.ServiceCIDRs = c.cluster, c.service
-			golden(t, name, m.flags().String())
+			golden.Check(t, "testdata/"+name+".golden", m.flags().String())
 
 			opts, err := options.NewKubeControllerManagerOptions()
 			if err != nil {
@@ -51,22 +48,5 @@ func TestFlags(t *testing.T) {
 				t.Error(err)
 			}
 		})
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs (run the test with -update to accept):\n%s", file, got)
 	}
 }

@@ -1,7 +1,6 @@
 package dns
 
 import (
-	"flag"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -10,9 +9,8 @@ import (
 
 	"github.com/coracle-dev/coracle/manifests"
 	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 var (
 	gateways = []netip.AddrPort{netip.MustParseAddrPort("10.42.0.1:10053"), netip.MustParseAddrPort("[fd42::1]:10053")}
@@ -50,19 +48,7 @@ func TestRender(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden := filepath.Join("testdata", tt.name+".golden")
-			if *update {
-				if err := os.WriteFile(golden, out, 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if string(out) != string(want) {
-				t.Errorf("rendered:\n%s\nwant:\n%s", out, want)
-			}
+			golden.Check(t, "testdata/"+tt.name+".golden", out)
 			if got, want := strings.Count(string(out), "\n"), strings.Count(in, "\n"); got != want {
 				t.Errorf("%d lines, the original has %d: error messages would name wrong lines", got, want)
 			}

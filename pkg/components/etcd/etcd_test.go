@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"flag"
 	"fmt"
 	"io"
 	"net/url"
@@ -15,9 +14,9 @@ import (
 	"github.com/sirupsen/logrus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
-)
 
-var update = flag.Bool("update", false, "write the golden files")
+	"github.com/coracle-dev/coracle/test/golden"
+)
 
 func TestMain(m *testing.M) {
 	logrus.SetOutput(io.Discard)
@@ -248,22 +247,12 @@ heartbeat-interval: %d
 election-timeout: %d
 snapshot-count: %d
 snapshot-catchup-entries: %d
+backend-batch-interval: %s
+backend-batch-limit: %d
 quota-backend-bytes: %d
 enable-grpc-gateway: %t
 `, c.Name, c.Dir, urlList(c.ListenClientUrls), urlList(c.AdvertiseClientUrls), urlList(c.ListenPeerUrls),
 		urlList(c.AdvertisePeerUrls), c.InitialCluster, c.TickMs, c.ElectionMs, c.SnapshotCount, c.SnapshotCatchUpEntries,
-		c.QuotaBackendBytes, c.EnableGRPCGateway)
-	const file = "testdata/plain.golden"
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs (run the test with -update to accept):\n%s", file, got)
-	}
+		c.BackendBatchInterval, c.BackendBatchLimit, c.QuotaBackendBytes, c.EnableGRPCGateway)
+	golden.Check(t, "testdata/plain.golden", got)
 }

@@ -2,7 +2,6 @@ package flannel
 
 import (
 	"encoding/json"
-	"flag"
 	"net"
 	"net/netip"
 	"os"
@@ -18,26 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/coracle-dev/coracle/pkg/kube"
+	"github.com/coracle-dev/coracle/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
-
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != string(want) {
-		t.Errorf("%s differs; run with -update and look at the difference:\n%s", file, got)
-	}
-}
 
 var (
 	four, six = netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd42::/48")
@@ -51,7 +32,7 @@ func TestConfigurationLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "cni.golden", list)
+	golden.Check(t, "testdata/cni.golden", list)
 	for name, f := range map[string]Flannel{
 		"vxlan.golden":  {Backend: "vxlan", ClusterCIDRs: []netip.Prefix{four}},
 		"hostgw.golden": {Backend: "host-gw", ClusterCIDRs: []netip.Prefix{six, four}},
@@ -65,7 +46,7 @@ func TestConfigurationLists(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name, data)
+		golden.Check(t, "testdata/"+name, data)
 		if config.BackendType != f.Backend || !config.EnableNFTables {
 			t.Errorf("%s is read as %+v", name, config)
 		}

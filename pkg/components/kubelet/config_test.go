@@ -1,7 +1,6 @@
 package kubelet
 
 import (
-	"flag"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -9,9 +8,9 @@ import (
 	"testing"
 
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
-)
 
-var update = flag.Bool("update", false, "write the golden files")
+	"github.com/coracle-dev/coracle/test/golden"
+)
 
 func example() Kubelet {
 	return Kubelet{
@@ -43,26 +42,9 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name+".yaml.golden", string(file))
-			golden(t, name+".flags.golden", k.flags().String())
+			golden.Check(t, "testdata/"+name+".yaml.golden", file)
+			golden.Check(t, "testdata/"+name+".flags.golden", k.flags().String())
 		})
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name)
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs; run with -update and look at the difference:\n%s", file, got)
 	}
 }
 

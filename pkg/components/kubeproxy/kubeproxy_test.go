@@ -1,14 +1,11 @@
 package kubeproxy
 
 import (
-	"flag"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
-)
 
-var update = flag.Bool("update", false, "write the golden files")
+	"github.com/coracle-dev/coracle/test/golden"
+)
 
 func TestFlags(t *testing.T) {
 	four, six := netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd42::/48")
@@ -19,19 +16,7 @@ func TestFlags(t *testing.T) {
 	}
 	for name, p := range tests {
 		t.Run(name, func(t *testing.T) {
-			file, got := filepath.Join("testdata", name+".golden"), p.flags().String()
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("%s differs; run with -update and look at the difference:\n%s", file, got)
-			}
+			golden.Check(t, "testdata/"+name+".golden", p.flags().String())
 		})
 	}
 }

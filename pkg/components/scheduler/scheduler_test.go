@@ -1,16 +1,15 @@
 package scheduler
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
-)
 
-var update = flag.Bool("update", false, "write the golden files")
+	"github.com/coracle-dev/coracle/test/golden"
+)
 
 func TestFlags(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -24,7 +23,7 @@ func TestFlags(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name, f.String())
+			golden.Check(t, "testdata/"+name+".golden", f.String())
 			if err := f.Parse("kube-scheduler", *options.NewOptions().Flags); err != nil {
 				t.Error(err)
 			}
@@ -68,22 +67,5 @@ func TestMergeConfig(t *testing.T) {
 				t.Errorf("got\n%swant in it\n%s", got, c.want)
 			}
 		})
-	}
-}
-
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	file := filepath.Join("testdata", name+".golden")
-	if *update {
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s differs (run the test with -update to accept):\n%s", file, got)
 	}
 }
