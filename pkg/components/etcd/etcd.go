@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -120,6 +121,9 @@ func (e Etcd) config(fatal chan<- error) (*embed.Config, error) {
 	cfg.TickMs, cfg.ElectionMs = 500, 2500
 	// Entries of the log that were applied are only kept, in memory, for peers that lag behind.
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = 2000, 100
+	// What was acknowledged is in the log. The database may follow in larger steps, which writes less: after a crash
+	// the log is read from where the database is. The limit keeps a step short when there is much to write.
+	cfg.BackendBatchInterval, cfg.BackendBatchLimit = 5*time.Second, 1000
 	cfg.EnableGRPCGateway = false
 	// kube-apiserver has one connection for each of some seventy kinds, nearly all of them idle.
 	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ReadBufferSize(8 << 10), grpc.SharedWriteBuffer(true)}
