@@ -106,16 +106,19 @@ func (g *Group) Run(ctx context.Context) error {
 	if g.ReportEvery == 0 {
 		g.ReportEvery = 10 * time.Second
 	}
-	ctx, fail := context.WithCancelCause(ctx)
-	defer fail(nil)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 
+	var failure error // the first one
+	var failing sync.Once
 	var running sync.WaitGroup
 	for _, u := range g.units {
 		running.Go(func() {
 			defer close(u.ended)
 			defer u.release()
 			if err := g.run(ctx, u); err != nil {
-				fail(fmt.Errorf("%s: %w", u.status.Name, err))
+				failing.Do(func() { failure = fmt.Errorf("%s: %w", u.status.Name, err) })
+				stop()
 			}
 		})
 	}
@@ -123,11 +126,7 @@ func (g *Group) Run(ctx context.Context) error {
 	stopReports := g.report(ctx)
 	running.Wait()
 	stopReports()
-
-	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
-		return cause
-	}
-	return nil
+	return failure
 }
 
 // Ready returns a channel that is closed once every unit has been ready.

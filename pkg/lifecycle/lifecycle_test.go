@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -88,11 +89,12 @@ func TestFailures(t *testing.T) {
 		part runFunc
 		want string
 	}{
-		"error":            {func(context.Context, func()) error { return boom }, "part: boom"},
-		"silent end":       {func(context.Context, func()) error { return nil }, "part: ended although nobody asked it to"},
-		"panic":            {func(context.Context, func()) error { panic("oh no") }, "part: panic: oh no"},
-		"end after ready":  {func(_ context.Context, ready func()) error { ready(); return boom }, "part: boom"},
-		"ready many times": {func(_ context.Context, ready func()) error { ready(); ready(); return boom }, "part: boom"},
+		"error":                       {func(context.Context, func()) error { return boom }, "part: boom"},
+		"a cancelled call of its own": {func(context.Context, func()) error { return fmt.Errorf("asking: %w", context.Canceled) }, "part: asking: context canceled"},
+		"silent end":                  {func(context.Context, func()) error { return nil }, "part: ended although nobody asked it to"},
+		"panic":                       {func(context.Context, func()) error { panic("oh no") }, "part: panic: oh no"},
+		"end after ready":             {func(_ context.Context, ready func()) error { ready(); return boom }, "part: boom"},
+		"ready many times":            {func(_ context.Context, ready func()) error { ready(); ready(); return boom }, "part: boom"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
