@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"os"
 	"os/signal"
 	"syscall"
 
@@ -38,13 +36,9 @@ func runHalf(name string, args []string, add func(*lifecycle.Group, config.Confi
 	if len(args) != 1 {
 		return fmt.Errorf("usage: coracle-core %s FILE, where FILE is the front's resolved configuration", name)
 	}
-	data, err := os.ReadFile(args[0])
+	cfg, err := config.Load(args[0])
 	if err != nil {
-		return fmt.Errorf("reading the resolved configuration: %w", err)
-	}
-	var cfg config.Config
-	if err := json.Unmarshal(data, &cfg); err != nil {
-		return fmt.Errorf("reading %s: %w", args[0], err)
+		return err
 	}
 	logs.Setup(cfg.Log)
 	notify := kube.SetupProcess()

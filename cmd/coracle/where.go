@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,7 +26,7 @@ func whereFlags(flags *pflag.FlagSet) *where {
 // config reads what its last start was given. ok is false if it has not been started since boot.
 func (w where) config() (cfg config.Config, ok bool, err error) {
 	dirs := w.dirs()
-	data, err := os.ReadFile(dirs.Resolved())
+	cfg, err = config.Load(dirs.Resolved())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return config.Config{}, false, nil
@@ -35,11 +34,7 @@ func (w where) config() (cfg config.Config, ok bool, err error) {
 		return config.Config{}, false, fmt.Errorf("reading %s is for root only: put sudo before the command", dirs.Resolved())
 	case err != nil:
 		return config.Config{}, false, err
-	}
-	if err := json.Unmarshal(data, &cfg); err != nil {
-		return config.Config{}, false, fmt.Errorf("reading %s: %w", dirs.Resolved(), err)
-	}
-	if w.data != "" && cfg.Dirs.Data != w.data {
+	case w.data != "" && cfg.Dirs.Data != w.data:
 		return config.Config{}, false, nil // another one uses the run directory
 	}
 	return cfg, true, nil
