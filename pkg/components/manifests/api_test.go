@@ -115,14 +115,21 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch code := a.refuse[path]; {
 	case code != 0:
 		fail(code)
-	case r.Method == http.MethodGet:
+	case r.Method == http.MethodGet && old != nil:
+		answer(http.StatusOK, old.Object)
+	case r.Method == http.MethodGet && strings.HasSuffix(path, "/configmaps"):
 		answer(http.StatusOK, a.list(path))
+	case r.Method == http.MethodGet:
+		fail(http.StatusNotFound)
 	case r.Method == http.MethodDelete:
 		var options metav1.DeleteOptions
 		_ = json.NewDecoder(r.Body).Decode(&options)
 		switch p := options.Preconditions; {
 		case old == nil:
 			fail(http.StatusNotFound)
+		case p == nil && !strings.HasPrefix(old.GetName(), inventoryPrefix):
+			a.t.Errorf("%s is deleted, whoever made it", path)
+			fail(http.StatusBadRequest)
 		case p != nil && p.UID != nil && *p.UID != old.GetUID():
 			fail(http.StatusConflict)
 		default:
@@ -136,6 +143,9 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodPut && old == nil:
 		fail(http.StatusNotFound)
 	default:
+		if manager := r.URL.Query().Get("fieldManager"); r.Method == http.MethodPatch {
+			body.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: manager, Operation: metav1.ManagedFieldsOperationApply}})
+		}
 		a.put(path, &body, old)
 		answer(http.StatusOK, body.Object)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -51,7 +52,8 @@ func (a *applier) apply(ctx context.Context, o *unstructured.Unstructured) (entr
 	return entry{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: namespace, Name: o.GetName(), UID: live.GetUID()}, nil
 }
 
-// remove deletes the object that was applied; one that somebody made anew under its name stays.
+// remove deletes the object that was applied; one that somebody made anew under its name stays. An entry without a UID
+// was only going to be applied: whether it was says the object.
 func (a *applier) remove(ctx context.Context, e entry) error {
 	resource, _, err := a.resource(schema.FromAPIVersionAndKind(e.APIVersion, e.Kind), e.Namespace)
 	if meta.IsNoMatchError(err) {
@@ -60,16 +62,30 @@ func (a *applier) remove(ctx context.Context, e entry) error {
 	if err != nil {
 		return err
 	}
-	policy := metav1.DeletePropagationBackground
-	options := metav1.DeleteOptions{PropagationPolicy: &policy}
-	if e.UID != "" {
-		options.Preconditions = &metav1.Preconditions{UID: &e.UID}
+	if e.UID == "" {
+		live, err := resource.Get(ctx, e.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && !applied(live) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		e.UID = live.GetUID()
 	}
+	policy := metav1.DeletePropagationBackground
+	options := metav1.DeleteOptions{PropagationPolicy: &policy, Preconditions: &metav1.Preconditions{UID: &e.UID}}
 	err = resource.Delete(ctx, e.Name, options)
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
 	return err
+}
+
+// applied reports whether an object was made, or changed, by an apply of ours.
+func applied(o *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(o.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager == fieldManager && f.Operation == metav1.ManagedFieldsOperationApply
+	})
 }
 
 // resource is where objects of a kind live, in the namespace that an object without one gets.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	embedded "github.com/coracle-dev/coracle/manifests"
 	"github.com/coracle-dev/coracle/pkg/state"
 )
@@ -186,6 +188,28 @@ func TestAnObjectMadeAnewBySomebodyIsTheirs(t *testing.T) {
 	expect(t, d, a, "a", "")
 	if len(d.inventory) != 0 {
 		t.Error("the file is still in the inventory")
+	}
+}
+
+func TestAnObjectThatWasNeverAppliedIsTheirs(t *testing.T) {
+	for name, status := range map[string]int{"for good": http.StatusUnprocessableEntity, "for now": http.StatusServiceUnavailable} {
+		t.Run(name, func(t *testing.T) {
+			a, dir := newAPI(t), t.TempDir()
+			const path = "/api/v1/namespaces/default/configmaps/theirs"
+			theirs := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{
+				"name": "theirs", "uid": "somebody's", "managedFields": []any{map[string]any{"manager": "kubectl", "operation": "Apply"}}}}}
+			a.objects[path], a.refuse[path] = theirs, status
+			d := a.start(dir)
+			write(t, dir, map[string]string{"x.yaml": configMaps("a", "theirs", "never")})
+			a.refuse["/api/v1/namespaces/default/configmaps/never"] = status
+			expect(t, d, a, "a theirs", "a")
+			clear(a.refuse)
+			os.Remove(filepath.Join(dir, "x.yaml"))
+			expect(t, a.start(dir), a, "theirs", "")
+			if len(a.objects) != 1 {
+				t.Errorf("left behind: %v", a.objects)
+			}
+		})
 	}
 }
 
