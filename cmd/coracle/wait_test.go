@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/paths"
@@ -43,7 +44,7 @@ func (m *machine) start() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	if err := os.WriteFile(m.dirs.Resolved(), data, 0o600); err != nil {
+	if err := atomicfile.WriteVolatile(m.dirs.Resolved(), data, 0o600); err != nil {
 		m.t.Fatal(err)
 	}
 	m.tell(state.Front)
