@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/config"
 )
 
 // command is one line of the command table.
@@ -125,7 +127,7 @@ func unknown(name string) error {
 	text := fmt.Sprintf("unknown command %q for \"coracle\"", name)
 	var similar []string
 	for _, c := range commands() {
-		if distance(name, c.name) <= 2 || strings.HasPrefix(c.name, name) {
+		if config.Distance(name, c.name) <= 2 || strings.HasPrefix(c.name, name) {
 			similar = append(similar, "\t"+c.name)
 		}
 	}
@@ -133,24 +135,4 @@ func unknown(name string) error {
 		return fmt.Errorf("%s\nDid you mean this?\n%s", text, strings.Join(similar, "\n"))
 	}
 	return fmt.Errorf("%s\nRun 'coracle help' for all commands.", text)
-}
-
-// distance is how many letters must be added, removed or changed to make a into b (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
 }

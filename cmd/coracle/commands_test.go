@@ -87,17 +87,6 @@ func TestUnknownCommand(t *testing.T) {
 	}
 }
 
-func TestDistance(t *testing.T) {
-	for _, c := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"abc", "abc", 0}, {"abc", "", 3}, {"server", "sevrer", 2}, {"wait", "want", 1}, {"agent", "agents", 1}} {
-		if got := distance(c.a, c.b); got != c.want {
-			t.Errorf("%s, %s: %d, want %d", c.a, c.b, got, c.want)
-		}
-	}
-}
-
 func TestEnvironment(t *testing.T) {
 	dirs := paths.Dirs{Data: "/d"}
 	for path, want := range map[string]string{

@@ -197,7 +197,7 @@ func hint(role Role, table []setting, name, prefix string) string {
 	}
 	best, bestDistance := "", len(name)/3+2
 	for _, s := range table {
-		if d := distance(name, s.name); d < bestDistance {
+		if d := Distance(name, s.name); d < bestDistance {
 			best, bestDistance = s.name, d
 		}
 	}
@@ -218,8 +218,8 @@ func otherRole(role Role, name string) bool {
 	return false
 }
 
-// distance counts the letters to insert, delete or change to make b of a (Levenshtein).
-func distance(a, b string) int {
+// Distance counts the letters to insert, delete or change to make b of a (Levenshtein).
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j
