@@ -13,7 +13,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/paths"
 )
 
-// where says which coracle of this machine a command is about, by flags, then the environment, then by default.
+// where says which coracle of this machine a command is about, by flags, then the environment, then the
+// configuration file, then by default.
 type where struct{ data, run string }
 
 func whereFlags(flags *pflag.FlagSet) *where {
@@ -40,9 +41,9 @@ func (w where) config() (cfg config.Config, ok bool, err error) {
 	return cfg, true, nil
 }
 
-// dirs are the directories as far as they can be known without a running coracle.
+// dirs are the directories as far as they can be known without a running coracle: those that its next start would have.
 func (w where) dirs() paths.Dirs {
-	d := paths.Default()
+	d := config.Next(os.Environ()).Dirs
 	d.Data, d.Run = cmp.Or(w.data, d.Data), cmp.Or(w.run, d.Run)
 	return d
 }
