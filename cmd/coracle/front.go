@@ -43,11 +43,11 @@ func runFront(cfg config.Config, halves ...string) error {
 	f := &front{cfg: cfg, halves: halves, began: time.Now(), systemd: supervise.TakeSystemd()}
 	syscall.Umask(0o022)
 	supervise.RaiseLimits()
-	lock, err := f.lock()
+	unlock, err := f.lock()
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer unlock()
 
 	f.out = newOutput(cfg, f.view)
 	f.report = state.NewRecorder(cfg.Dirs, state.Front, version.Version)
@@ -74,20 +74,33 @@ func runFront(cfg config.Config, halves ...string) error {
 	return nil
 }
 
-// lock makes us the only coracle with this data directory. What keeps us from locking is told by the preflight
-// checks, if they find it.
-func (f *front) lock() (*os.File, error) {
+// lock makes us the only coracle with this data directory and with this run directory, until unlock is called. What
+// keeps us from locking is told by the preflight checks, if they find it.
+func (f *front) lock() (unlock func(), err error) {
 	made := ledger.Open(f.cfg.Dirs)
-	err := made.MkdirAll(f.cfg.Dirs.Data, 0o755)
-	if err == nil {
-		err = made.MkdirAll(f.cfg.Dirs.Run, 0o755)
-	}
-	if err == nil {
-		var lock *os.File
-		if lock, err = supervise.Lock(f.cfg.Dirs.Lock()); err == nil {
-			return lock, nil
+	var locks []*os.File
+	unlock = func() {
+		for _, l := range locks {
+			l.Close()
 		}
 	}
+	for _, d := range []struct{ dir, lock string }{
+		{f.cfg.Dirs.Data, f.cfg.Dirs.Lock()},
+		{f.cfg.Dirs.Run, f.cfg.Dirs.RunLock()},
+	} {
+		if err = made.MkdirAll(d.dir, 0o755); err != nil {
+			break
+		}
+		var l *os.File
+		if l, err = supervise.Lock(d.lock); err != nil {
+			break
+		}
+		locks = append(locks, l)
+	}
+	if err == nil {
+		return unlock, nil
+	}
+	unlock()
 	var held *supervise.HeldError
 	if errors.As(err, &held) {
 		return nil, fmt.Errorf("%w: stop that one first, or choose another --data-dir and --run-dir", err)

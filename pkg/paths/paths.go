@@ -89,6 +89,9 @@ func (d Dirs) RegistryHosts() string { return filepath.Join(d.Config, "certs.d")
 // CNIState holds what CNI plugins remember: address leases.
 func (d Dirs) CNIState() string { return d.data("node", "cni") }
 
+// RunLock is held like Lock: one coracle per run directory, whatever its data directory.
+func (d Dirs) RunLock() string { return d.run("lock") }
+
 // Resolved is the front's resolved configuration for the halves.
 func (d Dirs) Resolved() string { return d.run("config.json") }
 

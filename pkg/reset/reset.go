@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -76,7 +77,7 @@ const rounds = 5
 
 // Run removes everything. It goes on after a failure and returns all of them; what failed stays in the ledger, so that
 // another Run can try again. Only if coracle itself cannot be stopped it removes nothing. Nobody can start coracle on
-// the same data directory meanwhile.
+// the same directories meanwhile.
 func (r Reset) Run(ctx context.Context) error {
 	if r.Removed == nil {
 		r.Removed = func(Item) {}
@@ -84,11 +85,13 @@ func (r Reset) Run(ctx context.Context) error {
 	m, errs := r.look()
 	for i, s := range stages {
 		if i == 1 { // whoever held the lock is gone
-			lock, err := lock(r.Dirs.Lock())
-			if err != nil {
-				return errors.Join(append(errs, err)...)
+			for _, path := range []string{r.Dirs.Lock(), r.Dirs.RunLock()} {
+				lock, err := lock(path)
+				if err != nil {
+					return errors.Join(append(errs, err)...)
+				}
+				defer lock.Close()
 			}
-			defer lock.Close()
 		}
 		if err := r.runStage(ctx, m, s); err != nil {
 			errs = append(errs, err)
@@ -171,18 +174,18 @@ var usual = []ledger.Entry{
 	{Kind: ledger.Mount, Name: netnsDir}, {Kind: ledger.Cgroup, Name: "/kubepods"}, {Kind: ledger.Cgroup, Name: "/kubepods.slice"},
 }
 
-// lock keeps others from starting on the data directory while it is being removed; it makes nothing.
+// lock keeps others from starting on the directory that path is in while it is being removed; it makes nothing.
 func lock(path string) (io.Closer, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return io.NopCloser(nil), nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("locking the data directory: %w", err)
+		return nil, fmt.Errorf("locking coracle's directory: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
-		return nil, errors.New("another coracle has been started on the data directory meanwhile: stop what starts it, then reset again")
+		return nil, fmt.Errorf("another coracle has been started on %s meanwhile: stop what starts it, then reset again", filepath.Dir(path))
 	}
 	return f, nil
 }

@@ -130,7 +130,14 @@ func TestDamage(t *testing.T) {
 	h, s := newCluster(t)
 	t.Run("second server on the same data directory", func(t *testing.T) {
 		out := serverEnds(t, h.For(t), nil, binary, nil)
-		checkRefusal(t, out, []string{"/var/lib/coracle", fmt.Sprint("pid ")})
+		checkRefusal(t, out, []string{"/var/lib/coracle", "pid "})
+	})
+	t.Run("second server on the same run directory", func(t *testing.T) {
+		h := h.For(t)
+		out := serverEnds(t, h, nil, binary, []string{"--data-dir=/var/tmp/other"})
+		checkRefusal(t, out, []string{"/run/coracle", "pid "})
+		waitReady(t, h) // the first goes on
+		h.Run("rm", "-r", "/var/tmp/other")
 	})
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
