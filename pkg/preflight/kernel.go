@@ -1,12 +1,14 @@
 package preflight
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -108,6 +110,9 @@ func network(cfg config.Config) error {
 // bridgeSettings is there once bridges hand packets to nftables.
 const bridgeSettings = "/proc/sys/net/bridge/bridge-nf-call-iptables"
 
+// modprobeTimeout is what loading a module may take.
+const modprobeTimeout = 10 * time.Second
+
 // bridgeNetfilter sees to the one module that the kernel does not load by itself. Without it a pod cannot reach
 // a Service whose pod is on the same node: the answer would go past the address translation.
 func bridgeNetfilter(cfg config.Config) error {
@@ -115,8 +120,11 @@ func bridgeNetfilter(cfg config.Config) error {
 		return nil
 	}
 	const module = "br_netfilter"
+	ctx, cancel := context.WithTimeout(context.Background(), modprobeTimeout)
+	defer cancel()
 	for _, program := range []string{"modprobe", "/sbin/modprobe", "/usr/sbin/modprobe"} {
-		if exec.Command(program, module).Run() == nil && !missing(bridgeSettings) {
+		_ = exec.CommandContext(ctx, program, module).Run() // where we are PID 1 its exit status may be lost
+		if !missing(bridgeSettings) {
 			return nil
 		}
 	}
