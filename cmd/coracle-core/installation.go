@@ -41,6 +41,14 @@ func findIn(flags paths.Dirs) installation {
 	return installation{dirs: dirs, config: cfg}
 }
 
+// kubeconfig is where the administrator's kubeconfig is, or would be.
+func (i installation) kubeconfig() string {
+	if path := i.config.API.KubeconfigPath; path != "" {
+		return path
+	}
+	return filepath.Join(i.dirs.Config, "kubeconfig.yaml")
+}
+
 // dirFlags adds the flags that say which installation is meant; the returned function finds it after parsing.
 func dirFlags(flags *pflag.FlagSet) func() installation {
 	var dirs paths.Dirs

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -72,12 +71,4 @@ func fatalWith(hint string) func(msg string, code int) {
 		}
 		os.Exit(code)
 	}
-}
-
-// kubeconfig is where the administrator's kubeconfig is, or would be.
-func (i installation) kubeconfig() string {
-	if path := i.config.API.KubeconfigPath; path != "" {
-		return path
-	}
-	return filepath.Join(i.dirs.Config, "kubeconfig.yaml")
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
@@ -44,6 +45,9 @@ func (f *choice) Set(value string) error {
 
 // Type is what help calls the value.
 func (f *choice) Type() string { return "format" }
+
+// oneOf writes a choice for help: json|yaml.
+func oneOf(choices []string) string { return strings.Join(choices, "|") }
 
 // printAs writes a value as json or yaml.
 func printAs(w io.Writer, format string, value any) error {

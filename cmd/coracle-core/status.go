@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -72,6 +71,3 @@ func readable(path string) bool {
 	f.Close()
 	return true
 }
-
-// oneOf writes a choice for help: json|yaml.
-func oneOf(choices []string) string { return strings.Join(choices, "|") }
