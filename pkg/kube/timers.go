@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// timerSlack is how late a timer of an idle control plane may fire. The shortest that matter are etcd's ticks of 100 ms.
+// timerSlack is how late a timer of an idle control plane may fire. The shortest that matter are etcd's ticks of 500 ms.
 const timerSlack = 50 * time.Millisecond
 
 // CoalesceTimers lets the kernel fire the process' timers up to 50 ms late, so that those that lie close together wake

@@ -3,10 +3,12 @@ package e2e
 import (
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -270,23 +272,94 @@ func TestCommands(t *testing.T) {
 	h.Run("sh", "-c", "ln -s "+binary+" /tmp/ctr && /tmp/ctr images list -q")
 }
 
-// TestImagesImport brings an image in while coracle runs.
+// TestImagesImport brings images in while coracle runs, in every form: by command as a plain archive, compressed and as an
+// OCI layout, and by putting an archive into the images directory.
 func TestImagesImport(t *testing.T) {
 	hosts.Bin(t)
 	h := hosts.New(t, hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24")), "solo", hosts.Options{})
 	h.Start()
 	waitReady(t, h)
-	for _, image := range hosts.Images(t) {
-		data, err := os.ReadFile(image)
+	archive := func(name string) []byte {
+		t.Helper()
+		i := slices.IndexFunc(hosts.Images(t), func(path string) bool { return filepath.Base(path) == name })
+		if i < 0 {
+			t.Fatalf("there is no test image %s", name)
+		}
+		data, err := os.ReadFile(hosts.Images(t)[i])
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(h.Path("/root/"+filepath.Base(image)), data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		h.Coracle("images", "import", "/root/"+filepath.Base(image))
+		return data
 	}
-	startSleepers(t, h)
+	if err := os.WriteFile(h.Path("/root/busybox.tar"), archive("busybox.tar"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h.Run("sh", "-c", "cd /root && zstd -q busybox.tar && mkdir layout && tar -xf busybox.tar -C layout")
+	for _, form := range []string{"busybox.tar", "busybox.tar.zst", "layout"} {
+		h.Coracle("images", "import", "/root/"+form)
+		if err := contains("images", h.Coracle("images", "list"), "coracle.test/busybox"); err != nil {
+			t.Errorf("%s: %v", form, err)
+		}
+		startSleepers(t, h)
+		h.Kubectl("delete", "deployment", "sleepers", "--cascade=foreground")
+		h.Coracle("crictl", "rmi", "coracle.test/busybox:1")
+	}
+	if err := os.WriteFile(h.Data("images", "agnhost.tar"), archive("agnhost.tar"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "agnhost", func() (string, error) { return h.TryCoracle("images", "list") })
+	if out, err := h.TryCoracle("images", "import", "/etc/hostname"); err == nil {
+		t.Errorf("a file that is no image was imported: %s", out)
+	}
+}
+
+// TestNotify plays systemd: it listens to what the front tells about a whole life.
+func TestNotify(t *testing.T) {
+	h := newHost(t, "solo")
+	socket := h.Path("/run/notify.sock")
+	listener, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	told := make(chan string, 1000)
+	go func() {
+		for buf := make([]byte, 4096); ; {
+			n, err := listener.Read(buf)
+			if err != nil {
+				return
+			}
+			told <- string(buf[:n])
+		}
+	}()
+	await := func(want string) {
+		t.Helper()
+		deadline := time.After(time.Minute)
+		for {
+			select {
+			case message := <-told:
+				if strings.Contains(message, want) {
+					return
+				}
+			case <-deadline:
+				t.Fatalf("the service manager was not told %q", want)
+			}
+		}
+	}
+	cmd := h.Command("env", "NOTIFY_SOCKET=/run/notify.sock", binary, "server")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await("STATUS=")
+	await("READY=1")
+	if err := contains("coracle wait right after READY=1", h.Coracle("wait", "--timeout=1s")+"ready", "ready"); err != nil {
+		t.Error(err)
+	}
+	h.Run("sh", "-c", `kill -TERM "$(pgrep -xo coracle)"`)
+	await("STOPPING=1")
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the server ended with %v", err)
+	}
 }
 
 // TestNothingListensInVain looks at the sockets of a fresh cluster.
