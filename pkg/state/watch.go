@@ -16,6 +16,10 @@ import (
 // that one can wait for processes that have yet to start.
 func Watch(ctx context.Context, dirs paths.Dirs) (<-chan struct{}, error) {
 	dir := filepath.Dir(dirs.State(Front))
+	// Somebody may watch before anything has started; the front makes the run directory with this mode too.
+	if err := os.MkdirAll(dirs.Run, 0o755); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
