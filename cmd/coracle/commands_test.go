@@ -95,7 +95,7 @@ func TestEnvironment(t *testing.T) {
 		t.Setenv("PATH", path)
 		t.Setenv("NOTIFY_SOCKET", "/x")
 		t.Setenv("HTTPS_PROXY", "http://proxy")
-		env := environment(dirs)
+		env := environment(config.Config{Dirs: dirs})
 		if env[0] != want {
 			t.Errorf("%s, want %s", env[0], want)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/clustersettings"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/ledger"
 	"github.com/coracle-dev/coracle/pkg/logs"
@@ -119,6 +120,7 @@ func (f *front) prepare(ctx context.Context) error {
 	}{
 		{"end leftovers", f.endLeftovers},
 		{"check machine", f.preflight},
+		{"check settings", func() error { return clustersettings.Keep(f.cfg) }},
 		{"unpack", func() error { return f.unpack(ctx) }},
 		{"make certificates", f.certificates},
 		{"write config", f.writeResolved},
@@ -180,7 +182,7 @@ func (f *front) supervisor() *supervise.Supervisor {
 			Name: half,
 			Path: f.cfg.Dirs.Tool("coracle-core"),
 			Args: []string{half, f.cfg.Dirs.Resolved()},
-			Env:  environment(f.cfg.Dirs),
+			Env:  environment(f.cfg),
 		})
 	}
 	if os.Getpid() == 1 {
