@@ -37,7 +37,9 @@ func (e Etcd) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	elect(ctx, server.Server)
+	campaign, stop := context.WithCancel(ctx)
+	defer stop()
+	go elect(campaign, server.Server) // beside what follows: it may not see that etcd has died
 	select {
 	case <-server.Server.ReadyNotify():
 		if err := readOnce(ctx, server); err != nil {
