@@ -62,10 +62,11 @@ func overlay(data string) error {
 	case err == nil:
 		return unix.Unmount(at("merged"), unix.MNT_DETACH)
 	case errors.Is(err, unix.ENODEV):
-		return errors.New("the kernel has no overlayfs, which containers' files are kept in: load or build in the module overlay")
+		return Warning{errors.New("the kernel has no overlayfs, so image layers are copied, which is slow and takes space: " +
+			"load or build in the module overlay")}
 	case errors.Is(err, unix.EINVAL):
-		return fmt.Errorf("containers' files cannot be kept in %s: overlayfs does not work on its file system; in a container, "+
-			"mount a volume there (docker run -v coracle:%s)", data, data)
+		return Warning{fmt.Errorf("overlayfs does not work on the file system of %s, so image layers are copied, which is slow and "+
+			"takes space: in a container, mount a volume there (docker run -v coracle:%s)", data, data)}
 	}
 	return fmt.Errorf("mounting an overlay in %s: %w", data, err)
 }
@@ -128,6 +129,6 @@ func bridgeNetfilter(cfg config.Config) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the kernel's %s is not loaded, without which pods cannot reach Services on their own node: "+
-		"run modprobe %s on the host (a container cannot)", module, module)
+	return Warning{fmt.Errorf("the kernel's %s is not loaded: pods of one node do not reach each other through a Service; "+
+		"run modprobe %s on the host (a container cannot)", module, module)}
 }
