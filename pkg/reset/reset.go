@@ -151,6 +151,9 @@ func (r Reset) look() (*machine, []error) {
 	}
 	var errs []error
 	entries, err := ledger.Open(r.Dirs).Entries()
+	if err == nil && lostLedger(r.Dirs) {
+		err = fmt.Errorf("coracle has run since this machine started, but its ledger %s is missing", r.Dirs.Ledger())
+	}
 	if err != nil {
 		errs = append(errs, fmt.Errorf("%w; going by the usual names instead", err))
 		entries = usual
@@ -162,6 +165,16 @@ func (r Reset) look() (*machine, []error) {
 	}
 	m.seen = gather(r.Dirs)
 	return m, errs
+}
+
+// lostLedger reports whether there is no ledger although a start, which makes one, has left its traces: the run
+// directory does not outlive the machine's boot, and reset removes it before the ledger.
+func lostLedger(dirs paths.Dirs) bool {
+	if _, err := os.Stat(dirs.Ledger()); !errors.Is(err, os.ErrNotExist) {
+		return false
+	}
+	_, err := os.Stat(dirs.Resolved())
+	return err == nil
 }
 
 // usual is what a ledger holds that cannot be read any more.

@@ -199,6 +199,18 @@ func TestDamagedLedgerIsSaidAndOvercome(t *testing.T) {
 	}
 }
 
+func TestMissingLedgerIsSaidAndOvercome(t *testing.T) {
+	dirs := paths.Dirs{Data: t.TempDir(), Run: t.TempDir()}
+	if m, errs := (Reset{Dirs: dirs}).look(); len(errs) != 0 || len(m.noted) != 0 { // nobody was here
+		t.Errorf("%v, %v", errs, m.noted)
+	}
+	os.WriteFile(dirs.Resolved(), []byte("{}"), 0o600)
+	m, errs := Reset{Dirs: dirs}.look()
+	if len(errs) != 1 || !strings.Contains(errs[0].Error(), dirs.Ledger()+" is missing") || !m.made(ledger.Link, "cni0") {
+		t.Errorf("%v, %v", errs, m.noted)
+	}
+}
+
 func TestEntriesOfAnEarlierBootAreNotOurs(t *testing.T) {
 	dirs := paths.Dirs{Data: t.TempDir()}
 	os.WriteFile(dirs.Ledger(), []byte(`[{"kind":"link","name":"cni0","boot":"earlier"},{"kind":"file","name":"/x"}]`), 0o600)
