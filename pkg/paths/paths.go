@@ -53,6 +53,9 @@ func (d Dirs) PKI() string { return d.data("server", "pki") }
 // Etcd is the data directory of the embedded etcd.
 func (d Dirs) Etcd() string { return d.data("server", "etcd") }
 
+// ClusterSettings holds the settings that the cluster in Etcd was made with.
+func (d Dirs) ClusterSettings() string { return d.data("server", "cluster.json") }
+
 // ServerConfig holds generated configuration of the control plane (kubeconfigs, component configuration files).
 func (d Dirs) ServerConfig(name string) string { return d.data("server", "etc", name) }
 

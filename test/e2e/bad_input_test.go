@@ -178,6 +178,14 @@ func TestDamage(t *testing.T) {
 			checkRefusal(t, serverEnds(t, h, nil, binary, nil), d.want)
 		})
 	}
+	for arg, want := range map[string][]string{
+		"--service-cidr=10.99.0.0/16": {"service-cidr", "10.43.0.0/16", "10.99.0.0/16", "coracle reset"},
+		"--cluster-domain=other.test": {"cluster-domain", "cluster.local", "other.test", "coracle reset"},
+	} {
+		t.Run("the cluster was made without "+arg, func(t *testing.T) {
+			checkRefusal(t, serverEnds(t, h.For(t), nil, binary, []string{arg}), want)
+		})
+	}
 	t.Run("unpacked payload heals itself", func(t *testing.T) {
 		h.Run("sh", "-c", "rm /var/lib/coracle/bin/runc")
 		h.Start()
