@@ -22,6 +22,16 @@ func bootID() string {
 	return strings.TrimSpace(string(data))
 }
 
+// Foreign reports whether a link, nft table or cgroup is there that the ledger does not know to be ours. It is to be
+// asked after Note, which enters what is not there yet.
+func (l *Ledger) Foreign(e Entry) (bool, error) {
+	if !l.exists(e) {
+		return false, nil
+	}
+	entries, err := l.Entries()
+	return !slices.ContainsFunc(entries, func(h Entry) bool { return h.Kind == e.Kind && h.Name == e.Name && h.Current() }), err
+}
+
 // exists reports whether something by that name is there now. Kinds that have helpers of their own, which look
 // themselves, never exist.
 func (l *Ledger) exists(e Entry) bool {

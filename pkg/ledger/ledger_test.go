@@ -54,6 +54,15 @@ func TestForeignThingsAreNotOurs(t *testing.T) {
 	}
 	expect(t, l)
 
+	foreign := func(e Entry, want bool) {
+		t.Helper()
+		if got, err := Open(dirs).Foreign(e); err != nil || got != want {
+			t.Errorf("foreign: %t, %v, want %t", got, err, want)
+		}
+	}
+	foreign(Entry{Kind: Link, Name: "lo"}, true)
+	foreign(Entry{Kind: Link, Name: "no-such-link"}, false)
+
 	// What was noted in this boot stays ours when it exists; what was ours before a reboot is not.
 	lo := Entry{Kind: Link, Name: "lo", Boot: bootID()}
 	if err := l.write([]Entry{lo}); err != nil {
@@ -63,10 +72,12 @@ func TestForeignThingsAreNotOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, l, Entry{Kind: Link, Name: "lo"})
+	foreign(lo, false)
 	lo.Boot = "an earlier one"
 	if err := l.write([]Entry{lo}); err != nil {
 		t.Fatal(err)
 	}
+	foreign(lo, true)
 	if err := Open(dirs).Note(lo); err != nil {
 		t.Fatal(err)
 	}

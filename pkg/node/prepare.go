@@ -1,6 +1,7 @@
 package node
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,7 +26,23 @@ func note(l *ledger.Ledger, cfg config.Config) error {
 	if err := l.Claim(cfg.Dirs.Kubelet, 0o755); err != nil {
 		return err
 	}
-	return l.Note(made(cfg)...)
+	if err := l.Note(made(cfg)...); err != nil {
+		return err
+	}
+	return refuseForeign(l, cfg)
+}
+
+// refuseForeign ends a start that would take a bridge away from whoever made it, with its addresses.
+func refuseForeign(l *ledger.Ledger, cfg config.Config) error {
+	if cfg.Network.Backend == config.BackendNone {
+		return nil
+	}
+	foreign, err := l.Foreign(ledger.Entry{Kind: ledger.Link, Name: bridge})
+	if err == nil && foreign {
+		err = fmt.Errorf("there is an interface %s that something else has made, and coracle needs this name: remove it with "+
+			"ip link delete %s, or run with --flannel-backend=none", bridge, bridge)
+	}
+	return err
 }
 
 // made lists the rest: what the parts make when they run.
