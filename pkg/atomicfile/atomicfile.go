@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // Write puts data at path with the given mode, which the file has from the start. Missing parent directories
@@ -69,6 +70,18 @@ func write(path string, data []byte, mode fs.FileMode, sync bool) (err error) {
 		return SyncDir(dir)
 	}
 	return nil
+}
+
+// Unfinished lists the temporary files beside path that a Write which was killed has left.
+func Unfinished(path string) (out []string) {
+	files, _ := os.ReadDir(filepath.Dir(path))
+	for _, f := range files {
+		number, ok := strings.CutPrefix(f.Name(), "."+filepath.Base(path)+".")
+		if ok && number != "" && strings.Trim(number, "0123456789") == "" {
+			out = append(out, filepath.Join(filepath.Dir(path), f.Name()))
+		}
+	}
+	return out
 }
 
 // SyncDir makes the names in a directory durable.

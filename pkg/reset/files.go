@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/ledger"
 	"github.com/coracle-dev/coracle/pkg/paths"
 )
@@ -34,12 +35,18 @@ func findFiles(_ context.Context, m *machine) ([]Item, error) {
 			items = append(items, Item{Kind: kind, Name: path, remove: func(context.Context) error { return m.removeTree(path) }})
 		}
 	}
+	written := func(path string) {
+		add("file", path)
+		for _, part := range atomicfile.Unfinished(path) {
+			add("file", part)
+		}
+	}
 	for _, e := range m.entries(ledger.File) {
-		add("file", m.host(e.Name))
+		written(m.host(e.Name))
 	}
 	if m.here() {
-		add("file", m.host(m.dirs.CNIConfig()))
-		add("file", cmp.Or(m.config.API.KubeconfigPath, filepath.Join(m.dirs.Config, "kubeconfig.yaml")))
+		written(m.host(m.dirs.CNIConfig()))
+		written(cmp.Or(m.config.API.KubeconfigPath, filepath.Join(m.dirs.Config, "kubeconfig.yaml")))
 	}
 	for _, log := range m.list(containerLogs) {
 		if target, err := os.Readlink(log); err == nil && m.ownLog(filepath.Base(filepath.Dir(filepath.Dir(target)))) {

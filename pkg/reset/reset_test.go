@@ -39,6 +39,7 @@ func host(t *testing.T) (*machine, string) {
 		dirs.Kubelet + "/notes-of-a-person",
 		dirs.Run + "/state/front.json",
 		at("/etc/coracle/kubeconfig.yaml"), at("/etc/coracle/config.yaml"),
+		at("/etc/coracle/.kubeconfig.yaml.123"), at("/etc/coracle/.kubeconfig.yaml.mine"), at("/etc/cni/net.d/.10-coracle.conflist.45"),
 		at("/etc/cni/net.d/10-coracle.conflist"), at("/etc/cni/net.d/20-foreign.conflist"),
 		at("/var/log/pods/default_web_" + ourUID + "/main/0.log"), at("/var/log/pods/default_web_" + foreignUID + "/main/0.log"),
 		at("/opt/cni/bin/ours"), at("/opt/cni/bin/foreign"),
@@ -97,6 +98,7 @@ func TestFilesOfOthersStay(t *testing.T) {
 	apply(t, m, findDirs)
 	want := []string{
 		"/etc/cni/net.d/20-foreign.conflist",
+		"/etc/coracle/.kubeconfig.yaml.mine",
 		"/etc/coracle/config.yaml",
 		"/opt/cni/bin/foreign",
 		"/var/lib/kubelet/notes-of-a-person",
