@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"testing"
@@ -140,31 +141,30 @@ func podStarts(t *testing.T, client kubernetes.Interface, count int) []float64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	watch, err := client.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{LabelSelector: "app=many"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer watch.Stop()
 	seen, running := map[string]time.Time{}, map[string]float64{}
-	for event := range watch.ResultChan() {
-		pod, ok := event.Object.(*corev1.Pod)
-		if !ok {
-			continue
+	for ctx.Err() == nil {
+		watch, err := client.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{LabelSelector: "app=many"})
+		if err != nil {
+			t.Fatal(err)
 		}
-		if _, ok := seen[pod.Name]; !ok {
-			seen[pod.Name] = time.Now()
-		}
-		if _, ok := running[pod.Name]; !ok && pod.Status.Phase == corev1.PodRunning {
-			running[pod.Name] = time.Since(seen[pod.Name]).Seconds()
-		}
-		if len(running) == count {
-			var all []float64
-			for _, s := range running {
-				all = append(all, s)
+		for event := range watch.ResultChan() {
+			pod, ok := event.Object.(*corev1.Pod)
+			if !ok {
+				t.Logf("watching again: %v", event.Object)
+				break
 			}
-			slices.Sort(all)
-			return all
+			if _, ok := seen[pod.Name]; !ok {
+				seen[pod.Name] = time.Now()
+			}
+			if _, ok := running[pod.Name]; !ok && pod.Status.Phase == corev1.PodRunning {
+				running[pod.Name] = time.Since(seen[pod.Name]).Seconds()
+			}
+			if len(running) == count {
+				watch.Stop()
+				return slices.Sorted(maps.Values(running))
+			}
 		}
+		watch.Stop()
 	}
 	t.Fatalf("only %d of %d pods run", len(running), count)
 	return nil
