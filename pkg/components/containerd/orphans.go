@@ -41,7 +41,7 @@ func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeService
 			killTree(table, p.pid)
 		}
 	}
-	return removeNamespaces(ctx, client, list.Items)
+	return c.removeNamespaces(ctx, client, list.Items)
 }
 
 // bundles is where containerd keeps a directory for each shim that it knows, in Kubernetes' namespace.
@@ -131,8 +131,10 @@ func killTree(table []process, pid int) {
 	}
 }
 
-// removeNamespaces removes the CRI plugin's network namespaces that no sandbox has and in which no process lives.
-func removeNamespaces(ctx context.Context, client cri.RuntimeServiceClient, sandboxes []*cri.PodSandbox) error {
+// removeNamespaces removes the CRI plugin's network namespaces that no sandbox has and in which no process lives. Another
+// container runtime names its own alike: ours are those that our database mentions, where the CRI plugin enters each
+// before it is given a network. One that a kill kept out of it stays, empty, until the machine restarts.
+func (c Containerd) removeNamespaces(ctx context.Context, client cri.RuntimeServiceClient, sandboxes []*cri.PodSandbox) error {
 	files, err := filepath.Glob(filepath.Join(netnsDir, "cni-*"))
 	if err != nil || len(files) == 0 {
 		return err
@@ -153,7 +155,14 @@ func removeNamespaces(ctx context.Context, client cri.RuntimeServiceClient, sand
 	if err != nil {
 		return err
 	}
+	database, err := os.ReadFile(filepath.Join(c.Root, "io.containerd.metadata.v1.bolt", "meta.db"))
+	if err != nil {
+		return fmt.Errorf("reading containerd's database: %w", err)
+	}
 	for _, file := range files {
+		if !mentions(database, filepath.Base(file)) {
+			continue
+		}
 		var stat unix.Stat_t
 		if used[filepath.Base(file)] || unix.Stat(file, &stat) != nil || lived[stat.Ino] {
 			continue
@@ -168,6 +177,13 @@ func removeNamespaces(ctx context.Context, client cri.RuntimeServiceClient, sand
 		}
 	}
 	return nil
+}
+
+// mentions reports whether the bytes of containerd's database hold a name, also in a record that it has removed and not
+// yet overwritten. Short names prove nothing.
+func mentions(database []byte, name string) bool {
+	const shortest = 32
+	return len(name) >= shortest && bytes.Contains(database, []byte(name))
 }
 
 // namespaceOf finds the network namespace's path in what CRI tells about a sandbox; "" for the host's.

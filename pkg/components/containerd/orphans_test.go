@@ -67,3 +67,13 @@ func TestNamespaceOf(t *testing.T) {
 		t.Error("nonsense is understood")
 	}
 }
+
+func TestMentions(t *testing.T) {
+	const ours, foreign = "cni-01234567-89ab-cdef-0123-456789abcdef", "cni-fedcba98-7654-3210-fedc-ba9876543210"
+	database := []byte("\x00\x01{\"NetNSPath\":\"/var/run/netns/" + ours + "\"}")
+	for name, want := range map[string]bool{ours: true, foreign: false, "cni-0123": false} {
+		if got := mentions(database, name); got != want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
