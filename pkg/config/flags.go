@@ -95,9 +95,9 @@ func (r *raw) nodeTable() []setting {
 		{name: "node-external-ip", kind: list, arg: "IP", into: &r.nodeExternalIP, group: groupNode,
 			help: "Address at which others outside the cluster reach this node, one per IP family"},
 		{name: "node-label", kind: list, arg: "KEY=VALUE", into: &r.nodeLabel, group: groupNode,
-			help: "Label that the node registers with"},
+			help: "Label that the node registers with; a node that is registered keeps what it has"},
 		{name: "node-taint", kind: list, arg: "KEY=VALUE:EFFECT", into: &r.nodeTaint, group: groupNode,
-			help: "Taint that the node registers with"},
+			help: "Taint that the node registers with; a node that is registered keeps what it has"},
 		{name: "resolv-conf", arg: "FILE", note: "the host's, past a local stub resolver", into: &r.resolvConf, group: groupNode,
 			help: "Name servers for pods that use the host's, and for names outside the cluster"},
 

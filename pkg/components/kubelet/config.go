@@ -63,8 +63,8 @@ func (k Kubelet) config() *kubeletv1.KubeletConfiguration {
 		FailCgroupV1: new(false),
 		FailSwapOn:   new(false), // swap stays the host's; pods do not use it
 
-		// Images that came with us cannot be pulled again: they are pinned. Of the others, and of pods, none is
-		// removed before the disk is nearly full.
+		// Images that came with us cannot be pulled again: they are pinned. Pods are evicted
+		// when the disk is nearly full; other images go, the oldest first, from upstream's 85 % on.
 		EvictionHard: map[string]string{
 			"memory.available": "100Mi", "nodefs.available": "5%", "imagefs.available": "5%",
 			"nodefs.inodesFree": "5%", "imagefs.inodesFree": "5%", "pid.available": "5%",
