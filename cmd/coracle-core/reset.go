@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -51,17 +52,18 @@ It needs root, and asks first unless --yes is given.`,
 		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
 		i, out := here(), c.OutOrStdout()
-		r := reset.Reset{Dirs: i.dirs, Config: i.config, Removed: func(item reset.Item) { fmt.Fprintf(out, "removed %s\n", item) }}
+		r := reset.Reset{Dirs: i.dirs, Config: i.config, Cache: bundle.Cache(), Removed: func(item reset.Item) { fmt.Fprintf(out, "removed %s\n", item) }}
 		plan, err := r.Plan(ctx)
 		if *dryRun && *output != "" {
 			return errors.Join(err, printAs(out, *output, plan))
 		}
 		switch {
-		case len(plan) == 0 && err == nil:
-			fmt.Fprintln(out, "There is nothing of coracle on this machine.")
+		case onlyCache(plan) && err == nil:
+			fmt.Fprintln(out, "There is nothing of coracle on this machine but what commands like this one unpack.")
 			if !*dryRun {
-				return dropCache()
+				return r.Run(ctx)
 			}
+			printPlan(out, plan)
 			return nil
 		case *dryRun:
 			printPlan(out, plan)
@@ -86,15 +88,12 @@ func runReset(ctx context.Context, r reset.Reset, out io.Writer) error {
 		return fmt.Errorf("%w\nnot everything could be removed; once the reasons above are gone, run coracle reset again", err)
 	}
 	fmt.Fprintln(out, "Nothing of coracle is left on this machine.")
-	return dropCache()
+	return nil
 }
 
-// dropCache removes what the front unpacked for commands like this one. It may run from there: the kernel keeps the file.
-func dropCache() error {
-	if dir := bundle.Cache(); dir != "" {
-		return os.RemoveAll(dir)
-	}
-	return nil
+// onlyCache reports whether nothing but the cache would go, which nobody needs to be asked about.
+func onlyCache(plan []reset.Item) bool {
+	return !slices.ContainsFunc(plan, func(i reset.Item) bool { return i.Kind != reset.Cache })
 }
 
 func printPlan(out io.Writer, plan []reset.Item) {

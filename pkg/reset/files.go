@@ -132,9 +132,15 @@ func (m *machine) ownDirs() []owned {
 	}
 }
 
-// findDirs lists coracle's directories, and then others that it made if nothing else is in them.
+// Cache is the kind of the item that a command like reset may just have made itself.
+const Cache = "cache"
+
+// findDirs lists the cache, coracle's directories, and then others that it made if nothing else is in them.
 func findDirs(_ context.Context, m *machine) ([]Item, error) {
 	var items []Item
+	if _, err := os.Lstat(m.cache); err == nil {
+		items = append(items, Item{Kind: Cache, Name: m.cache, remove: func(context.Context) error { return m.removeTree(m.cache) }})
+	}
 	for _, o := range m.ownDirs() {
 		items = append(items, m.dirItems(o)...)
 	}

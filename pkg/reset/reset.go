@@ -28,6 +28,8 @@ type Reset struct {
 	Dirs paths.Dirs
 	// Config is what coracle was last started with, if that is known: paths of files outside Dirs.
 	Config config.Config
+	// Cache is where commands of this user unpack to; "" if nowhere. It may hold what runs now: the kernel keeps the file.
+	Cache string
 	// Removed is told each thing that was removed. Nil is nobody.
 	Removed func(Item)
 	// Proc and Root are where the machine's /proc and file system are; empty but in tests.
@@ -145,7 +147,7 @@ func (r Reset) runStage(ctx context.Context, m *machine, s stage) error {
 
 // look gathers what later stages would destroy the evidence of.
 func (r Reset) look() (*machine, []error) {
-	m := &machine{dirs: r.Dirs, config: r.Config, proc: r.Proc, root: r.Root, planned: map[string]bool{}}
+	m := &machine{dirs: r.Dirs, config: r.Config, cache: r.Cache, proc: r.Proc, root: r.Root, planned: map[string]bool{}}
 	if m.proc == "" {
 		m.proc = "/proc"
 	}

@@ -153,6 +153,11 @@ func TestNothingWithoutCoracle(t *testing.T) {
 	if plan, err := r.Plan(t.Context()); err != nil || len(plan) != 0 {
 		t.Errorf("%v, %v", plan, err)
 	}
+	r.Cache = root + "/cache"
+	os.MkdirAll(r.Cache, 0o755)
+	if plan, err := r.Plan(t.Context()); err != nil || len(plan) != 1 || plan[0].Name != r.Cache {
+		t.Errorf("with a cache: %v, %v", plan, err)
+	}
 	if _, err := os.Stat(r.Dirs.Data); err == nil {
 		t.Error("looking made the data directory")
 	}

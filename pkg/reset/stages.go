@@ -33,6 +33,7 @@ var stages = []stage{
 type machine struct {
 	dirs   paths.Dirs
 	config config.Config
+	cache  string
 	proc   string
 	root   string // in front of paths outside dirs; empty but in tests
 	noted  []ledger.Entry
