@@ -1,10 +1,18 @@
 package host
 
-import "github.com/coracle-dev/coracle/pkg/ledger"
+import (
+	"net/netip"
 
-// Prepare makes the machine fit for pods. It may run again at any time and then changes nothing.
-func Prepare(l *ledger.Ledger, ipv6 bool) error {
+	"github.com/coracle-dev/coracle/pkg/ledger"
+)
+
+// Prepare makes the machine, which has the addresses ips in the cluster, fit for pods. It may run again at any time and
+// then changes nothing.
+func Prepare(l *ledger.Ledger, ips []netip.Addr, ipv6 bool) error {
 	loadModules()
+	if ipv6 {
+		keepRouters(l, ips)
+	}
 	if err := setSysctls(l, ipv6); err != nil {
 		return err
 	}
