@@ -11,11 +11,13 @@ import (
 	"time"
 )
 
-// How much the heap may grow over what is in use before it is collected, in percent. A start makes little garbage that
-// lasts and needs both cores for itself, so to collect late is quicker. It is not free: what outlives the start then
-// lies scattered over a larger heap, for ever (measured for the control plane alone: 104, 108, 112, 121 and 129 MB at
-// 25, 35, 100, 200 and 400; on a node that runs pods, 124 MB at 35 and 151 MB at 200). Idle, most memory of a small cluster would be garbage. Under load a
-// collector that is called all the time costs too much.
+// How much the heap may grow over what is in use before it is collected, in percent.
+//
+// A start makes little garbage that lasts and needs both cores for itself, so to collect late is quicker. It is not
+// free: what outlives the start then lies scattered over a larger heap, for ever (measured for the control plane
+// alone: 104, 108, 112, 121 and 129 MB at 25, 35, 100, 200 and 400; beside a node, 124 MB at 35 and 151 MB at 200).
+// Idle, most memory of a small cluster would be garbage. Under load a collector that is called all the time costs too
+// much.
 const (
 	gcStarting = 100
 	gcIdle     = 25
