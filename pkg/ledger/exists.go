@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// LinkAlias is the alias of a link that we made: it tells our own from others' even when the ledger is lost.
+const LinkAlias = "coracle"
+
 // volatile reports whether things of this kind live in the kernel and end with it.
 func (k Kind) volatile() bool {
 	return slices.Contains([]Kind{Link, NFTTable, Mount, Cgroup, Sysctl, Propagation}, k)
@@ -32,13 +35,14 @@ func (l *Ledger) Foreign(e Entry) (bool, error) {
 	return !slices.ContainsFunc(entries, func(h Entry) bool { return h.Kind == e.Kind && h.Name == e.Name && h.Current() }), err
 }
 
-// exists reports whether something by that name is there now. Kinds that have helpers of their own, which look
+// exists reports whether something by that name is there now that is not marked as ours. Kinds that have helpers of their own, which look
 // themselves, never exist.
 func (l *Ledger) exists(e Entry) bool {
 	switch e.Kind {
 	case Link:
 		_, err := net.InterfaceByName(e.Name) // not /sys, which may show another network namespace
-		return err == nil
+		alias, _ := os.ReadFile(filepath.Join("/sys/class/net", e.Name, "ifalias"))
+		return err == nil && strings.TrimSpace(string(alias)) != LinkAlias
 	case Cgroup:
 		for _, root := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/*"} {
 			if found, _ := filepath.Glob(filepath.Join(root, e.Name)); len(found) > 0 {

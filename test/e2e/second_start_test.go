@@ -107,6 +107,19 @@ func TestLoopbackOnly(t *testing.T) {
 	})
 }
 
+// TestStartAfterLostData starts where somebody has removed the data directory by hand instead of resetting.
+func TestStartAfterLostData(t *testing.T) {
+	h, s := newCluster(t)
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	h.Run("sh", "-c", "rm -rf /var/lib/coracle/*")
+	h.CopyImages()
+	h.Start()
+	waitReady(t, h)
+	startSleepers(t, h)
+}
+
 // TestStartAfterReset makes a cluster, resets, and makes another on the same host.
 func TestStartAfterReset(t *testing.T) {
 	h, s := newCluster(t)

@@ -8,6 +8,8 @@ import (
 	"github.com/flannel-io/flannel/pkg/backend"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/ledger"
 )
 
 // external finds the interface that carries the pods' traffic to other nodes.
@@ -89,6 +91,11 @@ func ensureBridge(name string, s podSubnet) error {
 	}
 	if link.Type() != "bridge" {
 		return fmt.Errorf("making the bridge %s: there is an interface of this name that is no bridge but a %s", name, link.Type())
+	}
+	if link.Attrs().Alias != ledger.LinkAlias {
+		if err := netlink.LinkSetAlias(link, ledger.LinkAlias); err != nil {
+			return fmt.Errorf("marking %s as ours: %w", name, err)
+		}
 	}
 	if link.Attrs().MTU != s.MTU {
 		if err := netlink.LinkSetMTU(link, s.MTU); err != nil {
