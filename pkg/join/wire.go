@@ -60,10 +60,10 @@ type Response struct {
 
 // Cluster is what every node knows of its cluster. It is kept on disk (paths.Dirs.Cluster) for a start without a server.
 type Cluster struct {
-	CA       []byte                   `json:"ca"` // bundle, PEM
+	CA       []byte                 `json:"ca"` // bundle, PEM
 	Settings config.ClusterSettings `json:"settings"`
-	Servers  []string                 `json:"servers"` // HOST:PORT of every API, as the cluster is told
-	Version  string                   `json:"version"` // of the server that answered
+	Servers  []string               `json:"servers"` // HOST:PORT of every API, as the cluster is told
+	Version  string                 `json:"version"` // of the server that answered
 }
 
 // Keys are the cluster's own, for a server's PKI directory: file names below it and their content.
