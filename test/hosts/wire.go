@@ -1,7 +1,9 @@
 package hosts
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -20,7 +22,6 @@ type Wire struct {
 	t    testing.TB
 	name string // of the network namespace
 	last netip.Addr
-	n    int
 }
 
 // ExternalName and ExternalIP are what the gateway's DNS server knows of the world outside.
@@ -43,7 +44,7 @@ func NewWire(t testing.TB, network netip.Prefix) *Wire {
 	w.sh("ip netns add %s", w.name)
 	t.Cleanup(func() { w.sh("ip netns del %s", w.name) })
 	w.sh("ip -n %s link set lo up", w.name)
-	w.sh("ip -n %s link add br0 type bridge", w.name)
+	w.sh("ip -n %s link add br0 address %s type bridge", w.name, mac("the gateway"))
 	nodad := ""
 	if w.Gateway.Is6() {
 		nodad = "nodad"
@@ -61,12 +62,26 @@ func (w *Wire) nextIP() netip.Addr {
 	return w.last
 }
 
-// attach puts one end of a new cable into the bridge and the other into the host, as eth0.
+// attach puts one end of a new cable into the bridge and the other into the host, as eth0. The cable of the host's
+// life before, which the kernel takes away a little after that, goes first. A host keeps its MAC address, as real ones do:
+// its neighbours remember it.
 func (w *Wire) attach(h *Host) error {
-	w.n++
-	outer := fmt.Sprintf("h%d", w.n)
-	return w.try("ip -n %s link add %s type veth peer name eth0 netns %d && ip -n %s link set %s master br0 up",
-		w.name, outer, h.init.Process.Pid, w.name, outer)
+	return w.try("ip -n %[1]s link del %[2]s 2>/dev/null; ip -n %[1]s link add %[2]s type veth peer name eth0 address %[4]s netns %[3]d &&"+
+		" ip -n %[1]s link set %[2]s master br0 up", w.name, port(h.Name), h.init.Process.Pid, mac(h.Name))
+}
+
+// mac is the address of a host's network card.
+func mac(host string) string {
+	sum := sha256.Sum256([]byte(host))
+	return net.HardwareAddr(append([]byte{0x02}, sum[:5]...)).String()
+}
+
+// port is what the bridge's end of a host's cable is called. It leaves room for a few more letters.
+func port(host string) string {
+	if len(host) <= 10 {
+		return "p-" + host
+	}
+	return fmt.Sprintf("p-%x", sha256.Sum256([]byte(host)))[:10]
 }
 
 // startDNS runs the gateway's name server in the wire's namespace.

@@ -1,0 +1,137 @@
+package hosts
+
+import (
+	"fmt"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Links are the cables between the hosts on a wire, for tests that break them. What is broken stays so over a
+// reboot of a host, until it is healed. Every change is one line in the test's log.
+//
+// Packets are dropped by nftables in the wire's bridge, so that nobody is told: connections hang, as they do when a
+// switch dies.
+type Links struct {
+	t      testing.TB
+	wire   *Wire
+	lost   map[direction]int // packets lost, in percent
+	relays map[string]*relay // by host
+}
+
+// direction is what is sent by one host to another; to is "" for all.
+type direction struct{ from, to string }
+
+// NewLinks takes charge of the wire's cables.
+func NewLinks(t testing.TB, wire *Wire) *Links {
+	t.Helper()
+	l := &Links{t: t, wire: wire, lost: map[direction]int{}, relays: map[string]*relay{}}
+	t.Cleanup(func() {
+		for _, r := range l.relays {
+			r.close()
+		}
+	})
+	return l
+}
+
+// Cut drops everything between two hosts, both ways.
+func (l *Links) Cut(a, b *Host) {
+	l.t.Helper()
+	l.lose(100, direction{a.Name, b.Name}, direction{b.Name, a.Name})
+	l.t.Logf("links: cut %s from %s", a.Name, b.Name)
+}
+
+// CutOneWay drops what one host sends to another; the answers would pass.
+func (l *Links) CutOneWay(from, to *Host) {
+	l.t.Helper()
+	l.lose(100, direction{from.Name, to.Name})
+	l.t.Logf("links: cut the way from %s to %s", from.Name, to.Name)
+}
+
+// Isolate cuts a host off from all others.
+func (l *Links) Isolate(h *Host) {
+	l.t.Helper()
+	l.lose(100, direction{h.Name, ""}, direction{"", h.Name})
+	l.t.Logf("links: cut %s off", h.Name)
+}
+
+// Drop loses some of the packets between two hosts, both ways, by chance.
+func (l *Links) Drop(percent int, a, b *Host) {
+	l.t.Helper()
+	l.lose(percent, direction{a.Name, b.Name}, direction{b.Name, a.Name})
+	l.t.Logf("links: %d %% of the packets between %s and %s are lost", percent, a.Name, b.Name)
+}
+
+// Delay holds everything back that a host sends and gets, so that a round trip takes twice as long. Zero undoes it.
+func (l *Links) Delay(h *Host, by time.Duration) {
+	l.t.Helper()
+	l.undelay(h.Name)
+	if by > 0 {
+		r, err := newRelay(l.wire, port(h.Name), by)
+		if err != nil {
+			l.t.Fatalf("delaying the packets of %s: %v", h.Name, err)
+		}
+		l.relays[h.Name] = r
+	}
+	l.t.Logf("links: packets from and to %s take %s longer", h.Name, by)
+}
+
+func (l *Links) undelay(name string) {
+	if r := l.relays[name]; r != nil {
+		r.close()
+		delete(l.relays, name)
+	}
+}
+
+// Heal makes all cables whole.
+func (l *Links) Heal() {
+	l.t.Helper()
+	clear(l.lost)
+	l.apply()
+	for name := range l.relays {
+		l.undelay(name)
+	}
+	l.t.Log("links: healed")
+}
+
+func (l *Links) lose(percent int, directions ...direction) {
+	l.t.Helper()
+	for _, d := range directions {
+		l.lost[d] = percent
+	}
+	l.apply()
+}
+
+// apply writes all rules anew, in one transaction.
+func (l *Links) apply() {
+	l.t.Helper()
+	cmd := exec.Command("ip", "netns", "exec", l.wire.name, "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(l.rules())
+	if out, err := cmd.CombinedOutput(); err != nil {
+		l.t.Fatalf("changing the wire's links: %v: %s", err, out)
+	}
+}
+
+// rules are the wire's nft table.
+func (l *Links) rules() string {
+	var lines []string
+	for d, percent := range l.lost {
+		line := ""
+		if d.from != "" {
+			line += fmt.Sprintf("iifname %q ", port(d.from))
+		}
+		if d.to != "" {
+			line += fmt.Sprintf("oifname %q ", port(d.to))
+		}
+		if percent < 100 {
+			line += "numgen random mod 100 < " + strconv.Itoa(percent) + " "
+		}
+		lines = append(lines, line+"drop")
+	}
+	slices.Sort(lines)
+	return "table bridge links {}\ndelete table bridge links\ntable bridge links {\n" +
+		"chain forward { type filter hook forward priority 0;\n" + strings.Join(lines, "\n") + "\n}\n}\n"
+}

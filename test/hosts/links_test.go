@@ -1,0 +1,63 @@
+package hosts
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pings reports whether an echo comes back, and how long it took.
+func pings(from, to *Host) (bool, time.Duration) {
+	began := time.Now()
+	_, err := from.Try("busybox", "ping", "-c1", "-W1", to.IP.String())
+	return err == nil, time.Since(began)
+}
+
+func TestLinks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("hosts are made of namespaces, which needs root")
+	}
+	wire := NewWire(t, netip.MustParsePrefix("172.30.9.0/24"))
+	a, b, c := New(t, wire, "a", Options{}), New(t, wire, "b", Options{}), New(t, wire, "a-long-host-name", Options{})
+	links := NewLinks(t, wire)
+	expect := func(what string, from, to *Host, want bool) {
+		t.Helper()
+		if got, _ := pings(from, to); got != want {
+			t.Errorf("%s: %s reaches %s: %t", what, from.Name, to.Name, got)
+		}
+	}
+	expect("before", a, b, true)
+	links.Cut(a, b)
+	expect("cut", a, b, false)
+	expect("cut", a, c, true)
+	b.Kill()
+	b.Boot()
+	expect("cut, after a reboot", b, a, false)
+	links.Heal()
+	expect("healed", a, b, true)
+	links.Isolate(c)
+	expect("isolated", c, b, false)
+	expect("isolated", a, c, false)
+	expect("isolated", a, b, true)
+	links.Heal()
+	links.CutOneWay(a, b)
+	expect("cut one way", b, a, false)
+	links.Heal()
+
+	links.Delay(c, 60*time.Millisecond)
+	out := a.Run("busybox", "ping", "-c3", c.IP.String())
+	if !strings.Contains(out, "time=12") {
+		t.Errorf("with 60 ms each way: %s", out)
+	}
+	links.Heal()
+	if out := a.Run("busybox", "ping", "-c3", c.IP.String()); !strings.Contains(out, "time=0") {
+		t.Errorf("after the delay: %s", out)
+	}
+	links.Drop(50, a, b)
+	if out, _ := a.Try("busybox", "ping", "-c40", "-i0.01", b.IP.String()); strings.Contains(out, " 0% packet loss") {
+		t.Errorf("with 50 %% loss: %s", out)
+	}
+	links.Heal()
+}

@@ -1,0 +1,165 @@
+package hosts
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// relay takes the place of a host's cable in the wire's bridge and passes everything on a little later. Kernels
+// without sch_netem, like those of small CI machines, cannot do that themselves.
+//
+//	host eth0 ── PORT-in ──(relay)── PORT, a tap ── bridge
+type relay struct {
+	wire  *Wire
+	port  string
+	ends  [2]*os.File
+	group sync.WaitGroup
+}
+
+// maxFrame is the largest packet with its header for offloads: the kernel passes on what TCP has not cut yet.
+const maxFrame = 1<<16 + 64
+
+// newRelay delays both ways of the port.
+func newRelay(w *Wire, port string, by time.Duration) (*relay, error) {
+	r := &relay{wire: w, port: port}
+	inner := port + "-in"
+	if err := w.try("ip -n %[1]s link set %[2]s nomaster && ip -n %[1]s link set %[2]s name %[3]s", w.name, port, inner); err != nil {
+		return nil, err
+	}
+	if err := r.open(inner); err != nil {
+		return nil, errors.Join(err, r.restore())
+	}
+	if err := w.try("ip -n %s link set %s master br0 up", w.name, port); err != nil {
+		r.close()
+		return nil, err
+	}
+	r.group.Go(func() { pass(r.ends[0], r.ends[1], by) })
+	r.group.Go(func() { pass(r.ends[1], r.ends[0], by) })
+	return r, nil
+}
+
+// open makes the two ends inside the wire's namespace.
+func (r *relay) open(inner string) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends in the wrong namespace
+		ns, err := os.Open("/run/netns/" + r.wire.name)
+		if err != nil {
+			result <- err
+			return
+		}
+		defer ns.Close()
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			result <- fmt.Errorf("entering the wire's namespace: %w", err)
+			return
+		}
+		if r.ends[0], err = openTap(r.port); err == nil {
+			r.ends[1], err = openPort(inner)
+		}
+		result <- err
+	}()
+	return <-result
+}
+
+// close puts the host's cable back into the bridge. Packets on their way are lost.
+func (r *relay) close() {
+	for _, end := range r.ends {
+		if end != nil {
+			_ = end.Close() // which removes the tap
+		}
+	}
+	r.group.Wait()
+	_ = r.restore() // the host may be gone, and its cable with it
+}
+
+func (r *relay) restore() error {
+	return r.wire.try("ip -n %[1]s link set %[2]s-in name %[2]s && ip -n %[1]s link set %[2]s master br0 up", r.wire.name, r.port)
+}
+
+// openTap makes a tap device whose frames carry the header for offloads, like those of openPort.
+func openTap(name string) (*os.File, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening /dev/net/tun: %w", err)
+	}
+	ifr, err := unix.NewIfreq(name)
+	if err != nil {
+		return nil, err
+	}
+	ifr.SetUint16(unix.IFF_TAP | unix.IFF_NO_PI | unix.IFF_VNET_HDR)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("making the tap %s: %w", name, err)
+	}
+	offloads := unix.TUN_F_CSUM | unix.TUN_F_TSO4 | unix.TUN_F_TSO6
+	if err := unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, offloads); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("setting the offloads of the tap %s: %w", name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// openPort makes a socket for the raw frames of an interface.
+func openPort(name string) (*os.File, error) {
+	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8 // in network order
+	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("opening a packet socket: %w", err)
+	}
+	ifr, err := unix.NewIfreq(name)
+	if err == nil {
+		err = unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, ifr)
+	}
+	for _, option := range []int{unix.PACKET_VNET_HDR, unix.PACKET_IGNORE_OUTGOING} {
+		if err == nil {
+			err = unix.SetsockoptInt(fd, unix.SOL_PACKET, option, 1)
+		}
+	}
+	if err == nil {
+		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: int(ifr.Uint32())})
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("taking the frames of %s: %w", name, err)
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+// frame is a packet and when it goes on.
+type frame struct {
+	due  time.Time
+	data []byte
+}
+
+// pass reads frames and writes each after the delay, in order, until an end is closed.
+func pass(from, to *os.File, by time.Duration) {
+	queue := make(chan frame, 4096) // a full queue loses packets, as a switch's does
+	go func() {
+		defer close(queue)
+		buf := make([]byte, maxFrame)
+		for {
+			n, err := from.Read(buf)
+			if errors.Is(err, os.ErrClosed) {
+				return
+			}
+			if err != nil || n == 0 {
+				time.Sleep(time.Millisecond) // the interface is down for a moment
+				continue
+			}
+			select {
+			case queue <- frame{time.Now().Add(by), append([]byte(nil), buf[:n]...)}:
+			default:
+			}
+		}
+	}()
+	for f := range queue {
+		time.Sleep(time.Until(f.due))
+		_, _ = to.Write(f.data) // what does not fit is lost
+	}
+}
