@@ -40,9 +40,10 @@ func Images(t testing.TB) []string {
 	return found
 }
 
-// Server is a running `coracle server`.
+// Server is a running `coracle server` or `coracle agent`.
 type Server struct {
 	Host *Host
+	role string
 	cmd  *exec.Cmd
 	log  *os.File
 	done chan struct{}
@@ -54,11 +55,17 @@ type Server struct {
 // if the test fails.
 func (h *Host) Start(args ...string) *Server {
 	h.t.Helper()
-	log, err := os.CreateTemp(h.dir, "server-*.log")
+	return h.start("server", args...)
+}
+
+// start runs coracle in one of its roles.
+func (h *Host) start(role string, args ...string) *Server {
+	h.t.Helper()
+	log, err := os.CreateTemp(h.dir, role+"-*.log")
 	h.must(err)
-	s := &Server{Host: h, log: log, done: make(chan struct{})}
+	s := &Server{Host: h, role: role, log: log, done: make(chan struct{})}
 	// The shell stands between, as nsenter stops itself when its child is stopped (SIGSTOP) and stays so.
-	s.cmd = h.Command("sh", append([]string{"-c", `"$@" & wait $!`, "sh", Bin(h.t), "server"}, args...)...)
+	s.cmd = h.Command("sh", append([]string{"-c", `"$@" & wait $!`, "sh", Bin(h.t), role}, args...)...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	h.must(s.cmd.Start())
 	go func() {
@@ -67,7 +74,8 @@ func (h *Host) Start(args ...string) *Server {
 	}()
 	h.t.Cleanup(func() {
 		if h.t.Failed() {
-			h.t.Logf("log of coracle server on %s:\n%s", h.Name, tail(s.Log(), 60))
+			h.t.Logf("log of coracle %s on %s:\n%s", role, h.Name, tail(s.Log(), 60))
+			s.keepLog()
 		}
 	})
 	return s
@@ -77,6 +85,14 @@ func (h *Host) Start(args ...string) *Server {
 func (s *Server) Log() string {
 	data, _ := os.ReadFile(s.log.Name())
 	return string(data)
+}
+
+// keepLog copies the whole log to the directory CORACLE_TEST_LOGS, if there is one.
+func (s *Server) keepLog() {
+	if dir := os.Getenv("CORACLE_TEST_LOGS"); dir != "" {
+		name := fmt.Sprintf("%s-%s-%s", strings.ReplaceAll(s.Host.t.Name(), "/", "-"), s.Host.Name, filepath.Base(s.log.Name()))
+		_ = os.WriteFile(filepath.Join(dir, name), []byte(s.Log()), 0o644)
+	}
 }
 
 // FrontPID is the front's process id as this machine sees it.
@@ -127,7 +143,7 @@ func (s *Server) Wait(timeout time.Duration) error {
 	case <-s.done:
 		return s.err
 	case <-time.After(timeout):
-		return fmt.Errorf("coracle server has not ended within %s", timeout)
+		return fmt.Errorf("coracle %s has not ended within %s", s.role, timeout)
 	}
 }
 

@@ -1,0 +1,122 @@
+package hosts
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Freeze stops all processes of a host, as a virtual machine that is paused. Thaw lets them go on. A frozen host can
+// be killed.
+func (h *Host) Freeze() {
+	h.t.Helper()
+	h.must(h.freeze("1"))
+}
+
+// Thaw ends Freeze.
+func (h *Host) Thaw() {
+	h.t.Helper()
+	h.must(h.freeze("0"))
+}
+
+// freeze uses cgroup v2's freezer, which needs no controller and is there beside v1's hierarchies too.
+func (h *Host) freeze(state string) error {
+	for _, hierarchy := range hierarchies() {
+		if hierarchy.fstype != "cgroup2" {
+			continue
+		}
+		dir := filepath.Join(cgroupRoot, hierarchy.name, h.cgroup)
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte(state), 0o644); err != nil {
+			return fmt.Errorf("freezing: %w", err)
+		}
+		return awaitFrozen(filepath.Join(dir, "cgroup.events"), state)
+	}
+	return errors.New("freezing: no cgroup v2 hierarchy is mounted")
+}
+
+// awaitFrozen waits until the kernel has done it.
+func awaitFrozen(events, state string) error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		data, err := os.ReadFile(events)
+		if err != nil {
+			return fmt.Errorf("freezing: %w", err)
+		}
+		if strings.Contains(string(data), "frozen "+state) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("freezing: not done within 10 s: %s", data)
+		}
+	}
+}
+
+// LimitDisk gives the host a data directory of its own small file system, of the given size in MiB. The host must be
+// down, or not have been used yet: it is booted again.
+func (h *Host) LimitDisk(mib int64) {
+	h.t.Helper()
+	h.Kill()
+	image := filepath.Join(h.dir, "disk")
+	file, err := os.Create(image)
+	h.must(err)
+	h.must(file.Truncate(mib << 20))
+	h.must(file.Close())
+	for _, args := range [][]string{{"mkfs.ext4", "-q", "-m", "0", image}, {"mount", "-o", "loop", image, h.Data()}} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			h.t.Fatalf("making a disk for %s: %s: %v: %s", h.Name, strings.Join(args, " "), err, out)
+		}
+	}
+	h.t.Cleanup(func() {
+		h.Kill()
+		_ = unix.Unmount(h.Data(), unix.MNT_DETACH)
+	})
+	h.Boot()
+}
+
+// filler is what fills a host's disk.
+const filler = "filler"
+
+// FillDisk leaves no room on the host's data directory, which must have a disk of its own (LimitDisk).
+func (h *Host) FillDisk() {
+	h.t.Helper()
+	file, err := os.Create(h.Data(filler))
+	h.must(err)
+	defer file.Close()
+	block := make([]byte, 1<<20)
+	for size := len(block); size >= 512; size /= 2 {
+		for err == nil {
+			_, err = file.Write(block[:size])
+		}
+		if !errors.Is(err, syscall.ENOSPC) {
+			h.must(err)
+		}
+		err = nil
+	}
+}
+
+// FreeDisk takes away what FillDisk wrote.
+func (h *Host) FreeDisk() {
+	h.t.Helper()
+	h.must(os.Remove(h.Data(filler)))
+}
+
+// Wipe makes a killed host a machine that was installed anew: nothing of what it wrote is left. Boot comes next.
+func (h *Host) Wipe() {
+	h.t.Helper()
+	if h.init != nil {
+		h.t.Fatalf("wiping %s: it is up; kill it first", h.Name)
+	}
+	for _, dir := range []string{h.Data(), filepath.Join(h.dir, "kubelet"), h.layers()} {
+		entries, err := os.ReadDir(dir)
+		h.must(err)
+		for _, e := range entries {
+			h.must(os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+}
