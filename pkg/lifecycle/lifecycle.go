@@ -29,6 +29,7 @@ type State string
 const (
 	Waiting  State = "waiting"
 	Starting State = "starting"
+	Standby  State = "standby" // see StandBy
 	Ready    State = "ready"
 	Stopping State = "stopping"
 	Stopped  State = "stopped"
@@ -42,6 +43,7 @@ type Status struct {
 	Needs   []string  `json:"needs,omitempty"`
 	Added   time.Time `json:"added"`
 	Started time.Time `json:"started,omitzero"`
+	Standby time.Time `json:"standby,omitzero"` // when it began to stand by, if it ever did
 	Ready   time.Time `json:"ready,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`
 	// Waiting says what the unit is waiting for at the moment, with the last probe's error.
@@ -56,8 +58,9 @@ type Unit struct {
 	needs     []*Unit
 	dependers sync.WaitGroup // units that need this one and have not ended
 
-	ready chan struct{}
-	ended chan struct{}
+	ready   chan struct{}
+	standby chan struct{}
+	ended   chan struct{}
 }
 
 // Group runs units. The zero value is usable; fields are set before Run.
@@ -84,6 +87,7 @@ func (g *Group) Add(name string, c Component, needs ...*Unit) *Unit {
 		component: c,
 		needs:     needs,
 		ready:     make(chan struct{}),
+		standby:   make(chan struct{}),
 		ended:     make(chan struct{}),
 	}
 	for _, n := range needs {
@@ -129,13 +133,14 @@ func (g *Group) Run(ctx context.Context) error {
 	return failure
 }
 
-// Ready returns a channel that is closed once every unit has been ready.
+// Ready returns a channel that is closed once every unit has been ready or has been told to stand by.
 func (g *Group) Ready() <-chan struct{} {
 	all := make(chan struct{})
 	go func() {
 		for _, u := range g.units {
 			select {
 			case <-u.ready:
+			case <-u.standby:
 			case <-u.ended:
 				return
 			}
@@ -179,8 +184,9 @@ func (g *Group) run(ctx context.Context, u *Unit) error {
 	// The unit's own context outlives ctx until everything that needs the unit has stopped.
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	own = context.WithValue(own, waitKey{}, func(what string) {
-		g.set(u, func(s *Status) { s.Waiting = what })
+	own = context.WithValue(own, tellKey{}, told{
+		waiting: func(what string) { g.set(u, func(s *Status) { s.Waiting = what }) },
+		standby: func(why string) { g.standBy(u, why) },
 	})
 	result := make(chan error, 1)
 	go func() { result <- runSafely(own, u.component, g.readyFunc(u, log)) }()
@@ -221,6 +227,14 @@ func (g *Group) stop(u *Unit, log logrus.FieldLogger, cancel func(), result <-ch
 
 func (g *Group) awaitNeeds(ctx context.Context, u *Unit) error {
 	for _, n := range u.needs {
+		select {
+		case <-n.ready:
+			continue
+		case <-n.standby:
+			g.standBy(u, "") // it is to be awaited as patiently
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 		select {
 		case <-n.ready:
 		case <-ctx.Done():

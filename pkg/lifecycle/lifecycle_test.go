@@ -171,6 +171,68 @@ func TestReportNamesWhatIsAwaited(t *testing.T) {
 	})
 }
 
+func TestStandby(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		logger := logrus.New()
+		logger.SetOutput(&log)
+		var d diary
+		g := &Group{Log: logger}
+		open := make(chan struct{})
+		api := g.Add("api", d.part("api", time.Second, 0))
+		lead := g.Add("lead", runFunc(func(ctx context.Context, ready func()) error {
+			StandBy(ctx, "b leads")
+			select {
+			case <-open:
+			case <-ctx.Done():
+				return nil
+			}
+			ready()
+			StandBy(ctx, "too late")
+			<-ctx.Done()
+			d.note("lead stopped")
+			return nil
+		}), api)
+		slow := g.Add("slow", d.part("slow", 5*time.Second, 0), api)
+		behind := g.Add("behind", d.part("behind", time.Second, 0), lead, slow)
+		g.Add("far behind", d.part("far behind", time.Second, time.Second), behind)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		began, ready := time.Now(), g.Ready()
+		go func() { ended <- g.Run(ctx) }()
+		<-ready
+		if took := time.Since(began); took != 6*time.Second {
+			t.Errorf("ready after %s, want 6s: when all are that nobody holds up", took)
+		}
+		states := func() (words []string) {
+			for _, s := range g.Status() {
+				words = append(words, string(s.State)+strings.TrimRight(" "+s.Waiting, " "))
+			}
+			return words
+		}
+		time.Sleep(time.Minute)
+		if got, want := states(), []string{"ready", "standby b leads", "ready", "standby", "standby"}; !slices.Equal(got, want) {
+			t.Errorf("the states are %q, want %q", got, want)
+		}
+		if strings.Contains(log.String(), "still waiting") || Pending(g.Status()) != "" {
+			t.Errorf("somebody is awaited: %s\n%s", Pending(g.Status()), log.String())
+		}
+		close(open)
+		time.Sleep(3 * time.Second)
+		if got, want := states(), []string{"ready", "ready", "ready", "ready", "ready"}; !slices.Equal(got, want) {
+			t.Errorf("the states are %q, want %q", got, want)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		if far, lead := slices.Index(d.events, "far behind stopped"), slices.Index(d.events, "lead stopped"); far < 0 || lead < far {
+			t.Errorf("the gate stopped before what is behind it: %q", d.events)
+		}
+	})
+}
+
 func TestOnChangeSeesTheLastState(t *testing.T) {
 	var last []Status
 	g := &Group{Log: quiet(), OnChange: func(s []Status) { last = s }}

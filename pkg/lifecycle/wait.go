@@ -6,13 +6,43 @@ import (
 	"time"
 )
 
-// waitKey is the context key under which a group listens to what its units wait for.
-type waitKey struct{}
+// tellKey is the context key under which a group listens to its units.
+type tellKey struct{}
+
+// told is what a unit can tell its group.
+type told struct{ waiting, standby func(string) }
 
 // WaitingFor tells the group that runs ctx's unit what the unit waits for. An empty text ends the wait.
 func WaitingFor(ctx context.Context, what string) {
-	if tell, ok := ctx.Value(waitKey{}).(func(string)); ok {
-		tell(what)
+	if t, ok := ctx.Value(tellKey{}).(told); ok {
+		t.waiting(what)
+	}
+}
+
+// StandBy tells the group that runs ctx's unit that the unit may not be ready for as long as it likes, and that all
+// is well nevertheless: another server leads, say. The group is then ready without it and without those that need
+// it. Why is shown to people. The unit calls ready as ever when its time comes.
+func StandBy(ctx context.Context, why string) {
+	if t, ok := ctx.Value(tellKey{}).(told); ok {
+		t.standby(why)
+	}
+}
+
+// standBy notes that u stands by, unless it is ready already.
+func (g *Group) standBy(u *Unit, why string) {
+	var first bool
+	g.set(u, func(s *Status) {
+		if s.State != Waiting && s.State != Starting && s.State != Standby {
+			return
+		}
+		first = s.Standby.IsZero()
+		s.State, s.Waiting = Standby, why
+		if first {
+			s.Standby = time.Now()
+		}
+	})
+	if first {
+		close(u.standby)
 	}
 }
 

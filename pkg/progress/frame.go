@@ -104,7 +104,7 @@ func unit(u lifecycle.Status, now time.Time) string {
 		return row(paint(yellow, "◌"), name, seconds(now.Sub(u.Started)), note(u.Waiting))
 	case lifecycle.Failed:
 		return row(paint(red, "✗"), name, "", paint(red, u.Error))
-	case lifecycle.Stopping, lifecycle.Stopped:
+	case lifecycle.Stopping, lifecycle.Stopped, lifecycle.Standby:
 		return row(paint(grey, "○"), name, "", paint(grey, string(u.State)))
 	}
 	return row(paint(grey, "·"), name, "", paint(grey, "needs "+strings.Join(u.Needs, ", ")))

@@ -52,6 +52,7 @@ func TestFrame(t *testing.T) {
 	degraded.Halves[0].Units = []lifecycle.Status{
 		{Name: "dns", State: lifecycle.Ready, Started: at(600), Ready: at(850), Waiting: "an upstream that answers"},
 		{Name: "kubelet", State: lifecycle.Stopping},
+		{Name: "kube-scheduler", State: lifecycle.Standby},
 	}
 	for _, c := range []struct {
 		name  string

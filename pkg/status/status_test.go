@@ -69,6 +69,11 @@ func TestReport(t *testing.T) {
 				state.DNSDetail: json.RawMessage(`{"listen":["10.42.0.1:53"],"upstreams":["192.0.2.53"],"source":"cluster","loaded":"2026-11-21T10:00:30Z","error":"Corefile, line 2: unknown directive"}`),
 				"images":        json.RawMessage(`[{"file":"a.tar"},{"file":"b.tar","error":"importing b.tar: the file is cut short"}]`)}
 		})},
+		{name: "standby", node: goodNode, health: Ready, told: tell(func(_, control, _ *state.Process) {
+			leadership := unit("leadership", lifecycle.Standby, 2.3, 0, "kube-apiserver")
+			leadership.Waiting = "beta leads"
+			control.Units = append(control.Units, leadership, unit("kube-scheduler", lifecycle.Standby, 0, 0, "leadership"))
+		})},
 		{name: "starting", health: Starting, told: tell(func(front, control, _ *state.Process) {
 			front.Ready = time.Time{}
 			front.Children[0].State, front.Children[0].Ready = "starting", time.Time{}

@@ -156,7 +156,10 @@ func (w *writer) components(all []Process) {
 		for _, u := range p.Components {
 			took, age := "-", "-"
 			if !u.Ready.IsZero() {
-				took, age = Seconds(u.Ready.Sub(u.Started)), w.age(u.Ready)
+				age = w.age(u.Ready)
+				if !u.Standby.After(u.Started) { // else it was not busy with becoming ready
+					took = Seconds(u.Ready.Sub(u.Started))
+				}
 			}
 			fmt.Fprintf(tab, "%s\t%s\t%s\t%s\t%s\t%s\n", u.Name, p.Name, u.State, took, age, note(u))
 		}
@@ -186,9 +189,11 @@ func note(u lifecycle.Status) string {
 	switch {
 	case u.Error != "":
 		return u.Error
+	case u.State == lifecycle.Standby && u.Waiting != "":
+		return u.Waiting
 	case u.Waiting != "":
 		return "waits for " + u.Waiting
-	case u.State == lifecycle.Waiting:
+	case u.State == lifecycle.Waiting, u.State == lifecycle.Standby:
 		return "needs " + strings.Join(u.Needs, ", ")
 	}
 	return ""

@@ -109,9 +109,14 @@ func (d *drawing) row(r Row, y int, x func(float64) float64) {
 	if r.Began > r.Queued {
 		d.add(`<rect x="%.1f" y="%d" width="%.1f" height="2" class="wait"/>`, x(r.Queued), y+rowHeight/2-1, x(r.Began)-x(r.Queued))
 	}
-	d.add(`<rect x="%.1f" y="%d" width="%.1f" height="%d" rx="2" class="bar %s"/></g>`,
-		x(r.Began), bar, max(1.5, x(r.Ended)-x(r.Began)), barHeight, class)
-	d.text(float64(d.left+plotWidth+timesWidth), base, "dim", "end", fmt.Sprintf("%.2fs + %.2fs", r.Began, r.Took()))
+	times := "standby"
+	if !r.Standby {
+		times = fmt.Sprintf("%.2fs + %.2fs", r.Began, r.Took())
+		fmt.Fprintf(&d.body, `<rect x="%.1f" y="%d" width="%.1f" height="%d" rx="2" class="bar %s"/>`,
+			x(r.Began), bar, max(1.5, x(r.Ended)-x(r.Began)), barHeight, class)
+	}
+	d.add(`</g>`)
+	d.text(float64(d.left+plotWidth+timesWidth), base, "dim", "end", times)
 }
 
 // tip is what a browser shows over the bar.

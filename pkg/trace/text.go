@@ -64,6 +64,8 @@ func (r Row) label() string {
 
 func (r Row) note() string {
 	switch {
+	case r.Standby:
+		return fmt.Sprintf("  %6.2fs   standby", r.Began)
 	case r.Failed != "":
 		return fmt.Sprintf("  %6.2fs   failed: %s", r.Began, r.Failed)
 	case r.Open && r.Began == r.Ended:
@@ -102,7 +104,7 @@ func (s scale) bar(r Row) string {
 	for i := queued; i < began/8; i++ {
 		cells[i] = '·'
 	}
-	if r.Open && r.Began == r.Ended {
+	if r.Standby || r.Open && r.Began == r.Ended {
 		return string(cells) // it has not begun
 	}
 	for i := began / 8; i < s.columns && i*8 < ended; i++ {

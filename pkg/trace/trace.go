@@ -51,6 +51,8 @@ type Row struct {
 	Needs  []string `json:"needs,omitempty"`
 	// Open says that it has not ended: Ended is how far it has come.
 	Open bool `json:"open,omitempty"`
+	// Standby says that it was or is a spare, which others do not wait for: it has no bar.
+	Standby bool `json:"standby,omitempty"`
 	// Failed says why it ended otherwise than ready.
 	Failed string `json:"failed,omitempty"`
 }
@@ -176,6 +178,10 @@ func (p *part) phases(all []state.Phase) {
 
 func (p *part) units(all []lifecycle.Status) {
 	for _, u := range all {
+		if !u.Standby.IsZero() { // what it did later, if anything, is not part of the start
+			p.add(Row{Kind: Unit, Name: u.Name, Needs: u.Needs, Standby: true}, u.Added, u.Standby, u.Standby)
+			continue
+		}
 		ended := u.Ready
 		if ended.IsZero() {
 			ended = u.Ended // it failed or was stopped first

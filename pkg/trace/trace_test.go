@@ -68,6 +68,9 @@ func TestRendering(t *testing.T) {
 			halves[0].Units[1] = unit("kube-apiserver", 0.62, 0.83, 0, "etcd")
 			halves[0].Units[2] = unit("kube-scheduler", 0.62, 0, 0, "kube-apiserver")
 		}},
+		{name: "standby", width: 100, change: func(_ *state.Process, halves []state.Process) {
+			halves[0].Units[2].Standby, halves[0].Units[2].Started, halves[0].Units[2].Ready = at(2.32), at(9000), at(9001)
+		}},
 		{name: "restarted", width: 100, change: func(front *state.Process, halves []state.Process) {
 			front.Children[1].Restarts, front.Children[1].Started, front.Children[1].Ready = 2, at(4000), at(4001.5)
 			halves[1] = state.Process{Name: state.Node, Started: at(4000.1), Units: []lifecycle.Status{
