@@ -47,7 +47,7 @@ func Keep(cfg config.Config) error {
 	if cfg.Role != config.Server {
 		return nil
 	}
-	file := cfg.Dirs.ClusterSettings()
+	file := cfg.Dirs.ServerCluster()
 	made, err := clusterMade(cfg.Dirs)
 	if err != nil {
 		return err

@@ -127,7 +127,7 @@ func TestAFileThatKnowsFewerSettings(t *testing.T) {
 		cfg := dual(t)
 		keep(t, cfg)
 		runEtcd(t, cfg)
-		if err := os.WriteFile(cfg.Dirs.ClusterSettings(), []byte(text), 0o600); err != nil {
+		if err := os.WriteFile(cfg.Dirs.ServerCluster(), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		keep(t, cfg)
@@ -142,10 +142,10 @@ func TestDamagedFile(t *testing.T) {
 	cfg := dual(t)
 	keep(t, cfg)
 	runEtcd(t, cfg)
-	if err := os.WriteFile(cfg.Dirs.ClusterSettings(), nil, 0o600); err != nil {
+	if err := os.WriteFile(cfg.Dirs.ServerCluster(), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Keep(cfg); err == nil || !strings.Contains(err.Error(), cfg.Dirs.ClusterSettings()) {
+	if err := Keep(cfg); err == nil || !strings.Contains(err.Error(), cfg.Dirs.ServerCluster()) {
 		t.Errorf("the refusal is %v", err)
 	}
 }
@@ -154,7 +154,7 @@ func TestAgentsKeepNothing(t *testing.T) {
 	cfg := dual(t)
 	cfg.Role = config.Agent
 	keep(t, cfg)
-	if _, err := os.Stat(cfg.Dirs.ClusterSettings()); err == nil {
+	if _, err := os.Stat(cfg.Dirs.ServerCluster()); err == nil {
 		t.Error("an agent wrote the file")
 	}
 }

@@ -18,7 +18,7 @@ func (d *decoder) nodeIPs(r *raw, n Network) []netip.Addr {
 			d.add("%s: %s is %s; a node's address must be one that other hosts could use", r.nodeIP.label(), a, why)
 		}
 	}
-	if d.role == Server && len(given) == len(r.nodeIP.items) && families(given) != families(cluster) && len(cluster) > 0 {
+	if d.settled && len(given) == len(r.nodeIP.items) && families(given) != families(cluster) && len(cluster) > 0 {
 		d.add("%s is %s but %s is %s; both need the same IP families in the same order",
 			r.nodeIP.label(), families(given), r.clusterCIDR.label(), families(cluster))
 	}
@@ -60,7 +60,7 @@ func unusable(a netip.Addr) string {
 // if the cluster's are not known yet.
 func (d *decoder) hostIPs(r *raw, n Network) []netip.Addr {
 	want := []bool{false, true} // is it IPv6?
-	if d.role == Server {
+	if d.settled {
 		want = nil
 		for _, p := range n.ClusterCIDRs {
 			want = append(want, p.Addr().Is6())
@@ -73,18 +73,21 @@ func (d *decoder) hostIPs(r *raw, n Network) []netip.Addr {
 		r.nodeIP.deriveOne(a.String(), how)
 	}
 	for _, v6 := range want {
-		if a, how := d.host.nodeIP(v6, ours); a.IsValid() && !(d.role == Agent && len(out) == 1) {
+		if a, how := d.host.nodeIP(v6, ours); a.IsValid() && !(!d.settled && len(out) == 1) {
 			take(a, how)
 		}
 	}
 	if len(out) > 0 {
-		if d.role == Server && len(out) < len(want) {
-			d.add("%s: this host has no address for %s; give one with --node-ip, or one family only with --cluster-cidr and --service-cidr",
-				r.clusterCIDR.label(), missing(out, want))
+		if d.settled && len(out) < len(want) {
+			how := "give one with --node-ip"
+			if r.clusterCIDR.layer != fromCluster {
+				how += ", or one family only with --cluster-cidr and --service-cidr"
+			}
+			d.add("%s: this host has no address for %s; %s", r.clusterCIDR.label(), missing(out, want), how)
 		}
 		return out
 	}
-	if d.role == Agent {
+	if !d.settled {
 		want = want[:1]
 	}
 	for _, v6 := range want {
@@ -151,8 +154,11 @@ func (d *decoder) advertise(v *value, bind netip.Addr, node []netip.Addr) netip.
 	return out
 }
 
-// checkPorts reports an API port that NodePort Services would take.
+// checkPorts reports an API port that NodePort Services or the node's balancer would take.
 func (d *decoder) checkPorts(r *raw, cfg Config) {
+	if cfg.API.Port == cfg.Node.BalancerPort {
+		d.add("%s and %s are both %d; each needs its own", r.port.label(), r.lbPort.label(), cfg.API.Port)
+	}
 	first, last, ok := parsePortRange(cfg.Network.NodePorts)
 	if ok && first <= cfg.API.Port && cfg.API.Port <= last {
 		d.add("%s: %d lies in %s %s; choose another port, or another range", r.port.label(), cfg.API.Port, r.nodePorts.label(), cfg.Network.NodePorts)

@@ -45,6 +45,9 @@ func (d *decoder) file(v *value) string {
 		return ""
 	}
 	path := d.path(v)
+	if v.layer == fromCluster {
+		return path // written by who asked the cluster
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		d.add("%s: %w", v.label(), err)
@@ -160,7 +163,7 @@ func (d *decoder) addr(it item, s setting) (netip.Addr, bool) {
 func (d *decoder) serverURL(v *value) string {
 	it := v.one()
 	if it.text == "" {
-		d.add("%s: an agent needs a server to join, as in --server https://HOST:6443", v.label())
+		d.add("%s: the address is empty; write it as in --server https://HOST:6443", v.label())
 		return ""
 	}
 	text := it.text

@@ -25,6 +25,12 @@ type setting struct {
 	group string
 	// secret values are never shown.
 	secret bool
+	// alias is another environment variable of the same meaning.
+	alias string
+	// shared says who takes the setting from the cluster.
+	shared scope
+	// heldBy says what in a cluster's data depends on the setting, which then cannot change. Empty: it can.
+	heldBy string
 	into   *value
 }
 
@@ -39,23 +45,26 @@ const (
 	groupNode     = "Node"
 	groupNetwork  = "Network"
 	groupAPI      = "Kubernetes API"
+	groupStore    = "Datastore"
 	groupJoin     = "Joining"
 	groupUpstream = "Upstream components"
 	groupRunning  = "Running"
 )
 
-var groups = [...]string{groupFiles, groupJoin, groupNode, groupNetwork, groupAPI, groupUpstream, groupRunning}
+var groups = [...]string{groupFiles, groupJoin, groupNode, groupNetwork, groupAPI, groupStore, groupUpstream, groupRunning}
 
 // raw holds what was asked, as text with its origin, one field per setting.
 type raw struct {
-	config, dataDir, runDir, kubeletRoot, kubeletDir, containerdDir            value
-	nodeName, nodeIP, nodeExternalIP, nodeLabel, nodeTaint, resolvConf         value
-	clusterCIDR, serviceCIDR, clusterDNS, clusterDomain, backend, iface        value
-	nodePorts, bind, advertise, port, sans, kubeconfig, kubeconfigMode         value
-	enableAdmission, disableAdmission                                          value
-	admissionConfig, schedulerConfig, encryptionConfig, auditPolicy            value
-	apiserverArg, controllerArg, schedulerArg, etcdArg, kubeletArg, proxyArg   value
-	logLevel, logFormat, debug, disable, drainOnStop, server, token, tokenFile value
+	config, dataDir, runDir, kubeletRoot, kubeletDir, containerdDir          value
+	nodeName, nodeIP, nodeExternalIP, nodeLabel, nodeTaint, resolvConf       value
+	clusterCIDR, serviceCIDR, clusterDNS, clusterDomain, backend, iface      value
+	nodePorts, bind, advertise, port, sans, kubeconfig, kubeconfigMode       value
+	enableAdmission, disableAdmission                                        value
+	admissionConfig, schedulerConfig, encryptionConfig, auditPolicy          value
+	apiserverArg, controllerArg, schedulerArg, etcdArg, kubeletArg, proxyArg value
+	logLevel, logFormat, debug, disable, drainOnStop                         value
+	server, token, tokenFile, agentToken, agentTokenFile, replace, joinRetry value
+	lbPort, storeEndpoint, storeCA, storeCert, storeKey, storePrefix         value
 }
 
 // table lists the settings of a role, in the order of help.
@@ -63,8 +72,6 @@ func (r *raw) table(role Role) []setting {
 	all := r.nodeTable()
 	if role == Server {
 		all = append(all, r.serverTable()...)
-	} else {
-		all = append(all, r.agentTable()...)
 	}
 	for i := range all {
 		all[i].into.setting = all[i]
@@ -101,6 +108,19 @@ func (r *raw) nodeTable() []setting {
 		{name: "resolv-conf", arg: "FILE", note: "the host's, past a local stub resolver", into: &r.resolvConf, group: groupNode,
 			help: "Name servers for pods that use the host's, and for names outside the cluster"},
 
+		{name: "server", short: "s", arg: "URL", into: &r.server, group: groupJoin, alias: envPrefix + "URL",
+			help: "Server of the cluster to join, as https://HOST:6443; a server without it begins a cluster"},
+		{name: "token", short: "t", arg: "TOKEN", into: &r.token, group: groupJoin, secret: true,
+			help: "Token to join with, or for others to join with on the first server; --token-file keeps it out of process lists"},
+		{name: "token-file", arg: "FILE", into: &r.tokenFile, group: groupJoin,
+			help: "File that holds the token"},
+		{name: "replace-node", kind: toggle, def: "false", into: &r.replace, group: groupJoin,
+			help: "Take the place of another machine that has this node name; the token must allow it"},
+		{name: "join-retry", kind: toggle, def: "true", into: &r.joinRetry, group: groupJoin,
+			help: "Go on trying while no server answers (default true)"},
+
+		{name: "lb-server-port", arg: "PORT", def: "6444", into: &r.lbPort, group: groupNetwork,
+			help: "Port on loopback at which this node's parts reach the API of any server"},
 		{name: "flannel-iface", arg: "INTERFACE", note: "the one that has the node IP", into: &r.iface, group: groupNetwork,
 			help: "Interface that carries traffic between the pods of different nodes"},
 
@@ -109,7 +129,7 @@ func (r *raw) nodeTable() []setting {
 		{name: "kube-proxy-arg", kind: lines, arg: "KEY=VALUE", into: &r.proxyArg, group: groupUpstream,
 			help: "Flag for kube-proxy, without dashes; wins over coracle's"},
 
-		{name: "disable", kind: list, arg: "SERVICE", words: Services, into: &r.disable, group: groupRunning,
+		{name: "disable", kind: list, arg: "SERVICE", words: Services, into: &r.disable, group: groupRunning, shared: withAll,
 			help: "Service of coracle to leave out: " + strings.Join(Services, ", ")},
 		{name: "drain-on-stop", kind: toggle, def: "false", into: &r.drainOnStop, group: groupRunning,
 			help: "Stop the pods too when coracle stops"},
@@ -125,17 +145,22 @@ func (r *raw) nodeTable() []setting {
 // serverTable lists what only servers have.
 func (r *raw) serverTable() []setting {
 	return []setting{
-		{name: "cluster-cidr", kind: list, arg: "CIDR", def: "10.42.0.0/16", into: &r.clusterCIDR, group: groupNetwork,
+		{name: "agent-token", arg: "TOKEN", into: &r.agentToken, group: groupJoin, secret: true,
+			help: "Token for agents to join with, which servers cannot use; --agent-token-file keeps it out of process lists"},
+		{name: "agent-token-file", arg: "FILE", into: &r.agentTokenFile, group: groupJoin,
+			help: "File that holds the agents' token"},
+
+		{name: "cluster-cidr", kind: list, arg: "CIDR", def: "10.42.0.0/16", into: &r.clusterCIDR, group: groupNetwork, shared: withAll, heldBy: "nodes and pods have addresses of it",
 			help: "Addresses of pods, one range per IP family, the preferred family first"},
-		{name: "service-cidr", kind: list, arg: "CIDR", def: "10.43.0.0/16", into: &r.serviceCIDR, group: groupNetwork,
+		{name: "service-cidr", kind: list, arg: "CIDR", def: "10.43.0.0/16", into: &r.serviceCIDR, group: groupNetwork, shared: withAll, heldBy: "Services have addresses of it",
 			help: "Addresses of Services, one range per IP family in the order of --cluster-cidr"},
-		{name: "cluster-dns", kind: list, arg: "IP", note: "the tenth address of each service CIDR", into: &r.clusterDNS, group: groupNetwork,
+		{name: "cluster-dns", kind: list, arg: "IP", note: "the tenth address of each service CIDR", into: &r.clusterDNS, group: groupNetwork, shared: withAll,
 			help: "Address of the DNS Service, one per IP family"},
-		{name: "cluster-domain", arg: "DOMAIN", def: "cluster.local", into: &r.clusterDomain, group: groupNetwork,
+		{name: "cluster-domain", arg: "DOMAIN", def: "cluster.local", into: &r.clusterDomain, group: groupNetwork, shared: withAll, heldBy: "tokens and pods hold names in it",
 			help: "Domain under which Services have names"},
-		{name: "flannel-backend", arg: "BACKEND", words: []string{string(VXLAN), string(HostGW), string(BackendNone)}, def: string(VXLAN), into: &r.backend, group: groupNetwork,
+		{name: "flannel-backend", arg: "BACKEND", words: []string{string(VXLAN), string(HostGW), string(BackendNone)}, def: string(VXLAN), into: &r.backend, group: groupNetwork, shared: withAll,
 			help: "How pods of different nodes reach each other: vxlan, host-gw, or none to bring another CNI plugin"},
-		{name: "service-node-port-range", arg: "FIRST-LAST", def: "30000-32767", into: &r.nodePorts, group: groupNetwork,
+		{name: "service-node-port-range", arg: "FIRST-LAST", def: "30000-32767", into: &r.nodePorts, group: groupNetwork, shared: withAll,
 			help: "Ports for Services of type NodePort"},
 
 		{name: "bind-address", arg: "IP", note: "all addresses", into: &r.bind, group: groupAPI,
@@ -150,18 +175,29 @@ func (r *raw) serverTable() []setting {
 			help: "Where to write the administrator's kubeconfig"},
 		{name: "write-kubeconfig-mode", arg: "MODE", def: "0600", into: &r.kubeconfigMode, group: groupAPI,
 			help: "Permissions of that file, octal"},
-		{name: "enable-admission-plugins", kind: list, arg: "PLUGIN", into: &r.enableAdmission, group: groupAPI,
+		{name: "enable-admission-plugins", kind: list, arg: "PLUGIN", into: &r.enableAdmission, group: groupAPI, shared: withServers,
 			help: "Admission plugin to use besides the default ones"},
-		{name: "disable-admission-plugins", kind: list, arg: "PLUGIN", into: &r.disableAdmission, group: groupAPI,
+		{name: "disable-admission-plugins", kind: list, arg: "PLUGIN", into: &r.disableAdmission, group: groupAPI, shared: withServers,
 			help: "Admission plugin of the default ones to leave out"},
-		{name: "admission-control-config-file", arg: "FILE", into: &r.admissionConfig, group: groupAPI,
+		{name: "admission-control-config-file", arg: "FILE", into: &r.admissionConfig, group: groupAPI, shared: contentWithServers,
 			help: "Settings of admission plugins, of kind AdmissionConfiguration"},
-		{name: "encryption-provider-config", arg: "FILE", into: &r.encryptionConfig, group: groupAPI,
+		{name: "encryption-provider-config", arg: "FILE", into: &r.encryptionConfig, group: groupAPI, shared: contentWithServers,
 			help: "How Secrets and others are encrypted in etcd, of kind EncryptionConfiguration"},
-		{name: "audit-policy-file", arg: "FILE", into: &r.auditPolicy, group: groupAPI,
+		{name: "audit-policy-file", arg: "FILE", into: &r.auditPolicy, group: groupAPI, shared: contentWithServers,
 			help: "What the API writes to its audit log, of kind Policy"},
-		{name: "kube-scheduler-config", arg: "FILE", into: &r.schedulerConfig, group: groupUpstream,
+		{name: "kube-scheduler-config", arg: "FILE", into: &r.schedulerConfig, group: groupUpstream, shared: contentWithServers,
 			help: "Profiles of the scheduler, of kind KubeSchedulerConfiguration"},
+
+		{name: "datastore-endpoint", kind: list, arg: "URL", into: &r.storeEndpoint, group: groupStore, shared: withServers,
+			help: "etcd that keeps the cluster's data in place of coracle's own, as https://HOST:2379 or unix:///PATH"},
+		{name: "datastore-cafile", arg: "FILE", into: &r.storeCA, group: groupStore, shared: contentWithServers,
+			help: "CA certificate of that etcd"},
+		{name: "datastore-certfile", arg: "FILE", into: &r.storeCert, group: groupStore, shared: contentWithServers,
+			help: "Client certificate for that etcd"},
+		{name: "datastore-keyfile", arg: "FILE", into: &r.storeKey, group: groupStore, shared: contentWithServers,
+			help: "Key of the client certificate"},
+		{name: "datastore-prefix", arg: "PREFIX", def: "/registry", into: &r.storePrefix, group: groupStore, shared: withServers,
+			help: "What the cluster's keys in that etcd begin with"},
 
 		{name: "kube-apiserver-arg", kind: lines, arg: "KEY=VALUE", into: &r.apiserverArg, group: groupUpstream,
 			help: "Flag for kube-apiserver, without dashes; wins over coracle's"},
@@ -171,17 +207,5 @@ func (r *raw) serverTable() []setting {
 			help: "Flag for kube-scheduler, without dashes; wins over coracle's"},
 		{name: "etcd-arg", kind: lines, arg: "KEY=VALUE", into: &r.etcdArg, group: groupUpstream,
 			help: "Flag for etcd, without dashes; wins over coracle's"},
-	}
-}
-
-// agentTable lists what only agents have.
-func (r *raw) agentTable() []setting {
-	return []setting{
-		{name: "server", short: "s", arg: "URL", into: &r.server, group: groupJoin,
-			help: "Server to join, as https://HOST:6443"},
-		{name: "token", short: "t", arg: "TOKEN", into: &r.token, group: groupJoin, secret: true,
-			help: "Token to join with; --token-file keeps it out of process lists"},
-		{name: "token-file", arg: "FILE", into: &r.tokenFile, group: groupJoin,
-			help: "File that holds the token"},
 	}
 }

@@ -50,7 +50,7 @@ func TestNodeIP(t *testing.T) {
 				}
 				return netip.Addr{}
 			}
-			cfg, _, err := resolve(Server, test.flags, nil, h)
+			cfg, _, err := resolve(Server, test.flags, nil, h, nil)
 			if test.err != "" {
 				if err == nil || err.Error() != test.err {
 					t.Errorf("got %v, want %s", err, test.err)
@@ -65,7 +65,7 @@ func TestNodeIP(t *testing.T) {
 }
 
 func TestAgentTakesOneAddress(t *testing.T) {
-	cfg, _, err := resolve(Agent, []string{"--server=a"}, nil, edge())
+	cfg, _, err := resolve(Agent, []string{"--server=a"}, nil, edge(), nil)
 	if got := strings.Join(texts(cfg.Node.IPs), ","); err != nil || got != "198.51.100.7" {
 		t.Error(got, err)
 	}
@@ -78,7 +78,7 @@ func TestHostName(t *testing.T) {
 	} {
 		h := edge()
 		h.hostname = func() (string, error) { return name, nil }
-		cfg, _, err := resolve(Server, nil, nil, h)
+		cfg, _, err := resolve(Server, nil, nil, h, nil)
 		if want == "" && (err != nil || cfg.Node.Name != strings.ToLower(name)) {
 			t.Errorf("%q: got %q, %v", name, cfg.Node.Name, err)
 		}
@@ -88,10 +88,10 @@ func TestHostName(t *testing.T) {
 	}
 	h := edge()
 	h.hostname = func() (string, error) { return "", errors.New("no name") }
-	if _, _, err := resolve(Server, nil, nil, h); err == nil || err.Error() != "--node-name: reading the host name: no name" {
+	if _, _, err := resolve(Server, nil, nil, h, nil); err == nil || err.Error() != "--node-name: reading the host name: no name" {
 		t.Error(err)
 	}
-	if _, _, err := resolve(Server, []string{"--node-name=edge"}, nil, h); err != nil {
+	if _, _, err := resolve(Server, []string{"--node-name=edge"}, nil, h, nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -119,7 +119,7 @@ func TestResolvConf(t *testing.T) {
 				}
 				return []byte(files[name]), nil
 			}
-			cfg, _, err := resolve(Server, nil, nil, h)
+			cfg, _, err := resolve(Server, nil, nil, h, nil)
 			if err != nil || cfg.Node.ResolvConf != test.want {
 				t.Errorf("got %s, %v", cfg.Node.ResolvConf, err)
 			}

@@ -30,7 +30,7 @@ func Inspect(role Role, args, environ []string) (Config, []Setting, error) {
 }
 
 func inspect(role Role, args, environ []string, h host) (Config, []Setting, error) {
-	cfg, r, err := resolve(role, args, environ, h)
+	cfg, r, err := resolve(role, args, environ, h, nil)
 	return cfg, r.settings(role), err
 }
 
@@ -60,7 +60,7 @@ func (s setting) shown() Setting {
 	out := Setting{
 		Name: s.name, Group: s.group, Help: s.help,
 		Values: append([]string{}, s.into.texts()...), Many: s.many(), Typed: s.kind == toggle,
-		Set: s.into.layer > derived, Origin: s.origin(),
+		Set: s.into.layer > fromCluster, Origin: s.origin(),
 	}
 	if s.secret {
 		out.secret = true

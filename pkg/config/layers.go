@@ -128,6 +128,7 @@ func (r *raw) readEnv(role Role, table []setting, environ []string, p *problems)
 	byEnv := map[string]setting{}
 	for _, s := range table {
 		byEnv[s.env()] = s
+		byEnv[s.alias] = s
 	}
 	for _, pair := range environ {
 		name, text, _ := strings.Cut(pair, "=")
@@ -138,13 +139,12 @@ func (r *raw) readEnv(role Role, table []setting, environ []string, p *problems)
 			continue
 		}
 		if s, ok := byEnv[name]; ok {
-			found[s.name] = item{text, origin{fromEnv, name}}
+			if _, known := found[s.name]; !known || name == s.env() {
+				found[s.name] = item{text, origin{fromEnv, name}}
+			}
 			continue
 		}
 		key := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, envPrefix), "_", "-"))
-		if role == Server && otherRole(role, key) {
-			continue // a server's environment may hold what agents on the same image read
-		}
 		p.add("%s: no such setting%s", name, hint(role, table, key, envPrefix))
 	}
 	return found
@@ -189,11 +189,8 @@ func hint(role Role, table []setting, name, prefix string) string {
 		}
 		return prefix + n
 	}
-	if otherRole(role, name) {
-		return map[Role]string{
-			Server: "; it is a setting of agents only",
-			Agent:  "; it is a setting of servers, and agents take it from theirs",
-		}[role]
+	if role == Agent && slices.ContainsFunc(new(raw).serverTable(), func(s setting) bool { return s.name == name }) {
+		return "; it is a setting of servers, and agents take it from theirs where they need it"
 	}
 	best, bestDistance := "", len(name)/3+2
 	for _, s := range table {
@@ -205,17 +202,6 @@ func hint(role Role, table []setting, name, prefix string) string {
 		return ""
 	}
 	return "; did you mean " + show(best) + "?"
-}
-
-// otherRole reports whether name is a setting, but not one of this role.
-func otherRole(role Role, name string) bool {
-	var r raw
-	for other, table := range map[Role][]setting{Server: r.serverTable(), Agent: r.agentTable()} {
-		if other != role && slices.ContainsFunc(table, func(s setting) bool { return s.name == name }) {
-			return true
-		}
-	}
-	return false
 }
 
 // Distance counts the letters to insert, delete or change to make b of a (Levenshtein).

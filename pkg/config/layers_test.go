@@ -63,7 +63,7 @@ func TestPrecedence(t *testing.T) {
 		{"bare switch", nil, nil, []string{"--debug"}, "debug", "true", "--debug"},
 		{"switch by variable", nil, []string{"CORACLE_DEBUG=1"}, nil, "debug", "1", "CORACLE_DEBUG"},
 		{"value that looks like a flag", nil, nil, []string{"--node-name", "x", "--kubelet-arg", "v=1", "--tls-san", "y"}, san, "y", "--tls-san"},
-		{"foreign variables", nil, []string{"CORACLE_SERVICE_HOST=10.0.0.1", "CORACLE_PORT_6443_TCP=x", "CORACLE_INSTALL_X=1", "CORACLE_TOKEN=a"}, nil,
+		{"foreign variables", nil, []string{"CORACLE_SERVICE_HOST=10.0.0.1", "CORACLE_PORT_6443_TCP=x", "CORACLE_INSTALL_X=1", "CORACLE_BENCH=a"}, nil,
 			name, "edge-1", "default: the host name in lower case"},
 	} {
 		t.Run(test.title, func(t *testing.T) {
@@ -103,8 +103,16 @@ func TestMistakesOutsideFiles(t *testing.T) {
 		{Server, []string{"--node-nam", "--tls-sans=a", "--zzz", "--node-name=B"}, nil,
 			"unknown flag --node-nam; did you mean --node-name?\nunknown flag --tls-sans; did you mean --tls-san?\nunknown flag --zzz\n" +
 				"--node-name: \"B\" is not a node name; it must consist of " + subdomainForm + ", 63 at most"},
-		{Server, []string{"--token=a"}, nil, "unknown flag --token; it is a setting of agents only"},
-		{Server, []string{"--token-fil=a"}, nil, "unknown flag --token-fil"},
+		{Server, []string{"--token-fil=a"}, nil, "unknown flag --token-fil; did you mean --token-file?"},
+		{Agent, nil, nil, "--server: an agent needs a server to join, as in --server https://HOST:6443"},
+		{Server, []string{"--token=a", "--token-file=testdata/files/some.yaml"}, nil, "--token and --token-file are both given; choose one"},
+		{Server, []string{"--token=a", "--agent-token=a"}, nil,
+			"--agent-token and --token are the same, and then agents could join as servers; make the one for agents another"},
+		{Server, []string{"--lb-server-port=6443"}, nil, "--https-listen-port and --lb-server-port are both 6443; each needs its own"},
+		{Server, []string{"--datastore-certfile=testdata/files/some.yaml", "--datastore-endpoint=127.0.0.1:2379"}, nil,
+			`--datastore-endpoint: "127.0.0.1:2379" is not the address of an etcd such as https://HOST:2379 or unix:///PATH` +
+				"\n--datastore-certfile and --datastore-keyfile belong together; give both or none" +
+				"\n--datastore-certfile has a meaning only with --datastore-endpoint, which is not given"},
 		{Server, []string{"start"}, nil, `unexpected argument "start": coracle server takes flags only`},
 		{Server, []string{"--node-name"}, nil, "flag needs an argument: --node-name"},
 		{Server, []string{"-z"}, nil, "unknown shorthand flag: 'z' in -z"},
@@ -116,10 +124,10 @@ func TestMistakesOutsideFiles(t *testing.T) {
 			"--config: reading the configuration: open /nonexistent/config.yaml: no such file or directory"},
 		{Server, []string{"--config="}, nil, "--config: the name of the file is empty\n--config: the path is empty"},
 		{Agent, []string{"--server=a"}, []string{"CORACLE_CLUSTER_CIDR=10.0.0.0/8"},
-			"CORACLE_CLUSTER_CIDR: no such setting; it is a setting of servers, and agents take it from theirs"},
+			"CORACLE_CLUSTER_CIDR: no such setting; it is a setting of servers, and agents take it from theirs where they need it"},
 	} {
 		t.Run(strings.Join(append(test.flags, test.env...), " "), func(t *testing.T) {
-			_, _, err := resolve(test.role, test.flags, test.env, edge())
+			_, _, err := resolve(test.role, test.flags, test.env, edge(), nil)
 			if err == nil || err.Error() != test.want {
 				t.Errorf("got:\n%v\nwant:\n%s", err, test.want)
 			}
@@ -138,7 +146,7 @@ func TestHelp(t *testing.T) {
 // TestNoSideEffects: a look at the configuration leaves no trace on disk.
 func TestNoSideEffects(t *testing.T) {
 	dir := write(t, map[string]string{"config.yaml": "data-dir: data\nrun-dir: /run/x\n"})
-	if _, _, err := resolve(Server, []string{"--config", filepath.Join(dir, "config.yaml")}, nil, edge()); err != nil {
+	if _, _, err := resolve(Server, []string{"--config", filepath.Join(dir, "config.yaml")}, nil, edge(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {

@@ -99,7 +99,7 @@ func TestRandomConfigurations(t *testing.T) {
 // check resolves, and holds what must be true of every outcome. It reports whether the configuration was good.
 func check(t *testing.T, role Role, args, env []string) bool {
 	t.Helper()
-	cfg, _, err := resolve(role, args, env, edge())
+	cfg, _, err := resolve(role, args, env, edge(), nil)
 	if err != nil {
 		if strings.TrimSpace(err.Error()) == "" {
 			t.Errorf("an error without words for %q %q", args, env)

@@ -38,7 +38,7 @@ func TestWriteYAML(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := filepath.Join(write(t, map[string]string{"config.yaml": b.String()}), "config.yaml")
-		got, _, err := resolve(role, []string{"--config", path}, nil, edge())
+		got, _, err := resolve(role, []string{"--config", path}, nil, edge(), nil)
 		if err != nil {
 			t.Fatalf("%s: %v in\n%s", file, err, b.String())
 		}
@@ -68,7 +68,7 @@ func TestExample(t *testing.T) {
 			if role == Agent {
 				args = append(args, "--server=a")
 			}
-			if _, _, err := resolve(role, args, nil, edge()); err != nil {
+			if _, _, err := resolve(role, args, nil, edge(), nil); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
 		}

@@ -11,19 +11,40 @@ import (
 // A flag wins over the environment, that over drop-ins, those over the file. Nothing is written, and no privilege
 // is needed. The error names every mistake, one per line, each with where it was made; for --help it is
 // pflag.ErrHelp.
+//
+// A machine that has joined a cluster takes the cluster's settings as it remembers them. One that has yet to join does
+// not know them: its Network is empty, and it is resolved again by ResolveIn once it knows.
 func Resolve(role Role, args, environ []string) (Config, error) {
-	cfg, _, err := resolve(role, args, environ, thisHost())
+	cfg, _, err := resolve(role, args, environ, thisHost(), nil)
 	return cfg, err
 }
 
-func resolve(role Role, args, environ []string, h host) (Config, *raw, error) {
+// ResolveIn is Resolve for a machine that has just learnt what its cluster's settings are. What it was given must not
+// contradict them.
+func ResolveIn(role Role, args, environ []string, known Known) (Config, error) {
+	cfg, _, err := resolve(role, args, environ, thisHost(), &known)
+	return cfg, err
+}
+
+func resolve(role Role, args, environ []string, h host, known *Known) (Config, *raw, error) {
 	var p problems
 	r := &raw{}
 	if err := r.read(role, args, environ, h, &p); err != nil {
 		return Config{}, r, err
 	}
 	d := &decoder{problems: &p, host: h, role: role}
-	cfg := d.config(r)
+	dirs := d.dirs(r)
+	if known == nil {
+		remembered := h.remembered(role, dirs)
+		known = &remembered
+	}
+	r.inherit(role, dirs, *known, &p)
+	d.settled = known.Settings != nil || role == Server && r.server.one().text == ""
+	cfg := d.config(r, dirs)
+	cfg.Join.Joined, cfg.Join.Servers = known.Joined, known.Servers
+	if role == Agent && !known.Joined && cfg.Join.Server == "" && len(r.server.items) == 0 {
+		p.add("%s: an agent needs a server to join, as in --server https://HOST:6443", r.server.label())
+	}
 	return cfg, r, p.err()
 }
 
@@ -32,36 +53,43 @@ type decoder struct {
 	*problems
 	host host
 	role Role
+	// settled says that the cluster's settings are known. They are not on a machine that has yet to join.
+	settled bool
+}
+
+func (d *decoder) dirs(r *raw) paths.Dirs {
+	return paths.Dirs{
+		Data:    d.path(&r.dataDir),
+		Run:     d.path(&r.runDir),
+		Config:  filepath.Dir(d.path(&r.config)),
+		Kubelet: d.path(&r.kubeletRoot),
+	}
 }
 
 // config is the whole of it: one line per field.
-func (d *decoder) config(r *raw) Config {
-	dir := filepath.Dir(d.path(&r.config))
+func (d *decoder) config(r *raw, dirs paths.Dirs) Config {
+	dir := dirs.Config
 	cfg := Config{
-		Role: d.role,
-		Dirs: paths.Dirs{
-			Data:    d.path(&r.dataDir),
-			Run:     d.path(&r.runDir),
-			Config:  dir,
-			Kubelet: d.path(&r.kubeletRoot),
-		},
+		Role:        d.role,
+		Dirs:        dirs,
 		Log:         d.log(r),
 		Disable:     d.oneOf(&r.disable),
 		DrainOnStop: d.toggle(&r.drainOnStop),
 		Args:        d.args(r),
 	}
-	if d.role == Server {
+	if d.settled {
 		cfg.Network = d.network(r)
 	}
 	cfg.Network.Iface = r.iface.one().text
 	cfg.Node = d.node(r, dir, cfg.Network)
+	cfg.Join = d.join(r)
 	d.checkDirs(r, cfg)
+	d.checkOverlaps(r, cfg)
 	if d.role == Agent {
-		cfg.Join = d.join(r)
 		return cfg
 	}
 	cfg.API = d.api(r, dir, cfg.Node)
-	d.checkOverlaps(r, cfg)
+	cfg.Datastore = d.datastore(r)
 	d.checkPorts(r, cfg)
 	return cfg
 }
@@ -95,6 +123,7 @@ func (d *decoder) node(r *raw, dir string, n Network) Node {
 		KubeletConfigDir:    d.pathOr(&r.kubeletDir, filepath.Join(dir, "kubelet.d")),
 		ContainerdConfigDir: d.pathOr(&r.containerdDir, filepath.Join(dir, "containerd.d")),
 		ResolvConf:          d.resolvConf(&r.resolvConf),
+		BalancerPort:        d.port(&r.lbPort),
 	}
 }
 
@@ -114,14 +143,6 @@ func (d *decoder) api(r *raw, dir string, node Node) API {
 		EncryptionConfig: d.file(&r.encryptionConfig),
 		AuditPolicy:      d.file(&r.auditPolicy),
 	}
-}
-
-func (d *decoder) join(r *raw) Join {
-	j := Join{Server: d.serverURL(&r.server), Token: r.token.one().text, TokenFile: d.file(&r.tokenFile)}
-	if j.Token != "" && j.TokenFile != "" {
-		d.add("%s and %s are both given; choose one", r.token.label(), r.tokenFile.label())
-	}
-	return j
 }
 
 // args collects the pass-through flags by part.

@@ -35,8 +35,10 @@ type Config struct {
 	// Args are pass-through flags for upstream parts, as "key=value" without dashes, by part: "kube-apiserver",
 	// "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "etcd". They win over ours.
 	Args map[string][]string `json:"args,omitempty"`
-	// Join says how an agent finds its server; unused by servers.
+	// Join says how the machine enters a cluster, and what of the cluster it knows already.
 	Join Join `json:"join,omitzero"`
+	// Datastore is where the cluster's data is kept; unused by agents.
+	Datastore Datastore `json:"datastore,omitzero"`
 	// DrainOnStop stops pods too when coracle stops.
 	DrainOnStop bool `json:"drainOnStop,omitempty"`
 }
@@ -110,11 +112,44 @@ type Node struct {
 	// dnsmasq of the host), DNS in the host's network namespace may forward to those, but pods cannot reach them:
 	// the node half gives the kubelet a generated file then.
 	ResolvConf string `json:"resolvConf"`
+	// BalancerPort is the port on loopback at which the node's own parts reach the API of any server.
+	BalancerPort uint16 `json:"balancerPort"`
 }
 
-// Join is how an agent finds and enters its cluster. At most one of Token and TokenFile is set.
+// Join is how a machine enters a cluster. At most one of Token and TokenFile is set, and of the agent's two.
 type Join struct {
-	Server    string `json:"server,omitempty"` // https://HOST:PORT
-	Token     string `json:"token,omitempty"`  // a secret
+	// Server is https://HOST:PORT of a server of the cluster to join; "" for a server that begins one. A machine that
+	// has joined does not need it.
+	Server string `json:"server,omitempty"`
+	// Token and TokenFile are what this machine joins with; on a server that begins a cluster, what others do.
+	// Secrets are not written for the halves: they find what they need in paths.Dirs.Token and AgentToken.
+	Token     string `json:"-"`
 	TokenFile string `json:"tokenFile,omitempty"`
+	// AgentToken and AgentTokenFile are what agents join with, and servers cannot.
+	AgentToken     string `json:"-"`
+	AgentTokenFile string `json:"agentTokenFile,omitempty"`
+	// Replace takes the place of another machine that has the node name.
+	Replace bool `json:"replace,omitempty"`
+	// Retry goes on trying while no server answers.
+	Retry bool `json:"retry,omitempty"`
+
+	// Joined says that other machines are or were servers of this cluster: this one must not begin a cluster, even
+	// if it has no data. It is true on every agent that has joined.
+	Joined bool `json:"joined,omitempty"`
+	// Servers are HOST:PORT of the cluster's APIs as they were known when the front started; empty on a lone server.
+	Servers []string `json:"servers,omitempty"`
 }
+
+// Datastore is an etcd cluster of somebody else's that keeps this cluster's data. Without endpoints, coracle runs
+// its own.
+type Datastore struct {
+	Endpoints []string `json:"endpoints,omitempty"` // URLs: https://HOST:2379, http://HOST:2379, unix:///PATH
+	// Paths of PEM files, "" if not given; they exist and are readable.
+	CAFile   string `json:"caFile,omitempty"`
+	CertFile string `json:"certFile,omitempty"`
+	KeyFile  string `json:"keyFile,omitempty"`
+	Prefix   string `json:"prefix,omitempty"` // what all keys begin with, /registry
+}
+
+// External reports whether the data is kept by somebody else.
+func (d Datastore) External() bool { return len(d.Endpoints) > 0 }

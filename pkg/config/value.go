@@ -12,6 +12,7 @@ type layer int
 const (
 	fromDefault layer = iota
 	derived           // from this host or from other settings
+	fromCluster
 	fromFile
 	fromEnv
 	fromFlag
@@ -32,6 +33,8 @@ type item struct {
 // label names an item in an error, the way its author would look for it.
 func (i item) label(s setting) string {
 	switch i.origin.layer {
+	case fromCluster:
+		return "the cluster's " + s.name
 	case fromFile:
 		return i.origin.where + ": " + s.name
 	case fromEnv:

@@ -53,8 +53,17 @@ func (d Dirs) PKI() string { return d.data("server", "pki") }
 // Etcd is the data directory of the embedded etcd.
 func (d Dirs) Etcd() string { return d.data("server", "etcd") }
 
-// ClusterSettings holds the settings that the cluster in Etcd was made with.
-func (d Dirs) ClusterSettings() string { return d.data("server", "cluster.json") }
+// ServerCluster is what a server remembers of its cluster: the settings that it was made with, and who serves it.
+func (d Dirs) ServerCluster() string { return d.data("server", "cluster.json") }
+
+// SharedFile is a file that a server took from the cluster when it joined, by the flag that names such a file.
+func (d Dirs) SharedFile(flag string) string { return d.data("server", "shared", flag) }
+
+// Token is the token that a server was told to let others join with.
+func (d Dirs) Token() string { return d.data("server", "token") }
+
+// AgentToken is the token that a server was told to let agents join with.
+func (d Dirs) AgentToken() string { return d.data("server", "agent-token") }
 
 // ServerConfig holds generated configuration of the control plane (kubeconfigs, component configuration files).
 func (d Dirs) ServerConfig(name string) string { return d.data("server", "etc", name) }
@@ -73,6 +82,9 @@ func (d Dirs) NodeConfig(name string) string { return d.data("node", "etc", name
 
 // NodePKI holds the node's certificates; the kubelet rotates its own in here.
 func (d Dirs) NodePKI() string { return d.data("node", "pki") }
+
+// Cluster is what an agent remembers of its cluster, for a start without a server.
+func (d Dirs) Cluster() string { return d.data("node", "cluster.json") }
 
 // NodeCA is the cluster's CA certificate as the node knows it.
 func (d Dirs) NodeCA() string { return filepath.Join(d.NodePKI(), "ca.crt") }

@@ -1,0 +1,68 @@
+package config
+
+import (
+	"net/url"
+	"path/filepath"
+	"strings"
+)
+
+func (d *decoder) join(r *raw) Join {
+	j := Join{
+		Token: r.token.one().text, TokenFile: d.file(&r.tokenFile),
+		AgentToken: r.agentToken.one().text, AgentTokenFile: d.file(&r.agentTokenFile),
+		Replace: d.toggle(&r.replace), Retry: d.toggle(&r.joinRetry),
+	}
+	if len(r.server.items) > 0 {
+		j.Server = d.serverURL(&r.server)
+	}
+	for _, x := range [][2]*value{{&r.token, &r.tokenFile}, {&r.agentToken, &r.agentTokenFile}} {
+		if x[0].one().text != "" && x[1].one().text != "" {
+			d.add("%s and %s are both given; choose one", x[0].label(), x[1].label())
+		}
+	}
+	if j.AgentToken != "" && j.AgentToken == j.Token {
+		d.add("%s and %s are the same, and then agents could join as servers; make the one for agents another", r.agentToken.label(), r.token.label())
+	}
+	return j
+}
+
+func (d *decoder) datastore(r *raw) Datastore {
+	s := Datastore{
+		Endpoints: d.storeURLs(&r.storeEndpoint),
+		CAFile:    d.file(&r.storeCA), CertFile: d.file(&r.storeCert), KeyFile: d.file(&r.storeKey),
+		Prefix: r.storePrefix.one().text,
+	}
+	if (s.CertFile == "") != (s.KeyFile == "") {
+		d.add("%s and %s belong together; give both or none", r.storeCert.label(), r.storeKey.label())
+	}
+	if !strings.HasPrefix(s.Prefix, "/") || len(s.Prefix) < 2 {
+		d.add("%s: %q is not a prefix such as /registry", r.storePrefix.label(), s.Prefix)
+	}
+	if s.External() {
+		return s
+	}
+	for _, v := range []*value{&r.storeCA, &r.storeCert, &r.storeKey, &r.storePrefix} {
+		if v.layer >= fromFile && v.one().text != v.setting.def {
+			d.add("%s has a meaning only with --datastore-endpoint, which is not given", v.label())
+		}
+	}
+	return Datastore{}
+}
+
+// storeURLs are the endpoints of an etcd, each with its scheme.
+func (d *decoder) storeURLs(v *value) []string {
+	var out []string
+	for _, it := range v.items {
+		u, err := url.Parse(it.text)
+		good := err == nil && u.User == nil && u.RawQuery == ""
+		switch {
+		case good && (u.Scheme == "https" || u.Scheme == "http") && u.Port() != "" && u.Hostname() != "" && strings.Trim(u.Path, "/") == "":
+			out = append(out, strings.TrimSuffix(it.text, "/"))
+		case good && u.Scheme == "unix" && filepath.IsAbs(u.Host+u.Path):
+			out = append(out, it.text)
+		default:
+			d.add("%s: %q is not the address of an etcd such as https://HOST:2379 or unix:///PATH", it.label(v.setting), it.text)
+		}
+	}
+	return out
+}
