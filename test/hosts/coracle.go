@@ -64,7 +64,7 @@ func (h *Host) start(role string, args ...string) *Server {
 	log, err := os.CreateTemp(h.dir, role+"-*.log")
 	h.must(err)
 	s := &Server{Host: h, role: role, log: log, done: make(chan struct{})}
-	// The shell stands between, as nsenter stops itself when its child is stopped (SIGSTOP) and stays so.
+	// The shell stands between, for who finds the front by its parents.
 	s.cmd = h.Command("sh", append([]string{"-c", `"$@" & wait $!`, "sh", Bin(h.t), role}, args...)...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	h.must(s.cmd.Start())
@@ -97,7 +97,7 @@ func (s *Server) keepLog() {
 
 // FrontPID is the front's process id as this machine sees it.
 func (s *Server) FrontPID() int {
-	pid := s.cmd.Process.Pid // of nsenter, whose child is the shell, whose child is the front
+	pid := s.cmd.Process.Pid // of who went onto the host, whose child is the shell, whose child is the front
 	for range 2 {
 		child, err := onlyChild(pid)
 		if err != nil {

@@ -2,13 +2,11 @@ package hosts
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,44 +15,13 @@ import (
 // be killed.
 func (h *Host) Freeze() {
 	h.t.Helper()
-	h.must(h.freeze("1"))
+	h.must(h.vm.Freeze(true))
 }
 
 // Thaw ends Freeze.
 func (h *Host) Thaw() {
 	h.t.Helper()
-	h.must(h.freeze("0"))
-}
-
-// freeze uses cgroup v2's freezer, which needs no controller and is there beside v1's hierarchies too.
-func (h *Host) freeze(state string) error {
-	for _, hierarchy := range hierarchies() {
-		if hierarchy.fstype != "cgroup2" {
-			continue
-		}
-		dir := filepath.Join(cgroupRoot, hierarchy.name, h.cgroup)
-		if err := os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte(state), 0o644); err != nil {
-			return fmt.Errorf("freezing: %w", err)
-		}
-		return awaitFrozen(filepath.Join(dir, "cgroup.events"), state)
-	}
-	return errors.New("freezing: no cgroup v2 hierarchy is mounted")
-}
-
-// awaitFrozen waits until the kernel has done it.
-func awaitFrozen(events, state string) error {
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		data, err := os.ReadFile(events)
-		if err != nil {
-			return fmt.Errorf("freezing: %w", err)
-		}
-		if strings.Contains(string(data), "frozen "+state) {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("freezing: not done within 10 s: %s", data)
-		}
-	}
+	h.must(h.vm.Freeze(false))
 }
 
 // LimitDisk gives the host a data directory of its own small file system, of the given size in MiB. The host must be
@@ -109,10 +76,10 @@ func (h *Host) FreeDisk() {
 // Wipe makes a killed host a machine that was installed anew: nothing of what it wrote is left. Boot comes next.
 func (h *Host) Wipe() {
 	h.t.Helper()
-	if h.init != nil {
+	if h.vm.Up() {
 		h.t.Fatalf("wiping %s: it is up; kill it first", h.Name)
 	}
-	for _, dir := range []string{h.Data(), filepath.Join(h.dir, "kubelet"), h.layers()} {
+	for _, dir := range []string{h.Data(), filepath.Join(h.dir, "kubelet"), filepath.Dir(h.vm.Upper())} {
 		entries, err := os.ReadDir(dir)
 		h.must(err)
 		for _, e := range entries {

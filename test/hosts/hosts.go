@@ -11,10 +11,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
+
+	"github.com/coracle-dev/coracle/pkg/vhost"
 )
 
 // Host is a machine made of namespaces.
@@ -22,11 +22,10 @@ type Host struct {
 	Name string
 	IP   netip.Addr // on the wire; invalid if the host has only loopback
 
-	t      testing.TB
-	wire   *Wire
-	dir    string // scratch on this machine's disk
-	cgroup string // our directory in every cgroup hierarchy
-	init   *exec.Cmd
+	t    testing.TB
+	wire *Wire
+	dir  string // scratch on this machine's disk
+	vm   *vhost.Host
 }
 
 // Options say what a host is like.
@@ -42,17 +41,30 @@ func New(t testing.TB, wire *Wire, name string, opts Options) *Host {
 	if err != nil {
 		t.Fatalf("making a directory for host %s: %v", name, err)
 	}
-	h := &Host{Name: name, IP: opts.IP, t: t, wire: wire, dir: dir, cgroup: filepath.Base(dir)}
-	for _, sub := range []string{"data", "kubelet", "layers", "root"} {
+	h := &Host{Name: name, IP: opts.IP, t: t, wire: wire, dir: dir}
+	h.vm = &vhost.Host{Name: name, Dir: dir, Cgroup: filepath.Base(dir), Mounts: h.mounts()}
+	for _, sub := range []string{"data", "kubelet"} {
 		h.must(os.MkdirAll(filepath.Join(dir, sub), 0o755))
 	}
-	h.must(syscall.Mount("tmpfs", h.layers(), "tmpfs", 0, "mode=0755"))
+	h.must(h.vm.Prepare())
 	t.Cleanup(h.remove)
 	if wire != nil && !h.IP.IsValid() {
 		h.IP = wire.nextIP()
 	}
 	h.Boot()
 	return h
+}
+
+// mounts are the host's disks, and the executable under test.
+func (h *Host) mounts() []vhost.Mount {
+	mounts := []vhost.Mount{
+		{Source: filepath.Join(h.dir, "data"), Target: "/var/lib/coracle"},
+		{Source: filepath.Join(h.dir, "kubelet"), Target: "/var/lib/kubelet"},
+	}
+	if bin := os.Getenv("CORACLE_BIN"); bin != "" {
+		mounts = append(mounts, vhost.Mount{Source: filepath.Dir(bin), Target: filepath.Dir(bin)})
+	}
+	return mounts
 }
 
 // scratch is where hosts keep their disks: a real file system, because overlayfs does not stack on itself.
@@ -63,92 +75,45 @@ func scratch() string {
 	return os.TempDir()
 }
 
-// layers holds the copy-on-write layer, a tmpfs: an upper layer may not lie in its lower layer.
-func (h *Host) layers() string { return filepath.Join(h.dir, "layers") }
-
 // Data is the host's /var/lib/coracle as seen from this machine.
 func (h *Host) Data(elem ...string) string {
 	return filepath.Join(append([]string{h.dir, "data"}, elem...)...)
 }
 
 // PID is the host's init as this machine sees it; /proc/PID/ns holds the host's namespaces.
-func (h *Host) PID() int { return h.init.Process.Pid }
+func (h *Host) PID() int { return h.vm.PID() }
 
 // Path is a file on the host as seen from this machine.
-func (h *Host) Path(name string) string {
-	return fmt.Sprintf("/proc/%d/root%s", h.init.Process.Pid, name)
-}
+func (h *Host) Path(name string) string { return h.vm.Path(name) }
 
 // Boot starts the host's init after New or Kill. What was on its disks is still there; /run is empty.
 func (h *Host) Boot() {
 	h.t.Helper()
-	if err := makeCgroups(h.cgroup); err != nil {
-		h.t.Fatalf("making cgroups of host %s: %v", h.Name, err)
-	}
-	h.init = exec.Command("/proc/self/exe")
-	h.init.Env = append(os.Environ(), roleEnv+"="+roleEnter, "CORACLE_TEST_HOST="+h.Name, "CORACLE_TEST_HOSTDIR="+h.dir)
-	h.init.Stderr = os.Stderr
-	h.init.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC,
-		Pdeathsig:  syscall.SIGKILL,
-	}
-	goOn, err := h.init.StdinPipe()
-	h.must(err)
-	up, err := h.init.StdoutPipe()
-	h.must(err)
-	startOnDurableThread(h.t, h.init)
-	h.must(joinCgroups(h.cgroup, h.init.Process.Pid))
-	if h.wire != nil {
-		h.must(h.wire.attach(h))
-	}
-	_, err = goOn.Write([]byte("\n"))
-	h.must(err)
-	if _, err := up.Read(make([]byte, 1)); err != nil {
-		h.t.Fatalf("booting host %s: its init ended: %v", h.Name, err)
-	}
-	if h.wire != nil {
-		h.must(h.configure())
-		h.must(os.WriteFile(h.Path("/etc/resolv.conf"), []byte("nameserver "+h.wire.Gateway.String()+"\n"), 0o644))
-	}
+	h.connect()
+	h.must(h.vm.Boot())
 }
 
-// configure brings the host's interface up with its address and a default route over the wire.
-func (h *Host) configure() error {
-	family, bits := "-4", strconv.Itoa(h.wire.bits())
-	gateway := h.wire.Gateway
-	if h.IP.Is6() {
-		family = "-6"
+// connect says what the host's network is.
+func (h *Host) connect() {
+	if h.wire == nil {
+		return
 	}
-	for _, args := range [][]string{
-		{"ip", family, "addr", "add", h.IP.String() + "/" + bits, "dev", "eth0"},
-		{"ip", "link", "set", "eth0", "up"},
-		{"ip", family, "route", "add", "default", "via", gateway.String()},
-	} {
-		if out, err := h.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
-			return fmt.Errorf("%s: %w: %s", strings.Join(args, " "), err, out)
-		}
-	}
-	return nil
+	h.vm.Wire = h.wire.wire
+	h.vm.Addrs = []netip.Prefix{netip.PrefixFrom(h.IP, h.wire.Net.Bits())}
+	h.vm.Gateways = []netip.Addr{h.wire.Gateway}
+	h.vm.Files = map[string]string{"/etc/resolv.conf": "nameserver " + h.wire.Gateway.String() + "\n"}
 }
 
 // SetIP gives a running host another address, as DHCP may.
 func (h *Host) SetIP(ip netip.Addr) {
 	h.t.Helper()
-	h.Run("ip", "addr", "flush", "dev", "eth0")
 	h.IP = ip
-	h.must(h.configure())
+	h.connect()
+	h.must(h.vm.Configure())
 }
 
 // Kill ends the host at once, as pulling the plug does. Its disks stay.
-func (h *Host) Kill() {
-	if h.init == nil {
-		return
-	}
-	_ = h.init.Process.Kill()
-	_, _ = h.init.Process.Wait()
-	h.init = nil
-	removeCgroups(h.cgroup)
-}
+func (h *Host) Kill() { h.vm.Kill() }
 
 // For is the host for a subtest: what fails fails t. It must not be booted or killed.
 func (h *Host) For(t testing.TB) *Host {
@@ -160,24 +125,18 @@ func (h *Host) For(t testing.TB) *Host {
 // remove takes away the host and all it left.
 func (h *Host) remove() {
 	h.Kill()
-	if err := syscall.Unmount(h.layers(), syscall.MNT_DETACH); err != nil {
-		h.t.Logf("unmounting %s: %v", h.layers(), err)
-	}
 	if h.t.Failed() && os.Getenv("CORACLE_TEST_KEEP") != "" {
 		h.t.Logf("kept %s", h.dir)
 		return
 	}
-	if err := os.RemoveAll(h.dir); err != nil {
-		h.t.Logf("removing %s: %v", h.dir, err)
+	if err := h.vm.Discard(); err != nil {
+		h.t.Logf("removing host %s: %v", h.Name, err)
 	}
 }
 
 // Command prepares a command that runs on the host, in its namespaces and cgroups.
 func (h *Host) Command(name string, args ...string) *exec.Cmd {
-	pid := strconv.Itoa(h.init.Process.Pid)
-	enter := []string{"-c", joinScript(h.cgroup) + `exec nsenter -t "$0" -m -n -u -p -i -C -- "$@"`, pid, name}
-	cmd := exec.Command("sh", append(enter, args...)...)
-	cmd.Dir = "/"
+	cmd := h.vm.Command(name, args...)
 	// The settings of the test run are not the host's.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "CORACLE_") })
 	return cmd

@@ -6,47 +6,24 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"time"
 
 	"github.com/miekg/dns"
-	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/vhost"
 )
 
 // roleDNS is the wire's name server.
 const roleDNS = "dns"
 
-// enterNet moves the calling thread into the network namespace of pid and runs f.
-func enterNet(pid int, f func() error) error {
-	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
-	if err != nil {
-		return err
-	}
-	defer ns.Close()
-	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("entering the network of process %d: %w", pid, err)
-	}
-	return f()
-}
-
 // Dial connects from the host, whatever namespace the caller is in. It fits rest.Config.Dial.
 func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if h.init == nil {
-		return nil, fmt.Errorf("host %s is down", h.Name)
-	}
-	var conn net.Conn
-	err := On(h.init.Process.Pid, func() (err error) {
-		// A resolver or a second address family would dial on another thread, in another network.
-		ap, err := netip.ParseAddrPort(address)
-		if err != nil {
-			return fmt.Errorf("dialling on host %s: %w", h.Name, err)
-		}
-		conn, err = (&net.Dialer{FallbackDelay: -1}).DialContext(ctx, network, ap.String())
-		return err
-	})
-	return conn, err
+	return h.vm.Dial(ctx, network, address)
 }
+
+// On runs f on a thread inside the network namespace of the process pid, e.g. to dial from there.
+func On(pid int, f func() error) error { return vhost.On(pid, f) }
 
 // Get fetches a URL from the host; its host part is an address. Any other status than 200 is an error.
 func (h *Host) Get(url string) (string, error) {

@@ -1,16 +1,14 @@
 package hosts
 
 import (
-	"crypto/sha256"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"sync/atomic"
-	"syscall"
 	"testing"
+
+	"github.com/coracle-dev/coracle/pkg/vhost"
 )
 
 // Wire is a switched network of its own: a bridge in a network namespace that nothing else is in. Its gateway
@@ -21,6 +19,7 @@ type Wire struct {
 
 	t    testing.TB
 	name string // of the network namespace
+	wire *vhost.Wire
 	last netip.Addr
 }
 
@@ -43,46 +42,25 @@ func NewWire(t testing.TB, network netip.Prefix) *Wire {
 	w.last = w.Gateway
 	w.sh("ip netns add %s", w.name)
 	t.Cleanup(func() { w.sh("ip netns del %s", w.name) })
-	w.sh("ip -n %s link set lo up", w.name)
-	w.sh("ip -n %s link add br0 address %s type bridge", w.name, mac("the gateway"))
-	nodad := ""
-	if w.Gateway.Is6() {
-		nodad = "nodad"
+	ns, err := os.Open("/run/netns/" + w.name)
+	if err != nil {
+		t.Fatal(err)
 	}
-	w.sh("ip -n %s addr add %s/%d dev br0 %s", w.name, w.Gateway, w.bits(), nodad)
-	w.sh("ip -n %s link set br0 up", w.name)
+	if w.wire, err = vhost.NewWire(ns, netip.PrefixFrom(w.Gateway, network.Bits())); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.wire.Close() })
 	w.startDNS()
 	return w
 }
-
-func (w *Wire) bits() int { return w.Net.Bits() }
 
 func (w *Wire) nextIP() netip.Addr {
 	w.last = w.last.Next()
 	return w.last
 }
 
-// attach puts one end of a new cable into the bridge and the other into the host, as eth0. The cable of the host's
-// life before, which the kernel takes away a little after that, goes first. A host keeps its MAC address, as real ones do:
-// its neighbours remember it.
-func (w *Wire) attach(h *Host) error {
-	return w.try("ip -n %[1]s link del %[2]s 2>/dev/null; ip -n %[1]s link add %[2]s type veth peer name eth0 address %[4]s netns %[3]d &&"+
-		" ip -n %[1]s link set %[2]s master br0 up", w.name, port(h.Name), h.init.Process.Pid, mac(h.Name))
-}
-
-// mac is the address of a host's network card.
-func mac(host string) string {
-	sum := sha256.Sum256([]byte(host))
-	return net.HardwareAddr(append([]byte{0x02}, sum[:5]...)).String()
-}
-
 // port is what the bridge's end of a host's cable is called. It leaves room for a few more letters.
-func port(host string) string {
-	if len(host) <= 10 {
-		return "p-" + host
-	}
-	return fmt.Sprintf("p-%x", sha256.Sum256([]byte(host)))[:10]
-}
+func port(host string) string { return vhost.Port(host) }
 
 // startDNS runs the gateway's name server in the wire's namespace.
 func (w *Wire) startDNS() {
@@ -94,13 +72,19 @@ func (w *Wire) startDNS() {
 	cmd.Args[4] = exe
 	cmd.Env = append(os.Environ(), roleEnv+"="+roleDNS, "CORACLE_TEST_DNS="+netip.AddrPortFrom(w.Gateway, 53).String())
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	up, err := cmd.StdoutPipe()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	startOnDurableThread(w.t, cmd)
-	w.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	release, err := vhost.StartDurably(cmd)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		release()
+	})
 	if _, err := up.Read(make([]byte, 1)); err != nil {
 		w.t.Fatalf("starting the wire's DNS server: %v", err)
 	}
@@ -119,15 +103,4 @@ func (w *Wire) try(format string, args ...any) error {
 		return fmt.Errorf("%s: %w: %s", line, err, out)
 	}
 	return nil
-}
-
-// On runs f on a thread inside the network namespace of the process pid, e.g. to dial from there.
-func On(pid int, f func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		// The thread is not unlocked, so the runtime ends it instead of reusing it in the wrong namespace.
-		runtime.LockOSThread()
-		result <- enterNet(pid, f)
-	}()
-	return <-result
 }

@@ -11,7 +11,7 @@ import (
 // per line. What others do on this machine meanwhile is not in it, nor is what is below mounts of the host's own.
 func (h *Host) Written() string {
 	h.t.Helper()
-	upper := filepath.Join(h.layers(), "upper")
+	upper := h.vm.Upper()
 	var files []string
 	h.must(filepath.WalkDir(upper, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {

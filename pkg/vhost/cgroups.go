@@ -1,0 +1,175 @@
+package vhost
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// hierarchy is one mounted cgroup hierarchy of this machine.
+type hierarchy struct {
+	name    string // directory below /sys/fs/cgroup, "" for a pure v2 machine
+	fstype  string
+	options string
+}
+
+const cgroupRoot = "/sys/fs/cgroup"
+
+// hierarchies lists what is mounted below /sys/fs/cgroup.
+func hierarchies() []hierarchy {
+	f, err := os.Open("/proc/self/mounts")
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var out []hierarchy
+	for s := bufio.NewScanner(f); s.Scan(); {
+		field := strings.Fields(s.Text())
+		if len(field) < 4 || !strings.HasPrefix(field[1], cgroupRoot) || !strings.HasPrefix(field[2], "cgroup") {
+			continue
+		}
+		out = append(out, hierarchy{
+			name:    strings.TrimPrefix(strings.TrimPrefix(field[1], cgroupRoot), "/"),
+			fstype:  field[2],
+			options: controllers(field[2], field[3]),
+		})
+	}
+	return out
+}
+
+// controllers keeps of the mount options what selects a v1 hierarchy.
+func controllers(fstype, options string) string {
+	if fstype == "cgroup2" {
+		return ""
+	}
+	general := []string{"rw", "ro", "relatime", "nosuid", "nodev", "noexec", "xattr"}
+	return strings.Join(slices.DeleteFunc(strings.Split(options, ","), func(o string) bool {
+		return slices.Contains(general, o)
+	}), ",")
+}
+
+// dir is a cgroup's directory.
+func (h hierarchy) dir(name string) string { return filepath.Join(cgroupRoot, h.name, name) }
+
+// makeCgroups makes a host's root cgroup in every hierarchy, with all controllers that this machine has.
+func makeCgroups(name string) error {
+	for _, h := range hierarchies() {
+		parent := ""
+		for _, elem := range strings.Split(name, "/") {
+			if err := h.make(parent, filepath.Join(parent, elem)); err != nil {
+				return fmt.Errorf("making cgroup %s: %w", name, err)
+			}
+			parent = filepath.Join(parent, elem)
+		}
+	}
+	return nil
+}
+
+// make makes one cgroup below its parent.
+func (h hierarchy) make(parent, name string) error {
+	if h.fstype == "cgroup2" {
+		h.handDown(parent)
+	}
+	if err := os.MkdirAll(h.dir(name), 0o755); err != nil || h.fstype == "cgroup2" {
+		return err
+	}
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := os.ReadFile(filepath.Join(h.dir(parent), file))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(h.dir(name), file), value, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handDown gives a cgroup's children every controller that it has. One that the kernel does not give is for who needs
+// it to miss: it says which.
+func (h hierarchy) handDown(name string) {
+	all, err := os.ReadFile(filepath.Join(h.dir(name), "cgroup.controllers"))
+	if err != nil {
+		return
+	}
+	for _, c := range strings.Fields(string(all)) {
+		_ = os.WriteFile(filepath.Join(h.dir(name), "cgroup.subtree_control"), []byte("+"+c), 0o644)
+	}
+}
+
+func joinCgroups(name string, pid int) error {
+	for _, h := range hierarchies() {
+		if err := os.WriteFile(filepath.Join(h.dir(name), "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644); err != nil {
+			return fmt.Errorf("joining cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// Freeze stops all processes of a host, as a virtual machine that is paused, or lets them go on. A frozen host can be
+// killed. It uses cgroup v2's freezer, which needs no controller and is there beside v1's hierarchies too.
+func (h *Host) Freeze(freeze bool) error {
+	state := "0"
+	if freeze {
+		state = "1"
+	}
+	for _, hierarchy := range hierarchies() {
+		if hierarchy.fstype != "cgroup2" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(hierarchy.dir(h.Cgroup), "cgroup.freeze"), []byte(state), 0o644); err != nil {
+			return fmt.Errorf("freezing: %w", err)
+		}
+		return awaitFrozen(filepath.Join(hierarchy.dir(h.Cgroup), "cgroup.events"), state)
+	}
+	return errors.New("freezing: no cgroup v2 hierarchy is mounted")
+}
+
+// awaitFrozen waits until the kernel has done it.
+func awaitFrozen(events, state string) error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		data, err := os.ReadFile(events)
+		if err != nil {
+			return fmt.Errorf("freezing: %w", err)
+		}
+		if strings.Contains(string(data), "frozen "+state) {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("freezing: not done within 10 s: %s", data)
+		}
+	}
+}
+
+// RemoveCgroups removes a cgroup and all below it from every hierarchy. What still runs there keeps it.
+func RemoveCgroups(name string) { removeCgroups(name) }
+
+// removeCgroups removes cgroups deepest first. Processes that were killed may hold them for a moment.
+func removeCgroups(name string) {
+	for _, h := range hierarchies() {
+		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			var dirs []string
+			_ = filepath.WalkDir(h.dir(name), func(path string, d fs.DirEntry, err error) error {
+				if err == nil && d.IsDir() {
+					dirs = append(dirs, path)
+				}
+				return nil
+			})
+			slices.Reverse(dirs)
+			var err error
+			for _, dir := range dirs {
+				err = errors.Join(err, os.Remove(dir))
+			}
+			if err == nil || time.Now().After(deadline) {
+				break
+			}
+		}
+	}
+}
