@@ -153,7 +153,7 @@ func TestOwnLeaseAfterACrash(t *testing.T) {
 func TestLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		harm func(*fake.Clientset)
-		want   string
+		want string
 	}{
 		"taken": {func(client *fake.Clientset) {
 			l := heldBy("thief")

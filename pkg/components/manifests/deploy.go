@@ -27,6 +27,8 @@ type deployer struct {
 	log       *logrus.Entry
 	reported  []state.Manifest
 	scanned   bool // all files are known: one that is not in files is gone
+	// others is what user files of other servers say; nil until something is to be removed in a step.
+	others identitySet
 }
 
 // parallel is how many files are applied at a time. Within a file there is an order.
@@ -80,6 +82,7 @@ func (d *deployer) scan() {
 // step does everything that is due.
 func (d *deployer) step(ctx context.Context) {
 	d.report()
+	d.others = nil
 	todo := d.todo()
 	for _, f := range todo {
 		f.applied, f.failures = nil, nil
@@ -248,13 +251,22 @@ func backwards(entries []entry) []entry {
 	return out
 }
 
-// removeOne removes an object unless some file wants it.
+// removeOne removes an object unless some file wants it, on whichever server.
 func (d *deployer) removeOne(ctx context.Context, id fileID, e entry, wanted identitySet) error {
 	if wanted.has(e) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
+	if d.others == nil {
+		var err error
+		if d.others, err = loadOthers(ctx, d.client, d.Node); err != nil {
+			return fmt.Errorf("removing %s: %w", e, err)
+		}
+	}
+	if d.others.has(e) {
+		return nil
+	}
 	if err := d.applier.remove(ctx, e); err != nil {
 		return fmt.Errorf("removing %s: %s", e, reason(err))
 	}

@@ -81,6 +81,26 @@ func TestObjectsMoveBetweenFiles(t *testing.T) {
 	}
 }
 
+func TestServersShareAnObject(t *testing.T) {
+	a, dir, other := newAPI(t), t.TempDir(), t.TempDir()
+	a.objects["/api/v1/nodes/n2"] = &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "n2"}}}
+	d, second := a.start(dir), a.start(other)
+	second.Node = "n2"
+	write(t, dir, map[string]string{"x.yaml": configMaps("a", "b")})
+	expect(t, d, a, "a b n2", "a b")
+	write(t, other, map[string]string{"y.yaml": configMaps("b")})
+	expect(t, second, a, "a b n2", "b")
+	os.Remove(filepath.Join(dir, "x.yaml"))
+	expect(t, d, a, "b n2", "")
+
+	write(t, dir, map[string]string{"x.yaml": configMaps("b")})
+	expect(t, d, a, "b n2", "b")
+	os.Remove(filepath.Join(dir, "x.yaml"))
+	delete(a.objects, "/api/v1/nodes/n2") // the server was removed from the cluster
+	expect(t, d, a, "", "")
+}
+
 func TestABrokenFileChangesNothing(t *testing.T) {
 	a, dir := newAPI(t), t.TempDir()
 	d := a.start(dir)

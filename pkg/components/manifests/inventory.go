@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"strings"
 
@@ -69,6 +70,38 @@ func (e entry) String() string {
 
 // loadInventory returns the records of the embedded files and of one node's user files.
 func loadInventory(ctx context.Context, client kubernetes.Interface, node string) (map[fileID]record, error) {
+	all, err := loadRecords(ctx, client)
+	for id := range all {
+		if !id.embedded() && id.node != node {
+			delete(all, id)
+		}
+	}
+	return all, err
+}
+
+// loadOthers returns what the user files of other servers say, as far as these are still nodes of the cluster.
+func loadOthers(ctx context.Context, client kubernetes.Interface, node string) (identitySet, error) {
+	all, err := loadRecords(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	wanted, gone := identitySet{}, map[string]bool{"": true, node: true}
+	for id, r := range all {
+		if _, known := gone[id.node]; !known {
+			_, err := client.CoreV1().Nodes().Get(ctx, id.node, metav1.GetOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				return nil, fmt.Errorf("asking whether server %s still exists: %w", id.node, err)
+			}
+			gone[id.node] = err != nil
+		}
+		if !gone[id.node] {
+			maps.Copy(wanted, identities(r.objects))
+		}
+	}
+	return wanted, nil
+}
+
+func loadRecords(ctx context.Context, client kubernetes.Interface) (map[fileID]record, error) {
 	list, err := client.CoreV1().ConfigMaps(inventoryNamespace).List(ctx, metav1.ListOptions{LabelSelector: inventoryLabel})
 	if err != nil {
 		return nil, fmt.Errorf("reading the inventory of manifests: %w", err)
@@ -76,9 +109,6 @@ func loadInventory(ctx context.Context, client kubernetes.Interface, node string
 	out := map[fileID]record{}
 	for _, item := range list.Items {
 		r := record{file: fileID{item.Data["file"], item.Data["node"]}, hash: item.Data["hash"]}
-		if !r.file.embedded() && r.file.node != node {
-			continue
-		}
 		if err := json.Unmarshal([]byte(item.Data["objects"]), &r.objects); err != nil {
 			return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", inventoryNamespace, item.Name, err)
 		}
@@ -103,10 +133,13 @@ func (r record) save(ctx context.Context, client kubernetes.Interface) error {
 		},
 		Data: map[string]string{"file": r.file.name, "node": r.file.node, "hash": r.hash, "objects": string(objects)},
 	}
-	maps := client.CoreV1().ConfigMaps(inventoryNamespace)
-	_, err = maps.Update(ctx, configMap, metav1.UpdateOptions{})
+	inventory := client.CoreV1().ConfigMaps(inventoryNamespace)
+	_, err = inventory.Update(ctx, configMap, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
-		_, err = maps.Create(ctx, configMap, metav1.CreateOptions{})
+		_, err = inventory.Create(ctx, configMap, metav1.CreateOptions{})
+	}
+	if apierrors.IsAlreadyExists(err) { // another server has just made it
+		_, err = inventory.Update(ctx, configMap, metav1.UpdateOptions{})
 	}
 	if err != nil {
 		return fmt.Errorf("writing the inventory of %s: %w", r.file.name, err)
