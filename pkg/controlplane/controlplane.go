@@ -2,6 +2,7 @@
 package controlplane
 
 import (
+	"net/netip"
 	"path/filepath"
 	"slices"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/components/csrapprover"
 	"github.com/coracle-dev/coracle/pkg/components/etcd"
 	"github.com/coracle-dev/coracle/pkg/components/kubedns"
+	"github.com/coracle-dev/coracle/pkg/components/leadership"
 	"github.com/coracle-dev/coracle/pkg/components/manifests"
 	"github.com/coracle-dev/coracle/pkg/components/nodeaddresses"
 	"github.com/coracle-dev/coracle/pkg/components/ownnode"
@@ -31,9 +33,11 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		return err
 	}
 
-	store := g.Add("etcd", etcd.Etcd{
+	store := g.Add("etcd", &etcd.Etcd{
+		Name:   cfg.Node.Name,
 		Dir:    dirs.Etcd(),
 		Socket: dirs.EtcdSocket(),
+		Peer:   netip.AddrPortFrom(cfg.Node.IPs[0], etcd.PeerPort),
 		Args:   cfg.Args["etcd"],
 	})
 	api := g.Add("kube-apiserver", apiserver.APIServer{
@@ -46,14 +50,6 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Gates:      gates,
 		Args:       cfg.Args["kube-apiserver"],
 	}, store)
-	g.Add("kube-controller-manager", controllermanager.ControllerManager{
-		Kubeconfig:        dirs.ServerConfig("controller-manager.kubeconfig"),
-		CA:                pkiFile(dirs, "ca.crt"),
-		CAKey:             pkiFile(dirs, "ca.key"),
-		ServiceAccountKey: pkiFile(dirs, "sa.key"),
-		Network:           cfg.Network,
-		Args:              cfg.Args["kube-controller-manager"],
-	}, api)
 	files, err := embedded.Render(cfg)
 	if err != nil {
 		return err
@@ -65,11 +61,22 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Node:       cfg.Node.Name,
 		Report:     func(m []state.Manifest) { report.Detail(state.ManifestsDetail, m) },
 	}, api)
+	// What comes behind lead runs on one server of several.
+	several := func(context.Context) (bool, error) { return cfg.Datastore.External(), nil }
+	lead := g.Add("leadership", leadership.New(dirs.ServerConfig("coracle.kubeconfig"), cfg.Node.Name, several), api)
+	g.Add("kube-controller-manager", controllermanager.ControllerManager{
+		Kubeconfig:        dirs.ServerConfig("controller-manager.kubeconfig"),
+		CA:                pkiFile(dirs, "ca.crt"),
+		CAKey:             pkiFile(dirs, "ca.key"),
+		ServiceAccountKey: pkiFile(dirs, "sa.key"),
+		Network:           cfg.Network,
+		Args:              cfg.Args["kube-controller-manager"],
+	}, lead)
 	g.Add("kube-dns", kubedns.KubeDNS{
 		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
 		Network:    cfg.Network,
 		Disabled:   cfg.Disabled("dns"),
-	}, objects)
+	}, lead, objects)
 	memory := &ownnode.Memory{File: dirs.OwnNodes()}
 	g.Add("node-roles", ownnode.Roles{
 		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
@@ -79,13 +86,13 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	g.Add("node-addresses", nodeaddresses.Addresses{
 		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
 		Reserved:   slices.Concat(cfg.Network.ClusterCIDRs, cfg.Network.ServiceCIDRs),
-	}, objects)
+	}, lead, objects)
 	g.Add("csr-approver", csrapprover.Approver{
 		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
 		Config:     cfg,
-	}, objects)
+	}, lead, objects)
 	g.Add("certificates", certificates.Renewal{Config: cfg})
-	scheduling := []*lifecycle.Unit{api}
+	scheduling := []*lifecycle.Unit{lead}
 	if len(memory.Former(cfg.Node.Name)) > 0 { // or new pods would go to nodes that are not there any more
 		scheduling = append(scheduling, g.Add("former-node", ownnode.Former{
 			Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),

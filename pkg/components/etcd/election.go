@@ -2,35 +2,41 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"expvar"
 	"time"
 
-	"go.etcd.io/etcd/server/v3/etcdserver"
+	etcderrors "go.etcd.io/etcd/server/v3/etcdserver/errors"
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
 )
 
-// elect has the only member become leader now. By itself it would wait for up to two election timeouts for a leader
-// that cannot be, and a short timeout instead would cost wake-ups for ever: etcd counts it in ticks. The message is
-// the one with which a leader hands over.
-func elect(ctx context.Context, server *etcdserver.EtcdServer) {
-	if len(server.Cluster().Members()) > 1 {
-		return // others may have a leader
-	}
+// elect returns when the member knows a leader. An only member is told to become leader now: by itself it would wait
+// for up to two election timeouts for a leader that cannot be. The message is the one with which a leader hands over.
+// Where others are members or may be, it lets them in. That there are others may be known only after the log was read.
+func (l life) elect(ctx context.Context) error {
+	server := l.server.Server
 	self := uint64(server.MemberID())
 	for server.Leader() == 0 {
 		message := raftpb.Message{Type: raftpb.MsgTimeoutNow.Enum(), To: &self, From: &self}
-		if caughtUp() && server.Process(ctx, &message) != nil {
-			return // it will elect itself after the timeout
+		if !l.alone() {
+			if err := l.openPeers(); err != nil {
+				return err
+			}
+		} else if caughtUp() && server.Process(ctx, &message) != nil {
+			return nil // it will elect itself after the timeout
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return context.Cause(ctx)
 		case <-server.StoppingNotify():
-			return
+			return errRemoved
 		case <-time.After(electionRetry): // refused while the log of a new member is applied
 		}
 	}
+	return nil
 }
 
 const electionRetry = 5 * time.Millisecond
@@ -46,3 +52,32 @@ func caughtUp() bool {
 	status, ok := told.Value().(raft.Status)
 	return ok && status.Applied >= status.GetCommit()
 }
+
+// promote has a learner made a voting member as soon as it has caught up. A read that sees every write returns at that
+// moment.
+func (l life) promote(ctx context.Context) error {
+	server := l.server.Server
+	for server.IsLearner() {
+		err := readOnce(ctx, l.server)
+		if err == nil {
+			_, err = server.PromoteMember(ctx, uint64(server.MemberID()))
+		}
+		if err == nil {
+			// The leader has agreed; the member itself hears of it with the log.
+			err = readOnce(ctx, l.server)
+		}
+		if err != nil && !errors.Is(err, etcderrors.ErrLearnerNotReady) {
+			lifecycle.WaitingFor(ctx, "a vote in the cluster's etcd, last: "+err.Error())
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-server.StoppingNotify():
+			return errRemoved
+		case <-time.After(promotionRetry):
+		}
+	}
+	return nil
+}
+
+const promotionRetry = 20 * time.Millisecond

@@ -1,33 +1,93 @@
-// Package etcd runs the embedded etcd: a cluster of one member that listens on a unix socket only.
+// Package etcd runs the embedded etcd: one member of the cluster's, whose clients connect to a unix socket. While the
+// member is alone, no peer can reach it. OpenPeers changes that; a member that joins a cluster is open from the start.
 package etcd
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
+	"net/netip"
 	"os"
-	"time"
+	"path/filepath"
+	"sync"
 
 	"github.com/sirupsen/logrus"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/embed"
-	"google.golang.org/grpc"
+
+	"github.com/coracle-dev/coracle/pkg/join"
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
 )
 
-// Etcd is the component.
+// Etcd is the component. Its exported fields are set before Run.
 type Etcd struct {
-	Dir    string   // data directory
-	Socket string   // where clients connect; its directory exists
-	Args   []string // pass-through settings, "name=value"
+	Name   string         // the member's: the node's
+	Dir    string         // data directory
+	Socket string         // where clients connect; its directory exists
+	Peer   netip.AddrPort // where other members reach this one
+	TLS    TLS            // between members
+	Others Others         // nil if no other server can be known
+	Args   []string       // pass-through settings, "name=value"
+
+	mu      sync.Mutex
+	running *embed.Etcd // nil before the start
+	opened  *peers      // nil while the member is alone
 }
 
-// Run serves clients until ctx is done.
-func (e Etcd) Run(ctx context.Context, ready func()) error {
+// PeerPort is where members reach each other, as everywhere.
+const PeerPort = 2380
+
+// TLS are the files of the certificate that a member shows to other members, and of the authority that signs it. They
+// are read again at each connection.
+type TLS struct{ CA, Cert, Key string }
+
+// Others are the cluster's other servers.
+type Others interface {
+	// Known reports whether there are or were any. If so, a cluster is never begun here.
+	Known() bool
+	// Members asks any of them who is a member, as the cluster agrees at this moment.
+	Members(ctx context.Context) ([]join.Member, error)
+	// AddMember asks any of them for a place.
+	AddMember(ctx context.Context, m join.AddMember) (join.AddedMember, error)
+}
+
+// errRemoved says that the cluster has removed this member: its data is of no use to anybody.
+var errRemoved = errors.New("this server's member was removed from the cluster's etcd")
+
+// Run serves clients until ctx is done. It is ready when the member votes and answers reads that see every write.
+func (e *Etcd) Run(ctx context.Context, ready func()) error {
+	wasReady := false
+	for {
+		err := e.serve(ctx, func() { wasReady = true; ready() })
+		if !errors.Is(err, errRemoved) || ctx.Err() != nil {
+			return err
+		}
+		if e.Others == nil || !e.Others.Known() {
+			return fmt.Errorf("%w, and it knows no other server to join: give it one with --server, or begin a new cluster "+
+				"after moving %s away", err, e.Dir)
+		}
+		if err := e.moveAside(); err != nil {
+			return err
+		}
+		if wasReady {
+			return fmt.Errorf("%w: it joins again with new data", err)
+		}
+	}
+}
+
+// serve runs one life of the member.
+func (e *Etcd) serve(ctx context.Context, ready func()) error {
 	fatal := make(chan error, 1)
 	cfg, err := e.config(fatal)
 	if err != nil {
 		return err
+	}
+	joining := false
+	if !e.hasData() && e.Others != nil && e.Others.Known() {
+		if err := e.askForPlace(ctx, cfg); err != nil {
+			return err
+		}
+		joining = true
 	}
 	// A socket left by a crash is nobody's: the front holds the lock of the data directory.
 	if err := os.Remove(e.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -37,35 +97,27 @@ func (e Etcd) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	campaign, stop := context.WithCancel(ctx)
-	defer stop()
-	go elect(campaign, server.Server) // beside what follows: it may not see that etcd has died
-	select {
-	case <-server.Server.ReadyNotify():
-		if err := readOnce(ctx, server); err != nil {
-			return e.explain(fmt.Errorf("reading a key: %w", err))
-		}
-		ready()
-	case err := <-fatal:
-		return e.explain(err)
-	case err := <-server.Err():
-		return e.explain(err)
-	case <-ctx.Done():
-	}
-	select {
-	case err := <-fatal:
-		return e.explain(err)
-	case err := <-server.Err():
-		return e.explain(err)
-	case <-ctx.Done():
-		server.Close()
-		return nil
-	}
+	e.setRunning(server)
+	defer e.setRunning(nil)
+	l := life{Etcd: e, server: server, fatal: fatal}
+	return l.run(ctx, joining, ready)
+}
+
+// hasData reports whether the member has run before: its log is the last that etcd makes.
+func (e *Etcd) hasData() bool {
+	found, err := filepath.Glob(filepath.Join(e.Dir, "member", "wal", "*.wal"))
+	return err == nil && len(found) > 0
+}
+
+func (e *Etcd) setRunning(server *embed.Etcd) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running = server
 }
 
 // start calls StartEtcd in a goroutine of its own, because etcd answers damaged files with a panic, or with a fatal
 // log line, which ends the goroutine (see logger).
-func (e Etcd) start(cfg *embed.Config, fatal <-chan error) (*embed.Etcd, error) {
+func (e *Etcd) start(cfg *embed.Config, fatal <-chan error) (*embed.Etcd, error) {
 	type result struct {
 		server *embed.Etcd
 		err    error
@@ -92,42 +144,116 @@ func (e Etcd) start(cfg *embed.Config, fatal <-chan error) (*embed.Etcd, error) 
 }
 
 // explain adds to an error of etcd where its data is and what can be done.
-func (e Etcd) explain(err error) error {
+func (e *Etcd) explain(err error) error {
 	if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("using the data in %s: %w", e.Dir, err)
+	}
+	if e.Others != nil && e.Others.Known() {
+		return fmt.Errorf("%w; if the data in %s is damaged, move it away: this server then gets it from the others", err, e.Dir)
 	}
 	return fmt.Errorf("%w; if the data in %s is damaged, put a backup in its place, or move it away to begin with an empty cluster", err, e.Dir)
 }
 
-// readOnce proves that the member has a leader and answers reads.
-func readOnce(ctx context.Context, server *embed.Etcd) error {
-	_, err := server.Server.Range(ctx, &pb.RangeRequest{Key: []byte("health")})
+// life is one run of etcd's server.
+type life struct {
+	*Etcd
+	server *embed.Etcd
+	fatal  <-chan error
+}
+
+// run takes the member from its start to its end.
+func (l life) run(ctx context.Context, joining bool, ready func()) error {
+	work, stop := context.WithCancel(ctx)
+	steps := make(chan error, 1)
+	go func() { steps <- l.becomeReady(work, joining) }() // beside what follows: it may not see that etcd has died
+	err := l.await(ctx, steps, ready)
+	stop()
+	if err != nil && !errors.Is(err, errRemoved) {
+		return l.explain(err) // etcd's goroutines are gone or stuck
+	}
+	if err == nil {
+		l.handOver()
+	}
+	l.server.Close()
+	l.closePeers()
 	return err
 }
 
-// config is what etcd is started with.
-func (e Etcd) config(fatal chan<- error) (*embed.Config, error) {
-	cfg := embed.NewConfig()
-	cfg.Name = "coracle"
-	cfg.Dir = e.Dir
-	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger(logrus.StandardLogger(), fatal))
-	cfg.ListenClientUrls = []url.URL{{Scheme: "unix", Path: e.Socket}}
-	cfg.AdvertiseClientUrls = cfg.ListenClientUrls
-	// There is no peer, so nothing listens for one. The URL is only the member's identity: it must never change,
-	// and so it does not contain an address of the host.
-	cfg.ListenPeerUrls = nil
-	cfg.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:2380"}}
-	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+// await returns nil when ctx is done, else why the member cannot go on.
+func (l life) await(ctx context.Context, steps <-chan error, ready func()) error {
+	for {
+		select {
+		case err := <-steps:
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			ready()
+			steps = nil
+		case err := <-l.fatal:
+			return err
+		case err := <-l.server.Err():
+			return err
+		case <-l.server.Server.StopNotify(): // by itself it stops for this reason only
+			return errRemoved
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
 
-	// Nobody needs heartbeats from a member that is alone, and elect does not wait for the timeout.
-	cfg.TickMs, cfg.ElectionMs = 500, 2500
-	// Entries of the log that were applied are only kept, in memory, for peers that lag behind.
-	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = 2000, 100
-	// What was acknowledged is in the log. The database may follow in larger steps, which writes less: after a crash
-	// the log is read from where the database is. The limit keeps a step short when there is much to write.
-	cfg.BackendBatchInterval, cfg.BackendBatchLimit = 5*time.Second, 1000
-	cfg.EnableGRPCGateway = false
-	// kube-apiserver has one connection for each of some seventy kinds, nearly all of them idle.
-	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ReadBufferSize(8 << 10), grpc.SharedWriteBuffer(true)}
-	return cfg, e.override(cfg)
+// becomeReady does what there is to do until the member votes and answers.
+func (l life) becomeReady(ctx context.Context, joining bool) error {
+	if joining {
+		if err := l.openPeers(); err != nil {
+			return err
+		}
+	}
+	if !joining && l.Others != nil && l.Others.Known() {
+		ctx2, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
+		go l.stillMember(ctx2, stop)
+		ctx = ctx2
+	}
+	lifecycle.WaitingFor(ctx, "a leader among etcd's members")
+	defer lifecycle.WaitingFor(ctx, "")
+	if err := l.elect(ctx); err != nil {
+		return err
+	}
+	select {
+	case <-l.server.Server.ReadyNotify():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if err := l.promote(ctx); err != nil {
+		return err
+	}
+	if err := readOnce(ctx, l.server); err != nil {
+		return fmt.Errorf("reading a key: %w", err)
+	}
+	if l.alone() {
+		return nil
+	}
+	return l.OpenPeers(ctx)
+}
+
+// alone reports whether the member is the only one.
+func (l life) alone() bool {
+	members := l.server.Server.Cluster().Members()
+	return len(members) == 1 && members[0].ID == l.server.Server.MemberID()
+}
+
+// handOver gives the leadership away, so that nobody waits for the time-out after which a leader is missed.
+func (l life) handOver() {
+	if err := l.server.Server.TryTransferLeadershipOnShutdown(); err != nil {
+		logrus.WithField("component", "etcd").WithError(err).Info("stopping without another leader")
+	}
+}
+
+// readOnce proves that the member knows a leader and has caught up with it.
+func readOnce(ctx context.Context, server *embed.Etcd) error {
+	_, err := server.Server.Range(ctx, &pb.RangeRequest{Key: []byte("health")})
+	return err
 }

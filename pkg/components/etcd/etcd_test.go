@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -19,12 +20,14 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	logrus.SetOutput(io.Discard)
+	if os.Getenv("LOG") == "" {
+		logrus.SetOutput(io.Discard)
+	}
 	os.Exit(m.Run())
 }
 
 // run starts e and returns when it is ready or has ended. stop ends it.
-func run(t *testing.T, e Etcd) (err error, stop func()) {
+func run(t *testing.T, e *Etcd) (err error, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ready, done := make(chan struct{}), make(chan error, 1)
@@ -52,17 +55,17 @@ func run(t *testing.T, e Etcd) (err error, stop func()) {
 	}
 }
 
-func newEtcd(t *testing.T) Etcd {
+func newEtcd(t *testing.T) *Etcd {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "etcd") // short: it holds a socket
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	return Etcd{Dir: filepath.Join(dir, "data"), Socket: filepath.Join(dir, "etcd.sock")}
+	return &Etcd{Name: "n1", Dir: filepath.Join(dir, "data"), Socket: filepath.Join(dir, "etcd.sock"), Peer: netip.MustParseAddrPort("127.0.0.1:2380"), TLS: certificate(t, "127.0.0.1")}
 }
 
-func client(t *testing.T, e Etcd) *clientv3.Client {
+func client(t *testing.T, e *Etcd) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + e.Socket}, DialTimeout: 5 * time.Second})
 	if err != nil {
@@ -196,7 +199,7 @@ func TestArgs(t *testing.T) {
 		check func(*embed.Config) bool
 	}{
 		"none": {check: func(c *embed.Config) bool {
-			return len(c.ListenPeerUrls) == 0 && c.InitialCluster == "coracle=http://127.0.0.1:2380" && c.TickMs == 500 &&
+			return len(c.ListenPeerUrls) == 0 && c.InitialCluster == "n1=http://127.0.0.1:2380" && c.TickMs == 100 &&
 				c.LogLevel == "info" && len(c.ListenClientUrls) == 1
 		}},
 		"quota": {args: []string{"quota-backend-bytes=4294967296", "--auto-compaction-retention=1h"},
@@ -213,7 +216,7 @@ func TestArgs(t *testing.T) {
 		"bad url": {args: []string{"listen-metrics-urls=x"}, err: "setting --etcd-arg listen-metrics-urls=x"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := Etcd{Dir: "/d", Socket: "/s/etcd.sock", Args: c.args}.config(nil)
+			cfg, err := (&Etcd{Name: "n1", Dir: "/d", Socket: "/s/etcd.sock", Args: c.args}).config(nil)
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
 					t.Errorf("got %v, want %q", err, c.err)
@@ -232,7 +235,7 @@ func TestArgs(t *testing.T) {
 
 // TestConfig shows in the diff of a change what etcd is told.
 func TestConfig(t *testing.T) {
-	c, err := Etcd{Dir: "/var/lib/coracle/server/etcd", Socket: "/run/coracle/etcd.sock"}.config(nil)
+	c, err := (&Etcd{Name: "n1", Dir: "/var/lib/coracle/server/etcd", Socket: "/run/coracle/etcd.sock"}).config(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

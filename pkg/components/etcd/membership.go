@@ -1,0 +1,95 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/coracle-dev/coracle/pkg/join"
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+)
+
+// askForPlace asks the other servers until one gives this one a place, and completes cfg for it. Data of a start that
+// came to nothing is removed: it has no log yet, so it is empty.
+func (e *Etcd) askForPlace(ctx context.Context, cfg *embed.Config) error {
+	if err := os.RemoveAll(filepath.Join(e.Dir, "member")); err != nil {
+		return fmt.Errorf("removing what an interrupted start left: %w", err)
+	}
+	var added join.AddedMember
+	err := lifecycle.Until(ctx, "a place in the cluster's etcd", func(ctx context.Context) (err error) {
+		added, err = e.Others.AddMember(ctx, join.AddMember{Name: e.Name, PeerURL: e.peerURL()})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	cfg.AdvertisePeerUrls, err = parseURLs(e.peerURL())
+	if err != nil {
+		return fmt.Errorf("reading this member's URL: %w", err)
+	}
+	cfg.InitialCluster = added.InitialCluster
+	cfg.ClusterState = embed.ClusterStateFlagExisting
+	cfg.SnapshotCatchUpEntries = catchUpOthers
+	return nil
+}
+
+// stillMember asks the other servers whether this member is one of theirs, and ends with errRemoved through stop if
+// not. Until the cluster has a leader they cannot know, so it asks as long as ctx lives.
+func (l life) stillMember(ctx context.Context, stop context.CancelCauseFunc) {
+	id := l.server.Server.MemberID().String()
+	for pause := time.Second; ; pause = min(2*pause, 10*time.Second) {
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		members, err := l.Others.Members(try)
+		cancel()
+		if err == nil {
+			for _, m := range members {
+				if m.ID == id {
+					return
+				}
+			}
+			stop(errRemoved)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// moveAside keeps the data of a removed member, in place of any that was kept before.
+func (e *Etcd) moveAside() error {
+	kept := e.Dir + ".removed"
+	if err := os.RemoveAll(kept); err != nil {
+		return fmt.Errorf("removing the data that was moved aside before: %w", err)
+	}
+	if err := os.Rename(e.Dir, kept); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("moving the data of the removed member aside: %w", err)
+	}
+	logrus.WithField("component", "etcd").WithField("kept", kept).
+		Warn("the cluster has removed this server's member: its data is moved aside, and it joins anew")
+	return nil
+}
+
+// peersMark is a file in the data directory that says that the member has had peers.
+func (e *Etcd) peersMark() string { return filepath.Join(e.Dir, "peers") }
+
+func (e *Etcd) rememberPeers() error {
+	if err := os.WriteFile(e.peersMark(), nil, 0o600); err != nil {
+		return fmt.Errorf("remembering that etcd has other members: %w", err)
+	}
+	return nil
+}
+
+// hadPeers reports whether other members could reach this one in an earlier life.
+func (e *Etcd) hadPeers() bool {
+	_, err := os.Stat(e.peersMark())
+	return err == nil
+}
