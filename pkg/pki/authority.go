@@ -90,6 +90,9 @@ func usedBy(d paths.Dirs, a authority) string {
 			return l.certFile(d)
 		}
 	}
+	if a == etcdCA && exists(clusterCA.certFile(d)) {
+		return "" // an earlier coracle made clusters of one server without it
+	}
 	return usedCluster(d)
 }
 

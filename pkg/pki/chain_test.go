@@ -35,7 +35,7 @@ func checkAll(t *testing.T, cfg config.Config) {
 			t.Errorf("%s: %v", l.Name, err)
 			continue
 		}
-		if _, err := both.Leaf.Verify(x509.VerifyOptions{Roots: pool(t, cfg, l.CA), KeyUsages: []x509.ExtKeyUsage{l.Usage}}); err != nil {
+		if _, err := both.Leaf.Verify(x509.VerifyOptions{Roots: pool(t, cfg, l.CA), KeyUsages: l.Usage}); err != nil {
 			t.Errorf("%s: %v", l.Name, err)
 		}
 		if both.Leaf.Subject.CommonName != l.commonName(cfg.Node.Name) {

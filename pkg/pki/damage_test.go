@@ -19,7 +19,7 @@ import (
 func TestEveryFile(t *testing.T) {
 	cfg := testConfig(t)
 	ensureAll(t, cfg)
-	roots := []string{"server/pki/ca.crt", "server/pki/ca.key", "server/pki/front-proxy-ca.crt", "server/pki/front-proxy-ca.key"}
+	roots := []string{"server/pki/ca.crt", "server/pki/ca.key", "server/pki/front-proxy-ca.crt", "server/pki/front-proxy-ca.key", "server/pki/etcd/ca.crt", "server/pki/etcd/ca.key"}
 	for file := range snapshot(t, cfg) {
 		path := filepath.Join(cfg.Dirs.Data, file)
 		content, err := os.ReadFile(path)

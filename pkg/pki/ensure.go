@@ -76,7 +76,7 @@ func ensureServer(cfg config.Config) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	if err := writeAccess(cfg, serverAccess, clusterCA.certFile(cfg.Dirs)); err != nil {
+	if err := writeAccess(cfg, serverAccess, clusterCA.certFile(cfg.Dirs), localAPI(cfg)); err != nil {
 		return report, err
 	}
 	return report, writeUserAccess(cfg)
@@ -98,7 +98,7 @@ func ensureNode(cfg config.Config) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	return report, writeAccess(cfg, nodeAccess, nodeCA(cfg.Dirs))
+	return report, writeAccess(cfg, nodeAccess, nodeCA(cfg.Dirs), localAPI(cfg))
 }
 
 // nodeCA is the node's copy of the cluster's CA certificate.
@@ -134,14 +134,14 @@ func ensureLeaves(cfg config.Config, leaves []leaf, cas map[authority]*pair) (Re
 }
 
 // writeAccess writes kubeconfigs that point to certificate files: clients read those again after a renewal.
-func writeAccess(cfg config.Config, all []access, caFile string) error {
+func writeAccess(cfg config.Config, all []access, caFile, server string) error {
 	for _, a := range all {
 		l, ok := leafNamed(a.Leaf)
 		if !ok {
 			return fmt.Errorf("%s names no certificate: %s", a.File, a.Leaf)
 		}
 		data, err := kubeconfig.Encode(kubeconfig.Access{
-			Name: kubeconfig.DefaultName, User: l.commonName(cfg.Node.Name), Server: localAPI(cfg),
+			Name: kubeconfig.DefaultName, User: l.commonName(cfg.Node.Name), Server: server,
 			CA:   kubeconfig.Source{File: caFile},
 			Cert: kubeconfig.Source{File: l.certFile(cfg.Dirs)},
 			Key:  kubeconfig.Source{File: l.keyFile(cfg.Dirs)},
@@ -183,6 +183,11 @@ func writeUserAccess(cfg config.Config) error {
 	}
 	_, err = writeIfChanged(cfg.API.KubeconfigPath, data, cfg.API.KubeconfigMode)
 	return err
+}
+
+// balancer is the URL under which the parts of a node reach the API of any server.
+func balancer(cfg config.Config) string {
+	return "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(cfg.Node.BalancerPort)))
 }
 
 // localAPI is the URL under which processes of this machine reach its apiserver.

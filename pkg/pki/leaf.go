@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/x509"
 	"errors"
@@ -43,13 +44,13 @@ func ensureLeaf(d paths.Dirs, want wanted, ca *pair, now time.Time) (cert *x509.
 	}
 	if err == nil {
 		cert, err = readCert(want.certFile(d))
-		if err == nil && want.mismatch(cert, key, ca, now) == nil {
+		if err == nil && want.mismatch(cert, key, ca, now) == nil && want.chained(d) {
 			return cert, false, nil
 		}
 		if err != nil && !absent(err) {
 			return nil, false, err
 		}
-	} else if key, err = newKey(); err != nil {
+	} else if key, err = want.makeKey(d); err != nil {
 		return nil, false, err
 	}
 	if cert, err = sign(leafTemplate(want, now), key, ca); err != nil {
@@ -58,7 +59,34 @@ func ensureLeaf(d paths.Dirs, want wanted, ca *pair, now time.Time) (cert *x509.
 	if want.Rotated {
 		return cert, true, storeRotated(d, want.leaf, cert, key, now)
 	}
-	return cert, true, storePair(d, want.leaf, cert, key)
+	return cert, true, storePair(d, want.leaf, key, append(encodeCert(cert), want.chain(d)...))
+}
+
+// makeKey makes a key, which is on disk before it is used if others know its owner by it.
+func (l leaf) makeKey(d paths.Dirs) (crypto.Signer, error) {
+	key, err := newKey()
+	if err != nil || !l.Identity {
+		return key, err
+	}
+	return key, writeKey(l.keyFile(d), key)
+}
+
+// chain is what follows the certificate in its file.
+func (l leaf) chain(d paths.Dirs) []byte {
+	if !l.Chain {
+		return nil
+	}
+	data, err := os.ReadFile(l.CA.certFile(d))
+	if err != nil {
+		return nil // it has just been read: who signs with it tells
+	}
+	return data
+}
+
+// chained reports whether the file has what should follow the certificate.
+func (l leaf) chained(d paths.Dirs) bool {
+	data, err := os.ReadFile(l.certFile(d))
+	return err == nil && bytes.HasSuffix(data, l.chain(d))
 }
 
 // mismatch says why an existing certificate must be issued again, or nil.
@@ -72,7 +100,7 @@ func (want wanted) mismatch(cert *x509.Certificate, key crypto.Signer, ca *pair,
 		return fmt.Errorf("it is for %q", cert.Subject.CommonName)
 	case !slices.Equal(cert.Subject.Organization, want.groups()):
 		return fmt.Errorf("it is for the groups %q", cert.Subject.Organization)
-	case !slices.Equal(cert.ExtKeyUsage, []x509.ExtKeyUsage{want.Usage}):
+	case !slices.Equal(cert.ExtKeyUsage, want.Usage):
 		return errors.New("it is for another usage")
 	case !want.covers(cert):
 		return errors.New("it is for other names or addresses")
@@ -131,7 +159,7 @@ func certSANs(cert *x509.Certificate) sans {
 	return s.sorted()
 }
 
-func storePair(d paths.Dirs, l leaf, cert *x509.Certificate, key crypto.Signer) error {
+func storePair(d paths.Dirs, l leaf, key crypto.Signer, certs []byte) error {
 	data, err := encodeKey(key)
 	if err != nil {
 		return err
@@ -139,7 +167,7 @@ func storePair(d paths.Dirs, l leaf, cert *x509.Certificate, key crypto.Signer) 
 	if _, err := writeIfChanged(l.keyFile(d), data, 0o600); err != nil {
 		return err
 	}
-	return atomicfile.WriteVolatile(l.certFile(d), encodeCert(cert), 0o644)
+	return atomicfile.WriteVolatile(l.certFile(d), certs, 0o644)
 }
 
 // storeRotated writes a pair in the layout of the kubelet's certificate store, NAME-TIME.pem and a symbolic link

@@ -27,6 +27,8 @@ const (
 	blockPKCS8  = "PRIVATE KEY"
 	blockRSAKey = "RSA PRIVATE KEY"
 	blockPublic = "PUBLIC KEY"
+
+	blockRequest = "CERTIFICATE REQUEST"
 )
 
 // How long certificates live.
@@ -207,20 +209,24 @@ func samePublic(cert *x509.Certificate, key crypto.Signer) bool {
 
 // sign completes the template with what all certificates share and signs it. Without a signer it signs itself.
 func sign(template *x509.Certificate, key crypto.Signer, signer *pair) (*x509.Certificate, error) {
+	if signer == nil {
+		signer = &pair{Cert: template, Key: key}
+	}
+	return signPublic(template, key.Public(), signer)
+}
+
+// signPublic is sign for a key of somebody else's, of which only the public half is known.
+func signPublic(template *x509.Certificate, public crypto.PublicKey, signer *pair) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, err
 	}
 	template.SerialNumber = serial.Add(serial, big.NewInt(1))
 	template.BasicConstraintsValid = true
-	parent := &pair{Cert: template, Key: key}
-	if signer != nil {
-		parent = signer
-		if template.NotAfter.After(signer.Cert.NotAfter) {
-			template.NotAfter = signer.Cert.NotAfter
-		}
+	if template.NotAfter.After(signer.Cert.NotAfter) {
+		template.NotAfter = signer.Cert.NotAfter
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent.Cert, key.Public(), parent.Key)
+	der, err := x509.CreateCertificate(rand.Reader, template, signer.Cert, public, signer.Key)
 	if err != nil {
 		return nil, fmt.Errorf("signing certificate %q: %w", template.Subject.CommonName, err)
 	}
@@ -247,7 +253,7 @@ func leafTemplate(want wanted, now time.Time) *x509.Certificate {
 		NotBefore:   notBefore,
 		NotAfter:    notAfter,
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment,
-		ExtKeyUsage: []x509.ExtKeyUsage{want.Usage},
+		ExtKeyUsage: want.Usage,
 		DNSNames:    want.SANs.DNS,
 	}
 	if want.Group != "" {

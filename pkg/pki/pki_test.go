@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -38,6 +39,15 @@ func configIn(root string) config.Config {
 	}
 }
 
+// usageNames are for people.
+func usageNames(all []x509.ExtKeyUsage) string {
+	var names []string
+	for _, u := range all {
+		names = append(names, map[x509.ExtKeyUsage]string{x509.ExtKeyUsageClientAuth: "client", x509.ExtKeyUsageServerAuth: "server"}[u])
+	}
+	return strings.Join(names, ", ")
+}
+
 func ensure(cfg config.Config) error {
 	return errors.Join(EnsureServer(cfg), EnsureNode(cfg))
 }
@@ -62,7 +72,7 @@ func TestTable(t *testing.T) {
 		if l.Group != "" {
 			fmt.Fprintf(&out, "  O %s\n", l.Group)
 		}
-		fmt.Fprintf(&out, "  usage %s\n", usageNames[l.Usage])
+		fmt.Fprintf(&out, "  usage %s\n", usageNames(l.Usage))
 		for _, name := range w.SANs.DNS {
 			fmt.Fprintf(&out, "  DNS %s\n", name)
 		}
@@ -101,7 +111,7 @@ func markdown() string {
 			group = "`" + l.Group + "`"
 		}
 		cn := strings.ReplaceAll(l.CN, nodeName, "NODE")
-		fmt.Fprintf(&out, "| `%s` | `%s` | `%s` | %s | %s | %s |\n", l.Name, l.CA.Name, cn, group, usageNames[l.Usage], l.Use)
+		fmt.Fprintf(&out, "| `%s` | `%s` | `%s` | %s | %s | %s |\n", l.Name, l.CA.Name, cn, group, usageNames(l.Usage), l.Use)
 	}
 	return out.String()
 }

@@ -46,7 +46,7 @@ func sealWith(t *testing.T, cfg config.Config, name string, change func(*wanted,
 	if l.Rotated {
 		err = storeRotated(cfg.Dirs, l, cert, key, now.Add(shift))
 	} else {
-		err = storePair(cfg.Dirs, l, cert, key)
+		err = storePair(cfg.Dirs, l, key, append(encodeCert(cert), l.chain(cfg.Dirs)...))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -74,8 +74,8 @@ func TestReissue(t *testing.T) {
 		want   []string
 	}{
 		{"nothing", func(*testing.T, *config.Config) {}, nil},
-		{"another node IP", func(_ *testing.T, c *config.Config) { c.Node.IPs[0] = netip.MustParseAddr("192.0.2.11") }, []string{"apiserver", "kubelet-server"}},
-		{"another name", func(_ *testing.T, c *config.Config) { c.Node.Name = "boat-2" }, []string{"apiserver", "kubelet-client", "kubelet-server", "node"}},
+		{"another node IP", func(_ *testing.T, c *config.Config) { c.Node.IPs[0] = netip.MustParseAddr("192.0.2.11") }, []string{"apiserver", "etcd/peer", "kubelet-server"}},
+		{"another name", func(_ *testing.T, c *config.Config) { c.Node.Name = "boat-2" }, []string{"apiserver", "etcd/peer", "kubelet-client", "kubelet-server", "node"}},
 		{"one more --tls-san", func(_ *testing.T, c *config.Config) { c.API.SANs = append(c.API.SANs, "Edge.example.org") }, []string{"apiserver"}},
 		{"one --tls-san less", func(_ *testing.T, c *config.Config) { c.API.SANs = c.API.SANs[:1] }, []string{"apiserver"}},
 		{"another domain", func(_ *testing.T, c *config.Config) { c.Network.Domain = "boats" }, []string{"apiserver"}},
@@ -117,7 +117,7 @@ func TestReissue(t *testing.T) {
 			if _, err := newAuthority(cfg.Dirs, clusterCA, nil, time.Now()); err != nil {
 				t.Fatal(err)
 			}
-		}, allNames("front-proxy-client")},
+		}, allNames("front-proxy-client", "etcd/peer")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := testConfig(t)

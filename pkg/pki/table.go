@@ -23,12 +23,14 @@ type authority struct {
 	Use  string
 }
 
-// The authorities. Peers of etcd get their own when there is more than one server.
+// The authorities. etcd's peers have their own: whoever it lets in can write the whole cluster.
 var (
 	clusterCA    = authority{Name: "ca", CN: "kubernetes", Use: "every client, the API and the kubelets' servers"}
 	frontProxyCA = authority{Name: "front-proxy-ca", CN: "front-proxy-ca", Use: "the aggregation layer, towards extension apiservers"}
 
-	authorities = []authority{clusterCA, frontProxyCA}
+	etcdCA = authority{Name: "etcd/ca", CN: "etcd-ca", Use: "the members of etcd, towards each other"}
+
+	authorities = []authority{clusterCA, frontProxyCA, etcdCA}
 )
 
 // The organizations, which Kubernetes reads as groups.
@@ -54,46 +56,56 @@ type leaf struct {
 	Dir   place
 	CN    string // nodeName stands for the node's name
 	Group string
-	Usage x509.ExtKeyUsage
+	Usage []x509.ExtKeyUsage
 	SANs  func(config.Config) sans // nil for none
 	Use   string
+	// Chain puts the authority's certificate behind the leaf's: who joins knows the authority by its hash only.
+	Chain bool
+	// Identity says that the key must never be lost, because others know its owner by it.
+	Identity bool
 	// Rotated marks a pair that the kubelet rotates itself, kept in the one-file layout of its certificate store.
 	Rotated bool
 }
 
 const nodeName = "{node}"
 
-// usageNames are for people.
-var usageNames = map[x509.ExtKeyUsage]string{x509.ExtKeyUsageClientAuth: "client", x509.ExtKeyUsageServerAuth: "server"}
+// What a certificate can be for.
+var (
+	asClient = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	asServer = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	asPeer   = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+)
 
 // serverLeaves are the certificates of the control plane.
 var serverLeaves = []leaf{
-	{Name: "apiserver", CA: clusterCA, Dir: inServer, CN: "kube-apiserver", Usage: x509.ExtKeyUsageServerAuth,
-		SANs: apiserverSANs, Use: "kube-apiserver serves the API with it"},
+	{Name: "apiserver", CA: clusterCA, Dir: inServer, CN: "kube-apiserver", Usage: asServer,
+		SANs: apiserverSANs, Chain: true, Use: "kube-apiserver serves the API with it"},
 	{Name: "apiserver-kubelet-client", CA: clusterCA, Dir: inServer, CN: "kube-apiserver-kubelet-client",
-		Usage: x509.ExtKeyUsageClientAuth, Use: "kube-apiserver calls kubelets: logs, exec, port-forward"},
+		Usage: asClient, Use: "kube-apiserver calls kubelets: logs, exec, port-forward"},
 	{Name: "front-proxy-client", CA: frontProxyCA, Dir: inServer, CN: "front-proxy-client",
-		Usage: x509.ExtKeyUsageClientAuth, Use: "kube-apiserver calls extension apiservers"},
+		Usage: asClient, Use: "kube-apiserver calls extension apiservers"},
 	{Name: "admin", CA: clusterCA, Dir: inServer, CN: "system:admin", Group: groupMasters,
-		Usage: x509.ExtKeyUsageClientAuth, Use: "the administrator, and what applies manifests"},
+		Usage: asClient, Use: "the administrator, and what applies manifests"},
 	{Name: "controller-manager", CA: clusterCA, Dir: inServer, CN: "system:kube-controller-manager",
-		Usage: x509.ExtKeyUsageClientAuth, Use: "kube-controller-manager"},
+		Usage: asClient, Use: "kube-controller-manager"},
 	{Name: "scheduler", CA: clusterCA, Dir: inServer, CN: "system:kube-scheduler",
-		Usage: x509.ExtKeyUsageClientAuth, Use: "kube-scheduler"},
+		Usage: asClient, Use: "kube-scheduler"},
 	{Name: "coracle", CA: clusterCA, Dir: inServer, CN: "system:coracle",
-		Usage: x509.ExtKeyUsageClientAuth, Use: "coracle's own parts of the control plane"},
+		Usage: asClient, Use: "coracle's own parts of the control plane"},
+	{Name: "etcd/peer", CA: etcdCA, Dir: inServer, CN: nodeName, Usage: asPeer,
+		SANs: peerSANs, Use: "this member of etcd, towards the others"},
 }
 
 // nodeLeaves are the certificates of one node.
 var nodeLeaves = []leaf{
 	{Name: "kubelet-client", CA: clusterCA, Dir: inNode, CN: "system:node:" + nodeName, Group: groupNodes,
-		Usage: x509.ExtKeyUsageClientAuth, Rotated: true, Use: "the kubelet calls the API"},
+		Usage: asClient, Rotated: true, Use: "the kubelet calls the API"},
 	{Name: "kubelet-server", CA: clusterCA, Dir: inNode, CN: "system:node:" + nodeName, Group: groupNodes,
-		Usage: x509.ExtKeyUsageServerAuth, SANs: kubeletSANs, Rotated: true, Use: "the kubelet serves logs, exec and metrics"},
+		Usage: asServer, SANs: kubeletSANs, Rotated: true, Use: "the kubelet serves logs, exec and metrics"},
 	{Name: "kube-proxy", CA: clusterCA, Dir: inNode, CN: "system:kube-proxy",
-		Usage: x509.ExtKeyUsageClientAuth, Use: "kube-proxy"},
+		Usage: asClient, Use: "kube-proxy"},
 	{Name: "node", CA: clusterCA, Dir: inNode, CN: "system:coracle:node:" + nodeName, Group: groupCoracleNodes,
-		Usage: x509.ExtKeyUsageClientAuth, Use: "coracle's own parts of a node: DNS and the like"},
+		Usage: asClient, Identity: true, Use: "coracle's own parts of a node: DNS and the like, and who it is when it joins"},
 }
 
 // access is a generated kubeconfig: whose certificate it points to, and where it is.
@@ -186,6 +198,13 @@ func apiserverSANs(cfg config.Config) sans {
 	s.addIPs(cfg.Node.IPs...)
 	s.addIPs(cfg.Node.ExternalIPs...)
 	s.add(cfg.API.SANs...)
+	return s.sorted()
+}
+
+func peerSANs(cfg config.Config) sans {
+	var s sans
+	s.add(cfg.Node.Name)
+	s.addIPs(cfg.Node.IPs...)
 	return s.sorted()
 }
 
