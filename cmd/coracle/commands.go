@@ -34,6 +34,8 @@ func commands() []command {
 		{"server", groupRun, "Run a control plane and a node on this machine", server, serverLong, serverExample},
 		{"agent", groupRun, "Run a node that joins a server", agent, agentLong, ""},
 		{"wait", groupRun, "Wait until a starting cluster can be used", wait, waitLong, waitExample},
+		{"up", groupRun, "Make a local cluster of several nodes on this machine", up, upLong, upExample},
+		{"down", groupRun, "Remove a local cluster", down, downLong, downExample},
 
 		{"kubectl", groupUse, "Kubernetes' own command line", nil, "", ""},
 		{"kubeconfig", groupUse, "Give kubectl and other clients access to the cluster", nil, "", ""},
@@ -109,6 +111,9 @@ func dispatch(self string, args []string) error {
 	}
 	if slices.Contains(complete, args[0]) {
 		return execCore(args)
+	}
+	if args[0] == keeperCommand {
+		return keep(args[1:])
 	}
 	for _, c := range commands() {
 		switch {

@@ -9,9 +9,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/vhost"
 )
 
-func main() { os.Exit(run(os.Args)) }
+func main() {
+	if code, ok := vhost.Main(); ok { // on or for a node of a local cluster
+		os.Exit(code)
+	}
+	os.Exit(run(os.Args))
+}
 
 // run does what the arguments ask for and returns the exit code. Every error becomes lines for people here.
 func run(argv []string) int {

@@ -1,0 +1,269 @@
+package localcluster
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/vhost"
+)
+
+// keeper is the root of a cluster's processes.
+type keeper struct {
+	store Store
+	conn  net.Conn // to who makes the cluster
+	net   *network
+	hosts map[string]*vhost.Host
+	env   []string
+
+	mu     sync.Mutex
+	record Record
+	enc    *json.Encoder // onto conn
+}
+
+// event is what the keeper tells who makes the cluster, one JSON object a line.
+type event struct {
+	// Node and Text say what is under way on a node.
+	Node string `json:"node,omitempty"`
+	Text string `json:"text,omitempty"`
+	// NodeReady says that the node is.
+	NodeReady bool `json:"nodeReady,omitempty"`
+	// Ready says that the whole cluster is, Error why it will not be.
+	Ready bool   `json:"ready,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+// keepOn is what the keeper is told when it is to live on alone.
+const keepOn = "keep\n"
+
+// keeperFD is where the keeper finds the socket to who makes the cluster.
+const keeperFD = 3
+
+// Keep is the keeper's life: it makes the cluster, says so on its socket, and holds it until it is killed. If whoever
+// makes the cluster goes away before that, it removes the cluster again.
+func Keep(s Store, name string) error {
+	conn, err := net.FileConn(os.NewFile(keeperFD, "maker"))
+	if err != nil {
+		return fmt.Errorf("the keeper of a cluster is started by coracle up only: %w", err)
+	}
+	r, err := s.Load(name)
+	if err != nil {
+		return err
+	}
+	if r.Keeper, err = describeProcess(os.Getpid()); err != nil {
+		return err
+	}
+	k := &keeper{store: s, conn: conn, record: r, hosts: map[string]*vhost.Host{}, env: nodeEnv(), enc: json.NewEncoder(conn)}
+	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	alone := make(chan error, 1)
+	go func() {
+		alone <- k.awaitMaker()
+		cancel()
+	}()
+	if err := k.make(ctx); err != nil {
+		k.tell(event{Error: err.Error()})
+		<-alone // whoever made the cluster reads the logs, then removes it
+		return k.abandon(err)
+	}
+	k.tell(event{Ready: true})
+	if err := <-alone; err != nil {
+		return k.abandon(err)
+	}
+	select {} // all that is left to do is done by who supervises the nodes
+}
+
+// awaitMaker waits until whoever makes the cluster lets go of it. It is an error to go without a word.
+func (k *keeper) awaitMaker() error {
+	line, err := bufio.NewReader(k.conn).ReadString('\n')
+	if err == nil && line == keepOn {
+		return nil
+	}
+	return errors.New("coracle up was ended before the cluster was ready")
+}
+
+// abandon removes a cluster that did not come up. What is left ends with this process.
+func (k *keeper) abandon(why error) error {
+	for _, h := range k.hosts {
+		h.Kill()
+	}
+	_, err := k.store.remove(k.record)
+	return errors.Join(why, err)
+}
+
+func (k *keeper) tell(e event) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_ = k.enc.Encode(e) // if nobody listens any more awaitMaker knows it
+}
+
+// change changes the record, in the file too.
+func (k *keeper) change(f func(*Record)) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	f(&k.record)
+	return k.store.save(k.record)
+}
+
+// make makes the cluster and returns when every node is Ready.
+func (k *keeper) make(ctx context.Context) error {
+	// Ours is a mount namespace of its own. What is unmounted on the machine must not be held here.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		return fmt.Errorf("taking the keeper's mounts apart from the machine's: %w", err)
+	}
+	if err := k.change(func(*Record) {}); err != nil { // the keeper is in it
+		return err
+	}
+	if err := k.prepare(); err != nil {
+		return err
+	}
+	var err error
+	if k.net, err = makeNetwork(k.record); err != nil {
+		return err
+	}
+	if err := serveDNS(ctx, k.net.wire, k.record.Wire()); err != nil {
+		return err
+	}
+	if err := k.eachNode(func(n *Node) error { return k.boot(n) }); err != nil {
+		return err
+	}
+	if err := k.eachNode(func(n *Node) error { return k.start(ctx, n) }); err != nil {
+		return err
+	}
+	if err := k.writeKubeconfig(); err != nil {
+		return err
+	}
+	return k.change(func(r *Record) { r.State = Running })
+}
+
+// prepare makes the files that the nodes share.
+func (k *keeper) prepare() error {
+	name := k.record.Name
+	if err := atomicfile.Write(k.store.tokenFile(name), []byte(rand.Text()+"\n"), 0o600); err != nil {
+		return err
+	}
+	hosts := k.store.dir(name) + "/hosts"
+	if err := os.MkdirAll(hosts, 0o755); err != nil {
+		return err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(hosts, &fs); err != nil {
+		return err
+	}
+	if fs.Type != unix.OVERLAYFS_SUPER_MAGIC {
+		return nil
+	}
+	// Inside a container: containers' layers cannot lie on another overlayfs.
+	if err := unix.Mount("tmpfs", hosts, "tmpfs", 0, "mode=0755"); err != nil {
+		return fmt.Errorf("mounting memory for the nodes' disks: %w", err)
+	}
+	return nil
+}
+
+// eachNode does something for all nodes at a time and returns the first error.
+func (k *keeper) eachNode(do func(*Node) error) error {
+	k.mu.Lock()
+	nodes := k.record.Nodes
+	k.mu.Unlock()
+	results := make(chan error, len(nodes))
+	for i := range nodes {
+		n := nodes[i]
+		go func() { results <- do(&n) }()
+	}
+	for range nodes {
+		if err := <-results; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setNode changes what the record says of a node.
+func (k *keeper) setNode(name string, f func(*Node)) error {
+	return k.change(func(r *Record) {
+		for i := range r.Nodes {
+			if r.Nodes[i].Name == name {
+				f(&r.Nodes[i])
+			}
+		}
+	})
+}
+
+// start runs coracle on a node and waits until the node is Ready.
+func (k *keeper) start(ctx context.Context, n *Node) error {
+	h := k.host(n.Name)
+	ended := make(chan error, 1)
+	go func() { ended <- k.runCoracle(h, *n) }()
+	ready := make(chan error, 1)
+	go func() { ready <- k.awaitReady(ctx, h, *n) }()
+	select {
+	case err := <-ready:
+		if err != nil {
+			return err
+		}
+	case err := <-ended:
+		return fmt.Errorf("coracle on %s ended: %w", n.Name, err)
+	}
+	go k.supervise(h, *n, ended)
+	k.tell(event{Node: n.Name, NodeReady: true})
+	return k.setNode(n.Name, func(n *Node) { n.Ready = time.Now() })
+}
+
+// supervise starts coracle again when it ends while its host is up, as a machine's init would.
+func (k *keeper) supervise(h *vhost.Host, n Node, ended <-chan error) {
+	err := <-ended
+	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
+		fmt.Fprintf(os.Stderr, "%s %s: coracle ended: %v\n", time.Now().Format(time.RFC3339), n.Name, err)
+		time.Sleep(pause)
+		began := time.Now()
+		err = k.runCoracle(h, n)
+		if time.Since(began) > time.Minute {
+			pause = time.Second
+		}
+	}
+}
+
+func (k *keeper) host(name string) *vhost.Host {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.hosts[name]
+}
+
+// awaitReady runs coracle wait on the node and passes on what it says.
+func (k *keeper) awaitReady(ctx context.Context, h *vhost.Host, n Node) error {
+	cmd := h.Command(coraclePath, "wait", "--timeout=24h")
+	cmd.Env = k.env
+	out, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	release, err := vhost.StartDurably(cmd)
+	if err != nil {
+		return err
+	}
+	defer release()
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	defer stop()
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		k.tell(event{Node: n.Name, Text: lines.Text()})
+	}
+	_, _ = io.Copy(io.Discard, out)
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("waiting for %s: %w", n.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package localcluster
+
+import (
+	"bufio"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/vhost"
+)
+
+// linkName is the interface of this machine that leads to a cluster's nodes, at most 15 letters.
+func linkName(cluster string) string {
+	if len(cluster) <= 11 {
+		return "cor-" + cluster
+	}
+	return fmt.Sprintf("cor-%x", sha256.Sum256([]byte(cluster)))[:15]
+}
+
+// network is what connects the nodes with each other and with this machine. All of it is gone when the keeper is.
+type network struct {
+	wire *vhost.Wire
+	nft  io.Closer
+}
+
+// makeNetwork makes the wire, its link to this machine, and lets the nodes reach what this machine reaches.
+func makeNetwork(r Record) (*network, error) {
+	ns, err := vhost.NewNetNS()
+	if err != nil {
+		return nil, err
+	}
+	wire, err := vhost.NewWire(ns, netip.PrefixFrom(r.Wire(), r.Network.Bits()))
+	if err != nil {
+		return nil, err
+	}
+	if err := plugMachine(r, wire); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(sysctlFile(ipForward), []byte("1"), 0o644); err != nil {
+		return nil, fmt.Errorf("letting this machine forward packets of the nodes: %w", err)
+	}
+	rules, err := startRules(r)
+	if err != nil {
+		return nil, err
+	}
+	return &network{wire: wire, nft: rules}, nil
+}
+
+// plugMachine connects this machine with the wire.
+func plugMachine(r Record, wire *vhost.Wire) error {
+	own, err := os.Open("/proc/self/ns/net")
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	if err := wire.Plug("machine", own, r.Link); err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName(r.Link)
+	if err != nil {
+		return fmt.Errorf("finding interface %s: %w", r.Link, err)
+	}
+	ip := &net.IPNet{IP: r.Machine().AsSlice(), Mask: net.CIDRMask(r.Network.Bits(), 32)}
+	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ip}); err != nil {
+		return fmt.Errorf("adding address %s to interface %s: %w", r.Machine(), r.Link, err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("setting interface %s up: %w", r.Link, err)
+	}
+	return nil
+}
+
+// removeLink removes the interface, if it is there: the kernel takes a moment for that when the wire is gone.
+func removeLink(name string) error {
+	link, err := netlink.LinkByName(name)
+	var missing netlink.LinkNotFoundError
+	if errors.As(err, &missing) {
+		return nil
+	}
+	if err == nil {
+		err = netlink.LinkDel(link)
+	}
+	if err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("removing interface %s: %w", name, err)
+	}
+	return nil
+}
+
+// rules are those of the cluster's nft table: who answers the nodes must know this machine only.
+func rules(r Record) string {
+	return fmt.Sprintf(`table ip %s { flags owner; chain postrouting { type nat hook postrouting priority srcnat; ip saddr %s oifname != %q masquerade; }; }
+`, r.table(), r.Network, r.Link)
+}
+
+// startRules makes the table. It belongs to an nft that runs as long as the keeper, and the kernel takes it away with
+// that: a table with an owner also outlives a flush of all rules by this machine's firewall.
+func startRules(r Record) (io.Closer, error) {
+	cmd := exec.Command(tool(r, "nft"), "-i")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stderr = cmd.Stdout
+	release, err := vhost.StartDurably(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := io.WriteString(in, rules(r)+"list table ip "+r.table()+"\n"); err != nil {
+		return nil, fmt.Errorf("making nft table %s: %w", r.table(), err)
+	}
+	lines := bufio.NewScanner(out)
+	for lines.Scan() {
+		if strings.Contains(lines.Text(), "Error") {
+			return nil, fmt.Errorf("making nft table %s: %s", r.table(), lines.Text())
+		}
+		if strings.Contains(lines.Text(), "masquerade") {
+			break
+		}
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, out)
+		_ = cmd.Wait()
+		release()
+	}()
+	return in, nil
+}
+
+// tool is a program of the payload, or this machine's if the build has no payload.
+func tool(r Record, name string) string {
+	path := filepath.Join(r.Payload, name)
+	if _, err := os.Stat(path); err != nil {
+		return name
+	}
+	return path
+}

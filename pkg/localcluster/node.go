@@ -1,0 +1,161 @@
+package localcluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/kubeconfig"
+	"github.com/coracle-dev/coracle/pkg/paths"
+	"github.com/coracle-dev/coracle/pkg/vhost"
+)
+
+// Paths on a node.
+const (
+	coraclePath = "/usr/local/bin/coracle"
+	tokenPath   = "/etc/coracle/token"
+	etcHosts    = "/etc/hosts"
+)
+
+// boot makes a node's host and starts it.
+func (k *keeper) boot(n *Node) error {
+	name := k.record.Name
+	for _, sub := range []string{"data", "kubelet", "log"} {
+		if err := os.MkdirAll(k.store.host(name, n.Name, sub), 0o755); err != nil {
+			return err
+		}
+	}
+	h := &vhost.Host{
+		Name: n.Name, Dir: k.store.host(name, n.Name), Cgroup: n.Cgroup,
+		Mounts: k.mounts(n), Files: k.files(n),
+		Wire: k.net.wire, Addrs: prefixes(n.IP, k.record.Network.Bits()), Gateways: addrs(k.record.Machine()),
+	}
+	if err := h.Prepare(); err != nil {
+		return err
+	}
+	if err := h.Boot(); err != nil {
+		return err
+	}
+	k.mu.Lock()
+	k.hosts[n.Name] = h
+	k.mu.Unlock()
+	return k.setNode(n.Name, func(n *Node) { n.PID = h.PID() })
+}
+
+// mounts are a node's disks, what all nodes share, and empty places over what is this machine's own business.
+func (k *keeper) mounts(n *Node) []vhost.Mount {
+	name, on := k.record.Name, paths.Default()
+	mounts := []vhost.Mount{
+		{Source: k.store.host(name, n.Name, "data"), Target: on.Data},
+		{Source: k.store.host(name, n.Name, "kubelet"), Target: on.Kubelet},
+		{Source: k.store.host(name, n.Name, "log"), Target: "/var/log"},
+		{Target: on.Config, Tmpfs: true},
+		{Target: filepath.Dir(on.CNIConfig()), Tmpfs: true},
+		{Source: k.store.tokenFile(name), Target: tokenPath, ReadOnly: true},
+		{Source: "/proc/self/exe", Target: coraclePath, ReadOnly: true},
+	}
+	payload := k.record.Payload
+	if sum := filepath.Base(payload); len(sum) == 64 { // unpacked, and named by its digest
+		mounts = append(mounts, vhost.Mount{Source: payload, Target: filepath.Join(on.Payloads(), sum), ReadOnly: true})
+	} else {
+		mounts = append(mounts, vhost.Mount{Source: payload, Target: payload, ReadOnly: true})
+	}
+	for _, image := range k.record.Images {
+		mounts = append(mounts, vhost.Mount{Source: image, Target: filepath.Join(on.Images(), filepath.Base(image)), ReadOnly: true})
+	}
+	return mounts
+}
+
+// files are what a node has in /etc of its own.
+func (k *keeper) files(n *Node) map[string]string {
+	var b strings.Builder
+	b.WriteString("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n")
+	for _, other := range k.record.Nodes {
+		fmt.Fprintf(&b, "%s %s\n", other.IP, other.Name)
+	}
+	return map[string]string{
+		"/etc/resolv.conf": resolvConf(k.record.Wire()),
+		"/etc/hostname":    n.Name + "\n",
+		etcHosts:           b.String(),
+	}
+}
+
+// nodeEnv is the environment of coracle on a node: nothing of the user's but the way to registries.
+func nodeEnv() []string {
+	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
+	for _, e := range os.Environ() {
+		name, _, _ := strings.Cut(e, "=")
+		if slices.Contains([]string{"http_proxy", "https_proxy", "no_proxy", "all_proxy", "lang", "tz"}, strings.ToLower(name)) {
+			env = append(env, e)
+		}
+	}
+	return env
+}
+
+// arguments are coracle's on a node. The first server makes the cluster, all others join it.
+func (k *keeper) arguments(n Node) []string {
+	args := []string{n.Role, "--token-file", tokenPath}
+	if n.Role == Server {
+		args = append(args, "--tls-san", k.record.API().Addr().String())
+	}
+	if first := k.record.Nodes[0]; n.Name != first.Name {
+		args = append(args, "--server", fmt.Sprintf("https://%s:%d", first.IP, apiPort))
+	}
+	return args
+}
+
+// runCoracle runs coracle on a node until it ends.
+func (k *keeper) runCoracle(h *vhost.Host, n Node) error {
+	path := k.store.NodeLog(k.record.Name, n.Name)
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := h.Command(coraclePath, k.arguments(n)...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = k.env, log, log
+	release, err := vhost.StartDurably(cmd)
+	if err != nil {
+		return err
+	}
+	defer release()
+	err = cmd.Wait()
+	if said := lastLine(path); said != "" {
+		return errors.New(said)
+	}
+	return err
+}
+
+// lastLine is the last thing that a log says.
+func lastLine(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return lines[len(lines)-1]
+}
+
+// writeKubeconfig writes the administrator's kubeconfig for clients on this machine.
+func (k *keeper) writeKubeconfig() error {
+	first := k.host(k.record.Nodes[0].Name)
+	data, err := os.ReadFile(first.Path(filepath.Join(paths.Default().Config, "kubeconfig.yaml")))
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig of %s: %w", first.Name, err)
+	}
+	f, err := kubeconfig.Parse(data)
+	if err != nil {
+		return err
+	}
+	if err := f.Rename(k.record.Context()); err != nil {
+		return fmt.Errorf("reading the kubeconfig of %s: %w", first.Name, err)
+	}
+	f.SetServer("https://" + k.record.API().String())
+	if data, err = f.Encode(); err != nil {
+		return err
+	}
+	return writePrivate(k.store.Kubeconfig(k.record.Name), data)
+}

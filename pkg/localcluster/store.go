@@ -1,0 +1,185 @@
+package localcluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/state"
+)
+
+// Store is the directory that holds the clusters of a machine, each in a directory of its name.
+type Store struct{ Dir string }
+
+// Files of a cluster.
+func (s Store) dir(name string) string        { return filepath.Join(s.Dir, name) }
+func (s Store) recordFile(name string) string { return filepath.Join(s.dir(name), "cluster.json") }
+func (s Store) tokenFile(name string) string  { return filepath.Join(s.dir(name), "token") }
+func (s Store) logs(name string) string       { return filepath.Join(s.dir(name), "log") }
+func (s Store) keeperLog(name string) string  { return filepath.Join(s.logs(name), "keeper.log") }
+
+// Kubeconfig is the cluster's own kubeconfig.
+func (s Store) Kubeconfig(name string) string { return filepath.Join(s.dir(name), "kubeconfig.yaml") }
+
+// NodeLog is what coracle says on a node.
+func (s Store) NodeLog(name, node string) string { return filepath.Join(s.logs(name), node+".log") }
+
+func (s Store) host(name, node string, elem ...string) string {
+	return filepath.Join(append([]string{s.dir(name), "hosts", node}, elem...)...)
+}
+
+// NotFoundError says that there is no cluster of that name.
+type NotFoundError struct {
+	Name  string
+	Names []string // of those that there are
+}
+
+func (e *NotFoundError) Error() string {
+	if len(e.Names) == 0 {
+		return fmt.Sprintf("there is no local cluster %s, and no other one; coracle up makes one", e.Name)
+	}
+	return fmt.Sprintf("there is no local cluster %s; there is %s", e.Name, strings.Join(e.Names, ", "))
+}
+
+// Load reads the record of a cluster. Its state is Dead if the keeper is gone, whatever it wrote last.
+func (s Store) Load(name string) (Record, error) {
+	data, err := os.ReadFile(s.recordFile(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Record{}, &NotFoundError{name, s.names()}
+	}
+	if err != nil {
+		return Record{}, fmt.Errorf("reading the record of cluster %s: %w", name, err)
+	}
+	var r Record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return Record{}, fmt.Errorf("reading the record of cluster %s: %w", name, err)
+	}
+	if !r.Keeper.alive() && !r.Keeper.none() {
+		r.State = Dead
+	}
+	return r, nil
+}
+
+// save writes a cluster's record.
+func (s Store) save(r Record) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(s.recordFile(r.Name), data, 0o600); err != nil {
+		return fmt.Errorf("writing the record of cluster %s: %w", r.Name, err)
+	}
+	return nil
+}
+
+// names lists the clusters that have a directory.
+func (s Store) names() (names []string) {
+	entries, _ := os.ReadDir(s.Dir) // none if it does not exist
+	for _, e := range entries {
+		if e.IsDir() && validName.MatchString(e.Name()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// List reads all records, the oldest cluster first. One whose record cannot be read is in the error.
+func (s Store) List() ([]Record, error) {
+	var all []Record
+	var errs []error
+	for _, name := range s.names() {
+		r, err := s.Load(name)
+		var gone *NotFoundError
+		switch {
+		case errors.As(err, &gone):
+			continue // it was never more than a directory
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			all = append(all, r)
+		}
+	}
+	slices.SortFunc(all, func(a, b Record) int { return a.Created.Compare(b.Created) })
+	return all, errors.Join(errs...)
+}
+
+// lockPoll is how often a lock that another process holds is tried.
+const lockPoll = 50 * time.Millisecond
+
+// lock keeps others from making or removing clusters meanwhile.
+func (s Store) lock(ctx context.Context) (unlock func(), err error) {
+	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the directory for clusters: %w", err)
+	}
+	path := filepath.Join(s.Dir, ".lock")
+	for {
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("locking the directory for clusters: %w", err)
+		}
+		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil && sameFile(f, path) {
+			return func() { f.Close() }, nil
+		}
+		f.Close()
+		if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			return nil, fmt.Errorf("locking %s: %w", path, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for another coracle that makes or removes a cluster: %w", context.Cause(ctx))
+		case <-time.After(lockPoll):
+		}
+	}
+}
+
+// sameFile reports whether the open file is still what the path names: who removed the last cluster took it along.
+func sameFile(f *os.File, path string) bool {
+	a, errA := f.Stat()
+	b, errB := os.Stat(path)
+	return errA == nil && errB == nil && os.SameFile(a, b)
+}
+
+// tidy removes the directory for clusters if it holds none. The caller holds the lock.
+func (s Store) tidy() {
+	if len(s.names()) > 0 {
+		return
+	}
+	_ = os.Remove(filepath.Join(s.Dir, ".lock"))
+	_ = os.Remove(s.Dir) // not if somebody keeps something in it
+}
+
+// Process names one process for ever.
+type Process struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"` // clock ticks after boot
+	Boot  string `json:"boot"`
+}
+
+// thisProcess is a process of this machine that runs now.
+func describeProcess(pid int) (Process, error) {
+	ticks, err := state.StartTicks(pid)
+	return Process{PID: pid, Start: ticks, Boot: bootID()}, err
+}
+
+func (p Process) none() bool { return p.PID == 0 }
+
+func (p Process) alive() bool {
+	ticks, err := state.StartTicks(p.PID)
+	return err == nil && ticks == p.Start && p.Boot == bootID()
+}
+
+// bootID names the run of the kernel.
+func bootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // "" matches nothing that has one
+	return strings.TrimSpace(string(id))
+}

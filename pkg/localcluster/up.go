@@ -1,0 +1,208 @@
+package localcluster
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Maker makes clusters.
+type Maker struct {
+	Store Store
+	// KeeperArgs are this program's arguments that make it call Keep with the cluster named last.
+	KeeperArgs []string
+	// Version is coracle's, Payload the directory with its unpacked payload.
+	Version, Payload string
+	// UserConfig is the path of the user's kubeconfig. "" leaves it alone.
+	UserConfig string
+	// Say is told what happens, one line at a time.
+	Say func(string)
+}
+
+// Up makes a cluster as planned and returns when all nodes are Ready. If that fails, or ctx ends before, the cluster
+// is removed again.
+func (m Maker) Up(ctx context.Context, p Plan) (Record, error) {
+	r, err := m.enter(ctx, p)
+	if err != nil {
+		return r, err
+	}
+	if err = m.make(ctx, r, p); err == nil {
+		return m.Store.Load(p.Name)
+	}
+	kept := keepLogs(m.Store, p.Name)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	if _, errDown := m.Store.Down(ctx, p.Name); errDown != nil {
+		var gone *NotFoundError
+		if !errors.As(errDown, &gone) {
+			err = errors.Join(err, fmt.Errorf("removing the cluster again: %w", errDown))
+		}
+	}
+	if kept != "" {
+		err = fmt.Errorf("%w\nThe logs of the nodes are in %s.", err, kept)
+	}
+	return r, err
+}
+
+// enter writes the record of a new cluster, so that nobody else takes its name or its network.
+func (m Maker) enter(ctx context.Context, p Plan) (Record, error) {
+	unlock, err := m.Store.lock(ctx)
+	if err != nil {
+		return Record{}, err
+	}
+	defer unlock()
+	all, err := m.Store.List()
+	if err != nil {
+		return Record{}, err
+	}
+	for _, o := range all {
+		if o.Name == p.Name {
+			return o, fmt.Errorf("there is a cluster %s already (%s); remove it with coracle down %s, or choose another name", o.Name, o.State, o.Name)
+		}
+	}
+	r := Record{
+		Name: p.Name, Version: m.Version, Created: time.Now().Round(0), State: Starting, Link: linkName(p.Name),
+		Payload: m.Payload, Images: p.Images, Sysctls: readSysctls(),
+	}
+	if r.Network, err = freeNetwork(all); err != nil {
+		return r, err
+	}
+	r.plan(p)
+	if r.UserConfig, err = planUserConfig(m.UserConfig); err != nil {
+		return r, err
+	}
+	if err := os.MkdirAll(m.Store.logs(p.Name), 0o700); err != nil {
+		return r, err
+	}
+	return r, m.Store.save(r)
+}
+
+// make starts the keeper and waits for what it says.
+func (m Maker) make(ctx context.Context, r Record, p Plan) error {
+	m.Say(fmt.Sprintf("starting %s in network %s", plural(len(r.Nodes), "node"), r.Network))
+	conn, err := m.startKeeper(r)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	waited, cancel := context.WithTimeout(ctx, p.Wait)
+	defer cancel()
+	stop := context.AfterFunc(waited, func() { _ = conn.SetReadDeadline(time.Now()) })
+	defer stop()
+	progress := newProgress(r, m.Say)
+	err = progress.follow(conn)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case waited.Err() != nil:
+		return fmt.Errorf("the nodes were not Ready within %s: %s", p.Wait, progress.missing())
+	case err != nil:
+		return err
+	}
+	if err := m.Store.mergeUserConfig(r); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(conn, keepOn); err != nil {
+		return fmt.Errorf("leaving the cluster to its keeper: %w", err)
+	}
+	return nil
+}
+
+// startKeeper runs the keeper in a session and a mount namespace of its own. The connection's end is its sign to give up.
+func (m Maker) startKeeper(r Record) (net.Conn, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("connecting with the keeper: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "keeper"), os.NewFile(uintptr(fds[1]), "maker")
+	defer ours.Close()
+	defer theirs.Close()
+	log, err := os.OpenFile(m.Store.keeperLog(r.Name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = append(append([]string{os.Args[0]}, m.KeeperArgs...), r.Name)
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = "/", log, log, []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the keeper of cluster %s: %w", r.Name, err)
+	}
+	go func() { _ = cmd.Wait() }() // a keeper that is killed while we are here is no zombie
+	return net.FileConn(ours)
+}
+
+// progress is what is known of a cluster that comes up.
+type progress struct {
+	say     func(string)
+	began   time.Time
+	waiting map[string]string // what the nodes that are not Ready wait for
+	nodes   []Node
+}
+
+func newProgress(r Record, say func(string)) *progress {
+	p := &progress{say: say, began: time.Now(), waiting: map[string]string{}, nodes: r.Nodes}
+	for _, n := range r.Nodes {
+		p.waiting[n.Name] = "its host is not up"
+	}
+	return p
+}
+
+// follow reads the keeper's events until the cluster is ready or will not be.
+func (p *progress) follow(from io.Reader) error {
+	for lines := bufio.NewScanner(from); lines.Scan(); {
+		var e event
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return fmt.Errorf("reading what the keeper says: %w", err)
+		}
+		switch {
+		case e.Error != "":
+			return errors.New(e.Error)
+		case e.Ready:
+			return nil
+		case e.NodeReady:
+			delete(p.waiting, e.Node)
+			p.say(fmt.Sprintf("%s is Ready after %.1f s", e.Node, time.Since(p.began).Seconds()))
+		case e.Node != "":
+			p.waiting[e.Node] = e.Text
+		}
+	}
+	return errors.New("the cluster's keeper ended")
+}
+
+// missing says which nodes wait for what.
+func (p *progress) missing() string {
+	var parts []string
+	for _, n := range p.nodes {
+		if text, ok := p.waiting[n.Name]; ok {
+			parts = append(parts, n.Name+": "+text)
+		}
+	}
+	return strings.Join(parts, "; ")
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func prefixes(a netip.Addr, bits int) []netip.Prefix {
+	return []netip.Prefix{netip.PrefixFrom(a, bits)}
+}
+
+func addrs(a netip.Addr) []netip.Addr { return []netip.Addr{a} }

@@ -1,0 +1,96 @@
+package localcluster
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/kubeconfig"
+)
+
+// UserConfig is what was done to the user's kubeconfig.
+type UserConfig struct {
+	// Path is the file; "" if none was changed.
+	Path string `json:"path,omitempty"`
+	// Previous is the context that was current before.
+	Previous string `json:"previous,omitempty"`
+	// Made are the file and directories that did not exist before, the deepest first.
+	Made []string `json:"made,omitempty"`
+}
+
+// planUserConfig says what entering a context into the user's kubeconfig will change.
+func planUserConfig(path string) (UserConfig, error) {
+	u := UserConfig{Path: path}
+	if path == "" {
+		return u, nil
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		for p := path; !exists(p); p = filepath.Dir(p) {
+			u.Made = append(u.Made, p)
+		}
+		return u, nil
+	}
+	if err != nil {
+		return u, err
+	}
+	f, err := kubeconfig.Parse(data)
+	if err != nil {
+		return u, errors.Join(errors.New("your kubeconfig "+path+" cannot be read; repair it, or set KUBECONFIG to another file"), err)
+	}
+	u.Previous = f.CurrentContext()
+	return u, nil
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// mergeUserConfig makes the cluster's context the current one of the user's kubeconfig.
+func (s Store) mergeUserConfig(r Record) error {
+	if r.UserConfig.Path == "" {
+		return nil
+	}
+	data, err := os.ReadFile(s.Kubeconfig(r.Name))
+	if err != nil {
+		return err
+	}
+	from, err := kubeconfig.Parse(data)
+	if err != nil {
+		return err
+	}
+	return kubeconfig.Update(r.UserConfig.Path, func(f *kubeconfig.File) error {
+		f.Merge(from, true)
+		return nil
+	})
+}
+
+// restoreUserConfig takes the cluster's context out of the user's kubeconfig, and makes the one current again that
+// was so before, unless the user has chosen another since. Files that were made go if nothing else is in them.
+func (s Store) restoreUserConfig(r Record) error {
+	path := r.UserConfig.Path
+	if path == "" || !exists(path) {
+		return nil
+	}
+	empty := false
+	err := kubeconfig.Update(path, func(f *kubeconfig.File) error {
+		f.Remove(r.Context(), r.UserConfig.Previous)
+		empty = f.Empty()
+		return nil
+	})
+	if err != nil || !empty {
+		return err
+	}
+	for _, made := range r.UserConfig.Made {
+		if err := os.Remove(made); err != nil {
+			break // somebody else put something there
+		}
+	}
+	return nil
+}
+
+// writePrivate writes a file that holds keys.
+func writePrivate(path string, data []byte) error { return atomicfile.Write(path, data, 0o600) }
