@@ -51,6 +51,8 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 	gate := kube.NewAPIGate(dirs.NodeConfig("kubelet.kubeconfig"), cfg.Node.Name)
 	node := kube.NewOwnNode(dirs.NodeConfig("kubelet.kubeconfig"), cfg.Node.Name)
 
+	servers := apiBalancer(cfg, gate, report)
+	reach := g.Add("balancer", servers)
 	cri := g.Add("containerd", containerd.Containerd{
 		ConfigFile: dirs.NodeConfig("containerd.toml"), DropIns: cfg.Node.ContainerdConfigDir,
 		Root: dirs.Containerd(), State: dirs.ContainerdState(), Socket: dirs.ContainerdSocket(), ShimSocket: dirs.ShimSockets(),
@@ -67,7 +69,7 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 		System: dirs.SystemImages(), User: dirs.Images(), Index: dirs.ImageIndex(),
 		Report: func(a []images.Archive) { report.Detail("images", a) },
 	}, cri)
-	pods := []*lifecycle.Unit{cri}
+	pods := []*lifecycle.Unit{cri, reach}
 	if cfg.DrainOnStop {
 		g.StopTimeout = drainTimeout + 8*time.Second
 		pods = append(pods, g.Add("drain", drain.Drain{Socket: dirs.ContainerdSocket(), Timeout: drainTimeout}, cri))
@@ -75,7 +77,7 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 	if hasFiles(dirs.StaticPods()) {
 		pods = append(pods, archives) // static pods start with the kubelet, and need the pause image
 	}
-	api := g.Add("api", gate)
+	api := g.Add("api", gate, reach)
 	agent := g.Add("kubelet", kubelet.Kubelet{
 		Name: cfg.Node.Name, IPs: cfg.Node.IPs, Labels: cfg.Node.Labels, Taints: cfg.Node.Taints,
 		ExternalAddresses: len(cfg.Node.ExternalIPs) > 0,
@@ -110,7 +112,7 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 		if err != nil {
 			return err
 		}
-		g.Add("dns", server) // it waits for the network itself, and not for ever
+		g.Add("dns", server, reach) // it waits for the network itself, and not for ever
 	}
 	g.Add("node-ready", nodeready.NodeReady{Node: node, Since: m.began, OtherNetwork: cfg.Network.Backend == config.BackendNone}, ready...)
 	return nil

@@ -86,6 +86,9 @@ func (d Dirs) NodePKI() string { return d.data("node", "pki") }
 // Cluster is what an agent remembers of its cluster, for a start without a server.
 func (d Dirs) Cluster() string { return d.data("node", "cluster.json") }
 
+// Servers remembers the API servers that a node's balancer knows.
+func (d Dirs) Servers() string { return d.data("node", "servers.json") }
+
 // NodeCA is the cluster's CA certificate as the node knows it.
 func (d Dirs) NodeCA() string { return filepath.Join(d.NodePKI(), "ca.crt") }
 

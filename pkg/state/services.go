@@ -6,6 +6,7 @@ import "time"
 const (
 	ManifestsDetail = "manifests" // []Manifest, in the control plane
 	DNSDetail       = "dns"       // DNS, in the node
+	BalancerDetail  = "balancer"  // []balance.Server, in the node
 )
 
 // ManifestState is how far a manifest file got.

@@ -1,0 +1,47 @@
+package node
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/balance"
+	"github.com/coracle-dev/coracle/pkg/components/balancer"
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/kube"
+	"github.com/coracle-dev/coracle/pkg/state"
+)
+
+// apiBalancer is how this node reaches the API.
+func apiBalancer(cfg config.Config, gate *kube.APIGate, report *state.Recorder) *balancer.Balancer {
+	o := balancer.Options{
+		Listen:  net.JoinHostPort("127.0.0.1", strconv.Itoa(int(cfg.Node.BalancerPort))),
+		Servers: slices.Clone(cfg.Join.Servers), File: cfg.Dirs.Servers(),
+		Kubeconfig: cfg.Dirs.NodeConfig("node.kubeconfig"), APIReady: gate.Opened(), CA: cfg.Dirs.NodeCA(),
+		Report: func(s []balance.Server) { report.Detail(state.BalancerDetail, s) },
+	}
+	if server, ok := strings.CutPrefix(cfg.Join.Server, "https://"); ok {
+		o.Fallback = []string{server}
+	}
+	if cfg.Role == config.Server {
+		o.Own, o.OwnDial = hostPort(cfg.API.Advertise, cfg.API.Port), ownAPI(cfg.API)
+	}
+	return balancer.New(o)
+}
+
+// ownAPI is where this machine's own server listens.
+func ownAPI(api config.API) string {
+	switch {
+	case !api.Bind.IsValid() || api.Bind == netip.IPv4Unspecified():
+		return hostPort(netip.AddrFrom4([4]byte{127, 0, 0, 1}), api.Port)
+	case api.Bind.IsUnspecified():
+		return hostPort(netip.IPv6Loopback(), api.Port)
+	}
+	return hostPort(api.Bind, api.Port)
+}
+
+func hostPort(ip netip.Addr, port uint16) string {
+	return net.JoinHostPort(ip.String(), strconv.Itoa(int(port)))
+}
