@@ -78,7 +78,7 @@ func TestExitCodes(t *testing.T) {
 func TestUnknownCommand(t *testing.T) {
 	for name, want := range map[string]string{
 		"srver":   "unknown command \"srver\" for \"coracle\"\nDid you mean this?\n\tserver",
-		"st":      "unknown command \"st\" for \"coracle\"\nDid you mean this?\n\tctr\n\tstatus",
+		"st":      "unknown command \"st\" for \"coracle\"\nDid you mean this?\n\tup\n\tctr\n\tstatus",
 		"zzzzzzz": "unknown command \"zzzzzzz\" for \"coracle\"\nRun 'coracle help' for all commands.",
 	} {
 		if got := dispatch("coracle", []string{name}).Error(); got != want {
