@@ -98,7 +98,7 @@ func ensureNode(cfg config.Config) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	return report, writeAccess(cfg, nodeAccess, nodeCA(cfg.Dirs), localAPI(cfg))
+	return report, writeAccess(cfg, nodeAccess, nodeCA(cfg.Dirs), balancer(cfg))
 }
 
 // nodeCA is the node's copy of the cluster's CA certificate.
