@@ -2,7 +2,6 @@
 package controlplane
 
 import (
-	"net/netip"
 	"path/filepath"
 	"slices"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/coracle-dev/coracle/pkg/components/certificates"
 	"github.com/coracle-dev/coracle/pkg/components/controllermanager"
 	"github.com/coracle-dev/coracle/pkg/components/csrapprover"
-	"github.com/coracle-dev/coracle/pkg/components/etcd"
 	"github.com/coracle-dev/coracle/pkg/components/kubedns"
 	"github.com/coracle-dev/coracle/pkg/components/leadership"
 	"github.com/coracle-dev/coracle/pkg/components/manifests"
@@ -33,23 +31,17 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		return err
 	}
 
-	store := g.Add("etcd", &etcd.Etcd{
-		Name:   cfg.Node.Name,
-		Dir:    dirs.Etcd(),
-		Socket: dirs.EtcdSocket(),
-		Peer:   netip.AddrPortFrom(cfg.Node.IPs[0], etcd.PeerPort),
-		Args:   cfg.Args["etcd"],
-	})
+	data := addStorage(g, cfg)
 	api := g.Add("kube-apiserver", apiserver.APIServer{
-		EtcdSocket: dirs.EtcdSocket(),
-		API:        cfg.API,
-		Network:    cfg.Network,
-		Issuer:     "https://kubernetes.default.svc." + cfg.Network.Domain,
-		Files:      apiserverFiles(dirs),
-		AuditLog:   dirs.AuditLog(),
-		Gates:      gates,
-		Args:       cfg.Args["kube-apiserver"],
-	}, store)
+		Store:    data.store,
+		API:      cfg.API,
+		Network:  cfg.Network,
+		Issuer:   "https://kubernetes.default.svc." + cfg.Network.Domain,
+		Files:    apiserverFiles(dirs),
+		AuditLog: dirs.AuditLog(),
+		Gates:    gates,
+		Args:     cfg.Args["kube-apiserver"],
+	}, data.unit)
 	files, err := embedded.Render(cfg)
 	if err != nil {
 		return err
@@ -62,8 +54,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Report:     func(m []state.Manifest) { report.Detail(state.ManifestsDetail, m) },
 	}, api)
 	// What comes behind lead runs on one server of several.
-	several := func(context.Context) (bool, error) { return cfg.Datastore.External(), nil }
-	lead := g.Add("leadership", leadership.New(dirs.ServerConfig("coracle.kubeconfig"), cfg.Node.Name, several), api)
+	lead := g.Add("leadership", leadership.New(dirs.ServerConfig("coracle.kubeconfig"), cfg.Node.Name, data.several), api)
 	g.Add("kube-controller-manager", controllermanager.ControllerManager{
 		Kubeconfig:        dirs.ServerConfig("controller-manager.kubeconfig"),
 		CA:                pkiFile(dirs, "ca.crt"),

@@ -22,14 +22,14 @@ import (
 
 // APIServer is the component.
 type APIServer struct {
-	EtcdSocket string
-	API        config.API
-	Network    config.Network
-	Issuer     string // of service account tokens
-	Files      Files
-	AuditLog   string   // file, used if there is an audit policy
-	Gates      string   // the pass-through feature gates of all parts of the process, "feature-gates=...", or ""
-	Args       []string // pass-through flags, "name=value"
+	Store    config.Datastore // also where the data is in our own etcd
+	API      config.API
+	Network  config.Network
+	Issuer   string // of service account tokens
+	Files    Files
+	AuditLog string   // file, used if there is an audit policy
+	Gates    string   // the pass-through feature gates of all parts of the process, "feature-gates=...", or ""
+	Args     []string // pass-through flags, "name=value"
 }
 
 // Files are the paths of keys and certificates, and of a configuration file that Run writes.

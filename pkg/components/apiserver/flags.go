@@ -12,7 +12,7 @@ import (
 // flags is what kube-apiserver would be called with on a command line.
 func (a APIServer) flags() kube.Flags {
 	f := kube.Flags{
-		{"etcd-servers", "unix://" + a.EtcdSocket},
+		{"etcd-servers", strings.Join(a.Store.Endpoints, ",")},
 		{"storage-backend", "etcd3"},
 
 		{"bind-address", a.API.Bind.String()},
@@ -56,6 +56,10 @@ func (a APIServer) flags() kube.Flags {
 		{"requestheader-username-headers", "X-Remote-User"},
 	}
 	optional := kube.Flags{
+		{"etcd-prefix", a.Store.Prefix},
+		{"etcd-cafile", a.Store.CAFile},
+		{"etcd-certfile", a.Store.CertFile},
+		{"etcd-keyfile", a.Store.KeyFile},
 		{"disable-admission-plugins", strings.Join(a.API.DisableAdmission, ",")},
 		{"admission-control-config-file", a.API.AdmissionConfig},
 		{"encryption-provider-config", a.API.EncryptionConfig},

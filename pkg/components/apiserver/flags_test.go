@@ -27,10 +27,10 @@ func cidrs(list ...string) (out []netip.Prefix) {
 func plain() APIServer {
 	const pki = "/var/lib/coracle/server/pki/"
 	return APIServer{
-		EtcdSocket: "/run/coracle/etcd.sock",
-		API:        config.API{Bind: addr("0.0.0.0"), Advertise: addr("192.0.2.7"), Port: 6443},
-		Network:    config.Network{ServiceCIDRs: cidrs("10.43.0.0/16"), Domain: "cluster.local", NodePorts: "30000-32767"},
-		Issuer:     "https://kubernetes.default.svc.cluster.local",
+		Store:   config.Datastore{Endpoints: []string{"unix:///run/coracle/etcd.sock"}},
+		API:     config.API{Bind: addr("0.0.0.0"), Advertise: addr("192.0.2.7"), Port: 6443},
+		Network: config.Network{ServiceCIDRs: cidrs("10.43.0.0/16"), Domain: "cluster.local", NodePorts: "30000-32767"},
+		Issuer:  "https://kubernetes.default.svc.cluster.local",
 		Files: Files{ClientCA: pki + "ca.crt", Cert: pki + "apiserver.crt", Key: pki + "apiserver.key",
 			ServiceAccountKey: pki + "sa.key", ServiceAccountPub: pki + "sa.pub", KubeletCA: pki + "ca.crt",
 			KubeletClientCert: pki + "apiserver-kubelet-client.crt", KubeletClientKey: pki + "apiserver-kubelet-client.key",
@@ -51,6 +51,10 @@ func TestFlags(t *testing.T) {
 		"ipv6": func(a *APIServer) {
 			a.API.Bind, a.API.Advertise = addr("::"), addr("2001:db8::7")
 			a.Network.ServiceCIDRs = cidrs("fd00:43::/112")
+		},
+		"datastore": func(a *APIServer) {
+			a.Store = config.Datastore{Endpoints: []string{"https://192.0.2.1:2379", "https://192.0.2.2:2379"}, Prefix: "/one",
+				CAFile: "/etc/ca.crt", CertFile: "/etc/client.crt", KeyFile: "/etc/client.key"}
 		},
 		"loopback": func(a *APIServer) { a.API.Advertise = addr("127.0.0.1") },
 		"files": func(a *APIServer) {

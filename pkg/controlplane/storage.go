@@ -1,0 +1,72 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+
+	"github.com/coracle-dev/coracle/pkg/components/etcd"
+	"github.com/coracle-dev/coracle/pkg/components/leadership"
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/etcdmembers"
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/pki"
+)
+
+// storage is where the cluster's data is: in a member of our own etcd, or in somebody else's.
+type storage struct {
+	unit    *lifecycle.Unit
+	store   config.Datastore
+	member  *etcd.Etcd           // nil for somebody else's, as members is
+	members *etcdmembers.Members // as our own member sees them
+}
+
+func addStorage(g *lifecycle.Group, cfg config.Config) storage {
+	if cfg.Datastore.External() {
+		return storage{unit: g.Add("datastore", etcd.External{Store: cfg.Datastore}), store: cfg.Datastore}
+	}
+	dirs := cfg.Dirs
+	cert, key := pki.ServerFiles(dirs)
+	member := &etcd.Etcd{
+		Name:   cfg.Node.Name,
+		Dir:    dirs.Etcd(),
+		Socket: dirs.EtcdSocket(),
+		Peer:   netip.AddrPortFrom(cfg.Node.IPs[0], etcd.PeerPort),
+		TLS: etcd.TLS{
+			CA:   pkiFile(dirs, filepath.Join("etcd", "ca.crt")),
+			Cert: pkiFile(dirs, filepath.Join("etcd", "peer.crt")),
+			Key:  pkiFile(dirs, filepath.Join("etcd", "peer.key")),
+		},
+		Others: etcdmembers.Remote{
+			Joined:  cfg.Join.Joined,
+			Servers: func() []string { return cfg.Join.Servers },
+			CA:      pkiFile(dirs, "ca.crt"), Cert: cert, Key: key,
+		},
+		Args: cfg.Args["etcd"],
+	}
+	return storage{
+		unit:    g.Add("etcd", member),
+		store:   config.Datastore{Endpoints: []string{"unix://" + dirs.EtcdSocket()}},
+		member:  member,
+		members: &etcdmembers.Members{Socket: dirs.EtcdSocket()},
+	}
+}
+
+// several reports whether there may be other servers.
+func (s storage) several(ctx context.Context) (bool, error) {
+	if s.member == nil {
+		return true, nil
+	}
+	members, err := s.members.List(ctx)
+	return len(members) > 1, err
+}
+
+// beforeAdd makes this server ready for another member: from then on it is not the only one that may lead, and its
+// own member can be reached.
+func (s storage) beforeAdd(ctx context.Context, lead *leadership.Leadership) error {
+	if err := lead.Contest(ctx); err != nil {
+		return fmt.Errorf("sharing the lead with another server: %w", err)
+	}
+	return s.member.OpenPeers(ctx)
+}

@@ -1,0 +1,235 @@
+// Package etcdmembers is how servers become members of the cluster's etcd and cease to be: a server's own view of it
+// through its socket (Members), and what a server that joins asks of others over their API (Remote). Running a member is
+// the business of component etcd.
+package etcdmembers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/coracle-dev/coracle/pkg/join"
+)
+
+// Members are etcd's, as the member behind a socket sees and changes them. Its field is set before use; methods may be
+// called from several goroutines.
+type Members struct {
+	Socket string // of the local member
+
+	mu       sync.Mutex
+	learning map[uint64]time.Time // learners, and when each was seen first
+}
+
+// Timings of Add.
+const (
+	addPatience  = 15 * time.Second // how long Add waits until the cluster can take a member
+	addPause     = 100 * time.Millisecond
+	learnerGrace = time.Minute     // how long an unreachable learner may block others
+	dialTimeout  = 2 * time.Second // of its port
+)
+
+// Dial connects to the local member. The caller closes the client.
+func (m *Members) Dial() (*clientv3.Client, error) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + m.Socket}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to etcd: %w", err)
+	}
+	return client, nil
+}
+
+// List returns the members as the cluster agrees at this moment.
+func (m *Members) List(ctx context.Context) ([]join.Member, error) {
+	client, err := m.Dial()
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	got, err := client.MemberList(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing etcd's members: %w", plain(err))
+	}
+	members := make([]join.Member, 0, len(got.Members))
+	for _, one := range got.Members {
+		members = append(members, describe(one))
+	}
+	return members, nil
+}
+
+func describe(m *pb.Member) join.Member {
+	return join.Member{ID: ID(m.ID), Name: m.Name, PeerURLs: m.PeerURLs, Learner: m.IsLearner}
+}
+
+// ID is a member's identity as people see it.
+func ID(id uint64) string { return strconv.FormatUint(id, 16) }
+
+// Remove takes the member with the name or the identity out of the cluster. etcd refuses if too few would be left that
+// answer.
+func (m *Members) Remove(ctx context.Context, nameOrID string) error {
+	client, err := m.Dial()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	got, err := client.MemberList(ctx)
+	if err != nil {
+		return fmt.Errorf("listing etcd's members: %w", plain(err))
+	}
+	i := slices.IndexFunc(got.Members, func(one *pb.Member) bool { return one.Name == nameOrID || ID(one.ID) == nameOrID })
+	if i < 0 {
+		return fmt.Errorf("%w: %s", ErrNoMember, nameOrID)
+	}
+	return remove(ctx, client, got.Members[i])
+}
+
+// ErrNoMember says that etcd has no such member.
+var ErrNoMember = errors.New("etcd has no such member")
+
+func remove(ctx context.Context, client *clientv3.Client, m *pb.Member) error {
+	_, err := client.MemberRemove(ctx, m.ID)
+	if err == nil || errors.Is(err, rpctypes.ErrMemberNotFound) {
+		return nil
+	}
+	return fmt.Errorf("removing member %s (%s) from etcd: %w", m.Name, ID(m.ID), plain(err))
+}
+
+// Add makes a place for a learner. What has its name or its URL is removed first: it is what the server was before it
+// lost its data. If another server is joining at this moment, or the cluster is not well enough yet, Add waits a while.
+func (m *Members) Add(ctx context.Context, new join.AddMember) (join.AddedMember, error) {
+	none := join.AddedMember{}
+	if err := check(new); err != nil {
+		return none, err
+	}
+	client, err := m.Dial()
+	if err != nil {
+		return none, err
+	}
+	defer client.Close()
+	until := time.Now().Add(addPatience)
+	for {
+		added, err := m.tryAdd(ctx, client, new)
+		if err == nil || !worthWaiting(err) || time.Now().After(until) {
+			return added, err
+		}
+		select {
+		case <-ctx.Done():
+			return none, err
+		case <-time.After(addPause):
+		}
+	}
+}
+
+func check(new join.AddMember) error {
+	u, err := url.Parse(new.PeerURL)
+	if err != nil || u.Scheme != "https" || u.Port() == "" || new.Name == "" || strings.ContainsAny(new.Name, "=,") {
+		return fmt.Errorf("a member needs a name and a URL like https://IP:2380, not %q and %q", new.Name, new.PeerURL)
+	}
+	return nil
+}
+
+func (m *Members) tryAdd(ctx context.Context, client *clientv3.Client, new join.AddMember) (join.AddedMember, error) {
+	none := join.AddedMember{}
+	got, err := client.MemberList(ctx)
+	if err != nil {
+		return none, fmt.Errorf("listing etcd's members: %w", plain(err))
+	}
+	for _, one := range got.Members {
+		switch {
+		case one.Name == new.Name || slices.Contains(one.PeerURLs, new.PeerURL):
+			if one.ID == got.Header.MemberId {
+				return none, fmt.Errorf("%s at %s is this server: give the one that joins another name with --node-name", one.Name, new.PeerURL)
+			}
+			if err := remove(ctx, client, one); err != nil {
+				return none, err
+			}
+		case one.IsLearner:
+			if err := m.yieldTo(ctx, client, one); err != nil {
+				return none, err
+			}
+		}
+	}
+	added, err := client.MemberAddAsLearner(ctx, []string{new.PeerURL})
+	if err != nil {
+		return none, fmt.Errorf("adding a member to etcd: %w", plain(err))
+	}
+	return join.AddedMember{ID: ID(added.Member.ID), InitialCluster: initialCluster(added.Members, added.Member.ID, new.Name)}, nil
+}
+
+func initialCluster(members []*pb.Member, own uint64, name string) string {
+	var parts []string
+	for _, one := range members {
+		label := one.Name
+		if one.ID == own {
+			label = name
+		}
+		if label == "" {
+			label = ID(one.ID)
+		}
+		for _, u := range one.PeerURLs {
+			parts = append(parts, label+"="+u)
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// errBusy says that another server is joining.
+var errBusy = errors.New("etcd takes one new member at a time")
+
+// yieldTo says that another server's learner comes first, unless that server seems to have given up long ago: then
+// the learner is removed.
+func (m *Members) yieldTo(ctx context.Context, client *clientv3.Client, learner *pb.Member) error {
+	busy := fmt.Errorf("%w, and %s is still catching up", errBusy, label(learner))
+	m.mu.Lock()
+	if m.learning == nil {
+		m.learning = map[uint64]time.Time{}
+	}
+	first, seen := m.learning[learner.ID]
+	if !seen {
+		m.learning[learner.ID] = time.Now()
+	}
+	m.mu.Unlock()
+	if !seen || time.Since(first) < learnerGrace || reachable(ctx, learner.PeerURLs) {
+		return busy
+	}
+	return remove(ctx, client, learner)
+}
+
+func label(m *pb.Member) string {
+	if m.Name != "" {
+		return m.Name
+	}
+	return strings.Join(m.PeerURLs, ",")
+}
+
+// reachable reports whether something listens at one of the URLs.
+func reachable(ctx context.Context, urls []string) bool {
+	dialer := net.Dialer{Timeout: dialTimeout}
+	for _, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil {
+			continue
+		}
+		conn, err := dialer.DialContext(ctx, "tcp", u.Host)
+		if err == nil {
+			conn.Close()
+			return true
+		}
+	}
+	return false
+}
+
+// worthWaiting reports whether the same request may be granted in a moment.
+func worthWaiting(err error) bool {
+	return errors.Is(err, errBusy) || errors.Is(err, rpctypes.ErrUnhealthy) || errors.Is(err, rpctypes.ErrTooManyLearners)
+}
