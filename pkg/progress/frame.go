@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -74,7 +75,7 @@ func row(mark, name, took, note string) string {
 
 func phase(p state.Phase, v View) string {
 	if p.Ended.IsZero() {
-		return row(paint(yellow, "◌"), p.Name, seconds(v.Now.Sub(p.Began)), note(v.Note))
+		return row(paint(yellow, "◌"), p.Name, seconds(v.Now.Sub(p.Began)), note(cmp.Or(p.Waiting, v.Note)))
 	}
 	return row(paint(green, "●"), p.Name, seconds(p.Ended.Sub(p.Began)), "")
 }

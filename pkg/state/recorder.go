@@ -60,7 +60,16 @@ func (r *Recorder) Phase(name string) (end func()) {
 		i = len(p.Phases)
 		p.Phases = append(p.Phases, Phase{Name: name, Began: time.Now()})
 	})
-	return func() { r.Update(func(p *Process) { p.Phases[i].Ended = time.Now() }) }
+	return func() { r.Update(func(p *Process) { p.Phases[i].Ended, p.Phases[i].Waiting = time.Now(), "" }) }
+}
+
+// Waiting notes what the step that was begun last waits for.
+func (r *Recorder) Waiting(what string) {
+	r.Update(func(p *Process) {
+		if n := len(p.Phases); n > 0 {
+			p.Phases[n-1].Waiting = what
+		}
+	})
 }
 
 // Units is a lifecycle.Group's OnChange.

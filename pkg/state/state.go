@@ -47,6 +47,8 @@ type Phase struct {
 	Name  string    `json:"name"`
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
+	// Waiting is what the step waits for.
+	Waiting string `json:"waiting,omitempty"`
 }
 
 // Child is a supervised process as the front sees it.

@@ -225,6 +225,9 @@ func awaited(p state.Process, half string) (out []string) {
 // starting says what the front does before there are halves.
 func starting(front state.Process) string {
 	for _, phase := range slices.Backward(front.Phases) {
+		if phase.Ended.IsZero() && phase.Waiting != "" {
+			return "coracle is waiting: " + phase.Waiting
+		}
 		if phase.Ended.IsZero() {
 			return "coracle is busy with: " + phase.Name
 		}

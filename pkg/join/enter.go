@@ -1,0 +1,116 @@
+package join
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// How often a server is tried, and for how long one is that denies.
+const (
+	firstPause = 250 * time.Millisecond
+	longPause  = 2 * time.Second
+	// A server answers before it has its tokens and roles, which it needs seconds for; the one that we saw starting
+	// has just begun.
+	graceRunning  = 4 * time.Second
+	graceStarting = 30 * time.Second
+)
+
+// Entry is one machine's way into a cluster.
+type Entry struct {
+	Client  Client
+	Path    string
+	Request Request
+	// Retry goes on while no server answers.
+	Retry bool
+	// Waiting is told after each try why there will be another.
+	Waiting func(why error)
+}
+
+// Run tries until a server lets the machine in or refuses it.
+func (e Entry) Run(ctx context.Context) (Response, error) {
+	var (
+		pause    = firstPause
+		grace    = graceRunning
+		deniedAt time.Time
+	)
+	for {
+		response, err := e.Client.Join(ctx, e.Path, e.Request)
+		var unreachable *Unreachable
+		var denied *Denied
+		switch {
+		case err == nil:
+			return response, nil
+		case ctx.Err() != nil:
+			return response, ctx.Err()
+		case errors.As(err, &unreachable) && e.Retry:
+			grace, deniedAt = graceStarting, time.Time{}
+		case errors.As(err, &denied) && e.Retry:
+			if deniedAt.IsZero() {
+				deniedAt = time.Now()
+			}
+			if time.Since(deniedAt) > grace {
+				return response, err
+			}
+			pause = min(pause, 2*firstPause)
+		default:
+			return response, err
+		}
+		if unreachable != nil || grace == graceStarting {
+			e.Waiting(err)
+		}
+		if !sleep(ctx, pause) {
+			return response, ctx.Err()
+		}
+		pause = min(2*pause, longPause)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// AskAny asks servers, all at once, what the cluster is like and returns the first answer with who gave it. client says
+// how to ask a HOST:PORT. Without an answer the error is that of the server that came first in the list.
+func AskAny(ctx context.Context, servers []string, client func(server string) Client) (Cluster, string, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		cluster Cluster
+		server  string
+		err     error
+	}
+	answers := make(chan answer, len(servers))
+	var all sync.WaitGroup
+	for _, s := range servers {
+		all.Go(func() {
+			c, err := client(s).Cluster(ctx)
+			answers <- answer{c, s, err}
+		})
+	}
+	go func() {
+		all.Wait()
+		close(answers)
+	}()
+	errs := map[string]error{}
+	for a := range answers {
+		if a.err == nil {
+			return a.cluster, a.server, nil
+		}
+		errs[a.server] = a.err
+	}
+	i := slices.IndexFunc(servers, func(s string) bool { return errs[s] != nil })
+	if i < 0 {
+		return Cluster{}, "", errors.New("no server is known")
+	}
+	return Cluster{}, "", errs[servers[i]]
+}
