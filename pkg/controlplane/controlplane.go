@@ -10,6 +10,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/components/certificates"
 	"github.com/coracle-dev/coracle/pkg/components/controllermanager"
 	"github.com/coracle-dev/coracle/pkg/components/csrapprover"
+	"github.com/coracle-dev/coracle/pkg/components/joining"
 	"github.com/coracle-dev/coracle/pkg/components/kubedns"
 	"github.com/coracle-dev/coracle/pkg/components/leadership"
 	"github.com/coracle-dev/coracle/pkg/components/manifests"
@@ -32,15 +33,20 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	}
 
 	data := addStorage(g, cfg)
+	others, err := newEntrance(cfg)
+	if err != nil {
+		return err
+	}
 	api := g.Add("kube-apiserver", apiserver.APIServer{
-		Store:    data.store,
-		API:      cfg.API,
-		Network:  cfg.Network,
-		Issuer:   "https://kubernetes.default.svc." + cfg.Network.Domain,
-		Files:    apiserverFiles(dirs),
-		AuditLog: dirs.AuditLog(),
-		Gates:    gates,
-		Args:     cfg.Args["kube-apiserver"],
+		Store:     data.store,
+		API:       cfg.API,
+		Network:   cfg.Network,
+		Issuer:    "https://kubernetes.default.svc." + cfg.Network.Domain,
+		Files:     apiserverFiles(dirs),
+		AuditLog:  dirs.AuditLog(),
+		Extension: others.extension(),
+		Gates:     gates,
+		Args:      cfg.Args["kube-apiserver"],
 	}, data.unit)
 	files, err := embedded.Render(cfg)
 	if err != nil {
@@ -54,7 +60,14 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Report:     func(m []state.Manifest) { report.Detail(state.ManifestsDetail, m) },
 	}, api)
 	// What comes behind lead runs on one server of several.
-	lead := g.Add("leadership", leadership.New(dirs.ServerConfig("coracle.kubeconfig"), cfg.Node.Name, data.several), api)
+	leader := leadership.New(dirs.ServerConfig("coracle.kubeconfig"), cfg.Node.Name, data.several)
+	lead := g.Add("leadership", leader, api)
+	doors, err := others.doors(cfg, data, leader)
+	if err != nil {
+		return err
+	}
+	g.Add("join", doors, objects)
+	g.Add("node-claims", joining.Claims{Kubeconfig: dirs.ServerConfig("coracle.kubeconfig")}, lead, objects)
 	g.Add("kube-controller-manager", controllermanager.ControllerManager{
 		Kubeconfig:        dirs.ServerConfig("controller-manager.kubeconfig"),
 		CA:                pkiFile(dirs, "ca.crt"),

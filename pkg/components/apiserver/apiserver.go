@@ -22,14 +22,15 @@ import (
 
 // APIServer is the component.
 type APIServer struct {
-	Store    config.Datastore // also where the data is in our own etcd
-	API      config.API
-	Network  config.Network
-	Issuer   string // of service account tokens
-	Files    Files
-	AuditLog string   // file, used if there is an audit policy
-	Gates    string   // the pass-through feature gates of all parts of the process, "feature-gates=...", or ""
-	Args     []string // pass-through flags, "name=value"
+	Store     config.Datastore // also where the data is in our own etcd
+	API       config.API
+	Network   config.Network
+	Issuer    string // of service account tokens
+	Files     Files
+	AuditLog  string    // file, used if there is an audit policy
+	Extension Extension // our own paths; the zero value has none
+	Gates     string    // the pass-through feature gates of all parts of the process, "feature-gates=...", or ""
+	Args      []string  // pass-through flags, "name=value"
 }
 
 // Files are the paths of keys and certificates, and of a configuration file that Run writes.
@@ -72,10 +73,12 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return a.explain(err)
 	}
+	a.Extension.prepare(cfg)
 	server, err := createServer(cfg)
 	if err != nil {
 		return err
 	}
+	a.Extension.mount(server.GenericAPIServer)
 	prepared, err := server.PrepareRun()
 	if err != nil {
 		return err

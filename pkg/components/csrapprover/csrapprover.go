@@ -1,6 +1,6 @@
-// Package csrapprover decides on the serving certificates that kubelets ask for: it approves those for the node's
-// own name and addresses and denies all others. Requests for client certificates are left to the
-// controller-manager, and signing too.
+// Package csrapprover decides on the certificates that kubelets ask for. Serving certificates are approved for the
+// node's own name and addresses, first client certificates for the name of the node that asks; everything else is
+// denied, with a sentence. The renewal of client certificates is left to the controller-manager, and signing too.
 package csrapprover
 
 import (
@@ -14,7 +14,6 @@ import (
 	core "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -28,7 +27,7 @@ import (
 // certificate and tells the API about the address at the same time.
 const grace = time.Minute
 
-// Approver approves or denies requests for kubelets' serving certificates. Its identity needs the cluster role
+// Approver approves or denies requests for kubelets' certificates. Its identity needs the cluster role
 // system:coracle:csr-approver; until it has it, Approver waits.
 type Approver struct {
 	Kubeconfig string
@@ -50,9 +49,7 @@ func (a Approver) run(ctx context.Context, client kubernetes.Interface, ready fu
 	if a.Log == nil {
 		a.Log = logrus.StandardLogger()
 	}
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTweakListOptions(func(o *meta.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", certificates.KubeletServingSignerName).String()
-	}))
+	factory := informers.NewSharedInformerFactory(client, 0)
 	informer := factory.Certificates().V1().CertificateSigningRequests()
 	w := &worker{
 		log:    a.Log.WithField("component", "csr-approver"),
@@ -97,10 +94,15 @@ func (w *worker) enqueue(obj any) {
 	}
 }
 
-// pending reports whether nobody has decided on a serving request yet.
+// kinds are the signers whose requests are decided here, with what people call the certificates.
+var kinds = map[string]string{
+	certificates.KubeletServingSignerName:             "serving",
+	certificates.KubeAPIServerClientKubeletSignerName: "client",
+}
+
+// pending reports whether a request is for us and nobody has decided on it yet.
 func pending(csr *certificates.CertificateSigningRequest) bool {
-	return csr.Spec.SignerName == certificates.KubeletServingSignerName &&
-		len(csr.Status.Conditions) == 0 && len(csr.Status.Certificate) == 0
+	return kinds[csr.Spec.SignerName] != "" && len(csr.Status.Conditions) == 0 && len(csr.Status.Certificate) == 0
 }
 
 func (w *worker) work(ctx context.Context) {
@@ -131,6 +133,13 @@ func (w *worker) handle(ctx context.Context, name string) (again bool, err error
 	if err != nil {
 		return false, err
 	}
+	if csr.Spec.SignerName == certificates.KubeAPIServerClientKubeletSignerName {
+		v, ours := decideClient(csr)
+		if !ours {
+			return false, nil
+		}
+		return false, w.record(ctx, csr, v)
+	}
 	nodes, err := w.nodes(ctx)
 	if err != nil {
 		return false, err
@@ -159,7 +168,7 @@ func (w *worker) record(ctx context.Context, csr *certificates.CertificateSignin
 	}
 	if v.approve {
 		condition.Type, condition.Reason = certificates.CertificateApproved, "CoracleApproved"
-		condition.Message = "coracle checked the names and addresses against the Node"
+		condition.Message = "coracle checked the names and addresses"
 	}
 	csr = csr.DeepCopy()
 	csr.Status.Conditions = append(csr.Status.Conditions, condition)
@@ -172,9 +181,9 @@ func (w *worker) record(ctx context.Context, csr *certificates.CertificateSignin
 	}
 	log := w.log.WithFields(logrus.Fields{"request": csr.Name, "user": csr.Spec.Username})
 	if v.approve {
-		log.Info("approved a kubelet's serving certificate")
+		log.Infof("approved a kubelet's %s certificate", kinds[csr.Spec.SignerName])
 	} else {
-		log.Warn("denied a kubelet's serving certificate: " + v.reason)
+		log.Warnf("denied a kubelet's %s certificate: %s", kinds[csr.Spec.SignerName], v.reason)
 	}
 	return nil
 }

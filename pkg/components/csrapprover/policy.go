@@ -35,7 +35,7 @@ func hold(format string, args ...any) verdict {
 // policy holds what no node may have a certificate for. The API is served with certificates of the same authority,
 // and a node writes its addresses into its Node object itself: without this list a node could pass for the API.
 type policy struct {
-	server   string // this server's own node, whose addresses the API has too
+	server   string // this server's own node, which may not be labelled yet
 	domain   string
 	names    []string
 	addrs    []netip.Addr
@@ -103,17 +103,20 @@ func checkForm(csr *certificates.CertificateSigningRequest, req *x509.Certificat
 		return "only DNS names and IP addresses are allowed as alternative names"
 	case len(req.DNSNames)+len(req.IPAddresses) == 0:
 		return "there is no DNS name or IP address"
-	case !usagesFit(csr.Spec.Usages):
+	case !usagesFit(csr.Spec.Usages, certificates.UsageServerAuth):
 		return fmt.Sprintf("the usages must be digital signature, server auth and at most key encipherment, not %v", csr.Spec.Usages)
 	}
 	return ""
 }
 
-func usagesFit(usages []certificates.KeyUsage) bool {
-	got := slices.Sorted(slices.Values(usages))
-	without := []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageServerAuth}
-	with := []certificates.KeyUsage{certificates.UsageDigitalSignature, certificates.UsageKeyEncipherment, certificates.UsageServerAuth}
-	return slices.Equal(got, without) || slices.Equal(got, with)
+// usagesFit reports whether the usages are a digital signature, the given one, and key encipherment perhaps, which RSA
+// keys need.
+func usagesFit(usages []certificates.KeyUsage, auth certificates.KeyUsage) bool {
+	got := slices.DeleteFunc(slices.Clone(usages), func(u certificates.KeyUsage) bool { return u == certificates.UsageKeyEncipherment })
+	slices.Sort(got)
+	want := []certificates.KeyUsage{certificates.UsageDigitalSignature, auth}
+	slices.Sort(want)
+	return slices.Equal(got, want)
 }
 
 func (p policy) checkNames(node core.Node, nodes []core.Node, req *x509.CertificateRequest) verdict {
@@ -125,7 +128,7 @@ func (p policy) checkNames(node core.Node, nodes []core.Node, req *x509.Certific
 		case lower != node.Name && !hasAddress(node, lower):
 			return hold("the name %s is not among the addresses of Node %s", name, node.Name)
 		}
-		if other := claimedByOther(node, nodes, lower); other != "" {
+		if other := p.claimedByOther(node, nodes, lower); other != "" {
 			return deny("the name %s is Node %s's", name, other)
 		}
 	}
@@ -142,8 +145,8 @@ func (p policy) checkAddresses(node core.Node, nodes []core.Node, req *x509.Cert
 		case !hasAddress(node, addr.String()):
 			return hold("the address %s is not among those of Node %s", addr, node.Name)
 		}
-		if other := claimedByOther(node, nodes, addr.String()); other != "" {
-			return deny("the address %s is Node %s's", addr, other)
+		if other := p.claimedByOther(node, nodes, addr.String()); other != "" {
+			return deny("the address %s is Node %s's: give every node addresses of its own, or remove that one if it is gone", addr, other)
 		}
 	}
 	return verdict{approve: true}
@@ -159,7 +162,7 @@ func (p policy) reservedName(node core.Node, name string) bool {
 	case strings.HasSuffix(name, ".svc") || strings.HasSuffix(name, "."+p.domain):
 		return true
 	}
-	return node.Name != p.server && slices.Contains(p.names, name)
+	return !p.isServer(node) && slices.Contains(p.names, name)
 }
 
 func (p policy) reservedAddr(node core.Node, addr netip.Addr) bool {
@@ -168,14 +171,31 @@ func (p policy) reservedAddr(node core.Node, addr netip.Addr) bool {
 			return true
 		}
 	}
-	return node.Name != p.server && (addr.IsLoopback() || addr.IsUnspecified() || slices.Contains(p.addrs, addr))
+	return !p.isServer(node) && (addr.IsLoopback() || addr.IsUnspecified() || slices.Contains(p.addrs, addr))
 }
 
-// claimedByOther names another live Node that has the name or address, or "". Dead ones do not count: the Node of a
-// host that was renamed lingers on with its addresses.
-func claimedByOther(node core.Node, nodes []core.Node, nameOrAddr string) string {
+// isServer reports whether the API is served on a node too. Its label is one that no kubelet can set.
+func (p policy) isServer(node core.Node) bool {
+	return node.Name == p.server || node.Labels[controlPlane] == "true"
+}
+
+const controlPlane = "node-role.kubernetes.io/control-plane"
+
+// claimedByOther names another Node that has the name or address, or "". Dead ones do not count, because the Node of a
+// host that was renamed lingers on with its addresses, except for servers: clients would take who has a server's
+// address for the API. Nodes other than servers may be behind one NAT, and share its address as their external one.
+func (p policy) claimedByOther(node core.Node, nodes []core.Node, nameOrAddr string) string {
 	for _, other := range nodes {
-		if other.Name != node.Name && live(other) && (other.Name == nameOrAddr || hasAddress(other, nameOrAddr)) {
+		if other.Name == node.Name || !live(other) && !p.isServer(other) {
+			continue
+		}
+		kind, has := addressType(other, nameOrAddr)
+		if kind == core.NodeExternalIP && !p.isServer(other) && !p.isServer(node) {
+			if own, _ := addressType(node, nameOrAddr); own == core.NodeExternalIP {
+				continue
+			}
+		}
+		if has || other.Name == nameOrAddr {
 			return other.Name
 		}
 	}
@@ -190,14 +210,20 @@ func live(node core.Node) bool {
 
 // hasAddress reports whether a Node lists a name or an address, in its usual spelling, among its addresses.
 func hasAddress(node core.Node, nameOrAddr string) bool {
+	_, has := addressType(node, nameOrAddr)
+	return has
+}
+
+// addressType returns as what a Node lists a name or an address first, internal addresses before all others.
+func addressType(node core.Node, nameOrAddr string) (kind core.NodeAddressType, has bool) {
 	for _, a := range node.Status.Addresses {
-		have := strings.ToLower(a.Address)
-		if addr, err := netip.ParseAddr(have); err == nil {
-			have = addr.Unmap().String()
+		text := strings.ToLower(a.Address)
+		if addr, err := netip.ParseAddr(text); err == nil {
+			text = addr.Unmap().String()
 		}
-		if have == nameOrAddr {
-			return true
+		if text == nameOrAddr && kind != core.NodeInternalIP {
+			kind, has = a.Type, true
 		}
 	}
-	return false
+	return kind, has
 }

@@ -15,7 +15,6 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
 	"k8s.io/kubernetes/pkg/kubelet"
@@ -25,17 +24,19 @@ import (
 // clients makes the kubelet's API clients, as its command would, with two additions: requests wait for the API
 // server to serve this node, and rotation begins with the certificate that was issued before the first start.
 func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, deps *kubelet.Dependencies) error {
-	config, err := clientcmd.BuildConfigFromFlags("", server.KubeConfig)
+	config, err := k.access()
 	if err != nil {
-		return fmt.Errorf("reading %s: %w", server.KubeConfig, err)
+		return err
 	}
 	config.ContentType = server.ContentType
 	config.QPS, config.Burst = float32(server.KubeAPIQPS), int(server.KubeAPIBurst)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return gate{next: next, open: k.APIReady} })
 	if server.RotateCertificates {
-		if config, err = rotating(ctx, config, server, k.Name); err != nil {
+		if config, err = k.rotating(ctx, config, server); err != nil {
 			return err
 		}
+	} else {
+		k.Identity.known()
 	}
 	deps.OnHeartbeatFailure = func() { utilnet.CloseIdleConnectionsFor(config.Transport) }
 	if deps.KubeClient, err = clientset.NewForConfig(config); err != nil {
@@ -58,22 +59,37 @@ func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, dep
 	return nil
 }
 
-// rotating returns a configuration whose certificate is renewed by a request to the cluster, live.
-func rotating(ctx context.Context, config *restclient.Config, server *options.KubeletServer, name string) (*restclient.Config, error) {
-	renewal := restclient.CopyConfig(config)
-	manager, err := certificate.NewKubeletClientCertificateManager(server.CertDirectory, types.NodeName(name),
-		nil, nil, config.CertFile, config.KeyFile,
-		func(*tls.Certificate) (clientset.Interface, error) { return clientset.NewForConfig(renewal) })
+// rotating returns a configuration whose certificate is asked of the cluster if there is none, and renewed by another
+// request, live.
+func (k Kubelet) rotating(ctx context.Context, config *restclient.Config, server *options.KubeletServer) (*restclient.Config, error) {
+	first, own := restclient.CopyConfig(config), config
+	if k.BootstrapKubeconfig != "" { // then there are no files but those of the certificate manager
+		own = restclient.AnonymousClientConfig(config)
+		own.WrapTransport, own.ContentType = config.WrapTransport, config.ContentType
+	}
+	config = restclient.AnonymousClientConfig(config)
+	config.WrapTransport = first.WrapTransport
+	manager, err := certificate.NewKubeletClientCertificateManager(server.CertDirectory, types.NodeName(k.Name),
+		nil, nil, own.CertFile, own.KeyFile,
+		func(current *tls.Certificate) (clientset.Interface, error) {
+			if current == nil || k.BootstrapKubeconfig == "" {
+				return clientset.NewForConfig(first)
+			}
+			return clientset.NewForConfig(config)
+		})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the rotation of its certificate: %w", err)
 	}
-	config = restclient.AnonymousClientConfig(config)
-	config.WrapTransport = renewal.WrapTransport
 	// Five minutes after the certificate has become useless the process ends, so that a restart can mend it.
 	if _, err := certificate.UpdateTransport(klog.FromContext(ctx), wait.NeverStop, config, manager, 5*time.Minute); err != nil {
 		return nil, fmt.Errorf("setting up the rotation of its certificate: %w", err)
 	}
 	manager.Start()
+	go func() {
+		if k.awaitCertificate(ctx, manager.Current) == nil {
+			k.Identity.known()
+		}
+	}()
 	return config, nil
 }
 

@@ -28,6 +28,10 @@ type Kubelet struct {
 	ExternalAddresses bool
 
 	Kubeconfig string
+	// BootstrapKubeconfig is the identity with which the kubelet asks for its first client certificate; "" if one was
+	// made for it. Identity is told when there is one; nil tells nobody.
+	BootstrapKubeconfig string
+	Identity            *Identity
 	// APIReady is closed when the API server serves this node. The kubelet starts earlier and holds its requests
 	// back until then: it would back off for seconds after the first refusal.
 	APIReady <-chan struct{}

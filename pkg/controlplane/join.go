@@ -1,0 +1,96 @@
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+
+	"github.com/coracle-dev/coracle/pkg/components/apiserver"
+	"github.com/coracle-dev/coracle/pkg/components/joining"
+	"github.com/coracle-dev/coracle/pkg/components/leadership"
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/join"
+	"github.com/coracle-dev/coracle/pkg/joinserver"
+	"github.com/coracle-dev/coracle/pkg/kube"
+	"github.com/coracle-dev/coracle/pkg/pki"
+	"github.com/coracle-dev/coracle/pkg/token"
+	"github.com/coracle-dev/coracle/pkg/version"
+)
+
+// entrance is where other machines join: the handlers, which the API serves, and what opens them.
+type entrance struct {
+	server *joinserver.Server
+	open   chan struct{}
+	once   sync.Once
+}
+
+func newEntrance(cfg config.Config) (*entrance, error) {
+	dirs := cfg.Dirs
+	client, err := kube.Client(dirs.ServerConfig("coracle.kubeconfig"))
+	if err != nil {
+		return nil, err
+	}
+	return &entrance{open: make(chan struct{}), server: &joinserver.Server{
+		Client:   client,
+		Version:  version.Version,
+		Own:      net.JoinHostPort(cfg.API.Advertise.String(), strconv.Itoa(int(cfg.API.Port))),
+		CA:       func() ([]byte, error) { return os.ReadFile(pkiFile(dirs, "ca.crt")) },
+		Settings: cfg.Shared,
+		Keys:     func() (map[string][]byte, error) { return pki.ReadKeys(dirs) },
+		Sign:     func(csr []byte, node string) ([]byte, error) { return pki.SignNode(dirs, csr, node) },
+		Several:  func() error { return join.NoteOther(dirs.ServerCluster()) },
+	}}, nil
+}
+
+// extension is the entrance as the API server takes it.
+func (e *entrance) extension() apiserver.Extension {
+	return apiserver.Extension{
+		Prefix: join.Prefix, Handler: e.server.Handler(), LongRunning: []string{join.PathTunnel}, Open: e.open,
+	}
+}
+
+// doors opens the entrance, to members of data too.
+func (e *entrance) doors(cfg config.Config, data storage, leader *leadership.Leadership) (joining.Doors, error) {
+	if data.members != nil {
+		e.server.Members = data.members
+		e.server.BeforeAdd = func(ctx context.Context) error { return data.beforeAdd(ctx, leader) }
+	}
+	key, err := pki.Identity(cfg.Dirs)
+	if err != nil {
+		return joining.Doors{}, fmt.Errorf("reading the node's key: %w", err)
+	}
+	return joining.Doors{
+		Kubeconfig: cfg.Dirs.ServerConfig("coracle.kubeconfig"),
+		Node:       cfg.Node.Name, IPs: cfg.Node.IPs, Key: key,
+		Tokens: func() ([]joinserver.Token, error) { return startedWith(cfg) },
+		Open:   func() { e.once.Do(func() { close(e.open) }) },
+	}, nil
+}
+
+// startedWith are the tokens that the server was given for others to join with.
+func startedWith(cfg config.Config) ([]joinserver.Token, error) {
+	var all []joinserver.Token
+	for _, given := range []struct {
+		file string
+		as   joinserver.Token
+	}{
+		{cfg.Dirs.Token(), joinserver.Token{Role: config.Server, Description: "--token of the servers"}},
+		{cfg.Dirs.AgentToken(), joinserver.Token{Role: config.Agent, Description: "--agent-token of the servers"}},
+	} {
+		t, err := token.Read(given.file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		given.as.ID, given.as.Secret, given.as.Derived = t.ID, t.Secret, true
+		all = append(all, given.as)
+	}
+	return all, nil
+}

@@ -1,0 +1,207 @@
+package joinserver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Claims say which machine has which node name: a Lease for each in kube-system, whose holder is the hash of the
+// machine's public key.
+type Claims struct {
+	Client kubernetes.Interface
+	Log    logrus.FieldLogger
+}
+
+// ClaimPrefix begins the names of claims' Leases; the node's name follows.
+const ClaimPrefix = "coracle-node-"
+
+// ClaimAge is how long a claim holds without a Node: a machine that was let in has this time to register.
+const ClaimAge = time.Minute
+
+// tries is how often a claim is attempted when others write it at the same time.
+const tries = 5
+
+// Take gives the node name to the machine with the key. If another machine seems to have it, entitled decides; its
+// Node is deleted then. entitled is told the Node, or nil when the other has not registered yet.
+func (c Claims) Take(ctx context.Context, name, key string, entitled func(*corev1.Node) error) error {
+	for try := 1; ; try++ {
+		err := c.take(ctx, name, key, entitled)
+		if try < tries && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)) {
+			continue
+		}
+		return err
+	}
+}
+
+func (c Claims) take(ctx context.Context, name, key string, entitled func(*corev1.Node) error) error {
+	lease, err := c.get(ctx, name)
+	if err != nil {
+		return err
+	}
+	if holder(lease) == key {
+		return c.write(ctx, lease, name, key)
+	}
+	node, err := c.node(ctx, name)
+	if err != nil {
+		return err
+	}
+	if node != nil || lease != nil && young(lease) {
+		if err := entitled(node); err != nil {
+			return err
+		}
+	}
+	if node != nil { // before the claim, so that whoever has the claim never has the other's Node
+		gone := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))}
+		if err := c.Client.CoreV1().Nodes().Delete(ctx, name, gone); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting node %s, which is replaced: %w", name, err)
+		}
+		c.Log.Infof("deleted node %s: another machine takes its place", name)
+	}
+	return c.write(ctx, lease, name, key)
+}
+
+// Adopt claims the name for a server, which needs nobody's leave to be a node: unless the Node of that name is, as mine
+// says, another machine. It reports whether the machine has the name.
+func (c Claims) Adopt(ctx context.Context, name, key string, mine func(*corev1.Node) bool) (bool, error) {
+	lease, err := c.get(ctx, name)
+	if err != nil || holder(lease) == key {
+		return err == nil, err
+	}
+	node, err := c.node(ctx, name)
+	if err != nil || node != nil && !mine(node) {
+		return false, err
+	}
+	return true, c.write(ctx, lease, name, key)
+}
+
+// Holder is the key's hash of the machine that has the node name, "" if nobody has claimed it.
+func (c Claims) Holder(ctx context.Context, name string) (string, error) {
+	lease, err := c.get(ctx, name)
+	return holder(lease), err
+}
+
+// Renew says that the machine is still there. A node that is in no list any more was removed, and is refused.
+func (c Claims) Renew(ctx context.Context, name, key string) error {
+	lease, err := c.get(ctx, name)
+	if err != nil {
+		return err
+	}
+	if lease == nil {
+		node, err := c.node(ctx, name)
+		if err != nil {
+			return err
+		}
+		if node == nil {
+			return refuse(http.StatusForbidden, "node %s was removed from the cluster: join again with a token", name)
+		}
+	}
+	return c.write(ctx, lease, name, key)
+}
+
+// Drop deletes the claim on the name of a node that does not exist, unless the machine was let in just now; then it
+// returns how long to wait before trying again.
+func (c Claims) Drop(ctx context.Context, name string) (again time.Duration, err error) {
+	lease, err := c.get(ctx, name)
+	if err != nil || lease == nil {
+		return 0, err
+	}
+	if young(lease) {
+		return time.Until(lease.Spec.RenewTime.Add(ClaimAge)) + time.Second, nil
+	}
+	node, err := c.node(ctx, name)
+	if err != nil || node != nil {
+		return 0, err
+	}
+	same := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion}}
+	err = c.leases().Delete(ctx, lease.Name, same)
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return 0, nil
+	}
+	return 0, err
+}
+
+func (c Claims) leases() leaseClient { return c.Client.CoordinationV1().Leases(metav1.NamespaceSystem) }
+
+// leaseClient is what of client-go's interface is used.
+type leaseClient interface {
+	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
+	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
+	Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error)
+	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+}
+
+// get returns the claim on a name, nil if there is none.
+func (c Claims) get(ctx context.Context, name string) (*coordinationv1.Lease, error) {
+	lease, err := c.leases().Get(ctx, ClaimPrefix+name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading who has node name %s: %w", name, err)
+	}
+	return lease, nil
+}
+
+// node returns the Node of a name, nil if there is none.
+func (c Claims) node(ctx context.Context, name string) (*corev1.Node, error) {
+	node, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("looking for node %s: %w", name, err)
+	}
+	return node, nil
+}
+
+// write enters the machine's claim, in place of the given one if that is not nil.
+func (c Claims) write(ctx context.Context, lease *coordinationv1.Lease, name, key string) (err error) {
+	now := metav1.NowMicro()
+	if lease == nil {
+		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: ClaimPrefix + name, Namespace: metav1.NamespaceSystem}}
+		lease.Spec.HolderIdentity, lease.Spec.AcquireTime, lease.Spec.RenewTime = &key, &now, &now
+		_, err = c.leases().Create(ctx, lease, metav1.CreateOptions{})
+	} else {
+		lease = lease.DeepCopy()
+		if holder(lease) != key {
+			lease.Spec.AcquireTime = &now
+		}
+		lease.Spec.HolderIdentity, lease.Spec.RenewTime = &key, &now
+		_, err = c.leases().Update(ctx, lease, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("claiming node name %s: %w", name, err)
+	}
+	return nil
+}
+
+func holder(lease *coordinationv1.Lease) string {
+	if lease == nil || lease.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *lease.Spec.HolderIdentity
+}
+
+// young reports whether the machine may still be on its way to register its Node.
+func young(lease *coordinationv1.Lease) bool {
+	return lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) < ClaimAge
+}
+
+// ClaimedBy is the node name that a Lease claims, "" if it is another Lease.
+func ClaimedBy(lease string) string {
+	name, _ := strings.CutPrefix(lease, ClaimPrefix)
+	if name == lease {
+		return ""
+	}
+	return name
+}
