@@ -148,6 +148,19 @@ func awaitFrozen(events, state string) error {
 	}
 }
 
+// killFrozen makes sure that nothing on a frozen host runs on: its init could not end while its children are frozen.
+func killFrozen(name string) {
+	for _, hierarchy := range hierarchies() {
+		file := filepath.Join(hierarchy.dir(name), "cgroup.freeze")
+		state, err := os.ReadFile(file)
+		if hierarchy.fstype != "cgroup2" || err != nil || strings.TrimSpace(string(state)) != "1" {
+			continue
+		}
+		_ = os.WriteFile(filepath.Join(hierarchy.dir(name), "cgroup.kill"), []byte("1"), 0o644)
+		_ = os.WriteFile(file, []byte("0"), 0o644)
+	}
+}
+
 // RemoveCgroups removes a cgroup and all below it from every hierarchy. What still runs there keeps it.
 func RemoveCgroups(name string) { removeCgroups(name) }
 

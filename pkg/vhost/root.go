@@ -86,6 +86,9 @@ func (m mount) mount(root string) error {
 
 // makeTarget makes the file or directory on which m is mounted.
 func (m mount) makeTarget(target string) error {
+	if m.flags&unix.MS_REMOUNT != 0 {
+		return nil
+	}
 	if info, err := os.Stat(m.source); m.flags&unix.MS_BIND != 0 && err == nil && !info.IsDir() {
 		if _, err := os.Stat(target); !errors.Is(err, fs.ErrNotExist) {
 			return err

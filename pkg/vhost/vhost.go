@@ -193,6 +193,7 @@ func (h *Host) spec() (*os.File, error) {
 // Kill ends the host at once, as pulling the plug does. Its disks stay.
 func (h *Host) Kill() {
 	if h.init != nil && h.init.Process != nil {
+		killFrozen(h.Cgroup)
 		_ = h.init.Process.Kill()
 		_ = h.init.Wait()
 		h.thread.end()

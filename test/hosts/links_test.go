@@ -11,7 +11,7 @@ import (
 // pings reports whether an echo comes back, and how long it took.
 func pings(from, to *Host) (bool, time.Duration) {
 	began := time.Now()
-	_, err := from.Try("busybox", "ping", "-c1", "-W1", to.IP.String())
+	_, err := from.Try("busybox", "ping", "-c1", "-w1", to.IP.String())
 	return err == nil, time.Since(began)
 }
 

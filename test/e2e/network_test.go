@@ -1,0 +1,327 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// A flavour is a kind of network that a cluster can have.
+type flavour struct {
+	wire       string
+	serverArgs []string
+	second     func(first netip.Addr) netip.Addr // the second family's address of a host, if it has one
+	policy     string                            // of Services, on IP families
+}
+
+var flavours = map[string]flavour{
+	"vxlan":   {wire: "172.30.0.0/24", policy: "SingleStack"},
+	"host-gw": {wire: "172.30.0.0/24", policy: "SingleStack", serverArgs: []string{"--flannel-backend=host-gw"}},
+	"vxlan, IPv6 only": {
+		wire: "fd00:30::/64", policy: "SingleStack",
+		serverArgs: []string{"--cluster-cidr=fd00:42::/56", "--service-cidr=fd00:43::/112"},
+	},
+	"vxlan, dual stack": {
+		wire: "172.30.0.0/24", policy: "RequireDualStack", second: sixth,
+		serverArgs: []string{"--cluster-cidr=10.42.0.0/16,fd00:42::/56", "--service-cidr=10.43.0.0/16,fd00:43::/112"},
+	},
+	"host-gw, dual stack": {
+		wire: "172.30.0.0/24", policy: "RequireDualStack", second: sixth,
+		serverArgs: []string{"--cluster-cidr=10.42.0.0/16,fd00:42::/56", "--service-cidr=10.43.0.0/16,fd00:43::/112", "--flannel-backend=host-gw"},
+	},
+}
+
+// sixth is the IPv6 address that goes with an IPv4 one: with the same last byte.
+func sixth(first netip.Addr) netip.Addr {
+	last := first.As4()[3]
+	return netip.MustParseAddr(fmt.Sprintf("fd00:30::%x", last))
+}
+
+// prepare gives a host its second address and returns the arguments that go with it.
+func (f flavour) prepare(h *hosts.Host) []string {
+	if f.second == nil {
+		return nil
+	}
+	second := f.second(h.IP).String()
+	h.Run("ip", "-6", "addr", "add", second+"/64", "dev", "eth0", "nodad")
+	return []string{"--node-ip=" + h.IP.String() + "," + second}
+}
+
+// TestNetwork runs one server and two agents over each kind of network and looks at it from all of them.
+func TestNetwork(t *testing.T) {
+	for name, f := range flavours {
+		t.Run(name, func(t *testing.T) {
+			c := hosts.NewCluster(t, hosts.Plan{
+				Servers: 1, Agents: 2, Images: true, Net: netip.MustParsePrefix(f.wire), ServerArgs: f.serverArgs, Prepare: f.prepare,
+			})
+			n := newNetwork(t, c, f)
+			t.Run("pod to pod", n.testPods)
+			t.Run("largest packet", n.testMTU)
+			t.Run("services", n.testServices)
+			t.Run("session affinity", n.testAffinity)
+			t.Run("dns", n.testDNS)
+			t.Run("host network", n.testHostNetwork)
+			t.Run("node ports", n.testNodePorts)
+			t.Run("external traffic policy Local", n.testLocal)
+		})
+	}
+}
+
+// network is a cluster with the pods of nodes.yaml on it.
+type network struct {
+	*hosts.Cluster
+	api     *hosts.Host // where kubectl runs
+	outside *hosts.Host // on the wire, but no node
+	// By node: the pods and their addresses, of every family.
+	clients        map[string]string
+	web, clientIPs map[string][]netip.Addr
+	services       map[string][]netip.Addr // by name
+	nodes          map[string][]netip.Addr
+}
+
+func newNetwork(t *testing.T, c *hosts.Cluster, f flavour) *network {
+	t.Helper()
+	n := &network{Cluster: c, api: c.Servers[0], clients: map[string]string{}, services: map[string][]netip.Addr{}, nodes: map[string][]netip.Addr{}}
+	n.outside = hosts.New(t, c.Wire, "outside", hosts.Options{})
+	f.prepare(n.outside)
+	n.api.Apply(manifest(t, "nodes.yaml", "${POLICY}", f.policy))
+	for _, d := range []string{"daemonset/web", "daemonset/client", "daemonset/hostnetwork", "deployment/lone"} {
+		n.api.Kubectl("rollout", "status", d, "--timeout=60s")
+	}
+	n.web, n.clientIPs = n.podIPs(t, "web"), n.podIPs(t, "client")
+	for _, line := range n.lines("get", "pods", "-l", "app=client", "-o", `jsonpath={range .items[*]}{.spec.nodeName} {.metadata.name}{"\n"}{end}`) {
+		n.clients[line[0]] = line[1]
+	}
+	for _, line := range n.lines("get", "services", "-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.clusterIPs[*]}{"\n"}{end}`) {
+		if line[1] != "None" {
+			n.services[line[0]] = parse(t, line[1:])
+		}
+	}
+	for _, h := range append(c.Hosts(), n.outside) {
+		n.nodes[h.Name] = []netip.Addr{h.IP}
+		if f.second != nil {
+			n.nodes[h.Name] = append(n.nodes[h.Name], f.second(h.IP))
+		}
+	}
+	if len(n.web) != 3 || len(n.clients) != 3 {
+		t.Fatalf("web servers are on %v, clients on %v", n.web, n.clients)
+	}
+	return n
+}
+
+// podIPs are the addresses of the pods of an app by node.
+func (n *network) podIPs(t *testing.T, app string) map[string][]netip.Addr {
+	t.Helper()
+	ips := map[string][]netip.Addr{}
+	for _, line := range n.lines("get", "pods", "-l", "app="+app, "-o", `jsonpath={range .items[*]}{.spec.nodeName} {.status.podIPs[*].ip}{"\n"}{end}`) {
+		ips[line[0]] = parse(t, line[1:])
+	}
+	return ips
+}
+
+// lines are the words of each line that kubectl prints.
+func (n *network) lines(args ...string) (words [][]string) {
+	for line := range strings.Lines(n.api.Kubectl(args...)) {
+		words = append(words, strings.Fields(line))
+	}
+	return words
+}
+
+func parse(t *testing.T, texts []string) (ips []netip.Addr) {
+	t.Helper()
+	for _, text := range texts {
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ips = append(ips, ip)
+	}
+	return ips
+}
+
+// in runs a shell line in the client pod of a node.
+func (n *network) in(t *testing.T, node, line string) string {
+	t.Helper()
+	out, err := n.api.TryCoracle("kubectl", "exec", n.clients[node], "--", "sh", "-c", line)
+	if err != nil {
+		t.Errorf("on %s: %s: %v", node, line, err)
+	}
+	return out
+}
+
+func url(ip netip.Addr, port uint16, path string) string {
+	return "http://" + netip.AddrPortFrom(ip, port).String() + path
+}
+
+// testPods has every client fetch from the web server of every node; the server must see the client's own address.
+func (n *network) testPods(t *testing.T) {
+	for from := range n.clients {
+		var line strings.Builder
+		var want []string
+		for _, ips := range n.web {
+			for i, ip := range ips {
+				fmt.Fprintf(&line, "probe get %s && echo; ", url(ip, 8080, "/clientip"))
+				want = append(want, n.clientIPs[from][i].String())
+			}
+		}
+		got := strings.Fields(n.in(t, from, line.String()))
+		if len(got) != len(want) {
+			t.Errorf("from %s %d of %d web servers answered: %v", from, len(got), len(want), got)
+			continue
+		}
+		for i := range want {
+			if ap, err := netip.ParseAddrPort(got[i]); err != nil || ap.Addr().Unmap().String() != want[i] {
+				t.Errorf("a server saw %s, the pod on %s has %s", got[i], from, want[i])
+			}
+		}
+	}
+}
+
+// testMTU transfers a megabyte between nodes and sends the largest packet that may not be cut; no host may have cut
+// one on its way.
+func (n *network) testMTU(t *testing.T) {
+	before := n.fragments()
+	from, to := "agent-1", "agent-2"
+	mtu := strings.TrimSpace(n.in(t, from, "cat /sys/class/net/eth0/mtu"))
+	t.Logf("pods have an MTU of %s", mtu)
+	want := strings.Fields(n.in(t, to, "sha256sum /www/big"))[0]
+	for _, ip := range n.clientIPs[to] {
+		if got := n.in(t, from, fmt.Sprintf("busybox wget -qO- %s | sha256sum", url(ip, 8090, "/big"))); !strings.HasPrefix(got, want) {
+			t.Errorf("a megabyte from %s came over as %q, not %s", ip, got, want)
+		}
+		headers := 28
+		if ip.Is6() {
+			headers = 48
+		}
+		n.in(t, from, fmt.Sprintf("busybox ping -c1 -W2 -s $((%s - %d)) %s", mtu, headers, ip))
+	}
+	if after := n.fragments(); after != before {
+		t.Errorf("hosts have cut packets; their counters before: %s; after: %s", before, after)
+	}
+}
+
+// fragments is how many packets each host has cut.
+func (n *network) fragments() string {
+	var all strings.Builder
+	for _, h := range n.Hosts() {
+		fmt.Fprintf(&all, "%s: %s", h.Name, h.Run("sh", "-c",
+			`awk '/^Ip:/ && n++ {print "IPv4", $(NF-1)}' /proc/net/snmp; awk '/^Ip6FragCreates/ {print "IPv6", $2}' /proc/net/snmp6`))
+	}
+	return all.String()
+}
+
+// testServices fetches by ClusterIP and by name from every node; every node's server has its turn.
+func (n *network) testServices(t *testing.T) {
+	for node := range n.clients {
+		targets := []string{"http://web/hostname", "http://web.default.svc.cluster.local/hostname"}
+		for _, ip := range n.services["web"] {
+			targets = append(targets, url(ip, 80, "/hostname"))
+		}
+		for _, target := range targets {
+			got := map[string]bool{}
+			for range 3 { // 45 fetches miss one of three servers once in 28 million times
+				out := n.in(t, node, fmt.Sprintf("for i in $(seq 15); do probe get %s || exit 1; echo; done", target))
+				for _, name := range strings.Fields(out) {
+					got[name] = true
+				}
+				if len(got) == 3 {
+					break
+				}
+			}
+			if len(got) != 3 {
+				t.Errorf("%s answers on %s by %v, not by three servers", target, node, got)
+			}
+		}
+	}
+}
+
+func (n *network) testAffinity(t *testing.T) {
+	for _, ip := range n.services["sticky"] {
+		out := n.in(t, "agent-1", fmt.Sprintf("for i in $(seq 15); do probe get %s || exit 1; echo; done | sort -u | wc -l", url(ip, 80, "/hostname")))
+		if strings.TrimSpace(out) != "1" {
+			t.Errorf("a client of a sticky Service got answers by %s servers", strings.TrimSpace(out))
+		}
+	}
+}
+
+// testDNS looks names up on every node.
+func (n *network) testDNS(t *testing.T) {
+	for node := range n.clients {
+		for name, want := range map[string][]netip.Addr{
+			"web": n.services["web"], "kubernetes.default": n.services["kubernetes"],
+			"web-headless": append(append(append([]netip.Addr{}, n.web["server-1"]...), n.web["agent-1"]...), n.web["agent-2"]...),
+		} {
+			got := n.in(t, node, "probe lookup "+name)
+			for _, ip := range want {
+				if !strings.Contains("\n"+got, "\n"+ip.String()+"\n") {
+					t.Errorf("on %s %s is %q, without %s", node, name, got, ip)
+				}
+			}
+		}
+	}
+	if n.outside.IP.Is4() {
+		if got := n.in(t, "agent-2", "probe lookup "+hosts.ExternalName); strings.TrimSpace(got) != hosts.ExternalIP {
+			t.Errorf("on an agent %s is %q", hosts.ExternalName, got)
+		}
+	}
+}
+
+// testHostNetwork goes from pods to pods on the hosts' network of all nodes, and from these to Services.
+func (n *network) testHostNetwork(t *testing.T) {
+	for from := range n.clients {
+		for to := range n.clients {
+			for _, ip := range n.nodes[to] {
+				if got := n.in(t, from, "probe get "+url(ip, 18081, "/hostname")); got != to {
+					t.Errorf("from a pod on %s the host %s answers %q", from, to, got)
+				}
+			}
+		}
+	}
+	for _, line := range n.lines("get", "pods", "-l", "app=hostnetwork", "-o", "name") {
+		targets := []string{"web.default.svc.cluster.local:80"}
+		for _, ips := range n.web {
+			for _, ip := range ips {
+				targets = append(targets, netip.AddrPortFrom(ip, 8080).String())
+			}
+		}
+		for _, target := range targets {
+			if out, err := n.api.TryCoracle("kubectl", "exec", line[0], "--", "/agnhost", "connect", target, "--timeout=3s"); err != nil || out != "" {
+				t.Errorf("from %s on the host's network to %s: %s, %v", line[0], target, out, err)
+			}
+		}
+	}
+}
+
+// testNodePorts fetches from outside through every node.
+func (n *network) testNodePorts(t *testing.T) {
+	for node := range n.clients {
+		for _, ip := range n.nodes[node] {
+			for range 4 { // servers on other nodes take part
+				if out, err := n.outside.Get(url(ip, 30080, "/hostname")); err != nil || !strings.HasPrefix(out, "web-") {
+					t.Errorf("NodePort through %s at %s: %q, %v", node, ip, out, err)
+				}
+			}
+		}
+	}
+}
+
+// testLocal fetches from outside: the node that has the pod answers and shows it the client's address; the others
+// stay silent.
+func (n *network) testLocal(t *testing.T) {
+	for i, ip := range n.nodes["agent-1"] {
+		out, err := n.outside.Get(url(ip, 30081, "/clientip"))
+		ap, _ := netip.ParseAddrPort(out)
+		if want := n.nodes["outside"][i]; err != nil || ap.Addr().Unmap() != want {
+			t.Errorf("the pod saw %q, %v; the client has %s", out, err, want)
+		}
+	}
+	began := time.Now()
+	if out, err := n.outside.Get(url(n.nodes["agent-2"][0], 30081, "/clientip")); err == nil {
+		t.Errorf("a node without the pod answers: %s", out)
+	}
+	t.Logf("a node without the pod refuses after %s", time.Since(began).Round(time.Millisecond))
+}

@@ -1,0 +1,299 @@
+package hosts
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coracle-dev/coracle/pkg/join"
+)
+
+// Plan says what a cluster is made of. Hosts are called server-1, server-2, agent-1 and so on.
+type Plan struct {
+	Servers, Agents int
+	Net             netip.Prefix // of the wire; the zero value is 172.30.0.0/24
+	ServerArgs      []string     // further arguments of the first server: the others inherit what is the cluster's
+	Images          bool         // puts the test images on every host
+	// Prepare is called for every host after each boot, before coracle starts, and returns further arguments for it.
+	Prepare func(*Host) []string
+}
+
+// Cluster is coracle on several hosts.
+type Cluster struct {
+	Wire            *Wire
+	Links           *Links
+	Servers, Agents []*Host
+
+	t          testing.TB
+	plan       Plan
+	kubeconfig []byte // the administrator's
+
+	mu      sync.Mutex
+	args    map[string][]string // by host: what Prepare returned
+	running map[string]*Server  // by host
+}
+
+// token is the same on all hosts, as people with a provisioning tool do it.
+const token, tokenFile = "the-same-everywhere", "/etc/coracle/token"
+
+// NewCluster makes the hosts and starts coracle on all of them at once: those that join wait for the first server.
+// It returns when all nodes are Ready and all servers vote.
+func NewCluster(t testing.TB, plan Plan) *Cluster {
+	t.Helper()
+	Bin(t)
+	began := time.Now()
+	if !plan.Net.IsValid() {
+		plan.Net = netip.MustParsePrefix("172.30.0.0/24")
+	}
+	c := &Cluster{t: t, plan: plan, Wire: NewWire(t, plan.Net), args: map[string][]string{}, running: map[string]*Server{}}
+	c.Links = NewLinks(t, c.Wire)
+	for i := range plan.Servers {
+		c.Servers = append(c.Servers, c.newHost(fmt.Sprintf("server-%d", i+1)))
+	}
+	for i := range plan.Agents {
+		c.Agents = append(c.Agents, c.newHost(fmt.Sprintf("agent-%d", i+1)))
+	}
+	made := time.Since(began)
+	for _, h := range c.Hosts() {
+		c.Start(h)
+	}
+	c.AwaitHealthy(began, 2*time.Minute+time.Duration(plan.Agents)*5*time.Second)
+	t.Logf("hosts: %s; made in %.1f s, all Ready after %.1f s", c.names(), made.Seconds(), time.Since(began).Seconds())
+	return c
+}
+
+// newHost makes a host that has the token.
+func (c *Cluster) newHost(name string) *Host {
+	h := New(c.t, c.Wire, name, Options{})
+	c.Provision(h)
+	return h
+}
+
+// Provision puts on a host what must be there before coracle starts for the first time.
+func (c *Cluster) Provision(h *Host) {
+	c.t.Helper()
+	h.must(os.MkdirAll(h.Path("/etc/coracle"), 0o755))
+	h.must(os.WriteFile(h.Path(tokenFile), []byte(token+"\n"), 0o600))
+	if c.plan.Images {
+		h.CopyImages()
+	}
+	c.prepare(h)
+}
+
+func (c *Cluster) prepare(h *Host) {
+	if c.plan.Prepare != nil {
+		c.args[h.Name] = c.plan.Prepare(h)
+	}
+}
+
+// Hosts are all hosts, servers first.
+func (c *Cluster) Hosts() []*Host { return slices.Concat(c.Servers, c.Agents) }
+
+func (c *Cluster) names() string {
+	var names []string
+	for _, h := range c.Hosts() {
+		names = append(names, h.Name+" "+h.IP.String())
+	}
+	return strings.Join(names, ", ")
+}
+
+// command is what coracle gets on a host at every start.
+func (c *Cluster) command(h *Host) (role string, args []string) {
+	args = append([]string{"--token-file=" + tokenFile}, c.args[h.Name]...)
+	first := c.Servers[0]
+	if h.Name != first.Name {
+		args = append(args, "--server=https://"+netip.AddrPortFrom(first.IP, 6443).String())
+	} else {
+		args = append(args, c.plan.ServerArgs...)
+	}
+	if strings.HasPrefix(h.Name, "agent") {
+		return "agent", args
+	}
+	return "server", args
+}
+
+// Start starts coracle on a host that is up, with the same arguments every time.
+func (c *Cluster) Start(h *Host) *Server {
+	c.t.Helper()
+	role, args := c.command(h)
+	s := h.start(role, args...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running[h.Name] = s
+	return s
+}
+
+// Running is what Start started on the host last.
+func (c *Cluster) Running(h *Host) *Server {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.running[h.Name]
+}
+
+// Boot boots a killed host and starts coracle on it.
+func (c *Cluster) Boot(h *Host) {
+	c.t.Helper()
+	h.Boot()
+	c.prepare(h)
+	c.Start(h)
+}
+
+// For is the cluster for a subtest: what fails fails t. Hosts must not be booted or killed through it.
+func (c *Cluster) For(t testing.TB) *Cluster {
+	sub := &Cluster{Wire: c.Wire, Links: c.Links, t: t, plan: c.plan, kubeconfig: c.kubeconfig, args: c.args, running: c.running}
+	for _, h := range c.Servers {
+		sub.Servers = append(sub.Servers, h.For(t))
+	}
+	for _, h := range c.Agents {
+		sub.Agents = append(sub.Agents, h.For(t))
+	}
+	return sub
+}
+
+// Config is a client configuration of the administrator that dials an address from a host.
+func (c *Cluster) Config(h *Host, address string) (*rest.Config, error) {
+	if c.kubeconfig == nil {
+		data, err := os.ReadFile(c.Servers[0].Path("/etc/coracle/kubeconfig.yaml"))
+		if err != nil {
+			return nil, err
+		}
+		c.kubeconfig = data
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(c.kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.Host, config.Dial = "https://"+address, h.Dial
+	config.QPS, config.Burst = 1000, 1000
+	return config, nil
+}
+
+// The addresses at which a host reaches the API: its balancer, and on a server its own.
+const (
+	Balancer = "127.0.0.1:6444"
+	OwnAPI   = "127.0.0.1:6443"
+)
+
+// Client is a clientset of the administrator that dials an address from a host.
+func (c *Cluster) Client(h *Host, address string) (kubernetes.Interface, error) {
+	config, err := c.Config(h, address)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewForConfig(config)
+}
+
+// AwaitHealthy waits until the API of every server is ready, all servers vote in etcd and all nodes are Ready and
+// have said so after the given time.
+func (c *Cluster) AwaitHealthy(since time.Time, timeout time.Duration) {
+	c.t.Helper()
+	if err := c.Healthy(since, timeout); err != nil {
+		c.t.Fatalf("the cluster is not healthy within %s: %v", timeout, err)
+	}
+}
+
+// Healthy is AwaitHealthy that returns the last thing that was missing.
+func (c *Cluster) Healthy(since time.Time, timeout time.Duration) error {
+	deadline := time.Now().Add(timeout)
+	for {
+		err := c.check(since)
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// check looks once.
+func (c *Cluster) check(since time.Time) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
+	defer cancel()
+	for _, h := range c.Servers {
+		client, err := c.Client(h, OwnAPI)
+		if err != nil {
+			return err
+		}
+		if out, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
+			return fmt.Errorf("%s: %w: %s", h.Name, err, out)
+		}
+	}
+	client, err := c.Client(c.Servers[0], OwnAPI)
+	if err != nil {
+		return err
+	}
+	if err := c.checkMembers(ctx, client); err != nil {
+		return err
+	}
+	return c.checkNodes(ctx, client, since)
+}
+
+// checkMembers is an error unless every server, and nobody else, votes.
+func (c *Cluster) checkMembers(ctx context.Context, client kubernetes.Interface) error {
+	if c.plan.Servers < 2 {
+		return nil
+	}
+	data, err := client.Discovery().RESTClient().Get().AbsPath(join.PathMembers).DoRaw(ctx)
+	if err != nil {
+		return fmt.Errorf("listing etcd's members: %w", err)
+	}
+	var members []join.Member
+	if err := json.Unmarshal(data, &members); err != nil {
+		return fmt.Errorf("listing etcd's members: %w", err)
+	}
+	var voters []string
+	for _, m := range members {
+		if !m.Learner {
+			voters = append(voters, m.Name)
+		}
+	}
+	if len(voters) != len(c.Servers) || len(members) != len(voters) {
+		return fmt.Errorf("of etcd's %d members these vote: %v", len(members), voters)
+	}
+	return nil
+}
+
+// checkNodes is an error unless every host's node is Ready and alive.
+func (c *Cluster) checkNodes(ctx context.Context, client kubernetes.Interface, since time.Time) error {
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	leases, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	alive := map[string]bool{}
+	for _, l := range leases.Items {
+		alive[l.Name] = l.Spec.RenewTime != nil && l.Spec.RenewTime.After(since)
+	}
+	good := map[string]bool{}
+	for _, n := range nodes.Items {
+		ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		})
+		good[n.Name] = ready && alive[n.Name]
+	}
+	var missing []string
+	for _, h := range c.Hosts() {
+		if !good[h.Name] {
+			missing = append(missing, h.Name)
+		}
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("not Ready: %s", strings.Join(missing, ", "))
+	}
+	return nil
+}
