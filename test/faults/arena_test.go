@@ -1,0 +1,241 @@
+package faults
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/grpclog"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/pkg/paths"
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+func TestMain(m *testing.M) {
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(devNull{}, devNull{}, devNull{}))
+	os.Exit(hosts.Main(m))
+}
+
+// devNull takes what gRPC says about servers that are away, which is what these tests are about.
+type devNull struct{}
+
+func (devNull) Write(p []byte) (int, error) { return len(p), nil }
+
+// arena is a cluster that is broken again and again. Its agent is there for its balancer: the servers' balancers
+// prefer their own API.
+type arena struct {
+	*hosts.Cluster
+	t       *testing.T
+	long    bool
+	clients []*client
+	gates   map[string]*gate
+	direct  map[string]kubernetes.Interface // of every server's own API, by host
+	args    map[string][]string             // further ones at the next start, by host
+	total   verdict
+	runs    int
+}
+
+// diskMiB is the size of the last server's disk, which one of the faults fills.
+const diskMiB = 1400
+
+func newArena(t *testing.T, servers, agents int) *arena {
+	a := &arena{t: t, gates: map[string]*gate{}, direct: map[string]kubernetes.Interface{}, args: map[string][]string{}}
+	limited := false
+	a.Cluster = hosts.NewCluster(t, hosts.Plan{Servers: servers, Agents: agents, Prepare: func(h *hosts.Host) []string {
+		if h.Name == fmt.Sprintf("server-%d", servers) && servers > 1 && !limited {
+			limited = true
+			h.LimitDisk(diskMiB)
+		}
+		return a.args[h.Name]
+	}})
+	for _, h := range a.Hosts() {
+		a.gates[h.Name] = &gate{}
+		config, err := a.Config(h, hosts.Balancer)
+		if err == nil {
+			var c *client
+			c, err = newClient(h.Name, config, a.gates[h.Name])
+			a.clients = append(a.clients, c)
+		}
+		if err == nil {
+			a.direct[h.Name], err = a.Client(h, hosts.OwnAPI)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.Reverse(a.clients) // the agent's first
+	return a
+}
+
+// plug pulls a host's plug: the others hear nothing, not even that its connections end.
+func (a *arena) plug(h *hosts.Host) {
+	a.Links.Isolate(h)
+	a.kill(h)
+}
+
+// kill kills all that runs on a host.
+func (a *arena) kill(h *hosts.Host) {
+	a.gates[h.Name].set(true)
+	h.Kill()
+	a.t.Logf("killed %s", h.Name)
+}
+
+// boot boots hosts that were killed, with whole cables.
+func (a *arena) boot(all ...*hosts.Host) {
+	a.Links.Heal()
+	for _, h := range all {
+		a.Boot(h)
+		a.gates[h.Name].set(false)
+	}
+}
+
+// etcd runs f with a client of a server's own member.
+func (a *arena) etcd(h *hosts.Host, f func(ctx context.Context, c *clientv3.Client, endpoint string) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	endpoint := "unix://" + h.Path(paths.Default().EtcdSocket())
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: time.Second})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(ctx, c, endpoint)
+}
+
+// leads reports whether a server's member is etcd's leader, and its ID.
+func (a *arena) leads(h *hosts.Host) (leads bool, id uint64, err error) {
+	err = a.etcd(h, func(ctx context.Context, c *clientv3.Client, endpoint string) error {
+		status, err := c.Status(ctx, endpoint)
+		if err != nil {
+			return err
+		}
+		id, leads = status.Header.MemberId, status.Leader == status.Header.MemberId
+		return nil
+	})
+	return leads, id, err
+}
+
+// leader is the server whose member leads etcd, with which nothing is wrong at the moment.
+func (a *arena) leader() *hosts.Host {
+	a.t.Helper()
+	var problems []error
+	for range 50 {
+		for _, h := range a.Servers {
+			leads, _, err := a.leads(h)
+			if leads {
+				return h
+			}
+			problems = append(problems, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	a.t.Fatalf("etcd has no leader: %v", errors.Join(problems[max(0, len(problems)-3):]...))
+	return nil
+}
+
+// lead makes a server's member etcd's leader.
+func (a *arena) lead(h *hosts.Host) {
+	a.t.Helper()
+	was := a.leader()
+	_, id, err := a.leads(h)
+	if err == nil && was != h {
+		err = a.etcd(was, func(ctx context.Context, c *clientv3.Client, _ string) error {
+			_, err := c.MoveLeader(ctx, id)
+			return err
+		})
+	}
+	if err != nil {
+		a.t.Fatalf("making %s etcd's leader: %v", h.Name, err)
+	}
+}
+
+// others are the servers but for one.
+func (a *arena) others(h *hosts.Host) []*hosts.Host {
+	return slices.DeleteFunc(slices.Clone(a.Servers), func(o *hosts.Host) bool { return o == h })
+}
+
+// usedBy is the server at which a host's balancer comes out. The certificate tells.
+func (a *arena) usedBy(h *hosts.Host) *hosts.Host {
+	a.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	raw, err := h.Dial(ctx, "tcp", hosts.Balancer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	defer raw.Close()
+	conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
+	if err := conn.HandshakeContext(ctx); err != nil {
+		a.t.Fatalf("asking who answers behind %s's balancer: %v", h.Name, err)
+	}
+	cert := conn.ConnectionState().PeerCertificates[0]
+	for _, s := range a.Servers {
+		if slices.ContainsFunc(cert.IPAddresses, func(ip net.IP) bool { return ip.String() == s.IP.String() }) {
+			return s
+		}
+	}
+	a.t.Fatalf("a server with the addresses %v answers behind %s's balancer", cert.IPAddresses, h.Name)
+	return nil
+}
+
+// healed waits until the cluster is whole, and the given hosts have said so after a time.
+func (a *arena) healed(since time.Time, hurt []*hosts.Host, timeout time.Duration) error {
+	for deadline := time.Now().Add(timeout); ; time.Sleep(200 * time.Millisecond) {
+		err := a.Healthy(time.Time{}, 0)
+		if err == nil {
+			err = a.alive(since, hurt)
+		}
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// alive is an error if a host's kubelet has not renewed its lease since a time.
+func (a *arena) alive(since time.Time, all []*hosts.Host) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	for _, h := range all {
+		lease, err := a.direct[a.Servers[0].Name].CoordinationV1().Leases(corev1.NamespaceNodeLease).Get(ctx, h.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if lease.Spec.RenewTime == nil || lease.Spec.RenewTime.Time.Before(since) {
+			return fmt.Errorf("the kubelet of %s has not been heard of", h.Name)
+		}
+	}
+	return nil
+}
+
+// views are what every server's own API says that the load's objects hold.
+func (a *arena) views(l *load) []map[string]string {
+	a.t.Helper()
+	var out []map[string]string
+	for _, h := range a.Servers {
+		view := map[string]string{}
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		list, err := a.direct[h.Name].CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+		cancel()
+		if err != nil {
+			a.t.Fatalf("listing what is there after %s, at %s: %v", l.name, h.Name, err)
+		}
+		for _, item := range list.Items {
+			if strings.HasPrefix(item.Name, l.name+"-") {
+				view[item.Name] = item.Data[valueKey]
+			}
+		}
+		out = append(out, view)
+	}
+	return out
+}

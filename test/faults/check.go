@@ -1,0 +1,144 @@
+package faults
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// initial is what every register holds before the load begins.
+const initial = "initial"
+
+// finding is something that must never be.
+type finding struct {
+	key, what string
+}
+
+func (f finding) String() string { return f.key + ": " + f.what }
+
+// verdict is what a history and the cluster's last state say together.
+type verdict struct {
+	acknowledged, unknown int       // writes
+	reads                 int       // that were answered and checked
+	lost                  []finding // acknowledged, but not there
+	stale                 []finding // reads that showed the past
+	impossible            []finding // registers whose history no single register could have
+	undecided             []string  // registers for which that took too long to find out
+}
+
+func (v verdict) bad() []finding { return slices.Concat(v.lost, v.stale, v.impossible) }
+
+// check looks for what must not be in a history. final is, by key, what the objects that were created hold after it,
+// as one of the servers sees it; there may be several such views.
+func check(ops []op, final ...map[string]string) verdict {
+	var v verdict
+	registers := map[string][]op{}
+	for _, o := range ops {
+		v.count(o)
+		if o.kind != create {
+			registers[o.key] = append(registers[o.key], o)
+			continue
+		}
+		for _, view := range final {
+			if got, ok := view[o.key]; o.acknowledged && (!ok || got != o.value) {
+				v.lost = append(v.lost, finding{o.key, fmt.Sprintf("%q was acknowledged at %s; there is %q (%t)", o.value, short(o.end), got, ok)})
+				break
+			}
+		}
+	}
+	for key, ops := range registers {
+		v.stale = append(v.stale, staleReads(key, ops)...)
+		switch porcupine.CheckOperationsTimeout(register(), operations(ops), time.Minute) {
+		case porcupine.Illegal:
+			v.impossible = append(v.impossible, finding{key, "no register could have this history"})
+		case porcupine.Unknown:
+			v.undecided = append(v.undecided, key)
+		}
+	}
+	return v
+}
+
+func (v *verdict) count(o op) {
+	switch {
+	case o.writes() && o.acknowledged:
+		v.acknowledged++
+	case o.writes():
+		v.unknown++
+	case o.acknowledged:
+		v.reads++
+	}
+}
+
+// staleReads finds answers that are older than others that had been given before they were asked for. It needs the
+// revisions, and finds less than the model does, but it can say which.
+func staleReads(key string, ops []op) []finding {
+	answered := slices.DeleteFunc(slices.Clone(ops), func(o op) bool { return !o.acknowledged })
+	byEnd := slices.SortedFunc(slices.Values(answered), func(a, b op) int { return int(a.end - b.end) })
+	byCall := slices.SortedFunc(slices.Values(answered), func(a, b op) int { return int(a.call - b.call) })
+	var out []finding
+	var newest op // of those that ended before the call
+	for _, o := range byCall {
+		for len(byEnd) > 0 && byEnd[0].end < o.call {
+			if byEnd[0].revision > newest.revision {
+				newest = byEnd[0]
+			}
+			byEnd = byEnd[1:]
+		}
+		if o.revision < newest.revision {
+			out = append(out, finding{key, fmt.Sprintf("%s was answered with revision %d (%q) at %s, after %s had seen %d (%q) at %s",
+				o.client, o.revision, o.value, short(o.call), newest.client, newest.revision, newest.value, short(newest.end))})
+		}
+	}
+	return out
+}
+
+func short(d time.Duration) string { return d.Round(time.Millisecond).String() }
+
+// register is the model: it holds one value. Each value is written only once.
+func register() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return initial },
+		Step: func(state, input, _ any) (bool, any) {
+			switch o := input.(op); o.kind {
+			case read:
+				return o.value == state, state
+			case swap:
+				return o.old == state, o.value
+			default:
+				return true, o.value
+			}
+		},
+	}
+}
+
+// operations are a register's history as the checker takes it.
+//
+// A write whose outcome nobody was told may happen at any time, or never. If nobody has seen its value, it makes no
+// difference to anybody and is left out. Otherwise it happened before the end of the first read that saw it. The
+// checker would find the same by itself, but needs exponential time for it.
+func operations(ops []op) []porcupine.Operation {
+	seen := map[string]time.Duration{} // by value: when the first read of it ended
+	for _, o := range ops {
+		if at, ok := seen[o.value]; o.kind == read && o.acknowledged && (!ok || o.end < at) {
+			seen[o.value] = o.end
+		}
+	}
+	var out []porcupine.Operation
+	for _, o := range ops {
+		end := o.end
+		if !o.acknowledged {
+			var ok bool
+			if end, ok = seen[o.value]; !ok || !o.writes() {
+				continue
+			}
+			if end < o.call {
+				end = math.MaxInt64 // seen before it was written: let the model say that this cannot be
+			}
+		}
+		out = append(out, porcupine.Operation{Input: o, Call: int64(o.call), Return: int64(end)})
+	}
+	return out
+}

@@ -1,0 +1,282 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// missing is what a read of a register tells that is not there.
+const missing = "(not found)"
+
+// pace is how much a client does. A beat does not wait for the answer to the one before, so that one request that
+// hangs does not hide that others would succeed; a worker does wait.
+type pace struct {
+	beat    time.Duration // between two creations, and between two reads
+	workers int           // that write registers
+	pause   time.Duration // of a worker between two requests
+	timeout time.Duration // of a request
+}
+
+// client is who uses the API from one host.
+type client struct {
+	host string
+	api  rest.Interface
+	gate *gate
+}
+
+// gate keeps a host's client from acting while its host is down: it is down too.
+type gate struct {
+	mu   sync.RWMutex
+	down bool
+}
+
+var errDown = errors.New("the client's host is down")
+
+// set says whether the host is down. It returns when nobody dials from it.
+func (g *gate) set(down bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.down = down
+}
+
+func (g *gate) isDown() bool {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.down
+}
+
+// newClient makes a host's client, which dials through its gate. Nothing is ever tried again behind its back.
+func newClient(host string, config *rest.Config, g *gate) (*client, error) {
+	dial := config.Dial
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		g.mu.RLock()
+		defer g.mu.RUnlock()
+		if g.down {
+			return nil, errDown
+		}
+		return dial(ctx, network, address)
+	}
+	set, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return &client{host, set.CoreV1().RESTClient(), g}, nil
+}
+
+// namespace is where all objects are.
+const namespace = "faults"
+
+// load is what some clients do at the same time to a few registers and any number of objects.
+type load struct {
+	name string // of everything it makes: a DNS label
+	keys []string
+	pace pace
+	seen *history
+
+	count atomic.Int64 // of values
+	stop  context.CancelFunc
+	group sync.WaitGroup
+}
+
+// registers is how many there are: few, so that clients meet.
+const registers = 6
+
+// begin makes the registers through the first client that gets through, and starts all clients.
+func begin(ctx context.Context, name string, clients []*client, p pace) (*load, error) {
+	l := &load{name: name, pace: p, seen: newHistory()}
+	for i := range registers {
+		l.keys = append(l.keys, name+"-register-"+strconv.Itoa(i))
+	}
+	if err := l.prepare(ctx, clients[0]); err != nil {
+		return nil, fmt.Errorf("preparing %s: %w", name, err)
+	}
+	ctx, l.stop = context.WithCancel(ctx)
+	for _, c := range clients {
+		l.beat(ctx, func() { l.create(ctx, c) }, c)
+		l.beat(ctx, func() { l.read(ctx, c, l.key()) }, c)
+		for range p.workers {
+			l.group.Go(func() { l.work(ctx, c) })
+		}
+	}
+	return l, nil
+}
+
+// prepare makes the namespace and the registers.
+func (l *load) prepare(ctx context.Context, c *client) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
+	if err := c.api.Post().Resource("namespaces").Body(ns).Do(ctx).Error(); err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	for _, key := range l.keys {
+		cm := l.configMap(key, initial)
+		if err := c.api.Post().Namespace(namespace).Resource("configmaps").Body(cm).Do(ctx).Error(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end stops the clients and returns what they saw. Requests on their way are waited for.
+func (l *load) end() []op {
+	l.stop()
+	l.group.Wait()
+	return l.seen.all()
+}
+
+// beat does something in intervals, beside what it did before.
+func (l *load) beat(ctx context.Context, do func(), c *client) {
+	l.group.Go(func() {
+		ticker := time.NewTicker(l.pace.beat)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				if !c.gate.isDown() {
+					l.group.Go(do)
+				}
+			}
+		}
+	})
+}
+
+// work writes registers, one request after the other.
+func (l *load) work(ctx context.Context, c *client) {
+	for ctx.Err() == nil {
+		if !c.gate.isDown() {
+			switch rand.IntN(4) {
+			case 0:
+				l.list(ctx, c)
+			case 1:
+				l.swap(ctx, c, l.key())
+			default:
+				l.write(ctx, c, l.key())
+			}
+		}
+		time.Sleep(l.pace.pause)
+	}
+}
+
+func (l *load) key() string { return l.keys[rand.IntN(len(l.keys))] }
+
+// value is one that nobody else writes.
+func (l *load) value() string { return strconv.FormatInt(l.count.Add(1), 10) }
+
+const (
+	valueKey = "value"     // in a ConfigMap's data
+	runLabel = "faultsrun" // has the load's name on its registers
+)
+
+func (l *load) configMap(name, value string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{runLabel: l.name}},
+		Data:       map[string]string{valueKey: value},
+	}
+}
+
+// do makes a request and notes its outcome. It runs to its end even if the load is stopped.
+func (l *load) do(ctx context.Context, o op, request *rest.Request) op {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.pace.timeout)
+	defer cancel()
+	var got corev1.ConfigMap
+	o.call = l.seen.now()
+	err := request.MaxRetries(0).Do(ctx).Into(&got)
+	o.end = l.seen.now()
+	switch {
+	case err == nil:
+		o.settle(&got)
+	case o.kind == read && apierrors.IsNotFound(err):
+		o.value, o.acknowledged = missing, true
+	case apierrors.IsConflict(err): // a swap that came too late: it has not happened
+		return o
+	}
+	l.seen.add(o)
+	return o
+}
+
+// settle notes what the answer says.
+func (o *op) settle(got *corev1.ConfigMap) {
+	o.acknowledged = true
+	o.revision, _ = strconv.ParseInt(got.ResourceVersion, 10, 64)
+	if o.kind == read {
+		o.value = got.Data[valueKey]
+	}
+}
+
+// read asks for a register without a resourceVersion: the newest there is.
+func (l *load) read(ctx context.Context, c *client, key string) op {
+	request := c.api.Get().Namespace(namespace).Resource("configmaps").Name(key)
+	return l.do(ctx, op{client: c.host, kind: read, key: key}, request)
+}
+
+// write puts a value into a register, whatever it holds.
+func (l *load) write(ctx context.Context, c *client, key string) {
+	value := l.value()
+	request := c.api.Put().Namespace(namespace).Resource("configmaps").Name(key).Body(l.configMap(key, value))
+	l.do(ctx, op{client: c.host, kind: write, key: key, value: value}, request)
+}
+
+// swap reads a register and puts another value there if that is still what it holds.
+func (l *load) swap(ctx context.Context, c *client, key string) {
+	was := l.read(ctx, c, key)
+	if !was.acknowledged || was.value == missing {
+		return
+	}
+	value := l.value()
+	next := l.configMap(key, value)
+	next.ResourceVersion = strconv.FormatInt(was.revision, 10)
+	request := c.api.Put().Namespace(namespace).Resource("configmaps").Name(key).Body(next)
+	l.do(ctx, op{client: c.host, kind: swap, key: key, value: value, old: was.value}, request)
+}
+
+// create makes an object that nobody touches again.
+func (l *load) create(ctx context.Context, c *client) {
+	value := l.value()
+	key := l.name + "-object-" + value
+	cm := l.configMap(key, value)
+	cm.Labels = nil
+	request := c.api.Post().Namespace(namespace).Resource("configmaps").Body(cm)
+	l.do(ctx, op{client: c.host, kind: create, key: key, value: value}, request)
+}
+
+// list reads all registers at once, which the API server answers from its cache once that is new enough.
+func (l *load) list(ctx context.Context, c *client) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.pace.timeout)
+	defer cancel()
+	var got corev1.ConfigMapList
+	call := l.seen.now()
+	err := c.api.Get().Namespace(namespace).Resource("configmaps").Param("labelSelector", runLabel+"="+l.name).
+		MaxRetries(0).Do(ctx).Into(&got)
+	if err != nil {
+		return
+	}
+	ops := map[string]op{}
+	for _, key := range l.keys {
+		ops[key] = op{client: c.host, kind: read, key: key, value: missing, call: call, end: l.seen.now(), acknowledged: true}
+	}
+	for _, item := range got.Items {
+		if o, ok := ops[item.Name]; ok {
+			o.settle(&item)
+			ops[item.Name] = o
+		}
+	}
+	for _, o := range ops {
+		l.seen.add(o)
+	}
+}

@@ -1,0 +1,110 @@
+package faults
+
+import (
+	"fmt"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// quiet is how long clients work before something breaks, and after all is whole.
+const quiet = 2 * time.Second
+
+// patience is how long a cluster may take until it is whole again with no human hand.
+const patience = 90 * time.Second
+
+// normal is some 40 writes a second from four hosts.
+var normal = pace{beat: 200 * time.Millisecond, workers: 2, pause: 300 * time.Millisecond, timeout: 15 * time.Second}
+
+// suffer lets one fault happen while clients work, waits until the cluster is whole, and checks what they saw.
+func (a *arena) suffer(t *testing.T, f fault) {
+	a.t = t
+	a.runs++
+	l, err := begin(t.Context(), fmt.Sprintf("%s-%d", f.name, a.runs), a.clients, normal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(quiet)
+	from := l.seen.now()
+	hurt := f.do(a)
+	mended := time.Now()
+	broken := l.seen.now() - from
+	healing := a.healed(mended, hurt, patience)
+	whole := time.Now()
+	time.Sleep(quiet)
+	ops := l.end()
+	if healing != nil {
+		t.Fatalf("%s: the cluster is not whole %s after: %v", f.name, patience, healing)
+	}
+	v := check(ops, a.views(l)...)
+	a.sum(v)
+	t.Logf("%s: %s; broken for %s, whole %s after\n%s", f.name, v, short(broken), short(whole.Sub(mended)), a.gaps(ops, from, hurt))
+	for _, finding := range v.bad()[:min(20, len(v.bad()))] {
+		t.Errorf("%s: %s", f.name, finding)
+	}
+	if len(v.bad()) > 0 {
+		t.Errorf("%s: %d things that must not be", f.name, len(v.bad()))
+	}
+}
+
+func (a *arena) sum(v verdict) {
+	a.total.acknowledged += v.acknowledged
+	a.total.unknown += v.unknown
+	a.total.reads += v.reads
+	a.total.lost = append(a.total.lost, v.lost...)
+	a.total.stale = append(a.total.stale, v.stale...)
+	a.total.impossible = append(a.total.impossible, v.impossible...)
+	a.total.undecided = append(a.total.undecided, v.undecided...)
+}
+
+// gaps says of each host's client for how long it was not served since the fault began, and how long a single request
+// took at most.
+func (a *arena) gaps(ops []op, from time.Duration, hurt []*hosts.Host) string {
+	out := ""
+	for _, c := range a.clients {
+		isHurt := slices.ContainsFunc(hurt, func(h *hosts.Host) bool { return h.Name == c.host })
+		mine := slices.DeleteFunc(slices.Clone(ops), func(o op) bool { return o.client != c.host })
+		if len(mine) == 0 {
+			continue
+		}
+		to := mine[len(mine)-1].end
+		writes := longestGap(mine, from, to, func(o op) bool { return o.kind == create })
+		reads := longestGap(mine, from, to, func(o op) bool { return o.kind == read })
+		var served, failed time.Duration
+		for _, o := range mine {
+			if o.acknowledged {
+				served = max(served, o.end-o.call)
+			} else {
+				failed = max(failed, o.end-o.call)
+			}
+		}
+		out += fmt.Sprintf("\tclient on %s: no write for %s, no read for %s; slowest request served %s, failed %s", c.host,
+			short(writes.length()), short(reads.length()), short(served), short(failed))
+		if isHurt {
+			out += " (its host is the broken one)"
+		}
+		out += "\n"
+	}
+	return out
+}
+
+// killHalf kills one of coracle's halves on a host. It waits a little if there is none at the moment.
+func (a *arena) killHalf(h *hosts.Host, half string) {
+	a.t.Helper()
+	var err error
+	for range 50 {
+		var pid int
+		if pid, err = a.Running(h).ChildPID(half); err == nil {
+			err = syscall.Kill(pid, syscall.SIGKILL)
+			a.t.Logf("killed the %s half on %s", half, h.Name)
+			break
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	if err != nil {
+		a.t.Logf("there is no %s half on %s to kill: %v", half, h.Name, err)
+	}
+}
