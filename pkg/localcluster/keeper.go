@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -156,7 +157,10 @@ func (k *keeper) prepare() error {
 	if err := atomicfile.Write(k.store.tokenFile(name), []byte(rand.Text()+"\n"), 0o600); err != nil {
 		return err
 	}
-	hosts := k.store.dir(name) + "/hosts"
+	if err := bindExecutable(k.store.executable(name)); err != nil {
+		return err
+	}
+	hosts := filepath.Join(k.store.dir(name), "hosts")
 	if err := os.MkdirAll(hosts, 0o755); err != nil {
 		return err
 	}
@@ -170,6 +174,22 @@ func (k *keeper) prepare() error {
 	// Inside a container: containers' layers cannot lie on another overlayfs.
 	if err := unix.Mount("tmpfs", hosts, "tmpfs", 0, "mode=0755"); err != nil {
 		return fmt.Errorf("mounting memory for the nodes' disks: %w", err)
+	}
+	return nil
+}
+
+// bindExecutable makes this program appear at a path, to stay the same when an upgrade replaces the file that it was
+// started from.
+func bindExecutable(at string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this executable: %w", err)
+	}
+	if err := os.WriteFile(at, nil, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(self, at, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("binding %s to %s: %w", self, at, err)
 	}
 	return nil
 }

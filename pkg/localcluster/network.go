@@ -58,7 +58,7 @@ func makeNetwork(r Record) (*network, error) {
 
 // plugMachine connects this machine with the wire.
 func plugMachine(r Record, wire *vhost.Wire) error {
-	own, err := os.Open("/proc/self/ns/net")
+	own, err := os.Open("/proc/thread-self/ns/net") // the first thread may be in another one: the runtime keeps it
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (k *keeper) mounts(n *Node) []vhost.Mount {
 		{Target: on.Config, Tmpfs: true},
 		{Target: filepath.Dir(on.CNIConfig()), Tmpfs: true},
 		{Source: k.store.tokenFile(name), Target: tokenPath, ReadOnly: true},
-		{Source: "/proc/self/exe", Target: coraclePath, ReadOnly: true},
+		{Source: k.store.executable(name), Target: coraclePath, ReadOnly: true},
 	}
 	payload := k.record.Payload
 	if sum := filepath.Base(payload); len(sum) == 64 { // unpacked, and named by its digest

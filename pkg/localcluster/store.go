@@ -24,6 +24,7 @@ type Store struct{ Dir string }
 func (s Store) dir(name string) string        { return filepath.Join(s.Dir, name) }
 func (s Store) recordFile(name string) string { return filepath.Join(s.dir(name), "cluster.json") }
 func (s Store) tokenFile(name string) string  { return filepath.Join(s.dir(name), "token") }
+func (s Store) executable(name string) string { return filepath.Join(s.dir(name), "coracle") }
 func (s Store) logs(name string) string       { return filepath.Join(s.dir(name), "log") }
 func (s Store) keeperLog(name string) string  { return filepath.Join(s.logs(name), "keeper.log") }
 
