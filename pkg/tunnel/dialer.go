@@ -1,0 +1,189 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+)
+
+// Owner is the node that an address belongs to.
+type Owner struct {
+	Node string
+	// Addresses are the node's own, by which it is seen whether its tunnel comes from another one: through a NAT.
+	Addresses []string
+}
+
+// Dialer reaches addresses of the cluster from a server: directly if that works, else through the tunnel of the node
+// that has the address.
+type Dialer struct {
+	Hub *Hub
+	// Owner says whose an address is; ok is false if it is no node's.
+	Owner func(host string) (o Owner, ok bool)
+	// Direct dials without a tunnel. Nil is the network.
+	Direct func(ctx context.Context, network, address string) (net.Conn, error)
+
+	mu     sync.Mutex
+	failed map[string]time.Time // by node: when dialling it directly failed last
+}
+
+// How the two ways compete.
+const (
+	headStart     = 150 * time.Millisecond // of the way that is preferred
+	remembered    = time.Minute            // how long a failure of the direct way is
+	directTimeout = 30 * time.Second       // as without us
+)
+
+// DialContext connects to HOST:PORT. Its error says which ways were tried.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, directTimeout)
+	defer cancel()
+	direct := func(ctx context.Context) (net.Conn, error) { return d.direct(ctx, network, address) }
+	owner, ok := d.Owner(host)
+	if !ok {
+		return direct(ctx)
+	}
+	from, ok := d.Hub.From(owner.Node)
+	if !ok {
+		conn, err := direct(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("node %s has no tunnel to this server, and %s does not answer directly: %w", owner.Node, address, err)
+		}
+		return conn, nil
+	}
+	tunnelled := func(ctx context.Context) (net.Conn, error) { return d.Hub.Dial(ctx, owner.Node, address) }
+	if !owner.has(from) { // behind a NAT the node's address may be another machine's here
+		conn, throughErr, directErr := race(ctx, headStart, tunnelled, direct)
+		return conn, d.explain(owner, address, directErr, throughErr)
+	}
+	start := headStart
+	if d.failedLately(owner.Node) {
+		start = 0
+	}
+	conn, directErr, throughErr := race(ctx, start, direct, tunnelled)
+	if directErr != nil {
+		d.note(owner.Node)
+	}
+	return conn, d.explain(owner, address, directErr, throughErr)
+}
+
+func (d *Dialer) direct(ctx context.Context, network, address string) (net.Conn, error) {
+	if d.Direct != nil {
+		return d.Direct(ctx, network, address)
+	}
+	return (&net.Dialer{}).DialContext(ctx, network, address)
+}
+
+// has reports whether the owner itself has the address that a connection comes from.
+func (o Owner) has(from net.Addr) bool {
+	tcp, ok := from.(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	for _, a := range o.Addresses {
+		if ip := net.ParseIP(a); ip != nil && ip.Equal(tcp.IP) {
+			return true
+		}
+	}
+	return false
+}
+
+// explain makes one error of two if neither way worked.
+func (d *Dialer) explain(o Owner, address string, direct, through error) error {
+	if direct == nil || through == nil {
+		return nil
+	}
+	return fmt.Errorf("%s is not reached through the tunnel of node %s (%w), and does not answer directly: %w", address, o.Node, through, direct)
+}
+
+func (d *Dialer) failedLately(node string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	when, ok := d.failed[node]
+	if ok && time.Since(when) > remembered {
+		delete(d.failed, node)
+		ok = false
+	}
+	return ok
+}
+
+// note remembers that a node does not answer directly.
+func (d *Dialer) note(node string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.failed == nil {
+		d.failed = map[string]time.Time{}
+	}
+	d.failed[node] = time.Now()
+}
+
+// errLate is a way that had not worked when the other one did.
+var errLate = errors.New("it took too long")
+
+// race tries two ways to connect; the second begins when the first fails or its start is over. The first connection
+// is used. A way that has no error worked, or was not needed; both have one if there is no connection.
+func race(ctx context.Context, start time.Duration, first, second func(context.Context) (net.Conn, error)) (conn net.Conn, firstErr, secondErr error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type outcome struct {
+		conn net.Conn
+		err  error
+	}
+	begin := func(way func(context.Context) (net.Conn, error)) <-chan outcome {
+		out := make(chan outcome, 1)
+		go func() {
+			conn, err := way(ctx)
+			out <- outcome{conn, err}
+		}()
+		return out
+	}
+	discard := func(late <-chan outcome) {
+		if late != nil {
+			go func() {
+				if o := <-late; o.conn != nil {
+					_ = o.conn.Close()
+				}
+			}()
+		}
+	}
+	one := begin(first)
+	var two <-chan outcome
+	timer := time.NewTimer(start)
+	defer timer.Stop()
+	for {
+		select {
+		case o := <-one:
+			if o.err == nil {
+				discard(two)
+				return o.conn, nil, nil
+			}
+			firstErr, one = o.err, nil
+			if secondErr != nil {
+				return nil, firstErr, secondErr
+			}
+		case o := <-two:
+			if o.err == nil {
+				discard(one)
+				if firstErr == nil {
+					firstErr = errLate
+				}
+				return o.conn, firstErr, nil
+			}
+			secondErr, two = o.err, nil
+			if firstErr != nil {
+				return nil, firstErr, secondErr
+			}
+			continue
+		case <-timer.C:
+		}
+		if two == nil && secondErr == nil {
+			two = begin(second)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package tunnel
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+)
+
+// named answers every connection with a name.
+func named(name string) func(net.Conn) {
+	return func(c net.Conn) {
+		_, _ = io.WriteString(c, name)
+		c.Close()
+	}
+}
+
+func TestDialer(t *testing.T) {
+	direct, through := listen(t, named("direct")), listen(t, named("tunnel"))
+	p := connect(t, func(string) (string, error) { return through, nil })
+	broken := connect(t, func(string) (string, error) { return "", errors.New("not from me") })
+	ok := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, direct)
+	}
+	fails := func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no route to host") }
+	hangs := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	for name, c := range map[string]struct {
+		hub    *Hub
+		owner  Owner // of 10.0.0.3
+		direct func(context.Context, string, string) (net.Conn, error)
+		to     string
+		want   string // answer, or part of the error
+		within time.Duration
+	}{
+		"direct first":     {p.hub, Owner{"n", []string{"127.0.0.1"}}, ok, "10.0.0.3:1", "direct", headStart},
+		"direct fails":     {p.hub, Owner{"n", []string{"127.0.0.1"}}, fails, "10.0.0.3:1", "tunnel", headStart},
+		"direct hangs":     {p.hub, Owner{"n", []string{"127.0.0.1"}}, hangs, "10.0.0.3:1", "tunnel", 3 * headStart},
+		"behind a NAT":     {p.hub, Owner{"n", []string{"10.0.0.3"}}, ok, "10.0.0.3:1", "tunnel", headStart},
+		"nobody's address": {p.hub, Owner{}, ok, "10.9.9.9:1", "direct", headStart},
+		"no tunnel":        {p.hub, Owner{"m", nil}, fails, "10.0.0.3:1", "node m has no tunnel to this server, and 10.0.0.3:1 does not answer directly: no route to host", headStart},
+		"no tunnel needed": {p.hub, Owner{"m", nil}, ok, "10.0.0.3:1", "direct", headStart},
+		"neither": {broken.hub, Owner{"n", []string{"127.0.0.1"}}, fails, "10.0.0.3:1",
+			"10.0.0.3:1 is not reached through the tunnel of node n (not from me), and does not answer directly: no route to host", headStart},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &Dialer{Hub: c.hub, Direct: c.direct, Owner: func(host string) (Owner, bool) { return c.owner, host == "10.0.0.3" }}
+			began := time.Now()
+			got, err := fetch(t, d, c.to)
+			if got != c.want && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%q %v, want %q", got, err, c.want)
+			}
+			if took := time.Since(began); took > c.within {
+				t.Errorf("it took %s", took)
+			}
+		})
+	}
+}
+
+func fetch(t *testing.T, d *Dialer, to string) (string, error) {
+	t.Helper()
+	conn, err := d.DialContext(t.Context(), "tcp", to)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	all, err := io.ReadAll(conn)
+	return string(all), err
+}
+
+// TestDialerRemembers: after a failure of the direct way the tunnel has no handicap.
+func TestDialerRemembers(t *testing.T) {
+	through := listen(t, named("tunnel"))
+	p := connect(t, func(string) (string, error) { return through, nil })
+	d := &Dialer{
+		Hub:   p.hub,
+		Owner: func(string) (Owner, bool) { return Owner{"n", []string{"127.0.0.1"}}, true },
+		Direct: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+	}
+	for i, most := range []time.Duration{3 * headStart, headStart} {
+		began := time.Now()
+		if got, err := fetch(t, d, "10.0.0.3:1"); got != "tunnel" {
+			t.Fatal(got, err)
+		}
+		if took := time.Since(began); took > most {
+			t.Errorf("connection %d took %s", i, took)
+		}
+	}
+}

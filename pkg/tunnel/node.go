@@ -1,0 +1,138 @@
+package tunnel
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/yamux"
+)
+
+// Node is a node's end.
+type Node struct {
+	Path string // of the request
+	// TLS returns how a server is known and how the node proves who it is. Its protocol is set here.
+	TLS func() (*tls.Config, error)
+	// Allow returns where to connect to for an address that a server asks for, or a sentence that says why not.
+	Allow func(address string) (string, error)
+}
+
+// How long the steps of a connection may take.
+const (
+	connectTimeout = 10 * time.Second
+	localTimeout   = 5 * time.Second
+)
+
+// Connect dials a server, HOST:PORT, and serves it until the connection ends or ctx is done. It calls up when the
+// tunnel stands. The error says why it ended.
+func (n Node) Connect(ctx context.Context, server string, up func()) error {
+	conn, err := n.dial(ctx, server)
+	if err != nil {
+		return err
+	}
+	session, err := yamux.Server(conn, settings())
+	if err != nil {
+		return errors.Join(err, conn.Close())
+	}
+	defer session.Close()
+	defer context.AfterFunc(ctx, func() { _ = session.Close() })()
+	up()
+	for {
+		stream, err := session.AcceptStream()
+		if err != nil {
+			return err
+		}
+		go n.serve(ctx, stream)
+	}
+}
+
+// dial returns an upgraded connection.
+func (n Node) dial(ctx context.Context, server string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	config, err := n.TLS()
+	if err != nil {
+		return nil, err
+	}
+	config.NextProtos = []string{"http/1.1"} // HTTP/2 has no upgrade
+	plain, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", server)
+	if err != nil {
+		return nil, err
+	}
+	conn := tls.Client(plain, config)
+	stop := context.AfterFunc(ctx, func() { _ = plain.Close() })
+	reader, err := n.upgrade(ctx, conn, server)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = plain.Close()
+		return nil, err
+	}
+	return &upgraded{conn, reader}, nil
+}
+
+func (n Node) upgrade(ctx context.Context, conn *tls.Conn, server string) (*bufio.Reader, error) {
+	if err := conn.HandshakeContext(ctx); err != nil {
+		return nil, fmt.Errorf("TLS handshake with %s: %w", server, err)
+	}
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\nUser-Agent: coracle\r\n\r\n",
+		n.Path, server, Protocol); err != nil {
+		return nil, err
+	}
+	reader := bufio.NewReader(conn)
+	response, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer of %s: %w", server, err)
+	}
+	if response.StatusCode != http.StatusSwitchingProtocols {
+		defer response.Body.Close()
+		body, _ := io.ReadAll(io.LimitReader(response.Body, maxSentence)) // the status is enough
+		return nil, fmt.Errorf("%s answers %s: %s", server, response.Status, strings.TrimSpace(string(body)))
+	}
+	return reader, nil
+}
+
+// serve connects one stream.
+func (n Node) serve(ctx context.Context, stream *yamux.Stream) {
+	defer stream.Close()
+	_ = stream.SetReadDeadline(time.Now().Add(connectTimeout))
+	address, err := readAddress(stream)
+	if err != nil {
+		return
+	}
+	_ = stream.SetReadDeadline(time.Time{})
+	target, err := n.local(ctx, address)
+	if err != nil {
+		_, _ = fmt.Fprintf(stream, "%c%s\n", refused, err) // if it cannot be said, the end of the stream says enough
+		return
+	}
+	defer target.Close()
+	defer context.AfterFunc(ctx, func() { _ = target.Close() })()
+	if _, err := stream.Write([]byte{accepted}); err != nil {
+		return
+	}
+	go func() {
+		_, _ = io.Copy(target, stream) // whatever ended it, the server wants no more
+		_ = target.Close()
+	}()
+	_, _ = io.Copy(stream, target) // its end is the stream's end
+}
+
+// local connects to an address that the server may reach.
+func (n Node) local(ctx context.Context, address string) (net.Conn, error) {
+	to, err := n.Allow(address)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, localTimeout)
+	defer cancel()
+	return (&net.Dialer{}).DialContext(ctx, "tcp", to)
+}
