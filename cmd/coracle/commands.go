@@ -32,7 +32,7 @@ const (
 func commands() []command {
 	return []command{
 		{"server", groupRun, "Run a control plane and a node on this machine", server, serverLong, serverExample},
-		{"agent", groupRun, "Run a node that joins a server", agent, agentLong, ""},
+		{"agent", groupRun, "Run a node that joins a server", agent, agentLong, agentExample},
 		{"wait", groupRun, "Wait until a starting cluster can be used", wait, waitLong, waitExample},
 		{"up", groupRun, "Make a local cluster of several nodes on this machine", up, upLong, upExample},
 		{"down", groupRun, "Remove a local cluster", down, downLong, downExample},
@@ -56,7 +56,8 @@ func commands() []command {
 }
 
 const (
-	serverLong = `Run a control plane and a node on this machine: a complete Kubernetes cluster of one.
+	serverLong = `Run a control plane and a node on this machine: a complete Kubernetes cluster of one, or, with --server, one more
+server of a cluster that exists. Three servers or more go on when one of them is lost.
 
 It needs no flag and no file. Every flag is also a key of the config file and an environment variable:
 --node-name is node-name: in /etc/coracle/config.yaml and CORACLE_NODE_NAME. A flag wins over the environment, that
@@ -70,10 +71,26 @@ coracle server
 # With a name for clients outside, and without DNS
 coracle server --tls-san=cluster.example.org --disable=dns
 
+# One more server for the cluster of 10.0.0.1
+coracle server --server https://10.0.0.1:6443 --token-file /root/token
+
 # For IPv4 and IPv6
 coracle server --cluster-cidr=10.42.0.0/16,fd00:42::/56 --service-cidr=10.43.0.0/16,fd00:43::/112`
-	agentLong = `Run a node that joins the cluster of a server. Joining is not in this build yet.`
-	waitLong  = `Wait until a cluster that was started on this machine can be used: the API answers, the node takes pods, names
+	agentLong = `Run a node of a cluster that servers elsewhere control.
+
+The first start joins: it needs the address of a server and a token, which coracle token create prints on one. Everything
+about the cluster comes from there. Later starts need neither, and do not need a server that answers: pods that belong
+here are started from what the node knows.`
+	agentExample = `
+# Join
+coracle agent --server https://10.0.0.1:6443 --token-file /root/token
+
+# The same, from the environment
+CORACLE_SERVER=https://10.0.0.1:6443 CORACLE_TOKEN=C1... coracle agent
+
+# Again, from then on
+coracle agent`
+	waitLong = `Wait until a cluster that was started on this machine can be used: the API answers, the node takes pods, names
 resolve. It may be called before coracle itself is started. The exit code is 1 if it takes longer than --timeout.`
 	waitExample = `
 # Start in the background and go on when everything can be used

@@ -26,7 +26,7 @@ func environment(cfg config.Config) []string {
 	for _, e := range os.Environ() {
 		name, value, _ := strings.Cut(e, "=")
 		switch {
-		case name == "PATH", name == "NOTIFY_SOCKET", strings.HasPrefix(name, "WATCHDOG_"):
+		case name == "PATH", name == "NOTIFY_SOCKET", strings.HasPrefix(name, "WATCHDOG_"), slices.Contains(secrets, name):
 			continue
 		case strings.EqualFold(name, "no_proxy"):
 			direct = append(direct, strings.Split(value, ",")...)
@@ -45,6 +45,9 @@ func environment(cfg config.Config) []string {
 	list := strings.Join(unique(append(direct, inside(cfg)...)), ",")
 	return append(env, "NO_PROXY="+list, "no_proxy="+list) // some read one, some the other
 }
+
+// secrets are variables that the halves do not need.
+var secrets = []string{"CORACLE_TOKEN", "CORACLE_AGENT_TOKEN"}
 
 // proxies are the variables that name a proxy, in lower case: both spellings are in use.
 var proxies = []string{"http_proxy", "https_proxy", "all_proxy"}

@@ -12,7 +12,6 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
-	"github.com/coracle-dev/coracle/pkg/clustersettings"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/ledger"
 	"github.com/coracle-dev/coracle/pkg/logs"
@@ -26,7 +25,10 @@ import (
 
 // front is one run of server or agent.
 type front struct {
-	cfg     config.Config
+	// asked is what the front was asked for; cfg is that with what the cluster says, once that is known.
+	asked, cfg config.Config
+	// settle resolves again, under the cluster's settings.
+	settle  func(config.Known) (config.Config, error)
 	halves  []string
 	began   time.Time
 	systemd supervise.Systemd
@@ -40,8 +42,8 @@ type front struct {
 }
 
 // runFront prepares what the halves need, and runs them until a signal asks it to stop.
-func runFront(cfg config.Config, halves ...string) error {
-	f := &front{cfg: cfg, halves: halves, began: time.Now(), systemd: supervise.TakeSystemd()}
+func runFront(cfg config.Config, settle func(config.Known) (config.Config, error), halves ...string) error {
+	f := &front{asked: cfg, cfg: cfg, settle: settle, halves: halves, began: time.Now(), systemd: supervise.TakeSystemd()}
 	syscall.Umask(0o022)
 	supervise.RaiseLimits()
 	unlock, err := f.lock()
@@ -120,7 +122,7 @@ func (f *front) prepare(ctx context.Context) error {
 	}{
 		{"end leftovers", f.endLeftovers},
 		{"check machine", f.preflight},
-		{"check settings", func() error { return clustersettings.Keep(f.cfg) }},
+		{"join", func() error { return f.join(ctx) }},
 		{"unpack", func() error { return f.unpack(ctx) }},
 		{"make certificates", f.certificates},
 		{"write config", f.writeResolved},
@@ -149,6 +151,9 @@ func (f *front) preflight() error {
 }
 
 func (f *front) certificates() error {
+	if f.cfg.Role == config.Agent {
+		return pki.EnsureAgent(f.cfg)
+	}
 	if err := pki.EnsureServer(f.cfg); err != nil {
 		return err
 	}
@@ -177,19 +182,24 @@ func (f *front) supervisor() *supervise.Supervisor {
 	if f.cfg.DrainOnStop {
 		s.StopTimeout = drainTimeout
 	}
+	s.Programs = f.programs()
+	if os.Getpid() == 1 {
+		s.Children = new(supervise.Children)
+		go s.Children.ReapOrphans(context.Background())
+	}
+	return s
+}
+
+func (f *front) programs() (out []supervise.Program) {
 	for _, half := range f.halves {
-		s.Programs = append(s.Programs, supervise.Program{
+		out = append(out, supervise.Program{
 			Name: half,
 			Path: f.cfg.Dirs.Tool("coracle-core"),
 			Args: []string{half, f.cfg.Dirs.Resolved()},
 			Env:  environment(f.cfg),
 		})
 	}
-	if os.Getpid() == 1 {
-		s.Children = new(supervise.Children)
-		go s.Children.ReapOrphans(context.Background())
-	}
-	return s
+	return out
 }
 
 // line takes what a half prints, and what the supervisor has to say, which has no program.
@@ -233,7 +243,7 @@ func (f *front) view() progress.View {
 		v.Front = f.report.Snapshot()
 	}
 	for _, half := range f.halves {
-		if p, ok, err := state.Read(f.cfg.Dirs, half); ok && err == nil {
+		if p, ok, err := state.Read(f.asked.Dirs, half); ok && err == nil {
 			v.Halves = append(v.Halves, p)
 		}
 	}

@@ -17,7 +17,7 @@ func main() {
 	if code, ok := vhost.Main(); ok { // on or for a node of a local cluster
 		os.Exit(code)
 	}
-	os.Exit(run(os.Args))
+	os.Exit(run(hideTokens(os.Args)))
 }
 
 // run does what the arguments ask for and returns the exit code. Every error becomes lines for people here.

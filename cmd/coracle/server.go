@@ -13,20 +13,20 @@ import (
 )
 
 // server runs a control plane and a node.
-func server(args []string) error {
-	cfg, err := resolve(config.Server, args)
+func server(args []string) error { return runRole(config.Server, args, state.ControlPlane, state.Node) }
+
+// agent runs a node of a cluster that servers elsewhere control.
+func agent(args []string) error { return runRole(config.Agent, args, state.Node) }
+
+func runRole(role config.Role, args []string, halves ...string) error {
+	cfg, err := resolve(role, args)
 	if err != nil {
 		return err
 	}
-	return runFront(cfg, state.ControlPlane, state.Node)
-}
-
-// agent will run a node of somebody else's cluster.
-func agent(args []string) error {
-	if _, err := resolve(config.Agent, args); err != nil {
-		return err
+	settle := func(known config.Known) (config.Config, error) {
+		return config.ResolveIn(role, args, os.Environ(), known)
 	}
-	return errors.New("joining a server is not in this build yet; coracle server runs a cluster of one machine")
+	return runFront(cfg, settle, halves...)
 }
 
 // resolve reads the configuration. PID 1 may have to mount what is read from first.

@@ -48,7 +48,7 @@ func (f *front) signals() (ctx context.Context, done func()) {
 
 func (f *front) announceStop(s os.Signal) {
 	pods := "pods go on running"
-	if f.cfg.DrainOnStop {
+	if f.asked.DrainOnStop {
 		pods = "pods are stopped too"
 	}
 	var order []string

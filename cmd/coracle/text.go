@@ -43,6 +43,16 @@ func summary(all []state.Child) string {
 
 // welcomeText tells how to use what has just come up.
 func welcomeText(cfg config.Config, took time.Duration) string {
+	if cfg.Role == config.Agent {
+		return fmt.Sprintf(`
+This node is ready after %.1f s, as %s in the cluster of %s.
+
+  How it is doing        coracle status
+  The log                %s
+
+Ctrl-C stops coracle; pods go on running unless --drain-on-stop is given.
+`, took.Seconds(), cfg.Node.Name, strings.Join(cfg.Join.Servers, ", "), cfg.Dirs.LogFile())
+	}
 	flag := ""
 	if cfg.Dirs.Run != paths.Default().Run {
 		flag = "CORACLE_RUN_DIR=" + cfg.Dirs.Run + " "

@@ -6,6 +6,10 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/pki"
+	"github.com/coracle-dev/coracle/pkg/version"
 )
 
 // How often a server is tried, and for how long one is that denies.
@@ -113,4 +117,18 @@ func AskAny(ctx context.Context, servers []string, client func(server string) Cl
 		return Cluster{}, "", errors.New("no server is known")
 	}
 	return Cluster{}, "", errs[servers[i]]
+}
+
+// Renew asks a server for a new certificate for the node's key, as the node, and puts it in the place of the old one.
+func Renew(ctx context.Context, cfg config.Config, client Client) error {
+	csr, err := pki.NodeRequest(cfg.Dirs, cfg.Node.Name)
+	if err != nil {
+		return err
+	}
+	client.CertFile, client.KeyFile = pki.NodeFiles(cfg.Dirs)
+	response, err := client.Join(ctx, PathAgent, Request{Node: cfg.Node.Name, Version: version.Version, CSR: csr})
+	if err != nil {
+		return err
+	}
+	return pki.AcceptNode(cfg, client.CA, response.Cert)
 }

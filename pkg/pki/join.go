@@ -142,7 +142,7 @@ func fingerprint(publicKeyInfo []byte) string {
 }
 
 // AcceptNode takes what a cluster answered to NodeRequest: its CA and the node's certificate. They are on disk when it
-// returns, with the kubeconfigs that point to them.
+// returns.
 func AcceptNode(cfg config.Config, ca, cert []byte) error {
 	l := nodeLeaf()
 	key, err := readKey(l.keyFile(cfg.Dirs))
@@ -164,13 +164,11 @@ func AcceptNode(cfg config.Config, ca, cert []byte) error {
 	if _, err := atomicfile.WriteIfChanged(nodeCA(cfg.Dirs), ca, 0o644); err != nil {
 		return err
 	}
-	if _, err := atomicfile.WriteIfChanged(l.certFile(cfg.Dirs), cert, 0o644); err != nil {
-		return err
-	}
-	return EnsureAgent(cfg)
+	_, err = atomicfile.WriteIfChanged(l.certFile(cfg.Dirs), cert, 0o644)
+	return err
 }
 
-// EnsureAgent writes the kubeconfigs of an agent, which has joined.
+// EnsureAgent writes the kubeconfigs of an agent that has joined.
 func EnsureAgent(cfg config.Config) error {
 	return writeAccess(cfg, nodeAccess, nodeCA(cfg.Dirs), balancer(cfg))
 }
@@ -238,4 +236,13 @@ func WriteKeys(d paths.Dirs, files map[string][]byte) error {
 		}
 	}
 	return nil
+}
+
+// OwnPin is CAPin of the cluster CA that this server has.
+func OwnPin(d paths.Dirs) (string, error) {
+	data, err := os.ReadFile(clusterCA.certFile(d))
+	if err != nil {
+		return "", err
+	}
+	return CAPin(data)
 }

@@ -57,6 +57,9 @@ func TestNodeJoins(t *testing.T) {
 	if due, expires, err := NodeCert(agent); err != nil || due.After(expires) {
 		t.Errorf("after it joined: %s, %s, %v", due, expires, err)
 	}
+	if err := EnsureAgent(agent); err != nil {
+		t.Fatal(err)
+	}
 	kubeconfig, err := os.ReadFile(agent.Dirs.NodeConfig("node.kubeconfig"))
 	if err != nil || !strings.Contains(string(kubeconfig), "https://127.0.0.1:6444") {
 		t.Errorf("kubeconfig: %v\n%s", err, kubeconfig)

@@ -19,11 +19,15 @@ type port struct {
 	fix  string
 }
 
+// peerPort is where the members of etcd reach each other.
+const peerPort = 2380
+
 // listened lists the ports that this configuration needs. Where a pass-through flag moves one, it moves here too.
 func listened(cfg config.Config) []port {
 	local, all := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Unspecified()
 	list := []port{
 		{"the kubelet", at(cfg, all, 10250, "kubelet", "port"), "--kubelet-arg=port=PORT"},
+		{"this node's way to the API", netip.AddrPortFrom(local, cfg.Node.BalancerPort), "--lb-server-port=PORT"},
 		{"the kubelet's health check", at(cfg, local, 10248, "kubelet", "healthz-port"), "--kubelet-arg=healthz-port=PORT"},
 	}
 	if !cfg.Disabled("kube-proxy") {
@@ -39,6 +43,9 @@ func listened(cfg config.Config) []port {
 			bind = all
 		}
 		list = append(list, port{"the Kubernetes API", netip.AddrPortFrom(bind, cfg.API.Port), "--https-listen-port=PORT"})
+		if (cfg.Join.Server != "" || cfg.Join.Joined) && !cfg.Datastore.External() && len(cfg.Node.IPs) > 0 {
+			list = append(list, port{"etcd, for the other servers", netip.AddrPortFrom(cfg.Node.IPs[0], peerPort), ""})
+		}
 	}
 	return list
 }
@@ -80,6 +87,8 @@ func try(p port) error {
 	switch {
 	case err == nil:
 		return l.Close()
+	case errors.Is(err, syscall.EADDRINUSE) && p.fix == "":
+		return fmt.Errorf("port %d, which %s needs, is taken by %s: stop that", p.addr.Port(), p.use, holder(p.addr.Port()))
 	case errors.Is(err, syscall.EADDRINUSE):
 		return fmt.Errorf("port %d, which %s needs, is taken by %s: stop that, or choose another port with %s",
 			p.addr.Port(), p.use, holder(p.addr.Port()), p.fix)

@@ -146,6 +146,7 @@ func TestListened(t *testing.T) {
 		"kubelet": {"v=2", "port=20250"}, "kube-proxy": {"metrics-bind-address=10.0.0.2:1", "healthz-bind-address=nonsense"},
 	}}
 	cfg.API.Port, cfg.API.Bind = 7443, netip.MustParseAddr("10.0.0.1")
+	cfg.Node.BalancerPort, cfg.Node.IPs = 6444, []netip.Addr{netip.MustParseAddr("10.0.0.3")}
 	got := func() string {
 		var list []string
 		for _, p := range listened(cfg) {
@@ -153,11 +154,15 @@ func TestListened(t *testing.T) {
 		}
 		return strings.Join(list, " ")
 	}
-	if want := "[::]:20250 127.0.0.1:10248 10.0.0.2:1 127.0.0.1:10256 10.0.0.1:7443"; got() != want {
+	if want := "[::]:20250 127.0.0.1:6444 127.0.0.1:10248 10.0.0.2:1 127.0.0.1:10256 10.0.0.1:7443"; got() != want {
 		t.Errorf("%s, want %s", got(), want)
 	}
+	cfg.Join.Joined = true
+	if want := " 10.0.0.3:2380"; !strings.HasSuffix(got(), want) {
+		t.Errorf("%s, want it to end with %s", got(), want)
+	}
 	cfg.Role, cfg.Disable = config.Agent, []string{"kube-proxy"}
-	if want := "[::]:20250 127.0.0.1:10248"; got() != want {
+	if want := "[::]:20250 127.0.0.1:6444 127.0.0.1:10248"; got() != want {
 		t.Errorf("%s, want %s", got(), want)
 	}
 }

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/clustersettings"
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/paths"
+	"github.com/coracle-dev/coracle/pkg/pki"
+	"github.com/coracle-dev/coracle/pkg/token"
+)
+
+// certFiles names a certificate and its key.
+type certFiles func(paths.Dirs) (certFile, keyFile string)
+
+// join finds out what the cluster's settings are, which may mean to join it first, and settles the configuration.
+func (f *front) join(ctx context.Context) error {
+	j, err := newJoiner(f.cfg, f.waits())
+	if err != nil {
+		return err
+	}
+	var known *config.Known
+	if f.cfg.Role == config.Agent {
+		var k config.Known
+		k, err = j.agent(ctx)
+		known = &k
+	} else {
+		var made bool
+		if made, err = clustersettings.Made(f.cfg); err != nil {
+			return err
+		}
+		known, err = j.server(ctx, made)
+	}
+	if err != nil {
+		return err
+	}
+	if known != nil {
+		if err := f.adopt(*known); err != nil {
+			return err
+		}
+	} else if err := clustersettings.Keep(f.cfg); err != nil {
+		return err
+	}
+	if f.cfg.Role == config.Agent {
+		return nil
+	}
+	return f.keepTokens(j.token)
+}
+
+// adopt settles the configuration under what the cluster says.
+func (f *front) adopt(known config.Known) error {
+	files := known.Settings.Files(f.cfg.Dirs)
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		if f.cfg.Role != config.Server {
+			break
+		}
+		if _, err := atomicfile.WriteIfChanged(path, []byte(files[path]), 0o600); err != nil {
+			return err
+		}
+	}
+	cfg, err := f.settle(known)
+	if err != nil {
+		return err
+	}
+	fresh := !f.cfg.Join.Joined
+	f.cfg = cfg
+	f.super.Programs = f.programs()
+	if fresh { // the first look did not know what the cluster wants
+		return f.preflight()
+	}
+	return nil
+}
+
+// keepTokens leaves the tokens that others are to join with where the control plane finds them.
+func (f *front) keepTokens(own *token.Token) error {
+	if f.cfg.Join.Server != "" {
+		own = nil // it is what this machine joined with
+	}
+	if own != nil && own.Pin != "" {
+		if pin, err := pki.OwnPin(f.cfg.Dirs); err != nil || pin != own.Pin {
+			return fmt.Errorf("the token is for joining a cluster that exists: say where it is with --server https://HOST:6443")
+		}
+	}
+	agents, err := readToken(f.cfg.Join.AgentToken, f.cfg.Join.AgentTokenFile)
+	if err != nil {
+		return fmt.Errorf("the agents' token: %w", err)
+	}
+	if own != nil && agents != nil && own.ID == agents.ID {
+		return fmt.Errorf("the token and the agents' token are the same, and then agents could join as servers: make them different")
+	}
+	for file, t := range map[string]*token.Token{f.cfg.Dirs.Token(): own, f.cfg.Dirs.AgentToken(): agents} {
+		if t == nil {
+			if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
+				return fmt.Errorf("removing the token of an earlier start: %w", err)
+			}
+			continue
+		}
+		if _, err := atomicfile.WriteIfChanged(file, []byte(t.Bearer()+"\n"), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remind is how often the log says that joining still waits for the same.
+const remind = time.Minute
+
+// waits returns a function that tells why joining goes on waiting: in the log when that is news, and to who looks.
+func (f *front) waits() func(error) {
+	var said string
+	var when time.Time
+	return func(why error) {
+		text := why.Error()
+		if text == said && time.Since(when) < remind {
+			return
+		}
+		said, when = text, time.Now()
+		logrus.Warnf("waiting to join: %s", text)
+		f.report.Waiting(text)
+		f.systemd.Status("waiting to join: " + text)
+	}
+}
