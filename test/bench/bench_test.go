@@ -90,6 +90,9 @@ func TestBench(t *testing.T) {
 	}
 	measureIdle(t, wire, &r)
 	measureManyPods(t, wire, &r)
+	measureJoins(t, runs, &r)
+	measureIdleAgent(t, &r)
+	measureFailover(t, runs, &r)
 }
 
 // measureStarts goes through the very first start, a fresh start with the payload unpacked, and a restart.

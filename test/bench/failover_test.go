@@ -1,0 +1,73 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// measureFailover pulls the plug of the host that leads etcd, several times, under a client that writes through the
+// balancer of an agent.
+func measureFailover(t *testing.T, runs int, r *results) {
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1})
+	for i := range runs {
+		h := leader(t, c)
+		began := time.Now()
+		r.add("leader's host killed: API away from a balanced client", "s", 5, away(t, c, i, h.Kill).Seconds())
+		c.Boot(h)
+		c.AwaitHealthy(began, time.Minute)
+	}
+	for _, h := range c.Hosts() {
+		h.Kill()
+	}
+}
+
+// leader is the host whose member of etcd leads.
+func leader(t *testing.T, c *hosts.Cluster) *hosts.Host {
+	t.Helper()
+	for _, h := range c.Servers {
+		client, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + h.Path("/run/coracle/etcd.sock")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		status, err := client.Status(ctx, client.Endpoints()[0])
+		cancel()
+		client.Close()
+		if err == nil && status.Leader == status.Header.MemberId {
+			return h
+		}
+	}
+	t.Fatal("etcd has no leader")
+	return nil
+}
+
+// away is the longest time for which no write succeeded, from two seconds before the fault to when it is certainly over.
+func away(t *testing.T, c *hosts.Cluster, run int, fault func()) time.Duration {
+	t.Helper()
+	client, err := c.Client(c.Agents[0], hosts.Balancer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now()
+	time.AfterFunc(2*time.Second, fault)
+	last, longest := begin, time.Duration(0)
+	for i := 0; time.Since(begin) < 17*time.Second; i++ {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("away-%d-%d", run, i)}}
+		_, err := client.CoreV1().ConfigMaps("default").Create(ctx, cm, metav1.CreateOptions{})
+		cancel()
+		if now := time.Now(); err == nil {
+			longest, last = max(longest, now.Sub(last)), now
+		}
+		time.Sleep(20 * time.Millisecond) // the load: fifty a second at most
+	}
+	return max(longest, time.Since(last))
+}

@@ -1,0 +1,79 @@
+package bench
+
+import (
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// measureJoins lets agents and servers join a cluster, with the payload unpacked.
+func measureJoins(t *testing.T, runs int, r *results) {
+	for range runs {
+		c := hosts.NewCluster(t, hosts.Plan{Servers: 1})
+		agent := unpacked(t, c, "agent-1")
+		began := time.Now()
+		c.Start(agent)
+		await(t, agent)
+		r.add("agent: exec to its node Ready", "s", 4, readyAt(t, agent, began, state.Node, "node-ready"))
+		for _, name := range []string{"server-2", "server-3"} {
+			server := unpacked(t, c, name)
+			began := time.Now()
+			c.Start(server)
+			await(t, server)
+			voting := readyAt(t, server, began, state.ControlPlane, "etcd")
+			serving := readyAt(t, server, began, state.ControlPlane, "kube-apiserver")
+			r.add(name+": exec to voting member and API ready", "s", 8, max(voting, serving))
+		}
+		for _, h := range append(c.Hosts(), agent) {
+			h.Kill()
+		}
+	}
+}
+
+// unpacked adds a host that has run this coracle before, as far as its payload goes.
+func unpacked(t *testing.T, c *hosts.Cluster, name string) *hosts.Host {
+	t.Helper()
+	h := hosts.New(t, c.Wire, name, hosts.Options{})
+	c.Provision(h)
+	from := c.Servers[0]
+	if out, err := exec.Command("cp", "-a", from.Data("data"), from.Data("bin"), h.Data()).CombinedOutput(); err != nil {
+		t.Fatalf("copying the payload: %v: %s", err, out)
+	}
+	return h
+}
+
+func await(t *testing.T, h *hosts.Host) {
+	t.Helper()
+	h.Coracle("wait", "--timeout", "60s")
+}
+
+// measureIdleAgent looks at an agent on which no pod runs.
+func measureIdleAgent(t *testing.T, r *results) {
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})
+	agent := c.Running(c.Agents[0])
+	half, err := agent.ChildPID(state.Node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids := []int{agent.FrontPID(), half}
+	time.Sleep(settle)
+	var before []usage
+	for _, pid := range pids {
+		before = append(before, measure(t, pid))
+	}
+	time.Sleep(window)
+	var memory, cpu float64
+	for i, pid := range pids {
+		now := measure(t, pid)
+		memory += now.anonMB
+		cpu += 100 * (now.cpu - before[i].cpu) / window.Seconds()
+	}
+	r.add("idle agent: private memory", "MB", 80, memory)
+	r.add("idle agent: processor", "%", 0, cpu)
+	for _, h := range c.Hosts() {
+		h.Kill()
+	}
+}
