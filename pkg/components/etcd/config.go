@@ -46,6 +46,8 @@ func (e *Etcd) config(fatal chan<- error) (*embed.Config, error) {
 	cfg.BackendBatchInterval, cfg.BackendBatchLimit = 5*time.Second, 1000
 	cfg.EnableGRPCGateway = false
 	// kube-apiserver has one connection for each of some seventy kinds, nearly all of them idle.
-	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{grpc.ReadBufferSize(8 << 10), grpc.SharedWriteBuffer(true)}
+	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{
+		grpc.ReadBufferSize(8 << 10), grpc.SharedWriteBuffer(true), grpc.ChainUnaryInterceptor(e.giveUp),
+	}
 	return cfg, e.override(cfg, gates)
 }
