@@ -65,8 +65,7 @@ func (s Store) remove(r Record) (Record, error) {
 			others = append(others, o)
 		}
 	}
-	errs := []error{s.restoreUserConfig(r), removeLink(r.Link), removeTable(r)}
-	vhost.RemoveCgroups(r.Cgroup())
+	errs := []error{s.restoreUserConfig(r), removeLink(r.Link), removeTable(r), vhost.RemoveCgroups(r.Cgroup())}
 	if len(others) == 0 {
 		errs = append(errs, restoreSysctls(r.Sysctls))
 	}

@@ -129,6 +129,10 @@ func (k *keeper) make(ctx context.Context) error {
 	if err := k.change(func(*Record) {}); err != nil { // the keeper is in it
 		return err
 	}
+	// The end of the user's session is not the cluster's.
+	if err := vhost.JoinCgroup(filepath.Join(k.record.Cgroup(), "keeper"), os.Getpid()); err != nil {
+		return err
+	}
 	if err := k.prepare(); err != nil {
 		return err
 	}

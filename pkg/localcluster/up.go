@@ -38,17 +38,20 @@ func (m Maker) Up(ctx context.Context, p Plan) (Record, error) {
 	if err != nil {
 		return r, err
 	}
-	if err = m.make(ctx, r, p); err == nil {
+	conn, err := m.startKeeper(r)
+	if err == nil {
+		defer conn.Close() // until then the keeper leaves everything as it is
+		err = m.await(ctx, conn, r, p)
+	}
+	if err == nil {
 		return m.Store.Load(p.Name)
 	}
 	kept := keepLogs(m.Store, p.Name)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	if _, errDown := m.Store.Down(ctx, p.Name); errDown != nil {
-		var gone *NotFoundError
-		if !errors.As(errDown, &gone) {
-			err = errors.Join(err, fmt.Errorf("removing the cluster again: %w", errDown))
-		}
+	var gone *NotFoundError
+	if _, errDown := m.Store.Down(ctx, p.Name); errDown != nil && !errors.As(errDown, &gone) {
+		err = errors.Join(err, fmt.Errorf("removing the cluster again: %w", errDown))
 	}
 	if kept != "" {
 		err = fmt.Errorf("%w\nThe logs of the nodes are in %s.", err, kept)
@@ -89,20 +92,15 @@ func (m Maker) enter(ctx context.Context, p Plan) (Record, error) {
 	return r, m.Store.save(r)
 }
 
-// make starts the keeper and waits for what it says.
-func (m Maker) make(ctx context.Context, r Record, p Plan) error {
+// await follows what the keeper says until the cluster can be left to it.
+func (m Maker) await(ctx context.Context, conn net.Conn, r Record, p Plan) error {
 	m.Say(fmt.Sprintf("starting %s in network %s", plural(len(r.Nodes), "node"), r.Network))
-	conn, err := m.startKeeper(r)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
 	waited, cancel := context.WithTimeout(ctx, p.Wait)
 	defer cancel()
 	stop := context.AfterFunc(waited, func() { _ = conn.SetReadDeadline(time.Now()) })
 	defer stop()
 	progress := newProgress(r, m.Say)
-	err = progress.follow(conn)
+	err := progress.follow(conn)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

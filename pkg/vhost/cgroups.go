@@ -161,28 +161,46 @@ func killFrozen(name string) {
 	}
 }
 
-// RemoveCgroups removes a cgroup and all below it from every hierarchy. What still runs there keeps it.
-func RemoveCgroups(name string) { removeCgroups(name) }
+// JoinCgroup makes a cgroup in every hierarchy and puts a process of this machine into it.
+func JoinCgroup(name string, pid int) error {
+	if err := makeCgroups(name); err != nil {
+		return err
+	}
+	return joinCgroups(name, pid)
+}
 
-// removeCgroups removes cgroups deepest first. Processes that were killed may hold them for a moment.
-func removeCgroups(name string) {
+// RemoveCgroups removes a cgroup and all below it from every hierarchy. Processes that were killed may hold them for a
+// moment; after five seconds it gives up.
+func RemoveCgroups(name string) error {
+	deadline := time.Now().Add(5 * time.Second)
+	var errs []error
 	for _, h := range hierarchies() {
-		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-			var dirs []string
-			_ = filepath.WalkDir(h.dir(name), func(path string, d fs.DirEntry, err error) error {
-				if err == nil && d.IsDir() {
-					dirs = append(dirs, path)
-				}
-				return nil
-			})
-			slices.Reverse(dirs)
-			var err error
-			for _, dir := range dirs {
-				err = errors.Join(err, os.Remove(dir))
-			}
-			if err == nil || time.Now().After(deadline) {
+		var err error
+		for ; ; time.Sleep(20 * time.Millisecond) {
+			if err = removeDirs(h.dir(name)); err == nil || time.Now().After(deadline) {
 				break
 			}
 		}
+		errs = append(errs, err)
 	}
+	return errors.Join(errs...)
+}
+
+// removeDirs removes a tree of directories without their files, deepest first, as is done with cgroups.
+func removeDirs(root string) error {
+	var dirs []string
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	slices.Reverse(dirs)
+	var errs []error
+	for _, dir := range dirs {
+		if err := os.Remove(dir); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -199,7 +199,7 @@ func (h *Host) Kill() {
 		h.thread.end()
 	}
 	h.init, h.thread = nil, nil
-	removeCgroups(h.Cgroup)
+	_ = RemoveCgroups(h.Cgroup) // the next boot takes what is there
 }
 
 // Command prepares a command that runs on the host, in its namespaces and cgroups, with the environment of this process.
