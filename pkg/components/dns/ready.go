@@ -43,6 +43,7 @@ func (r *running) address(ctx context.Context) error {
 				r.listen, r.late = before, said
 				return nil
 			}
+			tired.Reset(time.Second) // after a reboot the network is set up at about this time
 		}
 	}
 }

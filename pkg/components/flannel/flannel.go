@@ -21,7 +21,6 @@ import (
 	"github.com/flannel-io/flannel/pkg/subnet"
 	"github.com/flannel-io/flannel/pkg/trafficmngr/nftables"
 	"github.com/sirupsen/logrus"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/kube"
@@ -29,8 +28,10 @@ import (
 
 // Flannel is a node's pod network.
 type Flannel struct {
-	Node         *kube.OwnNode
-	Own          string // kubeconfig of the node: it may change its own status
+	Node *kube.OwnNode
+	Own  string // kubeconfig of the node: it may change its own status
+	// OwnReady is closed when Own can be used; nil is at once. Pods can be attached earlier, on a node that had a subnet before.
+	OwnReady     <-chan struct{}
 	All          string // kubeconfig of somebody who may list and watch all nodes
 	Backend      string // vxlan or host-gw
 	IPs          []netip.Addr
@@ -39,6 +40,7 @@ type Flannel struct {
 
 	ConfigFile string // flannel's own configuration, which is generated
 	SubnetFile string // what the CNI plugin reads
+	MemoryFile string // remembers the node's subnet over a reboot, for a start without an API
 	Bridge     string // cni0
 }
 
@@ -53,25 +55,12 @@ func (f Flannel) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	node, err := f.Node.Await(ctx, "the controller manager to give this node a pod subnet", hasSubnet)
-	if err != nil {
-		return nil // asked to stop
-	}
 	link, err := f.external()
 	if err != nil {
 		return err
 	}
-	s, err := f.subnet(node.Spec.PodCIDRs, link)
-	if err != nil {
-		return err
-	}
-	if err := ensureBridge(f.Bridge, s); err != nil {
-		return err
-	}
-	if err := masquerade(s); err != nil {
-		return err
-	}
-	if err := s.write(f.SubnetFile); err != nil {
+	a := attachment{Flannel: f, link: link, masquerade: masquerade}
+	if err := a.settle(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	ready()
@@ -81,11 +70,15 @@ func (f Flannel) Run(ctx context.Context, ready func()) error {
 		<-ctx.Done()
 		return nil
 	}
+	if f.OwnReady != nil {
+		select {
+		case <-f.OwnReady:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 	return f.routes(ctx, config, link)
 }
-
-// hasSubnet reports whether the node was given its part of the pod network: one subnet of each family, at once.
-func hasSubnet(n *corev1.Node) bool { return len(n.Spec.PodCIDRs) > 0 }
 
 // write writes flannel's configuration file, for people to read, and returns it as the library has it.
 func (f Flannel) write() (*subnet.Config, error) {

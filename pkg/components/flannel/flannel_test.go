@@ -174,3 +174,35 @@ func TestAcquireLease(t *testing.T) {
 		t.Error("it writes what the node says already")
 	}
 }
+
+func TestRecall(t *testing.T) {
+	cidrs := []netip.Prefix{four, six}
+	subnet4, subnet6 := "10.42.3.0/24", "fd42:0:0:3::/64"
+	for name, c := range map[string]struct {
+		node    string
+		subnets []string
+		want    int
+	}{
+		"as before":            {"n", []string{subnet4, subnet6}, 2},
+		"another node":         {"m", []string{subnet4, subnet6}, 0},
+		"another cluster CIDR": {"n", []string{"10.99.3.0/24", subnet6}, 0},
+		"a family less":        {"n", []string{subnet4}, 0},
+		"rubbish":              {"n", []string{"x", "y"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "subnet.json")
+			remembering := func(node string) *attachment {
+				return &attachment{Flannel: Flannel{Node: kube.NewOwnNode("", node), MemoryFile: file, ClusterCIDRs: cidrs}}
+			}
+			if got, err := remembering("n").recall(); err != nil || got != nil {
+				t.Fatalf("without a file: %v, %v", got, err)
+			}
+			if err := remembering(c.node).remember(c.subnets); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := remembering("n").recall(); err != nil || len(got) != c.want {
+				t.Errorf("got %v, %v", got, err)
+			}
+		})
+	}
+}
