@@ -12,6 +12,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -137,8 +138,12 @@ func (c Client) failed(err error) error {
 		return fmt.Errorf("what answers at %s is not a coracle server, it does not speak TLS: correct --server", c.Server)
 	}
 	var op *net.OpError
-	if errors.As(err, &op) {
-		err = op
+	var request *url.Error
+	switch { // without the ports of this side, which are new with each try
+	case errors.As(err, &op):
+		err = op.Err
+	case errors.As(err, &request):
+		err = request.Err
 	}
 	return &Unreachable{fmt.Errorf("%s does not answer: %w", c.Server, err)}
 }
