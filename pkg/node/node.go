@@ -103,7 +103,7 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 		network = g.Add("flannel", flannel.Flannel{
 			Node: node, Own: dirs.NodeConfig("kubelet.kubeconfig"), All: dirs.NodeConfig("node.kubeconfig"),
 			Backend: string(cfg.Network.Backend), IPs: cfg.Node.IPs, Iface: cfg.Network.Iface, ClusterCIDRs: cfg.Network.ClusterCIDRs,
-			ConfigFile: dirs.NodeConfig("flannel.json"), SubnetFile: dirs.Subnet(), Bridge: bridge,
+			ConfigFile: dirs.NodeConfig("flannel.json"), SubnetFile: dirs.Subnet(), MemoryFile: dirs.NodeConfig("subnet.json"), Bridge: bridge,
 		}, api)
 		ready = append(ready, network)
 	}
