@@ -1,24 +1,19 @@
 package hosts
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-
-	"github.com/coracle-dev/coracle/pkg/join"
 )
 
 // Plan says what a cluster is made of. Hosts are called server-1, server-2, agent-1 and so on.
@@ -96,6 +91,25 @@ func (c *Cluster) Provision(h *Host) {
 func (c *Cluster) prepare(h *Host) {
 	if c.plan.Prepare != nil {
 		c.args[h.Name] = c.plan.Prepare(h)
+	}
+}
+
+// AddAgents makes further hosts for agents and starts coracle on all of them at once. They have unpacked their payload
+// before: it is the first server's, with which they share the disk blocks. AwaitHealthy waits for them.
+func (c *Cluster) AddAgents(n int) {
+	c.t.Helper()
+	var added []*Host
+	for range n {
+		h := c.newHost(fmt.Sprintf("agent-%d", len(c.Agents)+1))
+		from := c.Servers[0]
+		if out, err := exec.Command("cp", "-al", from.Data("data"), from.Data("bin"), h.Data()).CombinedOutput(); err != nil {
+			c.t.Fatalf("sharing the payload with %s: %v: %s", h.Name, err, out)
+		}
+		c.Agents = append(c.Agents, h)
+		added = append(added, h)
+	}
+	for _, h := range added {
+		c.Start(h)
 	}
 }
 
@@ -194,106 +208,4 @@ func (c *Cluster) Client(h *Host, address string) (kubernetes.Interface, error) 
 		return nil, err
 	}
 	return kubernetes.NewForConfig(config)
-}
-
-// AwaitHealthy waits until the API of every server is ready, all servers vote in etcd and all nodes are Ready and
-// have said so after the given time.
-func (c *Cluster) AwaitHealthy(since time.Time, timeout time.Duration) {
-	c.t.Helper()
-	if err := c.Healthy(since, timeout); err != nil {
-		c.t.Fatalf("the cluster is not healthy within %s: %v", timeout, err)
-	}
-}
-
-// Healthy is AwaitHealthy that returns the last thing that was missing.
-func (c *Cluster) Healthy(since time.Time, timeout time.Duration) error {
-	deadline := time.Now().Add(timeout)
-	for {
-		err := c.check(since)
-		if err == nil || time.Now().After(deadline) {
-			return err
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
-// check looks once.
-func (c *Cluster) check(since time.Time) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
-	defer cancel()
-	for _, h := range c.Servers {
-		client, err := c.Client(h, OwnAPI)
-		if err != nil {
-			return err
-		}
-		if out, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err != nil {
-			return fmt.Errorf("%s: %w: %s", h.Name, err, out)
-		}
-	}
-	client, err := c.Client(c.Servers[0], OwnAPI)
-	if err != nil {
-		return err
-	}
-	if err := c.checkMembers(ctx, client); err != nil {
-		return err
-	}
-	return c.checkNodes(ctx, client, since)
-}
-
-// checkMembers is an error unless every server, and nobody else, votes.
-func (c *Cluster) checkMembers(ctx context.Context, client kubernetes.Interface) error {
-	if c.plan.Servers < 2 {
-		return nil
-	}
-	data, err := client.Discovery().RESTClient().Get().AbsPath(join.PathMembers).DoRaw(ctx)
-	if err != nil {
-		return fmt.Errorf("listing etcd's members: %w", err)
-	}
-	var members []join.Member
-	if err := json.Unmarshal(data, &members); err != nil {
-		return fmt.Errorf("listing etcd's members: %w", err)
-	}
-	var voters []string
-	for _, m := range members {
-		if !m.Learner {
-			voters = append(voters, m.Name)
-		}
-	}
-	if len(voters) != len(c.Servers) || len(members) != len(voters) {
-		return fmt.Errorf("of etcd's %d members these vote: %v", len(members), voters)
-	}
-	return nil
-}
-
-// checkNodes is an error unless every host's node is Ready and alive.
-func (c *Cluster) checkNodes(ctx context.Context, client kubernetes.Interface, since time.Time) error {
-	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	leases, err := client.CoordinationV1().Leases(corev1.NamespaceNodeLease).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	alive := map[string]bool{}
-	for _, l := range leases.Items {
-		alive[l.Name] = l.Spec.RenewTime != nil && l.Spec.RenewTime.After(since)
-	}
-	good := map[string]bool{}
-	for _, n := range nodes.Items {
-		ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-		})
-		good[n.Name] = ready && alive[n.Name]
-	}
-	var missing []string
-	for _, h := range c.Hosts() {
-		if !good[h.Name] {
-			missing = append(missing, h.Name)
-		}
-	}
-	if len(missing) > 0 {
-		return fmt.Errorf("not Ready: %s", strings.Join(missing, ", "))
-	}
-	return nil
 }

@@ -87,6 +87,9 @@ func (s *Server) Log() string {
 	return string(data)
 }
 
+// Restarts is how often a half has ended and was started again.
+func (s *Server) Restarts() int { return strings.Count(s.Log(), "; restarting") }
+
 // keepLog copies the whole log to the directory CORACLE_TEST_LOGS, if there is one.
 func (s *Server) keepLog() {
 	if dir := os.Getenv("CORACLE_TEST_LOGS"); dir != "" {
