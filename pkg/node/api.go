@@ -17,7 +17,7 @@ import (
 // apiBalancer is how this node reaches the API.
 func apiBalancer(cfg config.Config, gate *kube.APIGate, report *state.Recorder) *balancer.Balancer {
 	o := balancer.Options{
-		Listen:  net.JoinHostPort("127.0.0.1", strconv.Itoa(int(cfg.Node.BalancerPort))),
+		Listen:  apiAddress(cfg),
 		Servers: slices.Clone(cfg.Join.Servers), File: cfg.Dirs.Servers(),
 		Kubeconfig: cfg.Dirs.NodeConfig("node.kubeconfig"), APIReady: gate.Opened(), CA: cfg.Dirs.NodeCA(),
 		Report: func(s []balance.Server) { report.Detail(state.BalancerDetail, s) },
@@ -44,4 +44,9 @@ func ownAPI(api config.API) string {
 
 func hostPort(ip netip.Addr, port uint16) string {
 	return net.JoinHostPort(ip.String(), strconv.Itoa(int(port)))
+}
+
+// apiAddress is where this node's parts reach the API of any server.
+func apiAddress(cfg config.Config) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(cfg.Node.BalancerPort)))
 }

@@ -48,8 +48,9 @@ type machine struct {
 
 func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	dirs := cfg.Dirs
-	gate := kube.NewAPIGate(dirs.NodeConfig("kubelet.kubeconfig"), cfg.Node.Name)
-	node := kube.NewOwnNode(dirs.NodeConfig("kubelet.kubeconfig"), cfg.Node.Name)
+	who := identitiesOf(cfg)
+	gate := kube.NewAPIGate(who.reader, cfg.Node.Name)
+	node := kube.NewOwnNode(who.reader, cfg.Node.Name)
 
 	servers := apiBalancer(cfg, gate, report)
 	reach := g.Add("balancer", servers)
@@ -81,7 +82,7 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 	agent := g.Add("kubelet", kubelet.Kubelet{
 		Name: cfg.Node.Name, IPs: cfg.Node.IPs, Labels: cfg.Node.Labels, Taints: cfg.Node.Taints,
 		ExternalAddresses: len(cfg.Node.ExternalIPs) > 0,
-		Kubeconfig:        dirs.NodeConfig("kubelet.kubeconfig"), APIReady: gate.Opened(),
+		Kubeconfig:        who.kubelet, BootstrapKubeconfig: who.bootstrap, Identity: who.has, APIReady: gate.Opened(),
 		ConfigFile: dirs.NodeConfig("kubelet.yaml"), DropIns: cfg.Node.KubeletConfigDir,
 		Root: dirs.Kubelet, PKI: dirs.NodePKI(), ClientCA: dirs.NodeCA(), StaticPods: dirs.StaticPods(),
 		CRISocket: dirs.ContainerdSocket(), ClusterDNS: cfg.Network.DNS, Domain: cfg.Network.Domain, ResolvConf: m.resolvConf,
@@ -89,22 +90,21 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 		Args: cfg.Args["kubelet"],
 	}, pods...)
 	registered := g.Add("node", node, api)
-	g.Add("external-ip", nodeaddresses.Publisher{
-		Node: node, Kubeconfig: dirs.NodeConfig("kubelet.kubeconfig"), IPs: cfg.Node.ExternalIPs,
-	}, registered)
+	asKubelet := who.add(g, cfg, gate, api)
+	g.Add("external-ip", nodeaddresses.Publisher{Node: node, Kubeconfig: who.kubelet, IPs: cfg.Node.ExternalIPs}, registered, asKubelet)
 	if !cfg.Disabled("kube-proxy") {
 		g.Add("kube-proxy", kubeproxy.KubeProxy{
-			Node: node, Since: m.began, Name: cfg.Node.Name, IP: cfg.Node.IPs[0], Kubeconfig: dirs.NodeConfig("kube-proxy.kubeconfig"),
+			Node: node, Since: m.began, Name: cfg.Node.Name, IP: cfg.Node.IPs[0], Kubeconfig: who.node,
 			ClusterCIDRs: cfg.Network.ClusterCIDRs, Args: cfg.Args["kube-proxy"],
 		}, registered)
 	}
 	ready, network := []*lifecycle.Unit{registered, agent}, registered
 	if cfg.Network.Backend != config.BackendNone {
 		network = g.Add("flannel", flannel.Flannel{
-			Node: node, Own: dirs.NodeConfig("kubelet.kubeconfig"), All: dirs.NodeConfig("node.kubeconfig"),
+			Node: node, Own: who.kubelet, OwnReady: asKubelet.Ready(), All: who.node,
 			Backend: string(cfg.Network.Backend), IPs: cfg.Node.IPs, Iface: cfg.Network.Iface, ClusterCIDRs: cfg.Network.ClusterCIDRs,
 			ConfigFile: dirs.NodeConfig("flannel.json"), SubnetFile: dirs.Subnet(), MemoryFile: dirs.NodeConfig("subnet.json"), Bridge: bridge,
-		}, api)
+		})
 		ready = append(ready, network)
 	}
 	if !cfg.Disabled("dns") {

@@ -42,7 +42,9 @@ func TestParts(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(drained.Dirs.StaticPods(), "pod.yaml"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for name, cfg := range map[string]config.Config{"default": example(t), "bare": bare, "drained": drained} {
+	agent := example(t)
+	agent.Role = config.Agent
+	for name, cfg := range map[string]config.Config{"default": example(t), "bare": bare, "drained": drained, "agent": agent} {
 		t.Run(name, func(t *testing.T) {
 			if err := os.MkdirAll(filepath.Dir(cfg.Dirs.State(state.Node)), 0o755); err != nil {
 				t.Fatal(err)
