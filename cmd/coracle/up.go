@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -31,6 +32,8 @@ entered into your kubeconfig and made the current one, and coracle down takes it
   coracle up [NAME]              Make a cluster
   coracle up list                List the clusters of this machine
   coracle up logs NAME [NODE]    Print what coracle says on the nodes
+  coracle up node stop|start NAME NODE
+                                 Pull the plug of a node, and start it again
   coracle down [NAME]            Remove a cluster`
 	upExample = `
 # One server and two agents
@@ -61,6 +64,8 @@ func up(args []string) error {
 			return upList(args[1:])
 		case "logs":
 			return upLogs(args[1:])
+		case "node":
+			return upNode(args[1:])
 		}
 	}
 	flags := pflag.NewFlagSet("up", pflag.ContinueOnError)
@@ -118,11 +123,14 @@ func makeCluster(p localcluster.Plan, s localcluster.Store, merge bool) error {
 	ctx, done := interruptible()
 	defer done()
 	began := time.Now()
+	var err error
+	if s.Dir, err = filepath.Abs(s.Dir); err != nil {
+		return err
+	}
 	say := func(line string) { fmt.Fprintln(os.Stderr, line) }
 	m := localcluster.Maker{Store: s, KeeperArgs: []string{keeperCommand, s.Dir}, Version: version.Version, Say: say}
-	var err error
 	if merge {
-		if m.UserConfig, err = kubeconfig.UserFile(); err != nil {
+		if m.UserConfig, err = userConfig(); err != nil {
 			return err
 		}
 	}
@@ -139,6 +147,15 @@ func makeCluster(p localcluster.Plan, s localcluster.Store, merge bool) error {
 	}
 	fmt.Fprint(os.Stderr, upText(s, r, merge, time.Since(began)))
 	return nil
+}
+
+// userConfig is the kubeconfig of the user, also when sudo made him root.
+func userConfig() (string, error) {
+	caller, err := user.Lookup(os.Getenv("SUDO_USER"))
+	if os.Getenv("KUBECONFIG") == "" && err == nil && caller.HomeDir != "" {
+		return filepath.Join(caller.HomeDir, ".kube", "config"), nil
+	}
+	return kubeconfig.UserFile()
 }
 
 // upText tells how to use a cluster that has just come up.

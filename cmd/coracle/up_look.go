@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -93,23 +92,41 @@ func upLogs(args []string) error {
 	if err != nil {
 		return err
 	}
-	var nodes []string
-	for _, n := range r.Nodes {
-		nodes = append(nodes, n.Name)
-	}
-	if len(names) == 1 {
-		for _, node := range nodes {
-			if err := printLog(os.Stdout, s.NodeLog(r.Name, node), "["+strings.TrimPrefix(node, r.Name+"-")+"] "); err != nil {
-				return err
-			}
+	if len(names) == 2 {
+		n, err := r.Node(names[1])
+		if err != nil {
+			return err
 		}
-		return nil
+		return printLog(os.Stdout, s.NodeLog(r.Name, n.Name), "")
 	}
-	i := slices.IndexFunc(nodes, func(n string) bool { return n == names[1] || n == r.Name+"-"+names[1] })
-	if i < 0 {
-		return fmt.Errorf("cluster %s has no node %s; it has %s", r.Name, names[1], strings.Join(nodes, ", "))
+	for _, n := range r.Nodes {
+		if err := printLog(os.Stdout, s.NodeLog(r.Name, n.Name), "["+strings.TrimPrefix(n.Name, r.Name+"-")+"] "); err != nil {
+			return err
+		}
 	}
-	return printLog(os.Stdout, s.NodeLog(r.Name, nodes[i]), "")
+	return nil
+}
+
+// upNode stops or starts a node of a local cluster.
+func upNode(args []string) error {
+	flags := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	dir := clustersFlag(flags)
+	names, err := parseNames(flags, args, 3)
+	if err != nil {
+		return err
+	}
+	s := localcluster.Store{Dir: *dir}
+	const usage = "say what to do with which node: coracle up node stop|start NAME NODE"
+	if len(names) != 3 {
+		return usagef(usage)
+	}
+	switch names[0] {
+	case "stop":
+		return s.StopNode(names[1], names[2])
+	case "start":
+		return s.StartNode(names[1], names[2])
+	}
+	return usagef(usage)
 }
 
 // printLog prints a file with something before each line. One that is not there yet is empty.

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -65,7 +63,7 @@ func (s Store) remove(r Record) (Record, error) {
 			others = append(others, o)
 		}
 	}
-	errs := []error{s.restoreUserConfig(r), removeLink(r.Link), removeTable(r), vhost.RemoveCgroups(r.Cgroup())}
+	errs := []error{s.restoreUserConfig(r), removeLink(r.Link), removeTable(r), leaveFirewall(r), vhost.RemoveCgroups(r.Cgroup())}
 	if len(others) == 0 {
 		errs = append(errs, restoreSysctls(r.Sysctls))
 	}
@@ -100,15 +98,6 @@ func inherit(r Record, others []Record) (heirs []Record) {
 		}
 	}
 	return heirs
-}
-
-// removeTable removes the nft table of a cluster where the kernel has not: it may be one that knows no owners.
-func removeTable(r Record) error {
-	out, err := exec.Command(tool(r, "nft"), "delete", "table", "ip", r.table()).CombinedOutput()
-	if err != nil && !strings.Contains(string(out), "No such file") {
-		return fmt.Errorf("removing nft table %s: %w: %s", r.table(), err, out)
-	}
-	return nil
 }
 
 // removeAll removes a directory. Processes that are being killed may write to it for a moment.

@@ -27,12 +27,12 @@ type keeper struct {
 	store Store
 	conn  net.Conn // to who makes the cluster
 	net   *network
-	hosts map[string]*vhost.Host
 	env   []string
 
-	mu     sync.Mutex
-	record Record
-	enc    *json.Encoder // onto conn
+	mu      sync.Mutex
+	record  Record
+	members map[string]*member
+	enc     *json.Encoder // onto conn
 }
 
 // event is what the keeper tells who makes the cluster, one JSON object a line.
@@ -67,14 +67,17 @@ func Keep(s Store, name string) error {
 	if r.Keeper, err = describeProcess(os.Getpid()); err != nil {
 		return err
 	}
-	k := &keeper{store: s, conn: conn, record: r, hosts: map[string]*vhost.Host{}, env: nodeEnv(), enc: json.NewEncoder(conn)}
+	k := &keeper{store: s, conn: conn, record: r, members: map[string]*member{}, env: nodeEnv(), enc: json.NewEncoder(conn)}
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	alone := make(chan error, 1)
 	go func() {
-		alone <- k.awaitMaker()
-		cancel()
+		err := k.awaitMaker()
+		if err != nil {
+			cancel()
+		}
+		alone <- err
 	}()
 	if err := k.make(ctx); err != nil {
 		k.tell(event{Error: err.Error()})
@@ -85,7 +88,7 @@ func Keep(s Store, name string) error {
 	if err := <-alone; err != nil {
 		return k.abandon(err)
 	}
-	select {} // all that is left to do is done by who supervises the nodes
+	select {} // all that is left to do is done by who supervises the nodes, and who answers on the control socket
 }
 
 // awaitMaker waits until whoever makes the cluster lets go of it. It is an error to go without a word.
@@ -99,8 +102,8 @@ func (k *keeper) awaitMaker() error {
 
 // abandon removes a cluster that did not come up. What is left ends with this process.
 func (k *keeper) abandon(why error) error {
-	for _, h := range k.hosts {
-		h.Kill()
+	for _, m := range k.members {
+		m.host.Kill()
 	}
 	_, err := k.store.remove(k.record)
 	return errors.Join(why, err)
@@ -150,6 +153,12 @@ func (k *keeper) make(ctx context.Context) error {
 		return err
 	}
 	if err := k.writeKubeconfig(); err != nil {
+		return err
+	}
+	if err := k.balance(ctx); err != nil {
+		return err
+	}
+	if err := k.control(); err != nil {
 		return err
 	}
 	return k.change(func(r *Record) { r.State = Running })
@@ -227,13 +236,17 @@ func (k *keeper) setNode(name string, f func(*Node)) error {
 	})
 }
 
-// start runs coracle on a node and waits until the node is Ready.
+// start runs coracle on a node that is up and waits until the node is Ready.
 func (k *keeper) start(ctx context.Context, n *Node) error {
-	h := k.host(n.Name)
+	m := k.member(n.Name)
 	ended := make(chan error, 1)
-	go func() { ended <- k.runCoracle(h, *n) }()
+	run, err := k.coracle(m)
+	if err != nil {
+		return err
+	}
+	go func() { ended <- run() }()
 	ready := make(chan error, 1)
-	go func() { ready <- k.awaitReady(ctx, h, *n) }()
+	go func() { ready <- k.awaitReady(ctx, m) }()
 	select {
 	case err := <-ready:
 		if err != nil {
@@ -242,34 +255,15 @@ func (k *keeper) start(ctx context.Context, n *Node) error {
 	case err := <-ended:
 		return fmt.Errorf("coracle on %s ended: %w", n.Name, err)
 	}
-	go k.supervise(h, *n, ended)
+	go k.supervise(m, 0, ended)
 	k.tell(event{Node: n.Name, NodeReady: true})
 	return k.setNode(n.Name, func(n *Node) { n.Ready = time.Now() })
 }
 
-// supervise starts coracle again when it ends while its host is up, as a machine's init would.
-func (k *keeper) supervise(h *vhost.Host, n Node, ended <-chan error) {
-	err := <-ended
-	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
-		fmt.Fprintf(os.Stderr, "%s %s: coracle ended: %v\n", time.Now().Format(time.RFC3339), n.Name, err)
-		time.Sleep(pause)
-		began := time.Now()
-		err = k.runCoracle(h, n)
-		if time.Since(began) > time.Minute {
-			pause = time.Second
-		}
-	}
-}
-
-func (k *keeper) host(name string) *vhost.Host {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.hosts[name]
-}
-
 // awaitReady runs coracle wait on the node and passes on what it says.
-func (k *keeper) awaitReady(ctx context.Context, h *vhost.Host, n Node) error {
-	cmd := h.Command(coraclePath, "wait", "--timeout=24h")
+func (k *keeper) awaitReady(ctx context.Context, m *member) error {
+	n := m.node
+	cmd := m.host.Command(coraclePath, "wait", "--timeout=24h")
 	cmd.Env = k.env
 	out, err := cmd.StderrPipe()
 	if err != nil {

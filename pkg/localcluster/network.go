@@ -1,7 +1,6 @@
 package localcluster
 
 import (
-	"bufio"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -9,9 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -51,6 +48,9 @@ func makeNetwork(r Record) (*network, error) {
 	}
 	rules, err := startRules(r)
 	if err != nil {
+		return nil, err
+	}
+	if err := passFirewall(r); err != nil {
 		return nil, err
 	}
 	return &network{wire: wire, nft: rules}, nil
@@ -94,49 +94,6 @@ func removeLink(name string) error {
 		return fmt.Errorf("removing interface %s: %w", name, err)
 	}
 	return nil
-}
-
-// rules are those of the cluster's nft table: who answers the nodes must know this machine only.
-func rules(r Record) string {
-	return fmt.Sprintf(`table ip %s { flags owner; chain postrouting { type nat hook postrouting priority srcnat; ip saddr %s oifname != %q masquerade; }; }
-`, r.table(), r.Network, r.Link)
-}
-
-// startRules makes the table. It belongs to an nft that runs as long as the keeper, and the kernel takes it away with
-// that: a table with an owner also outlives a flush of all rules by this machine's firewall.
-func startRules(r Record) (io.Closer, error) {
-	cmd := exec.Command(tool(r, "nft"), "-i")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	cmd.Stderr = cmd.Stdout
-	release, err := vhost.StartDurably(cmd)
-	if err != nil {
-		return nil, err
-	}
-	if _, err := io.WriteString(in, rules(r)+"list table ip "+r.table()+"\n"); err != nil {
-		return nil, fmt.Errorf("making nft table %s: %w", r.table(), err)
-	}
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
-		if strings.Contains(lines.Text(), "Error") {
-			return nil, fmt.Errorf("making nft table %s: %s", r.table(), lines.Text())
-		}
-		if strings.Contains(lines.Text(), "masquerade") {
-			break
-		}
-	}
-	go func() {
-		_, _ = io.Copy(io.Discard, out)
-		_ = cmd.Wait()
-		release()
-	}()
-	return in, nil
 }
 
 // tool is a program of the payload, or this machine's if the build has no payload.

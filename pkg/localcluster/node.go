@@ -36,12 +36,12 @@ func (k *keeper) boot(n *Node) error {
 	if err := h.Prepare(); err != nil {
 		return err
 	}
+	k.mu.Lock()
+	k.members[n.Name] = &member{node: *n, host: h, wanted: true}
+	k.mu.Unlock()
 	if err := h.Boot(); err != nil {
 		return err
 	}
-	k.mu.Lock()
-	k.hosts[n.Name] = h
-	k.mu.Unlock()
 	return k.setNode(n.Name, func(n *Node) { n.PID = h.PID() })
 }
 
@@ -107,26 +107,28 @@ func (k *keeper) arguments(n Node) []string {
 	return args
 }
 
-// runCoracle runs coracle on a node until it ends.
-func (k *keeper) runCoracle(h *vhost.Host, n Node) error {
-	path := k.store.NodeLog(k.record.Name, n.Name)
+// coracle starts coracle on a node and returns a function that waits until it ends, and says why.
+func (k *keeper) coracle(m *member) (ended func() error, err error) {
+	path := k.store.NodeLog(k.record.Name, m.node.Name)
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer log.Close()
-	cmd := h.Command(coraclePath, k.arguments(n)...)
+	cmd := m.host.Command(coraclePath, k.arguments(m.node)...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = k.env, log, log
 	release, err := vhost.StartDurably(cmd)
 	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		defer release()
+		err := cmd.Wait()
+		if said := lastLine(path); said != "" {
+			err = errors.New(strings.TrimPrefix(said, "coracle: "))
+		}
 		return err
-	}
-	defer release()
-	err = cmd.Wait()
-	if said := lastLine(path); said != "" {
-		return errors.New(said)
-	}
-	return err
+	}, nil
 }
 
 // lastLine is the last thing that a log says.
@@ -141,7 +143,7 @@ func lastLine(path string) string {
 
 // writeKubeconfig writes the administrator's kubeconfig for clients on this machine.
 func (k *keeper) writeKubeconfig() error {
-	first := k.host(k.record.Nodes[0].Name)
+	first := k.member(k.record.Nodes[0].Name).host
 	data, err := os.ReadFile(first.Path(filepath.Join(paths.Default().Config, "kubeconfig.yaml")))
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig of %s: %w", first.Name, err)
