@@ -15,6 +15,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/paths"
 	"github.com/coracle-dev/coracle/pkg/pki"
+	"github.com/coracle-dev/coracle/pkg/preflight"
 	"github.com/coracle-dev/coracle/pkg/token"
 )
 
@@ -74,7 +75,7 @@ func (f *front) adopt(known config.Known) error {
 	f.cfg = cfg
 	f.super.Programs = f.programs()
 	if fresh { // the first look did not know what the cluster wants
-		return f.preflight()
+		return preflight.Run(f.cfg, func(error) {})
 	}
 	return nil
 }

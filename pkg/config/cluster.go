@@ -168,7 +168,9 @@ func (c Config) Shared() (ClusterSettings, error) {
 		"enable-admission-plugins":  strings.Join(c.API.EnableAdmission, ","),
 		"disable-admission-plugins": strings.Join(c.API.DisableAdmission, ","),
 		"datastore-endpoint":        strings.Join(c.Datastore.Endpoints, ","),
-		"datastore-prefix":          c.Datastore.Prefix,
+	}
+	if c.Datastore.External() {
+		out["datastore-prefix"] = c.Datastore.Prefix
 	}
 	files := map[string]string{
 		"admission-control-config-file": c.API.AdmissionConfig,

@@ -140,7 +140,9 @@ func TestJoin(t *testing.T) {
 			w.Header()["Date"] = nil
 			answer(w, 400, Refusal{Message: "x", Time: time.Now().Add(-25 * time.Hour)})
 		}), good, "this machine's clock says"},
-		{"a redirect", serveAs(t, ours, func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "https://elsewhere", http.StatusFound) }), good, "refuses: Found"},
+		{"a redirect", serveAs(t, ours, func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "https://elsewhere", http.StatusFound)
+		}), good, "refuses: Found"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			response, err := Client{Server: tc.server, Token: tc.token}.Join(t.Context(), PathAgent, request(t))

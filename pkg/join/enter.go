@@ -14,8 +14,8 @@ import (
 
 // How often a server is tried, and for how long one is that denies.
 const (
-	firstPause = 250 * time.Millisecond
-	longPause  = 2 * time.Second
+	// The longer one has waited, the less does a pause matter that grows with it.
+	shortPause, longPause, pauseShare = 250 * time.Millisecond, 2 * time.Second, 20
 	// A server answers before it has its tokens and roles, which it needs seconds for; the one that we saw starting
 	// has just begun.
 	graceRunning  = 4 * time.Second
@@ -36,7 +36,7 @@ type Entry struct {
 // Run tries until a server lets the machine in or refuses it.
 func (e Entry) Run(ctx context.Context) (Response, error) {
 	var (
-		pause    = firstPause
+		began    = time.Now()
 		grace    = graceRunning
 		deniedAt time.Time
 	)
@@ -58,17 +58,15 @@ func (e Entry) Run(ctx context.Context) (Response, error) {
 			if time.Since(deniedAt) > grace {
 				return response, err
 			}
-			pause = min(pause, 2*firstPause)
 		default:
 			return response, err
 		}
 		if unreachable != nil || grace == graceStarting {
 			e.Waiting(err)
 		}
-		if !sleep(ctx, pause) {
+		if !sleep(ctx, min(max(time.Since(began)/pauseShare, shortPause), longPause)) {
 			return response, ctx.Err()
 		}
-		pause = min(2*pause, longPause)
 	}
 }
 
