@@ -2,6 +2,7 @@ package hosts
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -22,6 +23,8 @@ type Plan struct {
 	Net             netip.Prefix // of the wire; the zero value is 172.30.0.0/24
 	ServerArgs      []string     // further arguments of the first server: the others inherit what is the cluster's
 	Images          bool         // puts the test images on every host
+	// Join says by which name or address a host is told the first server. Nil is the first server's present address.
+	Join func(h, first *Host) string
 	// Prepare is called for every host after each boot, before coracle starts, and returns further arguments for it.
 	Prepare func(*Host) []string
 }
@@ -129,7 +132,11 @@ func (c *Cluster) command(h *Host) (role string, args []string) {
 	args = append([]string{"--token-file=" + tokenFile}, c.args[h.Name]...)
 	first := c.Servers[0]
 	if h.Name != first.Name {
-		args = append(args, "--server=https://"+netip.AddrPortFrom(first.IP, 6443).String())
+		at := first.IP.String()
+		if c.plan.Join != nil {
+			at = c.plan.Join(h, first)
+		}
+		args = append(args, "--server=https://"+net.JoinHostPort(at, "6443"))
 	} else {
 		args = append(args, c.plan.ServerArgs...)
 	}
