@@ -28,16 +28,17 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 	}
 	dirs := cfg.Dirs
 	cert, key := pki.ServerFiles(dirs)
+	peer := etcd.TLS{
+		CA:   pkiFile(dirs, filepath.Join("etcd", "ca.crt")),
+		Cert: pkiFile(dirs, filepath.Join("etcd", "peer.crt")),
+		Key:  pkiFile(dirs, filepath.Join("etcd", "peer.key")),
+	}
 	member := &etcd.Etcd{
 		Name:   cfg.Node.Name,
 		Dir:    dirs.Etcd(),
 		Socket: dirs.EtcdSocket(),
 		Peer:   netip.AddrPortFrom(cfg.Node.IPs[0], etcd.PeerPort),
-		TLS: etcd.TLS{
-			CA:   pkiFile(dirs, filepath.Join("etcd", "ca.crt")),
-			Cert: pkiFile(dirs, filepath.Join("etcd", "peer.crt")),
-			Key:  pkiFile(dirs, filepath.Join("etcd", "peer.key")),
-		},
+		TLS:    peer,
 		Others: etcdmembers.Remote{
 			Joined:  cfg.Join.Joined,
 			Servers: func() []string { return cfg.Join.Servers },
@@ -49,7 +50,7 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 		unit:    g.Add("etcd", member),
 		store:   config.Datastore{Endpoints: []string{"unix://" + dirs.EtcdSocket()}},
 		member:  member,
-		members: &etcdmembers.Members{Socket: dirs.EtcdSocket()},
+		members: &etcdmembers.Members{Socket: dirs.EtcdSocket(), CA: peer.CA, Cert: peer.Cert, Key: peer.Key},
 	}
 }
 

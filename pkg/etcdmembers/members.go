@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"slices"
 	"strconv"
@@ -23,10 +22,12 @@ import (
 	"github.com/coracle-dev/coracle/pkg/join"
 )
 
-// Members are etcd's, as the member behind a socket sees and changes them. Its field is set before use; methods may be
-// called from several goroutines.
+// Members are etcd's, as the member behind a socket sees and changes them. Its exported fields are set before use;
+// methods may be called from several goroutines.
 type Members struct {
 	Socket string // of the local member
+	// CA, Cert and Key are the files with which members talk to each other.
+	CA, Cert, Key string
 
 	mu       sync.Mutex
 	learning map[uint64]time.Time // learners, and when each was seen first
@@ -36,8 +37,7 @@ type Members struct {
 const (
 	addPatience  = 15 * time.Second // how long Add waits until the cluster can take a member
 	addPause     = 100 * time.Millisecond
-	learnerGrace = time.Minute     // how long an unreachable learner may block others
-	dialTimeout  = 2 * time.Second // of its port
+	learnerGrace = time.Minute // how long a learner that does not answer may block others
 )
 
 // Dial connects to the local member. The caller closes the client.
@@ -90,18 +90,41 @@ func (m *Members) Remove(ctx context.Context, nameOrID string) error {
 	if i < 0 {
 		return fmt.Errorf("%w: %s", ErrNoMember, nameOrID)
 	}
-	return remove(ctx, client, got.Members[i])
+	return m.remove(ctx, client, got.Members[i], got)
 }
 
 // ErrNoMember says that etcd has no such member.
 var ErrNoMember = errors.New("etcd has no such member")
 
-func remove(ctx context.Context, client *clientv3.Client, m *pb.Member) error {
-	_, err := client.MemberRemove(ctx, m.ID)
+// remove takes a member out, unless too few of the others answer to go on without it. It is of no use to ask etcd for
+// that check: it looks at how long members have been connected, and is switched off.
+func (m *Members) remove(ctx context.Context, client *clientv3.Client, gone *pb.Member, all *clientv3.MemberListResponse) error {
+	if !gone.IsLearner {
+		voters, answering, silent := 0, 0, []string{}
+		for _, one := range all.Members {
+			switch {
+			case one.ID == gone.ID || one.IsLearner:
+				continue
+			case one.ID == all.Header.MemberId || m.Answers(ctx, one.PeerURLs):
+				answering++
+			default:
+				silent = append(silent, Label(one))
+			}
+			voters++
+		}
+		if voters == 0 {
+			return fmt.Errorf("%s is etcd's only member: it cannot be removed", Label(gone))
+		}
+		if answering < voters/2+1 {
+			return fmt.Errorf("without %s, %d of the remaining %d members of etcd would have to run, and %s does not answer: start that first",
+				Label(gone), voters/2+1, voters, strings.Join(silent, " and "))
+		}
+	}
+	_, err := client.MemberRemove(ctx, gone.ID)
 	if err == nil || errors.Is(err, rpctypes.ErrMemberNotFound) {
 		return nil
 	}
-	return fmt.Errorf("removing member %s (%s) from etcd: %w", m.Name, ID(m.ID), plain(err))
+	return fmt.Errorf("removing %s (%s) from etcd: %w", Label(gone), ID(gone.ID), plain(err))
 }
 
 // Add makes a place for a learner. What has its name or its URL is removed first: it is what the server was before it
@@ -150,11 +173,11 @@ func (m *Members) tryAdd(ctx context.Context, client *clientv3.Client, new join.
 			if one.ID == got.Header.MemberId {
 				return none, fmt.Errorf("%s at %s is this server: give the one that joins another name with --node-name", one.Name, new.PeerURL)
 			}
-			if err := remove(ctx, client, one); err != nil {
+			if err := m.remove(ctx, client, one, got); err != nil {
 				return none, err
 			}
 		case one.IsLearner:
-			if err := m.yieldTo(ctx, client, one); err != nil {
+			if err := m.yieldTo(ctx, client, one, got); err != nil {
 				return none, err
 			}
 		}
@@ -170,10 +193,10 @@ func initialCluster(members []*pb.Member, own uint64, name string) string {
 	var parts []string
 	for _, one := range members {
 		label := one.Name
-		if one.ID == own {
+		switch {
+		case one.ID == own:
 			label = name
-		}
-		if label == "" {
+		case label == "":
 			label = ID(one.ID)
 		}
 		for _, u := range one.PeerURLs {
@@ -188,8 +211,8 @@ var errBusy = errors.New("etcd takes one new member at a time")
 
 // yieldTo says that another server's learner comes first, unless that server seems to have given up long ago: then
 // the learner is removed.
-func (m *Members) yieldTo(ctx context.Context, client *clientv3.Client, learner *pb.Member) error {
-	busy := fmt.Errorf("%w, and %s is still catching up", errBusy, label(learner))
+func (m *Members) yieldTo(ctx context.Context, client *clientv3.Client, learner *pb.Member, all *clientv3.MemberListResponse) error {
+	busy := fmt.Errorf("%w, and %s is still catching up", errBusy, Label(learner))
 	m.mu.Lock()
 	if m.learning == nil {
 		m.learning = map[uint64]time.Time{}
@@ -199,34 +222,18 @@ func (m *Members) yieldTo(ctx context.Context, client *clientv3.Client, learner 
 		m.learning[learner.ID] = time.Now()
 	}
 	m.mu.Unlock()
-	if !seen || time.Since(first) < learnerGrace || reachable(ctx, learner.PeerURLs) {
+	if !seen || time.Since(first) < learnerGrace || m.Answers(ctx, learner.PeerURLs) {
 		return busy
 	}
-	return remove(ctx, client, learner)
+	return m.remove(ctx, client, learner, all)
 }
 
-func label(m *pb.Member) string {
+// Label is how people know a member: by its name, or by its URL before it has one.
+func Label(m *pb.Member) string {
 	if m.Name != "" {
 		return m.Name
 	}
 	return strings.Join(m.PeerURLs, ",")
-}
-
-// reachable reports whether something listens at one of the URLs.
-func reachable(ctx context.Context, urls []string) bool {
-	dialer := net.Dialer{Timeout: dialTimeout}
-	for _, text := range urls {
-		u, err := url.Parse(text)
-		if err != nil {
-			continue
-		}
-		conn, err := dialer.DialContext(ctx, "tcp", u.Host)
-		if err == nil {
-			conn.Close()
-			return true
-		}
-	}
-	return false
 }
 
 // worthWaiting reports whether the same request may be granted in a moment.

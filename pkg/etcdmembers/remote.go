@@ -3,15 +3,11 @@ package etcdmembers
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/join"
@@ -29,10 +25,9 @@ type Remote struct {
 
 // Timeouts of a request. A frozen server accepts connections, and says nothing.
 const (
-	connectTimeout = 2 * time.Second
-	listTimeout    = 5 * time.Second
-	addTimeout     = addPatience + 15*time.Second
-	mostAnswer     = 1 << 20 // bytes
+	listTimeout = 5 * time.Second
+	addTimeout  = addPatience + 15*time.Second
+	mostAnswer  = 1 << 20 // bytes
 )
 
 // Known is Joined.
@@ -52,7 +47,7 @@ func (r Remote) AddMember(ctx context.Context, m join.AddMember) (added join.Add
 
 // any asks one server after the other until one grants the request.
 func (r Remote) any(ctx context.Context, method string, timeout time.Duration, body, answer any) error {
-	client, err := r.client()
+	client, err := newClient(r.CA, r.Cert, r.Key)
 	if err != nil {
 		return err
 	}
@@ -79,26 +74,6 @@ func (r Remote) any(ctx context.Context, method string, timeout time.Duration, b
 		}
 	}
 	return errors.Join(all...)
-}
-
-func (r Remote) client() (*http.Client, error) {
-	bundle, err := os.ReadFile(r.CA)
-	if err != nil {
-		return nil, fmt.Errorf("reading the cluster's CA: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(bundle) {
-		return nil, fmt.Errorf("reading the cluster's CA: %s holds no certificate", r.CA)
-	}
-	pair, err := tls.LoadX509KeyPair(r.Cert, r.Key)
-	if err != nil {
-		return nil, fmt.Errorf("reading this server's certificate: %w", err)
-	}
-	return &http.Client{Transport: &http.Transport{ // no proxy: it is inside the cluster
-		DialContext:         (&net.Dialer{Timeout: connectTimeout}).DialContext,
-		TLSHandshakeTimeout: connectTimeout,
-		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{pair}},
-	}}, nil
 }
 
 func ask(ctx context.Context, client *http.Client, method, url string, body []byte, answer any) error {

@@ -53,6 +53,31 @@ func caughtUp() bool {
 	return ok && status.Applied >= status.GetCommit()
 }
 
+// awaitPublished returns when the member has written its name into the cluster's data.
+//
+// A member that got a whole database seems to itself to be thousands of entries behind until the next entry comes, and
+// accepts no writes, this one neither. In a cluster that is idle it has to make that entry: a change of the membership
+// that changes nothing is not refused.
+func (l life) awaitPublished(ctx context.Context) error {
+	server := l.server.Server
+	for {
+		select {
+		case <-server.ReadyNotify():
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(publishPatience):
+		}
+		if server.CommittedIndex() > server.AppliedIndex()+catchUpAlone && server.Cluster().Member(server.MemberID()) != nil {
+			try, cancel := context.WithTimeout(ctx, publishPatience)
+			_ = l.writeURL(try) // if it comes to nothing, another one will
+			cancel()
+		}
+	}
+}
+
+const publishPatience = time.Second
+
 // promote has a learner made a voting member as soon as it has caught up. A read that sees every write returns at that
 // moment.
 func (l life) promote(ctx context.Context) error {

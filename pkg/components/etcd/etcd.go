@@ -10,8 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
-	"github.com/sirupsen/logrus"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/embed"
 
@@ -206,7 +206,7 @@ func (l life) await(ctx context.Context, steps <-chan error, ready func()) error
 
 // becomeReady does what there is to do until the member votes and answers.
 func (l life) becomeReady(ctx context.Context, joining bool) error {
-	if joining {
+	if joining || l.hadPeers() {
 		if err := l.openPeers(); err != nil {
 			return err
 		}
@@ -222,10 +222,14 @@ func (l life) becomeReady(ctx context.Context, joining bool) error {
 	if err := l.elect(ctx); err != nil {
 		return err
 	}
-	select {
-	case <-l.server.Server.ReadyNotify():
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	// Before the member has caught up: until the others know where it is, they cannot send it a whole database.
+	if !l.alone() {
+		if err := l.tellURL(ctx); err != nil {
+			return err
+		}
+	}
+	if err := l.awaitPublished(ctx); err != nil {
+		return err
 	}
 	if err := l.promote(ctx); err != nil {
 		return err
@@ -233,10 +237,7 @@ func (l life) becomeReady(ctx context.Context, joining bool) error {
 	if err := readOnce(ctx, l.server); err != nil {
 		return fmt.Errorf("reading a key: %w", err)
 	}
-	if l.alone() {
-		return nil
-	}
-	return l.OpenPeers(ctx)
+	return nil
 }
 
 // alone reports whether the member is the only one.
@@ -245,12 +246,29 @@ func (l life) alone() bool {
 	return len(members) == 1 && members[0].ID == l.server.Server.MemberID()
 }
 
-// handOver gives the leadership away, so that nobody waits for the time-out after which a leader is missed.
+// handOver gives the leadership away, so that nobody waits for the time-out after which a leader is missed. Where nobody
+// takes it the member is stopped at once: etcd would try for seven seconds more.
 func (l life) handOver() {
-	if err := l.server.Server.TryTransferLeadershipOnShutdown(); err != nil {
-		logrus.WithField("component", "etcd").WithError(err).Info("stopping without another leader")
+	server := l.server.Server
+	if server.Leader() != server.MemberID() || l.alone() {
+		return
 	}
+	for _, other := range server.Cluster().Members() {
+		if other.ID == server.MemberID() || other.IsLearner {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), handOverPatience)
+		err := server.MoveLeader(ctx, uint64(server.MemberID()), uint64(other.ID))
+		cancel()
+		if err == nil || server.Leader() != server.MemberID() {
+			return
+		}
+	}
+	server.HardStop()
 }
+
+// handOverPatience is how long another member may take to become leader.
+const handOverPatience = 700 * time.Millisecond
 
 // readOnce proves that the member knows a leader and has caught up with it.
 func readOnce(ctx context.Context, server *embed.Etcd) error {

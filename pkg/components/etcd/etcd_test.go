@@ -20,7 +20,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv("LOG") == "" {
+	if level, err := logrus.ParseLevel(os.Getenv("LOG")); err == nil {
+		logrus.SetLevel(level)
+	} else {
 		logrus.SetOutput(io.Discard)
 	}
 	os.Exit(m.Run())

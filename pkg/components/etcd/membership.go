@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"time"
@@ -15,17 +16,17 @@ import (
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 )
 
-// askForPlace asks the other servers until one gives this one a place, and completes cfg for it. Data of a start that
-// came to nothing is removed: it has no log yet, so it is empty.
+// askForPlace asks the other servers until one gives this one a place, and completes cfg for it.
 func (e *Etcd) askForPlace(ctx context.Context, cfg *embed.Config) error {
-	if err := os.RemoveAll(filepath.Join(e.Dir, "member")); err != nil {
-		return fmt.Errorf("removing what an interrupted start left: %w", err)
-	}
-	var added join.AddedMember
-	err := lifecycle.Until(ctx, "a place in the cluster's etcd", func(ctx context.Context) (err error) {
-		added, err = e.Others.AddMember(ctx, join.AddMember{Name: e.Name, PeerURL: e.peerURL()})
+	if err := e.clear(); err != nil {
 		return err
-	})
+	}
+	if probe, err := net.Listen("tcp", e.Peer.String()); err != nil { // before the cluster counts on it
+		return e.explainListen(err)
+	} else if err := probe.Close(); err != nil {
+		return fmt.Errorf("trying the port for other members of etcd: %w", err)
+	}
+	added, err := e.place(ctx)
 	if err != nil {
 		return err
 	}
@@ -38,6 +39,45 @@ func (e *Etcd) askForPlace(ctx context.Context, cfg *embed.Config) error {
 	cfg.SnapshotCatchUpEntries = catchUpOthers
 	return nil
 }
+
+// clear removes what an interrupted start left, which has no log yet. A database that is not almost empty has lost its
+// log some other way: it is kept.
+func (e *Etcd) clear() error {
+	if db, err := os.Stat(filepath.Join(e.Dir, "member", "snap", "db")); err == nil && db.Size() > almostEmpty {
+		return e.moveAside()
+	}
+	if err := os.RemoveAll(filepath.Join(e.Dir, "member")); err != nil {
+		return fmt.Errorf("removing what an interrupted start left: %w", err)
+	}
+	return nil
+}
+
+const almostEmpty = 256 << 10 // bytes
+
+// place asks until it is granted. One request may take long, because the other server waits until it can grant it.
+func (e *Etcd) place(ctx context.Context) (join.AddedMember, error) {
+	defer lifecycle.WaitingFor(ctx, "")
+	lifecycle.WaitingFor(ctx, "a place in the cluster's etcd")
+	told := ""
+	for {
+		added, err := e.Others.AddMember(ctx, join.AddMember{Name: e.Name, PeerURL: e.peerURL()})
+		if err == nil {
+			return added, nil
+		}
+		lifecycle.WaitingFor(ctx, "a place in the cluster's etcd, last: "+err.Error())
+		if err.Error() != told {
+			told = err.Error()
+			logrus.WithField("component", "etcd").WithError(err).Info("there is no place in the cluster's etcd yet")
+		}
+		select {
+		case <-ctx.Done():
+			return added, fmt.Errorf("waiting for a place in the cluster's etcd: %w, last: %w", context.Cause(ctx), err)
+		case <-time.After(placeRetry):
+		}
+	}
+}
+
+const placeRetry = 500 * time.Millisecond
 
 // stillMember asks the other servers whether this member is one of theirs, and ends with errRemoved through stop if
 // not. Until the cluster has a leader they cannot know, so it asks as long as ctx lives.

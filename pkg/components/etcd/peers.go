@@ -16,6 +16,8 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/etcdhttp"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
+
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
 )
 
 // peers is the server that other members connect to.
@@ -37,22 +39,42 @@ func (e *Etcd) OpenPeers(ctx context.Context) error {
 	server := e.running
 	e.mu.Unlock()
 	if server == nil {
-		return errors.New("etcd is not running: try again in a moment")
+		return errNotRunning
 	}
-	id, url := server.Server.MemberID(), e.peerURL()
-	self := server.Server.Cluster().Member(id)
+	return (life{Etcd: e, server: server}).updateURL(ctx)
+}
+
+var errNotRunning = errors.New("etcd is not running at this moment: try again")
+
+// updateURL tells the cluster where this member is reached, unless it knows.
+func (l life) updateURL(ctx context.Context) error {
+	id, url := l.server.Server.MemberID(), l.peerURL()
+	self := l.server.Server.Cluster().Member(id)
 	if self == nil {
-		return errRemoved
+		return errors.New("this member does not know the cluster's members yet")
 	}
 	if slices.Equal(self.PeerURLs, []string{url}) {
 		return nil
 	}
-	_, err := server.Server.UpdateMember(ctx, membership.Member{ID: id, RaftAttributes: membership.RaftAttributes{PeerURLs: []string{url}}})
-	if err != nil {
-		return fmt.Errorf("telling the cluster that this server's etcd is at %s: %w", url, err)
+	if err := l.writeURL(ctx); err != nil {
+		return err
 	}
 	logrus.WithField("component", "etcd").WithField("url", url).Info("other servers reach this member")
 	return nil
+}
+
+func (l life) writeURL(ctx context.Context) error {
+	id, url := l.server.Server.MemberID(), l.peerURL()
+	_, err := l.server.Server.UpdateMember(ctx, membership.Member{ID: id, RaftAttributes: membership.RaftAttributes{PeerURLs: []string{url}}})
+	if err != nil {
+		return fmt.Errorf("telling the cluster that this server's etcd is at %s: %w", url, err)
+	}
+	return nil
+}
+
+// tellURL goes on until the cluster knows.
+func (l life) tellURL(ctx context.Context) error {
+	return lifecycle.Until(ctx, "etcd's other members to learn this one's address", l.updateURL)
 }
 
 // info is how etcd is told. The address in the certificate of a member that connects is not compared with where it
@@ -71,7 +93,7 @@ func (e *Etcd) openPeers() error {
 		return nil
 	}
 	if e.running == nil {
-		return errors.New("etcd is not running: try again in a moment")
+		return errNotRunning
 	}
 	info := e.TLS.info()
 	listener, err := transport.NewListenerWithOpts(e.Peer.String(), "https", transport.WithTLSInfo(&info),
