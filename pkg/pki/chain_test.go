@@ -98,7 +98,7 @@ func TestHandshakes(t *testing.T) {
 		{"apiserver", "coracle", "10.43.0.1", "CN=system:coracle"},
 		{"apiserver", "coracle", "fd43::1", "CN=system:coracle"},
 		{"apiserver", "kubelet-client", "203.0.113.5", "CN=system:node:boat-1,O=system:nodes"},
-		{"apiserver", "kube-proxy", "api.example.org", "CN=system:kube-proxy"},
+		{"apiserver", "node", "api.example.org", "CN=system:coracle:node:boat-1,O=system:coracle:nodes"},
 		{"apiserver", "node", "198.51.100.7", "CN=system:coracle:node:boat-1,O=system:coracle:nodes"},
 		{"kubelet-server", "apiserver-kubelet-client", "192.0.2.10", "CN=kube-apiserver-kubelet-client"},
 		{"kubelet-server", "apiserver-kubelet-client", "2001:db8::10", "CN=kube-apiserver-kubelet-client"},

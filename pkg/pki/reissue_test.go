@@ -104,7 +104,7 @@ func TestReissue(t *testing.T) {
 			if err := os.RemoveAll(filepath.Dir(cfg.Dirs.NodePKI())); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"kubelet-client", "kubelet-server", "kube-proxy", "node"}},
+		}, []string{"kubelet-client", "kubelet-server", "node"}},
 		{"a reset", func(t *testing.T, cfg *config.Config) {
 			if err := os.RemoveAll(cfg.Dirs.Data); err != nil {
 				t.Fatal(err)

@@ -102,10 +102,8 @@ var nodeLeaves = []leaf{
 		Usage: asClient, Rotated: true, Use: "the kubelet calls the API"},
 	{Name: "kubelet-server", CA: clusterCA, Dir: inNode, CN: "system:node:" + nodeName, Group: groupNodes,
 		Usage: asServer, SANs: kubeletSANs, Rotated: true, Use: "the kubelet serves logs, exec and metrics"},
-	{Name: "kube-proxy", CA: clusterCA, Dir: inNode, CN: "system:kube-proxy",
-		Usage: asClient, Use: "kube-proxy"},
 	{Name: "node", CA: clusterCA, Dir: inNode, CN: "system:coracle:node:" + nodeName, Group: groupCoracleNodes,
-		Usage: asClient, Identity: true, Use: "coracle's own parts of a node: DNS and the like, and who it is when it joins"},
+		Usage: asClient, Identity: true, Use: "kube-proxy, DNS and the rest of a node; and who it is when it joins"},
 }
 
 // access is a generated kubeconfig: whose certificate it points to, and where it is.
@@ -124,7 +122,6 @@ var serverAccess = []access{
 
 var nodeAccess = []access{
 	{File: "kubelet.kubeconfig", Leaf: "kubelet-client", Dir: paths.Dirs.NodeConfig},
-	{File: "kube-proxy.kubeconfig", Leaf: "kube-proxy", Dir: paths.Dirs.NodeConfig},
 	{File: "node.kubeconfig", Leaf: "node", Dir: paths.Dirs.NodeConfig},
 }
 
