@@ -12,10 +12,25 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// The canary's connection is noticed to be dead by the kernel, three seconds after the server's machine has vanished.
+// The canary's connection is noticed to be dead by the kernel, three seconds after it last heard from the server's
+// machine. While a question is on its way the kernel is more patient, so we look ourselves.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}
+
+const (
+	// A machine that is there answers every keep-alive, so that there is never more silence than this.
+	silent = 1500 * time.Millisecond
+	// vanished is the silence after which the machine of a server that was asked something is gone.
+	vanished = 2 * time.Second
+	// glance is how often we look while we wait.
+	glance = 250 * time.Millisecond
+)
+
+// errVanished is a machine that does not even acknowledge that it was asked.
+var errVanished = errors.New("its machine does not answer")
 
 // unwellError is a server that answers and says that it is not ready.
 type unwellError struct{ status string }
@@ -55,7 +70,7 @@ func (b *Balancer) goOn(s *server) bool {
 
 // final reports whether an error needs no second opinion.
 func final(err error) bool {
-	for _, e := range []error{syscall.ECONNREFUSED, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH} {
+	for _, e := range []error{errVanished, syscall.ECONNREFUSED, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH} {
 		if errors.Is(err, e) {
 			return true
 		}
@@ -120,6 +135,9 @@ func ask(conn net.Conn, reader *bufio.Reader, host string, timeout time.Duration
 	if _, err := fmt.Fprintf(conn, "GET /readyz HTTP/1.1\r\nHost: %s\r\nUser-Agent: coracle-balancer\r\n\r\n", host); err != nil {
 		return err
 	}
+	if err := begun(conn, reader, timeout); err != nil {
+		return err
+	}
 	response, err := http.ReadResponse(reader, nil)
 	if err != nil {
 		return err
@@ -134,18 +152,73 @@ func ask(conn net.Conn, reader *bufio.Reader, host string, timeout time.Duration
 	return nil
 }
 
+// begun waits until an answer begins.
+func begun(conn net.Conn, reader *bufio.Reader, timeout time.Duration) error {
+	end := time.Now().Add(timeout)
+	for {
+		if err := conn.SetReadDeadline(earlier(end, time.Now().Add(glance))); err != nil {
+			return err
+		}
+		_, err := reader.Peek(1)
+		switch {
+		case err == nil:
+			return conn.SetDeadline(end)
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return err
+		case silence(conn) >= vanished:
+			return errVanished
+		case !time.Now().Before(end):
+			return err
+		}
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
 // rest waits on a connection on which nothing is expected. It returns nil when the time is over, and an error when
-// the connection is.
+// the connection is. It goes on while the kernel waits for a sign of life, for it knows first.
 func rest(conn net.Conn, reader *bufio.Reader, d time.Duration) error {
-	if err := conn.SetDeadline(time.Now().Add(d)); err != nil {
-		return err
+	for {
+		if err := conn.SetDeadline(time.Now().Add(d)); err != nil {
+			return err
+		}
+		_, err := reader.Peek(1)
+		switch s := silence(conn); {
+		case errors.Is(err, syscall.ETIMEDOUT):
+			return err
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return errEnded
+		case s < silent:
+			return nil
+		case s > 2*vanished:
+			return errVanished
+		}
+		d = glance
 	}
-	_, err := reader.Peek(1)
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil
-	case errors.Is(err, syscall.ETIMEDOUT):
-		return err
+}
+
+// silence is for how long the kernel has not heard from the other machine.
+func silence(conn net.Conn) time.Duration {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
 	}
-	return errEnded
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return 0
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	var info *unix.TCPInfo
+	err = raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	if err != nil || info == nil {
+		return 0
+	}
+	return time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond
 }
