@@ -53,30 +53,57 @@ func caughtUp() bool {
 	return ok && status.Applied >= status.GetCommit()
 }
 
-// awaitPublished returns when the member has written its name into the cluster's data.
+// errAgain says that etcd is to be started once more, with the data that it has now.
+var errAgain = errors.New("etcd has got the whole database and starts again")
+
+// awaitPublished returns when the member has written its name into the cluster's data, which makes etcd serve clients.
 //
-// A member that got a whole database seems to itself to be thousands of entries behind until the next entry comes, and
-// accepts no writes, this one neither. In a cluster that is idle it has to make that entry: a change of the membership
-// that changes nothing is not refused.
+// A member that gets a whole database from the leader does not see what became of its own write, because that is part
+// of the database: it would wait for seven seconds. And if it was thousands of entries behind, it believes that it
+// still is until the next entry comes, and accepts no writes, this one neither. A new start with the data helps in
+// both cases; it is tried once.
 func (l life) awaitPublished(ctx context.Context) error {
-	server := l.server.Server
-	for {
-		select {
-		case <-server.ReadyNotify():
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(publishPatience):
+	published := l.server.Server.ReadyNotify()
+	caughtUp := make(chan struct{})
+	go func() {
+		for ctx.Err() == nil {
+			if readOnce(ctx, l.server) == nil {
+				close(caughtUp)
+				return
+			}
+			sleep(ctx, publishPatience)
 		}
-		if server.CommittedIndex() > server.AppliedIndex()+catchUpAlone && server.Cluster().Member(server.MemberID()) != nil {
-			try, cancel := context.WithTimeout(ctx, publishPatience)
-			_ = l.writeURL(try) // if it comes to nothing, another one will
-			cancel()
-		}
+	}()
+	select {
+	case <-published:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-caughtUp:
+	}
+	var patience <-chan time.Time
+	if !l.alone() && !l.again {
+		patience = time.After(publishPatience)
+	}
+	select {
+	case <-published:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-patience:
+		return errAgain
 	}
 }
 
-const publishPatience = time.Second
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// publishPatience is how long the write may take after the member has caught up.
+const publishPatience = 300 * time.Millisecond
 
 // promote has a learner made a voting member as soon as it has caught up. A read that sees every write returns at that
 // moment.

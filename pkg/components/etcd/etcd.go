@@ -10,13 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/coracle-dev/coracle/pkg/join"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
 )
 
 // Etcd is the component. Its exported fields are set before Run.
@@ -56,9 +53,13 @@ var errRemoved = errors.New("this server's member was removed from the cluster's
 
 // Run serves clients until ctx is done. It is ready when the member votes and answers reads that see every write.
 func (e *Etcd) Run(ctx context.Context, ready func()) error {
-	wasReady := false
+	wasReady, again := false, false
 	for {
-		err := e.serve(ctx, func() { wasReady = true; ready() })
+		err := e.serve(ctx, again, func() { wasReady = true; ready() })
+		if errors.Is(err, errAgain) && ctx.Err() == nil {
+			again = true
+			continue
+		}
 		if !errors.Is(err, errRemoved) || ctx.Err() != nil {
 			return err
 		}
@@ -75,8 +76,8 @@ func (e *Etcd) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// serve runs one life of the member.
-func (e *Etcd) serve(ctx context.Context, ready func()) error {
+// serve runs one life of the member; again says that the one before ended with errAgain.
+func (e *Etcd) serve(ctx context.Context, again bool, ready func()) error {
 	fatal := make(chan error, 1)
 	cfg, err := e.config(fatal)
 	if err != nil {
@@ -99,7 +100,7 @@ func (e *Etcd) serve(ctx context.Context, ready func()) error {
 	}
 	e.setRunning(server)
 	defer e.setRunning(nil)
-	l := life{Etcd: e, server: server, fatal: fatal}
+	l := life{Etcd: e, server: server, fatal: fatal, again: again}
 	return l.run(ctx, joining, ready)
 }
 
@@ -152,126 +153,4 @@ func (e *Etcd) explain(err error) error {
 		return fmt.Errorf("%w; if the data in %s is damaged, move it away: this server then gets it from the others", err, e.Dir)
 	}
 	return fmt.Errorf("%w; if the data in %s is damaged, put a backup in its place, or move it away to begin with an empty cluster", err, e.Dir)
-}
-
-// life is one run of etcd's server.
-type life struct {
-	*Etcd
-	server *embed.Etcd
-	fatal  <-chan error
-}
-
-// run takes the member from its start to its end.
-func (l life) run(ctx context.Context, joining bool, ready func()) error {
-	work, stop := context.WithCancel(ctx)
-	steps := make(chan error, 1)
-	go func() { steps <- l.becomeReady(work, joining) }() // beside what follows: it may not see that etcd has died
-	err := l.await(ctx, steps, ready)
-	stop()
-	if err != nil && !errors.Is(err, errRemoved) {
-		return l.explain(err) // etcd's goroutines are gone or stuck
-	}
-	if err == nil {
-		l.handOver()
-	}
-	l.server.Close()
-	l.closePeers()
-	return err
-}
-
-// await returns nil when ctx is done, else why the member cannot go on.
-func (l life) await(ctx context.Context, steps <-chan error, ready func()) error {
-	for {
-		select {
-		case err := <-steps:
-			if ctx.Err() != nil {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			ready()
-			steps = nil
-		case err := <-l.fatal:
-			return err
-		case err := <-l.server.Err():
-			return err
-		case <-l.server.Server.StopNotify(): // by itself it stops for this reason only
-			return errRemoved
-		case <-ctx.Done():
-			return nil
-		}
-	}
-}
-
-// becomeReady does what there is to do until the member votes and answers.
-func (l life) becomeReady(ctx context.Context, joining bool) error {
-	if joining || l.hadPeers() {
-		if err := l.openPeers(); err != nil {
-			return err
-		}
-	}
-	if !joining && l.Others != nil && l.Others.Known() {
-		ctx2, stop := context.WithCancelCause(ctx)
-		defer stop(nil)
-		go l.stillMember(ctx2, stop)
-		ctx = ctx2
-	}
-	lifecycle.WaitingFor(ctx, "a leader among etcd's members")
-	defer lifecycle.WaitingFor(ctx, "")
-	if err := l.elect(ctx); err != nil {
-		return err
-	}
-	// Before the member has caught up: until the others know where it is, they cannot send it a whole database.
-	if !l.alone() {
-		if err := l.tellURL(ctx); err != nil {
-			return err
-		}
-	}
-	if err := l.awaitPublished(ctx); err != nil {
-		return err
-	}
-	if err := l.promote(ctx); err != nil {
-		return err
-	}
-	if err := readOnce(ctx, l.server); err != nil {
-		return fmt.Errorf("reading a key: %w", err)
-	}
-	return nil
-}
-
-// alone reports whether the member is the only one.
-func (l life) alone() bool {
-	members := l.server.Server.Cluster().Members()
-	return len(members) == 1 && members[0].ID == l.server.Server.MemberID()
-}
-
-// handOver gives the leadership away, so that nobody waits for the time-out after which a leader is missed. Where nobody
-// takes it the member is stopped at once: etcd would try for seven seconds more.
-func (l life) handOver() {
-	server := l.server.Server
-	if server.Leader() != server.MemberID() || l.alone() {
-		return
-	}
-	for _, other := range server.Cluster().Members() {
-		if other.ID == server.MemberID() || other.IsLearner {
-			continue
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), handOverPatience)
-		err := server.MoveLeader(ctx, uint64(server.MemberID()), uint64(other.ID))
-		cancel()
-		if err == nil || server.Leader() != server.MemberID() {
-			return
-		}
-	}
-	server.HardStop()
-}
-
-// handOverPatience is how long another member may take to become leader.
-const handOverPatience = 700 * time.Millisecond
-
-// readOnce proves that the member knows a leader and has caught up with it.
-func readOnce(ctx context.Context, server *embed.Etcd) error {
-	_, err := server.Server.Range(ctx, &pb.RangeRequest{Key: []byte("health")})
-	return err
 }

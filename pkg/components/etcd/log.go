@@ -83,6 +83,9 @@ var expected = []string{
 	"failed to update storage version", // the same
 	"failed to publish local member",   // tried again until the log is applied
 	"since there are still pending configuration changes to apply",
+	"closed TCP streaming connection with remote peer", // a newer one has taken its place
+	"lost TCP streaming connection with remote peer",   // "peer became inactive" says it once
+	"request stats", // "apply request took too long" says it
 	"setting up serving from embedded etcd failed", // because it is closed
 	"insecure grpc server due to error",            // the same
 }

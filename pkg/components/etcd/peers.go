@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	stdlog "log"
 	"net/http"
 	"slices"
 	"syscall"
@@ -16,6 +14,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/etcdhttp"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
+	"go.uber.org/zap"
 
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 )
@@ -56,19 +55,11 @@ func (l life) updateURL(ctx context.Context) error {
 	if slices.Equal(self.PeerURLs, []string{url}) {
 		return nil
 	}
-	if err := l.writeURL(ctx); err != nil {
-		return err
-	}
-	logrus.WithField("component", "etcd").WithField("url", url).Info("other servers reach this member")
-	return nil
-}
-
-func (l life) writeURL(ctx context.Context) error {
-	id, url := l.server.Server.MemberID(), l.peerURL()
 	_, err := l.server.Server.UpdateMember(ctx, membership.Member{ID: id, RaftAttributes: membership.RaftAttributes{PeerURLs: []string{url}}})
 	if err != nil {
 		return fmt.Errorf("telling the cluster that this server's etcd is at %s: %w", url, err)
 	}
+	logrus.WithField("component", "etcd").WithField("url", url).Info("other servers reach this member")
 	return nil
 }
 
@@ -104,7 +95,7 @@ func (e *Etcd) openPeers() error {
 	p := &peers{ended: make(chan struct{}), server: &http.Server{
 		Handler:     etcdhttp.NewPeerHandler(e.running.GetLogger(), e.running.Server),
 		ReadTimeout: peerReadTimeout,
-		ErrorLog:    stdlog.New(io.Discard, "", 0), // of handshakes that strangers begin
+		ErrorLog:    zap.NewStdLog(e.running.GetLogger()), // of handshakes that strangers begin; seen when debugging
 	}}
 	go func() {
 		defer close(p.ended)
