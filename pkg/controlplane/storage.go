@@ -2,14 +2,18 @@ package controlplane
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/coracle-dev/coracle/pkg/components/etcd"
 	"github.com/coracle-dev/coracle/pkg/components/leadership"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/etcdmembers"
+	"github.com/coracle-dev/coracle/pkg/join"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/pki"
 )
@@ -40,8 +44,8 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 		Peer:   netip.AddrPortFrom(cfg.Node.IPs[0], etcd.PeerPort),
 		TLS:    peer,
 		Others: etcdmembers.Remote{
-			Joined:  cfg.Join.Joined,
-			Servers: func() []string { return cfg.Join.Servers },
+			Joined:  func() bool { return cfg.Join.Joined || remembered(cfg).Joined },
+			Servers: func() []string { return otherServers(cfg) },
 			CA:      pkiFile(dirs, "ca.crt"), Cert: cert, Key: key,
 		},
 		Args: cfg.Args["etcd"],
@@ -70,4 +74,29 @@ func (s storage) beforeAdd(ctx context.Context, lead *leadership.Leadership) err
 		return fmt.Errorf("sharing the lead with another server: %w", err)
 	}
 	return s.member.OpenPeers(ctx)
+}
+
+// remembered is what this server knows of its cluster by now: others may have joined since the front started. What
+// cannot be read, the front has told of.
+func remembered(cfg config.Config) join.Memory {
+	memory, err := join.Recall(cfg.Dirs.ServerCluster())
+	if err != nil {
+		return join.Memory{}
+	}
+	return memory
+}
+
+// otherServers are HOST:PORT of the APIs of other servers, as far as anything on this one knows them.
+func otherServers(cfg config.Config) []string {
+	var balanced struct{ Servers, Former []string } // as the node's balancer writes it
+	if data, err := os.ReadFile(cfg.Dirs.Servers()); err == nil {
+		_ = json.Unmarshal(data, &balanced) // one of several sources
+	}
+	all := slices.Concat(cfg.Join.Servers, remembered(cfg).Servers, balanced.Servers, balanced.Former)
+	own := func(server string) bool {
+		at, err := netip.ParseAddrPort(server)
+		return err == nil && at.Port() == cfg.API.Port && slices.Contains(append(cfg.Node.IPs, cfg.API.Advertise), at.Addr())
+	}
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), own)
 }

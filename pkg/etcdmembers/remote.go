@@ -16,7 +16,7 @@ import (
 // Remote asks the cluster's other servers, over their API.
 type Remote struct {
 	// Joined reports whether there are or were other servers.
-	Joined bool
+	Joined func() bool
 	// Servers lists HOST:PORT of the APIs that are known at the moment. It may name this server too.
 	Servers func() []string
 	// CA verifies the servers; Cert and Key are the files of user system:coracle.
@@ -31,7 +31,7 @@ const (
 )
 
 // Known is Joined.
-func (r Remote) Known() bool { return r.Joined }
+func (r Remote) Known() bool { return r.Joined() }
 
 // Members asks who is a member.
 func (r Remote) Members(ctx context.Context) (members []join.Member, err error) {
