@@ -189,15 +189,24 @@ func (a *arena) usedBy(h *hosts.Host) *hosts.Host {
 	return nil
 }
 
-// healed waits until the cluster is whole, and the given hosts have said so after a time.
-func (a *arena) healed(since time.Time, hurt []*hosts.Host, timeout time.Duration) error {
+// healed waits until the cluster is whole, and the given hosts have said so after a time, and stays so for a moment. It
+// returns when it became so.
+func (a *arena) healed(since time.Time, hurt []*hosts.Host, timeout time.Duration) (when time.Time, err error) {
 	for deadline := time.Now().Add(timeout); ; time.Sleep(200 * time.Millisecond) {
 		err := a.Healthy(time.Time{}, 0)
 		if err == nil {
 			err = a.alive(since, hurt)
 		}
-		if err == nil || time.Now().After(deadline) {
-			return err
+		switch {
+		case err != nil:
+			when = time.Time{}
+		case when.IsZero():
+			when = time.Now()
+		case time.Since(when) > quiet:
+			return when, nil
+		}
+		if time.Now().After(deadline) {
+			return when, err
 		}
 	}
 }

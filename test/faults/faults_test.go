@@ -159,10 +159,11 @@ func rollingRestart(a *arena) []*hosts.Host {
 		}
 		stopped := time.Now()
 		a.Start(h)
-		if err := a.healed(began, []*hosts.Host{h}, time.Minute); err != nil {
+		when, err := a.healed(began, []*hosts.Host{h}, time.Minute)
+		if err != nil {
 			a.t.Errorf("after %s was restarted: %v", h.Name, err)
 		}
-		a.t.Logf("restarted %s: stopped in %s, whole again after %s", h.Name, short(stopped.Sub(began)), short(time.Since(stopped)))
+		a.t.Logf("restarted %s: stopped in %s, whole again after %s", h.Name, short(stopped.Sub(began)), short(when.Sub(stopped)))
 	}
 	return nil
 }

@@ -32,12 +32,10 @@ func (a *arena) suffer(t *testing.T, f fault) {
 	hurt := f.do(a)
 	mended := time.Now()
 	broken := l.seen.now() - from
-	healing := a.healed(mended, hurt, patience)
-	whole := time.Now()
-	time.Sleep(quiet)
+	whole, err := a.healed(mended, hurt, patience)
 	ops := l.end()
-	if healing != nil {
-		t.Fatalf("%s: the cluster is not whole %s after: %v", f.name, patience, healing)
+	if err != nil {
+		t.Fatalf("%s: the cluster is not whole %s after: %v", f.name, patience, err)
 	}
 	v := check(ops, a.views(l)...)
 	a.sum(v)
