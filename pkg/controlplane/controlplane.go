@@ -45,6 +45,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Files:     apiserverFiles(dirs),
 		AuditLog:  dirs.AuditLog(),
 		Extension: others.extension(),
+		Egress:    others.egress(cfg),
 		Gates:     gates,
 		Args:      cfg.Args["kube-apiserver"],
 	}, data.unit)

@@ -3,13 +3,16 @@ package node
 import (
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/balance"
 	"github.com/coracle-dev/coracle/pkg/components/balancer"
+	"github.com/coracle-dev/coracle/pkg/components/nodetunnel"
 	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/join"
 	"github.com/coracle-dev/coracle/pkg/kube"
 	"github.com/coracle-dev/coracle/pkg/state"
 )
@@ -29,6 +32,34 @@ func apiBalancer(cfg config.Config, gate *kube.APIGate, report *state.Recorder) 
 		o.Own, o.OwnDial = hostPort(cfg.API.Advertise, cfg.API.Port), ownAPI(cfg.API)
 	}
 	return balancer.New(o)
+}
+
+// tunnels are how servers reach this node where they cannot dial it.
+func tunnels(cfg config.Config, servers *balancer.Balancer, node *kube.OwnNode, report *state.Recorder) nodetunnel.Tunnels {
+	pki := cfg.Dirs.NodePKI()
+	return nodetunnel.Tunnels{
+		Path: join.PathTunnel, CA: cfg.Dirs.NodeCA(), Cert: filepath.Join(pki, "node.crt"), Key: filepath.Join(pki, "node.key"),
+		Servers: servers.Servers, Name: cfg.Node.Name, IPs: cfg.Node.IPs, ExternalIPs: cfg.Node.ExternalIPs,
+		Pods:   func() []netip.Prefix { return podRanges(cfg, node) },
+		Report: func(t []state.Tunnel) { report.Detail(state.TunnelsDetail, t) },
+	}
+}
+
+// podRanges are where the addresses of this node's pods come from. Another CNI plugin may take any of the cluster's.
+func podRanges(cfg config.Config, node *kube.OwnNode) (ranges []netip.Prefix) {
+	if cfg.Network.Backend == config.BackendNone {
+		return cfg.Network.ClusterCIDRs
+	}
+	object, _ := node.Get()
+	if object == nil {
+		return nil
+	}
+	for _, text := range object.Spec.PodCIDRs {
+		if cidr, err := netip.ParsePrefix(text); err == nil {
+			ranges = append(ranges, cidr)
+		}
+	}
+	return ranges
 }
 
 // ownAPI is where this machine's own server listens.

@@ -91,6 +91,7 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 	}, pods...)
 	registered := g.Add("node", node, api)
 	asKubelet := who.add(g, cfg, gate, api)
+	g.Add("tunnels", tunnels(cfg, servers, node, report))
 	g.Add("external-ip", nodeaddresses.Publisher{Node: node, Kubeconfig: who.kubelet, IPs: cfg.Node.ExternalIPs}, registered, asKubelet)
 	if !cfg.Disabled("kube-proxy") {
 		g.Add("kube-proxy", kubeproxy.KubeProxy{

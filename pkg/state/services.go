@@ -7,6 +7,7 @@ const (
 	ManifestsDetail = "manifests" // []Manifest, in the control plane
 	DNSDetail       = "dns"       // DNS, in the node
 	BalancerDetail  = "balancer"  // []balance.Server, in the node
+	TunnelsDetail   = "tunnels"   // []Tunnel, in the node
 )
 
 // ManifestState is how far a manifest file got.
@@ -38,4 +39,11 @@ type DNS struct {
 	Loaded    time.Time `json:"loaded,omitzero"`
 	// Error says what is wrong with the cluster's Corefile, with its line; the one before it is in use.
 	Error string `json:"error,omitempty"`
+}
+
+// Tunnel is a node's connection to a server, by which the server reaches the node.
+type Tunnel struct {
+	Server string    `json:"server"`          // HOST:PORT
+	Since  time.Time `json:"since,omitzero"`  // when it was made; zero if there is none
+	Error  string    `json:"error,omitempty"` // why there is none
 }

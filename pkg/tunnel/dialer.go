@@ -20,6 +20,8 @@ type Owner struct {
 // that has the address.
 type Dialer struct {
 	Hub *Hub
+	// Self is the server's own node, which needs no tunnel.
+	Self string
 	// Owner says whose an address is; ok is false if it is no node's.
 	Owner func(host string) (o Owner, ok bool)
 	// Direct dials without a tunnel. Nil is the network.
@@ -46,7 +48,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	defer cancel()
 	direct := func(ctx context.Context) (net.Conn, error) { return d.direct(ctx, network, address) }
 	owner, ok := d.Owner(host)
-	if !ok {
+	if !ok || owner.Node == d.Self {
 		return direct(ctx)
 	}
 	from, ok := d.Hub.From(owner.Node)

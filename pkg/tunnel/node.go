@@ -81,7 +81,7 @@ func (n Node) dial(ctx context.Context, server string) (net.Conn, error) {
 
 func (n Node) upgrade(ctx context.Context, conn *tls.Conn, server string) (*bufio.Reader, error) {
 	if err := conn.HandshakeContext(ctx); err != nil {
-		return nil, fmt.Errorf("TLS handshake with %s: %w", server, err)
+		return nil, fmt.Errorf("TLS handshake: %w", err)
 	}
 	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: %s\r\nUser-Agent: coracle\r\n\r\n",
 		n.Path, server, Protocol); err != nil {
@@ -90,14 +90,24 @@ func (n Node) upgrade(ctx context.Context, conn *tls.Conn, server string) (*bufi
 	reader := bufio.NewReader(conn)
 	response, err := http.ReadResponse(reader, nil)
 	if err != nil {
-		return nil, fmt.Errorf("reading the answer of %s: %w", server, err)
+		return nil, fmt.Errorf("reading its answer: %w", err)
 	}
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		defer response.Body.Close()
 		body, _ := io.ReadAll(io.LimitReader(response.Body, maxSentence)) // the status is enough
-		return nil, fmt.Errorf("%s answers %s: %s", server, response.Status, strings.TrimSpace(string(body)))
+		return nil, &AnswerError{Status: response.StatusCode, Sentence: strings.TrimSpace(string(body))}
 	}
 	return reader, nil
+}
+
+// AnswerError is a server's answer that it takes no tunnel.
+type AnswerError struct {
+	Status   int // of HTTP
+	Sentence string
+}
+
+func (e *AnswerError) Error() string {
+	return fmt.Sprintf("it answers %d %s: %s", e.Status, http.StatusText(e.Status), e.Sentence)
 }
 
 // serve connects one stream.

@@ -288,7 +288,7 @@ func TestNotANode(t *testing.T) {
 	}))
 	defer refusing.Close()
 	err := node(refusing, allowAll).Connect(t.Context(), refusing.Listener.Addr().String(), func() { t.Error("it is up") })
-	if err == nil || !strings.Contains(err.Error(), "503 Service Unavailable: the server is starting") {
+	if err == nil || !strings.Contains(err.Error(), "it answers 503 Service Unavailable: the server is starting") {
 		t.Error(err)
 	}
 }

@@ -11,7 +11,6 @@ import (
 
 	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/component-base/featuregate"
-	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
@@ -29,6 +28,7 @@ type APIServer struct {
 	Files     Files
 	AuditLog  string    // file, used if there is an audit policy
 	Extension Extension // our own paths; the zero value has none
+	Egress    Egress    // how nodes and pods are reached
 	Gates     string    // the pass-through feature gates of all parts of the process, "feature-gates=...", or ""
 	Args      []string  // pass-through flags, "name=value"
 }
@@ -69,7 +69,7 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := app.NewConfig(completed)
+	cfg, err := a.Egress.newConfig(completed)
 	if err != nil {
 		return a.explain(err)
 	}

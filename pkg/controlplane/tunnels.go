@@ -1,0 +1,42 @@
+package controlplane
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/coracle-dev/coracle/pkg/components/apiserver"
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/join"
+	"github.com/coracle-dev/coracle/pkg/tunnel"
+)
+
+// nodeUser is what the identity of a node's own parts begins with; the node's name follows.
+const nodeUser = "system:coracle:node:"
+
+// egress has the entrance take nodes' tunnels, and the API server use them.
+func (e *entrance) egress(cfg config.Config) apiserver.Egress {
+	hub := &tunnel.Hub{}
+	e.server.Tunnel = hub.Handler(nodeOf, refuseTunnel)
+	return apiserver.Egress{Tunnels: hub, Node: cfg.Node.Name, AnyPodAddress: cfg.Network.Backend == config.BackendNone}
+}
+
+// nodeOf is the node that sends a request, as the API server has authenticated it.
+func nodeOf(r *http.Request) (string, error) {
+	if user, ok := request.UserFrom(r.Context()); ok {
+		if node, ok := strings.CutPrefix(user.GetName(), nodeUser); ok && node != "" {
+			return node, nil
+		}
+	}
+	return "", errors.New("only nodes have tunnels")
+}
+
+func refuseTunnel(w http.ResponseWriter, status int, sentence string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(join.Refusal{Message: sentence, Time: time.Now()}) // the caller has gone
+}
