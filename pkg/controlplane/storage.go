@@ -48,7 +48,8 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 			Servers: func() []string { return otherServers(cfg) },
 			CA:      pkiFile(dirs, "ca.crt"), Cert: cert, Key: key,
 		},
-		Args: cfg.Args["etcd"],
+		Args:         cfg.Args["etcd"],
+		ResetRequest: dirs.ResetRequest(),
 	}
 	return storage{
 		unit:    g.Add("etcd", member),

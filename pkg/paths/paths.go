@@ -53,6 +53,12 @@ func (d Dirs) PKI() string { return d.data("server", "pki") }
 // Etcd is the data directory of the embedded etcd.
 func (d Dirs) Etcd() string { return d.data("server", "etcd") }
 
+// ResetRequest asks etcd to become a cluster of one member at its next start.
+func (d Dirs) ResetRequest() string { return d.data("server", "reset-quorum.json") }
+
+// Snapshots holds copies of etcd's data.
+func (d Dirs) Snapshots() string { return d.data("server", "snapshots") }
+
 // ServerCluster is what a server remembers of its cluster: the settings that it was made with, and who serves it.
 func (d Dirs) ServerCluster() string { return d.data("server", "cluster.json") }
 

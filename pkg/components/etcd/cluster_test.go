@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -192,6 +193,44 @@ func TestJoinOld(t *testing.T) {
 	n2 := member(t, 2, &servers{asked: e})
 	mustRun(t, n2)
 	want(t, n2, "last", "x")
+}
+
+// TestReset loses two of three for good, as far as the third knows. They come back together, with a quorum of what was.
+func TestReset(t *testing.T) {
+	e, stop := cluster(t, 3)
+	put(t, e[2], "a", "1")
+	for i := range e {
+		stop[i]()
+	}
+	e[0].ResetRequest = filepath.Join(filepath.Dir(e[0].Socket), "reset.json")
+	request := ResetRequest{Snapshot: filepath.Join(filepath.Dir(e[0].Socket), "snapshot")}
+	if err := request.Write(e[0].ResetRequest); err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, e[0])
+	want(t, e[0], "a", "1")
+	if got := names(t, e[0]); got != "n1" {
+		t.Errorf("the members are %s", got)
+	}
+	put(t, e[0], "b", "2")
+	var others sync.WaitGroup
+	for _, other := range e[1:] {
+		others.Go(func() { mustRun(t, other) })
+	}
+	others.Wait()
+	for _, one := range e {
+		want(t, one, "b", "2")
+		if got := names(t, one); got != "n1 n2 n3" {
+			t.Errorf("the members are %s", got)
+		}
+	}
+	if _, err := os.Stat(e[0].ResetRequest); err == nil {
+		t.Error("the request is still there")
+	}
+	old := &Etcd{Name: "n1", Dir: request.Snapshot, Socket: e[0].Socket + "2"}
+	if !old.hasData() {
+		t.Error("the copy holds no data")
+	}
 }
 
 // TestInterruptedJoin leaves a learner that never came.

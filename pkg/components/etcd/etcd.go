@@ -25,6 +25,8 @@ type Etcd struct {
 	TLS    TLS            // between members
 	Others Others         // nil if no other server can be known
 	Args   []string       // pass-through settings, "name=value"
+	// ResetRequest is the file of a ResetRequest, looked for at the start; "" is none.
+	ResetRequest string
 
 	mu      sync.Mutex
 	running *embed.Etcd // nil before the start
@@ -83,6 +85,10 @@ func (e *Etcd) serve(ctx context.Context, again bool, ready func()) error {
 	if err != nil {
 		return err
 	}
+	resetting, err := e.prepareReset(ctx, cfg)
+	if err != nil {
+		return err
+	}
 	joining := false
 	if !e.hasData() && e.Others != nil && e.Others.Known() {
 		if err := e.askForPlace(ctx, cfg); err != nil {
@@ -100,8 +106,8 @@ func (e *Etcd) serve(ctx context.Context, again bool, ready func()) error {
 	}
 	e.setRunning(server)
 	defer e.setRunning(nil)
-	l := life{Etcd: e, server: server, fatal: fatal, again: again}
-	return l.run(ctx, joining, ready)
+	l := life{Etcd: e, server: server, fatal: fatal, joining: joining, again: again, resetting: resetting}
+	return l.run(ctx, ready)
 }
 
 // hasData reports whether the member has run before: its log is the last that etcd makes.

@@ -17,14 +17,17 @@ type life struct {
 	*Etcd
 	server *embed.Etcd
 	fatal  <-chan error
-	again  bool // the life before ended with errAgain
+
+	joining   bool // it has just got a place
+	again     bool // the life before ended with errAgain
+	resetting bool // it becomes the only member
 }
 
 // run takes the member from its start to its end.
-func (l life) run(ctx context.Context, joining bool, ready func()) error {
+func (l life) run(ctx context.Context, ready func()) error {
 	work, stop := context.WithCancel(ctx)
 	steps := make(chan error, 1)
-	go func() { steps <- l.becomeReady(work, joining) }() // beside what follows: it may not see that etcd has died
+	go func() { steps <- l.becomeReady(work) }() // beside what follows: it may not see that etcd has died
 	err := l.await(ctx, steps, ready)
 	stop()
 	switch {
@@ -81,13 +84,13 @@ func (l life) cause(err error) error {
 }
 
 // becomeReady does what there is to do until the member votes and answers.
-func (l life) becomeReady(ctx context.Context, joining bool) error {
-	if joining || l.hadPeers() {
+func (l life) becomeReady(ctx context.Context) error {
+	if l.joining || l.hadPeers() {
 		if err := l.openPeers(); err != nil {
 			return err
 		}
 	}
-	if !joining && l.Others != nil && l.Others.Known() {
+	if !l.joining && !l.resetting && l.Others != nil && l.Others.Known() {
 		ctx2, stop := context.WithCancelCause(ctx)
 		defer stop(nil)
 		go l.stillMember(ctx2, stop)
@@ -112,6 +115,9 @@ func (l life) becomeReady(ctx context.Context, joining bool) error {
 	}
 	if err := readOnce(ctx, l.server); err != nil {
 		return fmt.Errorf("reading a key: %w", err)
+	}
+	if l.resetting {
+		return l.finishReset()
 	}
 	return nil
 }
