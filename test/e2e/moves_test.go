@@ -1,0 +1,200 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// move stops coracle on a host, gives the host another address, and starts coracle again.
+func move(t *testing.T, c *hosts.Cluster, h *hosts.Host, to string) {
+	t.Helper()
+	if err := c.Running(h).Stop(); err != nil {
+		t.Fatal(err)
+	}
+	h.SetIP(netip.MustParseAddr(to))
+	c.Start(h)
+}
+
+// TestAddressChanges gives an agent, and one of three servers after another, new addresses, as DHCP may.
+func TestAddressChanges(t *testing.T) {
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, Images: true})
+	api := c.Servers[0]
+	api.Apply(manifest(t, "moves.yaml"))
+	api.Kubectl("rollout", "status", "daemonset/web", "--timeout=60s")
+
+	// The second server is the leader of nothing yet, the first one led when the others joined.
+	for _, m := range []struct {
+		host *hosts.Host
+		to   string
+	}{{c.Agents[0], "172.30.0.101"}, {c.Servers[1], "172.30.0.102"}, {c.Servers[0], "172.30.0.103"}} {
+		t.Run(m.host.Name, func(t *testing.T) {
+			since := time.Now()
+			move(t, c, m.host, m.to)
+			c.AwaitHealthy(since, time.Minute)
+			t.Logf("healthy %.1f s after the stop", time.Since(since).Seconds())
+			checkMoved(t, c, m.host)
+		})
+	}
+}
+
+// checkMoved looks at the cluster from the host that moved and from another one.
+func checkMoved(t *testing.T, c *hosts.Cluster, moved *hosts.Host) {
+	t.Helper()
+	other := c.Servers[2]
+	eventually(t, 30*time.Second, func() error {
+		got := other.Kubectl("get", "node", moved.Name, "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`)
+		return contains("the node's address", got, moved.IP.String())
+	})
+	eventually(t, 40*time.Second, func() error { return serversAre(c, other) })
+	for _, h := range c.Servers {
+		eventually(t, 30*time.Second, func() error {
+			members, err := h.TryCoracle("kubectl", "get", "--raw", "/coracle/v1/etcd/members")
+			if err != nil {
+				return err
+			}
+			for _, s := range c.Servers {
+				if err := contains("etcd's members", members, "https://"+s.IP.String()+":2380"); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	// Pods of the host that moved and of another one reach each other, and the API reaches both.
+	mine, theirs := pod(t, other, moved), pod(t, other, other)
+	for _, pair := range [][2]podOn{{mine, theirs}, {theirs, mine}} {
+		reaches(t, other, pair[0], pair[1])
+	}
+	// The agent's parts reach the API whichever server is asked.
+	c.Agents[0].Coracle("status")
+}
+
+// TestOnlyServerMoves gives the only server another address while its agents run. One agent knows it by a name, and
+// finds it again by itself; the other one has to be told.
+func TestOnlyServerMoves(t *testing.T) {
+	const name = "cluster.test"
+	plan := hosts.Plan{Servers: 1, Agents: 2, Images: true}
+	knows := func(h *hosts.Host, server netip.Addr) {
+		h.Run("sh", "-c", fmt.Sprintf("echo 127.0.0.1 localhost > /etc/hosts; echo %s %s >> /etc/hosts", server, name))
+	}
+	plan.Prepare = func(h *hosts.Host) []string {
+		knows(h, netip.MustParseAddr("172.30.0.2"))
+		if strings.HasPrefix(h.Name, "server") {
+			return []string{"--tls-san=" + name}
+		}
+		return nil
+	}
+	plan.Join = func(h *hosts.Host, first *hosts.Host) string {
+		if h.Name == "agent-1" {
+			return name
+		}
+		return first.IP.String()
+	}
+	c := hosts.NewCluster(t, plan)
+	server, byName, byIP := c.Servers[0], c.Agents[0], c.Agents[1]
+	server.Apply(manifest(t, "moves.yaml"))
+	server.Kubectl("rollout", "status", "daemonset/web", "--timeout=60s")
+
+	since := time.Now()
+	move(t, c, server, "172.30.0.77")
+	knows(byName, server.IP)
+	eventually(t, 90*time.Second, func() error { return lives(c, server.Name, byName.Name)(since) })
+	t.Logf("the agent that knows a name was back after %.1f s", time.Since(since).Seconds())
+	if err := lives(c, byIP.Name)(since.Add(10 * time.Second)); err == nil {
+		t.Error("the agent that knows an address only has found the server: say so in the docs")
+	}
+	if err := c.Running(byIP).Stop(); err != nil {
+		t.Fatal(err)
+	}
+	c.Start(byIP)
+	c.AwaitHealthy(since, time.Minute)
+	mine, theirs := pod(t, server, byName), pod(t, server, byIP)
+	for _, pair := range [][2]podOn{{mine, theirs}, {theirs, mine}, {mine, pod(t, server, server)}} {
+		reaches(t, server, pair[0], pair[1])
+	}
+}
+
+// lives is an error unless the nodes have said that they live after a time.
+func lives(c *hosts.Cluster, nodes ...string) func(since time.Time) error {
+	return func(since time.Time) error {
+		client, err := c.Client(c.Servers[0], hosts.OwnAPI)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		for _, node := range nodes {
+			l, err := client.CoordinationV1().Leases("kube-node-lease").Get(ctx, node, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if l.Spec.RenewTime == nil || l.Spec.RenewTime.Before(&metav1.MicroTime{Time: since}) {
+				return fmt.Errorf("%s was last heard of at %s", node, l.Spec.RenewTime)
+			}
+		}
+		return nil
+	}
+}
+
+// reaches waits until a pod gets an answer of another one.
+func reaches(t *testing.T, api *hosts.Host, from, to podOn) {
+	t.Helper()
+	eventually(t, 60*time.Second, func() error {
+		_, err := api.TryCoracle("kubectl", "exec", from.name, "--", "busybox", "timeout", "3", "busybox", "wget", "-qO-", "http://"+to.ip+":8080/name")
+		return err
+	})
+}
+
+type podOn struct{ name, ip string }
+
+func pod(t *testing.T, api, on *hosts.Host) podOn {
+	t.Helper()
+	out := api.Kubectl("get", "pods", "-l", "app=web", "--field-selector", "spec.nodeName="+on.Name,
+		"-o", "jsonpath={.items[0].metadata.name} {.items[0].status.podIP}")
+	name, ip, _ := strings.Cut(out, " ")
+	return podOn{name, strings.TrimSpace(ip)}
+}
+
+// serversAre is an error unless Service kubernetes has the servers' addresses and no other.
+func serversAre(c *hosts.Cluster, api *hosts.Host) error {
+	client, err := c.Client(api, hosts.OwnAPI)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	slice, err := client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if got, want := addresses(slice), ips(c.Servers); !slices.Equal(got, want) {
+		return fmt.Errorf("Service kubernetes has %v, want %v", got, want)
+	}
+	return nil
+}
+
+func addresses(s *discoveryv1.EndpointSlice) (all []string) {
+	for _, e := range s.Endpoints {
+		all = append(all, e.Addresses...)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func ips(of []*hosts.Host) (all []string) {
+	for _, h := range of {
+		all = append(all, h.IP.String())
+	}
+	slices.Sort(all)
+	return all
+}

@@ -1,0 +1,69 @@
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// staticPods run without an API server: one on the pod network, one on the host's.
+const staticPods = `apiVersion: v1
+kind: Pod
+metadata: {name: still, namespace: default, labels: {app: web}}
+spec:
+  hostNetwork: ${HOST}
+  terminationGracePeriodSeconds: 0
+  containers:
+  - name: ${NAME}
+    image: coracle.test/busybox:1
+    command: [sh, -c, 'mkdir /www && hostname > /www/name && exec busybox httpd -f -p 8080 -h /www']
+`
+
+// TestOfflineAgent reboots an agent while no server can be reached: its static pods run again, and it is back in the
+// cluster when the server is.
+func TestOfflineAgent(t *testing.T) {
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1, Images: true})
+	server, agent := c.Servers[0], c.Agents[0]
+	for name, host := range map[string]string{"podnet": "false", "hostnet": "true"} {
+		file := agent.Data("node", "static-pods", name+".yaml")
+		text := strings.NewReplacer("${HOST}", host, "${NAME}", name, "name: still", "name: "+name).Replace(staticPods)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	running := func() error {
+		out, err := agent.TryCoracle("crictl", "ps", "--state", "running")
+		if err != nil {
+			return err
+		}
+		for _, name := range []string{"podnet", "hostnet"} {
+			if err := contains("running containers", out, name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	eventually(t, time.Minute, running)
+
+	server.Kill()
+	agent.Kill()
+	began := time.Now()
+	c.Boot(agent)
+	eventually(t, time.Minute, running)
+	t.Logf("static pods run %.1f s after the boot without a server", time.Since(began).Seconds())
+
+	began = time.Now()
+	c.Boot(server)
+	c.AwaitHealthy(began, time.Minute)
+	t.Logf("healthy %.1f s after the boot of the server", time.Since(began).Seconds())
+	eventually(t, 30*time.Second, func() error {
+		return contains("pods", server.Kubectl("get", "pods", "-o", "name"), "pod/podnet-agent-1")
+	})
+}
