@@ -62,7 +62,11 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	}, api)
 	// What comes behind lead runs on one server of several.
 	leader := leadership.New(dirs.ServerConfig("coracle.kubeconfig"), cfg.Node.Name, data.several)
-	lead := g.Add("leadership", leader, api)
+	before := api
+	if cfg.Datastore.External() { // then the Lease is contended for from the first start on, for which there must be a role
+		before = objects
+	}
+	lead := g.Add("leadership", leader, before)
 	doors, err := others.doors(cfg, data, leader)
 	if err != nil {
 		return err
