@@ -13,6 +13,10 @@ import (
 // commands lists coracle's own commands that run here, in the order of help.
 func commands() []*cobra.Command {
 	return []*cobra.Command{
+		tokenCommand(),
+		nodeCommand(),
+		etcdCommand(),
+		clusterCommand(),
 		configCommand(),
 		statusCommand(),
 		kubeconfigCommand(),

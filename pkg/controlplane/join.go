@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"strconv"
 	"sync"
@@ -50,7 +51,8 @@ func newEntrance(cfg config.Config) (*entrance, error) {
 // extension is the entrance as the API server takes it.
 func (e *entrance) extension() apiserver.Extension {
 	return apiserver.Extension{
-		Prefix: join.Prefix, Handler: e.server.Handler(), LongRunning: []string{join.PathTunnel}, Open: e.open,
+		Prefix: join.Prefix, Handler: e.server.Handler(), LongRunning: []string{join.PathTunnel},
+		Open: e.open, Closed: http.HandlerFunc(joinserver.Closed),
 	}
 }
 
@@ -65,7 +67,7 @@ func (e *entrance) doors(cfg config.Config, data storage, leader *leadership.Lea
 		return joining.Doors{}, fmt.Errorf("reading the node's key: %w", err)
 	}
 	return joining.Doors{
-		Kubeconfig: cfg.Dirs.ServerConfig("coracle.kubeconfig"),
+		Kubeconfig: cfg.Dirs.ServerConfig("admin.kubeconfig"),
 		Node:       cfg.Node.Name, IPs: cfg.Node.IPs, Key: key,
 		Tokens: func() ([]joinserver.Token, error) { return startedWith(cfg) },
 		Open:   func() { e.once.Do(func() { close(e.open) }) },
@@ -89,7 +91,7 @@ func startedWith(cfg config.Config) ([]joinserver.Token, error) {
 		if err != nil {
 			return nil, err
 		}
-		given.as.ID, given.as.Secret, given.as.Derived = t.ID, t.Secret, true
+		given.as.ID, given.as.Secret = t.ID, t.Secret
 		all = append(all, given.as)
 	}
 	return all, nil

@@ -83,6 +83,12 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
+// Closed answers while the server cannot let anybody in yet.
+func Closed(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Retry-After", "1")
+	say(w, http.StatusServiceUnavailable, "the server is starting")
+}
+
 // refusal is an answer that is not 200: a sentence for people.
 type refusal struct {
 	code    int
@@ -122,6 +128,10 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, who caller, err 
 		code, message = told.code, told.message
 	}
 	s.log().WithFields(logrus.Fields{"user": who.name, "from": r.RemoteAddr}).Warnf("refused %s: %s", r.URL.Path, message)
+	say(w, code, message)
+}
+
+func say(w http.ResponseWriter, code int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(join.Refusal{Message: message, Time: time.Now()})

@@ -16,9 +16,10 @@ type Extension struct {
 	Handler http.Handler
 	// LongRunning are paths whose requests may last: no timeout ends them and nothing counts them as load.
 	LongRunning []string
-	// Open is closed when requests can be answered. Until then they get 503 before anybody asks who sent them: a token
-	// that is not known yet would else count as wrong for as long as the authenticator remembers.
-	Open <-chan struct{}
+	// Open is closed when requests can be answered. Until then Closed answers them, before anybody asks who sent them: a
+	// token that is not known yet would else count as wrong for as long as the authenticator remembers.
+	Open   <-chan struct{}
+	Closed http.Handler
 }
 
 // prepare changes the configuration of the server that requests come to first. It comes before the server is made.
@@ -47,8 +48,7 @@ func (e Extension) gate(next http.Handler) http.Handler {
 			select {
 			case <-e.Open:
 			default:
-				w.Header().Set("Retry-After", "1")
-				http.Error(w, "the server is starting", http.StatusServiceUnavailable)
+				e.Closed.ServeHTTP(w, r)
 				return
 			}
 		}

@@ -19,7 +19,7 @@ import (
 
 // Doors opens a server to machines that join.
 type Doors struct {
-	// Kubeconfig may read and write Secrets and Leases of kube-system, and read nodes.
+	// Kubeconfig is an administrator's: who can make tokens can do everything.
 	Kubeconfig string
 	// Node is the server's own name as a node, IPs are its addresses and Key is the fingerprint of its key.
 	Node string
@@ -45,13 +45,11 @@ func (d Doors) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	for _, t := range tokens {
-		err := lifecycle.Until(ctx, "the token that the server was started with", func(ctx context.Context) error {
-			return joinserver.Ensure(ctx, client, t)
-		})
-		if err != nil {
-			return err
-		}
+	err = lifecycle.Until(ctx, "the tokens that the server was started with", func(ctx context.Context) error {
+		return joinserver.StartedWith(ctx, client, d.Node, tokens, log)
+	})
+	if err != nil {
+		return err
 	}
 	var mine bool
 	err = lifecycle.Until(ctx, "the claim on the node name", func(ctx context.Context) (err error) {

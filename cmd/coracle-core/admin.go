@@ -1,0 +1,60 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+)
+
+// adminAccess returns the administrator's kubeconfig of this server, and the CA certificate in it.
+func (i installation) adminAccess() (file string, ca []byte, err error) {
+	file = i.kubeconfig()
+	access, err := clientcmd.BuildConfigFromFlags("", file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && i.config.Role == config.Agent:
+		return "", nil, errors.New("this machine is an agent, and the cluster is managed on its servers: run this there")
+	case errors.Is(err, fs.ErrNotExist):
+		return "", nil, fmt.Errorf("there is no %s: run this on a server of the cluster, where coracle server has written it", file)
+	case errors.Is(err, fs.ErrPermission):
+		return "", nil, fmt.Errorf("%s may only be read by root: use sudo", file)
+	case err != nil:
+		return "", nil, fmt.Errorf("reading %s: %w", file, err)
+	}
+	ca = access.CAData
+	if len(ca) == 0 {
+		ca, err = os.ReadFile(access.CAFile)
+	}
+	return file, ca, err
+}
+
+// adminClient talks to the API as a kubeconfig says.
+func adminClient(file string) (kubernetes.Interface, error) {
+	access, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", file, err)
+	}
+	access.QPS = -1
+	access.Timeout = 30 * time.Second
+	return kubernetes.NewForConfig(access)
+}
+
+// explain makes a sentence of an error of the API that people meet often.
+func explain(err error) error {
+	var op *net.OpError
+	switch {
+	case errors.As(err, &op):
+		return fmt.Errorf("the API does not answer (%v): start it with coracle server, and see coracle status", op)
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w; this needs an administrator's kubeconfig", err)
+	}
+	return err
+}

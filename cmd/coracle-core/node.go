@@ -1,0 +1,206 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubectl/pkg/drain"
+)
+
+// controlPlane is the label of servers' nodes.
+const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+// nodeCommand takes nodes out of the cluster.
+func nodeCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "node",
+		Short: "Drain nodes, and remove them from the cluster",
+		Args:  cobra.NoArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(nodeDrainCommand(), nodeRemoveCommand())
+	return c
+}
+
+// draining are the flags of commands that drain, by kubectl's names.
+type draining struct {
+	timeout  time.Duration
+	grace    int
+	bare     bool
+	emptyDir bool
+}
+
+func (d *draining) flags(c *cobra.Command) {
+	c.Flags().DurationVar(&d.timeout, "timeout", 5*time.Minute, "How long to wait for pods to go; 0 is for ever")
+	c.Flags().IntVar(&d.grace, "grace-period", -1, "Seconds that each pod has to stop; negative is what the pod says")
+	c.Flags().BoolVar(&d.emptyDir, "delete-emptydir-data", false, "Also evict pods with emptyDir volumes, whose data is lost")
+}
+
+func nodeDrainCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "drain NAME",
+		Short: "Move the pods off a node, and let no new ones come",
+		Long: `Move the pods off a node, and let no new ones come: kubectl drain, except for pods of DaemonSets. Pod disruption budgets
+are kept. coracle kubectl uncordon NAME lets pods come again.`,
+		Example: `  # Before the machine is switched off for an hour
+  coracle node drain agent-1`,
+		Args:              oneNode,
+		ValidArgsFunction: completeNodes,
+	}
+	here := dirFlags(c.Flags())
+	var d draining
+	d.flags(c)
+	c.Flags().BoolVar(&d.bare, "force", false, "Also delete pods that nobody makes again elsewhere")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		a, err := here().administer()
+		if err != nil {
+			return err
+		}
+		node, err := getNode(ctx, a.client, args[0])
+		if err != nil {
+			return err
+		}
+		if err := d.drain(ctx, c, a.client, node); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.ErrOrStderr(), "Node %s is drained. To let pods come again: coracle kubectl uncordon %[1]s\n", node.Name)
+		return nil
+	}
+	return c
+}
+
+func (d draining) drain(ctx context.Context, c *cobra.Command, client kubernetes.Interface, node *corev1.Node) error {
+	helper := &drain.Helper{
+		Ctx: ctx, Client: client, Force: d.bare, GracePeriodSeconds: d.grace, IgnoreAllDaemonSets: true, Timeout: d.timeout,
+		DeleteEmptyDirData: d.emptyDir, Out: c.ErrOrStderr(), ErrOut: c.ErrOrStderr(),
+		OnPodDeletionOrEvictionFinished: func(pod *corev1.Pod, _ bool, err error) {
+			if err == nil {
+				fmt.Fprintf(c.ErrOrStderr(), "pod %s/%s is gone\n", pod.Namespace, pod.Name)
+			}
+		},
+	}
+	if err := drain.RunCordonOrUncordon(helper, node, true); err != nil {
+		return fmt.Errorf("keeping new pods off node %s: %w", node.Name, err)
+	}
+	if err := drain.RunNodeDrain(helper, node.Name); err != nil {
+		return fmt.Errorf("draining node %s, which takes no new pods any more (coracle kubectl uncordon %[1]s changes that): %w", node.Name, err)
+	}
+	return nil
+}
+
+func nodeRemoveCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "remove NAME",
+		Aliases: []string{"rm"},
+		Short:   "Take a node out of the cluster",
+		Long: `Take a node out of the cluster: drain it if it lives, then delete its Node. Another machine can have its name after a
+minute, and the etcd member of a server goes too. The machine itself is left as it is: run coracle reset there.`,
+		Example: `  # A node that lives
+  coracle node remove agent-1
+
+  # One that cannot be drained
+  coracle node remove agent-1 --force`,
+		Args:              oneNode,
+		ValidArgsFunction: completeNodes,
+	}
+	here := dirFlags(c.Flags())
+	d := draining{bare: true}
+	d.flags(c)
+	force := c.Flags().Bool("force", false, "Do not drain: pods on the node are made again elsewhere while they may still run there")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		a, err := here().administer()
+		if err != nil {
+			return err
+		}
+		node, err := getNode(ctx, a.client, args[0])
+		if err != nil {
+			return err
+		}
+		if err := notTheLast(ctx, a.client, node); err != nil {
+			return err
+		}
+		switch {
+		case *force:
+		case !nodeReady(node):
+			fmt.Fprintf(c.ErrOrStderr(), "Node %s is not Ready, so it is not drained.\n", node.Name)
+		default:
+			if err := d.drain(ctx, c, a.client, node); err != nil {
+				return fmt.Errorf("%w; --force removes the node without draining it", err)
+			}
+		}
+		same := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))}
+		if err := a.client.CoreV1().Nodes().Delete(ctx, node.Name, same); err != nil && !apierrors.IsNotFound(err) {
+			return explain(fmt.Errorf("deleting node %s: %w", node.Name, err))
+		}
+		fmt.Fprintf(c.ErrOrStderr(), "Removed node %s. Run coracle reset on that machine, or it comes back when coracle starts there.\n", node.Name)
+		return nil
+	}
+	return c
+}
+
+// notTheLast refuses to remove the only server.
+func notTheLast(ctx context.Context, client kubernetes.Interface, node *corev1.Node) error {
+	if node.Labels[controlPlaneLabel] != "true" {
+		return nil
+	}
+	servers, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: controlPlaneLabel + "=true"})
+	if err != nil {
+		return explain(fmt.Errorf("listing servers: %w", err))
+	}
+	if len(servers.Items) < 2 {
+		return fmt.Errorf("node %s is the last server, and the cluster is nowhere else: to end the cluster, run coracle reset on that machine", node.Name)
+	}
+	return nil
+}
+
+func nodeReady(node *corev1.Node) bool {
+	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func getNode(ctx context.Context, client kubernetes.Interface, name string) (*corev1.Node, error) {
+	node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("there is no node %s; coracle kubectl get nodes shows all", name)
+	}
+	if err != nil {
+		return nil, explain(fmt.Errorf("looking for node %s: %w", name, err))
+	}
+	return node, nil
+}
+
+func oneNode(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usageError{errors.New("name one node, as coracle kubectl get nodes shows it")}
+	}
+	return nil
+}
+
+func completeNodes(_ *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var names []cobra.Completion
+	if a, err := find().administer(); err == nil && len(given) == 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		if nodes, err := a.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{}); err == nil {
+			for _, n := range nodes.Items {
+				names = append(names, n.Name)
+			}
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,363 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/joinserver"
+	"github.com/coracle-dev/coracle/pkg/pki"
+	"github.com/coracle-dev/coracle/pkg/token"
+)
+
+// tokenCommand makes and manages what machines join with.
+func tokenCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "token",
+		Short: "Make and manage tokens with which machines join the cluster",
+		Long: `Make and manage tokens with which machines join the cluster. It needs root, on a server.
+
+A token is a bootstrap token of Kubernetes, and says which cluster it is for: a machine that joins with it talks to
+no other. It is a secret. One for agents can do nothing but let a machine in as a node; one for servers gives the
+cluster's keys.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(tokenCreateCommand(), tokenListCommand(), tokenDeleteCommand(), tokenRotateCommand(), joinCommand())
+	return c
+}
+
+// newToken are the flags of commands that make one.
+type newToken struct {
+	role        *choice
+	ttl         time.Duration
+	description string
+	replace     bool
+}
+
+func newTokenFlags(c *cobra.Command) *newToken {
+	o := &newToken{role: &choice{value: string(config.Agent), choices: []string{string(config.Agent), string(config.Server)}}}
+	c.Flags().Var(o.role, "role", "What may be joined as: agent, or server, which is good for agents too")
+	c.Flags().DurationVar(&o.ttl, "ttl", 24*time.Hour, "How long the token is good; 0 is for ever")
+	c.Flags().StringVar(&o.description, "description", "", "What the token is for, for people")
+	c.Flags().BoolVar(&o.replace, "allow-replace", false, "Let machines that join with it take the place of others, with --replace-node")
+	_ = c.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(o.role.choices, cobra.ShellCompDirectiveNoFileComp))
+	return o
+}
+
+// make makes the token that the flags ask for.
+func (o *newToken) make(ctx context.Context, a admin) (madeToken, error) {
+	if o.ttl < 0 {
+		return madeToken{}, usageError{fmt.Errorf("--ttl is %s: it must not be negative", o.ttl)}
+	}
+	text := token.New(a.pin)
+	t := joinserver.Token{ID: text.ID, Secret: text.Secret, Role: config.Role(o.role.value), Replace: o.replace, Description: o.description}
+	if o.ttl > 0 {
+		t.Expires = time.Now().Add(o.ttl).Truncate(time.Second)
+	}
+	return madeToken{listedToken: listed(t), Token: text.Text()}, joinserver.Create(ctx, a.client, t)
+}
+
+// listedToken is what everybody who looks may see of a token, and madeToken what its maker sees.
+type listedToken struct {
+	ID           string      `json:"id"`
+	Role         config.Role `json:"role"`
+	AllowReplace bool        `json:"allowReplace"`
+	Description  string      `json:"description,omitempty"`
+	Expires      time.Time   `json:"expires,omitzero"`
+	Expired      bool        `json:"expired"`
+	// Server is the one that was started with the token.
+	Server string `json:"startedOn,omitempty"`
+}
+
+type madeToken struct {
+	listedToken
+	Token string `json:"token"`
+}
+
+func listed(t joinserver.Token) listedToken {
+	return listedToken{ID: t.ID, Role: t.Role, AllowReplace: t.Replace, Description: t.Description, Expires: t.Expires, Expired: t.Expired(), Server: t.From}
+}
+
+// show prints a token, and nothing else, for people to hand on.
+func (t madeToken) show(w io.Writer, format string) error {
+	if format != "" && format != "text" {
+		return printAs(w, format, t)
+	}
+	_, err := fmt.Fprintln(w, t.Token)
+	return err
+}
+
+// textOutputFlag is outputFlag for what is not a table.
+func textOutputFlag(c *cobra.Command) *string {
+	f := &choice{value: "text", choices: []string{"text", "json", "yaml"}}
+	c.Flags().VarP(f, "output", "o", "Output format, one of: "+oneOf(f.choices))
+	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.choices, cobra.ShellCompDirectiveNoFileComp))
+	return &f.value
+}
+
+func tokenCreateCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "create",
+		Short: "Make a token and print it",
+		Long:  `Make a token and print it: the only time that all of it is shown.`,
+		Example: `  # For an agent that joins today
+  coracle token create > token
+
+  # For more servers, this week
+  coracle token create --role server --ttl 168h --description "the rack in the cellar"
+
+  # For a machine that takes the place of one that has burnt
+  coracle token create --allow-replace --ttl 1h`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	here := dirFlags(c.Flags())
+	options := newTokenFlags(c)
+	output := textOutputFlag(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		a, err := here().administer()
+		if err != nil {
+			return err
+		}
+		t, err := options.make(c.Context(), a)
+		if err != nil {
+			return explain(err)
+		}
+		return t.show(c.OutOrStdout(), *output)
+	}
+	return c
+}
+
+func tokenListCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:               "list",
+		Aliases:           []string{"ls"},
+		Short:             "List tokens, without their secrets",
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	here := dirFlags(c.Flags())
+	output := outputFlag(c, "json", "yaml")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		a, err := here().administer()
+		if err != nil {
+			return err
+		}
+		tokens, err := joinserver.Tokens(c.Context(), a.client)
+		if err != nil {
+			return explain(err)
+		}
+		all := []listedToken{} // never null
+		for _, t := range tokens {
+			all = append(all, listed(t))
+		}
+		if *output != "" {
+			return printAs(c.OutOrStdout(), *output, all)
+		}
+		return printTokens(c.OutOrStdout(), all, time.Now())
+	}
+	return c
+}
+
+func printTokens(out io.Writer, all []listedToken, now time.Time) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(w, "ID\tROLE\tEXPIRES\tMAY REPLACE\tDESCRIPTION")
+	for _, t := range all {
+		expires := "never"
+		switch {
+		case t.Expired:
+			expires = "expired"
+		case !t.Expires.IsZero():
+			expires = "in " + t.Expires.Sub(now).Round(time.Minute).String()
+		}
+		replace := "no"
+		if t.AllowReplace {
+			replace = "yes"
+		}
+		description := t.Description
+		if t.Server != "" {
+			description += " (" + t.Server + " is started with it)"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.ID, t.Role, expires, replace, description)
+	}
+	return w.Flush()
+}
+
+func tokenDeleteCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:     "delete ID...",
+		Aliases: []string{"rm"},
+		Short:   "Delete tokens: nobody can join with them any more",
+		Long: `Delete tokens: nobody can join with them any more. Machines that have joined stay.
+
+An ID is the part of a token before the point, as coracle token list shows it.`,
+		Args:              someTokens,
+		ValidArgsFunction: completeTokens,
+	}
+	here := dirFlags(c.Flags())
+	c.RunE = func(c *cobra.Command, ids []string) error {
+		a, err := here().administer()
+		if err != nil {
+			return err
+		}
+		tokens, err := joinserver.Tokens(c.Context(), a.client)
+		if err != nil {
+			return explain(err)
+		}
+		for _, id := range ids {
+			id = tokenID(id)
+			if err := joinserver.Remove(c.Context(), a.client, id); err != nil {
+				return explain(err)
+			}
+			for _, t := range tokens {
+				if t.ID == id && t.From != "" {
+					logrus.Warnf("server %s makes token %s again when it starts: take --token out of its configuration, or rotate the token instead", t.From, id)
+				}
+			}
+			fmt.Fprintf(c.ErrOrStderr(), "Deleted token %s.\n", id)
+		}
+		return nil
+	}
+	return c
+}
+
+func tokenRotateCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "rotate ID",
+		Short: "Give a token another secret and print it",
+		Long: `Give a token another secret and print it. The old secret is of no use from then on; machines that have joined stay.
+
+That holds for a token that servers are started with too, even where one still is: give them the new one.`,
+		Args:              someTokens,
+		ValidArgsFunction: completeTokens,
+	}
+	here := dirFlags(c.Flags())
+	output := textOutputFlag(c)
+	c.RunE = func(c *cobra.Command, ids []string) error {
+		if len(ids) != 1 {
+			return usageError{fmt.Errorf("rotate one token at a time")}
+		}
+		a, err := here().administer()
+		if err != nil {
+			return err
+		}
+		text := token.New(a.pin)
+		t, err := joinserver.Rotate(c.Context(), a.client, tokenID(ids[0]), text.Secret)
+		if err != nil {
+			return explain(err)
+		}
+		text.ID = t.ID
+		return madeToken{listedToken: listed(t), Token: text.Text()}.show(c.OutOrStdout(), *output)
+	}
+	return c
+}
+
+func joinCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "join-command",
+		Short: "Make a token and print the commands that join a machine with it",
+		Long: `Make a token and print the commands that join a machine with it, to paste into a root shell there. They keep the
+token out of process lists.`,
+		Example: `  # For an agent
+  coracle token join-command
+
+  # For a second server, which reaches this one under a name
+  coracle token join-command --role server --server https://edge-1.example.org:6443`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	here := dirFlags(c.Flags())
+	options := newTokenFlags(c)
+	output := textOutputFlag(c)
+	server := c.Flags().String("server", "", "URL, name or address under which the machine reaches this server (default is what the cluster is told)")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		i := here()
+		port := cmp.Or(i.config.API.Port, 6443)
+		url, err := serverURL(cmp.Or(*server, net.JoinHostPort(i.config.API.Advertise.String(), strconv.Itoa(int(port)))), port)
+		if err != nil {
+			return usageError{err}
+		}
+		a, err := i.administer()
+		if err != nil {
+			return err
+		}
+		t, err := options.make(c.Context(), a)
+		if err != nil {
+			return explain(err)
+		}
+		command := fmt.Sprintf("coracle %s --server %s --token-file /etc/coracle/token", t.Role, url)
+		if *output != "text" {
+			return printAs(c.OutOrStdout(), *output, struct {
+				madeToken
+				Join    string `json:"server"`
+				Command string `json:"command"`
+			}{t, url.String(), command})
+		}
+		_, err = fmt.Fprintf(c.OutOrStdout(), "mkdir -p /etc/coracle && (umask 077 && cat > /etc/coracle/token) <<'EOF'\n%s\nEOF\n%s\n", t.Token, command)
+		return err
+	}
+	return c
+}
+
+// tokenID is the ID of what may be a whole token: people paste those.
+func tokenID(arg string) string {
+	if t, err := token.Parse(arg); err == nil && t.Text() == arg {
+		return t.ID
+	}
+	return arg
+}
+
+func someTokens(_ *cobra.Command, ids []string) error {
+	if len(ids) == 0 {
+		return usageError{fmt.Errorf("name a token by its ID, which coracle token list shows")}
+	}
+	return nil
+}
+
+func completeTokens(c *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var ids []cobra.Completion
+	if a, err := find().administer(); err == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+		defer cancel()
+		tokens, _ := joinserver.Tokens(ctx, a.client)
+		for _, t := range tokens {
+			if !slices.Contains(given, t.ID) {
+				ids = append(ids, cobra.CompletionWithDesc(t.ID, t.Description))
+			}
+		}
+	}
+	return ids, cobra.ShellCompDirectiveNoFileComp
+}
+
+// admin is access to the cluster with all rights, on a server.
+type admin struct {
+	client kubernetes.Interface
+	pin    string // of the cluster's CA
+}
+
+// administer opens the cluster of this server.
+func (i installation) administer() (admin, error) {
+	none := admin{}
+	file, ca, err := i.adminAccess()
+	if err != nil {
+		return none, err
+	}
+	pin, err := pki.CAPin(ca)
+	if err != nil {
+		return none, err
+	}
+	client, err := adminClient(file)
+	return admin{client, pin}, err
+}
