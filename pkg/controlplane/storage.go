@@ -15,6 +15,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/etcdmembers"
 	"github.com/coracle-dev/coracle/pkg/join"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/paths"
 	"github.com/coracle-dev/coracle/pkg/pki"
 )
 
@@ -24,6 +25,15 @@ type storage struct {
 	store   config.Datastore
 	member  *etcd.Etcd           // nil for somebody else's, as members is
 	members *etcdmembers.Members // as our own member sees them
+}
+
+// AddStorage enters nothing but the cluster's data into g, for a command that repairs it.
+func AddStorage(g *lifecycle.Group, cfg config.Config) { addStorage(g, cfg) }
+
+// RequestReset has the next start make etcd a cluster of this member alone. Its data is copied to the directory
+// snapshot first.
+func RequestReset(dirs paths.Dirs, snapshot string) error {
+	return etcd.ResetRequest{Snapshot: snapshot}.Write(dirs.ResetRequest())
 }
 
 func addStorage(g *lifecycle.Group, cfg config.Config) storage {

@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/coracle-dev/coracle/pkg/controlplane"
+	"github.com/coracle-dev/coracle/pkg/etcdmembers"
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/supervise"
+)
+
+// clusterCommand is about the cluster as a whole.
+func clusterCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "cluster",
+		Short: "Rescue the cluster when most servers are lost",
+		Args:  cobra.NoArgs,
+		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(resetQuorumCommand())
+	return c
+}
+
+func resetQuorumCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "reset-quorum",
+		Short: "Go on with this server alone after most servers are lost for good",
+		Long: `Go on with this server alone, with all data that it has, after most servers are lost for good.
+
+More than half of the servers must run for the cluster to write anything. If that many are gone and will not come back,
+run this on the server that is left; of several, on the one with the highest entry in coracle etcd status. A copy of
+its data is kept below the data directory. Coracle may run or not.
+
+The other servers, should they come back, and new ones, join this one by themselves. What they have written after they
+lost contact with this one is lost.`,
+		Example: `  # Two of three servers have burnt
+  coracle cluster reset-quorum`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	here := dirFlags(c.Flags())
+	force := c.Flags().Bool("force", false, "Do it though the servers agree with each other; the others lose what they know better")
+	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		i := here()
+		if err := i.mayReset(ctx, *force); err != nil {
+			return err
+		}
+		if !*yes {
+			if err := confirmQuorum(c.InOrStdin(), c.OutOrStdout()); err != nil {
+				return err
+			}
+		}
+		return i.resetQuorum(ctx, c.OutOrStdout())
+	}
+	return c
+}
+
+// mayReset refuses what is not needed.
+func (i installation) mayReset(ctx context.Context, force bool) error {
+	if err := i.ownEtcd(); err != nil {
+		return err
+	}
+	if found, _ := filepath.Glob(filepath.Join(i.dirs.Etcd(), "member", "wal", "*.wal")); len(found) == 0 {
+		return fmt.Errorf("there is no data of etcd in %s: run this on a server that has some", i.dirs.Etcd())
+	}
+	m, err := i.members()
+	if err != nil {
+		return nil // it does not run, or waits for the others
+	}
+	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
+	defer cancel()
+	status, err := m.Status(ctx)
+	switch {
+	case err != nil || force:
+		return nil
+	case len(status.Members) == 1:
+		return errors.New("this server is etcd's only member: there is nothing to reset")
+	case status.Quorum:
+		return fmt.Errorf("more than half of the %d servers run and agree with each other: there is nothing to reset "+
+			"(a single one is removed with coracle etcd remove; --force resets nevertheless)", len(status.Members))
+	}
+	return nil
+}
+
+func confirmQuorum(in io.Reader, out io.Writer) error {
+	f, ok := in.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return errors.New("nobody is here to confirm this; give --yes to go on with this server alone")
+	}
+	fmt.Fprint(out, "The cluster goes on with this server's data; what other servers know better is lost. Type yes to go on: ")
+	answer, err := bufio.NewReader(f).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	if strings.TrimSpace(answer) != "yes" {
+		return errors.New("nothing was changed")
+	}
+	return nil
+}
+
+// resetQuorum has the control plane do it, or does it here if coracle is stopped.
+func (i installation) resetQuorum(ctx context.Context, out io.Writer) error {
+	snapshot := filepath.Join(i.dirs.Snapshots(), "etcd-"+time.Now().UTC().Format("20060102T150405Z"))
+	if err := os.MkdirAll(i.dirs.Snapshots(), 0o700); err != nil {
+		return fmt.Errorf("making a place for the copy: %w", err)
+	}
+	lock, err := supervise.Lock(i.dirs.Lock())
+	var held *supervise.HeldError
+	switch {
+	case errors.As(err, &held):
+		if err := controlplane.RequestReset(i.dirs, snapshot); err != nil {
+			return err
+		}
+		err = i.awaitReset(ctx, out)
+	case err != nil:
+		return err
+	default:
+		defer lock.Close()
+		err = i.resetHere(ctx, out, snapshot)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "This server's etcd is a cluster of one member. Its data as it was is in %s.\n", snapshot)
+	fmt.Fprintln(out, "The other servers join it again when coracle starts there.")
+	return nil
+}
+
+// resetHere runs nothing but etcd, until the reset is done.
+func (i installation) resetHere(ctx context.Context, out io.Writer, snapshot string) error {
+	if err := controlplane.RequestReset(i.dirs, snapshot); err != nil {
+		return err
+	}
+	logrus.SetOutput(io.Discard)
+	if err := os.MkdirAll(i.dirs.Run, 0o755); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "coracle is stopped: copying etcd's data and making it anew")
+	var g lifecycle.Group
+	controlplane.AddStorage(&g, i.config)
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	ready := g.Ready()
+	go func() {
+		select {
+		case <-ready:
+			stop()
+		case <-ctx.Done():
+		}
+	}()
+	return g.Run(ctx)
+}
+
+// awaitReset restarts the control plane, and tells how far it gets.
+func (i installation) awaitReset(ctx context.Context, out io.Writer) error {
+	if p, ok, err := state.Read(i.dirs, state.ControlPlane); err == nil && ok && p.Alive() {
+		fmt.Fprintln(out, "stopping the control plane; pods keep running")
+		if err := syscall.Kill(p.PID, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("stopping the control plane: %w", err)
+		}
+	}
+	told := ""
+	for {
+		if _, err := os.Stat(i.dirs.ResetRequest()); errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		if waits := etcdWaits(i.dirs); waits != "" && waits != told {
+			told = waits
+			fmt.Fprintln(out, "waiting for "+waits)
+		}
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return fmt.Errorf("the reset goes on without this command; see coracle status: %w", err)
+		}
+	}
+	m := etcdmembers.Members{Socket: i.dirs.EtcdSocket()}
+	members, err := m.List(ctx)
+	if err != nil {
+		return err
+	}
+	if len(members) != 1 {
+		fmt.Fprintf(out, "%d servers are members again already\n", len(members))
+	}
+	return nil
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
