@@ -86,17 +86,14 @@ type network struct {
 
 func newNetwork(t *testing.T, c *hosts.Cluster, f flavour) *network {
 	t.Helper()
-	n := &network{Cluster: c, api: c.Servers[0], clients: map[string]string{}, services: map[string][]netip.Addr{}, nodes: map[string][]netip.Addr{}}
+	n := &network{Cluster: c, api: c.Servers[0], services: map[string][]netip.Addr{}, nodes: map[string][]netip.Addr{}}
 	n.outside = hosts.New(t, c.Wire, "outside", hosts.Options{})
 	f.prepare(n.outside)
 	n.api.Apply(manifest(t, "nodes.yaml", "${POLICY}", f.policy))
 	for _, d := range []string{"daemonset/web", "daemonset/client", "daemonset/hostnetwork", "deployment/lone"} {
 		n.api.Kubectl("rollout", "status", d, "--timeout=60s")
 	}
-	n.web, n.clientIPs = n.podIPs(t, "web"), n.podIPs(t, "client")
-	for _, line := range n.lines("get", "pods", "-l", "app=client", "-o", `jsonpath={range .items[*]}{.spec.nodeName} {.metadata.name}{"\n"}{end}`) {
-		n.clients[line[0]] = line[1]
-	}
+	n.look(t)
 	for _, line := range n.lines("get", "services", "-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.clusterIPs[*]}{"\n"}{end}`) {
 		if line[1] != "None" {
 			n.services[line[0]] = parse(t, line[1:])
@@ -114,12 +111,23 @@ func newNetwork(t *testing.T, c *hosts.Cluster, f flavour) *network {
 	return n
 }
 
+// look finds out where the pods are.
+func (n *network) look(t *testing.T) {
+	t.Helper()
+	n.web, n.clientIPs, n.clients = n.podIPs(t, "web"), n.podIPs(t, "client"), map[string]string{}
+	for _, line := range n.lines("get", "pods", "-l", "app=client", "-o", `jsonpath={range .items[*]}{.spec.nodeName} {.metadata.name}{"\n"}{end}`) {
+		n.clients[line[0]] = line[1]
+	}
+}
+
 // podIPs are the addresses of the pods of an app by node.
 func (n *network) podIPs(t *testing.T, app string) map[string][]netip.Addr {
 	t.Helper()
 	ips := map[string][]netip.Addr{}
 	for _, line := range n.lines("get", "pods", "-l", "app="+app, "-o", `jsonpath={range .items[*]}{.spec.nodeName} {.status.podIPs[*].ip}{"\n"}{end}`) {
-		ips[line[0]] = parse(t, line[1:])
+		if len(line) > 1 {
+			ips[line[0]] = parse(t, line[1:])
+		}
 	}
 	return ips
 }

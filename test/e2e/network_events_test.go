@@ -1,0 +1,129 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// TestNetworkEvents lets things happen to nodes and looks whether the pods of the others notice the right ones.
+func TestNetworkEvents(t *testing.T) {
+	f := flavours["vxlan"]
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 2, Images: true, Net: netip.MustParsePrefix(f.wire)})
+	n := newNetwork(t, c, f)
+	t.Run("the server is cut off", n.testServerAway)
+	t.Run("a slow and lossy network", n.testBadCables)
+	t.Run("a node is rebooted", n.testReboot)
+	t.Run("a node is installed anew", n.testReinstalled)
+	t.Run("a node is removed", n.testRemoved)
+}
+
+// testServerAway: what runs on agents does not need a server.
+func (n *network) testServerAway(t *testing.T) {
+	agent := n.Agents[1].For(t)
+	id := strings.TrimSpace(agent.Coracle("crictl", "ps", "--name", "busybox", "-q"))
+	n.Links.Isolate(n.Servers[0])
+	defer n.Links.Heal()
+	for line, want := range map[string]string{
+		"probe get " + url(n.web["agent-1"][0], 8080, "/hostname"):       "web-",
+		"probe get " + url(n.services["lone-local"][0], 80, "/hostname"): "lone-",
+		"probe get http://lone-local/hostname":                           "lone-",
+		"probe lookup web":                                               n.services["web"][0].String(),
+		"probe lookup " + hosts.ExternalName:                             hosts.ExternalIP,
+	} {
+		if out, err := agent.TryCoracle("crictl", "exec", id, "sh", "-c", line); err != nil || !strings.Contains(out, want) {
+			t.Errorf("without a server: %s: %q, %v", line, out, err)
+		}
+	}
+}
+
+// testBadCables: a node far away is Ready, and logs and exec work.
+func (n *network) testBadCables(t *testing.T) {
+	far := n.Agents[1]
+	n.Links.Delay(far, 80*time.Millisecond)
+	n.Links.Drop(2, far, n.Servers[0])
+	defer n.Links.Heal()
+	n.For(t).AwaitHealthy(time.Now(), time.Minute)
+	if out := n.in(t, far.Name, "echo from afar"); out != "from afar\n" {
+		t.Errorf("exec printed %q", out)
+	}
+	n.api.Run("timeout", "30", binary, "kubectl", "logs", n.clients[far.Name])
+	big := url(n.clientIPs["agent-1"][0], 8090, "/big")
+	if out := n.in(t, far.Name, fmt.Sprintf("busybox wget -qO- %s | wc -c", big)); out != "1048576\n" {
+		t.Errorf("a megabyte from afar is %q", out)
+	}
+}
+
+// testReboot: pods come back on the node and are reached from the others, and reach them.
+func (n *network) testReboot(t *testing.T) {
+	c := n.For(t)
+	h := c.Agents[1]
+	h.Kill()
+	began := time.Now()
+	c.Boot(h)
+	c.AwaitHealthy(began, time.Minute)
+	n.awaitWhole(t)
+	t.Logf("all pods reach each other %s after the boot", time.Since(began).Round(100*time.Millisecond))
+	n.testDNS(t)
+}
+
+// testReinstalled: the machine has lost everything, but its name and address.
+func (n *network) testReinstalled(t *testing.T) {
+	c := n.For(t)
+	h := c.Agents[1]
+	h.Kill()
+	h.Wipe()
+	n.api.Kubectl("delete", "node", h.Name)
+	h.Boot()
+	c.Provision(h)
+	began := time.Now()
+	c.Start(h)
+	c.AwaitHealthy(began, time.Minute)
+	n.awaitWhole(t)
+	t.Logf("all pods reach each other %s after the start", time.Since(began).Round(100*time.Millisecond))
+	n.testDNS(t)
+	n.testNodePorts(t)
+}
+
+// testRemoved: the others forget how the node's pods were reached.
+func (n *network) testRemoved(t *testing.T) {
+	h := n.Agents[1]
+	h.Kill()
+	subnet := strings.TrimSpace(n.api.Kubectl("get", "node", h.Name, "-o", "jsonpath={.spec.podCIDR}"))
+	n.api.Kubectl("delete", "node", h.Name)
+	for _, other := range []*hosts.Host{n.Servers[0], n.Agents[0]} {
+		eventually(t, 20*time.Second, func() error {
+			routes := other.Run("ip", "route")
+			if strings.Contains(routes, subnet) {
+				return fmt.Errorf("%s still has a route to %s:\n%s", other.Name, subnet, routes)
+			}
+			if entries := other.Run("sh", "-c", "bridge fdb show dev flannel.1"); strings.Contains(entries, "dst "+h.IP.String()+" ") {
+				return fmt.Errorf("%s still has a forwarding entry for %s:\n%s", other.Name, h.IP, entries)
+			}
+			return nil
+		})
+	}
+}
+
+// awaitWhole waits until the pods of nodes.yaml run on all nodes and every client gets answers from every web server.
+func (n *network) awaitWhole(t *testing.T) {
+	t.Helper()
+	eventually(t, time.Minute, func() error {
+		n.look(t)
+		for from, pod := range n.clients {
+			for to, ips := range n.web {
+				if out, err := n.api.TryCoracle("kubectl", "exec", pod, "--", "probe", "get", url(ips[0], 8080, "/hostname")); err != nil {
+					return fmt.Errorf("from %s to %s: %s, %w", from, to, out, err)
+				}
+			}
+		}
+		if len(n.web) != 3 || len(n.clients) != 3 {
+			return fmt.Errorf("web servers are on %v, clients on %v", n.web, n.clients)
+		}
+		return nil
+	})
+}
