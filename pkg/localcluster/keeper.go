@@ -88,6 +88,9 @@ func Keep(s Store, name string) error {
 	if err := <-alone; err != nil {
 		return k.abandon(err)
 	}
+	if err := k.leaveSession(); err != nil {
+		fmt.Fprintln(os.Stderr, "leaving the user's session:", err)
+	}
 	select {} // all that is left to do is done by who supervises the nodes, and who answers on the control socket
 }
 
@@ -104,9 +107,26 @@ func (k *keeper) awaitMaker() error {
 func (k *keeper) abandon(why error) error {
 	for _, m := range k.members {
 		m.host.Kill()
+		_ = m.host.Discard() // what it could not remove is removed, or complained about, below
+	}
+	if k.net != nil && k.net.nft != 0 {
+		_ = syscall.Kill(k.net.nft, syscall.SIGKILL)
+	}
+	for _, mounted := range []string{k.store.executable(k.record.Name), k.store.hosts(k.record.Name)} {
+		_ = unix.Unmount(mounted, unix.MNT_DETACH)
 	}
 	_, err := k.store.remove(k.record)
 	return errors.Join(why, err)
+}
+
+// leaveSession moves the keeper out of the cgroup in which it was started: the end of a user's session, or of a step
+// of a CI job, is not the cluster's.
+func (k *keeper) leaveSession() error {
+	var errs []error
+	for _, pid := range []int{os.Getpid(), k.net.nft} {
+		errs = append(errs, vhost.JoinCgroup(filepath.Join(k.record.Cgroup(), "keeper"), pid))
+	}
+	return errors.Join(errs...)
 }
 
 func (k *keeper) tell(e event) {
@@ -130,10 +150,6 @@ func (k *keeper) make(ctx context.Context) error {
 		return fmt.Errorf("taking the keeper's mounts apart from the machine's: %w", err)
 	}
 	if err := k.change(func(*Record) {}); err != nil { // the keeper is in it
-		return err
-	}
-	// The end of the user's session is not the cluster's.
-	if err := vhost.JoinCgroup(filepath.Join(k.record.Cgroup(), "keeper"), os.Getpid()); err != nil {
 		return err
 	}
 	if err := k.prepare(); err != nil {
@@ -173,7 +189,7 @@ func (k *keeper) prepare() error {
 	if err := bindExecutable(k.store.executable(name)); err != nil {
 		return err
 	}
-	hosts := filepath.Join(k.store.dir(name), "hosts")
+	hosts := k.store.hosts(name)
 	if err := os.MkdirAll(hosts, 0o755); err != nil {
 		return err
 	}
@@ -274,7 +290,7 @@ func (k *keeper) awaitReady(ctx context.Context, m *member) error {
 		return err
 	}
 	defer release()
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) }) // which is passed on
 	defer stop()
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		k.tell(event{Node: n.Name, Text: lines.Text()})

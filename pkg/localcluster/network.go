@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -27,7 +26,7 @@ func linkName(cluster string) string {
 // network is what connects the nodes with each other and with this machine. All of it is gone when the keeper is.
 type network struct {
 	wire *vhost.Wire
-	nft  io.Closer
+	nft  int // the process to which the cluster's nft table belongs
 }
 
 // makeNetwork makes the wire, its link to this machine, and lets the nodes reach what this machine reaches.
@@ -46,7 +45,7 @@ func makeNetwork(r Record) (*network, error) {
 	if err := os.WriteFile(sysctlFile(ipForward), []byte("1"), 0o644); err != nil {
 		return nil, fmt.Errorf("letting this machine forward packets of the nodes: %w", err)
 	}
-	rules, err := startRules(r)
+	rules, err := masquerade(r)
 	if err != nil {
 		return nil, err
 	}

@@ -52,6 +52,7 @@ func (k *keeper) mounts(n *Node) []vhost.Mount {
 		{Source: k.store.host(name, n.Name, "data"), Target: on.Data},
 		{Source: k.store.host(name, n.Name, "kubelet"), Target: on.Kubelet},
 		{Source: k.store.host(name, n.Name, "log"), Target: "/var/log"},
+		{Target: k.store.Dir, Tmpfs: true},
 		{Target: on.Config, Tmpfs: true},
 		{Target: filepath.Dir(on.CNIConfig()), Tmpfs: true},
 		{Source: k.store.tokenFile(name), Target: tokenPath, ReadOnly: true},

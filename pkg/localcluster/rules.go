@@ -8,51 +8,62 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/vhost"
 )
 
 // rules are those of the cluster's nft table: who answers the nodes must know this machine only.
-func rules(r Record) string {
-	return fmt.Sprintf(`table ip %s { flags owner; chain postrouting { type nat hook postrouting priority srcnat; ip saddr %s oifname != %q masquerade; }; }
-`, r.table(), r.Network, r.Link)
+func rules(r Record, flags string) string {
+	return fmt.Sprintf("table ip %s { %schain postrouting { type nat hook postrouting priority srcnat; ip saddr %s oifname != %q masquerade; }; }\n",
+		r.table(), flags, r.Network, r.Link)
+}
+
+// masquerade makes the cluster's nft table. Where the kernel knows no owners of tables Down removes it.
+func masquerade(r Record) (pid int, err error) {
+	if pid, err = startRules(r); err == nil {
+		return pid, nil
+	}
+	if _, plain := nft(r, rules(r, "")); plain != nil {
+		return 0, err
+	}
+	return 0, nil
 }
 
 // startRules makes the table. It belongs to an nft that runs as long as the keeper, and the kernel takes it away with
-// that: a table with an owner also outlives a flush of all rules by this machine's firewall.
-func startRules(r Record) (io.Closer, error) {
+// that: a table with an owner also outlives a flush of all rules by this machine's firewall. It returns the process.
+func startRules(r Record) (pid int, err error) {
 	cmd := exec.Command(tool(r, "nft"), "-i")
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	cmd.Stderr = cmd.Stdout
 	release, err := vhost.StartDurably(cmd)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
-	if _, err := io.WriteString(in, rules(r)+"list table ip "+r.table()+"\n"); err != nil {
-		return nil, fmt.Errorf("making nft table %s: %w", r.table(), err)
+	if _, err := io.WriteString(in, rules(r, "flags owner; ")+"list table ip "+r.table()+"\n"); err != nil {
+		return 0, fmt.Errorf("making nft table %s: %w", r.table(), err)
 	}
-	lines := bufio.NewScanner(out)
-	for lines.Scan() {
+	for lines := bufio.NewScanner(out); lines.Scan(); {
 		if strings.Contains(lines.Text(), "Error") {
-			return nil, fmt.Errorf("making nft table %s: %s", r.table(), lines.Text())
+			return 0, fmt.Errorf("making nft table %s: %s", r.table(), lines.Text())
 		}
 		if strings.Contains(lines.Text(), "masquerade") {
-			break
+			go func() { // it ends with this process: in stays open
+				_, _ = io.Copy(io.Discard, out)
+				_ = cmd.Wait()
+				release()
+			}()
+			return cmd.Process.Pid, nil
 		}
 	}
-	go func() {
-		_, _ = io.Copy(io.Discard, out)
-		_ = cmd.Wait()
-		release()
-	}()
-	return in, nil
+	return 0, fmt.Errorf("making nft table %s: nft ended", r.table())
 }
 
 // nft runs nft's command line.
@@ -70,12 +81,18 @@ func nft(r Record, args ...string) (string, error) {
 // missing reports whether nft complained that something does not exist.
 func missing(err error) bool { return err != nil && strings.Contains(err.Error(), "No such file") }
 
-// removeTable removes the nft table of a cluster where the kernel has not: it may be one that knows no owners.
+// removeTable removes the nft table of a cluster where the kernel has not: it may be one that knows no owners, or the
+// owner is just about to end.
 func removeTable(r Record) error {
-	if _, err := nft(r, "delete", "table", "ip", r.table()); err != nil && !missing(err) {
-		return err
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		_, err := nft(r, "delete", "table", "ip", r.table())
+		switch {
+		case err == nil, missing(err):
+			return nil
+		case !strings.Contains(err.Error(), "not permitted") || time.Now().After(deadline):
+			return err
+		}
 	}
-	return nil
 }
 
 // chain is one of this machine's nft chains through which forwarded packets go.

@@ -34,8 +34,10 @@ func (s Store) Kubeconfig(name string) string { return filepath.Join(s.dir(name)
 // NodeLog is what coracle says on a node.
 func (s Store) NodeLog(name, node string) string { return filepath.Join(s.logs(name), node+".log") }
 
+func (s Store) hosts(name string) string { return filepath.Join(s.dir(name), "hosts") }
+
 func (s Store) host(name, node string, elem ...string) string {
-	return filepath.Join(append([]string{s.dir(name), "hosts", node}, elem...)...)
+	return filepath.Join(append([]string{s.hosts(name), node}, elem...)...)
 }
 
 // NotFoundError says that there is no cluster of that name.

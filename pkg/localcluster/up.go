@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -66,6 +67,15 @@ func (m Maker) enter(ctx context.Context, p Plan) (Record, error) {
 		return Record{}, err
 	}
 	defer unlock()
+	r, err := m.reserve(p)
+	if err != nil {
+		m.Store.tidy()
+	}
+	return r, err
+}
+
+// reserve does it. The caller holds the lock.
+func (m Maker) reserve(p Plan) (Record, error) {
 	all, err := m.Store.List()
 	if err != nil {
 		return Record{}, err
@@ -74,6 +84,10 @@ func (m Maker) enter(ctx context.Context, p Plan) (Record, error) {
 		if o.Name == p.Name {
 			return o, fmt.Errorf("there is a cluster %s already (%s); remove it with coracle down %s, or choose another name", o.Name, o.State, o.Name)
 		}
+	}
+	if _, err := netlink.LinkByName(linkName(p.Name)); err == nil {
+		return Record{}, fmt.Errorf("this machine has an interface %s already: a cluster %s is kept elsewhere, see --data-dir; choose another name",
+			linkName(p.Name), p.Name)
 	}
 	r := Record{
 		Name: p.Name, Version: m.Version, Created: time.Now().Round(0), State: Starting, Link: linkName(p.Name),

@@ -1,0 +1,279 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/localcluster"
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// A laptop is a host on which local clusters are made: a machine like any other.
+type laptop struct {
+	*hosts.Host
+	t *testing.T
+}
+
+func newLaptop(t *testing.T) (laptop, *hosts.Wire) {
+	t.Helper()
+	hosts.Bin(t)
+	wire := hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24"))
+	h := hosts.New(t, wire, "laptop", hosts.Options{})
+	h.CopyImages()
+	h.Coracle("kubectl", "version", "--client") // unpacks
+	h.Run("rm", "-rf", "/root/.kube")
+	// This machine may have clusters of its own. Like all on a host, these lie on an overlayfs, as in a container.
+	h.Run("sh", "-c", "mkdir -p /srv/clusters "+localcluster.DefaultDir+" && mount --bind /srv/clusters "+localcluster.DefaultDir)
+	return laptop{h, t}, wire
+}
+
+// up makes a cluster and returns what the command says.
+func (l laptop) up(args ...string) string {
+	l.t.Helper()
+	out, err := l.tryUp(args...)
+	if err != nil {
+		l.t.Fatalf("coracle up %s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+func (l laptop) tryUp(args ...string) (string, error) {
+	out, err := l.Command(binary, append([]string{"up"}, args...)...).CombinedOutput()
+	return string(out), err
+}
+
+// clusters are what coracle up list knows.
+func (l laptop) clusters() map[string]localcluster.Record {
+	l.t.Helper()
+	var list struct{ Clusters []localcluster.Record }
+	if err := json.Unmarshal([]byte(l.Coracle("up", "list", "-o", "json")), &list); err != nil {
+		l.t.Fatal(err)
+	}
+	all := map[string]localcluster.Record{}
+	for _, r := range list.Clusters {
+		all[r.Name] = r
+	}
+	return all
+}
+
+// state is all of the machine that a cluster could leave traces in.
+func (l laptop) state() string {
+	l.t.Helper()
+	return l.Run("sh", "-c", `
+		echo links; ip -o link | sed 's/^[0-9]*: //; s/@.*//'
+		echo addresses; ip -o addr | awk '{print $2, $4}'
+		echo routes; ip route; ip rule
+		echo nft; nft list ruleset
+		echo mounts; cat /proc/mounts
+		echo cgroups; find /sys/fs/cgroup -type d | sort
+		echo processes; ps -eo args | grep coracle | grep -v grep
+		echo sysctls; sysctl net.ipv4.ip_forward vm.overcommit_memory kernel.panic fs.inotify.max_user_instances
+		echo files; find /root /tmp /run /etc /srv/clusters -xdev -path /root/.cache -prune -o -path /root/.kube/cache -prune -o -print | sort
+		echo kubeconfig; cat /root/.kube/config || true`) + "written\n" + l.Written()
+}
+
+// compare fails the test if the machine is not as it was.
+func (l laptop) compare(before string) {
+	l.t.Helper()
+	after := l.state()
+	if after == before {
+		return
+	}
+	was, is := strings.Split(before, "\n"), strings.Split(after, "\n")
+	for _, line := range is {
+		if !slices.Contains(was, line) {
+			l.t.Errorf("left behind: %s", line)
+		}
+	}
+	for _, line := range was {
+		if !slices.Contains(is, line) {
+			l.t.Errorf("gone: %s", line)
+		}
+	}
+}
+
+// userConfig is a kubeconfig that a user has already.
+const userConfig = `apiVersion: v1
+kind: Config
+clusters:
+  - name: work
+    cluster:
+      server: https://work.example:6443 # ours
+users: []
+contexts:
+  - name: work
+    context:
+      cluster: work
+      user: work
+current-context: work
+`
+
+// TestUp makes a local cluster of three nodes and another one beside it, uses both, and removes them.
+func TestUp(t *testing.T) {
+	l, wire := newLaptop(t)
+	outside := hosts.New(t, wire, "outside", hosts.Options{})
+	l.Run("sh", "-c", "mkdir -m 700 /root/.kube; cat > /root/.kube/config <<'EOF'\n"+userConfig+"EOF\nchmod 600 /root/.kube/config")
+	l.Run("nft", "add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }") // as Docker does
+	before := l.state()
+
+	began := time.Now()
+	args := []string{"--nodes", "3"}
+	for _, image := range hosts.Images(t) {
+		args = append(args, "--image", "/var/lib/coracle/images/"+filepath.Base(image))
+	}
+	t.Logf("%s", l.up(args...))
+	t.Logf("three nodes Ready after %.1f s", time.Since(began).Seconds())
+	nodes := l.clusters()["local"].Nodes
+
+	l.Coracle("kubectl", "create", "namespace", "seen") // in the user's kubeconfig it is the current context
+	l.applyUp("local", manifest(t, "up.yaml"))
+	l.Coracle("kubectl", "rollout", "status", "daemonset/web", "--timeout=60s")
+	for _, n := range nodes {
+		expect(t, n.Name+"\n", func() (string, error) {
+			return l.Try(binary, "kubectl", "get", "pods", "-l", "app=web", "-o", `jsonpath={range .items[*]}{.spec.nodeName}{"\n"}{end}`)
+		})
+		expect(t, "web-", func() (string, error) { return l.Get(fmt.Sprintf("http://%s:30080/hostname", n.IP)) })
+	}
+	t.Run("pods reach what the machine reaches", func(t *testing.T) {
+		web := outside.Command("busybox", "httpd", "-f", "-p", "8000", "-h", "/etc")
+		if err := web.Start(); err != nil {
+			t.Fatal(err)
+		}
+		expect(t, "passwd", func() (string, error) {
+			return l.Try(binary, "kubectl", "exec", "ds/web", "--", "wget", "-qO-", fmt.Sprintf("http://%s:8000/nsswitch.conf", outside.IP))
+		})
+		expect(t, hosts.ExternalIP, func() (string, error) {
+			return l.Try(binary, "kubectl", "exec", "ds/web", "--", "nslookup", hosts.ExternalName)
+		})
+	})
+	t.Run("a second cluster", func(t *testing.T) { l.second(t) })
+	t.Run("a node stops", func(t *testing.T) {
+		agent := nodes[2]
+		l.Coracle("up", "node", "stop", "local", "agent-2")
+		if _, err := l.Get(fmt.Sprintf("http://%s:30080/hostname", agent.IP)); err == nil {
+			t.Error("a node that was stopped answers")
+		}
+		l.Coracle("up", "node", "start", "local", "agent-2")
+		expect(t, "web-", func() (string, error) { return l.Get(fmt.Sprintf("http://%s:30080/hostname", agent.IP)) })
+	})
+	if err := contains("logs", l.Coracle("up", "logs", "local", "agent-1"), "coracle is ready"); err != nil {
+		t.Error(err)
+	}
+	l.Coracle("down")
+	l.compare(before)
+}
+
+func (l laptop) applyUp(cluster, manifest string) {
+	l.t.Helper()
+	cmd := l.Command(binary, "kubectl", "--context", "coracle-"+cluster, "apply", "-f", "-")
+	cmd.Stdin = strings.NewReader(manifest)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		l.t.Fatalf("applying: %v: %s", err, out)
+	}
+}
+
+// second makes a cluster beside the first, kills it, and removes what is left.
+func (l laptop) second(t *testing.T) {
+	l.up("other")
+	other := l.clusters()["other"]
+	for _, name := range []string{"local", "other"} {
+		if err := contains(name, l.Coracle("kubectl", "--context", "coracle-"+name, "get", "nodes"), name+"-server-1"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := l.Try(binary, "kubectl", "--context", "coracle-other", "get", "namespace", "seen"); err == nil {
+		t.Error("two clusters are the same one")
+	}
+	if out, err := l.tryUp("other"); err == nil || !strings.Contains(out, "there is a cluster other already") {
+		t.Errorf("a name that is taken: %v: %s", err, out)
+	}
+	l.Run("kill", "-9", fmt.Sprint(other.Keeper.PID))
+	eventually(t, 10*time.Second, func() error {
+		if out, _ := l.Try("sh", "-c", "ps -eo args | grep other | grep -v grep; ip -o link | grep cor-other; nft list tables | grep other"); out != "" {
+			return fmt.Errorf("left without its keeper: %s", out)
+		}
+		return nil
+	})
+	if state := l.clusters()["other"].State; state != localcluster.Dead {
+		t.Errorf("a cluster that was killed is %s", state)
+	}
+	l.Coracle("down", "other")
+	if got := strings.TrimSpace(l.Coracle("kubectl", "config", "current-context")); got != "coracle-local" {
+		t.Errorf("the current context is %s", got)
+	}
+}
+
+// TestUpEndsEarly looks at what is left when a cluster does not come up.
+func TestUpEndsEarly(t *testing.T) {
+	l, _ := newLaptop(t)
+	before := l.state()
+	t.Run("time is over", func(t *testing.T) {
+		out, err := l.tryUp("--wait", "1s")
+		if err == nil || !strings.Contains(out, "not Ready within 1s: local-server-1: ") || !strings.Contains(out, "/tmp/coracle-local-logs-") {
+			t.Errorf("%v: %s", err, out)
+		}
+		l.Run("sh", "-c", "rm -r /tmp/coracle-local-logs-*")
+		l.compare(before)
+	})
+	for name, signal := range map[string]syscall.Signal{"Ctrl-C": syscall.SIGINT, "killed": syscall.SIGKILL} {
+		t.Run(name, func(t *testing.T) {
+			up := l.Command(binary, "up")
+			if err := up.Start(); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, 10*time.Second, func() error { return contains("nodes", l.Run("ps", "-eo", "args"), "coracle server") })
+			l.Run("pkill", fmt.Sprintf("-%d", signal), "-fx", binary+" up")
+			if err := up.Wait(); err == nil {
+				t.Error("it ended well")
+			}
+			eventually(t, 20*time.Second, func() error {
+				if _, err := l.Try("test", "!", "-e", localcluster.DefaultDir+"/local"); err != nil {
+					log, _ := l.Try("cat", localcluster.DefaultDir+"/local/log/keeper.log")
+					return fmt.Errorf("files are left: %s", log)
+				}
+				return nil
+			})
+			l.Run("sh", "-c", "rm -rf /tmp/coracle-local-logs-*")
+			l.compare(before)
+		})
+	}
+	for want, args := range map[string][]string{
+		"there is no local cluster none":     {"down", "none"},
+		"must consist of lower-case letters": {"up", "--name", "No"},
+		"cannot hold 3 servers":              {"up", "--servers", "3", "--nodes", "2"},
+		"no network is free":                 {"up"},
+	} {
+		t.Run(want, func(t *testing.T) {
+			l.Run("ip", "route", "add", "10.222.0.0/16", "via", "172.30.0.1")
+			defer l.Run("ip", "route", "del", "10.222.0.0/16")
+			if out, err := l.Command(binary, args...).CombinedOutput(); err == nil || !strings.Contains(string(out), want) {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	l.compare(before)
+}
+
+// TestUpServers loses a server of three.
+func TestUpServers(t *testing.T) {
+	l, _ := newLaptop(t)
+	before := l.state()
+	t.Logf("%s", l.up("ha", "--servers", "3"))
+	l.Coracle("kubectl", "create", "configmap", "before")
+	l.Coracle("up", "node", "stop", "ha", "server-1")
+	eventually(t, 30*time.Second, func() error {
+		_, err := l.Try(binary, "kubectl", "create", "configmap", "after", "--request-timeout=5s")
+		return err
+	})
+	l.Coracle("kubectl", "get", "configmap", "before")
+	l.Coracle("up", "node", "start", "ha", "server-1")
+	l.Coracle("down", "--all")
+	l.compare(before)
+}
