@@ -36,7 +36,7 @@ const tries = 5
 func (c Claims) Take(ctx context.Context, name, key string, entitled func(*corev1.Node) error) error {
 	for try := 1; ; try++ {
 		err := c.take(ctx, name, key, entitled)
-		if try < tries && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)) {
+		if try < tries && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)) {
 			continue
 		}
 		return err
@@ -49,7 +49,7 @@ func (c Claims) take(ctx context.Context, name, key string, entitled func(*corev
 		return err
 	}
 	if holder(lease) == key {
-		return c.write(ctx, lease, name, key)
+		return c.write(ctx, lease, name, key, comes)
 	}
 	node, err := c.node(ctx, name)
 	if err != nil {
@@ -67,7 +67,7 @@ func (c Claims) take(ctx context.Context, name, key string, entitled func(*corev
 		}
 		c.Log.Infof("deleted node %s: another machine takes its place", name)
 	}
-	return c.write(ctx, lease, name, key)
+	return c.write(ctx, lease, name, key, comes)
 }
 
 // Adopt claims the name for a server, which needs nobody's leave to be a node: unless the Node of that name is, as mine
@@ -81,7 +81,7 @@ func (c Claims) Adopt(ctx context.Context, name, key string, mine func(*corev1.N
 	if err != nil || node != nil && !mine(node) {
 		return false, err
 	}
-	return true, c.write(ctx, lease, name, key)
+	return true, c.write(ctx, lease, name, key, comes)
 }
 
 // Holder is the key's hash of the machine that has the node name, "" if nobody has claimed it.
@@ -105,18 +105,19 @@ func (c Claims) Renew(ctx context.Context, name, key string) error {
 			return refuse(http.StatusForbidden, "node %s was removed from the cluster: join again with a token", name)
 		}
 	}
-	return c.write(ctx, lease, name, key)
+	return c.write(ctx, lease, name, key, stays)
 }
 
-// Drop deletes the claim on the name of a node that does not exist, unless the machine was let in just now; then it
-// returns how long to wait before trying again.
-func (c Claims) Drop(ctx context.Context, name string) (again time.Duration, err error) {
+// Drop deletes the claim on the name of a node that does not exist, unless the machine was let in just now and is on
+// its way; then it returns how long to wait before trying again. A machine whose Node was made at the given time is not
+// on its way: it had come. The zero time is that of no Node.
+func (c Claims) Drop(ctx context.Context, name string, made time.Time) (again time.Duration, err error) {
 	lease, err := c.get(ctx, name)
 	if err != nil || lease == nil {
 		return 0, err
 	}
-	if young(lease) {
-		return time.Until(lease.Spec.RenewTime.Add(ClaimAge)) + time.Second, nil
+	if young(lease) && lease.Spec.AcquireTime.After(made) {
+		return time.Until(lease.Spec.AcquireTime.Add(ClaimAge)) + time.Second, nil
 	}
 	node, err := c.node(ctx, name)
 	if err != nil || node != nil {
@@ -164,8 +165,11 @@ func (c Claims) node(ctx context.Context, name string) (*corev1.Node, error) {
 	return node, nil
 }
 
+// Whether a machine is on its way into the cluster or was there before.
+const comes, stays = true, false
+
 // write enters the machine's claim, in place of the given one if that is not nil.
-func (c Claims) write(ctx context.Context, lease *coordinationv1.Lease, name, key string) (err error) {
+func (c Claims) write(ctx context.Context, lease *coordinationv1.Lease, name, key string, coming bool) (err error) {
 	now := metav1.NowMicro()
 	if lease == nil {
 		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: ClaimPrefix + name, Namespace: metav1.NamespaceSystem}}
@@ -173,7 +177,7 @@ func (c Claims) write(ctx context.Context, lease *coordinationv1.Lease, name, ke
 		_, err = c.leases().Create(ctx, lease, metav1.CreateOptions{})
 	} else {
 		lease = lease.DeepCopy()
-		if holder(lease) != key {
+		if coming {
 			lease.Spec.AcquireTime = &now
 		}
 		lease.Spec.HolderIdentity, lease.Spec.RenewTime = &key, &now
@@ -194,7 +198,7 @@ func holder(lease *coordinationv1.Lease) string {
 
 // young reports whether the machine may still be on its way to register its Node.
 func young(lease *coordinationv1.Lease) bool {
-	return lease.Spec.RenewTime != nil && time.Since(lease.Spec.RenewTime.Time) < ClaimAge
+	return lease.Spec.AcquireTime != nil && time.Since(lease.Spec.AcquireTime.Time) < ClaimAge
 }
 
 // ClaimedBy is the node name that a Lease claims, "" if it is another Lease.

@@ -37,16 +37,25 @@ func (c Claims) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
+// gone is a node that is not there any more, with when it was made, if that is known.
+type gone struct {
+	name string
+	made time.Time
+}
+
 func run(ctx context.Context, client kubernetes.Interface, nodes cache.ListerWatcher) {
 	log := logrus.WithField("component", "node-claims")
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[gone](time.Second, time.Minute))
 	known, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: nodes,
 		ObjectType:    &corev1.Node{},
 		Transform:     nameOnly,
 		Handler: cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
-			if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
-				queue.Add(key)
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
+			}
+			if node, ok := obj.(*corev1.Node); ok {
+				queue.Add(gone{node.Name, node.CreationTimestamp.Time})
 			}
 		}},
 	})
@@ -56,25 +65,25 @@ func run(ctx context.Context, client kubernetes.Interface, nodes cache.ListerWat
 		if !cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
 			return
 		}
-		queue.Add("") // stands for all that was not watched
-		for name, down := queue.Get(); !down; name, down = queue.Get() {
+		queue.Add(gone{}) // stands for all that was not watched
+		for node, down := queue.Get(); !down; node, down = queue.Get() {
 			var again time.Duration
 			var err error
-			if name == "" {
+			if node == (gone{}) {
 				err = enqueueOrphans(ctx, client, known, queue)
 			} else {
-				again, err = claims.Drop(ctx, name)
+				again, err = claims.Drop(ctx, node.name, node.made)
 			}
 			switch {
 			case err != nil && ctx.Err() == nil:
 				log.WithError(err).Warn("trying again")
-				queue.AddRateLimited(name)
+				queue.AddRateLimited(node)
 			case again > 0:
-				queue.AddAfter(name, again)
+				queue.AddAfter(node, again)
 			default:
-				queue.Forget(name)
+				queue.Forget(node)
 			}
-			queue.Done(name)
+			queue.Done(node)
 		}
 	})
 	controller.RunWithContext(ctx)
@@ -83,7 +92,7 @@ func run(ctx context.Context, client kubernetes.Interface, nodes cache.ListerWat
 }
 
 // enqueueOrphans looks for claims without a Node.
-func enqueueOrphans(ctx context.Context, client kubernetes.Interface, nodes cache.Store, queue workqueue.TypedRateLimitingInterface[string]) error {
+func enqueueOrphans(ctx context.Context, client kubernetes.Interface, nodes cache.Store, queue workqueue.TypedRateLimitingInterface[gone]) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	leases, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
@@ -93,7 +102,7 @@ func enqueueOrphans(ctx context.Context, client kubernetes.Interface, nodes cach
 	for _, l := range leases.Items {
 		name := joinserver.ClaimedBy(l.Name)
 		if _, exists, err := nodes.GetByKey(name); err == nil && !exists && name != "" {
-			queue.Add(name)
+			queue.Add(gone{name: name})
 		}
 	}
 	return nil
@@ -103,7 +112,7 @@ func enqueueOrphans(ctx context.Context, client kubernetes.Interface, nodes cach
 func nameOnly(obj any) (any, error) {
 	if node, ok := obj.(*corev1.Node); ok {
 		slim := &corev1.Node{}
-		slim.Name, slim.ResourceVersion = node.Name, node.ResourceVersion
+		slim.Name, slim.ResourceVersion, slim.CreationTimestamp = node.Name, node.ResourceVersion, node.CreationTimestamp
 		return slim, nil
 	}
 	return obj, nil
