@@ -72,13 +72,13 @@ func (c Claims) take(ctx context.Context, name, key string, entitled func(*corev
 
 // Adopt claims the name for a server, which needs nobody's leave to be a node: unless the Node of that name is, as mine
 // says, another machine. It reports whether the machine has the name.
-func (c Claims) Adopt(ctx context.Context, name, key string, mine func(*corev1.Node) bool) (bool, error) {
+func (c Claims) Adopt(ctx context.Context, name, key string, mine func(node *corev1.Node, claimed bool) bool) (bool, error) {
 	lease, err := c.get(ctx, name)
 	if err != nil || holder(lease) == key {
 		return err == nil, err
 	}
 	node, err := c.node(ctx, name)
-	if err != nil || node != nil && !mine(node) {
+	if err != nil || node != nil && !mine(node, lease != nil) {
 		return false, err
 	}
 	return true, c.write(ctx, lease, name, key, comes)

@@ -69,9 +69,10 @@ func (d Doors) Run(ctx context.Context, ready func()) error {
 }
 
 // mine reports whether a Node that was claimed with another key, or never, is this server nevertheless: its data was
-// restored, or comes from a time before claims.
-func (d Doors) mine(node *corev1.Node) bool {
-	return node.Labels[controlPlane] == "true" && slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool {
+// restored, or it is the first and its Node came before its claim. If somebody else has claimed the name the addresses
+// are not enough, because nodes say those of themselves.
+func (d Doors) mine(node *corev1.Node, claimed bool) bool {
+	return (!claimed || node.Labels[controlPlane] == "true") && slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool {
 		return slices.ContainsFunc(d.IPs, func(ip netip.Addr) bool { return a.Address == ip.String() })
 	})
 }
