@@ -58,6 +58,12 @@ func (h *Host) Start(args ...string) *Server {
 	return h.start("server", args...)
 }
 
+// StartAgent is Start for `coracle agent`.
+func (h *Host) StartAgent(args ...string) *Server {
+	h.t.Helper()
+	return h.start("agent", args...)
+}
+
 // start runs coracle in one of its roles.
 func (h *Host) start(role string, args ...string) *Server {
 	h.t.Helper()

@@ -1,0 +1,158 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// refusal is a join that must end by itself, soon, with one sentence.
+type refusal struct {
+	name    string
+	role    string
+	token   string // "" for none
+	args    []string
+	prepare string // shell, on the host
+	want    []string
+	code    int // 1 if 0
+}
+
+// TestJoinMistakes: whoever joins in a wrong way is told so in a sentence, within seconds.
+func TestJoinMistakes(t *testing.T) {
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 1})
+	server := "https://" + c.Servers[0].IP.String() + ":6443"
+	at := []string{"--server=" + server}
+	bootstrapSecret(c.Servers[0], "aaaaaa", "0123456789abcdef", "agent", time.Hour)
+	bootstrapSecret(c.Servers[0], "eeeeee", "0123456789abcdef", "agent", -time.Hour)
+	wrongPin := "C1" + strings.Repeat("0a", 32) + "::aaaaaa.0123456789abcdef"
+	for _, r := range []refusal{
+		{name: "wrong pin", role: "agent", token: wrongPin, args: at, want: []string{"another cluster than the token is for"}},
+		{name: "unknown token", role: "agent", token: "bbbbbb.0123456789abcdef", args: at, want: []string{server, "does not accept the token"}},
+		{name: "expired token", role: "agent", token: "eeeeee.0123456789abcdef", args: at, want: []string{"has expired"}},
+		{name: "agents' token for a server", role: "server", token: "aaaaaa.0123456789abcdef", args: at, want: []string{"--role server"}},
+		{name: "no token", role: "agent", args: at, want: []string{"needs a token", "coracle token create"}},
+		{name: "cut token", role: "agent", token: wrongPin[:60], args: at, want: []string{"not whole"}},
+		{name: "no server", role: "agent", token: "aaaaaa.0123456789abcdef", args: []string{}, want: []string{"--server"}, code: 2},
+		{name: "nobody there, once", role: "agent", token: "aaaaaa.0123456789abcdef",
+			args: []string{"--server=https://127.0.0.1:6443", "--join-retry=false"}, want: []string{"does not answer: connect: connection refused"}},
+		{name: "the kubelet's port", role: "agent", token: "aaaaaa.0123456789abcdef",
+			args: []string{"--server=" + strings.Replace(server, "6443", "10250", 1)}, want: []string{"is not a coracle server"}},
+		{name: "taken name", role: "agent", token: "aaaaaa.0123456789abcdef", args: append(at, "--node-name=server-1"),
+			want: []string{"node name server-1 is another machine's", "--node-name"}},
+		{name: "contradiction", role: "server", token: "the-same-everywhere", args: append(at, "--cluster-cidr=10.99.0.0/16", "--node-name=other-1"),
+			want: []string{"--cluster-cidr is 10.99.0.0/16, but the cluster's is 10.42.0.0/16", server}},
+		{name: "a token that needs a server", role: "server", token: wrongPin, want: []string{"--server https://HOST:6443"}},
+		{name: "taken 2380", role: "server", token: "the-same-everywhere", args: at, prepare: "busybox nc -ll -p 2380 -e true >/dev/null 2>&1 & sleep 0.3", want: []string{"2380", "busybox"}},
+	} {
+		t.Run(r.name, func(t *testing.T) {
+			h := hosts.New(t, c.Wire, "joiner", hosts.Options{})
+			if r.prepare != "" {
+				h.Run("sh", "-c", r.prepare)
+			}
+			r.check(t, h)
+		})
+	}
+}
+
+func (r refusal) check(t *testing.T, h *hosts.Host) {
+	t.Helper()
+	args := []string{r.role}
+	if r.token != "" {
+		if err := os.WriteFile(h.Path("/tmp/token"), []byte(r.token), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--token-file=/tmp/token")
+	}
+	began := time.Now()
+	output, err := h.Command("timeout", append([]string{"30", hosts.Bin(t)}, append(args, r.args...)...)...).CombinedOutput()
+	out := string(output)
+	took := time.Since(began)
+	code := 0
+	if exit, ok := err.(*exec.ExitError); ok {
+		code = exit.ExitCode()
+	}
+	t.Logf("exit code %d after %.1f s:\n%s", code, took.Seconds(), out)
+	if code != max(r.code, 1) || took > 15*time.Second {
+		t.Errorf("exit code %d (%v) after %s", code, err, took)
+	}
+	for _, w := range r.want {
+		if !strings.Contains(out, w) {
+			t.Errorf("the message does not say %q", w)
+		}
+	}
+	if r.token != "" && strings.Contains(out, "0123456789abcdef") {
+		t.Error("the message tells the token")
+	}
+}
+
+// bootstrapSecret makes a token by hand, as kubeadm's documentation has it.
+func bootstrapSecret(h *hosts.Host, id, secret, role string, ttl time.Duration) {
+	h.Apply(fmt.Sprintf(`apiVersion: v1
+kind: Secret
+type: bootstrap.kubernetes.io/token
+metadata: {name: bootstrap-token-%[1]s, namespace: kube-system}
+stringData:
+  token-id: %[1]s
+  token-secret: %[2]s
+  expiration: %[4]s
+  usage-bootstrap-authentication: "true"
+  auth-extra-groups: system:bootstrappers:coracle:%[3]s
+`, id, secret, role, time.Now().Add(ttl).UTC().Format(time.RFC3339)))
+}
+
+// TestComeBack: what has joined once needs neither a token nor a server that answers.
+func TestComeBack(t *testing.T) {
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})
+	server, agent := c.Servers[0], c.Agents[0]
+	if err := c.Running(agent).Stop(); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Run("with nothing but itself", func(t *testing.T) {
+		began := time.Now()
+		s := agent.For(t).StartAgent()
+		agent.For(t).Coracle("wait", "--timeout", "60s")
+		t.Logf("back after %.1f s", time.Since(began).Seconds())
+		if strings.Contains(s.Log(), "waiting to join") || strings.Contains(s.Log(), "joined the cluster") {
+			t.Error("it joined again")
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("with a setting that is not the cluster's", func(t *testing.T) {
+		out, err := agent.Command(hosts.Bin(t), "agent", "--disable=dns").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "--disable is dns, but the cluster's is nothing") {
+			t.Errorf("got %v:\n%s", err, out)
+		}
+	})
+	if err := c.Running(server).Stop(); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("without a server", func(t *testing.T) {
+		s := agent.For(t).StartAgent()
+		deadline := time.Now().Add(30 * time.Second)
+		for !strings.Contains(s.Log(), "containerd: ready") {
+			if time.Now().After(deadline) {
+				t.Fatal("containerd does not run")
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if !strings.Contains(s.Log(), "no server answers, so this start is with what is remembered") {
+			t.Error("nothing is said about the servers")
+		}
+		server.For(t).Start("--token-file=/etc/coracle/token")
+		agent.For(t).Coracle("wait", "--timeout", "60s")
+		if s.Restarts() > 0 {
+			t.Errorf("the node half restarted:\n%s", s.Log())
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
