@@ -20,7 +20,10 @@ func environment(cfg config.Config) []string {
 		path = standardPath
 	}
 	bin := cfg.Dirs.Bin()
-	env := []string{"PATH=" + bin + ":" + path + ":" + filepath.Join(bin, "busybox.d")}
+	env := []string{
+		"PATH=" + bin + ":" + path + ":" + filepath.Join(bin, "busybox.d"),
+		"ETCD_CLIENT_DEBUG=error", // kube-apiserver's client of etcd has a log of its own, which tells of each try
+	}
 	proxied := false
 	var direct []string
 	for _, e := range os.Environ() {

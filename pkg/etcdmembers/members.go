@@ -37,6 +37,7 @@ type Members struct {
 const (
 	addPatience  = 15 * time.Second // how long Add waits until the cluster can take a member
 	addPause     = 100 * time.Millisecond
+	addTry       = 4 * time.Second // for one try: of two changes at the same time etcd drops one without a word
 	learnerGrace = time.Minute // how long a learner that does not answer may block others
 )
 
@@ -141,8 +142,11 @@ func (m *Members) Add(ctx context.Context, new join.AddMember) (join.AddedMember
 	defer client.Close()
 	until := time.Now().Add(addPatience)
 	for {
-		added, err := m.tryAdd(ctx, client, new)
-		if err == nil || !worthWaiting(err) || time.Now().After(until) {
+		try, cancel := context.WithTimeout(ctx, addTry)
+		added, err := m.tryAdd(try, client, new)
+		dropped := try.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err == nil || !dropped && !worthWaiting(err) || time.Now().After(until) {
 			return added, err
 		}
 		select {

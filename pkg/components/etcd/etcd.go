@@ -28,9 +28,10 @@ type Etcd struct {
 	// ResetRequest is the file of a ResetRequest, looked for at the start; "" is none.
 	ResetRequest string
 
-	mu      sync.Mutex
-	running *embed.Etcd // nil before the start
-	opened  *peers      // nil while the member is alone
+	updating sync.Mutex // held while this member's URL is changed
+	mu       sync.Mutex
+	running  *embed.Etcd // nil before the start
+	opened   *peers      // nil while the member is alone
 }
 
 // PeerPort is where members reach each other, as everywhere.

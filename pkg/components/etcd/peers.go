@@ -40,8 +40,21 @@ func (e *Etcd) OpenPeers(ctx context.Context) error {
 	if server == nil {
 		return errNotRunning
 	}
-	return (life{Etcd: e, server: server}).updateURL(ctx)
+	e.updating.Lock()
+	defer e.updating.Unlock()
+	l := life{Etcd: e, server: server}
+	for {
+		try, cancel := context.WithTimeout(ctx, updateTimeout)
+		err := l.updateURL(try)
+		cancel()
+		if err == nil || ctx.Err() != nil || try.Err() == nil {
+			return err
+		}
+	}
 }
+
+// updateTimeout is for one try: of two changes of the membership at the same time etcd drops one without a word.
+const updateTimeout = 2 * time.Second
 
 var errNotRunning = errors.New("etcd is not running at this moment: try again")
 
@@ -103,6 +116,7 @@ func (e *Etcd) openPeers() error {
 			logrus.WithField("component", "etcd").WithError(err).Error("serving other members")
 		}
 	}()
+	go hangUp(p.ended, int(e.Peer.Port()))
 	e.opened = p
 	return e.rememberPeers()
 }
