@@ -51,6 +51,7 @@ func (e *Etcd) config(fatal chan<- error) (*embed.Config, error) {
 	// kube-apiserver has one connection for each of some seventy kinds, nearly all of them idle.
 	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{
 		grpc.ReadBufferSize(8 << 10), grpc.SharedWriteBuffer(true), grpc.ChainUnaryInterceptor(e.giveUp),
+		grpc.StreamInterceptor(e.holdStreams), // before etcd's own
 	}
 	return cfg, e.override(cfg, gates)
 }
