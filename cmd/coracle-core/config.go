@@ -65,7 +65,6 @@ func showConfig(out io.Writer, role config.Role, format string, args []string) e
 	case "yaml":
 		return config.WriteYAML(out, settings)
 	case "json":
-		cfg.Join.Token = "" // a secret
 		return printAs(out, format, struct {
 			Settings []config.Setting `json:"settings"`
 			Resolved config.Config    `json:"resolved"`

@@ -46,10 +46,10 @@ func commands() []command {
 		{"status", groupLook, "Show how this machine's part of the cluster is doing", nil, "", ""},
 		{"trace", groupLook, "Show where the time of the last start went", nil, "", ""},
 
-		{"etcd", groupCluster, "Show and look after the etcd that keeps the cluster's data", nil, "", ""},
-		{"cluster", groupCluster, "Rescue the cluster when most servers are lost", nil, "", ""},
 		{"token", groupCluster, "Make and manage tokens with which machines join the cluster", nil, "", ""},
 		{"node", groupCluster, "Drain nodes, and remove them from the cluster", nil, "", ""},
+		{"etcd", groupCluster, "Show and look after the etcd that keeps the cluster's data", nil, "", ""},
+		{"cluster", groupCluster, "Rescue the cluster when most servers are lost", nil, "", ""},
 
 		{"config", groupManage, "Show the resolved configuration, or check a file", nil, "", ""},
 		{"images", groupManage, "Import and list container images", nil, "", ""},

@@ -24,7 +24,10 @@ type certFiles func(paths.Dirs) (certFile, keyFile string)
 
 // join finds out what the cluster's settings are, which may mean to join it first, and settles the configuration.
 func (f *front) join(ctx context.Context) error {
-	j, err := newJoiner(f.cfg, f.waits())
+	j, err := newJoiner(f.cfg, f.waits(), func(known config.Known) error {
+		_, err := f.settle(known)
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -35,16 +35,21 @@ type joiner struct {
 	file    string       // keeps the memory
 	memory  join.Memory
 	waiting func(error)
+	// check reports what was asked of this machine and contradicts what is known of the cluster.
+	check func(config.Known) error
 }
 
-func newJoiner(cfg config.Config, waiting func(error)) (*joiner, error) {
-	j := &joiner{cfg: cfg, file: cfg.Dirs.Cluster(), waiting: waiting}
+func newJoiner(cfg config.Config, waiting func(error), check func(config.Known) error) (*joiner, error) {
+	j := &joiner{cfg: cfg, file: cfg.Dirs.Cluster(), waiting: waiting, check: check}
 	if cfg.Role == config.Server {
 		j.file = cfg.Dirs.ServerCluster()
 	}
 	var err error
 	if j.memory, err = join.Recall(j.file); err != nil {
 		return nil, fmt.Errorf("%w; join again after coracle reset", err)
+	}
+	if ca, err := pki.OwnCA(cfg.Dirs); err == nil && j.memory.Joined && cfg.Role == config.Server {
+		j.memory.CA = ca
 	}
 	j.token, err = readToken(cfg.Join.Token, cfg.Join.TokenFile)
 	return j, err
@@ -156,6 +161,10 @@ func (j *joiner) enter(ctx context.Context, path string) (config.Known, error) {
 
 // accept writes down what a server answered. Who is interrupted in between asks again.
 func (j *joiner) accept(server string, r join.Response) (config.Known, error) {
+	memory := join.Memory{Cluster: r.Cluster, Joined: true}
+	if err := j.check(known(memory, server)); err != nil {
+		return config.Known{}, err
+	}
 	if j.cfg.Role == config.Server {
 		if r.Keys == nil {
 			return config.Known{}, fmt.Errorf("%s let this machine in, but not as a server: is it of the same version?", server)
@@ -171,8 +180,8 @@ func (j *joiner) accept(server string, r join.Response) (config.Known, error) {
 	if err := pki.AcceptNode(j.cfg, r.Cluster.CA, r.Cert); err != nil {
 		return config.Known{}, err
 	}
-	j.memory = join.Memory{Cluster: r.Cluster, Joined: true}
-	return j.known(server), j.memory.Keep(j.file)
+	j.memory = memory
+	return known(memory, server), memory.Keep(j.file)
 }
 
 // sameCluster refuses a token for another cluster than the one that this machine has joined.
@@ -192,7 +201,7 @@ func (j *joiner) refresh(ctx context.Context, files certFiles) (config.Known, er
 	certFile, keyFile := files(j.cfg.Dirs)
 	servers := j.others()
 	if _, err := os.Stat(certFile); err != nil || len(servers) == 0 {
-		return j.known(""), nil
+		return known(j.memory, ""), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
@@ -202,14 +211,14 @@ func (j *joiner) refresh(ctx context.Context, files certFiles) (config.Known, er
 	var denied *join.Denied
 	switch {
 	case errors.As(err, &denied):
-		return j.known(""), err
+		return known(j.memory, ""), err
 	case err != nil:
 		logrus.Warnf("no server answers, so this start is with what is remembered of the cluster: %v", err)
-		return j.known(""), nil
+		return known(j.memory, ""), nil
 	}
 	cluster.CA = j.memory.CA // trust does not change by being asked
 	j.memory.Cluster = cluster
-	return j.known("https://" + from), j.memory.Keep(j.file)
+	return known(j.memory, "https://"+from), j.memory.Keep(j.file)
 }
 
 // renew gets a new certificate for this node's key from a server that knows it.
@@ -219,8 +228,8 @@ func (j *joiner) renew(ctx context.Context, server string) error {
 	return join.Renew(ctx, j.cfg, join.Client{Server: server, CA: j.memory.CA})
 }
 
-func (j *joiner) known(from string) config.Known {
-	return config.Known{Settings: j.memory.Settings, Servers: j.memory.Servers, Joined: j.memory.Joined, From: from}
+func known(m join.Memory, from string) config.Known {
+	return config.Known{Settings: m.Settings, Servers: m.Servers, Joined: m.Joined, From: from}
 }
 
 // others are the servers that are known, HOST:PORT, without this machine.

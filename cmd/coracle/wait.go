@@ -202,6 +202,11 @@ func unready(dirs paths.Dirs, c condition) string {
 	if !ok || !front.Alive() {
 		return "coracle is not running"
 	}
+	for _, phase := range front.Phases {
+		if phase.Waiting != "" {
+			return "coracle is waiting to join: " + phase.Waiting
+		}
+	}
 	p, ok, err := state.Read(dirs, c.process)
 	if err != nil {
 		return err.Error()

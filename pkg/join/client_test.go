@@ -202,6 +202,10 @@ func TestCluster(t *testing.T) {
 	if err != nil || from != good || cluster.Settings["cluster-domain"] != "boats" {
 		t.Errorf("got %v from %s, %v", cluster, from, err)
 	}
+	trusting := Client{Server: good, CertFile: certFile, KeyFile: keyFile}
+	if _, err := trusting.Cluster(t.Context()); err == nil || !strings.Contains(err.Error(), "nothing is known") {
+		t.Errorf("without a CA: %v", err)
+	}
 	if _, _, err := AskAny(t.Context(), []string{"https://127.0.0.1:1", bad}, client); err == nil || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("got %v", err)
 	}

@@ -47,8 +47,11 @@ func (w *witness) verify(state tls.ConnectionState) error {
 // verifyPin looks for the CA that the token names among the certificates that the server sent behind its own.
 func (w *witness) verifyPin(chain []*x509.Certificate) error {
 	pin := w.client.Token.Pin
-	if pin == "" {
-		return nil
+	switch {
+	case w.client.Token.ID == "":
+		return &distrustError{fmt.Sprintf("nothing is known by which %s could be believed to be the cluster's", w.client.Server)}
+	case pin == "":
+		return nil // a plain token: who gave it has been told
 	}
 	for _, ca := range chain {
 		if hash(ca) == pin && signedByOne(w.leaf, []*x509.Certificate{ca}) {

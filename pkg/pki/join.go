@@ -238,9 +238,12 @@ func WriteKeys(d paths.Dirs, files map[string][]byte) error {
 	return nil
 }
 
-// OwnPin is CAPin of the cluster CA that this server has.
+// OwnCA is the cluster's CA that this server has, in PEM form.
+func OwnCA(d paths.Dirs) ([]byte, error) { return os.ReadFile(clusterCA.certFile(d)) }
+
+// OwnPin is CAPin of OwnCA.
 func OwnPin(d paths.Dirs) (string, error) {
-	data, err := os.ReadFile(clusterCA.certFile(d))
+	data, err := OwnCA(d)
 	if err != nil {
 		return "", err
 	}
