@@ -72,11 +72,14 @@ func (m *Members) Status(ctx context.Context) (Status, error) {
 		s.Quorum = err == nil
 	})
 	asking.Wait()
+	if !s.Quorum {
+		return s, nil
+	}
 	s.Alarms, err = alarms(ctx, client, s.Members)
 	return s, err
 }
 
-// alarms lists what is wrong. It is told without a quorum too.
+// alarms lists what is wrong. Without a quorum nobody can tell.
 func alarms(ctx context.Context, client *clientv3.Client, members []MemberStatus) ([]Alarm, error) {
 	got, err := client.AlarmList(ctx)
 	if err != nil {

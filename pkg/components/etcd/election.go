@@ -63,35 +63,56 @@ var errAgain = errors.New("etcd has got the whole database and starts again")
 // still is until the next entry comes, and accepts no writes, this one neither. A new start with the data helps in
 // both cases; it is tried once.
 func (l life) awaitPublished(ctx context.Context) error {
+	replaced := make(chan struct{})
+	if !l.alone() && !l.again {
+		go l.watchReplacement(ctx, replaced)
+	}
 	published := l.server.Server.ReadyNotify()
+	select {
+	case <-published:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-replaced:
+	}
+	select { // it may just have made it
+	case <-published:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(publishPatience):
+		return errAgain
+	}
+}
+
+// watchReplacement closes the channel when the member has got a whole database: the data is newer then, although the
+// member has applied no entry of the log that would have changed it. Should an entry come in between, a read that sees
+// every write tells at least that the member has caught up.
+func (l life) watchReplacement(ctx context.Context, replaced chan<- struct{}) {
+	defer close(replaced)
+	server := l.server.Server
+	revision, applied := server.KV().Rev(), server.AppliedIndex()
 	caughtUp := make(chan struct{})
 	go func() {
-		for ctx.Err() == nil {
-			if readOnce(ctx, l.server) == nil {
-				close(caughtUp)
-				return
-			}
+		for ctx.Err() == nil && readOnce(ctx, l.server) != nil {
 			sleep(ctx, publishPatience)
 		}
+		sleep(ctx, publishPatience)
+		close(caughtUp)
 	}()
-	select {
-	case <-published:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-caughtUp:
-	}
-	var patience <-chan time.Time
-	if !l.alone() && !l.again {
-		patience = time.After(publishPatience)
-	}
-	select {
-	case <-published:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-patience:
-		return errAgain
+	for {
+		index := server.AppliedIndex()
+		if now := server.KV().Rev(); now != revision && index == applied && server.AppliedIndex() == applied {
+			return
+		}
+		if index != applied {
+			revision, applied = server.KV().Rev(), index
+		}
+		select {
+		case <-caughtUp:
+			return
+		case <-time.After(electionRetry):
+		}
 	}
 }
 
@@ -103,7 +124,7 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // publishPatience is how long the write may take after the member has caught up.
-const publishPatience = 300 * time.Millisecond
+const publishPatience = 100 * time.Millisecond
 
 // promote has a learner made a voting member as soon as it has caught up. A read that sees every write returns at that
 // moment.

@@ -59,7 +59,7 @@ func (l life) await(ctx context.Context, steps <-chan error, ready func()) error
 		case err := <-l.fatal:
 			return err
 		case err := <-l.server.Err():
-			return err
+			return l.cause(err)
 		case <-l.server.Server.StopNotify(): // by itself it stops for this reason only
 			return errRemoved
 		case <-ctx.Done():
@@ -68,7 +68,7 @@ func (l life) await(ctx context.Context, steps <-chan error, ready func()) error
 	}
 }
 
-// cause looks behind the error of a step: all fail when the member stops.
+// cause looks behind an error of a step, or of serving clients: all fail when the member stops.
 func (l life) cause(err error) error {
 	select {
 	case err := <-l.fatal:
@@ -132,7 +132,13 @@ func (l life) alone() bool {
 // takes it the member is stopped at once: etcd would try for seven seconds more.
 func (l life) handOver() {
 	server := l.server.Server
-	if server.Leader() != server.MemberID() || l.alone() {
+	switch {
+	case l.alone():
+		return
+	case server.Leader() == 0: // clients wait for what does not come, and Close for them
+		server.HardStop()
+		return
+	case server.Leader() != server.MemberID():
 		return
 	}
 	for _, other := range server.Cluster().Members() {

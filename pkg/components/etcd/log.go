@@ -85,6 +85,8 @@ var expected = []string{
 	"since there are still pending configuration changes to apply",
 	"closed TCP streaming connection with remote peer", // a newer one has taken its place
 	"lost TCP streaming connection with remote peer",   // "peer became inactive" says it once
+	"failed to find remote peer in cluster",            // one of the two has just joined
+	"stopped publish because server is stopping",
 	"request stats", // "apply request took too long" says it
 	"setting up serving from embedded etcd failed", // because it is closed
 	"insecure grpc server due to error",            // the same
