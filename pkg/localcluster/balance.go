@@ -51,5 +51,5 @@ func (k *keeper) apiTLS() (*tls.Config, error) {
 	if !pool.AppendCertsFromPEM(data) {
 		return nil, errors.New("the cluster's CA certificate is damaged")
 	}
-	return &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, nil
+	return &tls.Config{RootCAs: pool, ServerName: "kubernetes", MinVersion: tls.VersionTLS12}, nil
 }

@@ -38,6 +38,12 @@ func newLaptop(t *testing.T) (laptop, *hosts.Wire) {
 func (l laptop) up(args ...string) string {
 	l.t.Helper()
 	out, err := l.tryUp(args...)
+	l.t.Cleanup(func() {
+		if l.t.Failed() {
+			log, _ := l.Try("sh", "-c", "cd "+localcluster.DefaultDir+" && tail -n 40 */log/*")
+			l.t.Logf("logs: %s", log)
+		}
+	})
 	if err != nil {
 		l.t.Fatalf("coracle up %s: %v: %s", strings.Join(args, " "), err, out)
 	}
