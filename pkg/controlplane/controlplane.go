@@ -90,6 +90,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	g.Add("node-roles", ownnode.Roles{
 		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
 		Node:       cfg.Node.Name,
+		Names:      cfg.API.SANs,
 		Memory:     memory,
 	}, objects)
 	g.Add("node-addresses", nodeaddresses.Addresses{

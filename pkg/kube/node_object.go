@@ -24,6 +24,9 @@ import (
 // ExternalIPAnnotation is where a node says which external addresses it wants, separated by commas.
 const ExternalIPAnnotation = "node.coracle.io/external-ip"
 
+// APINamesAnnotation is where a server's Node says by which further names and addresses its API is reached.
+const APINamesAnnotation = "coracle.io/api-names"
+
 // OwnNode follows the Node object of this machine for all who need something of it: one watch of one object.
 type OwnNode struct {
 	// Kubeconfig identifies the node. Name is the object's.
@@ -161,8 +164,12 @@ func Client(kubeconfig string) (*kubernetes.Clientset, error) {
 // authorised. Everything in the node half that would ask earlier, and then back off for seconds, waits behind it.
 type APIGate struct {
 	Kubeconfig, Name string
-	open             chan struct{}
-	once             sync.Once
+	// Admit says whether the machine may still be this node, when the API server has answered; its error ends the
+	// gate. Nil admits all.
+	Admit func(ctx context.Context) error
+
+	open chan struct{}
+	once sync.Once
 }
 
 // NewAPIGate returns the closed gate of the named node, whose kubeconfig it uses.
@@ -177,6 +184,11 @@ func (g *APIGate) Opened() <-chan struct{} { return g.open }
 func (g *APIGate) Run(ctx context.Context, ready func()) error {
 	if err := AwaitAPI(ctx, g.Kubeconfig, g.Name); err != nil {
 		return err
+	}
+	if g.Admit != nil {
+		if err := g.Admit(ctx); err != nil {
+			return err
+		}
 	}
 	g.once.Do(func() { close(g.open) })
 	ready()

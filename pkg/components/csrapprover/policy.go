@@ -13,6 +13,7 @@ import (
 	core "k8s.io/api/core/v1"
 
 	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/kube"
 )
 
 const (
@@ -101,6 +102,8 @@ func checkForm(csr *certificates.CertificateSigningRequest, req *x509.Certificat
 		return fmt.Sprintf("the organization must be %s", nodeGroup)
 	case len(req.EmailAddresses) > 0 || len(req.URIs) > 0:
 		return "only DNS names and IP addresses are allowed as alternative names"
+	case slices.ContainsFunc(req.DNSNames, func(name string) bool { return strings.Contains(name, "*") }):
+		return "a DNS name with a wildcard is good for others too"
 	case len(req.DNSNames)+len(req.IPAddresses) == 0:
 		return "there is no DNS name or IP address"
 	case !usagesFit(csr.Spec.Usages, certificates.UsageServerAuth):
@@ -123,7 +126,7 @@ func (p policy) checkNames(node core.Node, nodes []core.Node, req *x509.Certific
 	for _, name := range req.DNSNames {
 		lower := strings.ToLower(name)
 		switch {
-		case p.reservedName(node, lower):
+		case p.reservedName(node, lower) || p.publishedElsewhere(node, nodes, lower):
 			return deny("the name %s belongs to the API or to Services", name)
 		case lower != node.Name && !hasAddress(node, lower):
 			return hold("the name %s is not among the addresses of Node %s", name, node.Name)
@@ -140,7 +143,7 @@ func (p policy) checkAddresses(node core.Node, nodes []core.Node, req *x509.Cert
 		addr, _ := netip.AddrFromSlice(ip)
 		addr = addr.Unmap()
 		switch {
-		case p.reservedAddr(node, addr):
+		case p.reservedAddr(node, addr) || p.publishedElsewhere(node, nodes, addr.String()):
 			return deny("the address %s belongs to the API, to Services or to the loopback", addr)
 		case !hasAddress(node, addr.String()):
 			return hold("the address %s is not among those of Node %s", addr, node.Name)
@@ -172,6 +175,21 @@ func (p policy) reservedAddr(node core.Node, addr netip.Addr) bool {
 		}
 	}
 	return !p.isServer(node) && (addr.IsLoopback() || addr.IsUnspecified() || slices.Contains(p.addrs, addr))
+}
+
+// publishedElsewhere reports whether the API of a server on another node has the name or address.
+func (p policy) publishedElsewhere(node core.Node, nodes []core.Node, nameOrAddr string) bool {
+	return !p.isServer(node) && slices.ContainsFunc(nodes, func(other core.Node) bool {
+		if !p.isServer(other) {
+			return false
+		}
+		for text := range strings.SplitSeq(other.Annotations[kube.APINamesAnnotation], ",") {
+			if same(text, nameOrAddr) {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // isServer reports whether the API is served on a node too. Its label is one that no kubelet can set.
@@ -217,13 +235,18 @@ func hasAddress(node core.Node, nameOrAddr string) bool {
 // addressType returns as what a Node lists a name or an address first, internal addresses before all others.
 func addressType(node core.Node, nameOrAddr string) (kind core.NodeAddressType, has bool) {
 	for _, a := range node.Status.Addresses {
-		text := strings.ToLower(a.Address)
-		if addr, err := netip.ParseAddr(text); err == nil {
-			text = addr.Unmap().String()
-		}
-		if text == nameOrAddr && kind != core.NodeInternalIP {
+		if same(a.Address, nameOrAddr) && kind != core.NodeInternalIP {
 			kind, has = a.Type, true
 		}
 	}
 	return kind, has
+}
+
+// same compares a name or an address, as somebody wrote it, with one in its usual spelling.
+func same(text, nameOrAddr string) bool {
+	text = strings.ToLower(text)
+	if addr, err := netip.ParseAddr(text); err == nil {
+		text = addr.Unmap().String()
+	}
+	return text == nameOrAddr
 }

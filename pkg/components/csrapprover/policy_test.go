@@ -18,6 +18,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/kube"
 )
 
 func testConfig() config.Config {
@@ -82,6 +83,11 @@ func TestDecide(t *testing.T) {
 	agent := node("agent", "192.0.2.2", "2001:DB8:0::2")
 	dead := node("agent-before-its-renaming", "192.0.2.2")
 	dead.Status.Conditions[0].Status = core.ConditionUnknown
+	second := node("second", "192.0.2.4")
+	second.Labels = map[string]string{controlPlane: "true"}
+	second.Annotations = map[string]string{kube.APINamesAnnotation: "API-2.example.org,2001:db8:0::99"}
+	pretender := *second.DeepCopy()
+	pretender.Labels = nil
 	claims := func(addresses ...string) []core.Node {
 		n := *agent.DeepCopy()
 		for _, a := range addresses {
@@ -124,6 +130,10 @@ func TestDecide(t *testing.T) {
 		{name: "the API's short name", request: addDNS("Kubernetes"), nodes: claims("kubernetes"), want: "belongs to the API"},
 		{name: "a Service's name", request: addDNS("db.prod.svc.cluster.local"), nodes: claims("db.prod.svc.cluster.local"), want: "belongs to the API"},
 		{name: "the API's extra name", request: addDNS("api.example.org"), nodes: claims("api.example.org"), want: "belongs to the API"},
+		{name: "the name of another server's API", request: addDNS("api-2.example.org"), nodes: append(claims("api-2.example.org"), second), want: "belongs to the API"},
+		{name: "the address of another server's API", request: addIP("2001:db8::99"), nodes: append(claims("2001:db8::99"), second), want: "belongs to the API"},
+		{name: "what only a node says is an API's", request: addDNS("api-2.example.org"), nodes: append(claims("api-2.example.org"), pretender), want: "ok"},
+		{name: "a wildcard", request: addDNS("*.example.org"), nodes: claims("*.example.org"), want: "wildcard"},
 		{name: "a Service's address", request: addIP("10.43.0.1"), nodes: claims("10.43.0.1"), want: "belongs to the API"},
 		{name: "the API's extra address", request: addIP("198.51.100.7"), nodes: claims("198.51.100.7"), want: "belongs to the API"},
 		{name: "the loopback", request: addIP("127.0.0.1"), nodes: claims("127.0.0.1"), want: "belongs to the API"},

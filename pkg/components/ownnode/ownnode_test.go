@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
+
+	"github.com/coracle-dev/coracle/pkg/kube"
 )
 
 func node(name string, uid types.UID) *corev1.Node {
@@ -85,12 +87,15 @@ func TestRename(t *testing.T) {
 func TestLabel(t *testing.T) {
 	memory := &Memory{File: filepath.Join(t.TempDir(), "own.json")}
 	client := api(node("solo", "1"))
-	if err := (Roles{Memory: memory}).care(t.Context(), client, node("solo", "1")); err != nil {
+	if err := (Roles{Memory: memory, Names: []string{"a.example.org", "192.0.2.9"}}).care(t.Context(), client, node("solo", "1")); err != nil {
 		t.Fatal(err)
 	}
 	got, err := client.CoreV1().Nodes().Get(t.Context(), "solo", metav1.GetOptions{})
 	if err != nil || got.Labels[label] != "true" {
 		t.Errorf("labels are %v, %v", got.Labels, err)
+	}
+	if names := got.Annotations[kube.APINamesAnnotation]; names != "a.example.org,192.0.2.9" {
+		t.Errorf("the API's names are %q", names)
 	}
 	if got := memory.Former("renamed"); got["solo"] != "1" {
 		t.Errorf("remembered is %v", got)

@@ -1,11 +1,13 @@
 // Package ownnode is what a server's control plane does about the Node object of its own machine: it labels it as
-// part of the control plane, which a kubelet may not do itself, and deletes the Node that the machine was when it
+// part of the control plane, which a kubelet may not do itself, notes there how its API is called, and deletes the Node that the machine was when it
 // had another name.
 package ownnode
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -22,12 +24,14 @@ import (
 // label is what kubectl shows under ROLES.
 const label = "node-role.kubernetes.io/control-plane"
 
-// Roles keeps the label on the own node, and remembers which Node object is the machine's.
+// Roles keeps the label and the names on the own node, and remembers which Node object is the machine's.
 type Roles struct {
 	// Kubeconfig may get, watch and patch nodes.
 	Kubeconfig string
 	// Node is the server's own.
 	Node string
+	// Names are further names and addresses of this server's API: no other node may have a certificate for them.
+	Names []string
 	// Memory outlives a restart.
 	Memory *Memory
 }
@@ -67,13 +71,21 @@ func (r Roles) care(ctx context.Context, client kubernetes.Interface, node *core
 	if err := r.Memory.add(node.Name, node.UID); err != nil {
 		return err
 	}
-	if node.Labels[label] == "true" {
+	names := strings.Join(r.Names, ",")
+	if node.Labels[label] == "true" && node.Annotations[kube.APINamesAnnotation] == names {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
-	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, label)
-	_, err := client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "coracle"})
+	annotations := map[string]any{kube.APINamesAnnotation: nil} // removes it
+	if names != "" {
+		annotations[kube.APINamesAnnotation] = names
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{label: "true"}, "annotations": annotations}})
+	if err != nil {
+		return err
+	}
+	_, err = client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "coracle"})
 	if err != nil {
 		return fmt.Errorf("labelling node %s: %w", node.Name, err)
 	}
@@ -84,7 +96,8 @@ func (r Roles) care(ctx context.Context, client kubernetes.Interface, node *core
 func trim(obj any) (any, error) {
 	if node, ok := obj.(*corev1.Node); ok {
 		slim := &corev1.Node{}
-		slim.Name, slim.UID, slim.ResourceVersion, slim.Labels = node.Name, node.UID, node.ResourceVersion, node.Labels
+		slim.Name, slim.UID, slim.ResourceVersion = node.Name, node.UID, node.ResourceVersion
+		slim.Labels, slim.Annotations = node.Labels, node.Annotations
 		return slim, nil
 	}
 	return obj, nil
