@@ -36,6 +36,7 @@ const (
 	headStart     = 150 * time.Millisecond // of the way that is preferred
 	remembered    = time.Minute            // how long a failure of the direct way is
 	directTimeout = 30 * time.Second       // as without us
+	lostTimeout   = 10 * time.Second       // of a node that has no tunnel although every node makes one
 )
 
 // DialContext connects to HOST:PORT. Its error says which ways were tried.
@@ -51,18 +52,14 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	if !ok || owner.Node == d.Self {
 		return direct(ctx)
 	}
-	from, ok := d.Hub.From(owner.Node)
-	if !ok {
-		conn, err := direct(ctx)
-		if err != nil {
-			return nil, fmt.Errorf("node %s has no tunnel to this server, and %s does not answer directly: %w", owner.Node, address, err)
-		}
-		return conn, nil
-	}
 	tunnelled := func(ctx context.Context) (net.Conn, error) { return d.Hub.Dial(ctx, owner.Node, address) }
-	if !owner.has(from) { // behind a NAT the node's address may be another machine's here
+	from, ok := d.Hub.From(owner.Node)
+	switch {
+	case !ok:
+		return d.dialLost(ctx, owner.Node, address, direct, tunnelled)
+	case !owner.has(from): // behind a NAT the node's address may be another machine's here
 		conn, throughErr, directErr := race(ctx, headStart, tunnelled, direct)
-		return conn, d.explain(owner, address, directErr, throughErr)
+		return conn, explain(owner, address, directErr, throughErr)
 	}
 	start := headStart
 	if d.failedLately(owner.Node) {
@@ -72,7 +69,36 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	if directErr != nil {
 		d.note(owner.Node)
 	}
-	return conn, d.explain(owner, address, directErr, throughErr)
+	return conn, explain(owner, address, directErr, throughErr)
+}
+
+// dialLost dials a node that has no tunnel: directly, and through a tunnel if it comes meanwhile, as it does a moment
+// after a start.
+func (d *Dialer) dialLost(ctx context.Context, node, address string, direct, tunnelled way) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, lostTimeout)
+	defer cancel()
+	failed := make(chan struct{})
+	conn, directErr, throughErr := race(ctx, 0,
+		func(ctx context.Context) (net.Conn, error) {
+			conn, err := direct(ctx)
+			if err != nil {
+				close(failed)
+			}
+			return conn, err
+		},
+		func(ctx context.Context) (net.Conn, error) {
+			if err := d.Hub.await(ctx, node, failed); err != nil {
+				return nil, err
+			}
+			return tunnelled(ctx)
+		})
+	switch {
+	case conn != nil:
+		return conn, nil
+	case errors.Is(throughErr, ErrNoTunnel):
+		return nil, fmt.Errorf("node %s has no tunnel to this server, and %s does not answer directly: %w", node, address, directErr)
+	}
+	return nil, explain(Owner{Node: node}, address, directErr, throughErr)
 }
 
 func (d *Dialer) direct(ctx context.Context, network, address string) (net.Conn, error) {
@@ -97,7 +123,7 @@ func (o Owner) has(from net.Addr) bool {
 }
 
 // explain makes one error of two if neither way worked.
-func (d *Dialer) explain(o Owner, address string, direct, through error) error {
+func explain(o Owner, address string, direct, through error) error {
 	if direct == nil || through == nil {
 		return nil
 	}
@@ -128,19 +154,22 @@ func (d *Dialer) note(node string) {
 // errLate is a way that had not worked when the other one did.
 var errLate = errors.New("it took too long")
 
+// way is a way to connect.
+type way func(context.Context) (net.Conn, error)
+
 // race tries two ways to connect; the second begins when the first fails or its start is over. The first connection
 // is used. A way that has no error worked, or was not needed; both have one if there is no connection.
-func race(ctx context.Context, start time.Duration, first, second func(context.Context) (net.Conn, error)) (conn net.Conn, firstErr, secondErr error) {
+func race(ctx context.Context, start time.Duration, first, second way) (conn net.Conn, firstErr, secondErr error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type outcome struct {
 		conn net.Conn
 		err  error
 	}
-	begin := func(way func(context.Context) (net.Conn, error)) <-chan outcome {
+	begin := func(dial way) <-chan outcome {
 		out := make(chan outcome, 1)
 		go func() {
-			conn, err := way(ctx)
+			conn, err := dial(ctx)
 			out <- outcome{conn, err}
 		}()
 		return out

@@ -95,3 +95,30 @@ func TestDialerRemembers(t *testing.T) {
 		}
 	}
 }
+
+// TestDialerWaits: a connection that is asked for a moment before the node's tunnel is there gets through.
+func TestDialerWaits(t *testing.T) {
+	through := listen(t, named("tunnel"))
+	hub := &Hub{}
+	defer hub.Close()
+	s := serve(t, hub)
+	d := &Dialer{
+		Hub:   hub,
+		Owner: func(string) (Owner, bool) { return Owner{Node: "n"}, true },
+		Direct: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		},
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	time.AfterFunc(50*time.Millisecond, func() {
+		defer close(ended)
+		_ = node(s, func(string) (string, error) { return through, nil }).Connect(ctx, s.Listener.Addr().String(), func() {})
+	})
+	if got, err := fetch(t, d, "10.0.0.3:1"); got != "tunnel" {
+		t.Error(got, err)
+	}
+	cancel()
+	<-ended
+}

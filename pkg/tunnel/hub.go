@@ -18,8 +18,9 @@ const maxSessions = 3
 
 // Hub is the server's end: it keeps the connections of all nodes. The zero value is usable.
 type Hub struct {
-	mu    sync.Mutex
-	nodes map[string][]*yamux.Session // the newest last
+	mu      sync.Mutex
+	nodes   map[string][]*yamux.Session // the newest last
+	arrival chan struct{}               // closed when the next connection is there; nil if nobody waits
 }
 
 // ErrNoTunnel says that a node has no connection to this server.
@@ -41,6 +42,10 @@ func (h *Hub) Serve(node string, conn net.Conn) error {
 		surplus, all = all[0], all[1:]
 	}
 	h.nodes[node] = all
+	if h.arrival != nil {
+		close(h.arrival)
+		h.arrival = nil
+	}
 	h.mu.Unlock()
 	if surplus != nil {
 		_ = surplus.Close()
@@ -85,6 +90,29 @@ func (h *Hub) session(node string) *yamux.Session {
 		return nil
 	}
 	return all[len(all)-1]
+}
+
+// await waits until a node has a connection. It fails with ErrNoTunnel when enough is closed or ctx is done before.
+func (h *Hub) await(ctx context.Context, node string, enough <-chan struct{}) error {
+	for {
+		h.mu.Lock()
+		there := len(h.nodes[node]) > 0
+		if h.arrival == nil {
+			h.arrival = make(chan struct{})
+		}
+		arrival := h.arrival
+		h.mu.Unlock()
+		if there {
+			return nil
+		}
+		select {
+		case <-arrival:
+		case <-enough:
+			return ErrNoTunnel
+		case <-ctx.Done():
+			return ErrNoTunnel
+		}
+	}
 }
 
 // Nodes is how many nodes have a connection.

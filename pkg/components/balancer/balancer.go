@@ -66,8 +66,9 @@ func New(o Options) *Balancer {
 // Servers returns the API servers, best first, and a channel that is closed at the next change.
 func (b *Balancer) Servers() ([]balance.Server, <-chan struct{}) { return b.pool.Snapshot() }
 
-// Run hands connections on until ctx is done. It is ready when it listens: whether a server answers is for those to
-// say who need one.
+// Run hands connections on. It is ready when it listens: whether a server answers is for those to say who need one.
+// When ctx is done it returns but does not hang up: the process ends soon, and what upstream leaves running in it would
+// only complain.
 func (b *Balancer) Run(ctx context.Context, ready func()) error {
 	config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: false}, KeepAlive: -1} // clients are on this machine
 	listener, err := config.Listen(ctx, "tcp", b.Listen)
@@ -75,11 +76,16 @@ func (b *Balancer) Run(ctx context.Context, ready func()) error {
 		return fmt.Errorf("listening for this node's own requests to the API: %w; another port can be given with --lb-server-port", err)
 	}
 	ready()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	go b.follow(ctx)
 	go b.report(ctx)
-	return b.pool.Serve(ctx, listener)
+	ended := make(chan error, 1)
+	go func() { ended <- b.pool.Serve(context.WithoutCancel(ctx), listener) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // report tells of the servers whenever something has changed.
