@@ -155,7 +155,7 @@ func (f Flannel) routes(ctx context.Context, config *subnet.Config, link *backen
 	if err := kube.AwaitAPI(ctx, f.All, f.Node.Name); err != nil {
 		return err // its role is one of coracle's manifests, which are applied while the node starts
 	}
-	subnets := &manager{config: config, node: f.Node, own: own, all: all}
+	subnets := &manager{config: config, cidrs: f.ClusterCIDRs, node: f.Node, own: own, all: all}
 	be, err := backend.NewManager(ctx, subnets, link).GetBackend(config.BackendType)
 	if err != nil {
 		return fmt.Errorf("choosing the backend %s: %w", f.Backend, err)

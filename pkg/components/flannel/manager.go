@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/flannel-io/flannel/pkg/ip"
 	"github.com/flannel-io/flannel/pkg/lease"
 	"github.com/flannel-io/flannel/pkg/subnet"
+	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -39,6 +41,7 @@ const (
 // and it needs no environment variables.
 type manager struct {
 	config *subnet.Config
+	cidrs  []netip.Prefix // of all pods
 	node   *kube.OwnNode
 	own    kubernetes.Interface // may change the own Node's status
 	all    kubernetes.Interface // may list and watch all nodes
@@ -135,7 +138,7 @@ func (m *manager) WatchLeases(ctx context.Context, receiver chan []lease.LeaseWa
 			send(lease.EventRemoved, old)
 		}
 	}
-	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+	nodes, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(m.all.CoreV1().RESTClient(), "nodes", "", fields.Everything()),
 		ObjectType:    &corev1.Node{},
 		Transform:     trim,
@@ -143,8 +146,30 @@ func (m *manager) WatchLeases(ctx context.Context, receiver chan []lease.LeaseWa
 			AddFunc: update, UpdateFunc: func(_, obj any) { update(obj) }, DeleteFunc: remove,
 		},
 	})
+	go func() {
+		if !cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
+			return
+		}
+		if err := forgetStale(m.cidrs, m.others(nodes)); err != nil {
+			logrus.WithField("component", "flannel").Warn(err)
+		}
+	}()
 	controller.RunWithContext(ctx)
 	return nil
+}
+
+// others are the subnets of all nodes but this one.
+func (m *manager) others(nodes cache.Store) (subnets []netip.Prefix) {
+	for _, obj := range nodes.List() {
+		node, ok := obj.(*corev1.Node)
+		if !ok || node.Name == m.node.Name {
+			continue
+		}
+		if s, err := parseSubnets(node.Spec.PodCIDRs); err == nil {
+			subnets = append(subnets, s...)
+		}
+	}
+	return subnets
 }
 
 // trim leaves of a Node what leases are made of: there may be thousands.
