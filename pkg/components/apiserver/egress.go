@@ -95,9 +95,13 @@ func (o owners) of(host string) (owner tunnel.Owner, ok bool) {
 		return owner, false
 	}
 	ip, _ := netip.ParseAddr(host) // the zero value, for a name, is in no range
-	for _, node := range nodes {
-		if has(node, host) || o.pods == nil && contains(node.Spec.PodCIDRs, ip) {
-			return ownerOf(node), true
+	// Ranges first: they are the control plane's to give, while nodes say themselves what their addresses are.
+	for _, tells := range []func(*corev1.Node) bool{
+		func(n *corev1.Node) bool { return o.pods == nil && contains(n.Spec.PodCIDRs, ip) },
+		func(n *corev1.Node) bool { return has(n, host) },
+	} {
+		if i := slices.IndexFunc(nodes, tells); i >= 0 {
+			return ownerOf(nodes[i]), true
 		}
 	}
 	if o.pods == nil || !ip.IsValid() {
