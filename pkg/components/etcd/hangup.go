@@ -1,18 +1,35 @@
 package etcd
 
 import (
+	"errors"
 	"os"
 	"strconv"
+	"syscall"
 	"time"
 
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"golang.org/x/sys/unix"
 )
 
 // The other members say something on every connection at least each two seconds.
 const (
 	silenceOfPeer = 5 * time.Second
-	listenAgain   = 2 * time.Second
+	listenAgain   = time.Second
+	// unheard is how long others may leave unconfirmed what was sent to them.
+	unheard = 4 * time.Second
 )
+
+// forgetUnheard has the kernel end connections of others to this member that do not confirm what they get. While
+// etcd tries to write to one of those, it does not look at the new one that the other has made.
+func forgetUnheard(options *transport.ListenerOptions) {
+	options.ListenConfig.Control = func(_, _ string, listener syscall.RawConn) error {
+		var err error
+		failed := listener.Control(func(fd uintptr) { // connections inherit it
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unheard.Milliseconds()))
+		})
+		return errors.Join(failed, err)
+	}
+}
 
 // hangUp closes connections that this member has opened to others and on which nothing has come for too long, until
 // done. etcd then opens new ones.

@@ -101,7 +101,7 @@ func (e *Etcd) openPeers() error {
 	}
 	info := e.TLS.info()
 	listener, err := transport.NewListenerWithOpts(e.Peer.String(), "https", transport.WithTLSInfo(&info),
-		transport.WithTimeout(rafthttp.ConnReadTimeout, rafthttp.ConnWriteTimeout))
+		transport.WithTimeout(rafthttp.ConnReadTimeout, rafthttp.ConnWriteTimeout), forgetUnheard)
 	if err != nil {
 		return e.explainListen(err)
 	}
