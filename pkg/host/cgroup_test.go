@@ -33,7 +33,7 @@ func TestNest(t *testing.T) {
 		t.Skip("cgroups may not be changed here: ", err)
 	}
 	for range 2 { // a second time changes nothing
-		if err := nest(dir); err != nil {
+		if err := Nest(dir); err != nil {
 			t.Fatal(err)
 		}
 	}

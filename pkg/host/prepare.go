@@ -22,5 +22,5 @@ func Prepare(l *ledger.Ledger, ips []netip.Addr, ipv6 bool) error {
 	if err := shareNetNS(l); err != nil {
 		return err
 	}
-	return nest("/sys/fs/cgroup")
+	return Nest("/sys/fs/cgroup")
 }

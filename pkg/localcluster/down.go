@@ -64,7 +64,7 @@ func (s Store) remove(r Record) (Record, error) {
 		}
 	}
 	errs := []error{s.restoreUserConfig(r), removeLink(r.Link), removeTable(r), leaveFirewall(r), vhost.RemoveCgroups(r.Cgroup())}
-	if len(others) == 0 {
+	if len(others) == 0 && r.Keeper.Boot == bootID() { // else they are what this boot made them
 		errs = append(errs, restoreSysctls(r.Sysctls))
 	}
 	for _, heir := range inherit(r, others) {
@@ -84,7 +84,7 @@ func (s Store) remove(r Record) (Record, error) {
 func inherit(r Record, others []Record) (heirs []Record) {
 	for _, o := range others {
 		changed := false
-		if o.Created.After(r.Created) {
+		if o.Created.After(r.Created) && o.Keeper.Boot == r.Keeper.Boot {
 			o.Sysctls, changed = r.Sysctls, true
 		}
 		if o.UserConfig.Path == r.UserConfig.Path && o.UserConfig.Previous == r.Context() {

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/host"
 	"github.com/coracle-dev/coracle/pkg/vhost"
 )
 
@@ -150,6 +151,9 @@ func (k *keeper) make(ctx context.Context) error {
 		return fmt.Errorf("taking the keeper's mounts apart from the machine's: %w", err)
 	}
 	if err := k.change(func(*Record) {}); err != nil { // the keeper is in it
+		return err
+	}
+	if err := host.Nest("/sys/fs/cgroup"); err != nil {
 		return err
 	}
 	if err := k.prepare(); err != nil {

@@ -42,8 +42,8 @@ func makeNetwork(r Record) (*network, error) {
 	if err := plugMachine(r, wire); err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(sysctlFile(ipForward), []byte("1"), 0o644); err != nil {
-		return nil, fmt.Errorf("letting this machine forward packets of the nodes: %w", err)
+	if err := forward(); err != nil {
+		return nil, err
 	}
 	rules, err := masquerade(r)
 	if err != nil {

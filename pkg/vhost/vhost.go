@@ -193,6 +193,9 @@ func (h *Host) spec() (*os.File, error) {
 // Kill ends the host at once, as pulling the plug does. Its disks stay.
 func (h *Host) Kill() {
 	if h.init != nil && h.init.Process != nil {
+		if h.Wire != nil {
+			_ = h.Wire.Unplug(h.Name) // the kernel forwards packets until it has taken the network apart
+		}
 		killFrozen(h.Cgroup)
 		_ = h.init.Process.Kill()
 		_ = h.init.Wait()

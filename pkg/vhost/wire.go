@@ -90,10 +90,8 @@ func (w *Wire) Plug(host string, into *os.File, name string) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MasterIndex = Port(host), w.br.Attrs().Index
 	veth := &netlink.Veth{LinkAttrs: attrs, PeerName: name, PeerHardwareAddr: MAC(host), PeerNamespace: netlink.NsFd(into.Fd())}
-	if old, err := w.link.LinkByName(attrs.Name); err == nil {
-		if err := w.link.LinkDel(old); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("unplugging %s: %w", host, err)
-		}
+	if err := w.Unplug(host); err != nil {
+		return err
 	}
 	if err := w.link.LinkAdd(veth); err != nil {
 		return fmt.Errorf("plugging %s into the wire: %w", host, err)
@@ -103,6 +101,18 @@ func (w *Wire) Plug(host string, into *os.File, name string) error {
 		return err
 	}
 	return w.link.LinkSetUp(port)
+}
+
+// Unplug takes a host's cable out, if there is one.
+func (w *Wire) Unplug(host string) error {
+	port, err := w.link.LinkByName(Port(host))
+	if err != nil {
+		return nil // it went with the host
+	}
+	if err := w.link.LinkDel(port); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("unplugging %s: %w", host, err)
+	}
+	return nil
 }
 
 // MAC is the address of a host's network card.

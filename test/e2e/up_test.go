@@ -80,7 +80,7 @@ func (l laptop) state() string {
 		echo mounts; cat /proc/mounts
 		echo cgroups; find /sys/fs/cgroup -type d | sort
 		echo processes; ps -eo args | grep coracle | grep -v grep
-		echo sysctls; sysctl net.ipv4.ip_forward vm.overcommit_memory kernel.panic fs.inotify.max_user_instances
+		echo sysctls; sysctl net.ipv4.ip_forward net.ipv4.conf.eth0.forwarding net.ipv4.conf.default.forwarding vm.overcommit_memory kernel.panic fs.inotify.max_user_instances
 		echo files; find /root /tmp /run /etc /srv/clusters -xdev -path /root/.cache -prune -o -path /root/.kube/cache -prune -o -print | sort
 		echo kubeconfig; cat /root/.kube/config || true`) + "written\n" + l.Written()
 }
@@ -270,6 +270,7 @@ func TestUpEndsEarly(t *testing.T) {
 // TestUpServers loses a server of three.
 func TestUpServers(t *testing.T) {
 	l, _ := newLaptop(t)
+	l.Run("mkdir", "/root/.kube") // for kubectl's cache
 	before := l.state()
 	t.Logf("%s", l.up("ha", "--servers", "3"))
 	l.Coracle("kubectl", "create", "configmap", "before")
