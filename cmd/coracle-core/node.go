@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubectl/pkg/drain"
+
+	"github.com/coracle-dev/coracle/pkg/joinserver"
 )
 
 // controlPlane is the label of servers' nodes.
@@ -142,11 +144,19 @@ minute, and the etcd member of a server goes too. The machine itself is left as 
 				return fmt.Errorf("%w; --force removes the node without draining it", err)
 			}
 		}
+		// First, so that the machine is refused as soon as its Node is gone: it would make that again.
+		if err := (joinserver.Claims{Client: a.client}).Release(ctx, node.Name); err != nil {
+			return explain(err)
+		}
 		same := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))}
 		if err := a.client.CoreV1().Nodes().Delete(ctx, node.Name, same); err != nil && !apierrors.IsNotFound(err) {
 			return explain(fmt.Errorf("deleting node %s: %w", node.Name, err))
 		}
-		fmt.Fprintf(c.ErrOrStderr(), "Removed node %s. Run coracle reset on that machine, or it comes back when coracle starts there.\n", node.Name)
+		back := "if it is to join again, it needs a token"
+		if node.Labels[controlPlaneLabel] == "true" {
+			back = "else it joins again"
+		}
+		fmt.Fprintf(c.ErrOrStderr(), "Removed node %s. Run coracle reset on that machine; %s.\n", node.Name, back)
 		return nil
 	}
 	return c

@@ -100,6 +100,10 @@ func (s *Server) claims() Claims { return Claims{Client: s.Client, Log: s.log()}
 // any more; nil if it may. node is nil when that machine is about to register.
 func mayReplace(r *http.Request, who caller, req join.Request, node *corev1.Node) error {
 	switch {
+	case req.Replace && who.in(join.GroupReplace) && isServer(node) && !who.in(join.GroupServer):
+		// With its Node a server loses its place in etcd, which is more than a token for agents may do.
+		return refuse(http.StatusConflict, "node name %s is a server's%s, and a token for agents does not allow to replace it: join with one made with "+
+			"coracle token create --role server --allow-replace, or delete the node with coracle node remove %[1]s", req.Node, where(node))
 	case req.Replace && who.in(join.GroupReplace):
 		return nil
 	case req.Replace:
@@ -111,6 +115,11 @@ func mayReplace(r *http.Request, who caller, req join.Request, node *corev1.Node
 	return refuse(http.StatusConflict, "node name %s is another machine's%s: give this machine another name with --node-name; or, if it takes "+
 		"the other's place, delete the node with coracle node remove %[1]s, or join with --replace-node and a token made with coracle token create --allow-replace",
 		req.Node, where(node))
+}
+
+// isServer reports whether a Node is a server's, by a label that no kubelet can set.
+func isServer(node *corev1.Node) bool {
+	return node != nil && node.Labels["node-role.kubernetes.io/control-plane"] == "true"
 }
 
 // where tells people which machine has a name.
@@ -140,20 +149,13 @@ func hasAddress(node *corev1.Node, remote string) bool {
 	})
 }
 
-// checkNode refuses a node whose name is another machine's by now. Callers that are no nodes pass.
+// checkNode refuses a node that is none any more. Callers that are no nodes pass.
 func (s *Server) checkNode(r *http.Request, who caller) error {
 	name := who.node()
 	if name == "" {
 		return nil
 	}
-	holder, err := s.claims().Holder(r.Context(), name)
-	if err != nil {
-		return err
-	}
-	if key := clientKey(r); holder != "" && holder != key {
-		return refuse(http.StatusForbidden, "node name %s is another machine's now: give this machine another name with --node-name and join again", name)
-	}
-	return nil
+	return s.claims().Check(r.Context(), name, clientKey(r))
 }
 
 // clientKey is the hash of the key that the connection was made with, "" if there was none.
@@ -165,13 +167,10 @@ func clientKey(r *http.Request) string {
 	return hex.EncodeToString(sum[:]) // as pki.CheckNodeRequest tells it
 }
 
-// mayRenew says whether a node may have its certificate again, with the same key. A node that was removed may not.
+// mayRenew says whether a node may have its certificate again, with the same key.
 func (s *Server) mayRenew(r *http.Request, who caller, key string) error {
 	if key != clientKey(r) {
 		return refuse(http.StatusForbidden, "a node's certificate is renewed for the key that it has")
-	}
-	if err := s.checkNode(r, who); err != nil {
-		return err
 	}
 	return s.claims().Renew(r.Context(), who.node(), key)
 }

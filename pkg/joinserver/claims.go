@@ -84,28 +84,43 @@ func (c Claims) Adopt(ctx context.Context, name, key string, mine func(node *cor
 	return true, c.write(ctx, lease, name, key, comes)
 }
 
-// Holder is the key's hash of the machine that has the node name, "" if nobody has claimed it.
-func (c Claims) Holder(ctx context.Context, name string) (string, error) {
-	lease, err := c.get(ctx, name)
-	return holder(lease), err
+// Check refuses a machine that is a node no more: another has its name, or the node was removed.
+func (c Claims) Check(ctx context.Context, name, key string) error {
+	_, err := c.check(ctx, name, key)
+	return err
 }
 
-// Renew says that the machine is still there. A node that is in no list any more was removed, and is refused.
-func (c Claims) Renew(ctx context.Context, name, key string) error {
+func (c Claims) check(ctx context.Context, name, key string) (*coordinationv1.Lease, error) {
 	lease, err := c.get(ctx, name)
+	switch {
+	case err != nil || holder(lease) == key:
+		return lease, err
+	case lease != nil:
+		return nil, refuse(http.StatusForbidden, "node name %s is another machine's now: give this machine another name with --node-name and join again", name)
+	}
+	node, err := c.node(ctx, name)
+	if err == nil && node == nil {
+		err = refuse(http.StatusForbidden, "node %s was removed from the cluster: join again with a token", name)
+	}
+	return nil, err
+}
+
+// Renew is Check that also notes that the machine was heard of.
+func (c Claims) Renew(ctx context.Context, name, key string) error {
+	lease, err := c.check(ctx, name, key)
 	if err != nil {
 		return err
 	}
-	if lease == nil {
-		node, err := c.node(ctx, name)
-		if err != nil {
-			return err
-		}
-		if node == nil {
-			return refuse(http.StatusForbidden, "node %s was removed from the cluster: join again with a token", name)
-		}
-	}
 	return c.write(ctx, lease, name, key, stays)
+}
+
+// Release deletes the claim of a machine that is to be removed. Its Node goes next.
+func (c Claims) Release(ctx context.Context, name string) error {
+	lease, err := c.get(ctx, name)
+	if err != nil || lease == nil {
+		return err
+	}
+	return c.remove(ctx, lease)
 }
 
 // Drop deletes the claim on the name of a node that does not exist, unless the machine was let in just now and is on
@@ -123,12 +138,17 @@ func (c Claims) Drop(ctx context.Context, name string, made time.Time) (again ti
 	if err != nil || node != nil {
 		return 0, err
 	}
+	return 0, c.remove(ctx, lease)
+}
+
+// remove deletes a claim, unless it has changed.
+func (c Claims) remove(ctx context.Context, lease *coordinationv1.Lease) error {
 	same := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion}}
-	err = c.leases().Delete(ctx, lease.Name, same)
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return 0, nil
+	err := c.leases().Delete(ctx, lease.Name, same)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("deleting the claim %s: %w", lease.Name, err)
 	}
-	return 0, err
+	return nil
 }
 
 func (c Claims) leases() leaseClient { return c.Client.CoordinationV1().Leases(metav1.NamespaceSystem) }

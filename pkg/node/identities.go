@@ -3,6 +3,8 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/components/kubelet"
@@ -51,14 +53,42 @@ func (who identities) add(g *lifecycle.Group, cfg config.Config, gate *kube.APIG
 	return g.Add("kubelet-identity", who.has, api)
 }
 
-// renew asks the servers that the balancer knows for the node's next certificate.
-func renew(ctx context.Context, cfg config.Config) error {
-	memory, err := join.Recall(cfg.Dirs.Cluster())
+// admitted asks the servers whether this machine is still the node that it was: not if the node was removed, or if
+// another machine has its name. Its kubelet would make the Node again.
+func admitted(ctx context.Context, cfg config.Config) error {
+	client, err := apiAsNode(cfg)
 	if err != nil {
 		return err
 	}
-	if len(memory.CA) == 0 {
-		return errors.New("the cluster's CA is not known: join again after coracle reset")
+	var denied *join.Denied
+	err = lifecycle.Until(ctx, "a server to know this node", func(ctx context.Context) error {
+		_, err := client.Cluster(ctx)
+		if errors.As(err, &denied) {
+			return nil
+		}
+		return err
+	})
+	if err == nil && denied != nil {
+		return denied
 	}
-	return join.Renew(ctx, cfg, join.Client{Server: "https://" + apiAddress(cfg), CA: memory.CA})
+	return err
+}
+
+// apiAsNode asks the servers that the balancer knows, with the node's own certificate.
+func apiAsNode(cfg config.Config) (join.Client, error) {
+	ca, err := os.ReadFile(cfg.Dirs.NodeCA())
+	if err != nil {
+		return join.Client{}, fmt.Errorf("reading the cluster's CA certificate: %w", err)
+	}
+	cert, key := pki.NodeFiles(cfg.Dirs)
+	return join.Client{Server: "https://" + apiAddress(cfg), CA: ca, CertFile: cert, KeyFile: key}, nil
+}
+
+// renew asks the servers that the balancer knows for the node's next certificate.
+func renew(ctx context.Context, cfg config.Config) error {
+	client, err := apiAsNode(cfg)
+	if err != nil {
+		return err
+	}
+	return join.Renew(ctx, cfg, client)
 }

@@ -2,6 +2,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
@@ -50,6 +51,9 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 	dirs := cfg.Dirs
 	who := identitiesOf(cfg)
 	gate := kube.NewAPIGate(who.reader, cfg.Node.Name)
+	if cfg.Role == config.Agent {
+		gate.Admit = func(ctx context.Context) error { return admitted(ctx, cfg) }
+	}
 	node := kube.NewOwnNode(who.reader, cfg.Node.Name)
 
 	servers := apiBalancer(cfg, gate, report)

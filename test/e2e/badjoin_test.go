@@ -1,13 +1,389 @@
 package e2e
 
 import (
+	"crypto/tls"
+	"encoding/json"
+	"encoding/pem"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
+	certificatesv1 "k8s.io/api/certificates/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/pkg/join"
+	"github.com/coracle-dev/coracle/pkg/token"
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
 // TestBadJoins is what must not let a machine into a cluster, or not further than it may go.
 func TestBadJoins(t *testing.T) {
-	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})
-	_ = c
+	b := &badJoins{Cluster: hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})}
+	b.server, b.agent = b.Servers[0], b.Agents[0]
+	b.agentToken, b.serverToken = b.token("--role=agent"), b.token("--role=server")
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"nobody", b.nobody},
+		{"agent's token", b.mayOnlyJoin},
+		{"node", b.node},
+		{"other machine", b.otherMachine},
+		{"version", b.version},
+		{"request for another node", b.otherName},
+		{"kubelets' requests", b.kubelets},
+		{"wrong clock", b.clock},
+		{"replaced", b.replaced}, // last: it takes the agent's name away
+	} {
+		t.Run(test.name, test.run)
+	}
+}
+
+type badJoins struct {
+	*hosts.Cluster
+	server, agent           *hosts.Host
+	agentToken, serverToken string
+}
+
+// token makes one.
+func (b *badJoins) token(args ...string) string {
+	return strings.TrimSpace(b.server.Coracle(append([]string{"token", "create"}, args...)...))
+}
+
+// bearer is a token as Kubernetes takes it.
+func bearer(t *testing.T, text string) string {
+	tok, err := token.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok.Bearer()
+}
+
+// asker makes requests from the agent's host, as somebody or nobody.
+type asker struct {
+	b      *badJoins
+	bearer string
+	pair   *tls.Certificate
+}
+
+// as asks with a certificate of the agent's: "node" or "kubelet".
+func (b *badJoins) as(t *testing.T, who string) asker {
+	t.Helper()
+	cert, key := "/var/lib/coracle/node/pki/node.crt", "/var/lib/coracle/node/pki/node.key"
+	if who == "kubelet" {
+		cert = "/var/lib/coracle/node/pki/kubelet-client-current.pem"
+		target, err := os.Readlink(b.agent.Path(cert))
+		if err != nil {
+			t.Fatal(err)
+		}
+		cert, key = target, target
+	}
+	pair, err := tls.LoadX509KeyPair(b.agent.Path(cert), b.agent.Path(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return asker{b: b, pair: &pair}
+}
+
+// ask returns the answer's status and body.
+func (a asker) ask(t *testing.T, method, path string, body any) (int, string) {
+	t.Helper()
+	config := &tls.Config{InsecureSkipVerify: true}
+	if a.pair != nil {
+		config.Certificates = []tls.Certificate{*a.pair}
+	}
+	data, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := net.JoinHostPort(a.b.server.IP.String(), "6443")
+	request, err := http.NewRequestWithContext(t.Context(), method, "https://"+address+path, strings.NewReader(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if a.bearer != "" {
+		request.Header.Set("Authorization", "Bearer "+a.bearer)
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: a.b.agent.Dial, TLSClientConfig: config, DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	answer, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var text strings.Builder
+	if err := answer.Write(&text); err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, text.String()
+}
+
+// want asks and compares.
+func (a asker) want(t *testing.T, method, path string, body any, code int, sentence string) {
+	t.Helper()
+	got, text := a.ask(t, method, path, body)
+	if got != code || !strings.Contains(text, sentence) {
+		t.Errorf("%s %s is answered %d %s, want %d and %q", method, path, got, text, code, sentence)
+	}
+}
+
+// paths are all paths of joining with their methods.
+var paths = [][2]string{
+	{http.MethodPost, join.PathAgent}, {http.MethodPost, join.PathServer}, {http.MethodGet, join.PathCluster},
+	{http.MethodGet, join.PathMembers}, {http.MethodPost, join.PathMembers}, {http.MethodGet, join.PathTunnel},
+}
+
+func (b *badJoins) nobody(t *testing.T) {
+	for _, who := range []asker{{b: b}, {b: b, bearer: "abcdef.0123456789abcdef"}} {
+		for _, p := range paths {
+			who.want(t, p[0], p[1], nil, http.StatusUnauthorized, "")
+		}
+	}
+}
+
+// mayOnlyJoin looks at everything else that the holder of an agent's token might try.
+func (b *badJoins) mayOnlyJoin(t *testing.T) {
+	who := asker{b: b, bearer: bearer(t, b.agentToken)}
+	for _, p := range paths[1:] {
+		who.want(t, p[0], p[1], nil, http.StatusForbidden, "")
+	}
+	for _, path := range []string{
+		"/api/v1/nodes", "/api/v1/secrets", "/api/v1/namespaces/kube-system/secrets", "/api/v1/namespaces/kube-system/configmaps", "/metrics",
+		"/apis/certificates.k8s.io/v1/certificatesigningrequests", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+	} {
+		who.want(t, http.MethodGet, path, nil, http.StatusForbidden, "")
+	}
+	who.want(t, http.MethodPost, "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+		signing(certificatesv1.KubeAPIServerClientKubeletSignerName, newMachine(t, "x", "system:node:x", "system:nodes").csr), http.StatusForbidden, "")
+	asker{b: b, bearer: bearer(t, b.serverToken)}.want(t, http.MethodGet, "/api/v1/secrets", nil, http.StatusForbidden, "")
+}
+
+// node looks at what an agent's own identity is good for.
+func (b *badJoins) node(t *testing.T) {
+	who, name := b.as(t, "node"), b.agent.Name
+	who.want(t, http.MethodGet, join.PathCluster, nil, http.StatusOK, "10.42.0.0/16")
+	for _, p := range [][2]string{paths[1], paths[3], paths[4]} {
+		who.want(t, p[0], p[1], nil, http.StatusForbidden, "")
+	}
+	for _, path := range []string{"/api/v1/secrets", "/api/v1/namespaces/kube-system/secrets", "/api/v1/pods"} {
+		who.want(t, http.MethodGet, path, nil, http.StatusForbidden, "")
+	}
+	m := newMachine(t, "another", "system:coracle:node:another", "system:coracle:nodes")
+	who.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusForbidden, "node "+name+" cannot have a certificate for node another")
+	m = newMachine(t, name, "system:coracle:node:"+name, "system:coracle:nodes")
+	who.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusForbidden, "for the key that it has")
+
+	m.sign(t, who.pair.PrivateKey)
+	code, text := who.ask(t, http.MethodPost, join.PathAgent, m.request())
+	if code != http.StatusOK {
+		t.Fatalf("renewing: %d %s", code, text)
+	}
+	if strings.Contains(text, "PRIVATE KEY") {
+		t.Error("an agent is told a private key")
+	}
+}
+
+func (b *badJoins) otherMachine(t *testing.T) {
+	for _, test := range []struct {
+		name, token, path string
+		replace           bool
+		sentence          string
+	}{
+		{b.agent.Name, b.agentToken, join.PathAgent, false, "is another machine's (" + b.agent.IP.String() + ")"},
+		{b.agent.Name, b.agentToken, join.PathAgent, true, "this token does not allow --replace-node"},
+		{b.server.Name, b.agentToken, join.PathAgent, false, "give this machine another name with --node-name"},
+		{b.server.Name, b.serverToken, join.PathServer, false, "give this machine another name with --node-name"},
+	} {
+		m := newMachine(t, test.name, "system:coracle:node:"+test.name, "system:coracle:nodes")
+		m.replace = test.replace
+		asker{b: b, bearer: bearer(t, test.token)}.want(t, http.MethodPost, test.path, m.request(), http.StatusConflict, test.sentence)
+	}
+}
+
+func (b *badJoins) version(t *testing.T) {
+	who := asker{b: b, bearer: bearer(t, b.agentToken)}
+	for v, sentence := range map[string]string{
+		"v1.99.0+coracle.1": "a node must not be newer than its servers",
+		"v1.2.0":            "too far apart",
+		"new":               "no version of coracle",
+	} {
+		m := newMachine(t, "skewed", "system:coracle:node:skewed", "system:coracle:nodes")
+		m.version = v
+		code, text := who.ask(t, http.MethodPost, join.PathAgent, m.request())
+		if code == http.StatusOK || !strings.Contains(text, sentence) {
+			t.Errorf("%s: %d %s", v, code, text)
+		}
+	}
+}
+
+func (b *badJoins) otherName(t *testing.T) {
+	who := asker{b: b, bearer: bearer(t, b.agentToken)}
+	m := newMachine(t, "mine", "system:coracle:node:"+b.agent.Name, "system:coracle:nodes")
+	who.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusBadRequest, "the certificate request is for")
+	m = newMachine(t, "mine", "system:coracle:node:mine", "system:masters")
+	who.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusBadRequest, "the certificate request is for")
+	m = newMachine(t, "../x", "system:coracle:node:../x", "system:coracle:nodes")
+	who.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusBadRequest, "is not a node name")
+}
+
+// kubelets looks at certificates that the identities of an agent ask for through Kubernetes.
+func (b *badJoins) kubelets(t *testing.T) {
+	client, err := b.Client(b.server, hosts.OwnAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := "system:node:" + b.agent.Name
+	foreign := newMachine(t, "", own, "system:nodes")
+	foreign.template.IPAddresses = []net.IP{net.ParseIP(b.server.IP.String())}
+	foreign.sign(t, foreign.key)
+	const client1, serving = certificatesv1.KubeAPIServerClientKubeletSignerName, certificatesv1.KubeletServingSignerName
+	for name, test := range map[string]struct {
+		as, signer string
+		csr        []byte
+		sentence   string
+	}{
+		"replayed by a node":    {"node", client1, newMachine(t, "", "system:node:"+b.server.Name, "system:nodes").csr, "may have one for " + own + " only"},
+		"replayed by a kubelet": {"kubelet", client1, newMachine(t, "", "system:node:"+b.server.Name, "system:nodes").csr, "may have one for " + own + " only"},
+		"more groups":           {"node", client1, newMachine(t, "", own, "system:masters").csr, "organization"},
+		"foreign address":       {"kubelet", serving, foreign.csr, "belongs to the API"},
+		"serving, by a node":    {"node", serving, foreign.csr, "is not a node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			code, text := b.as(t, test.as).ask(t, http.MethodPost, "/apis/certificates.k8s.io/v1/certificatesigningrequests", signing(test.signer, test.csr))
+			if code == http.StatusForbidden || code == http.StatusUnprocessableEntity {
+				t.Logf("refused at once: %s", text) // by upstream's admission
+				return
+			}
+			if code != http.StatusCreated {
+				t.Fatalf("%d %s", code, text)
+			}
+			awaitDenied(t, client, text, test.sentence)
+		})
+	}
+}
+
+// awaitDenied waits for the verdict on a request that was answered with its object.
+func awaitDenied(t *testing.T, client kubernetes.Interface, answer, sentence string) {
+	t.Helper()
+	_, body, _ := strings.Cut(answer, "\r\n\r\n")
+	var made certificatesv1.CertificateSigningRequest
+	if err := json.NewDecoder(strings.NewReader(body[strings.IndexByte(body, '{'):])).Decode(&made); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		csr, err := client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), made.Name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(csr.Status.Conditions) > 0 {
+			c := csr.Status.Conditions[0]
+			if c.Type != certificatesv1.CertificateDenied || !strings.Contains(c.Message, sentence) {
+				t.Errorf("%s: %s, want it denied with %q", c.Type, c.Message, sentence)
+			}
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("nobody decided")
+		}
+	}
+}
+
+// replaced lets another machine take the agent's place, as the token allows.
+func (b *badJoins) replaced(t *testing.T) {
+	client, err := b.Client(b.server, hosts.OwnAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, err := client.CoreV1().Nodes().Get(t.Context(), b.agent.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := newMachine(t, b.agent.Name, "system:coracle:node:"+b.agent.Name, "system:coracle:nodes")
+	m.replace = true
+	who := asker{b: b, bearer: bearer(t, b.token("--allow-replace"))}
+	who.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusOK, `"cert":`)
+	who.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusOK, "") // again, as after a crash
+	sentence := "node name " + b.agent.Name + " is another machine's now"
+	b.as(t, "node").want(t, http.MethodGet, join.PathCluster, nil, http.StatusForbidden, sentence)
+	b.as(t, "node").want(t, http.MethodGet, join.PathTunnel, nil, http.StatusForbidden, sentence)
+
+	// The old machine must not make its Node again, although its kubelet has a valid certificate.
+	learnt := func() bool {
+		return slices.ContainsFunc(strings.Split(b.Running(b.agent).Log(), "\n"), func(line string) bool {
+			return strings.Contains(line, "node ended") && strings.Contains(line, sentence)
+		})
+	}
+	for end := time.Now().Add(20 * time.Second); !learnt(); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the agent does not learn of it")
+		}
+	}
+	if after, err := client.CoreV1().Nodes().Get(t.Context(), b.agent.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the old node is there (%t): %v", after.UID == before.UID, err)
+	}
+}
+
+// signing is a request of Kubernetes' for a certificate.
+func signing(signer string, csr []byte) *certificatesv1.CertificateSigningRequest {
+	auth := certificatesv1.UsageClientAuth
+	if signer == certificatesv1.KubeletServingSignerName {
+		auth = certificatesv1.UsageServerAuth
+	}
+	return &certificatesv1.CertificateSigningRequest{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "certificates.k8s.io/v1", Kind: "CertificateSigningRequest"},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "bad-"},
+		Spec: certificatesv1.CertificateSigningRequestSpec{
+			Request: csr, SignerName: signer, Usages: []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, auth},
+		},
+	}
+}
+
+// clock lets a machine join a server whose clock is a day ahead or behind: one that has the cluster's certificate.
+func (b *badJoins) clock(t *testing.T) {
+	pair, err := tls.LoadX509KeyPair(b.server.Data("server/pki/apiserver.crt"), b.server.Data("server/pki/apiserver.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca, err := os.ReadFile(b.server.Data("server/pki/ca.crt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(ca)
+	pair.Certificate = append(pair.Certificate, block.Bytes)
+	for name, off := range map[string]time.Duration{"a day behind": -24 * time.Hour, "a day ahead": 24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			h := hosts.New(t, b.Wire, "late", hosts.Options{})
+			var listener net.Listener
+			err := hosts.On(h.PID(), func() (err error) {
+				listener, err = net.Listen("tcp", "127.0.0.1:7443")
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			server := &http.Server{
+				TLSConfig: &tls.Config{Certificates: []tls.Certificate{pair}},
+				Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+					w.Header().Set("Date", time.Now().Add(off).UTC().Format(http.TimeFormat))
+					w.WriteHeader(http.StatusUnauthorized)
+				}),
+			}
+			go server.ServeTLS(listener, "", "")
+			defer server.Close()
+			h.Run("sh", "-c", "mkdir -p /etc/coracle && cat > /etc/coracle/token <<EOF\n"+b.agentToken+"\nEOF")
+			s := h.StartAgent("--server=https://127.0.0.1:7443", "--token-file=/etc/coracle/token")
+			if err := s.Wait(20 * time.Second); err == nil {
+				t.Error("it did not fail")
+			}
+			if log := s.Log(); !strings.Contains(log, "set the wrong one right") || !strings.Contains(log, time.Now().Add(off).UTC().Format(time.DateOnly)) {
+				t.Errorf("it says:\n%s", log)
+			}
+		})
+	}
 }
