@@ -36,6 +36,7 @@ const (
 	headStart     = 150 * time.Millisecond // of the way that is preferred
 	remembered    = time.Minute            // how long a failure of the direct way is
 	directTimeout = 30 * time.Second       // as without us
+	lastChance    = time.Second            // of the direct way when the node itself has said no
 	lostTimeout   = 10 * time.Second       // of a node that has no tunnel although every node makes one
 )
 
@@ -52,7 +53,16 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	if !ok || owner.Node == d.Self {
 		return direct(ctx)
 	}
-	tunnelled := func(ctx context.Context) (net.Conn, error) { return d.Hub.Dial(ctx, owner.Node, address) }
+	ctx, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	tunnelled := func(ctx context.Context) (net.Conn, error) {
+		conn, err := d.Hub.Dial(ctx, owner.Node, address)
+		var refused *RefusedError
+		if errors.As(err, &refused) { // the node knows best; the direct way may hang
+			time.AfterFunc(lastChance, giveUp)
+		}
+		return conn, err
+	}
 	from, ok := d.Hub.From(owner.Node)
 	switch {
 	case !ok:

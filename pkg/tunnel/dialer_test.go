@@ -47,6 +47,7 @@ func TestDialer(t *testing.T) {
 		"no tunnel needed": {p.hub, Owner{"m", nil}, ok, "10.0.0.3:1", "direct", headStart},
 		"neither": {broken.hub, Owner{"n", []string{"127.0.0.1"}}, fails, "10.0.0.3:1",
 			"10.0.0.3:1 is not reached through the tunnel of node n (not from me), and does not answer directly: no route to host", headStart},
+		"refused": {broken.hub, Owner{"n", []string{"127.0.0.1"}}, hangs, "10.0.0.3:1", "through the tunnel of node n (not from me)", 2 * lastChance},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &Dialer{Hub: c.hub, Direct: c.direct, Owner: func(host string) (Owner, bool) { return c.owner, host == "10.0.0.3" }}
