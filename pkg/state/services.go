@@ -5,6 +5,7 @@ import "time"
 // The names of the reports in Process.Details.
 const (
 	ManifestsDetail = "manifests" // []Manifest, in the control plane
+	EtcdDetail      = "etcd"      // []EtcdAlarm, in the control plane
 	DNSDetail       = "dns"       // DNS, in the node
 	BalancerDetail  = "balancer"  // []balance.Server, in the node
 	TunnelsDetail   = "tunnels"   // []Tunnel, in the node
@@ -29,6 +30,13 @@ type Manifest struct {
 	Objects  int           `json:"objects"`
 	Error    string        `json:"error,omitempty"` // names the line
 	Applied  time.Time     `json:"applied,omitzero"`
+}
+
+// EtcdAlarm is why etcd refuses writes, or everything.
+type EtcdAlarm struct {
+	Kind   string `json:"kind"`   // NOSPACE or CORRUPT
+	Member string `json:"member"` // the server that it is about
+	Advice string `json:"advice"` // what people can do
 }
 
 // DNS is what the node's name server is doing.

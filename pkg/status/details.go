@@ -6,18 +6,32 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/balance"
 	"github.com/coracle-dev/coracle/pkg/state"
 )
 
 // details sums up what components report of their own work, and says all that is wrong with it.
 func (w *writer) details(all map[string]json.RawMessage) {
+	w.etcd(all[state.EtcdDetail])
 	w.manifests(all[state.ManifestsDetail])
 	w.dns(all[state.DNSDetail])
+	w.servers(all[state.BalancerDetail])
+	w.tunnels(all[state.TunnelsDetail])
 	w.archives(all["images"])
 }
 
 // told reads a component's report; false means that there is none, or that it is of another version.
 func told(raw json.RawMessage, into any) bool { return raw != nil && json.Unmarshal(raw, into) == nil }
+
+func (w *writer) etcd(raw json.RawMessage) {
+	var alarms []state.EtcdAlarm
+	if !told(raw, &alarms) {
+		return
+	}
+	for _, a := range alarms {
+		w.field("Etcd", fmt.Sprintf("ALARM %s of %s: %s", a.Kind, a.Member, a.Advice))
+	}
+}
 
 func (w *writer) manifests(raw json.RawMessage) {
 	var all []state.Manifest
@@ -54,6 +68,49 @@ func (w *writer) dns(raw json.RawMessage) {
 	w.field("DNS", text)
 	if d.Error != "" {
 		w.field("", fmt.Sprintf("still by the Corefile of %s: ConfigMap kube-system/coredns: %s", d.Loaded.Format(time.TimeOnly), d.Error))
+	}
+}
+
+// servers tells which API server the node uses, where there is a choice or it is another machine's.
+func (w *writer) servers(raw json.RawMessage) {
+	var all []balance.Server
+	if !told(raw, &all) || len(all) == 1 && all[0].Own {
+		return
+	}
+	name := "API servers"
+	for _, s := range all {
+		if s.Fallback && s.Connections == 0 {
+			continue
+		}
+		text := s.Address
+		if s.Own {
+			text += ", this machine's"
+		}
+		if s.Connections > 0 {
+			text += ", in use"
+		}
+		if s.Problem != "" {
+			text += fmt.Sprintf(", not well for %s: %s", w.age(s.Since), s.Problem)
+		}
+		w.field(name, text)
+		name = ""
+	}
+}
+
+// tunnels tells by which servers the node can be reached.
+func (w *writer) tunnels(raw json.RawMessage) {
+	var all []state.Tunnel
+	if !told(raw, &all) {
+		return
+	}
+	name := "Tunnels"
+	for _, t := range all {
+		text := fmt.Sprintf("to %s for %s", t.Server, w.age(t.Since))
+		if t.Error != "" {
+			text = fmt.Sprintf("none to %s: %s", t.Server, t.Error)
+		}
+		w.field(name, text)
+		name = ""
 	}
 }
 

@@ -64,10 +64,14 @@ func TestReport(t *testing.T) {
 		{name: "ready", told: tell(nil), node: goodNode, health: Ready},
 		{name: "details", node: goodNode, health: Ready, told: tell(func(_, control, node *state.Process) {
 			control.Details = map[string]json.RawMessage{state.ManifestsDetail: json.RawMessage(
-				`[{"file":"dns.yaml","state":"applied","objects":4},{"file":"mine.yaml","state":"failed","error":"line 3: unknown kind"}]`)}
+				`[{"file":"dns.yaml","state":"applied","objects":4},{"file":"mine.yaml","state":"failed","error":"line 3: unknown kind"}]`),
+				state.EtcdDetail: json.RawMessage(`[{"kind":"NOSPACE","member":"alpha","advice":"delete what is not needed"}]`)}
 			node.Details = map[string]json.RawMessage{
 				state.DNSDetail: json.RawMessage(`{"listen":["10.42.0.1:53"],"upstreams":["192.0.2.53"],"source":"cluster","loaded":"2026-11-21T10:00:30Z","error":"Corefile, line 2: unknown directive"}`),
-				"images":        json.RawMessage(`[{"file":"a.tar"},{"file":"b.tar","error":"importing b.tar: the file is cut short"}]`)}
+				state.BalancerDetail: json.RawMessage(`[{"address":"192.0.2.8:6443","connections":4},{"address":"192.0.2.7:6443","own":true,` +
+					`"problem":"connect: connection refused","since":"2026-11-21T10:00:50Z"},{"address":"lb:6443","fallback":true}]`),
+				state.TunnelsDetail: json.RawMessage(`[{"server":"192.0.2.8:6443","since":"2026-11-21T10:00:05Z"},{"server":"192.0.2.9:6443","error":"no route to host"}]`),
+				"images":            json.RawMessage(`[{"file":"a.tar"},{"file":"b.tar","error":"importing b.tar: the file is cut short"}]`)}
 		})},
 		{name: "standby", node: goodNode, health: Ready, told: tell(func(_, control, _ *state.Process) {
 			leadership := unit("leadership", lifecycle.Standby, 2.3, 0, "kube-apiserver")
