@@ -101,6 +101,9 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
 		Config:     cfg,
 	}, lead, objects)
+	if err := addEtcdServices(g, cfg, data, report, lead, objects); err != nil {
+		return err
+	}
 	g.Add("certificates", certificates.Renewal{Config: cfg})
 	scheduling := []*lifecycle.Unit{lead}
 	if len(memory.Former(cfg.Node.Name)) > 0 { // or new pods would go to nodes that are not there any more

@@ -38,7 +38,7 @@ const (
 	addPatience  = 15 * time.Second // how long Add waits until the cluster can take a member
 	addPause     = 100 * time.Millisecond
 	addTry       = 4 * time.Second // for one try: of two changes at the same time etcd drops one without a word
-	learnerGrace = time.Minute // how long a learner that does not answer may block others
+	learnerGrace = time.Minute     // how long a learner that does not answer may block others
 )
 
 // Dial connects to the local member. The caller closes the client.

@@ -40,13 +40,16 @@ type Alarm struct {
 	Kind   string `json:"kind"`   // NOSPACE or CORRUPT
 }
 
-// Status asks the local member, and whether the others answer.
-func (m *Members) Status(ctx context.Context) (Status, error) {
-	client, err := m.Dial()
-	if err != nil {
-		return Status{}, err
-	}
-	defer client.Close()
+// Own is the status without asking anybody else: Quorum and what others answer are not told.
+func (m *Members) Own(ctx context.Context) (s Status, err error) {
+	err = m.do(func(client *clientv3.Client) error {
+		s, err = m.own(ctx, client)
+		return err
+	})
+	return s, err
+}
+
+func (m *Members) own(ctx context.Context, client *clientv3.Client) (Status, error) {
 	own, err := client.Maintenance.Status(ctx, "unix://"+m.Socket)
 	if err != nil {
 		return Status{}, fmt.Errorf("asking etcd for its status: %w", plain(err))
@@ -56,46 +59,33 @@ func (m *Members) Status(ctx context.Context) (Status, error) {
 		return Status{}, fmt.Errorf("listing etcd's members: %w", plain(err))
 	}
 	s := Status{Version: own.Version, Term: own.RaftTerm, Index: own.RaftAppliedIndex, Size: own.DbSize, InUse: own.DbSizeInUse, Quota: own.DbSizeQuota}
-	var asking sync.WaitGroup
-	s.Members = make([]MemberStatus, len(list.Members))
-	for i, one := range list.Members {
-		asking.Go(func() {
-			self := one.ID == own.Header.MemberId
-			s.Members[i] = MemberStatus{Member: describe(one), Self: self, Leader: one.ID == own.Leader,
-				Answers: self || m.Answers(ctx, one.PeerURLs)}
-		})
+	for _, one := range list.Members {
+		s.Members = append(s.Members, MemberStatus{Member: describe(one), Self: one.ID == own.Header.MemberId, Leader: one.ID == own.Leader})
 	}
-	asking.Go(func() {
-		try, cancel := context.WithTimeout(ctx, quorumTimeout)
-		defer cancel()
-		_, err := client.MemberList(try)
-		s.Quorum = err == nil
-	})
-	asking.Wait()
-	if !s.Quorum {
-		return s, nil
-	}
-	s.Alarms, err = alarms(ctx, client, s.Members)
-	return s, err
+	s.Alarms = alarms(own.Errors, s.Members)
+	return s, nil
 }
 
-// alarms lists what is wrong. Without a quorum nobody can tell.
-func alarms(ctx context.Context, client *clientv3.Client, members []MemberStatus) ([]Alarm, error) {
-	got, err := client.AlarmList(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("listing etcd's alarms: %w", plain(err))
-	}
-	list := []Alarm{}
-	for _, a := range got.Alarms {
-		one := Alarm{Member: ID(a.MemberID), ID: ID(a.MemberID), Kind: a.Alarm.String()}
-		for _, m := range members {
-			if m.ID == one.ID && m.Name != "" {
-				one.Member = m.Name
-			}
+// Status asks the local member, and whether the others answer.
+func (m *Members) Status(ctx context.Context) (s Status, err error) {
+	err = m.do(func(client *clientv3.Client) error {
+		if s, err = m.own(ctx, client); err != nil {
+			return err
 		}
-		list = append(list, one)
-	}
-	return list, nil
+		var asking sync.WaitGroup
+		for i, one := range s.Members {
+			asking.Go(func() { s.Members[i].Answers = one.Self || m.Answers(ctx, one.PeerURLs) })
+		}
+		asking.Go(func() {
+			try, cancel := context.WithTimeout(ctx, quorumTimeout)
+			defer cancel()
+			_, err := client.MemberList(try)
+			s.Quorum = err == nil
+		})
+		asking.Wait()
+		return nil
+	})
+	return s, err
 }
 
 // quorumTimeout is how long members may take to agree.
@@ -104,13 +94,10 @@ const quorumTimeout = connectTimeout * 3 / 2
 // Defragment gives unused space of the local member's database back to the file system. The member answers nothing
 // meanwhile: some seconds for each gigabyte.
 func (m *Members) Defragment(ctx context.Context) error {
-	client, err := m.Dial()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	if _, err := client.Defragment(ctx, "unix://"+m.Socket); err != nil {
-		return fmt.Errorf("defragmenting etcd's database: %w", plain(err))
-	}
-	return nil
+	return m.do(func(client *clientv3.Client) error {
+		if _, err := client.Defragment(ctx, "unix://"+m.Socket); err != nil {
+			return fmt.Errorf("defragmenting etcd's database: %w", plain(err))
+		}
+		return nil
+	})
 }

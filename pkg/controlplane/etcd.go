@@ -1,0 +1,48 @@
+package controlplane
+
+import (
+	"context"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/components/etcdcare"
+	"github.com/coracle-dev/coracle/pkg/components/etcdnodes"
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/kube"
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/state"
+)
+
+// addEtcdServices enters what looks after our own etcd, if there is one: on every server, and on the one that leads.
+func addEtcdServices(g *lifecycle.Group, cfg config.Config, data storage, report *state.Recorder, lead, objects *lifecycle.Unit) error {
+	if data.members == nil {
+		return nil
+	}
+	kubeconfig := cfg.Dirs.ServerConfig("coracle.kubeconfig")
+	client, err := kube.Client(kubeconfig)
+	if err != nil {
+		return err
+	}
+	cluster := etcdcare.Cluster{Client: client, Node: cfg.Node.Name}
+	g.Add("etcd-care", etcdcare.Care{
+		Members: data.members,
+		Turn:    cluster.Turn,
+		Tell: func(ctx context.Context, alarms []etcdcare.Alarm) {
+			report.Detail(state.EtcdDetail, reported(alarms))
+			if err := cluster.Event(ctx, alarms); err != nil {
+				logrus.WithField("component", "etcd-care").WithError(err).Debug("telling of alarms")
+			}
+		},
+	}, data.unit) // not the API: it does not answer while there are alarms
+	g.Add("etcd-members", etcdnodes.Removal{Kubeconfig: kubeconfig, Own: cfg.Node.Name, Members: data.members}, lead, objects)
+	return nil
+}
+
+func reported(alarms []etcdcare.Alarm) []state.EtcdAlarm {
+	all := []state.EtcdAlarm{}
+	for _, a := range alarms {
+		logrus.WithField("component", "etcd-care").Errorf("etcd's alarm %s of %s: %s", a.Kind, a.Member, a.Advice)
+		all = append(all, state.EtcdAlarm{Kind: a.Kind, Member: a.Member, Advice: a.Advice})
+	}
+	return all
+}
