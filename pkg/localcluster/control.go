@@ -41,7 +41,7 @@ func (k *keeper) supervise(m *member, life int, ended <-chan error) {
 		if time.Since(began) > time.Minute {
 			pause = time.Second
 		}
-		time.Sleep(pause)
+		<-time.After(pause)
 		pause = min(2*pause, 30*time.Second)
 		if ended = k.again(m, life); ended == nil {
 			return

@@ -102,13 +102,7 @@ func inherit(r Record, others []Record) (heirs []Record) {
 
 // removeAll removes a directory. Processes that are being killed may write to it for a moment.
 func removeAll(dir string) error {
-	var err error
-	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if err = os.RemoveAll(dir); err == nil {
-			return nil
-		}
-	}
-	return err
+	return vhost.Retry(func() error { return os.RemoveAll(dir) })
 }
 
 // keepLogs copies the logs of a cluster that is about to be removed and returns the directory, "" if there are none.

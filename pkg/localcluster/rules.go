@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
-	"time"
 
 	"github.com/coracle-dev/coracle/pkg/vhost"
 )
@@ -84,15 +83,13 @@ func missing(err error) bool { return err != nil && strings.Contains(err.Error()
 // removeTable removes the nft table of a cluster where the kernel has not: it may be one that knows no owners, or the
 // owner is just about to end.
 func removeTable(r Record) error {
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	return vhost.Retry(func() error {
 		_, err := nft(r, "delete", "table", "ip", r.table())
-		switch {
-		case err == nil, missing(err):
+		if missing(err) {
 			return nil
-		case !strings.Contains(err.Error(), "not permitted") || time.Now().After(deadline):
-			return err
 		}
-	}
+		return err
+	})
 }
 
 // chain is one of this machine's nft chains through which forwarded packets go.

@@ -134,18 +134,16 @@ func (h *Host) Freeze(freeze bool) error {
 
 // awaitFrozen waits until the kernel has done it.
 func awaitFrozen(events, state string) error {
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	return retry(10*time.Second, func() error {
 		data, err := os.ReadFile(events)
+		if err == nil && !strings.Contains(string(data), "frozen "+state) {
+			err = fmt.Errorf("the kernel says %s", data)
+		}
 		if err != nil {
 			return fmt.Errorf("freezing: %w", err)
 		}
-		if strings.Contains(string(data), "frozen "+state) {
-			return nil
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("freezing: not done within 10 s: %s", data)
-		}
-	}
+		return nil
+	})
 }
 
 // killFrozen makes sure that nothing on a frozen host runs on: its init could not end while its children are frozen.
@@ -172,18 +170,27 @@ func JoinCgroup(name string, pid int) error {
 // RemoveCgroups removes a cgroup and all below it from every hierarchy. Processes that were killed may hold them for a
 // moment; after five seconds it gives up.
 func RemoveCgroups(name string) error {
-	deadline := time.Now().Add(5 * time.Second)
-	var errs []error
-	for _, h := range hierarchies() {
-		var err error
-		for ; ; time.Sleep(20 * time.Millisecond) {
-			if err = removeDirs(h.dir(name)); err == nil || time.Now().After(deadline) {
-				break
-			}
+	return Retry(func() error {
+		var errs []error
+		for _, h := range hierarchies() {
+			errs = append(errs, removeDirs(h.dir(name)))
 		}
-		errs = append(errs, err)
+		return errors.Join(errs...)
+	})
+}
+
+// Retry tries for five seconds: processes that were killed hold things for a moment.
+func Retry(try func() error) error { return retry(5*time.Second, try) }
+
+func retry(timeout time.Duration, try func() error) error {
+	deadline := time.Now().Add(timeout)
+	for {
+		err := try()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		<-time.After(10 * time.Millisecond)
 	}
-	return errors.Join(errs...)
 }
 
 // removeDirs removes a tree of directories without their files, deepest first, as is done with cgroups.

@@ -1,0 +1,54 @@
+package localcluster
+
+import (
+	"crypto/rand"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
+)
+
+// prepare makes the files that the nodes share.
+func (k *keeper) prepare() error {
+	name := k.record.Name
+	if err := atomicfile.Write(k.store.tokenFile(name), []byte(rand.Text()+"\n"), 0o600); err != nil {
+		return err
+	}
+	if err := bindExecutable(k.store.executable(name)); err != nil {
+		return err
+	}
+	hosts := k.store.hosts(name)
+	if err := os.MkdirAll(hosts, 0o755); err != nil {
+		return err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(hosts, &fs); err != nil {
+		return err
+	}
+	if fs.Type != unix.OVERLAYFS_SUPER_MAGIC {
+		return nil
+	}
+	// Inside a container: containers' layers cannot lie on another overlayfs.
+	if err := unix.Mount("tmpfs", hosts, "tmpfs", 0, "mode=0755"); err != nil {
+		return fmt.Errorf("mounting memory for the nodes' disks: %w", err)
+	}
+	return nil
+}
+
+// bindExecutable makes this program appear at a path, to stay the same when an upgrade replaces the file that it was
+// started from.
+func bindExecutable(at string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this executable: %w", err)
+	}
+	if err := os.WriteFile(at, nil, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(self, at, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("binding %s to %s: %w", self, at, err)
+	}
+	return nil
+}
