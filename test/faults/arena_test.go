@@ -192,6 +192,8 @@ func (a *arena) usedBy(h *hosts.Host) *hosts.Host {
 // healed waits until the cluster is whole, and the given hosts have said so after a time, and stays so for a moment. It
 // returns when it became so.
 func (a *arena) healed(since time.Time, hurt []*hosts.Host, timeout time.Duration) (when time.Time, err error) {
+	last := ""
+	defer func() { a.t.Logf("the last that was missing: %s", last) }()
 	for deadline := time.Now().Add(timeout); ; time.Sleep(200 * time.Millisecond) {
 		err := a.Healthy(time.Time{}, 0)
 		if err == nil {
@@ -199,7 +201,7 @@ func (a *arena) healed(since time.Time, hurt []*hosts.Host, timeout time.Duratio
 		}
 		switch {
 		case err != nil:
-			when = time.Time{}
+			when, last = time.Time{}, err.Error()
 		case when.IsZero():
 			when = time.Now()
 		case time.Since(when) > quiet:
