@@ -209,9 +209,13 @@ func (j *joiner) refresh(ctx context.Context, files certFiles) (config.Known, er
 		return join.Client{Server: "https://" + server, CA: j.memory.CA, CertFile: certFile, KeyFile: keyFile}
 	})
 	var denied *join.Denied
+	var unreachable *join.Unreachable
 	switch {
 	case errors.As(err, &denied):
 		return known(j.memory, ""), err
+	case errors.As(err, &unreachable) && unreachable.Answered:
+		logrus.Warnf("starting with what is remembered of the cluster: %v", err)
+		return known(j.memory, "https://"+from), nil // which runs with settings that it had when this was written
 	case err != nil:
 		logrus.Warnf("no server answers, so this start is with what is remembered of the cluster: %v", err)
 		return known(j.memory, ""), nil

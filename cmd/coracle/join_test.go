@@ -120,8 +120,8 @@ func TestAgentJoinsOnce(t *testing.T) {
 		t.Errorf("it asked for %s", last)
 	}
 	c.code = http.StatusServiceUnavailable
-	if known, err = joinerOf(t, cfg).agent(t.Context()); err != nil || known.From != "" || known.Settings["cluster-domain"] != "boats" {
-		t.Errorf("without a server that answers: %+v, %v", known, err)
+	if known, err = joinerOf(t, cfg).agent(t.Context()); err != nil || known.From != c.url || known.Settings["cluster-domain"] != "boats" {
+		t.Errorf("with a server that cannot answer: %+v, %v", known, err)
 	}
 	c.code = http.StatusForbidden
 	if _, err = joinerOf(t, cfg).agent(t.Context()); err == nil || !strings.Contains(err.Error(), "join again") {

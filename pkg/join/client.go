@@ -43,7 +43,11 @@ const requestTimeout = 30 * time.Second
 const dialTimeout = 5 * time.Second
 
 // Unreachable is the error when no server could be asked, or when it cannot answer yet: trying again may help.
-type Unreachable struct{ err error }
+type Unreachable struct {
+	err error
+	// Answered says that there is a server, which cannot do what it was asked for.
+	Answered bool
+}
 
 func (e *Unreachable) Error() string { return e.err.Error() }
 func (e *Unreachable) Unwrap() error { return e.err }
@@ -145,14 +149,14 @@ func (c Client) failed(err error) error {
 	case errors.As(err, &request):
 		err = request.Err
 	}
-	return &Unreachable{fmt.Errorf("%s does not answer: %w", c.Server, err)}
+	return &Unreachable{err: fmt.Errorf("%s does not answer: %w", c.Server, err)}
 }
 
 // read takes a server's answer apart.
 func (c Client) read(response *http.Response, answer any) error {
 	data, err := io.ReadAll(io.LimitReader(response.Body, answerSize))
 	if err != nil {
-		return &Unreachable{fmt.Errorf("%s does not answer: %w", c.Server, err)}
+		return &Unreachable{err: fmt.Errorf("%s does not answer: %w", c.Server, err)}
 	}
 	if err := c.checkClock(response, data); err != nil {
 		return err
@@ -192,7 +196,7 @@ func (c Client) refused(code int, data []byte) error {
 			return fmt.Errorf("%s is not a coracle server that machines can join: correct --server", c.Server)
 		}
 	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
-		return &Unreachable{fmt.Errorf("%s cannot answer yet: %s", c.Server, why)}
+		return &Unreachable{fmt.Errorf("%s cannot answer yet: %s", c.Server, why), true}
 	}
 	return fmt.Errorf("%s refuses: %s", c.Server, why)
 }

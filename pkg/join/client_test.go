@@ -206,7 +206,7 @@ func TestCluster(t *testing.T) {
 	if _, err := trusting.Cluster(t.Context()); err == nil || !strings.Contains(err.Error(), "nothing is known") {
 		t.Errorf("without a CA: %v", err)
 	}
-	if _, _, err := AskAny(t.Context(), []string{"https://127.0.0.1:1", bad}, client); err == nil || !strings.Contains(err.Error(), "refused") {
+	if _, _, err := AskAny(t.Context(), []string{"https://127.0.0.1:1", bad}, client); err == nil || !strings.Contains(err.Error(), "another cluster") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -3,7 +3,6 @@ package join
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
@@ -82,7 +81,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // AskAny asks servers, all at once, what the cluster is like and returns the first answer with who gave it. client says
-// how to ask a HOST:PORT. Without an answer the error is that of the server that came first in the list.
+// how to ask a HOST:PORT. Without an answer it returns the error of one that is there, else of the first in the list.
 func AskAny(ctx context.Context, servers []string, client func(server string) Client) (Cluster, string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -110,11 +109,16 @@ func AskAny(ctx context.Context, servers []string, client func(server string) Cl
 		}
 		errs[a.server] = a.err
 	}
-	i := slices.IndexFunc(servers, func(s string) bool { return errs[s] != nil })
-	if i < 0 {
+	for _, s := range servers {
+		var unreachable *Unreachable
+		if !errors.As(errs[s], &unreachable) || unreachable.Answered {
+			return Cluster{}, s, errs[s]
+		}
+	}
+	if len(servers) == 0 {
 		return Cluster{}, "", errors.New("no server is known")
 	}
-	return Cluster{}, "", errs[servers[i]]
+	return Cluster{}, servers[0], errs[servers[0]]
 }
 
 // Renew asks a server for a new certificate for the node's key, as the node, and puts it in the place of the old one.

@@ -156,3 +156,53 @@ func TestComeBack(t *testing.T) {
 		}
 	})
 }
+
+// TestServerComesBack: a server that has joined is one with nothing on its command line, and takes no setting that
+// contradicts the others; nor does the first one, once there are others.
+func TestServerComesBack(t *testing.T) {
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 2, ServerArgs: []string{"--flannel-backend=host-gw", "--cluster-domain=boats.test"}})
+	first, second := c.Servers[0], c.Servers[1]
+	if err := c.Running(second).Stop(); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("second without arguments", func(t *testing.T) {
+		s := second.For(t).Start()
+		second.For(t).Coracle("wait", "--timeout", "60s")
+		if strings.Contains(s.Log(), "joined the cluster") {
+			t.Error("it joined again")
+		}
+		config := second.For(t).Coracle("config", "-o", "yaml")
+		if !strings.Contains(config, "flannel-backend: host-gw # the cluster") {
+			t.Errorf("the settings are not the cluster's:\n%s", config)
+		}
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("second with another backend", func(t *testing.T) {
+		out, err := second.Command("timeout", "30", hosts.Bin(t), "server", "--flannel-backend=vxlan").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "--flannel-backend is vxlan, but the cluster's is host-gw, as https://"+first.IP.String()) {
+			t.Errorf("got %v:\n%s", err, out)
+		}
+	})
+}
+
+// TestTokensAreHidden: who is on the machine and not root cannot see a token that was given on the command line.
+func TestTokensAreHidden(t *testing.T) {
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 1})
+	h := hosts.New(t, c.Wire, "agent-1", hosts.Options{})
+	s := h.StartAgent("--server=https://"+c.Servers[0].IP.String()+":6443", "--token", "the-same-everywhere")
+	h.Coracle("wait", "--timeout", "60s")
+	if out := h.Run("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"); strings.Contains(strings.ReplaceAll(out, "sh /", ""), "coracle agent --server=https://"+c.Servers[0].IP.String()+":6443 --token the-same") &&
+		!strings.Contains(out, "--token ***") {
+		t.Errorf("the token is in the list of processes:\n%s", out)
+	}
+	for _, path := range []string{"/run/coracle", "/var/lib/coracle/node", "/var/lib/coracle/log"} {
+		if out, _ := h.Try("grep", "-rl", "the-same-everywhere", path); out != "" {
+			t.Errorf("the token is in %s", out)
+		}
+	}
+	if strings.Contains(s.Log(), "the-same-everywhere") {
+		t.Error("the log tells the token")
+	}
+}
