@@ -128,8 +128,10 @@ func (l *Leadership) contend(ctx context.Context, client kubernetes.Interface, l
 		LockConfig: resourcelock.ResourceLockConfig{Identity: l.Server},
 	}
 	leading := make(chan struct{})
+	work, stop := context.WithCancel(ctx)
+	defer stop()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: lock, Name: lease,
+		Lock: watched{lock, leading, stop}, Name: lease,
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) {
@@ -148,7 +150,7 @@ func (l *Leadership) contend(ctx context.Context, client kubernetes.Interface, l
 	if err != nil {
 		return err
 	}
-	elector.Run(ctx)
+	elector.Run(work)
 	if ctx.Err() == nil {
 		return l.lost(elector.GetLeader())
 	}
@@ -158,6 +160,27 @@ func (l *Leadership) contend(ctx context.Context, client kubernetes.Interface, l
 	default:
 		return nil
 	}
+}
+
+// watched is a lock that ends the lead at once when it turns out to be another server's: a machine that was frozen would
+// else lead beside that one until renewDeadline is over.
+type watched struct {
+	resourcelock.Interface
+	leading <-chan struct{} // closed when this server leads
+	stop    func()
+}
+
+// Get reads the Lease. It is called when a renewal failed.
+func (w watched) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := w.Interface.Get(ctx)
+	select {
+	case <-w.leading:
+		if err == nil && record.HolderIdentity != "" && record.HolderIdentity != w.Identity() {
+			w.stop()
+		}
+	default:
+	}
+	return record, raw, err
 }
 
 // lost is why what is behind must end.

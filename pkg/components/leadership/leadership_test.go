@@ -154,6 +154,7 @@ func TestLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		harm func(*fake.Clientset)
 		want string
+		took time.Duration
 	}{
 		"taken": {func(client *fake.Clientset) {
 			l := heldBy("thief")
@@ -161,12 +162,12 @@ func TestLost(t *testing.T) {
 			client.PrependReactor("update", "leases", func(ktesting.Action) (bool, runtime.Object, error) {
 				return true, nil, errors.New("conflict")
 			})
-		}, "server thief leads now"},
+		}, "server thief leads now", retryPeriod},
 		"API away": {func(client *fake.Clientset) {
 			client.PrependReactor("*", "leases", func(ktesting.Action) (bool, runtime.Object, error) {
 				return true, nil, errors.New("connection refused")
 			})
-		}, "could not be renewed for 6s"},
+		}, "could not be renewed for 6s", retryPeriod + renewDeadline},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -180,8 +181,8 @@ func TestLost(t *testing.T) {
 				if err := <-a.ended; err == nil || !strings.Contains(err.Error(), c.want) {
 					t.Errorf("got %v, want %q", err, c.want)
 				}
-				if took := time.Since(began); took >= leaseDuration {
-					t.Errorf("it led for %s without a Lease", took)
+				if took := time.Since(began); took > c.took || took >= leaseDuration {
+					t.Errorf("it led for %s without a Lease, want %s at most", took, c.took)
 				}
 				a.stop()
 			})
