@@ -193,7 +193,11 @@ func (a *arena) usedBy(h *hosts.Host) *hosts.Host {
 // returns when it became so.
 func (a *arena) healed(since time.Time, hurt []*hosts.Host, timeout time.Duration) (when time.Time, err error) {
 	last := ""
-	defer func() { a.t.Logf("the last that was missing: %s", last) }()
+	defer func() {
+		if last != "" {
+			a.t.Logf("the last that was missing: %s", last)
+		}
+	}()
 	for deadline := time.Now().Add(timeout); ; time.Sleep(200 * time.Millisecond) {
 		err := a.Healthy(time.Time{}, 0)
 		if err == nil {
@@ -201,7 +205,7 @@ func (a *arena) healed(since time.Time, hurt []*hosts.Host, timeout time.Duratio
 		}
 		switch {
 		case err != nil:
-			when, last = time.Time{}, err.Error()
+			when, last = time.Time{}, brief(err)
 		case when.IsZero():
 			when = time.Now()
 		case time.Since(when) > quiet:
@@ -211,6 +215,14 @@ func (a *arena) healed(since time.Time, hurt []*hosts.Host, timeout time.Duratio
 			return when, err
 		}
 	}
+}
+
+// brief is an error without the checks of /readyz that went well.
+func brief(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	kept := slices.DeleteFunc(lines[1:], func(line string) bool { return !strings.HasPrefix(line, "[-]") })
+	first, _, _ := strings.Cut(lines[0], "[+]")
+	return strings.Join(append([]string{first}, kept...), " ")
 }
 
 // alive is an error if a host's kubelet has not renewed its lease since a time.
