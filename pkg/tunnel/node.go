@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -95,9 +96,20 @@ func (n Node) upgrade(ctx context.Context, conn *tls.Conn, server string) (*bufi
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		defer response.Body.Close()
 		body, _ := io.ReadAll(io.LimitReader(response.Body, maxSentence)) // the status is enough
-		return nil, &AnswerError{Status: response.StatusCode, Sentence: strings.TrimSpace(string(body))}
+		return nil, &AnswerError{Status: response.StatusCode, Sentence: sentence(body)}
 	}
 	return reader, nil
+}
+
+// sentence is what a body says: servers answer in JSON with a message.
+func sentence(body []byte) string {
+	var answer struct {
+		Message string `json:"message"`
+	}
+	if json.Unmarshal(body, &answer) == nil && answer.Message != "" {
+		return answer.Message
+	}
+	return strings.TrimSpace(string(body))
 }
 
 // AnswerError is a server's answer that it takes no tunnel.
