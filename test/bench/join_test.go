@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"os/exec"
 	"testing"
 	"time"
 
@@ -13,13 +12,13 @@ import (
 func measureJoins(t *testing.T, runs int, r *results) {
 	for range runs {
 		c := hosts.NewCluster(t, hosts.Plan{Servers: 1})
-		agent := unpacked(t, c, "agent-1")
+		agent := c.NewHost("agent-1")
 		began := time.Now()
 		c.Start(agent)
 		await(t, agent)
 		r.add("agent: exec to its node Ready", "s", 4, readyAt(t, agent, began, state.Node, "node-ready"))
 		for _, name := range []string{"server-2", "server-3"} {
-			server := unpacked(t, c, name)
+			server := c.NewHost(name)
 			began := time.Now()
 			c.Start(server)
 			await(t, server)
@@ -31,18 +30,6 @@ func measureJoins(t *testing.T, runs int, r *results) {
 			h.Kill()
 		}
 	}
-}
-
-// unpacked adds a host that has run this coracle before, as far as its payload goes.
-func unpacked(t *testing.T, c *hosts.Cluster, name string) *hosts.Host {
-	t.Helper()
-	h := hosts.New(t, c.Wire, name, hosts.Options{})
-	c.Provision(h)
-	from := c.Servers[0]
-	if out, err := exec.Command("cp", "-a", from.Data("data"), from.Data("bin"), h.Data()).CombinedOutput(); err != nil {
-		t.Fatalf("copying the payload: %v: %s", err, out)
-	}
-	return h
 }
 
 func await(t *testing.T, h *hosts.Host) {

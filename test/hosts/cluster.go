@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +36,7 @@ type Cluster struct {
 
 	t          testing.TB
 	plan       Plan
+	payload    string // directory that all hosts share
 	kubeconfig []byte // the administrator's
 
 	mu      sync.Mutex
@@ -58,11 +58,12 @@ func NewCluster(t testing.TB, plan Plan) *Cluster {
 	}
 	c := &Cluster{t: t, plan: plan, Wire: NewWire(t, plan.Net), args: map[string][]string{}, running: map[string]*Server{}}
 	c.Links = NewLinks(t, c.Wire)
+	c.makePayload()
 	for i := range plan.Servers {
-		c.Servers = append(c.Servers, c.newHost(fmt.Sprintf("server-%d", i+1)))
+		c.Servers = append(c.Servers, c.NewHost(fmt.Sprintf("server-%d", i+1)))
 	}
 	for i := range plan.Agents {
-		c.Agents = append(c.Agents, c.newHost(fmt.Sprintf("agent-%d", i+1)))
+		c.Agents = append(c.Agents, c.NewHost(fmt.Sprintf("agent-%d", i+1)))
 	}
 	made := time.Since(began)
 	for _, h := range c.Hosts() {
@@ -73,9 +74,21 @@ func NewCluster(t testing.TB, plan Plan) *Cluster {
 	return c
 }
 
-// newHost makes a host that has the token.
-func (c *Cluster) newHost(name string) *Host {
-	h := New(c.t, c.Wire, name, Options{})
+// makePayload makes the directory for what coracle unpacks. On one machine, once is enough.
+func (c *Cluster) makePayload() {
+	c.t.Helper()
+	dir, err := os.MkdirTemp(scratch(), "payload-")
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	c.payload = dir
+}
+
+// NewHost makes a host on the cluster's wire, ready for Start. Once another host runs, its payload is unpacked.
+func (c *Cluster) NewHost(name string) *Host {
+	c.t.Helper()
+	h := New(c.t, c.Wire, name, Options{Payload: c.payload})
 	c.Provision(h)
 	return h
 }
@@ -97,17 +110,12 @@ func (c *Cluster) prepare(h *Host) {
 	}
 }
 
-// AddAgents makes further hosts for agents and starts coracle on all of them at once. They have unpacked their payload
-// before: it is the first server's, with which they share the disk blocks. AwaitHealthy waits for them.
+// AddAgents makes further hosts for agents and starts coracle on all of them at once. AwaitHealthy waits for them.
 func (c *Cluster) AddAgents(n int) {
 	c.t.Helper()
 	var added []*Host
 	for range n {
-		h := c.newHost(fmt.Sprintf("agent-%d", len(c.Agents)+1))
-		from := c.Servers[0]
-		if out, err := exec.Command("cp", "-al", from.Data("data"), from.Data("bin"), h.Data()).CombinedOutput(); err != nil {
-			c.t.Fatalf("sharing the payload with %s: %v: %s", h.Name, err, out)
-		}
+		h := c.NewHost(fmt.Sprintf("agent-%d", len(c.Agents)+1))
 		c.Agents = append(c.Agents, h)
 		added = append(added, h)
 	}
@@ -174,7 +182,7 @@ func (c *Cluster) Boot(h *Host) {
 
 // For is the cluster for a subtest: what fails fails t. Hosts must not be booted or killed through it.
 func (c *Cluster) For(t testing.TB) *Cluster {
-	sub := &Cluster{Wire: c.Wire, Links: c.Links, t: t, plan: c.plan, kubeconfig: c.kubeconfig, args: c.args, running: c.running}
+	sub := &Cluster{Wire: c.Wire, Links: c.Links, t: t, plan: c.plan, payload: c.payload, kubeconfig: c.kubeconfig, args: c.args, running: c.running}
 	for _, h := range c.Servers {
 		sub.Servers = append(sub.Servers, h.For(t))
 	}
