@@ -167,6 +167,7 @@ func (c Config) Shared() (ClusterSettings, error) {
 		"disable":                   strings.Join(c.Disable, ","),
 		"enable-admission-plugins":  strings.Join(c.API.EnableAdmission, ","),
 		"disable-admission-plugins": strings.Join(c.API.DisableAdmission, ","),
+		"pod-eviction-timeout":      c.API.EvictAfter.String(),
 		"datastore-endpoint":        strings.Join(c.Datastore.Endpoints, ","),
 	}
 	if c.Datastore.External() {

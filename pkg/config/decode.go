@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // path makes the text an absolute path. In a file it is relative to the file, elsewhere to the working directory.
@@ -93,6 +94,16 @@ func (d *decoder) port(v *value) uint16 {
 		d.add("%s: %q is not a port; it must be from 1 to 65535", v.label(), it.text)
 	}
 	return uint16(n)
+}
+
+// seconds is a duration of whole seconds.
+func (d *decoder) seconds(v *value) time.Duration {
+	it := v.one()
+	n, err := time.ParseDuration(it.text)
+	if err != nil || n < 0 || n%time.Second != 0 || n > 7*24*time.Hour {
+		d.add("%s: %q is not a time in whole seconds such as 30s or 5m, a week at most", v.label(), it.text)
+	}
+	return n
 }
 
 // portRange is FIRST-LAST.

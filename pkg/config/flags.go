@@ -55,16 +55,16 @@ var groups = [...]string{groupFiles, groupJoin, groupNode, groupNetwork, groupAP
 
 // raw holds what was asked, as text with its origin, one field per setting.
 type raw struct {
-	config, dataDir, runDir, kubeletRoot, kubeletDir, containerdDir          value
-	nodeName, nodeIP, nodeExternalIP, nodeLabel, nodeTaint, resolvConf       value
-	clusterCIDR, serviceCIDR, clusterDNS, clusterDomain, backend, iface      value
-	nodePorts, bind, advertise, port, sans, kubeconfig, kubeconfigMode       value
-	enableAdmission, disableAdmission                                        value
-	admissionConfig, schedulerConfig, encryptionConfig, auditPolicy          value
-	apiserverArg, controllerArg, schedulerArg, etcdArg, kubeletArg, proxyArg value
-	logLevel, logFormat, debug, disable, drainOnStop                         value
-	server, token, tokenFile, agentToken, agentTokenFile, replace, joinRetry value
-	lbPort, storeEndpoint, storeCA, storeCert, storeKey, storePrefix         value
+	config, dataDir, runDir, kubeletRoot, kubeletDir, containerdDir              value
+	nodeName, nodeIP, nodeExternalIP, nodeLabel, nodeTaint, resolvConf           value
+	clusterCIDR, serviceCIDR, clusterDNS, clusterDomain, backend, iface          value
+	nodePorts, bind, advertise, port, sans, kubeconfig, kubeconfigMode           value
+	enableAdmission, disableAdmission                                            value
+	admissionConfig, schedulerConfig, encryptionConfig, auditPolicy              value
+	apiserverArg, controllerArg, schedulerArg, etcdArg, kubeletArg, proxyArg     value
+	logLevel, logFormat, debug, disable, drainOnStop                             value
+	server, token, tokenFile, agentToken, agentTokenFile, replace, joinRetry     value
+	evictAfter, lbPort, storeEndpoint, storeCA, storeCert, storeKey, storePrefix value
 }
 
 // table lists the settings of a role, in the order of help.
@@ -179,6 +179,8 @@ func (r *raw) serverTable() []setting {
 			help: "Admission plugin to use besides the default ones"},
 		{name: "disable-admission-plugins", kind: list, arg: "PLUGIN", into: &r.disableAdmission, group: groupAPI, shared: withServers,
 			help: "Admission plugin of the default ones to leave out"},
+		{name: "pod-eviction-timeout", arg: "DURATION", def: "30s", into: &r.evictAfter, group: groupAPI, shared: withServers,
+			help: "How long pods wait for a node that does not answer any more, before others are made elsewhere; pods may say otherwise"},
 		{name: "admission-control-config-file", arg: "FILE", into: &r.admissionConfig, group: groupAPI, shared: contentWithServers,
 			help: "Settings of admission plugins, of kind AdmissionConfiguration"},
 		{name: "encryption-provider-config", arg: "FILE", into: &r.encryptionConfig, group: groupAPI, shared: contentWithServers,

@@ -138,6 +138,7 @@ func (d *decoder) api(r *raw, dir string, node Node) API {
 		KubeconfigMode:   d.mode(&r.kubeconfigMode),
 		EnableAdmission:  r.enableAdmission.texts(),
 		DisableAdmission: r.disableAdmission.texts(),
+		EvictAfter:       d.seconds(&r.evictAfter),
 		AdmissionConfig:  d.file(&r.admissionConfig),
 		SchedulerConfig:  d.file(&r.schedulerConfig),
 		EncryptionConfig: d.file(&r.encryptionConfig),

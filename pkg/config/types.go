@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/paths"
 )
@@ -90,6 +91,8 @@ type API struct {
 
 	EnableAdmission  []string `json:"enableAdmission,omitempty"`
 	DisableAdmission []string `json:"disableAdmission,omitempty"`
+	// EvictAfter is how long pods that do not say otherwise tolerate a node that is dead, in whole seconds.
+	EvictAfter time.Duration `json:"evictAfter,omitempty"`
 	// Paths of files in upstream's formats, "" if not given; they exist and are readable.
 	AdmissionConfig  string `json:"admissionConfig,omitempty"`
 	SchedulerConfig  string `json:"schedulerConfig,omitempty"`

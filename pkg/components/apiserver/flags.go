@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/kube"
 )
@@ -38,6 +39,9 @@ func (a APIServer) flags() kube.Flags {
 		{"service-node-port-range", a.Network.NodePorts},
 		{"allow-privileged", "true"},
 		{"event-ttl", "1h0m0s"},
+		// What a pod that does not say otherwise tolerates.
+		{"default-not-ready-toleration-seconds", seconds(a.API.EvictAfter)},
+		{"default-unreachable-toleration-seconds", seconds(a.API.EvictAfter)},
 
 		{"kubelet-certificate-authority", a.Files.KubeletCA},
 		{"kubelet-client-certificate", a.Files.KubeletClientCert},
@@ -105,6 +109,8 @@ func reconciler(advertise netip.Addr) string {
 	}
 	return "lease"
 }
+
+func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
 
 func prefixes(list []netip.Prefix) string {
 	words := make([]string, len(list))

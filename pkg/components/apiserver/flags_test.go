@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
@@ -28,7 +29,7 @@ func plain() APIServer {
 	const pki = "/var/lib/coracle/server/pki/"
 	return APIServer{
 		Store:   config.Datastore{Endpoints: []string{"unix:///run/coracle/etcd.sock"}},
-		API:     config.API{Bind: addr("0.0.0.0"), Advertise: addr("192.0.2.7"), Port: 6443},
+		API:     config.API{Bind: addr("0.0.0.0"), Advertise: addr("192.0.2.7"), Port: 6443, EvictAfter: 30 * time.Second},
 		Network: config.Network{ServiceCIDRs: cidrs("10.43.0.0/16"), Domain: "cluster.local", NodePorts: "30000-32767"},
 		Issuer:  "https://kubernetes.default.svc.cluster.local",
 		Files: Files{ClientCA: pki + "ca.crt", Cert: pki + "apiserver.crt", Key: pki + "apiserver.key",

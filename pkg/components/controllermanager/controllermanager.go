@@ -80,6 +80,8 @@ func (c ControllerManager) flags() kube.Flags {
 		{"profiling", "false"},
 		controllers,
 		{"use-service-account-credentials", "true"},
+		// Four heartbeats. Upstream has ten seconds more for kubelets whose API server died: ours find another at once.
+		{"node-monitor-grace-period", "40s"},
 		// Each controller makes itself an account and a token at start: at 20 requests a second that takes five
 		// seconds, in which nodes get no pod network. The API server has its own fairness.
 		{"kube-api-qps", "1000"},
