@@ -34,6 +34,10 @@ var noise = []struct{ message, err string }{
 	// Without CAP_SYS_RESOURCE, as in most containers.
 	{message: "Failed to ensure process in container with oom score"},
 	{message: "Failed to set rlimit on max file handles"},
+	// Streams of exec and the like end by being closed, and a kubelet closes its connections when it changes its identity.
+	{message: "Error on socket receive", err: "use of closed network connection"},
+	{message: "Error proxying data from client to backend", err: "close 1006"},
+	{message: "Unable to write event (may retry after sleeping)", err: "use of closed network connection"},
 	// kube-proxy looks for what an earlier one left in a table that is not there yet.
 	{message: "Failed to list existing sets"},
 }
