@@ -48,6 +48,7 @@ func (e *Etcd) config(fatal chan<- error) (*embed.Config, error) {
 	// the log is read from where the database is. The limit keeps a step short when there is much to write.
 	cfg.BackendBatchInterval, cfg.BackendBatchLimit = 5*time.Second, 1000
 	cfg.EnableGRPCGateway = false
+	cfg.WarningApplyDuration = 500 * time.Millisecond // on two busy cores a start has dozens of a tenth of a second
 	// kube-apiserver has one connection for each of some seventy kinds, nearly all of them idle.
 	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{
 		grpc.ReadBufferSize(8 << 10), grpc.SharedWriteBuffer(true), grpc.ChainUnaryInterceptor(e.giveUp),

@@ -4,9 +4,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -72,13 +77,57 @@ func (e External) tls() (*tls.Config, error) {
 	return nil, nil
 }
 
+// probeTimeout is for reading a key. Beside it there must be time to find out why that fails.
+const probeTimeout = 2 * time.Second
+
 // probe reads a key below the prefix, which needs a leader and, where etcd has users, the right to do so.
 func (e External) probe(ctx context.Context, tlsConfig *tls.Config) error {
-	client, err := clientv3.New(clientv3.Config{Context: ctx, Endpoints: e.Store.Endpoints, TLS: tlsConfig, Logger: zap.NewNop()})
+	try, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	client, err := clientv3.New(clientv3.Config{Context: try, Endpoints: e.Store.Endpoints, TLS: tlsConfig, Logger: zap.NewNop()})
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	_, err = client.Get(ctx, e.Store.Prefix+"/health")
-	return err
+	if _, err = client.Get(try, e.Store.Prefix+"/health"); err == nil {
+		return nil
+	}
+	return errors.Join(e.reasons(ctx, tlsConfig, err)...)
+}
+
+// reasons says of each endpoint what is wrong with it. etcd's client knows, but says no more than that it took too long.
+func (e External) reasons(ctx context.Context, tlsConfig *tls.Config, err error) (all []error) {
+	transport := &http.Transport{TLSClientConfig: tlsConfig}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: probeTimeout}
+	for _, endpoint := range e.Store.Endpoints {
+		if path, ok := strings.CutPrefix(endpoint, "unix://"); ok {
+			conn, dialErr := net.Dial("unix", path)
+			if dialErr != nil {
+				all = append(all, dialErr)
+				continue
+			}
+			conn.Close()
+		} else if probeErr := fetch(ctx, client, endpoint+"/version"); probeErr != nil {
+			all = append(all, probeErr)
+			continue
+		}
+		all = append(all, fmt.Errorf("%s is there, but answers no reads: %w", endpoint, err))
+	}
+	return all
+}
+
+func fetch(ctx context.Context, client *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: is it to be https:// instead of http://?", err)
+	}
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
 }

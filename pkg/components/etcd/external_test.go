@@ -1,0 +1,98 @@
+package etcd
+
+import (
+	"context"
+	"net"
+	"net/url"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"go.etcd.io/etcd/server/v3/embed"
+	"go.uber.org/zap"
+
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+)
+
+// foreign runs an etcd as others run it, with TLS both ways, and returns its URL.
+func foreign(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	cfg := embed.NewConfig()
+	cfg.Dir = t.TempDir()
+	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
+	cfg.ListenPeerUrls = nil
+	cfg.ListenClientUrls = []url.URL{{Scheme: "https", Host: listener.Addr().String()}}
+	cfg.AdvertiseClientUrls = cfg.ListenClientUrls
+	files := certificate(t, "127.0.0.1")
+	cfg.ClientTLSInfo = transport.TLSInfo{CertFile: files.Cert, KeyFile: files.Key, TrustedCAFile: files.CA, ClientCertAuth: true}
+	server, err := embed.StartEtcd(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Close)
+	<-server.Server.ReadyNotify()
+	return cfg.ListenClientUrls[0].String()
+}
+
+func TestExternal(t *testing.T) {
+	address := foreign(t)
+	files := certificate(t, "127.0.0.1")
+	other := filepath.Join(t.TempDir(), "other.crt")
+	write(t, other)
+	good := config.Datastore{Endpoints: []string{address}, CAFile: files.CA, CertFile: files.Cert, KeyFile: files.Key, Prefix: "/one"}
+	for name, c := range map[string]struct {
+		change func(*config.Datastore)
+		fails  string // at once
+		waits  string // and says so
+	}{
+		"good":                {change: func(*config.Datastore) {}},
+		"one that is down":    {change: func(d *config.Datastore) { d.Endpoints = append([]string{"https://127.0.0.1:1"}, d.Endpoints...) }},
+		"nobody there":        {change: func(d *config.Datastore) { d.Endpoints = []string{"https://127.0.0.1:1"} }, waits: "connection refused"},
+		"no authority given":  {change: func(d *config.Datastore) { d.CAFile = "" }, waits: "certificate signed by unknown authority"},
+		"no client's":         {change: func(d *config.Datastore) { d.CertFile, d.KeyFile = "", "" }, waits: "certificate required"},
+		"no TLS":              {change: func(d *config.Datastore) { d.Endpoints[0] = strings.Replace(address, "https", "http", 1) }, waits: "is it to be https://"},
+		"authority of nobody": {change: func(d *config.Datastore) { d.CAFile = other }, fails: "holds no certificate in PEM form"},
+		"key of another":      {change: func(d *config.Datastore) { d.KeyFile = certificate(t, "127.0.0.1").Key }, fails: "reading --datastore-certfile and --datastore-keyfile"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := good
+			store.Endpoints = []string{address}
+			c.change(&store)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			told := make(chan string, 100)
+			var g lifecycle.Group
+			g.OnChange = func(units []lifecycle.Status) {
+				if c.waits != "" && strings.Contains(units[0].Waiting, c.waits) {
+					cancel()
+				}
+				told <- units[0].Waiting
+			}
+			g.Add("datastore", External{Store: store})
+			ready := g.Ready()
+			go func() {
+				<-ready
+				cancel()
+			}()
+			err := g.Run(ctx)
+			if c.fails != "" && (err == nil || !strings.Contains(err.Error(), c.fails)) || c.fails == "" && err != nil {
+				t.Errorf("it ends with %v", err)
+			}
+			if context.Cause(ctx) == context.DeadlineExceeded {
+				close(told)
+				for text := range told {
+					t.Log(text)
+				}
+				t.Error("neither ready nor waiting for the right thing")
+			}
+		})
+	}
+}
