@@ -23,13 +23,22 @@ spec:
     command: [sh, -c, 'mkdir /www && hostname > /www/name && exec busybox httpd -f -p 8080 -h /www']
 `
 
-// TestOfflineAgent reboots an agent while no server can be reached: its static pods run again, and it is back in the
-// cluster when the server is.
-func TestOfflineAgent(t *testing.T) {
-	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1, Images: true})
-	server, agent := c.Servers[0], c.Agents[0]
+// TestOffline reboots an agent while no server can be reached, and one of three servers without the others: static pods
+// run again, and the machine is back in the cluster when the others are.
+func TestOffline(t *testing.T) {
+	t.Run("agent", func(t *testing.T) {
+		c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1, Images: true})
+		testOffline(t, c, c.Agents[0], c.Servers)
+	})
+	t.Run("server", func(t *testing.T) {
+		c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true})
+		testOffline(t, c, c.Servers[2], c.Servers[:2])
+	})
+}
+
+func testOffline(t *testing.T, c *hosts.Cluster, alone *hosts.Host, others []*hosts.Host) {
 	for name, host := range map[string]string{"podnet": "false", "hostnet": "true"} {
-		file := agent.Data("node", "static-pods", name+".yaml")
+		file := alone.Data("node", "static-pods", name+".yaml")
 		text := strings.NewReplacer("${HOST}", host, "${NAME}", name, "name: still", "name: "+name).Replace(staticPods)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
@@ -39,7 +48,7 @@ func TestOfflineAgent(t *testing.T) {
 		}
 	}
 	running := func() error {
-		out, err := agent.TryCoracle("crictl", "ps", "--state", "running")
+		out, err := alone.TryCoracle("crictl", "ps", "--state", "running")
 		if err != nil {
 			return err
 		}
@@ -52,18 +61,21 @@ func TestOfflineAgent(t *testing.T) {
 	}
 	eventually(t, time.Minute, running)
 
-	server.Kill()
-	agent.Kill()
+	for _, h := range append(others, alone) {
+		h.Kill()
+	}
 	began := time.Now()
-	c.Boot(agent)
+	c.Boot(alone)
 	eventually(t, time.Minute, running)
 	t.Logf("static pods run %.1f s after the boot without a server", time.Since(began).Seconds())
 
 	began = time.Now()
-	c.Boot(server)
+	for _, h := range others {
+		c.Boot(h)
+	}
 	c.AwaitHealthy(began, time.Minute)
-	t.Logf("healthy %.1f s after the boot of the server", time.Since(began).Seconds())
+	t.Logf("healthy %.1f s after the boot of the others", time.Since(began).Seconds())
 	eventually(t, 30*time.Second, func() error {
-		return contains("pods", server.Kubectl("get", "pods", "-o", "name"), "pod/podnet-agent-1")
+		return contains("pods", others[0].Kubectl("get", "pods", "-o", "name"), "pod/podnet-"+alone.Name)
 	})
 }
