@@ -45,7 +45,7 @@ const dialTimeout = 5 * time.Second
 // Unreachable is the error when no server could be asked, or when it cannot answer yet: trying again may help.
 type Unreachable struct {
 	err error
-	// Answered says that there is a server, which cannot do what it was asked for.
+	// Answered says that there is a server of the cluster, which cannot do what it was asked for.
 	Answered bool
 }
 
@@ -125,14 +125,14 @@ func (c Client) ask(ctx context.Context, method, path string, body []byte, answe
 	http := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	response, err := http.Do(request)
 	if err != nil {
-		return nil, c.failed(err)
+		return nil, c.failed(err, seen.leaf.Load() != nil)
 	}
 	defer response.Body.Close()
 	return seen, c.read(response, answer)
 }
 
-// failed says why there was no answer at all.
-func (c Client) failed(err error) error {
+// failed says why there was no answer at all. A server that was there but silent has perhaps no quorum.
+func (c Client) failed(err error, there bool) error {
 	var distrust *distrustError
 	var noTLS tls.RecordHeaderError
 	switch {
@@ -149,7 +149,7 @@ func (c Client) failed(err error) error {
 	case errors.As(err, &request):
 		err = request.Err
 	}
-	return &Unreachable{err: fmt.Errorf("%s does not answer: %w", c.Server, err)}
+	return &Unreachable{fmt.Errorf("%s does not answer: %w", c.Server, err), there}
 }
 
 // read takes a server's answer apart.

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/coracle-dev/coracle/pkg/token"
 )
@@ -25,27 +26,29 @@ func (e *distrustError) Error() string { return e.text }
 // witness looks at a server's certificates. The time does not matter to it: a wrong clock is told of as such.
 type witness struct {
 	client Client
-	leaf   *x509.Certificate
+	leaf   atomic.Pointer[x509.Certificate] // once it is believed
 }
 
 func (w *witness) verify(state tls.ConnectionState) error {
-	w.leaf = state.PeerCertificates[0]
-	if w.leaf.Subject.CommonName != apiserverCN || !slices.Contains(w.leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
+	leaf := state.PeerCertificates[0]
+	if leaf.Subject.CommonName != apiserverCN || !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
 		return &distrustError{fmt.Sprintf("what answers at %s is not a coracle server, its certificate is for %q: correct --server",
-			w.client.Server, w.leaf.Subject.CommonName)}
+			w.client.Server, leaf.Subject.CommonName)}
 	}
 	if cas := certificates(w.client.CA); len(cas) > 0 {
-		if !signedByOne(w.leaf, cas) {
+		if !signedByOne(leaf, cas) {
 			return &distrustError{fmt.Sprintf("%s is a server of another cluster than the one that this machine has joined: correct --server; "+
 				"or, if that cluster is gone, forget it with coracle reset and join again", w.client.Server)}
 		}
-		return nil
+	} else if err := w.verifyPin(leaf, state.PeerCertificates[1:]); err != nil {
+		return err
 	}
-	return w.verifyPin(state.PeerCertificates[1:])
+	w.leaf.Store(leaf)
+	return nil
 }
 
 // verifyPin looks for the CA that the token names among the certificates that the server sent behind its own.
-func (w *witness) verifyPin(chain []*x509.Certificate) error {
+func (w *witness) verifyPin(leaf *x509.Certificate, chain []*x509.Certificate) error {
 	pin := w.client.Token.Pin
 	switch {
 	case w.client.Token.ID == "":
@@ -54,7 +57,7 @@ func (w *witness) verifyPin(chain []*x509.Certificate) error {
 		return nil // a plain token: who gave it has been told
 	}
 	for _, ca := range chain {
-		if hash(ca) == pin && signedByOne(w.leaf, []*x509.Certificate{ca}) {
+		if hash(ca) == pin && signedByOne(leaf, []*x509.Certificate{ca}) {
 			return nil
 		}
 	}
@@ -72,7 +75,7 @@ func (w *witness) confirm(ca []byte, t token.Token) error {
 	switch {
 	case len(cas) == 0:
 		return fmt.Errorf("%s answers without its cluster's CA", w.client.Server)
-	case w.leaf == nil || !signedByOne(w.leaf, cas):
+	case !signedByOne(w.leaf.Load(), cas):
 		return fmt.Errorf("%s answers with a CA that is not its own", w.client.Server)
 	case t.Pin != "" && !slices.ContainsFunc(cas, func(c *x509.Certificate) bool { return hash(c) == t.Pin }):
 		return fmt.Errorf("%s answers with another CA than the token names", w.client.Server)
