@@ -95,9 +95,6 @@ func TestDecide(t *testing.T) {
 		}
 		return []core.Node{node("server", "192.0.2.1"), n}
 	}
-	usages := func(u ...certificates.KeyUsage) func(*certificates.CertificateSigningRequest) {
-		return func(c *certificates.CertificateSigningRequest) { c.Spec.Usages = u }
-	}
 	for _, tc := range []struct {
 		name    string
 		request func(*x509.CertificateRequest)
@@ -107,7 +104,7 @@ func TestDecide(t *testing.T) {
 		wait    bool
 	}{
 		{name: "its own name and addresses", want: "ok"},
-		{name: "a usage that RSA keys need", csr: usages("key encipherment", "server auth", "digital signature"), want: "ok"},
+		{name: "a usage that RSA keys need", csr: withUsages("key encipherment", "server auth", "digital signature"), want: "ok"},
 		{name: "fewer addresses", request: func(r *x509.CertificateRequest) { r.IPAddresses = nil }, want: "ok"},
 		{name: "a name that a cloud gave it", request: addDNS("agent.zone.example"), nodes: claims("agent.zone.example"), want: "ok"},
 		{name: "a dead node with its address", nodes: append(claims(), dead), want: "ok"},
@@ -124,8 +121,8 @@ func TestDecide(t *testing.T) {
 		}, want: "organization"},
 		{name: "a URI", request: func(r *x509.CertificateRequest) { r.URIs = []*url.URL{{Scheme: "spiffe", Host: "x"}} }, want: "only DNS names"},
 		{name: "no names", request: func(r *x509.CertificateRequest) { r.DNSNames, r.IPAddresses = nil, nil }, want: "no DNS name"},
-		{name: "as a client too", csr: usages("digital signature", "server auth", "client auth"), want: "usages"},
-		{name: "no usage", csr: usages(), want: "usages"},
+		{name: "as a client too", csr: withUsages("digital signature", "server auth", "client auth"), want: "usages"},
+		{name: "no usage", csr: withUsages(), want: "usages"},
 		{name: "the API's name", request: addDNS("kubernetes.default.svc"), nodes: claims("kubernetes.default.svc"), want: "belongs to the API"},
 		{name: "the API's short name", request: addDNS("Kubernetes"), nodes: claims("kubernetes"), want: "belongs to the API"},
 		{name: "a Service's name", request: addDNS("db.prod.svc.cluster.local"), nodes: claims("db.prod.svc.cluster.local"), want: "belongs to the API"},
