@@ -60,6 +60,8 @@ func elsewhere(args []string) []*cobra.Command {
 		roleForCompletion(config.Server, "Run a control plane and a node on this machine"),
 		roleForCompletion(config.Agent, "Run a node that joins a server"),
 		waitForCompletion(),
+		upForCompletion(),
+		downForCompletion(),
 		versionForCompletion(),
 	}
 	for _, c := range out {
