@@ -25,6 +25,15 @@ func move(t *testing.T, c *hosts.Cluster, h *hosts.Host, to string) {
 	c.Start(h)
 }
 
+// moveByCrash is move for a host that loses power, and has another address when it boots.
+func moveByCrash(t *testing.T, c *hosts.Cluster, h *hosts.Host, to string) {
+	t.Helper()
+	h.Kill()
+	h.Boot()
+	h.SetIP(netip.MustParseAddr(to))
+	c.Start(h)
+}
+
 // TestAddressChanges gives an agent, and one of three servers after another, new addresses, as DHCP may.
 func TestAddressChanges(t *testing.T) {
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, Images: true})
@@ -36,12 +45,17 @@ func TestAddressChanges(t *testing.T) {
 	for _, m := range []struct {
 		host *hosts.Host
 		to   string
-	}{{c.Agents[0], "172.30.0.101"}, {c.Servers[1], "172.30.0.102"}, {c.Servers[0], "172.30.0.103"}} {
+		move func(*testing.T, *hosts.Cluster, *hosts.Host, string)
+	}{
+		{c.Agents[0], "172.30.0.101", move},
+		{c.Servers[1], "172.30.0.102", move},
+		{c.Servers[0], "172.30.0.103", moveByCrash},
+	} {
 		t.Run(m.host.Name, func(t *testing.T) {
 			since := time.Now()
-			move(t, c, m.host, m.to)
+			m.move(t, c, m.host, m.to)
 			c.AwaitHealthy(since, time.Minute)
-			t.Logf("healthy %.1f s after the stop", time.Since(since).Seconds())
+			t.Logf("healthy %.1f s later", time.Since(since).Seconds())
 			checkMoved(t, c, m.host)
 		})
 	}
