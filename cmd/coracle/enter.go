@@ -126,6 +126,11 @@ func (f *front) waits() func(error) {
 		if text == said && time.Since(when) < remind {
 			return
 		}
+		if said == "" { // coracle wait and status look there for whom to ask
+			if err := f.writeResolved(); err != nil {
+				logrus.WithError(err).Warn("telling coracle wait that this one is starting")
+			}
+		}
 		said, when = text, time.Now()
 		logrus.Warnf("waiting to join: %s", text)
 		f.report.Waiting(text)

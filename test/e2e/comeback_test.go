@@ -206,3 +206,32 @@ func TestTokensAreHidden(t *testing.T) {
 		t.Error("the log tells the token")
 	}
 }
+
+// TestWaitingToJoin: an agent that was started before its server says so to whoever looks, and stops when asked.
+func TestWaitingToJoin(t *testing.T) {
+	h := newHost(t, "agent-1")
+	s := h.StartAgent("--server=https://172.30.0.99:6443", "--token=the-same-everywhere")
+	deadline := time.Now().Add(15 * time.Second)
+	for !strings.Contains(s.Log(), "waiting to join: https://172.30.0.99:6443 does not answer") {
+		if time.Now().After(deadline) {
+			t.Fatalf("it does not say that it waits:\n%s", s.Log())
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	status, _ := h.Command(hosts.Bin(t), "status").CombinedOutput()
+	if !strings.Contains(string(status), "172.30.0.99:6443 does not answer") {
+		t.Errorf("status:\n%s", status)
+	}
+	waiting, err := h.Command(hosts.Bin(t), "wait", "--timeout=0").CombinedOutput()
+	if err == nil || !strings.Contains(string(waiting), "waiting to join: https://172.30.0.99:6443 does not answer") {
+		t.Errorf("wait:\n%s", waiting)
+	}
+	time.Sleep(5 * time.Second)
+	if n := strings.Count(s.Log(), "waiting to join"); n > 2 {
+		t.Errorf("it says so %d times in a few seconds:\n%s", n, s.Log())
+	}
+	began := time.Now()
+	if err := s.Stop(); err != nil || time.Since(began) > 5*time.Second {
+		t.Errorf("stopping took %s: %v", time.Since(began), err)
+	}
+}
