@@ -27,6 +27,10 @@ import (
 // certificate and tells the API about the address at the same time.
 const grace = time.Minute
 
+// workers is how many requests are decided at the same time: when many machines join a busy server, each decision has
+// to wait for the API.
+const workers = 5
+
 // Approver approves or denies requests for kubelets' certificates. Its identity needs the cluster role
 // system:coracle:csr-approver; until it has it, Approver waits.
 type Approver struct {
@@ -72,7 +76,9 @@ func (a Approver) run(ctx context.Context, client kubernetes.Interface, ready fu
 	ready()
 
 	var working sync.WaitGroup
-	working.Go(func() { w.work(ctx) })
+	for range workers {
+		working.Go(func() { w.work(ctx) })
+	}
 	<-ctx.Done()
 	w.queue.ShutDown()
 	working.Wait()

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +16,7 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	restclient "k8s.io/client-go/rest"
+	clientcert "k8s.io/client-go/util/certificate"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
 	"k8s.io/kubernetes/pkg/kubelet"
@@ -75,22 +77,47 @@ func (k Kubelet) rotating(ctx context.Context, config *restclient.Config, server
 			if current == nil || k.BootstrapKubeconfig == "" {
 				return clientset.NewForConfig(first)
 			}
-			return clientset.NewForConfig(config)
+			return clientset.NewForConfig(config) // which has its transport before the manager starts
 		})
 	if err != nil {
-		return nil, fmt.Errorf("setting up the rotation of its certificate: %w", err)
+		return nil, wrapRotation(err)
 	}
-	// Five minutes after the certificate has become useless the process ends, so that a restart can mend it.
-	if _, err := certificate.UpdateTransport(klog.FromContext(ctx), wait.NeverStop, config, manager, 5*time.Minute); err != nil {
-		return nil, fmt.Errorf("setting up the rotation of its certificate: %w", err)
+	has := make(chan struct{})
+	if config, err = k.transport(ctx, config, manager, has); err != nil {
+		return nil, err
 	}
 	manager.Start()
 	go func() {
 		if k.awaitCertificate(ctx, manager.Current) == nil {
+			close(has)
 			k.Identity.known()
 		}
 	}()
 	return config, nil
+}
+
+// transport adds a transport that always shows the manager's certificate. If there is none yet, has says when there is.
+func (k Kubelet) transport(ctx context.Context, config *restclient.Config, manager clientcert.Manager, has <-chan struct{}) (*restclient.Config, error) {
+	// Five minutes after the certificate has become useless the process ends, so that a restart can mend it.
+	const patience = 5 * time.Minute
+	if manager.Current() != nil {
+		_, err := certificate.UpdateTransport(klog.FromContext(ctx), wait.NeverStop, config, manager, patience)
+		return config, wrapRotation(err)
+	}
+	rotated := restclient.CopyConfig(config)
+	config.TLSClientConfig = restclient.TLSClientConfig{}
+	config.Transport = late{has, sync.OnceValues(func() (http.RoundTripper, error) {
+		_, err := certificate.UpdateTransport(klog.FromContext(ctx), wait.NeverStop, rotated, manager, patience)
+		return rotated.Transport, wrapRotation(err)
+	})}
+	return config, nil
+}
+
+func wrapRotation(err error) error {
+	if err != nil {
+		return fmt.Errorf("setting up the rotation of its certificate: %w", err)
+	}
+	return nil
 }
 
 // gate holds requests back until it is open.
