@@ -88,9 +88,13 @@ func (l *Leadership) Run(ctx context.Context, ready func()) error {
 }
 
 func (l *Leadership) run(ctx context.Context, client kubernetes.Interface, ready func()) error {
-	several, err := l.Several(ctx)
+	var several bool
+	err := lifecycle.Until(ctx, "the list of servers", func(ctx context.Context) (err error) {
+		several, err = l.Several(ctx)
+		return err
+	})
 	if err != nil {
-		return fmt.Errorf("finding out whether there are other servers: %w", err)
+		return err
 	}
 	if several {
 		close(l.contesting)
