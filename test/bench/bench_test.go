@@ -93,6 +93,7 @@ func TestBench(t *testing.T) {
 	measureJoins(t, runs, &r)
 	measureIdleAgent(t, &r)
 	measureFailover(t, runs, &r)
+	measureUp(t, wire, runs, &r)
 }
 
 // measureStarts goes through the very first start, a fresh start with the payload unpacked, and a restart.
