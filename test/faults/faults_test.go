@@ -39,6 +39,9 @@ var often = []fault{
 	{"leader-cut-one-way", leaderCutOneWay},
 	{"packets-lost", packetsLost},
 	{"halves-killed", halvesKilled},
+	{"follower-dies", followerDies},
+	{"two-die", twoDie},
+	{"one-after-the-other", oneAfterTheOther},
 }
 
 // leaderDies pulls the plug of the host that leads etcd and that the agent's balancer uses, and boots it later.
@@ -52,6 +55,37 @@ func leaderDies(a *arena) []*hosts.Host {
 	time.Sleep(10 * time.Second)
 	a.boot(h)
 	return []*hosts.Host{h}
+}
+
+func followerDies(a *arena) []*hosts.Host {
+	h := a.others(a.leader())[rand.IntN(2)]
+	a.plug(h)
+	time.Sleep(10 * time.Second)
+	a.boot(h)
+	return []*hosts.Host{h}
+}
+
+// twoDie leaves a server that can do nothing until one of the others is back.
+func twoDie(a *arena) []*hosts.Host {
+	all := a.others(a.Servers[rand.IntN(len(a.Servers))])
+	for _, h := range all {
+		a.plug(h)
+	}
+	time.Sleep(8 * time.Second)
+	a.boot(all...)
+	return a.Servers
+}
+
+// oneAfterTheOther pulls the next leader's plug while the one before is still starting.
+func oneAfterTheOther(a *arena) []*hosts.Host {
+	for range 3 {
+		h := a.leader()
+		a.plug(h)
+		time.Sleep(time.Duration(2+rand.IntN(3)) * time.Second)
+		a.boot(h)
+		time.Sleep(time.Duration(rand.IntN(6)) * time.Second)
+	}
+	return a.Servers
 }
 
 func followerCutOff(a *arena) []*hosts.Host { return a.cutOff(a.others(a.leader())[0]) }

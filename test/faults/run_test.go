@@ -72,15 +72,17 @@ func (a *arena) gaps(ops []op, from time.Duration, hurt []*hosts.Host) string {
 		writes := longestGap(mine, from, to, func(o op) bool { return o.kind == create })
 		reads := longestGap(mine, from, to, func(o op) bool { return o.kind == read })
 		var served, failed time.Duration
+		failures := 0
 		for _, o := range mine {
 			if o.acknowledged {
 				served = max(served, o.end-o.call)
 			} else {
+				failures++
 				failed = max(failed, o.end-o.call)
 			}
 		}
-		out += fmt.Sprintf("\tclient on %s: no write for %s, no read for %s; slowest request served %s, failed %s", c.host,
-			short(writes.length()), short(reads.length()), short(served), short(failed))
+		out += fmt.Sprintf("\tclient on %s: no write for %s, no read for %s; slowest answer %s; %d of %d failed, the slowest after %s", c.host,
+			short(writes.length()), short(reads.length()), short(served), failures, len(mine), short(failed))
 		if isHurt {
 			out += " (its host is the broken one)"
 		}
