@@ -30,8 +30,8 @@ const (
 	namespace = "kube-system"
 	lease     = "coracle-control-plane"
 
-	leaseDuration = 10 * time.Second
-	renewDeadline = 6 * time.Second
+	leaseDuration = 12 * time.Second
+	renewDeadline = 8 * time.Second
 	retryPeriod   = 2 * time.Second
 )
 

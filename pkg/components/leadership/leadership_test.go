@@ -167,7 +167,7 @@ func TestLost(t *testing.T) {
 			client.PrependReactor("*", "leases", func(ktesting.Action) (bool, runtime.Object, error) {
 				return true, nil, errors.New("connection refused")
 			})
-		}, "could not be renewed for 6s", retryPeriod + renewDeadline},
+		}, "could not be renewed for 8s", retryPeriod + renewDeadline},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
