@@ -29,6 +29,7 @@ type Members struct {
 	// CA, Cert and Key are the files with which members talk to each other.
 	CA, Cert, Key string
 
+	adding   sync.Mutex // held from the look at the members to the addition of one
 	mu       sync.Mutex
 	learning map[uint64]time.Time // learners, and when each was seen first
 }
@@ -142,8 +143,12 @@ func (m *Members) Add(ctx context.Context, new join.AddMember) (join.AddedMember
 	defer client.Close()
 	until := time.Now().Add(addPatience)
 	for {
+		// etcd counts learners only when it applies an addition, and whoever reads the log again later dials those
+		// that were refused for ever.
+		m.adding.Lock()
 		try, cancel := context.WithTimeout(ctx, addTry)
 		added, err := m.tryAdd(try, client, new)
+		m.adding.Unlock()
 		dropped := try.Err() != nil && ctx.Err() == nil
 		cancel()
 		if err == nil || !dropped && !worthWaiting(err) || time.Now().After(until) {
