@@ -235,3 +235,61 @@ func TestWaitingToJoin(t *testing.T) {
 		t.Errorf("stopping took %s: %v", time.Since(began), err)
 	}
 }
+
+// TestServersShareFiles: a server that joins has the content of the files that the first one was given, and encrypts
+// and decrypts with the same key.
+func TestServersShareFiles(t *testing.T) {
+	const file = "/etc/coracle/encryption.yaml"
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 2, Prepare: func(h *hosts.Host) []string {
+		if h.Name != "server-1" {
+			return nil
+		}
+		content := "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n" +
+			"  providers:\n  - secretbox:\n      keys: [{name: a, secret: YWJjZGVmZ2hpamtsbW5vcHFyc3R1dnd4eXowMTIzNDU=}]\n  - identity: {}\n"
+		if err := os.WriteFile(h.Path(file), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return []string{"--encryption-provider-config=" + file, "--disable-admission-plugins=PodNodeSelector"}
+	}})
+	first, second := c.Servers[0], c.Servers[1]
+	shared := "/var/lib/coracle/server/shared/encryption-provider-config"
+	if got := second.Run("stat", "-c", "%a", shared); strings.TrimSpace(got) != "600" {
+		t.Errorf("mode %s", got)
+	}
+	second.Kubectl("create", "secret", "generic", "boat", "--from-literal=name=coracle")
+	if got := first.Kubectl("get", "secret", "boat", "-o", "jsonpath={.data.name}"); got != "Y29yYWNsZQ==" {
+		t.Errorf("the first server reads %q", got)
+	}
+	config := second.Coracle("config", "-o", "json")
+	if !strings.Contains(config, shared) {
+		t.Error("the second server does not use the shared file")
+	}
+}
+
+// TestReplaceNode: another machine takes a node's name if its token lets it, and only then.
+func TestReplaceNode(t *testing.T) {
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})
+	server := c.Servers[0]
+	c.Agents[0].Kill()
+	plain := strings.TrimSpace(server.Coracle("token", "create"))
+	replacing := strings.TrimSpace(server.Coracle("token", "create", "--allow-replace"))
+	h := hosts.New(t, c.Wire, "other", hosts.Options{})
+	at := []string{"--server=https://" + server.IP.String() + ":6443", "--node-name=agent-1"}
+	for _, r := range []refusal{
+		{name: "without being asked", role: "agent", token: plain, args: at, want: []string{"agent-1 is another machine's", "--replace-node"}},
+		{name: "with a token that does not allow it", role: "agent", token: plain, args: append(at, "--replace-node"), want: []string{"--allow-replace"}},
+	} {
+		t.Run(r.name, func(t *testing.T) { r.check(t, h.For(t)) })
+	}
+	if err := os.WriteFile(h.Path("/tmp/token"), []byte(replacing), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := h.StartAgent(append(at, "--replace-node", "--token-file=/tmp/token")...)
+	h.Coracle("wait", "--timeout", "60s")
+	if strings.Contains(s.Log(), "does not say which cluster") {
+		t.Error("a token of coracle token create has no pin")
+	}
+	if got := server.Kubectl("get", "node", "agent-1", "-o", "jsonpath={.status.addresses[0].address}"); got != h.IP.String() {
+		t.Errorf("agent-1 is at %s", got)
+	}
+}
