@@ -241,9 +241,13 @@ func (j *joiner) others() (out []string) {
 	all := slices.Clone(j.memory.Servers)
 	var balancer struct {
 		Servers []string `json:"servers"`
+		Former  []string `json:"former"`
 	}
 	if data, err := os.ReadFile(j.cfg.Dirs.Servers()); err == nil && json.Unmarshal(data, &balancer) == nil {
 		all = append(all, balancer.Servers...)
+		if j.cfg.Role == config.Agent { // a server whose others are gone for good must not wait for them at each start
+			all = append(all, balancer.Former...)
+		}
 	}
 	if given, ok := strings.CutPrefix(j.cfg.Join.Server, "https://"); ok {
 		all = append(all, given)

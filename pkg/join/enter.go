@@ -81,7 +81,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // AskAny asks servers, all at once, what the cluster is like and returns the first answer with who gave it. client says
-// how to ask a HOST:PORT. Without an answer it returns the error of one that is there, else of the first in the list.
+// how to ask a HOST:PORT. A server that cannot answer yet is asked again until ctx is done. Without an answer it returns the error of one that is there, else of the first in the list.
 func AskAny(ctx context.Context, servers []string, client func(server string) Client) (Cluster, string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -94,7 +94,7 @@ func AskAny(ctx context.Context, servers []string, client func(server string) Cl
 	var all sync.WaitGroup
 	for _, s := range servers {
 		all.Go(func() {
-			c, err := client(s).Cluster(ctx)
+			c, err := askOne(ctx, client(s))
 			answers <- answer{c, s, err}
 		})
 	}
@@ -119,6 +119,26 @@ func AskAny(ctx context.Context, servers []string, client func(server string) Cl
 		return Cluster{}, "", errors.New("no server is known")
 	}
 	return Cluster{}, servers[0], errs[servers[0]]
+}
+
+// askOne asks a server until it answers or is not there.
+func askOne(ctx context.Context, c Client) (cluster Cluster, err error) {
+	var last error
+	for {
+		cluster, err = c.Cluster(ctx)
+		var unreachable *Unreachable
+		switch {
+		case errors.As(err, &unreachable) && unreachable.Answered:
+			last = err
+		case err != nil && ctx.Err() != nil && last != nil:
+			return cluster, last
+		default:
+			return cluster, err
+		}
+		if !sleep(ctx, shortPause) {
+			return cluster, last
+		}
+	}
 }
 
 // Renew asks a server for a new certificate for the node's key, as the node, and puts it in the place of the old one.
