@@ -38,6 +38,13 @@ var noise = []struct{ message, err string }{
 	{message: "Error on socket receive", err: "use of closed network connection"},
 	{message: "Error proxying data from client to backend", err: "close 1006"},
 	{message: "Unable to write event (may retry after sleeping)", err: "use of closed network connection"},
+	// A client of the API did not wait for the answer: it says so itself if it matters.
+	{message: "Unhandled Error", err: "http: Handler timeout"},
+	{message: "Post-timeout activity"},
+	{message: "Timeout or abort while handling"},
+	// While etcd's members elect a leader, each of a hundred watches asks again and again. etcd says it once.
+	{message: "watch chan error: etcdserver: no leader"},
+	{message: "failed to sync with latest state: etcdserver: leader changed"},
 	// kube-proxy looks for what an earlier one left in a table that is not there yet.
 	{message: "Failed to list existing sets"},
 }
