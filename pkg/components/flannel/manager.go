@@ -13,13 +13,10 @@ import (
 	"github.com/flannel-io/flannel/pkg/ip"
 	"github.com/flannel-io/flannel/pkg/lease"
 	"github.com/flannel-io/flannel/pkg/subnet"
-	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-dev/coracle/pkg/kube"
 )
@@ -102,92 +99,6 @@ func dataText(data json.RawMessage) string {
 		return "null"
 	}
 	return string(data)
-}
-
-// WatchLeases sends the subnets of all nodes, and then changes, until ctx is done.
-func (m *manager) WatchLeases(ctx context.Context, receiver chan []lease.LeaseWatchResult) error {
-	defer close(receiver)
-	known := map[string]lease.Lease{} // by node; only the informer's goroutine uses it
-	send := func(kind lease.EventType, l lease.Lease) {
-		result := lease.LeaseWatchResult{Events: []lease.Event{{Type: kind, Lease: l}}}
-		select {
-		case receiver <- []lease.LeaseWatchResult{result}:
-		case <-ctx.Done():
-		}
-	}
-	update := func(obj any) {
-		node, ok := obj.(*corev1.Node)
-		if !ok {
-			return
-		}
-		l, ok := m.leaseOf(node)
-		old, had := known[node.Name]
-		if !ok || had && sameLease(old, l) {
-			return
-		}
-		if had && (!old.Subnet.Equal(l.Subnet) || !old.IPv6Subnet.Equal(l.IPv6Subnet)) {
-			send(lease.EventRemoved, old)
-		}
-		known[node.Name] = l
-		send(lease.EventAdded, l)
-	}
-	remove := func(obj any) {
-		key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
-		if old, had := known[key]; err == nil && had {
-			delete(known, key)
-			send(lease.EventRemoved, old)
-		}
-	}
-	nodes, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.NewListWatchFromClient(m.all.CoreV1().RESTClient(), "nodes", "", fields.Everything()),
-		ObjectType:    &corev1.Node{},
-		Transform:     trim,
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: update, UpdateFunc: func(_, obj any) { update(obj) }, DeleteFunc: remove,
-		},
-	})
-	go func() {
-		if !cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
-			return
-		}
-		if err := forgetStale(m.cidrs, m.others(nodes)); err != nil {
-			logrus.WithField("component", "flannel").Warn(err)
-		}
-	}()
-	controller.RunWithContext(ctx)
-	return nil
-}
-
-// others are the subnets of all nodes but this one.
-func (m *manager) others(nodes cache.Store) (subnets []netip.Prefix) {
-	for _, obj := range nodes.List() {
-		node, ok := obj.(*corev1.Node)
-		if !ok || node.Name == m.node.Name {
-			continue
-		}
-		if s, err := parseSubnets(node.Spec.PodCIDRs); err == nil {
-			subnets = append(subnets, s...)
-		}
-	}
-	return subnets
-}
-
-// trim leaves of a Node what leases are made of: there may be thousands.
-func trim(obj any) (any, error) {
-	node, ok := obj.(*corev1.Node)
-	if !ok {
-		return obj, nil
-	}
-	slim := &corev1.Node{}
-	slim.Name, slim.ResourceVersion = node.Name, node.ResourceVersion
-	slim.Spec.PodCIDRs = node.Spec.PodCIDRs
-	slim.Annotations = map[string]string{}
-	for _, key := range []string{managedKey, backendTypeKey, backendDataKey, backendV6DataKey, publicIPKey, publicIPv6Key} {
-		if value, ok := node.Annotations[key]; ok {
-			slim.Annotations[key] = value
-		}
-	}
-	return slim, nil
 }
 
 // leaseOf reads how a node's pods are reached; ok is false while the node has not said so.
