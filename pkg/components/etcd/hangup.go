@@ -45,12 +45,13 @@ func hangUp(done <-chan struct{}, port int) {
 		case <-done:
 			return
 		case <-ticker.C:
-			hangUpOnce(port)
+			hangUpOnce(port, silenceOfPeer)
 		}
 	}
 }
 
-func hangUpOnce(port int) {
+// hangUpOnce closes this process' connections to a port that have been silent for so long.
+func hangUpOnce(port int, silence time.Duration) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return
@@ -65,7 +66,7 @@ func hangUpOnce(port int) {
 		if err != nil {
 			continue
 		}
-		if leadsTo(ours, port) && silentFor(ours) > silenceOfPeer {
+		if leadsTo(ours, port) && silentFor(ours) > silence {
 			_ = unix.Shutdown(ours, unix.SHUT_RDWR)
 		}
 		_ = unix.Close(ours)
