@@ -22,8 +22,13 @@ func main() {
 	if _, ok := programs[name]; !ok && len(args) > 0 {
 		name, args = args[0], args[1:]
 	}
-	if run, ok := programs[name]; ok {
+	if run, ok := programs[name]; ok && !isCommand(name, args) {
 		os.Exit(run(args))
 	}
 	os.Exit(execute(os.Args[1:]))
+}
+
+// isCommand tells coracle's command node from the half of that name, which gets the path of a file.
+func isCommand(name string, args []string) bool {
+	return name == "node" && (len(args) != 1 || !filepath.IsAbs(args[0]))
 }

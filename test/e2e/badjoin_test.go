@@ -49,6 +49,7 @@ type badJoins struct {
 	*hosts.Cluster
 	server, agent           *hosts.Host
 	agentToken, serverToken string
+	guests                  int
 }
 
 // token makes one.

@@ -1,0 +1,177 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-dev/coracle/pkg/join"
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// TestManage goes through the commands that say who is in the cluster.
+func TestManage(t *testing.T) {
+	b := &badJoins{Cluster: hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 2})}
+	b.server, b.agent = b.Servers[0], b.Agents[0]
+	t.Run("tokens", b.tokens)
+	t.Run("plain token", b.plainToken)
+	t.Run("elsewhere", b.elsewhere)
+	t.Run("drain", b.drain)
+	t.Run("remove", b.remove)
+}
+
+// admits reports whether the token lets a machine in, as an agent.
+func (b *badJoins) admits(t *testing.T, text string) bool {
+	t.Helper()
+	b.guests++
+	name := fmt.Sprintf("guest-%d", b.guests)
+	m := newMachine(t, name, "system:coracle:node:"+name, "system:coracle:nodes")
+	code, body := asker{b: b, bearer: bearer(t, text)}.ask(t, http.MethodPost, join.PathAgent, m.request())
+	if code != http.StatusOK && code != http.StatusUnauthorized {
+		t.Errorf("%d %s", code, body)
+	}
+	return code == http.StatusOK
+}
+
+// fails runs a command that must fail with a sentence.
+func (b *badJoins) fails(t *testing.T, h *hosts.Host, sentence string, args ...string) {
+	t.Helper()
+	if out, err := h.TryCoracle(args...); err == nil || !strings.Contains(err.Error(), sentence) {
+		t.Errorf("coracle %v: %s, %v, want %q", args, out, err, sentence)
+	}
+}
+
+// awaitRefusal waits until a token is of no use: the authenticator remembers one that was good for ten seconds.
+func (b *badJoins) awaitRefusal(t *testing.T, text string) {
+	t.Helper()
+	for end := time.Now().Add(15 * time.Second); b.admits(t, text); time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the token is good for ever")
+		}
+	}
+}
+
+func (b *badJoins) tokens(t *testing.T) {
+	var made struct{ ID, Role, Token string }
+	out := b.server.Coracle("token", "create", "--description", "the cellar", "-o", "json")
+	if err := json.Unmarshal([]byte(out), &made); err != nil || made.Role != "agent" || !strings.Contains(made.Token, made.ID+".") {
+		t.Fatalf("%s: %v", out, err)
+	}
+	if !b.admits(t, made.Token) {
+		t.Error("a new token is refused")
+	}
+	list := b.server.Coracle("token", "list")
+	_, secret, _ := strings.Cut(made.Token, made.ID+".")
+	if !strings.Contains(list, made.ID) || !strings.Contains(list, "the cellar") || strings.Contains(list, secret) ||
+		!strings.Contains(list, "server-1 is started with it") {
+		t.Errorf("listed is\n%s", list)
+	}
+	if json := b.server.Coracle("token", "list", "-o", "json"); strings.Contains(json, secret) {
+		t.Error("a list has a secret")
+	}
+	rotated := strings.TrimSpace(b.server.Coracle("token", "rotate", made.ID))
+	if !strings.Contains(rotated, made.ID+".") || rotated == made.Token {
+		t.Errorf("rotated is %s", rotated)
+	}
+	if !b.admits(t, rotated) {
+		t.Error("a rotated token is refused")
+	}
+	b.awaitRefusal(t, made.Token)
+	b.server.Coracle("token", "delete", made.ID)
+	b.awaitRefusal(t, rotated)
+	b.fails(t, b.server, "there is no such token", "token", "delete", made.ID)
+	out = b.server.Coracle("token", "join-command", "--role", "server")
+	if !strings.Contains(out, "coracle server --server https://"+b.server.IP.String()+":6443 --token-file") || !strings.Contains(out, "\nC1") {
+		t.Errorf("to paste:\n%s", out)
+	}
+}
+
+// plainToken rotates the token that all hosts were started with.
+func (b *badJoins) plainToken(t *testing.T) {
+	const plain = "the-same-everywhere"
+	if !b.admits(t, plain) {
+		t.Error("the token of all hosts is refused")
+	}
+	var all []struct{ ID, StartedOn string }
+	if err := json.Unmarshal([]byte(b.server.Coracle("token", "list", "-o", "json")), &all); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(all, func(x struct{ ID, StartedOn string }) bool { return x.StartedOn == b.server.Name })
+	if i < 0 {
+		t.Fatalf("none of %+v is the server's", all)
+	}
+	rotated := strings.TrimSpace(b.server.Coracle("token", "rotate", all[i].ID))
+	b.awaitRefusal(t, plain)
+	if err := b.Running(b.server).Stop(); err != nil {
+		t.Error(err)
+	}
+	began := time.Now()
+	b.Start(b.server)
+	b.AwaitHealthy(began, time.Minute)
+	if b.admits(t, plain) {
+		t.Error("the retired token is good after a restart of the server")
+	}
+	if !b.admits(t, rotated) {
+		t.Error("the rotated token is refused after a restart of the server")
+	}
+}
+
+func (b *badJoins) elsewhere(t *testing.T) {
+	for _, args := range [][]string{{"token", "create"}, {"token", "list"}, {"node", "remove", "agent-2"}} {
+		b.fails(t, b.agent, "this machine is an agent", args...)
+	}
+}
+
+func (b *badJoins) drain(t *testing.T) {
+	client, err := b.Client(b.server, hosts.OwnAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.server.Coracle("node", "drain", b.agent.Name)
+	node, err := client.CoreV1().Nodes().Get(t.Context(), b.agent.Name, metav1.GetOptions{})
+	if err != nil || !node.Spec.Unschedulable {
+		t.Errorf("the node takes pods: %v", err)
+	}
+	b.server.Coracle("kubectl", "uncordon", b.agent.Name)
+	b.fails(t, b.server, "there is no node nobody", "node", "drain", "nobody")
+}
+
+func (b *badJoins) remove(t *testing.T) {
+	client, err := b.Client(b.server, hosts.OwnAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.fails(t, b.server, "is the last server", "node", "remove", b.server.Name)
+	gone := func(name string) bool {
+		_, err := client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}
+	b.server.Coracle("node", "remove", b.agent.Name)
+	if !gone(b.agent.Name) {
+		t.Error("the node is still there")
+	}
+	for end := time.Now().Add(20 * time.Second); !strings.Contains(b.Running(b.agent).Log(), "was removed from the cluster"); time.Sleep(100 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the agent does not learn of it")
+		}
+	}
+	time.Sleep(5 * time.Second) // for a kubelet that would register again
+	if !gone(b.agent.Name) {
+		t.Error("the node is there again")
+	}
+	m := newMachine(t, b.agent.Name, "system:coracle:node:"+b.agent.Name, "system:coracle:nodes")
+	asker{b: b, bearer: bearer(t, b.token())}.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusOK, "")
+	dead := b.Agents[1]
+	dead.Kill()
+	b.server.Coracle("node", "remove", "--force", dead.Name)
+	if !gone(dead.Name) {
+		t.Error("the dead node is there")
+	}
+}
