@@ -13,6 +13,7 @@ func upForCompletion() *cobra.Command {
 	c.Flags().IntP("nodes", "n", 0, "How many nodes, servers included")
 	c.Flags().Int("servers", 1, "How many of them are servers")
 	c.Flags().StringArray("image", nil, "Archive of container images to import on every node")
+	c.Flags().String("config", "", "Configuration file for the servers")
 	c.Flags().Duration("wait", 0, "How long the nodes may take to be Ready")
 	c.Flags().Bool("kubeconfig", true, "Enter the cluster into your kubeconfig")
 	_ = c.RegisterFlagCompletionFunc("servers", cobra.FixedCompletions([]string{"1", "3", "5"}, cobra.ShellCompDirectiveNoFileComp))

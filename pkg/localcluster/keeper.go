@@ -78,7 +78,7 @@ func Keep(s Store, name string) error {
 		}
 		alone <- err
 	}()
-	if err := k.make(ctx); err != nil {
+	if err := explain(k.make(ctx)); err != nil {
 		k.tell(event{Error: err.Error()})
 		<-alone // whoever made the cluster reads the logs, then removes it
 		return k.abandon(err)
@@ -180,6 +180,14 @@ func (k *keeper) make(ctx context.Context) error {
 		return err
 	}
 	return k.change(func(r *Record) { r.State = Running })
+}
+
+// explain adds what to do about a container that may not do what is needed.
+func explain(err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS) {
+		return fmt.Errorf("%w; inside a container, coracle up needs all privileges (docker run --privileged)", err)
+	}
+	return err
 }
 
 // eachNode does something for all nodes at a time and returns the first error.

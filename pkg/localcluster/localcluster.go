@@ -33,6 +33,8 @@ type Plan struct {
 	Servers, Nodes int // Nodes counts servers too
 	// Images are archives to import on every node.
 	Images []string
+	// Config is a configuration file for the servers, "" for none. Joiners take the cluster's settings from them.
+	Config string
 	// Wait is how long all nodes may take to be Ready.
 	Wait time.Duration
 }
@@ -52,9 +54,9 @@ func (p Plan) Check() error {
 	case p.Nodes > maxNodes:
 		return fmt.Errorf("%d nodes are too many for one machine; %d are the limit", p.Nodes, maxNodes)
 	}
-	for _, image := range p.Images {
-		if !filepath.IsAbs(image) {
-			return fmt.Errorf("the path of the image archive %s must be absolute", image)
+	for _, path := range append([]string{p.Config}, p.Images...) {
+		if path != "" && !filepath.IsAbs(path) {
+			return fmt.Errorf("the path %s must be absolute", path)
 		}
 	}
 	return nil
@@ -72,6 +74,7 @@ type Record struct {
 	Nodes []Node `json:"nodes"`
 	// Images are archives that are imported on every node.
 	Images []string `json:"images,omitempty"`
+	Config string   `json:"config,omitempty"` // of the servers
 	Keeper Process  `json:"keeper"`
 	// Payload is the directory with the unpacked payload.
 	Payload string `json:"payload"`

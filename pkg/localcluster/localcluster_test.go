@@ -20,6 +20,7 @@ func TestCheck(t *testing.T) {
 		"cannot hold 3 servers": {Name: "a", Servers: 3, Nodes: 2},
 		"too many":              {Name: "a", Servers: 1, Nodes: 101},
 		"must be absolute":      {Name: "a", Servers: 1, Nodes: 1, Images: []string{"x.tar"}},
+		"path x.yaml":           {Name: "a", Servers: 1, Nodes: 1, Config: "x.yaml"},
 	} {
 		err := p.Check()
 		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {

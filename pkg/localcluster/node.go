@@ -64,6 +64,12 @@ func (k *keeper) mounts(n *Node) []vhost.Mount {
 	} else {
 		mounts = append(mounts, vhost.Mount{Source: payload, Target: payload, ReadOnly: true})
 	}
+	if n.Role == Server && k.record.Config != "" {
+		mounts = append(mounts, vhost.Mount{Source: k.record.Config, Target: filepath.Join(on.Config, "config.yaml"), ReadOnly: true})
+	}
+	if exists(on.RegistryHosts()) { // mirrors of registries are as good for nodes as for this machine
+		mounts = append(mounts, vhost.Mount{Source: on.RegistryHosts(), Target: on.RegistryHosts(), ReadOnly: true})
+	}
 	for _, image := range k.record.Images {
 		mounts = append(mounts, vhost.Mount{Source: image, Target: filepath.Join(on.Images(), filepath.Base(image)), ReadOnly: true})
 	}
@@ -73,7 +79,12 @@ func (k *keeper) mounts(n *Node) []vhost.Mount {
 // files are what a node has in /etc of its own.
 func (k *keeper) files(n *Node) map[string]string {
 	var b strings.Builder
-	b.WriteString("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n")
+	known, err := os.ReadFile(etcHosts)
+	if err != nil {
+		known = []byte("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n")
+	}
+	b.Write(known)
+	b.WriteString("\n")
 	for _, other := range k.record.Nodes {
 		fmt.Fprintf(&b, "%s %s\n", other.IP, other.Name)
 	}

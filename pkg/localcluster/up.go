@@ -91,7 +91,7 @@ func (m Maker) reserve(p Plan) (Record, error) {
 	}
 	r := Record{
 		Name: p.Name, Version: m.Version, Created: time.Now().Round(0), State: Starting, Link: linkName(p.Name),
-		Payload: m.Payload, Images: p.Images, Sysctls: readSysctls(),
+		Payload: m.Payload, Images: p.Images, Config: p.Config, Sysctls: readSysctls(),
 	}
 	if r.Network, err = freeNetwork(all); err != nil {
 		return r, err

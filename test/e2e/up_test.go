@@ -267,6 +267,29 @@ func TestUpEndsEarly(t *testing.T) {
 	l.compare(before)
 }
 
+// TestUpReboot restarts the machine under a cluster.
+func TestUpReboot(t *testing.T) {
+	l, _ := newLaptop(t)
+	before := l.state()
+	l.Run("sh", "-c", "mkdir /srv/settings && echo 'node-label: [tier=gold]' > /srv/settings/coracle.yaml")
+	l.up("--config", "/srv/settings/coracle.yaml")
+	if err := contains("labels", l.Coracle("kubectl", "get", "nodes", "--show-labels"), "tier=gold"); err != nil {
+		t.Error(err)
+	}
+	l.Kill()
+	l.Boot()
+	l.Run("mount", "--bind", "/srv/clusters", localcluster.DefaultDir)
+	if state := l.clusters()["local"].State; state != localcluster.Dead {
+		t.Errorf("after a reboot the cluster is %s", state)
+	}
+	if out, err := l.tryUp(); err == nil || !strings.Contains(out, "(dead); remove it with coracle down local") {
+		t.Errorf("%v: %s", err, out)
+	}
+	l.Coracle("down")
+	l.Run("rm", "-r", "/srv/settings")
+	l.compare(before)
+}
+
 // TestUpServers loses a server of three.
 func TestUpServers(t *testing.T) {
 	l, _ := newLaptop(t)
