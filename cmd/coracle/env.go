@@ -20,10 +20,7 @@ func environment(cfg config.Config) []string {
 		path = standardPath
 	}
 	bin := cfg.Dirs.Bin()
-	env := []string{
-		"PATH=" + bin + ":" + path + ":" + filepath.Join(bin, "busybox.d"),
-		"ETCD_CLIENT_DEBUG=error", // kube-apiserver's client of etcd has a log of its own, which tells of each try
-	}
+	env := []string{"PATH=" + bin + ":" + path + ":" + filepath.Join(bin, "busybox.d")}
 	proxied := false
 	var direct []string
 	for _, e := range os.Environ() {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -85,8 +86,15 @@ func (o *output) line(line string) {
 	o.plain.Line(line)
 }
 
+// etcdClient marks lines of kube-apiserver's client of etcd. It has a logger of its own, made before main and without a
+// working switch, which tells of each of many tries; who made the request says what became of it.
+const etcdClient = `"logger":"etcd-client"`
+
 // program takes a line of a half. What is no log line, such as a panic, becomes one where lines are for machines.
 func (o *output) program(program, line string) {
+	if strings.HasPrefix(line, "{") && strings.Contains(line, etcdClient) {
+		return
+	}
 	if o.json && (line == "" || line[0] != '{') {
 		logrus.WithField(logs.Component, program).Warn(line)
 		return
