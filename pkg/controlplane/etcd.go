@@ -27,9 +27,9 @@ func addEtcdServices(g *lifecycle.Group, cfg config.Config, data storage, report
 	g.Add("etcd-care", etcdcare.Care{
 		Members: data.members,
 		Turn:    cluster.Turn,
-		Tell: func(ctx context.Context, alarms []etcdcare.Alarm) {
+		Tell: func(ctx context.Context, alarms, before []etcdcare.Alarm) {
 			report.Detail(state.EtcdDetail, reported(alarms))
-			if err := cluster.Event(ctx, alarms); err != nil {
+			if err := cluster.Event(ctx, alarms, before); err != nil {
 				logrus.WithField("component", "etcd-care").WithError(err).Debug("telling of alarms")
 			}
 		},

@@ -69,8 +69,11 @@ func (c Cluster) turn(holder string) coordinationv1.LeaseSpec {
 
 // Event tells of alarms, or that there are none any more, at this server's Node. While etcd takes no writes it cannot:
 // the log and coracle status tell then.
-func (c Cluster) Event(ctx context.Context, alarms []Alarm) error {
-	kind, reason, message := corev1.EventTypeNormal, "EtcdHealthy", "etcd has no alarm any more"
+func (c Cluster) Event(ctx context.Context, alarms, before []Alarm) error {
+	kind, reason, message := corev1.EventTypeNormal, "EtcdHealthy", ""
+	for _, a := range before {
+		message += fmt.Sprintf("etcd's alarm %s of %s is over. ", a.Kind, a.Member)
+	}
 	if len(alarms) > 0 {
 		kind, reason, message = corev1.EventTypeWarning, "EtcdAlarm", ""
 		for _, a := range alarms {

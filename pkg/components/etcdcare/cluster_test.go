@@ -32,7 +32,7 @@ func TestTurn(t *testing.T) {
 func TestEvent(t *testing.T) {
 	client := fake.NewClientset()
 	c := Cluster{Client: client, Node: "a"}
-	if err := c.Event(t.Context(), []Alarm{{etcdmembers.Alarm{Member: "a", Kind: "NOSPACE"}, "delete something"}}); err != nil {
+	if err := c.Event(t.Context(), []Alarm{{etcdmembers.Alarm{Member: "a", Kind: "NOSPACE"}, "delete something"}}, nil); err != nil {
 		t.Fatal(err)
 	}
 	events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{})

@@ -18,8 +18,8 @@ type Care struct {
 	Members Members
 	// Turn calls work when no other server does the same, and reports whether it did.
 	Turn func(ctx context.Context, work func(context.Context) error) (bool, error)
-	// Tell is told of the alarms whenever they change: for status and as Events.
-	Tell func(ctx context.Context, alarms []Alarm)
+	// Tell is told of the alarms whenever they change, and of those before: for status and as Events.
+	Tell func(ctx context.Context, alarms, before []Alarm)
 	// Every is how often it looks; zero is a minute.
 	Every time.Duration
 }
@@ -91,13 +91,13 @@ func (k *keeper) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	k.tell(ctx, s)
 	if len(s.Alarms) > 0 {
 		if s, err = k.cure(ctx, s); err != nil {
-			k.tell(ctx, s)
 			return err
 		}
+		k.tell(ctx, s)
 	}
-	k.tell(ctx, s)
 	return k.defragment(ctx, s)
 }
 
@@ -110,15 +110,16 @@ func (k *keeper) tell(ctx context.Context, s etcdmembers.Status) {
 	if slices.Equal(now, k.told) {
 		return
 	}
+	before := k.told
 	k.told = now
-	k.Tell(ctx, now)
+	k.Tell(ctx, now, before)
 }
 
 func advice(a etcdmembers.Alarm, s etcdmembers.Status) string {
 	switch a.Kind {
 	case noSpace:
-		return fmt.Sprintf("etcd's database is full and nothing can be written: delete what is not needed, or raise the limit of %d MiB "+
-			"with --etcd-arg quota-backend-bytes=BYTES on every server", s.Quota>>20)
+		return fmt.Sprintf("etcd's database is full and nothing can be written. It is compacted now; if that is not enough, delete what "+
+			"is not needed, or raise the limit of %d MiB with --etcd-arg quota-backend-bytes=BYTES on every server", s.Quota>>20)
 	case corrupt:
 		return fmt.Sprintf("the data of %s differs from the other servers', and nothing is answered any more: run coracle etcd remove --force %[1]s "+
 			"on another server, and it joins again with their data", a.Member)

@@ -99,20 +99,20 @@ func TestCare(t *testing.T) {
 		{name: "leader", status: etcdmembers.Status{Members: members("a", "a"), Size: 200 * mib, InUse: 90 * mib}, looks: 4,
 			did: "lock, b leads, defragment"},
 		{name: "full of old revisions", status: etcdmembers.Status{Members: alone(), Size: 200 * mib, InUse: 20 * mib, Quota: 200 * mib,
-			Alarms: alarm("NOSPACE", "a")}, did: "compact, defragment, disarm NOSPACE of na"},
+			Alarms: alarm("NOSPACE", "a")}, did: "compact, defragment, disarm NOSPACE of na", told: "It is compacted now"},
 		{name: "full", status: etcdmembers.Status{Members: alone(), Size: 200 * mib, InUse: 190 * mib, Quota: 200 * mib, Alarms: alarm("NOSPACE", "a")},
 			did: "compact, defragment", told: "raise the limit of 200 MiB"},
 		{name: "another is full", status: etcdmembers.Status{Members: members("a", "b"), Alarms: alarm("NOSPACE", "b")}, told: "database is full"},
 		{name: "raised the limit", status: etcdmembers.Status{Members: alone(), Size: 200 * mib, InUse: 190 * mib, Quota: 400 * mib,
-			Alarms: alarm("NOSPACE", "a")}, did: "disarm NOSPACE of na"},
+			Alarms: alarm("NOSPACE", "a")}, did: "disarm NOSPACE of na", told: "database is full"},
 		{name: "corrupt", status: etcdmembers.Status{Members: members("a", "b"), Alarms: alarm("CORRUPT", "c")}, told: "coracle etcd remove --force nc"},
-		{name: "corrupt and removed", status: etcdmembers.Status{Members: members("a", "b"), Alarms: alarm("CORRUPT", "x")}, did: "disarm CORRUPT of nx"},
+		{name: "corrupt and removed", status: etcdmembers.Status{Members: members("a", "b"), Alarms: alarm("CORRUPT", "x")}, did: "disarm CORRUPT of nx", told: "differs from"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := &etcd{status: c.status, held: c.held}
 				var told []string
-				k := keeper{Care: Care{Members: e, Turn: e.turn, Every: look, Tell: func(_ context.Context, alarms []Alarm) {
+				k := keeper{Care: Care{Members: e, Turn: e.turn, Every: look, Tell: func(_ context.Context, alarms, _ []Alarm) {
 					for _, a := range alarms {
 						told = append(told, a.Advice)
 					}
