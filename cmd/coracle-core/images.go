@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/images"
 	"github.com/coracle-dev/coracle/pkg/status"
 )
@@ -50,7 +51,7 @@ Imported images are pinned: the kubelet does not remove them when the disk fills
   coracle images import /media/stick/*.tar.zst`,
 		Args: func(_ *cobra.Command, files []string) error {
 			if len(files) == 0 {
-				return usageError{errors.New("name a file, as in: coracle images import my-app.tar")}
+				return complain.Usage{Err: errors.New("name a file, as in: coracle images import my-app.tar")}
 			}
 			return nil
 		},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/kubeconfig"
 	"github.com/coracle-dev/coracle/pkg/pki"
 )
@@ -60,7 +61,7 @@ type kubeconfigOptions struct {
 func (o kubeconfigOptions) run(c *cobra.Command, here installation) error {
 	for _, flag := range []string{"output", "switch", "overwrite"} {
 		if c.Flags().Changed(flag) && !o.merge {
-			return usageError{fmt.Errorf("--%s is of use only with --merge", flag)}
+			return complain.Usage{Err: fmt.Errorf("--%s is of use only with --merge", flag)}
 		}
 	}
 	ours, err := o.load(here)
@@ -116,7 +117,7 @@ func (o kubeconfigOptions) load(here installation) (*kubeconfig.File, error) {
 	if o.server != "" {
 		server, err := serverURL(o.server, cmp.Or(here.config.API.Port, 6443))
 		if err != nil {
-			return nil, usageError{err}
+			return nil, complain.Usage{Err: err}
 		}
 		f.SetServer(server.String())
 		if err := pki.ServesAs(here.dirs, server.Hostname()); err != nil {

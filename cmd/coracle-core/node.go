@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubectl/pkg/drain"
 
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/joinserver"
 )
 
@@ -196,7 +197,7 @@ func getNode(ctx context.Context, client kubernetes.Interface, name string) (*co
 
 func oneNode(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return usageError{errors.New("name one node, as coracle kubectl get nodes shows it")}
+		return complain.Usage{Err: errors.New("name one node, as coracle kubectl get nodes shows it")}
 	}
 	return nil
 }

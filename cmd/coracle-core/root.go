@@ -2,12 +2,12 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/coracle-dev/coracle/pkg/complain"
 )
 
 // commands lists coracle's own commands that run here, in the order of help.
@@ -38,7 +38,7 @@ func root(args []string) *cobra.Command {
 	}
 	c.SetArgs(args)
 	pflag.CommandLine = pflag.NewFlagSet("", pflag.ContinueOnError) // Kubernetes registers flags of its own there
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return complain.Usage{Err: err} })
 	c.CompletionOptions.DisableDefaultCmd = true // ours is a command like the others
 	c.AddCommand(commands()...)
 	c.AddCommand(elsewhere(args)...)
@@ -48,7 +48,7 @@ func root(args []string) *cobra.Command {
 // execute runs one of coracle's own commands and returns the exit code.
 func execute(args []string) int {
 	err := root(args).Execute()
-	var usage usageError
+	var usage complain.Usage
 	var code exitCode
 	switch {
 	case err == nil:
@@ -56,19 +56,9 @@ func execute(args []string) int {
 	case errors.As(err, &code):
 		return int(code)
 	case errors.As(err, &usage):
-		complain(err)
+		complain.To(os.Stderr, err)
 		return 2
 	}
-	complain(err)
+	complain.To(os.Stderr, err)
 	return 1
 }
-
-// complain prints each line of err as one of ours.
-func complain(err error) {
-	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(os.Stderr, "coracle: %s\n", strings.TrimSuffix(line, "\n"))
-	}
-}
-
-// usageError is a mistake in how a command was called, as against one in what it did.
-type usageError struct{ error }

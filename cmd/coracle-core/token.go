@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/joinserver"
 	"github.com/coracle-dev/coracle/pkg/pki"
@@ -59,7 +60,7 @@ func newTokenFlags(c *cobra.Command) *newToken {
 // make makes the token that the flags ask for.
 func (o *newToken) make(ctx context.Context, a admin) (madeToken, error) {
 	if o.ttl < 0 {
-		return madeToken{}, usageError{fmt.Errorf("--ttl is %s: it must not be negative", o.ttl)}
+		return madeToken{}, complain.Usage{Err: fmt.Errorf("--ttl is %s: it must not be negative", o.ttl)}
 	}
 	text := token.New(a.pin)
 	t := joinserver.Token{ID: text.ID, Secret: text.Secret, Role: config.Role(o.role.value), Replace: o.replace, Description: o.description}
@@ -247,7 +248,7 @@ That holds for a token that servers are started with too, even where one still i
 	output := textOutputFlag(c)
 	c.RunE = func(c *cobra.Command, ids []string) error {
 		if len(ids) != 1 {
-			return usageError{fmt.Errorf("rotate one token at a time")}
+			return complain.Usage{Err: fmt.Errorf("rotate one token at a time")}
 		}
 		a, err := here().administer()
 		if err != nil {
@@ -287,7 +288,7 @@ token out of process lists.`,
 		port := cmp.Or(i.config.API.Port, 6443)
 		url, err := serverURL(cmp.Or(*server, net.JoinHostPort(i.config.API.Advertise.String(), strconv.Itoa(int(port)))), port)
 		if err != nil {
-			return usageError{err}
+			return complain.Usage{Err: err}
 		}
 		a, err := i.administer()
 		if err != nil {
@@ -321,7 +322,7 @@ func tokenID(arg string) string {
 
 func someTokens(_ *cobra.Command, ids []string) error {
 	if len(ids) == 0 {
-		return usageError{fmt.Errorf("name a token by its ID, which coracle token list shows")}
+		return complain.Usage{Err: fmt.Errorf("name a token by its ID, which coracle token list shows")}
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/config"
 )
 
@@ -24,9 +25,9 @@ func parse(flags *pflag.FlagSet, args []string) error {
 		fmt.Fprint(os.Stdout, describe(flags.Name(), flags.FlagUsages()))
 		return errShown
 	case err != nil:
-		return usagef("%w\nSee 'coracle %s --help' for usage.", err, flags.Name())
+		return complain.Usagef("%w\nSee 'coracle %s --help' for usage.", err, flags.Name())
 	case flags.NArg() > 0:
-		return usagef("%s takes no argument %q\nSee 'coracle %s --help' for usage.", flags.Name(), flags.Arg(0), flags.Name())
+		return complain.Usagef("%s takes no argument %q\nSee 'coracle %s --help' for usage.", flags.Name(), flags.Arg(0), flags.Name())
 	}
 	return nil
 }

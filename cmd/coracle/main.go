@@ -5,11 +5,10 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/vhost"
 )
 
@@ -23,26 +22,14 @@ func main() {
 // run does what the arguments ask for and returns the exit code. Every error becomes lines for people here.
 func run(argv []string) int {
 	err := dispatch(filepath.Base(argv[0]), argv[1:])
-	var usage usageError
+	var usage complain.Usage
 	switch {
 	case err == nil, errors.Is(err, errShown):
 		return 0
 	case errors.As(err, &usage):
-		complain(err)
+		complain.To(os.Stderr, err)
 		return 2
 	}
-	complain(err)
+	complain.To(os.Stderr, err)
 	return 1
 }
-
-// complain prints each line of err as one of ours.
-func complain(err error) {
-	for line := range strings.Lines(err.Error()) {
-		fmt.Fprintf(os.Stderr, "coracle: %s\n", strings.TrimSuffix(line, "\n"))
-	}
-}
-
-// usageError is a mistake in how a command was called, as against one in what it did.
-type usageError struct{ error }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/state"
 	"github.com/coracle-dev/coracle/pkg/supervise"
@@ -41,7 +42,7 @@ func resolve(role config.Role, args []string) (config.Config, error) {
 		return cfg, helpRole(role)
 	}
 	if err != nil {
-		return cfg, usageError{err}
+		return cfg, complain.Usage{Err: err}
 	}
 	return cfg, nil
 }

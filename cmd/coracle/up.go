@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/coracle-dev/coracle/pkg/bundle"
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/kubeconfig"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 	"github.com/coracle-dev/coracle/pkg/paths"
@@ -84,7 +85,7 @@ func up(args []string) error {
 	}
 	if len(names) > 0 {
 		if p.Name != "" && p.Name != names[0] {
-			return usagef("the cluster cannot be called %s and %s", p.Name, names[0])
+			return complain.Usagef("the cluster cannot be called %s and %s", p.Name, names[0])
 		}
 		p.Name = names[0]
 	}
@@ -107,10 +108,10 @@ func fillIn(p *localcluster.Plan) (err error) {
 		}
 	}
 	if err := p.Check(); err != nil {
-		return usageError{err}
+		return complain.Usage{Err: err}
 	}
 	if p.Servers%2 == 0 {
-		complain(fmt.Errorf("warning: %d servers survive the loss of no more of them than %d do; use an odd number", p.Servers, p.Servers-1))
+		complain.To(os.Stderr, fmt.Errorf("warning: %d servers survive the loss of no more of them than %d do; use an odd number", p.Servers, p.Servers-1))
 	}
 	return nil
 }
@@ -192,7 +193,7 @@ func down(args []string) error {
 		return err
 	}
 	if *all && len(names) > 0 {
-		return usagef("--all and the names of clusters cannot be used together")
+		return complain.Usagef("--all and the names of clusters cannot be used together")
 	}
 	if err := needRoot("coracle down"); err != nil {
 		return err
@@ -226,7 +227,7 @@ const keeperCommand = "__keep-cluster"
 // keep is the life of a cluster's keeper.
 func keep(args []string) error {
 	if len(args) != 2 {
-		return usagef("%s is for coracle up only", keeperCommand)
+		return complain.Usagef("%s is for coracle up only", keeperCommand)
 	}
 	return localcluster.Keep(localcluster.Store{Dir: args[0]}, args[1])
 }

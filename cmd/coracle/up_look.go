@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 )
 
@@ -40,7 +41,7 @@ func upList(args []string) error {
 		e.SetIndent("", "  ")
 		return e.Encode(map[string]any{"clusters": append([]localcluster.Record{}, records...)})
 	}
-	return usagef("--output: %q is not json", *output)
+	return complain.Usagef("--output: %q is not json", *output)
 }
 
 func listText(to io.Writer, records []localcluster.Record, now time.Time) error {
@@ -118,7 +119,7 @@ func upNode(args []string) error {
 	s := localcluster.Store{Dir: *dir}
 	const usage = "say what to do with which node: coracle up node stop|start NAME NODE"
 	if len(names) != 3 {
-		return usagef(usage)
+		return complain.Usagef(usage)
 	}
 	switch names[0] {
 	case "stop":
@@ -126,7 +127,7 @@ func upNode(args []string) error {
 	case "start":
 		return s.StartNode(names[1], names[2])
 	}
-	return usagef(usage)
+	return complain.Usagef(usage)
 }
 
 // printLog prints a file with something before each line. One that is not there yet is empty.

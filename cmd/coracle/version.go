@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/coracle-dev/coracle/pkg/bundle"
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/version"
 )
 
@@ -34,7 +35,7 @@ func printVersion(args []string) error {
 		return err
 	}
 	if !slices.Contains([]string{"", "json", "yaml"}, *format) {
-		return usagef("--output: %q is neither json nor yaml", *format)
+		return complain.Usagef("--output: %q is neither json nor yaml", *format)
 	}
 	switch {
 	case *licenses:
@@ -57,7 +58,7 @@ func printVersion(args []string) error {
 	var err error
 	if v.Components, err = bundle.Versions(); err != nil {
 		// The front's own version is worth printing even where the rest is not to be had.
-		complain(fmt.Errorf("what else is in this build is not known: %w", err))
+		complain.To(os.Stderr, fmt.Errorf("what else is in this build is not known: %w", err))
 	}
 	return v.print(*format)
 }

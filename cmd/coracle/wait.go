@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/paths"
@@ -86,7 +87,7 @@ func wantedConditions(names []string) (wanted []condition, err error) {
 	for _, name := range names {
 		i := slices.IndexFunc(conditions(), func(c condition) bool { return c.name == name })
 		if i < 0 {
-			return nil, usagef("--for: %q is none of api, node, dns", name)
+			return nil, complain.Usagef("--for: %q is none of api, node, dns", name)
 		}
 		wanted = append(wanted, conditions()[i])
 	}
