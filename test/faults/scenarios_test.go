@@ -1,0 +1,236 @@
+package faults
+
+import (
+	"math/rand/v2"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// fault is something that happens to a cluster and passes.
+type fault struct {
+	name string
+	// do breaks something, waits, and mends what a person, or the end of a power cut, would mend. It returns the hosts
+	// whose own clients cannot be served meanwhile, by the nature of the fault.
+	do func(a *arena) (hurt []*hosts.Host)
+}
+
+var faults = []fault{
+	{"leader-dies", leaderDies},
+	{"follower-cut-off", followerCutOff},
+	{"leader-cut-off", leaderCutOff},
+	{"leader-cut-from-one", leaderCutFromOne},
+	{"leader-freezes", leaderFreezes},
+	{"disk-full", diskFull},
+	{"wiped", wiped},
+	{"all-die", allDie},
+	{"rolling-restart", rollingRestart},
+}
+
+// often is what CI does not have the time for.
+var often = []fault{
+	{"follower-freezes", followerFreezes},
+	{"leader-cut-one-way", leaderCutOneWay},
+	{"packets-lost", packetsLost},
+	{"halves-killed", halvesKilled},
+	{"follower-dies", followerDies},
+	{"two-die", twoDie},
+	{"one-after-the-other", oneAfterTheOther},
+	{"wiped-without-quorum", wipedWithoutQuorum},
+	{"joins-interrupted", joinsInterrupted},
+}
+
+// leaderDies pulls the plug of the host that leads etcd and that the agent's balancer uses, and boots it later.
+func leaderDies(a *arena) []*hosts.Host {
+	h := a.leader()
+	if len(a.Agents) > 0 {
+		h = a.usedBy(a.Agents[0])
+		a.lead(h)
+	}
+	a.plug(h)
+	time.Sleep(10 * time.Second)
+	a.boot(h)
+	return []*hosts.Host{h}
+}
+
+func followerDies(a *arena) []*hosts.Host {
+	h := a.others(a.leader())[rand.IntN(2)]
+	a.plug(h)
+	time.Sleep(10 * time.Second)
+	a.boot(h)
+	return []*hosts.Host{h}
+}
+
+// twoDie leaves a server that can do nothing until one of the others is back.
+func twoDie(a *arena) []*hosts.Host {
+	all := a.others(a.Servers[rand.IntN(len(a.Servers))])
+	for _, h := range all {
+		a.plug(h)
+	}
+	time.Sleep(8 * time.Second)
+	a.boot(all...)
+	return a.Servers
+}
+
+// oneAfterTheOther pulls the next leader's plug while the one before is still starting.
+func oneAfterTheOther(a *arena) []*hosts.Host {
+	for range 3 {
+		h := a.leader()
+		a.plug(h)
+		time.Sleep(time.Duration(2+rand.IntN(3)) * time.Second)
+		a.boot(h)
+		time.Sleep(time.Duration(rand.IntN(6)) * time.Second)
+	}
+	return a.Servers
+}
+
+func followerCutOff(a *arena) []*hosts.Host { return a.cutOff(a.others(a.leader())[0]) }
+
+func leaderCutOff(a *arena) []*hosts.Host { return a.cutOff(a.leader()) }
+
+func (a *arena) cutOff(h *hosts.Host) []*hosts.Host {
+	a.Links.Isolate(h)
+	time.Sleep(12 * time.Second)
+	a.Links.Heal()
+	return []*hosts.Host{h}
+}
+
+// leaderCutFromOne: the follower cannot win an election, and its API server cannot write. Its host's clients can.
+func leaderCutFromOne(a *arena) []*hosts.Host {
+	h := a.leader()
+	a.Links.Cut(h, a.others(h)[0])
+	time.Sleep(15 * time.Second)
+	a.Links.Heal()
+	return nil
+}
+
+func leaderCutOneWay(a *arena) []*hosts.Host {
+	h := a.leader()
+	a.Links.CutOneWay(h, a.others(h)[rand.IntN(2)])
+	time.Sleep(15 * time.Second)
+	a.Links.Heal()
+	return nil
+}
+
+func packetsLost(a *arena) []*hosts.Host {
+	for i, h := range a.Servers {
+		a.Links.Drop(15, h, a.Servers[(i+1)%len(a.Servers)])
+	}
+	time.Sleep(20 * time.Second)
+	a.Links.Heal()
+	return nil
+}
+
+func leaderFreezes(a *arena) []*hosts.Host { return a.freeze(a.leader()) }
+
+func followerFreezes(a *arena) []*hosts.Host { return a.freeze(a.others(a.leader())[1]) }
+
+// freeze stops all processes of a host for a while, which then go on as if nothing had happened.
+func (a *arena) freeze(h *hosts.Host) []*hosts.Host {
+	d := 20 * time.Second
+	if a.long {
+		d = time.Minute
+	}
+	h.Freeze()
+	a.t.Logf("froze %s for %s", h.Name, d)
+	time.Sleep(d)
+	h.Thaw()
+	return []*hosts.Host{h}
+}
+
+// diskFull fills the leader's disk, and kills the control plane's half, which has to start with that.
+func diskFull(a *arena) []*hosts.Host {
+	h := a.Servers[len(a.Servers)-1]
+	a.lead(h)
+	h.FillDisk()
+	a.t.Logf("filled the disk of %s", h.Name)
+	time.Sleep(6 * time.Second)
+	a.killHalf(h, "control-plane")
+	time.Sleep(6 * time.Second)
+	h.FreeDisk()
+	return []*hosts.Host{h}
+}
+
+// wiped is a server that is installed anew and joins as if it had never been there.
+func wiped(a *arena) []*hosts.Host {
+	h := a.others(a.leader())[rand.IntN(2)]
+	if a.long {
+		h = a.Servers[rand.IntN(len(a.Servers))]
+	}
+	a.wipe(h)
+	return []*hosts.Host{h}
+}
+
+// wipe installs a server anew and starts coracle, which joins any of the others.
+func (a *arena) wipe(h *hosts.Host) {
+	a.kill(h)
+	h.Wipe()
+	a.t.Logf("wiped %s", h.Name)
+	if h == a.Servers[0] {
+		a.args[h.Name] = []string{"--server=https://" + a.Servers[1].IP.String() + ":6443"}
+	}
+	h.Boot()
+	a.Provision(h)
+	a.Start(h)
+	a.gates[h.Name].set(false)
+}
+
+// wipedWithoutQuorum has a server join that another one must come back for.
+func wipedWithoutQuorum(a *arena) []*hosts.Host {
+	dead := a.Servers[len(a.Servers)-1]
+	a.plug(dead)
+	a.wipe(a.Servers[1])
+	time.Sleep(8 * time.Second)
+	a.boot(dead)
+	return a.Servers
+}
+
+// joinsInterrupted pulls the plug of a server again and again while it joins.
+func joinsInterrupted(a *arena) []*hosts.Host {
+	h := a.Servers[1]
+	a.wipe(h)
+	for range 4 {
+		time.Sleep(time.Duration(500+rand.IntN(4000)) * time.Millisecond)
+		a.plug(h)
+		a.boot(h)
+	}
+	return []*hosts.Host{h}
+}
+
+// allDie is a power cut.
+func allDie(a *arena) []*hosts.Host {
+	for _, h := range a.Servers {
+		a.kill(h)
+	}
+	time.Sleep(time.Second)
+	a.boot(a.Servers...)
+	return a.Servers
+}
+
+// rollingRestart restarts coracle on one server after the other, as upgrades do.
+func rollingRestart(a *arena) []*hosts.Host {
+	for _, h := range a.Servers {
+		began := time.Now()
+		if err := a.Running(h).Stop(); err != nil {
+			a.t.Errorf("stopping %s: %v", h.Name, err)
+		}
+		stopped := time.Now()
+		a.Start(h)
+		when, err := a.healed(began, []*hosts.Host{h}, time.Minute)
+		if err != nil {
+			a.t.Errorf("after %s was restarted: %v", h.Name, err)
+		}
+		a.t.Logf("restarted %s: stopped in %s, whole again after %s", h.Name, short(stopped.Sub(began)), short(when.Sub(stopped)))
+	}
+	return nil
+}
+
+// halvesKilled kills processes of coracle at random, on any server.
+func halvesKilled(a *arena) []*hosts.Host {
+	for range 6 {
+		a.killHalf(a.Servers[rand.IntN(len(a.Servers))], []string{"control-plane", "control-plane", "node"}[rand.IntN(3)])
+		time.Sleep(time.Duration(rand.IntN(4000)) * time.Millisecond)
+	}
+	return a.Servers
+}
+
