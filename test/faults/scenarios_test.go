@@ -233,4 +233,3 @@ func halvesKilled(a *arena) []*hosts.Host {
 	}
 	return a.Servers
 }
-
