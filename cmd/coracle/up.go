@@ -44,8 +44,8 @@ coracle up --nodes 3
 coracle up ha --servers 3 --nodes 5
 kubectl --context coracle-ha get nodes
 
-# With images of your own on every node
-coracle up --image app.tar`
+# With images of your own on every node, and settings of your own
+coracle up --image app.tar --config coracle.yaml`
 	downLong = `Remove a local cluster that coracle up has made, with everything in it: its nodes and their pods, its network, its
 files, and its context in your kubeconfig. It works for one that was killed, or was there before the machine was
 restarted, too.`
@@ -76,6 +76,7 @@ func up(args []string) error {
 	flags.IntVarP(&p.Nodes, "nodes", "n", 0, "How many nodes, servers included (default 1, or as many as servers)")
 	flags.IntVar(&p.Servers, "servers", 1, "How many of them are servers: 1, or 3 for a control plane that survives the loss of one")
 	flags.StringArrayVar(&p.Images, "image", nil, "Archive of container images to import on every node; may be repeated")
+	flags.StringVar(&p.Config, "config", "", "Configuration file for the servers; what is the cluster's holds on all nodes")
 	flags.DurationVar(&p.Wait, "wait", 2*time.Minute, "How long the nodes may take to be Ready")
 	merge := flags.Bool("kubeconfig", true, "Enter the cluster into your kubeconfig and make it the current context")
 	dir := clustersFlag(flags)
@@ -96,15 +97,17 @@ func up(args []string) error {
 }
 
 // fillIn fills in what was not said about a cluster and says what is wrong with it.
-func fillIn(p *localcluster.Plan) (err error) {
+func fillIn(p *localcluster.Plan) error {
 	p.Name = cmp.Or(p.Name, localcluster.DefaultName)
 	p.Nodes = cmp.Or(p.Nodes, p.Servers)
-	for i, image := range p.Images {
-		if p.Images[i], err = filepath.Abs(image); err != nil {
-			return err
-		}
-		if _, err := os.Stat(image); err != nil {
+	for i := range p.Images {
+		if err := present(&p.Images[i]); err != nil {
 			return fmt.Errorf("--image: %w", err)
+		}
+	}
+	if p.Config != "" {
+		if err := present(&p.Config); err != nil {
+			return fmt.Errorf("--config: %w", err)
 		}
 	}
 	if err := p.Check(); err != nil {
@@ -114,6 +117,15 @@ func fillIn(p *localcluster.Plan) (err error) {
 		complain.To(os.Stderr, fmt.Errorf("warning: %d servers survive the loss of no more of them than %d do; use an odd number", p.Servers, p.Servers-1))
 	}
 	return nil
+}
+
+// present makes the path of a file that must be there absolute.
+func present(path *string) (err error) {
+	if _, err := os.Stat(*path); err != nil {
+		return err
+	}
+	*path, err = filepath.Abs(*path)
+	return err
 }
 
 // makeCluster makes a cluster and tells what to do with it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"regexp"
 	"strings"
@@ -33,6 +34,7 @@ func masquerade(r Record) (pid int, err error) {
 // that: a table with an owner also outlives a flush of all rules by this machine's firewall. It returns the process.
 func startRules(r Record) (pid int, err error) {
 	cmd := exec.Command(tool(r, "nft"), "-i")
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/dev/null"} // else it leaves a history of what it was told
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return 0, err

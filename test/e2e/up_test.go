@@ -77,7 +77,7 @@ func (l laptop) state() string {
 		echo addresses; ip -o addr | awk '{print $2, $4}'
 		echo routes; ip route; ip rule
 		echo nft; nft list ruleset
-		echo mounts; cat /proc/mounts
+		echo mounts; sed s/,uuid=on// /proc/mounts
 		echo cgroups; find /sys/fs/cgroup -type d | sort
 		echo processes; ps -eo args | grep coracle | grep -v grep
 		echo sysctls; sysctl net.ipv4.ip_forward net.ipv4.conf.eth0.forwarding net.ipv4.conf.default.forwarding vm.overcommit_memory kernel.panic fs.inotify.max_user_instances
