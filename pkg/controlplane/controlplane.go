@@ -2,6 +2,7 @@
 package controlplane
 
 import (
+	"context"
 	"path/filepath"
 	"slices"
 
@@ -91,6 +92,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
 		Node:       cfg.Node.Name,
 		Names:      cfg.API.SANs,
+		Mine:       func(ctx context.Context) error { return others.isOwn(ctx, cfg) },
 		Memory:     memory,
 	}, objects)
 	g.Add("node-addresses", nodeaddresses.Addresses{

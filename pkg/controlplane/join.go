@@ -62,9 +62,9 @@ func (e *entrance) doors(cfg config.Config, data storage, leader *leadership.Lea
 		e.server.Members = data.members
 		e.server.BeforeAdd = func(ctx context.Context) error { return data.beforeAdd(ctx, leader) }
 	}
-	key, err := pki.Identity(cfg.Dirs)
+	key, err := identity(cfg)
 	if err != nil {
-		return joining.Doors{}, fmt.Errorf("reading the node's key: %w", err)
+		return joining.Doors{}, err
 	}
 	return joining.Doors{
 		Kubeconfig: cfg.Dirs.ServerConfig("admin.kubeconfig"),
@@ -72,6 +72,23 @@ func (e *entrance) doors(cfg config.Config, data storage, leader *leadership.Lea
 		Tokens: func() ([]joinserver.Token, error) { return startedWith(cfg) },
 		Open:   func() { e.once.Do(func() { close(e.open) }) },
 	}, nil
+}
+
+func identity(cfg config.Config) (string, error) {
+	key, err := pki.Identity(cfg.Dirs)
+	if err != nil {
+		return "", fmt.Errorf("reading the node's key: %w", err)
+	}
+	return key, nil
+}
+
+// isOwn is an error if another machine has this server's node name.
+func (e *entrance) isOwn(ctx context.Context, cfg config.Config) error {
+	key, err := identity(cfg)
+	if err != nil {
+		return err
+	}
+	return joinserver.Claims{Client: e.server.Client}.Check(ctx, cfg.Node.Name, key)
 }
 
 // startedWith are the tokens that the server was given for others to join with.

@@ -32,6 +32,12 @@ func (m *Memory) Former(now string) map[string]types.UID {
 	return nodes
 }
 
+// knows reports whether a Node is remembered.
+func (m *Memory) knows(name string, uid types.UID) bool {
+	nodes, err := m.read()
+	return err == nil && nodes[name] == uid
+}
+
 // add remembers a Node. It does nothing if that is known already.
 func (m *Memory) add(name string, uid types.UID) error {
 	return m.change(func(nodes map[string]types.UID) { nodes[name] = uid })

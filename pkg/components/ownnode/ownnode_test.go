@@ -1,6 +1,8 @@
 package ownnode
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -99,6 +101,19 @@ func TestLabel(t *testing.T) {
 	}
 	if got := memory.Former("renamed"); got["solo"] != "1" {
 		t.Errorf("remembered is %v", got)
+	}
+}
+
+func TestAnotherMachineHasTheName(t *testing.T) {
+	memory := &Memory{File: filepath.Join(t.TempDir(), "own.json")}
+	client := api(node("solo", "1"))
+	roles := Roles{Memory: memory, Mine: func(context.Context) error { return errors.New("it is another's") }}
+	if err := roles.care(t.Context(), client, node("solo", "1")); err == nil {
+		t.Error("another machine's Node is taken for the own one")
+	}
+	got, err := client.CoreV1().Nodes().Get(t.Context(), "solo", metav1.GetOptions{})
+	if err != nil || got.Labels[label] != "" || memory.knows("solo", "1") {
+		t.Errorf("labels are %v, remembered is %v, %v", got.Labels, memory.Former(""), err)
 	}
 }
 

@@ -32,6 +32,9 @@ type Roles struct {
 	Node string
 	// Names are further names and addresses of this server's API: no other node may have a certificate for them.
 	Names []string
+	// Mine is an error if another machine has claimed the node's name: its Node gets no label, which means trust. Nil is
+	// for where nobody can.
+	Mine func(ctx context.Context) error
 	// Memory outlives a restart.
 	Memory *Memory
 }
@@ -68,15 +71,26 @@ func (r Roles) Run(ctx context.Context, ready func()) error {
 }
 
 func (r Roles) care(ctx context.Context, client kubernetes.Interface, node *corev1.Node) error {
-	if err := r.Memory.add(node.Name, node.UID); err != nil {
-		return err
-	}
 	names := strings.Join(r.Names, ",")
-	if node.Labels[label] == "true" && node.Annotations[kube.APINamesAnnotation] == names {
+	said := node.Labels[label] == "true" && node.Annotations[kube.APINamesAnnotation] == names
+	if said && r.Memory.knows(node.Name, node.UID) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
+	if r.Mine != nil {
+		if err := r.Mine(ctx); err != nil {
+			return err
+		}
+	}
+	if err := r.Memory.add(node.Name, node.UID); err != nil || said {
+		return err
+	}
+	return r.say(ctx, client, node, names)
+}
+
+// say writes the label and the names into the Node.
+func (r Roles) say(ctx context.Context, client kubernetes.Interface, node *corev1.Node, names string) error {
 	annotations := map[string]any{kube.APINamesAnnotation: nil} // removes it
 	if names != "" {
 		annotations[kube.APINamesAnnotation] = names
