@@ -30,17 +30,18 @@ const refreshTimeout = 2 * time.Second
 // joiner brings this machine into its cluster, or back into it, before anything of Kubernetes runs. Each step is on
 // disk before the next and can run again after a crash at any line.
 type joiner struct {
-	cfg     config.Config
-	token   *token.Token // nil if none was given
-	file    string       // keeps the memory
-	memory  join.Memory
-	waiting func(error)
+	cfg      config.Config
+	token    *token.Token // nil if none was given
+	file     string       // keeps the memory
+	memory   join.Memory
+	waiting  func(error)
+	patience time.Duration // with servers that are asked what is new
 	// check reports what was asked of this machine and contradicts what is known of the cluster.
 	check func(config.Known) error
 }
 
 func newJoiner(cfg config.Config, waiting func(error), check func(config.Known) error) (*joiner, error) {
-	j := &joiner{cfg: cfg, file: cfg.Dirs.Cluster(), waiting: waiting, check: check}
+	j := &joiner{cfg: cfg, file: cfg.Dirs.Cluster(), waiting: waiting, check: check, patience: refreshTimeout}
 	if cfg.Role == config.Server {
 		j.file = cfg.Dirs.ServerCluster()
 	}
@@ -203,7 +204,7 @@ func (j *joiner) refresh(ctx context.Context, files certFiles) (config.Known, er
 	if _, err := os.Stat(certFile); err != nil || len(servers) == 0 {
 		return known(j.memory, ""), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+	ctx, cancel := context.WithTimeout(ctx, j.patience)
 	defer cancel()
 	cluster, from, err := join.AskAny(ctx, servers, func(server string) join.Client {
 		return join.Client{Server: "https://" + server, CA: j.memory.CA, CertFile: certFile, KeyFile: keyFile}
@@ -227,7 +228,7 @@ func (j *joiner) refresh(ctx context.Context, files certFiles) (config.Known, er
 
 // renew gets a new certificate for this node's key from a server that knows it.
 func (j *joiner) renew(ctx context.Context, server string) error {
-	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+	ctx, cancel := context.WithTimeout(ctx, j.patience)
 	defer cancel()
 	return join.Renew(ctx, j.cfg, join.Client{Server: server, CA: j.memory.CA})
 }

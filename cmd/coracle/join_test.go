@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/join"
@@ -96,6 +97,7 @@ func joinerOf(t *testing.T, cfg config.Config) *joiner {
 	if err != nil {
 		t.Fatal(err)
 	}
+	j.patience = time.Minute // machines that run tests are busy
 	return j
 }
 
@@ -120,7 +122,9 @@ func TestAgentJoinsOnce(t *testing.T) {
 		t.Errorf("it asked for %s", last)
 	}
 	c.code = http.StatusServiceUnavailable
-	if known, err = joinerOf(t, cfg).agent(t.Context()); err != nil || known.From != c.url || known.Settings["cluster-domain"] != "boats" {
+	hasty := joinerOf(t, cfg)
+	hasty.patience = 3 * time.Second
+	if known, err = hasty.agent(t.Context()); err != nil || known.From != c.url || known.Settings["cluster-domain"] != "boats" {
 		t.Errorf("with a server that cannot answer: %+v, %v", known, err)
 	}
 	c.code = http.StatusForbidden
