@@ -38,7 +38,7 @@ func (d *decoder) datastore(r *raw) Datastore {
 	if !strings.HasPrefix(s.Prefix, "/") || len(s.Prefix) < 2 {
 		d.add("%s: %q is not a prefix such as /registry", r.storePrefix.label(), s.Prefix)
 	}
-	if s.External() {
+	if s.External() || len(r.storeEndpoint.items) > 0 { // given, if wrongly
 		return s
 	}
 	for _, v := range []*value{&r.storeCA, &r.storeCert, &r.storeKey, &r.storePrefix} {
@@ -60,6 +60,8 @@ func (d *decoder) storeURLs(v *value) []string {
 			out = append(out, strings.TrimSuffix(it.text, "/"))
 		case good && u.Scheme == "unix" && filepath.IsAbs(u.Host+u.Path):
 			out = append(out, it.text)
+		case good || err == nil && u.User != nil:
+			d.add("%s: %q is not the address of an etcd such as https://HOST:2379 or unix:///PATH", it.label(v.setting), u.Redacted())
 		default:
 			d.add("%s: %q is not the address of an etcd such as https://HOST:2379 or unix:///PATH", it.label(v.setting), it.text)
 		}
