@@ -39,6 +39,8 @@ func (a APIServer) flags() kube.Flags {
 		{"service-node-port-range", a.Network.NodePorts},
 		{"allow-privileged", "true"},
 		{"event-ttl", "1h0m0s"},
+		// A stop would else wait for the watches of other nodes, which go on until somebody cuts them.
+		{"shutdown-watch-termination-grace-period", "1s"},
 		// What a pod that does not say otherwise tolerates.
 		{"default-not-ready-toleration-seconds", seconds(a.API.EvictAfter)},
 		{"default-unreachable-toleration-seconds", seconds(a.API.EvictAfter)},
