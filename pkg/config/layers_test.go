@@ -111,8 +111,9 @@ func TestMistakesOutsideFiles(t *testing.T) {
 		{Server, []string{"--lb-server-port=6443"}, nil, "--https-listen-port and --lb-server-port are both 6443; each needs its own"},
 		{Server, []string{"--datastore-certfile=testdata/files/some.yaml", "--datastore-endpoint=127.0.0.1:2379"}, nil,
 			`--datastore-endpoint: "127.0.0.1:2379" is not the address of an etcd such as https://HOST:2379 or unix:///PATH` +
-				"\n--datastore-certfile and --datastore-keyfile belong together; give both or none" +
-				"\n--datastore-certfile has a meaning only with --datastore-endpoint, which is not given"},
+				"\n--datastore-certfile and --datastore-keyfile belong together; give both or none"},
+		{Server, []string{"--datastore-cafile=testdata/files/some.yaml"}, nil,
+			"--datastore-cafile has a meaning only with --datastore-endpoint, which is not given"},
 		{Server, []string{"start"}, nil, `unexpected argument "start": coracle server takes flags only`},
 		{Server, []string{"--node-name"}, nil, "flag needs an argument: --node-name"},
 		{Server, []string{"-z"}, nil, "unknown shorthand flag: 'z' in -z"},
