@@ -133,7 +133,9 @@ func (l life) promote(ctx context.Context) error {
 	for server.IsLearner() {
 		err := readOnce(ctx, l.server)
 		if err == nil {
-			_, err = server.PromoteMember(ctx, uint64(server.MemberID()))
+			try, cancel := context.WithTimeout(ctx, updateTimeout)
+			_, err = server.PromoteMember(try, uint64(server.MemberID()))
+			cancel()
 		}
 		if err == nil {
 			// The leader has agreed; the member itself hears of it with the log.
