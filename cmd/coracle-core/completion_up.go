@@ -25,7 +25,8 @@ func upForCompletion() *cobra.Command {
 	for _, name := range []string{"stop", "start"} {
 		node.AddCommand(&cobra.Command{Use: name, ValidArgsFunction: clusterAndNode, Run: nothing})
 	}
-	c.AddCommand(list, logs, node)
+	exec := &cobra.Command{Use: "exec", Short: "Run a command on a node", ValidArgsFunction: clusterAndNode, Run: nothing}
+	c.AddCommand(list, logs, node, exec)
 	return c
 }
 

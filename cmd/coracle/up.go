@@ -35,6 +35,8 @@ entered into your kubeconfig and made the current one, and coracle down takes it
   coracle up logs NAME [NODE]    Print what coracle says on the nodes
   coracle up node stop|start NAME NODE
                                  Pull the plug of a node, and start it again
+  coracle up exec NAME NODE [COMMAND...]
+                                 Run a command on a node, or a shell
   coracle down [NAME]            Remove a cluster`
 	upExample = `
 # One server and two agents
@@ -67,6 +69,8 @@ func up(args []string) error {
 			return upLogs(args[1:])
 		case "node":
 			return upNode(args[1:])
+		case "exec":
+			return upExec(args[1:])
 		}
 	}
 	flags := pflag.NewFlagSet("up", pflag.ContinueOnError)

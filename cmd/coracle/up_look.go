@@ -108,28 +108,6 @@ func upLogs(args []string) error {
 	return nil
 }
 
-// upNode stops or starts a node of a local cluster.
-func upNode(args []string) error {
-	flags := pflag.NewFlagSet("up", pflag.ContinueOnError)
-	dir := clustersFlag(flags)
-	names, err := parseNames(flags, args, 3)
-	if err != nil {
-		return err
-	}
-	s := localcluster.Store{Dir: *dir}
-	const usage = "say what to do with which node: coracle up node stop|start NAME NODE"
-	if len(names) != 3 {
-		return complain.Usagef(usage)
-	}
-	switch names[0] {
-	case "stop":
-		return s.StopNode(names[1], names[2])
-	case "start":
-		return s.StartNode(names[1], names[2])
-	}
-	return complain.Usagef(usage)
-}
-
 // printLog prints a file with something before each line. One that is not there yet is empty.
 func printLog(to io.Writer, path, prefix string) error {
 	f, err := os.Open(path)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -168,6 +169,24 @@ func (k *keeper) startAgain(m *member) error {
 		go k.supervise(m, m.life, ended)
 	}
 	return k.setNode(m.node.Name, func(n *Node) { n.PID = m.host.PID() })
+}
+
+// Command prepares a command that runs on a node, with an environment of the node's.
+func (s Store) Command(cluster, node, name string, args ...string) (*exec.Cmd, error) {
+	r, err := s.Load(cluster)
+	if err != nil {
+		return nil, err
+	}
+	n, err := r.Node(node)
+	if err != nil {
+		return nil, err
+	}
+	if r.State == Dead || n.PID == 0 {
+		return nil, fmt.Errorf("node %s is down", n.Name)
+	}
+	cmd := vhost.CommandAt(n.PID, n.Cgroup, name, args...)
+	cmd.Env = nodeEnv()
+	return cmd, nil
 }
 
 // StopNode pulls the plug of a node, as far as its processes can tell. Its disks stay.

@@ -207,5 +207,10 @@ func (h *Host) Kill() {
 
 // Command prepares a command that runs on the host, in its namespaces and cgroups, with the environment of this process.
 func (h *Host) Command(name string, args ...string) *exec.Cmd {
-	return reexec(roleExec, append([]string{strconv.Itoa(h.PID()), h.Cgroup, name}, args...)...)
+	return CommandAt(h.PID(), h.Cgroup, name, args...)
+}
+
+// CommandAt is Command for a host that another process booted: pid is its init, cgroup its root in every hierarchy.
+func CommandAt(pid int, cgroup, name string, args ...string) *exec.Cmd {
+	return reexec(roleExec, append([]string{strconv.Itoa(pid), cgroup, name}, args...)...)
 }

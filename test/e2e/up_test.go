@@ -172,6 +172,12 @@ func TestUp(t *testing.T) {
 	if err := contains("logs", l.Coracle("up", "logs", "local", "agent-1"), "coracle is ready"); err != nil {
 		t.Error(err)
 	}
+	if got := l.Coracle("up", "exec", "local", "agent-1", "hostname"); got != "local-agent-1\n" {
+		t.Errorf("hostname on agent-1: %q", got)
+	}
+	if _, err := l.Try(binary, "up", "exec", "local", "agent-1", "--", "sh", "-c", "exit 7"); err == nil || !strings.Contains(err.Error(), "exit status 7") {
+		t.Errorf("a command that fails on a node: %v", err)
+	}
 	l.Coracle("down")
 	l.compare(before)
 }
