@@ -59,17 +59,6 @@ type Denied struct{ err error }
 func (e *Denied) Error() string { return e.err.Error() }
 func (e *Denied) Unwrap() error { return e.err }
 
-// SkewError is the error when this machine's clock is not the server's.
-type SkewError struct {
-	Server       string
-	Ours, Theirs time.Time
-}
-
-func (e *SkewError) Error() string {
-	return fmt.Sprintf("this machine's clock says %s, and that of %s says %s: certificates would not be valid on both; set the wrong one right",
-		e.Ours.UTC().Format(time.RFC3339), e.Server, e.Theirs.UTC().Format(time.RFC3339))
-}
-
 // Join asks to be let in at one of the paths for joining.
 func (c Client) Join(ctx context.Context, path string, request Request) (Response, error) {
 	var response Response
@@ -212,7 +201,8 @@ func (c Client) checkClock(response *http.Response, data []byte) error {
 		theirs = body.Time
 	}
 	if ours := time.Now(); ours.Sub(theirs).Abs() > maxSkew {
-		return &SkewError{Server: c.Server, Ours: ours, Theirs: theirs}
+		return fmt.Errorf("this machine's clock says %s, and that of %s says %s: certificates would not be valid on both; set the wrong one right",
+			ours.UTC().Format(time.RFC3339), c.Server, theirs.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -106,10 +105,4 @@ func ders(data []byte) (out [][]byte) {
 // SameCluster reports whether a token is for the cluster with the CA. A token without a pin is for any.
 func SameCluster(t token.Token, ca []byte) bool {
 	return t.Pin == "" || slices.ContainsFunc(certificates(ca), func(c *x509.Certificate) bool { return hash(c) == t.Pin })
-}
-
-// Refused reports whether an error of this package's is a server's final word, so that trying again is of no use.
-func Refused(err error) bool {
-	var unreachable *Unreachable
-	return err != nil && !errors.As(err, &unreachable)
 }

@@ -10,7 +10,6 @@ import (
 	"crypto/pbkdf2"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
@@ -129,9 +128,3 @@ func (t Token) String() string { return t.ID + ".(hidden)" }
 
 // GoString hides the secret too.
 func (t Token) GoString() string { return t.String() }
-
-// ValidPin reports whether s has the form of a pin.
-func ValidPin(s string) bool {
-	b, err := hex.DecodeString(s)
-	return err == nil && len(b) == sha256.Size && strings.ToLower(s) == s
-}
