@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // hierarchy is one mounted cgroup hierarchy of this machine.
@@ -167,15 +169,32 @@ func JoinCgroup(name string, pid int) error {
 	return joinCgroups(name, pid)
 }
 
-// RemoveCgroups removes a cgroup and all below it from every hierarchy. Processes that were killed may hold them for a
-// moment; after five seconds it gives up.
+// RemoveCgroups kills what runs in a cgroup or below it, and removes them from every hierarchy. What was killed may hold
+// them for a moment; after five seconds it gives up.
 func RemoveCgroups(name string) error {
 	return Retry(func() error {
 		var errs []error
 		for _, h := range hierarchies() {
+			h.kill(name)
 			errs = append(errs, removeDirs(h.dir(name)))
 		}
 		return errors.Join(errs...)
+	})
+}
+
+// kill kills all processes in a cgroup and below it.
+func (h hierarchy) kill(name string) {
+	_ = filepath.WalkDir(h.dir(name), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "cgroup.procs" {
+			return nil
+		}
+		pids, _ := os.ReadFile(path)
+		for _, pid := range strings.Fields(string(pids)) {
+			if n, err := strconv.Atoi(pid); err == nil && n > 0 {
+				_ = unix.Kill(n, unix.SIGKILL)
+			}
+		}
+		return nil
 	})
 }
 

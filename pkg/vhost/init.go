@@ -25,6 +25,10 @@ func enter() error {
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("making a cgroup namespace: %w", err)
 	}
+	// The kernel keeps for each thread which signal the parent's death sends, and the thread that calls exec remains.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("tying the host to who boots it: %w", err)
+	}
 	return syscall.Exec(self, []string{roleName, roleInit}, os.Environ())
 }
 
