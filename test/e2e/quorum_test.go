@@ -1,0 +1,57 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// TestResetQuorum loses two of three servers for good, and goes on with the third: while it runs, and after it was
+// stopped. The two come back with their old data, and join again without anybody's help.
+func TestResetQuorum(t *testing.T) {
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 3})
+	survivor := c.Servers[2]
+	for _, running := range []bool{true, false} {
+		name := map[bool]string{true: "running", false: "stopped"}[running]
+		t.Run(name, func(t *testing.T) {
+			c := c.For(t)
+			kept := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "kept-" + name}}
+			if _, err := survivor.Client().CoreV1().ConfigMaps("default").Create(t.Context(), kept, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := survivor.TryCoracle("cluster", "reset-quorum", "--yes"); err == nil || !strings.Contains(err.Error(), "there is nothing to reset") {
+				t.Errorf("with a quorum: %s %v", out, err)
+			}
+			for _, h := range c.Servers[:2] {
+				h.Kill()
+			}
+			if !running {
+				if err := c.Running(survivor).Stop(); err != nil {
+					t.Error(err)
+				}
+			}
+			began := time.Now()
+			t.Log(survivor.Coracle("cluster", "reset-quorum", "--yes"))
+			t.Logf("reset after %.1f s", time.Since(began).Seconds())
+			if !running {
+				c.Start(survivor)
+			}
+			survivor.Coracle("wait", "--timeout", "60s")
+			t.Logf("ready after %.1f s", time.Since(began).Seconds())
+			if _, err := survivor.Client().CoreV1().ConfigMaps("default").Get(t.Context(), kept.Name, metav1.GetOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+		began := time.Now()
+		for _, h := range c.Servers[:2] {
+			c.Boot(h)
+		}
+		c.AwaitHealthy(began, 2*time.Minute)
+		t.Logf("all are back %.1f s after their boot", time.Since(began).Seconds())
+	}
+}
