@@ -8,6 +8,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/kubeconfig"
+	"github.com/coracle-dev/coracle/pkg/vhost"
 )
 
 // UserConfig is what was done to the user's kubeconfig.
@@ -62,9 +63,17 @@ func (s Store) mergeUserConfig(r Record) error {
 	if err != nil {
 		return err
 	}
-	return kubeconfig.Update(r.UserConfig.Path, func(f *kubeconfig.File) error {
-		f.Merge(from, true)
-		return nil
+	return updateUserConfig(r.UserConfig.Path, func(f *kubeconfig.File) { f.Merge(from, true) })
+}
+
+// updateUserConfig changes the user's kubeconfig. Another program that does so just now, as for another cluster, is
+// waited for.
+func updateUserConfig(path string, change func(*kubeconfig.File)) error {
+	return vhost.Retry(func() error {
+		return kubeconfig.Update(path, func(f *kubeconfig.File) error {
+			change(f)
+			return nil
+		})
 	})
 }
 
@@ -76,10 +85,9 @@ func (s Store) restoreUserConfig(r Record) error {
 		return nil
 	}
 	empty := false
-	err := kubeconfig.Update(path, func(f *kubeconfig.File) error {
+	err := updateUserConfig(path, func(f *kubeconfig.File) {
 		f.Remove(r.Context(), r.UserConfig.Previous)
 		empty = f.Empty()
-		return nil
 	})
 	if err != nil || !empty {
 		return err

@@ -296,6 +296,47 @@ func TestUpReboot(t *testing.T) {
 	l.compare(before)
 }
 
+// TestUpBesideServer makes two clusters at once on a machine that is itself a node of a cluster, for a user who calls sudo.
+func TestUpBesideServer(t *testing.T) {
+	l, _ := newLaptop(t)
+	l.Start()
+	waitReady(t, l.Host)
+	l.Run("sh", "-c", "echo dev:x:1234:1234::/home/dev:/bin/sh >> /etc/passwd; mkdir -p /home/dev; chown 1234:1234 /home/dev")
+	names := []string{"one", "two"}
+	ended := make(chan error, len(names))
+	for _, name := range names {
+		go func() {
+			out, err := l.Command("env", "SUDO_USER=dev", binary, "up", name).CombinedOutput()
+			if err != nil {
+				err = fmt.Errorf("coracle up %s: %w: %s", name, err, out)
+			}
+			ended <- err
+		}()
+	}
+	for range names {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	const config = "/home/dev/.kube/config"
+	if got := l.Run("stat", "-c", "%u %a", config, "/home/dev/.kube"); got != "1234 600\n1234 700\n" {
+		t.Errorf("the user's kubeconfig and its directory: %s", got)
+	}
+	for _, name := range names {
+		out := l.Coracle("kubectl", "--kubeconfig", config, "--context", "coracle-"+name, "get", "nodes")
+		if err := contains(name, out, name+"-server-1"); err != nil {
+			t.Error(err)
+		}
+	}
+	l.Coracle("down", "--all")
+	if out, err := l.Try("ls", "-A", "/home/dev"); out != "" || err != nil {
+		t.Errorf("left in the user's home: %s (%v)", out, err)
+	}
+	if err := contains("the machine's own cluster", l.Kubectl("get", "nodes"), "laptop"); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestUpServers loses a server of three.
 func TestUpServers(t *testing.T) {
 	l, _ := newLaptop(t)
