@@ -70,6 +70,30 @@ func (c Claims) take(ctx context.Context, name, key string, entitled func(*corev
 	return c.write(ctx, lease, name, key, comes)
 }
 
+// Rename ends what the machine with the key was under other names: nobody else knows that those nodes will not come
+// back. It has taken the given name.
+func (c Claims) Rename(ctx context.Context, name, key string) error {
+	leases, err := c.leases().List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // an old one is good enough
+	if err != nil {
+		return fmt.Errorf("looking for what node %s was before: %w", name, err)
+	}
+	for i := range leases.Items {
+		lease := &leases.Items[i]
+		former := ClaimedBy(lease.Name)
+		if former == "" || former == name || holder(lease) != key {
+			continue
+		}
+		if err := c.remove(ctx, lease); err != nil {
+			return err
+		}
+		if err := c.Client.CoreV1().Nodes().Delete(ctx, former, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting node %s, which is node %s now: %w", former, name, err)
+		}
+		c.Log.Infof("deleted node %s: that machine is now node %s", former, name)
+	}
+	return nil
+}
+
 // Adopt claims the name for a server, which needs nobody's leave to be a node: unless the Node of that name is, as mine
 // says, another machine. It reports whether the machine has the name.
 func (c Claims) Adopt(ctx context.Context, name, key string, mine func(node *corev1.Node, claimed bool) bool) (bool, error) {
@@ -156,6 +180,7 @@ func (c Claims) leases() leaseClient { return c.Client.CoordinationV1().Leases(m
 // leaseClient is what of client-go's interface is used.
 type leaseClient interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
+	List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error)
 	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
 	Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error)
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error

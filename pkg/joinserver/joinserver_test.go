@@ -2,14 +2,9 @@ package joinserver
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -60,26 +55,6 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 		Several: func() error { return nil },
 	}
 	return c
-}
-
-// machine is one that asks.
-type machine struct {
-	key     *ecdsa.PrivateKey
-	request join.Request
-}
-
-func newMachine(t *testing.T, node string) *machine {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	subject := pkix.Name{CommonName: nodeUserPrefix + node, Organization: []string{nodeGroup}}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	csr := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
-	return &machine{key, join.Request{Node: node, Version: "v1.37.1+coracle.1", CSR: csr}}
 }
 
 // who asks, and from where. The node's name is "" for a token.
@@ -191,6 +166,32 @@ func TestTakenName(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRename: a machine that joins under another name is not two nodes.
+func TestRename(t *testing.T) {
+	c := newCluster(t, nodeAt("other", "192.0.2.8"))
+	m := newMachine(t, "before")
+	c.want(t, agentToken, m, join.PathAgent, 200, "")
+	c.want(t, agentToken, newMachine(t, "third"), join.PathAgent, 200, "")
+	if _, err := c.client.CoreV1().Nodes().Create(t.Context(), nodeAt("before", "192.0.2.7"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	after := newMachine(t, "after")
+	after.key = m.key
+	after.sign(t)
+	c.want(t, agentToken, after, join.PathAgent, 200, "")
+	if _, err := c.client.CoreV1().Nodes().Get(t.Context(), "before", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the former node: %v", err)
+	}
+	if _, err := c.client.CoreV1().Nodes().Get(t.Context(), "other", metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	leases, err := c.claims().leases().List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(leases.Items) != 2 {
+		t.Errorf("the claims are %v, %v", leases, err)
+	}
+	c.want(t, agentToken, newMachine(t, "before"), join.PathAgent, 200, "") // the name is free
 }
 
 func TestNode(t *testing.T) {
