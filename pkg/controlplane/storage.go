@@ -38,7 +38,8 @@ func RequestReset(dirs paths.Dirs, snapshot string) error {
 
 func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 	if cfg.Datastore.External() {
-		return storage{unit: g.Add("datastore", etcd.External{Store: cfg.Datastore}), store: cfg.Datastore}
+		own := func() (string, error) { return pki.OwnPin(cfg.Dirs) }
+		return storage{unit: g.Add("datastore", etcd.External{Store: cfg.Datastore, Cluster: own}), store: cfg.Datastore}
 	}
 	dirs := cfg.Dirs
 	cert, key := pki.ServerFiles(dirs)

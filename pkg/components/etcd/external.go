@@ -23,7 +23,12 @@ import (
 
 // External stands for an etcd that somebody else runs. It starts nothing: it waits until the etcd answers, and tells
 // meanwhile why it does not.
-type External struct{ Store config.Datastore }
+type External struct {
+	Store config.Datastore
+	// Cluster returns a name of this server's cluster, the pin of its CA. The datastore keeps the first one, and two clusters must
+	// not use the same: each would accept what the other has signed for somebody else, or nothing of it.
+	Cluster func() (string, error)
+}
 
 // Run is ready when a key can be read; nothing is watched afterwards, because kube-apiserver does that itself.
 func (e External) Run(ctx context.Context, ready func()) error {
@@ -44,9 +49,48 @@ func (e External) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	if err := e.claim(ctx, tlsConfig); err != nil {
+		return err
+	}
 	ready()
 	<-ctx.Done()
 	return nil
+}
+
+// errOthers says that the data is another cluster's.
+var errOthers = errors.New("another cluster keeps its data there")
+
+// claim notes whose the data is, or refuses another cluster's.
+func (e External) claim(ctx context.Context, tlsConfig *tls.Config) error {
+	own, err := e.Cluster()
+	if err != nil {
+		return err
+	}
+	try, cancel := context.WithTimeout(ctx, 2*probeTimeout)
+	defer cancel()
+	client, err := clientv3.New(clientv3.Config{Context: try, Endpoints: e.Store.Endpoints, TLS: tlsConfig, Logger: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	key := e.Store.Prefix + "/coracle.io/cluster"
+	// In two steps and in this form, as kube-apiserver creates its objects: a shim that stands for etcd knows that.
+	made, err := client.Txn(try).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).Then(clientv3.OpPut(key, own)).Commit()
+	if err != nil {
+		return fmt.Errorf("noting in the datastore whose it is: %w", err)
+	}
+	if made.Succeeded {
+		return nil
+	}
+	got, err := client.Get(try, key)
+	if err != nil {
+		return fmt.Errorf("reading from the datastore whose it is: %w", err)
+	}
+	if len(got.Kvs) == 0 || string(got.Kvs[0].Value) == own {
+		return nil
+	}
+	return fmt.Errorf("using the datastore at %s with prefix %s: %w: to join that cluster, give this server --server and a token; "+
+		"to begin another one, give it another --datastore-prefix", strings.Join(e.Store.Endpoints, ", "), e.Store.Prefix, errOthers)
 }
 
 // tls is nil if no endpoint needs it.

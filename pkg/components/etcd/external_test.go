@@ -2,6 +2,7 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -76,7 +77,7 @@ func TestExternal(t *testing.T) {
 				}
 				told <- units[0].Waiting
 			}
-			g.Add("datastore", External{Store: store})
+			g.Add("datastore", External{Store: store, Cluster: called("one")})
 			ready := g.Ready()
 			go func() {
 				<-ready
@@ -94,5 +95,30 @@ func TestExternal(t *testing.T) {
 				t.Error("neither ready nor waiting for the right thing")
 			}
 		})
+	}
+}
+
+func called(cluster string) func() (string, error) {
+	return func() (string, error) { return cluster, nil }
+}
+
+func TestExternalOfAnotherCluster(t *testing.T) {
+	address := foreign(t)
+	files := certificate(t, "127.0.0.1")
+	store := config.Datastore{Endpoints: []string{address}, CAFile: files.CA, CertFile: files.Cert, KeyFile: files.Key, Prefix: "/one"}
+	use := func(cluster, prefix string) error {
+		store := store
+		store.Prefix = prefix
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		return External{Store: store, Cluster: called(cluster)}.Run(ctx, stop)
+	}
+	for _, c := range []struct {
+		cluster, prefix string
+		refused         bool
+	}{{"first", "/one", false}, {"first", "/one", false}, {"second", "/one", true}, {"second", "/two", false}} {
+		if err := use(c.cluster, c.prefix); errors.Is(err, errOthers) != c.refused || err != nil && !c.refused {
+			t.Errorf("cluster %s at %s: %v", c.cluster, c.prefix, err)
+		}
 	}
 }

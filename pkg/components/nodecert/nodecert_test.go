@@ -3,6 +3,7 @@ package nodecert
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,18 +14,21 @@ import (
 func TestRenewsAtTwoThirds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const year = 365 * 24 * time.Hour
-		issued, renewals, broken := time.Now(), 0, 0
+		var renewals, broken atomic.Int32
+		var issued atomic.Value
+		issued.Store(time.Now())
+		since := func() time.Time { return issued.Load().(time.Time) }
 		log, _ := logtest.NewNullLogger()
 		reachable := make(chan struct{})
 		r := Renewal{
-			Due: func() (time.Time, time.Time, error) { return issued.Add(year * 2 / 3), issued.Add(year), nil },
+			Due: func() (time.Time, time.Time, error) { return since().Add(year * 2 / 3), since().Add(year), nil },
 			Renew: func(context.Context) error {
-				if broken > 0 {
-					broken--
+				if broken.Load() > 0 {
+					broken.Add(-1)
 					return errors.New("no server answers")
 				}
-				issued = time.Now()
-				renewals++
+				issued.Store(time.Now())
+				renewals.Add(1)
 				return nil
 			},
 			Reachable: reachable, Log: log,
@@ -33,24 +37,26 @@ func TestRenewsAtTwoThirds(t *testing.T) {
 		done := make(chan error)
 		go func() { done <- r.Run(ctx, func() {}) }()
 		time.Sleep(year)
-		if renewals != 0 {
+		synctest.Wait()
+		if renewals.Load() != 0 {
 			t.Error("renewed before there was a server")
 		}
-		issued = time.Now()
+		issued.Store(time.Now())
 		close(reachable)
 		time.Sleep(year*2/3 - time.Hour)
 		synctest.Wait()
-		if renewals != 0 {
+		if renewals.Load() != 0 {
 			t.Error("renewed early")
 		}
-		broken = 3
+		broken.Store(3)
 		time.Sleep(5 * time.Hour)
 		synctest.Wait()
-		if renewals != 1 || broken != 0 {
-			t.Errorf("%d renewals after three failures, %d are left", renewals, broken)
+		if renewals.Load() != 1 || broken.Load() != 0 {
+			t.Errorf("%d renewals after three failures, %d are left", renewals.Load(), broken.Load())
 		}
 		time.Sleep(3 * year)
-		if left := time.Until(issued.Add(year)); left < year/4 {
+		synctest.Wait()
+		if left := time.Until(since().Add(year)); left < year/4 {
 			t.Errorf("%s are left after three years", left)
 		}
 		stop()
