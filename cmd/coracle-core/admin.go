@@ -13,7 +13,29 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/pki"
 )
+
+// admin is access to the cluster with all rights, on a server.
+type admin struct {
+	client kubernetes.Interface
+	pin    string // of the cluster's CA
+}
+
+// administer opens the cluster of this server.
+func (i installation) administer() (admin, error) {
+	none := admin{}
+	file, ca, err := i.adminAccess()
+	if err != nil {
+		return none, err
+	}
+	pin, err := pki.CAPin(ca)
+	if err != nil {
+		return none, err
+	}
+	client, err := adminClient(file)
+	return admin{client, pin}, err
+}
 
 // adminAccess returns the administrator's kubeconfig of this server, and the CA certificate in it.
 func (i installation) adminAccess() (file string, ca []byte, err error) {

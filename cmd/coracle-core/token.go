@@ -1,24 +1,19 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"slices"
-	"strconv"
 	"text/tabwriter"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/joinserver"
-	"github.com/coracle-dev/coracle/pkg/pki"
 	"github.com/coracle-dev/coracle/pkg/token"
 )
 
@@ -265,53 +260,6 @@ That holds for a token that servers are started with too, even where one still i
 	return c
 }
 
-func joinCommand() *cobra.Command {
-	c := &cobra.Command{
-		Use:   "join-command",
-		Short: "Make a token and print the commands that join a machine with it",
-		Long: `Make a token and print the commands that join a machine with it, to paste into a root shell there. They keep the
-token out of process lists.`,
-		Example: `  # For an agent
-  coracle token join-command
-
-  # For a second server, which reaches this one under a name
-  coracle token join-command --role server --server https://edge-1.example.org:6443`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
-	}
-	here := dirFlags(c.Flags())
-	options := newTokenFlags(c)
-	output := textOutputFlag(c)
-	server := c.Flags().String("server", "", "URL, name or address under which the machine reaches this server (default is what the cluster is told)")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		i := here()
-		port := cmp.Or(i.config.API.Port, 6443)
-		url, err := serverURL(cmp.Or(*server, net.JoinHostPort(i.config.API.Advertise.String(), strconv.Itoa(int(port)))), port)
-		if err != nil {
-			return complain.Usage{Err: err}
-		}
-		a, err := i.administer()
-		if err != nil {
-			return err
-		}
-		t, err := options.make(c.Context(), a)
-		if err != nil {
-			return explain(err)
-		}
-		command := fmt.Sprintf("coracle %s --server %s --token-file /etc/coracle/token", t.Role, url)
-		if *output != "text" {
-			return printAs(c.OutOrStdout(), *output, struct {
-				madeToken
-				Join    string `json:"server"`
-				Command string `json:"command"`
-			}{t, url.String(), command})
-		}
-		_, err = fmt.Fprintf(c.OutOrStdout(), "mkdir -p /etc/coracle && (umask 077 && cat > /etc/coracle/token) <<'EOF'\n%s\nEOF\n%s\n", t.Token, command)
-		return err
-	}
-	return c
-}
-
 // tokenID is the ID of what may be a whole token: people paste those.
 func tokenID(arg string) string {
 	if t, err := token.Parse(arg); err == nil && t.Text() == arg {
@@ -340,25 +288,4 @@ func completeTokens(c *cobra.Command, given []string, _ string) ([]cobra.Complet
 		}
 	}
 	return ids, cobra.ShellCompDirectiveNoFileComp
-}
-
-// admin is access to the cluster with all rights, on a server.
-type admin struct {
-	client kubernetes.Interface
-	pin    string // of the cluster's CA
-}
-
-// administer opens the cluster of this server.
-func (i installation) administer() (admin, error) {
-	none := admin{}
-	file, ca, err := i.adminAccess()
-	if err != nil {
-		return none, err
-	}
-	pin, err := pki.CAPin(ca)
-	if err != nil {
-		return none, err
-	}
-	client, err := adminClient(file)
-	return admin{client, pin}, err
 }

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"strconv"
+
+	"github.com/spf13/cobra"
+)
+
+// joinCommand prints what people paste on a machine that is to join.
+func joinCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "join-command",
+		Short: "Make a token and print the commands that join a machine with it",
+		Long: `Make a token and print the commands that join a machine with it, to paste into a root shell there. They keep the
+token out of process lists.`,
+		Example: `  # For an agent
+  coracle token join-command
+
+  # For a second server, which reaches this one under a name
+  coracle token join-command --role server --server https://edge-1.example.org:6443`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	here := dirFlags(c.Flags())
+	options := newTokenFlags(c)
+	output := textOutputFlag(c)
+	server := c.Flags().String("server", "", "URL, name or address under which the machine reaches this server (default is what the cluster is told)")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		i := here()
+		port := cmp.Or(i.config.API.Port, 6443)
+		url, err := serverURL(cmp.Or(*server, net.JoinHostPort(i.config.API.Advertise.String(), strconv.Itoa(int(port)))), port)
+		if err != nil {
+			return complain.Usage{Err: err}
+		}
+		a, err := i.administer()
+		if err != nil {
+			return err
+		}
+		t, err := options.make(c.Context(), a)
+		if err != nil {
+			return explain(err)
+		}
+		command := fmt.Sprintf("coracle %s --server %s --token-file /etc/coracle/token", t.Role, url)
+		if *output != "text" {
+			return printAs(c.OutOrStdout(), *output, struct {
+				madeToken
+				Join    string `json:"server"`
+				Command string `json:"command"`
+			}{t, url.String(), command})
+		}
+		_, err = fmt.Fprintf(c.OutOrStdout(), "mkdir -p /etc/coracle && (umask 077 && cat > /etc/coracle/token) <<'EOF'\n%s\nEOF\n%s\n", t.Token, command)
+		return err
+	}
+	return c
+}
