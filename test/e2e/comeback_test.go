@@ -24,7 +24,7 @@ type refusal struct {
 
 // TestJoinMistakes: whoever joins in a wrong way is told so in a sentence, within seconds.
 func TestJoinMistakes(t *testing.T) {
-	c := hosts.NewCluster(t, hosts.Plan{Servers: 1})
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, ServerArgs: []string{"--agent-token=for-agents-only"}})
 	server := "https://" + c.Servers[0].IP.String() + ":6443"
 	at := []string{"--server=" + server}
 	bootstrapSecret(c.Servers[0], "aaaaaa", "0123456789abcdef", "agent", time.Hour)
@@ -35,6 +35,7 @@ func TestJoinMistakes(t *testing.T) {
 		{name: "unknown token", role: "agent", token: "bbbbbb.0123456789abcdef", args: at, want: []string{server, "does not accept the token"}},
 		{name: "expired token", role: "agent", token: "eeeeee.0123456789abcdef", args: at, want: []string{"has expired"}},
 		{name: "agents' token for a server", role: "server", token: "aaaaaa.0123456789abcdef", args: at, want: []string{"--role server"}},
+		{name: "--agent-token for a server", role: "server", token: "for-agents-only", args: at, want: []string{"--role server"}},
 		{name: "no token", role: "agent", args: at, want: []string{"needs a token", "coracle token create"}},
 		{name: "cut token", role: "agent", token: wrongPin[:60], args: at, want: []string{"not whole"}},
 		{name: "no server", role: "agent", token: "aaaaaa.0123456789abcdef", args: []string{}, want: []string{"--server"}, code: 2},
