@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+
+	"github.com/coracle-dev/coracle/pkg/complain"
 )
 
 // joinCommand prints what people paste on a machine that is to join.
