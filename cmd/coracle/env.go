@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,7 +54,8 @@ var secrets = []string{"CORACLE_TOKEN", "CORACLE_AGENT_TOKEN"}
 // proxies are the variables that name a proxy, in lower case: both spellings are in use.
 var proxies = []string{"http_proxy", "https_proxy", "all_proxy"}
 
-// inside is what no proxy can reach: the machine itself, its cluster's networks and its cluster's names.
+// inside is what no proxy can reach: the machine itself, other nodes as far as they can be known, the cluster's networks
+// and its names.
 func inside(cfg config.Config) []string {
 	out := []string{"127.0.0.0/8", "::1", "localhost"}
 	for _, p := range slices.Concat(cfg.Network.ClusterCIDRs, cfg.Network.ServiceCIDRs) {
@@ -61,12 +64,33 @@ func inside(cfg config.Config) []string {
 	for _, ip := range cfg.Node.IPs {
 		out = append(out, ip.String())
 	}
+	out = append(out, neighbours(cfg.Node.IPs)...)
+	for _, server := range cfg.Join.Servers {
+		if host, _, err := net.SplitHostPort(server); err == nil {
+			out = append(out, host)
+		}
+	}
 	if cfg.API.Advertise.IsValid() {
 		out = append(out, cfg.API.Advertise.String())
 	}
 	out = append(out, ".svc")
 	if cfg.Network.Domain != "" {
 		out = append(out, "."+cfg.Network.Domain)
+	}
+	return out
+}
+
+// neighbours are the networks that the machine is in with the given addresses: other nodes, which may join at any time,
+// are most often there. etcd would else talk to other members through the proxy.
+func neighbours(ips []netip.Addr) (out []string) {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil // then the user says what else is inside
+	}
+	for _, a := range addresses {
+		if p, err := netip.ParsePrefix(a.String()); err == nil && slices.Contains(ips, p.Addr()) && !p.IsSingleIP() {
+			out = append(out, p.Masked().String())
+		}
 	}
 	return out
 }
