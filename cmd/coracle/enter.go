@@ -24,7 +24,7 @@ type certFiles func(paths.Dirs) (certFile, keyFile string)
 
 // join finds out what the cluster's settings are, which may mean to join it first, and settles the configuration.
 func (f *front) join(ctx context.Context) error {
-	j, err := newJoiner(f.cfg, f.waits(), func(known config.Known) error {
+	j, err := newJoiner(f.cfg, f.waits(ctx), func(known config.Known) error {
 		_, err := f.settle(known)
 		return err
 	})
@@ -118,7 +118,7 @@ func (f *front) keepTokens(own *token.Token) error {
 const remind = time.Minute
 
 // waits returns a function that tells why joining goes on waiting: in the log when that is news, and to who looks.
-func (f *front) waits() func(error) {
+func (f *front) waits(ctx context.Context) func(error) {
 	var said string
 	var when time.Time
 	return func(why error) {
@@ -130,6 +130,7 @@ func (f *front) waits() func(error) {
 			if err := f.writeResolved(); err != nil {
 				logrus.WithError(err).Warn("telling coracle wait that this one is starting")
 			}
+			go f.unpackAhead(ctx)
 		}
 		said, when = text, time.Now()
 		logrus.Warnf("waiting to join: %s", text)

@@ -29,10 +29,17 @@ func (p *percent) String() string {
 // unpack makes sure that the parts are where the halves run from.
 func (f *front) unpack(ctx context.Context) error {
 	var said once
-	return bundle.Unpack(ctx, f.cfg.Dirs, func(done, total int64) {
-		said.do(func() { logrus.Infof("unpacking to %s", f.cfg.Dirs.Payloads()) })
+	return bundle.Unpack(ctx, f.asked.Dirs, func(done, total int64) {
+		said.do(func() { logrus.Infof("unpacking to %s", f.asked.Dirs.Payloads()) })
 		f.unpacked.set(done, total)
 	})
+}
+
+// unpackAhead uses the time that joining waits for a server. Unpack finds the work done, or tells what is wrong.
+func (f *front) unpackAhead(ctx context.Context) {
+	if err := f.unpack(ctx); err != nil {
+		logrus.WithError(err).Debug("unpacking while waiting to join")
+	}
 }
 
 // execCore becomes coracle-core, which does the command that args begin with.
