@@ -42,8 +42,9 @@ type arena struct {
 	gates   map[string]*gate
 	direct  map[string]kubernetes.Interface // of every server's own API, by host
 	args    map[string][]string             // further ones at the next start, by host
+	loads   int                             // so far: they give names
+	runs    int                             // that total is the sum of
 	total   verdict
-	runs    int
 }
 
 // diskMiB is the size of the last server's disk, which one of the faults fills.

@@ -43,11 +43,24 @@ func TestFaults(t *testing.T) {
 	a := newArena(t, 3, 1)
 	a.long = rounds > 0
 	for _, f := range list {
-		if !t.Run(f.name, func(t *testing.T) { a.suffer(t, f) }) {
+		if !t.Run(f.name, func(t *testing.T) { a.survive(t, f) }) {
 			break // the next one would find a cluster that is not whole
 		}
 	}
 	t.Logf("%d faults: %s", a.runs, a.total)
+	if !t.Failed() && os.Getenv("CORACLE_TEST_FAULTS") == "" {
+		t.Run("reads-from-caches", func(t *testing.T) { seesThePast(t, a) })
+	}
+}
+
+// seesThePast proves that the clients and the checker would notice: a server that is cut off answers reads that its
+// cache may answer, and those are stale.
+func seesThePast(t *testing.T, a *arena) {
+	p := normal
+	p.cached = true
+	if v := a.suffer(t, fault{"reads-from-caches", followerCutOff}, p); len(v.stale) == 0 || len(v.impossible) == 0 {
+		t.Error("a server that was cut off answered from its cache, and nobody noticed")
+	}
 }
 
 // random is a list some times over, with what is not in it by default, shuffled.
@@ -69,7 +82,7 @@ func random(t *testing.T, list []fault, rounds int) []fault {
 func TestOneServer(t *testing.T) {
 	hosts.Bin(t)
 	a := newArena(t, 1, 0)
-	a.suffer(t, fault{"killed", func(a *arena) []*hosts.Host {
+	a.survive(t, fault{"killed", func(a *arena) []*hosts.Host {
 		for range 3 {
 			a.killHalf(a.Servers[0], "control-plane")
 			time.Sleep(4 * time.Second)

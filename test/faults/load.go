@@ -28,6 +28,7 @@ type pace struct {
 	workers int           // that write registers
 	pause   time.Duration // of a worker between two requests
 	timeout time.Duration // of a request
+	cached  bool          // reads may be answered from an API server's cache, however old it is
 }
 
 // client is who uses the API from one host.
@@ -219,9 +220,12 @@ func (o *op) settle(got *corev1.ConfigMap) {
 	}
 }
 
-// read asks for a register without a resourceVersion: the newest there is.
+// read asks for a register without a resourceVersion: the newest there is. Only a cached one may be older.
 func (l *load) read(ctx context.Context, c *client, key string) op {
 	request := c.api.Get().Namespace(namespace).Resource("configmaps").Name(key)
+	if l.pace.cached {
+		request.Param("resourceVersion", "0")
+	}
 	return l.do(ctx, op{client: c.host, kind: read, key: key}, request)
 }
 

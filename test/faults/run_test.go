@@ -19,11 +19,24 @@ const patience = 90 * time.Second
 // normal is some 40 writes a second from four hosts.
 var normal = pace{beat: 200 * time.Millisecond, workers: 2, pause: 300 * time.Millisecond, timeout: 15 * time.Second}
 
-// suffer lets one fault happen while clients work, waits until the cluster is whole, and checks what they saw.
-func (a *arena) suffer(t *testing.T, f fault) {
-	a.t = t
+// survive is an error of the test if the cluster loses something to a fault, or shows the past.
+func (a *arena) survive(t *testing.T, f fault) {
+	v := a.suffer(t, f, normal)
 	a.runs++
-	l, err := begin(t.Context(), fmt.Sprintf("%s-%d", f.name, a.runs), a.clients, normal)
+	a.sum(v)
+	for _, finding := range v.bad()[:min(20, len(v.bad()))] {
+		t.Errorf("%s: %s", f.name, finding)
+	}
+	if len(v.bad()) > 0 {
+		t.Errorf("%s: %d things that must not be", f.name, len(v.bad()))
+	}
+}
+
+// suffer lets one fault happen while clients work, waits until the cluster is whole, and checks what they saw.
+func (a *arena) suffer(t *testing.T, f fault, p pace) verdict {
+	a.t = t
+	a.loads++
+	l, err := begin(t.Context(), fmt.Sprintf("%s-%d", f.name, a.loads), a.clients, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,14 +51,8 @@ func (a *arena) suffer(t *testing.T, f fault) {
 		t.Fatalf("%s: the cluster is not whole %s after: %v", f.name, patience, err)
 	}
 	v := check(ops, a.views(l)...)
-	a.sum(v)
 	t.Logf("%s: %s; broken for %s, whole %s after\n%s", f.name, v, short(broken), short(whole.Sub(mended)), a.gaps(ops, from, hurt))
-	for _, finding := range v.bad()[:min(20, len(v.bad()))] {
-		t.Errorf("%s: %s", f.name, finding)
-	}
-	if len(v.bad()) > 0 {
-		t.Errorf("%s: %d things that must not be", f.name, len(v.bad()))
-	}
+	return v
 }
 
 func (a *arena) sum(v verdict) {
