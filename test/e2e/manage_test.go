@@ -20,11 +20,41 @@ import (
 func TestManage(t *testing.T) {
 	b := &badJoins{Cluster: hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 2})}
 	b.server, b.agent = b.Servers[0], b.Agents[0]
+	t.Run("rename", b.rename)
 	t.Run("tokens", b.tokens)
 	t.Run("plain token", b.plainToken)
 	t.Run("elsewhere", b.elsewhere)
 	t.Run("drain", b.drain)
 	t.Run("remove", b.remove)
+}
+
+// rename starts an agent under another name, and then again under its first.
+func (b *badJoins) rename(t *testing.T) {
+	client, err := b.Client(b.server, hosts.OwnAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := b.Agents[1]
+	if err := b.Running(h).Stop(); err != nil {
+		t.Error(err)
+	}
+	s := h.StartAgent("--token-file=/etc/coracle/token", "--server=https://"+b.server.IP.String()+":6443", "--node-name=renamed")
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		_, was := client.CoreV1().Nodes().Get(t.Context(), h.Name, metav1.GetOptions{})
+		_, is := client.CoreV1().Nodes().Get(t.Context(), "renamed", metav1.GetOptions{})
+		if is == nil && apierrors.IsNotFound(was) {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the old node: %v, the new one: %v", was, is)
+		}
+	}
+	if err := s.Stop(); err != nil {
+		t.Error(err)
+	}
+	began := time.Now()
+	b.Start(h)
+	b.AwaitHealthy(began, time.Minute)
 }
 
 // admits reports whether the token lets a machine in, as an agent.
