@@ -67,7 +67,7 @@ func (e *Etcd) place(ctx context.Context) (join.AddedMember, error) {
 		lifecycle.WaitingFor(ctx, "a place in the cluster's etcd, last: "+err.Error())
 		if err.Error() != told {
 			told = err.Error()
-			logrus.WithField("component", "etcd").WithError(err).Info("there is no place in the cluster's etcd yet")
+			logrus.WithField("component", "etcd").WithError(err).Warn("there is no place in the cluster's etcd yet")
 		}
 		select {
 		case <-ctx.Done():

@@ -37,6 +37,9 @@ type Members interface {
 
 // Timings.
 const (
+	// A server that comes back without its data has its Node deleted, and then replaces its member itself. Two changes
+	// at the same time would only be in each other's way.
+	grace   = 4 * time.Second
 	settle  = 5 * time.Minute  // until when a member without a Node may be one that is about to register
 	running = 30 * time.Second // between looks at a server that runs though its Node was deleted
 	timeout = 20 * time.Second // of one removal
@@ -60,7 +63,7 @@ func (r Removal) run(ctx context.Context, nodes cache.ListerWatcher) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))
 	gone := func(obj any) {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-			queue.Add(name.Name)
+			queue.AddAfter(name.Name, grace)
 		}
 	}
 	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{

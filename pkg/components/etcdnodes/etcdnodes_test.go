@@ -85,7 +85,7 @@ func TestRemoval(t *testing.T) {
 		}
 		expect(time.Second, "n1 n2 n3 n4 orphan joining")
 		nodes.delete("n2") // a server that is gone
-		expect(time.Second, "n1 n3 n4 orphan joining")
+		expect(grace+time.Second, "n1 n3 n4 orphan joining")
 		nodes.delete("n3") // one that runs, and stops later
 		nodes.delete("n1") // the one that leads
 		expect(time.Minute, "n1 n3 n4 orphan joining")
