@@ -108,11 +108,41 @@ func (h hierarchy) handDown(name string) {
 
 func joinCgroups(name string, pid int) error {
 	for _, h := range hierarchies() {
-		if err := os.WriteFile(filepath.Join(h.dir(name), "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644); err != nil {
+		err := join(h.dir(name), pid)
+		if errors.Is(err, unix.EBUSY) && h.fstype == "cgroup2" {
+			// It hands controllers down and can hold no process any more; coracle on the host has made a child for them.
+			err = join(filepath.Join(h.dir(name), initCgroup), pid)
+		}
+		if err != nil {
 			return fmt.Errorf("joining cgroup: %w", err)
 		}
 	}
 	return nil
+}
+
+// initCgroup is where package host puts processes that are in the root of a cgroup namespace.
+const initCgroup = "init"
+
+// join puts a process into the cgroup whose directory is given; 0 is the calling one.
+func join(dir string, pid int) error {
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
+}
+
+// ownCgroups are the directories of the cgroups that this process is in.
+func ownCgroups() (dirs []string, err error) {
+	data, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(data)) { // ID:CONTROLLERS:PATH
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		for _, h := range hierarchies() {
+			if len(fields) == 3 && fields[1] == h.options { // cgroup v2 has neither
+				dirs = append(dirs, h.dir(fields[2]))
+			}
+		}
+	}
+	return dirs, nil
 }
 
 // Freeze stops all processes of a host, as a virtual machine that is paused, or lets them go on. A frozen host can be

@@ -72,6 +72,10 @@ func runOn(args []string) (code int, err error) {
 	if err != nil {
 		return 2, err
 	}
+	home, err := ownCgroups()
+	if err != nil {
+		return notEntered, err
+	}
 	if err := joinCgroups(args[1], os.Getpid()); err != nil {
 		return notEntered, err
 	}
@@ -86,6 +90,8 @@ func runOn(args []string) (code int, err error) {
 	if err := cmd.Start(); err != nil {
 		return notEntered, err
 	}
+	// Nobody on the host can see this process, so nobody could move it out of a cgroup that must be empty.
+	go leaveFor(home)
 	go func() {
 		for s := range signals {
 			_ = cmd.Process.Signal(s)
@@ -100,6 +106,14 @@ func runOn(args []string) (code int, err error) {
 		return 128 + int(status.Signal()), nil
 	}
 	return exit.ExitCode(), nil
+}
+
+// leaveFor moves this process into cgroups. Its child stays where it is. It runs on another thread than the one that
+// went onto the host.
+func leaveFor(dirs []string) {
+	for _, dir := range dirs {
+		_ = join(dir, 0) // where it cannot, it stays
+	}
 }
 
 // enterAll moves the calling thread into all namespaces of a host's init; its PID namespace is for its children.
