@@ -1,11 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os/signal"
 	"slices"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -108,8 +111,10 @@ func nodeRemoveCommand() *cobra.Command {
 		Use:     "remove NAME",
 		Aliases: []string{"rm"},
 		Short:   "Take a node out of the cluster",
-		Long: `Take a node out of the cluster: drain it if it lives, then delete its Node. Another machine can have its name after a
-minute, and the etcd member of a server goes too. The machine itself is left as it is: run coracle reset there.`,
+		Long: `Take a node out of the cluster: drain it if it lives, then delete its Node. Another machine can have its name then. The
+machine itself is left as it is: run coracle reset there.
+
+The etcd member of a server goes too. A server has to be stopped before, because one that runs comes back.`,
 		Example: `  # A node that lives
   coracle node remove agent-1
 
@@ -125,7 +130,8 @@ minute, and the etcd member of a server goes too. The machine itself is left as 
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
-		a, err := here().administer()
+		i := here()
+		a, err := i.administer()
 		if err != nil {
 			return err
 		}
@@ -136,8 +142,15 @@ minute, and the etcd member of a server goes too. The machine itself is left as 
 		if err := notTheLast(ctx, a.client, node); err != nil {
 			return err
 		}
+		server := node.Labels[controlPlaneLabel] == "true"
+		if server && !*force && serves(ctx, node, cmp.Or(i.config.API.Port, 6443)) {
+			return fmt.Errorf("%s is running, and a server that runs comes back: run coracle node drain %[1]s, then coracle reset "+
+				"on that machine, then this again; --force removes it nevertheless", node.Name)
+		}
 		switch {
 		case *force:
+		case server:
+			fmt.Fprintf(c.ErrOrStderr(), "Server %s does not answer, so it is not drained.\n", node.Name)
 		case !nodeReady(node):
 			fmt.Fprintf(c.ErrOrStderr(), "Node %s is not Ready, so it is not drained.\n", node.Name)
 		default:
@@ -154,8 +167,8 @@ minute, and the etcd member of a server goes too. The machine itself is left as 
 			return explain(fmt.Errorf("deleting node %s: %w", node.Name, err))
 		}
 		back := "if it is to join again, it needs a token"
-		if node.Labels[controlPlaneLabel] == "true" {
-			back = "else it joins again"
+		if server {
+			back = "else it comes back when coracle starts there"
 		}
 		fmt.Fprintf(c.ErrOrStderr(), "Removed node %s. Run coracle reset on that machine; %s.\n", node.Name, back)
 		return nil
@@ -176,6 +189,22 @@ func notTheLast(ctx context.Context, client kubernetes.Interface, node *corev1.N
 		return fmt.Errorf("node %s is the last server, and the cluster is nowhere else: to end the cluster, run coracle reset on that machine", node.Name)
 	}
 	return nil
+}
+
+// serves reports whether somebody listens on the API's port of a server's node.
+func serves(ctx context.Context, node *corev1.Node, port uint16) bool {
+	for _, a := range node.Status.Addresses {
+		if a.Type != corev1.NodeInternalIP {
+			continue
+		}
+		dialer := net.Dialer{Timeout: 2 * time.Second}
+		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(a.Address, strconv.Itoa(int(port))))
+		if err == nil {
+			conn.Close()
+			return true
+		}
+	}
+	return false
 }
 
 func nodeReady(node *corev1.Node) bool {

@@ -205,3 +205,22 @@ func (b *badJoins) remove(t *testing.T) {
 		t.Error("the dead node is there")
 	}
 }
+
+// TestRemoveServer takes a server out of three, with its member, and lets it come back.
+func TestRemoveServer(t *testing.T) {
+	b := &badJoins{Cluster: hosts.NewCluster(t, hosts.Plan{Servers: 3})}
+	first, last := b.Servers[0], b.Servers[2]
+	b.fails(t, first, last.Name+" is running", "node", "remove", last.Name)
+	if err := b.Running(last).Stop(); err != nil {
+		t.Error(err)
+	}
+	first.Coracle("node", "remove", last.Name)
+	for end := time.Now().Add(20 * time.Second); strings.Contains(first.Coracle("etcd", "members"), last.Name); time.Sleep(200 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("its member stays")
+		}
+	}
+	began := time.Now()
+	b.Start(last)
+	b.AwaitHealthy(began, time.Minute)
+}
