@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 
@@ -29,6 +30,11 @@ func (s Scheduler) mergeConfig() error {
 	}
 	if name, _ := connection["kubeconfig"].(string); name == "" {
 		connection["kubeconfig"] = s.Kubeconfig
+	}
+	for _, limit := range []string{"qps", "burst"} {
+		if _, given := connection[limit]; !given {
+			connection[limit] = json.Number(requestRate)
+		}
 	}
 	doc["clientConnection"] = connection
 	if data, err = yaml.Marshal(doc); err != nil {

@@ -49,6 +49,9 @@ func (s Scheduler) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
+// requestRate is how many requests a second the scheduler may make.
+const requestRate = "1000"
+
 // flags is what kube-scheduler would be called with on a command line.
 func (s Scheduler) flags() (kube.Flags, error) {
 	f := kube.Flags{
@@ -56,6 +59,10 @@ func (s Scheduler) flags() (kube.Flags, error) {
 		{"authentication-kubeconfig", s.Kubeconfig},
 		{"authorization-kubeconfig", s.Kubeconfig},
 		{"leader-elect", "false"}, // losing the lead would end the whole process
+		// Upstream's limit of 50 requests a second is all that keeps the scheduler from some hundred pods a second. The API
+		// server has its own fairness.
+		{"kube-api-qps", requestRate},
+		{"kube-api-burst", requestRate},
 		// Its metrics are among the API server's: one process, one registry.
 		{"secure-port", "0"},
 		{"profiling", "false"},
