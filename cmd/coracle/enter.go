@@ -85,8 +85,8 @@ func (f *front) adopt(known config.Known) error {
 
 // keepTokens leaves the tokens that others are to join with where the control plane finds them.
 func (f *front) keepTokens(own *token.Token) error {
-	if f.cfg.Join.Server != "" {
-		own = nil // it is what this machine joined with
+	if f.cfg.Join.Server != "" && own != nil && !own.Chosen {
+		own = nil // it is what this machine joined with. One that all machines have must outlive the server that made it
 	}
 	if own != nil && own.Pin != "" {
 		if pin, err := pki.OwnPin(f.cfg.Dirs); err != nil || pin != own.Pin {

@@ -246,7 +246,17 @@ func TestTokensForOthers(t *testing.T) {
 	if err := keep(token.New(strings.Repeat("0a", 32)).Text()); err == nil || !strings.Contains(err.Error(), "--server") {
 		t.Errorf("another cluster's token: %v", err)
 	}
-	f.cfg.Join.AgentToken = ""
+	// Whoever of several servers is installed anew, and joins the others, goes on to offer what all were given.
+	f.cfg.Join.Server = "https://10.0.0.1:6443"
+	for text, kept := range map[string]bool{"for-everybody": true, "abcdef.0123456789abcdef": false} {
+		if err := keep(text); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(cfg.Dirs.Token()); (err == nil) != kept {
+			t.Errorf("a server that joins with %s: %v", text, err)
+		}
+	}
+	f.cfg.Join.Server, f.cfg.Join.AgentToken = "", ""
 	if err := f.keepTokens(nil); err != nil {
 		t.Fatal(err)
 	}

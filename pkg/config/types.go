@@ -124,7 +124,8 @@ type Join struct {
 	// Server is https://HOST:PORT of a server of the cluster to join; "" for a server that begins one. A machine that
 	// has joined does not need it.
 	Server string `json:"server,omitempty"`
-	// Token and TokenFile are what this machine joins with; on a server that begins a cluster, what others do.
+	// Token and TokenFile are what this machine joins with; on a server that begins a cluster, or if people chose it,
+	// what others do.
 	// Secrets are not written for the halves: they find what they need in paths.Dirs.Token and AgentToken.
 	Token     string `json:"-"`
 	TokenFile string `json:"tokenFile,omitempty"`

@@ -25,6 +25,8 @@ type Token struct {
 	Pin string
 	// ID and Secret are the bootstrap token's two parts: the Secret bootstrap-token-ID in kube-system has both.
 	ID, Secret string
+	// Chosen says that people chose its text, and may have given it to all machines.
+	Chosen bool
 }
 
 // prefix begins the text of a token with a pin, and says how to read the rest.
@@ -95,7 +97,7 @@ func derive(text string) (Token, error) {
 	for i, b := range bytes {
 		bytes[i] = alphabet[int(b)%len(alphabet)]
 	}
-	return Token{ID: string(bytes[:idLength]), Secret: string(bytes[idLength:])}, nil
+	return Token{ID: string(bytes[:idLength]), Secret: string(bytes[idLength:]), Chosen: true}, nil
 }
 
 // New makes a token at random, for the cluster with the pin.

@@ -16,10 +16,10 @@ func TestParse(t *testing.T) {
 		want       Token
 		err        string
 	}{
-		{"pinned", "C1" + pin + "::abcdef.0123456789abcdef", Token{pin, "abcdef", "0123456789abcdef"}, ""},
-		{"with a line's end", "C1" + pin + "::abcdef.0123456789abcdef\n", Token{pin, "abcdef", "0123456789abcdef"}, ""},
-		{"bootstrap token", "abcdef.0123456789abcdef", Token{"", "abcdef", "0123456789abcdef"}, ""},
-		{"plain", "correct-horse", Token{"", "7tm7fj", "nn0gc6t3d7sy68tj"}, ""},
+		{"pinned", "C1" + pin + "::abcdef.0123456789abcdef", Token{pin, "abcdef", "0123456789abcdef", false}, ""},
+		{"with a line's end", "C1" + pin + "::abcdef.0123456789abcdef\n", Token{pin, "abcdef", "0123456789abcdef", false}, ""},
+		{"bootstrap token", "abcdef.0123456789abcdef", Token{"", "abcdef", "0123456789abcdef", false}, ""},
+		{"plain", "correct-horse", Token{"", "7tm7fj", "nn0gc6t3d7sy68tj", true}, ""},
 		{"empty", " \n", Token{}, "empty"},
 		{"short", "1234567", Token{}, "too short"},
 		{"long", strings.Repeat("a", 5000), Token{}, "too long"},
