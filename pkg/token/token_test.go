@@ -89,6 +89,7 @@ func FuzzParse(f *testing.F) {
 		if !bootstrap.MatchString(tok.Bearer()) || tok.Pin != "" && !pinned.MatchString(tok.Text()) {
 			t.Errorf("%q is %s", text, tok.Text())
 		}
+		tok.Chosen = false // what is handed on is the bootstrap token
 		if back, err := Parse(tok.Text()); err != nil || back != tok {
 			t.Errorf("%q came back as %s, %v", text, back.Text(), err)
 		}
