@@ -38,6 +38,7 @@ var often = []fault{
 	{"one-after-the-other", oneAfterTheOther},
 	{"wiped-without-quorum", wipedWithoutQuorum},
 	{"joins-interrupted", joinsInterrupted},
+	{"all-wiped-in-turn", allWipedInTurn},
 }
 
 // leaderDies pulls the plug of the host that leads etcd and that the agent's balancer uses, and boots it later.
@@ -182,6 +183,18 @@ func wipedWithoutQuorum(a *arena) []*hosts.Host {
 	a.wipe(a.Servers[1])
 	time.Sleep(8 * time.Second)
 	a.boot(dead)
+	return a.Servers
+}
+
+// allWipedInTurn replaces every machine that the cluster began with, the first one first.
+func allWipedInTurn(a *arena) []*hosts.Host {
+	for _, h := range a.Servers {
+		began := time.Now()
+		a.wipe(h)
+		if _, err := a.healed(began, []*hosts.Host{h}, patience); err != nil {
+			a.t.Errorf("after %s was wiped: %v", h.Name, err)
+		}
+	}
 	return a.Servers
 }
 
