@@ -107,7 +107,7 @@ func otherServers(cfg config.Config) []string {
 	all := slices.Concat(cfg.Join.Servers, remembered(cfg).Servers, balanced.Servers, balanced.Former)
 	own := func(server string) bool {
 		at, err := netip.ParseAddrPort(server)
-		return err == nil && at.Port() == cfg.API.Port && slices.Contains(append(cfg.Node.IPs, cfg.API.Advertise), at.Addr())
+		return err == nil && at.Port() == cfg.API.Port && (at.Addr() == cfg.API.Advertise || slices.Contains(cfg.Node.IPs, at.Addr()))
 	}
 	slices.Sort(all)
 	return slices.DeleteFunc(slices.Compact(all), own)
