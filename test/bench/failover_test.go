@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -18,7 +17,10 @@ import (
 func measureFailover(t *testing.T, runs int, r *results) {
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1})
 	for i := range runs {
-		h := leader(t, c)
+		h, err := c.Leader()
+		if err != nil {
+			t.Fatal(err)
+		}
 		began := time.Now()
 		r.add("leader's host killed: API away from a balanced client", "s", 5, away(t, c, i, h.Kill).Seconds())
 		c.Boot(h)
@@ -27,26 +29,6 @@ func measureFailover(t *testing.T, runs int, r *results) {
 	for _, h := range c.Hosts() {
 		h.Kill()
 	}
-}
-
-// leader is the host whose member of etcd leads.
-func leader(t *testing.T, c *hosts.Cluster) *hosts.Host {
-	t.Helper()
-	for _, h := range c.Servers {
-		client, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + h.Path("/run/coracle/etcd.sock")}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		status, err := client.Status(ctx, client.Endpoints()[0])
-		cancel()
-		client.Close()
-		if err == nil && status.Leader == status.Header.MemberId {
-			return h
-		}
-	}
-	t.Fatal("etcd has no leader")
-	return nil
 }
 
 // away is the longest time for which no write succeeded, from two seconds before the fault to when it is certainly over.

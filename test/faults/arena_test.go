@@ -3,7 +3,6 @@ package faults
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -18,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/coracle-dev/coracle/pkg/paths"
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
@@ -101,57 +99,23 @@ func (a *arena) boot(all ...*hosts.Host) {
 	}
 }
 
-// etcd runs f with a client of a server's own member.
-func (a *arena) etcd(h *hosts.Host, f func(ctx context.Context, c *clientv3.Client, endpoint string) error) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
-	endpoint := "unix://" + h.Path(paths.Default().EtcdSocket())
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: time.Second})
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return f(ctx, c, endpoint)
-}
-
-// leads reports whether a server's member is etcd's leader, and its ID.
-func (a *arena) leads(h *hosts.Host) (leads bool, id uint64, err error) {
-	err = a.etcd(h, func(ctx context.Context, c *clientv3.Client, endpoint string) error {
-		status, err := c.Status(ctx, endpoint)
-		if err != nil {
-			return err
-		}
-		id, leads = status.Header.MemberId, status.Leader == status.Header.MemberId
-		return nil
-	})
-	return leads, id, err
-}
-
 // leader is the server whose member leads etcd, with which nothing is wrong at the moment.
 func (a *arena) leader() *hosts.Host {
 	a.t.Helper()
-	var problems []error
-	for range 50 {
-		for _, h := range a.Servers {
-			leads, _, err := a.leads(h)
-			if leads {
-				return h
-			}
-			problems = append(problems, err)
-		}
-		time.Sleep(100 * time.Millisecond)
+	h, err := a.Leader()
+	if err != nil {
+		a.t.Fatal(err)
 	}
-	a.t.Fatalf("etcd has no leader: %v", errors.Join(problems[max(0, len(problems)-3):]...))
-	return nil
+	return h
 }
 
 // lead makes a server's member etcd's leader.
 func (a *arena) lead(h *hosts.Host) {
 	a.t.Helper()
 	was := a.leader()
-	_, id, err := a.leads(h)
+	_, id, err := a.Leads(h)
 	if err == nil && was != h {
-		err = a.etcd(was, func(ctx context.Context, c *clientv3.Client, _ string) error {
+		err = a.Etcd(was, func(ctx context.Context, c *clientv3.Client, _ string) error {
 			_, err := c.MoveLeader(ctx, id)
 			return err
 		})

@@ -68,7 +68,7 @@ func (e External) claim(ctx context.Context, tlsConfig *tls.Config) error {
 	}
 	try, cancel := context.WithTimeout(ctx, 2*probeTimeout)
 	defer cancel()
-	client, err := clientv3.New(clientv3.Config{Context: try, Endpoints: e.Store.Endpoints, TLS: tlsConfig, Logger: zap.NewNop()})
+	client, err := e.client(try, tlsConfig)
 	if err != nil {
 		return err
 	}
@@ -121,6 +121,10 @@ func (e External) tls() (*tls.Config, error) {
 	return nil, nil
 }
 
+func (e External) client(ctx context.Context, tlsConfig *tls.Config) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Context: ctx, Endpoints: e.Store.Endpoints, TLS: tlsConfig, Logger: zap.NewNop()})
+}
+
 // probeTimeout is for reading a key. Beside it there must be time to find out why that fails.
 const probeTimeout = 2 * time.Second
 
@@ -128,7 +132,7 @@ const probeTimeout = 2 * time.Second
 func (e External) probe(ctx context.Context, tlsConfig *tls.Config) error {
 	try, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	client, err := clientv3.New(clientv3.Config{Context: try, Endpoints: e.Store.Endpoints, TLS: tlsConfig, Logger: zap.NewNop()})
+	client, err := e.client(try, tlsConfig)
 	if err != nil {
 		return err
 	}
