@@ -28,6 +28,7 @@ import (
 // Add enters every part of the control plane into g. The front has made the keys, certificates and kubeconfigs.
 func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	dirs := cfg.Dirs
+	ours := dirs.ServerConfig("coracle.kubeconfig") // of coracle's own parts
 	gates, err := kube.ShareFeatureGates(cfg.Args, "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 	if err != nil {
 		return err
@@ -62,7 +63,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Report:     func(m []state.Manifest) { report.Detail(state.ManifestsDetail, m) },
 	}, api)
 	// What comes behind lead runs on one server of several.
-	leader := leadership.New(dirs.ServerConfig("coracle.kubeconfig"), cfg.Node.Name, data.several)
+	leader := leadership.New(ours, cfg.Node.Name, data.several)
 	before := api
 	if cfg.Datastore.External() { // then the Lease is contended for from the first start on, for which there must be a role
 		before = objects
@@ -73,7 +74,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		return err
 	}
 	g.Add("join", doors, objects)
-	g.Add("node-claims", joining.Claims{Kubeconfig: dirs.ServerConfig("coracle.kubeconfig")}, lead, objects)
+	g.Add("node-claims", joining.Claims{Kubeconfig: ours}, lead, objects)
 	g.Add("kube-controller-manager", controllermanager.ControllerManager{
 		Kubeconfig:        dirs.ServerConfig("controller-manager.kubeconfig"),
 		CA:                pkiFile(dirs, "ca.crt"),
@@ -83,24 +84,24 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Args:              cfg.Args["kube-controller-manager"],
 	}, lead)
 	g.Add("kube-dns", kubedns.KubeDNS{
-		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
+		Kubeconfig: ours,
 		Network:    cfg.Network,
 		Disabled:   cfg.Disabled("dns"),
 	}, lead, objects)
 	memory := &ownnode.Memory{File: dirs.OwnNodes()}
 	g.Add("node-roles", ownnode.Roles{
-		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
+		Kubeconfig: ours,
 		Node:       cfg.Node.Name,
 		Names:      cfg.API.SANs,
 		Mine:       func(ctx context.Context) error { return others.isOwn(ctx, cfg) },
 		Memory:     memory,
 	}, objects)
 	g.Add("node-addresses", nodeaddresses.Addresses{
-		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
+		Kubeconfig: ours,
 		Reserved:   slices.Concat(cfg.Network.ClusterCIDRs, cfg.Network.ServiceCIDRs),
 	}, lead, objects)
 	g.Add("csr-approver", csrapprover.Approver{
-		Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
+		Kubeconfig: ours,
 		Config:     cfg,
 	}, lead, objects)
 	if err := addEtcdServices(g, cfg, data, report, lead, objects); err != nil {
@@ -110,7 +111,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	scheduling := []*lifecycle.Unit{lead}
 	if len(memory.Former(cfg.Node.Name)) > 0 { // or new pods would go to nodes that are not there any more
 		scheduling = append(scheduling, g.Add("former-node", ownnode.Former{
-			Kubeconfig: dirs.ServerConfig("coracle.kubeconfig"),
+			Kubeconfig: ours,
 			Node:       cfg.Node.Name,
 			Memory:     memory,
 		}, api))
