@@ -121,10 +121,11 @@ func (c *Cluster) checkNodes(ctx context.Context, client kubernetes.Interface, s
 	}
 	good := map[string]bool{}
 	for _, n := range nodes.Items {
-		ready := slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		good[n.Name] = slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+			// A kubelet that starts says at once how it is; its Lease may come ten seconds later.
+			said := alive[n.Name] || c.LastHeartbeatTime.After(since)
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue && said
 		})
-		good[n.Name] = ready && alive[n.Name]
 	}
 	var missing []string
 	for _, h := range c.Hosts() {
