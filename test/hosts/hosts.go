@@ -33,6 +33,8 @@ type Options struct {
 	IP netip.Addr // its address; the zero value is the wire's next free one
 	// Payload is a directory of this machine that hosts share for what coracle unpacks: the first one fills it.
 	Payload string
+	// Disks are directories of the host that lie on a real disk, besides coracle's own; empty at first.
+	Disks []string
 }
 
 // New boots a host on the wire and removes it, with everything that runs on it, when the test ends.
@@ -44,9 +46,9 @@ func New(t testing.TB, wire *Wire, name string, opts Options) *Host {
 		t.Fatalf("making a directory for host %s: %v", name, err)
 	}
 	h := &Host{Name: name, IP: opts.IP, t: t, wire: wire, dir: dir}
-	h.vm = &vhost.Host{Name: name, Dir: dir, Cgroup: filepath.Base(dir), Mounts: h.mounts(opts.Payload)}
-	for _, sub := range []string{"data", "kubelet"} {
-		h.must(os.MkdirAll(filepath.Join(dir, sub), 0o755))
+	h.vm = &vhost.Host{Name: name, Dir: dir, Cgroup: filepath.Base(dir), Mounts: h.mounts(opts)}
+	for _, m := range h.vm.Mounts {
+		h.must(os.MkdirAll(m.Source, 0o755))
 	}
 	h.must(h.vm.Prepare())
 	t.Cleanup(h.remove)
@@ -58,13 +60,16 @@ func New(t testing.TB, wire *Wire, name string, opts Options) *Host {
 }
 
 // mounts are the host's disks, and the executable under test.
-func (h *Host) mounts(payload string) []vhost.Mount {
+func (h *Host) mounts(opts Options) []vhost.Mount {
 	mounts := []vhost.Mount{
 		{Source: filepath.Join(h.dir, "data"), Target: "/var/lib/coracle"},
 		{Source: filepath.Join(h.dir, "kubelet"), Target: "/var/lib/kubelet"},
 	}
-	if payload != "" {
-		mounts = append(mounts, vhost.Mount{Source: payload, Target: "/var/lib/coracle/data"})
+	for i, disk := range opts.Disks {
+		mounts = append(mounts, vhost.Mount{Source: filepath.Join(h.dir, fmt.Sprint("disk", i)), Target: disk})
+	}
+	if opts.Payload != "" {
+		mounts = append(mounts, vhost.Mount{Source: opts.Payload, Target: "/var/lib/coracle/data"})
 	}
 	if bin := os.Getenv("CORACLE_BIN"); bin != "" {
 		mounts = append(mounts, vhost.Mount{Source: filepath.Dir(bin), Target: filepath.Dir(bin)})
