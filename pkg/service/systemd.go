@@ -1,0 +1,182 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
+)
+
+// systemd is that of this machine.
+type systemd struct {
+	root   string // in front of paths; / but in tests
+	booted bool   // it runs: there is somebody to talk to
+	run    runner
+}
+
+// unitDir is where an administrator's units are.
+const unitDir = "/etc/systemd/system"
+
+func (s *systemd) Name() string { return "systemd" }
+
+func (s *systemd) Log(name string) string { return "journalctl -u " + name }
+
+func (s *systemd) path(name string) string { return filepath.Join(s.root, unitDir, name+".service") }
+
+func (s *systemd) Files(name string) []string { return []string{s.path(name)} }
+
+func (s *systemd) Install(ctx context.Context, u Unit) ([]string, error) {
+	if err := ValidName(u.Name); err != nil {
+		return nil, err
+	}
+	path := s.path(u.Name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("making the directory of units: %w", err)
+	}
+	changed, err := atomicfile.WriteIfChanged(path, []byte(systemdUnit(u)), 0o644)
+	if err != nil {
+		return nil, err
+	}
+	files := []string{path}
+	if !changed {
+		return files, nil
+	}
+	return files, s.reload(ctx)
+}
+
+// reload makes systemd read its units again.
+func (s *systemd) reload(ctx context.Context) error {
+	if !s.booted {
+		return nil
+	}
+	_, err := s.run(ctx, "systemctl", "daemon-reload")
+	return err
+}
+
+func (s *systemd) Remove(ctx context.Context, name string) error {
+	path := s.path(name)
+	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err := s.Disable(ctx, name); err != nil {
+		return err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the unit: %w", err)
+	}
+	if err := s.reload(ctx); err != nil {
+		return err
+	}
+	if s.booted {
+		_, _ = s.run(ctx, "systemctl", "reset-failed", name) // else it remembers one that failed; it may know none
+	}
+	return nil
+}
+
+func (s *systemd) Enable(ctx context.Context, name string) error {
+	_, err := s.run(ctx, "systemctl", "--quiet", "enable", name)
+	return err
+}
+
+func (s *systemd) Disable(ctx context.Context, name string) error {
+	_, err := s.run(ctx, "systemctl", "--quiet", "disable", name)
+	return err
+}
+
+// errNotBooted is the error of starting a service where no systemd runs.
+var errNotBooted = errors.New("systemd does not run here, so that no service can be started: leave that to the next boot, with --skip-start")
+
+func (s *systemd) Start(ctx context.Context, name string) error { return s.start(ctx, "start", name) }
+
+func (s *systemd) Restart(ctx context.Context, name string) error {
+	return s.start(ctx, "restart", name)
+}
+
+// start waits for systemctl, which waits for the service's own word.
+func (s *systemd) start(ctx context.Context, verb, name string) error {
+	if !s.booted {
+		return errNotBooted
+	}
+	began := time.Now()
+	_, err := s.run(ctx, "systemctl", verb, name)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("service %s is not ready in time", name)
+	} else {
+		err = fmt.Errorf("service %s does not start", name)
+	}
+	// ctx may have ended, and this is quick.
+	logged, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	if said := s.said(logged, name, began); said != "" {
+		return fmt.Errorf("%w; it says:\n%s", err, said)
+	}
+	return fmt.Errorf("%w: see journalctl -u %s", err, name)
+}
+
+// said is the end of what a service has written since it was started.
+func (s *systemd) said(ctx context.Context, name string, since time.Time) string {
+	const lines = 12
+	out, err := s.run(ctx, "journalctl", "--unit="+name, "--output=cat", "--no-pager", "--quiet",
+		"--lines="+strconv.Itoa(10*lines), "--since=@"+strconv.FormatInt(since.Unix(), 10))
+	if err != nil {
+		return ""
+	}
+	return complaint(out, lines)
+}
+
+func (s *systemd) Stop(ctx context.Context, name string) error {
+	if !s.booted {
+		return nil
+	}
+	_, err := s.run(ctx, "systemctl", "stop", name)
+	var failed *commandError
+	if errors.As(err, &failed) && failed.code == unitNotThere {
+		return nil
+	}
+	return err
+}
+
+// unitNotThere is systemctl's exit code for a unit that it does not know.
+const unitNotThere = 5
+
+func (s *systemd) State(ctx context.Context, name string) (State, error) {
+	_, err := os.Stat(s.path(name))
+	state := State{Installed: err == nil, Running: Stopped}
+	if !s.booted {
+		wants, err := os.Lstat(filepath.Join(s.root, unitDir, "multi-user.target.wants", name+".service"))
+		state.Enabled = err == nil && wants != nil
+		return state, nil
+	}
+	out, err := s.run(ctx, "systemctl", "show", "--property=LoadState,UnitFileState,ActiveState,SubState,MainPID", name)
+	if err != nil {
+		return state, err
+	}
+	p := map[string]string{}
+	for line := range strings.Lines(out) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		p[key] = value
+	}
+	state.Installed = p["LoadState"] != "not-found"
+	state.Enabled = strings.HasPrefix(p["UnitFileState"], "enabled")
+	state.PID, _ = strconv.Atoi(p["MainPID"])
+	state.Detail = fmt.Sprintf("%s (%s)", p["ActiveState"], p["SubState"])
+	state.Running = active[p["ActiveState"]]
+	if state.Running == "" {
+		state.Running = Stopped
+	}
+	return state, nil
+}
+
+// active are systemd's words for what a unit does.
+var active = map[string]Running{
+	"active": Ready, "reloading": Ready, "activating": Starting, "deactivating": Stopping, "failed": Failed,
+}
