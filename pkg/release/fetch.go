@@ -1,0 +1,106 @@
+package release
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// sizeLimit is more than any executable of ours has; a server must not fill the disk.
+const sizeLimit = 1 << 30
+
+// Progress is told how many bytes have come, and of how many; the latter is -1 if the server does not say it.
+type Progress func(done, total int64)
+
+// Fetch puts the executable into file, which nobody sees before its checksum and signature are found right, and returns
+// its version. file's directory must be there; what file was is replaced. progress may be nil. The error is an
+// Untrusted if a checksum or the signature is wrong.
+func (s Source) Fetch(ctx context.Context, file string, progress Progress) (version string, err error) {
+	version, err = s.Resolve(ctx)
+	if err != nil {
+		return "", err
+	}
+	sums, err := s.sums(ctx, version)
+	if err != nil {
+		return "", fmt.Errorf("fetching %s: %w", version, err)
+	}
+	// Beside the target, so that a full disk or one without the right to execute shows now.
+	part, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".fetching-*")
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		part.Close()
+		if err != nil {
+			os.Remove(part.Name())
+		}
+	}()
+	got, from, err := s.download(ctx, part, progress, version, Asset(s.arch()))
+	if err != nil {
+		return "", fmt.Errorf("fetching %s: %w", version, err)
+	}
+	if err := sums.check(Asset(s.arch()), got, from); err != nil {
+		return "", err
+	}
+	if err := part.Chmod(0o755); err != nil {
+		return "", err
+	}
+	if err := part.Sync(); err != nil {
+		return "", err
+	}
+	return version, os.Rename(part.Name(), file)
+}
+
+// sums returns the checksums of a version, which are signed and that version's.
+func (s Source) sums(ctx context.Context, version string) (Sums, error) {
+	text, from, err := s.read(ctx, version, SumsFile)
+	if err != nil {
+		return nil, err
+	}
+	signature, _, err := s.read(ctx, version, SignatureFile)
+	if err != nil {
+		return nil, err
+	}
+	sums, err := Verify(text, signature, s.Key)
+	if err != nil {
+		return nil, fmt.Errorf("checking %s: %w", from, err)
+	}
+	return sums, sums.checkVersion(version, from)
+}
+
+// download copies a file and returns its SHA-256 in hexadecimal digits.
+func (s Source) download(ctx context.Context, to io.Writer, progress Progress, elem ...string) (sum, from string, err error) {
+	body, size, from, err := s.open(ctx, elem...)
+	if err != nil {
+		return "", from, err
+	}
+	defer body.Close()
+	h := sha256.New()
+	count := &counter{total: size, tell: progress}
+	n, err := io.Copy(io.MultiWriter(to, h, count), io.LimitReader(body, sizeLimit+1))
+	if err != nil {
+		return "", from, fmt.Errorf("reading %s: %w", from, err)
+	}
+	if n > sizeLimit {
+		return "", from, fmt.Errorf("reading %s: it is larger than an executable can be", from)
+	}
+	return hex.EncodeToString(h.Sum(nil)), from, nil
+}
+
+// counter tells what has been written to it.
+type counter struct {
+	done, total int64
+	tell        Progress
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	c.done += int64(len(p))
+	if c.tell != nil {
+		c.tell(c.done, c.total)
+	}
+	return len(p), nil
+}
