@@ -48,17 +48,13 @@ func root(args []string) *cobra.Command {
 // execute runs one of coracle's own commands and returns the exit code.
 func execute(args []string) int {
 	err := root(args).Execute()
-	var usage complain.Usage
 	var code exitCode
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &code):
 		return int(code)
-	case errors.As(err, &usage):
-		complain.To(os.Stderr, err)
-		return 2
 	}
 	complain.To(os.Stderr, err)
-	return 1
+	return complain.Code(err)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/status"
 )
 
@@ -19,7 +20,7 @@ the node, certificates, the last failure and the data directory.
 
 It reads what the processes write about themselves, so it answers also when they hang or are dead. It needs root.
 
-The exit code is 0 if all is ready, 1 if coracle does not run here, and 3 if it is starting or something is missing.`,
+The exit code is 0 if all is ready, 1 if coracle does not run here, and 4 if it is starting or something is missing.`,
 		Example: `  # How is it doing?
   coracle status
 
@@ -55,7 +56,7 @@ The exit code is 0 if all is ready, 1 if coracle does not run here, and 3 if it 
 		case report.Health == status.Stopped:
 			return exitCode(1)
 		case report.Health != status.Ready:
-			return exitCode(3)
+			return exitCode(complain.Late)
 		}
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/config"
 )
 
@@ -97,7 +98,7 @@ CORACLE_SERVER=https://10.0.0.1:6443 CORACLE_TOKEN=C1... coracle agent
 # Again, from then on
 coracle agent`
 	waitLong = `Wait until a cluster that was started on this machine can be used: the API answers, the node takes pods, names
-resolve. It may be called before coracle itself is started. The exit code is 1 if it takes longer than --timeout.`
+resolve. It may be called before coracle itself is started. The exit code is 4 if it takes longer than --timeout.`
 	waitExample = `
 # Start in the background and go on when everything can be used
 coracle server & coracle wait
@@ -160,7 +161,7 @@ func unknown(name string) error {
 		}
 	}
 	if similar != nil {
-		return fmt.Errorf("%s\nDid you mean this?\n%s", text, strings.Join(similar, "\n"))
+		return complain.Usagef("%s\nDid you mean this?\n%s", text, strings.Join(similar, "\n"))
 	}
-	return fmt.Errorf("%s\nRun 'coracle help' for all commands.", text)
+	return complain.Usagef("%s\nRun 'coracle help' for all commands.", text)
 }

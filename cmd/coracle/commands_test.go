@@ -59,13 +59,13 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{[]string{"help"}, 0},
 		{[]string{"wait", "--help"}, 0},
-		{[]string{"nonsense"}, 1},
+		{[]string{"nonsense"}, 2},
 		{[]string{"wait", "--nonsense"}, 2},
 		{[]string{"wait", "--for=nonsense"}, 2},
 		{[]string{"wait", "argument"}, 2},
 		{[]string{"version", "-o", "xml"}, 2},
 		{[]string{"server", "--https-listen-port=x"}, 2},
-		{[]string{"agent", "--server=https://192.0.2.1:6443"}, 1},
+		{[]string{"agent", "--server=https://192.0.2.1:6443", "--data-dir=/proc/none"}, 3},
 		{[]string{"server", "--help"}, 0},
 	} {
 		var code int

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/clustersettings"
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/paths"
 	"github.com/coracle-dev/coracle/pkg/pki"
@@ -26,7 +27,7 @@ type certFiles func(paths.Dirs) (certFile, keyFile string)
 func (f *front) join(ctx context.Context) error {
 	j, err := newJoiner(f.cfg, f.waits(ctx), func(known config.Known) error {
 		_, err := f.settle(known)
-		return err
+		return complain.As(complain.Misuse, err)
 	})
 	if err != nil {
 		return err
@@ -90,15 +91,15 @@ func (f *front) keepTokens(own *token.Token) error {
 	}
 	if own != nil && own.Pin != "" {
 		if pin, err := pki.OwnPin(f.cfg.Dirs); err != nil || pin != own.Pin {
-			return fmt.Errorf("the token is for joining a cluster that exists: say where it is with --server https://HOST:6443")
+			return complain.Usagef("the token is for joining a cluster that exists: say where it is with --server https://HOST:6443")
 		}
 	}
 	agents, err := readToken(f.cfg.Join.AgentToken, f.cfg.Join.AgentTokenFile)
 	if err != nil {
-		return fmt.Errorf("the agents' token: %w", err)
+		return complain.Usagef("the agents' token: %w", err)
 	}
 	if own != nil && agents != nil && own.ID == agents.ID {
-		return fmt.Errorf("the token and the agents' token are the same, and then agents could join as servers: make them different")
+		return complain.Usagef("the token and the agents' token are the same, and then agents could join as servers: make them different")
 	}
 	for file, t := range map[string]*token.Token{f.cfg.Dirs.Token(): own, f.cfg.Dirs.AgentToken(): agents} {
 		if t == nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/ledger"
 	"github.com/coracle-dev/coracle/pkg/logs"
@@ -106,10 +107,10 @@ func (f *front) lock() (unlock func(), err error) {
 	unlock()
 	var held *supervise.HeldError
 	if errors.As(err, &held) {
-		return nil, fmt.Errorf("%w: stop that one first, or choose another --data-dir and --run-dir", err)
+		return nil, complain.As(complain.Unfit, fmt.Errorf("%w: stop that one first, or choose another --data-dir and --run-dir", err))
 	}
 	if found := preflight.Run(f.cfg, func(error) {}); found != nil {
-		return nil, found
+		return nil, complain.As(complain.Unfit, found)
 	}
 	return nil, err
 }
@@ -147,7 +148,7 @@ func (f *front) endLeftovers() error {
 }
 
 func (f *front) preflight() error {
-	return preflight.Run(f.cfg, func(err error) { logrus.Warn(err) })
+	return complain.As(complain.Unfit, preflight.Run(f.cfg, func(err error) { logrus.Warn(err) }))
 }
 
 func (f *front) certificates() error {

@@ -34,11 +34,29 @@ func parse(flags *pflag.FlagSet, args []string) error {
 
 // help prints the overview, or a command's own help.
 func help(args []string) error {
-	if len(args) == 0 {
+	switch {
+	case len(args) == 0:
 		fmt.Fprint(os.Stdout, overview())
+		return nil
+	case args[0] == "exit-codes":
+		fmt.Print(exitCodes())
 		return nil
 	}
 	return dispatch("coracle", append(slices.Clone(args), "--help"))
+}
+
+// exitCodes says what a script can tell from how a command ended.
+func exitCodes() string {
+	var b strings.Builder
+	b.WriteString("Exit codes of coracle's commands:\n\n")
+	complain.List(&b)
+	b.WriteString(`
+coracle run ends with the code of the command that it runs, 128 and the signal's number if a signal ended that; with 126 if
+the command cannot be run, 127 if it is not found, and 125 if there was no cluster to run it with.
+
+kubectl, crictl and ctr have their own codes. coracle status has 4 for a cluster that is not whole.
+`)
+	return b.String()
 }
 
 // overview lists all commands by group.
@@ -53,7 +71,7 @@ func overview() string {
 		}
 		fmt.Fprintf(&b, "  %-14s %s\n", c.name, c.short)
 	}
-	b.WriteString("\nUsage:\n  coracle COMMAND [flags]\n\nUse \"coracle COMMAND --help\" for more information about a command.\n")
+	b.WriteString("\nUsage:\n  coracle COMMAND [flags]\n\nUse \"coracle COMMAND --help\" for more information about a command, \"coracle help exit-codes\" for those.\n")
 	return b.String()
 }
 

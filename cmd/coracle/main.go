@@ -5,6 +5,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 
@@ -22,14 +23,18 @@ func main() {
 // run does what the arguments ask for and returns the exit code. Every error becomes lines for people here.
 func run(argv []string) int {
 	err := dispatch(filepath.Base(argv[0]), argv[1:])
-	var usage complain.Usage
+	var code exitCode
 	switch {
 	case err == nil, errors.Is(err, errShown):
 		return 0
-	case errors.As(err, &usage):
-		complain.To(os.Stderr, err)
-		return 2
+	case errors.As(err, &code):
+		return int(code)
 	}
 	complain.To(os.Stderr, err)
-	return 1
+	return complain.Code(err)
 }
+
+// exitCode ends this program with the code of another that it ran. Everything was said.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }

@@ -265,7 +265,7 @@ func parseNames(flags *pflag.FlagSet, args []string, most int) ([]string, error)
 
 func needRoot(command string) error {
 	if os.Geteuid() != 0 {
-		return fmt.Errorf("%s makes and removes hosts of namespaces, which only root may: sudo %s", command, command)
+		return complain.As(complain.Unfit, fmt.Errorf("%s makes and removes hosts of namespaces, which only root may: sudo %s", command, command))
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ func (w *waiting) run(ctx context.Context) error {
 			return nil
 		}
 		if w.once {
-			return fmt.Errorf("not ready: %s", strings.Join(missing, "; "))
+			return complain.As(complain.Late, fmt.Errorf("not ready: %s", strings.Join(missing, "; ")))
 		}
 		var again <-chan time.Time // nil unless a probe failed: everything else is an event
 		if probed {
@@ -133,7 +133,7 @@ func (w *waiting) run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("gave up waiting: %s", strings.Join(missing, "; "))
+			return complain.As(complain.Late, fmt.Errorf("gave up waiting: %s", strings.Join(missing, "; ")))
 		case <-changed:
 		case <-again:
 		}

@@ -17,6 +17,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/complain"
 )
 
 // Maker makes clusters.
@@ -119,7 +121,7 @@ func (m Maker) await(ctx context.Context, conn net.Conn, r Record, p Plan) error
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case waited.Err() != nil:
-		return fmt.Errorf("the nodes were not Ready within %s: %s", p.Wait, progress.missing())
+		return complain.As(complain.Late, fmt.Errorf("the nodes were not Ready within %s: %s", p.Wait, progress.missing()))
 	case err != nil:
 		return err
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"os/exec"
@@ -8,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
@@ -19,7 +21,7 @@ type refusal struct {
 	args    []string
 	prepare string // shell, on the host
 	want    []string
-	code    int // 1 if 0
+	code    int // 5 if 0: the server refuses
 }
 
 // TestJoinMistakes: whoever joins in a wrong way is told so in a sentence, within seconds.
@@ -36,8 +38,8 @@ func TestJoinMistakes(t *testing.T) {
 		{name: "expired token", role: "agent", token: "eeeeee.0123456789abcdef", args: at, want: []string{"has expired"}},
 		{name: "agents' token for a server", role: "server", token: "aaaaaa.0123456789abcdef", args: at, want: []string{"--role server"}},
 		{name: "--agent-token for a server", role: "server", token: "for-agents-only", args: at, want: []string{"--role server"}},
-		{name: "no token", role: "agent", args: at, want: []string{"needs a token", "coracle token create"}},
-		{name: "cut token", role: "agent", token: wrongPin[:60], args: at, want: []string{"not whole"}},
+		{name: "no token", role: "agent", args: at, want: []string{"needs a token", "coracle token create"}, code: 2},
+		{name: "cut token", role: "agent", token: wrongPin[:60], args: at, want: []string{"not whole"}, code: 2},
 		{name: "no server", role: "agent", token: "aaaaaa.0123456789abcdef", args: []string{}, want: []string{"--server"}, code: 2},
 		{name: "nobody there, once", role: "agent", token: "aaaaaa.0123456789abcdef",
 			args: []string{"--server=https://127.0.0.1:6443", "--join-retry=false"}, want: []string{"does not answer: connect: connection refused"}},
@@ -46,9 +48,9 @@ func TestJoinMistakes(t *testing.T) {
 		{name: "taken name", role: "agent", token: "aaaaaa.0123456789abcdef", args: append(at, "--node-name=server-1"),
 			want: []string{"node name server-1 is another machine's", "--node-name"}},
 		{name: "contradiction", role: "server", token: "the-same-everywhere", args: append(at, "--cluster-cidr=10.99.0.0/16", "--node-name=other-1"),
-			want: []string{"--cluster-cidr is 10.99.0.0/16, but the cluster's is 10.42.0.0/16", server}},
-		{name: "a token that needs a server", role: "server", token: wrongPin, want: []string{"--server https://HOST:6443"}},
-		{name: "taken 2380", role: "server", token: "the-same-everywhere", args: at, prepare: "busybox nc -ll -p 2380 -e true >/dev/null 2>&1 & sleep 0.3", want: []string{"2380", "busybox"}},
+			want: []string{"--cluster-cidr is 10.99.0.0/16, but the cluster's is 10.42.0.0/16", server}, code: 2},
+		{name: "a token that needs a server", role: "server", token: wrongPin, want: []string{"--server https://HOST:6443"}, code: 2},
+		{name: "taken 2380", role: "server", token: "the-same-everywhere", args: at, prepare: "busybox nc -ll -p 2380 -e true >/dev/null 2>&1 & sleep 0.3", want: []string{"2380", "busybox"}, code: 3},
 	} {
 		t.Run(r.name, func(t *testing.T) {
 			h := hosts.New(t, c.Wire, "joiner", hosts.Options{})
@@ -78,7 +80,7 @@ func (r refusal) check(t *testing.T, h *hosts.Host) {
 		code = exit.ExitCode()
 	}
 	t.Logf("exit code %d after %.1f s:\n%s", code, took.Seconds(), out)
-	if code != max(r.code, 1) || took > 15*time.Second {
+	if code != cmp.Or(r.code, int(complain.Unreachable)) || took > 15*time.Second {
 		t.Errorf("exit code %d (%v) after %s", code, err, took)
 	}
 	for _, w := range r.want {
