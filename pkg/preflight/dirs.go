@@ -33,10 +33,47 @@ func dataDir(cfg config.Config) error {
 		return fmt.Errorf("looking at the data directory %s: %w", dir, err)
 	}
 	if fs.Flags&unix.ST_NOEXEC != 0 {
-		return fmt.Errorf("the data directory %s is mounted noexec, and coracle's programs are unpacked into it: "+
-			"mount it with exec, or choose another --data-dir", dir)
+		return noExec(dir)
 	}
 	return space(dir, fs, missing(cfg.Dirs.Tool("coracle-core")))
+}
+
+func noExec(dir string) error {
+	return trouble("mount it with exec, or choose another --data-dir",
+		"the data directory %s is mounted noexec, and coracle's programs are unpacked into it", dir)
+}
+
+// Space finds out whether there is room below a directory for the data directory of the configuration, which need not
+// be there yet.
+func Space(cfg config.Config, dir string) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("looking at %s: %w", dir, err)
+	}
+	return space(dir, fs, missing(cfg.Dirs.Tool("coracle-core")))
+}
+
+// Place finds out, changing nothing, whether a directory, or what is to be made below it, can be written and, with exec,
+// executed in. The flag is the one that chooses another.
+func Place(what, dir, flag string, exec bool) error {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600) // a file without a name
+	if err == nil {
+		_ = unix.Close(fd)
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) { // file systems without such files
+		err = unix.Access(dir, unix.W_OK)
+	}
+	if err != nil {
+		return fmt.Errorf("writing to the %s: %w, or choose another with %s", what, reason(dir, err), flag)
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return fmt.Errorf("looking at the %s %s: %w", what, dir, err)
+	}
+	if exec && fs.Flags&unix.ST_NOEXEC != 0 {
+		return noExec(dir)
+	}
+	return nil
 }
 
 func missing(path string) bool {
@@ -51,12 +88,12 @@ func space(dir string, fs unix.Statfs_t, first bool) error {
 		need = spaceToUnpack
 	}
 	if free := fs.Bavail * uint64(fs.Bsize); free < need {
-		return fmt.Errorf("the data directory %s has %d MiB of space left and needs %d MiB: make room, or choose another --data-dir",
-			dir, free/mib, need/mib)
+		return trouble("make room, or choose another --data-dir",
+			"the data directory %s has %d MiB of space left and needs %d MiB", dir, free/mib, need/mib)
 	}
 	if fs.Files > 0 && fs.Ffree < inodesToRun {
-		return fmt.Errorf("the file system of the data directory %s has %d inodes free and needs %d: "+
-			"remove files, or choose another --data-dir", dir, fs.Ffree, inodesToRun)
+		return trouble("remove files, or choose another --data-dir",
+			"the file system of the data directory %s has %d inodes free and needs %d", dir, fs.Ffree, inodesToRun)
 	}
 	return nil
 }
@@ -96,9 +133,9 @@ func secrets(d paths.Dirs) []string {
 
 var secretNames = []string{".key", ".kubeconfig", ".conf", ".pem"}
 
-// secretFiles finds keys that others on this machine could have read. They are not repaired silently: who opened
+// SecretFiles finds keys that others on this machine could have read. They are not repaired silently: who opened
 // them up should think about who has a copy by now.
-func secretFiles(cfg config.Config) error {
+func SecretFiles(cfg config.Config) error {
 	var wrong []error
 	for _, dir := range secrets(cfg.Dirs) {
 		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -110,8 +147,8 @@ func secretFiles(cfg config.Config) error {
 				return err
 			}
 			if mode := info.Mode().Perm(); mode&0o077 != 0 {
-				wrong = append(wrong, fmt.Errorf("%s holds a secret and others can read it (mode %#o): "+
-					"consider who may have a copy, then: chmod 600 %s", path, mode, path))
+				wrong = append(wrong, trouble("consider who may have a copy, then: chmod 600 "+path,
+					"%s holds a secret and others can read it (mode %#o)", path, mode))
 			}
 			return nil
 		})

@@ -1,7 +1,6 @@
 package preflight
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -13,9 +12,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/config"
 )
 
-func root(cfg config.Config) error {
+// Root finds out whether root runs this.
+func Root(cfg config.Config) error {
 	if uid := os.Geteuid(); uid != 0 {
-		return fmt.Errorf("coracle %s has to run as root and was started by user %d: put sudo before the command", cfg.Role, uid)
+		return trouble("put sudo before the command", "coracle %s has to run as root and was started by user %d", cfg.Role, uid)
 	}
 	return nil
 }
@@ -34,10 +34,11 @@ var needed = []struct {
 	{unix.CAP_SYS_CHROOT, "SYS_CHROOT"},
 }
 
-func capabilities(config.Config) error {
+// Capabilities finds out whether root has what root usually has.
+func Capabilities(config.Config) error {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		return fmt.Errorf("reading this process' capabilities: %w; /proc has to be mounted", err)
+		return trouble("mount /proc", "reading this process' capabilities: %v", err)
 	}
 	return missingCapabilities(string(status))
 }
@@ -58,18 +59,19 @@ func missingCapabilities(status string) error {
 	if missing == nil {
 		return nil
 	}
-	return fmt.Errorf("this root lacks the capabilities %s: in a container, start it with --privileged", strings.Join(missing, ", "))
+	return trouble("in a container, start it with --privileged", "this root lacks the capabilities %s", strings.Join(missing, ", "))
 }
 
 // written is before any release of coracle. A clock that says less makes certificates that nobody believes in.
 var written = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-func clock(config.Config) error { return clockAt(time.Now()) }
+// Clock finds out whether the time can be right.
+func Clock(config.Config) error { return clockAt(time.Now()) }
 
 func clockAt(now time.Time) error {
 	if now.Before(written) {
-		return Warning{fmt.Errorf("the clock says %s, which is before coracle was written: set it, or certificates will not be valid",
-			now.Format(time.DateOnly))}
+		return Warning{trouble("set it, or certificates will not be valid",
+			"the clock says %s, which is before coracle was written", now.Format(time.DateOnly))}
 	}
 	return nil
 }
@@ -77,10 +79,11 @@ func clockAt(now time.Time) error {
 // controllers are what the kubelet cannot do without.
 var controllers = []string{"cpu", "cpuset", "memory", "pids"}
 
-func cgroups(config.Config) error {
+// Cgroups looks for the controllers that the kubelet needs.
+func Cgroups(config.Config) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/cgroup", &fs); err != nil {
-		return fmt.Errorf("looking at /sys/fs/cgroup: %w; the kernel has to have cgroups, and they have to be mounted there", err)
+		return trouble("the kernel has to have cgroups, and they have to be mounted there", "looking at /sys/fs/cgroup: %v", err)
 	}
 	if fs.Type == unix.CGROUP2_SUPER_MAGIC {
 		have, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
@@ -96,8 +99,8 @@ func cgroups(config.Config) error {
 	if err := missingControllers(v1Controllers(string(table))); err != nil {
 		return err
 	}
-	return Warning{errors.New("this machine uses cgroup v1, which Kubernetes is about to give up: " +
-		"boot the kernel with systemd.unified_cgroup_hierarchy=1 to change to v2")}
+	return Warning{trouble("boot the kernel with systemd.unified_cgroup_hierarchy=1 to change to v2",
+		"this machine uses cgroup v1, which Kubernetes is about to give up")}
 }
 
 // v1Controllers lists the controllers that are mounted, by the text of /proc/self/mounts.
@@ -124,6 +127,6 @@ func missingControllers(have []string) error {
 	if missing == nil {
 		return nil
 	}
-	return fmt.Errorf("cgroup controllers are missing: %s; add them to the kernel's command line (as in cgroup_enable=memory), "+
-		"or give the container its own cgroup namespace (--cgroupns=private)", strings.Join(missing, ", "))
+	return trouble("add them to the kernel's command line (as in cgroup_enable=memory), "+
+		"or give the container its own cgroup namespace (--cgroupns=private)", "cgroup controllers are missing: %s", strings.Join(missing, ", "))
 }

@@ -15,14 +15,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/config"
 )
 
-// apart runs do on a thread that gets new namespaces and ends with them, so that nothing it makes is seen by
+// Apart runs do on a thread that gets new namespaces and ends with them, so that nothing it makes is seen by
 // anybody or stays.
-func apart(namespaces int, do func() error) error {
+func Apart(namespaces int, do func() error) error {
 	result := make(chan error)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: the thread ends with this function
 		if err := unix.Unshare(namespaces); err != nil {
-			result <- fmt.Errorf("making namespaces: %w; the kernel must have them, and in a container it takes --privileged", err)
+			result <- trouble("the kernel must have them, and in a container it takes --privileged", "making namespaces: %v", err)
 			return
 		}
 		result <- do()
@@ -30,14 +30,14 @@ func apart(namespaces int, do func() error) error {
 	return <-result
 }
 
-// mounts tries all namespaces that pods have, and to mount an overlay in the data directory as containerd does.
-func mounts(cfg config.Config) error {
+// Mounts tries all namespaces that pods have, and to mount an overlay in a directory as containerd does.
+func Mounts(dir string) error {
 	const all = unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWPID
-	return apart(all, func() error {
+	return Apart(all, func() error {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			return fmt.Errorf("trying out mounts: %w", err)
 		}
-		return overlay(cfg.Dirs.Data)
+		return overlay(dir)
 	})
 }
 
@@ -62,11 +62,11 @@ func overlay(data string) error {
 	case err == nil:
 		return unix.Unmount(at("merged"), unix.MNT_DETACH)
 	case errors.Is(err, unix.ENODEV):
-		return Warning{errors.New("the kernel has no overlayfs, so image layers are copied, which is slow and takes space: " +
-			"load or build in the module overlay")}
+		return Warning{trouble("load or build in the module overlay",
+			"the kernel has no overlayfs, so image layers are copied, which is slow and takes space")}
 	case errors.Is(err, unix.EINVAL):
-		return Warning{fmt.Errorf("overlayfs does not work on the file system of %s, so image layers are copied, which is slow and "+
-			"takes space: in a container, mount a volume there (docker run -v coracle:%s)", data, data)}
+		return Warning{trouble(fmt.Sprintf("in a container, mount a volume there (docker run -v coracle:%s)", data),
+			"overlayfs does not work on the file system of %s, so image layers are copied, which is slow and takes space", data)}
 	}
 	return fmt.Errorf("mounting an overlay in %s: %w", data, err)
 }
@@ -88,7 +88,7 @@ func ownNetwork(cfg config.Config) bool { return cfg.Network.Backend != config.B
 
 // network tries to make each kind of link, and to talk to nftables. Asking makes the kernel load its modules.
 func network(cfg config.Config) error {
-	return apart(unix.CLONE_NEWNET, func() error {
+	return Apart(unix.CLONE_NEWNET, func() error {
 		var wrong []error
 		for i, l := range links {
 			if !l.needed(cfg) {
@@ -96,13 +96,13 @@ func network(cfg config.Config) error {
 			}
 			err := newLink(l.kind, fmt.Sprintf("probe%d", i))
 			if errors.Is(err, unix.EOPNOTSUPP) {
-				wrong = append(wrong, fmt.Errorf("the kernel has no %s links, and one %s: load or build in the module %s", l.kind, l.use, l.kind))
+				wrong = append(wrong, trouble("load or build in the module "+l.kind, "the kernel has no %s links, and one %s", l.kind, l.use))
 			} else if errors.Is(err, unix.EPERM) {
-				wrong = append(wrong, fmt.Errorf("making a %s link is not permitted: in a container, start it with --privileged", l.kind))
+				wrong = append(wrong, trouble("in a container, start it with --privileged", "making a %s link is not permitted", l.kind))
 			}
 		}
 		if err := nftables(); err != nil {
-			wrong = append(wrong, fmt.Errorf("the kernel has no nftables (%w), which Services are made with: load or build in the module nf_tables", err))
+			wrong = append(wrong, trouble("load or build in the module nf_tables", "the kernel has no nftables (%v), which Services are made with", err))
 		}
 		return errors.Join(wrong...)
 	})
@@ -129,6 +129,6 @@ func bridgeNetfilter(cfg config.Config) error {
 			return nil
 		}
 	}
-	return Warning{fmt.Errorf("the kernel's %s is not loaded: pods of one node do not reach each other through a Service; "+
-		"run modprobe %s on the host (a container cannot)", module, module)}
+	return Warning{trouble(fmt.Sprintf("run modprobe %s on the host (a container cannot)", module),
+		"the kernel's %s is not loaded: pods of one node do not reach each other through a Service", module)}
 }

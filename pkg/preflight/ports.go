@@ -66,8 +66,8 @@ func at(cfg config.Config, addr netip.Addr, number uint16, component, flag strin
 	return netip.AddrPortFrom(addr, number)
 }
 
-// ports tries to listen on each port, which is the only sure way to know, and finds out who does if that fails.
-func ports(cfg config.Config) error {
+// Ports tries to listen on each port, which is the only sure way to know, and finds out who does if that fails.
+func Ports(cfg config.Config) error {
 	var wrong []error
 	for _, p := range listened(cfg) {
 		if p.addr.Port() == 0 { // switched off
@@ -88,10 +88,10 @@ func try(p port) error {
 	case err == nil:
 		return l.Close()
 	case errors.Is(err, syscall.EADDRINUSE) && p.fix == "":
-		return fmt.Errorf("port %d, which %s needs, is taken by %s: stop that", p.addr.Port(), p.use, holder(p.addr.Port()))
+		return trouble("stop that", "port %d, which %s needs, is taken by %s", p.addr.Port(), p.use, holder(p.addr.Port()))
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("port %d, which %s needs, is taken by %s: stop that, or choose another port with %s",
-			p.addr.Port(), p.use, holder(p.addr.Port()), p.fix)
+		return trouble("stop that, or choose another port with "+p.fix, "port %d, which %s needs, is taken by %s",
+			p.addr.Port(), p.use, holder(p.addr.Port()))
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return fmt.Errorf("%s cannot listen on %s: this machine has no such address", p.use, p.addr.Addr())
 	}

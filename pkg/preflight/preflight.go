@@ -18,25 +18,22 @@ type check struct {
 
 // privileges come first, one after the other: without them every other answer is wrong.
 var privileges = []check{
-	{"root", root},
-	{"capabilities", capabilities},
+	{"root", Root},
+	{"capabilities", Capabilities},
 }
 
 // checks are independent of each other and run at the same time.
 var checks = []check{
 	{"data directory", dataDir},
 	{"run directory", runDir},
-	{"secret files", secretFiles},
-	{"ports", ports},
-	{"cgroups", cgroups},
-	{"namespaces, overlayfs", mounts},
+	{"secret files", SecretFiles},
+	{"ports", Ports},
+	{"cgroups", Cgroups},
+	{"namespaces, overlayfs", func(cfg config.Config) error { return Mounts(cfg.Dirs.Data) }},
 	{"links, nftables", network},
 	{"bridge netfilter", bridgeNetfilter},
-	{"clock", clock},
+	{"clock", Clock},
 }
-
-// Warning is something that works today and is worth a line in the log.
-type Warning struct{ error }
 
 // Run makes every check. Warnings are handed to warn; everything else that is wrong is in the error, one line each.
 func Run(cfg config.Config, warn func(error)) error {

@@ -70,13 +70,13 @@ func TestClock(t *testing.T) {
 
 func TestControllers(t *testing.T) {
 	expect(t, missingControllers([]string{"cpuset", "cpu", "io", "memory", "pids"}))
-	expect(t, missingControllers([]string{"cpuset", "cpu", "pids"}), "missing: memory;")
+	expect(t, missingControllers([]string{"cpuset", "cpu", "pids"}), "missing: memory:")
 	v1 := v1Controllers(`cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0
 cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,nosuid,cpu,cpuacct 0 0
 cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0
 cgroup /sys/fs/cgroup/pids cgroup rw,pids 0 0
 `)
-	expect(t, missingControllers(v1), "missing: cpuset;")
+	expect(t, missingControllers(v1), "missing: cpuset:")
 }
 
 func TestSpace(t *testing.T) {
@@ -105,7 +105,7 @@ func TestWritable(t *testing.T) {
 
 func TestSecretFiles(t *testing.T) {
 	cfg := config.Config{Dirs: paths.Dirs{Data: t.TempDir()}}
-	expect(t, secretFiles(cfg))
+	expect(t, SecretFiles(cfg))
 	for name, mode := range map[string]os.FileMode{
 		filepath.Join(cfg.Dirs.PKI(), "ca.key"): 0o600, filepath.Join(cfg.Dirs.PKI(), "ca.crt"): 0o644,
 		filepath.Join(cfg.Dirs.PKI(), "etcd", "open.key"): 0o644, cfg.Dirs.NodeConfig("kubelet.kubeconfig"): 0o640,
@@ -117,7 +117,7 @@ func TestSecretFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	err := secretFiles(cfg)
+	err := SecretFiles(cfg)
 	expect(t, err, "etcd/open.key holds a secret", "(mode 0644)", "chmod 600 "+cfg.Dirs.NodeConfig("kubelet.kubeconfig"))
 	if n := strings.Count(err.Error(), "\n") + 1; n != 2 {
 		t.Errorf("%d errors, want 2: %v", n, err)
@@ -201,7 +201,7 @@ func TestKernel(t *testing.T) {
 		t.Skip("needs root")
 	}
 	dir := t.TempDir()
-	expect(t, apart(unix.CLONE_NEWNS, func() error {
+	expect(t, Apart(unix.CLONE_NEWNS, func() error {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			return err
 		}
@@ -211,7 +211,7 @@ func TestKernel(t *testing.T) {
 	if err != nil || len(left) > 0 {
 		t.Errorf("left %v (%v)", left, err)
 	}
-	expect(t, apart(unix.CLONE_NEWNET, func() error {
+	expect(t, Apart(unix.CLONE_NEWNET, func() error {
 		if err := newLink("nonsense", "x"); !errors.Is(err, unix.EOPNOTSUPP) {
 			return fmt.Errorf("a nonsense link: %w", err)
 		}
@@ -220,7 +220,7 @@ func TestKernel(t *testing.T) {
 	if _, err := net.InterfaceByName("x"); err == nil {
 		t.Error("the link is to be seen")
 	}
-	expect(t, apart(unix.CLONE_NEWNET, nftables))
+	expect(t, Apart(unix.CLONE_NEWNET, nftables))
 	var cfg config.Config
 	cfg.Network.Backend = config.VXLAN
 	expect(t, network(cfg))
