@@ -1,6 +1,7 @@
 // Package bundle is the payload: the archive of everything that coracle runs besides itself, appended to the
-// executable by the build. It unpacks it once, keeps it whole and removes what is no longer used. A plain `go build`
-// has no payload; then the parts are looked for beside the executable and in PATH.
+// executable by the build. It unpacks it once, keeps it whole and removes what is no longer used. In a container image
+// the payload lies unpacked beside the executable, which carries none. A plain `go build` has no payload at all; then the
+// parts are looked for beside the executable and in PATH.
 //
 // The archive is behind the executable's own bytes and not embedded in them, so that a file that was cut short while
 // it was copied still starts and can say so. The front uses this package: it links the standard library and zstd only.
@@ -20,6 +21,9 @@ import (
 // stamp is what the build says about the payload it appends: its SHA-256, its size and its size unpacked, separated
 // by colons. Set with -ldflags -X; empty in a build without payload.
 var stamp string
+
+// place is what the archive's names begin with: the archive is a layer of the container image, too.
+const place = "usr/lib/coracle/"
 
 // mainPart is the part that a directory must hold to be taken for a payload.
 const mainPart = "coracle-core"

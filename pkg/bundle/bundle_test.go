@@ -46,11 +46,16 @@ func build(t *testing.T, version string) payload {
 	var tarball bytes.Buffer
 	w := tar.NewWriter(&tarball)
 	add := func(h tar.Header, data string) {
-		h.Size = int64(len(data))
+		h.Name, h.Size = place+h.Name, int64(len(data))
 		if err := w.WriteHeader(&h); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.WriteString(w, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"usr/", "usr/lib/", place} {
+		if err := w.WriteHeader(&tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o755}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -47,7 +47,7 @@ func readPart(name string) ([]byte, error) {
 		return nil, err
 	}
 	if !ok {
-		dir, err := beside()
+		dir, err := elsewhere()
 		if err != nil {
 			return nil, err
 		}
@@ -68,7 +68,7 @@ func (p payload) part(name string) ([]byte, error) {
 		if errors.Is(err, io.EOF) {
 			return nil, fmt.Errorf("the payload has no %s", name)
 		}
-		if err == nil && h.Name == name {
+		if err == nil && h.Name == place+name {
 			var data []byte
 			if data, err = io.ReadAll(in); err == nil {
 				return data, nil

@@ -147,8 +147,12 @@ type writer struct {
 }
 
 func (w *writer) entry(h *tar.Header, in io.Reader) error {
-	name := filepath.Clean(h.Name)
-	if !filepath.IsLocal(name) || strings.HasPrefix(name, listName) {
+	name, ok := strings.CutPrefix(h.Name, place)
+	if !ok && h.Typeflag == tar.TypeDir && strings.HasPrefix(place, h.Name) {
+		return nil // what the payload's directory is in
+	}
+	name = filepath.Clean(name)
+	if !ok || !filepath.IsLocal(name) || strings.HasPrefix(name, listName) {
 		return fmt.Errorf("the archive has a file %q", h.Name)
 	}
 	path := filepath.Join(w.dir, name)

@@ -22,7 +22,7 @@ func Unpack(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 		return err
 	}
 	if !ok {
-		dir, err := beside()
+		dir, err := elsewhere()
 		if err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func Locate(ctx context.Context, dirs paths.Dirs, progress Progress) (string, er
 		return "", err
 	}
 	if !ok {
-		return beside()
+		return elsewhere()
 	}
 	return p.locate(ctx, dirs, Cache(), progress)
 }

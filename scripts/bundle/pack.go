@@ -19,6 +19,10 @@ import (
 // first are the payload's files about itself: they lead the archive, so that reading one does not decompress the rest.
 var first = []string{"versions.json", "licenses.txt"}
 
+// place is where the archive's files lie in a container image, in whose root file system all their names are: so the
+// archive is a layer of the image as it is.
+const place = "usr/lib/coracle"
+
 // chunk is how much of the archive is compressed at a time, in bytes. Chunks are compressed side by side and can be
 // decompressed one after the other as if they were one; matches are not found across them, which costs 0.1 %.
 const chunk = 64 << 20
@@ -132,6 +136,9 @@ func writeTar(dir, out string) (size int64, err error) {
 	}
 	defer f.Close()
 	w := tar.NewWriter(f)
+	if err := addParents(w, place); err != nil {
+		return 0, err
+	}
 	for _, name := range slices.Concat(first, names) {
 		n, err := addFile(w, dir, name)
 		if err != nil {
@@ -145,16 +152,29 @@ func writeTar(dir, out string) (size int64, err error) {
 	return size, f.Close()
 }
 
+// addParents adds a directory and all that it is in.
+func addParents(w *tar.Writer, dir string) error {
+	for i, c := range dir + "/" {
+		if c != '/' {
+			continue
+		}
+		if err := w.WriteHeader(&tar.Header{Name: dir[:i] + "/", Typeflag: tar.TypeDir, Mode: 0o755, Format: tar.FormatUSTAR}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func addFile(w *tar.Writer, dir, name string) (int64, error) {
 	path := filepath.Join(dir, name)
 	info, err := os.Lstat(path)
 	if err != nil {
 		return 0, err
 	}
-	h := &tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Format: tar.FormatUSTAR}
+	h := &tar.Header{Name: place + "/" + name, Typeflag: tar.TypeReg, Mode: 0o644, Format: tar.FormatUSTAR}
 	switch {
 	case info.IsDir():
-		h.Name, h.Typeflag, h.Mode = name+"/", tar.TypeDir, 0o755
+		h.Name, h.Typeflag, h.Mode = h.Name+"/", tar.TypeDir, 0o755
 	case info.Mode().Type() == fs.ModeSymlink:
 		if h.Linkname, err = os.Readlink(path); err != nil {
 			return 0, err
