@@ -60,6 +60,7 @@ func elsewhere(args []string) []*cobra.Command {
 		roleForCompletion(config.Server, "Run a control plane and a node on this machine"),
 		roleForCompletion(config.Agent, "Run a node that joins a server"),
 		waitForCompletion(),
+		logsForCompletion(),
 		upForCompletion(),
 		downForCompletion(),
 		versionForCompletion(),
@@ -115,6 +116,18 @@ func waitForCompletion() *cobra.Command {
 	c.Flags().BoolP("quiet", "q", false, "Print nothing but errors")
 	dirFlags(c.Flags())
 	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"api", "node", "dns"}, cobra.ShellCompDirectiveNoFileComp))
+	return c
+}
+
+func logsForCompletion() *cobra.Command {
+	c := &cobra.Command{Use: "logs", Short: "Print what coracle on this machine has logged", ValidArgsFunction: cobra.NoFileCompletions}
+	c.Flags().BoolP("follow", "f", false, "Go on with lines as they come")
+	c.Flags().IntP("lines", "n", -1, "How many lines to begin with at most")
+	c.Flags().String("since", "", "Only lines from then on")
+	c.Flags().String("component", "", "Only lines of this part")
+	c.Flags().String("level", "", "Only lines as serious as this")
+	dirFlags(c.Flags())
+	_ = c.RegisterFlagCompletionFunc("level", cobra.FixedCompletions([]string{"error", "warn", "info", "debug"}, cobra.ShellCompDirectiveNoFileComp))
 	return c
 }
 

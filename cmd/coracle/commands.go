@@ -45,6 +45,7 @@ func commands() []command {
 		{"ctr", groupUse, "Look into containerd", nil, "", ""},
 
 		{"status", groupLook, "Show how this machine's part of the cluster is doing", nil, "", ""},
+		{"logs", groupLook, "Print what coracle on this machine has logged", printLogs, logsLong, logsExample},
 		{"trace", groupLook, "Show where the time of the last start went", nil, "", ""},
 
 		{"token", groupCluster, "Make and manage tokens with which machines join the cluster", nil, "", ""},

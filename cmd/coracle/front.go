@@ -43,7 +43,7 @@ type front struct {
 }
 
 // runFront prepares what the halves need, and runs them until a signal asks it to stop.
-func runFront(cfg config.Config, settle func(config.Known) (config.Config, error), halves ...string) error {
+func runFront(cfg config.Config, settle func(config.Known) (config.Config, error), halves ...string) (err error) {
 	f := &front{asked: cfg, cfg: cfg, settle: settle, halves: halves, began: time.Now(), systemd: supervise.TakeSystemd()}
 	syscall.Umask(0o022)
 	supervise.RaiseLimits()
@@ -54,6 +54,7 @@ func runFront(cfg config.Config, settle func(config.Known) (config.Config, error
 	defer unlock()
 
 	f.out = newOutput(cfg, f.view)
+	defer func() { f.out.close(err) }()
 	f.report = state.NewRecorder(cfg.Dirs, state.Front, version.Version)
 	f.super = f.supervisor()
 	f.out.start(cfg)

@@ -14,11 +14,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/logs"
 	"github.com/coracle-dev/coracle/pkg/progress"
+	"github.com/coracle-dev/coracle/pkg/redact"
 	"github.com/coracle-dev/coracle/pkg/state"
 )
 
-// output is where people see what happens: a display on a terminal, else lines of log on stderr.
+// output is where people see what happens: a display on a terminal, else lines of log on stderr. All lines are kept in
+// the ring on disk.
 type output struct {
+	ring    *logs.Ring
 	plain   progress.Plain
 	display *progress.Display // nil for plain lines
 	json    bool
@@ -32,15 +35,16 @@ type output struct {
 func newOutput(cfg config.Config, view func() progress.View) *output {
 	terminal := isTerminal(os.Stderr)
 	o := &output{
+		ring:  logs.OpenRing(cfg.Dirs.LogFile()),
 		plain: progress.Plain{W: os.Stderr, Colour: terminal && os.Getenv("NO_COLOR") == ""},
 		json:  cfg.Log.Format == "json",
 		end:   func() {},
 	}
+	o.ring.Clean = redact.New(cfg.Join.Token, cfg.Join.AgentToken).String
 	if level := logs.Level(cfg.Log, ""); terminal && !o.json && level <= logrus.InfoLevel && os.Getenv("TERM") != "dumb" {
 		o.display = &progress.Display{
 			Out:  os.Stderr,
 			Size: terminalSize,
-			Log:  &logs.File{Path: cfg.Dirs.LogFile()},
 			View: view,
 		}
 	}
@@ -78,7 +82,29 @@ func (o *output) stop(keep bool, text string) {
 	}
 }
 
+// close keeps what ended the run, if anything did, and makes sure that the ring is on the disk.
+func (o *output) close(err error) {
+	if err != nil {
+		o.record(err)
+	}
+	o.ring.Close()
+}
+
+// record keeps an error that is shown elsewhere.
+func (o *output) record(err error) {
+	entry := logrus.WithError(err)
+	entry.Time, entry.Level, entry.Message = time.Now(), logrus.ErrorLevel, "coracle ended"
+	if text, err := logrus.StandardLogger().Formatter.Format(entry); err == nil {
+		o.ring.Line(strings.TrimSuffix(string(text), "\n"))
+	}
+}
+
 func (o *output) line(line string) {
+	o.ring.Line(line)
+	o.show(line)
+}
+
+func (o *output) show(line string) {
 	if o.display != nil {
 		o.display.Line(line)
 		return
@@ -100,7 +126,7 @@ func (o *output) program(program, line string) {
 		return
 	}
 	if o.display != nil && o.stopping.Load() {
-		o.display.Record(line)
+		o.ring.Line(line)
 		return
 	}
 	o.line(line)

@@ -22,7 +22,8 @@ type File struct {
 	size int64
 }
 
-// Write appends one or more whole lines. It never splits data over two files.
+// Write appends one or more whole lines. It never splits data over two files. After an error nothing of data is in the
+// file, as far as the disk allows.
 func (l *File) Write(data []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -37,8 +38,22 @@ func (l *File) Write(data []byte) (int, error) {
 		}
 	}
 	n, err := l.f.Write(data)
+	if err != nil && n > 0 && l.f.Truncate(l.size) == nil {
+		n = 0
+	}
 	l.size += int64(n)
 	return n, err
+}
+
+// Sync returns when all that was written is on the disk. Others may write meanwhile.
+func (l *File) Sync() error {
+	l.mu.Lock()
+	f := l.f
+	l.mu.Unlock()
+	if f == nil {
+		return nil
+	}
+	return f.Sync()
 }
 
 // Close closes the file. A later Write opens it again.
@@ -71,20 +86,35 @@ func (l *File) open() error {
 	if err := os.MkdirAll(filepath.Dir(l.Path), 0o700); err != nil {
 		return fmt.Errorf("opening the log file: %w", err)
 	}
-	f, err := os.OpenFile(l.Path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(l.Path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("opening the log file: %w", err)
 	}
-	info, err := f.Stat()
+	size, err := mend(f)
 	if err != nil {
 		f.Close()
 		return fmt.Errorf("opening the log file: %w", err)
 	}
-	l.f, l.size = f, info.Size()
+	l.f, l.size = f, size
 	return nil
 }
 
+// mend gives the last line its end if whoever wrote it did not come to it, and returns the file's size.
+func mend(f *os.File) (size int64, err error) {
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return 0, err
+	}
+	last := make([]byte, 1)
+	if _, err := f.ReadAt(last, info.Size()-1); err != nil || last[0] == '\n' {
+		return info.Size(), err
+	}
+	_, err = f.Write([]byte("\n"))
+	return info.Size() + 1, err
+}
+
 func (l *File) rotate() error {
+	_ = l.f.Sync() // nobody syncs it later
 	l.f.Close()
 	l.f = nil
 	for i := l.keep(); i > 1; i-- {

@@ -12,13 +12,11 @@ import (
 )
 
 // Display draws frames at the bottom of a terminal until it is ended, and shows lines of log that people should
-// see above them. All other lines go to Log. It is safe for use by several goroutines.
+// see above them. It is safe for use by several goroutines.
 type Display struct {
 	// Out is the terminal, Size asks for its columns and rows.
 	Out  io.Writer
 	Size func() (columns, rows int)
-	// Log takes every line.
-	Log io.Writer
 	// View tells what to draw.
 	View func() View
 
@@ -81,17 +79,11 @@ func (d *Display) erase() string {
 	return fmt.Sprintf("\x1b[%dA\r\x1b[J", d.drawn)
 }
 
-// Line logs one line, which has no end yet, and shows it if people should know at once.
+// Line shows a line of log, which has no end yet, if people should know at once.
 func (d *Display) Line(text string) {
-	d.Record(text)
 	if logs.Alarming(text) {
 		d.show(logs.Colour(text) + "\n")
 	}
-}
-
-// Record logs one line and does not show it.
-func (d *Display) Record(text string) {
-	_, _ = io.WriteString(d.Log, text+"\n") // a full disk is noticed elsewhere
 }
 
 // show puts text above the frame, or below everything when there is no frame any more.

@@ -1,0 +1,89 @@
+package redact
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+)
+
+const pem = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIPfoobarfoobarfoobarfoobar\nAAAA\n-----END EC PRIVATE KEY-----\n"
+
+func TestRules(t *testing.T) {
+	pin := strings.Repeat("0f", 32)
+	for _, c := range []struct{ name, in, want string }{
+		{"nothing", "2026-11-21T10:44:00.123Z INFO  kubelet: ready took=12ms", ""},
+		{"pem", "a\n" + pem + "b", "a\n(removed)\nb"},
+		{"pem on one line", strings.ReplaceAll("x "+pem, "\n", `\n`), `x (removed)\n`},
+		{"torn pem", "-----BEGIN PRIVATE KEY-----\nMIIEv", "(removed)"},
+		{"certificate", "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----", ""},
+		{"key in base64", "client-key-data: " + base64.StdEncoding.EncodeToString([]byte(pem)), "client-key-data: (removed)"},
+		{"certificate in base64", "certificate-authority-data: " + base64.StdEncoding.EncodeToString([]byte("-----BEGIN CERTIFICATE-----\nMIIBdjCC\n")), ""},
+		{"web token", "got eyJhbGciOiJSUzI1NiJ9.eyJpc3MiOiJrdWJlcm5ldGVz.c2lnbmF0dXJl now", "got (removed) now"},
+		{"join token", "CORACLE C1" + pin + "::abcdef.0123456789abcdef", "CORACLE C1" + pin + "::(removed)"},
+		{"bootstrap token", `using "abc123.0123456789abcdef"`, `using "(removed)"`},
+		{"host name", "events.somethingelsehere", ""},
+		{"bearer", "Bearer 0123456789abcdef", "Bearer (removed)"},
+		{"header", `"Authorization": ["Basic dXNlcjpwYXNz"]`, `"Authorization": ["Basic (removed)"]`},
+		{"address", "https://me:hunter2@example.org/x", "https://me:(removed)@example.org/x"},
+		{"registry", `{"auths":{"r":{"auth":"dXNlcjpwYXNz"}}}`, `{"auths":{"r":{"auth":"(removed)"}}}`},
+		{"registry in a string", `"{\"auths\":{\"r\":{\"auth\":\"dXNlcjpwYXNz\"}}}"`, `"{\"auths\":{\"r\":{\"auth\":\"(removed)\"}}}"`},
+		{"yaml", "password: hunter2\nuser: me", "password: (removed)\nuser: me"},
+		{"json", `{"dbPassword": "hun\"ter2", "n": 1}`, `{"dbPassword": "(removed)", "n": 1}`},
+		{"json in a string", `"{\"password\":\"hunter2\"}"`, `"{\"password\":\"(removed)\"}"`},
+		{"flag", "--token=hunter2 --token-file=/etc/t", "--token=(removed) --token-file=/etc/t"},
+		{"environment", "MYSQL_ROOT_PASSWORD=hunter2", "MYSQL_ROOT_PASSWORD=(removed)"},
+		{"references", `"secretName": "web-tls", "automountServiceAccountToken": true, "tokenExpirationSeconds": 3607`, ""},
+		{"words of logs", `secret "web" not found controller="token-cleaner"`, ""},
+		{"path", "key: /etc/x, private-key-file: a.pem", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.want == "" {
+				c.want = c.in
+			}
+			if got := new(Redactor).String(c.in); got != c.want {
+				t.Errorf("%q\nbecame %q\nwant   %q", c.in, got, c.want)
+			}
+			if again := new(Redactor).String(c.want); again != c.want {
+				t.Errorf("%q became %q the second time", c.want, again)
+			}
+		})
+	}
+}
+
+func TestKnown(t *testing.T) {
+	r := New("correct horse", "x1y2z3", "short", "", "line one of it all\nline two of it all\n", "correct horse battery")
+	for _, c := range []struct{ in, want string }{
+		{"the correct horse", "the (removed)"},
+		{"the correct horse battery", "the (removed)"},
+		{base64.StdEncoding.EncodeToString([]byte("correct horse")), Removed},
+		{"correct+horse", Removed},
+		{"shortly", "shortly"},
+		{"ax1y2z3b", "a(removed)b"},
+		{"  line two of it all", "  (removed)"},
+	} {
+		if got := r.String(c.in); got != c.want {
+			t.Errorf("%q became %q, want %q", c.in, got, c.want)
+		}
+		if r.Leaks(c.in) != (c.in != c.want) {
+			t.Errorf("%q leaks: %v", c.in, r.Leaks(c.in))
+		}
+	}
+	if New().Leaks("anything") {
+		t.Error("nothing leaks")
+	}
+}
+
+func TestArgs(t *testing.T) {
+	got := new(Redactor).Args([]string{"coracle", "server", "--token", "hunter2", "-t", "hunter2", "--token-file", "/t", "--agent-token=hunter2", "--password", "hunter2", "--v", "2"})
+	if want := "coracle server --token (removed) -t (removed) --token-file /t --agent-token=(removed) --password (removed) --v 2"; strings.Join(got, " ") != want {
+		t.Errorf("%s", strings.Join(got, " "))
+	}
+}
+
+// BenchmarkLine is what a line of log costs.
+func BenchmarkLine(b *testing.B) {
+	r := New("correct horse battery staple")
+	for b.Loop() {
+		r.String(`2026-11-21T10:44:00.123Z INFO  kube-controller-manager: Caches are synced controller="token_cleaner"`)
+	}
+}

@@ -1,0 +1,134 @@
+package redact
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// rule is one look that a secret has.
+type rule struct {
+	name string
+	// hints are in lower case; the pattern is tried only where one of them is in the text. None is everywhere.
+	hints   []string
+	pattern *regexp.Regexp
+	// with is the replacement, in which $1 is the pattern's first group.
+	with string
+	// unless keeps a match, given as the pattern's groups, that is harmless after all.
+	unless func(groups []string) bool
+}
+
+// secretWords are in the names of settings, fields and flags whose values are secrets.
+const secretWords = `pass(?:word|wd|phrase)|secret|token|api[-_.]?key|access[-_.]?key|private[-_.]?key|key[-_]data|credential|client[-_]key`
+
+// rules are applied in order.
+var rules = []rule{
+	{
+		name: "private key", hints: []string{"private key-----"},
+		pattern: regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`),
+		with:    Removed,
+	},
+	{
+		// The first bytes of "-----BEGIN ". Certificates are no secret.
+		name: "private key in base64", hints: []string{"ls0tls1crudjti"},
+		pattern: regexp.MustCompile(`LS0tLS1CRUdJTi([A-Za-z0-9+/=\s]{16,})`),
+		with:    Removed,
+		unless:  func(groups []string) bool { return strings.HasPrefix(groups[1], "BDRVJU") },
+	},
+	{
+		name: "signed web token", hints: []string{"eyj"},
+		pattern: regexp.MustCompile(`\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*`),
+		with:    Removed,
+	},
+	{
+		name: "join token", hints: []string{"::"},
+		pattern: regexp.MustCompile(`(C1[0-9a-f]{64}::)[a-z0-9]{6}\.[a-z0-9]{16}`),
+		with:    "${1}" + Removed,
+	},
+	{
+		name: "bootstrap token", hints: []string{"."},
+		pattern: regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`),
+		with:    Removed,
+		unless:  func(groups []string) bool { return !strings.ContainsAny(groups[0][7:], "0123456789") },
+	},
+	{
+		name: "bearer", hints: []string{"bearer"},
+		pattern: regexp.MustCompile(`(?i)\b(bearer\s+)[A-Za-z0-9+/=._~-]{12,}`),
+		with:    "${1}" + Removed,
+	},
+	{
+		name: "authorization header", hints: []string{"authorization"},
+		pattern: regexp.MustCompile(`(?i)(authorization\\?["']?\s*[:=]\s*\[?\\?["']?(?:basic|bearer|digest|negotiate)\s+)[^\s"'\],]+`),
+		with:    "${1}" + Removed,
+	},
+	{
+		name: "password in an address", hints: []string{"://"},
+		pattern: regexp.MustCompile(`(://[^/\s:@"']*:)[^/\s@"']+@`),
+		with:    "${1}" + Removed + "@",
+	},
+	{
+		name: "registry login", hints: []string{`auth"`, `auth\"`},
+		pattern: regexp.MustCompile(`(\\?"auth\\?"\s*:\s*\\?")[^"\\]+`),
+		with:    "${1}" + Removed,
+	},
+	{
+		name:    "named value",
+		hints:   []string{"pass", "secret", "token", "key", "credential"},
+		pattern: regexp.MustCompile(`(?i)([\w.-]*(?:` + secretWords + `)[\w.-]*)(\\?["']?\s*(?:=|:\s)\s*|\\?["']\s*:\s*)(?:(\\")[^"\\]*\\"|(")(?:[^"\\\n]|\\.)*"|(')[^'\n]*'|[^\s,;&"'\\\]}\[{]+)`),
+		with:    "${1}${2}${3}${4}${5}" + Removed + "${3}${4}${5}",
+		unless:  harmless,
+	},
+}
+
+// references end the names of fields that say where a secret is, or something else about it.
+var references = regexp.MustCompile(`(?i)(file|path|names?|refs?|dir|ttl|seconds|types?|count|version|audiences?|mode|namespace|uid|policy|url|usages?|expiry|expiration|timestamp|controller|signer|cleaner|issuer|ca)$`)
+
+// harmless keeps a named value that is none: where the name says so, or the value is a file's path, a number or a word
+// of the syntax.
+func harmless(groups []string) bool {
+	value := strings.Trim(strings.TrimPrefix(groups[0], groups[1]+groups[2]), `\"'`)
+	switch {
+	case references.MatchString(groups[1]), strings.HasPrefix(value, "/"), strings.HasPrefix(value, "("):
+		return true
+	case slices.Contains([]string{"", "true", "false", "null", "nil", "<nil>", "[]", "{}", "|", ">", "-"}, value):
+		return true
+	}
+	return len(value) < 8 && strings.Trim(value, "0123456789") == ""
+}
+
+var flagWords = regexp.MustCompile(`(?i)^--?(t|[\w-]*(?:` + secretWords + `)[\w-]*)$`)
+
+// secretFlag reports whether the argument after a flag is a secret.
+func secretFlag(flag string) bool {
+	return flagWords.MatchString(flag) && !references.MatchString(flag)
+}
+
+func (r rule) hinted(lower string) bool {
+	return slices.ContainsFunc(r.hints, func(h string) bool { return strings.Contains(lower, h) })
+}
+
+func (r rule) apply(text string) string {
+	if r.unless == nil {
+		return r.pattern.ReplaceAllString(text, r.with)
+	}
+	var out []byte
+	end := 0
+	for _, at := range r.pattern.FindAllStringSubmatchIndex(text, -1) {
+		groups := make([]string, len(at)/2)
+		for i := range groups {
+			if at[2*i] >= 0 {
+				groups[i] = text[at[2*i]:at[2*i+1]]
+			}
+		}
+		if r.unless(groups) {
+			continue
+		}
+		out = append(out, text[end:at[0]]...)
+		out = r.pattern.ExpandString(out, r.with, text, at)
+		end = at[1]
+	}
+	if end == 0 {
+		return text
+	}
+	return string(append(out, text[end:]...))
+}
