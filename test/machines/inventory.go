@@ -1,0 +1,94 @@
+package machines
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Inventory is what a machine holds: one line for each thing, by its name.
+type Inventory map[string]string
+
+// unlisted are directories whose content is the kernel's, the engine's, the test's, or that of a program which writes whenever it
+// likes.
+var unlisted = []string{"/proc", "/sys", "/dev", "/tmp", Coracle, "/mnt/images", "/run/systemd", "/run/log", "/run/udev", "/run/dbus",
+	"/var/log/journal", "/var/lib/systemd/timers", "/var/lib/systemd/random-seed"}
+
+// Files lists all files of the machine with type, mode, owner, size and time of change, and where links lead; directories
+// with type, mode and owner.
+func (m *Machine) Files() Inventory {
+	m.t.Helper()
+	args := []string{"/", "("}
+	for i, dir := range unlisted {
+		if i > 0 {
+			args = append(args, "-o")
+		}
+		args = append(args, "-path", dir)
+	}
+	args = append(args, ")", "-prune", "-o", "-type", "d", "-printf", "%p\t%y %m %U:%G\n", "-o", "-printf", "%p\t%y %m %U:%G %s %t %l\n")
+	return inventory(m.Run("find", args...))
+}
+
+// Kernel lists what the machine has in its kernel: links, routes, mounts, cgroups without those of systemd's services, network
+// namespaces, sysctls that Kubernetes sets.
+func (m *Machine) Kernel() Inventory {
+	m.t.Helper()
+	return inventory(m.Sh(`
+ip -o link | awk '{ print "link " $2 "\t" $3 }'
+ip route show table all | sort -u | awk '{ print "route " $0 "\t" }'
+ip -6 route show table all | sort -u | awk '{ print "route6 " $0 "\t" }'
+awk '{ print "mount " $5 "\t" }' /proc/self/mountinfo
+find /sys/fs/cgroup -type d -not -path '*.service*' -not -path '*.scope*' -not -path '*.slice*' -printf 'cgroup %p\t\n'
+ls /run/netns 2>/dev/null | awk '{ print "netns " $0 "\t" }'
+for f in /proc/sys/net/ipv4/ip_forward /proc/sys/net/bridge/bridge-nf-call-iptables /proc/sys/vm/overcommit_memory \
+	/proc/sys/kernel/panic /proc/sys/kernel/panic_on_oops /proc/sys/net/ipv6/conf/all/forwarding; do
+	[ ! -e $f ] || printf 'sysctl %s\t%s\n' $f "$(cat $f)"
+done
+`))
+}
+
+// Processes lists the programs that run, each once, without what looks.
+func (m *Machine) Processes() Inventory {
+	m.t.Helper()
+	return inventory(m.Sh(`for p in /proc/[0-9]*; do
+	cat $p/comm 2>/dev/null || true
+done | grep -vxE 'sh|cat|sort|grep|sleep|runc.*' | sort -u | awk '{ print "process " $0 "\t" }'`))
+}
+
+// Firewall is the whole text of the machine's rules, as nft and both iptables see them, without counters.
+func (m *Machine) Firewall() string {
+	m.t.Helper()
+	return m.Sh(`nft -s list ruleset; for x in iptables-save ip6iptables-save ip6tables-save; do
+	! command -v $x >/dev/null || $x 2>/dev/null | grep -v '^#' | sed 's/\[[0-9]*:[0-9]*\]/[0:0]/'
+done`)
+}
+
+func inventory(text string) Inventory {
+	inv := Inventory{}
+	for line := range strings.Lines(text) {
+		name, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
+		inv[name] = rest
+	}
+	return inv
+}
+
+// Diff lists what is in after and was not in before with a +, the other way round with a -, and what has changed with both
+// values; sorted.
+func Diff(before, after Inventory) (lines []string) {
+	for name, now := range after {
+		was, ok := before[name]
+		switch {
+		case !ok:
+			lines = append(lines, "+ "+name)
+		case was != now:
+			lines = append(lines, fmt.Sprintf("~ %s: %s -> %s", name, was, now))
+		}
+	}
+	for name := range before {
+		if _, ok := after[name]; !ok {
+			lines = append(lines, "- "+name)
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
