@@ -1,9 +1,12 @@
 # Everything here is one line that calls a script or go; the scripts work on their own too.
 
-.PHONY: build run test bench clean
+.PHONY: build image run test bench clean
 
 build: ## dist/coracle, everything in one file
 	scripts/build
+
+image: ## dist/coracle-image.tar, loaded where a Docker engine answers
+	scripts/image
 
 run: ## builds if needed and runs a server in the foreground
 	scripts/run

@@ -36,6 +36,10 @@ var commands = map[string]command{
 	"licenses": {"ROOT OVERLAY DEBIAN_ROOT PAYLOAD_DIR OUTFILE", 5, func(a []string) error {
 		return writeLicenses(a[0], a[1], a[2], a[3], a[4])
 	}},
+	"list": {"PAYLOAD_DIR OUTFILE", 2, func(a []string) error { return list(a[0], a[1]) }},
+	"image": {"GOARCH VERSION PAYLOAD ROOT CONFIG OUTFILE", 6, func(a []string) error {
+		return productImage(a[0], a[1], a[2], a[3], a[4], a[5])
+	}},
 	"pause": {"GOARCH BINARY NAME OUTFILE", 4, func(a []string) error { return pauseImage(a[0], a[1], a[2], a[3]) }},
 }
 

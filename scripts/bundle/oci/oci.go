@@ -91,12 +91,12 @@ func (i Image) Write(w io.Writer) error {
 	for _, digest := range order {
 		files = append(files, File{Path: path.Join("blobs/sha256", digest), Data: blobs[digest], Mode: 0o644})
 	}
-	return writeTar(w, files)
+	return WriteTar(w, files)
 }
 
 func (i Image) layer() ([]byte, error) {
 	var b bytes.Buffer
-	err := writeTar(&b, i.Files)
+	err := WriteTar(&b, i.Files)
 	return b.Bytes(), err
 }
 
@@ -125,7 +125,8 @@ func encode(v any) []byte {
 	return data
 }
 
-func writeTar(w io.Writer, files []File) error {
+// WriteTar writes files as a tar archive, without times and owners.
+func WriteTar(w io.Writer, files []File) error {
 	t := tar.NewWriter(w)
 	for _, f := range files {
 		h := &tar.Header{Name: f.Path, Mode: f.Mode, Typeflag: tar.TypeReg, Size: int64(len(f.Data)), Format: tar.FormatUSTAR}
