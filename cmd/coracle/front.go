@@ -47,11 +47,17 @@ func runFront(cfg config.Config, settle func(config.Known) (config.Config, error
 	f := &front{asked: cfg, cfg: cfg, settle: settle, halves: halves, began: time.Now(), systemd: supervise.TakeSystemd()}
 	syscall.Umask(0o022)
 	supervise.RaiseLimits()
+	if err := f.ephemeral(); err != nil {
+		return err
+	}
 	unlock, err := f.lock()
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer func() {
+		unlock()
+		err = errors.Join(err, f.discard())
+	}()
 
 	f.out = newOutput(cfg, f.view)
 	defer func() { f.out.close(err) }()

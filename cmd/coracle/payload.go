@@ -29,8 +29,12 @@ func (p *percent) String() string {
 // unpack makes sure that the parts are where the halves run from.
 func (f *front) unpack(ctx context.Context) error {
 	var said once
-	return bundle.Unpack(ctx, f.asked.Dirs, func(done, total int64) {
-		said.do(func() { logrus.Infof("unpacking to %s", f.asked.Dirs.Payloads()) })
+	unpack, to := bundle.Unpack, f.asked.Dirs.Payloads()
+	if f.asked.Ephemeral.On {
+		unpack, to = bundle.Borrow, bundle.Cache()
+	}
+	return unpack(ctx, f.asked.Dirs, func(done, total int64) {
+		said.do(func() { logrus.Infof("unpacking to %s", to) })
 		f.unpacked.set(done, total)
 	})
 }

@@ -23,6 +23,12 @@ func (f *front) signals() (ctx context.Context, done func()) {
 	// SIGPIPE is caught and not looked at: a journal that restarts must not take the cluster along.
 	signal.Notify(received, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 	foreground := isTerminal(os.Stderr) // asked now, because nobody can tell once the terminal is gone
+	if ttl := f.asked.Ephemeral.TTL; ttl > 0 {
+		time.AfterFunc(ttl, func() {
+			f.announceStop(fmt.Sprintf("as its time to live of %s is over", ttl))
+			stop()
+		})
+	}
 	go func() {
 		var asked time.Time // zero as long as nobody has
 		for s := range received {
@@ -34,7 +40,7 @@ func (f *front) signals() (ctx context.Context, done func()) {
 				f.super.Hurry()
 			default:
 				asked = time.Now()
-				f.announceStop(s)
+				f.announceStop("as asked by " + signalWord(s))
 				stop()
 			}
 		}
@@ -46,16 +52,19 @@ func (f *front) signals() (ctx context.Context, done func()) {
 	}
 }
 
-func (f *front) announceStop(s os.Signal) {
+func (f *front) announceStop(why string) {
 	pods := "pods go on running"
-	if f.asked.DrainOnStop {
+	switch {
+	case f.asked.Ephemeral.On:
+		pods = "then the cluster is removed"
+	case f.asked.DrainOnStop:
 		pods = "pods are stopped too"
 	}
 	var order []string
 	for i := len(f.halves) - 1; i >= 0; i-- {
 		order = append(order, f.halves[i])
 	}
-	text := fmt.Sprintf("stopping %s, as asked by %s; %s", strings.Join(order, ", then "), signalWord(s), pods)
+	text := fmt.Sprintf("stopping %s, %s; %s", strings.Join(order, ", then "), why, pods)
 	f.systemd.Notify("STOPPING=1", "STATUS="+text)
 	logrus.Info(text)
 	f.out.stopping.Store(true)

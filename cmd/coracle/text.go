@@ -57,6 +57,10 @@ Ctrl-C stops coracle; pods go on running unless --drain-on-stop is given.
 	if cfg.Dirs.Run != paths.Default().Run {
 		flag = "CORACLE_RUN_DIR=" + cfg.Dirs.Run + " "
 	}
+	end := "pods go on running unless --drain-on-stop is given"
+	if cfg.Ephemeral.On {
+		end = "the cluster is removed then, with everything in it"
+	}
 	return fmt.Sprintf(`
 Kubernetes is ready after %.1f s.
 
@@ -65,6 +69,6 @@ Kubernetes is ready after %.1f s.
   How it is doing        %scoracle status
   The log                %s
 
-Ctrl-C stops coracle; pods go on running unless --drain-on-stop is given.
-`, took.Seconds(), flag, cfg.API.KubeconfigPath, flag, cfg.Dirs.LogFile())
+Ctrl-C stops coracle; %s.
+`, took.Seconds(), flag, cfg.API.KubeconfigPath, flag, cfg.Dirs.LogFile(), end)
 }

@@ -31,6 +31,16 @@ func Unpack(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 	return p.unpack(ctx, dirs, progress)
 }
 
+// Borrow is Unpack for a data directory that will not last: dirs.Bin() leads to a copy of the payload that commands of
+// this user share, as Locate finds it, and only if there can be none to one in the data directory.
+func Borrow(ctx context.Context, dirs paths.Dirs, progress Progress) error {
+	dir, err := Locate(ctx, dirs, progress)
+	if err != nil {
+		return Unpack(ctx, dirs, progress)
+	}
+	return point(dirs.Bin(), dir)
+}
+
 func (p payload) unpack(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 	s := store{dirs.Payloads()}
 	unlock, err := s.lock(ctx)

@@ -65,6 +65,7 @@ type raw struct {
 	logLevel, logFormat, debug, disable, drainOnStop                             value
 	server, token, tokenFile, agentToken, agentTokenFile, replace, joinRetry     value
 	evictAfter, lbPort, storeEndpoint, storeCA, storeCert, storeKey, storePrefix value
+	ephemeral, ttl                                                               value
 }
 
 // table lists the settings of a role, in the order of help.
@@ -209,5 +210,10 @@ func (r *raw) serverTable() []setting {
 			help: "Flag for kube-scheduler, without dashes; wins over coracle's"},
 		{name: "etcd-arg", kind: lines, arg: "KEY=VALUE", into: &r.etcdArg, group: groupUpstream,
 			help: "Flag for etcd, without dashes; wins over coracle's"},
+
+		{name: "ephemeral", kind: toggle, def: "false", into: &r.ephemeral, group: groupRunning,
+			help: "Keep the whole cluster in memory, and remove it with its pods and everything else when coracle stops"},
+		{name: "ttl", arg: "DURATION", def: "0s", into: &r.ttl, group: groupRunning,
+			help: "After how long an ephemeral cluster removes itself; 0s is never"},
 	}
 }

@@ -68,3 +68,17 @@ func (d *decoder) storeURLs(v *value) []string {
 	}
 	return out
 }
+
+// ephemeral is for a server that begins a cluster and keeps its data itself.
+func (d *decoder) ephemeral(r *raw, cfg Config) Ephemeral {
+	e := Ephemeral{On: d.toggle(&r.ephemeral), TTL: d.seconds(&r.ttl)}
+	switch {
+	case !e.On && e.TTL > 0:
+		d.add("%s has a meaning only with --ephemeral, which is not given", r.ttl.label())
+	case e.On && cfg.Join.Server != "":
+		d.add("%s and %s cannot be used together: an ephemeral cluster has one server, which begins it", r.ephemeral.label(), r.server.label())
+	case e.On && len(r.storeEndpoint.items) > 0:
+		d.add("%s and %s cannot be used together: that etcd keeps what it is given", r.ephemeral.label(), r.storeEndpoint.label())
+	}
+	return e
+}

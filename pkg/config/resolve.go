@@ -90,6 +90,7 @@ func (d *decoder) config(r *raw, dirs paths.Dirs) Config {
 	}
 	cfg.API = d.api(r, dir, cfg.Node)
 	cfg.Datastore = d.datastore(r)
+	cfg.Ephemeral = d.ephemeral(r, cfg)
 	d.checkPorts(r, cfg)
 	return cfg
 }

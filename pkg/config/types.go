@@ -42,6 +42,15 @@ type Config struct {
 	Datastore Datastore `json:"datastore,omitzero"`
 	// DrainOnStop stops pods too when coracle stops.
 	DrainOnStop bool `json:"drainOnStop,omitempty"`
+	// Ephemeral says that nothing of the cluster is kept.
+	Ephemeral Ephemeral `json:"ephemeral,omitzero"`
+}
+
+// Ephemeral is how a cluster lives that leaves nothing behind: in memory, until the server stops.
+type Ephemeral struct {
+	On bool `json:"on,omitempty"`
+	// TTL is after how long the server stops by itself, 0 for not.
+	TTL time.Duration `json:"ttl,omitempty"`
 }
 
 // Disabled reports whether the named service of ours is switched off.

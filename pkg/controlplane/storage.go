@@ -61,6 +61,7 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 		},
 		Args:         cfg.Args["etcd"],
 		ResetRequest: dirs.ResetRequest(),
+		Volatile:     cfg.Ephemeral.On,
 	}
 	return storage{
 		unit:    g.Add("etcd", member),

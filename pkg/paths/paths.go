@@ -38,10 +38,16 @@ func (d Dirs) BusyboxLinks() string { return filepath.Join(d.Bin(), "busybox.d")
 // SystemImages holds the image archives of the payload.
 func (d Dirs) SystemImages() string { return filepath.Join(d.Bin(), "images") }
 
+// Ephemeral marks the data of a server that keeps nothing.
+func (d Dirs) Ephemeral() string { return d.data("ephemeral") }
+
+// EphemeralKubelet is what such a server's kubelet root is, in the memory that its data is in.
+func (d Dirs) EphemeralKubelet() string { return d.data("kubelet") }
+
 // Ledger is the list of what coracle made outside its own directories.
 func (d Dirs) Ledger() string { return d.data("ledger.json") }
 
-// LogFile takes the log when the terminal shows progress instead.
+// LogFile is the newest file of the ring that keeps the last lines of log.
 func (d Dirs) LogFile() string { return d.data("log", "coracle.log") }
 
 // AuditLog is kube-apiserver's audit log, written if there is an audit policy.

@@ -128,7 +128,7 @@ func (m *machine) ownDirs() []owned {
 			"dra_manager_state", "image_manager", "memory_manager_state", "pki", "plugins", "plugins_registry",
 			"pod-resources", "pod_status_manager_state", "pods", "pods-api", "usernamespaces", "volumeplugins"}},
 		{dir: m.dirs.Data, usual: def.Data, entries: []string{
-			"bin", "data", "images", "ledger.json", "ledger.json.lock", "lock", "log", "manifests", "node", "server", "storage"}},
+			"bin", "data", "ephemeral", "images", "kubelet", "ledger.json", "ledger.json.lock", "lock", "log", "manifests", "node", "server", "storage"}},
 	}
 }
 
@@ -190,6 +190,9 @@ func (m *machine) dirItems(o owned) []Item {
 	}
 	if _, err := os.Stat(o.dir); err != nil {
 		return nil
+	}
+	if m.made(ledger.Mount, o.dir) && m.inMemory(o.dir) {
+		return []Item{m.memoryItem(o.dir)}
 	}
 	if o.dir == o.usual || m.made(ledger.Dir, o.dir) {
 		if m.isMountPoint(o.dir) && isEmpty(o.dir) {

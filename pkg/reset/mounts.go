@@ -77,7 +77,7 @@ func findNetNS(_ context.Context, m *machine) ([]Item, error) {
 		return items, err
 	}
 	for _, e := range m.entries(ledger.Mount) {
-		if slices.Contains(mounts, e.Name) && (e.Name != netnsDir || !foreign) {
+		if slices.Contains(mounts, e.Name) && (e.Name != netnsDir || !foreign) && !m.ephemeral(e.Name) {
 			items = append(items, mountItem(e.Name))
 		}
 	}
@@ -97,6 +97,7 @@ func (m *machine) mounts() ([]string, error) {
 // mount is one line of the mount table.
 type mount struct {
 	point, fs string
+	source    string
 	shared    bool // with other mount namespaces
 }
 
@@ -113,11 +114,11 @@ func parseMounts(text string) (out []mount) {
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
 		dash := slices.Index(fields, "-")
-		if len(fields) < 7 || dash < 0 || dash+1 >= len(fields) {
+		if len(fields) < 7 || dash < 0 || dash+2 >= len(fields) {
 			continue
 		}
 		out = append(out, mount{
-			point: unescape(fields[4]), fs: fields[dash+1],
+			point: unescape(fields[4]), fs: fields[dash+1], source: unescape(fields[dash+2]),
 			shared: slices.ContainsFunc(fields[6:max(dash, 6)], func(f string) bool { return strings.HasPrefix(f, "shared:") }),
 		})
 	}

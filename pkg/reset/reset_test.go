@@ -276,7 +276,7 @@ func TestParseMounts(t *testing.T) {
 nonsense
 31 24 0:6 / /sys/fs/cgroup rw - cgroup2 none rw
 `
-	want := []mount{{"/", "ext4", true}, {"/mnt/two words", "tmpfs", false}, {"/sys/fs/cgroup", "cgroup2", false}}
+	want := []mount{{"/", "ext4", "/dev/vda", true}, {"/mnt/two words", "tmpfs", "none", false}, {"/sys/fs/cgroup", "cgroup2", "none", false}}
 	if got := parseMounts(text); !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
 	}

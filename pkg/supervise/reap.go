@@ -40,6 +40,17 @@ func (c *Children) wait(cmd *exec.Cmd) error {
 	return err
 }
 
+// Run runs a program to its end, as cmd.Run. A nil Children does nothing else.
+func (c *Children) Run(cmd *exec.Cmd) error {
+	if c == nil {
+		return cmd.Run()
+	}
+	if err := c.start(cmd); err != nil {
+		return err
+	}
+	return c.wait(cmd)
+}
+
 // ReapOrphans takes the exit status of every process that was orphaned to this one, until ctx is done. PID 1 owes
 // that to its container. It leaves supervised programs alone, and takes the status of any other child.
 func (c *Children) ReapOrphans(ctx context.Context) {

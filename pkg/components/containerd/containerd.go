@@ -48,6 +48,7 @@ type Containerd struct {
 	UnprivilegedPorts bool // the kernel has ip_unprivileged_port_start
 	UnprivilegedICMP  bool // the kernel has ping_group_range
 	AppArmor          bool
+	Volatile          bool // no write has to outlive the machine
 	LogLevel          logrus.Level
 	PreferIPv6        bool // of two addresses of a pod, the IPv6 one is the first
 }

@@ -47,6 +47,7 @@ func (e *Etcd) config(fatal chan<- error) (*embed.Config, error) {
 	// What was acknowledged is in the log. The database may follow in larger steps, which writes less: after a crash
 	// the log is read from where the database is. The limit keeps a step short when there is much to write.
 	cfg.BackendBatchInterval, cfg.BackendBatchLimit = 5*time.Second, 1000
+	cfg.UnsafeNoFsync = e.Volatile
 	cfg.EnableGRPCGateway = false
 	cfg.WarningApplyDuration = 500 * time.Millisecond // on two busy cores a start has dozens of a tenth of a second
 	// kube-apiserver has one connection for each of some seventy kinds, nearly all of them idle.

@@ -27,6 +27,8 @@ type Etcd struct {
 	Args   []string       // pass-through settings, "name=value"
 	// ResetRequest is the file of a ResetRequest, looked for at the start; "" is none.
 	ResetRequest string
+	// Volatile says that no write has to outlive the machine: nothing waits for a disk.
+	Volatile bool
 
 	updating sync.Mutex // held while this member's URL is changed
 	mu       sync.Mutex
