@@ -14,7 +14,11 @@
 // package install and package upgrade.
 package release
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/coracle-dev/coracle/pkg/complain"
+)
 
 const (
 	// DefaultMirror is the base of releases if no other is named.
@@ -56,4 +60,9 @@ type Untrusted struct {
 
 func (u Untrusted) Error() string {
 	return fmt.Sprintf("%s is not to be trusted: %s; nothing was changed", u.File, u.Reason)
+}
+
+// untrusted is an Untrusted with the exit code of its kind.
+func untrusted(file, reason string) error {
+	return complain.As(complain.Untrusted, Untrusted{file, reason})
 }

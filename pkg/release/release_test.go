@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/release"
 	"github.com/coracle-dev/coracle/test/mirror"
 )
@@ -119,6 +120,9 @@ func TestFetchRefuses(t *testing.T) {
 				}
 				if errors.As(err, new(release.Untrusted)) != test.untrusted {
 					t.Errorf("%v: Untrusted is not %v", err, test.untrusted)
+				}
+				if code := complain.Code(err); test.untrusted && code != 7 || strings.HasPrefix(name, "no such") && code != 5 {
+					t.Errorf("%v: the exit code is %d", err, code)
 				}
 				entries, _ := os.ReadDir(dir)
 				if len(entries) != 1 || get(t, dir, "coracle") != "old" {

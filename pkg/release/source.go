@@ -16,6 +16,8 @@ import (
 	"runtime"
 	"strings"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/complain"
 )
 
 // Source says which release is meant and where it is. Its zero value is the newest stable one of DefaultMirror.
@@ -95,7 +97,7 @@ func (s Source) open(ctx context.Context, elem ...string) (body io.ReadCloser, s
 	if !remote {
 		f, err := os.Open(from)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, 0, from, fmt.Errorf("there is no %s", from)
+			return nil, 0, from, complain.As(complain.Unreachable, fmt.Errorf("there is no %s", from))
 		}
 		if err != nil {
 			return nil, 0, from, err
@@ -108,7 +110,7 @@ func (s Source) open(ctx context.Context, elem ...string) (body io.ReadCloser, s
 		return f, info.Size(), from, nil
 	}
 	body, size, err = get(ctx, from, cmp.Or(s.Stall, 30*time.Second))
-	return body, size, from, err
+	return body, size, from, complain.As(complain.Unreachable, err)
 }
 
 // get asks a server for a file. It gives up when nothing comes for the time of stall.

@@ -30,11 +30,11 @@ func Verify(sums, signature []byte, key string) (Sums, error) {
 	}
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(signature)))
 	if err != nil {
-		return nil, Untrusted{SignatureFile, "it is no signature in base64"}
+		return nil, untrusted(SignatureFile, "it is no signature in base64")
 	}
 	digest := sha256.Sum256(sums)
 	if rsa.VerifyPKCS1v15(public, crypto.SHA256, digest[:], raw) != nil {
-		return nil, Untrusted{SumsFile, "the signature beside it was not made by the release key for this text"}
+		return nil, untrusted(SumsFile, "the signature beside it was not made by the release key for this text")
 	}
 	return ParseSums(sums)
 }
@@ -73,7 +73,7 @@ func ParseSums(text []byte) (Sums, error) {
 func (s Sums) checkVersion(version, from string) error {
 	sum := sha256.Sum256([]byte(version + "\n"))
 	if s[versionFile] != hex.EncodeToString(sum[:]) {
-		return Untrusted{from, "the release there is signed, but is not " + version}
+		return untrusted(from, "the release there is signed, but is not "+version)
 	}
 	return nil
 }
@@ -84,9 +84,9 @@ func (s Sums) check(name, got, from string) error {
 	case got:
 		return nil
 	case "":
-		return Untrusted{from, fmt.Sprintf("%s does not name %s", SumsFile, name)}
+		return untrusted(from, fmt.Sprintf("%s does not name %s", SumsFile, name))
 	default:
-		return Untrusted{from, fmt.Sprintf("its SHA-256 is %s, and %s is %s in %s", got, name, want, SumsFile)}
+		return untrusted(from, fmt.Sprintf("its SHA-256 is %s, and %s is %s in %s", got, name, want, SumsFile))
 	}
 }
 
