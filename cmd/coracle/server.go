@@ -9,6 +9,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/host"
 	"github.com/coracle-dev/coracle/pkg/state"
 	"github.com/coracle-dev/coracle/pkg/supervise"
 )
@@ -23,6 +24,11 @@ func runRole(role config.Role, args []string, halves ...string) error {
 	cfg, err := resolve(role, args)
 	if err != nil {
 		return err
+	}
+	if os.Geteuid() == 0 { // else the preflight checks say so
+		if err := host.Unlock(); err != nil {
+			return err
+		}
 	}
 	settle := func(known config.Known) (config.Config, error) {
 		return config.ResolveIn(role, args, os.Environ(), known)

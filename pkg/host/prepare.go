@@ -6,9 +6,9 @@ import (
 	"github.com/coracle-dev/coracle/pkg/ledger"
 )
 
-// Prepare makes the machine, which has the addresses ips in the cluster, fit for pods. It may run again at any time and
-// then changes nothing.
-func Prepare(l *ledger.Ledger, ips []netip.Addr, ipv6 bool) error {
+// Prepare makes the machine, which has the addresses ips in the cluster, fit for pods. run is coracle's run directory. It
+// may run again at any time and then changes nothing.
+func Prepare(l *ledger.Ledger, run string, ips []netip.Addr, ipv6 bool) error {
 	loadModules()
 	if ipv6 {
 		keepRouters(l, ips)
@@ -20,6 +20,9 @@ func Prepare(l *ledger.Ledger, ips []netip.Addr, ipv6 bool) error {
 		return err
 	}
 	if err := shareNetNS(l); err != nil {
+		return err
+	}
+	if err := standInKmsg(l, run); err != nil {
 		return err
 	}
 	return Nest("/sys/fs/cgroup")

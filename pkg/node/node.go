@@ -138,7 +138,7 @@ func prepare(cfg config.Config, report *state.Recorder) error {
 	if err := note(l, cfg); err != nil {
 		return err
 	}
-	if err := host.Prepare(l, cfg.Node.IPs, hasIPv6(cfg)); err != nil {
+	if err := host.Prepare(l, cfg.Dirs.Run, cfg.Node.IPs, hasIPv6(cfg)); err != nil {
 		return fmt.Errorf("preparing the host: %w", err)
 	}
 	if err := host.Standalone(l, cfg.Node.IPs, cfg.Network.ServiceCIDRs); err != nil {

@@ -75,7 +75,7 @@ func productImage(arch, version, payload, root, config, out string) error {
 	if err != nil {
 		return err
 	}
-	front, err := rootLayer(root, out+".root.tar.gz")
+	front, err := rootLayer(root, root+".tar.gz")
 	if err != nil {
 		return err
 	}

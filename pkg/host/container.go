@@ -1,0 +1,87 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+)
+
+// kernelMount is one of the kernel's own file systems as it is mounted.
+type kernelMount struct {
+	point, fstype string
+	options       []string
+}
+
+// Unlock makes writable what container engines mount read-only and a node has to write to: the cgroups, and if that is
+// allowed the kernel's settings (/proc/sys, /sys). It changes this mount namespace only. Where nothing is read-only, as
+// on a machine of its own or in a privileged container, it does nothing. It comes before all that looks at the machine.
+func Unlock() error {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return fmt.Errorf("reading the mount table: %w; /proc has to be mounted", err)
+	}
+	var wrong []error
+	for _, m := range locked(string(mounts)) {
+		err := unix.Mount("", m.point, "", unix.MS_REMOUNT|unix.MS_BIND|m.flags(), "")
+		switch {
+		case err == nil:
+		case m.cgroup():
+			wrong = append(wrong, fmt.Errorf("pods need cgroups, and %s is mounted read-only: %w; start the container with "+
+				"--privileged, or with --cap-add SYS_ADMIN where no security module forbids mounts "+
+				"(--security-opt apparmor=unconfined)", m.point, err))
+		default:
+			logrus.WithField("component", "host").WithError(err).Debugf("%s stays read-only", m.point)
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// locked lists the mounts of the kernel's file systems that are read-only, by the text of mountinfo. A tmpfs at
+// /sys/fs/cgroup is not one of them: it holds only mount points, and is read-only on many machines.
+func locked(mountinfo string) (list []kernelMount) {
+	top := map[string]kernelMount{}
+	var order []string
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		dash := slices.Index(fields, "-")
+		if len(fields) < 7 || dash < 0 || dash+1 >= len(fields) {
+			continue
+		}
+		m := kernelMount{point: fields[4], fstype: fields[dash+1], options: strings.Split(fields[5], ",")}
+		if _, known := top[m.point]; !known {
+			order = append(order, m.point)
+		}
+		top[m.point] = m // a later one at the same place covers it
+	}
+	for _, point := range order {
+		m := top[point]
+		wanted := m.cgroup() || m.fstype == "sysfs" && point == "/sys" || m.fstype == "proc" && point == "/proc/sys"
+		if wanted && slices.Contains(m.options, "ro") {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+func (m kernelMount) cgroup() bool {
+	below := m.point == "/sys/fs/cgroup" || strings.HasPrefix(m.point, "/sys/fs/cgroup/")
+	return below && (m.fstype == "cgroup" || m.fstype == "cgroup2")
+}
+
+// flags are the mount's options other than "ro", which a remount would else take away.
+func (m kernelMount) flags() (flags uintptr) {
+	for name, flag := range map[string]uintptr{
+		"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
+		"noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
+	} {
+		if slices.Contains(m.options, name) {
+			flags |= flag
+		}
+	}
+	return flags
+}
