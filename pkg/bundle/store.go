@@ -150,7 +150,7 @@ func (s store) prune(keep string) {
 	var old []string
 	for _, e := range entries {
 		name := e.Name()
-		if e.IsDir() && name != keep && (len(name) == 64 || strings.HasPrefix(name, tempPrefix) || strings.HasPrefix(name, asidePrefix)) {
+		if e.IsDir() && name != keep && !s.held(name) && (len(name) == 64 || strings.HasPrefix(name, tempPrefix) || strings.HasPrefix(name, asidePrefix)) {
 			old = append(old, filepath.Join(s.root, name))
 		}
 	}

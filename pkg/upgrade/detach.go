@@ -1,0 +1,34 @@
+package upgrade
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Detach runs a command that outlives this process and the session that it belongs to: under systemd as a service of its
+// own, which is started again if it dies, else in a session of its own.
+func Detach(ctx context.Context, t Target, argv []string) error {
+	if _, err := os.Stat("/run/systemd/system"); err == nil {
+		args := []string{"--quiet", "--collect", "--no-ask-password",
+			"--unit=" + t.Service + "-upgrade-" + strconv.FormatInt(time.Now().Unix(), 10),
+			"--description=Upgrade of " + t.Service, "--property=Restart=on-failure", "--property=RestartSec=1", "--"}
+		out, err := exec.CommandContext(ctx, "systemd-run", append(args, argv...)...).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("starting what watches the upgrade: systemd-run: %w: %s", err, strings.TrimSpace(string(out)))
+		}
+		return nil
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting what watches the upgrade: %w", err)
+	}
+	return cmd.Process.Release()
+}

@@ -1,0 +1,288 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/bundle"
+	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/service"
+)
+
+// Options say what is wanted of an upgrade.
+type Options struct {
+	File string // the new executable
+	Name string // what people call it; "" is File
+	// Timeout is how long the new version may take to become ready, Hold how long it has to stay so.
+	Timeout, Hold time.Duration
+	Downgrade     bool // an older version is meant
+	Back          bool // the new version is the one before, and OldData wants its datastore too
+	OldData       bool
+	DryRun        bool         // only check
+	Say           func(string) // told each step; may be nil
+	Launch        Launcher     // nil is Detach
+}
+
+// Launcher starts a command that outlives this process.
+type Launcher func(ctx context.Context, t Target, argv []string) error
+
+// Upgrade puts another version in the place of the installed one and returns when that works, or when the old one is back:
+// then the error is of class complain.RolledBack. A file that cannot be used is refused before anything is changed.
+func Upgrade(ctx context.Context, t Target, m Manager, o Options) (State, error) {
+	u := upgrading{place: place(t.Dirs.Data), target: t, manager: m, Options: o}
+	if u.Say == nil {
+		u.Say = func(string) {}
+	}
+	if u.Name == "" {
+		u.Name = o.File
+	}
+	real, err := filepath.EvalSymlinks(t.Binary)
+	if err != nil {
+		return State{}, fmt.Errorf("finding the installed executable: %w", err)
+	}
+	u.target.Binary = real
+	unlock, err := hold(u.lock(), false)
+	if errors.Is(err, errHeld) {
+		return State{}, errors.New("another upgrade is under way: see coracle status")
+	}
+	if err != nil {
+		return State{}, err
+	}
+	defer unlock()
+	if err := u.clear(ctx); err != nil {
+		return State{}, err
+	}
+	how, err := m.State(ctx, t.Service)
+	if err != nil {
+		return State{}, fmt.Errorf("looking at service %s: %w", t.Service, err)
+	}
+	s, err := u.prepare(ctx)
+	if err != nil || o.DryRun {
+		newEngine(t.Dirs.Data).tidy(State{Phase: Cancelled, Binary: real, Dirs: t.Dirs, Failed: u.lastFailed()})
+		return s, err
+	}
+	if how.Running == service.Stopped {
+		return u.replace()
+	}
+	if err := u.start(ctx); err != nil {
+		return s, err
+	}
+	return u.follow(ctx)
+}
+
+// upgrading is one call of Upgrade.
+type upgrading struct {
+	place
+	target  Target
+	manager Manager
+	Options
+}
+
+// clear ends what an earlier command has left.
+func (u *upgrading) clear(ctx context.Context) error {
+	s, ok, err := Read(string(u.place))
+	if err != nil || !ok || !s.Pending() {
+		return err
+	}
+	if s.Phase != Armed {
+		_ = u.start(ctx)
+		return fmt.Errorf("an earlier upgrade, %s, has no end yet: see coracle status, and try again when it has", s.Text())
+	}
+	_, err = u.change(func(s *State) bool {
+		if s.Phase != Armed {
+			return false
+		}
+		s.Phase, s.Error, s.Ended = Cancelled, "it was interrupted before it began", time.Now()
+		return true
+	})
+	return err
+}
+
+func (u *upgrading) lastFailed() string {
+	s, _, _ := Read(string(u.place))
+	return s.Failed
+}
+
+// prepare puts everything in place that a trial needs, and arms it.
+func (u *upgrading) prepare(ctx context.Context) (State, error) {
+	s := State{
+		Phase: Armed, Back: u.Back, Service: u.target.Service, Binary: u.target.Binary, Dirs: u.target.Dirs, OldData: u.OldData,
+		Timeout: u.Timeout, Hold: u.Hold, Boot: bootID(), Failed: u.lastFailed(),
+	}
+	if err := u.stage(ctx, &s); err != nil {
+		return s, err
+	}
+	s.Kept = kept(s.Dirs, u.target.Server)
+	s.Datastore = s.Kept == ""
+	if s.OldData && !s.Datastore {
+		return s, complain.Usagef("the datastore cannot go back: %s", s.Kept)
+	}
+	if s.Datastore {
+		u.Say(fmt.Sprintf("the cluster's data, %d MB, is copied before and put back if %s does not work", datastoreSize(s.Dirs)>>20, s.To.Version))
+		if err := room(s.Dirs.Data, datastoreSize(s.Dirs), "a copy of the cluster's data"); err != nil {
+			return s, err
+		}
+	} else {
+		u.Say("the datastore stays as it is: " + s.Kept)
+	}
+	u.Say("unpacking " + s.To.Version)
+	if err := unpack(ctx, next(s.Binary), u.Name, s.Dirs.Data); err != nil {
+		return s, err
+	}
+	if u.DryRun {
+		return s, nil
+	}
+	if err := u.keepOld(s); err != nil {
+		return s, fmt.Errorf("keeping the installed version: %w", err)
+	}
+	s.Armed, s.Failed = time.Now(), ""
+	return s, u.write(s)
+}
+
+// stage copies the new file beside the installed one and finds out what both are.
+func (u *upgrading) stage(ctx context.Context, s *State) error {
+	if err := inspect(u.File); err != nil {
+		return err
+	}
+	info, err := os.Stat(u.File)
+	if err != nil {
+		return err
+	}
+	if err := room(filepath.Dir(s.Binary), info.Size(), "the new executable"); err != nil {
+		return err
+	}
+	if err := copyFile(u.File, next(s.Binary), 0o755); err != nil {
+		return fmt.Errorf("copying %s: %w", u.Name, err)
+	}
+	if s.To, err = identify(ctx, next(s.Binary), u.Name); err != nil {
+		return err
+	}
+	if s.From, err = identify(ctx, s.Binary, s.Binary); err != nil {
+		return err
+	}
+	if s.From.SHA256 == s.To.SHA256 {
+		return ErrSame
+	}
+	return allowed(s.From.Version, s.To.Version, u.target.Server, u.Downgrade)
+}
+
+// ErrSame says that the new file is the one that is installed.
+var ErrSame = errors.New("this very file is installed already")
+
+// keepOld makes sure that the old version can come back whatever happens: it needs no space and no file of the new one.
+func (u *upgrading) keepOld(s State) error {
+	if err := os.RemoveAll(u.trial()); err != nil {
+		return err
+	}
+	if err := linkOrCopy(s.Binary, back(s.Binary)); err != nil {
+		return err
+	}
+	if err := linkOrCopy(s.Binary, u.trial(binaryName)); err != nil {
+		return err
+	}
+	const reserve = 1 << 20
+	noise := make([]byte, reserve)
+	for i := range noise {
+		noise[i] = byte(i*7 + i>>8) // so that no file system saves it
+	}
+	if err := atomicfile.Write(u.trial(reserveName), noise, 0o600); err != nil {
+		return err
+	}
+	return bundle.Hold(s.Dirs)
+}
+
+// replace does without a trial what the guard does, for a service that is stopped: it stays so.
+func (u *upgrading) replace() (State, error) {
+	if err := Guard(string(u.place)); err != nil {
+		return State{}, err
+	}
+	e := newEngine(string(u.place))
+	s, err := u.change(func(s *State) bool {
+		if s.Phase != Trial {
+			return false
+		}
+		s.Phase, s.Ended = Committed, e.now()
+		return true
+	})
+	if err != nil {
+		return s, err
+	}
+	if s.Phase == Armed {
+		return s, errors.New("a coracle that is not the service's runs with this data: stop it first")
+	}
+	e.tidy(s)
+	u.Say("the service is stopped, and stays so: its next start is the first of " + s.To.Version + ", which is not tried before")
+	return s, s.result()
+}
+
+// start lets the watcher begin.
+func (u *upgrading) start(ctx context.Context) error {
+	launch := u.Launch
+	if launch == nil {
+		launch = Detach
+	}
+	return launch(ctx, u.target, []string{u.trial(binaryName), WatchCommand, string(u.place)})
+}
+
+// follow tells how the trial goes until its end.
+func (u *upgrading) follow(ctx context.Context) (State, error) {
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	told := Phase("")
+	for {
+		s, _, err := Read(string(u.place))
+		if err != nil {
+			return s, err
+		}
+		if s.Phase != told {
+			told = s.Phase
+			u.Say(s.Text())
+		}
+		if !s.Pending() && (!s.Settled.IsZero() || s.Unsettled != "") {
+			return s, s.result()
+		}
+		select {
+		case <-ctx.Done():
+			return s, fmt.Errorf("the upgrade goes on without this command; see coracle status: %w", context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}
+
+// result is the error of a trial that is over.
+func (s State) result() error {
+	var err error
+	switch s.Phase {
+	case Committed:
+		return nil
+	case Cancelled:
+		err = fmt.Errorf("%s was not tried: %s", s.To.Version, s.Error)
+	default:
+		text := fmt.Sprintf("%s did not work: %s", s.To.Version, s.Error)
+		if s.Said != "" {
+			text += "\n" + s.Said
+		}
+		err = complain.As(complain.RolledBack, fmt.Errorf("%s\n%s", text, s.restored()))
+	}
+	if s.Unsettled != "" {
+		err = fmt.Errorf("%w\n%s is installed again, but is not ready: %s", err, s.From.Version, s.Unsettled)
+	}
+	return err
+}
+
+// restored says what was put back.
+func (s State) restored() string {
+	text := s.From.Version + " is back"
+	if s.Unsettled == "" {
+		text = s.From.Version + " runs again"
+	}
+	if s.Datastore {
+		return fmt.Sprintf("%s, with the cluster's data of before; what was written meanwhile is in %s", text, s.Failed)
+	}
+	return text + "; the datastore was left as it is: " + s.Kept
+}
