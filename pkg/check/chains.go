@@ -1,0 +1,171 @@
+package check
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/xt"
+)
+
+// closedChains finds the closed chains of this network.
+func closedChains() (out []closed, err error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return nil, err
+	}
+	chains, err := conn.ListChains()
+	if err != nil {
+		return nil, fmt.Errorf("listing chains: %w", err)
+	}
+	for _, c := range chains {
+		family := families[c.Table.Family]
+		if family == "" || c.Hooknum == nil || *c.Hooknum != *nftables.ChainHookForward && *c.Hooknum != *nftables.ChainHookInput {
+			continue
+		}
+		rules, err := conn.GetRules(c.Table, c)
+		if err != nil {
+			return nil, fmt.Errorf("listing rules: %w", err)
+		}
+		drops := c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop
+		if !drops && (len(rules) == 0 || !refusesAll(rules[len(rules)-1])) {
+			continue
+		}
+		r := &reader{conn: conn, chains: chains}
+		r.follow(c, rules, 0)
+		out = append(out, closed{
+			name:    fmt.Sprintf("%s %s %s", family, c.Table.Name, c.Name),
+			forward: *c.Hooknum == *nftables.ChainHookForward,
+			v4:      c.Table.Family != nftables.TableFamilyIPv6, v6: c.Table.Family != nftables.TableFamilyIPv4,
+			knows: r.knows,
+		})
+	}
+	return out, nil
+}
+
+// refusesAll reports whether a rule drops or rejects every packet that comes to it.
+func refusesAll(rule *nftables.Rule) bool {
+	for _, e := range rule.Exprs {
+		switch e := e.(type) {
+		case *expr.Reject:
+			return true
+		case *expr.Verdict:
+			return e.Kind == expr.VerdictDrop
+		case *expr.Counter, *expr.Log, *expr.Limit:
+		default:
+			return false
+		}
+	}
+	return false
+}
+
+// reader collects what the rules of a chain, and of those that it leads to, compare packets with before they let them pass.
+type reader struct {
+	conn   *nftables.Conn
+	chains []*nftables.Chain
+
+	values [][]byte
+	ranges [][2][]byte
+	any    bool // a rule lets everything pass
+}
+
+// deepest is how far chains are followed.
+const deepest = 6
+
+func (r *reader) follow(c *nftables.Chain, rules []*nftables.Rule, depth int) {
+	for _, rule := range rules {
+		verdict, matches := r.read(rule)
+		if verdict == nil || verdict.Kind == expr.VerdictDrop || verdict.Kind == expr.VerdictReturn {
+			continue
+		}
+		if verdict.Kind == expr.VerdictAccept {
+			r.any = r.any || !matches && depth == 0
+			continue
+		}
+		for _, next := range r.chains {
+			if next.Name != verdict.Chain || next.Table.Name != c.Table.Name || next.Table.Family != c.Table.Family || depth == deepest {
+				continue
+			}
+			if rules, err := r.conn.GetRules(next.Table, next); err == nil { // it may just have gone
+				r.follow(next, rules, depth+1)
+			}
+		}
+	}
+}
+
+// read takes in what a rule compares with. matches says that it does not take every packet.
+func (r *reader) read(rule *nftables.Rule) (verdict *expr.Verdict, matches bool) {
+	var values [][]byte
+	var ranges [][2][]byte
+	for _, e := range rule.Exprs {
+		switch e := e.(type) {
+		case *expr.Verdict:
+			verdict = e
+		case *expr.Counter:
+		case *expr.Cmp:
+			matches, values = true, append(values, e.Data)
+		case *expr.Range:
+			matches, ranges = true, append(ranges, [2][]byte{e.FromData, e.ToData})
+		case *expr.Lookup:
+			matches = true
+			values = append(values, r.elements(rule.Table, e)...)
+		case *expr.Match:
+			matches = true
+			ranges = append(ranges, portsOf(e)...)
+		default:
+			matches = true
+		}
+	}
+	if verdict != nil && verdict.Kind != expr.VerdictDrop {
+		r.values, r.ranges = append(r.values, values...), append(r.ranges, ranges...)
+	}
+	return verdict, matches
+}
+
+// elements are a set's keys.
+func (r *reader) elements(table *nftables.Table, e *expr.Lookup) (keys [][]byte) {
+	set, err := r.conn.GetSetByName(table, e.SetName)
+	if err != nil {
+		return nil
+	}
+	elements, err := r.conn.GetSetElements(set)
+	if err != nil {
+		return nil
+	}
+	for _, one := range elements {
+		keys = append(keys, one.Key)
+	}
+	return keys
+}
+
+// portsOf reads the destination ports that a match of iptables' extension tcp or udp has.
+func portsOf(e *expr.Match) [][2][]byte {
+	data, ok := e.Info.(*xt.Unknown)
+	if !ok || e.Name != "tcp" && e.Name != "udp" || len(*data) < 8 {
+		return nil
+	}
+	port := func(at int) []byte {
+		return binary.BigEndian.AppendUint16(nil, binary.NativeEndian.Uint16((*data)[at:]))
+	}
+	return [][2][]byte{{port(4), port(6)}}
+}
+
+// knows is closed.knows.
+func (r *reader) knows(data []byte) bool {
+	if r.any {
+		return true
+	}
+	for _, v := range r.values {
+		if bytes.Equal(bytes.TrimRight(v, "\x00"), bytes.TrimRight(data, "\x00")) {
+			return true
+		}
+	}
+	for _, v := range r.ranges {
+		if len(v[0]) == len(data) && bytes.Compare(v[0], data) <= 0 && bytes.Compare(data, v[1]) <= 0 {
+			return true
+		}
+	}
+	return false
+}

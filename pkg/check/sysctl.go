@@ -1,0 +1,99 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// settings are the kernel's that matter and that coracle raises when it starts, if it may.
+var settings = []struct {
+	file  string
+	least int64
+}{
+	{"fs/inotify/max_user_instances", 1024},
+	{"fs/inotify/max_user_watches", 65536},
+	{"net/netfilter/nf_conntrack_max", 65536},
+}
+
+func sysctls(_ context.Context, m *Machine) []Verdict {
+	var out []Verdict
+	for _, s := range settings {
+		file := "/proc/sys/" + s.file
+		have, err := strconv.ParseInt(m.read(file), 10, 64)
+		if err != nil || have >= s.least || m.mayWrite(file) {
+			continue
+		}
+		name := strings.ReplaceAll(s.file, "/", ".")
+		out = append(out, Warnf(fmt.Sprintf("on the host: sysctl -w %s=%d", name, s.least*8),
+			"%s is %d, which is little, and coracle may not raise it here", name, have)...)
+	}
+	return Else(out, Okf("high enough, or coracle raises them when it starts"))
+}
+
+// mayWrite finds out whether a file could be written, and writes nothing.
+func (m *Machine) mayWrite(name string) bool {
+	f, err := os.OpenFile(m.path(name), os.O_WRONLY, 0)
+	if err != nil {
+		return false
+	}
+	f.Close()
+	return true
+}
+
+func forwarding(_ context.Context, m *Machine) []Verdict {
+	var out []Verdict
+	files := map[bool]string{false: "/proc/sys/net/ipv4/ip_forward", true: "/proc/sys/net/ipv6/conf/all/forwarding"}
+	var on []string
+	for _, cidr := range m.Config.Network.ClusterCIDRs {
+		v6 := cidr.Addr().Is6()
+		file, family := files[v6], map[bool]string{false: "IPv4", true: "IPv6"}[v6]
+		switch have := m.read(file); {
+		case have == "":
+			out = append(out, Failf("boot without ipv6.disable=1, or leave the other family out of --cluster-cidr",
+				"the machine has no %s, and pods shall have addresses of it", family)...)
+		case v6 && m.read("/proc/sys/net/ipv6/conf/all/disable_ipv6") == "1" && !m.mayWrite("/proc/sys/net/ipv6/conf/all/disable_ipv6"):
+			out = append(out, Failf("sysctl -w net.ipv6.conf.all.disable_ipv6=0", "IPv6 is switched off, and pods shall have addresses of it")...)
+		case have == "1":
+			on = append(on, family+" is on")
+		case !m.mayWrite(file):
+			out = append(out, Failf("on the host: sysctl -w "+strings.ReplaceAll(strings.TrimPrefix(file, "/proc/sys/"), "/", ".")+"=1",
+				"forwarding of %s is off, and coracle may not switch it on here", family)...)
+		case m.Running:
+			out = append(out, Failf("find out who switched it off, and restart coracle, which switches it on",
+				"forwarding of %s is off though coracle runs: pods reach nobody", family)...)
+		default:
+			on = append(on, family+" is off; coracle switches it on when it starts")
+		}
+	}
+	return Else(out, Okf("%s", strings.Join(on, ", ")))
+}
+
+// reversePath looks for strict filters on a machine that has several ways out, where answers often come in by another.
+func reversePath(_ context.Context, m *Machine) []Verdict {
+	routes, err := netlink.RouteList(nil, unix.AF_INET)
+	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
+		return Skipf("the routes cannot be read: %v", err)
+	}
+	ways := map[int]bool{}
+	for _, r := range routes {
+		if r.Dst == nil || r.Dst.IP.IsUnspecified() {
+			ways[r.LinkIndex] = true
+		}
+	}
+	return judgeReversePath(m.read("/proc/sys/net/ipv4/conf/all/rp_filter"), len(ways))
+}
+
+func judgeReversePath(all string, ways int) []Verdict {
+	if all == "1" && ways > 1 {
+		return Warnf("sysctl -w net.ipv4.conf.all.rp_filter=2",
+			"the kernel drops packets that come in by another interface than the answer would leave by (rp_filter=1), and there are %d default routes", ways)
+	}
+	return Okf("rp_filter is %s, with %d default routes", map[string]string{"0": "off", "1": "strict", "2": "loose"}[all], ways)
+}
