@@ -37,6 +37,7 @@ type front struct {
 	out     *output
 	super   *supervise.Supervisor
 	ready   once
+	became  chan struct{} // closed when everything is ready for the first time
 
 	unpacked percent
 	told     string // what systemd was told last; changed is its only user, one call at a time
@@ -44,7 +45,8 @@ type front struct {
 
 // runFront prepares what the halves need, and runs them until a signal asks it to stop.
 func runFront(cfg config.Config, settle func(config.Known) (config.Config, error), halves ...string) (err error) {
-	f := &front{asked: cfg, cfg: cfg, settle: settle, halves: halves, began: time.Now(), systemd: supervise.TakeSystemd()}
+	f := &front{asked: cfg, cfg: cfg, settle: settle, halves: halves, began: time.Now(), systemd: supervise.TakeSystemd(),
+		became: make(chan struct{})}
 	syscall.Umask(0o022)
 	supervise.RaiseLimits()
 	if err := f.ephemeral(); err != nil {
@@ -75,6 +77,7 @@ func runFront(cfg config.Config, settle func(config.Known) (config.Config, error
 		return err
 	}
 	go f.systemd.Watch(ctx)
+	go f.confirmUpgrade(ctx)
 	err = f.super.Run(ctx)
 	logrus.Info("stopped")
 	if err != nil {
@@ -239,6 +242,7 @@ func (f *front) changed(all []state.Child) {
 
 // welcome is said once, when everything is ready for the first time.
 func (f *front) welcome() {
+	close(f.became)
 	f.systemd.Notify("READY=1", fmt.Sprintf("MAINPID=%d", os.Getpid()))
 	logrus.WithField("took", since(f.began)).Info("coracle is ready")
 	f.out.stop(true, welcomeText(f.cfg, since(f.began)))

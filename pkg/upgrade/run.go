@@ -168,6 +168,11 @@ func (u *upgrading) stage(ctx context.Context, s *State) error {
 	if s.From.SHA256 == s.To.SHA256 {
 		return ErrSame
 	}
+	if u.Back && !u.OldData && u.target.Server {
+		if err := sameMinor(s.From.Version, s.To.Version); err != nil {
+			return err
+		}
+	}
 	return allowed(s.From.Version, s.To.Version, u.target.Server, u.Downgrade)
 }
 
