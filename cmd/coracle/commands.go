@@ -54,6 +54,8 @@ func commands() []command {
 		{"cluster", groupCluster, "Rescue the cluster when most servers are lost", nil, "", ""},
 
 		{"config", groupManage, "Show the resolved configuration, or check a file", nil, "", ""},
+		{"upgrade", groupManage, "Replace the installed version by another, and take it back if it does not work", upgradeTo, upgradeLong, upgradeExample},
+		{"rollback", groupManage, "Go back to the version before the last upgrade", rollback, rollbackLong, rollbackExample},
 		{"images", groupManage, "Import and list container images", nil, "", ""},
 		{"reset", groupManage, "Remove everything that coracle made on this machine", nil, "", ""},
 
@@ -136,6 +138,9 @@ func dispatch(self string, args []string) error {
 	}
 	if slices.Contains(complete, args[0]) {
 		return execCore(args)
+	}
+	if slices.Contains(upgradeSteps, args[0]) {
+		return upgradeStep(args[0], args[1:])
 	}
 	if args[0] == keeperCommand {
 		return keep(args[1:])
