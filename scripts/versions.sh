@@ -7,7 +7,8 @@ cri_tools=$(go list -m -f '{{.Version}}' sigs.k8s.io/cri-tools)
 pause_image=$(sed -n 's/^const PauseImage = "\(.*\)"$/\1/p' pkg/version/version.go)
 pause=${pause_image##*:}
 
-version="$kubernetes+coracle.$(cat scripts/RELEASE)"
+# CORACLE_RELEASE is for a build that is to look like another release.
+version="$kubernetes+coracle.${CORACLE_RELEASE:-$(cat scripts/RELEASE)}"
 commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 if [ -z "$(git status --porcelain 2>/dev/null)" ]; then tree=clean; else tree=dirty; fi
 : "${SOURCE_DATE_EPOCH:=$(git log -1 --format=%ct 2>/dev/null || echo 0)}"
