@@ -15,6 +15,7 @@ import (
 type kernelMount struct {
 	point, fstype string
 	options       []string
+	super         bool // the file system is read-only, not only the mount
 }
 
 // Unlock makes writable what container engines mount read-only and a node has to write to: the cgroups, and if that is
@@ -28,6 +29,9 @@ func Unlock() error {
 	var wrong []error
 	for _, m := range locked(string(mounts)) {
 		err := unix.Mount("", m.point, "", unix.MS_REMOUNT|unix.MS_BIND|m.flags(), "")
+		if err == nil && m.super { // it is of our network namespace only
+			err = unix.Mount("", m.point, "", unix.MS_REMOUNT|m.flags(), "")
+		}
 		switch {
 		case err == nil:
 		case m.cgroup():
@@ -53,6 +57,7 @@ func locked(mountinfo string) (list []kernelMount) {
 			continue
 		}
 		m := kernelMount{point: fields[4], fstype: fields[dash+1], options: strings.Split(fields[5], ",")}
+		m.super = m.fstype == "sysfs" && slices.Contains(strings.Split(fields[len(fields)-1], ","), "ro")
 		if _, known := top[m.point]; !known {
 			order = append(order, m.point)
 		}
@@ -61,7 +66,7 @@ func locked(mountinfo string) (list []kernelMount) {
 	for _, point := range order {
 		m := top[point]
 		wanted := m.cgroup() || m.fstype == "sysfs" && point == "/sys" || m.fstype == "proc" && point == "/proc/sys"
-		if wanted && slices.Contains(m.options, "ro") {
+		if wanted && (m.super || slices.Contains(m.options, "ro")) {
 			list = append(list, m)
 		}
 	}

@@ -3,6 +3,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -23,6 +24,8 @@ type Facts struct {
 	Resource bool
 	// UnprivilegedPorts and UnprivilegedICMP are the network namespace's sysctls that let anyone bind port 80 and ping.
 	UnprivilegedPorts, UnprivilegedICMP bool
+	// Keyrings is true where processes may have keyrings. Container engines forbid the system calls.
+	Keyrings bool
 	// IPv6 is true where the kernel has it and it is not disabled.
 	IPv6 bool
 	// AppArmor is true where the kernel enforces profiles and the host has the parser to load them.
@@ -40,6 +43,7 @@ func Probe() Facts {
 		Resource:          capable(unix.CAP_SYS_RESOURCE),
 		UnprivilegedPorts: exists("/proc/sys/net/ipv4/ip_unprivileged_port_start"),
 		UnprivilegedICMP:  exists("/proc/sys/net/ipv4/ping_group_range"),
+		Keyrings:          keyrings(),
 		IPv6:              exists("/proc/net/if_inet6") && read("/proc/sys/net/ipv6/conf/all/disable_ipv6") != "1",
 		AppArmor:          read("/sys/module/apparmor/parameters/enabled") == "Y" && exists("/sbin/apparmor_parser"),
 	}
@@ -49,6 +53,13 @@ func Probe() Facts {
 func cgroupV2(root string) bool {
 	var fs unix.Statfs_t
 	return unix.Statfs(root, &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC
+}
+
+// keyrings asks for the one that this process has. A kernel without keyrings (ENOSYS) is no problem for runc, a filter
+// that forbids to ask is.
+func keyrings() bool {
+	_, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
+	return !errors.Is(err, unix.EPERM)
 }
 
 // capable reports whether this process has the capability.

@@ -26,6 +26,7 @@ func TestRender(t *testing.T) {
 	systemd.SystemdCgroup, systemd.AppArmor, systemd.PreferIPv6 = true, true, true
 	bare := example()
 	bare.Snapshotter, bare.RestrictOOMScore, bare.UnprivilegedICMP, bare.UnprivilegedPorts = native, true, false, false
+	bare.NoKeyrings = true
 	for name, c := range map[string]Containerd{"default": example(), "systemd": systemd, "bare": bare} {
 		t.Run(name, func(t *testing.T) {
 			got, err := c.render()

@@ -44,6 +44,7 @@ type Containerd struct {
 	Registries   []string // directories with hosts.toml files
 
 	SystemdCgroup     bool // systemd manages the cgroups
+	NoKeyrings        bool // containers cannot have keyrings of their own
 	RestrictOOMScore  bool // CAP_SYS_RESOURCE is missing
 	UnprivilegedPorts bool // the kernel has ip_unprivileged_port_start
 	UnprivilegedICMP  bool // the kernel has ping_group_range
