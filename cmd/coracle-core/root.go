@@ -21,6 +21,7 @@ func commands() []*cobra.Command {
 		statusCommand(),
 		kubeconfigCommand(),
 		traceCommand(),
+		supportBundleCommand(),
 		imagesCommand(),
 		resetCommand(),
 		completionCommand(),

@@ -89,13 +89,45 @@ func (r *Redactor) String(text string) string {
 	if r != nil && r.known != nil {
 		text = r.known.Replace(text)
 	}
+	text = applyRules(text, true)
+	if !strings.Contains(text, "\n") {
+		return applyRules(text, false)
+	}
+	var out strings.Builder
+	out.Grow(len(text))
+	for line := range strings.Lines(text) {
+		out.WriteString(applyRules(line, false))
+	}
+	return out.String()
+}
+
+func applyRules(text string, whole bool) string {
 	lower := strings.ToLower(text)
 	for _, rule := range rules {
-		if rule.hinted(lower) {
+		if rule.whole == whole && rule.hinted(lower) {
 			text = rule.apply(text)
 		}
 	}
 	return text
+}
+
+// Find returns the values in a document, such as a configuration file or the contents of a Secret, that the names of
+// their fields call secret. They may turn up elsewhere under no name.
+func Find(document string) (values []string) {
+	for _, groups := range named.FindAllStringSubmatch(document, -1) {
+		if harmless(groups) {
+			continue
+		}
+		values = append(values, valueOf(groups))
+	}
+	for _, groups := range login.FindAllStringSubmatch(document, -1) {
+		values = append(values, groups[2])
+		if plain, err := base64.StdEncoding.DecodeString(groups[2]); err == nil {
+			_, password, _ := strings.Cut(string(plain), ":")
+			values = append(values, password)
+		}
+	}
+	return values
 }
 
 // Args returns a command line without the values of flags that hold secrets.

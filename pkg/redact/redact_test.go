@@ -73,6 +73,14 @@ func TestKnown(t *testing.T) {
 	}
 }
 
+func TestFind(t *testing.T) {
+	login := base64.StdEncoding.EncodeToString([]byte("me:hunter2!"))
+	got := Find("a: b\npassword: hunter1!\ntokenFile: /x\n" + `{"auths":{"r":{"auth":"` + login + `"}}}` + "\nAPI_KEY='hunter3!'")
+	if want := "hunter1! hunter3! " + login + " hunter2!"; strings.Join(got, " ") != want {
+		t.Errorf("%q", got)
+	}
+}
+
 func TestArgs(t *testing.T) {
 	got := new(Redactor).Args([]string{"coracle", "server", "--token", "hunter2", "-t", "hunter2", "--token-file", "/t", "--agent-token=hunter2", "--password", "hunter2", "--v", "2"})
 	if want := "coracle server --token (removed) -t (removed) --token-file /t --agent-token=(removed) --password (removed) --v 2"; strings.Join(got, " ") != want {
@@ -80,10 +88,15 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// BenchmarkLine is what a line of log costs.
-func BenchmarkLine(b *testing.B) {
-	r := New("correct horse battery staple")
+// BenchmarkLog is what lines of log cost.
+func BenchmarkLog(b *testing.B) {
+	r := New("correct horse battery staple", "another secret of the cluster")
+	text := strings.Repeat(`2026-11-21T10:44:00.123Z INFO  kube-controller-manager: Caches are synced controller="token_cleaner"
+2026-11-21T10:44:00.123Z INFO  kubelet: "Started container" pod="default/web-6d9f7c5b7d-abcde" containerName=web after=1.2s
+2026-11-21T10:44:00.123Z WARN  etcd: apply request took too long took=120ms expected=100ms prefix=read-only range
+`, 1000)
+	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		r.String(`2026-11-21T10:44:00.123Z INFO  kube-controller-manager: Caches are synced controller="token_cleaner"`)
+		r.String(text)
 	}
 }

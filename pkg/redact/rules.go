@@ -9,8 +9,12 @@ import (
 // rule is one look that a secret has.
 type rule struct {
 	name string
-	// hints are in lower case; the pattern is tried only where one of them is in the text. None is everywhere.
-	hints   []string
+	// hints are in lower case; the pattern is tried only on lines that have one of them.
+	hints []string
+	// look takes the place of hints.
+	look func(lower string) bool
+	// whole is for what goes over several lines.
+	whole   bool
 	pattern *regexp.Regexp
 	// with is the replacement, in which $1 is the pattern's first group.
 	with string
@@ -21,19 +25,28 @@ type rule struct {
 // secretWords are in the names of settings, fields and flags whose values are secrets.
 const secretWords = `pass(?:word|wd|phrase)|secret|token|api[-_.]?key|access[-_.]?key|private[-_.]?key|key[-_]data|credential|client[-_]key`
 
+var (
+	// named is a field with the name of a secret and its value, in quotes or not, of YAML, JSON, JSON within a string, an
+	// environment or a command line.
+	named = regexp.MustCompile(`(?i)([\w.-]*(?:` + secretWords + `)[\w.-]*)(\\?["']?\s*(?:=|:\s)\s*|\\?["']\s*:\s*)(?:(\\")[^"\\]*\\"|(")(?:[^"\\\n]|\\.)*"|(')[^'\n]*'|[^\s,;&"'\\\]}\[{]+)`)
+	// login is what registries' credentials are called in Docker's configuration: the second group is USER:PASSWORD in
+	// base64.
+	login = regexp.MustCompile(`(\\?"auth\\?"\s*:\s*\\?")([^"\\]+)`)
+)
+
 // rules are applied in order.
 var rules = []rule{
 	{
-		name: "private key", hints: []string{"private key-----"},
+		name: "private key", hints: []string{"private key-----"}, whole: true,
 		pattern: regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|$)`),
 		with:    Removed,
 	},
 	{
 		// The first bytes of "-----BEGIN ". Certificates are no secret.
-		name: "private key in base64", hints: []string{"ls0tls1crudjti"},
-		pattern: regexp.MustCompile(`LS0tLS1CRUdJTi([A-Za-z0-9+/=\s]{16,})`),
+		name: "private key in base64", hints: []string{"ls0tls1crudjti"}, whole: true,
+		pattern: regexp.MustCompile(`LS0tLS1CRUdJTi[A-Za-z0-9+/=]{16,}(?:\s+[A-Za-z0-9+/=]{40,})*`),
 		with:    Removed,
-		unless:  func(groups []string) bool { return strings.HasPrefix(groups[1], "BDRVJU") },
+		unless:  func(groups []string) bool { return onlyCertificates(groups[0]) },
 	},
 	{
 		name: "signed web token", hints: []string{"eyj"},
@@ -46,7 +59,7 @@ var rules = []rule{
 		with:    "${1}" + Removed,
 	},
 	{
-		name: "bootstrap token", hints: []string{"."},
+		name: "bootstrap token", look: bootstrapToken,
 		pattern: regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`),
 		with:    Removed,
 		unless:  func(groups []string) bool { return !strings.ContainsAny(groups[0][7:], "0123456789") },
@@ -68,13 +81,13 @@ var rules = []rule{
 	},
 	{
 		name: "registry login", hints: []string{`auth"`, `auth\"`},
-		pattern: regexp.MustCompile(`(\\?"auth\\?"\s*:\s*\\?")[^"\\]+`),
+		pattern: login,
 		with:    "${1}" + Removed,
 	},
 	{
 		name:    "named value",
 		hints:   []string{"pass", "secret", "token", "key", "credential"},
-		pattern: regexp.MustCompile(`(?i)([\w.-]*(?:` + secretWords + `)[\w.-]*)(\\?["']?\s*(?:=|:\s)\s*|\\?["']\s*:\s*)(?:(\\")[^"\\]*\\"|(")(?:[^"\\\n]|\\.)*"|(')[^'\n]*'|[^\s,;&"'\\\]}\[{]+)`),
+		pattern: named,
 		with:    "${1}${2}${3}${4}${5}" + Removed + "${3}${4}${5}",
 		unless:  harmless,
 	},
@@ -83,17 +96,28 @@ var rules = []rule{
 // references end the names of fields that say where a secret is, or something else about it.
 var references = regexp.MustCompile(`(?i)(file|path|names?|refs?|dir|ttl|seconds|types?|count|version|audiences?|mode|namespace|uid|policy|url|usages?|expiry|expiration|timestamp|controller|signer|cleaner|issuer|ca)$`)
 
+// onlyCertificates reports whether nothing but certificates begins in a text in base64.
+func onlyCertificates(text string) bool {
+	const begin = "LS0tLS1CRUdJTi"
+	return strings.Count(text, begin) == strings.Count(text, begin+"BDRVJU")
+}
+
 // harmless keeps a named value that is none: where the name says so, or the value is a file's path, a number or a word
 // of the syntax.
 func harmless(groups []string) bool {
-	value := strings.Trim(strings.TrimPrefix(groups[0], groups[1]+groups[2]), `\"'`)
+	value := valueOf(groups)
 	switch {
 	case references.MatchString(groups[1]), strings.HasPrefix(value, "/"), strings.HasPrefix(value, "("):
 		return true
-	case slices.Contains([]string{"", "true", "false", "null", "nil", "<nil>", "[]", "{}", "|", ">", "-"}, value):
+	case slices.Contains([]string{"", "true", "false", "null", "nil", "<nil>", "[]", "{}", "|", ">", "-", "files", "compat"}, value):
 		return true
 	}
 	return len(value) < 8 && strings.Trim(value, "0123456789") == ""
+}
+
+// valueOf is the value in a match of named, without quotes.
+func valueOf(groups []string) string {
+	return strings.Trim(strings.TrimPrefix(groups[0], groups[1]+groups[2]), `\"'`)
 }
 
 var flagWords = regexp.MustCompile(`(?i)^--?(t|[\w-]*(?:` + secretWords + `)[\w-]*)$`)
@@ -104,7 +128,30 @@ func secretFlag(flag string) bool {
 }
 
 func (r rule) hinted(lower string) bool {
+	if r.look != nil {
+		return r.look(lower)
+	}
 	return slices.ContainsFunc(r.hints, func(h string) bool { return strings.Contains(lower, h) })
+}
+
+// bootstrapToken reports whether a word like abcdef.0123456789abcdef may be in a line: dots are everywhere, and the
+// pattern is slow.
+func bootstrapToken(line string) bool {
+	for i := 6; i+16 < len(line); i++ {
+		if line[i] == '.' && allWord(line[i-6:i]) && allWord(line[i+1:i+17]) {
+			return true
+		}
+	}
+	return false
+}
+
+func allWord(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; !('a' <= c && c <= 'z' || '0' <= c && c <= '9') {
+			return false
+		}
+	}
+	return true
 }
 
 func (r rule) apply(text string) string {

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/ledger"
+	"github.com/coracle-dev/coracle/pkg/redact"
+	"github.com/coracle-dev/coracle/pkg/supportbundle"
+	"github.com/coracle-dev/coracle/pkg/version"
+)
+
+// The bounds of a bundle: in time for one collector, in bytes for one file and for all of them before compression.
+const (
+	bundleTimeout = 15 * time.Second
+	bundleFile    = 8 << 20
+	bundleMost    = 128 << 20
+)
+
+// supportBundleCommand makes one file of all that helps to understand a problem.
+func supportBundleCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "support-bundle",
+		Short: "Collect logs, states and facts for a bug report in one file",
+		Long: `Collect what helps to understand a problem in one compressed archive: logs, what the parts say about themselves,
+configuration, events and objects of the cluster, etcd, containerd, and facts about the machine. A README.txt in it lists
+what is there, and what could not be had and why: it works also when parts hang and when coracle does not run.
+
+Secrets are taken out: objects of kind Secret and values of pods' variables are not collected, and everything is searched
+for tokens, keys and passwords, those that this machine and the cluster have and those that look like some. Logs of pods
+are not collected. Look through it before you give it to somebody.
+
+It needs root.`,
+		Example: `  # A file in this directory
+  coracle support-bundle
+
+  # From another machine, whose disk is full
+  ssh root@server-1 coracle support-bundle --output - > server-1.tar.gz
+
+  # Only this machine, and logs of the last week
+  coracle support-bundle --no-cluster --since 168h`,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
+	here := dirFlags(c.Flags())
+	path := c.Flags().String("output", "", "File to write, - for standard output (default coracle-support-HOST-TIME.tar.gz)")
+	since := c.Flags().Duration("since", 24*time.Hour, "How far back logs go")
+	noCluster := c.Flags().Bool("no-cluster", false, "Do not ask the cluster's API")
+	_ = c.MarkFlagFilename("output", "gz")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if os.Geteuid() != 0 {
+			return errors.New("only root may see all that is needed: use sudo")
+		}
+		if *since <= 0 {
+			return complain.Usagef("--since: %s is not longer than nothing", *since)
+		}
+		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		return makeBundle(ctx, here(), *path, *since, *noCluster)
+	}
+	return c
+}
+
+func makeBundle(ctx context.Context, i installation, path string, since time.Duration, noCluster bool) error {
+	now := time.Now()
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	name := "coracle-support-" + host + "-" + now.UTC().Format("20060102-150405")
+	out, path, err := bundleFileFor(path, name)
+	if err != nil {
+		return err
+	}
+	done := func(err error) error {
+		if path != "-" && err != nil {
+			os.Remove(path)
+		}
+		return err
+	}
+	sources, notes, err := i.bundleSources(ctx, now.Add(-since), noCluster)
+	if err != nil {
+		return done(err)
+	}
+	bundle := supportbundle.Bundle{
+		Name: name, Made: now, Title: "Support bundle of coracle " + version.Version + " on " + host + ".",
+		Redactor: sources.Redactor, Timeout: bundleTimeout, AtOnce: 4, MaxFile: bundleFile, Max: bundleMost, Notes: notes,
+	}
+	outcomes, err := bundle.Write(ctx, out, sources.Collectors())
+	if err = errors.Join(err, out.Close()); err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return done(err)
+	}
+	return sayBundle(path, outcomes, notes)
+}
+
+// bundleFileFor opens what is written to: nobody but root may read it.
+func bundleFileFor(path, name string) (io.WriteCloser, string, error) {
+	switch path {
+	case "-":
+		return os.Stdout, path, nil
+	case "":
+		path = name + ".tar.gz"
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return nil, "", fmt.Errorf("%s is there already: choose another --output", path)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("making the bundle: %w", err)
+	}
+	return f, path, nil
+}
+
+// bundleSources finds what can be asked. notes say what cannot.
+func (i installation) bundleSources(ctx context.Context, since time.Time, noCluster bool) (s supportbundle.Sources, notes []string, err error) {
+	self, err := os.Executable()
+	if err != nil {
+		return s, nil, fmt.Errorf("finding coracle's own file: %w", err)
+	}
+	bin := filepath.Dir(self)
+	s = supportbundle.Sources{
+		Dirs: i.dirs, Config: i.config, Self: self, Since: since,
+		Env: []string{"CORACLE_DATA_DIR=" + i.dirs.Data, "CORACLE_RUN_DIR=" + i.dirs.Run,
+			"PATH=" + os.Getenv("PATH") + ":/usr/sbin:/sbin:" + filepath.Join(bin, "busybox.d")},
+	}
+	entries, err := ledger.Open(i.dirs).Entries()
+	if err != nil {
+		notes = append(notes, err.Error())
+	}
+	for _, e := range entries {
+		if e.Kind == ledger.NFTTable {
+			s.Tables = append(s.Tables, e.Name)
+		}
+	}
+	known := supportbundle.Known(i.dirs, i.config, os.Environ())
+	if noCluster {
+		notes = append(notes, "the cluster was not asked, as --no-cluster says")
+	} else {
+		var values []string
+		if s.API, values, err = i.bundleAPI(ctx); err != nil {
+			notes = append(notes, "cluster: "+err.Error())
+		}
+		known = append(known, values...)
+	}
+	s.Redactor = redact.New(known...)
+	return s, notes, nil
+}
+
+// bundleAPI returns access to the cluster and its secrets, or why there is none.
+func (i installation) bundleAPI(ctx context.Context) (*rest.Config, []string, error) {
+	file := i.kubeconfig()
+	if kubelets := i.dirs.NodeConfig("kubelet.kubeconfig"); !readable(file) && readable(kubelets) {
+		file = kubelets // it sees less
+	}
+	access, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		return nil, nil, fmt.Errorf("it was not asked: %w", err)
+	}
+	access.QPS, access.Burst = 50, 50
+	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
+	defer cancel()
+	values, err := supportbundle.Secrets(ctx, access)
+	if err != nil && file == i.kubeconfig() {
+		return nil, values, fmt.Errorf("it was not asked for anything else: %w", err)
+	}
+	return access, values, nil // an agent may not read Secrets, nor what tells of them
+}
+
+// sayBundle tells where the file is, and what is not in it.
+func sayBundle(path string, outcomes []supportbundle.Outcome, notes []string) error {
+	missing := len(notes)
+	for _, o := range outcomes {
+		missing += len(o.Notes)
+	}
+	size := "the bundle is written"
+	if info, err := os.Stat(path); err == nil && path != "-" {
+		size = fmt.Sprintf("%s has %d KiB", path, max(info.Size()>>10, 1))
+	}
+	if missing > 0 {
+		size += fmt.Sprintf("; %d things could not be had, its README.txt says which and why", missing)
+	}
+	_, err := fmt.Fprintln(os.Stderr, size)
+	return err
+}

@@ -1,0 +1,59 @@
+package supportbundle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// readme lists what is in the bundle, and what is not and why.
+func readme(b Bundle, outcomes []Outcome) []byte {
+	var w strings.Builder
+	fmt.Fprintf(&w, "%s\nMade at %s.\n\n", b.Title, b.Made.UTC().Format(time.RFC3339))
+	w.WriteString(`Secrets have been taken out, as far as they could be told: where one was, there is "(removed)". Names of machines, pods
+and images, addresses, and lines of log are in here. Look through it before you give it to somebody.
+
+What is in it:
+
+`)
+	for _, o := range outcomes {
+		var size int
+		for _, f := range o.Files {
+			size += f.Size
+		}
+		fmt.Fprintf(&w, "%-34s %9s   %s\n", o.Name, bytesText(size), o.About)
+		if len(o.Files) > 1 || len(o.Files) == 1 && o.Files[0].Name != o.Name {
+			for _, f := range o.Files {
+				fmt.Fprintf(&w, "    %-30s %9s\n", strings.TrimPrefix(f.Name, o.Name+"/"), bytesText(f.Size))
+			}
+		}
+	}
+	notes := slices.Clone(b.Notes)
+	for _, o := range outcomes {
+		for _, note := range o.Notes {
+			notes = append(notes, o.Name+": "+note)
+		}
+	}
+	if len(notes) == 0 {
+		w.WriteString("\nNothing is missing.\n")
+		return []byte(w.String())
+	}
+	w.WriteString("\nWhat could not be had, or not whole, and why:\n\n")
+	for _, note := range notes {
+		fmt.Fprintf(&w, "- %s\n", strings.ReplaceAll(strings.TrimSpace(note), "\n", "\n  "))
+	}
+	return []byte(w.String())
+}
+
+func bytesText(n int) string {
+	switch {
+	case n == 0:
+		return "-"
+	case n < 10<<10:
+		return fmt.Sprintf("%d B", n)
+	case n < 10<<20:
+		return fmt.Sprintf("%d KiB", n>>10)
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}
