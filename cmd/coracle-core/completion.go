@@ -61,6 +61,7 @@ func elsewhere(args []string) []*cobra.Command {
 		roleForCompletion(config.Agent, "Run a node that joins a server"),
 		waitForCompletion(),
 		logsForCompletion(),
+		runForCompletion(),
 		upForCompletion(),
 		downForCompletion(),
 		versionForCompletion(),

@@ -9,14 +9,8 @@ import (
 // upForCompletion is coracle up with what is below it.
 func upForCompletion() *cobra.Command {
 	c := &cobra.Command{Use: "up", Short: "Make a local cluster of several nodes on this machine", ValidArgsFunction: cobra.NoFileCompletions}
-	c.Flags().String("name", "", "Name of the cluster")
-	c.Flags().IntP("nodes", "n", 0, "How many nodes, servers included")
-	c.Flags().Int("servers", 1, "How many of them are servers")
-	c.Flags().StringArray("image", nil, "Archive of container images to import on every node")
-	c.Flags().String("config", "", "Configuration file for the servers")
-	c.Flags().Duration("wait", 0, "How long the nodes may take to be Ready")
+	planFlags(c)
 	c.Flags().Bool("kubeconfig", true, "Enter the cluster into your kubeconfig")
-	_ = c.RegisterFlagCompletionFunc("servers", cobra.FixedCompletions([]string{"1", "3", "5"}, cobra.ShellCompDirectiveNoFileComp))
 
 	list := &cobra.Command{Use: "list", Short: "List the clusters of this machine", ValidArgsFunction: cobra.NoFileCompletions, Run: nothing}
 	outputFlag(list, "json")
@@ -27,6 +21,29 @@ func upForCompletion() *cobra.Command {
 	}
 	exec := &cobra.Command{Use: "exec", Short: "Run a command on a node", ValidArgsFunction: clusterAndNode, Run: nothing}
 	c.AddCommand(list, logs, node, exec)
+	return c
+}
+
+// planFlags are those of the commands that make local clusters.
+func planFlags(c *cobra.Command) {
+	c.Flags().String("name", "", "Name of the cluster")
+	c.Flags().IntP("nodes", "n", 0, "How many nodes, servers included")
+	c.Flags().Int("servers", 1, "How many of them are servers")
+	c.Flags().StringArray("image", nil, "Archive of container images to import on every node")
+	c.Flags().String("config", "", "Configuration file for the servers")
+	c.Flags().Duration("wait", 0, "How long the nodes may take to be Ready")
+	_ = c.RegisterFlagCompletionFunc("servers", cobra.FixedCompletions([]string{"1", "3", "5"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// runForCompletion is coracle run. What follows -- is completed as files are.
+func runForCompletion() *cobra.Command {
+	c := &cobra.Command{Use: "run", Short: "Run a command with a cluster of its own, which goes when the command ends"}
+	planFlags(c)
+	c.Flags().StringArrayP("manifest", "f", nil, "File or directory with objects to apply before the command runs")
+	c.Flags().Bool("rollout", false, "Run the command only when all that was deployed is rolled out")
+	c.Flags().String("artifacts", "", "Directory for logs, events and states")
+	c.Flags().Bool("root", false, "Run the command as root")
+	c.Flags().BoolP("quiet", "q", false, "Say nothing but what goes wrong")
 	return c
 }
 

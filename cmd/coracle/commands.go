@@ -36,6 +36,7 @@ func commands() []command {
 		{"server", groupRun, "Run a control plane and a node on this machine", server, serverLong, serverExample},
 		{"agent", groupRun, "Run a node that joins a server", agent, agentLong, agentExample},
 		{"wait", groupRun, "Wait until a starting cluster can be used", wait, waitLong, waitExample},
+		{"run", groupRun, "Run a command with a cluster of its own, which goes when the command ends", runCommand, runLong, runExample},
 		{"up", groupRun, "Make a local cluster of several nodes on this machine", up, upLong, upExample},
 		{"down", groupRun, "Remove a local cluster", down, downLong, downExample},
 

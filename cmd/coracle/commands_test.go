@@ -35,7 +35,7 @@ func printed(t *testing.T, f func() error) (string, error) {
 func TestHelp(t *testing.T) {
 	for name, args := range map[string][]string{
 		"help": {"help"}, "help-wait": {"wait", "-h"}, "help-version": {"help", "version"},
-		"help-up": {"help", "up"}, "help-down": {"down", "--help"},
+		"help-run": {"help", "run"}, "help-exit-codes": {"help", "exit-codes"}, "help-up": {"help", "up"}, "help-down": {"down", "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("CORACLE_DATA_DIR", "")

@@ -140,23 +140,14 @@ func makeCluster(p localcluster.Plan, s localcluster.Store, merge bool) error {
 	ctx, done := interruptible()
 	defer done()
 	began := time.Now()
-	var err error
-	if s.Dir, err = filepath.Abs(s.Dir); err != nil {
+	m, err := maker(ctx, s.Dir, func(line string) { fmt.Fprintln(os.Stderr, line) })
+	if err != nil {
 		return err
 	}
-	say := func(line string) { fmt.Fprintln(os.Stderr, line) }
-	m := localcluster.Maker{Store: s, KeeperArgs: []string{keeperCommand, s.Dir}, Version: version.Version, Say: say}
 	if merge {
 		if m.UserConfig, err = userConfig(); err != nil {
 			return err
 		}
-	}
-	var said once
-	m.Payload, err = bundle.Locate(ctx, paths.Default(), func(int64, int64) {
-		said.do(func() { say("unpacking, once for this version") })
-	})
-	if err != nil {
-		return err
 	}
 	r, err := m.Up(ctx, p)
 	if err != nil {
@@ -164,6 +155,19 @@ func makeCluster(p localcluster.Plan, s localcluster.Store, merge bool) error {
 	}
 	fmt.Fprint(os.Stderr, upText(s, r, merge, time.Since(began)))
 	return nil
+}
+
+// maker makes clusters in a directory.
+func maker(ctx context.Context, dir string, say func(string)) (m localcluster.Maker, err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return m, err
+	}
+	m = localcluster.Maker{Store: localcluster.Store{Dir: dir}, KeeperArgs: []string{keeperCommand, dir}, Version: version.Version, Say: say}
+	var said once
+	m.Payload, err = bundle.Locate(ctx, paths.Default(), func(int64, int64) {
+		said.do(func() { say("unpacking, once for this version") })
+	})
+	return m, err
 }
 
 // userConfig is the kubeconfig of the user, also when sudo made him root.

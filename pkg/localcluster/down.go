@@ -73,7 +73,10 @@ func (s Store) remove(r Record) (Record, error) {
 	if err := errors.Join(errs...); err != nil {
 		return r, err // its record stays, so that one can try again
 	}
-	if err := removeAll(s.dir(r.Name)); err != nil {
+	if r.Handout != "" {
+		errs = append(errs, os.RemoveAll(r.Handout))
+	}
+	if err := errors.Join(append(errs, removeAll(s.dir(r.Name)))...); err != nil {
 		return r, fmt.Errorf("removing the files of cluster %s: %w", r.Name, err)
 	}
 	s.tidy()

@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -18,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/host"
+	"github.com/coracle-dev/coracle/pkg/state"
 	"github.com/coracle-dev/coracle/pkg/vhost"
 )
 
@@ -27,6 +30,9 @@ type keeper struct {
 	conn  net.Conn // to who makes the cluster
 	net   *network
 	env   []string
+
+	guarded int    // the process group that must not outlive who holds the cluster; 0 is none
+	leader  uint64 // when the first process of that group began
 
 	mu      sync.Mutex
 	record  Record
@@ -47,7 +53,7 @@ type event struct {
 }
 
 // keepOn is what the keeper is told when it is to live on alone.
-const keepOn = "keep\n"
+const keepOn = "keep"
 
 // keeperFD is where the keeper finds the socket to who makes the cluster.
 const keeperFD = 3
@@ -83,21 +89,27 @@ func Keep(s Store, name string) error {
 		<-alone // whoever made the cluster reads the logs, then removes it
 		return k.abandon(err)
 	}
-	k.tell(event{Ready: true})
-	if err := <-alone; err != nil {
-		return k.abandon(err)
-	}
 	if err := k.leaveSession(); err != nil {
 		fmt.Fprintln(os.Stderr, "leaving the user's session:", err)
+	}
+	k.tell(event{Ready: true})
+	if err := <-alone; err != nil {
+		endGroup(k.guarded, k.leader)
+		return k.abandon(err)
 	}
 	select {} // all that is left to do is done by who supervises the nodes, and who answers on the control socket
 }
 
 // awaitMaker waits until whoever makes the cluster lets go of it. It is an error to go without a word.
 func (k *keeper) awaitMaker() error {
-	line, err := bufio.NewReader(k.conn).ReadString('\n')
-	if err == nil && line == keepOn {
-		return nil
+	for lines := bufio.NewScanner(k.conn); lines.Scan(); {
+		if lines.Text() == keepOn {
+			return nil
+		}
+		if group, ok := strings.CutPrefix(lines.Text(), guardOrder); ok {
+			k.guarded, _ = strconv.Atoi(group)
+			k.leader, _ = state.StartTicks(k.guarded)
+		}
 	}
 	return errors.New("coracle up was ended before the cluster was ready")
 }
@@ -113,6 +125,10 @@ func (k *keeper) abandon(why error) error {
 	}
 	for _, mounted := range []string{k.store.executable(k.record.Name), k.store.hosts(k.record.Name)} {
 		_ = unix.Unmount(mounted, unix.MNT_DETACH)
+	}
+	// What runs in the cluster's cgroups is about to be killed, and this may be the keeper that holds a session.
+	if err := vhost.JoinCgroup("", os.Getpid()); err != nil {
+		why = errors.Join(why, err)
 	}
 	_, err := k.store.remove(k.record)
 	return errors.Join(why, err)

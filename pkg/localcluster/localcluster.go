@@ -76,6 +76,9 @@ type Record struct {
 	Images []string `json:"images,omitempty"`
 	Config string   `json:"config,omitempty"` // of the servers
 	Keeper Process  `json:"keeper"`
+	// Owner is the process that the cluster goes with, none for one that stays; Handout a directory that goes with it too.
+	Owner   Process `json:"owner,omitzero"`
+	Handout string  `json:"handout,omitempty"`
 	// Payload is the directory with the unpacked payload.
 	Payload string `json:"payload"`
 	// UserConfig is what was done to the user's kubeconfig.

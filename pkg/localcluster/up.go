@@ -32,24 +32,43 @@ type Maker struct {
 	UserConfig string
 	// Say is told what happens, one line at a time.
 	Say func(string)
+
+	owner Process // whom the cluster goes with; none if it is to stay
 }
 
 // Up makes a cluster as planned and returns when all nodes are Ready. If that fails, or ctx ends before, the cluster
 // is removed again.
 func (m Maker) Up(ctx context.Context, p Plan) (Record, error) {
+	r, conn, err := m.make(ctx, p)
+	if err == nil {
+		conn.Close()
+	}
+	return r, err
+}
+
+// make makes a cluster. Until the connection is closed the keeper leaves everything as it is.
+func (m Maker) make(ctx context.Context, p Plan) (Record, net.Conn, error) {
 	r, err := m.enter(ctx, p)
 	if err != nil {
-		return r, err
+		return r, nil, err
 	}
 	conn, err := m.startKeeper(r)
 	if err == nil {
-		defer conn.Close() // until then the keeper leaves everything as it is
 		err = m.await(ctx, conn, r, p)
 	}
 	if err == nil {
-		return m.Store.Load(p.Name)
+		r, err = m.Store.Load(p.Name)
 	}
-	kept := keepLogs(m.Store, p.Name)
+	if err == nil {
+		return r, conn, nil
+	}
+	if conn != nil {
+		defer conn.Close()
+	}
+	kept := ""
+	if ctx.Err() == nil || m.owner.none() { // what is made for one command leaves nothing if that is not wanted any more
+		kept = keepLogs(m.Store, p.Name)
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	var gone *NotFoundError
@@ -59,7 +78,7 @@ func (m Maker) Up(ctx context.Context, p Plan) (Record, error) {
 	if kept != "" {
 		err = fmt.Errorf("%w\nThe logs of the nodes are in %s.", err, kept)
 	}
-	return r, err
+	return r, nil, err
 }
 
 // enter writes the record of a new cluster, so that nobody else takes its name or its network.
@@ -93,7 +112,10 @@ func (m Maker) reserve(p Plan) (Record, error) {
 	}
 	r := Record{
 		Name: p.Name, Version: m.Version, Created: time.Now().Round(0), State: Starting, Link: linkName(p.Name),
-		Payload: m.Payload, Images: p.Images, Config: p.Config, Sysctls: readSysctls(),
+		Payload: m.Payload, Images: p.Images, Config: p.Config, Sysctls: readSysctls(), Owner: m.owner,
+	}
+	if !m.owner.none() {
+		r.Handout = handout(p.Name)
 	}
 	if r.Network, err = freeNetwork(all); err != nil {
 		return r, err
@@ -122,13 +144,13 @@ func (m Maker) await(ctx context.Context, conn net.Conn, r Record, p Plan) error
 		return context.Cause(ctx)
 	case waited.Err() != nil:
 		return complain.As(complain.Late, fmt.Errorf("the nodes were not Ready within %s: %s", p.Wait, progress.missing()))
-	case err != nil:
+	case err != nil, !m.owner.none():
 		return err
 	}
 	if err := m.Store.mergeUserConfig(r); err != nil {
 		return err
 	}
-	if _, err := io.WriteString(conn, keepOn); err != nil {
+	if _, err := io.WriteString(conn, keepOn+"\n"); err != nil {
 		return fmt.Errorf("leaving the cluster to its keeper: %w", err)
 	}
 	return nil

@@ -1,0 +1,180 @@
+package localcluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// asked is what the API is asked for, by the file that the answer goes to.
+var asked = map[string][]string{
+	"nodes.txt":         {"describe", "nodes"},
+	"events.txt":        {"get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"},
+	"pods.txt":          {"get", "pods", "--all-namespaces", "-o", "wide"},
+	"pods-describe.txt": {"describe", "pods", "--all-namespaces"},
+	"objects.yaml": {"get", "--all-namespaces", "-o", "yaml",
+		"pods,deployments,replicasets,daemonsets,statefulsets,jobs,cronjobs,services,endpointslices,ingresses,persistentvolumeclaims,persistentvolumes,configmaps"},
+}
+
+// artifacts is a directory that is filled with what a cluster can tell. Its files belong to whoever is to read them.
+type artifacts struct {
+	dir      string
+	uid, gid int
+}
+
+// mkdir makes a directory below it, and those above that one.
+func (a artifacts) mkdir(dir string) error {
+	if exists(dir) {
+		return nil
+	}
+	if err := a.mkdir(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		if errors.Is(err, fs.ErrExist) { // another one made it meanwhile
+			return nil
+		}
+		return err
+	}
+	return os.Lchown(dir, a.uid, a.gid)
+}
+
+func (a artifacts) write(name string, data []byte) error {
+	path := filepath.Join(a.dir, name)
+	if err := a.mkdir(filepath.Dir(path)); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, data, 0o644); err != nil {
+		return err
+	}
+	return os.Lchown(path, a.uid, a.gid)
+}
+
+// copy copies a file if it is there.
+func (a artifacts) copy(from, name string) error {
+	data, err := os.ReadFile(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, a.write(name, data))
+}
+
+// Collect writes what can be known of the cluster to a directory, which is made, for a user and a group: what the nodes
+// and their pods said, the nodes' states, events, and objects without Secrets. It gets as much as it can; the error
+// says what is missing.
+func (s *Session) Collect(ctx context.Context, dir string, uid, gid int) error {
+	a := artifacts{dir, uid, gid}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	errs := []error{a.mkdir(dir)}
+	do := func(what func() error) {
+		all.Go(func() {
+			err := what()
+			mu.Lock()
+			errs = append(errs, err)
+			mu.Unlock()
+		})
+	}
+	for file, args := range asked {
+		do(func() error {
+			out, err := s.output(ctx, args...)
+			return errors.Join(err, a.write(file, out))
+		})
+	}
+	r, err := s.store.Load(s.Record.Name)
+	if err != nil {
+		r = s.Record
+	}
+	for _, n := range r.Nodes {
+		do(func() error { return s.collectNode(ctx, n, a) })
+	}
+	do(func() error { return a.copy(s.store.keeperLog(r.Name), "keeper.log") })
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("collecting artifacts: %w", err)
+	}
+	return nil
+}
+
+// collectNode writes what a node said, and its state.
+func (s *Session) collectNode(ctx context.Context, n Node, a artifacts) error {
+	dir := filepath.Join("nodes", n.Name)
+	errs := []error{a.copy(s.store.NodeLog(s.Record.Name, n.Name), filepath.Join(dir, "coracle.log"))}
+	if n.PID == 0 {
+		return errors.Join(append(errs, a.write(filepath.Join(dir, "status.txt"), []byte("the node is down\n")))...)
+	}
+	errs = append(errs, copyPodLogs(n, filepath.Join(dir, "pods"), a))
+	status, err := s.store.Command(s.Record.Name, n.Name, coraclePath, "status")
+	if err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	var text bytes.Buffer
+	status.Stdout = &text
+	if err := status.Start(); err != nil {
+		return errors.Join(append(errs, err)...)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = status.Process.Kill() })
+	defer stop()
+	_ = status.Wait() // its code says how the node is doing, which is in the text too
+	return errors.Join(append(errs, a.write(filepath.Join(dir, "status.txt"), text.Bytes()))...)
+}
+
+// copyPodLogs copies what the containers on a node said, those that have ended too: NAMESPACE_POD_UID/CONTAINER/N.log.
+func copyPodLogs(n Node, to string, a artifacts) error {
+	from := fmt.Sprintf("/proc/%d/root/var/log/pods", n.PID)
+	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		return a.copy(path, filepath.Join(to, strings.TrimPrefix(path, from)))
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // no pod has run there, or its log has just gone
+	}
+	return err
+}
+
+// digestLines is how much of what went wrong Digest tells.
+const digestLines = 10
+
+// digestPatience is for the API to answer who only wants a hint.
+const digestPatience = 5 * time.Second
+
+// Digest says in a few lines what looks wrong in the cluster: pods that do not run, and the last warnings. It is empty
+// if nothing does.
+func (s *Session) Digest(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, digestPatience)
+	defer cancel()
+	// That no disk's size is known yet is what every kubelet says at its start.
+	questions := [][]string{
+		{"get", "pods", "--all-namespaces", "--no-headers", "--field-selector=status.phase!=Running,status.phase!=Succeeded"},
+		{"get", "events", "--all-namespaces", "--no-headers", "--field-selector=type=Warning,reason!=InvalidDiskCapacity", "--sort-by=.metadata.creationTimestamp"},
+	}
+	answers := make([]string, len(questions))
+	var all sync.WaitGroup
+	for i, q := range questions {
+		all.Go(func() {
+			out, err := s.output(ctx, q...)
+			if err != nil {
+				return // the command's own failure is what counts
+			}
+			lines := strings.SplitAfter(strings.TrimRight(string(out), "\n"), "\n")
+			answers[i] = strings.Join(lines[max(0, len(lines)-digestLines):], "")
+		})
+	}
+	all.Wait()
+	var b strings.Builder
+	for i, title := range []string{"pods that do not run:", "the last warnings:"} {
+		if answers[i] != "" {
+			fmt.Fprintf(&b, "%s\n%s\n", title, answers[i])
+		}
+	}
+	return b.String()
+}
