@@ -35,6 +35,7 @@ func Refuse(dirs paths.Dirs) error {
 
 // Begin makes the data directory, which Refuse has looked at, a place in memory, and notes everything in the ledger there.
 // A directory that lies in memory already is used as it is. The memory that all of it may take is half of the machine's.
+// Image archives and manifests of the user's that lie in the directory are seen in the new one too.
 func Begin(dirs paths.Dirs) error {
 	missing := missing(dirs.Data)
 	if err := os.MkdirAll(dirs.Data, 0o755); err != nil {
@@ -49,7 +50,7 @@ func Begin(dirs paths.Dirs) error {
 		return err
 	}
 	if !inMemory {
-		if err := unix.Mount(Source, dirs.Data, "tmpfs", 0, "mode=0755,size=50%"); err != nil {
+		if err := cover(dirs); err != nil {
 			return fmt.Errorf("mounting memory on the data directory %s: %w", dirs.Data, err)
 		}
 		entries = append(entries, ledger.Entry{Kind: ledger.Mount, Name: dirs.Data})
@@ -66,6 +67,29 @@ func Begin(dirs paths.Dirs) error {
 
 // Source is what the mount table calls the memory on the data directory.
 const Source = "coracle-ephemeral"
+
+// cover mounts memory over the data directory, and into it what users put there for coracle to take.
+func cover(dirs paths.Dirs) error {
+	given := map[string]*os.File{}
+	for _, dir := range []string{dirs.Images(), dirs.Manifests()} {
+		if f, err := os.Open(dir); err == nil {
+			defer f.Close()
+			given[dir] = f
+		}
+	}
+	if err := unix.Mount(Source, dirs.Data, "tmpfs", 0, "mode=0755,size=50%"); err != nil {
+		return err
+	}
+	for dir, f := range given {
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), dir, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("keeping %s: %w", dir, err)
+		}
+	}
+	return nil
+}
 
 // bindKubelet puts the kubelet's directory into the same memory.
 func bindKubelet(l *ledger.Ledger, dirs paths.Dirs) error {

@@ -128,20 +128,23 @@ func (m *machine) ownDirs() []owned {
 			"dra_manager_state", "image_manager", "memory_manager_state", "pki", "plugins", "plugins_registry",
 			"pod-resources", "pod_status_manager_state", "pods", "pods-api", "usernamespaces", "volumeplugins"}},
 		{dir: m.dirs.Data, usual: def.Data, entries: []string{
-			"bin", "data", "ephemeral", "images", "kubelet", "ledger.json", "ledger.json.lock", "lock", "log", "manifests", "node", "server", "storage"}},
+			"bin", "data", "ephemeral", "images", "kubelet", "ledger.json", "ledger.json.lock", "lock", "log", "manifests", "node", "server", "storage", "upgrade"}},
 	}
 }
 
 // Cache is the kind of the item that a command like reset may just have made itself.
 const Cache = "cache"
 
-// findDirs lists the cache, coracle's directories, and then others that it made if nothing else is in them.
+// findRun lists the run directory, or what is coracle's of it.
+func findRun(_ context.Context, m *machine) ([]Item, error) { return m.dirItems(m.ownDirs()[0]), nil }
+
+// findDirs lists the cache, coracle's other directories, and then others that it made if nothing else is in them.
 func findDirs(_ context.Context, m *machine) ([]Item, error) {
 	var items []Item
 	if _, err := os.Lstat(m.cache); err == nil {
 		items = append(items, Item{Kind: Cache, Name: m.cache, remove: func(context.Context) error { return m.removeTree(m.cache) }})
 	}
-	for _, o := range m.ownDirs() {
+	for _, o := range m.ownDirs()[1:] {
 		items = append(items, m.dirItems(o)...)
 	}
 	made := m.entries(ledger.Dir)

@@ -149,16 +149,22 @@ func (m *machine) propagations() []Item {
 		remove: func(context.Context) error {
 			var errs []error
 			for _, e := range change {
-				flag := uintptr(unix.MS_PRIVATE)
-				if e.Old == "slave" {
-					flag = unix.MS_SLAVE
-				}
-				if err := unix.Mount("", e.Name, "", flag, ""); err != nil && !errors.Is(err, unix.EINVAL) {
-					errs = append(errs, fmt.Errorf("%s: %w", e.Name, err))
-				}
+				errs = append(errs, restorePropagation(e))
 			}
 			return errors.Join(errs...)
 		}}}
+}
+
+// restorePropagation gives a mount the propagation that it had.
+func restorePropagation(e ledger.Entry) error {
+	flag := uintptr(unix.MS_PRIVATE)
+	if e.Old == "slave" {
+		flag = unix.MS_SLAVE
+	}
+	if err := unix.Mount("", e.Name, "", flag, ""); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("%s: %w", e.Name, err)
+	}
+	return nil
 }
 
 func plural(n int, one, many string) string {

@@ -46,8 +46,16 @@ func (m *machine) memoryItem(dir string) Item {
 		if m.failed && dir == m.dirs.Data {
 			return fmt.Errorf("kept until all that %s lists is removed: run reset again", m.dirs.Ledger())
 		}
-		if err := unmount(dir); err != nil || !m.made(ledger.Dir, dir) {
+		if err := unmount(dir); err != nil {
 			return err
+		}
+		for _, e := range m.entries(ledger.Propagation) { // of what was covered
+			if e.Name == dir && m.isMountPoint(dir) {
+				return restorePropagation(e)
+			}
+		}
+		if !m.made(ledger.Dir, dir) {
+			return nil
 		}
 		return removed(unix.Rmdir(dir))
 	}}

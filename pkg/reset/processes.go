@@ -38,8 +38,10 @@ func findProcesses(_ context.Context, m *machine) ([]Item, error) {
 	if err != nil {
 		return nil, err
 	}
-	for pid := os.Getpid(); pid > 1; pid = table[pid].parent {
-		delete(table, pid) // we, and who called us
+	for pid := os.Getpid(); pid > 0; { // we, and who called us: it may be a front that ends an ephemeral cluster
+		parent := table[pid].parent
+		delete(table, pid)
+		pid = parent
 	}
 	var items []Item
 	claimed := map[int]bool{}

@@ -30,6 +30,8 @@ type Reset struct {
 	Config config.Config
 	// Cache is where commands of this user unpack to; "" if nowhere. It may hold what runs now: the kernel keeps the file.
 	Cache string
+	// KeepData leaves what outlives a reboot of the machine: all files but those in the run directory.
+	KeepData bool
 	// Removed is told each thing that was removed. Nil is nobody.
 	Removed func(Item)
 	// Proc and Root are where the machine's /proc and file system are; empty but in tests.
@@ -58,6 +60,9 @@ func (r Reset) Plan(ctx context.Context) ([]Item, error) {
 	m, errs := r.look()
 	var all []Item
 	for _, s := range stages {
+		if r.KeepData && s.data {
+			continue
+		}
 		items, err := s.find(ctx, m)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("looking for %s: %w", s.what, err))
@@ -86,6 +91,9 @@ func (r Reset) Run(ctx context.Context) error {
 	}
 	m, errs := r.look()
 	for i, s := range stages {
+		if r.KeepData && s.data {
+			continue
+		}
 		if i == 1 { // whoever held the lock is gone
 			for _, path := range []string{r.Dirs.Lock(), r.Dirs.RunLock()} {
 				lock, err := lock(path)
@@ -105,6 +113,9 @@ func (r Reset) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return errors.Join(append(errs, ctx.Err())...)
 		}
+	}
+	if r.KeepData && len(errs) == 0 {
+		return ledger.Open(r.Dirs).ForgetKernel() // what has these names from now on is somebody else's
 	}
 	return errors.Join(errs...)
 }

@@ -95,6 +95,7 @@ func tree(t *testing.T, root string) (all []string) {
 func TestFilesOfOthersStay(t *testing.T) {
 	m, root := host(t)
 	apply(t, m, findFiles)
+	apply(t, m, findRun)
 	apply(t, m, findDirs)
 	want := []string{
 		"/etc/cni/net.d/20-foreign.conflist",
@@ -137,6 +138,7 @@ func TestPlanIsWhatIsDone(t *testing.T) {
 		t.Errorf("planned %q", planned)
 	}
 	apply(t, m, findFiles)
+	apply(t, m, findRun)
 	apply(t, m, findDirs)
 	for _, path := range planned {
 		if _, err := os.Lstat(path); err == nil {
@@ -167,6 +169,7 @@ func TestDirOfAUserKeepsHisFiles(t *testing.T) {
 	m, _ := host(t)
 	m.noted = nil // the data directory was there before
 	os.WriteFile(filepath.Join(m.dirs.Data, "diary"), nil, 0o600)
+	apply(t, m, findRun)
 	apply(t, m, findDirs)
 	if got := tree(t, m.dirs.Data); !slices.Equal(got, []string{"/diary"}) {
 		t.Errorf("left %q", got)
@@ -176,6 +179,7 @@ func TestDirOfAUserKeepsHisFiles(t *testing.T) {
 func TestClaimedDirIsEmptied(t *testing.T) {
 	m, _ := host(t)
 	m.noted = []ledger.Entry{{Kind: ledger.Contents, Name: m.dirs.Kubelet}}
+	apply(t, m, findRun)
 	apply(t, m, findDirs)
 	if !isEmpty(m.dirs.Kubelet) {
 		t.Errorf("left %q", tree(t, m.dirs.Kubelet))
@@ -426,6 +430,7 @@ func TestMountsInside(t *testing.T) {
 	mountAt(foreign)
 	mountAt(ours)
 	apply(t, m, findMounts)
+	apply(t, m, findRun)
 	apply(t, m, findDirs)
 	if got := tree(t, m.dirs.Data); !slices.Equal(got, []string{"/images/file"}) {
 		t.Errorf("left in the data directory: %q", got)

@@ -13,20 +13,23 @@ import (
 type stage struct {
 	what string
 	find func(context.Context, *machine) ([]Item, error)
+	// data says that what it finds outlives a reboot.
+	data bool
 }
 
 // stages is the order of removal: nothing goes before what uses it.
 var stages = []stage{
-	{"processes", findProcesses},
-	{"mounts", findMounts},
-	{"network interfaces", findLinks},
-	{"network namespaces", findNetNS},
-	{"nft tables", findTables},
-	{"routes", findRoutes},
-	{"cgroups", findCgroups},
-	{"kernel settings", findSettings},
-	{"files", findFiles},
-	{"directories", findDirs},
+	{"processes", findProcesses, false},
+	{"mounts", findMounts, false},
+	{"network interfaces", findLinks, false},
+	{"network namespaces", findNetNS, false},
+	{"nft tables", findTables, false},
+	{"routes", findRoutes, false},
+	{"cgroups", findCgroups, false},
+	{"kernel settings", findSettings, false},
+	{"files", findFiles, true},
+	{"run directory", findRun, false},
+	{"directories", findDirs, true},
 }
 
 // machine is what the stages look at.

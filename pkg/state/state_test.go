@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -98,6 +99,26 @@ func TestWatch(t *testing.T) {
 			t.Fatal("closed")
 		}
 	}
+	if err := os.RemoveAll(dirs.Run); err != nil { // as reset does
+		t.Fatal(err)
+	}
+	next()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, err := os.Stat(filepath.Dir(dirs.State(Node))); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("what was removed is not watched again")
+		}
+	}
+	time.Sleep(10 * time.Millisecond) // between the directory and its watch
+	for len(changed) > 0 {
+		<-changed
+	}
+	if err := Write(dirs, Process{Name: Node}); err != nil {
+		t.Fatal(err)
+	}
+	next()
 	cancel()
 	for next() {
 	}

@@ -1,0 +1,102 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// TestEphemeral runs a server that keeps nothing, with pods, and compares the host before with that after its end: by a
+// signal, by its time to live, and by a kill and another start.
+func TestEphemeral(t *testing.T) {
+	h := newHost(t, "solo")
+	h.Run("sh", "-c", "rm -rf /var/lib/coracle/[!i]*; nft add table inet foreign; mkdir -p /run/netns")
+	h.Coracle("kubectl", "version", "--client") // unpacks for this user, which stays
+	before := takeInventory(h)
+
+	for name, end := range map[string]func(*hosts.Server){
+		"stopped": func(s *hosts.Server) {
+			if err := s.Stop(); err != nil {
+				t.Error(err)
+			}
+		},
+		"time to live": func(s *hosts.Server) {
+			if err := s.Wait(time.Minute); err != nil {
+				t.Errorf("it ended with %v", err)
+			}
+			if err := contains("log", s.Log(), "as its time to live of 15s is over"); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := []string{"--ephemeral"}
+			if name == "time to live" {
+				args = append(args, "--ttl=15s")
+			}
+			s := h.Start(args...)
+			waitReady(t, h)
+			h.Apply(manifest(t, "workloads.yaml"))
+			h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=60s")
+			if fs := strings.TrimSpace(h.Run("stat", "-fc", "%T", "/var/lib/coracle/server", "/var/lib/kubelet/pods")); fs != "tmpfs\ntmpfs" {
+				t.Errorf("the state is on %s", fs)
+			}
+			end(s)
+			compareInventory(t, h, before)
+		})
+	}
+	t.Run("killed", func(t *testing.T) { ephemeralKilled(t, h, before) })
+	t.Run("refused", func(t *testing.T) { ephemeralRefused(t, h) })
+}
+
+// ephemeralKilled kills a server with its pods running. The next start must be a new cluster; reset removes the rest too.
+func ephemeralKilled(t *testing.T, h *hosts.Host, before map[string]string) {
+	start := func() *hosts.Server {
+		s := h.Start("--ephemeral")
+		waitReady(t, h)
+		return s
+	}
+	uid := func() string {
+		return h.Kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
+	}
+	kill := func(s *hosts.Server) {
+		if err := syscall.Kill(s.FrontPID(), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		_ = s.Wait(10 * time.Second) // it ended as it was made to
+	}
+	s := start()
+	first := uid()
+	h.Apply(manifest(t, "workloads.yaml"))
+	h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=60s")
+	kill(s)
+	s = start()
+	if second := uid(); second == first {
+		t.Error("the cluster that was killed is there again")
+	}
+	if out := h.Kubectl("get", "pods", "-A", "-o", "name"); out != "" {
+		t.Errorf("pods of the cluster that was killed: %s", out)
+	}
+	kill(s)
+	h.Run("env", "-u", "HOME", hosts.Bin(t), "reset", "--yes")
+	compareInventory(t, h, before)
+}
+
+// ephemeralRefused gives it the data directory of a cluster, which must not be touched.
+func ephemeralRefused(t *testing.T, h *hosts.Host) {
+	s := h.Start()
+	waitReady(t, h)
+	if err := s.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := h.TryCoracle("server", "--ephemeral")
+	if err == nil || !strings.Contains(fmt.Sprint(out, err), "/var/lib/coracle holds one already") {
+		t.Errorf("%v: %s", err, out)
+	}
+	h.Start()
+	waitReady(t, h)
+}
