@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -114,11 +115,12 @@ func applyRules(text string, whole bool) string {
 // Find returns the values in a document, such as a configuration file or the contents of a Secret, that the names of
 // their fields call secret. They may turn up elsewhere under no name.
 func Find(document string) (values []string) {
-	for _, groups := range named.FindAllStringSubmatch(document, -1) {
-		if harmless(groups) {
-			continue
+	for _, pattern := range []*regexp.Regexp{line, named} {
+		for _, groups := range pattern.FindAllStringSubmatch(document, -1) {
+			if !harmless(groups) {
+				values = append(values, valueOf(groups))
+			}
 		}
-		values = append(values, valueOf(groups))
 	}
 	for _, groups := range login.FindAllStringSubmatch(document, -1) {
 		values = append(values, groups[2])

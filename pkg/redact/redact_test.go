@@ -28,6 +28,8 @@ func TestRules(t *testing.T) {
 		{"registry", `{"auths":{"r":{"auth":"dXNlcjpwYXNz"}}}`, `{"auths":{"r":{"auth":"(removed)"}}}`},
 		{"registry in a string", `"{\"auths\":{\"r\":{\"auth\":\"dXNlcjpwYXNz\"}}}"`, `"{\"auths\":{\"r\":{\"auth\":\"(removed)\"}}}"`},
 		{"yaml", "password: hunter2\nuser: me", "password: (removed)\nuser: me"},
+		{"yaml with blanks", "  password: correct horse\n  - token: a b # c\npasswords:\n", "  password: (removed)\n  - token: (removed)\npasswords:\n"},
+		{"log with blanks", "12:00 INFO token: not there", "12:00 INFO token: (removed) there"},
 		{"json", `{"dbPassword": "hun\"ter2", "n": 1}`, `{"dbPassword": "(removed)", "n": 1}`},
 		{"json in a string", `"{\"password\":\"hunter2\"}"`, `"{\"password\":\"(removed)\"}"`},
 		{"flag", "--token=hunter2 --token-file=/etc/t", "--token=(removed) --token-file=/etc/t"},
@@ -76,7 +78,7 @@ func TestKnown(t *testing.T) {
 func TestFind(t *testing.T) {
 	login := base64.StdEncoding.EncodeToString([]byte("me:hunter2!"))
 	got := Find("a: b\npassword: hunter1!\ntokenFile: /x\n" + `{"auths":{"r":{"auth":"` + login + `"}}}` + "\nAPI_KEY='hunter3!'")
-	if want := "hunter1! hunter3! " + login + " hunter2!"; strings.Join(got, " ") != want {
+	if want := "hunter1! hunter1! hunter3! " + login + " hunter2!"; strings.Join(got, " ") != want {
 		t.Errorf("%q", got)
 	}
 }

@@ -29,10 +29,15 @@ var (
 	// named is a field with the name of a secret and its value, in quotes or not, of YAML, JSON, JSON within a string, an
 	// environment or a command line.
 	named = regexp.MustCompile(`(?i)([\w.-]*(?:` + secretWords + `)[\w.-]*)(\\?["']?\s*(?:=|:\s)\s*|\\?["']\s*:\s*)(?:(\\")[^"\\]*\\"|(")(?:[^"\\\n]|\\.)*"|(')[^'\n]*'|[^\s,;&"'\\\]}\[{]+)`)
+	// line is the same on a line of its own in a file: the value goes to its end.
+	line = regexp.MustCompile(`(?im)^([ \t]*(?:-[ \t]+|export[ \t]+)?(?:\w[\w.-]*)?(?:` + secretWords + `)[\w.-]*)([ \t]*[:=][ \t]*)([^\s"'\[{(|>&][^\n]*?)[ \t\r]*$`)
 	// login is what registries' credentials are called in Docker's configuration: the second group is USER:PASSWORD in
 	// base64.
 	login = regexp.MustCompile(`(\\?"auth\\?"\s*:\s*\\?")([^"\\]+)`)
 )
+
+// secretHints are in all that secretWords match.
+var secretHints = []string{"pass", "secret", "token", "key", "credential"}
 
 // rules are applied in order.
 var rules = []rule{
@@ -85,8 +90,14 @@ var rules = []rule{
 		with:    "${1}" + Removed,
 	},
 	{
+		name: "line with a named value", look: beginsWithSecret,
+		pattern: line,
+		with:    "${1}${2}" + Removed,
+		unless:  harmless,
+	},
+	{
 		name:    "named value",
-		hints:   []string{"pass", "secret", "token", "key", "credential"},
+		hints:   secretHints,
 		pattern: named,
 		with:    "${1}${2}${3}${4}${5}" + Removed + "${3}${4}${5}",
 		unless:  harmless,
@@ -132,6 +143,14 @@ func (r rule) hinted(lower string) bool {
 		return r.look(lower)
 	}
 	return slices.ContainsFunc(r.hints, func(h string) bool { return strings.Contains(lower, h) })
+}
+
+// beginsWithSecret reports whether the name that a line begins with may be that of a secret.
+func beginsWithSecret(lower string) bool {
+	name := strings.TrimLeft(lower, " \t-")
+	name = strings.TrimLeft(strings.TrimPrefix(name, "export "), " \t")
+	end := strings.IndexAny(name, ":= \t\"'")
+	return end > 0 && slices.ContainsFunc(secretHints, func(h string) bool { return strings.Contains(name[:end], h) })
 }
 
 // bootstrapToken reports whether a word like abcdef.0123456789abcdef may be in a line: dots are everywhere, and the

@@ -41,6 +41,8 @@ func output(ctx context.Context, env []string, argv ...string) ([]byte, error) {
 		err = nil
 	case ctx.Err() != nil:
 		err = fmt.Errorf("%s did not answer in time", strings.Join(argv[:min(len(argv), 3)], " "))
+	case errors.Is(err, exec.ErrWaitDelay): // somebody whom it left behind holds its output open
+		err = nil
 	case errors.Is(err, exec.ErrNotFound):
 		err = fmt.Errorf("there is no program %s here", argv[0])
 	case err != nil && complaint.Len() > 0:
