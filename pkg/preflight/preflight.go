@@ -20,6 +20,7 @@ type check struct {
 var privileges = []check{
 	{"root", Root},
 	{"capabilities", Capabilities},
+	{"system calls", SystemCalls},
 }
 
 // checks are independent of each other and run at the same time.
