@@ -22,11 +22,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/version"
 )
 
-// The bounds of a bundle: in time for one collector, in bytes for one file and for all of them before compression.
+// The bounds of a bundle: in time for one collector and for the first answer of the API, in bytes for one file and for
+// all of them before compression.
 const (
-	bundleTimeout = 15 * time.Second
-	bundleFile    = 8 << 20
-	bundleMost    = 128 << 20
+	bundleTimeout    = 15 * time.Second
+	bundleAPITimeout = 8 * time.Second
+	bundleFile       = 8 << 20
+	bundleMost       = 128 << 20
 )
 
 // supportBundleCommand makes one file of all that helps to understand a problem.
@@ -172,7 +174,7 @@ func (i installation) bundleAPI(ctx context.Context) (*rest.Config, []string, er
 		return nil, nil, fmt.Errorf("it was not asked: %w", err)
 	}
 	access.QPS, access.Burst = 50, 50
-	ctx, cancel := context.WithTimeout(ctx, bundleTimeout)
+	ctx, cancel := context.WithTimeout(ctx, bundleAPITimeout)
 	defer cancel()
 	values, err := supportbundle.Secrets(ctx, access)
 	if err != nil && file == i.kubeconfig() {
