@@ -27,10 +27,10 @@ func (k *keeper) prepare() error {
 	if err := unix.Statfs(hosts, &fs); err != nil {
 		return err
 	}
-	if fs.Type != unix.OVERLAYFS_SUPER_MAGIC {
+	if fs.Type != unix.OVERLAYFS_SUPER_MAGIC && (!k.record.Ephemeral || fs.Type == unix.TMPFS_MAGIC) {
 		return nil
 	}
-	// Inside a container: containers' layers cannot lie on another overlayfs.
+	// On an overlayfs, as inside a container, containers' layers cannot lie on another one.
 	if err := unix.Mount("tmpfs", hosts, "tmpfs", 0, "mode=0755"); err != nil {
 		return fmt.Errorf("mounting memory for the nodes' disks: %w", err)
 	}

@@ -37,6 +37,8 @@ type Plan struct {
 	Config string
 	// Wait is how long all nodes may take to be Ready.
 	Wait time.Duration
+	// Ephemeral keeps the nodes' disks in memory: nothing waits for a disk, and nothing is written to one.
+	Ephemeral bool
 }
 
 // validName is what a cluster can be called: node names begin with it.
@@ -75,6 +77,8 @@ type Record struct {
 	// Images are archives that are imported on every node.
 	Images []string `json:"images,omitempty"`
 	Config string   `json:"config,omitempty"` // of the servers
+	// Ephemeral says that the nodes' disks are in memory.
+	Ephemeral bool `json:"ephemeral,omitempty"`
 	Keeper Process  `json:"keeper"`
 	// Owner is the process that the cluster goes with, none for one that stays; Handout a directory that goes with it too.
 	Owner   Process `json:"owner,omitzero"`
