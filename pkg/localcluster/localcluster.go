@@ -78,8 +78,8 @@ type Record struct {
 	Images []string `json:"images,omitempty"`
 	Config string   `json:"config,omitempty"` // of the servers
 	// Ephemeral says that the nodes' disks are in memory.
-	Ephemeral bool `json:"ephemeral,omitempty"`
-	Keeper Process  `json:"keeper"`
+	Ephemeral bool    `json:"ephemeral,omitempty"`
+	Keeper    Process `json:"keeper"`
 	// Owner is the process that the cluster goes with, none for one that stays; Handout a directory that goes with it too.
 	Owner   Process `json:"owner,omitzero"`
 	Handout string  `json:"handout,omitempty"`
