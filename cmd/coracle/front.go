@@ -79,6 +79,9 @@ func runFront(cfg config.Config, settle func(config.Known) (config.Config, error
 	go f.systemd.Watch(ctx)
 	go f.confirmUpgrade(ctx)
 	err = f.super.Run(ctx)
+	if os.Getpid() == 1 {
+		supervise.EndOthers(podGrace)
+	}
 	logrus.Info("stopped")
 	if err != nil {
 		f.out.stop(true, "")
@@ -182,6 +185,9 @@ func (f *front) writeResolved() error {
 // drainTimeout is what stopping may take when pods are stopped too: they have 30 seconds by default. It is less
 // than the 90 seconds after which systemd kills.
 const drainTimeout = 80 * time.Second
+
+// podGrace is what pods get to end in where they end with us, as in a container, whose engine is not patient.
+const podGrace = time.Second
 
 func (f *front) supervisor() *supervise.Supervisor {
 	s := &supervise.Supervisor{

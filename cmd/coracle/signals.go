@@ -57,7 +57,7 @@ func (f *front) announceStop(why string) {
 	switch {
 	case f.asked.Ephemeral.On:
 		pods = "then the cluster is removed"
-	case f.asked.DrainOnStop:
+	case f.asked.DrainOnStop, os.Getpid() == 1:
 		pods = "pods are stopped too"
 	}
 	var order []string

@@ -25,5 +25,8 @@ func Prepare(l *ledger.Ledger, run string, ips []netip.Addr, ipv6 bool) error {
 	if err := standInKmsg(l, run); err != nil {
 		return err
 	}
+	if err := nameMachine(l); err != nil {
+		return err
+	}
 	return Nest("/sys/fs/cgroup")
 }
