@@ -16,6 +16,8 @@ import (
 	"golang.org/x/term"
 
 	"github.com/coracle-dev/coracle/pkg/bundle"
+	"github.com/coracle-dev/coracle/pkg/install"
+	"github.com/coracle-dev/coracle/pkg/paths"
 	"github.com/coracle-dev/coracle/pkg/reset"
 )
 
@@ -32,6 +34,8 @@ It goes by coracle's own notes and touches nothing else: other containers, netwo
 the configuration in /etc/coracle and whatever is mounted inside coracle's directories. It works also when processes
 hang, after a reboot, and when a part of coracle is damaged. What cannot be removed is said, and another reset tries again.
 
+A service that coracle install has made stays; coracle uninstall removes that too.
+
 It needs root, and asks first unless --yes is given.`,
 		Example: `  # What would be removed?
   coracle reset --dry-run
@@ -43,6 +47,7 @@ It needs root, and asks first unless --yes is given.`,
 	}
 	here := dirFlags(c.Flags())
 	dryRun := c.Flags().Bool("dry-run", false, "Only list what would be removed")
+	keep := c.Flags().Bool("keep-data", false, "Remove only what a reboot ends or empties; the files with the data stay")
 	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
 	output := outputFlag(c, "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -52,7 +57,7 @@ It needs root, and asks first unless --yes is given.`,
 		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
 		i, out := here(), c.OutOrStdout()
-		r := reset.Reset{Dirs: i.dirs, Config: i.config, Cache: bundle.Cache(), Removed: func(item reset.Item) { fmt.Fprintf(out, "removed %s\n", item) }}
+		r := reset.Reset{Dirs: i.dirs, Config: i.config, Cache: bundle.Cache(), KeepData: *keep, Removed: func(item reset.Item) { fmt.Fprintf(out, "removed %s\n", item) }}
 		plan, err := r.Plan(ctx)
 		if *dryRun && *output != "" {
 			return errors.Join(err, printAs(out, *output, plan))
@@ -69,11 +74,14 @@ It needs root, and asks first unless --yes is given.`,
 			printPlan(out, plan)
 			return err
 		case !*yes:
-			if err := confirm(c.InOrStdin(), out, plan); err != nil {
+			if err := confirm(c.InOrStdin(), out, plan, *keep); err != nil {
 				return err
 			}
 		}
-		return runReset(ctx, r, out)
+		if err := runReset(ctx, r, out); err != nil {
+			return err
+		}
+		return stillInstalled(out, i.dirs)
 	}
 	return c
 }
@@ -87,8 +95,21 @@ func runReset(ctx context.Context, r reset.Reset, out io.Writer) error {
 	case err != nil:
 		return fmt.Errorf("%w\nnot everything could be removed; once the reasons above are gone, run coracle reset again", err)
 	}
+	if r.KeepData {
+		fmt.Fprintf(out, "Nothing of coracle runs on this machine any more; its data is still in %s.\n", r.Dirs.Data)
+		return nil
+	}
 	fmt.Fprintln(out, "Nothing of coracle is left on this machine.")
 	return nil
+}
+
+// stillInstalled tells of a service that will start again, with nothing.
+func stillInstalled(out io.Writer, dirs paths.Dirs) error {
+	r, ok, err := install.Store{}.ByData(dirs.Data)
+	if err == nil && ok {
+		fmt.Fprintf(out, "The service %s is still installed, and begins anew when it is started: coracle uninstall removes it.\n", r.Service)
+	}
+	return err
 }
 
 // onlyCache reports whether nothing but the cache would go, which nobody needs to be asked about.
@@ -118,12 +139,16 @@ func count(plan []reset.Item) string {
 }
 
 // confirm asks a person. Where there is none, the answer is no.
-func confirm(in io.Reader, out io.Writer, plan []reset.Item) error {
+func confirm(in io.Reader, out io.Writer, plan []reset.Item, keep bool) error {
 	f, ok := in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return errors.New("nobody is here to confirm this; give --yes to remove everything, or --dry-run to see what that is")
 	}
-	fmt.Fprintf(out, "This removes %s.\nAll data of the cluster on this machine will be lost. See --dry-run for a list. Type yes to go on: ", count(plan))
+	loss := "All data of the cluster on this machine will be lost."
+	if keep {
+		loss = "The data on this machine stays."
+	}
+	fmt.Fprintf(out, "This removes %s.\n%s See --dry-run for a list. Type yes to go on: ", count(plan), loss)
 	answer, err := bufio.NewReader(f).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("reading the answer: %w", err)

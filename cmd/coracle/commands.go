@@ -55,9 +55,12 @@ func commands() []command {
 		{"cluster", groupCluster, "Rescue the cluster when most servers are lost", nil, "", ""},
 
 		{"config", groupManage, "Show the resolved configuration, or check a file", nil, "", ""},
+		{"install", groupManage, "Install coracle as a service of this machine", installService, installLong, installExample},
 		{"upgrade", groupManage, "Replace the installed version by another, and take it back if it does not work", upgradeTo, upgradeLong, upgradeExample},
 		{"rollback", groupManage, "Go back to the version before the last upgrade", rollback, rollbackLong, rollbackExample},
 		{"images", groupManage, "Import and list container images", nil, "", ""},
+		{"killall", groupManage, "Stop an installed coracle with all its pods, and take away its network", killall, killallLong, killallExample},
+		{"uninstall", groupManage, "Take an installed coracle off this machine", uninstall, uninstallLong, uninstallExample},
 		{"reset", groupManage, "Remove everything that coracle made on this machine", nil, "", ""},
 
 		{"version", groupOther, "Print the versions of coracle and what is in it", printVersion, versionLong, versionExample},
@@ -130,6 +133,9 @@ var complete = []string{"__complete", "__completeNoDesc"}
 func dispatch(self string, args []string) error {
 	if slices.Contains(linkNames, self) {
 		return execCore(append([]string{self}, args...))
+	}
+	if command, ok := linkCommands()[self]; ok {
+		return command(args)
 	}
 	if len(args) == 0 || args[0] == "-h" || args[0] == "--help" {
 		return help(nil)

@@ -38,6 +38,12 @@ func Next(environ []string) Config {
 	return Config{Dirs: dirs}
 }
 
+// IsVariable reports whether an environment variable is for a setting, by its name; whether there is such a setting is
+// another question.
+func IsVariable(name string) bool {
+	return strings.HasPrefix(name, envPrefix) && !foreignEnv.MatchString(name)
+}
+
 // variable is the value of an environment variable, "" if it is not set.
 func variable(environ []string, name string) string {
 	i := slices.IndexFunc(environ, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })

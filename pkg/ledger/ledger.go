@@ -117,6 +117,18 @@ func (l *Ledger) Entries() ([]Entry, error) {
 	return entries, nil
 }
 
+// ForgetKernel takes out what lives in the kernel, which is all gone.
+func (l *Ledger) ForgetKernel() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, err := os.Stat(l.path); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return l.change(func(have []Entry) []Entry {
+		return slices.DeleteFunc(have, func(e Entry) bool { return e.Kind.volatile() })
+	})
+}
+
 // change rewrites the file if edit changes anything, while other processes are kept out.
 func (l *Ledger) change(edit func([]Entry) []Entry) error {
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {

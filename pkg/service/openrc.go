@@ -46,6 +46,17 @@ func (o *openRC) Install(_ context.Context, u Unit) ([]string, error) {
 	return []string{path}, nil
 }
 
+// Reload has nothing to reload. The log of a service that is gone goes too.
+func (o *openRC) Reload(_ context.Context, name string) error {
+	if _, err := os.Lstat(o.path(name)); !errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	for _, log := range []string{openRCLog(name), openRCLog(name) + ".1"} {
+		_ = os.Remove(filepath.Join(o.root, log))
+	}
+	return nil
+}
+
 func (o *openRC) Remove(ctx context.Context, name string) error {
 	path := o.path(name)
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
@@ -57,10 +68,7 @@ func (o *openRC) Remove(ctx context.Context, name string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing the init script: %w", err)
 	}
-	for _, log := range []string{openRCLog(name), openRCLog(name) + ".1"} {
-		_ = os.Remove(filepath.Join(o.root, log)) // it is the service's own
-	}
-	return nil
+	return o.Reload(ctx, name)
 }
 
 // enabled reports whether the service is in the runlevel.

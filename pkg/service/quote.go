@@ -52,8 +52,20 @@ func systemdWord(word string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`, "\r", `\r`).Replace(word) + `"`
 }
 
-// shellLine is a command line for a shell.
-func shellLine(command []string) string {
+// ReadEnvironment is the reverse of Environment. What has another form is left out.
+func ReadEnvironment(text []byte) (variables []string) {
+	unescape := strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\$`, `$`, "\\`", "`")
+	for _, entry := range strings.Split(string(text), "\"\n") {
+		name, value, ok := strings.Cut(entry, "=\"")
+		if ok {
+			variables = append(variables, name+"="+unescape.Replace(value))
+		}
+	}
+	return variables
+}
+
+// ShellLine is a command line for a shell.
+func ShellLine(command []string) string {
 	words := make([]string, len(command))
 	for i, word := range command {
 		words[i] = shellWord(word)

@@ -16,7 +16,7 @@ func openRCScript(u Unit) string {
 	set("name", u.Name)
 	set("description", u.Description)
 	set("command", u.Exec[0])
-	set("command_args", shellLine(u.Exec[1:])) // OpenRC evaluates it once more
+	set("command_args", ShellLine(u.Exec[1:])) // OpenRC evaluates it once more
 	log := openRCLog(u.Name)
 	set("output_log", log)
 	set("error_log", log)
@@ -31,7 +31,7 @@ start_pre() {
 		fmt.Fprintf(&b, "\tif [ -r %[1]s ]; then\n\t\tset -a\n\t\t. %[1]s\n\t\tset +a\n\tfi\n", shellWord(u.Environment))
 	}
 	if u.Before != nil {
-		fmt.Fprintf(&b, "\t%s || return 1\n", shellLine(u.Before))
+		fmt.Fprintf(&b, "\t%s || return 1\n", ShellLine(u.Before))
 	}
 	b.WriteString("\treturn 0\n}\n")
 	if u.Ready != nil {
@@ -47,7 +47,7 @@ ready() {
 usable() {
 	%[1]s --timeout=0
 }
-`, shellLine(u.Ready))
+`, ShellLine(u.Ready))
 	}
 	return b.String()
 }

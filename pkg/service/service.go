@@ -60,6 +60,8 @@ type Manager interface {
 	Files(name string) []string
 	// Install writes the service down, or replaces it, and returns the files that it wrote. It starts and enables nothing.
 	Install(ctx context.Context, u Unit) ([]string, error)
+	// Reload takes note that somebody else has changed or removed the service's files.
+	Reload(ctx context.Context, name string) error
 	// Remove forgets the service: it is disabled and its files are removed. It must be stopped. One that is not there is
 	// no error.
 	Remove(ctx context.Context, name string) error

@@ -47,16 +47,20 @@ func (s *systemd) Install(ctx context.Context, u Unit) ([]string, error) {
 	if !changed {
 		return files, nil
 	}
-	return files, s.reload(ctx)
+	return files, s.Reload(ctx, u.Name)
 }
 
-// reload makes systemd read its units again.
-func (s *systemd) reload(ctx context.Context) error {
+func (s *systemd) Reload(ctx context.Context, name string) error {
 	if !s.booted {
 		return nil
 	}
-	_, err := s.run(ctx, "systemctl", "daemon-reload")
-	return err
+	if _, err := s.run(ctx, "systemctl", "daemon-reload"); err != nil {
+		return err
+	}
+	if _, err := os.Lstat(s.path(name)); errors.Is(err, os.ErrNotExist) {
+		_, _ = s.run(ctx, "systemctl", "reset-failed", name) // else it remembers one that failed; it may know none
+	}
+	return nil
 }
 
 func (s *systemd) Remove(ctx context.Context, name string) error {
@@ -70,13 +74,7 @@ func (s *systemd) Remove(ctx context.Context, name string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing the unit: %w", err)
 	}
-	if err := s.reload(ctx); err != nil {
-		return err
-	}
-	if s.booted {
-		_, _ = s.run(ctx, "systemctl", "reset-failed", name) // else it remembers one that failed; it may know none
-	}
-	return nil
+	return s.Reload(ctx, name)
 }
 
 func (s *systemd) Enable(ctx context.Context, name string) error {

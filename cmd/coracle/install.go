@@ -1,0 +1,267 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/install"
+	"github.com/coracle-dev/coracle/pkg/preflight"
+	"github.com/coracle-dev/coracle/pkg/service"
+	"github.com/coracle-dev/coracle/pkg/supervise"
+	"github.com/coracle-dev/coracle/pkg/upgrade"
+	"github.com/coracle-dev/coracle/pkg/version"
+)
+
+const (
+	installLong = `Install this file on the machine as a service that starts at boot, start it, and wait until the node is Ready.
+
+After the flags comes what the service is to run: server or agent with its arguments. Without that it is an agent if
+CORACLE_URL is set, what is installed already if something is, and else a server. The service gets all CORACLE_ variables
+that are set, and those of proxies, in a file for root only; tokens among the arguments go there too.
+
+What fails is taken back: afterwards the machine is as it was before. Installing again changes what is different, and
+restarts the service only if it has to; another version of this file is an upgrade. Pods run on in all of this.`
+	installExample = `
+# A server
+coracle install
+
+# A server with settings
+coracle install -- server --disable=dns --tls-san=cluster.example.org
+
+# An agent
+CORACLE_URL=https://10.0.0.1:6443 CORACLE_TOKEN=C1... coracle install`
+)
+
+// installFlags are what people say about an installation.
+type installFlags struct {
+	name, binDir string
+	skipStart    bool
+	skipEnable   bool
+	wait         time.Duration
+}
+
+// installService makes coracle a service of this machine.
+func installService(args []string) error {
+	began := time.Now()
+	var f installFlags
+	flags := pflag.NewFlagSet("install", pflag.ContinueOnError)
+	flags.SortFlags = false
+	flags.SetInterspersed(false) // what comes after is the service's
+	flags.StringVar(&f.name, "name", "", "For another service besides the first, coracle-NAME; it needs directories and ports of its own")
+	flags.StringVar(&f.binDir, "bin-dir", "/usr/local/bin", "Where to put the executable and the links to it")
+	flags.BoolVar(&f.skipStart, "skip-start", false, "Do not start the service now")
+	flags.BoolVar(&f.skipEnable, "skip-enable", false, "Do not start the service at boot")
+	flags.DurationVar(&f.wait, "wait", 2*time.Minute, "How long the start may take; what takes longer is taken back")
+	command, err := parseRest(flags, args)
+	if err != nil {
+		return err
+	}
+	if err := rootOnly("coracle install"); err != nil {
+		return err
+	}
+	if f.wait <= 0 {
+		return complain.Usagef("--wait is %s: it must be more than zero; to wait for nothing, give --skip-start", f.wait)
+	}
+	in, err := installer()
+	if err != nil {
+		return err
+	}
+	w, err := f.wanted(in, command, os.Environ())
+	if err != nil {
+		return err
+	}
+	return runInstall(in, w, began)
+}
+
+// parseRest reads a command's flags and returns what comes after them.
+func parseRest(flags *pflag.FlagSet, args []string) (rest []string, err error) {
+	flags.Usage = func() {}
+	err = flags.Parse(args)
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		fmt.Fprint(os.Stdout, describe(flags.Name(), flags.FlagUsages()))
+		return nil, errShown
+	case err != nil:
+		return nil, complain.Usagef("%w\nSee 'coracle %s --help' for usage.", err, flags.Name())
+	}
+	return flags.Args(), nil
+}
+
+// rootOnly refuses people who may not change this machine.
+func rootOnly(command string) error {
+	if os.Geteuid() != 0 {
+		return complain.As(complain.Unfit, fmt.Errorf("%s changes this machine, which only root may: sudo %s", command, command))
+	}
+	return nil
+}
+
+// installer is the one for this machine.
+func installer() (*install.Installer, error) {
+	m, err := service.Detect()
+	if err != nil && !errors.Is(err, service.ErrNone) {
+		return nil, err
+	}
+	in := &install.Installer{Manager: m, Discard: discardInstalled, Say: func(line string) { fmt.Fprintln(os.Stderr, line) }}
+	if err != nil {
+		in.Manager = nil // and not an interface that holds nothing
+	}
+	return in, nil
+}
+
+// wanted is what the flags, the command after them and the environment ask for.
+func (f installFlags) wanted(in *install.Installer, command, environ []string) (w install.Wanted, err error) {
+	environment := install.Environment(environ)
+	role, args, name, err := f.what(in, command, &environment)
+	if err != nil {
+		return w, err
+	}
+	args, tokens := install.HideTokens(args)
+	environment = append(environment, tokens...)
+	for _, pair := range environment {
+		if name, value, _ := strings.Cut(pair, "="); strings.ContainsAny(value, "\n\x00") {
+			return w, complain.Usagef("%s has more than one line, and a service's variables cannot", name)
+		}
+	}
+	cfg, err := config.Resolve(role, args, environment)
+	if errors.Is(err, pflag.ErrHelp) {
+		return w, helpRole(role)
+	}
+	if err != nil {
+		return w, complain.Usage{Err: err}
+	}
+	if cfg.Ephemeral.On {
+		return w, complain.Usagef("an ephemeral cluster cannot be installed: nothing of it would be left after the first stop")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return w, fmt.Errorf("finding this executable: %w", err)
+	}
+	dir, err := filepath.Abs(f.binDir)
+	if err != nil {
+		return w, err
+	}
+	return install.Wanted{
+		Service: name, Role: role, Args: args, Environment: environment, Config: cfg, BinDir: dir, Self: self, Version: version.Version,
+		Enable: !f.skipEnable, Start: !f.skipStart, Wait: f.wait,
+	}, nil
+}
+
+// what finds role, arguments and service out of what was said, and else out of what is installed.
+func (f installFlags) what(in *install.Installer, command []string, environment *[]string) (config.Role, []string, string, error) {
+	named := ""
+	if f.name != "" {
+		named = "coracle-" + strings.TrimPrefix(f.name, "coracle-")
+		if err := service.ValidName(named); err != nil {
+			return "", nil, "", complain.Usagef("--name: %w", err)
+		}
+	}
+	if len(command) > 0 && !strings.HasPrefix(command[0], "-") {
+		role := config.Role(command[0])
+		if role != config.Server && role != config.Agent {
+			return "", nil, "", complain.Usagef("%q cannot be installed: after the flags comes server or agent, with its arguments", command[0])
+		}
+		return role, command[1:], cmp.Or(named, serviceName(role)), nil
+	}
+	if joins(*environment) {
+		return config.Agent, command, cmp.Or(named, serviceName(config.Agent)), nil
+	}
+	if len(command) == 0 {
+		r, ok, err := installed(in.Store, named)
+		if err != nil || ok {
+			if len(*environment) == 0 {
+				*environment, err = in.Variables(r)
+			}
+			return r.Role, r.Args, r.Service, err
+		}
+	}
+	return config.Server, command, cmp.Or(named, serviceName(config.Server)), nil
+}
+
+// serviceName is what the first service of a role is called.
+func serviceName(role config.Role) string {
+	if role == config.Agent {
+		return "coracle-agent"
+	}
+	return "coracle"
+}
+
+// joins reports whether the variables name a server to join.
+func joins(environment []string) bool {
+	return slices.ContainsFunc(environment, func(pair string) bool {
+		return strings.HasPrefix(pair, "CORACLE_URL=") || strings.HasPrefix(pair, "CORACLE_SERVER=")
+	})
+}
+
+// installed finds the installation that is meant: the named one, or the only one. ok is false if there is none.
+func installed(store install.Store, service string) (r install.Record, ok bool, err error) {
+	if service != "" {
+		return store.Load(service)
+	}
+	all, err := store.All()
+	switch {
+	case err != nil || len(all) == 0:
+		return install.Record{}, false, err
+	case len(all) > 1:
+		var names []string
+		for _, r := range all {
+			names = append(names, r.Service)
+		}
+		return install.Record{}, false, complain.Usagef("several services are installed: say which with --name, of %s", strings.Join(names, ", "))
+	}
+	return all[0], true, nil
+}
+
+// runInstall installs what is wanted and tells how it went.
+func runInstall(in *install.Installer, w install.Wanted, began time.Time) error {
+	ctx, done := interruptible()
+	defer done()
+	wh := where{data: w.Config.Dirs.Data, run: w.Config.Dirs.Run}
+	in.Check = func() error { return fit(w.Config) }
+	in.Ready = func(ctx context.Context) error {
+		return (&waiting{where: wh, wanted: conditions(), out: io.Discard}).run(ctx)
+	}
+	in.Upgrade = func(ctx context.Context, r install.Record, file string) error {
+		return upgradeInstalled(ctx, in.Manager, r, file, w.Wait)
+	}
+	result, err := in.Install(ctx, w)
+	if err != nil {
+		return err
+	}
+	report{in: in, wanted: w, done: result, where: wh, took: time.Since(began)}.print(ctx)
+	return nil
+}
+
+// fit reports what keeps this machine from running what is configured. What is only worth knowing is said.
+func fit(cfg config.Config) error {
+	if lock, err := os.Open(cfg.Dirs.Lock()); err == nil {
+		lock.Close()
+		held, err := supervise.Lock(cfg.Dirs.Lock())
+		var other *supervise.HeldError
+		if errors.As(err, &other) {
+			return complain.As(complain.Unfit, fmt.Errorf("%w: stop that one first", err))
+		}
+		if err == nil {
+			held.Close()
+		}
+	}
+	return complain.As(complain.Unfit, preflight.Run(cfg, func(err error) { fmt.Fprintln(os.Stderr, "coracle: warning:", err) }))
+}
+
+// upgradeInstalled lets package upgrade try another executable.
+func upgradeInstalled(ctx context.Context, m service.Manager, r install.Record, file string, timeout time.Duration) error {
+	var u upgradeFlags
+	u.options.File, u.options.Timeout, u.options.Hold = file, timeout, 10*time.Second
+	return u.run(ctx, upgrade.Target{Service: r.Service, Binary: r.Binary, Dirs: r.Dirs, Server: r.Role == config.Server}, m)
+}
