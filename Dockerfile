@@ -1,0 +1,19 @@
+# The container image of coracle, built from source: docker build -t coracle .
+# `make image` makes the same image without an engine; docs/docker.md says how to run it.
+
+# What builds it. Anything with Debian 12, Go, gcc, git and make does.
+ARG BUILDER=golang:1.26-bookworm
+
+FROM ${BUILDER} AS build
+WORKDIR /src
+COPY . .
+RUN scripts/image tree /image
+
+FROM scratch
+COPY --from=build /image/ /
+ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/coracle/busybox.d
+VOLUME /var/lib/coracle /var/lib/kubelet
+EXPOSE 6443
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=5s --timeout=10s --start-period=60s --retries=3 CMD ["/usr/bin/coracle", "wait", "--quiet", "--timeout=0"]
+ENTRYPOINT ["/usr/bin/coracle"]
