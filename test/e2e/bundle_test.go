@@ -190,7 +190,7 @@ func unpackBundle(t *testing.T, from io.Reader) map[string]string {
 func keysOf(t *testing.T, h *hosts.Host) (lines []string) {
 	t.Helper()
 	err := filepath.WalkDir(h.Data(), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || !strings.HasSuffix(path, ".key") && !strings.HasSuffix(path, ".pem") {
+		if err != nil || !d.Type().IsRegular() || !strings.HasSuffix(path, ".key") && !strings.HasSuffix(path, ".pem") {
 			return err
 		}
 		data, err := os.ReadFile(path)
