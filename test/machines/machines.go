@@ -84,8 +84,7 @@ func (s *Site) Boot(t testing.TB, name string, opts Options) *Machine {
 	if init == nil {
 		init = []string{"/lib/systemd/systemd"}
 	}
-	// The machine's own cgroups take the place of those that the engine shows it for reading.
-	args = append(append(args, opts.Args...), image, "/bin/sh", "-c", `umount -R /sys/fs/cgroup; mount -o remount,rw /sys; exec "$@"`, "sh")
+	args = append(append(args, opts.Args...), image, "/bin/sh", "-c", unlock, "sh")
 	s.Engine.For(t).Docker(append(args, init...)...)
 	t.Cleanup(m.remove)
 	if opts.Init == nil {
@@ -93,6 +92,12 @@ func (s *Site) Boot(t testing.TB, name string, opts Options) *Machine {
 	}
 	return m
 }
+
+// unlock makes a machine's file systems as they are on real ones: an engine mounts those of the kernel read-only.
+const unlock = `mount -o remount,bind,rw /sys
+for dir in /sys/fs/cgroup /sys/fs/cgroup/*; do mount -o remount,bind,rw $dir; done
+mount --make-rshared /
+exec "$@"`
 
 // upTimeout is for a machine's way up, which takes less than a second.
 const upTimeout = 30 * time.Second
