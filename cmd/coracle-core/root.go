@@ -19,6 +19,7 @@ func commands() []*cobra.Command {
 		clusterCommand(),
 		configCommand(),
 		statusCommand(),
+		doctorCommand(),
 		kubeconfigCommand(),
 		traceCommand(),
 		supportBundleCommand(),

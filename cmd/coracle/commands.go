@@ -46,6 +46,7 @@ func commands() []command {
 		{"ctr", groupUse, "Look into containerd", nil, "", ""},
 
 		{"status", groupLook, "Show how this machine's part of the cluster is doing", nil, "", ""},
+		{"doctor", groupLook, "Find out what is wrong with a coracle that runs", nil, "", ""},
 		{"logs", groupLook, "Print what coracle on this machine has logged", printLogs, logsLong, logsExample},
 		{"trace", groupLook, "Show where the time of the last start went", nil, "", ""},
 
@@ -54,6 +55,7 @@ func commands() []command {
 		{"etcd", groupCluster, "Show and look after the etcd that keeps the cluster's data", nil, "", ""},
 		{"cluster", groupCluster, "Rescue the cluster when most servers are lost", nil, "", ""},
 
+		{"check", groupManage, "Find out whether this machine can run coracle", checkMachine, checkLong, checkExample},
 		{"config", groupManage, "Show the resolved configuration, or check a file", nil, "", ""},
 		{"install", groupManage, "Install coracle as a service of this machine", installService, installLong, installExample},
 		{"upgrade", groupManage, "Replace the installed version by another, and take it back if it does not work", upgradeTo, upgradeLong, upgradeExample},
