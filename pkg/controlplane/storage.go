@@ -11,6 +11,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/components/etcd"
 	"github.com/coracle-dev/coracle/pkg/components/leadership"
+	"github.com/coracle-dev/coracle/pkg/components/refound"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/etcdmembers"
 	"github.com/coracle-dev/coracle/pkg/join"
@@ -63,12 +64,16 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 		ResetRequest: dirs.ResetRequest(),
 		Volatile:     cfg.Ephemeral.On,
 	}
-	return storage{
+	s := storage{
 		unit:    g.Add("etcd", member),
 		store:   config.Datastore{Endpoints: []string{"unix://" + dirs.EtcdSocket()}},
 		member:  member,
 		members: &etcdmembers.Members{Socket: dirs.EtcdSocket(), CA: peer.CA, Cert: peer.Cert, Key: peer.Key},
 	}
+	if _, err := os.Stat(dirs.Refound()); err == nil {
+		s.unit = g.Add("refound", refound.Refound{Request: dirs.Refound(), CA: pkiFile(dirs, "ca.crt"), Dial: s.members.Dial}, s.unit)
+	}
+	return s
 }
 
 // several reports whether there may be other servers.

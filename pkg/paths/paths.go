@@ -62,6 +62,9 @@ func (d Dirs) Etcd() string { return d.data("server", "etcd") }
 // ResetRequest asks etcd to become a cluster of one member at its next start.
 func (d Dirs) ResetRequest() string { return d.data("server", "reset-quorum.json") }
 
+// Refound says that the data is a copy of another cluster's, and how the two differ, until it was made one of its own.
+func (d Dirs) Refound() string { return d.data("server", "refound.json") }
+
 // Snapshots holds copies of etcd's data.
 func (d Dirs) Snapshots() string { return d.data("server", "snapshots") }
 
@@ -79,6 +82,9 @@ func (d Dirs) AgentToken() string { return d.data("server", "agent-token") }
 
 // ServerConfig holds generated configuration of the control plane (kubeconfigs, component configuration files).
 func (d Dirs) ServerConfig(name string) string { return d.data("server", "etc", name) }
+
+// VolumePlugins holds FlexVolume plugins for the control plane. Upstream's place is in /usr, which is not ours.
+func (d Dirs) VolumePlugins() string { return d.data("server", "volume-plugins") }
 
 // OwnNodes is where a server remembers which Node objects are or were its machine.
 func (d Dirs) OwnNodes() string { return d.data("server", "own-nodes.json") }

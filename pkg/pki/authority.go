@@ -96,8 +96,12 @@ func usedBy(d paths.Dirs, a authority) string {
 	return usedCluster(d)
 }
 
-// usedCluster names what shows that the API has run with the keys of this machine, or "".
+// usedCluster names what shows that the API has run with the keys of this machine, or "". A copy of another cluster's data
+// gets keys of its own.
 func usedCluster(d paths.Dirs) string {
+	if exists(d.Refound()) {
+		return ""
+	}
 	if member := filepath.Join(d.Etcd(), "member"); exists(member) {
 		return member
 	}
