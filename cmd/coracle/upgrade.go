@@ -97,10 +97,7 @@ func upgradeTo(args []string) error {
 	if len(what) == 0 && from.Channel == "" && from.Mirror == "" {
 		return complain.Usagef("coracle upgrade needs a file, a version, or --channel\nSee 'coracle upgrade --help' for usage.")
 	}
-	if err := needRoot("coracle upgrade"); err != nil {
-		return err
-	}
-	t, m, err := findTarget(u.service)
+	t, m, err := findTarget(flags.Name(), u.service)
 	if err != nil {
 		return err
 	}
@@ -181,10 +178,7 @@ func rollback(args []string) error {
 	if err := parse(flags, args); err != nil {
 		return err
 	}
-	if err := needRoot("coracle rollback"); err != nil {
-		return err
-	}
-	t, m, err := findTarget(u.service)
+	t, m, err := findTarget(flags.Name(), u.service)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -15,9 +16,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/complain"
 )
 
-// machines are Go's names of what an executable can be for.
-var machines = map[elf.Machine]string{elf.EM_X86_64: "amd64", elf.EM_AARCH64: "arm64", elf.EM_ARM: "arm", elf.EM_386: "386",
-	elf.EM_RISCV: "riscv64", elf.EM_PPC64: "ppc64le", elf.EM_S390: "s390x"}
+// machines are what an executable can be for, by Go's names.
+var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
 // inspect says what is wrong with a file without running it.
 func inspect(file string) error {
@@ -28,20 +28,35 @@ func inspect(file string) error {
 	case !info.Mode().IsRegular():
 		return complain.Usagef("%s is not a file", file)
 	}
-	f, err := elf.Open(file)
-	var format *elf.FormatError
-	switch {
-	case errors.As(err, &format):
+	if !isELF(file) {
 		return complain.Usagef("%s is not an executable for Linux", file)
-	case err != nil:
+	}
+	f, err := elf.Open(file)
+	if err != nil {
 		return complain.Usagef("%s is not an executable, or was not copied whole: %w", file, err)
 	}
 	defer f.Close()
-	if arch := machines[f.Machine]; arch != runtime.GOARCH {
-		return complain.Usagef("%s is for %s, and this machine is %s: get the file for %s", file, strings.TrimPrefix(arch+f.Machine.String(), arch+"EM_"),
-			runtime.GOARCH, runtime.GOARCH)
+	if f.Machine == machines[runtime.GOARCH] {
+		return nil
 	}
-	return nil
+	arch := strings.TrimPrefix(f.Machine.String(), "EM_")
+	for name, machine := range machines {
+		if machine == f.Machine {
+			arch = name
+		}
+	}
+	return complain.Usagef("%s is for %s, and this machine is %s: get the file for %[3]s", file, arch, runtime.GOARCH)
+}
+
+func isELF(file string) bool {
+	f, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	begin := make([]byte, len(elf.ELFMAG))
+	_, err = io.ReadFull(f, begin)
+	return err == nil && string(begin) == elf.ELFMAG
 }
 
 // askTimeout is for a command of an executable that only prints.

@@ -230,6 +230,9 @@ func (e *engine) tidy(s State) {
 	_ = os.RemoveAll(e.trial())
 }
 
+// unexplained is all that can be said of a version that has told nothing; its log may know more.
+const unexplained = "it ended before it could say why"
+
 // why says why a trial that nobody has judged is over.
 func (e *engine) why(s State) string {
 	if s.Boot != e.boot {
@@ -237,7 +240,7 @@ func (e *engine) why(s State) string {
 	}
 	p, ok, err := state.Read(s.Dirs, state.Front)
 	if err != nil || !ok || p.Started.Before(s.Began) {
-		return "it ended before it could say why"
+		return unexplained
 	}
 	return cmp.Or(lastExit(p), "it ended, or was restarted, while it was on trial")
 }

@@ -268,11 +268,7 @@ func (s State) result() error {
 	case Cancelled:
 		err = fmt.Errorf("%s was not tried: %s", s.To.Version, s.Error)
 	default:
-		text := fmt.Sprintf("%s did not work: %s", s.To.Version, s.Error)
-		if s.Said != "" {
-			text += "\n" + s.Said
-		}
-		err = complain.As(complain.RolledBack, fmt.Errorf("%s\n%s", text, s.restored()))
+		err = complain.As(complain.RolledBack, fmt.Errorf("%s did not work: %s\n%s", s.To.Version, s.Error, s.restored()))
 	}
 	if s.Unsettled != "" {
 		err = fmt.Errorf("%w\n%s is installed again, but is not ready: %s", err, s.From.Version, s.Unsettled)

@@ -58,9 +58,8 @@ type State struct {
 	Armed time.Time `json:"armed"`
 	Began time.Time `json:"began,omitzero"` // of the trial
 	Ended time.Time `json:"ended,omitzero"`
-	// Error is why the new version was given up. Said is what the service manager has to say about it.
+	// Error is why the new version was given up.
 	Error string `json:"error,omitempty"`
-	Said  string `json:"said,omitempty"`
 	// Failed is the directory with the datastore that was given up.
 	Failed string `json:"failed,omitempty"`
 	// Settled is when the service was seen working after the end; Unsettled is why it was not.

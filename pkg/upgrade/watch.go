@@ -18,8 +18,8 @@ type watcher struct {
 	place
 	manager   Manager
 	restarted chan error
-	judged    bool // it has been restarted for being bad
-	said      string
+	judged    bool   // it has been restarted for being bad
+	said      string // by the service manager, of the first restart
 }
 
 // look is how often the watcher looks, while there is a trial.
@@ -131,7 +131,7 @@ func (w *watcher) fault(ctx context.Context, s State) string {
 		front = state.Process{}
 	}
 	if how, err := w.manager.State(ctx, s.Service); err == nil && how.Running == service.Failed {
-		return cmp.Or(lastExit(front), "it ended, and says: "+w.said)
+		return cmp.Or(lastExit(front), unexplained)
 	}
 	ran := time.Since(s.Began)
 	switch {
@@ -169,6 +169,12 @@ func awaited(s State, front state.Process) string {
 	return ": " + strings.Join(list, "; ")
 }
 
+// log is what the service manager has found in the new version's log.
+func (w *watcher) log() string {
+	_, log, _ := strings.Cut(w.said, "it says:\n")
+	return log
+}
+
 // settle notes whether the service works after the trial.
 func (w *watcher) settle(ctx context.Context, s State) error {
 	if !s.Settled.IsZero() || s.Unsettled != "" {
@@ -178,7 +184,9 @@ func (w *watcher) settle(ctx context.Context, s State) error {
 	defer cancel()
 	err := w.manager.Start(ctx, s.Service)
 	_, changed := w.change(func(s *State) bool {
-		s.Said = cmp.Or(s.Said, w.said)
+		if log := w.log(); log != "" && s.Error == unexplained {
+			s.Error = "it ended:\n" + log
+		}
 		if s.Settled = time.Now(); err != nil {
 			s.Settled, s.Unsettled = time.Time{}, err.Error()
 		}
