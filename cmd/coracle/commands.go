@@ -49,6 +49,7 @@ func commands() []command {
 		{"doctor", groupLook, "Find out what is wrong with a coracle that runs", nil, "", ""},
 		{"logs", groupLook, "Print what coracle on this machine has logged", printLogs, logsLong, logsExample},
 		{"trace", groupLook, "Show where the time of the last start went", nil, "", ""},
+		{"support-bundle", groupLook, "Collect logs, states and facts for a bug report in one file", nil, "", ""},
 
 		{"token", groupCluster, "Make and manage tokens with which machines join the cluster", nil, "", ""},
 		{"node", groupCluster, "Drain nodes, and remove them from the cluster", nil, "", ""},
