@@ -80,6 +80,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		CA:                pkiFile(dirs, "ca.crt"),
 		CAKey:             pkiFile(dirs, "ca.key"),
 		ServiceAccountKey: pkiFile(dirs, "sa.key"),
+		VolumePlugins:     dirs.VolumePlugins(),
 		Network:           cfg.Network,
 		Args:              cfg.Args["kube-controller-manager"],
 	}, lead)

@@ -23,6 +23,7 @@ type ControllerManager struct {
 	Kubeconfig        string
 	CA, CAKey         string // sign certificates; CA is also what pods get to verify the API server
 	ServiceAccountKey string
+	VolumePlugins     string // directory of FlexVolume plugins, made if it is missing
 	Network           config.Network
 	Args              []string // pass-through flags, "name=value"
 }
@@ -91,6 +92,7 @@ func (c ControllerManager) flags() kube.Flags {
 		{"root-ca-file", c.CA},
 		{"cluster-signing-cert-file", c.CA},
 		{"cluster-signing-key-file", c.CAKey},
+		{"flex-volume-plugin-dir", c.VolumePlugins},
 
 		{"allocate-node-cidrs", "true"},
 		{"cluster-cidr", prefixes(c.Network.ClusterCIDRs)},
