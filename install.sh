@@ -114,7 +114,7 @@ fetch() {
 		if have curl; then
 			curl -fsSL --connect-timeout 10 --speed-limit 1 --speed-time 30 --retry 2 -o "$2" "$from"
 		elif have wget; then
-			wget -q -T 30 -O "$2" "$from"
+			wget -q -O "$2" "$from"
 		else
 			fail "neither curl nor wget is here to fetch $from" 3
 		fi
@@ -145,8 +145,9 @@ check_sum() {
 check_signature() {
 	release_key >"$work/key"
 	if have openssl; then
-		openssl base64 -d -A -in "$work/SHA256SUMS.sig" -out "$work/signature" &&
-			openssl dgst -sha256 -verify "$work/key" -signature "$work/signature" "$work/SHA256SUMS" >/dev/null
+		openssl base64 -d -A -in "$work/SHA256SUMS.sig" -out "$work/signature"
+		said=$(openssl dgst -sha256 -verify "$work/key" -signature "$work/signature" "$work/SHA256SUMS" 2>&1)
+		[ "$said" = "Verified OK" ]
 	elif have awk; then
 		check_signature_with_awk
 	else

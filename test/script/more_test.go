@@ -1,0 +1,214 @@
+package script
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// TestWget: one of curl and wget is enough, and the latter may be busybox's.
+func TestWget(t *testing.T) {
+	m := newMirror(t)
+	url := m.Serve(t)
+	for name, wget := range available(t, map[string][]string{"GNU": {"wget"}, "busybox": {"busybox", "wget"}}) {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, shell []string) {
+				s := newSandbox(t, m, shell)
+				s.env["INSTALL_CORACLE_MIRROR"] = url
+				s.remove("curl")
+				s.link("wget", wget...)
+				before := s.tree()
+				s.installed(s.run(), before, "install", "--bin-dir", s.bin, "--", "server")
+				os.Remove(s.log("argv"))
+				s.env["INSTALL_CORACLE_VERSION"] = "v0"
+				s.refused(s.run(), before, 5, "v0/SHA256SUMS could not be put")
+			})
+		})
+	}
+}
+
+// TestLocalFile: an executable that is here already is verified as far as something lies beside it.
+func TestLocalFile(t *testing.T) {
+	m := newMirror(t)
+	dir := filepath.Join(m.Dir, version)
+	tests := map[string]struct {
+		change func(t *testing.T, dir string)
+		code   int
+		say    string
+	}{
+		"all beside it": {func(*testing.T, string) {}, 0, "the signature is right"},
+		"no signature":  {func(_ *testing.T, d string) { os.Remove(filepath.Join(d, "SHA256SUMS.sig")) }, 0, "only its checksum"},
+		"nothing": {func(_ *testing.T, d string) {
+			os.Remove(filepath.Join(d, "SHA256SUMS"))
+			os.Remove(filepath.Join(d, "SHA256SUMS.sig"))
+		}, 0, "unverified"},
+		"changed": {func(t *testing.T, d string) { write(t, d, "my coracle", program+"x") }, 7, "wrong checksum"},
+		"changed without signature": {func(t *testing.T, d string) {
+			write(t, d, "my coracle", program+"x")
+			os.Remove(filepath.Join(d, "SHA256SUMS.sig"))
+		}, 7, "wrong checksum"},
+		"signature changed": {spoilSignature, 7, "was not made by"},
+	}
+	each(t, func(t *testing.T, shell []string) {
+		for name, test := range tests {
+			t.Run(name, func(t *testing.T) {
+				s := newSandbox(t, m, shell)
+				here := t.TempDir()
+				if err := os.CopyFS(here, os.DirFS(dir)); err != nil {
+					t.Fatal(err)
+				}
+				rename(t, filepath.Join(here, asset), filepath.Join(here, "my coracle"))
+				test.change(t, here)
+				s.env["INSTALL_CORACLE_FILE"] = filepath.Join(here, "my coracle")
+				s.env["INSTALL_CORACLE_MIRROR"] = "/none"
+				before := s.tree()
+				r := s.run()
+				if test.code != 0 {
+					s.refused(r, before, test.code, test.say)
+					return
+				}
+				s.installed(r, before, "install", "--bin-dir", s.bin, "--", "server")
+				if !strings.Contains(r.output, test.say) {
+					t.Errorf("no word of %q:\n%s", test.say, r.output)
+				}
+			})
+		}
+	})
+}
+
+// TestSkipDownload: the executable in BIN_DIR is used as it is, and its failure is the script's.
+func TestSkipDownload(t *testing.T) {
+	m := newMirror(t)
+	each(t, func(t *testing.T, shell []string) {
+		s := newSandbox(t, m, shell)
+		write(t, s.bin, "coracle", program)
+		s.env["INSTALL_CORACLE_SKIP_DOWNLOAD"], s.env["INSTALL_CORACLE_MIRROR"] = "true", "/none"
+		before := s.tree()
+		s.installed(s.run("agent"), before, "install", "--bin-dir", s.bin, "--", "agent")
+
+		s.env["CODE"] = "4"
+		if r := s.run(); r.code != 4 || r.output != "" || s.tree() != before {
+			t.Errorf("coracle ended with 4, the script with %d:\n%s%s", r.code, r.output, s.tree())
+		}
+	})
+}
+
+// TestPlaces: programs are put where they can be run, and a full disk is no release.
+func TestPlaces(t *testing.T) {
+	m := newMirror(t)
+	mount := func(t *testing.T, s *sandbox, flags uintptr, options string) {
+		if err := syscall.Mount("tmpfs", s.tmp, "tmpfs", flags, options); err != nil {
+			t.Skipf("a tmpfs cannot be mounted: %v", err)
+		}
+		t.Cleanup(func() { syscall.Unmount(s.tmp, syscall.MNT_DETACH) })
+	}
+	each(t, func(t *testing.T, shell []string) {
+		t.Run("noexec", func(t *testing.T) {
+			s := newSandbox(t, m, shell)
+			mount(t, s, syscall.MS_NOEXEC, "mode=755")
+			before := s.tree()
+			s.installed(s.run(), before, "install", "--bin-dir", s.bin, "--", "server")
+		})
+		t.Run("full", func(t *testing.T) {
+			s := newSandbox(t, m, shell)
+			mount(t, s, 0, "size=64k,mode=755")
+			big := newMirror(t)
+			big.Release(t, version, map[string]string{asset: program + strings.Repeat("#\n", 40000)})
+			s.env["INSTALL_CORACLE_MIRROR"], s.env["INSTALL_CORACLE_KEY"] = big.Serve(t), big.KeyFile
+			before := s.tree()
+			s.refused(s.run(), before, 5, asset+" could not be put into "+s.tmp)
+		})
+	})
+}
+
+// TestTruncated: a script that ends early, at any line and within its last ones, does nothing.
+func TestTruncated(t *testing.T) {
+	m := newMirror(t)
+	each(t, func(t *testing.T, shell []string) {
+		s := newSandbox(t, m, shell)
+		whole, before := s.script, s.tree()
+		var cuts []int
+		for i, c := range whole {
+			if c == '\n' && i < len(whole)-1 {
+				cuts = append(cuts, i, i+1)
+			}
+		}
+		end := strings.TrimRight(whole, "\n")
+		for i := len(end) - 100; i < len(end); i++ {
+			cuts = append(cuts, i)
+		}
+		for _, cut := range cuts {
+			s.script = whole[:cut]
+			s.run()
+			if s.recorded("argv") != "" {
+				t.Fatalf("cut after %q it calls coracle", whole[max(0, cut-60):cut])
+			}
+		}
+		if after := s.tree(); after != before {
+			t.Errorf("left behind:\n%s", after)
+		}
+	})
+}
+
+// counted writes down which tool is called, and lets the call whose number is in FAIL fail. It calls no tool itself.
+const counted = `echo %s >>%s
+n=0; while read -r _; do n=$((n+1)); done <%[2]s
+[ $n != "$FAIL" ] || { echo >>%[2]s.failed; %[3]s; }`
+
+// TestEachCallFails: whatever program fails, or is where a signal comes, coracle is not called and nothing is left.
+func TestEachCallFails(t *testing.T) {
+	m := newMirror(t)
+	url := m.Serve(t)
+	for name, failure := range map[string]string{"fails": "exit 1", "says nothing": "exit 0", "SIGTERM": "kill -TERM $SCRIPT; exit 1", "SIGINT": "kill -INT $SCRIPT; exit 1"} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, shell []string) {
+				s := newSandbox(t, m, shell)
+				s.env["INSTALL_CORACLE_MIRROR"] = url
+				s.script = "export SCRIPT=$$\n" + s.script
+				for _, tool := range tools {
+					if tool != "rm" { // without which nothing can be cleaned up
+						s.wrap(tool, fmt.Sprintf(counted, tool, s.log("calls"), failure))
+					}
+				}
+				before := s.tree()
+				s.env["FAIL"] = "0"
+				s.installed(s.run(), before, "install", "--bin-dir", s.bin, "--", "server")
+				calls := strings.Fields(s.recorded("calls"))
+				if len(calls) < 10 {
+					t.Fatalf("only %d calls: %v", len(calls), calls)
+				}
+				for i, call := range calls {
+					s.env["FAIL"] = fmt.Sprint(i + 1)
+					var r result
+					for failed := ""; failed == ""; failed = s.recorded("calls.failed") { // two of a pipeline may miss their numbers
+						os.Remove(s.log("argv"))
+						os.Remove(s.log("calls"))
+						r = s.run()
+					}
+					os.Remove(s.log("calls.failed"))
+					if harmless(name, call) && r.code == 0 && s.tree() == before {
+						continue
+					}
+					if r.code == 0 || s.recorded("argv") != "" || s.tree() != before {
+						t.Errorf("call %d, of %s, %s: the script ends with %d, coracle was called with %q:\n%s%s",
+							i+1, call, name, r.code, s.recorded("argv"), r.output, s.tree())
+					}
+				}
+			})
+		})
+	}
+}
+
+// harmless are failures that need not stop an installation.
+func harmless(failure, call string) bool {
+	switch failure {
+	case "fails":
+		return call == "mktemp" || call == "chmod" // another directory is tried
+	case "says nothing":
+		return call == "mktemp" || call == "chmod"
+	}
+	return false
+}
