@@ -51,6 +51,7 @@ func (s Sources) own() []Collector {
 	return []Collector{
 		{Name: "status.txt", About: "coracle status", Collect: s.run("status")},
 		{Name: "status.json", About: "the same, for programs", Collect: s.run("status", "-o", "json")},
+		{Name: "doctor.json", About: "coracle doctor: what is found to be wrong", Collect: s.run("doctor", "-o", "json"), Timeout: 30 * time.Second},
 		{Name: "version.json", About: "the versions of the parts that are unpacked", Collect: One(filepath.Join(filepath.Dir(s.Self), "versions.json"))},
 		{Name: "log", About: "the ring of logs on disk", Collect: Flat(s.old, d.LogFile()+"*"), Timeout: 20 * time.Second},
 		{Name: "journal.txt", About: "what systemd keeps of the service", Collect: Command(nil, "journalctl", "--no-pager", "--output=short-iso-precise",
