@@ -87,9 +87,10 @@ func setupLoop(c *caddy.Controller) error {
 	return nil
 }
 
-// ask sends the probe until it was answered.
+// ask sends the probe until it was answered. Each sending is counted by itself: an upstream that says nothing is no loop.
 func (l *loop) ask(address string, stop <-chan struct{}) {
 	for try := time.Duration(0); try < 5; try++ {
+		l.seen.Store(0)
 		query := new(dns.Msg).SetQuestion(l.probe, dns.TypeHINFO)
 		if _, err := dns.Exchange(query, address); err == nil {
 			return
