@@ -78,13 +78,16 @@ func AskName(ctx context.Context, server netip.AddrPort, name string) error {
 // Refused is a name server's answer that is an error: its code after RFC 1035.
 type Refused int
 
+// NoName is the answer that there is no such name.
+const NoName Refused = 3
+
 // Error tells the code, by its name where that is known.
 func (r Refused) Error() string {
-	const serverFailure, noName, refused = 2, 3, 5
+	const serverFailure, refused = 2, 5
 	switch r {
 	case serverFailure:
 		return "it answers that it has failed (SERVFAIL)"
-	case noName:
+	case NoName:
 		return "it knows no such name (NXDOMAIN)"
 	case refused:
 		return "it refuses to answer (REFUSED)"

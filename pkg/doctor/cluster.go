@@ -68,7 +68,7 @@ func judgeNodes(nodes []corev1.Node, own string) (out []check.Verdict) {
 		}
 	}
 	if !found {
-		out = append(out, check.Failf("check kubelet; coracle logs kubelet", "the cluster knows no node %s, which is this one", own)...)
+		out = append(out, check.Failf("check kubelet; coracle logs --component kubelet", "the cluster knows no node %s, which is this one", own)...)
 	}
 	text := fmt.Sprintf("%d Ready", len(nodes))
 	if cordoned > 0 {

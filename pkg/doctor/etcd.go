@@ -19,7 +19,7 @@ func (d *Doctor) etcd(ctx context.Context) []check.Verdict {
 	if d.Config.Datastore.External() {
 		return externalEtcd(ctx, d.Config.Datastore.Endpoints)
 	}
-	const fix = "check processes and check components say why; coracle logs etcd has more"
+	const fix = "check processes and check components say why; coracle logs --component etcd has more"
 	if u, ok := d.processes().unit("etcd"); ok && u.Waiting != "" {
 		return check.Failf("see docs/high-availability.md", "etcd does not answer yet, because it waits for %s", u.Waiting)
 	}

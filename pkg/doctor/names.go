@@ -53,12 +53,22 @@ func (d *Doctor) dns(ctx context.Context) []check.Verdict {
 	outside := "there is no name server for names outside"
 	if len(told.Upstreams) > 0 {
 		outside = "and for names outside with the help of " + strings.Join(told.Upstreams, ", ")
-		if _, err := check.Resolve(ctx, listens[0], "."); err != nil {
+		if err := d.outside(ctx, listens[0]); err != nil {
 			out = append(out, check.Warnf("check name-servers and check dns-loop; without the Internet nothing has to be done",
 				"names outside the cluster do not resolve: %v (asked of %s)", err, strings.Join(told.Upstreams, ", "))...)
 		}
 	}
 	return check.Else(out, check.Okf("answers for names in the cluster, %s", outside))
+}
+
+// outside asks a name server of ours for what only others know. That there is no such thing is an answer too.
+func (d *Doctor) outside(ctx context.Context, server netip.AddrPort) error {
+	_, err := check.Resolve(ctx, server, ".")
+	var refused check.Refused
+	if errors.As(err, &refused) && refused == check.NoName {
+		return nil
+	}
+	return err
 }
 
 // judgeName asks a name server of ours for the API's Service.
@@ -67,9 +77,9 @@ func (d *Doctor) judgeName(ctx context.Context, server netip.AddrPort, name, wha
 	want := d.apiService()
 	switch {
 	case err != nil:
-		return check.Failf("check components, and coracle logs dns", "%s (%s) does not resolve %s: %v", what, server, name, err)
+		return check.Failf("check components, and coracle logs --component dns", "%s (%s) does not resolve %s: %v", what, server, name, err)
 	case !slices.Contains(found, want):
-		return check.Failf("coracle logs dns; a Corefile of your own may answer instead", "%s (%s) says that %s is %v, and not %s", what, server, name, found, want)
+		return check.Failf("coracle logs --component dns; a Corefile of your own may answer instead", "%s (%s) says that %s is %v, and not %s", what, server, name, found, want)
 	}
 	return nil
 }

@@ -207,13 +207,13 @@ func judgeUnits(half string, units []lifecycle.Status, now time.Time) (out []che
 	for _, u := range units {
 		switch {
 		case u.State == lifecycle.Failed, u.State == lifecycle.Stopped && u.Error != "":
-			out = append(out, check.Failf("coracle logs "+u.Name+" has more; the half is started again by itself", "%s of %s failed: %s", u.Name, half, u.Error)...)
+			out = append(out, check.Failf("coracle logs --component "+u.Name+" has more; the half is started again by itself", "%s of %s failed: %s", u.Name, half, u.Error)...)
 		case u.State == lifecycle.Ready && u.Waiting != "":
-			out = append(out, check.Warnf("coracle logs "+u.Name+" has more", "%s of %s is not well: %s", u.Name, half, u.Waiting)...)
+			out = append(out, check.Warnf("coracle logs --component "+u.Name+" has more", "%s of %s is not well: %s", u.Name, half, u.Waiting)...)
 		case u.State == lifecycle.Starting && now.Sub(u.Started) < patience:
 			out = append(out, check.Warnf("wait: coracle wait", "%s of %s is starting: %s", u.Name, half, cmp.Or(u.Waiting, "it does not say what it waits for"))...)
 		case u.State == lifecycle.Starting:
-			out = append(out, check.Failf("mend what it waits for; coracle logs "+u.Name+" has more", "%s of %s has been starting for %s and waits for %s",
+			out = append(out, check.Failf("mend what it waits for; coracle logs --component "+u.Name+" has more", "%s of %s has been starting for %s and waits for %s",
 				u.Name, half, now.Sub(u.Started).Round(time.Second), cmp.Or(u.Waiting, "something that it does not name"))...)
 		}
 	}

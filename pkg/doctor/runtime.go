@@ -32,12 +32,12 @@ func (d *Doctor) kubelet(context.Context) []check.Verdict {
 	client := &http.Client{Timeout: apiTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get("http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) + "/healthz")
 	if err != nil {
-		return check.Failf("check processes and check components; coracle logs kubelet", "the kubelet does not answer: %s", short(err))
+		return check.Failf("check processes and check components; coracle logs --component kubelet", "the kubelet does not answer: %s", short(err))
 	}
 	defer response.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<12)) // the status is enough
 	if response.StatusCode != http.StatusOK {
-		return check.Failf("coracle logs kubelet", "the kubelet says that it is not well: %s", strings.TrimSpace(string(body)))
+		return check.Failf("coracle logs --component kubelet", "the kubelet says that it is not well: %s", strings.TrimSpace(string(body)))
 	}
 	return check.Okf("it is well")
 }
@@ -56,7 +56,7 @@ func (d *Doctor) dialContainerd() (*containerd.Client, error) {
 }
 
 func (d *Doctor) runtime(ctx context.Context) []check.Verdict {
-	const fix = "check processes and check components; coracle logs containerd"
+	const fix = "check processes and check components; coracle logs --component containerd"
 	ctx, cancel := context.WithTimeout(ctx, containerdTimeout)
 	defer cancel()
 	client, err := d.dialContainerd()
@@ -99,7 +99,7 @@ func (d *Doctor) images(ctx context.Context) []check.Verdict {
 	}
 	all, err := client.ListImages(ctx, `labels."io.cri-containerd.pinned"==pinned`)
 	if err != nil {
-		return append(out, check.Failf("coracle logs containerd", "the images cannot be listed: %v", err)...)
+		return append(out, check.Failf("coracle logs --component containerd", "the images cannot be listed: %v", err)...)
 	}
 	broken := map[string]bool{}
 	for _, img := range all {

@@ -20,7 +20,14 @@ import (
 func Apart(namespaces int, do func() error) error {
 	result := make(chan error)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends with this function
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			// The first thread never ends, and what /proc tells of the process is told of this thread.
+			result <- Apart(namespaces, do) // on another one, because this one is taken
+			runtime.UnlockOSThread()
+			return
+		}
+		// Never unlocked from here on: the thread ends with this function.
 		if err := unix.Unshare(namespaces); err != nil {
 			result <- trouble("the kernel must have them, and in a container it takes --privileged", "making namespaces: %v", err)
 			return

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -224,4 +225,25 @@ func TestKernel(t *testing.T) {
 	var cfg config.Config
 	cfg.Network.Backend = config.VXLAN
 	expect(t, network(cfg))
+}
+
+// TestApartLeavesTheFirstThread tries often enough to come by the first thread, which /proc tells the process by.
+func TestApartLeavesTheFirstThread(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	before, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 50 {
+		var all sync.WaitGroup
+		for range 4 {
+			all.Go(func() { expect(t, Apart(unix.CLONE_NEWNET, func() error { return nil })) })
+		}
+		all.Wait()
+	}
+	if after, _ := os.Readlink("/proc/self/ns/net"); after != before {
+		t.Errorf("the process went from %s to %s", before, after)
+	}
 }
