@@ -65,8 +65,7 @@ func checkMachine(args []string) error {
 		return err
 	}
 	if a.help {
-		fmt.Fprint(os.Stdout, describe("check", checkFlags))
-		return errShown
+		return &helpWanted{command: "check", usage: checkFlags}
 	}
 	m, err := a.machine(os.Environ())
 	if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -40,9 +39,10 @@ func TestHelp(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("CORACLE_DATA_DIR", "")
 			t.Setenv("CORACLE_RUN_DIR", "")
-			text, err := printed(t, func() error { return dispatch("coracle", args) })
-			if err != nil && !errors.Is(err, errShown) {
-				t.Fatal(err)
+			var code int
+			text, _ := printed(t, func() error { code = run(append([]string{"coracle"}, args...)); return nil })
+			if code != 0 {
+				t.Fatalf("exit code %d", code)
 			}
 			golden.Check(t, "testdata/"+name+".golden", text)
 		})

@@ -13,8 +13,28 @@ import (
 	"github.com/coracle-dev/coracle/pkg/config"
 )
 
-// errShown says that help was asked for and printed: there is nothing left to do.
-var errShown = errors.New("help was shown")
+// errShown is what a helpWanted is.
+var errShown = errors.New("help was asked for")
+
+// helpWanted says that a command was asked for its help instead of for what it does.
+type helpWanted struct {
+	command string         // with those above it
+	flags   *pflag.FlagSet // nil if usage has them
+	usage   string
+}
+
+func (*helpWanted) Error() string { return errShown.Error() }
+
+// Is makes it errShown.
+func (*helpWanted) Is(target error) bool { return target == errShown }
+
+// String is the help.
+func (h *helpWanted) String() string {
+	if h.flags != nil {
+		return describe(h.command, h.flags.FlagUsages())
+	}
+	return describe(h.command, h.usage)
+}
 
 // parse reads a command's flags. It takes no other arguments.
 func parse(flags *pflag.FlagSet, args []string) error {
@@ -22,8 +42,7 @@ func parse(flags *pflag.FlagSet, args []string) error {
 	err := flags.Parse(args)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
-		fmt.Fprint(os.Stdout, describe(flags.Name(), flags.FlagUsages()))
-		return errShown
+		return &helpWanted{command: flags.Name(), flags: flags}
 	case err != nil:
 		return complain.Usagef("%w\nSee 'coracle %s --help' for usage.", err, flags.Name())
 	case flags.NArg() > 0:
@@ -77,8 +96,8 @@ func overview() string {
 
 // describe is a command's help text.
 func describe(name, flags string) string {
-	i := slices.IndexFunc(commands(), func(c command) bool { return c.name == name })
-	c := commands()[i]
+	all := append(commands(), subcommands()...)
+	c := all[slices.IndexFunc(all, func(c command) bool { return c.name == name })]
 	text := c.long
 	if text == "" {
 		text = c.short + "."
@@ -87,11 +106,38 @@ func describe(name, flags string) string {
 	if c.example != "" {
 		out += "\nExamples:\n" + indent(c.example)
 	}
-	out += "\nUsage:\n  coracle " + name + " [flags]\n"
+	out += "\nUsage:\n  " + synopsis(name) + "\n"
 	if flags != "" {
 		out += "\n" + flagsTitle(flags) + strings.TrimRight(flags, "\n") + "\n"
 	}
 	return out
+}
+
+// synopsis is what one types.
+func synopsis(name string) string {
+	out := "coracle " + name + " [flags]"
+	if arguments := arguments()[name]; arguments != "" {
+		out += " " + arguments
+	}
+	return out
+}
+
+// arguments are what commands take besides flags.
+func arguments() map[string]string {
+	return map[string]string{
+		"up": "[NAME]", "up logs": "NAME [NODE]", "up node": "stop|start NAME NODE", "up exec": "NAME NODE [COMMAND...]", "down": "[NAME]",
+		"run": "-- COMMAND...", "check": "[server|agent] [FLAGS OF IT]", "install": "-- [server|agent FLAGS OF IT]", "upgrade": "[FILE|VERSION]",
+	}
+}
+
+// subcommands are below the commands that run here. What they do is in the long text of those above them.
+func subcommands() []command {
+	return []command{
+		{name: "up list", short: "List the local clusters of this machine"},
+		{name: "up logs", short: "Print what coracle says on the nodes of a local cluster"},
+		{name: "up node", short: "Pull the plug of a node of a local cluster, or start it again"},
+		{name: "up exec", short: "Run a command on a node of a local cluster, or a shell"},
+	}
 }
 
 // flagsTitle is for flags that have no groups with titles of their own.
@@ -115,6 +161,5 @@ func indent(text string) string {
 
 // helpRole is the help of server and agent.
 func helpRole(role config.Role) error {
-	fmt.Fprint(os.Stdout, describe(string(role), config.Usage(role)))
-	return errShown
+	return &helpWanted{command: string(role), usage: config.Usage(role)}
 }

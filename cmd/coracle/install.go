@@ -91,8 +91,7 @@ func parseRest(flags *pflag.FlagSet, args []string) (rest []string, err error) {
 	err = flags.Parse(args)
 	switch {
 	case errors.Is(err, pflag.ErrHelp):
-		fmt.Fprint(os.Stdout, describe(flags.Name(), flags.FlagUsages()))
-		return nil, errShown
+		return nil, &helpWanted{command: flags.Name(), flags: flags}
 	case err != nil:
 		return nil, complain.Usagef("%w\nSee 'coracle %s --help' for usage.", err, flags.Name())
 	}

@@ -24,8 +24,12 @@ func main() {
 func run(argv []string) int {
 	err := dispatch(filepath.Base(argv[0]), argv[1:])
 	var code exitCode
+	var help *helpWanted
 	switch {
-	case err == nil, errors.Is(err, errShown):
+	case err == nil:
+		return 0
+	case errors.As(err, &help):
+		fmt.Print(help.String())
 		return 0
 	case errors.As(err, &code):
 		return int(code)

@@ -20,7 +20,7 @@ import (
 
 // upList lists the local clusters.
 func upList(args []string) error {
-	flags := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	flags := pflag.NewFlagSet("up list", pflag.ContinueOnError)
 	output := flags.StringP("output", "o", "", "json, for programs")
 	dir := clustersFlag(flags)
 	if err := parse(flags, args); err != nil {
@@ -79,7 +79,7 @@ func age(d time.Duration) string {
 
 // upLogs prints the logs of a cluster's nodes.
 func upLogs(args []string) error {
-	flags := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	flags := pflag.NewFlagSet("up logs", pflag.ContinueOnError)
 	dir := clustersFlag(flags)
 	names, err := parseNames(flags, args, 2)
 	if err != nil {

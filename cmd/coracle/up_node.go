@@ -13,7 +13,7 @@ import (
 
 // upNode stops or starts a node of a local cluster.
 func upNode(args []string) error {
-	flags := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	flags := pflag.NewFlagSet("up node", pflag.ContinueOnError)
 	dir := clustersFlag(flags)
 	names, err := parseNames(flags, args, 3)
 	if err != nil {
@@ -35,7 +35,7 @@ func upNode(args []string) error {
 
 // upExec becomes a command on a node of a local cluster.
 func upExec(args []string) error {
-	flags := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	flags := pflag.NewFlagSet("up exec", pflag.ContinueOnError)
 	flags.SetInterspersed(false)
 	dir := clustersFlag(flags)
 	names, err := parseNames(flags, args, len(args))

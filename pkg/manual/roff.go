@@ -1,0 +1,95 @@
+package manual
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Section is the section of man that the pages are in.
+const Section = "1"
+
+// File is the name of a command's page: coracle-up-list.1.
+func (p Page) File() string { return strings.ReplaceAll(p.Name, " ", "-") + "." + Section }
+
+// Extra is a section of a page that is no command's own.
+type Extra struct{ Title, Text string }
+
+// Roff is the page for man. date is that of the release, version its name; see names other pages as "coracle-up". Blocks
+// of extra sections that are indented are set as they are.
+func (p Page) Roff(version, date string, see []string, extra ...Extra) string {
+	var b strings.Builder
+	name := strings.ReplaceAll(p.Name, " ", "-")
+	fmt.Fprintf(&b, ".TH %s %s %s %s %s\n", quoted(strings.ToUpper(name)), Section, quoted(date), quoted("coracle "+version), quoted("coracle"))
+	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", escape(name), escape(p.Short))
+	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", escape(p.Usage))
+	b.WriteString(".SH DESCRIPTION\n" + blocks(p.text()))
+	if p.See != "" {
+		b.WriteString(".PP\n" + lines(p.See))
+	}
+	for i, g := range p.Groups {
+		if i == 0 {
+			b.WriteString(".SH OPTIONS\n")
+		}
+		if g.Title != "" {
+			b.WriteString(".SS " + escape(g.Title) + "\n")
+		}
+		for _, f := range g.Flags {
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s", escape(f.Syntax()), lines(f.Help))
+		}
+	}
+	for _, e := range extra {
+		b.WriteString(".SH " + escape(strings.ToUpper(e.Title)) + "\n" + blocks(e.Text))
+	}
+	if example := p.example(); example != "" {
+		b.WriteString(".SH EXAMPLES\n" + verbatim(example))
+	}
+	if len(see) > 0 {
+		b.WriteString(".SH SEE ALSO\n")
+		for i, s := range see {
+			comma := ","
+			if i == len(see)-1 {
+				comma = ""
+			}
+			fmt.Fprintf(&b, ".BR %s (%s)%s\n", escape(s), Section, comma)
+		}
+	}
+	return b.String()
+}
+
+// blocks sets paragraphs, and as they are those that are indented.
+func blocks(text string) string {
+	var b strings.Builder
+	for i, block := range strings.Split(strings.Trim(text, "\n"), "\n\n") {
+		switch {
+		case strings.HasPrefix(block, "  "):
+			b.WriteString(verbatim(block))
+		case i > 0:
+			b.WriteString(".PP\n" + lines(block))
+		default:
+			b.WriteString(lines(block))
+		}
+	}
+	return b.String()
+}
+
+func verbatim(text string) string { return ".PP\n.RS 4\n.nf\n" + lines(text) + ".fi\n.RE\n" }
+
+// lines escapes text line by line: a dot at the begin of one would be a request.
+func lines(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(strings.Trim(text, "\n") + "\n") {
+		line = escape(strings.TrimRight(line, " \n"))
+		if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
+			line = `\&` + line
+		}
+		b.WriteString(line + "\n")
+	}
+	return b.String()
+}
+
+// escape writes text so that it is shown as it is, and can be copied: a plain - would become another sign.
+func escape(text string) string {
+	return strings.NewReplacer(`\`, `\e`, "-", `\-`, "…", "...", "`", `\(ga`, "^", `\(ha`, "~", `\(ti`).Replace(text)
+}
+
+func quoted(text string) string { return `"` + strings.ReplaceAll(escape(text), `"`, `\(dq`) + `"` }
