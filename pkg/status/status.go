@@ -17,6 +17,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/paths"
 	"github.com/coracle-dev/coracle/pkg/pki"
 	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/upgrade"
 )
 
 // Health is the one word that sums a report up.
@@ -43,6 +44,7 @@ type Report struct {
 	LastFailure  *Failure                   `json:"lastFailure,omitempty"`
 	Certificates []pki.Expiry               `json:"certificates,omitempty"`
 	Data         Data                       `json:"data"`
+	Upgrade      *upgrade.State             `json:"upgrade,omitempty"` // the present one, or the last
 	Details      map[string]json.RawMessage `json:"details,omitempty"` // components' own reports
 }
 
@@ -110,6 +112,9 @@ func Collect(ctx context.Context, from Sources) (Report, error) {
 	go func() { size <- dirSize(from.Dirs.Data, time.Now().Add(sizeTimeout)) }()
 
 	r := Report{Data: Data{Path: from.Dirs.Data}, Certificates: pki.Expiries(from.Dirs)}
+	if last, ok, err := upgrade.Read(from.Dirs.Data); ok && err == nil {
+		r.Upgrade = &last
+	}
 	r.addProcesses(told, from)
 	if r.Health != Stopped && from.Node != nil {
 		r.addNode(ctx, from.Node)

@@ -30,6 +30,9 @@ func (r Report) Text(out io.Writer, now time.Time) error {
 	if f := r.LastFailure; f != nil {
 		w.field("Last failure", fmt.Sprintf("%s %s%s", f.Process, f.Reason, w.ago(f.Time)))
 	}
+	if u := r.Upgrade; u != nil {
+		w.field("Upgrade", u.Text()+w.ago(u.Ended))
+	}
 	w.certificates(r.Certificates)
 	w.details(r.Details)
 	w.field("Data", r.Data.text())

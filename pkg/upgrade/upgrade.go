@@ -16,6 +16,7 @@ package upgrade
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/paths"
 	"github.com/coracle-dev/coracle/pkg/service"
+	"github.com/coracle-dev/coracle/pkg/state"
 )
 
 // Target is the installed coracle that is upgraded.
@@ -96,8 +98,9 @@ func sibling(binary, what string) string {
 	return filepath.Join(filepath.Dir(binary), "."+filepath.Base(binary)+"."+what)
 }
 
-// bootID tells one boot of the machine from another.
+// bootID tells one boot of the machine from another, or one start of the container that it is.
 func bootID() string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(id))
+	ticks, _ := state.StartTicks(1)
+	return fmt.Sprintf("%s-%d", strings.TrimSpace(string(id)), ticks)
 }

@@ -115,7 +115,7 @@ func plugPulled(t *testing.T, s server) {
 	s.Write("/etc/standin", "hangs\n")
 	s.Sh(`coracle upgrade --timeout=100s ` + standin + ` >/dev/null 2>&1 &`)
 	s.awaitPhase(t, "trial")
-	s.Sh(`kill -9 $(pgrep -f '[c]oracle upgrade'); pkill -9 -f '[u]pgrade-watch'`)
+	s.Sh(`pkill -9 -f '[c]oracle upgrade'`)
 	s.PullPlug()
 	s.Run("coracle", "wait", "--timeout=60s")
 	if phase, why := s.state(); phase != "rolled-back" || !strings.Contains(why, "machine was restarted") {
@@ -148,7 +148,7 @@ func back(t *testing.T, s server) {
 	missed := s.ask(t, func() {
 		s.Sh(`coracle rollback --hold=1s >/dev/null 2>&1 &`)
 		s.awaitPhase(t, "trial")
-		s.Sh(`kill -9 $(pgrep -f '[c]oracle rollback'); pkill -9 -f '[u]pgrade-watch'`)
+		s.Sh(`pkill -9 -f '[c]oracle (rollback|upgrade-watch)'`)
 		s.awaitPhase(t, "committed")
 	})
 	missed.check(t)
