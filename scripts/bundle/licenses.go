@@ -157,22 +157,31 @@ var debianParts = []string{"busybox-static", "nftables", "libc6", "libseccomp2"}
 // commonLicense matches a Debian copyright file's reference to a text that Debian keeps once.
 var commonLicense = regexp.MustCompile(`/usr/share/common-licenses/([A-Za-z0-9.-]*[A-Za-z0-9])`)
 
-func addDebian(t *texts, debian, dir string) error {
+// debianPackages lists the Debian packages that files in the payload at dir are from, sorted.
+func debianPackages(debian, dir string) ([]string, error) {
 	libraries, err := os.ReadDir(filepath.Join(dir, "nft.d"))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	names := slices.Clone(debianParts)
 	for _, l := range libraries {
 		pkg, err := owner(debian, l.Name())
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if pkg != "" && !slices.Contains(names, pkg) {
 			names = append(names, pkg)
 		}
 	}
 	slices.Sort(names)
+	return names, nil
+}
+
+func addDebian(t *texts, debian, dir string) error {
+	names, err := debianPackages(debian, dir)
+	if err != nil {
+		return err
+	}
 	var common []string
 	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(debian, "usr/share/doc", name, "copyright"))

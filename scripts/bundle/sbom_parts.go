@@ -1,0 +1,91 @@
+package main
+
+import (
+	"debug/buildinfo"
+	"fmt"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+)
+
+// goPrograms are the executables that Go linked, by where they lie in build/ARCH.
+var goPrograms = []string{
+	"coracle", "payload/coracle-core", "payload/coracle-cni", "payload/runc", "payload/containerd-shim-runc-v2",
+}
+
+// programs enters the Go programs in a released executable with the modules that are linked into each, which Go's linker
+// wrote down. Our own have the release's version.
+func (s *sbom) programs(build, file, arch, version string) error {
+	for _, path := range goPrograms {
+		info, err := buildinfo.ReadFile(filepath.Join(build, path))
+		if err != nil {
+			return fmt.Errorf("finding what %s is made of: %w", path, err)
+		}
+		name := filepath.Base(path)
+		if name == "coracle" {
+			name = "coracle-front"
+		}
+		if info.Main.Sum != "" {
+			version = info.Main.Version
+		}
+		id := spdxID("Program", name, arch)
+		s.add(spdxPackage{Name: name, ID: id, Version: version, Purpose: "APPLICATION", SourceInfo: "built with " + info.GoVersion})
+		s.relate(file, "CONTAINS", id)
+		goVersion := strings.TrimPrefix(info.GoVersion, "go")
+		s.relate(id, "DEPENDS_ON", s.pack("stdlib", goVersion, "pkg:golang/stdlib@"+goVersion))
+		if info.Main.Sum != "" { // not ours
+			s.relate(id, "DEPENDS_ON", s.module(&info.Main))
+		}
+		for _, m := range info.Deps {
+			s.relate(id, "DEPENDS_ON", s.module(m))
+		}
+	}
+	return nil
+}
+
+// module enters a Go module as it is linked in, and returns its identifier.
+func (s *sbom) module(m *debug.Module) string {
+	for m.Replace != nil {
+		m = m.Replace
+	}
+	id := spdxID("Go", m.Path, m.Version)
+	s.add(spdxPackage{
+		Name: m.Path, ID: id, Version: m.Version, Download: "https://proxy.golang.org/" + escapeModule(m.Path) + "/@v/" + escapeModule(m.Version) + ".zip",
+		SourceInfo: "go.sum: " + m.Sum,
+		References: []spdxExternal{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + strings.ToLower(m.Path) + "@" + purlVersion(m.Version)}},
+	})
+	return id
+}
+
+// escapeModule writes a module's path as the module proxy has it: with !x for X.
+func escapeModule(path string) string {
+	var b strings.Builder
+	for _, r := range path {
+		if r >= 'A' && r <= 'Z' {
+			b.WriteByte('!')
+			r += 'a' - 'A'
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// debian enters the Debian packages that files in the payload are from.
+func (s *sbom) debian(payload, root, file, arch string) error {
+	names, err := debianPackages(root, payload)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		version, err := packageVersion(root, name)
+		if err != nil {
+			return err
+		}
+		id := spdxID("Debian", name, version, arch)
+		s.add(spdxPackage{Name: name, ID: id, Version: version, References: []spdxExternal{
+			{"PACKAGE-MANAGER", "purl", "pkg:deb/debian/" + name + "@" + purlVersion(version) + "?arch=" + arch},
+		}})
+		s.relate(file, "CONTAINS", id)
+	}
+	return nil
+}
