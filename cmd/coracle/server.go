@@ -10,6 +10,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/host"
+	"github.com/coracle-dev/coracle/pkg/preflight"
 	"github.com/coracle-dev/coracle/pkg/state"
 	"github.com/coracle-dev/coracle/pkg/supervise"
 )
@@ -40,6 +41,9 @@ func runRole(role config.Role, args []string, halves ...string) error {
 func resolve(role config.Role, args []string) (config.Config, error) {
 	if os.Getpid() == 1 {
 		if err := supervise.Mount(); err != nil {
+			if lacking := preflight.Capabilities(config.Config{}); lacking != nil {
+				return config.Config{}, lacking
+			}
 			return config.Config{}, fmt.Errorf("setting up the machine as its init: %w", err)
 		}
 	}

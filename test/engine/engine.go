@@ -60,7 +60,7 @@ func (e *Engine) run() {
 	e.t.Cleanup(func() {
 		e.Host.Kill()
 		if <-ended; e.t.Failed() {
-			e.t.Logf("log of dockerd:\n%s", log.String())
+			e.t.Logf("log of dockerd:\n%s", worthwhile(log.String()))
 		}
 	})
 	deadline := time.After(startTimeout)
@@ -78,6 +78,17 @@ func (e *Engine) run() {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// worthwhile leaves out what containerd says about its own start, at a level that dockerd does not pass on to it.
+func worthwhile(log string) string {
+	var out []string
+	for line := range strings.Lines(log) {
+		if !strings.Contains(line, "level=info") {
+			out = append(out, line)
+		}
+	}
+	return strings.Join(out, "")
 }
 
 // For is the engine for a subtest: what fails fails t.

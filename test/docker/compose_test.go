@@ -1,0 +1,151 @@
+package docker
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/coracle-dev/coracle/test/engine"
+)
+
+// composeFile is the example in the documentation.
+const composeFile = "../../docs/examples/compose.yaml"
+
+// service is what the example says of a container, in the fields that it uses. Others make reading it fail.
+type service struct {
+	Image       string
+	Hostname    string
+	Restart     string
+	Command     []string
+	Environment map[string]string
+	Ports       []string
+	Volumes     []string
+	CapAdd      []string `yaml:"cap_add"`
+	SecurityOpt []string `yaml:"security_opt"`
+}
+
+type composition struct {
+	Name     string
+	Node     service `yaml:"x-node"`
+	Services map[string]service
+	Volumes  map[string]struct{}
+}
+
+// readComposition reads the example under the given variables.
+func readComposition(t *testing.T, variables map[string]string) (c composition) {
+	t.Helper()
+	data, err := os.ReadFile(composeFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := regexp.MustCompile(`\$\{(\w+)(?::([-?])([^}]*))?\}`).ReplaceAllStringFunc(string(data), func(use string) string {
+		part := regexp.MustCompile(`\$\{(\w+)(?::([-?])([^}]*))?\}`).FindStringSubmatch(use)
+		switch value := variables[part[1]]; {
+		case value != "":
+			return value
+		case part[2] == "-":
+			return part[3]
+		case part[2] == "?":
+			t.Fatalf("%s is missing: %s", part[1], part[3])
+		}
+		return ""
+	})
+	decoder := yaml.NewDecoder(strings.NewReader(text))
+	decoder.KnownFields(true)
+	if err := decoder.Decode(&c); err != nil {
+		t.Fatalf("%s: %v", composeFile, err)
+	}
+	return c
+}
+
+// options are those of docker run that a service comes to: what Compose does, for the fields that there are.
+func (s service) options(project, name string) (out []string) {
+	out = append(out, "--network", project+"_default", "--network-alias", name, "--hostname", s.Hostname, "--restart", s.Restart)
+	for flag, values := range map[string][]string{"--cap-add": s.CapAdd, "--security-opt": s.SecurityOpt, "--publish": s.Ports} {
+		for _, v := range values {
+			out = append(out, flag, v)
+		}
+	}
+	for _, v := range s.Volumes {
+		out = append(out, "--volume", project+"_"+v)
+	}
+	for k, v := range s.Environment {
+		out = append(out, "--env", k+"="+v)
+	}
+	return out
+}
+
+// TestComposeHasTheLeast compares the example's privileges with those that the tests give.
+func TestComposeHasTheLeast(t *testing.T) {
+	node := readComposition(t, map[string]string{"CORACLE_TOKEN": "x"}).Node
+	want := least()
+	var got []string
+	for _, c := range node.CapAdd {
+		got = append(got, "--cap-add", c)
+	}
+	for _, o := range node.SecurityOpt {
+		if o != "apparmor=unconfined" { // for engines that have AppArmor
+			got = append(got, "--security-opt", o)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("the example gives %q, the tests %q", got, want)
+	}
+}
+
+// compose starts the example and has pods of all three nodes talk to each other, beside whatever else runs. Where the
+// docker client has no Compose, it is played after the same file, service by service.
+func compose(t *testing.T, e *engine.Engine) {
+	e = e.For(t)
+	c := readComposition(t, map[string]string{"CORACLE_TOKEN": "the-token-of-the-test"})
+	if _, err := e.Try("compose", "version"); err == nil {
+		t.Log("docker compose is there; it is played nevertheless, so that machines with and without it test the same")
+	}
+	network := c.Name + "_default"
+	e.Docker("network", "create", network)
+	nodes := map[string]node{}
+	since := time.Now()
+	for _, name := range slices.Sorted(maps.Keys(c.Services)) { // agents first: they wait for the server
+		s := c.Services[name]
+		for _, v := range s.Volumes {
+			if volume, _, _ := strings.Cut(v, ":"); !hasKey(c.Volumes, volume) {
+				t.Errorf("service %s uses volume %s, which is not declared", name, volume)
+			}
+		}
+		nodes[name] = runWith(t, e, name, s.options(c.Name, name), s.Command)
+	}
+	server := nodes["server"]
+	for _, n := range nodes {
+		n.awaitReady(since)
+	}
+	t.Logf("three nodes ready after %s", time.Since(since).Round(10*time.Millisecond))
+	for _, n := range nodes {
+		n.importImages()
+	}
+	server.apply(pods)
+	server.exec("kubectl", "rollout", "status", "daemonset/web", "--timeout=60s")
+	server.exec("kubectl", "wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
+	answered := map[string]bool{}
+	eventually(t, 30*time.Second, func() error {
+		if answered[server.probe(10*time.Second)] = true; len(answered) < len(nodes) {
+			return fmt.Errorf("pods on %d of %d nodes answered", len(answered), len(nodes))
+		}
+		return nil
+	})
+	agent := nodes["agent-1"]
+	e.Docker("restart", agent.name)
+	agent.awaitReady(time.Now())
+	e.Docker("restart", server.name)
+	server.awaitReady(time.Now())
+	server.exec("kubectl", "rollout", "status", "daemonset/web", "--timeout=60s")
+	server.probe(30 * time.Second)
+}
+
+func hasKey[V any](m map[string]V, key string) bool { _, ok := m[key]; return ok }
