@@ -55,7 +55,7 @@ func (k Kubelet) config() *kubeletv1.KubeletConfiguration {
 		ContainerRuntimeEndpoint: "unix://" + k.CRISocket,
 		StaticPodPath:            k.StaticPods,
 		VolumePluginDir:          filepath.Join(k.Root, "volumeplugins"), // not in /usr, which may be read-only and is not ours
-		MakeIPTablesUtilChains:   new(false), // they would outlive us in tables that are the host's; what they are for is kube-proxy's other modes
+		MakeIPTablesUtilChains:   new(false),                             // they would outlive us in the host's own tables; kube-proxy's other modes need them
 		ClusterDomain:            k.Domain,
 		ResolverConfig:           &k.ResolvConf,
 
