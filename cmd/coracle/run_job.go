@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/localcluster"
 )
 
 // job is a command in the foreground: it has the terminal, if there is one, and a process group of its own, so that a
@@ -80,6 +82,8 @@ func (j *job) run(started func(group int)) (code int, err error) {
 			continue
 		}
 		j.takeTerminal(syscall.Getpgrp())
+		// What it left in the background, such as a port-forward, has lost its cluster.
+		localcluster.EndGroup(j.cmd.Process.Pid)
 		if status.Signaled() {
 			return runSignalBase + int(status.Signal()), nil
 		}

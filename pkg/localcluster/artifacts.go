@@ -152,10 +152,10 @@ const digestPatience = 5 * time.Second
 func (s *Session) Digest(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, digestPatience)
 	defer cancel()
-	// That no disk's size is known yet is what every kubelet says at its start.
+	// What a kubelet has to say about its machine is not what made a command fail.
 	questions := [][]string{
 		{"get", "pods", "--all-namespaces", "--no-headers", "--field-selector=status.phase!=Running,status.phase!=Succeeded"},
-		{"get", "events", "--all-namespaces", "--no-headers", "--field-selector=type=Warning,reason!=InvalidDiskCapacity", "--sort-by=.metadata.creationTimestamp"},
+		{"get", "events", "--all-namespaces", "--no-headers", "--field-selector=type=Warning,involvedObject.kind!=Node", "--sort-by=.metadata.creationTimestamp"},
 	}
 	answers := make([]string, len(questions))
 	var all sync.WaitGroup

@@ -72,6 +72,11 @@ func endGroup(group int, leader uint64) {
 	if ticks, err := state.StartTicks(group); group <= 0 || err == nil && ticks != leader {
 		return // the number is another process's by now
 	}
+	EndGroup(group)
+}
+
+// EndGroup ends what is left of a process group: by SIGTERM, and after two seconds by SIGKILL.
+func EndGroup(group int) {
 	if syscall.Kill(-group, syscall.SIGTERM) != nil {
 		return // nobody is left
 	}

@@ -1,0 +1,262 @@
+package e2e
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/localcluster"
+)
+
+// runOutcome is how a coracle run ended.
+type runOutcome struct {
+	code           int
+	stdout, stderr string
+}
+
+// in is the laptop for a subtest.
+func (l laptop) in(t *testing.T) laptop { return laptop{l.For(t), t} }
+
+// runCluster runs coracle run to its end.
+func (l laptop) runCluster(stdin string, args ...string) runOutcome {
+	l.t.Helper()
+	cmd := l.Command(binary, append([]string{"run"}, args...)...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
+	return l.outcome(cmd.Run(), &stdout, &stderr)
+}
+
+func (l laptop) outcome(err error, stdout, stderr fmt.Stringer) runOutcome {
+	l.t.Helper()
+	o := runOutcome{stdout: stdout.String(), stderr: stderr.String()}
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		o.code = exit.ExitCode()
+	} else if err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Logf("exit code %d: %s", o.code, tail(o.stderr, 12))
+	return o
+}
+
+// want fails the test unless a run ended so.
+func (o runOutcome) want(t *testing.T, code int, stdout string) {
+	t.Helper()
+	if o.code != code {
+		t.Errorf("exit code %d, want %d", o.code, code)
+	}
+	if o.stdout != stdout {
+		t.Errorf("standard output %q, want %q", o.stdout, stdout)
+	}
+}
+
+// TestRun runs commands with clusters of their own and looks at what is left of them.
+func TestRun(t *testing.T) {
+	l, _ := newLaptop(t)
+	l.Run("sh", "-c", "mkdir -m 700 /root/.kube; cat > /root/.kube/config <<'EOF'\n"+userConfig+"EOF\nchmod 600 /root/.kube/config")
+	before := l.state()
+	t.Run("success", func(t *testing.T) {
+		l := l.in(t)
+		script := `cat; kubectl get nodes -o name | wc -l; kubectl --kubeconfig /root/.kube/config config current-context`
+		l.runCluster("typed\n", "--nodes", "2", "--", "sh", "-c", script).want(t, 0, "typed\n2\nwork\n")
+		l.compare(before)
+	})
+	t.Run("failure", func(t *testing.T) {
+		l := l.in(t)
+		l.runCluster("", "-q", "--", "sh", "-c", "exit 7").want(t, 7, "")
+		l.compare(before)
+	})
+	t.Run("killed by a signal", func(t *testing.T) {
+		l := l.in(t)
+		l.runCluster("", "-q", "--", "sh", "-c", "kill -9 $$").want(t, 128+9, "")
+		l.compare(before)
+	})
+	t.Run("parallel", func(t *testing.T) {
+		l := l.in(t)
+		var runs [2]runOutcome
+		done := make(chan int)
+		for i := range runs {
+			go func() {
+				runs[i] = l.runCluster("", "-q", "--", "sh", "-c", "kubectl create configmap same && kubectl get nodes -o name")
+				done <- i
+			}()
+		}
+		for range runs {
+			<-done
+		}
+		if runs[0].code != 0 || runs[1].code != 0 || runs[0].stdout == runs[1].stdout {
+			t.Errorf("two at a time: %q and %q", runs[0].stdout, runs[1].stdout)
+		}
+		l.compare(before)
+	})
+	for _, m := range []struct {
+		name string
+		args []string
+		code int
+		want string
+	}{
+		{"no such command", []string{"--", "there-is-none"}, 127, "executable file not found"},
+		{"no program", []string{"--", "/etc/passwd"}, 126, "permission denied"},
+		{"no command", nil, 125, "say what to run"},
+		{"no such manifest", []string{"--manifest", "/none", "true"}, 125, "--manifest: "},
+		{"too little time", []string{"--wait", "1s", "true"}, 125, "not Ready within 1s"},
+	} {
+		t.Run(m.name, func(t *testing.T) {
+			l := l.in(t)
+			o := l.runCluster("", m.args...)
+			if o.code != m.code || !strings.Contains(o.stderr, m.want) {
+				t.Errorf("exit code %d, want %d and %q", o.code, m.code, m.want)
+			}
+			l.Run("sh", "-c", "rm -rf /tmp/coracle-run-*-logs-*")
+			l.compare(before)
+		})
+	}
+}
+
+// running is a coracle run whose command has said that it runs.
+type running struct {
+	laptop
+	cmd            *exec.Cmd
+	stdout, stderr bytes.Buffer
+}
+
+// started is what commands of these tests touch when they run.
+const started = "/srv/started"
+
+// start begins a run and waits until its command runs.
+func (l laptop) startRun(args ...string) *running {
+	l.t.Helper()
+	l.Run("rm", "-f", started)
+	r := &running{laptop: l, cmd: l.Command(binary, append([]string{"run"}, args...)...)}
+	r.cmd.Stdout, r.cmd.Stderr, r.cmd.WaitDelay = &r.stdout, &r.stderr, 20*time.Second
+	if err := r.cmd.Start(); err != nil {
+		l.t.Fatal(err)
+	}
+	r.awaitCommand()
+	return r
+}
+
+func (l laptop) awaitCommand() {
+	l.t.Helper()
+	eventually(l.t, 30*time.Second, func() error {
+		_, err := l.Try("test", "-e", started)
+		return err
+	})
+	l.Run("rm", started)
+}
+
+func (r *running) end() runOutcome {
+	r.t.Helper()
+	return r.outcome(r.cmd.Wait(), &r.stdout, &r.stderr)
+}
+
+// signal sends a signal to the coracle run itself.
+func (l laptop) signal(s syscall.Signal) {
+	l.Run("pkill", fmt.Sprintf("-%d", s), "-f", "^"+binary+" run ")
+}
+
+// TestRunEndsEarly ends runs from outside in all ways and looks at what is left.
+func TestRunEndsEarly(t *testing.T) {
+	l, _ := newLaptop(t)
+	before := l.state()
+	const slow = "touch " + started + "; sleep 600 & wait $!"
+	t.Run("SIGINT goes to the command", func(t *testing.T) {
+		l := l.in(t)
+		r := l.startRun("--", "bash", "-c", "trap 'echo asked; exit 5' INT; "+slow)
+		l.signal(syscall.SIGINT)
+		r.end().want(t, 5, "asked\n")
+		l.compare(before)
+	})
+	t.Run("a second SIGINT ends it", func(t *testing.T) {
+		l := l.in(t)
+		r := l.startRun("--", "bash", "-c", "trap 'echo asked' INT; touch "+started+"; while :; do sleep 0.1; done")
+		l.signal(syscall.SIGINT)
+		<-time.After(500 * time.Millisecond)
+		l.signal(syscall.SIGINT)
+		r.end().want(t, 128+9, "asked\n")
+		l.compare(before)
+	})
+	for name, s := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGHUP": syscall.SIGHUP} {
+		t.Run(name, func(t *testing.T) {
+			l := l.in(t)
+			r := l.startRun("--", "sh", "-c", slow)
+			l.signal(s)
+			r.end().want(t, 128+int(s), "")
+			l.compare(before)
+		})
+	}
+	t.Run("SIGINT before the command runs", func(t *testing.T) {
+		l := l.in(t)
+		cmd := l.Command(binary, "run", "-q", "true")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 10*time.Second, func() error { return contains("nodes", l.Run("ps", "-eo", "args"), "coracle server") })
+		l.signal(syscall.SIGINT)
+		var none bytes.Buffer
+		l.outcome(cmd.Wait(), &none, &none).want(t, 130, "")
+		l.compare(before)
+	})
+	t.Run("killed", func(t *testing.T) {
+		l := l.in(t)
+		r := l.startRun("--", "sh", "-c", slow)
+		l.signal(syscall.SIGKILL)
+		r.end().want(t, 128+9, "")
+		eventually(t, 15*time.Second, func() error { return l.gone() })
+		l.compare(before)
+	})
+	t.Run("killed with its keeper", func(t *testing.T) {
+		l := l.in(t)
+		r := l.startRun("--", "sh", "-c", "touch "+started+"; exec sleep 601")
+		l.Run("pkill", "-9", "-f", "^"+binary+" (run|__keep-cluster) ")
+		l.Run("pkill", "-fx", "sleep 601") // nobody is left who could
+		r.end().want(t, 128+9, "")
+		l.runCluster("", "-q", "true").want(t, 0, "")
+		l.compare(before)
+	})
+	t.Run("Ctrl-C and Ctrl-Z on a terminal", func(t *testing.T) { l.in(t).onTerminal(t, before) })
+}
+
+// gone says what is left of runs.
+func (l laptop) gone() error {
+	out, err := l.Try("sh", "-c", "ls -A "+localcluster.DefaultDir+"; ls -d /tmp/coracle-* 2>/dev/null; pgrep -f [_]_keep-cluster; true")
+	if err == nil && out != "" {
+		err = fmt.Errorf("left: %s", out)
+	}
+	return err
+}
+
+// onTerminal runs a command from a shell with job control, on a terminal of its own.
+func (l laptop) onTerminal(t *testing.T, before string) {
+	inner := `trap 'echo asked; exit 3' INT; touch ` + started + `; while :; do sleep 0.1; done`
+	shell := `set -m; ` + binary + ` run -q -- bash -c "` + inner + `"; echo stopped with $?; fg >/dev/null; echo ended with $?`
+	cmd := l.Command("script", "-qec", "bash -c '"+strings.ReplaceAll(shell, "'", `'\''`)+"'", "/dev/null")
+	typed, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	l.awaitCommand()
+	for _, key := range []string{"\x1a", "\x03"} {
+		if _, err := typed.Write([]byte(key)); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Second) // the command goes on in between
+	}
+	_ = cmd.Wait()
+	for _, want := range []string{"stopped with 148", "asked", "ended with 3"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("the terminal does not show %q: %s", want, out.String())
+		}
+	}
+	l.compare(before)
+}
