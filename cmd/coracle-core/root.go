@@ -26,6 +26,7 @@ func commands() []*cobra.Command {
 		imagesCommand(),
 		resetCommand(),
 		completionCommand(),
+		manCommand(),
 	}
 }
 

@@ -19,7 +19,7 @@ type Extra struct{ Title, Text string }
 func (p Page) Roff(version, date string, see []string, extra ...Extra) string {
 	var b strings.Builder
 	name := strings.ReplaceAll(p.Name, " ", "-")
-	fmt.Fprintf(&b, ".TH %s %s %s %s %s\n", quoted(strings.ToUpper(name)), Section, quoted(date), quoted("coracle "+version), quoted("coracle"))
+	fmt.Fprintf(&b, ".TH %s %s %s %s %s\n", quoted(strings.ToUpper(name)), Section, `"`+date+`"`, quoted("coracle "+version), quoted("coracle"))
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", escape(name), escape(p.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", escape(p.Usage))
 	b.WriteString(".SH DESCRIPTION\n" + blocks(p.text()))
@@ -61,6 +61,8 @@ func blocks(text string) string {
 	var b strings.Builder
 	for i, block := range strings.Split(strings.Trim(text, "\n"), "\n\n") {
 		switch {
+		case strings.HasPrefix(block, "  ") && i > 0:
+			b.WriteString(".PP\n" + verbatim(block))
 		case strings.HasPrefix(block, "  "):
 			b.WriteString(verbatim(block))
 		case i > 0:
@@ -72,7 +74,7 @@ func blocks(text string) string {
 	return b.String()
 }
 
-func verbatim(text string) string { return ".PP\n.RS 4\n.nf\n" + lines(text) + ".fi\n.RE\n" }
+func verbatim(text string) string { return ".RS 4\n.nf\n" + lines(text) + ".fi\n.RE\n" }
 
 // lines escapes text line by line: a dot at the begin of one would be a request.
 func lines(text string) string {
