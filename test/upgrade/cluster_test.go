@@ -1,0 +1,69 @@
+package upgrade
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/machines"
+)
+
+// TestCluster upgrades an agent, and one of three servers, whose data must not go back in time.
+func TestCluster(t *testing.T) {
+	site := machines.Open(t)
+	first := install(t, site, "first", "server")
+	join := func(name, role string) server {
+		token := first.Run("coracle", "token", "create", "--role", role)
+		s := install(t, site, name, role, "--server", "https://"+first.IP()+":6443", "--token", token)
+		s.bring(t)
+		return s
+	}
+	second := join("second", "server")
+	join("third", "server")
+	agent := join("agent", "agent")
+
+	t.Run("agent", func(t *testing.T) {
+		a := agent.with(t)
+		a.Write("/etc/standin", "exits\n")
+		if _, err := a.Try("coracle", "upgrade", standin); machines.Code(err) != 6 || !strings.Contains(err.Error(), "an agent has none") {
+			t.Errorf("exit code %d: %v", machines.Code(err), err)
+		}
+		a.Run("coracle", "upgrade", "--hold=1s", newer)
+		if got := a.version(); got == installed {
+			t.Errorf("%s runs", got)
+		}
+	})
+	t.Run("server", func(t *testing.T) {
+		s := second.with(t)
+		s.Write("/etc/standin", "hangs\n")
+		done := make(chan error, 1)
+		go func() {
+			_, err := s.Try("coracle", "upgrade", "--timeout=4s", standin)
+			done <- err
+		}()
+		s.awaitPhase(t, "trial")
+		for began := time.Now(); ; { // a moment without a leader is none without the others
+			_, err := first.Try("coracle", "kubectl", "create", "configmap", "during")
+			if err == nil {
+				break
+			}
+			if time.Since(began) > 20*time.Second {
+				t.Fatalf("two of three servers take no writes: %v", err)
+			}
+		}
+		if err := <-done; machines.Code(err) != 6 || !strings.Contains(err.Error(), "must not go back in time") {
+			t.Errorf("exit code %d: %v", machines.Code(err), err)
+		}
+		s.kubectl("get", "configmap", "during")
+		s.Run("coracle", "upgrade", "--hold=1s", newer)
+		if got := s.version(); got == installed {
+			t.Errorf("%s runs", got)
+		}
+		if members := s.Run("coracle", "etcd", "members"); strings.Count(members, "yes") != 3 {
+			t.Errorf("members:\n%s", members)
+		}
+		if _, err := s.Try("coracle", "rollback", "--datastore"); err == nil || !strings.Contains(err.Error(), "no datastore of the version before") {
+			t.Errorf("a member's data may go back: %v", err)
+		}
+	})
+}
