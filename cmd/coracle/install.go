@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/coracle-dev/coracle/pkg/check"
 	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/install"
@@ -255,7 +256,45 @@ func fit(cfg config.Config) error {
 			held.Close()
 		}
 	}
-	return complain.As(complain.Unfit, preflight.Run(cfg, func(err error) { fmt.Fprintln(os.Stderr, "coracle: warning:", err) }))
+	for _, dir := range missing(cfg.Dirs.Data, cfg.Dirs.Run) {
+		defer os.Remove(dir) // the checks make it, and it stays if it is not empty
+	}
+	warn := func(err error) { fmt.Fprintln(os.Stderr, "coracle: warning:", err) }
+	if err := preflight.Run(cfg, warn); err != nil {
+		return complain.As(complain.Unfit, err)
+	}
+	warnOfOthers(cfg, warn)
+	return nil
+}
+
+// warnOfOthers tells of what others have on this machine that will be in the way of pods.
+func warnOfOthers(cfg config.Config, warn func(error)) {
+	m := &check.Machine{Config: cfg, Environ: os.Environ()}
+	probes, err := check.Only(m.Probes(), []string{"firewall", "routes", "other-kubernetes"})
+	if err != nil {
+		return
+	}
+	for _, row := range check.Run(context.Background(), probes, probeLimit).Rows {
+		if row.Result == check.Warn || row.Result == check.Fail {
+			warn(fmt.Errorf("%s: %s", row.Finding, row.Fix))
+		}
+	}
+}
+
+// missing are those of the directories and their parents that do not exist, parents first.
+func missing(dirs ...string) (out []string) {
+	for _, dir := range dirs {
+		var chain []string
+		for ; dir != "/" && dir != "."; dir = filepath.Dir(dir) {
+			if _, err := os.Stat(dir); err == nil {
+				break
+			}
+			chain = append(chain, dir)
+		}
+		slices.Reverse(chain)
+		out = append(out, chain...)
+	}
+	return out
 }
 
 // upgradeInstalled lets package upgrade try another executable.

@@ -280,10 +280,10 @@ func (i *installation) ctxUndo(ctx context.Context) {
 
 // plan writes down what will be made, before it is.
 func (i *installation) plan(context.Context) error {
-	_, err := os.Stat(i.at(i.Config.Dirs.Data))
+	data, err := os.ReadDir(i.at(i.Config.Dirs.Data))
 	i.record = Record{
 		Service: i.Service, Version: i.Version, Role: i.Role, Args: i.Args, Binary: i.Binary(), Dirs: i.Config.Dirs,
-		Kubeconfig: i.Config.API.KubeconfigPath, OwnData: os.IsNotExist(err), Links: []Link{}, Made: []string{},
+		Kubeconfig: i.Config.API.KubeconfigPath, OwnData: len(data) == 0 && gone(err) == nil, Links: []Link{}, Made: []string{},
 	}
 	if i.Manager != nil {
 		i.record.Init = i.Manager.Name()

@@ -27,7 +27,7 @@ type Record struct {
 	Binary     string     `json:"binary"`
 	Dirs       paths.Dirs `json:"dirs"`
 	Kubeconfig string     `json:"kubeconfig,omitempty"`
-	// OwnData says that there was no data directory before.
+	// OwnData says that there was no data directory before, or an empty one.
 	OwnData bool `json:"ownData"`
 	// Files are regular files. The executable's sum is of the file that was installed, not of what it was upgraded to.
 	Files []File `json:"files"`

@@ -52,7 +52,7 @@ func (m *Machine) Processes() Inventory {
 	m.t.Helper()
 	return inventory(m.Sh(`for p in /proc/[0-9]*; do
 	cat $p/comm 2>/dev/null || true
-done | grep -vxE 'sh|cat|sort|grep|sleep|runc.*' | sort -u | awk '{ print "process " $0 "\t" }'`))
+done | grep -vxE 'sh|cat|sort|grep|awk|sleep|runc.*' | sort -u | awk '{ print "process " $0 "\t" }'`))
 }
 
 // Firewall is the whole text of the machine's rules, as nft and both iptables see them, without counters.

@@ -120,7 +120,7 @@ func (m *Machine) awaitUp() {
 
 func (m *Machine) remove() {
 	if m.t.Failed() {
-		journal, _ := m.Try("journalctl", "--no-pager", "--lines=80", "--output=short-monotonic")
+		journal, _ := m.Try("journalctl", "--no-pager", "--lines=60", "--output=short-monotonic", "--unit=coracle*")
 		m.t.Logf("journal of %s:\n%s", m.Name, journal)
 	}
 	if _, err := m.site.Engine.Try("rm", "--force", "--volumes", m.Name); err != nil {
