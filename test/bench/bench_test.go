@@ -94,6 +94,7 @@ func TestBench(t *testing.T) {
 	measureIdleAgent(t, &r)
 	measureFailover(t, runs, &r)
 	measureUp(t, wire, runs, &r)
+	measureUpgrade(t, runs, &r)
 }
 
 // measureStarts goes through the very first start, a fresh start with the payload unpacked, and a restart.

@@ -6,16 +6,17 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/machines"
+	"github.com/coracle-dev/coracle/test/upgrade/stage"
 )
 
 // TestCluster upgrades an agent, and one of three servers, whose data must not go back in time.
 func TestCluster(t *testing.T) {
 	site := machines.Open(t)
-	first := install(t, site, "first", "server")
-	join := func(name, role string) server {
+	first := stage.Install(t, site, "first", "server")
+	join := func(name, role string) stage.Server {
 		token := first.Run("coracle", "token", "create", "--role", role)
-		s := install(t, site, name, role, "--server", "https://"+first.IP()+":6443", "--token", token)
-		s.bring(t)
+		s := stage.Install(t, site, name, role, "--server", "https://"+first.IP()+":6443", "--token", token)
+		s.Bring(t)
 		return s
 	}
 	second := join("second", "server")
@@ -23,25 +24,25 @@ func TestCluster(t *testing.T) {
 	agent := join("agent", "agent")
 
 	t.Run("agent", func(t *testing.T) {
-		a := agent.with(t)
+		a := agent.With(t)
 		a.Write("/etc/standin", "exits\n")
-		if _, err := a.Try("coracle", "upgrade", standin); machines.Code(err) != 6 || !strings.Contains(err.Error(), "an agent has none") {
+		if _, err := a.Try("coracle", "upgrade", stage.Standin); machines.Code(err) != 6 || !strings.Contains(err.Error(), "an agent has none") {
 			t.Errorf("exit code %d: %v", machines.Code(err), err)
 		}
-		a.Run("coracle", "upgrade", "--hold=1s", newer)
-		if got := a.version(); got == installed {
+		a.Run("coracle", "upgrade", "--hold=1s", stage.Newer)
+		if got := a.Running(); got == a.Version {
 			t.Errorf("%s runs", got)
 		}
 	})
 	t.Run("server", func(t *testing.T) {
-		s := second.with(t)
+		s := second.With(t)
 		s.Write("/etc/standin", "hangs\n")
 		done := make(chan error, 1)
 		go func() {
-			_, err := s.Try("coracle", "upgrade", "--timeout=4s", standin)
+			_, err := s.Try("coracle", "upgrade", "--timeout=4s", stage.Standin)
 			done <- err
 		}()
-		s.awaitPhase(t, "trial")
+		s.AwaitPhase(t, "trial")
 		for began := time.Now(); ; { // a moment without a leader is none without the others
 			_, err := first.Try("coracle", "kubectl", "create", "configmap", "during")
 			if err == nil {
@@ -54,9 +55,9 @@ func TestCluster(t *testing.T) {
 		if err := <-done; machines.Code(err) != 6 || !strings.Contains(err.Error(), "must not go back in time") {
 			t.Errorf("exit code %d: %v", machines.Code(err), err)
 		}
-		s.kubectl("get", "configmap", "during")
-		s.Run("coracle", "upgrade", "--hold=1s", newer)
-		if got := s.version(); got == installed {
+		s.Kubectl("get", "configmap", "during")
+		s.Run("coracle", "upgrade", "--hold=1s", stage.Newer)
+		if got := s.Running(); got == s.Version {
 			t.Errorf("%s runs", got)
 		}
 		if members := s.Run("coracle", "etcd", "members"); strings.Count(members, "yes") != 3 {

@@ -1,24 +1,30 @@
+// Package upgrade upgrades installed coracles on whole machines, to versions that work and to some that do not.
 package upgrade
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/machines"
+	"github.com/coracle-dev/coracle/test/upgrade/stage"
 )
+
+func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
 
 // TestUpgrade takes one server through all that can come of an upgrade.
 func TestUpgrade(t *testing.T) {
 	site := machines.Open(t)
-	s := install(t, site, "server", "server")
-	s.bring(t)
-	s.work(t)
-	before := s.containers()
+	s := stage.Install(t, site, "server", "server")
+	s.Bring(t)
+	s.Work(t)
+	before := s.Containers()
 
 	for _, c := range []struct {
 		name string
-		do   func(t *testing.T, s server)
+		do   func(t *testing.T, s stage.Server)
 	}{
 		{"refused", refused},
 		{"starts and fails", fails},
@@ -31,24 +37,24 @@ func TestUpgrade(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			began := time.Now()
-			c.do(t, s.with(t))
+			c.do(t, s.With(t))
 			t.Logf("took %.1f s", time.Since(began).Seconds())
 		})
 		if c.name == "upgrader and machine die" {
-			before = s.containers() // pods did not survive that
+			before = s.Containers() // pods did not survive that
 			continue
 		}
-		if after := s.containers(); after != before {
+		if after := s.Containers(); after != before {
 			t.Fatalf("%s: containers were\n%s\nand are\n%s", c.name, before, after)
 		}
 	}
 }
 
 // refused are files that must not even be tried.
-func refused(t *testing.T, s server) {
-	s.Sh(`head -c 60000000 ` + newer + ` >/root/short; chmod 755 /root/short; echo '#!/bin/sh' >/root/script; chmod 755 /root/script
+func refused(t *testing.T, s stage.Server) {
+	s.Sh(`head -c 60000000 ` + stage.Newer + ` >/root/short; chmod 755 /root/short; echo '#!/bin/sh' >/root/script; chmod 755 /root/script
 		cp /bin/true /root/other; printf '\267' | dd of=/root/arm bs=1 seek=18 conv=notrunc if=/dev/stdin 2>/dev/null || :
-		cp ` + newer + ` /root/arm; printf '\267' | dd of=/root/arm bs=1 seek=18 conv=notrunc 2>/dev/null`)
+		cp ` + stage.Newer + ` /root/arm; printf '\267' | dd of=/root/arm bs=1 seek=18 conv=notrunc 2>/dev/null`)
 	for file, want := range map[string]string{
 		"/root/short": "not copied whole", "/root/script": "not an executable for Linux", "/root/other": "not a coracle",
 		"/root/arm": "is for arm64", "/root/none": "no such file",
@@ -58,41 +64,45 @@ func refused(t *testing.T, s server) {
 			t.Errorf("%s: %v %s", file, err, out)
 		}
 	}
-	if s.version() != installed {
-		t.Errorf("%s runs", s.version())
+	if s.Running() != s.Version {
+		t.Errorf("%s runs", s.Running())
 	}
 }
 
 // broken upgrades to the stand-in in one of its ways, which must be taken back.
-func broken(t *testing.T, s server, mode, want string, args ...string) {
+func broken(t *testing.T, s stage.Server, mode, want string, args ...string) {
 	t.Helper()
 	s.Write("/etc/standin", mode+"\n")
 	s.Sh("rm -f /etc/standin-dies")
-	missed := s.ask(t, func() {
-		_, err := s.Try("coracle", append([]string{"upgrade", standin}, args...)...)
+	missed := s.Ask(t, func() {
+		_, err := s.Try("coracle", append([]string{"upgrade", stage.Standin}, args...)...)
 		if machines.Code(err) != 6 || !strings.Contains(err.Error(), want) {
 			t.Errorf("exit code %d: %v", machines.Code(err), err)
 		} else {
 			t.Log(err)
 		}
 	})
-	missed.check(t)
-	if phase, why := s.state(); phase != "rolled-back" {
+	missed.Check(t)
+	if phase, why := s.State(); phase != "rolled-back" {
 		t.Errorf("%s: %s", phase, why)
 	}
 	s.Run("coracle", "wait", "--timeout=30s")
-	if got := s.version(); got != installed {
+	if got := s.Running(); got != s.Version {
 		t.Errorf("%s runs", got)
 	}
 }
 
-func fails(t *testing.T, s server)         { broken(t, s, "exits", "this version does not work") }
-func misconfigured(t *testing.T, s server) { broken(t, s, "misconfigured", "7 is not a valid value") }
-func hangs(t *testing.T, s server)         { broken(t, s, "hangs", "not ready within 3s", "--timeout=3s") }
+func fails(t *testing.T, s stage.Server) { broken(t, s, "exits", "this version does not work") }
+func misconfigured(t *testing.T, s stage.Server) {
+	broken(t, s, "misconfigured", "7 is not a valid value")
+}
+func hangs(t *testing.T, s stage.Server) {
+	broken(t, s, "hangs", "not ready within 3s", "--timeout=3s")
+}
 
 // dies writes something while the new version is ready; that is lost with it, and kept aside.
-func dies(t *testing.T, s server) {
-	s.kubectl("create", "configmap", "before")
+func dies(t *testing.T, s stage.Server) {
+	s.Kubectl("create", "configmap", "before")
 	go func() {
 		for range 600 {
 			if _, err := s.TrySh(`grep -q '"phase": "trial"' /var/lib/coracle/upgrade/state.json && ` + machines.Bin + ` kubectl create configmap during`); err == nil {
@@ -102,8 +112,8 @@ func dies(t *testing.T, s server) {
 		}
 		s.Run("touch", "/etc/standin-dies")
 	}()
-	broken(t, s, "dies "+newer, "", "--hold=30s")
-	if got := s.kubectl("get", "configmaps", "-o", "name"); strings.Contains(got, "during") || !strings.Contains(got, "before") {
+	broken(t, s, "dies "+stage.Newer, "", "--hold=30s")
+	if got := s.Kubectl("get", "configmaps", "-o", "name"); strings.Contains(got, "during") || !strings.Contains(got, "before") {
 		t.Errorf("after the rollback there are %s", got)
 	}
 	s.Sh(`test "$(ls -d /var/lib/coracle/upgrade/failed-* | wc -l)" = 1
@@ -111,30 +121,30 @@ func dies(t *testing.T, s server) {
 }
 
 // plugPulled kills the upgrader and all that helps it, and then the machine.
-func plugPulled(t *testing.T, s server) {
+func plugPulled(t *testing.T, s stage.Server) {
 	s.Write("/etc/standin", "hangs\n")
-	s.Sh(`coracle upgrade --timeout=100s ` + standin + ` >/dev/null 2>&1 &`)
-	s.awaitPhase(t, "trial")
+	s.Sh(`coracle upgrade --timeout=100s ` + stage.Standin + ` >/dev/null 2>&1 &`)
+	s.AwaitPhase(t, "trial")
 	s.Sh(`pkill -9 -f '[c]oracle upgrade'`)
 	s.PullPlug()
 	s.Run("coracle", "wait", "--timeout=60s")
-	if phase, why := s.state(); phase != "rolled-back" || !strings.Contains(why, "machine was restarted") {
+	if phase, why := s.State(); phase != "rolled-back" || !strings.Contains(why, "machine was restarted") {
 		t.Errorf("%s: %s", phase, why)
 	}
-	if got := s.version(); got != installed {
+	if got := s.Running(); got != s.Version {
 		t.Errorf("%s runs", got)
 	}
-	s.kubectl("get", "configmap", "before")
-	s.kubectl("rollout", "status", "deployment", "web", "--timeout=60s")
+	s.Kubectl("get", "configmap", "before")
+	s.Kubectl("rollout", "status", "deployment", "web", "--timeout=60s")
 }
 
 // works upgrades while the upgrader is killed: what it has begun goes on.
-func works(t *testing.T, s server) {
-	missed := s.ask(t, func() {
-		s.Run("coracle", "upgrade", "--hold=3s", newer)
+func works(t *testing.T, s stage.Server) {
+	missed := s.Ask(t, func() {
+		s.Run("coracle", "upgrade", "--hold=3s", stage.Newer)
 	})
-	missed.check(t)
-	if got := s.version(); got == installed {
+	missed.Check(t)
+	if got := s.Running(); got == s.Version {
 		t.Errorf("%s runs", got)
 	}
 	if out := s.Run("coracle", "status"); !strings.Contains(out, "was done") {
@@ -143,19 +153,19 @@ func works(t *testing.T, s server) {
 }
 
 // back goes to the version before by hand; the upgrader dies at once.
-func back(t *testing.T, s server) {
-	s.kubectl("create", "configmap", "after")
-	missed := s.ask(t, func() {
+func back(t *testing.T, s stage.Server) {
+	s.Kubectl("create", "configmap", "after")
+	missed := s.Ask(t, func() {
 		s.Sh(`coracle rollback --hold=1s >/dev/null 2>&1 &`)
-		s.awaitPhase(t, "trial")
+		s.AwaitPhase(t, "trial")
 		s.Sh(`pkill -9 -f '[c]oracle (rollback|upgrade-watch)'`)
-		s.awaitPhase(t, "committed")
+		s.AwaitPhase(t, "committed")
 	})
-	missed.check(t)
-	if got := s.version(); got != installed {
+	missed.Check(t)
+	if got := s.Running(); got != s.Version {
 		t.Errorf("%s runs", got)
 	}
-	s.kubectl("get", "configmap", "after")
+	s.Kubectl("get", "configmap", "after")
 	if left, err := s.TrySh(`ls -d /usr/local/bin/.coracle.* /var/lib/coracle/upgrade/trial`); err == nil {
 		t.Errorf("left: %s", left)
 	}

@@ -1,5 +1,6 @@
-// Package upgrade upgrades installed coracles on whole machines, to versions that work and to some that do not.
-package upgrade
+// Package stage sets machines up for tests of upgrades: an installed coracle, pods at work and a client that notices what it
+// misses, another version that works and one that does not.
+package stage
 
 import (
 	"encoding/json"
@@ -15,35 +16,41 @@ import (
 	"github.com/coracle-dev/coracle/test/machines"
 )
 
-func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
-
+// Paths on a machine.
 const (
-	installed = "v1.37.1+coracle.1"
-	newer     = machines.Coracle + "/next/coracle"
-	standin   = "/root/standin"
+	Newer   = machines.Coracle + "/next/coracle" // another version, which works
+	Standin = "/root/standin"                    // one that does not, once Bring has brought it
 )
 
-// server is a machine with an installed server.
-type server struct{ *machines.Machine }
+// Server is a machine with an installed coracle, a server or an agent.
+type Server struct {
+	*machines.Machine
+	Version string // that was installed
+}
 
-func (s server) with(t testing.TB) server { return server{s.For(t)} }
+// With is the server for a subtest.
+func (s Server) With(t testing.TB) Server {
+	s.Machine = s.For(t)
+	return s
+}
 
-// install boots a machine and installs coracle on it.
-func install(t testing.TB, site *machines.Site, name, role string, args ...string) server {
+// Install boots a machine and installs coracle on it.
+func Install(t testing.TB, site *machines.Site, name, role string, args ...string) Server {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(filepath.Dir(hosts.Bin(t)), "next", "coracle")); err != nil {
 		t.Skip("there is no other version to upgrade to: run `make test`, which has scripts/next make one")
 	}
-	s := server{site.Boot(t, name, machines.Options{})}
+	s := Server{Machine: site.Boot(t, name, machines.Options{})}
 	s.Run(machines.Bin, append([]string{"install", "--", role}, args...)...)
+	s.Version = s.Running()
 	return s
 }
 
-// bring puts the stand-in onto the machine.
-func (s server) bring(t testing.TB) {
+// Bring puts the stand-in onto the machine.
+func (s Server) Bring(t testing.TB) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "standin")
-	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, "./standin")
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", out, "github.com/coracle-dev/coracle/test/upgrade/stage/standin")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if text, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
@@ -52,28 +59,29 @@ func (s server) bring(t testing.TB) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Write(standin, string(data))
-	s.Run("chmod", "755", standin)
+	s.Write(Standin, string(data))
+	s.Run("chmod", "755", Standin)
 }
 
-func (s server) kubectl(args ...string) string {
+// Kubectl runs kubectl on the machine.
+func (s Server) Kubectl(args ...string) string {
 	return s.Run("coracle", append([]string{"kubectl"}, args...)...)
 }
 
-// version is that of the service that runs.
-func (s server) version() string {
+// Running is the version that runs.
+func (s Server) Running() string {
 	return s.Sh(`coracle status -o json | sed -n 's/^ *"version": "\(v[^"]*coracle[^"]*\)".*/\1/p' | head -n 1`)
 }
 
-// containers are when each container began, as the kernel and containerd know it.
-func (s server) containers() string {
+// Containers are when each container began, as the kernel and containerd know it.
+func (s Server) Containers() string {
 	return s.Sh(`coracle crictl ps -q | sort | while read -r id; do
 		coracle crictl inspect "$id" | sed -n 's/^ *"\(startedAt\|pid\)": /\1 /p' | tr '\n' ' '; done
 		coracle kubectl get pods -A -o 'jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[*].restartCount} {.status.containerStatuses[*].state.running.startedAt}{"\n"}{end}'`)
 }
 
-// work is a pod that serves, and a client that counts what it misses.
-func (s server) work(t testing.TB) {
+// Work makes a pod that serves, and a client that counts what it misses.
+func (s Server) Work(t testing.TB) {
 	t.Helper()
 	s.Sh(`coracle images import /mnt/images/*.tar >/dev/null
 		coracle kubectl create deployment web --image=registry.k8s.io/e2e-test-images/agnhost:2.66.1 --replicas=2 -- /agnhost netexec
@@ -81,30 +89,30 @@ func (s server) work(t testing.TB) {
 		coracle kubectl rollout status deployment web --timeout=60s`)
 }
 
-// missed is what a client found.
-type missed map[string]struct {
+// Missed is what a client found.
+type Missed map[string]struct {
 	Asked, Failed int
 	GapSeconds    float64
 	Last          string
 }
 
-// ask runs a client while something happens.
-func (s server) ask(t testing.TB, while func()) missed {
+// Ask runs a client while something happens.
+func (s Server) Ask(t testing.TB, while func()) Missed {
 	t.Helper()
 	s.Sh(`pod=$(coracle kubectl get pods -l app=web -o 'jsonpath={.items[0].status.podIP}')
 		service=$(coracle kubectl get service web -o 'jsonpath={.spec.clusterIP}')
-		systemd-run --quiet --unit=client --property=StandardOutput=truncate:/root/client.json ` + standin + ` client "$pod:8080" "$service:80" 127.0.0.1:6443`)
+		systemd-run --quiet --unit=client --property=StandardOutput=truncate:/root/client.json ` + Standin + ` client "$pod:8080" "$service:80" 127.0.0.1:6443`)
 	while()
 	s.Run("systemctl", "stop", "client")
-	var m missed
+	var m Missed
 	if err := json.Unmarshal([]byte(s.Run("cat", "/root/client.json")), &m); err != nil {
 		t.Fatal(err)
 	}
 	return m
 }
 
-// check fails the test if pods were not reached all the time.
-func (m missed) check(t testing.TB) {
+// Check fails the test if pods were not reached all the time.
+func (m Missed) Check(t testing.TB) {
 	t.Helper()
 	for _, what := range []string{"connection", "service"} {
 		if c := m[what]; c.Asked < 20 || c.Failed > 0 {
@@ -115,15 +123,15 @@ func (m missed) check(t testing.TB) {
 		m["service"].Asked, m["service"].Failed, m["api"].GapSeconds)
 }
 
-// state is what coracle remembers of the last upgrade.
-func (s server) state() (phase, failure string) {
+// State is what coracle remembers of the last upgrade.
+func (s Server) State() (phase, failure string) {
 	var st struct{ Phase, Error string }
 	_ = json.Unmarshal([]byte(s.Run("cat", "/var/lib/coracle/upgrade/state.json")), &st)
 	return st.Phase, st.Error
 }
 
-// awaitPhase waits until the trial is so far.
-func (s server) awaitPhase(t testing.TB, want string) {
+// AwaitPhase waits until the trial is so far.
+func (s Server) AwaitPhase(t testing.TB, want string) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		out, _ := s.Try("cat", "/var/lib/coracle/upgrade/state.json")
