@@ -262,7 +262,7 @@ as_root() {
 		"$@" </dev/null
 		return
 	fi
-	for name in $(env | sed -n 's/^\(CORACLE_[A-Z0-9_]*\)=.*/\1/p'); do
+	for name in $(env | sed -n -e 's/^\(CORACLE_[A-Z0-9_]*\)=.*/\1/p' -e 's/^\([A-Za-z]*_[Pp][RrOoXxYy]*\)=.*/\1/p'); do
 		printf "export %s='%s'\n" "$name" "$(eval "printf %s \"\${$name-}\"" | sed "s/'/'\\\\''/g")"
 	done >"$work/settings"
 	# shellcheck disable=SC2016 # for the shell of root
@@ -285,15 +285,11 @@ main() {
 	# shellcheck disable=SC2086
 	set -- ${INSTALL_CORACLE_EXEC-} "$@"
 	set +f
-	case ${1-} in
-	server | agent) ;;
-	"" | -*) if [ -n "$CORACLE_SERVER" ]; then set -- agent "$@"; else set -- server "$@"; fi ;;
-	*) fail "$1 is no command to install; there are server and agent" 2 ;;
-	esac
-	set -- -- "$@"
+	[ $# = 0 ] || set -- -- "$@"
 	! is_true INSTALL_CORACLE_SKIP_ENABLE || set -- --skip-enable "$@"
 	! is_true INSTALL_CORACLE_SKIP_START || set -- --skip-start "$@"
 	[ -z "${INSTALL_CORACLE_NAME-}" ] || set -- --name "$INSTALL_CORACLE_NAME" "$@"
+	[ -z "${INSTALL_CORACLE_BIN_DIR-}" ] || set -- --bin-dir "$bin_dir" "$@"
 
 	check_machine
 	trap finish EXIT
@@ -312,7 +308,7 @@ main() {
 	fi
 	[ "$program" != "$work/coracle" ] || chmod 755 "$program"
 	handed=yes
-	as_root "$program" install --bin-dir "$bin_dir" "$@"
+	as_root "$program" install "$@"
 }
 
 # The whole script is read before anything is done: one that ends early does nothing.

@@ -21,7 +21,7 @@ func TestWget(t *testing.T) {
 				s.remove("curl")
 				s.link("wget", wget...)
 				before := s.tree()
-				s.installed(s.run(), before, "install", "--bin-dir", s.bin, "--", "server")
+				s.installed(s.run(), before, "install", "--bin-dir", s.bin)
 				os.Remove(s.log("argv"))
 				s.env["INSTALL_CORACLE_VERSION"] = "v0"
 				s.refused(s.run(), before, 5, "v0/SHA256SUMS could not be put")
@@ -70,7 +70,7 @@ func TestLocalFile(t *testing.T) {
 					s.refused(r, before, test.code, test.say)
 					return
 				}
-				s.installed(r, before, "install", "--bin-dir", s.bin, "--", "server")
+				s.installed(r, before, "install", "--bin-dir", s.bin)
 				if !strings.Contains(r.output, test.say) {
 					t.Errorf("no word of %q:\n%s", test.say, r.output)
 				}
@@ -87,7 +87,7 @@ func TestSkipDownload(t *testing.T) {
 		write(t, s.bin, "coracle", program)
 		s.env["INSTALL_CORACLE_SKIP_DOWNLOAD"], s.env["INSTALL_CORACLE_MIRROR"] = "true", "/none"
 		before := s.tree()
-		s.installed(s.run("agent"), before, "install", "--bin-dir", s.bin, "--", "agent")
+		s.installed(s.run("agent", "--x"), before, "install", "--bin-dir", s.bin, "--", "agent", "--x")
 
 		s.env["CODE"] = "4"
 		if r := s.run(); r.code != 4 || r.output != "" || s.tree() != before {
@@ -99,6 +99,9 @@ func TestSkipDownload(t *testing.T) {
 // TestPlaces: programs are put where they can be run, and a full disk is no release.
 func TestPlaces(t *testing.T) {
 	m := newMirror(t)
+	const big = "v1.37.1+coracle.8"
+	m.Release(t, big, map[string]string{asset: program + strings.Repeat("#\n", 40000)})
+	url := m.Serve(t)
 	mount := func(t *testing.T, s *sandbox, flags uintptr, options string) {
 		if err := syscall.Mount("tmpfs", s.tmp, "tmpfs", flags, options); err != nil {
 			t.Skipf("a tmpfs cannot be mounted: %v", err)
@@ -110,14 +113,12 @@ func TestPlaces(t *testing.T) {
 			s := newSandbox(t, m, shell)
 			mount(t, s, syscall.MS_NOEXEC, "mode=755")
 			before := s.tree()
-			s.installed(s.run(), before, "install", "--bin-dir", s.bin, "--", "server")
+			s.installed(s.run(), before, "install", "--bin-dir", s.bin)
 		})
 		t.Run("full", func(t *testing.T) {
 			s := newSandbox(t, m, shell)
 			mount(t, s, 0, "size=64k,mode=755")
-			big := newMirror(t)
-			big.Release(t, version, map[string]string{asset: program + strings.Repeat("#\n", 40000)})
-			s.env["INSTALL_CORACLE_MIRROR"], s.env["INSTALL_CORACLE_KEY"] = big.Serve(t), big.KeyFile
+			s.env["INSTALL_CORACLE_MIRROR"], s.env["INSTALL_CORACLE_VERSION"] = url, big
 			before := s.tree()
 			s.refused(s.run(), before, 5, asset+" could not be put into "+s.tmp)
 		})
@@ -133,7 +134,7 @@ func TestTruncated(t *testing.T) {
 		var cuts []int
 		for i, c := range whole {
 			if c == '\n' && i < len(whole)-1 {
-				cuts = append(cuts, i, i+1)
+				cuts = append(cuts, i+1)
 			}
 		}
 		end := strings.TrimRight(whole, "\n")
@@ -162,9 +163,15 @@ n=0; while read -r _; do n=$((n+1)); done <%[2]s
 func TestEachCallFails(t *testing.T) {
 	m := newMirror(t)
 	url := m.Serve(t)
-	for name, failure := range map[string]string{"fails": "exit 1", "says nothing": "exit 0", "SIGTERM": "kill -TERM $SCRIPT; exit 1", "SIGINT": "kill -INT $SCRIPT; exit 1"} {
+	for name, failure := range map[string]string{
+		"fails": "exit 1", "SIGTERM": "kill -TERM $SCRIPT; exit 1",
+		"says nothing": "exit 0", "SIGINT": "kill -INT $SCRIPT; exit 1", // in one shell only: they differ least in these
+	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, shell []string) {
+				if short := name == "says nothing" || name == "SIGINT"; short && filepath.Base(shell[0]) != "dash" {
+					return
+				}
 				s := newSandbox(t, m, shell)
 				s.env["INSTALL_CORACLE_MIRROR"] = url
 				s.script = "export SCRIPT=$$\n" + s.script
@@ -175,7 +182,7 @@ func TestEachCallFails(t *testing.T) {
 				}
 				before := s.tree()
 				s.env["FAIL"] = "0"
-				s.installed(s.run(), before, "install", "--bin-dir", s.bin, "--", "server")
+				s.installed(s.run(), before, "install", "--bin-dir", s.bin)
 				calls := strings.Fields(s.recorded("calls"))
 				if len(calls) < 10 {
 					t.Fatalf("only %d calls: %v", len(calls), calls)

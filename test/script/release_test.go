@@ -48,7 +48,7 @@ func TestRelease(t *testing.T) {
 		s := newSandbox(t, m, shell)
 		s.env["INSTALL_CORACLE_KEY"] = public
 		before := s.tree()
-		s.installed(s.run(), before, "install", "--bin-dir", s.bin, "--", "server")
+		s.installed(s.run(), before, "install", "--bin-dir", s.bin)
 	})
 	raw := filepath.Join(keys, "raw")
 	call(t, "", "openssl", "base64", "-d", "-A", "-in", signature, "-out", raw)
