@@ -68,6 +68,7 @@ func commands() []command {
 
 		{"version", groupOther, "Print the versions of coracle and what is in it", printVersion, versionLong, versionExample},
 		{"completion", groupOther, "Print a shell's completion script", nil, "", ""},
+		{"man", groupOther, "Print a page for man, or write all of them", nil, "", ""},
 		{"help", groupOther, "Help about any command", help, "", ""},
 	}
 }
