@@ -64,6 +64,7 @@ func elsewhere(args []string) []*cobra.Command {
 		runForCompletion(),
 		upForCompletion(),
 		downForCompletion(),
+		snapshotForCompletion(),
 		versionForCompletion(),
 	}
 	for _, c := range out {

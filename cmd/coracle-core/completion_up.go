@@ -11,6 +11,8 @@ func upForCompletion() *cobra.Command {
 	c := &cobra.Command{Use: "up", Short: "Make a local cluster of several nodes on this machine", ValidArgsFunction: cobra.NoFileCompletions}
 	planFlags(c)
 	c.Flags().Bool("kubeconfig", true, "Enter the cluster into your kubeconfig")
+	c.Flags().String("from", "", "Snapshot to begin with")
+	_ = c.RegisterFlagCompletionFunc("from", snapshotNames)
 
 	list := &cobra.Command{Use: "list", Short: "List the clusters of this machine", ValidArgsFunction: cobra.NoFileCompletions, Run: nothing}
 	outputFlag(list, "json")

@@ -82,6 +82,7 @@ func up(args []string) error {
 	flags.StringArrayVar(&p.Images, "image", nil, "Archive of container images to import on every node; may be repeated")
 	flags.StringVar(&p.Config, "config", "", "Configuration file for the servers; what is the cluster's holds on all nodes")
 	flags.DurationVar(&p.Wait, "wait", 2*time.Minute, "How long the nodes may take to be Ready")
+	flags.StringVar(&p.From, "from", "", "Snapshot to begin with, as coracle snapshot-cluster makes")
 	merge := flags.Bool("kubeconfig", true, "Enter the cluster into your kubeconfig and make it the current context")
 	dir := clustersFlag(flags)
 	names, err := parseNames(flags, args, 1)
@@ -93,6 +94,9 @@ func up(args []string) error {
 			return complain.Usagef("the cluster cannot be called %s and %s", p.Name, names[0])
 		}
 		p.Name = names[0]
+	}
+	if err := fromSnapshot(&p, localcluster.Store{Dir: *dir}, flags.Changed("servers")); err != nil {
+		return err
 	}
 	if err := fillIn(&p); err != nil {
 		return err

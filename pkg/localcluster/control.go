@@ -83,6 +83,7 @@ const (
 type order struct {
 	Do    string `json:"do,omitempty"`
 	Node  string `json:"node,omitempty"`
+	To    string `json:"to,omitempty"` // of a seal
 	Error string `json:"error,omitempty"`
 }
 
@@ -123,6 +124,9 @@ func (k *keeper) obey(conn net.Conn) {
 
 // carryOut stops or starts a node.
 func (k *keeper) carryOut(o order) error {
+	if o.Do == orderSeal {
+		return k.seal(o.To)
+	}
 	m := k.member(o.Node)
 	if m == nil {
 		return fmt.Errorf("there is no node %s", o.Node)
@@ -204,6 +208,12 @@ func (s Store) order(cluster, node, do string) error {
 	if err != nil {
 		return err
 	}
+	return s.ask(r, order{Do: do, Node: n.Name})
+}
+
+// ask gives the keeper of a cluster an order and returns when it is carried out.
+func (s Store) ask(r Record, o order) error {
+	cluster := r.Name
 	if r.State != Running {
 		return fmt.Errorf("cluster %s is %s; coracle down %s removes it", r.Name, r.State, r.Name)
 	}
@@ -212,7 +222,7 @@ func (s Store) order(cluster, node, do string) error {
 		return fmt.Errorf("asking the keeper of cluster %s: %w", cluster, err)
 	}
 	defer conn.Close()
-	if err := json.NewEncoder(conn).Encode(order{Do: do, Node: n.Name}); err != nil {
+	if err := json.NewEncoder(conn).Encode(o); err != nil {
 		return err
 	}
 	var answer order

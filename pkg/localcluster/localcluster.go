@@ -39,6 +39,8 @@ type Plan struct {
 	Wait time.Duration
 	// Ephemeral keeps the nodes' disks in memory: nothing waits for a disk, and nothing is written to one.
 	Ephemeral bool
+	// From is a snapshot to begin with, "" for an empty cluster.
+	From string
 }
 
 // validName is what a cluster can be called: node names begin with it.
@@ -78,8 +80,10 @@ type Record struct {
 	Images []string `json:"images,omitempty"`
 	Config string   `json:"config,omitempty"` // of the servers
 	// Ephemeral says that the nodes' disks are in memory.
-	Ephemeral bool    `json:"ephemeral,omitempty"`
-	Keeper    Process `json:"keeper"`
+	Ephemeral bool `json:"ephemeral,omitempty"`
+	// From is the snapshot that the cluster began with.
+	From   string  `json:"from,omitempty"`
+	Keeper Process `json:"keeper"`
 	// Owner is the process that the cluster goes with, none for one that stays; Handout a directory that goes with it too.
 	Owner   Process `json:"owner,omitzero"`
 	Handout string  `json:"handout,omitempty"`

@@ -28,6 +28,9 @@ func (k *keeper) boot(n *Node) error {
 			return err
 		}
 	}
+	if err := k.restore(n); err != nil {
+		return err
+	}
 	h := &vhost.Host{
 		Name: n.Name, Dir: k.store.host(name, n.Name), Cgroup: n.Cgroup,
 		Mounts: k.mounts(n), Files: k.files(n),

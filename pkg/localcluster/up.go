@@ -112,7 +112,7 @@ func (m Maker) reserve(p Plan) (Record, error) {
 	}
 	r := Record{
 		Name: p.Name, Version: m.Version, Created: time.Now().Round(0), State: Starting, Link: linkName(p.Name),
-		Payload: m.Payload, Images: p.Images, Config: p.Config, Ephemeral: p.Ephemeral, Sysctls: readSysctls(), Owner: m.owner,
+		Payload: m.Payload, Images: p.Images, Config: p.Config, Ephemeral: p.Ephemeral, From: p.From, Sysctls: readSysctls(), Owner: m.owner,
 	}
 	if !m.owner.none() {
 		r.Handout = handout(p.Name)
@@ -120,7 +120,9 @@ func (m Maker) reserve(p Plan) (Record, error) {
 	if r.Network, err = freeNetwork(all); err != nil {
 		return r, err
 	}
-	r.plan(p)
+	if err := m.planNodes(&r, p); err != nil {
+		return r, err
+	}
 	if r.UserConfig, err = planUserConfig(m.UserConfig); err != nil {
 		return r, err
 	}

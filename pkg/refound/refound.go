@@ -21,6 +21,9 @@ type Request struct {
 	CA []byte `json:"ca"`
 	// Addresses are those of the nodes: the new one by the former one.
 	Addresses map[netip.Addr]netip.Addr `json:"addresses,omitempty"`
+	// Machines are the hashes of the keys by which the new cluster knows its machines, by node name: those that take
+	// the places of the former ones.
+	Machines map[string]string `json:"machines,omitempty"`
 }
 
 // Read reads a request. ok is false if there is none.

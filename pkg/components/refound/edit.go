@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"github.com/coracle-dev/coracle/pkg/joinserver"
 	"github.com/coracle-dev/coracle/pkg/refound"
 )
 
@@ -25,11 +27,12 @@ import (
 type edit struct {
 	formerCA, ca string
 	addresses    map[string]string
+	machines     map[string]string
 	codec        *protobuf.Serializer
 }
 
 func newEdit(r refound.Request, ca []byte) *edit {
-	e := &edit{formerCA: strings.TrimSpace(string(r.CA)), ca: strings.TrimSpace(string(ca)), addresses: map[string]string{}}
+	e := &edit{formerCA: strings.TrimSpace(string(r.CA)), ca: strings.TrimSpace(string(ca)), addresses: map[string]string{}, machines: r.Machines}
 	for former, now := range r.Addresses {
 		e.addresses[former.String()] = now.String()
 	}
@@ -63,7 +66,7 @@ func (e *edit) object(key string, value []byte) ([]byte, error) {
 
 // concerns reports whether there may be something to change in a value, which is quicker than decoding it.
 func (e *edit) concerns(key string, value []byte) bool {
-	return key == "namespaces/kube-system" || strings.HasPrefix(key, "minions/") ||
+	return key == "namespaces/kube-system" || strings.HasPrefix(key, "minions/") || strings.HasPrefix(key, claims) ||
 		bytes.Contains(value, []byte(e.formerCA)) || bytes.Contains(value, []byte(corev1.SecretTypeServiceAccountToken))
 }
 
@@ -88,6 +91,10 @@ func (e *edit) typed(key string, value []byte) ([]byte, error) {
 		}
 	case *corev1.Node:
 		e.node(o)
+	case *coordinationv1.Lease:
+		if machine := e.machines[joinserver.ClaimedBy(o.Name)]; machine != "" && strings.HasPrefix(key, claims) {
+			o.Spec.HolderIdentity = &machine
+		}
 	}
 	e.walk(reflect.ValueOf(object))
 	if reflect.DeepEqual(before, object) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -25,7 +26,7 @@ const (
 func testEdit() *edit {
 	return newEdit(refound.Request{CA: []byte(former), Addresses: map[netip.Addr]netip.Addr{
 		netip.MustParseAddr("10.222.0.11"): netip.MustParseAddr("10.222.1.11"),
-	}}, []byte(now))
+	}, Machines: map[string]string{"x": "key"}}, []byte(now))
 }
 
 // edited puts an object through an edit; nil says that it stays as it is.
@@ -72,9 +73,16 @@ func TestTyped(t *testing.T) {
 	if got := edited(t, "secrets/default/x", core("Secret"), token).(*corev1.Secret); string(got.Data["ca.crt"]) != now || got.Data["token"] != nil {
 		t.Errorf("%q", got.Data)
 	}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "coracle-node-x", UID: "old"}}
+	holder := "former"
+	lease.Spec.HolderIdentity = &holder
+	kind := coordinationv1.SchemeGroupVersion.WithKind("Lease")
+	if got := edited(t, "leases/kube-system/coracle-node-x", kind, lease).(*coordinationv1.Lease); *got.Spec.HolderIdentity != "key" {
+		t.Errorf("%+v", got.Spec)
+	}
 	hook := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionv1.ValidatingWebhook{{Name: "a"}, {Name: "b"}}}
 	hook.Webhooks[1].ClientConfig.CABundle = []byte(former)
-	kind := admissionv1.SchemeGroupVersion.WithKind("ValidatingWebhookConfiguration")
+	kind = admissionv1.SchemeGroupVersion.WithKind("ValidatingWebhookConfiguration")
 	if got := edited(t, "validatingwebhookconfigurations/x", kind, hook).(*admissionv1.ValidatingWebhookConfiguration); string(got.Webhooks[1].ClientConfig.CABundle) != now {
 		t.Errorf("%+v", got.Webhooks)
 	}

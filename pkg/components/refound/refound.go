@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/coracle-dev/coracle/pkg/joinserver"
 	"github.com/coracle-dev/coracle/pkg/refound"
 )
 
@@ -30,16 +31,26 @@ type Refound struct {
 // Prefix is what keys begin with. Only coracle's own etcd is copied, where there is no other.
 const Prefix = "/registry/"
 
-// gone are the beginnings of keys of what belongs to the machines and the processes of the former cluster, or lets
+// claims begins the keys of Leases that say which machine has which node name.
+const claims = "leases/kube-system/" + joinserver.ClaimPrefix
+
+// gone are keys, from one up to another, of what belongs to the machines and the processes of the former cluster, or lets
 // somebody in who belonged to it.
-var gone = []string{
-	"leases/kube-node-lease/",
-	"leases/kube-system/", // who leads, who has which node name
-	"masterleases/",
-	"certificatesigningrequests/",
-	"secrets/kube-system/bootstrap-token-",
-	"configmaps/kube-system/extension-apiserver-authentication", // would be added to
+var gone = [][2]string{
+	below("leases/kube-node-lease/"),
+	{"leases/kube-system/", claims}, // who leads
+	{end(claims), end("leases/kube-system/")},
+	below("masterleases/"), // of API servers, as are the next two
+	below("services/endpoints/default/kubernetes"),
+	below("endpointslices/default/kubernetes"),
+	below("certificatesigningrequests/"),
+	below("secrets/kube-system/bootstrap-token-"),
+	below("configmaps/kube-system/extension-apiserver-authentication"), // would be added to
 }
+
+func below(prefix string) [2]string { return [2]string{prefix, end(prefix)} }
+
+func end(prefix string) string { return clientv3.GetPrefixRangeEnd(prefix) }
 
 // Run changes the data. It can be interrupted at any point and run again.
 func (r Refound) Run(ctx context.Context, ready func()) error {
@@ -66,8 +77,8 @@ func (r Refound) refound(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	for _, prefix := range gone {
-		if _, err := client.Delete(ctx, Prefix+prefix, clientv3.WithPrefix()); err != nil {
+	for _, keys := range gone {
+		if _, err := client.Delete(ctx, Prefix+keys[0], clientv3.WithRange(Prefix+keys[1])); err != nil {
 			return fmt.Errorf("removing what belongs to the former cluster: %w", err)
 		}
 	}
