@@ -195,6 +195,7 @@ func (e *engine) swapBack(s State) error {
 // cancel gives up what has not begun.
 func (e *engine) cancel(s State, why error) error {
 	e.at("write cancelled")
+	_ = os.Remove(e.trial(reserveName)) // the disk may be full
 	s.Phase, s.Error, s.Ended = Cancelled, why.Error(), e.now()
 	if err := e.write(s); err != nil {
 		// Even the note does not fit. The old version can run, and the trial can not: it gets old.
