@@ -143,7 +143,9 @@ func pagesOf(root *cobra.Command) (out []manual.Page) {
 		switch c := own[p.Name]; {
 		case strings.Count(p.Name, " ") > 1, p.Name == "coracle help":
 		case c != nil:
-			out = append(out, treePages(c)...)
+			tree := treePages(c)
+			tree[0].Group = p.Group
+			out = append(out, tree...)
 		default:
 			out = append(out, settingsOf(p))
 			for _, below := range front {

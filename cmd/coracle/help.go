@@ -88,7 +88,7 @@ func overview() string {
 			group = c.group
 			fmt.Fprintf(&b, "\n%s:\n", group)
 		}
-		fmt.Fprintf(&b, "  %-14s %s\n", c.name, c.short)
+		fmt.Fprintf(&b, "  %-17s %s\n", c.name, c.short)
 	}
 	b.WriteString("\nUsage:\n  coracle COMMAND [flags]\n\nUse \"coracle COMMAND --help\" for more information about a command, \"coracle help exit-codes\" for those.\n")
 	return b.String()
@@ -126,6 +126,7 @@ func synopsis(name string) string {
 func arguments() map[string]string {
 	return map[string]string{
 		"up": "[NAME]", "up logs": "NAME [NODE]", "up node": "stop|start NAME NODE", "up exec": "NAME NODE [COMMAND...]", "down": "[NAME]",
+		"snapshot-cluster": "[NAME]", "snapshot-cluster rm": "SNAPSHOT...",
 		"run": "-- COMMAND...", "check": "[server|agent] [FLAGS OF IT]", "install": "-- [server|agent FLAGS OF IT]", "upgrade": "[FILE|VERSION]",
 	}
 }
@@ -137,6 +138,8 @@ func subcommands() []command {
 		{name: "up logs", short: "Print what coracle says on the nodes of a local cluster"},
 		{name: "up node", short: "Pull the plug of a node of a local cluster, or start it again"},
 		{name: "up exec", short: "Run a command on a node of a local cluster, or a shell"},
+		{name: "snapshot-cluster list", short: "List the snapshots of this machine"},
+		{name: "snapshot-cluster rm", short: "Remove snapshots of local clusters"},
 	}
 }
 
