@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -22,7 +20,6 @@ import (
 	"github.com/coracle-dev/coracle/pkg/service"
 	"github.com/coracle-dev/coracle/pkg/supervise"
 	"github.com/coracle-dev/coracle/pkg/upgrade"
-	"github.com/coracle-dev/coracle/pkg/version"
 )
 
 const (
@@ -118,109 +115,6 @@ func installer() (*install.Installer, error) {
 		in.Manager = nil // and not an interface that holds nothing
 	}
 	return in, nil
-}
-
-// wanted is what the flags, the command after them and the environment ask for.
-func (f installFlags) wanted(in *install.Installer, command, environ []string) (w install.Wanted, err error) {
-	environment := install.Environment(environ)
-	role, args, name, err := f.what(in, command, &environment)
-	if err != nil {
-		return w, err
-	}
-	args, tokens := install.HideTokens(args)
-	environment = append(environment, tokens...)
-	for _, pair := range environment {
-		if name, value, _ := strings.Cut(pair, "="); strings.ContainsAny(value, "\n\x00") {
-			return w, complain.Usagef("%s has more than one line, and a service's variables cannot", name)
-		}
-	}
-	cfg, err := config.Resolve(role, args, environment)
-	if errors.Is(err, pflag.ErrHelp) {
-		return w, helpRole(role)
-	}
-	if err != nil {
-		return w, complain.Usage{Err: err}
-	}
-	if cfg.Ephemeral.On {
-		return w, complain.Usagef("an ephemeral cluster cannot be installed: nothing of it would be left after the first stop")
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return w, fmt.Errorf("finding this executable: %w", err)
-	}
-	dir, err := filepath.Abs(f.binDir)
-	if err != nil {
-		return w, err
-	}
-	return install.Wanted{
-		Service: name, Role: role, Args: args, Environment: environment, Config: cfg, BinDir: dir, Self: self, Version: version.Version,
-		Enable: !f.skipEnable, Start: !f.skipStart, Wait: f.wait,
-	}, nil
-}
-
-// what finds role, arguments and service out of what was said, and else out of what is installed.
-func (f installFlags) what(in *install.Installer, command []string, environment *[]string) (config.Role, []string, string, error) {
-	named := ""
-	if f.name != "" {
-		named = "coracle-" + strings.TrimPrefix(f.name, "coracle-")
-		if err := service.ValidName(named); err != nil {
-			return "", nil, "", complain.Usagef("--name: %w", err)
-		}
-	}
-	if len(command) > 0 && !strings.HasPrefix(command[0], "-") {
-		role := config.Role(command[0])
-		if role != config.Server && role != config.Agent {
-			return "", nil, "", complain.Usagef("%q cannot be installed: after the flags comes server or agent, with its arguments", command[0])
-		}
-		return role, command[1:], cmp.Or(named, serviceName(role)), nil
-	}
-	if joins(*environment) {
-		return config.Agent, command, cmp.Or(named, serviceName(config.Agent)), nil
-	}
-	if len(command) == 0 {
-		r, ok, err := installed(in.Store, named)
-		if err != nil || ok {
-			if len(*environment) == 0 {
-				*environment, err = in.Variables(r)
-			}
-			return r.Role, r.Args, r.Service, err
-		}
-	}
-	return config.Server, command, cmp.Or(named, serviceName(config.Server)), nil
-}
-
-// serviceName is what the first service of a role is called.
-func serviceName(role config.Role) string {
-	if role == config.Agent {
-		return "coracle-agent"
-	}
-	return "coracle"
-}
-
-// joins reports whether the variables name a server to join.
-func joins(environment []string) bool {
-	return slices.ContainsFunc(environment, func(pair string) bool {
-		return strings.HasPrefix(pair, "CORACLE_URL=") || strings.HasPrefix(pair, "CORACLE_SERVER=")
-	})
-}
-
-// installed finds the installation that is meant: the named one, or the only one. ok is false if there is none.
-func installed(store install.Store, service string) (r install.Record, ok bool, err error) {
-	if service != "" {
-		return store.Load(service)
-	}
-	all, err := store.All()
-	switch {
-	case err != nil || len(all) == 0:
-		return install.Record{}, false, err
-	case len(all) > 1:
-		var names []string
-		for _, r := range all {
-			names = append(names, r.Service)
-		}
-		return install.Record{}, false, complain.Usagef("several services are installed: say which with --name, of %s", strings.Join(names, ", "))
-	}
-	return all[0], true, nil
 }
 
 // runInstall installs what is wanted and tells how it went.

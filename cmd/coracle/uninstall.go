@@ -8,10 +8,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/pflag"
 
+	"github.com/coracle-dev/coracle/pkg/bundle"
 	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/install"
 )
@@ -145,7 +147,11 @@ func discardInstalled(ctx context.Context, r install.Record, data bool) error {
 	if !left(r) {
 		return nil // it has never run
 	}
-	core, err := coreFor(r.Dirs)
+	core, err := filepath.EvalSymlinks(r.Dirs.Tool("coracle-core"))
+	if errors.Is(err, os.ErrNotExist) { // it did not come that far
+		err = bundle.Unpack(ctx, r.Dirs, func(int64, int64) {})
+		core = r.Dirs.Tool("coracle-core")
+	}
 	if err != nil {
 		return fmt.Errorf("looking for the program that removes things: %w", err)
 	}

@@ -15,13 +15,8 @@ import (
 // executable puts the executable in place, which an upgrade has done already.
 func (i *installation) executable(context.Context) error {
 	path := i.Binary()
-	if self, err := os.Stat(i.Self); err == nil {
-		if there, err := os.Stat(i.at(path)); err == nil && os.SameFile(self, there) {
-			return nil // it was put there by hand, or is installed: its record says which
-		}
-	}
 	if same, err := i.sameFile(i.Self, path); err == nil && same {
-		return nil
+		return i.share(path)
 	}
 	i.Say("installing " + path)
 	if err := i.makeDir(filepath.Dir(path), 0o755); err != nil {
@@ -45,6 +40,20 @@ func (i *installation) executable(context.Context) error {
 		return err
 	}
 	return i.label(path)
+}
+
+// share enters an executable into the record that another service has installed. One that was put there by hand stays
+// whoever's it is.
+func (i *installation) share(path string) error {
+	others, err := i.others(i.Service)
+	if err != nil || i.record.has(path) || !lists(others, path) {
+		return err
+	}
+	digest, err := digestOf(i.at(path))
+	if err != nil {
+		return err
+	}
+	return i.enter(path, digest)
 }
 
 // makeLinks makes what links are missing.

@@ -105,19 +105,11 @@ func (o *openRC) start(ctx context.Context, verb, name string) error {
 	if err == nil {
 		_, err = o.run(ctx, "rc-service", "--quiet", name, "ready")
 	}
-	switch {
-	case err == nil:
+	if err == nil {
 		return nil
-	case ctx.Err() != nil:
-		err = fmt.Errorf("service %s is not ready in time", name)
-	default:
-		err = fmt.Errorf("service %s does not start: %w", name, err)
 	}
-	const lines = 12
-	if log, e := os.ReadFile(filepath.Join(o.root, openRCLog(name))); e == nil && len(log) > 0 {
-		return fmt.Errorf("%w; it says:\n%s", err, complaint(string(log), lines))
-	}
-	return err
+	log, _ := os.ReadFile(filepath.Join(o.root, openRCLog(name)))
+	return failure(name, ctx.Err() != nil, 0, complaint(string(log), saidLines), o.Log(name))
 }
 
 func (o *openRC) Stop(ctx context.Context, name string) error {

@@ -1,6 +1,30 @@
 package service
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/complain"
+)
+
+// saidLines is how much of a log is shown to people.
+const saidLines = 12
+
+// failure is the error of a service that did not become ready. Its class is that of the service's own end, by its exit code.
+func failure(name string, late bool, code int, said, log string) error {
+	class := complain.Class(code)
+	text := fmt.Sprintf("service %s does not start", name)
+	if late {
+		class, text = complain.Late, fmt.Sprintf("service %s is not ready in time", name)
+	}
+	if class <= complain.Failed || class > complain.Untrusted {
+		class = complain.Failed
+	}
+	if said == "" {
+		return complain.As(class, fmt.Errorf("%s: see %s", text, log))
+	}
+	return complain.As(class, fmt.Errorf("%s; it says:\n%s", text, said))
+}
 
 // complaint is the part of a log that says why something failed: the last lines that are addressed to people, else the
 // last lines.

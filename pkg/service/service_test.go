@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/test/golden"
 )
 
@@ -130,6 +131,9 @@ func TestSystemd(t *testing.T) {
 		if name == "systemctl" && args[0] == "start" {
 			return "", &commandError{line: "systemctl start", code: 1}
 		}
+		if slices.Contains(args, "--property=ExecMainStatus") {
+			return "5\n", nil
+		}
 		return answers[args[0]] + answers[name], nil
 	}}
 	u := Unit{Name: "coracle", Exec: []string{"/usr/local/bin/coracle", "server"}}
@@ -138,7 +142,7 @@ func TestSystemd(t *testing.T) {
 			t.Fatal(files, err)
 		}
 	}
-	if err := s.Start(t.Context(), "coracle"); err == nil || !strings.HasSuffix(err.Error(), "it says:\nport 6443 is taken by haproxy (pid 7)\nchoose another") {
+	if err := s.Start(t.Context(), "coracle"); complain.ClassOf(err) != complain.Unreachable || !strings.HasSuffix(err.Error(), "it says:\nport 6443 is taken by haproxy (pid 7)\nchoose another") {
 		t.Errorf("start: %v", err)
 	}
 	if got, err := s.State(t.Context(), "coracle"); err != nil || got != (State{true, true, Starting, 0, "activating (auto-restart)"}) {
@@ -151,7 +155,7 @@ func TestSystemd(t *testing.T) {
 		t.Error("the unit is still there")
 	}
 	calls = slices.DeleteFunc(calls, func(c string) bool { return strings.HasPrefix(c, "journalctl") })
-	want := []string{"systemctl daemon-reload", "systemctl start coracle",
+	want := []string{"systemctl daemon-reload", "systemctl start coracle", "systemctl show --property=ExecMainStatus --value coracle",
 		"systemctl show --property=LoadState,UnitFileState,ActiveState,SubState,MainPID coracle",
 		"systemctl --quiet disable coracle", "systemctl daemon-reload", "systemctl reset-failed coracle"}
 	if !slices.Equal(calls, want) {

@@ -106,29 +106,31 @@ func (s *systemd) start(ctx context.Context, verb, name string) error {
 	if err == nil {
 		return nil
 	}
-	if ctx.Err() != nil {
-		err = fmt.Errorf("service %s is not ready in time", name)
-	} else {
-		err = fmt.Errorf("service %s does not start", name)
-	}
+	late := ctx.Err() != nil
 	// ctx may have ended, and this is quick.
-	logged, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	if said := s.said(logged, name, began); said != "" {
-		return fmt.Errorf("%w; it says:\n%s", err, said)
+	return failure(name, late, s.exitCode(ctx, name), s.said(ctx, name, began), s.Log(name))
+}
+
+// exitCode is that of the main process that ended last, 0 for none.
+func (s *systemd) exitCode(ctx context.Context, name string) int {
+	out, err := s.run(ctx, "systemctl", "show", "--property=ExecMainStatus", "--value", name)
+	if err != nil {
+		return 0
 	}
-	return fmt.Errorf("%w: see journalctl -u %s", err, name)
+	code, _ := strconv.Atoi(strings.TrimSpace(out))
+	return code
 }
 
 // said is the end of what a service has written since it was started.
 func (s *systemd) said(ctx context.Context, name string, since time.Time) string {
-	const lines = 12
 	out, err := s.run(ctx, "journalctl", "--unit="+name, "--output=cat", "--no-pager", "--quiet",
-		"--lines="+strconv.Itoa(10*lines), "--since=@"+strconv.FormatInt(since.Unix(), 10))
+		"--lines="+strconv.Itoa(10*saidLines), "--since=@"+strconv.FormatInt(since.Unix(), 10))
 	if err != nil {
 		return ""
 	}
-	return complaint(out, lines)
+	return complaint(out, saidLines)
 }
 
 func (s *systemd) Stop(ctx context.Context, name string) error {
