@@ -39,6 +39,7 @@ func commands() []command {
 		{"run", groupRun, "Run a command with a cluster of its own, which goes when the command ends", runCommand, runLong, runExample},
 		{"up", groupRun, "Make a local cluster of several nodes on this machine", up, upLong, upExample},
 		{"down", groupRun, "Remove a local cluster", down, downLong, downExample},
+		{"snapshot-cluster", groupRun, "Seal a local cluster's state, for others to begin with", snapshotCluster, snapshotLong, snapshotExample},
 
 		{"kubectl", groupUse, "Kubernetes' own command line", nil, "", ""},
 		{"kubeconfig", groupUse, "Give kubectl and other clients access to the cluster", nil, "", ""},

@@ -77,7 +77,7 @@ func snapshotCluster(args []string) error {
 
 // snapshotList lists the snapshots.
 func snapshotList(args []string) error {
-	flags := pflag.NewFlagSet("snapshot-cluster", pflag.ContinueOnError)
+	flags := pflag.NewFlagSet("snapshot-cluster list", pflag.ContinueOnError)
 	output := flags.StringP("output", "o", "", "json, for programs")
 	dir := clustersFlag(flags)
 	if err := parse(flags, args); err != nil {
@@ -116,7 +116,7 @@ func snapshotsText(to io.Writer, all []localcluster.Snapshot, now time.Time) err
 
 // snapshotRemove removes snapshots.
 func snapshotRemove(args []string) error {
-	flags := pflag.NewFlagSet("snapshot-cluster", pflag.ContinueOnError)
+	flags := pflag.NewFlagSet("snapshot-cluster rm", pflag.ContinueOnError)
 	dir := clustersFlag(flags)
 	names, err := parseNames(flags, args, 100)
 	if err != nil {
