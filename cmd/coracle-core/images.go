@@ -32,7 +32,7 @@ Archives in the directory images of the data directory are imported by themselve
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(imagesImportCommand(), imagesListCommand())
+	c.AddCommand(imagesImportCommand(), imagesLoadCommand(), imagesListCommand())
 	return c
 }
 

@@ -1,0 +1,211 @@
+package images
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/image-spec/identity"
+	"golang.org/x/sys/unix"
+)
+
+// shareLayers gives a containerd an image's unpacked layers as trees of links. Where that cannot be it unpacks them.
+func shareLayers(ctx context.Context, from, to Store, img images.Image, snapshotter string) error {
+	chain, err := containerd.NewImage(from.Client, img).RootFS(ctx)
+	if err != nil {
+		return err
+	}
+	ours, theirs := from.Client.SnapshotService(snapshotter), to.Client.SnapshotService(snapshotter)
+	parent := ""
+	for i := range chain {
+		id := identity.ChainID(chain[:i+1]).String()
+		err := shareLayer(layer{from, ours}, layer{to, theirs}, id, parent)
+		if errors.Is(err, errCopy) {
+			return unpack(ctx, to.Client, img, snapshotter)
+		}
+		if err != nil {
+			return fmt.Errorf("linking the files of layer %d: %w", i+1, err)
+		}
+		parent = id
+	}
+	return refer(ctx, to.Client, img, snapshotter, parent)
+}
+
+// refer keeps an image's layers from being collected for as long as the image is there, as Unpack does.
+func refer(ctx context.Context, client *containerd.Client, img images.Image, snapshotter, chain string) error {
+	config, err := img.Config(ctx, client.ContentStore(), platforms.Default())
+	if err != nil {
+		return err
+	}
+	label := "containerd.io/gc.ref.snapshot." + snapshotter
+	_, err = client.ContentStore().Update(ctx, content.Info{Digest: config.Digest, Labels: map[string]string{label: chain}}, "labels."+label)
+	return err
+}
+
+// layer is where a containerd has its unpacked layers.
+type layer struct {
+	store Store
+	snapshots.Snapshotter
+}
+
+// shareLayer makes one layer of one containerd a layer of another.
+func shareLayer(from, to layer, id, parent string) error {
+	if _, err := to.Stat(to.store.ctx, id); err == nil {
+		return nil
+	}
+	info, err := from.Stat(from.store.ctx, id)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCopy, err) // it was not unpacked there
+	}
+	key := "share-" + rand.Text()
+	view, err := from.View(from.store.ctx, key, id)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = from.Remove(context.WithoutCancel(from.store.ctx), key) }()
+	source := from.store.path(lowest(view))
+	fresh, err := to.Prepare(to.store.ctx, key, parent)
+	if err != nil {
+		return err
+	}
+	target := to.store.path(upper(fresh))
+	if source == "" || target == "" {
+		err = fmt.Errorf("%w: containerd does not say where the files are", errCopy)
+	} else {
+		err = linkTree(source, target)
+	}
+	if err == nil {
+		err = to.Commit(to.store.ctx, id, key, snapshots.WithLabels(info.Labels))
+	}
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		_ = to.Remove(context.WithoutCancel(to.store.ctx), key)
+		return err
+	}
+	return nil
+}
+
+// path is where this process sees a directory of containerd's, "" if it is not below containerd's root.
+func (s Store) path(own string) string {
+	rest, ok := strings.CutPrefix(own, s.Own+"/")
+	if !ok {
+		return ""
+	}
+	return filepath.Join(s.Root, rest)
+}
+
+// lowest is the directory of a view's own layer: the only one, or the topmost of several.
+func lowest(view []mount.Mount) string {
+	if len(view) != 1 {
+		return ""
+	}
+	if dirs := option(view[0], "lowerdir="); dirs != "" {
+		first, _, _ := strings.Cut(dirs, ":")
+		return first
+	}
+	return view[0].Source
+}
+
+// upper is the directory that a layer which is being made is written to.
+func upper(fresh []mount.Mount) string {
+	if len(fresh) != 1 {
+		return ""
+	}
+	if dir := option(fresh[0], "upperdir="); dir != "" {
+		return dir
+	}
+	return fresh[0].Source
+}
+
+func option(m mount.Mount, name string) string {
+	for _, o := range m.Options {
+		if value, ok := strings.CutPrefix(o, name); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// linkTree makes a tree with directories of its own and the files of another.
+func linkTree(from, to string) error {
+	type times struct {
+		path string
+		at   [2]unix.Timespec
+	}
+	var dirs []times // set last: what is made in a directory changes its own
+	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, strings.TrimPrefix(path, from))
+		if !d.IsDir() {
+			return link(path, target)
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		stat, ok := info.Sys().(*syscall.Stat_t)
+		if !ok {
+			return errCopy
+		}
+		dirs = append(dirs, times{target, [2]unix.Timespec{unix.Timespec(stat.Atim), unix.Timespec(stat.Mtim)}})
+		return likeDir(path, target, stat)
+	})
+	if err != nil {
+		return err
+	}
+	for i := len(dirs) - 1; i >= 0; i-- {
+		if err := unix.UtimesNanoAt(unix.AT_FDCWD, dirs[i].path, dirs[i].at[:], unix.AT_SYMLINK_NOFOLLOW); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// likeDir makes a directory like another, without what is in it.
+func likeDir(from, to string, stat *syscall.Stat_t) error {
+	if err := os.Mkdir(to, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if err := os.Lchown(to, int(stat.Uid), int(stat.Gid)); err != nil {
+		return err
+	}
+	if err := unix.Chmod(to, stat.Mode&0o7777); err != nil {
+		return err
+	}
+	names := make([]byte, 64<<10)
+	n, err := unix.Llistxattr(from, names)
+	if errors.Is(err, unix.ENOTSUP) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(strings.TrimRight(string(names[:n]), "\x00"), "\x00") {
+		if name == "" {
+			continue
+		}
+		value := make([]byte, 64<<10)
+		n, err := unix.Lgetxattr(from, name, value)
+		if err != nil {
+			return err
+		}
+		if err := unix.Lsetxattr(to, name, value[:n], 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,135 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/content"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Store is the containerd of one of several hosts on this machine.
+type Store struct {
+	Client *containerd.Client
+	// Root is containerd's directory as this process sees it, Own as containerd itself does.
+	Root, Own string
+
+	ctx context.Context // with a lease of this one, while images are shared
+}
+
+// contentDir holds a containerd's blobs, below its root.
+const contentDir = "io.containerd.content.v1.content"
+
+// Share gives another containerd on the same disk images that one has. Nothing is copied where the file system lets two
+// names stand for one file: blobs and the files of unpacked layers, which nobody ever changes in place, are linked.
+// Elsewhere blobs are copied, and layers are unpacked as after an import.
+func Share(ctx context.Context, from, to Store, names []Image, snapshotter string) error {
+	ctx = namespaces.WithNamespace(ctx, Namespace)
+	// Leases keep the garbage collectors off what has no image yet. Each is known to one containerd only.
+	looking, done, err := from.Client.WithLease(ctx)
+	if err != nil {
+		return err
+	}
+	defer done(context.WithoutCancel(looking))
+	making, done, err := to.Client.WithLease(ctx)
+	if err != nil {
+		return err
+	}
+	defer done(context.WithoutCancel(making))
+	from.ctx, to.ctx = looking, making
+	for _, name := range names {
+		if err := shareImage(making, from, to, name.Name, snapshotter); err != nil {
+			return fmt.Errorf("sharing %s: %w", name.Name, err)
+		}
+	}
+	return nil
+}
+
+func shareImage(ctx context.Context, from, to Store, name, snapshotter string) error {
+	img, err := from.Client.ImageService().Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	share := images.HandlerFunc(func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		if err := shareBlob(ctx, from, to, desc); err != nil {
+			return nil, err
+		}
+		return images.Children(ctx, from.Client.ContentStore(), desc)
+	})
+	// What is for other platforms need not be there.
+	handler := images.LimitManifests(images.FilterPlatforms(present(from, share), platforms.Default()), platforms.Default(), 1)
+	if err := images.Walk(ctx, handler, img.Target); err != nil {
+		return err
+	}
+	if snapshotter != "" {
+		if err := shareLayers(ctx, from, to, img, snapshotter); err != nil {
+			return err
+		}
+	}
+	_, err = to.Client.ImageService().Update(ctx, images.Image{Name: img.Name, Target: img.Target, Labels: img.Labels}, "target", "labels")
+	if errdefs.IsNotFound(err) {
+		_, err = to.Client.ImageService().Create(ctx, images.Image{Name: img.Name, Target: img.Target, Labels: img.Labels})
+	}
+	if err != nil && !errdefs.IsAlreadyExists(err) {
+		return fmt.Errorf("naming it: %w", err)
+	}
+	return nameByDigest(ctx, to.Client, img, img.Labels)
+}
+
+// present is a handler for what a containerd has; the rest is skipped.
+func present(from Store, next images.Handler) images.HandlerFunc {
+	return func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		children, err := next.Handle(ctx, desc)
+		if errdefs.IsNotFound(err) {
+			return nil, images.ErrSkipDesc
+		}
+		return children, err
+	}
+}
+
+// shareBlob gives a containerd a blob with its labels, which hold its references to others.
+func shareBlob(ctx context.Context, from, to Store, desc ocispec.Descriptor) error {
+	store := from.Client.ContentStore()
+	info, err := store.Info(ctx, desc.Digest)
+	if err != nil {
+		return err
+	}
+	if _, err := to.Client.ContentStore().Info(ctx, desc.Digest); err == nil {
+		return nil
+	}
+	blob := filepath.Join(contentDir, "blobs", desc.Digest.Algorithm().String(), desc.Digest.Encoded())
+	// What containerd finds there it takes as it is; if it finds nothing it is written below.
+	if err := link(filepath.Join(from.Root, blob), filepath.Join(to.Root, blob)); err != nil && !errors.Is(err, errCopy) {
+		return err
+	}
+	blobReader, err := store.ReaderAt(ctx, desc)
+	if err != nil {
+		return err
+	}
+	defer blobReader.Close()
+	return content.WriteBlob(ctx, to.Client.ContentStore(), "share-"+desc.Digest.String(), content.NewReader(blobReader),
+		ocispec.Descriptor{Digest: desc.Digest, Size: info.Size}, content.WithLabels(info.Labels))
+}
+
+// errCopy says that two names for one file cannot be had here.
+var errCopy = errors.New("it must be copied")
+
+// link gives a file a second name, with the directories above it.
+func link(from, to string) error {
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return fmt.Errorf("%w: %w", errCopy, err)
+	}
+	err := os.Link(from, to)
+	if err != nil && !errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("%w: %w", errCopy, err)
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package localcluster
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/paths"
+)
+
+// Runtime is where this machine finds the containerd of a node.
+type Runtime struct {
+	Node string
+	// Socket is containerd's.
+	Socket string
+	// Root is containerd's directory on this machine. Those of all nodes of a cluster are in one mount, so that files in
+	// them can be linked. Own is the same directory on the node.
+	Root, Own string
+}
+
+// Runtimes lists the containerds of a cluster's nodes that are up, the first server's first.
+func (s Store) Runtimes(cluster string) (all []Runtime, err error) {
+	r, err := s.Load(cluster)
+	if err != nil {
+		return nil, err
+	}
+	if r.State != Running {
+		return nil, fmt.Errorf("cluster %s is %s", r.Name, r.State)
+	}
+	on := paths.Default()
+	for _, n := range r.Nodes {
+		if n.PID == 0 {
+			continue
+		}
+		// The nodes' disks may be in memory that only the keeper sees.
+		disk := fmt.Sprintf("/proc/%d/root%s", r.Keeper.PID, s.host(r.Name, n.Name, "data"))
+		all = append(all, Runtime{
+			Node:   n.Name,
+			Socket: fmt.Sprintf("/proc/%d/root%s", n.PID, on.ContainerdSocket()),
+			Root:   filepath.Join(disk, strings.TrimPrefix(on.Containerd(), on.Data)),
+			Own:    on.Containerd(),
+		})
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no node of cluster %s is up", r.Name)
+	}
+	return all, nil
+}
