@@ -10,12 +10,19 @@ import (
 	"path/filepath"
 
 	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/host"
 	"github.com/coracle-dev/coracle/pkg/vhost"
 )
 
 func main() {
 	if code, ok := vhost.Main(); ok { // on or for a node of a local cluster
 		os.Exit(code)
+	}
+	if os.Getpid() == 1 {
+		if err := host.Enclose(os.Args); err != nil {
+			complain.To(os.Stderr, err)
+			os.Exit(1)
+		}
 	}
 	os.Exit(run(hideTokens(os.Args)))
 }
