@@ -97,6 +97,7 @@ func (r *reader) follow(c *nftables.Chain, rules []*nftables.Rule, depth int) {
 
 // read takes in what a rule compares with. matches says that it does not take every packet.
 func (r *reader) read(rule *nftables.Rule) (verdict *expr.Verdict, matches bool) {
+	var low []byte
 	var values [][]byte
 	var ranges [][2][]byte
 	for _, e := range rule.Exprs {
@@ -105,7 +106,15 @@ func (r *reader) read(rule *nftables.Rule) (verdict *expr.Verdict, matches bool)
 			verdict = e
 		case *expr.Counter:
 		case *expr.Cmp:
-			matches, values = true, append(values, e.Data)
+			matches = true
+			switch e.Op {
+			case expr.CmpOpGte:
+				low = e.Data
+			case expr.CmpOpLte:
+				ranges = append(ranges, [2][]byte{low, e.Data})
+			default:
+				values = append(values, e.Data)
+			}
 		case *expr.Range:
 			matches, ranges = true, append(ranges, [2][]byte{e.FromData, e.ToData})
 		case *expr.Lookup:
