@@ -93,9 +93,16 @@ func (s *Site) Boot(t testing.TB, name string, opts Options) *Machine {
 	return m
 }
 
-// unlock makes a machine's file systems as they are on real ones: an engine mounts those of the kernel read-only.
+// unlock makes a machine's file systems as they are on real ones: an engine mounts those of the kernel read-only. What
+// cgroup hierarchies the engine has not given the machine it does not get to know: systemd would mount them, and they
+// would be those of all machines.
 const unlock = `mount -o remount,bind,rw /sys
 for dir in /sys/fs/cgroup /sys/fs/cgroup/*; do mount -o remount,bind,rw $dir; done
+while read -r name rest; do
+	case $name in "#"*) ;; *) [ -d "/sys/fs/cgroup/$name" ] || continue ;; esac
+	echo "$name	$rest"
+done </proc/cgroups >/run/cgroups
+mount --bind /run/cgroups /proc/cgroups
 mount --make-rshared /
 exec "$@"`
 
