@@ -2,11 +2,15 @@ package release_test
 
 import (
 	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/release"
@@ -21,8 +25,10 @@ const program = "an executable\n"
 // asset is its name.
 var asset = release.Asset(runtime.GOARCH)
 
-func newMirror(t *testing.T) *mirror.Mirror {
-	m := mirror.New(t)
+func newMirror(t *testing.T) *mirror.Mirror { return fill(t, mirror.New(t)) }
+
+// fill lets a mirror have a release.
+func fill(t *testing.T, m *mirror.Mirror) *mirror.Mirror {
 	m.Release(t, version, map[string]string{asset: program, "install.sh": "#!/bin/sh\n"})
 	m.Channel(t, "stable", version)
 	return m
@@ -58,6 +64,7 @@ func TestFetch(t *testing.T) {
 }
 
 func TestFetchRefuses(t *testing.T) {
+	first, other := mirror.New(t), mirror.New(t)
 	tests := map[string]struct {
 		spoil     func(t *testing.T, m *mirror.Mirror, dir string)
 		source    release.Source
@@ -72,12 +79,12 @@ func TestFetchRefuses(t *testing.T) {
 			func(t *testing.T, _ *mirror.Mirror, dir string) {
 				put(t, dir, asset, "another\n")
 				old := get(t, dir, "SHA256SUMS.sig")
-				mirror.New(t).Sign(t, dir)
+				other.Sign(t, dir)
 				put(t, dir, "SHA256SUMS.sig", old)
 			}, release.Source{}, true, "signature",
 		},
 		"another key": {
-			func(t *testing.T, _ *mirror.Mirror, dir string) { mirror.New(t).Sign(t, dir) }, release.Source{}, true, "signature",
+			func(t *testing.T, _ *mirror.Mirror, dir string) { other.Sign(t, dir) }, release.Source{}, true, "signature",
 		},
 		"no signature but text": {
 			func(t *testing.T, _ *mirror.Mirror, dir string) { put(t, dir, "SHA256SUMS.sig", "<html>") }, release.Source{}, true, "base64",
@@ -102,7 +109,7 @@ func TestFetchRefuses(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			m := newMirror(t)
+			m := fill(t, first.Empty(t))
 			if test.spoil != nil {
 				test.spoil(t, m, filepath.Join(m.Dir, version))
 			}
@@ -151,4 +158,74 @@ func get(t *testing.T, dir, name string) string {
 		t.Fatal(err)
 	}
 	return string(data)
+}
+
+// TestVerifyLocal: as much is verified as lies beside the file.
+func TestVerifyLocal(t *testing.T) {
+	m := newMirror(t)
+	for name, test := range map[string]struct {
+		remove []string
+		text   string
+		want   release.Evidence
+		say    string
+	}{
+		"all":       {nil, program, release.Evidence{Checksum: true, Signature: true}, ""},
+		"sums":      {[]string{"SHA256SUMS.sig"}, program, release.Evidence{Checksum: true}, ""},
+		"nothing":   {[]string{"SHA256SUMS", "SHA256SUMS.sig"}, "any", release.Evidence{}, ""},
+		"another":   {nil, "any", release.Evidence{}, "its SHA-256 is"},
+		"unsigned":  {[]string{"SHA256SUMS.sig"}, "any", release.Evidence{}, "its SHA-256 is"},
+		"wrong key": {nil, program, release.Evidence{}, "signature"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(filepath.Join(m.Dir, version))); err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range test.remove {
+				os.Remove(filepath.Join(dir, f))
+			}
+			put(t, dir, "mine", test.text)
+			key := m.Key
+			if name == "wrong key" {
+				key = ""
+			}
+			got, err := release.VerifyLocal(filepath.Join(dir, "mine"), runtime.GOARCH, key)
+			if got != test.want || (err == nil) != (test.say == "") || err != nil && !strings.Contains(err.Error(), test.say) {
+				t.Errorf("got %+v, %v; want %+v and %q", got, err, test.want, test.say)
+			}
+			if errors.As(err, new(release.Untrusted)) != (test.say != "") {
+				t.Errorf("%v is an Untrusted or is not", err)
+			}
+		})
+	}
+}
+
+// TestSilentServer: a server that says nothing, at once or in the middle, is given up.
+func TestSilentServer(t *testing.T) {
+	m := newMirror(t)
+	files := http.FileServer(http.Dir(m.Dir))
+	for name, silent := range map[string]func(w http.ResponseWriter){
+		"at once":       func(http.ResponseWriter) {},
+		"in the middle": func(w http.ResponseWriter) { io.WriteString(w, "half"); w.(http.Flusher).Flush() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if strings.HasSuffix(r.URL.Path, asset) {
+					silent(w)
+					<-r.Context().Done()
+					return
+				}
+				files.ServeHTTP(w, r)
+			}))
+			defer server.Close()
+			dir := t.TempDir()
+			_, err := release.Source{Mirror: server.URL, Key: m.Key, Stall: 50 * time.Millisecond}.Fetch(t.Context(), filepath.Join(dir, "coracle"), nil)
+			if err == nil || !strings.Contains(err.Error(), "sent nothing for 50ms") {
+				t.Errorf("got %v", err)
+			}
+			if entries, _ := os.ReadDir(dir); len(entries) != 0 {
+				t.Errorf("left: %v", entries)
+			}
+		})
+	}
 }

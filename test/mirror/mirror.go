@@ -47,6 +47,13 @@ func New(t testing.TB) *Mirror {
 	return m
 }
 
+// Empty makes a mirror without a release that has m's key; making a key takes a while.
+func (m *Mirror) Empty(t testing.TB) *Mirror {
+	other := *m
+	other.Dir = t.TempDir()
+	return &other
+}
+
 // Release adds a version with the files given, text by name, and returns its directory.
 func (m *Mirror) Release(t testing.TB, version string, files map[string]string) string {
 	t.Helper()
