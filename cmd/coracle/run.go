@@ -90,6 +90,8 @@ func parseRun(args []string) (o runOptions, err error) {
 	flags.StringArrayVarP(&o.manifests, "manifest", "f", nil, "File or directory with objects to apply before the command runs; may be repeated")
 	flags.BoolVar(&o.rollout, "rollout", false, "Run the command only when all that was deployed is rolled out")
 	flags.StringVar(&p.Config, "config", "", "Configuration file for the servers; what is the cluster's holds on all nodes")
+	flags.StringVar(&p.From, "from", "", "Snapshot to begin with, as coracle snapshot-cluster makes")
+	disk := flags.Bool("disk", false, "Keep the nodes' data on the disk, for images that are too large for memory")
 	flags.DurationVar(&p.Wait, "wait", 2*time.Minute, "How long it may take until the command runs")
 	flags.StringVar(&o.artifacts, "artifacts", "", "Directory for logs, events and states, written when the command has ended")
 	flags.BoolVar(&o.asRoot, "root", false, "Run the command as root also if sudo was called by somebody else")
@@ -101,7 +103,10 @@ func parseRun(args []string) (o runOptions, err error) {
 	if len(o.command) == 0 {
 		return o, complain.Usagef("say what to run, as in: coracle run -- make test")
 	}
-	p.Name = cmp.Or(p.Name, localcluster.RandomName())
+	p.Name, p.Ephemeral = cmp.Or(p.Name, localcluster.RandomName()), !*disk
+	if err := fromSnapshot(p, localcluster.Store{Dir: o.dir}, flags.Changed("servers")); err != nil {
+		return o, err
+	}
 	for i := range o.manifests {
 		if err := present(&o.manifests[i]); err != nil {
 			return o, complain.Usagef("--manifest: %w", err)

@@ -105,7 +105,7 @@ func (s *Session) Collect(ctx context.Context, dir string, uid, gid int) error {
 
 // collectNode writes what a node said, and its state.
 func (s *Session) collectNode(ctx context.Context, n Node, a artifacts) error {
-	dir := filepath.Join("nodes", n.Name)
+	dir := filepath.Join("nodes", strings.TrimPrefix(n.Name, s.Record.Name+"-"))
 	errs := []error{a.copy(s.store.NodeLog(s.Record.Name, n.Name), filepath.Join(dir, "coracle.log"))}
 	if n.PID == 0 {
 		return errors.Join(append(errs, a.write(filepath.Join(dir, "status.txt"), []byte("the node is down\n")))...)

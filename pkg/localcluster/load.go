@@ -1,7 +1,10 @@
 package localcluster
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -45,4 +48,25 @@ func (s Store) Runtimes(cluster string) (all []Runtime, err error) {
 		return nil, fmt.Errorf("no node of cluster %s is up", r.Name)
 	}
 	return all, nil
+}
+
+// shareImages gives the images that the first node has imported to the others.
+func (m Maker) shareImages(ctx context.Context, r Record, p Plan) error {
+	if len(r.Images) == 0 || len(r.Nodes) == 1 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.Wait)
+	defer cancel()
+	args := append([]string{"images", "load", "--clusters-dir", m.Store.Dir, "--name", r.Name, "--"}, r.Images...)
+	cmd := exec.CommandContext(ctx, filepath.Join(r.Payload, core), args...)
+	cmd.Env = nodeEnv()
+	var complaint strings.Builder
+	cmd.Stderr = &complaint
+	if err := cmd.Run(); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return errors.New(strings.ReplaceAll(strings.TrimSpace(complaint.String()), "coracle: ", ""))
+	}
+	return nil
 }

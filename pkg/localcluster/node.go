@@ -73,7 +73,10 @@ func (k *keeper) mounts(n *Node) []vhost.Mount {
 	if exists(on.RegistryHosts()) { // mirrors of registries are as good for nodes as for this machine
 		mounts = append(mounts, vhost.Mount{Source: on.RegistryHosts(), Target: on.RegistryHosts(), ReadOnly: true})
 	}
-	for _, image := range k.record.Images {
+	if n.Name != k.record.Nodes[0].Name {
+		return mounts
+	}
+	for _, image := range k.record.Images { // the first node imports them, and the others share what it has
 		mounts = append(mounts, vhost.Mount{Source: image, Target: filepath.Join(on.Images(), filepath.Base(image)), ReadOnly: true})
 	}
 	return mounts

@@ -60,6 +60,9 @@ func (m Maker) make(ctx context.Context, p Plan) (Record, net.Conn, error) {
 		r, err = m.Store.Load(p.Name)
 	}
 	if err == nil {
+		err = m.shareImages(ctx, r, p)
+	}
+	if err == nil {
 		return r, conn, nil
 	}
 	if conn != nil {
