@@ -78,11 +78,11 @@ func ephemeralKilled(t *testing.T, h *hosts.Host, before map[string]string) {
 	if second := uid(); second == first {
 		t.Error("the cluster that was killed is there again")
 	}
-	if out := h.Kubectl("get", "pods", "-A", "-o", "name"); out != "" {
+	if out := strings.TrimSpace(h.Kubectl("get", "pods", "-A", "-o", "name")); out != "" {
 		t.Errorf("pods of the cluster that was killed: %s", out)
 	}
 	kill(s)
-	h.Run("env", "-u", "HOME", hosts.Bin(t), "reset", "--yes")
+	h.Coracle("reset", "--yes")
 	compareInventory(t, h, before)
 }
 
