@@ -111,9 +111,9 @@ func judgeLeases(nodes []corev1.Node, leases []coordinationv1.Lease, now time.Ti
 	}
 	for _, n := range nodes {
 		switch when, ok := last[n.Name]; {
-		case !ok:
+		case !ok && now.Sub(n.CreationTimestamp.Time) > dead:
 			out = append(out, check.Warnf("check kubelet there", "node %s has never given a sign of life", n.Name)...)
-		case now.Sub(when) > dead:
+		case ok && now.Sub(when) > dead:
 			out = append(out, check.Failf("see whether the machine is up and reaches the servers: coracle doctor there",
 				"node %s gave its last sign of life %s ago", n.Name, now.Sub(when).Round(time.Second))...)
 		}

@@ -9,6 +9,7 @@ package doctor
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -139,7 +140,8 @@ func first(verdicts []check.Verdict, n int) []check.Verdict {
 		return verdicts
 	}
 	more := verdicts[n]
-	return append(slices.Clone(verdicts[:n]), check.Verdict{Result: more.Result, Finding: "and more like these: " + more.Finding})
+	more.Finding = fmt.Sprintf("and %d more like these, as: %s", len(verdicts)-n, more.Finding)
+	return append(slices.Clone(verdicts[:n]), more)
 }
 
 // halves are the processes below the front.

@@ -1,0 +1,245 @@
+package e2e
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/check"
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// awaited is how long something may take to show.
+const awaited = 20 * time.Second
+
+// findsSoon runs doctor until it has a row as finds wants it.
+func findsSoon(t *testing.T, h *hosts.Host, result check.Result, name string, texts ...string) {
+	t.Helper()
+	eventually(t, awaited, func() error {
+		r := report(t, h, "doctor", "--only", name)
+		for _, row := range r.Rows {
+			text := row.Finding + "; fix: " + row.Fix
+			if row.Result == result && !slices.ContainsFunc(texts, func(s string) bool { return !strings.Contains(text, s) }) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s: no %s of %s with %q in %+v", h.Name, result, name, texts, r.Rows)
+	})
+}
+
+// TestDoctor breaks a cluster in many ways, one after the other, and looks whether each is named.
+func TestDoctor(t *testing.T) {
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, Images: true})
+	server, agent := c.Servers[0], c.Agents[0]
+	well(t, report(t, server, "doctor"))
+	well(t, report(t, agent, "doctor"))
+	t.Run("network", func(t *testing.T) { doctorNetwork(t, c.For(t), agent) })
+	t.Run("workload", func(t *testing.T) { doctorWorkload(t, c.For(t), server) })
+	t.Run("certificate", func(t *testing.T) { doctorCertificate(t, server.For(t)) })
+	t.Run("image", func(t *testing.T) { doctorImage(t, agent.For(t)) })
+	t.Run("processes", func(t *testing.T) { doctorProcesses(t, c.For(t), agent) })
+	t.Run("servers", func(t *testing.T) { doctorServers(t, c.For(t)) })
+}
+
+func doctorNetwork(t *testing.T, c *hosts.Cluster, agent *hosts.Host) {
+	agent = agent.For(t)
+	other := c.Servers[1]
+	c.Links.Cut(agent, other)
+	r := report(t, agent, "doctor", "--only", "pod-network,services,dns")
+	finds(t, r, check.Fail, "pod-network", "the pods of node "+other.Name, "cannot be reached from here", "ping "+other.IP.String(), "8472")
+	if n := strings.Count(fmt.Sprint(r.Rows), "cannot be reached"); n != 1 {
+		t.Errorf("%d nodes cannot be reached, and one was cut off: %+v", n, r.Rows)
+	}
+	findsSoon(t, agent, check.Fail, "servers", other.IP.String())
+	c.Links.Heal()
+	findsSoon(t, agent, check.OK, "pod-network", "3 other nodes")
+
+	other.Run("ip", "link", "set", "eth0", "mtu", "900")
+	finds(t, report(t, agent, "doctor", "--only", "pod-network"), check.Fail, "pod-network", "packets of 1450 bytes do not come through to the pods of node "+other.Name)
+	other.Run("ip", "link", "set", "eth0", "mtu", "1500")
+
+	agent.Run("nft", "add table inet mine; add chain inet mine in { type filter hook input priority 0; policy accept; }; add rule inet mine in udp dport 8472 drop")
+	r = report(t, agent, "doctor", "--only", "pod-network,firewall")
+	for _, s := range c.Servers {
+		finds(t, r, check.Fail, "pod-network", "the pods of node "+s.Name)
+	}
+	agent.Run("nft", "delete table inet mine")
+
+	c.Links.Isolate(agent)
+	findsSoon(t, agent, check.Fail, "api", "does not answer")
+	r = report(t, agent, "doctor")
+	finds(t, r, check.OK, "kubelet")
+	finds(t, r, check.Fail, "servers", "nc -vz")
+	finds(t, r, check.Fail, "pod-network", "with pods in 10.42.")
+	finds(t, r, check.Skipped, "pods", "the API does not answer")
+	c.Links.Heal()
+	findsSoon(t, agent, check.OK, "api")
+}
+
+func doctorWorkload(t *testing.T, c *hosts.Cluster, server *hosts.Host) {
+	server = server.For(t)
+	server.Apply(`
+apiVersion: v1
+kind: Pod
+metadata: {name: no-image, namespace: default}
+spec: {containers: [{name: c, image: "coracle.test/missing:1", imagePullPolicy: Never}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: no-node, namespace: default}
+spec: {nodeSelector: {nothing: like-this}, containers: [{name: c, image: "coracle.test/missing:1"}]}
+`)
+	if err := os.WriteFile(server.Data("manifests/bad.yaml"), []byte("kind: Nonsense\napiVersion: v1\nmetadata: {name: x}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	findsSoon(t, server, check.Warn, "pods", "default/no-image", "ErrImageNeverPull", "describe pod no-image")
+	findsSoon(t, server, check.Warn, "pods", "default/no-node", "no node takes it")
+	eventually(t, awaited, func() error {
+		return contains("manifests", fmt.Sprint(report(t, server, "doctor", "--only", "manifests").Rows), "bad.yaml")
+	})
+	server.Kubectl("delete", "pod", "no-image", "no-node", "--now")
+	if err := os.Remove(server.Data("manifests/bad.yaml")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func doctorCertificate(t *testing.T, server *hosts.Host) {
+	dir := server.Data("server/pki")
+	file := filepath.Join(dir, "scheduler.crt")
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := os.WriteFile(file, good, 0o644); err != nil {
+			t.Error(err)
+		}
+	}()
+	if err := os.WriteFile(file, foreignCert(t, time.Now().Add(-time.Hour)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	finds(t, report(t, server, "doctor", "--only", "certificates"), check.Fail, "certificates", "certificate scheduler has expired", "restart coracle")
+	if err := os.WriteFile(file, foreignCert(t, time.Now().AddDate(1, 0, 0)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	finds(t, report(t, server, "doctor", "--only", "certificates"), check.Fail, "certificates", "certificate scheduler and its key", "do not belong together")
+}
+
+// foreignCert is a certificate of nobody's.
+func foreignCert(t *testing.T, until time.Time) []byte {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "x"}, NotBefore: time.Now().AddDate(-1, 0, 0), NotAfter: until}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+// doctorImage takes content away from below containerd, as a broken disk does.
+func doctorImage(t *testing.T, agent *hosts.Host) {
+	blobs := agent.Data("node/containerd/io.containerd.content.v1.content/blobs/sha256")
+	all, err := os.ReadDir(blobs)
+	if err != nil || len(all) == 0 {
+		t.Fatalf("%d blobs, %v", len(all), err)
+	}
+	away := t.TempDir()
+	for _, e := range all {
+		if err := os.Rename(filepath.Join(blobs, e.Name()), filepath.Join(away, e.Name())); err != nil {
+			copyAway(t, filepath.Join(blobs, e.Name()), filepath.Join(away, e.Name()))
+		}
+	}
+	finds(t, report(t, agent, "doctor", "--only", "images"), check.Fail, "images", "is not complete", "import it again")
+	for _, e := range all {
+		copyAway(t, filepath.Join(away, e.Name()), filepath.Join(blobs, e.Name()))
+	}
+	finds(t, report(t, agent, "doctor", "--only", "images"), check.OK, "images", "all complete")
+}
+
+// copyAway moves a file from one file system to another.
+func copyAway(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o444)
+	}
+	if err == nil {
+		err = os.Remove(from)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func doctorProcesses(t *testing.T, c *hosts.Cluster, agent *hosts.Host) {
+	agent = agent.For(t)
+	node, err := c.Running(agent).ChildPID("node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(node, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	r := report(t, agent, "doctor")
+	finds(t, r, check.Fail, "processes", "the process node", "does nothing", "kill -CONT")
+	finds(t, r, check.Fail, "kubelet")
+	finds(t, r, check.Fail, "container-runtime")
+	if err := syscall.Kill(node, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(node, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	findsSoon(t, agent, check.Warn, "restarts", "the node half was started again once", "was killed")
+
+	if err := c.Running(agent).Stop(); err != nil {
+		t.Error(err)
+	}
+	r = report(t, agent, "doctor")
+	finds(t, r, check.Fail, "processes", "coracle does not run here", "systemctl start coracle")
+	finds(t, r, check.Skipped, "kubelet", "coracle does not run here")
+	c.Start(agent)
+}
+
+// doctorServers freezes servers until there is no quorum.
+func doctorServers(t *testing.T, c *hosts.Cluster) {
+	server, second, third := c.Servers[0], c.Servers[1], c.Servers[2]
+	third.Freeze()
+	r := report(t, server, "doctor")
+	finds(t, r, check.Fail, "etcd", "etcd's member "+third.Name+" does not answer", "coracle etcd remove "+third.Name)
+	finds(t, r, check.Fail, "servers", third.IP.String())
+	finds(t, r, check.OK, "pod-network") // its kernel goes on
+	second.Freeze()
+	r = report(t, server, "doctor")
+	finds(t, r, check.Fail, "etcd", "etcd has no quorum (1 of 3 members answer)", "reset-quorum")
+	finds(t, r, check.OK, "kubelet")
+	findsSoon(t, server, check.Fail, "api", "check etcd")
+	second.Thaw()
+	third.Thaw()
+	findsSoon(t, server, check.OK, "etcd", "3 of 3 members answer")
+}
+
+// TestDoctorWithoutCoracle looks at a machine that has never had any.
+func TestDoctorWithoutCoracle(t *testing.T) {
+	h := hosts.New(t, hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24")), "none", hosts.Options{})
+	r := report(t, h, "doctor", "--only", "processes,certificates,etcd,pods,kernel")
+	finds(t, r, check.Fail, "processes", "coracle does not run here")
+	finds(t, r, check.Skipped, "certificates")
+	finds(t, r, check.Skipped, "etcd")
+}
