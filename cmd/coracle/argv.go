@@ -14,7 +14,7 @@ var tokenFlags = []string{"--token", "-t", "--agent-token"}
 // hideTokens returns the arguments, and makes those that are tokens unreadable where the kernel shows them to every user
 // of the machine, in /proc/PID/cmdline: the strings of os.Args are that memory.
 func hideTokens(args []string) []string {
-	if len(args) < 2 || !slices.Contains([]string{string(config.Server), string(config.Agent), "install"}, args[1]) {
+	if len(args) < 2 || !slices.Contains([]string{string(config.Server), string(config.Agent), "install", "check"}, args[1]) {
 		return args
 	}
 	out := make([]string, len(args))
