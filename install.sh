@@ -1,12 +1,12 @@
 #!/bin/sh
 # Installs coracle, Kubernetes in one executable, as a service of this machine; run again, it upgrades it.
 #
-#   curl -sfL URL-OF-THIS | sh -                                                a server: a cluster of one
-#   curl -sfL URL-OF-THIS | CORACLE_URL=https://SERVER:6443 CORACLE_TOKEN=… sh -   an agent, which joins it
-#   curl -sfL URL-OF-THIS | sh -s - server --disable dns                       arguments are the command's
+#   curl -sfL URL | sh -                                                     a server: a cluster of one
+#   curl -sfL URL | CORACLE_URL=https://SERVER:6443 CORACLE_TOKEN=… sh -     an agent, which joins it
+#   curl -sfL URL | sh -s - server --disable dns                             arguments are the command's
 #
-# It fetches the executable to a directory of its own, verifies checksum and signature, and hands over to it: the rest is
-# done by "coracle install". Until then nothing of this machine is changed, and when it fails that directory goes too.
+# It fetches the executable to a directory of its own, verifies checksum and signature, and hands over to it: the rest
+# is done by "coracle install". Until then nothing of this machine is changed, and when it fails that directory goes too.
 # Needed are Linux on x86_64 or aarch64, root or sudo, curl or wget, sha256sum, and openssl or awk.
 #
 #   CORACLE_URL, CORACLE_TOKEN       the server to join, and the token for it; K3S_URL and K3S_TOKEN do as well.
@@ -120,7 +120,7 @@ fetch() {
 		fi
 		;;
 	*) cp "$from" "$2" ;;
-	esac || fail "$from could not be put into $work. INSTALL_CORACLE_MIRROR names another place than $mirror" 5
+	esac || fail "$from could not be fetched into $work. INSTALL_CORACLE_MIRROR names another place than $mirror" 5
 }
 
 # sum FILE: its SHA-256.
@@ -262,7 +262,7 @@ as_root() {
 		"$@" </dev/null
 		return
 	fi
-	for name in $(env | sed -n -e 's/^\(CORACLE_[A-Z0-9_]*\)=.*/\1/p' -e 's/^\([A-Za-z]*_[Pp][RrOoXxYy]*\)=.*/\1/p'); do
+	for name in $(env | sed -n -e 's/^\(CORACLE_[A-Z0-9_]*\)=.*/\1/p' -e 's/^\([A-Za-z]*_[Pp][Rr][Oo][Xx][Yy]\)=.*/\1/p'); do
 		printf "export %s='%s'\n" "$name" "$(eval "printf %s \"\${$name-}\"" | sed "s/'/'\\\\''/g")"
 	done >"$work/settings"
 	# shellcheck disable=SC2016 # for the shell of root

@@ -24,7 +24,7 @@ func TestWget(t *testing.T) {
 				s.installed(s.run(), before, "install", "--bin-dir", s.bin)
 				os.Remove(s.log("argv"))
 				s.env["INSTALL_CORACLE_VERSION"] = "v0"
-				s.refused(s.run(), before, 5, "v0/SHA256SUMS could not be put")
+				s.refused(s.run(), before, 5, "v0/SHA256SUMS could not be fetched")
 			})
 		})
 	}
@@ -120,7 +120,7 @@ func TestPlaces(t *testing.T) {
 			mount(t, s, 0, "size=64k,mode=755")
 			s.env["INSTALL_CORACLE_MIRROR"], s.env["INSTALL_CORACLE_VERSION"] = url, big
 			before := s.tree()
-			s.refused(s.run(), before, 5, asset+" could not be put into "+s.tmp)
+			s.refused(s.run(), before, 5, asset+" could not be fetched into "+s.tmp)
 		})
 	})
 }

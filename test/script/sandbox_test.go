@@ -124,7 +124,7 @@ func (s *sandbox) link(tool string, argv ...string) {
 		path, err = argv[0], nil
 	}
 	if err != nil {
-		s.t.Fatalf("this test needs %s: %v", tool, err)
+		s.t.Skipf("this test needs %s: %v", tool, err)
 	}
 	s.remove(tool)
 	s.put(tool, fmt.Sprintf("#!/bin/sh\nexec %s %s \"$@\"\n", path, strings.Join(argv[min(1, len(argv)):], " ")))
