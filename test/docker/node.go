@@ -24,12 +24,12 @@ func least() []string {
 // imagesDir is where test images lie on the engine's host.
 const imagesDir = "/var/lib/coracle/images"
 
-// archive is the image under test, from CORACLE_IMAGE; without one the test is skipped and says so.
+// archive is the image under test, from CORACLE_TEST_CONTAINER_IMAGE; without one the test is skipped and says so.
 func archive(t testing.TB) string {
 	t.Helper()
-	path := os.Getenv("CORACLE_IMAGE")
+	path := os.Getenv("CORACLE_TEST_CONTAINER_IMAGE")
 	if path == "" {
-		t.Skip("CORACLE_IMAGE names no archive: scripts/image makes dist/coracle-image.tar, and `make test` sets it")
+		t.Skip("CORACLE_TEST_CONTAINER_IMAGE names no archive: scripts/image makes dist/coracle-image.tar, and `make test` sets it")
 	}
 	return path
 }

@@ -98,7 +98,11 @@ func (e *Engine) For(t testing.TB) *Engine { return &Engine{Host: e.Host.For(t),
 const commandTimeout = 2 * time.Minute
 
 // Command prepares a docker command that talks to this engine, in its host's namespaces.
-func (e *Engine) Command(args ...string) *exec.Cmd { return e.Host.Command("docker", args...) }
+func (e *Engine) Command(args ...string) *exec.Cmd {
+	cmd := e.Host.Command("docker", args...)
+	cmd.Env = slices.DeleteFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "DOCKER_") }) // another engine's
+	return cmd
+}
 
 // Docker runs a docker command and returns its standard output without surrounding space; the test fails if the command
 // does.
@@ -152,6 +156,13 @@ func (e *Engine) Import(file, name string, args ...string) {
 	e.fromFile(file, append(append([]string{"import"}, args...), "-", name)...)
 }
 
+// Build builds an image with the engine's own builder, which every engine has, out of an archive with the sources;
+// further arguments are those of docker build.
+func (e *Engine) Build(file, name string, args ...string) {
+	e.t.Helper()
+	e.fromFile(file, append(append([]string{"build", "--tag", name}, args...), "-")...)
+}
+
 // fromFile runs a docker command with a file of this machine as its input, which the host need not see.
 func (e *Engine) fromFile(file string, args ...string) {
 	e.t.Helper()
@@ -161,7 +172,7 @@ func (e *Engine) fromFile(file string, args ...string) {
 	}
 	defer f.Close()
 	cmd := e.Command(args...)
-	cmd.Stdin = f
+	cmd.Stdin, cmd.Env = f, append(cmd.Env, "DOCKER_BUILDKIT=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		e.t.Fatalf("docker %s < %s: %v: %s", strings.Join(args, " "), file, err, out)
 	}
