@@ -13,7 +13,7 @@ import (
 func EndOthers(grace time.Duration) {
 	_ = unix.Kill(-1, unix.SIGTERM)
 	for deadline := time.Now().Add(grace); others() && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond)
+		<-time.After(10 * time.Millisecond)
 	}
 	_ = unix.Kill(-1, unix.SIGKILL)
 }

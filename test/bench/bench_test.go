@@ -94,7 +94,10 @@ func TestBench(t *testing.T) {
 	measureIdleAgent(t, &r)
 	measureFailover(t, runs, &r)
 	measureUp(t, wire, runs, &r)
+	measureFork(t, wire, runs, &r)
+	measureEphemeral(t, wire, runs, &r)
 	measureUpgrade(t, runs, &r)
+	t.Run("container", func(t *testing.T) { measureContainer(t, runs, &r) })
 }
 
 // measureStarts goes through the very first start, a fresh start with the payload unpacked, and a restart.
