@@ -9,6 +9,7 @@ import (
 	"k8s.io/kubectl/pkg/cmd"
 
 	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/manual"
 )
 
 // completionCommand prints the scripts that make a shell ask `coracle __complete` what could come next.
@@ -59,13 +60,9 @@ func elsewhere(args []string) []*cobra.Command {
 		kubectlForCompletion(args),
 		roleForCompletion(config.Server, "Run a control plane and a node on this machine"),
 		roleForCompletion(config.Agent, "Run a node that joins a server"),
-		waitForCompletion(),
-		logsForCompletion(),
-		runForCompletion(),
-		upForCompletion(),
-		downForCompletion(),
-		snapshotForCompletion(),
-		versionForCompletion(),
+	}
+	if pages, err := manual.Front(); err == nil { // its test has it
+		out = append(out, frontForCompletion(pages, append(commands(), out...))...)
 	}
 	for _, c := range out {
 		if c.Run == nil && c.RunE == nil {
@@ -108,34 +105,5 @@ func roleForCompletion(role config.Role, short string) *cobra.Command {
 		}
 		_ = c.RegisterFlagCompletionFunc(f.Name, complete)
 	})
-	return c
-}
-
-func waitForCompletion() *cobra.Command {
-	c := &cobra.Command{Use: "wait", Short: "Wait until a starting cluster can be used", ValidArgsFunction: cobra.NoFileCompletions}
-	c.Flags().StringSlice("for", nil, "What to wait for")
-	c.Flags().Duration("timeout", 0, "How long to wait at most")
-	c.Flags().BoolP("quiet", "q", false, "Print nothing but errors")
-	dirFlags(c.Flags())
-	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"api", "node", "dns"}, cobra.ShellCompDirectiveNoFileComp))
-	return c
-}
-
-func logsForCompletion() *cobra.Command {
-	c := &cobra.Command{Use: "logs", Short: "Print what coracle on this machine has logged", ValidArgsFunction: cobra.NoFileCompletions}
-	c.Flags().BoolP("follow", "f", false, "Go on with lines as they come")
-	c.Flags().IntP("lines", "n", -1, "How many lines to begin with at most")
-	c.Flags().String("since", "", "Only lines from then on")
-	c.Flags().String("component", "", "Only lines of this part")
-	c.Flags().String("level", "", "Only lines as serious as this")
-	dirFlags(c.Flags())
-	_ = c.RegisterFlagCompletionFunc("level", cobra.FixedCompletions([]string{"error", "warn", "info", "debug"}, cobra.ShellCompDirectiveNoFileComp))
-	return c
-}
-
-func versionForCompletion() *cobra.Command {
-	c := &cobra.Command{Use: "version", Short: "Print the versions of coracle and what is in it", ValidArgsFunction: cobra.NoFileCompletions}
-	c.Flags().Bool("licenses", false, "Print the licences of everything in this file")
-	outputFlag(c, "json")
 	return c
 }

@@ -99,7 +99,7 @@ func defaultOf(f *pflag.Flag) string {
 }
 
 // Usage reads the flags out of a help text that has titles at the begin of lines, flags behind two blanks, and what
-// they mean behind eight.
+// they mean behind eight or on the same line. Anything else is left out.
 func Usage(text string) (groups []Group) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimRight(line, "\n")
@@ -112,9 +112,9 @@ func Usage(text string) (groups []Group) {
 			fallthrough
 		default:
 			last := &groups[len(groups)-1]
-			if !strings.HasPrefix(line, "        ") {
+			if strings.HasPrefix(strings.TrimSpace(line), "-") {
 				last.Flags = append(last.Flags, parseFlag(line))
-			} else if n := len(last.Flags); n > 0 {
+			} else if n := len(last.Flags); n > 0 && strings.HasPrefix(line, "        ") {
 				last.Flags[n-1].Help = strings.TrimSpace(last.Flags[n-1].Help + " " + strings.TrimSpace(line))
 			}
 		}

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// completed is what a shell is offered for the last of words.
+func completed(t *testing.T, words ...string) (offers []string, directive string) {
+	t.Helper()
+	args := append([]string{"__completeNoDesc"}, words...)
+	c := root(args)
+	var out bytes.Buffer
+	c.SetOut(&out)
+	c.SetErr(&bytes.Buffer{})
+	if err := c.Execute(); err != nil {
+		t.Fatalf("%q: %v", words, err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	return lines[:len(lines)-1], lines[len(lines)-1]
+}
+
+// TestCompletionKnowsAll: every command and every flag that has a page is offered.
+func TestCompletionKnowsAll(t *testing.T) {
+	for _, p := range pagesOf(root(nil)) {
+		words := strings.Fields(p.Name)[1:]
+		t.Run(strings.Join(words, " "), func(t *testing.T) {
+			if offers, _ := completed(t, words...); !slices.Contains(offers, words[len(words)-1]) {
+				t.Errorf("it is not offered itself, but %q", offers)
+			}
+			offers, _ := completed(t, append(words, "--")...)
+			for _, g := range p.Groups {
+				for _, f := range g.Flags {
+					if !slices.Contains(offers, "--"+f.Name) {
+						t.Errorf("--%s is not offered", f.Name)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestCompletionOfValues: what is offered after a flag or for an argument. Directive :4 keeps shells from offering files.
+func TestCompletionOfValues(t *testing.T) {
+	const files, none, dirs = ":0", ":4", ":16"
+	for _, c := range []struct {
+		words, offers, directive string
+	}{
+		{"wait --for ", "api node dns", none},
+		{"logs --level ", "error warn info debug", none},
+		{"logs --since ", "", none},
+		{"up --servers ", "1 3 5", none},
+		{"up node ", "stop start", none},
+		{"up --image ", "", files},
+		{"run --artifacts ", "", dirs},
+		{"upgrade ", "", files},
+		{"install --bin-dir ", "", dirs},
+		{"check ", "server agent", none},
+		{"check -o ", "text json", none},
+		{"support-bundle ", "", none},
+		{"support-bundle --output ", "gz", ":8"},
+		{"man token ", "create delete join-command list rotate", none},
+		{"server --flannel-backend ", "vxlan host-gw none", none},
+		{"server --data-dir ", "", dirs},
+		{"version -o ", "json yaml", none},
+	} {
+		offers, directive := completed(t, strings.Split(c.words, " ")...)
+		if got := strings.Join(offers, " "); got != c.offers || directive != c.directive {
+			t.Errorf("%q: %q %s, want %q %s", c.words, got, directive, c.offers, c.directive)
+		}
+	}
+}
