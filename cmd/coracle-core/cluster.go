@@ -65,7 +65,7 @@ lost contact with this one is lost.`,
 			return err
 		}
 		if !*yes {
-			if err := confirmQuorum(c.InOrStdin(), c.OutOrStdout()); err != nil {
+			if err := confirmLoss(c.InOrStdin(), c.OutOrStdout(), "The cluster goes on with this server's data; what other servers know better is lost."); err != nil {
 				return err
 			}
 		}
@@ -101,12 +101,13 @@ func (i installation) mayReset(ctx context.Context, force bool) error {
 	return nil
 }
 
-func confirmQuorum(in io.Reader, out io.Writer) error {
+// confirmLoss asks whether to go on with what cannot be taken back.
+func confirmLoss(in io.Reader, out io.Writer, what string) error {
 	f, ok := in.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return errors.New("nobody is here to confirm this; give --yes to go on with this server alone")
+		return errors.New("nobody is here to confirm this; give --yes to go on")
 	}
-	fmt.Fprint(out, "The cluster goes on with this server's data; what other servers know better is lost. Type yes to go on: ")
+	fmt.Fprint(out, what+" Type yes to go on: ")
 	answer, err := bufio.NewReader(f).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return fmt.Errorf("reading the answer: %w", err)

@@ -30,7 +30,7 @@ their Node is deleted, and the database is compacted and defragmented by itself.
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(etcdMembersCommand(), etcdStatusCommand(), etcdRemoveCommand(), etcdDefragCommand())
+	c.AddCommand(etcdMembersCommand(), etcdStatusCommand(), etcdRemoveCommand(), etcdDefragCommand(), etcdSnapshotCommand())
 	return c
 }
 

@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coracle-dev/coracle/pkg/backup"
+	"github.com/coracle-dev/coracle/pkg/components/etcd"
+	"github.com/coracle-dev/coracle/pkg/version"
+)
+
+func etcdSnapshotCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "snapshot",
+		Short: "Back the cluster up, and make it again of a backup",
+		Long: `Back the cluster up, and make it again of a backup. It needs root, on a server.
+
+A backup is one file with all that makes the cluster: etcd's data, the keys, the settings. Who has it has all secrets of
+the cluster. Pods' volumes and images are not in it.`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(snapshotSaveCommand(), snapshotListCommand(), snapshotRestoreCommand())
+	return c
+}
+
+func snapshotSaveCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "save [FILE]",
+		Short: "Write a backup of the running cluster",
+		Long: `Write a backup of the running cluster to FILE, or to the data directory's server/snapshots. Nothing stands still meanwhile.
+
+The file is for root only and is read and checked after it was written. Copy it to another machine.`,
+		Example: `  # To a disk that is not this machine's
+  coracle etcd snapshot save /mnt/backup/monday.tar.zst`,
+		Args: cobra.MaximumNArgs(1),
+	}
+	here := dirFlags(c.Flags())
+	c.RunE = func(c *cobra.Command, args []string) error {
+		i := here()
+		file := filepath.Join(i.dirs.Snapshots(), "coracle-"+time.Now().UTC().Format("20060102T150405Z")+backup.Suffix)
+		if len(args) > 0 {
+			file = args[0]
+		}
+		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		began := time.Now()
+		d, err := i.saveSnapshot(ctx, file)
+		if err != nil {
+			return err
+		}
+		info, err := os.Stat(file)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(c.OutOrStdout(), "%s: %s, with %d keys up to revision %d, written and checked in %.1f s\n",
+			file, size(info.Size()), d.Keys, d.Revision, time.Since(began).Seconds())
+		return nil
+	}
+	return c
+}
+
+// saveSnapshot writes a backup of this server.
+func (i installation) saveSnapshot(ctx context.Context, file string) (etcd.Database, error) {
+	var none etcd.Database
+	members, err := i.members()
+	if err != nil {
+		return none, err
+	}
+	list, err := members.List(ctx)
+	if err != nil {
+		return none, err
+	}
+	dir := filepath.Dir(file)
+	if dir == i.dirs.Snapshots() {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return none, fmt.Errorf("making the directory for backups: %w", err)
+		}
+	}
+	temp, err := os.MkdirTemp(dir, ".snapshot-*") // for root only
+	if err != nil {
+		return none, fmt.Errorf("writing a backup: %w", err)
+	}
+	defer os.RemoveAll(temp)
+	db := filepath.Join(temp, "db")
+	found, err := etcd.Save(ctx, i.dirs.EtcdSocket(), db)
+	if err != nil {
+		return none, err
+	}
+	m := backup.Manifest{Version: version.Version, Created: time.Now().UTC(), Node: i.config.Node.Name, Revision: found.Revision}
+	for _, one := range list {
+		m.Members = append(m.Members, one.Name)
+	}
+	api := i.config.API
+	settings := slices.DeleteFunc([]string{filepath.Join(i.dirs.Config, "config.yaml"), api.AdmissionConfig, api.SchedulerConfig,
+		api.EncryptionConfig, api.AuditPolicy}, func(path string) bool { return path == "" })
+	files, err := backup.Gather(i.dirs, db, settings)
+	if err != nil {
+		return none, err
+	}
+	return found, backup.Write(file, m, files)
+}
+
+func snapshotListCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "list [FILE...]",
+		Short: "List backups: those in the data directory, or the files that are named",
+		Args:  cobra.ArbitraryArgs,
+	}
+	here := dirFlags(c.Flags())
+	check := c.Flags().Bool("check", false, "Read each as a whole, and say whether it is as it was written")
+	c.RunE = func(c *cobra.Command, files []string) error {
+		if len(files) == 0 {
+			files, _ = filepath.Glob(filepath.Join(here().dirs.Snapshots(), "*"+backup.Suffix))
+		}
+		t := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 3, ' ', 0)
+		fmt.Fprintln(t, "FILE\tCREATED\tVERSION\tNODE\tREVISION\tSIZE")
+		var wrong error
+		for _, file := range files {
+			read := backup.Read
+			if *check {
+				read = backup.Verify
+			}
+			m, err := read(file)
+			info, errStat := os.Stat(file)
+			if err = errors.Join(err, errStat); err != nil {
+				wrong = errors.Join(wrong, err)
+				continue
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%s\n", file, m.Created.Format(time.RFC3339), m.Version, m.Node, m.Revision, size(info.Size()))
+		}
+		return errors.Join(t.Flush(), wrong)
+	}
+	return c
+}
+
+func snapshotRestoreCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "restore FILE",
+		Short: "Make the cluster of a backup again, on this machine",
+		Long: `Make the cluster of a backup again, on this machine, which was its server or is a new one. Coracle must be stopped; its next
+start is that of the cluster as it was. Everything that was written after the backup is lost. What this machine's server
+has now is kept, beside the data directory's server.
+
+Other servers of the cluster must be stopped before, and lose their data (coracle reset): they join again afterwards.`,
+		Example: `  systemctl stop coracle
+  coracle etcd snapshot restore /mnt/backup/monday.tar.zst
+  systemctl start coracle`,
+		Args: cobra.ExactArgs(1),
+	}
+	here := dirFlags(c.Flags())
+	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		r, err := here().restoring(args[0])
+		if err != nil {
+			return err
+		}
+		defer r.unlock()
+		if !*yes && r.has() {
+			if err := confirmLoss(c.InOrStdin(), c.OutOrStdout(), "What this server has now is replaced by the cluster of "+
+				r.manifest.Created.Local().Format(time.DateTime)+"."); err != nil {
+				return err
+			}
+		}
+		if err := r.run(); err != nil {
+			return err
+		}
+		r.tell(c.OutOrStdout())
+		return nil
+	}
+	return c
+}
+
+func (r *restoring) tell(out interface{ Write([]byte) (int, error) }) {
+	fmt.Fprintf(out, "The cluster of %s, %s, is in place: start coracle.\n", r.manifest.Created.Local().Format(time.DateTime), r.manifest.Node)
+	if r.kept != "" {
+		fmt.Fprintf(out, "What this server had before is in %s.\n", r.kept)
+	}
+	for _, path := range r.restored {
+		fmt.Fprintf(out, "%s was missing, and is restored too.\n", path)
+	}
+	if len(r.manifest.Members) > 1 {
+		fmt.Fprintf(out, "It had the servers %s. Run coracle reset on the others, and join them again.\n", strings.Join(r.manifest.Members, ", "))
+	}
+}
