@@ -161,7 +161,7 @@ func discardInstalled(ctx context.Context, r install.Record, data bool) error {
 	}
 	cmd := exec.CommandContext(ctx, core, args...)
 	// It finds the other paths in what coracle was started with, and without that in what it would be started with.
-	cmd.Env = append(os.Environ(), "CORACLE_KUBELET_ROOT="+r.Dirs.Kubelet)
+	cmd.Env = append(os.Environ(), "CORACLE_KUBELET_ROOT_DIR="+r.Dirs.Kubelet)
 	if r.Kubeconfig != "" {
 		cmd.Env = append(cmd.Env, "CORACLE_WRITE_KUBECONFIG="+r.Kubeconfig)
 	}
