@@ -17,6 +17,11 @@ func Nest(root string) error {
 	if !cgroupV2(root) || !exists(filepath.Join(root, "cgroup.type")) { // the machine's real root has no type
 		return nil
 	}
+	return nest(root)
+}
+
+// nest does it for the root of a cgroup namespace.
+func nest(root string) error {
 	controllers := read(filepath.Join(root, "cgroup.controllers"))
 	control := filepath.Join(root, "cgroup.subtree_control")
 	if read(filepath.Join(root, "cgroup.procs")) == "" && read(control) == controllers {
