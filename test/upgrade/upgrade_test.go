@@ -135,7 +135,7 @@ func plugPulled(t *testing.T, s stage.Server) {
 		t.Errorf("%s runs", got)
 	}
 	s.Kubectl("get", "configmap", "before")
-	s.Kubectl("rollout", "status", "deployment", "web", "--timeout=60s")
+	s.AwaitPods(t)
 }
 
 // works upgrades while the upgrader is killed: what it has begun goes on.

@@ -89,6 +89,15 @@ func (s Server) Work(t testing.TB) {
 		coracle kubectl rollout status deployment web --timeout=60s`)
 }
 
+// AwaitPods waits until the pods of Work run again after the machine went down: what the API says of them may be of before.
+func (s Server) AwaitPods(t testing.TB) {
+	t.Helper()
+	s.Sh(`until [ "$(coracle crictl ps -q --label io.kubernetes.container.name=agnhost | wc -l)" = 2 ]; do sleep 0.2; done
+		service=$(coracle kubectl get service web -o 'jsonpath={.spec.clusterIP}')
+		for n in 1 2 3 4 5 6 7 8 9 10; do until curl -sf "http://$service/hostname" >/dev/null; do sleep 0.2; done; done
+		coracle kubectl wait pods -l app=web --for=condition=Ready --timeout=60s`)
+}
+
 // Missed is what a client found.
 type Missed map[string]struct {
 	Asked, Failed int
