@@ -96,6 +96,7 @@ func TestBench(t *testing.T) {
 	measureUp(t, wire, runs, &r)
 	measureFork(t, wire, runs, &r)
 	measureEphemeral(t, wire, runs, &r)
+	measureInstall(t, runs, &r)
 	measureUpgrade(t, runs, &r)
 	t.Run("container", func(t *testing.T) { measureContainer(t, runs, &r) })
 }
