@@ -16,9 +16,9 @@ import (
 
 const envPrefix = "CORACLE_"
 
-// foreignEnv are variables with our prefix that are not settings: those of the installer and of tests, and those
-// that Kubernetes puts into every container of a namespace that has a Service named coracle.
-var foreignEnv = regexp.MustCompile(`^CORACLE_(VERSION|INSTALL_.*|BIN|TEST_.*|BENCH(_.*)?|HOLD(_.*)?|SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)$`)
+// foreignEnv are variables with our prefix that are not settings: those of the installer, of tests and of coracle
+// run, and those that Kubernetes puts into every container of a namespace that has a Service named coracle.
+var foreignEnv = regexp.MustCompile(`^CORACLE_(VERSION|CLUSTER|INSTALL_.*|BIN|TEST_.*|BENCH(_.*)?|HOLD(_.*)?|SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)$`)
 
 // problems collects mistakes, so that all are reported at once.
 type problems struct{ list []error }

@@ -63,7 +63,7 @@ func TestPrecedence(t *testing.T) {
 		{"bare switch", nil, nil, []string{"--debug"}, "debug", "true", "--debug"},
 		{"switch by variable", nil, []string{"CORACLE_DEBUG=1"}, nil, "debug", "1", "CORACLE_DEBUG"},
 		{"value that looks like a flag", nil, nil, []string{"--node-name", "x", "--kubelet-arg", "v=1", "--tls-san", "y"}, san, "y", "--tls-san"},
-		{"foreign variables", nil, []string{"CORACLE_SERVICE_HOST=10.0.0.1", "CORACLE_PORT_6443_TCP=x", "CORACLE_INSTALL_X=1", "CORACLE_BENCH=a"}, nil,
+		{"foreign variables", nil, []string{"CORACLE_SERVICE_HOST=10.0.0.1", "CORACLE_PORT_6443_TCP=x", "CORACLE_INSTALL_X=1", "CORACLE_BENCH=a", "CORACLE_CLUSTER=run-a"}, nil,
 			name, "edge-1", "default: the host name in lower case"},
 	} {
 		t.Run(test.title, func(t *testing.T) {
