@@ -53,6 +53,7 @@ token out of process lists.`,
 				Command string `json:"command"`
 			}{t, url.String(), command})
 		}
+		fmt.Fprintf(c.ErrOrStderr(), "To join as a service that starts at boot, begin the last line with: coracle install -- %s\n", t.Role)
 		_, err = fmt.Fprintf(c.OutOrStdout(), "mkdir -p /etc/coracle && (umask 077 && cat > /etc/coracle/token) <<'EOF'\n%s\nEOF\n%s\n", t.Token, command)
 		return err
 	}

@@ -103,6 +103,11 @@ func writeSBOM(root string, r release, builds, out string) error {
 			return err
 		}
 		s.relate("SPDXRef-Package-coracle", "CONTAINS", file)
+		image, err := s.file(filepath.Join(r.dir, "coracle-image-linux-"+arch+".tar"), "coracle-image-linux-"+arch+".tar")
+		if err != nil {
+			return err
+		}
+		s.relate("SPDXRef-Package-coracle", "CONTAINS", image)
 		if err := s.programs(filepath.Join(root, "build", arch), file, arch, r.version); err != nil {
 			return err
 		}
@@ -110,6 +115,9 @@ func writeSBOM(root string, r release, builds, out string) error {
 			return err
 		}
 		s.relate(file, "CONTAINS", s.pack("pause", r.pause, "pkg:generic/pause@"+r.pause))
+		if err := s.image(image, file); err != nil {
+			return err
+		}
 	}
 	data, err := s.marshal()
 	if err != nil {

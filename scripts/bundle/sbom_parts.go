@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 )
 
@@ -87,5 +88,20 @@ func (s *sbom) debian(payload, root, file, arch string) error {
 		}})
 		s.relate(file, "CONTAINS", id)
 	}
+	return nil
+}
+
+// image enters what is in a container image: what is in the executable, and this machine's certificates of authorities.
+func (s *sbom) image(image, executable string) error {
+	for _, r := range slices.Clone(s.doc.Relationships) {
+		if r.From == executable {
+			s.relate(image, r.Type, r.To)
+		}
+	}
+	version, err := packageVersion("/", "ca-certificates")
+	if err != nil {
+		return err
+	}
+	s.relate(image, "CONTAINS", s.pack("ca-certificates", version, "pkg:deb/debian/ca-certificates@"+purlVersion(version)+"?arch=all"))
 	return nil
 }
