@@ -109,7 +109,7 @@ func TestResolve(t *testing.T) {
 		a[2], a[7] = 0x81, 1
 		return a
 	})
-	got, err := Resolve(t.Context(), server, "kubernetes.default.svc.cluster.local")
+	got, err := Resolve(t.Context(), server, "kubernetes.default.svc.cluster.local", false)
 	if err != nil || len(got) != 1 || got[0] != netip.MustParseAddr("10.43.0.1") {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -118,7 +118,7 @@ func TestResolve(t *testing.T) {
 		a[2], a[3] = 0x81, 0x82
 		return a
 	})
-	if _, err := Resolve(t.Context(), failing, "."); err != Refused(2) || err.Error() != "it answers that it has failed (SERVFAIL)" {
+	if _, err := Resolve(t.Context(), failing, ".", false); err != Refused(2) || err.Error() != "it answers that it has failed (SERVFAIL)" {
 		t.Error(err)
 	}
 	if err := AskName(t.Context(), failing, "."); err != nil {
@@ -130,12 +130,12 @@ func TestResolve(t *testing.T) {
 		t.Error("nobody answers")
 	}
 	for _, junk := range [][]byte{nil, {1, 2, 3}, make([]byte, 600)} {
-		if _, err := Resolve(t.Context(), answering(t, func([]byte) []byte { return junk }), "x.y"); err == nil {
+		if _, err := Resolve(t.Context(), answering(t, func([]byte) []byte { return junk }), "x.y", true); err == nil {
 			t.Errorf("%d bytes of junk are an answer", len(junk))
 		}
 	}
 	for n := range 60 { // answers that end too soon
-		b := append(question("a.b"), 0xC0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 10, 43, 0, 1)
+		b := append(question("a.b", true), 0xC0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 10, 43, 0, 1)
 		b[7] = 2
 		_, _ = addresses(b[:min(n, len(b))])
 	}

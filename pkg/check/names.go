@@ -68,7 +68,7 @@ const askTimeout = time.Second
 // AskName asks a name server for the addresses of a name, or for the name servers of the root if it is ".". It is nil if
 // the server gives any answer, even that there is no such name: it is there.
 func AskName(ctx context.Context, server netip.AddrPort, name string) error {
-	_, err := Resolve(ctx, server, name)
+	_, err := Resolve(ctx, server, name, false)
 	if errors.As(err, new(Refused)) {
 		return nil
 	}
@@ -95,9 +95,9 @@ func (r Refused) Error() string {
 	return fmt.Sprintf("it answers with error %d", int(r))
 }
 
-// Resolve asks a name server for the IPv4 addresses of a name; of the root ".", for anything. It asks twice, because a
-// packet may be lost.
-func Resolve(ctx context.Context, server netip.AddrPort, name string) ([]netip.Addr, error) {
+// Resolve asks a name server for the IPv4 or the IPv6 addresses of a name; of the root ".", for anything. It asks twice,
+// because a packet may be lost.
+func Resolve(ctx context.Context, server netip.AddrPort, name string, v6 bool) ([]netip.Addr, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", server.String())
 	if err != nil {
 		return nil, plain(err)
@@ -107,7 +107,7 @@ func Resolve(ctx context.Context, server netip.AddrPort, name string) ([]netip.A
 	answer := make([]byte, 4096)
 	for range 2 {
 		_ = conn.SetDeadline(time.Now().Add(askTimeout))
-		if _, err = conn.Write(question(name)); err != nil {
+		if _, err = conn.Write(question(name, v6)); err != nil {
 			break
 		}
 		var n int
@@ -133,15 +133,21 @@ func plain(err error) error {
 
 const questionID = 0xC0AD
 
-// question asks for A records, or NS of the root.
-func question(name string) []byte {
-	const recursion, typeA, typeNS, classIN = 0x0100, 1, 2, 1
+// Types of records.
+const typeA, typeNS, typeAAAA = 1, 2, 28
+
+// question asks for addresses, or for name servers of the root.
+func question(name string, v6 bool) []byte {
+	const recursion, classIN = 0x0100, 1
 	q := binary.BigEndian.AppendUint16(nil, questionID)
 	q = binary.BigEndian.AppendUint16(q, recursion)
 	q = append(binary.BigEndian.AppendUint16(q, 1), 0, 0, 0, 0, 0, 0)
 	kind := uint16(typeNS)
 	if name = strings.Trim(name, "."); name != "" {
 		kind = typeA
+		if v6 {
+			kind = typeAAAA
+		}
 		for label := range strings.SplitSeq(name, ".") {
 			q = append(append(q, byte(len(label))), label...)
 		}
@@ -150,9 +156,9 @@ func question(name string) []byte {
 	return binary.BigEndian.AppendUint16(q, classIN)
 }
 
-// addresses reads the A records of an answer.
+// addresses reads the addresses in an answer.
 func addresses(b []byte) (out []netip.Addr, err error) {
-	const header, code, typeA = 12, 0x000F, 1
+	const header, code = 12, 0x000F
 	if len(b) < header || binary.BigEndian.Uint16(b) != questionID {
 		return nil, errors.New("what comes back is no answer")
 	}
@@ -168,8 +174,8 @@ func addresses(b []byte) (out []netip.Addr, err error) {
 		}
 		kind, size := binary.BigEndian.Uint16(b[at:]), int(binary.BigEndian.Uint16(b[at+8:]))
 		at += 10
-		if kind == typeA && size == 4 && at+4 <= len(b) {
-			out = append(out, netip.AddrFrom4([4]byte(b[at:at+4])))
+		if ip, ok := netip.AddrFromSlice(b[min(at, len(b)):min(at+size, len(b))]); ok && (kind == typeA || kind == typeAAAA) {
+			out = append(out, ip)
 		}
 		at += size
 	}

@@ -63,7 +63,7 @@ func (d *Doctor) dns(ctx context.Context) []check.Verdict {
 
 // outside asks a name server of ours for what only others know. That there is no such thing is an answer too.
 func (d *Doctor) outside(ctx context.Context, server netip.AddrPort) error {
-	_, err := check.Resolve(ctx, server, ".")
+	_, err := check.Resolve(ctx, server, ".", false)
 	var refused check.Refused
 	if errors.As(err, &refused) && refused == check.NoName {
 		return nil
@@ -73,7 +73,7 @@ func (d *Doctor) outside(ctx context.Context, server netip.AddrPort) error {
 
 // judgeName asks a name server of ours for the API's Service.
 func (d *Doctor) judgeName(ctx context.Context, server netip.AddrPort, name, what string) []check.Verdict {
-	found, err := check.Resolve(ctx, server, name)
+	found, err := check.Resolve(ctx, server, name, d.apiService().Is6())
 	want := d.apiService()
 	switch {
 	case err != nil:
@@ -98,12 +98,12 @@ func (d *Doctor) dnsLoop(ctx context.Context) []check.Verdict {
 			continue
 		}
 		asked = append(asked, u)
-		found, err := check.Resolve(ctx, netip.AddrPortFrom(ip, 53), "kubernetes.default.svc."+d.Config.Network.Domain)
+		found, err := check.Resolve(ctx, netip.AddrPortFrom(ip, 53), "kubernetes.default.svc."+d.Config.Network.Domain, d.apiService().Is6())
 		if err != nil || !slices.Contains(found, d.apiService()) {
 			continue
 		}
 		var refused check.Refused
-		if _, err := check.Resolve(ctx, netip.AddrPortFrom(ip, 53), "."); errors.As(err, &refused) {
+		if _, err := check.Resolve(ctx, netip.AddrPortFrom(ip, 53), ".", false); errors.As(err, &refused) {
 			return check.Failf("name another server in "+d.Config.Node.ResolvConf+", or have that one forward nothing but "+d.Config.Network.Domain+" to the cluster",
 				"the name server %s, which the cluster's DNS asks, asks the cluster's DNS: a loop, and no name outside the cluster resolves", u)
 		}

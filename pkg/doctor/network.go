@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -63,9 +64,12 @@ func (d *Doctor) podNetwork(ctx context.Context) []check.Verdict {
 	if len(peers) == 0 {
 		return check.Okf("there is no other node%s", from)
 	}
-	size, err := d.podMTU()
-	if err != nil {
-		return check.Failf("check components (flannel)", "this node has no pod network: %v", err)
+	sizes := map[bool]int{}
+	for _, v6 := range []bool{false, true} {
+		var err error
+		if sizes[v6], err = podMTU(v6); err != nil {
+			return check.Failf("check components (flannel)", "this node has no pod network: %v", err)
+		}
 	}
 	results := make([]pathResult, len(peers))
 	slots := make(chan struct{}, 4*manyNodes)
@@ -74,15 +78,15 @@ func (d *Doctor) podNetwork(ctx context.Context) []check.Verdict {
 		asking.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			results[i] = tryPath(ctx, p.gateway, size)
+			results[i] = tryPath(ctx, p.gateway, sizes[p.gateway.Is6()])
 		})
 	}
 	asking.Wait()
 	var out []check.Verdict
 	for i, p := range peers {
-		out = append(out, judgePath(p, results[i], size, d.Config.Network.Backend)...)
+		out = append(out, judgePath(p, results[i], sizes[p.gateway.Is6()], d.Config.Network.Backend)...)
 	}
-	return check.Else(first(out, 10), check.Okf("the pods of %d other nodes are reached, with packets of %d bytes%s", len(peers), size, from))
+	return check.Else(first(out, 10), check.Okf("the pods of %d other nodes are reached, with packets of %d bytes%s", others(peers), sizes[peers[0].gateway.Is6()], from))
 }
 
 // peers are the other nodes: as the API knows them, or if that is away, as the kernel's routes do.
@@ -95,31 +99,39 @@ func (d *Doctor) peers() (all []peer, from string) {
 		if n.Name == d.Config.Node.Name {
 			continue
 		}
-		if p, ok := peerOf(n); ok {
-			all = append(all, p)
-		}
+		all = append(all, peersOf(n)...)
 	}
 	return all, ""
 }
 
-func peerOf(n corev1.Node) (peer, bool) {
-	p := peer{node: n.Name, remark: notReady(n)}
+// others counts nodes, which may have a network of each family.
+func others(peers []peer) int {
+	names := map[string]bool{}
+	for _, p := range peers {
+		names[p.node] = true
+	}
+	return len(names)
+}
+
+// peersOf are a node's pod networks; none if it has no pods yet.
+func peersOf(n corev1.Node) (all []peer) {
+	var own netip.Addr
 	for _, a := range n.Status.Addresses {
-		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && !p.ip.IsValid() {
-			p.ip = ip
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP && !own.IsValid() {
+			own = ip
 		}
 	}
-	cidr, err := netip.ParsePrefix(n.Spec.PodCIDR)
-	if err != nil {
-		return p, false // it has no pods yet
+	for _, text := range n.Spec.PodCIDRs {
+		if cidr, err := netip.ParsePrefix(text); err == nil {
+			all = append(all, peer{node: n.Name, remark: notReady(n), ip: own, gateway: clusterdns.Gateway(cidr)})
+		}
 	}
-	p.gateway = clusterdns.Gateway(cidr)
-	return p, true
+	return all
 }
 
 // routedPeers reads the networks of other nodes from the routes that flannel has made.
 func (d *Doctor) routedPeers() (all []peer) {
-	routes, _ := netlink.RouteList(nil, unix.AF_INET) // an incomplete list is one too
+	routes, _ := netlink.RouteList(nil, netlink.FAMILY_ALL) // an incomplete list is one too
 	for _, r := range routes {
 		if r.Dst == nil || r.Gw == nil {
 			continue
@@ -127,7 +139,8 @@ func (d *Doctor) routedPeers() (all []peer) {
 		ip, ok := netip.AddrFromSlice(r.Dst.IP)
 		bits, _ := r.Dst.Mask.Size()
 		gw, _ := netip.AddrFromSlice(r.Gw)
-		if ok && d.Config.Network.ClusterCIDRs[0].Contains(ip.Unmap()) {
+		ours := slices.ContainsFunc(d.Config.Network.ClusterCIDRs, func(c netip.Prefix) bool { return c.Contains(ip.Unmap()) })
+		if ok && ours {
 			cidr := netip.PrefixFrom(ip.Unmap(), bits)
 			all = append(all, peer{node: "with pods in " + cidr.String(), ip: gw.Unmap(), gateway: clusterdns.Gateway(cidr)})
 		}
@@ -135,14 +148,18 @@ func (d *Doctor) routedPeers() (all []peer) {
 	return all
 }
 
-// podMTU is the size of this node's pods' packets.
-func (d *Doctor) podMTU() (int, error) {
-	for _, name := range []string{"flannel.1", "flannel-v6.1", "cni0"} {
+// podMTU is the size of packets of a family between nodes' pods.
+func podMTU(v6 bool) (int, error) {
+	overlay := "flannel.1"
+	if v6 {
+		overlay = "flannel-v6.1"
+	}
+	for _, name := range []string{overlay, "cni0"} {
 		if link, err := netlink.LinkByName(name); err == nil {
 			return link.Attrs().MTU, nil
 		}
 	}
-	return 0, fmt.Errorf("there is neither flannel.1 nor cni0")
+	return 0, fmt.Errorf("there is neither %s nor cni0", overlay)
 }
 
 // pathResult is what became of small and of full packets to a node's pods; and whether its name server answers, where a

@@ -68,15 +68,16 @@ func well(t *testing.T, r check.Report, but ...string) {
 }
 
 // whole is everything on a host that check could have changed.
-const whole = `ip -o link | cut -d: -f2-; ip -o addr; ip route; ip rule; nft list ruleset; cut -d' ' -f3- /proc/self/mountinfo | sort
+const whole = `ip -o link | cut -d: -f2-; ip -o addr | sed "s/ tentative//"; ip route; ip rule; nft list ruleset; cut -d' ' -f3- /proc/self/mountinfo | sort
 find /etc /run /opt /var/lib/coracle /var/lib/kubelet /var/lib/cni /var/log -printf '%p %s %m\n' | sort; find /sys/fs/cgroup/*/ -name '*coracle*' | sort
 for f in net/ipv4/ip_forward fs/inotify/max_user_instances net/bridge/bridge-nf-call-iptables; do cat /proc/sys/$f; done
 ls /proc | grep -c '^[0-9]*$'`
 
 func TestCheckChangesNothing(t *testing.T) {
 	h := newHost(t, "fresh")
-	before := h.Run("sh", "-c", whole)
+	before, began := h.Run("sh", "-c", whole), time.Now()
 	r := report(t, h, "check")
+	t.Logf("%d findings in %.1f s", len(r.Rows), time.Since(began).Seconds())
 	well(t, r)
 	for _, row := range r.Rows {
 		if row.Finding == "" || (row.Fix == "") != (row.Result == check.OK || row.Result == check.Skipped) {

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -17,6 +18,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/coracle-dev/coracle/pkg/check"
 	"github.com/coracle-dev/coracle/test/hosts"
@@ -233,6 +237,26 @@ func doctorServers(t *testing.T, c *hosts.Cluster) {
 	second.Thaw()
 	third.Thaw()
 	findsSoon(t, server, check.OK, "etcd", "3 of 3 members answer")
+
+	alarm(t, c, server, pb.AlarmRequest_ACTIVATE)
+	finds(t, report(t, server, "doctor", "--only", "etcd"), check.Fail, "etcd", "alarm NOSPACE of "+server.Name, "refuses writes", "coracle etcd defrag")
+	alarm(t, c, server, pb.AlarmRequest_DEACTIVATE)
+}
+
+// alarm has a member say that its database is full, or that it is not any more.
+func alarm(t *testing.T, c *hosts.Cluster, server *hosts.Host, action pb.AlarmRequest_AlarmAction) {
+	t.Helper()
+	err := c.Etcd(server, func(ctx context.Context, client *clientv3.Client, endpoint string) error {
+		own, err := client.Status(ctx, endpoint)
+		if err != nil {
+			return err
+		}
+		_, err = pb.NewMaintenanceClient(client.ActiveConnection()).Alarm(ctx, &pb.AlarmRequest{Action: action, MemberID: own.Header.MemberId, Alarm: pb.AlarmType_NOSPACE})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // TestDoctorWithoutCoracle looks at a machine that has never had any.
