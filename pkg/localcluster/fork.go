@@ -13,13 +13,14 @@ import (
 )
 
 // fork makes the nodes of a snapshot those of a new cluster. They keep their names, which pods are bound to; more may be
-// added. A server's name need not begin with the cluster's then.
+// added.
 func (r *Record) fork(p Plan, from Snapshot) error {
 	if p.Nodes < len(from.Nodes) || p.Servers != from.Servers() {
 		return fmt.Errorf("snapshot %s is of %s with %s: a cluster from it has as many servers, and as many nodes or more",
 			from.Name, plural(len(from.Nodes), "node"), plural(from.Servers(), "server"))
 	}
-	added := Record{Name: from.Cluster, Network: r.Network}
+	p.Name = from.Cluster
+	added := Record{Network: r.Network}
 	added.plan(p)
 	r.Nodes = added.Nodes
 	for i, n := range from.Nodes {

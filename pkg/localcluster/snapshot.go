@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
 )
@@ -137,11 +139,14 @@ func (s Store) SnapshotCluster(cluster, to string) (Snapshot, error) {
 // orderSeal makes the keeper seal the cluster's state as the snapshot that the order names.
 const orderSeal = "seal"
 
-// keyless refuses a configuration that makes data which only its key can read, or that holds a secret itself.
+// keyless refuses a configuration that makes data which only its key can read, or that is not the cluster's alone.
 func keyless(config string) error {
-	for line := range strings.Lines(config) {
-		key, _, _ := strings.Cut(strings.TrimSpace(line), ":")
-		switch strings.Trim(key, `"'`) {
+	var settings map[string]any
+	if err := yaml.Unmarshal([]byte(config), &settings); err != nil {
+		return fmt.Errorf("reading its configuration: %w", err)
+	}
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		switch key {
 		case "encryption-provider-config":
 			return errors.New("its Secrets are encrypted with a key that another cluster must not have (encryption-provider-config)")
 		case "token", "agent-token", "token-file", "agent-token-file", "datastore-endpoint":
