@@ -17,6 +17,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/bundle"
 	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/host"
 	"github.com/coracle-dev/coracle/pkg/kubeconfig"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 	"github.com/coracle-dev/coracle/pkg/paths"
@@ -165,6 +166,9 @@ func makeCluster(p localcluster.Plan, s localcluster.Store, merge bool) error {
 func maker(ctx context.Context, dir string, say func(string)) (m localcluster.Maker, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return m, err
+	}
+	if err := host.Unlock(); err != nil {
+		return m, complain.As(complain.Unfit, err)
 	}
 	m = localcluster.Maker{Store: localcluster.Store{Dir: dir}, KeeperArgs: []string{keeperCommand, dir}, Version: version.Version, Say: say}
 	var said once
