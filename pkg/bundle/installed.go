@@ -15,6 +15,9 @@ import (
 // build that carries its payload, or has none.
 var installed string
 
+// Unpacks reports whether this executable carries a payload, so that it will need room for it.
+func Unpacks() bool { return stamp != "" }
+
 // elsewhere returns the directory with the parts for an executable that carries no payload.
 func elsewhere() (string, error) {
 	if installed == "" {

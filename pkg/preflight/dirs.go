@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-dev/coracle/pkg/bundle"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/paths"
 )
@@ -35,7 +36,7 @@ func dataDir(cfg config.Config) error {
 	if fs.Flags&unix.ST_NOEXEC != 0 {
 		return noExec(dir)
 	}
-	return space(dir, fs, missing(cfg.Dirs.Tool("coracle-core")))
+	return space(dir, fs, bundle.Unpacks() && missing(cfg.Dirs.Tool("coracle-core")))
 }
 
 func noExec(dir string) error {
@@ -50,7 +51,7 @@ func Space(cfg config.Config, dir string) error {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return fmt.Errorf("looking at %s: %w", dir, err)
 	}
-	return space(dir, fs, missing(cfg.Dirs.Tool("coracle-core")))
+	return space(dir, fs, bundle.Unpacks() && missing(cfg.Dirs.Tool("coracle-core")))
 }
 
 // Place finds out, changing nothing, whether a directory, or what is to be made below it, can be written and, with exec,

@@ -59,7 +59,8 @@ func missingCapabilities(status string) error {
 	if missing == nil {
 		return nil
 	}
-	return trouble("in a container, start it with --privileged", "this root lacks the capabilities %s", strings.Join(missing, ", "))
+	add := strings.ReplaceAll(" "+strings.Join(missing, " "), " CAP_", " --cap-add ")
+	return trouble("in a container, start it with --privileged, or with"+add, "this root lacks the capabilities %s", strings.Join(missing, ", "))
 }
 
 // written is before any release of coracle. A clock that says less makes certificates that nobody believes in.
