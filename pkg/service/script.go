@@ -15,8 +15,12 @@ func openRCScript(u Unit) string {
 	set := func(name, value string) { fmt.Fprintf(&b, "%s=%s\n", name, shellWord(value)) }
 	set("name", u.Name)
 	set("description", u.Description)
-	set("command", u.Exec[0])
-	set("command_args", ShellLine(u.Exec[1:])) // OpenRC evaluates it once more
+	command := u.Exec
+	if u.Before != nil { // the supervisor starts again what has ended, without asking this script
+		command = append([]string{"/bin/sh", "-c", ShellLine(u.Before) + ` || exit 1; exec "$0" "$@"`}, command...)
+	}
+	set("command", command[0])
+	set("command_args", ShellLine(command[1:])) // OpenRC evaluates it once more
 	log := openRCLog(u.Name)
 	set("output_log", log)
 	set("error_log", log)
@@ -29,9 +33,6 @@ start_pre() {
 `, shellWord(log))
 	if u.Environment != "" {
 		fmt.Fprintf(&b, "\tif [ -r %[1]s ]; then\n\t\tset -a\n\t\t. %[1]s\n\t\tset +a\n\tfi\n", shellWord(u.Environment))
-	}
-	if u.Before != nil {
-		fmt.Fprintf(&b, "\t%s || return 1\n", ShellLine(u.Before))
 	}
 	b.WriteString("\treturn 0\n}\n")
 	if u.Ready != nil {
@@ -58,13 +59,11 @@ const scriptSettings = `supervisor=supervise-daemon
 respawn_delay=3
 respawn_max=0
 retry=TERM/90/KILL/5
-rc_ulimit="-n 1048576 -u unlimited -c unlimited"
 rc_cgroup_cleanup=no
 
 depend() {
-	need localmount
 	want cgroups
-	use dns logger
-	after bootmisc net firewall ntp-client
+	use net dns logger
+	after localmount bootmisc network-online firewall ntp-client
 }
 `

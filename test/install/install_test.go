@@ -61,11 +61,11 @@ type story struct {
 func boot(t *testing.T, site *machines.Site, name string) *machines.Machine {
 	t.Helper()
 	m := site.Boot(t, name, machines.Options{})
-	for _, file := range []string{"docker.rules", "foreign.nft"} {
-		m.Write("/tmp/"+file, read(t, "testdata/"+file))
+	for _, file := range []string{"docker.rules", "foreign.nft", "setup"} {
+		m.Write("/etc/site/"+file, read(t, "testdata/"+file))
 	}
-	m.Sh(`ip link add docker0 type bridge; ip addr add 172.31.0.1/16 dev docker0; ip link set docker0 up
-iptables-restore </tmp/docker.rules; nft -f /tmp/foreign.nft`)
+	m.Write("/etc/systemd/system/site.service", read(t, "testdata/site.service"))
+	m.Run("systemctl", "enable", "--quiet", "--now", "site")
 	script, err := os.ReadFile("../../install.sh")
 	if err != nil {
 		t.Fatal(err)

@@ -29,16 +29,16 @@ func (m *Machine) Files() Inventory {
 	return inventory(m.Run("find", args...))
 }
 
-// Kernel lists what the machine has in its kernel: links, routes, mounts, cgroups without those of systemd's services, network
+// Kernel lists what the machine has in its kernel: links, routes, mounts, cgroups without those of systemd's units, network
 // namespaces, sysctls that Kubernetes sets.
 func (m *Machine) Kernel() Inventory {
 	m.t.Helper()
 	return inventory(m.Sh(`
-ip -o link | awk '{ print "link " $2 "\t" $3 }'
+ip -o link | awk '{ sub("@.*", "", $2); print "link " $2 "\t" $3 }'
 ip route show table all | sort -u | awk '{ print "route " $0 "\t" }'
 ip -6 route show table all | sort -u | awk '{ print "route6 " $0 "\t" }'
 awk '{ print "mount " $5 "\t" }' /proc/self/mountinfo
-find /sys/fs/cgroup -type d -not -path '*.service*' -not -path '*.scope*' -not -path '*.slice*' -printf 'cgroup %p\t\n'
+find /sys/fs/cgroup -type d -not -path '*.service*' -not -path '*.scope*' -not -path '*.slice*' -not -path '*.mount*' -printf 'cgroup %p\t\n'
 ls /run/netns 2>/dev/null | awk '{ print "netns " $0 "\t" }'
 for f in /proc/sys/net/ipv4/ip_forward /proc/sys/net/bridge/bridge-nf-call-iptables /proc/sys/vm/overcommit_memory \
 	/proc/sys/kernel/panic /proc/sys/kernel/panic_on_oops /proc/sys/net/ipv6/conf/all/forwarding; do
