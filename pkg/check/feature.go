@@ -30,15 +30,37 @@ func cgroups(_ context.Context, m *Machine) []Verdict {
 	if m.Running { // it makes some all the time, and its kubelet watches
 		return Else(found, Okf("%s, with the controllers that are needed", version))
 	}
-	try, err := os.MkdirTemp(dir, "coracle-check-")
+	err := makeCgroup(dir)
+	if errors.Is(err, unix.EROFS) {
+		err = m.unlocked(dir, func() error { return makeCgroup(dir) })
+	}
 	if err != nil {
-		return append(found, Failf("in a container, give it cgroups of its own that it may write: --privileged, or --cgroupns=private",
+		return append(found, Failf("in a container, give it cgroups that it may write: --privileged, or --cap-add SYS_ADMIN",
 			"no cgroup can be made in %s: %v", dir, err)...)
 	}
-	if err := os.Remove(try); err != nil {
-		return append(found, Warnf("", "the cgroup that was made to try cannot be removed: %v", err)...)
-	}
 	return Else(found, Okf("%s, with the controllers that are needed", version))
+}
+
+// makeCgroup makes a cgroup and removes it.
+func makeCgroup(dir string) error {
+	try, err := os.MkdirTemp(dir, "coracle-check-")
+	if err != nil {
+		return errors.Unwrap(err) // without the name that was tried
+	}
+	return os.Remove(try)
+}
+
+// unlocked runs do where a mount is writable that a container engine has made read-only, as coracle does when it starts.
+func (m *Machine) unlocked(point string, do func() error) error {
+	return preflight.Apart(unix.CLONE_NEWNS, func() error {
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return err
+		}
+		if err := unix.Mount("", point, "", unix.MS_REMOUNT|unix.MS_BIND, ""); err != nil {
+			return err
+		}
+		return do()
+	})
 }
 
 func namespaces(_ context.Context, m *Machine) []Verdict {
@@ -56,8 +78,19 @@ func namespaces(_ context.Context, m *Machine) []Verdict {
 	return Okf("mount, UTS, IPC, PID, network and user namespaces")
 }
 
+// noNamespaces is why nothing can be tried.
+const noNamespaces = "nothing can be tried without namespaces, see check namespaces"
+
+// apart finds out whether namespaces can be made at all.
+func apart(more int) error {
+	return preflight.Apart(unix.CLONE_NEWNS|more, func() error { return nil })
+}
+
 func overlayfs(_ context.Context, m *Machine) []Verdict {
 	dir := nearest(m.Config.Dirs.Data)
+	if apart(0) != nil {
+		return Skipf("%s", noNamespaces)
+	}
 	return Else(From(preflight.Mounts(dir)), Okf("overlays can be mounted in %s", dir))
 }
 
@@ -103,7 +136,12 @@ func seccomp(_ context.Context, m *Machine) []Verdict {
 	if !slices.Contains(actions, "errno") {
 		return Failf("use a kernel with CONFIG_SECCOMP_FILTER", "the kernel has no seccomp filters, and pods with a profile do not start")
 	}
-	return Okf("filters: %s", strings.Join(actions, " "))
+	if preflight.Capabilities(m.Config) == nil { // else the refusal is theirs
+		if wrong := From(preflight.SystemCalls(m.Config)); wrong != nil {
+			return wrong
+		}
+	}
+	return Okf("pods may have them, and none is in the way here")
 }
 
 // deviceRules finds out whether it can be said which devices a pod may use: by a controller, or in v2 by a program.

@@ -20,6 +20,9 @@ func links(_ context.Context, m *Machine) []Verdict {
 	if m.Config.Network.Backend == config.BackendNone {
 		return Skipf("the pod network is left to another plugin (--flannel-backend=none)")
 	}
+	if apart(unix.CLONE_NEWNET) != nil {
+		return Skipf("%s", noNamespaces)
+	}
 	var out []Verdict
 	err := preflight.Apart(unix.CLONE_NEWNET, func() error {
 		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "b0"}}
@@ -54,6 +57,9 @@ func made(kind, use string, err error) []Verdict {
 
 // ruleset makes in a network of its own one of each that kube-proxy and flannel make, one after the other.
 func ruleset(_ context.Context, _ *Machine) []Verdict {
+	if apart(unix.CLONE_NEWNET) != nil {
+		return Skipf("%s", noNamespaces)
+	}
 	var missing []string
 	err := preflight.Apart(unix.CLONE_NEWNET, func() error {
 		conn, err := nftables.New()

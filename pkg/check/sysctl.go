@@ -37,14 +37,21 @@ func sysctls(_ context.Context, m *Machine) []Verdict {
 	return Else(out, Okf("high enough, or coracle raises them when it starts"))
 }
 
-// mayWrite finds out whether a file could be written, and writes nothing.
+// mayWrite finds out whether coracle could write a kernel setting, and writes nothing.
 func (m *Machine) mayWrite(name string) bool {
-	f, err := os.OpenFile(m.path(name), os.O_WRONLY, 0)
-	if err != nil {
-		return false
+	err := openToWrite(m.path(name))
+	if errors.Is(err, unix.EROFS) && m.Root == "" {
+		err = m.unlocked("/proc/sys", func() error { return openToWrite(name) })
 	}
-	f.Close()
-	return true
+	return err == nil
+}
+
+func openToWrite(name string) error {
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 func forwarding(_ context.Context, m *Machine) []Verdict {
