@@ -107,6 +107,11 @@ func (k *keeper) request(one Snapshot) error {
 		}
 	}
 	dirs := paths.Dirs{Data: k.store.host(k.record.Name, k.record.Nodes[0].Name, "data")}
+	if one.Servers() > 1 { // its etcd knows of others, which have no data and join
+		if err := atomicfile.Write(dirs.ResetRequest(), fmt.Appendf(nil, "{\"snapshot\": %q}\n", paths.Default().Etcd()), 0o600); err != nil {
+			return err
+		}
+	}
 	return r.Write(dirs.Refound())
 }
 

@@ -20,9 +20,11 @@ import (
 // What of a node's disks is sealed: the cluster's data, images and containers, volumes, manifests. All keys, tokens and
 // certificates, and what the node remembers of its servers, stay behind.
 var (
-	sealedData    = []string{"server/etcd", "node/containerd", "node/images.json", "node/cni", "node/static-pods", "manifests", "storage"}
+	sealedData    = []string{etcdData, "node/containerd", "node/images.json", "node/cni", "node/static-pods", "manifests", "storage"}
 	sealedKubelet = []string{"pods"}
 )
+
+const etcdData = "server/etcd"
 
 // seal makes a snapshot of the cluster. All nodes stand still while it is made, so that it is of one moment.
 func (k *keeper) seal(name string) (err error) {
@@ -104,6 +106,9 @@ func (k *keeper) sealNode(n Node, to string) (SnapshotNode, int64, error) {
 			if err := os.MkdirAll(filepath.Dir(filepath.Join(c.to, name)), 0o755); err != nil {
 				return node, 0, err
 			}
+			if name == etcdData && n.Name != k.record.servers()[0].Name {
+				continue // the other servers get it from the first one
+			}
 			if err := c.run(name); err != nil {
 				return node, 0, err
 			}
@@ -111,7 +116,7 @@ func (k *keeper) sealNode(n Node, to string) (SnapshotNode, int64, error) {
 		*part.marks = c.marks
 		copied += c.bytes
 	}
-	if n.Role == Server {
+	if n.Name == k.record.servers()[0].Name {
 		err = sealSettings(paths.Dirs{Data: k.store.host(k.record.Name, n.Name, "data")}, paths.Dirs{Data: filepath.Join(to, "data")})
 	}
 	return node, copied, err

@@ -122,8 +122,6 @@ func (s Store) SnapshotCluster(cluster, to string) (Snapshot, error) {
 		return Snapshot{}, err
 	case exists(s.snapshot(to)):
 		return Snapshot{}, fmt.Errorf("there is a snapshot %s already; remove it with coracle snapshot-cluster rm %s, or choose another name with --to", to, to)
-	case len(r.servers()) > 1:
-		return Snapshot{}, fmt.Errorf("cluster %s has %d servers, and snapshots are of clusters with one", cluster, len(r.servers()))
 	}
 	for _, n := range r.Nodes {
 		if n.PID == 0 {

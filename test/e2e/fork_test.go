@@ -202,3 +202,22 @@ func (l laptop) bootstrapTokens(t *testing.T, all map[string]identity) {
 		}
 	}
 }
+
+// TestForkServers makes a cluster with three servers from a snapshot of one with three.
+func TestForkServers(t *testing.T) {
+	l, _ := newLaptop(t)
+	l.up("base", "--servers", "3")
+	l.on("base", "create", "configmap", "kept")
+	l.Coracle("snapshot-cluster", "base")
+	l.Coracle("down", "base")
+	l.up("fork", "--from", "base")
+	l.on("fork", "get", "configmap", "kept")
+	if out, err := l.tryUp("small", "--from", "base", "--servers", "1"); err == nil || !strings.Contains(out, "has as many servers") {
+		t.Errorf("%v: %s", err, out)
+	}
+	expect(t, "3", func() (string, error) {
+		return l.Try("sh", "-c", binary+" up exec fork base-server-2 coracle etcd members | grep -cE 'leader|voter'")
+	})
+	l.Coracle("down", "fork")
+	l.Coracle("snapshot-cluster", "rm", "base")
+}
