@@ -18,6 +18,7 @@ const (
 	coraclePath = "/usr/local/bin/coracle"
 	tokenPath   = "/etc/coracle/token"
 	etcHosts    = "/etc/hosts"
+	etcPasswd   = "/etc/passwd"
 )
 
 // boot makes a node's host and starts it.
@@ -27,9 +28,6 @@ func (k *keeper) boot(n *Node) error {
 		if err := os.MkdirAll(k.store.host(name, n.Name, sub), 0o755); err != nil {
 			return err
 		}
-	}
-	if err := k.restore(n); err != nil {
-		return err
 	}
 	h := &vhost.Host{
 		Name: n.Name, Dir: k.store.host(name, n.Name), Cgroup: n.Cgroup,
@@ -94,11 +92,15 @@ func (k *keeper) files(n *Node) map[string]string {
 	for _, other := range k.record.Nodes {
 		fmt.Fprintf(&b, "%s %s\n", other.IP, other.Name)
 	}
-	return map[string]string{
+	files := map[string]string{
 		"/etc/resolv.conf": resolvConf(k.record.Wire()),
 		"/etc/hostname":    n.Name + "\n",
 		etcHosts:           b.String(),
 	}
+	if !exists(etcPasswd) { // in a container with little else than a program; the kubelet looks there for its user
+		files[etcPasswd] = "root:x:0:0:root:/root:/bin/sh\n"
+	}
+	return files
 }
 
 // nodeEnv is the environment of coracle on a node: nothing of the user's but the way to registries.
