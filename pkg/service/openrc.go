@@ -116,6 +116,8 @@ func (o *openRC) Stop(ctx context.Context, name string) error {
 	if _, err := os.Stat(o.path(name)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, stopLimit)
+	defer cancel()
 	_, err := o.run(ctx, "rc-service", "--quiet", "--ifstarted", name, "stop")
 	return err
 }

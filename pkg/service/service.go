@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 // Unit is a service as coracle needs it, in no init system's words.
@@ -119,6 +120,9 @@ func ValidName(name string) error {
 	}
 	return nil
 }
+
+// stopLimit is for stopping a service. Init systems kill what takes longer than they were told; this is for when they hang.
+const stopLimit = 3 * time.Minute
 
 // runner runs a command of an init system and returns what it printed.
 type runner func(ctx context.Context, name string, args ...string) (string, error)

@@ -137,6 +137,8 @@ func (s *systemd) Stop(ctx context.Context, name string) error {
 	if !s.booted {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, stopLimit)
+	defer cancel()
 	_, err := s.run(ctx, "systemctl", "stop", name)
 	var failed *commandError
 	if errors.As(err, &failed) && failed.code == unitNotThere {

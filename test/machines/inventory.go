@@ -9,10 +9,11 @@ import (
 // Inventory is what a machine holds: one line for each thing, by its name.
 type Inventory map[string]string
 
-// unlisted are directories whose content is the kernel's, the engine's, the test's, or that of a program which writes whenever it
-// likes.
-var unlisted = []string{"/proc", "/sys", "/dev", "/tmp", Coracle, "/mnt/images", "/run/systemd", "/run/log", "/run/udev", "/run/dbus",
-	"/var/log/journal", "/var/lib/systemd/timers", "/var/lib/systemd/random-seed"}
+// unlisted are files, and directories with what is in them, that are the kernel's, the engine's, the test's, or those of
+// programs which write whenever they like, or at each boot.
+var unlisted = []string{"/proc", "/sys", "/dev", "/tmp", Coracle, "/mnt/images", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf",
+	"/run/cgroups", "/run/initctl", "/run/log", "/run/dbus", "/run/openrc", "/run/shm", "/run/systemd", "/run/udev", "/run/utmp",
+	"/var/lib/systemd/random-seed", "/var/lib/systemd/timers", "/var/log/journal", "/var/log/wtmp"}
 
 // Files lists all files of the machine with type, mode, owner, size and time of change, and where links lead; directories
 // with type, mode and owner.
