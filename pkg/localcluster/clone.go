@@ -25,7 +25,8 @@ type clone struct {
 	// bytes counts what was copied.
 	bytes int64
 
-	seen map[uint64]string // files with several names, by inode
+	// seen are the copies of files with several names, by the inode of the original. Trees that share files share it.
+	seen map[uint64]string
 }
 
 // marks are paths below the tree's root.
@@ -60,6 +61,17 @@ func (c *clone) run(path string) error {
 		return nil
 	}
 	return err
+}
+
+// all copies the whole tree, with its marks.
+func (c *clone) all() error {
+	if err := os.MkdirAll(filepath.Dir(c.to), 0o755); err != nil {
+		return err
+	}
+	if err := c.run("."); err != nil {
+		return err
+	}
+	return c.finish()
 }
 
 // finish puts the marks into the copy.

@@ -59,9 +59,9 @@ func (one Snapshot) Servers() (n int) {
 	return n
 }
 
-// restore fills a node's disks from the cluster's snapshot, if it was made from one. Files that do not change are shared
+// restore fills the nodes' disks from the cluster's snapshot, if it was made from one. Files that do not change are shared
 // where they can be.
-func (k *keeper) restore(n *Node) error {
+func (k *keeper) restore() error {
 	if k.record.From == "" {
 		return nil
 	}
@@ -69,22 +69,15 @@ func (k *keeper) restore(n *Node) error {
 	if err != nil {
 		return err
 	}
-	for _, sealed := range one.Nodes {
-		if sealed.Name != n.Name {
-			continue
-		}
-		for dir, m := range map[string]marks{"data": sealed.Data, "kubelet": sealed.Kubelet} {
-			c := &clone{from: k.store.snapshot(one.Name, n.Name, dir), to: k.store.host(k.record.Name, n.Name, dir), fixed: isFixed, marks: m, put: true}
-			if err := c.run("."); err != nil {
-				return fmt.Errorf("filling the disks of %s from snapshot %s: %w", n.Name, one.Name, err)
-			}
-			if err := c.finish(); err != nil {
+	seen := map[uint64]string{}
+	for _, n := range one.Nodes {
+		for dir, m := range map[string]marks{"data": n.Data, "kubelet": n.Kubelet} {
+			c := &clone{from: k.store.snapshot(one.Name, n.Name, dir), to: k.store.host(k.record.Name, n.Name, dir),
+				fixed: isFixed, marks: m, put: true, seen: seen}
+			if err := c.all(); err != nil {
 				return fmt.Errorf("filling the disks of %s from snapshot %s: %w", n.Name, one.Name, err)
 			}
 		}
-	}
-	if n.Name != k.record.Nodes[0].Name {
-		return nil
 	}
 	return k.request(one)
 }

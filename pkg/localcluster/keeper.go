@@ -180,6 +180,9 @@ func (k *keeper) make(ctx context.Context) error {
 	if err := serveDNS(ctx, k.net.wire, k.record.Wire()); err != nil {
 		return err
 	}
+	if err := k.restore(); err != nil {
+		return err
+	}
 	if err := k.eachNode(func(n *Node) error { return k.boot(n) }); err != nil {
 		return err
 	}

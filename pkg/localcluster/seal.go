@@ -52,8 +52,9 @@ func (k *keeper) seal(name string) (err error) {
 			return fmt.Errorf("stopping %s for a moment: %w", m.node.Name, err)
 		}
 	}
+	seen := map[uint64]string{} // nodes have the files of images in common
 	for _, n := range r.Nodes {
-		node, copied, err := k.sealNode(n, filepath.Join(temp, n.Name))
+		node, copied, err := k.sealNode(n, filepath.Join(temp, n.Name), seen)
 		if err != nil {
 			return fmt.Errorf("making the snapshot: %w", err)
 		}
@@ -85,7 +86,7 @@ func (one *Snapshot) read(s Store, r Record) error {
 }
 
 // sealNode copies a node's disks.
-func (k *keeper) sealNode(n Node, to string) (SnapshotNode, int64, error) {
+func (k *keeper) sealNode(n Node, to string, seen map[uint64]string) (SnapshotNode, int64, error) {
 	node := SnapshotNode{Name: n.Name, Role: n.Role, IP: n.IP}
 	mounted, err := upperDirs(n.PID)
 	if err != nil {
@@ -98,7 +99,7 @@ func (k *keeper) sealNode(n Node, to string) (SnapshotNode, int64, error) {
 		names []string
 		marks *marks
 	}{{"data", sealedData, &node.Data}, {"kubelet", sealedKubelet, &node.Kubelet}} {
-		c := &clone{from: k.store.host(k.record.Name, n.Name, part.dir), to: filepath.Join(to, part.dir), fixed: fixed, skip: spare}
+		c := &clone{from: k.store.host(k.record.Name, n.Name, part.dir), to: filepath.Join(to, part.dir), fixed: fixed, skip: spare, seen: seen}
 		if err := os.MkdirAll(c.to, 0o755); err != nil {
 			return node, 0, err
 		}
