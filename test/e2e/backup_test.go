@@ -1,0 +1,73 @@
+package e2e
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// TestBackup loses all servers of a cluster, makes it again of a backup on a machine that was installed anew, and joins the
+// others, which were too. The agent that was there all the time does not need anybody's help.
+func TestBackup(t *testing.T) {
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1})
+	first, second := c.Servers[0], c.Servers[1]
+	second.Kubectl("create", "configmap", "before")
+	began := time.Now()
+	t.Log(second.Coracle("etcd", "snapshot", "save", "/root/backup"))
+	t.Logf("saved after %.1f s", time.Since(began).Seconds())
+	second.Coracle("etcd", "snapshot", "list", "--check", "/root/backup")
+	second.Kubectl("create", "configmap", "after")
+	data, err := os.ReadFile(second.Path("/root/backup"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.TryCoracle("etcd", "snapshot", "restore", "--yes", "/root/backup"); err == nil || !strings.Contains(err.Error(), "stop it first") {
+		t.Errorf("restored while it runs: %v", err)
+	}
+	if _, err := c.Agents[0].TryCoracle("etcd", "snapshot", "save", "/root/backup"); err == nil || !strings.Contains(err.Error(), "is an agent") {
+		t.Errorf("an agent saved: %v", err)
+	}
+
+	for _, h := range c.Servers {
+		h.Kill()
+		h.Wipe()
+	}
+	second.Boot()
+	if err := os.WriteFile(second.Path("/root/backup"), data[:len(data)-100], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.TryCoracle("etcd", "snapshot", "restore", "/root/backup"); err == nil || !strings.Contains(err.Error(), "is damaged") {
+		t.Errorf("restored a damaged backup: %v", err)
+	}
+	if err := os.WriteFile(second.Path("/root/backup"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	began = time.Now()
+	t.Log(second.Coracle("etcd", "snapshot", "restore", "/root/backup"))
+	c.Provision(second)
+	c.Start(second)
+	second.Coracle("wait", "--timeout", "60s")
+	t.Logf("restored and ready after %.1f s", time.Since(began).Seconds())
+	if got := second.Kubectl("get", "configmaps", "-o", "name"); !strings.Contains(got, "before") || strings.Contains(got, "after") {
+		t.Errorf("there are %s", got)
+	}
+	for _, h := range []*hosts.Host{first, c.Servers[2]} {
+		h.Boot()
+		c.Provision(h)
+		h.Start("--server", "https://"+second.IP.String()+":6443", "--token-file", "/etc/coracle/token")
+	}
+	for _, h := range []*hosts.Host{first, c.Servers[2], c.Agents[0]} {
+		h.Coracle("wait", "--timeout", "90s")
+	}
+	second.Kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=60s")
+	if members := second.Coracle("etcd", "members"); strings.Count(members, "yes") != 3 {
+		t.Errorf("members:\n%s", members)
+	}
+	// What the agent is told comes over the restored cluster.
+	second.Kubectl("label", "node", c.Agents[0].Name, "told=again")
+	c.Agents[0].Coracle("status")
+	t.Logf("all are back after %.1f s", time.Since(began).Seconds())
+}
