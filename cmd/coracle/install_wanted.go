@@ -32,6 +32,13 @@ func (f installFlags) wanted(in *install.Installer, command, environ []string) (
 			return w, complain.Usagef("%s has more than one line, and a service's variables cannot", name)
 		}
 	}
+	dir, err := filepath.Abs(f.binDir)
+	if err != nil {
+		return w, err
+	}
+	if err := os.Chdir("/"); err != nil { // where the service will be: a file named from here must be found from there too
+		return w, err
+	}
 	cfg, err := config.Resolve(role, args, environment)
 	if errors.Is(err, pflag.ErrHelp) {
 		return w, helpRole(role)
@@ -45,10 +52,6 @@ func (f installFlags) wanted(in *install.Installer, command, environ []string) (
 	self, err := os.Executable()
 	if err != nil {
 		return w, fmt.Errorf("finding this executable: %w", err)
-	}
-	dir, err := filepath.Abs(f.binDir)
-	if err != nil {
-		return w, err
 	}
 	return install.Wanted{
 		Service: name, Role: role, Args: args, Environment: environment, Config: cfg, BinDir: dir, Self: self, Version: version.Version,

@@ -51,7 +51,10 @@ func resolve(role config.Role, args []string) (config.Config, error) {
 	if errors.Is(err, pflag.ErrHelp) {
 		return cfg, helpRole(role)
 	}
-	if err != nil {
+	switch {
+	case config.OnlyNotYet(err):
+		return cfg, complain.As(complain.Unfit, err) // a service tries again after this, and not after a mistake
+	case err != nil:
 		return cfg, complain.Usage{Err: err}
 	}
 	return cfg, nil

@@ -1,6 +1,8 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 )
@@ -83,7 +85,7 @@ func (d *decoder) hostIPs(r *raw, n Network) []netip.Addr {
 			if r.clusterCIDR.layer != fromCluster {
 				how += ", or one family only with --cluster-cidr and --service-cidr"
 			}
-			d.add("%s: this host has no address for %s; %s", r.clusterCIDR.label(), missing(out, want), how)
+			d.list = append(d.list, NotYet{fmt.Errorf("%s: this host has no address for %s; %s", r.clusterCIDR.label(), missing(out, want), how)})
 		}
 		return out
 	}
@@ -94,6 +96,21 @@ func (d *decoder) hostIPs(r *raw, n Network) []netip.Addr {
 		take(standIn(v6), "a stand-in, as this host has loopback addresses only")
 	}
 	return out
+}
+
+// NotYet is a mistake that may be none a moment later: a machine that starts may get an address after we looked.
+type NotYet struct{ error }
+
+// Unwrap is the error itself.
+func (n NotYet) Unwrap() error { return n.error }
+
+// OnlyNotYet reports whether all mistakes in an error of Resolve are NotYet, so that trying again may be of use.
+func OnlyNotYet(err error) bool {
+	var several interface{ Unwrap() []error }
+	if !errors.As(err, &several) {
+		return errors.As(err, new(NotYet))
+	}
+	return !slices.ContainsFunc(several.Unwrap(), func(e error) bool { return !errors.As(e, new(NotYet)) })
 }
 
 func missing(have []netip.Addr, want []bool) string {

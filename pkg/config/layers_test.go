@@ -177,3 +177,18 @@ func TestDistance(t *testing.T) {
 		}
 	}
 }
+
+func TestOnlyNotYet(t *testing.T) {
+	late, wrong := NotYet{errors.New("no address")}, errors.New("no such flag")
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"nothing": {nil, false}, "one": {errors.Join(late), true}, "a mistake": {errors.Join(wrong), false},
+		"both": {errors.Join(late, wrong), false}, "alone": {late, true},
+	} {
+		if got := OnlyNotYet(c.err); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
