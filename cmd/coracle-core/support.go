@@ -154,8 +154,11 @@ func (i installation) bundleSources(ctx context.Context, since time.Time, noClus
 		notes = append(notes, "the cluster was not asked, as --no-cluster says")
 	} else {
 		var values []string
-		if s.API, values, err = i.bundleAPI(ctx); err != nil {
+		if s.API, s.AsNode, values, err = i.bundleAPI(ctx); err != nil {
 			notes = append(notes, "cluster: "+err.Error())
+		}
+		if s.AsNode != "" {
+			notes = append(notes, "cluster: an agent sees its own node and pods only; make a bundle on a server, too")
 		}
 		known = append(known, values...)
 	}
@@ -163,24 +166,26 @@ func (i installation) bundleSources(ctx context.Context, since time.Time, noClus
 	return s, notes, nil
 }
 
-// bundleAPI returns access to the cluster and its secrets, or why there is none.
-func (i installation) bundleAPI(ctx context.Context) (*rest.Config, []string, error) {
+// bundleAPI returns access to the cluster and the values of its Secrets, or why there is none. Where no administrator's
+// kubeconfig is it is the node's access, which sees little and no Secrets, nor what tells of them.
+func (i installation) bundleAPI(ctx context.Context) (access *rest.Config, asNode string, values []string, err error) {
 	file := i.kubeconfig()
 	if kubelets := i.dirs.NodeConfig("kubelet.kubeconfig"); !readable(file) && readable(kubelets) {
-		file = kubelets // it sees less
+		file, asNode = kubelets, i.config.Node.Name
 	}
-	access, err := clientcmd.BuildConfigFromFlags("", file)
-	if err != nil {
-		return nil, nil, fmt.Errorf("it was not asked: %w", err)
+	if access, err = clientcmd.BuildConfigFromFlags("", file); err != nil {
+		return nil, "", nil, fmt.Errorf("it was not asked: %w", err)
 	}
 	access.QPS, access.Burst = 50, 50
+	if asNode != "" {
+		return access, asNode, nil, nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, bundleAPITimeout)
 	defer cancel()
-	values, err := supportbundle.Secrets(ctx, access)
-	if err != nil && file == i.kubeconfig() {
-		return nil, values, fmt.Errorf("it was not asked for anything else: %w", err)
+	if values, err = supportbundle.Secrets(ctx, access); err != nil {
+		return nil, "", values, fmt.Errorf("it was not asked for anything else: %w", err)
 	}
-	return access, values, nil // an agent may not read Secrets, nor what tells of them
+	return access, "", values, nil
 }
 
 // sayBundle tells where the file is, and what is not in it.

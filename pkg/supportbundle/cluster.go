@@ -26,6 +26,7 @@ type resource struct {
 	gvr schema.GroupVersionResource
 	// namespaces limits it; none is all.
 	namespaces []string
+	fields     string // a field selector
 }
 
 func in(group, version string, names ...string) (out []resource) {
@@ -54,8 +55,22 @@ var resources = slices.Concat(
 	in("apiregistration.k8s.io", "v1", "apiservices"),
 )
 
+// ofNode is what a node may see with its own rights.
+func ofNode(name string) []resource {
+	nodes, pods := in("", "v1", "nodes"), in("", "v1", "pods")
+	nodes[0].fields, pods[0].fields = "metadata.name="+name, "spec.nodeName="+name
+	return slices.Concat(nodes, pods, in("", "v1", "services"), in("node.k8s.io", "v1", "runtimeclasses"), in("storage.k8s.io", "v1", "csidrivers"))
+}
+
 // Objects collects what is in the cluster, a file for each kind.
-func Objects(config *rest.Config) func(context.Context, *Files) error {
+func Objects(config *rest.Config) func(context.Context, *Files) error { return objects(config, resources) }
+
+// NodeObjects is Objects with the rights of a node, which sees itself and its pods.
+func NodeObjects(config *rest.Config, name string) func(context.Context, *Files) error {
+	return objects(config, ofNode(name))
+}
+
+func objects(config *rest.Config, resources []resource) func(context.Context, *Files) error {
 	return func(ctx context.Context, to *Files) error {
 		client, err := dynamic.NewForConfig(config)
 		if err != nil {
@@ -99,7 +114,7 @@ func list(ctx context.Context, client dynamic.Interface, r resource) (items []un
 		namespaces = []string{metav1.NamespaceAll}
 	}
 	for _, ns := range namespaces {
-		options := metav1.ListOptions{Limit: 500}
+		options := metav1.ListOptions{Limit: 500, FieldSelector: r.fields}
 		for {
 			page, err := client.Resource(r.gvr).Namespace(ns).List(ctx, options)
 			if err != nil {

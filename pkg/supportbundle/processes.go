@@ -74,7 +74,7 @@ func shortened(arg string) string {
 	return arg
 }
 
-// cgroup is where a process is in the unified hierarchy, or in that of memory where there is none.
+// cgroup is where a process is in the hierarchy of memory, or in the unified one where that has none of its own.
 func cgroup(dir string) string {
 	data, _ := os.ReadFile(dir + "/cgroup") // it has ended
 	best := "-"
@@ -85,4 +85,35 @@ func cgroup(dir string) string {
 		}
 	}
 	return best
+}
+
+// Blocked collects the threads of the machine that wait for a disk or a network file system and cannot be interrupted,
+// with what the kernel does for them.
+func Blocked(ctx context.Context, to *Files) error {
+	tasks, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*")
+	if err != nil {
+		return fmt.Errorf("listing threads: %w", err)
+	}
+	var out bytes.Buffer
+	for _, task := range tasks {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		stat, err := os.ReadFile(task + "/stat")
+		if err != nil {
+			continue // it has ended
+		}
+		// The name may hold anything, a bracket too; the state comes after the last one.
+		at := bytes.LastIndexByte(stat, ')')
+		if at < 0 || at+2 >= len(stat) || stat[at+2] != 'D' {
+			continue
+		}
+		stack, _ := os.ReadFile(task + "/stack") // not every kernel has it
+		fmt.Fprintf(&out, "%s %s\n%s\n", task, stat[:at+1], stack)
+	}
+	if out.Len() == 0 {
+		out.WriteString("no thread is blocked\n")
+	}
+	to.Add("", out.Bytes())
+	return nil
 }

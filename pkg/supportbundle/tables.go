@@ -23,9 +23,9 @@ type Sources struct {
 	Env  []string
 	// Since is how far back logs go.
 	Since time.Time
-	// API is how the cluster is asked; nil does not ask it, NoAPI says why.
-	API   *rest.Config
-	NoAPI string
+	// API is how the cluster is asked; nil does not ask it. With AsNode it has the rights of the node of that name only.
+	API    *rest.Config
+	AsNode string
 	// Tables are coracle's nft tables.
 	Tables   []string
 	Redactor *redact.Redactor
@@ -34,7 +34,13 @@ type Sources struct {
 // Collectors is the table of all that is collected, in the order in which one looks at it.
 func (s Sources) Collectors() []Collector {
 	out := s.own()
-	if s.API != nil {
+	switch {
+	case s.API != nil && s.AsNode != "":
+		out = append(out,
+			Collector{Name: "cluster/health", About: "what the API says about itself", Collect: Healthz(s.API)},
+			Collector{Name: "cluster/objects", About: "this node and its pods, without values of variables", Collect: NodeObjects(s.API, s.AsNode), Timeout: 30 * time.Second},
+		)
+	case s.API != nil:
 		out = append(out,
 			Collector{Name: "cluster/overview.txt", About: "nodes and pods", Collect: s.run("kubectl", "get", "nodes,pods,leases", "-A", "-o", "wide", "--request-timeout=10s")},
 			Collector{Name: "cluster/health", About: "what the API says about itself", Collect: Healthz(s.API)},
@@ -87,6 +93,7 @@ func host(s Sources) []Collector {
 		{Name: "host/clock.txt", About: "time, and whether it is kept right", Collect: Clock},
 		{Name: "host/disks.txt", About: "how full the file systems are", Collect: Disks("/", d.Data, d.Run, d.Kubelet, "/tmp", "/var/log")},
 		{Name: "host/processes.txt", About: "processes, without their environments", Collect: Processes(s.Redactor)},
+		{Name: "host/blocked.txt", About: "threads that wait for a disk", Collect: Blocked},
 		{Name: "host/dmesg.txt", About: "the end of the kernel's log", Collect: Dmesg},
 		{Name: "host/addresses.txt", About: "interfaces and addresses", Collect: ip("addr")},
 		{Name: "host/links.txt", About: "interfaces in detail", Collect: ip("-s", "link")},
