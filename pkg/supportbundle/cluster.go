@@ -63,7 +63,9 @@ func ofNode(name string) []resource {
 }
 
 // Objects collects what is in the cluster, a file for each kind.
-func Objects(config *rest.Config) func(context.Context, *Files) error { return objects(config, resources) }
+func Objects(config *rest.Config) func(context.Context, *Files) error {
+	return objects(config, resources)
+}
 
 // NodeObjects is Objects with the rights of a node, which sees itself and its pods.
 func NodeObjects(config *rest.Config, name string) func(context.Context, *Files) error {
