@@ -110,6 +110,7 @@ func compose(t *testing.T, e *engine.Engine) {
 	}
 	network := c.Name + "_default"
 	e.Docker("network", "create", network)
+	beside := run(t, e, "beside", "--network", network, "--", "server") // another cluster, on the same network
 	nodes := map[string]node{}
 	since := time.Now()
 	for _, name := range slices.Sorted(maps.Keys(c.Services)) { // agents first: they wait for the server
@@ -139,6 +140,12 @@ func compose(t *testing.T, e *engine.Engine) {
 		}
 		return nil
 	})
+	beside.awaitReady(since)
+	for n, want := range map[node]int{server: len(nodes), beside: 1} {
+		if got := strings.Fields(n.exec("kubectl", "get", "nodes", "--output", "name")); len(got) != want {
+			t.Errorf("the cluster of %s has the nodes %s", n.name, got)
+		}
+	}
 	agent := nodes["agent-1"]
 	e.Docker("restart", agent.name)
 	agent.awaitReady(time.Now())

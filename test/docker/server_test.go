@@ -1,8 +1,10 @@
 package docker
 
 import (
+	"crypto/tls"
 	_ "embed"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -169,7 +171,28 @@ func recreated(t *testing.T, e *engine.Engine) {
 	if out, err := second.try("ls", "/var/lib/coracle/data"); err == nil {
 		t.Errorf("the payload was copied to the volume: %s", out)
 	}
+	second.named("edge.example.org")
 	second.loads(filepath.Base(archive(t)))
+}
+
+// named fails the test unless the API's certificate has a name.
+func (n node) named(want string) {
+	n.t.Helper()
+	address := n.e.Docker("inspect", "--format", "{{.NetworkSettings.IPAddress}}", n.name)
+	raw, err := n.e.Host.Dial(n.t.Context(), "tcp", net.JoinHostPort(address, "6443"))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	defer raw.Close()
+	conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true}) // what it is good for is asked next
+	if err := conn.HandshakeContext(n.t.Context()); err != nil {
+		n.t.Fatal(err)
+	}
+	for _, name := range []string{want, "localhost", "127.0.0.1", address, n.name} {
+		if err := conn.ConnectionState().PeerCertificates[0].VerifyHostname(name); err != nil {
+			n.t.Error(err)
+		}
+	}
 }
 
 // loads imports the image itself into containerd, which is another reader of the archive than Docker is.
