@@ -155,7 +155,7 @@ END`)
 	finds(t, r, check.Fail, "server", "https://172.30.0.99:6443 cannot be reached", "nc -vz 172.30.0.99 6443")
 }
 
-// TestCheckOfSecretsAndDirectories looks at what is on the disk.
+// TestCheckOfSecretsAndDirectories looks at what is on the disk, and at a limit of memory.
 func TestCheckOfSecretsAndDirectories(t *testing.T) {
 	h := newHost(t, "open")
 	key := h.Data("server/pki/ca.key")
@@ -165,8 +165,10 @@ func TestCheckOfSecretsAndDirectories(t *testing.T) {
 	if err := os.WriteFile(key, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	h.Run("sh", "-c", "mount -t tmpfs -o noexec none /mnt; touch /tmp/file")
-	r := report(t, h, "check", "--only", "secret-files,data-dir")
+	h.Run("sh", "-c", `mount -t tmpfs -o noexec none /mnt; touch /tmp/file
+for f in /sys/fs/cgroup/memory/memory.limit_in_bytes /sys/fs/cgroup/memory.max; do [ ! -e $f ] || echo 209715200 > $f; done`)
+	r := report(t, h, "check", "--only", "secret-files,memory")
+	finds(t, r, check.Fail, "memory", "the cgroup that this runs in allows 200 MiB", "too little for coracle server")
 	finds(t, r, check.Fail, "secret-files", "ca.key holds a secret", "chmod 600 /var/lib/coracle/server/pki/ca.key")
 	r = report(t, h, "check", "--data-dir", "/mnt/x", "--run-dir", "/tmp/file", "--only", "data-dir,file-system,run-dir")
 	finds(t, r, check.Fail, "data-dir", "mounted noexec", "--data-dir")
