@@ -94,6 +94,7 @@ func TestBench(t *testing.T) {
 	measureIdleAgent(t, &r)
 	measureFailover(t, runs, &r)
 	measureUp(t, wire, runs, &r)
+	measureRun(t, wire, runs, &r)
 	measureFork(t, wire, runs, &r)
 	measureEphemeral(t, wire, runs, &r)
 	measureInstall(t, runs, &r)
