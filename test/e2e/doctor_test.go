@@ -51,6 +51,7 @@ func TestDoctor(t *testing.T) {
 	well(t, report(t, server, "doctor"))
 	well(t, report(t, agent, "doctor"))
 	t.Run("network", func(t *testing.T) { doctorNetwork(t, c.For(t), agent) })
+	t.Run("names", func(t *testing.T) { doctorNames(t, agent.For(t)) })
 	t.Run("workload", func(t *testing.T) { doctorWorkload(t, c.For(t), server) })
 	t.Run("certificate", func(t *testing.T) { doctorCertificate(t, server.For(t)) })
 	t.Run("image", func(t *testing.T) { doctorImage(t, agent.For(t)) })
@@ -91,6 +92,23 @@ func doctorNetwork(t *testing.T, c *hosts.Cluster, agent *hosts.Host) {
 	finds(t, r, check.Skipped, "pods", "the API does not answer")
 	c.Links.Heal()
 	findsSoon(t, agent, check.OK, "api")
+}
+
+// doctorNames has a name server that is dead, and one that is nobody but the cluster's DNS itself.
+func doctorNames(t *testing.T, agent *hosts.Host) {
+	good := agent.Run("cat", "/etc/resolv.conf")
+	agent.Run("sh", "-c", "echo nameserver 172.30.0.77 > /etc/resolv.conf")
+	findsSoon(t, agent, check.Warn, "dns", "names outside the cluster do not resolve", "172.30.0.77")
+	finds(t, report(t, agent, "doctor", "--only", "name-servers"), check.Warn, "name-servers", "172.30.0.77 does not answer")
+
+	listens := strings.Fields(agent.Run("sh", "-c", "ip -4 -o addr show cni0 | tr / ' '"))[3]
+	agent.Run("nft", "add table ip mine; add chain ip mine out { type nat hook output priority -100; }; "+
+		"add rule ip mine out ip daddr 172.30.0.77 udp dport 53 dnat to "+listens+":10053")
+	agent.Run("sh", "-c", "echo nameserver 172.30.0.78 > /etc/resolv.conf; sleep 1; echo nameserver 172.30.0.77 > /etc/resolv.conf") // DNS asks anew whether there is a loop
+	findsSoon(t, agent, check.Fail, "dns-loop", "172.30.0.77", "asks the cluster's DNS: a loop")
+	agent.Run("nft", "delete table ip mine")
+	agent.Run("sh", "-c", "echo '"+good+"' > /etc/resolv.conf")
+	findsSoon(t, agent, check.OK, "dns")
 }
 
 func doctorWorkload(t *testing.T, c *hosts.Cluster, server *hosts.Host) {
