@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"strings"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
@@ -66,7 +68,8 @@ func (e *edit) object(key string, value []byte) ([]byte, error) {
 
 // concerns reports whether there may be something to change in a value, which is quicker than decoding it.
 func (e *edit) concerns(key string, value []byte) bool {
-	return key == "namespaces/kube-system" || strings.HasPrefix(key, "minions/") || strings.HasPrefix(key, claims) ||
+	kind, _, _ := strings.Cut(key, "/")
+	return slices.Contains([]string{"minions", "pods", "endpointslices"}, kind) || key == "namespaces/kube-system" || strings.HasPrefix(key, claims) ||
 		bytes.Contains(value, []byte(e.formerCA)) || bytes.Contains(value, []byte(corev1.SecretTypeServiceAccountToken))
 }
 
@@ -91,6 +94,10 @@ func (e *edit) typed(key string, value []byte) ([]byte, error) {
 		}
 	case *corev1.Node:
 		e.node(o)
+	case *corev1.Pod:
+		stopPod(o)
+	case *discoveryv1.EndpointSlice:
+		stopEndpoints(o)
 	case *coordinationv1.Lease:
 		if machine := e.machines[joinserver.ClaimedBy(o.Name)]; machine != "" && strings.HasPrefix(key, claims) {
 			o.Spec.HolderIdentity = &machine

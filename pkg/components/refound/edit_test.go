@@ -10,6 +10,7 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -89,6 +90,33 @@ func TestTyped(t *testing.T) {
 	service := &apiregistrationv1.APIService{ObjectMeta: meta, Spec: apiregistrationv1.APIServiceSpec{CABundle: []byte(former)}}
 	if got := edited(t, "apiregistration.k8s.io/apiservices/x", apiregistrationv1.SchemeGroupVersion.WithKind("APIService"), service).(*apiregistrationv1.APIService); string(got.Spec.CABundle) != now {
 		t.Errorf("%q", got.Spec.CABundle)
+	}
+}
+
+// TestStopped has nobody sent to pods that do not run yet.
+func TestStopped(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
+	pod.Status.Phase = corev1.PodRunning
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", Ready: true}}
+	got := edited(t, "pods/default/x", core("Pod"), pod.DeepCopy()).(*corev1.Pod)
+	if c := got.Status.Conditions; c[0].Status != corev1.ConditionTrue || c[1].Status != corev1.ConditionFalse || got.Status.ContainerStatuses[0].Ready {
+		t.Errorf("%+v", got.Status)
+	}
+	pod.Status.Phase = corev1.PodSucceeded
+	if got := edited(t, "pods/default/x", core("Pod"), pod); got != nil {
+		t.Errorf("%+v", got)
+	}
+	yes := true
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}},
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.42.0.5"}, Conditions: discoveryv1.EndpointConditions{Ready: &yes}}}}
+	kind := discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice")
+	if got := edited(t, "endpointslices/default/x", kind, slice.DeepCopy()).(*discoveryv1.EndpointSlice); *got.Endpoints[0].Conditions.Ready {
+		t.Errorf("%+v", got.Endpoints)
+	}
+	slice.Labels = nil
+	if got := edited(t, "endpointslices/default/x", kind, slice); got != nil {
+		t.Errorf("%+v", got)
 	}
 }
 
