@@ -55,6 +55,24 @@ func (o runOutcome) want(t *testing.T, code int, stdout string) {
 	}
 }
 
+// Definition and objects of a kind of the user's own. The object's file comes first where names are sorted.
+const (
+	widget = `apiVersion: example.org/v1
+kind: Widget
+metadata: {name: one}
+`
+	widgets = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.org}
+spec:
+  group: example.org
+  scope: Namespaced
+  names: {plural: widgets, singular: widget, kind: Widget}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+`
+)
+
 // TestRun runs commands with clusters of their own and looks at what is left of them.
 func TestRun(t *testing.T) {
 	l, _ := newLaptop(t)
@@ -92,6 +110,34 @@ func TestRun(t *testing.T) {
 		if runs[0].code != 0 || runs[1].code != 0 || runs[0].stdout == runs[1].stdout {
 			t.Errorf("two at a time: %q and %q", runs[0].stdout, runs[1].stdout)
 		}
+		l.compare(before)
+	})
+	t.Run("for who called sudo", func(t *testing.T) {
+		l := l.in(t)
+		l.Run("sh", "-c", "echo dev:x:1234:1234::/home/dev:/bin/sh >> /etc/passwd; mkdir -p /home/dev; chown 1234:1234 /home/dev")
+		before := l.state()
+		script := `id -u; echo $HOME; kubectl get nodes -o name | wc -l; kubectl create configmap mine >&2`
+		out, err := l.Command("env", "SUDO_UID=1234", "SUDO_GID=1234", "SUDO_USER=dev", binary, "run", "-q", "--artifacts", "/home/dev/out",
+			"--", "sh", "-c", script).Output()
+		if want := "1234\n/home/dev\n1\n"; err != nil || string(out) != want {
+			t.Errorf("%v: %q, want %q", err, out, want)
+		}
+		if owners := l.Run("sh", "-c", "find /home/dev -printf '%U\\n' | sort -u; rm -r /home/dev/out; ls -A /home/dev"); owners != "1234\n" {
+			t.Errorf("files in the user's home belong to, and what is left there: %s", owners)
+		}
+		l.compare(before)
+		l.Run("sed", "-i", "/^dev:/d", "/etc/passwd")
+	})
+	t.Run("manifests", func(t *testing.T) {
+		l := l.in(t)
+		l.Run("sh", "-c", "mkdir -p /srv/deploy/below && cat > /srv/deploy/a.yaml <<'EOF'\n"+widget+"EOF\ncat > /srv/deploy/below/b.yaml <<'EOF'\n"+widgets+"EOF")
+		l.runCluster("", "-q", "--manifest", "/srv/deploy", "--rollout", "--", "kubectl", "get", "widgets", "-o", "name").
+			want(t, 0, "widget.example.org/one\n")
+		l.Run("sh", "-c", "echo 'kind: Nonsense' > /srv/deploy/a.yaml")
+		if o := l.runCluster("", "-q", "--manifest", "/srv/deploy", "--", "true"); o.code != 125 || !strings.Contains(o.stderr, "applying /srv/deploy: ") {
+			t.Errorf("exit code %d for a manifest that is wrong", o.code)
+		}
+		l.Run("rm", "-r", "/srv/deploy")
 		l.compare(before)
 	})
 	for _, m := range []struct {
