@@ -155,6 +155,24 @@ END`)
 	finds(t, r, check.Fail, "server", "https://172.30.0.99:6443 cannot be reached", "nc -vz 172.30.0.99 6443")
 }
 
+// TestCheckOfIptables has a firewall as Docker and people make it, and does what the findings say.
+func TestCheckOfIptables(t *testing.T) {
+	h := newHost(t, "walled")
+	if _, err := h.Try("which", "iptables"); err != nil {
+		t.Skip("there is no iptables on this machine")
+	}
+	h.Run("sh", "-c", `set -e
+iptables -P FORWARD DROP; iptables -A FORWARD -i docker0 -j ACCEPT; iptables -N DOCKER; iptables -A FORWARD -j DOCKER
+iptables -P INPUT DROP; iptables -A INPUT -i lo -j ACCEPT; iptables -A INPUT -m state --state ESTABLISHED -j ACCEPT
+iptables -A INPUT -p tcp --dport 10000:11000 -j ACCEPT; iptables -A INPUT -p tcp --dport 6443 -j ACCEPT`)
+	r := report(t, h, "check", "--only", "firewall")
+	forward := finds(t, r, check.Fail, "firewall", "ip filter FORWARD", "iptables -I FORWARD -s 10.42.0.0/16 -j ACCEPT")
+	input := finds(t, r, check.Fail, "firewall", "ip filter INPUT", "iptables -I INPUT -s 10.42.0.0/16 -j ACCEPT")
+	ports := finds(t, r, check.Warn, "firewall", "lets nobody in to 8472/udp (packets of pods): ")
+	h.Run("sh", "-ec", forward.Fix+"; "+input.Fix+"; "+ports.Fix)
+	well(t, report(t, h, "check", "--only", "firewall"))
+}
+
 // TestCheckOfSecretsAndDirectories looks at what is on the disk, and at a limit of memory.
 func TestCheckOfSecretsAndDirectories(t *testing.T) {
 	h := newHost(t, "open")
