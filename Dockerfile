@@ -15,5 +15,5 @@ ENV PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/usr/lib/c
 VOLUME /var/lib/coracle /var/lib/kubelet
 EXPOSE 6443
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=5s --timeout=10s --start-period=60s --retries=3 CMD ["/usr/bin/coracle", "wait", "--quiet", "--timeout=0"]
+HEALTHCHECK --interval=10s --timeout=10s --start-period=60s --retries=3 CMD ["/usr/bin/coracle", "wait", "--quiet", "--timeout=0"]
 ENTRYPOINT ["/usr/bin/coracle"]

@@ -62,7 +62,7 @@ func server(t *testing.T, e *engine.Engine) {
 		"--env", "CORACLE_KUBECONFIG_OUTPUT=/out/kubeconfig", "--env", "CORACLE_KUBECONFIG_MODE=0640", "--", "server")
 	t.Logf("docker run to ready: %s", n.awaitReady(since).Round(10*time.Millisecond))
 	n.reached()
-	eventually(t, 20*time.Second, func() error { return is("health", n.health(), "healthy") })
+	eventually(t, 30*time.Second, func() error { return is("health", n.health(), "healthy") })
 
 	n.importImages()
 	n.apply(pods)
