@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"time"
 
 	"github.com/coracle-dev/coracle/pkg/complain"
 )
@@ -172,7 +171,7 @@ func (i *installation) start(ctx context.Context) error {
 	if !i.Start || i.Manager == nil || i.running && !i.rewrote {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, i.Wait, i.late())
+	ctx, cancel := context.WithTimeout(ctx, i.Wait)
 	defer cancel()
 	i.touched, i.started, i.changed = true, true, true
 	if i.running {
@@ -181,11 +180,6 @@ func (i *installation) start(ctx context.Context) error {
 	}
 	i.Say("starting " + i.Service)
 	return i.Manager.Start(ctx, i.Service)
-}
-
-// late is the error of a service that takes too long.
-func (i *installation) late() error {
-	return complain.As(complain.Late, fmt.Errorf("not ready within %s", i.Wait.Round(time.Second)))
 }
 
 // ready waits until what was started can be used.

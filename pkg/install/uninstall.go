@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+
+	"github.com/coracle-dev/coracle/pkg/ledger"
 )
 
 // Uninstall takes an installation off the machine: what coracle made when it ran, and then what the record lists. With
@@ -18,7 +20,26 @@ func (in *Installer) Uninstall(ctx context.Context, r Record, keepData bool) (le
 	if err := in.Discard(ctx, r, !keepData); err != nil {
 		return nil, err
 	}
-	return in.remove(ctx, r, false)
+	left, err = in.remove(ctx, r, false)
+	if err == nil && keepData {
+		err = in.handOn(r)
+	}
+	return left, err
+}
+
+// handOn tells the data's own list of directories that are still in use: who removes the data removes them too.
+func (in *Installer) handOn(r Record) error {
+	for _, dir := range r.Made {
+		if !exists(in.at(dir)) || !exists(in.at(r.Dirs.Data)) {
+			continue
+		}
+		dirs := r.Dirs
+		dirs.Data = in.at(dirs.Data)
+		if err := ledger.Open(dirs).Note(ledger.Entry{Kind: ledger.Dir, Name: dir}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Stop ends an installation's service and all that it made when it ran, but not its data.

@@ -1,6 +1,8 @@
 package service
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -11,11 +13,15 @@ import (
 const saidLines = 12
 
 // failure is the error of a service that did not become ready. Its class is that of the service's own end, by its exit code.
-func failure(name string, late bool, code int, said, log string) error {
+// over is why waiting ended, if that was not the service.
+func failure(name string, over error, code int, said, log string) error {
 	class := complain.Class(code)
 	text := fmt.Sprintf("service %s does not start", name)
-	if late {
+	switch {
+	case errors.Is(over, context.DeadlineExceeded):
 		class, text = complain.Late, fmt.Sprintf("service %s is not ready in time", name)
+	case over != nil:
+		return fmt.Errorf("starting service %s: %w", name, over)
 	}
 	if class <= complain.Failed || class > complain.Untrusted {
 		class = complain.Failed

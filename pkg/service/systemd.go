@@ -106,11 +106,11 @@ func (s *systemd) start(ctx context.Context, verb, name string) error {
 	if err == nil {
 		return nil
 	}
-	late := ctx.Err() != nil
+	over := context.Cause(ctx)
 	// ctx may have ended, and this is quick.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
-	return failure(name, late, s.exitCode(ctx, name), s.said(ctx, name, began), s.Log(name))
+	return failure(name, over, s.exitCode(ctx, name), s.said(ctx, name, began), s.Log(name))
 }
 
 // exitCode is that of the main process that ended last, 0 for none.

@@ -40,6 +40,7 @@ func TestInstall(t *testing.T) {
 		{"a wrong token is taken back", s.wrongToken},
 		{"install.sh installs an agent", s.join},
 		{"a reboot brings everything back", s.reboot},
+		{"install.sh with another version upgrades", s.upgrade},
 		{"killall ends everything and keeps the data", s.killall},
 		{"uninstall leaves nothing", s.uninstall},
 	} {
@@ -70,7 +71,7 @@ func boot(t *testing.T, site *machines.Site, name string) *machines.Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Write("/tmp/install.sh", string(script))
+	m.Write("/etc/site/install.sh", string(script))
 	return m
 }
 
@@ -125,7 +126,7 @@ func allowed(line string) bool {
 
 // sh is the script with a local file, and what it is given in the environment.
 func sh(m *machines.Machine, environment string, args ...string) (string, error) {
-	return m.TrySh(environment+` INSTALL_CORACLE_FILE=`+machines.Bin+` sh /tmp/install.sh "$@" 2>&1`, args...)
+	return m.TrySh(environment+` INSTALL_CORACLE_FILE=`+machines.Bin+` sh /etc/site/install.sh "$@" 2>&1`, args...)
 }
 
 func (s *story) mistakes(t *testing.T) {
@@ -323,6 +324,23 @@ func (s *story) reboot(t *testing.T) {
 	s.answers(t)
 	s.server.For(t).Run("kubectl", "wait", "--for=condition=Ready", "node", "--all", "--timeout=60s")
 	t.Logf("the server took %s to go down; %s after the boot all was well again", down.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+}
+
+// next is the version after the one under test, where there is one beside it.
+const next = machines.Coracle + "/next/coracle"
+
+// upgrade runs the script again, without arguments and variables, as people do. Package test/upgrade has the rest.
+func (s *story) upgrade(t *testing.T) {
+	m := s.agent.For(t)
+	if _, err := m.Try("test", "-x", next); err != nil {
+		t.Skipf("there is no %s: scripts/next makes it", next)
+	}
+	before := m.Run("coracle", "version")
+	out := m.Sh("INSTALL_CORACLE_FILE=" + next + " sh /etc/site/install.sh 2>&1")
+	if after := m.Run("coracle", "version"); after == before || !strings.Contains(out, "Node edge-2 is Ready after") {
+		t.Errorf("the version was %s and is %s, and install.sh said:\n%s", before, after, out)
+	}
+	s.server.For(t).Run("kubectl", "wait", "--for=condition=Ready", "node/edge-2", "--timeout=10s")
 }
 
 // killall leaves the machine as a reboot would.
