@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -93,6 +94,10 @@ func failing(body string) string {
 
 // short is the end of an error, which says what happened; what is before repeats the request.
 func short(err error) string {
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
+		return "no answer in time"
+	}
 	text := err.Error()
 	if i := strings.LastIndex(text, "\": "); i >= 0 && strings.Contains(text, "http") {
 		return text[i+3:]
@@ -203,8 +208,11 @@ func (d *Doctor) everyServer(context.Context) []check.Verdict {
 			good = append(good, a.Address)
 			continue
 		}
-		out = append(out, check.Failf("see coracle doctor there, and whether a firewall is between: nc -vz "+strings.Replace(a.Address, ":", " ", 1),
-			"server %s: %s", a.Address, short(a.err))...)
+		fix := "see coracle doctor there, and whether a firewall is between: nc -vz " + strings.Replace(a.Address, ":", " ", 1)
+		if a.Own {
+			fix = "it is this machine's: check processes, check components and check etcd"
+		}
+		out = append(out, check.Failf(fix, "server %s: %s", a.Address, short(a.err))...)
 	}
 	if len(good)+len(out) == 0 {
 		return check.Failf("see docs/joining.md", "this machine knows no server")

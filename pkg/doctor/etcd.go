@@ -10,6 +10,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/check"
 	"github.com/coracle-dev/coracle/pkg/etcdmembers"
+	"github.com/coracle-dev/coracle/pkg/state"
 )
 
 // etcdPatience is how long etcd may take to say how it is.
@@ -20,6 +21,9 @@ func (d *Doctor) etcd(ctx context.Context) []check.Verdict {
 		return externalEtcd(ctx, d.Config.Datastore.Endpoints)
 	}
 	const fix = "check processes and check components say why; coracle logs --component etcd has more"
+	if why, ok := d.processes().stuck[state.ControlPlane]; ok {
+		return check.Failf("check processes says what to do", "etcd does not answer, because its process does nothing: %s", why)
+	}
 	if u, ok := d.processes().unit("etcd"); ok && u.Waiting != "" {
 		return check.Failf("see docs/high-availability.md", "etcd does not answer yet, because it waits for %s", u.Waiting)
 	}
