@@ -275,6 +275,7 @@ func TestHideTokens(t *testing.T) {
 	for _, args := range [][]string{
 		{"coracle", "agent", "--token", "secret-word", "--server=a"}, {"coracle", "server", "--token=secret-word"},
 		{"coracle", "agent", "-t", "secret-word"}, {"coracle", "agent", "-tsecret-word"}, {"coracle", "server", "--agent-token=secret-word"},
+		{"coracle", "install", "--", "server", "--token", "secret-word"},
 	} {
 		visible := writable(args...)
 		got := hideTokens(visible)

@@ -88,7 +88,7 @@ func (in *Installer) Install(ctx context.Context, w Wanted) (done Done, err erro
 	if err := i.survey(ctx); err != nil {
 		return Done{}, err
 	}
-	if !i.running && in.Check != nil {
+	if w.Start && !i.running && in.Check != nil { // an image that is being built need not be able to run it
 		if err := in.Check(); err != nil {
 			return Done{}, err
 		}

@@ -116,6 +116,34 @@ func TestFilesOfOthersStay(t *testing.T) {
 	}
 }
 
+// TestKeepData removes what a reboot would, and forgets it.
+func TestKeepData(t *testing.T) {
+	m, root := host(t)
+	made := ledger.Open(m.dirs)
+	if err := made.Note(ledger.Entry{Kind: ledger.Dir, Name: m.dirs.Run}, ledger.Entry{Kind: ledger.Link, Name: "coracle-test0"}); err != nil {
+		t.Fatal(err)
+	}
+	before := slices.DeleteFunc(tree(t, root), func(path string) bool { return strings.HasPrefix(path, "/run/coracle/") })
+	r := Reset{Dirs: m.dirs, Root: root, KeepData: true}
+	plan, err := r.Plan(t.Context())
+	if err != nil || slices.ContainsFunc(plan, func(i Item) bool { return i.Kind == "file" }) {
+		t.Errorf("plan %v, %v", plan, err)
+	}
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := tree(t, root); !slices.Equal(got, before) {
+		t.Errorf("left %q, want %q", got, before)
+	}
+	if _, err := os.Stat(m.dirs.Run); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%s is still there", m.dirs.Run)
+	}
+	entries, err := made.Entries()
+	if err != nil || len(entries) != 1 || entries[0].Kind != ledger.Dir {
+		t.Errorf("the ledger has %v, %v", entries, err)
+	}
+}
+
 // TestPlanIsWhatIsDone compares what a plan says of files and directories with what is gone after it.
 func TestPlanIsWhatIsDone(t *testing.T) {
 	m, root := host(t)
