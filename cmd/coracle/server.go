@@ -46,6 +46,7 @@ func resolve(role config.Role, args []string) (config.Config, error) {
 			}
 			return config.Config{}, fmt.Errorf("setting up the machine as its init: %w", err)
 		}
+		host.MountHierarchies()
 	}
 	cfg, err := config.Resolve(role, args, os.Environ())
 	if errors.Is(err, pflag.ErrHelp) {

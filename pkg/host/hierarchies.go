@@ -1,0 +1,56 @@
+package host
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+)
+
+// MountHierarchies mounts in a container what its engine has not mounted of the machine's cgroup v1 hierarchies, as when one
+// came after the engine's start. Containers of pods are in all of them, and what looks after pods wants to see that.
+// It is for PID 1, after Enclose: each then shows the container's own cgroups. What cannot be mounted is left out.
+func MountHierarchies() {
+	const root = "/sys/fs/cgroup"
+	own, errOwn := os.ReadFile("/proc/self/cgroup")
+	mounts, errMounts := os.ReadFile("/proc/self/mountinfo")
+	if errOwn != nil || errMounts != nil || cgroupV2(root) || below(string(own)) {
+		return
+	}
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_RELATIME
+	for _, h := range unmounted(string(own), string(mounts)) {
+		dir := filepath.Join(root, strings.TrimPrefix(h, "name="))
+		err := os.MkdirAll(dir, 0o755)
+		if err == nil {
+			err = unix.Mount("cgroup", dir, "cgroup", flags, h)
+		}
+		if err != nil {
+			logrus.WithField("component", "host").WithError(err).Debugf("the cgroups of %s are not seen", h)
+		}
+	}
+}
+
+// unmounted lists the hierarchies of cgroup v1 that exist, by the text of /proc/PID/cgroup, and are mounted nowhere, by
+// that of mountinfo. Each is named as mount wants it: its controllers, or name=NAME.
+func unmounted(cgroups, mountinfo string) (list []string) {
+	var mounted []string
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		if dash := slices.Index(fields, "-"); dash >= 0 && len(fields) > dash+3 && fields[dash+1] == "cgroup" {
+			mounted = append(mounted, strings.Split(fields[len(fields)-1], ",")...)
+		}
+	}
+	for line := range strings.Lines(cgroups) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) < 3 || fields[1] == "" { // cgroup v2 has no names
+			continue
+		}
+		if first, _, _ := strings.Cut(fields[1], ","); !slices.Contains(mounted, first) {
+			list = append(list, fields[1])
+		}
+	}
+	return list
+}
