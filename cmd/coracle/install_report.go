@@ -138,7 +138,7 @@ func (r report) byHand(line func(string, ...any)) {
 	line("This machine's init system is neither systemd nor OpenRC, so that nothing starts coracle yet. Have it run this as root,")
 	line("start it again when it ends with another code than 2, and stop it with SIGTERM to that process only:")
 	line("")
-	line("  set -a; . %s; exec %s", filepath.Join(record.Dirs.Config, record.Service+".env"),
+	line("  set -a; . %s; exec %s", install.EnvironmentFile(record.Service),
 		service.ShellLine(append([]string{record.Binary, string(record.Role)}, record.Args...)))
 	line("")
 	line("  Is it ready?            coracle wait")

@@ -148,7 +148,7 @@ func (s Store) ByData(dir string) (r Record, ok bool, err error) {
 
 // Variables are those that an installed service gets.
 func (in *Installer) Variables(r Record) ([]string, error) {
-	data, err := os.ReadFile(in.at(filepath.Join(r.Dirs.Config, r.Service+".env")))
+	data, err := os.ReadFile(in.at(EnvironmentFile(r.Service)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

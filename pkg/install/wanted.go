@@ -30,20 +30,19 @@ func (w Wanted) unit() service.Unit {
 		Exec:        append([]string{w.binary(), string(w.Role)}, w.Args...),
 		Before:      upgrade.Before(w.Config.Dirs.Data),
 		Ready:       []string{w.binary(), "wait", "--quiet", "--data-dir", w.Config.Dirs.Data, "--run-dir", w.Config.Dirs.Run},
-		Environment: w.environmentFile(),
+		Environment: EnvironmentFile(w.Service),
 		Mounts:      []string{w.Config.Dirs.Data, w.Config.Dirs.Kubelet},
 	}
 }
 
 func (w Wanted) binary() string { return filepath.Join(w.BinDir, "coracle") }
 
-func (w Wanted) environmentFile() string {
-	return filepath.Join(w.Config.Dirs.Config, w.Service+".env")
-}
+// EnvironmentFile is where the variables of a service are. It does not depend on where its configuration is.
+func EnvironmentFile(service string) string { return filepath.Join("/etc/coracle", service+".env") }
 
 // environment is the file of variables that the service gets.
 func (w Wanted) environment() file {
-	return file{path: w.environmentFile(), data: service.Environment(w.Environment), mode: 0o600}
+	return file{path: EnvironmentFile(w.Service), data: service.Environment(w.Environment), mode: 0o600}
 }
 
 // Names that are links to the executable: tools, if the machine has none of that name, and our own commands.
