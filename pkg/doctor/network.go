@@ -26,7 +26,7 @@ func (d *Doctor) services(ctx context.Context) []check.Verdict {
 	if d.Config.Disabled("kube-proxy") {
 		return check.Skipf("Services are left to another program (--disable=kube-proxy)")
 	}
-	const fix = "check components (kube-proxy) and check firewall; coracle logs --component kube-proxy"
+	const fix = "check servers, as each connection goes to any of them; then check components (kube-proxy) and check firewall"
 	address := net.JoinHostPort(d.apiService().String(), "443")
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()

@@ -48,8 +48,15 @@ func findsSoon(t *testing.T, h *hosts.Host, result check.Result, name string, te
 func TestDoctor(t *testing.T) {
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, Images: true})
 	server, agent := c.Servers[0], c.Agents[0]
-	well(t, report(t, server, "doctor"))
-	well(t, report(t, agent, "doctor"))
+	for _, h := range []*hosts.Host{server, agent} { // some tunnels are yet to be made
+		eventually(t, awaited, func() error {
+			if r := report(t, h, "doctor"); r.Result == check.Fail {
+				return fmt.Errorf("%+v", r.Rows)
+			}
+			return nil
+		})
+		well(t, report(t, h, "doctor"))
+	}
 	t.Run("network", func(t *testing.T) { doctorNetwork(t, c.For(t), agent) })
 	t.Run("names", func(t *testing.T) { doctorNames(t, agent.For(t)) })
 	t.Run("workload", func(t *testing.T) { doctorWorkload(t, c.For(t), server) })
@@ -63,7 +70,7 @@ func doctorNetwork(t *testing.T, c *hosts.Cluster, agent *hosts.Host) {
 	agent = agent.For(t)
 	other := c.Servers[1]
 	c.Links.Cut(agent, other)
-	r := report(t, agent, "doctor", "--only", "pod-network,services,dns")
+	r := report(t, agent, "doctor", "--only", "pod-network,dns")
 	finds(t, r, check.Fail, "pod-network", "the pods of node "+other.Name, "cannot be reached from here", "ping "+other.IP.String(), "8472")
 	if n := strings.Count(fmt.Sprint(r.Rows), "cannot be reached"); n != 1 {
 		t.Errorf("%d nodes cannot be reached, and one was cut off: %+v", n, r.Rows)
@@ -229,6 +236,8 @@ func doctorProcesses(t *testing.T, c *hosts.Cluster, agent *hosts.Host) {
 		t.Fatal(err)
 	}
 	findsSoon(t, agent, check.Warn, "restarts", "the node half was started again once", "was killed")
+	findsSoon(t, agent, check.OK, "api")
+	finds(t, report(t, agent, "doctor", "--node", "--only", "nodes"), check.OK, "nodes", "1 Ready")
 
 	if err := c.Running(agent).Stop(); err != nil {
 		t.Error(err)
@@ -255,6 +264,21 @@ func doctorServers(t *testing.T, c *hosts.Cluster) {
 	second.Thaw()
 	third.Thaw()
 	findsSoon(t, server, check.OK, "etcd", "3 of 3 members answer")
+
+	half, err := c.Running(server).ChildPID("control-plane")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(half, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	r = report(t, server, "doctor")
+	finds(t, r, check.Fail, "processes", "the process control-plane", "does nothing")
+	finds(t, r, check.Fail, "etcd", "its process does nothing")
+	finds(t, r, check.Fail, "servers", server.IP.String(), "it is this machine's")
+	if err := syscall.Kill(half, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
 
 	alarm(t, c, server, pb.AlarmRequest_ACTIVATE)
 	finds(t, report(t, server, "doctor", "--only", "etcd"), check.Fail, "etcd", "alarm NOSPACE of "+server.Name, "refuses writes", "coracle etcd defrag")
