@@ -106,13 +106,14 @@ at() {
 	esac
 }
 
-# fetch NAME FILE: copies a file of the mirror.
+# fetch NAME FILE: copies a file of the mirror. show is what curl is to show: errors, or how far it is.
+show=sS
 fetch() {
 	from=$(at "$1")
 	case $from in
 	http://* | https://*)
 		if have curl; then
-			curl -fsSL --connect-timeout 10 --speed-limit 1 --speed-time 30 --retry 2 -o "$2" "$from"
+			curl "-f${show}L" --connect-timeout 10 --speed-limit 1 --speed-time 30 --retry 2 -o "$2" "$from"
 		elif have wget; then
 			wget -q -O "$2" "$from"
 		else
@@ -232,6 +233,7 @@ fetch_release() {
 	check_signature
 	printf '%s\n' "$version" >"$work/version"
 	check_sum version "$work/version" # or a mirror could give one release for another
+	! [ -t 2 ] || show="#" # this one takes a while
 	fetch "$version/$asset" "$work/coracle"
 	check_sum "$asset" "$work/coracle"
 	say "checksum and signature are right"
