@@ -41,6 +41,9 @@ func (k *keeper) seal(name string) (err error) {
 		return fmt.Errorf("making the snapshot: %w", err)
 	}
 	defer os.RemoveAll(temp)
+	if err := k.settle(r); err != nil {
+		return err
+	}
 	began := time.Now()
 	defer func() {
 		for _, m := range k.members {
@@ -66,6 +69,23 @@ func (k *keeper) seal(name string) (err error) {
 		return err
 	}
 	return os.Rename(temp, k.store.snapshot(name))
+}
+
+// settle makes sure that the log of the first server's etcd, as it is in the file, says of everything that was acknowledged
+// that it is valid: etcd keeps that back until the next write. A lone member knows it of itself; of one that had others, what
+// comes after is cut off when it is made the only one.
+func (k *keeper) settle(r Record) error {
+	servers := r.servers()
+	if len(servers) < 2 {
+		return nil
+	}
+	cmd := k.member(servers[0].Name).host.Command(coraclePath, "kubectl", "annotate", "--overwrite", "namespace", "kube-system",
+		"coracle.io/sealed="+time.Now().UTC().Format(time.RFC3339Nano))
+	cmd.Env = k.env
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("writing to the data of %s before it is copied: %w: %s", servers[0].Name, err, strings.TrimSpace(string(out)))
+	}
+	return nil
 }
 
 // read fills in what does not change, and refuses what could not be made another cluster.
