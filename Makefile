@@ -1,12 +1,15 @@
 # Everything here is one line that calls a script or go; the scripts work on their own too.
 
-.PHONY: build image run test bench clean
+.PHONY: build image release run test bench clean
 
 build: ## dist/coracle, everything in one file
 	scripts/build
 
 image: ## dist/coracle-image.tar, loaded where a Docker engine answers
 	scripts/image
+
+release: ## dist/release, signed with the key that CORACLE_RELEASE_KEY names
+	scripts/release
 
 run: ## builds if needed and runs a server in the foreground
 	scripts/run
