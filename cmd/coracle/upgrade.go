@@ -16,6 +16,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/release"
 	"github.com/coracle-dev/coracle/pkg/service"
 	"github.com/coracle-dev/coracle/pkg/upgrade"
+	"github.com/coracle-dev/coracle/pkg/version"
 )
 
 const (
@@ -110,16 +111,17 @@ func upgradeTo(args []string) error {
 	}
 	ctx, done := interruptible()
 	defer done()
-	forget, err := u.obtain(ctx, what, from, filepath.Dir(t.Binary))
+	forget, err := u.obtain(ctx, what, from, t.Binary)
 	defer forget()
-	if err != nil {
+	if err != nil || u.options.File == "" {
 		return err
 	}
 	return u.run(ctx, t, m)
 }
 
-// obtain finds the file that is meant, or downloads it next to where it goes, and checks its signature.
-func (u *upgradeFlags) obtain(ctx context.Context, what []string, from release.Source, dir string) (forget func(), err error) {
+// obtain finds the file that is meant, or downloads it next to where it goes, and checks its signature. There is none if the
+// version is the installed one.
+func (u *upgradeFlags) obtain(ctx context.Context, what []string, from release.Source, binary string) (forget func(), err error) {
 	forget = func() {}
 	if len(what) > 0 {
 		if _, err := os.Stat(what[0]); err == nil || strings.Contains(what[0], "/") {
@@ -130,13 +132,20 @@ func (u *upgradeFlags) obtain(ctx context.Context, what []string, from release.S
 		}
 		from.Version = what[0]
 	}
-	temp, err := os.MkdirTemp(dir, ".coracle-download-")
+	if from.Version, err = from.Resolve(ctx); err != nil {
+		return forget, err
+	}
+	if self, err := os.Executable(); err == nil && self == binary && from.Version == version.Version {
+		fmt.Fprintf(os.Stderr, "%s is installed already: nothing was changed\n", from.Version)
+		return forget, nil
+	}
+	temp, err := os.MkdirTemp(filepath.Dir(binary), ".coracle-download-")
 	if err != nil {
 		return forget, fmt.Errorf("making a place for the download: %w", err)
 	}
 	forget = func() { os.RemoveAll(temp) }
 	u.options.File = filepath.Join(temp, "coracle")
-	fmt.Fprintln(os.Stderr, "downloading")
+	fmt.Fprintf(os.Stderr, "downloading %s\n", from.Version)
 	u.options.Name, err = from.Fetch(ctx, u.options.File, nil)
 	return forget, untrusted(err)
 }

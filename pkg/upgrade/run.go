@@ -70,7 +70,7 @@ func Upgrade(ctx context.Context, t Target, m Manager, o Options) (State, error)
 		return u.replace()
 	}
 	if err := u.start(ctx); err != nil {
-		return s, err
+		return s, errors.Join(err, newEngine(string(u.place)).cancel(s, err))
 	}
 	return u.follow(ctx)
 }
@@ -238,6 +238,8 @@ func (u *upgrading) start(ctx context.Context) error {
 func (u *upgrading) follow(ctx context.Context) (State, error) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
+	relieve := time.NewTicker(relief)
+	defer relieve.Stop()
 	told := Phase("")
 	for {
 		s, _, err := Read(string(u.place))
@@ -254,10 +256,15 @@ func (u *upgrading) follow(ctx context.Context) (State, error) {
 		select {
 		case <-ctx.Done():
 			return s, fmt.Errorf("the upgrade goes on without this command; see coracle status: %w", context.Cause(ctx))
+		case <-relieve.C:
+			go func() { _ = Watch(ctx, string(u.place), u.manager) }() // which ends at once if there is a watcher
 		case <-tick.C:
 		}
 	}
 }
+
+// relief is how often the command takes the place of a watcher that is gone.
+const relief = 10 * time.Second
 
 // result is the error of a trial that is over.
 func (s State) result() error {
