@@ -62,13 +62,15 @@ func printLogs(args []string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	p := &logPrinter{out: bufio.NewWriter(os.Stdout), most: *count, colour: isTerminal(os.Stdout) && os.Getenv("NO_COLOR") == ""}
-	err = p.print(ctx, cfg.Dirs.LogFile(), filter, *follow)
+	if err = p.print(ctx, cfg.Dirs.LogFile(), filter, *follow); err == nil && len(logs.Files(cfg.Dirs.LogFile())) == 0 {
+		_, err = os.Stat(cfg.Dirs.LogFile())
+	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: it is for root only, put sudo before the command", err)
+		return fmt.Errorf("%w: the log is for root only, put sudo before the command", err)
 	case errors.Is(err, syscall.EPIPE): // head has seen enough
 		return nil
-	case err == nil && !*follow && len(logs.Files(cfg.Dirs.LogFile())) == 0:
+	case errors.Is(err, fs.ErrNotExist) && !*follow:
 		return fmt.Errorf("there is no log in %s: coracle has not run with this data directory", cfg.Dirs.Data)
 	}
 	return err

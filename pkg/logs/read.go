@@ -60,8 +60,16 @@ func Files(path string) (out []string) {
 // Read hands the lines of a ring that filter wants to line, the oldest first, until that returns an error. Zeros that
 // a power loss left instead of a line's end are skipped.
 func Read(path string, filter *Filter, line func(string) error) error {
-	_, err := read(path, filter, line)
-	return err
+	newest, err := read(path, filter, line)
+	if err != nil || newest == nil {
+		return err
+	}
+	defer newest.close()
+	// A line that whoever wrote it did not finish may be the one that tells why.
+	if text := strings.Trim(newest.part, "\x00"); text != "" && filter.Wants(text) {
+		return line(text)
+	}
+	return nil
 }
 
 // read returns how far it came in the newest file, for following it, and nil if there is no newest file yet.
