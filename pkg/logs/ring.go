@@ -97,8 +97,11 @@ func (r *Ring) write() {
 	defer close(r.done)
 	for range r.wake {
 		r.mu.Lock()
-		lines, lost, closed := r.queue, r.lost, r.closed
-		r.queue, r.queued, r.lost = nil, 0, 0
+		lines, lost, closed := r.queue, 0, r.closed
+		r.queue, r.queued = nil, 0
+		if len(lines) > 0 { // only then it is told
+			lost, r.lost = r.lost, 0
+		}
 		r.mu.Unlock()
 
 		r.store(lines, lost)

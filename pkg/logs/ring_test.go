@@ -97,12 +97,12 @@ func TestRingWithoutDisk(t *testing.T) {
 	for range 3 {
 		r.Line("lost")
 	}
-	for {
+	for lost, tries := 0, 0; lost != 3; tries++ {
 		r.mu.Lock()
-		lost := r.lost
+		lost = r.lost
 		r.mu.Unlock()
-		if lost == 3 {
-			break
+		if tries > 10_000 {
+			t.Fatalf("%d lines are lost, want 3", lost)
 		}
 		time.Sleep(time.Millisecond)
 	}
