@@ -24,6 +24,10 @@ func Ahead(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 	if !ok {
 		return errors.New("this build of coracle has no payload; `make build` makes one that has everything")
 	}
+	return p.ahead(ctx, dirs, progress)
+}
+
+func (p payload) ahead(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 	s := store{dirs.Payloads()}
 	unlock, err := s.lock(ctx)
 	if err != nil {

@@ -130,18 +130,28 @@ func (u *upgrading) prepare(ctx context.Context) (State, error) {
 	} else {
 		u.Say("the datastore stays as it is: " + s.Kept)
 	}
+	if u.DryRun {
+		return s, u.tryUnpack(ctx, s)
+	}
 	u.Say("unpacking " + s.To.Version)
 	if err := unpack(ctx, next(s.Binary), u.Name, s.Dirs.Data); err != nil {
 		return s, err
-	}
-	if u.DryRun {
-		return s, nil
 	}
 	if err := u.keepOld(s); err != nil {
 		return s, fmt.Errorf("keeping the installed version: %w", err)
 	}
 	s.Armed, s.Failed = time.Now(), ""
 	return s, u.write(s)
+}
+
+// tryUnpack finds out whether the file is whole and its payload fits, and leaves nothing.
+func (u *upgrading) tryUnpack(ctx context.Context, s State) error {
+	temp, err := os.MkdirTemp(u.join(), "dry-run-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	return unpack(ctx, next(s.Binary), u.Name, temp)
 }
 
 // stage copies the new file beside the installed one and finds out what both are.

@@ -76,7 +76,7 @@ func (s Server) Running() string {
 // Containers are when each container began, as the kernel and containerd know it.
 func (s Server) Containers() string {
 	return s.Sh(`coracle crictl ps -q | sort | while read -r id; do
-		coracle crictl inspect "$id" | sed -n 's/^ *"\(startedAt\|pid\)": /\1 /p' | tr '\n' ' '; done
+		coracle crictl inspect "$id" | sed -n 's/^ *"\(startedAt\|pid\)": /\1 /p' | tr '\n' ' '; echo; done
 		coracle kubectl get pods -A -o 'jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[*].restartCount} {.status.containerStatuses[*].state.running.startedAt}{"\n"}{end}'`)
 }
 
