@@ -138,6 +138,9 @@ func (o runOptions) run() error {
 	if err != nil {
 		return err
 	}
+	if o.artifacts != "" {
+		m.Logs = who.artifacts(filepath.Join(o.artifacts, "nodes"))
+	}
 	if err := m.Store.Sweep(signals.ctx); err != nil {
 		o.say("warning: " + err.Error())
 	}

@@ -59,6 +59,12 @@ func (c caller) owner() (uid, gid int) {
 	return int(c.credential.Uid), int(c.credential.Gid)
 }
 
+// artifacts is a directory with files for the caller.
+func (c caller) artifacts(dir string) localcluster.Artifacts {
+	uid, gid := c.owner()
+	return localcluster.Artifacts{Dir: dir, UID: uid, GID: gid}
+}
+
 // environ is the command's environment. PATH was set already.
 func (c caller) environ(h localcluster.Handout) []string {
 	own := map[string]string{"KUBECONFIG": h.Kubeconfig(), "KUBECACHEDIR": h.Cache(), "CORACLE_CLUSTER": h.Cluster}

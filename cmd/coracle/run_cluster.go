@@ -91,8 +91,7 @@ func (t *trial) collect(failed bool) {
 	defer cancel()
 	switch {
 	case t.artifacts != "":
-		uid, gid := t.who.owner()
-		if err := t.session.Collect(ctx, t.artifacts, uid, gid); err != nil {
+		if err := t.session.Collect(ctx, t.who.artifacts(t.artifacts)); err != nil {
 			complain.To(os.Stderr, err)
 		}
 		t.say("artifacts are in " + t.artifacts)

@@ -23,14 +23,14 @@ var asked = map[string][]string{
 		"pods,deployments,replicasets,daemonsets,statefulsets,jobs,cronjobs,services,endpointslices,ingresses,persistentvolumeclaims,persistentvolumes,configmaps"},
 }
 
-// artifacts is a directory that is filled with what a cluster can tell. Its files belong to whoever is to read them.
-type artifacts struct {
-	dir      string
-	uid, gid int
+// Artifacts is a directory that is filled with what a cluster can tell. Its files belong to whoever is to read them.
+type Artifacts struct {
+	Dir      string
+	UID, GID int
 }
 
 // mkdir makes a directory below it, and those above that one.
-func (a artifacts) mkdir(dir string) error {
+func (a Artifacts) mkdir(dir string) error {
 	if exists(dir) {
 		return nil
 	}
@@ -43,22 +43,22 @@ func (a artifacts) mkdir(dir string) error {
 		}
 		return err
 	}
-	return os.Lchown(dir, a.uid, a.gid)
+	return os.Lchown(dir, a.UID, a.GID)
 }
 
-func (a artifacts) write(name string, data []byte) error {
-	path := filepath.Join(a.dir, name)
+func (a Artifacts) write(name string, data []byte) error {
+	path := filepath.Join(a.Dir, name)
 	if err := a.mkdir(filepath.Dir(path)); err != nil {
 		return err
 	}
 	if err := os.WriteFile(path, data, 0o644); err != nil {
 		return err
 	}
-	return os.Lchown(path, a.uid, a.gid)
+	return os.Lchown(path, a.UID, a.GID)
 }
 
 // copy copies a file if it is there.
-func (a artifacts) copy(from, name string) error {
+func (a Artifacts) copy(from, name string) error {
 	data, err := os.ReadFile(from)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -66,14 +66,12 @@ func (a artifacts) copy(from, name string) error {
 	return errors.Join(err, a.write(name, data))
 }
 
-// Collect writes what can be known of the cluster to a directory, which is made, for a user and a group: what the nodes
-// and their pods said, the nodes' states, events, and objects without Secrets. It gets as much as it can; the error
-// says what is missing.
-func (s *Session) Collect(ctx context.Context, dir string, uid, gid int) error {
-	a := artifacts{dir, uid, gid}
+// Collect writes what can be known of the cluster to a directory, which is made: what the nodes and their pods said, the
+// nodes' states, events, and objects without Secrets. It gets as much as it can; the error says what is missing.
+func (s *Session) Collect(ctx context.Context, a Artifacts) error {
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	errs := []error{a.mkdir(dir)}
+	errs := []error{a.mkdir(a.Dir)}
 	do := func(what func() error) {
 		all.Go(func() {
 			err := what()
@@ -104,7 +102,7 @@ func (s *Session) Collect(ctx context.Context, dir string, uid, gid int) error {
 }
 
 // collectNode writes what a node said, and its state.
-func (s *Session) collectNode(ctx context.Context, n Node, a artifacts) error {
+func (s *Session) collectNode(ctx context.Context, n Node, a Artifacts) error {
 	dir := filepath.Join("nodes", strings.TrimPrefix(n.Name, s.Record.Name+"-"))
 	errs := []error{a.copy(s.store.NodeLog(s.Record.Name, n.Name), filepath.Join(dir, "coracle.log"))}
 	if n.PID == 0 {
@@ -127,7 +125,7 @@ func (s *Session) collectNode(ctx context.Context, n Node, a artifacts) error {
 }
 
 // copyPodLogs copies what the containers on a node said, those that have ended too: NAMESPACE_POD_UID/CONTAINER/N.log.
-func copyPodLogs(n Node, to string, a artifacts) error {
+func copyPodLogs(n Node, to string, a Artifacts) error {
 	from := fmt.Sprintf("/proc/%d/root/var/log/pods", n.PID)
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -139,6 +137,26 @@ func copyPodLogs(n Node, to string, a artifacts) error {
 		return nil // no pod has run there, or its log has just gone
 	}
 	return err
+}
+
+// keepLogs copies the logs of a cluster that is about to be removed to a directory, by default one of its own, and
+// returns that; "" if there are none.
+func (m Maker) keepLogs(name string) string {
+	logs, err := os.ReadDir(m.Store.logs(name))
+	if err != nil || len(logs) == 0 {
+		return ""
+	}
+	a := m.Logs
+	if a.Dir == "" {
+		a = Artifacts{UID: os.Geteuid(), GID: os.Getegid()}
+		if a.Dir, err = os.MkdirTemp("", "coracle-"+name+"-logs-"); err != nil {
+			return ""
+		}
+	}
+	for _, l := range logs {
+		_ = a.copy(filepath.Join(m.Store.logs(name), l.Name()), l.Name()) // what can be had is better than nothing
+	}
+	return a.Dir
 }
 
 // digestLines is how much of what went wrong Digest tells.

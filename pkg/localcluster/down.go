@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -106,18 +104,4 @@ func inherit(r Record, others []Record) (heirs []Record) {
 // removeAll removes a directory. Processes that are being killed may write to it for a moment.
 func removeAll(dir string) error {
 	return vhost.Retry(func() error { return os.RemoveAll(dir) })
-}
-
-// keepLogs copies the logs of a cluster that is about to be removed and returns the directory, "" if there are none.
-func keepLogs(s Store, name string) string {
-	dir, err := os.MkdirTemp("", "coracle-"+name+"-logs-")
-	if err != nil {
-		return ""
-	}
-	err = os.CopyFS(dir, os.DirFS(s.logs(name)))
-	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) == 0 || err != nil && !errors.Is(err, fs.ErrExist) {
-		_ = os.RemoveAll(dir)
-		return ""
-	}
-	return dir
 }

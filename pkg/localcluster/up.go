@@ -30,6 +30,8 @@ type Maker struct {
 	Version, Payload string
 	// UserConfig is the path of the user's kubeconfig. "" leaves it alone.
 	UserConfig string
+	// Logs is where the nodes' logs are kept if a cluster does not come up. The zero value is a new directory.
+	Logs Artifacts
 	// Say is told what happens, one line at a time.
 	Say func(string)
 
@@ -70,7 +72,7 @@ func (m Maker) make(ctx context.Context, p Plan) (Record, net.Conn, error) {
 	}
 	kept := ""
 	if ctx.Err() == nil || m.owner.none() { // what is made for one command leaves nothing if that is not wanted any more
-		kept = keepLogs(m.Store, p.Name)
+		kept = m.keepLogs(p.Name)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
