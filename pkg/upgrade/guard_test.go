@@ -276,3 +276,27 @@ func TestOneFailure(t *testing.T) {
 		t.Errorf("kept %q", found)
 	}
 }
+
+// TestInterruptedPreparation: what a command that died has left of a trial is not taken for the version before.
+func TestInterruptedPreparation(t *testing.T) {
+	m := newMachine(t, t.TempDir())
+	never := 1000
+	m.arm(nil)
+	m.guard(&never, nil)
+	commit(t, m)
+	if got := m.read(m.place().previous(binaryName)); got != "old" {
+		t.Fatalf("the version before is %q", got)
+	}
+	u := upgrading{place: m.place(), target: Target{Binary: m.binary, Dirs: m.dirs}}
+	s := m.state()
+	if err := u.keepOld(s); err != nil {
+		t.Fatal(err)
+	}
+	m.guard(&never, nil)
+	if got := m.read(m.place().previous(binaryName)); got != "old" {
+		t.Errorf("the version before is %q", got)
+	}
+	if exists(m.place().trial()) || exists(back(m.binary)) {
+		t.Error("something is left of the trial")
+	}
+}

@@ -86,8 +86,12 @@ type upgrading struct {
 // clear ends what an earlier command has left.
 func (u *upgrading) clear(ctx context.Context) error {
 	s, ok, err := Read(string(u.place))
-	if err != nil || !ok || !s.Pending() {
+	if err != nil || !ok {
 		return err
+	}
+	newEngine(string(u.place)).tidy(s)
+	if !s.Pending() {
+		return nil
 	}
 	if s.Phase != Armed {
 		_ = u.start(ctx)
@@ -140,7 +144,7 @@ func (u *upgrading) prepare(ctx context.Context) (State, error) {
 	if err := u.keepOld(s); err != nil {
 		return s, fmt.Errorf("keeping the installed version: %w", err)
 	}
-	s.Armed, s.Failed = time.Now(), ""
+	s.Armed = time.Now()
 	return s, u.write(s)
 }
 
@@ -191,6 +195,11 @@ var ErrSame = errors.New("this very file is installed already")
 
 // keepOld makes sure that the old version can come back whatever happens: it needs no space and no file of the new one.
 func (u *upgrading) keepOld(s State) error {
+	// From now on what is in the directory of a trial belongs to this one, and not to one that was committed.
+	s.Phase, s.Error, s.Ended = Cancelled, "it was interrupted while it was prepared", time.Now()
+	if err := u.write(s); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(u.trial()); err != nil {
 		return err
 	}
@@ -242,65 +251,4 @@ func (u *upgrading) start(ctx context.Context) error {
 		launch = Detach
 	}
 	return launch(ctx, u.target, []string{u.trial(binaryName), WatchCommand, string(u.place)})
-}
-
-// follow tells how the trial goes until its end.
-func (u *upgrading) follow(ctx context.Context) (State, error) {
-	tick := time.NewTicker(look)
-	defer tick.Stop()
-	relieve := time.NewTicker(relief)
-	defer relieve.Stop()
-	told := Phase("")
-	for {
-		s, _, err := Read(string(u.place))
-		if err != nil {
-			return s, err
-		}
-		if s.Phase != told {
-			told = s.Phase
-			u.Say(s.Text())
-		}
-		if !s.Pending() && (!s.Settled.IsZero() || s.Unsettled != "") {
-			return s, s.result()
-		}
-		select {
-		case <-ctx.Done():
-			return s, fmt.Errorf("the upgrade goes on without this command; see coracle status: %w", context.Cause(ctx))
-		case <-relieve.C:
-			go func() { _ = Watch(ctx, string(u.place), u.manager) }() // which ends at once if there is a watcher
-		case <-tick.C:
-		}
-	}
-}
-
-// relief is how often the command takes the place of a watcher that is gone.
-const relief = 10 * time.Second
-
-// result is the error of a trial that is over.
-func (s State) result() error {
-	var err error
-	switch s.Phase {
-	case Committed:
-		return nil
-	case Cancelled:
-		err = fmt.Errorf("%s was not tried: %s", s.To.Version, s.Error)
-	default:
-		err = complain.As(complain.RolledBack, fmt.Errorf("%s did not work: %s\n%s", s.To.Version, s.Error, s.restored()))
-	}
-	if s.Unsettled != "" {
-		err = fmt.Errorf("%w\n%s is installed again, but is not ready: %s", err, s.From.Version, s.Unsettled)
-	}
-	return err
-}
-
-// restored says what was put back.
-func (s State) restored() string {
-	text := s.From.Version + " is back"
-	if s.Unsettled == "" {
-		text = s.From.Version + " runs again"
-	}
-	if s.Datastore {
-		return fmt.Sprintf("%s, with the cluster's data of before; what was written meanwhile is in %s", text, s.Failed)
-	}
-	return text + "; the datastore was left as it is: " + s.Kept
 }
