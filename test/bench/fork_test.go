@@ -85,7 +85,7 @@ spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080
 func answers(t *testing.T, h *hosts.Host, cluster string) {
 	t.Helper()
 	node := strings.Fields(h.Coracle("kubectl", "--context", "coracle-"+cluster, "get", "nodes", "-o", `jsonpath={.items[*].status.addresses[?(@.type=="InternalIP")].address}`))[0]
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		if _, err := h.Get(fmt.Sprintf("http://%s:30080/hostname", node)); err == nil {
 			return
 		} else if time.Now().After(deadline) {
