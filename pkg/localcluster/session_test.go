@@ -1,0 +1,145 @@
+package localcluster
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/state"
+)
+
+func TestRandomName(t *testing.T) {
+	a, b := RandomName(), RandomName()
+	for _, name := range []string{a, b} {
+		if err := (Plan{Name: name, Servers: 1, Nodes: 1}).Check(); err != nil {
+			t.Error(err)
+		}
+	}
+	if a == b {
+		t.Errorf("two are called %s", a)
+	}
+}
+
+func TestSweepUnfinished(t *testing.T) {
+	s := Store{Dir: filepath.Join(t.TempDir(), "clusters")}
+	if err := os.MkdirAll(s.logs("half"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if exists(s.Dir) {
+		t.Error("a directory without a record is left")
+	}
+}
+
+func TestSweepLeavesOthers(t *testing.T) {
+	s := Store{Dir: t.TempDir()}
+	self, err := describeProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := Process{PID: self.PID, Start: self.Start + 1, Boot: self.Boot}
+	for _, r := range []Record{
+		{Name: "stays", Keeper: dead},                   // one of coracle up
+		{Name: "runs", Owner: self, Keeper: self},       // one in use
+		{Name: "starts", Owner: self},                   // one whose keeper is not there yet
+		{Name: "is-removed", Owner: dead, Keeper: self}, // one whose keeper removes it
+	} {
+		if err := os.MkdirAll(s.dir(r.Name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.save(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if names := s.names(); len(names) != 4 {
+		t.Errorf("left are %v", names)
+	}
+}
+
+func TestEndGroup(t *testing.T) {
+	start := func() *exec.Cmd {
+		cmd := exec.Command("sleep", "60")
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	cmd := start()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	ticks, err := state.StartTicks(cmd.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	endGroup(0, 0) // which is this test's own
+	endGroup(cmd.Process.Pid, ticks+1)
+	select {
+	case <-ended:
+		t.Error("a process that has the number now was ended")
+	case <-time.After(100 * time.Millisecond):
+	}
+	endGroup(cmd.Process.Pid, ticks)
+	if err := <-ended; err == nil {
+		t.Error("the process was not ended")
+	}
+}
+
+func TestOffer(t *testing.T) {
+	open, closed := t.TempDir(), t.TempDir()
+	for dir, mode := range map[string]os.FileMode{open: 0o755, closed: 0o700} {
+		if err := os.WriteFile(filepath.Join(dir, "program"), []byte("code"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(dir, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, c := range map[string]struct {
+		dir  string
+		uid  int
+		link bool
+	}{
+		"root":           {closed, 0, true},
+		"a user":         {closed, 1234, false},
+		"a public place": {open, 1234, public(filepath.Join(open, "program"))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := filepath.Join(t.TempDir(), "kubectl")
+			if err := offer(filepath.Join(c.dir, "program"), at, c.uid); err != nil {
+				t.Fatal(err)
+			}
+			info, err := os.Lstat(at)
+			if err != nil || info.Mode()&os.ModeSymlink != 0 != c.link {
+				t.Errorf("%v (%v)", info.Mode(), err)
+			}
+			if data, err := os.ReadFile(at); string(data) != "code" {
+				t.Errorf("%q (%v)", data, err)
+			}
+		})
+	}
+}
+
+func TestArtifacts(t *testing.T) {
+	a := Artifacts{Dir: filepath.Join(t.TempDir(), "a", "b"), UID: os.Getuid(), GID: os.Getgid()}
+	if err := a.write("nodes/one/status.txt", []byte("well")); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.copy(filepath.Join(a.Dir, "nodes/one/status.txt"), "copy.txt"); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.copy(filepath.Join(a.Dir, "none"), "none"); err != nil || exists(filepath.Join(a.Dir, "none")) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	if data, err := os.ReadFile(filepath.Join(a.Dir, "copy.txt")); string(data) != "well" {
+		t.Errorf("%q (%v)", data, err)
+	}
+}
