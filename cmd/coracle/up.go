@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"os/user"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -284,16 +282,6 @@ func needRoot(command string) error {
 
 // interruptible is a context that ends when we are asked to stop.
 func interruptible() (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	received := make(chan os.Signal, 4)
-	signal.Notify(received, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	go func() {
-		for s := range received {
-			cancel(fmt.Errorf("stopped by %s", signalWord(s)))
-		}
-	}()
-	return ctx, func() {
-		signal.Stop(received)
-		cancel(nil)
-	}
+	i := listen()
+	return i.ctx, i.stop
 }
