@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -130,9 +131,19 @@ func parseCheck(args []string) (a checkArgs, err error) {
 	return a, nil
 }
 
+// anyServer stands for one that is not known.
+const anyServer = "--server=https://server.invalid:6443"
+
 // machine is what is to be looked at: with the flags that were given, or else with those of the coracle that runs.
 func (a checkArgs) machine(environ []string) (*check.Machine, error) {
 	cfg, err := config.Resolve(a.role, a.rest, environ)
+	if err != nil && a.role == config.Agent { // the server may not be known yet
+		var without config.Config
+		if without, err = config.Resolve(a.role, append(slices.Clone(a.rest), anyServer, "--token=any"), environ); err == nil {
+			cfg = without
+			cfg.Join.Server, cfg.Join.Token = "", ""
+		}
+	}
 	if err != nil {
 		return nil, complain.Usage{Err: err}
 	}
