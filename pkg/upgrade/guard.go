@@ -108,8 +108,19 @@ func (e *engine) begin(s State) error {
 	}
 	e.at("write trial")
 	s.Phase, s.Began = Trial, e.now()
-	if err := e.write(s); err != nil {
+	now, err := e.change(func(now *State) bool {
+		if now.Phase != Armed {
+			return false // the watcher has given it up meanwhile
+		}
+		*now = s
+		return true
+	})
+	if err != nil {
 		return e.cancel(s, err)
+	}
+	if now.Phase != Trial {
+		e.tidy(now)
+		return nil
 	}
 	if err := e.swap(s); err != nil {
 		s.Error = err.Error()

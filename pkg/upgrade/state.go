@@ -87,8 +87,17 @@ func Read(data string) (s State, ok bool, err error) {
 	return s, true, nil
 }
 
-// write makes s the state, on the disk.
+// write makes s the state, on the disk, while nobody changes it.
 func (p place) write(s State) error {
+	unlock, err := hold(p.stateLock(), true)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return p.put(s)
+}
+
+func (p place) put(s State) error {
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding how far the upgrade is: %w", err)
@@ -110,7 +119,7 @@ func (p place) change(f func(*State) bool) (State, error) {
 	if !f(&s) {
 		return s, nil
 	}
-	return s, p.write(s)
+	return s, p.put(s)
 }
 
 // errHeld is that of a lock that another process has.

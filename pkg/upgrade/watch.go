@@ -18,8 +18,10 @@ type watcher struct {
 	place
 	manager   Manager
 	restarted chan error
-	judged    bool   // it has been restarted for being bad
-	said      string // by the service manager, of the first restart
+	service   string
+	judged    bool      // it has been restarted for being bad
+	failedAt  time.Time // when a restart has failed
+	said      string    // by the service manager, of the first restart
 }
 
 // look is how often the watcher looks, while there is a trial.
@@ -43,6 +45,7 @@ func Watch(ctx context.Context, data string, m Manager) error {
 	if err != nil || !ok {
 		return err
 	}
+	w.service = s.Service
 	if s.Phase == Armed || s.Phase == Restoring {
 		w.restart(ctx, s)
 	}
@@ -63,7 +66,7 @@ func Watch(ctx context.Context, data string, m Manager) error {
 			return ctx.Err()
 		case <-tick.C:
 		case err := <-w.restarted:
-			if err := w.noteRestart(err); err != nil {
+			if err := w.noteRestart(ctx, err); err != nil {
 				return err
 			}
 		}
@@ -74,21 +77,32 @@ func (w *watcher) restart(ctx context.Context, s State) {
 	go func() { w.restarted <- w.manager.Restart(ctx, s.Service) }()
 }
 
-// noteRestart takes the end of a restart. If even that left the trial armed, the service manager has not run the guard.
-func (w *watcher) noteRestart(failed error) error {
-	if failed != nil && w.said == "" {
+// noteRestart takes the end of a restart. What the service manager tries again by itself is let be for a while.
+func (w *watcher) noteRestart(ctx context.Context, failed error) error {
+	if failed == nil {
+		return w.giveUp("the service was restarted without the step that begins an upgrade: install it again with coracle install")
+	}
+	if w.said == "" {
 		w.said = failed.Error()
 	}
+	w.failedAt = time.Now()
+	if how, err := w.manager.State(ctx, w.service); err == nil && how.Running == service.Starting {
+		return nil
+	}
+	return w.giveUp("restarting the service: " + failed.Error())
+}
+
+// patience is for how long a service that does not come to its guard is tried.
+const patience = 30 * time.Second
+
+// giveUp cancels a trial that has not begun.
+func (w *watcher) giveUp(why string) error {
 	e := newEngine(string(w.place))
 	s, err := w.change(func(s *State) bool {
 		if s.Phase != Armed {
 			return false
 		}
-		s.Phase, s.Ended = Cancelled, e.now()
-		s.Error = "the service was restarted without the step that begins an upgrade: install it again with coracle install"
-		if failed != nil {
-			s.Error = "restarting the service: " + failed.Error()
-		}
+		s.Phase, s.Ended, s.Error = Cancelled, e.now(), why
 		return true
 	})
 	if err == nil && s.Phase == Cancelled {
@@ -99,6 +113,9 @@ func (w *watcher) noteRestart(failed error) error {
 
 // judge restarts the service if the version on trial is no good, so that the guard puts the old one back.
 func (w *watcher) judge(ctx context.Context, s State) error {
+	if s.Phase == Armed && !w.failedAt.IsZero() && time.Since(w.failedAt) > patience {
+		return w.giveUp("the service does not start: " + w.said)
+	}
 	if s.Phase != Trial || w.judged {
 		return nil
 	}
