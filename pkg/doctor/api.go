@@ -280,7 +280,11 @@ func (d *Doctor) nodeAccess(ctx context.Context) []check.Verdict {
 			defer func() { <-slots }()
 			ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 			defer cancel()
-			_, failures[i] = own.client.CoreV1().RESTClient().Get().Resource("nodes").Name(n.Name).SubResource("proxy").Suffix("healthz").Do(ctx).Raw()
+			body, err := own.client.CoreV1().RESTClient().Get().Resource("nodes").Name(n.Name).SubResource("proxy").Suffix("healthz").Do(ctx).Raw()
+			if err != nil && len(body) > 0 {
+				err = fmt.Errorf("%w: %s", err, strings.Join(strings.Fields(string(body)), " "))
+			}
+			failures[i] = err
 		})
 	}
 	asking.Wait()

@@ -30,7 +30,13 @@ func (d *Doctor) kubelet(context.Context) []check.Verdict {
 		return check.Skipf("its health check is switched off")
 	}
 	client := &http.Client{Timeout: apiTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
-	response, err := client.Get("http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) + "/healthz")
+	var response *http.Response
+	var err error
+	for _, loopback := range []string{"127.0.0.1", "::1"} { // a node with IPv6 only listens on the second
+		if response, err = client.Get("http://" + net.JoinHostPort(loopback, strconv.Itoa(port)) + "/healthz"); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		return check.Failf("check processes and check components; coracle logs --component kubelet", "the kubelet does not answer: %s", short(err))
 	}
