@@ -169,7 +169,8 @@ func move(from, to string) error {
 	err := os.Rename(from, to)
 	if errors.Is(err, unix.EXDEV) {
 		part := to + ".moving"
-		if err := os.RemoveAll(part); err != nil {
+		moved := from + ".moved" // what is left of from must not be taken for the whole by who goes on after a power loss
+		if err := errors.Join(os.RemoveAll(part), os.RemoveAll(moved)); err != nil {
 			return err
 		}
 		if err := copyTree(from, part); err != nil {
@@ -178,7 +179,16 @@ func move(from, to string) error {
 		if err := os.Rename(part, to); err != nil {
 			return err
 		}
-		err = os.RemoveAll(from)
+		if err := atomicfile.SyncDir(filepath.Dir(to)); err != nil {
+			return err
+		}
+		if err := os.Rename(from, moved); err != nil {
+			return err
+		}
+		if err := atomicfile.SyncDir(filepath.Dir(from)); err != nil {
+			return err
+		}
+		err = os.RemoveAll(moved)
 	}
 	if err != nil {
 		return err

@@ -18,6 +18,9 @@ func Detach(ctx context.Context, t Target, argv []string) error {
 		args := []string{"--quiet", "--collect", "--no-ask-password",
 			"--unit=" + t.Service + "-upgrade-" + strconv.FormatInt(time.Now().Unix(), 10),
 			"--description=Upgrade of " + t.Service, "--property=Restart=on-failure", "--property=RestartSec=1", "--"}
+		// Who interrupts this must be told whether it was started, and what is started begins at once.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), detachTimeout)
+		defer cancel()
 		out, err := exec.CommandContext(ctx, "systemd-run", append(args, argv...)...).CombinedOutput()
 		if err != nil {
 			return fmt.Errorf("starting what watches the upgrade: systemd-run: %w: %s", err, strings.TrimSpace(string(out)))
@@ -32,3 +35,6 @@ func Detach(ctx context.Context, t Target, argv []string) error {
 	}
 	return cmd.Process.Release()
 }
+
+// detachTimeout is for systemd to start a service.
+const detachTimeout = 30 * time.Second

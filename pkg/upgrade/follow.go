@@ -16,7 +16,10 @@ func (u *upgrading) follow(ctx context.Context) (State, error) {
 	defer relieve.Stop()
 	told := Phase("")
 	for {
-		s, _, err := Read(string(u.place))
+		s, ok, err := Read(string(u.place))
+		if err == nil && !ok {
+			err = fmt.Errorf("somebody has removed %s: what came of the upgrade cannot be told", u.state())
+		}
 		if err != nil {
 			return s, err
 		}

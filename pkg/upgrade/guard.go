@@ -95,6 +95,9 @@ func (e *engine) begin(s State) error {
 			s.Datastore = false // another server has joined since
 		}
 	}
+	if s.OldData && !s.Datastore {
+		return e.cancel(s, errors.New("the datastore cannot go back: "+s.Kept))
+	}
 	if s.Datastore {
 		e.at("copy datastore")
 		var err error

@@ -237,7 +237,8 @@ func (u *upgrading) replace() (State, error) {
 		return s, err
 	}
 	if s.Phase == Armed {
-		return s, errors.New("a coracle that is not the service's runs with this data: stop it first")
+		why := errors.New("a coracle that is not the service's runs with this data: stop it first")
+		return s, errors.Join(why, e.cancel(s, why))
 	}
 	e.tidy(s)
 	u.Say("the service is stopped, and stays so: its next start is the first of " + s.To.Version + ", which is not tried before")

@@ -52,7 +52,7 @@ func Watch(ctx context.Context, data string, m Manager) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for {
-		if s, _, err = Read(data); err != nil {
+		if s, ok, err = Read(data); err != nil || !ok { // coracle was taken off this machine
 			return err
 		}
 		if !s.Pending() {

@@ -12,6 +12,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"go.etcd.io/etcd/server/v3/embed"
 
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/join"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 )
@@ -122,7 +123,7 @@ func (e *Etcd) moveAside() error {
 func (e *Etcd) peersMark() string { return filepath.Join(e.Dir, "peers") }
 
 func (e *Etcd) rememberPeers() error {
-	if err := os.WriteFile(e.peersMark(), nil, 0o600); err != nil {
+	if err := atomicfile.Write(e.peersMark(), nil, 0o600); err != nil {
 		return fmt.Errorf("remembering that etcd has other members: %w", err)
 	}
 	return nil
