@@ -74,8 +74,14 @@ func (k *keeper) mounts(n *Node) []vhost.Mount {
 	if n.Name != k.record.Nodes[0].Name {
 		return mounts
 	}
-	for _, image := range k.record.Images { // the first node imports them, and the others share what it has
-		mounts = append(mounts, vhost.Mount{Source: image, Target: filepath.Join(on.Images(), filepath.Base(image)), ReadOnly: true})
+	seen := map[string]bool{}
+	for i, image := range k.record.Images { // the first node imports them, and the others share what it has
+		as := filepath.Base(image)
+		if seen[as] {
+			as = fmt.Sprintf("%d-%s", i, as)
+		}
+		seen[as] = true
+		mounts = append(mounts, vhost.Mount{Source: image, Target: filepath.Join(on.Images(), as), ReadOnly: true})
 	}
 	return mounts
 }
