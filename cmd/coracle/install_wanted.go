@@ -81,13 +81,25 @@ func (f installFlags) what(in *install.Installer, command []string, environment 
 	if len(command) == 0 {
 		r, ok, err := installed(in.Store, named)
 		if err != nil || ok {
-			if len(*environment) == 0 {
-				*environment, err = in.Variables(r)
+			if err == nil {
+				var stored []string
+				stored, err = in.Variables(r)
+				*environment = merged(stored, *environment)
 			}
 			return r.Role, r.Args, r.Service, err
 		}
 	}
 	return config.Server, command, cmp.Or(named, serviceName(config.Server)), nil
+}
+
+// merged are the variables of an installed service with those that are set now: a shell that has no more than a proxy must
+// not take the others away.
+func merged(stored, now []string) []string {
+	name := func(pair string) string { name, _, _ := strings.Cut(pair, "="); return name }
+	kept := slices.DeleteFunc(stored, func(s string) bool {
+		return slices.ContainsFunc(now, func(n string) bool { return name(n) == name(s) })
+	})
+	return append(kept, now...)
 }
 
 // serviceName is what the first service of a role is called.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/service"
@@ -99,6 +100,9 @@ func (i *installation) takeBack(ctx context.Context, why error) error {
 	if i.there {
 		text = "the installation is as it was before"
 	}
+	if i.upgrade {
+		text = i.Version + " has replaced the version before, and the rest is as it was; coracle rollback takes that back too"
+	}
 	return fmt.Errorf("%w\nThat is why it was not installed; %s.", why, text)
 }
 
@@ -111,7 +115,11 @@ func (i *installation) ctxUndo(ctx context.Context) {
 	i.undo.steps = nil
 	if i.there { // after all files are as before
 		if i.running {
-			i.undo.add(func() error { return i.Manager.Restart(ctx, i.Service) })
+			i.undo.add(func() error {
+				ctx, cancel := context.WithTimeout(ctx, max(i.Wait, time.Minute))
+				defer cancel()
+				return i.Manager.Restart(ctx, i.Service)
+			})
 		} else {
 			i.undo.add(func() error { return i.Manager.Stop(ctx, i.Service) })
 		}

@@ -173,6 +173,9 @@ func (i *installation) start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, i.Wait)
 	defer cancel()
+	if err := i.save(i.used()); err != nil {
+		return err
+	}
 	i.touched, i.started, i.changed = true, true, true
 	if i.running {
 		i.Say("restarting " + i.Service + ", because its settings have changed; pods run on")
@@ -180,6 +183,14 @@ func (i *installation) start(ctx context.Context) error {
 	}
 	i.Say("starting " + i.Service)
 	return i.Manager.Start(ctx, i.Service)
+}
+
+// used is the record of an installation that has been started. From here on the data may be somebody's cluster: if this
+// process is killed now, who cleans up after it weeks later must leave it.
+func (i *installation) used() Record {
+	r := i.record
+	r.OwnData = r.OwnData && i.there
+	return r
 }
 
 // ready waits until what was started can be used.

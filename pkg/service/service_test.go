@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/test/golden"
@@ -155,6 +156,18 @@ func TestSystemd(t *testing.T) {
 	if _, err := os.Stat(s.path("coracle")); !errors.Is(err, os.ErrNotExist) {
 		t.Error("the unit is still there")
 	}
+	link := s.wants("coracle") // that somebody has left of it
+	if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o755), os.Symlink(s.path("coracle"), link)); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := s.Disable(t.Context(), "coracle"); err != nil {
+			t.Error(err)
+		}
+	}
+	if _, err := os.Lstat(link); !errors.Is(err, os.ErrNotExist) {
+		t.Error("a service without a unit is still enabled")
+	}
 	calls = slices.DeleteFunc(calls, func(c string) bool { return strings.HasPrefix(c, "journalctl") })
 	want := []string{"systemctl daemon-reload", "systemctl start coracle", "systemctl show --property=ExecMainStatus --value coracle",
 		"systemctl show --property=LoadState,UnitFileState,ActiveState,SubState,MainPID coracle",
@@ -183,5 +196,19 @@ func TestValidName(t *testing.T) {
 		if err := ValidName(name); (err == nil) != ok {
 			t.Errorf("%q: %v", name, err)
 		}
+	}
+}
+
+// TestCommandEnds: what a command of an init system has started neither holds it up nor outlives it.
+func TestCommandEnds(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	pid, err := command(ctx, "sh", "-c", "sleep 30 & echo $!; wait; wait")
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 4*time.Second {
+		t.Errorf("%v after %v", err, time.Since(began))
+	}
+	if state, err := os.ReadFile("/proc/" + strings.TrimSpace(pid) + "/stat"); err == nil && !strings.Contains(string(state), ") Z ") {
+		t.Errorf("its child %s lives: %s", strings.TrimSpace(pid), state)
 	}
 }

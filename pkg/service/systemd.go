@@ -29,6 +29,11 @@ func (s *systemd) Log(name string) string { return "journalctl -u " + name }
 
 func (s *systemd) path(name string) string { return filepath.Join(s.root, unitDir, name+".service") }
 
+// wants is the link that has a service started at boot.
+func (s *systemd) wants(name string) string {
+	return filepath.Join(s.root, unitDir, "multi-user.target.wants", name+".service")
+}
+
 func (s *systemd) Files(name string) []string { return []string{s.path(name)} }
 
 func (s *systemd) Install(ctx context.Context, u Unit) ([]string, error) {
@@ -83,6 +88,12 @@ func (s *systemd) Enable(ctx context.Context, name string) error {
 }
 
 func (s *systemd) Disable(ctx context.Context, name string) error {
+	if _, err := os.Lstat(s.path(name)); errors.Is(err, os.ErrNotExist) { // systemctl disables nothing that has no unit
+		if err := os.Remove(s.wants(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("disabling service %s: %w", name, err)
+		}
+		return nil
+	}
 	_, err := s.run(ctx, "systemctl", "--quiet", "disable", name)
 	return err
 }
@@ -154,8 +165,8 @@ func (s *systemd) State(ctx context.Context, name string) (State, error) {
 	_, err := os.Stat(s.path(name))
 	state := State{Installed: err == nil, Running: Stopped}
 	if !s.booted {
-		wants, err := os.Lstat(filepath.Join(s.root, unitDir, "multi-user.target.wants", name+".service"))
-		state.Enabled = err == nil && wants != nil
+		_, err := os.Lstat(s.wants(name))
+		state.Enabled = err == nil
 		return state, nil
 	}
 	out, err := s.run(ctx, "systemctl", "show", "--property=LoadState,UnitFileState,ActiveState,SubState,MainPID", name)
