@@ -48,15 +48,7 @@ func findsSoon(t *testing.T, h *hosts.Host, result check.Result, name string, te
 func TestDoctor(t *testing.T) {
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, Images: true})
 	server, agent := c.Servers[0], c.Agents[0]
-	for _, h := range []*hosts.Host{server, agent} { // some tunnels are yet to be made
-		eventually(t, awaited, func() error {
-			if r := report(t, h, "doctor"); r.Result == check.Fail {
-				return fmt.Errorf("%+v", r.Rows)
-			}
-			return nil
-		})
-		well(t, report(t, h, "doctor"))
-	}
+	allWell(t, server, agent)
 	t.Run("network", func(t *testing.T) { doctorNetwork(t, c.For(t), agent) })
 	t.Run("names", func(t *testing.T) { doctorNames(t, agent.For(t)) })
 	t.Run("workload", func(t *testing.T) { doctorWorkload(t, c.For(t), server) })
@@ -65,6 +57,23 @@ func TestDoctor(t *testing.T) {
 	t.Run("processes", func(t *testing.T) { doctorProcesses(t, c.For(t), agent) })
 	t.Run("servers", func(t *testing.T) { doctorServers(t, c.For(t)) })
 }
+
+// allWell waits until nothing fails on hosts, as some tunnels may yet have to be made.
+func allWell(t *testing.T, all ...*hosts.Host) {
+	t.Helper()
+	for _, h := range all {
+		eventually(t, awaited, func() error {
+			if r := report(t, h, "doctor"); r.Result == check.Fail {
+				return fmt.Errorf("%+v", r.Rows)
+			}
+			return nil
+		})
+		well(t, report(t, h, "doctor"))
+	}
+}
+
+// testDoctor finds nothing wrong with any kind of network.
+func (n *network) testDoctor(t *testing.T) { allWell(t, n.Hosts()...) }
 
 func doctorNetwork(t *testing.T, c *hosts.Cluster, agent *hosts.Host) {
 	agent = agent.For(t)

@@ -68,6 +68,7 @@ func TestNetwork(t *testing.T) {
 			t.Run("host network", n.testHostNetwork)
 			t.Run("node ports", n.testNodePorts)
 			t.Run("external traffic policy Local", n.testLocal)
+			t.Run("doctor", n.testDoctor)
 		})
 	}
 }
