@@ -128,7 +128,8 @@ func (m *machine) ownDirs() []owned {
 			"dra_manager_state", "image_manager", "memory_manager_state", "pki", "plugins", "plugins_registry",
 			"pod-resources", "pod_status_manager_state", "pods", "pods-api", "usernamespaces", "volumeplugins"}},
 		{dir: m.dirs.Data, usual: def.Data, entries: []string{
-			"bin", "data", "ephemeral", "images", "kubelet", "ledger.json", "ledger.json.lock", "lock", "log", "manifests", "node", "server", "storage", "upgrade"}},
+			"bin", "data", "ephemeral", "images", "kubelet", "ledger.json", "ledger.json.lock", "lock", "log", "manifests",
+			"node", "server", "server.before-restore", "storage", "upgrade"}},
 	}
 }
 
