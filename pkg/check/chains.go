@@ -39,7 +39,7 @@ func closedChains() (out []closed, err error) {
 			name:    fmt.Sprintf("%s %s %s", family, c.Table.Name, c.Name),
 			forward: *c.Hooknum == *nftables.ChainHookForward,
 			v4:      c.Table.Family != nftables.TableFamilyIPv6, v6: c.Table.Family != nftables.TableFamilyIPv4,
-			knows: r.knows,
+			policy: drops, knows: r.knows,
 		})
 	}
 	return out, nil

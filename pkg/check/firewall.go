@@ -19,6 +19,7 @@ type closed struct {
 	forward bool   // for what passes through; else for what comes to the machine
 	v6      bool   // it sees IPv6
 	v4      bool   // it sees IPv4
+	policy  bool   // it is its policy that drops, not a rule
 	// knows reports whether a rule that lets something pass has these bytes: a network, a port, an interface's name.
 	knows func(data []byte) bool
 }
@@ -77,6 +78,10 @@ func judgeFirewall(cfg config.Config, keeper string, chains []closed) (out []Ver
 	for _, c := range chains {
 		for _, cidr := range cfg.Network.ClusterCIDRs {
 			if cidr.Addr().Is6() && !c.v6 || cidr.Addr().Is4() && !c.v4 || c.knows([]byte("cni0")) || c.knowsNetwork(cidr) {
+				continue
+			}
+			if c.forward && c.policy {
+				out = append(out, Okf("the firewall (%s) drops what it is not told to forward; coracle adds rules there that let %s through", c.name, cidr)...)
 				continue
 			}
 			what := "what pods say to the machine, as their questions to DNS"

@@ -199,6 +199,8 @@ func TestFirewall(t *testing.T) {
 		})
 	}
 	docker := chain(true)
-	docker.name = "ip filter FORWARD"
+	docker.name, docker.policy = "ip filter FORWARD", true
+	expect(t, judgeFirewall(cfg, "", []closed{docker}), OK, "ip filter FORWARD", "coracle adds rules", "10.42.0.0/16")
+	docker.policy = false
 	expect(t, judgeFirewall(cfg, "", []closed{docker}), Fail, "iptables -I FORWARD -s 10.42.0.0/16 -j ACCEPT; iptables -I FORWARD -d 10.42.0.0/16")
 }

@@ -11,9 +11,12 @@ import (
 // LinkAlias is the alias of a link that we made: it tells our own from others' even when the ledger is lost.
 const LinkAlias = "coracle"
 
+// RuleComment is the comment of a rule that we added to an nft chain of others.
+const RuleComment = "coracle"
+
 // volatile reports whether things of this kind live in the kernel and end with it.
 func (k Kind) volatile() bool {
-	return slices.Contains([]Kind{Link, NFTTable, Mount, Cgroup, Sysctl, Propagation}, k)
+	return slices.Contains([]Kind{Link, NFTTable, NFTRule, Mount, Cgroup, Sysctl, Propagation}, k)
 }
 
 // bootID tells this boot of the machine from others.

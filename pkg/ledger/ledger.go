@@ -30,6 +30,7 @@ const (
 	File        Kind = "file"        // path of a file or symlink
 	Link        Kind = "link"        // name of a network interface: cni0
 	NFTTable    Kind = "nft-table"   // family and name: "ip kube-proxy"
+	NFTRule     Kind = "nft-rule"    // family, table and chain of others that has rules with the comment RuleComment: "ip filter FORWARD"
 	Mount       Kind = "mount"       // mount point
 	Cgroup      Kind = "cgroup"      // path below the root of every hierarchy: "/kubepods"; with all below it
 	Sysctl      Kind = "sysctl"      // name with dots or slashes below /proc/sys; Old and New are its values

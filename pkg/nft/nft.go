@@ -1,4 +1,5 @@
-// Package nft lists the nft tables of this network namespace by asking the kernel, without the nft program.
+// Package nft lists the nft tables of this network namespace, and puts rules into those of others, by asking the kernel,
+// without the nft program.
 package nft
 
 import (

@@ -109,6 +109,7 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 			Node: node, Own: who.kubelet, OwnReady: asKubelet.Ready(), All: who.node,
 			Backend: string(cfg.Network.Backend), IPs: cfg.Node.IPs, Iface: cfg.Network.Iface, ClusterCIDRs: cfg.Network.ClusterCIDRs,
 			ConfigFile: dirs.NodeConfig("flannel.json"), SubnetFile: dirs.Subnet(), MemoryFile: dirs.NodeConfig("subnet.json"), Bridge: bridge,
+			NoteRules: noteRules(dirs),
 		})
 		ready = append(ready, network)
 	}

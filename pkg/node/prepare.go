@@ -45,6 +45,12 @@ func refuseForeign(l *ledger.Ledger, cfg config.Config) error {
 	return err
 }
 
+// noteRules returns what notes that rules are about to be added to an nft chain of others.
+func noteRules(dirs paths.Dirs) func(chain string) error {
+	l := ledger.Open(dirs)
+	return func(chain string) error { return l.Note(ledger.Entry{Kind: ledger.NFTRule, Name: chain}) }
+}
+
 // made lists the rest: what the parts make when they run.
 func made(cfg config.Config) []ledger.Entry {
 	entries := []ledger.Entry{

@@ -96,6 +96,32 @@ func findTables(_ context.Context, m *machine) ([]Item, error) {
 	return items, nil
 }
 
+// findRules lists the chains of others, of those that the ledger names, in which rules of ours are.
+func findRules(_ context.Context, m *machine) ([]Item, error) {
+	if len(m.entries(ledger.NFTRule)) == 0 {
+		return nil, nil
+	}
+	chains, err := nft.Chains()
+	if err != nil {
+		return nil, err
+	}
+	var items []Item
+	for _, c := range chains {
+		if !m.made(ledger.NFTRule, c.Name) {
+			continue
+		}
+		rules, err := c.Marked(ledger.RuleComment)
+		if err != nil {
+			return items, err
+		}
+		if rules > 0 {
+			items = append(items, Item{Kind: "nft rules", Name: c.Name, Detail: fmt.Sprintf("%d with the comment %s", rules, ledger.RuleComment),
+				remove: func(context.Context) error { return c.DeleteMarked(ledger.RuleComment) }})
+		}
+	}
+	return items, nil
+}
+
 // findRoutes lists the routes to other nodes' pods that flannel's backend host-gw makes. Those of other backends go
 // with their interface.
 func findRoutes(_ context.Context, m *machine) ([]Item, error) {

@@ -197,6 +197,7 @@ var usual = []ledger.Entry{
 	{Kind: ledger.NFTTable, Name: "ip kube-proxy"}, {Kind: ledger.NFTTable, Name: "ip6 kube-proxy"},
 	{Kind: ledger.NFTTable, Name: "ip flannel-ipv4"}, {Kind: ledger.NFTTable, Name: "ip6 flannel-ipv6"},
 	{Kind: ledger.NFTTable, Name: "ip cni_hostport"}, {Kind: ledger.NFTTable, Name: "ip6 cni_hostport"},
+	{Kind: ledger.NFTRule, Name: "ip filter FORWARD"}, {Kind: ledger.NFTRule, Name: "ip6 filter FORWARD"},
 	{Kind: ledger.Mount, Name: netnsDir}, {Kind: ledger.Cgroup, Name: "/kubepods"}, {Kind: ledger.Cgroup, Name: "/kubepods.slice"},
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -421,7 +423,13 @@ func TestNetwork(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := &machine{proc: "/proc", noted: []ledger.Entry{{Kind: ledger.Link, Name: "cni0"}, {Kind: ledger.Link, Name: "flannel.1"},
-		{Kind: ledger.NFTTable, Name: "ip kube-proxy"}, {Kind: ledger.NFTTable, Name: "ip6 kube-proxy"}}}
+		{Kind: ledger.NFTTable, Name: "ip kube-proxy"}, {Kind: ledger.NFTTable, Name: "ip6 kube-proxy"},
+		{Kind: ledger.NFTRule, Name: "ip foreign forward"}, {Kind: ledger.NFTRule, Name: "ip gone forward"}}}
+	admitted := admit(t, conn)
+	apply(t, m, findRules)
+	if rules, err := conn.GetRules(admitted.Table, admitted); err != nil || len(rules) != 1 || len(rules[0].UserData) > 0 {
+		t.Errorf("rules %v are left, %v; want the one of others", rules, err)
+	}
 	apply(t, m, findLinks)
 	apply(t, m, findTables)
 	links, _ := netlink.LinkList()
@@ -438,6 +446,27 @@ func TestNetwork(t *testing.T) {
 	if !nft.Exists("ip foreign") || nft.Exists("ip kube-proxy") {
 		t.Error("removed a table of somebody else's, or left ours")
 	}
+}
+
+// admit makes a chain of others' with a rule of theirs, and has it opened for pods.
+func admit(t *testing.T, conn *nftables.Conn) *nftables.Chain {
+	t.Helper()
+	policy := nftables.ChainPolicyDrop
+	chain := conn.AddChain(&nftables.Chain{Name: "forward", Table: &nftables.Table{Family: nftables.TableFamilyIPv4, Name: "foreign"},
+		Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &policy})
+	conn.AddRule(&nftables.Rule{Table: chain.Table, Chain: chain, Exprs: []expr.Any{&expr.Counter{}}})
+	if err := conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	gate := &nft.Gate{Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Comment: ledger.RuleComment,
+		Note: func(string) error { return nil }, Opened: func(string) {}}
+	if err := gate.Open(); err != nil {
+		t.Fatal(err)
+	}
+	if rules, err := conn.GetRules(chain.Table, chain); err != nil || len(rules) != 3 {
+		t.Fatalf("rules %v, %v; want 3", rules, err)
+	}
+	return chain
 }
 
 // TestMountsInside keeps what somebody mounted inside the data directory.

@@ -24,6 +24,7 @@ var stages = []stage{
 	{"network interfaces", findLinks, false},
 	{"network namespaces", findNetNS, false},
 	{"nft tables", findTables, false},
+	{"nft rules", findRules, false},
 	{"routes", findRoutes, false},
 	{"cgroups", findCgroups, false},
 	{"kernel settings", findSettings, false},

@@ -37,6 +37,8 @@ type Flannel struct {
 	IPs          []netip.Addr
 	Iface        string // "" is the one that has the first IP
 	ClusterCIDRs []netip.Prefix
+	// NoteRules is told the name of an nft chain of others before rules are added to it.
+	NoteRules func(chain string) error
 
 	ConfigFile string // flannel's own configuration, which is generated
 	SubnetFile string // what the CNI plugin reads
@@ -63,6 +65,7 @@ func (f Flannel) Run(ctx context.Context, ready func()) error {
 	if err := a.settle(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
+	defer f.passFirewall(ctx)()
 	ready()
 	warnOfDrop(ctx, f.ClusterCIDRs)
 	if loopback(link) {

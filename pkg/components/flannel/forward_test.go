@@ -3,21 +3,20 @@ package flannel
 import "testing"
 
 func TestDrops(t *testing.T) {
-	const head = "table ip filter {\n\tchain FORWARD {\n\t\ttype filter hook forward priority filter; policy "
 	tests := []struct {
 		name, chain string
 		want        bool
 	}{
-		{"docker", head + "drop;\n\t\tcounter jump DOCKER-USER\n\t}\n}\n", true},
-		{"accepts", head + "accept;\n\t}\n}\n", false},
-		{"lets pods through", head + "drop;\n\t\tip saddr 10.42.0.0/16 accept\n\t}\n}\n", false},
+		{"docker", "-P FORWARD DROP\n-A FORWARD -j DOCKER-USER\n", true},
+		{"accepts", "-P FORWARD ACCEPT\n", false},
+		{"lets pods through", "-P FORWARD DROP\n-A FORWARD -s 10.42.0.0/16 -j ACCEPT\n", false},
 	}
 	for _, tt := range tests {
 		if got := drops(tt.chain, four); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}
-	if got := remedy("iptables", four); got != "iptables -I FORWARD -s 10.42.0.0/16 -j ACCEPT; iptables -I FORWARD -d 10.42.0.0/16 -j ACCEPT" {
+	if got := remedy("iptables-legacy", four); got != "iptables-legacy -I FORWARD -s 10.42.0.0/16 -j ACCEPT; iptables-legacy -I FORWARD -d 10.42.0.0/16 -j ACCEPT" {
 		t.Error(got)
 	}
 }

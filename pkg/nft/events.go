@@ -1,0 +1,83 @@
+package nft
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+)
+
+// subscribe opens a socket from which the kernel's notes about changes of nft tables can be read.
+func subscribe() (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)}); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), "nft events"), nil
+}
+
+// Sizes of netlink's headers: of a message, of nftables' part of it, of an attribute.
+const (
+	messageHeader, familyHeader, attributeHeader = unix.NLMSG_HDRLEN, 4, unix.NLA_HDRLEN
+	chainEvent                                   = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN
+	ruleGone                                     = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELRULE
+)
+
+// concerns reports whether one of the messages says that a chain drops what it forwards, or that a rule is gone from a
+// chain with rules of ours. kube-proxy makes thousands of others, so they are read no further than that needs.
+func (g *Gate) concerns(messages []byte) bool {
+	for len(messages) >= messageHeader+familyHeader {
+		size := int(binary.NativeEndian.Uint32(messages))
+		if size < messageHeader+familyHeader || size > len(messages) {
+			return false
+		}
+		kind, family := binary.NativeEndian.Uint16(messages[4:]), nftables.TableFamily(messages[messageHeader])
+		body := messages[messageHeader+familyHeader : size]
+		switch kind {
+		case chainEvent:
+			if drops(body) {
+				return true
+			}
+		case ruleGone:
+			if g.has(chainName(family, text(attribute(body, unix.NFTA_RULE_TABLE)), text(attribute(body, unix.NFTA_RULE_CHAIN)))) {
+				return true
+			}
+		}
+		messages = messages[min(align(size), len(messages)):]
+	}
+	return false
+}
+
+// drops reports whether the attributes of a chain are those of one that drops what it forwards.
+func drops(chain []byte) bool {
+	hook := attribute(attribute(chain, unix.NFTA_CHAIN_HOOK), unix.NFTA_HOOK_HOOKNUM)
+	policy := attribute(chain, unix.NFTA_CHAIN_POLICY)
+	return len(hook) == 4 && binary.BigEndian.Uint32(hook) == unix.NF_INET_FORWARD &&
+		len(policy) == 4 && binary.BigEndian.Uint32(policy) == uint32(nftables.ChainPolicyDrop)
+}
+
+// attribute is the value of the first attribute of a type, nil if there is none.
+func attribute(attributes []byte, kind uint16) []byte {
+	for len(attributes) >= attributeHeader {
+		size := int(binary.NativeEndian.Uint16(attributes))
+		if size < attributeHeader || size > len(attributes) {
+			return nil
+		}
+		if binary.NativeEndian.Uint16(attributes[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER) == kind {
+			return attributes[attributeHeader:size]
+		}
+		attributes = attributes[min(align(size), len(attributes)):]
+	}
+	return nil
+}
+
+// align is where the next message or attribute begins.
+func align(size int) int { return (size + 3) &^ 3 }
+
+func text(value []byte) string { return string(bytes.TrimRight(value, "\x00")) }
