@@ -29,7 +29,7 @@ type Artifacts struct {
 	UID, GID int
 }
 
-// mkdir makes a directory below it, and those above that one.
+// mkdir makes a directory, and those above it.
 func (a Artifacts) mkdir(dir string) error {
 	if exists(dir) {
 		return nil
@@ -46,15 +46,41 @@ func (a Artifacts) mkdir(dir string) error {
 	return os.Lchown(dir, a.UID, a.GID)
 }
 
+// write writes a file, and makes the directories that it is in. Others may write to the directory too, so nothing in it
+// leads this process out of it.
 func (a Artifacts) write(name string, data []byte) error {
-	path := filepath.Join(a.Dir, name)
-	if err := a.mkdir(filepath.Dir(path)); err != nil {
+	if err := a.mkdir(a.Dir); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path, data, 0o644); err != nil {
+	root, err := os.OpenRoot(a.Dir)
+	if err != nil {
 		return err
 	}
-	return os.Lchown(path, a.UID, a.GID)
+	defer root.Close()
+	if err := a.within(root, filepath.Dir(name)); err != nil {
+		return err
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Chown(a.UID, a.GID), f.Close())
+}
+
+// within makes a directory below it.
+func (a Artifacts) within(root *os.Root, dir string) error {
+	if dir == "." {
+		return nil
+	}
+	if err := a.within(root, filepath.Dir(dir)); err != nil {
+		return err
+	}
+	err := root.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return errors.Join(err, root.Lchown(dir, a.UID, a.GID))
 }
 
 // copy copies a file if it is there.

@@ -128,5 +128,8 @@ func (s Store) removeUnfinished(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// handout is the directory outside the store that holds what the session's owner gives to others.
-func handout(name string) string { return filepath.Join(os.TempDir(), "coracle-"+name) }
+// handout is the directory outside the store that holds what the session's owner gives to others. Nobody can know its name
+// before it is made: it goes with the cluster, and one that was there before would go too.
+func handout(name string) string {
+	return filepath.Join(os.TempDir(), "coracle-"+name+"-"+strings.ToLower(rand.Text()[:10]))
+}
