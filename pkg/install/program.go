@@ -2,8 +2,6 @@ package install
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/release"
 )
 
 // sameFile reports whether a file, and another one on the machine, are or hold the same.
@@ -32,25 +31,12 @@ func (in *Installer) sameFile(file, installed string) (bool, error) {
 	if a.Size() != b.Size() {
 		return false, nil
 	}
-	one, err := digestOf(file)
+	one, err := release.SumFile(file)
 	if err != nil {
 		return false, err
 	}
-	other, err := digestOf(in.at(installed))
+	other, err := release.SumFile(in.at(installed))
 	return one == other, err
-}
-
-func digestOf(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", fmt.Errorf("reading %s: %w", path, err)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // copyProgram copies an executable to a path, where the old or the new one is at every moment.

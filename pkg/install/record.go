@@ -124,6 +124,13 @@ func (s Store) forget(name string) error {
 	return nil
 }
 
+// used is the record of an installation that has been started, and was not there before or was. From here on the data may
+// be somebody's cluster: if the installer is killed now, who cleans up after it weeks later must leave that.
+func (r Record) used(there bool) Record {
+	r.OwnData = r.OwnData && there
+	return r
+}
+
 // has reports whether the record lists a path.
 func (r Record) has(path string) bool {
 	return slices.ContainsFunc(r.Files, func(f File) bool { return f.Path == path }) ||

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/release"
 )
 
 // executable puts the executable in place, which an upgrade has done already.
@@ -21,7 +22,7 @@ func (i *installation) executable(context.Context) error {
 	if err := i.makeDir(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	digest, err := digestOf(i.Self)
+	digest, err := release.SumFile(i.Self)
 	if err != nil {
 		return err
 	}
@@ -48,7 +49,7 @@ func (i *installation) share(path string) error {
 	if err != nil || i.record.has(path) || !lists(others, path) {
 		return err
 	}
-	digest, err := digestOf(i.at(path))
+	digest, err := release.SumFile(i.at(path))
 	if err != nil {
 		return err
 	}
@@ -173,7 +174,7 @@ func (i *installation) start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, i.Wait)
 	defer cancel()
-	if err := i.save(i.used()); err != nil {
+	if err := i.save(i.record.used(i.there)); err != nil {
 		return err
 	}
 	i.touched, i.started, i.changed = true, true, true
@@ -183,14 +184,6 @@ func (i *installation) start(ctx context.Context) error {
 	}
 	i.Say("starting " + i.Service)
 	return i.Manager.Start(ctx, i.Service)
-}
-
-// used is the record of an installation that has been started. From here on the data may be somebody's cluster: if this
-// process is killed now, who cleans up after it weeks later must leave it.
-func (i *installation) used() Record {
-	r := i.record
-	r.OwnData = r.OwnData && i.there
-	return r
 }
 
 // ready waits until what was started can be used.

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/coracle-dev/coracle/pkg/ledger"
+	"github.com/coracle-dev/coracle/pkg/release"
 )
 
 // Uninstall takes an installation off the machine: what coracle made when it ran, and then what the record lists. With
@@ -128,6 +129,6 @@ func exists(path string) bool {
 
 // changed reports whether somebody has changed a file since it was written.
 func (in *Installer) changed(f File) bool {
-	digest, err := digestOf(in.at(f.Path))
+	digest, err := release.SumFile(in.at(f.Path))
 	return err == nil && digest != f.SHA256
 }

@@ -121,7 +121,7 @@ func VerifyLocal(file, arch, key string) (Evidence, error) {
 	if err != nil {
 		return Evidence{}, fmt.Errorf("checking %s: %w", file, err)
 	}
-	got, err := sumFile(file)
+	got, err := SumFile(file)
 	if err != nil {
 		return Evidence{}, err
 	}
@@ -132,8 +132,8 @@ func VerifyLocal(file, arch, key string) (Evidence, error) {
 	return seen, nil
 }
 
-// sumFile is the SHA-256 of a file, in hexadecimal digits.
-func sumFile(path string) (string, error) {
+// SumFile is the SHA-256 of a file, in hexadecimal digits.
+func SumFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return "", err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/release"
 )
 
 // machines are what an executable can be for, by Go's names.
@@ -82,7 +83,7 @@ func identify(ctx context.Context, path, name string) (Build, error) {
 	if err != nil {
 		return Build{}, complain.Usagef("%s is not a coracle that runs here: %w", name, said(err))
 	}
-	s, err := sum(path)
+	s, err := release.SumFile(path)
 	return Build{told.Version, s}, err
 }
 

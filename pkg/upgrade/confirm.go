@@ -3,6 +3,8 @@ package upgrade
 import (
 	"context"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/release"
 )
 
 // Confirm is called by a version that has become ready. If it is on trial, and looks well for as long as it has to, the
@@ -13,7 +15,7 @@ func Confirm(ctx context.Context, data string, well func() string) (s State, ok 
 	if err != nil || !there || s.Phase != Trial {
 		return s, false, err
 	}
-	own, err := sum("/proc/self/exe")
+	own, err := release.SumFile("/proc/self/exe")
 	if err != nil {
 		return s, false, err
 	}

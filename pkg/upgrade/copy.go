@@ -2,8 +2,6 @@ package upgrade
 
 import (
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -16,20 +14,6 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
 )
-
-// sum is the SHA-256 of a file in hexadecimal digits.
-func sum(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", fmt.Errorf("reading %s: %w", path, err)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
 
 // linkOrCopy makes to another name of the file from, or a copy of it where that cannot be. What was at to is replaced.
 func linkOrCopy(from, to string) error {

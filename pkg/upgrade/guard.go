@@ -12,6 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/bundle"
 	"github.com/coracle-dev/coracle/pkg/paths"
+	"github.com/coracle-dev/coracle/pkg/release"
 	"github.com/coracle-dev/coracle/pkg/state"
 	"github.com/coracle-dev/coracle/pkg/supervise"
 )
@@ -106,7 +107,7 @@ func (e *engine) begin(s State) error {
 		}
 	}
 	e.at("check executable")
-	if got, err := sum(next(s.Binary)); err != nil || got != s.To.SHA256 {
+	if got, err := release.SumFile(next(s.Binary)); err != nil || got != s.To.SHA256 {
 		return e.cancel(s, errors.Join(errors.New("the new executable is not as it was put in place"), err))
 	}
 	e.at("write trial")
@@ -197,7 +198,7 @@ func (e *engine) swapBack(s State) error {
 	if err := atomicfile.SyncDir(filepath.Dir(s.Binary)); err != nil {
 		return err
 	}
-	if got, err := sum(s.Binary); err != nil || got != s.From.SHA256 { // somebody removed the one beside it
+	if got, err := release.SumFile(s.Binary); err != nil || got != s.From.SHA256 { // somebody removed the one beside it
 		e.at("copy executable back")
 		if err := copyFile(e.trial(binaryName), s.Binary, 0o755); err != nil {
 			return fmt.Errorf("putting the old executable back: %w", err)

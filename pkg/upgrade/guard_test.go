@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/paths"
+	"github.com/coracle-dev/coracle/pkg/release"
 )
 
 // machine is a service's files. The text of its executable and of its datastore is the version that wrote them.
@@ -58,8 +59,8 @@ func (m *machine) arm(change func(*State)) {
 			m.t.Fatal(err)
 		}
 	}
-	from, _ := sum(m.binary)
-	to, _ := sum(next(m.binary))
+	from, _ := release.SumFile(m.binary)
+	to, _ := release.SumFile(next(m.binary))
 	s := State{Phase: Armed, Service: "coracle", Binary: m.binary, Dirs: m.dirs, Datastore: true, Boot: m.boot, Armed: time.Now(),
 		From: Build{"v1.37.1+coracle.1", from}, To: Build{"v1.37.1+coracle.2", to}}
 	if change != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/release"
 	"github.com/coracle-dev/coracle/pkg/service"
 	"github.com/coracle-dev/coracle/pkg/state"
 )
@@ -127,7 +128,7 @@ func (f *manager) Start(ctx context.Context, name string) error {
 // serve is a version that becomes ready.
 func (f *manager) serve(ctx context.Context, behaviour string) {
 	_ = state.Write(f.m.dirs, state.Process{Name: state.Front, PID: 1, Started: time.Now(), Ready: time.Now()})
-	own, _ := sum(f.m.binary)
+	own, _ := release.SumFile(f.m.binary)
 	well := func() string {
 		if behaviour == "stumbles" {
 			return "the node exited"

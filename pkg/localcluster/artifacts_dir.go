@@ -1,0 +1,77 @@
+package localcluster
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Artifacts is a directory that is filled with what a cluster can tell. Its files belong to whoever is to read them.
+type Artifacts struct {
+	Dir      string
+	UID, GID int
+}
+
+// mkdir makes a directory, and those above it.
+func (a Artifacts) mkdir(dir string) error {
+	if exists(dir) {
+		return nil
+	}
+	if err := a.mkdir(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		if errors.Is(err, fs.ErrExist) { // another one made it meanwhile
+			return nil
+		}
+		return err
+	}
+	return os.Lchown(dir, a.UID, a.GID)
+}
+
+// write writes a file, and makes the directories that it is in. Others may write to the directory too, so nothing in it
+// leads this process out of it.
+func (a Artifacts) write(name string, data []byte) error {
+	if err := a.mkdir(a.Dir); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(a.Dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := a.within(root, filepath.Dir(name)); err != nil {
+		return err
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Chown(a.UID, a.GID), f.Close())
+}
+
+// within makes a directory below it.
+func (a Artifacts) within(root *os.Root, dir string) error {
+	if dir == "." {
+		return nil
+	}
+	if err := a.within(root, filepath.Dir(dir)); err != nil {
+		return err
+	}
+	err := root.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return errors.Join(err, root.Lchown(dir, a.UID, a.GID))
+}
+
+// copy copies a file if it is there.
+func (a Artifacts) copy(from, name string) error {
+	data, err := os.ReadFile(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, a.write(name, data))
+}
