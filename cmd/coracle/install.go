@@ -129,6 +129,9 @@ func runInstall(in *install.Installer, w install.Wanted, began time.Time) error 
 	in.Upgrade = func(ctx context.Context, r install.Record, file string) error {
 		return upgradeInstalled(ctx, in.Manager, r, file, w.Wait)
 	}
+	in.Step = func(ctx context.Context, r install.Record, file string) error {
+		return upgrade.Step(ctx, targetOf(r), file)
+	}
 	result, err := in.Install(ctx, w)
 	if err != nil {
 		return err
@@ -195,5 +198,5 @@ func missing(dirs ...string) (out []string) {
 func upgradeInstalled(ctx context.Context, m service.Manager, r install.Record, file string, timeout time.Duration) error {
 	var u upgradeFlags
 	u.options.File, u.options.Timeout, u.options.Hold = file, timeout, 10*time.Second
-	return u.run(ctx, upgrade.Target{Service: r.Service, Binary: r.Binary, Dirs: r.Dirs, Server: r.Role == config.Server}, m)
+	return u.run(ctx, targetOf(r), m)
 }

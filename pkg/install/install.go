@@ -50,6 +50,8 @@ type Installer struct {
 	Discard func(ctx context.Context, r Record, data bool) error
 	// Upgrade puts another executable in the place of an installed one, or leaves all as it was.
 	Upgrade func(ctx context.Context, r Record, file string) error
+	// Step says why another executable must not take the place of the one of a service that is stopped; nil allows all.
+	Step func(ctx context.Context, r Record, file string) error
 	// step is told the name of each step before it is done; a test fails it there.
 	step func(name string) error
 }

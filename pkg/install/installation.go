@@ -49,6 +49,9 @@ func (i *installation) survey(ctx context.Context) error {
 		return nil // somebody removed it: it is put there again
 	}
 	i.upgrade = !same && i.running
+	if err == nil && !same && !i.running && i.Step != nil {
+		return i.Step(ctx, i.old, i.Self)
+	}
 	return err
 }
 

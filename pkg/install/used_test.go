@@ -1,6 +1,8 @@
 package install
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -30,5 +32,28 @@ func TestKilledAfterStart(t *testing.T) {
 	}
 	if _, err := os.Stat(cluster); err != nil {
 		t.Errorf("the data: %v", err)
+	}
+}
+
+// TestStoppedStep: a stopped service is asked after the step, too, and nothing is changed if it must not be made.
+func TestStoppedStep(t *testing.T) {
+	w := newWorld(t)
+	w.want.Start = false
+	if _, err := w.Install(t.Context(), w.want); err != nil {
+		t.Fatal(err)
+	}
+	before := w.tree(t)
+	if err := os.WriteFile(w.want.Self, []byte("version 0"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	older := errors.New("older")
+	w.Step = func(context.Context, Record, string) error { return older }
+	if _, err := w.Install(t.Context(), w.want); !errors.Is(err, older) {
+		t.Errorf("%v", err)
+	}
+	w.same(t, before)
+	w.Step = func(context.Context, Record, string) error { return nil }
+	if _, err := w.Install(t.Context(), w.want); err != nil {
+		t.Error(err)
 	}
 }

@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"context"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -43,6 +44,20 @@ func older(a, b number) bool {
 		}
 	}
 	return a.count >= 0 && b.count >= 0 && a.count < b.count
+}
+
+// Step says why a service that is stopped must not get another executable; nil if it may, also where the installed one is
+// broken and cannot tell what it is.
+func Step(ctx context.Context, t Target, file string) error {
+	from, err := identify(ctx, t.Binary, t.Binary)
+	if err != nil {
+		return nil
+	}
+	to, err := identify(ctx, file, file)
+	if err != nil {
+		return err
+	}
+	return allowed(from.Version, to.Version, t.Server, false)
 }
 
 // allowed says why a step between versions must not be made, nil if it may.
