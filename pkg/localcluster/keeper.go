@@ -34,6 +34,8 @@ type keeper struct {
 	guarded int    // the process group that must not outlive who holds the cluster; 0 is none
 	leader  uint64 // when the first process of that group began
 
+	sealing sync.Mutex // held while the nodes stand still
+
 	mu      sync.Mutex
 	record  Record
 	members map[string]*member

@@ -28,6 +28,10 @@ const etcdData = "server/etcd"
 
 // seal makes a snapshot of the cluster. All nodes stand still while it is made, so that it is of one moment.
 func (k *keeper) seal(name string) (err error) {
+	if !k.sealing.TryLock() {
+		return errors.New("another snapshot of this cluster is being made: try again when that is there")
+	}
+	defer k.sealing.Unlock()
 	k.mu.Lock()
 	r := k.record
 	k.mu.Unlock()
@@ -35,7 +39,7 @@ func (k *keeper) seal(name string) (err error) {
 	if err := one.read(k.store, r); err != nil {
 		return fmt.Errorf("cluster %s cannot be made a snapshot of: %w", r.Name, err)
 	}
-	temp := k.store.snapshot("." + name)
+	temp := k.store.snapshot("." + name + "." + r.Name) // another cluster's may be on its way to the same name
 	_ = os.RemoveAll(temp) // of one that was interrupted
 	if err := os.MkdirAll(temp, 0o700); err != nil {
 		return fmt.Errorf("making the snapshot: %w", err)

@@ -81,7 +81,7 @@ func (s Store) Snapshots() ([]Snapshot, error) {
 func (s Store) LoadSnapshot(name string) (Snapshot, error) {
 	var one Snapshot
 	data, err := os.ReadFile(s.snapshot(name, snapshotFile))
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || !validName.MatchString(name) {
 		return one, fmt.Errorf("there is no snapshot %s; coracle snapshot-cluster list shows which there are", name)
 	}
 	if err == nil {
