@@ -40,7 +40,7 @@ func (k *keeper) seal(name string) (err error) {
 		return fmt.Errorf("cluster %s cannot be made a snapshot of: %w", r.Name, err)
 	}
 	temp := k.store.snapshot("." + name + "." + r.Name) // another cluster's may be on its way to the same name
-	_ = os.RemoveAll(temp) // of one that was interrupted
+	_ = os.RemoveAll(temp)                              // of one that was interrupted
 	if err := os.MkdirAll(temp, 0o700); err != nil {
 		return fmt.Errorf("making the snapshot: %w", err)
 	}
