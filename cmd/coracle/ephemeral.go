@@ -38,6 +38,16 @@ func (f *front) ephemeral() error {
 	if err := ephemeral.Refuse(dirs); err != nil {
 		return err
 	}
+	if _, err := os.Stat(dirs.Lock()); err == nil { // of one that is kept, and has no more than begun
+		lock, err := supervise.Lock(dirs.Lock())
+		var held *supervise.HeldError
+		if errors.As(err, &held) {
+			return inUse(err)
+		}
+		if err == nil {
+			lock.Close()
+		}
+	}
 	return ephemeral.Begin(dirs)
 }
 

@@ -120,12 +120,17 @@ func (f *front) lock() (unlock func(), err error) {
 	unlock()
 	var held *supervise.HeldError
 	if errors.As(err, &held) {
-		return nil, complain.As(complain.Unfit, fmt.Errorf("%w: stop that one first, or choose another --data-dir and --run-dir", err))
+		return nil, inUse(err)
 	}
 	if found := preflight.Run(f.cfg, func(error) {}); found != nil {
 		return nil, complain.As(complain.Unfit, found)
 	}
 	return nil, err
+}
+
+// inUse says what to do where another coracle has the directories.
+func inUse(err error) error {
+	return complain.As(complain.Unfit, fmt.Errorf("%w: stop that one first, or choose another --data-dir and --run-dir", err))
 }
 
 // prepare does everything that comes before the halves. Each step can run again after a crash at any line.
