@@ -13,8 +13,8 @@ import (
 )
 
 // Gate lets packets of networks through every chain that drops what it forwards by its policy. An accept in a table of
-// our own does not do that: in nftables a drop anywhere wins. So it puts rules at the head of these chains, which are
-// others', and changes nothing else there.
+// our own does not do that: in nftables a drop anywhere wins. So it puts rules at the end of these chains, which are
+// others', and changes nothing else there: what their rules refuse stays refused, only the policy does not apply.
 type Gate struct {
 	// Networks are those whose packets pass, in both directions.
 	Networks []netip.Prefix
@@ -58,7 +58,7 @@ func (g *Gate) open(c Chain) error {
 	if err := g.Note(c.Name); err != nil {
 		return err
 	}
-	if err := c.insert(missing, g.Comment); errors.Is(err, unix.ENOENT) {
+	if err := c.add(missing, g.Comment); errors.Is(err, unix.ENOENT) {
 		return nil // the chain has just gone; a new one will be heard of
 	} else if err != nil {
 		return err

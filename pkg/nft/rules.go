@@ -120,10 +120,10 @@ next:
 	return out, nil
 }
 
-// insert puts rules at the head of the chain, all or none.
-func (c Chain) insert(rules []passage, comment string) error {
+// add puts rules at the end of the chain, all or none.
+func (c Chain) add(rules []passage, comment string) error {
 	for _, p := range rules {
-		c.conn.InsertRule(&nftables.Rule{Table: c.chain.Table, Chain: c.chain, Exprs: p.exprs(c.chain.Table.Family),
+		c.conn.AddRule(&nftables.Rule{Table: c.chain.Table, Chain: c.chain, Exprs: p.exprs(c.chain.Table.Family),
 			UserData: userdata.AppendString(nil, userdata.TypeComment, comment)})
 	}
 	if err := c.conn.Flush(); err != nil {
