@@ -8,17 +8,21 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/host"
 	"github.com/coracle-dev/coracle/pkg/vhost"
 )
 
+// makers are the commands that make cgroups.
+var makers = []string{"server", "agent", "up", "run"}
+
 func main() {
 	if code, ok := vhost.Main(); ok { // on or for a node of a local cluster
 		os.Exit(code)
 	}
-	if os.Getpid() == 1 {
+	if os.Getpid() == 1 && len(os.Args) > 1 && slices.Contains(makers, os.Args[1]) {
 		if err := host.Enclose(os.Args); err != nil {
 			complain.To(os.Stderr, err)
 			os.Exit(1)

@@ -156,7 +156,7 @@ func hold(path string, wait bool) (unlock func(), err error) {
 
 // Text says in a line how the trial is or how it ended, for people.
 func (s State) Text() string {
-	step := fmt.Sprintf("from %s to %s", s.From.Version, s.To.Version)
+	step := fmt.Sprintf("the change from %s to %s", s.From.Version, s.To.Version)
 	switch s.Phase {
 	case Armed:
 		return step + " is about to begin"
