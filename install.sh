@@ -115,7 +115,10 @@ fetch() {
 		if have curl; then
 			curl "-f${show}L" --connect-timeout 10 --speed-limit 1 --speed-time 30 --retry 2 -o "$2" "$from"
 		elif have wget; then
-			wget -q -O "$2" "$from"
+			patience="" # busybox has no limit that works in all its versions
+			! wget --version 2>/dev/null | grep -q GNU || patience="--timeout=30 --tries=3"
+			# shellcheck disable=SC2086 # words
+			wget -q $patience -O "$2" "$from"
 		else
 			fail "neither curl nor wget is here to fetch $from" 3
 		fi
