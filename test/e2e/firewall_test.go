@@ -58,7 +58,7 @@ func TestFirewallThatDrops(t *testing.T) {
 		})
 		t.Logf("healed in %s: %s", time.Since(began).Round(10*time.Millisecond), change)
 		eventually(t, 5*time.Second, passes)
-		if rules := h.Run("nft", "list", "ruleset"); strings.Contains(rules, "ip daddr 10.42.0.0/16 counter packets 0 ") {
+		if rules := h.Run("nft", "list", "ruleset"); strings.Contains(rules, "ip saddr 10.42.0.0/16 counter packets 0 ") {
 			t.Errorf("no packet needed our rules:\n%s", rules)
 		}
 	}
