@@ -267,7 +267,8 @@ func TestRunEndsEarly(t *testing.T) {
 		l := l.in(t)
 		r := l.startRun("--", "sh", "-c", "touch "+started+"; exec sleep 601")
 		l.Run("pkill", "-9", "-f", "^"+binary+" (run|__keep-cluster) ")
-		l.Run("pkill", "-fx", "sleep 601") // nobody is left who could
+		// Nobody is left who could end the command, which may not be sleep yet.
+		l.Run("timeout", "10", "sh", "-c", "until pkill -fx 'sleep 601'; do sleep 0.05; done")
 		r.end().want(t, 128+9, "")
 		l.runCluster("", "-q", "true").want(t, 0, "")
 		l.compare(before)
