@@ -13,6 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/coracle-dev/coracle/test/engine"
+	"github.com/coracle-dev/coracle/test/hosts"
 )
 
 // composeFile is the example in the documentation.
@@ -134,7 +135,7 @@ func compose(t *testing.T, e *engine.Engine) {
 	server.exec("kubectl", "rollout", "status", "daemonset/web", "--timeout=60s")
 	server.exec("kubectl", "wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
 	answered := map[string]bool{}
-	eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		if answered[server.probe(10*time.Second)] = true; len(answered) < len(nodes) {
 			return fmt.Errorf("pods on %d of %d nodes answered", len(answered), len(nodes))
 		}

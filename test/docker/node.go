@@ -127,29 +127,13 @@ func (n node) apply(manifest string) {
 // probe asks the Service web for its name from the pod client, until it answers.
 func (n node) probe(timeout time.Duration) (out string) {
 	n.t.Helper()
-	eventually(n.t, timeout, func() (err error) {
+	hosts.Eventually(n.t, timeout, func() (err error) {
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		out, err = n.e.TryIn(ctx, "exec", n.name, "kubectl", "exec", "client", "--", "probe", "get", "http://web/hostname")
 		return err
 	})
 	return out
-}
-
-// eventually tries until check succeeds; the test fails with check's last error after the timeout.
-func eventually(t testing.TB, timeout time.Duration, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(timeout)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %v", timeout, err)
-		}
-		time.Sleep(200 * time.Millisecond)
-	}
 }
 
 // is is an error unless got is what it should be.

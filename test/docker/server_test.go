@@ -62,7 +62,7 @@ func server(t *testing.T, e *engine.Engine) {
 		"--env", "CORACLE_KUBECONFIG_OUTPUT=/out/kubeconfig", "--env", "CORACLE_KUBECONFIG_MODE=0640", "--", "server")
 	t.Logf("docker run to ready: %s", n.awaitReady(since).Round(10*time.Millisecond))
 	n.reached()
-	eventually(t, 30*time.Second, func() error { return is("health", n.health(), "healthy") })
+	hosts.Eventually(t, 30*time.Second, func() error { return is("health", n.health(), "healthy") })
 
 	n.importImages()
 	n.apply(pods)
@@ -165,7 +165,7 @@ func recreated(t *testing.T, e *engine.Engine) {
 	if got := second.uid(); got != uid {
 		t.Error("it is another cluster")
 	}
-	eventually(t, 20*time.Second, func() error {
+	hosts.Eventually(t, 20*time.Second, func() error {
 		return is("nodes", second.exec("kubectl", "get", "nodes", "--output", "name"), "node/second")
 	})
 	if out, err := second.try("ls", "/var/lib/coracle/data"); err == nil {
@@ -212,7 +212,7 @@ func (n node) loads(name string) {
 	}
 	n.apply(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "itself"}, "spec": {"restartPolicy": "Never",
 		"containers": [{"name": "itself", "image": %q, "imagePullPolicy": "Never", "args": ["version"]}]}}`, imported))
-	eventually(n.t, 30*time.Second, func() error {
+	hosts.Eventually(n.t, 30*time.Second, func() error {
 		return is("the pod's phase", n.exec("kubectl", "get", "pod", "itself", "--output", "jsonpath={.status.phase}"), "Succeeded")
 	})
 }

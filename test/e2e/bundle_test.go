@@ -112,7 +112,7 @@ func TestSupportBundle(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustSignal(t, pid, syscall.SIGKILL)
-		eventually(t, 10*time.Second, func() error {
+		hosts.Eventually(t, 10*time.Second, func() error {
 			if !strings.Contains(s.Log(), "; restarting") {
 				return errors.New("nobody noticed the end of the control plane")
 			}

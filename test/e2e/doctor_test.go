@@ -32,7 +32,7 @@ const awaited = 20 * time.Second
 // findsSoon runs doctor until it has a row as finds wants it.
 func findsSoon(t *testing.T, h *hosts.Host, result check.Result, name string, texts ...string) {
 	t.Helper()
-	eventually(t, awaited, func() error {
+	hosts.Eventually(t, awaited, func() error {
 		r := report(t, h, "doctor", "--only", name)
 		for _, row := range r.Rows {
 			text := row.Finding + "; fix: " + row.Fix
@@ -62,7 +62,7 @@ func TestDoctor(t *testing.T) {
 func allWell(t *testing.T, all ...*hosts.Host) {
 	t.Helper()
 	for _, h := range all {
-		eventually(t, awaited, func() error {
+		hosts.Eventually(t, awaited, func() error {
 			if r := report(t, h, "doctor"); r.Result == check.Fail {
 				return fmt.Errorf("%+v", r.Rows)
 			}
@@ -145,7 +145,7 @@ spec: {nodeSelector: {nothing: like-this}, containers: [{name: c, image: "coracl
 	}
 	findsSoon(t, server, check.Warn, "pods", "default/no-image", "ErrImageNeverPull", "describe pod no-image")
 	findsSoon(t, server, check.Warn, "pods", "default/no-node", "no node takes it")
-	eventually(t, awaited, func() error {
+	hosts.Eventually(t, awaited, func() error {
 		return contains("manifests", fmt.Sprint(report(t, server, "doctor", "--only", "manifests").Rows), "bad.yaml")
 	})
 	server.Kubectl("delete", "pod", "no-image", "no-node", "--now")
@@ -289,11 +289,11 @@ func doctorServers(t *testing.T, c *hosts.Cluster) {
 		t.Fatal(err)
 	}
 
-	eventually(t, awaited, func() error { // a half that was stopped may be started again
+	hosts.Eventually(t, awaited, func() error { // a half that was stopped may be started again
 		return alarm(c, second, pb.AlarmRequest_ACTIVATE)
 	})
 	findsSoon(t, second.For(t), check.Fail, "etcd", "alarm NOSPACE of "+second.Name, "refuses writes", "coracle etcd defrag")
-	eventually(t, awaited, func() error { return alarm(c, second, pb.AlarmRequest_DEACTIVATE) })
+	hosts.Eventually(t, awaited, func() error { return alarm(c, second, pb.AlarmRequest_DEACTIVATE) })
 }
 
 // alarm has a member say that its database is full, or that it is not any more.

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
 )
 
 // dockerRules is a firewall as Docker makes it.
@@ -36,7 +38,7 @@ func TestFirewallThatDrops(t *testing.T) {
 		}
 		return err
 	}
-	eventually(t, 10*time.Second, passes)
+	hosts.Eventually(t, 10*time.Second, passes)
 	const ours = `comment "coracle"`
 	if rules := h.Run("nft", "list", "ruleset"); strings.Count(rules, ours) != 4 {
 		t.Errorf("want 2 rules of ours in each of 2 chains:\n%s", rules)
@@ -50,14 +52,14 @@ func TestFirewallThatDrops(t *testing.T) {
 	} {
 		load(change)
 		began := time.Now()
-		eventually(t, 5*time.Second, func() error {
+		hosts.Eventually(t, 5*time.Second, func() error {
 			if n := strings.Count(h.Run("nft", "list", "ruleset"), ours); n != 4 {
 				return fmt.Errorf("after %q there are %d rules of ours", change, n)
 			}
 			return nil
 		})
 		t.Logf("healed in %s: %s", time.Since(began).Round(10*time.Millisecond), change)
-		eventually(t, 5*time.Second, passes)
+		hosts.Eventually(t, 5*time.Second, passes)
 		if rules := h.Run("nft", "list", "ruleset"); strings.Contains(rules, "ip saddr 10.42.0.0/16 counter packets 0 ") {
 			t.Errorf("no packet needed our rules:\n%s", rules)
 		}

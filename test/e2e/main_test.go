@@ -65,22 +65,6 @@ func manifest(t *testing.T, name string, values ...string) string {
 	return strings.NewReplacer(append(values, "${AGNHOST}", agnhost)...).Replace(string(data))
 }
 
-// eventually tries until check succeeds; the test fails with check's last error after the timeout.
-func eventually(t *testing.T, timeout time.Duration, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(timeout)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %v", timeout, err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
 // contains is an error unless got, which came from what, contains want.
 func contains(what, got, want string) error {
 	if !strings.Contains(got, want) {
@@ -92,7 +76,7 @@ func contains(what, got, want string) error {
 // expect fails the test unless a command's output contains want, within a time that any of them may need.
 func expect(t *testing.T, want string, run func() (string, error)) {
 	t.Helper()
-	eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		out, err := run()
 		if err != nil {
 			return err

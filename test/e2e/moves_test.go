@@ -65,13 +65,13 @@ func TestAddressChanges(t *testing.T) {
 func checkMoved(t *testing.T, c *hosts.Cluster, moved *hosts.Host) {
 	t.Helper()
 	other := c.Servers[2]
-	eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		got := other.Kubectl("get", "node", moved.Name, "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`)
 		return contains("the node's address", got, moved.IP.String())
 	})
-	eventually(t, 40*time.Second, func() error { return serversAre(c, other) })
+	hosts.Eventually(t, 40*time.Second, func() error { return serversAre(c, other) })
 	for _, h := range c.Servers {
-		eventually(t, 30*time.Second, func() error {
+		hosts.Eventually(t, 30*time.Second, func() error {
 			members, err := h.TryCoracle("kubectl", "get", "--raw", "/coracle/v1/etcd/members")
 			if err != nil {
 				return err
@@ -122,7 +122,7 @@ func TestOnlyServerMoves(t *testing.T) {
 	since := time.Now()
 	move(t, c, server, "172.30.0.77")
 	knows(byName, server.IP)
-	eventually(t, 90*time.Second, func() error { return lives(c, server.Name, byName.Name)(since) })
+	hosts.Eventually(t, 90*time.Second, func() error { return lives(c, server.Name, byName.Name)(since) })
 	t.Logf("the agent that knows a name was back after %.1f s", time.Since(since).Seconds())
 	if err := lives(c, byIP.Name)(since.Add(10 * time.Second)); err == nil {
 		t.Error("the agent that knows an address only has found the server: say so in the docs")
@@ -163,7 +163,7 @@ func lives(c *hosts.Cluster, nodes ...string) func(since time.Time) error {
 // reaches waits until a pod gets an answer of another one.
 func reaches(t *testing.T, api *hosts.Host, from, to podOn) {
 	t.Helper()
-	eventually(t, 60*time.Second, func() error {
+	hosts.Eventually(t, 60*time.Second, func() error {
 		_, err := api.TryCoracle("kubectl", "exec", from.name, "--", "busybox", "timeout", "3", "busybox", "wget", "-qO-", "http://"+to.ip+":8080/name")
 		return err
 	})

@@ -101,7 +101,7 @@ func (n *network) testRemoved(t *testing.T) {
 	n.api.Kubectl("delete", "node", gone.Name)
 	forgotten := func(h *hosts.Host) {
 		t.Helper()
-		eventually(t, 30*time.Second, func() error {
+		hosts.Eventually(t, 30*time.Second, func() error {
 			routes := h.Run("ip", "route")
 			if strings.Contains(routes, subnet) {
 				return fmt.Errorf("%s still has a route to %s:\n%s", h.Name, subnet, routes)
@@ -120,7 +120,7 @@ func (n *network) testRemoved(t *testing.T) {
 // awaitWhole waits until the pods of nodes.yaml run on all nodes and every client gets answers from every web server.
 func (n *network) awaitWhole(t *testing.T) {
 	t.Helper()
-	eventually(t, time.Minute, func() error {
+	hosts.Eventually(t, time.Minute, func() error {
 		n.look(t)
 		for from, pod := range n.clients {
 			for to, ips := range n.web {

@@ -59,14 +59,14 @@ func testOffline(t *testing.T, c *hosts.Cluster, alone *hosts.Host, others []*ho
 		}
 		return nil
 	}
-	eventually(t, time.Minute, running)
+	hosts.Eventually(t, time.Minute, running)
 
 	for _, h := range append(others, alone) {
 		h.Kill()
 	}
 	began := time.Now()
 	c.Boot(alone)
-	eventually(t, time.Minute, running)
+	hosts.Eventually(t, time.Minute, running)
 	t.Logf("static pods run %.1f s after the boot without a server", time.Since(began).Seconds())
 
 	began = time.Now()
@@ -75,7 +75,7 @@ func testOffline(t *testing.T, c *hosts.Cluster, alone *hosts.Host, others []*ho
 	}
 	c.AwaitHealthy(began, time.Minute)
 	t.Logf("healthy %.1f s after the boot of the others", time.Since(began).Seconds())
-	eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		return contains("pods", others[0].Kubectl("get", "pods", "-o", "name"), "pod/podnet-"+alone.Name)
 	})
 }

@@ -143,7 +143,7 @@ resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: one, s
 		t.Error("the audit log does not know the secret")
 	}
 	h.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: pulled}\nspec: {schedulerName: second, containers: [{name: c, image: coracle.test/busybox:1, imagePullPolicy: Never}]}\n")
-	eventually(t, 20*time.Second, func() error {
+	hosts.Eventually(t, 20*time.Second, func() error {
 		return contains("the pod", h.Kubectl("get", "pod", "pulled", "-o", "jsonpath={.spec.nodeName} {.spec.containers[0].imagePullPolicy}"), "boat Always")
 	})
 	out := h.Coracle("config", "-o", "yaml")
@@ -167,7 +167,7 @@ func TestManifests(t *testing.T) {
 	}
 	has := func(name string, want bool) {
 		t.Helper()
-		eventually(t, 20*time.Second, func() error {
+		hosts.Eventually(t, 20*time.Second, func() error {
 			out := h.Kubectl("get", "configmaps", "-o", "name")
 			if want {
 				return contains("config maps", out+"\n", "configmap/"+name+"\n")
@@ -189,7 +189,7 @@ func TestManifests(t *testing.T) {
 	write(h.Data("manifests", "broken.yaml"), "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: [unclosed\n")
 	write(h.Data("manifests", "after.yaml"), strings.ReplaceAll(two[:strings.Index(two, "---")], "name: a,", "name: c,"))
 	has("c", true)
-	eventually(t, 20*time.Second, func() error {
+	hosts.Eventually(t, 20*time.Second, func() error {
 		out, _ := h.TryCoracle("status")
 		if err := contains("coracle status", out, "broken.yaml"); err != nil {
 			return err
@@ -203,7 +203,7 @@ func TestManifests(t *testing.T) {
 
 	// A custom resource next to its definition, whose order must not matter.
 	write(h.Data("manifests", "boats.yaml"), "apiVersion: coracle.test/v1\nkind: Boat\nmetadata: {name: mine, namespace: default}\nspec: {seats: 1}\n---\n"+manifest(t, "crd.yaml"))
-	eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		_, err := h.TryCoracle("kubectl", "get", "boat", "mine")
 		return err
 	})

@@ -157,7 +157,7 @@ func kill(t *testing.T, h *hosts.Host, s *hosts.Server, target string) *hosts.Se
 		return h.Start()
 	}
 	var pid int
-	eventually(t, 20*time.Second, func() (err error) {
+	hosts.Eventually(t, 20*time.Second, func() (err error) {
 		pid, err = s.ChildPID(target)
 		return err
 	})
@@ -199,7 +199,7 @@ func TestHostReboot(t *testing.T) {
 	h.Start()
 	waitReady(t, h)
 	h.Kubectl("get", "configmap", "kept")
-	eventually(t, 60*time.Second, func() error {
+	hosts.Eventually(t, 60*time.Second, func() error {
 		ready := h.Kubectl("get", "deployment", "sleepers", "-o", "jsonpath={.status.readyReplicas}")
 		if strings.TrimSpace(ready) != "3" {
 			return fmt.Errorf("%q pods are ready", ready)
@@ -207,7 +207,7 @@ func TestHostReboot(t *testing.T) {
 		return nil
 	})
 	// Ready may still be the state from before the plug was pulled: the pods must really run.
-	eventually(t, 60*time.Second, func() error {
+	hosts.Eventually(t, 60*time.Second, func() error {
 		out, _ := h.Try("pgrep", "-c", "-x", "sleep")
 		return contains("sleeping processes", out, "3")
 	})
@@ -231,14 +231,14 @@ func TestInit(t *testing.T) {
 	inside := func(args ...string) (string, error) {
 		return h.Try("sh", append([]string{"-c", `exec nsenter -t "$(pgrep -xo coracle)" -p -m -- "$@"`, "sh"}, args...)...)
 	}
-	eventually(t, time.Minute, func() error {
+	hosts.Eventually(t, time.Minute, func() error {
 		_, err := inside(binary, "wait", "--timeout=30s")
 		return err
 	})
 	h.Apply("apiVersion: batch/v1\nkind: Job\nmetadata: {name: orphans}\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: coracle.test/busybox:1, command: [sh, -c, '(sleep 1 &)']}]}}}\n")
 	h.Kubectl("wait", "--for=condition=Complete", "job/orphans", "--timeout=60s")
 	h.Kubectl("delete", "job", "orphans")
-	eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		out, err := inside("ps", "-eo", "pid,ppid,stat,comm")
 		if err != nil {
 			return err

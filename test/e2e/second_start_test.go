@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
 )
 
 // TestNewAddress starts a server with another node IP than the time before, as after a DHCP lease ended.
@@ -18,14 +20,14 @@ func TestNewAddress(t *testing.T) {
 	h.SetIP(netip.MustParseAddr("172.30.0.77"))
 	h.Start()
 	waitReady(t, h)
-	eventually(t, 60*time.Second, func() error {
+	hosts.Eventually(t, 60*time.Second, func() error {
 		return contains("the node's addresses", h.Kubectl("get", "node", "solo", "-o", "jsonpath={.status.addresses}"), "172.30.0.77")
 	})
-	eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		return contains("the API's endpoint", h.Kubectl("get", "endpointslice", "kubernetes", "-o", "jsonpath={.endpoints}"), "172.30.0.77")
 	})
 	pod := h.Kubectl("get", "pods", "-l", "app=sleepers", "-o", "jsonpath={.items[0].metadata.name}")
-	eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		out, err := h.TryCoracle("kubectl", "exec", pod, "--", "nslookup", "kubernetes.default.svc.cluster.local")
 		if err != nil {
 			return err
@@ -65,7 +67,7 @@ func TestNewExternalIP(t *testing.T) {
 	}
 	external := func(want string) {
 		t.Helper()
-		eventually(t, 30*time.Second, func() error {
+		hosts.Eventually(t, 30*time.Second, func() error {
 			got := h.Kubectl("get", "node", "solo", "-o", `jsonpath={.status.addresses[?(@.type=="ExternalIP")].address}/{.status.addresses[?(@.type=="InternalIP")].address}`)
 			if got = strings.TrimSpace(got); got != want+"/172.30.0.2" {
 				return fmt.Errorf("the addresses are %s", got)
@@ -83,7 +85,7 @@ func TestNewExternalIP(t *testing.T) {
 	external("192.0.2.8")
 	restart()
 	external("")
-	eventually(t, 10*time.Second, func() error {
+	hosts.Eventually(t, 10*time.Second, func() error {
 		node := h.Kubectl("get", "node", "solo", "-o", "json")
 		for _, left := range []string{"external-ip", "provided-node-ip", "uninitialized"} {
 			if strings.Contains(node, left) {

@@ -26,7 +26,7 @@ func TestServersOverIPv6(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		_, err := client.Discovery().RESTClient().Get().AbsPath("/api/v1/namespaces/default").Timeout(3 * time.Second).DoRaw(t.Context())
 		return err
 	})

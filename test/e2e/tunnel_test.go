@@ -82,7 +82,7 @@ func TestTunnel(t *testing.T) {
 func reachAgain(t *testing.T, c *hosts.Cluster, from *hosts.Host) {
 	t.Helper()
 	began := time.Now()
-	eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		out, err := from.TryCoracle("kubectl", "exec", "web", "--", "echo", "here")
 		if err != nil {
 			return err
@@ -112,7 +112,7 @@ func reach(t *testing.T, s *hosts.Host) {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
 			script := strings.ReplaceAll(want.command, "kubectl ", hosts.Bin(t)+" kubectl ")
-			eventually(t, 30*time.Second, func() error {
+			hosts.Eventually(t, 30*time.Second, func() error {
 				out, err := s.For(t).Try("sh", "-c", script)
 				if err != nil {
 					return fmt.Errorf("%w: %s", err, out)

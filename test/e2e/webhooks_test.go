@@ -28,10 +28,10 @@ func testWebhooks(t *testing.T, h *hosts.Host) {
 	configMap := func(name, what string) string {
 		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + ", labels: {webhook: " + what + "}}\n"
 	}
-	eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		return refused(h, configMap("denied", "deny"), "denied the request")
 	})
-	eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		h.Kubectl("delete", "configmap", "labelled", "--ignore-not-found")
 		h.Apply(configMap("labelled", "mutate"))
 		return contains("labels", h.Kubectl("get", "configmap", "labelled", "-o", "jsonpath={.metadata.labels}"), `"added-label":"yes"`)

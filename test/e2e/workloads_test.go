@@ -83,7 +83,7 @@ func testServices(t *testing.T, h *hosts.Host) {
 		})
 	}
 	t.Run("balanced over all pods", func(t *testing.T) {
-		eventually(t, 20*time.Second, func() error {
+		hosts.Eventually(t, 20*time.Second, func() error {
 			out, err := inClient(h, "for i in $(seq 40); do probe get http://web/hostname; echo; done | sort -u | wc -l")
 			if err != nil {
 				return err
@@ -247,7 +247,7 @@ func testVolumes(t *testing.T, h *hosts.Host) {
 	t.Run("a changed ConfigMap reaches the pod", func(t *testing.T) {
 		h.Kubectl("patch", "configmap", "settings", "-p", `{"data":{"greeting":"ahoy"}}`)
 		// An annotation makes the kubelet sync the pod now rather than at its next minute.
-		eventually(t, 90*time.Second, func() error {
+		hosts.Eventually(t, 90*time.Second, func() error {
 			h.Kubectl("annotate", "--overwrite", "pod", "client", fmt.Sprintf("now=%d", time.Now().UnixNano()))
 			out, err := inClient(h, "cat /config/greeting")
 			if err != nil {
@@ -266,7 +266,7 @@ func testStages(t *testing.T, h *hosts.Host) {
 }
 
 func testLiveness(t *testing.T, h *hosts.Host) {
-	eventually(t, 60*time.Second, func() error {
+	hosts.Eventually(t, 60*time.Second, func() error {
 		count := h.Kubectl("get", "pod", "sickly", "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
 		if count == "0" || count == "" {
 			return fmt.Errorf("restarts: %q", count)
@@ -282,7 +282,7 @@ func testJobs(t *testing.T, h *hosts.Host) {
 	}
 	h.Kubectl("create", "job", "by-hand", "--from=cronjob/minutely")
 	h.Kubectl("wait", "--for=condition=Complete", "job/by-hand", "--timeout=60s")
-	eventually(t, 90*time.Second, func() error {
+	hosts.Eventually(t, 90*time.Second, func() error {
 		out := h.Kubectl("get", "cronjob", "minutely", "-o", "jsonpath={.status.lastSuccessfulTime}")
 		if out == "" {
 			return fmt.Errorf("the cron job has not run yet")
@@ -311,7 +311,7 @@ func testCustomResources(t *testing.T, h *hosts.Host) {
 		t.Errorf("the custom resource has %q seats", got)
 	}
 	// Policies take effect some moments after they were written.
-	eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		return refused(h, boat("barge", 20), "a coracle has one seat or two")
 	})
 	if err := refused(h, boat("hole", 0), "should be greater than or equal to 1"); err != nil {

@@ -3,7 +3,6 @@ package install
 
 import (
 	"embed"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -227,7 +226,7 @@ func (s *story) answers(t *testing.T) {
 	m := s.server.For(t)
 	m.Run("kubectl", "rollout", "status", "deployment/web", "--timeout=60s")
 	m.Run("kubectl", "wait", "--for=condition=Ready", "pod/at-host", "--timeout=60s")
-	eventually(t, 20*time.Second, func() error {
+	hosts.Eventually(t, 20*time.Second, func() error {
 		_, err := m.TrySh(`ip=$(kubectl get node edge-1 -o jsonpath='{.status.addresses[0].address}')
 curl -sf --max-time 2 http://$ip:30080/hostname; curl -sf --max-time 2 http://$ip:8088/hostname
 kubectl exec at-host -- /agnhost connect --timeout=2s web:80`)
@@ -317,7 +316,7 @@ func (s *story) reboot(t *testing.T) {
 	down := s.server.For(t).Reboot()
 	began := time.Now()
 	s.agent.For(t).PullPlug()
-	eventually(t, time.Minute, func() error {
+	hosts.Eventually(t, time.Minute, func() error {
 		_, err := s.server.Try("coracle", "wait", "--quiet", "--timeout=1m")
 		return err
 	})
@@ -378,20 +377,4 @@ func (s *story) uninstall(t *testing.T) {
 	server.Run("rm", "-r", "/etc/coracle")
 	unchanged(t, server, s.serverBefore)
 	unchanged(t, agent, s.agentBefore)
-}
-
-// eventually tries until check succeeds; the test fails with check's last error after the timeout.
-func eventually(t *testing.T, timeout time.Duration, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(timeout)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(fmt.Errorf("not within %s: %w", timeout, err))
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
 }
