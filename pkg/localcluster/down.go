@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/state"
 	"github.com/coracle-dev/coracle/pkg/vhost"
 )
 
@@ -62,7 +63,7 @@ func (s Store) remove(r Record) (Record, error) {
 		}
 	}
 	errs := []error{s.restoreUserConfig(r), removeLink(r.Link), removeTable(r), leaveFirewall(r), vhost.RemoveCgroups(r.Cgroup())}
-	if len(others) == 0 && r.Keeper.Boot == bootID() { // else they are what this boot made them
+	if len(others) == 0 && r.Keeper.Boot == state.BootID() { // else they are what this boot made them
 		errs = append(errs, restoreSysctls(r.Sysctls))
 	}
 	for _, heir := range inherit(r, others) {

@@ -171,18 +171,12 @@ type Process struct {
 // thisProcess is a process of this machine that runs now.
 func describeProcess(pid int) (Process, error) {
 	ticks, err := state.StartTicks(pid)
-	return Process{PID: pid, Start: ticks, Boot: bootID()}, err
+	return Process{PID: pid, Start: ticks, Boot: state.BootID()}, err
 }
 
 func (p Process) none() bool { return p.PID == 0 }
 
 func (p Process) alive() bool {
 	ticks, err := state.StartTicks(p.PID)
-	return err == nil && ticks == p.Start && p.Boot == bootID()
-}
-
-// bootID names the run of the kernel.
-func bootID() string {
-	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // "" matches nothing that has one
-	return strings.TrimSpace(string(id))
+	return err == nil && ticks == p.Start && p.Boot == state.BootID()
 }

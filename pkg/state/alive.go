@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"strings"
 )
 
 // StartTicks tells when the process pid was started, in clock ticks since boot: with the pid it names one process
@@ -24,6 +25,12 @@ func StartTicks(pid int) (uint64, error) {
 		return 0, fmt.Errorf("process %d has ended", pid)
 	}
 	return strconv.ParseUint(string(fields[19]), 10, 64) // field 22
+}
+
+// BootID names this boot of the machine; "" where the kernel does not tell.
+func BootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id))
 }
 
 // Alive reports whether the process that wrote p still runs.

@@ -17,9 +17,7 @@ package upgrade
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/paths"
@@ -100,7 +98,6 @@ func sibling(binary, what string) string {
 
 // bootID tells one boot of the machine from another, or one start of the container that it is.
 func bootID() string {
-	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	ticks, _ := state.StartTicks(1)
-	return fmt.Sprintf("%s-%d", strings.TrimSpace(string(id)), ticks)
+	return fmt.Sprintf("%s-%d", state.BootID(), ticks)
 }
