@@ -56,8 +56,8 @@ type Ephemeral struct {
 // Disabled reports whether the named service of ours is switched off.
 func (c Config) Disabled(service string) bool { return slices.Contains(c.Disable, service) }
 
-// Services are the services of ours that --disable knows.
-var Services = []string{"dns", "kube-proxy"}
+// Services are the services of ours that --disable knows. Where k3s has the same one, the name is k3s's.
+var Services = []string{"dns", "helm-controller", "kube-proxy", "local-storage", "metrics-server", "network-policy", "servicelb"}
 
 // Log says what is logged and how.
 type Log struct {

@@ -109,6 +109,9 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		return err
 	}
 	g.Add("certificates", certificates.Renewal{Config: cfg})
+	if err := (batteries{cfg, report, ours, lead, objects}).add(g); err != nil {
+		return err
+	}
 	scheduling := []*lifecycle.Unit{lead}
 	if len(memory.Former(cfg.Node.Name)) > 0 { // or new pods would go to nodes that are not there any more
 		scheduling = append(scheduling, g.Add("former-node", ownnode.Former{

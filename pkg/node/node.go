@@ -97,6 +97,9 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 	asKubelet := who.add(g, cfg, gate, api)
 	g.Add("tunnels", tunnels(cfg, servers, node, report))
 	g.Add("external-ip", nodeaddresses.Publisher{Node: node, Kubeconfig: who.kubelet, IPs: cfg.Node.ExternalIPs}, registered, asKubelet)
+	if err := (batteries{cfg, report, who, node, gate, cri, registered, asKubelet}).add(g); err != nil {
+		return err
+	}
 	if !cfg.Disabled("kube-proxy") {
 		g.Add("kube-proxy", kubeproxy.KubeProxy{
 			Node: node, Since: m.began, Name: cfg.Node.Name, IP: cfg.Node.IPs[0], Kubeconfig: who.node,

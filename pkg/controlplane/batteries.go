@@ -1,0 +1,20 @@
+package controlplane
+
+import (
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/state"
+)
+
+// batteries are the services that --disable switches off one by one, as far as they run in the control plane.
+type batteries struct {
+	cfg           config.Config
+	report        *state.Recorder
+	kubeconfig    string          // of coracle's own parts
+	lead, objects *lifecycle.Unit // this server leads; the objects that we bring are there
+}
+
+// add enters them into g.
+func (b batteries) add(g *lifecycle.Group) error {
+	return nil
+}
