@@ -84,10 +84,14 @@ Every mistake is printed with its line.`,
 	}
 	role := roleFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		if _, err := config.Resolve(role(), []string{"--config=" + args[0]}, nil); err != nil {
+		cfg, err := config.Resolve(role(), []string{"--config=" + args[0]}, nil)
+		if err != nil {
 			return err
 		}
-		_, err := fmt.Fprintf(c.OutOrStdout(), "%s is valid\n", args[0])
+		for _, text := range cfg.Remarks {
+			fmt.Fprintln(c.ErrOrStderr(), text)
+		}
+		_, err = fmt.Fprintf(c.OutOrStdout(), "%s is valid\n", args[0])
 		return err
 	}
 	return c

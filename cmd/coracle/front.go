@@ -166,6 +166,9 @@ func (f *front) endLeftovers() error {
 }
 
 func (f *front) preflight() error {
+	for _, text := range f.cfg.Remarks {
+		logrus.Warn(text)
+	}
 	return complain.As(complain.Unfit, preflight.Run(f.cfg, func(err error) { logrus.Warn(err) }))
 }
 

@@ -62,7 +62,12 @@ func (d *decoder) file(v *value) string {
 }
 
 func (d *decoder) toggle(v *value) bool {
-	on, _ := strconv.ParseBool(v.one().text) // checked where it was read
+	return isTrue(v.one().text)
+}
+
+// isTrue reads a toggle's text, which was checked where it was read.
+func isTrue(text string) bool {
+	on, _ := strconv.ParseBool(text)
 	return on
 }
 

@@ -65,7 +65,7 @@ type raw struct {
 	logLevel, logFormat, debug, disable, drainOnStop                             value
 	server, token, tokenFile, agentToken, agentTokenFile, replace, joinRetry     value
 	evictAfter, lbPort, storeEndpoint, storeCA, storeCert, storeKey, storePrefix value
-	ephemeral, ttl                                                               value
+	ephemeral, ttl, noHelmController, noKubeProxy, noNetworkPolicy               value
 }
 
 // table lists the settings of a role, in the order of help.
@@ -132,6 +132,12 @@ func (r *raw) nodeTable() []setting {
 
 		{name: "disable", kind: list, arg: "SERVICE", words: Services, into: &r.disable, group: groupRunning, shared: withAll,
 			help: "Service of coracle to leave out: " + strings.Join(Services, ", ")},
+		{name: "disable-helm-controller", kind: toggle, def: "false", into: &r.noHelmController, group: groupRunning,
+			help: "The same as --disable=helm-controller"},
+		{name: "disable-kube-proxy", kind: toggle, def: "false", into: &r.noKubeProxy, group: groupRunning,
+			help: "The same as --disable=kube-proxy"},
+		{name: "disable-network-policy", kind: toggle, def: "false", into: &r.noNetworkPolicy, group: groupRunning,
+			help: "The same as --disable=network-policy"},
 		{name: "drain-on-stop", kind: toggle, def: "false", into: &r.drainOnStop, group: groupRunning,
 			help: "Stop the pods too when coracle stops"},
 		{name: "log-level", kind: list, arg: "LEVEL", words: levels[:], def: "info", into: &r.logLevel, group: groupRunning,

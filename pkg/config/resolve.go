@@ -32,6 +32,7 @@ func resolve(role Role, args, environ []string, h host, known *Known) (Config, *
 	if err := r.read(role, args, environ, h, &p); err != nil {
 		return Config{}, r, err
 	}
+	remarks := r.translate()
 	d := &decoder{problems: &p, host: h, role: role}
 	dirs := d.dirs(r)
 	if known == nil {
@@ -41,6 +42,7 @@ func resolve(role Role, args, environ []string, h host, known *Known) (Config, *
 	r.inherit(role, dirs, *known, &p)
 	d.settled = known.Settings != nil || role == Server && r.server.one().text == ""
 	cfg := d.config(r, dirs)
+	cfg.Remarks = remarks
 	cfg.Join.Joined, cfg.Join.Servers = known.Joined, known.Servers
 	if role == Agent && !known.Joined && cfg.Join.Server == "" && len(r.server.items) == 0 {
 		p.add("%s: an agent needs a server to join, as in --server https://HOST:6443", r.server.label())

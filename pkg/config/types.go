@@ -33,6 +33,8 @@ type Config struct {
 	Node Node `json:"node"`
 	// Disable names the services of ours that are switched off, out of Services.
 	Disable []string `json:"disable,omitempty"`
+	// Remarks are what people should know of their settings although nothing has to be mended.
+	Remarks []string `json:"remarks,omitempty"`
 	// Args are pass-through flags for upstream parts, as "key=value" without dashes, by part: "kube-apiserver",
 	// "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "etcd". They win over ours.
 	Args map[string][]string `json:"args,omitempty"`
