@@ -1,0 +1,121 @@
+package localpath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// mountTable is where the kernel lists what is mounted.
+const mountTable = "/proc/self/mountinfo"
+
+// Delete removes the folder with all in it, if it is this volume's and nothing is mounted in it. It can be called
+// again after a crash at any line. release is called with the folder before, to give back what Create's limit took.
+func (v Volume) Delete(release func(dir *os.File) error) error {
+	root, err := os.OpenRoot(v.Base)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("opening the directory of local volumes: %w", err)
+	}
+	defer root.Close()
+	waste := deleted + v.PV
+	if err := root.RemoveAll(waste); err != nil { // of a crash
+		return fmt.Errorf("removing %s: %w", filepath.Join(v.Base, waste), err)
+	}
+	dir, err := openDir(root, v.Folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", v.Path(), err)
+	}
+	defer dir.Close()
+	if err := v.mayDelete(dir); err != nil {
+		return err
+	}
+	if err := root.Rename(v.Folder, waste); err != nil {
+		return fmt.Errorf("putting %s aside: %w", v.Path(), err)
+	}
+	if release != nil {
+		if err := release(dir); err != nil {
+			return fmt.Errorf("giving back the quota of %s: %w", v.Path(), err)
+		}
+	}
+	if err := root.RemoveAll(waste); err != nil {
+		return fmt.Errorf("removing what was %s: %w", v.Path(), err)
+	}
+	for parent := filepath.Dir(v.Folder); parent != "."; parent = filepath.Dir(parent) {
+		if root.Remove(parent) != nil {
+			break // others are in it
+		}
+	}
+	return nil
+}
+
+// mayDelete says why not.
+func (v Volume) mayDelete(dir *os.File) error {
+	owner, marked := markOf(dir)
+	switch {
+	case marked && owner != v.PV:
+		return fmt.Errorf("%s is the folder of volume %s by now: it is not removed", v.Path(), owner)
+	case !marked && !v.namedAfterPV():
+		return fmt.Errorf("%s was not made by coracle for this volume: it is not removed; remove the folder yourself, or set the "+
+			"reclaim policy of %s to Retain", v.Path(), v.PV)
+	}
+	real, err := filepath.EvalSymlinks(v.Path())
+	if err != nil {
+		return fmt.Errorf("looking at %s: %w", v.Path(), err)
+	}
+	mounts, err := mountPoints()
+	if err != nil {
+		return err
+	}
+	if i := slices.IndexFunc(mounts, func(m string) bool { return m == real || strings.HasPrefix(m, real+"/") }); i >= 0 {
+		return fmt.Errorf("something is mounted at %s: it is not removed until that is unmounted", mounts[i])
+	}
+	return nil
+}
+
+func mountPoints() ([]string, error) {
+	data, err := os.ReadFile(mountTable)
+	if err != nil {
+		return nil, fmt.Errorf("listing mounts: %w", err)
+	}
+	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	var out []string
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) > 4 {
+			out = append(out, unescape.Replace(fields[4]))
+		}
+	}
+	return out, nil
+}
+
+// FinishDeletes removes what Delete had put aside in a directory when it was interrupted.
+func FinishDeletes(base string) error {
+	root, err := os.OpenRoot(base)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("opening the directory of local volumes: %w", err)
+	}
+	defer root.Close()
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return fmt.Errorf("listing %s: %w", base, err)
+	}
+	var errs []error
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), deleted) {
+			errs = append(errs, root.RemoveAll(e.Name()))
+		}
+	}
+	return errors.Join(errs...)
+}

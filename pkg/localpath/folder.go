@@ -1,0 +1,77 @@
+package localpath
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"text/template"
+)
+
+// Names are what a folder is named after, with the names that a pathPattern has for them.
+type Names struct {
+	PVName string
+	PVC    Claim
+}
+
+// Claim is the claim that a volume is for.
+type Claim struct {
+	Name, Namespace, UID string
+	Labels, Annotations  map[string]string
+}
+
+// longest is how many bytes a file's name can have.
+const longest = 255
+
+// deleted is what the name of a folder begins with that is being removed.
+const deleted = ".deleted-"
+
+// Folder returns the path of a volume's folder below a node's directory. An empty pattern is PVNAME_NAMESPACE_CLAIM.
+// Another one is a template over Names, and must lead to NAMESPACE/CLAIM or below it, so that nobody gets the folder
+// of another's claim by naming things cleverly; unsafe lets it lead anywhere below the directory.
+func Folder(pattern string, names Names, unsafe bool) (string, error) {
+	if pattern == "" {
+		return defaultFolder(names), nil
+	}
+	t, err := template.New("pathPattern").Option("missingkey=error").Parse(pattern)
+	if err != nil {
+		return "", fmt.Errorf("reading pathPattern %q: %w", pattern, err)
+	}
+	var text strings.Builder
+	if err := t.Execute(&text, names); err != nil {
+		return "", fmt.Errorf("filling in pathPattern %q: %w", pattern, err)
+	}
+	folder := filepath.Clean(text.String())
+	if err := checkFolder(folder); err != nil {
+		return "", fmt.Errorf("pathPattern %q gives %q: %w", pattern, text.String(), err)
+	}
+	own := names.PVC.Namespace + "/" + names.PVC.Name
+	if !unsafe && folder != own && !strings.HasPrefix(folder, own+"/") {
+		return "", fmt.Errorf("pathPattern %q gives %q, which does not begin with %s/: let the pattern begin with "+
+			"{{ .PVC.Namespace }}/{{ .PVC.Name }}, or set parameter allowUnsafePathPattern of the StorageClass to \"true\"", pattern, folder, own)
+	}
+	return folder, nil
+}
+
+// defaultFolder begins with the PV's name, which is unique, so it may be cut.
+func defaultFolder(names Names) string {
+	name := strings.Join([]string{names.PVName, names.PVC.Namespace, names.PVC.Name}, "_")
+	return name[:min(len(name), longest)]
+}
+
+func checkFolder(folder string) error {
+	if !filepath.IsLocal(folder) || folder == "." {
+		return errors.New("it must be a path below the node's directory")
+	}
+	for part := range strings.SplitSeq(folder, "/") {
+		switch {
+		case len(part) > longest:
+			return fmt.Errorf("a file's name can have %d bytes", longest)
+		case strings.HasPrefix(part, deleted):
+			return fmt.Errorf("names beginning with %s are taken", deleted)
+		case strings.ContainsRune(part, 0):
+			return errors.New("it has a null byte")
+		}
+	}
+	return nil
+}

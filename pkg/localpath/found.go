@@ -1,0 +1,85 @@
+package localpath
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Found is the folder of a volume on the disk, whether or not there is a PV.
+type Found struct {
+	Path string
+	PV   string
+	// Base is the directory that was looked in.
+	Base string
+}
+
+// depth is how deep a pathPattern's folders are looked for.
+const depth = 6
+
+// named matches folders with the name that they get without a pathPattern.
+var named = regexp.MustCompile(`^(pvc-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})_`)
+
+// Find lists the folders of volumes in a directory. What cannot be read is left out.
+func Find(base string) (out []Found) {
+	_ = fs.WalkDir(os.DirFS(base), ".", func(rel string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() || rel == "." {
+			return nil // left out
+		}
+		if strings.HasPrefix(d.Name(), deleted) {
+			return fs.SkipDir
+		}
+		path := filepath.Join(base, rel)
+		if pv, ok := ownerOf(path, d.Name()); ok {
+			out = append(out, Found{Path: path, PV: pv, Base: base})
+			return fs.SkipDir
+		}
+		if strings.Count(rel, "/") >= depth {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return out
+}
+
+func ownerOf(path, name string) (pv string, ok bool) {
+	var buf [256]byte
+	if n, err := unix.Lgetxattr(path, Mark, buf[:]); err == nil && n > 0 {
+		return string(buf[:n]), true
+	}
+	if m := named.FindStringSubmatch(name); m != nil {
+		return m[1], true
+	}
+	return "", false
+}
+
+// Size is how many bytes the files below a directory take on the disk. Nothing that is mounted in it is counted, and
+// what is gone while it counts is not there.
+func Size(dir string) (bytes int64) {
+	device := uint64(0)
+	if info, err := os.Lstat(dir); err == nil {
+		device = deviceOf(info)
+	}
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // gone
+		}
+		info, err := d.Info()
+		if err != nil {
+			return nil // gone
+		}
+		if deviceOf(info) != device {
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		bytes += blocksOf(info)
+		return nil
+	})
+	return bytes
+}

@@ -1,0 +1,148 @@
+package localpath
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mark is the extended attribute of a volume's folder that holds its PV's name. Only root outside of all containers
+// can set it, so it proves that the folder is the volume's.
+const Mark = "trusted.coracle.volume"
+
+// Volume is a folder in a node's directory.
+type Volume struct {
+	Base   string // the directory
+	Folder string // path below it
+	PV     string // name of the PV
+}
+
+// Path is where the volume is.
+func (v Volume) Path() string { return filepath.Join(v.Base, v.Folder) }
+
+// Exists reports whether the folder is there and is this volume's.
+func (v Volume) Exists() bool {
+	root, err := os.OpenRoot(v.Base)
+	if err != nil {
+		return false
+	}
+	defer root.Close()
+	dir, err := openDir(root, v.Folder)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	owner, marked := markOf(dir)
+	return marked && owner == v.PV || !marked && v.namedAfterPV()
+}
+
+// Create makes the folder, if it is not there, lets limit do with it what must be done while it is empty, and lets
+// everybody write. It can be called again after a crash at any line. A folder that is there with files in it is taken
+// as it is: a pathPattern can give a claim the data of an earlier one of its name.
+func (v Volume) Create(limit func(dir *os.File) error) error {
+	if err := os.MkdirAll(v.Base, 0o700); err != nil {
+		return fmt.Errorf("making the directory of local volumes: %w", err)
+	}
+	root, err := os.OpenRoot(v.Base)
+	if err != nil {
+		return fmt.Errorf("opening the directory of local volumes: %w", err)
+	}
+	defer root.Close()
+	parent := filepath.Dir(v.Folder)
+	if err := root.MkdirAll(parent, 0o755); err != nil {
+		return fmt.Errorf("making %s: %w", filepath.Join(v.Base, parent), err)
+	}
+	if err := root.Mkdir(v.Folder, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("making %s: %w", v.Path(), err)
+	}
+	dir, err := openDir(root, v.Folder)
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", v.Path(), err)
+	}
+	defer dir.Close()
+	if err := v.finish(dir, limit); err != nil {
+		return err
+	}
+	return syncDirs(root, v.Folder)
+}
+
+// finish gives the folder what it needs beyond being there.
+func (v Volume) finish(dir *os.File, limit func(*os.File) error) error {
+	info, err := dir.Stat()
+	if err != nil {
+		return fmt.Errorf("looking at %s: %w", v.Path(), err)
+	}
+	names, _ := dir.Readdirnames(1)
+	owner, marked := markOf(dir)
+	empty := len(names) == 0
+	if !marked && !empty {
+		return nil // whoever made it keeps it: Delete will refuse
+	}
+	if empty && limit != nil {
+		if err := limit(dir); err != nil {
+			return fmt.Errorf("limiting the size of %s: %w", v.Path(), err)
+		}
+	}
+	if owner != v.PV {
+		err := unix.Fsetxattr(int(dir.Fd()), Mark, []byte(v.PV), 0)
+		if err != nil && !noAttributes(err) {
+			return fmt.Errorf("marking %s as the folder of volume %s: %w", v.Path(), v.PV, err)
+		}
+	}
+	if empty && info.Mode().Perm() == 0o700 {
+		if err := dir.Chmod(0o777); err != nil {
+			return fmt.Errorf("letting pods write to %s: %w", v.Path(), err)
+		}
+	}
+	return nil
+}
+
+// noAttributes reports whether an error means that folders cannot be marked here: by the file system, or by a
+// container that coracle runs in.
+func noAttributes(err error) bool {
+	return errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODATA)
+}
+
+// namedAfterPV reports whether the folder's name says whose it is, for file systems without extended attributes.
+func (v Volume) namedAfterPV() bool {
+	return v.PV != "" && strings.HasPrefix(v.Folder, v.PV+"_") && !strings.Contains(v.Folder, "/")
+}
+
+// markOf returns the PV that a folder is of, if it is marked.
+func markOf(dir *os.File) (pv string, marked bool) {
+	var buf [256]byte
+	n, err := unix.Fgetxattr(int(dir.Fd()), Mark, buf[:])
+	if err != nil || n == 0 {
+		return "", false
+	}
+	return string(buf[:n]), true
+}
+
+// openDir opens a directory below root; not through a symbolic link that leads elsewhere.
+func openDir(root *os.Root, name string) (*os.File, error) {
+	return root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+}
+
+// syncDirs brings the folder and the directories that lead to it to the disk.
+func syncDirs(root *os.Root, folder string) error {
+	for {
+		dir, err := root.Open(folder)
+		if err != nil {
+			return fmt.Errorf("syncing %s: %w", folder, err)
+		}
+		err = dir.Sync()
+		dir.Close()
+		if err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("syncing %s: %w", folder, err)
+		}
+		if folder == "." {
+			return nil
+		}
+		folder = filepath.Dir(folder)
+	}
+}

@@ -1,0 +1,199 @@
+package localpath
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// marks skips a test where folders cannot be marked.
+func marks(t *testing.T, dir string) {
+	t.Helper()
+	probe := filepath.Join(dir, "probe")
+	if err := os.Mkdir(probe, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(probe)
+	if err := unix.Setxattr(probe, Mark, []byte("x"), 0); err != nil {
+		t.Skipf("%s cannot be set on %s: %v", Mark, dir, err)
+	}
+}
+
+func write(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func gone(path string) bool {
+	_, err := os.Lstat(path)
+	return os.IsNotExist(err)
+}
+
+func TestCreateAndDelete(t *testing.T) {
+	old := unix.Umask(0o077)
+	defer unix.Umask(old)
+	for _, folder := range []string{"pvc-1_shop_data", "shop/data/deep"} {
+		v := Volume{Base: filepath.Join(t.TempDir(), "storage"), Folder: folder, PV: "pvc-1"}
+		limited := 0
+		for range 2 { // the second time after a crash
+			if err := v.Create(func(*os.File) error { limited++; return nil }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if info, err := os.Stat(v.Path()); err != nil || info.Mode().Perm() != 0o777 {
+			t.Errorf("the folder is %v %v", info.Mode(), err)
+		}
+		if info, err := os.Stat(v.Base); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("the directory is %v %v", info.Mode(), err)
+		}
+		if limited == 0 {
+			t.Error("it was not limited")
+		}
+		if found := Find(v.Base); len(found) != 1 && !noMarks(v) {
+			t.Errorf("found %+v", found)
+		}
+		write(t, filepath.Join(v.Path(), "file"))
+		if err := v.Create(nil); err != nil {
+			t.Fatal(err)
+		}
+		if noMarks(v) && !v.namedAfterPV() {
+			t.Logf("%s: not removed where folders cannot be marked", folder)
+			continue
+		}
+		if !v.Exists() || (Volume{Base: v.Base, Folder: v.Folder, PV: "pvc-2"}).Exists() {
+			t.Error("Exists does not tell whose the folder is")
+		}
+		for range 2 {
+			if err := v.Delete(nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if left, _ := os.ReadDir(v.Base); len(left) != 0 {
+			t.Errorf("left: %v", left)
+		}
+	}
+}
+
+func noMarks(v Volume) bool {
+	var buf [256]byte
+	_, err := unix.Getxattr(v.Path(), Mark, buf[:])
+	return err != nil
+}
+
+// TestDeleteRefuses: what is not the volume's own stays.
+func TestDeleteRefuses(t *testing.T) {
+	base := t.TempDir()
+	marks(t, base)
+	foreign := filepath.Join(base, "etc")
+	if err := os.Mkdir(foreign, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(foreign, "passwd"))
+	err := Volume{Base: base, Folder: "etc", PV: "pvc-1"}.Delete(nil)
+	if err == nil || !strings.Contains(err.Error(), "was not made by coracle for this volume") || gone(filepath.Join(foreign, "passwd")) {
+		t.Errorf("a foreign folder: %v", err)
+	}
+
+	other := Volume{Base: base, Folder: "shop/data", PV: "pvc-2"}
+	if err := other.Create(nil); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(other.Path(), "file"))
+	err = Volume{Base: base, Folder: "shop/data", PV: "pvc-1"}.Delete(nil)
+	if err == nil || !strings.Contains(err.Error(), "is the folder of volume pvc-2") || gone(filepath.Join(other.Path(), "file")) {
+		t.Errorf("another volume's folder: %v", err)
+	}
+
+	outside := t.TempDir()
+	if err := os.Symlink(outside, filepath.Join(base, "pvc-3_a_b")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(outside, "file"))
+	if err := (Volume{Base: base, Folder: "pvc-3_a_b", PV: "pvc-3"}).Delete(nil); err == nil || gone(filepath.Join(outside, "file")) {
+		t.Errorf("a link that leads out: %v", err)
+	}
+}
+
+func TestDeleteRefusesMounts(t *testing.T) {
+	v := Volume{Base: t.TempDir(), Folder: "pvc-1_shop_my data", PV: "pvc-1"}
+	if err := v.Create(nil); err != nil {
+		t.Fatal(err)
+	}
+	inner := filepath.Join(v.Path(), "disk")
+	if err := os.Mkdir(inner, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", inner, "tmpfs", 0, ""); err != nil {
+		t.Skipf("mounting: %v", err)
+	}
+	defer func() { _ = unix.Unmount(inner, unix.MNT_DETACH) }()
+	write(t, filepath.Join(inner, "file"))
+	if err := v.Delete(nil); err == nil || !strings.Contains(err.Error(), "something is mounted at "+inner) {
+		t.Errorf("got %v", err)
+	}
+	if gone(filepath.Join(inner, "file")) {
+		t.Error("what was mounted is gone")
+	}
+}
+
+// TestReuse: a pathPattern gives a claim the folder of an earlier one of its name, with the data; the earlier PV
+// cannot remove it any more.
+func TestReuse(t *testing.T) {
+	base := t.TempDir()
+	marks(t, base)
+	first, second := Volume{base, "shop/data", "pvc-1"}, Volume{base, "shop/data", "pvc-2"}
+	if err := first.Create(nil); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(first.Path(), "file")
+	write(t, file)
+	if err := second.Create(func(*os.File) error { t.Error("limits what is full"); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Delete(nil); err == nil || gone(file) {
+		t.Errorf("the first: %v", err)
+	}
+	if err := second.Delete(nil); err != nil || !gone(file) {
+		t.Errorf("the second: %v", err)
+	}
+}
+
+func TestInterruptedDelete(t *testing.T) {
+	v := Volume{Base: t.TempDir(), Folder: "pvc-1_shop_data", PV: "pvc-1"}
+	if err := v.Create(nil); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(v.Path(), "file"))
+	crash := errors.New("crash")
+	if err := v.Delete(func(*os.File) error { return crash }); !errors.Is(err, crash) {
+		t.Fatal(err)
+	}
+	if found := Find(v.Base); len(found) != 0 {
+		t.Errorf("what is being removed is listed: %v", found)
+	}
+	if err := FinishDeletes(v.Base); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := os.ReadDir(v.Base); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+func TestSize(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := Size(dir); got < 1<<20 || got > 2<<20 {
+		t.Errorf("%d bytes", got)
+	}
+	if free, err := Free(filepath.Join(dir, "not", "there")); err != nil || free == 0 {
+		t.Errorf("free: %d %v", free, err)
+	}
+}
