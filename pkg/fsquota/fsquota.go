@@ -1,0 +1,173 @@
+// Package fsquota limits what is below a directory with the project quotas of ext4 and xfs. The truth is in the file
+// system: a directory has its project's number, a number its limit.
+package fsquota
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// FS is the file system that a directory is on.
+type FS struct {
+	kernel kernel
+	kind   string
+	why    string // not enforced
+}
+
+// kernel is what is asked of it. Sizes are in bytes.
+type kernel interface {
+	enforces() error // nil if limits of projects hold
+	project(dir *os.File) (uint32, error)
+	setProject(dir *os.File, id uint32) error
+	usage(id uint32) (Usage, error)
+	setLimit(id uint32, bytes uint64) error
+	close() error
+}
+
+// Usage is what a project takes and may take, in bytes. No limit is 0.
+type Usage struct{ Used, Limit uint64 }
+
+// Open looks at the file system of a directory, which must be there. Close it.
+func Open(dir string) (*FS, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("looking at the file system: %w", err)
+	}
+	return open(linux{f}, kindOf(f)), nil
+}
+
+func open(k kernel, kind string) *FS {
+	fs := &FS{kernel: k, kind: kind}
+	if err := k.enforces(); err != nil {
+		fs.why = kind + " without project quotas"
+	}
+	return fs
+}
+
+// Close gives back what Open took.
+func (fs *FS) Close() error { return fs.kernel.close() }
+
+// Enforced reports whether limits hold.
+func (fs *FS) Enforced() bool { return fs.why == "" }
+
+// String says for people whether limits hold: "enforced (xfs)", "not enforced: ext4 without project quotas".
+func (fs *FS) String() string {
+	if fs.Enforced() {
+		return "enforced (" + fs.kind + ")"
+	}
+	return "not enforced: " + fs.why
+}
+
+// ErrNotEnforced says that a limit would be none.
+var ErrNotEnforced = errors.New("the file system enforces no project quotas")
+
+// Numbers of projects that are used here. Those of people and of the kubelet, who count from 1 and from 1048577, are
+// smaller.
+const (
+	firstID = 1 << 30
+	lastID  = 1<<31 - 1
+	tries   = 1000
+)
+
+// Limit gives an empty directory a project of its own, if it has none of ours, and lets it hold so many bytes. What is
+// made in the directory is of its project. name decides on the number that is tried first.
+func (fs *FS) Limit(dir *os.File, name string, bytes uint64) error {
+	if !fs.Enforced() {
+		return ErrNotEnforced
+	}
+	id, err := fs.kernel.project(dir)
+	if err != nil {
+		return fmt.Errorf("reading the project of %s: %w", dir.Name(), err)
+	}
+	if !ours(id) {
+		if id, err = fs.unused(name); err != nil {
+			return err
+		}
+		// The limit comes first: a number with a limit is taken.
+		if err := fs.setLimit(id, bytes); err != nil {
+			return err
+		}
+		if err := fs.kernel.setProject(dir, id); err != nil {
+			return fmt.Errorf("giving %s a project: %w", dir.Name(), err)
+		}
+		return nil
+	}
+	return fs.setLimit(id, bytes)
+}
+
+// Resize changes the limit of a directory that has one.
+func (fs *FS) Resize(dir *os.File, bytes uint64) error {
+	id, err := fs.own(dir)
+	if err != nil {
+		return err
+	}
+	return fs.setLimit(id, bytes)
+}
+
+// Usage is what a directory with a limit takes.
+func (fs *FS) Usage(dir *os.File) (Usage, error) {
+	id, err := fs.own(dir)
+	if err != nil {
+		return Usage{}, err
+	}
+	return fs.kernel.usage(id)
+}
+
+// Release removes the limit of a directory, if it has one of ours, so that the number can be used again.
+func (fs *FS) Release(dir *os.File) error {
+	if !fs.Enforced() {
+		return nil
+	}
+	id, err := fs.kernel.project(dir)
+	if err != nil || !ours(id) {
+		return nil // it has none
+	}
+	return fs.setLimit(id, 0)
+}
+
+func (fs *FS) own(dir *os.File) (uint32, error) {
+	if !fs.Enforced() {
+		return 0, ErrNotEnforced
+	}
+	id, err := fs.kernel.project(dir)
+	if err == nil && !ours(id) {
+		err = errors.New("it has none of coracle's")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("reading the project of %s: %w", dir.Name(), err)
+	}
+	return id, nil
+}
+
+func (fs *FS) setLimit(id uint32, bytes uint64) error {
+	if err := fs.kernel.setLimit(id, bytes); err != nil {
+		return fmt.Errorf("setting the limit of project %d: %w", id, err)
+	}
+	return nil
+}
+
+// unused is a number that nothing has.
+func (fs *FS) unused(name string) (uint32, error) {
+	hash := fnv.New32a()
+	hash.Write([]byte(name))
+	id := firstID + hash.Sum32()%(lastID-firstID+1)
+	for range tries {
+		u, err := fs.kernel.usage(id)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) || err == nil && u == (Usage{}) {
+			return id, nil
+		}
+		if err != nil {
+			return 0, fmt.Errorf("looking for a project that nothing has: %w", err)
+		}
+		if id++; id > lastID {
+			id = firstID
+		}
+	}
+	return 0, fmt.Errorf("looking for a project that nothing has: none of %d after %d", tries, id-tries)
+}
+
+func ours(id uint32) bool { return id >= firstID && id <= lastID }
