@@ -1,0 +1,147 @@
+package registries
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/opencontainers/go-digest"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+)
+
+// Image is what an archive in OCI layout holds: its blobs, and which of them is the image.
+type Image struct {
+	blobs  map[digest.Digest][]byte
+	target ocispec.Descriptor
+}
+
+// ReadImage reads the first image of an archive in OCI layout.
+func ReadImage(t testing.TB, archive string) Image {
+	t.Helper()
+	file, err := os.Open(archive)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	img := Image{blobs: map[digest.Digest][]byte{}}
+	var index ocispec.Index
+	for r := tar.NewReader(file); ; {
+		header, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", archive, err)
+		}
+		data, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatalf("%s: %v", archive, err)
+		}
+		if sum, ok := strings.CutPrefix(header.Name, "blobs/sha256/"); ok && sum != "" {
+			img.blobs[digest.NewDigestFromEncoded(digest.SHA256, sum)] = data
+		}
+		if header.Name == "index.json" {
+			if err := json.Unmarshal(data, &index); err != nil {
+				t.Fatalf("%s: %v", archive, err)
+			}
+		}
+	}
+	if len(index.Manifests) == 0 {
+		t.Fatalf("%s is no archive in OCI layout", archive)
+	}
+	img.target = index.Manifests[0]
+	return img
+}
+
+// Digest is the image's.
+func (i Image) Digest() string { return i.target.Digest.String() }
+
+// Push puts an image into the registry under a name without the registry, such as "team/app:1", with the registry's
+// own API and as its first user.
+func (r *Registry) Push(name string, img Image) {
+	r.t.Helper()
+	repository, tag, _ := strings.Cut(name, ":")
+	r.must(r.push(repository, tag, img, img.target))
+}
+
+// push pushes what a descriptor leads to, then itself; without a tag it is known by its digest.
+func (r *Registry) push(repository, tag string, img Image, desc ocispec.Descriptor) error {
+	data, ok := img.blobs[desc.Digest]
+	if !ok {
+		return fmt.Errorf("the archive lacks %s", desc.Digest)
+	}
+	var refers struct {
+		Manifests []ocispec.Descriptor
+		Config    *ocispec.Descriptor
+		Layers    []ocispec.Descriptor
+	}
+	if err := json.Unmarshal(data, &refers); err != nil {
+		return err
+	}
+	for _, child := range refers.Manifests {
+		if err := r.push(repository, child.Digest.String(), img, child); err != nil {
+			return err
+		}
+	}
+	blobs := refers.Layers
+	if refers.Config != nil {
+		blobs = append(blobs, *refers.Config)
+	}
+	for _, blob := range blobs {
+		if err := r.pushBlob(repository, blob.Digest, img.blobs[blob.Digest]); err != nil {
+			return err
+		}
+	}
+	_, err := r.do(http.MethodPut, r.URL+"/v2/"+repository+"/manifests/"+tag, desc.MediaType, data)
+	return err
+}
+
+func (r *Registry) pushBlob(repository string, sum digest.Digest, data []byte) error {
+	at, err := r.do(http.MethodPost, r.URL+"/v2/"+repository+"/blobs/uploads/", "", nil)
+	if err != nil {
+		return err
+	}
+	separator := "?"
+	if strings.Contains(at, "?") {
+		separator = "&"
+	}
+	_, err = r.do(http.MethodPut, at+separator+"digest="+sum.String(), "application/octet-stream", data)
+	return err
+}
+
+// do makes a request and returns the location that the answer names.
+func (r *Registry) do(method, url, contentType string, body []byte) (location string, err error) {
+	if r.opts.Clients != nil || r.opts.Tokens != nil {
+		return "", errors.New("push to a registry that shares the storage and wants no certificate or token")
+	}
+	transport := &http.Transport{DialContext: r.host.Dial, DisableKeepAlives: true, TLSClientConfig: &tls.Config{RootCAs: r.opts.TLS.pool()}}
+	client := http.Client{Transport: transport, Timeout: 20 * time.Second}
+	req, err := http.NewRequestWithContext(r.t.Context(), method, url, bytes.NewReader(body))
+	if err != nil {
+		return "", err
+	}
+	req.Header.Set("Content-Type", contentType)
+	for name, password := range r.opts.Users {
+		req.SetBasicAuth(name, password)
+		break
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		said, _ := io.ReadAll(resp.Body)
+		return "", fmt.Errorf("%s %s: %s: %s", method, url, resp.Status, said)
+	}
+	return resp.Header.Get("Location"), nil
+}
