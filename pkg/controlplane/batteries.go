@@ -10,11 +10,13 @@ import (
 type batteries struct {
 	cfg           config.Config
 	report        *state.Recorder
-	kubeconfig    string          // of coracle's own parts
+	kubeconfig    string // of coracle's own parts
+	usage         resourceMetrics
 	lead, objects *lifecycle.Unit // this server leads; the objects that we bring are there
 }
 
 // add enters them into g.
 func (b batteries) add(g *lifecycle.Group) error {
+	b.usage.add(g, b.objects)
 	return nil
 }

@@ -39,6 +39,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	if err != nil {
 		return err
 	}
+	usage := newResourceMetrics(cfg, report)
 	api := g.Add("kube-apiserver", apiserver.APIServer{
 		Store:     data.store,
 		API:       cfg.API,
@@ -48,6 +49,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		AuditLog:  dirs.AuditLog(),
 		Extension: others.extension(),
 		Egress:    others.egress(cfg),
+		Groups:    usage.groups(),
 		Gates:     gates,
 		Args:      cfg.Args["kube-apiserver"],
 	}, data.unit)
@@ -109,24 +111,30 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		return err
 	}
 	g.Add("certificates", certificates.Renewal{Config: cfg})
-	if err := (batteries{cfg, report, ours, lead, objects}).add(g); err != nil {
+	if err := (batteries{cfg, report, ours, usage, lead, objects}).add(g); err != nil {
 		return err
 	}
-	scheduling := []*lifecycle.Unit{lead}
-	if len(memory.Former(cfg.Node.Name)) > 0 { // or new pods would go to nodes that are not there any more
-		scheduling = append(scheduling, g.Add("former-node", ownnode.Former{
-			Kubeconfig: ours,
+	addScheduler(g, cfg, memory, api, lead)
+	return nil
+}
+
+// addScheduler enters the scheduler, and before it, after a change of the machine's name, the removal of its former node:
+// or new pods would go to nodes that are not there any more.
+func addScheduler(g *lifecycle.Group, cfg config.Config, memory *ownnode.Memory, api, lead *lifecycle.Unit) {
+	needs := []*lifecycle.Unit{lead}
+	if len(memory.Former(cfg.Node.Name)) > 0 {
+		needs = append(needs, g.Add("former-node", ownnode.Former{
+			Kubeconfig: cfg.Dirs.ServerConfig("coracle.kubeconfig"),
 			Node:       cfg.Node.Name,
 			Memory:     memory,
 		}, api))
 	}
 	g.Add("kube-scheduler", scheduler.Scheduler{
-		Kubeconfig: dirs.ServerConfig("scheduler.kubeconfig"),
+		Kubeconfig: cfg.Dirs.ServerConfig("scheduler.kubeconfig"),
 		Config:     cfg.API.SchedulerConfig,
-		Effective:  dirs.ServerConfig("scheduler.yaml"),
+		Effective:  cfg.Dirs.ServerConfig("scheduler.yaml"),
 		Args:       cfg.Args["kube-scheduler"],
-	}, scheduling...)
-	return nil
+	}, needs...)
 }
 
 // pkiFile names a file among the cluster's keys and certificates.

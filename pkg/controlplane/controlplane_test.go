@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -109,7 +110,7 @@ func TestControlPlane(t *testing.T) {
 	}
 	for name, check := range map[string]func(*testing.T, *kubernetes.Clientset){
 		"default policy": defaultPolicy, "OpenAPI": openAPI, "pod CIDR": podCIDR, "admission policy": admissionPolicy,
-		"ready": readyz,
+		"ready": readyz, "resource metrics": resourceMetricsAPI,
 	} {
 		t.Run(name, func(t *testing.T) { check(t, client) })
 	}
@@ -157,14 +158,38 @@ func defaultPolicy(t *testing.T, c *kubernetes.Clientset) {
 
 func openAPI(t *testing.T, c *kubernetes.Clientset) {
 	for path, want := range map[string]string{
-		"/openapi/v2":              "io.k8s.api.apps.v1.Deployment",
-		"/openapi/v3":              "apis/apps/v1",
-		"/openapi/v3/apis/apps/v1": "io.k8s.api.apps.v1.Deployment",
-		"/openapi/v3/api/v1":       "io.k8s.api.core.v1.Pod",
+		"/openapi/v2":                             "io.k8s.api.apps.v1.Deployment",
+		"/openapi/v3":                             "apis/apps/v1",
+		"/openapi/v3/apis/apps/v1":                "io.k8s.api.apps.v1.Deployment",
+		"/openapi/v3/api/v1":                      "io.k8s.api.core.v1.Pod",
+		"/openapi/v3/apis/metrics.k8s.io/v1beta1": `"group":"metrics.k8s.io","kind":"NodeMetrics"`,
 	} {
 		got, err := c.RESTClient().Get().AbsPath(path).DoRaw(t.Context())
 		if err != nil || !strings.Contains(string(got), want) {
 			t.Errorf("%s: no %s in %d bytes: %v", path, want, len(got), err)
+		}
+	}
+}
+
+// resourceMetricsAPI asks for what metrics-server serves, with the APIService and after somebody removed it.
+func resourceMetricsAPI(t *testing.T, c *kubernetes.Clientset) {
+	const group, object = "/apis/metrics.k8s.io/v1beta1", "/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.metrics.k8s.io"
+	get := func(path, accept, want string) {
+		t.Helper()
+		got, err := c.RESTClient().Get().AbsPath(path).SetHeader("Accept", accept).DoRaw(t.Context())
+		if err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("%s: no %s in %.500s: %v", path, want, got, err)
+		}
+	}
+	get(object, "application/json", `"reason":"Local"`)
+	get("/apis", "application/json", `"groupVersion":"metrics.k8s.io/v1beta1"`)
+	for range 2 {
+		get("/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", `"metrics.k8s.io"`)
+		get(group, "application/json", `"kind":"PodMetrics"`)
+		get(group+"/nodes", "application/json", `"kind":"NodeMetricsList"`)
+		get(group+"/namespaces/default/pods", "application/json", `"kind":"PodMetricsList"`)
+		if err := c.RESTClient().Delete().AbsPath(object).Do(t.Context()).Error(); err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
 		}
 	}
 }

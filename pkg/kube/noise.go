@@ -45,6 +45,8 @@ var noise = []struct{ message, err string }{
 	// While etcd's members elect a leader, each of a hundred watches asks again and again. etcd says it once.
 	{message: "watch chan error: etcdserver: no leader"},
 	{message: "failed to sync with latest state: etcdserver: leader changed"},
+	// metrics-server about each try to ask a kubelet: what it says itself is once for each node.
+	{message: "Failed to scrape node"},
 	// kube-proxy looks for what an earlier one left in a table that is not there yet.
 	{message: "Failed to list existing sets"},
 }

@@ -9,6 +9,7 @@ const (
 	DNSDetail       = "dns"       // DNS, in the node
 	BalancerDetail  = "balancer"  // []balance.Server, in the node
 	TunnelsDetail   = "tunnels"   // []Tunnel, in the node
+	MetricsDetail   = "metrics"   // Metrics, in the control plane
 )
 
 // ManifestState is how far a manifest file got.
@@ -54,4 +55,10 @@ type Tunnel struct {
 	Server string    `json:"server"`          // HOST:PORT
 	Since  time.Time `json:"since,omitzero"`  // when it was made; zero if there is none
 	Error  string    `json:"error,omitempty"` // why there is none
+}
+
+// Metrics is how metrics-server gets on with the kubelets.
+type Metrics struct {
+	Nodes  int               `json:"nodes"`            // how many it asks
+	Failed map[string]string `json:"failed,omitempty"` // why it has no figures, by node
 }

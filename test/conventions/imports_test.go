@@ -66,6 +66,7 @@ var external = []struct {
 	{regexp.MustCompile(`^go\.etcd\.io/etcd/server(/|$)`), []string{"pkg/components/etcd"}, "only the component that runs etcd imports its server"},
 	{regexp.MustCompile(`^github\.com/coredns/`), []string{"pkg/components/dns"}, "only the component that runs CoreDNS imports it"},
 	{regexp.MustCompile(`^github\.com/flannel-io/`), []string{"pkg/components/flannel"}, "only the component that runs flannel imports it"},
+	{regexp.MustCompile(`^sigs\.k8s\.io/metrics-server/`), []string{"pkg/components/metricsserver"}, "only the component that serves metrics.k8s.io imports it"},
 	{regexp.MustCompile(`^github\.com/spf13/cobra(/|$)`), []string{"cmd/coracle-core"}, "only core has a tree of commands"},
 	{regexp.MustCompile(`^(log|log/slog)$`), []string{"pkg/kube"}, "logrus is the one sink, and pkg/kube leads the others into it"},
 	{regexp.MustCompile(`^(io/ioutil|github\.com/pkg/errors)$`), []string{}, "it is outdated"},

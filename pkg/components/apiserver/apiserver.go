@@ -29,6 +29,7 @@ type APIServer struct {
 	AuditLog  string    // file, used if there is an audit policy
 	Extension Extension // our own paths; the zero value has none
 	Egress    Egress    // how nodes and pods are reached
+	Groups    []Group   // API groups of our own
 	Gates     string    // the pass-through feature gates of all parts of the process, "feature-gates=...", or ""
 	Args      []string  // pass-through flags, "name=value"
 }
@@ -69,12 +70,12 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := a.Egress.newConfig(completed)
+	cfg, err := a.Egress.newConfig(completed, a.Groups)
 	if err != nil {
 		return a.explain(err)
 	}
 	a.Extension.prepare(cfg)
-	server, err := createServer(cfg)
+	server, err := createServer(cfg, a.Groups)
 	if err != nil {
 		return err
 	}

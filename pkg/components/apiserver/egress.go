@@ -36,10 +36,14 @@ type Egress struct {
 // newConfig makes the servers' configurations from upstream's functions, in upstream's order. It is there for one
 // addition, which has no flag: the egress selector's dialer is a function of ours, in this process. A selector of the
 // user's own is left alone.
-func (e Egress) newConfig(opts options.CompletedOptions) (*app.Config, error) {
+func (e Egress) newConfig(opts options.CompletedOptions, groups []Group) (*app.Config, error) {
+	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme}
+	for _, g := range groups {
+		schemes = append(schemes, g.Scheme)
+	}
 	generic, shared, storage, err := controlplaneserver.BuildGenericConfig(
 		opts.CompletedOptions,
-		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
+		schemes,
 		controlplane.DefaultAPIResourceConfigSource(),
 		generatedopenapi.GetOpenAPIDefinitions,
 		opts.InformerName,

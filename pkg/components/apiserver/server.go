@@ -19,7 +19,7 @@ import (
 
 // createServer builds the chain of servers: custom resources, the built-in APIs, and the aggregation layer, which is
 // returned. Some work that upstream does at every start is replaced: see bootstrap and openAPI.
-func createServer(cfg *app.Config) (*apiserver.APIAggregator, error) {
+func createServer(cfg *app.Config, groups []Group) (*apiserver.APIAggregator, error) {
 	complete, err := cfg.Complete()
 	if err != nil {
 		return nil, err
@@ -40,6 +40,9 @@ func createServer(cfg *app.Config) (*apiserver.APIAggregator, error) {
 	builtIn, ok := server.GenericAPIServer.NextDelegate().(*genericserver.GenericAPIServer)
 	if !ok {
 		return nil, errors.New("the server of the built-in APIs is not where it was expected")
+	}
+	if err := installGroups(groups, builtIn, cfg); err != nil {
+		return nil, err
 	}
 	installOpenAPI(builtIn, generic.OpenAPIConfig, generic.OpenAPIV3Config, gates())
 	return server, nil

@@ -136,6 +136,7 @@ var known = map[schema.GroupKind]meta.RESTScope{
 	{Kind: "Secret"}:         meta.RESTScopeNamespace,
 	{Kind: "Service"}:        meta.RESTScopeNamespace,
 	{Kind: "ServiceAccount"}: meta.RESTScopeNamespace,
+	{Group: "apiregistration.k8s.io", Kind: "APIService"}:            meta.RESTScopeRoot,
 	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:        meta.RESTScopeRoot,
 	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}: meta.RESTScopeRoot,
 	{Group: "rbac.authorization.k8s.io", Kind: "Role"}:               meta.RESTScopeNamespace,

@@ -1,0 +1,45 @@
+package controlplane
+
+import (
+	genericserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/coracle-dev/coracle/pkg/components/apiserver"
+	"github.com/coracle-dev/coracle/pkg/components/metricsserver"
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/state"
+)
+
+// resourceMetrics is metrics-server, which the API server serves; nil if it is disabled.
+type resourceMetrics struct{ *metricsserver.MetricsServer }
+
+func newResourceMetrics(cfg config.Config, report *state.Recorder) resourceMetrics {
+	if cfg.Disabled("metrics-server") {
+		return resourceMetrics{}
+	}
+	files := apiserverFiles(cfg.Dirs)
+	return resourceMetrics{&metricsserver.MetricsServer{
+		CA: files.KubeletCA, Cert: files.KubeletClientCert, Key: files.KubeletClientKey,
+		Report: func(m state.Metrics) { report.Detail(state.MetricsDetail, m) },
+	}}
+}
+
+// groups are the API's.
+func (m resourceMetrics) groups() []apiserver.Group {
+	if m.MetricsServer == nil {
+		return nil
+	}
+	return []apiserver.Group{{
+		Scheme: m.Scheme(),
+		Install: func(server *genericserver.GenericAPIServer, cluster apiserver.Cluster) error {
+			return m.Install(server, metricsserver.Cluster(cluster))
+		},
+	}}
+}
+
+// add enters it into g.
+func (m resourceMetrics) add(g *lifecycle.Group, needs ...*lifecycle.Unit) {
+	if m.MetricsServer != nil {
+		g.Add("metrics-server", m.MetricsServer, needs...)
+	}
+}
