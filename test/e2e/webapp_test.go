@@ -1,0 +1,124 @@
+package e2e
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// transcript returns the commands of a page below one of its headings, a text for each block.
+func transcript(t *testing.T, page, heading string) (blocks []string) {
+	t.Helper()
+	data, err := os.ReadFile(source(t, page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, ok := strings.Cut(string(data), "\n## "+heading+"\n")
+	if !ok {
+		t.Fatalf("%s has no heading %q", page, heading)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, m := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(section, -1) {
+		blocks = append(blocks, m[1])
+	}
+	return blocks
+}
+
+// newcomer types what the documentation says into a shell of a host, in a copy of this repository.
+type newcomer struct {
+	*hosts.Host
+	t *testing.T
+}
+
+func (n newcomer) types(commands string) string {
+	n.t.Helper()
+	commands = strings.ReplaceAll(commands, "build/test-images", filepath.Dir(hosts.Images(n.t)[0]))
+	out, err := n.Command("env", "-C", source(n.t, "."), "PATH=/usr/local/bin:"+os.Getenv("PATH"), "sh", "-eu", "-c", commands).CombinedOutput()
+	n.t.Logf("%s\n%s", commands, out)
+	if err != nil {
+		n.t.Fatalf("%v", err)
+	}
+	return string(out)
+}
+
+// TestNewcomersWebApp plays the commands of docs/batteries.md on a fresh node that reaches no registry: a chart with a
+// volume, a policy and a LoadBalancer Service comes, works, and goes.
+func TestNewcomersWebApp(t *testing.T) {
+	blocks := transcript(t, "docs/batteries.md", "A web app from a chart")
+	if len(blocks) != 4 {
+		t.Fatalf("%d blocks of commands, not the 4 that this test knows", len(blocks))
+	}
+	hosts.Bin(t)
+	wire := hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24"))
+	n := newcomer{hosts.New(t, wire, "solo", hosts.Options{}), t}
+	outside := hosts.New(t, wire, "outside", hosts.Options{})
+	n.Run("sh", "-c", "mkdir -p /usr/local/bin && ln -sf "+hosts.Bin(t)+" /usr/local/bin/coracle && ln -sf coracle /usr/local/bin/kubectl")
+	n.Start()
+	waitReady(t, n.Host)
+	if out := n.Kubectl("get", "pods", "-A", "-o", "name"); out != "" {
+		t.Errorf("a fresh cluster has pods: %s", out)
+	}
+
+	n.types(blocks[0])
+	url := "http://" + n.IP.String() + "/cgi-bin/notes"
+	folder := n.volume()
+
+	if out := n.types(blocks[1]); strings.Count(out, "milk and bread\n") != 2 {
+		t.Errorf("the note is not there before and after the pod is another: %s", out)
+	}
+	if got := n.Run("cat", folder+"/notes"); got != "milk and bread\n" {
+		t.Errorf("%s has the notes %q", folder, got)
+	}
+	expect(t, "milk and bread", func() (string, error) { return outside.Get(url) })
+
+	out := n.types(blocks[2])
+	if strings.Count(out, "milk and bread") != 1 || !strings.Contains(out, "the stranger is refused") {
+		t.Errorf("the policy is not in force: %s", out)
+	}
+	hosts.Eventually(t, 40*time.Second, func() error {
+		out, err := n.TryCoracle("kubectl", "-n", "web", "top", "pods", "--no-headers")
+		if err != nil {
+			return err
+		}
+		return contains("kubectl top pods", out, "webapp-")
+	})
+
+	n.types(blocks[3])
+	n.nothingIsLeft(folder)
+	if out, err := outside.Get(url); err == nil {
+		t.Errorf("it still answers: %s", out)
+	}
+}
+
+// volume is the directory of the one volume, which must be below coracle's data.
+func (n newcomer) volume() string {
+	n.t.Helper()
+	folder := n.Kubectl("get", "pv", "-o", "jsonpath={.items[*].spec.local.path}")
+	if !strings.HasPrefix(folder, "/var/lib/coracle/storage/") || strings.Contains(folder, " ") {
+		n.t.Fatalf("the volumes are %q, not one below /var/lib/coracle/storage", folder)
+	}
+	return folder
+}
+
+// nothingIsLeft waits until objects and files of the release are gone.
+func (n newcomer) nothingIsLeft(folder string) {
+	n.t.Helper()
+	hosts.Eventually(n.t, 30*time.Second, func() error {
+		left := n.Kubectl("get", "pods,pvc,pv,networkpolicies,helmcharts", "-A", "-o", "name") +
+			n.Kubectl("get", "secrets", "-A", "-l", "owner=helm", "-o", "name")
+		if left != "" {
+			return fmt.Errorf("there are %q", left)
+		}
+		if _, err := os.Stat(n.Path(folder)); !os.IsNotExist(err) {
+			return fmt.Errorf("%s is there: %v", folder, err)
+		}
+		return nil
+	})
+}
