@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/paths"
 	"github.com/coracle-dev/coracle/pkg/pki"
@@ -45,7 +46,14 @@ type Report struct {
 	Certificates []pki.Expiry               `json:"certificates,omitempty"`
 	Data         Data                       `json:"data"`
 	Upgrade      *upgrade.State             `json:"upgrade,omitempty"` // the present one, or the last
+	Batteries    []Battery                  `json:"batteries,omitempty"`
 	Details      map[string]json.RawMessage `json:"details,omitempty"` // components' own reports
+}
+
+// Battery is one of the services that can be switched off.
+type Battery struct {
+	Name string `json:"name"`
+	On   bool   `json:"on"`
 }
 
 // Process is one process of coracle. Memory, CPU and uptime are zero if it does not run.
@@ -78,6 +86,8 @@ type Data struct {
 // Sources are where a report comes from besides the state files.
 type Sources struct {
 	Dirs paths.Dirs
+	// Config is what coracle runs with here; without a role nothing is known of it.
+	Config config.Config
 	// Node asks the API about this machine's node; nil is nobody.
 	Node func(context.Context) (*Node, error)
 	// usage reads /proc; replaced in tests.
@@ -118,6 +128,11 @@ func Collect(ctx context.Context, from Sources) (Report, error) {
 	r.addProcesses(told, from)
 	if r.Health != Stopped && from.Node != nil {
 		r.addNode(ctx, from.Node)
+	}
+	if r.Health != Stopped && from.Config.Role != "" {
+		for _, name := range config.Services {
+			r.Batteries = append(r.Batteries, Battery{name, !from.Config.Disabled(name)})
+		}
 	}
 	r.Data.Size = <-size
 	return r, nil

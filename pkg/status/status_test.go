@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/paths"
 	"github.com/coracle-dev/coracle/pkg/state"
@@ -59,9 +60,12 @@ func TestReport(t *testing.T) {
 		node   *Node
 		alive  func(state.Process) bool
 		health Health
+
+		disable []string
 	}{
 		{name: "stopped", health: Stopped},
 		{name: "ready", told: tell(nil), node: goodNode, health: Ready},
+		{name: "left-out", told: tell(nil), node: goodNode, health: Ready, disable: []string{"dns", "servicelb"}},
 		{name: "details", node: goodNode, health: Ready, told: tell(func(_, control, node *state.Process) {
 			control.Details = map[string]json.RawMessage{state.ManifestsDetail: json.RawMessage(
 				`[{"file":"dns.yaml","state":"applied","objects":4},{"file":"mine.yaml","state":"failed","error":"line 3: unknown kind"}]`),
@@ -103,7 +107,7 @@ func TestReport(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			from := Sources{Dirs: dirs,
+			from := Sources{Dirs: dirs, Config: config.Config{Role: config.Server, Disable: tt.disable},
 				usage: func(pid int) (usage, error) { return usage{memory: int64(pid) << 20, cpu: float64(pid) / 10}, nil },
 				alive: func(state.Process) bool { return true },
 			}

@@ -34,6 +34,7 @@ func (r Report) Text(out io.Writer, now time.Time) error {
 		w.field("Upgrade", u.Text()+w.ago(u.Ended))
 	}
 	w.certificates(r.Certificates)
+	w.batteries(r.Batteries)
 	w.details(r.Details)
 	w.field("Data", r.Data.text())
 	if len(r.Processes) > 0 {
@@ -102,6 +103,24 @@ func (w *writer) ago(t time.Time) string {
 		return ""
 	}
 	return ", " + w.age(t) + " ago"
+}
+
+// batteries names the services that run, and those that are switched off.
+func (w *writer) batteries(all []Battery) {
+	var on, off []string
+	for _, b := range all {
+		if b.On {
+			on = append(on, b.Name)
+		} else {
+			off = append(off, b.Name)
+		}
+	}
+	if len(on) > 0 {
+		w.field("Batteries", strings.Join(on, ", "))
+	}
+	if len(off) > 0 {
+		w.field("Left out", strings.Join(off, ", "))
+	}
 }
 
 // certificates tells of the one that ends first, and of each that cannot be read or has ended.
