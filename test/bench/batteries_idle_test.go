@@ -1,0 +1,60 @@
+package bench
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// withoutBatteries leaves out what a cluster can do without that nobody uses.
+const withoutBatteries = "--disable=helm-controller,local-storage,metrics-server,network-policy,servicelb"
+
+// measureBatteriesIdle compares servers that nobody uses, with and without batteries. All of them idle at the same time, so
+// that what else goes on in the machine meets both kinds alike.
+func measureBatteriesIdle(t *testing.T, wire *hosts.Wire, pairs int, r *results) {
+	type pair struct{ with, without *hosts.Server }
+	var all []pair
+	var idle []*hosts.Host
+	for i := range pairs {
+		server := func(name string, args ...string) *hosts.Server {
+			h := hosts.New(t, wire, fmt.Sprint(name, i), hosts.Options{})
+			idle = append(idle, h)
+			s := h.Start(args...)
+			h.Coracle("wait", "--timeout", "60s")
+			return s
+		}
+		p := pair{}
+		if i%2 == 0 { // what starts later has idled for less
+			p.with, p.without = server("with"), server("without", withoutBatteries)
+		} else {
+			p.without, p.with = server("without", withoutBatteries), server("with")
+		}
+		all = append(all, p)
+	}
+	time.Sleep(settle)
+	for _, p := range all {
+		var added float64
+		for _, half := range []string{state.ControlPlane, state.Node} {
+			with, without := privateMemory(t, p.with, half), privateMemory(t, p.without, half)
+			r.add("idle: private memory that batteries add to "+half, "MB", 0, with-without)
+			added += with - without
+		}
+		r.add("idle: private memory that all batteries add", "MB", 40, added)
+	}
+	for _, h := range idle {
+		h.Kill()
+	}
+}
+
+// privateMemory is that of one half, in MB.
+func privateMemory(t *testing.T, s *hosts.Server, half string) float64 {
+	t.Helper()
+	pid, err := s.ChildPID(half)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return measure(t, pid).anonMB
+}
