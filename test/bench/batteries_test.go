@@ -46,7 +46,6 @@ func measureBatteries(t *testing.T, wire *hosts.Wire, runs int, r *results) {
 		later("kubectl top nodes works", 20, (<-asked.measured).get(t))
 		h.Kill()
 	}
-	measureBatteriesIdle(t, wire, max(runs, 3), r)
 }
 
 // moment is when something came about, or why it did not.

@@ -1,5 +1,6 @@
 // Package bench measures coracle. Each figure is one line of output and one entry of the JSON file that
 // CORACLE_BENCH names. Times are seconds from exec of the front, medians of CORACLE_BENCH_RUNS (default 5) runs.
+// CORACLE_BENCH_ONLY chooses parts of it by their names, with a regular expression.
 package bench
 
 import (
@@ -7,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"testing"
@@ -82,25 +84,43 @@ func TestBench(t *testing.T) {
 	warm := hosts.New(t, wire, "warm", hosts.Options{}) // fills the page cache
 	s, _ := start(t, warm)
 	stop(t, s)
+	only, err := regexp.Compile(os.Getenv("CORACLE_BENCH_ONLY"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []struct {
+		name    string
+		measure func()
+	}{
+		{"starts", func() { measureAllStarts(t, wire, runs, &r) }},
+		{"idle", func() { measureIdle(t, wire, &r) }},
+		{"batteries", func() { measureBatteries(t, wire, runs, &r) }},
+		{"idle batteries", func() { measureBatteriesIdle(t, wire, max(runs, 3), &r) }},
+		{"pods", func() { measureManyPods(t, wire, &r) }},
+		{"joins", func() { measureJoins(t, runs, &r) }},
+		{"idle agent", func() { measureIdleAgent(t, &r) }},
+		{"failover", func() { measureFailover(t, runs, &r) }},
+		{"up", func() { measureUp(t, wire, runs, &r) }},
+		{"run", func() { measureRun(t, wire, runs, &r) }},
+		{"fork", func() { measureFork(t, wire, runs, &r) }},
+		{"ephemeral", func() { measureEphemeral(t, wire, runs, &r) }},
+		{"install", func() { measureInstall(t, runs, &r) }},
+		{"upgrade", func() { measureUpgrade(t, runs, &r) }},
+		{"container", func() { t.Run("container", func(t *testing.T) { measureContainer(t, runs, &r) }) }},
+	} {
+		if only.MatchString(part.name) {
+			part.measure()
+		}
+	}
+}
+
+func measureAllStarts(t *testing.T, wire *hosts.Wire, runs int, r *results) {
 	for i := range runs {
 		h := hosts.New(t, wire, fmt.Sprint("run", i), hosts.Options{})
 		h.CopyImages()
-		measureStarts(t, h, &r)
+		measureStarts(t, h, r)
 		h.Kill()
 	}
-	measureIdle(t, wire, &r)
-	measureBatteries(t, wire, runs, &r)
-	measureManyPods(t, wire, &r)
-	measureJoins(t, runs, &r)
-	measureIdleAgent(t, &r)
-	measureFailover(t, runs, &r)
-	measureUp(t, wire, runs, &r)
-	measureRun(t, wire, runs, &r)
-	measureFork(t, wire, runs, &r)
-	measureEphemeral(t, wire, runs, &r)
-	measureInstall(t, runs, &r)
-	measureUpgrade(t, runs, &r)
-	t.Run("container", func(t *testing.T) { measureContainer(t, runs, &r) })
 }
 
 // measureStarts goes through the very first start, a fresh start with the payload unpacked, and a restart.
