@@ -7,6 +7,7 @@ package manifests
 import (
 	"bytes"
 	"embed"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"net/netip"
@@ -39,7 +40,7 @@ func Render(cfg config.Config) ([]File, error) {
 		if cfg.Disabled(strings.TrimSuffix(name, ".yaml")) {
 			continue
 		}
-		data, err := render(name, cfg.Network)
+		data, err := render(name, variables(cfg.Network, cfg.API.LocalStorage))
 		if err != nil {
 			return nil, err
 		}
@@ -50,7 +51,7 @@ func Render(cfg config.Config) ([]File, error) {
 
 // Corefile returns the Corefile that a new cluster gets.
 func Corefile(network config.Network) (string, error) {
-	data, err := render("dns.yaml", network)
+	data, err := render("dns.yaml", variables(network, ""))
 	if err != nil {
 		return "", err
 	}
@@ -67,12 +68,11 @@ func Corefile(network config.Network) (string, error) {
 }
 
 // render fills in a file's variables. An unknown one is an error.
-func render(name string, network config.Network) ([]byte, error) {
+func render(name string, values map[string]string) ([]byte, error) {
 	data, err := files.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
-	values := variables(network)
 	var unknown []string
 	data = variable.ReplaceAllFunc(data, func(found []byte) []byte {
 		key := string(found[2 : len(found)-1])
@@ -91,7 +91,7 @@ func render(name string, network config.Network) ([]byte, error) {
 var variable = regexp.MustCompile(`\$\{[^}]*\}`)
 
 // variables are what a manifest may use as ${NAME}.
-func variables(network config.Network) map[string]string {
+func variables(network config.Network, localStorage string) map[string]string {
 	var addrs, families []string
 	for _, addr := range network.DNS {
 		addrs = append(addrs, quote(addr.String()))
@@ -103,6 +103,8 @@ func variables(network config.Network) map[string]string {
 		"DNS_PORT":         fmt.Sprint(clusterdns.Port),
 		"IP_FAMILIES":      strings.Join(families, ", "),
 		"IP_FAMILY_POLICY": "SingleStack",
+
+		"LOCAL_STORAGE_PATH": jsonText(localStorage),
 	}
 	if len(addrs) > 0 {
 		values["CLUSTER_DNS"] = addrs[0]
@@ -118,6 +120,15 @@ func family(addr netip.Addr) string {
 		return "IPv4"
 	}
 	return "IPv6"
+}
+
+// jsonText is what stands between the quotes of a JSON string.
+func jsonText(s string) string {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return s
+	}
+	return string(data[1 : len(data)-1])
 }
 
 func quote(s string) string { return `"` + s + `"` }

@@ -65,7 +65,7 @@ type raw struct {
 	logLevel, logFormat, debug, disable, drainOnStop                             value
 	server, token, tokenFile, agentToken, agentTokenFile, replace, joinRetry     value
 	evictAfter, lbPort, storeEndpoint, storeCA, storeCert, storeKey, storePrefix value
-	ephemeral, ttl, noHelmController, noKubeProxy, noNetworkPolicy               value
+	ephemeral, ttl, localStorage, noHelmController, noKubeProxy, noNetworkPolicy value
 }
 
 // table lists the settings of a role, in the order of help.
@@ -156,6 +156,9 @@ func (r *raw) serverTable() []setting {
 			help: "Token for agents to join with, which servers cannot use; --agent-token-file keeps it out of process lists"},
 		{name: "agent-token-file", arg: "FILE", into: &r.agentTokenFile, group: groupJoin,
 			help: "File that holds the agents' token"},
+
+		{name: "default-local-storage-path", arg: "DIR", note: "storage in the data directory", into: &r.localStorage, group: groupFiles, shared: withServers,
+			help: "Where nodes keep the volumes of StorageClass local-path, unless ConfigMap local-path-config says otherwise"},
 
 		{name: "cluster-cidr", kind: list, arg: "CIDR", def: "10.42.0.0/16", into: &r.clusterCIDR, group: groupNetwork, shared: withAll, heldBy: "nodes and pods have addresses of it",
 			help: "Addresses of pods, one range per IP family, the preferred family first"},

@@ -91,6 +91,7 @@ func (d *decoder) config(r *raw, dirs paths.Dirs) Config {
 		return cfg
 	}
 	cfg.API = d.api(r, dir, cfg.Node)
+	cfg.API.LocalStorage = d.pathOr(&r.localStorage, dirs.LocalVolumes())
 	cfg.Datastore = d.datastore(r)
 	cfg.Ephemeral = d.ephemeral(r, cfg)
 	d.checkPorts(r, cfg)

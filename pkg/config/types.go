@@ -104,6 +104,8 @@ type API struct {
 	DisableAdmission []string `json:"disableAdmission,omitempty"`
 	// EvictAfter is how long pods that do not say otherwise tolerate a node that is dead, in whole seconds.
 	EvictAfter time.Duration `json:"evictAfter,omitempty"`
+	// LocalStorage is the directory of local volumes on nodes for which nothing else was said.
+	LocalStorage string `json:"localStorage,omitempty"`
 	// Paths of files in upstream's formats, "" if not given; they exist and are readable.
 	AdmissionConfig  string `json:"admissionConfig,omitempty"`
 	SchedulerConfig  string `json:"schedulerConfig,omitempty"`

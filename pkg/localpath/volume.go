@@ -41,10 +41,10 @@ func (v Volume) Exists() bool {
 	return marked && owner == v.PV || !marked && v.namedAfterPV()
 }
 
-// Create makes the folder, if it is not there, lets limit do with it what must be done while it is empty, and lets
-// everybody write. It can be called again after a crash at any line. A folder that is there with files in it is taken
-// as it is: a pathPattern can give a claim the data of an earlier one of its name.
-func (v Volume) Create(limit func(dir *os.File) error) error {
+// Create makes the folder, if it is not there, lets limit do with it what is to be done before anybody writes to it, and
+// lets everybody write. It can be called again after a crash at any line. A folder that is there with files in it is
+// taken as it is: a pathPattern can give a claim the data of an earlier one of its name. limit is told whether it is empty.
+func (v Volume) Create(limit func(dir *os.File, empty bool) error) error {
 	if err := os.MkdirAll(v.Base, 0o700); err != nil {
 		return fmt.Errorf("making the directory of local volumes: %w", err)
 	}
@@ -72,7 +72,7 @@ func (v Volume) Create(limit func(dir *os.File) error) error {
 }
 
 // finish gives the folder what it needs beyond being there.
-func (v Volume) finish(dir *os.File, limit func(*os.File) error) error {
+func (v Volume) finish(dir *os.File, limit func(*os.File, bool) error) error {
 	info, err := dir.Stat()
 	if err != nil {
 		return fmt.Errorf("looking at %s: %w", v.Path(), err)
@@ -80,13 +80,13 @@ func (v Volume) finish(dir *os.File, limit func(*os.File) error) error {
 	names, _ := dir.Readdirnames(1)
 	owner, marked := markOf(dir)
 	empty := len(names) == 0
-	if !marked && !empty {
-		return nil // whoever made it keeps it: Delete will refuse
-	}
-	if empty && limit != nil {
-		if err := limit(dir); err != nil {
+	if limit != nil {
+		if err := limit(dir, empty); err != nil {
 			return fmt.Errorf("limiting the size of %s: %w", v.Path(), err)
 		}
+	}
+	if !marked && !empty {
+		return nil // whoever made it keeps it: Delete will refuse
 	}
 	if owner != v.PV {
 		err := unix.Fsetxattr(int(dir.Fd()), Mark, []byte(v.PV), 0)
@@ -98,6 +98,27 @@ func (v Volume) finish(dir *os.File, limit func(*os.File) error) error {
 		if err := dir.Chmod(0o777); err != nil {
 			return fmt.Errorf("letting pods write to %s: %w", v.Path(), err)
 		}
+	}
+	return nil
+}
+
+// HandOver marks the folder as another volume's that uses it too.
+func (v Volume) HandOver(pv string) error {
+	root, err := os.OpenRoot(v.Base)
+	if err != nil {
+		return fmt.Errorf("opening the directory of local volumes: %w", err)
+	}
+	defer root.Close()
+	dir, err := openDir(root, v.Folder)
+	if err != nil {
+		return fmt.Errorf("opening %s: %w", v.Path(), err)
+	}
+	defer dir.Close()
+	if owner, marked := markOf(dir); !marked || owner != v.PV {
+		return nil
+	}
+	if err := unix.Fsetxattr(int(dir.Fd()), Mark, []byte(pv), 0); err != nil {
+		return fmt.Errorf("marking %s as the folder of volume %s: %w", v.Path(), pv, err)
 	}
 	return nil
 }

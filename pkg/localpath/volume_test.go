@@ -42,7 +42,7 @@ func TestCreateAndDelete(t *testing.T) {
 		v := Volume{Base: filepath.Join(t.TempDir(), "storage"), Folder: folder, PV: "pvc-1"}
 		limited := 0
 		for range 2 { // the second time after a crash
-			if err := v.Create(func(*os.File) error { limited++; return nil }); err != nil {
+			if err := v.Create(func(*os.File, bool) error { limited++; return nil }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -153,14 +153,25 @@ func TestReuse(t *testing.T) {
 	}
 	file := filepath.Join(first.Path(), "file")
 	write(t, file)
-	if err := second.Create(func(*os.File) error { t.Error("limits what is full"); return nil }); err != nil {
+	if err := second.Create(func(_ *os.File, empty bool) error {
+		if empty {
+			t.Error("the folder is called empty")
+		}
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := first.Delete(nil); err == nil || gone(file) {
 		t.Errorf("the first: %v", err)
 	}
-	if err := second.Delete(nil); err != nil || !gone(file) {
-		t.Errorf("the second: %v", err)
+	if err := second.HandOver("pvc-1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Delete(nil); err == nil || gone(file) {
+		t.Errorf("the second, which has given it back: %v", err)
+	}
+	if err := first.Delete(nil); err != nil || !gone(file) {
+		t.Errorf("the first, which has it again: %v", err)
 	}
 }
 

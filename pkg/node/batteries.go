@@ -21,5 +21,9 @@ type batteries struct {
 
 // add enters them into g.
 func (b batteries) add(g *lifecycle.Group) error {
+	if err := b.localStorage(g); err != nil {
+		return err
+	}
+	b.loadBalancerPorts(g)
 	return nil
 }

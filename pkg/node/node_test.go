@@ -19,6 +19,14 @@ import (
 
 func example(t *testing.T) config.Config {
 	dir := t.TempDir()
+	kubeconfig := filepath.Join(dir, "data", "node", "etc", "node.kubeconfig") // local storage reads it before it runs
+	if err := os.MkdirAll(filepath.Dir(kubeconfig), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	text := "{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: 'https://127.0.0.1:6444'}}], contexts: [{name: c, context: {cluster: c}}], current-context: c}"
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	return config.Config{
 		Role: config.Server,
 		Dirs: paths.Dirs{Data: filepath.Join(dir, "data"), Run: filepath.Join(dir, "run"), Config: "/etc/coracle", Kubelet: "/var/lib/kubelet"},

@@ -92,8 +92,14 @@ func (d Dirs) OwnNodes() string { return d.data("server", "own-nodes.json") }
 // Manifests holds the user's manifests, applied while coracle runs.
 func (d Dirs) Manifests() string { return d.data("manifests") }
 
+// Charts holds the user's packed Helm charts.
+func (d Dirs) Charts() string { return d.data("charts") }
+
 // Images holds the user's image archives, imported at start.
 func (d Dirs) Images() string { return d.data("images") }
+
+// LocalVolumes holds the folders of local volumes, unless people chose another place for them.
+func (d Dirs) LocalVolumes() string { return d.data("storage") }
 
 // NodeConfig holds generated configuration of the node half.
 func (d Dirs) NodeConfig(name string) string { return d.data("node", "etc", name) }
@@ -121,6 +127,9 @@ func (d Dirs) StaticPods() string { return d.data("node", "static-pods") }
 
 // RegistryHosts holds hosts.toml files that say how registries are reached.
 func (d Dirs) RegistryHosts() string { return filepath.Join(d.Config, "certs.d") }
+
+// Registries is the file that says which mirrors and credentials registries have, in the format of k3s.
+func (d Dirs) Registries() string { return filepath.Join(d.Config, "registries.yaml") }
 
 // CNIState holds what CNI plugins remember: address leases.
 func (d Dirs) CNIState() string { return d.data("node", "cni") }

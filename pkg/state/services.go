@@ -4,12 +4,14 @@ import "time"
 
 // The names of the reports in Process.Details.
 const (
-	ManifestsDetail = "manifests" // []Manifest, in the control plane
-	EtcdDetail      = "etcd"      // []EtcdAlarm, in the control plane
-	DNSDetail       = "dns"       // DNS, in the node
-	BalancerDetail  = "balancer"  // []balance.Server, in the node
-	TunnelsDetail   = "tunnels"   // []Tunnel, in the node
-	MetricsDetail   = "metrics"   // Metrics, in the control plane
+	ManifestsDetail     = "manifests"      // []Manifest, in the control plane
+	EtcdDetail          = "etcd"           // []EtcdAlarm, in the control plane
+	DNSDetail           = "dns"            // DNS, in the node
+	BalancerDetail      = "balancer"       // []balance.Server, in the node
+	TunnelsDetail       = "tunnels"        // []Tunnel, in the node
+	MetricsDetail       = "metrics"        // Metrics, in the control plane
+	VolumesDetail       = "volumes"        // LocalVolumes, in the node
+	NetworkPolicyDetail = "network-policy" // NetworkPolicy, in the node
 )
 
 // ManifestState is how far a manifest file got.
@@ -61,4 +63,22 @@ type Tunnel struct {
 type Metrics struct {
 	Nodes  int               `json:"nodes"`            // how many it asks
 	Failed map[string]string `json:"failed,omitempty"` // why it has no figures, by node
+}
+
+// LocalVolumes are the folders that pods of a node keep data in. All is empty on a node that never had one.
+type LocalVolumes struct {
+	Volumes int `json:"volumes"` // that the API knows
+	// Quota says by directory whether the sizes of its volumes hold: "enforced (xfs)", "not enforced: ...".
+	Quota map[string]string `json:"quota,omitempty"`
+	// Left are folders of volumes that the API does not know any more. Nobody removes them.
+	Left []string `json:"left,omitempty"`
+}
+
+// NetworkPolicy is how the node puts network policies in force.
+type NetworkPolicy struct {
+	Policies     int       `json:"policies"`          // of the whole cluster
+	IsolatedPods int       `json:"isolatedPods"`      // of this node
+	Written      time.Time `json:"written,omitzero"`  // when one of these numbers changed
+	Took         float64   `json:"took,omitempty"`    // seconds that writing the rules took then
+	Problem      string    `json:"problem,omitempty"` // what is not in force, and why
 }

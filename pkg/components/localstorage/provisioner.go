@@ -1,0 +1,184 @@
+package localstorage
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+
+	"github.com/coracle-dev/coracle/pkg/fsquota"
+	"github.com/coracle-dev/coracle/pkg/kube"
+	"github.com/coracle-dev/coracle/pkg/localpath"
+)
+
+// provisioner is what the library asks to make and remove folders.
+type provisioner struct {
+	client  kubernetes.Interface
+	node    *kube.OwnNode
+	volumes cache.Store
+}
+
+// ShouldProvision leaves to other nodes what they were chosen for.
+func (p *provisioner) ShouldProvision(_ context.Context, claim *corev1.PersistentVolumeClaim) bool {
+	return isMine(claim, p.node.Name)
+}
+
+// ShouldDelete leaves to other nodes what is theirs.
+func (p *provisioner) ShouldDelete(_ context.Context, pv *corev1.PersistentVolume) bool {
+	return pv.Labels[localpath.NodeLabel] == p.node.Name
+}
+
+// Provision makes the folder of a claim.
+func (p *provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
+	pv, err := p.provision(ctx, o)
+	var other elsewhere
+	switch {
+	case err == nil:
+		return pv, controller.ProvisioningFinished, nil
+	case errors.As(err, &other) || errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EROFS):
+		return nil, controller.ProvisioningReschedule, fmt.Errorf("node %s: %w", p.node.Name, err)
+	}
+	return nil, controller.ProvisioningFinished, fmt.Errorf("node %s: %w", p.node.Name, err)
+}
+
+func (p *provisioner) provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, error) {
+	node, _ := p.node.Get()
+	if node == nil {
+		return nil, errors.New("the node is not registered")
+	}
+	config, err := readConfig(ctx, p.client)
+	if err != nil {
+		return nil, err
+	}
+	plan, err := newPlan(o, config, node)
+	if err != nil {
+		return nil, err
+	}
+	v, err := plan.choose()
+	if err != nil {
+		return nil, err
+	}
+	size := o.PVC.Spec.Resources.Requests[corev1.ResourceStorage]
+	limit := &limit{base: v.Base, name: o.PVName, bytes: uint64(size.Value())}
+	if err := v.Create(limit.set); err != nil {
+		return nil, err
+	}
+	return plan.pv(v, limit.told), nil
+}
+
+// choose returns the folder in the directory where it is already, else in the one with the most room.
+func (p plan) choose() (localpath.Volume, error) {
+	for _, base := range p.bases {
+		if v := p.volume(base); v.Exists() {
+			return v, nil
+		}
+	}
+	type room struct {
+		base string
+		free uint64
+	}
+	var rooms []room
+	var errs []error
+	for _, base := range p.bases {
+		free, err := localpath.Free(base)
+		errs = append(errs, err)
+		if err == nil {
+			rooms = append(rooms, room{base, free})
+		}
+	}
+	if len(rooms) == 0 {
+		return localpath.Volume{}, errors.Join(errs...)
+	}
+	most := slices.MaxFunc(rooms, func(a, b room) int { return cmp.Compare(a.free, b.free) })
+	return p.volume(most.base), nil
+}
+
+// limit limits a folder as far as its file system can.
+type limit struct {
+	base, name string
+	bytes      uint64
+	told       string // what is said on the PV
+}
+
+func (l *limit) set(dir *os.File, empty bool) error {
+	fs, err := fsquota.Open(l.base)
+	if err != nil {
+		return err
+	}
+	defer fs.Close()
+	l.told = fs.String()
+	switch {
+	case !fs.Enforced():
+		return nil
+	case empty:
+		return fs.Limit(dir, l.name, l.bytes)
+	}
+	if err := fs.Resize(dir, l.bytes); err != nil {
+		l.told = "not enforced: there were files before"
+	}
+	return nil
+}
+
+// Delete removes the folder of a volume.
+func (p *provisioner) Delete(_ context.Context, pv *corev1.PersistentVolume) error {
+	v, err := folderOf(pv)
+	if err != nil {
+		return err
+	}
+	log := logrus.WithField("component", component).WithField("volume", pv.Name)
+	if other := p.sharing(pv); other != "" {
+		log.Warnf("volume %s uses %s too: the folder stays", other, v.Path())
+		return v.HandOver(other)
+	}
+	if err := v.Delete(release(v.Base)); err != nil {
+		return err
+	}
+	log.Debugf("removed %s", v.Path())
+	return nil
+}
+
+// release gives back a folder's project.
+func release(base string) func(dir *os.File) error {
+	return func(dir *os.File) error {
+		fs, err := fsquota.Open(base)
+		if err != nil {
+			return err
+		}
+		defer fs.Close()
+		return fs.Release(dir)
+	}
+}
+
+// sharing names another volume with the same folder, to which a pathPattern may lead.
+func (p *provisioner) sharing(pv *corev1.PersistentVolume) string {
+	for _, obj := range p.volumes.List() {
+		other, ok := obj.(*corev1.PersistentVolume)
+		if ok && other.Name != pv.Name && other.DeletionTimestamp == nil && pathOf(other) == pathOf(pv) {
+			return other.Name
+		}
+	}
+	return ""
+}
+
+// readConfig asks for the configuration each time: an edit holds at once, and nobody watches.
+func readConfig(ctx context.Context, client kubernetes.Interface) (localpath.Config, error) {
+	object, err := client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, localpath.ConfigMap, metav1.GetOptions{})
+	if err != nil {
+		return localpath.Config{}, fmt.Errorf("reading ConfigMap %s: %w", localpath.ConfigMap, err)
+	}
+	config, err := localpath.Parse([]byte(object.Data[localpath.ConfigKey]))
+	if err != nil {
+		return config, fmt.Errorf("ConfigMap kube-system/%s, %s: %w", localpath.ConfigMap, localpath.ConfigKey, err)
+	}
+	return config, nil
+}
