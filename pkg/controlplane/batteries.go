@@ -18,5 +18,6 @@ type batteries struct {
 // add enters them into g.
 func (b batteries) add(g *lifecycle.Group) error {
 	b.usage.add(g, b.objects)
+	b.charts(g)
 	return nil
 }

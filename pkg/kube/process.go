@@ -19,6 +19,7 @@ func SetupProcess() Notifier {
 	n := Notifier{socket: os.Getenv("NOTIFY_SOCKET")}
 	os.Unsetenv("NOTIFY_SOCKET")
 	setupKlog()
+	setupSlog()
 	setupStdLog()
 	// Each part applies its logging options when it starts; all but the first must be let through.
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged

@@ -1,0 +1,93 @@
+package helmcharts
+
+import (
+	"slices"
+
+	"helm.sh/helm/v4/pkg/release/common"
+)
+
+// revision is one entry of a release's history.
+type revision struct {
+	version int
+	status  common.Status
+	hash    string // of what was applied, "" if it was not us
+}
+
+// good reports whether it was deployed once.
+func (r revision) good() bool {
+	return r.status == common.StatusDeployed || r.status == common.StatusSuperseded
+}
+
+// step is what to do with a release.
+type step string
+
+const (
+	stay       step = "stay"        // it is as it should be
+	stayFailed step = "stay failed" // what should be was tried and did not work; somebody must change something
+	install    step = "install"
+	upgrade    step = "upgrade"
+	reinstall  step = "reinstall" // remove what is left, and install
+	rollback   step = "rollback"  // to the last that was good
+)
+
+// decision is a step, and what comes before it.
+type decision struct {
+	step step
+	// interrupted is a revision that somebody who is no more was working at: it must be marked as failed first.
+	interrupted bool
+}
+
+// decide compares a release's history, oldest revision first, with what should be. attempted is the hash that was
+// tried last: a roll-back brings back an old revision with the old hash, which alone would look like a change of mind.
+// We are the only one who works at releases, so whatever is pending was interrupted.
+func decide(history []revision, hash, attempted string, policy failurePolicy) decision {
+	if len(history) == 0 {
+		return decision{step: install}
+	}
+	hasGood := slices.ContainsFunc(history, revision.good)
+	switch last := history[len(history)-1]; last.status {
+	case common.StatusDeployed, common.StatusSuperseded:
+		switch hash {
+		case last.hash:
+			return decision{step: stay}
+		case attempted:
+			return decision{step: stayFailed}
+		}
+		return decision{step: upgrade}
+	case common.StatusUninstalled:
+		return decision{step: install}
+	case common.StatusPendingInstall, common.StatusUninstalling:
+		return decision{step: reinstall}
+	case common.StatusPendingUpgrade:
+		return decision{step: upgrade, interrupted: true}
+	case common.StatusPendingRollback:
+		if hasGood {
+			return decision{step: rollback, interrupted: true}
+		}
+		return decision{step: upgrade, interrupted: true}
+	default:
+		return decision{step: afterFailure(hasGood, hash == attempted, policy)}
+	}
+}
+
+// afterFailure is what to do when the last revision failed. tried says that it was an attempt at what should be.
+func afterFailure(hasGood, tried bool, policy failurePolicy) step {
+	switch policy {
+	case policyReinstall:
+		return reinstall
+	case policyRetry:
+		return upgrade
+	case policyAbort:
+		if tried {
+			return stayFailed
+		}
+		return upgrade
+	}
+	switch {
+	case !hasGood:
+		return reinstall
+	case tried:
+		return rollback
+	}
+	return upgrade
+}

@@ -1,0 +1,125 @@
+package helmcharts
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
+	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/registry"
+	"oras.land/oras-go/v2/registry/remote"
+	"oras.land/oras-go/v2/registry/remote/auth"
+)
+
+// chartLayers are the media types of a packed chart; the second is from before they were agreed on.
+var chartLayers = [...]string{"application/vnd.cncf.helm.chart.content.v1.tar+gzip", "application/tar+gzip"}
+
+// oci gets a chart from a registry, by oci://HOST/PATH[:TAG][@DIGEST].
+func (a access) oci(ctx context.Context, address, version string) ([]byte, error) {
+	ref, err := parseOCI(address)
+	if err != nil {
+		return nil, err
+	}
+	repository := &remote.Repository{Reference: ref, PlainHTTP: a.plainHTTP, Client: a.registryClient(), MaxMetadataBytes: limit}
+	if err := choose(ctx, repository, &ref, version); err != nil {
+		return nil, fmt.Errorf("%s: %w", address, err)
+	}
+	described, body, err := repository.Manifests().FetchReference(ctx, ref.Reference)
+	if err != nil {
+		return nil, fmt.Errorf("fetching %s: %w", ref, err)
+	}
+	data, err := read(described, body)
+	if err != nil {
+		return nil, fmt.Errorf("fetching %s: %w", ref, err)
+	}
+	var manifest ocispec.Manifest
+	if err := json.Unmarshal(data, &manifest); err != nil {
+		return nil, fmt.Errorf("reading the manifest of %s: %w", ref, err)
+	}
+	for _, kind := range chartLayers {
+		for _, layer := range manifest.Layers {
+			if layer.MediaType != kind {
+				continue
+			}
+			body, err := repository.Blobs().Fetch(ctx, layer)
+			if err != nil {
+				return nil, fmt.Errorf("fetching %s: %w", ref, err)
+			}
+			return read(layer, body)
+		}
+	}
+	return nil, fmt.Errorf("%s is not a chart: it has no layer of type %s", ref, chartLayers[0])
+}
+
+// parseOCI reads an address. Both a tag and a digest may be there; the digest counts.
+func parseOCI(address string) (registry.Reference, error) {
+	ref, err := registry.ParseReference(strings.TrimPrefix(address, "oci://"))
+	if err != nil {
+		return ref, fmt.Errorf("%s: %w", address, err)
+	}
+	return ref, nil
+}
+
+// choose settles the tag, asking the registry for its tags if it must.
+func choose(ctx context.Context, repository *remote.Repository, ref *registry.Reference, version string) error {
+	if ref.ValidateReferenceAsDigest() == nil {
+		return nil
+	}
+	tag := strings.ReplaceAll(version, "+", "_") // no tag may have a plus
+	switch _, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v")); {
+	case ref.Reference != "" && version != "" && ref.Reference != tag:
+		return fmt.Errorf("the address has tag %s, and version is %s", ref.Reference, version)
+	case ref.Reference != "":
+		return nil
+	case err == nil:
+		ref.Reference = tag
+		return nil
+	}
+	var tags, versions []string
+	err := repository.Tags(ctx, "", func(page []string) error {
+		for _, t := range page {
+			tags = append(tags, t)
+			versions = append(versions, strings.ReplaceAll(t, "_", "+"))
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("listing its tags: %w", err)
+	}
+	i, err := pick(versions, version)
+	if err != nil {
+		return err
+	}
+	ref.Reference = tags[i]
+	return nil
+}
+
+// read reads what is described, and checks its digest.
+func read(d ocispec.Descriptor, body io.ReadCloser) ([]byte, error) {
+	defer body.Close()
+	if d.Size > limit {
+		return nil, fmt.Errorf("it has more than %d MiB", limit>>20)
+	}
+	data, err := content.ReadAll(body, d)
+	if errors.Is(err, content.ErrMismatchedDigest) {
+		return nil, errors.New("its digest is not what the registry said")
+	}
+	return data, err
+}
+
+// registryClient logs in where it is asked to.
+func (a access) registryClient() *auth.Client {
+	return &auth.Client{
+		Client: a.client,
+		Cache:  auth.NewSingleContextCache(),
+		Credential: func(_ context.Context, host string) (auth.Credential, error) {
+			l := a.registryLogin(host)
+			return auth.Credential{Username: l.user, Password: l.password}, nil
+		},
+	}
+}

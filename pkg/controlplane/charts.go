@@ -1,0 +1,17 @@
+package controlplane
+
+import (
+	"github.com/coracle-dev/coracle/pkg/components/helmcharts"
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/state"
+)
+
+// charts enters what applies HelmCharts. Disabled, it still lets people delete them.
+func (b batteries) charts(g *lifecycle.Group) {
+	g.Add("helm-controller", helmcharts.HelmCharts{
+		Kubeconfig: b.cfg.Dirs.ServerConfig("admin.kubeconfig"),
+		Charts:     b.cfg.Dirs.Charts(),
+		Disabled:   b.cfg.Disabled("helm-controller"),
+		Report:     func(c []state.Chart) { b.report.Detail(state.ChartsDetail, c) },
+	}, b.lead, b.objects)
+}

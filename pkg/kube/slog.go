@@ -1,0 +1,72 @@
+package kube
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/sirupsen/logrus"
+)
+
+// SlogHandler returns a handler that leads log/slog into logrus, under a component's name.
+func SlogHandler(component string) slog.Handler {
+	return slogHandler{entry: logrus.WithField("component", component)}
+}
+
+// setupSlog routes what is logged with no logger of its own. It changes the standard library's other logger too, and
+// so comes before setupStdLog.
+func setupSlog() {
+	slog.SetDefault(slog.New(SlogHandler("go")))
+}
+
+// slogHandler keeps the fields that were given to its logger.
+type slogHandler struct {
+	entry  *logrus.Entry
+	prefix string // of fields' names, by groups
+}
+
+// slogLevel finds logrus' level.
+func slogLevel(l slog.Level) logrus.Level {
+	switch {
+	case l >= slog.LevelError:
+		return logrus.ErrorLevel
+	case l >= slog.LevelWarn:
+		return logrus.WarnLevel
+	case l >= slog.LevelInfo:
+		return logrus.InfoLevel
+	}
+	return logrus.DebugLevel
+}
+
+// Enabled reports whether a line of that level is written.
+func (h slogHandler) Enabled(_ context.Context, l slog.Level) bool {
+	return h.entry.Logger.IsLevelEnabled(slogLevel(l))
+}
+
+// Handle writes a line.
+func (h slogHandler) Handle(_ context.Context, r slog.Record) error {
+	fields := logrus.Fields{}
+	r.Attrs(func(a slog.Attr) bool {
+		fields[h.prefix+a.Key] = a.Value.Any()
+		return true
+	})
+	h.entry.WithFields(fields).Log(slogLevel(r.Level), r.Message)
+	return nil
+}
+
+// WithAttrs keeps fields for all later lines.
+func (h slogHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	fields := logrus.Fields{}
+	for _, a := range attrs {
+		fields[h.prefix+a.Key] = a.Value.Any()
+	}
+	h.entry = h.entry.WithFields(fields)
+	return h
+}
+
+// WithGroup puts a name before those of later fields.
+func (h slogHandler) WithGroup(name string) slog.Handler {
+	if name != "" {
+		h.prefix += name + "."
+	}
+	return h
+}
