@@ -18,6 +18,8 @@ type conf struct {
 	SubnetFile string `json:"subnetFile"`
 	DataDir    string `json:"dataDir"` // host-local's: leases are files in a directory named for the network
 	MTU        int    `json:"mtu,omitempty"`
+	// PolicySocket is where network policies are put in force for a pod before it gets its link; "" is nowhere.
+	PolicySocket string `json:"policySocket,omitempty"`
 }
 
 // result is what an IPAM plugin answers.

@@ -48,6 +48,9 @@ func (p plugin) add(args *skel.CmdArgs) (err error) {
 			err = errors.Join(err, p.undo(c, args))
 		}
 	}()
+	if err := c.announce(args, leased.IPs); err != nil {
+		return err
+	}
 	delegated, err := c.delegate(subnet.MTU, leased)
 	if err != nil {
 		return err
@@ -75,6 +78,7 @@ func (p plugin) undo(c conf, args *skel.CmdArgs) error {
 			return fmt.Errorf("removing the pod's link: %w", err)
 		}
 	}
+	c.farewell(args)
 	return leases{c.DataDir, c.Name}.release(args.ContainerID, args.IfName)
 }
 
@@ -106,6 +110,7 @@ func (p plugin) gc(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
+	c.inventory()
 	return leases{c.DataDir, c.Name}.keepOnly(c.ValidAttachments)
 }
 

@@ -74,7 +74,7 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 		System: dirs.SystemImages(), User: dirs.Images(), Index: dirs.ImageIndex(),
 		Report: func(a []images.Archive) { report.Detail("images", a) },
 	}, cri)
-	pods := []*lifecycle.Unit{cri, reach}
+	pods := append([]*lifecycle.Unit{cri, reach}, addPolicies(g, cfg, report, who, gate, cri)...)
 	if cfg.DrainOnStop {
 		g.StopTimeout = drainTimeout + 8*time.Second
 		pods = append(pods, g.Add("drain", drain.Drain{Socket: dirs.ContainerdSocket(), Timeout: drainTimeout}, cri))
@@ -151,11 +151,15 @@ func prepare(cfg config.Config, report *state.Recorder) error {
 	if err := setPath(cfg.Dirs); err != nil {
 		return err
 	}
+	if err := forgetPolicies(cfg); err != nil {
+		return err
+	}
 	if cfg.Network.Backend == config.BackendNone {
 		return removeIfOurs(cfg.Dirs.CNIConfig())
 	}
 	return flannel.CNI{
 		File: cfg.Dirs.CNIConfig(), Bridge: bridge, SubnetFile: cfg.Dirs.Subnet(), StateDir: cfg.Dirs.CNIState(),
+		PolicySocket: policySocket(cfg),
 	}.Write()
 }
 

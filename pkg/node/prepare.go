@@ -9,6 +9,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/coracle-dev/coracle/pkg/components/netpol"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/ledger"
 	"github.com/coracle-dev/coracle/pkg/logs"
@@ -63,6 +64,9 @@ func made(cfg config.Config) []ledger.Entry {
 		entries = append(entries,
 			ledger.Entry{Kind: ledger.NFTTable, Name: "ip kube-proxy"},
 			ledger.Entry{Kind: ledger.NFTTable, Name: "ip6 kube-proxy"})
+	}
+	if policies(cfg) {
+		entries = append(entries, ledger.Entry{Kind: ledger.NFTTable, Name: netpol.Table})
 	}
 	if cfg.Network.Backend != config.BackendNone {
 		entries = append(entries,

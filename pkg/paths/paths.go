@@ -164,6 +164,13 @@ func (d Dirs) Runc() string { return d.run("runc") }
 // Subnet is the node's pod subnet as flannel leased it, read by the CNI plugin.
 func (d Dirs) Subnet() string { return d.run("subnet.json") }
 
+// PolicySocket is where the CNI plugin tells of pods that come and go, so that network policies hold from their first
+// packet on.
+func (d Dirs) PolicySocket() string { return d.run("policy.sock") }
+
+// PolicyRecall remembers which namespaces have network policies, for a start without an API.
+func (d Dirs) PolicyRecall() string { return d.NodeConfig("policies.json") }
+
 // CNIConfig is the CNI configuration list that coracle writes when it does the pod network itself.
 func (d Dirs) CNIConfig() string { return "/etc/cni/net.d/10-coracle.conflist" }
 

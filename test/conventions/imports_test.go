@@ -69,6 +69,7 @@ var external = []struct {
 	{regexp.MustCompile(`^github\.com/flannel-io/`), []string{"pkg/components/flannel"}, "only the component that runs flannel imports it"},
 	{regexp.MustCompile(`^sigs\.k8s\.io/metrics-server/`), []string{"pkg/components/metricsserver"}, "only the component that serves metrics.k8s.io imports it"},
 	{regexp.MustCompile(`^(helm\.sh|oras\.land)/`), []string{"pkg/components/helmcharts"}, "only the component that applies charts imports Helm"},
+	{regexp.MustCompile(`^sigs\.k8s\.io/knftables(/|$)`), []string{"pkg/components/netpol"}, "only network policies write nft tables"},
 	{regexp.MustCompile(`^github\.com/spf13/cobra(/|$)`), []string{"cmd/coracle-core"}, "only core has a tree of commands"},
 	{regexp.MustCompile(`^(log|log/slog)$`), []string{"pkg/kube"}, "logrus is the one sink, and pkg/kube leads the others into it"},
 	{regexp.MustCompile(`^(io/ioutil|github\.com/pkg/errors)$`), []string{}, "it is outdated"},

@@ -15,6 +15,8 @@ type CNI struct {
 	Bridge     string
 	SubnetFile string
 	StateDir   string // where addresses in use are remembered
+	// PolicySocket is told of pods that come and go; "" is nobody.
+	PolicySocket string
 }
 
 // plugin is one entry of a configuration list.
@@ -23,6 +25,7 @@ type plugin struct {
 	Bridge       string          `json:"bridge,omitempty"`
 	SubnetFile   string          `json:"subnetFile,omitempty"`
 	DataDir      string          `json:"dataDir,omitempty"`
+	PolicySocket string          `json:"policySocket,omitempty"`
 	Backend      string          `json:"backend,omitempty"`
 	SNAT         bool            `json:"snat,omitempty"`
 	Capabilities map[string]bool `json:"capabilities,omitempty"`
@@ -35,7 +38,7 @@ func (c CNI) Render() ([]byte, error) {
 		Name       string   `json:"name"`
 		Plugins    []plugin `json:"plugins"`
 	}{"1.0.0", "coracle", []plugin{
-		{Type: "coracle", Bridge: c.Bridge, SubnetFile: c.SubnetFile, DataDir: c.StateDir},
+		{Type: "coracle", Bridge: c.Bridge, SubnetFile: c.SubnetFile, DataDir: c.StateDir, PolicySocket: c.PolicySocket},
 		{Type: "portmap", Backend: "nftables", SNAT: true, Capabilities: map[string]bool{"portMappings": true}},
 		{Type: "bandwidth", Capabilities: map[string]bool{"bandwidth": true}},
 	}}, "", "  ")

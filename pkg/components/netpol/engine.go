@@ -332,5 +332,26 @@ func (e *engine) isolating(namespace string) (in [directions]bool) {
 	return in
 }
 
+// forgetPeers forgets pods and namespaces. It is for when there are no policies.
+func (e *engine) forgetPeers() {
+	for uid := range e.pods {
+		e.removePod(uid)
+	}
+	for name := range e.namespaces {
+		e.removeNamespace(name)
+	}
+	e.table.forgetKernel()
+}
+
+// isolated is how many pods of this node are subject to policies.
+func (e *engine) isolated() (n int) {
+	for _, a := range e.local {
+		if a.profile != [directions]*profile{} {
+			n++
+		}
+	}
+	return n
+}
+
 // protocolOf is nft's name of a container port's protocol.
 func protocolOf(p corev1.Protocol) string { return protocol(&p) }

@@ -246,7 +246,7 @@ func TestOracle(t *testing.T) {
 				pods: map[types.UID]*corev1.Pod{}, addrs: map[types.UID][]netip.Addr{}, node: "here"},
 		}
 		kernel := knftables.NewFake(knftables.InetFamily, tableName)
-		run(t, kernel, func(tx *knftables.Transaction) { h.engine.table.writeAll(tx, dual) })
+		apply(t, kernel, func(tx *knftables.Transaction) { h.engine.table.writeAll(tx, dual) })
 		for range 60 {
 			event := pick(h.Rand, h.setPolicy, h.setPolicy, h.removePolicy, h.setNamespace, h.removeNamespace, h.addPod, h.addPod, h.relabelPod, h.removePod)
 			event(t)
@@ -263,19 +263,19 @@ func TestOracle(t *testing.T) {
 				}
 			}
 			if h.maybe() { // otherwise it comes with the next event
-				run(t, kernel, h.engine.table.write)
+				apply(t, kernel, h.engine.table.write)
 				if h.IntN(3) == 0 {
-					run(t, kernel, h.engine.table.sweep)
+					apply(t, kernel, h.engine.table.sweep)
 				}
 			}
 		}
-		run(t, kernel, h.engine.table.write)
-		run(t, kernel, h.engine.table.sweep)
+		apply(t, kernel, h.engine.table.write)
+		apply(t, kernel, h.engine.table.sweep)
 		if h.engine.table.dirty() {
 			t.Fatalf("seed %d: there is more to write", seed)
 		}
 		fresh := knftables.NewFake(knftables.InetFamily, tableName)
-		run(t, fresh, func(tx *knftables.Transaction) { h.engine.table.writeAll(tx, dual) })
+		apply(t, fresh, func(tx *knftables.Transaction) { h.engine.table.writeAll(tx, dual) })
 		if got, want := dump(kernel), dump(fresh); got != want {
 			t.Fatalf("seed %d: the kernel has\n%s\nand should have\n%s", seed, got, want)
 		}
@@ -318,7 +318,7 @@ func TestEmpties(t *testing.T) {
 	}
 }
 
-func run(t *testing.T, kernel *knftables.Fake, write func(*knftables.Transaction)) {
+func apply(t *testing.T, kernel *knftables.Fake, write func(*knftables.Transaction)) {
 	t.Helper()
 	tx := kernel.NewTransaction()
 	write(tx)

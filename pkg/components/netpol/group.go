@@ -19,6 +19,8 @@ type pod struct {
 	ports             []namedPort
 }
 
+func (p *pod) uid() types.UID { return p.UID }
+
 // namedPort is a port to which a container gives a name.
 type namedPort struct {
 	portName

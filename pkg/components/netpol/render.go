@@ -25,13 +25,7 @@ func (t *table) writeAll(tx *knftables.Transaction, network []netip.Prefix) {
 	tx.Add(&knftables.Table{})
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{})
-	t.dropped, t.stale = nil, nil
-	for _, s := range t.sets {
-		s.written, s.refill, s.changed = false, false, map[elem]state{}
-	}
-	for _, c := range t.chains {
-		c.written = false
-	}
+	t.forgetKernel()
 	t.writeSets(tx)
 	writeBase(tx, network)
 	t.writeChains(tx)
@@ -104,17 +98,17 @@ func (t *table) writeElements(tx *knftables.Transaction) {
 			for _, e := range sorted(s.elems) {
 				tx.Add(s.element(name, e, s.elems[e]))
 			}
-			s.written, s.refill, s.changed = true, false, map[elem]state{}
+			s.written, s.refill, s.changed = true, false, map[elem]content{}
 			continue
 		}
 		changed := sorted(s.changed)
 		for _, e := range changed {
-			if was := s.changed[e]; was.there && s.state(e) != was {
+			if was := s.changed[e]; was.there && s.content(e) != was {
 				tx.Delete(s.element(name, e, was.verdict))
 			}
 		}
 		for _, e := range changed {
-			if now := s.state(e); now.there && now != s.changed[e] {
+			if now := s.content(e); now.there && now != s.changed[e] {
 				tx.Add(s.element(name, e, now.verdict))
 			}
 		}
@@ -122,9 +116,9 @@ func (t *table) writeElements(tx *knftables.Transaction) {
 	}
 }
 
-func (s *set) state(e elem) state {
+func (s *set) content(e elem) content {
 	verdict, there := s.elems[e]
-	return state{there, verdict}
+	return content{there, verdict}
 }
 
 func (s *set) element(name string, e elem, verdict string) *knftables.Element {

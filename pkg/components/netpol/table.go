@@ -39,13 +39,13 @@ type set struct {
 	verdict bool   // it is a map to verdicts
 	elems   map[elem]string
 	// changed are the elements that are other than in the kernel, perhaps, and what they are there.
-	changed map[elem]state
+	changed map[elem]content
 	written bool // the kernel has the set
 	refill  bool // it has one of this name with other elements
 }
 
-// state is what an element is in the kernel.
-type state struct {
+// content is what an element is in the kernel.
+type content struct {
 	there   bool
 	verdict string
 }
@@ -80,9 +80,20 @@ func familySet(name string, f family) string { return fmt.Sprintf("%s%d", name, 
 
 func addrType(f family) string { return fmt.Sprintf("ipv%d_addr", f) }
 
+// forgetKernel is for when the kernel has no table any more, or has to get all of it.
+func (t *table) forgetKernel() {
+	t.dropped, t.stale = nil, nil
+	for _, s := range t.sets {
+		s.written, s.refill, s.changed = false, false, map[elem]content{}
+	}
+	for _, c := range t.chains {
+		c.written = false
+	}
+}
+
 // addSet makes an empty set.
 func (t *table) addSet(name, kind string) {
-	s := &set{kind: kind, elems: map[elem]string{}, changed: map[elem]state{}}
+	s := &set{kind: kind, elems: map[elem]string{}, changed: map[elem]content{}}
 	if t.undrop(name) {
 		s.written, s.refill = true, true
 	}
@@ -146,7 +157,7 @@ func (s *set) touch(e elem) {
 		return // all of its elements will be written
 	}
 	verdict, there := s.elems[e]
-	s.changed[e] = state{there, verdict}
+	s.changed[e] = content{there, verdict}
 }
 
 // dirty reports whether there is anything to tell the kernel.

@@ -1,0 +1,112 @@
+package netpol
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/coracle-dev/coracle/pkg/state"
+)
+
+// enforce writes what changes until ctx is done or the last policy is gone. What changes while it writes comes with the
+// next transaction, so that many changes at a time are few transactions.
+func (e *enforcer) enforce(ctx context.Context) {
+	check := time.NewTicker(checkEvery)
+	defer check.Stop()
+	whole, pause := true, firstPause
+	var again, sweep <-chan time.Time
+	for {
+		began := time.Now()
+		policies, wanted := e.count()
+		if policies == 0 {
+			return
+		}
+		problem := e.bridges.enable()
+		switch err := e.write(ctx, whole); {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			log().WithError(err).Warn("writing the table of network policies; trying again with all of it")
+			problem, whole, again = err.Error(), true, time.After(pause)
+			pause = min(2*pause, lastPause)
+		default:
+			e.advance(wanted)
+			whole, again, pause = false, nil, firstPause
+			e.keep()
+		}
+		e.tell(problem, time.Since(began))
+		if sweep == nil && again == nil && e.stale() {
+			sweep = time.After(sweepAfter)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.changed:
+		case <-again:
+		case <-check.C:
+			whole = whole || !e.exists(Table) // somebody may have flushed all rules
+		case <-sweep:
+			sweep = nil
+			if err := e.locked(ctx, (*table).sweep); err != nil && ctx.Err() == nil {
+				log().WithError(err).Debug("deleting unused chains; the whole table is written instead")
+				whole = true
+			}
+		}
+	}
+}
+
+// write brings the kernel's table to what the engine wants.
+func (e *enforcer) write(ctx context.Context, whole bool) error {
+	if whole {
+		return e.locked(ctx, func(t *table, tx *knftables.Transaction) { t.writeAll(tx, e.network) })
+	}
+	return e.locked(ctx, (*table).write)
+}
+
+// locked makes a transaction from the engine's table. The engine is free while nft runs.
+func (e *enforcer) locked(ctx context.Context, fill func(*table, *knftables.Transaction)) error {
+	return e.transact(ctx, func(tx *knftables.Transaction) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		fill(e.engine.table, tx)
+	})
+}
+
+func (e *enforcer) stale() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return len(e.engine.table.stale) > 0
+}
+
+// keep remembers in which namespaces pods are isolated.
+func (e *enforcer) keep() {
+	e.mu.Lock()
+	isolating := map[string][directions]bool{}
+	for namespace := range e.engine.policies {
+		isolating[namespace] = e.engine.isolating(namespace)
+	}
+	e.mu.Unlock()
+	if err := e.recall.keep(isolating); err != nil {
+		log().WithError(err).Warn("remembering network policies for a start without an API")
+	}
+}
+
+// tell reports how policies are in force, if that has changed.
+func (e *enforcer) tell(problem string, took time.Duration) {
+	e.mu.Lock()
+	now := state.NetworkPolicy{Policies: e.policies, IsolatedPods: e.engine.isolated(), Problem: problem}
+	if now.Problem == "" {
+		now.Problem = strings.Join(slices.Sorted(maps.Values(e.problems)), "; ")
+	}
+	e.mu.Unlock()
+	if e.told == now || e.report == nil {
+		return
+	}
+	e.told = now
+	now.Written, now.Took = time.Now(), took.Seconds()
+	e.report(now)
+}

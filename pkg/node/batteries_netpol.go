@@ -1,0 +1,62 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/components/netpol"
+	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/kube"
+	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/nft"
+	"github.com/coracle-dev/coracle/pkg/state"
+)
+
+// policies reports whether network policies are ours to put in force: whoever brings another pod network brings them too.
+func policies(cfg config.Config) bool {
+	return !cfg.Disabled("network-policy") && cfg.Network.Backend != config.BackendNone
+}
+
+// addPolicies enters network policies into g, and returns what pods have to wait for.
+func addPolicies(g *lifecycle.Group, cfg config.Config, report *state.Recorder, who identities, gate *kube.APIGate, cri *lifecycle.Unit) []*lifecycle.Unit {
+	if !policies(cfg) {
+		return nil
+	}
+	return []*lifecycle.Unit{g.Add("network-policy", netpol.NetworkPolicy{
+		Node: cfg.Node.Name, Kubeconfig: who.node, API: gate.Opened(), Network: cfg.Network.ClusterCIDRs,
+		Socket: cfg.Dirs.PolicySocket(), CRI: cfg.Dirs.ContainerdSocket(),
+		Leases: filepath.Join(cfg.Dirs.CNIState(), "coracle"), Recall: cfg.Dirs.PolicyRecall(),
+		Report: func(s state.NetworkPolicy) { report.Detail(state.NetworkPolicyDetail, s) },
+	}, cri)}
+}
+
+// policySocket is what the CNI plugin tells of pods; "" is nobody.
+func policySocket(cfg config.Config) string {
+	if !policies(cfg) {
+		return ""
+	}
+	return cfg.Dirs.PolicySocket()
+}
+
+// forgetPolicies removes what an earlier start put in force, if nobody keeps it up to date any more.
+func forgetPolicies(cfg config.Config) error {
+	if policies(cfg) {
+		return nil
+	}
+	tables, err := nft.Tables()
+	if err != nil {
+		return nil //nolint:nilerr // where the kernel lists no tables there is none of ours
+	}
+	for _, t := range tables {
+		if t.Name != netpol.Table {
+			continue
+		}
+		if err := t.Delete(); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("removing the network policies of an earlier start: %w", err)
+		}
+	}
+	return nil
+}
