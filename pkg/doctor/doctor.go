@@ -80,6 +80,12 @@ var table = []row{
 	{"leases", "signs of life", (*Doctor).leases, aServer, true},
 	{"pods", "pods that do not start", (*Doctor).pods, aRun, false},
 	{"manifests", "manifests that are not applied", (*Doctor).manifests, aServer, false},
+	{"metrics-server", "figures of nodes and pods", battery("metrics-server", (*Doctor).metrics), aServer, false},
+	{"helm-controller", "charts that are not installed", battery("helm-controller", (*Doctor).charts), aServer, false},
+	{"servicelb", "Services of type LoadBalancer", battery("servicelb", (*Doctor).loadBalancers), aServer, false},
+	{"local-storage", "volumes of this node", battery("local-storage", (*Doctor).volumes), aRun, false},
+	{"registries", "registries.yaml", (*Doctor).registries, aRun, false},
+	{"network-policy", "policies of this node's pods", battery("network-policy", (*Doctor).policies), aRun, false},
 }
 
 // Names are the names of all probes, in order.

@@ -18,6 +18,12 @@ func (w *writer) details(all map[string]json.RawMessage) {
 	w.servers(all[state.BalancerDetail])
 	w.tunnels(all[state.TunnelsDetail])
 	w.archives(all["images"])
+	w.metrics(all[state.MetricsDetail])
+	w.charts(all[state.ChartsDetail])
+	w.loadBalancers(all[state.LoadBalancersDetail])
+	w.volumes(all[state.VolumesDetail])
+	w.policies(all[state.NetworkPolicyDetail])
+	w.registries(all[state.RegistriesDetail])
 }
 
 // told reads a component's report; false means that there is none, or that it is of another version.

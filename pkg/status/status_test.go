@@ -77,6 +77,24 @@ func TestReport(t *testing.T) {
 				state.TunnelsDetail: json.RawMessage(`[{"server":"192.0.2.8:6443","since":"2026-11-21T10:00:05Z"},{"server":"192.0.2.9:6443","error":"no route to host"}]`),
 				"images":            json.RawMessage(`[{"file":"a.tar"},{"file":"b.tar","error":"importing b.tar: the file is cut short"}]`)}
 		})},
+		{name: "batteries", node: goodNode, health: Ready, told: tell(func(_, control, node *state.Process) {
+			control.Details = map[string]json.RawMessage{
+				state.MetricsDetail: json.RawMessage(`{"nodes":3,"failed":{"beta":"connection refused"}}`),
+				state.ChartsDetail:  json.RawMessage(`[{"name":"kube-system/web","problem":"there is no charts/web.tgz on this server"}]`),
+				state.LoadBalancersDetail: json.RawMessage(`[{"service":"web/front","addresses":["192.0.2.7"]},` +
+					`{"service":"web/other","addresses":[],"problem":"port 80/TCP of node alpha is held by Service web/front"}]`)}
+			node.Details = map[string]json.RawMessage{
+				state.VolumesDetail: json.RawMessage(`{"volumes":2,"quota":{"/var/lib/coracle/storage":"not enforced: ext4 without project quotas"},` +
+					`"left":["/var/lib/coracle/storage/pvc-1"]}`),
+				state.RegistriesDetail:    json.RawMessage(`{"file":"/etc/coracle/registries.yaml","error":"line 3: unknown key mirror"}`),
+				state.NetworkPolicyDetail: json.RawMessage(`{"policies":4,"isolatedPods":12}`)}
+		})},
+		{name: "batteries-unused", node: goodNode, health: Ready, told: tell(func(_, control, node *state.Process) {
+			control.Details = map[string]json.RawMessage{state.MetricsDetail: json.RawMessage(`{"nodes":1}`),
+				state.ChartsDetail: json.RawMessage(`[]`), state.LoadBalancersDetail: json.RawMessage(`[]`)}
+			node.Details = map[string]json.RawMessage{state.VolumesDetail: json.RawMessage(`{"volumes":0}`),
+				state.NetworkPolicyDetail: json.RawMessage(`{"policies":0,"isolatedPods":0}`)}
+		})},
 		{name: "standby", node: goodNode, health: Ready, told: tell(func(_, control, _ *state.Process) {
 			leadership := unit("leadership", lifecycle.Standby, 2.3, 0, "kube-apiserver")
 			leadership.Waiting = "beta leads"

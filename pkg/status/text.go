@@ -105,24 +105,6 @@ func (w *writer) ago(t time.Time) string {
 	return ", " + w.age(t) + " ago"
 }
 
-// batteries names the services that run, and those that are switched off.
-func (w *writer) batteries(all []Battery) {
-	var on, off []string
-	for _, b := range all {
-		if b.On {
-			on = append(on, b.Name)
-		} else {
-			off = append(off, b.Name)
-		}
-	}
-	if len(on) > 0 {
-		w.field("Batteries", strings.Join(on, ", "))
-	}
-	if len(off) > 0 {
-		w.field("Left out", strings.Join(off, ", "))
-	}
-}
-
 // certificates tells of the one that ends first, and of each that cannot be read or has ended.
 func (w *writer) certificates(all []pki.Expiry) {
 	var first *pki.Expiry
