@@ -4,6 +4,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/tunnel"
 )
 
 // batteries are the services that --disable switches off one by one, as far as they run in the control plane.
@@ -13,11 +14,13 @@ type batteries struct {
 	kubeconfig    string // of coracle's own parts
 	usage         resourceMetrics
 	lead, objects *lifecycle.Unit // this server leads; the objects that we bring are there
+	hub           *tunnel.Hub     // of the nodes' connections to this server
 }
 
 // add enters them into g.
 func (b batteries) add(g *lifecycle.Group) error {
 	b.usage.add(g, b.objects)
 	b.charts(g)
+	b.loadBalancers(g)
 	return nil
 }

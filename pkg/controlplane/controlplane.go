@@ -111,7 +111,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		return err
 	}
 	g.Add("certificates", certificates.Renewal{Config: cfg})
-	if err := (batteries{cfg, report, ours, usage, lead, objects}).add(g); err != nil {
+	if err := (batteries{cfg, report, ours, usage, lead, objects, others.hub}).add(g); err != nil {
 		return err
 	}
 	addScheduler(g, cfg, memory, api, lead)

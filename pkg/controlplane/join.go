@@ -20,12 +20,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/kube"
 	"github.com/coracle-dev/coracle/pkg/pki"
 	"github.com/coracle-dev/coracle/pkg/token"
+	"github.com/coracle-dev/coracle/pkg/tunnel"
 	"github.com/coracle-dev/coracle/pkg/version"
 )
 
 // entrance is where other machines join: the handlers, which the API serves, and what opens them.
 type entrance struct {
 	server *joinserver.Server
+	hub    *tunnel.Hub // of the nodes' tunnels
 	open   chan struct{}
 	once   sync.Once
 }
@@ -36,7 +38,7 @@ func newEntrance(cfg config.Config) (*entrance, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &entrance{open: make(chan struct{}), server: &joinserver.Server{
+	return &entrance{open: make(chan struct{}), hub: &tunnel.Hub{}, server: &joinserver.Server{
 		Client:   client,
 		Version:  version.Version,
 		Own:      net.JoinHostPort(cfg.API.Advertise.String(), strconv.Itoa(int(cfg.API.Port))),

@@ -12,7 +12,6 @@ import (
 	"github.com/coracle-dev/coracle/pkg/components/apiserver"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/join"
-	"github.com/coracle-dev/coracle/pkg/tunnel"
 )
 
 // nodeUser is what the identity of a node's own parts begins with; the node's name follows.
@@ -20,9 +19,8 @@ const nodeUser = "system:coracle:node:"
 
 // egress has the entrance take nodes' tunnels, and the API server use them.
 func (e *entrance) egress(cfg config.Config) apiserver.Egress {
-	hub := &tunnel.Hub{}
-	e.server.Tunnel = hub.Handler(nodeOf, refuseTunnel)
-	return apiserver.Egress{Tunnels: hub, Node: cfg.Node.Name, AnyPodAddress: cfg.Network.Backend == config.BackendNone}
+	e.server.Tunnel = e.hub.Handler(nodeOf, refuseTunnel)
+	return apiserver.Egress{Tunnels: e.hub, Node: cfg.Node.Name, AnyPodAddress: cfg.Network.Backend == config.BackendNone}
 }
 
 // nodeOf is the node that sends a request, as the API server has authenticated it.

@@ -1,0 +1,93 @@
+package servicelb
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// address is where a node can be reached.
+type address struct {
+	netip.Addr
+	external bool
+}
+
+// family is an address's, as Services say it.
+func family(a netip.Addr) corev1.IPFamily {
+	if a.Is4() {
+		return corev1.IPv4Protocol
+	}
+	return corev1.IPv6Protocol
+}
+
+// nodeAddresses are the external addresses of a Node, then the internal ones, without repetition.
+func nodeAddresses(n *corev1.Node) []address {
+	var out []address
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
+		for _, a := range n.Status.Addresses {
+			ip, err := netip.ParseAddr(a.Address)
+			if err != nil || a.Type != kind || slices.ContainsFunc(out, func(have address) bool { return have.Addr == ip }) {
+				continue
+			}
+			out = append(out, address{ip, kind == corev1.NodeExternalIP})
+		}
+	}
+	return out
+}
+
+// published are the addresses that a Service gets of each of its nodes. In each family they are the external ones if
+// any of the nodes has one, else the internal ones. Behind a NAT, packets to the external address arrive with the
+// internal one, so that kube-proxy has to know both.
+func published(s *corev1.Service, nodes []*corev1.Node) map[string][]address {
+	out := map[string][]address{}
+	for _, f := range s.Spec.IPFamilies {
+		isExternal := func(a address) bool { return a.external && family(a.Addr) == f }
+		external := slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return slices.ContainsFunc(nodeAddresses(n), isExternal) })
+		for _, n := range nodes {
+			all := nodeAddresses(n)
+			told, _ := answerOf(n)
+			behindNAT := slices.ContainsFunc(all, func(a address) bool { return isExternal(a) && slices.Contains(told.NAT, a.Addr) })
+			for _, a := range all {
+				if family(a.Addr) == f && (a.external == external || external && behindNAT) {
+					out[n.Name] = append(out[n.Name], a)
+				}
+			}
+		}
+	}
+	if wanted, err := netip.ParseAddr(s.Spec.LoadBalancerIP); err == nil {
+		restrict(out, nodes, wanted)
+	}
+	return out
+}
+
+// restrict leaves the nodes that have a wanted address, and of its family no other address of theirs, but for the one
+// by which the wanted one arrives.
+func restrict(published map[string][]address, nodes []*corev1.Node, wanted netip.Addr) {
+	for _, n := range nodes {
+		i := slices.IndexFunc(nodeAddresses(n), func(a address) bool { return a.Addr == wanted })
+		if i < 0 {
+			delete(published, n.Name)
+			continue
+		}
+		hit := nodeAddresses(n)[i]
+		told, _ := answerOf(n)
+		behindNAT := slices.Contains(told.NAT, wanted)
+		rest := slices.DeleteFunc(published[n.Name], func(a address) bool {
+			return family(a.Addr) == family(wanted) && !(behindNAT && !a.external)
+		})
+		published[n.Name] = append(rest, hit)
+	}
+}
+
+// sortAddresses orders addresses as a Service lists them: its first family first, external ones first.
+func sortAddresses(s *corev1.Service, all []address) {
+	slices.SortFunc(all, func(a, b address) int {
+		return cmp.Or(
+			slices.Index(s.Spec.IPFamilies, family(a.Addr))-slices.Index(s.Spec.IPFamilies, family(b.Addr)),
+			map[bool]int{true: 0, false: 1}[a.external]-map[bool]int{true: 0, false: 1}[b.external],
+			a.Addr.Compare(b.Addr),
+		)
+	})
+}

@@ -1,0 +1,188 @@
+package servicelb
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// readyCondition of a Service says whether it has addresses, and marks it as one of ours.
+// corev1.LoadBalancerPortsError, upstream's, is there while ports are refused on some node.
+const readyCondition = "coracle.io/LoadBalancerReady"
+
+// Reasons of the conditions, and of the events that go with them.
+const (
+	assigned    = "Assigned"
+	portTaken   = "PortTaken"
+	noNodes     = "NoNodes"
+	noEndpoints = "NoEndpoints"
+	waiting     = "Waiting"
+)
+
+// noEndpoint is why a node does not serve a Service whose externalTrafficPolicy is Local.
+const noEndpoint = "it has no endpoint"
+
+// outcome is what is decided about one Service.
+type outcome struct {
+	service *corev1.Service
+	// release says that the Service is being deleted, and that nothing of ours is to keep it.
+	release bool
+	// hold says that nothing is to be written yet: an answer is awaited, and nothing has to be taken back.
+	hold    bool
+	ingress []corev1.LoadBalancerIngress
+	ready   metav1.Condition
+	refused *metav1.Condition
+	// shadows are ports that somebody on a node has begun to use after the Service had got them, in words.
+	shadows []string
+}
+
+func outcomeOf(s *corev1.Service, sites []*site, c candidates) outcome {
+	o := outcome{service: s, release: s.DeletionTimestamp != nil}
+	if o.release {
+		return o
+	}
+	var addrs []address
+	var nodes, unchecked []string
+	old := map[address]bool{} // entries that stay as they are
+	waits := false
+	for _, st := range sites {
+		waits = waits || st.waits && len(st.refused) == 0
+		if len(st.refused) > 0 || st.waits && st.rank == wanted {
+			continue
+		}
+		nodes = append(nodes, st.node.Name)
+		if st.unchecked {
+			unchecked = append(unchecked, st.node.Name)
+		}
+		for _, a := range st.addrs {
+			if _, listed := entryOf(s, a.Addr); st.waits && !listed {
+				continue
+			}
+			addrs = append(addrs, a)
+			old[a] = st.waits
+		}
+		o.shadows = append(o.shadows, shadows(st)...)
+	}
+	sortAddresses(s, addrs)
+	for _, a := range slices.CompactFunc(addrs, func(a, b address) bool { return a.Addr == b.Addr }) {
+		entry := entryFor(s, a)
+		if old[a] {
+			entry, _ = entryOf(s, a.Addr)
+		}
+		o.ingress = append(o.ingress, entry)
+	}
+	o.hold = waits && keepsAll(s, addrs)
+	o.refused = refusals(sites)
+	o.ready = readiness(nodes, unchecked, o.refused, c)
+	if len(nodes) == 0 && waits {
+		o.ready.Reason, o.ready.Message = waiting, "nodes are asked whether its ports are free"
+	}
+	return o
+}
+
+// keepsAll reports whether a Service's present addresses are among others: then there is nothing to take back.
+func keepsAll(s *corev1.Service, addrs []address) bool {
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		if !slices.ContainsFunc(addrs, func(a address) bool { return a.String() == i.IP }) {
+			return false
+		}
+	}
+	return true
+}
+
+// entryFor is what a status says of an address. It lists the ports, so that one which is added later is known as new.
+func entryFor(s *corev1.Service, a address) corev1.LoadBalancerIngress {
+	vip := corev1.LoadBalancerIPModeVIP
+	entry := corev1.LoadBalancerIngress{IP: a.String(), IPMode: &vip}
+	for _, p := range portsOf(s) {
+		entry.Ports = append(entry.Ports, corev1.PortStatus{Port: p.number, Protocol: p.protocol})
+	}
+	return entry
+}
+
+// shadows are the ports of a site that something on the node uses although the Service has them.
+func shadows(st *site) (out []string) {
+	told, _ := answerOf(st.node)
+	for _, p := range portsOf(st.service) {
+		if by := told.Held[p.String()]; by != "" && st.granted(p) {
+			out = append(out, fmt.Sprintf("port %s of node %s is in use by %s as well, which gets nothing from outside while the Service has the port", p, st.node.Name, by))
+		}
+	}
+	return out
+}
+
+// refusals is the condition that says which ports were refused, nil if none was.
+func refusals(sites []*site) *metav1.Condition {
+	nodes := map[string][]string{}
+	for _, st := range sites {
+		for _, r := range st.refused {
+			text := fmt.Sprintf("port %s is held by %s", r.port, r.holder)
+			nodes[text] = append(nodes[text], st.node.Name)
+		}
+	}
+	if len(nodes) == 0 {
+		return nil
+	}
+	var texts []string
+	for _, text := range slices.Sorted(maps.Keys(nodes)) {
+		texts = append(texts, text+" on "+list("node", "nodes", nodes[text]))
+	}
+	return &metav1.Condition{Type: corev1.LoadBalancerPortsError, Status: metav1.ConditionTrue, Reason: portTaken, Message: strings.Join(texts, "; ")}
+}
+
+// readiness is the condition that says what became of the Service.
+func readiness(nodes, unchecked []string, refused *metav1.Condition, c candidates) metav1.Condition {
+	ready := metav1.Condition{Type: readyCondition, Status: metav1.ConditionFalse}
+	switch {
+	case len(nodes) > 0:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, assigned, "served by "+list("node", "nodes", nodes)
+		if len(unchecked) > 0 {
+			ready.Message += "; whether its ports are in use was not checked on " + list("node", "nodes", unchecked)
+		}
+	case refused != nil:
+		ready.Reason, ready.Message = portTaken, refused.Message
+	case len(c.alive) > 0:
+		ready.Reason, ready.Message = noNodes, "no node has an address of the Service's IP families, or the address that it asks for"
+	default:
+		ready.Reason, ready.Message = noNodes, "there is no node"
+		byReason := map[string][]string{}
+		for name, reason := range c.not {
+			byReason[reason] = append(byReason[reason], name)
+			if reason == noEndpoint {
+				ready.Reason = noEndpoints
+			}
+		}
+		var texts []string
+		for _, reason := range slices.Sorted(maps.Keys(byReason)) {
+			texts = append(texts, list("node", "nodes", byReason[reason])+": "+reason)
+		}
+		if len(texts) > 0 {
+			ready.Message = "no node may serve it: " + strings.Join(texts, "; ")
+		}
+	}
+	return ready
+}
+
+// list names a few and counts the rest.
+func list(one, several string, names []string) string {
+	const most = 5
+	names = slices.Compact(slices.Sorted(slices.Values(names)))
+	switch n := len(names); {
+	case n == 1:
+		return one + " " + names[0]
+	case n > most:
+		return fmt.Sprintf("%s %s and %d more", several, strings.Join(names[:most], ", "), n-most)
+	default:
+		return several + " " + strings.Join(names, ", ")
+	}
+}
+
+// condition returns a condition of a Service, or nil.
+func condition(s *corev1.Service, kind string) *metav1.Condition {
+	return meta.FindStatusCondition(s.Status.Conditions, kind)
+}

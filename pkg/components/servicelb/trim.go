@@ -1,0 +1,87 @@
+package servicelb
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// trimService leaves of a Service what a plan reads and what patch compares.
+func trimService(obj any) (any, error) {
+	s, ok := obj.(*corev1.Service)
+	if !ok {
+		return obj, nil
+	}
+	small := &corev1.Service{ObjectMeta: trimMeta(s.ObjectMeta), Spec: s.Spec, Status: s.Status}
+	small.Labels, small.Finalizers = pick(s.Labels, k3sPool, ownPool), s.Finalizers
+	small.Annotations = pick(s.Annotations, k3sTolerations)
+	return small, nil
+}
+
+// trimNode leaves of a Node what a plan reads: a heartbeat then changes nothing.
+func trimNode(obj any) (any, error) {
+	n, ok := obj.(*corev1.Node)
+	if !ok {
+		return obj, nil
+	}
+	small := &corev1.Node{ObjectMeta: trimMeta(n.ObjectMeta)}
+	small.Labels = pick(n.Labels, k3sEnable, ownEnable, k3sPool, ownPool, corev1.LabelNodeExcludeBalancers, controlPlane)
+	small.Annotations = pick(n.Annotations, askedAnnotation, heldAnnotation)
+	for _, t := range n.Spec.Taints {
+		small.Spec.Taints = append(small.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
+	}
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP || a.Type == corev1.NodeExternalIP {
+			small.Status.Addresses = append(small.Status.Addresses, a)
+		}
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			small.Status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	return small, nil
+}
+
+// trimSlice leaves where the endpoints of a Service are.
+func trimSlice(obj any) (any, error) {
+	slice, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return obj, nil
+	}
+	small := &discoveryv1.EndpointSlice{ObjectMeta: trimMeta(slice.ObjectMeta)}
+	small.Labels = pick(slice.Labels, discoveryv1.LabelServiceName)
+	seen := map[string]bool{}
+	for _, e := range slice.Endpoints {
+		if e.NodeName == nil {
+			continue
+		}
+		few := discoveryv1.Endpoint{NodeName: e.NodeName, Conditions: e.Conditions}
+		if key := *e.NodeName + e.Conditions.String(); !seen[key] {
+			seen[key] = true
+			small.Endpoints = append(small.Endpoints, few)
+		}
+	}
+	return small, nil
+}
+
+func trimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
+		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
+	}
+}
+
+// pick returns the entries of some keys.
+func pick(all map[string]string, keys ...string) map[string]string {
+	var out map[string]string
+	for _, k := range keys {
+		if v, ok := all[k]; ok {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[k] = v
+		}
+	}
+	return out
+}

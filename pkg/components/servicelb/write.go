@@ -1,0 +1,168 @@
+package servicelb
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes"
+)
+
+// Finalizers: a balancer's, as upstream's clouds have it, and that of k3s, which nobody removes any more.
+const (
+	finalizer    = "service.kubernetes.io/load-balancer-cleanup"
+	k3sFinalizer = "svccontroller.k3s.cattle.io/daemonset"
+)
+
+// writeTimeout is how long one request may take.
+const writeTimeout = 10 * time.Second
+
+// applied is a Service as an outcome wants it.
+func applied(o outcome) *corev1.Service {
+	if o.release {
+		return released(o.service)
+	}
+	s := o.service.DeepCopy()
+	s.Finalizers = slices.DeleteFunc(s.Finalizers, func(f string) bool { return f == k3sFinalizer })
+	if !slices.Contains(s.Finalizers, finalizer) {
+		s.Finalizers = append(s.Finalizers, finalizer)
+	}
+	s.Status.LoadBalancer.Ingress = o.ingress
+	meta.SetStatusCondition(&s.Status.Conditions, o.ready)
+	if o.refused == nil {
+		meta.RemoveStatusCondition(&s.Status.Conditions, corev1.LoadBalancerPortsError)
+	} else {
+		meta.SetStatusCondition(&s.Status.Conditions, *o.refused)
+	}
+	return s
+}
+
+// released is a Service without anything of ours.
+func released(old *corev1.Service) *corev1.Service {
+	s := old.DeepCopy()
+	s.Finalizers = slices.DeleteFunc(s.Finalizers, func(f string) bool { return f == k3sFinalizer || f == finalizer })
+	s.Status.LoadBalancer.Ingress = nil
+	meta.RemoveStatusCondition(&s.Status.Conditions, corev1.LoadBalancerPortsError)
+	meta.RemoveStatusCondition(&s.Status.Conditions, readyCondition)
+	return s
+}
+
+// patch writes what differs between two versions of a Service, and returns it as it is then; nil if nothing differs,
+// or if the Service has changed so much meanwhile that the decision is void.
+func patch(ctx context.Context, client kubernetes.Interface, old, changed *corev1.Service) (*corev1.Service, error) {
+	before, err := json.Marshal(old)
+	if err != nil {
+		return nil, err
+	}
+	after, err := json.Marshal(changed)
+	if err != nil {
+		return nil, err
+	}
+	data, err := strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Service{})
+	if err != nil {
+		return nil, fmt.Errorf("comparing Service %s/%s: %w", old.Namespace, old.Name, err)
+	}
+	var body map[string]any
+	if err := json.Unmarshal(data, &body); err != nil || len(body) == 0 {
+		return nil, err
+	}
+	metadata, _ := body["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	metadata["uid"] = old.UID // not another one of this name
+	body["metadata"] = metadata
+	if data, err = json.Marshal(body); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	got, err := client.CoreV1().Services(old.Namespace).Patch(ctx, old.Name, types.StrategicMergePatchType, data, metav1.PatchOptions{FieldManager: "coracle"}, "status")
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("writing the status of Service %s/%s: %w", old.Namespace, old.Name, err)
+	}
+	return got, nil
+}
+
+// ask writes a question into a Node; an empty one removes the last.
+func ask(ctx context.Context, client kubernetes.Interface, node, text string) error {
+	value := &text
+	if text == "" {
+		value = nil
+	}
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{askedAnnotation: value}}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	_, err = client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, data, metav1.PatchOptions{FieldManager: "coracle"}, "status")
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("asking node %s about its ports: %w", node, err)
+	}
+	return nil
+}
+
+// tell creates an Event at a Service.
+func tell(ctx context.Context, client kubernetes.Interface, s *corev1.Service, kind, reason, message string) error {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	now := metav1.Now()
+	_, err := client.CoreV1().Events(s.Namespace).Create(ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: s.Name + ".", Namespace: s.Namespace},
+		InvolvedObject: corev1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: s.Namespace, Name: s.Name, UID: s.UID},
+		Type:           kind, Reason: reason, Message: message, FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		Source: corev1.EventSource{Component: "coracle"},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return fmt.Errorf("telling of Service %s/%s in an Event: %w", s.Namespace, s.Name, err)
+	}
+	return nil
+}
+
+// event is an Event to be.
+type event struct{ kind, reason, message string }
+
+// events are what people should know of a change.
+func events(old, changed *corev1.Service) (out []event) {
+	if before, after := ipsOf(old), ipsOf(changed); before != after {
+		out = append(out, event{corev1.EventTypeNormal, "UpdatedLoadBalancer", before + " → " + after})
+	}
+	before, after := condition(old, corev1.LoadBalancerPortsError), condition(changed, corev1.LoadBalancerPortsError)
+	if after != nil && (before == nil || before.Message != after.Message) {
+		out = append(out, event{corev1.EventTypeWarning, portTaken, after.Message})
+	}
+	before, after = condition(old, readyCondition), condition(changed, readyCondition)
+	if after != nil && after.Reason != assigned && after.Reason != portTaken && (before == nil || before.Reason != after.Reason) {
+		kind := corev1.EventTypeWarning
+		if after.Reason == noEndpoints || after.Reason == waiting { // as it is before every first pod
+			kind = corev1.EventTypeNormal
+		}
+		out = append(out, event{kind, after.Reason, after.Message})
+	}
+	return out
+}
+
+// ipsOf spells a Service's addresses.
+func ipsOf(s *corev1.Service) string {
+	var ips []string
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		ips = append(ips, i.IP)
+	}
+	if len(ips) == 0 {
+		return "none"
+	}
+	return strings.Join(ips, ", ")
+}
