@@ -134,10 +134,18 @@ func (e *enforcer) await(ctx context.Context, number uint64) error {
 	}
 }
 
+// source is where policies, pods and namespaces are learnt of: the API, but in tests.
+type source interface {
+	// policies tells e of all policies until ctx is done.
+	policies(ctx context.Context, e *enforcer) cache.DoneChecker
+	// peers tells e of all pods and namespaces until ctx is done.
+	peers(ctx context.Context, e *enforcer) []cache.DoneChecker
+}
+
 // run follows the API and writes until ctx is done. The first write comes when everything is known: until then what an
 // earlier process wrote stays in force.
-func (e *enforcer) run(ctx context.Context, f feed) error {
-	if !cache.WaitFor(ctx, "", f.policies(ctx, e)) {
+func (e *enforcer) run(ctx context.Context, from source) error {
+	if !cache.WaitFor(ctx, "", from.policies(ctx, e)) {
 		return nil
 	}
 	for {
@@ -145,7 +153,7 @@ func (e *enforcer) run(ctx context.Context, f feed) error {
 			return nil
 		}
 		following, stop := context.WithCancel(ctx)
-		synced := cache.WaitFor(ctx, "", f.peers(following, e)...)
+		synced := cache.WaitFor(ctx, "", from.peers(following, e)...)
 		if synced {
 			e.enforce(ctx)
 		}

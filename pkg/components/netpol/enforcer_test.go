@@ -1,0 +1,341 @@
+package netpol
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/knftables"
+
+	"github.com/coracle-dev/coracle/pkg/podnotice"
+	"github.com/coracle-dev/coracle/pkg/state"
+)
+
+// kernel is a fake one that may refuse.
+type kernel struct {
+	*knftables.Fake
+	refuse int // so many transactions
+	runs   int
+}
+
+func (k *kernel) Run(ctx context.Context, tx *knftables.Transaction) error {
+	k.runs++
+	if k.refuse > 0 {
+		k.refuse--
+		return errors.New("the kernel is busy")
+	}
+	return k.Fake.Run(ctx, tx)
+}
+
+func (k *kernel) has(part string) bool { return strings.Contains(k.Dump(), part) }
+
+// api is a source that says what the test wants.
+type api struct {
+	ready     chan struct{} // closed when the policies are known
+	following int           // how often pods and namespaces were followed
+	pods      []*pod
+}
+
+func (a *api) Name() string          { return "test" }
+func (a *api) Done() <-chan struct{} { return a.ready }
+
+func (a *api) policies(context.Context, *enforcer) cache.DoneChecker { return a }
+
+func (a *api) peers(_ context.Context, e *enforcer) []cache.DoneChecker {
+	a.following++
+	e.change(func(g *engine) { g.setNamespace("x", nil) })
+	for _, p := range a.pods {
+		e.setPod(p)
+	}
+	return []cache.DoneChecker{a}
+}
+
+type bench struct {
+	*enforcer
+	kernel *kernel
+	api    *api
+	served chan struct{}
+	told   []state.NetworkPolicy
+}
+
+func newBench(t *testing.T) *bench {
+	b := &bench{kernel: &kernel{Fake: knftables.NewFake(knftables.InetFamily, tableName)}, api: &api{ready: make(chan struct{})}, served: make(chan struct{})}
+	b.enforcer = newEnforcer(dual[:1], func(s state.NetworkPolicy) { b.told = append(b.told, s) },
+		func() (knftables.Interface, error) { return b.kernel, nil })
+	dir := t.TempDir()
+	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("1\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.bridges, b.exists = bridges{dir}, func(string) bool { return b.kernel.has("add table") }
+	b.enforcer.api, b.recall = b.served, recall{file: filepath.Join(dir, "etc", "policies.json")}
+	return b
+}
+
+// start runs the enforcer until the bubble's test ends.
+func (b *bench) start(t *testing.T) {
+	close(b.served)
+	close(b.api.ready)
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- b.run(ctx, b.api) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Wait()
+}
+
+func denyAll(namespace string) *networkingv1.NetworkPolicy {
+	return &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "deny"},
+		Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress"}}}
+}
+
+func comes(name, addr string) podnotice.Notice {
+	return podnotice.Notice{Verb: podnotice.Add, Sandbox: "s-" + name, Namespace: "x", Name: name, UID: name, IPs: []netip.Addr{netip.MustParseAddr(addr)}}
+}
+
+func TestNothingWithoutPolicies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.start(t)
+		began := time.Now()
+		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil {
+			t.Fatal(err)
+		}
+		if b.kernel.runs != 0 || b.api.following != 0 || time.Since(began) > 0 {
+			t.Errorf("%d runs of nft, pods followed %d times, a pod waited %s", b.kernel.runs, b.api.following, time.Since(began))
+		}
+		time.Sleep(time.Hour)
+		if b.kernel.runs != 0 {
+			t.Error("nft is run for nothing")
+		}
+	})
+}
+
+func TestFirstAndLastPolicy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.api.pods = []*pod{podOf("x", "a", nil, true, nil)}
+		b.start(t)
+		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil {
+			t.Fatal(err)
+		}
+		b.setPolicy(denyAll("x"))
+		synctest.Wait()
+		if !b.kernel.has("ingress4 { 10.42.0.2 : jump i-") {
+			t.Errorf("the pod is not isolated:\n%s", b.kernel.Dump())
+		}
+		if last := b.told[len(b.told)-1]; last.Policies != 1 || last.IsolatedPods != 1 || last.Problem != "" {
+			t.Errorf("told %+v", last)
+		}
+		if known, err := b.recall.read(); err != nil || known["x"] != [directions]bool{true, false} {
+			t.Errorf("remembered %v, %v", known, err)
+		}
+		b.removePolicy(denyAll("x"))
+		synctest.Wait()
+		if b.kernel.has("table") {
+			t.Errorf("the table is still there:\n%s", b.kernel.Dump())
+		}
+		if known, err := b.recall.read(); err != nil || len(known) != 0 {
+			t.Errorf("remembered %v, %v", known, err)
+		}
+		b.setPolicy(denyAll("x")) // once more
+		synctest.Wait()
+		if !b.kernel.has("ingress4 { 10.42.0.2 : jump i-") || b.api.following != 2 {
+			t.Errorf("the pod is not isolated again:\n%s", b.kernel.Dump())
+		}
+	})
+}
+
+// TestUnknownPod: a pod whose object is not known is held at once, waits a moment, and is let go when it is.
+func TestUnknownPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.start(t)
+		b.setPolicy(denyAll("x"))
+		synctest.Wait()
+		began := time.Now()
+		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(began); waited != podWait {
+			t.Errorf("the pod waited %s", waited)
+		}
+		if !b.kernel.has("ingress4 { 10.42.0.2 : jump hold }") || b.kernel.has("egress4 { 10.42.0.2") {
+			t.Errorf("the pod is not held:\n%s", b.kernel.Dump())
+		}
+		b.setPod(podOf("x", "a", nil, true, nil))
+		synctest.Wait()
+		if b.kernel.has("jump hold") || !b.kernel.has("ingress4 { 10.42.0.2 : jump i-") {
+			t.Errorf("the pod is held still:\n%s", b.kernel.Dump())
+		}
+		go func() {
+			time.Sleep(podWait / 2)
+			b.setPod(podOf("x", "b", nil, true, nil))
+		}()
+		began = time.Now()
+		if err := b.notice(t.Context(), comes("b", "10.42.0.3")); err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(began); waited != podWait/2 || !b.kernel.has("ingress4 { 10.42.0.3 : jump i-") {
+			t.Errorf("the second pod waited %s", waited)
+		}
+		if err := b.notice(t.Context(), podnotice.Notice{Verb: podnotice.Keep, Sandboxes: []string{"s-b"}}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if b.kernel.has("ingress4 { 10.42.0.2") || !b.kernel.has("ingress4 { 10.42.0.3") {
+			t.Errorf("what the runtime has forgotten is there:\n%s", b.kernel.Dump())
+		}
+		if err := b.notice(t.Context(), podnotice.Notice{Verb: podnotice.Del, Sandbox: "s-b"}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if b.kernel.has("10.42.0.3") {
+			t.Errorf("the pod is there:\n%s", b.kernel.Dump())
+		}
+	})
+}
+
+// TestRefused: after an error the whole table is written, and pods wait for it.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.api.pods = []*pod{podOf("x", "a", nil, true, nil), podOf("x", "b", nil, true, nil)}
+		b.start(t)
+		b.setPolicy(denyAll("x"))
+		synctest.Wait()
+		b.kernel.refuse = 3
+		began := time.Now()
+		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(began); waited != 7*firstPause {
+			t.Errorf("the pod waited %s", waited)
+		}
+		if !b.kernel.has("ingress4 { 10.42.0.2 : jump i-") {
+			t.Errorf("the kernel has\n%s", b.kernel.Dump())
+		}
+		b.kernel.refuse = 1000
+		if err := b.notice(t.Context(), comes("b", "10.42.0.3")); err == nil || !strings.Contains(err.Error(), "could not be put in force") {
+			t.Errorf("a pod was let in without: %v", err)
+		}
+		if last := b.told[len(b.told)-1]; last.Problem != "the kernel is busy" {
+			t.Errorf("told %+v", last)
+		}
+	})
+}
+
+// TestFlushed: rules that somebody has flushed come back.
+func TestFlushed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.start(t)
+		b.setPolicy(denyAll("x"))
+		synctest.Wait()
+		tx := b.kernel.NewTransaction()
+		tx.Delete(&knftables.Table{})
+		if err := b.kernel.Fake.Run(t.Context(), tx); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(checkEvery + time.Second)
+		synctest.Wait()
+		if !b.kernel.has("chain inet coracle-policy forward") {
+			t.Errorf("the kernel has\n%s", b.kernel.Dump())
+		}
+	})
+}
+
+// TestWithoutAPI: pods of namespaces that had policies are held, others are not, and what is in the kernel stays.
+func TestWithoutAPI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		if err := b.recall.keep(map[string][directions]bool{"x": {true, false}}); err != nil {
+			t.Fatal(err)
+		}
+		other := comes("o", "10.42.0.9")
+		other.Namespace = "y"
+		for _, n := range []podnotice.Notice{other, comes("a", "10.42.0.2"), comes("b", "10.42.0.3")} {
+			if err := b.notice(t.Context(), n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, addr := range []string{"10.42.0.2", "10.42.0.3"} {
+			if !b.kernel.has("ingress4 { " + addr + " : jump hold }") {
+				t.Errorf("%s is not held:\n%s", addr, b.kernel.Dump())
+			}
+		}
+		if b.kernel.has("10.42.0.9") {
+			t.Error("a pod of another namespace is held")
+		}
+		b.api.pods = []*pod{podOf("x", "a", nil, true, nil), podOf("x", "b", nil, true, nil)}
+		b.setPolicy(denyAll("x"))
+		b.start(t)
+		if b.kernel.has("jump hold") || !b.kernel.has("ingress4 { 10.42.0.3 : jump i-") {
+			t.Errorf("with the API there is\n%s", b.kernel.Dump())
+		}
+	})
+}
+
+// TestSlowAPI: a pod waits for the policies while there is an API, but not for ever.
+func TestSlowAPI(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		close(b.served)
+		began := time.Now()
+		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(began); waited != syncWait || b.kernel.runs != 0 {
+			t.Errorf("the pod waited %s, %d runs of nft", waited, b.kernel.runs)
+		}
+	})
+}
+
+func TestBridges(t *testing.T) {
+	dir := t.TempDir()
+	b := bridges{dir}
+	if problem := b.enable(); !strings.Contains(problem, "load br_netfilter") {
+		t.Errorf("without the module: %q", problem)
+	}
+	for name, value := range map[string]string{"bridge-nf-call-iptables": "1\n", "bridge-nf-call-ip6tables": "0\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(value), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if problem := b.enable(); problem != "" {
+		t.Error(problem)
+	}
+	if data, err := os.ReadFile(filepath.Join(dir, "bridge-nf-call-ip6tables")); err != nil || string(data) != "1\n" {
+		t.Errorf("got %q, %v", data, err)
+	}
+}
+
+func TestLeasedTo(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{"10.42.0.2": "s1\r\neth0", "fd42::2": "s1\neth0", "10.42.0.3": "s2\neth0", "lock": "", "last_reserved_ip.0": "10.42.0.3"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := leasedTo(dir)
+	if err != nil || len(got) != 2 || len(got["s1"]) != 2 || len(got["s2"]) != 1 {
+		t.Errorf("got %v, %v", got, err)
+	}
+	if got, err := leasedTo(filepath.Join(dir, "none")); err != nil || len(got) != 0 {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
