@@ -240,3 +240,6 @@ func protocol(p *corev1.Protocol) string {
 	}
 	return strings.ToLower(string(*p))
 }
+
+// protocolOf is nft's name of a container port's protocol.
+func protocolOf(p corev1.Protocol) string { return protocol(&p) }
