@@ -39,6 +39,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	if err != nil {
 		return err
 	}
+	kube.BridgeMetrics(bridged...)
 	usage := newResourceMetrics(cfg, report)
 	api := g.Add("kube-apiserver", apiserver.APIServer{
 		Store:     data.store,

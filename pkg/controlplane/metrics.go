@@ -10,6 +10,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/state"
 )
 
+// bridged are the metrics of etcd, by how their names begin, and of the gRPC by which it serves.
+var bridged = []string{
+	"etcd_cluster_", "etcd_debugging_", "etcd_disk_", "etcd_mvcc_", "etcd_network_", "etcd_server_", "etcd_snap_", "grpc_server_",
+}
+
 // resourceMetrics is metrics-server, which the API server serves; nil if it is disabled.
 type resourceMetrics struct{ *metricsserver.MetricsServer }
 

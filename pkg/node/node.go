@@ -31,6 +31,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	if err := prepare(cfg, report); err != nil {
 		return err
 	}
+	kube.BridgeMetrics(bridged...)
 	var err error
 	if m.resolvConf, err = podResolvConf(cfg); err != nil {
 		return err
@@ -65,6 +66,7 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 		Runc: dirs.Tool("runc"), Shim: dirs.Tool("containerd-shim-runc-v2"),
 		CNIBin: []string{dirs.CNIPlugins(), dirs.CNIBin()}, CNIConf: cniDir(dirs),
 		SandboxImage: version.PauseImage, Registries: []string{dirs.RegistryHosts(), "/etc/containerd/certs.d", "/etc/docker/certs.d"},
+		Pulls:         pulls(cfg, report),
 		SystemdCgroup: m.SystemdCgroups, RestrictOOMScore: !m.Resource, NoKeyrings: !m.Keyrings, AppArmor: m.AppArmor, Volatile: cfg.Ephemeral.On,
 		UnprivilegedPorts: m.UnprivilegedPorts, UnprivilegedICMP: m.UnprivilegedICMP,
 		LogLevel: containerdLevel(cfg.Log), PreferIPv6: cfg.Network.ClusterCIDRs[0].Addr().Is6(),

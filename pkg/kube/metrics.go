@@ -1,0 +1,68 @@
+package kube
+
+import (
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/proto"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+// BridgeMetrics has this process' /metrics show what parts that are not Kubernetes' enter into the Prometheus
+// library's own registry, once each: of that registry, the families whose names begin with one of prefixes. What it
+// has besides is either in Kubernetes' registry too, such as Go's and the process' own, or of parts that are linked
+// into the executable but run in another process. Call it once.
+func BridgeMetrics(prefixes ...string) {
+	legacyregistry.RawMustRegister(bridge{prometheus.DefaultGatherer, prefixes})
+}
+
+// bridge is a collector of what another registry gathers.
+type bridge struct {
+	from     prometheus.Gatherer
+	prefixes []string
+}
+
+// Describe implements prometheus.Collector. It says nothing: what there will be is not known yet.
+func (bridge) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (b bridge) Collect(out chan<- prometheus.Metric) {
+	families, err := b.from.Gather() // what could be gathered is there in spite of an error
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(prometheus.NewDesc("coracle_bridge", "Metrics of other registries.", nil, nil), err)
+	}
+	for _, f := range families {
+		if !b.wants(f.GetName()) {
+			continue
+		}
+		desc := prometheus.NewDesc(f.GetName(), f.GetHelp(), nil, nil)
+		for _, m := range f.GetMetric() {
+			out <- gathered{desc, m}
+		}
+	}
+}
+
+func (b bridge) wants(name string) bool {
+	for _, prefix := range b.prefixes {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// gathered is a metric that another registry has gathered.
+type gathered struct {
+	desc   *prometheus.Desc
+	metric *dto.Metric
+}
+
+// Desc implements prometheus.Metric.
+func (g gathered) Desc() *prometheus.Desc { return g.desc }
+
+// Write implements prometheus.Metric.
+func (g gathered) Write(to *dto.Metric) error {
+	proto.Merge(to, g.metric)
+	return nil
+}
