@@ -19,6 +19,9 @@ func Main(m *testing.M) int {
 	}
 	switch os.Getenv(roleEnv) {
 	case "":
+		if err := removeLeftovers(); err != nil {
+			report(err) // for a test to fail on
+		}
 		return m.Run()
 	case roleDNS:
 		return report(serveDNS())
