@@ -105,6 +105,7 @@ func (a APIServer) explain(err error) error {
 func (a APIServer) options(ctx context.Context) (options.CompletedOptions, error) {
 	none := options.CompletedOptions{}
 	opts := options.NewServerRunOptions()
+	addNodeVolumes(opts.Admission.GenericAdmission)
 	if err := a.flags().Parse("kube-apiserver", opts.Flags()); err != nil {
 		return none, err
 	}
