@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,48 +25,60 @@ type problem struct {
 func (p problem) Unwrap() error { return p.error }
 
 // reconcile brings one chart's release to what the chart says. A chart that failed is tried again after a pause if an
-// error is returned.
+// error is returned. forever ends with the process' leadership, and not with a change of the chart.
 func (c *controller) reconcile(forever context.Context, name cache.ObjectName) error {
 	ctx, end := c.begin(forever, name)
 	defer end()
 	ch, config, err := c.chart(ctx, name)
-	if ch == nil || err == nil && !ch.ours() {
-		c.refs.set(ctx, forever, name, nil)
-		c.tell(name, "")
-		if ch == nil {
-			return err
-		}
+	switch {
+	case ch == nil && err != nil:
+		return err
+	case ch == nil:
+		c.forget(forever, name)
+		return nil
+	case !ch.ours(), c.Disabled && ch.DeletionTimestamp != nil:
+		c.forget(forever, name)
 		return c.release(ctx, ch)
-	}
-	if c.Disabled {
-		if ch.DeletionTimestamp == nil {
-			return nil
-		}
-		return c.release(ctx, ch)
-	}
-	log := c.log.WithField("chart", name.String())
-	if ch.DeletionTimestamp != nil {
+	case c.Disabled:
+		return nil
+	case ch.DeletionTimestamp != nil:
 		err = c.remove(ctx, ch)
-	} else if err == nil {
+	case err == nil:
 		err = c.apply(ctx, forever, ch, config)
 	}
-	if cause := context.Cause(ctx); cause != nil && forever.Err() == nil {
-		return cause
-	}
-	if err == nil || forever.Err() != nil {
+	switch {
+	case forever.Err() != nil:
+		return nil
+	case ctx.Err() != nil: // what was being applied does not count as tried
+		ch.Status.Attempted = ""
+		return errors.Join(errChanged, c.write(forever, ch, ch.Status.told(ch.Generation, reasonWorking, nil)))
+	case err == nil:
 		return nil
 	}
+	return c.fail(ctx, ch, config, err)
+}
+
+// forget drops what is known of a chart that is not ours any more.
+func (c *controller) forget(ctx context.Context, name cache.ObjectName) {
+	c.refs.set(ctx, ctx, name, nil)
+	c.tell(name, "")
+}
+
+// fail tells what went wrong. It returns an error if the same is worth another try.
+func (c *controller) fail(ctx context.Context, ch *chart, config overrides, err error) error {
 	var p problem
 	if !errors.As(err, &p) {
 		p = problem{reasonFailed, err}
 	}
-	log.WithError(p.error).WithField("reason", p.reason).Warn("applying the chart")
-	c.tell(name, p.Error())
+	name := nameOf(ch)
+	c.log.WithError(p.error).WithFields(logrus.Fields{"chart": name.String(), "reason": p.reason}).Warn("applying the chart")
+	c.tell(name, shorten(p.Error()))
 	c.event(ctx, ch, corev1.EventTypeWarning, p.reason, p.Error())
+	told := c.write(ctx, ch, ch.Status.told(ch.Generation, p.reason, p.error))
 	if p.reason == reasonRolledBack || p.reason == reasonFailed && c.settled(ch, config) {
-		return c.write(ctx, ch, ch.Status.told(ch.Generation, p.reason, p.error))
+		return told
 	}
-	return errors.Join(err, c.write(ctx, ch, ch.Status.told(ch.Generation, p.reason, p.error)))
+	return errors.Join(p, told)
 }
 
 // settled reports whether a chart that failed is left to people.
@@ -209,7 +222,7 @@ func (c *controller) afterError(ctx context.Context, ch *chart, w wish, err erro
 	}
 	if last.good() && last.version > 0 && last.version != lastOf(w.history).version {
 		ch.Status.Revision = last.version
-		return problem{reasonRolledBack, fmt.Errorf("rolled back to an earlier revision, because %w", err)}
+		return problem{reasonRolledBack, err}
 	}
 	return err
 }
