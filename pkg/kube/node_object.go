@@ -206,17 +206,28 @@ const (
 // AwaitAPI waits until the API server lets the kubeconfig's user read the named Node, or ctx is done. That it does
 // not exist is an answer too.
 func AwaitAPI(ctx context.Context, kubeconfig, node string) error {
-	defer lifecycle.WaitingFor(ctx, "")
 	client, err := Client(kubeconfig)
 	if err != nil {
 		return err
 	}
+	return Await(ctx, func(ctx context.Context) error {
+		_, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// Await calls ask until it succeeds, or ctx is done: at a first start the API answers before everybody has rights.
+func Await(ctx context.Context, ask func(context.Context) error) error {
+	defer lifecycle.WaitingFor(ctx, "")
 	pause, began := eagerPause, time.Now()
 	for {
 		try, cancel := context.WithTimeout(ctx, 5*time.Second)
-		_, err := client.CoreV1().Nodes().Get(try, node, metav1.GetOptions{})
+		err := ask(try)
 		cancel()
-		if err == nil || apierrors.IsNotFound(err) {
+		if err == nil {
 			return nil
 		}
 		lifecycle.WaitingFor(ctx, fmt.Sprintf("the API server, last: %v", firstLine(err)))

@@ -96,6 +96,9 @@ const component = "local-storage"
 func (s *Storage) Run(ctx context.Context, ready func()) error {
 	defer s.stopEvents()
 	ctx = kube.WithComponent(ctx, component)
+	if err := kube.Await(ctx, s.mayWatch); err != nil {
+		return err
+	}
 	var working sync.WaitGroup
 	defer working.Wait()
 	working.Go(func() { s.claims.RunWithContext(ctx) })
@@ -115,6 +118,15 @@ func (s *Storage) Run(ctx context.Context, ready func()) error {
 	s.follow()
 	s.controller.Run(ctx)
 	return nil
+}
+
+// mayWatch is an error as long as the roles that let nodes see volumes are not there.
+func (s *Storage) mayWatch(ctx context.Context) error {
+	if _, err := s.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+		return err
+	}
+	_, err := s.client.CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{Limit: 1})
+	return err
 }
 
 // follow reports what there is now, and from now on.
