@@ -44,16 +44,16 @@ func (p Ports) Run(ctx context.Context, ready func()) error {
 func (p Ports) run(ctx context.Context, client kubernetes.Interface) {
 	var looked struct {
 		at    time.Time
-		about string
-		text  string
+		about string // the question and the node's addresses
+		text  string // the answer
 	}
 	for {
 		node, changed := p.Node.Get()
 		var again <-chan time.Time
 		if node != nil {
 			asked := node.Annotations[askedAnnotation]
-			if asked != looked.about || time.Since(looked.at) >= lookEvery {
-				looked.at, looked.about, looked.text = time.Now(), asked, p.look(ctx, client, node, asked)
+			if about := fmt.Sprint(asked, nodeAddresses(node)); about != looked.about || time.Since(looked.at) >= lookEvery {
+				looked.at, looked.about, looked.text = time.Now(), about, p.look(ctx, client, node, asked)
 			}
 			if looked.text != node.Annotations[heldAnnotation] {
 				if err := p.say(ctx, client, looked.text); err != nil && ctx.Err() == nil {
