@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
@@ -14,6 +15,7 @@ import (
 	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
+	"oras.land/oras-go/v2/registry/remote/errcode"
 )
 
 // chartLayers are the media types of a packed chart; the second is from before they were agreed on.
@@ -31,7 +33,7 @@ func (a access) oci(ctx context.Context, address, version string) ([]byte, error
 	}
 	described, body, err := repository.Manifests().FetchReference(ctx, ref.Reference)
 	if err != nil {
-		return nil, fmt.Errorf("fetching %s: %w", ref, err)
+		return nil, fmt.Errorf("fetching %s: %w", ref, explain(err))
 	}
 	data, err := read(described, body)
 	if err != nil {
@@ -54,6 +56,16 @@ func (a access) oci(ctx context.Context, address, version string) ([]byte, error
 		}
 	}
 	return nil, fmt.Errorf("%s is not a chart: it has no layer of type %s", ref, chartLayers[0])
+}
+
+// explain says what to do about a registry that wants to know who asks.
+func explain(err error) error {
+	var answer *errcode.ErrorResponse
+	if errors.Is(err, auth.ErrBasicCredentialNotFound) ||
+		errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden) {
+		return fmt.Errorf("the registry refuses it; check dockerRegistrySecret or authSecret: %w", err)
+	}
+	return err
 }
 
 // parseOCI reads an address. Both a tag and a digest may be there; the digest counts.
@@ -89,7 +101,7 @@ func choose(ctx context.Context, repository *remote.Repository, ref *registry.Re
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("listing its tags: %w", err)
+		return fmt.Errorf("listing its tags: %w", explain(err))
 	}
 	i, err := pick(versions, version)
 	if err != nil {

@@ -30,11 +30,11 @@ const (
 const (
 	reasonDeployed    = "Deployed"
 	reasonWorking     = "Working"
-	reasonInvalid     = "Invalid"      // what the chart says cannot be done
-	reasonNotFetched  = "NotFetched"   // the chart could not be had
+	reasonInvalid     = "Invalid"    // what the chart says cannot be done
+	reasonNotFetched  = "NotFetched" // the chart could not be had
 	reasonFailed      = "ReleaseFailed"
-	reasonRolledBack  = "RolledBack"   // an earlier revision is in force
-	reasonNotRemoved  = "NotRemoved"   // a deleted chart could not be uninstalled
+	reasonRolledBack  = "RolledBack" // an earlier revision is in force
+	reasonNotRemoved  = "NotRemoved" // a deleted chart could not be uninstalled
 	reasonUnsupported = "UnsupportedVersion"
 )
 
