@@ -22,5 +22,6 @@ func (b batteries) add(g *lifecycle.Group) error {
 	b.usage.add(g, b.objects)
 	b.charts(g)
 	b.loadBalancers(g)
+	b.localVolumes(g)
 	return nil
 }
