@@ -38,6 +38,10 @@ func secretFiles(_ context.Context, m *Machine) []Verdict {
 	return Else(From(preflight.SecretFiles(m.Config)), Okf("nobody but root may read them"))
 }
 
+func registries(_ context.Context, m *Machine) []Verdict {
+	return Else(From(preflight.Registries(m.Config)), Okf("%s is right, or not there", m.Config.Dirs.Registries()))
+}
+
 func diskSpace(_ context.Context, m *Machine) []Verdict {
 	dir := nearest(m.Config.Dirs.Data)
 	if found := From(preflight.Space(m.Config, dir)); found != nil {

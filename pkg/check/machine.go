@@ -55,6 +55,7 @@ var table = []row{
 	{"disk-latency", "writing and syncing in the data directory", diskLatency},
 	{"file-system", "kind of file system of the data directory", fileSystem},
 	{"secret-files", "who may read keys", secretFiles},
+	{"registries", "registries.yaml: mirrors and credentials", registries},
 	{"ports", "ports that coracle listens on", ports},
 	{"address", "the node's address", address},
 	{"routes", "routes into the networks of pods and Services", routes},

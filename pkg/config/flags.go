@@ -57,6 +57,7 @@ var groups = [...]string{groupFiles, groupJoin, groupNode, groupNetwork, groupAP
 type raw struct {
 	config, dataDir, runDir, kubeletRoot, kubeletDir, containerdDir              value
 	nodeName, nodeIP, nodeExternalIP, nodeLabel, nodeTaint, resolvConf           value
+	noDefaultRegistry                                                            value
 	clusterCIDR, serviceCIDR, clusterDNS, clusterDomain, backend, iface          value
 	nodePorts, bind, advertise, port, sans, kubeconfig, kubeconfigMode           value
 	enableAdmission, disableAdmission                                            value
@@ -108,6 +109,8 @@ func (r *raw) nodeTable() []setting {
 			help: "Taint that the node registers with; a node that is registered keeps what it has"},
 		{name: "resolv-conf", arg: "FILE", note: "the host's, past a local stub resolver", into: &r.resolvConf, group: groupNode,
 			help: "Name servers for pods that use the host's, and for names outside the cluster"},
+		{name: "disable-default-registry-endpoint", kind: toggle, def: "false", into: &r.noDefaultRegistry, group: groupNode,
+			help: "Pull images of registries that have mirrors in registries.yaml from those mirrors only"},
 
 		{name: "server", short: "s", arg: "URL", into: &r.server, group: groupJoin, alias: envPrefix + "URL",
 			help: "Server of the cluster to join, as https://HOST:6443; a server without it begins a cluster"},

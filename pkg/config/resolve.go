@@ -128,6 +128,7 @@ func (d *decoder) node(r *raw, dir string, n Network) Node {
 		ContainerdConfigDir: d.pathOr(&r.containerdDir, filepath.Join(dir, "containerd.d")),
 		ResolvConf:          d.resolvConf(&r.resolvConf),
 		BalancerPort:        d.port(&r.lbPort),
+		NoDefaultRegistry:   d.toggle(&r.noDefaultRegistry),
 	}
 }
 

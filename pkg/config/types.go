@@ -130,6 +130,8 @@ type Node struct {
 	ResolvConf string `json:"resolvConf"`
 	// BalancerPort is the port on loopback at which the node's own parts reach the API of any server.
 	BalancerPort uint16 `json:"balancerPort"`
+	// NoDefaultRegistry does not ask a registry itself that has mirrors.
+	NoDefaultRegistry bool `json:"noDefaultRegistry,omitempty"`
 }
 
 // Join is how a machine enters a cluster. At most one of Token and TokenFile is set, and of the agent's two.

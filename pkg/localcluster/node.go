@@ -71,6 +71,9 @@ func (k *keeper) mounts(n *Node) []vhost.Mount {
 	if exists(on.RegistryHosts()) { // mirrors of registries are as good for nodes as for this machine
 		mounts = append(mounts, vhost.Mount{Source: on.RegistryHosts(), Target: on.RegistryHosts(), ReadOnly: true})
 	}
+	if exists(on.Registries()) {
+		mounts = append(mounts, vhost.Mount{Source: on.Registries(), Target: on.Registries(), ReadOnly: true})
+	}
 	if n.Name != k.record.Nodes[0].Name {
 		return mounts
 	}

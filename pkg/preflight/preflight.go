@@ -28,6 +28,7 @@ var checks = []check{
 	{"data directory", dataDir},
 	{"run directory", runDir},
 	{"secret files", SecretFiles},
+	{"registries", Registries},
 	{"ports", Ports},
 	{"cgroups", Cgroups},
 	{"namespaces, overlayfs", func(cfg config.Config) error { return Mounts(cfg.Dirs.Data) }},

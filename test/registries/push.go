@@ -1,7 +1,6 @@
 package registries
 
 import (
-	"archive/tar"
 	"bytes"
 	"crypto/tls"
 	"encoding/json"
@@ -9,61 +8,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
-
-// Image is what an archive in OCI layout holds: its blobs, and which of them is the image.
-type Image struct {
-	blobs  map[digest.Digest][]byte
-	target ocispec.Descriptor
-}
-
-// ReadImage reads the first image of an archive in OCI layout.
-func ReadImage(t testing.TB, archive string) Image {
-	t.Helper()
-	file, err := os.Open(archive)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	img := Image{blobs: map[digest.Digest][]byte{}}
-	var index ocispec.Index
-	for r := tar.NewReader(file); ; {
-		header, err := r.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			t.Fatalf("%s: %v", archive, err)
-		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			t.Fatalf("%s: %v", archive, err)
-		}
-		if sum, ok := strings.CutPrefix(header.Name, "blobs/sha256/"); ok && sum != "" {
-			img.blobs[digest.NewDigestFromEncoded(digest.SHA256, sum)] = data
-		}
-		if header.Name == "index.json" {
-			if err := json.Unmarshal(data, &index); err != nil {
-				t.Fatalf("%s: %v", archive, err)
-			}
-		}
-	}
-	if len(index.Manifests) == 0 {
-		t.Fatalf("%s is no archive in OCI layout", archive)
-	}
-	img.target = index.Manifests[0]
-	return img
-}
-
-// Digest is the image's.
-func (i Image) Digest() string { return i.target.Digest.String() }
 
 // Push puts an image into the registry under a name without the registry, such as "team/app:1", with the registry's
 // own API and as its first user.

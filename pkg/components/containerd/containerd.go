@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	_ "github.com/containerd/containerd/v2/cmd/containerd/builtins" // the plugins
@@ -42,6 +43,7 @@ type Containerd struct {
 	CNIConf      string   // directory with CNI configurations
 	SandboxImage string   // the pause image, which has to be imported
 	Registries   []string // directories with hosts.toml files
+	Pulls        Pulls    // where images come from besides
 
 	SystemdCgroup     bool // systemd manages the cgroups
 	NoKeyrings        bool // containers cannot have keyrings of their own
@@ -61,8 +63,12 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	log.L = logger(c.LogLevel)
+	(&puller{Pulls: c.Pulls, dirs: c.Registries, joined: strings.Join(c.Registries, ":")}).hook()
 	config, err := load(ctx, file, c.DropIns)
 	if err != nil {
+		return err
+	}
+	if err := c.Pulls.checkPulls(config); err != nil {
 		return err
 	}
 	if err := prepareDirs(config.Root, func() error { return server.CreateTopLevelDirectories(config) }); err != nil {

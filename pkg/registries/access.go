@@ -1,0 +1,140 @@
+package registries
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+func (p *parser) configs(n *yaml.Node, at string) {
+	p.entries(n, at, func(name, value *yaml.Node, key string) {
+		host := p.host(name, key)
+		if _, twice := p.out.configs[host]; twice {
+			p.fail(name, key, "%s is there already, under its other name", host)
+		}
+		var a access
+		p.fields(value, key, map[string]field{
+			"auth": func(n *yaml.Node, key string) { a.auth = p.auth(n, key) },
+			"tls":  func(n *yaml.Node, key string) { a.tls = p.tls(n, key) },
+		})
+		p.out.configs[host] = a
+	})
+}
+
+// auths reads the former place of configs.*.auth, whose keys may be addresses.
+func (p *parser) auths(n *yaml.Node, at string) {
+	p.entries(n, at, func(name, value *yaml.Node, key string) {
+		u, err := endpointURL(name.Value)
+		if err != nil {
+			p.fail(name, key, "%v", err)
+			return
+		}
+		host := canonical(u.Host)
+		p.out.Warnings = append(p.out.Warnings, fmt.Sprintf("%s, line %d: auths is out of use: write configs.%q.auth", p.file, name.Line, host))
+		a := p.out.configs[host]
+		if !a.auth.Known() {
+			a.auth = p.auth(value, key)
+		}
+		p.out.configs[host] = a
+	})
+}
+
+// auth reads how to log in. Values are not for errors.
+func (p *parser) auth(n *yaml.Node, at string) (a Auth) {
+	var basic string
+	p.fields(n, at, map[string]field{
+		"username":       func(n *yaml.Node, key string) { a.User = p.text(n, key) },
+		"password":       func(n *yaml.Node, key string) { a.Password = p.text(n, key) },
+		"identity_token": func(n *yaml.Node, key string) { a.IdentityToken = p.text(n, key) },
+		"auth": func(n *yaml.Node, key string) {
+			basic = p.text(n, key)
+			if _, _, ok := userPassword(basic); basic != "" && !ok {
+				p.fail(n, key, `this has to be "user:password" in base64`)
+			}
+		},
+	})
+	switch {
+	case (a.User == "") != (a.Password == ""):
+		p.fail(n, at, "a username goes with a password")
+	case a.User == "" && basic != "":
+		a.User, a.Password, _ = userPassword(basic)
+	}
+	return a
+}
+
+// tls reads whom to trust and what to show.
+func (p *parser) tls(n *yaml.Node, at string) *tls.Config {
+	var ca, cert, key struct {
+		data []byte
+		set  bool
+	}
+	config := &tls.Config{}
+	file := func(into *struct {
+		data []byte
+		set  bool
+	}) field {
+		return func(n *yaml.Node, key string) {
+			if path := p.text(n, key); path != "" {
+				into.set, into.data = true, p.content(n, key, path)
+			}
+		}
+	}
+	p.fields(n, at, map[string]field{
+		"ca_file": file(&ca), "cert_file": file(&cert), "key_file": file(&key),
+		"insecure_skip_verify": func(n *yaml.Node, key string) {
+			if err := n.Decode(&config.InsecureSkipVerify); err != nil {
+				p.fail(n, key, "this has to be true or false")
+			}
+		},
+	})
+	if ca.data != nil {
+		config.RootCAs = systemPool()
+		if !config.RootCAs.AppendCertsFromPEM(ca.data) {
+			p.fail(n, at+".ca_file", "the file holds no certificate in PEM")
+		}
+	}
+	if cert.set != key.set {
+		p.fail(n, at, "cert_file and key_file go together")
+	}
+	if cert.data != nil && key.data != nil {
+		pair, err := tls.X509KeyPair(cert.data, key.data)
+		if err != nil {
+			p.fail(n, at, "cert_file and key_file are no pair: %v", err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config
+}
+
+// content reads a file that a key names.
+func (p *parser) content(n *yaml.Node, key, path string) []byte {
+	if !filepath.IsAbs(path) {
+		p.fail(n, key, "the path %s has to begin with /", path)
+		return nil
+	}
+	data, err := p.read(path)
+	if err != nil {
+		p.fail(n, key, "%v", err)
+		return nil
+	}
+	return data
+}
+
+// systemPool is whom the machine trusts; a machine without certificates trusts nobody.
+func systemPool() *x509.CertPool {
+	pool, err := x509.SystemCertPool()
+	if err != nil {
+		return x509.NewCertPool()
+	}
+	return pool
+}
+
+func sortedList(names []string) string {
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,334 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/registries"
+)
+
+// The secrets of TestRegistries, which nobody may find in a log.
+const (
+	registryPassword = "planted-registry-password-4b7d"
+	wrongPassword    = "planted-wrong-password-6e2f"
+	nextPassword     = "planted-next-password-1c8a"
+	podPassword      = "planted-pod-password-9f3b"
+	identityToken    = "planted-identity-token-2d5c"
+)
+
+// site is a host with registries, and a node that pulls from them.
+type site struct {
+	*testing.T
+	wire        *hosts.Wire
+	store, node *hosts.Host
+	server      *hosts.Server
+	base        registries.Image
+	ca, clients *registries.Authority
+	plain       *registries.Registry // has all images; the others share its storage
+}
+
+const siteToken = "--token=the-same-everywhere"
+
+const registriesFile = "/etc/coracle/registries.yaml"
+
+// TestRegistries pulls from real registries, in the ways in which registries.yaml and hosts.toml have it, while coracle
+// runs: it is never restarted.
+func TestRegistries(t *testing.T) {
+	hosts.Bin(t)
+	archives := hosts.Images(t)
+	busybox := slices.IndexFunc(archives, func(path string) bool { return filepath.Base(path) == "busybox.tar" })
+	if busybox < 0 {
+		t.Skip("CORACLE_TEST_IMAGES has no busybox.tar: run `make test`")
+	}
+	wire := hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24"))
+	s := &site{T: t, wire: wire, store: hosts.New(t, wire, "store", hosts.Options{}), node: hosts.New(t, wire, "solo", hosts.Options{}),
+		base: registries.ReadImage(t, archives[busybox]), ca: registries.NewAuthority(t, "their CA"), clients: registries.NewAuthority(t, "whom they know")}
+	s.plain = registries.Start(t, s.store, registries.Options{})
+	s.server = s.node.Start(siteToken)
+	waitReady(t, s.node)
+	writeHost(t, s.node, "/etc/ssl/theirs.crt", string(s.ca.PEM))
+
+	for _, c := range []struct {
+		name string
+		run  func(*site)
+	}{
+		{"hosts.toml in three directories", (*site).hostsTOML},
+		{"TLS and passwords that change", (*site).passwords},
+		{"client certificate", (*site).clientCertificate},
+		{"mirrors in their order", (*site).mirrors},
+		{"tokens and rewritten names", (*site).tokens},
+		{"credentials of pods", (*site).podCredentials},
+		{"a broken file", (*site).brokenFile},
+		{"an agent without default endpoints", (*site).agent},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sub := *s
+			sub.T, sub.node = t, s.node.For(t)
+			c.run(&sub)
+		})
+	}
+	for _, secret := range []string{registryPassword, wrongPassword, nextPassword, podPassword, identityToken} {
+		encoded := base64.StdEncoding.EncodeToString([]byte("me:" + secret))
+		if log := s.server.Log(); strings.Contains(log, secret) || strings.Contains(log, encoded) {
+			t.Errorf("the log holds %q", secret)
+		}
+	}
+	if s.server.Restarts() != 0 {
+		t.Error("a half was restarted")
+	}
+}
+
+// push makes an image that no node has, and returns its name without the registry.
+func (s *site) push(repository string) string {
+	s.Helper()
+	name := repository + ":1"
+	s.plain.Push(name, s.base.With(s, "case", s.Name()+" "+name))
+	return name
+}
+
+// says writes the node's registries.yaml.
+func (s *site) says(format string, args ...any) {
+	s.Helper()
+	writeHost(s.T, s.node, registriesFile, fmt.Sprintf(format, args...))
+}
+
+func (s *site) pull(image string, flags ...string) error {
+	_, err := s.node.TryCoracle(append(append([]string{"crictl", "pull"}, flags...), image)...)
+	return err
+}
+
+func (s *site) mustPull(image string, flags ...string) {
+	s.Helper()
+	if err := s.pull(image, flags...); err != nil {
+		s.Fatalf("pulling %s: %v", image, err)
+	}
+}
+
+// mustFail sees a pull fail with an error that says why and no secret.
+func (s *site) mustFail(image, why string, flags ...string) {
+	s.Helper()
+	err := s.pull(image, flags...)
+	if err == nil || !strings.Contains(err.Error(), why) {
+		s.Errorf("pulling %s ends with %v instead of %q", image, err, why)
+	}
+	if err != nil && strings.Contains(err.Error(), "planted") {
+		s.Errorf("the error tells a secret: %v", err)
+	}
+}
+
+func (s *site) hostsTOML() {
+	for i, dir := range []string{"/etc/coracle/certs.d", "/etc/containerd/certs.d", "/etc/docker/certs.d"} {
+		registry := fmt.Sprintf("place%d.test", i)
+		writeHost(s.T, s.node, filepath.Join(dir, registry, "hosts.toml"), fmt.Sprintf("server = %q\n", s.plain.URL))
+		s.mustPull(registry + "/" + s.push(fmt.Sprintf("toml/app%d", i)))
+	}
+	writeHost(s.T, s.node, "/etc/coracle/certs.d/_default/hosts.toml", "server = \"http://127.0.0.1:1\"\n")
+	s.mustPull("place2.test/" + s.push("toml/own")) // a registry's own directory goes before another place's default
+	s.node.Run("rm", "-r", "/etc/coracle/certs.d/_default")
+	name := s.push("toml/ctr")
+	s.node.Coracle("ctr", "-n", "k8s.io", "images", "pull", "place1.test/"+name)
+	s.saw("GET", "/v2/toml/ctr/blobs/")
+}
+
+// saw looks for a request to the registry that has all images.
+func (s *site) saw(words ...string) {
+	s.Helper()
+	if len(s.plain.Requests(words...)) == 0 {
+		s.Errorf("the registry saw no request with %q", words)
+	}
+}
+
+func (s *site) passwords() {
+	secured := registries.Start(s, s.store, registries.Options{Port: 5001, Storage: s.plain.Storage, TLS: s.ca, Users: map[string]string{"me": registryPassword}})
+	image := func(n int) string { return secured.Addr + "/" + s.push(fmt.Sprintf("secured/app%d", n)) }
+	first := image(1)
+	s.mustFail(first, "certificate signed by unknown authority")
+	s.says("configs:\n  %q:\n    tls: {ca_file: /etc/ssl/theirs.crt}\n", secured.Addr)
+	s.mustFail(first, "no basic auth credentials")
+	login := func(auth string) {
+		s.says("configs:\n  %q:\n    tls: {ca_file: /etc/ssl/theirs.crt}\n    auth: {%s}\n", secured.Addr, auth)
+	}
+	login("username: me, password: " + wrongPassword)
+	s.mustFail(first, "401")
+	login("username: me, password: " + registryPassword)
+	s.mustPull(first)
+	if len(secured.Requests("GET", "/blobs/", " 200 ")) < 2 {
+		s.Errorf("the registry did not send the image's configuration and layer: %q", secured.Requests())
+	}
+	secured.SetUsers(map[string]string{"me": nextPassword})
+	second := image(2)
+	s.mustFail(second, "401")
+	login("auth: " + base64.StdEncoding.EncodeToString([]byte("me:"+nextPassword)))
+	s.mustPull(second)
+	s.mustPull(image(3))
+	s.mustFail(image(4), "401", "--creds", "me:"+wrongPassword) // what a pull brings is tried first
+	s.node.Coracle("ctr", "-n", "k8s.io", "images", "pull", image(5))
+}
+
+func (s *site) clientCertificate() {
+	mutual := registries.Start(s, s.store, registries.Options{Port: 5002, Storage: s.plain.Storage, TLS: s.ca, Clients: s.clients})
+	image := mutual.Addr + "/" + s.push("mutual/app")
+	s.says("configs:\n  %q:\n    tls: {insecure_skip_verify: true}\n", mutual.Addr)
+	s.mustFail(image, "certificate required")
+	cert, key := s.clients.Sign(s, netip.Addr{})
+	writeHost(s.T, s.node, "/etc/ssl/client.crt", string(cert))
+	writeHost(s.T, s.node, "/etc/ssl/client.key", string(key))
+	s.says("configs:\n  %q:\n    tls: {ca_file: /etc/ssl/theirs.crt, cert_file: /etc/ssl/client.crt, key_file: /etc/ssl/client.key}\n", mutual.Addr)
+	s.mustPull(image)
+	again := mutual.Addr + "/" + s.push("mutual/again")
+	other := registries.NewAuthority(s, "somebody else")
+	cert, key = other.Sign(s, netip.Addr{})
+	writeHost(s.T, s.node, "/etc/ssl/client.crt", string(cert))
+	s.mustPull(again) // in between they are no pair: what was read before is in force
+	writeHost(s.T, s.node, "/etc/ssl/client.key", string(key))
+	s.mustFail(mutual.Addr+"/"+s.push("mutual/unknown"), "tls: ") // what registries.yaml names counts at once too, also for open connections
+}
+
+func (s *site) mirrors() {
+	// Nobody listens at the first, nobody is at the second, the third lacks the image, the last has it.
+	empty := registries.Start(s, s.store, registries.Options{Port: 5003})
+	const nobody = "http://172.30.0.250:5000"
+	s.says("mirrors:\n  docker.io:\n    endpoint: [%q, %q, %q, %q]\n", "http://"+s.store.IP.String()+":1", nobody, empty.URL, s.plain.URL)
+	began := time.Now()
+	s.mustPull("docker.io/" + s.push("library/short"))
+	s.Logf("past two dead mirrors and one without the image in %.1f s", time.Since(began).Seconds())
+	if len(empty.Requests("HEAD", "/v2/library/short/manifests/1", "ns=docker.io", " 404 ")) == 0 {
+		s.Errorf("the mirror before the last was not asked: %q", empty.Requests())
+	}
+	s.says("mirrors:\n  docker.io:\n    endpoint: [%q, %q]\n", s.plain.URL, empty.URL)
+	before := len(empty.Requests())
+	s.push("library/first")
+	s.mustPull("first:1") // as people write it
+	if len(empty.Requests()) != before {
+		s.Error("a mirror was asked that comes after one that has the image")
+	}
+	s.says("mirrors:\n  \"*\":\n    endpoint: [%q]\n", s.plain.URL)
+	s.mustPull("any.test/" + s.push("star/app"))
+	s.saw("HEAD", "/v2/star/app/manifests/1", "ns=any.test")
+}
+
+func (s *site) tokens() {
+	server := registries.StartTokens(s, s.store, 5010, &registries.TokenServer{
+		Users: map[string]string{"me": registryPassword}, Refresh: identityToken, Refused: []string{"upstream/app", "upstream/other"}})
+	r := registries.Start(s, s.store, registries.Options{Port: 5004, Storage: s.plain.Storage, TLS: s.ca, Tokens: server})
+	s.push("ours/upstream-app")
+	s.push("ours/upstream-other")
+	say := func(auth string) {
+		s.says("mirrors:\n  hub.test:\n    endpoint: [%q]\n    rewrite: {\"^upstream/(.*)\": \"ours/upstream-$1\"}\n"+
+			"configs:\n  %q:\n    tls: {ca_file: /etc/ssl/theirs.crt}\n    auth: {%s}\n", r.URL, r.Addr, auth)
+	}
+	say("username: me, password: " + wrongPassword)
+	s.mustFail("hub.test/upstream/app:1", "401")
+	say("username: me, password: " + registryPassword)
+	s.mustPull("hub.test/upstream/app:1")
+	say("identity_token: " + identityToken)
+	s.mustPull("hub.test/upstream/other:1")
+	for _, want := range []string{"me: repository:ours/upstream-app:pull", "refresh: repository:ours/upstream-other:pull"} {
+		if !slices.Contains(server.Asked(), want) {
+			s.Errorf("tokens were asked for with %q, not with %q", server.Asked(), want)
+		}
+	}
+	for _, path := range []string{"/manifests/1", "/manifests/sha256:", "/blobs/sha256:"} {
+		if len(r.Requests("/v2/ours/upstream-app"+path, " 200 ")) == 0 {
+			s.Errorf("no request for %s by the name that the mirror has: %q", path, r.Requests())
+		}
+	}
+	if list := s.node.Coracle("images", "list", "-o", "name"); !strings.Contains(list, "hub.test/upstream/app:1\n") || strings.Contains(list, "ours/") {
+		s.Errorf("the image does not keep its name:\n%s", list)
+	}
+}
+
+// podCredentials runs a pod whose secret beats what the file has for the registry itself.
+func (s *site) podCredentials() {
+	r := registries.Start(s, s.store, registries.Options{Port: 5005, Storage: s.plain.Storage, TLS: s.ca, Users: map[string]string{"pod": podPassword}})
+	s.says("configs:\n  %q:\n    tls: {ca_file: /etc/ssl/theirs.crt}\n    auth: {username: me, password: %s}\n", r.Addr, wrongPassword)
+	auth := base64.StdEncoding.EncodeToString([]byte("pod:" + podPassword))
+	s.node.Apply(fmt.Sprintf(`
+apiVersion: v1
+kind: Secret
+metadata: {name: pull}
+type: kubernetes.io/dockerconfigjson
+stringData: {.dockerconfigjson: '{"auths":{"%[1]s":{"auth":"%[2]s"}}}'}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: secret}
+spec:
+  imagePullSecrets: [{name: pull}]
+  terminationGracePeriodSeconds: 0
+  containers: [{name: main, image: "%[1]s/%[3]s", command: [sleep, "36000"]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: mirrored}
+spec:
+  imagePullSecrets: [{name: pull}]
+  terminationGracePeriodSeconds: 0
+  containers: [{name: main, image: "%[1]s/%[4]s", command: [sleep, "36000"]}]
+`, r.Addr, auth, s.push("pods/secret"), s.push("pods/other")))
+	s.node.Kubectl("wait", "--for=condition=Ready", "pod/secret", "pod/mirrored", "--timeout=60s")
+	s.mustFail(r.Addr+"/"+s.push("pods/nobody"), "401")
+	s.node.Kubectl("delete", "pod", "--all", "--now")
+}
+
+func (s *site) brokenFile() {
+	s.says("mirrors:\n  kept.test:\n    endpoint: [%q]\n", s.plain.URL)
+	s.mustPull("kept.test/" + s.push("kept/before"))
+	s.says("mirrors:\n  kept.test:\n    endpoints: [%q]\n", s.plain.URL)
+	s.mustPull("kept.test/" + s.push("kept/after"))
+	const why = registriesFile + ", line 3: mirrors.kept.test.endpoints: there is no such setting"
+	if out := s.node.Coracle("status"); !strings.Contains(out, why) {
+		s.Errorf("status does not say what is wrong:\n%s", out)
+	}
+	if !strings.Contains(s.server.Log(), why) {
+		s.Error("the log does not say what is wrong")
+	}
+	if out, err := s.node.TryCoracle("check", "--only", "registries"); err == nil || !strings.Contains(out+err.Error(), why) {
+		s.Errorf("check does not say what is wrong: %s %v", out, err)
+	}
+	if err := os.Remove(s.node.Path(registriesFile)); err != nil {
+		s.Fatal(err)
+	}
+	if err := s.pull("kept.test/" + s.push("kept/gone")); err == nil {
+		s.Error("a mirror is in force whose file is gone")
+	}
+	hosts.Eventually(s, 10*time.Second, func() error {
+		if out := s.node.Coracle("status"); strings.Contains(out, why) {
+			return errors.New("status tells of what has been mended")
+		}
+		return nil
+	})
+}
+
+// agent pulls on another node, which asks a registry that has mirrors through these only. A broken file keeps it from
+// starting.
+func (s *site) agent() {
+	h := hosts.New(s, s.wire, "agent", hosts.Options{})
+	args := []string{siteToken, "--server=https://" + s.server.Host.IP.String() + ":6443", "--disable-default-registry-endpoint"}
+	writeHost(s.T, h, registriesFile, "mirrors: {}\nmirror: {}\n")
+	broken := h.StartAgent(args...)
+	if err := broken.Wait(20 * time.Second); err == nil || !strings.Contains(broken.Log(), registriesFile+", line 2: mirror: there is no such setting") {
+		s.Errorf("with a broken file an agent ends with %v:\n%s", err, broken.Log())
+	}
+	empty := registries.Start(s, s.store, registries.Options{Port: 5006})
+	writeHost(s.T, h, registriesFile, fmt.Sprintf("mirrors:\n  %q:\n    endpoint: [%q]\n  fine.test:\n    endpoint: [%q]\n", s.plain.Addr, empty.URL, s.plain.URL))
+	h.StartAgent(args...)
+	fine, lacking := s.push("agents/fine"), s.push("agents/lacking")
+	hosts.Eventually(s, 40*time.Second, func() error {
+		_, err := h.TryCoracle("crictl", "pull", "fine.test/"+fine)
+		return err
+	})
+	out, err := h.TryCoracle("crictl", "pull", s.plain.Addr+"/"+lacking)
+	if err == nil || !strings.Contains(err.Error(), "not found") || len(s.plain.Requests("GET", "/v2/agents/lacking/")) > 0 {
+		s.Errorf("the registry itself was asked: %s %v", out, err)
+	}
+}
