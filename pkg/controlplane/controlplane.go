@@ -40,6 +40,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		return err
 	}
 	kube.BridgeMetrics(bridged...)
+	kube.OmitMetrics(strays...)
 	usage := newResourceMetrics(cfg, report)
 	api := g.Add("kube-apiserver", apiserver.APIServer{
 		Store:     data.store,

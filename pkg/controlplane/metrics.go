@@ -15,6 +15,12 @@ var bridged = []string{
 	"etcd_cluster_", "etcd_debugging_", "etcd_disk_", "etcd_mvcc_", "etcd_network_", "etcd_server_", "etcd_snap_", "grpc_server_",
 }
 
+// strays are of the kubelet.
+var strays = []string{
+	"kubelet_imagemanager_inmemory_pulledrecords_usage_percent", "kubelet_imagemanager_inmemory_pullintents_usage_percent",
+	"kubelet_imagemanager_ondisk_pulledrecords", "kubelet_imagemanager_ondisk_pullintents",
+}
+
 // resourceMetrics is metrics-server, which the API server serves; nil if it is disabled.
 type resourceMetrics struct{ *metricsserver.MetricsServer }
 

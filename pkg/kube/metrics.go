@@ -7,6 +7,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/proto"
 	"k8s.io/component-base/metrics/legacyregistry"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // requests to the API; upstream's commands import it too
+	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
 )
 
 // BridgeMetrics has this process' /metrics show what parts that are not Kubernetes' enter into the Prometheus
@@ -16,6 +18,23 @@ import (
 func BridgeMetrics(prefixes ...string) {
 	legacyregistry.RawMustRegister(bridge{prometheus.DefaultGatherer, prefixes})
 }
+
+// OmitMetrics takes families out of this process' /metrics: those that a part enters when it is linked into the
+// executable, although it runs in another process, where they mean something. One that is not there is no mistake.
+func OmitMetrics(names ...string) {
+	for _, name := range names {
+		legacyregistry.Registerer().Unregister(named{prometheus.NewDesc(name, "", nil, nil)})
+	}
+}
+
+// named is a collector that has the identity of another one, which is what a registry knows it by.
+type named struct{ desc *prometheus.Desc }
+
+// Describe implements prometheus.Collector.
+func (n named) Describe(out chan<- *prometheus.Desc) { out <- n.desc }
+
+// Collect implements prometheus.Collector.
+func (named) Collect(chan<- prometheus.Metric) {}
 
 // bridge is a collector of what another registry gathers.
 type bridge struct {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
 )
 
 func TestBridge(t *testing.T) {
@@ -45,5 +47,25 @@ go_threads 0
 	counter.WithLabelValues("b").Inc()
 	if err := testutil.GatherAndCompare(ours, strings.NewReader(want), "etcd_server_x_total"); err == nil {
 		t.Error("the bridge shows an old value")
+	}
+}
+
+func TestOmitMetrics(t *testing.T) {
+	gauge := metrics.NewGaugeVec(&metrics.GaugeOpts{Name: "coracle_test_stray", Help: "Of a part that runs elsewhere."}, []string{"kind"})
+	legacyregistry.MustRegister(gauge)
+	gauge.WithLabelValues("a").Set(1)
+	there := func() int {
+		n, err := testutil.GatherAndCount(legacyregistry.DefaultGatherer, "coracle_test_stray")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if there() != 1 {
+		t.Fatal("it was not there")
+	}
+	OmitMetrics("coracle_test_stray", "coracle_test_nobody")
+	if there() != 0 {
+		t.Error("it is still there")
 	}
 }

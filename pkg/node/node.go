@@ -32,6 +32,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		return err
 	}
 	kube.BridgeMetrics(bridged...)
+	kube.OmitMetrics(strays...)
 	var err error
 	if m.resolvConf, err = podResolvConf(cfg); err != nil {
 		return err

@@ -20,8 +20,9 @@ const (
 	// heartbeat is the rhythm of measuring while nobody asks. CPU usage is a difference, so it is also the longest time
 	// that the first answer after a while is an average over.
 	heartbeat = time.Minute
-	// young is the age under which a measurement is good enough for who asks. Kubelets measure every 10 to 15 seconds.
-	young = 10 * time.Second
+	// young is the age under which a measurement is good enough for who asks. Kubelets measure nodes every 10 to 15
+	// seconds, and containers when they are asked.
+	young = 5 * time.Second
 	// patience is how long who asks waits for a measurement that has just begun. One takes some milliseconds, but for
 	// nodes that do not answer.
 	patience = time.Second
