@@ -1,6 +1,8 @@
 package manifests
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,15 +64,15 @@ func (a *applier) remove(ctx context.Context, e entry) error {
 	if err != nil {
 		return err
 	}
-	if e.UID == "" {
+	if e.UID == "" || e.Kind == "APIService" {
 		live, err := resource.Get(ctx, e.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && !applied(live) {
+		if apierrors.IsNotFound(err) || err == nil && (e.UID == "" && !applied(live) || takenOver(live)) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		e.UID = live.GetUID()
+		e.UID = cmp.Or(e.UID, live.GetUID())
 	}
 	policy := metav1.DeletePropagationBackground
 	options := metav1.DeleteOptions{PropagationPolicy: &policy, Preconditions: &metav1.Preconditions{UID: &e.UID}}
@@ -85,6 +87,17 @@ func (a *applier) remove(ctx context.Context, e entry) error {
 func applied(o *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(o.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
 		return f.Manager == fieldManager && f.Operation == metav1.ManagedFieldsOperationApply
+	})
+}
+
+// takenOver reports whether an APIService leads to a Service that our file does not name: somebody has installed a server
+// of his own for that part of the API, and wants to keep it, such as another metrics-server.
+func takenOver(o *unstructured.Unstructured) bool {
+	if _, leads, _ := unstructured.NestedMap(o.Object, "spec", "service"); !leads || o.GetKind() != "APIService" {
+		return false
+	}
+	return !slices.ContainsFunc(o.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
+		return f.Manager == fieldManager && f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.GetRawBytes(), []byte(`"f:service"`))
 	})
 }
 
