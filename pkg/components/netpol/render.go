@@ -159,6 +159,9 @@ func writeBase(tx *knftables.Transaction, network []netip.Prefix) {
 		rule(denyChain, "%[1]s saddr %[2]s %[1]s saddr != @%[3]s drop", f.ip(), p.Masked(), familySet(podsSet, f))
 		rule(denyChain, "%[1]s daddr %[2]s %[1]s daddr != @%[3]s drop", f.ip(), p.Masked(), familySet(podsSet, f))
 	}
+	// Between pods of one node, a reset leaves by the bridge without the Service's address being put back, and nobody
+	// takes it for an answer; an ICMP error goes through the host.
+	rule(denyChain, "meta l4proto tcp ct state new ct status dnat reject with icmpx admin-prohibited")
 	// A reset also ends connections that were allowed once, and unlike ICMP errors the kernel limits no rate of them.
 	rule(denyChain, "meta l4proto tcp reject with tcp reset")
 	rule(denyChain, "reject with icmpx admin-prohibited")
