@@ -51,11 +51,14 @@ func (p *nodeVolumes) ValidateInitialization() error {
 	return nil
 }
 
-// Validate refuses what a node has no business with.
+// Validate refuses what a node has no business with, and sizes that nothing holds to.
 func (p *nodeVolumes) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	node, isNode := strings.CutPrefix(a.GetUserInfo().GetName(), coracleNode)
-	if !isNode || a.GetResource().Group != core.GroupName {
+	if a.GetResource().Group != core.GroupName {
 		return nil
+	}
+	node, isNode := strings.CutPrefix(a.GetUserInfo().GetName(), coracleNode)
+	if !isNode {
+		return p.grows(ctx, a)
 	}
 	var err error
 	switch resource := a.GetResource().Resource; {

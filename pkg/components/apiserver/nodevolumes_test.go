@@ -56,6 +56,9 @@ func check(t *testing.T, r request) error {
 	p := &nodeVolumes{client: fake.NewClientset(
 		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: types.UID("1"), Annotations: waiting("a")}},
 		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "other", UID: types.UID("2"), Annotations: waiting("b")}},
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "limited", Annotations: map[string]string{localpath.QuotaAnnotation: "enforced (xfs)"}}},
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "unlimited", Annotations: map[string]string{
+			localpath.QuotaAnnotation: "not enforced: ext4 without project quotas"}}},
 	)}
 	return p.Validate(context.Background(), admission.NewAttributesRecord(r.is, r.was, schema.GroupVersionKind{}, "shop", "x",
 		schema.GroupVersionResource{Version: "v1", Resource: r.resource}, r.sub, r.op, nil, false, &user.DefaultInfo{Name: r.user}), nil)
@@ -132,5 +135,29 @@ func expect(t *testing.T, err error, want string) {
 	t.Helper()
 	if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
+func TestGrows(t *testing.T) {
+	claim := func(volume, size string) *core.PersistentVolumeClaim {
+		c := nodesClaim()
+		c.Spec.VolumeName = volume
+		c.Spec.Resources.Requests = core.ResourceList{core.ResourceStorage: resource.MustParse(size)}
+		return c
+	}
+	for name, c := range map[string]struct {
+		was, is *core.PersistentVolumeClaim
+		want    string
+	}{
+		"limited":     {claim("limited", "1Gi"), claim("limited", "2Gi"), ""},
+		"unlimited":   {claim("unlimited", "1Gi"), claim("unlimited", "2Gi"), "is not enforced: ext4 without project quotas, so there is nothing to make larger"},
+		"same size":   {claim("unlimited", "1Gi"), claim("unlimited", "1Gi"), ""},
+		"not bound":   {claim("", "1Gi"), claim("", "2Gi"), ""},
+		"not known":   {claim("other", "1Gi"), claim("other", "2Gi"), ""},
+		"other class": {&core.PersistentVolumeClaim{}, claim("unlimited", "2Gi"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			expect(t, check(t, request{"people", "persistentvolumeclaims", "", admission.Update, c.is, c.was}), c.want)
+		})
 	}
 }

@@ -181,7 +181,7 @@ func resize(v localpath.Volume, bytes uint64) error {
 	}
 	defer fs.Close()
 	if !fs.Enforced() {
-		return fmt.Errorf("the size of volumes in %s is %s, so %s has no size to change: its pods can use all the room there is; lower the request again",
+		return fmt.Errorf("the size of volumes in %s is %s, so %s has no size to change: its pods can use all the room there is",
 			v.Base, fs, v.PV)
 	}
 	dir, err := os.Open(v.Path())
