@@ -1,0 +1,426 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// policies is a cluster of two nodes with the pods of netpol.yaml.
+type policies struct {
+	*hosts.Cluster
+	api  *hosts.Host
+	pods map[string]policyPod // by namespace and name
+}
+
+// policyPod is a pod whose network the test can be in.
+type policyPod struct {
+	pid int
+	ips []string
+}
+
+// TestNetworkPolicy proves network policies with packets: each case is what reaches what, over IPv4 and IPv6.
+func TestNetworkPolicy(t *testing.T) {
+	f := flavours["vxlan, dual stack"]
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1, Images: true, ServerArgs: f.serverArgs, Prepare: f.prepare})
+	p := &policies{Cluster: c, api: c.Servers[0], pods: map[string]policyPod{}}
+	if out := p.tables(t); strings.Contains(out, "coracle-policy") {
+		t.Errorf("there is a table before there is a policy:\n%s", out)
+	}
+	p.api.Apply(manifest(t, "netpol.yaml"))
+	p.api.Kubectl("wait", "pods", "--all", "-A", "--for=condition=Ready", "--timeout=60s")
+	for _, name := range []string{"x/a", "x/b", "z/c", "z/d"} {
+		p.look(t, name)
+	}
+	for _, step := range policySteps {
+		t.Run(step.name, func(t *testing.T) { p.play(t, step) })
+	}
+	t.Run("Service", p.testService)
+	t.Run("hosts", p.testHosts)
+	t.Run("labels change", p.testLabels)
+	t.Run("existing connection", p.testExisting)
+	t.Run("first packet", p.testFirstPacket)
+	t.Run("restart", p.testRestart)
+	t.Run("the last policy goes", p.testLast)
+	t.Run("reset", p.testReset)
+}
+
+// policyStep is a policy, or several, and what it does to a target: who reaches it, and who does not.
+type policyStep struct {
+	name, policy string
+	reach        []reached
+}
+
+type reached struct {
+	target    string // NAMESPACE/POD:PORT, of TCP, or with /udp
+	from, not string // pods, by names as p.pods has them
+}
+
+// policy is one of a namespace, from the lines of its spec.
+func policyOf(namespace, name, spec string) string {
+	return fmt.Sprintf("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: %s, namespace: %s}\nspec: %s\n---\n", name, namespace, spec)
+}
+
+var policySteps = []policyStep{
+	{"none", "", []reached{{"x/a:80", "x/b z/c z/d", ""}, {"z/d:80/udp", "x/a x/b z/c", ""}, {"x/b:8080", "x/a z/c z/d", ""}}},
+	{"default deny of ingress", policyOf("x", "p", `{podSelector: {}, policyTypes: [Ingress]}`),
+		[]reached{{"x/a:80", "x/a", "x/b z/c z/d"}, {"x/b:80", "", "x/a z/c z/d"}, {"x/b:80/udp", "", "x/a z/c z/d"}, {"z/c:80", "x/a x/b z/d", ""}}},
+	{"default deny of egress", policyOf("z", "p", `{podSelector: {}, policyTypes: [Egress]}`),
+		[]reached{{"x/a:80", "x/b", "z/c z/d"}, {"z/c:80", "x/a x/b", "z/d"}, {"x/b:80/udp", "x/a", "z/c z/d"}}},
+	{"selectors", policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, ingress: [{from: [{podSelector: {matchLabels: {app: b}}}]}]}`),
+		[]reached{{"x/a:80", "x/b", "z/c z/d"}, {"x/b:80", "x/a z/c z/d", ""}}},
+	{"namespaces", policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: z}}}]}]}`),
+		[]reached{{"x/a:80", "z/c z/d", "x/b"}}},
+	{"namespaces and pods", policyOf("x", "p", `{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: z}}, podSelector: {matchLabels: {app: d}}}]}]}`),
+		[]reached{{"x/a:80", "z/d", "x/b z/c"}, {"x/b:81", "z/d", "x/a z/c"}}},
+	{"namespaces or pods, of two policies", policyOf("x", "p", `{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: none}}}, {podSelector: {matchLabels: {app: b}}}]}]}`) +
+		policyOf("x", "q", `{podSelector: {matchExpressions: [{key: app, operator: NotIn, values: [b]}]}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: z}}, podSelector: {matchExpressions: [{key: app, operator: In, values: [c]}]}}]}]}`),
+		[]reached{{"x/a:80", "x/b z/c", "z/d"}, {"x/b:80", "", "x/a z/c z/d"}}},
+	{"ports", policyOf("x", "p", `{podSelector: {}, ingress: [{ports: [{port: 81}, {protocol: UDP, port: 80}]}]}`),
+		[]reached{{"x/a:81", "x/b z/c z/d", ""}, {"x/a:80", "", "x/b z/c z/d"}, {"x/b:80/udp", "x/a z/c z/d", ""}}},
+	{"a range of ports", policyOf("z", "p", `{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{port: 80, endPort: 81}]}]}`),
+		[]reached{{"x/a:80", "z/c z/d", ""}, {"x/a:81", "z/c z/d", ""}, {"x/b:8080", "x/a", "z/c z/d"}, {"x/a:80/udp", "x/b", "z/c z/d"}}},
+	{"named ports", policyOf("x", "p", `{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: z}}}], ports: [{port: web}]}]}`),
+		[]reached{{"x/a:80", "z/c z/d", "x/b"}, {"x/b:8080", "z/c z/d", "x/a"}, {"x/b:80", "", "x/a z/c z/d"}, {"x/a:8080", "", "x/b z/c z/d"}}},
+	{"named ports out", policyOf("z", "p", `{podSelector: {}, policyTypes: [Egress], egress: [{ports: [{port: web}]}]}`),
+		[]reached{{"x/a:80", "z/c z/d", ""}, {"x/b:8080", "z/c z/d", ""}, {"x/b:80", "x/a", "z/c z/d"}}},
+	{"blocks", policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, ingress: [{from: [{ipBlock: {cidr: 10.42.0.0/16, except: [${z/d}/32]}}, {ipBlock: {cidr: "fd00:42::/56", except: ["${z/d 6}/128"]}}]}]}`),
+		[]reached{{"x/a:80", "x/b z/c", "z/d"}}},
+	{"blocks out", policyOf("z", "p", `{podSelector: {}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: ${x/a}/32}}, {ipBlock: {cidr: "${x/a 6}/128"}}], ports: [{port: 80}]}]}`),
+		[]reached{{"x/a:80", "z/c z/d", ""}, {"x/a:81", "x/b", "z/c z/d"}, {"x/b:80", "x/a", "z/c z/d"}}},
+	{"both directions", policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress, Egress], ingress: [{from: [{podSelector: {}}]}], egress: [{to: [{namespaceSelector: {matchLabels: {team: z}}}]}]}`),
+		[]reached{{"x/a:80", "x/b", "z/c z/d"}, {"z/d:80", "x/a x/b", ""}, {"x/b:80", "z/c z/d", "x/a"}}},
+}
+
+// play puts a step's policies in force and looks.
+func (p *policies) play(t *testing.T, step policyStep) {
+	p.with(t, step.policy)
+	for _, r := range step.reach {
+		p.expect(t, r)
+	}
+}
+
+// with puts policies in force until the test ends.
+func (p *policies) with(t *testing.T, policy string) {
+	t.Helper()
+	if policy == "" {
+		return
+	}
+	for name, pod := range p.pods {
+		policy = strings.NewReplacer("${"+name+"}", pod.ips[0], "${"+name+" 6}", pod.ips[1]).Replace(policy)
+	}
+	api := p.api.For(t)
+	api.Apply(policy)
+	t.Cleanup(func() { api.Kubectl("delete", "networkpolicies", "--all", "-A") })
+}
+
+// expect fails unless it is so within a time in which every node has heard of it.
+func (p *policies) expect(t *testing.T, r reached) {
+	t.Helper()
+	target, proto, _ := strings.Cut(r.target, "/udp")
+	proto = map[bool]string{true: "udp", false: "tcp"}[target != r.target || proto != ""]
+	target, port, _ := strings.Cut(target, ":")
+	hosts.Eventually(t, 5*time.Second, func() error {
+		for _, ip := range p.pods[target].ips {
+			address := net.JoinHostPort(ip, port)
+			for name := range p.pods {
+				should, shouldNot := slices.Contains(strings.Fields(r.from), name), slices.Contains(strings.Fields(r.not), name)
+				if !should && !shouldNot {
+					continue
+				}
+				err := p.pods[name].dial(proto, address)
+				if should && err != nil {
+					return fmt.Errorf("%s does not reach %s: %w", name, r.target, err)
+				}
+				if shouldNot && err == nil {
+					return fmt.Errorf("%s reaches %s at %s", name, r.target, address)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// look finds a pod's addresses, and one of its processes.
+func (p *policies) look(t *testing.T, name string) {
+	t.Helper()
+	namespace, pod, _ := strings.Cut(name, "/")
+	words := strings.Fields(p.api.Kubectl("get", "pod", "-n", namespace, pod, "-o", "jsonpath={.metadata.uid} {.status.podIPs[*].ip}"))
+	if len(words) != 3 {
+		t.Fatalf("pod %s is %v", name, words)
+	}
+	p.pods[name] = policyPod{pid: processOf(t, words[0]), ips: words[1:]}
+}
+
+// processOf is any process of a pod.
+func processOf(t *testing.T, uid string) int {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil || !strings.Contains(strings.ReplaceAll(string(data), "_", "-"), uid) {
+			continue
+		}
+		var pid int
+		if _, err := fmt.Sscanf(file, "/proc/%d/cgroup", &pid); err == nil {
+			return pid
+		}
+	}
+	t.Fatalf("no process is of pod %s", uid)
+	return 0
+}
+
+// dial reaches an address from a pod: it connects, or it is answered.
+func (p policyPod) dial(proto, address string) error {
+	return hosts.On(p.pid, func() error {
+		conn, err := net.DialTimeout(proto, address, time.Second)
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		if proto == "tcp" {
+			return nil
+		}
+		if err := conn.SetDeadline(time.Now().Add(time.Second)); err != nil {
+			return err
+		}
+		if _, err := conn.Write([]byte("hello")); err != nil {
+			return err
+		}
+		_, err = conn.Read(make([]byte, 64))
+		return err
+	})
+}
+
+// tables are the nft tables of all nodes.
+func (p *policies) tables(t *testing.T) string {
+	t.Helper()
+	var out strings.Builder
+	for _, h := range p.Hosts() {
+		out.WriteString(h.Run("nft", "list", "tables"))
+	}
+	return out.String()
+}
+
+// testService: what a pod may do to another, it may do through a Service; and to itself always.
+func (p *policies) testService(t *testing.T) {
+	p.with(t, policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress, Egress], ingress: [{from: [{podSelector: {matchLabels: {app: b}}}]}]}`))
+	ips := strings.Fields(p.api.Kubectl("get", "service", "-n", "x", "a", "-o", "jsonpath={.spec.clusterIPs[*]}"))
+	hosts.Eventually(t, 10*time.Second, func() error {
+		for _, ip := range ips {
+			address := net.JoinHostPort(ip, "8000")
+			for _, name := range []string{"x/b", "x/a"} {
+				if err := p.pods[name].dial("tcp", address); err != nil {
+					return fmt.Errorf("%s does not reach Service a at %s: %w", name, address, err)
+				}
+			}
+			for _, name := range []string{"z/c", "z/d"} {
+				if p.pods[name].dial("tcp", address) == nil {
+					return fmt.Errorf("%s reaches Service a at %s", name, address)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// testHosts: a node reaches its own pods whatever their policies; another one is a stranger.
+func (p *policies) testHosts(t *testing.T) {
+	p.with(t, policyOf("x", "p", `{podSelector: {}, policyTypes: [Ingress, Egress]}`))
+	p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
+	dial := func(h *hosts.Host, name string) error {
+		for _, ip := range p.pods[name].ips {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			conn, err := h.Dial(ctx, "tcp", net.JoinHostPort(ip, "80"))
+			cancel()
+			if err != nil {
+				return err
+			}
+			conn.Close()
+		}
+		return nil
+	}
+	server, agent := p.Servers[0], p.Agents[0]
+	hosts.Eventually(t, 5*time.Second, func() error {
+		if err := errors.Join(dial(server, "x/a"), dial(agent, "x/b")); err != nil {
+			return fmt.Errorf("a node does not reach its pod: %w", err)
+		}
+		if dial(server, "x/b") == nil || dial(agent, "x/a") == nil {
+			return errors.New("a node reaches an isolated pod of another node")
+		}
+		return nil
+	})
+	p.api.For(t).Kubectl("wait", "-n", "x", "pods", "--all", "--for=condition=Ready", "--timeout=10s") // probes pass
+}
+
+// testLabels: selectors follow the labels of pods and namespaces.
+func (p *policies) testLabels(t *testing.T) {
+	p.with(t, policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: new}}}, {podSelector: {matchLabels: {app: new}}}]}]}`))
+	p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
+	api := p.api.For(t)
+	api.Kubectl("label", "namespace", "z", "team=new", "--overwrite")
+	p.expect(t, reached{"x/a:80", "z/c z/d", "x/b"})
+	api.Kubectl("label", "namespace", "z", "team=z", "--overwrite")
+	p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
+	api.Kubectl("label", "pod", "-n", "x", "b", "app=new", "--overwrite")
+	p.expect(t, reached{"x/a:80", "x/b", "z/c z/d"})
+	api.Kubectl("label", "pod", "-n", "x", "b", "app=b", "--overwrite")
+	p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
+	api.Kubectl("label", "pod", "-n", "x", "a", "app=free", "--overwrite")
+	p.expect(t, reached{"x/a:80", "x/b z/c z/d", ""})
+	api.Kubectl("label", "pod", "-n", "x", "a", "app=a", "--overwrite")
+}
+
+// testExisting: a policy that allows a connection no more ends it; one that has nothing to do with it does not.
+func (p *policies) testExisting(t *testing.T) {
+	for _, ip := range p.pods["x/a"].ips {
+		var conn net.Conn
+		err := hosts.On(p.pods["z/d"].pid, func() (err error) {
+			conn, err = net.DialTimeout("tcp", net.JoinHostPort(ip, "8090"), 5*time.Second)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		ask := func() error {
+			if err := conn.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+				return err
+			}
+			if _, err := conn.Write([]byte("GET /hostname HTTP/1.1\r\nHost: a\r\n\r\n")); err != nil {
+				return err
+			}
+			_, err := conn.Read(make([]byte, 4096))
+			return err
+		}
+		t.Run(ip, func(t *testing.T) {
+			p.with(t, policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: z}}}]}]}`))
+			p.expect(t, reached{"x/a:80", "z/d", "x/b"})
+			if err := ask(); err != nil {
+				t.Fatalf("an allowed connection broke: %v", err)
+			}
+			p.with(t, policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress]}`))
+			p.expect(t, reached{"x/a:80", "", "z/d"})
+			began := time.Now()
+			if err := ask(); err == nil {
+				t.Error("the connection still works")
+			} else if took := time.Since(began); took > time.Second {
+				t.Errorf("the connection ended after %s: %v", took, err)
+			}
+		})
+	}
+}
+
+// testFirstPacket: pods whose first instruction is to reach what they must not never do.
+func (p *policies) testFirstPacket(t *testing.T) {
+	p.with(t, policyOf("z", "p", `{podSelector: {matchLabels: {app: eager}}, policyTypes: [Egress]}`))
+	api := p.api.For(t)
+	api.Apply(fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: eager, namespace: z}
+spec:
+  replicas: 16
+  selector: {matchLabels: {app: eager}}
+  template:
+    metadata: {labels: {app: eager}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers:
+      - name: c
+        image: %s
+        command: [sh, -c, "/agnhost connect %s:80 --timeout=1s && echo LEAK || echo denied; exec sleep 1000"]
+`, agnhost, p.pods["z/c"].ips[0]))
+	t.Cleanup(func() { api.Kubectl("delete", "deployment", "-n", "z", "eager") })
+	api.Kubectl("rollout", "status", "-n", "z", "deployment/eager", "--timeout=60s")
+	hosts.Eventually(t, 20*time.Second, func() error {
+		out := api.Kubectl("logs", "-n", "z", "-l", "app=eager", "--tail=-1", "--max-log-requests=20")
+		if strings.Contains(out, "LEAK") {
+			t.Fatalf("a pod got out before its policy was in force:\n%s", out)
+		}
+		if n := strings.Count(out, "denied"); n != 16 {
+			return fmt.Errorf("%d of 16 pods have tried:\n%s", n, out)
+		}
+		return nil
+	})
+}
+
+// testRestart: policies hold while coracle is away and while it starts, and change again after it.
+func (p *policies) testRestart(t *testing.T) {
+	p.with(t, policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, ingress: [{from: [{podSelector: {matchLabels: {app: b}}}]}]}`))
+	p.expect(t, reached{"x/a:80", "x/b", "z/c z/d"})
+	ctx, stop := context.WithCancel(t.Context())
+	leaked := make(chan int, 1)
+	go func() {
+		n := 0
+		for ctx.Err() == nil {
+			for _, ip := range p.pods["x/a"].ips {
+				if p.pods["z/c"].dial("tcp", net.JoinHostPort(ip, "80")) == nil {
+					n++
+				}
+			}
+		}
+		leaked <- n
+	}()
+	server := p.Servers[0]
+	if err := p.Running(server).Stop(); err != nil {
+		t.Error(err)
+	}
+	p.expect(t, reached{"x/a:80", "x/b", "z/c z/d"})
+	p.Start(server)
+	waitReady(t, server)
+	p.expect(t, reached{"x/a:80", "x/b", "z/c z/d"})
+	stop()
+	if n := <-leaked; n > 0 {
+		t.Errorf("%d connections got through", n)
+	}
+	p.with(t, policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: z}}}]}]}`))
+	p.expect(t, reached{"x/a:80", "z/c z/d", "x/b"})
+}
+
+// testLast: without policies there is no table.
+func (p *policies) testLast(t *testing.T) {
+	t.Run("policy", func(t *testing.T) {
+		p.with(t, policyOf("x", "p", `{podSelector: {}}`))
+		p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
+		if out := p.tables(t); strings.Count(out, "inet coracle-policy") != 2 {
+			t.Errorf("the tables are\n%s", out)
+		}
+	})
+	hosts.Eventually(t, 5*time.Second, func() error {
+		if out := p.tables(t); strings.Contains(out, "coracle-policy") {
+			return fmt.Errorf("the table is still there:\n%s", out)
+		}
+		return nil
+	})
+	p.expect(t, reached{"x/a:80", "x/b z/c z/d", ""})
+}
+
+// testReset: a policy is in force when a node is reset; nothing of it is left.
+func (p *policies) testReset(t *testing.T) {
+	p.with(t, policyOf("x", "p", `{podSelector: {}}`))
+	p.expect(t, reached{"x/b:80", "", "x/a z/c z/d"})
+	agent := p.Agents[0]
+	if err := p.Running(agent).Stop(); err != nil {
+		t.Error(err)
+	}
+	if out := agent.Run("nft", "list", "tables"); !strings.Contains(out, "coracle-policy") {
+		t.Errorf("policies are not in force while coracle is stopped:\n%s", out)
+	}
+	agent.Coracle("reset", "--yes")
+	if out := agent.Run("nft", "list", "tables"); strings.Contains(out, "coracle-policy") {
+		t.Errorf("reset left the table:\n%s", out)
+	}
+}
