@@ -21,6 +21,9 @@ type Live struct {
 // NewLive reads nothing yet.
 func NewLive(path string) *Live { return &Live{path: path} }
 
+// Path is the file's.
+func (l *Live) Path() string { return l.path }
+
 // Now returns what the file says, and what is wrong with it. While something is, the file is as it was before; nil if
 // it was never right. The same file is returned until it changes, or one that it names.
 func (l *Live) Now() (*File, error) {
