@@ -2,14 +2,17 @@ package status
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
+	metrics "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
 // Node is this machine as the cluster sees it.
@@ -22,6 +25,16 @@ type Node struct {
 	PodCIDRs   []string `json:"podCIDRs,omitempty"`
 	Cordoned   bool     `json:"cordoned,omitempty"`
 	Containers string   `json:"containerRuntime,omitempty"`
+	Usage      *Usage   `json:"usage,omitempty"` // nil if metrics-server does not say
+}
+
+// Usage is what all that runs on the node uses, as kubectl top shows it, and what the node has for pods.
+type Usage struct {
+	MilliCPU    int64     `json:"milliCPU"`
+	MilliCPUs   int64     `json:"allocatableMilliCPU"`
+	Memory      int64     `json:"memoryBytes"`
+	Allocatable int64     `json:"allocatableMemoryBytes"`
+	Measured    time.Time `json:"measured,omitzero"`
 }
 
 // AskAPI returns a function that reads the named node with a kubeconfig file.
@@ -35,6 +48,8 @@ func AskAPI(kubeconfig, name string) func(context.Context) (*Node, error) {
 		if err != nil {
 			return nil, err
 		}
+		asked := make(chan *metrics.NodeMetrics, 1)
+		go func() { asked <- askUsage(ctx, client, name) }()
 		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -44,8 +59,26 @@ func AskAPI(kubeconfig, name string) func(context.Context) (*Node, error) {
 		case err != nil:
 			return nil, err
 		}
-		return describe(node), nil
+		out := describe(node)
+		if used := <-asked; used != nil {
+			out.Usage = &Usage{
+				MilliCPU: used.Usage.Cpu().MilliValue(), MilliCPUs: node.Status.Allocatable.Cpu().MilliValue(),
+				Memory: used.Usage.Memory().Value(), Allocatable: node.Status.Allocatable.Memory().Value(),
+				Measured: used.Timestamp.Time,
+			}
+		}
+		return out, nil
 	}
+}
+
+// askUsage returns what metrics-server says of a node; nil if there is none, or if it has no figures yet.
+func askUsage(ctx context.Context, client kubernetes.Interface, name string) *metrics.NodeMetrics {
+	data, err := client.CoreV1().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/nodes", name).DoRaw(ctx)
+	var out metrics.NodeMetrics
+	if err != nil || json.Unmarshal(data, &out) != nil {
+		return nil
+	}
+	return &out
 }
 
 func describe(node *corev1.Node) *Node {

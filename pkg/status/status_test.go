@@ -53,6 +53,9 @@ func tell(change func(front, control, node *state.Process)) []state.Process {
 
 var goodNode = &Node{Name: "alpha", Ready: true, Version: "v1.37.1+coracle.1", Addresses: []string{"192.0.2.7"}}
 
+var busyNode = &Node{Name: "alpha", Ready: true, Version: "v1.37.1+coracle.1", Addresses: []string{"192.0.2.7"},
+	Usage: &Usage{MilliCPU: 234, MilliCPUs: 2000, Memory: 384 << 20, Allocatable: 24 << 30, Measured: start}}
+
 func TestReport(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -65,6 +68,7 @@ func TestReport(t *testing.T) {
 	}{
 		{name: "stopped", health: Stopped},
 		{name: "ready", told: tell(nil), node: goodNode, health: Ready},
+		{name: "usage", told: tell(nil), node: busyNode, health: Ready},
 		{name: "left-out", told: tell(nil), node: goodNode, health: Ready, disable: []string{"dns", "servicelb"}},
 		{name: "details", node: goodNode, health: Ready, told: tell(func(_, control, node *state.Process) {
 			control.Details = map[string]json.RawMessage{state.ManifestsDetail: json.RawMessage(

@@ -26,6 +26,9 @@ func (r Report) Text(out io.Writer, now time.Time) error {
 	if r.Node != nil {
 		w.field("Node", r.Node.text())
 		w.field("Addresses", strings.Join(r.Node.Addresses, ", "))
+		if u := r.Node.Usage; u != nil {
+			w.field("Usage", u.text())
+		}
 	}
 	if f := r.LastFailure; f != nil {
 		w.field("Last failure", fmt.Sprintf("%s %s%s", f.Process, f.Reason, w.ago(f.Time)))
@@ -67,6 +70,17 @@ func (n Node) text() string {
 		ready += ",SchedulingDisabled"
 	}
 	return fmt.Sprintf("%s, %s, %s", n.Name, ready, n.Version)
+}
+
+func (u Usage) text() string {
+	percent := func(part, whole int64) string {
+		if whole == 0 {
+			return "?"
+		}
+		return fmt.Sprintf("%d %%", part*100/whole)
+	}
+	return fmt.Sprintf("%.2f of %g CPUs (%s), %s of %s memory (%s)", float64(u.MilliCPU)/1000, float64(u.MilliCPUs)/1000,
+		percent(u.MilliCPU, u.MilliCPUs), Bytes(u.Memory), Bytes(u.Allocatable), percent(u.Memory, u.Allocatable))
 }
 
 func (d Data) text() string {
