@@ -22,6 +22,7 @@ type enforcer struct {
 	network []netip.Prefix
 	open    func() (knftables.Interface, error)
 	exists  func(table string) bool
+	lost    func(ctx context.Context, table string, gone func()) error // nft.Lost, but in tests
 	report  func(state.NetworkPolicy)
 	api     <-chan struct{} // closed when there is an API to wait for
 	recall  recall
@@ -45,7 +46,7 @@ type enforcer struct {
 
 func newEnforcer(network []netip.Prefix, report func(state.NetworkPolicy), open func() (knftables.Interface, error)) *enforcer {
 	return &enforcer{
-		network: network, open: open, exists: nft.Exists, report: report,
+		network: network, open: open, exists: nft.Exists, lost: nft.Lost, report: report,
 		engine: newEngine(familiesOf(network)), advanced: make(chan struct{}),
 		seen: map[types.UID]chan struct{}{}, problems: map[string]string{}, changed: make(chan struct{}, 1), bridges: bridges{"/proc/sys/net/bridge"},
 	}

@@ -64,6 +64,7 @@ type bench struct {
 	kernel *kernel
 	api    *api
 	served chan struct{}
+	gone   func() // says that the table may have been deleted
 	told   []state.NetworkPolicy
 }
 
@@ -78,6 +79,11 @@ func newBench(t *testing.T) *bench {
 		}
 	}
 	b.bridges, b.exists = bridges{dir}, func(string) bool { return b.kernel.has("add table") }
+	b.lost = func(ctx context.Context, _ string, gone func()) error {
+		b.gone = gone
+		<-ctx.Done()
+		return nil
+	}
 	b.enforcer.api, b.recall = b.served, recall{file: filepath.Join(dir, "etc", "policies.json")}
 	return b
 }
@@ -246,15 +252,23 @@ func TestFlushed(t *testing.T) {
 		b.start(t)
 		b.setPolicy(denyAll("x"))
 		synctest.Wait()
-		tx := b.kernel.NewTransaction()
-		tx.Delete(&knftables.Table{})
-		if err := b.kernel.Fake.Run(t.Context(), tx); err != nil {
-			t.Fatal(err)
+		for _, hear := range []func(){b.gone, func() { time.Sleep(checkEvery + time.Second) }} {
+			tx := b.kernel.NewTransaction()
+			tx.Delete(&knftables.Table{})
+			if err := b.kernel.Fake.Run(t.Context(), tx); err != nil {
+				t.Fatal(err)
+			}
+			hear()
+			synctest.Wait()
+			if !b.kernel.has("chain inet coracle-policy forward") {
+				t.Errorf("the kernel has\n%s", b.kernel.Dump())
+			}
 		}
-		time.Sleep(checkEvery + time.Second)
+		runs := b.kernel.runs
+		b.gone()
 		synctest.Wait()
-		if !b.kernel.has("chain inet coracle-policy forward") {
-			t.Errorf("the kernel has\n%s", b.kernel.Dump())
+		if b.kernel.runs != runs {
+			t.Error("the table is written although it is there")
 		}
 	})
 }

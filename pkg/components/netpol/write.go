@@ -15,6 +15,9 @@ import (
 // enforce writes what changes until ctx is done or the last policy is gone. What changes while it writes comes with the
 // next transaction, so that many changes at a time are few transactions.
 func (e *enforcer) enforce(ctx context.Context) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	lost := e.listen(ctx)
 	check := time.NewTicker(checkEvery)
 	defer check.Stop()
 	whole, pause := true, firstPause
@@ -48,7 +51,11 @@ func (e *enforcer) enforce(ctx context.Context) {
 		case <-e.changed:
 		case <-again:
 		case <-check.C:
-			whole = whole || !e.exists(Table) // somebody may have flushed all rules
+			whole = whole || !e.exists(Table)
+		case <-lost:
+			if whole = whole || !e.exists(Table); whole {
+				log().Warn("somebody has deleted the table of network policies; it is written again")
+			}
 		case <-sweep:
 			sweep = nil
 			if err := e.locked(ctx, (*table).sweep); err != nil && ctx.Err() == nil {
@@ -57,6 +64,24 @@ func (e *enforcer) enforce(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// listen hears of others who delete the table, as programs do that flush all rules before they write theirs. Our own
+// writing of the whole table is heard of too.
+func (e *enforcer) listen(ctx context.Context) <-chan struct{} {
+	lost := make(chan struct{}, 1)
+	go func() {
+		err := e.lost(ctx, Table, func() {
+			select {
+			case lost <- struct{}{}:
+			default: // it will be looked at
+			}
+		})
+		if err != nil {
+			log().WithError(err).Warnf("if others flush nft rules, network policies come back after %s only", checkEvery)
+		}
+	}()
+	return lost
 }
 
 // write brings the kernel's table to what the engine wants.

@@ -1,0 +1,57 @@
+package nft
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
+)
+
+const tableGone = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELTABLE
+
+// Lost calls gone whenever a table of that name may have been deleted, as `nft flush ruleset` does to all, until ctx is
+// done. Whether it is there again is for gone to find out. An error is that nothing can be heard of.
+func Lost(ctx context.Context, name string, gone func()) error {
+	events, err := subscribe()
+	if err != nil {
+		return fmt.Errorf("listening for changes of nft tables: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { events.Close() })
+	defer stop()
+	defer events.Close()
+	buffer := make([]byte, 64<<10) // the kernel's datagrams are smaller
+	for {
+		n, err := events.Read(buffer)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.ENOBUFS): // events were lost
+			gone()
+		case err != nil:
+			return fmt.Errorf("listening for changes of nft tables: %w", err)
+		case deletes(buffer[:n], name):
+			gone()
+		}
+	}
+}
+
+// deletes reports whether one of the messages says that a table is gone.
+func deletes(messages []byte, name string) bool {
+	for len(messages) >= messageHeader+familyHeader {
+		size := int(binary.NativeEndian.Uint32(messages))
+		if size < messageHeader+familyHeader || size > len(messages) {
+			return false
+		}
+		if binary.NativeEndian.Uint16(messages[4:]) == tableGone {
+			family := families[nftables.TableFamily(messages[messageHeader])]
+			if family+" "+text(attribute(messages[messageHeader+familyHeader:size], unix.NFTA_TABLE_NAME)) == name {
+				return true
+			}
+		}
+		messages = messages[min(align(size), len(messages)):]
+	}
+	return false
+}
