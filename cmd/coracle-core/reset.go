@@ -145,6 +145,9 @@ func confirm(in io.Reader, out io.Writer, plan []reset.Item, keep bool) error {
 		return errors.New("nobody is here to confirm this; give --yes to remove everything, or --dry-run to see what that is")
 	}
 	loss := "All data of the cluster on this machine will be lost."
+	if i := slices.IndexFunc(plan, func(i reset.Item) bool { return i.Kind == reset.Volumes }); i >= 0 {
+		loss = fmt.Sprintf("All data of the cluster on this machine will be lost, and that of its pods: %s. With --keep-data it stays.", plan[i].Detail)
+	}
 	if keep {
 		loss = "The data on this machine stays."
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/bundle"
 	"github.com/coracle-dev/coracle/pkg/complain"
 	"github.com/coracle-dev/coracle/pkg/install"
+	"github.com/coracle-dev/coracle/pkg/localpath"
 )
 
 const (
@@ -128,6 +129,9 @@ func confirmUninstall(in *os.File, out io.Writer, r install.Record, keep bool) e
 		return complain.Usagef("nobody is here to confirm this: give --yes")
 	}
 	what := "all data of the cluster in " + r.Dirs.Data + " will be lost"
+	if volumes := localpath.Summary(r.Dirs.LocalVolumes()); volumes != "" {
+		what += ", and that of its pods (" + volumes + "), unless --keep-data is given"
+	}
 	if keep {
 		what = "the data in " + r.Dirs.Data + " stays"
 	}

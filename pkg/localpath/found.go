@@ -1,6 +1,7 @@
 package localpath
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -82,4 +83,32 @@ func Size(dir string) (bytes int64) {
 		return nil
 	})
 	return bytes
+}
+
+// Summary says how many volumes are in a directory and how much is in them: "2 volumes with 1.5 GiB". It is "" if there
+// are none.
+func Summary(base string) string {
+	found := Find(base)
+	if len(found) == 0 {
+		return ""
+	}
+	var size int64
+	for _, f := range found {
+		size += Size(f.Path)
+	}
+	noun := "volumes"
+	if len(found) == 1 {
+		noun = "volume"
+	}
+	return fmt.Sprintf("%d %s with %s", len(found), noun, readable(size))
+}
+
+// readable is a size for people.
+func readable(bytes int64) string {
+	units := []string{"KiB", "MiB", "GiB", "TiB"}
+	size := float64(bytes) / 1024
+	for size >= 1024 && len(units) > 1 {
+		size, units = size/1024, units[1:]
+	}
+	return fmt.Sprintf("%.1f %s", size, units[0])
 }

@@ -208,3 +208,28 @@ func TestSize(t *testing.T) {
 		t.Errorf("free: %d %v", free, err)
 	}
 }
+
+func TestSummary(t *testing.T) {
+	base := t.TempDir()
+	if got := Summary(base); got != "" {
+		t.Errorf("nothing is %q", got)
+	}
+	for i, want := range []string{"1 volume with ", "2 volumes with 4.0 MiB"} {
+		v := Volume{Base: base, Folder: []string{"pvc-11111111-2222-3333-4444-555555555555_a_b", "pvc-21111111-2222-3333-4444-555555555555_a_b"}[i]}
+		v.PV = v.Folder[:40]
+		if err := v.Create(nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(v.Path(), "file"), make([]byte, 2<<20), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := Summary(base); !strings.HasPrefix(got, want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	for bytes, want := range map[int64]string{0: "0.0 KiB", 1536: "1.5 KiB", 3 << 30: "3.0 GiB", 5 << 50: "5120.0 TiB"} {
+		if got := readable(bytes); got != want {
+			t.Errorf("%d is %q, want %q", bytes, got, want)
+		}
+	}
+}

@@ -195,6 +195,34 @@ func TestNothingWithoutCoracle(t *testing.T) {
 	}
 }
 
+// TestVolumesAreSaid: the data of pods is an item of its own, before the directory that it is in, and stays with
+// --keep-data.
+func TestVolumesAreSaid(t *testing.T) {
+	m, _ := host(t)
+	if items, err := findVolumes(t.Context(), m); err != nil || len(items) != 0 {
+		t.Errorf("without volumes: %v, %v", items, err)
+	}
+	folder := filepath.Join(m.dirs.LocalVolumes(), "pvc-"+ourUID+"_default_data")
+	os.MkdirAll(folder, 0o755)
+	os.WriteFile(filepath.Join(folder, "file"), make([]byte, 2<<20), 0o600)
+	r := Reset{Dirs: m.dirs, Root: m.root}
+	plan, _ := r.Plan(t.Context())
+	volumes := slices.IndexFunc(plan, func(i Item) bool { return i.Kind == Volumes })
+	data := slices.IndexFunc(plan, func(i Item) bool { return i.Kind == "directory" && i.Name == m.dirs.LocalVolumes() })
+	if volumes < 0 || volumes > data || !strings.Contains(plan[volumes].Detail, "1 volume with 2.0 MiB") {
+		t.Errorf("the plan is %v", plan)
+	}
+	r.KeepData = true
+	plan, _ = r.Plan(t.Context())
+	if slices.ContainsFunc(plan, func(i Item) bool { return i.Kind == Volumes }) {
+		t.Errorf("with --keep-data: %v", plan)
+	}
+	apply(t, m, findVolumes)
+	if _, err := os.Stat(folder); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the volume is still there: %v", err)
+	}
+}
+
 func TestDirOfAUserKeepsHisFiles(t *testing.T) {
 	m, _ := host(t)
 	m.noted = nil // the data directory was there before

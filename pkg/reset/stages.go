@@ -30,6 +30,7 @@ var stages = []stage{
 	{"kernel settings", findSettings, false},
 	{"files", findFiles, true},
 	{"run directory", findRun, false},
+	{"local volumes", findVolumes, true},
 	{"directories", findDirs, true},
 }
 
