@@ -18,6 +18,17 @@ func (r revision) good() bool {
 	return r.status == common.StatusDeployed || r.status == common.StatusSuperseded
 }
 
+// lastGood is the newest revision that was deployed once; 0 if there is none. One that was to bring about what did not
+// work is none.
+func lastGood(history []revision, hash string) int {
+	for _, r := range slices.Backward(history) {
+		if r.good() && r.hash != hash {
+			return r.version
+		}
+	}
+	return 0
+}
+
 // step is what to do with a release.
 type step string
 
@@ -44,7 +55,7 @@ func decide(history []revision, hash, attempted string, policy failurePolicy) de
 	if len(history) == 0 {
 		return decision{step: install}
 	}
-	hasGood := slices.ContainsFunc(history, revision.good)
+	hasGood := lastGood(history, hash) > 0
 	switch last := history[len(history)-1]; last.status {
 	case common.StatusDeployed, common.StatusSuperseded:
 		switch hash {

@@ -9,7 +9,7 @@ import (
 
 func TestDecide(t *testing.T) {
 	const old, now = "old", "now"
-	rev := func(status common.Status, hash string) revision { return revision{status: status, hash: hash} }
+	rev := func(status common.Status, hash string) revision { return revision{1, status, hash} }
 	one := func(status common.Status, hash string) []revision { return []revision{rev(status, hash)} }
 	after := func(status common.Status, hash string) []revision {
 		return []revision{rev(common.StatusSuperseded, old), rev(common.StatusDeployed, old), rev(status, hash)}
@@ -36,6 +36,8 @@ func TestDecide(t *testing.T) {
 		{"upgrade interrupted", after(common.StatusPendingUpgrade, now), now, policyUnset, decision{upgrade, true}},
 		{"roll-back interrupted", after(common.StatusPendingRollback, old), now, policyUnset, decision{rollback, true}},
 		{"roll-back interrupted, nothing good", one(common.StatusPendingRollback, old), now, policyUnset, decision{upgrade, true}},
+		{"roll-back failed", []revision{{1, common.StatusSuperseded, old}, {2, common.StatusSuperseded, now}, {3, common.StatusFailed, old}}, now, policyUnset, decision{rollback, false}},
+		{"nothing but what failed", []revision{{1, common.StatusSuperseded, now}, {2, common.StatusFailed, now}}, now, policyUnset, decision{reinstall, false}},
 		{"first install failed", one(common.StatusFailed, now), now, policyUnset, decision{reinstall, false}},
 		{"first install failed, rollback", one(common.StatusFailed, now), now, policyRollback, decision{reinstall, false}},
 		{"first install failed, abort", one(common.StatusFailed, now), now, policyAbort, decision{stayFailed, false}},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -136,13 +135,13 @@ func (r *release) install(c *chartv2.Chart, values map[string]any, hash string) 
 	return err
 }
 
-// upgrade makes another revision. back says whether it waits until all is well, and goes back if that does not happen.
-func (r *release) upgrade(c *chartv2.Chart, values map[string]any, hash string, back bool) error {
+// upgrade makes another revision. It is an error if not all is well in time, if that is asked for.
+func (r *release) upgrade(c *chartv2.Chart, values map[string]any, hash string, wait bool) error {
 	u := action.NewUpgrade(r.config)
 	u.Namespace = r.chart.namespace()
 	u.Timeout, u.WaitStrategy, u.WaitOptions = r.timeout(), helmkube.HookOnlyStrategy, r.wait
-	if back {
-		u.WaitStrategy, u.RollbackOnFailure = helmkube.StatusWatcherStrategy, true
+	if wait {
+		u.WaitStrategy = helmkube.StatusWatcherStrategy
 	}
 	u.ServerSideApply, u.ForceConflicts = r.apply()
 	u.TakeOwnership = r.chart.Spec.TakeOwnership
@@ -167,16 +166,20 @@ func (r *release) apply() (serverSide string, force bool) {
 	return "auto", false
 }
 
-// rollback goes back to a revision, and waits until all is well.
-func (r *release) rollback(version int) error {
+// rollback goes back from a failed revision to an earlier one, and waits until all is well.
+func (r *release) rollback(from, to int) error {
 	b := action.NewRollback(r.config)
-	b.Version, b.MaxHistory = version, keep
+	b.Version, b.MaxHistory = to, keep
 	b.Timeout, b.WaitStrategy, b.WaitOptions = r.timeout(), helmkube.StatusWatcherStrategy, r.wait
-	_, b.ForceConflicts = r.apply()
-	if b.ForceConflicts {
-		b.ServerSideApply = "true"
+	if serverSide, force := r.apply(); force {
+		b.ServerSideApply, b.ForceConflicts = serverSide, force
 	}
-	return b.Run(r.chart.Name)
+	err := b.Run(r.chart.Name)
+	if err == nil {
+		return nil
+	}
+	// Helm now says of the failed revision that it is superseded, which looks as if it had been good once.
+	return errors.Join(err, r.markFailed(from, "it was to be rolled back, which failed: "+err.Error()))
 }
 
 // uninstall removes all, and returns when it is gone.
@@ -193,33 +196,22 @@ func (r *release) uninstall(ctx context.Context) error {
 	return err
 }
 
-// last reads the newest revision; nil if there is none.
-func (r *release) last() (*releasev1.Release, error) {
-	found, err := r.config.Releases.Last(r.chart.Name)
+// markFailed says of a revision that it failed. One that nobody works at any more must be, before Helm makes others.
+func (r *release) markFailed(version int, why string) error {
+	found, err := r.config.Releases.Get(r.chart.Name, version)
 	if errors.Is(err, driver.ErrReleaseNotFound) {
-		return nil, nil
+		return nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the release: %w", err)
+		return fmt.Errorf("reading revision %d: %w", version, err)
 	}
-	last, ok := found.(*releasev1.Release)
+	revision, ok := found.(*releasev1.Release)
 	if !ok {
-		return nil, fmt.Errorf("reading the release: it is a %T", found)
+		return fmt.Errorf("reading revision %d: it is a %T", version, found)
 	}
-	return last, nil
-}
-
-// markInterrupted ends a revision that nobody works at any more, so that Helm lets others be made.
-func (r *release) markInterrupted() error {
-	last, err := r.last()
-	if err != nil || last == nil {
-		return err
-	}
-	last.Info.Status = common.StatusFailed
-	last.Info.Description = "interrupted: the server that was at it stopped"
-	last.Labels = maps.Clone(last.Labels)
-	if err := r.config.Releases.Update(last); err != nil {
-		return fmt.Errorf("marking revision %d as failed: %w", last.Version, err)
+	revision.Info.Status, revision.Info.Description = common.StatusFailed, shorten(why)
+	if err := r.config.Releases.Update(revision); err != nil {
+		return fmt.Errorf("marking revision %d as failed: %w", version, err)
 	}
 	return nil
 }

@@ -1,0 +1,177 @@
+package e2e
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/registries"
+)
+
+// chartCRD makes a kind of things; a chart that has it has a thing, too.
+const chartCRD = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.charts.test}
+spec:
+  group: charts.test
+  scope: Namespaced
+  names: {kind: Thing, listKind: ThingList, plural: things, singular: thing}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+`
+
+// chartFiles are the files of the test's chart, with more or other ones.
+func chartFiles(t *testing.T, version string, more ...string) map[string]string {
+	files := map[string]string{
+		"Chart.yaml":         "apiVersion: v2\nname: web\nversion: " + version + "\nappVersion: \"7\"\n",
+		"values.yaml":        "image: coracle.test/busybox:1\ntext: of the chart\nreplicas: 1\nhook: \"\"\n",
+		"templates/all.yaml": manifest(t, "chart.yaml"),
+	}
+	for i := 0; i < len(more); i += 2 {
+		files[more[i]] = more[i+1]
+	}
+	return files
+}
+
+// packChart makes a chart's archive.
+func packChart(t *testing.T, files map[string]string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	zip := gzip.NewWriter(&out)
+	archive := tar.NewWriter(zip)
+	for _, path := range slices.Sorted(maps.Keys(files)) {
+		header := &tar.Header{Name: "web/" + path, Mode: 0o644, Size: int64(len(files[path])), Typeflag: tar.TypeReg}
+		if err := archive.WriteHeader(header); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := archive.Write([]byte(files[path])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := archive.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := zip.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+// helmChart is a HelmChart in namespace default, its spec in lines.
+func helmChart(name string, spec ...string) string {
+	return "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata: {name: " + name + ", namespace: default}\nspec:\n  " +
+		strings.Join(spec, "\n  ") + "\n"
+}
+
+// inline is the field that holds a chart.
+func inline(t *testing.T, files map[string]string) string {
+	return "chartContent: " + base64.StdEncoding.EncodeToString(packChart(t, files))
+}
+
+// indented is PEM as the value of a field of a spec.
+func indented(pem []byte) string {
+	return "|\n    " + strings.ReplaceAll(strings.TrimSpace(string(pem)), "\n", "\n    ")
+}
+
+// serveCharts is a repository on the host, with TLS and a login, and two versions of the chart. It returns its address.
+func serveCharts(t *testing.T, h *hosts.Host, authority *registries.Authority) string {
+	t.Helper()
+	files, index := map[string][]byte{}, "apiVersion: v1\nentries:\n  web:\n"
+	for _, version := range []string{"1.0.0", "1.1.0"} {
+		archive := packChart(t, chartFiles(t, version))
+		files["/repo/web-"+version+".tgz"] = archive
+		index += fmt.Sprintf("  - {name: web, apiVersion: v2, version: %s, urls: [web-%s.tgz], digest: %x}\n", version, version, sha256.Sum256(archive))
+	}
+	files["/repo/index.yaml"] = []byte(index)
+	certificate, key := authority.Sign(t, h.IP)
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := net.JoinHostPort(h.IP.String(), "8879")
+	var listener net.Listener
+	err = hosts.On(h.PID(), func() (err error) {
+		listener, err = tls.Listen("tcp", address, &tls.Config{Certificates: []tls.Certificate{pair}})
+		return err
+	})
+	if err != nil {
+		t.Fatalf("listening for who wants charts: %v", err)
+	}
+	web := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		data, ok := files[r.URL.Path]
+		switch user, password, _ := r.BasicAuth(); {
+		case user != "me" || password != "secret":
+			w.WriteHeader(http.StatusUnauthorized)
+		case !ok:
+			w.WriteHeader(http.StatusNotFound)
+		default:
+			_, _ = w.Write(data)
+		}
+	})}
+	go func() { _ = web.Serve(listener) }()
+	t.Cleanup(func() { _ = web.Close() })
+	return "https://" + address + "/repo"
+}
+
+// pushChart puts a packed chart into a registry as repository charts/web, with the registry's own API.
+func pushChart(t *testing.T, h *hosts.Host, r *registries.Registry, authority *registries.Authority, tag string, archive []byte) {
+	t.Helper()
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority.PEM)
+	client := &http.Client{Transport: &http.Transport{DialContext: h.Dial, TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	send := func(method, url, kind string, data []byte) string {
+		request, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(data))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.SetBasicAuth("me", "secret")
+		request.Header.Set("Content-Type", kind)
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatalf("pushing a chart: %v", err)
+		}
+		defer response.Body.Close()
+		if said, _ := io.ReadAll(response.Body); response.StatusCode >= 300 {
+			t.Fatalf("pushing a chart: %s %s: %s: %s", method, url, response.Status, said)
+		}
+		return response.Header.Get("Location")
+	}
+	blob := func(kind string, data []byte) map[string]any {
+		digest := fmt.Sprintf("sha256:%x", sha256.Sum256(data))
+		at := send(http.MethodPost, r.URL+"/v2/charts/web/blobs/uploads/", "", nil)
+		if strings.HasPrefix(at, "/") {
+			at = r.URL + at
+		}
+		separator := "?"
+		if strings.Contains(at, "?") {
+			separator = "&"
+		}
+		send(http.MethodPut, at+separator+"digest="+digest, "application/octet-stream", data)
+		return map[string]any{"mediaType": kind, "digest": digest, "size": len(data)}
+	}
+	const kind = "application/vnd.oci.image.manifest.v1+json"
+	manifest, err := json.Marshal(map[string]any{
+		"schemaVersion": 2, "mediaType": kind,
+		"config": blob("application/vnd.cncf.helm.config.v1+json", []byte(`{"name":"web"}`)),
+		"layers": []any{blob("application/vnd.cncf.helm.chart.content.v1.tar+gzip", archive)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(http.MethodPut, r.URL+"/v2/charts/web/manifests/"+tag, kind, manifest)
+}
