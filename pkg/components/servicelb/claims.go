@@ -88,8 +88,8 @@ func (l *ledger) holder(st *site, p port) string {
 			return "Service " + other.Namespace + "/" + other.Name
 		}
 	}
-	if of := l.in.nodePorts[p]; of != "" && !st.granted(p) {
-		return of
+	if np := l.in.nodePorts[p]; np.service != st.service.UID && !st.granted(p) {
+		return np.text
 	}
 	return ""
 }

@@ -16,9 +16,15 @@ type snapshot struct {
 	nodes     []*corev1.Node
 	endpoints map[types.NamespacedName]places // of Services that are sent to nodes with endpoints only
 	lost      map[string]bool                 // nodes that give no sign of life
-	nodePorts map[port]string                 // ports that are NodePorts of Services, and of which
+	nodePorts map[port]nodePort               // ports that Services have as NodePorts
 	since     map[question]time.Time          // open questions, and when each was asked first
 	now       time.Time
+}
+
+// nodePort says whose NodePort a port is.
+type nodePort struct {
+	service types.UID
+	text    string // in words
 }
 
 // patience is how long a node has to say whether ports are free. One that does not, because it is of an earlier

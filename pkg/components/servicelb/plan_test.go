@@ -217,8 +217,10 @@ func TestPlan(t *testing.T) {
 		{title: "a port added", services: []*corev1.Service{lb("ssh", 0, "80,22", hasOnly("10.0.0.1", "80"))}, nodes: []*corev1.Node{member("a", "10.0.0.1", says("22/TCP", `,"held":{"22/TCP":"sshd (pid 7)"}`))},
 			want: []string{"PortTaken (port 22/TCP is held by sshd (pid 7) on node a)"}},
 		{title: "a port added, and not yet known", services: []*corev1.Service{lb("web", 0, "80,443", hasOnly("10.0.0.1", "80"))}, nodes: []*corev1.Node{member("a", "10.0.0.1", says("80/TCP", ""))}, want: []string{"hold: 10.0.0.1"}},
-		{title: "a NodePort", services: []*corev1.Service{lb("web", 0, "30080")}, nodes: two, in: snapshot{nodePorts: map[port]string{{30080, corev1.ProtocolTCP}: "the NodePort of Service x/y"}},
+		{title: "a NodePort", services: []*corev1.Service{lb("web", 0, "30080")}, nodes: two, in: snapshot{nodePorts: map[port]nodePort{{30080, corev1.ProtocolTCP}: {"other", "the NodePort of Service x/y"}}},
 			want: []string{"PortTaken (port 30080/TCP is held by the NodePort of Service x/y on nodes a, b)"}},
+
+		{title: "its own NodePort", services: []*corev1.Service{lb("web", 0, "30080")}, nodes: two, in: snapshot{nodePorts: map[port]nodePort{{30080, corev1.ProtocolTCP}: {"uid-web", "the NodePort of Service default/web"}}}, want: []string{both}},
 
 		{title: "no answer yet", services: []*corev1.Service{web}, nodes: []*corev1.Node{member("a", "10.0.0.1", silent), b}, want: []string{"hold: 10.0.0.2"}},
 		{title: "no answer yet, but a node to take back", services: []*corev1.Service{lb("web", 0, "80", has("10.0.0.3"))}, nodes: []*corev1.Node{member("a", "10.0.0.1", silent), b, member("c", "10.0.0.3", notReady)}, want: []string{"10.0.0.2"}},

@@ -63,9 +63,9 @@ func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 	return soon, errors.Join(gone, asked, written)
 }
 
-// services are those of the watch, or newer versions that we know from our own writes.
+// services are ours of the watch, or newer versions that we know from our own writes.
 func (c *controller) services() []*corev1.Service {
-	all := listOf[*corev1.Service](c.feed.services)
+	all := slices.DeleteFunc(listOf[*corev1.Service](c.feed.services), func(s *corev1.Service) bool { return !ours(s) })
 	here := map[types.UID]bool{}
 	for i, s := range all {
 		here[s.UID] = true
@@ -154,23 +154,23 @@ func (c *controller) tellShadows(ctx context.Context, o outcome, mu *sync.Mutex)
 }
 
 // nodePorts are the ports of the range of NodePorts that Services have as such, if any balanced Service wants one.
-func (c *controller) nodePorts(ctx context.Context, services []*corev1.Service) (map[port]string, error) {
+func (c *controller) nodePorts(ctx context.Context, services []*corev1.Service) (map[port]nodePort, error) {
 	wanted := slices.ContainsFunc(services, func(s *corev1.Service) bool {
 		return slices.ContainsFunc(portsOf(s), func(p port) bool { return c.inRange(p.number) })
 	})
 	if !wanted {
 		return nil, nil
 	}
-	out := map[port]string{}
+	out := map[port]nodePort{}
 	note := func(s *corev1.Service) {
 		name := s.Namespace + "/" + s.Name
 		for _, p := range s.Spec.Ports {
 			if p.NodePort > 0 {
-				out[port{p.NodePort, protocolOf(p.Protocol)}] = "the NodePort of Service " + name
+				out[port{p.NodePort, protocolOf(p.Protocol)}] = nodePort{s.UID, "the NodePort of Service " + name}
 			}
 		}
 		if s.Spec.HealthCheckNodePort > 0 {
-			out[port{s.Spec.HealthCheckNodePort, corev1.ProtocolTCP}] = "the health check of Service " + name
+			out[port{s.Spec.HealthCheckNodePort, corev1.ProtocolTCP}] = nodePort{s.UID, "the health check of Service " + name}
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)

@@ -121,7 +121,7 @@ func tell(ctx context.Context, client kubernetes.Interface, s *corev1.Service, k
 	defer cancel()
 	now := metav1.Now()
 	_, err := client.CoreV1().Events(s.Namespace).Create(ctx, &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{GenerateName: s.Name + ".", Namespace: s.Namespace},
+		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", s.Name, now.UnixNano()), Namespace: s.Namespace},
 		InvolvedObject: corev1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: s.Namespace, Name: s.Name, UID: s.UID},
 		Type:           kind, Reason: reason, Message: message, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 		Source: corev1.EventSource{Component: "coracle"},

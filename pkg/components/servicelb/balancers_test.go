@@ -1,0 +1,133 @@
+package servicelb
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// TestRun lets the controller work on Services from their creation on.
+func TestRun(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	client := fake.NewClientset(member("a", "10.0.0.1"), member("b", "10.0.0.2", silent))
+	stopped := make(chan error, 1)
+	go func() { stopped <- (Balancers{NodePorts: "30000-32767", Reserved: reserved}).run(ctx, client) }()
+	services := client.CoreV1().Services("default")
+	await := func(name, what string, ok func(*corev1.Service) bool) *corev1.Service {
+		t.Helper()
+		for {
+			s, err := services.Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				t.Fatalf("waiting for %s: %v", what, err)
+			}
+			if ok(s) {
+				return s
+			}
+			if ctx.Err() != nil {
+				t.Fatalf("it has no %s: %+v", what, s)
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	create := func(s *corev1.Service) {
+		t.Helper()
+		if _, err := services.Create(ctx, s, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(lb("web", 0, "80"))
+	web := await("web", "addresses", func(s *corev1.Service) bool { return ipsOf(s) == "10.0.0.1, 10.0.0.2" })
+	if !slices.Contains(web.Finalizers, finalizer) || !strings.Contains(condition(web, readyCondition).Message, "was not checked on node b") {
+		t.Errorf("it became %+v", web)
+	}
+	n, err := client.CoreV1().Nodes().Get(ctx, "a", metav1.GetOptions{})
+	if err != nil || n.Annotations[askedAnnotation] != "80/TCP" {
+		t.Errorf("the node was asked %q, %v", n.Annotations[askedAnnotation], err)
+	}
+	create(lb("other", 1, "80"))
+	await("other", "a refusal", func(s *corev1.Service) bool {
+		c := condition(s, corev1.LoadBalancerPortsError)
+		return c != nil && c.Message == "port 80/TCP is held by Service default/web on nodes a, b"
+	})
+	if err := services.Delete(ctx, "web", metav1.DeleteOptions{}); err != nil { // this API deletes it although it has a finalizer
+		t.Fatal(err)
+	}
+	await("other", "what the first one had", func(s *corev1.Service) bool {
+		return ipsOf(s) == "10.0.0.1, 10.0.0.2" && condition(s, corev1.LoadBalancerPortsError) == nil
+	})
+	var events *corev1.EventList
+	for events == nil || len(events.Items) < 3 { // an Event follows its change
+		if events, err = client.CoreV1().Events("default").List(ctx, metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("the events are %v", events.Items)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	var all []string
+	for _, e := range events.Items {
+		all = append(all, e.InvolvedObject.Name+" "+e.Reason)
+	}
+	slices.Sort(all)
+	if want := "[other PortTaken other UpdatedLoadBalancer web UpdatedLoadBalancer]"; fmt.Sprint(all) != want {
+		t.Errorf("the events are %v, not %s", all, want)
+	}
+	cancel()
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+
+	if err := removal(t.Context(), client); err != nil {
+		t.Fatal(err)
+	}
+	other, err := services.Get(t.Context(), "other", metav1.GetOptions{})
+	if err != nil || len(other.Finalizers)+len(other.Status.LoadBalancer.Ingress)+len(other.Status.Conditions) > 0 {
+		t.Errorf("switched off, it became %+v, %v", other, err)
+	}
+	n, err = client.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
+	if _, asked := n.Annotations[askedAnnotation]; asked || err != nil {
+		t.Errorf("the node is still asked, %v", err)
+	}
+}
+
+func TestShadows(t *testing.T) {
+	held := says("80/TCP", `,"held":{"80/TCP":"nginx (pid 7)"}`)
+	in := snapshot{services: []*corev1.Service{lb("web", 0, "80", has("10.0.0.1"))}, nodes: []*corev1.Node{member("a", "10.0.0.1", held)}}
+	got := in.plan(nil).outcomes[0].shadows
+	if len(got) != 1 || !strings.Contains(got[0], "port 80/TCP of node a is in use by nginx (pid 7) as well") {
+		t.Errorf("got %q", got)
+	}
+	in.nodes = []*corev1.Node{member("a", "10.0.0.1")}
+	if got := in.plan(nil).outcomes[0].shadows; len(got) > 0 {
+		t.Errorf("without anybody else: %q", got)
+	}
+}
+
+func TestRange(t *testing.T) {
+	in, err := parseRange("30000-32767")
+	if err != nil || !in(30000) || !in(32767) || in(29999) || in(32768) {
+		t.Errorf("the range is wrong, %v", err)
+	}
+	if _, err := parseRange("30000"); err == nil {
+		t.Error("one number is a range")
+	}
+}
+
+func TestQuestion(t *testing.T) {
+	ports := parseAsked("443/TCP,80/TCP,53/UDP,53/TCP,80/TCP,nonsense,0/TCP,70000/TCP,80")
+	if got, want := spell(ports), "53/TCP,53/UDP,80/TCP,443/TCP"; got != want {
+		t.Errorf("got %q, not %q", got, want)
+	}
+	if spell(nil) != "" || len(parseAsked("")) != 0 {
+		t.Error("nothing is asked, and spelled as something")
+	}
+}
