@@ -28,7 +28,7 @@ var (
 
 func TestConfigurationLists(t *testing.T) {
 	list, err := CNI{File: "/etc/cni/net.d/10-coracle.conflist", Bridge: "cni0", SubnetFile: "/run/coracle/subnet.json",
-		StateDir: "/var/lib/coracle/node/cni"}.Render()
+		StateDir: "/var/lib/coracle/node/cni", PolicySocket: "/run/coracle/policy.sock"}.Render()
 	if err != nil {
 		t.Fatal(err)
 	}

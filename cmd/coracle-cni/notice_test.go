@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/containernetworking/cni/pkg/skel"
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/coracle-dev/coracle/pkg/podnotice"
+)
+
+// listener is a node that writes down what it is told.
+type listener struct {
+	socket string
+	told   []podnotice.Notice
+	refuse error // of pods that come
+	order  *[]string
+}
+
+func listen(t *testing.T, order *[]string) *listener {
+	t.Helper()
+	l := &listener{socket: filepath.Join(t.TempDir(), "s"), order: order}
+	socket, err := net.Listen("unix", l.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { socket.Close() })
+	go podnotice.Serve(t.Context(), socket, func(_ context.Context, n podnotice.Notice) error {
+		l.told = append(l.told, n)
+		*l.order = append(*l.order, string(n.Verb))
+		if n.Verb == podnotice.Add {
+			return l.refuse
+		}
+		return nil
+	})
+	return l
+}
+
+// TestNotices: policies are in force before a pod has a link, and its address is free only when that has been told.
+func TestNotices(t *testing.T) {
+	var order []string
+	l := listen(t, &order)
+	conf := strings.NewReplacer("/run/coracle/subnet.json", write(t, goodSubnet), "/var/lib/coracle/node/cni", t.TempDir(),
+		`"bridge":"cni0"`, `"bridge":"cni0","policySocket":"`+l.socket+`"`).Replace(goodConf)
+	c, err := parseConf([]byte(conf))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plugin{bridge: skel.CNIFuncs{
+		Add: func(*skel.CmdArgs) error { order = append(order, "link"); return nil },
+		Del: func(*skel.CmdArgs) error { order = append(order, "unlink"); return nil },
+	}}
+	args := &skel.CmdArgs{ContainerID: "s1", IfName: "eth0", StdinData: []byte(conf),
+		Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=web;K8S_POD_NAME=front;K8S_POD_INFRA_CONTAINER_ID=s1;K8S_POD_UID=u1"}
+	if err := p.add(args); err != nil {
+		t.Fatal(err)
+	}
+	if n := l.told[0]; n.Sandbox != "s1" || n.Namespace != "web" || n.Name != "front" || n.UID != "u1" || len(n.IPs) != 1 || n.IPs[0].String() != "10.42.3.2" {
+		t.Errorf("told %+v", n)
+	}
+	if err := p.del(args); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(order, " "); got != "add link unlink del" {
+		t.Errorf("the order was %s", got)
+	}
+	l.refuse = errors.New("nft is out of order")
+	if err := p.add(args); err == nil || !strings.Contains(err.Error(), "putting network policies in force: nft is out of order") {
+		t.Errorf("got %v", err)
+	}
+	if left := held(t, leases{c.DataDir, c.Name}); len(left) != 0 {
+		t.Errorf("still leased: %v", left)
+	}
+	c.ValidAttachments = []types.GCAttachment{{ContainerID: "s7", IfName: "eth0"}}
+	c.inventory()
+	if last := l.told[len(l.told)-1]; last.Verb != podnotice.Keep || len(last.Sandboxes) != 1 || last.Sandboxes[0] != "s7" {
+		t.Errorf("told %+v", last)
+	}
+	args.StdinData = []byte(strings.Replace(conf, l.socket, l.socket+"-gone", 1))
+	if err := p.add(args); err == nil || !strings.Contains(err.Error(), "is coracle running?") {
+		t.Errorf("a pod came without anybody to put policies in force: %v", err)
+	}
+	if err := p.del(args); err != nil {
+		t.Errorf("a pod cannot go: %v", err)
+	}
+}
