@@ -96,6 +96,7 @@ func TestBench(t *testing.T) {
 		{"idle", func() { measureIdle(t, wire, &r) }},
 		{"batteries", func() { measureBatteries(t, wire, runs, &r) }},
 		{"idle batteries", func() { measureBatteriesIdle(t, wire, max(runs, 3), &r) }},
+		{"network policy", func() { measureNetworkPolicy(t, wire, &r) }},
 		{"pods", func() { measureManyPods(t, wire, &r) }},
 		{"joins", func() { measureJoins(t, runs, &r) }},
 		{"idle agent", func() { measureIdleAgent(t, &r) }},

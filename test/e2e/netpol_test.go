@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -158,28 +156,7 @@ func (p *policies) look(t *testing.T, name string) {
 	if len(words) != 3 {
 		t.Fatalf("pod %s is %v", name, words)
 	}
-	p.pods[name] = policyPod{pid: processOf(t, words[0]), ips: words[1:]}
-}
-
-// processOf is any process of a pod.
-func processOf(t *testing.T, uid string) int {
-	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil || !strings.Contains(strings.ReplaceAll(string(data), "_", "-"), uid) {
-			continue
-		}
-		var pid int
-		if _, err := fmt.Sscanf(file, "/proc/%d/cgroup", &pid); err == nil {
-			return pid
-		}
-	}
-	t.Fatalf("no process is of pod %s", uid)
-	return 0
+	p.pods[name] = policyPod{pid: hosts.PodProcess(t, words[0]), ips: words[1:]}
 }
 
 // dial reaches an address from a pod: it connects, or it is answered.
