@@ -25,14 +25,15 @@ import (
 func imagesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "images",
-		Short: "Import and list container images",
-		Long: `Import container images from files, and list the images that pods on this node can use without a registry.
+		Short: "Import, list, export and prune container images",
+		Long: `Import container images from files, list the images that pods on this node can use without a registry, write them into files,
+and remove those that nobody uses.
 
-Archives in the directory images of the data directory are imported by themselves when coracle starts.`,
+Archives in the directory images of the data directory are imported by themselves, when coracle starts and when they appear.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(imagesImportCommand(), imagesLoadCommand(), imagesListCommand())
+	c.AddCommand(imagesImportCommand(), imagesLoadCommand(), imagesListCommand(), imagesExportCommand(), imagesPruneCommand())
 	return c
 }
 

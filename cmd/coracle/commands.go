@@ -62,7 +62,7 @@ func commands() []command {
 		{"install", groupManage, "Install coracle as a service of this machine", installService, installLong, installExample},
 		{"upgrade", groupManage, "Replace the installed version by another, and take it back if it does not work", upgradeTo, upgradeLong, upgradeExample},
 		{"rollback", groupManage, "Go back to the version before the last upgrade", rollback, rollbackLong, rollbackExample},
-		{"images", groupManage, "Import and list container images", nil, "", ""},
+		{"images", groupManage, "Import, list, export and prune container images", nil, "", ""},
 		{"killall", groupManage, "Stop an installed coracle with all its pods, and take away its network", killall, killallLong, killallExample},
 		{"uninstall", groupManage, "Take an installed coracle off this machine", uninstall, uninstallLong, uninstallExample},
 		{"reset", groupManage, "Remove everything that coracle made on this machine", nil, "", ""},

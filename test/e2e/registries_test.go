@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -67,6 +69,8 @@ func TestRegistries(t *testing.T) {
 		{"mirrors in their order", (*site).mirrors},
 		{"tokens and rewritten names", (*site).tokens},
 		{"credentials of pods", (*site).podCredentials},
+		{"three at a time", (*site).parallel},
+		{"exported and pruned", (*site).exported},
 		{"a broken file", (*site).brokenFile},
 		{"an agent without default endpoints", (*site).agent},
 	} {
@@ -278,6 +282,86 @@ spec:
 	s.node.Kubectl("wait", "--for=condition=Ready", "pod/secret", "pod/mirrored", "--timeout=60s")
 	s.mustFail(r.Addr+"/"+s.push("pods/nobody"), "401")
 	s.node.Kubectl("delete", "pod", "--all", "--now")
+}
+
+// parallel pulls three images at once.
+func (s *site) parallel() {
+	s.says("mirrors:\n  par.test:\n    endpoint: [%q]\n", s.plain.URL)
+	all := func(names ...string) {
+		var pulls sync.WaitGroup
+		for _, name := range names {
+			pulls.Go(func() {
+				if err := s.pull("par.test/" + name); err != nil {
+					s.Errorf("pulling %s: %v", name, err)
+				}
+			})
+		}
+		pulls.Wait()
+	}
+	all(s.push("par/a"), s.push("par/b"), s.push("par/c"))
+}
+
+// exported takes an image out of the node into a file, removes it, and brings it back.
+func (s *site) exported() {
+	const file = "/srv/images.tar.zst"
+	s.says("mirrors:\n  out.test:\n    endpoint: [%q]\n", s.plain.URL)
+	image := "out.test/" + s.push("out/app")
+	s.mustPull(image)
+	s.node.Run("mkdir", "-p", "/srv")
+	digest := s.digestOf(image)
+	if out := s.node.Coracle("images", "export", image, "-o", file); !strings.HasPrefix(out, "exported 1 image into "+file) {
+		s.Errorf("export says %s", out)
+	}
+	if _, err := s.node.TryCoracle("images", "export", image, "nowhere.test/x:1", "-o", "/srv/none.tar"); err == nil || !strings.Contains(err.Error(), "there is no image nowhere.test/x:1 here") {
+		s.Errorf("exporting what is not there ends with %v", err)
+	}
+	if files := s.node.Run("ls", "-A", "/srv"); files != "images.tar.zst\n" {
+		s.Errorf("left in the directory: %s", files)
+	}
+	if out := s.node.Coracle("images", "prune", "--dry-run"); !strings.Contains(out, "would remove "+image+" (") || s.digestOf(image) == "" {
+		s.Errorf("prune --dry-run says %s", out)
+	}
+	if out := s.node.Coracle("images", "prune"); !strings.Contains(out, "removed "+image+" (") || !strings.Contains(out, "\nfreed ") {
+		s.Errorf("prune says %s", out)
+	}
+	left := s.node.Coracle("images", "list", "-o", "name")
+	for _, name := range strings.Fields(left) {
+		if !strings.HasPrefix(name, "coracle.io/pause:") {
+			s.Errorf("%s is left, which nobody uses", name)
+		}
+	}
+	s.node.Coracle("images", "import", file)
+	if got := s.digestOf(image); got != digest {
+		s.Errorf("the image came back as %s, and was %s", got, digest)
+	}
+	if s.node.Coracle("images", "prune"); s.digestOf(image) == "" {
+		s.Error("an imported image is pruned")
+	}
+	s.node.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: back}\nspec: {terminationGracePeriodSeconds: 0, containers: [{name: main, imagePullPolicy: Never, image: " +
+		image + ", command: [sleep, '36000']}]}\n")
+	s.node.Kubectl("wait", "--for=condition=Ready", "pod/back", "--timeout=60s")
+	if out := s.node.Coracle("images", "prune", "--imported"); strings.Contains(out, image) {
+		s.Errorf("an image that a container uses is pruned: %s", out)
+	}
+	s.node.Kubectl("delete", "pod", "back", "--now")
+	if out := s.node.Coracle("images", "prune", "--imported"); !strings.Contains(out, image) {
+		s.Errorf("prune --imported says %s", out)
+	}
+}
+
+// digestOf is an image's digest on the node, "" if it is not there.
+func (s *site) digestOf(image string) string {
+	s.Helper()
+	var all []struct{ Name, Digest string }
+	if err := json.Unmarshal([]byte(s.node.Coracle("images", "list", "-o", "json")), &all); err != nil {
+		s.Fatal(err)
+	}
+	for _, img := range all {
+		if img.Name == image {
+			return img.Digest
+		}
+	}
+	return ""
 }
 
 func (s *site) brokenFile() {

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/images"
+	"github.com/coracle-dev/coracle/pkg/status"
+)
+
+func imagesExportCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "export IMAGE... --output FILE",
+		Short: "Write container images into a file",
+		Long: `Write container images of this node into an archive, with all that a node of the same platform needs: for coracle images
+import elsewhere, or docker load. The archive is compressed if the name of the file ends in .gz, .tgz or .zst.`,
+		Example: `  # Everything for a machine without a registry
+  coracle images export nginx:1.29 redis:8 -o images.tar.zst
+
+  # Straight to another machine
+  coracle images export my-app:1 -o - | ssh edge-1 coracle images import -`,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: func(_ *cobra.Command, names []string) error {
+			if len(names) == 0 {
+				return complain.Usage{Err: errors.New("name an image, as in: coracle images export my-app:1 -o my-app.tar")}
+			}
+			return nil
+		},
+	}
+	here := dirFlags(c.Flags())
+	file := c.Flags().StringP("output", "o", "", "File to write; - is standard output")
+	c.RunE = func(c *cobra.Command, names []string) error {
+		if *file == "" || *file == "-" && term.IsTerminal(int(os.Stdout.Fd())) {
+			return complain.Usage{Err: errors.New("say where to, as in: coracle images export my-app:1 -o my-app.tar")}
+		}
+		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		client, err := dialContainerd(here())
+		if err != nil {
+			return err
+		}
+		defer client.Close()
+		return export(ctx, client, names, *file)
+	}
+	return c
+}
+
+// export writes the whole file or none.
+func export(ctx context.Context, client *containerd.Client, names []string, file string) (err error) {
+	found, err := images.Find(ctx, client, names)
+	if err != nil {
+		return err
+	}
+	if file == "-" {
+		return images.Export(ctx, client, found, os.Stdout)
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*.part")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(f.Name())
+		}
+	}()
+	to, err := images.Compress(file, f)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(images.Export(ctx, client, found, to), to.Close()); err != nil {
+		return err
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Chmod(0o644), f.Sync(), f.Close(), os.Rename(f.Name(), file)); err != nil {
+		return fmt.Errorf("writing %s: %w", file, err)
+	}
+	if err := atomicfile.SyncDir(filepath.Dir(file)); err != nil {
+		return err
+	}
+	fmt.Printf("exported %s into %s (%s)\n", plural(len(found), "image"), file, status.Bytes(size))
+	return nil
+}

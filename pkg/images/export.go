@@ -1,0 +1,73 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/core/images/archive"
+	"github.com/containerd/containerd/v2/pkg/archive/compression"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/distribution/reference"
+)
+
+// Find returns images by names as people write them: with or without docker.io and a tag, or with a digest. The error
+// names what is not there.
+func Find(ctx context.Context, client *containerd.Client, names []string) ([]images.Image, error) {
+	ctx = namespaces.WithNamespace(ctx, Namespace)
+	var found []images.Image
+	for _, name := range names {
+		full := name
+		if ref, err := reference.ParseDockerRef(name); err == nil {
+			full = ref.String()
+		}
+		img, err := client.ImageService().Get(ctx, full)
+		if errdefs.IsNotFound(err) {
+			return nil, fmt.Errorf("there is no image %s here: coracle images list shows what there is", name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("looking for image %s: %w", name, err)
+		}
+		found = append(found, img)
+	}
+	return found, nil
+}
+
+// Export writes images into an archive that Import takes, and docker load and others: in OCI layout, with the file that
+// Docker wants. It holds what this machine's platform needs.
+func Export(ctx context.Context, client *containerd.Client, all []images.Image, to io.Writer) error {
+	ctx = namespaces.WithNamespace(ctx, Namespace)
+	platform := platforms.DefaultStrict()
+	for _, img := range all {
+		_, _, _, missing, err := images.Check(ctx, client.ContentStore(), img.Target, platform)
+		if err != nil {
+			return fmt.Errorf("looking at image %s: %w", img.Name, err)
+		}
+		if len(missing) > 0 {
+			return fmt.Errorf("image %s is not all here, %s for example is not: pull it again", img.Name, missing[0].Digest)
+		}
+	}
+	err := client.Export(ctx, to, archive.WithImages(all), archive.WithPlatform(platform), archive.WithSkipNonDistributableBlobs())
+	if err != nil {
+		return fmt.Errorf("exporting images: %w", err)
+	}
+	return nil
+}
+
+// Compress returns a writer that compresses as the end of a file's name asks for: .gz, .tgz, .zst, or else not at all.
+// It has to be closed, and does not close to.
+func Compress(file string, to io.Writer) (io.WriteCloser, error) {
+	kind := compression.Uncompressed
+	switch {
+	case strings.HasSuffix(file, ".gz"), strings.HasSuffix(file, ".tgz"):
+		kind = compression.Gzip
+	case strings.HasSuffix(file, ".zst"):
+		kind = compression.Zstd
+	}
+	return compression.CompressStream(to, kind)
+}
