@@ -1,0 +1,200 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// TestMetrics asks two servers what three nodes and their pods use, of which one can be reached through its tunnels only,
+// and lets autoscalers act on it.
+func TestMetrics(t *testing.T) {
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 2, Agents: 1, Images: true,
+		ServerArgs: []string{"--kube-controller-manager-arg=horizontal-pod-autoscaler-sync-period=3s"},
+		Prepare: func(h *hosts.Host) []string {
+			if strings.HasPrefix(h.Name, "agent") {
+				h.Run("sh", "-c", "echo '"+firewall+"' | nft -f -")
+			}
+			return nil
+		}})
+	server, agent := c.Servers[0], c.Agents[0]
+	server.Apply(manifest(t, "metrics.yaml"))
+	for _, h := range c.Servers {
+		hosts.Eventually(t, 20*time.Second, func() error { return topNodes(h) })
+	}
+	ready := lastReady(t, server)
+	t.Logf("kubectl top nodes at every server %.1f s after the last node was Ready", time.Since(ready).Seconds())
+	if late := time.Since(ready); late > 20*time.Second {
+		t.Errorf("kubectl top works %s after the last node was Ready", late)
+	}
+	server.Kubectl("wait", "--for=condition=Available", "deployment/busy", "deployment/big", "--timeout=60s")
+	for _, h := range c.Servers {
+		hosts.Eventually(t, 30*time.Second, func() error {
+			out, err := h.TryCoracle("kubectl", "top", "pods", "--containers")
+			if err != nil {
+				return err
+			}
+			return contains("top pods", out, "busy")
+		})
+	}
+	t.Run("together", func(t *testing.T) {
+		for _, part := range []struct {
+			name string
+			test func(*testing.T, *hosts.Cluster)
+		}{
+			{"scale on CPU", func(t *testing.T, c *hosts.Cluster) { scale(t, c, "cpu", "busy", "3") }}, // the longest
+			{"scale on memory", func(t *testing.T, c *hosts.Cluster) { scale(t, c, "memory", "big", "2") }},
+			{"who may ask", testMetricsRoles},
+			{"status", testUsageInStatus},
+			{"Prometheus", testPrometheus},
+		} {
+			t.Run(part.name, func(t *testing.T) {
+				t.Parallel()
+				part.test(t, c.For(t))
+			})
+		}
+	})
+	t.Run("a frozen node", func(t *testing.T) {
+		agent.Freeze()
+		defer agent.Thaw()
+		time.Sleep(6 * time.Second) // until figures are old enough for another round
+		began := time.Now()
+		server.For(t).Kubectl("top", "nodes")
+		if took := time.Since(began); took > 3*time.Second {
+			t.Errorf("kubectl top took %s", took)
+		}
+	})
+}
+
+// topNodes is an error unless a server has figures of all nodes.
+func topNodes(h *hosts.Host) error {
+	out, err := h.TryCoracle("kubectl", "top", "nodes", "--no-headers")
+	if err != nil {
+		return err
+	}
+	if strings.Count(out, "\n") != 3 || strings.Contains(out, "unknown") {
+		return fmt.Errorf("%s has figures of these nodes only: %s", h.Name, out)
+	}
+	return nil
+}
+
+// lastReady is when the last node became Ready.
+func lastReady(t *testing.T, h *hosts.Host) (last time.Time) {
+	t.Helper()
+	out := h.Kubectl("get", "nodes", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="Ready")].lastTransitionTime}`)
+	for _, text := range strings.Fields(out) {
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if at.After(last) {
+			last = at
+		}
+	}
+	return last
+}
+
+// scale puts load on a deployment's pods, and takes it away.
+func scale(t *testing.T, c *hosts.Cluster, load, deployment, most string) {
+	server, agent := c.Servers[0], c.Agents[0]
+	file := "/var/lib/load/" + load
+	await := func(replicas string) {
+		t.Helper()
+		began := time.Now()
+		out, err := server.TryCoracle("kubectl", "wait", "--for=jsonpath={.status.readyReplicas}="+replicas, "deployment/"+deployment, "--timeout=90s")
+		if err != nil {
+			top, _ := server.TryCoracle("kubectl", "top", "pods")
+			t.Fatalf("not %s replicas: %s%s%s", replicas, out, top, server.Kubectl("describe", "hpa", deployment))
+		}
+		t.Logf("%s replicas after %.1f s", replicas, time.Since(began).Seconds())
+	}
+	agent.Run("touch", file)
+	await(most)
+	agent.Run("rm", file)
+	await("1")
+}
+
+func testMetricsRoles(t *testing.T, c *hosts.Cluster) {
+	h := c.Servers[1]
+	for who, want := range map[string]string{
+		"system:serviceaccount:default:viewer":  "yes",
+		"system:serviceaccount:default:default": "no",
+	} {
+		out, _ := h.TryCoracle("kubectl", "auth", "can-i", "list", "pods.metrics.k8s.io", "--as="+who)
+		if strings.TrimSpace(out) != want {
+			t.Errorf("may %s see what pods use? %s", who, out)
+		}
+	}
+	if out := h.Kubectl("top", "pods", "--as=system:serviceaccount:default:viewer"); !strings.Contains(out, "busy") {
+		t.Errorf("the viewer sees %s", out)
+	}
+}
+
+// testUsageInStatus sees the same figures in coracle status, of a server and of an agent.
+func testUsageInStatus(t *testing.T, c *hosts.Cluster) {
+	for _, h := range []*hosts.Host{c.Servers[1], c.Agents[0]} {
+		hosts.Eventually(t, 20*time.Second, func() error {
+			return contains("status of "+h.Name, h.Coracle("status"), "Usage:")
+		})
+	}
+}
+
+// TestMetricsDisabled switches metrics-server off and on, beside an APIService that leads elsewhere.
+func TestMetricsDisabled(t *testing.T) {
+	h := newHost(t, "solo")
+	const object = "apiservice/v1beta1.metrics.k8s.io"
+	run := func(check func(), args ...string) {
+		t.Helper()
+		s := h.Start(args...)
+		waitReady(t, h)
+		check()
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	}
+	get := func(field string) string {
+		out, _ := h.TryCoracle("kubectl", "get", object, "-o", "jsonpath={"+field+"}")
+		return out
+	}
+	run(func() {
+		h.Kubectl("get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes")
+		h.Kubectl("patch", object, "--type=merge", "-p", `{"spec":{"service":{"name":"theirs","namespace":"default"},"insecureSkipTLSVerify":true}}`)
+		hosts.Eventually(t, 10*time.Second, func() error {
+			out, _ := h.TryCoracle("kubectl", "get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes")
+			return contains("the answer of another metrics-server, which is not there", out, "unable to handle the request")
+		})
+	})
+	run(func() {
+		hosts.Eventually(t, 20*time.Second, func() error {
+			out, err := h.TryCoracle("kubectl", "get", "clusterrole", "system:coracle:metrics-reader")
+			if err == nil {
+				return fmt.Errorf("with --disable metrics-server there is %s", out)
+			}
+			return contains("the error", out, "not found")
+		})
+		if name := get(".spec.service.name"); name != "theirs" {
+			t.Errorf("--disable metrics-server leaves an APIService for the Service %q", name)
+		}
+		h.Kubectl("delete", object)
+		if out, err := h.TryCoracle("kubectl", "get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes"); err == nil {
+			t.Errorf("somebody answers: %s", out)
+		}
+	}, "--disable=metrics-server")
+	run(func() {
+		hosts.Eventually(t, 20*time.Second, func() error {
+			return contains("the APIService", get(".status.conditions[0].reason"), "Local")
+		})
+	})
+	run(func() {
+		hosts.Eventually(t, 20*time.Second, func() error {
+			out, err := h.TryCoracle("kubectl", "get", object)
+			if err == nil {
+				return fmt.Errorf("with --disable metrics-server there is %s", out)
+			}
+			return contains("the error", out, "not found")
+		})
+	}, "--disable=metrics-server")
+}
