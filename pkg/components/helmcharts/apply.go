@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
 	"helm.sh/helm/v4/pkg/release/common"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -23,6 +24,9 @@ type wish struct {
 func (c *controller) apply(ctx, forever context.Context, ch *chart, config overrides) error {
 	if v := ch.Spec.HelmVersion; v != "" && v != "v3" {
 		return problem{reasonUnsupported, fmt.Errorf("helmVersion %s: charts are applied by Helm 4, which reads what Helm 3 reads; leave it out", v)}
+	}
+	if err := chartutil.ValidateReleaseName(ch.Name); err != nil {
+		return problem{reasonInvalid, fmt.Errorf("the name of a HelmChart is its release's, which may have 53 characters: %w", err)}
 	}
 	w := wish{with: ch.Spec.overrides.with(config), source: source{ch.Spec, c.Charts}}
 	file, _, err := w.source.local()
