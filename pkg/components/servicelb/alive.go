@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// How nodes are watched for signs of life. A node is lost after two pings without an answer. One whose connection has
-// ended in order may just be restarting its coracle, while kube-proxy's rules stay in force: it gets more time.
+// How nodes are watched for signs of life. A node is lost when a ping has no answer in time, which leaves a slow
+// machine or a lost packet some. One whose connection has ended in order may just be restarting its coracle, while
+// kube-proxy's rules stay in force: it gets more time.
 const (
-	pingEvery  = 2 * time.Second
-	pingLimit  = 1800 * time.Millisecond
-	misses     = 2
-	goneMisses = 8 // without a connection
+	pingEvery = 2 * time.Second
+	pingLimit = 4 * time.Second
+	goneLimit = 8 // pings in a row
 )
 
 // pulses know which nodes are alive, sooner than the control plane's 40 seconds. Nodes that never had a connection to
@@ -30,12 +30,12 @@ type pulses struct {
 // pulse is what is known of one node.
 type pulse struct {
 	seen   bool // it has or had a connection
-	missed int  // pings in a row
+	silent bool // the last ping had no answer
 	gone   int  // pings in a row for which there was no connection
 	busy   bool // one is under way
 }
 
-func (p *pulse) lost() bool { return p.missed >= misses || p.seen && p.gone >= goneMisses }
+func (p *pulse) lost() bool { return p.silent || p.seen && p.gone >= goneLimit }
 
 // lost are the nodes that give no sign of life.
 func (ps *pulses) lost() map[string]bool {
@@ -111,12 +111,11 @@ func (ps *pulses) note(p *pulse, err error) {
 	p.busy = false
 	switch {
 	case err == nil:
-		p.seen, p.missed, p.gone = true, 0, 0
+		p.seen, p.silent, p.gone = true, false, 0
 	case ps.noConnection != nil && ps.noConnection(err):
 		p.gone++
 	default:
-		p.seen = true
-		p.missed++
+		p.seen, p.silent = true, true
 	}
 	changed := was != p.lost()
 	ps.mu.Unlock()

@@ -48,7 +48,7 @@ func (l *ledger) judge(st *site) (open []question) {
 		case st.granted(p): // whoever uses it on the node came later
 			gets = append(gets, p)
 			if tracked && !about[p] {
-				open = append(open, q)
+				open, st.unchecked = append(open, q), true
 			}
 		case l.leaving(st, p):
 			st.waits = true // the end of that is an event
