@@ -145,7 +145,7 @@ func testUsageInStatus(t *testing.T, c *hosts.Cluster) {
 // TestMetricsDisabled switches metrics-server off and on, beside an APIService that leads elsewhere.
 func TestMetricsDisabled(t *testing.T) {
 	h := newHost(t, "solo")
-	const object = "apiservice/v1beta1.metrics.k8s.io"
+	const object, figures = "apiservice/v1beta1.metrics.k8s.io", "/apis/metrics.k8s.io/v1beta1/nodes"
 	run := func(check func(), args ...string) {
 		t.Helper()
 		s := h.Start(args...)
@@ -160,28 +160,21 @@ func TestMetricsDisabled(t *testing.T) {
 		return out
 	}
 	run(func() {
-		h.Kubectl("get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes")
+		h.Kubectl("get", "--raw", figures)
 		h.Kubectl("patch", object, "--type=merge", "-p", `{"spec":{"service":{"name":"theirs","namespace":"default"},"insecureSkipTLSVerify":true}}`)
 		hosts.Eventually(t, 10*time.Second, func() error {
-			out, _ := h.TryCoracle("kubectl", "get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes")
-			return contains("the answer of another metrics-server, which is not there", out, "unable to handle the request")
+			return fails(h, "unable to handle the request", "get", "--raw", figures) // by another metrics-server, which is not there
 		})
 	})
 	run(func() {
 		hosts.Eventually(t, 20*time.Second, func() error {
-			out, err := h.TryCoracle("kubectl", "get", "clusterrole", "system:coracle:metrics-reader")
-			if err == nil {
-				return fmt.Errorf("with --disable metrics-server there is %s", out)
-			}
-			return contains("the error", out, "not found")
+			return fails(h, "not found", "get", "clusterrole", "system:coracle:metrics-reader")
 		})
 		if name := get(".spec.service.name"); name != "theirs" {
 			t.Errorf("--disable metrics-server leaves an APIService for the Service %q", name)
 		}
 		h.Kubectl("delete", object)
-		if out, err := h.TryCoracle("kubectl", "get", "--raw", "/apis/metrics.k8s.io/v1beta1/nodes"); err == nil {
-			t.Errorf("somebody answers: %s", out)
-		}
+		hosts.Eventually(t, 10*time.Second, func() error { return fails(h, "could not find the requested resource", "get", "--raw", figures) })
 	}, "--disable=metrics-server")
 	run(func() {
 		hosts.Eventually(t, 20*time.Second, func() error {
@@ -190,11 +183,16 @@ func TestMetricsDisabled(t *testing.T) {
 	})
 	run(func() {
 		hosts.Eventually(t, 20*time.Second, func() error {
-			out, err := h.TryCoracle("kubectl", "get", object)
-			if err == nil {
-				return fmt.Errorf("with --disable metrics-server there is %s", out)
-			}
-			return contains("the error", out, "not found")
+			return fails(h, "not found", "get", object)
 		})
 	}, "--disable=metrics-server")
+}
+
+// fails is an error unless a kubectl command fails, and says why.
+func fails(h *hosts.Host, why string, args ...string) error {
+	out, err := h.TryCoracle(append([]string{"kubectl"}, args...)...)
+	if err == nil {
+		return fmt.Errorf("kubectl %s succeeds: %s", strings.Join(args, " "), out)
+	}
+	return contains("the error", err.Error()+out, why)
 }
