@@ -58,7 +58,13 @@ func (e *enforcer) attach(ctx context.Context, n podnotice.Notice) error {
 	if e.started() {
 		return fmt.Errorf("network policies of pod %s/%s could not be put in force within %s; `coracle status` says why", n.Namespace, n.Name, writeWait)
 	}
-	return e.withoutAPI(ctx, n)
+	if err := e.withoutAPI(ctx, n); err != nil || !e.started() {
+		return err
+	}
+	number = e.change(func(*engine) { e.rewrite = true }) // the API came meanwhile, and knows better
+	limit, cancel = context.WithTimeout(ctx, writeWait)
+	defer cancel()
+	return e.await(limit, number)
 }
 
 // awaitPod waits a moment for a pod's object, and returns the change that came with it.

@@ -31,6 +31,8 @@ type enforcer struct {
 	engine   *engine
 	policies int           // how many there are
 	wanted   uint64        // counts changes
+	since    time.Time     // of the first change that no write has taken up
+	rewrite  bool          // the kernel may have something else than it was told here
 	written  uint64        // the last change that is in force
 	advanced chan struct{} // closed when written grows
 	seen     map[types.UID]chan struct{}
@@ -40,6 +42,7 @@ type enforcer struct {
 	offline sync.Mutex          // one at a time writes without an API
 	nft     sync.Mutex          // guards kernel, and keeps transactions in order
 	kernel  knftables.Interface // nil until it is needed
+	metrics metrics
 	told    state.NetworkPolicy
 	bridges bridges
 }
@@ -48,7 +51,7 @@ func newEnforcer(network []netip.Prefix, report func(state.NetworkPolicy), open 
 	return &enforcer{
 		network: network, open: open, exists: nft.Exists, lost: nft.Lost, report: report,
 		engine: newEngine(familiesOf(network)), advanced: make(chan struct{}),
-		seen: map[types.UID]chan struct{}{}, problems: map[string]string{}, changed: make(chan struct{}, 1), bridges: bridges{"/proc/sys/net/bridge"},
+		seen: map[types.UID]chan struct{}{}, problems: map[string]string{}, changed: make(chan struct{}, 1), bridges: bridges{"/proc/sys/net/bridge"}, metrics: newMetrics(),
 	}
 }
 
@@ -57,6 +60,9 @@ func (e *enforcer) change(do func(*engine)) uint64 {
 	e.mu.Lock()
 	do(e.engine)
 	e.wanted++
+	if e.since.IsZero() {
+		e.since = time.Now()
+	}
 	number := e.wanted
 	e.mu.Unlock()
 	select {
@@ -91,6 +97,12 @@ func (e *enforcer) removePolicy(p *networkingv1.NetworkPolicy) {
 }
 
 func (e *enforcer) setPod(p *pod) {
+	e.mu.Lock()
+	same := e.engine.refresh(p)
+	e.mu.Unlock()
+	if same {
+		return // its status changes all the time
+	}
 	e.change(func(g *engine) {
 		g.setPod(p)
 		if waiting := e.seen[p.uid()]; waiting != nil {
@@ -105,6 +117,16 @@ func (e *enforcer) count() (policies int, wanted uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.policies, e.wanted
+}
+
+// batch returns how many policies there are, the number of the last change, and since when the first change waits that
+// the last batch did not have. whole says that the kernel may have something else than it was told here.
+func (e *enforcer) batch() (policies int, wanted uint64, since time.Time, whole bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	since, whole = e.since, e.rewrite
+	e.since, e.rewrite = time.Time{}, false
+	return e.policies, e.wanted, since, whole
 }
 
 // advance says that a change and all before it are in force.
@@ -181,7 +203,7 @@ func (e *enforcer) idle(ctx context.Context) bool {
 		}
 	}
 	for {
-		policies, wanted := e.count()
+		policies, wanted, _, _ := e.batch()
 		if policies > 0 {
 			return true
 		}

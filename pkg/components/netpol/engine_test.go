@@ -332,3 +332,21 @@ func dump(f *knftables.Fake) string {
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
 }
+
+// dirty reports whether there is anything to tell the kernel.
+func (t *table) dirty() bool {
+	if len(t.dropped) > 0 {
+		return true
+	}
+	for _, c := range t.chains {
+		if !c.written {
+			return true
+		}
+	}
+	for _, s := range t.sets {
+		if !s.written || s.refill || len(s.changed) > 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -76,6 +76,17 @@ func newPod(p *corev1.Pod, node string) *pod {
 	return out
 }
 
+// refresh takes a pod that differs in nothing which matters from what is known of it, and reports whether it is one.
+func (e *engine) refresh(p *pod) bool {
+	m := e.pods[p.UID]
+	if m == nil || !maps.Equal(m.pod.Labels, p.Labels) || m.pod.local != p.local ||
+		!slices.Equal(m.pod.addrs, p.addrs) || !slices.Equal(m.pod.ports, p.ports) {
+		return false
+	}
+	m.pod = p // the old one is garbage
+	return true
+}
+
 // addresses are a pod's. What a pod of this node has is what its sandboxes were given.
 func (e *engine) addresses(p *pod) map[elem]bool {
 	out := map[elem]bool{}

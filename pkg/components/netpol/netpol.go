@@ -60,6 +60,7 @@ func (n NetworkPolicy) Run(ctx context.Context, ready func()) error {
 		return knftables.New(knftables.InetFamily, tableName)
 	})
 	e.api, e.recall = n.API, recall{file: n.Recall}
+	e.register()
 	for _, a := range pods {
 		e.engine.attach(a)
 	}

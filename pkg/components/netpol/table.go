@@ -160,24 +160,6 @@ func (s *set) touch(e elem) {
 	s.changed[e] = content{there, verdict}
 }
 
-// dirty reports whether there is anything to tell the kernel.
-func (t *table) dirty() bool {
-	if len(t.dropped) > 0 {
-		return true
-	}
-	for _, c := range t.chains {
-		if !c.written {
-			return true
-		}
-	}
-	for _, s := range t.sets {
-		if !s.written || s.refill || len(s.changed) > 0 {
-			return true
-		}
-	}
-	return false
-}
-
 // tally counts how often something is an element: an address may be two pods' for a moment.
 type tally struct {
 	table *table

@@ -24,10 +24,11 @@ func (e *enforcer) enforce(ctx context.Context) {
 	var again, sweep <-chan time.Time
 	for {
 		began := time.Now()
-		policies, wanted := e.count()
+		policies, wanted, since, other := e.batch()
 		if policies == 0 {
 			return
 		}
+		whole = whole || other
 		problem := e.bridges.enable()
 		switch err := e.write(ctx, whole); {
 		case ctx.Err() != nil:
@@ -38,6 +39,7 @@ func (e *enforcer) enforce(ctx context.Context) {
 			pause = min(2*pause, lastPause)
 		default:
 			e.advance(wanted)
+			e.metrics.measured(began, since)
 			whole, again, pause = false, nil, firstPause
 			e.keep()
 		}

@@ -1,0 +1,28 @@
+package nft
+
+import (
+	"fmt"
+
+	"github.com/google/nftables"
+)
+
+// Packets reads a named counter of the table of that name, as Tables has it; 0 if there is no such table.
+func Packets(table, counter string) (uint64, error) {
+	tables, err := Tables()
+	if err != nil {
+		return 0, err
+	}
+	for _, t := range tables {
+		if t.Name != table {
+			continue
+		}
+		found, err := t.conn.GetObject(&nftables.CounterObj{Table: t.table, Name: counter})
+		if err != nil {
+			return 0, fmt.Errorf("reading counter %s of nft table %s: %w", counter, table, err)
+		}
+		if c, ok := found.(*nftables.CounterObj); ok {
+			return c.Packets, nil
+		}
+	}
+	return 0, nil
+}
