@@ -123,10 +123,11 @@ func Find(document string) (values []string) {
 		}
 	}
 	for _, groups := range login.FindAllStringSubmatch(document, -1) {
-		values = append(values, groups[2])
-		if plain, err := base64.StdEncoding.DecodeString(groups[2]); err == nil {
-			_, password, _ := strings.Cut(string(plain), ":")
-			values = append(values, password)
+		values = append(values, groups[2], passwordOf(groups[2]))
+	}
+	for _, groups := range yamlLogin.FindAllStringSubmatch(document, -1) {
+		if password := passwordOf(groups[2]); password != "" {
+			values = append(values, groups[2], password)
 		}
 	}
 	return values

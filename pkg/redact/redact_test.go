@@ -27,6 +27,7 @@ func TestRules(t *testing.T) {
 		{"address", "https://me:hunter2@example.org/x", "https://me:(removed)@example.org/x"},
 		{"registry", `{"auths":{"r":{"auth":"dXNlcjpwYXNz"}}}`, `{"auths":{"r":{"auth":"(removed)"}}}`},
 		{"registry in a string", `"{\"auths\":{\"r\":{\"auth\":\"dXNlcjpwYXNz\"}}}"`, `"{\"auths\":{\"r\":{\"auth\":\"(removed)\"}}}"`},
+		{"registry in YAML", "auth:\n  auth: 'bWU6aHVudGVyNCE='\nx: {auth: {auth: bWU6aHVudGVyNCE=}}\nauth: kubernetes", "auth:\n  auth: '(removed)'\nx: {auth: {auth: (removed)}}\nauth: kubernetes"},
 		{"yaml", "password: hunter2\nuser: me", "password: (removed)\nuser: me"},
 		{"yaml with blanks", "  password: correct horse\n  - token: a b # c\npasswords:\n", "  password: (removed)\n  - token: (removed)\npasswords:\n"},
 		{"log with blanks", "12:00 INFO token: not there", "12:00 INFO token: (removed) there"},
@@ -77,8 +78,8 @@ func TestKnown(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	login := base64.StdEncoding.EncodeToString([]byte("me:hunter2!"))
-	got := Find("a: b\npassword: hunter1!\ntokenFile: /x\n" + `{"auths":{"r":{"auth":"` + login + `"}}}` + "\nAPI_KEY='hunter3!'")
-	if want := "hunter1! hunter1! hunter3! " + login + " hunter2!"; strings.Join(got, " ") != want {
+	got := Find("a: b\npassword: hunter1!\ntokenFile: /x\n" + `{"auths":{"r":{"auth":"` + login + `"}}}` + "\nAPI_KEY='hunter3!'\n    auth: bWU6aHVudGVyNCE=\n  r: {auth: {auth: \"bWU6aHVudGVyNSE=\"}}\nauth: ordinary")
+	if want := "hunter1! hunter1! hunter3! " + login + " hunter2! bWU6aHVudGVyNCE= hunter4! bWU6aHVudGVyNSE= hunter5!"; strings.Join(got, " ") != want {
 		t.Errorf("%q", got)
 	}
 }

@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"encoding/base64"
 	"regexp"
 	"slices"
 	"strings"
@@ -34,6 +35,8 @@ var (
 	// login is what registries' credentials are called in Docker's configuration: the second group is USER:PASSWORD in
 	// base64.
 	login = regexp.MustCompile(`(\\?"auth\\?"\s*:\s*\\?")([^"\\]+)`)
+	// yamlLogin is the same in a registries.yaml.
+	yamlLogin = regexp.MustCompile(`(?m)((?:^|[{,])[ \t]*auth:[ \t]*["']?)([A-Za-z0-9+/]{8,}={0,2})`)
 )
 
 // secretHints are in all that secretWords match.
@@ -90,6 +93,12 @@ var rules = []rule{
 		with:    "${1}" + Removed,
 	},
 	{
+		name: "registry login in YAML", hints: []string{"auth:"},
+		pattern: yamlLogin,
+		with:    "${1}" + Removed,
+		unless:  func(groups []string) bool { return passwordOf(groups[2]) == "" },
+	},
+	{
 		name: "line with a named value", look: beginsWithSecret,
 		pattern: line,
 		with:    "${1}${2}" + Removed,
@@ -102,6 +111,16 @@ var rules = []rule{
 		with:    "${1}${2}${3}${4}${5}" + Removed + "${3}${4}${5}",
 		unless:  harmless,
 	},
+}
+
+// passwordOf is the password in a registry's login; "" if it is none.
+func passwordOf(login string) string {
+	plain, err := base64.StdEncoding.DecodeString(login)
+	if err != nil {
+		return ""
+	}
+	_, password, _ := strings.Cut(string(plain), ":")
+	return password
 }
 
 // references end the names of fields that say where a secret is, or something else about it.

@@ -26,6 +26,9 @@ const (
 	plantedArgument = "planted-argument-2a6b"
 	plantedLogin    = "planted-registry-login-9e1d"
 	plantedEnv      = "planted-service-env-3c7a"
+	plantedMirror   = "planted-mirror-password-6d1f"
+	plantedBasic    = "planted-mirror-basic-4e8b"
+	plantedIdentity = "planted-mirror-identity-2c9a"
 )
 
 const planted = `
@@ -67,11 +70,15 @@ func TestSupportBundle(t *testing.T) {
 	writeHost(t, h, "/etc/coracle/coracle.env", "CORACLE_TOKEN="+plantedEnv+"\n")
 	writeHost(t, h, "/etc/coracle/certs.d/r.example.org/hosts.toml",
 		"server = \"https://r.example.org\"\n[host.\"https://r.example.org\".header]\nAuthorization = \"Basic "+base64.StdEncoding.EncodeToString([]byte("me:"+plantedLogin))+"\"\n")
+	writeHost(t, h, registriesFile, "configs:\n  a.test: {auth: {username: me, password: "+plantedMirror+"}}\n"+
+		"  b.test:\n    auth:\n      auth: "+base64.StdEncoding.EncodeToString([]byte("me:"+plantedBasic))+"\n"+
+		"  c.test:\n    auth: {identity_token: \""+plantedIdentity+"\"}\n")
 	s := h.Start("--token", plantedToken)
 	waitReady(t, h)
 	h.Apply(planted)
 	h.Kubectl("wait", "--for=condition=Ready", "pod/careless", "--timeout=60s")
-	secrets := append(keysOf(t, h), plantedToken, plantedAgents, plantedSecret, plantedVariable, plantedArgument, plantedLogin, plantedEnv)
+	secrets := append(keysOf(t, h), plantedToken, plantedAgents, plantedSecret, plantedVariable, plantedArgument, plantedLogin, plantedEnv,
+		plantedMirror, plantedBasic, base64.StdEncoding.EncodeToString([]byte("me:"+plantedBasic)), plantedIdentity)
 
 	t.Run("well", func(t *testing.T) {
 		files := bundleOf(t, h.For(t), secrets)
