@@ -104,7 +104,7 @@ func (u *usage) run(ctx context.Context) {
 	defer u.end()
 	since := map[string]time.Time{}
 	for {
-		<-u.measure(0).done
+		<-u.measure(again).done // many nodes that are new at once make for few rounds
 		timer := time.NewTimer(u.pause(since))
 		select {
 		case <-ctx.Done():

@@ -110,8 +110,13 @@ func TestRhythm(t *testing.T) {
 			t.Fatal(err)
 		}
 		k.expect(t, "when somebody asks again", 1, 2)
+		for range 100 {
+			u.wake <- struct{}{}
+		}
+		k.expect(t, "when many nodes are new", 0, 1)
+		time.Sleep(again)
 		u.wake <- struct{}{}
-		k.expect(t, "when a node is new", 1, 1)
+		k.expect(t, "when another is new", 1, 1)
 	})
 }
 
