@@ -40,16 +40,14 @@ func nodeAddresses(n *corev1.Node) []address {
 // published are the addresses that a Service gets of each of its nodes. In each family they are the external ones if
 // any of the nodes has one, else the internal ones. Behind a NAT, packets to the external address arrive with the
 // internal one, so that kube-proxy has to know both.
-func published(s *corev1.Service, nodes []*corev1.Node) map[string][]address {
+func published(s *corev1.Service, nodes []*host) map[string][]address {
 	out := map[string][]address{}
 	for _, f := range s.Spec.IPFamilies {
 		isExternal := func(a address) bool { return a.external && family(a.Addr) == f }
-		external := slices.ContainsFunc(nodes, func(n *corev1.Node) bool { return slices.ContainsFunc(nodeAddresses(n), isExternal) })
+		external := slices.ContainsFunc(nodes, func(n *host) bool { return slices.ContainsFunc(n.addrs, isExternal) })
 		for _, n := range nodes {
-			all := nodeAddresses(n)
-			told, _ := answerOf(n)
-			behindNAT := slices.ContainsFunc(all, func(a address) bool { return isExternal(a) && slices.Contains(told.NAT, a.Addr) })
-			for _, a := range all {
+			behindNAT := slices.ContainsFunc(n.addrs, func(a address) bool { return isExternal(a) && slices.Contains(n.told.NAT, a.Addr) })
+			for _, a := range n.addrs {
 				if family(a.Addr) == f && (a.external == external || external && behindNAT) {
 					out[n.Name] = append(out[n.Name], a)
 				}
@@ -64,16 +62,15 @@ func published(s *corev1.Service, nodes []*corev1.Node) map[string][]address {
 
 // restrict leaves the nodes that have a wanted address, and of its family no other address of theirs, but for the one
 // by which the wanted one arrives.
-func restrict(published map[string][]address, nodes []*corev1.Node, wanted netip.Addr) {
+func restrict(published map[string][]address, nodes []*host, wanted netip.Addr) {
 	for _, n := range nodes {
-		i := slices.IndexFunc(nodeAddresses(n), func(a address) bool { return a.Addr == wanted })
+		i := slices.IndexFunc(n.addrs, func(a address) bool { return a.Addr == wanted })
 		if i < 0 {
 			delete(published, n.Name)
 			continue
 		}
-		hit := nodeAddresses(n)[i]
-		told, _ := answerOf(n)
-		behindNAT := slices.Contains(told.NAT, wanted)
+		hit := n.addrs[i]
+		behindNAT := slices.Contains(n.told.NAT, wanted)
 		rest := slices.DeleteFunc(published[n.Name], func(a address) bool {
 			return family(a.Addr) == family(wanted) && !(behindNAT && !a.external)
 		})

@@ -1,16 +1,10 @@
 package servicelb
 
-import (
-	"net/netip"
-
-	corev1 "k8s.io/api/core/v1"
-)
-
 // ledger is who has which port of which address while a plan is made.
 type ledger struct {
-	taken map[claim]*corev1.Service
+	taken map[claim]*demand
 	// listed are the Services whose status says that they have it, whether they keep it or not.
-	listed   map[claim][]*corev1.Service
+	listed   map[claim][]*demand
 	reserved []Reserved
 	in       snapshot
 }
@@ -22,21 +16,19 @@ type holding struct {
 }
 
 // note enters what a Service has by its status.
-func (l *ledger) note(s *corev1.Service) {
-	for _, i := range s.Status.LoadBalancer.Ingress {
-		if a, err := netip.ParseAddr(i.IP); err == nil {
-			for p := range granted(i) {
-				l.listed[claim{a, p}] = append(l.listed[claim{a, p}], s)
-			}
+func (l *ledger) note(s *demand) {
+	for a, ports := range s.has {
+		for p := range ports {
+			l.listed[claim{a, p}] = append(l.listed[claim{a, p}], s)
 		}
 	}
 }
 
 // judge decides about one site and returns the answers that are still open.
 func (l *ledger) judge(st *site) (open []question) {
-	told, about := answerOf(st.node)
+	told, about := st.node.told, st.node.about
 	var gets []port
-	for _, p := range portsOf(st.service) {
+	for _, p := range st.service.ports {
 		q := question{st.node.Name, p}
 		since, tracked := l.in.since[q]
 		held := told.Held[p.String()]
@@ -97,7 +89,7 @@ func (l *ledger) holder(st *site, p port) string {
 // granted reports whether the Service has a port on this site by its status.
 func (st *site) granted(p port) bool {
 	for _, a := range st.addrs {
-		if entry, listed := entryOf(st.service, a.Addr); listed && granted(entry)[p] {
+		if st.service.has[a.Addr][p] {
 			return true
 		}
 	}

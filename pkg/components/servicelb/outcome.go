@@ -41,8 +41,8 @@ type outcome struct {
 	shadows []string
 }
 
-func outcomeOf(s *corev1.Service, sites []*site, c candidates) outcome {
-	o := outcome{service: s, release: s.DeletionTimestamp != nil}
+func outcomeOf(s *demand, sites []*site, c candidates) outcome {
+	o := outcome{service: s.Service, release: s.DeletionTimestamp != nil}
 	if o.release {
 		return o
 	}
@@ -60,7 +60,7 @@ func outcomeOf(s *corev1.Service, sites []*site, c candidates) outcome {
 			unchecked = append(unchecked, st.node.Name)
 		}
 		for _, a := range st.addrs {
-			if _, listed := entryOf(s, a.Addr); st.waits && !listed {
+			if _, listed := s.has[a.Addr]; st.waits && !listed {
 				continue
 			}
 			addrs = append(addrs, a)
@@ -68,15 +68,15 @@ func outcomeOf(s *corev1.Service, sites []*site, c candidates) outcome {
 		}
 		o.shadows = append(o.shadows, shadows(st)...)
 	}
-	sortAddresses(s, addrs)
+	sortAddresses(s.Service, addrs)
 	for _, a := range slices.CompactFunc(addrs, func(a, b address) bool { return a.Addr == b.Addr }) {
-		entry := entryFor(s, a)
+		entry := entryFor(s.Service, a)
 		if old[a] {
-			entry, _ = entryOf(s, a.Addr)
+			entry, _ = entryOf(s.Service, a.Addr)
 		}
 		o.ingress = append(o.ingress, entry)
 	}
-	o.hold = waits && keepsAll(s, addrs)
+	o.hold = waits && keepsAll(s.Service, addrs)
 	o.refused = refusals(sites)
 	o.ready = readiness(nodes, unchecked, o.refused, c)
 	if len(nodes) == 0 && waits {
@@ -107,9 +107,8 @@ func entryFor(s *corev1.Service, a address) corev1.LoadBalancerIngress {
 
 // shadows are the ports of a site that something on the node uses although the Service has them.
 func shadows(st *site) (out []string) {
-	told, _ := answerOf(st.node)
-	for _, p := range portsOf(st.service) {
-		if by := told.Held[p.String()]; by != "" && st.granted(p) {
+	for _, p := range st.service.ports {
+		if by := st.node.told.Held[p.String()]; by != "" && st.granted(p) {
 			out = append(out, fmt.Sprintf("port %s of node %s is in use by %s as well, which gets nothing from outside while the Service has the port", p, st.node.Name, by))
 		}
 	}

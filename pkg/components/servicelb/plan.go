@@ -45,10 +45,25 @@ type plan struct {
 	serving  map[string]struct{} // nodes that serve, or would if they were alive
 }
 
+// host is a Node, read once for a plan.
+type host struct {
+	*corev1.Node
+	addrs []address
+	told  answer
+	about map[port]bool // what the answer is about
+}
+
+// demand is a Service, read once for a plan.
+type demand struct {
+	*corev1.Service
+	ports []port
+	has   map[netip.Addr]map[port]bool // by its status
+}
+
 // site is a Service on one of the nodes that may serve it.
 type site struct {
-	service *corev1.Service
-	node    *corev1.Node
+	service *demand
+	node    *host
 	addrs   []address
 	rank    rank
 	refused []holding // why it may not
@@ -76,10 +91,8 @@ type claim struct {
 // plan decides about all Services at once. It is the same for the same snapshot, in whatever order.
 func (in snapshot) plan(reserved []Reserved) plan {
 	p := plan{asked: map[string][]port{}, serving: map[string]struct{}{}}
-	own := slices.DeleteFunc(slices.Clone(in.services), func(s *corev1.Service) bool { return !ours(s) || foreign(s, in.nodes) })
-	slices.SortFunc(own, older)
-	nodes := slices.SortedFunc(slices.Values(in.nodes), func(a, b *corev1.Node) int { return cmp.Compare(a.Name, b.Name) })
-	some := chosen(nodes)
+	nodes, own := in.read()
+	some := chosen(in.nodes)
 	var all []*site
 	byService := map[types.UID][]*site{}
 	why := map[types.UID]candidates{}
@@ -92,20 +105,20 @@ func (in snapshot) plan(reserved []Reserved) plan {
 		for _, n := range c.able {
 			p.serving[n.Name] = struct{}{}
 		}
-		addrs := published(s, c.alive)
+		addrs := published(s.Service, c.alive)
 		for _, n := range c.alive {
 			if len(addrs[n.Name]) == 0 {
 				continue
 			}
 			st := &site{service: s, node: n, addrs: addrs[n.Name]}
-			st.rank = rankOf(s, st.addrs)
+			st.rank = rankOf(st)
 			all = append(all, st)
 			byService[s.UID] = append(byService[s.UID], st)
-			p.asked[n.Name] = append(p.asked[n.Name], portsOf(s)...)
+			p.asked[n.Name] = append(p.asked[n.Name], s.ports...)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b *site) int { return cmp.Compare(a.rank, b.rank) }) // by age already
-	l := ledger{taken: map[claim]*corev1.Service{}, listed: map[claim][]*corev1.Service{}, reserved: reserved, in: in}
+	l := ledger{taken: map[claim]*demand{}, listed: map[claim][]*demand{}, reserved: reserved, in: in}
 	for _, s := range own {
 		l.note(s)
 	}
@@ -118,6 +131,30 @@ func (in snapshot) plan(reserved []Reserved) plan {
 	return p
 }
 
+// read returns the nodes by name, and the Services that are ours by age.
+func (in snapshot) read() (nodes []*host, own []*demand) {
+	for _, n := range in.nodes {
+		h := &host{Node: n, addrs: nodeAddresses(n)}
+		h.told, h.about = answerOf(n)
+		nodes = append(nodes, h)
+	}
+	slices.SortFunc(nodes, func(a, b *host) int { return cmp.Compare(a.Name, b.Name) })
+	for _, s := range in.services {
+		if !ours(s) || foreign(s, nodes) {
+			continue
+		}
+		d := &demand{Service: s, ports: portsOf(s), has: map[netip.Addr]map[port]bool{}}
+		for _, i := range s.Status.LoadBalancer.Ingress {
+			if a, err := netip.ParseAddr(i.IP); err == nil {
+				d.has[a] = granted(i)
+			}
+		}
+		own = append(own, d)
+	}
+	slices.SortFunc(own, func(a, b *demand) int { return older(a.Service, b.Service) })
+	return nodes, own
+}
+
 // older orders Services by age; those of the same second by name.
 func older(a, b *corev1.Service) int {
 	return cmp.Or(
@@ -128,21 +165,21 @@ func older(a, b *corev1.Service) int {
 
 // candidates are the nodes for a Service.
 type candidates struct {
-	able  []*corev1.Node    // they would serve if they were alive
-	alive []*corev1.Node    // of these
+	able  []*host           // they would serve if they were alive
+	alive []*host           // of these
 	not   map[string]string // why the others do not, by node
 }
 
-func (in snapshot) candidates(s *corev1.Service, nodes []*corev1.Node, some bool) candidates {
+func (in snapshot) candidates(s *demand, nodes []*host, some bool) candidates {
 	c := candidates{not: map[string]string{}}
 	where := in.endpoints[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}]
-	var silent []*corev1.Node
+	var silent []*host
 	for _, n := range nodes {
-		reason := unfit(n, s, some)
-		if reason == "" && !isReady(n) {
+		reason := unfit(n.Node, s.Service, some)
+		if reason == "" && !isReady(n.Node) {
 			reason = "it is not Ready"
 		}
-		if reason == "" && isLocal(s) && !where.at(n.Name) {
+		if reason == "" && isLocal(s.Service) && !where.at(n.Name) {
 			reason = noEndpoint
 		}
 		if reason != "" {
@@ -181,15 +218,14 @@ func granted(i corev1.LoadBalancerIngress) map[port]bool {
 	return out
 }
 
-func rankOf(s *corev1.Service, addrs []address) rank {
+func rankOf(st *site) rank {
 	r := wanted
-	for _, a := range addrs {
-		entry, listed := entryOf(s, a.Addr)
+	for _, a := range st.addrs {
+		have, listed := st.service.has[a.Addr]
 		if !listed {
 			continue
 		}
-		have := granted(entry)
-		for _, p := range portsOf(s) {
+		for _, p := range st.service.ports {
 			if !have[p] {
 				return partly
 			}
@@ -201,12 +237,12 @@ func rankOf(s *corev1.Service, addrs []address) rank {
 
 // foreign reports whether another balancer has given the Service its addresses: there are some, and they are neither
 // ours nor those of nodes.
-func foreign(s *corev1.Service, nodes []*corev1.Node) bool {
+func foreign(s *corev1.Service, nodes []*host) bool {
 	if len(s.Status.LoadBalancer.Ingress) == 0 || condition(s, readyCondition) != nil {
 		return false
 	}
 	for _, n := range nodes {
-		for _, a := range nodeAddresses(n) {
+		for _, a := range n.addrs {
 			if _, listed := entryOf(s, a.Addr); listed {
 				return false
 			}

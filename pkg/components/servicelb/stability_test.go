@@ -73,8 +73,9 @@ func step(in snapshot) (snapshot, plan) {
 
 // holdersOf are the Services that list each claim.
 func holdersOf(services []*corev1.Service) map[claim][]string {
-	l := ledger{listed: map[claim][]*corev1.Service{}}
-	for _, s := range services {
+	l := ledger{listed: map[claim][]*demand{}}
+	_, all := snapshot{services: services}.read()
+	for _, s := range all {
 		l.note(s)
 	}
 	out := map[claim][]string{}
@@ -163,4 +164,21 @@ func settles(t *testing.T, in *snapshot) {
 		last = now
 	}
 	t.Fatalf("it does not settle: %q", last)
+}
+
+// BenchmarkPlan decides about many Services that have what they want, on many nodes.
+func BenchmarkPlan(b *testing.B) {
+	in := snapshot{now: time.Unix(5000, 0)}
+	for i := range 50 {
+		in.nodes = append(in.nodes, member(fmt.Sprintf("n%d", i), fmt.Sprintf("10.0.0.%d", i+1)))
+	}
+	for i := range 500 {
+		in.services = append(in.services, lb(fmt.Sprintf("s%d", i), i, fmt.Sprintf("%d,%d", 10000+2*i, 10001+2*i)))
+	}
+	for range 3 { // questions, patience, addresses
+		in, _ = step(in)
+	}
+	for b.Loop() {
+		in.plan(reserved)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -59,6 +60,9 @@ func released(old *corev1.Service) *corev1.Service {
 // patch writes what differs between two versions of a Service, and returns it as it is then; nil if nothing differs,
 // or if the Service has changed so much meanwhile that the decision is void.
 func patch(ctx context.Context, client kubernetes.Interface, old, changed *corev1.Service) (*corev1.Service, error) {
+	if reflect.DeepEqual(old, changed) {
+		return nil, nil
+	}
 	before, err := json.Marshal(old)
 	if err != nil {
 		return nil, err
