@@ -307,7 +307,7 @@ func (s *site) exported() {
 	s.says("mirrors:\n  out.test:\n    endpoint: [%q]\n", s.plain.URL)
 	image := "out.test/" + s.push("out/app")
 	s.mustPull(image)
-	s.node.Run("mkdir", "-p", "/srv")
+	s.node.Run("mkdir", "-p", "/srv", "/var/lib/coracle/images")
 	digest := s.digestOf(image)
 	if out := s.node.Coracle("images", "export", image, "-o", file); !strings.HasPrefix(out, "exported 1 image into "+file) {
 		s.Errorf("export says %s", out)
@@ -347,6 +347,16 @@ func (s *site) exported() {
 	if out := s.node.Coracle("images", "prune", "--imported"); !strings.Contains(out, image) {
 		s.Errorf("prune --imported says %s", out)
 	}
+	listed := "out.test/" + s.push("out/listed")
+	if err := os.WriteFile(s.node.Data("images", "mine.txt"), []byte("# wanted\n"+listed+"\n"), 0o644); err != nil {
+		s.Fatal(err)
+	}
+	hosts.Eventually(s, 20*time.Second, func() error {
+		if s.digestOf(listed) == "" {
+			return errors.New("an image of a list is not pulled")
+		}
+		return nil
+	})
 }
 
 // digestOf is an image's digest on the node, "" if it is not there.

@@ -22,7 +22,7 @@ type Images struct {
 	Socket      string // containerd's
 	Snapshotter string // unpacks images at once
 	System      string // archives of the payload; one that cannot be imported is a failure
-	User        string // the user's archives; made if missing, and watched
+	User        string // the user's archives, and lists of images to pull (*.txt); made if missing, and watched
 	Index       string // the file that remembers what has been imported
 	// Report is told what became of each archive, after every change. It may be nil.
 	Report func([]Archive)
@@ -69,7 +69,7 @@ func (w *work) follow(ctx context.Context) error {
 	if err := watcher.Add(w.User); err != nil {
 		return fmt.Errorf("watching %s: %w", w.User, err)
 	}
-	for _, file := range list(w.User) {
+	for _, file := range listsLast(list(w.User)) {
 		w.try(ctx, file)
 	}
 	deleted, _ := w.client.Subscribe(ctx, `topic=="/images/delete"`)
@@ -94,7 +94,7 @@ func (w *work) follow(ctx context.Context) error {
 		case err := <-watcher.Errors:
 			logrus.WithField("component", "images").WithError(err).Warn("watching " + w.User)
 		case <-settled.C:
-			for _, file := range list(w.User) {
+			for _, file := range listsLast(list(w.User)) {
 				w.try(ctx, file)
 			}
 		}

@@ -92,7 +92,7 @@ func (w *work) once(ctx context.Context, file string) error {
 		return nil // it failed and has not changed
 	}
 	began := time.Now()
-	found, err := archives.Import(ctx, w.client, file, archives.Options{Snapshotter: w.Snapshotter})
+	found, err := w.bring(ctx, file)
 	w.index[file] = imported{stamp: s, Images: found}
 	if err != nil {
 		w.report(Archive{File: file, Error: err.Error()})
