@@ -47,6 +47,8 @@ var noise = []struct{ message, err string }{
 	{message: "failed to sync with latest state: etcdserver: leader changed"},
 	// metrics-server about each try to ask a kubelet: what it says itself is once for each node.
 	{message: "Failed to scrape node"},
+	// The folder of a local volume goes as soon as its claim has gone.
+	{message: "GetDeviceMountPath failed, but unmount operation will proceed"},
 	// kube-proxy looks for what an earlier one left in a table that is not there yet.
 	{message: "Failed to list existing sets"},
 }

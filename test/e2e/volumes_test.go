@@ -340,8 +340,11 @@ func testVolumeSurvives(t *testing.T, c *hosts.Cluster) {
 		}
 	}
 	c.Boot(agent)
-	h.Kubectl("wait", "--for=condition=Ready", "node/agent-1", "--timeout=90s")
-	h.Kubectl("delete", "pod", "survives", "--force", "--grace-period=0")
+	hosts.Eventually(t, 90*time.Second, func() error { // it joins anew, and its Node is made anew
+		_, err := h.TryCoracle("kubectl", "wait", "--for=condition=Ready", "node/agent-1", "--timeout=30s")
+		return err
+	})
+	h.Kubectl("delete", "pod", "survives", "--force", "--grace-period=0", "--ignore-not-found")
 	v.apply(t, h)
 	v.ready(h)
 	if out := agent.Run("cat", path+"/log"); out != "survives\nsurvives\n" {

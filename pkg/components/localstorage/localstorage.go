@@ -77,7 +77,7 @@ func newStorage(o Options, client kubernetes.Interface) (*Storage, error) {
 	}
 	ctx, stop := context.WithCancel(kube.WithComponent(context.Background(), component))
 	s.stopEvents = stop
-	s.controller = controller.NewProvisionController(ctx, client, localpath.Provisioner, &provisioner{
+	s.controller = controller.NewProvisionController(ctx, lenient{client}, localpath.Provisioner, &provisioner{
 		client: client, node: o.Node, volumes: s.volumes.GetStore(),
 	},
 		controller.LeaderElection(false), // every node has its own
