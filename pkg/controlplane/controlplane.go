@@ -39,8 +39,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	if err != nil {
 		return err
 	}
-	kube.BridgeMetrics(bridged...)
-	kube.OmitMetrics(strays...)
+	showMetrics(cfg)
 	usage := newResourceMetrics(cfg, report)
 	api := g.Add("kube-apiserver", apiserver.APIServer{
 		Store:     data.store,

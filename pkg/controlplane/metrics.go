@@ -6,19 +6,23 @@ import (
 	"github.com/coracle-dev/coracle/pkg/components/apiserver"
 	"github.com/coracle-dev/coracle/pkg/components/metricsserver"
 	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/kube"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/state"
 )
 
-// bridged are the metrics of etcd, by how their names begin, and of the gRPC by which it serves.
-var bridged = []string{
-	"etcd_cluster_", "etcd_debugging_", "etcd_disk_", "etcd_mvcc_", "etcd_network_", "etcd_server_", "etcd_snap_", "grpc_server_",
-}
-
-// strays are of the kubelet.
-var strays = []string{
-	"kubelet_imagemanager_inmemory_pulledrecords_usage_percent", "kubelet_imagemanager_inmemory_pullintents_usage_percent",
-	"kubelet_imagemanager_ondisk_pulledrecords", "kubelet_imagemanager_ondisk_pullintents",
+// showMetrics makes /metrics of this process that of all its parts, and of no other.
+func showMetrics(cfg config.Config) {
+	if !cfg.Datastore.External() { // else etcd is linked but does not run, and would be without a leader
+		kube.BridgeMetrics(
+			"etcd_cluster_", "etcd_debugging_", "etcd_disk_", "etcd_mvcc_", "etcd_network_", "etcd_server_", "etcd_snap_",
+			"grpc_server_", // by which etcd serves
+		)
+	}
+	kube.OmitMetrics( // of the kubelet
+		"kubelet_imagemanager_inmemory_pulledrecords_usage_percent", "kubelet_imagemanager_inmemory_pullintents_usage_percent",
+		"kubelet_imagemanager_ondisk_pulledrecords", "kubelet_imagemanager_ondisk_pullintents",
+	)
 }
 
 // resourceMetrics is metrics-server, which the API server serves; nil if it is disabled.

@@ -14,7 +14,7 @@ import (
 // BridgeMetrics has this process' /metrics show what parts that are not Kubernetes' enter into the Prometheus
 // library's own registry, once each: of that registry, the families whose names begin with one of prefixes. What it
 // has besides is either in Kubernetes' registry too, such as Go's and the process' own, or of parts that are linked
-// into the executable but run in another process. Call it once.
+// into the executable but run in another process. No prefix may be given twice.
 func BridgeMetrics(prefixes ...string) {
 	legacyregistry.RawMustRegister(bridge{prometheus.DefaultGatherer, prefixes})
 }

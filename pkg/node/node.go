@@ -31,8 +31,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	if err := prepare(cfg, report); err != nil {
 		return err
 	}
-	kube.BridgeMetrics(bridged...)
-	kube.OmitMetrics(strays...)
+	showMetrics(cfg)
 	var err error
 	if m.resolvConf, err = podResolvConf(cfg); err != nil {
 		return err
