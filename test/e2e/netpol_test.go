@@ -7,9 +7,11 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/state"
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
@@ -47,9 +49,11 @@ func TestNetworkPolicy(t *testing.T) {
 	t.Run("labels change", p.testLabels)
 	t.Run("existing connection", p.testExisting)
 	t.Run("first packet", p.testFirstPacket)
+	t.Run("flushed", p.testFlushed)
 	t.Run("restart", p.testRestart)
 	t.Run("the last policy goes", p.testLast)
 	t.Run("reset", p.testReset)
+	t.Run("disabled", p.testDisabled)
 }
 
 // policyStep is a policy, or several, and what it does to a target: who reaches it, and who does not.
@@ -300,7 +304,7 @@ func (p *policies) testExisting(t *testing.T) {
 	}
 }
 
-// testFirstPacket: pods whose first instruction is to reach what they must not never do.
+// testFirstPacket: pods whose first instruction is to reach what they must not.
 func (p *policies) testFirstPacket(t *testing.T) {
 	p.with(t, policyOf("z", "p", `{podSelector: {matchLabels: {app: eager}}, policyTypes: [Egress]}`))
 	api := p.api.For(t)
@@ -334,7 +338,15 @@ spec:
 	})
 }
 
-// testRestart: policies hold while coracle is away and while it starts, and change again after it.
+// testFlushed: programs that flush all rules, as firewalls do when they start, take no policy away for long.
+func (p *policies) testFlushed(t *testing.T) {
+	p.with(t, policyOf("x", "p", `{podSelector: {}}`))
+	p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
+	p.Servers[0].Run("nft", "delete table inet coracle-policy")
+	p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
+}
+
+// testRestart: policies hold while the node half dies, while coracle is away and while it starts, and change again after it.
 func (p *policies) testRestart(t *testing.T) {
 	p.with(t, policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, ingress: [{from: [{podSelector: {matchLabels: {app: b}}}]}]}`))
 	p.expect(t, reached{"x/a:80", "x/b", "z/c z/d"})
@@ -352,6 +364,15 @@ func (p *policies) testRestart(t *testing.T) {
 		leaked <- n
 	}()
 	server := p.Servers[0]
+	pid, err := p.Running(server).ChildPID(state.Node)
+	if err == nil {
+		err = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.expect(t, reached{"x/a:80", "x/b", "z/c z/d"})
+	waitReady(t, server)
 	if err := p.Running(server).Stop(); err != nil {
 		t.Error(err)
 	}
@@ -400,4 +421,22 @@ func (p *policies) testReset(t *testing.T) {
 	if out := agent.Run("nft", "list", "tables"); strings.Contains(out, "coracle-policy") {
 		t.Errorf("reset left the table:\n%s", out)
 	}
+}
+
+// testDisabled: without network policies of ours, the ones that are there do nothing.
+func (p *policies) testDisabled(t *testing.T) {
+	p.with(t, policyOf("x", "p", `{podSelector: {}}`))
+	p.expect(t, reached{"x/a:80", "", "z/c"})
+	server := p.Servers[0]
+	if err := p.Running(server).Stop(); err != nil {
+		t.Error(err)
+	}
+	p.expect(t, reached{"x/a:80", "", "z/c"})
+	server.Run("sh", "-c", "echo 'disable: [network-policy]' >> /etc/coracle/config.yaml")
+	p.Start(server)
+	waitReady(t, server)
+	if out := server.Run("nft", "list", "tables"); strings.Contains(out, "coracle-policy") {
+		t.Errorf("the table is still there:\n%s", out)
+	}
+	p.expect(t, reached{"x/a:80", "z/c", ""})
 }
