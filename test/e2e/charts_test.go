@@ -22,6 +22,8 @@ func TestCharts(t *testing.T) {
 	t.Run("registry", func(t *testing.T) { testChartRegistry(t, h.For(t)) })
 	t.Run("rollback", func(t *testing.T) { testChartRollback(t, h.For(t)) })
 	t.Run("conflict", func(t *testing.T) { testChartConflict(t, h.For(t)) })
+	t.Run("abort", func(t *testing.T) { testChartAbort(t, h.For(t)) })
+	t.Run("let go", func(t *testing.T) { testChartLetGo(t, h.For(t)) })
 	t.Run("killed", func(t *testing.T) { testChartKilled(t, h.For(t), s) })
 	t.Run("restart", func(t *testing.T) { s = testChartRestart(t, h.For(t), s) })
 	t.Run("disabled", func(t *testing.T) { testChartDisabled(t, h.For(t), s) })
@@ -228,6 +230,36 @@ func testChartConflict(t *testing.T, h *hosts.Host) {
 	ready(h, "clash")
 	becomes(t, h, "deployment/clash", ".spec.replicas", "3")
 	removed(t, h, "clash")
+}
+
+// testChartAbort leaves an install that failed to people.
+func testChartAbort(t *testing.T, h *hosts.Host) {
+	chart := inline(t, chartFiles(t, "1.0.0"))
+	h.Apply(helmChart("abort", chart, "failurePolicy: abort", "set: {hook: no number}"))
+	becomes(t, h, "helmchart/abort", reason, "ReleaseFailed")
+	statuses := h.Kubectl("get", "secrets", "-l", "owner=helm,name=abort", "-o", "jsonpath={.items[*].metadata.labels.status}")
+	if statuses != "failed" {
+		t.Errorf("revisions are %q", statuses)
+	}
+	h.Apply(helmChart("abort", chart, "failurePolicy: abort"))
+	ready(h, "abort")
+	removed(t, h, "abort")
+}
+
+// testChartLetGo deletes a chart that is not ours any more, and a namespace with a chart in it.
+func testChartLetGo(t *testing.T, h *hosts.Host) {
+	chart := inline(t, chartFiles(t, "1.0.0"))
+	h.Apply(helmChart("free", chart))
+	ready(h, "free")
+	h.Kubectl("annotate", "helmchart", "free", "helmcharts.helm.cattle.io/unmanaged=true")
+	h.Kubectl("delete", "helmchart", "free", "--timeout=60s")
+	h.Kubectl("delete", "deployment/free", "configmap/free") // they stayed
+	h.Kubectl("delete", "secrets", "-l", "owner=helm,name=free")
+
+	h.Kubectl("create", "namespace", "doomed")
+	h.Apply(strings.Replace(helmChart("doomed", chart), "namespace: default", "namespace: doomed", 1))
+	h.Kubectl("-n", "doomed", "wait", "helmchart/doomed", "--for=condition=Ready", "--timeout=60s")
+	h.Kubectl("delete", "namespace", "doomed", "--timeout=60s")
 }
 
 // testChartKilled kills the control plane while a chart is being installed, and while it is being upgraded.
