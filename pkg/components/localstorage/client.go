@@ -13,7 +13,14 @@ import (
 // try again: it hears of its own deletions only after it has begun with the next.
 type lenient struct{ kubernetes.Interface }
 
+// CoreV1 is where volumes are.
 func (c lenient) CoreV1() typedv1.CoreV1Interface { return lenientCore{c.Interface.CoreV1()} }
+
+// IsWatchListSemanticsUnSupported says for client-go what a client of a test can, through this one.
+func (c lenient) IsWatchListSemanticsUnSupported() bool {
+	inner, ok := c.Interface.(interface{ IsWatchListSemanticsUnSupported() bool })
+	return ok && inner.IsWatchListSemanticsUnSupported()
+}
 
 type lenientCore struct{ typedv1.CoreV1Interface }
 
@@ -21,7 +28,9 @@ func (c lenientCore) PersistentVolumes() typedv1.PersistentVolumeInterface {
 	return lenientVolumes{c.CoreV1Interface.PersistentVolumes()}
 }
 
-type lenientVolumes struct{ typedv1.PersistentVolumeInterface }
+type lenientVolumes struct {
+	typedv1.PersistentVolumeInterface
+}
 
 func (v lenientVolumes) Delete(ctx context.Context, name string, o metav1.DeleteOptions) error {
 	err := v.PersistentVolumeInterface.Delete(ctx, name, o)

@@ -116,7 +116,7 @@ func (s *Storage) Run(ctx context.Context, ready func()) error {
 	expander := newExpander(s)
 	working.Go(func() { expander.run(ctx) })
 	s.follow()
-	s.controller.Run(ctx)
+	s.controller.Run(&quiet{Context: ctx})
 	return nil
 }
 

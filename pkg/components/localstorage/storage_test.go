@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"testing"
 	"time"
@@ -197,6 +198,10 @@ func TestLife(t *testing.T) {
 	}
 	if list, _ := volumes.List(ctx, metav1.ListOptions{}); len(list.Items) != 1 {
 		t.Errorf("volumes: %v", list.Items)
+	}
+	var stacks [1 << 20]byte
+	if all := string(stacks[:goruntime.Stack(stacks[:], true)]); strings.Contains(all, "slowset.(*SlowSet).Run") || !strings.Contains(all, "runClaimWorker") {
+		t.Errorf("the library wakes up all the time: see quiet\n%s", all)
 	}
 	pv.Status.Phase = corev1.VolumeReleased
 	if _, err := volumes.UpdateStatus(ctx, pv, metav1.UpdateOptions{}); err != nil {
