@@ -29,7 +29,7 @@ const imagePath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:
 
 // busyboxImage is the tests' image with a shell, made of a static busybox and the client test/probe.
 func busyboxImage(arch, busybox, probe, name, out string) error {
-	files, err := userland(busybox)
+	files, err := userland(busybox, "", "")
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,9 @@ func busyboxImage(arch, busybox, probe, name, out string) error {
 // agnhostImage is Kubernetes' own test image as far as it can be made of Go code and a busybox: the program, the
 // user and the certificate that its Dockerfile puts in, and a shell. sources is the directory of its Dockerfile.
 func agnhostImage(arch, binary, busybox, sources, name, out string) error {
-	files, err := userland(busybox)
+	// Kubernetes' tests of supplemental groups expect this user and these groups in it.
+	files, err := userland(busybox, "user-defined-in-image:x:1000:1000::/home:/bin/sh\n",
+		"user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")
 	if err != nil {
 		return err
 	}
@@ -69,9 +71,9 @@ func agnhostImage(arch, binary, busybox, sources, name, out string) error {
 	}, out)
 }
 
-// userland is a root file system with a busybox and a link for each of its applets. The user and groups are the ones
-// that Kubernetes' tests of supplemental groups expect in an image.
-func userland(busybox string) ([]oci.File, error) {
+// userland is a root file system with a busybox and a link for each of its applets, with these users and groups besides
+// root and nobody, as lines of passwd and group.
+func userland(busybox, users, groups string) ([]oci.File, error) {
 	program, err := os.ReadFile(busybox)
 	if err != nil {
 		return nil, err
@@ -92,11 +94,9 @@ func userland(busybox string) ([]oci.File, error) {
 	return append(files,
 		oci.File{Path: "etc", Mode: 0o755, Dir: true},
 		oci.File{Path: "etc/group", Mode: 0o644, Data: []byte(
-			"root:x:0:\nnobody:x:65534:\nuser-defined-in-image:x:1000:\n" +
-				"group-defined-in-image:x:50000:user-defined-in-image\n")},
+			"root:x:0:\nnobody:x:65534:\n" + groups)},
 		oci.File{Path: "etc/passwd", Mode: 0o644, Data: []byte(
-			"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n" +
-				"user-defined-in-image:x:1000:1000::/home:/bin/sh\n")},
+			"root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n" + users)},
 		oci.File{Path: "home", Mode: 0o755, Dir: true},
 		oci.File{Path: "root", Mode: 0o700, Dir: true},
 		oci.File{Path: "tmp", Mode: 0o1777, Dir: true},
