@@ -13,6 +13,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/registries"
 )
 
 // A laptop is a host on which local clusters are made: a machine like any other.
@@ -127,6 +128,9 @@ func TestUp(t *testing.T) {
 	outside := hosts.New(t, wire, "outside", hosts.Options{})
 	l.Run("sh", "-c", "mkdir -m 700 /root/.kube; cat > /root/.kube/config <<'EOF'\n"+userConfig+"EOF\nchmod 600 /root/.kube/config")
 	l.Run("nft", "add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }") // as Docker does
+	mirror := registries.Start(t, outside, registries.Options{})
+	mirror.Push("up/app:1", registries.ReadImage(t, hosts.Images(t)[0]))
+	writeHost(t, l.Host, registriesFile, fmt.Sprintf("mirrors:\n  up.test:\n    endpoint: [%q]\n", mirror.URL))
 	before := l.state()
 
 	began := time.Now()
@@ -158,6 +162,9 @@ func TestUp(t *testing.T) {
 		expect(t, hosts.ExternalIP, func() (string, error) {
 			return l.Try(binary, "kubectl", "exec", "ds/web", "--", "nslookup", hosts.ExternalName)
 		})
+	})
+	t.Run("mirrors of registries", func(t *testing.T) {
+		l.For(t).Coracle("up", "exec", "local", "agent-1", "--", "coracle", "crictl", "pull", "up.test/up/app:1")
 	})
 	t.Run("a second cluster", func(t *testing.T) { l.second(t) })
 	t.Run("a node stops", func(t *testing.T) {
