@@ -142,7 +142,7 @@ type event struct{ kind, reason, message string }
 // events are what people should know of a change.
 func events(old, changed *corev1.Service) (out []event) {
 	if before, after := ipsOf(old), ipsOf(changed); before != after {
-		out = append(out, event{corev1.EventTypeNormal, "UpdatedLoadBalancer", before + " → " + after})
+		out = append(out, event{corev1.EventTypeNormal, "UpdatedLoadBalancer", "the addresses are " + after + ", before: " + before})
 	}
 	before, after := condition(old, corev1.LoadBalancerPortsError), condition(changed, corev1.LoadBalancerPortsError)
 	if after != nil && (before == nil || before.Message != after.Message) {
