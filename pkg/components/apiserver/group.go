@@ -13,9 +13,8 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 )
 
-// Group is an API group of ours that the server of the built-in APIs serves with them. Requests have passed
-// authentication, authorization and admission when they come to it, and it is in discovery and in OpenAPI documents.
-// Its APIService object names no Service.
+// Group is an API group of ours that the server of the built-in APIs serves with them: behind the same authentication and
+// authorization, in discovery and in OpenAPI documents. Its APIService object names no Service.
 type Group struct {
 	Scheme *runtime.Scheme // names its types in OpenAPI documents
 	// Install enters the group into the server, once, before anything runs.
