@@ -251,17 +251,20 @@ func (s *site) tokens() {
 	}
 }
 
-// podCredentials runs a pod whose secret beats what the file has for the registry itself.
+// podCredentials runs a pod whose secret beats what the file has for the registry itself, and one whose secret is for a
+// registry with a mirror that has a login of its own.
 func (s *site) podCredentials() {
 	r := registries.Start(s, s.store, registries.Options{Port: 5005, Storage: s.plain.Storage, TLS: s.ca, Users: map[string]string{"pod": podPassword}})
-	s.says("configs:\n  %q:\n    tls: {ca_file: /etc/ssl/theirs.crt}\n    auth: {username: me, password: %s}\n", r.Addr, wrongPassword)
+	mirror := registries.Start(s, s.store, registries.Options{Port: 5007, Storage: s.plain.Storage, TLS: s.ca, Users: map[string]string{"me": registryPassword}})
+	const entry = "  %q:\n    tls: {ca_file: /etc/ssl/theirs.crt}\n    auth: {username: me, password: %s}\n"
+	s.says("mirrors:\n  pods.test:\n    endpoint: [%q]\nconfigs:\n"+entry+entry, mirror.URL, r.Addr, wrongPassword, mirror.Addr, registryPassword)
 	auth := base64.StdEncoding.EncodeToString([]byte("pod:" + podPassword))
 	s.node.Apply(fmt.Sprintf(`
 apiVersion: v1
 kind: Secret
 metadata: {name: pull}
 type: kubernetes.io/dockerconfigjson
-stringData: {.dockerconfigjson: '{"auths":{"%[1]s":{"auth":"%[2]s"}}}'}
+stringData: {.dockerconfigjson: '{"auths":{"%[1]s":{"auth":"%[2]s"},"pods.test":{"auth":"%[2]s"}}}'}
 ---
 apiVersion: v1
 kind: Pod
@@ -277,9 +280,12 @@ metadata: {name: mirrored}
 spec:
   imagePullSecrets: [{name: pull}]
   terminationGracePeriodSeconds: 0
-  containers: [{name: main, image: "%[1]s/%[4]s", command: [sleep, "36000"]}]
+  containers: [{name: main, image: "pods.test/%[4]s", command: [sleep, "36000"]}]
 `, r.Addr, auth, s.push("pods/secret"), s.push("pods/other")))
 	s.node.Kubectl("wait", "--for=condition=Ready", "pod/secret", "pod/mirrored", "--timeout=60s")
+	if len(mirror.Requests("GET", "/v2/pods/other/blobs/", " 200 ")) == 0 {
+		s.Errorf("the mirror was not used: %q", mirror.Requests())
+	}
 	s.mustFail(r.Addr+"/"+s.push("pods/nobody"), "401")
 	s.node.Kubectl("delete", "pod", "--all", "--now")
 }

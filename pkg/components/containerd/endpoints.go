@@ -41,16 +41,16 @@ func (p *pull) hosts(ctx context.Context, host string) ([]docker.RegistryHost, e
 		return nil, fmt.Errorf("registries.yaml names no endpoint for %s, and --disable-default-registry-endpoint is set", host)
 	}
 	out := make([]docker.RegistryHost, 0, len(endpoints))
-	for _, e := range endpoints {
-		out = append(out, p.host(e, repository))
+	for i, e := range endpoints {
+		out = append(out, p.host(e, repository, i == len(endpoints)-1))
 	}
 	return out, nil
 }
 
 // host is an endpoint in containerd's words.
-func (p *pull) host(e registries.Endpoint, repository string) docker.RegistryHost {
+func (p *pull) host(e registries.Endpoint, repository string, last bool) docker.RegistryHost {
 	client := &http.Client{Transport: &renamer{
-		Transport: p.transport(p.file, e), dead: p.dead, scheme: e.Scheme, host: e.Host,
+		Transport: p.transport(p.file, e, last), dead: p.dead, scheme: e.Scheme, host: e.Host,
 		from: e.Path + "/" + repository + "/", to: e.Path + "/" + e.Repository + "/",
 	}}
 	authorizer := docker.NewDockerAuthorizer(docker.WithAuthClient(client), docker.WithAuthCreds(p.login(e)))

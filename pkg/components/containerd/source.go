@@ -5,9 +5,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"path/filepath"
 	"sync"
+	"time"
 
 	transfertypes "github.com/containerd/containerd/api/types/transfer"
 	"github.com/containerd/containerd/v2/core/remotes"
@@ -38,7 +40,11 @@ type puller struct {
 type transportKey struct {
 	host string
 	tls  *tls.Config
+	last bool
 }
+
+// patience is how long an endpoint may take to be dialed that is not the last one to ask.
+const patience = 5 * time.Second
 
 // source is one pull: an image of a registry, by way of where our configuration says.
 type source struct {
@@ -146,8 +152,9 @@ func (p *puller) hostDir(host string) (string, error) {
 	return fallback, nil
 }
 
-// transport keeps connections to an endpoint for later pulls, until the file changes.
-func (p *puller) transport(file *registries.File, e registries.Endpoint) *http.Transport {
+// transport keeps connections to an endpoint for later pulls, until the file changes. Where there is another one to ask
+// after it, it is not waited for as long as containerd would.
+func (p *puller) transport(file *registries.File, e registries.Endpoint, last bool) *http.Transport {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.file != file {
@@ -156,10 +163,13 @@ func (p *puller) transport(file *registries.File, e registries.Endpoint) *http.T
 		}
 		p.file, p.transports = file, map[transportKey]*http.Transport{}
 	}
-	key := transportKey{e.Host, e.TLS}
+	key := transportKey{e.Host, e.TLS, last}
 	t, ok := p.transports[key]
 	if !ok {
 		t = docker.DefaultHTTPTransport(e.TLS.Clone())
+		if !last {
+			t.DialContext = (&net.Dialer{Timeout: patience, KeepAlive: 30 * time.Second}).DialContext
+		}
 		p.transports[key] = t
 	}
 	return t
