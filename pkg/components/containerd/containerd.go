@@ -63,7 +63,8 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	log.L = logger(c.LogLevel)
-	(&puller{Pulls: c.Pulls, dirs: c.Registries, joined: strings.Join(c.Registries, ":")}).hook()
+	pulls := &puller{Pulls: c.Pulls, dirs: c.Registries, joined: strings.Join(c.Registries, ":")}
+	pulls.hook()
 	config, err := load(ctx, file, c.DropIns)
 	if err != nil {
 		return err
@@ -90,6 +91,7 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	ready()
+	pulls.watch(ctx)
 	<-ctx.Done()
 	return nil
 }

@@ -367,3 +367,43 @@ func TestDead(t *testing.T) {
 		t.Errorf("a dead host is dialed again: %v", err)
 	}
 }
+
+// TestWatch sees that a mistake is told of when it is made, and that it is mended.
+func TestWatch(t *testing.T) {
+	p := newPuller(t, "")
+	said := make(chan error, 10)
+	p.Report = func(err error) { said <- err }
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		p.watch(ctx)
+		close(done)
+	}()
+	await := func(text string, wrong bool) {
+		t.Helper()
+		deadline := time.After(20 * time.Second)
+		for {
+			// Written again, because nobody says when the watch has begun.
+			if err := os.WriteFile(p.File.Path(), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-said:
+				if (err != nil) != wrong {
+					t.Fatalf("told of %v", err)
+				}
+				return
+			case <-time.After(4 * settle):
+			case <-deadline:
+				t.Fatal("nothing is told")
+			}
+		}
+	}
+	await("nonsense: true", true)
+	await("mirrors: {}", false)
+	stop()
+	<-done
+	if (&puller{Pulls: Pulls{File: registries.NewLive("/nowhere/registries.yaml")}}).watch(t.Context()); t.Context().Err() != nil {
+		t.Error("a directory that is not there is waited for")
+	}
+}
