@@ -268,13 +268,12 @@ func (p *policies) testLabels(t *testing.T) {
 func (p *policies) testExisting(t *testing.T) {
 	for _, ip := range p.pods["x/a"].ips {
 		var conn net.Conn
-		err := hosts.On(p.pods["z/d"].pid, func() (err error) {
-			conn, err = net.DialTimeout("tcp", net.JoinHostPort(ip, "8090"), 5*time.Second)
-			return err
+		hosts.Eventually(t, 5*time.Second, func() error { // the policies of the test before may hold still
+			return hosts.On(p.pods["z/d"].pid, func() (err error) {
+				conn, err = net.DialTimeout("tcp", net.JoinHostPort(ip, "8090"), time.Second)
+				return err
+			})
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		defer conn.Close()
 		ask := func() error {
 			if err := conn.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
@@ -313,7 +312,7 @@ apiVersion: apps/v1
 kind: Deployment
 metadata: {name: eager, namespace: z}
 spec:
-  replicas: 16
+  replicas: 12
   selector: {matchLabels: {app: eager}}
   template:
     metadata: {labels: {app: eager}}
@@ -331,8 +330,8 @@ spec:
 		if strings.Contains(out, "LEAK") {
 			t.Fatalf("a pod got out before its policy was in force:\n%s", out)
 		}
-		if n := strings.Count(out, "denied"); n != 16 {
-			return fmt.Errorf("%d of 16 pods have tried:\n%s", n, out)
+		if n := strings.Count(out, "denied"); n != 12 {
+			return fmt.Errorf("%d of 12 pods have tried:\n%s", n, out)
 		}
 		return nil
 	})
@@ -346,7 +345,7 @@ func (p *policies) testFlushed(t *testing.T) {
 	p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
 }
 
-// testRestart: policies hold while the node half dies, while coracle is away and while it starts, and change again after it.
+// testRestart: policies hold while the node half dies and starts again, and change again after it.
 func (p *policies) testRestart(t *testing.T) {
 	p.with(t, policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, ingress: [{from: [{podSelector: {matchLabels: {app: b}}}]}]}`))
 	p.expect(t, reached{"x/a:80", "x/b", "z/c z/d"})
@@ -372,12 +371,6 @@ func (p *policies) testRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.expect(t, reached{"x/a:80", "x/b", "z/c z/d"})
-	waitReady(t, server)
-	if err := p.Running(server).Stop(); err != nil {
-		t.Error(err)
-	}
-	p.expect(t, reached{"x/a:80", "x/b", "z/c z/d"})
-	p.Start(server)
 	waitReady(t, server)
 	p.expect(t, reached{"x/a:80", "x/b", "z/c z/d"})
 	stop()
