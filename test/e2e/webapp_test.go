@@ -48,7 +48,7 @@ func (n newcomer) types(commands string) string {
 	return string(out)
 }
 
-// TestNewcomersWebApp plays the commands of docs/batteries.md on a fresh node that reaches no registry: a chart with a
+// TestNewcomersWebApp plays the commands of docs/batteries.md on fresh nodes that reach no registry: a chart with a
 // volume, a policy and a LoadBalancer Service comes, works, and goes.
 func TestNewcomersWebApp(t *testing.T) {
 	blocks := transcript(t, "docs/batteries.md", "A web app from a chart")
@@ -56,9 +56,20 @@ func TestNewcomersWebApp(t *testing.T) {
 		t.Fatalf("%d blocks of commands, not the 4 that this test knows", len(blocks))
 	}
 	hosts.Bin(t)
-	wire := hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24"))
-	n := newcomer{hosts.New(t, wire, "solo", hosts.Options{}), t}
-	outside := hosts.New(t, wire, "outside", hosts.Options{})
+	t.Run("on a network", func(t *testing.T) {
+		wire := hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24"))
+		n := newcomer{hosts.New(t, wire, "solo", hosts.Options{}), t}
+		n.play(blocks, hosts.New(t, wire, "outside", hosts.Options{}))
+	})
+	t.Run("on loopback only", func(t *testing.T) {
+		n := newcomer{hosts.New(t, nil, "lonely", hosts.Options{}), t}
+		n.play(blocks, n.Host)
+	})
+}
+
+// play types the blocks and looks whether they did what they should, also from outside.
+func (n newcomer) play(blocks []string, outside *hosts.Host) {
+	t := n.t
 	n.Run("sh", "-c", "mkdir -p /usr/local/bin && ln -sf "+hosts.Bin(t)+" /usr/local/bin/coracle && ln -sf coracle /usr/local/bin/kubectl")
 	n.Start()
 	waitReady(t, n.Host)
@@ -67,7 +78,8 @@ func TestNewcomersWebApp(t *testing.T) {
 	}
 
 	n.types(blocks[0])
-	url := "http://" + n.IP.String() + "/cgi-bin/notes"
+	address := n.Kubectl("-n", "web", "get", "service", "webapp", "-o", "jsonpath={.status.loadBalancer.ingress[*].ip}")
+	url := "http://" + address + "/cgi-bin/notes"
 	folder := n.volume()
 
 	if out := n.types(blocks[1]); strings.Count(out, "milk and bread\n") != 2 {
@@ -79,7 +91,7 @@ func TestNewcomersWebApp(t *testing.T) {
 	expect(t, "milk and bread", func() (string, error) { return outside.Get(url) })
 
 	out := n.types(blocks[2])
-	if strings.Count(out, "milk and bread") != 1 || !strings.Contains(out, "no route to host") || !strings.Contains(out, "the stranger is refused") {
+	if !strings.Contains(out, "milk and bread") || !strings.Contains(out, "no route to host") || !strings.Contains(out, "the stranger is refused") {
 		t.Errorf("the policy is not in force: %s", out)
 	}
 	hosts.Eventually(t, 40*time.Second, func() error {
