@@ -196,6 +196,18 @@ func TestInterruptedDelete(t *testing.T) {
 	}
 }
 
+// TestNoRoom: the error of a full disk can be told from others.
+func TestNoRoom(t *testing.T) {
+	base := t.TempDir()
+	if err := unix.Mount("tmpfs", base, "tmpfs", 0, "nr_inodes=1"); err != nil {
+		t.Skipf("mounting: %v", err)
+	}
+	defer func() { _ = unix.Unmount(base, unix.MNT_DETACH) }()
+	if err := (Volume{Base: base, Folder: "pvc-1_shop_data", PV: "pvc-1"}).Create(nil); !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestSize(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), make([]byte, 1<<20), 0o600); err != nil {

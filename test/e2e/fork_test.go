@@ -35,7 +35,7 @@ func TestFork(t *testing.T) {
 	l.on("base", "rollout", "status", "daemonset/web", "--timeout=60s")
 	names := strings.Fields(l.on("base", "get", "pods", "-o", "jsonpath={.items[*].metadata.name}"))
 	for _, pod := range names {
-		l.on("base", "exec", pod, "--", "sh", "-c", "echo kept > /data/file")
+		l.on("base", "exec", pod, "--", "sh", "-c", "echo kept > /data/file; echo kept > /claim/file")
 	}
 	expect(t, "eyJ", func() (string, error) { return l.stored("base") })
 	pods := l.on("base", "get", "pods", "-o", "jsonpath={.items[*].metadata.uid}")
@@ -108,8 +108,8 @@ func (l laptop) forked(t *testing.T, cluster, pods string) {
 		t.Errorf("%s: pods are %s, want %s", cluster, got, pods)
 	}
 	for _, pod := range strings.Fields(l.on(cluster, "get", "pods", "-o", "jsonpath={.items[*].metadata.name}")) {
-		if got := l.on(cluster, "exec", pod, "--", "cat", "/data/file"); got != "kept\n" {
-			t.Errorf("%s: the volume of %s holds %q", cluster, pod, got)
+		if got := l.on(cluster, "exec", pod, "--", "cat", "/data/file", "/claim/file"); got != "kept\nkept\n" {
+			t.Errorf("%s: the volumes of %s hold %q", cluster, pod, got)
 		}
 	}
 	if got := l.on(cluster, "get", "secret", "password", "-o", "jsonpath={.data.word}"); got != "c2VzYW1l" {
