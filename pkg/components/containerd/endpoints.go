@@ -49,8 +49,13 @@ func (p *pull) hosts(ctx context.Context, host string) ([]docker.RegistryHost, e
 
 // host is an endpoint in containerd's words.
 func (p *pull) host(e registries.Endpoint, repository string, last bool) docker.RegistryHost {
+	var next http.RoundTripper = p.transport(p.file, e, last)
+	if _, port, _ := net.SplitHostPort(e.Host); e.Scheme == "http" && e.TLS != nil && port != "80" {
+		// As containerd has it for hosts.toml: who says something of TLS means it, if the other end speaks it.
+		e.Scheme, next = "https", docker.NewHTTPFallback(next)
+	}
 	client := &http.Client{Transport: &renamer{
-		Transport: p.transport(p.file, e, last), dead: p.dead, scheme: e.Scheme, host: e.Host,
+		next: next, dead: p.dead, scheme: e.Scheme, host: e.Host,
 		from: e.Path + "/" + repository + "/", to: e.Path + "/" + e.Repository + "/",
 	}}
 	authorizer := docker.NewDockerAuthorizer(docker.WithAuthClient(client), docker.WithAuthCreds(p.login(e)))
@@ -96,7 +101,7 @@ func spoken(a registries.Auth) (user, secret string, err error) {
 
 // renamer asks an endpoint for a repository by the name that it has there.
 type renamer struct {
-	*http.Transport
+	next         http.RoundTripper
 	dead         *dead
 	scheme, host string
 	from, to     string // how paths begin
@@ -105,7 +110,7 @@ type renamer struct {
 // RoundTrip makes a request. What the endpoint redirects to elsewhere is passed as it is.
 func (r *renamer) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != r.scheme || req.URL.Host != r.host {
-		return r.Transport.RoundTrip(req)
+		return r.next.RoundTrip(req)
 	}
 	if err := r.dead.at(r.host); err != nil {
 		return nil, err
@@ -114,7 +119,7 @@ func (r *renamer) RoundTrip(req *http.Request) (*http.Response, error) {
 		req = req.Clone(req.Context())
 		req.URL = &url.URL{Scheme: req.URL.Scheme, Host: req.URL.Host, Path: r.to + rest, RawQuery: req.URL.RawQuery}
 	}
-	resp, err := r.Transport.RoundTrip(req)
+	resp, err := r.next.RoundTrip(req)
 	if err != nil && req.Context().Err() == nil {
 		r.dead.note(r.host, err)
 	}

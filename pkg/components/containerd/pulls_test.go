@@ -362,9 +362,24 @@ func TestDead(t *testing.T) {
 		t.Errorf("a: %v, b: %v", d.at("a"), d.at("b"))
 	}
 	began := time.Now()
-	_, err = (&renamer{Transport: http.DefaultTransport.(*http.Transport), dead: d, scheme: "http", host: "b"}).RoundTrip(httptest.NewRequest(http.MethodGet, "http://b/v2/", nil))
+	_, err = (&renamer{next: http.DefaultTransport, dead: d, scheme: "http", host: "b"}).RoundTrip(httptest.NewRequest(http.MethodGet, "http://b/v2/", nil))
 	if err == nil || time.Since(began) > time.Second {
 		t.Errorf("a dead host is dialed again: %v", err)
+	}
+}
+
+// TestLocalTLS sees that a registry of this machine is asked by TLS where the file says something of it, if it speaks TLS.
+func TestLocalTLS(t *testing.T) {
+	plain := newFake(t, &fake{})
+	secured := &fake{Server: httptest.NewUnstartedServer(nil)}
+	secured.Config.Handler = secured
+	secured.StartTLS()
+	defer secured.Close()
+	p := newPuller(t, `configs: {"*": {tls: {insecure_skip_verify: true}}}`)
+	for _, f := range []*fake{plain, secured} {
+		if err := fetch(t, p, f.addr()+"/app:1", nil); err != nil {
+			t.Errorf("%s: %v", f.URL, err)
+		}
 	}
 }
 
