@@ -1,0 +1,46 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// TestChartsLeader cuts off the server that installs a chart, while it does. Another one must finish it, and the first
+// must not write anything of it when it is back.
+func TestChartsLeader(t *testing.T) {
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true})
+	holder := c.Servers[0].Kubectl("-n", "kube-system", "get", "lease", "coracle-control-plane", "-o", "jsonpath={.spec.holderIdentity}")
+	i := slices.IndexFunc(c.Servers, func(h *hosts.Host) bool { return strings.Contains(holder, h.Name) })
+	if i < 0 {
+		t.Fatalf("nobody leads: the Lease is held by %q", holder)
+	}
+	leader, others := c.Servers[i], slices.Delete(slices.Clone(c.Servers), i, i+1)
+	revisions := func(h *hosts.Host) (string, error) {
+		return h.TryCoracle("kubectl", "get", "secrets", "-l", "owner=helm,name=moved",
+			"-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.labels.status} {.metadata.resourceVersion} {end}`)
+	}
+	leader.Apply(helmChart("moved", inline(t, chartFiles(t, "1.0.0")), `set: {hook: "4"}`))
+	expect(t, "pending-install", func() (string, error) { return revisions(leader) })
+	c.Links.Isolate(leader)
+	began := time.Now()
+	var done string
+	hosts.Eventually(t, 90*time.Second, func() (err error) {
+		done, err = revisions(others[0])
+		if err == nil && !strings.Contains(done, "deployed") {
+			err = fmt.Errorf("revisions are %q", done)
+		}
+		return err
+	})
+	t.Logf("installed by another server %.1f s after the first was cut off", time.Since(began).Seconds())
+	c.Links.Heal()
+	c.AwaitHealthy(time.Now(), time.Minute)
+	if now, err := revisions(others[0]); now != done {
+		t.Errorf("revisions were %q, are %q (%v)", done, now, err)
+	}
+	ready(others[0], "moved")
+}
