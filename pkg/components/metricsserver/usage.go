@@ -38,6 +38,7 @@ type usage struct {
 	nodes   corelisters.NodeLister
 	wake    chan struct{} // has a value when a node is new
 	report  func()        // called after each round
+	births  births
 
 	mu   sync.Mutex
 	ctx  context.Context // of run; nil before and after
@@ -83,10 +84,18 @@ func (u *usage) measure(age time.Duration) round {
 	u.last = round{began: time.Now(), done: make(chan struct{})}
 	go func(ctx context.Context, done chan struct{}) {
 		defer close(done)
-		u.Store(u.scraper.Scrape(ctx))
+		u.store(u.scraper.Scrape(ctx))
 		u.report()
 	}(u.ctx, u.last.done)
 	return u.last
+}
+
+// store keeps a measurement. Rounds do not overlap.
+func (u *usage) store(batch *storage.MetricsBatch) {
+	if born := u.births.before(batch); born != nil {
+		u.Store(born)
+	}
+	u.Store(batch)
 }
 
 func (r round) running() bool {

@@ -57,7 +57,7 @@ func listed(t *testing.T, nodes ...*corev1.Node) corelisters.NodeLister {
 // start runs usage until the test ends.
 func start(t *testing.T, k *kubelets, nodes ...*corev1.Node) *usage {
 	t.Helper()
-	u := &usage{Storage: storage.NewStorage(heartbeat), scraper: k, nodes: listed(t, nodes...), wake: make(chan struct{}, 1), report: func() {}}
+	u := &usage{Storage: storage.NewStorage(0), scraper: k, nodes: listed(t, nodes...), wake: make(chan struct{}, 1), report: func() {}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -160,7 +160,7 @@ func TestWhoAsksDoesNotWaitForKubelets(t *testing.T) {
 
 func TestNobodyMeasuresBeforeAndAfter(t *testing.T) {
 	k := &kubelets{}
-	u := &usage{Storage: storage.NewStorage(heartbeat), scraper: k, nodes: listed(t)}
+	u := &usage{Storage: storage.NewStorage(0), scraper: k, nodes: listed(t)}
 	if _, err := u.GetNodeMetrics(); err != nil || k.rounds.Load() != 0 {
 		t.Errorf("before it runs: %d rounds, %v", k.rounds.Load(), err)
 	}
