@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/coracle-dev/coracle/scripts/bundle/oci"
@@ -42,8 +43,9 @@ func busyboxImage(arch, busybox, probe, name, out string) error {
 }
 
 // agnhostImage is Kubernetes' own test image as far as it can be made of Go code and a busybox: the program, the
-// user and the certificate that its Dockerfile puts in, and a shell. sources is the directory of its Dockerfile.
-func agnhostImage(arch, binary, busybox, sources, name, out string) error {
+// user and the certificate that its Dockerfile puts in, a shell, and test/probe for curl and nc. sources is the directory of
+// its Dockerfile.
+func agnhostImage(arch, binary, busybox, probe, sources, name, out string) error {
 	// Kubernetes' tests of supplemental groups expect this user and these groups in it.
 	files, err := userland(busybox, "user-defined-in-image:x:1000:1000::/home:/bin/sh\n",
 		"user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")
@@ -54,7 +56,15 @@ func agnhostImage(arch, binary, busybox, sources, name, out string) error {
 	if err != nil {
 		return err
 	}
+	client, err := os.ReadFile(probe)
+	if err != nil {
+		return err
+	}
+	files = slices.DeleteFunc(files, func(f oci.File) bool { return f.Path == "bin/nc" })
 	files = append(files,
+		oci.File{Path: "bin/probe", Mode: 0o755, Data: client},
+		oci.File{Path: "bin/curl", Link: "probe"},
+		oci.File{Path: "bin/nc", Link: "probe"},
 		oci.File{Path: "agnhost", Mode: 0o755, Data: program},
 		oci.File{Path: "agnhost-2", Link: "agnhost"},
 		oci.File{Path: "uploads", Mode: 0o755, Dir: true},

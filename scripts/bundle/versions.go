@@ -26,6 +26,8 @@ var modules = []struct{ name, path, dir string }{
 	{"CNI plugins", "github.com/containernetworking/plugins", "."},
 	{"flannel", "github.com/flannel-io/flannel", "."},
 	{"CoreDNS", "github.com/coredns/coredns", "."},
+	{"metrics-server", "sigs.k8s.io/metrics-server", "."},
+	{"Helm", "helm.sh/helm/v4", "."},
 	{"crictl", "sigs.k8s.io/cri-tools", "."},
 }
 

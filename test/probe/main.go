@@ -4,6 +4,8 @@
 //	probe get URL             prints the body; any other status than 200 is a failure
 //	probe lookup HOST         prints the addresses, one a line
 //	probe connect HOST:PORT   opens a TCP connection
+//
+// Called curl or nc it is as much of these as Kubernetes' own tests need in the image agnhost.
 package main
 
 import (
@@ -13,10 +15,17 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"time"
 )
 
 func main() {
+	switch filepath.Base(os.Args[0]) {
+	case "curl":
+		os.Exit(curl(os.Args[1:]))
+	case "nc":
+		os.Exit(nc(os.Args[1:]))
+	}
 	if len(os.Args) != 3 {
 		fmt.Fprintln(os.Stderr, "usage: probe get|lookup|connect WHAT")
 		os.Exit(2)

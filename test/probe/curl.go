@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// What curl's exit code says, as far as Kubernetes' tests read it.
+const (
+	curlUsage   = 2
+	curlName    = 6
+	curlConnect = 7
+	curlTimeout = 28
+)
+
+// curl gets a URL as the program of this name does, with the options that Kubernetes' tests give it. Others, it ignores.
+func curl(args []string) int {
+	opts := options(args, map[string]string{
+		"-o": "", "-w": "", "-m": "", "-H": "", "-X": "", "-d": "",
+		"--connect-timeout": "", "--max-time": "", "--interface": "",
+	})
+	if len(opts.rest) != 1 {
+		fmt.Fprintln(os.Stderr, "curl: one URL, please")
+		return curlUsage
+	}
+	url := opts.rest[0]
+	if !strings.Contains(url, "://") {
+		url = "http://" + url
+	}
+	ctx := context.Background()
+	if limit := seconds(opts.value["--max-time"] + opts.value["-m"]); limit > 0 {
+		var cancel func()
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
+	}
+	if err := fetch(ctx, url, opts); err != nil {
+		fmt.Fprintln(os.Stderr, "curl:", err)
+		return curlCode(err)
+	}
+	return 0
+}
+
+// fetch prints what is at url.
+func fetch(ctx context.Context, url string, opts parsed) error {
+	dialer := &net.Dialer{Timeout: seconds(opts.value["--connect-timeout"])}
+	if ip := net.ParseIP(opts.value["--interface"]); ip != nil {
+		dialer.LocalAddr = &net.TCPAddr{IP: ip}
+	}
+	client := &http.Client{
+		Transport:     &http.Transport{DialContext: dialer.DialContext, DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: opts.set["-k"]}},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("User-Agent", "curl")
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	var out io.Writer = os.Stdout
+	if name := opts.value["-o"]; name != "" {
+		f, err := os.Create(name)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		out = f
+	}
+	if opts.set["-i"] {
+		fmt.Fprintf(out, "%s %s\r\n", resp.Proto, resp.Status)
+		_ = resp.Header.Write(out)
+		fmt.Fprint(out, "\r\n")
+	}
+	_, err = io.Copy(out, resp.Body)
+	fmt.Print(strings.NewReplacer("%{http_code}", strconv.Itoa(resp.StatusCode), `\n`, "\n").Replace(opts.value["-w"]))
+	return err
+}
+
+func curlCode(err error) int {
+	var name *net.DNSError
+	var network net.Error
+	switch {
+	case errors.As(err, &name):
+		return curlName
+	case errors.As(err, &network) && network.Timeout():
+		return curlTimeout
+	}
+	return curlConnect
+}
+
+// seconds is a time as curl and nc are given it; 0 is none.
+func seconds(text string) time.Duration {
+	n, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(n * float64(time.Second))
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestOptions(t *testing.T) {
+	for line, want := range map[string]string{
+		"-v -t -w 2 web 80":                       "[-t -v] 2 [web 80]",
+		"-vt -w 2 web 80":                         "[-t -v] 2 [web 80]",
+		"-q -s --connect-timeout 5 -w %{x} web/a": "[-q -s] %{x} [web/a]",
+		"--silent 127.0.0.1:1/a":                  "[--silent]  [127.0.0.1:1/a]",
+	} {
+		p := options(strings.Fields(line), map[string]string{"-w": "", "--connect-timeout": ""})
+		got := "[" + strings.Join(slices.Sorted(maps.Keys(p.set)), " ") + "] " + p.value["-w"] + " [" + strings.Join(p.rest, " ") + "]"
+		if got != want {
+			t.Errorf("%s: got %s, want %s", line, got, want)
+		}
+	}
+}
+
+func TestCurl(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte(r.URL.Path)) }))
+	out := filepath.Join(t.TempDir(), "out")
+	address := strings.TrimPrefix(server.URL, "http://")
+	if code := curl([]string{"-q", "-s", "-o", out, "--max-time", "5", address + "/hostname"}); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+	if got, err := os.ReadFile(out); err != nil || string(got) != "/hostname" {
+		t.Errorf("got %q %v", got, err)
+	}
+	server.Close()
+	if code := curl([]string{"-s", "--connect-timeout", "2", address}); code != curlConnect {
+		t.Errorf("nobody listens: exit code %d, want %d", code, curlConnect)
+	}
+	if code := curl([]string{"-s", "http://no-such-name.invalid/"}); code != curlName {
+		t.Errorf("no such name: exit code %d, want %d", code, curlName)
+	}
+}
