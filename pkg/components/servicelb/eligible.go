@@ -111,6 +111,10 @@ type places struct{ ready, terminating map[string]bool }
 // at reports whether kube-proxy on a node has an endpoint to send to: a ready one, or one that still serves.
 func (p places) at(node string) bool { return p.ready[node] || p.terminating[node] }
 
+// none reports that there is no such node. Then there is nothing to choose by, and all nodes may serve: some wait for a
+// Service's address before they make its pods, and kube-proxy refuses connections until then.
+func (p places) none() bool { return len(p.ready)+len(p.terminating) == 0 }
+
 // isLocal reports whether a Service's nodes must have endpoints themselves.
 func isLocal(s *corev1.Service) bool {
 	return s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal

@@ -140,6 +140,9 @@ func readiness(nodes, unchecked []string, refused *metav1.Condition, c candidate
 	switch {
 	case len(nodes) > 0:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, assigned, "served by "+list("node", "nodes", nodes)
+		if c.idle {
+			ready.Message += ", which have no endpoint"
+		}
 		if len(unchecked) > 0 {
 			ready.Message += "; whether its ports are in use was not checked on " + list("node", "nodes", unchecked)
 		}

@@ -168,18 +168,19 @@ type candidates struct {
 	able  []*host           // they would serve if they were alive
 	alive []*host           // of these
 	not   map[string]string // why the others do not, by node
+	idle  bool              // no node has an endpoint, where that counts
 }
 
 func (in snapshot) candidates(s *demand, nodes []*host, some bool) candidates {
-	c := candidates{not: map[string]string{}}
 	where := in.endpoints[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}]
+	c := candidates{not: map[string]string{}, idle: isLocal(s.Service) && where.none()}
 	var silent []*host
 	for _, n := range nodes {
 		reason := unfit(n.Node, s.Service, some)
 		if reason == "" && !isReady(n.Node) {
 			reason = "it is not Ready"
 		}
-		if reason == "" && isLocal(s.Service) && !where.at(n.Name) {
+		if reason == "" && isLocal(s.Service) && !where.none() && !where.at(n.Name) {
 			reason = noEndpoint
 		}
 		if reason != "" {

@@ -197,7 +197,9 @@ func TestPlan(t *testing.T) {
 			in: snapshot{endpoints: map[types.NamespacedName]places{{Namespace: "default", Name: "web"}: {ready: map[string]bool{"b": true}}}}, want: []string{"10.0.0.2"}},
 		{title: "Local, and the last one is ending", services: []*corev1.Service{lb("web", 0, "80", local)}, nodes: two,
 			in: snapshot{endpoints: map[types.NamespacedName]places{{Namespace: "default", Name: "web"}: {terminating: map[string]bool{"b": true}}}}, want: []string{"10.0.0.2"}},
-		{title: "Local without endpoints", services: []*corev1.Service{lb("web", 0, "80", local, has("10.0.0.2"))}, nodes: two, want: []string{"NoEndpoints"}},
+		{title: "Local without endpoints", services: []*corev1.Service{lb("web", 0, "80", local, has("10.0.0.2"))}, nodes: two, want: []string{both}},
+		{title: "Local with endpoints on others", services: []*corev1.Service{lb("web", 0, "80", local, has("10.0.0.2"))}, nodes: two,
+			in: snapshot{endpoints: map[types.NamespacedName]places{{Namespace: "default", Name: "web"}: {ready: map[string]bool{"c": true}}}}, want: []string{"NoEndpoints"}},
 
 		{title: "a port twice", services: []*corev1.Service{web, lb("other", 1, "443,80")}, nodes: two[:1], want: []string{"10.0.0.1", "PortTaken (port 80/TCP is held by Service default/web on node a)"}},
 		{title: "the younger one has it", services: []*corev1.Service{web, lb("other", 1, "80", has("10.0.0.1"))}, nodes: two,
