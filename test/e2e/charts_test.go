@@ -276,6 +276,7 @@ func testChartKilled(t *testing.T, h *hosts.Host, s *hosts.Server) {
 	h.Apply(helmChart("killed", chart, `set: {hook: "2"}`))
 	pending("pending-install")
 	ready(h, "killed")
+	becomes(t, h, "helmchart/killed", ".status.chartVersion", "1.0.0")
 	h.Apply(helmChart("killed", chart, `set: {hook: "2", text: new}`))
 	pending("pending-upgrade")
 	ready(h, "killed")

@@ -54,9 +54,19 @@ func (c *controller) apply(ctx, forever context.Context, ch *chart, config overr
 // carryOut does what was decided.
 func (c *controller) carryOut(ctx context.Context, ch *chart, w wish, d decision) error {
 	name := nameOf(ch)
+	if err := c.hold(ctx, ch); err != nil {
+		return err
+	}
 	switch d.step {
 	case stay:
 		c.tell(name, "")
+		if ch.Status.Revision != lastOf(w.history).version { // whoever made that revision did not live to tell
+			r, err := c.clients.newRelease(ctx, ch, w.with)
+			if err != nil {
+				return err
+			}
+			ch.Status.ChartVersion, ch.Status.AppVersion = r.versions()
+		}
 		return c.write(ctx, ch, c.deployed(ch, w))
 	case stayFailed:
 		if !slices.ContainsFunc(ch.Status.Conditions, func(c condition) bool { return c.Type == failed && c.Status == "True" }) {
@@ -68,9 +78,6 @@ func (c *controller) carryOut(ctx context.Context, ch *chart, w wish, d decision
 			}
 		}
 		return nil
-	}
-	if err := c.hold(ctx, ch); err != nil {
-		return err
 	}
 	r, err := c.clients.newRelease(ctx, ch, w.with)
 	if err != nil {
@@ -161,6 +168,7 @@ func (c *controller) rollBack(ch *chart, r *release, w wish, from int, cause err
 		return fmt.Errorf("%w; and rolling back to revision %d: %w", cause, to, err)
 	}
 	ch.Status.Revision = from + 1
+	ch.Status.ChartVersion, ch.Status.AppVersion = r.versions()
 	return problem{reasonRolledBack, fmt.Errorf("rolled back to revision %d, as number %d: %w", to, from+1, cause)}
 }
 

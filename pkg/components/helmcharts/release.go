@@ -196,6 +196,15 @@ func (r *release) uninstall(ctx context.Context) error {
 	return err
 }
 
+// versions are those of the chart in the newest revision, and of the application in it. What cannot be read is "".
+func (r *release) versions() (chart, app string) {
+	found, err := r.config.Releases.Last(r.chart.Name)
+	if last, ok := found.(*releasev1.Release); err == nil && ok && last.Chart != nil && last.Chart.Metadata != nil {
+		return last.Chart.Metadata.Version, last.Chart.Metadata.AppVersion
+	}
+	return "", ""
+}
+
 // markFailed says of a revision that it failed. One that nobody works at any more must be, before Helm makes others.
 func (r *release) markFailed(version int, why string) error {
 	found, err := r.config.Releases.Get(r.chart.Name, version)

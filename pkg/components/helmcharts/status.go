@@ -140,3 +140,13 @@ func (c *controller) tell(name cache.ObjectName, problem string) {
 	}
 	c.Report(all)
 }
+
+// fallSilent takes back what was reported: another server tells from now on.
+func (c *controller) fallSilent() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.ill) > 0 && c.Report != nil {
+		c.Report([]state.Chart{})
+	}
+	clear(c.ill)
+}
