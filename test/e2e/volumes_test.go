@@ -80,6 +80,7 @@ func testVolumeKinds(t *testing.T, server, agent *hosts.Host) {
 		"pathPattern":          testVolumePattern,
 		"one path of several":  testVolumePath,
 		"hostPath":             testVolumeHostPath,
+		"class of one node":    testVolumePinned,
 		"no larger":            testVolumeGrows,
 		"refused":              testVolumeRefused,
 		"nodes have their own": testVolumeRights,
@@ -200,6 +201,16 @@ func testVolumeHostPath(t *testing.T, h, _ *hosts.Host) {
 	if path := v.field(h, "{.spec.hostPath.path}"); !strings.HasPrefix(path, "/") {
 		t.Errorf("the volume is no hostPath: %q", path)
 	}
+}
+
+// testVolumePinned has a class that makes volumes at once, on one node.
+func testVolumePinned(t *testing.T, h, agent *hosts.Host) {
+	h.Apply(strings.Replace(localClass("pinned", "Delete", ""), "WaitForFirstConsumer", "Immediate", 1) +
+		"allowedTopologies: [{matchLabelExpressions: [{key: kubernetes.io/hostname, values: [agent-1]}]}]\n")
+	v := volume{name: "pinned", class: "pinned"}
+	v.apply(t, h)
+	v.ready(h)
+	agent.Run("ls", v.field(h, "{.spec.local.path}"))
 }
 
 // testVolumeElsewhere has a class that the server keeps no volumes of: the scheduler is asked until it tries the agent.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/apis/core"
 
+	"github.com/coracle-dev/coracle/pkg/kube"
 	"github.com/coracle-dev/coracle/pkg/localpath"
 )
 
@@ -141,7 +142,15 @@ func (p *nodeVolumes) waits(ctx context.Context, pv *core.PersistentVolume, node
 	if err != nil {
 		return fmt.Errorf("reading the claim of volume %s: %w", pv.Name, err)
 	}
-	if claim.UID != ref.UID || claim.Annotations[localpath.SelectedNode] != node || claim.Annotations[localpath.ProvisionerOf] != localpath.Provisioner {
+	selected, set := claim.Annotations[localpath.SelectedNode]
+	if !set && claim.Spec.StorageClassName != nil { // the class says where
+		class, err := p.client.StorageV1().StorageClasses().Get(ctx, *claim.Spec.StorageClassName, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("reading the class of claim %s/%s: %w", ref.Namespace, ref.Name, err)
+		}
+		selected = kube.OnlyNode(class)
+	}
+	if claim.UID != ref.UID || selected != node || claim.Annotations[localpath.ProvisionerOf] != localpath.Provisioner {
 		return fmt.Errorf("claim %s/%s does not wait for a local volume of this node", ref.Namespace, ref.Name)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -53,9 +54,14 @@ type request struct {
 
 func check(t *testing.T, r request) error {
 	t.Helper()
+	pinned := "pinned"
 	p := &nodeVolumes{client: fake.NewClientset(
 		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: types.UID("1"), Annotations: waiting("a")}},
 		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "other", UID: types.UID("2"), Annotations: waiting("b")}},
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pinned", UID: types.UID("3"),
+			Annotations: map[string]string{localpath.ProvisionerOf: localpath.Provisioner}}, Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &pinned}},
+		&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: pinned}, AllowedTopologies: []corev1.TopologySelectorTerm{{
+			MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: corev1.LabelHostname, Values: []string{"a"}}}}}},
 		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "limited", Annotations: map[string]string{localpath.QuotaAnnotation: "enforced (xfs)"}}},
 		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "unlimited", Annotations: map[string]string{
 			localpath.QuotaAnnotation: "not enforced: ext4 without project quotas"}}},
@@ -91,6 +97,13 @@ func TestNodeVolumes(t *testing.T) {
 		"no claim": {request{a, "persistentvolumes", "", admission.Create, change(func(pv *core.PersistentVolume) { pv.Spec.ClaimRef = nil }), nil}, "for no claim"},
 		"claim of another node": {request{a, "persistentvolumes", "", admission.Create, change(func(pv *core.PersistentVolume) {
 			pv.Spec.ClaimRef.Name, pv.Spec.ClaimRef.UID = "other", "2"
+		}), nil}, "does not wait for a local volume of this node"},
+		"claim of a class of this node": {request{a, "persistentvolumes", "", admission.Create, change(func(pv *core.PersistentVolume) {
+			pv.Spec.ClaimRef.Name, pv.Spec.ClaimRef.UID = "pinned", "3"
+		}), nil}, ""},
+		"claim of a class of another": {request{b, "persistentvolumes", "", admission.Create, change(func(pv *core.PersistentVolume) {
+			pv.Spec.ClaimRef.Name, pv.Spec.ClaimRef.UID, pv.Labels[localpath.NodeLabel] = "pinned", "3", "b"
+			pv.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values = []string{"b"}
 		}), nil}, "does not wait for a local volume of this node"},
 		"claim that was":    {request{a, "persistentvolumes", "", admission.Create, change(func(pv *core.PersistentVolume) { pv.Spec.ClaimRef.UID = "0" }), nil}, "does not wait"},
 		"removes own":       {request{a, "persistentvolumes", "", admission.Delete, nil, nodesVolume()}, ""},

@@ -149,7 +149,7 @@ func claimsOf(client kubernetes.Interface, node string) cache.ListerWatcher {
 	claims := client.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll)
 	mine := func(obj runtime.Object) bool {
 		claim, ok := obj.(*corev1.PersistentVolumeClaim)
-		return ok && isMine(claim, node)
+		return ok && (isMine(claim, node) || isNobodys(claim))
 	}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -178,6 +178,11 @@ func claimsOf(client kubernetes.Interface, node string) cache.ListerWatcher {
 
 func isMine(claim *corev1.PersistentVolumeClaim, node string) bool {
 	return claim.Annotations[localpath.SelectedNode] == node && claim.Annotations[localpath.ProvisionerOf] == localpath.Provisioner
+}
+
+// isNobodys reports whether a claim wants a volume that its class makes without asking the scheduler for a node.
+func isNobodys(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Annotations[localpath.SelectedNode] == "" && claim.Annotations[localpath.ProvisionerOf] == localpath.Provisioner && claim.Spec.VolumeName == ""
 }
 
 // volumesOf lists and watches the volumes of this node.

@@ -39,7 +39,7 @@ const (
 )
 
 func newPlan(o controller.ProvisionOptions, config localpath.Config, node *corev1.Node) (plan, error) {
-	p := plan{options: o, node: node.Name, hostname: cmp.Or(node.Labels[corev1.LabelHostname], node.Name)}
+	p := plan{options: o, node: node.Name, hostname: hostname(node)}
 	if err := checkClaim(o.PVC); err != nil {
 		return p, err
 	}
@@ -68,6 +68,9 @@ func newPlan(o controller.ProvisionOptions, config localpath.Config, node *corev
 	p.hostPath, err = kindOf(o)
 	return p, err
 }
+
+// hostname is the label by which the scheduler finds a node.
+func hostname(node *corev1.Node) string { return cmp.Or(node.Labels[corev1.LabelHostname], node.Name) }
 
 // checkClaim refuses what a folder on one node cannot be.
 func checkClaim(claim *corev1.PersistentVolumeClaim) error {

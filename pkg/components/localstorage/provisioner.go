@@ -28,9 +28,14 @@ type provisioner struct {
 	volumes cache.Store
 }
 
-// ShouldProvision leaves to other nodes what they were chosen for.
-func (p *provisioner) ShouldProvision(_ context.Context, claim *corev1.PersistentVolumeClaim) bool {
-	return isMine(claim, p.node.Name)
+// ShouldProvision leaves to other nodes what they were chosen for, by the scheduler or by the class.
+func (p *provisioner) ShouldProvision(ctx context.Context, claim *corev1.PersistentVolumeClaim) bool {
+	if !isNobodys(claim) || claim.Spec.StorageClassName == nil {
+		return isMine(claim, p.node.Name)
+	}
+	class, err := p.client.StorageV1().StorageClasses().Get(ctx, *claim.Spec.StorageClassName, metav1.GetOptions{})
+	node, _ := p.node.Get()
+	return err == nil && node != nil && kube.OnlyNode(class) == hostname(node)
 }
 
 // ShouldDelete leaves to other nodes what is theirs.

@@ -159,6 +159,28 @@ func testConfigText(text string) *corev1.ConfigMap {
 	return c
 }
 
+// TestClassChooses: of claims that the scheduler was not asked about, a node takes those whose class means it alone.
+func TestClassChooses(t *testing.T) {
+	class := func(name, node string) *storagev1.StorageClass {
+		return testClass(func(c *storagev1.StorageClass) {
+			c.Name, c.VolumeBindingMode = name, nil
+			c.AllowedTopologies = []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: corev1.LabelHostname, Values: []string{node}}}}}
+		})
+	}
+	own := kube.NewOwnNode("", "edge-1")
+	own.Set(testNode())
+	p := &provisioner{client: fake.NewClientset(testClass(), class("mine", "edge-1"), class("other", "edge-2")), node: own}
+	for name, want := range map[string]bool{"mine": true, "other": false, "local-path": false, "none": false} {
+		claim := testClaim(func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.StorageClassName = &name
+			delete(c.Annotations, localpath.SelectedNode)
+		})
+		if got := p.ShouldProvision(t.Context(), claim); got != want {
+			t.Errorf("class %s: %v", name, got)
+		}
+	}
+}
+
 // TestLife runs the component against a server that is a map: a claim gets a folder, and loses it.
 func TestLife(t *testing.T) {
 	base := filepath.Join(t.TempDir(), "storage")
