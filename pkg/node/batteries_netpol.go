@@ -26,7 +26,7 @@ func addPolicies(g *lifecycle.Group, cfg config.Config, report *state.Recorder, 
 		return nil
 	}
 	return []*lifecycle.Unit{g.Add("network-policy", netpol.NetworkPolicy{
-		Node: cfg.Node.Name, Kubeconfig: who.node, API: gate.Opened(), Network: cfg.Network.ClusterCIDRs,
+		Node: cfg.Node.Name, Kubeconfig: who.node, API: gate.Opened(), Network: cfg.Network.ClusterCIDRs, Bridge: bridge,
 		Socket: cfg.Dirs.PolicySocket(), CRI: cfg.Dirs.ContainerdSocket(),
 		Leases: filepath.Join(cfg.Dirs.CNIState(), "coracle"), Recall: cfg.Dirs.PolicyRecall(),
 		Report: func(s state.NetworkPolicy) { report.Detail(state.NetworkPolicyDetail, s) },

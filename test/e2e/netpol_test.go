@@ -46,6 +46,7 @@ func TestNetworkPolicy(t *testing.T) {
 	}
 	t.Run("Service", p.testService)
 	t.Run("hosts", p.testHosts)
+	t.Run("link-local", p.testLinkLocal)
 	t.Run("labels change", p.testLabels)
 	t.Run("existing connection", p.testExisting)
 	t.Run("first packet", p.testFirstPacket)
@@ -244,6 +245,35 @@ func (p *policies) testHosts(t *testing.T) {
 		return nil
 	})
 	p.api.For(t).Kubectl("wait", "-n", "x", "pods", "--all", "--for=condition=Ready", "--timeout=10s") // probes pass
+}
+
+// testLinkLocal: the addresses that pods of one node give themselves are no way around policies.
+func (p *policies) testLinkLocal(t *testing.T) {
+	var address string
+	err := hosts.On(p.pods["x/a"].pid, func() error {
+		eth0, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		addrs, err := eth0.Addrs()
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && n.IP.To4() == nil && n.IP.IsLinkLocalUnicast() {
+				address = "[" + n.IP.String() + "%eth0]:80"
+			}
+		}
+		return err
+	})
+	if err != nil || address == "" {
+		t.Fatalf("a pod has no link-local address (%v): without one this proves nothing", err)
+	}
+	if err := p.pods["z/c"].dial("tcp", address); err != nil {
+		t.Fatalf("without policies: %v", err)
+	}
+	p.with(t, policyOf("x", "p", `{podSelector: {}}`))
+	p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
+	if p.pods["z/c"].dial("tcp", address) == nil {
+		t.Errorf("%s is reached", address)
+	}
 }
 
 // testLabels: selectors follow the labels of pods and namespaces.

@@ -3,7 +3,6 @@ package netpol
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 // enforcer keeps what the kernel has as the engine wants it. One goroutine writes (run); everybody else changes the
 // engine, and may wait until that is written.
 type enforcer struct {
-	network []netip.Prefix
+	network network
 	open    func() (knftables.Interface, error)
 	exists  func(table string) bool
 	lost    func(ctx context.Context, table string, gone func()) error // nft.Lost, but in tests
@@ -47,10 +46,10 @@ type enforcer struct {
 	bridges bridges
 }
 
-func newEnforcer(network []netip.Prefix, report func(state.NetworkPolicy), open func() (knftables.Interface, error)) *enforcer {
+func newEnforcer(on network, report func(state.NetworkPolicy), open func() (knftables.Interface, error)) *enforcer {
 	return &enforcer{
-		network: network, open: open, exists: nft.Exists, lost: nft.Lost, report: report,
-		engine: newEngine(familiesOf(network)), advanced: make(chan struct{}),
+		network: on, open: open, exists: nft.Exists, lost: nft.Lost, report: report,
+		engine: newEngine(familiesOf(on.prefixes)), advanced: make(chan struct{}),
 		seen: map[types.UID]chan struct{}{}, problems: map[string]string{}, changed: make(chan struct{}, 1), bridges: bridges{"/proc/sys/net/bridge"}, metrics: newMetrics(),
 	}
 }

@@ -70,7 +70,7 @@ type bench struct {
 
 func newBench(t *testing.T) *bench {
 	b := &bench{kernel: &kernel{Fake: knftables.NewFake(knftables.InetFamily, tableName)}, api: &api{ready: make(chan struct{})}, served: make(chan struct{})}
-	b.enforcer = newEnforcer(dual[:1], func(s state.NetworkPolicy) { b.told = append(b.told, s) },
+	b.enforcer = newEnforcer(network{dual[:1], "cni0"}, func(s state.NetworkPolicy) { b.told = append(b.told, s) },
 		func() (knftables.Interface, error) { return b.kernel, nil })
 	dir := t.TempDir()
 	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables"} {

@@ -246,7 +246,7 @@ func TestOracle(t *testing.T) {
 				pods: map[types.UID]*corev1.Pod{}, addrs: map[types.UID][]netip.Addr{}, node: "here"},
 		}
 		kernel := knftables.NewFake(knftables.InetFamily, tableName)
-		apply(t, kernel, func(tx *knftables.Transaction) { h.engine.table.writeAll(tx, dual) })
+		apply(t, kernel, func(tx *knftables.Transaction) { h.engine.table.writeAll(tx, network{dual, "cni0"}) })
 		for range 60 {
 			event := pick(h.Rand, h.setPolicy, h.setPolicy, h.removePolicy, h.setNamespace, h.removeNamespace, h.addPod, h.addPod, h.relabelPod, h.removePod)
 			event(t)
@@ -275,7 +275,7 @@ func TestOracle(t *testing.T) {
 			t.Fatalf("seed %d: there is more to write", seed)
 		}
 		fresh := knftables.NewFake(knftables.InetFamily, tableName)
-		apply(t, fresh, func(tx *knftables.Transaction) { h.engine.table.writeAll(tx, dual) })
+		apply(t, fresh, func(tx *knftables.Transaction) { h.engine.table.writeAll(tx, network{dual, "cni0"}) })
 		if got, want := dump(kernel), dump(fresh); got != want {
 			t.Fatalf("seed %d: the kernel has\n%s\nand should have\n%s", seed, got, want)
 		}

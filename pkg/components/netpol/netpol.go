@@ -33,6 +33,7 @@ type NetworkPolicy struct {
 	Kubeconfig string          // of somebody who may watch policies, namespaces and pods
 	API        <-chan struct{} // closed when the API server serves this node
 	Network    []netip.Prefix  // of all pods of the cluster
+	Bridge     string          // of this node's pods: cni0
 	Socket     string          // where the CNI plugin tells of pods
 	CRI        string          // the runtime's socket
 	Leases     string          // the directory with a file for each pod address of this node
@@ -56,7 +57,7 @@ func (n NetworkPolicy) Run(ctx context.Context, ready func()) error {
 	defer stop()
 	defer listener.Close()
 
-	e := newEnforcer(n.Network, n.Report, func() (knftables.Interface, error) {
+	e := newEnforcer(network{n.Network, n.Bridge}, n.Report, func() (knftables.Interface, error) {
 		return knftables.New(knftables.InetFamily, tableName)
 	})
 	e.api, e.recall = n.API, recall{file: n.Recall}

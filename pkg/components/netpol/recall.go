@@ -77,7 +77,7 @@ func (e *enforcer) withoutAPI(ctx context.Context, n podnotice.Notice) error {
 		if held == [directions]bool{} {
 			return nil
 		}
-		base := newTable(familiesOf(e.network))
+		base := newTable(familiesOf(e.network.prefixes))
 		if err := e.transact(ctx, func(tx *knftables.Transaction) { base.writeAll(tx, e.network) }); err != nil {
 			return fmt.Errorf("isolating pod %s/%s: %w", n.Namespace, n.Name, err)
 		}

@@ -21,13 +21,13 @@ const (
 )
 
 // writeAll replaces the table in the kernel by this one, in one transaction: there is no moment without.
-func (t *table) writeAll(tx *knftables.Transaction, network []netip.Prefix) {
+func (t *table) writeAll(tx *knftables.Transaction, on network) {
 	tx.Add(&knftables.Table{})
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{})
 	t.forgetKernel()
 	t.writeSets(tx)
-	writeBase(tx, network)
+	on.writeBase(tx)
 	t.writeChains(tx)
 	t.writeElements(tx)
 }
@@ -135,9 +135,15 @@ func sorted[V any](elems map[elem]V) []elem {
 	})
 }
 
-// writeBase writes what is the same in every cluster.
-func writeBase(tx *knftables.Transaction, network []netip.Prefix) {
-	families := familiesOf(network)
+// network is the pods'.
+type network struct {
+	prefixes []netip.Prefix // of the whole cluster
+	bridge   string         // of the pods of this node
+}
+
+// writeBase writes what depends on no policy.
+func (n network) writeBase(tx *knftables.Transaction) {
+	families := familiesOf(n.prefixes)
 	rule := func(chain, format string, args ...any) {
 		tx.Add(&knftables.Rule{Chain: chain, Rule: fmt.Sprintf(format, args...)})
 	}
@@ -154,7 +160,7 @@ func writeBase(tx *knftables.Transaction, network []netip.Prefix) {
 	}
 	rule(holdChain, "drop")
 	// A pod that was made just now is not known everywhere yet. Its packets are dropped, so that it tries again.
-	for _, p := range network {
+	for _, p := range n.prefixes {
 		f := familyOf(p.Addr())
 		rule(denyChain, "%[1]s saddr %[2]s %[1]s saddr != @%[3]s drop", f.ip(), p.Masked(), familySet(podsSet, f))
 		rule(denyChain, "%[1]s daddr %[2]s %[1]s daddr != @%[3]s drop", f.ip(), p.Masked(), familySet(podsSet, f))
@@ -173,6 +179,10 @@ func writeBase(tx *knftables.Transaction, network []netip.Prefix) {
 	})
 	rule("forward", "ct direction reply ct state established,related accept")
 	rule("forward", "ct state related accept")
+	// Pods of one node have addresses that nobody gave them, and no policy can name.
+	for _, field := range []string{"saddr", "daddr"} {
+		rule("forward", "iifname %[1]s oifname %[1]s ip6 %[2]s fe80::/10 goto %[3]s", n.bridge, field, denyChain)
+	}
 	for _, f := range families {
 		rule("forward", "%s saddr vmap @%s", f.ip(), verdictMap(egress, f))
 		rule("forward", "%s daddr vmap @%s", f.ip(), verdictMap(ingress, f))
@@ -180,9 +190,9 @@ func writeBase(tx *knftables.Transaction, network []netip.Prefix) {
 }
 
 // familiesOf are the address families of the pod network, IPv4 first.
-func familiesOf(network []netip.Prefix) []family {
+func familiesOf(prefixes []netip.Prefix) []family {
 	var out []family
-	for _, p := range network {
+	for _, p := range prefixes {
 		if f := familyOf(p.Addr()); !slices.Contains(out, f) {
 			out = append(out, f)
 		}

@@ -47,9 +47,9 @@ func at(p *pod, addrs ...string) *attachment {
 // TestTransaction writes down what nft is told of one policy with everything in it, for each kind of network, and of
 // what happens after.
 func TestTransaction(t *testing.T) {
-	for name, network := range map[string][]netip.Prefix{"ipv4": dual[:1], "ipv6": dual[1:], "dual": dual} {
+	for name, prefixes := range map[string][]netip.Prefix{"ipv4": dual[:1], "ipv6": dual[1:], "dual": dual} {
 		t.Run(name, func(t *testing.T) {
-			e := newEngine(familiesOf(network))
+			e := newEngine(familiesOf(prefixes))
 			web := podOf("x", "web", map[string]string{"app": "web"}, true, []namedPort{{portName{"http", "tcp"}, 8080}})
 			e.setNamespace("x", nil)
 			e.setNamespace("y", map[string]string{"team": "ops"})
@@ -70,7 +70,7 @@ func TestTransaction(t *testing.T) {
 				}
 				got.WriteString("# " + what + "\n" + tx.String())
 			}
-			step("start", func(tx *knftables.Transaction) { e.table.writeAll(tx, network) })
+			step("start", func(tx *knftables.Transaction) { e.table.writeAll(tx, network{prefixes, "cni0"}) })
 			e.setPod(podOf("x", "client", map[string]string{"app": "other"}, false, nil, "10.42.1.2", "fd42:0:0:1::2"))
 			step("the client is one no more", e.table.write)
 			e.removePolicy("x", "rich")

@@ -66,7 +66,7 @@ func TestScale(t *testing.T) {
 
 	r := rand.New(rand.NewPCG(1, 1))
 	e, pods := scaleCluster(r)
-	all := func(tx *knftables.Transaction) { e.table.writeAll(tx, dual) }
+	all := func(tx *knftables.Transaction) { e.table.writeAll(tx, network{dual, "cni0"}) }
 	write(all)
 	figure("packets per CPU second, table without a policy", "%.0f", b.flood(t))
 
