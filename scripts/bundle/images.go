@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,8 +62,12 @@ func agnhostImage(arch, binary, busybox, probe, sources, name, out string) error
 	if err != nil {
 		return err
 	}
-	files = slices.DeleteFunc(files, func(f oci.File) bool { return f.Path == "bin/nc" })
-	files = append(files,
+	shell, err := debianShell("/bin/dash")
+	if err != nil {
+		return err
+	}
+	files = slices.DeleteFunc(files, func(f oci.File) bool { return f.Path == "bin/nc" || f.Path == "bin/sh" })
+	files = append(append(files, shell...),
 		oci.File{Path: "bin/probe", Mode: 0o755, Data: client},
 		oci.File{Path: "bin/curl", Link: "probe"},
 		oci.File{Path: "bin/nc", Link: "probe"},
@@ -79,6 +85,29 @@ func agnhostImage(arch, binary, busybox, probe, sources, name, out string) error
 	return writeImage(oci.Image{
 		Name: name, Arch: arch, Entrypoint: []string{"/agnhost"}, Cmd: []string{"pause"}, Env: []string{imagePath}, Files: files,
 	}, out)
+}
+
+// debianShell is this machine's shell with its libraries: a busybox' shell takes the nc in itself before any other.
+func debianShell(program string) ([]oci.File, error) {
+	libraries, err := exec.Command("ldd", program).Output()
+	if err != nil {
+		return nil, fmt.Errorf("asking for the libraries of %s: %w", program, err)
+	}
+	paths := map[string]string{"bin/sh": program}
+	for word := range strings.FieldsSeq(string(libraries)) {
+		if strings.HasPrefix(word, "/") {
+			paths[strings.TrimPrefix(word, "/")] = word
+		}
+	}
+	var files []oci.File
+	for _, path := range slices.Sorted(maps.Keys(paths)) {
+		data, err := os.ReadFile(paths[path])
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, oci.File{Path: path, Mode: 0o755, Data: data})
+	}
+	return files, nil
 }
 
 // userland is a root file system with a busybox and a link for each of its applets, with these users and groups besides
