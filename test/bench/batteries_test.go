@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -99,9 +100,11 @@ func askForAll(t *testing.T, h *hosts.Host) asked {
 			}
 			return
 		}
-		go func() { out.address <- whenAddressed(ctx, client, service.Name) }()
-		go func() { out.bound <- whenBound(ctx, client, claim.Name) }()
-		out.measured <- whenMeasured(ctx, client)
+		var all sync.WaitGroup
+		all.Go(func() { out.address <- whenAddressed(ctx, client, service.Name) })
+		all.Go(func() { out.bound <- whenBound(ctx, client, claim.Name) })
+		all.Go(func() { out.measured <- whenMeasured(ctx, client) })
+		all.Wait()
 	}()
 	return out
 }
