@@ -47,6 +47,12 @@ var noise = []struct{ message, err string }{
 	{message: "failed to sync with latest state: etcdserver: leader changed"},
 	// metrics-server about each try to ask a kubelet: what it says itself is once for each node.
 	{message: "Failed to scrape node"},
+	// The kubelet when it is asked what a container uses that is too young to have been measured.
+	{message: "Partial failure issuing cadvisor.ContainerInfoV2", err: "unable to find data in memory cache"},
+	// The autoscaler, each time that it looks: the HorizontalPodAutoscaler's conditions and events say it.
+	{message: "Unhandled Error", err: "failed to compute desired number of replicas"},
+	// A controller whose cache has not caught up with what it has just written itself: it tries again.
+	{message: "Unhandled Error", err: "is not as new as written version"},
 	// The folder of a local volume goes as soon as its claim has gone.
 	{message: "GetDeviceMountPath failed, but unmount operation will proceed"},
 	// kube-proxy looks for what an earlier one left in a table that is not there yet.
