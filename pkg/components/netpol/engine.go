@@ -55,9 +55,6 @@ func newEngine(families []family) *engine {
 // setPolicy takes a new or changed policy. An error is about the policy; what of it cannot be read allows nothing.
 func (e *engine) setPolicy(p *networkingv1.NetworkPolicy) error {
 	compiled, err := compile(p, e.families)
-	if compiled == nil {
-		return err
-	}
 	if e.policies[p.Namespace] == nil {
 		e.policies[p.Namespace] = map[string]*policy{}
 	}

@@ -65,11 +65,11 @@ func newGroupSpec(peers []podsOf) *groupSpec {
 	return &groupSpec{key: digest(texts...), peers: peers}
 }
 
-// compile reads a policy for a cluster with addresses of these families.
+// compile reads a policy for a cluster with addresses of these families. With an error, what could be read of it holds.
 func compile(p *networkingv1.NetworkPolicy, families []family) (*policy, error) {
 	subject, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
 	if err != nil {
-		return nil, fmt.Errorf("reading podSelector: %w", err)
+		return &policy{name: p.Name, subject: labels.Nothing()}, fmt.Errorf("reading podSelector: %w", err)
 	}
 	out := &policy{name: p.Name, subject: subject}
 	c := compiler{namespace: p.Namespace, families: families}

@@ -1,0 +1,70 @@
+package netpol
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestNewPod(t *testing.T) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p", UID: "object", Labels: map[string]string{"app": "a"},
+		Annotations: map[string]string{"note": "large"}}}
+	p.Spec.NodeName = "here"
+	p.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 80, Protocol: corev1.ProtocolTCP}, {ContainerPort: 81}}}}
+	p.Spec.InitContainers = []corev1.Container{
+		{Ports: []corev1.ContainerPort{{Name: "init", ContainerPort: 90}}},
+		{Ports: []corev1.ContainerPort{{Name: "side", ContainerPort: 91, Protocol: corev1.ProtocolUDP}}, RestartPolicy: new(corev1.ContainerRestartPolicyAlways)},
+	}
+	p.Status.PodIPs = []corev1.PodIP{{IP: "10.42.0.2"}, {IP: "fd42::2"}}
+	got := newPod(p, "here")
+	if !got.local || got.UID != "object" || got.Labels["app"] != "a" || got.Annotations != nil || fmt.Sprint(got.addrs) != "[10.42.0.2 fd42::2]" {
+		t.Errorf("got %+v", got)
+	}
+	if want := "[{{web tcp} 80} {{side udp} 91}]"; fmt.Sprint(got.ports) != want {
+		t.Errorf("the ports are %v, want %s", got.ports, want)
+	}
+	p.Annotations[corev1.MirrorPodAnnotationKey] = "static"
+	if got := newPod(p, "there"); got.local || got.UID != types.UID("static") {
+		t.Errorf("a static pod elsewhere: %+v", got)
+	}
+}
+
+// TestAddressOfOwnPod: what a pod of this node has is what CNI gave it, not what its status says, which may be old.
+func TestAddressOfOwnPod(t *testing.T) {
+	e := newEngine([]family{4})
+	mine := podOf("x", "mine", nil, true, nil, "10.42.0.2")
+	e.setPod(mine)
+	e.setPod(podOf("x", "other", nil, false, nil, "10.42.1.2"))
+	known := func() string { return fmt.Sprint(sorted(e.table.sets["pods4"].elems)) }
+	only := fmt.Sprint([]elem{{a: podOf("", "", nil, false, nil, "10.42.1.2").addrs[0]}})
+	if known() != only {
+		t.Errorf("known are %s", known())
+	}
+	e.attach(at(mine, "10.42.0.9"))
+	if len(e.table.sets["pods4"].elems) != 2 {
+		t.Errorf("known are %s", known())
+	}
+	again := at(podOf("x", "again", nil, true, nil), "10.42.0.9") // nobody told that the first is gone
+	e.attach(again)
+	if known() != only || len(e.local) != 1 {
+		t.Errorf("known are %s", known())
+	}
+}
+
+// TestUnreadable: a policy that cannot be read is told of, until it can be.
+func TestUnreadable(t *testing.T) {
+	b := newBench(t)
+	bad := denyAll("x")
+	bad.Spec.PodSelector = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Perhaps"}}}
+	b.setPolicy(bad)
+	if len(b.problems) != 1 || b.policies != 1 {
+		t.Errorf("%d policies, problems %v", b.policies, b.problems)
+	}
+	b.setPolicy(denyAll("x"))
+	if len(b.problems) != 0 || b.policies != 1 {
+		t.Errorf("%d policies, problems %v", b.policies, b.problems)
+	}
+}
