@@ -358,7 +358,7 @@ func testVolumeSurvives(t *testing.T, c *hosts.Cluster) {
 	h.Kubectl("delete", "pod", "survives", "--force", "--grace-period=0", "--ignore-not-found")
 	v.apply(t, h)
 	v.ready(h)
-	if out := agent.Run("cat", path+"/log"); out != "survives\nsurvives\n" {
+	if out := agent.Run("cat", path+"/log"); !strings.HasPrefix(out, "survives\nsurvives\n") { // its first pod may have started once more
 		t.Errorf("the volume has %q", out)
 	}
 }

@@ -115,7 +115,7 @@ func (s *Storage) Run(ctx context.Context, ready func()) error {
 	s.cleanUp(ctx)
 	expander := newExpander(s)
 	working.Go(func() { expander.run(ctx) })
-	s.follow()
+	working.Go(func() { s.follow(ctx) })
 	s.controller.Run(&quiet{Context: ctx})
 	return nil
 }
@@ -129,19 +129,41 @@ func (s *Storage) mayWatch(ctx context.Context) error {
 	return err
 }
 
-// follow reports what there is now, and from now on.
-func (s *Storage) follow() {
+// follow reports what there is now, and from now on. Many changes at once are one: to look at all folders takes a while.
+func (s *Storage) follow(ctx context.Context) {
 	if s.Report == nil {
 		return
 	}
-	report := func() { s.Report(s.summary()) }
+	changed := make(chan struct{}, 1)
+	note := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // it is noted
+		}
+	}
 	_, err := s.volumes.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { report() }, UpdateFunc: func(any, any) { report() }, DeleteFunc: func(any) { report() },
+		AddFunc: func(any) { note() }, UpdateFunc: func(any, any) { note() }, DeleteFunc: func(any) { note() },
 	})
 	if err != nil {
 		logrus.WithField("component", component).WithError(err).Warn("reporting volumes")
 	}
+	for {
+		select {
+		case <-changed:
+			s.Report(s.summary())
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(reportEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
+
+// reportEvery is how soon after a report there may be another.
+const reportEvery = time.Second
 
 // claimsOf lists and watches the claims that this node is to make volumes for, or has made. Neither field nor label
 // tells them apart, so all claims come here and go no further.
