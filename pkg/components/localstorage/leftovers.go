@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
@@ -12,12 +13,18 @@ import (
 	"github.com/coracle-dev/coracle/pkg/state"
 )
 
-// cleanUp finishes what was interrupted when coracle stopped last.
+// cleanUp finishes what was interrupted when coracle stopped last, and tells of folders that nobody knows.
 func (s *Storage) cleanUp(ctx context.Context) {
-	for _, base := range s.bases(ctx) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	s.dirs = s.bases(ctx)
+	for _, base := range s.dirs {
 		if err := localpath.FinishDeletes(base); err != nil {
 			logrus.WithField("component", component).WithError(err).Warn("finishing the removal of volumes")
 		}
+	}
+	if found := s.summary(); len(found.Left) > 0 && s.Report != nil {
+		s.Report(found)
 	}
 }
 
@@ -43,6 +50,9 @@ func (s *Storage) bases(ctx context.Context) []string {
 func (s *Storage) summary() state.LocalVolumes {
 	out := state.LocalVolumes{Quota: map[string]string{}}
 	known, bases := map[string]bool{}, map[string]bool{}
+	for _, dir := range s.dirs {
+		bases[dir] = true
+	}
 	for _, obj := range s.volumes.GetStore().List() {
 		pv, ok := obj.(*corev1.PersistentVolume)
 		if !ok {

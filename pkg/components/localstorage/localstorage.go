@@ -44,6 +44,7 @@ type Storage struct {
 	controller *controller.ProvisionController
 	stopEvents context.CancelFunc
 
+	dirs []string      // in which volumes were looked for at the start
 	used chan struct{} // closed at the first claim or volume
 	once sync.Once
 }
@@ -107,12 +108,12 @@ func (s *Storage) Run(ctx context.Context, ready func()) error {
 		return nil
 	}
 	ready()
+	s.cleanUp(ctx)
 	select {
 	case <-s.used:
 	case <-ctx.Done():
 		return nil
 	}
-	s.cleanUp(ctx)
 	expander := newExpander(s)
 	working.Go(func() { expander.run(ctx) })
 	working.Go(func() { s.follow(ctx) })

@@ -1,30 +1,20 @@
 package localstorage
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
-	goruntime "runtime"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
 	"github.com/coracle-dev/coracle/pkg/kube"
 	"github.com/coracle-dev/coracle/pkg/localpath"
-	"github.com/coracle-dev/coracle/pkg/state"
 )
 
 func testNode() *corev1.Node {
@@ -178,109 +168,5 @@ func TestClassChooses(t *testing.T) {
 		if got := p.ShouldProvision(t.Context(), claim); got != want {
 			t.Errorf("class %s: %v", name, got)
 		}
-	}
-}
-
-// TestLife runs the component against a server that is a map: a claim gets a folder, and loses it.
-func TestLife(t *testing.T) {
-	base := filepath.Join(t.TempDir(), "storage")
-	own := kube.NewOwnNode("", "edge-1")
-	own.Set(testNode())
-	foreign := testClaim(func(c *corev1.PersistentVolumeClaim) {
-		c.Name, c.UID, c.Annotations[localpath.SelectedNode] = "foreign", "2", "edge-2"
-	})
-	client := fake.NewClientset(testConfig(base), testClass(), foreign)
-	reports := make(chan state.LocalVolumes, 100)
-	s, err := newStorage(Options{Node: own, Report: func(v state.LocalVolumes) { reports <- v }}, client)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended, ready := make(chan error, 1), make(chan struct{})
-	go func() { ended <- s.Run(ctx, func() { close(ready) }) }()
-	defer func() { stop(); <-ended }()
-	<-ready
-	select {
-	case <-s.used:
-		t.Error("it is at work for another node's claim")
-	default:
-	}
-	claims, volumes := client.CoreV1().PersistentVolumeClaims("shop"), client.CoreV1().PersistentVolumes()
-	if _, err := claims.Create(ctx, testClaim(), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	var pv *corev1.PersistentVolume
-	eventually(t, func() (err error) {
-		pv, err = volumes.Get(ctx, "pvc-1", metav1.GetOptions{})
-		return err
-	})
-	folder := filepath.Join(base, "pvc-1_shop_data")
-	if info, err := os.Stat(folder); err != nil || pv.Spec.Local.Path != folder || info.Mode().Perm() != 0o777 {
-		t.Errorf("the volume is %s: %v", pv.Spec.Local.Path, err)
-	}
-	if list, _ := volumes.List(ctx, metav1.ListOptions{}); len(list.Items) != 1 {
-		t.Errorf("volumes: %v", list.Items)
-	}
-	var stacks [1 << 20]byte
-	if all := string(stacks[:goruntime.Stack(stacks[:], true)]); strings.Contains(all, "slowset.(*SlowSet).Run") || !strings.Contains(all, "runClaimWorker") {
-		t.Errorf("the library wakes up all the time: see quiet\n%s", all)
-	}
-	pv.Status.Phase = corev1.VolumeReleased
-	if _, err := volumes.UpdateStatus(ctx, pv, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, func() error {
-		if _, err := os.Stat(folder); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%s is still there: %v", folder, err)
-		}
-		return nil
-	})
-	eventually(t, func() error {
-		select {
-		case v := <-reports:
-			if v.Volumes == 1 {
-				return nil
-			}
-		default:
-		}
-		return errors.New("nobody was told of the volume")
-	})
-}
-
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	err := check()
-	for deadline := time.Now().Add(30 * time.Second); err != nil; err = check() {
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-func TestFilter(t *testing.T) {
-	mine := func(obj runtime.Object) bool {
-		claim, ok := obj.(*corev1.PersistentVolumeClaim)
-		return ok && isMine(claim, "edge-1")
-	}
-	other := testClaim(func(c *corev1.PersistentVolumeClaim) { delete(c.Annotations, localpath.SelectedNode) })
-	source := watch.NewFakeWithOptions(watch.FakeOptions{ChannelSize: 10})
-	for _, e := range []watch.Event{
-		{Type: watch.Added, Object: testClaim()}, {Type: watch.Added, Object: other}, {Type: watch.Modified, Object: testClaim()},
-		{Type: watch.Modified, Object: other}, {Type: watch.Deleted, Object: testClaim()}, {Type: watch.Bookmark, Object: other},
-		{Type: watch.Error, Object: &metav1.Status{}},
-	} {
-		source.Action(e.Type, e.Object)
-	}
-	f := filter(source, mine)
-	for _, want := range []watch.EventType{watch.Added, watch.Deleted, watch.Modified, watch.Deleted, watch.Deleted, watch.Bookmark, watch.Error} {
-		if e := <-f.ResultChan(); e.Type != want {
-			t.Errorf("got %s, want %s", e.Type, want)
-		}
-	}
-	source.Action(watch.Added, other) // nobody takes it
-	f.Stop()
-	f.Stop()
-	for range f.ResultChan() { // it ends
 	}
 }
