@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
 	"sync"
@@ -42,13 +41,10 @@ func field(h *hosts.Host, object, path string) string {
 // becomes waits until a field has a value.
 func becomes(t *testing.T, h *hosts.Host, object, path, want string) {
 	t.Helper()
-	hosts.Eventually(t, 60*time.Second, func() error {
-		if got := field(h, object, path); got != want {
-			return fmt.Errorf("%s of %s is %q, not %q; %s", path, object, got, want,
-				h.Kubectl("get", "helmcharts", "-A", "-o", "jsonpath={.items[*].status.conditions}"))
-		}
-		return nil
-	})
+	if out, err := h.TryCoracle("kubectl", "wait", object, "--for=jsonpath={"+path+"}="+want, "--timeout=60s"); err != nil {
+		t.Fatalf("%s of %s is %q, not %q: %s %v; %s", path, object, field(h, object, path), want, out, err,
+			h.Kubectl("get", "helmcharts", "-A", "-o", "jsonpath={.items[*].status.conditions}"))
+	}
 }
 
 // reason is the path of why a chart is ready or not.
@@ -178,7 +174,7 @@ func testChartRollback(t *testing.T, h *hosts.Host) {
 	becomes(t, h, "helmchart/back", reason, "RolledBack")
 	becomes(t, h, "helmchart/back", `.status.conditions[?(@.type=="Failed")].status`, "True")
 	becomes(t, h, "deployment/back", ".spec.template.spec.containers[0].image", "coracle.test/busybox:1")
-	becomes(t, h, "deployment/back", ".status.unavailableReplicas", "")
+	becomes(t, h, "deployment/back", ".status.availableReplicas", "1")
 	if n, bad := asked(), failed(); bad > 0 || n == 0 {
 		t.Errorf("%d of %d requests failed during the upgrade that was rolled back", bad, n)
 	} else {
