@@ -115,11 +115,3 @@ func judgePolicies(p state.NetworkPolicy) []check.Verdict {
 	}
 	return check.Okf("%d policies, %d pods of this node are isolated", p.Policies, p.IsolatedPods)
 }
-
-func (d *Doctor) registries(context.Context) []check.Verdict {
-	var r state.Registries
-	if d.detail(state.RegistriesDetail, &r) && r.Error != "" {
-		return check.Failf("mend the file: it is read again at the next pull", "%s cannot be used, and what it said before is in force: %s", r.File, r.Error)
-	}
-	return check.Okf("nothing is wrong with it")
-}

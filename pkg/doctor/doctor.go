@@ -84,7 +84,6 @@ var table = []row{
 	{"helm-controller", "charts that are not installed", battery("helm-controller", (*Doctor).charts), aServer, false},
 	{"servicelb", "Services of type LoadBalancer", battery("servicelb", (*Doctor).loadBalancers), aServer, false},
 	{"local-storage", "volumes of this node", battery("local-storage", (*Doctor).volumes), aRun, false},
-	{"registries", "registries.yaml", (*Doctor).registries, aRun, false},
 	{"network-policy", "policies of this node's pods", battery("network-policy", (*Doctor).policies), aRun, false},
 }
 
