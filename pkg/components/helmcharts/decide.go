@@ -77,12 +77,15 @@ func decide(history []revision, hash, attempted string, policy failurePolicy) de
 		}
 		return decision{step: upgrade, interrupted: true}
 	default:
-		return decision{step: afterFailure(hasGood, hash == attempted, policy)}
+		ever := slices.ContainsFunc(history, revision.good)
+		return decision{step: afterFailure(ever, hasGood, hash == attempted, policy)}
 	}
 }
 
-// afterFailure is what to do when the last revision failed. tried says that it was an attempt at what should be.
-func afterFailure(hasGood, tried bool, policy failurePolicy) step {
+// afterFailure is what to do when the last revision failed. tried says that it was an attempt at what should be. What was
+// ever good may hold data, and is not removed unless somebody says so: not even where what should be is again what was
+// good, which is nothing to go back to.
+func afterFailure(ever, hasGood, tried bool, policy failurePolicy) step {
 	switch policy {
 	case policyReinstall:
 		return reinstall
@@ -95,9 +98,9 @@ func afterFailure(hasGood, tried bool, policy failurePolicy) step {
 		return upgrade
 	}
 	switch {
-	case !hasGood:
+	case !ever:
 		return reinstall
-	case tried:
+	case tried && hasGood:
 		return rollback
 	}
 	return upgrade
