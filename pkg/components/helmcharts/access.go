@@ -111,7 +111,19 @@ func newClient(roots []string, insecure bool) (*http.Client, error) {
 		TLSHandshakeTimeout:   10 * time.Second,
 		ResponseHeaderTimeout: time.Minute,
 	}
-	return &http.Client{Transport: transport}, nil
+	return &http.Client{Transport: transport, CheckRedirect: redirected}, nil
+}
+
+// redirected keeps logins off connections that everybody can read, which the library only does for another host.
+func redirected(r *http.Request, via []*http.Request) error {
+	const most = 10
+	if len(via) >= most {
+		return fmt.Errorf("more than %d redirects", most)
+	}
+	if via[0].URL.Scheme == "https" && r.URL.Scheme != "https" {
+		r.Header.Del("Authorization")
+	}
+	return nil
 }
 
 // dockerLogins reads the contents of a Secret of type kubernetes.io/dockerconfigjson.

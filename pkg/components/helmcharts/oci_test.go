@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -112,6 +113,55 @@ func TestOCI(t *testing.T) {
 				t.Errorf("got %v, %v; want %s", c, err, tt.want)
 			}
 		})
+	}
+}
+
+func TestIndexLeadsToRegistry(t *testing.T) {
+	host := newRegistry(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, "entries: {web: [{version: 1.0.0, urls: ['oci://%s/charts/web:1.0.0']}]}", host)
+	}))
+	t.Cleanup(server.Close)
+	me := login{"me", "hunter2"}
+	for _, tt := range []struct {
+		name string
+		with access
+		ok   bool
+	}{
+		{"the repository's login", access{login: me}, false},
+		{"a login for everywhere", access{login: me, everywhere: true}, true},
+		{"the registry's own login", access{registries: map[string]login{host: me}}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			client, err := newClient(nil, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.with.client, tt.with.plainHTTP = client, true
+			_, err = source{chartSpec{Repo: server.URL, Chart: "web"}, "/charts"}.fetch(t.Context(), tt.with)
+			if (err == nil) != tt.ok {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+func TestRedirectWithoutTLS(t *testing.T) {
+	told := false
+	plain := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _, told = r.BasicAuth() }))
+	t.Cleanup(plain.Close)
+	server := httptest.NewTLSServer(http.RedirectHandler(plain.URL, http.StatusFound)) // the same host
+	t.Cleanup(server.Close)
+	client, err := newClient(nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := (access{client: client, login: login{"me", "hunter2"}}).download(t.Context(), at, at); err != nil || told {
+		t.Errorf("error %v, the login was told without TLS: %v", err, told)
 	}
 }
 
