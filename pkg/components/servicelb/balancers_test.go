@@ -99,6 +99,30 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestLetGo sees that what another balancer has left on a Service stays its own to clean up.
+func TestLetGo(t *testing.T) {
+	own, other := lb("own", 0, "80", has("10.0.0.1")), lb("other", 1, "80", has("192.0.2.1"))
+	own.Status.Conditions = []metav1.Condition{{Type: readyCondition, Status: metav1.ConditionTrue}}
+	client := fake.NewClientset()
+	c := &controller{client: client, feed: newFeed(client)}
+	for _, s := range []*corev1.Service{own, other} {
+		s.Spec.Type, s.Finalizers = corev1.ServiceTypeClusterIP, []string{finalizer}
+		if _, err := client.CoreV1().Services(s.Namespace).Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		c.feed.noteGone(s)
+	}
+	if err := c.letGo(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for name, stays := range map[string]bool{"own": false, "other": true} {
+		s, err := client.CoreV1().Services(own.Namespace).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil || (len(s.Finalizers) > 0) != stays || (len(s.Status.LoadBalancer.Ingress) > 0) != stays {
+			t.Errorf("%s became %+v, %v", name, s, err)
+		}
+	}
+}
+
 func TestShadows(t *testing.T) {
 	held := says("80/TCP", `,"held":{"80/TCP":"nginx (pid 7)"}`)
 	in := snapshot{services: []*corev1.Service{lb("web", 0, "80", has("10.0.0.1"))}, nodes: []*corev1.Node{member("a", "10.0.0.1", held)}}

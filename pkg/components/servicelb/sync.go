@@ -193,7 +193,7 @@ func (c *controller) letGo(ctx context.Context) error {
 	var errs []error
 	for key := range c.feed.takeGone() {
 		s, err := c.client.CoreV1().Services(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-		if err == nil && s.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		if err == nil && s.Spec.Type != corev1.ServiceTypeLoadBalancer && condition(s, readyCondition) != nil { // else another balancer's
 			_, err = patch(ctx, c.client, s, released(s))
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
