@@ -45,9 +45,9 @@ func busyboxImage(arch, busybox, probe, name, out string) error {
 }
 
 // agnhostImage is Kubernetes' own test image as far as it can be made of Go code and a busybox: the program, the
-// user and the certificate that its Dockerfile puts in, a shell, and test/probe for curl and nc. sources is the directory of
-// its Dockerfile.
-func agnhostImage(arch, binary, busybox, probe, sources, name, out string) error {
+// user and the certificate that its Dockerfile puts in, a shell, and test/probe for curl, nc and wget. sources is the directory of
+// its Dockerfile. shell is a program of this machine to take for the busybox'; "" is none.
+func agnhostImage(arch, binary, busybox, probe, shell, sources, name, out string) error {
 	// Kubernetes' tests of supplemental groups expect this user and these groups in it.
 	files, err := userland(busybox, "user-defined-in-image:x:1000:1000::/home:/bin/sh\n",
 		"user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")
@@ -62,15 +62,23 @@ func agnhostImage(arch, binary, busybox, probe, sources, name, out string) error
 	if err != nil {
 		return err
 	}
-	shell, err := debianShell("/bin/dash")
-	if err != nil {
-		return err
+	ours := []string{"bin/nc", "bin/wget"}
+	if shell != "" {
+		ours = append(ours, "bin/sh")
 	}
-	files = slices.DeleteFunc(files, func(f oci.File) bool { return f.Path == "bin/nc" || f.Path == "bin/sh" })
-	files = append(append(files, shell...),
+	files = slices.DeleteFunc(files, func(f oci.File) bool { return slices.Contains(ours, f.Path) })
+	if shell != "" {
+		parts, err := debianShell(shell)
+		if err != nil {
+			return err
+		}
+		files = append(files, parts...)
+	}
+	files = append(files,
 		oci.File{Path: "bin/probe", Mode: 0o755, Data: client},
 		oci.File{Path: "bin/curl", Link: "probe"},
 		oci.File{Path: "bin/nc", Link: "probe"},
+		oci.File{Path: "bin/wget", Link: "probe"},
 		oci.File{Path: "agnhost", Mode: 0o755, Data: program},
 		oci.File{Path: "agnhost-2", Link: "agnhost"},
 		oci.File{Path: "uploads", Mode: 0o755, Dir: true},

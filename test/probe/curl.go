@@ -25,7 +25,7 @@ const (
 // curl gets a URL as the program of this name does, with the options that Kubernetes' tests give it. Others, it ignores.
 func curl(args []string) int {
 	opts := options(args, map[string]string{
-		"-o": "", "-w": "", "-m": "", "-H": "", "-X": "", "-d": "",
+		"-o": "", "-w": "", "-m": "", "-T": "", "-H": "", "-X": "", "-d": "",
 		"--connect-timeout": "", "--max-time": "", "--interface": "",
 	})
 	if len(opts.rest) != 1 {
@@ -37,7 +37,7 @@ func curl(args []string) int {
 		url = "http://" + url
 	}
 	ctx := context.Background()
-	if limit := seconds(opts.value["--max-time"] + opts.value["-m"]); limit > 0 {
+	if limit := seconds(opts.value["--max-time"] + opts.value["-m"] + opts.value["-T"]); limit > 0 {
 		var cancel func()
 		ctx, cancel = context.WithTimeout(ctx, limit)
 		defer cancel()

@@ -5,7 +5,7 @@
 //	probe lookup HOST         prints the addresses, one a line
 //	probe connect HOST:PORT   opens a TCP connection
 //
-// Called curl or nc it is as much of these as Kubernetes' own tests need in the image agnhost.
+// Called curl, wget or nc it is as much of these as Kubernetes' own tests need in the image agnhost.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 
 func main() {
 	switch filepath.Base(os.Args[0]) {
-	case "curl":
+	case "curl", "wget": // what the tests give wget means the same, but for -T
 		os.Exit(curl(os.Args[1:]))
 	case "nc":
 		os.Exit(nc(os.Args[1:]))
