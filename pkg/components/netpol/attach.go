@@ -33,7 +33,7 @@ func (e *enforcer) notice(ctx context.Context, n podnotice.Notice) error {
 }
 
 func (e *enforcer) attach(ctx context.Context, n podnotice.Notice) error {
-	a := &attachment{sandbox: n.Sandbox, namespace: n.Namespace, name: n.Name, uid: types.UID(n.UID), addrs: n.IPs}
+	a := &attachment{sandbox: n.Sandbox, namespace: n.Namespace, name: n.Name, uid: identity(n.Namespace, n.Name, n.UID), addrs: n.IPs}
 	var seen chan struct{}
 	number := e.change(func(g *engine) {
 		if known := g.attach(a); known || g.isolating(a.namespace) == [directions]bool{} {

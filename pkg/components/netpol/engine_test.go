@@ -170,7 +170,7 @@ func (h *history) addPod(*testing.T) {
 
 func (h *history) attach(p *corev1.Pod) {
 	if p.Spec.NodeName == h.node {
-		h.engine.attach(&attachment{sandbox: "s-" + string(p.UID), namespace: p.Namespace, name: p.Name, uid: p.UID, addrs: h.addrs[p.UID]})
+		h.engine.attach(&attachment{sandbox: "s-" + string(p.UID), namespace: p.Namespace, name: p.Name, uid: newPod(p, h.node).UID, addrs: h.addrs[p.UID]})
 	}
 }
 
@@ -203,9 +203,9 @@ func (h *history) removePod(*testing.T) {
 	delete(h.pods, p.UID)
 	if h.maybe() {
 		h.engine.detach("s-" + string(p.UID))
-		h.engine.removePod(p.UID)
+		h.engine.removePod(newPod(p, h.node).UID)
 	} else {
-		h.engine.removePod(p.UID)
+		h.engine.removePod(newPod(p, h.node).UID)
 		h.engine.detach("s-" + string(p.UID))
 	}
 	h.free = append(h.free, int(h.addrs[p.UID][0].As4()[3]))

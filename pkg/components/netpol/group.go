@@ -51,10 +51,12 @@ type namedPorts struct {
 // newPod returns what is needed of a pod. It is nil for a pod of the host's network, which policies are not about.
 func newPod(p *corev1.Pod, node string) *pod {
 	out := &pod{local: p.Spec.NodeName == node}
-	out.Name, out.Namespace, out.UID, out.ResourceVersion, out.Labels = p.Name, p.Namespace, p.UID, p.ResourceVersion, p.Labels
+	out.Name, out.Namespace, out.ResourceVersion, out.Labels = p.Name, p.Namespace, p.ResourceVersion, p.Labels
+	uid := string(p.UID)
 	if static := p.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
-		out.UID = types.UID(static) // what the kubelet calls the pod; the other is the object's
+		uid = static // what the kubelet calls the pod; the other is the object's
 	}
+	out.UID = identity(p.Namespace, p.Name, uid)
 	for _, ip := range p.Status.PodIPs {
 		if addr, err := netip.ParseAddr(ip.IP); err == nil {
 			out.addrs = append(out.addrs, addr)
@@ -74,6 +76,12 @@ func newPod(p *corev1.Pod, node string) *pod {
 		}
 	}
 	return out
+}
+
+// identity is what a pod is known by here. Its name is in it, because the annotation of static pods is for anybody to
+// write: it must not make a pod of one namespace be taken for one of another.
+func identity(namespace, name, uid string) types.UID {
+	return types.UID(namespace + "/" + name + "/" + uid)
 }
 
 // refresh takes a pod that differs in nothing which matters from what is known of it, and reports whether it is one.

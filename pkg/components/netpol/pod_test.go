@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 )
 
 func TestNewPod(t *testing.T) {
@@ -20,15 +19,32 @@ func TestNewPod(t *testing.T) {
 	}
 	p.Status.PodIPs = []corev1.PodIP{{IP: "10.42.0.2"}, {IP: "fd42::2"}}
 	got := newPod(p, "here")
-	if !got.local || got.UID != "object" || got.Labels["app"] != "a" || got.Annotations != nil || fmt.Sprint(got.addrs) != "[10.42.0.2 fd42::2]" {
+	if !got.local || got.UID != "x/p/object" || got.Labels["app"] != "a" || got.Annotations != nil || fmt.Sprint(got.addrs) != "[10.42.0.2 fd42::2]" {
 		t.Errorf("got %+v", got)
 	}
 	if want := "[{{web tcp} 80} {{side udp} 91}]"; fmt.Sprint(got.ports) != want {
 		t.Errorf("the ports are %v, want %s", got.ports, want)
 	}
 	p.Annotations[corev1.MirrorPodAnnotationKey] = "static"
-	if got := newPod(p, "there"); got.local || got.UID != types.UID("static") {
+	if got := newPod(p, "there"); got.local || got.UID != "x/p/static" {
 		t.Errorf("a static pod elsewhere: %+v", got)
+	}
+}
+
+// TestForgedUID: a pod that claims to be another one, as the annotation of static pods lets it, is none the less itself.
+func TestForgedUID(t *testing.T) {
+	e := newEngine([]family{4})
+	if err := e.setPolicy(denyAll("x")); err != nil {
+		t.Fatal(err)
+	}
+	e.setPod(podOf("x", "mine", map[string]string{"app": "a"}, true, nil))
+	a := at(podOf("x", "mine", nil, true, nil), "10.42.0.2")
+	e.attach(a)
+	forged := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "y", Name: "mine", UID: "other", Labels: map[string]string{"app": "b"},
+		Annotations: map[string]string{corev1.MirrorPodAnnotationKey: "mine"}}}
+	e.setPod(newPod(forged, ""))
+	if len(e.pods) != 2 || a.labels["app"] != "a" {
+		t.Errorf("there are %d pods, and the one of x has %v", len(e.pods), a.labels)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/knftables"
 	"sigs.k8s.io/yaml"
 
@@ -29,7 +28,7 @@ func readPolicy(t *testing.T, file string) *networkingv1.NetworkPolicy {
 }
 
 func podOf(namespace, name string, labels map[string]string, local bool, ports []namedPort, addrs ...string) *pod {
-	p := &pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID(name), Labels: labels}, local: local, ports: ports}
+	p := &pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: identity(namespace, name, name), Labels: labels}, local: local, ports: ports}
 	for _, a := range addrs {
 		p.addrs = append(p.addrs, netip.MustParseAddr(a))
 	}

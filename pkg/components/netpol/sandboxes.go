@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"k8s.io/apimachinery/pkg/types"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
@@ -35,8 +34,9 @@ func sandboxes(ctx context.Context, socket, leases string) ([]*attachment, error
 	var out []*attachment
 	for _, s := range list.Items {
 		if addrs := leased[s.Id]; len(addrs) > 0 {
-			out = append(out, &attachment{sandbox: s.Id, namespace: s.Metadata.GetNamespace(), name: s.Metadata.GetName(),
-				uid: types.UID(s.Metadata.GetUid()), addrs: addrs})
+			m := s.Metadata
+			out = append(out, &attachment{sandbox: s.Id, namespace: m.GetNamespace(), name: m.GetName(),
+				uid: identity(m.GetNamespace(), m.GetName(), m.GetUid()), addrs: addrs})
 		}
 	}
 	return out, nil
