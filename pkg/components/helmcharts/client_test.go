@@ -2,11 +2,14 @@ package helmcharts
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/sirupsen/logrus"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -46,5 +49,18 @@ func TestNothingIsAskedAfterTheEnd(t *testing.T) {
 	}
 	if err := r.config.KubeClient.IsReachable(); err == nil || asked != 1 {
 		t.Errorf("asked %d times, %v", asked, err)
+	}
+}
+
+// TestPanic: what Helm cannot cope with fails one chart, and not the process.
+func TestPanic(t *testing.T) {
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	c := newController(HelmCharts{}, nil, log)
+	if err := c.tame(func() error { panic("no such page") }); err == nil || !strings.Contains(err.Error(), "no such page") {
+		t.Errorf("got %v", err)
+	}
+	if err := c.tame(func() error { return nil }); err != nil {
+		t.Error(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"slices"
 
 	"github.com/sirupsen/logrus"
@@ -42,9 +43,9 @@ func (c *controller) reconcile(forever context.Context, name cache.ObjectName) e
 	case c.Disabled:
 		return nil
 	case ch.DeletionTimestamp != nil:
-		err = c.remove(ctx, ch)
+		err = c.tame(func() error { return c.remove(ctx, ch) })
 	case err == nil:
-		err = c.apply(ctx, forever, ch, config)
+		err = c.tame(func() error { return c.apply(ctx, forever, ch, config) })
 	}
 	switch {
 	case forever.Err() != nil:
@@ -56,6 +57,18 @@ func (c *controller) reconcile(forever context.Context, name cache.ObjectName) e
 		return nil
 	}
 	return c.fail(ctx, ch, config, err)
+}
+
+// tame makes an error of a panic. Helm's code is given whatever people put into charts, and this process has the API server
+// in it: with one that ends at each start, nobody could even delete the chart.
+func (c *controller) tame(do func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.log.Errorf("panic: %v\n%s", r, debug.Stack())
+			err = fmt.Errorf("a mistake in Helm or coracle, of which the log has more: %v", r)
+		}
+	}()
+	return do()
 }
 
 // forget drops what is known of a chart that is not ours any more.
