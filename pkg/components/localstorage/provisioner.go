@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -135,7 +136,10 @@ func (l *limit) set(dir *os.File, empty bool) error {
 }
 
 // Delete removes the folder of a volume.
-func (p *provisioner) Delete(_ context.Context, pv *corev1.PersistentVolume) error {
+func (p *provisioner) Delete(ctx context.Context, pv *corev1.PersistentVolume) error {
+	if err := p.isToGo(ctx, pv); err != nil {
+		return err
+	}
 	v, err := folderOf(pv)
 	if err != nil {
 		return err
@@ -149,6 +153,20 @@ func (p *provisioner) Delete(_ context.Context, pv *corev1.PersistentVolume) err
 		return err
 	}
 	log.Debugf("removed %s", v.Path())
+	return nil
+}
+
+// isToGo asks the API whether a volume is to be removed now. What the library knows may be old, above all while it tries
+// again after a time without the API: somebody may have set Retain meanwhile.
+func (p *provisioner) isToGo(ctx context.Context, pv *corev1.PersistentVolume) error {
+	now, err := p.client.CoreV1().PersistentVolumes().Get(ctx, pv.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("asking whether volume %s is still to be removed: %w", pv.Name, err)
+	}
+	if err != nil || now.UID != pv.UID || now.Status.Phase != corev1.VolumeReleased ||
+		now.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
+		return &controller.IgnoredError{Reason: "it is not to be removed any more"}
+	}
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
 	"github.com/coracle-dev/coracle/pkg/kube"
@@ -138,6 +139,44 @@ func TestReschedule(t *testing.T) {
 			_, got, err := p.Provision(t.Context(), testOptions(testClaim(), c.class))
 			if err == nil || got != c.want || !strings.HasPrefix(err.Error(), "node edge-1: ") {
 				t.Errorf("%s, %v; want %s", got, err, c.want)
+			}
+		})
+	}
+}
+
+// TestDeleteAsksFirst: a folder goes only if the API says now that it is to go.
+func TestDeleteAsksFirst(t *testing.T) {
+	for name, c := range map[string]struct {
+		now  func(*corev1.PersistentVolume) // nil: it is gone
+		want bool                           // the folder goes
+	}{
+		"as it was": {func(*corev1.PersistentVolume) {}, true},
+		"kept": {func(pv *corev1.PersistentVolume) {
+			pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+		}, false},
+		"used":    {func(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumeBound }, false},
+		"another": {func(pv *corev1.PersistentVolume) { pv.UID = "2" }, false},
+		"gone":    {nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := localpath.Volume{Base: t.TempDir(), Folder: "pv-1_shop_data", PV: "pv-1"}
+			if err := v.Create(nil); err != nil {
+				t.Fatal(err)
+			}
+			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.PV, UID: "1"}}
+			pv.Spec.Local = &corev1.LocalVolumeSource{Path: v.Path()}
+			pv.Spec.PersistentVolumeReclaimPolicy, pv.Status.Phase = corev1.PersistentVolumeReclaimDelete, corev1.VolumeReleased
+			client := fake.NewClientset()
+			if c.now != nil {
+				now := pv.DeepCopy()
+				c.now(now)
+				client = fake.NewClientset(now)
+			}
+			p := &provisioner{client: client, volumes: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+			err := p.Delete(t.Context(), pv)
+			_, ignored := err.(*controller.IgnoredError) //nolint:errorlint // as the library asks
+			if err != nil && !ignored || ignored == c.want || v.Exists() == c.want {
+				t.Errorf("it exists: %v, %v", v.Exists(), err)
 			}
 		})
 	}
