@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
@@ -149,6 +150,9 @@ func (p *provisioner) Delete(ctx context.Context, pv *corev1.PersistentVolume) e
 		log.Warnf("volume %s uses %s too: the folder stays", other, v.Path())
 		return v.HandOver(other)
 	}
+	if other := p.below(pv); other != "" {
+		return fmt.Errorf("volume %s is in %s: that is not removed before it", other, v.Path())
+	}
 	if err := v.Delete(release(v.Base)); err != nil {
 		return err
 	}
@@ -187,6 +191,16 @@ func (p *provisioner) sharing(pv *corev1.PersistentVolume) string {
 	for _, obj := range p.volumes.List() {
 		other, ok := obj.(*corev1.PersistentVolume)
 		if ok && other.Name != pv.Name && other.DeletionTimestamp == nil && pathOf(other) == pathOf(pv) {
+			return other.Name
+		}
+	}
+	return ""
+}
+
+// below names a volume in the folder of another, to which pathPatterns of two classes may lead.
+func (p *provisioner) below(pv *corev1.PersistentVolume) string {
+	for _, obj := range p.volumes.List() {
+		if other, ok := obj.(*corev1.PersistentVolume); ok && strings.HasPrefix(pathOf(other), pathOf(pv)+"/") {
 			return other.Name
 		}
 	}

@@ -182,6 +182,30 @@ func TestDeleteAsksFirst(t *testing.T) {
 	}
 }
 
+// TestVolumeInVolume: a folder stays while another volume is in it.
+func TestVolumeInVolume(t *testing.T) {
+	v := localpath.Volume{Base: t.TempDir(), Folder: "pv-1_shop_data", PV: "pv-1"}
+	if err := v.Create(nil); err != nil {
+		t.Fatal(err)
+	}
+	volume := func(name, path string) *corev1.PersistentVolume {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		pv.Spec.Local = &corev1.LocalVolumeSource{Path: path}
+		pv.Spec.PersistentVolumeReclaimPolicy, pv.Status.Phase = corev1.PersistentVolumeReclaimDelete, corev1.VolumeReleased
+		return pv
+	}
+	outer := volume(v.PV, v.Path())
+	p := &provisioner{client: fake.NewClientset(outer), volumes: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+	for _, pv := range []*corev1.PersistentVolume{outer, volume("inner", v.Path()+"/sub"), volume("beside", v.Path()+"-2")} {
+		if err := p.volumes.Add(pv); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Delete(t.Context(), outer); err == nil || !strings.Contains(err.Error(), "volume inner is in ") || !v.Exists() {
+		t.Errorf("got %v, it exists: %v", err, v.Exists())
+	}
+}
+
 func testConfigText(text string) *corev1.ConfigMap {
 	c := testConfig()
 	c.Data[localpath.ConfigKey] = text
