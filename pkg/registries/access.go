@@ -22,6 +22,10 @@ func (p *parser) configs(n *yaml.Node, at string) {
 			"auth": func(n *yaml.Node, key string) { a.auth = p.auth(n, key) },
 			"tls":  func(n *yaml.Node, key string) { a.tls = p.tls(n, key) },
 		})
+		if host == anyHost && a.auth.Known() {
+			p.out.Warnings = append(p.out.Warnings, fmt.Sprintf("%s, line %d: configs.%q.auth is told to every registry that an image names and that asks for it, "+
+				"whoever runs it: name the registries that it is for", p.file, name.Line, host))
+		}
 		p.out.configs[host] = a
 	})
 }

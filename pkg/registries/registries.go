@@ -13,7 +13,7 @@ import (
 
 // File is what a registries.yaml says. The zero value says nothing.
 type File struct {
-	// Warnings are sentences about what is understood and should be written otherwise.
+	// Warnings are sentences about what is understood and had better be written otherwise.
 	Warnings []string
 
 	mirrors map[string]mirror

@@ -106,7 +106,7 @@ auths:
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(f.Warnings) != 2 || !strings.Contains(f.Warnings[0], "line 9") {
+	if len(f.Warnings) != 3 || !strings.Contains(f.Warnings[0], `line 7: configs."*".auth is told to every registry`) || !strings.Contains(f.Warnings[1], "line 9") {
 		t.Errorf("warnings: %q", f.Warnings)
 	}
 	for host, want := range map[string]Auth{
