@@ -144,9 +144,30 @@ func markOf(dir *os.File) (pv string, marked bool) {
 	return string(buf[:n]), true
 }
 
-// openDir opens a directory below root; not through a symbolic link that leads elsewhere.
+// openDir opens a directory below root, and none by a symbolic link. Links that lead out of root are refused by it; one
+// that stays inside, made by a pod in a volume that has another's folder in it, would lead to somebody else's volume.
 func openDir(root *os.Root, name string) (*os.File, error) {
-	return root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	dir, err := root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := noLinks(root, name); err != nil {
+		return nil, errors.Join(err, dir.Close())
+	}
+	return dir, nil
+}
+
+func noLinks(root *os.Root, name string) error {
+	for ; name != "."; name = filepath.Dir(name) {
+		info, err := root.Lstat(name)
+		if err != nil {
+			return err
+		}
+		if info.Mode()&fs.ModeSymlink != 0 {
+			return fmt.Errorf("%s is a symbolic link", name)
+		}
+	}
+	return nil
 }
 
 // syncDirs brings the folder and the directories that lead to it to the disk.

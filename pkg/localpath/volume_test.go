@@ -245,3 +245,32 @@ func TestSummary(t *testing.T) {
 		}
 	}
 }
+
+// TestLinkInside: a link that stays in the directory leads to somebody else's volume, and is not followed.
+func TestLinkInside(t *testing.T) {
+	base := t.TempDir()
+	other := Volume{Base: base, Folder: "b/data", PV: "pv-other"}
+	if err := other.Create(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(base, "a/data"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for link, target := range map[string]string{"last": "../../b/data", "middle": "../../b"} {
+		if err := os.Symlink(target, filepath.Join(base, "a/data", link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, folder := range []string{"a/data/last", "a/data/middle/data"} {
+		v := Volume{Base: base, Folder: folder, PV: "pv-new"}
+		if err := v.Create(nil); err == nil || v.Exists() {
+			t.Errorf("%s: got %v, it exists: %v", folder, err, v.Exists())
+		}
+		if err := v.Delete(nil); err == nil {
+			t.Errorf("%s: removed", folder)
+		}
+	}
+	if !other.Exists() {
+		t.Error("the other volume is another's now")
+	}
+}
