@@ -6,6 +6,7 @@ package localvolumes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -135,21 +136,20 @@ func (k keeper) gone(name string) bool {
 
 func labelIs(node string) string { return localpath.NodeLabel + "=" + node }
 
-// each goes through volumes and claims of nodes that are gone.
+// each goes through volumes and claims of nodes that are gone. One that cannot be dealt with keeps none of the others.
 func (k keeper) each(ctx context.Context, selector string, gone func(node string) bool) error {
 	list, err := k.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{LabelSelector: selector})
 	if err != nil {
 		return fmt.Errorf("listing local volumes: %w", err)
 	}
+	var errs []error
 	for i := range list.Items {
 		pv := &list.Items[i]
 		if gone(pv.Labels[localpath.NodeLabel]) && wasToGo(pv) {
-			if err := k.forget(ctx, pv); err != nil {
-				return err
-			}
+			errs = append(errs, k.forget(ctx, pv))
 		}
 	}
-	return k.claims(ctx, gone)
+	return errors.Join(append(errs, k.claims(ctx, gone))...)
 }
 
 // wasToGo reports whether a volume waits for nothing but its folder to be removed. One that a claim has stays: its
@@ -186,6 +186,7 @@ func (k keeper) claims(ctx context.Context, of func(node string) bool) error {
 	if err != nil {
 		return fmt.Errorf("listing claims: %w", err)
 	}
+	var errs []error
 	for i := range list.Items {
 		claim := &list.Items[i]
 		node, waits := claim.Annotations[localpath.SelectedNode]
@@ -199,11 +200,12 @@ func (k keeper) claims(ctx context.Context, of func(node string) bool) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("giving back claim %s/%s: %w", claim.Namespace, claim.Name, err)
+			errs = append(errs, fmt.Errorf("giving back claim %s/%s: %w", claim.Namespace, claim.Name, err))
+			continue
 		}
 		logrus.WithField("component", component).Warnf("claim %s/%s goes to another node: %s is gone or does not answer", claim.Namespace, claim.Name, node)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func pathOf(pv *corev1.PersistentVolume) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-dev/coracle/pkg/localpath"
@@ -135,5 +137,21 @@ func TestNodeDead(t *testing.T) {
 	eventually(t, func() error { return givenBack(t, client, "dead") })
 	if givenBack(t, client, "slow") == nil || isGone(t, client, "released") == nil {
 		t.Error("a node that may answer again has lost something")
+	}
+}
+
+// TestOneRefused: a volume that somebody keeps from being removed holds up neither the others nor the claims.
+func TestOneRefused(t *testing.T) {
+	client := fake.NewClientset(volume("a", "old", corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete),
+		volume("b", "old", corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete), claim("waits", "old", ""))
+	client.PrependReactor("patch", "persistentvolumes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return action.(clienttesting.PatchAction).GetName() == "a", nil, errors.New("not this one")
+	})
+	err := keeper{client, cache.NewStore(cache.MetaNamespaceKeyFunc)}.handle(t.Context(), everything)
+	if err == nil || !strings.Contains(err.Error(), "removing volume a: not this one") {
+		t.Errorf("got %v", err)
+	}
+	if err := errors.Join(isGone(t, client, "b"), givenBack(t, client, "waits")); err != nil {
+		t.Error(err)
 	}
 }
