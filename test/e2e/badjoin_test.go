@@ -13,6 +13,7 @@ import (
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -172,9 +173,13 @@ func (b *badJoins) node(t *testing.T) {
 	for _, p := range [][2]string{paths[1], paths[3], paths[4]} {
 		who.want(t, p[0], p[1], nil, http.StatusForbidden, "")
 	}
-	for _, path := range []string{"/api/v1/secrets", "/api/v1/namespaces/kube-system/secrets", "/api/v1/pods"} {
+	for _, path := range []string{
+		"/api/v1/secrets", "/api/v1/namespaces/kube-system/secrets", "/api/v1/configmaps", "/api/v1/namespaces/default/pods/x/log",
+	} {
 		who.want(t, http.MethodGet, path, nil, http.StatusForbidden, "")
 	}
+	who.want(t, http.MethodGet, "/api/v1/pods", nil, http.StatusOK, "PodList") // network policies are about them
+	who.want(t, http.MethodPost, "/api/v1/namespaces/default/pods", &corev1.Pod{}, http.StatusForbidden, "")
 	m := newMachine(t, "another", "system:coracle:node:another", "system:coracle:nodes")
 	who.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusForbidden, "node "+name+" cannot have a certificate for node another")
 	m = newMachine(t, name, "system:coracle:node:"+name, "system:coracle:nodes")
