@@ -123,6 +123,34 @@ func TestLetGo(t *testing.T) {
 	}
 }
 
+// TestUncheckedBefore: what a node was not asked about in time is still asked by the next leader.
+func TestUncheckedBefore(t *testing.T) {
+	in := snapshot{services: []*corev1.Service{lb("ssh", 0, "22")}, now: time.Unix(5000, 0)}
+	for _, name := range []string{"a", "b"} {
+		in.nodes = append(in.nodes, member(name, map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"}[name], silent))
+	}
+	for range 3 { // questions, patience, addresses
+		in, _ = step(in)
+	}
+	if got := ipsOf(in.services[0]); got != "10.0.0.1, 10.0.0.2" {
+		t.Fatalf("it got %s", got)
+	}
+	in.since = uncheckedBefore(in.services, in.now) // all that the next one knows
+	in.nodes[0] = member("a", "10.0.0.1", says("22/TCP", `,"held":{"22/TCP":"sshd (pid 7)"}`))
+	in, _ = step(in)
+	if got := ipsOf(in.services[0]); got != "10.0.0.2" {
+		t.Errorf("the addresses are %s", got)
+	}
+	in.since = uncheckedBefore(in.services, in.now)
+	in.nodes[1] = member("b", "10.0.0.2")
+	for range 2 {
+		in, _ = step(in)
+	}
+	if got := uncheckedBefore(in.services, in.now); len(got) > 0 {
+		t.Errorf("still unchecked: %v", got)
+	}
+}
+
 func TestShadows(t *testing.T) {
 	held := says("80/TCP", `,"held":{"80/TCP":"nginx (pid 7)"}`)
 	in := snapshot{services: []*corev1.Service{lb("web", 0, "80", has("10.0.0.1"))}, nodes: []*corev1.Node{member("a", "10.0.0.1", held)}}

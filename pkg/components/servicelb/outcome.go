@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -144,7 +145,7 @@ func readiness(nodes, unchecked []string, refused *metav1.Condition, c candidate
 			ready.Message += ", which have no endpoint"
 		}
 		if len(unchecked) > 0 {
-			ready.Message += "; whether its ports are in use was not checked on " + list("node", "nodes", unchecked)
+			ready.Message += notChecked + list("node", "nodes", unchecked)
 		}
 	case refused != nil:
 		ready.Reason, ready.Message = portTaken, refused.Message
@@ -168,6 +169,28 @@ func readiness(nodes, unchecked []string, refused *metav1.Condition, c candidate
 		}
 	}
 	return ready
+}
+
+// notChecked comes before the nodes that did not say in time whether a Service's ports are free.
+const notChecked = "; whether its ports are in use was not checked on "
+
+// uncheckedBefore are the ports that another leader had given to Services without an answer of the node, as far as the
+// conditions name the nodes: what these say still counts.
+func uncheckedBefore(services []*corev1.Service, now time.Time) map[question]time.Time {
+	since := map[question]time.Time{}
+	for _, s := range services {
+		ready := condition(s, readyCondition)
+		if ready == nil {
+			continue
+		}
+		_, names, _ := strings.Cut(ready.Message, notChecked)
+		for _, name := range strings.FieldsFunc(names, func(r rune) bool { return r == ' ' || r == ',' }) {
+			for _, p := range portsOf(s) {
+				since[question{name, p}] = now // of the other words nothing is asked
+			}
+		}
+	}
+	return since
 }
 
 // list names a few and counts the rest.

@@ -27,9 +27,9 @@ type nodePort struct {
 	text    string // in words
 }
 
-// patience is how long a node has to say whether ports are free. One that does not, because it is of an earlier
-// version, is taken at its silence; what it says later counts.
-const patience = time.Second
+// patience is how long a node has to say whether ports are free: usually a few milliseconds, more where it is busy. One
+// that does not, because it is of an earlier version, is taken at its silence; what it says later counts.
+const patience = 5 * time.Second
 
 // question is what a plan has to know of a node.
 type question struct {

@@ -30,7 +30,7 @@ type controller struct {
 	alive   *pulses
 
 	fresh    map[types.UID]*corev1.Service // as we have written them, while the watch has older ones
-	since    map[question]time.Time        // when what is awaited was asked first
+	since    map[question]time.Time        // when what is awaited was asked first; nil before the first sync
 	shadowed map[string]bool               // what was told already
 }
 
@@ -46,6 +46,9 @@ func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 	c.feed.need(ctx, services)
 	if ctx.Err() != nil {
 		return 0, nil
+	}
+	if c.since == nil {
+		c.since = uncheckedBefore(services, time.Now())
 	}
 	nodePorts, err := c.nodePorts(ctx, services)
 	if err != nil {
