@@ -83,7 +83,7 @@ func (b Balancers) run(ctx context.Context, client kubernetes.Interface) error {
 	c := &controller{
 		Balancers: b, client: client, feed: f, inRange: nodePorts,
 		alive: &pulses{ping: b.Ping, noConnection: b.NoConnection, changed: f.notify},
-		fresh: map[types.UID]*corev1.Service{}, shadowed: map[string]bool{},
+		fresh: map[types.UID]*corev1.Service{}, shadowed: map[shadowed]bool{},
 	}
 	f.start(ctx)
 	if !cache.WaitFor(ctx, "", f.services.synced) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -155,12 +156,23 @@ func TestShadows(t *testing.T) {
 	held := says("80/TCP", `,"held":{"80/TCP":"nginx (pid 7)"}`)
 	in := snapshot{services: []*corev1.Service{lb("web", 0, "80", has("10.0.0.1"))}, nodes: []*corev1.Node{member("a", "10.0.0.1", held)}}
 	got := in.plan(nil).outcomes[0].shadows
-	if len(got) != 1 || !strings.Contains(got[0], "port 80/TCP of node a is in use by nginx (pid 7) as well") {
-		t.Errorf("got %q", got)
+	if len(got) != 1 || !strings.Contains(got[0].text, "port 80/TCP of node a is in use by nginx (pid 7) as well") {
+		t.Errorf("got %v", got)
+	}
+	client := fake.NewClientset()
+	c := &controller{client: client, shadowed: map[shadowed]bool{}}
+	for _, pid := range []string{"7", "8"} { // it was started again
+		in.nodes = []*corev1.Node{member("a", "10.0.0.1", says("80/TCP", `,"held":{"80/TCP":"nginx (pid `+pid+`)"}`))}
+		if err := c.tellShadows(t.Context(), in.plan(nil).outcomes[0], &sync.Mutex{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{}); err != nil || len(events.Items) != 1 {
+		t.Errorf("the events are %v, %v", events, err)
 	}
 	in.nodes = []*corev1.Node{member("a", "10.0.0.1")}
 	if got := in.plan(nil).outcomes[0].shadows; len(got) > 0 {
-		t.Errorf("without anybody else: %q", got)
+		t.Errorf("without anybody else: %v", got)
 	}
 }
 

@@ -38,8 +38,8 @@ type outcome struct {
 	ingress []corev1.LoadBalancerIngress
 	ready   metav1.Condition
 	refused *metav1.Condition
-	// shadows are ports that somebody on a node has begun to use after the Service had got them, in words.
-	shadows []string
+	// shadows are ports that somebody on a node has begun to use after the Service had got them.
+	shadows []shadow
 }
 
 func outcomeOf(s *demand, sites []*site, c candidates) outcome {
@@ -106,11 +106,20 @@ func entryFor(s *corev1.Service, a address) corev1.LoadBalancerIngress {
 	return entry
 }
 
+// shadow is a port of a Service that something on a node uses as well.
+type shadow struct {
+	question
+	text string // in words
+}
+
 // shadows are the ports of a site that something on the node uses although the Service has them.
-func shadows(st *site) (out []string) {
+func shadows(st *site) (out []shadow) {
 	for _, p := range st.service.ports {
 		if by := st.node.told.Held[p.String()]; by != "" && st.granted(p) {
-			out = append(out, fmt.Sprintf("port %s of node %s is in use by %s as well, which gets nothing from outside while the Service has the port", p, st.node.Name, by))
+			out = append(out, shadow{
+				question{st.node.Name, p},
+				fmt.Sprintf("port %s of node %s is in use by %s as well, which gets nothing from outside while the Service has the port", p, st.node.Name, by),
+			})
 		}
 	}
 	return out

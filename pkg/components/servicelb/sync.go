@@ -21,6 +21,13 @@ import (
 // writers is how many requests are under way at once.
 const writers = 8
 
+// shadowed is what is told of once. Who uses the port is not in it: a process that is started again and again is the same
+// news.
+type shadowed struct {
+	service types.UID
+	question
+}
+
 // controller makes true what a plan says. One goroutine runs it.
 type controller struct {
 	Balancers
@@ -31,7 +38,7 @@ type controller struct {
 
 	fresh    map[types.UID]*corev1.Service // as we have written them, while the watch has older ones
 	since    map[question]time.Time        // when what is awaited was asked first; nil before the first sync
-	shadowed map[string]bool               // what was told already
+	shadowed map[shadowed]bool             // what was told already
 }
 
 // sync looks, plans and writes. soon is when to come again without an event, 0 for never.
@@ -143,14 +150,14 @@ func (c *controller) write(ctx context.Context, outcomes []outcome) error {
 // tellShadows tells once of a port that something else uses as well.
 func (c *controller) tellShadows(ctx context.Context, o outcome, mu *sync.Mutex) error {
 	var err error
-	for _, text := range o.shadows {
-		key := string(o.service.UID) + text
+	for _, s := range o.shadows {
+		key := shadowed{o.service.UID, s.question}
 		mu.Lock()
 		told := c.shadowed[key]
 		c.shadowed[key] = true
 		mu.Unlock()
 		if !told {
-			err = errors.Join(err, tell(ctx, c.client, o.service, corev1.EventTypeWarning, "PortShadowed", text))
+			err = errors.Join(err, tell(ctx, c.client, o.service, corev1.EventTypeWarning, "PortShadowed", s.text))
 		}
 	}
 	return err
