@@ -108,15 +108,6 @@ func (fs *FS) Resize(dir *os.File, bytes uint64) error {
 	return fs.setLimit(id, bytes)
 }
 
-// Usage is what a directory with a limit takes.
-func (fs *FS) Usage(dir *os.File) (Usage, error) {
-	id, err := fs.own(dir)
-	if err != nil {
-		return Usage{}, err
-	}
-	return fs.kernel.usage(id)
-}
-
 // Release removes the limit of a directory, if it has one of ours, so that the number can be used again.
 func (fs *FS) Release(dir *os.File) error {
 	if !fs.Enforced() {

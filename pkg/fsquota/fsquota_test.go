@@ -48,6 +48,15 @@ func (f *fake) setLimit(id uint32, bytes uint64) error {
 	return nil
 }
 
+// usageOf is what a directory with a limit takes.
+func usageOf(fs *FS, dir *os.File) (Usage, error) {
+	id, err := fs.own(dir)
+	if err != nil {
+		return Usage{}, err
+	}
+	return fs.kernel.usage(id)
+}
+
 func newFake() *fake { return &fake{projects: map[string]uint32{}, limits: map[uint32]Usage{}} }
 
 func TestLimit(t *testing.T) {
@@ -74,10 +83,10 @@ func TestLimit(t *testing.T) {
 	if err := fs.Resize(a, 3<<20); err != nil {
 		t.Fatal(err)
 	}
-	if u, err := fs.Usage(a); err != nil || u.Limit != 3<<20 {
+	if u, err := usageOf(fs, a); err != nil || u.Limit != 3<<20 {
 		t.Errorf("%+v %v", u, err)
 	}
-	if u, err := fs.Usage(b); err != nil || u.Limit != 2<<20 {
+	if u, err := usageOf(fs, b); err != nil || u.Limit != 2<<20 {
 		t.Errorf("%+v %v", u, err)
 	}
 	if err := fs.Release(a); err != nil || k.limits[k.projects["a"]].Limit != 0 {
@@ -102,7 +111,7 @@ func TestLimitAfterCrash(t *testing.T) {
 	if err := fs.Limit(a, "pvc-1", 1<<20); err != nil {
 		t.Fatal(err)
 	}
-	if u, err := fs.Usage(a); err != nil || u.Limit != 1<<20 {
+	if u, err := usageOf(fs, a); err != nil || u.Limit != 1<<20 {
 		t.Errorf("%+v %v", u, err)
 	}
 }
@@ -193,7 +202,7 @@ func live(t *testing.T, make []string) {
 	if err := os.WriteFile(file, []byte(strings.Repeat("x", 16<<20)), 0o600); err != nil {
 		t.Errorf("16 MiB in 32: %v", err)
 	}
-	if u, err := fs.Usage(dir); err != nil || u.Limit != 32<<20 || u.Used < 16<<20 {
+	if u, err := usageOf(fs, dir); err != nil || u.Limit != 32<<20 || u.Used < 16<<20 {
 		t.Errorf("%+v %v", u, err)
 	}
 }

@@ -15,8 +15,6 @@ import (
 type Found struct {
 	Path string
 	PV   string
-	// Base is the directory that was looked in.
-	Base string
 }
 
 // depth is how deep a pathPattern's folders are looked for.
@@ -36,7 +34,7 @@ func Find(base string) (out []Found) {
 		}
 		path := filepath.Join(base, rel)
 		if pv, ok := ownerOf(path, d.Name()); ok {
-			out = append(out, Found{Path: path, PV: pv, Base: base})
+			out = append(out, Found{Path: path, PV: pv})
 			return fs.SkipDir
 		}
 		if strings.Count(rel, "/") >= depth {
