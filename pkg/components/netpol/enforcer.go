@@ -160,8 +160,8 @@ func (e *enforcer) await(ctx context.Context, number uint64) error {
 type source interface {
 	// policies tells e of all policies until ctx is done.
 	policies(ctx context.Context, e *enforcer) cache.DoneChecker
-	// peers tells e of all pods and namespaces until ctx is done.
-	peers(ctx context.Context, e *enforcer) []cache.DoneChecker
+	// peers tells e of all pods and namespaces until ctx is done. When ended returns it tells nothing more.
+	peers(ctx context.Context, e *enforcer) (synced []cache.DoneChecker, ended func())
 }
 
 // run follows the API and writes until ctx is done. The first write comes when everything is known: until then what an
@@ -175,11 +175,13 @@ func (e *enforcer) run(ctx context.Context, from source) error {
 			return nil
 		}
 		following, stop := context.WithCancel(ctx)
-		synced := cache.WaitFor(ctx, "", from.peers(following, e)...)
+		known, ended := from.peers(following, e)
+		synced := cache.WaitFor(ctx, "", known...)
 		if synced {
 			e.enforce(ctx)
 		}
 		stop()
+		ended() // a pod that is told of late would never be forgotten
 		if !synced || ctx.Err() != nil {
 			return nil
 		}

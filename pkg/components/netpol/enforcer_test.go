@@ -43,6 +43,7 @@ type api struct {
 	ready     chan struct{} // closed when the policies are known
 	following int           // how often pods and namespaces were followed
 	pods      []*pod
+	late      *pod // of which it tells when it is to end
 }
 
 func (a *api) Name() string          { return "test" }
@@ -50,13 +51,22 @@ func (a *api) Done() <-chan struct{} { return a.ready }
 
 func (a *api) policies(context.Context, *enforcer) cache.DoneChecker { return a }
 
-func (a *api) peers(_ context.Context, e *enforcer) []cache.DoneChecker {
+func (a *api) peers(ctx context.Context, e *enforcer) (synced []cache.DoneChecker, ended func()) {
 	a.following++
 	e.change(func(g *engine) { g.setNamespace("x", nil) })
 	for _, p := range a.pods {
 		e.setPod(p)
 	}
-	return []cache.DoneChecker{a}
+	end := make(chan struct{})
+	go func() {
+		defer close(end)
+		<-ctx.Done()
+		if a.late != nil {
+			time.Sleep(time.Second)
+			e.setPod(a.late)
+		}
+	}()
+	return []cache.DoneChecker{a}, func() { <-end }
 }
 
 type bench struct {
@@ -352,4 +362,23 @@ func TestLeasedTo(t *testing.T) {
 	if got, err := leasedTo(filepath.Join(dir, "none")); err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v", got, err)
 	}
+}
+
+// TestLatePod: what is told of a pod while the last policy goes is forgotten too.
+func TestLatePod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.api.late = podOf("x", "late", nil, false, nil)
+		b.start(t)
+		b.setPolicy(denyAll("x"))
+		synctest.Wait()
+		b.removePolicy(denyAll("x"))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if len(b.engine.pods) > 0 {
+			t.Errorf("known are %v", b.engine.pods)
+		}
+	})
 }

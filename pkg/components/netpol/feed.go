@@ -2,6 +2,7 @@ package netpol
 
 import (
 	"context"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -36,15 +37,15 @@ func handler[T any](set, remove func(T)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{AddFunc: there, UpdateFunc: func(_, obj any) { there(obj) }, DeleteFunc: gone}
 }
 
-func run(ctx context.Context, options cache.InformerOptions) cache.DoneChecker {
+func run(ctx context.Context, working *sync.WaitGroup, options cache.InformerOptions) cache.DoneChecker {
 	_, controller := cache.NewInformerWithOptions(options)
-	go controller.RunWithContext(ctx)
+	working.Go(func() { controller.RunWithContext(ctx) })
 	return controller.HasSyncedChecker()
 }
 
 // policies follows all NetworkPolicies. It is the only watch where there are none.
 func (f feed) policies(ctx context.Context, e *enforcer) cache.DoneChecker {
-	return run(ctx, cache.InformerOptions{
+	return run(ctx, &sync.WaitGroup{}, cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(f.client.NetworkingV1().RESTClient(), "networkpolicies", "", fields.Everything()),
 		ObjectType:    &networkingv1.NetworkPolicy{},
 		Transform: func(obj any) (any, error) {
@@ -58,9 +59,10 @@ func (f feed) policies(ctx context.Context, e *enforcer) cache.DoneChecker {
 }
 
 // peers follows namespaces and pods: those that have an address of their own and have not ended.
-func (f feed) peers(ctx context.Context, e *enforcer) []cache.DoneChecker {
+func (f feed) peers(ctx context.Context, e *enforcer) (synced []cache.DoneChecker, ended func()) {
+	working := &sync.WaitGroup{}
 	return []cache.DoneChecker{
-		run(ctx, cache.InformerOptions{
+		run(ctx, working, cache.InformerOptions{
 			ListerWatcher: cache.NewListWatchFromClient(f.client.CoreV1().RESTClient(), "namespaces", "", fields.Everything()),
 			ObjectType:    &corev1.Namespace{},
 			Transform: func(obj any) (any, error) {
@@ -74,7 +76,7 @@ func (f feed) peers(ctx context.Context, e *enforcer) []cache.DoneChecker {
 				func(n *corev1.Namespace) { e.change(func(g *engine) { g.setNamespace(n.Name, labels.Set(n.Labels)) }) },
 				func(n *corev1.Namespace) { e.change(func(g *engine) { g.removeNamespace(n.Name) }) }),
 		}),
-		run(ctx, cache.InformerOptions{
+		run(ctx, working, cache.InformerOptions{
 			ListerWatcher: cache.NewFilteredListWatchFromClient(f.client.CoreV1().RESTClient(), "pods", "", func(o *metav1.ListOptions) {
 				o.FieldSelector = "spec.hostNetwork=false,status.phase!=Succeeded,status.phase!=Failed"
 			}),
@@ -88,5 +90,5 @@ func (f feed) peers(ctx context.Context, e *enforcer) []cache.DoneChecker {
 			},
 			Handler: handler(e.setPod, func(p *pod) { e.change(func(g *engine) { g.removePod(p.uid()) }) }),
 		}),
-	}
+	}, working.Wait
 }
