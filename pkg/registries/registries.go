@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -89,6 +90,20 @@ func (f *File) Endpoints(host, repository string, noDefault bool) ([]Endpoint, b
 
 // Says reports whether the file says anything.
 func (f *File) Says() bool { return f != nil && len(f.mirrors)+len(f.configs) > 0 }
+
+// Names reports whether the file has the registry or endpoint host[:port] by its name, and not just by "*".
+func (f *File) Names(host string) bool {
+	host = canonical(host)
+	if _, ok := f.configs[host]; ok {
+		return true
+	}
+	for registry, m := range f.mirrors {
+		if registry == host || slices.ContainsFunc(m.endpoints, func(at url.URL) bool { return canonical(at.Host) == host }) {
+			return true
+		}
+	}
+	return false
+}
 
 // Secret reports whether the file holds passwords or tokens.
 func (f *File) Secret() bool {

@@ -383,6 +383,20 @@ func TestLocalTLS(t *testing.T) {
 	}
 }
 
+// TestTransports sees that connections are kept to those whom the file names, however many registries images name.
+func TestTransports(t *testing.T) {
+	named, unnamed := newFake(t, &fake{}), newFake(t, &fake{})
+	p := newPuller(t, fmt.Sprintf("mirrors: {%q: {}, '*': {}}", named.addr()))
+	for _, f := range []*fake{named, unnamed, named} {
+		if err := fetch(t, p, f.addr()+"/app:1", nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(p.transports) != 1 {
+		t.Errorf("%d are kept", len(p.transports))
+	}
+}
+
 // TestWatch sees that a mistake is told of when it is made, and that it is mended.
 func TestWatch(t *testing.T) {
 	p := newPuller(t, "")

@@ -153,7 +153,8 @@ func (p *puller) hostDir(host string) (string, error) {
 }
 
 // transport keeps connections to an endpoint for later pulls, until the file changes. Where there is another one to ask
-// after it, it is not waited for as long as containerd would.
+// after it, it is not waited for as long as containerd would. A host that only an image names is forgotten after the pull:
+// people can name as many as they like.
 func (p *puller) transport(file *registries.File, e registries.Endpoint, last bool) *http.Transport {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,7 +171,9 @@ func (p *puller) transport(file *registries.File, e registries.Endpoint, last bo
 		if !last {
 			t.DialContext = (&net.Dialer{Timeout: patience, KeepAlive: 30 * time.Second}).DialContext
 		}
-		p.transports[key] = t
+		if file.Names(e.Host) {
+			p.transports[key] = t
+		}
 	}
 	return t
 }
