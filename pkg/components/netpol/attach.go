@@ -20,8 +20,8 @@ func (e *enforcer) notice(ctx context.Context, n podnotice.Notice) error {
 		e.change(func(g *engine) { g.detach(n.Sandbox) })
 	case podnotice.Keep:
 		e.change(func(g *engine) {
-			for sandbox := range g.local {
-				if !slices.Contains(n.Sandboxes, sandbox) {
+			for sandbox, a := range g.local {
+				if !slices.Contains(n.Sandboxes, sandbox) && time.Since(a.since) >= young {
 					g.detach(sandbox)
 				}
 			}
@@ -32,8 +32,11 @@ func (e *enforcer) notice(ctx context.Context, n podnotice.Notice) error {
 	return nil
 }
 
+// young is what the list of a Keep may be too old to have: a pod that is taken for gone is open.
+const young = time.Minute
+
 func (e *enforcer) attach(ctx context.Context, n podnotice.Notice) error {
-	a := &attachment{sandbox: n.Sandbox, namespace: n.Namespace, name: n.Name, uid: identity(n.Namespace, n.Name, n.UID), addrs: n.IPs}
+	a := &attachment{sandbox: n.Sandbox, namespace: n.Namespace, name: n.Name, uid: identity(n.Namespace, n.Name, n.UID), addrs: n.IPs, since: time.Now()}
 	var seen chan struct{}
 	number := e.change(func(g *engine) {
 		if known := g.attach(a); known || g.isolating(a.namespace) == [directions]bool{} {

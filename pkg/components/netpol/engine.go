@@ -3,6 +3,7 @@ package netpol
 import (
 	"maps"
 	"net/netip"
+	"time"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -35,6 +36,7 @@ type attachment struct {
 	sandbox, namespace, name string
 	uid                      types.UID
 	addrs                    []netip.Addr
+	since                    time.Time // when the pod came, if it was seen to
 	labels                   labels.Set // of the pod as last seen: what is left of it stays subject to the policies
 	known                    bool       // labels are
 	profile                  [directions]*profile
