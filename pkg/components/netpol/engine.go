@@ -36,7 +36,7 @@ type attachment struct {
 	sandbox, namespace, name string
 	uid                      types.UID
 	addrs                    []netip.Addr
-	since                    time.Time // when the pod came, if it was seen to
+	since                    time.Time  // when the pod came, if it was seen to
 	labels                   labels.Set // of the pod as last seen: what is left of it stays subject to the policies
 	known                    bool       // labels are
 	profile                  [directions]*profile

@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 func TestNewPod(t *testing.T) {
@@ -75,7 +77,14 @@ func TestUnreadable(t *testing.T) {
 	b := newBench(t)
 	bad := denyAll("x")
 	bad.Spec.PodSelector = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Perhaps"}}}
+	bad.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{}} // from everywhere
 	b.setPolicy(bad)
+	if got := b.engine.isolating("x"); got != [directions]bool{true, false} {
+		t.Errorf("isolated: %v", got)
+	}
+	if p := b.engine.policies["x"][bad.Name]; !p.subject.Matches(labels.Set{"b": "c"}) || len(p.allowed[ingress].rules) > 0 || p.allowed[egress] != nil {
+		t.Errorf("it became %+v", p)
+	}
 	if len(b.problems) != 1 || b.policies != 1 {
 		t.Errorf("%d policies, problems %v", b.policies, b.problems)
 	}

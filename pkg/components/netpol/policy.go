@@ -65,23 +65,26 @@ func newGroupSpec(peers []podsOf) *groupSpec {
 	return &groupSpec{key: digest(texts...), peers: peers}
 }
 
-// compile reads a policy for a cluster with addresses of these families. With an error, what could be read of it holds.
+// compile reads a policy for a cluster with addresses of these families. With an error, what could be read of it holds;
+// if it cannot be told which pods it is about, it is about all of its namespace, and allows nothing.
 func compile(p *networkingv1.NetworkPolicy, families []family) (*policy, error) {
 	subject, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
+	in, eg := typesOf(p.Spec)
+	c := compiler{namespace: p.Namespace, families: families}
+	spec := p.Spec
 	if err != nil {
-		return &policy{name: p.Name, subject: labels.Nothing()}, fmt.Errorf("reading podSelector: %w", err)
+		c.fail(fmt.Errorf("reading podSelector: %w; all pods of the namespace are cut off", err))
+		subject, spec.Ingress, spec.Egress = labels.Everything(), nil, nil
 	}
 	out := &policy{name: p.Name, subject: subject}
-	c := compiler{namespace: p.Namespace, families: families}
-	in, eg := typesOf(p.Spec)
 	if in {
-		for _, r := range p.Spec.Ingress {
+		for _, r := range spec.Ingress {
 			c.add(ingress, r.From, r.Ports)
 		}
 		out.allowed[ingress] = c.take()
 	}
 	if eg {
-		for _, r := range p.Spec.Egress {
+		for _, r := range spec.Egress {
 			c.add(egress, r.To, r.Ports)
 		}
 		out.allowed[egress] = c.take()
