@@ -14,7 +14,8 @@ import (
 const mountTable = "/proc/self/mountinfo"
 
 // Delete removes the folder with all in it, if it is this volume's and nothing is mounted in it. It can be called
-// again after a crash at any line. release is called with the folder before, to give back what Create's limit took.
+// again after a crash at any line. release is called with the folder when it has been put aside, so that Create can make
+// another, and before it is removed; it gives back what Create's limit took.
 func (v Volume) Delete(release func(dir *os.File) error) error {
 	root, err := os.OpenRoot(v.Base)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
@@ -28,6 +29,9 @@ type provisioner struct {
 	client  kubernetes.Interface
 	node    *kube.OwnNode
 	volumes cache.Store
+	// folders is held while one is made, or looked at and put aside: a pathPattern can give a new claim the folder of a
+	// volume that is being removed.
+	folders sync.Mutex
 }
 
 // ShouldProvision leaves to other nodes what they were chosen for, by the scheduler or by the class.
@@ -71,6 +75,8 @@ func (p *provisioner) provision(ctx context.Context, o controller.ProvisionOptio
 	if err != nil {
 		return nil, err
 	}
+	p.folders.Lock()
+	defer p.folders.Unlock()
 	v, err := plan.choose()
 	if err != nil {
 		return nil, err
@@ -146,6 +152,9 @@ func (p *provisioner) Delete(ctx context.Context, pv *corev1.PersistentVolume) e
 		return err
 	}
 	log := logrus.WithField("component", component).WithField("volume", pv.Name)
+	p.folders.Lock()
+	aside := sync.OnceFunc(p.folders.Unlock) // to remove what is in it takes a while
+	defer aside()
 	if other := p.sharing(pv); other != "" {
 		log.Warnf("volume %s uses %s too: the folder stays", other, v.Path())
 		return v.HandOver(other)
@@ -153,7 +162,11 @@ func (p *provisioner) Delete(ctx context.Context, pv *corev1.PersistentVolume) e
 	if other := p.below(pv); other != "" {
 		return fmt.Errorf("volume %s is in %s: that is not removed before it", other, v.Path())
 	}
-	if err := v.Delete(release(v.Base)); err != nil {
+	err = v.Delete(func(dir *os.File) error {
+		aside()
+		return release(v.Base, dir)
+	})
+	if err != nil {
 		return err
 	}
 	log.Debugf("removed %s", v.Path())
@@ -175,15 +188,13 @@ func (p *provisioner) isToGo(ctx context.Context, pv *corev1.PersistentVolume) e
 }
 
 // release gives back a folder's project.
-func release(base string) func(dir *os.File) error {
-	return func(dir *os.File) error {
-		fs, err := fsquota.Open(base)
-		if err != nil {
-			return err
-		}
-		defer fs.Close()
-		return fs.Release(dir)
+func release(base string, dir *os.File) error {
+	fs, err := fsquota.Open(base)
+	if err != nil {
+		return err
 	}
+	defer fs.Close()
+	return fs.Release(dir)
 }
 
 // sharing names another volume with the same folder, to which a pathPattern may lead.

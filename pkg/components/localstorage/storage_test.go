@@ -2,7 +2,9 @@ package localstorage
 
 import (
 	"fmt"
+	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -179,6 +181,40 @@ func TestDeleteAsksFirst(t *testing.T) {
 				t.Errorf("it exists: %v, %v", v.Exists(), err)
 			}
 		})
+	}
+}
+
+// TestSameFolder: a claim that gets the folder of a volume which is being removed has a folder in the end.
+func TestSameFolder(t *testing.T) {
+	class := testClass(func(c *storagev1.StorageClass) {
+		c.Parameters = map[string]string{"pathPattern": "{{.PVC.Namespace}}/{{.PVC.Name}}"}
+	})
+	own := kube.NewOwnNode("", "edge-1")
+	own.Set(testNode())
+	for range 100 {
+		base := t.TempDir()
+		old := localpath.Volume{Base: base, Folder: "shop/data", PV: "pvc-0"}
+		if err := old.Create(nil); err != nil {
+			t.Fatal(err)
+		}
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: old.PV}}
+		pv.Spec.Local = &corev1.LocalVolumeSource{Path: old.Path()}
+		pv.Spec.PersistentVolumeReclaimPolicy, pv.Status.Phase = corev1.PersistentVolumeReclaimDelete, corev1.VolumeReleased
+		p := &provisioner{client: fake.NewClientset(pv, testConfig(base)), node: own, volumes: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+		var both sync.WaitGroup
+		both.Go(func() { _ = p.Delete(t.Context(), pv) }) // it refuses if the other was first
+		var made error
+		both.Go(func() {
+			for range 2 { // shop may go just then
+				if _, made = p.provision(t.Context(), testOptions(testClaim(), class)); made == nil {
+					break
+				}
+			}
+		})
+		both.Wait()
+		if _, err := os.Stat(old.Path()); err != nil || made != nil {
+			t.Fatalf("there is no folder: %v, %v", err, made)
+		}
 	}
 }
 
