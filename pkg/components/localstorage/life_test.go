@@ -116,6 +116,14 @@ func TestLife(t *testing.T) {
 	})
 }
 
+func TestRestAfter(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{time.Millisecond: time.Second, 3 * time.Second: time.Minute} {
+		if got := restAfter(took); got != want {
+			t.Errorf("after %s it rests for %s", took, got)
+		}
+	}
+}
+
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
 	err := check()

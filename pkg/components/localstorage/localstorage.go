@@ -149,22 +149,25 @@ func (s *Storage) follow(ctx context.Context) {
 		logrus.WithField("component", component).WithError(err).Warn("reporting volumes")
 	}
 	for {
+		var began time.Time
 		select {
 		case <-changed:
+			began = time.Now()
 			s.Report(s.summary())
 		case <-ctx.Done():
 			return
 		}
 		select {
-		case <-time.After(reportEvery):
+		case <-time.After(restAfter(time.Since(began))):
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// reportEvery is how soon after a report there may be another.
-const reportEvery = time.Second
+// restAfter is how soon after a report there may be another. One that took long, as where a directory has many other
+// files, is made the more rarely: all of them together take a twentieth of the time.
+func restAfter(took time.Duration) time.Duration { return max(time.Second, 20*took) }
 
 // claimsOf lists and watches the claims that this node is to make volumes for, or has made. Neither field nor label
 // tells them apart, so all claims come here and go no further.
