@@ -155,6 +155,9 @@ func canonical(host string) string {
 	return host
 }
 
+// Same reports whether two names host[:port] are of one registry: Docker's has several.
+func Same(a, b string) bool { return canonical(a) == canonical(b) }
+
 // defaultEndpoint is where a registry is found if nobody says otherwise.
 func defaultEndpoint(host string) url.URL {
 	at := url.URL{Scheme: defaultScheme(host), Host: host, Path: "/v2"}

@@ -87,7 +87,7 @@ func (p *pull) login(e registries.Endpoint) func(host string) (user, secret stri
 // loginAt is login for what a hosts.toml names.
 func (p *pull) loginAt(registry string) func(host string) (user, secret string, err error) {
 	return func(host string) (string, string, error) {
-		return p.login(registries.Endpoint{Host: host, Auth: p.file.Auth(host), Own: host == registry})(host)
+		return p.login(registries.Endpoint{Host: host, Auth: p.file.Auth(host), Own: registries.Same(host, registry)})(host)
 	}
 }
 

@@ -194,6 +194,30 @@ func TestLogin(t *testing.T) {
 	}
 }
 
+// TestLoginByHosts sees that a registry of a hosts.toml gets the pod's credentials first, also where it is asked by another name.
+func TestLoginByHosts(t *testing.T) {
+	p := newPuller(t, `configs: {docker.io: {auth: {username: file, password: f}}, "mirror.test": {auth: {username: file, password: f}}}`)
+	file, err := p.File.Now()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := ociregistry.NewOCIRegistry(t.Context(), "docker.io/library/app:1", ociregistry.WithCredentials(secret{user: "pod", password: "p"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := p.source(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for host, want := range map[string]string{"registry-1.docker.io": "pod", "docker.io": "pod", "mirror.test": "file"} {
+		user, _, err := (&pull{puller: p, file: file, pod: s.pod}).loginAt("docker.io")(host)
+		if user != want || err != nil {
+			t.Errorf("%s is told %q, %v; want %q", host, user, err, want)
+		}
+	}
+}
+
 // TestRedirect sees that who is redirected to learns no password, even if it asks.
 func TestRedirect(t *testing.T) {
 	cdn := newFake(t, &fake{})
