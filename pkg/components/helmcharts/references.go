@@ -130,12 +130,23 @@ func (r *references) start(ctx context.Context, one ref, f *followed) {
 					r.notify(one)
 				}
 			},
-			UpdateFunc: func(_, obj any) { notify(obj) },
+			UpdateFunc: func(old, obj any) {
+				if differs(old, obj) {
+					notify(obj)
+				}
+			},
 			DeleteFunc: notify,
 		},
 	})
 	f.synced = informer.HasSynced
 	go informer.RunWithContext(ctx)
+}
+
+// differs tells a change from what a watch says again when it begins anew, which must not end work at a chart.
+func differs(old, obj any) bool {
+	a, okA := old.(metav1.Object)
+	b, okB := obj.(metav1.Object)
+	return !okA || !okB || a.GetUID() != b.GetUID() || a.GetResourceVersion() != b.GetResourceVersion()
 }
 
 // notify has all charts done again that follow one.
