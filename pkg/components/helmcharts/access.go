@@ -27,6 +27,8 @@ type access struct {
 	// registries are logins by a registry's HOST or HOST:PORT.
 	registries map[string]login
 	plainHTTP  bool
+	// reading has room for the one who reads an index.
+	reading chan struct{}
 }
 
 // login is a name and a password.
@@ -39,7 +41,7 @@ func (c *clients) accessFor(ctx context.Context, ch *chart) (access, error) {
 	if err != nil {
 		return access{}, fmt.Errorf("reading the API server's address: %w", err)
 	}
-	a := access{api: host.Host, everywhere: spec.AuthPassCredentials, plainHTTP: spec.PlainHTTP}
+	a := access{api: host.Host, everywhere: spec.AuthPassCredentials, plainHTTP: spec.PlainHTTP, reading: c.reading}
 	read := c.secretsOf(ch.Namespace)
 	if name := spec.AuthSecret.Name; name != "" {
 		data, err := needed(ctx, read, "authSecret", name, corev1.BasicAuthUsernameKey, corev1.BasicAuthPasswordKey)

@@ -23,6 +23,7 @@ type clients struct {
 	core     kubernetes.Interface
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
+	reading  chan struct{} // has room for the one who reads an index of a repository, which takes much memory
 }
 
 // connect makes clients that refuse to ask anything once ctx is done: Helm's actions cannot be stopped, and one that
@@ -35,7 +36,7 @@ func connect(ctx context.Context, kubeconfig string) (*clients, error) {
 	config.UserAgent = "coracle-helm"
 	config.QPS = -1 // the API server has its own fairness
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return guard{ctx, next} })
-	c := &clients{config: config}
+	c := &clients{config: config, reading: make(chan struct{}, 1)}
 	if c.core, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("making a client from %s: %w", kubeconfig, err)
 	}

@@ -137,7 +137,7 @@ func TestIndexLeadsToRegistry(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tt.with.client, tt.with.plainHTTP = client, true
+			tt.with.client, tt.with.plainHTTP, tt.with.reading = client, true, make(chan struct{}, 1)
 			_, err = source{chartSpec{Repo: server.URL, Chart: "web"}, "/charts"}.fetch(t.Context(), tt.with)
 			if (err == nil) != tt.ok {
 				t.Errorf("got %v", err)
@@ -160,7 +160,7 @@ func TestRedirectWithoutTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (access{client: client, login: login{"me", "hunter2"}}).download(t.Context(), at, at); err != nil || told {
+	if _, err := (access{client: client, login: login{"me", "hunter2"}}).download(t.Context(), at, at, limit); err != nil || told {
 		t.Errorf("error %v, the login was told without TLS: %v", err, told)
 	}
 }

@@ -32,17 +32,9 @@ func (a access) fromRepository(ctx context.Context, repo, name, version string) 
 	if err != nil || base.Host == "" {
 		return nil, errors.New("repo is no address") // which may hold a password
 	}
-	data, err := a.download(ctx, base.JoinPath("index.yaml"), base)
+	entries, err := a.entries(ctx, base, name)
 	if err != nil {
 		return nil, err
-	}
-	var all index
-	if err := yaml.Unmarshal(data, &all); err != nil {
-		return nil, fmt.Errorf("reading index.yaml of %s: %w", base.Redacted(), err)
-	}
-	entries, ok := all.Entries[name]
-	if !ok {
-		return nil, fmt.Errorf("%s has no chart %s", base.Redacted(), name)
 	}
 	var versions []string
 	for _, e := range entries {
@@ -66,7 +58,7 @@ func (a access) fromRepository(ctx context.Context, repo, name, version string) 
 		}
 		return a.oci(ctx, at.String(), "")
 	}
-	data, err = a.download(ctx, at, base)
+	data, err := a.download(ctx, at, base, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -75,6 +67,29 @@ func (a access) fromRepository(ctx context.Context, repo, name, version string) 
 		return nil, fmt.Errorf("%s is not what index.yaml of its repository says: its SHA-256 differs", at.Redacted())
 	}
 	return data, nil
+}
+
+// entries reads what a repository has of a chart. One index is read at a time; nobody waits for another's download.
+func (a access) entries(ctx context.Context, base *url.URL, name string) ([]entry, error) {
+	data, err := a.download(ctx, base.JoinPath("index.yaml"), base, indexLimit)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case a.reading <- struct{}{}:
+		defer func() { <-a.reading }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting to read index.yaml of %s: %w", base.Redacted(), ctx.Err())
+	}
+	var all index
+	if err := yaml.Unmarshal(data, &all); err != nil {
+		return nil, fmt.Errorf("reading index.yaml of %s: %w", base.Redacted(), err)
+	}
+	found, ok := all.Entries[name]
+	if !ok {
+		return nil, fmt.Errorf("%s has no chart %s", base.Redacted(), name)
+	}
+	return found, nil
 }
 
 // resolve finds an address of an index, which may be relative to the repository.
@@ -123,8 +138,8 @@ func pick(versions []string, want string) (int, error) {
 	return 0, fmt.Errorf("there is no version %s", want)
 }
 
-// download gets a file. The login is sent to the repository's own host only, unless it is for everywhere.
-func (a access) download(ctx context.Context, u, repo *url.URL) ([]byte, error) {
+// download gets a file of at most so many bytes. The login is sent to the repository's own host only, unless it is for everywhere.
+func (a access) download(ctx context.Context, u, repo *url.URL, most int64) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("asking for %s: %w", u.Redacted(), err)
@@ -145,7 +160,7 @@ func (a access) download(ctx context.Context, u, repo *url.URL) ([]byte, error) 
 	default:
 		return nil, fmt.Errorf("%s answers %s", u.Redacted(), response.Status)
 	}
-	data, err := readAll(response.Body)
+	data, err := readAll(response.Body, most)
 	if err != nil {
 		return nil, fmt.Errorf("downloading %s: %w", u.Redacted(), err)
 	}

@@ -1,15 +1,19 @@
 package helmcharts
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
+	"time"
 )
 
 // chartServer is a repository with TLS and a login, and another host that it may point to.
@@ -83,7 +87,7 @@ func TestRepository(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := access{client: client, login: tt.login, everywhere: tt.everywhere}
+			a := access{client: client, login: tt.login, everywhere: tt.everywhere, reading: make(chan struct{}, 1)}
 			spec := chartSpec{Repo: s.repo.URL + "/sub", Chart: tt.chart, Version: tt.version}
 			c, err := source{spec, "/charts"}.fetch(t.Context(), a)
 			switch {
@@ -124,7 +128,38 @@ func TestDownloadIsLimitedInTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (access{client: client}).fromRepository(ctx, slow.URL, "web", ""); err == nil {
+	if _, err := (access{client: client, reading: make(chan struct{}, 1)}).fromRepository(ctx, slow.URL, "web", ""); err == nil {
 		t.Error("a chart from a server that says nothing")
+	}
+}
+
+// TestIndexIsBounded: what a repository sends must not fill the memory of the process, which is the API server's too.
+func TestIndexIsBounded(t *testing.T) {
+	large := false
+	repo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("entries: {web: [{version: 1.0.0}]}\n"))
+		if large {
+			_, _ = w.Write(bytes.Repeat([]byte("#"), indexLimit))
+		}
+	}))
+	defer repo.Close()
+	base, err := url.Parse(repo.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := access{client: repo.Client(), reading: make(chan struct{}, 1)}
+	if got, err := a.entries(t.Context(), base, "web"); err != nil || len(got) != 1 {
+		t.Fatal(got, err)
+	}
+	ctx, enough := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer enough()
+	a.reading <- struct{}{} // another one
+	if _, err := a.entries(ctx, base, "web"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("an index is read beside another: %v", err)
+	}
+	<-a.reading
+	large = true
+	if _, err := a.entries(t.Context(), base, "web"); err == nil || !strings.Contains(err.Error(), "more than 32 MiB") {
+		t.Errorf("a huge index: %v", err)
 	}
 }

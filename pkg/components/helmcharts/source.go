@@ -19,8 +19,12 @@ import (
 	chartv2 "helm.sh/helm/v4/pkg/chart/v2"
 )
 
-// limit is how large an archive of a chart, or the index of a repository, may be.
-const limit = 64 << 20
+const (
+	// limit is how large an archive of a chart may be.
+	limit = 64 << 20
+	// indexLimit is how large the index of a repository may be, which takes twenty times as much memory while it is read.
+	indexLimit = 32 << 20
+)
 
 // apiHost is what k3s' manifests write where its API server's address belongs.
 const apiHost = "%{KUBERNETES_API}%"
@@ -78,17 +82,17 @@ func (s source) file(name string) ([]byte, error) {
 		return nil, fmt.Errorf("reading the chart: %w", err)
 	}
 	defer f.Close()
-	return readAll(f)
+	return readAll(f, limit)
 }
 
-// readAll reads what is not larger than limit.
-func readAll(r io.Reader) ([]byte, error) {
-	data, err := io.ReadAll(io.LimitReader(r, limit+1))
+// readAll reads what is not larger than most.
+func readAll(r io.Reader, most int64) ([]byte, error) {
+	data, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading: %w", err)
 	}
-	if len(data) > limit {
-		return nil, fmt.Errorf("it has more than %d MiB", limit>>20)
+	if int64(len(data)) > most {
+		return nil, fmt.Errorf("it has more than %d MiB", most>>20)
 	}
 	return data, nil
 }
@@ -148,7 +152,7 @@ func (s source) archive(ctx context.Context, with access) ([]byte, error) {
 	case u.Scheme == "oci":
 		return with.oci(ctx, at, s.spec.Version)
 	case u.Scheme == "http" || u.Scheme == "https":
-		return with.download(ctx, u, u)
+		return with.download(ctx, u, u, limit)
 	case u.Scheme != "":
 		return nil, fmt.Errorf("chart %s: neither https, http nor oci", u.Redacted())
 	case s.spec.Repo == "":
