@@ -87,6 +87,7 @@ func (c *controller) fail(ctx context.Context, ch *chart, config overrides, err 
 	if conflict {
 		p.error = fmt.Errorf("somebody else has changed fields that the chart sets; forceConflicts: true takes them over: %w", err)
 	}
+	p.error = discreet{p.error}
 	name := nameOf(ch)
 	c.log.WithError(p.error).WithFields(logrus.Fields{"chart": name.String(), "reason": p.reason}).Warn("applying the chart")
 	c.tell(name, shorten(p.Error()))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -59,6 +60,17 @@ func (s chartStatus) told(generation int64, reason string, err error) chartStatu
 	}
 	return s
 }
+
+// queries finds what follows an address, which may be a token.
+var queries = regexp.MustCompile(`((?:https?|oci)://[^\s?"]*)\?[^\s"]*?([:,;]?(?:[\s"]|$))`)
+
+// discreet is an error as people may read it who may not read the chart.
+type discreet struct{ error }
+
+// Error is the text without the queries of addresses.
+func (d discreet) Error() string { return queries.ReplaceAllString(d.error.Error(), "$1$2") }
+
+func (d discreet) Unwrap() error { return d.error }
 
 // shorten cuts a message between two characters.
 func shorten(s string) string {

@@ -50,6 +50,20 @@ func TestPatchRemoves(t *testing.T) {
 	}
 }
 
+func TestDiscreet(t *testing.T) {
+	for text, want := range map[string]string{
+		`https://a.test/index.yaml?token=s3cret answers 404`:           `https://a.test/index.yaml answers 404`,
+		`reading https://a.test?token=s3cret: no YAML`:                 `reading https://a.test: no YAML`,
+		`Get "http://a.test/x?token=s3cret&b=c": EOF`:                  `Get "http://a.test/x": EOF`,
+		`oci://a.test/x?s3cret`:                                        `oci://a.test/x`,
+		`is it https://a.test/x, or what? https://b.test/y?s3cret, no`: `is it https://a.test/x, or what? https://b.test/y, no`,
+	} {
+		if got := (discreet{errors.New(text)}).Error(); got != want {
+			t.Errorf("%s: got %s", text, got)
+		}
+	}
+}
+
 func TestShorten(t *testing.T) {
 	long := strings.Repeat("ü", longest)
 	if got := shorten(long); len(got) > longest+5 || !utf8.ValidString(got) || !strings.HasSuffix(got, " …") {
