@@ -11,6 +11,7 @@ func (b batteries) charts(g *lifecycle.Group) {
 	g.Add("helm-controller", helmcharts.HelmCharts{
 		Kubeconfig: b.cfg.Dirs.ServerConfig("admin.kubeconfig"),
 		Charts:     b.cfg.Dirs.Charts(),
+		KeyFile:    pkiFile(b.cfg.Dirs, "sa.key"),
 		Disabled:   b.cfg.Disabled("helm-controller"),
 		Report:     func(c []state.Chart) { b.report.Detail(state.ChartsDetail, c) },
 	}, b.lead, b.objects)

@@ -42,7 +42,7 @@ func (c *controller) apply(ctx, forever context.Context, ch *chart, config overr
 	if err != nil {
 		return problem{reasonNotFetched, err}
 	}
-	if w.hash, err = hash(ch, content, w.with, followed); err != nil {
+	if w.hash, err = hash(c.key, ch, content, w.with, followed); err != nil {
 		return err
 	}
 	if w.history, err = c.clients.history(ctx, ch); err != nil {

@@ -28,6 +28,9 @@ type HelmCharts struct {
 	Kubeconfig string
 	// Charts is the directory from which charts are taken by file name. It is made if it is missing.
 	Charts string
+	// KeyFile holds a secret that all servers of the cluster have. It keeps people from guessing what is in Secrets by the
+	// hashes in statuses. With another one, each chart is applied once more.
+	KeyFile string
 	// Disabled only lets go of charts that are deleted, without uninstalling anything.
 	Disabled bool
 	// Report takes the charts that are not well, after each change; may be nil.
@@ -47,8 +50,13 @@ func (h HelmCharts) Run(ctx context.Context, ready func()) error {
 	if err := os.MkdirAll(h.Charts, 0o700); err != nil {
 		return fmt.Errorf("making the directory of charts: %w", err)
 	}
+	key, err := os.ReadFile(h.KeyFile)
+	if err != nil {
+		return fmt.Errorf("reading the key for hashes of charts: %w", err)
+	}
 	helmkube.ManagedFieldsManager = "helm" // as Helm's own command is called; the default is this process' name
 	c := newController(h, clients, logrus.WithField("component", "helm"))
+	c.key = key
 	ready()
 	if err := c.awaitKinds(ctx); err != nil {
 		return nil // the end came first

@@ -31,6 +31,7 @@ var errChanged = errors.New("the chart was changed meanwhile")
 type controller struct {
 	HelmCharts
 	clients *clients
+	key     []byte // of hashes
 	log     logrus.FieldLogger
 	queue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	synced  []cache.InformerSynced

@@ -2,6 +2,7 @@ package helmcharts
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -169,8 +170,8 @@ func set(values map[string]intstr.IntOrString, into map[string]any) error {
 }
 
 // hash tells what should be in 40 hex digits, the length that fits in a label. content is the chart's, "" if the chart
-// comes from elsewhere.
-func hash(c *chart, content string, o overrides, followed map[string]any) (string, error) {
+// comes from elsewhere. Without the key nobody can try what values it is of.
+func hash(key []byte, c *chart, content string, o overrides, followed map[string]any) (string, error) {
 	o.Values, o.ValuesContent, o.ValuesSecrets = nil, "", nil // they are in followed
 	data, err := json.Marshal(struct {
 		Chart, Version, Repo, Content string
@@ -185,8 +186,10 @@ func hash(c *chart, content string, o overrides, followed map[string]any) (strin
 	if err != nil {
 		return "", fmt.Errorf("hashing: %w", err)
 	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:20]), nil
+	sum := hmac.New(sha256.New, key)
+	sum.Write([]byte("charts\n"))
+	sum.Write(data)
+	return hex.EncodeToString(sum.Sum(nil)[:20]), nil
 }
 
 // with lays a config's behaviour over the chart's.

@@ -113,7 +113,7 @@ func TestSet(t *testing.T) {
 
 func TestHash(t *testing.T) {
 	of := func(c *chart, content string, o overrides, values map[string]any) string {
-		h, err := hash(c, content, o, values)
+		h, err := hash([]byte("k"), c, content, o, values)
 		if err != nil || len(h) != 40 {
 			t.Fatal(h, err)
 		}
@@ -141,6 +141,9 @@ func TestHash(t *testing.T) {
 		if got := of(&chart{Spec: s}, tt.content, s.overrides, tt.values); (got == base) != tt.same {
 			t.Errorf("%s: the hash differs: %v", tt.name, got != base)
 		}
+	}
+	if other, err := hash([]byte("l"), &chart{}, "", overrides{}, nil); err != nil || other == base {
+		t.Error("the key changes nothing")
 	}
 	again := &chart{}
 	again.Annotations = map[string]string{retryAnnotation: "1"}
