@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/coracle-dev/coracle/pkg/fsquota"
+	"github.com/coracle-dev/coracle/pkg/kube"
 	"github.com/coracle-dev/coracle/pkg/localpath"
 )
 
@@ -58,17 +59,7 @@ func (e *expander) run(ctx context.Context) {
 	}
 	defer func() { _ = e.claims.RemoveEventHandler(handler) }()
 	var working sync.WaitGroup
-	working.Go(func() {
-		for key, down := queue.Get(); !down; key, down = queue.Get() {
-			if err := e.handle(ctx, key); err != nil && ctx.Err() == nil {
-				logrus.WithField("component", component).WithError(err).Warn("trying again")
-				queue.AddRateLimited(key)
-			} else {
-				queue.Forget(key)
-			}
-			queue.Done(key)
-		}
-	})
+	working.Go(func() { kube.Work(ctx, component, queue, e.handle) })
 	<-ctx.Done()
 	queue.ShutDown()
 	working.Wait()

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
+	"github.com/coracle-dev/coracle/pkg/kube"
 	"github.com/coracle-dev/coracle/pkg/localpath"
 )
 
@@ -155,7 +156,7 @@ func (p plan) pv(v localpath.Volume, quota string) *corev1.PersistentVolume {
 
 // folderOf returns the folder of a PV of ours.
 func folderOf(pv *corev1.PersistentVolume) (localpath.Volume, error) {
-	path := pathOf(pv)
+	path := kube.VolumePath(pv)
 	if path == "" {
 		return localpath.Volume{}, fmt.Errorf("volume %s is neither local nor hostPath", pv.Name)
 	}
@@ -169,15 +170,4 @@ func folderOf(pv *corev1.PersistentVolume) (localpath.Volume, error) {
 		return localpath.Volume{}, fmt.Errorf("volume %s is at %s, which cannot be a volume's folder", pv.Name, path)
 	}
 	return localpath.Volume{Base: base, Folder: folder, PV: pv.Name}, nil
-}
-
-// pathOf is where a PV's folder is, "" if it has none.
-func pathOf(pv *corev1.PersistentVolume) string {
-	switch {
-	case pv.Spec.Local != nil:
-		return pv.Spec.Local.Path
-	case pv.Spec.HostPath != nil:
-		return pv.Spec.HostPath.Path
-	}
-	return ""
 }

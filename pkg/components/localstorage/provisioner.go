@@ -201,7 +201,7 @@ func release(base string, dir *os.File) error {
 func (p *provisioner) sharing(pv *corev1.PersistentVolume) string {
 	for _, obj := range p.volumes.List() {
 		other, ok := obj.(*corev1.PersistentVolume)
-		if ok && other.Name != pv.Name && other.DeletionTimestamp == nil && pathOf(other) == pathOf(pv) {
+		if ok && other.Name != pv.Name && other.DeletionTimestamp == nil && kube.VolumePath(other) == kube.VolumePath(pv) {
 			return other.Name
 		}
 	}
@@ -211,7 +211,7 @@ func (p *provisioner) sharing(pv *corev1.PersistentVolume) string {
 // below names a volume in the folder of another, to which pathPatterns of two classes may lead.
 func (p *provisioner) below(pv *corev1.PersistentVolume) string {
 	for _, obj := range p.volumes.List() {
-		if other, ok := obj.(*corev1.PersistentVolume); ok && strings.HasPrefix(pathOf(other), pathOf(pv)+"/") {
+		if other, ok := obj.(*corev1.PersistentVolume); ok && strings.HasPrefix(kube.VolumePath(other), kube.VolumePath(pv)+"/") {
 			return other.Name
 		}
 	}

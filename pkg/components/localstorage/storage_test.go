@@ -110,7 +110,7 @@ func TestPlan(t *testing.T) {
 				return
 			}
 			pv := p.pv(p.volume("/data"), "enforced (xfs)")
-			if pathOf(pv) != c.want || (pv.Spec.Local != nil) != c.local {
+			if kube.VolumePath(pv) != c.want || (pv.Spec.Local != nil) != c.local {
 				t.Errorf("got %+v, want %s", pv.Spec.PersistentVolumeSource, c.want)
 			}
 			if v, err := folderOf(pv); err != nil || v != p.volume("/data") {

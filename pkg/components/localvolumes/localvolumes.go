@@ -95,15 +95,7 @@ func run(ctx context.Context, client kubernetes.Interface, nodes, volumes cache.
 			return
 		}
 		queue.Add(everything)
-		for name, down := queue.Get(); !down; name, down = queue.Get() {
-			if err := k.handle(ctx, name); err != nil && ctx.Err() == nil {
-				logrus.WithField("component", component).WithError(err).Warn("trying again")
-				queue.AddRateLimited(name)
-			} else {
-				queue.Forget(name)
-			}
-			queue.Done(name)
-		}
+		kube.Work(ctx, component, queue, k.handle)
 	})
 	controller.RunWithContext(ctx)
 	queue.ShutDown()
@@ -175,7 +167,7 @@ func (k keeper) forget(ctx context.Context, pv *corev1.PersistentVolume) error {
 		return fmt.Errorf("removing volume %s: %w", pv.Name, err)
 	}
 	node := pv.Labels[localpath.NodeLabel]
-	logrus.WithField("component", component).Warnf("removed volume %s: node %s is gone, and its folder %s is left there", pv.Name, node, pathOf(pv))
+	logrus.WithField("component", component).Warnf("removed volume %s: node %s is gone, and its folder %s is left there", pv.Name, node, kube.VolumePath(pv))
 	return nil
 }
 
@@ -206,16 +198,6 @@ func (k keeper) claims(ctx context.Context, of func(node string) bool) error {
 		logrus.WithField("component", component).Warnf("claim %s/%s goes to another node: %s is gone or does not answer", claim.Namespace, claim.Name, node)
 	}
 	return errors.Join(errs...)
-}
-
-func pathOf(pv *corev1.PersistentVolume) string {
-	switch {
-	case pv.Spec.Local != nil:
-		return pv.Spec.Local.Path
-	case pv.Spec.HostPath != nil:
-		return pv.Spec.HostPath.Path
-	}
-	return ""
 }
 
 // unreachable reports whether the node has been given up on.

@@ -62,15 +62,7 @@ func (a Addresses) run(ctx context.Context, client kubernetes.Interface, nodes c
 	})
 	var working sync.WaitGroup
 	working.Go(func() {
-		for name, down := queue.Get(); !down; name, down = queue.Get() {
-			if err := a.handle(ctx, client, store, name); err != nil && ctx.Err() == nil {
-				logrus.WithField("component", "node-addresses").WithError(err).Warn("trying again")
-				queue.AddRateLimited(name)
-			} else {
-				queue.Forget(name)
-			}
-			queue.Done(name)
-		}
+		kube.Work(ctx, "node-addresses", queue, func(ctx context.Context, name string) error { return a.handle(ctx, client, store, name) })
 	})
 	controller.RunWithContext(ctx)
 	queue.ShutDown()
