@@ -12,10 +12,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/components/apiserver"
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/join"
+	"github.com/coracle-dev/coracle/pkg/pki"
 )
-
-// nodeUser is what the identity of a node's own parts begins with; the node's name follows.
-const nodeUser = "system:coracle:node:"
 
 // egress has the entrance take nodes' tunnels, and the API server use them.
 func (e *entrance) egress(cfg config.Config) apiserver.Egress {
@@ -26,7 +24,7 @@ func (e *entrance) egress(cfg config.Config) apiserver.Egress {
 // nodeOf is the node that sends a request, as the API server has authenticated it.
 func nodeOf(r *http.Request) (string, error) {
 	if user, ok := request.UserFrom(r.Context()); ok {
-		if node, ok := strings.CutPrefix(user.GetName(), nodeUser); ok && node != "" {
+		if node, ok := strings.CutPrefix(user.GetName(), pki.NodeUser); ok && node != "" {
 			return node, nil
 		}
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/join"
+	"github.com/coracle-dev/coracle/pkg/pki"
 )
 
 // cluster is a Server over a fake API.
@@ -84,7 +85,7 @@ func (c *cluster) ask(t *testing.T, w who, m *machine, method, path string, body
 		r.RemoteAddr = w.from + ":1234"
 	}
 	if w.node != "" {
-		info.Name, info.Groups = nodeUserPrefix+w.node, []string{nodeGroup}
+		info.Name, info.Groups = pki.NodeUser+w.node, []string{pki.NodeGroup}
 		spki, err := x509.MarshalPKIXPublicKey(m.key.Public())
 		if err != nil {
 			t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/coracle-dev/coracle/pkg/join"
+	"github.com/coracle-dev/coracle/pkg/pki"
 )
 
 // machine is one that asks.
@@ -30,7 +31,7 @@ func newMachine(t *testing.T, node string) *machine {
 
 // sign makes the machine's request for a certificate.
 func (m *machine) sign(t *testing.T) {
-	subject := pkix.Name{CommonName: nodeUserPrefix + m.request.Node, Organization: []string{nodeGroup}}
+	subject := pkix.Name{CommonName: pki.NodeUser + m.request.Node, Organization: []string{pki.NodeGroup}}
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: subject}, m.key)
 	if err != nil {
 		t.Fatal(err)

@@ -25,12 +25,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/join"
-)
-
-// Identities of nodes' own certificates.
-const (
-	nodeUserPrefix = "system:coracle:node:"
-	nodeGroup      = "system:coracle:nodes"
+	"github.com/coracle-dev/coracle/pkg/pki"
 )
 
 // largestBody is how much anybody may send.
@@ -162,7 +157,7 @@ func (c caller) in(group string) bool { return slices.Contains(c.groups, group) 
 
 // node is the name of the node that asks, "" if it is none.
 func (c caller) node() string {
-	if name, ok := strings.CutPrefix(c.name, nodeUserPrefix); ok && c.in(nodeGroup) {
+	if name, ok := strings.CutPrefix(c.name, pki.NodeUser); ok && c.in(pki.NodeGroup) {
 		return name
 	}
 	return ""

@@ -35,9 +35,15 @@ var (
 
 // The organizations, which Kubernetes reads as groups.
 const (
-	groupMasters      = "system:masters"
-	groupNodes        = "system:nodes"
-	groupCoracleNodes = "system:coracle:nodes"
+	groupMasters = "system:masters"
+	groupNodes   = "system:nodes"
+)
+
+// The identity of coracle's own parts on a node, with which it also joins: a user, NodeUser and the node's name, in a
+// group.
+const (
+	NodeUser  = "system:coracle:node:"
+	NodeGroup = "system:coracle:nodes"
 )
 
 // The places where pairs are kept.
@@ -102,7 +108,7 @@ var nodeLeaves = []leaf{
 		Usage: asClient, Rotated: true, Use: "the kubelet calls the API"},
 	{Name: "kubelet-server", CA: clusterCA, Dir: inNode, CN: "system:node:" + nodeName, Group: groupNodes,
 		Usage: asServer, SANs: kubeletSANs, Rotated: true, Use: "the kubelet serves logs, exec and metrics"},
-	{Name: "node", CA: clusterCA, Dir: inNode, CN: "system:coracle:node:" + nodeName, Group: groupCoracleNodes,
+	{Name: "node", CA: clusterCA, Dir: inNode, CN: NodeUser + nodeName, Group: NodeGroup,
 		Usage: asClient, Identity: true, Use: "kube-proxy, DNS and the rest of a node; and who it is when it joins"},
 }
 

@@ -18,13 +18,11 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/kube"
 	"github.com/coracle-dev/coracle/pkg/localpath"
+	"github.com/coracle-dev/coracle/pkg/pki"
 )
 
 // nodeVolumesPlugin is the plugin's name, for --disable-admission-plugins.
 const nodeVolumesPlugin = "CoracleNodeVolumes"
-
-// coracleNode is what the users' names begin with that coracle's own parts of nodes have.
-const coracleNode = "system:coracle:node:"
 
 // addNodeVolumes makes the plugin one of those that are on.
 func addNodeVolumes(o *genericoptions.AdmissionOptions) {
@@ -57,7 +55,7 @@ func (p *nodeVolumes) Validate(ctx context.Context, a admission.Attributes, _ ad
 	if a.GetResource().Group != core.GroupName {
 		return nil
 	}
-	node, isNode := strings.CutPrefix(a.GetUserInfo().GetName(), coracleNode)
+	node, isNode := strings.CutPrefix(a.GetUserInfo().GetName(), pki.NodeUser)
 	if !isNode {
 		return p.grows(ctx, a)
 	}

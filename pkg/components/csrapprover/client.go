@@ -6,19 +6,16 @@ import (
 	"strings"
 
 	certificates "k8s.io/api/certificates/v1"
-)
 
-// Identities with which machines joined. Such a machine may have the kubelet's certificate of the same name.
-const (
-	joinedUserPrefix = "system:coracle:node:"
-	joinedGroup      = "system:coracle:nodes"
+	"github.com/coracle-dev/coracle/pkg/pki"
 )
 
 // decideClient judges a request for a kubelet's client certificate. ours is false for what others decide on: the
-// controller-manager approves a kubelet's renewal, and people approve what they asked for themselves.
+// controller-manager approves a kubelet's renewal, and people approve what they asked for themselves. A machine that joined
+// may have the kubelet's certificate of the same name.
 func decideClient(csr *certificates.CertificateSigningRequest) (v verdict, ours bool) {
-	joined, isJoined := strings.CutPrefix(csr.Spec.Username, joinedUserPrefix)
-	isJoined = isJoined && joined != "" && slices.Contains(csr.Spec.Groups, joinedGroup)
+	joined, isJoined := strings.CutPrefix(csr.Spec.Username, pki.NodeUser)
+	isJoined = isJoined && joined != "" && slices.Contains(csr.Spec.Groups, pki.NodeGroup)
 	isKubelet := strings.HasPrefix(csr.Spec.Username, nodeUserPrefix) && slices.Contains(csr.Spec.Groups, nodeGroup)
 	if !isJoined && !isKubelet {
 		return verdict{}, false
