@@ -1,9 +1,7 @@
 package e2e
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,14 +9,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/test/chartfile"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/registries"
 )
@@ -48,30 +45,6 @@ func chartFiles(t *testing.T, version string, more ...string) map[string]string 
 	return files
 }
 
-// packChart makes a chart's archive.
-func packChart(t *testing.T, files map[string]string) []byte {
-	t.Helper()
-	var out bytes.Buffer
-	zip := gzip.NewWriter(&out)
-	archive := tar.NewWriter(zip)
-	for _, path := range slices.Sorted(maps.Keys(files)) {
-		header := &tar.Header{Name: "web/" + path, Mode: 0o644, Size: int64(len(files[path])), Typeflag: tar.TypeReg}
-		if err := archive.WriteHeader(header); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := archive.Write([]byte(files[path])); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := archive.Close(); err != nil {
-		t.Fatal(err)
-	}
-	if err := zip.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return out.Bytes()
-}
-
 // helmChart is a HelmChart in namespace default, its spec in lines.
 func helmChart(name string, spec ...string) string {
 	return "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata: {name: " + name + ", namespace: default}\nspec:\n  " +
@@ -80,7 +53,7 @@ func helmChart(name string, spec ...string) string {
 
 // inline is the field that holds a chart.
 func inline(t *testing.T, files map[string]string) string {
-	return "chartContent: " + base64.StdEncoding.EncodeToString(packChart(t, files))
+	return "chartContent: " + base64.StdEncoding.EncodeToString(chartfile.Pack(t, "web", files))
 }
 
 // indented is PEM as the value of a field of a spec.
@@ -93,7 +66,7 @@ func serveCharts(t *testing.T, h *hosts.Host, authority *registries.Authority) s
 	t.Helper()
 	files, index := map[string][]byte{}, "apiVersion: v1\nentries:\n  web:\n"
 	for _, version := range []string{"1.0.0", "1.1.0"} {
-		archive := packChart(t, chartFiles(t, version))
+		archive := chartfile.Pack(t, "web", chartFiles(t, version))
 		files["/repo/web-"+version+".tgz"] = archive
 		index += fmt.Sprintf("  - {name: web, apiVersion: v2, version: %s, urls: [web-%s.tgz], digest: %x}\n", version, version, sha256.Sum256(archive))
 	}

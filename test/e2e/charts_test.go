@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/test/chartfile"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/registries"
 )
@@ -117,7 +118,7 @@ func testInlineChart(t *testing.T, h *hosts.Host) {
 
 func testChartFile(t *testing.T, h *hosts.Host) {
 	write := func(version string) {
-		if err := os.WriteFile(h.Data("charts", "web.tgz"), packChart(t, chartFiles(t, version)), 0o600); err != nil {
+		if err := os.WriteFile(h.Data("charts", "web.tgz"), chartfile.Pack(t, "web", chartFiles(t, version)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -148,8 +149,8 @@ func testChartRepository(t *testing.T, h *hosts.Host) {
 func testChartRegistry(t *testing.T, h *hosts.Host) {
 	authority := registries.NewAuthority(t, "charts")
 	r := registries.Start(t, h, registries.Options{TLS: authority, Users: map[string]string{"me": "secret"}})
-	pushChart(t, h, r, authority, "1.0.0", packChart(t, chartFiles(t, "1.0.0")))
-	pushChart(t, h, r, authority, "1.2.0_b", packChart(t, chartFiles(t, "1.2.0+b")))
+	pushChart(t, h, r, authority, "1.0.0", chartfile.Pack(t, "web", chartFiles(t, "1.0.0")))
+	pushChart(t, h, r, authority, "1.2.0_b", chartfile.Pack(t, "web", chartFiles(t, "1.2.0+b")))
 	h.Kubectl("create", "secret", "docker-registry", "registry", "--docker-server="+r.Addr, "--docker-username=me", "--docker-password=secret")
 	trust := "repoCA: " + indented(authority.PEM)
 	h.Apply(helmChart("oci", "chart: oci://"+r.Addr+"/charts/web", "version: 1.0.0", trust, "dockerRegistrySecret: {name: registry}"))

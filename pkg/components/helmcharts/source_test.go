@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/coracle-dev/coracle/test/chartfile"
 )
 
 func TestLocalCharts(t *testing.T) {
@@ -44,7 +46,7 @@ func TestLocalCharts(t *testing.T) {
 
 func TestFetchComplains(t *testing.T) {
 	encode := func(files map[string]string) string {
-		return base64.StdEncoding.EncodeToString(packed(t, "web", files))
+		return base64.StdEncoding.EncodeToString(chartfile.Pack(t, "web", files))
 	}
 	chart := func(more string) map[string]string {
 		return map[string]string{"Chart.yaml": "name: web\nversion: 1.0.0\n" + more}
