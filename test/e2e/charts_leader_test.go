@@ -24,6 +24,8 @@ func TestChartsLeader(t *testing.T) {
 		return h.TryCoracle("kubectl", "get", "secrets", "-l", "owner=helm,name=moved",
 			"-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.labels.status} {.metadata.resourceVersion} {end}`)
 	}
+	// The chart's hook must run on a machine that stays: until a lost node is known to be lost, it still gets pods.
+	leader.Kubectl("cordon", leader.Name)
 	leader.Apply(helmChart("moved", inline(t, chartFiles(t, "1.0.0")), `set: {hook: "4"}`))
 	expect(t, "pending-install", func() (string, error) { return revisions(leader) })
 	c.Links.Isolate(leader)
