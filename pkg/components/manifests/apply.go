@@ -149,11 +149,13 @@ var known = map[schema.GroupKind]meta.RESTScope{
 	{Kind: "Secret"}:         meta.RESTScopeNamespace,
 	{Kind: "Service"}:        meta.RESTScopeNamespace,
 	{Kind: "ServiceAccount"}: meta.RESTScopeNamespace,
-	{Group: "apiregistration.k8s.io", Kind: "APIService"}:            meta.RESTScopeRoot,
-	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:        meta.RESTScopeRoot,
-	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}: meta.RESTScopeRoot,
-	{Group: "rbac.authorization.k8s.io", Kind: "Role"}:               meta.RESTScopeNamespace,
-	{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}:        meta.RESTScopeNamespace,
+	{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}: meta.RESTScopeRoot,
+	{Group: "apiregistration.k8s.io", Kind: "APIService"}:             meta.RESTScopeRoot,
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:         meta.RESTScopeRoot,
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}:  meta.RESTScopeRoot,
+	{Group: "rbac.authorization.k8s.io", Kind: "Role"}:                meta.RESTScopeNamespace,
+	{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}:         meta.RESTScopeNamespace,
+	{Group: "storage.k8s.io", Kind: "StorageClass"}:                   meta.RESTScopeRoot,
 }
 
 // stages are the order in which kinds are applied: what others live in, then what they refer to, then the rest, and

@@ -275,10 +275,11 @@ func (d *deployer) removeOne(ctx context.Context, id fileID, e entry, wanted ide
 }
 
 func (d *deployer) save(ctx context.Context, r record) error {
-	if old, ok := d.inventory[r.file]; ok && old.hash == r.hash && slices.Equal(old.objects, r.objects) {
+	old, exists := d.inventory[r.file]
+	if exists && old.hash == r.hash && slices.Equal(old.objects, r.objects) {
 		return nil
 	}
-	if err := r.save(ctx, d.client); err != nil {
+	if err := r.save(ctx, d.client, exists); err != nil {
 		return err
 	}
 	d.inventory[r.file] = r

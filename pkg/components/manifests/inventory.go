@@ -117,8 +117,8 @@ func loadRecords(ctx context.Context, client kubernetes.Interface) (map[fileID]r
 	return out, nil
 }
 
-// save writes a record, or removes an empty one of a file that is gone.
-func (r record) save(ctx context.Context, client kubernetes.Interface) error {
+// save writes a record. Whether it exists is what was last seen: a start is spared a request for each file.
+func (r record) save(ctx context.Context, client kubernetes.Interface, exists bool) error {
 	objects, err := json.Marshal(r.objects)
 	if err != nil {
 		return fmt.Errorf("encoding the inventory of %s: %w", r.file.name, err)
@@ -134,8 +134,10 @@ func (r record) save(ctx context.Context, client kubernetes.Interface) error {
 		Data: map[string]string{"file": r.file.name, "node": r.file.node, "hash": r.hash, "objects": string(objects)},
 	}
 	inventory := client.CoreV1().ConfigMaps(inventoryNamespace)
-	_, err = inventory.Update(ctx, configMap, metav1.UpdateOptions{})
-	if apierrors.IsNotFound(err) {
+	if exists {
+		_, err = inventory.Update(ctx, configMap, metav1.UpdateOptions{})
+	}
+	if !exists || apierrors.IsNotFound(err) {
 		_, err = inventory.Create(ctx, configMap, metav1.CreateOptions{})
 	}
 	if apierrors.IsAlreadyExists(err) { // another server has just made it
