@@ -89,7 +89,7 @@ func (d *Doctor) volumes() []check.Verdict {
 
 func judgeVolumes(v state.LocalVolumes) (out []check.Verdict) {
 	for _, folder := range v.Left {
-		out = append(out, check.Warnf("keep what you need of it, and remove it", "%s holds data of a volume that the cluster does not know any more", folder)...)
+		out = append(out, check.Warnf("see that nothing uses it, keep what you need of it, and remove it", "%s holds data of a volume that the cluster does not know any more", folder)...)
 	}
 	text := fmt.Sprintf("%d volumes on this node", v.Volumes)
 	for _, dir := range slices.Sorted(maps.Keys(v.Quota)) {

@@ -16,24 +16,51 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-dev/coracle/pkg/kube"
 	"github.com/coracle-dev/coracle/pkg/localpath"
 	"github.com/coracle-dev/coracle/pkg/state"
 )
 
-// TestLeft: a folder that no volume is known of is told of, also where there are no volumes, and stays.
+// TestLeft: a folder that no volume is known of is told of, also where there are no volumes, and stays. One that any
+// volume leads to is not, whoever wrote it.
 func TestLeft(t *testing.T) {
 	base := t.TempDir()
-	left := localpath.Volume{Base: base, Folder: "pvc-11111111-2222-3333-4444-555555555555_shop_data", PV: "pvc-11111111-2222-3333-4444-555555555555"}
-	if err := left.Create(nil); err != nil {
-		t.Fatal(err)
+	folder := func(n int) localpath.Volume {
+		pv := fmt.Sprintf("pvc-%08d-2222-3333-4444-555555555555", n)
+		v := localpath.Volume{Base: base, Folder: pv + "_shop_data", PV: pv}
+		if err := v.Create(nil); err != nil {
+			t.Fatal(err)
+		}
+		return v
 	}
+	foreign := func(name, path string) *corev1.PersistentVolume {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		pv.Spec.HostPath = &corev1.HostPathVolumeSource{Path: path}
+		return pv
+	}
+	left := folder(1)
+	volumes := []runtime.Object{
+		testConfig(base), foreign("static", folder(2).Path()+"/"), foreign("below", folder(3).Path()+"/sub"),
+		foreign(folder(4).PV, "/moved"), foreign("beside", left.Path()+"-2"),
+	}
+	if got := leftOf(t, fake.NewClientset(volumes...)); len(got.Left) != 1 || got.Left[0] != left.Path() || got.Volumes != 0 {
+		t.Errorf("told of %+v", got)
+	}
+	if _, err := os.Stat(left.Path()); err != nil {
+		t.Error(err)
+	}
+}
+
+// leftOf is the first thing that is told.
+func leftOf(t *testing.T, client kubernetes.Interface) state.LocalVolumes {
 	own := kube.NewOwnNode("", "edge-1")
 	own.Set(testNode())
 	reports := make(chan state.LocalVolumes, 1)
-	s, err := newStorage(Options{Node: own, Report: func(v state.LocalVolumes) { reports <- v }}, fake.NewClientset(testConfig(base)))
+	s, err := newStorage(Options{Node: own, Report: func(v state.LocalVolumes) { reports <- v }}, client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,11 +69,39 @@ func TestLeft(t *testing.T) {
 	go func() { ended <- s.Run(ctx, func() {}) }()
 	got := <-reports
 	stop()
-	if err := <-ended; err != nil || len(got.Left) != 1 || got.Left[0] != left.Path() || got.Volumes != 0 {
-		t.Errorf("told of %+v, ended with %v", got, err)
-	}
-	if _, err := os.Stat(left.Path()); err != nil {
+	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+	return got
+}
+
+// TestSummary: nothing is called left while nobody says what is in use, and one size that does not hold is told of.
+func TestSummary(t *testing.T) {
+	base := t.TempDir()
+	v := localpath.Volume{Base: base, Folder: "pvc-11111111-2222-3333-4444-555555555555_shop_data", PV: "pvc-11111111-2222-3333-4444-555555555555"}
+	if err := v.Create(nil); err != nil {
+		t.Fatal(err)
+	}
+	client := fake.NewClientset()
+	client.PrependReactor("list", "persistentvolumes", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("not now")
+	})
+	own := kube.NewOwnNode("", "edge-1")
+	own.Set(testNode())
+	s, err := newStorage(Options{Node: own}, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.dirs = []string{base}
+	for i, quota := range []string{"enforced (xfs)", "not enforced: there were files before", "enforced (xfs)", ""} {
+		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i), Annotations: map[string]string{localpath.QuotaAnnotation: quota}}}
+		pv.Spec.Local = &corev1.LocalVolumeSource{Path: fmt.Sprintf("/data/%d", i)}
+		if err := s.volumes.GetStore().Add(pv); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.summary(t.Context()); len(got.Left) != 0 || got.Quota["/data"] != "not enforced: there were files before" {
+		t.Errorf("told of %+v", got)
 	}
 }
 

@@ -153,7 +153,7 @@ func (s *Storage) follow(ctx context.Context) {
 		select {
 		case <-changed:
 			began = time.Now()
-			s.Report(s.summary())
+			s.Report(s.summary(ctx))
 		case <-ctx.Done():
 			return
 		}
