@@ -25,10 +25,16 @@ type Ports struct {
 	Node *kube.OwnNode
 	// Kubeconfig is the kubelet's: it may change its own node, and list the pods on it.
 	Kubeconfig string
+
+	listening func([]port, []netip.Addr) ([]socket, map[corev1.Protocol]error) // as the function of this name
 }
 
 // lookEvery is how often a node looks again while it is asked: what uses a port may have come later, or gone.
-const lookEvery = 60 * time.Second
+// lookSoon is for when the API server did not say which host ports pods have.
+const (
+	lookEvery = 60 * time.Second
+	lookSoon  = 5 * time.Second
+)
 
 // Run works until ctx is done, at changes of the Node. It is ready at once.
 func (p Ports) Run(ctx context.Context, ready func()) error {
@@ -36,6 +42,7 @@ func (p Ports) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	p.listening = listening
 	ready()
 	p.run(kube.WithComponent(ctx, "lb-ports"), client)
 	return nil
@@ -43,17 +50,18 @@ func (p Ports) Run(ctx context.Context, ready func()) error {
 
 func (p Ports) run(ctx context.Context, client kubernetes.Interface) {
 	var looked struct {
-		at    time.Time
-		about string // the question and the node's addresses
-		text  string // the answer
+		next  time.Time // when to look again
+		about string    // the question and the node's addresses
+		text  string    // the answer
 	}
 	for {
 		node, changed := p.Node.Get()
 		var again <-chan time.Time
 		if node != nil {
 			asked := node.Annotations[askedAnnotation]
-			if about := fmt.Sprint(asked, nodeAddresses(node)); about != looked.about || time.Since(looked.at) >= lookEvery {
-				looked.at, looked.about, looked.text = time.Now(), about, p.look(ctx, client, node, asked)
+			if about := fmt.Sprint(asked, nodeAddresses(node)); about != looked.about || time.Until(looked.next) <= 0 {
+				text, valid := p.look(ctx, client, node, asked)
+				looked.next, looked.about, looked.text = time.Now().Add(valid), about, text
 			}
 			if looked.text != node.Annotations[heldAnnotation] {
 				if err := p.say(ctx, client, looked.text); err != nil && ctx.Err() == nil {
@@ -62,7 +70,7 @@ func (p Ports) run(ctx context.Context, client kubernetes.Interface) {
 				}
 			}
 			if asked != "" && again == nil {
-				again = time.After(lookEvery - min(time.Since(looked.at), lookEvery))
+				again = time.After(time.Until(looked.next))
 			}
 		}
 		select {
@@ -74,20 +82,22 @@ func (p Ports) run(ctx context.Context, client kubernetes.Interface) {
 	}
 }
 
-// look is the answer to a question, "" to none. What cannot be found out is left out, and logged.
-func (p Ports) look(ctx context.Context, client kubernetes.Interface, node *corev1.Node, asked string) string {
+// look is the answer to a question, "" to none, and how long it is good for. Ports of which it cannot be found out
+// whether they are in use are left out of what it is about: to say nothing of them would be to say that they are free.
+func (p Ports) look(ctx context.Context, client kubernetes.Interface, node *corev1.Node, asked string) (text string, valid time.Duration) {
 	if asked == "" {
-		return ""
+		return "", lookEvery
 	}
+	valid = lookEvery
 	log := logrus.WithField("component", "lb-ports")
-	a := answer{Asked: asked, Held: map[string]string{}}
+	a := answer{Held: map[string]string{}}
 	var own []netip.Addr
 	for _, at := range nodeAddresses(node) {
 		own = append(own, at.Addr)
 	}
 	wanted := parseAsked(asked)
-	sockets, err := listening(wanted, own)
-	if err != nil {
+	sockets, unseen := p.listening(wanted, own)
+	for _, err := range unseen {
 		log.WithError(err).Warn("cannot see which ports are in use")
 	}
 	names := holders(sockets)
@@ -97,21 +107,23 @@ func (p Ports) look(ctx context.Context, client kubernetes.Interface, node *core
 	pods, err := p.hostPorts(ctx, client, node.Name)
 	if err != nil {
 		log.WithError(err).Warn("cannot see which pods have host ports")
+		valid = lookSoon
 	}
 	for _, w := range wanted {
 		if pod := pods[w]; pod != "" {
 			a.Held[w.String()] = pod
 		}
 	}
+	a.Asked = spell(slices.DeleteFunc(wanted, func(w port) bool { return a.Held[w.String()] == "" && (err != nil || unseen[w.protocol] != nil) }))
 	if a.NAT, err = elsewhere(node); err != nil {
 		log.WithError(err).Warn("cannot see the addresses of the interfaces")
 	}
 	data, err := json.Marshal(a)
 	if err != nil {
 		log.WithError(err).Warn("cannot answer")
-		return ""
+		return "", valid
 	}
-	return string(data)
+	return string(data), valid
 }
 
 // hostPorts are the ports of the node that pods have, and which pods.

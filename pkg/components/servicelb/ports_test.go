@@ -3,6 +3,7 @@ package servicelb
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -13,7 +14,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-dev/coracle/pkg/kube"
 )
@@ -53,9 +56,9 @@ func TestListening(t *testing.T) {
 				at = c.LocalAddr()
 			}
 			p := port{int32(netip.MustParseAddrPort(at.String()).Port()), test.protocol}
-			got, err := listening([]port{p}, []netip.Addr{own})
-			if err != nil {
-				t.Skipf("this kernel does not tell of sockets: %v", err)
+			got, unseen := listening([]port{p}, []netip.Addr{own})
+			if len(unseen) > 0 {
+				t.Skipf("this kernel does not tell of sockets: %v", unseen)
 			}
 			if (len(got) > 0) != test.held {
 				t.Fatalf("found %v", got)
@@ -64,8 +67,8 @@ func TestListening(t *testing.T) {
 				t.Errorf("it is said to be %v", holders(got))
 			}
 			other := port{p.number, corev1.ProtocolSCTP}
-			if got, err := listening([]port{other}, nil); len(got) > 0 || err != nil {
-				t.Errorf("another protocol has %v, %v", got, err)
+			if got, unseen := listening([]port{other}, nil); len(got)+len(unseen) > 0 {
+				t.Errorf("another protocol has %v, %v", got, unseen)
 			}
 		})
 	}
@@ -95,7 +98,7 @@ func TestPorts(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		Ports{Node: own}.run(ctx, client)
+		Ports{Node: own, listening: listening}.run(ctx, client)
 	}()
 	read := func() *corev1.Node {
 		t.Helper()
@@ -113,7 +116,7 @@ func TestPorts(t *testing.T) {
 	if err := json.Unmarshal([]byte(got.Annotations[heldAnnotation]), &a); err != nil {
 		t.Fatal(err)
 	}
-	if a.Asked != n.Annotations[askedAnnotation] || a.Held["81/TCP"] != "pod a/b (hostPort)" || a.Held["82/TCP"] != "" ||
+	if a.Asked != fmt.Sprintf("81/TCP,82/TCP,%d/TCP", taken) || a.Held["81/TCP"] != "pod a/b (hostPort)" || a.Held["82/TCP"] != "" ||
 		a.Held[fmt.Sprintf("%d/TCP", taken)] == "" || fmt.Sprint(a.NAT) != "[203.0.113.9]" {
 		t.Errorf("it says %+v", a)
 	}
@@ -127,4 +130,49 @@ func TestPorts(t *testing.T) {
 	}
 	cancel()
 	<-stopped
+}
+
+// TestLookFails sees that ports which could not be looked at are not said to be free.
+func TestLookFails(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"}, Spec: corev1.PodSpec{
+		NodeName: "boat", Containers: []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: 53, Protocol: corev1.ProtocolUDP}}}},
+	}}
+	const asked, sshd = "22/TCP,53/UDP,54/UDP,80/TCP,81/SCTP", "a process that cannot be seen from here"
+	for _, test := range []struct {
+		title  string
+		unseen []corev1.Protocol
+		noPods bool
+		about  string
+		held   string
+	}{
+		{"all is seen", nil, false, asked, "map[22/TCP:" + sshd + " 53/UDP:pod a/b (hostPort)]"},
+		{"no UDP", []corev1.Protocol{corev1.ProtocolUDP}, false, "22/TCP,53/UDP,80/TCP,81/SCTP", "map[22/TCP:" + sshd + " 53/UDP:pod a/b (hostPort)]"},
+		{"no TCP", []corev1.Protocol{corev1.ProtocolTCP}, false, "22/TCP,53/UDP,54/UDP,81/SCTP", "map[22/TCP:" + sshd + " 53/UDP:pod a/b (hostPort)]"},
+		{"no pods", nil, true, "22/TCP", "map[22/TCP:" + sshd + "]"},
+	} {
+		t.Run(test.title, func(t *testing.T) {
+			client := fake.NewClientset(pod)
+			client.PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return test.noPods, nil, context.DeadlineExceeded
+			})
+			p := Ports{listening: func([]port, []netip.Addr) ([]socket, map[corev1.Protocol]error) {
+				unseen := map[corev1.Protocol]error{}
+				for _, protocol := range test.unseen {
+					unseen[protocol] = errors.ErrUnsupported
+				}
+				return []socket{{port{22, corev1.ProtocolTCP}, ^uint32(0)}}, unseen // of the other family, say
+			}}
+			text, valid := p.look(t.Context(), client, member("boat", "192.0.2.1"), asked)
+			var a answer
+			if err := json.Unmarshal([]byte(text), &a); err != nil {
+				t.Fatal(err)
+			}
+			if a.Asked != test.about || fmt.Sprint(a.Held) != test.held {
+				t.Errorf("about %s it says %v, not %s about %s", a.Asked, a.Held, test.held, test.about)
+			}
+			if (valid < lookEvery) != test.noPods {
+				t.Errorf("it is good for %s", valid)
+			}
+		})
+	}
 }

@@ -21,7 +21,8 @@ const (
 
 // answer is what a node says about the ports that it was asked about.
 type answer struct {
-	Asked string `json:"asked"` // the question
+	// Asked are those that it could look at, spelled as in the question.
+	Asked string `json:"asked"`
 	// Held are the ports in use, and by whom, in words.
 	Held map[string]string `json:"held,omitempty"`
 	// NAT are the node's external addresses that none of its interfaces has: packets to them arrive at another one.
@@ -83,7 +84,7 @@ func parseAsked(text string) []port {
 	return out
 }
 
-// answerOf is what a Node says, and which ports it has been asked about. A node that says nothing, or nothing that can
+// answerOf is what a Node says, and which ports that is about. A node that says nothing, or nothing that can
 // be read, has an empty one.
 func answerOf(n *corev1.Node) (a answer, about map[port]bool) {
 	if json.Unmarshal([]byte(n.Annotations[heldAnnotation]), &a) != nil {

@@ -30,16 +30,19 @@ const (
 	udpUnconnected = 1 << 7
 )
 
-// listening returns the sockets on some ports that are bound to all addresses or to one of the node's own. Only these
-// are asked of the kernel, which may have very many connections.
-func listening(ports []port, own []netip.Addr) ([]socket, error) {
-	var out []socket
-	var errs []error
+// listening returns the sockets on some ports that are bound to all addresses or to one of the node's own, and why
+// those of a protocol could not be seen, or not all. Only these are asked of the kernel, which may have very many
+// connections, and only of protocols that matter.
+func listening(ports []port, own []netip.Addr) (out []socket, unseen map[corev1.Protocol]error) {
+	unseen = map[corev1.Protocol]error{}
 	for _, kind := range []struct {
 		protocol corev1.Protocol
 		number   uint8
 		states   uint32
 	}{{corev1.ProtocolTCP, unix.IPPROTO_TCP, tcpListen}, {corev1.ProtocolUDP, unix.IPPROTO_UDP, udpUnconnected}} {
+		if !slices.ContainsFunc(ports, func(p port) bool { return p.protocol == kind.protocol }) {
+			continue
+		}
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 			err := dump(family, kind.number, kind.states, func(at netip.AddrPort, inode uint32) {
 				p := port{int32(at.Port()), kind.protocol}
@@ -48,11 +51,11 @@ func listening(ports []port, own []netip.Addr) ([]socket, error) {
 				}
 			})
 			if err != nil {
-				errs = append(errs, fmt.Errorf("asking the kernel for %s sockets: %w", kind.protocol, err))
+				unseen[kind.protocol] = fmt.Errorf("asking the kernel for %s sockets: %w", kind.protocol, err)
 			}
 		}
 	}
-	return out, errors.Join(errs...)
+	return out, unseen
 }
 
 // The layout of the kernel's inet_diag_req_v2 and inet_diag_msg.
