@@ -31,6 +31,7 @@ type api struct {
 	objects map[string]*unstructured.Unstructured
 	applied []string       // paths, since the last look
 	refuse  map[string]int // by path: the status to answer
+	field   string         // that cannot change, named in answers of 422; without one these are a policy's
 	boats   bool           // whether the kind Boat is served
 	uids    int
 }
@@ -94,7 +95,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if code == http.StatusConflict && r.Method == http.MethodPost {
 			reason = metav1.StatusReasonAlreadyExists
 		}
-		answer(code, metav1.Status{TypeMeta: v1("Status"), Status: "Failure", Code: int32(code), Message: fmt.Sprintf("%s answers %d", r.URL.Path, code), Reason: reason})
+		details := &metav1.StatusDetails{Causes: []metav1.StatusCause{{Message: "no", Field: a.field}}}
+		answer(code, metav1.Status{TypeMeta: v1("Status"), Status: "Failure", Code: int32(code), Message: fmt.Sprintf("%s answers %d", r.URL.Path, code), Reason: reason, Details: details})
 	}
 	path := r.URL.Path
 	if doc := a.discover(path); doc != nil {
@@ -112,7 +114,11 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		path += "/" + body.GetName()
 	}
 	old := a.objects[path]
-	switch code := a.refuse[path]; {
+	code := a.refuse[path]
+	if code == http.StatusUnprocessableEntity && (r.Method != http.MethodPatch || a.field != "" && old == nil) {
+		code = 0 // there is nothing to validate, or no former value of the field
+	}
+	switch {
 	case code != 0:
 		fail(code)
 	case r.Method == http.MethodGet && old != nil:

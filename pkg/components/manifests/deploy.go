@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
@@ -158,7 +157,7 @@ func (d *deployer) applyOne(ctx context.Context, f *file, o object) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	e, err := d.applier.apply(ctx, o.Unstructured)
-	if apierrors.IsInvalid(err) && f.id.embedded() {
+	if f.id.embedded() && immutable(err) && replaceable(o) {
 		// A field that cannot change did: the DNS Service's address, a binding's role. The object is ours alone.
 		stale := entry{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
 		if d.applier.remove(ctx, stale) == nil {
@@ -186,93 +185,6 @@ func (e *objectError) Error() string {
 	return fmt.Sprintf("line %d: %s: %s", e.line, e.object, reason(e.err))
 }
 func (e *objectError) Unwrap() error { return e.err }
-
-// conclude brings the inventory up to date after a try, and removes what a file that worked out no longer says.
-func (d *deployer) conclude(ctx context.Context, f *file, wanted identitySet) {
-	old := d.inventory[f.id]
-	next := record{file: f.id, hash: f.hash, objects: f.applied}
-	now := identities(f.applied)
-	for _, e := range backwards(old.objects) {
-		if now.has(e) {
-			continue
-		}
-		if len(f.failures) > 0 {
-			next.objects = append(next.objects, e) // remove nothing while the file does not work
-			continue
-		}
-		if err := d.removeOne(ctx, f.id, e, wanted); err != nil {
-			f.failures = append(f.failures, err)
-			next.objects = append(next.objects, e)
-		}
-	}
-	if len(f.failures) > 0 {
-		next.hash = ""
-	}
-	if err := d.save(ctx, next); err != nil {
-		f.failures = append(f.failures, err)
-	}
-	before := f.status
-	f.finish()
-	d.logOutcome(f, before)
-}
-
-// removeGone removes the objects of files that are gone.
-func (d *deployer) removeGone(ctx context.Context, wanted identitySet) {
-	if !d.scanned {
-		return
-	}
-	for id, r := range d.inventory {
-		if _, ok := d.files[id]; ok {
-			continue
-		}
-		var left []entry
-		for _, e := range backwards(r.objects) {
-			if err := d.removeOne(ctx, id, e, wanted); err != nil {
-				d.log.WithField("file", id.name).WithError(err).Warn("removing an object of a manifest that is gone")
-				left = append(left, e)
-			}
-		}
-		r.objects = left
-		if len(left) > 0 {
-			_ = d.save(ctx, r) // still there after the next start, at worst with too much in it
-			continue
-		}
-		if err := r.remove(ctx, d.client); err == nil {
-			delete(d.inventory, id)
-			d.log.WithField("file", id.name).Info("manifest removed")
-		}
-	}
-}
-
-// backwards are entries in the order of removal: what others live in goes last.
-func backwards(entries []entry) []entry {
-	out := slices.Clone(entries)
-	slices.SortStableFunc(out, func(a, b entry) int { return stageOf(b.Kind) - stageOf(a.Kind) })
-	return out
-}
-
-// removeOne removes an object unless some file wants it, on whichever server.
-func (d *deployer) removeOne(ctx context.Context, id fileID, e entry, wanted identitySet) error {
-	if wanted.has(e) {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
-	defer cancel()
-	if d.others == nil {
-		var err error
-		if d.others, err = loadOthers(ctx, d.client, d.Node); err != nil {
-			return fmt.Errorf("removing %s: %w", e, err)
-		}
-	}
-	if d.others.has(e) {
-		return nil
-	}
-	if err := d.applier.remove(ctx, e); err != nil {
-		return fmt.Errorf("removing %s: %s", e, reason(err))
-	}
-	d.log.WithFields(logrus.Fields{"file": id.name, "object": e.String()}).Info("removed")
-	return nil
-}
 
 func (d *deployer) save(ctx context.Context, r record) error {
 	old, exists := d.inventory[r.file]

@@ -167,18 +167,6 @@ func TestEmbeddedFilesAreAppliedWhenTheyChanged(t *testing.T) {
 	expect(t, a.start(dir), a, "", "") // disabled
 }
 
-func TestImmutableEmbeddedObjectIsMadeAnew(t *testing.T) {
-	a, dir := newAPI(t), t.TempDir()
-	expect(t, a.start(dir, coredns("a")), a, "a", "a")
-	const path = "/api/v1/namespaces/default/configmaps/a"
-	a.refuse[path] = http.StatusUnprocessableEntity
-	d := a.start(dir, coredns("a", "b"))
-	expect(t, d, a, "a b", "b") // it stays refused here, but it was tried
-	delete(a.refuse, path)
-	d.wake()
-	expect(t, d, a, "a b", "")
-}
-
 func TestUnlessEdited(t *testing.T) {
 	a, dir := newAPI(t), t.TempDir()
 	file := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: mine, annotations: {coracle.io/apply: unless-edited}}\ndata: {x: %}\n"

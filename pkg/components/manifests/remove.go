@@ -1,0 +1,118 @@
+package manifests
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const crd = "CustomResourceDefinition"
+
+// replaceable reports whether an embedded object may be deleted in order to make it anew: nothing else goes with it, and
+// nobody may have edited it.
+func replaceable(o object) bool {
+	return o.GetKind() != crd && o.GetKind() != "Namespace" && o.GetAnnotations()[applyAnnotation] != unlessEdited
+}
+
+// immutable reports whether the API server's own validation refused a field. A ValidatingAdmissionPolicy answers
+// "invalid" too, but names no field, and would refuse the new object as well.
+func immutable(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field != "" })
+}
+
+// conclude brings the inventory up to date after a try, and removes what a file that worked out no longer says.
+func (d *deployer) conclude(ctx context.Context, f *file, wanted identitySet) {
+	old := d.inventory[f.id]
+	next := record{file: f.id, hash: f.hash, objects: f.applied}
+	now := identities(f.applied)
+	for _, e := range backwards(old.objects) {
+		if now.has(e) {
+			continue
+		}
+		if len(f.failures) > 0 {
+			next.objects = append(next.objects, e) // remove nothing while the file does not work
+			continue
+		}
+		if err := d.removeOne(ctx, f.id, e, wanted); err != nil {
+			f.failures = append(f.failures, err)
+			next.objects = append(next.objects, e)
+		}
+	}
+	if len(f.failures) > 0 {
+		next.hash = ""
+	}
+	if err := d.save(ctx, next); err != nil {
+		f.failures = append(f.failures, err)
+	}
+	before := f.status
+	f.finish()
+	d.logOutcome(f, before)
+}
+
+// removeGone removes the objects of files that are gone.
+func (d *deployer) removeGone(ctx context.Context, wanted identitySet) {
+	if !d.scanned {
+		return
+	}
+	for id, r := range d.inventory {
+		if _, ok := d.files[id]; ok {
+			continue
+		}
+		var left []entry
+		for _, e := range backwards(r.objects) {
+			if err := d.removeOne(ctx, id, e, wanted); err != nil {
+				d.log.WithField("file", id.name).WithError(err).Warn("removing an object of a manifest that is gone")
+				left = append(left, e)
+			}
+		}
+		r.objects = left
+		if len(left) > 0 {
+			_ = d.save(ctx, r) // still there after the next start, at worst with too much in it
+			continue
+		}
+		if err := r.remove(ctx, d.client); err == nil {
+			delete(d.inventory, id)
+			d.log.WithField("file", id.name).Info("manifest removed")
+		}
+	}
+}
+
+// backwards are entries in the order of removal: what others live in goes last.
+func backwards(entries []entry) []entry {
+	out := slices.Clone(entries)
+	slices.SortStableFunc(out, func(a, b entry) int { return stageOf(b.Kind) - stageOf(a.Kind) })
+	return out
+}
+
+// removeOne removes an object unless some file wants it, on whichever server. A kind of coracle's own never goes: all
+// objects of it would, and with HelmChart every release; a server that is not upgraded yet would do that to a newer one.
+func (d *deployer) removeOne(ctx context.Context, id fileID, e entry, wanted identitySet) error {
+	if wanted.has(e) || id.embedded() && e.Kind == crd {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	if d.others == nil {
+		var err error
+		if d.others, err = loadOthers(ctx, d.client, d.Node); err != nil {
+			return fmt.Errorf("removing %s: %w", e, err)
+		}
+	}
+	if d.others.has(e) {
+		return nil
+	}
+	if err := d.applier.remove(ctx, e); err != nil {
+		return fmt.Errorf("removing %s: %s", e, reason(err))
+	}
+	d.log.WithFields(logrus.Fields{"file": id.name, "object": e.String()}).Info("removed")
+	return nil
+}

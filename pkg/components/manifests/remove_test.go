@@ -1,0 +1,63 @@
+package manifests
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	embedded "github.com/coracle-dev/coracle/manifests"
+	"github.com/coracle-dev/coracle/pkg/state"
+)
+
+// TestWhatIsMadeAnew: an embedded object with a field that cannot change is, and nothing else that is refused.
+func TestWhatIsMadeAnew(t *testing.T) {
+	const configMap = "/api/v1/namespaces/default/configmaps/a"
+	kind := func(apiVersion, kind string) string {
+		return "apiVersion: " + apiVersion + "\nkind: " + kind + "\nmetadata: {name: a}\n"
+	}
+	for name, c := range map[string]struct {
+		text, path, field string
+		anew              bool
+	}{
+		"a field that cannot change":        {configMaps("a"), configMap, "data", true},
+		"a policy's refusal":                {configMaps("a"), configMap, "", false},
+		"what people may edit":              {strings.ReplaceAll(configMaps("a"), "name: a", "name: a, annotations: {coracle.io/apply: unless-edited}"), configMap, "data", false},
+		"a kind, and with it all objects":   {kind("apiextensions.k8s.io/v1", crd), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/a", "status.storedVersions", false},
+		"a namespace, and all that's there": {kind("v1", "Namespace"), "/api/v1/namespaces/a", "metadata", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, dir := newAPI(t), t.TempDir()
+			file := func(comment string) embedded.File {
+				return embedded.File{Name: "dns.yaml", Data: []byte(c.text + comment)}
+			}
+			expect(t, a.start(dir, file("")), a, "a", "a")
+			before := a.objects[c.path].GetUID()
+			a.refuse[c.path], a.field = http.StatusUnprocessableEntity, c.field
+			d := a.start(dir, file("# new\n"))
+			d.step(t.Context())
+			if o := a.objects[c.path]; o == nil {
+				t.Error("it is gone")
+			} else if anew := o.GetUID() != before; anew != c.anew {
+				t.Errorf("made anew: %v", anew)
+			}
+			if s := d.statuses()[0]; (s.State == state.ManifestApplied) != c.anew {
+				t.Errorf("status is %+v", s)
+			}
+		})
+	}
+}
+
+// TestEmbeddedKindsStay: with a kind all its objects would go, when a service is disabled, or a server is not upgraded yet.
+func TestEmbeddedKindsStay(t *testing.T) {
+	a, dir := newAPI(t), t.TempDir()
+	kinds := configMaps("a") + "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: boats}\n"
+	expect(t, a.start(dir, embedded.File{Name: "helm.yaml", Data: []byte(kinds)}), a, "a boats", "a boats")
+	expect(t, a.start(dir, embedded.File{Name: "helm.yaml", Data: []byte(configMaps("a"))}), a, "a boats", "a")
+	expect(t, a.start(dir, embedded.File{Name: "helm.yaml", Data: []byte(kinds)}), a, "a boats", "a boats")
+	expect(t, a.start(dir), a, "boats", "")
+	d := a.start(dir)
+	write(t, dir, map[string]string{"mine.yaml": kinds})
+	expect(t, d, a, "a boats", "a boats")
+	write(t, dir, map[string]string{"mine.yaml": configMaps("a")})
+	expect(t, d, a, "a", "a")
+}
