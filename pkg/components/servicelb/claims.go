@@ -15,11 +15,14 @@ type holding struct {
 	holder string // in words
 }
 
-// note enters what a Service has by its status.
+// note enters what a Service has by its status. Ports that it does not want any more are nobody's: kube-proxy takes them
+// from the Service's specification.
 func (l *ledger) note(s *demand) {
-	for a, ports := range s.has {
-		for p := range ports {
-			l.listed[claim{a, p}] = append(l.listed[claim{a, p}], s)
+	for a, has := range s.has {
+		for _, p := range s.ports {
+			if has[p] {
+				l.listed[claim{a, p}] = append(l.listed[claim{a, p}], s)
+			}
 		}
 	}
 }

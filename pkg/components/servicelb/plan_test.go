@@ -207,6 +207,7 @@ func TestPlan(t *testing.T) {
 		{title: "both have it", services: []*corev1.Service{lb("web", 0, "80", has("10.0.0.1")), lb("other", 1, "80", has("10.0.0.1"))}, nodes: two[:1],
 			want: []string{"10.0.0.1", "PortTaken (port 80/TCP is held by Service default/web on node a)"}},
 		{title: "it is still said to be another's", services: []*corev1.Service{lb("web", 0, "80", has("10.0.0.1"), label(ownPool, "x")), lb("other", 1, "80")}, nodes: two[:1], want: []string{"NoNodes", "hold: Waiting"}},
+		{title: "two swap", services: []*corev1.Service{lb("web", 0, "443", hasOnly("10.0.0.1", "80")), lb("other", 1, "80", hasOnly("10.0.0.1", "443"))}, nodes: two[:1], want: []string{"10.0.0.1", "10.0.0.1"}},
 		{title: "a port of two protocols", services: []*corev1.Service{lb("tcp", 0, "53"), lb("udp", 1, "53/UDP")}, nodes: two[:1], want: []string{"10.0.0.1", "10.0.0.1"}},
 		{title: "a port of two families", services: []*corev1.Service{web, lb("six", 1, "80", families(corev1.IPv6Protocol))}, nodes: []*corev1.Node{member("a", "10.0.0.1", internal("fd00::1"))}, want: []string{"10.0.0.1", "fd00::1"}},
 		{title: "coracle's own", services: []*corev1.Service{lb("api", 0, "6443"), lb("kubelet", 1, "10250"), lb("vxlan", 2, "8472/UDP")}, nodes: []*corev1.Node{member("a", "10.0.0.1", labelled(controlPlane, "true")), b},

@@ -36,6 +36,8 @@ func random(r *rand.Rand) snapshot {
 		}
 		if r.IntN(3) == 0 {
 			has(fmt.Sprintf("10.0.0.%d", 1+r.IntN(len(in.nodes))))(s)
+		} else if r.IntN(3) == 0 { // its ports have changed
+			hasOnly("10.0.0.1", []string{"80", "443", "53/UDP"}[r.IntN(3)])(s)
 		}
 		if r.IntN(8) == 0 {
 			s.DeletionTimestamp = &s.CreationTimestamp
