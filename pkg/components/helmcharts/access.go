@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -105,15 +106,29 @@ func newClient(roots []string, insecure bool) (*http.Client, error) {
 		}
 		config.RootCAs = pool
 	}
+	return clientWith(config, dialPatience), nil
+}
+
+// How long others may take. There are few workers, and who waits for a repository that is not there keeps one from a chart
+// that needs none.
+const (
+	dialPatience   = 10 * time.Second
+	answerPatience = 30 * time.Second
+	fetchPatience  = 2 * time.Minute // for all that is fetched for a chart
+)
+
+// clientWith makes a client that gives up dialing after so long.
+func clientWith(config *tls.Config, dial time.Duration) *http.Client {
 	transport := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&net.Dialer{Timeout: dial}).DialContext,
 		TLSClientConfig:       config,
 		ForceAttemptHTTP2:     true,
 		DisableKeepAlives:     true, // a chart is fetched once
 		TLSHandshakeTimeout:   10 * time.Second,
-		ResponseHeaderTimeout: time.Minute,
+		ResponseHeaderTimeout: answerPatience,
 	}
-	return &http.Client{Transport: transport, CheckRedirect: redirected}, nil
+	return &http.Client{Transport: transport, CheckRedirect: redirected}
 }
 
 // redirected keeps logins off connections that everybody can read, which the library only does for another host.

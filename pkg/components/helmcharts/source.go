@@ -97,8 +97,10 @@ func readAll(r io.Reader, most int64) ([]byte, error) {
 	return data, nil
 }
 
-// fetch gets the chart.
+// fetch gets the chart, as long as fetchPatience allows.
 func (s source) fetch(ctx context.Context, with access) (*chartv2.Chart, error) {
+	ctx, enough := context.WithTimeout(ctx, fetchPatience)
+	defer enough()
 	data, err := s.archive(ctx, with)
 	if err != nil {
 		return nil, err
