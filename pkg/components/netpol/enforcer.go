@@ -111,6 +111,16 @@ func (e *enforcer) setPod(p *pod) {
 	})
 }
 
+// replacePod takes a pod. old is what had its name before: policies and namespaces are known by their name, pods are not.
+func (e *enforcer) replacePod(old, now *pod) {
+	if old != nil && old.uid() != now.uid() {
+		e.removePod(old)
+	}
+	e.setPod(now)
+}
+
+func (e *enforcer) removePod(p *pod) { e.change(func(g *engine) { g.removePod(p.uid()) }) }
+
 // count returns the number of policies and of the last change.
 func (e *enforcer) count() (policies int, wanted uint64) {
 	e.mu.Lock()

@@ -19,22 +19,24 @@ type feed struct {
 	node   string
 }
 
-// handler turns what an informer says of objects of a type into calls.
-func handler[T any](set, remove func(T)) cache.ResourceEventHandler {
+// handler turns what an informer says of objects of a type into calls. set is told what was there by the name before,
+// or nil; it may be another object, that was deleted while the watch was away.
+func handler[T any](set func(old, now *T), remove func(*T)) cache.ResourceEventHandler {
 	gone := func(obj any) {
 		if late, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = late.Obj
 		}
-		if t, ok := obj.(T); ok {
+		if t, ok := obj.(*T); ok {
 			remove(t)
 		}
 	}
-	there := func(obj any) {
-		if t, ok := obj.(T); ok {
-			set(t)
+	there := func(old, obj any) {
+		was, _ := old.(*T)
+		if t, ok := obj.(*T); ok {
+			set(was, t)
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: there, UpdateFunc: func(_, obj any) { there(obj) }, DeleteFunc: gone}
+	return cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) { there(nil, obj) }, UpdateFunc: there, DeleteFunc: gone}
 }
 
 func run(ctx context.Context, working *sync.WaitGroup, options cache.InformerOptions) cache.DoneChecker {
@@ -54,7 +56,7 @@ func (f feed) policies(ctx context.Context, e *enforcer) cache.DoneChecker {
 			}
 			return obj, nil
 		},
-		Handler: handler(e.setPolicy, e.removePolicy),
+		Handler: handler(func(_, p *networkingv1.NetworkPolicy) { e.setPolicy(p) }, e.removePolicy),
 	})
 }
 
@@ -73,7 +75,9 @@ func (f feed) peers(ctx context.Context, e *enforcer) (synced []cache.DoneChecke
 				return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels}}, nil
 			},
 			Handler: handler(
-				func(n *corev1.Namespace) { e.change(func(g *engine) { g.setNamespace(n.Name, labels.Set(n.Labels)) }) },
+				func(_, n *corev1.Namespace) {
+					e.change(func(g *engine) { g.setNamespace(n.Name, labels.Set(n.Labels)) })
+				},
 				func(n *corev1.Namespace) { e.change(func(g *engine) { g.removeNamespace(n.Name) }) }),
 		}),
 		run(ctx, working, cache.InformerOptions{
@@ -88,7 +92,7 @@ func (f feed) peers(ctx context.Context, e *enforcer) (synced []cache.DoneChecke
 				}
 				return newPod(p, f.node), nil
 			},
-			Handler: handler(e.setPod, func(p *pod) { e.change(func(g *engine) { g.removePod(p.uid()) }) }),
+			Handler: handler(e.replacePod, e.removePod),
 		}),
 	}, working.Wait
 }
