@@ -10,9 +10,6 @@ import (
 	"strings"
 )
 
-// mountTable is where the kernel lists what is mounted.
-const mountTable = "/proc/self/mountinfo"
-
 // Delete removes the folder with all in it, if it is this volume's and nothing is mounted in it. It can be called
 // again after a crash at any line. release is called with the folder when it has been put aside, so that Create can make
 // another, and before it is removed; it gives back what Create's limit took.
@@ -73,7 +70,7 @@ func (v Volume) mayDelete(dir *os.File) error {
 	if err != nil {
 		return fmt.Errorf("looking at %s: %w", v.Path(), err)
 	}
-	mounts, err := mountPoints()
+	mounts, err := MountPoints()
 	if err != nil {
 		return err
 	}
@@ -81,21 +78,6 @@ func (v Volume) mayDelete(dir *os.File) error {
 		return fmt.Errorf("something is mounted at %s: it is not removed until that is unmounted", mounts[i])
 	}
 	return nil
-}
-
-func mountPoints() ([]string, error) {
-	data, err := os.ReadFile(mountTable)
-	if err != nil {
-		return nil, fmt.Errorf("listing mounts: %w", err)
-	}
-	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	var out []string
-	for line := range strings.Lines(string(data)) {
-		if fields := strings.Fields(line); len(fields) > 4 {
-			out = append(out, unescape.Replace(fields[4]))
-		}
-	}
-	return out, nil
 }
 
 // FinishDeletes removes what Delete had put aside in a directory when it was interrupted.

@@ -11,6 +11,8 @@ const (
 	NodeLabel = "coracle.io/local-volume-node"
 	// BaseAnnotation is on a PV: the directory below which the folder is.
 	BaseAnnotation = "coracle.io/local-volume-base"
+	// MountAnnotation is on a PV: where the file system was mounted that the folder is on.
+	MountAnnotation = "coracle.io/local-volume-mount"
 	// QuotaAnnotation is on a PV: whether its size is enforced, and by what.
 	QuotaAnnotation = "coracle.io/quota"
 	// PlacedAnnotation is on a PV, as others write it: the node that the scheduler chose.

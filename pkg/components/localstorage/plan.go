@@ -120,15 +120,15 @@ func (p plan) volume(base string) localpath.Volume {
 	return localpath.Volume{Base: base, Folder: p.folder, PV: p.options.PVName}
 }
 
-// pv is the object.
-func (p plan) pv(v localpath.Volume, quota string) *corev1.PersistentVolume {
+// pv is the object, for a folder that was made.
+func (p plan) pv(v localpath.Volume, mount, quota string) *corev1.PersistentVolume {
 	claim, class := p.options.PVC, p.options.StorageClass
 	pv := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   p.options.PVName,
 			Labels: map[string]string{localpath.NodeLabel: p.node},
 			Annotations: map[string]string{
-				localpath.PlacedAnnotation: p.node, localpath.BaseAnnotation: v.Base, localpath.QuotaAnnotation: quota,
+				localpath.PlacedAnnotation: p.node, localpath.BaseAnnotation: v.Base, localpath.MountAnnotation: mount, localpath.QuotaAnnotation: quota,
 			},
 		},
 		Spec: corev1.PersistentVolumeSpec{
@@ -146,7 +146,7 @@ func (p plan) pv(v localpath.Volume, quota string) *corev1.PersistentVolume {
 		pv.Spec.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy
 	}
 	if p.hostPath {
-		kind := corev1.HostPathDirectoryOrCreate
+		kind := corev1.HostPathDirectory // made by the kubelet it would be empty, and perhaps on another disk
 		pv.Spec.HostPath = &corev1.HostPathVolumeSource{Path: v.Path(), Type: &kind}
 	} else {
 		pv.Spec.Local = &corev1.LocalVolumeSource{Path: v.Path()}

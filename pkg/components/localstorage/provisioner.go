@@ -77,6 +77,9 @@ func (p *provisioner) provision(ctx context.Context, o controller.ProvisionOptio
 	}
 	p.folders.Lock()
 	defer p.folders.Unlock()
+	if plan.bases, err = p.present(plan.bases); err != nil {
+		return nil, err
+	}
 	v, err := plan.choose()
 	if err != nil {
 		return nil, err
@@ -86,7 +89,11 @@ func (p *provisioner) provision(ctx context.Context, o controller.ProvisionOptio
 	if err := v.Create(limit.set); err != nil {
 		return nil, err
 	}
-	return plan.pv(v, limit.told), nil
+	mount, err := localpath.MountOf(v.Base)
+	if err != nil {
+		return nil, err
+	}
+	return plan.pv(v, mount, limit.told), nil
 }
 
 // choose returns the folder in the directory where it is already, else in the one with the most room.
@@ -149,6 +156,9 @@ func (p *provisioner) Delete(ctx context.Context, pv *corev1.PersistentVolume) e
 	}
 	v, err := folderOf(pv)
 	if err != nil {
+		return err
+	}
+	if err := onItsDisk(pv, v); err != nil {
 		return err
 	}
 	log := logrus.WithField("component", component).WithField("volume", pv.Name)

@@ -109,9 +109,12 @@ func TestPlan(t *testing.T) {
 				}
 				return
 			}
-			pv := p.pv(p.volume("/data"), "enforced (xfs)")
+			pv := p.pv(p.volume("/data"), "/", "enforced (xfs)")
 			if kube.VolumePath(pv) != c.want || (pv.Spec.Local != nil) != c.local {
 				t.Errorf("got %+v, want %s", pv.Spec.PersistentVolumeSource, c.want)
+			}
+			if kind := pv.Spec.HostPath; kind != nil && *kind.Type != corev1.HostPathDirectory {
+				t.Errorf("the kubelet may make the folder: %s", *kind.Type)
 			}
 			if v, err := folderOf(pv); err != nil || v != p.volume("/data") {
 				t.Errorf("the PV leads back to %+v, %v", v, err)
@@ -137,7 +140,7 @@ func TestReschedule(t *testing.T) {
 		"bad parameter": {testConfig("/data"), testClass(func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"x": ""} }), controller.ProvisioningFinished},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &provisioner{client: fake.NewClientset(c.config), node: own}
+			p := &provisioner{client: fake.NewClientset(c.config), node: own, volumes: cache.NewStore(cache.MetaNamespaceKeyFunc)}
 			_, got, err := p.Provision(t.Context(), testOptions(testClaim(), c.class))
 			if err == nil || got != c.want || !strings.HasPrefix(err.Error(), "node edge-1: ") {
 				t.Errorf("%s, %v; want %s", got, err, c.want)

@@ -1,0 +1,77 @@
+package localstorage
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-dev/coracle/pkg/kube"
+	"github.com/coracle-dev/coracle/pkg/localpath"
+)
+
+// TestDiskNotMounted: where a disk with volumes is not mounted, no volume is made, and none is taken for removed.
+func TestDiskNotMounted(t *testing.T) {
+	disk := t.TempDir()
+	base, second := filepath.Join(disk, "volumes"), filepath.Join(t.TempDir(), "volumes")
+	mount := func() {
+		t.Helper()
+		if err := unix.Mount("tmpfs", disk, "tmpfs", 0, ""); err != nil {
+			t.Skipf("mounting: %v", err)
+		}
+	}
+	mount()
+	defer func() { _ = unix.Unmount(disk, unix.MNT_DETACH) }()
+	own := kube.NewOwnNode("", "edge-1")
+	own.Set(testNode())
+	p := &provisioner{client: fake.NewClientset(testConfig(base)), node: own, volumes: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+	pv, err := p.provision(t.Context(), testOptions(testClaim(), testClass()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := pv.Annotations[localpath.MountAnnotation]; got != disk {
+		t.Errorf("the disk is mounted at %q, not %q", disk, got)
+	}
+	pv.Status.Phase = corev1.VolumeReleased
+	if err := p.volumes.Add(pv); err != nil {
+		t.Fatal(err)
+	}
+	p.client = fake.NewClientset(testConfig(base), pv)
+
+	if err := unix.Unmount(disk, 0); err != nil {
+		t.Fatal(err)
+	}
+	claim := testClaim(func(c *corev1.PersistentVolumeClaim) { c.Name = "more" })
+	_, err = p.provision(t.Context(), testOptions(claim, testClass()))
+	var other elsewhere
+	if !errors.As(err, &other) || !strings.Contains(err.Error(), "mounted at "+disk+", which is not mounted: mount it") {
+		t.Errorf("a volume on a disk that is not there: %v", err)
+	}
+	if _, err := os.Stat(base); !os.IsNotExist(err) {
+		t.Errorf("there is something where no disk is: %v", err)
+	}
+	if err := p.Delete(t.Context(), pv); err == nil || !strings.Contains(err.Error(), "which is not mounted: the folder is removed once it is") {
+		t.Errorf("the folder is called removed: %v", err)
+	}
+	p.client = fake.NewClientset(testConfig(base, second), pv)
+	if made, err := p.provision(t.Context(), testOptions(claim, testClass())); err != nil || !strings.HasPrefix(kube.VolumePath(made), second) {
+		t.Errorf("another directory is not taken: %v", err)
+	}
+
+	// Somebody gives up that disk, and moves the data.
+	if err := (localpath.Volume{Base: base, Folder: "pvc-1_shop_data", PV: "pvc-1"}).Create(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Delete(t.Context(), pv); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(kube.VolumePath(pv)); !os.IsNotExist(err) {
+		t.Errorf("the folder is there: %v", err)
+	}
+}
