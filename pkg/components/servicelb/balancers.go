@@ -100,16 +100,17 @@ func (b Balancers) run(ctx context.Context, client kubernetes.Interface) error {
 		soon, syncErr := c.sync(ctx)
 		err = errors.Join(err, syncErr)
 		var again <-chan time.Time
-		switch {
-		case err != nil && ctx.Err() == nil:
+		if err != nil && ctx.Err() == nil {
 			log.WithError(err).Warn("trying again")
-			again = time.After(pause)
+			if soon == 0 || pause < soon { // what fails does not make the rest wait
+				soon = pause
+			}
 			pause = min(pause*2, lastPause)
-		case soon > 0:
-			again = time.After(soon)
-			fallthrough
-		default:
+		} else {
 			pause = firstPause
+		}
+		if soon > 0 {
+			again = time.After(soon)
 		}
 		select {
 		case <-ctx.Done():

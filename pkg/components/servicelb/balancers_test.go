@@ -2,16 +2,20 @@ package servicelb
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 // TestRun lets the controller work on Services from their creation on.
@@ -98,6 +102,32 @@ func TestRun(t *testing.T) {
 	if _, asked := n.Annotations[askedAnnotation]; asked || err != nil {
 		t.Errorf("the node is still asked, %v", err)
 	}
+}
+
+// TestFailing sees that a Service which cannot be written does not keep others from what they await.
+func TestFailing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		client := fake.NewClientset(member("a", "10.0.0.1", silent), lb("bad", 0, "443"))
+		client.PrependReactor("patch", "services", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			return a.(clienttesting.PatchAction).GetName() == "bad", nil, errors.New("refused")
+		})
+		stopped := make(chan error, 1)
+		go func() { stopped <- (Balancers{NodePorts: "30000-32767"}).run(ctx, client) }()
+		time.Sleep(5 * time.Minute)
+		if _, err := client.CoreV1().Services("default").Create(ctx, lb("web", 1, "80"), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(patience + time.Second)
+		web, err := client.CoreV1().Services("default").Get(ctx, "web", metav1.GetOptions{})
+		if err != nil || ipsOf(web) != "10.0.0.1" {
+			t.Errorf("after the node's silence it has %s, %v", ipsOf(web), err)
+		}
+		cancel()
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestLetGo sees that what another balancer has left on a Service stays its own to clean up.
