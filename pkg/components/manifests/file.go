@@ -21,6 +21,8 @@ type file struct {
 	hash    string // of its content
 	objects []object
 	status  state.Manifest
+	seen    time.Time // when it was read with this content first
+	unread  bool      // what it says is not known
 
 	due      time.Time // zero: nothing is to be done
 	tries    int
@@ -31,7 +33,7 @@ type file struct {
 
 // newFile reads a manifest. A broken one is failed from the start.
 func newFile(id fileID, data []byte) *file {
-	f := &file{id: id, hash: hashOf(data), due: time.Now()}
+	f := &file{id: id, hash: hashOf(data), due: time.Now(), seen: time.Now()}
 	f.status = state.Manifest{File: id.name, Embedded: id.embedded(), State: state.ManifestPending}
 	objects, err := parse(data)
 	if err != nil {
@@ -42,7 +44,7 @@ func newFile(id fileID, data []byte) *file {
 }
 
 func (f *file) broken(err error) *file {
-	f.due = time.Time{}
+	f.due, f.unread = time.Time{}, true
 	f.status.State, f.status.Error = state.ManifestFailed, oneLine(err)
 	return f
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// write makes files, by name below dir.
+// write makes files, by name below dir, that have been as they are for a while.
 func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -19,6 +19,9 @@ func write(t *testing.T, dir string, files map[string]string) {
 		}
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
+		}
+		if past := time.Now().Add(-time.Hour); os.Chtimes(path, past, past) != nil {
+			t.Fatal("cannot set the time of " + path)
 		}
 	}
 }

@@ -4,12 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
+
+// complete is how long a file must not change before what it does not say any more is removed.
+const complete = 5 * time.Second
 
 const crd = "CustomResourceDefinition"
 
@@ -34,11 +40,13 @@ func (d *deployer) conclude(ctx context.Context, f *file, wanted identitySet) {
 	old := d.inventory[f.id]
 	next := record{file: f.id, hash: f.hash, objects: f.applied}
 	now := identities(f.applied)
-	for _, e := range backwards(old.objects) {
-		if now.has(e) {
-			continue
-		}
-		if len(f.failures) > 0 {
+	surplus := slices.DeleteFunc(backwards(old.objects), now.has)
+	var wait time.Duration
+	if len(surplus) > 0 {
+		wait = d.unsure(f)
+	}
+	for _, e := range surplus {
+		if len(f.failures) > 0 || wait > 0 {
 			next.objects = append(next.objects, e) // remove nothing while the file does not work
 			continue
 		}
@@ -55,7 +63,29 @@ func (d *deployer) conclude(ctx context.Context, f *file, wanted identitySet) {
 	}
 	before := f.status
 	f.finish()
+	if wait > 0 && len(f.failures) == 0 {
+		f.due = time.Now().Add(wait)
+	}
 	d.logOutcome(f, before)
+}
+
+// unsure is how long it is too early to believe that a file says all that it is going to say: a program that copies over
+// it may have stopped in the middle, between two documents, and what is missing would be deleted. A file that is gone
+// needs no such time: that is no accident of copying.
+func (d *deployer) unsure(f *file) time.Duration {
+	if f.id.embedded() {
+		return 0
+	}
+	path := filepath.Join(d.Dir, f.id.name)
+	data, err := os.ReadFile(path)
+	if err != nil || hashOf(data) != f.hash {
+		return complete // the next look at the directory has news of it
+	}
+	quiet := time.Since(f.seen)
+	if info, err := os.Stat(path); err == nil {
+		quiet = max(quiet, time.Since(info.ModTime()))
+	}
+	return complete - quiet
 }
 
 // removeGone removes the objects of files that are gone.

@@ -2,8 +2,11 @@ package manifests
 
 import (
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	embedded "github.com/coracle-dev/coracle/manifests"
 	"github.com/coracle-dev/coracle/pkg/state"
@@ -60,4 +63,64 @@ func TestEmbeddedKindsStay(t *testing.T) {
 	expect(t, d, a, "a boats", "a boats")
 	write(t, dir, map[string]string{"mine.yaml": configMaps("a")})
 	expect(t, d, a, "a", "a")
+}
+
+// TestAHalfWrittenFileRemovesNothing: copying over a file may stop for a while between two documents.
+func TestAHalfWrittenFileRemovesNothing(t *testing.T) {
+	a, dir := newAPI(t), t.TempDir()
+	file := filepath.Join(dir, "x.yaml")
+	write(t, dir, map[string]string{"x.yaml": configMaps("a", "b"), "y.yaml": configMaps("c")})
+	d := a.start(dir)
+	expect(t, d, a, "a b c", "a b c")
+	half := func(text string) {
+		t.Helper()
+		write(t, dir, map[string]string{"x.yaml": text})
+		if err := os.Chtimes(file, time.Time{}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	half("")
+	expect(t, d, a, "a b c", "")
+	half(configMaps("d"))
+	expect(t, d, a, "a b c d", "d")
+	if s := d.statuses()[0]; s.State != state.ManifestApplied || s.Objects != 1 {
+		t.Errorf("status is %+v", s)
+	}
+	if wait := time.Until(d.due()); wait <= 0 || wait > complete {
+		t.Errorf("it is looked at again in %s", wait)
+	}
+	half(configMaps("d", "a")) // not yet noticed
+	d.wake()
+	d.step(t.Context())
+	if exists, _ := a.look(); exists != "a b c d" {
+		t.Errorf("exists %q", exists)
+	}
+	os.Remove(filepath.Join(dir, "y.yaml")) // that is meant
+	expect(t, d, a, "a b d", "a d")
+	d = a.start(dir)
+	expect(t, d, a, "a b d", "a d")
+
+	half(configMaps("d", "a"))
+	for _, f := range d.files {
+		f.seen = time.Now().Add(-complete)
+	}
+	d.wake()
+	expect(t, d, a, "a d", "a d")
+}
+
+func TestAnEmptiedFileRemovesAll(t *testing.T) {
+	a, dir := newAPI(t), t.TempDir()
+	d := a.start(dir)
+	write(t, dir, map[string]string{"x.yaml": configMaps("a", "b")})
+	expect(t, d, a, "a b", "a b")
+	const refused = "/api/v1/namespaces/default/configmaps/b"
+	a.refuse[refused] = http.StatusServiceUnavailable
+	write(t, dir, map[string]string{"x.yaml": "# nothing any more\n"})
+	expect(t, d, a, "b", "")
+	delete(a.refuse, refused)
+	d.wake()
+	expect(t, d, a, "", "")
+	if s := d.statuses()[0]; s.State != state.ManifestApplied || s.Objects != 0 {
+		t.Errorf("status is %+v", s)
+	}
 }
