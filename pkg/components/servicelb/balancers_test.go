@@ -157,23 +157,29 @@ func TestLetGo(t *testing.T) {
 // TestUncheckedBefore: what a node was not asked about in time is still asked by the next leader.
 func TestUncheckedBefore(t *testing.T) {
 	in := snapshot{services: []*corev1.Service{lb("ssh", 0, "22")}, now: time.Unix(5000, 0)}
-	for _, name := range []string{"a", "b"} {
-		in.nodes = append(in.nodes, member(name, map[string]string{"a": "10.0.0.1", "b": "10.0.0.2"}[name], silent))
+	var all []string
+	for i, name := range []string{"a", "b", "c", "d", "e", "f", "g"} {
+		all = append(all, fmt.Sprintf("10.0.0.%d", i+1))
+		in.nodes = append(in.nodes, member(name, all[i], silent))
 	}
 	for range 3 { // questions, patience, addresses
 		in, _ = step(in)
 	}
-	if got := ipsOf(in.services[0]); got != "10.0.0.1, 10.0.0.2" {
+	if got := ipsOf(in.services[0]); got != strings.Join(all, ", ") {
 		t.Fatalf("it got %s", got)
 	}
 	in.since = uncheckedBefore(in.services, in.now) // all that the next one knows
-	in.nodes[0] = member("a", "10.0.0.1", says("22/TCP", `,"held":{"22/TCP":"sshd (pid 7)"}`))
+	for _, i := range []int{0, 6} {
+		in.nodes[i] = member(in.nodes[i].Name, all[i], says("22/TCP", `,"held":{"22/TCP":"sshd (pid 7)"}`))
+	}
 	in, _ = step(in)
-	if got := ipsOf(in.services[0]); got != "10.0.0.2" {
+	if got := ipsOf(in.services[0]); got != strings.Join(all[1:6], ", ") {
 		t.Errorf("the addresses are %s", got)
 	}
 	in.since = uncheckedBefore(in.services, in.now)
-	in.nodes[1] = member("b", "10.0.0.2")
+	for i := range 6 {
+		in.nodes[i] = member(in.nodes[i].Name, all[i])
+	}
 	for range 2 {
 		in, _ = step(in)
 	}

@@ -154,7 +154,7 @@ func readiness(nodes, unchecked []string, refused *metav1.Condition, c candidate
 			ready.Message += ", which have no endpoint"
 		}
 		if len(unchecked) > 0 {
-			ready.Message += notChecked + list("node", "nodes", unchecked)
+			ready.Message += notChecked + listAll("node", "nodes", unchecked) // the next leader reads it
 		}
 	case refused != nil:
 		ready.Reason, ready.Message = portTaken, refused.Message
@@ -183,8 +183,8 @@ func readiness(nodes, unchecked []string, refused *metav1.Condition, c candidate
 // notChecked comes before the nodes that did not say in time whether a Service's ports are free.
 const notChecked = "; whether its ports are in use was not checked on "
 
-// uncheckedBefore are the ports that another leader had given to Services without an answer of the node, as far as the
-// conditions name the nodes: what these say still counts.
+// uncheckedBefore are the ports that another leader had given to Services without an answer of the node, by what their
+// conditions say: an answer still counts.
 func uncheckedBefore(services []*corev1.Service, now time.Time) map[question]time.Time {
 	since := map[question]time.Time{}
 	for _, s := range services {
@@ -206,14 +206,18 @@ func uncheckedBefore(services []*corev1.Service, now time.Time) map[question]tim
 func list(one, several string, names []string) string {
 	const most = 5
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
-	switch n := len(names); {
-	case n == 1:
-		return one + " " + names[0]
-	case n > most:
+	if n := len(names); n > most {
 		return fmt.Sprintf("%s %s and %d more", several, strings.Join(names[:most], ", "), n-most)
-	default:
-		return several + " " + strings.Join(names, ", ")
 	}
+	return listAll(one, several, names)
+}
+
+// listAll names all.
+func listAll(one, several string, names []string) string {
+	if len(names) == 1 {
+		return one + " " + names[0]
+	}
+	return several + " " + strings.Join(slices.Sorted(slices.Values(names)), ", ")
 }
 
 // condition returns a condition of a Service, or nil.
