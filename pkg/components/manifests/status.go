@@ -34,14 +34,15 @@ func (s identitySet) add(e entry) {
 
 func (s identitySet) has(e entry) bool { return s[e.identity()] }
 
-// wanted are the objects that must not be removed: of all files, and of the inventory of those that do not work.
+// wanted are the objects that must not be removed: of all files, and of the inventory of those whose content is not known
+// or not to be heeded.
 func (d *deployer) wanted() identitySet {
 	s := identitySet{}
 	for _, f := range d.files {
 		for _, o := range f.objects {
 			s.add(entry{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})
 		}
-		if f.status.State != state.ManifestApplied && len(f.objects) == 0 {
+		if f.unread || f.status.State == state.ManifestSkipped {
 			for _, e := range d.inventory[f.id].objects {
 				s.add(e)
 			}
