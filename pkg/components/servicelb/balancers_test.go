@@ -91,9 +91,12 @@ func TestRun(t *testing.T) {
 		t.Error(err)
 	}
 
-	if err := removal(t.Context(), client); err != nil {
-		t.Fatal(err)
-	}
+	hiccup := true
+	client.PrependReactor("list", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+		defer func() { hiccup = false }()
+		return hiccup, nil, errors.New("not now")
+	})
+	removal(t.Context(), client)
 	other, err := services.Get(t.Context(), "other", metav1.GetOptions{})
 	if err != nil || len(other.Finalizers)+len(other.Status.LoadBalancer.Ingress)+len(other.Status.Conditions) > 0 {
 		t.Errorf("switched off, it became %+v, %v", other, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
@@ -70,17 +71,26 @@ func (r Removal) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	ready()
-	if err := removal(kube.WithComponent(ctx, "servicelb"), client); err != nil && ctx.Err() == nil {
-		logrus.WithField("component", "servicelb").WithError(err).
-			Warn("cannot take back what load balancers have left; restart coracle to try again")
-	}
+	removal(kube.WithComponent(ctx, "servicelb"), client)
 	<-ctx.Done()
 	return nil
 }
 
-func removal(ctx context.Context, client kubernetes.Interface) error {
-	return errors.Join(
-		releaseAll(ctx, client, func(*corev1.Service) bool { return true }),
-		askNothing(ctx, client),
-	)
+// removal returns when nothing of ours is left, or ctx is done.
+func removal(ctx context.Context, client kubernetes.Interface) {
+	for pause := firstPause; ; pause = min(pause*2, lastPause) {
+		err := errors.Join(
+			releaseAll(ctx, client, func(*corev1.Service) bool { return true }),
+			askNothing(ctx, client),
+		)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		logrus.WithField("component", "servicelb").WithError(err).Warn("taking back what load balancers have left; trying again")
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
 }
