@@ -3,9 +3,12 @@
 package nft
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/google/nftables"
+	"golang.org/x/sys/unix"
 )
 
 // families are nft's names of table families.
@@ -39,18 +42,23 @@ func Tables() ([]Table, error) {
 	return tables, nil
 }
 
-// Exists reports whether there is a table of that name. Where the kernel does not say, there is none.
-func Exists(name string) bool {
+// Exists reports whether there is a table of that name. A kernel without nftables has none.
+func Exists(name string) (bool, error) {
 	tables, err := Tables()
 	if err != nil {
-		return false
-	}
-	for _, t := range tables {
-		if t.Name == name {
-			return true
+		if unsupported(err) {
+			err = nil
 		}
+		return false, err
 	}
-	return false
+	return slices.ContainsFunc(tables, func(t Table) bool { return t.Name == name }), nil
+}
+
+// unsupported reports whether an error of netlink says that the kernel has no nftables.
+func unsupported(err error) bool {
+	return slices.ContainsFunc([]unix.Errno{unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.EOPNOTSUPP, unix.EINVAL}, func(no unix.Errno) bool {
+		return errors.Is(err, no)
+	})
 }
 
 // Delete removes the table with all in it. One that is gone is ENOENT.

@@ -140,7 +140,10 @@ const drainTimeout = 20 * time.Second
 func prepare(cfg config.Config, report *state.Recorder) error {
 	defer report.Phase("prepare the host")()
 	l := ledger.Open(cfg.Dirs)
-	l.TableExists = nft.Exists
+	l.TableExists = func(name string) bool {
+		there, err := nft.Exists(name)
+		return there || err != nil // what may be somebody else's is not ours
+	}
 	if err := note(l, cfg); err != nil {
 		return err
 	}

@@ -471,7 +471,9 @@ func TestNetwork(t *testing.T) {
 	if want := []string{"docker0", "peer1", "veth1"}; !slices.Equal(left, want) {
 		t.Errorf("links %q are left, want %q", left, want)
 	}
-	if !nft.Exists("ip foreign") || nft.Exists("ip kube-proxy") {
+	foreign, errForeign := nft.Exists("ip foreign")
+	ours, errOurs := nft.Exists("ip kube-proxy")
+	if !foreign || ours || errForeign != nil || errOurs != nil {
 		t.Error("removed a table of somebody else's, or left ours")
 	}
 }

@@ -20,7 +20,7 @@ import (
 type enforcer struct {
 	network network
 	open    func() (knftables.Interface, error)
-	exists  func(table string) bool
+	exists  func(table string) (bool, error)
 	lost    func(ctx context.Context, table string, gone func()) error // nft.Lost, but in tests
 	report  func(state.NetworkPolicy)
 	api     <-chan struct{} // closed when there is an API to wait for
@@ -231,8 +231,11 @@ func (e *enforcer) idle(ctx context.Context) bool {
 
 // clear removes the table if nothing is to be in it.
 func (e *enforcer) clear(ctx context.Context) error {
-	if policies, _ := e.count(); policies > 0 || !e.exists(Table) {
+	if policies, _ := e.count(); policies > 0 {
 		return nil
+	}
+	if there, err := e.exists(Table); err != nil || !there {
+		return err
 	}
 	return e.transact(ctx, func(tx *knftables.Transaction) { tx.Delete(&knftables.Table{}) })
 }

@@ -25,6 +25,7 @@ type kernel struct {
 	*knftables.Fake
 	refuse int // so many transactions
 	runs   int
+	deaf   error // the answer to whether there is a table
 }
 
 func (k *kernel) Run(ctx context.Context, tx *knftables.Transaction) error {
@@ -88,7 +89,7 @@ func newBench(t *testing.T) *bench {
 			t.Fatal(err)
 		}
 	}
-	b.bridges, b.exists = bridges{dir}, func(string) bool { return b.kernel.has("add table") }
+	b.bridges, b.exists = bridges{dir}, func(string) (bool, error) { return b.kernel.has("add table"), b.kernel.deaf }
 	b.lost = func(ctx context.Context, _ string, gone func()) error {
 		b.gone = gone
 		<-ctx.Done()
@@ -248,6 +249,18 @@ func TestRefused(t *testing.T) {
 		if waited := time.Since(began); waited != 7*firstPause {
 			t.Errorf("the pod waited %s", waited)
 		}
+		b.kernel.refuse = 2
+		b.change(func(*engine) {})
+		synctest.Wait()
+		runs := b.kernel.runs
+		for range 100 {
+			b.change(func(*engine) {})
+			synctest.Wait()
+		}
+		if b.kernel.runs != runs {
+			t.Errorf("nft is run %d times while it refuses", b.kernel.runs-runs)
+		}
+		time.Sleep(time.Second)
 		if !b.kernel.has("ingress4 { 10.42.0.2 : jump i-") {
 			t.Errorf("the kernel has\n%s", b.kernel.Dump())
 		}
@@ -316,6 +329,33 @@ func TestWithoutAPI(t *testing.T) {
 		b.start(t)
 		if b.kernel.has("jump hold") || !b.kernel.has("ingress4 { 10.42.0.3 : jump i-") {
 			t.Errorf("with the API there is\n%s", b.kernel.Dump())
+		}
+	})
+}
+
+// TestUnknownTable: a table that may be there is not taken for one that is not.
+func TestUnknownTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		if err := b.recall.keep(map[string][directions]bool{"x": {true, false}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil {
+			t.Fatal(err)
+		}
+		b.kernel.deaf = errors.New("no buffer space available")
+		err := b.notice(t.Context(), comes("b", "10.42.0.3"))
+		if err == nil || !b.kernel.has("ingress4 { 10.42.0.2 : jump hold }") {
+			t.Errorf("a pod came (%v), and the kernel has\n%s", err, b.kernel.Dump())
+		}
+		b.start(t)
+		if !b.kernel.has("add table") {
+			t.Error("the table is gone unseen")
+		}
+		b.kernel.deaf = nil
+		time.Sleep(time.Minute)
+		if b.kernel.has("add table") {
+			t.Error("the table stays although there is no policy")
 		}
 	})
 }

@@ -71,7 +71,10 @@ func (e *enforcer) withoutAPI(ctx context.Context, n podnotice.Notice) error {
 	if err != nil {
 		return err
 	}
-	there := e.exists(Table)
+	there, err := e.exists(Table)
+	if err != nil {
+		return fmt.Errorf("looking for the table of network policies: %w", err)
+	}
 	held := isolating[n.Namespace]
 	if !there {
 		if held == [directions]bool{} {

@@ -47,15 +47,19 @@ func (e *enforcer) enforce(ctx context.Context) {
 		if sweep == nil && again == nil && e.stale() {
 			sweep = time.After(sweepAfter)
 		}
+		changed := e.changed
+		if again != nil {
+			changed = nil // what has changed comes with the next try: nft is not asked more often than the pause lets it
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-e.changed:
+		case <-changed:
 		case <-again:
 		case <-check.C:
-			whole = whole || !e.exists(Table)
+			whole = whole || e.missing()
 		case <-lost:
-			if whole = whole || !e.exists(Table); whole {
+			if whole = whole || e.missing(); whole {
 				log().Warn("somebody has deleted the table of network policies; it is written again")
 			}
 		case <-sweep:
@@ -84,6 +88,12 @@ func (e *enforcer) listen(ctx context.Context) <-chan struct{} {
 		}
 	}()
 	return lost
+}
+
+// missing reports whether the table has to be written because there may be none.
+func (e *enforcer) missing() bool {
+	there, err := e.exists(Table)
+	return !there || err != nil
 }
 
 // write brings the kernel's table to what the engine wants.
