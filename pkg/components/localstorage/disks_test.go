@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-dev/coracle/pkg/kube"
 	"github.com/coracle-dev/coracle/pkg/localpath"
@@ -28,9 +27,7 @@ func TestDiskNotMounted(t *testing.T) {
 	}
 	mount()
 	defer func() { _ = unix.Unmount(disk, unix.MNT_DETACH) }()
-	own := kube.NewOwnNode("", "edge-1")
-	own.Set(testNode())
-	p := &provisioner{client: fake.NewClientset(testConfig(base)), node: own, volumes: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+	p := testProvisioner(fake.NewClientset(testConfig(base)))
 	pv, err := p.provision(t.Context(), testOptions(testClaim(), testClass()))
 	if err != nil {
 		t.Fatal(err)

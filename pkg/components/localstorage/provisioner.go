@@ -6,17 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	volumehelpers "k8s.io/component-helpers/storage/volume"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
 
 	"github.com/coracle-dev/coracle/pkg/fsquota"
@@ -151,7 +151,8 @@ func (l *limit) set(dir *os.File, empty bool) error {
 
 // Delete removes the folder of a volume.
 func (p *provisioner) Delete(ctx context.Context, pv *corev1.PersistentVolume) error {
-	if err := p.isToGo(ctx, pv); err != nil {
+	others, err := p.isToGo(ctx, pv)
+	if err != nil {
 		return err
 	}
 	v, err := folderOf(pv)
@@ -165,11 +166,11 @@ func (p *provisioner) Delete(ctx context.Context, pv *corev1.PersistentVolume) e
 	p.folders.Lock()
 	aside := sync.OnceFunc(p.folders.Unlock) // to remove what is in it takes a while
 	defer aside()
-	if other := p.sharing(pv); other != "" {
+	if other := sharing(others, pv); other != "" {
 		log.Warnf("volume %s uses %s too: the folder stays", other, v.Path())
 		return v.HandOver(other)
 	}
-	if other := p.below(pv); other != "" {
+	if other := below(others, pv); other != "" {
 		return fmt.Errorf("volume %s is in %s: that is not removed before it", other, v.Path())
 	}
 	err = v.Delete(func(dir *os.File) error {
@@ -183,18 +184,32 @@ func (p *provisioner) Delete(ctx context.Context, pv *corev1.PersistentVolume) e
 	return nil
 }
 
-// isToGo asks the API whether a volume is to be removed now. What the library knows may be old, above all while it tries
-// again after a time without the API: somebody may have set Retain meanwhile.
-func (p *provisioner) isToGo(ctx context.Context, pv *corev1.PersistentVolume) error {
-	now, err := p.client.CoreV1().PersistentVolumes().Get(ctx, pv.Name, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("asking whether volume %s is still to be removed: %w", pv.Name, err)
+// isToGo asks the API whether a volume is to be removed now, and for all others that this node may have. What the library
+// knows may be old, above all while it tries again after a time without the API: somebody may have set Retain meanwhile.
+func (p *provisioner) isToGo(ctx context.Context, pv *corev1.PersistentVolume) (others []corev1.PersistentVolume, err error) {
+	list, err := p.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("asking whether volume %s is still to be removed: %w", pv.Name, err)
 	}
-	if err != nil || now.UID != pv.UID || now.Status.Phase != corev1.VolumeReleased ||
-		now.Spec.PersistentVolumeReclaimPolicy != corev1.PersistentVolumeReclaimDelete {
-		return &controller.IgnoredError{Reason: "it is not to be removed any more"}
+	node, _ := p.node.Get()
+	toGo := false
+	for i := range list.Items {
+		switch now := &list.Items[i]; {
+		case now.Name == pv.Name:
+			toGo = now.UID == pv.UID && isLast(now)
+		case node == nil || volumehelpers.CheckNodeAffinity(now, node.Labels) == nil:
+			others = append(others, *now)
+		}
 	}
-	return nil
+	if !toGo {
+		return nil, &controller.IgnoredError{Reason: "it is not to be removed any more"}
+	}
+	return others, nil
+}
+
+// isLast reports whether a volume waits for nothing but to be removed with its folder.
+func isLast(pv *corev1.PersistentVolume) bool {
+	return pv.Status.Phase == corev1.VolumeReleased && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
 }
 
 // release gives back a folder's project.
@@ -207,25 +222,30 @@ func release(base string, dir *os.File) error {
 	return fs.Release(dir)
 }
 
-// sharing names another volume with the same folder, to which a pathPattern may lead.
-func (p *provisioner) sharing(pv *corev1.PersistentVolume) string {
-	for _, obj := range p.volumes.List() {
-		other, ok := obj.(*corev1.PersistentVolume)
-		if ok && other.Name != pv.Name && other.DeletionTimestamp == nil && kube.VolumePath(other) == kube.VolumePath(pv) {
+// sharing names another volume that needs the same folder. A pathPattern may lead to it, or somebody's own volume. One
+// that somebody has deleted is in use as long as its claim is there; of two that are to be removed, the one whose mark
+// the folder has removes it.
+func sharing(others []corev1.PersistentVolume, pv *corev1.PersistentVolume) string {
+	for i := range others {
+		if other := &others[i]; !isLast(other) && samePath(other, pv) {
 			return other.Name
 		}
 	}
 	return ""
 }
 
-// below names a volume in the folder of another, to which pathPatterns of two classes may lead.
-func (p *provisioner) below(pv *corev1.PersistentVolume) string {
-	for _, obj := range p.volumes.List() {
-		if other, ok := obj.(*corev1.PersistentVolume); ok && strings.HasPrefix(kube.VolumePath(other), kube.VolumePath(pv)+"/") {
-			return other.Name
+// below names a volume in the folder of another.
+func below(others []corev1.PersistentVolume, pv *corev1.PersistentVolume) string {
+	for i := range others {
+		if path := kube.VolumePath(&others[i]); within(path, kube.VolumePath(pv)) && !samePath(&others[i], pv) {
+			return others[i].Name
 		}
 	}
 	return ""
+}
+
+func samePath(a, b *corev1.PersistentVolume) bool {
+	return filepath.Clean(kube.VolumePath(a)) == filepath.Clean(kube.VolumePath(b))
 }
 
 // readConfig asks for the configuration each time: an edit holds at once, and nobody watches.

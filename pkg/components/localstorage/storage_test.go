@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
@@ -22,6 +23,12 @@ import (
 
 func testNode() *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "edge-1", Labels: map[string]string{corev1.LabelHostname: "edge-1"}}}
+}
+
+func testProvisioner(client kubernetes.Interface) *provisioner {
+	own := kube.NewOwnNode("", "edge-1")
+	own.Set(testNode())
+	return &provisioner{client: client, node: own, volumes: cache.NewStore(cache.MetaNamespaceKeyFunc)}
 }
 
 func testClaim(change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
@@ -125,8 +132,6 @@ func TestPlan(t *testing.T) {
 
 // TestReschedule tells errors of the node from errors of the claim.
 func TestReschedule(t *testing.T) {
-	own := kube.NewOwnNode("", "edge-1")
-	own.Set(testNode())
 	for name, c := range map[string]struct {
 		config *corev1.ConfigMap
 		class  *storagev1.StorageClass
@@ -140,48 +145,10 @@ func TestReschedule(t *testing.T) {
 		"bad parameter": {testConfig("/data"), testClass(func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"x": ""} }), controller.ProvisioningFinished},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &provisioner{client: fake.NewClientset(c.config), node: own, volumes: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+			p := testProvisioner(fake.NewClientset(c.config))
 			_, got, err := p.Provision(t.Context(), testOptions(testClaim(), c.class))
 			if err == nil || got != c.want || !strings.HasPrefix(err.Error(), "node edge-1: ") {
 				t.Errorf("%s, %v; want %s", got, err, c.want)
-			}
-		})
-	}
-}
-
-// TestDeleteAsksFirst: a folder goes only if the API says now that it is to go.
-func TestDeleteAsksFirst(t *testing.T) {
-	for name, c := range map[string]struct {
-		now  func(*corev1.PersistentVolume) // nil: it is gone
-		want bool                           // the folder goes
-	}{
-		"as it was": {func(*corev1.PersistentVolume) {}, true},
-		"kept": {func(pv *corev1.PersistentVolume) {
-			pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
-		}, false},
-		"used":    {func(pv *corev1.PersistentVolume) { pv.Status.Phase = corev1.VolumeBound }, false},
-		"another": {func(pv *corev1.PersistentVolume) { pv.UID = "2" }, false},
-		"gone":    {nil, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			v := localpath.Volume{Base: t.TempDir(), Folder: "pv-1_shop_data", PV: "pv-1"}
-			if err := v.Create(nil); err != nil {
-				t.Fatal(err)
-			}
-			pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: v.PV, UID: "1"}}
-			pv.Spec.Local = &corev1.LocalVolumeSource{Path: v.Path()}
-			pv.Spec.PersistentVolumeReclaimPolicy, pv.Status.Phase = corev1.PersistentVolumeReclaimDelete, corev1.VolumeReleased
-			client := fake.NewClientset()
-			if c.now != nil {
-				now := pv.DeepCopy()
-				c.now(now)
-				client = fake.NewClientset(now)
-			}
-			p := &provisioner{client: client, volumes: cache.NewStore(cache.MetaNamespaceKeyFunc)}
-			err := p.Delete(t.Context(), pv)
-			_, ignored := err.(*controller.IgnoredError) //nolint:errorlint // as the library asks
-			if err != nil && !ignored || ignored == c.want || v.Exists() == c.want {
-				t.Errorf("it exists: %v, %v", v.Exists(), err)
 			}
 		})
 	}
@@ -192,8 +159,6 @@ func TestSameFolder(t *testing.T) {
 	class := testClass(func(c *storagev1.StorageClass) {
 		c.Parameters = map[string]string{"pathPattern": "{{.PVC.Namespace}}/{{.PVC.Name}}"}
 	})
-	own := kube.NewOwnNode("", "edge-1")
-	own.Set(testNode())
 	for range 100 {
 		base := t.TempDir()
 		old := localpath.Volume{Base: base, Folder: "shop/data", PV: "pvc-0"}
@@ -203,7 +168,7 @@ func TestSameFolder(t *testing.T) {
 		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: old.PV}}
 		pv.Spec.Local = &corev1.LocalVolumeSource{Path: old.Path()}
 		pv.Spec.PersistentVolumeReclaimPolicy, pv.Status.Phase = corev1.PersistentVolumeReclaimDelete, corev1.VolumeReleased
-		p := &provisioner{client: fake.NewClientset(pv, testConfig(base)), node: own, volumes: cache.NewStore(cache.MetaNamespaceKeyFunc)}
+		p := testProvisioner(fake.NewClientset(pv, testConfig(base)))
 		var both sync.WaitGroup
 		both.Go(func() { _ = p.Delete(t.Context(), pv) }) // it refuses if the other was first
 		var made error
@@ -221,30 +186,6 @@ func TestSameFolder(t *testing.T) {
 	}
 }
 
-// TestVolumeInVolume: a folder stays while another volume is in it.
-func TestVolumeInVolume(t *testing.T) {
-	v := localpath.Volume{Base: t.TempDir(), Folder: "pv-1_shop_data", PV: "pv-1"}
-	if err := v.Create(nil); err != nil {
-		t.Fatal(err)
-	}
-	volume := func(name, path string) *corev1.PersistentVolume {
-		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		pv.Spec.Local = &corev1.LocalVolumeSource{Path: path}
-		pv.Spec.PersistentVolumeReclaimPolicy, pv.Status.Phase = corev1.PersistentVolumeReclaimDelete, corev1.VolumeReleased
-		return pv
-	}
-	outer := volume(v.PV, v.Path())
-	p := &provisioner{client: fake.NewClientset(outer), volumes: cache.NewStore(cache.MetaNamespaceKeyFunc)}
-	for _, pv := range []*corev1.PersistentVolume{outer, volume("inner", v.Path()+"/sub"), volume("beside", v.Path()+"-2")} {
-		if err := p.volumes.Add(pv); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := p.Delete(t.Context(), outer); err == nil || !strings.Contains(err.Error(), "volume inner is in ") || !v.Exists() {
-		t.Errorf("got %v, it exists: %v", err, v.Exists())
-	}
-}
-
 func testConfigText(text string) *corev1.ConfigMap {
 	c := testConfig()
 	c.Data[localpath.ConfigKey] = text
@@ -259,9 +200,7 @@ func TestClassChooses(t *testing.T) {
 			c.AllowedTopologies = []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: corev1.LabelHostname, Values: []string{node}}}}}
 		})
 	}
-	own := kube.NewOwnNode("", "edge-1")
-	own.Set(testNode())
-	p := &provisioner{client: fake.NewClientset(testClass(), class("mine", "edge-1"), class("other", "edge-2")), node: own}
+	p := testProvisioner(fake.NewClientset(testClass(), class("mine", "edge-1"), class("other", "edge-2")))
 	for name, want := range map[string]bool{"mine": true, "other": false, "local-path": false, "none": false} {
 		claim := testClaim(func(c *corev1.PersistentVolumeClaim) {
 			c.Spec.StorageClassName = &name
