@@ -3,6 +3,7 @@ package netpol
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -250,12 +251,14 @@ func TestRefused(t *testing.T) {
 			t.Errorf("the pod waited %s", waited)
 		}
 		b.kernel.refuse = 2
-		b.change(func(*engine) {})
-		synctest.Wait()
-		runs := b.kernel.runs
-		for range 100 {
-			b.change(func(*engine) {})
+		moves := func(i int) {
+			b.setPod(podOf("y", "new", nil, false, nil, fmt.Sprintf("10.42.9.%d", i)))
 			synctest.Wait()
+		}
+		moves(1)
+		runs := b.kernel.runs
+		for i := range 100 {
+			moves(2 + i)
 		}
 		if b.kernel.runs != runs {
 			t.Errorf("nft is run %d times while it refuses", b.kernel.runs-runs)
