@@ -40,6 +40,9 @@ func (v Volume) Delete(release func(dir *os.File) error) error {
 	if err := root.Rename(v.Folder, waste); err != nil {
 		return fmt.Errorf("putting %s aside: %w", v.Path(), err)
 	}
+	if err := v.isAside(root, dir); err != nil {
+		return err
+	}
 	if release != nil {
 		if err := release(dir); err != nil {
 			return fmt.Errorf("giving back the quota of %s: %w", v.Path(), err)
@@ -54,6 +57,20 @@ func (v Volume) Delete(release func(dir *os.File) error) error {
 		}
 	}
 	return nil
+}
+
+// isAside makes sure that what was put aside is what was looked at: somebody may have changed names in between, if the
+// folder is in one that pods write to. If it is not, it is put back.
+func (v Volume) isAside(root *os.Root, dir *os.File) error {
+	waste := deleted + v.PV
+	was, err := dir.Stat()
+	if err == nil {
+		var is fs.FileInfo
+		if is, err = root.Lstat(waste); err == nil && os.SameFile(was, is) {
+			return nil
+		}
+	}
+	return errors.Join(fmt.Errorf("%s was replaced while it was to be removed: it is not removed", v.Path()), err, root.Rename(waste, v.Folder))
 }
 
 // mayDelete says why not.

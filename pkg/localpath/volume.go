@@ -54,6 +54,9 @@ func (v Volume) Create(limit func(dir *os.File, empty bool) error) error {
 	}
 	defer root.Close()
 	parent := filepath.Dir(v.Folder)
+	if err := outsideOfVolumes(root, parent); err != nil {
+		return fmt.Errorf("making %s: %w", v.Path(), err)
+	}
 	if err := root.MkdirAll(parent, 0o755); err != nil {
 		return fmt.Errorf("making %s: %w", filepath.Join(v.Base, parent), err)
 	}
@@ -69,6 +72,26 @@ func (v Volume) Create(limit func(dir *os.File, empty bool) error) error {
 		return err
 	}
 	return syncDirs(root, v.Folder)
+}
+
+// outsideOfVolumes is an error if a directory is a volume's folder or below one: its pods would have what is in it, and
+// its size would be theirs.
+func outsideOfVolumes(root *os.Root, name string) error {
+	for ; name != "."; name = filepath.Dir(name) {
+		dir, err := openDir(root, name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		owner, marked := markOf(dir)
+		dir.Close()
+		if marked {
+			return fmt.Errorf("%s is the folder of volume %s, and no volume can be in another: change the pathPattern", name, owner)
+		}
+	}
+	return nil
 }
 
 // finish gives the folder what it needs beyond being there.

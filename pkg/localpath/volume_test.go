@@ -246,6 +246,60 @@ func TestSummary(t *testing.T) {
 	}
 }
 
+// TestNesting: a volume is not made in another's folder, whose pods would have it.
+func TestNesting(t *testing.T) {
+	base := t.TempDir()
+	marks(t, base)
+	outer := Volume{Base: base, Folder: "shop/data", PV: "pvc-1"}
+	if err := outer.Create(nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{"shop/data/pvc-2", "shop/data/a/b"} {
+		err := Volume{Base: base, Folder: folder, PV: "pvc-2"}.Create(nil)
+		if err == nil || !strings.Contains(err.Error(), "shop/data is the folder of volume pvc-1") || !gone(filepath.Join(base, "shop/data/a")) {
+			t.Errorf("%s: %v", folder, err)
+		}
+	}
+	if err := (Volume{Base: base, Folder: "shop/other", PV: "pvc-2"}).Create(nil); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReplaced: what took the place of the folder that was looked at is put back.
+func TestReplaced(t *testing.T) {
+	base := t.TempDir()
+	v := Volume{Base: base, Folder: "data", PV: "pvc-1"}
+	for _, name := range []string{"data", deleted + "pvc-1"} {
+		if err := os.Mkdir(filepath.Join(base, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	root, err := os.OpenRoot(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer root.Close()
+	for _, name := range []string{deleted + "pvc-1", "data"} {
+		same := name != "data"
+		dir, err := openDir(root, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dir.Close()
+		if name == "data" {
+			if err := os.Rename(v.Path(), filepath.Join(base, "moved")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := v.isAside(root, dir); (err == nil) != same {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !same && gone(v.Path()) {
+			t.Error("it was not put back")
+		}
+	}
+}
+
 // TestLinkInside: a link that stays in the directory leads to somebody else's volume, and is not followed.
 func TestLinkInside(t *testing.T) {
 	base := t.TempDir()

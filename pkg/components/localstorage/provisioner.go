@@ -84,6 +84,9 @@ func (p *provisioner) provision(ctx context.Context, o controller.ProvisionOptio
 	if err != nil {
 		return nil, err
 	}
+	if err := p.overlaps(v); err != nil {
+		return nil, err
+	}
 	size := o.PVC.Spec.Resources.Requests[corev1.ResourceStorage]
 	limit := &limit{base: v.Base, name: o.PVName, bytes: uint64(size.Value())}
 	if err := v.Create(limit.set); err != nil {
@@ -94,6 +97,21 @@ func (p *provisioner) provision(ctx context.Context, o controller.ProvisionOptio
 		return nil, err
 	}
 	return plan.pv(v, mount, limit.told), nil
+}
+
+// overlaps is an error if a volume would be in another one's folder, or have another one's in its own, to which
+// pathPatterns of two classes may lead.
+func (p *provisioner) overlaps(v localpath.Volume) error {
+	for _, obj := range p.volumes.List() {
+		other, ok := obj.(*corev1.PersistentVolume)
+		if !ok || other.Name == v.PV || filepath.Clean(kube.VolumePath(other)) == v.Path() {
+			continue
+		}
+		if path := kube.VolumePath(other); within(path, v.Path()) || within(v.Path(), path) {
+			return fmt.Errorf("the volume would be at %s, and volume %s is at %s: no volume can be in another, so change the pathPattern", v.Path(), other.Name, path)
+		}
+	}
+	return nil
 }
 
 // choose returns the folder in the directory where it is already, else in the one with the most room.

@@ -186,6 +186,31 @@ func TestSameFolder(t *testing.T) {
 	}
 }
 
+// TestOverlap: no volume is made in another one, nor around it.
+func TestOverlap(t *testing.T) {
+	base := t.TempDir()
+	for path, bad := range map[string]bool{
+		"/shop": true, "/shop/data/pvc-9": true, "/shop/data": false, "/shop/database": false, "/pvc-1_shop_data": false,
+	} {
+		p := testProvisioner(fake.NewClientset(testConfig(base)))
+		if err := p.volumes.Add(released("pvc-9", base+path)); err != nil {
+			t.Fatal(err)
+		}
+		_, err := p.provision(t.Context(), testOptions(testClaim(), testClass(func(c *storagev1.StorageClass) {
+			c.Parameters = map[string]string{"pathPattern": "{{.PVC.Namespace}}/{{.PVC.Name}}"}
+		})))
+		if bad != (err != nil) || err != nil && !strings.Contains(err.Error(), "volume pvc-9 is at "+base+path+": no volume can be in another") {
+			t.Errorf("%s: %v", path, err)
+		}
+		if bad && exists(released("x", base+"/shop")) {
+			t.Errorf("%s: the folder was made", path)
+		}
+		if err := os.RemoveAll(base + "/shop"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func testConfigText(text string) *corev1.ConfigMap {
 	c := testConfig()
 	c.Data[localpath.ConfigKey] = text
