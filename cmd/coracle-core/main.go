@@ -5,6 +5,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+
+	"github.com/coracle-dev/coracle/pkg/components/helmcharts"
 )
 
 // programs are the names under which this file may be called, as first argument or as its own name, besides the
@@ -15,6 +17,8 @@ var programs = map[string]func(args []string) int{
 	"kubectl":       kubectl,
 	"ctr":           ctr,
 	"crictl":        crictl,
+
+	helmcharts.TrialProgram: func([]string) int { return helmcharts.Trial(os.Stdin) },
 }
 
 func main() {

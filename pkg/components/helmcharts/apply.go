@@ -48,7 +48,11 @@ func (c *controller) apply(ctx, forever context.Context, ch *chart, config overr
 	if w.history, err = c.clients.history(ctx, ch); err != nil {
 		return err
 	}
-	return c.carryOut(ctx, ch, w, decide(w.history, w.hash, ch.Status.Attempted, w.with.FailurePolicy))
+	d := decide(w.history, w.hash, ch.Status.Attempted, w.with.FailurePolicy)
+	if ch.Status.Attempted == w.hash && ch.Status.reason() == reasonTooLarge {
+		d.step = stayFailed
+	}
+	return c.carryOut(ctx, ch, w, d)
 }
 
 // carryOut does what was decided.
@@ -97,15 +101,23 @@ func (c *controller) carryOut(ctx context.Context, ch *chart, w wish, d decision
 
 // deploy installs or upgrades.
 func (c *controller) deploy(ctx context.Context, ch *chart, r *release, w wish, step step) error {
+	if pause := c.suspect(ch, w); pause > 0 {
+		c.queue.AddAfter(nameOf(ch), pause)
+		return nil
+	}
 	with, err := c.clients.accessFor(ctx, ch)
 	if err != nil {
 		return problem{reasonNotFetched, err}
 	}
 	fetching, enough := context.WithTimeout(ctx, r.timeout())
-	packed, err := w.source.fetch(fetching, with)
+	archive, err := w.source.packed(fetching, with)
 	enough()
 	if err != nil {
 		return problem{reasonNotFetched, err}
+	}
+	packed, err := c.prove(ctx, ch, w, step, archive)
+	if err != nil {
+		return err
 	}
 	status := ch.Status
 	status.Attempted = w.hash

@@ -23,7 +23,7 @@ type clients struct {
 	core     kubernetes.Interface
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
-	reading  chan struct{} // has room for the one who reads an index of a repository, which takes much memory
+	reading  chan struct{} // has room for the one who reads an index of a repository or a chart, which takes much memory
 }
 
 // connect makes clients that refuse to ask anything once ctx is done: Helm's actions cannot be stopped, and one that

@@ -42,6 +42,7 @@ type controller struct {
 	mu      sync.Mutex
 	running map[cache.ObjectName]context.CancelCauseFunc
 	ill     map[cache.ObjectName]string // why, for Report
+	begun   map[cache.ObjectName]begun
 }
 
 func newController(h HelmCharts, clients *clients, log logrus.FieldLogger) *controller {
@@ -51,6 +52,7 @@ func newController(h HelmCharts, clients *clients, log logrus.FieldLogger) *cont
 		queue:   workqueue.NewTypedRateLimitingQueue(limiter),
 		running: map[cache.ObjectName]context.CancelCauseFunc{},
 		ill:     map[cache.ObjectName]string{},
+		begun:   map[cache.ObjectName]begun{},
 	}
 	c.refs = &references{clients: clients, charts: h.Charts, changed: c.changed}
 	return c

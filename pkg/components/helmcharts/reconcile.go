@@ -75,6 +75,9 @@ func (c *controller) tame(do func() error) (err error) {
 func (c *controller) forget(ctx context.Context, name cache.ObjectName) {
 	c.refs.set(ctx, ctx, name, nil)
 	c.tell(name, "")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.begun, name)
 }
 
 // fail tells what went wrong. It returns an error if the same is worth another try.
@@ -102,7 +105,7 @@ func (c *controller) fail(ctx context.Context, ch *chart, config overrides, err 
 // settled reports whether a chart that failed is left to people.
 func settled(policy failurePolicy, p problem, conflict, tried bool) bool {
 	switch {
-	case p.reason == reasonRolledBack:
+	case p.reason == reasonRolledBack, p.reason == reasonTooLarge:
 		return true
 	case p.reason != reasonFailed:
 		return false

@@ -122,6 +122,12 @@ func (r *release) createNamespace(ctx context.Context) error {
 
 // install makes the first revision.
 func (r *release) install(c *chartv2.Chart, values map[string]any, hash string) error {
+	_, err := r.installer(hash).Run(c, values)
+	return err
+}
+
+// installer is Helm's action, as the chart wants it.
+func (r *release) installer(hash string) *action.Install {
 	i := action.NewInstall(r.config)
 	i.ReleaseName, i.Namespace = r.chart.Name, r.chart.namespace()
 	i.Replace = true // of one that was uninstalled and kept
@@ -131,12 +137,17 @@ func (r *release) install(c *chartv2.Chart, values map[string]any, hash string) 
 	i.TakeOwnership = r.chart.Spec.TakeOwnership
 	i.DisableOpenAPIValidation = true
 	i.Labels = map[string]string{hashLabel: hash}
-	_, err := i.Run(c, values)
-	return err
+	return i
 }
 
 // upgrade makes another revision. It is an error if not all is well in time, if that is asked for.
 func (r *release) upgrade(c *chartv2.Chart, values map[string]any, hash string, wait bool) error {
+	_, err := r.upgrader(hash, wait).Run(r.chart.Name, c, values)
+	return err
+}
+
+// upgrader is Helm's action, as the chart wants it.
+func (r *release) upgrader(hash string, wait bool) *action.Upgrade {
 	u := action.NewUpgrade(r.config)
 	u.Namespace = r.chart.namespace()
 	u.Timeout, u.WaitStrategy, u.WaitOptions = r.timeout(), helmkube.HookOnlyStrategy, r.wait
@@ -149,8 +160,7 @@ func (r *release) upgrade(c *chartv2.Chart, values map[string]any, hash string, 
 	u.MaxHistory = keep
 	u.DisableOpenAPIValidation = true
 	u.Labels = map[string]string{hashLabel: hash}
-	_, err := u.Run(r.chart.Name, c, values)
-	return err
+	return u
 }
 
 // apply says how objects are written: server-side or not, "auto" as the revision before.

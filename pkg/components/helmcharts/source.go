@@ -97,15 +97,9 @@ func readAll(r io.Reader, most int64) ([]byte, error) {
 	return data, nil
 }
 
-// fetch gets the chart, as long as fetchPatience allows.
-func (s source) fetch(ctx context.Context, with access) (*chartv2.Chart, error) {
-	ctx, enough := context.WithTimeout(ctx, fetchPatience)
-	defer enough()
-	data, err := s.archive(ctx, with)
-	if err != nil {
-		return nil, err
-	}
-	loaded, err := loader.LoadArchive(bytes.NewReader(data))
+// load reads a packed chart.
+func load(archive []byte) (*chartv2.Chart, error) {
+	loaded, err := loader.LoadArchive(bytes.NewReader(archive))
 	if err != nil {
 		return nil, fmt.Errorf("reading the chart's archive: %w", err)
 	}
@@ -128,7 +122,14 @@ func (s source) fetch(ctx context.Context, with access) (*chartv2.Chart, error) 
 	return c, nil
 }
 
-// archive gets the packed chart.
+// packed gets the chart's archive, as long as fetchPatience allows.
+func (s source) packed(ctx context.Context, with access) ([]byte, error) {
+	ctx, enough := context.WithTimeout(ctx, fetchPatience)
+	defer enough()
+	return s.archive(ctx, with)
+}
+
+// archive gets it.
 func (s source) archive(ctx context.Context, with access) ([]byte, error) {
 	name, ok, err := s.local()
 	switch {

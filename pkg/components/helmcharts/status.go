@@ -33,6 +33,7 @@ const (
 	reasonWorking     = "Working"
 	reasonInvalid     = "Invalid"    // what the chart says cannot be done
 	reasonNotFetched  = "NotFetched" // the chart could not be had
+	reasonTooLarge    = "TooLarge"   // its templates take more than they may
 	reasonFailed      = "ReleaseFailed"
 	reasonRolledBack  = "RolledBack" // an earlier revision is in force
 	reasonNotRemoved  = "NotRemoved" // a deleted chart could not be uninstalled
@@ -59,6 +60,16 @@ func (s chartStatus) told(generation int64, reason string, err error) chartStatu
 		fail, ready,
 	}
 	return s
+}
+
+// reason is that of Ready.
+func (s chartStatus) reason() string {
+	for _, c := range s.Conditions {
+		if c.Type == readyType {
+			return c.Reason
+		}
+	}
+	return ""
 }
 
 // queries finds what follows an address, which may be a token.

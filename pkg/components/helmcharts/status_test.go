@@ -129,6 +129,7 @@ func TestSettled(t *testing.T) {
 		want            bool
 	}{
 		{"rolled back", policyUnset, reasonRolledBack, false, true, true},
+		{"too large", policyRetry, reasonTooLarge, false, true, true},
 		{"not fetched", policyAbort, reasonNotFetched, false, true, false},
 		{"abort", policyAbort, reasonFailed, false, true, true},
 		{"abort, before anything was begun", policyAbort, reasonFailed, false, false, false},
