@@ -3,6 +3,7 @@ package controlplane
 import (
 	"github.com/coracle-dev/coracle/pkg/components/helmcharts"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/registries"
 	"github.com/coracle-dev/coracle/pkg/state"
 )
 
@@ -12,6 +13,8 @@ func (b batteries) charts(g *lifecycle.Group) {
 		Kubeconfig: b.cfg.Dirs.ServerConfig("admin.kubeconfig"),
 		Charts:     b.cfg.Dirs.Charts(),
 		KeyFile:    pkiFile(b.cfg.Dirs, "sa.key"),
+		Registries: registries.NewLive(b.cfg.Dirs.Registries()),
+		NoDefault:  b.cfg.Node.NoDefaultRegistry,
 		Disabled:   b.cfg.Disabled("helm-controller"),
 		Report:     func(c []state.Chart) { b.report.Detail(state.ChartsDetail, c) },
 	}, b.lead, b.objects)

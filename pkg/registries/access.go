@@ -38,7 +38,7 @@ func (p *parser) auths(n *yaml.Node, at string) {
 			p.fail(name, key, "%v", err)
 			return
 		}
-		host := canonical(u.Host)
+		host := Canonical(u.Host)
 		p.out.Warnings = append(p.out.Warnings, fmt.Sprintf("%s, line %d: auths is out of use: write configs.%q.auth", p.file, name.Line, host))
 		a := p.out.configs[host]
 		if !a.auth.Known() {

@@ -169,7 +169,7 @@ func (p *parser) host(n *yaml.Node, key string) string {
 	if n.Value == "" || n.Value != anyHost && strings.ContainsAny(n.Value, "/*@ ") {
 		p.fail(n, key, `a registry is named as in its images, HOST or HOST:PORT, or "*" for all others`)
 	}
-	return canonical(n.Value)
+	return Canonical(n.Value)
 }
 
 func (p *parser) endpoints(n *yaml.Node, key string) (out []url.URL) {
@@ -217,7 +217,7 @@ func endpointURL(text string) (url.URL, error) {
 		return url.URL{}, errors.New("an address of a registry ends with its path")
 	}
 	at := url.URL{Scheme: u.Scheme, Host: u.Host, Path: strings.TrimRight(u.Path, "/")}
-	if canonical(at.Host) == dockerName {
+	if Canonical(at.Host) == dockerName {
 		at.Host = dockerHost
 	}
 	if at.Path == "" {

@@ -62,7 +62,7 @@ type Endpoint struct {
 // Endpoints returns where a repository of the registry host[:port] is to be looked for, in order. It reports false if the
 // file says nothing about the registry. With noDefault a registry that has mirrors is not asked itself.
 func (f *File) Endpoints(host, repository string, noDefault bool) ([]Endpoint, bool) {
-	host = canonical(host)
+	host = Canonical(host)
 	m, mirrored := f.mirrors[host]
 	if !mirrored {
 		m, mirrored = f.mirrors[anyHost]
@@ -76,7 +76,7 @@ func (f *File) Endpoints(host, repository string, noDefault bool) ([]Endpoint, b
 	var out []Endpoint
 	for i, at := range m.endpoints {
 		e := f.endpoint(at, rewritten(m.rewrites, repository))
-		e.Own = canonical(at.Host) == host
+		e.Own = Canonical(at.Host) == host
 		out = append(out, e)
 		if i == len(m.endpoints)-1 && at == defaultEndpoint(host) {
 			return out, true
@@ -93,12 +93,12 @@ func (f *File) Says() bool { return f != nil && len(f.mirrors)+len(f.configs) > 
 
 // Names reports whether the file has the registry or endpoint host[:port] by its name, and not just by "*".
 func (f *File) Names(host string) bool {
-	host = canonical(host)
+	host = Canonical(host)
 	if _, ok := f.configs[host]; ok {
 		return true
 	}
 	for registry, m := range f.mirrors {
-		if registry == host || slices.ContainsFunc(m.endpoints, func(at url.URL) bool { return canonical(at.Host) == host }) {
+		if registry == host || slices.ContainsFunc(m.endpoints, func(at url.URL) bool { return Canonical(at.Host) == host }) {
 			return true
 		}
 	}
@@ -117,7 +117,7 @@ func (f *File) Secret() bool {
 
 // Auth is how to log in at host[:port].
 func (f *File) Auth(host string) Auth {
-	a, _ := f.access(canonical(host))
+	a, _ := f.access(Canonical(host))
 	return a.auth
 }
 
@@ -130,7 +130,7 @@ func (f *File) access(host string) (access, bool) {
 }
 
 func (f *File) endpoint(at url.URL, repository string) Endpoint {
-	a, _ := f.access(canonical(at.Host))
+	a, _ := f.access(Canonical(at.Host))
 	return Endpoint{Scheme: at.Scheme, Host: at.Host, Path: at.Path, Repository: repository, Auth: a.auth, TLS: a.tls}
 }
 
@@ -147,16 +147,16 @@ func rewritten(rules []rewrite, repository string) string {
 // Docker's registry has one name in images and another in the network.
 const dockerName, dockerHost = "docker.io", "registry-1.docker.io"
 
-// canonical is a registry's name as images have it.
-func canonical(host string) string {
+// Canonical is the name host[:port] of a registry as images have it: Docker's has several.
+func Canonical(host string) string {
 	if host == dockerHost || host == "index."+dockerName {
 		return dockerName
 	}
 	return host
 }
 
-// Same reports whether two names host[:port] are of one registry: Docker's has several.
-func Same(a, b string) bool { return canonical(a) == canonical(b) }
+// Same reports whether two names host[:port] are of one registry.
+func Same(a, b string) bool { return Canonical(a) == Canonical(b) }
 
 // defaultEndpoint is where a registry is found if nobody says otherwise.
 func defaultEndpoint(host string) url.URL {

@@ -16,11 +16,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-dev/coracle/pkg/registries"
 )
 
 // access is how a chart is fetched: what is trusted, and who we are.
 type access struct {
 	client *http.Client
+	ownTLS bool   // the chart says whom the client trusts
 	api    string // HOST:PORT of the API server
 	// login is for the repository; everywhere for all hosts that it sends us to, too.
 	login      login
@@ -28,6 +31,9 @@ type access struct {
 	// registries are logins by a registry's HOST or HOST:PORT.
 	registries map[string]login
 	plainHTTP  bool
+	// mirrors is registries.yaml, for charts in registries; may be nil.
+	mirrors   *registries.Live
+	noDefault bool // a registry that has mirrors is not asked itself
 	// reading has room for the one who reads an index.
 	reading chan struct{}
 }
@@ -36,14 +42,17 @@ type access struct {
 type login struct{ user, password string }
 
 // accessFor reads what a chart's spec refers to.
-func (c *clients) accessFor(ctx context.Context, ch *chart) (access, error) {
+func (c *controller) accessFor(ctx context.Context, ch *chart) (access, error) {
 	spec := ch.Spec
-	host, err := url.Parse(c.config.Host)
+	host, err := url.Parse(c.clients.config.Host)
 	if err != nil {
 		return access{}, fmt.Errorf("reading the API server's address: %w", err)
 	}
-	a := access{api: host.Host, everywhere: spec.AuthPassCredentials, plainHTTP: spec.PlainHTTP, reading: c.reading}
-	read := c.secretsOf(ch.Namespace)
+	a := access{
+		api: host.Host, everywhere: spec.AuthPassCredentials, plainHTTP: spec.PlainHTTP, reading: c.clients.reading,
+		mirrors: c.Registries, noDefault: c.NoDefault,
+	}
+	read := c.clients.secretsOf(ch.Namespace)
 	if name := spec.AuthSecret.Name; name != "" {
 		data, err := needed(ctx, read, "authSecret", name, corev1.BasicAuthUsernameKey, corev1.BasicAuthPasswordKey)
 		if err != nil {
@@ -62,7 +71,7 @@ func (c *clients) accessFor(ctx context.Context, ch *chart) (access, error) {
 	}
 	roots := []string{spec.RepoCA}
 	if name := spec.RepoCAConfigMap.Name; name != "" {
-		m, err := c.core.CoreV1().ConfigMaps(ch.Namespace).Get(ctx, name, metav1.GetOptions{})
+		m, err := c.clients.core.CoreV1().ConfigMaps(ch.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return access{}, fmt.Errorf("repoCAConfigMap: %w", err)
 		}
@@ -70,6 +79,7 @@ func (c *clients) accessFor(ctx context.Context, ch *chart) (access, error) {
 			roots = append(roots, text)
 		}
 	}
+	a.ownTLS = spec.InsecureSkipTLSVerify || slices.ContainsFunc(roots, says)
 	a.client, err = newClient(roots, spec.InsecureSkipTLSVerify)
 	return a, err
 }
@@ -91,16 +101,19 @@ func needed(ctx context.Context, read secrets, field, name string, keys ...strin
 	return s.Data, nil
 }
 
+// says reports whether there is something in a text.
+func says(text string) bool { return strings.TrimSpace(text) != "" }
+
 // newClient trusts the roots, in PEM, beside those of this machine.
 func newClient(roots []string, insecure bool) (*http.Client, error) {
 	config := &tls.Config{InsecureSkipVerify: insecure}
-	if slices.ContainsFunc(roots, func(r string) bool { return strings.TrimSpace(r) != "" }) {
+	if slices.ContainsFunc(roots, says) {
 		pool, err := x509.SystemCertPool()
 		if err != nil {
 			pool = x509.NewCertPool() // a machine may have none
 		}
 		for _, r := range roots {
-			if strings.TrimSpace(r) != "" && !pool.AppendCertsFromPEM([]byte(r)) {
+			if says(r) && !pool.AppendCertsFromPEM([]byte(r)) {
 				return nil, fmt.Errorf("repoCA or repoCAConfigMap holds no certificate in PEM")
 			}
 		}
@@ -167,17 +180,4 @@ func dockerLogins(data []byte) (map[string]login, error) {
 		out[host] = l
 	}
 	return out, nil
-}
-
-// registryLogin is the login at a registry.
-func (a access) registryLogin(host string) login {
-	if l, ok := a.registries[host]; ok {
-		return l
-	}
-	if host == "registry-1.docker.io" || host == "docker.io" {
-		if l, ok := a.registries["index.docker.io"]; ok {
-			return l
-		}
-	}
-	return a.login
 }

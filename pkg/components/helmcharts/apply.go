@@ -105,7 +105,7 @@ func (c *controller) deploy(ctx context.Context, ch *chart, r *release, w wish, 
 		c.queue.AddAfter(nameOf(ch), pause)
 		return nil
 	}
-	with, err := c.clients.accessFor(ctx, ch)
+	with, err := c.accessFor(ctx, ch)
 	if err != nil {
 		return problem{reasonNotFetched, err}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/kube"
 	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/registries"
 	"github.com/coracle-dev/coracle/pkg/state"
 )
 
@@ -31,6 +32,10 @@ type HelmCharts struct {
 	// KeyFile holds a secret that all servers of the cluster have. It keeps people from guessing what is in Secrets by the
 	// hashes in statuses. With another one, each chart is applied once more.
 	KeyFile string
+	// Registries is the registries.yaml, read for each chart that is in a registry. It may be nil.
+	Registries *registries.Live
+	// NoDefault does not ask a registry itself that has mirrors in that file.
+	NoDefault bool
 	// Disabled only lets go of charts that are deleted, without uninstalling anything.
 	Disabled bool
 	// Report takes the charts that are not well, after each change; may be nil.

@@ -21,15 +21,41 @@ import (
 // chartLayers are the media types of a packed chart; the second is from before they were agreed on.
 var chartLayers = [...]string{"application/vnd.cncf.helm.chart.content.v1.tar+gzip", "application/tar+gzip"}
 
-// oci gets a chart from a registry, by oci://HOST/PATH[:TAG][@DIGEST].
+// oci gets a chart from a registry, by oci://HOST/PATH[:TAG][@DIGEST], or from what registries.yaml has instead of it.
 func (a access) oci(ctx context.Context, address, version string) ([]byte, error) {
 	ref, err := parseOCI(address)
 	if err != nil {
 		return nil, err
 	}
-	repository := &remote.Repository{Reference: ref, PlainHTTP: a.plainHTTP, Client: a.registryClient(), MaxMetadataBytes: limit}
-	if err := choose(ctx, repository, &ref, version); err != nil {
+	if err := settleTag(&ref, version); err != nil {
 		return nil, fmt.Errorf("%s: %w", address, err)
+	}
+	endpoints, ours, err := a.endpoints(ref)
+	if err != nil {
+		return nil, err
+	}
+	if !ours {
+		return from(ctx, ref, version, a.registryClient(), a.plainHTTP)
+	}
+	failed := make([]string, 0, len(endpoints))
+	for i, e := range endpoints {
+		at := registry.Reference{Registry: e.Host, Repository: e.Repository, Reference: ref.Reference}
+		data, err := from(ctx, at, version, a.clientFor(e, ref.Registry, i == len(endpoints)-1), e.Scheme == "http" || e.Own && a.plainHTTP)
+		if err == nil {
+			return data, nil
+		}
+		failed = append(failed, err.Error())
+	}
+	return nil, fmt.Errorf("%s: %s", address, strings.Join(failed, "; "))
+}
+
+// from gets a chart from where it is called so.
+func from(ctx context.Context, ref registry.Reference, version string, client remote.Client, plainHTTP bool) ([]byte, error) {
+	repository := &remote.Repository{Reference: ref, PlainHTTP: plainHTTP, Client: client, MaxMetadataBytes: limit}
+	if ref.Reference == "" {
+		if err := choose(ctx, repository, &ref, version); err != nil {
+			return nil, fmt.Errorf("%s: %w", ref, err)
+		}
 	}
 	described, body, err := repository.Manifests().FetchReference(ctx, ref.Reference)
 	if err != nil {
@@ -63,7 +89,7 @@ func explain(err error) error {
 	var answer *errcode.ErrorResponse
 	if errors.Is(err, auth.ErrBasicCredentialNotFound) ||
 		errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden) {
-		return fmt.Errorf("the registry refuses it; check dockerRegistrySecret or authSecret: %w", err)
+		return fmt.Errorf("the registry refuses it; check dockerRegistrySecret, authSecret or registries.yaml: %w", err)
 	}
 	return err
 }
@@ -77,21 +103,23 @@ func parseOCI(address string) (registry.Reference, error) {
 	return ref, nil
 }
 
-// choose settles the tag, asking the registry for its tags if it must.
-func choose(ctx context.Context, repository *remote.Repository, ref *registry.Reference, version string) error {
+// settleTag finds out the tag without asking the registry, if it can.
+func settleTag(ref *registry.Reference, version string) error {
 	if ref.ValidateReferenceAsDigest() == nil {
 		return nil
 	}
 	tag := strings.ReplaceAll(version, "+", "_") // no tag may have a plus
-	switch _, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v")); {
-	case ref.Reference != "" && version != "" && ref.Reference != tag:
+	if ref.Reference != "" && version != "" && ref.Reference != tag {
 		return fmt.Errorf("the address has tag %s, and version is %s", ref.Reference, version)
-	case ref.Reference != "":
-		return nil
-	case err == nil:
-		ref.Reference = tag
-		return nil
 	}
+	if _, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v")); err == nil {
+		ref.Reference = tag
+	}
+	return nil
+}
+
+// choose takes a tag of those that the registry has.
+func choose(ctx context.Context, repository *remote.Repository, ref *registry.Reference, version string) error {
 	var tags, versions []string
 	err := repository.Tags(ctx, "", func(page []string) error {
 		for _, t := range page {
@@ -122,16 +150,4 @@ func read(d ocispec.Descriptor, body io.ReadCloser) ([]byte, error) {
 		return nil, errors.New("its digest is not what the registry said")
 	}
 	return data, err
-}
-
-// registryClient logs in where it is asked to.
-func (a access) registryClient() *auth.Client {
-	return &auth.Client{
-		Client: a.client,
-		Cache:  auth.NewSingleContextCache(),
-		Credential: func(_ context.Context, host string) (auth.Credential, error) {
-			l := a.registryLogin(host)
-			return auth.Credential{Username: l.user, Password: l.password}, nil
-		},
-	}
 }

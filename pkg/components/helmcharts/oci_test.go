@@ -14,6 +14,21 @@ import (
 
 // newRegistry has the chart web in versions 1.0.0 and 1.1.0+b, behind a login, without TLS.
 func newRegistry(t *testing.T) (host string) {
+	charts := chartRegistry(t)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "me" || password != "hunter2" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		charts(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return strings.TrimPrefix(server.URL, "http://")
+}
+
+// chartRegistry has the chart under any name, for everybody.
+func chartRegistry(t *testing.T) http.HandlerFunc {
 	blobs := map[string][]byte{} // by digest
 	put := func(data []byte) map[string]any {
 		digest := fmt.Sprintf("sha256:%x", sha256.Sum256(data))
@@ -49,12 +64,7 @@ func newRegistry(t *testing.T) (host string) {
 			blobs[m.Layers[0].Digest] = forged
 		}
 	}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if user, password, _ := r.BasicAuth(); user != "me" || password != "hunter2" {
-			w.Header().Set("WWW-Authenticate", `Basic realm="test"`)
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
+	return func(w http.ResponseWriter, r *http.Request) {
 		name := r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:]
 		switch {
 		case strings.HasSuffix(r.URL.Path, "/tags/list"):
@@ -74,9 +84,7 @@ func newRegistry(t *testing.T) (host string) {
 		w.Header().Set("Docker-Content-Digest", name)
 		w.Header().Set("Content-Length", fmt.Sprint(len(data)))
 		_, _ = w.Write(data)
-	}))
-	t.Cleanup(server.Close)
-	return strings.TrimPrefix(server.URL, "http://")
+	}
 }
 
 func TestOCI(t *testing.T) {
