@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -23,8 +24,8 @@ func (v Volume) Delete(release func(dir *os.File) error) error {
 	}
 	defer root.Close()
 	waste := deleted + v.PV
-	if err := root.RemoveAll(waste); err != nil { // of a crash
-		return fmt.Errorf("removing %s: %w", filepath.Join(v.Base, waste), err)
+	if err := removeAside(root, waste); err != nil { // of a crash
+		return err
 	}
 	dir, err := openDir(root, v.Folder)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,9 +114,33 @@ func FinishDeletes(base string) error {
 	}
 	var errs []error
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), deleted) {
-			errs = append(errs, root.RemoveAll(e.Name()))
-		}
+		errs = append(errs, removeAside(root, e.Name()))
 	}
 	return errors.Join(errs...)
+}
+
+// putAside matches the names that folders without a mark have while they are removed.
+var putAside = regexp.MustCompile("^" + regexp.QuoteMeta(deleted) + pvName + "$")
+
+// removeAside removes what Delete has put aside. Somebody else's file may have a name that is like it.
+func removeAside(root *os.Root, name string) error {
+	pv, aside := strings.CutPrefix(name, deleted)
+	if !aside {
+		return nil
+	}
+	if !putAside.MatchString(name) {
+		dir, err := openDir(root, name)
+		if err != nil {
+			return nil //nolint:nilerr // none of ours
+		}
+		owner, _ := markOf(dir)
+		dir.Close()
+		if owner != pv {
+			return nil
+		}
+	}
+	if err := root.RemoveAll(name); err != nil {
+		return fmt.Errorf("removing %s: %w", filepath.Join(root.Name(), name), err)
+	}
+	return nil
 }

@@ -20,8 +20,11 @@ type Found struct {
 // depth is how deep a pathPattern's folders are looked for.
 const depth = 6
 
+// pvName matches what the library of provisioners calls a PV.
+const pvName = `pvc-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`
+
 // named matches folders with the name that they get without a pathPattern.
-var named = regexp.MustCompile(`^(pvc-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})_`)
+var named = regexp.MustCompile(`^(` + pvName + `)_`)
 
 // Find lists the folders of volumes in a directory. What cannot be read is left out.
 func Find(base string) (out []Found) {

@@ -3,6 +3,7 @@ package localpath
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -100,7 +101,10 @@ func (v Volume) finish(dir *os.File, limit func(*os.File, bool) error) error {
 	if err != nil {
 		return fmt.Errorf("looking at %s: %w", v.Path(), err)
 	}
-	names, _ := dir.Readdirnames(1)
+	names, err := dir.Readdirnames(1)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("looking into %s: %w", v.Path(), err)
+	}
 	owner, marked := markOf(dir)
 	empty := len(names) == 0
 	if limit != nil {
@@ -152,9 +156,11 @@ func noAttributes(err error) bool {
 	return errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODATA)
 }
 
-// namedAfterPV reports whether the folder's name says whose it is, for file systems without extended attributes.
+// namedAfterPV reports whether the folder's name says whose it is, for file systems without extended attributes. Only
+// names that nobody thinks of by himself do.
 func (v Volume) namedAfterPV() bool {
-	return v.PV != "" && strings.HasPrefix(v.Folder, v.PV+"_") && !strings.Contains(v.Folder, "/")
+	m := named.FindStringSubmatch(v.Folder)
+	return m != nil && m[1] == v.PV && !strings.Contains(v.Folder, "/")
 }
 
 // markOf returns the PV that a folder is of, if it is marked.

@@ -10,6 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+const testPV = "pvc-11111111-2222-3333-4444-555555555555"
+
 // marks skips a test where folders cannot be marked.
 func marks(t *testing.T, dir string) {
 	t.Helper()
@@ -38,8 +40,8 @@ func gone(path string) bool {
 func TestCreateAndDelete(t *testing.T) {
 	old := unix.Umask(0o077)
 	defer unix.Umask(old)
-	for _, folder := range []string{"pvc-1_shop_data", "shop/data/deep"} {
-		v := Volume{Base: filepath.Join(t.TempDir(), "storage"), Folder: folder, PV: "pvc-1"}
+	for _, folder := range []string{testPV + "_shop_data", "shop/data/deep"} {
+		v := Volume{Base: filepath.Join(t.TempDir(), "storage"), Folder: folder, PV: testPV}
 		limited := 0
 		for range 2 { // the second time after a crash
 			if err := v.Create(func(*os.File, bool) error { limited++; return nil }); err != nil {
@@ -90,14 +92,16 @@ func noMarks(v Volume) bool {
 func TestDeleteRefuses(t *testing.T) {
 	base := t.TempDir()
 	marks(t, base)
-	foreign := filepath.Join(base, "etc")
-	if err := os.Mkdir(foreign, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(foreign, "passwd"))
-	err := Volume{Base: base, Folder: "etc", PV: "pvc-1"}.Delete(nil)
-	if err == nil || !strings.Contains(err.Error(), "was not made by coracle for this volume") || gone(filepath.Join(foreign, "passwd")) {
-		t.Errorf("a foreign folder: %v", err)
+	for folder, pv := range map[string]string{"etc": "pvc-1", "data_backup": "data"} {
+		file := filepath.Join(base, folder, "passwd")
+		if err := os.Mkdir(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(t, file)
+		err := Volume{Base: base, Folder: folder, PV: pv}.Delete(nil)
+		if err == nil || !strings.Contains(err.Error(), "was not made by coracle for this volume") || gone(file) {
+			t.Errorf("a foreign folder: %v", err)
+		}
 	}
 
 	other := Volume{Base: base, Folder: "shop/data", PV: "pvc-2"}
@@ -105,7 +109,7 @@ func TestDeleteRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, filepath.Join(other.Path(), "file"))
-	err = Volume{Base: base, Folder: "shop/data", PV: "pvc-1"}.Delete(nil)
+	err := Volume{Base: base, Folder: "shop/data", PV: "pvc-1"}.Delete(nil)
 	if err == nil || !strings.Contains(err.Error(), "is the folder of volume pvc-2") || gone(filepath.Join(other.Path(), "file")) {
 		t.Errorf("another volume's folder: %v", err)
 	}
@@ -121,7 +125,7 @@ func TestDeleteRefuses(t *testing.T) {
 }
 
 func TestDeleteRefusesMounts(t *testing.T) {
-	v := Volume{Base: t.TempDir(), Folder: "pvc-1_shop_my data", PV: "pvc-1"}
+	v := Volume{Base: t.TempDir(), Folder: testPV + "_shop_my data", PV: testPV}
 	if err := v.Create(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -176,23 +180,36 @@ func TestReuse(t *testing.T) {
 }
 
 func TestInterruptedDelete(t *testing.T) {
-	v := Volume{Base: t.TempDir(), Folder: "pvc-1_shop_data", PV: "pvc-1"}
-	if err := v.Create(nil); err != nil {
+	base := t.TempDir()
+	mine := filepath.Join(base, deleted+"2023")
+	if err := os.Mkdir(mine, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	write(t, filepath.Join(v.Path(), "file"))
-	crash := errors.New("crash")
-	if err := v.Delete(func(*os.File) error { return crash }); !errors.Is(err, crash) {
-		t.Fatal(err)
-	}
-	if found := Find(v.Base); len(found) != 0 {
-		t.Errorf("what is being removed is listed: %v", found)
-	}
-	if err := FinishDeletes(v.Base); err != nil {
-		t.Fatal(err)
-	}
-	if left, _ := os.ReadDir(v.Base); len(left) != 0 {
-		t.Errorf("left: %v", left)
+	write(t, filepath.Join(mine, "file"))
+	for _, v := range []Volume{
+		{Base: base, Folder: testPV + "_shop_data", PV: testPV},
+		{Base: base, Folder: "shop", PV: "other"},
+	} {
+		if v.PV == "other" {
+			marks(t, base)
+		}
+		if err := v.Create(nil); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(v.Path(), "file"))
+		crash := errors.New("crash")
+		if err := v.Delete(func(*os.File) error { return crash }); !errors.Is(err, crash) {
+			t.Fatal(err)
+		}
+		if found := Find(v.Base); len(found) != 0 {
+			t.Errorf("what is being removed is listed: %v", found)
+		}
+		if err := FinishDeletes(v.Base); err != nil {
+			t.Fatal(err)
+		}
+		if left, _ := os.ReadDir(v.Base); len(left) != 1 || gone(filepath.Join(mine, "file")) {
+			t.Errorf("left: %v", left)
+		}
 	}
 }
 

@@ -30,7 +30,7 @@ func TestDeleteAsksFirst(t *testing.T) {
 		"gone":    {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := localpath.Volume{Base: t.TempDir(), Folder: "pv-1_shop_data", PV: "pv-1"}
+			v := localpath.Volume{Base: t.TempDir(), Folder: testPV + "_shop_data", PV: testPV}
 			if err := v.Create(nil); err != nil {
 				t.Fatal(err)
 			}
@@ -66,7 +66,7 @@ func released(name, path string, change ...func(*corev1.PersistentVolume)) *core
 
 // TestVolumeInVolume: a folder stays while another volume is in it.
 func TestVolumeInVolume(t *testing.T) {
-	v := localpath.Volume{Base: t.TempDir(), Folder: "pv-1_shop_data", PV: "pv-1"}
+	v := localpath.Volume{Base: t.TempDir(), Folder: testPV + "_shop_data", PV: testPV}
 	if err := v.Create(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestSharedFolder(t *testing.T) {
 		"to be removed too": {nil, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			v := localpath.Volume{Base: t.TempDir(), Folder: "pvc-11111111-2222-3333-4444-555555555555_shop_data", PV: "pvc-11111111-2222-3333-4444-555555555555"}
+			v := localpath.Volume{Base: t.TempDir(), Folder: testPV + "_shop_data", PV: testPV}
 			if err := v.Create(nil); err != nil {
 				t.Fatal(err)
 			}

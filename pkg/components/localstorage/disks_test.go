@@ -62,7 +62,7 @@ func TestDiskNotMounted(t *testing.T) {
 	}
 
 	// Somebody gives up that disk, and moves the data.
-	if err := (localpath.Volume{Base: base, Folder: "pvc-1_shop_data", PV: "pvc-1"}).Create(nil); err != nil {
+	if err := (localpath.Volume{Base: base, Folder: testPV + "_shop_data", PV: testPV}).Create(nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Delete(t.Context(), pv); err != nil {

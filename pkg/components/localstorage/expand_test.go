@@ -19,16 +19,16 @@ import (
 func growing(t *testing.T, wanted, volume string, limit error) (*expander, *fake.Clientset, *[]uint64) {
 	t.Helper()
 	claim := testClaim(func(c *corev1.PersistentVolumeClaim) {
-		c.Spec.VolumeName = "pvc-1"
+		c.Spec.VolumeName = testPV
 		c.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse(wanted)
 		c.Status.Phase = corev1.ClaimBound
 		c.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
 	})
 	pv := &corev1.PersistentVolume{
-		ObjectMeta: metav1.ObjectMeta{Name: "pvc-1", Annotations: map[string]string{localpath.BaseAnnotation: "/data"}},
+		ObjectMeta: metav1.ObjectMeta{Name: testPV, Annotations: map[string]string{localpath.BaseAnnotation: "/data"}},
 		Spec: corev1.PersistentVolumeSpec{
 			Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(volume)},
-			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/data/pvc-1_shop_data"}},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: "/data/" + testPV + "_shop_data"}},
 		},
 	}
 	client := fake.NewClientset(claim, pv)
@@ -37,7 +37,7 @@ func growing(t *testing.T, wanted, volume string, limit error) (*expander, *fake
 		client: client, events: record.NewFakeRecorder(10), volumes: cache.NewStore(cache.MetaNamespaceKeyFunc),
 		claims: cache.NewSharedIndexInformer(nil, &corev1.PersistentVolumeClaim{}, 0, cache.Indexers{}),
 		resize: func(v localpath.Volume, bytes uint64) error {
-			if v.Path() != "/data/pvc-1_shop_data" {
+			if v.Path() != "/data/"+testPV+"_shop_data" {
 				t.Errorf("resizes %+v", v)
 			}
 			limits = append(limits, bytes)
@@ -73,7 +73,7 @@ func TestExpand(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			pv, err := client.CoreV1().PersistentVolumes().Get(t.Context(), "pvc-1", metav1.GetOptions{})
+			pv, err := client.CoreV1().PersistentVolumes().Get(t.Context(), testPV, metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}

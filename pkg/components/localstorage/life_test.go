@@ -78,7 +78,7 @@ func leftOf(t *testing.T, client kubernetes.Interface) state.LocalVolumes {
 // TestSummary: nothing is called left while nobody says what is in use, and one size that does not hold is told of.
 func TestSummary(t *testing.T) {
 	base := t.TempDir()
-	v := localpath.Volume{Base: base, Folder: "pvc-11111111-2222-3333-4444-555555555555_shop_data", PV: "pvc-11111111-2222-3333-4444-555555555555"}
+	v := localpath.Volume{Base: base, Folder: testPV + "_shop_data", PV: testPV}
 	if err := v.Create(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -135,10 +135,10 @@ func TestLife(t *testing.T) {
 	}
 	var pv *corev1.PersistentVolume
 	eventually(t, func() (err error) {
-		pv, err = volumes.Get(ctx, "pvc-1", metav1.GetOptions{})
+		pv, err = volumes.Get(ctx, testPV, metav1.GetOptions{})
 		return err
 	})
-	folder := filepath.Join(base, "pvc-1_shop_data")
+	folder := filepath.Join(base, testPV+"_shop_data")
 	if info, err := os.Stat(folder); err != nil || pv.Spec.Local.Path != folder || info.Mode().Perm() != 0o777 {
 		t.Errorf("the volume is %s: %v", pv.Spec.Local.Path, err)
 	}

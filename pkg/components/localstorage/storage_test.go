@@ -11,7 +11,6 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
@@ -19,6 +18,11 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/kube"
 	"github.com/coracle-dev/coracle/pkg/localpath"
+)
+
+const (
+	testUID = "11111111-2222-3333-4444-555555555555"
+	testPV  = "pvc-" + testUID
 )
 
 func testNode() *corev1.Node {
@@ -34,7 +38,7 @@ func testProvisioner(client kubernetes.Interface) *provisioner {
 func testClaim(change ...func(*corev1.PersistentVolumeClaim)) *corev1.PersistentVolumeClaim {
 	class := "local-path"
 	c := &corev1.PersistentVolumeClaim{
-		ObjectMeta: metav1.ObjectMeta{Name: "data", Namespace: "shop", UID: types.UID("1"), Annotations: map[string]string{
+		ObjectMeta: metav1.ObjectMeta{Name: "data", Namespace: "shop", UID: testUID, Annotations: map[string]string{
 			localpath.SelectedNode: "edge-1", localpath.ProvisionerOf: localpath.Provisioner,
 		}},
 		Spec: corev1.PersistentVolumeClaimSpec{
@@ -65,7 +69,7 @@ func testConfig(paths ...string) *corev1.ConfigMap {
 }
 
 func testOptions(claim *corev1.PersistentVolumeClaim, class *storagev1.StorageClass) controller.ProvisionOptions {
-	return controller.ProvisionOptions{StorageClass: class, PVName: "pvc-1", PVC: claim, SelectedNodeName: "edge-1"}
+	return controller.ProvisionOptions{StorageClass: class, PVName: testPV, PVC: claim, SelectedNodeName: "edge-1"}
 }
 
 func TestPlan(t *testing.T) {
@@ -80,20 +84,20 @@ func TestPlan(t *testing.T) {
 		want  string // path, or part of the error
 		local bool
 	}{
-		"default":     {nil, nil, "/data/pvc-1_shop_data", true},
-		"RWOP":        {func(c *corev1.PersistentVolumeClaim) { c.Spec.AccessModes[0] = corev1.ReadWriteOncePod }, nil, "/data/pvc-1_shop_data", true},
+		"default":     {nil, nil, "/data/" + testPV + "_shop_data", true},
+		"RWOP":        {func(c *corev1.PersistentVolumeClaim) { c.Spec.AccessModes[0] = corev1.ReadWriteOncePod }, nil, "/data/" + testPV + "_shop_data", true},
 		"RWX":         {func(c *corev1.PersistentVolumeClaim) { c.Spec.AccessModes[0] = corev1.ReadWriteMany }, nil, "ReadWriteOnce or ReadWriteOncePod, not ReadWriteMany", false},
 		"selector":    {func(c *corev1.PersistentVolumeClaim) { c.Spec.Selector = &metav1.LabelSelector{} }, nil, "remove spec.selector", false},
 		"data source": {func(c *corev1.PersistentVolumeClaim) { c.Spec.DataSource = &corev1.TypedLocalObjectReference{} }, nil, "remove spec.dataSource", false},
-		"hostPath":    {func(c *corev1.PersistentVolumeClaim) { c.Annotations["volumeType"] = "HostPath" }, nil, "/data/pvc-1_shop_data", false},
+		"hostPath":    {func(c *corev1.PersistentVolumeClaim) { c.Annotations["volumeType"] = "HostPath" }, nil, "/data/" + testPV + "_shop_data", false},
 		"hostPath by class, local by claim": {func(c *corev1.PersistentVolumeClaim) { c.Annotations["volumeType"] = "local" },
-			func(c *storagev1.StorageClass) { c.Annotations = map[string]string{"defaultVolumeType": "hostPath"} }, "/data/pvc-1_shop_data", true},
+			func(c *storagev1.StorageClass) { c.Annotations = map[string]string{"defaultVolumeType": "hostPath"} }, "/data/" + testPV + "_shop_data", true},
 		"other type": {func(c *corev1.PersistentVolumeClaim) { c.Annotations["volumeType"] = "nfs" }, nil, `not "nfs"`, false},
 		"mount options of hostPath": {func(c *corev1.PersistentVolumeClaim) { c.Annotations["volumeType"] = "hostPath" },
 			func(c *storagev1.StorageClass) { c.MountOptions = []string{"ro"} }, "know no mountOptions", false},
 		"pattern":           {nil, parameter("pathPattern", "{{.PVC.Namespace}}/{{.PVC.Name}}"), "/data/shop/data", true},
 		"pattern of others": {nil, parameter("pathPattern", "all"), "does not begin with shop/data/", false},
-		"path":              {nil, parameter("nodePath", "/data"), "/data/pvc-1_shop_data", true},
+		"path":              {nil, parameter("nodePath", "/data"), "/data/" + testPV + "_shop_data", true},
 		"path of others":    {nil, parameter("nodePath", "/other"), "is /other, and this node has /data", false},
 		"unknown parameter": {nil, parameter("fsType", "ext4"), `parameter "fsType"`, false},
 	} {
@@ -190,7 +194,7 @@ func TestSameFolder(t *testing.T) {
 func TestOverlap(t *testing.T) {
 	base := t.TempDir()
 	for path, bad := range map[string]bool{
-		"/shop": true, "/shop/data/pvc-9": true, "/shop/data": false, "/shop/database": false, "/pvc-1_shop_data": false,
+		"/shop": true, "/shop/data/pvc-9": true, "/shop/data": false, "/shop/database": false, "/" + testPV + "_shop_data": false,
 	} {
 		p := testProvisioner(fake.NewClientset(testConfig(base)))
 		if err := p.volumes.Add(released("pvc-9", base+path)); err != nil {
