@@ -23,6 +23,7 @@ type deployer struct {
 	applier   applier
 	inventory map[fileID]record
 	files     map[fileID]*file
+	origin    origin // which directory user files are in
 	log       *logrus.Entry
 	reported  []state.Manifest
 	scanned   bool // all files are known: one that is not in files is gone
@@ -60,7 +61,7 @@ func (d *deployer) add(f *file) {
 // scan looks at the user's directory.
 func (d *deployer) scan() {
 	found, ok := readDir(d.Dir, d.Node)
-	if !ok {
+	if !ok || !d.recognise(found) {
 		d.log.WithField("dir", d.Dir).Warn("the directory of manifests cannot be read; nothing is changed")
 		return
 	}
@@ -114,10 +115,10 @@ func (d *deployer) todo() []*file {
 // intend records what a user's file will make before it is made: after a crash, and the file's removal, it can be
 // removed. Embedded files need no such care, they are there after a crash.
 func (d *deployer) intend(ctx context.Context, f *file) error {
-	r := d.inventory[f.id]
 	if f.id.embedded() {
 		return nil
 	}
+	r := d.known(f.id)
 	before := identities(r.objects)
 	complete := true
 	for _, o := range f.objects {
@@ -130,7 +131,15 @@ func (d *deployer) intend(ctx context.Context, f *file) error {
 	if complete {
 		return nil
 	}
-	return d.save(ctx, record{file: f.id, objects: r.objects})
+	return d.save(ctx, record{file: f.id, dir: d.origin.id, objects: r.objects})
+}
+
+// known is the record of a file, empty if there is none of a file in this directory.
+func (d *deployer) known(id fileID) record {
+	if r := d.inventory[id]; !d.origin.foreign(r) {
+		return r
+	}
+	return record{}
 }
 
 func (d *deployer) applyStage(ctx context.Context, todo []*file, stage int) {
@@ -188,7 +197,7 @@ func (e *objectError) Unwrap() error { return e.err }
 
 func (d *deployer) save(ctx context.Context, r record) error {
 	old, exists := d.inventory[r.file]
-	if exists && old.hash == r.hash && slices.Equal(old.objects, r.objects) {
+	if exists && old.hash == r.hash && old.dir == r.dir && slices.Equal(old.objects, r.objects) {
 		return nil
 	}
 	if err := r.save(ctx, d.client, exists); err != nil {

@@ -2,10 +2,6 @@ package manifests
 
 import (
 	"errors"
-	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -77,58 +73,4 @@ func (f *file) finish() {
 	}
 	f.due = time.Now().Add(min(firstPause<<min(f.tries, 20), lastPause))
 	f.tries++
-}
-
-// readDir returns the files of the user's directory, by name relative to it: those that cannot be read as broken.
-// ok is false when the directory itself cannot be read: then nothing is known about what is in it.
-func readDir(dir, node string) (files []*file, ok bool) {
-	ok = true
-	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		name, _ := filepath.Rel(dir, path)
-		switch {
-		case err != nil:
-			ok = ok && errors.Is(err, fs.ErrNotExist) && path != dir
-			return nil
-		case ignored(entry.Name()) && path != dir:
-			if entry.IsDir() {
-				return fs.SkipDir
-			}
-			return nil
-		case entry.IsDir() || !isManifest(name):
-			return nil
-		}
-		id := fileID{name: name, node: node}
-		if skipped(dir, name) {
-			files = append(files, &file{id: id, status: state.Manifest{File: name, State: state.ManifestSkipped}})
-			return nil
-		}
-		data, err := os.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			f := &file{id: id, status: state.Manifest{File: name}}
-			files = append(files, f.broken(fmt.Errorf("reading it: %w", err)))
-			return nil
-		}
-		files = append(files, newFile(id, data))
-		return nil
-	})
-	return files, ok
-}
-
-// isManifest goes by the name.
-func isManifest(name string) bool {
-	return slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name)))
-}
-
-// ignored are the names of files that editors and copying programs make in passing, and of hidden ones.
-func ignored(name string) bool {
-	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~")
-}
-
-// skipped reports whether a file of the same name and .skip is beside the manifest: coracle keeps its hands off.
-func skipped(dir, name string) bool {
-	_, err := os.Stat(filepath.Join(dir, name+".skip"))
-	return err == nil
 }

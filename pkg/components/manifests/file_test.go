@@ -55,7 +55,7 @@ func TestReadDir(t *testing.T) {
 
 func TestWatchTree(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
-	changes, err := watchTree(t.Context(), dir)
+	changes, err := watchTree(t.Context(), dir, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}

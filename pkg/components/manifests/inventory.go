@@ -29,6 +29,8 @@ const (
 // record is the inventory of one file.
 type record struct {
 	file fileID
+	// dir is the identity of the directory that a user's file was in, "" if that is not known.
+	dir string
 	// hash is of the content that was applied completely; "" if none was since the file changed.
 	hash    string
 	objects []entry
@@ -108,7 +110,7 @@ func loadRecords(ctx context.Context, client kubernetes.Interface) (map[fileID]r
 	}
 	out := map[fileID]record{}
 	for _, item := range list.Items {
-		r := record{file: fileID{item.Data["file"], item.Data["node"]}, hash: item.Data["hash"]}
+		r := record{file: fileID{item.Data["file"], item.Data["node"]}, dir: item.Data["dir"], hash: item.Data["hash"]}
 		if err := json.Unmarshal([]byte(item.Data["objects"]), &r.objects); err != nil {
 			return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", inventoryNamespace, item.Name, err)
 		}
@@ -132,6 +134,9 @@ func (r record) save(ctx context.Context, client kubernetes.Interface, exists bo
 			Name: r.configMap(), Namespace: inventoryNamespace, Labels: map[string]string{inventoryLabel: kind},
 		},
 		Data: map[string]string{"file": r.file.name, "node": r.file.node, "hash": r.hash, "objects": string(objects)},
+	}
+	if r.dir != "" {
+		configMap.Data["dir"] = r.dir
 	}
 	inventory := client.CoreV1().ConfigMaps(inventoryNamespace)
 	if exists {

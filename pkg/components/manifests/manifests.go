@@ -52,7 +52,7 @@ func (m Manifests) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	changes, err := watchTree(ctx, m.Dir)
+	changes, err := watchTree(ctx, m.Dir, lookAgain)
 	if err != nil {
 		return err
 	}

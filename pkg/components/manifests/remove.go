@@ -37,8 +37,11 @@ func immutable(err error) bool {
 
 // conclude brings the inventory up to date after a try, and removes what a file that worked out no longer says.
 func (d *deployer) conclude(ctx context.Context, f *file, wanted identitySet) {
-	old := d.inventory[f.id]
-	next := record{file: f.id, hash: f.hash, objects: f.applied}
+	old := d.known(f.id)
+	next := record{file: f.id, dir: d.origin.id, hash: f.hash, objects: f.applied}
+	if f.id.embedded() {
+		next.dir = ""
+	}
 	now := identities(f.applied)
 	surplus := slices.DeleteFunc(backwards(old.objects), now.has)
 	var wait time.Duration
@@ -94,7 +97,7 @@ func (d *deployer) removeGone(ctx context.Context, wanted identitySet) {
 		return
 	}
 	for id, r := range d.inventory {
-		if _, ok := d.files[id]; ok {
+		if _, ok := d.files[id]; ok || d.origin.foreign(r) {
 			continue
 		}
 		var left []entry

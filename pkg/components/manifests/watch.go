@@ -2,6 +2,7 @@ package manifests
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -17,47 +18,81 @@ import (
 // settle is how long a tree must be quiet before it is read: copying programs write in pieces.
 const settle = 100 * time.Millisecond
 
+// lookAgain is how often the directory itself is compared with the one that is watched: no event tells that a file system was
+// mounted on it, or that a link leads elsewhere.
+const lookAgain = 10 * time.Second
+
+// tree is a directory that is watched with all below it.
+type tree struct {
+	*fsnotify.Watcher
+	dir  string      // may be a link
+	root string      // where it leads
+	info fs.FileInfo // of root, when it was added; nil if it was not there
+}
+
 // watchTree sends when manifests in a directory, or below it, may have changed. The directory is made, also when it
-// is removed later.
-func watchTree(ctx context.Context, dir string) (<-chan struct{}, error) {
+// is removed later; if it is a link that leads nowhere, it is waited for.
+func watchTree(ctx context.Context, dir string, again time.Duration) (<-chan struct{}, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil, fmt.Errorf("watching %s: %w", dir, err)
 	}
-	if err := addTree(watcher, dir); err != nil {
+	t := &tree{Watcher: watcher, dir: dir}
+	if err := t.addAll(); err != nil {
 		watcher.Close()
 		return nil, err
 	}
 	changes := make(chan struct{}, 1)
-	go func() {
-		defer watcher.Close()
-		quiet := time.NewTimer(time.Hour)
-		quiet.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case event := <-watcher.Events:
-				if interesting(watcher, dir, event) {
-					quiet.Reset(settle)
-				}
-			case <-watcher.Errors: // events were lost
-				quiet.Reset(settle)
-			case <-quiet.C:
-				select {
-				case changes <- struct{}{}:
-				default: // one is waiting already
-				}
-			}
-		}
-	}()
+	go t.follow(ctx, changes, again)
 	return changes, nil
 }
 
+func (t *tree) follow(ctx context.Context, changes chan<- struct{}, again time.Duration) {
+	defer t.Close()
+	quiet, look := time.NewTimer(time.Hour), time.NewTicker(again)
+	quiet.Stop()
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case event := <-t.Events:
+			if t.interesting(event) {
+				quiet.Reset(settle)
+			}
+		case <-t.Errors: // events were lost
+			quiet.Reset(settle)
+		case <-look.C:
+			if t.replaced() {
+				_ = t.addAll()
+				quiet.Reset(settle)
+			}
+		case <-quiet.C:
+			select {
+			case changes <- struct{}{}:
+			default: // one is waiting already
+			}
+		}
+	}
+}
+
+// replaced reports whether there is another directory than the one that is watched.
+func (t *tree) replaced() bool {
+	info, err := os.Stat(t.dir)
+	if err != nil {
+		_, gone := os.Lstat(t.dir)
+		return t.info != nil || errors.Is(gone, fs.ErrNotExist)
+	}
+	return t.info == nil || !os.SameFile(info, t.info)
+}
+
 // interesting reports whether an event may concern a manifest, and keeps the watcher on all directories.
-func interesting(watcher *fsnotify.Watcher, dir string, event fsnotify.Event) bool {
-	if event.Name == dir && event.Has(fsnotify.Remove|fsnotify.Rename) {
-		_ = addTree(watcher, dir)
+func (t *tree) interesting(event fsnotify.Event) bool {
+	if event.Name == t.root && event.Has(fsnotify.Remove|fsnotify.Rename) {
+		_ = t.addAll()
+		return true
+	}
+	if filepath.Base(event.Name) == idFile {
 		return true
 	}
 	if ignored(filepath.Base(event.Name)) || event.Op == fsnotify.Chmod {
@@ -65,7 +100,7 @@ func interesting(watcher *fsnotify.Watcher, dir string, event fsnotify.Event) bo
 	}
 	if info, err := os.Stat(event.Name); err == nil && info.IsDir() {
 		if event.Has(fsnotify.Create) {
-			_ = addTree(watcher, event.Name)
+			_ = t.add(event.Name)
 		}
 		return true
 	}
@@ -73,10 +108,24 @@ func interesting(watcher *fsnotify.Watcher, dir string, event fsnotify.Event) bo
 	return isManifest(name) || filepath.Ext(name) == "" // maybe a directory that is gone
 }
 
-func addTree(watcher *fsnotify.Watcher, dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("making the directory of manifests: %w", err)
+// addAll watches what the directory is by now.
+func (t *tree) addAll() (err error) {
+	t.info = nil
+	if _, err := os.Lstat(t.dir); errors.Is(err, fs.ErrNotExist) {
+		if err := os.MkdirAll(t.dir, 0o700); err != nil {
+			return fmt.Errorf("making the directory of manifests: %w", err)
+		}
 	}
+	if t.root, err = filepath.EvalSymlinks(t.dir); err != nil {
+		return nil // a link that leads nowhere
+	}
+	if t.info, err = os.Stat(t.root); err != nil {
+		return nil
+	}
+	return t.add(t.root)
+}
+
+func (t *tree) add(dir string) error {
 	return filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {
 			return nil
@@ -84,7 +133,7 @@ func addTree(watcher *fsnotify.Watcher, dir string) error {
 		if ignored(entry.Name()) && path != dir {
 			return fs.SkipDir
 		}
-		if err := watcher.Add(path); err != nil {
+		if err := t.Add(path); err != nil {
 			return fmt.Errorf("watching %s: %w", path, err)
 		}
 		return nil
