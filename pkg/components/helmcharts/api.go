@@ -151,3 +151,19 @@ func decode(obj any, into any) error {
 	}
 	return nil
 }
+
+// outline reads of a HelmChart what it takes to tell what is wrong with the rest, and to remove it.
+func outline(u *unstructured.Unstructured) *chart {
+	ch := &chart{}
+	field := func(name string) string {
+		text, _, _ := unstructured.NestedString(u.Object, "spec", name)
+		return text
+	}
+	ch.Spec.TargetNamespace, ch.Spec.Driver = field("targetNamespace"), field("driver")
+	ch.Spec.Chart, ch.Spec.ChartContent = field("chart"), field("chartContent")
+	_ = decode(&unstructured.Unstructured{Object: map[string]any{"status": u.Object["status"]}}, ch)
+	ch.Namespace, ch.Name, ch.UID = u.GetNamespace(), u.GetName(), u.GetUID()
+	ch.Generation, ch.Annotations = u.GetGeneration(), u.GetAnnotations()
+	ch.Finalizers, ch.DeletionTimestamp = u.GetFinalizers(), u.GetDeletionTimestamp()
+	return ch
+}

@@ -3,9 +3,11 @@ package helmcharts
 import (
 	"net/netip"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -95,6 +97,21 @@ func TestKinds(t *testing.T) {
 	}
 	if _, ok := kinds["HelmChart"]["subresources"].(map[string]any)["status"]; !ok {
 		t.Error("the status is no subresource: writing it would look like a change")
+	}
+}
+
+// TestTimeouts: the API must refuse what we cannot read, as far as a pattern can tell.
+func TestTimeouts(t *testing.T) {
+	at := definitions(t)["HelmChart"]["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)["properties"].(map[string]any)
+	timeout := at["spec"].(map[string]any)["properties"].(map[string]any)["timeout"].(map[string]any)
+	pattern := regexp.MustCompile(timeout["pattern"].(string))
+	for text, want := range map[string]bool{"90s": true, "1h30m": true, "300": false, "1m30": false, "": false} {
+		if pattern.MatchString(text) != want {
+			t.Errorf("%q is accepted: %v", text, !want)
+		}
+		if _, err := time.ParseDuration(text); want != (err == nil) {
+			t.Errorf("%q is read as a time: %v", text, err)
+		}
 	}
 }
 

@@ -165,7 +165,7 @@ func (c *controller) begin(ctx context.Context, name cache.ObjectName) (context.
 }
 
 // chart reads a chart as it is now, because what we wrote ourselves matters, and what a config adds. The chart is nil if
-// there is none.
+// there is none. If only a part of it can be understood, that part comes with an error.
 func (c *controller) chart(ctx context.Context, name cache.ObjectName) (*chart, overrides, error) {
 	var config struct {
 		Spec overrides `json:"spec"`
@@ -182,7 +182,7 @@ func (c *controller) chart(ctx context.Context, name cache.ObjectName) (*chart, 
 	}
 	ch := &chart{}
 	if err := decode(obj, ch); err != nil {
-		return nil, config.Spec, err
+		return outline(obj), config.Spec, problem{reasonInvalid, err}
 	}
 	stored, ok, err := c.configs.GetByKey(name.String())
 	if err == nil && ok {

@@ -33,6 +33,9 @@ func (c *controller) reconcile(forever context.Context, name cache.ObjectName) e
 	ch, config, err := c.chart(ctx, name)
 	switch {
 	case ch == nil && err != nil:
+		if forever.Err() == nil && ctx.Err() == nil {
+			c.log.WithError(err).WithField("chart", name.String()).Warn("reading the chart")
+		}
 		return err
 	case ch == nil:
 		c.forget(forever, name)
