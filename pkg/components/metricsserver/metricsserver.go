@@ -59,10 +59,7 @@ func (m *MetricsServer) Install(server *genericserver.GenericAPIServer, cluster 
 	kubelets, err := resource.NewForConfig(&client.KubeletClientConfig{
 		Scheme: "https", DefaultPort: 10250, UseNodeStatusPort: true,
 		AddressTypePriority: []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName},
-		Client: rest.Config{
-			TLSClientConfig: rest.TLSClientConfig{CAFile: m.CA, CertFile: m.Cert, KeyFile: m.Key},
-			Dial:            cluster.Dial, Timeout: scrapeTimeout,
-		},
+		Client:              m.client(cluster),
 	})
 	if err != nil {
 		return fmt.Errorf("preparing to ask kubelets: %w", err)
@@ -84,6 +81,14 @@ func (m *MetricsServer) Install(server *genericserver.GenericAPIServer, cluster 
 		return fmt.Errorf("listening for new nodes: %w", err)
 	}
 	return api.Install(m.usage, runningPods{cluster.Pods}, nodes, server, nil)
+}
+
+// client is how kubelets are asked.
+func (m *MetricsServer) client(cluster Cluster) rest.Config {
+	return rest.Config{
+		TLSClientConfig: rest.TLSClientConfig{CAFile: m.CA, CertFile: m.Cert, KeyFile: m.Key},
+		Dial:            cluster.Dial, Timeout: scrapeTimeout, WrapTransport: bounded,
+	}
 }
 
 func register(enter func(metrics.Registerable) error) error {
