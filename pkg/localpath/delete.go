@@ -52,12 +52,46 @@ func (v Volume) Delete(release func(dir *os.File) error) error {
 	if err := root.RemoveAll(waste); err != nil {
 		return fmt.Errorf("removing what was %s: %w", v.Path(), err)
 	}
-	for parent := filepath.Dir(v.Folder); parent != "."; parent = filepath.Dir(parent) {
+	removeParents(root, v.Folder)
+	return nil
+}
+
+// RemoveEmpty removes the folder if it is this volume's and nothing is in it, and reports whether it is gone. release is as
+// in Delete.
+func (v Volume) RemoveEmpty(release func(dir *os.File) error) (gone bool, err error) {
+	root, err := os.OpenRoot(v.Base)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("opening the directory of local volumes: %w", err)
+	}
+	defer root.Close()
+	dir, err := openDir(root, v.Folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("opening %s: %w", v.Path(), err)
+	}
+	defer dir.Close()
+	if v.mayDelete(dir) != nil || root.Remove(v.Folder) != nil {
+		return false, nil
+	}
+	removeParents(root, v.Folder)
+	if err := release(dir); err != nil {
+		return true, fmt.Errorf("giving back the quota of %s: %w", v.Path(), err)
+	}
+	return true, nil
+}
+
+// removeParents removes the directories that led to a folder and to nothing else.
+func removeParents(root *os.Root, folder string) {
+	for parent := filepath.Dir(folder); parent != "."; parent = filepath.Dir(parent) {
 		if root.Remove(parent) != nil {
-			break // others are in it
+			return // others are in it
 		}
 	}
-	return nil
 }
 
 // isAside makes sure that what was put aside is what was looked at: somebody may have changed names in between, if the

@@ -2,19 +2,25 @@ package localstorage
 
 import (
 	"context"
+	"errors"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// lenient is a client to which a volume that is gone is as good as deleted. The library would log it as an error, and
-// try again: it hears of its own deletions only after it has begun with the next.
-type lenient struct{ kubernetes.Interface }
+// lenient is a client to which a volume that is gone is as good as deleted, and one that nobody waits for any more as
+// good as made. The library would log that as an error, and try again: it hears of its own deletions only after it has
+// begun with the next, and tries for ever to make what it was once asked for.
+type lenient struct {
+	kubernetes.Interface
+	drop func(ctx context.Context, pv *corev1.PersistentVolume) (bool, error) // see provisioner.drop
+}
 
 // CoreV1 is where volumes are.
-func (c lenient) CoreV1() typedv1.CoreV1Interface { return lenientCore{c.Interface.CoreV1()} }
+func (c lenient) CoreV1() typedv1.CoreV1Interface { return lenientCore{c.Interface.CoreV1(), c} }
 
 // IsWatchListSemanticsUnSupported says for client-go what a client of a test can, through this one.
 func (c lenient) IsWatchListSemanticsUnSupported() bool {
@@ -22,14 +28,30 @@ func (c lenient) IsWatchListSemanticsUnSupported() bool {
 	return ok && inner.IsWatchListSemanticsUnSupported()
 }
 
-type lenientCore struct{ typedv1.CoreV1Interface }
+type lenientCore struct {
+	typedv1.CoreV1Interface
+	client lenient
+}
 
 func (c lenientCore) PersistentVolumes() typedv1.PersistentVolumeInterface {
-	return lenientVolumes{c.CoreV1Interface.PersistentVolumes()}
+	return lenientVolumes{c.CoreV1Interface.PersistentVolumes(), c.client}
 }
 
 type lenientVolumes struct {
 	typedv1.PersistentVolumeInterface
+	client lenient
+}
+
+func (v lenientVolumes) Create(ctx context.Context, pv *corev1.PersistentVolume, o metav1.CreateOptions) (*corev1.PersistentVolume, error) {
+	made, err := v.PersistentVolumeInterface.Create(ctx, pv, o)
+	if !apierrors.IsForbidden(err) {
+		return made, err
+	}
+	dropped, dropErr := v.client.drop(ctx, pv)
+	if dropErr != nil || !dropped {
+		return nil, errors.Join(err, dropErr)
+	}
+	return pv, nil
 }
 
 func (v lenientVolumes) Delete(ctx context.Context, name string, o metav1.DeleteOptions) error {

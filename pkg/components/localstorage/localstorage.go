@@ -78,9 +78,8 @@ func newStorage(o Options, client kubernetes.Interface) (*Storage, error) {
 	}
 	ctx, stop := context.WithCancel(kube.WithComponent(context.Background(), component))
 	s.stopEvents = stop
-	s.controller = controller.NewProvisionController(ctx, lenient{client}, localpath.Provisioner, &provisioner{
-		client: client, node: o.Node, volumes: s.volumes.GetStore(),
-	},
+	p := &provisioner{client: client, node: o.Node, volumes: s.volumes.GetStore()}
+	s.controller = controller.NewProvisionController(ctx, lenient{client, p.drop}, localpath.Provisioner, p,
 		controller.LeaderElection(false), // every node has its own
 		controller.ClaimsInformer(s.claims), controller.VolumesInformer(s.volumes),
 		controller.ResyncPeriod(0), controller.Threadiness(2),

@@ -36,12 +36,21 @@ type provisioner struct {
 
 // ShouldProvision leaves to other nodes what they were chosen for, by the scheduler or by the class.
 func (p *provisioner) ShouldProvision(ctx context.Context, claim *corev1.PersistentVolumeClaim) bool {
+	here, err := p.waitsHere(ctx, claim)
+	return err == nil && here
+}
+
+// waitsHere reports whether a claim waits for a volume of this node.
+func (p *provisioner) waitsHere(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
 	if !isNobodys(claim) || claim.Spec.StorageClassName == nil {
-		return isMine(claim, p.node.Name)
+		return isMine(claim, p.node.Name), nil
 	}
 	class, err := p.client.StorageV1().StorageClasses().Get(ctx, *claim.Spec.StorageClassName, metav1.GetOptions{})
+	if err != nil {
+		return false, fmt.Errorf("reading the class of claim %s/%s: %w", claim.Namespace, claim.Name, err)
+	}
 	node, _ := p.node.Get()
-	return err == nil && node != nil && kube.OnlyNode(class) == hostname(node)
+	return node != nil && kube.OnlyNode(class) == hostname(node), nil
 }
 
 // ShouldDelete leaves to other nodes what is theirs.

@@ -172,7 +172,7 @@ func (k keeper) forget(ctx context.Context, pv *corev1.PersistentVolume) error {
 }
 
 // claims gives back the claims that wait for volumes of some nodes. The scheduler would wait for those nodes for ever.
-// If a node makes the volume all the same, the volume wins, and says where it is.
+// If such a node has written the volume before that, the volume wins, and says where it is; afterwards the API refuses it.
 func (k keeper) claims(ctx context.Context, of func(node string) bool) error {
 	list, err := k.client.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {

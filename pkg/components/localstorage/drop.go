@@ -1,0 +1,58 @@
+package localstorage
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// drop gives up a volume that the API refuses, if that is because its claim waits for it no longer: the claim is gone, or
+// goes to another node. The folder is removed if nothing is in it. It reports whether the volume was given up.
+func (p *provisioner) drop(ctx context.Context, pv *corev1.PersistentVolume) (bool, error) {
+	waits, err := p.isAwaited(ctx, pv)
+	if waits || err != nil {
+		return false, err
+	}
+	v, err := folderOf(pv)
+	if err != nil {
+		return false, err
+	}
+	p.folders.Lock()
+	defer p.folders.Unlock()
+	removed, err := v.RemoveEmpty(func(dir *os.File) error { return release(v.Base, dir) })
+	if err != nil {
+		return false, err
+	}
+	log := logrus.WithField("component", component).WithField("volume", pv.Name)
+	if removed {
+		log.Infof("nobody waits for the volume any more: removed %s", v.Path())
+	} else {
+		log.Warnf("nobody waits for the volume any more, and its folder stays: %s", v.Path())
+	}
+	return true, nil
+}
+
+// isAwaited reports whether the claim of a volume waits for one on this node.
+func (p *provisioner) isAwaited(ctx context.Context, pv *corev1.PersistentVolume) (bool, error) {
+	ref := pv.Spec.ClaimRef
+	claim, err := p.client.CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("asking whether claim %s/%s still waits: %w", ref.Namespace, ref.Name, err)
+	}
+	if claim.UID != ref.UID {
+		return false, nil
+	}
+	mine, err := p.waitsHere(ctx, claim)
+	if apierrors.IsNotFound(err) { // its class
+		return false, nil
+	}
+	return mine, err
+}
