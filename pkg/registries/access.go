@@ -3,7 +3,6 @@ package registries
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,23 +10,46 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
+// configs reads what is known of registries and endpoints. A key that is an address counts if its host is not there.
 func (p *parser) configs(n *yaml.Node, at string) {
+	var addresses []func()
 	p.entries(n, at, func(name, value *yaml.Node, key string) {
-		host := p.host(name, key)
-		if _, twice := p.out.configs[host]; twice {
-			p.fail(name, key, "%s is there already, under its other name", host)
-		}
 		var a access
 		p.fields(value, key, map[string]field{
 			"auth": func(n *yaml.Node, key string) { a.auth = p.auth(n, key) },
 			"tls":  func(n *yaml.Node, key string) { a.tls = p.tls(n, key) },
 		})
-		if host == anyHost && a.auth.Known() {
-			p.out.Warnings = append(p.out.Warnings, fmt.Sprintf("%s, line %d: configs.%q.auth is told to every registry that an image names and that asks for it, "+
-				"whoever runs it: name the registries that it is for", p.file, name.Line, host))
+		if strings.Contains(name.Value, "://") {
+			addresses = append(addresses, func() { p.address(name, key, a) })
+			return
 		}
-		p.out.configs[host] = a
+		host := p.host(name, key)
+		if host == anyHost && a.auth.Known() {
+			p.warn(name, "configs.%q.auth is told to every registry that an image names and that asks for it, whoever runs it: name the registries that it is for", host)
+		}
+		if _, twice := p.out.configs[host]; !twice || p.before(name, key, host, dockerHost) {
+			p.out.configs[host] = a
+		}
 	})
+	for _, enter := range addresses {
+		enter()
+	}
+}
+
+// address enters what was written for an address.
+func (p *parser) address(name *yaml.Node, key string, a access) {
+	u, err := endpointURL(name.Value)
+	if err != nil {
+		p.fail(name, key, "%v", err)
+		return
+	}
+	host := Canonical(u.Host)
+	if _, twice := p.out.configs[host]; twice {
+		p.warn(name, "configs.%q does nothing: configs.%q is there", name.Value, host)
+		return
+	}
+	p.warn(name, "configs.%q is taken as configs.%q: write it so", name.Value, host)
+	p.out.configs[host] = a
 }
 
 // auths reads the former place of configs.*.auth, whose keys may be addresses.
@@ -39,7 +61,7 @@ func (p *parser) auths(n *yaml.Node, at string) {
 			return
 		}
 		host := Canonical(u.Host)
-		p.out.Warnings = append(p.out.Warnings, fmt.Sprintf("%s, line %d: auths is out of use: write configs.%q.auth", p.file, name.Line, host))
+		p.warn(name, "auths is out of use: write configs.%q.auth", host)
 		a := p.out.configs[host]
 		if !a.auth.Known() {
 			a.auth = p.auth(value, key)
@@ -55,6 +77,9 @@ func (p *parser) auth(n *yaml.Node, at string) (a Auth) {
 		"username":       func(n *yaml.Node, key string) { a.User = p.text(n, key) },
 		"password":       func(n *yaml.Node, key string) { a.Password = p.text(n, key) },
 		"identity_token": func(n *yaml.Node, key string) { a.IdentityToken = p.text(n, key) },
+		"token": func(n *yaml.Node, key string) {
+			p.warn(n, "%s does nothing, as in k3s: a refresh token is an identity_token", key)
+		},
 		"auth": func(n *yaml.Node, key string) {
 			basic = p.text(n, key)
 			if _, _, ok := userPassword(basic); basic != "" && !ok {
@@ -65,7 +90,7 @@ func (p *parser) auth(n *yaml.Node, at string) (a Auth) {
 	switch {
 	case (a.User == "") != (a.Password == ""):
 		p.fail(n, at, "a username goes with a password")
-	case a.User == "" && basic != "":
+	case a.User == "" && a.IdentityToken == "" && basic != "": // Docker writes both, and then the name alone into auth
 		a.User, a.Password, _ = userPassword(basic)
 	}
 	return a

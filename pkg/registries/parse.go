@@ -71,97 +71,29 @@ func (p *parser) read(path string) ([]byte, error) {
 	return data, err
 }
 
-// fail notes what is wrong with a key's value.
-func (p *parser) fail(n *yaml.Node, key, format string, args ...any) {
-	if key != "" {
-		key += ": "
-	}
-	p.wrong = append(p.wrong, fmt.Errorf("%s, line %d: %s%s", p.file, n.Line, key, fmt.Sprintf(format, args...)))
-}
-
-// field reads the value of a key.
-type field func(value *yaml.Node, key string)
-
-// fields reads a mapping of which all keys are known.
-func (p *parser) fields(n *yaml.Node, at string, known map[string]field) {
-	p.entries(n, at, func(name, value *yaml.Node, key string) {
-		read, ok := known[name.Value]
-		if !ok {
-			p.fail(name, key, "there is no such setting%s", suggestion(known))
-			return
-		}
-		read(value, key)
-	})
-}
-
-func suggestion(known map[string]field) string {
-	names := make([]string, 0, len(known))
-	for name := range known {
-		if name != "auths" { // it is understood, and nobody should begin with it
-			names = append(names, name)
-		}
-	}
-	return " (there are: " + sortedList(names) + ")"
-}
-
-// entries reads a mapping with any keys. Nothing at all is an empty one.
-func (p *parser) entries(n *yaml.Node, at string, each func(name, value *yaml.Node, key string)) {
-	if n.Kind == yaml.AliasNode {
-		n = n.Alias
-	}
-	if isNull(n) {
-		return
-	}
-	if n.Kind != yaml.MappingNode {
-		p.fail(n, at, "this has to be a list of keys with values")
-		return
-	}
-	seen := map[string]bool{}
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		name, value := n.Content[i], n.Content[i+1]
-		key := name.Value
-		if at != "" {
-			key = at + "." + name.Value
-		}
-		if seen[name.Value] {
-			p.fail(name, key, "this is there twice")
-			continue
-		}
-		seen[name.Value] = true
-		if value.Kind == yaml.AliasNode {
-			value = value.Alias
-		}
-		each(name, value, key)
-	}
-}
-
-func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
-
-// text reads a scalar; null is "".
-func (p *parser) text(n *yaml.Node, key string) string {
-	if n.Kind != yaml.ScalarNode {
-		p.fail(n, key, "this has to be text")
-		return ""
-	}
-	if isNull(n) {
-		return ""
-	}
-	return n.Value
-}
-
 func (p *parser) mirrors(n *yaml.Node, at string) {
 	p.entries(n, at, func(name, value *yaml.Node, key string) {
 		host := p.host(name, key)
-		if _, twice := p.out.mirrors[host]; twice {
-			p.fail(name, key, "%s is there already, under its other name", host)
-		}
 		var m mirror
 		p.fields(value, key, map[string]field{
 			"endpoint": func(n *yaml.Node, key string) { m.endpoints = p.endpoints(n, key) },
 			"rewrite":  func(n *yaml.Node, key string) { m.rewrites = p.rewrites(n, key) },
 		})
-		p.out.mirrors[host] = m
+		if _, twice := p.out.mirrors[host]; !twice || p.before(name, key, host, dockerName) {
+			p.out.mirrors[host] = m
+		}
 	})
+}
+
+// before reports whether an entry goes before the one that its registry has under another name, as best does.
+func (p *parser) before(name *yaml.Node, key, host, best string) bool {
+	better := name.Value == best
+	if better {
+		p.warn(name, "%s goes before what %s has under its other name", key, host)
+	} else {
+		p.warn(name, "%s does nothing: %s is there already, under its other name", key, host)
+	}
+	return better
 }
 
 // host reads the name of a registry.
@@ -182,7 +114,7 @@ func (p *parser) endpoints(n *yaml.Node, key string) (out []url.URL) {
 	}
 	seen := map[url.URL]bool{}
 	for _, item := range n.Content {
-		at, err := endpointURL(p.text(item, key))
+		at, err := endpointURL(p.text(target(item), key))
 		if err != nil {
 			p.fail(item, key, "%v", err)
 			continue

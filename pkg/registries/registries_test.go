@@ -76,6 +76,14 @@ func TestEndpoints(t *testing.T) {
 		{name: "credentials alone", text: `configs: {registry-1.docker.io: {auth: {username: a, password: b}}}`, host: "docker.io", noDefault: true, want: docker},
 		{name: "credentials for all", text: `configs: {"*": {tls: {insecure_skip_verify: true}}}`, host: "127.0.0.1:5000", want: "http://127.0.0.1:5000/v2/library/app*"},
 		{name: "docker's other name", text: `mirrors: {registry-1.docker.io: {endpoint: ["https://m"]}}`, host: "docker.io", noDefault: true, want: "https://m/v2/library/app"},
+		{name: "docker's names together", text: `mirrors: {registry-1.docker.io: {endpoint: ["https://n"]}, docker.io: {endpoint: ["https://m"]}, index.docker.io: {}}`, host: "docker.io",
+			noDefault: true, want: "https://m/v2/library/app"},
+		{name: "the same by an alias", text: `mirrors: {q.test: &m {endpoint: [&a m]}, r.test: *m, s.test: {endpoint: [*a]}}`, host: "r.test", noDefault: true, want: "https://m/v2/library/app"},
+		{name: "an endpoint by an alias", text: `mirrors: {q.test: {endpoint: [&a m]}, r.test: {endpoint: [*a]}}`, host: "r.test", noDefault: true, want: "https://m/v2/library/app"},
+		{name: "merged", text: `mirrors: {q.test: &q {endpoint: [m], rewrite: {"^": q/}}, p.test: &p {endpoint: [p]}, r.test: {<<: [*q, *p], rewrite: {"^": r/}}}`, host: "r.test",
+			noDefault: true, want: "https://m/v2/r/library/app"},
+		{name: "another port than the default one", text: `mirrors: {r.test: {endpoint: ["https://r.test:443"], rewrite: {"^library/(.*)": "hub/$1"}}}`, host: "r.test",
+			want: "https://r.test:443/v2/hub/app https://r.test/v2/library/app*"},
 		{name: "nobody to ask", text: `mirrors: {r.test: }`, host: "r.test", noDefault: true, want: ""},
 	}
 	for _, tt := range tests {
@@ -119,6 +127,42 @@ auths:
 	}
 }
 
+// TestWrittenForK3s has what k3s takes, too, and warns of.
+func TestWrittenForK3s(t *testing.T) {
+	f, err := parse(t, `
+configs:
+  https://index.docker.io/v1/: {auth: {username: address, password: p}}
+  https://a.test:5000/v2: {auth: {username: a, password: p}}
+  docker.io: {auth: {username: first, password: p}}
+  registry-1.docker.io: {auth: {username: hub, password: p}}
+  index.docker.io: {auth: {username: third, password: p}}
+  b.test: {auth: {auth: bmFtZTo=, identity_token: t, token: s3cret}}   # name:
+  c.test: {auth: {username: , password: , auth: }, tls: {ca_file: , cert_file: , key_file: , insecure_skip_verify: }}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]Auth{
+		"docker.io": {User: "hub", Password: "p"}, "a.test:5000": {User: "a", Password: "p"}, "b.test": {IdentityToken: "t"}, "c.test": {},
+	} {
+		if got := f.Auth(host); got != want {
+			t.Errorf("%s: %+v", host, got)
+		}
+	}
+	all := strings.Join(f.Warnings, "\n")
+	for _, want := range []string{
+		`line 3: configs."https://index.docker.io/v1/" does nothing: configs."docker.io" is there`, `line 4: configs."https://a.test:5000/v2" is taken as configs."a.test:5000"`,
+		"line 6: configs.registry-1.docker.io goes before what docker.io has", "line 7: configs.index.docker.io does nothing", "line 8: configs.b.test.auth.token does nothing",
+	} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no warning says %s:\n%s", want, all)
+		}
+	}
+	if len(f.Warnings) != 5 || strings.Contains(all, "s3cret") {
+		t.Errorf("warnings:\n%s", all)
+	}
+}
+
 func TestMistakes(t *testing.T) {
 	pem := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(pem, []byte("nothing"), 0o600); err != nil {
@@ -130,7 +174,9 @@ func TestMistakes(t *testing.T) {
 		{"unknown key", "mirrors:\n  a.test:\n    endpoints: []", "line 3: mirrors.a.test.endpoints: there is no such setting (there are: endpoint, rewrite)"},
 		{"unknown section", "mirror: {}", "line 1: mirror: there is no such setting (there are: configs, mirrors)"},
 		{"twice", "configs:\n  a.test: {}\n  a.test: {}", "line 3: configs.a.test: this is there twice"},
-		{"twice by another name", "configs:\n  docker.io: {}\n  registry-1.docker.io: {}", "line 3: configs.registry-1.docker.io: docker.io is there already"},
+		{"in itself", "mirrors:\n  a.test: &a {<<: *a}", "line 2: mirrors.a.test: this has to be a list of keys"},
+		{"an unknown key by <<", "mirrors:\n  a.test: {endpoint: &a [b]}\n  b.test: {<<: {endpoints: *a}}", "line 3: mirrors.b.test.endpoints: there is no such setting"},
+		{"no address", "configs: {\"ftp://a.test\": {}}", "not by ftp"},
 		{"a URL as a name", "mirrors: {\"https://a.test\": {}}", "a registry is named as in its images"},
 		{"endpoint is no list", "mirrors: {a.test: {endpoint: https://b}}", "mirrors.a.test.endpoint: this has to be a list"},
 		{"bad scheme", "mirrors: {a.test: {endpoint: [\"ftp://b\"]}}", "not by ftp"},

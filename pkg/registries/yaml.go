@@ -1,0 +1,111 @@
+package registries
+
+import (
+	"fmt"
+	"maps"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// fail notes what is wrong with a key's value.
+func (p *parser) fail(n *yaml.Node, key, format string, args ...any) {
+	if key != "" {
+		key += ": "
+	}
+	p.wrong = append(p.wrong, fmt.Errorf("%s, line %d: %s%s", p.file, n.Line, key, fmt.Sprintf(format, args...)))
+}
+
+// warn notes what is understood and had better be written otherwise.
+func (p *parser) warn(n *yaml.Node, format string, args ...any) {
+	p.out.Warnings = append(p.out.Warnings, fmt.Sprintf("%s, line %d: %s", p.file, n.Line, fmt.Sprintf(format, args...)))
+}
+
+// field reads the value of a key.
+type field func(value *yaml.Node, key string)
+
+// fields reads a mapping of which all keys are known.
+func (p *parser) fields(n *yaml.Node, at string, known map[string]field) {
+	p.entries(n, at, func(name, value *yaml.Node, key string) {
+		read, ok := known[name.Value]
+		if !ok {
+			p.fail(name, key, "there is no such setting%s", suggestion(known))
+			return
+		}
+		read(value, key)
+	})
+}
+
+func suggestion(known map[string]field) string {
+	names := make([]string, 0, len(known))
+	for name := range known {
+		if name != "auths" && name != "token" { // they are understood, and nobody should begin with them
+			names = append(names, name)
+		}
+	}
+	return " (there are: " + sortedList(names) + ")"
+}
+
+// entries reads a mapping with any keys. Nothing at all is an empty one.
+func (p *parser) entries(n *yaml.Node, at string, each func(name, value *yaml.Node, key string)) {
+	p.merge(n, at, map[*yaml.Node]bool{}, map[string]bool{}, each)
+}
+
+// merge is entries of a mapping that is within others by YAML's "<<". What they have goes before what it brings.
+func (p *parser) merge(n *yaml.Node, at string, within map[*yaml.Node]bool, had map[string]bool, each func(name, value *yaml.Node, key string)) {
+	n = target(n)
+	if isNull(n) {
+		return
+	}
+	if n.Kind != yaml.MappingNode || within[n] {
+		p.fail(n, at, "this has to be a list of keys with values")
+		return
+	}
+	within[n] = true
+	defer delete(within, n)
+	var brought []*yaml.Node
+	here := map[string]bool{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], target(n.Content[i+1])
+		key := name.Value
+		if at != "" {
+			key = at + "." + name.Value
+		}
+		switch {
+		case name.Tag == "!!merge" && value.Kind == yaml.SequenceNode:
+			brought = append(brought, value.Content...)
+		case name.Tag == "!!merge":
+			brought = append(brought, value)
+		case here[name.Value]:
+			p.fail(name, key, "this is there twice")
+		case !had[name.Value]:
+			each(name, value, key)
+		}
+		here[name.Value] = true
+	}
+	maps.Copy(had, here)
+	for _, more := range brought {
+		p.merge(more, at, within, had, each)
+	}
+}
+
+// target is what an alias stands for.
+func target(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
+
+// text reads a scalar; null is "".
+func (p *parser) text(n *yaml.Node, key string) string {
+	if n.Kind != yaml.ScalarNode {
+		p.fail(n, key, "this has to be text")
+		return ""
+	}
+	if isNull(n) {
+		return ""
+	}
+	return n.Value
+}
