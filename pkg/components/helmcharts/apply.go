@@ -48,6 +48,10 @@ func (c *controller) apply(ctx, forever context.Context, ch *chart, config overr
 	if w.history, err = c.clients.history(ctx, ch); err != nil {
 		return err
 	}
+	if name, ok := c.another(ch, w.history); ok {
+		return problem{reasonInvalid, fmt.Errorf("release %s in namespace %s is that of HelmChart %s: give this one another name or targetNamespace, or delete the other one",
+			ch.Name, ch.namespace(), name)}
+	}
 	d := decide(w.history, w.hash, ch.Status.Attempted, w.with.FailurePolicy)
 	if ch.Status.Attempted == w.hash && ch.Status.reason() == reasonTooLarge {
 		d.step = stayFailed
@@ -131,6 +135,7 @@ func (c *controller) deploy(ctx context.Context, ch *chart, r *release, w wish, 
 	switch step {
 	case reinstall:
 		if err = r.uninstall(ctx); err == nil {
+			w.history = nil // numbers begin again
 			err = r.install(packed, w.values, w.hash)
 		}
 	case install:
@@ -163,7 +168,7 @@ func (c *controller) afterError(ctx context.Context, ch *chart, r *release, w wi
 		return errors.Join(err, herr)
 	}
 	last := lastOf(history)
-	if last.version == lastOf(w.history).version { // nothing was begun, so it may be tried again as it is
+	if last.version == lastOf(w.history).version || !w.made(last) { // nothing was begun, so it may be tried again as it is
 		ch.Status.Attempted = ""
 		return err
 	}

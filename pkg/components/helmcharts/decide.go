@@ -11,6 +11,7 @@ type revision struct {
 	version int
 	status  common.Status
 	hash    string // of what was applied, "" if it was not us
+	from    string // the namespace of the HelmChart, "" if that is not known
 }
 
 // good reports whether it was deployed once.

@@ -9,7 +9,9 @@ import (
 
 func TestDecide(t *testing.T) {
 	const old, now = "old", "now"
-	rev := func(status common.Status, hash string) revision { return revision{1, status, hash} }
+	rev := func(status common.Status, hash string) revision {
+		return revision{version: 1, status: status, hash: hash}
+	}
 	one := func(status common.Status, hash string) []revision { return []revision{rev(status, hash)} }
 	after := func(status common.Status, hash string) []revision {
 		return []revision{rev(common.StatusSuperseded, old), rev(common.StatusDeployed, old), rev(status, hash)}
@@ -36,10 +38,10 @@ func TestDecide(t *testing.T) {
 		{"upgrade interrupted", after(common.StatusPendingUpgrade, now), now, policyUnset, decision{upgrade, true}},
 		{"roll-back interrupted", after(common.StatusPendingRollback, old), now, policyUnset, decision{rollback, true}},
 		{"roll-back interrupted, nothing good", one(common.StatusPendingRollback, old), now, policyUnset, decision{upgrade, true}},
-		{"roll-back failed", []revision{{1, common.StatusSuperseded, old}, {2, common.StatusSuperseded, now}, {3, common.StatusFailed, old}}, now, policyUnset, decision{rollback, false}},
-		{"good once, and failed as the same", []revision{{1, common.StatusSuperseded, now}, {2, common.StatusFailed, now}}, now, policyUnset, decision{upgrade, false}},
-		{"a change taken back before it was rolled back", []revision{{1, common.StatusDeployed, now}, {2, common.StatusFailed, "other"}}, "", policyUnset, decision{upgrade, false}},
-		{"taken back after the roll-back failed too", []revision{{1, common.StatusDeployed, now}, {2, common.StatusFailed, "other"}, {3, common.StatusFailed, now}},
+		{"roll-back failed", []revision{{1, common.StatusSuperseded, old, ""}, {2, common.StatusSuperseded, now, ""}, {3, common.StatusFailed, old, ""}}, now, policyUnset, decision{rollback, false}},
+		{"good once, and failed as the same", []revision{{1, common.StatusSuperseded, now, ""}, {2, common.StatusFailed, now, ""}}, now, policyUnset, decision{upgrade, false}},
+		{"a change taken back before it was rolled back", []revision{{1, common.StatusDeployed, now, ""}, {2, common.StatusFailed, "other", ""}}, "", policyUnset, decision{upgrade, false}},
+		{"taken back after the roll-back failed too", []revision{{1, common.StatusDeployed, now, ""}, {2, common.StatusFailed, "other", ""}, {3, common.StatusFailed, now, ""}},
 			"other", policyRollback, decision{upgrade, false}},
 		{"first install failed", one(common.StatusFailed, now), now, policyUnset, decision{reinstall, false}},
 		{"first install failed, rollback", one(common.StatusFailed, now), now, policyRollback, decision{reinstall, false}},

@@ -118,12 +118,21 @@ func settled(policy failurePolicy, p problem, conflict, tried bool) bool {
 	return conflict && policy != policyReinstall && policy != policyRetry
 }
 
-// remove uninstalls a deleted chart.
+// remove uninstalls a deleted chart, unless its release is another one's.
 func (c *controller) remove(ctx context.Context, ch *chart) error {
 	name := nameOf(ch)
 	c.refs.set(ctx, ctx, name, nil)
 	if !slices.Contains(ch.Finalizers, finalizer) {
 		return nil
+	}
+	history, err := c.clients.history(ctx, ch)
+	if err != nil {
+		return err
+	}
+	if other, ok := c.another(ch, history); ok {
+		c.log.WithField("chart", name.String()).Infof("deleted; its release stays, which is that of HelmChart %s", other)
+		c.tell(name, "")
+		return c.release(ctx, ch)
 	}
 	r, err := c.clients.newRelease(ctx, ch, ch.Spec.overrides)
 	if err != nil {

@@ -27,6 +27,8 @@ import (
 const (
 	// hashLabel is on each revision that we made.
 	hashLabel = "coracle.io/hash"
+	// fromLabel is on each, too: the namespace of the HelmChart. The name is the release's.
+	fromLabel = "coracle.io/chart-namespace"
 	// keep is how many revisions of a release are kept, as Helm's own command does.
 	keep = 10
 	// defaultTimeout is Helm's.
@@ -92,7 +94,7 @@ func (c *clients) history(ctx context.Context, ch *chart) ([]revision, error) {
 	for _, item := range list.Items {
 		version, err := strconv.Atoi(item.Labels["version"])
 		if err == nil {
-			out = append(out, revision{version, common.Status(item.Labels["status"]), item.Labels[hashLabel]})
+			out = append(out, revision{version, common.Status(item.Labels["status"]), item.Labels[hashLabel], item.Labels[fromLabel]})
 		}
 	}
 	slices.SortFunc(out, func(a, b revision) int { return a.version - b.version })
@@ -136,7 +138,7 @@ func (r *release) installer(hash string) *action.Install {
 	i.ForceConflicts = r.with.ForceConflicts && i.ServerSideApply
 	i.TakeOwnership = r.chart.Spec.TakeOwnership
 	i.DisableOpenAPIValidation = true
-	i.Labels = map[string]string{hashLabel: hash}
+	i.Labels = r.labels(hash)
 	return i
 }
 
@@ -159,8 +161,13 @@ func (r *release) upgrader(hash string, wait bool) *action.Upgrade {
 	u.ResetValues = true // or values that are gone would live on
 	u.MaxHistory = keep
 	u.DisableOpenAPIValidation = true
-	u.Labels = map[string]string{hashLabel: hash}
+	u.Labels = r.labels(hash)
 	return u
+}
+
+// labels are those of a revision.
+func (r *release) labels(hash string) map[string]string {
+	return map[string]string{hashLabel: hash, fromLabel: r.chart.Namespace}
 }
 
 // apply says how objects are written: server-side or not, "auto" as the revision before.
