@@ -71,9 +71,8 @@ func TestIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	image := []archives.Image{{Name: "docker.io/library/a:1", Digest: "sha256:00"}}
-	w := &work{Images: Images{Index: filepath.Join(dir, "state", "images.json")}, index: map[string]imported{
-		file: {stamp: s, Images: image}, gone: {Images: image},
-	}}
+	w := newWork(Images{Index: filepath.Join(dir, "state", "images.json")}, nil, nil)
+	w.index[file], w.index[gone] = imported{stamp: s, Images: image}, imported{Images: image}
 	if err := w.save(); err != nil {
 		t.Fatal(err)
 	}

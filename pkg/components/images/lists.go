@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -19,20 +18,6 @@ import (
 
 // isList reports whether a file is a list of images to pull, and no archive.
 func isList(file string) bool { return filepath.Ext(file) == ".txt" }
-
-// listsLast puts the lists after the archives: these need no network, and nobody should wait for it with them.
-func listsLast(files []string) []string {
-	slices.SortStableFunc(files, func(a, b string) int {
-		switch {
-		case isList(a) == isList(b):
-			return 0
-		case isList(b):
-			return -1
-		}
-		return 1
-	})
-	return files
-}
 
 // names reads a list: one image a line. Empty lines and those that begin with # are for people. Names are completed as
 // Docker does; the error names the line of one that cannot be.
@@ -59,12 +44,12 @@ func names(file string) (out []string, err error) {
 
 // pull pulls what a list names, as the kubelet would, and returns what is there then. It goes on after one that cannot be
 // pulled.
-func (w *work) pull(ctx context.Context, file string) ([]archives.Image, error) {
+func (c containerdImages) pull(ctx context.Context, file string) ([]archives.Image, error) {
 	all, err := names(file)
 	if err != nil {
 		return nil, err
 	}
-	conn, ok := w.client.Conn().(grpc.ClientConnInterface)
+	conn, ok := c.client.Conn().(grpc.ClientConnInterface)
 	if !ok {
 		return nil, errors.New("containerd's client does not speak gRPC")
 	}
@@ -75,7 +60,7 @@ func (w *work) pull(ctx context.Context, file string) ([]archives.Image, error) 
 			failed = append(failed, fmt.Errorf("pulling %s: %w", name, err))
 			continue
 		}
-		have, err := w.client.ImageService().Get(namespaces.WithNamespace(ctx, archives.Namespace), name)
+		have, err := c.client.ImageService().Get(namespaces.WithNamespace(ctx, archives.Namespace), name)
 		if err != nil {
 			failed = append(failed, fmt.Errorf("looking for %s: %w", name, err))
 			continue
@@ -86,12 +71,4 @@ func (w *work) pull(ctx context.Context, file string) ([]archives.Image, error) 
 		return nil, fmt.Errorf("%s: %w; what is missing is pulled again when the file changes, and at the next start", file, errors.Join(failed...))
 	}
 	return found, nil
-}
-
-// bring imports an archive, or pulls a list.
-func (w *work) bring(ctx context.Context, file string) ([]archives.Image, error) {
-	if isList(file) {
-		return w.pull(ctx, file)
-	}
-	return archives.Import(ctx, w.client, file, archives.Options{Snapshotter: w.Snapshotter})
 }

@@ -19,7 +19,4 @@ func TestLists(t *testing.T) {
 	if _, err := names(file); err == nil || !strings.Contains(err.Error(), "mine.txt, line 2: \"Not A Name\"") {
 		t.Errorf("a wrong name gives %v", err)
 	}
-	if got := listsLast([]string{"a.txt", "b.tar", "c.txt", "d.tar.zst"}); !slices.Equal(got, []string{"b.tar", "d.tar.zst", "a.txt", "c.txt"}) {
-		t.Errorf("order: %q", got)
-	}
 }
