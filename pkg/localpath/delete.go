@@ -1,6 +1,7 @@
 package localpath
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,7 +25,7 @@ func (v Volume) Delete(release func(dir *os.File) error) error {
 	}
 	defer root.Close()
 	waste := deleted + v.PV
-	if err := removeAside(root, waste); err != nil { // of a crash
+	if err := removeAside(root, waste); err != nil { // of a crash, unless FinishDelete was called
 		return err
 	}
 	dir, err := openDir(root, v.Folder)
@@ -101,7 +102,8 @@ func (v Volume) isAside(root *os.Root, dir *os.File) error {
 	was, err := dir.Stat()
 	if err == nil {
 		var is fs.FileInfo
-		if is, err = root.Lstat(waste); err == nil && os.SameFile(was, is) {
+		is, err = root.Lstat(waste)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && os.SameFile(was, is) { // FinishDeletes may have been faster
 			return nil
 		}
 	}
@@ -132,8 +134,30 @@ func (v Volume) mayDelete(dir *os.File) error {
 	return nil
 }
 
-// FinishDeletes removes what Delete had put aside in a directory when it was interrupted.
-func FinishDeletes(base string) error {
+// FinishDelete removes what Delete had put aside when it was interrupted. It takes as long as there is much in it.
+func (v Volume) FinishDelete() error {
+	return inBase(v.Base, func(root *os.Root) error { return removeAside(root, deleted+v.PV) })
+}
+
+// FinishDeletes does so for all volumes of a directory, until ctx is done.
+func FinishDeletes(ctx context.Context, base string) error {
+	return inBase(base, func(root *os.Root) error {
+		entries, err := fs.ReadDir(root.FS(), ".")
+		if err != nil {
+			return fmt.Errorf("listing %s: %w", base, err)
+		}
+		var errs []error
+		for _, e := range entries {
+			if ctx.Err() == nil {
+				errs = append(errs, removeAside(root, e.Name()))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// inBase does something in a directory of volumes, if it is there.
+func inBase(base string, do func(root *os.Root) error) error {
 	root, err := os.OpenRoot(base)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -142,15 +166,7 @@ func FinishDeletes(base string) error {
 		return fmt.Errorf("opening the directory of local volumes: %w", err)
 	}
 	defer root.Close()
-	entries, err := fs.ReadDir(root.FS(), ".")
-	if err != nil {
-		return fmt.Errorf("listing %s: %w", base, err)
-	}
-	var errs []error
-	for _, e := range entries {
-		errs = append(errs, removeAside(root, e.Name()))
-	}
-	return errors.Join(errs...)
+	return do(root)
 }
 
 // putAside matches the names that folders without a mark have while they are removed.

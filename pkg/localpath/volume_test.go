@@ -204,7 +204,7 @@ func TestInterruptedDelete(t *testing.T) {
 		if found := Find(v.Base); len(found) != 0 {
 			t.Errorf("what is being removed is listed: %v", found)
 		}
-		if err := FinishDeletes(v.Base); err != nil {
+		if err := FinishDeletes(t.Context(), v.Base); err != nil {
 			t.Fatal(err)
 		}
 		if left, _ := os.ReadDir(v.Base); len(left) != 1 || gone(filepath.Join(mine, "file")) {

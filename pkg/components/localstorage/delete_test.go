@@ -1,7 +1,9 @@
 package localstorage
 
 import (
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -141,5 +143,40 @@ func TestBothReleased(t *testing.T) {
 		if err := p.Delete(t.Context(), pv); err != nil || exists(pv) {
 			t.Errorf("%s: %v, it exists: %v", pv.Name, err, exists(pv))
 		}
+	}
+}
+
+// TestInterruptedRemoval: to go on with a removal, which may take minutes, keeps nobody from making volumes.
+func TestInterruptedRemoval(t *testing.T) {
+	base := t.TempDir()
+	aside := filepath.Join(base, ".deleted-"+testPV)
+	pv := released(testPV, filepath.Join(base, testPV+"_shop_data"))
+	p := testProvisioner(fake.NewClientset(pv))
+	interrupt := func() {
+		if err := os.MkdirAll(filepath.Join(aside, "much"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := func() error {
+		if _, err := os.Stat(aside); !os.IsNotExist(err) {
+			return fmt.Errorf("%s is still there: %v", aside, err)
+		}
+		return nil
+	}
+	interrupt()
+	p.folders.Lock() // somebody makes a volume
+	ended := make(chan error, 1)
+	go func() { ended <- p.Delete(t.Context(), pv) }()
+	eventually(t, gone)
+	p.folders.Unlock()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+
+	interrupt()
+	s := &Storage{dirs: []string{base}}
+	s.finishDeletes(t.Context())
+	if err := gone(); err != nil {
+		t.Error(err)
 	}
 }

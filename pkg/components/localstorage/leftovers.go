@@ -16,18 +16,22 @@ import (
 	"github.com/coracle-dev/coracle/pkg/state"
 )
 
-// cleanUp finishes what was interrupted when coracle stopped last, and tells of folders that nobody knows.
-func (s *Storage) cleanUp(ctx context.Context) {
+// lookAround remembers where volumes may be, and tells of folders that nobody knows.
+func (s *Storage) lookAround(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	s.dirs = s.bases(ctx)
-	for _, base := range s.dirs {
-		if err := localpath.FinishDeletes(base); err != nil {
-			logrus.WithField("component", component).WithError(err).Warn("finishing the removal of volumes")
-		}
-	}
 	if found := s.summary(ctx); len(found.Left) > 0 && s.Report != nil {
 		s.Report(found)
+	}
+}
+
+// finishDeletes goes on with what was interrupted when coracle stopped last. That may take minutes.
+func (s *Storage) finishDeletes(ctx context.Context) {
+	for _, base := range s.dirs {
+		if err := localpath.FinishDeletes(ctx, base); err != nil {
+			logrus.WithField("component", component).WithError(err).Warn("finishing the removal of volumes")
+		}
 	}
 }
 

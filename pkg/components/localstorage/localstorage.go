@@ -107,7 +107,8 @@ func (s *Storage) Run(ctx context.Context, ready func()) error {
 		return nil
 	}
 	ready()
-	s.cleanUp(ctx)
+	s.lookAround(ctx)
+	go s.finishDeletes(ctx) // nobody waits for its end: a process that ends interrupts it once more
 	select {
 	case <-s.used:
 	case <-ctx.Done():
