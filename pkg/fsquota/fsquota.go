@@ -63,7 +63,7 @@ func (fs *FS) String() string {
 }
 
 // ErrNotEnforced says that a limit would be none.
-var ErrNotEnforced = errors.New("the file system enforces no project quotas")
+var ErrNotEnforced = errors.New("there is no limit to change")
 
 // Numbers of projects that are used here. Those of people and of the kubelet, who count from 1 and from 1048577, are
 // smaller.
@@ -126,7 +126,7 @@ func (fs *FS) own(dir *os.File) (uint32, error) {
 	}
 	id, err := fs.kernel.project(dir)
 	if err == nil && !ours(id) {
-		err = errors.New("it has none of coracle's")
+		err = fmt.Errorf("it has none of coracle's: %w", ErrNotEnforced)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("reading the project of %s: %w", dir.Name(), err)

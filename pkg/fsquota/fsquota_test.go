@@ -93,7 +93,7 @@ func TestLimit(t *testing.T) {
 		t.Errorf("released: %v, %+v", err, k.limits)
 	}
 	c := os.NewFile(1002, "c")
-	if err := fs.Resize(c, 1); err == nil || !strings.Contains(err.Error(), "none of coracle's") {
+	if err := fs.Resize(c, 1); !errors.Is(err, ErrNotEnforced) || !strings.Contains(err.Error(), "none of coracle's") {
 		t.Errorf("a directory without a project: %v", err)
 	}
 }

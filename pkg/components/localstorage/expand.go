@@ -3,6 +3,7 @@ package localstorage
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -94,8 +95,11 @@ func (e *expander) handle(ctx context.Context, key string) error {
 		if err == nil {
 			err = e.resize(v, uint64(wanted.Value()))
 		}
+		if errors.Is(err, fsquota.ErrNotEnforced) {
+			return e.refuse(ctx, claim, "QuotaNotEnforced", err)
+		}
 		if err != nil {
-			return e.refuse(ctx, claim, err)
+			return errors.Join(err, e.refuse(ctx, claim, "ResizeFailed", err))
 		}
 		if err := e.patchVolume(ctx, pv, wanted); err != nil {
 			return err
@@ -106,14 +110,14 @@ func (e *expander) handle(ctx context.Context, key string) error {
 }
 
 // refuse says on the claim why its volume stays as it is. The request can be lowered again.
-func (e *expander) refuse(ctx context.Context, claim *corev1.PersistentVolumeClaim, why error) error {
+func (e *expander) refuse(ctx context.Context, claim *corev1.PersistentVolumeClaim, reason string, why error) error {
 	if i := slices.IndexFunc(claim.Status.Conditions, ofResize); i >= 0 && claim.Status.Conditions[i].Message == why.Error() {
 		return nil // said
 	}
 	e.events.Event(claim, corev1.EventTypeWarning, "VolumeResizeFailed", why.Error())
 	return e.patchClaim(ctx, claim, claim.Status.Capacity[corev1.ResourceStorage], &corev1.PersistentVolumeClaimCondition{
 		Type: corev1.PersistentVolumeClaimControllerResizeError, Status: corev1.ConditionTrue,
-		LastTransitionTime: metav1.Now(), Reason: "QuotaNotEnforced", Message: why.Error(),
+		LastTransitionTime: metav1.Now(), Reason: reason, Message: why.Error(),
 	})
 }
 
@@ -172,8 +176,7 @@ func resize(v localpath.Volume, bytes uint64) error {
 	}
 	defer fs.Close()
 	if !fs.Enforced() {
-		return fmt.Errorf("the size of volumes in %s is %s, so %s has no size to change: its pods can use all the room there is",
-			v.Base, fs, v.PV)
+		return fmt.Errorf("%w: sizes of volumes in %s are %s, and pods of %s can use all the room there is", fsquota.ErrNotEnforced, v.Base, fs, v.PV)
 	}
 	dir, err := os.Open(v.Path())
 	if err != nil {

@@ -2,6 +2,7 @@ package localstorage
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/coracle-dev/coracle/pkg/fsquota"
 	"github.com/coracle-dev/coracle/pkg/localpath"
 )
 
@@ -51,7 +53,8 @@ func growing(t *testing.T, wanted, volume string, limit error) (*expander, *fake
 }
 
 func TestExpand(t *testing.T) {
-	refused := errors.New("not enforced: ext4 without project quotas")
+	refused := fmt.Errorf("%w: ext4 without project quotas", fsquota.ErrNotEnforced)
+	failed := errors.New("reading the project without project quotas: input/output error")
 	for name, c := range map[string]struct {
 		wanted, volume string
 		limit          error
@@ -63,10 +66,11 @@ func TestExpand(t *testing.T) {
 		"crash after volume": {"2Gi", "2Gi", nil, 0, "2Gi", "2Gi"},
 		"as it was":          {"1Gi", "1Gi", nil, 0, "1Gi", "1Gi"},
 		"not enforced":       {"2Gi", "1Gi", refused, 1, "1Gi", "1Gi"},
+		"fails for now":      {"2Gi", "1Gi", failed, 1, "1Gi", "1Gi"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, client, limits := growing(t, c.wanted, c.volume, c.limit)
-			if err := e.handle(t.Context(), "shop/data"); err != nil {
+			if err := e.handle(t.Context(), "shop/data"); errors.Is(err, failed) != (c.limit == failed) || err != nil && c.limit != failed { //nolint:errorlint // the same
 				t.Fatal(err)
 			}
 			claim, err := client.CoreV1().PersistentVolumeClaims("shop").Get(t.Context(), "data", metav1.GetOptions{})
@@ -82,6 +86,10 @@ func TestExpand(t *testing.T) {
 			}
 			if got := pv.Spec.Capacity.Storage().String(); got != c.volumeHas || len(*limits) != c.limits {
 				t.Errorf("the volume has %s after limits %v, want %s", got, *limits, c.volumeHas)
+			}
+			reason := map[error]string{refused: "QuotaNotEnforced", failed: "ResizeFailed"}[c.limit]
+			if all := claim.Status.Conditions; len(all) > 0 && all[0].Reason != reason {
+				t.Errorf("the reason is %s, want %s", all[0].Reason, reason)
 			}
 			said := len(claim.Status.Conditions) == 1 && strings.Contains(claim.Status.Conditions[0].Message, "without project quotas")
 			if said != (c.limit != nil) {
