@@ -47,27 +47,83 @@ func (e *enforcer) attach(ctx context.Context, n podnotice.Notice) error {
 			e.seen[a.uid] = seen
 		}
 	})
-	if !e.served() {
-		return e.withoutAPI(ctx, n)
+	if e.served() {
+		if seen != nil { // it is held until its labels are known; usually they are before the kubelet starts it
+			number = e.awaitPod(ctx, a.uid, seen, number)
+		}
+		if err := e.await(ctx, number, a); err == nil || ctx.Err() != nil || e.writing() {
+			return err
+		}
 	}
-	if seen != nil { // it is held until its labels are known; usually they are before the kubelet starts it
-		number = e.awaitPod(ctx, a.uid, seen, number)
+	e.offline.Lock()
+	if e.started() { // the API came meanwhile, and knows better
+		e.offline.Unlock()
+		return e.await(ctx, number, a)
 	}
-	limit, cancel := context.WithTimeout(ctx, e.patience())
-	defer cancel()
-	if err := e.await(limit, number); err == nil || ctx.Err() != nil {
-		return ctx.Err()
+	defer e.offline.Unlock()
+	return e.withoutAPI(ctx, n)
+}
+
+// await waits until a change is in force for a pod, but not for ever.
+func (e *enforcer) await(ctx context.Context, number uint64, a *attachment) error {
+	patience := e.patience()
+	limit := time.After(patience)
+	for {
+		e.mu.Lock()
+		done, advanced := e.written >= number || e.unconcerned(a), e.advanced
+		e.mu.Unlock()
+		if done {
+			return nil
+		}
+		select {
+		case <-advanced:
+		case <-limit:
+			return fmt.Errorf("network policies of pod %s/%s could not be put in force within %s; `coracle status` says why", a.namespace, a.name, patience)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	if e.started() {
-		return fmt.Errorf("network policies of pod %s/%s could not be put in force within %s; `coracle status` says why", n.Namespace, n.Name, writeWait)
+}
+
+// unconcerned reports whether a pod needs no write that fails: no policy is about it, and the kernel has nothing about
+// its addresses that was another pod's. The caller holds mu.
+func (e *enforcer) unconcerned(a *attachment) bool {
+	return e.failing && e.listed && !e.heir && e.engine.isolating(a.namespace) == [directions]bool{} && !e.engine.table.mayHold(a.addrs)
+}
+
+// advance says that a change and all before it are in force.
+func (e *enforcer) advance(to uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.failing = false
+	if to > e.written {
+		e.written = to
+		e.wake()
 	}
-	if err := e.withoutAPI(ctx, n); err != nil || !e.started() {
-		return err
+}
+
+// fail says that nft does not write.
+func (e *enforcer) fail() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.failing = true
+	e.wake()
+}
+
+func (e *enforcer) wake() {
+	close(e.advanced)
+	e.advanced = make(chan struct{})
+}
+
+// taken says that the kernel has what it was told last and nothing else, or that it has nothing at all.
+func (e *enforcer) taken(nothing bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if nothing {
+		e.engine.table.told()
 	}
-	number = e.change(func(*engine) { e.rewrite = true }) // the API came meanwhile, and knows better
-	limit, cancel = context.WithTimeout(ctx, writeWait)
-	defer cancel()
-	return e.await(limit, number)
+	e.heir = false
+	clear(e.engine.table.telling)
 }
 
 // awaitPod waits a moment for a pod's object, and returns the change that came with it.
@@ -96,11 +152,18 @@ func (e *enforcer) served() bool {
 	}
 }
 
-// started reports whether the policies have been known since this process started.
+// started reports whether policies were put in force since this process started.
 func (e *enforcer) started() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.written > 0
+}
+
+// writing reports whether they were, or that was tried: what holds is known then.
+func (e *enforcer) writing() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.written > 0 || e.failing
 }
 
 func (e *enforcer) patience() time.Duration {

@@ -29,16 +29,18 @@ type enforcer struct {
 	mu       sync.Mutex
 	engine   *engine
 	policies int           // how many there are
+	listed   bool          // all policies are known
 	wanted   uint64        // counts changes
 	since    time.Time     // of the first change that no write has taken up
-	rewrite  bool          // the kernel may have something else than it was told here
 	written  uint64        // the last change that is in force
-	advanced chan struct{} // closed when written grows
+	failing  bool          // the last try to write did
+	heir     bool          // the kernel may have what another process, or one without an API, has told it
+	advanced chan struct{} // closed when written grows or failing is looked into again
 	seen     map[types.UID]chan struct{}
 	changed  chan struct{}
 	problems map[string]string // with policies that could not be read, by their name
 
-	offline sync.Mutex          // one at a time writes without an API
+	offline sync.Mutex          // who writes without an API, or may be the first to write with it, is alone
 	nft     sync.Mutex          // guards kernel, and keeps transactions in order
 	kernel  knftables.Interface // nil until it is needed
 	metrics metrics
@@ -129,41 +131,12 @@ func (e *enforcer) count() (policies int, wanted uint64) {
 }
 
 // batch returns how many policies there are, the number of the last change, and since when the first change waits that
-// the last batch did not have. whole says that the kernel may have something else than it was told here.
-func (e *enforcer) batch() (policies int, wanted uint64, since time.Time, whole bool) {
+// the last batch did not have.
+func (e *enforcer) batch() (policies int, wanted uint64, since time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	since, whole = e.since, e.rewrite
-	e.since, e.rewrite = time.Time{}, false
-	return e.policies, e.wanted, since, whole
-}
-
-// advance says that a change and all before it are in force.
-func (e *enforcer) advance(to uint64) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if to > e.written {
-		e.written = to
-		close(e.advanced)
-		e.advanced = make(chan struct{})
-	}
-}
-
-// await waits until a change is in force.
-func (e *enforcer) await(ctx context.Context, number uint64) error {
-	for {
-		e.mu.Lock()
-		done, advanced := e.written >= number, e.advanced
-		e.mu.Unlock()
-		if done {
-			return nil
-		}
-		select {
-		case <-advanced:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	since, e.since = e.since, time.Time{}
+	return e.policies, e.wanted, since
 }
 
 // source is where policies, pods and namespaces are learnt of: the API, but in tests.
@@ -177,9 +150,16 @@ type source interface {
 // run follows the API and writes until ctx is done. The first write comes when everything is known: until then what an
 // earlier process wrote stays in force.
 func (e *enforcer) run(ctx context.Context, from source) error {
+	there, err := e.exists(Table)
+	e.mu.Lock()
+	e.heir = e.heir || there || err != nil
+	e.mu.Unlock()
 	if !cache.WaitFor(ctx, "", from.policies(ctx, e)) {
 		return nil
 	}
+	e.mu.Lock()
+	e.listed = true
+	e.mu.Unlock()
 	for {
 		if !e.idle(ctx) {
 			return nil
@@ -204,17 +184,18 @@ func (e *enforcer) run(ctx context.Context, from source) error {
 // idle waits for the first policy. Without any there is no table.
 func (e *enforcer) idle(ctx context.Context) bool {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		err := e.clear(ctx)
+		err := e.rest(ctx)
 		if err == nil {
 			break
 		}
+		e.fail()
 		log().WithError(err).Warn("removing the table of network policies; trying again")
 		if !wait(ctx, pause) {
 			return false
 		}
 	}
 	for {
-		policies, wanted, _, _ := e.batch()
+		policies, wanted, _ := e.batch()
 		if policies > 0 {
 			return true
 		}
@@ -229,15 +210,26 @@ func (e *enforcer) idle(ctx context.Context) bool {
 	}
 }
 
-// clear removes the table if nothing is to be in it.
-func (e *enforcer) clear(ctx context.Context) error {
-	if policies, _ := e.count(); policies > 0 {
+// rest removes the table if nothing is to be in it, and is done with all changes then.
+func (e *enforcer) rest(ctx context.Context) error {
+	e.offline.Lock()
+	defer e.offline.Unlock()
+	policies, wanted := e.count()
+	if policies > 0 {
 		return nil
 	}
-	if there, err := e.exists(Table); err != nil || !there {
+	there, err := e.exists(Table)
+	if err != nil {
 		return err
 	}
-	return e.transact(ctx, func(tx *knftables.Transaction) { tx.Delete(&knftables.Table{}) })
+	if there {
+		if err := e.transact(ctx, func(tx *knftables.Transaction) { tx.Delete(&knftables.Table{}) }); err != nil {
+			return err
+		}
+	}
+	e.taken(true)
+	e.advance(wanted)
+	return nil
 }
 
 // transact makes one transaction of nft.

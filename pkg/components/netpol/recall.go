@@ -62,12 +62,23 @@ func (r *recall) read() (map[string][directions]bool, error) {
 	return out, nil
 }
 
+// isolating returns in which directions policies isolate pods of a namespace: those that are known, or were.
+func (e *enforcer) isolating(namespace string) ([directions]bool, error) {
+	e.mu.Lock()
+	listed, held := e.listed, e.engine.isolating(namespace)
+	e.mu.Unlock()
+	if listed {
+		return held, nil
+	}
+	known, err := e.recall.read()
+	return known[namespace], err
+}
+
 // withoutAPI isolates a pod whose policies cannot be asked for, if there were any in its namespace. What is in the
-// kernel stays otherwise: it is what was in force when the API was last there.
+// kernel stays otherwise: it is what was in force when the API was last there. The caller holds offline, and nothing
+// was written with the API so far.
 func (e *enforcer) withoutAPI(ctx context.Context, n podnotice.Notice) error {
-	e.offline.Lock()
-	defer e.offline.Unlock()
-	isolating, err := e.recall.read()
+	held, err := e.isolating(n.Namespace)
 	if err != nil {
 		return err
 	}
@@ -75,11 +86,13 @@ func (e *enforcer) withoutAPI(ctx context.Context, n podnotice.Notice) error {
 	if err != nil {
 		return fmt.Errorf("looking for the table of network policies: %w", err)
 	}
-	held := isolating[n.Namespace]
 	if !there {
 		if held == [directions]bool{} {
 			return nil
 		}
+		e.mu.Lock()
+		e.heir = true
+		e.mu.Unlock()
 		base := newTable(familiesOf(e.network.prefixes))
 		if err := e.transact(ctx, func(tx *knftables.Transaction) { base.writeAll(tx, e.network) }); err != nil {
 			return fmt.Errorf("isolating pod %s/%s: %w", n.Namespace, n.Name, err)

@@ -26,6 +26,7 @@ func (t *table) writeAll(tx *knftables.Transaction, on network) {
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{})
 	t.forgetKernel()
+	t.told()
 	t.writeSets(tx)
 	on.writeBase(tx)
 	t.writeChains(tx)
@@ -34,6 +35,7 @@ func (t *table) writeAll(tx *knftables.Transaction, on network) {
 
 // write brings the kernel's table from where it was at the last call to where this one is.
 func (t *table) write(tx *knftables.Transaction) {
+	t.told()
 	t.writeSets(tx)
 	t.writeChains(tx)
 	t.writeElements(tx)

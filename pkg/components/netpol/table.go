@@ -2,6 +2,7 @@ package netpol
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 )
@@ -31,6 +32,9 @@ type table struct {
 
 	dropped []string // sets and chains that are gone since the last write, but not in the kernel
 	stale   []string // those that the kernel has and nothing refers to any more
+
+	// Addresses of elements that were taken out, before they are written and while they are: the kernel may have them.
+	gone, telling map[netip.Addr]bool
 }
 
 // set is a set, or a map to chains.
@@ -64,7 +68,7 @@ const (
 func verdictMap(d direction, f family) string { return fmt.Sprintf("%s%d", d, f) }
 
 func newTable(families []family) *table {
-	t := &table{sets: map[string]*set{}, chains: map[string]*chain{}}
+	t := &table{sets: map[string]*set{}, chains: map[string]*chain{}, gone: map[netip.Addr]bool{}, telling: map[netip.Addr]bool{}}
 	for _, f := range families {
 		t.addSet(familySet(podsSet, f), addrType(f))
 		t.addSet(familySet(selfSet, f), addrType(f)+" . "+addrType(f))
@@ -149,6 +153,21 @@ func (t *table) remove(name string, e elem) {
 	}
 	s.touch(e)
 	delete(s.elems, e)
+	t.gone[e.a] = true
+	if e.b.IsValid() {
+		t.gone[e.b] = true
+	}
+}
+
+// mayHold reports whether the kernel may have an element with one of the addresses that was taken out of its set.
+func (t *table) mayHold(addrs []netip.Addr) bool {
+	return slices.ContainsFunc(addrs, func(a netip.Addr) bool { return t.gone[a] || t.telling[a] })
+}
+
+// told moves what was taken out to what is being written. What of it is in the kernel nobody knows until that is done.
+func (t *table) told() {
+	maps.Copy(t.telling, t.gone)
+	clear(t.gone)
 }
 
 // touch remembers what the kernel has.

@@ -24,21 +24,20 @@ func (e *enforcer) enforce(ctx context.Context) {
 	var again, sweep <-chan time.Time
 	for {
 		began := time.Now()
-		policies, wanted, since, other := e.batch()
+		policies, wanted, since := e.batch()
 		if policies == 0 {
 			return
 		}
-		whole = whole || other
 		problem := e.bridges.enable()
-		switch err := e.write(ctx, whole); {
+		switch err := e.put(ctx, whole, wanted); {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
+			e.fail()
 			log().WithError(err).Warn("writing the table of network policies; trying again with all of it")
 			problem, whole, again = err.Error(), true, time.After(pause)
 			pause = min(2*pause, lastPause)
 		default:
-			e.advance(wanted)
 			e.metrics.measured(began, since)
 			whole, again, pause = false, nil, firstPause
 			e.keep()
@@ -94,6 +93,18 @@ func (e *enforcer) listen(ctx context.Context) <-chan struct{} {
 func (e *enforcer) missing() bool {
 	there, err := e.exists(Table)
 	return !there || err != nil
+}
+
+// put brings the kernel's table to what the engine wants, up to a change at least.
+func (e *enforcer) put(ctx context.Context, whole bool, wanted uint64) error {
+	e.offline.Lock()
+	defer e.offline.Unlock()
+	if err := e.write(ctx, whole); err != nil {
+		return err
+	}
+	e.taken(false)
+	e.advance(wanted)
+	return nil
 }
 
 // write brings the kernel's table to what the engine wants.
