@@ -167,7 +167,8 @@ func (r *references) notify(one ref) {
 // settle is how long the directory of charts must be quiet before files are read: copying programs write in pieces.
 const settle = 200 * time.Millisecond
 
-// watchFiles follows the directory of charts, from the first chart on that is a file of it.
+// watchFiles follows the directory of charts, from the first chart on that is a file of it. The one above is followed to
+// see when the directory is made again.
 func (r *references) watchFiles(ctx context.Context) {
 	if r.files != nil {
 		return
@@ -180,28 +181,58 @@ func (r *references) watchFiles(ctx context.Context) {
 		watcher.Close()
 		return
 	}
+	_ = watcher.Add(filepath.Dir(r.charts))
 	r.files = watcher
 	go func() {
 		defer watcher.Close()
-		quiet := time.NewTimer(time.Hour)
-		quiet.Stop()
-		touched := map[string]bool{}
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case event := <-watcher.Events:
-				if event.Op != fsnotify.Chmod {
-					touched[filepath.Base(event.Name)] = true
-					quiet.Reset(settle)
-				}
-			case <-watcher.Errors: // events were lost
-			case <-quiet.C:
-				for name := range touched {
+		r.followFiles(ctx, watcher)
+	}()
+}
+
+// followFiles has charts done again whose files change, until ctx is done.
+func (r *references) followFiles(ctx context.Context, watcher *fsnotify.Watcher) {
+	quiet := time.NewTimer(time.Hour)
+	quiet.Stop()
+	touched, all := map[string]bool{}, false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case event := <-watcher.Events:
+			switch {
+			case event.Op == fsnotify.Chmod:
+			case filepath.Dir(event.Name) == filepath.Clean(r.charts):
+				touched[filepath.Base(event.Name)] = true
+				quiet.Reset(settle)
+			case event.Name == filepath.Clean(r.charts) && event.Has(fsnotify.Create):
+				_ = watcher.Remove(r.charts) // which was another one, of the same name
+				_ = watcher.Add(r.charts)
+				all = true
+				quiet.Reset(settle)
+			}
+		case <-watcher.Errors: // events were lost
+			all = true
+			quiet.Reset(settle)
+		case <-quiet.C:
+			for _, name := range r.fileNames() {
+				if all || touched[name] {
 					r.notify(ref{name: name})
 				}
-				clear(touched)
 			}
+			clear(touched)
+			all = false
 		}
-	}()
+	}
+}
+
+// fileNames are the files that charts follow.
+func (r *references) fileNames() (names []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for one := range r.follows {
+		if one.resource == "" {
+			names = append(names, one.name)
+		}
+	}
+	return names
 }
