@@ -11,6 +11,7 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	"helm.sh/helm/v4/pkg/strvals"
 	corev1 "k8s.io/api/core/v1"
@@ -145,6 +146,9 @@ func merge(dst, src map[string]any) {
 // commas finds commas with the backslashes before them.
 var commas = regexp.MustCompile(`\\*,`)
 
+// words have another type than text, however they are written.
+var words = [...]string{"true", "false", "null"}
+
 // set puts single values in, by their path as `helm --set` writes it, sorted. Numbers, true, false and null have their
 // type, all else is text, in which a comma needs no backslash.
 func set(values map[string]intstr.IntOrString, into map[string]any) error {
@@ -152,7 +156,7 @@ func set(values map[string]intstr.IntOrString, into map[string]any) error {
 		value := values[path]
 		put, text := strvals.ParseIntoString, value.String()
 		switch {
-		case value.Type == intstr.Int, text == "true", text == "false", text == "null":
+		case value.Type == intstr.Int, slices.Contains(words[:], strings.ToLower(text)):
 			put = strvals.ParseInto
 		default:
 			text = commas.ReplaceAllStringFunc(text, func(found string) string {

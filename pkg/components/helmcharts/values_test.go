@@ -100,11 +100,12 @@ func TestSet(t *testing.T) {
 		"rbac.enabled": intstr.FromString("true"), "n": intstr.FromInt32(3), "text": intstr.FromString("3"),
 		"none": intstr.FromString("null"), "list": intstr.FromString("a,b"), "escaped": intstr.FromString(`a\,b`),
 		"items[0].name": intstr.FromString("x"), `dots\.in\.name`: intstr.FromString("y"), "brace": intstr.FromString("{a,b}"),
+		"off": intstr.FromString("FALSE"), "on": intstr.FromString("True"), "nothing": intstr.FromString("Null"),
 	}, got)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"brace":["a,b"],"dots.in.name":"y","escaped":"a,b","items":[{"name":"x"}],"list":"a,b","n":3,"none":null,` +
+	want := `{"brace":["a,b"],"dots.in.name":"y","escaped":"a,b","items":[{"name":"x"}],"list":"a,b","n":3,"none":null,"nothing":null,"off":false,"on":true,` +
 		`"rbac":{"enabled":true,"keep":1},"text":"3"}`
 	if text(t, got) != want {
 		t.Errorf("got %s, want %s", text(t, got), want)
