@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// limit is how large an archive of a chart may be.
-	limit = 64 << 20
+	// limit is how large an archive of a chart may be. A release, with the chart in it, has to fit in a Secret of 1 MiB.
+	limit = 16 << 20
 	// indexLimit is how large the index of a repository may be, which takes twenty times as much memory while it is read.
 	indexLimit = 32 << 20
 )

@@ -18,6 +18,9 @@ func TestLocalCharts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := os.WriteFile(filepath.Join(dir, "large.tgz"), make([]byte, limit+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	if err := os.Symlink(outside, filepath.Join(dir, "link.tgz")); err != nil {
 		t.Fatal(err)
 	}
@@ -27,6 +30,7 @@ func TestLocalCharts(t *testing.T) {
 		{"file://" + dir + "/web.tgz", ""},
 		{"https://%{KUBERNETES_API}%/static/charts/web.tgz", ""},
 		{"charts/none.tgz", "there is no " + dir + "/none.tgz on this server"},
+		{"charts/large.tgz", "more than 16 MiB"},
 		{outside, "is outside of"},
 		{"file://" + outside, "is outside of"},
 		{"charts/../x.tgz", "escapes"},
