@@ -76,6 +76,8 @@ func (d *decoder) labels(v *value) map[string]string {
 		switch {
 		case !ok || !labelKey(key) || val != "" && !qualified.MatchString(val):
 			d.add("%s: %q is not a label such as example.com/zone=a", it.label(v.setting), it.text)
+		case key == "kubernetes.io/hostname":
+			d.add("%s: label %s is the node's name, by which volumes on its disks are found; give another name with --node-name", it.label(v.setting), key)
 		case reservedLabel(key):
 			d.add("%s: Kubernetes does not let a node label itself %s; use kubectl label", it.label(v.setting), key)
 		default:
@@ -98,7 +100,7 @@ func reservedLabel(key string) bool {
 		return false
 	}
 	switch key {
-	case "kubernetes.io/hostname", "kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
+	case "kubernetes.io/os", "kubernetes.io/arch", "beta.kubernetes.io/os", "beta.kubernetes.io/arch",
 		"beta.kubernetes.io/instance-type", "topology.kubernetes.io/zone", "topology.kubernetes.io/region",
 		"failure-domain.beta.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/region":
 		return false
