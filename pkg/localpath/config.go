@@ -21,8 +21,6 @@ const DefaultNode = "DEFAULT_PATH_FOR_NON_LISTED_NODES"
 type Config struct {
 	all     places
 	classes map[string]places
-	// Ignored are the settings of the file that mean something to others and nothing here, sorted.
-	Ignored []string
 }
 
 // places are directories by node, or one that all nodes share.
@@ -42,7 +40,7 @@ type file struct {
 	fileMap
 	Classes map[string]fileMap `json:"storageClassConfigs"`
 
-	// Programs that others run to make and remove a folder.
+	// Programs that others run to make and remove a folder: allowed, and read over.
 	Timeout         json.RawMessage `json:"cmdTimeoutSeconds"`
 	SetupCommand    json.RawMessage `json:"setupCommand"`
 	TeardownCommand json.RawMessage `json:"teardownCommand"`
@@ -94,13 +92,6 @@ func Parse(data []byte) (Config, error) {
 		}
 		c.classes[class] = p
 	}
-	for name, value := range map[string]json.RawMessage{
-		"cmdTimeoutSeconds": f.Timeout, "setupCommand": f.SetupCommand, "teardownCommand": f.TeardownCommand} {
-		if len(value) > 0 {
-			c.Ignored = append(c.Ignored, name)
-		}
-	}
-	slices.Sort(c.Ignored)
 	return c, nil
 }
 

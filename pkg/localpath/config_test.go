@@ -66,9 +66,6 @@ func TestPlaces(t *testing.T) {
 	if got := c.Bases("two"); !slices.Equal(got, []string{"/a", "/b", "/nvme"}) {
 		t.Errorf("bases: %v", got)
 	}
-	if !slices.Equal(c.Ignored, []string{"setupCommand"}) {
-		t.Errorf("ignored: %v", c.Ignored)
-	}
 }
 
 func TestFolder(t *testing.T) {
