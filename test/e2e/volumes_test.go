@@ -312,17 +312,28 @@ spec:
 `
 
 // testManyVolumes has twenty at once, of the default class.
-func testManyVolumes(t *testing.T, h, _ *hosts.Host) {
+func testManyVolumes(t *testing.T, h, agent *hosts.Host) {
 	began := time.Now()
 	h.Apply(manyVolumes)
 	h.Kubectl("wait", "--for=jsonpath={.status.readyReplicas}=20", "statefulset/many", "--timeout=90s")
 	t.Logf("20 volumes with their pods after %.1f s", time.Since(began).Seconds())
+	folders := strings.Fields(h.Kubectl("get", "pv", "-o", `jsonpath={.items[?(@.spec.capacity.storage=="1Mi")].spec.local.path}`))
+	if len(folders) != 20 {
+		t.Errorf("20 volumes are at %v", folders)
+	}
 	h.Kubectl("delete", "statefulset/many", "--cascade=foreground")
 	h.Kubectl("delete", "pvc", "-l", "app=many")
-	expect(t, "0", func() (string, error) {
-		out, err := h.TryCoracle("kubectl", "get", "pv", "-o", `jsonpath={.items[?(@.spec.capacity.storage=="1Mi")].metadata.name}`)
-		return fmt.Sprint(len(strings.Fields(out))), err
+	hosts.Eventually(t, 30*time.Second, func() error {
+		left, err := h.TryCoracle("kubectl", "get", "pv", "-o", `jsonpath={.items[?(@.spec.capacity.storage=="1Mi")].metadata.name}`)
+		if err == nil && strings.TrimSpace(left) != "" {
+			err = fmt.Errorf("there are still %s", left)
+		}
+		return err
 	})
+	for _, folder := range folders { // a path does not say on which of the hosts it is
+		awaitGone(t, h, folder)
+		awaitGone(t, agent, folder)
+	}
 }
 
 // testVolumeConfig breaks the configuration: new volumes wait and say why, old ones live on.
