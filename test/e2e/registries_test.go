@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/test/chartfile"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/registries"
 )
@@ -72,6 +73,7 @@ func TestRegistries(t *testing.T) {
 		{"three at a time", (*site).parallel},
 		{"exported and pruned", (*site).exported},
 		{"a broken file", (*site).brokenFile},
+		{"a chart", (*site).chart},
 		{"an agent without default endpoints", (*site).agent},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -407,6 +409,31 @@ func (s *site) brokenFile() {
 		}
 		return nil
 	})
+}
+
+// chart installs one from a mirror with another name for it, a login and an authority of its own. The registry in its
+// address does not exist.
+func (s *site) chart() {
+	r := registries.Start(s, s.store, registries.Options{Port: 5008, TLS: s.ca, Users: map[string]string{"me": "secret", "reader": registryPassword}})
+	pushChart(s.T, s.store, r, s.ca, "1.0.0", chartfile.Pack(s.T, "web", map[string]string{
+		"Chart.yaml":          "apiVersion: v2\nname: web\nversion: 1.0.0\n",
+		"templates/here.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: here}\n",
+	}))
+	if err := os.Remove(s.node.Path(registriesFile)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		s.Fatal(err)
+	}
+	s.node.Apply(helmChart("mirrored", "chart: oci://charts.test/apps/web"))
+	becomes(s.T, s.node, "helmchart/mirrored", reason, "NotFetched")
+	s.says("mirrors:\n  charts.test:\n    endpoint: [%q]\n    rewrite: {\"^apps/(.*)\": \"charts/$1\"}\nconfigs:\n  %q:\n    tls: {ca_file: /etc/ssl/theirs.crt}\n"+
+		"    auth: {username: reader, password: %s}\n", r.URL, r.Addr, registryPassword)
+	s.node.Kubectl("wait", "helmchart/mirrored", "--for=condition=Ready", "--timeout=60s") // the next try
+	s.node.Kubectl("get", "configmap", "here")
+	for _, path := range []string{"/v2/charts/web/tags/list", "/v2/charts/web/manifests/1.0.0"} {
+		if len(r.Requests("GET", path, "ns=charts.test", " 200 ")) == 0 {
+			s.Errorf("the mirror was not asked for %s: %q", path, r.Requests())
+		}
+	}
+	s.node.Kubectl("delete", "helmchart", "mirrored", "--timeout=60s")
 }
 
 // agent pulls on another node, which asks a registry that has mirrors through these only. A broken file keeps it from
