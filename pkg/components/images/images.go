@@ -94,6 +94,9 @@ func (w *work) follow(ctx context.Context, deleted <-chan *events.Envelope, agai
 		select {
 		case <-ctx.Done():
 		case event := <-watcher.Events:
+			if event.Name == w.User && event.Has(fsnotify.Remove|fsnotify.Rename) {
+				watched = nil // the next one may have the same inode
+			}
 			if !event.Has(fsnotify.Chmod) {
 				settled.Reset(quiet)
 			}
@@ -108,7 +111,7 @@ func (w *work) follow(ctx context.Context, deleted <-chan *events.Envelope, agai
 		case event := <-deleted:
 			if event == nil {
 				deleted = nil // containerd stops; what was deleted is noticed at the next start
-				continue
+				break
 			}
 			w.importAll(ctx, list(w.System))
 		case <-retry.C:
@@ -138,12 +141,14 @@ func (w *work) watch(watcher *fsnotify.Watcher, watched fs.FileInfo) fs.FileInfo
 		_ = watcher.Remove(w.User) // what had this name
 		err = watcher.Add(w.User)
 	}
-	if err != nil && watched != nil {
+	if err != nil && err.Error() != w.trouble {
+		w.trouble = err.Error()
 		logrus.WithField("component", "images").WithError(err).Warn("the directory of image archives is not watched: trying again")
 	}
 	if err != nil {
 		return nil
 	}
+	w.trouble = ""
 	return now
 }
 
