@@ -34,6 +34,7 @@ type access struct {
 	// mirrors is registries.yaml, for charts in registries; may be nil.
 	mirrors   *registries.Live
 	noDefault bool // a registry that has mirrors is not asked itself
+	elsewhere bool // an index led to another host than the chart names
 	// reading has room for the one who reads an index.
 	reading chan struct{}
 }

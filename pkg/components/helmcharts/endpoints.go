@@ -61,18 +61,20 @@ func (a access) clientFor(e registries.Endpoint, host string, last bool) *auth.C
 }
 
 // credential is what an endpoint is told. A registry gets the chart's login if there is one, a mirror what registries.yaml
-// has for it, and of the chart's only what names it: authSecret is for no mirror.
+// has for it, and of the chart's only what names it: authSecret is for no mirror. What a chart trusts for a repository
+// does not bring our login out of the file to a registry that the repository's index leads to.
 func (a access) credential(e registries.Endpoint) auth.Credential {
-	l, known := a.dockerLogin(e.Host)
+	l, _ := a.dockerLogin(e.Host)
+	ours := e.Auth.Known()
 	if e.Own {
 		l = a.registryLogin(e.Host)
-		known = l != login{}
+		ours = ours && l == login{} && !(a.elsewhere && (a.ownTLS || a.plainHTTP))
 	}
-	if e.Auth.Known() && !(e.Own && known) {
-		if e.Auth.User == "" {
-			return auth.Credential{RefreshToken: e.Auth.IdentityToken}
-		}
-		l = login{e.Auth.User, e.Auth.Password}
+	switch {
+	case ours && e.Auth.User == "":
+		return auth.Credential{RefreshToken: e.Auth.IdentityToken}
+	case ours:
+		return auth.Credential{Username: e.Auth.User, Password: e.Auth.Password}
 	}
 	return auth.Credential{Username: l.user, Password: l.password}
 }

@@ -195,6 +195,36 @@ func TestRegistriesChange(t *testing.T) {
 	}
 }
 
+// TestIndexAndFile: what a chart trusts for a repository does not count for a login of the file.
+func TestIndexAndFile(t *testing.T) {
+	all := startEndpoints(t)
+	index := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprint(w, all.replaced("entries: {web: [{version: 1.0.0, urls: ['oci://{own}/charts/web:1.0.0']}]}"))
+	}))
+	t.Cleanup(index.Close)
+	file := filepath.Join(t.TempDir(), "registries.yaml")
+	write(t, file, all.replaced(`configs: {"{own}": {auth: {username: me, password: hunter2}}}`))
+	for _, tt := range []struct {
+		name string
+		with access
+		ok   bool
+	}{
+		{"trusting nobody else", access{}, true},
+		{"trusting another authority", access{ownTLS: true}, false},
+		{"without TLS", access{plainHTTP: true}, false},
+		{"with a login for everywhere", access{plainHTTP: true, everywhere: true, login: login{"me", "hunter2"}}, true},
+	} {
+		client, err := newClient(nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tt.with.client, tt.with.mirrors, tt.with.reading = client, registries.NewLive(file), make(chan struct{}, 1)
+		if _, err = tt.with.fromRepository(t.Context(), index.URL, "web", ""); (err == nil) != tt.ok {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
 func write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

@@ -53,7 +53,8 @@ func (a access) fromRepository(ctx context.Context, repo, name, version string) 
 		return nil, fmt.Errorf("index.yaml of %s: %w", base.Redacted(), err)
 	}
 	if at.Scheme == "oci" {
-		if !a.everywhere && at.Host != base.Host {
+		a.elsewhere = at.Host != base.Host
+		if a.elsewhere && !a.everywhere {
 			a.login = login{} // the repository's
 		}
 		return a.oci(ctx, at.String(), "")
