@@ -26,7 +26,8 @@ func (p *provisioner) present(bases []string) ([]string, error) {
 	}
 	there := slices.DeleteFunc(slices.Clone(bases), func(base string) bool { return without[base] != "" })
 	if len(there) == 0 {
-		return nil, elsewhere{fmt.Errorf("volumes in %s were on the file system mounted at %s, which is not mounted: mount it", bases[0], without[bases[0]])}
+		return nil, elsewhere{fmt.Errorf("volumes in %s were on the file system mounted at %s, which is not mounted: mount it, or, if "+
+			"that disk is gone for good, remove annotation %s of its volumes", bases[0], without[bases[0]], localpath.MountAnnotation)}
 	}
 	return there, nil
 }
@@ -39,7 +40,7 @@ func onItsDisk(pv *corev1.PersistentVolume, v localpath.Volume) error {
 	}
 	if mount := missing(pv, v, mounts); mount != "" {
 		return fmt.Errorf("%s was on the file system mounted at %s, which is not mounted: the folder is removed once it is; if that "+
-			"disk is gone for good, set the reclaim policy of %s to Retain and delete it", v.Path(), mount, pv.Name)
+			"disk is gone for good, remove annotation %s of volume %s", v.Path(), mount, localpath.MountAnnotation, pv.Name)
 	}
 	return nil
 }
