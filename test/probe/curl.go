@@ -64,11 +64,16 @@ func fetch(ctx context.Context, url string, opts parsed) error {
 		return err
 	}
 	req.Header.Set("User-Agent", "curl")
+	code := "000"
+	defer func() {
+		fmt.Print(strings.NewReplacer("%{http_code}", code, `\n`, "\n").Replace(opts.value["-w"]))
+	}()
 	resp, err := client.Do(req)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
+	code = strconv.Itoa(resp.StatusCode)
 	var out io.Writer = os.Stdout
 	if name := opts.value["-o"]; name != "" {
 		f, err := os.Create(name)
@@ -84,7 +89,6 @@ func fetch(ctx context.Context, url string, opts parsed) error {
 		fmt.Fprint(out, "\r\n")
 	}
 	_, err = io.Copy(out, resp.Body)
-	fmt.Print(strings.NewReplacer("%{http_code}", strconv.Itoa(resp.StatusCode), `\n`, "\n").Replace(opts.value["-w"]))
 	return err
 }
 

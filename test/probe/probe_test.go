@@ -37,10 +37,32 @@ func TestCurl(t *testing.T) {
 		t.Errorf("got %q %v", got, err)
 	}
 	server.Close()
+	if got := printed(t, func() { curl([]string{"-s", "-o", "/dev/null", "-w", "%{http_code}", address}) }); got != "000" {
+		t.Errorf("nobody listens, and it prints %q", got)
+	}
 	if code := curl([]string{"-s", "--connect-timeout", "2", address}); code != curlConnect {
 		t.Errorf("nobody listens: exit code %d, want %d", code, curlConnect)
 	}
 	if code := curl([]string{"-s", "http://no-such-name.invalid/"}); code != curlName {
 		t.Errorf("no such name: exit code %d, want %d", code, curlName)
 	}
+}
+
+// printed is what a function writes to the standard output.
+func printed(t *testing.T, f func()) string {
+	t.Helper()
+	out, err := os.Create(filepath.Join(t.TempDir(), "printed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	old := os.Stdout
+	os.Stdout = out
+	defer func() { os.Stdout = old }()
+	f()
+	text, err := os.ReadFile(out.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
