@@ -14,7 +14,10 @@ import (
 // must not write anything of it when it is back.
 func TestChartsLeader(t *testing.T) {
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true})
-	holder := c.Servers[0].Kubectl("-n", "kube-system", "get", "lease", "coracle-control-plane", "-o", "jsonpath={.spec.holderIdentity}")
+	leads := func(asked *hosts.Host) string {
+		return asked.Kubectl("-n", "kube-system", "get", "lease", "coracle-control-plane", "-o", "jsonpath={.spec.holderIdentity}")
+	}
+	holder := leads(c.Servers[0])
 	i := slices.IndexFunc(c.Servers, func(h *hosts.Host) bool { return strings.Contains(holder, h.Name) })
 	if i < 0 {
 		t.Fatalf("nobody leads: the Lease is held by %q", holder)
@@ -26,10 +29,11 @@ func TestChartsLeader(t *testing.T) {
 	}
 	// The chart's hook must run on a machine that stays: until a lost node is known to be lost, it still gets pods.
 	leader.Kubectl("cordon", leader.Name)
-	leader.Apply(helmChart("moved", inline(t, chartFiles(t, "1.0.0")), `set: {hook: "4"}`))
+	leader.Apply(helmChart("moved", inline(t, chartFiles(t, "1.0.0")), `set: {hook: "8"}`))
 	expect(t, "pending-install", func() (string, error) { return revisions(leader) })
 	c.Links.Isolate(leader)
 	began := time.Now()
+	expect(t, "pending-install", func() (string, error) { return revisions(others[0]) }) // the cut came while it was at work
 	var done string
 	hosts.Eventually(t, 90*time.Second, func() (err error) {
 		done, err = revisions(others[0])
@@ -39,6 +43,9 @@ func TestChartsLeader(t *testing.T) {
 		return err
 	})
 	t.Logf("installed by another server %.1f s after the first was cut off", time.Since(began).Seconds())
+	if now := leads(others[0]); now == holder {
+		t.Errorf("%s still leads", now)
+	}
 	c.Links.Heal()
 	c.AwaitHealthy(time.Now(), time.Minute)
 	if now, err := revisions(others[0]); now != done {

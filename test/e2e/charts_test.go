@@ -23,6 +23,7 @@ func TestCharts(t *testing.T) {
 	t.Run("rollback", func(t *testing.T) { testChartRollback(t, h.For(t)) })
 	t.Run("conflict", func(t *testing.T) { testChartConflict(t, h.For(t)) })
 	t.Run("abort", func(t *testing.T) { testChartAbort(t, h.For(t)) })
+	t.Run("endless", func(t *testing.T) { testChartEndless(t, h.For(t), s) })
 	t.Run("let go", func(t *testing.T) { testChartLetGo(t, h.For(t)) })
 	t.Run("killed", func(t *testing.T) { testChartKilled(t, h.For(t), s) })
 	t.Run("restart", func(t *testing.T) { s = testChartRestart(t, h.For(t), s) })
@@ -243,6 +244,25 @@ func testChartAbort(t *testing.T, h *hosts.Host) {
 	removed(t, h, "abort")
 }
 
+// testChartEndless has a template that calls itself without end. The API must not notice.
+func testChartEndless(t *testing.T, h *hosts.Host, s *hosts.Server) {
+	chart := inline(t, chartFiles(t, "1.0.0", "templates/endless.yaml", "{{ tpl .Values.endless . }}"))
+	h.Apply(helmChart("endless", chart, `valuesContent: "endless: '# one line'"`))
+	ready(h, "endless")
+	before, err := s.ChildPID("control-plane")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.Apply(helmChart("endless", chart, `valuesContent: "endless: '{{ tpl .Values.endless . }}'"`))
+	becomes(t, h, "helmchart/endless", reason, "TooLarge")
+	if now, err := s.ChildPID("control-plane"); now != before {
+		t.Errorf("the control plane was process %d, is %d (%v)", before, now, err)
+	}
+	h.Apply(helmChart("endless", chart, `valuesContent: "endless: '# another line'"`))
+	ready(h, "endless")
+	removed(t, h, "endless")
+}
+
 // testChartLetGo deletes a chart that is not ours any more, and a namespace with a chart in it.
 func testChartLetGo(t *testing.T, h *hosts.Host) {
 	chart := inline(t, chartFiles(t, "1.0.0"))
@@ -270,14 +290,22 @@ func testChartKilled(t *testing.T, h *hosts.Host, s *hosts.Server) {
 		kill(t, h, s, "control-plane")
 		hosts.Eventually(t, 60*time.Second, func() error { _, err := h.TryCoracle("kubectl", "get", "helmcharts"); return err })
 	}
-	h.Apply(helmChart("killed", chart, `set: {hook: "2"}`))
+	// The hooks are long enough for them to be at work when it is killed, which what follows has to show.
+	h.Apply(helmChart("killed", chart, `set: {hook: "5"}`))
 	pending("pending-install")
 	ready(h, "killed")
 	becomes(t, h, "helmchart/killed", ".status.chartVersion", "1.0.0")
-	h.Apply(helmChart("killed", chart, `set: {hook: "2", text: new}`))
+	told := h.Kubectl("get", "events", "--field-selector=reason=ApplyChart,involvedObject.name=killed", "-o", "jsonpath={.items[*].message}")
+	if !strings.Contains(told, "reinstall of web") {
+		t.Errorf("the install was not interrupted: %s", told)
+	}
+	h.Apply(helmChart("killed", chart, `set: {hook: "5", text: new}`))
 	pending("pending-upgrade")
 	ready(h, "killed")
 	becomes(t, h, "configmap/killed", ".data.text", "new")
+	if !strings.Contains(s.Log(), "going on with what was interrupted") {
+		t.Error("the upgrade was not interrupted")
+	}
 	removed(t, h, "killed")
 }
 
