@@ -129,25 +129,25 @@ func (v Volume) finish(dir *os.File, limit func(*os.File, bool) error) error {
 	return nil
 }
 
-// HandOver marks the folder as another volume's that uses it too.
+// HandOver marks the folder, if it is there, as another volume's that uses it too.
 func (v Volume) HandOver(pv string) error {
-	root, err := os.OpenRoot(v.Base)
-	if err != nil {
-		return fmt.Errorf("opening the directory of local volumes: %w", err)
-	}
-	defer root.Close()
-	dir, err := openDir(root, v.Folder)
-	if err != nil {
-		return fmt.Errorf("opening %s: %w", v.Path(), err)
-	}
-	defer dir.Close()
-	if owner, marked := markOf(dir); !marked || owner != v.PV {
+	return inBase(v.Base, func(root *os.Root) error {
+		dir, err := openDir(root, v.Folder)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("opening %s: %w", v.Path(), err)
+		}
+		defer dir.Close()
+		if owner, marked := markOf(dir); !marked || owner != v.PV {
+			return nil
+		}
+		if err := unix.Fsetxattr(int(dir.Fd()), Mark, []byte(pv), 0); err != nil {
+			return fmt.Errorf("marking %s as the folder of volume %s: %w", v.Path(), pv, err)
+		}
 		return nil
-	}
-	if err := unix.Fsetxattr(int(dir.Fd()), Mark, []byte(pv), 0); err != nil {
-		return fmt.Errorf("marking %s as the folder of volume %s: %w", v.Path(), pv, err)
-	}
-	return nil
+	})
 }
 
 // noAttributes reports whether an error means that folders cannot be marked here: by the file system, or by a

@@ -177,6 +177,9 @@ func TestReuse(t *testing.T) {
 	if err := first.Delete(nil); err != nil || !gone(file) {
 		t.Errorf("the first, which has it again: %v", err)
 	}
+	if err := first.HandOver("pvc-2"); err != nil {
+		t.Errorf("a folder that is not there: %v", err)
+	}
 }
 
 func TestInterruptedDelete(t *testing.T) {
