@@ -7,6 +7,8 @@ import (
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"github.com/coracle-dev/coracle/pkg/podlink"
 )
 
 // errNoBridge is what the plugin says in a build without the upstream plugins.
@@ -14,7 +16,7 @@ var errNoBridge = errors.New("this build of coracle-cni has no bridge plugin; bu
 
 func coracleMain() {
 	verbs, ok := bridgeVerbs()
-	p := plugin{bridge: verbs}
+	p := plugin{bridge: verbs, port: podlink.Attach}
 	funcs := skel.CNIFuncs{Add: p.add, Check: p.check, Del: p.del, GC: p.gc, Status: p.status}
 	if !ok {
 		funcs.Add = func(*skel.CmdArgs) error { return errNoBridge }
@@ -26,6 +28,7 @@ func coracleMain() {
 // and has the bridge plugin do the rest within this process.
 type plugin struct {
 	bridge skel.CNIFuncs
+	port   func(bridge, netns, ifName string) error // prepares the port of a pod for network policies
 }
 
 // add waits for the node's subnet, because the CNI configuration is in place before the node has one: the kubelet
@@ -55,7 +58,13 @@ func (p plugin) add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return err
 	}
-	return p.bridge.Add(with(args, delegated)) // prints the result
+	if err := p.bridge.Add(with(args, delegated)); err != nil { // it prints the result
+		return err
+	}
+	if c.PolicySocket == "" {
+		return nil
+	}
+	return p.port(c.Bridge, args.Netns, args.IfName)
 }
 
 // del works without a subnet file and more than once. The link goes before the lease, so that the address is not

@@ -51,11 +51,15 @@ func TestNotices(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var stuck error
 	p := plugin{bridge: skel.CNIFuncs{
 		Add: func(*skel.CmdArgs) error { order = append(order, "link"); return nil },
 		Del: func(*skel.CmdArgs) error { order = append(order, "unlink"); return nil },
+	}, port: func(bridge, netns, ifName string) error {
+		order = append(order, "port of "+ifName+" at "+bridge+" in "+netns)
+		return stuck
 	}}
-	args := &skel.CmdArgs{ContainerID: "s1", IfName: "eth0", StdinData: []byte(conf),
+	args := &skel.CmdArgs{ContainerID: "s1", IfName: "eth0", Netns: "n1", StdinData: []byte(conf),
 		Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=web;K8S_POD_NAME=front;K8S_POD_INFRA_CONTAINER_ID=s1;K8S_POD_UID=u1"}
 	if err := p.add(args); err != nil {
 		t.Fatal(err)
@@ -66,9 +70,14 @@ func TestNotices(t *testing.T) {
 	if err := p.del(args); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(order, " "); got != "add link unlink del" {
+	if got := strings.Join(order, " "); got != "add link port of eth0 at cni0 in n1 unlink del" {
 		t.Errorf("the order was %s", got)
 	}
+	stuck = errors.New("no such port")
+	if err := p.add(args); !errors.Is(err, stuck) {
+		t.Errorf("a pod came with a port that was not prepared: %v", err)
+	}
+	stuck = nil
 	l.refuse = errors.New("nft is out of order")
 	if err := p.add(args); err == nil || !strings.Contains(err.Error(), "putting network policies in force: nft is out of order") {
 		t.Errorf("got %v", err)

@@ -51,7 +51,7 @@ func forgetPolicies(cfg config.Config) error {
 		return nil //nolint:nilerr // where the kernel lists no tables there is none of ours
 	}
 	for _, t := range tables {
-		if t.Name != netpol.Table {
+		if t.Name != netpol.Table && t.Name != netpol.Guard {
 			continue
 		}
 		if err := t.Delete(); err != nil && !errors.Is(err, unix.ENOENT) {

@@ -66,7 +66,9 @@ func made(cfg config.Config) []ledger.Entry {
 			ledger.Entry{Kind: ledger.NFTTable, Name: "ip6 kube-proxy"})
 	}
 	if policies(cfg) {
-		entries = append(entries, ledger.Entry{Kind: ledger.NFTTable, Name: netpol.Table})
+		entries = append(entries,
+			ledger.Entry{Kind: ledger.NFTTable, Name: netpol.Table},
+			ledger.Entry{Kind: ledger.NFTTable, Name: netpol.Guard})
 	}
 	if cfg.Network.Backend != config.BackendNone {
 		entries = append(entries,

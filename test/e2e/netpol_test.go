@@ -50,6 +50,7 @@ func TestNetworkPolicy(t *testing.T) {
 	t.Run("labels change", p.testLabels)
 	t.Run("existing connection", p.testExisting)
 	t.Run("first packet", p.testFirstPacket)
+	t.Run("raw frames", p.testRawFrames)
 	t.Run("flushed", p.testFlushed)
 	t.Run("restart", p.testRestart)
 	t.Run("the last policy goes", p.testLast)
@@ -331,40 +332,6 @@ func (p *policies) testExisting(t *testing.T) {
 			}
 		})
 	}
-}
-
-// testFirstPacket: pods whose first instruction is to reach what they must not.
-func (p *policies) testFirstPacket(t *testing.T) {
-	p.with(t, policyOf("z", "p", `{podSelector: {matchLabels: {app: eager}}, policyTypes: [Egress]}`))
-	api := p.api.For(t)
-	api.Apply(fmt.Sprintf(`
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: eager, namespace: z}
-spec:
-  replicas: 12
-  selector: {matchLabels: {app: eager}}
-  template:
-    metadata: {labels: {app: eager}}
-    spec:
-      terminationGracePeriodSeconds: 0
-      containers:
-      - name: c
-        image: %s
-        command: [sh, -c, "/agnhost connect %s:80 --timeout=1s && echo LEAK || echo denied; exec sleep 1000"]
-`, agnhost, p.pods["z/c"].ips[0]))
-	t.Cleanup(func() { api.Kubectl("delete", "deployment", "-n", "z", "eager") })
-	api.Kubectl("rollout", "status", "-n", "z", "deployment/eager", "--timeout=60s")
-	hosts.Eventually(t, 20*time.Second, func() error {
-		out := api.Kubectl("logs", "-n", "z", "-l", "app=eager", "--tail=-1", "--max-log-requests=20")
-		if strings.Contains(out, "LEAK") {
-			t.Fatalf("a pod got out before its policy was in force:\n%s", out)
-		}
-		if n := strings.Count(out, "denied"); n != 12 {
-			return fmt.Errorf("%d of 12 pods have tried:\n%s", n, out)
-		}
-		return nil
-	})
 }
 
 // testFlushed: programs that flush all rules, as firewalls do when they start, take no policy away for long.

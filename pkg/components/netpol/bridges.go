@@ -1,30 +1,41 @@
 package netpol
 
 import (
-	"bytes"
-	"os"
-	"path/filepath"
+	"context"
+	"fmt"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/coracle-dev/coracle/pkg/podlink"
 )
 
-// bridges is the directory of the kernel's settings for packets between ports of a bridge, as those between pods of one
-// node. With them, such packets pass the hooks of IP; other programs sometimes switch that off.
-type bridges struct{ dir string }
+// Guard is the nft table, with its family, that keeps pods of a node from each other but by IP.
+const Guard = "bridge " + tableName
 
-// enable switches it on where it is off. It returns what is wrong, for people.
-func (b bridges) enable() string {
-	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables"} {
-		file := filepath.Join(b.dir, name)
-		data, err := os.ReadFile(file)
-		if err == nil && !bytes.Equal(bytes.TrimSpace(data), []byte("0")) {
-			continue
-		}
-		if err == nil {
-			err = os.WriteFile(file, []byte("1\n"), 0o644)
-		}
-		if err != nil {
-			return "policies are not in force between pods of this node: net.bridge." + name + " cannot be set to 1 (" + err.Error() + "); load br_netfilter"
-		}
-		log().Warnf("somebody had set net.bridge.%s to 0, which lets packets between pods of this node past network policies; it is 1 again", name)
+// filtered has packets between pods of this node pass the hooks of IP. It returns what is wrong, for people.
+func (e *enforcer) filtered() string {
+	if err := e.filter(e.network.bridge); err != nil {
+		return "policies are not in force between pods of this node: " + err.Error()
+	}
+	return ""
+}
+
+// guard writes the table of the bridge. The bridge hands only what says that it is IP to the hooks of IP: with a tag of a
+// VLAN, or two, a packet would go past them, and its receiver takes such tags off. So pods send each other IP and nothing
+// else, but what finds neighbours. It returns what is wrong, for people.
+func (e *enforcer) guard(ctx context.Context) string {
+	err := e.transact(ctx, knftables.BridgeFamily, func(tx *knftables.Transaction) {
+		tx.Add(&knftables.Table{})
+		tx.Delete(&knftables.Table{})
+		tx.Add(&knftables.Table{})
+		tx.Add(&knftables.Chain{
+			Name: "prerouting", Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.PreroutingHook),
+			Priority: knftables.PtrTo(knftables.BaseChainPriority("-300")), // before that of handing to IP
+		})
+		tx.Add(&knftables.Rule{Chain: "prerouting", Rule: fmt.Sprintf("iifgroup %d ether type != { ip, ip6, arp } drop", podlink.Group)})
+	})
+	if err != nil {
+		return "pods that send raw packets may get past policies of pods of this node: writing an nft table of bridges (does the kernel lack CONFIG_NF_TABLES_BRIDGE?): " + err.Error()
 	}
 	return ""
 }

@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/coracle-dev/coracle/pkg/nft"
+	"github.com/coracle-dev/coracle/pkg/podlink"
 	"github.com/coracle-dev/coracle/pkg/state"
 )
 
@@ -19,11 +20,12 @@ import (
 // engine, and may wait until that is written.
 type enforcer struct {
 	network network
-	open    func() (knftables.Interface, error)
+	open    func(knftables.Family) (knftables.Interface, error)
 	exists  func(table string) (bool, error)
 	lost    func(ctx context.Context, table string, gone func()) error // nft.Lost, but in tests
 	report  func(state.NetworkPolicy)
-	api     <-chan struct{} // closed when there is an API to wait for
+	filter  func(bridge string) error // podlink.Filter, but in tests
+	api     <-chan struct{}           // closed when there is an API to wait for
 	recall  recall
 
 	mu       sync.Mutex
@@ -40,19 +42,19 @@ type enforcer struct {
 	changed  chan struct{}
 	problems map[string]string // with policies that could not be read, by their name
 
-	offline sync.Mutex          // who writes without an API, or may be the first to write with it, is alone
-	nft     sync.Mutex          // guards kernel, and keeps transactions in order
-	kernel  knftables.Interface // nil until it is needed
-	metrics metrics
-	told    state.NetworkPolicy
-	bridges bridges
+	offline   sync.Mutex                               // who writes without an API, or may be the first to write with it, is alone
+	nft       sync.Mutex                               // guards kernel, and keeps transactions in order
+	kernel    map[knftables.Family]knftables.Interface // those that were needed
+	metrics   metrics
+	told      state.NetworkPolicy
+	unguarded string // why there is no table of the bridge
 }
 
-func newEnforcer(on network, report func(state.NetworkPolicy), open func() (knftables.Interface, error)) *enforcer {
+func newEnforcer(on network, report func(state.NetworkPolicy), open func(knftables.Family) (knftables.Interface, error)) *enforcer {
 	return &enforcer{
-		network: on, open: open, exists: nft.Exists, lost: nft.Lost, report: report,
+		network: on, open: open, exists: nft.Exists, lost: nft.Lost, report: report, filter: podlink.Filter,
 		engine: newEngine(familiesOf(on.prefixes)), advanced: make(chan struct{}),
-		seen: map[types.UID]chan struct{}{}, problems: map[string]string{}, changed: make(chan struct{}, 1), bridges: bridges{"/proc/sys/net/bridge"}, metrics: newMetrics(),
+		seen: map[types.UID]chan struct{}{}, problems: map[string]string{}, changed: make(chan struct{}, 1), kernel: map[knftables.Family]knftables.Interface{}, metrics: newMetrics(),
 	}
 }
 
@@ -218,12 +220,12 @@ func (e *enforcer) rest(ctx context.Context) error {
 	if policies > 0 {
 		return nil
 	}
-	there, err := e.exists(Table)
-	if err != nil {
-		return err
-	}
-	if there {
-		if err := e.transact(ctx, func(tx *knftables.Transaction) { tx.Delete(&knftables.Table{}) }); err != nil {
+	for name, family := range map[string]knftables.Family{Table: knftables.InetFamily, Guard: knftables.BridgeFamily} {
+		there, err := e.exists(name)
+		if err == nil && there {
+			err = e.transact(ctx, family, func(tx *knftables.Transaction) { tx.Delete(&knftables.Table{}) })
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -232,25 +234,26 @@ func (e *enforcer) rest(ctx context.Context) error {
 	return nil
 }
 
-// transact makes one transaction of nft.
-func (e *enforcer) transact(ctx context.Context, fill func(*knftables.Transaction)) error {
+// transact makes one transaction of nft about our table of a family.
+func (e *enforcer) transact(ctx context.Context, family knftables.Family, fill func(*knftables.Transaction)) error {
 	e.nft.Lock()
 	defer e.nft.Unlock()
-	if e.kernel == nil {
-		kernel, err := e.open()
-		if err != nil {
+	kernel := e.kernel[family]
+	if kernel == nil {
+		var err error
+		if kernel, err = e.open(family); err != nil {
 			return fmt.Errorf("asking for nft: %w", err)
 		}
-		e.kernel = kernel
+		e.kernel[family] = kernel
 	}
-	tx := e.kernel.NewTransaction()
+	tx := kernel.NewTransaction()
 	fill(tx)
 	if tx.NumOperations() == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, nftPatience)
 	defer cancel()
-	return e.kernel.Run(ctx, tx)
+	return kernel.Run(ctx, tx)
 }
 
 func wait(ctx context.Context, d time.Duration) bool {

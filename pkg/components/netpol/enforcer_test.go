@@ -73,24 +73,25 @@ func (a *api) peers(ctx context.Context, e *enforcer) (synced []cache.DoneChecke
 
 type bench struct {
 	*enforcer
-	kernel *kernel
-	api    *api
-	served chan struct{}
-	gone   func() // says that the table may have been deleted
-	told   []state.NetworkPolicy
+	kernel  *kernel
+	guarded *kernel // the same for the table of the bridge
+	api     *api
+	served  chan struct{}
+	gone    func() // says that the table may have been deleted
+	told    []state.NetworkPolicy
 }
 
 func newBench(t *testing.T) *bench {
-	b := &bench{kernel: &kernel{Fake: knftables.NewFake(knftables.InetFamily, tableName)}, api: &api{ready: make(chan struct{})}, served: make(chan struct{})}
+	fake := func(f knftables.Family) *kernel { return &kernel{Fake: knftables.NewFake(f, tableName)} }
+	b := &bench{kernel: fake(knftables.InetFamily), guarded: fake(knftables.BridgeFamily), api: &api{ready: make(chan struct{})}, served: make(chan struct{})}
 	b.enforcer = newEnforcer(network{dual[:1], "cni0"}, func(s state.NetworkPolicy) { b.told = append(b.told, s) },
-		func() (knftables.Interface, error) { return b.kernel, nil })
+		func(f knftables.Family) (knftables.Interface, error) { return b.of(string(f)), nil })
 	dir := t.TempDir()
-	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte("1\n"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+	b.exists = func(table string) (bool, error) {
+		family, _, _ := strings.Cut(table, " ")
+		return b.of(family).has("add table"), b.kernel.deaf
 	}
-	b.bridges, b.exists = bridges{dir}, func(string) (bool, error) { return b.kernel.has("add table"), b.kernel.deaf }
+	b.filter = func(string) error { return nil }
 	b.lost = func(ctx context.Context, _ string, gone func()) error {
 		b.gone = gone
 		<-ctx.Done()
@@ -98,6 +99,14 @@ func newBench(t *testing.T) *bench {
 	}
 	b.enforcer.api, b.recall = b.served, recall{file: filepath.Join(dir, "etc", "policies.json")}
 	return b
+}
+
+// of is the kernel's part for a family of tables.
+func (b *bench) of(family string) *kernel {
+	if family == string(knftables.BridgeFamily) {
+		return b.guarded
+	}
+	return b.kernel
 }
 
 // start runs the enforcer until the bubble's test ends.
@@ -305,23 +314,48 @@ func TestFlushed(t *testing.T) {
 	})
 }
 
+// TestBridges: what is wrong with the bridge is told, and whatever else there is to write is written.
 func TestBridges(t *testing.T) {
-	dir := t.TempDir()
-	b := bridges{dir}
-	if problem := b.enable(); !strings.Contains(problem, "load br_netfilter") {
-		t.Errorf("without the module: %q", problem)
-	}
-	for name, value := range map[string]string{"bridge-nf-call-iptables": "1\n", "bridge-nf-call-ip6tables": "0\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(value), 0o644); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.guarded.refuse = 1
+		b.start(t)
+		b.setPolicy(denyAll("x"))
+		synctest.Wait()
+		problem := func() string { return b.told[len(b.told)-1].Problem }
+		if !strings.Contains(problem(), "CONFIG_NF_TABLES_BRIDGE") || !b.kernel.has("chain inet coracle-policy forward") {
+			t.Errorf("told %q; the kernel has\n%s", problem(), b.kernel.Dump())
+		}
+		b.gone()
+		b.removePolicy(denyAll("x"))
+		synctest.Wait()
+		b.setPolicy(denyAll("x"))
+		synctest.Wait()
+		if problem() != "" || !b.guarded.has("iifgroup 25455 ether type != { ip, ip6, arp } drop") {
+			t.Errorf("told %q; the bridge has\n%s", problem(), b.guarded.Dump())
+		}
+		b.filter = func(bridge string) error { return errors.New(bridge + " is broken") }
+		b.setPolicy(denyAll("y"))
+		synctest.Wait()
+		if problem() != "policies are not in force between pods of this node: cni0 is broken" {
+			t.Errorf("told %q", problem())
+		}
+		tx := b.guarded.NewTransaction()
+		tx.Delete(&knftables.Table{})
+		if err := b.guarded.Fake.Run(t.Context(), tx); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if problem := b.enable(); problem != "" {
-		t.Error(problem)
-	}
-	if data, err := os.ReadFile(filepath.Join(dir, "bridge-nf-call-ip6tables")); err != nil || string(data) != "1\n" {
-		t.Errorf("got %q, %v", data, err)
-	}
+		time.Sleep(checkEvery)
+		if !b.guarded.has("iifgroup") {
+			t.Error("the table of the bridge does not come back")
+		}
+		b.removePolicy(denyAll("x"))
+		b.removePolicy(denyAll("y"))
+		synctest.Wait()
+		if b.guarded.has("table") || b.kernel.has("table") {
+			t.Errorf("left are\n%s%s", b.guarded.Dump(), b.kernel.Dump())
+		}
+	})
 }
 
 func TestLeasedTo(t *testing.T) {

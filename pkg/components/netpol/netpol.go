@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/coracle-dev/coracle/pkg/kube"
+	"github.com/coracle-dev/coracle/pkg/podlink"
 	"github.com/coracle-dev/coracle/pkg/podnotice"
 	"github.com/coracle-dev/coracle/pkg/state"
 )
@@ -45,6 +46,9 @@ type NetworkPolicy struct {
 // listened to.
 func (n NetworkPolicy) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, component)
+	if err := podlink.Adopt(n.Bridge); err != nil {
+		return err
+	}
 	pods, err := sandboxes(ctx, n.CRI, n.Leases)
 	if err != nil {
 		return err
@@ -57,8 +61,8 @@ func (n NetworkPolicy) Run(ctx context.Context, ready func()) error {
 	defer stop()
 	defer listener.Close()
 
-	e := newEnforcer(network{n.Network, n.Bridge}, n.Report, func() (knftables.Interface, error) {
-		return knftables.New(knftables.InetFamily, tableName)
+	e := newEnforcer(network{n.Network, n.Bridge}, n.Report, func(family knftables.Family) (knftables.Interface, error) {
+		return knftables.New(family, tableName)
 	})
 	e.api, e.recall = n.API, recall{file: n.Recall}
 	e.register()

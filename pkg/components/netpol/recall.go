@@ -93,8 +93,11 @@ func (e *enforcer) withoutAPI(ctx context.Context, n podnotice.Notice) error {
 		e.mu.Lock()
 		e.heir = true
 		e.mu.Unlock()
+		if problem := e.guard(ctx); problem != "" {
+			log().Warn(problem)
+		}
 		base := newTable(familiesOf(e.network.prefixes))
-		if err := e.transact(ctx, func(tx *knftables.Transaction) { base.writeAll(tx, e.network) }); err != nil {
+		if err := e.transact(ctx, knftables.InetFamily, func(tx *knftables.Transaction) { base.writeAll(tx, e.network) }); err != nil {
 			return fmt.Errorf("isolating pod %s/%s: %w", n.Namespace, n.Name, err)
 		}
 	}
@@ -103,12 +106,12 @@ func (e *enforcer) withoutAPI(ctx context.Context, n podnotice.Notice) error {
 			key := []string{addr.String()}
 			name := verdictMap(d, familyOf(addr))
 			if there { // the address may have been another pod's
-				_ = e.transact(ctx, func(tx *knftables.Transaction) { tx.Delete(&knftables.Element{Map: name, Key: key}) })
+				_ = e.transact(ctx, knftables.InetFamily, func(tx *knftables.Transaction) { tx.Delete(&knftables.Element{Map: name, Key: key}) })
 			}
 			if !held[d] {
 				continue
 			}
-			if err := e.transact(ctx, func(tx *knftables.Transaction) {
+			if err := e.transact(ctx, knftables.InetFamily, func(tx *knftables.Transaction) {
 				tx.Add(&knftables.Element{Map: name, Key: key, Value: []string{"jump " + holdChain}})
 			}); err != nil {
 				return fmt.Errorf("isolating pod %s/%s: %w", n.Namespace, n.Name, err)

@@ -1,6 +1,7 @@
 package netpol
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -28,7 +29,10 @@ func (e *enforcer) enforce(ctx context.Context) {
 		if policies == 0 {
 			return
 		}
-		problem := e.bridges.enable()
+		if whole {
+			e.unguarded = e.guard(ctx)
+		}
+		problem := cmp.Or(e.filtered(), e.unguarded)
 		switch err := e.put(ctx, whole, wanted); {
 		case ctx.Err() != nil:
 			return
@@ -89,9 +93,12 @@ func (e *enforcer) listen(ctx context.Context) <-chan struct{} {
 	return lost
 }
 
-// missing reports whether the table has to be written because there may be none.
+// missing reports whether a table has to be written because there may be none.
 func (e *enforcer) missing() bool {
 	there, err := e.exists(Table)
+	if there && err == nil && e.unguarded == "" {
+		there, err = e.exists(Guard)
+	}
 	return !there || err != nil
 }
 
@@ -117,7 +124,7 @@ func (e *enforcer) write(ctx context.Context, whole bool) error {
 
 // locked makes a transaction from the engine's table. The engine is free while nft runs.
 func (e *enforcer) locked(ctx context.Context, fill func(*table, *knftables.Transaction)) error {
-	return e.transact(ctx, func(tx *knftables.Transaction) {
+	return e.transact(ctx, knftables.InetFamily, func(tx *knftables.Transaction) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		fill(e.engine.table, tx)
