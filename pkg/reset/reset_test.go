@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
@@ -378,6 +379,12 @@ func TestProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL); _ = cmd.Wait() })
+		for range 1000 { // a moment after the start it shows no command line yet
+			if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid)); err == nil && len(line) > 0 {
+				break
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
 		return cmd
 	}
 	ours, foreign := start(m.dirs.ContainerdSocket()), start("/run/containerd/containerd.sock")

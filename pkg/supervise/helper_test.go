@@ -39,7 +39,7 @@ func play(role string) int {
 	case "deaf":
 		signal.Ignore(syscall.SIGTERM)
 		say("READY=1")
-		select {}
+		forever()
 	case "broken":
 		fmt.Println("level one")
 		fmt.Print("the last words")
@@ -53,13 +53,14 @@ func play(role string) int {
 		fmt.Println("left", left.Process.Pid)
 		return 3
 	case "holder":
-		time.Sleep(20 * time.Second)
+		time.Sleep(2 * time.Minute)
 	case "impostor": // somebody else says that it is ready
 		other := exec.Command(os.Args[0], "play", "shout")
 		if other.Run() != nil {
 			return 1
 		}
-		select {}
+		fmt.Println("somebody has spoken")
+		forever()
 	case "shout":
 		say("READY=1")
 	case "front": // runs the program until it is killed
@@ -68,6 +69,13 @@ func play(role string) int {
 		return playInit()
 	}
 	return 0
+}
+
+// forever does not end, and does not look like a deadlock to the runtime either.
+func forever() {
+	for {
+		time.Sleep(time.Hour)
+	}
 }
 
 func say(message string) {
@@ -114,7 +122,7 @@ func playInit() int {
 			return 12
 		}
 	}
-	for range 100 {
+	for range 1000 {
 		if left, err := os.ReadFile(fmt.Sprintf("/proc/self/task/%d/children", os.Getpid())); err == nil && len(left) == 0 {
 			return 0
 		}
@@ -143,7 +151,7 @@ func watch(s *Supervisor) *watched {
 // until returns the first change that satisfies ok.
 func (w *watched) until(t *testing.T, what string, ok func([]state.Child) bool) []state.Child {
 	t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case all := <-w.changes:
@@ -159,7 +167,7 @@ func (w *watched) until(t *testing.T, what string, ok func([]state.Child) bool) 
 // line returns once a line came that contains text.
 func (w *watched) line(t *testing.T, text string) string {
 	t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(time.Minute)
 	for {
 		select {
 		case line := <-w.lines:

@@ -3,6 +3,7 @@ package supervise
 import (
 	"bufio"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +25,8 @@ func TestKilledIsRestartedAndOthersAreUntouched(t *testing.T) {
 	}
 	after := w.until(t, "the restart", func(all []state.Child) bool { return allReady(all) && all[0].Restarts == 1 })
 	if after[0].PID == before[0].PID || after[1].PID != before[1].PID {
-		t.Errorf("pids before %d, %d and after %d, %d", before[0].PID, before[1].PID, after[0].PID, after[1].PID)
+		t.Errorf("pids before %d, %d and after %d, %d; the other's last exit %q, restarts %d",
+			before[0].PID, before[1].PID, after[0].PID, after[1].PID, after[1].LastExit, after[1].Restarts)
 	}
 	if want := "was killed (SIGKILL)"; after[0].LastExit != want {
 		t.Errorf("last exit %q, want %q", after[0].LastExit, want)
@@ -64,7 +66,7 @@ func TestOutputHeldOpenByOthers(t *testing.T) {
 	line := w.line(t, "leaver|left ")
 	t.Cleanup(func() { _ = syscall.Kill(number(t, line[len("leaver|left "):]), syscall.SIGKILL) })
 	w.until(t, "its end", func(all []state.Child) bool { return all[0].State == Stopped })
-	if took := time.Since(began); took > 10*time.Second {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("waited %s for a pipe that others hold open", took)
 	}
 	if err := stop(); err == nil {
@@ -76,13 +78,16 @@ func TestStrangersAreNotBelieved(t *testing.T) {
 	s := &Supervisor{Programs: []Program{player("impostor"), player("steady")}, StopTimeout: 100 * time.Millisecond}
 	w := watch(s)
 	run(t, s)
-	w.until(t, "the other", func(all []state.Child) bool { return all[1].State == Ready })
-	before := len(w.changes)
-	time.Sleep(300 * time.Millisecond) // the impostor's helper has spoken by now
-	for range len(w.changes) - before {
-		if all := <-w.changes; all[0].State == Ready {
+	check := func(all []state.Child) {
+		if all[0].State == Ready {
 			t.Error("believed a process that is not supervised")
 		}
+	}
+	w.until(t, "the other", func(all []state.Child) bool { check(all); return all[1].State == Ready })
+	w.line(t, "impostor|somebody has spoken")
+	time.Sleep(300 * time.Millisecond) // by then it has been heard
+	for len(w.changes) > 0 {
+		check(<-w.changes)
 	}
 }
 
@@ -136,6 +141,7 @@ func TestEndLeftovers(t *testing.T) {
 		}
 		go func() { _ = c.Wait() }()
 		defer func() { _ = c.Process.Kill() }()
+		awaitCommandLine(t, c.Process.Pid)
 	}
 	killed, err := EndLeftovers(lock, []Program{{Path: os.Args[0], Args: []string{"play", "holder", lock}}})
 	if err != nil || len(killed) != 1 || killed[0] != left.Process.Pid {
@@ -144,6 +150,18 @@ func TestEndLeftovers(t *testing.T) {
 	if !alive(other.Process.Pid) {
 		t.Error("killed a process that it was not asked for")
 	}
+}
+
+// awaitCommandLine waits until a process that was just started shows its command line.
+func awaitCommandLine(t *testing.T, pid int) {
+	t.Helper()
+	for range 1000 {
+		if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); err == nil && len(line) > 0 {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("process %d shows no command line", pid)
 }
 
 func TestLockNamesItsHolder(t *testing.T) {
