@@ -19,7 +19,7 @@ func TestBackup(t *testing.T) {
 	if err := os.WriteFile(second.Data("manifests", "mine.yaml"), []byte(deployed), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	second.Kubectl("wait", "configmap/deployed", "--for=create", "--timeout=30s")
+	second.Kubectl("wait", "configmap/deployed", "--for=create", "--timeout=3m")
 	began := time.Now()
 	t.Log(second.Coracle("etcd", "snapshot", "save", "/root/backup"))
 	t.Logf("saved after %.1f s", time.Since(began).Seconds())
@@ -54,7 +54,7 @@ func TestBackup(t *testing.T) {
 	t.Log(second.Coracle("etcd", "snapshot", "restore", "/root/backup"))
 	c.Provision(second)
 	c.Start(second)
-	second.Coracle("wait", "--timeout", "60s")
+	second.Coracle("wait", "--timeout", "3m")
 	t.Logf("restored and ready after %.1f s", time.Since(began).Seconds())
 	if got := second.Kubectl("get", "configmaps", "-o", "name"); !strings.Contains(got, "before") || strings.Contains(got, "after") {
 		t.Errorf("there are %s", got)
@@ -65,9 +65,9 @@ func TestBackup(t *testing.T) {
 		h.Start("--server", "https://"+second.IP.String()+":6443", "--token-file", "/etc/coracle/token")
 	}
 	for _, h := range []*hosts.Host{first, c.Servers[2], c.Agents[0]} {
-		h.Coracle("wait", "--timeout", "90s")
+		h.Coracle("wait", "--timeout", "3m")
 	}
-	second.Kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=60s")
+	second.Kubectl("wait", "node", "--all", "--for=condition=Ready", "--timeout=3m")
 	if members := second.Coracle("etcd", "members"); strings.Count(members, "yes") != 3 {
 		t.Errorf("members:\n%s", members)
 	}

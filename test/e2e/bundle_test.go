@@ -76,7 +76,7 @@ func TestSupportBundle(t *testing.T) {
 	s := h.Start("--token", plantedToken)
 	waitReady(t, h)
 	h.Apply(planted)
-	h.Kubectl("wait", "--for=condition=Ready", "pod/careless", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/careless", "--timeout=3m")
 	secrets := append(keysOf(t, h), plantedToken, plantedAgents, plantedSecret, plantedVariable, plantedArgument, plantedLogin, plantedEnv,
 		plantedMirror, plantedBasic, base64.StdEncoding.EncodeToString([]byte("me:"+plantedBasic)), plantedIdentity)
 
@@ -119,7 +119,7 @@ func TestSupportBundle(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustSignal(t, pid, syscall.SIGKILL)
-		hosts.Eventually(t, 10*time.Second, func() error {
+		hosts.Eventually(t, time.Minute, func() error {
 			if !strings.Contains(s.Log(), "; restarting") {
 				return errors.New("nobody noticed the end of the control plane")
 			}

@@ -35,7 +35,7 @@ func TestChartsLeader(t *testing.T) {
 	began := time.Now()
 	expect(t, "pending-install", func() (string, error) { return revisions(others[0]) }) // the cut came while it was at work
 	var done string
-	hosts.Eventually(t, 90*time.Second, func() (err error) {
+	hosts.Eventually(t, 3*time.Minute, func() (err error) {
 		done, err = revisions(others[0])
 		if err == nil && !strings.Contains(done, "deployed") {
 			err = fmt.Errorf("revisions are %q", done)
@@ -47,7 +47,7 @@ func TestChartsLeader(t *testing.T) {
 		t.Errorf("%s still leads", now)
 	}
 	c.Links.Heal()
-	c.AwaitHealthy(time.Now(), time.Minute)
+	c.AwaitHealthy(time.Now(), 3*time.Minute)
 	if now, err := revisions(others[0]); now != done {
 		t.Errorf("revisions were %q, are %q (%v)", done, now, err)
 	}

@@ -32,7 +32,7 @@ func TestCharts(t *testing.T) {
 
 // ready waits until a chart is in force as it is now.
 func ready(h *hosts.Host, name string) {
-	h.Kubectl("wait", "helmchart/"+name, "--for=condition=Ready", "--timeout=60s")
+	h.Kubectl("wait", "helmchart/"+name, "--for=condition=Ready", "--timeout=3m")
 }
 
 // field reads a field of an object in namespace default.
@@ -43,7 +43,7 @@ func field(h *hosts.Host, object, path string) string {
 // becomes waits until a field has a value.
 func becomes(t *testing.T, h *hosts.Host, object, path, want string) {
 	t.Helper()
-	if out, err := h.TryCoracle("kubectl", "wait", object, "--for=jsonpath={"+path+"}="+want, "--timeout=60s"); err != nil {
+	if out, err := h.TryCoracle("kubectl", "wait", object, "--for=jsonpath={"+path+"}="+want, "--timeout=3m"); err != nil {
 		t.Fatalf("%s of %s is %q, not %q: %s %v; %s", path, object, field(h, object, path), want, out, err,
 			h.Kubectl("get", "helmcharts", "-A", "-o", "jsonpath={.items[*].status.conditions}"))
 	}
@@ -61,7 +61,7 @@ func left(h *hosts.Host, name string) string {
 // removed deletes a chart, and expects that nothing stays.
 func removed(t *testing.T, h *hosts.Host, name string) {
 	t.Helper()
-	h.Kubectl("delete", "helmchart", name, "--timeout=60s")
+	h.Kubectl("delete", "helmchart", name, "--timeout=3m")
 	if rest := left(h, name); rest != "" {
 		t.Errorf("release %s left %s", name, rest)
 	}
@@ -79,7 +79,7 @@ func testInlineChart(t *testing.T, h *hosts.Host) {
 	h.Kubectl("-n", "apps", "get", "thing/mine")
 	text := func(want string) {
 		t.Helper()
-		hosts.Eventually(t, 30*time.Second, func() error {
+		hosts.Eventually(t, 2*time.Minute, func() error {
 			return contains("text", h.Kubectl("-n", "apps", "get", "configmap", "web", "-o", "jsonpath={.data.text}"), want)
 		})
 	}
@@ -101,7 +101,7 @@ func testInlineChart(t *testing.T, h *hosts.Host) {
 	h.Kubectl("delete", "helmchartconfig", "web")
 	text("of a changed Secret")
 	becomes(t, h, "helmchart/web", ".status.revision", "4")
-	h.Kubectl("-n", "apps", "rollout", "status", "deployment/web", "--timeout=60s")
+	h.Kubectl("-n", "apps", "rollout", "status", "deployment/web", "--timeout=3m")
 	pods := h.Kubectl("get", "pods", "-A", "-o", "jsonpath={.items[*].metadata.name}")
 	for _, name := range strings.Fields(pods) {
 		if !strings.HasPrefix(name, "web-") {
@@ -111,7 +111,7 @@ func testInlineChart(t *testing.T, h *hosts.Host) {
 	if out := h.Kubectl("get", "jobs,serviceaccounts,clusterrolebindings", "-A", "-o", "name"); strings.Contains(out, "helm") {
 		t.Errorf("there are objects of Helm's: %s", out)
 	}
-	h.Kubectl("delete", "helmchart", "web", "--timeout=60s")
+	h.Kubectl("delete", "helmchart", "web", "--timeout=3m")
 	if rest := h.Kubectl("-n", "apps", "get", "deployments,configmaps,secrets,things", "-o", "name"); strings.TrimSpace(rest) != "configmap/kube-root-ca.crt" {
 		t.Errorf("left in the namespace: %s", rest)
 	}
@@ -168,7 +168,7 @@ func testChartRollback(t *testing.T, h *hosts.Host) {
 	chart := inline(t, chartFiles(t, "1.0.0"))
 	h.Apply(helmChart("back", chart))
 	ready(h, "back")
-	h.Kubectl("rollout", "status", "deployment/back", "--timeout=60s")
+	h.Kubectl("rollout", "status", "deployment/back", "--timeout=3m")
 	before := h.Kubectl("get", "pods", "-l", "app=back", "-o", "jsonpath={.items[*].metadata.uid}")
 	asked, failed := ask(t, h, "http://"+h.Kubectl("get", "pods", "-l", "app=back", "-o", "jsonpath={.items[0].status.podIP}")+":8080/name")
 
@@ -269,14 +269,14 @@ func testChartLetGo(t *testing.T, h *hosts.Host) {
 	h.Apply(helmChart("free", chart))
 	ready(h, "free")
 	h.Kubectl("annotate", "helmchart", "free", "helmcharts.helm.cattle.io/unmanaged=true")
-	h.Kubectl("delete", "helmchart", "free", "--timeout=60s")
+	h.Kubectl("delete", "helmchart", "free", "--timeout=3m")
 	h.Kubectl("delete", "deployment/free", "configmap/free") // they stayed
 	h.Kubectl("delete", "secrets", "-l", "owner=helm,name=free")
 
 	h.Kubectl("create", "namespace", "doomed")
 	h.Apply(strings.Replace(helmChart("doomed", chart), "namespace: default", "namespace: doomed", 1))
-	h.Kubectl("-n", "doomed", "wait", "helmchart/doomed", "--for=condition=Ready", "--timeout=60s")
-	h.Kubectl("delete", "namespace", "doomed", "--timeout=60s")
+	h.Kubectl("-n", "doomed", "wait", "helmchart/doomed", "--for=condition=Ready", "--timeout=3m")
+	h.Kubectl("delete", "namespace", "doomed", "--timeout=3m")
 }
 
 // testChartKilled kills the control plane while a chart is being installed, and while it is being upgraded.
@@ -284,11 +284,11 @@ func testChartKilled(t *testing.T, h *hosts.Host, s *hosts.Server) {
 	chart := inline(t, chartFiles(t, "1.0.0"))
 	pending := func(status string) {
 		t.Helper()
-		hosts.Eventually(t, 30*time.Second, func() error {
+		hosts.Eventually(t, 2*time.Minute, func() error {
 			return contains("revisions", h.Kubectl("get", "secrets", "-l", "owner=helm,name=killed", "-o", "jsonpath={.items[*].metadata.labels.status}"), status)
 		})
 		kill(t, h, s, "control-plane")
-		hosts.Eventually(t, 60*time.Second, func() error { _, err := h.TryCoracle("kubectl", "get", "helmcharts"); return err })
+		hosts.Eventually(t, 3*time.Minute, func() error { _, err := h.TryCoracle("kubectl", "get", "helmcharts"); return err })
 	}
 	// The hooks are long enough for them to be at work when it is killed, which what follows has to show.
 	h.Apply(helmChart("killed", chart, `set: {hook: "5"}`))
@@ -325,7 +325,7 @@ func testChartRestart(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Serve
 	waitReady(t, h)
 	h.Apply(helmChart("after", inline(t, chartFiles(t, "1.0.0")))) // by then the other one was looked at, too
 	ready(h, "after")
-	h.Kubectl("delete", "helmchart", "after", "--timeout=60s")
+	h.Kubectl("delete", "helmchart", "after", "--timeout=3m")
 	if after := written(); after != before {
 		t.Errorf("before the restart:\n%s\nafter:\n%s", before, after)
 	}
@@ -342,6 +342,6 @@ func testChartDisabled(t *testing.T, h *hosts.Host, s *hosts.Server) {
 	if names := h.Kubectl("get", "helmcharts", "-o", "name"); strings.TrimSpace(names) != "helmchart.helm.cattle.io/still" {
 		t.Fatalf("charts are %s", names)
 	}
-	h.Kubectl("delete", "helmchart", "still", "--timeout=60s")
+	h.Kubectl("delete", "helmchart", "still", "--timeout=3m")
 	h.Kubectl("get", "deployment/still", "configmap/still")
 }

@@ -129,7 +129,7 @@ END`)
 			_ = cmd.Wait()
 		})
 	}
-	hosts.Eventually(t, 10*time.Second, func() error { return contains("listeners", h.Run("cat", "/proc/net/tcp", "/proc/net/tcp6"), ":192B") })
+	hosts.Eventually(t, time.Minute, func() error { return contains("listeners", h.Run("cat", "/proc/net/tcp", "/proc/net/tcp6"), ":192B") })
 	r := report(t, h, "check", "server")
 	finds(t, r, check.Fail, "ports", "port 6443, which the Kubernetes API needs, is taken by process", "busybox nc -l -p 6443", "--https-listen-port")
 	finds(t, r, check.Fail, "disk-space", "MiB of space left", "make room")

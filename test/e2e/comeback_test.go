@@ -119,7 +119,7 @@ func TestComeBack(t *testing.T) {
 	t.Run("with nothing but itself", func(t *testing.T) {
 		began := time.Now()
 		s := agent.For(t).StartAgent()
-		agent.For(t).Coracle("wait", "--timeout", "60s")
+		agent.For(t).Coracle("wait", "--timeout", "3m")
 		t.Logf("back after %.1f s", time.Since(began).Seconds())
 		if strings.Contains(s.Log(), "waiting to join") || strings.Contains(s.Log(), "joined the cluster") {
 			t.Error("it joined again")
@@ -139,7 +139,7 @@ func TestComeBack(t *testing.T) {
 	}
 	t.Run("without a server", func(t *testing.T) {
 		s := agent.For(t).StartAgent()
-		deadline := time.Now().Add(30 * time.Second)
+		deadline := time.Now().Add(2 * time.Minute)
 		for !strings.Contains(s.Log(), "containerd: ready") {
 			if time.Now().After(deadline) {
 				t.Fatal("containerd does not run")
@@ -150,7 +150,7 @@ func TestComeBack(t *testing.T) {
 			t.Error("nothing is said about the servers")
 		}
 		server.For(t).Start("--token-file=/etc/coracle/token")
-		agent.For(t).Coracle("wait", "--timeout", "60s")
+		agent.For(t).Coracle("wait", "--timeout", "3m")
 		if s.Restarts() > 0 {
 			t.Errorf("the node half restarted:\n%s", s.Log())
 		}
@@ -170,7 +170,7 @@ func TestServerComesBack(t *testing.T) {
 	}
 	t.Run("second without arguments", func(t *testing.T) {
 		s := second.For(t).Start()
-		second.For(t).Coracle("wait", "--timeout", "60s")
+		second.For(t).Coracle("wait", "--timeout", "3m")
 		if strings.Contains(s.Log(), "joined the cluster") {
 			t.Error("it joined again")
 		}
@@ -195,7 +195,7 @@ func TestTokensAreHidden(t *testing.T) {
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1})
 	h := hosts.New(t, c.Wire, "agent-1", hosts.Options{})
 	s := h.StartAgent("--server=https://"+c.Servers[0].IP.String()+":6443", "--token", "the-same-everywhere")
-	h.Coracle("wait", "--timeout", "60s")
+	h.Coracle("wait", "--timeout", "3m")
 	if out := h.Run("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"); strings.Contains(strings.ReplaceAll(out, "sh /", ""), "coracle agent --server=https://"+c.Servers[0].IP.String()+":6443 --token the-same") &&
 		!strings.Contains(out, "--token ***") {
 		t.Errorf("the token is in the list of processes:\n%s", out)
@@ -214,7 +214,7 @@ func TestTokensAreHidden(t *testing.T) {
 func TestWaitingToJoin(t *testing.T) {
 	h := newHost(t, "agent-1")
 	s := h.StartAgent("--server=https://172.30.0.99:6443", "--token=the-same-everywhere")
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for !strings.Contains(s.Log(), "waiting to join: https://172.30.0.99:6443 does not answer") {
 		if time.Now().After(deadline) {
 			t.Fatalf("it does not say that it waits:\n%s", s.Log())
@@ -288,7 +288,7 @@ func TestReplaceNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := h.StartAgent(append(at, "--replace-node", "--token-file=/tmp/token")...)
-	h.Coracle("wait", "--timeout", "60s")
+	h.Coracle("wait", "--timeout", "3m")
 	if strings.Contains(s.Log(), "does not say which cluster") {
 		t.Error("a token of coracle token create has no pin")
 	}

@@ -38,7 +38,7 @@ func testCSI(t *testing.T, h *hosts.Host, s *hosts.Server, programs string) {
 		}
 	})
 	h.Apply(manifest(t, "csi.yaml"))
-	h.Kubectl("rollout", "status", "-n", "kube-system", "daemonset/csi", "--timeout=60s")
+	h.Kubectl("rollout", "status", "-n", "kube-system", "daemonset/csi", "--timeout=3m")
 	expect(t, "csi.coracle.test 20", func() (string, error) {
 		return h.TryCoracle("kubectl", "get", "csinode", "solo", "-o", `jsonpath={range .spec.drivers[*]}{.name} {.allocatable.count}{end}`)
 	})
@@ -46,7 +46,7 @@ func testCSI(t *testing.T, h *hosts.Host, s *hosts.Server, programs string) {
 	h.Apply(podWith("raw", "volumeDevices: [{name: data, devicePath: /dev/data}]", "persistentVolumeClaim: {claimName: csi-device}"))
 	h.Apply(podWith("inline", "volumeMounts: [{name: data, mountPath: /data}]", "csi: {driver: csi.coracle.test}"))
 	h.Apply(podWith("generic", "volumeMounts: [{name: data, mountPath: /data}]", `ephemeral: {volumeClaimTemplate: {spec: {storageClassName: csi, accessModes: [ReadWriteOnce], resources: {requests: {storage: 2Mi}}}}}`))
-	h.Kubectl("wait", "--for=condition=Ready", "pod/files", "pod/raw", "pod/inline", "pod/generic", "--timeout=90s")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/files", "pod/raw", "pod/inline", "pod/generic", "--timeout=3m")
 
 	t.Run("files", func(t *testing.T) { testCSIFiles(t, h) })
 	t.Run("device", func(t *testing.T) {
@@ -73,7 +73,7 @@ func testCSIFiles(t *testing.T, h *hosts.Host) {
 	}
 	h.Kubectl("delete", "pod", "files", "--wait")
 	h.Apply(podWith("files", "volumeMounts: [{name: data, mountPath: /data, readOnly: true}]", "persistentVolumeClaim: {claimName: csi-files}"))
-	h.Kubectl("wait", "--for=condition=Ready", "pod/files", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/files", "--timeout=3m")
 	prints(t, h, "files", "cat /data/file; touch /data/more 2>/dev/null || echo refused", "kept\nrefused")
 }
 
@@ -103,7 +103,7 @@ func testCSIRestart(t *testing.T, h *hosts.Host, s *hosts.Server) {
 	if err := syscall.Kill(half, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		out, err := h.TryCoracle("kubectl", "exec", "files", "--", "cat", "/data/file")
 		if err != nil {
 			return err
@@ -111,14 +111,14 @@ func testCSIRestart(t *testing.T, h *hosts.Host, s *hosts.Server) {
 		return contains("the volume", out, "kept")
 	})
 	h.Apply(podWith("after", "volumeMounts: [{name: data, mountPath: /data}]", "csi: {driver: csi.coracle.test}"))
-	h.Kubectl("wait", "--for=condition=Ready", "pod/after", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/after", "--timeout=3m")
 }
 
 // testCSIDeletion takes everything away and looks for what is left.
 func testCSIDeletion(t *testing.T, h *hosts.Host) {
 	h.Kubectl("delete", "pod", "files", "raw", "inline", "generic", "after", "--wait")
 	h.Kubectl("delete", "pvc", "csi-files", "csi-device", "--wait")
-	hosts.Eventually(t, 60*time.Second, func() error {
+	hosts.Eventually(t, 3*time.Minute, func() error {
 		if left := h.Kubectl("get", "volumeattachments", "-o", "name"); left != "" {
 			return fmt.Errorf("left: %s", left)
 		}

@@ -41,7 +41,7 @@ func TestEphemeral(t *testing.T) {
 			s := h.Start(args...)
 			waitReady(t, h)
 			h.Apply(manifest(t, "workloads.yaml"))
-			h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=60s")
+			h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=3m")
 			if fs := strings.TrimSpace(h.Run("stat", "-fc", "%T", "/var/lib/coracle/server", "/var/lib/kubelet/pods")); fs != "tmpfs\ntmpfs" {
 				t.Errorf("the state is on %s", fs)
 			}
@@ -72,7 +72,7 @@ func ephemeralKilled(t *testing.T, h *hosts.Host, before map[string]string) {
 	s := start()
 	first := uid()
 	h.Apply(manifest(t, "workloads.yaml"))
-	h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=3m")
 	kill(s)
 	s = start()
 	if second := uid(); second == first {

@@ -29,8 +29,8 @@ func TestFirewallThatDrops(t *testing.T) {
 	h.Start()
 	waitReady(t, h)
 	h.Apply(manifest(t, "workloads.yaml"))
-	h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=60s")
-	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=3m")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=3m")
 	passes := func() error {
 		out, err := h.TryCoracle("kubectl", "exec", "client", "--", "probe", "get", "http://web/hostname")
 		if err == nil && !strings.HasPrefix(out, "web-") {
@@ -38,7 +38,7 @@ func TestFirewallThatDrops(t *testing.T) {
 		}
 		return err
 	}
-	hosts.Eventually(t, 10*time.Second, passes)
+	hosts.Eventually(t, time.Minute, passes)
 	const ours = `comment "coracle"`
 	if rules := h.Run("nft", "list", "ruleset"); strings.Count(rules, ours) != 4 {
 		t.Errorf("want 2 rules of ours in each of 2 chains:\n%s", rules)
@@ -52,14 +52,14 @@ func TestFirewallThatDrops(t *testing.T) {
 	} {
 		load(change)
 		began := time.Now()
-		hosts.Eventually(t, 5*time.Second, func() error {
+		hosts.Eventually(t, 15*time.Second, func() error {
 			if n := strings.Count(h.Run("nft", "list", "ruleset"), ours); n != 4 {
 				return fmt.Errorf("after %q there are %d rules of ours", change, n)
 			}
 			return nil
 		})
 		t.Logf("healed in %s: %s", time.Since(began).Round(10*time.Millisecond), change)
-		hosts.Eventually(t, 5*time.Second, passes)
+		hosts.Eventually(t, 15*time.Second, passes)
 		if rules := h.Run("nft", "list", "ruleset"); strings.Contains(rules, "ip saddr 10.42.0.0/16 counter packets 0 ") {
 			t.Errorf("no packet needed our rules:\n%s", rules)
 		}

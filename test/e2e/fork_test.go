@@ -32,7 +32,7 @@ func TestFork(t *testing.T) {
 	}
 	l.up(args...)
 	l.applyUp("base", manifest(t, "fork.yaml"))
-	l.on("base", "rollout", "status", "daemonset/web", "--timeout=60s")
+	l.on("base", "rollout", "status", "daemonset/web", "--timeout=3m")
 	names := strings.Fields(l.on("base", "get", "pods", "-o", "jsonpath={.items[*].metadata.name}"))
 	for _, pod := range names {
 		l.on("base", "exec", pod, "--", "sh", "-c", "echo kept > /data/file; echo kept > /claim/file")
@@ -60,7 +60,7 @@ func TestFork(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		began := time.Now()
 		t.Logf("%s", l.up(name, "--from", "sealed"))
-		l.on(name, "rollout", "status", "daemonset/web", "--timeout=60s")
+		l.on(name, "rollout", "status", "daemonset/web", "--timeout=3m")
 		t.Logf("%s: everything rolled out after %.1f s", name, time.Since(began).Seconds())
 		l.forked(t, name, pods)
 		all[name] = l.identity(name)

@@ -52,7 +52,7 @@ func newCluster(t *testing.T, args ...string) (*hosts.Host, *hosts.Server) {
 
 func waitReady(t *testing.T, h *hosts.Host) {
 	t.Helper()
-	h.Coracle("wait", "--timeout", "60s")
+	h.Coracle("wait", "--timeout", "3m")
 }
 
 // manifest returns a file of testdata with ${NAME} replaced.
@@ -76,7 +76,7 @@ func contains(what, got, want string) error {
 // expect fails the test unless a command's output contains want, within a time that any of them may need.
 func expect(t *testing.T, want string, run func() (string, error)) {
 	t.Helper()
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		out, err := run()
 		if err != nil {
 			return err

@@ -39,7 +39,7 @@ func (b *badJoins) rename(t *testing.T) {
 		t.Error(err)
 	}
 	s := h.StartAgent("--token-file=/etc/coracle/token", "--server=https://"+b.server.IP.String()+":6443", "--node-name=renamed")
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		_, was := client.CoreV1().Nodes().Get(t.Context(), h.Name, metav1.GetOptions{})
 		_, is := client.CoreV1().Nodes().Get(t.Context(), "renamed", metav1.GetOptions{})
 		if is == nil && apierrors.IsNotFound(was) {
@@ -54,7 +54,7 @@ func (b *badJoins) rename(t *testing.T) {
 	}
 	began := time.Now()
 	b.Start(h)
-	b.AwaitHealthy(began, time.Minute)
+	b.AwaitHealthy(began, 3*time.Minute)
 }
 
 // admits reports whether the token lets a machine in, as an agent.
@@ -81,7 +81,7 @@ func (b *badJoins) fails(t *testing.T, h *hosts.Host, sentence string, args ...s
 // awaitRefusal waits until a token is of no use: the authenticator remembers one that was good for ten seconds.
 func (b *badJoins) awaitRefusal(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(15 * time.Second); b.admits(t, text); time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); b.admits(t, text); time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the token is good for ever")
 		}
@@ -144,7 +144,7 @@ func (b *badJoins) plainToken(t *testing.T) {
 	}
 	began := time.Now()
 	b.Start(b.server)
-	b.AwaitHealthy(began, time.Minute)
+	b.AwaitHealthy(began, 3*time.Minute)
 	if b.admits(t, plain) {
 		t.Error("the retired token is good after a restart of the server")
 	}
@@ -187,7 +187,7 @@ func (b *badJoins) remove(t *testing.T) {
 	if !gone(b.agent.Name) {
 		t.Error("the node is still there")
 	}
-	for end := time.Now().Add(20 * time.Second); !strings.Contains(b.Running(b.agent).Log(), "was removed from the cluster"); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !strings.Contains(b.Running(b.agent).Log(), "was removed from the cluster"); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the agent does not learn of it")
 		}
@@ -215,12 +215,12 @@ func TestRemoveServer(t *testing.T) {
 		t.Error(err)
 	}
 	first.Coracle("node", "remove", last.Name)
-	for end := time.Now().Add(20 * time.Second); strings.Contains(first.Coracle("etcd", "members"), last.Name); time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); strings.Contains(first.Coracle("etcd", "members"), last.Name); time.Sleep(200 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("its member stays")
 		}
 	}
 	began := time.Now()
 	b.Start(last)
-	b.AwaitHealthy(began, time.Minute)
+	b.AwaitHealthy(began, 3*time.Minute)
 }

@@ -23,16 +23,16 @@ func TestMetrics(t *testing.T) {
 	server, agent := c.Servers[0], c.Agents[0]
 	server.Apply(manifest(t, "metrics.yaml"))
 	for _, h := range c.Servers {
-		hosts.Eventually(t, 20*time.Second, func() error { return topNodes(h) })
+		hosts.Eventually(t, time.Minute, func() error { return topNodes(h) })
 	}
 	ready := lastReady(t, server)
 	t.Logf("kubectl top nodes at every server %.1f s after the last node was Ready", time.Since(ready).Seconds())
 	if late := time.Since(ready); late > 20*time.Second {
 		t.Errorf("kubectl top works %s after the last node was Ready", late)
 	}
-	server.Kubectl("wait", "--for=condition=Available", "deployment/busy", "deployment/big", "--timeout=60s")
+	server.Kubectl("wait", "--for=condition=Available", "deployment/busy", "deployment/big", "--timeout=3m")
 	for _, h := range c.Servers {
-		hosts.Eventually(t, 30*time.Second, func() error {
+		hosts.Eventually(t, 2*time.Minute, func() error {
 			out, err := h.TryCoracle("kubectl", "top", "pods", "--containers")
 			if err != nil {
 				return err
@@ -104,7 +104,7 @@ func scale(t *testing.T, c *hosts.Cluster, load, deployment, most string) {
 	await := func(replicas string) {
 		t.Helper()
 		began := time.Now()
-		out, err := server.TryCoracle("kubectl", "wait", "--for=jsonpath={.status.readyReplicas}="+replicas, "deployment/"+deployment, "--timeout=90s")
+		out, err := server.TryCoracle("kubectl", "wait", "--for=jsonpath={.status.readyReplicas}="+replicas, "deployment/"+deployment, "--timeout=3m")
 		if err != nil {
 			top, _ := server.TryCoracle("kubectl", "top", "pods")
 			t.Fatalf("not %s replicas: %s%s%s", replicas, out, top, server.Kubectl("describe", "hpa", deployment))
@@ -136,7 +136,7 @@ func testMetricsRoles(t *testing.T, c *hosts.Cluster) {
 // testUsageInStatus sees the same figures in coracle status, of a server and of an agent.
 func testUsageInStatus(t *testing.T, c *hosts.Cluster) {
 	for _, h := range []*hosts.Host{c.Servers[1], c.Agents[0]} {
-		hosts.Eventually(t, 20*time.Second, func() error {
+		hosts.Eventually(t, time.Minute, func() error {
 			return contains("status of "+h.Name, h.Coracle("status"), "Usage:")
 		})
 	}
@@ -162,27 +162,27 @@ func TestMetricsDisabled(t *testing.T) {
 	run(func() {
 		h.Kubectl("get", "--raw", figures)
 		h.Kubectl("patch", object, "--type=merge", "-p", `{"spec":{"service":{"name":"theirs","namespace":"default"},"insecureSkipTLSVerify":true}}`)
-		hosts.Eventually(t, 10*time.Second, func() error {
+		hosts.Eventually(t, time.Minute, func() error {
 			return fails(h, "unable to handle the request", "get", "--raw", figures) // by another metrics-server, which is not there
 		})
 	})
 	run(func() {
-		hosts.Eventually(t, 20*time.Second, func() error {
+		hosts.Eventually(t, time.Minute, func() error {
 			return fails(h, "not found", "get", "clusterrole", "system:coracle:metrics-reader")
 		})
 		if name := get(".spec.service.name"); name != "theirs" {
 			t.Errorf("--disable metrics-server leaves an APIService for the Service %q", name)
 		}
 		h.Kubectl("delete", object)
-		hosts.Eventually(t, 10*time.Second, func() error { return fails(h, "could not find the requested resource", "get", "--raw", figures) })
+		hosts.Eventually(t, time.Minute, func() error { return fails(h, "could not find the requested resource", "get", "--raw", figures) })
 	}, "--disable=metrics-server")
 	run(func() {
-		hosts.Eventually(t, 20*time.Second, func() error {
+		hosts.Eventually(t, time.Minute, func() error {
 			return contains("the APIService", get(".status.conditions[0].reason"), "Local")
 		})
 	})
 	run(func() {
-		hosts.Eventually(t, 20*time.Second, func() error {
+		hosts.Eventually(t, time.Minute, func() error {
 			return fails(h, "not found", "get", object)
 		})
 	}, "--disable=metrics-server")

@@ -39,7 +39,7 @@ func TestAddressChanges(t *testing.T) {
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, Images: true})
 	api := c.Servers[0]
 	api.Apply(manifest(t, "moves.yaml"))
-	api.Kubectl("rollout", "status", "daemonset/web", "--timeout=60s")
+	api.Kubectl("rollout", "status", "daemonset/web", "--timeout=3m")
 
 	// The second server is the leader of nothing yet, the first one led when the others joined.
 	for _, m := range []struct {
@@ -54,7 +54,7 @@ func TestAddressChanges(t *testing.T) {
 		t.Run(m.host.Name, func(t *testing.T) {
 			since := time.Now()
 			m.move(t, c, m.host, m.to)
-			c.AwaitHealthy(since, time.Minute)
+			c.AwaitHealthy(since, 3*time.Minute)
 			t.Logf("healthy %.1f s later", time.Since(since).Seconds())
 			checkMoved(t, c, m.host)
 		})
@@ -65,13 +65,13 @@ func TestAddressChanges(t *testing.T) {
 func checkMoved(t *testing.T, c *hosts.Cluster, moved *hosts.Host) {
 	t.Helper()
 	other := c.Servers[2]
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		got := other.Kubectl("get", "node", moved.Name, "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`)
 		return contains("the node's address", got, moved.IP.String())
 	})
-	hosts.Eventually(t, 40*time.Second, func() error { return serversAre(c, other) })
+	hosts.Eventually(t, 2*time.Minute, func() error { return serversAre(c, other) })
 	for _, h := range c.Servers {
-		hosts.Eventually(t, 30*time.Second, func() error {
+		hosts.Eventually(t, 2*time.Minute, func() error {
 			members, err := h.TryCoracle("kubectl", "get", "--raw", "/coracle/v1/etcd/members")
 			if err != nil {
 				return err
@@ -117,12 +117,12 @@ func TestOnlyServerMoves(t *testing.T) {
 	c := hosts.NewCluster(t, plan)
 	server, byName, byIP := c.Servers[0], c.Agents[0], c.Agents[1]
 	server.Apply(manifest(t, "moves.yaml"))
-	server.Kubectl("rollout", "status", "daemonset/web", "--timeout=60s")
+	server.Kubectl("rollout", "status", "daemonset/web", "--timeout=3m")
 
 	since := time.Now()
 	move(t, c, server, "172.30.0.77")
 	knows(byName, server.IP)
-	hosts.Eventually(t, 90*time.Second, func() error { return lives(c, server.Name, byName.Name)(since) })
+	hosts.Eventually(t, 3*time.Minute, func() error { return lives(c, server.Name, byName.Name)(since) })
 	t.Logf("the agent that knows a name was back after %.1f s", time.Since(since).Seconds())
 	if err := lives(c, byIP.Name)(since.Add(10 * time.Second)); err == nil {
 		t.Error("the agent that knows an address only has found the server: say so in the docs")
@@ -131,7 +131,7 @@ func TestOnlyServerMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Start(byIP)
-	c.AwaitHealthy(since, time.Minute)
+	c.AwaitHealthy(since, 3*time.Minute)
 	mine, theirs := pod(t, server, byName), pod(t, server, byIP)
 	for _, pair := range [][2]podOn{{mine, theirs}, {theirs, mine}, {mine, pod(t, server, server)}} {
 		reaches(t, server, pair[0], pair[1])
@@ -163,7 +163,7 @@ func lives(c *hosts.Cluster, nodes ...string) func(since time.Time) error {
 // reaches waits until a pod gets an answer of another one.
 func reaches(t *testing.T, api *hosts.Host, from, to podOn) {
 	t.Helper()
-	hosts.Eventually(t, 60*time.Second, func() error {
+	hosts.Eventually(t, 3*time.Minute, func() error {
 		_, err := api.TryCoracle("kubectl", "exec", from.name, "--", "busybox", "timeout", "3", "busybox", "wget", "-qO-", "http://"+to.ip+":8080/name")
 		return err
 	})

@@ -51,10 +51,10 @@ spec:
 `, agnhost, p.pods["z/c"].ips[0]))
 	t.Cleanup(func() {
 		api.Kubectl("delete", "deployment", "-n", "z", "eager")
-		api.Kubectl("wait", "-n", "z", "pods", "-l", "app=eager", "--for=delete", "--timeout=60s")
+		api.Kubectl("wait", "-n", "z", "pods", "-l", "app=eager", "--for=delete", "--timeout=3m")
 	})
-	api.Kubectl("rollout", "status", "-n", "z", "deployment/eager", "--timeout=60s")
-	hosts.Eventually(t, 20*time.Second, func() error {
+	api.Kubectl("rollout", "status", "-n", "z", "deployment/eager", "--timeout=3m")
+	hosts.Eventually(t, time.Minute, func() error {
 		out := api.Kubectl("logs", "-n", "z", "-l", "app=eager", "--tail=-1", "--max-log-requests=20")
 		if strings.Contains(out, shouldNot) {
 			t.Fatalf("a pod says %s, want %s of all:\n%s", shouldNot, should, out)

@@ -37,7 +37,7 @@ func TestNetworkPolicy(t *testing.T) {
 		t.Errorf("there is a table before there is a policy:\n%s", out)
 	}
 	p.api.Apply(manifest(t, "netpol.yaml"))
-	p.api.Kubectl("wait", "pods", "--all", "-A", "--for=condition=Ready", "--timeout=60s")
+	p.api.Kubectl("wait", "pods", "--all", "-A", "--for=condition=Ready", "--timeout=3m")
 	for _, name := range []string{"x/a", "x/b", "z/c", "z/d"} {
 		p.look(t, name)
 	}
@@ -133,7 +133,7 @@ func (p *policies) expect(t *testing.T, r reached) {
 	target, proto, _ := strings.Cut(r.target, "/udp")
 	proto = map[bool]string{true: "udp", false: "tcp"}[target != r.target || proto != ""]
 	target, port, _ := strings.Cut(target, ":")
-	hosts.Eventually(t, 5*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		for _, ip := range p.pods[target].ips {
 			address := net.JoinHostPort(ip, port)
 			for name := range p.pods {
@@ -201,7 +201,7 @@ func (p *policies) tables(t *testing.T) string {
 func (p *policies) testService(t *testing.T) {
 	p.with(t, policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress, Egress], ingress: [{from: [{podSelector: {matchLabels: {app: b}}}]}]}`))
 	ips := strings.Fields(p.api.Kubectl("get", "service", "-n", "x", "a", "-o", "jsonpath={.spec.clusterIPs[*]}"))
-	hosts.Eventually(t, 10*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		for _, ip := range ips {
 			address := net.JoinHostPort(ip, "8000")
 			for _, name := range []string{"x/b", "x/a"} {
@@ -236,7 +236,7 @@ func (p *policies) testHosts(t *testing.T) {
 		return nil
 	}
 	server, agent := p.Servers[0], p.Agents[0]
-	hosts.Eventually(t, 5*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		if err := errors.Join(dial(server, "x/a"), dial(agent, "x/b")); err != nil {
 			return fmt.Errorf("a node does not reach its pod: %w", err)
 		}
@@ -245,7 +245,7 @@ func (p *policies) testHosts(t *testing.T) {
 		}
 		return nil
 	})
-	p.api.For(t).Kubectl("wait", "-n", "x", "pods", "--all", "--for=condition=Ready", "--timeout=10s") // probes pass
+	p.api.For(t).Kubectl("wait", "-n", "x", "pods", "--all", "--for=condition=Ready", "--timeout=1m") // probes pass
 }
 
 // testLinkLocal: the addresses that pods of one node give themselves are no way around policies.
@@ -299,7 +299,7 @@ func (p *policies) testLabels(t *testing.T) {
 func (p *policies) testExisting(t *testing.T) {
 	for _, ip := range p.pods["x/a"].ips {
 		var conn net.Conn
-		hosts.Eventually(t, 5*time.Second, func() error { // the policies of the test before may hold still
+		hosts.Eventually(t, 30*time.Second, func() error { // the policies of the test before may hold still
 			return hosts.On(p.pods["z/d"].pid, func() (err error) {
 				conn, err = net.DialTimeout("tcp", net.JoinHostPort(ip, "8090"), time.Second)
 				return err
@@ -387,7 +387,7 @@ func (p *policies) testLast(t *testing.T) {
 			t.Errorf("the tables are\n%s", out)
 		}
 	})
-	hosts.Eventually(t, 5*time.Second, func() error {
+	hosts.Eventually(t, 30*time.Second, func() error {
 		if out := p.tables(t); strings.Contains(out, "coracle-policy") {
 			return fmt.Errorf("the table is still there:\n%s", out)
 		}

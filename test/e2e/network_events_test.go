@@ -47,7 +47,7 @@ func (n *network) testBadCables(t *testing.T) {
 	n.Links.Delay(far, 80*time.Millisecond)
 	n.Links.Drop(2, far, n.Servers[0])
 	defer n.Links.Heal()
-	n.For(t).AwaitHealthy(time.Now(), time.Minute)
+	n.For(t).AwaitHealthy(time.Now(), 3*time.Minute)
 	if out := n.in(t, far.Name, "echo from afar"); out != "from afar\n" {
 		t.Errorf("exec printed %q", out)
 	}
@@ -65,7 +65,7 @@ func (n *network) testReboot(t *testing.T) {
 	h.Kill()
 	began := time.Now()
 	c.Boot(h)
-	c.AwaitHealthy(began, time.Minute)
+	c.AwaitHealthy(began, 3*time.Minute)
 	n.awaitWhole(t)
 	t.Logf("all pods reach each other %s after the boot", time.Since(began).Round(100*time.Millisecond))
 	n.testDNS(t)
@@ -82,7 +82,7 @@ func (n *network) testReinstalled(t *testing.T) {
 	c.Provision(h)
 	began := time.Now()
 	c.Start(h)
-	c.AwaitHealthy(began, time.Minute)
+	c.AwaitHealthy(began, 3*time.Minute)
 	n.awaitWhole(t)
 	t.Logf("all pods reach each other %s after the start", time.Since(began).Round(100*time.Millisecond))
 	n.testDNS(t)
@@ -101,7 +101,7 @@ func (n *network) testRemoved(t *testing.T) {
 	n.api.Kubectl("delete", "node", gone.Name)
 	forgotten := func(h *hosts.Host) {
 		t.Helper()
-		hosts.Eventually(t, 30*time.Second, func() error {
+		hosts.Eventually(t, 2*time.Minute, func() error {
 			routes := h.Run("ip", "route")
 			if strings.Contains(routes, subnet) {
 				return fmt.Errorf("%s still has a route to %s:\n%s", h.Name, subnet, routes)
@@ -120,7 +120,7 @@ func (n *network) testRemoved(t *testing.T) {
 // awaitWhole waits until the pods of nodes.yaml run on all nodes and every client gets answers from every web server.
 func (n *network) awaitWhole(t *testing.T) {
 	t.Helper()
-	hosts.Eventually(t, time.Minute, func() error {
+	hosts.Eventually(t, 3*time.Minute, func() error {
 		n.look(t)
 		for from, pod := range n.clients {
 			for to, ips := range n.web {

@@ -92,7 +92,7 @@ func newNetwork(t *testing.T, c *hosts.Cluster, f flavour) *network {
 	f.prepare(n.outside)
 	n.api.Apply(manifest(t, "nodes.yaml", "${POLICY}", f.policy))
 	for _, d := range []string{"daemonset/web", "daemonset/client", "daemonset/hostnetwork", "deployment/lone"} {
-		n.api.Kubectl("rollout", "status", d, "--timeout=60s")
+		n.api.Kubectl("rollout", "status", d, "--timeout=3m")
 	}
 	n.look(t)
 	for _, line := range n.lines("get", "services", "-o", `jsonpath={range .items[*]}{.metadata.name} {.spec.clusterIPs[*]}{"\n"}{end}`) {

@@ -59,23 +59,23 @@ func testOffline(t *testing.T, c *hosts.Cluster, alone *hosts.Host, others []*ho
 		}
 		return nil
 	}
-	hosts.Eventually(t, time.Minute, running)
+	hosts.Eventually(t, 3*time.Minute, running)
 
 	for _, h := range append(others, alone) {
 		h.Kill()
 	}
 	began := time.Now()
 	c.Boot(alone)
-	hosts.Eventually(t, time.Minute, running)
+	hosts.Eventually(t, 3*time.Minute, running)
 	t.Logf("static pods run %.1f s after the boot without a server", time.Since(began).Seconds())
 
 	began = time.Now()
 	for _, h := range others {
 		c.Boot(h)
 	}
-	c.AwaitHealthy(began, time.Minute)
+	c.AwaitHealthy(began, 3*time.Minute)
 	t.Logf("healthy %.1f s after the boot of the others", time.Since(began).Seconds())
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		return contains("pods", others[0].Kubectl("get", "pods", "-o", "name"), "pod/podnet-"+alone.Name)
 	})
 }

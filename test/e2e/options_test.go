@@ -23,7 +23,7 @@ func TestDualStack(t *testing.T) {
 	h.Start("--node-ip=172.30.0.2,fd00:30::2", "--cluster-cidr=10.42.0.0/16,fd00:42::/56", "--service-cidr=10.43.0.0/16,fd00:43::/112")
 	waitReady(t, h)
 	h.Apply(manifest(t, "families.yaml", "${POLICY}", "RequireDualStack"))
-	h.Kubectl("wait", "--for=condition=Ready", "pod/server", "pod/client", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/server", "pod/client", "--timeout=3m")
 	ips := h.Kubectl("get", "pod", "server", "-o", "jsonpath={.status.podIPs[*].ip}")
 	clusterIPs := h.Kubectl("get", "service", "server", "-o", "jsonpath={.spec.clusterIPs[*]}")
 	if len(strings.Fields(ips)) != 2 || len(strings.Fields(clusterIPs)) != 2 {
@@ -47,7 +47,7 @@ func TestIPv6Only(t *testing.T) {
 	h.Start("--cluster-cidr=fd00:42::/56", "--service-cidr=fd00:43::/112")
 	waitReady(t, h)
 	h.Apply(manifest(t, "families.yaml", "${POLICY}", "SingleStack"))
-	h.Kubectl("wait", "--for=condition=Ready", "pod/server", "pod/client", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/server", "pod/client", "--timeout=3m")
 	ip := h.Kubectl("get", "service", "server", "-o", "jsonpath={.spec.clusterIP}")
 	reachable(t, h, netip.MustParseAddr(ip))
 	expect(t, ip, func() (string, error) { return inClient(h, "nslookup -type=aaaa server.default.svc.cluster.local") })
@@ -73,7 +73,7 @@ func TestBackends(t *testing.T) {
 	t.Run("none", func(t *testing.T) {
 		h := newHost(t, "solo")
 		h.Start("--flannel-backend=none")
-		h.Coracle("wait", "--for=api", "--timeout=60s")
+		h.Coracle("wait", "--for=api", "--timeout=3m")
 		if _, err := os.Stat(h.Path("/etc/cni/net.d/10-coracle.conflist")); err == nil {
 			t.Error("a CNI configuration was written although the user brings one")
 		}
@@ -143,7 +143,7 @@ resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: one, s
 		t.Error("the audit log does not know the secret")
 	}
 	h.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: pulled}\nspec: {schedulerName: second, containers: [{name: c, image: coracle.test/busybox:1, imagePullPolicy: Never}]}\n")
-	hosts.Eventually(t, 20*time.Second, func() error {
+	hosts.Eventually(t, time.Minute, func() error {
 		return contains("the pod", h.Kubectl("get", "pod", "pulled", "-o", "jsonpath={.spec.nodeName} {.spec.containers[0].imagePullPolicy}"), "boat Always")
 	})
 	out := h.Coracle("config", "-o", "yaml")
@@ -167,7 +167,7 @@ func TestManifests(t *testing.T) {
 	}
 	has := func(name string, want bool) {
 		t.Helper()
-		hosts.Eventually(t, 20*time.Second, func() error {
+		hosts.Eventually(t, time.Minute, func() error {
 			out := h.Kubectl("get", "configmaps", "-o", "name")
 			if want {
 				return contains("config maps", out+"\n", "configmap/"+name+"\n")
@@ -189,7 +189,7 @@ func TestManifests(t *testing.T) {
 	write(h.Data("manifests", "broken.yaml"), "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: [unclosed\n")
 	write(h.Data("manifests", "after.yaml"), strings.ReplaceAll(two[:strings.Index(two, "---")], "name: a,", "name: c,"))
 	has("c", true)
-	hosts.Eventually(t, 20*time.Second, func() error {
+	hosts.Eventually(t, time.Minute, func() error {
 		out, _ := h.TryCoracle("status")
 		if err := contains("coracle status", out, "broken.yaml"); err != nil {
 			return err
@@ -203,7 +203,7 @@ func TestManifests(t *testing.T) {
 
 	// A custom resource next to its definition, whose order must not matter.
 	write(h.Data("manifests", "boats.yaml"), "apiVersion: coracle.test/v1\nkind: Boat\nmetadata: {name: mine, namespace: default}\nspec: {seats: 1}\n---\n"+manifest(t, "crd.yaml"))
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		_, err := h.TryCoracle("kubectl", "get", "boat", "mine")
 		return err
 	})
@@ -213,7 +213,7 @@ func TestManifests(t *testing.T) {
 func TestCorefile(t *testing.T) {
 	h, _ := newCluster(t)
 	h.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: client}\nspec: {terminationGracePeriodSeconds: 0, containers: [{name: c, image: coracle.test/busybox:1, command: [sleep, '3600']}]}\n")
-	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=3m")
 	corefile := h.Kubectl("-n", "kube-system", "get", "configmap", "coredns", "-o", "jsonpath={.data.Corefile}")
 	edit := func(text string) {
 		t.Helper()

@@ -21,7 +21,7 @@ func TestPodVolumes(t *testing.T) {
 	}
 	h.Run("sh", "-c", "chgrp 2000 /srv/matching && chmod 2770 /srv/matching")
 	h.Apply(manifest(t, "podvolumes.yaml", "${DEVICE}", loopDevice(t, h)))
-	h.Kubectl("wait", "--for=condition=Ready", "pod/always", "pod/root-mismatch", "pod/device", "pod/passing", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/always", "pod/root-mismatch", "pod/device", "pod/passing", "--timeout=3m")
 
 	t.Run("fsGroup", func(t *testing.T) { testFSGroup(t, h) })
 	t.Run("block", func(t *testing.T) { testBlock(t, h) })
@@ -87,7 +87,7 @@ func testBlock(t *testing.T, h *hosts.Host) {
 	h.Kubectl("delete", "pod", "device", "--wait")
 	spec := podWith("device-again", "volumeDevices: [{name: data, devicePath: /dev/other}]", "persistentVolumeClaim: {claimName: device}")
 	h.Apply(spec)
-	h.Kubectl("wait", "--for=condition=Ready", "pod/device-again", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/device-again", "--timeout=3m")
 	prints(t, h, "device-again", "dd if=/dev/other bs=512 skip=8 count=1 2>/dev/null | head -n 1", "mark")
 	h.Kubectl("delete", "pod", "device-again", "--wait")
 }

@@ -41,7 +41,7 @@ func TestResetQuorum(t *testing.T) {
 			if !running {
 				c.Start(survivor)
 			}
-			survivor.Coracle("wait", "--timeout", "60s")
+			survivor.Coracle("wait", "--timeout", "3m")
 			t.Logf("ready after %.1f s", time.Since(began).Seconds())
 			if _, err := survivor.Client().CoreV1().ConfigMaps("default").Get(t.Context(), kept.Name, metav1.GetOptions{}); err != nil {
 				t.Error(err)
@@ -51,7 +51,7 @@ func TestResetQuorum(t *testing.T) {
 		for _, h := range c.Servers[:2] {
 			c.Boot(h)
 		}
-		c.AwaitHealthy(began, 2*time.Minute)
+		c.AwaitHealthy(began, 3*time.Minute)
 		t.Logf("all are back %.1f s after their boot", time.Since(began).Seconds())
 	}
 }

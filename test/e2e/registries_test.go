@@ -284,7 +284,7 @@ spec:
   terminationGracePeriodSeconds: 0
   containers: [{name: main, image: "pods.test/%[4]s", command: [sleep, "36000"]}]
 `, r.Addr, auth, s.push("pods/secret"), s.push("pods/other")))
-	s.node.Kubectl("wait", "--for=condition=Ready", "pod/secret", "pod/mirrored", "--timeout=60s")
+	s.node.Kubectl("wait", "--for=condition=Ready", "pod/secret", "pod/mirrored", "--timeout=3m")
 	if len(mirror.Requests("GET", "/v2/pods/other/blobs/", " 200 ")) == 0 {
 		s.Errorf("the mirror was not used: %q", mirror.Requests())
 	}
@@ -347,7 +347,7 @@ func (s *site) exported() {
 	}
 	s.node.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: back}\nspec: {terminationGracePeriodSeconds: 0, containers: [{name: main, imagePullPolicy: Never, image: " +
 		image + ", command: [sleep, '36000']}]}\n")
-	s.node.Kubectl("wait", "--for=condition=Ready", "pod/back", "--timeout=60s")
+	s.node.Kubectl("wait", "--for=condition=Ready", "pod/back", "--timeout=3m")
 	if out := s.node.Coracle("images", "prune", "--imported"); strings.Contains(out, image) {
 		s.Errorf("an image that a container uses is pruned: %s", out)
 	}
@@ -359,7 +359,7 @@ func (s *site) exported() {
 	if err := os.WriteFile(s.node.Data("images", "mine.txt"), []byte("# wanted\n"+listed+"\n"), 0o644); err != nil {
 		s.Fatal(err)
 	}
-	hosts.Eventually(s, 20*time.Second, func() error {
+	hosts.Eventually(s, time.Minute, func() error {
 		if s.digestOf(listed) == "" {
 			return errors.New("an image of a list is not pulled")
 		}
@@ -403,7 +403,7 @@ func (s *site) brokenFile() {
 	if err := s.pull("kept.test/" + s.push("kept/gone")); err == nil {
 		s.Error("a mirror is in force whose file is gone")
 	}
-	hosts.Eventually(s, 10*time.Second, func() error {
+	hosts.Eventually(s, time.Minute, func() error {
 		if out := s.node.Coracle("status"); strings.Contains(out, why) {
 			return errors.New("status tells of what has been mended")
 		}
@@ -426,14 +426,14 @@ func (s *site) chart() {
 	becomes(s.T, s.node, "helmchart/mirrored", reason, "NotFetched")
 	s.says("mirrors:\n  charts.test:\n    endpoint: [%q]\n    rewrite: {\"^apps/(.*)\": \"charts/$1\"}\nconfigs:\n  %q:\n    tls: {ca_file: /etc/ssl/theirs.crt}\n"+
 		"    auth: {username: reader, password: %s}\n", r.URL, r.Addr, registryPassword)
-	s.node.Kubectl("wait", "helmchart/mirrored", "--for=condition=Ready", "--timeout=60s") // the next try
+	s.node.Kubectl("wait", "helmchart/mirrored", "--for=condition=Ready", "--timeout=3m") // the next try
 	s.node.Kubectl("get", "configmap", "here")
 	for _, path := range []string{"/v2/charts/web/tags/list", "/v2/charts/web/manifests/1.0.0"} {
 		if len(r.Requests("GET", path, "ns=charts.test", " 200 ")) == 0 {
 			s.Errorf("the mirror was not asked for %s: %q", path, r.Requests())
 		}
 	}
-	s.node.Kubectl("delete", "helmchart", "mirrored", "--timeout=60s")
+	s.node.Kubectl("delete", "helmchart", "mirrored", "--timeout=3m")
 }
 
 // agent pulls on another node, which asks a registry that has mirrors through these only. A broken file keeps it from
@@ -443,14 +443,14 @@ func (s *site) agent() {
 	args := []string{siteToken, "--server=https://" + s.server.Host.IP.String() + ":6443", "--disable-default-registry-endpoint"}
 	writeHost(s.T, h, registriesFile, "mirrors: {}\nmirror: {}\n")
 	broken := h.StartAgent(args...)
-	if err := broken.Wait(20 * time.Second); err == nil || !strings.Contains(broken.Log(), registriesFile+", line 2: mirror: there is no such setting") {
+	if err := broken.Wait(2 * time.Minute); err == nil || !strings.Contains(broken.Log(), registriesFile+", line 2: mirror: there is no such setting") {
 		s.Errorf("with a broken file an agent ends with %v:\n%s", err, broken.Log())
 	}
 	empty := registries.Start(s, s.store, registries.Options{Port: 5006})
 	writeHost(s.T, h, registriesFile, fmt.Sprintf("mirrors:\n  %q:\n    endpoint: [%q]\n  fine.test:\n    endpoint: [%q]\n", s.plain.Addr, empty.URL, s.plain.URL))
 	h.StartAgent(args...)
 	fine, lacking := s.push("agents/fine"), s.push("agents/lacking")
-	hosts.Eventually(s, 40*time.Second, func() error {
+	hosts.Eventually(s, 2*time.Minute, func() error {
 		_, err := h.TryCoracle("crictl", "pull", "fine.test/"+fine)
 		return err
 	})

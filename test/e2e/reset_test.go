@@ -58,11 +58,11 @@ func TestReset(t *testing.T) {
 			s := h.Start()
 			waitReady(t, h)
 			h.Apply(manifest(t, "workloads.yaml"))
-			h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=60s")
-			h.Kubectl("wait", "--for=condition=Ready", "pod/hostport", "pod/client", "--timeout=60s")
+			h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=3m")
+			h.Kubectl("wait", "--for=condition=Ready", "pod/hostport", "pod/client", "--timeout=3m")
 			// The last pod that comes: a network namespace that containerd has made, and not yet entered into its
 			// database when it ends, is nobody's that a reset could know.
-			h.Kubectl("rollout", "status", "statefulset/db", "--timeout=60s")
+			h.Kubectl("rollout", "status", "statefulset/db", "--timeout=3m")
 			if stopFirst {
 				if err := s.Stop(); err != nil {
 					t.Fatal(err)

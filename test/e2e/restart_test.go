@@ -42,7 +42,7 @@ func containers(h *hosts.Host) string {
 func startSleepers(t *testing.T, h *hosts.Host) (running string) {
 	t.Helper()
 	h.Apply(sleepers)
-	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=60s")
+	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=3m")
 	return containers(h)
 }
 
@@ -69,7 +69,7 @@ func TestRestartKeepsPods(t *testing.T) {
 		t.Errorf("the pods' processes changed over the restart: %q, then %q", pids, got)
 	}
 	h.Kubectl("scale", "deployment/sleepers", "--replicas=4")
-	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=60s")
+	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=3m")
 }
 
 // TestDrainOnStop sees that --drain-on-stop stops the pods too.
@@ -84,7 +84,7 @@ func TestDrainOnStop(t *testing.T) {
 	}
 	h.Start("--drain-on-stop")
 	waitReady(t, h)
-	h.Kubectl("wait", "--for=condition=Available", "deployment/sleepers", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Available", "deployment/sleepers", "--timeout=3m")
 }
 
 // kills is how often TestKill kills something.
@@ -143,7 +143,7 @@ func TestKill(t *testing.T) {
 		t.Errorf("containers before:\n%s\nafter:\n%s", before, got)
 	}
 	h.Kubectl("scale", "deployment/sleepers", "--replicas=5")
-	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=60s")
+	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=3m")
 }
 
 // kill kills one of coracle's processes. A killed front is started again, as an init system would.
@@ -157,7 +157,7 @@ func kill(t *testing.T, h *hosts.Host, s *hosts.Server, target string) *hosts.Se
 		return h.Start()
 	}
 	var pid int
-	hosts.Eventually(t, 20*time.Second, func() (err error) {
+	hosts.Eventually(t, time.Minute, func() (err error) {
 		pid, err = s.ChildPID(target)
 		return err
 	})
@@ -199,7 +199,7 @@ func TestHostReboot(t *testing.T) {
 	h.Start()
 	waitReady(t, h)
 	h.Kubectl("get", "configmap", "kept")
-	hosts.Eventually(t, 60*time.Second, func() error {
+	hosts.Eventually(t, 3*time.Minute, func() error {
 		ready := h.Kubectl("get", "deployment", "sleepers", "-o", "jsonpath={.status.readyReplicas}")
 		if strings.TrimSpace(ready) != "3" {
 			return fmt.Errorf("%q pods are ready", ready)
@@ -207,7 +207,7 @@ func TestHostReboot(t *testing.T) {
 		return nil
 	})
 	// Ready may still be the state from before the plug was pulled: the pods must really run.
-	hosts.Eventually(t, 60*time.Second, func() error {
+	hosts.Eventually(t, 3*time.Minute, func() error {
 		out, _ := h.Try("pgrep", "-c", "-x", "sleep")
 		return contains("sleeping processes", out, "3")
 	})
@@ -231,14 +231,14 @@ func TestInit(t *testing.T) {
 	inside := func(args ...string) (string, error) {
 		return h.Try("sh", append([]string{"-c", `exec nsenter -t "$(pgrep -xo coracle)" -p -m -- "$@"`, "sh"}, args...)...)
 	}
-	hosts.Eventually(t, time.Minute, func() error {
-		_, err := inside(binary, "wait", "--timeout=30s")
+	hosts.Eventually(t, 3*time.Minute, func() error {
+		_, err := inside(binary, "wait", "--timeout=3m")
 		return err
 	})
 	h.Apply("apiVersion: batch/v1\nkind: Job\nmetadata: {name: orphans}\nspec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: coracle.test/busybox:1, command: [sh, -c, '(sleep 1 &)']}]}}}\n")
-	h.Kubectl("wait", "--for=condition=Complete", "job/orphans", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Complete", "job/orphans", "--timeout=3m")
 	h.Kubectl("delete", "job", "orphans")
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		out, err := inside("ps", "-eo", "pid,ppid,stat,comm")
 		if err != nil {
 			return err

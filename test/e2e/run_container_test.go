@@ -64,7 +64,7 @@ func TestRunInContainer(t *testing.T) {
 	}
 	least := []string{"--cap-add", "SYS_ADMIN", "--cap-add", "NET_ADMIN", "--cap-add", "SYS_PTRACE", "--security-opt", "seccomp=unconfined"}
 	const script = `kubectl create deployment web --image=coracle.test/busybox:1 --replicas=2 -- sleep 1000 >/dev/null &&
-		kubectl rollout status deployment/web --timeout=60s >/dev/null && kubectl get nodes -o name | busybox wc -l; busybox ls -A /var/lib/coracle-clusters | busybox wc -l`
+		kubectl rollout status deployment/web --timeout=3m >/dev/null && kubectl get nodes -o name | busybox wc -l; busybox ls -A /var/lib/coracle-clusters | busybox wc -l`
 	for name, options := range map[string][]string{"least": least, "privileged": engine.Privileged()} {
 		t.Run(name, func(t *testing.T) {
 			if out, err := job(script, options...); err != nil || strings.Join(strings.Fields(out), " ") != "2 2" {

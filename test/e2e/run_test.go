@@ -197,7 +197,7 @@ func (l laptop) startRun(args ...string) *running {
 
 func (l laptop) awaitCommand() {
 	l.t.Helper()
-	hosts.Eventually(l.t, 30*time.Second, func() error {
+	hosts.Eventually(l.t, 2*time.Minute, func() error {
 		_, err := l.Try("test", "-e", started)
 		return err
 	})
@@ -250,7 +250,7 @@ func TestRunEndsEarly(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		hosts.Eventually(t, 10*time.Second, func() error { return contains("nodes", l.Run("ps", "-eo", "args"), "coracle server") })
+		hosts.Eventually(t, time.Minute, func() error { return contains("nodes", l.Run("ps", "-eo", "args"), "coracle server") })
 		l.signal(syscall.SIGINT)
 		var none bytes.Buffer
 		l.outcome(cmd.Wait(), &none, &none).want(t, 130, "")
@@ -261,7 +261,7 @@ func TestRunEndsEarly(t *testing.T) {
 		r := l.startRun("--", "sh", "-c", slow)
 		l.signal(syscall.SIGKILL)
 		r.end().want(t, 128+9, "")
-		hosts.Eventually(t, 15*time.Second, func() error { return l.gone() })
+		hosts.Eventually(t, time.Minute, func() error { return l.gone() })
 		l.compare(before)
 	})
 	t.Run("killed with its keeper", func(t *testing.T) {

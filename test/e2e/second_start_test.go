@@ -20,14 +20,14 @@ func TestNewAddress(t *testing.T) {
 	h.SetIP(netip.MustParseAddr("172.30.0.77"))
 	h.Start()
 	waitReady(t, h)
-	hosts.Eventually(t, 60*time.Second, func() error {
+	hosts.Eventually(t, 3*time.Minute, func() error {
 		return contains("the node's addresses", h.Kubectl("get", "node", "solo", "-o", "jsonpath={.status.addresses}"), "172.30.0.77")
 	})
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		return contains("the API's endpoint", h.Kubectl("get", "endpointslice", "kubernetes", "-o", "jsonpath={.endpoints}"), "172.30.0.77")
 	})
 	pod := h.Kubectl("get", "pods", "-l", "app=sleepers", "-o", "jsonpath={.items[0].metadata.name}")
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		out, err := h.TryCoracle("kubectl", "exec", pod, "--", "nslookup", "kubernetes.default.svc.cluster.local")
 		if err != nil {
 			return err
@@ -47,7 +47,7 @@ func TestNewHostname(t *testing.T) {
 	h.Run("hostname", "renamed")
 	h.Start()
 	waitReady(t, h)
-	h.Kubectl("wait", "--for=condition=Ready", "node/renamed", "--timeout=30s")
+	h.Kubectl("wait", "--for=condition=Ready", "node/renamed", "--timeout=3m")
 	if out := h.Kubectl("get", "nodes", "-o", "name"); out != "node/renamed" && out != "node/renamed\n" {
 		t.Errorf("the nodes are %s", out)
 	}
@@ -67,7 +67,7 @@ func TestNewExternalIP(t *testing.T) {
 	}
 	external := func(want string) {
 		t.Helper()
-		hosts.Eventually(t, 30*time.Second, func() error {
+		hosts.Eventually(t, 2*time.Minute, func() error {
 			got := h.Kubectl("get", "node", "solo", "-o", `jsonpath={.status.addresses[?(@.type=="ExternalIP")].address}/{.status.addresses[?(@.type=="InternalIP")].address}`)
 			if got = strings.TrimSpace(got); got != want+"/172.30.0.2" {
 				return fmt.Errorf("the addresses are %s", got)
@@ -85,7 +85,7 @@ func TestNewExternalIP(t *testing.T) {
 	external("192.0.2.8")
 	restart()
 	external("")
-	hosts.Eventually(t, 10*time.Second, func() error {
+	hosts.Eventually(t, time.Minute, func() error {
 		node := h.Kubectl("get", "node", "solo", "-o", "json")
 		for _, left := range []string{"external-ip", "provided-node-ip", "uninitialized"} {
 			if strings.Contains(node, left) {

@@ -16,7 +16,7 @@ func TestServersOverIPv6(t *testing.T) {
 	})
 	first := c.Servers[0]
 	first.Apply(manifest(t, "families.yaml", "${POLICY}", "SingleStack"))
-	first.Kubectl("wait", "--for=condition=Ready", "pod/server", "pod/client", "--timeout=60s")
+	first.Kubectl("wait", "--for=condition=Ready", "pod/server", "pod/client", "--timeout=3m")
 	ip := first.Kubectl("get", "service", "server", "-o", "jsonpath={.spec.clusterIP}")
 	reachable(t, first, netip.MustParseAddr(ip))
 
@@ -26,11 +26,11 @@ func TestServersOverIPv6(t *testing.T) {
 		t.Fatal(err)
 	}
 	began := time.Now()
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		_, err := client.Discovery().RESTClient().Get().AbsPath("/api/v1/namespaces/default").Timeout(3 * time.Second).DoRaw(t.Context())
 		return err
 	})
 	t.Logf("the agent's balancer reaches another server %s after the first was cut off", time.Since(began).Round(100*time.Millisecond))
 	c.Links.Heal()
-	c.AwaitHealthy(time.Now(), time.Minute)
+	c.AwaitHealthy(time.Now(), 3*time.Minute)
 }

@@ -33,7 +33,7 @@ func TestTunnel(t *testing.T) {
 	agent := c.Agents[0]
 	cert, key := selfSigned(t, "secure.default.svc")
 	c.Servers[0].Apply(manifest(t, "tunnel.yaml", "${CERT}", cert, "${KEY}", key))
-	if _, err := c.Servers[0].TryCoracle("kubectl", "wait", "--for=condition=Ready", "pod/web", "pod/secure", "--timeout=60s"); err != nil {
+	if _, err := c.Servers[0].TryCoracle("kubectl", "wait", "--for=condition=Ready", "pod/web", "pod/secure", "--timeout=3m"); err != nil {
 		t.Fatalf("%v: %s", err, c.Servers[0].Kubectl("describe", "pods"))
 	}
 	for _, s := range c.Servers {
@@ -82,7 +82,7 @@ func TestTunnel(t *testing.T) {
 func reachAgain(t *testing.T, c *hosts.Cluster, from *hosts.Host) {
 	t.Helper()
 	began := time.Now()
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		out, err := from.TryCoracle("kubectl", "exec", "web", "--", "echo", "here")
 		if err != nil {
 			return err
@@ -112,7 +112,7 @@ func reach(t *testing.T, s *hosts.Host) {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
 			script := strings.ReplaceAll(want.command, "kubectl ", hosts.Bin(t)+" kubectl ")
-			hosts.Eventually(t, 30*time.Second, func() error {
+			hosts.Eventually(t, 2*time.Minute, func() error {
 				out, err := s.For(t).Try("sh", "-c", script)
 				if err != nil {
 					return fmt.Errorf("%w: %s", err, out)

@@ -144,7 +144,7 @@ func TestUp(t *testing.T) {
 
 	l.Coracle("kubectl", "create", "namespace", "seen") // in the user's kubeconfig it is the current context
 	l.applyUp("local", manifest(t, "up.yaml"))
-	l.Coracle("kubectl", "rollout", "status", "daemonset/web", "--timeout=60s")
+	l.Coracle("kubectl", "rollout", "status", "daemonset/web", "--timeout=3m")
 	for _, n := range nodes {
 		expect(t, n.Name+"\n", func() (string, error) {
 			return l.Try(binary, "kubectl", "get", "pods", "-l", "app=web", "-o", `jsonpath={range .items[*]}{.spec.nodeName}{"\n"}{end}`)
@@ -214,7 +214,7 @@ func (l laptop) second(t *testing.T) {
 		t.Errorf("a name that is taken: %v: %s", err, out)
 	}
 	l.Run("kill", "-9", fmt.Sprint(other.Keeper.PID))
-	hosts.Eventually(t, 10*time.Second, func() error {
+	hosts.Eventually(t, time.Minute, func() error {
 		if out, _ := l.Try("sh", "-c", "ps -eo args | grep other | grep -v grep; ip -o link | grep cor-other; nft list tables | grep other"); out != "" {
 			return fmt.Errorf("left without its keeper: %s", out)
 		}
@@ -247,12 +247,12 @@ func TestUpEndsEarly(t *testing.T) {
 			if err := up.Start(); err != nil {
 				t.Fatal(err)
 			}
-			hosts.Eventually(t, 10*time.Second, func() error { return contains("nodes", l.Run("ps", "-eo", "args"), "coracle server") })
+			hosts.Eventually(t, time.Minute, func() error { return contains("nodes", l.Run("ps", "-eo", "args"), "coracle server") })
 			l.Run("pkill", fmt.Sprintf("-%d", signal), "-fx", binary+" up")
 			if err := up.Wait(); err == nil {
 				t.Error("it ended well")
 			}
-			hosts.Eventually(t, 20*time.Second, func() error {
+			hosts.Eventually(t, time.Minute, func() error {
 				if _, err := l.Try("test", "!", "-e", localcluster.DefaultDir+"/local"); err != nil {
 					log, _ := l.Try("cat", localcluster.DefaultDir+"/local/log/keeper.log")
 					return fmt.Errorf("files are left: %s", log)
@@ -352,7 +352,7 @@ func TestUpServers(t *testing.T) {
 	t.Logf("%s", l.up("ha", "--servers", "3"))
 	l.Coracle("kubectl", "create", "configmap", "before")
 	l.Coracle("up", "node", "stop", "ha", "server-1")
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		_, err := l.Try(binary, "kubectl", "create", "configmap", "after", "--request-timeout=5s")
 		return err
 	})

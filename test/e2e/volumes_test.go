@@ -30,7 +30,7 @@ func (v volume) apply(t *testing.T, h *hosts.Host) {
 }
 
 func (v volume) ready(h *hosts.Host) {
-	h.Kubectl("wait", "--for=condition=Ready", "pod/"+v.name, "--timeout=40s")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/"+v.name, "--timeout=3m")
 }
 
 // field is a field of the claim's PV.
@@ -56,7 +56,7 @@ func configure(h *hosts.Host, json string) {
 func TestLocalVolumes(t *testing.T) {
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1, Images: true})
 	server, agent := c.Servers[0], c.Agents[0]
-	hosts.Eventually(t, 10*time.Second, func() error {
+	hosts.Eventually(t, time.Minute, func() error {
 		_, err := server.TryCoracle("kubectl", "get", "storageclass", "local-path")
 		return err
 	})
@@ -98,7 +98,7 @@ func testVolumeBinds(t *testing.T, h *hosts.Host) {
 	claims := h.Client().CoreV1().PersistentVolumeClaims("default")
 	v.apply(t, h)
 	began := time.Now()
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		claim, err := claims.Get(t.Context(), "bind", metav1.GetOptions{})
 		if err == nil && claim.Status.Phase != corev1.ClaimBound {
 			err = fmt.Errorf("the claim is %s", claim.Status.Phase)
@@ -134,7 +134,7 @@ func testVolumeDeleted(t *testing.T, h, agent *hosts.Host) {
 
 func awaitGone(t *testing.T, h *hosts.Host, path string) {
 	t.Helper()
-	hosts.Eventually(t, 15*time.Second, func() error {
+	hosts.Eventually(t, time.Minute, func() error {
 		if _, err := os.Stat(h.Path(path)); !os.IsNotExist(err) {
 			return fmt.Errorf("%s is still there: %v", path, err)
 		}
@@ -150,7 +150,7 @@ func testVolumeDeletedFirst(t *testing.T, h, agent *hosts.Host) {
 	h.Kubectl("delete", "pv", pv, "--wait=false")
 	v.remove(h)
 	awaitGone(t, agent, path)
-	h.Kubectl("wait", "--for=delete", "pv/"+pv, "--timeout=15s")
+	h.Kubectl("wait", "--for=delete", "pv/"+pv, "--timeout=2m")
 }
 
 func testVolumeRetained(t *testing.T, h, agent *hosts.Host) {
@@ -160,7 +160,7 @@ func testVolumeRetained(t *testing.T, h, agent *hosts.Host) {
 	v.ready(h)
 	pv, path := v.field(h, "{.metadata.name}"), v.field(h, "{.spec.local.path}")
 	v.remove(h)
-	h.Kubectl("wait", "--for=jsonpath={.status.phase}=Released", "pv/"+pv, "--timeout=15s")
+	h.Kubectl("wait", "--for=jsonpath={.status.phase}=Released", "pv/"+pv, "--timeout=2m")
 	h.Kubectl("delete", "pv", pv)
 	if out := agent.Run("cat", path+"/log"); out != "retained\n" {
 		t.Errorf("the folder of a volume that was to be kept has %q", out)
@@ -315,7 +315,7 @@ spec:
 func testManyVolumes(t *testing.T, h, agent *hosts.Host) {
 	began := time.Now()
 	h.Apply(manyVolumes)
-	h.Kubectl("wait", "--for=jsonpath={.status.readyReplicas}=20", "statefulset/many", "--timeout=90s")
+	h.Kubectl("wait", "--for=jsonpath={.status.readyReplicas}=20", "statefulset/many", "--timeout=3m")
 	t.Logf("20 volumes with their pods after %.1f s", time.Since(began).Seconds())
 	folders := strings.Fields(h.Kubectl("get", "pv", "-o", `jsonpath={.items[?(@.spec.capacity.storage=="1Mi")].spec.local.path}`))
 	if len(folders) != 20 {
@@ -323,7 +323,7 @@ func testManyVolumes(t *testing.T, h, agent *hosts.Host) {
 	}
 	h.Kubectl("delete", "statefulset/many", "--cascade=foreground")
 	h.Kubectl("delete", "pvc", "-l", "app=many")
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		left, err := h.TryCoracle("kubectl", "get", "pv", "-o", `jsonpath={.items[?(@.spec.capacity.storage=="1Mi")].metadata.name}`)
 		if err == nil && strings.TrimSpace(left) != "" {
 			err = fmt.Errorf("there are still %s", left)
@@ -362,8 +362,8 @@ func testVolumeSurvives(t *testing.T, c *hosts.Cluster) {
 		}
 	}
 	c.Boot(agent)
-	hosts.Eventually(t, 90*time.Second, func() error { // it joins anew, and its Node is made anew
-		_, err := h.TryCoracle("kubectl", "wait", "--for=condition=Ready", "node/agent-1", "--timeout=30s")
+	hosts.Eventually(t, 3*time.Minute, func() error { // it joins anew, and its Node is made anew
+		_, err := h.TryCoracle("kubectl", "wait", "--for=condition=Ready", "node/agent-1", "--timeout=3m")
 		return err
 	})
 	h.Kubectl("delete", "pod", "survives", "--force", "--grace-period=0", "--ignore-not-found")
@@ -386,7 +386,7 @@ func testVolumeNodeGone(t *testing.T, c *hosts.Cluster) {
 	agent.Kill()
 	waits := volume{name: "waits", class: "local-path", note: "volume.kubernetes.io/selected-node: agent-1"}
 	waits.apply(t, h)
-	hosts.Eventually(t, 20*time.Second, func() error {
+	hosts.Eventually(t, time.Minute, func() error {
 		out, err := h.TryCoracle("kubectl", "get", "pvc", "waits", "-o", "jsonpath={.metadata.annotations}")
 		if err != nil {
 			return err
@@ -396,7 +396,7 @@ func testVolumeNodeGone(t *testing.T, c *hosts.Cluster) {
 	h.Kubectl("delete", "node", "agent-1")
 	h.Kubectl("delete", "pod/gone", "--force", "--grace-period=0")
 	h.Kubectl("delete", "pvc/gone")
-	h.Kubectl("wait", "--for=delete", "pv/"+pv, "--timeout=20s")
+	h.Kubectl("wait", "--for=delete", "pv/"+pv, "--timeout=2m")
 	if phase := h.Kubectl("get", "pv", bound, "-o", "jsonpath={.status.phase}"); phase != "Bound" {
 		t.Errorf("the volume of a claim is %s", phase)
 	}

@@ -94,7 +94,7 @@ func (n newcomer) play(blocks []string, outside *hosts.Host) {
 	if !strings.Contains(out, "milk and bread") || !strings.Contains(out, "no route to host") || !strings.Contains(out, "the stranger is refused") {
 		t.Errorf("the policy is not in force: %s", out)
 	}
-	hosts.Eventually(t, 40*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		out, err := n.TryCoracle("kubectl", "-n", "web", "top", "pods", "--no-headers")
 		if err != nil {
 			return err
@@ -122,7 +122,7 @@ func (n newcomer) volume() string {
 // nothingIsLeft waits until objects and files of the release are gone.
 func (n newcomer) nothingIsLeft(folder string) {
 	n.t.Helper()
-	hosts.Eventually(n.t, 30*time.Second, func() error {
+	hosts.Eventually(n.t, 2*time.Minute, func() error {
 		left := n.Kubectl("get", "pods,pvc,pv,networkpolicies,helmcharts", "-A", "-o", "name") +
 			n.Kubectl("get", "secrets", "-A", "-l", "owner=helm", "-o", "name")
 		if left != "" {

@@ -23,15 +23,15 @@ var binary = os.Getenv("CORACLE_BIN")
 func testWebhooks(t *testing.T, h *hosts.Host) {
 	cert, key := selfSigned(t, "webhook.default.svc")
 	h.Apply(manifest(t, "webhook.yaml", "${CERT}", cert, "${KEY}", key, "${CA}", cert))
-	h.Kubectl("wait", "--for=condition=Ready", "pod/webhook", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/webhook", "--timeout=3m")
 
 	configMap := func(name, what string) string {
 		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + ", labels: {webhook: " + what + "}}\n"
 	}
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		return refused(h, configMap("denied", "deny"), "denied the request")
 	})
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		h.Kubectl("delete", "configmap", "labelled", "--ignore-not-found")
 		h.Apply(configMap("labelled", "mutate"))
 		return contains("labels", h.Kubectl("get", "configmap", "labelled", "-o", "jsonpath={.metadata.labels}"), `"added-label":"yes"`)

@@ -16,8 +16,8 @@ import (
 func TestWorkloads(t *testing.T) {
 	h, _ := newCluster(t)
 	h.Apply(manifest(t, "workloads.yaml"))
-	h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=60s")
-	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "pod/hostport", "pod/hostnetwork", "pod/stdin", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=3m")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "pod/hostport", "pod/hostnetwork", "pod/stdin", "--timeout=3m")
 
 	for name, test := range map[string]func(*testing.T, *hosts.Host){
 		"no pod of ours":       testNoSystemPods,
@@ -83,7 +83,7 @@ func testServices(t *testing.T, h *hosts.Host) {
 		})
 	}
 	t.Run("balanced over all pods", func(t *testing.T) {
-		hosts.Eventually(t, 20*time.Second, func() error {
+		hosts.Eventually(t, time.Minute, func() error {
 			out, err := inClient(h, "for i in $(seq 40); do probe get http://web/hostname; echo; done | sort -u | wc -l")
 			if err != nil {
 				return err
@@ -247,7 +247,7 @@ func testVolumes(t *testing.T, h *hosts.Host) {
 	t.Run("a changed ConfigMap reaches the pod", func(t *testing.T) {
 		h.Kubectl("patch", "configmap", "settings", "-p", `{"data":{"greeting":"ahoy"}}`)
 		// An annotation makes the kubelet sync the pod now rather than at its next minute.
-		hosts.Eventually(t, 90*time.Second, func() error {
+		hosts.Eventually(t, 3*time.Minute, func() error {
 			h.Kubectl("annotate", "--overwrite", "pod", "client", fmt.Sprintf("now=%d", time.Now().UnixNano()))
 			out, err := inClient(h, "cat /config/greeting")
 			if err != nil {
@@ -259,14 +259,14 @@ func testVolumes(t *testing.T, h *hosts.Host) {
 }
 
 func testStages(t *testing.T, h *hosts.Host) {
-	h.Kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/stages", "--timeout=60s")
+	h.Kubectl("wait", "--for=jsonpath={.status.phase}=Succeeded", "pod/stages", "--timeout=3m")
 	if got := h.Kubectl("logs", "stages", "-c", "main"); got != "first\nsidecar\nmain\n" {
 		t.Errorf("the containers ran in this order: %q", got)
 	}
 }
 
 func testLiveness(t *testing.T, h *hosts.Host) {
-	hosts.Eventually(t, 60*time.Second, func() error {
+	hosts.Eventually(t, 3*time.Minute, func() error {
 		count := h.Kubectl("get", "pod", "sickly", "-o", "jsonpath={.status.containerStatuses[0].restartCount}")
 		if count == "0" || count == "" {
 			return fmt.Errorf("restarts: %q", count)
@@ -276,13 +276,13 @@ func testLiveness(t *testing.T, h *hosts.Host) {
 }
 
 func testJobs(t *testing.T, h *hosts.Host) {
-	h.Kubectl("wait", "--for=condition=Complete", "job/sums", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Complete", "job/sums", "--timeout=3m")
 	if got := h.Kubectl("logs", "job/sums"); got != "42\n" {
 		t.Errorf("the job printed %q", got)
 	}
 	h.Kubectl("create", "job", "by-hand", "--from=cronjob/minutely")
-	h.Kubectl("wait", "--for=condition=Complete", "job/by-hand", "--timeout=60s")
-	hosts.Eventually(t, 90*time.Second, func() error {
+	h.Kubectl("wait", "--for=condition=Complete", "job/by-hand", "--timeout=3m")
+	hosts.Eventually(t, 3*time.Minute, func() error {
 		out := h.Kubectl("get", "cronjob", "minutely", "-o", "jsonpath={.status.lastSuccessfulTime}")
 		if out == "" {
 			return fmt.Errorf("the cron job has not run yet")
@@ -292,17 +292,17 @@ func testJobs(t *testing.T, h *hosts.Host) {
 }
 
 func testDaemonSet(t *testing.T, h *hosts.Host) {
-	h.Kubectl("rollout", "status", "daemonset/everywhere", "--timeout=60s")
+	h.Kubectl("rollout", "status", "daemonset/everywhere", "--timeout=3m")
 }
 
 func testStatefulSet(t *testing.T, h *hosts.Host) {
-	h.Kubectl("rollout", "status", "statefulset/db", "--timeout=60s")
+	h.Kubectl("rollout", "status", "statefulset/db", "--timeout=3m")
 	h.Kubectl("get", "pod", "db-0", "db-1")
 }
 
 func testCustomResources(t *testing.T, h *hosts.Host) {
 	h.Apply(manifest(t, "crd.yaml"))
-	h.Kubectl("wait", "--for=condition=Established", "crd/boats.coracle.test", "--timeout=30s")
+	h.Kubectl("wait", "--for=condition=Established", "crd/boats.coracle.test", "--timeout=3m")
 	boat := func(name string, seats int) string {
 		return fmt.Sprintf("apiVersion: coracle.test/v1\nkind: Boat\nmetadata: {name: %s}\nspec: {seats: %d}\n", name, seats)
 	}
@@ -311,7 +311,7 @@ func testCustomResources(t *testing.T, h *hosts.Host) {
 		t.Errorf("the custom resource has %q seats", got)
 	}
 	// Policies take effect some moments after they were written.
-	hosts.Eventually(t, 30*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		return refused(h, boat("barge", 20), "a coracle has one seat or two")
 	})
 	if err := refused(h, boat("hole", 0), "should be greater than or equal to 1"); err != nil {
@@ -335,11 +335,11 @@ func refused(h *hosts.Host, manifest, reason string) error {
 func TestReusedAddress(t *testing.T) {
 	h, _ := newCluster(t, "--cluster-cidr=10.42.0.0/24", "--kube-controller-manager-arg=node-cidr-mask-size=29")
 	h.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: client}\nspec: {terminationGracePeriodSeconds: 0, containers: [{name: c, image: coracle.test/busybox:1, command: [sleep, '3600']}]}\n")
-	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=60s")
+	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=3m")
 	seen := map[string]int{}
 	for range 9 {
 		h.Apply(manifest(t, "reused.yaml"))
-		h.Kubectl("wait", "--for=condition=Ready", "pod/reused", "--timeout=60s")
+		h.Kubectl("wait", "--for=condition=Ready", "pod/reused", "--timeout=3m")
 		ip := h.Kubectl("get", "pod", "reused", "-o", "jsonpath={.status.podIP}")
 		seen[ip]++
 		// Once, without another try: a stale neighbour entry would answer 20 seconds later only.
