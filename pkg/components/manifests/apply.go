@@ -180,9 +180,9 @@ func stageOf(kind string) int {
 	return otherStage
 }
 
-// hopeless reports whether trying again cannot help.
+// hopeless reports whether trying again cannot help. A policy's refusal may pass: people change policies too.
 func hopeless(err error) bool {
-	return errors.Is(err, errFile) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+	return errors.Is(err, errFile) || invalidField(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsMethodNotSupported(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 

@@ -166,7 +166,7 @@ func (d *deployer) applyOne(ctx context.Context, f *file, o object) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
 	e, err := d.applier.apply(ctx, o.Unstructured)
-	if f.id.embedded() && immutable(err) && replaceable(o) {
+	if f.id.embedded() && invalidField(err) && replaceable(o) {
 		// A field that cannot change did: the DNS Service's address, a binding's role. The object is ours alone.
 		stale := entry{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
 		if d.applier.remove(ctx, stale) == nil {

@@ -120,11 +120,11 @@ func TestAFileThatIsRefusedRemovesNothing(t *testing.T) {
 	write(t, dir, map[string]string{"x.yaml": configMaps("a", "b")})
 	expect(t, d, a, "a b", "a b")
 	const refused = "/api/v1/namespaces/default/configmaps/bad"
-	a.refuse[refused] = http.StatusUnprocessableEntity
+	a.refuse[refused] = http.StatusBadRequest
 	write(t, dir, map[string]string{"x.yaml": configMaps("a", "bad")})
 	expect(t, d, a, "a b", "a")
 	s := d.statuses()[0]
-	if s.State != state.ManifestFailed || s.Error != "line 5: ConfigMap bad: "+refused+" answers 422" || s.Objects != 2 {
+	if s.State != state.ManifestFailed || s.Error != "line 5: ConfigMap bad: "+refused+" answers 400" || s.Objects != 2 {
 		t.Errorf("status is %+v", s)
 	}
 	if f := d.files[fileID{"x.yaml", "n1"}]; !f.due.IsZero() {

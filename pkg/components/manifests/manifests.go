@@ -97,21 +97,23 @@ func (d *deployer) deployEmbedded(ctx context.Context) error {
 		d.add(newFile(fileID{name: e.Name}, e.Data))
 	}
 	end := time.Now().Add(embeddedPatience)
-	for time.Now().Before(end) {
+	for {
 		d.step(ctx)
-		problem := d.firstProblem()
+		problem, next := d.firstProblem(), d.due()
 		if problem == "" {
+			return nil
+		}
+		if next.After(end) { // also when a try would not help
+			d.log.WithField("problem", problem).Warn("going on without all of coracle's own objects")
 			return nil
 		}
 		lifecycle.WaitingFor(ctx, problem)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(time.Until(d.due())):
+		case <-time.After(time.Until(next)):
 		}
 	}
-	d.log.WithField("problem", d.firstProblem()).Warn("going on without all of coracle's own objects")
-	return nil
 }
 
 // follow applies the user's files, and all again that failed or changed.

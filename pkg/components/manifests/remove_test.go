@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -122,5 +123,30 @@ func TestAnEmptiedFileRemovesAll(t *testing.T) {
 	expect(t, d, a, "", "")
 	if s := d.statuses()[0]; s.State != state.ManifestApplied || s.Objects != 0 {
 		t.Errorf("status is %+v", s)
+	}
+}
+
+// TestARefusedEmbeddedFile does not hold a start up if trying again is of no use; a policy may be changed.
+func TestARefusedEmbeddedFile(t *testing.T) {
+	a, dir := newAPI(t), t.TempDir()
+	const path = "/api/v1/namespaces/default/configmaps/a"
+	file := strings.ReplaceAll(configMaps("a"), "name: a", "name: a, annotations: {coracle.io/apply: unless-edited}")
+	expect(t, a.start(dir, embedded.File{Name: "dns.yaml", Data: []byte(file)}), a, "a", "a")
+	a.refuse[path], a.field = http.StatusUnprocessableEntity, "data"
+	d := a.start(dir)
+	d.Embedded = []embedded.File{{Name: "dns.yaml", Data: []byte(file + "# new\n")}}
+	ctx, cancel := context.WithTimeout(t.Context(), embeddedPatience/2)
+	defer cancel()
+	if err := d.deployEmbedded(ctx); err != nil || ctx.Err() != nil {
+		t.Errorf("the start is held up: %v, %v", err, ctx.Err())
+	}
+	if wait := time.Until(d.due()); wait < lastPause {
+		t.Errorf("tried again in %s", wait)
+	}
+	a.field = ""
+	d = a.start(dir, d.Embedded...)
+	d.step(t.Context())
+	if wait := time.Until(d.due()); wait > lastPause {
+		t.Errorf("what a policy refuses is tried again in %s", wait)
 	}
 }
