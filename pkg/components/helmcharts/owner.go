@@ -15,3 +15,13 @@ func (c *controller) another(ch *chart, history []revision) (name cache.ObjectNa
 	u, isObject := stored.(*unstructured.Unstructured)
 	return name, ok && isObject && outline(u).namespace() == ch.namespace()
 }
+
+// namesakes has the charts of the same name in other namespaces looked at: one may wait for the release of the chart
+// that is gone.
+func (c *controller) namesakes(gone cache.ObjectName) {
+	for _, key := range c.charts.ListKeys() {
+		if name, err := cache.ParseObjectName(key); err == nil && name.Name == gone.Name && name != gone {
+			c.queue.Add(name)
+		}
+	}
+}

@@ -62,4 +62,16 @@ func TestOneRelease(t *testing.T) {
 			t.Errorf("log is %s", &b.log)
 		}
 	})
+	t.Run("the other is gone", func(t *testing.T) {
+		b := newBench([]*unstructured.Unstructured{mine, object("other", nil)})
+		if err := b.reconcile(t.Context(), cache.NewObjectName("y", "web")); err != nil {
+			t.Fatal(err)
+		}
+		if n := b.queue.Len(); n != 1 {
+			t.Fatalf("%d are looked at", n)
+		}
+		if got, _ := b.queue.Get(); got != cache.NewObjectName("x", "web") {
+			t.Errorf("%s is looked at", got)
+		}
+	})
 }

@@ -39,6 +39,7 @@ func (c *controller) reconcile(forever context.Context, name cache.ObjectName) e
 		return err
 	case ch == nil:
 		c.forget(forever, name)
+		c.namesakes(name)
 		return nil
 	case !ch.ours(), c.Disabled && ch.DeletionTimestamp != nil:
 		c.forget(forever, name)
