@@ -44,7 +44,7 @@ var mistakes = []mistake{
 	},
 	{
 		name:    "taken port",
-		prepare: "busybox nc -ll -p 6443 -e true & sleep 0.3",
+		prepare: "busybox nc -ll -p 6443 -e true & timeout 60 sh -c \"until grep -q :192B /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done\"",
 		want:    []string{"6443", "busybox"},
 	},
 	{

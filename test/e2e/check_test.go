@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,12 +60,21 @@ func finds(t *testing.T, r check.Report, result check.Result, name string, texts
 // well fails the test if something fails, or is to be looked at that is not of this kind of machine.
 func well(t *testing.T, r check.Report, but ...string) {
 	t.Helper()
+	if err := unwell(r, but...); err != nil {
+		t.Error(err)
+	}
+}
+
+// unwell is an error that names each row that is not well.
+func unwell(r check.Report, but ...string) error {
+	var all []error
 	for _, row := range r.Rows {
 		allowed := row.Result == check.Warn && slices.Contains(thisMachine, row.Name) || slices.Contains(but, row.Name)
 		if (row.Result == check.Warn || row.Result == check.Fail) && !allowed {
-			t.Errorf("%s %s: %s; fix: %s", row.Result, row.Name, row.Finding, row.Fix)
+			all = append(all, fmt.Errorf("%s %s: %s; fix: %s", row.Result, row.Name, row.Finding, row.Fix))
 		}
 	}
+	return errors.Join(all...)
 }
 
 // whole is everything on a host that check could have changed.

@@ -352,7 +352,7 @@ func TestNotify(t *testing.T) {
 	}
 	await("STATUS=")
 	await("READY=1")
-	if err := contains("coracle wait right after READY=1", h.Coracle("wait", "--timeout=1s")+"ready", "ready"); err != nil {
+	if err := contains("coracle wait right after READY=1", h.Coracle("wait", "--timeout=0")+"ready", "ready"); err != nil {
 		t.Error(err)
 	}
 	h.Run("sh", "-c", `kill -TERM "$(pgrep -xo coracle)"`)

@@ -153,7 +153,7 @@ func kill(t *testing.T, h *hosts.Host, s *hosts.Server, target string) *hosts.Se
 		if err := syscall.Kill(s.FrontPID(), syscall.SIGKILL); err != nil {
 			t.Fatalf("killing the front: %v", err)
 		}
-		_ = s.Wait(10 * time.Second)
+		_ = s.Wait(time.Minute)
 		return h.Start()
 	}
 	var pid int

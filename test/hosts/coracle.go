@@ -104,17 +104,25 @@ func (s *Server) keepLog() {
 	}
 }
 
-// FrontPID is the front's process id as this machine sees it.
+// FrontPID is the front's process id as this machine sees it; the test fails if it does not run.
 func (s *Server) FrontPID() int {
-	pid := s.cmd.Process.Pid // of who went onto the host, whose child is the shell, whose child is the front
-	for range 2 {
-		child, err := onlyChild(pid)
-		if err != nil {
-			s.Host.t.Fatalf("finding the front of %s: %v", s.Host.Name, err)
-		}
-		pid = child
+	s.Host.t.Helper()
+	pid, err := s.frontPID()
+	if err != nil {
+		s.Host.t.Fatalf("finding the front of %s: %v", s.Host.Name, err)
 	}
 	return pid
+}
+
+// frontPID is an error if the front does not run, as in the moments after Start.
+func (s *Server) frontPID() (pid int, err error) {
+	pid = s.cmd.Process.Pid // of who went onto the host, whose child is the shell, whose child is the front
+	for range 2 {
+		if pid, err = onlyChild(pid); err != nil {
+			return 0, err
+		}
+	}
+	return pid, nil
 }
 
 // onlyChild is the child of a process that has one; further conditions are pgrep's.
@@ -129,7 +137,11 @@ func onlyChild(pid int, conditions ...string) (child int, err error) {
 
 // ChildPID is the process id, as this machine sees it, of the half named by its first argument.
 func (s *Server) ChildPID(half string) (int, error) {
-	return onlyChild(s.FrontPID(), "-f", "coracle-core "+half)
+	front, err := s.frontPID()
+	if err != nil {
+		return 0, fmt.Errorf("finding the front of %s: %w", s.Host.Name, err)
+	}
+	return onlyChild(front, "-f", "coracle-core "+half)
 }
 
 // Stop sends SIGTERM to the front and waits until the server has ended; it returns how it ended.
@@ -143,7 +155,7 @@ func (s *Server) Stop() error {
 	if err := syscall.Kill(s.FrontPID(), syscall.SIGTERM); err != nil {
 		return err
 	}
-	return s.Wait(40 * time.Second)
+	return s.Wait(90 * time.Second)
 }
 
 // Wait waits for the server's end and returns how it ended.
