@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ type Dialer struct {
 	// Direct dials without a tunnel. Nil is the network.
 	Direct func(ctx context.Context, network, address string) (net.Conn, error)
 
+	ahead  time.Duration // instead of headStart, unless it is 0
 	mu     sync.Mutex
 	failed map[string]time.Time // by node: when dialling it directly failed last
 }
@@ -68,10 +70,10 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	case !ok:
 		return d.dialLost(ctx, owner.Node, address, direct, tunnelled)
 	case !owner.has(from): // behind a NAT the node's address may be another machine's here
-		conn, throughErr, directErr := race(ctx, headStart, tunnelled, direct)
+		conn, throughErr, directErr := race(ctx, cmp.Or(d.ahead, headStart), tunnelled, direct)
 		return conn, explain(owner, address, directErr, throughErr)
 	}
-	start := headStart
+	start := cmp.Or(d.ahead, headStart)
 	if d.failedLately(owner.Node) {
 		start = 0
 	}

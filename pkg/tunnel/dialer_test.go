@@ -18,6 +18,9 @@ func named(name string) func(net.Conn) {
 	}
 }
 
+// long is a head start by which a slow machine can tell whether it was waited for.
+const long = 4 * time.Second
+
 func TestDialer(t *testing.T) {
 	direct, through := listen(t, named("direct")), listen(t, named("tunnel"))
 	p := connect(t, func(string) (string, error) { return through, nil })
@@ -35,28 +38,32 @@ func TestDialer(t *testing.T) {
 		owner  Owner // of 10.0.0.3
 		direct func(context.Context, string, string) (net.Conn, error)
 		to     string
-		want   string // answer, or part of the error
-		within time.Duration
+		want   string        // answer, or part of the error
+		ahead  time.Duration // 0 is for those that must not wait for it
 	}{
-		"direct first":     {p.hub, Owner{"n", []string{"127.0.0.1"}}, ok, "10.0.0.3:1", "direct", headStart},
-		"direct fails":     {p.hub, Owner{"n", []string{"127.0.0.1"}}, fails, "10.0.0.3:1", "tunnel", headStart},
-		"direct hangs":     {p.hub, Owner{"n", []string{"127.0.0.1"}}, hangs, "10.0.0.3:1", "tunnel", 3 * headStart},
-		"behind a NAT":     {p.hub, Owner{"n", []string{"10.0.0.3"}}, ok, "10.0.0.3:1", "tunnel", headStart},
-		"nobody's address": {p.hub, Owner{}, ok, "10.9.9.9:1", "direct", headStart},
-		"no tunnel":        {p.hub, Owner{"m", nil}, fails, "10.0.0.3:1", "node m has no tunnel to this server, and 10.0.0.3:1 does not answer directly: no route to host", headStart},
-		"no tunnel needed": {p.hub, Owner{"m", nil}, ok, "10.0.0.3:1", "direct", headStart},
+		"direct first":     {p.hub, Owner{"n", []string{"127.0.0.1"}}, ok, "10.0.0.3:1", "direct", 0},
+		"direct fails":     {p.hub, Owner{"n", []string{"127.0.0.1"}}, fails, "10.0.0.3:1", "tunnel", 0},
+		"direct hangs":     {p.hub, Owner{"n", []string{"127.0.0.1"}}, hangs, "10.0.0.3:1", "tunnel", headStart},
+		"behind a NAT":     {p.hub, Owner{"n", []string{"10.0.0.3"}}, ok, "10.0.0.3:1", "tunnel", 0},
+		"nobody's address": {p.hub, Owner{}, ok, "10.9.9.9:1", "direct", 0},
+		"no tunnel":        {p.hub, Owner{"m", nil}, fails, "10.0.0.3:1", "node m has no tunnel to this server, and 10.0.0.3:1 does not answer directly: no route to host", 0},
+		"no tunnel needed": {p.hub, Owner{"m", nil}, ok, "10.0.0.3:1", "direct", 0},
 		"neither": {broken.hub, Owner{"n", []string{"127.0.0.1"}}, fails, "10.0.0.3:1",
-			"10.0.0.3:1 is not reached through the tunnel of node n (not from me), and does not answer directly: no route to host", headStart},
-		"refused": {broken.hub, Owner{"n", []string{"127.0.0.1"}}, hangs, "10.0.0.3:1", "through the tunnel of node n (not from me)", 2 * lastChance},
+			"10.0.0.3:1 is not reached through the tunnel of node n (not from me), and does not answer directly: no route to host", 0},
+		"refused": {broken.hub, Owner{"n", []string{"127.0.0.1"}}, hangs, "10.0.0.3:1", "through the tunnel of node n (not from me)", headStart},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := &Dialer{Hub: c.hub, Direct: c.direct, Owner: func(host string) (Owner, bool) { return c.owner, host == "10.0.0.3" }}
+			ahead, within := c.ahead, 10*time.Second // far less than directTimeout
+			if ahead == 0 {
+				ahead, within = long, long/2
+			}
+			d := &Dialer{Hub: c.hub, Direct: c.direct, Owner: func(host string) (Owner, bool) { return c.owner, host == "10.0.0.3" }, ahead: ahead}
 			began := time.Now()
 			got, err := fetch(t, d, c.to)
 			if got != c.want && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%q %v, want %q", got, err, c.want)
 			}
-			if took := time.Since(began); took > c.within {
+			if took := time.Since(began); took > within {
 				t.Errorf("it took %s", took)
 			}
 		})
@@ -85,8 +92,9 @@ func TestDialerRemembers(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		},
+		ahead: long,
 	}
-	for i, most := range []time.Duration{3 * headStart, headStart} {
+	for i, most := range []time.Duration{directTimeout, long / 2} {
 		began := time.Now()
 		if got, err := fetch(t, d, "10.0.0.3:1"); got != "tunnel" {
 			t.Fatal(got, err)
