@@ -345,7 +345,7 @@ func TestBridges(t *testing.T) {
 		if err := b.guarded.Fake.Run(t.Context(), tx); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(checkEvery)
+		time.Sleep(checkEvery + time.Second)
 		if !b.guarded.has("iifgroup") {
 			t.Error("the table of the bridge does not come back")
 		}

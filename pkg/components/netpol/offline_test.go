@@ -30,6 +30,9 @@ func TestWithoutAPI(t *testing.T) {
 				t.Errorf("%s is not held:\n%s", addr, b.kernel.Dump())
 			}
 		}
+		if !b.guarded.has("iifgroup") {
+			t.Error("the bridge has no table")
+		}
 		if b.kernel.has("10.42.0.9") {
 			t.Error("a pod of another namespace is held")
 		}

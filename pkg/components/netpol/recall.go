@@ -86,16 +86,18 @@ func (e *enforcer) withoutAPI(ctx context.Context, n podnotice.Notice) error {
 	if err != nil {
 		return fmt.Errorf("looking for the table of network policies: %w", err)
 	}
-	if !there {
-		if held == [directions]bool{} {
-			return nil
-		}
-		e.mu.Lock()
-		e.heir = true
-		e.mu.Unlock()
+	if !there && held == [directions]bool{} {
+		return nil
+	}
+	if guarded, err := e.exists(Guard); !guarded || err != nil { // an earlier version wrote none
 		if problem := e.guard(ctx); problem != "" {
 			log().Warn(problem)
 		}
+	}
+	if !there {
+		e.mu.Lock()
+		e.heir = true
+		e.mu.Unlock()
 		base := newTable(familiesOf(e.network.prefixes))
 		if err := e.transact(ctx, knftables.InetFamily, func(tx *knftables.Transaction) { base.writeAll(tx, e.network) }); err != nil {
 			return fmt.Errorf("isolating pod %s/%s: %w", n.Namespace, n.Name, err)
