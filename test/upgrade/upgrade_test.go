@@ -20,6 +20,7 @@ func TestUpgrade(t *testing.T) {
 	s := stage.Install(t, site, "server", "server")
 	s.Bring(t)
 	s.Work(t)
+	s.Keep(t)
 	before := s.Containers()
 
 	for _, c := range []struct {
@@ -40,6 +41,7 @@ func TestUpgrade(t *testing.T) {
 			c.do(t, s.With(t))
 			t.Logf("took %.1f s", time.Since(began).Seconds())
 		})
+		s.Kept(t)
 		if c.name == "upgrader and machine die" {
 			before = s.Containers() // pods did not survive that
 			continue
@@ -47,6 +49,10 @@ func TestUpgrade(t *testing.T) {
 		if after := s.Containers(); after != before {
 			t.Fatalf("%s: containers were\n%s\nand are\n%s", c.name, before, after)
 		}
+	}
+	s.Forget(t, "data", "newer") // the version before removes what the newer one has made
+	if got := strings.Fields(s.Sh("ls /var/lib/coracle/storage")); len(got) != 1 || !strings.HasSuffix(got[0], "_default_lost") {
+		t.Errorf("what no volume is known of any more is not all that is left: %s", got)
 	}
 }
 
@@ -100,7 +106,8 @@ func hangs(t *testing.T, s stage.Server) {
 	broken(t, s, "hangs", "not ready within 3s", "--timeout=3s")
 }
 
-// dies writes something while the new version is ready; that is lost with it, and kept aside.
+// dies writes something while the new version is ready; that is lost with it, and kept aside. The folder of a volume that
+// was made meanwhile stays, and status names it.
 func dies(t *testing.T, s stage.Server) {
 	s.Kubectl("create", "configmap", "before")
 	go func() {
@@ -110,6 +117,9 @@ func dies(t *testing.T, s stage.Server) {
 			}
 			time.Sleep(50 * time.Millisecond)
 		}
+		if err := s.TryClaim("lost"); err != nil {
+			t.Errorf("a volume during the trial: %v", err)
+		}
 		s.Run("touch", "/etc/standin-dies")
 	}()
 	broken(t, s, "dies "+stage.Newer, "", "--hold=30s")
@@ -117,7 +127,9 @@ func dies(t *testing.T, s stage.Server) {
 		t.Errorf("after the rollback there are %s", got)
 	}
 	s.Sh(`test "$(ls -d /var/lib/coracle/upgrade/failed-* | wc -l)" = 1
-		grep -qa configmaps/default/during /var/lib/coracle/upgrade/failed-*/etcd-member/wal/*.wal`)
+		grep -qa configmaps/default/during /var/lib/coracle/upgrade/failed-*/etcd-member/wal/*.wal
+		for n in $(seq 60); do ! coracle status | grep -qF "` + `$(ls -d /var/lib/coracle/storage/*_default_lost) is of a volume that the cluster does not know` + `" || exit 0; sleep 0.1; done
+		coracle status && exit 1`)
 }
 
 // plugPulled kills the upgrader and all that helps it, and then the machine.
@@ -150,6 +162,7 @@ func works(t *testing.T, s stage.Server) {
 	if out := s.Run("coracle", "status"); !strings.Contains(out, "was done") {
 		t.Errorf("status says nothing of the upgrade:\n%s", out)
 	}
+	s.Claim(t, "newer")
 }
 
 // back goes to the version before by hand; the upgrader dies at once.

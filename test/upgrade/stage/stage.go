@@ -80,7 +80,7 @@ func (s Server) Containers() string {
 		coracle kubectl get pods -A -o 'jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[*].restartCount} {.status.containerStatuses[*].state.running.startedAt}{"\n"}{end}'`)
 }
 
-// Work makes a pod that serves, and a client that counts what it misses.
+// Work makes pods that serve, for a client that counts what it misses.
 func (s Server) Work(t testing.TB) {
 	t.Helper()
 	s.Sh(`coracle images import /mnt/images/*.tar >/dev/null
@@ -89,13 +89,15 @@ func (s Server) Work(t testing.TB) {
 		coracle kubectl rollout status deployment web --timeout=60s`)
 }
 
-// AwaitPods waits until the pods of Work run again after the machine went down: what the API says of them may be of before.
+// AwaitPods waits until the pods of Work and Keep run again after the machine went down: what the API says of them may be of before.
 func (s Server) AwaitPods(t testing.TB) {
 	t.Helper()
 	s.Sh(`until [ "$(coracle crictl ps -q --label io.kubernetes.container.name=agnhost | wc -l)" = 2 ]; do sleep 0.2; done
 		service=$(coracle kubectl get service web -o 'jsonpath={.spec.clusterIP}')
 		for n in 1 2 3 4 5 6 7 8 9 10; do until curl -sf "http://$service/hostname" >/dev/null; do sleep 0.2; done; done
-		coracle kubectl wait pods -l app=web --for=condition=Ready --timeout=60s`)
+		coracle kubectl wait pods -l app=web --for=condition=Ready --timeout=60s
+		until id=$(coracle crictl ps -q --label io.kubernetes.container.name=keeper) && [ -n "$id" ] &&
+			coracle kubectl get pod keeper -o 'jsonpath={.status.containerStatuses[0].containerID}' | grep -q "$id"; do sleep 0.2; done`)
 }
 
 // Missed is what a client found.
