@@ -110,10 +110,10 @@ func (f *manager) Start(ctx context.Context, name string) error {
 	life, end := context.WithCancel(context.Background())
 	f.running, f.how = end, service.Ready
 	switch behaviour {
-	case "exits": // and is started again
+	case "exits": // and is started again, after a pause as real ones make it, in which the watcher hears of the error
 		end()
 		f.running = nil
-		f.wait.Go(func() { _ = f.Start(ctx, name) })
+		f.wait.Go(func() { time.Sleep(time.Second); _ = f.Start(ctx, name) })
 		return fmt.Errorf("service does not start; it says:\nI do not work")
 	case "fails": // and is not
 		f.running, f.how = nil, service.Failed
@@ -182,7 +182,10 @@ func TestUpgrade(t *testing.T) {
 				f.how = service.Stopped
 			}
 			o := c.options
-			o.File, o.Timeout, o.Hold = filepath.Join(dir, "new"), 300*time.Millisecond, 50*time.Millisecond
+			o.File, o.Timeout, o.Hold = filepath.Join(dir, "new"), time.Minute, 50*time.Millisecond
+			if c.behaviour == "hangs" {
+				o.Timeout = 300 * time.Millisecond
+			}
 			o.Launch = func(context.Context, Target, []string) error {
 				f.wait.Go(func() {
 					if err := Watch(context.Background(), m.dirs.Data, f); err != nil {
