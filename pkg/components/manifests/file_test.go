@@ -76,13 +76,17 @@ func TestWatchTree(t *testing.T) {
 		{"the removal of all", func() { os.RemoveAll(dir) }, true},
 		{"a file after that", func() { write(t, dir, map[string]string{"a.yaml": secret}) }, true},
 	} {
+		patience := 4 * settle
+		if tt.noticed {
+			patience = 20 * time.Second
+		}
 		tt.do()
 		select {
 		case <-changes:
 			if !tt.noticed {
 				t.Errorf("%s: noticed", tt.name)
 			}
-		case <-time.After(4 * settle):
+		case <-time.After(patience):
 			if tt.noticed {
 				t.Errorf("%s: not noticed", tt.name)
 			}
@@ -90,7 +94,7 @@ func TestWatchTree(t *testing.T) {
 		for quiet := false; !quiet; {
 			select {
 			case <-changes:
-			case <-time.After(3 * settle / 2):
+			case <-time.After(5 * settle):
 				quiet = true
 			}
 		}
