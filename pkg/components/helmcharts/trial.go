@@ -33,8 +33,11 @@ const (
 	trialOutput = 16 << 20
 )
 
-// tooMuch is the exit code for too much output. Go has 2 for a stack or a memory that is full.
-const tooMuch = 3
+// Exit codes of a process that took too much.
+const (
+	fatal   = 2 // Go's, when the stack or the memory is full
+	tooMuch = 3 // output
+)
 
 // trial is what the process for it gets on its standard input: there are secrets in it, and who may see processes sees
 // their arguments and environment.
@@ -69,8 +72,9 @@ func (c *controller) prove(ctx context.Context, ch *chart, w wish, step step, ar
 	return packed, nil
 }
 
-// run starts the process, and returns an error if rendering takes too much. Other mistakes are found when it is done
-// in earnest.
+// run starts the process, and returns a problem if rendering takes too much. Whoever kills the process may do so because
+// the machine is short of memory or slow, and not for the chart: that is another error. Other mistakes are found when
+// it is done in earnest.
 func (t trial) run(ctx context.Context) error {
 	data, err := json.Marshal(t)
 	if err != nil {
@@ -89,13 +93,14 @@ func (t trial) run(ctx context.Context) error {
 	switch {
 	case err == nil:
 		return nil
-	case ctx.Err() != nil:
-		return fmt.Errorf("rendering the chart: %w", ctx.Err())
-	case errors.As(err, &ended) || limited.Err() != nil:
-		return problem{reasonTooLarge, fmt.Errorf("rendering took more than %d MiB, %d s or %d MiB of output; its process: %w",
-			trialMemory>>20, trialCPU, trialOutput>>20, err)}
+	case limited.Err() != nil: // its own or that of ctx
+		return fmt.Errorf("rendering the chart within %s: %w", trialTime, limited.Err())
+	case errors.As(err, &ended) && (ended.ExitCode() == fatal || ended.ExitCode() == tooMuch ||
+		ended.UserTime()+ended.SystemTime() > (trialCPU-1)*time.Second):
+		return problem{reasonTooLarge, fmt.Errorf("rendering took more than %d MiB of memory, %d s of processor time or %d MiB of output",
+			trialMemory>>20, trialCPU, trialOutput>>20)}
 	}
-	return fmt.Errorf("starting the process that renders the chart: %w", err)
+	return fmt.Errorf("rendering the chart in a process of its own: %w", err)
 }
 
 // Trial renders the chart that it reads from in, writing nothing to the cluster. The process is not good for anything

@@ -1,6 +1,7 @@
 package helmcharts
 
 import (
+	"context"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -85,5 +86,20 @@ func TestTrial(t *testing.T) {
 				t.Errorf("got %v", err)
 			}
 		})
+	}
+}
+
+// TestTrialIsStopped: that a trial was killed says nothing of the chart.
+func TestTrialIsStopped(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	archive := chartfile.Pack(t, "web", map[string]string{
+		"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.0.0\n", "templates/x.yaml": "{{ range 1000000000000 }}{{ end }}",
+	})
+	ch := &chart{}
+	ch.Name, ch.Namespace = "x", "default"
+	err := trial{newAPI(t), ch, overrides{}, nil, archive, install}.run(ctx)
+	if !errors.Is(err, context.DeadlineExceeded) || errors.As(err, new(problem)) {
+		t.Errorf("got %v", err)
 	}
 }
