@@ -112,18 +112,27 @@ func (a *arena) leader() *hosts.Host {
 // lead makes a server's member etcd's leader.
 func (a *arena) lead(h *hosts.Host) {
 	a.t.Helper()
-	was := a.leader()
-	_, id, err := a.Leads(h)
-	if err == nil && was != h {
-		err = a.Etcd(was, func(ctx context.Context, c *clientv3.Client, _ string) error {
-			_, err := c.MoveLeader(ctx, id)
+	hosts.Eventually(a.t, askTimeout, func() error {
+		was, err := a.Leader()
+		if was == h || err != nil {
 			return err
-		})
-	}
-	if err != nil {
-		a.t.Fatalf("making %s etcd's leader: %v", h.Name, err)
-	}
+		}
+		_, id, err := a.Leads(h)
+		if err == nil {
+			err = a.Etcd(was, func(ctx context.Context, c *clientv3.Client, _ string) error {
+				_, err := c.MoveLeader(ctx, id)
+				return err
+			})
+		}
+		if err != nil {
+			return fmt.Errorf("making %s etcd's leader: %w", h.Name, err)
+		}
+		return nil
+	})
 }
+
+// askTimeout is for what is asked of a cluster with which nothing is wrong, however slow the machine is.
+const askTimeout = time.Minute
 
 // others are the servers but for one.
 func (a *arena) others(h *hosts.Host) []*hosts.Host {
@@ -133,25 +142,36 @@ func (a *arena) others(h *hosts.Host) []*hosts.Host {
 // usedBy is the server at which a host's balancer comes out. The certificate tells.
 func (a *arena) usedBy(h *hosts.Host) *hosts.Host {
 	a.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	var addresses []net.IP
+	hosts.Eventually(a.t, askTimeout, func() (err error) {
+		if addresses, err = behind(h); err != nil {
+			return fmt.Errorf("asking who answers behind %s's balancer: %w", h.Name, err)
+		}
+		return nil
+	})
+	for _, s := range a.Servers {
+		if slices.ContainsFunc(addresses, func(ip net.IP) bool { return ip.String() == s.IP.String() }) {
+			return s
+		}
+	}
+	a.t.Fatalf("a server with the addresses %v answers behind %s's balancer", addresses, h.Name)
+	return nil
+}
+
+// behind is the addresses in the certificate of who answers behind a host's balancer.
+func behind(h *hosts.Host) ([]net.IP, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	raw, err := h.Dial(ctx, "tcp", hosts.Balancer)
 	if err != nil {
-		a.t.Fatal(err)
+		return nil, err
 	}
 	defer raw.Close()
 	conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true})
 	if err := conn.HandshakeContext(ctx); err != nil {
-		a.t.Fatalf("asking who answers behind %s's balancer: %v", h.Name, err)
+		return nil, err
 	}
-	cert := conn.ConnectionState().PeerCertificates[0]
-	for _, s := range a.Servers {
-		if slices.ContainsFunc(cert.IPAddresses, func(ip net.IP) bool { return ip.String() == s.IP.String() }) {
-			return s
-		}
-	}
-	a.t.Fatalf("a server with the addresses %v answers behind %s's balancer", cert.IPAddresses, h.Name)
-	return nil
+	return conn.ConnectionState().PeerCertificates[0].IPAddresses, nil
 }
 
 // healed waits until the cluster is whole, and the given hosts have said so after a time, and stays so for a moment. It
@@ -212,7 +232,7 @@ func (a *arena) views(l *load) []map[string]string {
 	var out []map[string]string
 	for _, h := range a.Servers {
 		view := map[string]string{}
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 		list, err := a.direct[h.Name].CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
 		cancel()
 		if err != nil {

@@ -117,19 +117,36 @@ func begin(ctx context.Context, name string, clients []*client, p pace) (*load, 
 
 // prepare makes the namespace and the registers.
 func (l *load) prepare(ctx context.Context, c *client) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}
-	if err := c.api.Post().Resource("namespaces").Body(ns).Do(ctx).Error(); err != nil && !apierrors.IsAlreadyExists(err) {
+	if err := persist(ctx, c.api.Post().Resource("namespaces").Body(ns)); err != nil {
 		return err
 	}
 	for _, key := range l.keys {
-		cm := l.configMap(key, initial)
-		if err := c.api.Post().Namespace(namespace).Resource("configmaps").Body(cm).Do(ctx).Error(); err != nil {
+		request := c.api.Post().Namespace(namespace).Resource("configmaps").Body(l.configMap(key, initial))
+		if err := persist(ctx, request); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// persist makes an object that nobody else makes differently: it is tried again until it is there.
+func persist(ctx context.Context, post *rest.Request) error {
+	for {
+		try, cancel := context.WithTimeout(ctx, 15*time.Second)
+		err := post.Do(try).Error()
+		cancel()
+		if err == nil || apierrors.IsAlreadyExists(err) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }
 
 // end stops the clients and returns what they saw. Requests on their way are waited for.

@@ -13,8 +13,8 @@ import (
 // quiet is how long clients work before something breaks, and after all is whole.
 const quiet = 2 * time.Second
 
-// patience is how long a cluster may take until it is whole again with no human hand.
-const patience = 90 * time.Second
+// patience is how long a cluster may take until it is whole again with no human hand, on a slow machine too.
+const patience = 5 * time.Minute
 
 // normal is some 40 writes a second from four hosts.
 var normal = pace{beat: 200 * time.Millisecond, workers: 2, pause: 300 * time.Millisecond, timeout: 15 * time.Second}

@@ -229,7 +229,7 @@ func rollingRestart(a *arena) []*hosts.Host {
 		}
 		stopped := time.Now()
 		a.Start(h)
-		when, err := a.healed(began, []*hosts.Host{h}, time.Minute)
+		when, err := a.healed(began, []*hosts.Host{h}, patience)
 		if err != nil {
 			a.t.Errorf("after %s was restarted: %v", h.Name, err)
 		}

@@ -86,7 +86,7 @@ func (s Server) Work(t testing.TB) {
 	s.Sh(`coracle images import /mnt/images/*.tar >/dev/null
 		coracle kubectl create deployment web --image=registry.k8s.io/e2e-test-images/agnhost:2.66.1 --replicas=2 -- /agnhost netexec
 		coracle kubectl expose deployment web --port=80 --target-port=8080
-		coracle kubectl rollout status deployment web --timeout=60s`)
+		coracle kubectl rollout status deployment web --timeout=300s`)
 }
 
 // AwaitPods waits until the pods of Work and Keep run again after the machine went down: what the API says of them may be of before.
@@ -95,7 +95,7 @@ func (s Server) AwaitPods(t testing.TB) {
 	s.Sh(`until [ "$(coracle crictl ps -q --label io.kubernetes.container.name=agnhost | wc -l)" = 2 ]; do sleep 0.2; done
 		service=$(coracle kubectl get service web -o 'jsonpath={.spec.clusterIP}')
 		for n in 1 2 3 4 5 6 7 8 9 10; do until curl -sf "http://$service/hostname" >/dev/null; do sleep 0.2; done; done
-		coracle kubectl wait pods -l app=web --for=condition=Ready --timeout=60s
+		coracle kubectl wait pods -l app=web --for=condition=Ready --timeout=300s
 		until id=$(coracle crictl ps -q --label io.kubernetes.container.name=keeper) && [ -n "$id" ] &&
 			coracle kubectl get pod keeper -o 'jsonpath={.status.containerStatuses[0].containerID}' | grep -q "$id"; do sleep 0.2; done`)
 }
@@ -130,8 +130,9 @@ func (m Missed) Check(t testing.TB) {
 			t.Errorf("of %d requests by a %s %d failed, last: %s", c.Asked, what, c.Failed, c.Last)
 		}
 	}
-	t.Logf("a pod's connection: %d requests, %d failed; its Service: %d, %d; API away for %.2f s", m["connection"].Asked, m["connection"].Failed,
-		m["service"].Asked, m["service"].Failed, m["api"].GapSeconds)
+	t.Logf("a pod's connection: %d requests, %d failed, %.2f s without an answer at most; its Service: %d, %d, %.2f s; API away for %.2f s",
+		m["connection"].Asked, m["connection"].Failed, m["connection"].GapSeconds,
+		m["service"].Asked, m["service"].Failed, m["service"].GapSeconds, m["api"].GapSeconds)
 }
 
 // State is what coracle remembers of the last upgrade.
@@ -144,13 +145,13 @@ func (s Server) State() (phase, failure string) {
 // AwaitPhase waits until the trial is so far.
 func (s Server) AwaitPhase(t testing.TB, want string) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		out, _ := s.Try("cat", "/var/lib/coracle/upgrade/state.json")
 		if strings.Contains(out, fmt.Sprintf("%q: %q", "phase", want)) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not %s within a minute: %s", want, out)
+			t.Fatalf("not %s within five minutes: %s", want, out)
 		}
 	}
 }

@@ -93,13 +93,17 @@ func (c *count) every(ctx context.Context, pause time.Duration, ask func() error
 	}
 }
 
+// answerTimeout is for an answer of a pod: a machine that unpacks a version meanwhile may be slow. What is refused or cut
+// off fails at once, and what is swallowed leaves a gap.
+const answerTimeout = 15 * time.Second
+
 // client keeps one connection to a pod, makes new ones to a Service, and asks the API whether it is ready.
 func client(pod, service, api string) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	counts := map[string]*count{"connection": {}, "service": {}, "api": {}}
 	var all sync.WaitGroup
-	conn, err := net.DialTimeout("tcp", pod, time.Second)
+	conn, err := net.DialTimeout("tcp", pod, answerTimeout)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -108,7 +112,7 @@ func client(pod, service, api string) {
 	all.Go(func() {
 		counts["connection"].every(ctx, 20*time.Millisecond, func() error { return again(conn, answers) })
 	})
-	fresh := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	fresh := &http.Client{Timeout: answerTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	all.Go(func() {
 		counts["service"].every(ctx, 20*time.Millisecond, func() error { return get(fresh, "http://"+service+"/hostname") })
 	})
@@ -127,7 +131,7 @@ func client(pod, service, api string) {
 
 // again asks on the same connection.
 func again(conn net.Conn, answers *bufio.Reader) error {
-	if err := conn.SetDeadline(time.Now().Add(2 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return err
 	}
 	if _, err := fmt.Fprint(conn, "GET /hostname HTTP/1.1\r\nHost: pod\r\n\r\n"); err != nil {
