@@ -125,7 +125,7 @@ func TestSupportBundle(t *testing.T) {
 			}
 			return nil
 		})
-		time.Sleep(300 * time.Millisecond) // lines of this level are on the disk after 100 ms
+		time.Sleep(time.Second) // errors are to be on the disk after 100 ms, other lines after 5 s
 		h.Kill()
 		h.Boot()
 		if kept := h.For(t).Coracle("logs"); !strings.Contains(kept, "; restarting") {

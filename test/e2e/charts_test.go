@@ -295,10 +295,9 @@ func testChartKilled(t *testing.T, h *hosts.Host, s *hosts.Server) {
 	pending("pending-install")
 	ready(h, "killed")
 	becomes(t, h, "helmchart/killed", ".status.chartVersion", "1.0.0")
-	told := h.Kubectl("get", "events", "--field-selector=reason=ApplyChart,involvedObject.name=killed", "-o", "jsonpath={.items[*].message}")
-	if !strings.Contains(told, "reinstall of web") {
-		t.Errorf("the install was not interrupted: %s", told)
-	}
+	expect(t, "reinstall of web", func() (string, error) { // else the install was not interrupted
+		return h.TryCoracle("kubectl", "get", "events", "--field-selector=reason=ApplyChart,involvedObject.name=killed", "-o", "jsonpath={.items[*].message}")
+	})
 	h.Apply(helmChart("killed", chart, `set: {hook: "5", text: new}`))
 	pending("pending-upgrade")
 	ready(h, "killed")

@@ -66,7 +66,10 @@ func checkMoved(t *testing.T, c *hosts.Cluster, moved *hosts.Host) {
 	t.Helper()
 	other := c.Servers[2]
 	hosts.Eventually(t, 2*time.Minute, func() error {
-		got := other.Kubectl("get", "node", moved.Name, "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`)
+		got, err := other.TryCoracle("kubectl", "get", "node", moved.Name, "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`)
+		if err != nil {
+			return err
+		}
 		return contains("the node's address", got, moved.IP.String())
 	})
 	hosts.Eventually(t, 2*time.Minute, func() error { return serversAre(c, other) })
@@ -85,8 +88,7 @@ func checkMoved(t *testing.T, c *hosts.Cluster, moved *hosts.Host) {
 		})
 	}
 	// Pods of the host that moved and of another one reach each other, and the API reaches both.
-	mine, theirs := pod(t, other, moved), pod(t, other, other)
-	for _, pair := range [][2]podOn{{mine, theirs}, {theirs, mine}} {
+	for _, pair := range [][2]*hosts.Host{{moved, other}, {other, moved}} {
 		reaches(t, other, pair[0], pair[1])
 	}
 	// The agent's parts reach the API whichever server is asked.
@@ -132,8 +134,7 @@ func TestOnlyServerMoves(t *testing.T) {
 	}
 	c.Start(byIP)
 	c.AwaitHealthy(since, 3*time.Minute)
-	mine, theirs := pod(t, server, byName), pod(t, server, byIP)
-	for _, pair := range [][2]podOn{{mine, theirs}, {theirs, mine}, {mine, pod(t, server, server)}} {
+	for _, pair := range [][2]*hosts.Host{{byName, byIP}, {byIP, byName}, {byName, server}} {
 		reaches(t, server, pair[0], pair[1])
 	}
 }
@@ -160,23 +161,30 @@ func lives(c *hosts.Cluster, nodes ...string) func(since time.Time) error {
 	}
 }
 
-// reaches waits until a pod gets an answer of another one.
-func reaches(t *testing.T, api *hosts.Host, from, to podOn) {
+// reaches waits until the pod of a host gets an answer of another one's. Both may be made anew meanwhile.
+func reaches(t *testing.T, api, on, other *hosts.Host) {
 	t.Helper()
 	hosts.Eventually(t, 3*time.Minute, func() error {
-		_, err := api.TryCoracle("kubectl", "exec", from.name, "--", "busybox", "timeout", "3", "busybox", "wget", "-qO-", "http://"+to.ip+":8080/name")
+		from, err := pod(api, on)
+		if err != nil {
+			return err
+		}
+		to, err := pod(api, other)
+		if err != nil {
+			return err
+		}
+		_, err = api.TryCoracle("kubectl", "exec", from.name, "--", "busybox", "timeout", "3", "busybox", "wget", "-qO-", "http://"+to.ip+":8080/name")
 		return err
 	})
 }
 
 type podOn struct{ name, ip string }
 
-func pod(t *testing.T, api, on *hosts.Host) podOn {
-	t.Helper()
-	out := api.Kubectl("get", "pods", "-l", "app=web", "--field-selector", "spec.nodeName="+on.Name,
+func pod(api, on *hosts.Host) (podOn, error) {
+	out, err := api.TryCoracle("kubectl", "get", "pods", "-l", "app=web", "--field-selector", "spec.nodeName="+on.Name,
 		"-o", "jsonpath={.items[0].metadata.name} {.items[0].status.podIP}")
 	name, ip, _ := strings.Cut(out, " ")
-	return podOn{name, strings.TrimSpace(ip)}
+	return podOn{name, strings.TrimSpace(ip)}, err
 }
 
 // serversAre is an error unless Service kubernetes has the servers' addresses and no other.

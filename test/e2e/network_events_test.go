@@ -35,7 +35,14 @@ func (n *network) testServerAway(t *testing.T) {
 		"probe lookup web":                                               n.services["web"][0].String(),
 		"probe lookup " + hosts.ExternalName:                             hosts.ExternalIP,
 	} {
-		if out, err := agent.TryCoracle("crictl", "exec", id, "sh", "-c", line); err != nil || !strings.Contains(out, want) {
+		var out string
+		var err error
+		for range 3 { // a busy machine may lose one packet, or two
+			if out, err = agent.TryCoracle("crictl", "exec", id, "sh", "-c", line); err == nil && strings.Contains(out, want) {
+				break
+			}
+		}
+		if err != nil || !strings.Contains(out, want) {
 			t.Errorf("without a server: %s: %q, %v", line, out, err)
 		}
 	}
@@ -68,7 +75,7 @@ func (n *network) testReboot(t *testing.T) {
 	c.AwaitHealthy(began, 3*time.Minute)
 	n.awaitWhole(t)
 	t.Logf("all pods reach each other %s after the boot", time.Since(began).Round(100*time.Millisecond))
-	n.testDNS(t)
+	hosts.Eventually(t, time.Minute, n.resolve)
 }
 
 // testReinstalled: the machine has lost everything, but its name and address.
@@ -85,8 +92,8 @@ func (n *network) testReinstalled(t *testing.T) {
 	c.AwaitHealthy(began, 3*time.Minute)
 	n.awaitWhole(t)
 	t.Logf("all pods reach each other %s after the start", time.Since(began).Round(100*time.Millisecond))
-	n.testDNS(t)
-	n.testNodePorts(t)
+	hosts.Eventually(t, time.Minute, n.resolve)
+	hosts.Eventually(t, time.Minute, n.fetchFromOutside)
 }
 
 // testRemoved: the others forget how the node's pods were reached, also one that is not running then.

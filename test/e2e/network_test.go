@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -156,11 +157,19 @@ func parse(t *testing.T, texts []string) (ips []netip.Addr) {
 // in runs a shell line in the client pod of a node.
 func (n *network) in(t *testing.T, node, line string) string {
 	t.Helper()
-	out, err := n.api.TryCoracle("kubectl", "exec", n.clients[node], "--", "sh", "-c", line)
+	out, err := n.tryIn(node, line)
 	if err != nil {
-		t.Errorf("on %s: %s: %v", node, line, err)
+		t.Error(err)
 	}
 	return out
+}
+
+func (n *network) tryIn(node, line string) (string, error) {
+	out, err := n.api.TryCoracle("kubectl", "exec", n.clients[node], "--", "sh", "-c", line)
+	if err != nil {
+		err = fmt.Errorf("on %s: %s: %w", node, line, err)
+	}
+	return out, err
 }
 
 func url(ip netip.Addr, port uint16, path string) string {
@@ -248,25 +257,34 @@ func (n *network) testAffinity(t *testing.T) {
 	}
 }
 
-// testDNS looks names up on every node.
 func (n *network) testDNS(t *testing.T) {
+	if err := n.resolve(); err != nil {
+		t.Error(err)
+	}
+}
+
+// resolve looks names up on every node.
+func (n *network) resolve() error {
+	var wrong []error
 	names := map[string][]netip.Addr{
 		"web": n.services["web"], "kubernetes.default": n.services["kubernetes"],
 		"web-headless": slices.Concat(slices.Collect(maps.Values(n.web))...),
 	}
 	if n.outside.IP.Is4() {
-		names[hosts.ExternalName] = parse(t, []string{hosts.ExternalIP})
+		names[hosts.ExternalName] = []netip.Addr{netip.MustParseAddr(hosts.ExternalIP)}
 	}
 	for node := range n.clients {
 		for name, want := range names {
-			got := n.in(t, node, "probe lookup "+name)
+			got, err := n.tryIn(node, "probe lookup "+name)
+			wrong = append(wrong, err)
 			for _, ip := range want {
 				if !strings.Contains("\n"+got, "\n"+ip.String()+"\n") {
-					t.Errorf("on %s %s is %q, without %s", node, name, got, ip)
+					wrong = append(wrong, fmt.Errorf("on %s %s is %q, without %s", node, name, got, ip))
 				}
 			}
 		}
 	}
+	return errors.Join(wrong...)
 }
 
 // testHostNetwork goes from pods to pods on the hosts' network of all nodes, and from these to pods and Services.
@@ -295,17 +313,25 @@ func (n *network) testHostNetwork(t *testing.T) {
 	}
 }
 
-// testNodePorts fetches from outside through every node.
 func (n *network) testNodePorts(t *testing.T) {
+	if err := n.fetchFromOutside(); err != nil {
+		t.Error(err)
+	}
+}
+
+// fetchFromOutside fetches from outside through every node.
+func (n *network) fetchFromOutside() error {
+	var wrong []error
 	for node := range n.clients {
 		for _, ip := range n.nodes[node] {
 			for range 4 { // servers on other nodes take part
 				if out, err := n.outside.Get(url(ip, 30080, "/hostname")); err != nil || !strings.HasPrefix(out, "web-") {
-					t.Errorf("NodePort through %s at %s: %q, %v", node, ip, out, err)
+					wrong = append(wrong, fmt.Errorf("NodePort through %s at %s: %q, %v", node, ip, out, err))
 				}
 			}
 		}
 	}
+	return errors.Join(wrong...)
 }
 
 // testLocal fetches from outside: the node that has the pod answers and shows it the client's address; the others

@@ -76,6 +76,10 @@ func testOffline(t *testing.T, c *hosts.Cluster, alone *hosts.Host, others []*ho
 	c.AwaitHealthy(began, 3*time.Minute)
 	t.Logf("healthy %.1f s after the boot of the others", time.Since(began).Seconds())
 	hosts.Eventually(t, 2*time.Minute, func() error {
-		return contains("pods", others[0].Kubectl("get", "pods", "-o", "name"), "pod/podnet-"+alone.Name)
+		out, err := others[0].TryCoracle("kubectl", "get", "pods", "-o", "name")
+		if err != nil {
+			return err
+		}
+		return contains("pods", out, "pod/podnet-"+alone.Name)
 	})
 }

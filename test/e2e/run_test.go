@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -228,9 +229,10 @@ func TestRunEndsEarly(t *testing.T) {
 	})
 	t.Run("a second SIGINT ends it", func(t *testing.T) {
 		l := l.in(t)
-		r := l.startRun("--", "bash", "-c", "trap 'echo asked' INT; touch "+started+"; while :; do sleep 0.1; done")
+		touch := "touch " + started
+		r := l.startRun("--", "bash", "-c", "trap 'echo asked; "+touch+"' INT; "+touch+"; while :; do sleep 0.1; done")
 		l.signal(syscall.SIGINT)
-		<-time.After(500 * time.Millisecond)
+		r.awaitCommand()
 		l.signal(syscall.SIGINT)
 		r.end().want(t, 128+9, "asked\n")
 		l.compare(before)
@@ -272,7 +274,7 @@ func TestRunEndsEarly(t *testing.T) {
 			l.Run("pkill", fmt.Sprintf("-%d", s), "-f", "^"+binary+" (run|__keep-cluster) ")
 		}
 		// Nobody is left who could end the command, which may not be sleep yet.
-		l.Run("timeout", "10", "sh", "-c", "until pkill -fx 'sleep 601'; do sleep 0.05; done")
+		l.Run("timeout", "60", "sh", "-c", "until pkill -fx 'sleep 601'; do sleep 0.05; done")
 		r.end().want(t, 128+9, "")
 		l.runCluster("", "-q", "true").want(t, 0, "")
 		l.compare(before)
@@ -291,30 +293,54 @@ func (l laptop) gone() error {
 
 // onTerminal runs a command from a shell with job control, on a terminal of its own.
 func (l laptop) onTerminal(t *testing.T, before string) {
-	inner := `trap 'echo asked; exit 3' INT; touch ` + started + `; while :; do sleep 0.1; done`
+	inner := `trap 'echo asked; exit 3' INT; while :; do touch ` + started + `; sleep 0.1; done`
 	shell := `set -m; ` + binary + ` run -q -- bash -c "` + inner + `"; echo stopped with $?; fg >/dev/null; echo ended with $?`
 	cmd := l.Command("script", "-qec", "bash -c '"+strings.ReplaceAll(shell, "'", `'\''`)+"'", "/dev/null")
 	typed, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out bytes.Buffer
+	var out screen
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	l.awaitCommand()
-	for _, key := range []string{"\x1a", "\x03"} {
+	press := func(key string) {
+		t.Helper()
 		if _, err := typed.Write([]byte(key)); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(time.Second) // the command goes on in between
 	}
+	l.awaitCommand()
+	press("\x1a")
+	hosts.Eventually(t, time.Minute, func() error { return contains("the terminal", out.String(), "stopped with ") })
+	l.Run("rm", "-f", started)
+	l.awaitCommand() // it goes on
+	press("\x03")
 	_ = cmd.Wait()
 	for _, want := range []string{"stopped with 148", "asked", "ended with 3"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the terminal does not show %q: %s", want, out.String())
 		}
 	}
+	l.Run("rm", "-f", started)
 	l.compare(before)
+}
+
+// screen is what a terminal has shown, also while more comes.
+type screen struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
 }

@@ -253,13 +253,13 @@ func TestUpEndsEarly(t *testing.T) {
 				t.Error("it ended well")
 			}
 			hosts.Eventually(t, time.Minute, func() error {
-				if _, err := l.Try("test", "!", "-e", localcluster.DefaultDir+"/local"); err != nil {
+				l.Run("sh", "-c", "rm -rf /tmp/coracle-local-logs-*")
+				if err := l.gone(); err != nil {
 					log, _ := l.Try("cat", localcluster.DefaultDir+"/local/log/keeper.log")
-					return fmt.Errorf("files are left: %s", log)
+					return fmt.Errorf("%w: %s", err, log)
 				}
 				return nil
 			})
-			l.Run("sh", "-c", "rm -rf /tmp/coracle-local-logs-*")
 			l.compare(before)
 		})
 	}

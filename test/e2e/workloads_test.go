@@ -336,17 +336,26 @@ func TestReusedAddress(t *testing.T) {
 	h, _ := newCluster(t, "--cluster-cidr=10.42.0.0/24", "--kube-controller-manager-arg=node-cidr-mask-size=29")
 	h.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: client}\nspec: {terminationGracePeriodSeconds: 0, containers: [{name: c, image: coracle.test/busybox:1, command: [sleep, '3600']}]}\n")
 	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=3m")
+	// Only who is refused tries again: the pod does not listen yet. A stale neighbour entry would answer 20 seconds later.
+	get := func(try func() (string, error)) (out string, err error) {
+		for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+			out, err = try()
+			if err == nil || !strings.Contains(out+err.Error(), "connection refused") || time.Now().After(end) {
+				return out, err
+			}
+		}
+	}
 	seen := map[string]int{}
 	for range 9 {
 		h.Apply(manifest(t, "reused.yaml"))
 		h.Kubectl("wait", "--for=condition=Ready", "pod/reused", "--timeout=3m")
 		ip := h.Kubectl("get", "pod", "reused", "-o", "jsonpath={.status.podIP}")
 		seen[ip]++
-		// Once, without another try: a stale neighbour entry would answer 20 seconds later only.
-		if out, err := h.Get("http://" + ip + ":8080/hostname"); err != nil || out != "reused" {
+		address := "http://" + ip + ":8080/hostname"
+		if out, err := get(func() (string, error) { return h.Get(address) }); err != nil || out != "reused" {
 			t.Errorf("from the host to %s, used %d times: %q, %v", ip, seen[ip], out, err)
 		}
-		if out, err := inClient(h, "probe get http://"+ip+":8080/hostname"); err != nil || out != "reused" {
+		if out, err := get(func() (string, error) { return inClient(h, "probe get "+address) }); err != nil || out != "reused" {
 			t.Errorf("from a pod to %s, used %d times: %q, %v", ip, seen[ip], out, err)
 		}
 		h.Kubectl("delete", "pod", "reused", "--now")

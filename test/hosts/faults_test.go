@@ -27,7 +27,7 @@ func TestFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.Freeze()
-		if out := a.Run("busybox", "ping", "-c1", "-W1", b.IP.String()); !strings.Contains(out, " 0% packet loss") {
+		if out := a.Run("busybox", "ping", "-c1", "-W10", b.IP.String()); !strings.Contains(out, " 0% packet loss") {
 			t.Error("a frozen host's kernel does not answer")
 		}
 		b.Thaw()

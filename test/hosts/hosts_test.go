@@ -19,7 +19,7 @@ func TestTwoHostsOnAWire(t *testing.T) {
 	if got := strings.TrimSpace(a.Run("hostname")); got != "a" {
 		t.Errorf("hostname is %q", got)
 	}
-	a.Run("busybox", "ping", "-c1", "-W2", b.IP.String())
+	a.Run("busybox", "ping", "-c1", "-W10", b.IP.String())
 	a.Run("sh", "-c", "echo hello > /etc/only-on-a")
 	if _, err := os.Stat("/etc/only-on-a"); err == nil {
 		t.Error("a file made on a host shows up on this machine")
