@@ -98,7 +98,7 @@ func (n node) try(args ...string) (string, error) {
 // awaitReady waits for the node and tells when it was ready, counted from since.
 func (n node) awaitReady(since time.Time) time.Duration {
 	n.t.Helper()
-	n.exec("coracle", "wait", "--quiet", "--timeout", "60s")
+	n.exec("coracle", "wait", "--quiet", "--timeout", "300s")
 	return time.Since(since)
 }
 
@@ -128,7 +128,7 @@ func (n node) apply(manifest string) {
 func (n node) probe(timeout time.Duration) (out string) {
 	n.t.Helper()
 	hosts.Eventually(n.t, timeout, func() (err error) {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		out, err = n.e.TryIn(ctx, "exec", n.name, "kubectl", "exec", "client", "--", "probe", "get", "http://web/hostname")
 		return err

@@ -62,12 +62,12 @@ func server(t *testing.T, e *engine.Engine) {
 		"--env", "CORACLE_KUBECONFIG_OUTPUT=/out/kubeconfig", "--env", "CORACLE_KUBECONFIG_MODE=0640", "--", "server")
 	t.Logf("docker run to ready: %s", n.awaitReady(since).Round(10*time.Millisecond))
 	n.reached()
-	hosts.Eventually(t, 30*time.Second, func() error { return is("health", n.health(), "healthy") })
+	hosts.Eventually(t, 3*time.Minute, func() error { return is("health", n.health(), "healthy") })
 
 	n.importImages()
 	n.apply(pods)
-	n.exec("kubectl", "wait", "--for=condition=Ready", "pod", "--all", "--timeout=60s")
-	n.probe(20 * time.Second)
+	n.exec("kubectl", "wait", "--for=condition=Ready", "pod", "--all", "--timeout=300s")
+	n.probe(2 * time.Minute)
 	n.exec("kubectl", "exec", "plain", "--", "touch", "/disk/mark")
 	if got := n.exec("kubectl", "exec", "plain", "--", "nslookup", "neighbour"); !strings.Contains(got, "172.31.0.") {
 		t.Errorf("a pod with the host's name servers finds another container by its name: %s", got)
@@ -84,8 +84,8 @@ func server(t *testing.T, e *engine.Engine) {
 		since := time.Now()
 		c.do()
 		took := n.awaitReady(since)
-		n.exec("kubectl", "wait", "--for=condition=Ready", "pod", "client", "plain", "--timeout=60s")
-		n.probe(30 * time.Second)
+		n.exec("kubectl", "wait", "--for=condition=Ready", "pod", "client", "plain", "--timeout=300s")
+		n.probe(2 * time.Minute)
 		t.Logf("%s: node ready after %s, pods after %s", c.name, took.Round(10*time.Millisecond), time.Since(since).Round(10*time.Millisecond))
 		if got := n.uid(); got != uid {
 			t.Errorf("%s: it is another cluster", c.name)
@@ -165,7 +165,7 @@ func recreated(t *testing.T, e *engine.Engine) {
 	if got := second.uid(); got != uid {
 		t.Error("it is another cluster")
 	}
-	hosts.Eventually(t, 20*time.Second, func() error {
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		return is("nodes", second.exec("kubectl", "get", "nodes", "--output", "name"), "node/second")
 	})
 	if out, err := second.try("ls", "/var/lib/coracle/data"); err == nil {
@@ -212,7 +212,7 @@ func (n node) loads(name string) {
 	}
 	n.apply(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "itself"}, "spec": {"restartPolicy": "Never",
 		"containers": [{"name": "itself", "image": %q, "imagePullPolicy": "Never", "args": ["version"]}]}}`, imported))
-	hosts.Eventually(n.t, 30*time.Second, func() error {
+	hosts.Eventually(n.t, 2*time.Minute, func() error {
 		return is("the pod's phase", n.exec("kubectl", "get", "pod", "itself", "--output", "jsonpath={.status.phase}"), "Succeeded")
 	})
 }

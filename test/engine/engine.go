@@ -26,7 +26,7 @@ type Engine struct {
 }
 
 // startTimeout is for the engine's start, which takes a second or two.
-const startTimeout = 30 * time.Second
+const startTimeout = 2 * time.Minute
 
 // Start starts an engine, which ends when the test does. The package of the test needs hosts.Main. Without root or
 // Docker the test is skipped and says so.
