@@ -137,7 +137,7 @@ func (s *story) mistakes(t *testing.T) {
 	}{
 		{"bad flag", machines.Bin + " install -- server --no-such-flag", 2, "unknown flag --no-such-flag"},
 		{"no role", machines.Bin + " install -- serve", 2, `"serve" cannot be installed`},
-		{"port taken", "busybox nc -l -p 6443 & sleep 0.3; code=0; " + machines.Bin + " install || code=$?; kill $!; exit $code", 3, "6443"},
+		{"port taken", `busybox nc -l -p 6443 & timeout 60 sh -c "until grep -q :192B /proc/net/tcp /proc/net/tcp6; do sleep 0.05; done"; code=0; ` + machines.Bin + " install || code=$?; kill $!; exit $code", 3, "6443"},
 		{"wrong bin dir", machines.Bin + " install --bin-dir /proc/no", 1, "/proc/no"},
 	}
 	for _, tt := range tests {
@@ -224,9 +224,9 @@ func (s *story) pods(t *testing.T) {
 func (s *story) answers(t *testing.T) {
 	t.Helper()
 	m := s.server.For(t)
-	m.Run("kubectl", "rollout", "status", "deployment/web", "--timeout=60s")
-	m.Run("kubectl", "wait", "--for=condition=Ready", "pod/at-host", "--timeout=60s")
-	hosts.Eventually(t, 20*time.Second, func() error {
+	m.Run("kubectl", "rollout", "status", "deployment/web", "--timeout=300s")
+	m.Run("kubectl", "wait", "--for=condition=Ready", "pod/at-host", "--timeout=300s")
+	hosts.Eventually(t, 2*time.Minute, func() error {
 		_, err := m.TrySh(`ip=$(kubectl get node edge-1 -o jsonpath='{.status.addresses[0].address}')
 curl -sf --max-time 2 http://$ip:30080/hostname; curl -sf --max-time 2 http://$ip:8088/hostname
 kubectl exec at-host -- /agnhost connect --timeout=2s web:80`)
@@ -262,7 +262,7 @@ func (s *story) change(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "the installation is as it was before") {
 		t.Errorf("settings that cannot work: %v", err)
 	}
-	m.Run("coracle", "wait", "--quiet", "--timeout", "30s")
+	m.Run("coracle", "wait", "--quiet", "--timeout", "3m")
 	if out := m.Run("systemctl", "cat", "coracle"); strings.Contains(out, "no-such-flag") {
 		t.Errorf("the unit is still %s", out)
 	}
@@ -316,12 +316,12 @@ func (s *story) reboot(t *testing.T) {
 	down := s.server.For(t).Reboot()
 	began := time.Now()
 	s.agent.For(t).PullPlug()
-	hosts.Eventually(t, time.Minute, func() error {
+	hosts.Eventually(t, 3*time.Minute, func() error {
 		_, err := s.server.Try("coracle", "wait", "--quiet", "--timeout=1m")
 		return err
 	})
 	s.answers(t)
-	s.server.For(t).Run("kubectl", "wait", "--for=condition=Ready", "node", "--all", "--timeout=60s")
+	s.server.For(t).Run("kubectl", "wait", "--for=condition=Ready", "node", "--all", "--timeout=300s")
 	t.Logf("the server took %s to go down; %s after the boot all was well again", down.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 }
 

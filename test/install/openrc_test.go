@@ -15,7 +15,7 @@ var openRC = []string{"/bin/sh", "-c", "openrc sysinit; openrc boot; openrc defa
 // TestOpenRC installs a server on a machine with OpenRC, kills it, stops and starts it, and takes it off again.
 func TestOpenRC(t *testing.T) {
 	m := machines.Open(t).Boot(t, "alpine", machines.Options{Init: openRC})
-	hosts.Eventually(t, 20*time.Second, func() error { _, err := m.Try("test", "-e", "/run/up"); return err })
+	hosts.Eventually(t, 2*time.Minute, func() error { _, err := m.Try("test", "-e", "/run/up"); return err })
 	before := take(m)
 	out := m.Sh("CORACLE_NODE_LABEL='place=edge' " + machines.Bin + ` install -- server --kubelet-arg=v=2 2>&1`)
 	if !strings.Contains(out, "Node alpine is Ready after") {
@@ -34,7 +34,7 @@ func TestOpenRC(t *testing.T) {
 	front := func() string { return m.Sh(`pgrep -o -f "^/usr/local/bin/coracle server"`) }
 	killed := front()
 	m.Run("kill", "-9", killed)
-	hosts.Eventually(t, 30*time.Second, func() error { _, err := m.TrySh(`rc-service --quiet coracle usable 2>/dev/null`); return err })
+	hosts.Eventually(t, 3*time.Minute, func() error { _, err := m.TrySh(`rc-service --quiet coracle usable 2>/dev/null`); return err })
 	if front() == killed {
 		t.Error("it was not killed")
 	}

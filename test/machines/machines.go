@@ -107,7 +107,7 @@ mount --make-rshared /
 exec "$@"`
 
 // upTimeout is for a machine's way up, which takes less than a second.
-const upTimeout = 30 * time.Second
+const upTimeout = 2 * time.Minute
 
 // awaitUp waits until systemd has started everything.
 func (m *Machine) awaitUp() {
@@ -189,7 +189,7 @@ func (m *Machine) Run(name string, args ...string) string {
 }
 
 // commandTimeout is for one command on a machine.
-const commandTimeout = 3 * time.Minute
+const commandTimeout = 10 * time.Minute
 
 // Try is Run for a command that may fail. The error holds all that the command printed and its exit code, for Code.
 func (m *Machine) Try(name string, args ...string) (string, error) {
