@@ -92,7 +92,7 @@ func broken(t *testing.T, s stage.Server, mode, want string, args ...string) {
 	if phase, why := s.State(); phase != "rolled-back" {
 		t.Errorf("%s: %s", phase, why)
 	}
-	s.Run("coracle", "wait", "--timeout=30s")
+	s.Run("coracle", "wait", "--timeout=300s")
 	if got := s.Running(); got != s.Version {
 		t.Errorf("%s runs", got)
 	}
@@ -122,7 +122,7 @@ func dies(t *testing.T, s stage.Server) {
 		}
 		s.Run("touch", "/etc/standin-dies")
 	}()
-	broken(t, s, "dies "+stage.Newer, "", "--hold=30s")
+	broken(t, s, "dies "+stage.Newer, "", "--hold=180s")
 	if got := s.Kubectl("get", "configmaps", "-o", "name"); strings.Contains(got, "during") || !strings.Contains(got, "before") {
 		t.Errorf("after the rollback there are %s", got)
 	}
@@ -139,7 +139,7 @@ func plugPulled(t *testing.T, s stage.Server) {
 	s.AwaitPhase(t, "trial")
 	s.Sh(`pkill -9 -f '[c]oracle upgrade'`)
 	s.PullPlug()
-	s.Run("coracle", "wait", "--timeout=60s")
+	s.Run("coracle", "wait", "--timeout=300s")
 	if phase, why := s.State(); phase != "rolled-back" || !strings.Contains(why, "machine was restarted") {
 		t.Errorf("%s: %s", phase, why)
 	}

@@ -26,7 +26,7 @@ func (s Server) Keep(t testing.TB) {
 	s.Write("/root/keeper.yaml", keeper)
 	folder := s.Claim(t, "data")
 	s.Sh(`coracle kubectl apply -f /root/keeper.yaml
-		coracle kubectl wait pod/keeper --for=condition=Ready --timeout=60s
+		coracle kubectl wait pod/keeper --for=condition=Ready --timeout=300s
 		echo '` + note + `' >` + folder + `/note`)
 }
 
@@ -56,7 +56,7 @@ kind: PersistentVolumeClaim
 metadata: {name: ` + name + `, annotations: {volume.kubernetes.io/selected-node: $node}}
 spec: {accessModes: [ReadWriteOnce], storageClassName: local-path, resources: {requests: {storage: 1Mi}}}
 END
-		` + machines.Bin + ` kubectl wait pvc/` + name + ` --for=jsonpath={.status.phase}=Bound --timeout=20s`)
+		` + machines.Bin + ` kubectl wait pvc/` + name + ` --for=jsonpath={.status.phase}=Bound --timeout=120s`)
 	return err
 }
 
