@@ -153,7 +153,7 @@ type result struct {
 // run runs install.sh, which the shell reads from a pipe as people do it, with arguments after -s.
 func (s *sandbox) run(args ...string) result {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.shell[0], append(append(slices.Clone(s.shell[1:]), "-s", "-"), args...)...)
 	cmd.Stdin = strings.NewReader(s.script)
