@@ -13,7 +13,7 @@ import (
 )
 
 // patience is how long coracle may take to find out that it cannot start.
-const patience = 15 * time.Second
+const patience = 30 * time.Second
 
 // A mistake is something a person or a machine did wrong. The server must end by itself with a sentence.
 type mistake struct {
