@@ -39,9 +39,16 @@ func serve(t *testing.T, corefile string) (*server, string, int) {
 	if err := register(); err != nil {
 		t.Fatal(err)
 	}
-	port := freePort(t)
-	s := &server{}
-	if err := s.load(fmt.Appendf(nil, corefile, port)); err != nil {
+	port, s := freePort(t), &server{}
+	err := s.load(fmt.Appendf(nil, corefile, port))
+	for range 20 { // somebody else may take a port as soon as it is free
+		if err == nil || !strings.Contains(err.Error(), "in use") {
+			break
+		}
+		port, s = freePort(t), &server{}
+		err = s.load(fmt.Appendf(nil, corefile, port))
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -55,7 +62,7 @@ func serve(t *testing.T, corefile string) (*server, string, int) {
 // ask returns the first address in the answer, or the name of its error.
 func ask(t *testing.T, address, name string) string {
 	t.Helper()
-	client := dns.Client{Timeout: 3 * time.Second}
+	client := dns.Client{Timeout: 20 * time.Second}
 	answer, _, err := client.Exchange(new(dns.Msg).SetQuestion(name, dns.TypeA), address)
 	if err != nil {
 		t.Fatalf("asking for %s: %v", name, err)
@@ -87,7 +94,7 @@ func TestServerLoadsAgainWithoutLosingQueries(t *testing.T) {
 	failed := make(chan error, 1)
 	go func() {
 		defer close(failed)
-		client := dns.Client{Timeout: time.Second}
+		client := dns.Client{Timeout: 20 * time.Second}
 		for {
 			select {
 			case <-stop:
@@ -140,26 +147,16 @@ func TestServerWithoutUpstream(t *testing.T) {
 	if got := ask(t, address, "example.com."); got != "SERVFAIL" {
 		t.Errorf("answer is %s", got)
 	}
-	if took := time.Since(began); took > 200*time.Millisecond {
+	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("it took %s", took)
 	}
 }
 
 func TestLoopIsCut(t *testing.T) {
-	port := freePort(t)
-	s := &server{}
-	if err := register(); err != nil {
-		t.Fatal(err)
-	}
-	corefile := ".:%[1]d {\n bind 127.0.0.1\n loop\n forward . 127.0.0.1:%[1]d\n}"
-	if err := s.load(fmt.Appendf(nil, corefile, port)); err != nil {
-		t.Fatal(err)
-	}
-	defer s.stop()
-	address := fmt.Sprintf("127.0.0.1:%d", port)
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	_, address, _ := serve(t, ".:%[1]d {\n bind 127.0.0.1\n loop\n forward . 127.0.0.1:%[1]d\n}")
+	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		began := time.Now()
-		if got := ask(t, address, "example.com."); got == "SERVFAIL" && time.Since(began) < 20*time.Millisecond {
+		if got := ask(t, address, "example.com."); got == "SERVFAIL" && time.Since(began) < 200*time.Millisecond {
 			return
 		}
 		if time.Now().After(end) {
@@ -199,13 +196,13 @@ func TestWatchFile(t *testing.T) {
 		tt.do()
 		select {
 		case <-changes:
-		case <-time.After(3 * time.Second):
+		case <-time.After(20 * time.Second):
 			t.Fatalf("nothing was noticed after the file was %s", tt.name)
 		}
 		for drained := false; !drained; {
 			select {
 			case <-changes:
-			case <-time.After(100 * time.Millisecond):
+			case <-time.After(500 * time.Millisecond):
 				drained = true
 			}
 		}
