@@ -102,7 +102,7 @@ func (h *liveHost) call(verb, pod string, prev json.RawMessage) ([]byte, error) 
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(h.plugins, "coracle"))
 	cmd.Stdin = strings.NewReader(string(data))
@@ -145,7 +145,7 @@ func (h *liveHost) del(t *testing.T, pod string) {
 // reachable fails the test unless a pod answers soon. No pod listens: a refusal is its answer.
 func reachable(t *testing.T, ip net.IP) {
 	t.Helper()
-	_, err := net.DialTimeout("tcp", net.JoinHostPort(ip.String(), "80"), time.Second)
+	_, err := net.DialTimeout("tcp", net.JoinHostPort(ip.String(), "80"), 5*time.Second)
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("%s does not answer: %v", ip, err)
 	}
