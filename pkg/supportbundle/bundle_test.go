@@ -53,7 +53,7 @@ func TestWrite(t *testing.T) {
 	defer close(release)
 	b := Bundle{
 		Name: "x", Title: "A bundle.", Made: time.Date(2026, 11, 21, 10, 44, 0, 0, time.UTC), Redactor: redact.New("correct horse"),
-		Timeout: 100 * time.Millisecond, AtOnce: 2, MaxFile: 1000, Max: 2500, Notes: []string{"from the start"},
+		Timeout: 2 * time.Second, AtOnce: 2, MaxFile: 1000, Max: 2500, Notes: []string{"from the start"},
 	}
 	var out bytes.Buffer
 	outcomes, err := b.Write(t.Context(), &out, []Collector{
@@ -92,7 +92,7 @@ func TestWrite(t *testing.T) {
 		t.Error("it is too large")
 	}
 	for _, want := range []string{
-		"A bundle.", "what good.txt says", "- from the start", "- hangs: it took longer than 100ms and was left", "- breaks: it broke: boom",
+		"A bundle.", "what good.txt says", "- from the start", "- hangs: it took longer than 2s and was left", "- breaks: it broke: boom",
 		"- fails: the second one is missing: Bearer (removed)", "- fails: no more of the (removed)", "only the last 1000 of 1800 bytes", "would be larger",
 	} {
 		if !strings.Contains(files["README.txt"], want) {
@@ -130,7 +130,11 @@ func TestCommand(t *testing.T) {
 		{"environment", []string{"sh", "-c", "echo $X"}, "y\n", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			patience := time.Minute
+			if c.name == "hangs" {
+				patience = 300 * time.Millisecond
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			f := &Files{name: "n", most: 1000}
 			err := Command([]string{"X=y"}, c.argv...)(ctx, f)
