@@ -201,11 +201,11 @@ func TestValidName(t *testing.T) {
 
 // TestCommandEnds: what a command of an init system has started neither holds it up nor outlives it.
 func TestCommandEnds(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	began := time.Now()
 	pid, err := command(ctx, "sh", "-c", "sleep 30 & echo $!; wait; wait")
-	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 4*time.Second {
+	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 20*time.Second {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
 	if state, err := os.ReadFile("/proc/" + strings.TrimSpace(pid) + "/stat"); err == nil && !strings.Contains(string(state), ") Z ") {
