@@ -139,7 +139,16 @@ func TestPortIsTaken(t *testing.T) {
 	}
 	expect(t, try(port{"x", netip.MustParseAddrPort("192.0.2.1:1"), ""}), "no such address")
 	l.Close()
-	expect(t, try(port{"x", taken, ""}))
+	for range 5 { // somebody else may take a port as soon as it is free
+		if err = try(port{"x", taken, ""}); err == nil {
+			break
+		}
+		if l, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
+			taken = l.Addr().(*net.TCPAddr).AddrPort()
+			l.Close()
+		}
+	}
+	expect(t, err)
 }
 
 func TestListened(t *testing.T) {

@@ -321,7 +321,7 @@ func put(t *testing.T, e *Etcd, key, value string) {
 	t.Helper()
 	c := client(t, e)
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	began := time.Now()
 	if _, err := c.Put(ctx, key, value); err != nil {
@@ -334,7 +334,7 @@ func get(t *testing.T, e *Etcd, key string) string {
 	t.Helper()
 	c := client(t, e)
 	defer c.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	got, err := c.Get(ctx, key)
 	if err != nil {

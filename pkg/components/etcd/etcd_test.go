@@ -42,7 +42,7 @@ func run(t *testing.T, e *Etcd) (err error, stop func()) {
 			if err != nil {
 				t.Errorf("stopping: %v", err)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Error("it does not stop")
 		}
 	}
@@ -52,7 +52,7 @@ func run(t *testing.T, e *Etcd) (err error, stop func()) {
 	case err := <-done:
 		cancel()
 		return err, nil
-	case <-time.After(30 * time.Second):
+	case <-time.After(2 * time.Minute):
 		t.Fatal("neither ready nor ended")
 		return nil, nil
 	}
