@@ -192,7 +192,7 @@ func TestFilter(t *testing.T) {
 
 func TestFollow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.log")
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	f := &File{Path: path, Max: 40, Keep: 3}
 	got := make(chan string, 100)

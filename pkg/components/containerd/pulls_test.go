@@ -434,7 +434,7 @@ func TestWatch(t *testing.T) {
 	}()
 	await := func(text string, wrong bool) {
 		t.Helper()
-		deadline := time.After(20 * time.Second)
+		deadline := time.After(time.Minute)
 		for {
 			// Written again, because nobody says when the watch has begun.
 			if err := os.WriteFile(p.File.Path(), []byte(text), 0o600); err != nil {

@@ -34,7 +34,7 @@ func TestSilentUpstreamIsNoLoop(t *testing.T) {
 	for range loopAfter {
 		select {
 		case <-asked:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatal("the probe was not sent again")
 		}
 	}

@@ -26,7 +26,7 @@ func node(name, ip string) *corev1.Node {
 
 // TestClaimsFollowNodes: what is left of nodes that go, and of those that went while nobody looked.
 func TestClaimsFollowNodes(t *testing.T) {
-	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	client := fake.NewClientset(node("goes", "192.0.2.1"), node("stays", "192.0.2.2"))
 	log := logrus.New()

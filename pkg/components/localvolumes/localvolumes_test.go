@@ -62,7 +62,7 @@ func work(t *testing.T, client kubernetes.Interface) {
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
 	err := check()
-	for deadline := time.Now().Add(20 * time.Second); err != nil; err = check() {
+	for deadline := time.Now().Add(time.Minute); err != nil; err = check() {
 		if time.Now().After(deadline) {
 			t.Fatal(err)
 		}

@@ -98,7 +98,7 @@ func TestParse(t *testing.T) {
 
 // TestRun lets the controller work on a node from its registration on.
 func TestRun(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	n := node("192.0.2.7", "172.30.0.2", "InternalIP", "172.30.0.2", "Hostname", "boat")
 	n.Spec.Taints = []corev1.Taint{marked, foreign}
