@@ -233,8 +233,13 @@ func TestRunEndsEarly(t *testing.T) {
 		r := l.startRun("--", "bash", "-c", "trap 'echo asked; "+touch+"' INT; "+touch+"; while :; do sleep 0.1; done")
 		l.signal(syscall.SIGINT)
 		r.awaitCommand()
+		time.Sleep(time.Second) // what follows at once is taken for the same request
+		again := time.Now()
 		l.signal(syscall.SIGINT)
 		r.end().want(t, 128+9, "asked\n")
+		if took := time.Since(again); took > 20*time.Second { // it would be killed 30 s after the first one
+			t.Errorf("it ended %s after the second one", took)
+		}
 		l.compare(before)
 	})
 	for name, s := range map[string]syscall.Signal{"SIGTERM": syscall.SIGTERM, "SIGHUP": syscall.SIGHUP} {
