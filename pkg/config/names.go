@@ -69,7 +69,8 @@ func labelKey(s string) bool {
 	return subdomain(prefix) && qualified.MatchString(name)
 }
 
-func (d *decoder) labels(v *value) map[string]string {
+// labels are those that a node of that name is to have beyond what the kubelet gives it.
+func (d *decoder) labels(v *value, node string) map[string]string {
 	out := map[string]string{}
 	for _, it := range v.items {
 		key, val, ok := strings.Cut(it.text, "=")
@@ -77,7 +78,9 @@ func (d *decoder) labels(v *value) map[string]string {
 		case !ok || !labelKey(key) || val != "" && !qualified.MatchString(val):
 			d.add("%s: %q is not a label such as example.com/zone=a", it.label(v.setting), it.text)
 		case key == "kubernetes.io/hostname":
-			d.add("%s: label %s is the node's name, by which volumes on its disks are found; give another name with --node-name", it.label(v.setting), key)
+			if val != node { // the kubelet sets it
+				d.add("%s: label %s can only be the node's name, %q: volumes on its disks do not work with %q; remove the label", it.label(v.setting), key, node, val)
+			}
 		case reservedLabel(key):
 			d.add("%s: Kubernetes does not let a node label itself %s; use kubectl label", it.label(v.setting), key)
 		default:

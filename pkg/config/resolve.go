@@ -118,11 +118,12 @@ func (d *decoder) network(r *raw) Network {
 }
 
 func (d *decoder) node(r *raw, dir string, n Network) Node {
+	name := d.nodeName(&r.nodeName)
 	return Node{
-		Name:                d.nodeName(&r.nodeName),
+		Name:                name,
 		IPs:                 d.nodeIPs(r, n),
 		ExternalIPs:         d.externalIPs(r, n),
-		Labels:              d.labels(&r.nodeLabel),
+		Labels:              d.labels(&r.nodeLabel, name),
 		Taints:              d.taints(&r.nodeTaint),
 		KubeletConfigDir:    d.pathOr(&r.kubeletDir, filepath.Join(dir, "kubelet.d")),
 		ContainerdConfigDir: d.pathOr(&r.containerdDir, filepath.Join(dir, "containerd.d")),
