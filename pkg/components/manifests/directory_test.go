@@ -175,17 +175,28 @@ func TestWatchLinks(t *testing.T) {
 		{"the link's target comes", func() { write(t, one, map[string]string{"a.yaml": secret}) }},
 		{"a file", func() { write(t, one, map[string]string{"b.yaml": secret}) }},
 		{"the link leads elsewhere", func() { lead(two) }},
+		{"a file where it led before", func() { write(t, one, map[string]string{"c.yaml": secret}) }},
 		{"a file there", func() { write(t, two, map[string]string{"b.yaml": secret}) }},
 		{"its target goes", func() { os.Rename(two, two+".away") }},
 		{"the link goes", func() { os.Remove(dir) }},
 		{"its identity", func() { write(t, dir, map[string]string{idFile: "mine\n"}) }},
 		{"a file in the new directory", func() { write(t, dir, map[string]string{"b.yaml": secret}) }},
 	} {
+		noticed := tt.name != "a file where it led before"
+		patience := 4 * settle
+		if noticed {
+			patience = 20 * time.Second
+		}
 		tt.do()
 		select {
 		case <-changes:
-		case <-time.After(20 * time.Second):
-			t.Errorf("%s: not noticed", tt.name)
+			if !noticed {
+				t.Errorf("%s: noticed", tt.name)
+			}
+		case <-time.After(patience):
+			if noticed {
+				t.Errorf("%s: not noticed", tt.name)
+			}
 		}
 		for quiet := false; !quiet; {
 			select {

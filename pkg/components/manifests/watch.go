@@ -108,9 +108,12 @@ func (t *tree) interesting(event fsnotify.Event) bool {
 	return isManifest(name) || filepath.Ext(name) == "" // maybe a directory that is gone
 }
 
-// addAll watches what the directory is by now.
+// addAll watches what the directory is by now, and nothing that it was.
 func (t *tree) addAll() (err error) {
 	t.info = nil
+	for _, path := range t.WatchList() {
+		_ = t.Remove(path) // it may be gone
+	}
 	if _, err := os.Lstat(t.dir); errors.Is(err, fs.ErrNotExist) {
 		if err := os.MkdirAll(t.dir, 0o700); err != nil {
 			return fmt.Errorf("making the directory of manifests: %w", err)
