@@ -99,7 +99,7 @@ func (d *deployer) deployEmbedded(ctx context.Context) error {
 	end := time.Now().Add(embeddedPatience)
 	for {
 		d.step(ctx)
-		problem, next := d.firstProblem(), d.due()
+		problem, next := d.firstProblem(), d.earliest(unfinished)
 		if problem == "" {
 			return nil
 		}

@@ -53,9 +53,19 @@ func (d *deployer) wanted() identitySet {
 
 // due is when the next file is to be tried again: in an hour if none is.
 func (d *deployer) due() time.Time {
+	return d.earliest(func(*file) bool { return true })
+}
+
+// unfinished reports whether a start waits for the file: not if it is only applied once more later.
+func unfinished(f *file) bool {
+	return f.id.embedded() && f.status.State != state.ManifestApplied && f.status.State != state.ManifestSkipped
+}
+
+// earliest is when the next file of some is to be tried again: in an hour if none is.
+func (d *deployer) earliest(some func(*file) bool) time.Time {
 	next := time.Now().Add(time.Hour)
 	for _, f := range d.files {
-		if !f.due.IsZero() && f.due.Before(next) {
+		if !f.due.IsZero() && f.due.Before(next) && some(f) {
 			next = f.due
 		}
 	}
