@@ -55,27 +55,35 @@ func (p *provisioner) Delete(ctx context.Context, pv *corev1.PersistentVolume) e
 	return nil
 }
 
-// isToGo asks the API whether a volume is to be removed now, and for all others that this node may have. What the library
+// isToGo makes sure that a volume is to be removed now, and returns all others that this node may have. What the library
 // knows may be old, above all while it tries again after a time without the API: somebody may have set Retain meanwhile.
 func (p *provisioner) isToGo(ctx context.Context, pv *corev1.PersistentVolume) (others []corev1.PersistentVolume, err error) {
-	list, err := p.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	now, others, err := p.current(ctx, pv.Name)
 	if err != nil {
 		return nil, fmt.Errorf("asking whether volume %s is still to be removed: %w", pv.Name, err)
 	}
-	node, _ := p.node.Get()
-	toGo := false
-	for i := range list.Items {
-		switch now := &list.Items[i]; {
-		case now.Name == pv.Name:
-			toGo = now.UID == pv.UID && isLast(now)
-		case node == nil || volumehelpers.CheckNodeAffinity(now, node.Labels) == nil:
-			others = append(others, *now)
-		}
-	}
-	if !toGo {
+	if now == nil || now.UID != pv.UID || !isLast(now) {
 		return nil, &controller.IgnoredError{Reason: "it is not to be removed any more"}
 	}
 	return others, nil
+}
+
+// current asks the API for a volume, which is nil if there is none, and for all others that this node may have.
+func (p *provisioner) current(ctx context.Context, name string) (now *corev1.PersistentVolume, others []corev1.PersistentVolume, err error) {
+	list, err := p.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	node, _ := p.node.Get()
+	for i := range list.Items {
+		switch pv := &list.Items[i]; {
+		case pv.Name == name:
+			now = pv
+		case node == nil || volumehelpers.CheckNodeAffinity(pv, node.Labels) == nil:
+			others = append(others, *pv)
+		}
+	}
+	return now, others, nil
 }
 
 // isLast reports whether a volume waits for nothing but to be removed with its folder.

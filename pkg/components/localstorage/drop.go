@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +13,8 @@ import (
 )
 
 // drop gives up a volume that the API refuses, if that is because its claim waits for it no longer: the claim is gone, or
-// goes to another node. The folder is removed if nothing is in it. It reports whether the volume was given up.
+// goes to another node. The folder is removed if nothing is in it and no other volume has it. It reports whether the
+// volume was given up.
 func (p *provisioner) drop(ctx context.Context, pv *corev1.PersistentVolume) (bool, error) {
 	waits, err := p.isAwaited(ctx, pv)
 	if waits || err != nil {
@@ -22,13 +24,25 @@ func (p *provisioner) drop(ctx context.Context, pv *corev1.PersistentVolume) (bo
 	if err != nil {
 		return false, err
 	}
+	made, others, err := p.current(ctx, pv.Name)
+	if err != nil {
+		return false, fmt.Errorf("asking who has the folder of volume %s: %w", pv.Name, err)
+	}
+	if made != nil { // by a request whose answer was lost
+		return true, nil
+	}
 	p.folders.Lock()
 	defer p.folders.Unlock()
+	log := logrus.WithField("component", component).WithField("volume", pv.Name)
+	shares := func(other corev1.PersistentVolume) bool { return samePath(&other, pv) }
+	if i := slices.IndexFunc(others, shares); i >= 0 { // also one that is to be removed: with the mark, it can be
+		log.Infof("nobody waits for the volume any more, and %s is the folder of volume %s again", v.Path(), others[i].Name)
+		return true, v.HandOver(others[i].Name)
+	}
 	removed, err := v.RemoveEmpty(func(dir *os.File) error { return release(v.Base, dir) })
 	if err != nil {
 		return false, err
 	}
-	log := logrus.WithField("component", component).WithField("volume", pv.Name)
 	if removed {
 		log.Infof("nobody waits for the volume any more: removed %s", v.Path())
 	} else {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -62,6 +63,65 @@ func TestRefusedVolume(t *testing.T) {
 			_, err = lenient{client, p.drop}.CoreV1().PersistentVolumes().Create(t.Context(), pv, metav1.CreateOptions{})
 			if (err == nil) != c.dropped || exists(pv) != (c.file || !c.dropped) {
 				t.Errorf("got %v, the folder exists: %v", err, exists(pv))
+			}
+		})
+	}
+}
+
+// TestRefusedSharer: a volume that is given up leaves the folder to another one that has it, whose it is again. What was
+// made in spite of the refusal keeps its own.
+func TestRefusedSharer(t *testing.T) {
+	kept := func(pv *corev1.PersistentVolume) {
+		pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+	}
+	for name, c := range map[string]struct {
+		other string
+		is    func(*corev1.PersistentVolume)
+		file  bool
+		owner string // of the folder in the end
+	}{
+		"kept":                     {"pvc-a", kept, false, "pvc-a"},
+		"kept, with data":          {"pvc-a", kept, true, "pvc-a"},
+		"to be removed, with data": {"pvc-a", func(*corev1.PersistentVolume) {}, true, "pvc-a"},
+		"made":                     {testPV, kept, false, testPV},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			folder := localpath.Volume{Base: base, Folder: "shop/data", PV: c.other}
+			if err := folder.Create(nil); err != nil {
+				t.Fatal(err)
+			}
+			if c.file {
+				if err := os.WriteFile(filepath.Join(folder.Path(), "file"), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			other := released(c.other, folder.Path(), c.is, func(pv *corev1.PersistentVolume) {
+				pv.Annotations = map[string]string{localpath.BaseAnnotation: base}
+			})
+			p := testProvisioner(fake.NewClientset(testConfig(base), other))
+			pv, err := p.provision(t.Context(), testOptions(testClaim(), testClass(func(c *storagev1.StorageClass) {
+				c.Parameters = map[string]string{"pathPattern": "{{.PVC.Namespace}}/{{.PVC.Name}}"}
+			})))
+			if err != nil {
+				t.Fatal(err)
+			}
+			folder.PV = testPV
+			if !folder.Exists() {
+				t.Skip("folders cannot be marked here")
+			}
+			pv.Spec.ClaimRef = &corev1.ObjectReference{Namespace: "shop", Name: "data", UID: testUID}
+			if dropped, err := p.drop(t.Context(), pv); err != nil || !dropped {
+				t.Errorf("it is not given up: %v", err)
+			}
+			folder.PV = c.owner
+			if !folder.Exists() {
+				t.Errorf("there is no folder of %s", c.owner)
+			}
+			if isLast(other) {
+				if err := p.Delete(t.Context(), other); err != nil || exists(other) {
+					t.Errorf("the other one is not removed: %v", err)
+				}
 			}
 		})
 	}
