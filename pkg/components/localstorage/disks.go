@@ -1,13 +1,19 @@
 package localstorage
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-dev/coracle/pkg/localpath"
 )
+
+// disk is where a file system was mounted that volumes in a directory were made on.
+type disk struct{ base, mount string }
 
 // present are those of some directories whose disk is there, as far as the volumes in them tell: what is made in another
 // one now would be on the disk below the mount point, and out of sight once the right one is mounted.
@@ -16,41 +22,66 @@ func (p *provisioner) present(bases []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	without := map[string]string{} // where a disk should be mounted, by directory
-	for _, obj := range p.volumes.List() {
-		if pv, ok := obj.(*corev1.PersistentVolume); ok {
-			if v, err := folderOf(pv); err == nil && slices.Contains(bases, v.Base) && without[v.Base] == "" {
-				without[v.Base] = missing(pv, v, mounts)
-			}
-		}
+	lost := p.lost(bases, mounts)
+	there := slices.Clone(bases)
+	for d := range lost {
+		there = slices.DeleteFunc(there, func(base string) bool { return base == d.base })
 	}
-	there := slices.DeleteFunc(slices.Clone(bases), func(base string) bool { return without[base] != "" })
 	if len(there) == 0 {
-		return nil, elsewhere{fmt.Errorf("volumes in %s were on the file system mounted at %s, which is not mounted: mount it, or, if "+
-			"that disk is gone for good, remove annotation %s of its volumes", bases[0], without[bases[0]], localpath.MountAnnotation)}
+		var errs []error
+		byMount := func(a, b disk) int { return strings.Compare(a.mount+a.base, b.mount+b.base) }
+		for _, d := range slices.SortedFunc(maps.Keys(lost), byMount) {
+			errs = append(errs, fmt.Errorf("volumes in %s were on the file system mounted at %s, which is not mounted: mount it, or, if "+
+				"that disk is gone for good, say so with %s", d.base, d.mount, forget(lost[d]...)))
+		}
+		return nil, elsewhere{errors.Join(errs...)}
 	}
 	return there, nil
 }
 
-// onItsDisk is an error if the disk is not there that a volume's folder is on.
+// lost are the disks that are not there, with the volumes on them. One whose volumes are there in part was given up, and
+// they were moved: that others of them are missing is no sign of it.
+func (p *provisioner) lost(bases, mounts []string) map[disk][]string {
+	lost, moved := map[disk][]string{}, map[disk]bool{}
+	for _, obj := range p.volumes.List() {
+		pv, ok := obj.(*corev1.PersistentVolume)
+		if !ok || isMounted(pv, mounts) {
+			continue
+		}
+		v, err := folderOf(pv)
+		switch d := (disk{v.Base, pv.Annotations[localpath.MountAnnotation]}); {
+		case err != nil || !slices.Contains(bases, v.Base):
+		case v.Exists():
+			moved[d] = true
+		default:
+			lost[d] = append(lost[d], pv.Name)
+		}
+	}
+	maps.DeleteFunc(lost, func(d disk, _ []string) bool { return moved[d] })
+	return lost
+}
+
+// forget is the command after which nobody waits for the disk of some volumes.
+func forget(volumes ...string) string {
+	return fmt.Sprintf("kubectl annotate pv %s %s-", strings.Join(slices.Sorted(slices.Values(volumes)), " "), localpath.MountAnnotation)
+}
+
+// onItsDisk is an error if the disk is not there that a volume's folder is on. A folder that is there nevertheless was moved.
 func onItsDisk(pv *corev1.PersistentVolume, v localpath.Volume) error {
 	mounts, err := localpath.MountPoints()
 	if err != nil {
 		return err
 	}
-	if mount := missing(pv, v, mounts); mount != "" {
+	if !isMounted(pv, mounts) && !v.Exists() {
 		return fmt.Errorf("%s was on the file system mounted at %s, which is not mounted: the folder is removed once it is; if that "+
-			"disk is gone for good, remove annotation %s of volume %s", v.Path(), mount, localpath.MountAnnotation, pv.Name)
+			"disk is gone for good, say so with %s", v.Path(), pv.Annotations[localpath.MountAnnotation], forget(pv.Name))
 	}
 	return nil
 }
 
-// missing is where the disk of a volume should be mounted and is not. A folder that is there nevertheless was moved, and
-// a volume that does not say where its disk was is on one that is always there.
-func missing(pv *corev1.PersistentVolume, v localpath.Volume, mounts []string) string {
+// isMounted reports whether there is a file system where a volume's was. A volume that does not say where that was is on
+// one that is always there.
+func isMounted(pv *corev1.PersistentVolume, mounts []string) bool {
 	mount := pv.Annotations[localpath.MountAnnotation]
-	if mount == "" || mount == "/" || slices.Contains(mounts, mount) || v.Exists() {
-		return ""
-	}
-	return mount
+	return mount == "" || mount == "/" || slices.Contains(mounts, mount)
 }

@@ -1,6 +1,7 @@
 package localstorage
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -70,5 +71,46 @@ func TestDiskNotMounted(t *testing.T) {
 	}
 	if _, err := os.Stat(kube.VolumePath(pv)); !os.IsNotExist(err) {
 		t.Errorf("the folder is there: %v", err)
+	}
+}
+
+// TestMovedDisk: of volumes that were moved from a disk that is given up, one that is missing holds up no other. While all
+// are missing, who is to say that it is given up is told of all.
+func TestMovedDisk(t *testing.T) {
+	for name, c := range map[string]struct {
+		moved string // where the disk was of the one that is there; "": that is missing too
+		lost  string // the volumes that are told of
+	}{
+		"moved":         {"/nowhere", ""},
+		"not moved":     {"", "pvc-a pvc-b"},
+		"on other disk": {"/elsewhere", "pvc-b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := t.TempDir()
+			p := testProvisioner(fake.NewClientset(testConfig(base)))
+			for pv, mount := range map[string]string{"pvc-a": cmp.Or(c.moved, "/nowhere"), "pvc-b": "/nowhere"} {
+				v := localpath.Volume{Base: base, Folder: pv, PV: pv}
+				if pv == "pvc-a" && c.moved != "" {
+					if err := v.Create(nil); err != nil {
+						t.Fatal(err)
+					}
+					if !v.Exists() {
+						t.Skip("folders cannot be marked here")
+					}
+				}
+				if err := p.volumes.Add(released(pv, v.Path(), func(pv *corev1.PersistentVolume) {
+					pv.Annotations = map[string]string{localpath.MountAnnotation: mount}
+				})); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := p.provision(t.Context(), testOptions(testClaim(), testClass()))
+			switch told := "kubectl annotate pv " + c.lost + " coracle.io/local-volume-mount-"; {
+			case c.lost == "" && err != nil:
+				t.Error(err)
+			case c.lost != "" && (err == nil || !strings.HasSuffix(err.Error(), told)):
+				t.Errorf("got %v, want %s", err, told)
+			}
+		})
 	}
 }
