@@ -22,7 +22,8 @@ func (e *enforcer) filtered() string {
 
 // guard writes the table of the bridge. The bridge hands only what says that it is IP to the hooks of IP: with a tag of a
 // VLAN, or two, a packet would go past them, and its receiver takes such tags off. So pods send each other IP and nothing
-// else, but what finds neighbours. It returns what is wrong, for people.
+// else, but what finds neighbours. That is for ports that are marked, so those of the pods that are there are, too. It
+// returns what is wrong, for people.
 func (e *enforcer) guard(ctx context.Context) string {
 	err := e.transact(ctx, knftables.BridgeFamily, func(tx *knftables.Transaction) {
 		tx.Add(&knftables.Table{})
@@ -34,8 +35,13 @@ func (e *enforcer) guard(ctx context.Context) string {
 		})
 		tx.Add(&knftables.Rule{Chain: "prerouting", Rule: fmt.Sprintf("iifgroup %d ether type != { ip, ip6, arp } drop", podlink.Group)})
 	})
+	if err == nil {
+		err = e.adopt(e.network.bridge)
+	} else {
+		err = fmt.Errorf("writing an nft table of bridges (does the kernel lack CONFIG_NF_TABLES_BRIDGE?): %w", err)
+	}
 	if err != nil {
-		return "pods that send raw packets may get past policies of pods of this node: writing an nft table of bridges (does the kernel lack CONFIG_NF_TABLES_BRIDGE?): " + err.Error()
+		return "pods that send raw packets may get past policies of pods of this node: " + err.Error()
 	}
 	return ""
 }

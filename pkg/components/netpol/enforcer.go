@@ -25,6 +25,7 @@ type enforcer struct {
 	lost    func(ctx context.Context, table string, gone func()) error // nft.Lost, but in tests
 	report  func(state.NetworkPolicy)
 	filter  func(bridge string) error // podlink.Filter, but in tests
+	adopt   func(bridge string) error // podlink.Adopt, but in tests
 	api     <-chan struct{}           // closed when there is an API to wait for
 	recall  recall
 
@@ -52,7 +53,7 @@ type enforcer struct {
 
 func newEnforcer(on network, report func(state.NetworkPolicy), open func(knftables.Family) (knftables.Interface, error)) *enforcer {
 	return &enforcer{
-		network: on, open: open, exists: nft.Exists, lost: nft.Lost, report: report, filter: podlink.Filter,
+		network: on, open: open, exists: nft.Exists, lost: nft.Lost, report: report, filter: podlink.Filter, adopt: podlink.Adopt,
 		engine: newEngine(familiesOf(on.prefixes)), advanced: make(chan struct{}),
 		seen: map[types.UID]chan struct{}{}, problems: map[string]string{}, changed: make(chan struct{}, 1), kernel: map[knftables.Family]knftables.Interface{}, metrics: newMetrics(),
 	}

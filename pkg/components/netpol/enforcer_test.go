@@ -91,7 +91,7 @@ func newBench(t *testing.T) *bench {
 		family, _, _ := strings.Cut(table, " ")
 		return b.of(family).has("add table"), b.kernel.deaf
 	}
-	b.filter = func(string) error { return nil }
+	b.filter, b.adopt = func(string) error { return nil }, func(string) error { return nil }
 	b.lost = func(ctx context.Context, _ string, gone func()) error {
 		b.gone = gone
 		<-ctx.Done()

@@ -1,6 +1,7 @@
 package netpol
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -112,6 +113,49 @@ func TestHeirOfAnother(t *testing.T) {
 		b.kernel.refuse = 0
 		if err := b.notice(t.Context(), comesTo("y", "o", "10.42.0.9")); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestUnguarded: what keeps pods of a node from each other's bridge is tried again when it failed, ever less often.
+func TestUnguarded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.guarded.refuse = 1
+		b.start(t)
+		b.setPolicy(denyAll("x"))
+		synctest.Wait()
+		problem := func() string { return b.told[len(b.told)-1].Problem }
+		if !strings.Contains(problem(), "CONFIG_NF_TABLES_BRIDGE") {
+			t.Errorf("told %q", problem())
+		}
+		time.Sleep(checkEvery + time.Second)
+		if problem() != "" || !b.guarded.has("iifgroup") {
+			t.Errorf("told %q; the bridge has\n%s", problem(), b.guarded.Dump())
+		}
+		busy := true
+		b.adopt = func(bridge string) error {
+			if busy {
+				return errors.New(bridge + " is busy")
+			}
+			return nil
+		}
+		b.removePolicy(denyAll("x"))
+		synctest.Wait()
+		b.setPolicy(denyAll("x"))
+		synctest.Wait()
+		if !strings.Contains(problem(), "cni0 is busy") {
+			t.Errorf("told %q", problem())
+		}
+		runs := b.guarded.runs
+		time.Sleep(time.Hour)
+		if again := b.guarded.runs - runs; again < 5 || again > 15 {
+			t.Errorf("it is tried %d times an hour", again)
+		}
+		busy = false
+		time.Sleep(guardRest)
+		if problem() != "" {
+			t.Errorf("told %q", problem())
 		}
 	})
 }

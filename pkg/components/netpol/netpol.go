@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/coracle-dev/coracle/pkg/kube"
-	"github.com/coracle-dev/coracle/pkg/podlink"
 	"github.com/coracle-dev/coracle/pkg/podnotice"
 	"github.com/coracle-dev/coracle/pkg/state"
 )
@@ -46,9 +45,6 @@ type NetworkPolicy struct {
 // listened to.
 func (n NetworkPolicy) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, component)
-	if err := podlink.Adopt(n.Bridge); err != nil {
-		return err
-	}
 	pods, err := sandboxes(ctx, n.CRI, n.Leases)
 	if err != nil {
 		return err
@@ -128,5 +124,6 @@ const (
 	checkEvery  = 30 * time.Second       // settings that others may change are looked at
 	firstPause  = 100 * time.Millisecond
 	lastPause   = 10 * time.Second
-	nftPatience = time.Minute // no run of nft takes that long
+	guardRest   = 10 * time.Minute // at most, until the table of the bridge is tried again
+	nftPatience = time.Minute      // no run of nft takes that long
 )

@@ -9,10 +9,12 @@ import (
 	"strings"
 
 	"sigs.k8s.io/knftables"
+
+	"github.com/coracle-dev/coracle/pkg/podlink"
 )
 
 // tableName is our table, of family inet.
-const tableName = "coracle-policy"
+const tableName = podlink.Table
 
 // The chains that are always there.
 const (

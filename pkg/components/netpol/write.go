@@ -22,15 +22,22 @@ func (e *enforcer) enforce(ctx context.Context) {
 	check := time.NewTicker(checkEvery)
 	defer check.Stop()
 	whole, pause := true, firstPause
-	var again, sweep <-chan time.Time
+	guard, guardPause := false, checkEvery
+	var again, guardAgain, sweep <-chan time.Time
 	for {
 		began := time.Now()
 		policies, wanted, since := e.batch()
 		if policies == 0 {
 			return
 		}
-		if whole {
-			e.unguarded = e.guard(ctx)
+		if whole || guard {
+			guard, guardAgain = false, nil
+			if e.unguarded = e.guard(ctx); e.unguarded != "" {
+				guardAgain = time.After(guardPause)
+				guardPause = min(2*guardPause, guardRest)
+			} else {
+				guardPause = checkEvery
+			}
 		}
 		problem := cmp.Or(e.filtered(), e.unguarded)
 		switch err := e.put(ctx, whole, wanted); {
@@ -59,6 +66,8 @@ func (e *enforcer) enforce(ctx context.Context) {
 			return
 		case <-changed:
 		case <-again:
+		case <-guardAgain:
+			guard = true
 		case <-check.C:
 			whole = whole || e.missing()
 		case <-lost:
