@@ -48,9 +48,9 @@ func (c *controller) apply(ctx, forever context.Context, ch *chart, config overr
 	if w.history, err = c.clients.history(ctx, ch); err != nil {
 		return err
 	}
-	if name, ok := c.another(ch, w.history); ok {
+	if other := c.another(ch, w.history); other != nil && other.ours() {
 		return problem{reasonInvalid, fmt.Errorf("release %s in namespace %s is that of HelmChart %s: give this one another name or targetNamespace, or delete the other one",
-			ch.Name, ch.namespace(), name)}
+			ch.Name, ch.namespace(), nameOf(other))}
 	}
 	d := decide(w.history, w.hash, ch.Status.Attempted, w.with.FailurePolicy)
 	if ch.Status.Attempted == w.hash && ch.Status.reason() == reasonTooLarge {

@@ -5,19 +5,26 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// another finds the HelmChart of the same name in another namespace that keeps this release already.
-func (c *controller) another(ch *chart, history []revision) (name cache.ObjectName, ok bool) {
-	name = cache.NewObjectName(lastOf(history).from, ch.Name)
+// another finds the HelmChart of the same name in another namespace that this release was made for last; nil if there is
+// none. Unless it is ours, the release may be taken over; but what was not taken over is not ours to remove.
+func (c *controller) another(ch *chart, history []revision) *chart {
+	name := cache.NewObjectName(lastOf(history).from, ch.Name)
 	if name.Namespace == "" || name.Namespace == ch.Namespace {
-		return name, false
+		return nil
 	}
-	stored, ok, _ := c.charts.GetByKey(name.String())
-	u, isObject := stored.(*unstructured.Unstructured)
-	return name, ok && isObject && outline(u).namespace() == ch.namespace()
+	stored, _, _ := c.charts.GetByKey(name.String())
+	u, ok := stored.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	if other := outline(u); other.namespace() == ch.namespace() {
+		return other
+	}
+	return nil
 }
 
 // namesakes has the charts of the same name in other namespaces looked at: one may wait for the release of the chart
-// that is gone.
+// that is gone, or not ours any more.
 func (c *controller) namesakes(gone cache.ObjectName) {
 	for _, key := range c.charts.ListKeys() {
 		if name, err := cache.ParseObjectName(key); err == nil && name.Name == gone.Name && name != gone {

@@ -28,6 +28,8 @@ func TestOneRelease(t *testing.T) {
 	theirs.SetNamespace("y")
 	moved := theirs.DeepCopy()
 	moved.Object["spec"] = map[string]any{"chart": "web", "targetNamespace": "elsewhere"}
+	free := theirs.DeepCopy()
+	free.SetAnnotations(map[string]string{unmanagedAnnotation: "true"})
 	for _, tt := range []struct {
 		name, from string
 		other      *unstructured.Unstructured
@@ -38,6 +40,7 @@ func TestOneRelease(t *testing.T) {
 		{"not known", "", theirs, "archive"},
 		{"of one that is gone", "z", theirs, "archive"},
 		{"of one that has another now", "y", moved, "archive"},
+		{"of one that is not ours any more", "y", free, "archive"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench([]*unstructured.Unstructured{mine.DeepCopy(), tt.other.DeepCopy()}, revisionOf(tt.from))
@@ -48,30 +51,35 @@ func TestOneRelease(t *testing.T) {
 			}
 		})
 	}
-	t.Run("deleted", func(t *testing.T) {
-		at := metav1.Now()
-		mine.SetDeletionTimestamp(&at)
-		b := newBench([]*unstructured.Unstructured{mine, theirs}, revisionOf("y"))
-		if err := b.reconcile(t.Context(), cache.NewObjectName("x", "web")); err != nil {
-			t.Fatal(err)
-		}
-		if left := b.now(t, "web").GetFinalizers(); !slices.Equal(left, []string{"another"}) {
-			t.Errorf("finalizers are %v", left)
-		}
-		if !strings.Contains(b.log.String(), "its release stays") {
-			t.Errorf("log is %s", &b.log)
-		}
-	})
-	t.Run("the other is gone", func(t *testing.T) {
-		b := newBench([]*unstructured.Unstructured{mine, object("other", nil)})
-		if err := b.reconcile(t.Context(), cache.NewObjectName("y", "web")); err != nil {
-			t.Fatal(err)
-		}
-		if n := b.queue.Len(); n != 1 {
-			t.Fatalf("%d are looked at", n)
-		}
-		if got, _ := b.queue.Get(); got != cache.NewObjectName("x", "web") {
-			t.Errorf("%s is looked at", got)
-		}
-	})
+	for name, other := range map[string]*unstructured.Unstructured{"deleted": theirs, "deleted before it was taken over": free} {
+		t.Run(name, func(t *testing.T) {
+			at := metav1.Now()
+			gone := mine.DeepCopy()
+			gone.SetDeletionTimestamp(&at)
+			b := newBench([]*unstructured.Unstructured{gone, other.DeepCopy()}, revisionOf("y"))
+			if err := b.reconcile(t.Context(), cache.NewObjectName("x", "web")); err != nil {
+				t.Fatal(err)
+			}
+			if left := b.now(t, "web").GetFinalizers(); !slices.Equal(left, []string{"another"}) {
+				t.Errorf("finalizers are %v", left)
+			}
+			if !strings.Contains(b.log.String(), "its release stays") {
+				t.Errorf("log is %s", &b.log)
+			}
+		})
+	}
+	for name, others := range map[string][]*unstructured.Unstructured{"the other is gone": nil, "the other is let go": {free}} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(append(others, mine, object("other", nil)))
+			if err := b.reconcile(t.Context(), cache.NewObjectName("y", "web")); err != nil {
+				t.Fatal(err)
+			}
+			if n := b.queue.Len(); n != 1 {
+				t.Fatalf("%d are looked at", n)
+			}
+			if got, _ := b.queue.Get(); got != cache.NewObjectName("x", "web") {
+				t.Errorf("%s is looked at", got)
+			}
+		})
+	}
 }

@@ -43,6 +43,7 @@ func (c *controller) reconcile(forever context.Context, name cache.ObjectName) e
 		return nil
 	case !ch.ours(), c.Disabled && ch.DeletionTimestamp != nil:
 		c.forget(forever, name)
+		c.namesakes(name)
 		return c.release(ctx, ch)
 	case c.Disabled:
 		return nil
@@ -130,8 +131,8 @@ func (c *controller) remove(ctx context.Context, ch *chart) error {
 	if err != nil {
 		return err
 	}
-	if other, ok := c.another(ch, history); ok {
-		c.log.WithField("chart", name.String()).Infof("deleted; its release stays, which is that of HelmChart %s", other)
+	if other := c.another(ch, history); other != nil {
+		c.log.WithField("chart", name.String()).Infof("deleted; its release stays, which is that of HelmChart %s", nameOf(other))
 		c.tell(name, "")
 		return c.release(ctx, ch)
 	}
