@@ -60,9 +60,9 @@ func (d *deployer) add(f *file) {
 
 // scan looks at the user's directory.
 func (d *deployer) scan() {
-	found, ok := readDir(d.Dir, d.Node)
-	if !ok || !d.recognise(found) {
-		d.log.WithField("dir", d.Dir).Warn("the directory of manifests cannot be read; nothing is changed")
+	found, err := d.look()
+	if err != nil {
+		d.log.WithField("dir", d.Dir).WithError(err).Warn("the directory of manifests cannot be read; nothing is changed")
 		return
 	}
 	d.scanned = true

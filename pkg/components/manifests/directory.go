@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -26,8 +27,7 @@ const madeEmpty = "empty-"
 
 // origin is the user's directory, as it was recognised last.
 type origin struct {
-	id    string // "" if it has none and cannot be given one
-	root  fs.FileInfo
+	place
 	older bool // records without an identity are of this directory
 }
 
@@ -39,39 +39,91 @@ func (o origin) foreign(r record) bool {
 	return r.dir == "" && !o.older || r.dir != "" && r.dir != o.id
 }
 
-// recognise finds out which directory it is that holds these files, and gives it an identity if it has none. It reports
-// false when that cannot be known.
-func (d *deployer) recognise(found []*file) bool {
-	root, err := os.Stat(d.Dir)
+// place is a directory as it was met.
+type place struct {
+	root fs.FileInfo
+	id   string // "" if it has none
+}
+
+// locate finds out which directory is there.
+func locate(dir string) (place, error) {
+	root, err := os.Stat(dir)
 	if err != nil {
-		return false
+		return place{}, err
 	}
-	path := filepath.Join(d.Dir, idFile)
+	id, err := readID(filepath.Join(dir, idFile))
+	return place{root, id}, err
+}
+
+// readID is the identity in a file, "" if there is none. The error names the file.
+func readID(path string) (string, error) {
 	data, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
 	}
-	now := origin{id: strings.TrimSpace(string(data)), root: root}
-	same := d.origin.root != nil && os.SameFile(root, d.origin.root)
-	if now.id == "" {
-		now.id = rand.Text()
+	return strings.TrimSpace(string(data)), err
+}
+
+// claim puts an identity into a directory that has none. What the file says afterwards counts: another server that has the
+// same directory may have been first, and a directory that cannot be written gets none.
+func claim(path, id string) {
+	own := path + "." + rand.Text()
+	defer os.Remove(own)
+	if atomicfile.Write(own, []byte(id+"\n"), 0o644) != nil {
+		return
+	}
+	if os.Link(own, path) != nil { // it is there, maybe emptied, or the file system has no links
+		if theirs, err := readID(path); err == nil && theirs == "" {
+			_ = os.Rename(own, path)
+		}
+	}
+	_ = atomicfile.SyncDir(filepath.Dir(path))
+}
+
+// look reads the user's directory, and recognises it. Between the two there may be another: a mount that is late.
+func (d *deployer) look() ([]*file, error) {
+	before, err := locate(d.Dir)
+	if err != nil {
+		return nil, err
+	}
+	found, err := readDir(d.Dir, d.Node)
+	if err != nil {
+		return nil, err
+	}
+	return found, d.recognise(before, found)
+}
+
+// errExchanged is no error for long: there is news of the other directory.
+var errExchanged = errors.New("another directory took its place while it was read; it is read again")
+
+// recognise finds out which directory it is that holds these files, and gives it an identity if it has none. Before is
+// what was there before they were read.
+func (d *deployer) recognise(before place, found []*file) error {
+	same := d.origin.root != nil && os.SameFile(before.root, d.origin.root)
+	if before.id == "" {
+		id := rand.Text()
 		switch {
 		case same && len(found) > 0 && d.origin.id != "":
-			now.id = d.origin.id // only the file was removed, as copying and cleaning programs do
+			id = d.origin.id // only the file was removed, as copying and cleaning programs do
 		case len(found) == 0:
-			now.id = madeEmpty + now.id
+			id = madeEmpty + id
 		}
-		if err := atomicfile.Write(path, []byte(now.id+"\n"), 0o600); err != nil {
-			now.id = ""
-		}
+		claim(filepath.Join(d.Dir, idFile), id)
 	}
-	if same && now.id == d.origin.id {
-		return true
+	after, err := locate(d.Dir)
+	if err != nil {
+		return err
 	}
-	now.older = now.id != "" && !strings.HasPrefix(now.id, madeEmpty) || now.id == "" && len(found) > 0
-	d.origin = now
+	if !os.SameFile(before.root, after.root) || before.id != "" && before.id != after.id {
+		return errExchanged
+	}
+	if same && after.id == d.origin.id {
+		return nil
+	}
+	older := after.id != "" && !strings.HasPrefix(after.id, madeEmpty) || after.id == "" && len(found) > 0
+	d.origin = origin{place: after, older: older}
 	d.warnOfForeign(found)
-	return true
+	return nil
 }
 
 // warnOfForeign names what was made of files that were in another directory, and are not in this one.
@@ -97,19 +149,21 @@ func (d *deployer) warnOfForeign(found []*file) {
 }
 
 // readDir returns the files of the user's directory, by name relative to it: those that cannot be read as broken.
-// The directory may be a link. ok is false when it cannot be read: then nothing is known about what is in it.
-func readDir(dir, node string) (files []*file, ok bool) {
-	dir, err := filepath.EvalSymlinks(dir)
-	if info, statErr := os.Stat(dir); err != nil || statErr != nil || !info.IsDir() {
-		return nil, false
+// The directory may be a link. After an error nothing is known about what is in it.
+func readDir(dir, node string) (files []*file, err error) {
+	if dir, err = filepath.EvalSymlinks(dir); err != nil {
+		return nil, err
 	}
-	ok = true
-	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil, cmp.Or(err, fmt.Errorf("%s is not a directory", dir))
+	}
+	err = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		name, _ := filepath.Rel(dir, path)
 		switch {
-		case err != nil:
-			ok = ok && errors.Is(err, fs.ErrNotExist) && path != dir
+		case err != nil && errors.Is(err, fs.ErrNotExist) && path != dir:
 			return nil
+		case err != nil:
+			return err
 		case ignored(entry.Name()) && path != dir:
 			if entry.IsDir() {
 				return fs.SkipDir
@@ -135,7 +189,7 @@ func readDir(dir, node string) (files []*file, ok bool) {
 		files = append(files, newFile(id, data))
 		return nil
 	})
-	return files, ok
+	return files, err
 }
 
 // isManifest goes by the name.

@@ -36,9 +36,9 @@ func TestReadDir(t *testing.T) {
 		"sub/deep/f.yaml": secret, ".git/g.yaml": secret,
 		"skipped.yaml": "{", "skipped.yaml.skip": "", "other.yaml.skip": "",
 	})
-	files, ok := readDir(dir, "node")
-	if !ok {
-		t.Fatal("not readable")
+	files, err := readDir(dir, "node")
+	if err != nil {
+		t.Fatal(err)
 	}
 	var got []string
 	for _, f := range files {
@@ -48,7 +48,7 @@ func TestReadDir(t *testing.T) {
 	if strings.Join(got, " ") != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if _, ok := readDir(filepath.Join(dir, "missing"), "node"); ok {
+	if _, err := readDir(filepath.Join(dir, "missing"), "node"); err == nil {
 		t.Error("a missing directory was read: its files would be taken for removed")
 	}
 }
