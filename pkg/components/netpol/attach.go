@@ -86,9 +86,13 @@ func (e *enforcer) await(ctx context.Context, number uint64, a *attachment) erro
 }
 
 // unconcerned reports whether a pod needs no write that fails: no policy is about it, and the kernel has nothing about
-// its addresses that was another pod's. The caller holds mu.
+// its addresses that was another pod's. Without any policy nothing that the kernel has allows too much. The caller holds
+// mu.
 func (e *enforcer) unconcerned(a *attachment) bool {
-	return e.failing && e.listed && !e.heir && e.engine.isolating(a.namespace) == [directions]bool{} && !e.engine.table.mayHold(a.addrs)
+	if !e.failing || !e.listed {
+		return false
+	}
+	return e.policies == 0 || !e.heir && e.engine.isolating(a.namespace) == [directions]bool{} && !e.engine.table.mayHold(a.addrs)
 }
 
 // advance says that a change and all before it are in force.

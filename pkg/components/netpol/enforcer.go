@@ -197,7 +197,8 @@ func (e *enforcer) idle(ctx context.Context) bool {
 			return false
 		}
 	}
-	for {
+	var again <-chan time.Time
+	for unguard, pause := true, firstPause; ; {
 		policies, wanted, _ := e.batch()
 		if policies > 0 {
 			return true
@@ -205,8 +206,17 @@ func (e *enforcer) idle(ctx context.Context) bool {
 		e.tell("", 0)
 		e.recall.keep(nil)
 		e.advance(wanted)
+		if unguard {
+			unguard = false
+			if err := e.remove(ctx, Guard, knftables.BridgeFamily); err != nil { // no pod waits for that
+				log().WithError(err).Warn("removing the table of bridges of network policies; trying again")
+				again, pause = time.After(pause), min(2*pause, guardRest)
+			}
+		}
 		select {
 		case <-e.changed:
+		case <-again:
+			unguard = true
 		case <-ctx.Done():
 			return false
 		}
@@ -221,18 +231,21 @@ func (e *enforcer) rest(ctx context.Context) error {
 	if policies > 0 {
 		return nil
 	}
-	for name, family := range map[string]knftables.Family{Table: knftables.InetFamily, Guard: knftables.BridgeFamily} {
-		there, err := e.exists(name)
-		if err == nil && there {
-			err = e.transact(ctx, family, func(tx *knftables.Transaction) { tx.Delete(&knftables.Table{}) })
-		}
-		if err != nil {
-			return err
-		}
+	if err := e.remove(ctx, Table, knftables.InetFamily); err != nil {
+		return err
 	}
 	e.taken(true)
 	e.advance(wanted)
 	return nil
+}
+
+// remove deletes a table of ours if it is there.
+func (e *enforcer) remove(ctx context.Context, table string, family knftables.Family) error {
+	there, err := e.exists(table)
+	if err == nil && there {
+		err = e.transact(ctx, family, func(tx *knftables.Transaction) { tx.Delete(&knftables.Table{}) })
+	}
+	return err
 }
 
 // transact makes one transaction of nft about our table of a family.

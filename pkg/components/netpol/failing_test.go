@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"sigs.k8s.io/knftables"
+
 	"github.com/coracle-dev/coracle/pkg/podnotice"
 )
 
@@ -158,4 +160,36 @@ func TestUnguarded(t *testing.T) {
 			t.Errorf("told %q", problem())
 		}
 	})
+}
+
+// TestLeftovers: tables that an earlier start left and that do not go hold up no pod while there is no policy.
+func TestLeftovers(t *testing.T) {
+	for name, stuck := range map[string]func(*bench) *kernel{
+		"table of policies": func(b *bench) *kernel { return b.kernel },
+		"table of bridges":  func(b *bench) *kernel { return b.guarded },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				for _, k := range []*kernel{b.kernel, b.guarded} {
+					tx := k.NewTransaction()
+					tx.Add(&knftables.Table{})
+					if err := k.Run(t.Context(), tx); err != nil {
+						t.Fatal(err)
+					}
+				}
+				stuck(b).refuse = 1000
+				b.start(t)
+				began := time.Now()
+				if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil || time.Since(began) > 0 {
+					t.Errorf("the pod waited %s: %v", time.Since(began), err)
+				}
+				stuck(b).refuse = 0
+				time.Sleep(lastPause)
+				if b.kernel.has("add table") || b.guarded.has("add table") {
+					t.Errorf("left are\n%s%s", b.kernel.Dump(), b.guarded.Dump())
+				}
+			})
+		})
+	}
 }
