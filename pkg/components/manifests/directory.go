@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -119,6 +120,9 @@ func (d *deployer) recognise(before place, found []*file) error {
 	}
 	if same && after.id == d.origin.id {
 		return nil
+	}
+	if d.origin.root != nil && after.id != d.origin.id { // all is to be recorded as of this directory
+		maps.DeleteFunc(d.files, func(id fileID, _ *file) bool { return !id.embedded() })
 	}
 	older := after.id != "" && !strings.HasPrefix(after.id, madeEmpty) || after.id == "" && len(found) > 0
 	d.origin = origin{place: after, older: older}

@@ -97,3 +97,27 @@ func TestTheIdentityIsNoSecret(t *testing.T) {
 		t.Errorf("warnings: %q", w)
 	}
 }
+
+// TestADirectoryOfTheSameFiles takes another's place, as a new checkout does that a link leads to: they are looked after there.
+func TestADirectoryOfTheSameFiles(t *testing.T) {
+	a, base := newAPI(t), t.TempDir()
+	dir, one, two := filepath.Join(base, "manifests"), filepath.Join(base, "one"), filepath.Join(base, "two")
+	files := map[string]string{"x.yaml": configMaps("a"), "y.yaml": configMaps("b", "c")}
+	write(t, one, files)
+	write(t, two, files)
+	if err := os.Symlink(one, dir); err != nil {
+		t.Fatal(err)
+	}
+	d := a.start(dir)
+	expect(t, d, a, "a b c", "a b c")
+	if err := os.Symlink(two, dir+".new"); err != nil {
+		t.Fatal(err)
+	}
+	move(t, dir+".new", dir)
+	expect(t, d, a, "a b c", "a b c")
+	expect(t, d, a, "a b c", "")
+	write(t, two, map[string]string{"y.yaml": configMaps("c")})
+	expect(t, d, a, "a c", "c")
+	os.Remove(filepath.Join(two, "x.yaml"))
+	expect(t, d, a, "c", "")
+}
