@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/version"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/coracle-dev/coracle/pkg/podlink"
 )
@@ -58,13 +61,39 @@ func (p plugin) add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := p.bridge.Add(with(args, delegated)); err != nil { // it prints the result
+	answer, err := printed(func() error { return p.bridge.Add(with(args, delegated)) })
+	if err != nil {
 		return err
 	}
-	if c.PolicySocket == "" {
-		return nil
+	if c.PolicySocket != "" {
+		if err := p.port(c.Bridge, args.Netns, args.IfName); err != nil {
+			return err
+		}
 	}
-	return p.port(c.Bridge, args.Netns, args.IfName)
+	_, err = os.Stdout.Write(answer)
+	return err
+}
+
+// printed returns what do prints: a runtime does not understand an error that comes after a result. Nothing else runs
+// meanwhile.
+func printed(do func() error) ([]byte, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("holding back the result: %w", err)
+	}
+	defer r.Close()
+	var out []byte
+	var all errgroup.Group
+	all.Go(func() (err error) {
+		out, err = io.ReadAll(r)
+		return err
+	})
+	stdout := os.Stdout
+	os.Stdout = w
+	err = do()
+	os.Stdout = stdout
+	err = errors.Join(err, w.Close(), all.Wait())
+	return out, err
 }
 
 // del works without a subnet file and more than once. The link goes before the lease, so that the address is not

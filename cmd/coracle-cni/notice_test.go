@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"path/filepath"
 	"strings"
@@ -53,7 +54,7 @@ func TestNotices(t *testing.T) {
 	}
 	var stuck error
 	p := plugin{bridge: skel.CNIFuncs{
-		Add: func(*skel.CmdArgs) error { order = append(order, "link"); return nil },
+		Add: func(*skel.CmdArgs) error { order = append(order, "link"); fmt.Println("result"); return nil },
 		Del: func(*skel.CmdArgs) error { order = append(order, "unlink"); return nil },
 	}, port: func(bridge, netns, ifName string) error {
 		order = append(order, "port of "+ifName+" at "+bridge+" in "+netns)
@@ -61,8 +62,8 @@ func TestNotices(t *testing.T) {
 	}}
 	args := &skel.CmdArgs{ContainerID: "s1", IfName: "eth0", Netns: "n1", StdinData: []byte(conf),
 		Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=web;K8S_POD_NAME=front;K8S_POD_INFRA_CONTAINER_ID=s1;K8S_POD_UID=u1"}
-	if err := p.add(args); err != nil {
-		t.Fatal(err)
+	if out, err := printed(func() error { return p.add(args) }); err != nil || string(out) != "result\n" {
+		t.Fatalf("%v; printed is %q", err, out)
 	}
 	if n := l.told[0]; n.Sandbox != "s1" || n.Namespace != "web" || n.Name != "front" || n.UID != "u1" || len(n.IPs) != 1 || n.IPs[0].String() != "10.42.3.2" {
 		t.Errorf("told %+v", n)
@@ -74,8 +75,8 @@ func TestNotices(t *testing.T) {
 		t.Errorf("the order was %s", got)
 	}
 	stuck = errors.New("no such port")
-	if err := p.add(args); !errors.Is(err, stuck) {
-		t.Errorf("a pod came with a port that was not prepared: %v", err)
+	if out, err := printed(func() error { return p.add(args) }); !errors.Is(err, stuck) || len(out) > 0 {
+		t.Errorf("a pod came with a port that was not prepared: %v; printed is %q", err, out)
 	}
 	stuck = nil
 	l.refuse = errors.New("nft is out of order")
