@@ -24,6 +24,7 @@ type deployer struct {
 	inventory map[fileID]record
 	files     map[fileID]*file
 	origin    origin // which directory user files are in
+	arrival   arrival
 	log       *logrus.Entry
 	reported  []state.Manifest
 	scanned   bool // all files are known: one that is not in files is gone
@@ -63,8 +64,10 @@ func (d *deployer) scan() {
 	found, err := d.look()
 	if err != nil {
 		d.log.WithField("dir", d.Dir).WithError(err).Warn("the directory of manifests cannot be read; nothing is changed")
+		d.arrival = arrival{patience: exchanged, since: time.Now()}
 		return
 	}
+	d.arrival.wait(d.Dir)
 	d.scanned = true
 	for id := range d.files {
 		if !id.embedded() && !slices.ContainsFunc(found, func(f *file) bool { return f.id == id }) {

@@ -26,10 +26,12 @@ func coredns(names ...string) embedded.File {
 	return embedded.File{Name: "dns.yaml", Data: []byte(configMaps(names...))}
 }
 
-// expect runs a step and compares what exists and what was applied with what should.
+// expect runs a step, when the directory has been as it is for long, and compares what exists and what was applied with
+// what should.
 func expect(t *testing.T, d *deployer, a *api, exists, applied string) {
 	t.Helper()
 	d.scan()
+	d.later()
 	d.step(t.Context())
 	d.applier.forget()
 	gotExists, gotApplied := a.look()

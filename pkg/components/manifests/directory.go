@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -123,6 +124,9 @@ func (d *deployer) recognise(before place, found []*file) error {
 	}
 	if d.origin.root != nil && after.id != d.origin.id { // all is to be recorded as of this directory
 		maps.DeleteFunc(d.files, func(id fileID, _ *file) bool { return !id.embedded() })
+	}
+	if d.origin.root != nil {
+		d.arrival = arrival{patience: exchanged, since: time.Now()}
 	}
 	older := after.id != "" && !strings.HasPrefix(after.id, madeEmpty) || after.id == "" && len(found) > 0
 	d.origin = origin{place: after, older: older}

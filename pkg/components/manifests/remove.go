@@ -96,8 +96,9 @@ func (d *deployer) removeGone(ctx context.Context, wanted identitySet) {
 	if !d.scanned {
 		return
 	}
+	wait := d.arrival.wait(d.Dir)
 	for id, r := range d.inventory {
-		if _, ok := d.files[id]; ok || d.origin.foreign(r) {
+		if _, ok := d.files[id]; ok || d.origin.foreign(r) || wait > 0 && !id.embedded() {
 			continue
 		}
 		var left []entry

@@ -51,9 +51,13 @@ func (d *deployer) wanted() identitySet {
 	return s
 }
 
-// due is when the next file is to be tried again: in an hour if none is.
+// due is when there is something to do again: in an hour if nothing is.
 func (d *deployer) due() time.Time {
-	return d.earliest(func(*file) bool { return true })
+	next := d.earliest(func(*file) bool { return true })
+	if d.scanned && !d.arrival.over && d.arrival.again.Before(next) {
+		return d.arrival.again
+	}
+	return next
 }
 
 // unfinished reports whether a start waits for the file: not if it is only applied once more later.
