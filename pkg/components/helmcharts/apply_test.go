@@ -46,6 +46,7 @@ func (b *bench) inMemory(ch *chart, client *kubefake.FailingKubeClient) *release
 func TestReinstallCounts(t *testing.T) {
 	u := object("web", map[string]any{"chartContent": base64.StdEncoding.EncodeToString(simple(t, "1.0.0")), "failurePolicy": "abort"})
 	b := newBench([]*unstructured.Unstructured{u})
+	b.Kubeconfig = newAPI(t)
 	ch := &chart{}
 	if err := decode(u, ch); err != nil {
 		t.Fatal(err)
