@@ -17,6 +17,7 @@ type arrival struct {
 	newest   time.Time     // what was seen of its times
 	again    time.Time     // when it is to be looked at; zero: now
 	over     bool
+	told     bool // that there are objects to be removed afterwards
 }
 
 // wait is how long it is too early to believe that a file that is missing was removed.

@@ -3,6 +3,7 @@ package manifests
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -42,9 +43,13 @@ func TestTheFormerDirectoryIsPutBack(t *testing.T) {
 	d := a.start(dir)
 	expect(t, d, a, "a b c", "")
 
+	warned := warnings(d)
 	write(t, dir, map[string]string{idFile: string(id)})
 	d.scan()
 	still(t, d, a, "a b c", exchanged)
+	if w := strings.Join(warned(), ""); !strings.Contains(w, "x.yaml; y.yaml; z.yaml") || !strings.Contains(w, "removed when") {
+		t.Errorf("warnings: %q", w)
+	}
 	write(t, dir, map[string]string{"x.yaml": configMaps("a")})
 	d.later() // and then a file comes
 	d.scan()
@@ -55,6 +60,9 @@ func TestTheFormerDirectoryIsPutBack(t *testing.T) {
 	d.scan()
 	d.later() // and no more
 	still(t, d, a, "a b", time.Hour)
+	if w := warned(); len(w) > 0 {
+		t.Errorf("warned again: %q", w)
+	}
 	os.Remove(filepath.Join(dir, "x.yaml")) // that is meant
 	d.scan()
 	still(t, d, a, "b", time.Hour)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -97,8 +98,13 @@ func (d *deployer) removeGone(ctx context.Context, wanted identitySet) {
 		return
 	}
 	wait := d.arrival.wait(d.Dir)
+	var early []string
 	for id, r := range d.inventory {
-		if _, ok := d.files[id]; ok || d.origin.foreign(r) || wait > 0 && !id.embedded() {
+		if _, ok := d.files[id]; ok || d.origin.foreign(r) {
+			continue
+		}
+		if wait > 0 && !id.embedded() {
+			early = append(early, id.name)
 			continue
 		}
 		var left []entry
@@ -117,6 +123,12 @@ func (d *deployer) removeGone(ctx context.Context, wanted identitySet) {
 			delete(d.inventory, id)
 			d.log.WithField("file", id.name).Info("manifest removed")
 		}
+	}
+	if len(early) > 0 && !d.arrival.told {
+		slices.Sort(early)
+		d.log.WithFields(logrus.Fields{"dir": d.Dir, "files": strings.Join(early, "; ")}).Warnf("these files are missing: their objects are "+
+			"removed when nothing in the directory has changed for %s", max(d.arrival.patience, complete))
+		d.arrival.told = true
 	}
 }
 
