@@ -31,7 +31,8 @@ var errChanged = errors.New("the chart was changed meanwhile")
 type controller struct {
 	HelmCharts
 	clients *clients
-	key     []byte // of hashes
+	last    func(context.Context) (*clients, error) // makes those that ask when our own refuse to, at the end
+	key     []byte                                  // of hashes
 	log     logrus.FieldLogger
 	queue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	synced  []cache.InformerSynced
@@ -45,16 +46,17 @@ type controller struct {
 	begun   map[cache.ObjectName]begun
 }
 
-func newController(h HelmCharts, clients *clients, log logrus.FieldLogger) *controller {
+func newController(h HelmCharts, own *clients, log logrus.FieldLogger) *controller {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, lastPause)
 	c := &controller{
-		HelmCharts: h, clients: clients, log: log,
+		HelmCharts: h, clients: own, log: log,
+		last:    func(ctx context.Context) (*clients, error) { return connect(ctx, h.Kubeconfig) },
 		queue:   workqueue.NewTypedRateLimitingQueue(limiter),
 		running: map[cache.ObjectName]context.CancelCauseFunc{},
 		ill:     map[cache.ObjectName]string{},
 		begun:   map[cache.ObjectName]begun{},
 	}
-	c.refs = &references{clients: clients, charts: h.Charts, changed: c.changed}
+	c.refs = &references{clients: own, charts: h.Charts, changed: c.changed}
 	return c
 }
 

@@ -54,6 +54,7 @@ func (c *controller) reconcile(forever context.Context, name cache.ObjectName) e
 	}
 	switch {
 	case forever.Err() != nil:
+		c.acquit(name)
 		return nil
 	case ctx.Err() != nil: // what was being applied does not count as tried
 		ch.Status.Attempted = ""

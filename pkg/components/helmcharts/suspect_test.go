@@ -1,13 +1,19 @@
 package helmcharts
 
 import (
+	"context"
 	"io"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"helm.sh/helm/v4/pkg/release/common"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 )
 
 // TestSuspect: a chart that may have ended the process leaves people time to delete it.
@@ -45,6 +51,48 @@ func TestSuspect(t *testing.T) {
 					t.Errorf("still waits %s", got)
 				}
 			})
+		})
+	}
+}
+
+// TestOrderlyEnd: whoever stops in good order, or leads no more, does not leave a suspect.
+func TestOrderlyEnd(t *testing.T) {
+	const now = "now"
+	name := cache.NewObjectName("x", "web")
+	for _, tt := range []struct {
+		name, attempted, reason, made string
+		begun                         map[cache.ObjectName]begun
+		cleared                       bool
+	}{
+		{"before there was a revision", now, reasonWorking, "other", map[cache.ObjectName]begun{name: {now, time.Now()}}, true},
+		{"rendered", now, reasonWorking, now, map[cache.ObjectName]begun{name: {now, time.Now()}}, false},
+		{"failed", now, reasonFailed, "other", map[cache.ObjectName]begun{name: {now, time.Now()}}, false},
+		{"another server's", "theirs", reasonWorking, "other", map[cache.ObjectName]begun{name: {now, time.Now()}}, false},
+		{"suspect already", now, reasonWorking, "other", map[cache.ObjectName]begun{name: {now, time.Now().Add(afterCrash)}}, false},
+		{"not begun here", now, reasonWorking, "other", nil, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			u := object("web", map[string]any{"chart": "web", "targetNamespace": "apps", "helmVersion": "v2"})
+			u.SetResourceVersion("7")
+			u.Object["status"] = map[string]any{"attempted": tt.attempted, "conditions": []any{map[string]any{"type": readyType, "reason": tt.reason}}}
+			revision := revisionOf("x")
+			revision.Labels[hashLabel] = tt.made
+			b := newBench([]*unstructured.Unstructured{u}, revision)
+			b.last = func(context.Context) (*clients, error) { return b.clients, nil }
+			b.begun = tt.begun
+			ended, end := context.WithCancel(t.Context())
+			end()
+			if err := b.reconcile(ended, name); err != nil {
+				t.Fatal(err)
+			}
+			if left := outline(b.now(t, "web")).Status.Attempted; (left == "") != tt.cleared {
+				t.Errorf("attempted is %q", left)
+			}
+			for _, action := range b.clients.dynamic.(*dynamicfake.FakeDynamicClient).Actions() {
+				if patch, ok := action.(clienttesting.PatchAction); ok && !strings.Contains(string(patch.GetPatch()), `"resourceVersion":"7"`) {
+					t.Errorf("what others wrote meanwhile may be lost: %s", patch.GetPatch())
+				}
+			}
 		})
 	}
 }
