@@ -26,8 +26,8 @@ func replaceable(o object) bool {
 	return o.GetKind() != crd && o.GetKind() != "Namespace" && o.GetAnnotations()[applyAnnotation] != unlessEdited
 }
 
-// invalidField reports whether the API server's own validation refused a field, such as one that cannot change. A ValidatingAdmissionPolicy answers
-// "invalid" too, but names no field, and would refuse the new object as well.
+// invalidField reports whether the API server's own validation refused a field, such as one that cannot change. A
+// ValidatingAdmissionPolicy answers "invalid" too, but names no field, and would refuse the new object as well.
 func invalidField(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
