@@ -1,5 +1,5 @@
 // Package manifests holds the objects that coracle puts into every cluster, and fills in what depends on a cluster's
-// settings. Who applies them is package pkg/components/manifests.
+// settings. Who applies them is package pkg/addons/manifests.
 //
 // A file that has the name of a service of --disable is that service's: dns.yaml goes with --disable dns.
 package manifests
@@ -16,8 +16,8 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/coracle-dev/coracle/pkg/clusterdns"
-	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
 )
 
 //go:embed *.yaml

@@ -4,7 +4,7 @@
 kubernetes=$(go list -m -f '{{.Version}}' k8s.io/kubernetes)
 containerd=$(go list -m -f '{{.Version}}' github.com/containerd/containerd/v2)
 cri_tools=$(go list -m -f '{{.Version}}' sigs.k8s.io/cri-tools)
-pause_image=$(sed -n 's/^const PauseImage = "\(.*\)"$/\1/p' pkg/version/version.go)
+pause_image=$(sed -n 's/^const PauseImage = "\(.*\)"$/\1/p' pkg/core/version/version.go)
 pause=${pause_image##*:}
 
 # CORACLE_RELEASE is for a build that is to look like another release.

@@ -11,7 +11,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/coracle-dev/coracle/pkg/podlink"
+	"github.com/coracle-dev/coracle/pkg/network/bridgefilter"
 )
 
 // errNoBridge is what the plugin says in a build without the upstream plugins.
@@ -19,7 +19,7 @@ var errNoBridge = errors.New("this build of coracle-cni has no bridge plugin; bu
 
 func coracleMain() {
 	verbs, ok := bridgeVerbs()
-	p := plugin{bridge: verbs, port: podlink.Attach}
+	p := plugin{bridge: verbs, port: bridgefilter.Attach}
 	funcs := skel.CNIFuncs{Add: p.add, Check: p.check, Del: p.del, GC: p.gc, Status: p.status}
 	if !ok {
 		funcs.Add = func(*skel.CmdArgs) error { return errNoBridge }

@@ -9,7 +9,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
-	"github.com/coracle-dev/coracle/pkg/podnotice"
+	"github.com/coracle-dev/coracle/pkg/network/cnievents"
 )
 
 // How long to wait for the node to have put network policies in force, and to have heard that a pod is gone.
@@ -35,7 +35,7 @@ func (c conf) announce(args *skel.CmdArgs, ips []*current.IPConfig) error {
 	if err := types.LoadArgs(args.Args, &pod); err != nil {
 		return fmt.Errorf("reading which pod it is: %w", err)
 	}
-	n := podnotice.Notice{Verb: podnotice.Add, Sandbox: args.ContainerID,
+	n := cnievents.Notice{Verb: cnievents.Add, Sandbox: args.ContainerID,
 		Namespace: string(pod.K8S_POD_NAMESPACE), Name: string(pod.K8S_POD_NAME), UID: string(pod.K8S_POD_UID)}
 	for _, ip := range ips {
 		addr, ok := netip.AddrFromSlice(ip.Address.IP)
@@ -44,7 +44,7 @@ func (c conf) announce(args *skel.CmdArgs, ips []*current.IPConfig) error {
 		}
 		n.IPs = append(n.IPs, addr.Unmap())
 	}
-	if err := podnotice.Send(c.PolicySocket, n, announceWait); err != nil {
+	if err := cnievents.Send(c.PolicySocket, n, announceWait); err != nil {
 		return fmt.Errorf("putting network policies in force: %w", err)
 	}
 	return nil
@@ -53,7 +53,7 @@ func (c conf) announce(args *skel.CmdArgs, ips []*current.IPConfig) error {
 // farewell tells that a pod's link is gone. If nobody hears it, the pod that gets the address next says it.
 func (c conf) farewell(args *skel.CmdArgs) {
 	if c.PolicySocket != "" {
-		_ = podnotice.Send(c.PolicySocket, podnotice.Notice{Verb: podnotice.Del, Sandbox: args.ContainerID}, farewellWait)
+		_ = cnievents.Send(c.PolicySocket, cnievents.Notice{Verb: cnievents.Del, Sandbox: args.ContainerID}, farewellWait)
 	}
 }
 
@@ -62,9 +62,9 @@ func (c conf) inventory() {
 	if c.PolicySocket == "" {
 		return
 	}
-	n := podnotice.Notice{Verb: podnotice.Keep}
+	n := cnievents.Notice{Verb: cnievents.Keep}
 	for _, a := range c.ValidAttachments {
 		n.Sandboxes = append(n.Sandboxes, a.ContainerID)
 	}
-	_ = podnotice.Send(c.PolicySocket, n, farewellWait)
+	_ = cnievents.Send(c.PolicySocket, n, farewellWait)
 }

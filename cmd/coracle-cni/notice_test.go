@@ -12,13 +12,13 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/coracle-dev/coracle/pkg/podnotice"
+	"github.com/coracle-dev/coracle/pkg/network/cnievents"
 )
 
 // listener is a node that writes down what it is told.
 type listener struct {
 	socket string
-	told   []podnotice.Notice
+	told   []cnievents.Notice
 	refuse error // of pods that come
 	order  *[]string
 }
@@ -31,10 +31,10 @@ func listen(t *testing.T, order *[]string) *listener {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { socket.Close() })
-	go podnotice.Serve(t.Context(), socket, func(_ context.Context, n podnotice.Notice) error {
+	go cnievents.Serve(t.Context(), socket, func(_ context.Context, n cnievents.Notice) error {
 		l.told = append(l.told, n)
 		*l.order = append(*l.order, string(n.Verb))
-		if n.Verb == podnotice.Add {
+		if n.Verb == cnievents.Add {
 			return l.refuse
 		}
 		return nil
@@ -88,7 +88,7 @@ func TestNotices(t *testing.T) {
 	}
 	c.ValidAttachments = []types.GCAttachment{{ContainerID: "s7", IfName: "eth0"}}
 	c.inventory()
-	if last := l.told[len(l.told)-1]; last.Verb != podnotice.Keep || len(last.Sandboxes) != 1 || last.Sandboxes[0] != "s7" {
+	if last := l.told[len(l.told)-1]; last.Verb != cnievents.Keep || len(last.Sandboxes) != 1 || last.Sandboxes[0] != "s7" {
 		t.Errorf("told %+v", last)
 	}
 	args.StdinData = []byte(strings.Replace(conf, l.socket, l.socket+"-gone", 1))

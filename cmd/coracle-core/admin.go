@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/pki"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
 // admin is access to the cluster with all rights, on a server.
@@ -75,9 +75,9 @@ func explain(err error) error {
 	var op *net.OpError
 	switch {
 	case errors.As(err, &op):
-		return complain.As(complain.Unreachable, fmt.Errorf("the API does not answer (%v): start it with coracle server, and see coracle status", op))
+		return exitcode.As(exitcode.Unreachable, fmt.Errorf("the API does not answer (%v): start it with coracle server, and see coracle status", op))
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return complain.As(complain.Unreachable, fmt.Errorf("%w; this needs an administrator's kubeconfig", err))
+		return exitcode.As(exitcode.Unreachable, fmt.Errorf("%w; this needs an administrator's kubeconfig", err))
 	}
 	return err
 }

@@ -19,10 +19,10 @@ import (
 	"golang.org/x/term"
 
 	"github.com/coracle-dev/coracle/pkg/controlplane"
-	"github.com/coracle-dev/coracle/pkg/etcdmembers"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/state"
-	"github.com/coracle-dev/coracle/pkg/supervise"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/core/supervise"
+	"github.com/coracle-dev/coracle/pkg/etcd/members"
 )
 
 // clusterCommand is about the cluster as a whole.
@@ -192,7 +192,7 @@ func (i installation) awaitReset(ctx context.Context, out io.Writer) error {
 			return fmt.Errorf("the reset goes on without this command; see coracle status: %w", err)
 		}
 	}
-	m := etcdmembers.Members{Socket: i.dirs.EtcdSocket()}
+	m := members.Members{Socket: i.dirs.EtcdSocket()}
 	members, err := m.List(ctx)
 	if err != nil {
 		return err

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coracle-dev/coracle/pkg/core/manual"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
-	"github.com/coracle-dev/coracle/pkg/manual"
 )
 
 // frontForCompletion is the front's commands, as their description has them, without those of known.

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
 // configCommand shows and checks configurations. It needs no privilege and changes nothing.
@@ -37,7 +37,7 @@ each is from. As YAML it is a configuration file that gives the same values.`,
 	role := roleFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 && c.ArgsLenAtDash() != 0 {
-			return complain.Usage{Err: fmt.Errorf("unknown command %q for \"coracle config\"; flags of the %s go after --", args[0], role())}
+			return exitcode.Usage{Err: fmt.Errorf("unknown command %q for \"coracle config\"; flags of the %s go after --", args[0], role())}
 		}
 		return showConfig(c.OutOrStdout(), role(), *output, args)
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/containerd/containerd/v2/cmd/ctr/app"
 	urfave "github.com/urfave/cli/v3"
 
-	"github.com/coracle-dev/coracle/pkg/images"
+	"github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
 // ctr is containerd's command; by default it talks to coracle's containerd about Kubernetes' containers.

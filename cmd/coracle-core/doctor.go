@@ -6,10 +6,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/coracle-dev/coracle/pkg/check"
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/doctor"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/diagnose/check"
+	"github.com/coracle-dev/coracle/pkg/diagnose/doctor"
 )
 
 // whole is the configuration with the directories that are meant, also where nothing has been started yet.
@@ -54,7 +54,7 @@ something is to be looked at, and 3 if something fails.`,
 		d := &doctor.Doctor{Config: here().whole(), Environ: os.Environ(), OnlyNode: *node}
 		probes, err := check.Only(d.Probes(), *only)
 		if err != nil {
-			return complain.Usage{Err: err}
+			return exitcode.Usage{Err: err}
 		}
 		report := check.Run(c.Context(), probes, doctor.Limit)
 		if *output == "" {
@@ -63,7 +63,7 @@ something is to be looked at, and 3 if something fails.`,
 			err = printAs(c.OutOrStdout(), *output, report)
 		}
 		if err == nil && report.Result == check.Fail {
-			return exitCode(complain.Unfit)
+			return exitCode(exitcode.Unfit)
 		}
 		return err
 	}

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/etcdmembers"
-	"github.com/coracle-dev/coracle/pkg/paths"
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/etcd/members"
 )
 
 // etcdCommand shows and changes the embedded etcd.
@@ -39,17 +39,17 @@ const etcdTimeout = 10 * time.Second
 
 func etcdMembersCommand() *cobra.Command {
 	c := &cobra.Command{Use: "members", Short: "List etcd's members", Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions}
-	return reporting(c, func(w io.Writer, s etcdmembers.Status) { printMembers(w, s.Members) },
-		func(s etcdmembers.Status) any { return s.Members })
+	return reporting(c, func(w io.Writer, s members.Status) { printMembers(w, s.Members) },
+		func(s members.Status) any { return s.Members })
 }
 
 func etcdStatusCommand() *cobra.Command {
 	c := &cobra.Command{Use: "status", Short: "Show how etcd is doing", Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions}
-	return reporting(c, printEtcdStatus, func(s etcdmembers.Status) any { return s })
+	return reporting(c, printEtcdStatus, func(s members.Status) any { return s })
 }
 
 // reporting completes a command that prints a part of the status.
-func reporting(c *cobra.Command, text func(io.Writer, etcdmembers.Status), value func(etcdmembers.Status) any) *cobra.Command {
+func reporting(c *cobra.Command, text func(io.Writer, members.Status), value func(members.Status) any) *cobra.Command {
 	here := dirFlags(c.Flags())
 	output := outputFlag(c, "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
@@ -149,7 +149,7 @@ This server's etcd answers nothing meanwhile, some seconds for each gigabyte, so
 }
 
 // members are etcd's as this server sees them, if it keeps data of its own.
-func (i installation) members() (*etcdmembers.Members, error) {
+func (i installation) members() (*members.Members, error) {
 	if err := i.ownEtcd(); err != nil {
 		return nil, err
 	}
@@ -159,7 +159,7 @@ func (i installation) members() (*etcdmembers.Members, error) {
 	}
 	conn.Close()
 	dir := i.dirs.PKI() + "/etcd/"
-	return &etcdmembers.Members{Socket: i.dirs.EtcdSocket(), CA: dir + "ca.crt", Cert: dir + "peer.crt", Key: dir + "peer.key"}, nil
+	return &members.Members{Socket: i.dirs.EtcdSocket(), CA: dir + "ca.crt", Cert: dir + "peer.crt", Key: dir + "peer.key"}, nil
 }
 
 // ownEtcd says why this machine has no etcd of coracle's.

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/coracle-dev/coracle/pkg/etcdmembers"
+	"github.com/coracle-dev/coracle/pkg/etcd/members"
 )
 
-func printMembers(w io.Writer, members []etcdmembers.MemberStatus) {
+func printMembers(w io.Writer, members []members.MemberStatus) {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "NAME\tID\tROLE\tANSWERS\tADDRESS")
 	for _, m := range members {
@@ -29,7 +29,7 @@ func printMembers(w io.Writer, members []etcdmembers.MemberStatus) {
 	t.Flush()
 }
 
-func printEtcdStatus(w io.Writer, s etcdmembers.Status) {
+func printEtcdStatus(w io.Writer, s members.Status) {
 	printMembers(w, s.Members)
 	fmt.Fprintf(w, "\netcd %s, term %d, entry %d\n", s.Version, s.Term, s.Index)
 	fmt.Fprintf(w, "database of this server: %s, of which %s in use, limit %s\n", size(s.Size), size(s.InUse), size(s.Quota))

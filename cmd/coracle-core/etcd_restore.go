@@ -10,12 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/coracle-dev/coracle/pkg/atomicfile"
-	"github.com/coracle-dev/coracle/pkg/backup"
-	"github.com/coracle-dev/coracle/pkg/components/etcd"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/ledger"
-	"github.com/coracle-dev/coracle/pkg/supervise"
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/ledger"
+	"github.com/coracle-dev/coracle/pkg/core/supervise"
+	"github.com/coracle-dev/coracle/pkg/etcd/member"
+	"github.com/coracle-dev/coracle/pkg/machine/backup"
 )
 
 // restoring is one run of coracle etcd snapshot restore.
@@ -75,11 +75,11 @@ func (r *restoring) run() error {
 	}
 	server := filepath.Join(fresh, "server")
 	db := filepath.Join(fresh, backup.Database)
-	if _, err := etcd.Inspect(db); err != nil {
+	if _, err := member.Inspect(db); err != nil {
 		return err
 	}
 	name := cmp.Or(r.config.Node.Name, r.manifest.Node)
-	if err := etcd.Restore(db, filepath.Join(server, filepath.Base(r.dirs.Etcd())), name); err != nil {
+	if err := member.Restore(db, filepath.Join(server, filepath.Base(r.dirs.Etcd())), name); err != nil {
 		return err
 	}
 	unix.Sync() // etcd's tool does not, for the names

@@ -15,9 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coracle-dev/coracle/pkg/backup"
-	"github.com/coracle-dev/coracle/pkg/components/etcd"
-	"github.com/coracle-dev/coracle/pkg/version"
+	"github.com/coracle-dev/coracle/pkg/core/version"
+	"github.com/coracle-dev/coracle/pkg/etcd/member"
+	"github.com/coracle-dev/coracle/pkg/machine/backup"
 )
 
 func etcdSnapshotCommand() *cobra.Command {
@@ -72,8 +72,8 @@ The file is for root only and is read and checked after it was written. Copy it 
 }
 
 // saveSnapshot writes a backup of this server.
-func (i installation) saveSnapshot(ctx context.Context, file string) (etcd.Database, error) {
-	var none etcd.Database
+func (i installation) saveSnapshot(ctx context.Context, file string) (member.Database, error) {
+	var none member.Database
 	members, err := i.members()
 	if err != nil {
 		return none, err
@@ -94,7 +94,7 @@ func (i installation) saveSnapshot(ctx context.Context, file string) (etcd.Datab
 	}
 	defer os.RemoveAll(temp)
 	db := filepath.Join(temp, "db")
-	found, err := etcd.Save(ctx, i.dirs.EtcdSocket(), db)
+	found, err := member.Save(ctx, i.dirs.EtcdSocket(), db)
 	if err != nil {
 		return none, err
 	}

@@ -8,14 +8,14 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/coracle-dev/coracle/pkg/config"
 	"github.com/coracle-dev/coracle/pkg/controlplane"
-	"github.com/coracle-dev/coracle/pkg/kube"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/logs"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/logs"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/core/version"
 	"github.com/coracle-dev/coracle/pkg/node"
-	"github.com/coracle-dev/coracle/pkg/state"
-	"github.com/coracle-dev/coracle/pkg/version"
 )
 
 func controlPlane(args []string) int { return half(state.ControlPlane, args, controlplane.Add) }

@@ -16,9 +16,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/images"
-	"github.com/coracle-dev/coracle/pkg/status"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/diagnose/status"
+	"github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
 // imagesCommand imports and lists container images.
@@ -52,7 +52,7 @@ Imported images are pinned: the kubelet does not remove them when the disk fills
   coracle images import /media/stick/*.tar.zst`,
 		Args: func(_ *cobra.Command, files []string) error {
 			if len(files) == 0 {
-				return complain.Usage{Err: errors.New("name a file, as in: coracle images import my-app.tar")}
+				return exitcode.Usage{Err: errors.New("name a file, as in: coracle images import my-app.tar")}
 			}
 			return nil
 		},

@@ -14,10 +14,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/coracle-dev/coracle/pkg/atomicfile"
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/images"
-	"github.com/coracle-dev/coracle/pkg/status"
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/diagnose/status"
+	"github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
 func imagesExportCommand() *cobra.Command {
@@ -34,7 +34,7 @@ import elsewhere, or docker load. The archive is compressed if the name of the f
 		ValidArgsFunction: cobra.NoFileCompletions,
 		Args: func(_ *cobra.Command, names []string) error {
 			if len(names) == 0 {
-				return complain.Usage{Err: errors.New("name an image, as in: coracle images export my-app:1 -o my-app.tar")}
+				return exitcode.Usage{Err: errors.New("name an image, as in: coracle images export my-app:1 -o my-app.tar")}
 			}
 			return nil
 		},
@@ -43,7 +43,7 @@ import elsewhere, or docker load. The archive is compressed if the name of the f
 	file := c.Flags().StringP("output", "o", "", "File to write; - is standard output")
 	c.RunE = func(c *cobra.Command, names []string) error {
 		if *file == "" || *file == "-" && term.IsTerminal(int(os.Stdout.Fd())) {
-			return complain.Usage{Err: errors.New("say where to, as in: coracle images export my-app:1 -o my-app.tar")}
+			return exitcode.Usage{Err: errors.New("say where to, as in: coracle images export my-app:1 -o my-app.tar")}
 		}
 		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()

@@ -17,10 +17,10 @@ import (
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/spf13/cobra"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/images"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/diagnose/status"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
-	"github.com/coracle-dev/coracle/pkg/status"
+	"github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
 // clusterVariable names the cluster of the coracle run that a command is part of.
@@ -44,7 +44,7 @@ own coracle.`,
   coracle images load my-app.tar --name ha`,
 		Args: func(_ *cobra.Command, what []string) error {
 			if len(what) == 0 {
-				return complain.Usagef("name a file or an image, as in: coracle images load my-app.tar")
+				return exitcode.Usagef("name a file or an image, as in: coracle images load my-app.tar")
 			}
 			return nil
 		},
@@ -78,7 +78,7 @@ own coracle.`,
 // loadInto connects to the containerds that images go into.
 func loadInto(s localcluster.Store, name string, here func() installation) (stores []images.Store, err error) {
 	if os.Geteuid() != 0 {
-		return nil, complain.As(complain.Unfit, errors.New("only root may use the nodes' containerd: put sudo before the command"))
+		return nil, exitcode.As(exitcode.Unfit, errors.New("only root may use the nodes' containerd: put sudo before the command"))
 	}
 	name = cmp.Or(name, os.Getenv(clusterVariable))
 	runtimes, err := s.Runtimes(cmp.Or(name, localcluster.DefaultName))
@@ -98,7 +98,7 @@ func loadInto(s localcluster.Store, name string, here func() installation) (stor
 		client, err := containerd.New(r.Socket, containerd.WithTimeout(5*time.Second))
 		if err != nil {
 			closeAll(stores)
-			return nil, complain.As(complain.Unreachable, fmt.Errorf("connecting to containerd on %s: %w", r.Node, err))
+			return nil, exitcode.As(exitcode.Unreachable, fmt.Errorf("connecting to containerd on %s: %w", r.Node, err))
 		}
 		stores = append(stores, images.Store{Client: client, Root: r.Root, Own: r.Own})
 	}

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/coracle-dev/coracle/pkg/images"
-	"github.com/coracle-dev/coracle/pkg/status"
-	"github.com/coracle-dev/coracle/pkg/version"
+	"github.com/coracle-dev/coracle/pkg/core/version"
+	"github.com/coracle-dev/coracle/pkg/diagnose/status"
+	"github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
 func imagesPruneCommand() *cobra.Command {

@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/kubeconfig"
-	"github.com/coracle-dev/coracle/pkg/pki"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/kubeconfig"
 )
 
 // kubeconfigCommand prints the administrator's kubeconfig or merges it into the user's.
@@ -61,7 +61,7 @@ type kubeconfigOptions struct {
 func (o kubeconfigOptions) run(c *cobra.Command, here installation) error {
 	for _, flag := range []string{"output", "switch", "overwrite"} {
 		if c.Flags().Changed(flag) && !o.merge {
-			return complain.Usage{Err: fmt.Errorf("--%s is of use only with --merge", flag)}
+			return exitcode.Usage{Err: fmt.Errorf("--%s is of use only with --merge", flag)}
 		}
 	}
 	ours, err := o.load(here)
@@ -117,7 +117,7 @@ func (o kubeconfigOptions) load(here installation) (*kubeconfig.File, error) {
 	if o.server != "" {
 		server, err := serverURL(o.server, cmp.Or(here.config.API.Port, 6443))
 		if err != nil {
-			return nil, complain.Usage{Err: err}
+			return nil, exitcode.Usage{Err: err}
 		}
 		f.SetServer(server.String())
 		if err := pki.ServesAs(here.dirs, server.Hostname()); err != nil {

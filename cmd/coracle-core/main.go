@@ -6,7 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/coracle-dev/coracle/pkg/components/helmcharts"
+	"github.com/coracle-dev/coracle/pkg/addons/helm"
 )
 
 // programs are the names under which this file may be called, as first argument or as its own name, besides the
@@ -18,7 +18,7 @@ var programs = map[string]func(args []string) int{
 	"ctr":           ctr,
 	"crictl":        crictl,
 
-	helmcharts.TrialProgram: func([]string) int { return helmcharts.Trial(os.Stdin) },
+	helm.TrialProgram: func([]string) int { return helm.Trial(os.Stdin) },
 }
 
 func main() {

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/manual"
-	"github.com/coracle-dev/coracle/pkg/version"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/manual"
+	"github.com/coracle-dev/coracle/pkg/core/version"
 )
 
 // manCommand writes pages for man.
@@ -47,14 +47,14 @@ With SOURCE_DATE_EPOCH set the pages have that date.`,
 		pages := manPages(c.Root())
 		if *dir != "" {
 			if len(args) > 0 {
-				return complain.Usagef("give a command or --dir, not both")
+				return exitcode.Usagef("give a command or --dir, not both")
 			}
 			return writePages(*dir, pages)
 		}
 		name := strings.Join(append([]string{"coracle"}, args...), "-") + "." + manual.Section
 		text, ok := pages[name]
 		if !ok {
-			return complain.Usagef("there is no command %q; coracle help lists all", strings.Join(args, " "))
+			return exitcode.Usagef("there is no command %q; coracle help lists all", strings.Join(args, " "))
 		}
 		_, err := c.OutOrStdout().Write([]byte(text))
 		return err
@@ -111,7 +111,7 @@ const filesText = `  /etc/coracle/config.yaml     settings
 
 func exitText() string {
 	var b strings.Builder
-	complain.List(&b)
+	exitcode.List(&b)
 	return b.String()
 }
 

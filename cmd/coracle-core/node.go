@@ -19,8 +19,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubectl/pkg/drain"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/joinserver"
+	"github.com/coracle-dev/coracle/pkg/cluster/joinserver"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
 // controlPlane is the label of servers' nodes.
@@ -226,7 +226,7 @@ func getNode(ctx context.Context, client kubernetes.Interface, name string) (*co
 
 func oneNode(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return complain.Usage{Err: errors.New("name one node, as coracle kubectl get nodes shows it")}
+		return exitcode.Usage{Err: errors.New("name one node, as coracle kubectl get nodes shows it")}
 	}
 	return nil
 }

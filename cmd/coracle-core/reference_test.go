@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coracle-dev/coracle/pkg/manual"
+	"github.com/coracle-dev/coracle/pkg/core/manual"
 	"github.com/coracle-dev/coracle/test/golden"
 )
 

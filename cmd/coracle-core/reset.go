@@ -15,10 +15,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/coracle-dev/coracle/pkg/bundle"
-	"github.com/coracle-dev/coracle/pkg/install"
-	"github.com/coracle-dev/coracle/pkg/paths"
-	"github.com/coracle-dev/coracle/pkg/reset"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/machine/install"
+	"github.com/coracle-dev/coracle/pkg/machine/payload"
+	"github.com/coracle-dev/coracle/pkg/machine/reset"
 )
 
 // resetCommand removes everything that coracle made on this machine.
@@ -57,7 +57,7 @@ It needs root, and asks first unless --yes is given.`,
 		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
 		i, out := here(), c.OutOrStdout()
-		r := reset.Reset{Dirs: i.dirs, Config: i.config, Cache: bundle.Cache(), KeepData: *keep, Removed: func(item reset.Item) { fmt.Fprintf(out, "removed %s\n", item) }}
+		r := reset.Reset{Dirs: i.dirs, Config: i.config, Cache: payload.Cache(), KeepData: *keep, Removed: func(item reset.Item) { fmt.Fprintf(out, "removed %s\n", item) }}
 		plan, err := r.Plan(ctx)
 		if *dryRun && *output != "" {
 			return errors.Join(err, printAs(out, *output, plan))

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
 // commands lists coracle's own commands that run here, in the order of help.
@@ -41,7 +41,7 @@ func root(args []string) *cobra.Command {
 	}
 	c.SetArgs(args)
 	pflag.CommandLine = pflag.NewFlagSet("", pflag.ContinueOnError) // Kubernetes registers flags of its own there
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return complain.Usage{Err: err} })
+	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitcode.Usage{Err: err} })
 	c.CompletionOptions.DisableDefaultCmd = true // ours is a command like the others
 	c.AddCommand(commands()...)
 	c.AddCommand(elsewhere(args)...)
@@ -58,6 +58,6 @@ func execute(args []string) int {
 	case errors.As(err, &code):
 		return int(code)
 	}
-	complain.To(os.Stderr, err)
-	return complain.Code(err)
+	exitcode.To(os.Stderr, err)
+	return exitcode.Code(err)
 }

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/status"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/diagnose/status"
 )
 
 // statusCommand prints how coracle is doing on this machine.
@@ -56,7 +56,7 @@ The exit code is 0 if all is ready, 1 if coracle does not run here, and 4 if it 
 		case report.Health == status.Stopped:
 			return exitCode(1)
 		case report.Health != status.Ready:
-			return exitCode(complain.Late)
+			return exitCode(exitcode.Late)
 		}
 		return nil
 	}

@@ -15,11 +15,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/ledger"
-	"github.com/coracle-dev/coracle/pkg/redact"
-	"github.com/coracle-dev/coracle/pkg/supportbundle"
-	"github.com/coracle-dev/coracle/pkg/version"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/ledger"
+	"github.com/coracle-dev/coracle/pkg/core/version"
+	"github.com/coracle-dev/coracle/pkg/diagnose/redact"
+	"github.com/coracle-dev/coracle/pkg/diagnose/supportbundle"
 )
 
 // The bounds of a bundle: in time for one collector and for the first answer of the API, in bytes for one file and for
@@ -66,7 +66,7 @@ It needs root.`,
 			return errors.New("only root may see all that is needed: use sudo")
 		}
 		if *since <= 0 {
-			return complain.Usagef("--since: %s is not longer than nothing", *since)
+			return exitcode.Usagef("--since: %s is not longer than nothing", *since)
 		}
 		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()

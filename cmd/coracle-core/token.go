@@ -11,10 +11,10 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/joinserver"
-	"github.com/coracle-dev/coracle/pkg/token"
+	"github.com/coracle-dev/coracle/pkg/cluster/joinserver"
+	"github.com/coracle-dev/coracle/pkg/cluster/token"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
 // tokenCommand makes and manages what machines join with.
@@ -55,7 +55,7 @@ func newTokenFlags(c *cobra.Command) *newToken {
 // make makes the token that the flags ask for.
 func (o *newToken) make(ctx context.Context, a admin) (madeToken, error) {
 	if o.ttl < 0 {
-		return madeToken{}, complain.Usage{Err: fmt.Errorf("--ttl is %s: it must not be negative", o.ttl)}
+		return madeToken{}, exitcode.Usage{Err: fmt.Errorf("--ttl is %s: it must not be negative", o.ttl)}
 	}
 	text := token.New(a.pin)
 	t := joinserver.Token{ID: text.ID, Secret: text.Secret, Role: config.Role(o.role.value), Replace: o.replace, Description: o.description}
@@ -243,7 +243,7 @@ That holds for a token that servers are started with too, even where one still i
 	output := textOutputFlag(c)
 	c.RunE = func(c *cobra.Command, ids []string) error {
 		if len(ids) != 1 {
-			return complain.Usage{Err: fmt.Errorf("rotate one token at a time")}
+			return exitcode.Usage{Err: fmt.Errorf("rotate one token at a time")}
 		}
 		a, err := here().administer()
 		if err != nil {
@@ -270,7 +270,7 @@ func tokenID(arg string) string {
 
 func someTokens(_ *cobra.Command, ids []string) error {
 	if len(ids) == 0 {
-		return complain.Usage{Err: fmt.Errorf("name a token by its ID, which coracle token list shows")}
+		return exitcode.Usage{Err: fmt.Errorf("name a token by its ID, which coracle token list shows")}
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
 // joinCommand prints what people paste on a machine that is to join.
@@ -35,7 +35,7 @@ token out of process lists.`,
 		port := cmp.Or(i.config.API.Port, 6443)
 		url, err := serverURL(cmp.Or(*server, net.JoinHostPort(i.config.API.Advertise.String(), strconv.Itoa(int(port)))), port)
 		if err != nil {
-			return complain.Usage{Err: err}
+			return exitcode.Usage{Err: err}
 		}
 		a, err := i.administer()
 		if err != nil {

@@ -12,10 +12,10 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/coracle-dev/coracle/pkg/check"
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 )
 
 const (
@@ -73,14 +73,14 @@ func checkMachine(args []string) error {
 	}
 	probes, err := check.Only(m.Probes(), a.only)
 	if err != nil {
-		return complain.Usage{Err: err}
+		return exitcode.Usage{Err: err}
 	}
 	report := check.Run(context.Background(), probes, probeLimit)
 	if err := printReport(os.Stdout, report, a.format); err != nil {
 		return err
 	}
 	if report.Result == check.Fail {
-		return exitCode(complain.Unfit)
+		return exitCode(exitcode.Unfit)
 	}
 	return nil
 }
@@ -113,7 +113,7 @@ func parseCheck(args []string) (a checkArgs, err error) {
 		case !own:
 			a.rest = append(a.rest, args[0])
 		case !given && len(args) == 1:
-			return a, complain.Usagef("flag needs an argument: %s\nSee 'coracle check --help' for usage.", name)
+			return a, exitcode.Usagef("flag needs an argument: %s\nSee 'coracle check --help' for usage.", name)
 		case !given:
 			value, args = args[1], args[1:]
 		}
@@ -126,7 +126,7 @@ func parseCheck(args []string) (a checkArgs, err error) {
 		}
 	}
 	if a.format != "text" && a.format != "json" {
-		return a, complain.Usagef("--output: %q is neither text nor json", a.format)
+		return a, exitcode.Usagef("--output: %q is neither text nor json", a.format)
 	}
 	return a, nil
 }
@@ -145,7 +145,7 @@ func (a checkArgs) machine(environ []string) (*check.Machine, error) {
 		}
 	}
 	if err != nil {
-		return nil, complain.Usage{Err: err}
+		return nil, exitcode.Usage{Err: err}
 	}
 	running := false
 	if front, ok, err := state.Read(cfg.Dirs, state.Front); ok && err == nil && front.Alive() {

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
 // command is one line of the command table.
@@ -179,7 +179,7 @@ func unknown(name string) error {
 		}
 	}
 	if similar != nil {
-		return complain.Usagef("%s\nDid you mean this?\n%s", text, strings.Join(similar, "\n"))
+		return exitcode.Usagef("%s\nDid you mean this?\n%s", text, strings.Join(similar, "\n"))
 	}
-	return complain.Usagef("%s\nRun 'coracle help' for all commands.", text)
+	return exitcode.Usagef("%s\nRun 'coracle help' for all commands.", text)
 }

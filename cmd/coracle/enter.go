@@ -10,14 +10,14 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/coracle-dev/coracle/pkg/atomicfile"
-	"github.com/coracle-dev/coracle/pkg/clustersettings"
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/paths"
-	"github.com/coracle-dev/coracle/pkg/pki"
-	"github.com/coracle-dev/coracle/pkg/preflight"
-	"github.com/coracle-dev/coracle/pkg/token"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/cluster/settings"
+	"github.com/coracle-dev/coracle/pkg/cluster/token"
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
 )
 
 // certFiles names a certificate and its key.
@@ -27,7 +27,7 @@ type certFiles func(paths.Dirs) (certFile, keyFile string)
 func (f *front) join(ctx context.Context) error {
 	j, err := newJoiner(f.cfg, f.waits(ctx), func(known config.Known) error {
 		_, err := f.settle(known)
-		return complain.As(complain.Misuse, err)
+		return exitcode.As(exitcode.Misuse, err)
 	})
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (f *front) join(ctx context.Context) error {
 		known = &k
 	} else {
 		var made bool
-		if made, err = clustersettings.Made(f.cfg); err != nil {
+		if made, err = settings.Made(f.cfg); err != nil {
 			return err
 		}
 		known, err = j.server(ctx, made)
@@ -51,7 +51,7 @@ func (f *front) join(ctx context.Context) error {
 		if err := f.adopt(*known); err != nil {
 			return err
 		}
-	} else if err := clustersettings.Keep(f.cfg); err != nil {
+	} else if err := settings.Keep(f.cfg); err != nil {
 		return err
 	}
 	if f.cfg.Role == config.Agent {
@@ -91,15 +91,15 @@ func (f *front) keepTokens(own *token.Token) error {
 	}
 	if own != nil && own.Pin != "" {
 		if pin, err := pki.OwnPin(f.cfg.Dirs); err != nil || pin != own.Pin {
-			return complain.Usagef("the token is for joining a cluster that exists: say where it is with --server https://HOST:6443")
+			return exitcode.Usagef("the token is for joining a cluster that exists: say where it is with --server https://HOST:6443")
 		}
 	}
 	agents, err := readToken(f.cfg.Join.AgentToken, f.cfg.Join.AgentTokenFile)
 	if err != nil {
-		return complain.Usagef("the agents' token: %w", err)
+		return exitcode.Usagef("the agents' token: %w", err)
 	}
 	if own != nil && agents != nil && own.ID == agents.ID {
-		return complain.Usagef("the token and the agents' token are the same, and then agents could join as servers: make them different")
+		return exitcode.Usagef("the token and the agents' token are the same, and then agents could join as servers: make them different")
 	}
 	for file, t := range map[string]*token.Token{f.cfg.Dirs.Token(): own, f.cfg.Dirs.AgentToken(): agents} {
 		if t == nil {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
 // standardPath is the PATH of a process that was started with none, as by a container runtime.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
 func TestProxyIsNotForTheCluster(t *testing.T) {

@@ -11,10 +11,10 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/coracle-dev/coracle/pkg/bundle"
-	"github.com/coracle-dev/coracle/pkg/ephemeral"
-	"github.com/coracle-dev/coracle/pkg/paths"
-	"github.com/coracle-dev/coracle/pkg/supervise"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/supervise"
+	"github.com/coracle-dev/coracle/pkg/machine/ephemeral"
+	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
 
 // ephemeral makes the data directory one in memory, if the cluster is not to be kept. What an ephemeral cluster left
@@ -93,7 +93,7 @@ func coreFor(dirs paths.Dirs) (string, error) {
 	core, err := filepath.EvalSymlinks(dirs.Tool("coracle-core"))
 	if errors.Is(err, os.ErrNotExist) {
 		var dir string
-		dir, err = bundle.Locate(context.Background(), dirs, nil)
+		dir, err = payload.Locate(context.Background(), dirs, nil)
 		core = filepath.Join(dir, "coracle-core")
 	}
 	return core, err

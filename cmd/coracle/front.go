@@ -11,17 +11,17 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/coracle-dev/coracle/pkg/atomicfile"
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/ledger"
-	"github.com/coracle-dev/coracle/pkg/logs"
-	"github.com/coracle-dev/coracle/pkg/pki"
-	"github.com/coracle-dev/coracle/pkg/preflight"
-	"github.com/coracle-dev/coracle/pkg/progress"
-	"github.com/coracle-dev/coracle/pkg/state"
-	"github.com/coracle-dev/coracle/pkg/supervise"
-	"github.com/coracle-dev/coracle/pkg/version"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/ledger"
+	"github.com/coracle-dev/coracle/pkg/core/logs"
+	"github.com/coracle-dev/coracle/pkg/core/progress"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/core/supervise"
+	"github.com/coracle-dev/coracle/pkg/core/version"
+	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
 )
 
 // front is one run of server or agent.
@@ -123,14 +123,14 @@ func (f *front) lock() (unlock func(), err error) {
 		return nil, inUse(err)
 	}
 	if found := preflight.Run(f.cfg, func(error) {}); found != nil {
-		return nil, complain.As(complain.Unfit, found)
+		return nil, exitcode.As(exitcode.Unfit, found)
 	}
 	return nil, err
 }
 
 // inUse says what to do where another coracle has the directories.
 func inUse(err error) error {
-	return complain.As(complain.Unfit, fmt.Errorf("%w: stop that one first, or choose another --data-dir and --run-dir", err))
+	return exitcode.As(exitcode.Unfit, fmt.Errorf("%w: stop that one first, or choose another --data-dir and --run-dir", err))
 }
 
 // prepare does everything that comes before the halves. Each step can run again after a crash at any line.
@@ -169,7 +169,7 @@ func (f *front) preflight() error {
 	for _, text := range f.cfg.Remarks {
 		logrus.Warn(text)
 	}
-	return complain.As(complain.Unfit, preflight.Run(f.cfg, func(err error) { logrus.Warn(err) }))
+	return exitcode.As(exitcode.Unfit, preflight.Run(f.cfg, func(err error) { logrus.Warn(err) }))
 }
 
 func (f *front) certificates() error {

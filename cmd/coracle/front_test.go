@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/paths"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // TestOnlyCoracle keeps a second front off each of the directories of the first.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
 // errShown is what a helpWanted is.
@@ -44,9 +44,9 @@ func parse(flags *pflag.FlagSet, args []string) error {
 	case errors.Is(err, pflag.ErrHelp):
 		return &helpWanted{command: flags.Name(), flags: flags}
 	case err != nil:
-		return complain.Usagef("%w\nSee 'coracle %s --help' for usage.", err, flags.Name())
+		return exitcode.Usagef("%w\nSee 'coracle %s --help' for usage.", err, flags.Name())
 	case flags.NArg() > 0:
-		return complain.Usagef("%s takes no argument %q\nSee 'coracle %s --help' for usage.", flags.Name(), flags.Arg(0), flags.Name())
+		return exitcode.Usagef("%s takes no argument %q\nSee 'coracle %s --help' for usage.", flags.Name(), flags.Arg(0), flags.Name())
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func help(args []string) error {
 func exitCodes() string {
 	var b strings.Builder
 	b.WriteString("Exit codes of coracle's commands:\n\n")
-	complain.List(&b)
+	exitcode.List(&b)
 	b.WriteString(`
 coracle run ends with the code of the command that it runs, 128 and the signal's number if a signal ended that; with 126 if
 the command cannot be run, 127 if it is not found, and 125 if there was no cluster to run it with.

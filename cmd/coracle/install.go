@@ -12,14 +12,14 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/check"
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/install"
-	"github.com/coracle-dev/coracle/pkg/preflight"
-	"github.com/coracle-dev/coracle/pkg/service"
-	"github.com/coracle-dev/coracle/pkg/supervise"
-	"github.com/coracle-dev/coracle/pkg/upgrade"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/supervise"
+	"github.com/coracle-dev/coracle/pkg/diagnose/check"
+	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
+	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
+	"github.com/coracle-dev/coracle/pkg/machine/install"
+	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
 )
 
 const (
@@ -70,7 +70,7 @@ func installService(args []string) error {
 		return err
 	}
 	if f.wait <= 0 {
-		return complain.Usagef("--wait is %s: it must be more than zero; to wait for nothing, give --skip-start", f.wait)
+		return exitcode.Usagef("--wait is %s: it must be more than zero; to wait for nothing, give --skip-start", f.wait)
 	}
 	in, err := installer()
 	if err != nil {
@@ -91,7 +91,7 @@ func parseRest(flags *pflag.FlagSet, args []string) (rest []string, err error) {
 	case errors.Is(err, pflag.ErrHelp):
 		return nil, &helpWanted{command: flags.Name(), flags: flags}
 	case err != nil:
-		return nil, complain.Usagef("%w\nSee 'coracle %s --help' for usage.", err, flags.Name())
+		return nil, exitcode.Usagef("%w\nSee 'coracle %s --help' for usage.", err, flags.Name())
 	}
 	return flags.Args(), nil
 }
@@ -99,15 +99,15 @@ func parseRest(flags *pflag.FlagSet, args []string) (rest []string, err error) {
 // rootOnly refuses people who may not change this machine.
 func rootOnly(command string) error {
 	if os.Geteuid() != 0 {
-		return complain.As(complain.Unfit, fmt.Errorf("%s changes this machine, which only root may: sudo %s", command, command))
+		return exitcode.As(exitcode.Unfit, fmt.Errorf("%s changes this machine, which only root may: sudo %s", command, command))
 	}
 	return nil
 }
 
 // installer is the one for this machine.
 func installer() (*install.Installer, error) {
-	m, err := service.Detect()
-	if err != nil && !errors.Is(err, service.ErrNone) {
+	m, err := initsystem.Detect()
+	if err != nil && !errors.Is(err, initsystem.ErrNone) {
 		return nil, err
 	}
 	in := &install.Installer{Manager: m, Discard: discardInstalled, Say: func(line string) { fmt.Fprintln(os.Stderr, line) }}
@@ -147,7 +147,7 @@ func fit(cfg config.Config) error {
 		held, err := supervise.Lock(cfg.Dirs.Lock())
 		var other *supervise.HeldError
 		if errors.As(err, &other) {
-			return complain.As(complain.Unfit, fmt.Errorf("%w: stop that one first", err))
+			return exitcode.As(exitcode.Unfit, fmt.Errorf("%w: stop that one first", err))
 		}
 		if err == nil {
 			held.Close()
@@ -158,7 +158,7 @@ func fit(cfg config.Config) error {
 	}
 	warn := func(err error) { fmt.Fprintln(os.Stderr, "coracle: warning:", err) }
 	if err := preflight.Run(cfg, warn); err != nil {
-		return complain.As(complain.Unfit, err)
+		return exitcode.As(exitcode.Unfit, err)
 	}
 	warnOfOthers(cfg, warn)
 	return nil
@@ -195,7 +195,7 @@ func missing(dirs ...string) (out []string) {
 }
 
 // upgradeInstalled lets package upgrade try another executable.
-func upgradeInstalled(ctx context.Context, m service.Manager, r install.Record, file string, timeout time.Duration) error {
+func upgradeInstalled(ctx context.Context, m initsystem.Manager, r install.Record, file string, timeout time.Duration) error {
 	var u upgradeFlags
 	u.options.File, u.options.Timeout, u.options.Hold = file, timeout, 10*time.Second
 	return u.run(ctx, targetOf(r), m)

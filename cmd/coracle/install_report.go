@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/install"
-	"github.com/coracle-dev/coracle/pkg/release"
-	"github.com/coracle-dev/coracle/pkg/service"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
+	"github.com/coracle-dev/coracle/pkg/machine/install"
+	"github.com/coracle-dev/coracle/pkg/machine/release"
 )
 
 // report is what people are told after an installation.
@@ -139,7 +139,7 @@ func (r report) byHand(line func(string, ...any)) {
 	line("start it again when it ends with another code than 2, and stop it with SIGTERM to that process only:")
 	line("")
 	line("  set -a; . %s; exec %s", install.EnvironmentFile(record.Service),
-		service.ShellLine(append([]string{record.Binary, string(record.Role)}, record.Args...)))
+		initsystem.ShellLine(append([]string{record.Binary, string(record.Role)}, record.Args...)))
 	line("")
 	line("  Is it ready?            coracle wait")
 }

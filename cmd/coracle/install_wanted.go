@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/install"
-	"github.com/coracle-dev/coracle/pkg/service"
-	"github.com/coracle-dev/coracle/pkg/version"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/version"
+	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
+	"github.com/coracle-dev/coracle/pkg/machine/install"
 )
 
 // wanted is what the flags, the command after them and the environment ask for.
@@ -29,7 +29,7 @@ func (f installFlags) wanted(in *install.Installer, command, environ []string) (
 	environment = append(environment, tokens...)
 	for _, pair := range environment {
 		if name, value, _ := strings.Cut(pair, "="); strings.ContainsAny(value, "\n\x00") {
-			return w, complain.Usagef("%s has more than one line, and a service's variables cannot", name)
+			return w, exitcode.Usagef("%s has more than one line, and a service's variables cannot", name)
 		}
 	}
 	dir, err := filepath.Abs(f.binDir)
@@ -44,10 +44,10 @@ func (f installFlags) wanted(in *install.Installer, command, environ []string) (
 		return w, helpRole(role)
 	}
 	if err != nil {
-		return w, complain.Usage{Err: err}
+		return w, exitcode.Usage{Err: err}
 	}
 	if cfg.Ephemeral.On {
-		return w, complain.Usagef("an ephemeral cluster cannot be installed: nothing of it would be left after the first stop")
+		return w, exitcode.Usagef("an ephemeral cluster cannot be installed: nothing of it would be left after the first stop")
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -64,14 +64,14 @@ func (f installFlags) what(in *install.Installer, command []string, environment 
 	named := ""
 	if f.name != "" {
 		named = "coracle-" + strings.TrimPrefix(f.name, "coracle-")
-		if err := service.ValidName(named); err != nil {
-			return "", nil, "", complain.Usagef("--name: %w", err)
+		if err := initsystem.ValidName(named); err != nil {
+			return "", nil, "", exitcode.Usagef("--name: %w", err)
 		}
 	}
 	if len(command) > 0 && !strings.HasPrefix(command[0], "-") {
 		role := config.Role(command[0])
 		if role != config.Server && role != config.Agent {
-			return "", nil, "", complain.Usagef("%q cannot be installed: after the flags comes server or agent, with its arguments", command[0])
+			return "", nil, "", exitcode.Usagef("%q cannot be installed: after the flags comes server or agent, with its arguments", command[0])
 		}
 		return role, command[1:], cmp.Or(named, serviceName(role)), nil
 	}
@@ -131,7 +131,7 @@ func installed(store install.Store, service string) (r install.Record, ok bool, 
 		for _, r := range all {
 			names = append(names, r.Service)
 		}
-		return install.Record{}, false, complain.Usagef("several services are installed: say which with --name, of %s", strings.Join(names, ", "))
+		return install.Record{}, false, exitcode.Usagef("several services are installed: say which with --name, of %s", strings.Join(names, ", "))
 	}
 	return all[0], true, nil
 }

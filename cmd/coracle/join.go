@@ -16,12 +16,12 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/join"
-	"github.com/coracle-dev/coracle/pkg/pki"
-	"github.com/coracle-dev/coracle/pkg/token"
-	"github.com/coracle-dev/coracle/pkg/version"
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/cluster/token"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/version"
 )
 
 // refreshTimeout is for servers to say what is new of a cluster that the machine has joined. Without an answer it
@@ -54,7 +54,7 @@ func newJoiner(cfg config.Config, waiting func(error), check func(config.Known) 
 		j.memory.CA = ca
 	}
 	j.token, err = readToken(cfg.Join.Token, cfg.Join.TokenFile)
-	return j, complain.As(complain.Misuse, err)
+	return j, exitcode.As(exitcode.Misuse, err)
 }
 
 // readToken reads the token that was given as text or in a file. Nil is none.
@@ -87,7 +87,7 @@ func (j *joiner) agent(ctx context.Context) (config.Known, error) {
 	case errors.As(err, &denied) && j.token != nil:
 		return j.enter(ctx, join.PathAgent)
 	case errors.As(err, &denied):
-		return known, complain.As(complain.Unreachable, fmt.Errorf("%w; to join again, give it a token with --token-file", err))
+		return known, exitcode.As(exitcode.Unreachable, fmt.Errorf("%w; to join again, give it a token with --token-file", err))
 	case err != nil:
 		return known, err
 	}
@@ -132,9 +132,9 @@ func (j *joiner) enter(ctx context.Context, path string) (config.Known, error) {
 	}
 	switch {
 	case server == "":
-		return config.Known{}, complain.Usagef("to join a cluster this machine needs --server https://HOST:6443, and a token")
+		return config.Known{}, exitcode.Usagef("to join a cluster this machine needs --server https://HOST:6443, and a token")
 	case j.token == nil:
-		return config.Known{}, complain.Usagef("to join %s this machine needs a token: make one on a server with coracle token create, and give it with "+
+		return config.Known{}, exitcode.Usagef("to join %s this machine needs a token: make one on a server with coracle token create, and give it with "+
 			"--token-file, --token or CORACLE_TOKEN", server)
 	}
 	if err := j.sameCluster(); err != nil {
@@ -155,7 +155,7 @@ func (j *joiner) enter(ctx context.Context, path string) (config.Known, error) {
 		Waiting: j.waiting,
 	}.Run(ctx)
 	if err != nil {
-		return config.Known{}, complain.As(complain.Unreachable, err)
+		return config.Known{}, exitcode.As(exitcode.Unreachable, err)
 	}
 	logrus.Infof("joined the cluster of %s as node %s", server, j.cfg.Node.Name)
 	return j.accept(server, response)

@@ -14,8 +14,8 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/logs"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/logs"
 )
 
 const (
@@ -82,14 +82,14 @@ func logFilter(since, component, level string, now time.Time) (*logs.Filter, err
 		ago, err := time.ParseDuration(since)
 		if f.Since = now.Add(-ago); err != nil {
 			if f.Since, err = time.Parse(time.RFC3339, since); err != nil {
-				return nil, complain.Usagef("--since: %q is neither a duration like 90m nor a time like 2006-01-02T15:04:05Z", since)
+				return nil, exitcode.Usagef("--since: %q is neither a duration like 90m nor a time like 2006-01-02T15:04:05Z", since)
 			}
 		}
 	}
 	if level != "" {
 		l, err := logrus.ParseLevel(level)
 		if err != nil {
-			return nil, complain.Usagef("--level: %q is none of error, warn, info and debug", level)
+			return nil, exitcode.Usagef("--level: %q is none of error, warn, info and debug", level)
 		}
 		f.Level = l
 	}

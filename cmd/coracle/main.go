@@ -10,21 +10,21 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/host"
-	"github.com/coracle-dev/coracle/pkg/vhost"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
+	"github.com/coracle-dev/coracle/pkg/machine/host"
 )
 
 // makers are the commands that make cgroups.
 var makers = []string{"server", "agent", "up", "run"}
 
 func main() {
-	if code, ok := vhost.Main(); ok { // on or for a node of a local cluster
+	if code, ok := nshost.Main(); ok { // on or for a node of a local cluster
 		os.Exit(code)
 	}
 	if os.Getpid() == 1 && len(os.Args) > 1 && slices.Contains(makers, os.Args[1]) {
 		if err := host.Enclose(os.Args); err != nil {
-			complain.To(os.Stderr, err)
+			exitcode.To(os.Stderr, err)
 			os.Exit(1)
 		}
 	}
@@ -45,8 +45,8 @@ func run(argv []string) int {
 	case errors.As(err, &code):
 		return int(code)
 	}
-	complain.To(os.Stderr, err)
-	return complain.Code(err)
+	exitcode.To(os.Stderr, err)
+	return exitcode.Code(err)
 }
 
 // exitCode ends this program with the code of another that it ran. Everything was said.

@@ -11,11 +11,11 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/logs"
-	"github.com/coracle-dev/coracle/pkg/progress"
-	"github.com/coracle-dev/coracle/pkg/redact"
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/logs"
+	"github.com/coracle-dev/coracle/pkg/core/progress"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/diagnose/redact"
 )
 
 // output is where people see what happens: a display on a terminal, else lines of log on stderr. All lines are kept in

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coracle-dev/coracle/pkg/manual"
+	"github.com/coracle-dev/coracle/pkg/core/manual"
 	"github.com/coracle-dev/coracle/test/golden"
 )
 
@@ -45,5 +45,5 @@ func TestPages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden.Check(t, "../../pkg/manual/front.json", string(data)+"\n")
+	golden.Check(t, "../../pkg/core/manual/front.json", string(data)+"\n")
 }

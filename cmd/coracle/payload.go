@@ -10,7 +10,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/coracle-dev/coracle/pkg/bundle"
+	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
 
 // percent is how much of something is done. It is safe for use by several goroutines.
@@ -29,9 +29,9 @@ func (p *percent) String() string {
 // unpack makes sure that the parts are where the halves run from.
 func (f *front) unpack(ctx context.Context) error {
 	var said once
-	unpack, to := bundle.Unpack, f.asked.Dirs.Payloads()
+	unpack, to := payload.Unpack, f.asked.Dirs.Payloads()
 	if f.asked.Ephemeral.On {
-		unpack, to = bundle.Borrow, bundle.Cache()
+		unpack, to = payload.Borrow, payload.Cache()
 	}
 	return unpack(ctx, f.asked.Dirs, func(done, total int64) {
 		said.do(func() { logrus.Infof("unpacking to %s", to) })
@@ -55,7 +55,7 @@ func execCore(args []string) error {
 		dirs = cfg.Dirs // the running one's parts are unpacked already
 	}
 	var said once
-	dir, err := bundle.Locate(context.Background(), dirs, func(int64, int64) {
+	dir, err := payload.Locate(context.Background(), dirs, func(int64, int64) {
 		said.do(func() {
 			if isTerminal(os.Stderr) {
 				fmt.Fprintln(os.Stderr, "coracle: unpacking, once for this version")

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
 // probeTimeout is for one try. What works answers at once.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 )
 
@@ -74,7 +74,7 @@ func runCommand(args []string) error {
 	if err == nil || errors.Is(err, errShown) || errors.As(err, &code) {
 		return err
 	}
-	complain.To(os.Stderr, err)
+	exitcode.To(os.Stderr, err)
 	return exitCode(runFailed)
 }
 
@@ -101,7 +101,7 @@ func parseRun(args []string) (o runOptions, err error) {
 		return o, err
 	}
 	if len(o.command) == 0 {
-		return o, complain.Usagef("say what to run, as in: coracle run -- make test")
+		return o, exitcode.Usagef("say what to run, as in: coracle run -- make test")
 	}
 	p.Name, p.Ephemeral = cmp.Or(p.Name, localcluster.RandomName()), !*disk
 	if err := fromSnapshot(p, localcluster.Store{Dir: o.dir}, flags.Changed("servers")); err != nil {
@@ -109,7 +109,7 @@ func parseRun(args []string) (o runOptions, err error) {
 	}
 	for i := range o.manifests {
 		if err := present(&o.manifests[i]); err != nil {
-			return o, complain.Usagef("--manifest: %w", err)
+			return o, exitcode.Usagef("--manifest: %w", err)
 		}
 	}
 	if o.artifacts != "" {
@@ -153,7 +153,7 @@ func (o runOptions) run() error {
 	code, err := t.run()
 	t.collect(err != nil || code != 0)
 	if errClose := s.Close(context.Background()); errClose != nil {
-		complain.To(os.Stderr, fmt.Errorf("removing the cluster: %w", errClose))
+		exitcode.To(os.Stderr, fmt.Errorf("removing the cluster: %w", errClose))
 	}
 	switch {
 	case err != nil:

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 )
 
@@ -49,7 +49,7 @@ func (t *trial) run() (int, error) {
 			s.take(missed)
 		}
 		if err := t.session.Guard(group); err != nil {
-			complain.To(os.Stderr, err)
+			exitcode.To(os.Stderr, err)
 		}
 	})
 	t.signals.give(nil)
@@ -63,7 +63,7 @@ func (t *trial) deploy() error {
 	if len(t.manifests) == 0 {
 		return nil
 	}
-	late := complain.As(complain.Late, fmt.Errorf("the cluster could not be used within %s", t.plan.Wait))
+	late := exitcode.As(exitcode.Late, fmt.Errorf("the cluster could not be used within %s", t.plan.Wait))
 	ctx, cancel := context.WithDeadlineCause(t.signals.ctx, t.began.Add(t.plan.Wait), late)
 	defer cancel()
 	for _, path := range t.manifests {
@@ -92,12 +92,12 @@ func (t *trial) collect(failed bool) {
 	switch {
 	case t.artifacts != "":
 		if err := t.session.Collect(ctx, t.who.artifacts(t.artifacts)); err != nil {
-			complain.To(os.Stderr, err)
+			exitcode.To(os.Stderr, err)
 		}
 		t.say("artifacts are in " + t.artifacts)
 	case failed && !t.quiet:
 		if text := t.session.Digest(ctx); text != "" {
-			complain.To(os.Stderr, fmt.Errorf("%s--artifacts DIR keeps the rest", text))
+			exitcode.To(os.Stderr, fmt.Errorf("%s--artifacts DIR keeps the rest", text))
 		}
 	}
 }

@@ -7,12 +7,12 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/host"
-	"github.com/coracle-dev/coracle/pkg/preflight"
-	"github.com/coracle-dev/coracle/pkg/state"
-	"github.com/coracle-dev/coracle/pkg/supervise"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/core/supervise"
+	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
+	"github.com/coracle-dev/coracle/pkg/machine/host"
 )
 
 // server runs a control plane and a node.
@@ -54,9 +54,9 @@ func resolve(role config.Role, args []string) (config.Config, error) {
 	}
 	switch {
 	case config.OnlyNotYet(err):
-		return cfg, complain.As(complain.Unfit, err) // a service tries again after this, and not after a mistake
+		return cfg, exitcode.As(exitcode.Unfit, err) // a service tries again after this, and not after a mistake
 	case err != nil:
-		return cfg, complain.Usage{Err: err}
+		return cfg, exitcode.Usage{Err: err}
 	}
 	return cfg, nil
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 )
 
@@ -98,7 +98,7 @@ func snapshotList(args []string) error {
 		e.SetIndent("", "  ")
 		return e.Encode(map[string]any{"snapshots": all})
 	}
-	return complain.Usagef("--output: %q is not json", *output)
+	return exitcode.Usagef("--output: %q is not json", *output)
 }
 
 func snapshotsText(to io.Writer, all []localcluster.Snapshot, now time.Time) error {
@@ -123,7 +123,7 @@ func snapshotRemove(args []string) error {
 		return err
 	}
 	if len(names) == 0 {
-		return complain.Usagef("say which to remove: coracle snapshot-cluster rm SNAPSHOT...")
+		return exitcode.Usagef("say which to remove: coracle snapshot-cluster rm SNAPSHOT...")
 	}
 	if err := needRoot("coracle snapshot-cluster rm"); err != nil {
 		return err

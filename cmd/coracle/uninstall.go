@@ -13,10 +13,10 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/bundle"
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/install"
-	"github.com/coracle-dev/coracle/pkg/localpath"
+	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/machine/install"
+	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
 
 const (
@@ -117,7 +117,7 @@ func theInstalled(flags *pflag.FlagSet, args []string, name *string) (*install.I
 	if err == nil && !ok {
 		err = errors.New("coracle is not installed as a service here: coracle reset removes what one made that was run by hand")
 		if service != "" {
-			err = complain.Usagef("no service %s is installed", service)
+			err = exitcode.Usagef("no service %s is installed", service)
 		}
 	}
 	return in, r, err
@@ -126,7 +126,7 @@ func theInstalled(flags *pflag.FlagSet, args []string, name *string) (*install.I
 // confirmUninstall asks a person. Where there is none, the answer is no.
 func confirmUninstall(in *os.File, out io.Writer, r install.Record, keep bool) error {
 	if !isTerminal(in) {
-		return complain.Usagef("nobody is here to confirm this: give --yes")
+		return exitcode.Usagef("nobody is here to confirm this: give --yes")
 	}
 	what := "all data of the cluster in " + r.Dirs.Data + " will be lost"
 	if volumes := localpath.Summary(r.Dirs.LocalVolumes()); volumes != "" {
@@ -153,7 +153,7 @@ func discardInstalled(ctx context.Context, r install.Record, data bool) error {
 	}
 	core, err := filepath.EvalSymlinks(r.Dirs.Tool("coracle-core"))
 	if errors.Is(err, os.ErrNotExist) { // it did not come that far
-		err = bundle.Unpack(ctx, r.Dirs, func(int64, int64) {})
+		err = payload.Unpack(ctx, r.Dirs, func(int64, int64) {})
 		core = r.Dirs.Tool("coracle-core")
 	}
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/bundle"
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/host"
-	"github.com/coracle-dev/coracle/pkg/kubeconfig"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/kubeconfig"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/version"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
-	"github.com/coracle-dev/coracle/pkg/paths"
-	"github.com/coracle-dev/coracle/pkg/version"
+	"github.com/coracle-dev/coracle/pkg/machine/host"
+	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
 
 const (
@@ -90,7 +90,7 @@ func up(args []string) error {
 	}
 	if len(names) > 0 {
 		if p.Name != "" && p.Name != names[0] {
-			return complain.Usagef("the cluster cannot be called %s and %s", p.Name, names[0])
+			return exitcode.Usagef("the cluster cannot be called %s and %s", p.Name, names[0])
 		}
 		p.Name = names[0]
 	}
@@ -118,10 +118,10 @@ func fillIn(p *localcluster.Plan) error {
 		}
 	}
 	if err := p.Check(); err != nil {
-		return complain.Usage{Err: err}
+		return exitcode.Usage{Err: err}
 	}
 	if p.Servers%2 == 0 {
-		complain.To(os.Stderr, fmt.Errorf("warning: %d servers survive the loss of no more of them than %d do; use an odd number", p.Servers, p.Servers-1))
+		exitcode.To(os.Stderr, fmt.Errorf("warning: %d servers survive the loss of no more of them than %d do; use an odd number", p.Servers, p.Servers-1))
 	}
 	return nil
 }
@@ -166,11 +166,11 @@ func maker(ctx context.Context, dir string, say func(string)) (m localcluster.Ma
 		return m, err
 	}
 	if err := host.Unlock(); err != nil {
-		return m, complain.As(complain.Unfit, err)
+		return m, exitcode.As(exitcode.Unfit, err)
 	}
 	m = localcluster.Maker{Store: localcluster.Store{Dir: dir}, KeeperArgs: []string{keeperCommand, dir}, Version: version.Version, Say: say}
 	var said once
-	m.Payload, err = bundle.Locate(ctx, paths.Default(), func(int64, int64) {
+	m.Payload, err = payload.Locate(ctx, paths.Default(), func(int64, int64) {
 		said.do(func() { say("unpacking, once for this version") })
 	})
 	return m, err
@@ -219,7 +219,7 @@ func down(args []string) error {
 		return err
 	}
 	if *all && len(names) > 0 {
-		return complain.Usagef("--all and the names of clusters cannot be used together")
+		return exitcode.Usagef("--all and the names of clusters cannot be used together")
 	}
 	if err := needRoot("coracle down"); err != nil {
 		return err
@@ -253,7 +253,7 @@ const keeperCommand = "__keep-cluster"
 // keep is the life of a cluster's keeper.
 func keep(args []string) error {
 	if len(args) != 2 {
-		return complain.Usagef("%s is for coracle up only", keeperCommand)
+		return exitcode.Usagef("%s is for coracle up only", keeperCommand)
 	}
 	return localcluster.Keep(localcluster.Store{Dir: args[0]}, args[1])
 }
@@ -275,7 +275,7 @@ func parseNames(flags *pflag.FlagSet, args []string, most int) ([]string, error)
 
 func needRoot(command string) error {
 	if os.Geteuid() != 0 {
-		return complain.As(complain.Unfit, fmt.Errorf("%s makes and removes hosts of namespaces, which only root may: sudo %s", command, command))
+		return exitcode.As(exitcode.Unfit, fmt.Errorf("%s makes and removes hosts of namespaces, which only root may: sudo %s", command, command))
 	}
 	return nil
 }

@@ -14,7 +14,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 )
 
@@ -41,7 +41,7 @@ func upList(args []string) error {
 		e.SetIndent("", "  ")
 		return e.Encode(map[string]any{"clusters": append([]localcluster.Record{}, records...)})
 	}
-	return complain.Usagef("--output: %q is not json", *output)
+	return exitcode.Usagef("--output: %q is not json", *output)
 }
 
 func listText(to io.Writer, records []localcluster.Record, now time.Time) error {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 )
 
@@ -22,7 +22,7 @@ func upNode(args []string) error {
 	s := localcluster.Store{Dir: *dir}
 	const usage = "say what to do with which node: coracle up node stop|start NAME NODE"
 	if len(names) != 3 {
-		return complain.Usagef(usage)
+		return exitcode.Usagef(usage)
 	}
 	switch names[0] {
 	case "stop":
@@ -30,7 +30,7 @@ func upNode(args []string) error {
 	case "start":
 		return s.StartNode(names[1], names[2])
 	}
-	return complain.Usagef(usage)
+	return exitcode.Usagef(usage)
 }
 
 // upExec becomes a command on a node of a local cluster.
@@ -43,7 +43,7 @@ func upExec(args []string) error {
 		return err
 	}
 	if len(names) < 2 {
-		return complain.Usagef("say on which node to run what: coracle up exec NAME NODE [COMMAND...]")
+		return exitcode.Usagef("say on which node to run what: coracle up exec NAME NODE [COMMAND...]")
 	}
 	if err := needRoot("coracle up exec"); err != nil {
 		return err

@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/release"
-	"github.com/coracle-dev/coracle/pkg/service"
-	"github.com/coracle-dev/coracle/pkg/upgrade"
-	"github.com/coracle-dev/coracle/pkg/version"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/version"
+	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
+	"github.com/coracle-dev/coracle/pkg/machine/release"
+	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
 )
 
 const (
@@ -60,7 +60,7 @@ func (u *upgradeFlags) add(flags *pflag.FlagSet) {
 // run makes the upgrade and tells how it goes.
 func (u *upgradeFlags) run(ctx context.Context, t upgrade.Target, m upgrade.Manager) error {
 	if u.options.Timeout <= 0 || u.options.Hold < 0 {
-		return complain.Usagef("--timeout must be more than zero, and --hold not less")
+		return exitcode.Usagef("--timeout must be more than zero, and --hold not less")
 	}
 	began := time.Now()
 	u.options.Say = func(line string) { fmt.Fprintln(os.Stderr, line) }
@@ -96,7 +96,7 @@ func upgradeTo(args []string) error {
 		return err
 	}
 	if len(what) == 0 && from.Channel == "" && from.Mirror == "" {
-		return complain.Usagef("coracle upgrade needs a file, a version, or --channel\nSee 'coracle upgrade --help' for usage.")
+		return exitcode.Usagef("coracle upgrade needs a file, a version, or --channel\nSee 'coracle upgrade --help' for usage.")
 	}
 	t, m, err := findTarget(flags.Name(), u.service)
 	if err != nil {
@@ -128,7 +128,7 @@ func (u *upgradeFlags) obtain(ctx context.Context, what []string, from release.S
 			return forget, u.local(what[0], from.Key)
 		}
 		if !strings.HasPrefix(what[0], "v") {
-			return forget, complain.Usagef("%q is neither a file nor a version, which look like v1.37.1+coracle.1", what[0])
+			return forget, exitcode.Usagef("%q is neither a file nor a version, which look like v1.37.1+coracle.1", what[0])
 		}
 		from.Version = what[0]
 	}
@@ -154,7 +154,7 @@ func (u *upgradeFlags) obtain(ctx context.Context, what []string, from release.S
 func (u *upgradeFlags) local(file, key string) error {
 	u.options.File = file
 	if _, err := os.Stat(file); err != nil {
-		return complain.Usagef("%w", err)
+		return exitcode.Usagef("%w", err)
 	}
 	evidence, err := release.VerifyLocal(file, runtime.GOARCH, key)
 	if err != nil {
@@ -173,7 +173,7 @@ func (u *upgradeFlags) local(file, key string) error {
 func untrusted(err error) error {
 	var bad release.Untrusted
 	if errors.As(err, &bad) {
-		return complain.As(complain.Untrusted, err)
+		return exitcode.As(exitcode.Untrusted, err)
 	}
 	return err
 }
@@ -205,15 +205,15 @@ var upgradeSteps = []string{upgrade.GuardCommand, upgrade.WatchCommand, upgrade.
 // upgradeStep does what package upgrade has an executable do.
 func upgradeStep(name string, args []string) error {
 	if len(args) != 1 {
-		return complain.Usagef("%s is part of coracle upgrade, and not for people", name)
+		return exitcode.Usagef("%s is part of coracle upgrade, and not for people", name)
 	}
 	switch name {
 	case upgrade.GuardCommand:
-		return complain.As(complain.Failed, upgrade.Guard(args[0])) // no code that keeps systemd from trying again
+		return exitcode.As(exitcode.Failed, upgrade.Guard(args[0])) // no code that keeps systemd from trying again
 	case upgrade.UnpackCommand:
 		return upgrade.UnpackAhead(args[0])
 	}
-	m, err := service.Detect()
+	m, err := initsystem.Detect()
 	if err != nil {
 		return err
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/coracle-dev/coracle/pkg/supervise"
-	"github.com/coracle-dev/coracle/pkg/upgrade"
+	"github.com/coracle-dev/coracle/pkg/core/supervise"
+	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
 )
 
 // confirmUpgrade ends the trial of this version, if it is on one, once it has become ready and stays so.

@@ -5,18 +5,18 @@ import (
 	"os"
 	"strings"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/install"
-	"github.com/coracle-dev/coracle/pkg/service"
-	"github.com/coracle-dev/coracle/pkg/upgrade"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
+	"github.com/coracle-dev/coracle/pkg/machine/install"
+	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
 )
 
 // findTarget finds the installed coracle that a command is about. Without a name there must be one only.
 func findTarget(command, name string) (upgrade.Target, upgrade.Manager, error) {
 	var none upgrade.Target
 	if os.Geteuid() != 0 {
-		return none, nil, complain.As(complain.Unfit, fmt.Errorf("coracle %s changes this machine, which only root may: sudo coracle %[1]s", command))
+		return none, nil, exitcode.As(exitcode.Unfit, fmt.Errorf("coracle %s changes this machine, which only root may: sudo coracle %[1]s", command))
 	}
 	all, err := (install.Store{}).All()
 	if err != nil {
@@ -32,21 +32,21 @@ func findTarget(command, name string) (upgrade.Target, upgrade.Manager, error) {
 	}
 	switch {
 	case len(all) == 0 && contained():
-		return none, nil, complain.Usagef("this is a container: run a new one from the image of the other version, with the same volumes")
+		return none, nil, exitcode.Usagef("this is a container: run a new one from the image of the other version, with the same volumes")
 	case len(all) == 0:
-		return none, nil, complain.Usagef("no coracle is installed as a service here. One that you start yourself is upgraded by stopping it, " +
+		return none, nil, exitcode.Usagef("no coracle is installed as a service here. One that you start yourself is upgraded by stopping it, " +
 			"putting the other file in its place, and starting it: pods run on. Keep the old file, and a copy of the data directory's " +
 			"server/ as it was while nothing ran")
 	case len(found) == 0:
-		return none, nil, complain.Usagef("no service %s is installed here; there is %s", name, strings.Join(names, ", "))
+		return none, nil, exitcode.Usagef("no service %s is installed here; there is %s", name, strings.Join(names, ", "))
 	case len(found) > 1:
-		return none, nil, complain.Usagef("several are installed here: say which is meant, with --name, of %s", strings.Join(names, ", "))
+		return none, nil, exitcode.Usagef("several are installed here: say which is meant, with --name, of %s", strings.Join(names, ", "))
 	}
 	r := found[0]
 	if !r.Complete {
 		return none, nil, fmt.Errorf("the installation of %s was interrupted: run coracle install again", r.Service)
 	}
-	m, err := service.Detect()
+	m, err := initsystem.Detect()
 	if err != nil {
 		return none, nil, err
 	}

@@ -11,18 +11,18 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
-	"github.com/coracle-dev/coracle/pkg/bundle"
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/version"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/version"
+	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
 
 // versions is what version prints for programs.
 type versions struct {
-	Version    string             `json:"version"`
-	Commit     string             `json:"commit"`
-	Go         string             `json:"go"`
-	Platform   string             `json:"platform"`
-	Components []bundle.Component `json:"components,omitempty"`
+	Version    string              `json:"version"`
+	Commit     string              `json:"commit"`
+	Go         string              `json:"go"`
+	Platform   string              `json:"platform"`
+	Components []payload.Component `json:"components,omitempty"`
 }
 
 func printVersion(args []string) error {
@@ -35,11 +35,11 @@ func printVersion(args []string) error {
 		return err
 	}
 	if !slices.Contains([]string{"", "json", "yaml"}, *format) {
-		return complain.Usagef("--output: %q is neither json nor yaml", *format)
+		return exitcode.Usagef("--output: %q is neither json nor yaml", *format)
 	}
 	switch {
 	case *licenses:
-		text, err := bundle.Licenses()
+		text, err := payload.Licenses()
 		if err != nil {
 			return fmt.Errorf("reading the licences: %w", err)
 		}
@@ -56,9 +56,9 @@ func printVersion(args []string) error {
 		Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
 	var err error
-	if v.Components, err = bundle.Versions(); err != nil {
+	if v.Components, err = payload.Versions(); err != nil {
 		// The front's own version is worth printing even where the rest is not to be had.
-		complain.To(os.Stderr, fmt.Errorf("what else is in this build is not known: %w", err))
+		exitcode.To(os.Stderr, fmt.Errorf("what else is in this build is not known: %w", err))
 	}
 	return v.print(*format)
 }

@@ -12,11 +12,11 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/paths"
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // condition is something that one can wait for.
@@ -87,7 +87,7 @@ func wantedConditions(names []string) (wanted []condition, err error) {
 	for _, name := range names {
 		i := slices.IndexFunc(conditions(), func(c condition) bool { return c.name == name })
 		if i < 0 {
-			return nil, complain.Usagef("--for: %q is none of api, node, dns", name)
+			return nil, exitcode.Usagef("--for: %q is none of api, node, dns", name)
 		}
 		wanted = append(wanted, conditions()[i])
 	}
@@ -125,7 +125,7 @@ func (w *waiting) run(ctx context.Context) error {
 			return nil
 		}
 		if w.once {
-			return complain.As(complain.Late, fmt.Errorf("not ready: %s", strings.Join(missing, "; ")))
+			return exitcode.As(exitcode.Late, fmt.Errorf("not ready: %s", strings.Join(missing, "; ")))
 		}
 		var again <-chan time.Time // nil unless a probe failed: everything else is an event
 		if probed {
@@ -133,7 +133,7 @@ func (w *waiting) run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return complain.As(complain.Late, fmt.Errorf("gave up waiting: %s", strings.Join(missing, "; ")))
+			return exitcode.As(exitcode.Late, fmt.Errorf("gave up waiting: %s", strings.Join(missing, "; ")))
 		case <-changed:
 		case <-again:
 		}

@@ -1,15 +1,15 @@
 package controlplane
 
 import (
-	"github.com/coracle-dev/coracle/pkg/components/helmcharts"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/registries"
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/addons/helm"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/runtime/registries"
 )
 
 // charts enters what applies HelmCharts. Disabled, it still lets people delete them.
 func (b batteries) charts(g *lifecycle.Group) {
-	g.Add("helm-controller", helmcharts.HelmCharts{
+	g.Add("helm-controller", helm.HelmCharts{
 		Kubeconfig: b.cfg.Dirs.ServerConfig("admin.kubeconfig"),
 		Charts:     b.cfg.Dirs.Charts(),
 		KeyFile:    pkiFile(b.cfg.Dirs, "sa.key"),

@@ -7,22 +7,22 @@ import (
 	"slices"
 
 	embedded "github.com/coracle-dev/coracle/manifests"
-	"github.com/coracle-dev/coracle/pkg/components/apiserver"
-	"github.com/coracle-dev/coracle/pkg/components/certificates"
-	"github.com/coracle-dev/coracle/pkg/components/controllermanager"
-	"github.com/coracle-dev/coracle/pkg/components/csrapprover"
-	"github.com/coracle-dev/coracle/pkg/components/joining"
-	"github.com/coracle-dev/coracle/pkg/components/kubedns"
-	"github.com/coracle-dev/coracle/pkg/components/leadership"
-	"github.com/coracle-dev/coracle/pkg/components/manifests"
-	"github.com/coracle-dev/coracle/pkg/components/nodeaddresses"
-	"github.com/coracle-dev/coracle/pkg/components/ownnode"
-	"github.com/coracle-dev/coracle/pkg/components/scheduler"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/kube"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/paths"
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/addons/manifests"
+	"github.com/coracle-dev/coracle/pkg/cluster/certificates"
+	"github.com/coracle-dev/coracle/pkg/cluster/csrapprover"
+	"github.com/coracle-dev/coracle/pkg/cluster/nodeaddresses"
+	"github.com/coracle-dev/coracle/pkg/cluster/nodeclaims"
+	"github.com/coracle-dev/coracle/pkg/cluster/noderoles"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/kubernetes/apiserver"
+	"github.com/coracle-dev/coracle/pkg/kubernetes/controllermanager"
+	"github.com/coracle-dev/coracle/pkg/kubernetes/leaderelection"
+	"github.com/coracle-dev/coracle/pkg/kubernetes/scheduler"
+	"github.com/coracle-dev/coracle/pkg/network/kubedns"
 )
 
 // Add enters every part of the control plane into g. The front has made the keys, certificates and kubeconfigs.
@@ -66,7 +66,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Report:     func(m []state.Manifest) { report.Detail(state.ManifestsDetail, m) },
 	}, api)
 	// What comes behind lead runs on one server of several.
-	leader := leadership.New(ours, cfg.Node.Name, data.several)
+	leader := leaderelection.New(ours, cfg.Node.Name, data.several)
 	before := api
 	if cfg.Datastore.External() { // then the Lease is contended for from the first start on, for which there must be a role
 		before = objects
@@ -77,7 +77,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		return err
 	}
 	g.Add("join", doors, objects)
-	g.Add("node-claims", joining.Claims{Kubeconfig: ours}, lead, objects)
+	g.Add("node-claims", nodeclaims.Claims{Kubeconfig: ours}, lead, objects)
 	g.Add("kube-controller-manager", controllermanager.ControllerManager{
 		Kubeconfig:        dirs.ServerConfig("controller-manager.kubeconfig"),
 		CA:                pkiFile(dirs, "ca.crt"),
@@ -92,8 +92,8 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Network:    cfg.Network,
 		Disabled:   cfg.Disabled("dns"),
 	}, lead, objects)
-	memory := &ownnode.Memory{File: dirs.OwnNodes()}
-	g.Add("node-roles", ownnode.Roles{
+	memory := &noderoles.Memory{File: dirs.OwnNodes()}
+	g.Add("node-roles", noderoles.Roles{
 		Kubeconfig: ours,
 		Node:       cfg.Node.Name,
 		Names:      cfg.API.SANs,
@@ -121,10 +121,10 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 
 // addScheduler enters the scheduler, and before it, after a change of the machine's name, the removal of its former node:
 // or new pods would go to nodes that are not there any more.
-func addScheduler(g *lifecycle.Group, cfg config.Config, memory *ownnode.Memory, api, lead *lifecycle.Unit) {
+func addScheduler(g *lifecycle.Group, cfg config.Config, memory *noderoles.Memory, api, lead *lifecycle.Unit) {
 	needs := []*lifecycle.Unit{lead}
 	if len(memory.Former(cfg.Node.Name)) > 0 {
-		needs = append(needs, g.Add("former-node", ownnode.Former{
+		needs = append(needs, g.Add("former-node", noderoles.Former{
 			Kubeconfig: cfg.Dirs.ServerConfig("coracle.kubeconfig"),
 			Node:       cfg.Node.Name,
 			Memory:     memory,

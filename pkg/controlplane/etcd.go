@@ -5,12 +5,12 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/coracle-dev/coracle/pkg/components/etcdcare"
-	"github.com/coracle-dev/coracle/pkg/components/etcdnodes"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/kube"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/etcd/maintenance"
+	"github.com/coracle-dev/coracle/pkg/etcd/memberremoval"
 )
 
 // addEtcdServices enters what looks after our own etcd, if there is one: on every server, and on the one that leads.
@@ -23,22 +23,22 @@ func addEtcdServices(g *lifecycle.Group, cfg config.Config, data storage, report
 	if err != nil {
 		return err
 	}
-	cluster := etcdcare.Cluster{Client: client, Node: cfg.Node.Name}
-	g.Add("etcd-care", etcdcare.Care{
+	cluster := maintenance.Cluster{Client: client, Node: cfg.Node.Name}
+	g.Add("etcd-care", maintenance.Care{
 		Members: data.members,
 		Turn:    cluster.Turn,
-		Tell: func(ctx context.Context, alarms, before []etcdcare.Alarm) {
+		Tell: func(ctx context.Context, alarms, before []maintenance.Alarm) {
 			report.Detail(state.EtcdDetail, reported(alarms))
 			if err := cluster.Event(ctx, alarms, before); err != nil {
 				logrus.WithField("component", "etcd-care").WithError(err).Debug("telling of alarms")
 			}
 		},
 	}, data.unit) // not the API: it does not answer while there are alarms
-	g.Add("etcd-members", etcdnodes.Removal{Kubeconfig: kubeconfig, Own: cfg.Node.Name, Members: data.members}, lead, objects)
+	g.Add("etcd-members", memberremoval.Removal{Kubeconfig: kubeconfig, Own: cfg.Node.Name, Members: data.members}, lead, objects)
 	return nil
 }
 
-func reported(alarms []etcdcare.Alarm) []state.EtcdAlarm {
+func reported(alarms []maintenance.Alarm) []state.EtcdAlarm {
 	all := []state.EtcdAlarm{}
 	for _, a := range alarms {
 		logrus.WithField("component", "etcd-care").Errorf("etcd's alarm %s of %s: %s", a.Kind, a.Member, a.Advice)

@@ -11,17 +11,17 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/coracle-dev/coracle/pkg/components/apiserver"
-	"github.com/coracle-dev/coracle/pkg/components/joining"
-	"github.com/coracle-dev/coracle/pkg/components/leadership"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/join"
-	"github.com/coracle-dev/coracle/pkg/joinserver"
-	"github.com/coracle-dev/coracle/pkg/kube"
-	"github.com/coracle-dev/coracle/pkg/pki"
-	"github.com/coracle-dev/coracle/pkg/token"
-	"github.com/coracle-dev/coracle/pkg/tunnel"
-	"github.com/coracle-dev/coracle/pkg/version"
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/joinserver"
+	"github.com/coracle-dev/coracle/pkg/cluster/nodeclaims"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/cluster/token"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/version"
+	"github.com/coracle-dev/coracle/pkg/kubernetes/apiserver"
+	"github.com/coracle-dev/coracle/pkg/kubernetes/leaderelection"
+	"github.com/coracle-dev/coracle/pkg/network/tunnel"
 )
 
 // entrance is where other machines join: the handlers, which the API serves, and what opens them.
@@ -59,16 +59,16 @@ func (e *entrance) extension() apiserver.Extension {
 }
 
 // doors opens the entrance, to members of data too.
-func (e *entrance) doors(cfg config.Config, data storage, leader *leadership.Leadership) (joining.Doors, error) {
+func (e *entrance) doors(cfg config.Config, data storage, leader *leaderelection.Leadership) (nodeclaims.Doors, error) {
 	if data.members != nil {
 		e.server.Members = data.members
 		e.server.BeforeAdd = func(ctx context.Context) error { return data.beforeAdd(ctx, leader) }
 	}
 	key, err := identity(cfg)
 	if err != nil {
-		return joining.Doors{}, err
+		return nodeclaims.Doors{}, err
 	}
-	return joining.Doors{
+	return nodeclaims.Doors{
 		Kubeconfig: cfg.Dirs.ServerConfig("admin.kubeconfig"),
 		Node:       cfg.Node.Name, IPs: cfg.Node.IPs, Key: key,
 		Tokens: func() ([]joinserver.Token, error) { return startedWith(cfg) },

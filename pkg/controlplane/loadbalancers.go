@@ -5,11 +5,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/coracle-dev/coracle/pkg/components/servicelb"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/state"
-	"github.com/coracle-dev/coracle/pkg/tunnel"
+	"github.com/coracle-dev/coracle/pkg/addons/servicelb"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/network/tunnel"
 )
 
 // loadBalancers enters what gives Services of type LoadBalancer addresses, or what takes them back.

@@ -3,12 +3,12 @@ package controlplane
 import (
 	genericserver "k8s.io/apiserver/pkg/server"
 
-	"github.com/coracle-dev/coracle/pkg/components/apiserver"
-	"github.com/coracle-dev/coracle/pkg/components/metricsserver"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/kube"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/addons/metricsserver"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/kubernetes/apiserver"
 )
 
 // showMetrics makes /metrics of this process that of all its parts, and of no other.

@@ -9,23 +9,23 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/coracle-dev/coracle/pkg/components/etcd"
-	"github.com/coracle-dev/coracle/pkg/components/leadership"
-	"github.com/coracle-dev/coracle/pkg/components/refound"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/etcdmembers"
-	"github.com/coracle-dev/coracle/pkg/join"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/paths"
-	"github.com/coracle-dev/coracle/pkg/pki"
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/etcd/member"
+	"github.com/coracle-dev/coracle/pkg/etcd/members"
+	"github.com/coracle-dev/coracle/pkg/etcd/rekey"
+	"github.com/coracle-dev/coracle/pkg/kubernetes/leaderelection"
 )
 
 // storage is where the cluster's data is: in a member of our own etcd, or in somebody else's.
 type storage struct {
 	unit    *lifecycle.Unit
 	store   config.Datastore
-	member  *etcd.Etcd           // nil for somebody else's, as members is
-	members *etcdmembers.Members // as our own member sees them
+	member  *member.Etcd     // nil for somebody else's, as members is
+	members *members.Members // as our own member sees them
 }
 
 // AddStorage enters nothing but the cluster's data into g, for a command that repairs it.
@@ -34,28 +34,28 @@ func AddStorage(g *lifecycle.Group, cfg config.Config) { addStorage(g, cfg) }
 // RequestReset has the next start make etcd a cluster of this member alone. Its data is copied to the directory
 // snapshot first.
 func RequestReset(dirs paths.Dirs, snapshot string) error {
-	return etcd.ResetRequest{Snapshot: snapshot}.Write(dirs.ResetRequest())
+	return member.ResetRequest{Snapshot: snapshot}.Write(dirs.ResetRequest())
 }
 
 func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 	if cfg.Datastore.External() {
 		own := func() (string, error) { return pki.OwnPin(cfg.Dirs) }
-		return storage{unit: g.Add("datastore", etcd.External{Store: cfg.Datastore, Cluster: own}), store: cfg.Datastore}
+		return storage{unit: g.Add("datastore", member.External{Store: cfg.Datastore, Cluster: own}), store: cfg.Datastore}
 	}
 	dirs := cfg.Dirs
 	cert, key := pki.ServerFiles(dirs)
-	peer := etcd.TLS{
+	peer := member.TLS{
 		CA:   pkiFile(dirs, filepath.Join("etcd", "ca.crt")),
 		Cert: pkiFile(dirs, filepath.Join("etcd", "peer.crt")),
 		Key:  pkiFile(dirs, filepath.Join("etcd", "peer.key")),
 	}
-	member := &etcd.Etcd{
+	member := &member.Etcd{
 		Name:   cfg.Node.Name,
 		Dir:    dirs.Etcd(),
 		Socket: dirs.EtcdSocket(),
-		Peer:   netip.AddrPortFrom(cfg.Node.IPs[0], etcd.PeerPort),
+		Peer:   netip.AddrPortFrom(cfg.Node.IPs[0], member.PeerPort),
 		TLS:    peer,
-		Others: etcdmembers.Remote{
+		Others: members.Remote{
 			Joined:  func() bool { return cfg.Join.Joined || remembered(cfg).Joined },
 			Servers: func() []string { return otherServers(cfg) },
 			CA:      pkiFile(dirs, "ca.crt"), Cert: cert, Key: key,
@@ -68,10 +68,10 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 		unit:    g.Add("etcd", member),
 		store:   config.Datastore{Endpoints: []string{"unix://" + dirs.EtcdSocket()}},
 		member:  member,
-		members: &etcdmembers.Members{Socket: dirs.EtcdSocket(), CA: peer.CA, Cert: peer.Cert, Key: peer.Key},
+		members: &members.Members{Socket: dirs.EtcdSocket(), CA: peer.CA, Cert: peer.Cert, Key: peer.Key},
 	}
 	if _, err := os.Stat(dirs.Refound()); err == nil {
-		s.unit = g.Add("refound", refound.Refound{Request: dirs.Refound(), CA: pkiFile(dirs, "ca.crt"), Dial: s.members.Dial}, s.unit)
+		s.unit = g.Add("refound", rekey.Refound{Request: dirs.Refound(), CA: pkiFile(dirs, "ca.crt"), Dial: s.members.Dial}, s.unit)
 	}
 	return s
 }
@@ -87,7 +87,7 @@ func (s storage) several(ctx context.Context) (bool, error) {
 
 // beforeAdd makes this server ready for another member: from then on it is not the only one that may lead, and its
 // own member can be reached.
-func (s storage) beforeAdd(ctx context.Context, lead *leadership.Leadership) error {
+func (s storage) beforeAdd(ctx context.Context, lead *leaderelection.Leadership) error {
 	if err := lead.Contest(ctx); err != nil {
 		return fmt.Errorf("sharing the lead with another server: %w", err)
 	}

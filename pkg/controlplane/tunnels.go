@@ -9,10 +9,10 @@ import (
 
 	"k8s.io/apiserver/pkg/endpoints/request"
 
-	"github.com/coracle-dev/coracle/pkg/components/apiserver"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/join"
-	"github.com/coracle-dev/coracle/pkg/pki"
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/kubernetes/apiserver"
 )
 
 // egress has the entrance take nodes' tunnels, and the API server use them.

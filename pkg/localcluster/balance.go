@@ -10,8 +10,8 @@ import (
 	"net/netip"
 	"os"
 
-	"github.com/coracle-dev/coracle/pkg/balance"
-	"github.com/coracle-dev/coracle/pkg/paths"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
 )
 
 // balance makes the API of several servers reachable at one address, the wire's.
@@ -28,12 +28,12 @@ func (k *keeper) balance(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listening for the API's clients: %w", err)
 	}
-	o := balance.Options{TLS: k.apiTLS}
+	o := tcpbalancer.Options{TLS: k.apiTLS}
 	for _, s := range servers {
 		o.Listed = append(o.Listed, netip.AddrPortFrom(s.IP, apiPort).String())
 	}
 	go func() {
-		if err := balance.New(o).Serve(ctx, listener); err != nil && ctx.Err() == nil {
+		if err := tcpbalancer.New(o).Serve(ctx, listener); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(os.Stderr, "balancing the API:", err)
 		}
 	}()

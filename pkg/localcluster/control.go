@@ -12,13 +12,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/vhost"
+	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
 // member is a node as its keeper has it. The keeper's lock guards all but what never changes.
 type member struct {
 	node   Node
-	host   *vhost.Host
+	host   *nshost.Host
 	wanted bool // it is to be up
 	busy   bool // it is being started or stopped
 	life   int  // counts its boots
@@ -188,7 +188,7 @@ func (s Store) Command(cluster, node, name string, args ...string) (*exec.Cmd, e
 	if r.State == Dead || n.PID == 0 {
 		return nil, fmt.Errorf("node %s is down", n.Name)
 	}
-	cmd := vhost.CommandAt(n.PID, n.Cgroup, name, args...)
+	cmd := nshost.CommandAt(n.PID, n.Cgroup, name, args...)
 	cmd.Env = nodeEnv()
 	return cmd, nil
 }

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/vhost"
+	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
 // dnsTimeout is how long this machine's name server may take for an answer.
@@ -18,7 +18,7 @@ const dnsTimeout = 5 * time.Second
 
 // serveDNS answers the nodes' questions with what this machine's own name servers say. They are asked from this
 // machine, because they may listen on its loopback only, and its firewall need not let the nodes in.
-func serveDNS(ctx context.Context, wire *vhost.Wire, at netip.Addr) error {
+func serveDNS(ctx context.Context, wire *nshost.Wire, at netip.Addr) error {
 	address := netip.AddrPortFrom(at, 53).String()
 	var packets net.PacketConn
 	var listener net.Listener

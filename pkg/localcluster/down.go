@@ -8,8 +8,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/state"
-	"github.com/coracle-dev/coracle/pkg/vhost"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
 // Down removes a cluster and all that it left, also one whose keeper is gone. It returns what was known of it.
@@ -62,7 +62,7 @@ func (s Store) remove(r Record) (Record, error) {
 			others = append(others, o)
 		}
 	}
-	errs := []error{s.restoreUserConfig(r), removeLink(r.Link), removeTable(r), leaveFirewall(r), vhost.RemoveCgroups(r.Cgroup())}
+	errs := []error{s.restoreUserConfig(r), removeLink(r.Link), removeTable(r), leaveFirewall(r), nshost.RemoveCgroups(r.Cgroup())}
 	if len(others) == 0 && r.Keeper.Boot == state.BootID() { // else they are what this boot made them
 		errs = append(errs, restoreSysctls(r.Sysctls))
 	}
@@ -104,5 +104,5 @@ func inherit(r Record, others []Record) (heirs []Record) {
 
 // removeAll removes a directory. Processes that are being killed may write to it for a moment.
 func removeAll(dir string) error {
-	return vhost.Retry(func() error { return os.RemoveAll(dir) })
+	return nshost.Retry(func() error { return os.RemoveAll(dir) })
 }

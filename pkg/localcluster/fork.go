@@ -6,10 +6,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/coracle-dev/coracle/pkg/atomicfile"
-	"github.com/coracle-dev/coracle/pkg/paths"
-	"github.com/coracle-dev/coracle/pkg/pki"
-	"github.com/coracle-dev/coracle/pkg/refound"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/etcd/rekeyrequest"
 )
 
 // fork makes the nodes of a snapshot those of a new cluster. They keep their names, which pods are bound to; more may be
@@ -84,7 +84,7 @@ func (k *keeper) restore() error {
 
 // request tells the first server that its data is a copy.
 func (k *keeper) request(one Snapshot) error {
-	r := refound.Request{CA: one.CA, Addresses: map[netip.Addr]netip.Addr{}, Machines: map[string]string{}}
+	r := rekeyrequest.Request{CA: one.CA, Addresses: map[netip.Addr]netip.Addr{}, Machines: map[string]string{}}
 	for i, n := range one.Nodes {
 		r.Addresses[n.IP] = k.record.Nodes[i].IP
 		dirs := paths.Dirs{Data: k.store.host(k.record.Name, n.Name, "data")}

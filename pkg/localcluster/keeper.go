@@ -19,9 +19,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/coracle-dev/coracle/pkg/host"
-	"github.com/coracle-dev/coracle/pkg/state"
-	"github.com/coracle-dev/coracle/pkg/vhost"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
+	"github.com/coracle-dev/coracle/pkg/machine/host"
 )
 
 // keeper is the root of a cluster's processes.
@@ -129,7 +129,7 @@ func (k *keeper) abandon(why error) error {
 		_ = unix.Unmount(mounted, unix.MNT_DETACH)
 	}
 	// What runs in the cluster's cgroups is about to be killed, and this may be the keeper that holds a session.
-	if err := vhost.JoinCgroup("", os.Getpid()); err != nil {
+	if err := nshost.JoinCgroup("", os.Getpid()); err != nil {
 		why = errors.Join(why, err)
 	}
 	_, err := k.store.remove(k.record)
@@ -141,7 +141,7 @@ func (k *keeper) abandon(why error) error {
 func (k *keeper) leaveSession() error {
 	var errs []error
 	for _, pid := range []int{os.Getpid(), k.net.nft} {
-		errs = append(errs, vhost.JoinCgroup(filepath.Join(k.record.Cgroup(), "keeper"), pid))
+		errs = append(errs, nshost.JoinCgroup(filepath.Join(k.record.Cgroup(), "keeper"), pid))
 	}
 	return errors.Join(errs...)
 }
@@ -273,7 +273,7 @@ func (k *keeper) awaitReady(ctx context.Context, m *member) error {
 	if err != nil {
 		return err
 	}
-	release, err := vhost.StartDurably(cmd)
+	release, err := nshost.StartDurably(cmd)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-// Package localcluster makes clusters of several nodes on one machine, each node a host of namespaces (package vhost).
+// Package localcluster makes clusters of several nodes on one machine, each node a host of namespaces (package nshost).
 //
 // A cluster is one process tree. Its root, the keeper, holds everything that the kernel takes away when nobody holds
 // it: the hosts, their network, the link to this machine, the rules for their traffic. What remains is written in the

@@ -12,7 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/coracle-dev/coracle/pkg/vhost"
+	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
 // linkName is the interface of this machine that leads to a cluster's nodes, at most 15 letters.
@@ -25,17 +25,17 @@ func linkName(cluster string) string {
 
 // network is what connects the nodes with each other and with this machine. All of it is gone when the keeper is.
 type network struct {
-	wire *vhost.Wire
+	wire *nshost.Wire
 	nft  int // the process to which the cluster's nft table belongs
 }
 
 // makeNetwork makes the wire, its link to this machine, and lets the nodes reach what this machine reaches.
 func makeNetwork(r Record) (*network, error) {
-	ns, err := vhost.NewNetNS()
+	ns, err := nshost.NewNetNS()
 	if err != nil {
 		return nil, err
 	}
-	wire, err := vhost.NewWire(ns, netip.PrefixFrom(r.Wire(), r.Network.Bits()))
+	wire, err := nshost.NewWire(ns, netip.PrefixFrom(r.Wire(), r.Network.Bits()))
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func makeNetwork(r Record) (*network, error) {
 }
 
 // plugMachine connects this machine with the wire.
-func plugMachine(r Record, wire *vhost.Wire) error {
+func plugMachine(r Record, wire *nshost.Wire) error {
 	own, err := os.Open("/proc/thread-self/ns/net") // the first thread may be in another one: the runtime keeps it
 	if err != nil {
 		return err

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coracle-dev/coracle/pkg/kubeconfig"
-	"github.com/coracle-dev/coracle/pkg/paths"
-	"github.com/coracle-dev/coracle/pkg/vhost"
+	"github.com/coracle-dev/coracle/pkg/core/kubeconfig"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
 // Paths on a node.
@@ -29,7 +29,7 @@ func (k *keeper) boot(n *Node) error {
 			return err
 		}
 	}
-	h := &vhost.Host{
+	h := &nshost.Host{
 		Name: n.Name, Dir: k.store.host(name, n.Name), Cgroup: n.Cgroup,
 		Mounts: k.mounts(n), Files: k.files(n),
 		Wire: k.net.wire, Addrs: prefixes(n.IP, k.record.Network.Bits()), Gateways: addrs(k.record.Machine()),
@@ -47,9 +47,9 @@ func (k *keeper) boot(n *Node) error {
 }
 
 // mounts are a node's disks, what all nodes share, and empty places over what is this machine's own business.
-func (k *keeper) mounts(n *Node) []vhost.Mount {
+func (k *keeper) mounts(n *Node) []nshost.Mount {
 	name, on := k.record.Name, paths.Default()
-	mounts := []vhost.Mount{
+	mounts := []nshost.Mount{
 		{Source: k.store.host(name, n.Name, "data"), Target: on.Data},
 		{Source: k.store.host(name, n.Name, "kubelet"), Target: on.Kubelet},
 		{Source: k.store.host(name, n.Name, "log"), Target: "/var/log"},
@@ -61,18 +61,18 @@ func (k *keeper) mounts(n *Node) []vhost.Mount {
 	}
 	payload := k.record.Payload
 	if sum := filepath.Base(payload); len(sum) == 64 { // unpacked, and named by its digest
-		mounts = append(mounts, vhost.Mount{Source: payload, Target: filepath.Join(on.Payloads(), sum), ReadOnly: true})
+		mounts = append(mounts, nshost.Mount{Source: payload, Target: filepath.Join(on.Payloads(), sum), ReadOnly: true})
 	} else {
-		mounts = append(mounts, vhost.Mount{Source: payload, Target: payload, ReadOnly: true})
+		mounts = append(mounts, nshost.Mount{Source: payload, Target: payload, ReadOnly: true})
 	}
 	if n.Role == Server && k.record.Config != "" {
-		mounts = append(mounts, vhost.Mount{Source: k.record.Config, Target: filepath.Join(on.Config, "config.yaml"), ReadOnly: true})
+		mounts = append(mounts, nshost.Mount{Source: k.record.Config, Target: filepath.Join(on.Config, "config.yaml"), ReadOnly: true})
 	}
 	if exists(on.RegistryHosts()) { // mirrors of registries are as good for nodes as for this machine
-		mounts = append(mounts, vhost.Mount{Source: on.RegistryHosts(), Target: on.RegistryHosts(), ReadOnly: true})
+		mounts = append(mounts, nshost.Mount{Source: on.RegistryHosts(), Target: on.RegistryHosts(), ReadOnly: true})
 	}
 	if exists(on.Registries()) {
-		mounts = append(mounts, vhost.Mount{Source: on.Registries(), Target: on.Registries(), ReadOnly: true})
+		mounts = append(mounts, nshost.Mount{Source: on.Registries(), Target: on.Registries(), ReadOnly: true})
 	}
 	if n.Name != k.record.Nodes[0].Name {
 		return mounts
@@ -84,7 +84,7 @@ func (k *keeper) mounts(n *Node) []vhost.Mount {
 			as = fmt.Sprintf("%d-%s", i, as)
 		}
 		seen[as] = true
-		mounts = append(mounts, vhost.Mount{Source: image, Target: filepath.Join(on.Images(), as), ReadOnly: true})
+		mounts = append(mounts, nshost.Mount{Source: image, Target: filepath.Join(on.Images(), as), ReadOnly: true})
 	}
 	return mounts
 }
@@ -146,7 +146,7 @@ func (k *keeper) coracle(m *member) (ended func() error, err error) {
 	defer log.Close()
 	cmd := m.host.Command(coraclePath, k.arguments(m.node)...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = k.env, log, log
-	release, err := vhost.StartDurably(cmd)
+	release, err := nshost.StartDurably(cmd)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/coracle-dev/coracle/pkg/vhost"
+	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
 // rules are those of the cluster's nft table: who answers the nodes must know this machine only.
@@ -44,7 +44,7 @@ func startRules(r Record) (pid int, err error) {
 		return 0, err
 	}
 	cmd.Stderr = cmd.Stdout
-	release, err := vhost.StartDurably(cmd)
+	release, err := nshost.StartDurably(cmd)
 	if err != nil {
 		return 0, err
 	}
@@ -85,7 +85,7 @@ func missing(err error) bool { return err != nil && strings.Contains(err.Error()
 // removeTable removes the nft table of a cluster where the kernel has not: it may be one that knows no owners, or the
 // owner is just about to end.
 func removeTable(r Record) error {
-	return vhost.Retry(func() error {
+	return nshost.Retry(func() error {
 		_, err := nft(r, "delete", "table", "ip", r.table())
 		if missing(err) {
 			return nil

@@ -13,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // Session is a cluster that is there for as long as the process that made it. When that ends, however it does, the

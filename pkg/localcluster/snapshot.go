@@ -15,7 +15,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/coracle-dev/coracle/pkg/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
 // Snapshot is a sealed state of a cluster: what its nodes had on their disks at one moment, without any key.

@@ -13,8 +13,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/atomicfile"
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // Store is the directory that holds the clusters of a machine, each in a directory of its name.

@@ -18,7 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
 // Maker makes clusters.
@@ -150,7 +150,7 @@ func (m Maker) await(ctx context.Context, conn net.Conn, r Record, p Plan) error
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case waited.Err() != nil:
-		return complain.As(complain.Late, fmt.Errorf("the nodes were not Ready within %s: %s", p.Wait, progress.missing()))
+		return exitcode.As(exitcode.Late, fmt.Errorf("the nodes were not Ready within %s: %s", p.Wait, progress.missing()))
 	case err != nil, !m.owner.none():
 		return err
 	}

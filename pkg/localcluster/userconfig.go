@@ -6,9 +6,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/coracle-dev/coracle/pkg/atomicfile"
-	"github.com/coracle-dev/coracle/pkg/kubeconfig"
-	"github.com/coracle-dev/coracle/pkg/vhost"
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/kubeconfig"
+	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
 // UserConfig is what was done to the user's kubeconfig.
@@ -69,7 +69,7 @@ func (s Store) mergeUserConfig(r Record) error {
 // updateUserConfig changes the user's kubeconfig. Another program that does so just now, as for another cluster, is
 // waited for.
 func updateUserConfig(path string, change func(*kubeconfig.File)) error {
-	return vhost.Retry(func() error {
+	return nshost.Retry(func() error {
 		return kubeconfig.Update(path, func(f *kubeconfig.File) error {
 			change(f)
 			return nil

@@ -8,22 +8,22 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/coracle-dev/coracle/pkg/balance"
-	"github.com/coracle-dev/coracle/pkg/components/balancer"
-	"github.com/coracle-dev/coracle/pkg/components/nodetunnel"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/join"
-	"github.com/coracle-dev/coracle/pkg/kube"
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/network/apibalancer"
+	"github.com/coracle-dev/coracle/pkg/network/nodetunnel"
+	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
 )
 
 // apiBalancer is how this node reaches the API.
-func apiBalancer(cfg config.Config, gate *kube.APIGate, report *state.Recorder) *balancer.Balancer {
-	o := balancer.Options{
+func apiBalancer(cfg config.Config, gate *kube.APIGate, report *state.Recorder) *apibalancer.Balancer {
+	o := apibalancer.Options{
 		Listen:  apiAddress(cfg),
 		Servers: slices.Clone(cfg.Join.Servers), File: cfg.Dirs.Servers(),
 		Kubeconfig: cfg.Dirs.NodeConfig("node.kubeconfig"), APIReady: gate.Opened(), CA: cfg.Dirs.NodeCA(),
-		Report: func(s []balance.Server) { report.Detail(state.BalancerDetail, s) },
+		Report: func(s []tcpbalancer.Server) { report.Detail(state.BalancerDetail, s) },
 	}
 	if server, ok := strings.CutPrefix(cfg.Join.Server, "https://"); ok {
 		o.Fallback = []string{server}
@@ -31,11 +31,11 @@ func apiBalancer(cfg config.Config, gate *kube.APIGate, report *state.Recorder) 
 	if cfg.Role == config.Server {
 		o.Own, o.OwnDial = hostPort(cfg.API.Advertise, cfg.API.Port), ownAPI(cfg.API)
 	}
-	return balancer.New(o)
+	return apibalancer.New(o)
 }
 
 // tunnels are how servers reach this node where they cannot dial it.
-func tunnels(cfg config.Config, servers *balancer.Balancer, node *kube.OwnNode, report *state.Recorder) nodetunnel.Tunnels {
+func tunnels(cfg config.Config, servers *apibalancer.Balancer, node *kube.OwnNode, report *state.Recorder) nodetunnel.Tunnels {
 	pki := cfg.Dirs.NodePKI()
 	return nodetunnel.Tunnels{
 		Path: join.PathTunnel, CA: cfg.Dirs.NodeCA(), Cert: filepath.Join(pki, "node.crt"), Key: filepath.Join(pki, "node.key"),

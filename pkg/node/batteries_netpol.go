@@ -7,12 +7,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/coracle-dev/coracle/pkg/components/netpol"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/kube"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/nft"
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/network/networkpolicy"
+	"github.com/coracle-dev/coracle/pkg/network/nft"
 )
 
 // policies reports whether network policies are ours to put in force: whoever brings another pod network brings them too.
@@ -25,7 +25,7 @@ func addPolicies(g *lifecycle.Group, cfg config.Config, report *state.Recorder, 
 	if !policies(cfg) {
 		return nil
 	}
-	return []*lifecycle.Unit{g.Add("network-policy", netpol.NetworkPolicy{
+	return []*lifecycle.Unit{g.Add("network-policy", networkpolicy.NetworkPolicy{
 		Node: cfg.Node.Name, Kubeconfig: who.node, API: gate.Opened(), Network: cfg.Network.ClusterCIDRs, Bridge: bridge,
 		Socket: cfg.Dirs.PolicySocket(), CRI: cfg.Dirs.ContainerdSocket(),
 		Leases: filepath.Join(cfg.Dirs.CNIState(), "coracle"), Recall: cfg.Dirs.PolicyRecall(),
@@ -51,7 +51,7 @@ func forgetPolicies(cfg config.Config) error {
 		return nil //nolint:nilerr // where the kernel lists no tables there is none of ours
 	}
 	for _, t := range tables {
-		if t.Name != netpol.Table && t.Name != netpol.Guard {
+		if t.Name != networkpolicy.Table && t.Name != networkpolicy.Guard {
 			continue
 		}
 		if err := t.Delete(); err != nil && !errors.Is(err, unix.ENOENT) {

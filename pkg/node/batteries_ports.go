@@ -1,8 +1,8 @@
 package node
 
 import (
-	"github.com/coracle-dev/coracle/pkg/components/servicelb"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/addons/servicelb"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // loadBalancerPorts answers which ports of this node are in use, when Services of type LoadBalancer want them.

@@ -1,9 +1,9 @@
 package node
 
 import (
-	"github.com/coracle-dev/coracle/pkg/components/localstorage"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/addons/localstorage"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // localStorage makes the volumes of this node. It is built here and not when it runs: see localstorage.New.

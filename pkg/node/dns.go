@@ -11,21 +11,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-dev/coracle/manifests"
-	"github.com/coracle-dev/coracle/pkg/clusterdns"
-	"github.com/coracle-dev/coracle/pkg/components/dns"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/kube"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
+	"github.com/coracle-dev/coracle/pkg/network/coredns"
 )
 
 // nameServer is DNS for the pods of this node, which are attached to network.
-func nameServer(cfg config.Config, node *kube.OwnNode, network *lifecycle.Unit, report *state.Recorder) (dns.DNS, error) {
+func nameServer(cfg config.Config, node *kube.OwnNode, network *lifecycle.Unit, report *state.Recorder) (coredns.DNS, error) {
 	corefile, err := manifests.Corefile(cfg.Network)
 	if err != nil {
-		return dns.DNS{}, err
+		return coredns.DNS{}, err
 	}
-	return dns.DNS{
+	return coredns.DNS{
 		Listen:     func(ctx context.Context) ([]netip.AddrPort, error) { return dnsAddresses(ctx, cfg, node, network) },
 		Before:     func() []netip.AddrPort { return dnsBefore(cfg) },
 		Kubeconfig: cfg.Dirs.NodeConfig("node.kubeconfig"), Node: cfg.Node.Name,

@@ -7,13 +7,13 @@ import (
 	"os"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/components/kubelet"
-	"github.com/coracle-dev/coracle/pkg/components/nodecert"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/join"
-	"github.com/coracle-dev/coracle/pkg/kube"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/pki"
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/nodecert"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/kubernetes/kubelet"
 )
 
 // identities say as whom the parts of a node call the API: the kubeconfigs. A server makes all certificates itself, in

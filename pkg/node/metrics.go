@@ -1,8 +1,8 @@
 package node
 
 import (
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/kube"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // showMetrics makes /metrics of this process that of all its parts, and of no other. flannel has none.

@@ -7,22 +7,22 @@ import (
 	"os"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/components/containerd"
-	"github.com/coracle-dev/coracle/pkg/components/drain"
-	"github.com/coracle-dev/coracle/pkg/components/flannel"
-	"github.com/coracle-dev/coracle/pkg/components/images"
-	"github.com/coracle-dev/coracle/pkg/components/kubelet"
-	"github.com/coracle-dev/coracle/pkg/components/kubeproxy"
-	"github.com/coracle-dev/coracle/pkg/components/nodeaddresses"
-	"github.com/coracle-dev/coracle/pkg/components/nodeready"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/host"
-	"github.com/coracle-dev/coracle/pkg/kube"
-	"github.com/coracle-dev/coracle/pkg/ledger"
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/nft"
-	"github.com/coracle-dev/coracle/pkg/state"
-	"github.com/coracle-dev/coracle/pkg/version"
+	"github.com/coracle-dev/coracle/pkg/cluster/nodeaddresses"
+	"github.com/coracle-dev/coracle/pkg/cluster/nodeready"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/ledger"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/core/version"
+	"github.com/coracle-dev/coracle/pkg/kubernetes/kubelet"
+	"github.com/coracle-dev/coracle/pkg/kubernetes/kubeproxy"
+	"github.com/coracle-dev/coracle/pkg/machine/host"
+	"github.com/coracle-dev/coracle/pkg/network/flannel"
+	"github.com/coracle-dev/coracle/pkg/network/nft"
+	"github.com/coracle-dev/coracle/pkg/runtime/containerd"
+	"github.com/coracle-dev/coracle/pkg/runtime/drain"
+	"github.com/coracle-dev/coracle/pkg/runtime/imageimport"
 )
 
 // Add prepares the machine and enters every part of a node into g.
@@ -71,10 +71,10 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 		UnprivilegedPorts: m.UnprivilegedPorts, UnprivilegedICMP: m.UnprivilegedICMP,
 		LogLevel: containerdLevel(cfg.Log), PreferIPv6: cfg.Network.ClusterCIDRs[0].Addr().Is6(),
 	})
-	archives := g.Add("images", images.Images{
+	archives := g.Add("images", imageimport.Images{
 		Socket: dirs.ContainerdSocket(), Snapshotter: m.snapshotter,
 		System: dirs.SystemImages(), User: dirs.Images(), Index: dirs.ImageIndex(),
-		Report: func(a []images.Archive) { report.Detail("images", a) },
+		Report: func(a []imageimport.Archive) { report.Detail("images", a) },
 	}, cri)
 	pods := append([]*lifecycle.Unit{cri, reach}, addPolicies(g, cfg, report, who, gate, cri)...)
 	if cfg.DrainOnStop {

@@ -9,11 +9,11 @@ import (
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/coracle-dev/coracle/pkg/components/netpol"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/ledger"
-	"github.com/coracle-dev/coracle/pkg/logs"
-	"github.com/coracle-dev/coracle/pkg/paths"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/ledger"
+	"github.com/coracle-dev/coracle/pkg/core/logs"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/network/networkpolicy"
 )
 
 // note enters what a node's parts make outside our directories, before any of them runs.
@@ -67,8 +67,8 @@ func made(cfg config.Config) []ledger.Entry {
 	}
 	if policies(cfg) {
 		entries = append(entries,
-			ledger.Entry{Kind: ledger.NFTTable, Name: netpol.Table},
-			ledger.Entry{Kind: ledger.NFTTable, Name: netpol.Guard})
+			ledger.Entry{Kind: ledger.NFTTable, Name: networkpolicy.Table},
+			ledger.Entry{Kind: ledger.NFTTable, Name: networkpolicy.Guard})
 	}
 	if cfg.Network.Backend != config.BackendNone {
 		entries = append(entries,

@@ -1,10 +1,10 @@
 package node
 
 import (
-	"github.com/coracle-dev/coracle/pkg/components/containerd"
-	"github.com/coracle-dev/coracle/pkg/config"
-	"github.com/coracle-dev/coracle/pkg/registries"
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/runtime/containerd"
+	"github.com/coracle-dev/coracle/pkg/runtime/registries"
 )
 
 // pulls says where images come from.

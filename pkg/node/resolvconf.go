@@ -9,8 +9,8 @@ import (
 	"os"
 	"strings"
 
-	"github.com/coracle-dev/coracle/pkg/atomicfile"
-	"github.com/coracle-dev/coracle/pkg/config"
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
 // podResolvConf is the file from which the kubelet takes name servers for pods that use the host's. It is the host's

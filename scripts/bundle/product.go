@@ -23,7 +23,7 @@ import (
 )
 
 // list writes what an unpacked payload consists of, for the front that uses it where it lies, and prints the list's
-// SHA-256. It is read by pkg/bundle.
+// SHA-256. It is read by pkg/machine/payload.
 func list(dir, out string) error {
 	type file struct {
 		Size int64       `json:"size"`

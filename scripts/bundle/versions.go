@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// component is pkg/bundle's Component: one line of `coracle version`.
+// component is pkg/machine/payload's Component: one line of `coracle version`.
 type component struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`

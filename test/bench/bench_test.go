@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/release"
+	"github.com/coracle-dev/coracle/pkg/machine/release"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/machines"
 	"github.com/coracle-dev/coracle/test/mirror"

@@ -1,6 +1,7 @@
 package conventions
 
 import (
+	"go/ast"
 	"os/exec"
 	"path"
 	"regexp"
@@ -9,48 +10,123 @@ import (
 	"testing"
 )
 
-// layers says which packages of ours a package may not import, or which only. The first line that matches counts.
-var layers = []struct {
-	dir   string // of the importing package, as a path.Match pattern
-	only  []string
-	never []string
-	why   string
+// rooms are the folders of pkg and what each may import of the others; a package may always import its own room. Reading
+// from the top, no room imports one that stands further down, so there is no circle. A new arrow is a line in this table.
+var rooms = []struct {
+	room string
+	may  []string
+	why  string
 }{
-	{dir: "pkg/paths", only: []string{}, why: "it is the bottom"},
-	{dir: "pkg/version", only: []string{}, why: "it is the bottom"},
-	{dir: "pkg/atomicfile", only: []string{}, why: "it is the bottom"},
-	{dir: "pkg/lifecycle", only: []string{}, why: "it knows no component and no setting"},
-	{dir: "pkg/config", only: []string{"pkg/paths"}, why: "everybody imports it"},
-	{dir: "pkg/components/*", never: []string{"pkg/components/*", "pkg/controlplane", "pkg/node", "pkg/supervise", "pkg/bundle", "pkg/preflight"},
-		why: "a component knows neither other components nor who composes them"},
-	{dir: "pkg/controlplane", never: []string{"pkg/node", "pkg/supervise"}, why: "the halves are processes of their own"},
-	{dir: "pkg/node", never: []string{"pkg/controlplane", "pkg/supervise"}, why: "the halves are processes of their own"},
-	{dir: "cmd/coracle", never: []string{"pkg/components/*", "pkg/controlplane", "pkg/node", "pkg/kube"}, why: "the front links no Kubernetes"},
-	{dir: "cmd/coracle-cni", never: []string{"pkg/components/*", "pkg/controlplane", "pkg/node", "pkg/kube"}, why: "it must stay small"},
-	{dir: "cmd/*", never: []string{}, why: "commands put everything together"},
-	{dir: "pkg/*", never: []string{"pkg/components/*", "pkg/controlplane", "pkg/node"}, why: "what is shared lies below the components"},
+	{"pkg/core", nil, "what every process is built of: configuration, paths, lifecycle, logs, the ledger, glue to client-go"},
+	{"pkg/runtime", []string{"pkg/core"}, "containerd, images and registries"},
+	{"pkg/network", []string{"pkg/core"}, "pod network, DNS, network policies, the way to the API and back"},
+	{"pkg/cluster", []string{"pkg/core"}, "who belongs to the cluster: keys, tokens, joining, what nodes may claim"},
+	{"pkg/etcd", []string{"pkg/core", "pkg/cluster"}, "the member of etcd, who else is one, and its data"},
+	{"manifests", []string{"pkg/core", "pkg/network"}, "objects that are applied at the start"},
+	{"pkg/addons", []string{"manifests", "pkg/core", "pkg/runtime"}, "what people can switch off, one folder each"},
+	{"pkg/kubernetes", []string{"pkg/addons", "pkg/cluster", "pkg/core", "pkg/network"}, "the parts of Kubernetes itself"},
+	{"pkg/machine", []string{"pkg/addons", "pkg/core", "pkg/network"}, "what is done to a machine: install, upgrade, reset"},
+	{"pkg/localcluster", []string{"pkg/cluster", "pkg/core", "pkg/etcd", "pkg/machine", "pkg/network"}, "clusters of several nodes on one machine"},
+	{"pkg/diagnose", []string{"pkg/cluster", "pkg/core", "pkg/etcd", "pkg/machine", "pkg/network", "pkg/runtime"}, "what people are told about a machine and a cluster"},
+	{"pkg/controlplane", []string{"manifests", "pkg/addons", "pkg/cluster", "pkg/core", "pkg/etcd", "pkg/kubernetes", "pkg/network", "pkg/runtime"}, "composes the control plane"},
+	{"pkg/node", []string{"manifests", "pkg/addons", "pkg/cluster", "pkg/core", "pkg/kubernetes", "pkg/machine", "pkg/network", "pkg/runtime"}, "composes a node"},
 }
 
-func matches(dir string, patterns []string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		ok, err := path.Match(p, dir)
-		return ok && err == nil
-	})
+// roomOf names the room that a directory belongs to; commands are in none, they put everything together.
+func roomOf(dir string) string {
+	parts := strings.SplitN(dir, "/", 3)
+	if parts[0] != "pkg" || len(parts) == 1 {
+		return parts[0]
+	}
+	return parts[0] + "/" + parts[1]
 }
 
-func TestLayers(t *testing.T) {
+// TestRooms: what imports what across rooms is in the table, and everything in the table is used.
+func TestRooms(t *testing.T) {
+	unused := map[[2]string]bool{}
+	may := map[string][]string{}
+	for i, r := range rooms {
+		may[r.room] = append([]string{r.room}, r.may...)
+		for _, other := range r.may {
+			unused[[2]string{r.room, other}] = true
+			if !slices.ContainsFunc(rooms[:i], func(above struct {
+				room string
+				may  []string
+				why  string
+			}) bool {
+				return above.room == other
+			}) {
+				t.Errorf("%s may import %s, which does not stand above it in the table", r.room, other)
+			}
+		}
+	}
 	for _, s := range product(t) {
-		for _, layer := range layers {
-			if !matches(s.dir, []string{layer.dir}) {
+		from := roomOf(s.dir)
+		if from == "cmd" || from == "scripts" {
+			continue
+		}
+		if may[from] == nil {
+			t.Errorf("%s: %s is not in the table of rooms", s.path, from)
+			continue
+		}
+		for _, imported := range s.imports() {
+			dir, ours := strings.CutPrefix(imported, module+"/")
+			if !ours {
 				continue
 			}
-			for _, imported := range s.imports() {
-				dir, ours := strings.CutPrefix(imported, module+"/")
-				if ours && (layer.only != nil && !matches(dir, layer.only) || matches(dir, layer.never)) {
-					t.Errorf("%s imports %s: %s", s.path, dir, layer.why)
-				}
+			delete(unused, [2]string{from, roomOf(dir)})
+			if !slices.Contains(may[from], roomOf(dir)) {
+				t.Errorf("%s imports %s: %s may import %s only", s.path, dir, from, strings.Join(may[from], ", "))
 			}
-			break
+		}
+	}
+	for arrow := range unused {
+		t.Errorf("%s does not import %s any more: take it out of the table", arrow[0], arrow[1])
+	}
+}
+
+// bottom are packages that import none of ours, or only those that are named.
+var bottom = map[string][]string{
+	"pkg/core/paths": {}, "pkg/core/version": {}, "pkg/core/atomicfile": {}, "pkg/core/lifecycle": {}, "pkg/core/exitcode": {},
+	"pkg/core/config": {"pkg/core/paths"},
+}
+
+func TestBottom(t *testing.T) {
+	for _, s := range product(t) {
+		allowed, listed := bottom[s.dir]
+		for _, imported := range s.imports() {
+			dir, ours := strings.CutPrefix(imported, module+"/")
+			if listed && ours && !slices.Contains(allowed, dir) {
+				t.Errorf("%s imports %s: it is at the bottom", s.path, dir)
+			}
+		}
+	}
+}
+
+// TestComponentsAreComposed: a package with a lifecycle.Component is imported by the composition roots and by commands; a
+// component knows neither other components nor who composes them.
+func TestComponentsAreComposed(t *testing.T) {
+	components := map[string]bool{}
+	for _, s := range product(t) {
+		for _, decl := range s.ast.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv != nil && f.Name.Name == "Run" && len(f.Type.Params.List) == 2 &&
+				slices.ContainsFunc(f.Type.Params.List[1].Names, func(n *ast.Ident) bool { return n.Name == "ready" || n.Name == "_" }) {
+				components[s.dir] = under(s.dir, "pkg")
+			}
+		}
+	}
+	delete(components, "pkg/core/kube") // it lends wrappers that are parts themselves
+	if len(components) < 30 {
+		t.Fatalf("only %d components were found", len(components))
+	}
+	for _, s := range product(t) {
+		if slices.Contains([]string{"cmd", "pkg/controlplane", "pkg/node"}, roomOf(s.dir)) {
+			continue
+		}
+		for _, imported := range s.imports() {
+			if dir := strings.TrimPrefix(imported, module+"/"); components[dir] {
+				t.Errorf("%s imports %s, which is a component: move what they share into a package of its own", s.path, dir)
+			}
 		}
 	}
 }
@@ -61,17 +137,17 @@ var external = []struct {
 	may     []string // directories
 	why     string
 }{
-	{regexp.MustCompile(`^k8s\.io/kubernetes(/|$)`), []string{"pkg/components"}, "only the component that runs a part of Kubernetes imports it"},
+	{regexp.MustCompile(`^k8s\.io/kubernetes(/|$)`), []string{"pkg/kubernetes"}, "only the component that runs a part of Kubernetes imports it"},
 	{regexp.MustCompile(`^k8s\.io/kubectl(/|$)`), []string{"cmd/coracle-core"}, "only the kubectl command needs it"},
-	{regexp.MustCompile(`^go\.etcd\.io/etcd/server(/|$)`), []string{"pkg/components/etcd"}, "only the component that runs etcd imports its server"},
-	{regexp.MustCompile(`^github\.com/coredns/`), []string{"pkg/components/dns"}, "only the component that runs CoreDNS imports it"},
-	{regexp.MustCompile(`^sigs\.k8s\.io/sig-storage-lib-external-provisioner/`), []string{"pkg/components/localstorage"}, "only the component that makes volumes imports the library for it"},
-	{regexp.MustCompile(`^github\.com/flannel-io/`), []string{"pkg/components/flannel"}, "only the component that runs flannel imports it"},
-	{regexp.MustCompile(`^sigs\.k8s\.io/metrics-server/`), []string{"pkg/components/metricsserver"}, "only the component that serves metrics.k8s.io imports it"},
-	{regexp.MustCompile(`^(helm\.sh|oras\.land)/`), []string{"pkg/components/helmcharts"}, "only the component that applies charts imports Helm"},
-	{regexp.MustCompile(`^sigs\.k8s\.io/knftables(/|$)`), []string{"pkg/components/netpol"}, "only network policies write nft tables"},
+	{regexp.MustCompile(`^go\.etcd\.io/etcd/server(/|$)`), []string{"pkg/etcd/member"}, "only the component that runs etcd imports its server"},
+	{regexp.MustCompile(`^github\.com/coredns/`), []string{"pkg/network/coredns"}, "only the component that runs CoreDNS imports it"},
+	{regexp.MustCompile(`^sigs\.k8s\.io/sig-storage-lib-external-provisioner/`), []string{"pkg/addons/localstorage"}, "only the component that makes volumes imports the library for it"},
+	{regexp.MustCompile(`^github\.com/flannel-io/`), []string{"pkg/network/flannel"}, "only the component that runs flannel imports it"},
+	{regexp.MustCompile(`^sigs\.k8s\.io/metrics-server/`), []string{"pkg/addons/metricsserver"}, "only the component that serves metrics.k8s.io imports it"},
+	{regexp.MustCompile(`^(helm\.sh|oras\.land)/`), []string{"pkg/addons/helm"}, "only the component that applies charts imports Helm"},
+	{regexp.MustCompile(`^sigs\.k8s\.io/knftables(/|$)`), []string{"pkg/network/networkpolicy"}, "only network policies write nft tables"},
 	{regexp.MustCompile(`^github\.com/spf13/cobra(/|$)`), []string{"cmd/coracle-core"}, "only core has a tree of commands"},
-	{regexp.MustCompile(`^(log|log/slog)$`), []string{"pkg/kube"}, "logrus is the one sink, and pkg/kube leads the others into it"},
+	{regexp.MustCompile(`^(log|log/slog)$`), []string{"pkg/core/kube"}, "logrus is the one sink, and pkg/core/kube leads the others into it"},
 	{regexp.MustCompile(`^(io/ioutil|github\.com/pkg/errors)$`), []string{}, "it is outdated"},
 }
 
@@ -96,7 +172,7 @@ var small = []struct {
 }{
 	{"cmd/coracle", regexp.MustCompile(`^(k8s\.io|sigs\.k8s\.io|go\.etcd\.io|github\.com/containerd|github\.com/flannel-io|github\.com/coredns|github\.com/spf13/cobra|google\.golang\.org)`), 34,
 		"the front is small and links no Kubernetes"},
-	{"pkg/config", regexp.MustCompile(`^(k8s\.io|net/http$|github\.com/sirupsen)`), 3, "config imports the standard library, pflag and yaml"},
+	{"pkg/core/config", regexp.MustCompile(`^(k8s\.io|net/http$|github\.com/sirupsen)`), 3, "config imports the standard library, pflag and yaml"},
 }
 
 func TestLinked(t *testing.T) {

@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/coracle-dev/coracle/pkg/join"
-	"github.com/coracle-dev/coracle/pkg/token"
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/token"
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/check"
+	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/complain"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
@@ -80,7 +80,7 @@ func (r refusal) check(t *testing.T, h *hosts.Host) {
 		code = exit.ExitCode()
 	}
 	t.Logf("exit code %d after %.1f s:\n%s", code, took.Seconds(), out)
-	if code != cmp.Or(r.code, int(complain.Unreachable)) || took > 25*time.Second {
+	if code != cmp.Or(r.code, int(exitcode.Unreachable)) || took > 25*time.Second {
 		t.Errorf("exit code %d (%v) after %s", code, err, took)
 	}
 	for _, w := range r.want {

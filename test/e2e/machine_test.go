@@ -10,7 +10,7 @@ import (
 	"encoding/pem"
 	"testing"
 
-	"github.com/coracle-dev/coracle/pkg/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
 )
 
 // machine is one that asks to be let in, without coracle.

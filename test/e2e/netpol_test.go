@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/state"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/coracle-dev/coracle/pkg/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
 )
 
 // AwaitHealthy waits until the API of every server is ready, all servers vote in etcd and all nodes are Ready and

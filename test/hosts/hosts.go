@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coracle-dev/coracle/pkg/vhost"
+	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
 // Host is a machine made of namespaces.
@@ -25,7 +25,7 @@ type Host struct {
 	t    testing.TB
 	wire *Wire
 	dir  string // scratch on this machine's disk
-	vm   *vhost.Host
+	vm   *nshost.Host
 }
 
 // Options say what a host is like.
@@ -46,7 +46,7 @@ func New(t testing.TB, wire *Wire, name string, opts Options) *Host {
 		t.Fatalf("making a directory for host %s: %v", name, err)
 	}
 	h := &Host{Name: name, IP: opts.IP, t: t, wire: wire, dir: dir}
-	h.vm = &vhost.Host{Name: name, Dir: dir, Cgroup: filepath.Base(dir), Mounts: h.mounts(opts)}
+	h.vm = &nshost.Host{Name: name, Dir: dir, Cgroup: filepath.Base(dir), Mounts: h.mounts(opts)}
 	for _, m := range h.vm.Mounts {
 		h.must(os.MkdirAll(m.Source, 0o755))
 	}
@@ -60,19 +60,19 @@ func New(t testing.TB, wire *Wire, name string, opts Options) *Host {
 }
 
 // mounts are the host's disks, and the executable under test.
-func (h *Host) mounts(opts Options) []vhost.Mount {
-	mounts := []vhost.Mount{
+func (h *Host) mounts(opts Options) []nshost.Mount {
+	mounts := []nshost.Mount{
 		{Source: filepath.Join(h.dir, "data"), Target: "/var/lib/coracle"},
 		{Source: filepath.Join(h.dir, "kubelet"), Target: "/var/lib/kubelet"},
 	}
 	for i, disk := range opts.Disks {
-		mounts = append(mounts, vhost.Mount{Source: filepath.Join(h.dir, fmt.Sprint("disk", i)), Target: disk})
+		mounts = append(mounts, nshost.Mount{Source: filepath.Join(h.dir, fmt.Sprint("disk", i)), Target: disk})
 	}
 	if opts.Payload != "" {
-		mounts = append(mounts, vhost.Mount{Source: opts.Payload, Target: "/var/lib/coracle/data"})
+		mounts = append(mounts, nshost.Mount{Source: opts.Payload, Target: "/var/lib/coracle/data"})
 	}
 	if bin := os.Getenv("CORACLE_BIN"); bin != "" {
-		mounts = append(mounts, vhost.Mount{Source: filepath.Dir(bin), Target: filepath.Dir(bin)})
+		mounts = append(mounts, nshost.Mount{Source: filepath.Dir(bin), Target: filepath.Dir(bin)})
 	}
 	return mounts
 }

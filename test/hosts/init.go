@@ -5,16 +5,16 @@ import (
 	"os"
 	"testing"
 
-	"github.com/coracle-dev/coracle/pkg/vhost"
+	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
-// roleEnv names the role in which the harness runs a test binary again, besides those of package vhost.
+// roleEnv names the role in which the harness runs a test binary again, besides those of package nshost.
 const roleEnv = "CORACLE_TEST_ROLE"
 
 // Main runs the tests, or one of the roles in which the harness re-executes the test binary.
 // A package with hosts has `func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }`.
 func Main(m *testing.M) int {
-	if code, ok := vhost.Main(); ok {
+	if code, ok := nshost.Main(); ok {
 		return code
 	}
 	switch os.Getenv(roleEnv) {

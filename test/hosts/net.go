@@ -11,7 +11,7 @@ import (
 
 	"github.com/miekg/dns"
 
-	"github.com/coracle-dev/coracle/pkg/vhost"
+	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
 // roleDNS is the wire's name server.
@@ -23,7 +23,7 @@ func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, err
 }
 
 // On runs f on a thread inside the network namespace of the process pid, e.g. to dial from there.
-func On(pid int, f func() error) error { return vhost.On(pid, f) }
+func On(pid int, f func() error) error { return nshost.On(pid, f) }
 
 // Get fetches a URL from the host; its host part is an address. Any other status than 200 is an error.
 func (h *Host) Get(url string) (string, error) {

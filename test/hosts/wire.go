@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/coracle-dev/coracle/pkg/vhost"
+	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
 // Wire is a switched network of its own: a bridge in a network namespace that nothing else is in. Its gateway
@@ -19,7 +19,7 @@ type Wire struct {
 
 	t    testing.TB
 	name string // of the network namespace
-	wire *vhost.Wire
+	wire *nshost.Wire
 	last netip.Addr
 }
 
@@ -46,7 +46,7 @@ func NewWire(t testing.TB, network netip.Prefix) *Wire {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.wire, err = vhost.NewWire(ns, netip.PrefixFrom(w.Gateway, network.Bits())); err != nil {
+	if w.wire, err = nshost.NewWire(ns, netip.PrefixFrom(w.Gateway, network.Bits())); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = w.wire.Close() })
@@ -60,7 +60,7 @@ func (w *Wire) nextIP() netip.Addr {
 }
 
 // port is what the bridge's end of a host's cable is called. It leaves room for a few more letters.
-func port(host string) string { return vhost.Port(host) }
+func port(host string) string { return nshost.Port(host) }
 
 // startDNS runs the gateway's name server in the wire's namespace.
 func (w *Wire) startDNS() {
@@ -76,7 +76,7 @@ func (w *Wire) startDNS() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	release, err := vhost.StartDurably(cmd)
+	release, err := nshost.StartDurably(cmd)
 	if err != nil {
 		w.t.Fatal(err)
 	}

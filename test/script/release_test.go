@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coracle-dev/coracle/pkg/release"
+	"github.com/coracle-dev/coracle/pkg/machine/release"
 	"github.com/coracle-dev/coracle/test/mirror"
 )
 

@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/release"
+	"github.com/coracle-dev/coracle/pkg/machine/release"
 	"github.com/coracle-dev/coracle/test/mirror"
 )
 

@@ -1,0 +1,169 @@
+package helm
+
+import (
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// The two kinds, under the names that k3s and rke2 gave them. Their schema is in manifests/helm-crds.yaml.
+var (
+	chartKind   = schema.GroupVersionKind{Group: "helm.cattle.io", Version: "v1", Kind: "HelmChart"}
+	chartsAPI   = chartKind.GroupVersion().WithResource("helmcharts")
+	chartConfig = chartKind.GroupVersion().WithResource("helmchartconfigs")
+)
+
+const (
+	// finalizer keeps a HelmChart until its release is uninstalled.
+	finalizer = "coracle.io/helm-chart"
+	// unmanagedAnnotation makes us keep our hands off a chart, deleted or not.
+	unmanagedAnnotation = "helmcharts.helm.cattle.io/unmanaged"
+	// managedByAnnotation names the one controller of several that a chart is for; k3s writes helm-controller.
+	managedByAnnotation = "helmcharts.cattle.io/managed-by"
+	// retryAnnotation makes a chart be applied again when its value changes.
+	retryAnnotation = "helmcharts.coracle.io/retry"
+)
+
+// chart is a HelmChart.
+type chart struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+
+	Spec   chartSpec   `json:"spec"`
+	Status chartStatus `json:"status"`
+}
+
+// overrides is what a HelmChart and a HelmChartConfig can both say.
+type overrides struct {
+	Values         map[string]any `json:"values,omitempty"`
+	ValuesContent  string         `json:"valuesContent,omitempty"`
+	ValuesSecrets  []valuesSecret `json:"valuesSecrets,omitempty"`
+	FailurePolicy  failurePolicy  `json:"failurePolicy,omitempty"`
+	ServerSide     string         `json:"serverSide,omitempty"`
+	ForceConflicts bool           `json:"forceConflicts,omitempty"`
+}
+
+// chartSpec holds the fields that do something; the schema has more, which only k3s' jobs need.
+type chartSpec struct {
+	overrides `json:",inline"`
+
+	TargetNamespace string                        `json:"targetNamespace,omitempty"`
+	CreateNamespace bool                          `json:"createNamespace,omitempty"`
+	Chart           string                        `json:"chart,omitempty"`
+	Version         string                        `json:"version,omitempty"`
+	Repo            string                        `json:"repo,omitempty"`
+	RepoCA          string                        `json:"repoCA,omitempty"`
+	RepoCAConfigMap reference                     `json:"repoCAConfigMap,omitzero"`
+	Set             map[string]intstr.IntOrString `json:"set,omitempty"`
+	HelmVersion     string                        `json:"helmVersion,omitempty"`
+	TakeOwnership   bool                          `json:"takeOwnership,omitempty"`
+	ChartContent    string                        `json:"chartContent,omitempty"`
+	Timeout         metav1.Duration               `json:"timeout,omitzero"`
+	Driver          string                        `json:"driver,omitempty"`
+
+	AuthSecret            reference `json:"authSecret,omitzero"`
+	AuthPassCredentials   bool      `json:"authPassCredentials,omitempty"`
+	InsecureSkipTLSVerify bool      `json:"insecureSkipTLSVerify,omitempty"`
+	PlainHTTP             bool      `json:"plainHTTP,omitempty"`
+	DockerRegistrySecret  reference `json:"dockerRegistrySecret,omitzero"`
+}
+
+// reference names an object in the HelmChart's namespace.
+type reference struct {
+	Name string `json:"name,omitempty"`
+}
+
+// valuesSecret names keys of a Secret that hold values as YAML.
+type valuesSecret struct {
+	Name string   `json:"name"`
+	Keys []string `json:"keys,omitempty"`
+	// IgnoreUpdates makes the Secret optional, and changes of it cause nothing.
+	IgnoreUpdates bool `json:"ignoreUpdates,omitempty"`
+}
+
+// failurePolicy says what follows a failed install or upgrade.
+type failurePolicy string
+
+const (
+	policyUnset     failurePolicy = ""          // reinstall what was never deployed, roll back what was
+	policyRollback  failurePolicy = "rollback"  // the same, said aloud
+	policyReinstall failurePolicy = "reinstall" // uninstall and install
+	policyRetry     failurePolicy = "retry"     // upgrade again
+	policyAbort     failurePolicy = "abort"     // leave it to people
+)
+
+// chartStatus is what we tell on the object. The first two fields are k3s'; there is never a job.
+type chartStatus struct {
+	Conditions []condition `json:"conditions,omitempty"`
+
+	ObservedGeneration int64  `json:"observedGeneration,omitempty"`
+	Revision           int    `json:"revision,omitempty"`
+	ChartVersion       string `json:"chartVersion,omitempty"`
+	AppVersion         string `json:"appVersion,omitempty"`
+	// Attempted is the hash of what was applied last, whether that went well or not.
+	Attempted string `json:"attempted,omitempty"`
+}
+
+// condition has k3s' fields.
+type condition struct {
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// namespace is where the release is.
+func (c *chart) namespace() string {
+	if c.Spec.TargetNamespace != "" {
+		return c.Spec.TargetNamespace
+	}
+	return c.Namespace
+}
+
+// ours reports whether the chart is for us to apply.
+func (c *chart) ours() bool {
+	if _, unmanaged := c.Annotations[unmanagedAnnotation]; unmanaged {
+		return false
+	}
+	switch c.Annotations[managedByAnnotation] {
+	case "", "helm-controller", "coracle":
+		return c.Spec.Chart != "" || c.Spec.ChartContent != ""
+	}
+	return false
+}
+
+// decode reads an object of the API into one of our types.
+func decode(obj any, into any) error {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return fmt.Errorf("reading a %T as a chart", obj)
+	}
+	data, err := json.Marshal(u.Object)
+	if err != nil {
+		return fmt.Errorf("reading %s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("reading %s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+	return nil
+}
+
+// outline reads of a HelmChart what it takes to tell what is wrong with the rest, and to remove it.
+func outline(u *unstructured.Unstructured) *chart {
+	ch := &chart{}
+	field := func(name string) string {
+		text, _, _ := unstructured.NestedString(u.Object, "spec", name)
+		return text
+	}
+	ch.Spec.TargetNamespace, ch.Spec.Driver = field("targetNamespace"), field("driver")
+	ch.Spec.Chart, ch.Spec.ChartContent = field("chart"), field("chartContent")
+	_ = decode(&unstructured.Unstructured{Object: map[string]any{"status": u.Object["status"]}}, ch)
+	ch.Namespace, ch.Name, ch.UID = u.GetNamespace(), u.GetName(), u.GetUID()
+	ch.Generation, ch.Annotations = u.GetGeneration(), u.GetAnnotations()
+	ch.Finalizers, ch.DeletionTimestamp = u.GetFinalizers(), u.GetDeletionTimestamp()
+	return ch
+}

@@ -1,0 +1,197 @@
+package helm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Pauses after something failed.
+const (
+	firstPause = 10 * time.Second
+	lastPause  = 10 * time.Minute
+)
+
+// errChanged ends work at a chart that is about to be done again with what is new.
+var errChanged = errors.New("the chart was changed meanwhile")
+
+// controller follows charts and works at those that change.
+type controller struct {
+	HelmCharts
+	clients *clients
+	last    func(context.Context) (*clients, error) // makes those that ask when our own refuse to, at the end
+	key     []byte                                  // of hashes
+	log     logrus.FieldLogger
+	queue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	synced  []cache.InformerSynced
+
+	charts, configs cache.Store
+	refs            *references
+
+	mu      sync.Mutex
+	running map[cache.ObjectName]context.CancelCauseFunc
+	ill     map[cache.ObjectName]string // why, for Report
+	begun   map[cache.ObjectName]begun
+}
+
+func newController(h HelmCharts, own *clients, log logrus.FieldLogger) *controller {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, lastPause)
+	c := &controller{
+		HelmCharts: h, clients: own, log: log,
+		last:    func(ctx context.Context) (*clients, error) { return connect(ctx, h.Kubeconfig) },
+		queue:   workqueue.NewTypedRateLimitingQueue(limiter),
+		running: map[cache.ObjectName]context.CancelCauseFunc{},
+		ill:     map[cache.ObjectName]string{},
+		begun:   map[cache.ObjectName]begun{},
+	}
+	c.refs = &references{clients: own, charts: h.Charts, changed: c.changed}
+	return c
+}
+
+// watchKinds starts to follow the two kinds.
+func (c *controller) watchKinds(ctx context.Context) {
+	start := func(api schema.GroupVersionResource) cache.Store {
+		resource := c.clients.dynamic.Resource(api)
+		store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+			ListerWatcher: &cache.ListWatch{
+				ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+					return resource.List(ctx, o)
+				},
+				WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+					return resource.Watch(ctx, o)
+				},
+			},
+			ObjectType: &unstructured.Unstructured{},
+			Transform:  trim,
+			Handler:    c.handler(),
+		})
+		c.synced = append(c.synced, informer.HasSynced)
+		go informer.RunWithContext(ctx)
+		return store
+	}
+	c.charts, c.configs = start(chartsAPI), start(chartConfig)
+}
+
+// trim drops what nobody reads.
+func trim(obj any) (any, error) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		u.SetManagedFields(nil)
+	}
+	return obj, nil
+}
+
+// handler puts charts that change into the queue; a config has its chart's name.
+func (c *controller) handler() cache.ResourceEventHandlerFuncs {
+	enqueue := func(obj any) {
+		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+			c.changed(name)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: enqueue,
+		UpdateFunc: func(old, obj any) {
+			if a, b := old.(*unstructured.Unstructured), obj.(*unstructured.Unstructured); matters(a, b) {
+				enqueue(obj)
+			}
+		},
+		DeleteFunc: enqueue,
+	}
+}
+
+// matters tells changes by people from those that we make ourselves, of the status and the finalizer.
+func matters(a, b *unstructured.Unstructured) bool {
+	if a.GetGeneration() != b.GetGeneration() || (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil) {
+		return true
+	}
+	for _, key := range []string{unmanagedAnnotation, managedByAnnotation, retryAnnotation} {
+		x, hasX := a.GetAnnotations()[key]
+		y, hasY := b.GetAnnotations()[key]
+		if x != y || hasX != hasY {
+			return true
+		}
+	}
+	return false
+}
+
+// changed has a chart worked at at once, and ends the waiting for what it was before.
+func (c *controller) changed(name cache.ObjectName) {
+	c.mu.Lock()
+	if cancel := c.running[name]; cancel != nil {
+		cancel(errChanged)
+	}
+	c.mu.Unlock()
+	c.queue.Forget(name)
+	c.queue.Add(name)
+}
+
+// work takes charts from the queue until it is shut down.
+func (c *controller) work(ctx context.Context) {
+	for name, down := c.queue.Get(); !down; name, down = c.queue.Get() {
+		err := c.reconcile(ctx, name)
+		switch {
+		case ctx.Err() != nil: // whoever leads next goes on
+		case errors.Is(err, errChanged): // it is in the queue already
+		case err != nil:
+			c.queue.AddRateLimited(name)
+		default:
+			c.queue.Forget(name)
+		}
+		c.queue.Done(name)
+	}
+}
+
+// begin makes the context of work at a chart, which ends when the chart changes.
+func (c *controller) begin(ctx context.Context, name cache.ObjectName) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running[name] = cancel
+	return ctx, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.running, name)
+		cancel(nil)
+	}
+}
+
+// chart reads a chart as it is now, because what we wrote ourselves matters, and what a config adds. The chart is nil if
+// there is none. If only a part of it can be understood, that part comes with an error.
+func (c *controller) chart(ctx context.Context, name cache.ObjectName) (*chart, overrides, error) {
+	var config struct {
+		Spec overrides `json:"spec"`
+	}
+	if _, ok, err := c.charts.GetByKey(name.String()); err != nil || !ok {
+		return nil, config.Spec, err
+	}
+	obj, err := c.clients.dynamic.Resource(chartsAPI).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, config.Spec, nil
+	}
+	if err != nil {
+		return nil, config.Spec, fmt.Errorf("reading HelmChart %s: %w", name, err)
+	}
+	ch := &chart{}
+	if err := decode(obj, ch); err != nil {
+		return outline(obj), config.Spec, problem{reasonInvalid, err}
+	}
+	stored, ok, err := c.configs.GetByKey(name.String())
+	if err == nil && ok {
+		err = decode(stored, &config)
+	}
+	if err != nil {
+		return ch, config.Spec, problem{reasonInvalid, err}
+	}
+	return ch, config.Spec, nil
+}

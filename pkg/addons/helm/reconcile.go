@@ -1,0 +1,197 @@
+package helm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
+)
+
+// problem is an error with the reason that a condition has.
+type problem struct {
+	reason string
+	error
+}
+
+func (p problem) Unwrap() error { return p.error }
+
+// reconcile brings one chart's release to what the chart says. A chart that failed is tried again after a pause if an
+// error is returned. forever ends with the process' leadership, and not with a change of the chart.
+func (c *controller) reconcile(forever context.Context, name cache.ObjectName) error {
+	ctx, end := c.begin(forever, name)
+	defer end()
+	ch, config, err := c.chart(ctx, name)
+	switch {
+	case ch == nil && err != nil:
+		if forever.Err() == nil && ctx.Err() == nil {
+			c.log.WithError(err).WithField("chart", name.String()).Warn("reading the chart")
+		}
+		return err
+	case ch == nil:
+		c.forget(forever, name)
+		c.namesakes(name)
+		return nil
+	case !ch.ours(), c.Disabled && ch.DeletionTimestamp != nil:
+		c.forget(forever, name)
+		c.namesakes(name)
+		return c.release(ctx, ch)
+	case c.Disabled:
+		return nil
+	case ch.DeletionTimestamp != nil:
+		err = c.tame(func() error { return c.remove(ctx, ch) })
+	case err == nil:
+		err = c.tame(func() error { return c.apply(ctx, forever, ch, config) })
+	}
+	switch {
+	case forever.Err() != nil:
+		c.acquit(name)
+		return nil
+	case ctx.Err() != nil: // what was being applied does not count as tried
+		ch.Status.Attempted = ""
+		return errors.Join(errChanged, c.write(forever, ch, ch.Status.told(ch.Generation, reasonWorking, nil)))
+	case err == nil:
+		return nil
+	}
+	return c.fail(ctx, ch, config, err)
+}
+
+// tame makes an error of a panic. Helm's code is given whatever people put into charts, and this process has the API server
+// in it: with one that ends at each start, nobody could even delete the chart.
+func (c *controller) tame(do func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.log.Errorf("panic: %v\n%s", r, debug.Stack())
+			err = fmt.Errorf("a mistake in Helm or coracle, of which the log has more: %v", r)
+		}
+	}()
+	return do()
+}
+
+// forget drops what is known of a chart that is not ours any more.
+func (c *controller) forget(ctx context.Context, name cache.ObjectName) {
+	c.refs.set(ctx, ctx, name, nil)
+	c.tell(name, "")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.begun, name)
+}
+
+// fail tells what went wrong. It returns an error if the same is worth another try.
+func (c *controller) fail(ctx context.Context, ch *chart, config overrides, err error) error {
+	var p problem
+	if !errors.As(err, &p) {
+		p = problem{reasonFailed, err}
+	}
+	conflict := apierrors.IsConflict(err) && p.reason == reasonFailed
+	if conflict {
+		p.error = fmt.Errorf("somebody else has changed fields that the chart sets; forceConflicts: true takes them over: %w", err)
+	}
+	p.error = discreet{p.error}
+	name := nameOf(ch)
+	c.log.WithError(p.error).WithFields(logrus.Fields{"chart": name.String(), "reason": p.reason}).Warn("applying the chart")
+	c.tell(name, shorten(p.Error()))
+	c.event(ctx, ch, corev1.EventTypeWarning, p.reason, p.Error())
+	told := c.write(ctx, ch, ch.Status.told(ch.Generation, p.reason, p.error))
+	if settled(ch.Spec.overrides.with(config).FailurePolicy, p, conflict, ch.Status.Attempted != "") {
+		return told
+	}
+	return errors.Join(p, told)
+}
+
+// settled reports whether a chart that failed is left to people.
+func settled(policy failurePolicy, p problem, conflict, tried bool) bool {
+	switch {
+	case p.reason == reasonRolledBack, p.reason == reasonTooLarge:
+		return true
+	case p.reason != reasonFailed:
+		return false
+	case policy == policyAbort:
+		return tried
+	}
+	return conflict && policy != policyReinstall && policy != policyRetry
+}
+
+// remove uninstalls a deleted chart, unless its release is another one's.
+func (c *controller) remove(ctx context.Context, ch *chart) error {
+	name := nameOf(ch)
+	c.refs.set(ctx, ctx, name, nil)
+	if !slices.Contains(ch.Finalizers, finalizer) {
+		return nil
+	}
+	history, err := c.clients.history(ctx, ch)
+	if err != nil {
+		return err
+	}
+	if other := c.another(ch, history); other != nil {
+		c.log.WithField("chart", name.String()).Infof("deleted; its release stays, which is that of HelmChart %s", nameOf(other))
+		c.tell(name, "")
+		return c.release(ctx, ch)
+	}
+	r, err := c.clients.newRelease(ctx, ch, ch.Spec.overrides)
+	if err != nil {
+		return err
+	}
+	if err := r.uninstall(ctx); err != nil {
+		return problem{reasonNotRemoved, fmt.Errorf("uninstalling; annotation %s makes it be left alone: %w", unmanagedAnnotation, err)}
+	}
+	c.event(ctx, ch, corev1.EventTypeNormal, "RemovedChart", "uninstalled")
+	c.log.WithField("chart", name.String()).Info("chart uninstalled")
+	c.tell(name, "")
+	return c.release(ctx, ch)
+}
+
+// hold puts our finalizer on a chart, before anything is installed.
+func (c *controller) hold(ctx context.Context, ch *chart) error {
+	return c.finalizers(ctx, ch, func(now []string) []string {
+		if slices.Contains(now, finalizer) {
+			return now
+		}
+		return append(slices.Clone(now), finalizer)
+	})
+}
+
+// release takes our finalizer off.
+func (c *controller) release(ctx context.Context, ch *chart) error {
+	return c.finalizers(ctx, ch, func(now []string) []string {
+		return slices.DeleteFunc(slices.Clone(now), func(f string) bool { return f == finalizer })
+	})
+}
+
+// finalizers changes them, keeping what others wrote meanwhile.
+func (c *controller) finalizers(ctx context.Context, ch *chart, change func([]string) []string) error {
+	if slices.Equal(change(ch.Finalizers), ch.Finalizers) {
+		return nil
+	}
+	charts := c.clients.dynamic.Resource(chartsAPI).Namespace(ch.Namespace)
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		live, err := charts.Get(ctx, ch.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"finalizers": change(live.GetFinalizers()), "resourceVersion": live.GetResourceVersion(),
+		}})
+		if err != nil {
+			return err
+		}
+		_, err = charts.Patch(ctx, ch.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "coracle"})
+		return err
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("writing the finalizers: %w", err)
+	}
+	return nil
+}
+
+// nameOf is the key of a chart.
+func nameOf(ch *chart) cache.ObjectName { return cache.NewObjectName(ch.Namespace, ch.Name) }

@@ -1,0 +1,243 @@
+package helm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"helm.sh/helm/v4/pkg/action"
+	chartv2 "helm.sh/helm/v4/pkg/chart/v2"
+	helmkube "helm.sh/helm/v4/pkg/kube"
+	"helm.sh/helm/v4/pkg/release/common"
+	releasev1 "helm.sh/helm/v4/pkg/release/v1"
+	"helm.sh/helm/v4/pkg/storage"
+	"helm.sh/helm/v4/pkg/storage/driver"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+)
+
+const (
+	// hashLabel is on each revision that we made.
+	hashLabel = "coracle.io/hash"
+	// fromLabel is on each, too: the namespace of the HelmChart. The name is the release's.
+	fromLabel = "coracle.io/chart-namespace"
+	// keep is how many revisions of a release are kept, as Helm's own command does.
+	keep = 10
+	// defaultTimeout is Helm's.
+	defaultTimeout = 5 * time.Minute
+)
+
+// release is a chart's release as Helm sees it, for one reconciliation.
+type release struct {
+	chart   *chart
+	clients *clients
+	with    overrides // the chart's with the config's over it
+	config  *action.Configuration
+	wait    []helmkube.WaitOption
+}
+
+// validating is Helm's client without its validation, which would fetch the API's whole OpenAPI document: server-side
+// apply refuses unknown fields anyway.
+type validating struct{ *helmkube.Client }
+
+// Build reads manifests.
+func (v validating) Build(r io.Reader, _ bool) (helmkube.ResourceList, error) {
+	return v.Client.Build(r, false)
+}
+
+// newRelease prepares Helm. Waiting ends with ctx.
+func (c *clients) newRelease(ctx context.Context, ch *chart, with overrides) (*release, error) {
+	g, err := newGetter(c.config, ch.namespace())
+	if err != nil {
+		return nil, err
+	}
+	log := kube.SlogHandler("helm")
+	client := helmkube.New(g)
+	client.Namespace = ch.namespace()
+	client.SetLogger(log)
+	config := action.NewConfiguration(action.ConfigurationSetLogger(log))
+	config.RESTClientGetter = g
+	config.KubeClient = validating{client}
+	config.HookOutputFunc = func(_, _, _ string) io.Writer { return io.Discard }
+	if ch.Spec.Driver == "configmap" {
+		config.Releases = storage.Init(driver.NewConfigMaps(c.core.CoreV1().ConfigMaps(ch.namespace())))
+	} else {
+		config.Releases = storage.Init(driver.NewSecrets(c.core.CoreV1().Secrets(ch.namespace())))
+	}
+	return &release{
+		chart: ch, clients: c, with: with, config: config,
+		wait: []helmkube.WaitOption{helmkube.WithWaitContext(ctx), helmkube.WithStatusComputeWorkers(4)},
+	}, nil
+}
+
+// history lists the revisions, oldest first, from their labels: their contents may be megabytes.
+func (c *clients) history(ctx context.Context, ch *chart) ([]revision, error) {
+	resource := corev1.SchemeGroupVersion.WithResource("secrets")
+	if ch.Spec.Driver == "configmap" {
+		resource.Resource = "configmaps"
+	}
+	list, err := c.metadata.Resource(resource).Namespace(ch.namespace()).List(ctx, metav1.ListOptions{
+		LabelSelector: labels.Set{"owner": "helm", "name": ch.Name}.String(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing the release's revisions: %w", err)
+	}
+	var out []revision
+	for _, item := range list.Items {
+		version, err := strconv.Atoi(item.Labels["version"])
+		if err == nil {
+			out = append(out, revision{version, common.Status(item.Labels["status"]), item.Labels[hashLabel], item.Labels[fromLabel]})
+		}
+	}
+	slices.SortFunc(out, func(a, b revision) int { return a.version - b.version })
+	return out, nil
+}
+
+func (r *release) timeout() time.Duration {
+	if r.chart.Spec.Timeout.Duration > 0 {
+		return r.chart.Spec.Timeout.Duration
+	}
+	return defaultTimeout
+}
+
+// createNamespace makes the namespace of the release, if the chart says so.
+func (r *release) createNamespace(ctx context.Context) error {
+	name := r.chart.namespace()
+	if !r.chart.Spec.CreateNamespace || name == r.chart.Namespace {
+		return nil
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"name": name}}}
+	_, err := r.clients.core.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{FieldManager: "helm"})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("creating namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// install makes the first revision.
+func (r *release) install(c *chartv2.Chart, values map[string]any, hash string) error {
+	_, err := r.installer(hash).Run(c, values)
+	return err
+}
+
+// installer is Helm's action, as the chart wants it.
+func (r *release) installer(hash string) *action.Install {
+	i := action.NewInstall(r.config)
+	i.ReleaseName, i.Namespace = r.chart.Name, r.chart.namespace()
+	i.Replace = true // of one that was uninstalled and kept
+	i.Timeout, i.WaitStrategy, i.WaitOptions = r.timeout(), helmkube.HookOnlyStrategy, r.wait
+	i.ServerSideApply = r.with.ServerSide != "false"
+	i.ForceConflicts = r.with.ForceConflicts && i.ServerSideApply
+	i.TakeOwnership = r.chart.Spec.TakeOwnership
+	i.DisableOpenAPIValidation = true
+	i.Labels = r.labels(hash)
+	return i
+}
+
+// upgrade makes another revision. It is an error if not all is well in time, if that is asked for.
+func (r *release) upgrade(c *chartv2.Chart, values map[string]any, hash string, wait bool) error {
+	_, err := r.upgrader(hash, wait).Run(r.chart.Name, c, values)
+	return err
+}
+
+// upgrader is Helm's action, as the chart wants it.
+func (r *release) upgrader(hash string, wait bool) *action.Upgrade {
+	u := action.NewUpgrade(r.config)
+	u.Namespace = r.chart.namespace()
+	u.Timeout, u.WaitStrategy, u.WaitOptions = r.timeout(), helmkube.HookOnlyStrategy, r.wait
+	if wait {
+		u.WaitStrategy = helmkube.StatusWatcherStrategy
+	}
+	u.ServerSideApply, u.ForceConflicts = r.apply()
+	u.TakeOwnership = r.chart.Spec.TakeOwnership
+	u.ResetValues = true // or values that are gone would live on
+	u.MaxHistory = keep
+	u.DisableOpenAPIValidation = true
+	u.Labels = r.labels(hash)
+	return u
+}
+
+// labels are those of a revision.
+func (r *release) labels(hash string) map[string]string {
+	return map[string]string{hashLabel: hash, fromLabel: r.chart.Namespace}
+}
+
+// apply says how objects are written: server-side or not, "auto" as the revision before.
+func (r *release) apply() (serverSide string, force bool) {
+	switch {
+	case r.with.ServerSide == "false":
+		return "false", false
+	case r.with.ForceConflicts:
+		return "true", true // only server-side apply knows conflicts
+	case r.with.ServerSide == "true":
+		return "true", false
+	}
+	return "auto", false
+}
+
+// rollback goes back from a failed revision to an earlier one, and waits until all is well.
+func (r *release) rollback(from, to int) error {
+	b := action.NewRollback(r.config)
+	b.Version, b.MaxHistory = to, keep
+	b.Timeout, b.WaitStrategy, b.WaitOptions = r.timeout(), helmkube.StatusWatcherStrategy, r.wait
+	if serverSide, force := r.apply(); force {
+		b.ServerSideApply, b.ForceConflicts = serverSide, force
+	}
+	err := b.Run(r.chart.Name)
+	if err == nil {
+		return nil
+	}
+	// Helm now says of the failed revision that it is superseded, which looks as if it had been good once.
+	return errors.Join(err, r.markFailed(from, "it was to be rolled back, which failed: "+err.Error()))
+}
+
+// uninstall removes all, and returns when it is gone.
+func (r *release) uninstall(ctx context.Context) error {
+	// Helm's own way to ignore that there is none ignores every other error with it.
+	history, err := r.clients.history(ctx, r.chart)
+	if err != nil || len(history) == 0 {
+		return err
+	}
+	u := action.NewUninstall(r.config)
+	u.Timeout, u.WaitStrategy, u.WaitOptions = r.timeout(), helmkube.StatusWatcherStrategy, r.wait
+	u.DeletionPropagation = "background"
+	_, err = u.Run(r.chart.Name)
+	return err
+}
+
+// versions are those of the chart in the newest revision, and of the application in it. What cannot be read is "".
+func (r *release) versions() (chart, app string) {
+	found, err := r.config.Releases.Last(r.chart.Name)
+	if last, ok := found.(*releasev1.Release); err == nil && ok && last.Chart != nil && last.Chart.Metadata != nil {
+		return last.Chart.Metadata.Version, last.Chart.Metadata.AppVersion
+	}
+	return "", ""
+}
+
+// markFailed says of a revision that it failed. One that nobody works at any more must be, before Helm makes others.
+func (r *release) markFailed(version int, why string) error {
+	found, err := r.config.Releases.Get(r.chart.Name, version)
+	if errors.Is(err, driver.ErrReleaseNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading revision %d: %w", version, err)
+	}
+	revision, ok := found.(*releasev1.Release)
+	if !ok {
+		return fmt.Errorf("reading revision %d: it is a %T", version, found)
+	}
+	revision.Info.Status, revision.Info.Description = common.StatusFailed, shorten(why)
+	if err := r.config.Releases.Update(revision); err != nil {
+		return fmt.Errorf("marking revision %d as failed: %w", version, err)
+	}
+	return nil
+}

@@ -1,0 +1,169 @@
+package helm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	"sigs.k8s.io/yaml"
+)
+
+// index is what we need of a repository's index.yaml, which can be huge.
+type index struct {
+	Entries map[string][]entry `json:"entries"`
+}
+
+type entry struct {
+	Version string   `json:"version"`
+	URLs    []string `json:"urls"`
+	Digest  string   `json:"digest"`
+}
+
+// fromRepository gets a chart from a repository by its name and a version, or a range of versions, or "" for the newest
+// that is stable.
+func (a access) fromRepository(ctx context.Context, repo, name, version string) ([]byte, error) {
+	base, err := url.Parse(repo)
+	if err != nil || base.Host == "" {
+		return nil, errors.New("repo is no address") // which may hold a password
+	}
+	entries, err := a.entries(ctx, base, name)
+	if err != nil {
+		return nil, err
+	}
+	var versions []string
+	for _, e := range entries {
+		versions = append(versions, e.Version)
+	}
+	i, err := pick(versions, version)
+	if err != nil {
+		return nil, fmt.Errorf("chart %s of %s: %w", name, base.Redacted(), err)
+	}
+	chosen := entries[i]
+	if len(chosen.URLs) == 0 {
+		return nil, fmt.Errorf("index.yaml of %s says nowhere where %s %s is", base.Redacted(), name, chosen.Version)
+	}
+	at, err := resolve(base, chosen.URLs[0])
+	if err != nil {
+		return nil, fmt.Errorf("index.yaml of %s: %w", base.Redacted(), err)
+	}
+	if at.Scheme == "oci" {
+		a.elsewhere = at.Host != base.Host
+		if a.elsewhere && !a.everywhere {
+			a.login = login{} // the repository's
+		}
+		return a.oci(ctx, at.String(), "")
+	}
+	data, err := a.download(ctx, at, base, limit)
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(data)
+	if want := strings.TrimPrefix(chosen.Digest, "sha256:"); want != "" && !strings.EqualFold(want, hex.EncodeToString(sum[:])) {
+		return nil, fmt.Errorf("%s is not what index.yaml of its repository says: its SHA-256 differs", at.Redacted())
+	}
+	return data, nil
+}
+
+// entries reads what a repository has of a chart. One index is read at a time; nobody waits for another's download.
+func (a access) entries(ctx context.Context, base *url.URL, name string) ([]entry, error) {
+	data, err := a.download(ctx, base.JoinPath("index.yaml"), base, indexLimit)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case a.reading <- struct{}{}:
+		defer func() { <-a.reading }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting to read index.yaml of %s: %w", base.Redacted(), ctx.Err())
+	}
+	var all index
+	if err := yaml.Unmarshal(data, &all); err != nil {
+		return nil, fmt.Errorf("reading index.yaml of %s: %w", base.Redacted(), err)
+	}
+	found, ok := all.Entries[name]
+	if !ok {
+		return nil, fmt.Errorf("%s has no chart %s", base.Redacted(), name)
+	}
+	return found, nil
+}
+
+// resolve finds an address of an index, which may be relative to the repository.
+func resolve(base *url.URL, text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, errors.New("an address in it is none")
+	}
+	if u.IsAbs() {
+		return u, nil
+	}
+	directory := *base
+	directory.Path = strings.TrimSuffix(directory.Path, "/") + "/"
+	directory.RawPath = ""
+	at := directory.ResolveReference(u)
+	at.RawQuery = base.RawQuery // some repositories want a token in each request
+	return at, nil
+}
+
+// pick returns the index of the version that is asked for: exactly that one, or else the newest in a range.
+func pick(versions []string, want string) (int, error) {
+	best, found := -1, (*semver.Version)(nil)
+	asked := want
+	if want == "" {
+		asked = "*" // leaves versions like 2.0.0-rc.1 out
+	}
+	constraint, err := semver.NewConstraint(asked)
+	if err != nil {
+		return 0, fmt.Errorf("version %s is neither a version nor a range: %w", want, err)
+	}
+	for i, text := range versions {
+		if text == want {
+			return i, nil
+		}
+		v, err := semver.NewVersion(text)
+		if err == nil && constraint.Check(v) && (found == nil || v.GreaterThan(found)) {
+			best, found = i, v
+		}
+	}
+	switch {
+	case best >= 0:
+		return best, nil
+	case want == "":
+		return 0, errors.New("there is no stable version; set version to have another")
+	}
+	return 0, fmt.Errorf("there is no version %s", want)
+}
+
+// download gets a file of at most so many bytes. The login is sent to the repository's own host only, unless it is for everywhere.
+func (a access) download(ctx context.Context, u, repo *url.URL, most int64) ([]byte, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, fmt.Errorf("asking for %s: %w", u.Redacted(), err)
+	}
+	r.Header.Set("User-Agent", "coracle-helm")
+	if a.login != (login{}) && (a.everywhere || u.Scheme == repo.Scheme && u.Host == repo.Host) {
+		r.SetBasicAuth(a.login.user, a.login.password)
+	}
+	response, err := a.client.Do(r)
+	if err != nil {
+		return nil, err // names the address without a password
+	}
+	defer response.Body.Close()
+	switch response.StatusCode {
+	case http.StatusOK:
+	case http.StatusUnauthorized, http.StatusForbidden:
+		return nil, fmt.Errorf("%s answers %s: check authSecret", u.Redacted(), response.Status)
+	default:
+		return nil, fmt.Errorf("%s answers %s", u.Redacted(), response.Status)
+	}
+	data, err := readAll(response.Body, most)
+	if err != nil {
+		return nil, fmt.Errorf("downloading %s: %w", u.Redacted(), err)
+	}
+	return data, nil
+}

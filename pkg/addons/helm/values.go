@@ -1,0 +1,209 @@
+package helm
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/strvals"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
+)
+
+// secrets reads a Secret of the chart's namespace; nil if there is none.
+type secrets func(ctx context.Context, name string) (*corev1.Secret, error)
+
+// secretsOf asks the API.
+func (c *clients) secretsOf(namespace string) secrets {
+	return func(ctx context.Context, name string) (*corev1.Secret, error) {
+		s, err := c.core.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading Secret %s: %w", name, err)
+		}
+		return s, nil
+	}
+}
+
+// mergeValues puts together what is laid over a chart's own values. What comes later wins: the chart's values and
+// those of its Secrets, then the config's, then set. followed are the same without what must not cause an upgrade.
+func mergeValues(ctx context.Context, chart chartSpec, config overrides, read secrets) (all, followed map[string]any, err error) {
+	all, followed = map[string]any{}, map[string]any{}
+	for _, from := range []struct {
+		what string
+		overrides
+	}{{"", chart.overrides}, {"HelmChartConfig: ", config}} {
+		for _, l := range []func() (layer, error){
+			func() (layer, error) { return parse("valuesContent", []byte(from.ValuesContent), true) },
+			func() (layer, error) { return layer{from.Values, true}, nil },
+		} {
+			values, err := l()
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s%w", from.what, err)
+			}
+			values.over(all, followed)
+		}
+		for _, s := range from.ValuesSecrets {
+			layers, err := s.layers(ctx, read)
+			if err != nil {
+				return nil, nil, fmt.Errorf("%s%w", from.what, err)
+			}
+			for _, values := range layers {
+				values.over(all, followed)
+			}
+		}
+	}
+	return all, followed, errors.Join(set(chart.Set, all), set(chart.Set, followed))
+}
+
+// layer is values, and whether a change of them counts.
+type layer struct {
+	values  map[string]any
+	follows bool
+}
+
+func (l layer) over(all, followed map[string]any) {
+	merge(all, l.values)
+	if l.follows {
+		merge(followed, l.values)
+	}
+}
+
+// parse reads YAML. Its errors do not repeat what they found where that is a secret.
+func parse(what string, data []byte, quote bool) (layer, error) {
+	var values map[string]any
+	err := yaml.Unmarshal(data, &values)
+	switch {
+	case err != nil && quote:
+		return layer{}, fmt.Errorf("%s is no mapping in YAML: %w", what, err)
+	case err != nil:
+		return layer{}, fmt.Errorf("%s is no mapping in YAML", what)
+	}
+	return layer{values, true}, nil
+}
+
+// layers reads the keys, in their order.
+func (v valuesSecret) layers(ctx context.Context, read secrets) ([]layer, error) {
+	secret, err := read(ctx, v.Name)
+	if err != nil {
+		return nil, err
+	}
+	if secret == nil {
+		if v.IgnoreUpdates {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("valuesSecrets: there is no Secret %s", v.Name)
+	}
+	var out []layer
+	for _, key := range v.Keys {
+		data, ok := secret.Data[key]
+		if !ok {
+			if v.IgnoreUpdates {
+				continue
+			}
+			return nil, fmt.Errorf("valuesSecrets: Secret %s has no key %s", v.Name, key)
+		}
+		l, err := parse(fmt.Sprintf("valuesSecrets: key %s of Secret %s", key, v.Name), data, false)
+		if err != nil {
+			return nil, err
+		}
+		l.follows = !v.IgnoreUpdates
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+// merge lays src over dst: mappings are merged, anything else is replaced. A null stays, and takes away a chart's own value.
+func merge(dst, src map[string]any) {
+	for k, v := range src {
+		from, ok := v.(map[string]any)
+		if !ok {
+			dst[k] = v
+			continue
+		}
+		into, ok := dst[k].(map[string]any)
+		if !ok {
+			into = map[string]any{}
+			dst[k] = into
+		}
+		merge(into, from)
+	}
+}
+
+// commas finds commas with the backslashes before them.
+var commas = regexp.MustCompile(`\\*,`)
+
+// words have another type than text, however they are written.
+var words = [...]string{"true", "false", "null"}
+
+// set puts single values in, by their path as `helm --set` writes it, sorted. Numbers, true, false and null have their
+// type, all else is text, in which a comma needs no backslash.
+func set(values map[string]intstr.IntOrString, into map[string]any) error {
+	for _, path := range slices.Sorted(maps.Keys(values)) {
+		value := values[path]
+		put, text := strvals.ParseIntoString, value.String()
+		switch {
+		case value.Type == intstr.Int, slices.Contains(words[:], strings.ToLower(text)):
+			put = strvals.ParseInto
+		default:
+			text = commas.ReplaceAllStringFunc(text, func(found string) string {
+				if len(found)%2 == 0 { // an odd number of backslashes
+					return found
+				}
+				return `\` + found
+			})
+		}
+		if err := put(path+"="+text, into); err != nil {
+			return fmt.Errorf("set: %s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// hash tells what should be in 40 hex digits, the length that fits in a label. content is the chart's, "" if the chart
+// comes from elsewhere. Without the key nobody can try what values it is of.
+func hash(key []byte, c *chart, content string, o overrides, followed map[string]any) (string, error) {
+	o.Values, o.ValuesContent, o.ValuesSecrets = nil, "", nil // they are in followed
+	data, err := json.Marshal(struct {
+		Chart, Version, Repo, Content string
+		Take                          bool
+		Timeout, Driver, Retry        string
+		Overrides                     overrides
+		Values                        map[string]any
+	}{
+		c.Spec.Chart, c.Spec.Version, c.Spec.Repo, content, c.Spec.TakeOwnership,
+		c.Spec.Timeout.Duration.String(), c.Spec.Driver, c.Annotations[retryAnnotation], o, followed,
+	})
+	if err != nil {
+		return "", fmt.Errorf("hashing: %w", err)
+	}
+	sum := hmac.New(sha256.New, key)
+	sum.Write([]byte("charts\n"))
+	sum.Write(data)
+	return hex.EncodeToString(sum.Sum(nil)[:20]), nil
+}
+
+// with lays a config's behaviour over the chart's.
+func (o overrides) with(config overrides) overrides {
+	if config.FailurePolicy != "" {
+		o.FailurePolicy = config.FailurePolicy
+	}
+	if config.ServerSide != "" {
+		o.ServerSide = config.ServerSide
+	}
+	o.ForceConflicts = o.ForceConflicts || config.ForceConflicts
+	return o
+}

@@ -1,0 +1,235 @@
+// Package localstorage makes and removes volumes that are folders on this node's disks: what Rancher's
+// local-path-provisioner does with a pod and helper pods. Each node does its own, and holds two watches until it has its
+// first claim or volume.
+package localstorage
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller"
+
+	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+)
+
+// Options are what a node's storage needs to know.
+type Options struct {
+	// Kubeconfig may do what the cluster role system:coracle:local-storage says.
+	Kubeconfig string
+	// Node is the own Node.
+	Node *kube.OwnNode
+	// Report is told what there is whenever it changes.
+	Report func(state.LocalVolumes)
+}
+
+// Storage is the component.
+type Storage struct {
+	Options
+	client     kubernetes.Interface
+	claims     cache.SharedIndexInformer
+	volumes    cache.SharedIndexInformer
+	controller *controller.ProvisionController
+	stopEvents context.CancelFunc
+
+	dirs []string      // in which volumes were looked for at the start
+	used chan struct{} // closed at the first claim or volume
+	once sync.Once
+}
+
+// New prepares everything. It must be called before any other goroutine uses Kubernetes' scheme of types, to which the
+// library writes.
+func New(o Options) (*Storage, error) {
+	client, err := kube.Client(o.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return newStorage(o, client)
+}
+
+func newStorage(o Options, client kubernetes.Interface) (*Storage, error) {
+	name := o.Node.Name
+	s := &Storage{Options: o, client: client, used: make(chan struct{})}
+	s.claims = cache.NewSharedIndexInformer(claimsOf(client, name), &corev1.PersistentVolumeClaim{}, 0, cache.Indexers{})
+	s.volumes = cache.NewSharedIndexInformer(volumesOf(client, name), &corev1.PersistentVolume{}, 0, cache.Indexers{})
+	begin := cache.ResourceEventHandlerFuncs{AddFunc: func(any) { s.once.Do(func() { close(s.used) }) }}
+	for _, informer := range []cache.SharedIndexInformer{s.claims, s.volumes} {
+		if err := informer.SetTransform(dropManagedFields); err != nil {
+			return nil, fmt.Errorf("preparing to watch volumes: %w", err)
+		}
+		if _, err := informer.AddEventHandler(begin); err != nil {
+			return nil, fmt.Errorf("preparing to watch volumes: %w", err)
+		}
+	}
+	limiter := func() workqueue.TypedRateLimiter[string] {
+		return workqueue.NewTypedItemExponentialFailureRateLimiter[string](500*time.Millisecond, time.Minute)
+	}
+	ctx, stop := context.WithCancel(kube.WithComponent(context.Background(), component))
+	s.stopEvents = stop
+	p := &provisioner{client: client, node: o.Node, volumes: s.volumes.GetStore()}
+	s.controller = controller.NewProvisionController(ctx, lenient{client, p.drop}, localpath.Provisioner, p,
+		controller.LeaderElection(false), // every node has its own
+		controller.ClaimsInformer(s.claims), controller.VolumesInformer(s.volumes),
+		controller.ResyncPeriod(0), controller.Threadiness(2),
+		controller.AddFinalizer(true), // kubectl delete pv leaves no folder
+		controller.FailedProvisionThreshold(0), controller.FailedDeleteThreshold(0),
+		controller.RateLimiter(limiter()), controller.CreateProvisionedPVLimiter(limiter()),
+	)
+	return s, nil
+}
+
+const component = "local-storage"
+
+// Run works until ctx is done. It is ready when it has seen what there was before it.
+func (s *Storage) Run(ctx context.Context, ready func()) error {
+	defer s.stopEvents()
+	ctx = kube.WithComponent(ctx, component)
+	if err := kube.Await(ctx, s.mayWatch); err != nil {
+		return err
+	}
+	var working sync.WaitGroup
+	defer working.Wait()
+	working.Go(func() { s.claims.RunWithContext(ctx) })
+	working.Go(func() { s.volumes.RunWithContext(ctx) })
+	if !cache.WaitForCacheSync(ctx.Done(), s.claims.HasSynced, s.volumes.HasSynced) {
+		return nil
+	}
+	ready()
+	s.lookAround(ctx)
+	go s.finishDeletes(ctx) // nobody waits for its end: a process that ends interrupts it once more
+	select {
+	case <-s.used:
+	case <-ctx.Done():
+		return nil
+	}
+	expander := newExpander(s)
+	working.Go(func() { expander.run(ctx) })
+	working.Go(func() { s.follow(ctx) })
+	s.controller.Run(&quiet{Context: ctx})
+	return nil
+}
+
+// mayWatch is an error as long as the roles that let nodes see volumes are not there.
+func (s *Storage) mayWatch(ctx context.Context) error {
+	if _, err := s.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+		return err
+	}
+	_, err := s.client.CoreV1().PersistentVolumeClaims("").List(ctx, metav1.ListOptions{Limit: 1})
+	return err
+}
+
+// follow reports what there is now, and from now on. Many changes at once are one: to look at all folders takes a while.
+func (s *Storage) follow(ctx context.Context) {
+	if s.Report == nil {
+		return
+	}
+	changed := make(chan struct{}, 1)
+	note := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // it is noted
+		}
+	}
+	_, err := s.volumes.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { note() }, UpdateFunc: func(any, any) { note() }, DeleteFunc: func(any) { note() },
+	})
+	if err != nil {
+		logrus.WithField("component", component).WithError(err).Warn("reporting volumes")
+	}
+	for {
+		var began time.Time
+		select {
+		case <-changed:
+			began = time.Now()
+			s.Report(s.summary(ctx))
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case <-time.After(restAfter(time.Since(began))):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// restAfter is how soon after a report there may be another. One that took long, as where a directory has many other
+// files, is made the more rarely: all of them together take a twentieth of the time.
+func restAfter(took time.Duration) time.Duration { return max(time.Second, 20*took) }
+
+// claimsOf lists and watches the claims that this node is to make volumes for, or has made. Neither field nor label
+// tells them apart, so all claims come here and go no further.
+func claimsOf(client kubernetes.Interface, node string) cache.ListerWatcher {
+	claims := client.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll)
+	mine := func(obj runtime.Object) bool {
+		claim, ok := obj.(*corev1.PersistentVolumeClaim)
+		return ok && (isMine(claim, node) || isNobodys(claim))
+	}
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := claims.List(ctx, o)
+			if err != nil {
+				return nil, err
+			}
+			kept := list.Items[:0]
+			for i := range list.Items {
+				if mine(&list.Items[i]) {
+					kept = append(kept, list.Items[i])
+				}
+			}
+			list.Items = kept
+			return list, nil
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := claims.Watch(ctx, o)
+			if err != nil {
+				return nil, err
+			}
+			return filter(w, mine), nil
+		},
+	}, client)
+}
+
+func isMine(claim *corev1.PersistentVolumeClaim, node string) bool {
+	return claim.Annotations[localpath.SelectedNode] == node && claim.Annotations[localpath.ProvisionerOf] == localpath.Provisioner
+}
+
+// isNobodys reports whether a claim wants a volume that its class makes without asking the scheduler for a node.
+func isNobodys(claim *corev1.PersistentVolumeClaim) bool {
+	return claim.Annotations[localpath.SelectedNode] == "" && claim.Annotations[localpath.ProvisionerOf] == localpath.Provisioner && claim.Spec.VolumeName == ""
+}
+
+// volumesOf lists and watches the volumes of this node.
+func volumesOf(client kubernetes.Interface, node string) cache.ListerWatcher {
+	volumes := client.CoreV1().PersistentVolumes()
+	selector := labels.Set{localpath.NodeLabel: node}.String()
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = selector
+			return volumes.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = selector
+			return volumes.Watch(ctx, o)
+		},
+	}, client)
+}
+
+func dropManagedFields(obj any) (any, error) {
+	if o, ok := obj.(metav1.Object); ok {
+		o.SetManagedFields(nil)
+	}
+	return obj, nil
+}

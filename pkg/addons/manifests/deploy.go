@@ -1,0 +1,211 @@
+package manifests
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+
+	"github.com/coracle-dev/coracle/pkg/core/state"
+)
+
+// deployer is a Manifests at work, on one goroutine.
+type deployer struct {
+	Manifests
+	client    kubernetes.Interface
+	metadata  metadata.Interface
+	applier   applier
+	inventory map[fileID]record
+	files     map[fileID]*file
+	origin    origin // which directory user files are in
+	arrival   arrival
+	log       *logrus.Entry
+	reported  []state.Manifest
+	scanned   bool // all files are known: one that is not in files is gone
+	// others is what user files of other servers say; nil until something is to be removed in a step.
+	others identitySet
+}
+
+// parallel is how many files are applied at a time. Within a file there is an order.
+const parallel = 4
+
+// applyTimeout is for one object; admission webhooks may take half a minute.
+const applyTimeout = 45 * time.Second
+
+// healAfter is when embedded files that did not change are applied again, against drift: not in the rush of a start.
+const healAfter = 10 * time.Second
+
+// add enters a file, or its new content. One whose content is known goes on as it was.
+func (d *deployer) add(f *file) {
+	old, ok := d.files[f.id]
+	if ok && old.hash == f.hash && old.status.State != state.ManifestSkipped && f.status.State != state.ManifestSkipped {
+		return
+	}
+	if f.id.embedded() && skipped(d.Dir, f.id.name) {
+		f.due, f.status.State = time.Time{}, state.ManifestSkipped
+	}
+	if f.id.embedded() && f.due != (time.Time{}) && d.inventory[f.id].hash == f.hash {
+		f.due, f.status.State = time.Now().Add(healAfter), state.ManifestApplied
+	}
+	if f.status.State == state.ManifestFailed {
+		d.log.WithField("file", f.id.name).Warn("broken manifest: " + f.status.Error)
+	}
+	d.files[f.id] = f
+}
+
+// scan looks at the user's directory.
+func (d *deployer) scan() {
+	found, err := d.look()
+	if err != nil {
+		d.log.WithField("dir", d.Dir).WithError(err).Warn("the directory of manifests cannot be read; nothing is changed")
+		d.arrival = arrival{patience: exchanged, since: time.Now()}
+		return
+	}
+	d.arrival.wait(d.Dir)
+	d.scanned = true
+	for id := range d.files {
+		if !id.embedded() && !slices.ContainsFunc(found, func(f *file) bool { return f.id == id }) {
+			delete(d.files, id)
+		}
+	}
+	for _, f := range found {
+		d.add(f)
+	}
+	for _, e := range d.Embedded { // their .skip files may have come or gone
+		d.add(newFile(fileID{name: e.Name}, e.Data))
+	}
+}
+
+// step does everything that is due.
+func (d *deployer) step(ctx context.Context) {
+	d.report()
+	d.others = nil
+	todo := d.todo()
+	for _, f := range todo {
+		f.applied, f.failures = nil, nil
+		if err := d.intend(ctx, f); err != nil {
+			f.failures = append(f.failures, err)
+		}
+	}
+	for stage := 0; stage <= lastStage; stage++ {
+		d.applyStage(ctx, todo, stage)
+	}
+	wanted := d.wanted()
+	for _, f := range todo {
+		d.conclude(ctx, f, wanted)
+	}
+	d.removeGone(ctx, wanted)
+	d.report()
+}
+
+func (d *deployer) todo() []*file {
+	var todo []*file
+	for _, f := range d.files {
+		if !f.due.IsZero() && !f.due.After(time.Now()) {
+			todo = append(todo, f)
+		}
+	}
+	slices.SortFunc(todo, func(a, b *file) int { return strings.Compare(a.id.name, b.id.name) })
+	return todo
+}
+
+// intend records what a user's file will make before it is made: after a crash, and the file's removal, it can be
+// removed. Embedded files need no such care, they are there after a crash.
+func (d *deployer) intend(ctx context.Context, f *file) error {
+	if f.id.embedded() {
+		return nil
+	}
+	r := d.known(f.id)
+	before := identities(r.objects)
+	complete := true
+	for _, o := range f.objects {
+		e := entry{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
+		if !before.has(e) && o.GetAnnotations()[applyAnnotation] != unlessEdited {
+			r.objects = append(slices.Clip(r.objects), e)
+			complete = false
+		}
+	}
+	if complete {
+		return nil
+	}
+	return d.save(ctx, record{file: f.id, dir: d.origin.id, objects: r.objects})
+}
+
+// known is the record of a file, empty if there is none of a file in this directory.
+func (d *deployer) known(id fileID) record {
+	if r := d.inventory[id]; !d.origin.foreign(r) {
+		return r
+	}
+	return record{}
+}
+
+func (d *deployer) applyStage(ctx context.Context, todo []*file, stage int) {
+	slots := make(chan struct{}, parallel)
+	var running sync.WaitGroup
+	for _, f := range todo {
+		if !slices.ContainsFunc(f.objects, func(o object) bool { return stageOf(o.GetKind()) == stage }) {
+			continue
+		}
+		slots <- struct{}{}
+		running.Go(func() {
+			defer func() { <-slots }()
+			for _, o := range f.objects {
+				if stageOf(o.GetKind()) == stage {
+					d.applyOne(ctx, f, o)
+				}
+			}
+		})
+	}
+	running.Wait()
+}
+
+func (d *deployer) applyOne(ctx context.Context, f *file, o object) {
+	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
+	defer cancel()
+	e, err := d.applier.apply(ctx, o.Unstructured)
+	if f.id.embedded() && invalidField(err) && replaceable(o) {
+		// A field that cannot change did: the DNS Service's address, a binding's role. The object is ours alone.
+		stale := entry{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
+		if d.applier.remove(ctx, stale) == nil {
+			e, err = d.applier.apply(ctx, o.Unstructured)
+		}
+	}
+	if err != nil {
+		named := entry{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
+		f.failures = append(f.failures, &objectError{line: o.line, object: named.String(), err: err})
+		return
+	}
+	if e.Name != "" {
+		f.applied = append(f.applied, e)
+	}
+}
+
+// objectError is what happened to one object of a file.
+type objectError struct {
+	line   int
+	object string
+	err    error
+}
+
+func (e *objectError) Error() string {
+	return fmt.Sprintf("line %d: %s: %s", e.line, e.object, reason(e.err))
+}
+func (e *objectError) Unwrap() error { return e.err }
+
+func (d *deployer) save(ctx context.Context, r record) error {
+	old, exists := d.inventory[r.file]
+	if exists && old.hash == r.hash && old.dir == r.dir && slices.Equal(old.objects, r.objects) {
+		return nil
+	}
+	if err := r.save(ctx, d.client, exists); err != nil {
+		return err
+	}
+	d.inventory[r.file] = r
+	return nil
+}

@@ -1,0 +1,139 @@
+// Package manifests applies the objects that come with coracle, and those that the user puts into a directory, and
+// keeps doing so: server-side apply when a file changes, removal of what files no longer say. docs/manifests.md is
+// its contract. It leaves what the embedded files are, and their variables, to package manifests at the top.
+package manifests
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	embedded "github.com/coracle-dev/coracle/manifests"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+)
+
+// Manifests is the deployer.
+type Manifests struct {
+	// Kubeconfig is an administrator's: manifests may hold anything, roles too.
+	Kubeconfig string
+	// Embedded are the files that come with coracle.
+	Embedded []embedded.File
+	// Dir is the user's directory. It is made if it is missing.
+	Dir string
+	// Node tells this server's user files from those of others.
+	Node string
+	// Report takes the state of all files after each change; may be nil.
+	Report func([]state.Manifest)
+}
+
+// embeddedPatience is how long readiness waits for embedded files that cannot be applied. A user's broken admission
+// webhook must not keep a cluster from starting: often only a started cluster can cure it.
+const embeddedPatience = 15 * time.Second
+
+// Run applies until ctx is done. It is ready when the embedded files are in place.
+func (m Manifests) Run(ctx context.Context, ready func()) error {
+	d, err := m.deployer()
+	if err != nil {
+		return err
+	}
+	err = lifecycle.Until(ctx, "the inventory", func(ctx context.Context) (err error) {
+		d.inventory, err = loadInventory(ctx, d.client, m.Node)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	changes, err := watchTree(ctx, m.Dir, lookAgain)
+	if err != nil {
+		return err
+	}
+	if err := d.deployEmbedded(ctx); err != nil {
+		return err
+	}
+	ready()
+	return d.follow(ctx, changes)
+}
+
+func (m Manifests) deployer() (*deployer, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", m.Kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", m.Kubeconfig, err)
+	}
+	config.UserAgent = "coracle-manifests"
+	config.QPS = -1 // the API server has its own fairness
+	http, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client from %s: %w", m.Kubeconfig, err)
+	}
+	d := &deployer{Manifests: m, files: map[fileID]*file{}, log: logrus.WithField("component", "manifests")}
+	if d.client, err = kubernetes.NewForConfigAndClient(config, http); err != nil {
+		return nil, err
+	}
+	if d.metadata, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), http); err != nil {
+		return nil, err
+	}
+	if d.applier.dynamic, err = dynamic.NewForConfigAndClient(config, http); err != nil {
+		return nil, err
+	}
+	if d.applier.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(config, http); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// deployEmbedded returns when all embedded files are applied, or patience is over.
+func (d *deployer) deployEmbedded(ctx context.Context) error {
+	defer lifecycle.WaitingFor(ctx, "")
+	for _, e := range d.Embedded {
+		d.add(newFile(fileID{name: e.Name}, e.Data))
+	}
+	end := time.Now().Add(embeddedPatience)
+	for {
+		d.step(ctx)
+		problem, next := d.firstProblem(), d.earliest(unfinished)
+		if problem == "" {
+			return nil
+		}
+		if next.After(end) { // also when a try would not help
+			d.log.WithField("problem", problem).Warn("going on without all of coracle's own objects")
+			return nil
+		}
+		lifecycle.WaitingFor(ctx, problem)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Until(next)):
+		}
+	}
+}
+
+// follow applies the user's files, and all again that failed or changed.
+func (d *deployer) follow(ctx context.Context, changes <-chan struct{}) error {
+	d.scan()
+	kinds := d.kindWatch(ctx)
+	for ctx.Err() == nil {
+		d.step(ctx)
+		d.applier.forget()
+		kinds.want(d.waitsForKind())
+		retry := time.NewTimer(time.Until(d.due()))
+		select {
+		case <-ctx.Done():
+		case <-changes:
+			d.scan()
+		case <-kinds.changed:
+			d.wake()
+		case <-retry.C:
+		}
+		retry.Stop()
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package manifests
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	embedded "github.com/coracle-dev/coracle/manifests"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+)
+
+// TestWhatIsMadeAnew: an embedded object with a field that cannot change is, and nothing else that is refused.
+func TestWhatIsMadeAnew(t *testing.T) {
+	const configMap = "/api/v1/namespaces/default/configmaps/a"
+	kind := func(apiVersion, kind string) string {
+		return "apiVersion: " + apiVersion + "\nkind: " + kind + "\nmetadata: {name: a}\n"
+	}
+	for name, c := range map[string]struct {
+		text, path, field string
+		anew              bool
+	}{
+		"a field that cannot change":        {configMaps("a"), configMap, "data", true},
+		"a policy's refusal":                {configMaps("a"), configMap, "", false},
+		"what people may edit":              {strings.ReplaceAll(configMaps("a"), "name: a", "name: a, annotations: {coracle.io/apply: unless-edited}"), configMap, "data", false},
+		"a kind, and with it all objects":   {kind("apiextensions.k8s.io/v1", crd), "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/a", "status.storedVersions", false},
+		"a namespace, and all that's there": {kind("v1", "Namespace"), "/api/v1/namespaces/a", "metadata", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, dir := newAPI(t), t.TempDir()
+			file := func(comment string) embedded.File {
+				return embedded.File{Name: "dns.yaml", Data: []byte(c.text + comment)}
+			}
+			expect(t, a.start(dir, file("")), a, "a", "a")
+			before := a.objects[c.path].GetUID()
+			a.refuse[c.path], a.field = http.StatusUnprocessableEntity, c.field
+			d := a.start(dir, file("# new\n"))
+			d.step(t.Context())
+			if o := a.objects[c.path]; o == nil {
+				t.Error("it is gone")
+			} else if anew := o.GetUID() != before; anew != c.anew {
+				t.Errorf("made anew: %v", anew)
+			}
+			if s := d.statuses()[0]; (s.State == state.ManifestApplied) != c.anew {
+				t.Errorf("status is %+v", s)
+			}
+		})
+	}
+}
+
+// TestEmbeddedKindsStay: with a kind all its objects would go, when a service is disabled, or a server is not upgraded yet.
+func TestEmbeddedKindsStay(t *testing.T) {
+	a, dir := newAPI(t), t.TempDir()
+	kinds := configMaps("a") + "---\napiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata: {name: boats}\n"
+	expect(t, a.start(dir, embedded.File{Name: "helm.yaml", Data: []byte(kinds)}), a, "a boats", "a boats")
+	expect(t, a.start(dir, embedded.File{Name: "helm.yaml", Data: []byte(configMaps("a"))}), a, "a boats", "a")
+	expect(t, a.start(dir, embedded.File{Name: "helm.yaml", Data: []byte(kinds)}), a, "a boats", "a boats")
+	expect(t, a.start(dir), a, "boats", "")
+	d := a.start(dir)
+	write(t, dir, map[string]string{"mine.yaml": kinds})
+	expect(t, d, a, "a boats", "a boats")
+	write(t, dir, map[string]string{"mine.yaml": configMaps("a")})
+	expect(t, d, a, "a", "a")
+}
+
+// TestAHalfWrittenFileRemovesNothing: copying over a file may stop for a while between two documents.
+func TestAHalfWrittenFileRemovesNothing(t *testing.T) {
+	a, dir := newAPI(t), t.TempDir()
+	file := filepath.Join(dir, "x.yaml")
+	write(t, dir, map[string]string{"x.yaml": configMaps("a", "b"), "y.yaml": configMaps("c")})
+	d := a.start(dir)
+	expect(t, d, a, "a b c", "a b c")
+	half := func(text string) {
+		t.Helper()
+		write(t, dir, map[string]string{"x.yaml": text})
+		if err := os.Chtimes(file, time.Time{}, time.Now()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	half("")
+	expect(t, d, a, "a b c", "")
+	half(configMaps("d"))
+	expect(t, d, a, "a b c d", "d")
+	if s := d.statuses()[0]; s.State != state.ManifestApplied || s.Objects != 1 {
+		t.Errorf("status is %+v", s)
+	}
+	if wait := time.Until(d.due()); wait <= 0 || wait > complete {
+		t.Errorf("it is looked at again in %s", wait)
+	}
+	half(configMaps("d", "a")) // not yet noticed
+	d.wake()
+	d.step(t.Context())
+	if exists, _ := a.look(); exists != "a b c d" {
+		t.Errorf("exists %q", exists)
+	}
+	os.Remove(filepath.Join(dir, "y.yaml")) // that is meant
+	expect(t, d, a, "a b d", "a d")
+	d = a.start(dir)
+	expect(t, d, a, "a b d", "a d")
+
+	half(configMaps("d", "a"))
+	for _, f := range d.files {
+		f.seen = time.Now().Add(-complete)
+	}
+	d.wake()
+	expect(t, d, a, "a d", "a d")
+}
+
+func TestAnEmptiedFileRemovesAll(t *testing.T) {
+	a, dir := newAPI(t), t.TempDir()
+	d := a.start(dir)
+	write(t, dir, map[string]string{"x.yaml": configMaps("a", "b")})
+	expect(t, d, a, "a b", "a b")
+	const refused = "/api/v1/namespaces/default/configmaps/b"
+	a.refuse[refused] = http.StatusServiceUnavailable
+	write(t, dir, map[string]string{"x.yaml": "# nothing any more\n"})
+	expect(t, d, a, "b", "")
+	delete(a.refuse, refused)
+	d.wake()
+	expect(t, d, a, "", "")
+	if s := d.statuses()[0]; s.State != state.ManifestApplied || s.Objects != 0 {
+		t.Errorf("status is %+v", s)
+	}
+}
+
+// TestARefusedEmbeddedFile does not hold a start up if trying again is of no use; a policy may be changed.
+func TestARefusedEmbeddedFile(t *testing.T) {
+	a, dir := newAPI(t), t.TempDir()
+	const path = "/api/v1/namespaces/default/configmaps/a"
+	file := strings.ReplaceAll(configMaps("a"), "name: a", "name: a, annotations: {coracle.io/apply: unless-edited}")
+	beside := embedded.File{Name: "metrics.yaml", Data: []byte(configMaps("b"))}
+	expect(t, a.start(dir, embedded.File{Name: "dns.yaml", Data: []byte(file)}, beside), a, "a b", "a b")
+	a.refuse[path], a.field = http.StatusUnprocessableEntity, "data"
+	d := a.start(dir)
+	d.Embedded = []embedded.File{{Name: "dns.yaml", Data: []byte(file + "# new\n")}, beside}
+	a.look()
+	if err := d.deployEmbedded(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, applied := a.look(); applied != "" { // what did not change is, when its time comes
+		t.Errorf("the start was held up until %q was applied", applied)
+	}
+	if wait := time.Until(d.earliest(unfinished)); wait < lastPause {
+		t.Errorf("tried again in %s", wait)
+	}
+	a.field = ""
+	d = a.start(dir, d.Embedded[0])
+	d.step(t.Context())
+	if wait := time.Until(d.due()); wait > lastPause {
+		t.Errorf("what a policy refuses is tried again in %s", wait)
+	}
+}

@@ -1,0 +1,146 @@
+package manifests
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-dev/coracle/pkg/core/state"
+)
+
+// identitySet are objects.
+type identitySet map[identity]bool
+
+func identities(entries []entry) identitySet {
+	s := identitySet{}
+	for _, e := range entries {
+		s.add(e)
+	}
+	return s
+}
+
+// add enters an object. One without a namespace may turn out to be in the default one.
+func (s identitySet) add(e entry) {
+	id := e.identity()
+	s[id] = true
+	if id.namespace == "" {
+		id.namespace = metav1.NamespaceDefault
+		s[id] = true
+	}
+}
+
+func (s identitySet) has(e entry) bool { return s[e.identity()] }
+
+// wanted are the objects that must not be removed: of all files, and of the inventory of those whose content is not known
+// or not to be heeded.
+func (d *deployer) wanted() identitySet {
+	s := identitySet{}
+	for _, f := range d.files {
+		for _, o := range f.objects {
+			s.add(entry{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})
+		}
+		if f.unread || f.status.State == state.ManifestSkipped {
+			for _, e := range d.inventory[f.id].objects {
+				s.add(e)
+			}
+		}
+	}
+	return s
+}
+
+// due is when there is something to do again: in an hour if nothing is.
+func (d *deployer) due() time.Time {
+	next := d.earliest(func(*file) bool { return true })
+	if d.scanned && !d.arrival.over && d.arrival.again.Before(next) {
+		return d.arrival.again
+	}
+	return next
+}
+
+// unfinished reports whether a start waits for the file: not if it is only applied once more later.
+func unfinished(f *file) bool {
+	return f.id.embedded() && f.status.State != state.ManifestApplied && f.status.State != state.ManifestSkipped
+}
+
+// earliest is when the next file of some is to be tried again: in an hour if none is.
+func (d *deployer) earliest(some func(*file) bool) time.Time {
+	next := time.Now().Add(time.Hour)
+	for _, f := range d.files {
+		if !f.due.IsZero() && f.due.Before(next) && some(f) {
+			next = f.due
+		}
+	}
+	return next
+}
+
+// wake makes every file due that waits for another try.
+func (d *deployer) wake() {
+	for _, f := range d.files {
+		if !f.due.IsZero() {
+			f.due, f.tries = time.Now(), 0
+		}
+	}
+}
+
+func (d *deployer) waitsForKind() bool {
+	for _, f := range d.files {
+		if f.noKind && !f.due.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// firstProblem says what is wrong with the embedded files, "" if nothing is.
+func (d *deployer) firstProblem() string {
+	for _, s := range d.statuses() {
+		if s.Embedded && s.State != state.ManifestApplied && s.State != state.ManifestSkipped {
+			return s.File + ": " + s.Error
+		}
+	}
+	return ""
+}
+
+// statuses are of all files, coracle's own first.
+func (d *deployer) statuses() []state.Manifest {
+	var out []state.Manifest
+	for _, f := range d.files {
+		out = append(out, f.status)
+	}
+	slices.SortFunc(out, func(a, b state.Manifest) int {
+		if a.Embedded != b.Embedded {
+			if a.Embedded {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.File, b.File)
+	})
+	return out
+}
+
+// report tells if there is anything new.
+func (d *deployer) report() {
+	now := d.statuses()
+	if d.Report == nil || slices.Equal(now, d.reported) {
+		return
+	}
+	d.reported = now
+	d.Report(now)
+}
+
+// logOutcome writes a line when a file's state is another than before.
+func (d *deployer) logOutcome(f *file, before state.Manifest) {
+	log := d.log.WithFields(logrus.Fields{"file": f.id.name, "objects": f.status.Objects})
+	switch {
+	case f.status.State == state.ManifestApplied && before.State != state.ManifestApplied && f.id.embedded():
+		log.Debug("applied")
+	case f.status.State == state.ManifestApplied && before.State != state.ManifestApplied:
+		log.Info("applied")
+	case f.status.State != state.ManifestApplied && f.status.Error != before.Error:
+		log.Warn("not applied: " + f.status.Error)
+	}
+}

@@ -1,0 +1,106 @@
+// Package metricsserver serves metrics.k8s.io, which is how much CPU and memory nodes and pods use: for kubectl top and
+// for HorizontalPodAutoscalers. It is upstream's metrics-server inside the API server: its API, its scraper and its
+// storage, over the API server's own caches and its own way to kubelets. There is no pod, no Service and no certificate.
+//
+// Every server does this for itself, for whoever asks it: what it keeps are two measurements of each container.
+package metricsserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	genericserver "k8s.io/apiserver/pkg/server"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"sigs.k8s.io/metrics-server/pkg/api"
+	"sigs.k8s.io/metrics-server/pkg/scraper"
+	"sigs.k8s.io/metrics-server/pkg/scraper/client"
+	"sigs.k8s.io/metrics-server/pkg/scraper/client/resource"
+	"sigs.k8s.io/metrics-server/pkg/storage"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+)
+
+// MetricsServer is the component. Install comes before Run.
+type MetricsServer struct {
+	CA, Cert, Key string              // files: whom to trust as a kubelet, and who we are to kubelets
+	Report        func(state.Metrics) // told when it changes
+
+	usage *usage
+}
+
+// Cluster is what Install needs to know: Nodes and Pods are caches of somebody else's, and Dial is the way to nodes; nil is the network.
+type Cluster struct {
+	Nodes coreinformers.NodeInformer
+	Pods  corelisters.PodLister
+	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Scheme names the types of the API.
+func (*MetricsServer) Scheme() *runtime.Scheme { return api.Scheme }
+
+// scrapeTimeout is how long a kubelet may take to answer.
+const scrapeTimeout = 10 * time.Second
+
+// Install enters the API into a server.
+func (m *MetricsServer) Install(server *genericserver.GenericAPIServer, cluster Cluster) error {
+	if err := register(legacyregistry.Register); err != nil {
+		return fmt.Errorf("registering metrics of metrics-server: %w", err)
+	}
+	kubelets, err := resource.NewForConfig(&client.KubeletClientConfig{
+		Scheme: "https", DefaultPort: 10250, UseNodeStatusPort: true,
+		AddressTypePriority: []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName},
+		Client:              m.client(cluster),
+	})
+	if err != nil {
+		return fmt.Errorf("preparing to ask kubelets: %w", err)
+	}
+	nodes := cluster.Nodes.Lister()
+	asked := &outcomes{getter: kubelets, failed: map[string]string{}}
+	m.usage = &usage{
+		Storage: storage.NewStorage(0), // see births
+		scraper: scraper.NewScraper(heardOf{nodes}, asked, scrapeTimeout, nil),
+		nodes:   nodes,
+		wake:    make(chan struct{}, 1),
+		report: func() {
+			if m.Report != nil {
+				asked.report(nodes, m.Report)
+			}
+		},
+	}
+	if _, err := cluster.Nodes.Informer().AddEventHandler(m.usage.newNodes()); err != nil {
+		return fmt.Errorf("listening for new nodes: %w", err)
+	}
+	return api.Install(m.usage, runningPods{cluster.Pods}, nodes, server, nil)
+}
+
+// client is how kubelets are asked.
+func (m *MetricsServer) client(cluster Cluster) rest.Config {
+	return rest.Config{
+		TLSClientConfig: rest.TLSClientConfig{CAFile: m.CA, CertFile: m.Cert, KeyFile: m.Key},
+		Dial:            cluster.Dial, Timeout: scrapeTimeout, WrapTransport: bounded,
+	}
+}
+
+func register(enter func(metrics.Registerable) error) error {
+	return errors.Join(api.RegisterAPIMetrics(enter), scraper.RegisterScraperMetrics(enter), storage.RegisterStorageMetrics(enter))
+}
+
+// Run measures until ctx is done. It is ready at once: nobody has to wait for the first figures.
+func (m *MetricsServer) Run(ctx context.Context, ready func()) error {
+	if m.usage == nil {
+		return errors.New("the API was not installed")
+	}
+	ready()
+	m.usage.run(kube.WithComponent(ctx, "metrics-server"))
+	return nil
+}

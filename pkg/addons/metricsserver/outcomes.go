@@ -1,0 +1,65 @@
+package metricsserver
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"sigs.k8s.io/metrics-server/pkg/scraper/client"
+	"sigs.k8s.io/metrics-server/pkg/storage"
+
+	"github.com/coracle-dev/coracle/pkg/core/state"
+)
+
+// outcomes remembers which kubelets could not be asked, for coracle status.
+type outcomes struct {
+	getter client.KubeletMetricsGetter
+
+	mu     sync.Mutex
+	failed map[string]string // by node: why
+	told   *state.Metrics
+}
+
+// GetMetrics implements client.KubeletMetricsGetter.
+func (o *outcomes) GetMetrics(ctx context.Context, node *corev1.Node) (*storage.MetricsBatch, error) {
+	batch, err := o.getter.GetMetrics(ctx, node)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.failed, node.Name)
+	if err != nil && ctx.Err() != context.Canceled && readiness(node) == corev1.ConditionTrue { // else it is known that it is not well
+		o.failed[node.Name] = err.Error()
+	}
+	return batch, err
+}
+
+// report tells how it is, if that is new.
+func (o *outcomes) report(nodes corelisters.NodeLister, tell func(state.Metrics)) {
+	all, err := nodes.List(labels.Everything())
+	if err != nil { // a cache does not fail
+		return
+	}
+	exists := map[string]bool{}
+	for _, n := range all {
+		exists[n.Name] = true
+	}
+	o.mu.Lock()
+	maps.DeleteFunc(o.failed, func(name, _ string) bool { return !exists[name] })
+	now := state.Metrics{Nodes: len(all), Failed: maps.Clone(o.failed)}
+	before := o.told
+	changed := before == nil || before.Nodes != now.Nodes || !maps.Equal(before.Failed, now.Failed)
+	o.told = &now
+	o.mu.Unlock()
+	if changed {
+		tell(now)
+	}
+	for _, name := range slices.Sorted(maps.Keys(now.Failed)) {
+		if before == nil || before.Failed[name] == "" {
+			logrus.WithFields(logrus.Fields{"component": "metrics-server", "node": name}).Warn("no figures of this node: " + now.Failed[name])
+		}
+	}
+}

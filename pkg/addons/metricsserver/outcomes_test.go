@@ -1,0 +1,64 @@
+package metricsserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"testing"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/metrics-server/pkg/storage"
+
+	"github.com/coracle-dev/coracle/pkg/core/state"
+)
+
+// failing are kubelets of which the named ones do not answer.
+type failing map[string]error
+
+// GetMetrics implements client.KubeletMetricsGetter.
+func (f failing) GetMetrics(_ context.Context, node *corev1.Node) (*storage.MetricsBatch, error) {
+	return &storage.MetricsBatch{}, f[node.Name]
+}
+
+func TestOutcomes(t *testing.T) {
+	output := logrus.StandardLogger().Out
+	logrus.SetOutput(io.Discard)
+	t.Cleanup(func() { logrus.SetOutput(output) })
+	a, b, ill := node("a", corev1.ConditionTrue), node("b", corev1.ConditionTrue), node("ill", corev1.ConditionFalse)
+	kubelets := failing{"ill": errors.New("it is known that it is not well")}
+	o := &outcomes{getter: kubelets, failed: map[string]string{}}
+	var told []state.Metrics
+	round := func(nodes ...*corev1.Node) {
+		for _, n := range nodes {
+			if _, err := o.GetMetrics(t.Context(), n); fmt.Sprint(err) != fmt.Sprint(kubelets[n.Name]) {
+				t.Errorf("asking %s: %v", n.Name, err)
+			}
+		}
+		o.report(listed(t, nodes...), func(m state.Metrics) { told = append(told, m) })
+	}
+	round(a, b, ill)
+	round(a, b, ill)
+	kubelets["b"] = errors.New("connection refused")
+	round(a, b, ill)
+	round(a, b, ill)
+	delete(kubelets, "b")
+	round(a, b, ill)
+	kubelets["a"] = errors.New("connection refused")
+	round(a, b)
+	round(b) // a is gone
+	want := []state.Metrics{
+		{Nodes: 3}, {Nodes: 3, Failed: map[string]string{"b": "connection refused"}}, {Nodes: 3},
+		{Nodes: 2, Failed: map[string]string{"a": "connection refused"}}, {Nodes: 1},
+	}
+	if len(told) != len(want) {
+		t.Fatalf("told %+v", told)
+	}
+	for i, m := range told {
+		if m.Nodes != want[i].Nodes || !maps.Equal(m.Failed, want[i].Failed) {
+			t.Errorf("told %+v, want %+v", m, want[i])
+		}
+	}
+}

@@ -1,0 +1,256 @@
+package servicelb
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/pkg/core/state"
+)
+
+// writers is how many requests are under way at once.
+const writers = 8
+
+// shadowed is what is told of once. Who uses the port is not in it: a process that is started again and again is the same
+// news.
+type shadowed struct {
+	service types.UID
+	question
+}
+
+// controller makes true what a plan says. One goroutine runs it.
+type controller struct {
+	Balancers
+	client  kubernetes.Interface
+	feed    *feed
+	inRange func(int32) bool
+	alive   *pulses
+
+	fresh    map[types.UID]*corev1.Service // as we have written them, while the watch has older ones
+	since    map[question]time.Time        // when what is awaited was asked first; nil before the first sync
+	shadowed map[shadowed]bool             // what was told already
+}
+
+// sync looks, plans and writes. soon is when to come again without an event, 0 for never.
+func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
+	services := c.services()
+	gone := c.letGo(ctx)
+	if len(services) == 0 { // the last chance: the nodes are about to be forgotten
+		if err := c.askAll(ctx, nil); err != nil {
+			return 0, errors.Join(gone, err)
+		}
+	}
+	c.feed.need(ctx, services)
+	if ctx.Err() != nil {
+		return 0, nil
+	}
+	if c.since == nil {
+		c.since = uncheckedBefore(services, time.Now())
+	}
+	nodePorts, err := c.nodePorts(ctx, services)
+	if err != nil {
+		return 0, errors.Join(gone, err)
+	}
+	in := snapshot{
+		services: services, nodes: listOf[*corev1.Node](c.feed.nodes), endpoints: c.feed.endpoints(),
+		lost: c.alive.lost(), nodePorts: nodePorts, since: c.since, now: time.Now(),
+	}
+	p := in.plan(c.Reserved)
+	c.alive.follow(ctx, slices.DeleteFunc(slices.Collect(maps.Keys(p.serving)), func(n string) bool { return n == c.Self }))
+	c.since, soon = remember(c.since, p.open, in.now)
+	asked, written := c.askAll(ctx, p.asked), c.write(ctx, p.outcomes)
+	c.report(p.outcomes)
+	return soon, errors.Join(gone, asked, written)
+}
+
+// services are ours of the watch, or newer versions that we know from our own writes.
+func (c *controller) services() []*corev1.Service {
+	all := slices.DeleteFunc(listOf[*corev1.Service](c.feed.services), func(s *corev1.Service) bool { return !ours(s) })
+	here := map[types.UID]bool{}
+	for i, s := range all {
+		here[s.UID] = true
+		if mine := c.fresh[s.UID]; mine != nil {
+			if order, err := resourceversion.CompareResourceVersion(mine.ResourceVersion, s.ResourceVersion); err == nil && order > 0 {
+				all[i] = mine
+				continue
+			}
+			delete(c.fresh, s.UID)
+		}
+	}
+	maps.DeleteFunc(c.fresh, func(uid types.UID, _ *corev1.Service) bool { return !here[uid] })
+	return all
+}
+
+// remember keeps when each open question was asked first, and returns when the first of them is late.
+func remember(before map[question]time.Time, open []question, now time.Time) (since map[question]time.Time, soon time.Duration) {
+	since = map[question]time.Time{}
+	for _, q := range open {
+		since[q] = now
+		if first, ok := before[q]; ok {
+			since[q] = first
+		}
+		if left := since[q].Add(patience).Sub(now); left > 0 && (soon == 0 || left < soon) {
+			soon = left
+		}
+	}
+	return since, soon
+}
+
+// askAll writes the questions that differ from what the nodes have.
+func (c *controller) askAll(ctx context.Context, asked map[string][]port) error {
+	var todo []func() error
+	for _, n := range listOf[*corev1.Node](c.feed.nodes) {
+		if text := spell(asked[n.Name]); text != n.Annotations[askedAnnotation] {
+			todo = append(todo, func() error { return ask(ctx, c.client, n.Name, text) })
+		}
+	}
+	return inParallel(todo)
+}
+
+// write brings the Services up to date and tells what has changed.
+func (c *controller) write(ctx context.Context, outcomes []outcome) error {
+	var mu sync.Mutex
+	var todo []func() error
+	for _, o := range outcomes {
+		todo = append(todo, func() error {
+			err := c.tellShadows(ctx, o, &mu)
+			if o.hold {
+				return err
+			}
+			got, patchErr := patch(ctx, c.client, o.service, applied(o))
+			if patchErr != nil || got == nil {
+				return errors.Join(err, patchErr)
+			}
+			small, _ := trimService(got)
+			mu.Lock()
+			c.fresh[got.UID] = small.(*corev1.Service)
+			mu.Unlock()
+			if o.release {
+				return err
+			}
+			for _, e := range events(o.service, got) {
+				err = errors.Join(err, tell(ctx, c.client, got, e.kind, e.reason, e.message))
+			}
+			return err
+		})
+	}
+	return inParallel(todo)
+}
+
+// tellShadows tells once of a port that something else uses as well.
+func (c *controller) tellShadows(ctx context.Context, o outcome, mu *sync.Mutex) error {
+	var err error
+	for _, s := range o.shadows {
+		key := shadowed{o.service.UID, s.question}
+		mu.Lock()
+		told := c.shadowed[key]
+		c.shadowed[key] = true
+		mu.Unlock()
+		if !told {
+			err = errors.Join(err, tell(ctx, c.client, o.service, corev1.EventTypeWarning, "PortShadowed", s.text))
+		}
+	}
+	return err
+}
+
+// nodePorts are the ports of the range of NodePorts that Services have as such, if any balanced Service wants one.
+func (c *controller) nodePorts(ctx context.Context, services []*corev1.Service) (map[port]nodePort, error) {
+	wanted := slices.ContainsFunc(services, func(s *corev1.Service) bool {
+		return slices.ContainsFunc(portsOf(s), func(p port) bool { return c.inRange(p.number) })
+	})
+	if !wanted {
+		return nil, nil
+	}
+	out := map[port]nodePort{}
+	note := func(s *corev1.Service) {
+		name := s.Namespace + "/" + s.Name
+		for _, p := range s.Spec.Ports {
+			if p.NodePort > 0 {
+				out[port{p.NodePort, protocolOf(p.Protocol)}] = nodePort{s.UID, "the NodePort of Service " + name}
+			}
+		}
+		if s.Spec.HealthCheckNodePort > 0 {
+			out[port{s.Spec.HealthCheckNodePort, corev1.ProtocolTCP}] = nodePort{s.UID, "the health check of Service " + name}
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	others, err := c.client.CoreV1().Services("").List(ctx, metav1.ListOptions{FieldSelector: "spec.type=NodePort", ResourceVersion: "0"})
+	if err != nil {
+		return nil, err
+	}
+	for i := range others.Items {
+		note(&others.Items[i])
+	}
+	for _, s := range services {
+		note(s)
+	}
+	return out, nil
+}
+
+// letGo takes what is ours off Services that have got another type.
+func (c *controller) letGo(ctx context.Context) error {
+	var errs []error
+	for key := range c.feed.takeGone() {
+		s, err := c.client.CoreV1().Services(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+		if err == nil && s.Spec.Type != corev1.ServiceTypeLoadBalancer && condition(s, readyCondition) != nil { // else another balancer's
+			_, err = patch(ctx, c.client, s, released(s))
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, err)
+			c.feed.noteGone(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// report tells coracle status.
+func (c *controller) report(outcomes []outcome) {
+	if c.Report == nil {
+		return
+	}
+	all := []state.LoadBalancer{}
+	for _, o := range outcomes {
+		if o.release {
+			continue
+		}
+		lb := state.LoadBalancer{Service: o.service.Namespace + "/" + o.service.Name, Addresses: []string{}}
+		for _, i := range o.ingress {
+			lb.Addresses = append(lb.Addresses, i.IP)
+		}
+		switch {
+		case o.refused != nil:
+			lb.Problem = o.refused.Message
+		case o.ready.Status != metav1.ConditionTrue:
+			lb.Problem = o.ready.Message
+		}
+		all = append(all, lb)
+	}
+	c.Report(all)
+}
+
+// inParallel calls all functions, some at once.
+func inParallel(todo []func() error) error {
+	errs := make([]error, len(todo))
+	free := make(chan struct{}, writers)
+	var all sync.WaitGroup
+	for i, f := range todo {
+		free <- struct{}{}
+		all.Go(func() {
+			errs[i] = f()
+			<-free
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}

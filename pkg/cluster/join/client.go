@@ -1,0 +1,218 @@
+package join
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/token"
+)
+
+// Client asks one server. It trusts the server by CA, else by the token's pin; with neither it cannot know whom it
+// talks to.
+type Client struct {
+	Server string // https://HOST:PORT
+	// CA are certificates in PEM form of the cluster's CA, if they are known.
+	CA []byte
+	// Token is what to say who we are with, else CertFile and KeyFile.
+	Token             token.Token
+	CertFile, KeyFile string
+}
+
+// maxSkew is how far two clocks of a cluster may be apart.
+const maxSkew = 10 * time.Minute
+
+// answerSize is the most that a server may answer.
+const answerSize = 16 << 20
+
+// requestTimeout is for one request. A server that is busy with 20 joins answers in a few seconds.
+const requestTimeout = 30 * time.Second
+
+// dialTimeout is for one connection.
+const dialTimeout = 5 * time.Second
+
+// Unreachable is the error when no server could be asked, or when it cannot answer yet: trying again may help.
+type Unreachable struct {
+	err error
+	// Answered says that there is a server of the cluster, which cannot do what it was asked for.
+	Answered bool
+}
+
+func (e *Unreachable) Error() string { return e.err.Error() }
+func (e *Unreachable) Unwrap() error { return e.err }
+
+// Denied is the error when the server does not know who asks, or does not let him. A server that has just started
+// may say so before it knows its tokens.
+type Denied struct{ err error }
+
+func (e *Denied) Error() string { return e.err.Error() }
+func (e *Denied) Unwrap() error { return e.err }
+
+// Join asks to be let in at one of the paths for joining.
+func (c Client) Join(ctx context.Context, path string, request Request) (Response, error) {
+	var response Response
+	body, err := json.Marshal(request)
+	if err != nil {
+		return response, fmt.Errorf("encoding the request: %w", err)
+	}
+	seen, err := c.ask(ctx, http.MethodPost, path, body, &response)
+	if err != nil {
+		return response, err
+	}
+	return response, seen.confirm(response.Cluster.CA, c.Token)
+}
+
+// Cluster asks what every node knows of the cluster.
+func (c Client) Cluster(ctx context.Context) (Cluster, error) {
+	var cluster Cluster
+	_, err := c.ask(ctx, http.MethodGet, PathCluster, nil, &cluster)
+	return cluster, err
+}
+
+// ask makes one request. What it saw of the server's certificates is returned too.
+func (c Client) ask(ctx context.Context, method, path string, body []byte, answer any) (*witness, error) {
+	seen := &witness{client: c}
+	tlsConfig := &tls.Config{
+		InsecureSkipVerify: true, // VerifyConnection does it, by the pin, and without regard to the time
+		VerifyConnection:   seen.verify,
+		MinVersion:         tls.VersionTLS12,
+	}
+	if c.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading the certificate to ask with: %w", err)
+		}
+		tlsConfig.Certificates = []tls.Certificate{pair}
+	}
+	// Without a proxy: what is inside a cluster is reached directly, as its nodes do afterwards.
+	transport := &http.Transport{
+		DialContext:       (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSClientConfig:   tlsConfig,
+		DisableKeepAlives: true,
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, c.Server+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("asking %s: %w", c.Server, err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	if c.CertFile == "" {
+		request.Header.Set("Authorization", "Bearer "+c.Token.Bearer())
+	}
+	http := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := http.Do(request)
+	if err != nil {
+		return nil, c.failed(err, seen.leaf.Load() != nil)
+	}
+	defer response.Body.Close()
+	return seen, c.read(response, answer)
+}
+
+// failed says why there was no answer at all. A server that was there but silent has perhaps no quorum.
+func (c Client) failed(err error, there bool) error {
+	var distrust *distrustError
+	var noTLS tls.RecordHeaderError
+	switch {
+	case errors.As(err, &distrust):
+		return distrust
+	case errors.As(err, &noTLS), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+		return fmt.Errorf("what answers at %s is not a coracle server, it does not speak TLS: correct --server", c.Server)
+	}
+	var op *net.OpError
+	var request *url.Error
+	switch { // without the ports of this side, which are new with each try
+	case errors.As(err, &op):
+		err = op.Err
+	case errors.As(err, &request):
+		err = request.Err
+	}
+	return &Unreachable{fmt.Errorf("%s does not answer: %w", c.Server, err), there}
+}
+
+// read takes a server's answer apart.
+func (c Client) read(response *http.Response, answer any) error {
+	data, err := io.ReadAll(io.LimitReader(response.Body, answerSize))
+	if err != nil {
+		return &Unreachable{err: fmt.Errorf("%s does not answer: %w", c.Server, err)}
+	}
+	if err := c.checkClock(response, data); err != nil {
+		return err
+	}
+	if response.StatusCode == http.StatusOK {
+		if err := json.Unmarshal(data, answer); err != nil {
+			return fmt.Errorf("what answers at %s is not a coracle server: reading its answer: %w", c.Server, err)
+		}
+		return nil
+	}
+	return c.refused(response.StatusCode, data)
+}
+
+// refused turns an answer that is none into a sentence.
+func (c Client) refused(code int, data []byte) error {
+	var body struct { // a Refusal, or a Status of Kubernetes'
+		Refusal
+		Kind string `json:"kind"`
+	}
+	ours := json.Unmarshal(data, &body) == nil && body.Kind == "" && body.Message != ""
+	why := cmp.Or(body.Message, http.StatusText(code))
+	switch code {
+	case http.StatusUnauthorized:
+		who := "the token: it is wrong, has expired or was deleted; make another on a server with coracle token create"
+		if c.CertFile != "" {
+			who = "this machine's certificate: the node was removed, or this is another cluster"
+		}
+		return &Denied{fmt.Errorf("%s does not accept %s", c.Server, who)}
+	case http.StatusForbidden:
+		if !ours && c.CertFile == "" {
+			why = "the token does not allow this, as one for agents does not let a server in; make one that does with " +
+				"coracle token create --role server"
+		}
+		return &Denied{fmt.Errorf("%s refuses: %s", c.Server, why)}
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		if !ours {
+			return fmt.Errorf("%s is not a coracle server that machines can join: correct --server", c.Server)
+		}
+	case http.StatusTooManyRequests, http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return &Unreachable{fmt.Errorf("%s cannot answer yet: %s", c.Server, why), true}
+	}
+	return fmt.Errorf("%s refuses: %s", c.Server, why)
+}
+
+// checkClock compares the two clocks.
+func (c Client) checkClock(response *http.Response, data []byte) error {
+	theirs, err := http.ParseTime(response.Header.Get("Date"))
+	if err != nil {
+		var body Refusal
+		if json.Unmarshal(data, &body) != nil || body.Time.IsZero() {
+			return nil
+		}
+		theirs = body.Time
+	}
+	if ours := time.Now(); ours.Sub(theirs).Abs() > maxSkew {
+		return fmt.Errorf("this machine's clock says %s, and that of %s says %s: certificates would not be valid on both; set the wrong one right",
+			ours.UTC().Format(time.RFC3339), c.Server, theirs.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// certificates returns all certificates in PEM data.
+func certificates(data []byte) (out []*x509.Certificate) {
+	for _, der := range ders(data) {
+		if cert, err := x509.ParseCertificate(der); err == nil {
+			out = append(out, cert)
+		}
+	}
+	return out
+}

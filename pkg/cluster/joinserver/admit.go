@@ -1,0 +1,191 @@
+package joinserver
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/validation"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+)
+
+// agent lets a machine in as a node, or renews a node's certificate.
+func (s *Server) agent(r *http.Request, who caller) (any, error) {
+	req, key, err := s.request(r, maxSkew)
+	if err != nil {
+		return nil, err
+	}
+	if who.node() == "" {
+		return s.admit(r, who, req, key)
+	}
+	if who.node() != req.Node {
+		return nil, refuse(http.StatusForbidden, "node %s cannot have a certificate for node %s", who.node(), req.Node)
+	}
+	if err := s.mayRenew(r, who, key); err != nil {
+		return nil, err
+	}
+	return s.respond(r.Context(), req)
+}
+
+// server lets a machine in as a server, with the cluster's keys.
+func (s *Server) server(r *http.Request, who caller) (any, error) {
+	if !who.in(join.GroupServer) { // RBAC has said so; the cluster's keys are worth asking twice
+		return nil, refuse(http.StatusForbidden, "%s may not join as a server: make a token with coracle token create --role server", who.name)
+	}
+	req, key, err := s.request(r, maxServerSkew)
+	if err != nil {
+		return nil, err
+	}
+	response, err := s.admit(r, who, req, key)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Several(); err != nil {
+		return nil, err
+	}
+	if response.Cluster, err = s.describe(r.Context(), forServers); err != nil {
+		return nil, err
+	}
+	files, err := s.Keys()
+	if err != nil {
+		return nil, err
+	}
+	response.Keys = &join.Keys{Files: files}
+	return response, nil
+}
+
+// request reads and checks what a joiner says of itself, and returns the hash of its key too.
+func (s *Server) request(r *http.Request, skew int) (req join.Request, key string, err error) {
+	if err := read(r, &req); err != nil {
+		return req, "", err
+	}
+	if wrong := validation.NameIsDNSSubdomain(req.Node, false); len(wrong) > 0 || len(req.Node) > 63 {
+		return req, "", refuse(http.StatusBadRequest, "%q is not a node name: %s", req.Node, strings.Join(append(wrong, "63 characters at most"), "; "))
+	}
+	if err := checkVersion(req.Version, s.Version, skew); err != nil {
+		return req, "", err
+	}
+	if key, err = pki.CheckNodeRequest(req.CSR, req.Node); err != nil {
+		return req, "", refuse(http.StatusBadRequest, "%v", err)
+	}
+	return req, key, nil
+}
+
+// admit gives the machine its node name, if it may have that, and a certificate.
+func (s *Server) admit(r *http.Request, who caller, req join.Request, key string) (*join.Response, error) {
+	if !who.in(join.GroupAgent) && !who.in(join.GroupServer) {
+		return nil, refuse(http.StatusForbidden, "%s has no token to join with: make one with coracle token create", who.name)
+	}
+	entitled := func(node *corev1.Node) error { return mayReplace(r, who, req, node) }
+	if err := s.claims().Take(r.Context(), req.Node, key, entitled); err != nil {
+		return nil, err
+	}
+	if err := s.claims().Rename(r.Context(), req.Node, key); err != nil {
+		return nil, err
+	}
+	response, err := s.respond(r.Context(), req)
+	if err == nil {
+		s.log().WithField("from", r.RemoteAddr).Infof("let in node %s with token %s", req.Node, strings.TrimPrefix(who.name, "system:bootstrap:"))
+	}
+	return response, err
+}
+
+func (s *Server) claims() Claims { return Claims{Client: s.Client, Log: s.log()} }
+
+// mayReplace says why a joiner may not have the name of a node that is another machine, or that may not be its own
+// any more; nil if it may. node is nil when that machine is about to register.
+func mayReplace(r *http.Request, who caller, req join.Request, node *corev1.Node) error {
+	switch {
+	case req.Replace && who.in(join.GroupReplace) && isServer(node) && !who.in(join.GroupServer):
+		// With its Node a server loses its place in etcd, which is more than a token for agents may do.
+		return refuse(http.StatusConflict, "node name %s is a server's%s, and a token for agents does not allow to replace it: join with one made with "+
+			"coracle token create --role server --allow-replace, or delete the node with coracle node remove %[1]s", req.Node, where(node))
+	case req.Replace && who.in(join.GroupReplace):
+		return nil
+	case req.Replace:
+		return refuse(http.StatusConflict, "node name %s is another machine's%s, and this token does not allow --replace-node: make one that does with "+
+			"coracle token create --allow-replace, or delete the node with coracle node remove %[1]s", req.Node, where(node))
+	case who.in(join.GroupServer) && node != nil && hasAddress(node, r.RemoteAddr):
+		return nil // a server that has lost its data: such a token gives the keys to everything anyway
+	}
+	return refuse(http.StatusConflict, "node name %s is another machine's%s: give this machine another name with --node-name; or, if it takes "+
+		"the other's place, delete the node with coracle node remove %[1]s, or join with --replace-node and a token made with coracle token create --allow-replace",
+		req.Node, where(node))
+}
+
+// isServer reports whether a Node is a server's, by a label that no kubelet can set.
+func isServer(node *corev1.Node) bool {
+	return node != nil && node.Labels["node-role.kubernetes.io/control-plane"] == "true"
+}
+
+// where tells people which machine has a name.
+func where(node *corev1.Node) string {
+	if node == nil {
+		return ", which joined just now"
+	}
+	var addresses []string
+	for _, a := range node.Status.Addresses {
+		if a.Type != corev1.NodeHostName {
+			addresses = append(addresses, a.Address)
+		}
+	}
+	if len(addresses) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(addresses, ", ") + ")"
+}
+
+// hasAddress reports whether a request comes from an internal address of the Node. External ones may be those of a
+// NAT with many machines behind it.
+func hasAddress(node *corev1.Node, remote string) bool {
+	host, _, err := net.SplitHostPort(remote)
+	ip := net.ParseIP(host)
+	return err == nil && ip != nil && slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool {
+		return a.Type == corev1.NodeInternalIP && ip.Equal(net.ParseIP(a.Address))
+	})
+}
+
+// checkNode refuses a node that is none any more. Callers that are no nodes pass.
+func (s *Server) checkNode(r *http.Request, who caller) error {
+	name := who.node()
+	if name == "" {
+		return nil
+	}
+	return s.claims().Check(r.Context(), name, clientKey(r))
+}
+
+// clientKey is the hash of the key that the connection was made with, "" if there was none.
+func clientKey(r *http.Request) string {
+	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return ""
+	}
+	sum := sha256.Sum256(r.TLS.PeerCertificates[0].RawSubjectPublicKeyInfo)
+	return hex.EncodeToString(sum[:]) // as pki.CheckNodeRequest tells it
+}
+
+// mayRenew says whether a node may have its certificate again, with the same key.
+func (s *Server) mayRenew(r *http.Request, who caller, key string) error {
+	if key != clientKey(r) {
+		return refuse(http.StatusForbidden, "a node's certificate is renewed for the key that it has")
+	}
+	return s.claims().Renew(r.Context(), who.node(), key)
+}
+
+func (s *Server) respond(ctx context.Context, req join.Request) (*join.Response, error) {
+	cluster, err := s.describe(ctx, forNodes)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := s.Sign(req.CSR, req.Node)
+	if err != nil {
+		return nil, err
+	}
+	return &join.Response{Cluster: cluster, Cert: cert}, nil
+}

@@ -1,0 +1,271 @@
+// Package joinserver is a server's side of joining: handlers on the API's own port that let machines into the cluster
+// (package join says what is asked and answered), and the claims that say which machine has which node name.
+//
+// Who may call what is for RBAC to say (manifests/join.yaml), before a request comes here; what a caller gets is
+// decided here.
+package joinserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+)
+
+// largestBody is how much anybody may send.
+const largestBody = 64 << 10
+
+// Members are etcd's, for servers that join. They are nil where the datastore is not ours.
+type Members interface {
+	List(ctx context.Context) ([]join.Member, error)
+	Add(ctx context.Context, member join.AddMember) (join.AddedMember, error)
+}
+
+// Server answers the requests of machines that join. Its fields are set before the first request.
+type Server struct {
+	// Client reads and deletes nodes, keeps leases of kube-system, and reads the endpoints of Service kubernetes.
+	Client kubernetes.Interface
+	// Version is this build's.
+	Version string
+	// Own is the HOST:PORT at which this server serves the API, told where the cluster does not know any.
+	Own string
+	// CA is the bundle of certificates that nodes trust.
+	CA func() ([]byte, error)
+	// Settings are what all servers of the cluster share.
+	Settings func() (config.ClusterSettings, error)
+	// Keys are the files that servers share.
+	Keys func() (map[string][]byte, error)
+	// Sign issues a node's client certificate.
+	Sign func(csr []byte, node string) ([]byte, error)
+	// Several notes, before another server gets the keys, that this one is not alone any more.
+	Several func() error
+
+	Members Members
+	// BeforeAdd makes this server ready for another member of etcd. Nil has nothing to do.
+	BeforeAdd func(ctx context.Context) error
+	// Tunnel serves the tunnels of nodes, whose claims have been checked. Nil has none.
+	Tunnel http.Handler
+
+	// Log takes a line per machine that joins or is refused. Nil is logrus' standard logger.
+	Log logrus.FieldLogger
+}
+
+// Handler serves everything below join.Prefix. Authentication and authorization come before it.
+func (s *Server) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+join.PathAgent, s.answer(s.agent))
+	mux.HandleFunc("POST "+join.PathServer, s.answer(s.server))
+	mux.HandleFunc("GET "+join.PathCluster, s.answer(s.cluster))
+	mux.HandleFunc("GET "+join.PathMembers, s.answer(s.members))
+	mux.HandleFunc("POST "+join.PathMembers, s.answer(s.addMember))
+	mux.HandleFunc("GET "+join.PathTunnel, s.tunnel)
+	return mux
+}
+
+// Closed answers while the server cannot let anybody in yet.
+func Closed(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Retry-After", "1")
+	say(w, http.StatusServiceUnavailable, "the server is starting")
+}
+
+// refusal is an answer that is not 200: a sentence for people.
+type refusal struct {
+	code    int
+	message string
+}
+
+// Error is the sentence.
+func (r *refusal) Error() string { return r.message }
+
+func refuse(code int, format string, args ...any) error {
+	return &refusal{code, fmt.Sprintf(format, args...)}
+}
+
+// answer makes a handler of a function.
+func (s *Server) answer(do func(r *http.Request, who caller) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, largestBody)
+		who, err := callerOf(r)
+		var value any
+		if err == nil {
+			value, err = do(r, who)
+		}
+		if err != nil {
+			s.refuse(w, r, who, err)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(value) // the caller has gone
+	}
+}
+
+// refuse answers with what went wrong.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, who caller, err error) {
+	code, message := http.StatusServiceUnavailable, "the server cannot answer now: "+err.Error()
+	var told *refusal
+	if errors.As(err, &told) {
+		code, message = told.code, told.message
+	}
+	s.log().WithFields(logrus.Fields{"user": who.name, "from": r.RemoteAddr}).Warnf("refused %s: %s", r.URL.Path, message)
+	say(w, code, message)
+}
+
+func say(w http.ResponseWriter, code int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(join.Refusal{Message: message, Time: time.Now()})
+}
+
+func (s *Server) log() logrus.FieldLogger {
+	if s.Log != nil {
+		return s.Log
+	}
+	return logrus.WithField("component", "join")
+}
+
+// caller is who asks, as Kubernetes' authentication says.
+type caller struct {
+	name   string
+	groups []string
+}
+
+func callerOf(r *http.Request) (caller, error) {
+	user, ok := request.UserFrom(r.Context())
+	if !ok {
+		return caller{}, refuse(http.StatusUnauthorized, "nobody said who asks")
+	}
+	return caller{user.GetName(), user.GetGroups()}, nil
+}
+
+func (c caller) in(group string) bool { return slices.Contains(c.groups, group) }
+
+// node is the name of the node that asks, "" if it is none.
+func (c caller) node() string {
+	if name, ok := strings.CutPrefix(c.name, pki.NodeUser); ok && c.in(pki.NodeGroup) {
+		return name
+	}
+	return ""
+}
+
+// read decodes a request's body.
+func read(r *http.Request, into any) error {
+	if err := json.NewDecoder(r.Body).Decode(into); err != nil {
+		return refuse(http.StatusBadRequest, "reading the request: %v", err)
+	}
+	return nil
+}
+
+func (s *Server) cluster(r *http.Request, who caller) (any, error) {
+	if err := s.checkNode(r, who); err != nil {
+		return nil, err
+	}
+	if who.node() != "" {
+		return s.describe(r.Context(), forNodes)
+	}
+	return s.describe(r.Context(), forServers)
+}
+
+// What is told of the settings: some that only servers need are secret.
+func forServers(all config.ClusterSettings) config.ClusterSettings { return all }
+func forNodes(all config.ClusterSettings) config.ClusterSettings   { return all.ForAgents() }
+
+// describe is what a machine is told of the cluster.
+func (s *Server) describe(ctx context.Context, pick func(config.ClusterSettings) config.ClusterSettings) (join.Cluster, error) {
+	none := join.Cluster{}
+	ca, err := s.CA()
+	if err != nil {
+		return none, err
+	}
+	settings, err := s.Settings()
+	if err != nil {
+		return none, err
+	}
+	servers, err := s.servers(ctx)
+	if err != nil {
+		return none, err
+	}
+	return join.Cluster{CA: ca, Settings: pick(settings), Servers: servers, Version: s.Version}, nil
+}
+
+// servers lists where the API is served, this server first.
+func (s *Server) servers(ctx context.Context) ([]string, error) {
+	all := []string{s.Own}
+	slice, err := s.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	if apierrors.IsNotFound(err) { // it is not kept where the API has nothing but a loopback address
+		return all, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the list of servers: %w", err)
+	}
+	for _, port := range slice.Ports {
+		for _, endpoint := range slice.Endpoints {
+			for _, address := range endpoint.Addresses {
+				if port.Port != nil {
+					all = append(all, net.JoinHostPort(address, strconv.Itoa(int(*port.Port))))
+				}
+			}
+		}
+	}
+	slices.Sort(all[1:])
+	return slices.Compact(append(all[:1], slices.DeleteFunc(all[1:], func(a string) bool { return a == s.Own })...)), nil
+}
+
+func (s *Server) members(r *http.Request, _ caller) (any, error) {
+	if s.Members == nil {
+		return nil, errNoMembers
+	}
+	return s.Members.List(r.Context())
+}
+
+var errNoMembers = &refusal{http.StatusNotFound, "this cluster's datastore is not coracle's own: its members are not here"}
+
+func (s *Server) addMember(r *http.Request, _ caller) (any, error) {
+	var member join.AddMember
+	if err := read(r, &member); err != nil {
+		return nil, err
+	}
+	if s.Members == nil {
+		return nil, errNoMembers
+	}
+	if s.BeforeAdd != nil {
+		if err := s.BeforeAdd(r.Context()); err != nil {
+			return nil, err
+		}
+	}
+	added, err := s.Members.Add(r.Context(), member)
+	if err == nil {
+		s.log().WithField("from", r.RemoteAddr).Infof("etcd has the new member %s (%s)", member.Name, member.PeerURL)
+	}
+	return added, err
+}
+
+func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) {
+	who, err := callerOf(r)
+	if err == nil {
+		err = s.checkNode(r, who)
+	}
+	if err == nil && s.Tunnel == nil {
+		err = refuse(http.StatusNotFound, "this server has no tunnels")
+	}
+	if err != nil {
+		s.refuse(w, r, who, err)
+		return
+	}
+	s.Tunnel.ServeHTTP(w, r)
+}

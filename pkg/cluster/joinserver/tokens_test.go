@@ -1,0 +1,147 @@
+package joinserver
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	logtest "github.com/sirupsen/logrus/hooks/test"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+)
+
+func TestTokenIsASecretAndBack(t *testing.T) {
+	for _, want := range []Token{
+		{ID: "abcdef", Secret: "0123456789abcdef", Role: config.Agent},
+		{ID: "abcdef", Secret: "0123456789abcdef", Role: config.Server, Replace: true, Description: "the cellar",
+			Expires: time.Now().Add(time.Hour).UTC().Truncate(time.Second), From: "server-1"},
+	} {
+		got, ok := TokenOf(want.Object())
+		if !ok || got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	other := Token{ID: "abcdef", Secret: "0123456789abcdef", Role: config.Agent}.Object()
+	other.Data["auth-extra-groups"] = []byte("system:bootstrappers:kubeadm:default-node-token")
+	if got, ok := TokenOf(other); ok {
+		t.Errorf("somebody else's token is %+v", got)
+	}
+}
+
+// TestStartedWith goes through the life of a token that a server is started with.
+func TestStartedWith(t *testing.T) {
+	client := fake.NewClientset()
+	log, logged := logtest.NewNullLogger()
+	secrets := func() string {
+		t.Helper()
+		all, err := Tokens(t.Context(), client)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var texts []string
+		for _, tok := range all {
+			texts = append(texts, tok.ID+"."+tok.Secret+"@"+tok.From)
+		}
+		return strings.Join(texts, " ")
+	}
+	start := func(server, want string, tokens ...Token) {
+		t.Helper()
+		logged.Reset()
+		if err := StartedWith(t.Context(), client, server, tokens, log); err != nil {
+			t.Fatal(err)
+		}
+		if got := secrets(); got != want {
+			t.Errorf("there are %s, want %s", got, want)
+		}
+	}
+	plain := Token{ID: "aaaaaa", Secret: "1111111111111111", Role: config.Server}
+	start("server-1", "aaaaaa.1111111111111111@server-1", plain)
+	start("server-1", "aaaaaa.1111111111111111@server-1", plain)
+	if err := Create(t.Context(), client, Token{ID: "bbbbbb", Secret: "2222222222222222", Role: config.Agent}); err != nil {
+		t.Fatal(err)
+	}
+	start("server-2", "aaaaaa.1111111111111111@server-1 bbbbbb.2222222222222222@")
+
+	rotated, err := Rotate(t.Context(), client, "aaaaaa", "3333333333333333")
+	if err != nil || rotated.Secret != "3333333333333333" || rotated.Role != config.Server {
+		t.Fatalf("%+v, %v", rotated, err)
+	}
+	start("server-1", "aaaaaa.3333333333333333@server-1 bbbbbb.2222222222222222@", plain)
+	if entry := logged.LastEntry(); entry == nil || !strings.Contains(entry.Message, "was rotated") {
+		t.Errorf("nobody is told: %v", entry)
+	}
+	plain.Secret = "3333333333333333"
+	start("server-1", "aaaaaa.3333333333333333@server-1 bbbbbb.2222222222222222@", plain)
+	if logged.LastEntry() != nil {
+		t.Errorf("it says %s", logged.LastEntry().Message)
+	}
+	start("server-1", "bbbbbb.2222222222222222@")
+
+	if err := Remove(t.Context(), client, "bbbbbb"); err != nil {
+		t.Error(err)
+	}
+	for _, err := range []error{Remove(t.Context(), client, "bbbbbb"), rotate(t, client, "bbbbbb")} {
+		if !errors.Is(err, ErrNoToken) {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+func rotate(t *testing.T, client *fake.Clientset, id string) error {
+	_, err := Rotate(t.Context(), client, id, "4444444444444444")
+	return err
+}
+
+func TestDrop(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		age      time.Duration // of the claim
+		node     bool          // there is one
+		made     time.Duration // how long ago the Node was made that has gone; 0 is unknown
+		remains  bool
+		tryAgain bool
+	}{
+		{name: "old", age: time.Hour},
+		{name: "old, but the node is there", age: time.Hour, node: true, remains: true},
+		{name: "let in just now", age: time.Second, remains: true, tryAgain: true},
+		{name: "had just come", age: 10 * time.Second, made: 5 * time.Second},
+		{name: "takes the place of the node that went", age: time.Second, made: time.Hour, remains: true, tryAgain: true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			client := fake.NewClientset()
+			log, _ := logtest.NewNullLogger()
+			claims := Claims{Client: client, Log: log}
+			if err := claims.Take(t.Context(), "a", "key", nil); err != nil {
+				t.Fatal(err)
+			}
+			lease, err := claims.get(t.Context(), "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			then := metav1.NewMicroTime(time.Now().Add(-test.age))
+			lease.Spec.AcquireTime, lease.Spec.RenewTime = &then, &then
+			if _, err := claims.leases().Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if test.node {
+				if _, err := client.CoreV1().Nodes().Create(t.Context(), nodeAt("a", "192.0.2.7"), metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var made time.Time
+			if test.made > 0 {
+				made = time.Now().Add(-test.made)
+			}
+			again, err := claims.Drop(t.Context(), "a", made)
+			if err != nil || (again > 0) != test.tryAgain {
+				t.Errorf("again in %s, %v", again, err)
+			}
+			if lease, err := claims.get(t.Context(), "a"); err != nil || (lease != nil) != test.remains {
+				t.Errorf("the claim is %v, %v", lease, err)
+			}
+		})
+	}
+}

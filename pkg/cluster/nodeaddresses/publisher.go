@@ -1,0 +1,88 @@
+package nodeaddresses
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	cloudprovider "k8s.io/cloud-provider/api"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+)
+
+// Publisher writes a node's wish into its own Node object, and takes back that of an earlier start.
+type Publisher struct {
+	Node *kube.OwnNode
+	// Kubeconfig is the kubelet's: it may change its own node only.
+	Kubeconfig string
+	// IPs are the external addresses; none is the usual case.
+	IPs []netip.Addr
+}
+
+// Run works until ctx is done, at changes of the Node. It is ready at once.
+func (p Publisher) Run(ctx context.Context, ready func()) error {
+	client, err := kube.Client(p.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	ready()
+	for {
+		node, changed := p.Node.Get()
+		var again <-chan time.Time
+		if value, differs := p.wish(node); differs {
+			if err := p.publish(ctx, client, value); err != nil && ctx.Err() == nil {
+				logrus.WithField("component", "external-ip").WithError(err).Warn("trying again")
+				again = time.After(5 * time.Second)
+			}
+		}
+		select {
+		case <-changed:
+		case <-again:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// wish returns the annotation's value, nil for no annotation, and whether the Node says something else. While a
+// taint of an earlier start is there, the annotation stays, because the control plane removes it from nodes with a
+// wish only.
+func (p Publisher) wish(node *corev1.Node) (value *string, differs bool) {
+	if node == nil {
+		return nil, false
+	}
+	have, has := node.Annotations[kube.ExternalIPAnnotation]
+	if len(p.IPs) == 0 {
+		tainted := slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == cloudprovider.TaintExternalCloudProvider })
+		return nil, has && !tainted
+	}
+	var texts []string
+	for _, ip := range p.IPs {
+		texts = append(texts, ip.String())
+	}
+	want := strings.Join(texts, ",")
+	return &want, want != have
+}
+
+func (p Publisher) publish(ctx context.Context, client kubernetes.Interface, value *string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{kube.ExternalIPAnnotation: value}}})
+	if err != nil {
+		return err
+	}
+	_, err = client.CoreV1().Nodes().Patch(ctx, p.Node.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		return fmt.Errorf("telling the control plane this node's external addresses: %w", err)
+	}
+	return nil
+}

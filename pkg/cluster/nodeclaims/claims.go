@@ -1,0 +1,119 @@
+package nodeclaims
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/joinserver"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+)
+
+// Claims deletes the claims on the names of nodes that are gone, so that another machine can have them. One server at
+// a time does it.
+type Claims struct {
+	// Kubeconfig may watch nodes, and list, get and delete Leases of kube-system.
+	Kubeconfig string
+}
+
+// Run works until ctx is done. It is ready at once: nobody waits for a name to be free.
+func (c Claims) Run(ctx context.Context, ready func()) error {
+	client, err := kube.Client(c.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	ready()
+	nodes := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "nodes", "", fields.Everything())
+	run(kube.WithComponent(ctx, "node-claims"), client, nodes)
+	return nil
+}
+
+// gone is a node that is not there any more, with when it was made, if that is known.
+type gone struct {
+	name string
+	made time.Time
+}
+
+func run(ctx context.Context, client kubernetes.Interface, nodes cache.ListerWatcher) {
+	log := logrus.WithField("component", "node-claims")
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[gone](time.Second, time.Minute))
+	known, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: nodes,
+		ObjectType:    &corev1.Node{},
+		Transform:     nameOnly,
+		Handler: cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
+			}
+			if node, ok := obj.(*corev1.Node); ok {
+				queue.Add(gone{node.Name, node.CreationTimestamp.Time})
+			}
+		}},
+	})
+	claims := joinserver.Claims{Client: client, Log: log}
+	var working sync.WaitGroup
+	working.Go(func() {
+		if !cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
+			return
+		}
+		queue.Add(gone{}) // stands for all that was not watched
+		for node, down := queue.Get(); !down; node, down = queue.Get() {
+			var again time.Duration
+			var err error
+			if node == (gone{}) {
+				err = enqueueOrphans(ctx, client, known, queue)
+			} else {
+				again, err = claims.Drop(ctx, node.name, node.made)
+			}
+			switch {
+			case err != nil && ctx.Err() == nil:
+				log.WithError(err).Warn("trying again")
+				queue.AddRateLimited(node)
+			case again > 0:
+				queue.AddAfter(node, again)
+			default:
+				queue.Forget(node)
+			}
+			queue.Done(node)
+		}
+	})
+	controller.RunWithContext(ctx)
+	queue.ShutDown()
+	working.Wait()
+}
+
+// enqueueOrphans looks for claims without a Node.
+func enqueueOrphans(ctx context.Context, client kubernetes.Interface, nodes cache.Store, queue workqueue.TypedRateLimitingInterface[gone]) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	leases, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing claims: %w", err)
+	}
+	for _, l := range leases.Items {
+		name := joinserver.ClaimedBy(l.Name)
+		if _, exists, err := nodes.GetByKey(name); err == nil && !exists && name != "" {
+			queue.Add(gone{name: name})
+		}
+	}
+	return nil
+}
+
+// nameOnly keeps what is asked of a Node: there may be thousands.
+func nameOnly(obj any) (any, error) {
+	if node, ok := obj.(*corev1.Node); ok {
+		slim := &corev1.Node{}
+		slim.Name, slim.ResourceVersion, slim.CreationTimestamp = node.Name, node.ResourceVersion, node.CreationTimestamp
+		return slim, nil
+	}
+	return obj, nil
+}

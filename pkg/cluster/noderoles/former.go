@@ -1,0 +1,69 @@
+package noderoles
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+)
+
+// Former deletes the Nodes that the machine was under other names. Nobody else knows that they will not come back:
+// they would count as Ready for 40 s more, get new pods, and keep their pods for another five minutes.
+type Former struct {
+	// Kubeconfig may delete nodes.
+	Kubeconfig string
+	// Node is the machine's name now.
+	Node   string
+	Memory *Memory
+}
+
+// Run deletes them and then has nothing to do until ctx is done. It is ready after the first try, so that pods are
+// not scheduled before, and a cluster whose API says no starts nevertheless.
+func (f Former) Run(ctx context.Context, ready func()) error {
+	client, err := kube.Client(f.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	log := logrus.WithField("component", "former-node")
+	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 30*time.Second) {
+		err := f.forget(ctx, client, log)
+		ready()
+		var again <-chan time.Time
+		if err != nil && ctx.Err() == nil {
+			log.WithError(err).Warn("trying again")
+			again = time.After(pause)
+		}
+		select {
+		case <-again:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+func (f Former) forget(ctx context.Context, client kubernetes.Interface, log logrus.FieldLogger) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for name, uid := range f.Memory.Former(f.Node) {
+		err := client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
+		switch {
+		case err == nil:
+			log.Infof("deleted node %s: this machine had that name and is now node %s", name, f.Node)
+		case apierrors.IsNotFound(err):
+		case apierrors.IsConflict(err):
+			log.Infof("left node %s alone: this machine had that name, but the node is another's now", name)
+		default:
+			return fmt.Errorf("deleting node %s, which this machine was before: %w", name, err)
+		}
+		if err := f.Memory.remove(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package pki
+
+import (
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// errRestore ends the sentences about what cannot be made anew.
+var errRestore = errors.New("restore it from a backup, or begin a new cluster with: coracle reset")
+
+// ensureAuthority loads an authority, or makes it if nothing was ever signed by it. What is half there or damaged
+// is an error: a new authority would lock out every node and client that trusts the old one.
+func ensureAuthority(d paths.Dirs, a authority, now time.Time) (*pair, error) {
+	cert, certErr := readCert(a.certFile(d))
+	key, keyErr := readKey(a.keyFile(d))
+	switch {
+	case certErr == nil && keyErr == nil:
+		return checkAuthority(d, a, &pair{cert, key}, now)
+	case !missing(certErr) && certErr != nil:
+		return nil, fmt.Errorf("the cluster's certificate authority: %w; %w", certErr, errRestore)
+	case !missing(keyErr) && keyErr != nil:
+		if absent(keyErr) {
+			return nil, fmt.Errorf("the cluster's certificate authority: %w; %w", keyErr, errRestore)
+		}
+		return nil, fmt.Errorf("the cluster's certificate authority: %w", keyErr)
+	case certErr == nil:
+		return nil, fmt.Errorf("%s is missing but its certificate %s is there; %w", a.keyFile(d), a.certFile(d), errRestore)
+	}
+	if used := usedBy(d, a); used != "" {
+		return nil, fmt.Errorf("%s is missing but %s was made with it; %w%s", missingHalves(d, a, keyErr), used, errRestore, copyHint(d, a, keyErr))
+	}
+	return newAuthority(d, a, key, now)
+}
+
+// newAuthority makes an authority. Key first: a crash in between leaves a key, which is used here the next time.
+func newAuthority(d paths.Dirs, a authority, key crypto.Signer, now time.Time) (*pair, error) {
+	if key == nil {
+		var err error
+		if key, err = newKey(); err != nil {
+			return nil, err
+		}
+		if err := writeKey(a.keyFile(d), key); err != nil {
+			return nil, err
+		}
+	}
+	cert, err := sign(authorityTemplate(a, now), key, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &pair{cert, key}, atomicfile.Write(a.certFile(d), encodeCert(cert), 0o644)
+}
+
+// writeKey writes a key that must survive a crash of the machine from the moment on that it was used.
+func writeKey(path string, key crypto.Signer) error {
+	data, err := encodeKey(key)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(path, data, 0o600)
+}
+
+// checkAuthority tells whether a loaded authority can sign.
+func checkAuthority(d paths.Dirs, a authority, p *pair, now time.Time) (*pair, error) {
+	switch {
+	case !p.Cert.IsCA:
+		return nil, fmt.Errorf("%s is not the certificate of an authority (CA:TRUE is missing); %w", a.certFile(d), errRestore)
+	case !samePublic(p.Cert, p.Key):
+		return nil, fmt.Errorf("%s is not the key of %s; %w", a.keyFile(d), a.certFile(d), errRestore)
+	case now.After(p.Cert.NotAfter):
+		return nil, fmt.Errorf("%s expired on %s (this machine's clock says %s)", a.certFile(d),
+			p.Cert.NotAfter.Format(time.DateOnly), now.UTC().Format(time.DateOnly))
+	}
+	return p, nil
+}
+
+// usedBy names a file which shows that an authority has been in use, or "".
+func usedBy(d paths.Dirs, a authority) string {
+	for _, l := range allLeaves() {
+		if l.CA == a && exists(l.certFile(d)) {
+			return l.certFile(d)
+		}
+	}
+	if a == etcdCA && exists(clusterCA.certFile(d)) {
+		return "" // an earlier coracle made clusters of one server without it
+	}
+	return usedCluster(d)
+}
+
+// usedCluster names what shows that the API has run with the keys of this machine, or "". A copy of another cluster's data
+// gets keys of its own.
+func usedCluster(d paths.Dirs) string {
+	if exists(d.Refound()) {
+		return ""
+	}
+	if member := filepath.Join(d.Etcd(), "member"); exists(member) {
+		return member
+	}
+	return ""
+}
+
+// missingHalves names what of an authority is not there, the certificate at least.
+func missingHalves(d paths.Dirs, a authority, keyErr error) string {
+	if keyErr == nil {
+		return a.certFile(d)
+	}
+	return "the pair " + a.certFile(d) + " and " + filepath.Base(a.keyFile(d))
+}
+
+// copyHint tells of the node's copy of the cluster's CA certificate, which mends a server that has lost only that.
+func copyHint(d paths.Dirs, a authority, keyErr error) string {
+	copied, err := readCert(nodeCA(d))
+	if a != clusterCA || err != nil {
+		return ""
+	}
+	if key, err := readKey(a.keyFile(d)); keyErr == nil && err == nil && samePublic(copied, key) {
+		return fmt.Sprintf(" (the node has a copy: cp %s %s)", nodeCA(d), a.certFile(d))
+	}
+	return fmt.Sprintf(" (a copy of the certificate, without the key, is %s)", nodeCA(d))
+}
+
+// ensureServiceAccountKey makes sa.key, which signs the tokens of service accounts, and sa.pub, which follows from it.
+func ensureServiceAccountKey(d paths.Dirs) error {
+	keyFile, pubFile := filepath.Join(d.PKI(), "sa.key"), filepath.Join(d.PKI(), "sa.pub")
+	key, err := readKey(keyFile)
+	switch {
+	case missing(err):
+		if used := usedCluster(d); used != "" {
+			return fmt.Errorf("%s, which signed the tokens of service accounts in %s, is missing; %w", keyFile, used, errRestore)
+		}
+		if key, err = newKey(); err != nil {
+			return err
+		}
+		if err := writeKey(keyFile, key); err != nil {
+			return err
+		}
+	case err != nil && absent(err):
+		return fmt.Errorf("the key for service account tokens: %w; %w", err, errRestore)
+	case err != nil:
+		return err
+	}
+	der, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", pubFile, err)
+	}
+	_, err = atomicfile.WriteIfChanged(pubFile, pem.EncodeToMemory(&pem.Block{Type: blockPublic, Bytes: der}), 0o644)
+	return err
+}
+
+func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

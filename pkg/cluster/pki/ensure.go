@@ -1,0 +1,213 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kubeconfig"
+	"github.com/coracle-dev/coracle/pkg/core/ledger"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// Report is what one pass over the table did.
+type Report struct {
+	// Issued names the certificates that were issued.
+	Issued []string
+	// Next is when the first certificate has to be renewed by another pass. Zero if none has to.
+	Next time.Time
+}
+
+func (r *Report) note(l leaf, cert *x509.Certificate, issued bool) {
+	if issued {
+		r.Issued = append(r.Issued, l.Name)
+	}
+	if due := renewAt(cert); !l.Rotated && (r.Next.IsZero() || due.Before(r.Next)) {
+		r.Next = due
+	}
+}
+
+// EnsureServer makes whatever is missing of the control plane's keys, certificates and kubeconfigs, and issues
+// again what no longer fits the configuration or is past two thirds of its life. It can be called at any time and
+// interrupted at any point. Errors name the file and the fix.
+func EnsureServer(cfg config.Config) error {
+	_, err := ensureServer(cfg)
+	return err
+}
+
+// EnsureNode does for a node what EnsureServer does for the control plane. This machine must be a server: the
+// cluster's CA key signs here. It keeps what the kubelet has rotated itself.
+func EnsureNode(cfg config.Config) error {
+	_, err := ensureNode(cfg)
+	return err
+}
+
+// Renew is EnsureServer and EnsureNode for a running server.
+func Renew(cfg config.Config) (Report, error) {
+	server, err := ensureServer(cfg)
+	if err != nil {
+		return server, err
+	}
+	node, err := ensureNode(cfg)
+	server.Issued = append(server.Issued, node.Issued...)
+	if !node.Next.IsZero() && node.Next.Before(server.Next) {
+		server.Next = node.Next
+	}
+	return server, err
+}
+
+func ensureServer(cfg config.Config) (Report, error) {
+	cas, err := ensureRoots(cfg.Dirs, time.Now())
+	if err != nil {
+		return Report{}, err
+	}
+	report, err := ensureLeaves(cfg, serverLeaves, cas)
+	if err != nil {
+		return report, err
+	}
+	if err := writeAccess(cfg, serverAccess, clusterCA.certFile(cfg.Dirs), localAPI(cfg)); err != nil {
+		return report, err
+	}
+	return report, writeUserAccess(cfg)
+}
+
+func ensureNode(cfg config.Config) (Report, error) {
+	ca, err := ensureAuthority(cfg.Dirs, clusterCA, time.Now())
+	if err != nil {
+		return Report{}, err
+	}
+	trust, err := os.ReadFile(clusterCA.certFile(cfg.Dirs)) // all of it: a user's own may be a chain
+	if err != nil {
+		return Report{}, err
+	}
+	if _, err := writeIfChanged(nodeCA(cfg.Dirs), trust, 0o644); err != nil {
+		return Report{}, err
+	}
+	report, err := ensureLeaves(cfg, nodeLeaves, map[authority]*pair{clusterCA: ca})
+	if err != nil {
+		return report, err
+	}
+	return report, writeAccess(cfg, nodeAccess, nodeCA(cfg.Dirs), balancer(cfg))
+}
+
+// nodeCA is the node's copy of the cluster's CA certificate.
+func nodeCA(d paths.Dirs) string { return filepath.Join(d.NodePKI(), "ca.crt") }
+
+// ensureRoots makes what everything else is signed with, at once: each has to reach the disk before it is used.
+func ensureRoots(d paths.Dirs, now time.Time) (map[authority]*pair, error) {
+	pairs := make([]*pair, len(authorities))
+	errs := make([]error, len(authorities)+1)
+	var all sync.WaitGroup
+	for i, a := range authorities {
+		all.Go(func() { pairs[i], errs[i] = ensureAuthority(d, a, now) })
+	}
+	all.Go(func() { errs[len(authorities)] = ensureServiceAccountKey(d) })
+	all.Wait()
+	cas := map[authority]*pair{}
+	for i, a := range authorities {
+		cas[a] = pairs[i]
+	}
+	return cas, errors.Join(errs...)
+}
+
+func ensureLeaves(cfg config.Config, leaves []leaf, cas map[authority]*pair) (Report, error) {
+	var report Report
+	for _, l := range leaves {
+		cert, issued, err := ensureLeaf(cfg.Dirs, l.wanted(cfg), cas[l.CA], time.Now())
+		if err != nil {
+			return report, fmt.Errorf("making certificate %s: %w", l.Name, err)
+		}
+		report.note(l, cert, issued)
+	}
+	return report, nil
+}
+
+// writeAccess writes kubeconfigs that point to certificate files: clients read those again after a renewal.
+func writeAccess(cfg config.Config, all []access, caFile, server string) error {
+	for _, a := range all {
+		l, ok := leafNamed(a.Leaf)
+		if !ok {
+			return fmt.Errorf("%s names no certificate: %s", a.File, a.Leaf)
+		}
+		data, err := kubeconfig.Encode(kubeconfig.Access{
+			Name: kubeconfig.DefaultName, User: l.commonName(cfg.Node.Name), Server: server,
+			CA:   kubeconfig.Source{File: caFile},
+			Cert: kubeconfig.Source{File: l.certFile(cfg.Dirs)},
+			Key:  kubeconfig.Source{File: l.keyFile(cfg.Dirs)},
+		})
+		if err != nil {
+			return err
+		}
+		if _, err := writeIfChanged(a.Dir(cfg.Dirs, a.File), data, 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeUserAccess writes the administrator's kubeconfig, complete in itself so that it can be copied elsewhere.
+func writeUserAccess(cfg config.Config) error {
+	admin, _ := leafNamed("admin")
+	a := kubeconfig.Access{Name: kubeconfig.DefaultName, Server: localAPI(cfg)}
+	for file, into := range map[string]*kubeconfig.Source{
+		clusterCA.certFile(cfg.Dirs): &a.CA, admin.certFile(cfg.Dirs): &a.Cert, admin.keyFile(cfg.Dirs): &a.Key,
+	} {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		into.Data = data
+	}
+	data, err := kubeconfig.Encode(a)
+	if err != nil {
+		return err
+	}
+	// The directory is for everyone: who may read the file is for its mode to say.
+	made := ledger.Open(cfg.Dirs)
+	if err := made.MkdirAll(filepath.Dir(cfg.API.KubeconfigPath), 0o755); err != nil {
+		return fmt.Errorf("making directory for the kubeconfig: %w", err)
+	}
+	if err := made.NoteFile(cfg.API.KubeconfigPath); err != nil {
+		return err
+	}
+	_, err = writeIfChanged(cfg.API.KubeconfigPath, data, cfg.API.KubeconfigMode)
+	return err
+}
+
+// balancer is the URL under which the parts of a node reach the API of any server.
+func balancer(cfg config.Config) string {
+	return "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(cfg.Node.BalancerPort)))
+}
+
+// localAPI is the URL under which processes of this machine reach its apiserver.
+func localAPI(cfg config.Config) string {
+	addr := cfg.API.Bind
+	switch {
+	case !addr.IsValid() || addr == netip.IPv4Unspecified():
+		addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	case addr.IsUnspecified():
+		addr = netip.IPv6Loopback()
+	}
+	return "https://" + net.JoinHostPort(addr.String(), strconv.Itoa(int(cfg.API.Port)))
+}
+
+// writeIfChanged writes, unsynced, what can be made anew at any time. It reports whether it wrote.
+func writeIfChanged(path string, data []byte, mode fs.FileMode) (bool, error) {
+	if info, err := os.Stat(path); err == nil && info.Mode().Perm() == mode {
+		if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
+			return false, nil
+		}
+	}
+	return true, atomicfile.WriteVolatile(path, data, mode)
+}

@@ -1,0 +1,61 @@
+package pki
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// Expiry tells of one certificate of this machine how long it lasts.
+type Expiry struct {
+	Name     string    `json:"name"`
+	File     string    `json:"file"`
+	Subject  string    `json:"subject"` // the common name
+	Issuer   string    `json:"issuer"`  // the signer's common name
+	NotAfter time.Time `json:"notAfter"`
+	// RenewAt is when coracle or the kubelet renews it; zero for authorities, which nobody renews by himself.
+	RenewAt time.Time `json:"renewAt,omitzero"`
+	// Error says why the certificate cannot be read, if it is there.
+	Error string `json:"error,omitempty"`
+}
+
+// Expiries lists the certificates of this machine in the order of the table. Those that do not exist, such as the
+// control plane's on an agent, are left out.
+func Expiries(d paths.Dirs) []Expiry {
+	var all []Expiry
+	add := func(name, file string, renews bool) {
+		cert, err := readCert(file)
+		switch {
+		case missing(err):
+		case err != nil:
+			all = append(all, Expiry{Name: name, File: file, Error: err.Error()})
+		default:
+			e := Expiry{Name: name, File: file, Subject: cert.Subject.CommonName, Issuer: cert.Issuer.CommonName, NotAfter: cert.NotAfter}
+			if renews {
+				e.RenewAt = renewAt(cert)
+			}
+			all = append(all, e)
+		}
+	}
+	for _, a := range authorities {
+		add(a.Name, a.certFile(d), false)
+	}
+	for _, l := range allLeaves() {
+		add(l.Name, l.certFile(d), true)
+	}
+	return all
+}
+
+// ServesAs returns an error with the fix if the API's certificate is there and not valid for a name or address.
+func ServesAs(d paths.Dirs, host string) error {
+	api, _ := leafNamed("apiserver")
+	cert, err := readCert(api.certFile(d))
+	if err != nil {
+		return nil // not this machine's business, or not ours to read
+	}
+	if cert.VerifyHostname(host) != nil {
+		return fmt.Errorf("the API's certificate is not valid for %s; start the server with --tls-san %s", host, host)
+	}
+	return nil
+}

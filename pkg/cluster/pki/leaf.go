@@ -1,0 +1,197 @@
+package pki
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// wanted is what a leaf of the table comes to under one configuration.
+type wanted struct {
+	leaf
+	CN   string
+	SANs sans
+}
+
+func (l leaf) wanted(cfg config.Config) wanted {
+	w := wanted{leaf: l, CN: l.commonName(cfg.Node.Name)}
+	if l.SANs != nil {
+		w.SANs = l.SANs(cfg)
+	}
+	return w
+}
+
+// ensureLeaf issues a certificate if there is none, or none that fits and lasts. It returns what is in force
+// afterwards and whether it was issued now.
+//
+// A re-issued certificate keeps its key, so that the two files of a pair match at every moment. Leaves are not
+// synced to disk: what a power loss damages is issued again.
+func ensureLeaf(d paths.Dirs, want wanted, ca *pair, now time.Time) (cert *x509.Certificate, issued bool, err error) {
+	key, err := readKey(want.keyFile(d))
+	if err != nil && !absent(err) {
+		return nil, false, err
+	}
+	if err == nil {
+		cert, err = readCert(want.certFile(d))
+		if err == nil && want.mismatch(cert, key, ca, now) == nil && want.chained(d) {
+			return cert, false, nil
+		}
+		if err != nil && !absent(err) {
+			return nil, false, err
+		}
+	} else if key, err = want.makeKey(d); err != nil {
+		return nil, false, err
+	}
+	if cert, err = sign(leafTemplate(want, now), key, ca); err != nil {
+		return nil, false, err
+	}
+	if want.Rotated {
+		return cert, true, storeRotated(d, want.leaf, cert, key, now)
+	}
+	return cert, true, storePair(d, want.leaf, key, append(encodeCert(cert), want.chain(d)...))
+}
+
+// makeKey makes a key, which is on disk before it is used if others know its owner by it.
+func (l leaf) makeKey(d paths.Dirs) (crypto.Signer, error) {
+	key, err := newKey()
+	if err != nil || !l.Identity {
+		return key, err
+	}
+	return key, writeKey(l.keyFile(d), key)
+}
+
+// chain is what follows the certificate in its file.
+func (l leaf) chain(d paths.Dirs) []byte {
+	if !l.Chain {
+		return nil
+	}
+	data, err := os.ReadFile(l.CA.certFile(d))
+	if err != nil {
+		return nil // it has just been read: who signs with it tells
+	}
+	return data
+}
+
+// chained reports whether the file has what should follow the certificate.
+func (l leaf) chained(d paths.Dirs) bool {
+	data, err := os.ReadFile(l.certFile(d))
+	return err == nil && bytes.HasSuffix(data, l.chain(d))
+}
+
+// mismatch says why an existing certificate must be issued again, or nil.
+func (want wanted) mismatch(cert *x509.Certificate, key crypto.Signer, ca *pair, now time.Time) error {
+	switch {
+	case !samePublic(cert, key):
+		return errors.New("key and certificate do not match")
+	case cert.CheckSignatureFrom(ca.Cert) != nil:
+		return errors.New("another authority signed it")
+	case cert.Subject.CommonName != want.CN:
+		return fmt.Errorf("it is for %q", cert.Subject.CommonName)
+	case !slices.Equal(cert.Subject.Organization, want.groups()):
+		return fmt.Errorf("it is for the groups %q", cert.Subject.Organization)
+	case !slices.Equal(cert.ExtKeyUsage, want.Usage):
+		return errors.New("it is for another usage")
+	case !want.covers(cert):
+		return errors.New("it is for other names or addresses")
+	case now.Before(cert.NotBefore):
+		return errors.New("it is not valid yet")
+	case !now.Before(want.deadline(cert)):
+		return errors.New("it expires")
+	}
+	return nil
+}
+
+func (want wanted) groups() []string {
+	if want.Group == "" {
+		return nil
+	}
+	return []string{want.Group}
+}
+
+// covers reports whether the certificate's names are those that are wanted. One that the kubelet asked for may have
+// more: all addresses of its Node object.
+func (want wanted) covers(cert *x509.Certificate) bool {
+	have := certSANs(cert)
+	if !want.Rotated {
+		return slices.Equal(have.DNS, want.SANs.DNS) && slices.Equal(have.IPs, want.SANs.IPs)
+	}
+	for _, name := range want.SANs.DNS {
+		if !slices.Contains(have.DNS, name) {
+			return false
+		}
+	}
+	for _, ip := range want.SANs.IPs {
+		if !slices.Contains(have.IPs, ip) {
+			return false
+		}
+	}
+	return true
+}
+
+// deadline is when the certificate is issued again. The kubelet renews its own between 70 % and 90 % of their
+// life; only what it left lie is taken up here.
+func (l leaf) deadline(cert *x509.Certificate) time.Time {
+	if l.Rotated {
+		return cert.NotAfter.Add(-cert.NotAfter.Sub(cert.NotBefore) / 20)
+	}
+	return renewAt(cert)
+}
+
+func certSANs(cert *x509.Certificate) sans {
+	var s sans
+	s.add(cert.DNSNames...)
+	for _, ip := range cert.IPAddresses {
+		if addr, ok := netip.AddrFromSlice(ip); ok {
+			s.addIPs(addr)
+		}
+	}
+	return s.sorted()
+}
+
+func storePair(d paths.Dirs, l leaf, key crypto.Signer, certs []byte) error {
+	data, err := encodeKey(key)
+	if err != nil {
+		return err
+	}
+	if _, err := writeIfChanged(l.keyFile(d), data, 0o600); err != nil {
+		return err
+	}
+	return atomicfile.WriteVolatile(l.certFile(d), certs, 0o644)
+}
+
+// storeRotated writes a pair in the layout of the kubelet's certificate store, NAME-TIME.pem and a symbolic link
+// NAME-current.pem to it, so that the kubelet's own rotation takes over from there.
+func storeRotated(d paths.Dirs, l leaf, cert *x509.Certificate, key crypto.Signer, now time.Time) error {
+	keyData, err := encodeKey(key)
+	if err != nil {
+		return err
+	}
+	current := l.certFile(d)
+	file := filepath.Join(filepath.Dir(current), l.Name+"-"+now.Format("2006-01-02-15-04-05")+".pem")
+	if err := atomicfile.WriteVolatile(file, append(encodeCert(cert), keyData...), 0o600); err != nil {
+		return err
+	}
+	// The kubelet's name for a link that is about to become the current one: it cleans up after a crash here.
+	next := filepath.Join(filepath.Dir(current), l.Name+"-updated.pem")
+	if err := os.Remove(next); err != nil && !missing(err) {
+		return fmt.Errorf("replacing %s: %w", current, err)
+	}
+	if err := os.Symlink(file, next); err != nil {
+		return fmt.Errorf("replacing %s: %w", current, err)
+	}
+	if err := os.Rename(next, current); err != nil {
+		return fmt.Errorf("replacing %s: %w", current, err)
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+// Package pki makes and renews the keys and certificates of a cluster, and the kubeconfigs that hand them out.
+// What exists is a table; docs/security.md says who holds what. Layout and names are kubeadm's.
+//
+// It uses the standard library only, because it runs in the front, before any Kubernetes code. It leaves to the
+// kubelet the rotation of the kubelet's own two certificates, and to package certificates when to renew.
+package pki
+
+import (
+	"crypto/x509"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// authority is a certificate authority of the cluster. It signs for ten years and is never replaced silently.
+type authority struct {
+	Name string // file name without extension under the server's PKI directory
+	CN   string
+	Use  string
+}
+
+// The authorities. etcd's peers have their own: whoever it lets in can write the whole cluster.
+var (
+	clusterCA    = authority{Name: "ca", CN: "kubernetes", Use: "every client, the API and the kubelets' servers"}
+	frontProxyCA = authority{Name: "front-proxy-ca", CN: "front-proxy-ca", Use: "the aggregation layer, towards extension apiservers"}
+
+	etcdCA = authority{Name: "etcd/ca", CN: "etcd-ca", Use: "the members of etcd, towards each other"}
+
+	authorities = []authority{clusterCA, frontProxyCA, etcdCA}
+)
+
+// The organizations, which Kubernetes reads as groups.
+const (
+	groupMasters = "system:masters"
+	groupNodes   = "system:nodes"
+)
+
+// The identity of coracle's own parts on a node, with which it also joins: a user, NodeUser and the node's name, in a
+// group.
+const (
+	NodeUser  = "system:coracle:node:"
+	NodeGroup = "system:coracle:nodes"
+)
+
+// The places where pairs are kept.
+var (
+	inServer = place(paths.Dirs.PKI)
+	inNode   = place(paths.Dirs.NodePKI)
+)
+
+type place func(paths.Dirs) string
+
+// leaf is a certificate that an authority signed, kept as NAME.crt and NAME.key, valid a year and renewed after
+// two thirds of it.
+type leaf struct {
+	Name  string
+	CA    authority
+	Dir   place
+	CN    string // nodeName stands for the node's name
+	Group string
+	Usage []x509.ExtKeyUsage
+	SANs  func(config.Config) sans // nil for none
+	Use   string
+	// Chain puts the authority's certificate behind the leaf's: who joins knows the authority by its hash only.
+	Chain bool
+	// Identity says that the key must never be lost, because others know its owner by it.
+	Identity bool
+	// Rotated marks a pair that the kubelet rotates itself, kept in the one-file layout of its certificate store.
+	Rotated bool
+}
+
+const nodeName = "{node}"
+
+// What a certificate can be for.
+var (
+	asClient = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+	asServer = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	asPeer   = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+)
+
+// serverLeaves are the certificates of the control plane.
+var serverLeaves = []leaf{
+	{Name: "apiserver", CA: clusterCA, Dir: inServer, CN: "kube-apiserver", Usage: asServer,
+		SANs: apiserverSANs, Chain: true, Use: "kube-apiserver serves the API with it"},
+	{Name: "apiserver-kubelet-client", CA: clusterCA, Dir: inServer, CN: "kube-apiserver-kubelet-client",
+		Usage: asClient, Use: "kube-apiserver calls kubelets: logs, exec, port-forward"},
+	{Name: "front-proxy-client", CA: frontProxyCA, Dir: inServer, CN: "front-proxy-client",
+		Usage: asClient, Use: "kube-apiserver calls extension apiservers"},
+	{Name: "admin", CA: clusterCA, Dir: inServer, CN: "system:admin", Group: groupMasters,
+		Usage: asClient, Use: "the administrator, and what applies manifests"},
+	{Name: "controller-manager", CA: clusterCA, Dir: inServer, CN: "system:kube-controller-manager",
+		Usage: asClient, Use: "kube-controller-manager"},
+	{Name: "scheduler", CA: clusterCA, Dir: inServer, CN: "system:kube-scheduler",
+		Usage: asClient, Use: "kube-scheduler"},
+	{Name: "coracle", CA: clusterCA, Dir: inServer, CN: "system:coracle",
+		Usage: asClient, Use: "coracle's own parts of the control plane"},
+	{Name: "etcd/peer", CA: etcdCA, Dir: inServer, CN: nodeName, Usage: asPeer,
+		SANs: peerSANs, Use: "this member of etcd, towards the others"},
+}
+
+// nodeLeaves are the certificates of one node.
+var nodeLeaves = []leaf{
+	{Name: "kubelet-client", CA: clusterCA, Dir: inNode, CN: "system:node:" + nodeName, Group: groupNodes,
+		Usage: asClient, Rotated: true, Use: "the kubelet calls the API"},
+	{Name: "kubelet-server", CA: clusterCA, Dir: inNode, CN: "system:node:" + nodeName, Group: groupNodes,
+		Usage: asServer, SANs: kubeletSANs, Rotated: true, Use: "the kubelet serves logs, exec and metrics"},
+	{Name: "node", CA: clusterCA, Dir: inNode, CN: NodeUser + nodeName, Group: NodeGroup,
+		Usage: asClient, Identity: true, Use: "kube-proxy, DNS and the rest of a node; and who it is when it joins"},
+}
+
+// access is a generated kubeconfig: whose certificate it points to, and where it is.
+type access struct {
+	File string
+	Leaf string
+	Dir  func(paths.Dirs, string) string
+}
+
+var serverAccess = []access{
+	{File: "admin.kubeconfig", Leaf: "admin", Dir: paths.Dirs.ServerConfig},
+	{File: "controller-manager.kubeconfig", Leaf: "controller-manager", Dir: paths.Dirs.ServerConfig},
+	{File: "scheduler.kubeconfig", Leaf: "scheduler", Dir: paths.Dirs.ServerConfig},
+	{File: "coracle.kubeconfig", Leaf: "coracle", Dir: paths.Dirs.ServerConfig},
+}
+
+var nodeAccess = []access{
+	{File: "kubelet.kubeconfig", Leaf: "kubelet-client", Dir: paths.Dirs.NodeConfig},
+	{File: "node.kubeconfig", Leaf: "node", Dir: paths.Dirs.NodeConfig},
+}
+
+// allLeaves is the whole table, in order.
+func allLeaves() []leaf { return slices.Concat(serverLeaves, nodeLeaves) }
+
+// leafNamed looks a leaf up by its name, which is unique.
+func leafNamed(name string) (leaf, bool) {
+	for _, l := range allLeaves() {
+		if l.Name == name {
+			return l, true
+		}
+	}
+	return leaf{}, false
+}
+
+func (l leaf) commonName(node string) string { return strings.ReplaceAll(l.CN, nodeName, node) }
+
+// certFile and keyFile are where the pair is; the same file for what the kubelet rotates.
+func (l leaf) certFile(d paths.Dirs) string { return l.file(d, ".crt") }
+func (l leaf) keyFile(d paths.Dirs) string  { return l.file(d, ".key") }
+
+func (l leaf) file(d paths.Dirs, ext string) string {
+	if l.Rotated {
+		ext = "-current.pem"
+	}
+	return filepath.Join(l.Dir(d), l.Name+ext)
+}
+
+func (a authority) certFile(d paths.Dirs) string { return filepath.Join(d.PKI(), a.Name+".crt") }
+func (a authority) keyFile(d paths.Dirs) string  { return filepath.Join(d.PKI(), a.Name+".key") }
+
+// sans are the names and addresses that a certificate is valid for, sorted, each once.
+type sans struct {
+	DNS []string
+	IPs []netip.Addr
+}
+
+func (s *sans) add(names ...string) {
+	for _, name := range names {
+		if addr, err := netip.ParseAddr(name); err == nil {
+			s.addIPs(addr)
+			continue
+		}
+		s.DNS = append(s.DNS, strings.ToLower(name))
+	}
+}
+
+func (s *sans) addIPs(addrs ...netip.Addr) {
+	for _, addr := range addrs {
+		if addr.IsValid() && !addr.IsUnspecified() {
+			s.IPs = append(s.IPs, addr.Unmap().WithZone(""))
+		}
+	}
+}
+
+func (s sans) sorted() sans {
+	slices.Sort(s.DNS)
+	slices.SortFunc(s.IPs, netip.Addr.Compare)
+	return sans{DNS: slices.Compact(s.DNS), IPs: slices.Compact(s.IPs)}
+}
+
+func apiserverSANs(cfg config.Config) sans {
+	var s sans
+	s.add("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc."+cfg.Network.Domain,
+		"localhost", "127.0.0.1", "::1", cfg.Node.Name)
+	for _, cidr := range cfg.Network.ServiceCIDRs {
+		s.addIPs(cidr.Masked().Addr().Next()) // the kubernetes Service
+	}
+	s.addIPs(cfg.API.Advertise, cfg.API.Bind)
+	s.addIPs(cfg.Node.IPs...)
+	s.addIPs(cfg.Node.ExternalIPs...)
+	s.add(cfg.API.SANs...)
+	return s.sorted()
+}
+
+func peerSANs(cfg config.Config) sans {
+	var s sans
+	s.add(cfg.Node.Name)
+	s.addIPs(cfg.Node.IPs...)
+	return s.sorted()
+}
+
+func kubeletSANs(cfg config.Config) sans {
+	var s sans
+	s.add(cfg.Node.Name)
+	s.addIPs(cfg.Node.IPs...)
+	s.addIPs(cfg.Node.ExternalIPs...)
+	return s.sorted()
+}

@@ -1,0 +1,164 @@
+package config
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// Resolve reads flags (args), environment (as of os.Environ) and files, fills in defaults, and checks everything.
+// A flag wins over the environment, that over drop-ins, those over the file. Nothing is written, and no privilege
+// is needed. The error names every mistake, one per line, each with where it was made; for --help it is
+// pflag.ErrHelp.
+//
+// A machine that has joined a cluster takes the cluster's settings as it remembers them. One that has yet to join does
+// not know them: its Network is empty, and it is resolved again by ResolveIn once it knows.
+func Resolve(role Role, args, environ []string) (Config, error) {
+	cfg, _, err := resolve(role, args, environ, thisHost(), nil)
+	return cfg, err
+}
+
+// ResolveIn is Resolve for a machine that has just learnt what its cluster's settings are. What it was given must not
+// contradict them.
+func ResolveIn(role Role, args, environ []string, known Known) (Config, error) {
+	cfg, _, err := resolve(role, args, environ, thisHost(), &known)
+	return cfg, err
+}
+
+func resolve(role Role, args, environ []string, h host, known *Known) (Config, *raw, error) {
+	var p problems
+	r := &raw{}
+	if err := r.read(role, args, environ, h, &p); err != nil {
+		return Config{}, r, err
+	}
+	remarks := r.translate()
+	d := &decoder{problems: &p, host: h, role: role}
+	dirs := d.dirs(r)
+	if known == nil {
+		remembered := h.remembered(role, dirs)
+		known = &remembered
+	}
+	r.inherit(role, dirs, *known, &p)
+	d.settled = known.Settings != nil || role == Server && r.server.one().text == ""
+	cfg := d.config(r, dirs)
+	cfg.Remarks = remarks
+	cfg.Join.Joined, cfg.Join.Servers = known.Joined, known.Servers
+	if role == Agent && !known.Joined && cfg.Join.Server == "" && len(r.server.items) == 0 {
+		p.add("%s: an agent needs a server to join, as in --server https://HOST:6443", r.server.label())
+	}
+	return cfg, r, p.err()
+}
+
+// decoder turns text into types and collects what is wrong.
+type decoder struct {
+	*problems
+	host host
+	role Role
+	// settled says that the cluster's settings are known. They are not on a machine that has yet to join.
+	settled bool
+}
+
+func (d *decoder) dirs(r *raw) paths.Dirs {
+	return paths.Dirs{
+		Data:    d.path(&r.dataDir),
+		Run:     d.path(&r.runDir),
+		Config:  filepath.Dir(d.path(&r.config)),
+		Kubelet: d.path(&r.kubeletRoot),
+	}
+}
+
+// config is the whole of it: one line per field.
+func (d *decoder) config(r *raw, dirs paths.Dirs) Config {
+	dir := dirs.Config
+	cfg := Config{
+		Role:        d.role,
+		Dirs:        dirs,
+		Log:         d.log(r),
+		Disable:     d.oneOf(&r.disable),
+		DrainOnStop: d.toggle(&r.drainOnStop),
+		Args:        d.args(r),
+	}
+	if d.settled {
+		cfg.Network = d.network(r)
+	}
+	cfg.Network.Iface = r.iface.one().text
+	cfg.Node = d.node(r, dir, cfg.Network)
+	cfg.Join = d.join(r)
+	d.checkDirs(r, cfg)
+	d.checkOverlaps(r, cfg)
+	if d.role == Agent {
+		return cfg
+	}
+	cfg.API = d.api(r, dir, cfg.Node)
+	cfg.API.LocalStorage = d.pathOr(&r.localStorage, dirs.LocalVolumes())
+	cfg.Datastore = d.datastore(r)
+	cfg.Ephemeral = d.ephemeral(r, cfg)
+	d.checkPorts(r, cfg)
+	return cfg
+}
+
+func (d *decoder) network(r *raw) Network {
+	n := Network{
+		ClusterCIDRs: d.prefixes(&r.clusterCIDR),
+		ServiceCIDRs: d.prefixes(&r.serviceCIDR),
+		DNS:          d.addrs(&r.clusterDNS),
+		Domain:       d.domain(&r.clusterDomain),
+		Backend:      Backend(d.one(&r.backend)),
+		NodePorts:    d.portRange(&r.nodePorts),
+	}
+	d.checkFamilies(r, n)
+	d.checkSizes(r)
+	if len(n.DNS) == 0 {
+		n.DNS = d.defaultDNS(&r.clusterDNS, n.ServiceCIDRs)
+	} else {
+		d.checkDNS(&r.clusterDNS, n)
+	}
+	return n
+}
+
+func (d *decoder) node(r *raw, dir string, n Network) Node {
+	name := d.nodeName(&r.nodeName)
+	return Node{
+		Name:                name,
+		IPs:                 d.nodeIPs(r, n),
+		ExternalIPs:         d.externalIPs(r, n),
+		Labels:              d.labels(&r.nodeLabel, name),
+		Taints:              d.taints(&r.nodeTaint),
+		KubeletConfigDir:    d.pathOr(&r.kubeletDir, filepath.Join(dir, "kubelet.d")),
+		ContainerdConfigDir: d.pathOr(&r.containerdDir, filepath.Join(dir, "containerd.d")),
+		ResolvConf:          d.resolvConf(&r.resolvConf),
+		BalancerPort:        d.port(&r.lbPort),
+		NoDefaultRegistry:   d.toggle(&r.noDefaultRegistry),
+	}
+}
+
+func (d *decoder) api(r *raw, dir string, node Node) API {
+	bind := d.bind(&r.bind, node.IPs)
+	return API{
+		Bind:             bind,
+		Advertise:        d.advertise(&r.advertise, bind, node.IPs),
+		Port:             d.port(&r.port),
+		SANs:             d.sans(&r.sans),
+		KubeconfigPath:   d.pathOr(&r.kubeconfig, filepath.Join(dir, "kubeconfig.yaml")),
+		KubeconfigMode:   d.mode(&r.kubeconfigMode),
+		EnableAdmission:  r.enableAdmission.texts(),
+		DisableAdmission: r.disableAdmission.texts(),
+		EvictAfter:       d.seconds(&r.evictAfter),
+		AdmissionConfig:  d.file(&r.admissionConfig),
+		SchedulerConfig:  d.file(&r.schedulerConfig),
+		EncryptionConfig: d.file(&r.encryptionConfig),
+		AuditPolicy:      d.file(&r.auditPolicy),
+	}
+}
+
+// args collects the pass-through flags by part.
+func (d *decoder) args(r *raw) map[string][]string {
+	out := map[string][]string{}
+	for _, v := range []*value{&r.etcdArg, &r.apiserverArg, &r.controllerArg, &r.schedulerArg, &r.kubeletArg, &r.proxyArg} {
+		if texts := d.passThrough(v); len(texts) > 0 {
+			out[strings.TrimSuffix(v.setting.name, "-arg")] = texts
+		}
+	}
+	return out
+}

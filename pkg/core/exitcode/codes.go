@@ -1,0 +1,88 @@
+package exitcode
+
+import (
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Class is a kind of failure, and the exit code of a command that ends with it. Scripts tell by it what to do next.
+type Class int
+
+// The classes. What is not marked as one of them is Failed.
+const (
+	// OK is success.
+	OK Class = 0
+	// Failed is any failure that is none of those below.
+	Failed Class = 1
+	// Misuse is a mistake in how a command was called, or in its configuration: trying again is of no use.
+	Misuse Class = 2
+	// Unfit says that this machine cannot run it: the preflight checks say why. Trying again is of no use.
+	Unfit Class = 3
+	// Late says that something was not ready in time.
+	Late Class = 4
+	// Unreachable says that a server does not answer, or does not let us in.
+	Unreachable Class = 5
+	// RolledBack says that an upgrade failed, and that what ran before runs again.
+	RolledBack Class = 6
+	// Untrusted says that a file is not what its checksum or signature promises.
+	Untrusted Class = 7
+)
+
+// classes says what each class means, for people.
+var classes = []struct {
+	class Class
+	text  string
+}{
+	{OK, "it worked"},
+	{Failed, "it failed, for a reason that is none of those below; the message says which"},
+	{Misuse, "a mistake in the command line or in the configuration"},
+	{Unfit, "this machine cannot run it: something is missing, occupied or not allowed"},
+	{Late, "it was not ready in time"},
+	{Unreachable, "the server does not answer, or refuses us"},
+	{RolledBack, "the upgrade failed and was rolled back: the version before runs again"},
+	{Untrusted, "a checksum or a signature is wrong; nothing was used of that file"},
+}
+
+// List prints all exit codes, one a line.
+func List(w io.Writer) {
+	for _, c := range classes {
+		fmt.Fprintf(w, "  %d  %s\n", c.class, c.text)
+	}
+}
+
+// classed is an error of a class. Its text is that of the error in it.
+type classed struct {
+	err   error
+	class Class
+}
+
+func (c *classed) Error() string { return c.err.Error() }
+
+func (c *classed) Unwrap() error { return c.err }
+
+// As makes err one of a class, which wins over that of errors inside it. Nil stays nil.
+func As(class Class, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &classed{err, class}
+}
+
+// ClassOf is the class of an error: the outermost one that it, or an error in it, was given; Failed if none was.
+func ClassOf(err error) Class {
+	var usage Usage
+	var c *classed
+	switch {
+	case err == nil:
+		return OK
+	case errors.As(err, &c):
+		return c.class
+	case errors.As(err, &usage):
+		return Misuse
+	}
+	return Failed
+}
+
+// Code is the exit code of a command that ends with err.
+func Code(err error) int { return int(ClassOf(err)) }

@@ -1,0 +1,45 @@
+package exitcode
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func TestCode(t *testing.T) {
+	plain := errors.New("plain")
+	for _, c := range []struct {
+		name string
+		err  error
+		want int
+	}{
+		{"none", nil, 0},
+		{"none of a class", As(Late, nil), 0},
+		{"plain", plain, 1},
+		{"usage", Usagef("wrong"), 2},
+		{"wrapped usage", fmt.Errorf("upgrading: %w", Usage{plain}), 2},
+		{"class", As(Unfit, plain), 3},
+		{"wrapped class", fmt.Errorf("waiting: %w", As(Late, plain)), 4},
+		{"one of several", errors.Join(plain, As(Unreachable, plain)), 5},
+		{"the outer class wins", As(RolledBack, fmt.Errorf("new version: %w", As(Late, plain))), 6},
+		{"a class around usage", As(Untrusted, Usage{plain}), 7},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := Code(c.err); got != c.want {
+				t.Errorf("exit code %d, want %d", got, c.want)
+			}
+		})
+	}
+	if err := As(Late, plain); !errors.Is(err, plain) || err.Error() != "plain" {
+		t.Errorf("a class changes the error to %v", err)
+	}
+}
+
+func TestList(t *testing.T) {
+	var b strings.Builder
+	List(&b)
+	if lines := strings.Split(strings.TrimSpace(b.String()), "\n"); len(lines) != int(Untrusted)+1 {
+		t.Errorf("not every class is listed:\n%s", b.String())
+	}
+}

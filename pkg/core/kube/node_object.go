@@ -1,0 +1,252 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	cloudprovider "k8s.io/cloud-provider/api"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+)
+
+// ExternalIPAnnotation is where a node says which external addresses it wants, separated by commas.
+const ExternalIPAnnotation = "node.coracle.io/external-ip"
+
+// APINamesAnnotation is where a server's Node says by which further names and addresses its API is reached.
+const APINamesAnnotation = "coracle.io/api-names"
+
+// OwnNode follows the Node object of this machine for all who need something of it: one watch of one object.
+type OwnNode struct {
+	// Kubeconfig identifies the node. Name is the object's.
+	Kubeconfig, Name string
+
+	mu      sync.Mutex
+	node    *corev1.Node
+	changed chan struct{} // closed at the next change
+}
+
+// NewOwnNode returns the follower of the named node. Until Run works, Await waits.
+func NewOwnNode(kubeconfig, name string) *OwnNode {
+	return &OwnNode{Kubeconfig: kubeconfig, Name: name, changed: make(chan struct{})}
+}
+
+// Run follows the object until ctx is done. It is ready when the object exists.
+func (o *OwnNode) Run(ctx context.Context, ready func()) error {
+	client, err := Client(o.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	go func() {
+		if _, err := o.Await(ctx, "the kubelet to register the node", func(*corev1.Node) bool { return true }); err == nil {
+			ready()
+		}
+	}()
+	store := func(obj any) {
+		if node, ok := obj.(*corev1.Node); ok {
+			o.Set(node)
+		}
+	}
+	selector := fields.OneTermEqualSelector("metadata.name", o.Name)
+	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "nodes", "", selector),
+		ObjectType:    &corev1.Node{},
+		Transform:     trimNode,
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    store,
+			UpdateFunc: func(_, obj any) { store(obj) },
+			DeleteFunc: func(any) { o.Set(nil) },
+		},
+	})
+	controller.RunWithContext(WithComponent(ctx, "node"))
+	return nil
+}
+
+// Await returns the node as soon as ok says so. While it waits it tells the group what for. The object is shared:
+// it must not be changed.
+func (o *OwnNode) Await(ctx context.Context, what string, ok func(*corev1.Node) bool) (*corev1.Node, error) {
+	defer lifecycle.WaitingFor(ctx, "")
+	for told := false; ; told = true {
+		node, changed := o.Get()
+		if node != nil && ok(node) {
+			return node, nil
+		}
+		if !told {
+			lifecycle.WaitingFor(ctx, what)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx))
+		}
+	}
+}
+
+// Get returns the node as last seen, nil if it does not exist, and a channel that is closed at the next change.
+func (o *OwnNode) Get() (*corev1.Node, <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.node, o.changed
+}
+
+// Set replaces the node as last seen; nil is a node that does not exist. Run calls it, and tests do.
+func (o *OwnNode) Set(node *corev1.Node) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.node = node
+	close(o.changed)
+	o.changed = make(chan struct{})
+}
+
+// HeardOf reports whether the kubelet has said anything of the node since a time. What a Node says when a process
+// starts is what an earlier kubelet said, with another address perhaps.
+func HeardOf(node *corev1.Node, since time.Time) bool {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return !c.LastHeartbeatTime.Time.Before(since.Truncate(time.Second)) // the API knows seconds only
+		}
+	}
+	return false
+}
+
+// AddressesSettled reports whether a Node lists the addresses that its kubelet has, where the control plane sets
+// them: it does so a moment after the kubelet has told it of another one.
+func AddressesSettled(node *corev1.Node) bool {
+	if node.Annotations[ExternalIPAnnotation] == "" {
+		return len(node.Status.Addresses) > 0 // the kubelet has set them itself
+	}
+	for ip := range strings.SplitSeq(node.Annotations[cloudprovider.AnnotationAlphaProvidedIPAddr], ",") {
+		if ip != "" && !slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == ip }) {
+			return false
+		}
+	}
+	return len(node.Status.Addresses) > 0
+}
+
+// trimNode drops the parts of a Node that are large and that nobody here reads.
+func trimNode(obj any) (any, error) {
+	if node, ok := obj.(*corev1.Node); ok {
+		node.ManagedFields = nil
+		node.Status.Images = nil
+	}
+	return obj, nil
+}
+
+// Client returns a typed client for a kubeconfig file that talks protobuf.
+func Client(kubeconfig string) (*kubernetes.Clientset, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
+	}
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	config.UserAgent = "coracle"
+	config.QPS = -1 // our own parts ask little; the API server has its own fairness
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client from %s: %w", kubeconfig, err)
+	}
+	return client, nil
+}
+
+// APIGate opens when the API server serves this node: when it answers the node's own question for its Node object,
+// authorised. Everything in the node half that would ask earlier, and then back off for seconds, waits behind it.
+type APIGate struct {
+	Kubeconfig, Name string
+	// Admit says whether the machine may still be this node, when the API server has answered; its error ends the
+	// gate. Nil admits all.
+	Admit func(ctx context.Context) error
+
+	open chan struct{}
+	once sync.Once
+}
+
+// NewAPIGate returns the closed gate of the named node, whose kubeconfig it uses.
+func NewAPIGate(kubeconfig, name string) *APIGate {
+	return &APIGate{Kubeconfig: kubeconfig, Name: name, open: make(chan struct{})}
+}
+
+// Opened is closed when the gate opens, for good.
+func (g *APIGate) Opened() <-chan struct{} { return g.open }
+
+// Run asks until the gate opens. It is ready then.
+func (g *APIGate) Run(ctx context.Context, ready func()) error {
+	if err := AwaitAPI(ctx, g.Kubeconfig, g.Name); err != nil {
+		return err
+	}
+	if g.Admit != nil {
+		if err := g.Admit(ctx); err != nil {
+			return err
+		}
+	}
+	g.once.Do(func() { close(g.open) })
+	ready()
+	<-ctx.Done()
+	return nil
+}
+
+// How long to wait between two questions: little at first, because a start is short.
+const (
+	eagerPause  = 25 * time.Millisecond
+	eagerFor    = 10 * time.Second
+	patientWait = time.Second
+)
+
+// AwaitAPI waits until the API server lets the kubeconfig's user read the named Node, or ctx is done. That it does
+// not exist is an answer too.
+func AwaitAPI(ctx context.Context, kubeconfig, node string) error {
+	client, err := Client(kubeconfig)
+	if err != nil {
+		return err
+	}
+	return Await(ctx, func(ctx context.Context) error {
+		_, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// Await calls ask until it succeeds, or ctx is done: at a first start the API answers before everybody has rights.
+func Await(ctx context.Context, ask func(context.Context) error) error {
+	defer lifecycle.WaitingFor(ctx, "")
+	pause, began := eagerPause, time.Now()
+	for {
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := ask(try)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		lifecycle.WaitingFor(ctx, fmt.Sprintf("the API server, last: %v", firstLine(err)))
+		if time.Since(began) > eagerFor {
+			pause = patientWait
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the API server: %w, last: %w", context.Cause(ctx), firstLine(err))
+		}
+	}
+}
+
+// firstLine shortens API errors, which repeat the request.
+func firstLine(err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return errors.New(status.Status().Message)
+	}
+	return err
+}

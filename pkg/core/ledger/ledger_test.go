@@ -1,0 +1,151 @@
+package ledger
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+func TestNoteIsDurableAndIdempotent(t *testing.T) {
+	dirs := paths.Dirs{Data: filepath.Join(t.TempDir(), "data")}
+	l := Open(dirs)
+	cni := Entry{Kind: Link, Name: "no-such-link"}
+	table := Entry{Kind: NFTTable, Name: "ip no-such-table"}
+	for range 2 {
+		if err := l.Note(cni, table); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := os.Stat(dirs.Ledger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Open(dirs).Note(table); err != nil {
+		t.Fatal(err)
+	}
+	after, _ := os.Stat(dirs.Ledger())
+	if !os.SameFile(before, after) {
+		t.Error("noting what is there already rewrote the file")
+	}
+	expect(t, Open(dirs), cni, table)
+}
+
+func TestNoteReplacesChangedValues(t *testing.T) {
+	l := Open(paths.Dirs{Data: t.TempDir()})
+	for _, old := range []string{"0", "2"} {
+		if err := l.Note(Entry{Kind: Sysctl, Name: "a.b", Old: old, New: "1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, l, Entry{Kind: Sysctl, Name: "a.b", Old: "2", New: "1"})
+}
+
+func TestForeignThingsAreNotOurs(t *testing.T) {
+	dirs := paths.Dirs{Data: t.TempDir()}
+	l := Open(dirs)
+	l.TableExists = func(name string) bool { return name == "ip foreign" }
+	if err := l.Note(Entry{Kind: Link, Name: "lo"}, Entry{Kind: NFTTable, Name: "ip foreign"}); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, l)
+
+	foreign := func(e Entry, want bool) {
+		t.Helper()
+		if got, err := Open(dirs).Foreign(e); err != nil || got != want {
+			t.Errorf("foreign: %t, %v, want %t", got, err, want)
+		}
+	}
+	foreign(Entry{Kind: Link, Name: "lo"}, true)
+	foreign(Entry{Kind: Link, Name: "no-such-link"}, false)
+
+	// What was noted in this boot stays ours when it exists; what was ours before a reboot is not.
+	lo := Entry{Kind: Link, Name: "lo", Boot: bootID()}
+	if err := l.write([]Entry{lo}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Note(lo); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, l, Entry{Kind: Link, Name: "lo"})
+	foreign(lo, false)
+	lo.Boot = "an earlier one"
+	if err := l.write([]Entry{lo}); err != nil {
+		t.Fatal(err)
+	}
+	foreign(lo, true)
+	if err := Open(dirs).Note(lo); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, l)
+}
+
+func TestConcurrentNotes(t *testing.T) {
+	dirs := paths.Dirs{Data: t.TempDir()}
+	var wg sync.WaitGroup
+	for p := range 4 { // as if four processes
+		l := Open(dirs)
+		wg.Go(func() {
+			for i := range 10 {
+				if err := l.Note(Entry{Kind: Link, Name: fmt.Sprintf("link%d-%d", p, i)}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	entries, err := Open(dirs).Entries()
+	if err != nil || len(entries) != 40 {
+		t.Errorf("%d entries, %v; want 40", len(entries), err)
+	}
+}
+
+func TestMkdirAllNotesOnlyWhatWasMissing(t *testing.T) {
+	dirs, root := paths.Dirs{Data: t.TempDir()}, t.TempDir()
+	l := Open(dirs)
+	if err := l.MkdirAll(filepath.Join(root, "a", "b"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, l, Entry{Kind: Dir, Name: filepath.Join(root, "a")}, Entry{Kind: Dir, Name: filepath.Join(root, "a", "b")})
+}
+
+func TestClaim(t *testing.T) {
+	l, root := Open(paths.Dirs{Data: t.TempDir()}), t.TempDir()
+	empty, full, missing := filepath.Join(root, "empty"), filepath.Join(root, "full"), filepath.Join(root, "missing")
+	os.MkdirAll(empty, 0o755)
+	os.MkdirAll(filepath.Join(full, "other"), 0o755)
+	for range 2 {
+		for _, dir := range []string{empty, full, missing} {
+			if err := l.Claim(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	expect(t, l, Entry{Kind: Contents, Name: empty}, Entry{Kind: Dir, Name: missing})
+}
+
+func TestDamagedLedgerIsNamed(t *testing.T) {
+	dirs := paths.Dirs{Data: t.TempDir()}
+	os.WriteFile(dirs.Ledger(), []byte("{"), 0o600)
+	if _, err := Open(dirs).Entries(); err == nil {
+		t.Error("no error")
+	}
+}
+
+func expect(t *testing.T, l *Ledger, want ...Entry) {
+	t.Helper()
+	got, err := l.Entries()
+	for i := range got {
+		if got[i].Kind.volatile() != (got[i].Boot != "") || !got[i].Current() {
+			t.Errorf("%+v is not of this boot", got[i])
+		}
+		got[i].Boot = ""
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("entries %v, %v; want %v", got, err, want)
+	}
+}

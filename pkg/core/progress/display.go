@@ -1,0 +1,115 @@
+package progress
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/logs"
+)
+
+// Display draws frames at the bottom of a terminal until it is ended, and shows lines of log that people should
+// see above them. It is safe for use by several goroutines.
+type Display struct {
+	// Out is the terminal, Size asks for its columns and rows.
+	Out  io.Writer
+	Size func() (columns, rows int)
+	// View tells what to draw.
+	View func() View
+
+	mu    sync.Mutex
+	drawn int // rows that the last frame took
+	ended bool
+}
+
+// redrawEvery is how often the durations of a frame move on.
+const redrawEvery = 100 * time.Millisecond
+
+// Run draws a frame at each change and ten times a second, until ctx is done or End was called.
+func (d *Display) Run(ctx context.Context, changed <-chan struct{}) {
+	tick := time.NewTicker(redrawEvery)
+	defer tick.Stop()
+	for d.draw() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case <-changed:
+		}
+	}
+}
+
+// draw replaces the frame on the terminal by a new one. It returns false after the end.
+func (d *Display) draw() bool {
+	v := d.View()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		return false
+	}
+	d.paint(v, "")
+	return true
+}
+
+// paint writes text above the frame, in one write so that nothing flickers.
+func (d *Display) paint(v View, above string) {
+	columns, rows := d.Size()
+	frame := Frame(v, columns-1)
+	if room := max(rows-1, 3); len(frame) > room {
+		frame = append(frame[:1:1], frame[len(frame)-room+1:]...) // the title and what happens last
+	}
+	var b strings.Builder
+	b.WriteString(d.erase())
+	b.WriteString(above)
+	for _, line := range frame {
+		b.WriteString(line + "\n")
+	}
+	d.drawn = len(frame)
+	_, _ = io.WriteString(d.Out, b.String()) // nobody could be told
+}
+
+// erase moves to where the frame begins and clears from there.
+func (d *Display) erase() string {
+	if d.drawn == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\x1b[%dA\r\x1b[J", d.drawn)
+}
+
+// Line shows a line of log, which has no end yet, if people should know at once.
+func (d *Display) Line(text string) {
+	if logs.Alarming(text) {
+		d.show(logs.Colour(text) + "\n")
+	}
+}
+
+// show puts text above the frame, or below everything when there is no frame any more.
+func (d *Display) show(text string) {
+	v := d.View()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ended {
+		_, _ = io.WriteString(d.Out, text)
+		return
+	}
+	d.paint(v, text)
+}
+
+// End draws the last frame if keep is true, else removes it, and then writes text. Later calls only write text.
+func (d *Display) End(keep bool, text string) {
+	v := d.View()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.ended:
+	case keep:
+		d.paint(v, "")
+	default:
+		_, _ = io.WriteString(d.Out, d.erase())
+	}
+	d.ended = true
+	_, _ = io.WriteString(d.Out, text)
+}

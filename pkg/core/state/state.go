@@ -1,0 +1,90 @@
+// Package state is what each process of coracle tells about itself in a small JSON file, so that status, trace,
+// wait and reset work without asking the processes, also when they hang or are dead.
+package state
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// The names under which the processes write.
+const (
+	Front        = "front"
+	ControlPlane = "control-plane"
+	Node         = "node"
+)
+
+// Process is what one process tells. A file may be older than its process: ask Alive.
+type Process struct {
+	Name    string    `json:"name"`
+	PID     int       `json:"pid"`
+	Version string    `json:"version"`
+	Started time.Time `json:"started"` // when main began
+	// StartTicks is when the kernel started the process; see Alive.
+	StartTicks uint64 `json:"startTicks"`
+	// Phases are one-shot steps, in order.
+	Phases []Phase `json:"phases,omitempty"`
+	// Units are the components of a half.
+	Units []lifecycle.Status `json:"units,omitempty"`
+	// Children are the halves that the front supervises.
+	Children []Child `json:"children,omitempty"`
+	// Ready is when all units (or children) were ready for the first time in this process' life.
+	Ready time.Time `json:"ready,omitzero"`
+	// Details are a component's own reports by component name, e.g. the state of each manifest.
+	Details map[string]json.RawMessage `json:"details,omitempty"`
+}
+
+// Phase is a one-shot step of a start.
+type Phase struct {
+	Name  string    `json:"name"`
+	Began time.Time `json:"began"`
+	Ended time.Time `json:"ended,omitzero"`
+	// Waiting is what the step waits for.
+	Waiting string `json:"waiting,omitempty"`
+}
+
+// Child is a supervised process as the front sees it.
+type Child struct {
+	Name     string    `json:"name"`
+	PID      int       `json:"pid,omitempty"`
+	State    string    `json:"state"` // starting, ready, backoff, stopped
+	Started  time.Time `json:"started,omitzero"`
+	Ready    time.Time `json:"ready,omitzero"`
+	Restarts int       `json:"restarts"`
+	Status   string    `json:"status,omitempty"` // the child's last STATUS= line
+	// LastExit says why the last instance ended: exit status and its last error line.
+	LastExit   string    `json:"lastExit,omitempty"`
+	LastExitAt time.Time `json:"lastExitAt,omitzero"`
+}
+
+// Write replaces the process' file. It is on tmpfs and not synced.
+func Write(dirs paths.Dirs, p Process) error {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("encoding the state of %s: %w", p.Name, err)
+	}
+	return atomicfile.WriteVolatile(dirs.State(p.Name), data, 0o600)
+}
+
+// Read returns what the named process wrote last. ok is false if it wrote nothing since boot.
+func Read(dirs paths.Dirs, name string) (p Process, ok bool, err error) {
+	data, err := os.ReadFile(dirs.State(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Process{}, false, nil
+	}
+	if err != nil {
+		return Process{}, false, err
+	}
+	if err := json.Unmarshal(data, &p); err != nil {
+		return Process{}, false, fmt.Errorf("reading %s: %w", dirs.State(name), err)
+	}
+	return p, true, nil
+}

@@ -1,0 +1,200 @@
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
+)
+
+func dataDir(_ context.Context, m *Machine) []Verdict {
+	return place("data directory", m.Config.Dirs.Data, "--data-dir", true)
+}
+
+func runDir(_ context.Context, m *Machine) []Verdict {
+	return place("run directory", m.Config.Dirs.Run, "--run-dir", false)
+}
+
+func place(what, dir, flag string, exec bool) []Verdict {
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return Failf("remove the file, or choose another with "+flag, "the %s %s is a file", what, dir)
+	}
+	there := nearest(dir)
+	text := dir
+	if there != dir {
+		text += " is yet to be made in " + there
+	}
+	return Else(From(preflight.Place(what, there, flag, exec)), Okf("%s", text))
+}
+
+func secretFiles(_ context.Context, m *Machine) []Verdict {
+	return Else(From(preflight.SecretFiles(m.Config)), Okf("nobody but root may read them"))
+}
+
+func registries(_ context.Context, m *Machine) []Verdict {
+	return Else(From(preflight.Registries(m.Config)), Okf("%s is right, or not there", m.Config.Dirs.Registries()))
+}
+
+func diskSpace(_ context.Context, m *Machine) []Verdict {
+	dir := nearest(m.Config.Dirs.Data)
+	if found := From(preflight.Space(m.Config, dir)); found != nil {
+		return found
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return Failf("", "looking at %s: %v", dir, err)
+	}
+	return judgeSpace(fs)
+}
+
+// judgeSpace compares with what the kubelet does: from 85 % on it removes images, from 95 % on it ends pods.
+func judgeSpace(fs unix.Statfs_t) []Verdict {
+	const removes, evicts = 85, 95
+	unit := uint64(fs.Bsize)
+	var used, inodes uint64
+	if total := fs.Blocks - fs.Bfree + fs.Bavail; total > 0 {
+		used = 100 - fs.Bavail*100/total
+	}
+	if fs.Files > 0 {
+		inodes = 100 - fs.Ffree*100/fs.Files
+	}
+	text := fmt.Sprintf("%.1f GiB are free; %d %% of the space and %d %% of the inodes are in use", float64(fs.Bavail*unit)/(1<<30), used, inodes)
+	switch most := max(used, inodes); {
+	case most >= evicts:
+		return Failf("make room, or choose another --data-dir", "%s: the kubelet would evict pods", text)
+	case most >= removes:
+		return Warnf("make room, or choose another --data-dir", "%s: the kubelet would remove images that are not in use", text)
+	}
+	return Okf("%s", text)
+}
+
+// How the disk is tried: as etcd writes, for some time at most.
+const (
+	syncs       = 100
+	syncBytes   = 2 << 10
+	longestSync = 1500 * time.Millisecond
+)
+
+// diskLatency writes as etcd's log does. Every request that changes something waits for one such write on most servers.
+func diskLatency(ctx context.Context, m *Machine) []Verdict {
+	dir := nearest(m.Config.Dirs.Data)
+	f, err := nameless(dir)
+	if err != nil {
+		return Skipf("there can be no file in %s: %v", dir, err)
+	}
+	defer f.Close()
+	block := make([]byte, syncBytes)
+	var took []time.Duration
+	for began := time.Now(); len(took) < syncs && time.Since(began) < longestSync && ctx.Err() == nil; {
+		start := time.Now()
+		if _, err := f.Write(block); err != nil {
+			return Failf("make room, or see dmesg", "writing in %s: %v", dir, err)
+		}
+		if err := unix.Fdatasync(int(f.Fd())); err != nil {
+			return Failf("see dmesg: the disk may be broken", "syncing in %s: %v", dir, err)
+		}
+		took = append(took, time.Since(start))
+	}
+	return judgeLatency(m.Config.Role, took)
+}
+
+// nameless makes a file that is in no directory, or else one that is removed at once.
+func nameless(dir string) (*os.File, error) {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
+	if err == nil {
+		return os.NewFile(uintptr(fd), dir), nil
+	}
+	if !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EISDIR) {
+		return nil, err
+	}
+	f, err := os.CreateTemp(dir, ".check-*")
+	if err != nil {
+		return nil, err
+	}
+	return f, os.Remove(f.Name())
+}
+
+// judgeLatency goes by etcd's advice, 10 ms, and by its heartbeat, 100 ms: what often takes longer loses the leader.
+func judgeLatency(role config.Role, took []time.Duration) []Verdict {
+	const slow, broken = 10 * time.Millisecond, 100 * time.Millisecond
+	if len(took) == 0 {
+		return Skipf("there was no time for it")
+	}
+	slices.Sort(took)
+	p50, p99 := took[len(took)/2], took[min(len(took)-1, len(took)*99/100)]
+	text := fmt.Sprintf("half of %d writes are on the disk after %s, 99 %% after %s", len(took), brief(p50), brief(p99))
+	const fix = "put the data directory on an SSD of its own (--data-dir), and nothing else that syncs often"
+	switch {
+	case role == config.Agent && p99 > broken:
+		return Warnf(fix, "%s: images and pods start slowly", text)
+	case role == config.Agent:
+		return Okf("%s", text)
+	case p50 > broken:
+		return Failf(fix, "%s: etcd cannot keep a leader on such a disk", text)
+	case p99 > broken:
+		return Warnf(fix, "%s: etcd may lose its leader at times (its limit is 100 ms)", text)
+	case p99 > slow:
+		return Warnf(fix, "%s: etcd wants 10 ms", text)
+	}
+	return Okf("%s", text)
+}
+
+// brief is a duration with no more digits than it deserves.
+func brief(d time.Duration) string {
+	if d >= 100*time.Millisecond {
+		return d.Round(10 * time.Millisecond).String()
+	}
+	return d.Round(10 * time.Microsecond).String()
+}
+
+// systems are kinds of file systems that need a word.
+var systems = map[int64]struct {
+	name string
+	Verdict
+}{
+	unix.EXT4_SUPER_MAGIC:      {name: "ext4"},
+	unix.XFS_SUPER_MAGIC:       {name: "xfs"},
+	unix.BTRFS_SUPER_MAGIC:     {name: "btrfs"},
+	unix.F2FS_SUPER_MAGIC:      {name: "f2fs"},
+	0x2fc12fc1:                 {"zfs", Verdict{OK, "images need ZFS 2.2 or newer; see check overlayfs", ""}},
+	unix.TMPFS_MAGIC:           {"tmpfs", Verdict{Warn, "the cluster is gone after a reboot", "choose a --data-dir on a disk, unless that is wanted"}},
+	unix.RAMFS_MAGIC:           {"ramfs", Verdict{Warn, "the cluster is gone after a reboot", "choose a --data-dir on a disk, unless that is wanted"}},
+	unix.OVERLAYFS_SUPER_MAGIC: {"overlay", Verdict{Warn, "in a container all is lost with it, and image layers are copied", "mount a volume there: docker run -v coracle:/var/lib/coracle"}},
+	unix.NFS_SUPER_MAGIC:       {"nfs", Verdict{Fail, "neither etcd nor images work reliably on it", "choose a --data-dir on a local disk"}},
+	unix.CIFS_SUPER_MAGIC:      {"cifs", Verdict{Fail, "neither etcd nor images work on it", "choose a --data-dir on a local disk"}},
+	unix.SMB2_SUPER_MAGIC:      {"smb", Verdict{Fail, "neither etcd nor images work on it", "choose a --data-dir on a local disk"}},
+	unix.V9FS_MAGIC:            {"9p", Verdict{Fail, "neither etcd nor images work reliably on it", "choose a --data-dir on a local disk"}},
+	unix.FUSE_SUPER_MAGIC:      {"fuse", Verdict{Warn, "few of them keep what etcd relies on", "choose a --data-dir on a local disk"}},
+	unix.MSDOS_SUPER_MAGIC:     {"vfat", Verdict{Fail, "it has no owners, modes or links", "choose a --data-dir on ext4 or xfs"}},
+}
+
+func fileSystem(_ context.Context, m *Machine) []Verdict {
+	dir := nearest(m.Config.Dirs.Data)
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return Failf("", "looking at %s: %v", dir, err)
+	}
+	return judgeFileSystem(int64(fs.Type), fs.Flags&unix.ST_RDONLY != 0)
+}
+
+func judgeFileSystem(kind int64, readOnly bool) []Verdict {
+	s, known := systems[kind]
+	switch {
+	case readOnly:
+		return Failf("mount it read-write; after an error the kernel does that: see dmesg", "the file system is read-only")
+	case !known:
+		return Okf("of a kind that is not known here (%#x)", kind)
+	case s.Finding == "":
+		return Okf("%s", s.name)
+	}
+	v := s.Verdict
+	v.Finding = s.name + ": " + v.Finding
+	return []Verdict{v}
+}

@@ -1,0 +1,183 @@
+package check
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
+)
+
+func privileges(_ context.Context, m *Machine) []Verdict {
+	found := From(preflight.Root(m.Config))
+	if found == nil {
+		found = From(preflight.Capabilities(m.Config))
+	}
+	return Else(found, Okf("root, with the capabilities that are needed"))
+}
+
+func running(_ context.Context, m *Machine) []Verdict {
+	front, ok, err := state.Read(m.Config.Dirs, state.Front)
+	switch {
+	case err != nil:
+		return Warnf("use sudo, or see whether the file is damaged", "it cannot be told whether coracle runs: %v", err)
+	case ok && front.Alive():
+		return Okf("coracle %s runs here (process %d); its ports and directories count as free", front.Version, front.PID)
+	}
+	return Okf("none runs with %s and %s", m.Config.Dirs.Data, m.Config.Dirs.Run)
+}
+
+// oldest is what kube-proxy's rules need of the kernel.
+var oldest = [2]int{5, 13}
+
+func kernel(_ context.Context, _ *Machine) []Verdict {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return Failf("", "the kernel does not tell its version: %v", err)
+	}
+	return judgeKernel(unix.ByteSliceToString(u.Release[:]))
+}
+
+func judgeKernel(release string) []Verdict {
+	var have [2]int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &have[0], &have[1]); n < 2 {
+		return Warnf("use Linux 5.13 or newer", "the kernel's version %q cannot be read", release)
+	}
+	if have[0] < oldest[0] || have[0] == oldest[0] && have[1] < oldest[1] {
+		return Failf("upgrade the system: Services are made with rules that need Linux 5.13", "Linux %s is too old", release)
+	}
+	return Okf("Linux %s (at least 5.13 is needed)", release)
+}
+
+func processor(_ context.Context, m *Machine) []Verdict {
+	switch runtime.GOARCH {
+	case "amd64", "arm64":
+	default:
+		return Warnf("use amd64 or arm64", "coracle is not tested on %s", runtime.GOARCH)
+	}
+	info := m.read("/proc/cpuinfo")
+	aes := strings.Contains(info, " aes")
+	text := fmt.Sprintf("%d of %s", runtime.NumCPU(), runtime.GOARCH)
+	if !aes {
+		text += ", without AES instructions: TLS takes more of them"
+	}
+	return Okf("%s", text)
+}
+
+// What coracle needs of memory: what it keeps for itself on an idle machine, and as much again for pods and the page cache.
+var (
+	leastMemory   = map[config.Role]int64{config.Server: 384 << 20, config.Agent: 128 << 20}
+	comfortMemory = map[config.Role]int64{config.Server: 896 << 20, config.Agent: 320 << 20}
+)
+
+func memory(_ context.Context, m *Machine) []Verdict {
+	total, available, swap := meminfo(m.read("/proc/meminfo"))
+	return judgeMemory(m.Config.Role, m.Running, total, available, swap, m.memoryLimit())
+}
+
+func judgeMemory(role config.Role, running bool, total, available, swap, limit int64) []Verdict {
+	const mib = 1 << 20
+	have, where := total, "the machine has"
+	if limit > 0 && limit < total {
+		have, where = limit, "the cgroup that this runs in allows"
+	}
+	text := fmt.Sprintf("%s %d MiB, of which %d MiB are available", where, have/mib, min(available, have)/mib)
+	if swap > 0 {
+		text += "; there is swap, which pods do not use"
+	}
+	switch least, comfort := leastMemory[role], comfortMemory[role]; {
+	case have < least:
+		return Failf(fmt.Sprintf("give it at least %d MiB", comfort/mib), "%s: too little for coracle %s", text, role)
+	case have < comfort:
+		return Warnf(fmt.Sprintf("give it at least %d MiB", comfort/mib), "%s: little for coracle %s and pods", text, role)
+	case !running && available < least, running && available < 100*mib:
+		return Warnf("stop something, or add memory: the kubelet evicts pods below 100 MiB", "%s", text)
+	}
+	return Okf("%s", text)
+}
+
+// meminfo reads the text of /proc/meminfo; bytes.
+func meminfo(text string) (total, available, swap int64) {
+	into := map[string]*int64{"MemTotal:": &total, "MemAvailable:": &available, "SwapTotal:": &swap}
+	for line := range strings.Lines(text) {
+		f := strings.Fields(line)
+		if len(f) > 1 && into[f[0]] != nil {
+			n, _ := strconv.ParseInt(f[1], 10, 64)
+			*into[f[0]] = n << 10
+		}
+	}
+	return total, available, swap
+}
+
+// memoryLimit is what the cgroup of this process may use at most; 0 if there is no limit to be seen.
+func (m *Machine) memoryLimit() (limit int64) {
+	for _, file := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		n, err := strconv.ParseInt(m.read(file), 10, 64)
+		if err == nil && n > 0 && (limit == 0 || n < limit) {
+			limit = n
+		}
+	}
+	return limit
+}
+
+func limits(_ context.Context, m *Machine) []Verdict {
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return Warnf("", "the limit of open files cannot be read: %v", err)
+	}
+	pids, _ := strconv.ParseInt(m.read("/sys/fs/cgroup/pids.max"), 10, 64)
+	most, _ := strconv.ParseInt(m.read("/proc/sys/kernel/pid_max"), 10, 64)
+	return judgeLimits(files.Max, pids, most)
+}
+
+// judgeLimits judges the limits of open files, and of processes in this cgroup (0 for none) and on the machine.
+func judgeLimits(files uint64, pids, most int64) (out []Verdict) {
+	const leastFiles, leastPids, leastMost = 65536, 2048, 8192
+	if files < leastFiles {
+		out = append(out, Warnf("raise it: LimitNOFILE=1048576 in a systemd unit, --ulimit nofile=1048576 for docker run",
+			"a process may open %d files, which many pods and connections exceed", files)...)
+	}
+	if pids > 0 && pids < leastPids {
+		out = append(out, Warnf("raise it: TasksMax=infinity in a systemd unit, --pids-limit=-1 for docker run",
+			"the cgroup that this runs in allows %d processes and threads", pids)...)
+	}
+	if most > 0 && most < leastMost {
+		out = append(out, Warnf("sysctl -w kernel.pid_max=4194304", "the machine allows %d processes and threads", most)...)
+	}
+	return Else(out, Okf("%d open files for a process", files))
+}
+
+// processes calls visit with the number and the name of each process, until it returns false.
+func (m *Machine) processes(visit func(pid, name string) bool) {
+	dir, err := os.Open(m.path("/proc"))
+	if err != nil {
+		return
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	for _, pid := range names {
+		if _, err := strconv.Atoi(pid); err != nil {
+			continue
+		}
+		if name := m.read("/proc/" + pid + "/comm"); name != "" && !visit(pid, name) {
+			return
+		}
+	}
+}
+
+// fields calls visit with the fields of each line of a file that is no comment.
+func (m *Machine) fields(name string, visit func([]string)) {
+	for lines := bufio.NewScanner(strings.NewReader(m.read(name))); lines.Scan(); {
+		if f := strings.Fields(lines.Text()); len(f) > 0 && !strings.HasPrefix(f[0], "#") {
+			visit(f)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+// Package doctor finds out what is wrong with a coracle that runs, or that should: what package check asks of the machine,
+// and then the processes, etcd, the API, certificates, names, the container runtime and the networks.
+//
+// Every probe works by itself and has a time limit, so that what is broken is told also when half of everything is: with
+// the API away, etcd without a quorum, a half dead or frozen, an agent without a server. It only asks, and what it asks
+// is there already: it opens no port and changes nothing.
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/diagnose/check"
+)
+
+// Limit is how long one probe may take.
+const Limit = 8 * time.Second
+
+// Doctor is one look at the coracle of this machine.
+type Doctor struct {
+	// Config is what it was started with last, or would be started with.
+	Config  config.Config
+	Environ []string
+	// OnlyNode leaves out what is about other nodes.
+	OnlyNode bool
+
+	processes func() processes
+	api       func() access
+	nodes     func() ([]corev1.Node, error)
+	servers   func() []answer
+}
+
+// row is a probe of the table.
+type row struct {
+	name, about string
+	run         func(*Doctor, context.Context) []check.Verdict
+	needs       need
+	others      bool // it is about other nodes
+}
+
+// need is what a probe cannot do without.
+type need int
+
+const (
+	nothing need = iota
+	aRun         // that coracle runs
+	aServer      // that this machine is a server
+)
+
+// table lists what is asked of a running coracle.
+var table = []row{
+	{"processes", "coracle's processes", (*Doctor).alive, nothing, false},
+	{"components", "the parts of each process", (*Doctor).components, aRun, false},
+	{"restarts", "halves that ended by themselves", (*Doctor).restarts, nothing, false},
+	{"certificates", "validity, keys and signatures", (*Doctor).certificates, nothing, false},
+	{"etcd", "members, leader, quorum, alarms, size and latency", (*Doctor).etcd, aServer, false},
+	{"api", "the API as this node reaches it", (*Doctor).apiAnswers, aRun, false},
+	{"servers", "every server of the cluster", (*Doctor).everyServer, aRun, false},
+	{"clock-skew", "the servers' clocks against this one", (*Doctor).clockSkew, aRun, false},
+	{"tunnels", "this node's tunnels to servers", (*Doctor).tunnels, aRun, false},
+	{"node-access", "kubelets of all nodes, as this server reaches them", (*Doctor).nodeAccess, aServer, true},
+	{"dns", "answers for names in the cluster and outside", (*Doctor).dns, aRun, false},
+	{"dns-loop", "name servers that ask the cluster's DNS back", (*Doctor).dnsLoop, aRun, false},
+	{"kubelet", "the kubelet's health", (*Doctor).kubelet, aRun, false},
+	{"container-runtime", "containerd and its plugins", (*Doctor).runtime, aRun, false},
+	{"images", "the pause image and imported images, complete", (*Doctor).images, aRun, false},
+	{"services", "the API's Service, from this host", (*Doctor).services, aRun, false},
+	{"pod-network", "the way to the pods of every node, with packets of full size", (*Doctor).podNetwork, aRun, true},
+	{"nodes", "conditions of the nodes", (*Doctor).nodeConditions, aRun, false},
+	{"leases", "signs of life", (*Doctor).leases, aServer, true},
+	{"pods", "pods that do not start", (*Doctor).pods, aRun, false},
+	{"manifests", "manifests that are not applied", (*Doctor).manifests, aServer, false},
+	{"metrics-server", "figures of nodes and pods", battery("metrics-server", (*Doctor).metrics), aServer, false},
+	{"helm-controller", "charts that are not installed", battery("helm-controller", (*Doctor).charts), aServer, false},
+	{"servicelb", "Services of type LoadBalancer", battery("servicelb", (*Doctor).loadBalancers), aServer, false},
+	{"local-storage", "volumes of this node", battery("local-storage", (*Doctor).volumes), aRun, false},
+	{"network-policy", "policies of this node's pods", battery("network-policy", (*Doctor).policies), aRun, false},
+}
+
+// Names are the names of all probes, in order.
+func Names() []string {
+	names := check.Names((&check.Machine{}).Probes())
+	for _, r := range table {
+		names = append(names, r.name)
+	}
+	return names
+}
+
+// Probes are all probes: of the machine, then of coracle.
+func (d *Doctor) Probes() []check.Probe {
+	d.processes = sync.OnceValue(func() processes { return readProcesses(d.Config.Dirs) })
+	d.api = sync.OnceValue(d.connect)
+	d.nodes = sync.OnceValues(d.listNodes)
+	d.servers = sync.OnceValue(d.askServers)
+	m := &check.Machine{Config: d.Config, Running: d.processes().frontAlive, Environ: d.Environ}
+	probes := m.Probes()
+	for _, r := range table {
+		if r.others && d.OnlyNode {
+			continue
+		}
+		probes = append(probes, check.Probe{Name: r.name, About: r.about, Run: func(ctx context.Context) []check.Verdict { return d.run(ctx, r) }})
+	}
+	return probes
+}
+
+func (d *Doctor) run(ctx context.Context, r row) []check.Verdict {
+	switch {
+	case os.Geteuid() != 0:
+		return check.Skipf("only root can find this out")
+	case r.needs == aServer && d.Config.Role == config.Agent:
+		return check.Skipf("this machine is an agent: ask a server")
+	case r.needs != nothing && !d.processes().any():
+		return check.Skipf("coracle does not run here")
+	}
+	return r.run(d, ctx)
+}
+
+// access is a way to the API; err says why there is none.
+type access struct {
+	client *kubernetes.Clientset
+	err    error
+}
+
+// errNoAPI is what probes say that cannot do without the API; its own probe says why.
+var errNoAPI = errors.New("the API does not answer, see check api")
+
+// detail reads what a component of either half reports of its own work; false if there is nothing.
+func (d *Doctor) detail(name string, into any) bool { return d.processes().detail(name, into) }
+
+// reachesAll reports whether the machine is one of several servers, or an agent.
+func (d *Doctor) several() bool {
+	return d.Config.Role == config.Agent || d.Config.Join.Joined || len(d.Config.Join.Servers) > 1
+}
+
+// first shortens a list for people.
+func first(verdicts []check.Verdict, n int) []check.Verdict {
+	if len(verdicts) <= n {
+		return verdicts
+	}
+	more := verdicts[n]
+	more.Finding = fmt.Sprintf("and %d more like these, as: %s", len(verdicts)-n, more.Finding)
+	return append(slices.Clone(verdicts[:n]), more)
+}
+
+// halves are the processes below the front.
+var halves = []string{state.ControlPlane, state.Node}

@@ -1,0 +1,245 @@
+package doctor
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/diagnose/check"
+)
+
+// processes are coracle's, as their state files and the kernel tell.
+type processes struct {
+	front      state.Process
+	frontAlive bool
+	halves     map[string]state.Process // those that live
+	stuck      map[string]string        // those that live and cannot work, and why
+	err        error                    // why a file cannot be read
+}
+
+func readProcesses(dirs paths.Dirs) processes {
+	out := processes{halves: map[string]state.Process{}, stuck: map[string]string{}}
+	for _, name := range append([]string{state.Front}, halves...) {
+		p, ok, err := state.Read(dirs, name)
+		if err != nil {
+			out.err = err
+			continue
+		}
+		alive := ok && p.Alive()
+		if name == state.Front {
+			out.front, out.frontAlive = p, alive
+		} else if alive {
+			out.halves[name] = p
+		}
+		if alive {
+			if why := stuck(p.PID); why != "" {
+				out.stuck[name] = why
+			}
+		}
+	}
+	return out
+}
+
+// stuck says why a process that is there does nothing, "" if it can.
+func stuck(pid int) string {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return ""
+	}
+	return stuckState(stat)
+}
+
+// stuckState reads the state in the text of /proc/PID/stat, whose second field may hold anything.
+func stuckState(stat []byte) string {
+	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+	if len(fields) == 0 {
+		return ""
+	}
+	switch fields[0][0] {
+	case 'T', 't':
+		return "it was stopped by a signal or a debugger"
+	case 'D':
+		return "it waits for a disk"
+	}
+	return ""
+}
+
+func (p processes) any() bool { return p.frontAlive || len(p.halves) > 0 }
+
+func (p processes) detail(name string, into any) bool {
+	for _, half := range p.halves {
+		if raw := half.Details[name]; raw != nil && json.Unmarshal(raw, into) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// unit finds a component.
+func (p processes) unit(name string) (lifecycle.Status, bool) {
+	for _, half := range p.halves {
+		for _, u := range half.Units {
+			if u.Name == name {
+				return u, true
+			}
+		}
+	}
+	return lifecycle.Status{}, false
+}
+
+func (d *Doctor) alive(context.Context) []check.Verdict { return d.processes().judge(time.Now()) }
+
+// patience is how long something may be starting before that is a failure.
+const patience = 90 * time.Second
+
+func (p processes) judge(now time.Time) (out []check.Verdict) {
+	if p.err != nil {
+		out = append(out, check.Failf("use sudo; if that is not it, restart coracle, which writes the files anew",
+			"what coracle tells of itself cannot be read: %v", p.err)...)
+	}
+	if !p.frontAlive {
+		out = append(out, check.Failf("start it: systemctl start coracle, or coracle server; coracle logs shows how it ended",
+			"coracle does not run here%s", lastWords(p.front.Children))...)
+		for _, name := range halves {
+			if half, ok := p.halves[name]; ok {
+				out = append(out, check.Warnf("start coracle, which takes over", "the %s half (process %d) runs and nobody supervises it", name, half.PID)...)
+			}
+		}
+		return out
+	}
+	for _, name := range append([]string{state.Front}, halves...) {
+		if why, ok := p.stuck[name]; ok {
+			pid := cmp.Or(p.halves[name].PID, p.front.PID)
+			out = append(out, check.Failf(fmt.Sprintf("kill -CONT %d, or kill -9 %d: it is started again", pid, pid),
+				"the process %s (%d) does nothing: %s", name, pid, why)...)
+		}
+	}
+	for _, phase := range p.front.Phases {
+		if phase.Ended.IsZero() && phase.Waiting != "" {
+			out = append(out, check.Failf("see whether the servers can be reached, and docs/joining.md", "coracle is waiting: %s", phase.Waiting)...)
+		}
+	}
+	for _, c := range p.front.Children {
+		out = append(out, judgeChild(c, now)...)
+	}
+	return check.Else(out, check.Okf("%s", p.living()))
+}
+
+func judgeChild(c state.Child, now time.Time) []check.Verdict {
+	switch {
+	case c.State == "ready":
+		return nil
+	case c.State == "starting" && now.Sub(c.Started) < patience:
+		return check.Warnf("wait: coracle wait", "the %s half is starting: %s", c.Name, cmp.Or(c.Status, "it has just begun"))
+	case c.State == "starting":
+		return check.Failf("check components says what it waits for", "the %s half has been starting for %s: %s",
+			c.Name, now.Sub(c.Started).Round(time.Second), cmp.Or(c.Status, "it does not say why"))
+	case c.State == "backoff":
+		return check.Failf("mend what its last line says; coracle logs has more, and it is started again by itself",
+			"the %s half does not stay up: it %s", c.Name, cmp.Or(c.LastExit, "ended"))
+	}
+	return check.Failf("restart coracle", "the %s half is %s", c.Name, cmp.Or(c.State, "unknown"))
+}
+
+func (p processes) living() string {
+	parts := []string{fmt.Sprintf("coracle %s (%d)", p.front.Version, p.front.PID)}
+	for _, name := range halves {
+		if half, ok := p.halves[name]; ok {
+			parts = append(parts, fmt.Sprintf("%s (%d)", name, half.PID))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+func lastWords(children []state.Child) string {
+	for _, c := range children {
+		if c.LastExit != "" && c.LastExit != "was stopped" {
+			return fmt.Sprintf("; the %s half %s", c.Name, c.LastExit)
+		}
+	}
+	return ""
+}
+
+func (d *Doctor) restarts(context.Context) []check.Verdict {
+	return judgeRestarts(d.processes().front.Children, time.Now())
+}
+
+func judgeRestarts(children []state.Child, now time.Time) (out []check.Verdict) {
+	const recent = time.Hour
+	for _, c := range children {
+		if c.Restarts > 0 && c.LastExit != "" && now.Sub(c.LastExitAt) < recent {
+			out = append(out, check.Warnf("coracle logs shows what came before",
+				"the %s half was started again %s, the last time at %s: it %s", c.Name, times(c.Restarts), c.LastExitAt.Format(time.TimeOnly), c.LastExit)...)
+		}
+	}
+	return check.Else(out, check.Okf("none in the last hour"))
+}
+
+func times(n int) string {
+	if n == 1 {
+		return "once"
+	}
+	return fmt.Sprintf("%d times", n)
+}
+
+func (d *Doctor) components(context.Context) []check.Verdict {
+	var out []check.Verdict
+	count := 0
+	for _, name := range halves {
+		half := d.processes().halves[name]
+		count += len(half.Units)
+		out = append(out, judgeUnits(name, half.Units, time.Now())...)
+	}
+	return check.Else(out, check.Okf("all %d are ready", count))
+}
+
+// judgeUnits judges the components of a half. Those that only wait for others are left out: the others are told.
+func judgeUnits(half string, units []lifecycle.Status, now time.Time) (out []check.Verdict) {
+	for _, u := range units {
+		switch {
+		case u.State == lifecycle.Failed, u.State == lifecycle.Stopped && u.Error != "":
+			out = append(out, check.Failf("coracle logs --component "+u.Name+" has more; the half is started again by itself", "%s of %s failed: %s", u.Name, half, u.Error)...)
+		case u.State == lifecycle.Ready && u.Waiting != "":
+			out = append(out, check.Warnf("coracle logs --component "+u.Name+" has more", "%s of %s is not well: %s", u.Name, half, u.Waiting)...)
+		case u.State == lifecycle.Starting && now.Sub(u.Started) < patience:
+			out = append(out, check.Warnf("wait: coracle wait", "%s of %s is starting: %s", u.Name, half, cmp.Or(u.Waiting, "it does not say what it waits for"))...)
+		case u.State == lifecycle.Starting:
+			out = append(out, check.Failf("mend what it waits for; coracle logs --component "+u.Name+" has more", "%s of %s has been starting for %s and waits for %s",
+				u.Name, half, now.Sub(u.Started).Round(time.Second), cmp.Or(u.Waiting, "something that it does not name"))...)
+		}
+	}
+	return out
+}
+
+func (d *Doctor) manifests(context.Context) []check.Verdict {
+	var all []state.Manifest
+	if !d.detail(state.ManifestsDetail, &all) {
+		return check.Skipf("nothing is told of them yet")
+	}
+	return judgeManifests(all)
+}
+
+func judgeManifests(all []state.Manifest) (out []check.Verdict) {
+	applied := 0
+	for _, m := range all {
+		switch m.State {
+		case state.ManifestFailed:
+			out = append(out, check.Failf("mend the file: it is applied again as soon as it changes", "%s: %s", m.File, m.Error)...)
+		case state.ManifestPending:
+			out = append(out, check.Warnf("see what it waits for: it is applied as soon as that is there", "%s is not applied yet: %s", m.File, cmp.Or(m.Error, "it is waiting"))...)
+		case state.ManifestApplied:
+			applied++
+		}
+	}
+	slices.SortStableFunc(out, func(a, b check.Verdict) int { return strings.Compare(string(a.Result), string(b.Result)) })
+	return check.Else(first(out, 20), check.Okf("%d are applied", applied))
+}

@@ -1,0 +1,99 @@
+package preflight
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+)
+
+// port is something that we are going to listen on.
+type port struct {
+	use  string
+	addr netip.AddrPort // the unspecified address for all
+	fix  string
+}
+
+// peerPort is where the members of etcd reach each other.
+const peerPort = 2380
+
+// listened lists the ports that this configuration needs. Where a pass-through flag moves one, it moves here too.
+func listened(cfg config.Config) []port {
+	local, all := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Unspecified()
+	list := []port{
+		{"the kubelet", at(cfg, all, 10250, "kubelet", "port"), "--kubelet-arg=port=PORT"},
+		{"this node's way to the API", netip.AddrPortFrom(local, cfg.Node.BalancerPort), "--lb-server-port=PORT"},
+		{"the kubelet's health check", at(cfg, local, 10248, "kubelet", "healthz-port"), "--kubelet-arg=healthz-port=PORT"},
+	}
+	if !cfg.Disabled("kube-proxy") {
+		list = append(list,
+			port{"kube-proxy's metrics", at(cfg, local, 10249, "kube-proxy", "metrics-bind-address"),
+				"--kube-proxy-arg=metrics-bind-address=IP:PORT"},
+			port{"kube-proxy's health check", at(cfg, local, 10256, "kube-proxy", "healthz-bind-address"),
+				"--kube-proxy-arg=healthz-bind-address=IP:PORT"})
+	}
+	if cfg.Role == config.Server {
+		bind := cfg.API.Bind
+		if !bind.IsValid() || bind.IsUnspecified() {
+			bind = all
+		}
+		list = append(list, port{"the Kubernetes API", netip.AddrPortFrom(bind, cfg.API.Port), "--https-listen-port=PORT"})
+		if (cfg.Join.Server != "" || cfg.Join.Joined) && !cfg.Datastore.External() && len(cfg.Node.IPs) > 0 {
+			list = append(list, port{"etcd, for the other servers", netip.AddrPortFrom(cfg.Node.IPs[0], peerPort), ""})
+		}
+	}
+	return list
+}
+
+// at is where a component listens by default, or where a pass-through flag says, as a port or an address with one.
+func at(cfg config.Config, addr netip.Addr, number uint16, component, flag string) netip.AddrPort {
+	for _, arg := range cfg.Args[component] {
+		value, ok := strings.CutPrefix(arg, flag+"=")
+		if !ok {
+			continue
+		}
+		if n, err := strconv.ParseUint(value, 10, 16); err == nil {
+			number = uint16(n)
+		} else if both, err := netip.ParseAddrPort(value); err == nil {
+			addr, number = both.Addr(), both.Port()
+		}
+	}
+	return netip.AddrPortFrom(addr, number)
+}
+
+// Ports tries to listen on each port, which is the only sure way to know, and finds out who does if that fails.
+func Ports(cfg config.Config) error {
+	var wrong []error
+	for _, p := range listened(cfg) {
+		if p.addr.Port() == 0 { // switched off
+			continue
+		}
+		wrong = append(wrong, try(p))
+	}
+	return errors.Join(wrong...)
+}
+
+func try(p port) error {
+	address := p.addr.String()
+	if p.addr.Addr().IsUnspecified() {
+		address = ":" + strconv.Itoa(int(p.addr.Port())) // both families where the machine has both
+	}
+	l, err := net.Listen("tcp", address)
+	switch {
+	case err == nil:
+		return l.Close()
+	case errors.Is(err, syscall.EADDRINUSE) && p.fix == "":
+		return trouble("stop that", "port %d, which %s needs, is taken by %s", p.addr.Port(), p.use, holder(p.addr.Port()))
+	case errors.Is(err, syscall.EADDRINUSE):
+		return trouble("stop that, or choose another port with "+p.fix, "port %d, which %s needs, is taken by %s",
+			p.addr.Port(), p.use, holder(p.addr.Port()))
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return fmt.Errorf("%s cannot listen on %s: this machine has no such address", p.use, p.addr.Addr())
+	}
+	return fmt.Errorf("listening on %s for %s: %w", p.addr, p.use, err)
+}

@@ -1,0 +1,137 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
+)
+
+// details sums up what components report of their own work, and says all that is wrong with it.
+func (w *writer) details(all map[string]json.RawMessage) {
+	w.etcd(all[state.EtcdDetail])
+	w.manifests(all[state.ManifestsDetail])
+	w.dns(all[state.DNSDetail])
+	w.servers(all[state.BalancerDetail])
+	w.tunnels(all[state.TunnelsDetail])
+	w.archives(all["images"])
+	w.metrics(all[state.MetricsDetail])
+	w.charts(all[state.ChartsDetail])
+	w.loadBalancers(all[state.LoadBalancersDetail])
+	w.volumes(all[state.VolumesDetail])
+	w.policies(all[state.NetworkPolicyDetail])
+	w.registries(all[state.RegistriesDetail])
+}
+
+// told reads a component's report; false means that there is none, or that it is of another version.
+func told(raw json.RawMessage, into any) bool { return raw != nil && json.Unmarshal(raw, into) == nil }
+
+func (w *writer) etcd(raw json.RawMessage) {
+	var alarms []state.EtcdAlarm
+	if !told(raw, &alarms) {
+		return
+	}
+	for _, a := range alarms {
+		w.field("Etcd", fmt.Sprintf("ALARM %s of %s: %s", a.Kind, a.Member, a.Advice))
+	}
+}
+
+func (w *writer) manifests(raw json.RawMessage) {
+	var all []state.Manifest
+	if !told(raw, &all) || len(all) == 0 {
+		return
+	}
+	counts := map[state.ManifestState]int{}
+	for _, m := range all {
+		counts[m.State]++
+	}
+	var parts []string
+	for _, s := range []state.ManifestState{state.ManifestApplied, state.ManifestPending, state.ManifestFailed, state.ManifestSkipped} {
+		if counts[s] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[s], s))
+		}
+	}
+	w.field("Manifests", strings.Join(parts, ", "))
+	for _, m := range all {
+		if m.State != state.ManifestApplied {
+			w.field("", strings.TrimSuffix(fmt.Sprintf("%s is %s: %s", m.File, m.State, m.Error), ": "))
+		}
+	}
+}
+
+func (w *writer) dns(raw json.RawMessage) {
+	var d state.DNS
+	if !told(raw, &d) || len(d.Listen) == 0 {
+		return
+	}
+	text := "on " + strings.Join(d.Listen, ", ")
+	if len(d.Upstreams) > 0 {
+		text += ", other names are asked of " + strings.Join(d.Upstreams, ", ")
+	}
+	w.field("DNS", text)
+	if d.Error != "" {
+		w.field("", fmt.Sprintf("still by the Corefile of %s: ConfigMap kube-system/coredns: %s", d.Loaded.Format(time.TimeOnly), d.Error))
+	}
+}
+
+// servers tells which API server the node uses, where there is a choice or it is another machine's.
+func (w *writer) servers(raw json.RawMessage) {
+	var all []tcpbalancer.Server
+	if !told(raw, &all) || len(all) == 1 && all[0].Own {
+		return
+	}
+	name := "API servers"
+	for _, s := range all {
+		if s.Fallback && s.Connections == 0 {
+			continue
+		}
+		text := s.Address
+		if s.Own {
+			text += ", this machine's"
+		}
+		if s.Connections > 0 {
+			text += ", in use"
+		}
+		if s.Problem != "" {
+			text += fmt.Sprintf(", not well for %s: %s", w.age(s.Since), s.Problem)
+		}
+		w.field(name, text)
+		name = ""
+	}
+}
+
+// tunnels tells by which servers the node can be reached.
+func (w *writer) tunnels(raw json.RawMessage) {
+	var all []state.Tunnel
+	if !told(raw, &all) {
+		return
+	}
+	name := "Tunnels"
+	for _, t := range all {
+		text := fmt.Sprintf("to %s for %s", t.Server, w.age(t.Since))
+		if t.Error != "" {
+			text = fmt.Sprintf("none to %s: %s", t.Server, t.Error)
+		}
+		w.field(name, text)
+		name = ""
+	}
+}
+
+// archives tells of image archives that could not be imported.
+func (w *writer) archives(raw json.RawMessage) {
+	var all []struct {
+		File  string `json:"file"`
+		Error string `json:"error"`
+	}
+	if !told(raw, &all) {
+		return
+	}
+	for _, a := range all {
+		if a.Error != "" {
+			w.field("Images", a.Error)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package status
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/test/golden"
+)
+
+var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+func at(seconds float64) time.Time { return start.Add(time.Duration(seconds * float64(time.Second))) }
+
+func unit(name string, s lifecycle.State, started, ready float64, needs ...string) lifecycle.Status {
+	u := lifecycle.Status{Name: name, State: s, Needs: needs, Added: start}
+	if started > 0 {
+		u.Started = at(started)
+	}
+	if ready > 0 {
+		u.Ready = at(ready)
+	}
+	return u
+}
+
+// tell are the state files of a server, as the given functions change them.
+func tell(change func(front, control, node *state.Process)) []state.Process {
+	front := state.Process{Name: state.Front, PID: 100, Version: "v1.37.1+coracle.1", Started: start, Ready: at(3.2),
+		Children: []state.Child{
+			{Name: state.ControlPlane, PID: 101, State: "ready", Started: at(0.1), Ready: at(2.4)},
+			{Name: state.Node, PID: 102, State: "ready", Started: at(0.1), Ready: at(3.2)},
+		}}
+	control := state.Process{Name: state.ControlPlane, PID: 101, Started: at(0.12), Ready: at(2.4), Units: []lifecycle.Status{
+		unit("etcd", lifecycle.Ready, 0.2, 0.5), unit("kube-apiserver", lifecycle.Ready, 0.5, 2.3, "etcd"),
+	}}
+	node := state.Process{Name: state.Node, PID: 102, Started: at(0.12), Ready: at(3.2), Units: []lifecycle.Status{
+		unit("containerd", lifecycle.Ready, 0.2, 0.4), unit("kubelet", lifecycle.Ready, 0.4, 3.1, "containerd"),
+	}}
+	if change != nil {
+		change(&front, &control, &node)
+	}
+	return []state.Process{front, control, node}
+}
+
+var goodNode = &Node{Name: "alpha", Ready: true, Version: "v1.37.1+coracle.1", Addresses: []string{"192.0.2.7"}}
+
+var busyNode = &Node{Name: "alpha", Ready: true, Version: "v1.37.1+coracle.1", Addresses: []string{"192.0.2.7"},
+	Usage: &Usage{MilliCPU: 234, MilliCPUs: 2000, Memory: 384 << 20, Allocatable: 24 << 30, Measured: start}}
+
+func TestReport(t *testing.T) {
+	tests := []struct {
+		name   string
+		told   []state.Process
+		node   *Node
+		alive  func(state.Process) bool
+		health Health
+
+		disable []string
+	}{
+		{name: "stopped", health: Stopped},
+		{name: "ready", told: tell(nil), node: goodNode, health: Ready},
+		{name: "usage", told: tell(nil), node: busyNode, health: Ready},
+		{name: "left-out", told: tell(nil), node: goodNode, health: Ready, disable: []string{"dns", "servicelb"}},
+		{name: "details", node: goodNode, health: Ready, told: tell(func(_, control, node *state.Process) {
+			control.Details = map[string]json.RawMessage{state.ManifestsDetail: json.RawMessage(
+				`[{"file":"dns.yaml","state":"applied","objects":4},{"file":"mine.yaml","state":"failed","error":"line 3: unknown kind"}]`),
+				state.EtcdDetail: json.RawMessage(`[{"kind":"NOSPACE","member":"alpha","advice":"delete what is not needed"}]`)}
+			node.Details = map[string]json.RawMessage{
+				state.DNSDetail: json.RawMessage(`{"listen":["10.42.0.1:53"],"upstreams":["192.0.2.53"],"source":"cluster","loaded":"2026-11-21T10:00:30Z","error":"Corefile, line 2: unknown directive"}`),
+				state.BalancerDetail: json.RawMessage(`[{"address":"192.0.2.8:6443","connections":4},{"address":"192.0.2.7:6443","own":true,` +
+					`"problem":"connect: connection refused","since":"2026-11-21T10:00:50Z"},{"address":"lb:6443","fallback":true}]`),
+				state.TunnelsDetail: json.RawMessage(`[{"server":"192.0.2.8:6443","since":"2026-11-21T10:00:05Z"},{"server":"192.0.2.9:6443","error":"no route to host"}]`),
+				"images":            json.RawMessage(`[{"file":"a.tar"},{"file":"b.tar","error":"importing b.tar: the file is cut short"}]`)}
+		})},
+		{name: "batteries", node: goodNode, health: Ready, told: tell(func(_, control, node *state.Process) {
+			control.Details = map[string]json.RawMessage{
+				state.MetricsDetail: json.RawMessage(`{"nodes":3,"failed":{"beta":"connection refused"}}`),
+				state.ChartsDetail:  json.RawMessage(`[{"name":"kube-system/web","problem":"there is no charts/web.tgz on this server"}]`),
+				state.LoadBalancersDetail: json.RawMessage(`[{"service":"web/front","addresses":["192.0.2.7"]},` +
+					`{"service":"web/other","addresses":[],"problem":"port 80/TCP of node alpha is held by Service web/front"}]`)}
+			node.Details = map[string]json.RawMessage{
+				state.VolumesDetail: json.RawMessage(`{"volumes":2,"quota":{"/var/lib/coracle/storage":"not enforced: ext4 without project quotas"},` +
+					`"left":["/var/lib/coracle/storage/pvc-1"]}`),
+				state.RegistriesDetail:    json.RawMessage(`{"file":"/etc/coracle/registries.yaml","error":"line 3: unknown key mirror"}`),
+				state.NetworkPolicyDetail: json.RawMessage(`{"policies":4,"isolatedPods":12}`)}
+		})},
+		{name: "batteries-unused", node: goodNode, health: Ready, told: tell(func(_, control, node *state.Process) {
+			control.Details = map[string]json.RawMessage{state.MetricsDetail: json.RawMessage(`{"nodes":1}`),
+				state.ChartsDetail: json.RawMessage(`[]`), state.LoadBalancersDetail: json.RawMessage(`[]`)}
+			node.Details = map[string]json.RawMessage{state.VolumesDetail: json.RawMessage(`{"volumes":0}`),
+				state.NetworkPolicyDetail: json.RawMessage(`{"policies":0,"isolatedPods":0}`)}
+		})},
+		{name: "standby", node: goodNode, health: Ready, told: tell(func(_, control, _ *state.Process) {
+			leadership := unit("leadership", lifecycle.Standby, 2.3, 0, "kube-apiserver")
+			leadership.Waiting = "beta leads"
+			control.Units = append(control.Units, leadership, unit("kube-scheduler", lifecycle.Standby, 0, 0, "leadership"))
+		})},
+		{name: "starting", health: Starting, told: tell(func(front, control, _ *state.Process) {
+			front.Ready = time.Time{}
+			front.Children[0].State, front.Children[0].Ready = "starting", time.Time{}
+			control.Units[1].State, control.Units[1].Ready = lifecycle.Starting, time.Time{}
+			control.Units[1].Waiting = "/readyz, last: connection refused"
+			control.Units = append(control.Units, unit("kube-scheduler", lifecycle.Waiting, 0, 0, "kube-apiserver"))
+		})},
+		{name: "backoff", health: Degraded, node: goodNode, told: tell(func(front, _, _ *state.Process) {
+			front.Children[1] = state.Child{Name: state.Node, State: "backoff", Restarts: 3, Started: at(50),
+				LastExit: "ended with exit status 1: kubelet: no space left on device", LastExitAt: at(60)}
+		})},
+		{name: "node-not-ready", health: Degraded, told: tell(nil), node: &Node{
+			Name: "alpha", Version: "v1.37.1", Addresses: []string{"192.0.2.7", "2001:db8::7"}, Message: "container runtime is down", Cordoned: true}},
+		{name: "crashed", health: Stopped, alive: func(state.Process) bool { return false }, told: tell(func(front, _, _ *state.Process) {
+			front.Children[0].LastExit, front.Children[0].LastExitAt = "was killed (SIGKILL)", at(10)
+		})},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dirs := paths.Dirs{Data: "/nowhere", Run: t.TempDir()}
+			for _, p := range tt.told {
+				if err := state.Write(dirs, p); err != nil {
+					t.Fatal(err)
+				}
+			}
+			from := Sources{Dirs: dirs, Config: config.Config{Role: config.Server, Disable: tt.disable},
+				usage: func(pid int) (usage, error) { return usage{memory: int64(pid) << 20, cpu: float64(pid) / 10}, nil },
+				alive: func(state.Process) bool { return true },
+			}
+			if tt.alive != nil {
+				from.alive = tt.alive
+			}
+			if tt.node != nil {
+				from.Node = func(context.Context) (*Node, error) { return tt.node, nil }
+			}
+			r, err := Collect(t.Context(), from)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Health != tt.health {
+				t.Errorf("health %s, want %s", r.Health, tt.health)
+			}
+			var text bytes.Buffer
+			if err := r.Text(&text, at(125)); err != nil {
+				t.Fatal(err)
+			}
+			golden.Check(t, "testdata/"+tt.name+".txt", text.Bytes())
+			data, _ := json.MarshalIndent(r, "", "  ")
+			golden.Check(t, "testdata/"+tt.name+".json", append(data, '\n'))
+		})
+	}
+}
+
+func TestAPIThatDoesNotAnswerIsAReason(t *testing.T) {
+	r := Report{Health: Ready, Processes: []Process{{Name: state.Front}}}
+	r.addNode(t.Context(), func(context.Context) (*Node, error) { return nil, errors.New("connection refused") })
+	if r.Health != Degraded || len(r.Reasons) != 1 {
+		t.Errorf("health %s for %q", r.Health, r.Reasons)
+	}
+}
+
+func TestUsageOfThisProcess(t *testing.T) {
+	u, err := readUsage(os.Getpid())
+	if err != nil || u.memory == 0 {
+		t.Errorf("%+v, %v", u, err)
+	}
+}
+
+func TestDirSize(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "a"), make([]byte, 1<<16), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	os.Link(filepath.Join(dir, "a"), filepath.Join(dir, "b"))
+	size := dirSize(dir, time.Now().Add(time.Minute))
+	if size < 1<<16 || size > 1<<17 {
+		t.Errorf("%d bytes, want a little over 64 KiB: a file with two names counts once", size)
+	}
+	if size := dirSize(dir, time.Now().Add(-time.Second)); size != 0 {
+		t.Errorf("%d bytes after the time was up", size)
+	}
+}
+
+func TestBytes(t *testing.T) {
+	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 9 << 20: "9.0 MiB", 3 << 40: "3.0 TiB"} {
+		if got := Bytes(n); got != want {
+			t.Errorf("%d is %s, want %s", n, got, want)
+		}
+	}
+}

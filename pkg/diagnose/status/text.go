@@ -1,0 +1,234 @@
+package status
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+)
+
+// Text writes the report for people. now is what ages are counted from.
+func (r Report) Text(out io.Writer, now time.Time) error {
+	w := &writer{out: out, now: now}
+	w.line("%s", strings.TrimSpace("coracle "+r.Version))
+	w.field("Health", r.headline(w))
+	for _, reason := range r.Reasons {
+		w.field("", reason)
+	}
+	if r.Node != nil {
+		w.field("Node", r.Node.text())
+		w.field("Addresses", strings.Join(r.Node.Addresses, ", "))
+		if u := r.Node.Usage; u != nil {
+			w.field("Usage", u.text())
+		}
+	}
+	if f := r.LastFailure; f != nil {
+		w.field("Last failure", fmt.Sprintf("%s %s%s", f.Process, f.Reason, w.ago(f.Time)))
+	}
+	if u := r.Upgrade; u != nil {
+		w.field("Upgrade", u.Text()+w.ago(u.Ended))
+	}
+	w.certificates(r.Certificates)
+	w.batteries(r.Batteries)
+	w.details(r.Details)
+	w.field("Data", r.Data.text())
+	if len(r.Processes) > 0 {
+		w.processes(r.Processes)
+		w.components(r.Processes)
+	}
+	return w.err
+}
+
+// headline is the health with since when.
+func (r Report) headline(w *writer) string {
+	switch r.Health {
+	case Stopped:
+		return "not running; start it with 'coracle server' or 'coracle agent'"
+	case Ready:
+		return "ready for " + w.age(r.Since)
+	}
+	if r.Since.IsZero() {
+		return string(r.Health)
+	}
+	return string(r.Health) + ", started " + w.age(r.Since) + " ago"
+}
+
+func (n Node) text() string {
+	ready := "Ready"
+	if !n.Ready {
+		ready = "NotReady"
+	}
+	if n.Cordoned {
+		ready += ",SchedulingDisabled"
+	}
+	return fmt.Sprintf("%s, %s, %s", n.Name, ready, n.Version)
+}
+
+func (u Usage) text() string {
+	percent := func(part, whole int64) string {
+		if whole == 0 {
+			return "?"
+		}
+		return fmt.Sprintf("%d %%", part*100/whole)
+	}
+	return fmt.Sprintf("%.2f of %g CPUs (%s), %s of %s memory (%s)", float64(u.MilliCPU)/1000, float64(u.MilliCPUs)/1000,
+		percent(u.MilliCPU, u.MilliCPUs), Bytes(u.Memory), Bytes(u.Allocatable), percent(u.Memory, u.Allocatable))
+}
+
+func (d Data) text() string {
+	if d.Size == 0 {
+		return d.Path
+	}
+	return fmt.Sprintf("%s, %s", d.Path, Bytes(d.Size))
+}
+
+// writer keeps the first error, so that a page can be written without a check per line.
+type writer struct {
+	out io.Writer
+	now time.Time
+	err error
+}
+
+func (w *writer) line(format string, args ...any) {
+	if w.err == nil {
+		_, w.err = fmt.Fprintf(w.out, format+"\n", args...)
+	}
+}
+
+func (w *writer) field(name, value string) {
+	if name != "" {
+		name += ":"
+	}
+	w.line("%s", strings.TrimRight(fmt.Sprintf("%-14s%s", name, value), " "))
+}
+
+func (w *writer) age(t time.Time) string { return duration.HumanDuration(w.now.Sub(t)) }
+
+func (w *writer) ago(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return ", " + w.age(t) + " ago"
+}
+
+// certificates tells of the one that ends first, and of each that cannot be read or has ended.
+func (w *writer) certificates(all []pki.Expiry) {
+	var first *pki.Expiry
+	var bad []string
+	for i, c := range all {
+		switch {
+		case c.Error != "":
+			bad = append(bad, fmt.Sprintf("%s: %s", c.Name, c.Error))
+			continue
+		case w.now.After(c.NotAfter):
+			bad = append(bad, fmt.Sprintf("%s expired %s ago (%s)", c.Name, w.age(c.NotAfter), c.File))
+			continue
+		}
+		if first == nil || c.NotAfter.Before(first.NotAfter) {
+			first = &all[i]
+		}
+	}
+	if first != nil {
+		text := fmt.Sprintf("%d, the first to expire is %s on %s", len(all), first.Name, first.NotAfter.Format(time.DateOnly))
+		if !first.RenewAt.IsZero() {
+			text += ", renewed from " + first.RenewAt.Format(time.DateOnly)
+		}
+		w.field("Certificates", text)
+	}
+	for _, text := range bad {
+		w.field("Certificate", text)
+	}
+}
+
+func (w *writer) processes(all []Process) {
+	w.line("")
+	tab := w.table()
+	fmt.Fprintln(tab, "PROCESS\tSTATE\tPID\tAGE\tMEMORY\tCPU\tRESTARTS")
+	for _, p := range all {
+		if p.Name == state.Front {
+			p.Name = "coracle"
+		}
+		if p.PID == 0 {
+			fmt.Fprintf(tab, "%s\t%s\t-\t-\t-\t-\t%d\n", p.Name, p.State, p.Restarts)
+			continue
+		}
+		fmt.Fprintf(tab, "%s\t%s\t%d\t%s\t%s\t%.1fs\t%d\n",
+			p.Name, p.State, p.PID, w.age(p.Started), Bytes(p.Memory), p.CPU, p.Restarts)
+	}
+	w.flush(tab)
+}
+
+func (w *writer) components(all []Process) {
+	w.line("")
+	tab := w.table()
+	fmt.Fprintln(tab, "COMPONENT\tPROCESS\tSTATE\tREADY IN\tAGE\tNOTE")
+	for _, p := range all {
+		for _, u := range p.Components {
+			took, age := "-", "-"
+			if !u.Ready.IsZero() {
+				age = w.age(u.Ready)
+				if !u.Standby.After(u.Started) { // else it was not busy with becoming ready
+					took = Seconds(u.Ready.Sub(u.Started))
+				}
+			}
+			fmt.Fprintf(tab, "%s\t%s\t%s\t%s\t%s\t%s\n", u.Name, p.Name, u.State, took, age, note(u))
+		}
+	}
+	w.flush(tab)
+}
+
+// table is a tabwriter whose lines end where their text ends, because the last column may be empty.
+type table struct {
+	*tabwriter.Writer
+	page *bytes.Buffer
+}
+
+func (w *writer) table() table {
+	page := new(bytes.Buffer)
+	return table{tabwriter.NewWriter(page, 0, 0, 3, ' ', 0), page}
+}
+
+func (w *writer) flush(t table) {
+	_ = t.Flush() // into memory
+	for line := range strings.Lines(t.page.String()) {
+		w.line("%s", strings.TrimRight(line, " \n"))
+	}
+}
+
+func note(u lifecycle.Status) string {
+	switch {
+	case u.Error != "":
+		return u.Error
+	case u.State == lifecycle.Standby && u.Waiting != "":
+		return u.Waiting
+	case u.Waiting != "":
+		return "waits for " + u.Waiting
+	case u.State == lifecycle.Waiting, u.State == lifecycle.Standby:
+		return "needs " + strings.Join(u.Needs, ", ")
+	}
+	return ""
+}
+
+// Seconds writes a duration of a start: 0.31s.
+func Seconds(d time.Duration) string { return fmt.Sprintf("%.2fs", d.Seconds()) }
+
+// Bytes writes a size with a unit: 9.1 MiB.
+func Bytes(n int64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, units := float64(n)/unit, "KMGTPE"
+	for value >= unit && len(units) > 1 {
+		value, units = value/unit, units[1:]
+	}
+	return fmt.Sprintf("%.1f %ciB", value, units[0])
+}

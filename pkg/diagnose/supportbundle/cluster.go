@@ -1,0 +1,286 @@
+package supportbundle
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/coracle-dev/coracle/pkg/diagnose/redact"
+)
+
+// resource is one kind of objects that is collected. Secrets are not in the table, and never read but for Secrets.
+type resource struct {
+	gvr schema.GroupVersionResource
+	// namespaces limits it; none is all.
+	namespaces []string
+	fields     string // a field selector
+}
+
+func in(group, version string, names ...string) (out []resource) {
+	for _, name := range names {
+		out = append(out, resource{gvr: schema.GroupVersionResource{Group: group, Version: version, Resource: name}})
+	}
+	return out
+}
+
+// resources are in the order of what one looks at first.
+var resources = slices.Concat(
+	in("", "v1", "nodes", "pods", "namespaces", "services", "persistentvolumes", "persistentvolumeclaims", "resourcequotas", "limitranges"),
+	[]resource{{gvr: corev1.SchemeGroupVersion.WithResource("configmaps"), namespaces: []string{"kube-system", "kube-public"}}},
+	in("coordination.k8s.io", "v1", "leases"),
+	in("apps", "v1", "deployments", "daemonsets", "statefulsets", "replicasets"),
+	in("batch", "v1", "jobs", "cronjobs"),
+	in("discovery.k8s.io", "v1", "endpointslices"),
+	in("networking.k8s.io", "v1", "networkpolicies", "ingresses", "ingressclasses"),
+	in("storage.k8s.io", "v1", "storageclasses", "csinodes", "csidrivers", "volumeattachments"),
+	in("policy", "v1", "poddisruptionbudgets"),
+	in("autoscaling", "v2", "horizontalpodautoscalers"),
+	in("scheduling.k8s.io", "v1", "priorityclasses"),
+	in("node.k8s.io", "v1", "runtimeclasses"),
+	in("certificates.k8s.io", "v1", "certificatesigningrequests"),
+	in("admissionregistration.k8s.io", "v1", "validatingwebhookconfigurations", "mutatingwebhookconfigurations"),
+	in("apiregistration.k8s.io", "v1", "apiservices"),
+)
+
+// ofNode is what a node may see with its own rights.
+func ofNode(name string) []resource {
+	nodes, pods := in("", "v1", "nodes"), in("", "v1", "pods")
+	nodes[0].fields, pods[0].fields = "metadata.name="+name, "spec.nodeName="+name
+	return slices.Concat(nodes, pods, in("", "v1", "services"), in("node.k8s.io", "v1", "runtimeclasses"), in("storage.k8s.io", "v1", "csidrivers"))
+}
+
+// Objects collects what is in the cluster, a file for each kind.
+func Objects(config *rest.Config) func(context.Context, *Files) error {
+	return objects(config, resources)
+}
+
+// NodeObjects is Objects with the rights of a node, which sees itself and its pods.
+func NodeObjects(config *rest.Config, name string) func(context.Context, *Files) error {
+	return objects(config, ofNode(name))
+}
+
+func objects(config *rest.Config, resources []resource) func(context.Context, *Files) error {
+	return func(ctx context.Context, to *Files) error {
+		client, err := dynamic.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		for _, r := range resources {
+			items, err := list(ctx, client, r)
+			if len(items) > 0 || err == nil {
+				data, err := encodeList(items)
+				if err != nil {
+					return fmt.Errorf("encoding %s: %w", r.gvr.Resource, err)
+				}
+				to.Add(r.gvr.Resource+".json", data)
+			}
+			switch {
+			case ctx.Err() != nil:
+				return fmt.Errorf("the API did not answer in time: it was asked for %s", r.gvr.Resource)
+			case err != nil:
+				to.Note("%s: %v", r.gvr.Resource, err)
+			}
+			if unreachable(err) { // the others will not do better
+				return nil
+			}
+		}
+		return nil
+	}
+}
+
+// unreachable reports an error that did not come from the API.
+func unreachable(err error) bool {
+	_, answered := err.(apierrors.APIStatus)
+	return err != nil && !answered
+}
+
+// most is how many objects of one kind are collected.
+const most = 5000
+
+func list(ctx context.Context, client dynamic.Interface, r resource) (items []unstructured.Unstructured, err error) {
+	namespaces := r.namespaces
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	for _, ns := range namespaces {
+		options := metav1.ListOptions{Limit: 500, FieldSelector: r.fields}
+		for {
+			page, err := client.Resource(r.gvr).Namespace(ns).List(ctx, options)
+			if err != nil {
+				return items, err
+			}
+			items = append(items, page.Items...)
+			options.Continue = page.GetContinue()
+			if options.Continue == "" {
+				break
+			}
+			if len(items) >= most {
+				return items, fmt.Errorf("there are more than %d; the others are left out", most)
+			}
+		}
+	}
+	return items, nil
+}
+
+func encodeList(items []unstructured.Unstructured) ([]byte, error) {
+	var out bytes.Buffer
+	out.WriteString("{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [")
+	for i := range items {
+		clean(items[i].Object)
+		data, err := json.MarshalIndent(items[i].Object, "", " ")
+		if err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		out.WriteByte('\n')
+		out.Write(data)
+	}
+	out.WriteString("\n]}\n")
+	return out.Bytes(), nil
+}
+
+// hidden values are those that people put secrets into: variables and headers. What they are called stays.
+var hidden = map[string]bool{"env": true, "httpHeaders": true}
+
+// lastApplied is an annotation that repeats the object.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// clean takes out of an object what may be secret wherever a pod is described, and what only repeats it.
+func clean(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		delete(v, "managedFields")
+		if annotations, ok := v["annotations"].(map[string]any); ok {
+			delete(annotations, lastApplied)
+		}
+		for key, child := range v {
+			if list, ok := child.([]any); ok && hidden[key] {
+				hide(list)
+			}
+			clean(child)
+		}
+	case []any:
+		for _, child := range v {
+			clean(child)
+		}
+	}
+}
+
+func hide(list []any) {
+	for _, one := range list {
+		if m, ok := one.(map[string]any); ok && m["value"] != nil {
+			m["value"] = "(removed)"
+		}
+	}
+}
+
+// Events collects what happened, as lines in the order of time.
+func Events(config *rest.Config) func(context.Context, *Files) error {
+	return func(ctx context.Context, to *Files) error {
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		events, err := client.CoreV1().Events("").List(ctx, metav1.ListOptions{Limit: most})
+		if err != nil {
+			return fmt.Errorf("listing events: %w", err)
+		}
+		slices.SortStableFunc(events.Items, func(a, b corev1.Event) int { return when(a).Compare(when(b)) })
+		var out bytes.Buffer
+		for _, e := range events.Items {
+			count := ""
+			if e.Count > 1 {
+				count = fmt.Sprintf(" (%d times)", e.Count)
+			}
+			fmt.Fprintf(&out, "%s %-7s %s %s/%s/%s%s: %s\n", when(e).UTC().Format(time.RFC3339), e.Type, e.Reason,
+				e.InvolvedObject.Kind, e.InvolvedObject.Namespace, e.InvolvedObject.Name, count, strings.ReplaceAll(e.Message, "\n", " "))
+		}
+		to.Add("", out.Bytes())
+		return nil
+	}
+}
+
+// when is the last time of an event, in whichever of its fields that is.
+func when(e corev1.Event) time.Time {
+	last := e.CreationTimestamp.Time
+	for _, t := range []time.Time{e.EventTime.Time, e.LastTimestamp.Time} {
+		if t.After(last) {
+			last = t
+		}
+	}
+	if e.Series != nil && e.Series.LastObservedTime.After(last) {
+		last = e.Series.LastObservedTime.Time
+	}
+	return last
+}
+
+// Healthz collects what the API says of its own health.
+func Healthz(config *rest.Config) func(context.Context, *Files) error {
+	return func(ctx context.Context, to *Files) error {
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		for _, path := range []string{"version", "livez", "readyz"} {
+			data, err := client.RESTClient().Get().AbsPath("/"+path).Param("verbose", "true").DoRaw(ctx)
+			if len(data) > 0 {
+				to.Add(path+".txt", append(data, '\n'))
+			}
+			if err != nil {
+				to.Note("%s: %v", path, err)
+			}
+		}
+		return nil
+	}
+}
+
+// Secrets reads the values of the cluster's Secrets, for the redactor to look for them. They go nowhere else.
+func Secrets(ctx context.Context, config *rest.Config) (values []string, err error) {
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	options := metav1.ListOptions{Limit: 500}
+	for {
+		page, err := client.CoreV1().Secrets("").List(ctx, options)
+		if err != nil {
+			return values, fmt.Errorf("reading the cluster's Secrets, to be able to take them out: %w", err)
+		}
+		for _, s := range page.Items {
+			values = append(values, secretValues(s)...)
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return values, nil
+		}
+	}
+}
+
+// ordinary are keys of Secrets whose values are no secret, and so common that they would be taken out of everything.
+var ordinary = []string{"ca.crt", "tls.crt", "namespace", "username", "user", "host", "port", "database", "dbname", "name", "description",
+	"expiration", "auth-extra-groups", "type", "token-id"}
+
+func secretValues(s corev1.Secret) (values []string) {
+	for key, value := range s.Data {
+		if slices.Contains(ordinary, key) || strings.HasPrefix(key, "usage-bootstrap-") {
+			continue
+		}
+		values = append(values, string(value))
+		values = append(values, redact.Find(string(value))...)
+	}
+	return values
+}

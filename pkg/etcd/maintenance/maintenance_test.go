@@ -1,0 +1,134 @@
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/etcd/members"
+)
+
+func TestMain(m *testing.M) {
+	logrus.SetOutput(io.Discard)
+	os.Exit(m.Run())
+}
+
+const mib = 1 << 20
+
+// etcd is a member that does what it is told.
+type etcd struct {
+	status members.Status
+	did    []string
+	held   bool // another server has the turn
+}
+
+func (e *etcd) Own(context.Context) (members.Status, error) {
+	s := e.status
+	s.Alarms = slices.Clone(s.Alarms)
+	return s, nil
+}
+func (e *etcd) Status(ctx context.Context) (members.Status, error) { return e.Own(ctx) }
+
+func (e *etcd) Compact(context.Context) error {
+	e.did = append(e.did, "compact")
+	return errors.New("mvcc: required revision has been compacted")
+}
+
+func (e *etcd) Defragment(context.Context) error {
+	e.did = append(e.did, "defragment")
+	e.status.Size = e.status.InUse
+	return nil
+}
+
+func (e *etcd) Disarm(_ context.Context, a members.Alarm) error {
+	e.did = append(e.did, "disarm "+a.Kind+" of "+a.Member)
+	e.status.Alarms = slices.DeleteFunc(e.status.Alarms, func(b members.Alarm) bool { return a == b })
+	return nil
+}
+
+func (e *etcd) Lead(_ context.Context, id string) error {
+	e.did = append(e.did, id+" leads")
+	return nil
+}
+
+func (e *etcd) turn(ctx context.Context, work func(context.Context) error) (bool, error) {
+	if e.held {
+		return false, nil
+	}
+	e.did = append(e.did, "lock")
+	return true, work(ctx)
+}
+
+func cluster(self, leader string, silent ...string) (all []members.MemberStatus) {
+	for _, id := range []string{"a", "b", "c"} {
+		all = append(all, members.MemberStatus{Member: join.Member{ID: id, Name: "n" + id}, Self: id == self, Leader: id == leader,
+			Answers: !slices.Contains(silent, id)})
+	}
+	return all
+}
+
+func alone() []members.MemberStatus { return cluster("a", "a")[:1] }
+
+func TestCare(t *testing.T) {
+	alarm := func(kind, id string) []members.Alarm {
+		return []members.Alarm{{Member: "n" + id, ID: id, Kind: kind}}
+	}
+	for _, c := range []struct {
+		name   string
+		status members.Status
+		held   bool
+		looks  int
+		did    string
+		told   string
+	}{
+		{name: "nothing", status: members.Status{Members: alone(), Size: 10 * mib, InUse: mib}},
+		{name: "waste", status: members.Status{Members: alone(), Size: 200 * mib, InUse: 90 * mib}, did: "defragment"},
+		{name: "less than half", status: members.Status{Members: alone(), Size: 200 * mib, InUse: 110 * mib}},
+		{name: "follower", status: members.Status{Members: cluster("a", "b"), Size: 200 * mib, InUse: 90 * mib}, did: "lock, defragment"},
+		{name: "not its turn", status: members.Status{Members: cluster("a", "b"), Size: 200 * mib, InUse: 90 * mib}, held: true},
+		{name: "one silent", status: members.Status{Members: cluster("a", "b", "c"), Size: 200 * mib, InUse: 90 * mib}, did: "lock"},
+		{name: "leader waits", status: members.Status{Members: cluster("a", "a"), Size: 200 * mib, InUse: 90 * mib}, looks: 3},
+		{name: "leader", status: members.Status{Members: cluster("a", "a"), Size: 200 * mib, InUse: 90 * mib}, looks: 4,
+			did: "lock, b leads, defragment"},
+		{name: "full of old revisions", status: members.Status{Members: alone(), Size: 200 * mib, InUse: 20 * mib, Quota: 200 * mib,
+			Alarms: alarm("NOSPACE", "a")}, did: "compact, defragment, disarm NOSPACE of na", told: "It is compacted now"},
+		{name: "full", status: members.Status{Members: alone(), Size: 200 * mib, InUse: 190 * mib, Quota: 200 * mib, Alarms: alarm("NOSPACE", "a")},
+			did: "compact, defragment", told: "raise the limit of 200 MiB"},
+		{name: "another is full", status: members.Status{Members: cluster("a", "b"), Alarms: alarm("NOSPACE", "b")}, told: "database is full"},
+		{name: "raised the limit", status: members.Status{Members: alone(), Size: 200 * mib, InUse: 190 * mib, Quota: 400 * mib,
+			Alarms: alarm("NOSPACE", "a")}, did: "disarm NOSPACE of na", told: "database is full"},
+		{name: "corrupt", status: members.Status{Members: cluster("a", "b"), Alarms: alarm("CORRUPT", "c")}, told: "coracle etcd remove --force nc"},
+		{name: "corrupt and removed", status: members.Status{Members: cluster("a", "b"), Alarms: alarm("CORRUPT", "x")}, did: "disarm CORRUPT of nx", told: "differs from"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := &etcd{status: c.status, held: c.held}
+				var told []string
+				k := keeper{Care: Care{Members: e, Turn: e.turn, Every: look, Tell: func(_ context.Context, alarms, _ []Alarm) {
+					for _, a := range alarms {
+						told = append(told, a.Advice)
+					}
+				}}}
+				for range max(c.looks, 1) {
+					if err := k.once(t.Context()); err != nil {
+						t.Error(err)
+					}
+				}
+				if got := strings.Join(e.did, ", "); got != c.did {
+					t.Errorf("it did %q, not %q", got, c.did)
+				}
+				if len(told) > 1 || !strings.Contains(strings.Join(told, ""), c.told) || (c.told == "") != (len(told) == 0) {
+					t.Errorf("it told %q, not %q", told, c.told)
+				}
+			})
+		})
+	}
+}

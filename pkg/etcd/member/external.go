@@ -1,0 +1,181 @@
+package member
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+)
+
+// External stands for an etcd that somebody else runs. It starts nothing: it waits until the etcd answers, and tells
+// meanwhile why it does not.
+type External struct {
+	Store config.Datastore
+	// Cluster returns a name of this server's cluster, the pin of its CA. The datastore keeps the first one, and two clusters must
+	// not use the same: each would accept what the other has signed for somebody else, or nothing of it.
+	Cluster func() (string, error)
+}
+
+// Run is ready when a key can be read; nothing is watched afterwards, because kube-apiserver does that itself.
+func (e External) Run(ctx context.Context, ready func()) error {
+	tlsConfig, err := e.tls()
+	if err != nil {
+		return err
+	}
+	where := strings.Join(e.Store.Endpoints, ", ")
+	told := ""
+	err = lifecycle.Until(ctx, "the datastore at "+where, func(ctx context.Context) error {
+		err := e.probe(ctx, tlsConfig)
+		if err != nil && err.Error() != told {
+			told = err.Error()
+			logrus.WithField("component", "etcd").WithError(err).Warn("the datastore at " + where + " does not answer yet")
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := e.claim(ctx, tlsConfig); err != nil {
+		return err
+	}
+	ready()
+	<-ctx.Done()
+	return nil
+}
+
+// errOthers says that the data is another cluster's.
+var errOthers = errors.New("another cluster keeps its data there")
+
+// claim notes whose the data is, or refuses another cluster's.
+func (e External) claim(ctx context.Context, tlsConfig *tls.Config) error {
+	own, err := e.Cluster()
+	if err != nil {
+		return err
+	}
+	try, cancel := context.WithTimeout(ctx, 2*probeTimeout)
+	defer cancel()
+	client, err := e.client(try, tlsConfig)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	key := e.Store.Prefix + "/coracle.io/cluster"
+	// In two steps and in this form, as kube-apiserver creates its objects: a shim that stands for etcd knows that.
+	made, err := client.Txn(try).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).Then(clientv3.OpPut(key, own)).Commit()
+	if err != nil {
+		return fmt.Errorf("noting in the datastore whose it is: %w", err)
+	}
+	if made.Succeeded {
+		return nil
+	}
+	got, err := client.Get(try, key)
+	if err != nil {
+		return fmt.Errorf("reading from the datastore whose it is: %w", err)
+	}
+	if len(got.Kvs) == 0 || string(got.Kvs[0].Value) == own {
+		return nil
+	}
+	return fmt.Errorf("using the datastore at %s with prefix %s: %w: to join that cluster, give this server --server and a token; "+
+		"to begin another one, give it another --datastore-prefix", strings.Join(e.Store.Endpoints, ", "), e.Store.Prefix, errOthers)
+}
+
+// tls is nil if no endpoint needs it.
+func (e External) tls() (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
+	if file := e.Store.CAFile; file != "" {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("reading --datastore-cafile: %w", err)
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(data) {
+			return nil, fmt.Errorf("--datastore-cafile: %s holds no certificate in PEM form", file)
+		}
+	}
+	if e.Store.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(e.Store.CertFile, e.Store.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("reading --datastore-certfile and --datastore-keyfile: %w", err)
+		}
+		cfg.Certificates = []tls.Certificate{pair}
+	}
+	for _, endpoint := range e.Store.Endpoints {
+		if strings.HasPrefix(endpoint, "https:") {
+			return cfg, nil
+		}
+	}
+	return nil, nil
+}
+
+func (e External) client(ctx context.Context, tlsConfig *tls.Config) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{Context: ctx, Endpoints: e.Store.Endpoints, TLS: tlsConfig, Logger: zap.NewNop()})
+}
+
+// probeTimeout is for reading a key. Beside it there must be time to find out why that fails.
+const probeTimeout = 2 * time.Second
+
+// probe reads a key below the prefix, which needs a leader and, where etcd has users, the right to do so.
+func (e External) probe(ctx context.Context, tlsConfig *tls.Config) error {
+	try, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	client, err := e.client(try, tlsConfig)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if _, err = client.Get(try, e.Store.Prefix+"/health"); err == nil {
+		return nil
+	}
+	return errors.Join(e.reasons(ctx, tlsConfig, err)...)
+}
+
+// reasons says of each endpoint what is wrong with it. etcd's client knows, but says no more than that it took too long.
+func (e External) reasons(ctx context.Context, tlsConfig *tls.Config, err error) (all []error) {
+	transport := &http.Transport{TLSClientConfig: tlsConfig}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport, Timeout: probeTimeout}
+	for _, endpoint := range e.Store.Endpoints {
+		if path, ok := strings.CutPrefix(endpoint, "unix://"); ok {
+			conn, dialErr := net.Dial("unix", path)
+			if dialErr != nil {
+				all = append(all, dialErr)
+				continue
+			}
+			conn.Close()
+		} else if probeErr := fetch(ctx, client, endpoint+"/version"); probeErr != nil {
+			all = append(all, probeErr)
+			continue
+		}
+		all = append(all, fmt.Errorf("%s is there, but answers no reads: %w", endpoint, err))
+	}
+	return all
+}
+
+func fetch(ctx context.Context, client *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%w: is it to be https:// instead of http://?", err)
+	}
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}

@@ -1,0 +1,80 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// TestLeaderLost writes through a member whose leader has gone without a word.
+func TestLeaderLost(t *testing.T) {
+	e, _ := cluster(t, 3)
+	put(t, e[0], "a", "1")
+	i := slices.IndexFunc(e, func(one *Etcd) bool { return one.running.Server.Leader() == one.running.Server.MemberID() })
+	leader, other := e[i], e[(i+1)%3]
+	leader.running.Server.PauseSending()
+	defer leader.running.Server.ResumeSending()
+
+	c := client(t, other)
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	began := time.Now()
+	_, err := c.Put(ctx, "a", "2")
+	took := time.Since(began)
+	if !errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail) || took < settle || took > 2*time.Second+settle+3*time.Second {
+		t.Errorf("a write ends after %s with %v", took, err)
+	}
+	put(t, other, "a", "3")
+	want(t, other, "a", "3")
+}
+
+// TestWatchWaits begins a watch where there is no leader.
+func TestWatchWaits(t *testing.T) {
+	e, stop := cluster(t, 3)
+	put(t, e[0], "a", "1")
+	stop[1]()
+	stop[2]()
+	for end := time.Now().Add(time.Minute); e[0].running.Server.Leader() != 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the last of three still has a leader")
+		}
+	}
+	c := client(t, e[0])
+	defer c.Close()
+	began := time.Now()
+	answer := <-c.Watch(clientv3.WithRequireLeader(t.Context()), "a")
+	heldFor(t, began, answer.Err())
+	var back sync.WaitGroup
+	defer back.Wait()
+	back.Go(func() {
+		time.Sleep(hold / 4)
+		mustRun(t, e[1])
+	})
+	for end := time.Now().Add(time.Minute); ; { // the other member may take longer than a watch waits
+		began = time.Now()
+		answer := <-c.Watch(clientv3.WithRequireLeader(t.Context()), "a", clientv3.WithRev(1))
+		switch {
+		case answer.Err() != nil && time.Now().Before(end):
+			heldFor(t, began, answer.Err())
+			continue
+		case answer.Err() != nil || len(answer.Events) != 1:
+			t.Errorf("with another member %s later: %v, %d events", time.Since(began), answer.Err(), len(answer.Events))
+		}
+		return
+	}
+}
+
+// heldFor checks that a watch that has ended was held until a leader could have come.
+func heldFor(t *testing.T, began time.Time, err error) {
+	t.Helper()
+	if took := time.Since(began); !errors.Is(err, rpctypes.ErrNoLeader) || took < hold {
+		t.Fatalf("a watch ends after %s with %v", took, err)
+	}
+}

@@ -1,0 +1,165 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+)
+
+// life is one run of etcd's server.
+type life struct {
+	*Etcd
+	server *embed.Etcd
+	fatal  <-chan error
+
+	joining   bool // it has just got a place
+	again     bool // the life before ended with errAgain
+	resetting bool // it becomes the only member
+}
+
+// run takes the member from its start to its end.
+func (l life) run(ctx context.Context, ready func()) error {
+	work, stop := context.WithCancel(ctx)
+	steps := make(chan error, 1)
+	go func() { steps <- l.becomeReady(work) }() // beside what follows: it may not see that etcd has died
+	err := l.await(ctx, steps, ready)
+	stop()
+	switch {
+	case err == nil:
+		l.handOver()
+	case errors.Is(err, errAgain):
+		l.server.Server.HardStop() // Close waits for clients' servers, which wait until the member is ready
+	case !errors.Is(err, errRemoved):
+		return l.explain(err) // etcd's goroutines are gone or stuck
+	}
+	l.server.Close()
+	l.closePeers()
+	return err
+}
+
+// await returns nil when ctx is done, else why the member cannot go on.
+func (l life) await(ctx context.Context, steps <-chan error, ready func()) error {
+	for {
+		select {
+		case err := <-steps:
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err != nil {
+				return l.cause(err)
+			}
+			ready()
+			steps = nil
+		case err := <-l.fatal:
+			return err
+		case err := <-l.server.Err():
+			return l.cause(err)
+		case <-l.server.Server.StopNotify(): // by itself it stops for this reason only
+			return errRemoved
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// cause looks behind an error of a step, or of serving clients: all fail when the member stops.
+func (l life) cause(err error) error {
+	select {
+	case err := <-l.fatal:
+		return err
+	default:
+	}
+	select {
+	case <-l.server.Server.StoppingNotify():
+		return errRemoved
+	default:
+		return err
+	}
+}
+
+// becomeReady does what there is to do until the member votes and answers.
+func (l life) becomeReady(ctx context.Context) error {
+	if l.joining || l.hadPeers() {
+		if err := l.openPeers(); err != nil {
+			return err
+		}
+	}
+	if !l.joining && !l.resetting && l.Others != nil && l.Others.Known() {
+		ctx2, stop := context.WithCancelCause(ctx)
+		defer stop(nil)
+		go l.stillMember(ctx2, stop)
+		ctx = ctx2
+	}
+	lifecycle.WaitingFor(ctx, "a leader among etcd's members")
+	defer lifecycle.WaitingFor(ctx, "")
+	if err := l.elect(ctx); err != nil {
+		return err
+	}
+	// Before the member has caught up: until the others know where it is, they cannot send it a whole database.
+	if !l.alone() {
+		if err := l.tellURL(ctx); err != nil {
+			return err
+		}
+	}
+	if err := l.awaitPublished(ctx); err != nil {
+		return err
+	}
+	if err := l.promote(ctx); err != nil {
+		return err
+	}
+	if err := readOnce(ctx, l.server); err != nil {
+		return fmt.Errorf("reading a key: %w", err)
+	}
+	if l.resetting {
+		return l.finishReset()
+	}
+	return nil
+}
+
+// alone reports whether the member is the only one.
+func (l life) alone() bool {
+	members := l.server.Server.Cluster().Members()
+	return len(members) == 1 && members[0].ID == l.server.Server.MemberID()
+}
+
+// handOver gives the leadership away, so that nobody waits for the time-out after which a leader is missed. Where nobody
+// takes it the member is stopped at once: etcd would try for seven seconds more.
+func (l life) handOver() {
+	server := l.server.Server
+	switch {
+	case l.alone():
+		return
+	case server.Leader() == 0: // clients wait for what does not come, and Close for them
+		server.HardStop()
+		return
+	case server.Leader() != server.MemberID():
+		return
+	}
+	for _, other := range server.Cluster().Members() {
+		if other.ID == server.MemberID() || other.IsLearner {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), handOverPatience)
+		err := server.MoveLeader(ctx, uint64(server.MemberID()), uint64(other.ID))
+		cancel()
+		if err == nil || server.Leader() != server.MemberID() {
+			return
+		}
+	}
+	server.HardStop()
+}
+
+// handOverPatience is how long another member may take to become leader.
+const handOverPatience = 700 * time.Millisecond
+
+// readOnce proves that the member knows a leader and has caught up with it.
+func readOnce(ctx context.Context, server *embed.Etcd) error {
+	_, err := server.Server.Range(ctx, &pb.RangeRequest{Key: []byte("health")})
+	return err
+}

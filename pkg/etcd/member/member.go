@@ -1,0 +1,165 @@
+// Package member runs the embedded etcd: one member of the cluster's, whose clients connect to a unix socket. While the
+// member is alone, no peer can reach it. OpenPeers changes that; a member that joins a cluster is open from the start.
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+)
+
+// Etcd is the component. Its exported fields are set before Run.
+type Etcd struct {
+	Name   string         // the member's: the node's
+	Dir    string         // data directory
+	Socket string         // where clients connect; its directory exists
+	Peer   netip.AddrPort // where other members reach this one
+	TLS    TLS            // between members
+	Others Others         // nil if no other server can be known
+	Args   []string       // pass-through settings, "name=value"
+	// ResetRequest is the file of a ResetRequest, looked for at the start; "" is none.
+	ResetRequest string
+	// Volatile says that no write has to outlive the machine: nothing waits for a disk.
+	Volatile bool
+
+	updating sync.Mutex // held while this member's URL is changed
+	mu       sync.Mutex
+	running  *embed.Etcd // nil before the start
+	opened   *peers      // nil while the member is alone
+}
+
+// PeerPort is where members reach each other, as everywhere.
+const PeerPort = 2380
+
+// TLS are the files of the certificate that a member shows to other members, and of the authority that signs it. They
+// are read again at each connection.
+type TLS struct{ CA, Cert, Key string }
+
+// Others are the cluster's other servers.
+type Others interface {
+	// Known reports whether there are or were any. If so, a cluster is never begun here.
+	Known() bool
+	// Members asks any of them who is a member, as the cluster agrees at this moment.
+	Members(ctx context.Context) ([]join.Member, error)
+	// AddMember asks any of them for a place.
+	AddMember(ctx context.Context, m join.AddMember) (join.AddedMember, error)
+}
+
+// errRemoved says that the cluster has removed this member: its data is of no use to anybody.
+var errRemoved = errors.New("this server's member was removed from the cluster's etcd")
+
+// Run serves clients until ctx is done. It is ready when the member votes and answers reads that see every write.
+func (e *Etcd) Run(ctx context.Context, ready func()) error {
+	wasReady, again := false, false
+	for {
+		err := e.serve(ctx, again, func() { wasReady = true; ready() })
+		if errors.Is(err, errAgain) && ctx.Err() == nil {
+			again = true
+			continue
+		}
+		if !errors.Is(err, errRemoved) || ctx.Err() != nil {
+			return err
+		}
+		if e.Others == nil || !e.Others.Known() {
+			return fmt.Errorf("%w, and it knows no other server to join: give it one with --server, or begin a new cluster "+
+				"after moving %s away", err, e.Dir)
+		}
+		if err := e.moveAside(); err != nil {
+			return err
+		}
+		if wasReady {
+			return fmt.Errorf("%w: it joins again with new data", err)
+		}
+	}
+}
+
+// serve runs one life of the member; again says that the one before ended with errAgain.
+func (e *Etcd) serve(ctx context.Context, again bool, ready func()) error {
+	fatal := make(chan error, 1)
+	cfg, err := e.config(fatal)
+	if err != nil {
+		return err
+	}
+	resetting, err := e.prepareReset(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	joining := false
+	if !e.hasData() && e.Others != nil && e.Others.Known() {
+		if err := e.askForPlace(ctx, cfg); err != nil {
+			return err
+		}
+		joining = true
+	}
+	// A socket left by a crash is nobody's: the front holds the lock of the data directory.
+	if err := os.Remove(e.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the old socket: %w", err)
+	}
+	server, err := e.start(cfg, fatal)
+	if err != nil {
+		return err
+	}
+	e.setRunning(server)
+	defer e.setRunning(nil)
+	l := life{Etcd: e, server: server, fatal: fatal, joining: joining, again: again, resetting: resetting}
+	return l.run(ctx, ready)
+}
+
+// hasData reports whether the member has run before: its log is the last that etcd makes.
+func (e *Etcd) hasData() bool {
+	found, err := filepath.Glob(filepath.Join(e.Dir, "member", "wal", "*.wal"))
+	return err == nil && len(found) > 0
+}
+
+func (e *Etcd) setRunning(server *embed.Etcd) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.running = server
+}
+
+// start calls StartEtcd in a goroutine of its own, because etcd answers damaged files with a panic, or with a fatal
+// log line, which ends the goroutine (see logger).
+func (e *Etcd) start(cfg *embed.Config, fatal <-chan error) (*embed.Etcd, error) {
+	type result struct {
+		server *embed.Etcd
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- result{err: fmt.Errorf("etcd panicked: %v", p)}
+			}
+		}()
+		server, err := embed.StartEtcd(cfg)
+		done <- result{server, err}
+	}()
+	select {
+	case err := <-fatal:
+		return nil, e.explain(err)
+	case r := <-done:
+		if r.err != nil {
+			return nil, e.explain(r.err)
+		}
+		return r.server, nil
+	}
+}
+
+// explain adds to an error of etcd where its data is and what can be done.
+func (e *Etcd) explain(err error) error {
+	if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("using the data in %s: %w", e.Dir, err)
+	}
+	if e.Others != nil && e.Others.Known() {
+		return fmt.Errorf("%w; if the data in %s is damaged, move it away: this server then gets it from the others", err, e.Dir)
+	}
+	return fmt.Errorf("%w; if the data in %s is damaged, put a backup in its place, or move it away to begin with an empty cluster", err, e.Dir)
+}

@@ -1,0 +1,136 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+)
+
+// askForPlace asks the other servers until one gives this one a place, and completes cfg for it.
+func (e *Etcd) askForPlace(ctx context.Context, cfg *embed.Config) error {
+	if err := e.clear(); err != nil {
+		return err
+	}
+	if probe, err := net.Listen("tcp", e.Peer.String()); err != nil { // before the cluster counts on it
+		return e.explainListen(err)
+	} else if err := probe.Close(); err != nil {
+		return fmt.Errorf("trying the port for other members of etcd: %w", err)
+	}
+	added, err := e.place(ctx)
+	if err != nil {
+		return err
+	}
+	cfg.AdvertisePeerUrls, err = parseURLs(e.peerURL())
+	if err != nil {
+		return fmt.Errorf("reading this member's URL: %w", err)
+	}
+	cfg.InitialCluster = added.InitialCluster
+	cfg.ClusterState = embed.ClusterStateFlagExisting
+	cfg.SnapshotCatchUpEntries = catchUpOthers
+	return nil
+}
+
+// clear removes what an interrupted start left, which has no log yet. A database that is not almost empty has lost its
+// log some other way: it is kept.
+func (e *Etcd) clear() error {
+	if db, err := os.Stat(filepath.Join(e.Dir, "member", "snap", "db")); err == nil && db.Size() > almostEmpty {
+		return e.moveAside()
+	}
+	if err := os.RemoveAll(filepath.Join(e.Dir, "member")); err != nil {
+		return fmt.Errorf("removing what an interrupted start left: %w", err)
+	}
+	return nil
+}
+
+const almostEmpty = 256 << 10 // bytes
+
+// place asks until it is granted. One request may take long, because the other server waits until it can grant it.
+func (e *Etcd) place(ctx context.Context) (join.AddedMember, error) {
+	defer lifecycle.WaitingFor(ctx, "")
+	lifecycle.WaitingFor(ctx, "a place in the cluster's etcd")
+	told := ""
+	for {
+		added, err := e.Others.AddMember(ctx, join.AddMember{Name: e.Name, PeerURL: e.peerURL()})
+		if err == nil {
+			return added, nil
+		}
+		lifecycle.WaitingFor(ctx, "a place in the cluster's etcd, last: "+err.Error())
+		if err.Error() != told {
+			told = err.Error()
+			logrus.WithField("component", "etcd").WithError(err).Warn("there is no place in the cluster's etcd yet")
+		}
+		select {
+		case <-ctx.Done():
+			return added, fmt.Errorf("waiting for a place in the cluster's etcd: %w, last: %w", context.Cause(ctx), err)
+		case <-time.After(placeRetry):
+		}
+	}
+}
+
+const placeRetry = 500 * time.Millisecond
+
+// stillMember asks the other servers whether this member is one of theirs, and ends with errRemoved through stop if
+// not. Until the cluster has a leader they cannot know, so it asks as long as ctx lives.
+func (l life) stillMember(ctx context.Context, stop context.CancelCauseFunc) {
+	id := l.server.Server.MemberID().String()
+	for pause := time.Second; ; pause = min(2*pause, 10*time.Second) {
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		members, err := l.Others.Members(try)
+		cancel()
+		if err == nil {
+			for _, m := range members {
+				if m.ID == id {
+					return
+				}
+			}
+			stop(errRemoved)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+		}
+	}
+}
+
+// moveAside keeps the data of a removed member, in place of any that was kept before.
+func (e *Etcd) moveAside() error {
+	kept := e.Dir + ".removed"
+	if err := os.RemoveAll(kept); err != nil {
+		return fmt.Errorf("removing the data that was moved aside before: %w", err)
+	}
+	if err := os.Rename(e.Dir, kept); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("moving the data of the removed member aside: %w", err)
+	}
+	logrus.WithField("component", "etcd").WithField("kept", kept).
+		Warn("the cluster has removed this server's member: its data is moved aside, and it joins anew")
+	return nil
+}
+
+// peersMark is a file in the data directory that says that the member has had peers.
+func (e *Etcd) peersMark() string { return filepath.Join(e.Dir, "peers") }
+
+func (e *Etcd) rememberPeers() error {
+	if err := atomicfile.Write(e.peersMark(), nil, 0o600); err != nil {
+		return fmt.Errorf("remembering that etcd has other members: %w", err)
+	}
+	return nil
+}
+
+// hadPeers reports whether other members could reach this one in an earlier life.
+func (e *Etcd) hadPeers() bool {
+	_, err := os.Stat(e.peersMark())
+	return err == nil
+}

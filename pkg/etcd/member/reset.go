@@ -1,0 +1,114 @@
+package member
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/sirupsen/logrus"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+)
+
+// ResetRequest asks a member to become the only one at its next start, with the data that it has. The others are then
+// no members any more, and learn it when they ask. It is a file, so that an interrupted reset goes on.
+type ResetRequest struct {
+	// Snapshot is a directory that does not exist: the member's data is copied there first.
+	Snapshot string `json:"snapshot"`
+}
+
+// Write puts the request where a member finds it; see Etcd.ResetRequest.
+func (r ResetRequest) Write(file string) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encoding the request: %w", err)
+	}
+	return atomicfile.Write(file, data, 0o600)
+}
+
+// prepareReset makes cfg one for a reset if one was asked for.
+func (e *Etcd) prepareReset(ctx context.Context, cfg *embed.Config) (resetting bool, err error) {
+	data, err := os.ReadFile(e.ResetRequest)
+	if e.ResetRequest == "" || errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading the request to reset the quorum: %w", err)
+	}
+	var request ResetRequest
+	if err := json.Unmarshal(data, &request); err != nil {
+		return false, fmt.Errorf("reading the request to reset the quorum: %s is damaged: remove it and ask again: %w", e.ResetRequest, err)
+	}
+	if !e.hasData() {
+		return false, errors.Join(fmt.Errorf("there is no data in %s from which etcd could be made anew", e.Dir), os.Remove(e.ResetRequest))
+	}
+	lifecycle.WaitingFor(ctx, "a copy of etcd's data in "+request.Snapshot)
+	defer lifecycle.WaitingFor(ctx, "")
+	if err := copyData(e.Dir, request.Snapshot); err != nil {
+		return false, fmt.Errorf("copying etcd's data before the quorum is reset: %w", err)
+	}
+	logrus.WithField("component", "etcd").WithField("copy", request.Snapshot).Warn("making this server's etcd a cluster of one member, as asked")
+	cfg.ForceNewCluster = true
+	return true, nil
+}
+
+// finishReset forgets the request once the member is alone.
+func (l life) finishReset() error {
+	if !l.alone() {
+		return fmt.Errorf("etcd has %d members after the quorum was reset", len(l.server.Server.Cluster().Members()))
+	}
+	if err := os.Remove(l.ResetRequest); err != nil {
+		return fmt.Errorf("forgetting the request to reset the quorum: %w", err)
+	}
+	logrus.WithField("component", "etcd").Info("this server's etcd is a cluster of one member now; the other servers join it again")
+	return nil
+}
+
+// copyData copies a stopped member's directory. What is there already was copied before.
+func copyData(from, to string) error {
+	if _, err := os.Stat(to); err == nil {
+		return nil
+	}
+	partial := to + ".partial"
+	if err := os.RemoveAll(partial); err != nil {
+		return err
+	}
+	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		within, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			return os.MkdirAll(filepath.Join(partial, within), 0o700)
+		}
+		return copyFile(path, filepath.Join(partial, within))
+	})
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(partial)) // it may be what fills the disk
+	}
+	return os.Rename(partial, to)
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Sync(), out.Close())
+}

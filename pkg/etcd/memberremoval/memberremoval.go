@@ -1,0 +1,157 @@
+// Package memberremoval removes members of etcd whose server is gone for good, which people say by deleting its Node. It
+// runs on the server that leads.
+package memberremoval
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/etcd/members"
+)
+
+// Removal is the component.
+type Removal struct {
+	Kubeconfig string // of somebody who may list and watch nodes
+	Own        string // this server's node
+	Members    Members
+}
+
+// Members are etcd's.
+type Members interface {
+	List(ctx context.Context) ([]join.Member, error)
+	Remove(ctx context.Context, name string) error
+	// Answers reports whether a member runs at one of the URLs.
+	Answers(ctx context.Context, peerURLs []string) bool
+}
+
+// Timings.
+const (
+	// A server that comes back without its data has its Node deleted, and then replaces its member itself. Two changes
+	// at the same time would only be in each other's way.
+	grace   = 4 * time.Second
+	settle  = 5 * time.Minute  // until when a member without a Node may be one that is about to register
+	running = 30 * time.Second // between looks at a server that runs though its Node was deleted
+	timeout = 20 * time.Second // of one removal
+)
+
+// errRuns says that a member may not be removed yet.
+var errRuns = errors.New("the server still runs")
+
+// Run works until ctx is done. It is ready at once.
+func (r Removal) Run(ctx context.Context, ready func()) error {
+	client, err := kube.Client(r.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	ready()
+	r.run(kube.WithComponent(ctx, "etcd-members"), cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "nodes", "", fields.Everything()))
+	return nil
+}
+
+func (r Removal) run(ctx context.Context, nodes cache.ListerWatcher) {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))
+	gone := func(obj any) {
+		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
+			queue.AddAfter(name.Name, grace)
+		}
+	}
+	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: nodes,
+		ObjectType:    &corev1.Node{},
+		Transform:     nameOnly,
+		Handler:       cache.ResourceEventHandlerFuncs{DeleteFunc: gone},
+	})
+	var working sync.WaitGroup
+	working.Go(func() { r.work(ctx, queue, store) })
+	working.Go(func() { r.orphans(ctx, queue, controller.HasSynced, store) })
+	controller.RunWithContext(ctx)
+	queue.ShutDown()
+	working.Wait()
+}
+
+func (r Removal) work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], store cache.Store) {
+	for name, down := queue.Get(); !down; name, down = queue.Get() {
+		err := r.handle(ctx, store, name)
+		switch {
+		case err == nil:
+			queue.Forget(name)
+		case errors.Is(err, errRuns):
+			queue.Forget(name)
+			queue.AddAfter(name, running)
+		case ctx.Err() == nil:
+			logrus.WithField("component", "etcd-members").WithError(err).Warnf("the Node of server %s is deleted, but its member of etcd is still there; trying again", name)
+			queue.AddRateLimited(name)
+		}
+		queue.Done(name)
+	}
+}
+
+// handle removes the member of a server whose Node is gone and which does not run. One that does would only join
+// again, or has just done so.
+func (r Removal) handle(ctx context.Context, store cache.Store, name string) error {
+	if _, exists, err := store.GetByKey(name); err != nil || exists || name == r.Own {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	all, err := r.Members.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range all {
+		if m.Name != name {
+			continue
+		}
+		if r.Members.Answers(ctx, m.PeerURLs) {
+			return fmt.Errorf("%w: %s", errRuns, name)
+		}
+		if err := r.Members.Remove(ctx, m.ID); err != nil && !errors.Is(err, members.ErrNoMember) {
+			return err
+		}
+		logrus.WithField("component", "etcd-members").WithField("member", m.ID).Infof("removed server %s from etcd, because its Node was deleted", name)
+	}
+	return nil
+}
+
+// orphans looks once for members without a Node, which were deleted while nobody was looking.
+func (r Removal) orphans(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], synced func() bool, store cache.Store) {
+	select {
+	case <-ctx.Done():
+		return
+	case <-time.After(settle):
+	}
+	if !synced() {
+		return
+	}
+	members, err := r.Members.List(ctx)
+	if err != nil {
+		return // somebody else says it
+	}
+	for _, m := range members {
+		if _, exists, err := store.GetByKey(m.Name); err == nil && !exists && m.Name != "" {
+			queue.Add(m.Name)
+		}
+	}
+}
+
+// nameOnly leaves nothing but the name of a Node: there may be thousands.
+func nameOnly(obj any) (any, error) {
+	node, ok := obj.(*corev1.Node)
+	if !ok {
+		return obj, nil
+	}
+	slim := &corev1.Node{}
+	slim.Name, slim.ResourceVersion = node.Name, node.ResourceVersion
+	return slim, nil
+}

@@ -1,0 +1,63 @@
+package members
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"time"
+)
+
+// connectTimeout is for each of the connection and the handshake. A frozen server accepts connections, and says nothing.
+const connectTimeout = 2 * time.Second
+
+// newClient makes a client for servers of the authority whose certificate is in the file. There is no proxy: all is
+// inside the cluster.
+func newClient(caFile, certFile, keyFile string) (*http.Client, error) {
+	bundle, err := os.ReadFile(caFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading a certificate authority: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(bundle) {
+		return nil, fmt.Errorf("reading a certificate authority: %s holds no certificate", caFile)
+	}
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading this server's certificate: %w", err)
+	}
+	return &http.Client{Transport: &http.Transport{
+		DialContext:         (&net.Dialer{Timeout: connectTimeout}).DialContext,
+		TLSHandshakeTimeout: connectTimeout,
+		TLSClientConfig:     &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, Certificates: []tls.Certificate{pair}},
+	}}, nil
+}
+
+// Answers reports whether a member runs at one of the URLs and talks to other members.
+func (m *Members) Answers(ctx context.Context, peerURLs []string) bool {
+	client, err := newClient(m.CA, m.Cert, m.Key)
+	if err != nil {
+		return false
+	}
+	defer client.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, 2*connectTimeout)
+	defer cancel()
+	for _, url := range peerURLs {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/version", nil)
+		if err != nil {
+			continue
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			continue
+		}
+		resp.Body.Close()
+		if resp.StatusCode == http.StatusOK {
+			return true
+		}
+	}
+	return false
+}

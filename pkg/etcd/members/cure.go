@@ -1,0 +1,93 @@
+package members
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// alarmText is how a member tells of an alarm among its errors: memberID:123 alarm:NOSPACE.
+var alarmText = regexp.MustCompile(`memberID:(\d+)\s+alarm:(\w+)`)
+
+// alarms reads them from what a member says of itself. Asking for the list would be a write.
+func alarms(errors []string, members []MemberStatus) []Alarm {
+	list := []Alarm{}
+	for _, text := range errors {
+		found := alarmText.FindStringSubmatch(text)
+		if found == nil {
+			continue
+		}
+		number, err := strconv.ParseUint(found[1], 10, 64)
+		if err != nil {
+			continue
+		}
+		one := Alarm{Member: ID(number), ID: ID(number), Kind: found[2]}
+		for _, m := range members {
+			if m.ID == one.ID && m.Name != "" {
+				one.Member = m.Name
+			}
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+// Compact forgets all revisions before the present one. Watches that are behind begin anew.
+func (m *Members) Compact(ctx context.Context) error {
+	return m.do(func(client *clientv3.Client) error {
+		now, err := client.Maintenance.Status(ctx, "unix://"+m.Socket)
+		if err != nil {
+			return fmt.Errorf("asking etcd for its revision: %w", plain(err))
+		}
+		if _, err := client.Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+			return fmt.Errorf("compacting etcd: %w", plain(err))
+		}
+		return nil
+	})
+}
+
+// Disarm ends an alarm. If its cause is still there etcd raises it again.
+func (m *Members) Disarm(ctx context.Context, alarm Alarm) error {
+	id, err := strconv.ParseUint(alarm.ID, 16, 64)
+	if err != nil {
+		return fmt.Errorf("reading the identity of a member: %w", err)
+	}
+	kind, ok := pb.AlarmType_value[alarm.Kind]
+	if !ok {
+		return fmt.Errorf("etcd has no alarm %s", alarm.Kind)
+	}
+	return m.do(func(client *clientv3.Client) error {
+		if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: id, Alarm: pb.AlarmType(kind)}); err != nil {
+			return fmt.Errorf("ending alarm %s of %s: %w", alarm.Kind, alarm.Member, plain(err))
+		}
+		return nil
+	})
+}
+
+// Lead makes another member leader. The local one must be it.
+func (m *Members) Lead(ctx context.Context, id string) error {
+	number, err := strconv.ParseUint(id, 16, 64)
+	if err != nil {
+		return fmt.Errorf("reading the identity of a member: %w", err)
+	}
+	return m.do(func(client *clientv3.Client) error {
+		if _, err := client.MoveLeader(ctx, number); err != nil {
+			return fmt.Errorf("handing the lead of etcd over: %w", plain(err))
+		}
+		return nil
+	})
+}
+
+// do calls work with a client.
+func (m *Members) do(work func(*clientv3.Client) error) error {
+	client, err := m.Dial()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return work(client)
+}

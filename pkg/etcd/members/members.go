@@ -1,0 +1,198 @@
+// Package members is how servers become members of the cluster's etcd and cease to be: a server's own view of it
+// through its socket (Members), and what a server that joins asks of others over their API (Remote). Running a member is
+// the business of component member.
+package members
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+)
+
+// Members are etcd's, as the member behind a socket sees and changes them. Its exported fields are set before use;
+// methods may be called from several goroutines.
+type Members struct {
+	Socket string // of the local member
+	// CA, Cert and Key are the files with which members talk to each other.
+	CA, Cert, Key string
+
+	adding   sync.Mutex // held from the look at the members to the addition of one
+	mu       sync.Mutex
+	learning map[uint64]time.Time // learners, and when each was seen first
+}
+
+// Timings of Add.
+const (
+	addPatience  = 15 * time.Second // how long Add waits until the cluster can take a member
+	addPause     = 100 * time.Millisecond
+	addTry       = 4 * time.Second // for one try: of two changes at the same time etcd drops one without a word
+	learnerGrace = time.Minute     // how long a learner that does not answer may block others
+)
+
+// Dial connects to the local member. The caller closes the client.
+func (m *Members) Dial() (*clientv3.Client, error) {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{"unix://" + m.Socket}, DialTimeout: 5 * time.Second, Logger: zap.NewNop()})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to etcd: %w", err)
+	}
+	return client, nil
+}
+
+// List returns the members as the cluster agrees at this moment.
+func (m *Members) List(ctx context.Context) ([]join.Member, error) {
+	client, err := m.Dial()
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	got, err := client.MemberList(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("listing etcd's members: %w", plain(err))
+	}
+	members := make([]join.Member, 0, len(got.Members))
+	for _, one := range got.Members {
+		members = append(members, describe(one))
+	}
+	return members, nil
+}
+
+func describe(m *pb.Member) join.Member {
+	return join.Member{ID: ID(m.ID), Name: m.Name, PeerURLs: m.PeerURLs, Learner: m.IsLearner}
+}
+
+// ID is a member's identity as people see it.
+func ID(id uint64) string { return strconv.FormatUint(id, 16) }
+
+// Add makes a place for a learner. What has its name or its URL is removed first: it is what the server was before it
+// lost its data. If another server is joining at this moment, or the cluster is not well enough yet, Add waits a while.
+func (m *Members) Add(ctx context.Context, new join.AddMember) (join.AddedMember, error) {
+	none := join.AddedMember{}
+	if err := check(new); err != nil {
+		return none, err
+	}
+	client, err := m.Dial()
+	if err != nil {
+		return none, err
+	}
+	defer client.Close()
+	until := time.Now().Add(addPatience)
+	for {
+		// etcd counts learners only when it applies an addition, and whoever reads the log again later dials those
+		// that were refused for ever.
+		m.adding.Lock()
+		try, cancel := context.WithTimeout(ctx, addTry)
+		added, err := m.tryAdd(try, client, new)
+		m.adding.Unlock()
+		dropped := try.Err() != nil && ctx.Err() == nil
+		cancel()
+		if err == nil || !dropped && !worthWaiting(err) || time.Now().After(until) {
+			return added, err
+		}
+		select {
+		case <-ctx.Done():
+			return none, err
+		case <-time.After(addPause):
+		}
+	}
+}
+
+func check(new join.AddMember) error {
+	u, err := url.Parse(new.PeerURL)
+	if err != nil || u.Scheme != "https" || u.Port() == "" || new.Name == "" || strings.ContainsAny(new.Name, "=,") {
+		return fmt.Errorf("a member needs a name and a URL like https://IP:2380, not %q and %q", new.Name, new.PeerURL)
+	}
+	return nil
+}
+
+func (m *Members) tryAdd(ctx context.Context, client *clientv3.Client, new join.AddMember) (join.AddedMember, error) {
+	none := join.AddedMember{}
+	got, err := client.MemberList(ctx)
+	if err != nil {
+		return none, fmt.Errorf("listing etcd's members: %w", plain(err))
+	}
+	for _, one := range got.Members {
+		switch {
+		case one.Name == new.Name || slices.Contains(one.PeerURLs, new.PeerURL):
+			if one.ID == got.Header.MemberId {
+				return none, fmt.Errorf("%s at %s is this server: give the one that joins another name with --node-name", one.Name, new.PeerURL)
+			}
+			if err := m.remove(ctx, client, one, got); err != nil {
+				return none, err
+			}
+		case one.IsLearner:
+			if err := m.yieldTo(ctx, client, one, got); err != nil {
+				return none, err
+			}
+		}
+	}
+	added, err := client.MemberAddAsLearner(ctx, []string{new.PeerURL})
+	if err != nil {
+		return none, fmt.Errorf("adding a member to etcd: %w", plain(err))
+	}
+	return join.AddedMember{ID: ID(added.Member.ID), InitialCluster: initialCluster(added.Members, added.Member.ID, new.Name)}, nil
+}
+
+func initialCluster(members []*pb.Member, own uint64, name string) string {
+	var parts []string
+	for _, one := range members {
+		label := one.Name
+		switch {
+		case one.ID == own:
+			label = name
+		case label == "":
+			label = ID(one.ID)
+		}
+		for _, u := range one.PeerURLs {
+			parts = append(parts, label+"="+u)
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// errBusy says that another server is joining.
+var errBusy = errors.New("etcd takes one new member at a time")
+
+// yieldTo says that another server's learner comes first, unless that server seems to have given up long ago: then
+// the learner is removed.
+func (m *Members) yieldTo(ctx context.Context, client *clientv3.Client, learner *pb.Member, all *clientv3.MemberListResponse) error {
+	busy := fmt.Errorf("%w, and %s is still catching up", errBusy, Label(learner))
+	m.mu.Lock()
+	if m.learning == nil {
+		m.learning = map[uint64]time.Time{}
+	}
+	first, seen := m.learning[learner.ID]
+	if !seen {
+		m.learning[learner.ID] = time.Now()
+	}
+	m.mu.Unlock()
+	if !seen || time.Since(first) < learnerGrace || m.Answers(ctx, learner.PeerURLs) {
+		return busy
+	}
+	return m.remove(ctx, client, learner, all)
+}
+
+// Label is how people know a member: by its name, or by its URL before it has one.
+func Label(m *pb.Member) string {
+	if m.Name != "" {
+		return m.Name
+	}
+	return strings.Join(m.PeerURLs, ",")
+}
+
+// worthWaiting reports whether the same request may be granted in a moment.
+func worthWaiting(err error) bool {
+	return errors.Is(err, errBusy) || errors.Is(err, rpctypes.ErrUnhealthy) || errors.Is(err, rpctypes.ErrTooManyLearners)
+}

@@ -1,0 +1,66 @@
+package members
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+)
+
+// Remove takes the member with the name or the identity out of the cluster. etcd refuses if too few would be left that
+// answer.
+func (m *Members) Remove(ctx context.Context, nameOrID string) error {
+	client, err := m.Dial()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	got, err := client.MemberList(ctx)
+	if err != nil {
+		return fmt.Errorf("listing etcd's members: %w", plain(err))
+	}
+	i := slices.IndexFunc(got.Members, func(one *pb.Member) bool { return one.Name == nameOrID || ID(one.ID) == nameOrID })
+	if i < 0 {
+		return fmt.Errorf("%w: %s", ErrNoMember, nameOrID)
+	}
+	return m.remove(ctx, client, got.Members[i], got)
+}
+
+// ErrNoMember says that etcd has no such member.
+var ErrNoMember = errors.New("etcd has no such member")
+
+// remove takes a member out, unless too few of the others answer to go on without it. It is of no use to ask etcd for
+// that check: it looks at how long members have been connected, and is switched off.
+func (m *Members) remove(ctx context.Context, client *clientv3.Client, gone *pb.Member, all *clientv3.MemberListResponse) error {
+	if !gone.IsLearner {
+		voters, answering, silent := 0, 0, []string{}
+		for _, one := range all.Members {
+			switch {
+			case one.ID == gone.ID || one.IsLearner:
+				continue
+			case one.ID == all.Header.MemberId || m.Answers(ctx, one.PeerURLs):
+				answering++
+			default:
+				silent = append(silent, Label(one))
+			}
+			voters++
+		}
+		if voters == 0 {
+			return fmt.Errorf("%s is etcd's only member: it cannot be removed", Label(gone))
+		}
+		if answering < voters/2+1 {
+			return fmt.Errorf("without %s, %d of the remaining %d members of etcd would have to run, and %s does not answer: start that first",
+				Label(gone), voters/2+1, voters, strings.Join(silent, " and "))
+		}
+	}
+	_, err := client.MemberRemove(ctx, gone.ID)
+	if err == nil || errors.Is(err, rpctypes.ErrMemberNotFound) {
+		return nil
+	}
+	return fmt.Errorf("removing %s (%s) from etcd: %w", Label(gone), ID(gone.ID), plain(err))
+}

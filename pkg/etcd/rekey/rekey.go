@@ -1,0 +1,126 @@
+// Package rekey makes a copy of a cluster's data the data of a new cluster, before its API is served for the first
+// time: what would let in who belongs to the former one goes, and what names its authority or its addresses names the new
+// ones.
+package rekey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/joinserver"
+	"github.com/coracle-dev/coracle/pkg/etcd/rekeyrequest"
+)
+
+// Refound is the component. It ends nothing: once it is ready it has no more to do.
+type Refound struct {
+	// Request is the file of the request, which goes when all is done.
+	Request string
+	// CA is the file with the new authority's certificate.
+	CA string
+	// Dial connects to etcd.
+	Dial func() (*clientv3.Client, error)
+}
+
+// Prefix is what keys begin with. Only coracle's own etcd is copied, where there is no other.
+const Prefix = "/registry/"
+
+// claims begins the keys of Leases that say which machine has which node name.
+const claims = "leases/kube-system/" + joinserver.ClaimPrefix
+
+// gone are keys, from one up to another, of what belongs to the machines and the processes of the former cluster, or lets
+// somebody in who belonged to it.
+var gone = [][2]string{
+	below("leases/kube-node-lease/"),
+	{"leases/kube-system/", claims}, // who leads
+	{end(claims), end("leases/kube-system/")},
+	below("masterleases/"), // of API servers, as are the next two
+	below("services/endpoints/default/kubernetes"),
+	below("endpointslices/default/kubernetes"),
+	below("certificatesigningrequests/"),
+	below("secrets/kube-system/bootstrap-token-"),
+	below("configmaps/kube-system/extension-apiserver-authentication"), // would be added to
+}
+
+func below(prefix string) [2]string { return [2]string{prefix, end(prefix)} }
+
+func end(prefix string) string { return clientv3.GetPrefixRangeEnd(prefix) }
+
+// Run changes the data. It can be interrupted at any point and run again.
+func (r Refound) Run(ctx context.Context, ready func()) error {
+	if err := r.refound(ctx); err != nil {
+		return err
+	}
+	ready()
+	<-ctx.Done()
+	return nil
+}
+
+func (r Refound) refound(ctx context.Context) error {
+	request, ok, err := rekeyrequest.Read(r.Request)
+	if err != nil || !ok {
+		return err
+	}
+	began := time.Now()
+	ca, err := os.ReadFile(r.CA)
+	if err != nil {
+		return fmt.Errorf("reading the new authority: %w", err)
+	}
+	client, err := r.Dial()
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	for _, keys := range gone {
+		if _, err := client.Delete(ctx, Prefix+keys[0], clientv3.WithRange(Prefix+keys[1])); err != nil {
+			return fmt.Errorf("removing what belongs to the former cluster: %w", err)
+		}
+	}
+	changed, err := rewriteAll(ctx, client, newEdit(request, ca))
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(r.Request); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("noting that this is a cluster of its own: %w", err)
+	}
+	logrus.WithField("component", "refound").WithField("took", time.Since(began).Round(time.Millisecond)).
+		Infof("made a copy of a cluster one of its own; %d objects differ", changed)
+	return nil
+}
+
+// page is how many objects are read at a time.
+const page = 500
+
+// rewriteAll edits every object. It returns how many have changed.
+func rewriteAll(ctx context.Context, client *clientv3.Client, e *edit) (changed int, err error) {
+	from, end := Prefix, clientv3.GetPrefixRangeEnd(Prefix)
+	for {
+		got, err := client.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(page))
+		if err != nil {
+			return changed, fmt.Errorf("reading the former cluster's objects: %w", err)
+		}
+		for _, kv := range got.Kvs {
+			value, err := e.object(string(kv.Key), kv.Value)
+			if err != nil {
+				return changed, fmt.Errorf("changing %s: %w", kv.Key, err)
+			}
+			if value == nil {
+				continue
+			}
+			if _, err := client.Put(ctx, string(kv.Key), string(value), clientv3.WithLease(clientv3.LeaseID(kv.Lease))); err != nil {
+				return changed, fmt.Errorf("changing %s: %w", kv.Key, err)
+			}
+			changed++
+		}
+		if !got.More {
+			return changed, nil
+		}
+		from = string(got.Kvs[len(got.Kvs)-1].Key) + "\x00"
+	}
+}

@@ -1,0 +1,144 @@
+// Package apiserver runs kube-apiserver, with its aggregation layer and the API of custom resources.
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+
+	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/component-base/featuregate"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+)
+
+// APIServer is the component.
+type APIServer struct {
+	Store     config.Datastore // also where the data is in our own etcd
+	API       config.API
+	Network   config.Network
+	Issuer    string // of service account tokens
+	Files     Files
+	AuditLog  string    // file, used if there is an audit policy
+	Extension Extension // our own paths; the zero value has none
+	Egress    Egress    // how nodes and pods are reached
+	Groups    []Group   // API groups of our own
+	Gates     string    // the pass-through feature gates of all parts of the process, "feature-gates=...", or ""
+	Args      []string  // pass-through flags, "name=value"
+}
+
+// Files are the paths of keys and certificates, and of a configuration file that Run writes.
+type Files struct {
+	ClientCA          string
+	Cert, Key         string // serving
+	ServiceAccountKey string
+	ServiceAccountPub string
+	KubeletCA         string
+	KubeletClientCert string
+	KubeletClientKey  string
+	ProxyClientCA     string // front proxy
+	ProxyClientCert   string
+	ProxyClientKey    string
+	Authentication    string // AuthenticationConfiguration, generated
+}
+
+// authentication lets everybody ask whether the server is well, and nothing else, without saying who they are.
+const authentication = `apiVersion: apiserver.config.k8s.io/v1
+kind: AuthenticationConfiguration
+anonymous:
+  enabled: true
+  conditions:
+  - path: /livez
+  - path: /readyz
+  - path: /healthz
+`
+
+// Run serves the API until ctx is done. It is ready when /readyz and /healthz are.
+func (a APIServer) Run(ctx context.Context, ready func()) error {
+	ctx = kube.WithComponent(ctx, "kube-apiserver")
+	if err := atomicfile.Write(a.Files.Authentication, []byte(authentication), 0o600); err != nil {
+		return fmt.Errorf("writing the authentication configuration: %w", err)
+	}
+	completed, err := a.options(ctx)
+	if err != nil {
+		return err
+	}
+	cfg, err := a.Egress.newConfig(completed, a.Groups)
+	if err != nil {
+		return a.explain(err)
+	}
+	a.Extension.prepare(cfg)
+	server, err := createServer(cfg, a.Groups)
+	if err != nil {
+		return err
+	}
+	a.Extension.mount(server.GenericAPIServer)
+	prepared, err := server.PrepareRun()
+	if err != nil {
+		return err
+	}
+	forgetDefinitions(cfg)
+	go func() {
+		if awaitHealthy(ctx, server.GenericAPIServer.Handler) == nil {
+			ready()
+		}
+	}()
+	return prepared.Run(ctx)
+}
+
+// explain names the file that upstream's error is about, where upstream does not.
+func (a APIServer) explain(err error) error {
+	if a.API.EncryptionConfig != "" && strings.Contains(err.Error(), "parsing file") {
+		return fmt.Errorf("reading the encryption configuration %s: %w", a.API.EncryptionConfig, err)
+	}
+	return err
+}
+
+// options are the completed, checked options.
+func (a APIServer) options(ctx context.Context) (options.CompletedOptions, error) {
+	none := options.CompletedOptions{}
+	opts := options.NewServerRunOptions()
+	addNodeVolumes(opts.Admission.GenericAdmission)
+	if err := a.flags().Parse("kube-apiserver", opts.Flags()); err != nil {
+		return none, err
+	}
+	kube.RaiseVerbosity(int(opts.Logs.Verbosity))
+	registry := opts.GenericServerRunOptions.ComponentGlobalsRegistry
+	if err := registry.Set(); err != nil {
+		return none, fmt.Errorf("setting feature gates: %w", err)
+	}
+	registry.AddMetrics()
+	if gates, ok := registry.FeatureGateFor(basecompatibility.DefaultKubeComponent).(featuregate.MutableFeatureGate); ok {
+		gates.AddMetrics()
+	}
+	completed, err := opts.Complete(ctx)
+	if err != nil {
+		return none, err
+	}
+	return completed, errors.Join(completed.Validate()...)
+}
+
+// awaitHealthy asks the handler itself, without a connection.
+func awaitHealthy(ctx context.Context, handler http.Handler) error {
+	for _, path := range []string{"/readyz", "/healthz"} {
+		err := lifecycle.Until(ctx, path, func(ctx context.Context) error {
+			answer := httptest.NewRecorder()
+			handler.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
+			if answer.Code != http.StatusOK {
+				return fmt.Errorf("%d %s", answer.Code, answer.Body)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

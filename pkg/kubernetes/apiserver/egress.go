@@ -1,0 +1,145 @@
+package apiserver
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	genericserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/egressselector"
+	"k8s.io/apiserver/pkg/util/webhook"
+	"k8s.io/client-go/informers"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"k8s.io/kubernetes/pkg/controlplane"
+	controlplaneserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
+	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
+
+	"github.com/coracle-dev/coracle/pkg/network/tunnel"
+)
+
+// Egress is how the server reaches nodes, pods and webhooks: directly, or through the tunnels that nodes make.
+type Egress struct {
+	Tunnels *tunnel.Hub // nil has none
+	Node    string      // the server's own, which has no tunnel
+	// AnyPodAddress says that a pod's address does not tell its node: a CNI plugin of the user's gives them out.
+	AnyPodAddress bool
+}
+
+// newConfig makes the servers' configurations from upstream's functions, in upstream's order. It is there for one
+// addition, which has no flag: the egress selector's dialer is a function of ours, in this process. A selector of the
+// user's own is left alone.
+func (e Egress) newConfig(opts options.CompletedOptions, groups []Group) (*app.Config, error) {
+	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme}
+	for _, g := range groups {
+		schemes = append(schemes, g.Scheme)
+	}
+	generic, shared, storage, err := controlplaneserver.BuildGenericConfig(
+		opts.CompletedOptions,
+		schemes,
+		controlplane.DefaultAPIResourceConfigSource(),
+		generatedopenapi.GetOpenAPIDefinitions,
+		opts.InformerName,
+	)
+	if err != nil {
+		return nil, err
+	}
+	e.install(generic, shared)
+	kube, resolver, admission, err := app.CreateKubeAPIServerConfig(opts, generic, shared, storage)
+	if err != nil {
+		return nil, err
+	}
+	base := &kube.ControlPlane
+	webhooks := webhook.NewDefaultAuthenticationInfoResolverWrapper(base.ProxyTransport, base.Generic.EgressSelector,
+		base.Generic.LoopbackClientConfig, base.Generic.TracerProvider)
+	extensions, err := controlplaneserver.CreateAPIExtensionsConfig(*base.Generic, base.VersionedInformers, admission,
+		opts.CompletedOptions, opts.MasterCount, resolver, webhooks)
+	if err != nil {
+		return nil, err
+	}
+	aggregator, err := controlplaneserver.CreateAggregatorConfig(*base.Generic, opts.CompletedOptions, base.VersionedInformers,
+		resolver, base.ProxyTransport, base.Extra.PeerProxy, admission)
+	if err != nil {
+		return nil, err
+	}
+	return &app.Config{Options: opts, Aggregator: aggregator, KubeAPIs: kube, ApiExtensions: extensions}, nil
+}
+
+// install enters the dialer.
+func (e Egress) install(generic *genericserver.Config, shared informers.SharedInformerFactory) {
+	if e.Tunnels == nil || generic.EgressSelector != nil {
+		return
+	}
+	owners := owners{nodes: shared.Core().V1().Nodes().Lister()}
+	if e.AnyPodAddress {
+		owners.pods = shared.Core().V1().Pods().Lister()
+	}
+	dialer := &tunnel.Dialer{Hub: e.Tunnels, Self: e.Node, Owner: owners.of}
+	generic.EgressSelector = egressselector.NewEgressSelectorWithMap(map[egressselector.EgressType]utilnet.DialFunc{
+		egressselector.Cluster: dialer.DialContext, // the other two, which are not set, are dialled as ever
+	})
+}
+
+// owners finds the node that has an address. Both listers are the server's own, which it has anyway.
+type owners struct {
+	nodes corelisters.NodeLister
+	pods  corelisters.PodLister // asked instead of the nodes' pod ranges; nil if these tell
+}
+
+func (o owners) of(host string) (owner tunnel.Owner, ok bool) {
+	nodes, err := o.nodes.List(labels.Everything())
+	if err != nil {
+		return owner, false
+	}
+	ip, _ := netip.ParseAddr(host) // the zero value, for a name, is in no range
+	// Ranges first: they are the control plane's to give, while nodes say themselves what their addresses are.
+	for _, tells := range []func(*corev1.Node) bool{
+		func(n *corev1.Node) bool { return o.pods == nil && contains(n.Spec.PodCIDRs, ip) },
+		func(n *corev1.Node) bool { return has(n, host) },
+	} {
+		if i := slices.IndexFunc(nodes, tells); i >= 0 {
+			return ownerOf(nodes[i]), true
+		}
+	}
+	if o.pods == nil || !ip.IsValid() {
+		return owner, false
+	}
+	pods, err := o.pods.List(labels.Everything())
+	if err != nil {
+		return owner, false
+	}
+	for _, pod := range pods {
+		if slices.ContainsFunc(pod.Status.PodIPs, func(p corev1.PodIP) bool { return p.IP == host }) {
+			if node, err := o.nodes.Get(pod.Spec.NodeName); err == nil {
+				return ownerOf(node), true
+			}
+		}
+	}
+	return owner, false
+}
+
+func ownerOf(node *corev1.Node) tunnel.Owner {
+	owner := tunnel.Owner{Node: node.Name}
+	for _, a := range node.Status.Addresses {
+		owner.Addresses = append(owner.Addresses, a.Address)
+	}
+	return owner
+}
+
+func has(node *corev1.Node, host string) bool {
+	return slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == host })
+}
+
+func contains(cidrs []string, ip netip.Addr) bool {
+	return slices.ContainsFunc(cidrs, func(text string) bool {
+		cidr, err := netip.ParsePrefix(text)
+		return err == nil && cidr.Contains(ip.Unmap())
+	})
+}

@@ -1,0 +1,123 @@
+package apiserver
+
+import (
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+)
+
+// flags is what kube-apiserver would be called with on a command line.
+func (a APIServer) flags() kube.Flags {
+	f := kube.Flags{
+		{"etcd-servers", strings.Join(a.Store.Endpoints, ",")},
+		{"storage-backend", "etcd3"},
+
+		{"bind-address", a.API.Bind.String()},
+		{"secure-port", strconv.Itoa(int(a.API.Port))},
+		{"advertise-address", a.API.Advertise.String()},
+		{"endpoint-reconciler-type", reconciler(a.API.Advertise)},
+		{"tls-cert-file", a.Files.Cert},
+		{"tls-private-key-file", a.Files.Key},
+		{"tls-min-version", "VersionTLS12"},
+		{"profiling", "false"},
+
+		{"authentication-config", a.Files.Authentication},
+		{"client-ca-file", a.Files.ClientCA},
+		{"enable-bootstrap-token-auth", "true"},
+		{"authorization-mode", "Node,RBAC"},
+		{"enable-admission-plugins", strings.Join(append([]string{"NodeRestriction"}, a.API.EnableAdmission...), ",")},
+
+		{"service-account-issuer", a.Issuer},
+		{"service-account-key-file", a.Files.ServiceAccountPub},
+		{"service-account-signing-key-file", a.Files.ServiceAccountKey},
+
+		{"service-cluster-ip-range", prefixes(a.Network.ServiceCIDRs)},
+		{"service-node-port-range", a.Network.NodePorts},
+		{"allow-privileged", "true"},
+		{"event-ttl", "1h0m0s"},
+		// A stop would else wait for the watches of other nodes, which go on until somebody cuts them.
+		{"shutdown-watch-termination-grace-period", "1s"},
+		// What a pod that does not say otherwise tolerates.
+		{"default-not-ready-toleration-seconds", seconds(a.API.EvictAfter)},
+		{"default-unreachable-toleration-seconds", seconds(a.API.EvictAfter)},
+
+		{"kubelet-certificate-authority", a.Files.KubeletCA},
+		{"kubelet-client-certificate", a.Files.KubeletClientCert},
+		{"kubelet-client-key", a.Files.KubeletClientKey},
+		// The default begins with the host name, and what needs a connection hangs where it does not resolve.
+		{"kubelet-preferred-address-types", "InternalIP,ExternalIP,Hostname"},
+
+		// Requests for aggregated APIs go to the pods themselves, so that it works without kube-proxy on a server.
+		{"enable-aggregator-routing", "true"},
+		{"proxy-client-cert-file", a.Files.ProxyClientCert},
+		{"proxy-client-key-file", a.Files.ProxyClientKey},
+		{"requestheader-allowed-names", "front-proxy-client"},
+		{"requestheader-client-ca-file", a.Files.ProxyClientCA},
+		{"requestheader-extra-headers-prefix", "X-Remote-Extra-"},
+		{"requestheader-group-headers", "X-Remote-Group"},
+		{"requestheader-username-headers", "X-Remote-User"},
+	}
+	optional := kube.Flags{
+		{"etcd-prefix", a.Store.Prefix},
+		{"etcd-cafile", a.Store.CAFile},
+		{"etcd-certfile", a.Store.CertFile},
+		{"etcd-keyfile", a.Store.KeyFile},
+		{"disable-admission-plugins", strings.Join(a.API.DisableAdmission, ",")},
+		{"admission-control-config-file", a.API.AdmissionConfig},
+		{"encryption-provider-config", a.API.EncryptionConfig},
+		{"audit-policy-file", a.API.AuditPolicy},
+	}
+	for _, kv := range optional {
+		if kv[1] != "" {
+			f = append(f, kv)
+		}
+	}
+	if a.API.EncryptionConfig != "" {
+		f = append(f, [2]string{"encryption-provider-config-automatic-reload", "true"})
+	}
+	if a.API.AuditPolicy != "" {
+		f = append(f,
+			[2]string{"audit-log-path", a.AuditLog},
+			[2]string{"audit-log-maxage", "30"},
+			[2]string{"audit-log-maxbackup", "5"},
+			[2]string{"audit-log-maxsize", "50"})
+	}
+	f = f.Override(a.Args)
+	if a.Gates != "" {
+		f = f.Override([]string{a.Gates})
+	}
+	return withUsersAuthentication(f)
+}
+
+// withUsersAuthentication drops our authentication configuration if the user's own flags exclude it.
+func withUsersAuthentication(f kube.Flags) kube.Flags {
+	if slices.ContainsFunc(f.Names(), func(name string) bool {
+		return name == "anonymous-auth" || strings.HasPrefix(name, "oidc-")
+	}) {
+		return f.Without("authentication-config")
+	}
+	return f
+}
+
+// reconciler says how the endpoints of Service kubernetes are kept. A loopback address, all that a host without a
+// network has, is not valid in them.
+func reconciler(advertise netip.Addr) string {
+	if advertise.IsLoopback() {
+		return "none"
+	}
+	return "lease"
+}
+
+func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
+
+func prefixes(list []netip.Prefix) string {
+	words := make([]string, len(list))
+	for i, p := range list {
+		words[i] = p.String()
+	}
+	return strings.Join(words, ",")
+}

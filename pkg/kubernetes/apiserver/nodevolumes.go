@@ -1,0 +1,191 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/kubernetes/pkg/apis/core"
+
+	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+)
+
+// nodeVolumesPlugin is the plugin's name, for --disable-admission-plugins.
+const nodeVolumesPlugin = "CoracleNodeVolumes"
+
+// addNodeVolumes makes the plugin one of those that are on.
+func addNodeVolumes(o *genericoptions.AdmissionOptions) {
+	o.Plugins.Register(nodeVolumesPlugin, func(io.Reader) (admission.Interface, error) {
+		return &nodeVolumes{Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete)}, nil
+	})
+	o.RecommendedPluginOrder = append(slices.Clone(o.RecommendedPluginOrder), nodeVolumesPlugin)
+}
+
+// nodeVolumes holds a node to its own local volumes and to the claims that wait for it. RBAC lets each node make
+// volumes; without this, whoever is root on one node could make a volume of any directory of another.
+type nodeVolumes struct {
+	*admission.Handler
+	client kubernetes.Interface
+}
+
+// SetExternalKubeClientSet takes the client that plugins are given.
+func (p *nodeVolumes) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
+
+// ValidateInitialization says what is missing.
+func (p *nodeVolumes) ValidateInitialization() error {
+	if p.client == nil {
+		return fmt.Errorf("%s has no client", nodeVolumesPlugin)
+	}
+	return nil
+}
+
+// Validate refuses what a node has no business with, and sizes that nothing holds to.
+func (p *nodeVolumes) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetResource().Group != core.GroupName {
+		return nil
+	}
+	node, isNode := strings.CutPrefix(a.GetUserInfo().GetName(), pki.NodeUser)
+	if !isNode {
+		return p.grows(ctx, a)
+	}
+	var err error
+	switch resource := a.GetResource().Resource; {
+	case resource == "persistentvolumes":
+		err = p.volume(ctx, a, node)
+	case resource == "persistentvolumeclaims" && a.GetSubresource() == "status":
+		err = ownClaim(a.GetOldObject(), node)
+	case resource == "persistentvolumeclaims":
+		err = givesBack(a, node)
+	}
+	if err != nil {
+		return admission.NewForbidden(a, fmt.Errorf("node %s: %w", node, err))
+	}
+	return nil
+}
+
+func (p *nodeVolumes) volume(ctx context.Context, a admission.Attributes, node string) error {
+	switch a.GetOperation() {
+	case admission.Create:
+		pv, _ := a.GetObject().(*core.PersistentVolume)
+		if err := ownVolume(pv, node); err != nil {
+			return err
+		}
+		return p.waits(ctx, pv, node)
+	case admission.Delete:
+		pv, _ := a.GetOldObject().(*core.PersistentVolume)
+		return ownVolume(pv, node)
+	}
+	was, _ := a.GetOldObject().(*core.PersistentVolume)
+	is, _ := a.GetObject().(*core.PersistentVolume)
+	for _, pv := range []*core.PersistentVolume{was, is} {
+		if err := ownVolume(pv, node); err != nil {
+			return err
+		}
+	}
+	allowed := was.DeepCopy()
+	allowed.Spec.Capacity = is.Spec.Capacity
+	allowed.Annotations, allowed.Finalizers = is.Annotations, is.Finalizers
+	ignoreBookkeeping(&allowed.ObjectMeta, is.ObjectMeta)
+	if !equality.Semantic.DeepEqual(allowed, is) {
+		return fmt.Errorf("it may change the capacity, annotations and finalizers of volume %s, and nothing else", is.Name)
+	}
+	return nil
+}
+
+// ownVolume says why a volume is none that the node may have.
+func ownVolume(pv *core.PersistentVolume, node string) error {
+	switch {
+	case pv == nil:
+		return errors.New("it is no volume")
+	case pv.Annotations[localpath.ProvisionedBy] != localpath.Provisioner:
+		return fmt.Errorf("volume %s is not of provisioner %s", pv.Name, localpath.Provisioner)
+	case pv.Labels[localpath.NodeLabel] != node || !onlyOn(pv.Spec.NodeAffinity, node):
+		return fmt.Errorf("volume %s is not one of this node alone", pv.Name)
+	case pv.Spec.Local == nil && pv.Spec.HostPath == nil:
+		return fmt.Errorf("volume %s is neither local nor hostPath", pv.Name)
+	case pv.Spec.ClaimRef == nil:
+		return fmt.Errorf("volume %s is for no claim", pv.Name)
+	}
+	return nil
+}
+
+// onlyOn reports whether pods with the volume can run on this node and on no other.
+func onlyOn(affinity *core.VolumeNodeAffinity, node string) bool {
+	if affinity == nil || affinity.Required == nil || len(affinity.Required.NodeSelectorTerms) != 1 {
+		return false
+	}
+	term := affinity.Required.NodeSelectorTerms[0]
+	if len(term.MatchFields) != 0 || len(term.MatchExpressions) != 1 {
+		return false
+	}
+	e := term.MatchExpressions[0]
+	return e.Key == corev1.LabelHostname && e.Operator == core.NodeSelectorOpIn && len(e.Values) == 1 && e.Values[0] == node
+}
+
+// waits says why the claim of a new volume does not wait for one on this node. Else a node could draw any pod to itself.
+func (p *nodeVolumes) waits(ctx context.Context, pv *core.PersistentVolume, node string) error {
+	ref := pv.Spec.ClaimRef
+	claim, err := p.client.CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("reading the claim of volume %s: %w", pv.Name, err)
+	}
+	selected, set := claim.Annotations[localpath.SelectedNode]
+	if !set && claim.Spec.StorageClassName != nil { // the class says where
+		class, err := p.client.StorageV1().StorageClasses().Get(ctx, *claim.Spec.StorageClassName, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("reading the class of claim %s/%s: %w", ref.Namespace, ref.Name, err)
+		}
+		selected = kube.OnlyNode(class)
+	}
+	if claim.UID != ref.UID || selected != node || claim.Annotations[localpath.ProvisionerOf] != localpath.Provisioner {
+		return fmt.Errorf("claim %s/%s does not wait for a local volume of this node", ref.Namespace, ref.Name)
+	}
+	return nil
+}
+
+// ownClaim says why a claim is none that this node made a volume for.
+func ownClaim(obj any, node string) error {
+	claim, ok := obj.(*core.PersistentVolumeClaim)
+	if !ok || claim.Annotations[localpath.SelectedNode] != node || claim.Annotations[localpath.ProvisionerOf] != localpath.Provisioner {
+		return errors.New("the claim does not wait for a local volume of this node")
+	}
+	return nil
+}
+
+// givesBack lets a node say that another should be chosen for a claim, and change nothing else.
+func givesBack(a admission.Attributes, node string) error {
+	if err := ownClaim(a.GetOldObject(), node); err != nil {
+		return err
+	}
+	was, _ := a.GetOldObject().(*core.PersistentVolumeClaim)
+	is, ok := a.GetObject().(*core.PersistentVolumeClaim)
+	if !ok || a.GetOperation() != admission.Update {
+		return errors.New("it may not remove claims")
+	}
+	allowed := was.DeepCopy()
+	delete(allowed.Annotations, localpath.SelectedNode)
+	if len(allowed.Annotations) == 0 && is.Annotations == nil {
+		allowed.Annotations = nil
+	}
+	ignoreBookkeeping(&allowed.ObjectMeta, is.ObjectMeta)
+	if !equality.Semantic.DeepEqual(allowed, is) {
+		return fmt.Errorf("it may remove annotation %s of claim %s/%s, and change nothing else", localpath.SelectedNode, is.Namespace, is.Name)
+	}
+	return nil
+}
+
+// ignoreBookkeeping makes equal what the server itself writes into an object that changes.
+func ignoreBookkeeping(was *metav1.ObjectMeta, is metav1.ObjectMeta) {
+	was.ManagedFields, was.ResourceVersion, was.Generation = is.ManagedFields, is.ResourceVersion, is.Generation
+}

@@ -1,0 +1,134 @@
+// Package controllermanager runs kube-controller-manager.
+package controllermanager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+)
+
+// ControllerManager is the component. It needs a healthy API server when it starts.
+type ControllerManager struct {
+	Kubeconfig        string
+	CA, CAKey         string // sign certificates; CA is also what pods get to verify the API server
+	ServiceAccountKey string
+	VolumePlugins     string // directory of FlexVolume plugins, made if it is missing
+	Network           config.Network
+	Args              []string // pass-through flags, "name=value"
+}
+
+// Run runs the controllers until ctx is done. It is ready when they are configured: nothing waits for them as a whole.
+func (c ControllerManager) Run(ctx context.Context, ready func()) error {
+	ctx = kube.WithComponent(ctx, "kube-controller-manager")
+	opts, err := options.NewKubeControllerManagerOptions()
+	if err != nil {
+		return fmt.Errorf("making the default options: %w", err)
+	}
+	known, disabled, aliases := app.KnownControllers(), app.ControllersDisabledByDefault(), app.ControllerAliases()
+	sets := opts.Flags(known, disabled, aliases)
+	opts.ParsedFlags = &sets
+	if err := c.flags().Parse("kube-controller-manager", sets); err != nil {
+		return err
+	}
+	kube.RaiseVerbosity(int(opts.Logs.Verbosity))
+	cfg, err := opts.Config(ctx, known, disabled, aliases)
+	if err != nil {
+		return err
+	}
+	complete := cfg.Complete()
+	ctx, cancel := context.WithCancel(ctx)
+	var apart sync.WaitGroup
+	defer apart.Wait()
+	defer cancel()
+	if c.apart() {
+		apart.Go(func() {
+			if err := runPolicyStatus(ctx, complete); err != nil && ctx.Err() == nil {
+				logrus.WithField("component", "kube-controller-manager").WithError(err).Error("the status of admission policies is not kept")
+			}
+		})
+	}
+	ready()
+	err = app.Run(ctx, complete)
+	if err == nil && ctx.Err() == nil {
+		return errors.New("the controllers ended although nobody asked them to")
+	}
+	return err
+}
+
+// controllers are all, one that is off by default, and not the one that runs apart.
+var controllers = [2]string{"controllers", "*,tokencleaner,-" + policyStatus}
+
+// flags is what kube-controller-manager would be called with on a command line.
+func (c ControllerManager) flags() kube.Flags {
+	f := kube.Flags{
+		{"kubeconfig", c.Kubeconfig},
+		{"authentication-kubeconfig", c.Kubeconfig},
+		{"authorization-kubeconfig", c.Kubeconfig},
+		{"leader-elect", "false"}, // losing the lead would end the whole process
+		// Its metrics are among the API server's: one process, one registry.
+		{"secure-port", "0"},
+		{"profiling", "false"},
+		controllers,
+		{"use-service-account-credentials", "true"},
+		// Four heartbeats. Upstream has ten seconds more for kubelets whose API server died: ours find another at once.
+		{"node-monitor-grace-period", "40s"},
+		// Each controller makes itself an account and a token at start: at 20 requests a second that takes five
+		// seconds, in which nodes get no pod network. The API server has its own fairness.
+		{"kube-api-qps", "1000"},
+		{"kube-api-burst", "1000"},
+
+		{"service-account-private-key-file", c.ServiceAccountKey},
+		{"root-ca-file", c.CA},
+		{"cluster-signing-cert-file", c.CA},
+		{"cluster-signing-key-file", c.CAKey},
+		{"flex-volume-plugin-dir", c.VolumePlugins},
+
+		{"allocate-node-cidrs", "true"},
+		{"cluster-cidr", prefixes(c.Network.ClusterCIDRs)},
+		{"service-cluster-ip-range", prefixes(c.Network.ServiceCIDRs)},
+	}
+	for _, p := range c.Network.ClusterCIDRs {
+		f = append(f, nodeMask(p, len(c.Network.ClusterCIDRs) > 1))
+	}
+	return f.Override(c.Args)
+}
+
+// nodeMask sizes a node's share of a cluster CIDR: 254 addresses of IPv4, or a /64 of IPv6, as upstream does. If the
+// CIDR has no room for several of these a share is a quarter of it, and if it has room for more than 65536 the shares
+// are larger, because that is how many upstream can count.
+func nodeMask(cluster netip.Prefix, dual bool) [2]string {
+	name, share := "node-cidr-mask-size", 24
+	if cluster.Addr().Is6() {
+		share = 64
+	}
+	if cluster.Bits() >= share {
+		share = min(cluster.Bits()+2, cluster.Addr().BitLen())
+	}
+	share = min(share, cluster.Bits()+16)
+	switch {
+	case dual && cluster.Addr().Is4():
+		name += "-ipv4"
+	case dual:
+		name += "-ipv6"
+	}
+	return [2]string{name, strconv.Itoa(share)}
+}
+
+func prefixes(list []netip.Prefix) string {
+	words := make([]string, len(list))
+	for i, p := range list {
+		words[i] = p.String()
+	}
+	return strings.Join(words, ",")
+}

@@ -1,0 +1,287 @@
+package kubelet
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	cliflag "k8s.io/component-base/cli/flag"
+	kubeletv1 "k8s.io/kubelet/config/v1beta1"
+	"k8s.io/kubernetes/cmd/kubelet/app/options"
+	kubeletconfig "k8s.io/kubernetes/pkg/kubelet/apis/config"
+	"k8s.io/kubernetes/pkg/kubelet/apis/config/scheme"
+	"k8s.io/kubernetes/pkg/kubelet/apis/config/validation"
+	"k8s.io/kubernetes/pkg/kubelet/eviction"
+	"sigs.k8s.io/yaml"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+)
+
+// config is what coracle asks of the kubelet. What is not here has upstream's default.
+func (k Kubelet) config() *kubeletv1.KubeletConfiguration {
+	c := &kubeletv1.KubeletConfiguration{
+		TypeMeta: metav1.TypeMeta{APIVersion: kubeletv1.SchemeGroupVersion.String(), Kind: "KubeletConfiguration"},
+
+		Address:            "0.0.0.0",
+		ReadOnlyPort:       0,
+		HealthzBindAddress: "127.0.0.1",
+		Authentication: kubeletv1.KubeletAuthentication{
+			Anonymous: kubeletv1.KubeletAnonymousAuthentication{Enabled: new(false)},
+			Webhook:   kubeletv1.KubeletWebhookAuthentication{Enabled: new(true)},
+			X509:      kubeletv1.KubeletX509Authentication{ClientCAFile: k.ClientCA},
+		},
+		Authorization:      kubeletv1.KubeletAuthorization{Mode: kubeletv1.KubeletAuthorizationModeWebhook},
+		RotateCertificates: true,
+		ServerTLSBootstrap: true,
+		TLSMinVersion:      "VersionTLS12",
+
+		ContainerRuntimeEndpoint: "unix://" + k.CRISocket,
+		StaticPodPath:            k.StaticPods,
+		VolumePluginDir:          filepath.Join(k.Root, "volumeplugins"), // not in /usr, which may be read-only and is not ours
+		MakeIPTablesUtilChains:   new(false),                             // they would outlive us in the host's own tables; kube-proxy's other modes need them
+		ClusterDomain:            k.Domain,
+		ResolverConfig:           &k.ResolvConf,
+
+		CgroupRoot:   k.CgroupRoot,
+		CgroupDriver: "cgroupfs", // containerd is asked and has the last word; this says the same
+		FailCgroupV1: new(false),
+		FailSwapOn:   new(false), // swap stays the host's; pods do not use it
+
+		// Images that came with us cannot be pulled again: they are pinned. Pods are evicted
+		// when the disk is nearly full; other images go, the oldest first, from upstream's 85 % on.
+		EvictionHard: map[string]string{
+			"memory.available": "100Mi", "nodefs.available": "5%", "imagefs.available": "5%",
+			"nodefs.inodesFree": "5%", "imagefs.inodesFree": "5%", "pid.available": "5%",
+		},
+		SerializeImagePulls:   new(false),
+		MaxParallelImagePulls: new(int32(3)),
+		ContainerLogMaxSize:   "10Mi",
+		ContainerLogMaxFiles:  new(int32(5)),
+
+		// The lease says every 10 s that the node lives; the whole status only has to follow changes, and those are
+		// sent at once.
+		NodeStatusReportFrequency: metav1.Duration{Duration: 5 * time.Minute},
+		NodeStatusUpdateFrequency: metav1.Duration{Duration: 10 * time.Second},
+	}
+	for _, ip := range k.ClusterDNS {
+		c.ClusterDNS = append(c.ClusterDNS, ip.String())
+	}
+	if len(k.IPs) > 0 && (len(k.IPs) > 1 || k.IPs[0].Is6()) {
+		c.Address, c.HealthzBindAddress = "::", "::1"
+	}
+	if len(k.IPs) > 1 {
+		c.HealthzBindAddress = "127.0.0.1"
+	}
+	if k.SystemdCgroup {
+		c.CgroupDriver = "systemd"
+	}
+	if k.DelayShutdown {
+		c.ShutdownGracePeriod = metav1.Duration{Duration: 30 * time.Second}
+		c.ShutdownGracePeriodCriticalPods = metav1.Duration{Duration: 10 * time.Second}
+	}
+	return c
+}
+
+// render returns the configuration as the file that is written.
+func (k Kubelet) render() ([]byte, error) {
+	data, err := json.Marshal(k.config())
+	if err != nil {
+		return nil, err
+	}
+	var tree map[string]any
+	if err := json.Unmarshal(data, &tree); err != nil {
+		return nil, err
+	}
+	delete(tree, "logging") // where lines go is not the kubelet's business here
+	prune(tree)
+	data, err = yaml.Marshal(tree)
+	if err != nil {
+		return nil, err
+	}
+	head := "# Written by coracle at every start. Own settings belong into *.conf or *.yaml files in " + k.DropIns + ".\n"
+	return append([]byte(head), data...), nil
+}
+
+// prune drops what Go's encoder writes for settings that nobody made: zero durations, nulls and empty objects.
+// A zero duration means the default in this API.
+func prune(tree map[string]any) {
+	for key, value := range tree {
+		if child, ok := value.(map[string]any); ok {
+			prune(child)
+			value = len(child)
+		}
+		if value == nil || value == 0 || value == "0s" {
+			delete(tree, key)
+		}
+	}
+}
+
+// load writes the generated configuration, merges the drop-ins and returns the result with defaults.
+func (k Kubelet) load() (*kubeletconfig.KubeletConfiguration, error) {
+	data, err := k.render()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(k.ConfigFile), 0o755); err != nil {
+		return nil, err
+	}
+	if err := atomicfile.Write(k.ConfigFile, data, 0o644); err != nil {
+		return nil, fmt.Errorf("writing its configuration: %w", err)
+	}
+	merged, err := yaml.YAMLToJSON(data)
+	if err != nil {
+		return nil, err
+	}
+	files, err := dropIns(k.DropIns)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		if merged, err = mergeFile(merged, file); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+	}
+	logrus.WithField("component", "kubelet").Debugf("configuration: %s", merged)
+	config, err := decode(merged)
+	if err != nil {
+		return nil, fmt.Errorf("reading its configuration: %w", err)
+	}
+	if config.EvictionHard == nil {
+		config.EvictionHard = eviction.DefaultEvictionHard
+	}
+	return config, nil
+}
+
+// dropIns lists the files of a directory that may not exist, in the order of their names.
+func dropIns(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) || dir == "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("listing the kubelet's drop-ins: %w", err)
+	}
+	var files []string
+	for _, e := range entries {
+		if slices.Contains([]string{".conf", ".yaml", ".yml"}, filepath.Ext(e.Name())) {
+			files = append(files, filepath.Join(dir, e.Name()))
+		}
+	}
+	return files, nil
+}
+
+// mergeFile applies one drop-in, which has to be a KubeletConfiguration without unknown settings.
+func mergeFile(merged []byte, file string) ([]byte, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	patch, err := yaml.YAMLToJSONStrict(data)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Equal(bytes.TrimSpace(patch), []byte("null")) {
+		return merged, nil // empty, or nothing but comments
+	}
+	if _, err := decode(patch); err != nil {
+		return nil, err
+	}
+	return jsonpatch.MergePatch(merged, patch)
+}
+
+// decode reads a KubeletConfiguration strictly and applies upstream's defaults.
+func decode(data []byte) (*kubeletconfig.KubeletConfiguration, error) {
+	_, codecs, err := scheme.NewSchemeAndCodecs(serializer.EnableStrict)
+	if err != nil {
+		return nil, err
+	}
+	obj, kind, err := codecs.UniversalDecoder().Decode(data, nil, nil)
+	switch {
+	case runtime.IsMissingKind(err), runtime.IsMissingVersion(err):
+		return nil, fmt.Errorf("it has to begin with apiVersion: %s and kind: KubeletConfiguration", kubeletv1.SchemeGroupVersion)
+	case err != nil:
+		return nil, err
+	}
+	config, ok := obj.(*kubeletconfig.KubeletConfiguration)
+	if !ok {
+		return nil, fmt.Errorf("it is a %s, not a KubeletConfiguration", kind.Kind)
+	}
+	return config, nil
+}
+
+// flags are the settings that exist as flags only, and the user's.
+func (k Kubelet) flags() kube.Flags {
+	var ips []string
+	for _, ip := range k.IPs {
+		ips = append(ips, ip.String())
+	}
+	var labels []string
+	for _, name := range slices.Sorted(maps.Keys(k.Labels)) {
+		labels = append(labels, name+"="+k.Labels[name])
+	}
+	f := kube.Flags{
+		{"hostname-override", k.Name},
+		{"node-ip", strings.Join(ips, ",")},
+		{"kubeconfig", k.Kubeconfig},
+		{"cert-dir", k.PKI},
+		{"root-dir", k.Root},
+	}
+	if k.ExternalAddresses {
+		f = append(f, [2]string{"cloud-provider", "external"})
+	}
+	if len(labels) > 0 {
+		f = append(f, [2]string{"node-labels", strings.Join(labels, ",")})
+	}
+	if len(k.Taints) > 0 {
+		f = append(f, [2]string{"register-with-taints", strings.Join(k.Taints, ",")})
+	}
+	return f.Override(k.Args)
+}
+
+// parse applies the flags. Those that stand for settings of the configuration change config.
+func (k Kubelet) parse(flags *options.KubeletFlags, config *kubeletconfig.KubeletConfiguration) error {
+	gates := maps.Clone(config.FeatureGates)
+	set := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
+	set.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
+	flags.AddFlags(set)
+	options.AddKubeletConfigFlags(set, config)
+	options.AddGlobalFlags(set)
+	sets := cliflag.NamedFlagSets{Order: []string{"kubelet"}, FlagSets: map[string]*pflag.FlagSet{"kubelet": set}}
+	if err := k.flags().Parse("kubelet", sets); err != nil {
+		return err
+	}
+	kube.RaiseVerbosity(int(config.Logging.Verbosity))
+	if flags.KubeletConfigFile != "" || flags.KubeletDropinConfigDirectory != "" {
+		return fmt.Errorf("--kubelet-arg config and config-dir are coracle's own: put the files into %s instead", k.DropIns)
+	}
+	// A flag replaces the configuration's gates although it means to add to them.
+	for name, on := range gates {
+		if _, ok := config.FeatureGates[name]; !ok {
+			config.FeatureGates[name] = on
+		}
+	}
+	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(config.FeatureGates); err != nil {
+		return fmt.Errorf("setting feature gates: %w", err)
+	}
+	if err := validation.ValidateKubeletConfiguration(config, utilfeature.DefaultFeatureGate); err != nil {
+		return fmt.Errorf("checking its configuration: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,122 @@
+package kubelet
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+)
+
+// currentCert is the kubelet's name for the certificate and key in use, in its certificate directory.
+const currentCert = "kubelet-client-current.pem"
+
+// Identity is a component that is ready when the kubelet has a client certificate, for others that use it.
+type Identity struct {
+	once sync.Once
+	has  chan struct{}
+}
+
+// NewIdentity returns the Identity of a kubelet that has not said anything yet.
+func NewIdentity() *Identity { return &Identity{has: make(chan struct{})} }
+
+// Run waits for the certificate, and then until ctx is done.
+func (i *Identity) Run(ctx context.Context, ready func()) error {
+	lifecycle.WaitingFor(ctx, "the kubelet's client certificate")
+	select {
+	case <-i.has:
+		lifecycle.WaitingFor(ctx, "")
+		ready()
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func (i *Identity) known() {
+	if i != nil {
+		i.once.Do(func() { close(i.has) })
+	}
+}
+
+// awaitCertificate returns when there is a certificate. Its manager does not say when it got one.
+func (k Kubelet) awaitCertificate(ctx context.Context, current func() *tls.Certificate) error {
+	return lifecycle.Until(ctx, "its client certificate", func(context.Context) error {
+		if current() == nil {
+			return errors.New("the cluster has issued none yet")
+		}
+		return nil
+	})
+}
+
+// access is how the API is reached, with a certificate to begin with: the kubelet's own, or the one to ask for that.
+func (k Kubelet) access() (*restclient.Config, error) {
+	file := k.Kubeconfig
+	if k.BootstrapKubeconfig != "" {
+		if err := k.dropUseless(); err != nil {
+			return nil, err
+		}
+		file = k.BootstrapKubeconfig
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", file)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", file, err)
+	}
+	return config, nil
+}
+
+// dropUseless removes a client certificate that the API would not take, or that is another node's: the machine had
+// another name, or was in another cluster. The kubelet asks for a new one then.
+func (k Kubelet) dropUseless() error {
+	file := filepath.Join(k.PKI, currentCert)
+	why := k.useless(file)
+	if why == nil {
+		return nil
+	}
+	if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
+		return fmt.Errorf("removing a client certificate that is of no use: %w", err)
+	}
+	if !os.IsNotExist(why) {
+		logrus.WithField("component", "kubelet").Infof("asking for a new client certificate: %v", why)
+	}
+	return nil
+}
+
+// useless says why a certificate cannot be used, or nil.
+func (k Kubelet) useless(file string) error {
+	pair, err := tls.LoadX509KeyPair(file, file)
+	if err != nil {
+		return err
+	}
+	ca, err := os.ReadFile(k.ClientCA)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(ca)
+	cert, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		return err
+	}
+	options := x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	if time.Now().Before(cert.NotBefore) { // this machine's clock is wrong, and will be set
+		options.CurrentTime = cert.NotBefore
+	}
+	if _, err := cert.Verify(options); err != nil {
+		return err
+	}
+	if cert.Subject.CommonName != "system:node:"+k.Name {
+		return fmt.Errorf("it is %s's", cert.Subject.CommonName)
+	}
+	return nil
+}

@@ -1,0 +1,199 @@
+package leaderelection
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	ktesting "k8s.io/client-go/testing"
+)
+
+func TestMain(m *testing.M) {
+	logrus.SetLevel(logrus.PanicLevel)
+	m.Run()
+}
+
+// server runs a Leadership, without a group.
+type server struct {
+	*Leadership
+	ready chan struct{}
+	stop  func()
+	ended chan error
+}
+
+func start(t *testing.T, client kubernetes.Interface, name string, several bool) server {
+	t.Helper()
+	s := server{
+		Leadership: New("", name, func(context.Context) (bool, error) { return several, nil }),
+		ready:      make(chan struct{}), ended: make(chan error, 1),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	s.stop = cancel
+	go func() { s.ended <- s.run(ctx, client, func() { close(s.ready) }) }()
+	return s
+}
+
+func (s server) leads() bool {
+	synctest.Wait()
+	select {
+	case <-s.ready:
+		return true
+	default:
+		return false
+	}
+}
+
+// holder is who has the Lease; "none" if there is no such object.
+func holder(t *testing.T, client kubernetes.Interface) string {
+	t.Helper()
+	l, err := client.CoordinationV1().Leases(namespace).Get(t.Context(), lease, metav1.GetOptions{})
+	if err != nil || l.Spec.HolderIdentity == nil {
+		return "none"
+	}
+	return *l.Spec.HolderIdentity
+}
+
+func heldBy(name string) *coordinationv1.Lease {
+	seconds, now := int32(10), metav1.NowMicro()
+	return &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: lease},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &now, AcquireTime: &now},
+	}
+}
+
+func TestAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		a := start(t, client, "a", false)
+		if !a.leads() {
+			t.Error("a lone server does not lead at once")
+		}
+		time.Sleep(time.Hour)
+		if n := len(client.Actions()); n != 0 {
+			t.Errorf("%d requests of a lone server", n)
+		}
+		a.stop()
+		if err := <-a.ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestSecondServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset(heldBy("of-old-times"))
+		a := start(t, client, "a", false)
+		began := time.Now()
+		for range 2 { // two join at once
+			if err := a.Contest(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(began); took != 0 || holder(t, client) != "a" {
+			t.Errorf("after %s the Lease is %s's", took, holder(t, client))
+		}
+		b := start(t, client, "b", true)
+		if err := b.Contest(t.Context()); err != nil { // a third one joins at the second
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if b.leads() {
+			t.Error("two servers lead")
+		}
+		a.stop()
+		if err := <-a.ended; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(2 * retryPeriod)
+		if !b.leads() {
+			t.Errorf("nobody leads after the leader's orderly end: the Lease is %q's", holder(t, client))
+		}
+		b.stop()
+		<-b.ended
+	})
+}
+
+func TestLeaderDies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset(heldBy("dead"))
+		a := start(t, client, "a", true)
+		time.Sleep(leaseDuration - time.Second)
+		if a.leads() {
+			t.Error("a Lease was taken that had not expired")
+		}
+		time.Sleep(4 * time.Second)
+		if !a.leads() || holder(t, client) != "a" {
+			t.Errorf("the Lease is still %s's", holder(t, client))
+		}
+		a.stop()
+		<-a.ended
+	})
+}
+
+func TestOwnLeaseAfterACrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := start(t, fake.NewClientset(heldBy("a")), "a", true)
+		if !a.leads() {
+			t.Error("a server waits for its own Lease")
+		}
+		a.stop()
+		<-a.ended
+	})
+}
+
+func TestLost(t *testing.T) {
+	for name, c := range map[string]struct {
+		harm func(*fake.Clientset)
+		want string
+		took time.Duration
+	}{
+		"taken": {func(client *fake.Clientset) {
+			l := heldBy("thief")
+			_ = client.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), l, namespace)
+			client.PrependReactor("update", "leases", func(ktesting.Action) (bool, runtime.Object, error) {
+				return true, nil, errors.New("conflict")
+			})
+		}, "server thief leads now", retryPeriod},
+		"API away": {func(client *fake.Clientset) {
+			client.PrependReactor("*", "leases", func(ktesting.Action) (bool, runtime.Object, error) {
+				return true, nil, errors.New("connection refused")
+			})
+		}, "could not be renewed for 8s", retryPeriod + renewDeadline},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := fake.NewClientset()
+				a := start(t, client, "a", true)
+				if !a.leads() {
+					t.Fatal("it does not lead")
+				}
+				began := time.Now()
+				c.harm(client)
+				if err := <-a.ended; err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("got %v, want %q", err, c.want)
+				}
+				if took := time.Since(began); took > c.took || took >= leaseDuration {
+					t.Errorf("it led for %s without a Lease, want %s at most", took, c.took)
+				}
+				a.stop()
+			})
+		})
+	}
+}
+
+func TestContestGivesUp(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := New("", "a", nil).Contest(ctx); err == nil || !strings.Contains(err.Error(), "coracle-control-plane") {
+		t.Errorf("got %v", err)
+	}
+}

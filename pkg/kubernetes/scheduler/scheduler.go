@@ -1,0 +1,77 @@
+// Package scheduler runs kube-scheduler.
+package scheduler
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+)
+
+// Scheduler is the component.
+type Scheduler struct {
+	Kubeconfig string
+	// Config is the user's KubeSchedulerConfiguration, "" for none. Effective is where Run puts what becomes of it.
+	Config, Effective string
+	Args              []string // pass-through flags, "name=value"
+	// Plugins are framework plugins of ours, by name, for use in profiles.
+	Plugins []app.Option
+}
+
+// Run schedules pods until ctx is done.
+func (s Scheduler) Run(ctx context.Context, ready func()) error {
+	ctx = kube.WithComponent(ctx, "kube-scheduler")
+	flags, err := s.flags()
+	if err != nil {
+		return err
+	}
+	opts := options.NewOptions()
+	if err := flags.Parse("kube-scheduler", *opts.Flags); err != nil {
+		return err
+	}
+	kube.RaiseVerbosity(int(opts.Logs.Verbosity))
+	cfg, scheduler, err := app.Setup(ctx, opts, s.Plugins...)
+	if err != nil {
+		return err
+	}
+	go func() {
+		cfg.InformerFactory.WaitForCacheSync(ctx.Done())
+		if scheduler.WaitForHandlersSync(ctx) == nil {
+			ready()
+		}
+	}()
+	if err := app.Run(ctx, cfg, scheduler); ctx.Err() == nil {
+		return fmt.Errorf("scheduling: %w", err)
+	}
+	return nil
+}
+
+// requestRate is how many requests a second the scheduler may make.
+const requestRate = "1000"
+
+// flags is what kube-scheduler would be called with on a command line.
+func (s Scheduler) flags() (kube.Flags, error) {
+	f := kube.Flags{
+		{"kubeconfig", s.Kubeconfig},
+		{"authentication-kubeconfig", s.Kubeconfig},
+		{"authorization-kubeconfig", s.Kubeconfig},
+		{"leader-elect", "false"}, // losing the lead would end the whole process
+		// Upstream's limit of 50 requests a second is all that keeps the scheduler from some hundred pods a second. The API
+		// server has its own fairness.
+		{"kube-api-qps", requestRate},
+		{"kube-api-burst", requestRate},
+		// Its metrics are among the API server's: one process, one registry.
+		{"secure-port", "0"},
+		{"profiling", "false"},
+	}
+	if s.Config != "" {
+		if err := s.mergeConfig(); err != nil {
+			return nil, err
+		}
+		f = append(f, [2]string{"config", s.Effective})
+	}
+	return f.Override(s.Args), nil
+}

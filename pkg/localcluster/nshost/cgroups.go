@@ -1,0 +1,262 @@
+package nshost
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// hierarchy is one mounted cgroup hierarchy of this machine.
+type hierarchy struct {
+	name    string // directory below /sys/fs/cgroup, "" for a pure v2 machine
+	fstype  string
+	options string
+}
+
+const cgroupRoot = "/sys/fs/cgroup"
+
+// hierarchies lists what is mounted below /sys/fs/cgroup.
+func hierarchies() []hierarchy {
+	f, err := os.Open("/proc/self/mounts")
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	var out []hierarchy
+	for s := bufio.NewScanner(f); s.Scan(); {
+		field := strings.Fields(s.Text())
+		if len(field) < 4 || !strings.HasPrefix(field[1], cgroupRoot) || !strings.HasPrefix(field[2], "cgroup") {
+			continue
+		}
+		out = append(out, hierarchy{
+			name:    strings.TrimPrefix(strings.TrimPrefix(field[1], cgroupRoot), "/"),
+			fstype:  field[2],
+			options: controllers(field[2], field[3]),
+		})
+	}
+	return out
+}
+
+// controllers keeps of the mount options what selects a v1 hierarchy.
+func controllers(fstype, options string) string {
+	if fstype == "cgroup2" {
+		return ""
+	}
+	general := []string{"rw", "ro", "relatime", "nosuid", "nodev", "noexec", "xattr"}
+	return strings.Join(slices.DeleteFunc(strings.Split(options, ","), func(o string) bool {
+		return slices.Contains(general, o)
+	}), ",")
+}
+
+// dir is a cgroup's directory.
+func (h hierarchy) dir(name string) string { return filepath.Join(cgroupRoot, h.name, name) }
+
+// makeCgroups makes a host's root cgroup in every hierarchy, with all controllers that this machine has.
+func makeCgroups(name string) error {
+	for _, h := range hierarchies() {
+		parent := ""
+		for _, elem := range strings.Split(name, "/") {
+			if err := h.make(parent, filepath.Join(parent, elem)); err != nil {
+				return fmt.Errorf("making cgroup %s: %w", name, err)
+			}
+			parent = filepath.Join(parent, elem)
+		}
+	}
+	return nil
+}
+
+// make makes one cgroup below its parent.
+func (h hierarchy) make(parent, name string) error {
+	if h.fstype == "cgroup2" {
+		h.handDown(parent)
+	}
+	if err := os.MkdirAll(h.dir(name), 0o755); err != nil || h.fstype == "cgroup2" {
+		return err
+	}
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := os.ReadFile(filepath.Join(h.dir(parent), file))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(h.dir(name), file), value, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handDown gives a cgroup's children every controller that it has. One that the kernel does not give is for who needs
+// it to miss: it says which.
+func (h hierarchy) handDown(name string) {
+	all, err := os.ReadFile(filepath.Join(h.dir(name), "cgroup.controllers"))
+	if err != nil {
+		return
+	}
+	for _, c := range strings.Fields(string(all)) {
+		_ = os.WriteFile(filepath.Join(h.dir(name), "cgroup.subtree_control"), []byte("+"+c), 0o644)
+	}
+}
+
+func joinCgroups(name string, pid int) error {
+	for _, h := range hierarchies() {
+		err := join(h.dir(name), pid)
+		if errors.Is(err, unix.EBUSY) && h.fstype == "cgroup2" {
+			// It hands controllers down and can hold no process any more; coracle on the host has made a child for them.
+			err = join(filepath.Join(h.dir(name), initCgroup), pid)
+		}
+		if err != nil {
+			return fmt.Errorf("joining cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// initCgroup is where package host puts processes that are in the root of a cgroup namespace.
+const initCgroup = "init"
+
+// join puts a process into the cgroup whose directory is given; 0 is the calling one.
+func join(dir string, pid int) error {
+	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
+}
+
+// ownCgroups are the directories of the cgroups that this process is in.
+func ownCgroups() (dirs []string, err error) {
+	data, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	for line := range strings.Lines(string(data)) { // ID:CONTROLLERS:PATH
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		for _, h := range hierarchies() {
+			if len(fields) == 3 && fields[1] == h.options { // cgroup v2 has neither
+				dirs = append(dirs, h.dir(fields[2]))
+			}
+		}
+	}
+	return dirs, nil
+}
+
+// Freeze stops all processes of a host, as a virtual machine that is paused, or lets them go on. A frozen host can be
+// killed. It uses cgroup v2's freezer, which needs no controller and is there beside v1's hierarchies too.
+func (h *Host) Freeze(freeze bool) error {
+	state := "0"
+	if freeze {
+		state = "1"
+	}
+	for _, hierarchy := range hierarchies() {
+		if hierarchy.fstype != "cgroup2" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(hierarchy.dir(h.Cgroup), "cgroup.freeze"), []byte(state), 0o644); err != nil {
+			return fmt.Errorf("freezing: %w", err)
+		}
+		return awaitFrozen(filepath.Join(hierarchy.dir(h.Cgroup), "cgroup.events"), state)
+	}
+	return errors.New("freezing: no cgroup v2 hierarchy is mounted")
+}
+
+// awaitFrozen waits until the kernel has done it.
+func awaitFrozen(events, state string) error {
+	return retry(10*time.Second, func() error {
+		data, err := os.ReadFile(events)
+		if err == nil && !strings.Contains(string(data), "frozen "+state) {
+			err = fmt.Errorf("the kernel says %s", data)
+		}
+		if err != nil {
+			return fmt.Errorf("freezing: %w", err)
+		}
+		return nil
+	})
+}
+
+// killFrozen makes sure that nothing on a frozen host runs on: its init could not end while its children are frozen.
+func killFrozen(name string) {
+	for _, hierarchy := range hierarchies() {
+		file := filepath.Join(hierarchy.dir(name), "cgroup.freeze")
+		state, err := os.ReadFile(file)
+		if hierarchy.fstype != "cgroup2" || err != nil || strings.TrimSpace(string(state)) != "1" {
+			continue
+		}
+		_ = os.WriteFile(filepath.Join(hierarchy.dir(name), "cgroup.kill"), []byte("1"), 0o644)
+		_ = os.WriteFile(file, []byte("0"), 0o644)
+	}
+}
+
+// JoinCgroup makes a cgroup in every hierarchy and puts a process of this machine into it.
+func JoinCgroup(name string, pid int) error {
+	if err := makeCgroups(name); err != nil {
+		return err
+	}
+	return joinCgroups(name, pid)
+}
+
+// RemoveCgroups kills what runs in a cgroup or below it, and removes them from every hierarchy. What was killed may hold
+// them for a moment; after five seconds it gives up.
+func RemoveCgroups(name string) error {
+	return Retry(func() error {
+		var errs []error
+		for _, h := range hierarchies() {
+			h.kill(name)
+			errs = append(errs, removeDirs(h.dir(name)))
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// kill kills all processes in a cgroup and below it.
+func (h hierarchy) kill(name string) {
+	_ = filepath.WalkDir(h.dir(name), func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.Name() != "cgroup.procs" {
+			return nil
+		}
+		pids, _ := os.ReadFile(path)
+		for _, pid := range strings.Fields(string(pids)) {
+			if n, err := strconv.Atoi(pid); err == nil && n > 0 {
+				_ = unix.Kill(n, unix.SIGKILL)
+			}
+		}
+		return nil
+	})
+}
+
+// Retry tries for five seconds: processes that were killed hold things for a moment.
+func Retry(try func() error) error { return retry(5*time.Second, try) }
+
+func retry(timeout time.Duration, try func() error) error {
+	deadline := time.Now().Add(timeout)
+	for {
+		err := try()
+		if err == nil || time.Now().After(deadline) {
+			return err
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+}
+
+// removeDirs removes a tree of directories without their files, deepest first, as is done with cgroups.
+func removeDirs(root string) error {
+	var dirs []string
+	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return nil
+	})
+	slices.Reverse(dirs)
+	var errs []error
+	for _, dir := range dirs {
+		if err := os.Remove(dir); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

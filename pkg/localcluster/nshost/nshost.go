@@ -1,0 +1,216 @@
+// Package nshost makes machines out of namespaces: each has its own network, mounts, UTS, PIDs, IPC and cgroup root, a
+// copy-on-write view of this machine's root file system, and whatever directories its maker binds into it. Hosts hang
+// on a Wire. Killing a host, or the process that booted it, kills all that runs on it, as pulling the plug would.
+//
+// It runs no other program. A program that uses it calls Main first, because hosts re-execute it.
+package nshost
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Host is a machine made of namespaces. Its fields are set before Boot and may be changed while it is down.
+type Host struct {
+	Name string
+	// Dir is an existing directory for the host's scratch. Prepare mounts a tmpfs below it, Discard removes all of it.
+	Dir string
+	// Cgroup is the host's root in every cgroup hierarchy, as a path below this machine's root.
+	Cgroup string
+	// Mounts are what the host has besides a machine's ordinary file systems.
+	Mounts []Mount
+	// Files are written at each boot: content by absolute path. They replace what is there, links too.
+	Files map[string]string
+	// Wire is what the host's eth0 hangs on. Without one it has only loopback.
+	Wire *Wire
+	// Addrs are eth0's addresses, with the lengths of their networks. Gateways are the default routes, one per family.
+	Addrs    []netip.Prefix
+	Gateways []netip.Addr
+	// Stderr takes complaints of the host's init. Nil is this process's own.
+	Stderr *os.File
+
+	init   *exec.Cmd
+	thread *durableThread
+}
+
+// Mount binds a file or directory of this machine into a host.
+type Mount struct {
+	Source   string `json:"source"`
+	Target   string `json:"target"` // absolute, on the host
+	ReadOnly bool   `json:"readOnly,omitempty"`
+	// Tmpfs mounts an empty one; there is no Source then.
+	Tmpfs bool `json:"tmpfs,omitempty"`
+}
+
+// spec is what a host's init is told.
+type spec struct {
+	Name   string            `json:"name"`
+	Root   string            `json:"root"`   // where to build the root file system
+	Layers string            `json:"layers"` // where the copy-on-write layer is
+	Mounts []Mount           `json:"mounts"`
+	Files  map[string]string `json:"files"`
+}
+
+// layers holds the copy-on-write layer, a tmpfs: an upper layer may not lie in its lower layer, nor on an overlayfs.
+func (h *Host) layers() string { return filepath.Join(h.Dir, "layers") }
+
+// Upper is what was written to the host's root file system, outside its mounts.
+func (h *Host) Upper() string { return filepath.Join(h.layers(), "upper") }
+
+func (h *Host) root() string { return filepath.Join(h.Dir, "root") }
+
+// Prepare makes what outlives a boot. It is called once, before the first Boot.
+func (h *Host) Prepare() error {
+	for _, dir := range []string{h.layers(), h.root()} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := unix.Mount("tmpfs", h.layers(), "tmpfs", 0, "mode=0755"); err != nil {
+		return fmt.Errorf("mounting the layer of host %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+// Discard removes the host with its directory. It must be down.
+func (h *Host) Discard() error {
+	if err := unix.Unmount(h.layers(), unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmounting %s: %w", h.layers(), err)
+	}
+	return os.RemoveAll(h.Dir)
+}
+
+// Up reports whether the host was booted and not killed.
+func (h *Host) Up() bool { return h.init != nil }
+
+// PID is the host's init as this machine sees it; /proc/PID/ns holds the host's namespaces. It is 0 for a host that is
+// down.
+func (h *Host) PID() int {
+	if h.init == nil {
+		return 0
+	}
+	return h.init.Process.Pid
+}
+
+// Path is a file on the running host as seen from this machine. Links in it are followed on this machine.
+func (h *Host) Path(name string) string { return fmt.Sprintf("/proc/%d/root%s", h.PID(), name) }
+
+// Boot starts the host. What was on its disks is still there; /run, /tmp and /root are empty.
+func (h *Host) Boot() error {
+	if err := h.boot(); err != nil {
+		h.Kill()
+		return fmt.Errorf("booting host %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+func (h *Host) boot() error {
+	if err := makeCgroups(h.Cgroup); err != nil {
+		return err
+	}
+	told, err := h.spec()
+	if err != nil {
+		return err
+	}
+	defer told.Close()
+	h.init = reexec(roleEnter)
+	h.init.ExtraFiles = []*os.File{told}
+	h.init.Stderr = os.Stderr
+	if h.Stderr != nil {
+		h.init.Stderr = h.Stderr
+	}
+	h.init.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC,
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	goOn, err := h.init.StdinPipe()
+	if err != nil {
+		return err
+	}
+	up, err := h.init.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if h.thread, err = startDurably(h.init); err != nil {
+		h.init = nil
+		return err
+	}
+	if err := joinCgroups(h.Cgroup, h.PID()); err != nil {
+		return err
+	}
+	if err := h.connect(); err != nil {
+		return err
+	}
+	if _, err := goOn.Write([]byte("\n")); err != nil {
+		return err
+	}
+	return awaitUp(up)
+}
+
+// awaitUp waits for the host's init to say that it is up: an empty line. Anything else says why it is not.
+func awaitUp(from io.Reader) error {
+	said := make([]byte, 4096)
+	n, err := from.Read(said)
+	switch text := strings.TrimSpace(string(said[:n])); {
+	case n == 0:
+		return fmt.Errorf("its init ended: %w", err)
+	case text != "":
+		return errors.New(text)
+	}
+	return nil
+}
+
+// spec is a file that the host's init reads.
+func (h *Host) spec() (*os.File, error) {
+	data, err := json.Marshal(spec{h.Name, h.root(), h.layers(), h.Mounts, h.Files})
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.MemfdCreate("host", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("making a file in memory: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "host")
+	_, err = f.WriteAt(data, 0)
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Kill ends the host at once, as pulling the plug does. Its disks stay.
+func (h *Host) Kill() {
+	if h.init != nil && h.init.Process != nil {
+		if h.Wire != nil {
+			_ = h.Wire.Unplug(h.Name) // the kernel forwards packets until it has taken the network apart
+		}
+		killFrozen(h.Cgroup)
+		_ = h.init.Process.Kill()
+		_ = h.init.Wait()
+		h.thread.end()
+	}
+	h.init, h.thread = nil, nil
+	_ = RemoveCgroups(h.Cgroup) // the next boot takes what is there
+}
+
+// Command prepares a command that runs on the host, in its namespaces and cgroups, with the environment of this process.
+func (h *Host) Command(name string, args ...string) *exec.Cmd {
+	return CommandAt(h.PID(), h.Cgroup, name, args...)
+}
+
+// CommandAt is Command for a host that another process booted: pid is its init, cgroup its root in every hierarchy.
+func CommandAt(pid int, cgroup, name string, args ...string) *exec.Cmd {
+	return reexec(roleExec, append([]string{strconv.Itoa(pid), cgroup, name}, args...)...)
+}

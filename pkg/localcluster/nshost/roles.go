@@ -1,0 +1,180 @@
+package nshost
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// roleName is the name under which a program that uses hosts is executed again to play a role: the first argument.
+const roleName = "coracle-host"
+
+// The roles.
+const (
+	roleEnter = "enter" // in the new namespaces, still outside the cgroup namespace
+	roleInit  = "init"  // the host's PID 1
+	roleExec  = "exec"  // goes onto a host and runs a command there: PID CGROUP COMMAND...
+)
+
+// self is this program, also after its file was replaced.
+const self = "/proc/self/exe"
+
+// reexec prepares a command that plays a role.
+func reexec(role string, args ...string) *exec.Cmd {
+	cmd := exec.Command(self)
+	cmd.Args = append([]string{roleName, role}, args...)
+	return cmd
+}
+
+// Main plays a role if this process was started for one; then ok is true and the process is to exit with the code.
+// A program that uses hosts calls it before anything else.
+func Main() (code int, ok bool) {
+	if len(os.Args) < 2 || os.Args[0] != roleName {
+		return 0, false
+	}
+	switch role := os.Args[1]; role {
+	case roleEnter:
+		return tell(enter()), true
+	case roleInit:
+		return tell(runInit()), true
+	case roleExec:
+		code, err := runOn(os.Args[2:])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, roleName+":", err)
+		}
+		return code, true
+	}
+	return 2, true
+}
+
+// tell says to who boots the host why it does not come up.
+func tell(err error) int {
+	fmt.Fprintln(os.Stdout, err)
+	return 1
+}
+
+// notEntered is the exit code of a command that could not be run on its host, after the habit of env and nsenter.
+const notEntered = 126
+
+// runOn runs a command on a host and returns its exit code.
+func runOn(args []string) (code int, err error) {
+	if len(args) < 3 {
+		return 2, errors.New("arguments are PID CGROUP COMMAND...")
+	}
+	pid, err := strconv.Atoi(args[0])
+	if err != nil {
+		return 2, err
+	}
+	home, err := ownCgroups()
+	if err != nil {
+		return notEntered, err
+	}
+	if err := joinCgroups(args[1], os.Getpid()); err != nil {
+		return notEntered, err
+	}
+	runtime.LockOSThread() // the child inherits the namespaces of the thread that starts it
+	if err := enterAll(pid); err != nil {
+		return notEntered, err
+	}
+	cmd := exec.Command(args[2], args[3:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT)
+	if err := cmd.Start(); err != nil {
+		return notEntered, err
+	}
+	// Nobody on the host can see this process, so nobody could move it out of a cgroup that must be empty.
+	go leaveFor(home)
+	go func() {
+		for s := range signals {
+			_ = cmd.Process.Signal(s)
+		}
+	}()
+	err = cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return 0, err
+	}
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return 128 + int(status.Signal()), nil
+	}
+	return exit.ExitCode(), nil
+}
+
+// leaveFor moves this process into cgroups. Its child stays where it is. It runs on another thread than the one that
+// went onto the host.
+func leaveFor(dirs []string) {
+	for _, dir := range dirs {
+		_ = join(dir, 0) // where it cannot, it stays
+	}
+}
+
+// enterAll moves the calling thread into all namespaces of a host's init; its PID namespace is for its children.
+func enterAll(pid int) error {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil {
+		return fmt.Errorf("leaving the other threads' root directory: %w", err)
+	}
+	names := []string{"cgroup", "ipc", "uts", "net", "pid", "mnt"} // the last one takes /proc away
+	var fds []int
+	for _, name := range names {
+		fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/%s", pid, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("finding the host's namespaces: %w", err)
+		}
+		fds = append(fds, fd)
+	}
+	for i, fd := range fds {
+		if err := unix.Setns(fd, 0); err != nil {
+			return fmt.Errorf("entering the host's %s namespace: %w", names[i], err)
+		}
+		unix.Close(fd)
+	}
+	return unix.Chdir("/")
+}
+
+// durableThread is a thread that lives on, for children that die when the thread that started them does.
+type durableThread struct{ stop chan struct{} }
+
+// startDurably starts a command whose Pdeathsig must not fire when a Go thread ends.
+func startDurably(cmd *exec.Cmd) (*durableThread, error) {
+	started := make(chan error)
+	t := &durableThread{make(chan struct{})}
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		started <- cmd.Start()
+		<-t.stop
+	}()
+	if err := <-started; err != nil {
+		t.end()
+		return nil, fmt.Errorf("starting %s: %w", cmd.Path, err)
+	}
+	return t, nil
+}
+
+func (t *durableThread) end() {
+	if t != nil {
+		close(t.stop)
+	}
+}
+
+// StartDurably starts a command that is killed when this process ends, however it does, and not before. release is
+// called when the command has ended.
+func StartDurably(cmd *exec.Cmd) (release func(), err error) {
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	t, err := startDurably(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return t.end, nil
+}

@@ -1,0 +1,230 @@
+package backup
+
+import (
+	"archive/tar"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+)
+
+// Write makes a backup of what Gather has found. It is there as a whole, read once and found right, or not at all.
+func Write(path string, m Manifest, files []File) (err error) {
+	for i := range files {
+		if err := files[i].describe(); err != nil {
+			return err
+		}
+	}
+	m.Files = files
+	dir := filepath.Dir(path)
+	out, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // for its owner only
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
+	}
+	defer func() {
+		out.Close()
+		if err != nil {
+			os.Remove(out.Name())
+			err = fmt.Errorf("writing %s: %w", path, err)
+		}
+	}()
+	if err := m.write(out); err != nil {
+		return err
+	}
+	if err := out.Sync(); err != nil {
+		return err
+	}
+	if _, err := Verify(out.Name()); err != nil {
+		return err
+	}
+	if err := os.Rename(out.Name(), path); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(dir)
+}
+
+// describe fills in what the file is at this moment.
+func (f *File) describe() error {
+	in, err := os.Open(f.source)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	h := sha256.New()
+	if f.Size, err = io.Copy(h, in); err != nil {
+		return fmt.Errorf("reading %s: %w", f.source, err)
+	}
+	f.Mode, f.SHA256 = info.Mode().Perm(), hex.EncodeToString(h.Sum(nil))
+	return nil
+}
+
+func (m Manifest) write(out io.Writer) error {
+	packed, err := zstd.NewWriter(out, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest))
+	if err != nil {
+		return err
+	}
+	archive := tar.NewWriter(packed)
+	text, err := m.encode()
+	if err != nil {
+		return err
+	}
+	if err := archive.WriteHeader(&tar.Header{Name: manifestName, Mode: 0o600, Size: int64(len(text)), ModTime: m.Created}); err != nil {
+		return err
+	}
+	if _, err := archive.Write(text); err != nil {
+		return err
+	}
+	for _, f := range m.Files {
+		if err := f.add(archive, m); err != nil {
+			return fmt.Errorf("adding %s: %w", f.Name, err)
+		}
+	}
+	return errors.Join(archive.Close(), packed.Close())
+}
+
+// add writes a file as long as it was when it was described; what has changed since does not pass Verify.
+func (f File) add(archive *tar.Writer, m Manifest) error {
+	in, err := os.Open(f.source)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	if err := archive.WriteHeader(&tar.Header{Name: f.Name, Mode: int64(f.Mode), Size: f.Size, ModTime: m.Created}); err != nil {
+		return err
+	}
+	_, err = io.CopyN(archive, in, f.Size)
+	return err
+}
+
+// archive is a backup as it is read.
+type archive struct {
+	path string
+	file *os.File
+	zstd *zstd.Decoder
+	tar  *tar.Reader
+}
+
+func open(path string) (*archive, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	unpacked, err := zstd.NewReader(f, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return &archive{path, f, unpacked, tar.NewReader(unpacked)}, nil
+}
+
+func (a *archive) close() {
+	a.zstd.Close()
+	a.file.Close()
+}
+
+// damaged says what may be behind an error of reading.
+func (a *archive) damaged(err error) error {
+	return fmt.Errorf("%s is no backup of coracle's, or is damaged: %w", a.path, err)
+}
+
+// manifestLimit keeps a file that is something else from filling the memory.
+const manifestLimit = 16 << 20
+
+func (a *archive) manifest() (m Manifest, err error) {
+	h, err := a.tar.Next()
+	if err != nil {
+		return m, a.damaged(err)
+	}
+	if h.Name != manifestName {
+		return m, a.damaged(fmt.Errorf("it begins with %q", h.Name))
+	}
+	text, err := io.ReadAll(io.LimitReader(a.tar, manifestLimit))
+	if err == nil {
+		err = json.Unmarshal(text, &m)
+	}
+	if err != nil {
+		return m, a.damaged(err)
+	}
+	return m, nil
+}
+
+// walk reads a backup and compares it with its manifest. Each file is written to where place says; "", or no place, is
+// nowhere.
+func walk(path string, place func(File) (string, error)) (m Manifest, err error) {
+	a, err := open(path)
+	if err != nil {
+		return m, err
+	}
+	defer a.close()
+	if m, err = a.manifest(); err != nil {
+		return m, err
+	}
+	for _, f := range m.Files {
+		h, err := a.tar.Next()
+		if err != nil {
+			return m, a.damaged(err)
+		}
+		if h.Name != f.Name || !filepath.IsLocal(f.Name) {
+			return m, a.damaged(fmt.Errorf("where %q should be is %q", f.Name, h.Name))
+		}
+		to := ""
+		if place != nil {
+			if to, err = place(f); err != nil {
+				return m, err
+			}
+		}
+		if err := a.read(f, to); err != nil {
+			return m, err
+		}
+	}
+	if _, err := a.tar.Next(); !errors.Is(err, io.EOF) {
+		return m, a.damaged(errors.Join(errors.New("something follows its end"), err))
+	}
+	return m, nil
+}
+
+// read takes one file.
+func (a *archive) read(f File, to string) error {
+	h := sha256.New()
+	w := io.Writer(h)
+	var out *os.File
+	if to != "" {
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			return err
+		}
+		var err error
+		if out, err = os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, f.Mode.Perm()); err != nil {
+			return err
+		}
+		defer out.Close()
+		w = io.MultiWriter(h, out)
+	}
+	_, err := io.Copy(w, a.tar)
+	var written *fs.PathError
+	if errors.As(err, &written) {
+		return err
+	}
+	if err != nil {
+		return a.damaged(err)
+	}
+	if got := hex.EncodeToString(h.Sum(nil)); got != f.SHA256 {
+		return a.damaged(fmt.Errorf("the checksum of %s is not right", f.Name))
+	}
+	if out == nil {
+		return nil
+	}
+	return errors.Join(out.Chmod(f.Mode.Perm()), out.Sync(), out.Close())
+}

@@ -1,0 +1,108 @@
+package backup
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+func write(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestBackup(t *testing.T) {
+	dir := t.TempDir()
+	d := paths.Dirs{Data: filepath.Join(dir, "data"), Config: filepath.Join(dir, "etc")}
+	write(t, filepath.Join(d.PKI(), "ca.key"), "secret", 0o600)
+	write(t, filepath.Join(d.PKI(), "etcd", "ca.crt"), "public", 0o644)
+	write(t, d.ServerCluster(), "settings", 0o600)
+	write(t, filepath.Join(d.Data, "server", "etc", "generated"), "not in it", 0o600)
+	config, other := filepath.Join(d.Config, "config.yaml"), filepath.Join(d.Config, "audit.yaml")
+	write(t, config, "tls-san: [a]", 0o640)
+	write(t, other, "audit", 0o644)
+	db := filepath.Join(dir, "db")
+	write(t, db, strings.Repeat("database", 10_000), 0o600)
+
+	files, err := Gather(d, db, []string{config, other, filepath.Join(dir, "none")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "backup"+Suffix)
+	want := Manifest{Version: "v1", Created: time.Now().UTC(), Node: "one", Revision: 7, Members: []string{"one"}}
+	if err := Write(path, want, files); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	if m, err := Read(path); err != nil || m.Node != "one" || m.Revision != 7 || len(m.Files) != 6 {
+		t.Errorf("%+v, %v", m, err)
+	}
+
+	// On a new machine one file of the machine's is missing, the other one is there.
+	root := t.TempDir()
+	write(t, filepath.Join(root, config), "mine", 0o644)
+	to := filepath.Join(dir, "restored")
+	_, restored, err := Extract(path, to, root)
+	if err != nil || len(restored) != 1 || restored[0] != filepath.Join(root, other) {
+		t.Fatalf("%q, %v", restored, err)
+	}
+	for path, want := range map[string]string{
+		filepath.Join(to, Database): strings.Repeat("database", 10_000), filepath.Join(to, "server/pki/ca.key"): "secret",
+		filepath.Join(to, "server/pki/etcd/ca.crt"): "public", filepath.Join(to, "server/cluster.json"): "settings",
+		filepath.Join(to, "server/etc/generated"): "", filepath.Join(root, config): "mine", filepath.Join(root, other): "audit",
+	} {
+		if got, _ := os.ReadFile(path); string(got) != want {
+			t.Errorf("%s holds %.40q", path, got)
+		}
+	}
+	if info, err := os.Stat(filepath.Join(to, "server/pki/ca.key")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the key has mode %v, %v", info.Mode(), err)
+	}
+}
+
+// TestDamage cuts a backup short at every hundredth byte, and changes one there.
+func TestDamage(t *testing.T) {
+	dir := t.TempDir()
+	d := paths.Dirs{Data: filepath.Join(dir, "data")}
+	write(t, filepath.Join(d.PKI(), "ca.key"), strings.Repeat("secret", 300), 0o600)
+	write(t, filepath.Join(dir, "db"), strings.Repeat("database", 1000), 0o600)
+	files, err := Gather(d, filepath.Join(dir, "db"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "backup")
+	if err := Write(path, Manifest{}, files); err != nil {
+		t.Fatal(err)
+	}
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(name string, data []byte) {
+		write(t, path, string(data), 0o600)
+		if _, _, err := Extract(path, filepath.Join(dir, "out"), dir); err == nil || !strings.Contains(err.Error(), "is no backup") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "out")); err == nil {
+			t.Errorf("%s: something was written", name)
+		}
+	}
+	for at := 0; at < len(whole)-4; at += 100 {
+		try("cut short", whole[:at])
+		changed := append([]byte(nil), whole...)
+		changed[at] ^= 0x40
+		try("changed", changed)
+	}
+	try("a text", []byte("hello"))
+}

@@ -1,0 +1,98 @@
+package host
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/ledger"
+)
+
+// netnsDir is where containerd, and `ip netns`, bind-mount network namespaces.
+const netnsDir = "/run/netns"
+
+// shareRoot makes all mounts shared, as systemd does: mounts that a pod makes with bidirectional propagation
+// (CSI drivers) must reach the host, and the host's must reach pods.
+func shareRoot(l *ledger.Ledger) error {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return fmt.Errorf("reading the mount table: %w", err)
+	}
+	if shared(string(mounts), "/") {
+		return nil
+	}
+	if err := l.Note(unshared(string(mounts))...); err != nil {
+		return err
+	}
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("making mounts shared (mount --make-rshared /): %w", err)
+	}
+	return nil
+}
+
+// unshared lists the mounts that making all shared will change, by the text of mountinfo.
+func unshared(mountinfo string) (entries []ledger.Entry) {
+	seen := map[string]bool{}
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		if len(fields) < 7 || seen[fields[4]] || shared(mountinfo, fields[4]) {
+			continue
+		}
+		seen[fields[4]] = true
+		old := "private"
+		if strings.HasPrefix(fields[6], "master:") {
+			old = "slave"
+		}
+		point := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(fields[4])
+		entries = append(entries, ledger.Entry{Kind: ledger.Propagation, Name: point, Old: old, New: "shared"})
+	}
+	return entries
+}
+
+// shared reports whether the topmost mount at the mount point is in a peer group, by the text of mountinfo.
+func shared(mountinfo, point string) bool {
+	found := false
+	for line := range strings.Lines(mountinfo) {
+		fields := strings.Fields(line)
+		if len(fields) < 7 || fields[4] != point {
+			continue
+		}
+		found = false
+		for _, optional := range fields[6:] {
+			if optional == "-" {
+				break
+			}
+			found = found || strings.HasPrefix(optional, "shared:")
+		}
+	}
+	return found
+}
+
+// shareNetNS makes the directory of network namespaces a shared mount before the first is mounted there. Else the
+// first `ip netns add` by anyone would bind the directory over itself and so hold every earlier sandbox's
+// namespace twice: it could never be removed.
+func shareNetNS(l *ledger.Ledger) error {
+	if err := l.MkdirAll(netnsDir, 0o755); err != nil {
+		return err
+	}
+	err := unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "")
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, unix.EINVAL) { // EINVAL: it is no mount point yet
+		return fmt.Errorf("making %s a shared mount: %w", netnsDir, err)
+	}
+	if err := l.Note(ledger.Entry{Kind: ledger.Mount, Name: netnsDir}); err != nil {
+		return err
+	}
+	if err := unix.Mount(netnsDir, netnsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("binding %s to itself: %w", netnsDir, err)
+	}
+	if err := unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("making %s a shared mount: %w", netnsDir, err)
+	}
+	return nil
+}

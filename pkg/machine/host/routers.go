@@ -1,0 +1,65 @@
+package host
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/core/ledger"
+)
+
+// keepRouters has interfaces go on listening to IPv6 routers when the machine becomes one itself: the kernel would
+// drop the default route that it learnt of them. It comes before forwarding is set.
+func keepRouters(l *ledger.Ledger, ips []netip.Addr) {
+	for _, name := range append(defaultRoutes(read("/proc/net/ipv6_route")), interfacesOf(ips)...) {
+		conf := "net/ipv6/conf/" + name + "/"
+		if read(ledger.SysctlFile(conf+"forwarding")) != "0" || read(ledger.SysctlFile(conf+"accept_ra")) != "1" {
+			continue // it listens to none today
+		}
+		if err := l.SetSysctl(conf+"accept_ra", "2"); err != nil {
+			logrus.WithField("component", "host").WithError(err).
+				Warnf("%s will not hear IPv6 routers any more: set sysctl %saccept_ra=2 on the host", name, conf)
+		}
+	}
+}
+
+// defaultRoutes finds the interfaces of IPv6 default routes in the text of /proc/net/ipv6_route: destination, its
+// length, source, its length, next hop, metric, two counters, flags, interface.
+func defaultRoutes(table string) []string {
+	var out []string
+	for line := range strings.Lines(table) {
+		f := strings.Fields(line)
+		if len(f) == 10 && strings.Trim(f[0], "0") == "" && f[1] == "00" && f[9] != "lo" && !slices.Contains(out, f[9]) {
+			out = append(out, f[9])
+		}
+	}
+	return out
+}
+
+// interfacesOf finds the interfaces that have one of the IPv6 addresses.
+func interfacesOf(ips []netip.Addr) []string {
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, link := range links {
+		addrs, err := link.Addrs()
+		if err != nil {
+			continue // it has just gone
+		}
+		for _, a := range addrs {
+			n, ok := a.(*net.IPNet)
+			if !ok {
+				continue
+			}
+			if ip, ok := netip.AddrFromSlice(n.IP); ok && ip.Is6() && !ip.Is4In6() && slices.Contains(ips, ip) {
+				out = append(out, link.Name)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,112 @@
+package host
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/ledger"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// alone moves the test into a network namespace that has nothing but lo.
+func alone(t *testing.T) *ledger.Ledger {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root, to make a network namespace")
+	}
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Skipf("making a network namespace: %v", err)
+	}
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		t.Fatal(err)
+	}
+	return ledger.Open(paths.Dirs{Data: t.TempDir()})
+}
+
+// reaches reports whether the kernel would send to an address, and from which one.
+func reaches(t *testing.T, to string) string {
+	t.Helper()
+	conn, err := net.Dial("udp", net.JoinHostPort(to, "53"))
+	if err != nil {
+		return "nowhere"
+	}
+	defer conn.Close()
+	host, _, _ := net.SplitHostPort(conn.LocalAddr().String())
+	return host
+}
+
+func prefixes(texts ...string) (out []netip.Prefix) {
+	for _, s := range texts {
+		out = append(out, netip.MustParsePrefix(s))
+	}
+	return out
+}
+
+func TestStandaloneWithoutNetwork(t *testing.T) {
+	l := alone(t)
+	node := []netip.Addr{netip.MustParseAddr("192.0.0.8"), netip.MustParseAddr("100:0:0:1::8")}
+	for range 2 { // a second start finds it all
+		if err := Standalone(l, node, prefixes("10.43.0.0/16", "fd43::/112")); err != nil {
+			t.Fatal(err)
+		}
+		for to, from := range map[string]string{
+			"10.43.0.10": "192.0.0.8", "fd43::a": "100:0:0:1::8", "192.0.0.8": "192.0.0.8", "100:0:0:1::8": "100:0:0:1::8", "203.0.113.1": "nowhere",
+		} {
+			if got := reaches(t, to); got != from {
+				t.Errorf("%s is reached from %s, want %s", to, got, from)
+			}
+		}
+	}
+	entries, err := l.Entries()
+	if err != nil || len(entries) != 1 || entries[0].Kind != ledger.Link || entries[0].Name != anchor {
+		t.Errorf("ledger: %v, %v", entries, err)
+	}
+}
+
+func TestStandaloneWithoutDefaultRoute(t *testing.T) {
+	l := alone(t)
+	lan := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "lan"}}
+	if err := netlink.LinkAdd(lan); err != nil {
+		t.Fatal(err)
+	}
+	address, _ := netlink.ParseAddr("10.9.9.9/24")
+	if err := netlink.AddrAdd(lan, address); err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.LinkSetUp(lan); err != nil {
+		t.Fatal(err)
+	}
+	node, services := []netip.Addr{netip.MustParseAddr("10.9.9.9")}, prefixes("10.43.0.0/16")
+	if err := Standalone(l, node, services); err != nil {
+		t.Fatal(err)
+	}
+	if got := reaches(t, "10.43.0.10"); got != "10.9.9.9" {
+		t.Errorf("a Service is reached from %s", got)
+	}
+
+	// With a default route there is nothing to do.
+	if link, err := netlink.LinkByName(anchor); err != nil || netlink.LinkDel(link) != nil {
+		t.Fatal(err)
+	}
+	everywhere := &netlink.Route{LinkIndex: lan.Attrs().Index, Gw: net.IPv4(10, 9, 9, 1)}
+	if err := netlink.RouteAdd(everywhere); err != nil {
+		t.Fatal(err)
+	}
+	if err := Standalone(l, node, services); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := netlink.LinkByName(anchor); err == nil {
+		t.Error("an interface was made although there is a default route")
+	}
+}

@@ -1,0 +1,200 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
+)
+
+// installation is one call of Install.
+type installation struct {
+	*Installer
+	Wanted
+	old     Record
+	there   bool // there is an old one
+	running bool // its service runs
+	upgrade bool // another executable is wanted
+	record  Record
+	undo    undo
+	taken   []string
+	done    []func() // after success
+	changed bool
+	rewrote bool // of what the service reads at its start
+	started bool
+	touched bool // the service was told to start
+}
+
+// survey finds out what there is.
+func (i *installation) survey(ctx context.Context) error {
+	if i.Manager != nil && i.there {
+		state, err := i.Manager.State(ctx, i.Service)
+		if err != nil {
+			return err
+		}
+		i.running = state.Running == initsystem.Ready || state.Running == initsystem.Starting
+	}
+	if !i.there {
+		return nil
+	}
+	same, err := i.sameFile(i.Self, i.Binary())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // somebody removed it: it is put there again
+	}
+	i.upgrade = !same && i.running
+	if err == nil && !same && !i.running && i.Step != nil {
+		return i.Step(ctx, i.old, i.Self)
+	}
+	return err
+}
+
+// Binary is where the executable is to be.
+func (i *installation) Binary() string { return i.Wanted.binary() }
+
+// run does all steps, each of which can be taken back.
+func (i *installation) run(ctx context.Context) error {
+	steps := []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"record", i.plan},
+		{"executable", i.executable},
+		{"links", i.makeLinks},
+		{"variables", i.writeEnvironment},
+		{"completion", i.writeCompletions},
+		{"service", i.writeService},
+		{"enable", i.enable},
+		{"start", i.start},
+		{"ready", i.ready},
+		{"complete", i.complete},
+	}
+	for _, s := range steps {
+		if err := ctx.Err(); err != nil {
+			return errors.New("interrupted")
+		}
+		if err := i.step(s.name); err != nil {
+			return err
+		}
+		if err := s.do(ctx); err != nil {
+			return err
+		}
+	}
+	for _, f := range i.done {
+		f()
+	}
+	return nil
+}
+
+// takeBack makes everything as it was before and adds to why what could not be.
+func (i *installation) takeBack(ctx context.Context, why error) error {
+	i.Say("taking back what was done")
+	i.ctxUndo(context.WithoutCancel(ctx))
+	if err := i.undo.run(); err != nil {
+		return fmt.Errorf("%w\nNot everything could be taken back: %w", why, err)
+	}
+	text := "nothing of it is left on this machine"
+	if i.there {
+		text = "the installation is as it was before"
+	}
+	if i.upgrade {
+		text = i.Version + " has replaced the version before, and the rest is as it was; coracle rollback takes that back too"
+	}
+	return fmt.Errorf("%w\nThat is why it was not installed; %s.", why, text)
+}
+
+// ctxUndo adds what ends the service: the first thing to take back, before its files go.
+func (i *installation) ctxUndo(ctx context.Context) {
+	if !i.touched {
+		return
+	}
+	steps := i.undo.steps
+	i.undo.steps = nil
+	if i.there { // after all files are as before
+		if i.running {
+			i.undo.add(func() error {
+				ctx, cancel := context.WithTimeout(ctx, max(i.Wait, time.Minute))
+				defer cancel()
+				return i.Manager.Restart(ctx, i.Service)
+			})
+		} else {
+			i.undo.add(func() error { return i.Manager.Stop(ctx, i.Service) })
+		}
+		i.undo.add(func() error { return i.Manager.Reload(ctx, i.Service) })
+		i.undo.steps = append(i.undo.steps, steps...)
+		return
+	}
+	i.undo.steps = append(i.undo.steps, steps...)
+	i.undo.add(func() error {
+		if err := i.Manager.Stop(ctx, i.Service); err != nil {
+			return err
+		}
+		return i.Discard(ctx, i.record, i.record.OwnData)
+	})
+}
+
+// plan writes down what will be made, before it is.
+func (i *installation) plan(context.Context) error {
+	data, err := os.ReadDir(i.at(i.Config.Dirs.Data))
+	i.record = Record{
+		Service: i.Service, Version: i.Version, Role: i.Role, Args: i.Args, Binary: i.Binary(), Dirs: i.Config.Dirs,
+		Kubeconfig: i.Config.API.KubeconfigPath, OwnData: len(data) == 0 && gone(err) == nil, Links: []Link{}, Made: []string{},
+	}
+	if i.Manager != nil {
+		i.record.Init = i.Manager.Name()
+	}
+	if i.there { // what was ours stays so
+		i.record.OwnData, i.record.Complete = i.old.OwnData, true
+		i.record.Files, i.record.Made = slices.Clone(i.old.Files), slices.Clone(i.old.Made)
+		i.record.Links = slices.Clone(i.old.Links)
+	}
+	if err := i.makeDir(recordDir, 0o755); err != nil {
+		return err
+	}
+	if err := i.undo.keep(i.path(i.Service)); err != nil {
+		return err
+	}
+	return i.save(i.record)
+}
+
+// makeDir makes a directory and enters what was missing into the record.
+func (i *installation) makeDir(path string, mode os.FileMode) error {
+	made, err := i.undo.mkdirAll(i.at(path), mode)
+	for _, dir := range made {
+		i.record.Made = append(i.record.Made, strings.TrimPrefix(dir, strings.TrimSuffix(i.Root, "/")))
+	}
+	return err
+}
+
+// enter notes a file in the record before it is written.
+func (i *installation) enter(path, digest string) error {
+	entry := File{path, digest}
+	if slices.Contains(i.record.Files, entry) {
+		return nil
+	}
+	i.record.Files = slices.DeleteFunc(i.record.Files, func(f File) bool { return f.Path == path })
+	i.record.Files = append(i.record.Files, entry)
+	return i.save(i.record)
+}
+
+// write writes one file, unless it is as it should be.
+func (i *installation) write(f file) (changed bool, err error) {
+	if err := i.makeDir(filepath.Dir(f.path), 0o755); err != nil {
+		return false, err
+	}
+	if err := i.undo.keep(i.at(f.path)); err != nil {
+		return false, err
+	}
+	if err := i.enter(f.path, sum(f.data)); err != nil {
+		return false, err
+	}
+	changed, err = atomicfile.WriteIfChanged(i.at(f.path), f.data, f.mode)
+	i.changed = i.changed || changed
+	return changed, err
+}

@@ -1,0 +1,104 @@
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/machine/release"
+)
+
+// sameFile reports whether a file, and another one on the machine, are or hold the same.
+func (in *Installer) sameFile(file, installed string) (bool, error) {
+	a, err := os.Stat(file)
+	if err != nil {
+		return false, err
+	}
+	b, err := os.Stat(in.at(installed))
+	if err != nil {
+		return false, err
+	}
+	if os.SameFile(a, b) {
+		return true, nil
+	}
+	if a.Size() != b.Size() {
+		return false, nil
+	}
+	one, err := release.SumFile(file)
+	if err != nil {
+		return false, err
+	}
+	other, err := release.SumFile(in.at(installed))
+	return one == other, err
+}
+
+// copyProgram copies an executable to a path, where the old or the new one is at every moment.
+func copyProgram(from, to string) (err error) {
+	src, err := os.Open(from)
+	if err != nil {
+		return fmt.Errorf("reading the executable: %w", err)
+	}
+	defer src.Close()
+	dst, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".new.*")
+	if err != nil {
+		return fmt.Errorf("writing the executable: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			dst.Close()
+			os.Remove(dst.Name())
+			err = fmt.Errorf("writing %s: %w", to, err)
+		}
+	}()
+	if err := dst.Chmod(0o755); err != nil {
+		return err
+	}
+	if _, err := io.Copy(dst, src); err != nil {
+		return err
+	}
+	if err := dst.Sync(); err != nil {
+		return err
+	}
+	if err := dst.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(dst.Name(), to); err != nil {
+		return err
+	}
+	return atomicfile.SyncDir(filepath.Dir(to))
+}
+
+// selinux is there if the kernel has SELinux and a policy is loaded.
+const selinux = "/sys/fs/selinux/enforce"
+
+// label gives the executable the label that a service's program needs, where SELinux looks at it.
+func (i *installation) label(path string) error {
+	if _, err := os.Stat(i.at(selinux)); err != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	var errs []error
+	for _, command := range [][]string{{"restorecon", path}, {"chcon", "-t", "bin_t", path}} {
+		if i.find(command[0]) == "" {
+			continue
+		}
+		out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
+		if err == nil {
+			return nil
+		}
+		errs = append(errs, fmt.Errorf("%s: %w: %s", strings.Join(command, " "), err, strings.TrimSpace(string(out))))
+	}
+	i.Say(fmt.Sprintf("SELinux is on and %s could not be labelled: if the service may not run it, do: chcon -t bin_t %[1]s", path))
+	if len(errs) > 0 {
+		i.Say(errors.Join(errs...).Error())
+	}
+	return nil
+}

@@ -1,0 +1,216 @@
+package install
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/machine/release"
+)
+
+// executable puts the executable in place, which an upgrade has done already.
+func (i *installation) executable(context.Context) error {
+	path := i.Binary()
+	if same, err := i.sameFile(i.Self, path); err == nil && same {
+		return i.share(path)
+	}
+	i.Say("installing " + path)
+	if err := i.makeDir(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	digest, err := release.SumFile(i.Self)
+	if err != nil {
+		return err
+	}
+	done, err := i.undo.keepAside(i.at(path))
+	if err != nil {
+		return err
+	}
+	i.done = append(i.done, done)
+	if err := i.enter(path, digest); err != nil {
+		return err
+	}
+	i.changed = true
+	i.rewrote = true
+	if err := copyProgram(i.Self, i.at(path)); err != nil {
+		return err
+	}
+	return i.label(path)
+}
+
+// share enters an executable into the record that another service has installed. One that was put there by hand stays
+// whoever's it is.
+func (i *installation) share(path string) error {
+	others, err := i.others(i.Service)
+	if err != nil || i.record.has(path) || !lists(others, path) {
+		return err
+	}
+	digest, err := release.SumFile(i.at(path))
+	if err != nil {
+		return err
+	}
+	return i.enter(path, digest)
+}
+
+// makeLinks makes what links are missing.
+func (i *installation) makeLinks(context.Context) error {
+	links, taken := i.links(i.Wanted)
+	i.taken = taken
+	for _, l := range links {
+		if target, err := os.Readlink(i.at(l.Path)); err == nil && target == l.Target && slices.Contains(i.record.Links, l) {
+			continue
+		}
+		if info, err := os.Lstat(i.at(l.Path)); err == nil && info.Mode()&os.ModeSymlink == 0 {
+			return fmt.Errorf("%s is in the way: it is not a link of coracle's; move it away", l.Path)
+		}
+		if !slices.Contains(i.record.Links, l) {
+			i.record.Links = append(i.record.Links, l)
+			if err := i.save(i.record); err != nil {
+				return err
+			}
+		}
+		if err := i.undo.keep(i.at(l.Path)); err != nil {
+			return err
+		}
+		if err := gone(os.Remove(i.at(l.Path))); err != nil {
+			return fmt.Errorf("making link: %w", err)
+		}
+		if err := os.Symlink(l.Target, i.at(l.Path)); err != nil {
+			return fmt.Errorf("making link: %w", err)
+		}
+		i.changed = true
+	}
+	return nil
+}
+
+func (i *installation) writeEnvironment(context.Context) error {
+	changed, err := i.write(i.environment())
+	i.rewrote = i.rewrote || changed
+	return err
+}
+
+func (i *installation) writeCompletions(context.Context) error {
+	for _, f := range i.completions(i.record.Links) {
+		if _, err := os.Lstat(i.at(f.path)); err == nil && !i.record.has(f.path) {
+			continue // somebody else's
+		}
+		if _, err := i.write(f); err != nil {
+			i.Say(fmt.Sprintf("no completion: %v", err))
+		}
+	}
+	return nil
+}
+
+// writeService hands the service to the init system.
+func (i *installation) writeService(ctx context.Context) error {
+	if i.Manager == nil {
+		return nil
+	}
+	before := map[string][]byte{}
+	i.undo.add(func() error { return i.Manager.Reload(context.WithoutCancel(ctx), i.Service) })
+	for _, path := range i.Manager.Files(i.Service) {
+		before[path], _ = os.ReadFile(path)
+		if err := i.makeDir(filepath.Dir(i.inside(path)), 0o755); err != nil {
+			return err
+		}
+		if err := i.undo.keep(path); err != nil {
+			return err
+		}
+		if before[path] != nil && !i.record.has(i.inside(path)) {
+			return exitcode.As(exitcode.Unfit, fmt.Errorf("%s is there already, and coracle install did not write it: move it away, or choose another --name", path))
+		}
+		if err := i.enter(i.inside(path), sum(before[path])); err != nil {
+			return err
+		}
+	}
+	written, err := i.Manager.Install(ctx, i.unit())
+	if err != nil {
+		return fmt.Errorf("making %s a service of %s: %w", i.Service, i.Manager.Name(), err)
+	}
+	for _, path := range written {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(data, before[path]) {
+			i.changed, i.rewrote = true, true
+		}
+		if err := i.enter(i.inside(path), sum(data)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// enable makes the service start at boot, or not.
+func (i *installation) enable(ctx context.Context) error {
+	if i.Manager == nil {
+		return nil
+	}
+	state, err := i.Manager.State(ctx, i.Service)
+	if err != nil {
+		return err
+	}
+	back := context.WithoutCancel(ctx)
+	switch {
+	case i.Enable && !state.Enabled:
+		i.changed = true
+		i.undo.add(func() error { return i.Manager.Disable(back, i.Service) })
+		return i.Manager.Enable(ctx, i.Service)
+	case !i.Enable && state.Enabled && !i.there:
+		return i.Manager.Disable(ctx, i.Service)
+	}
+	return nil
+}
+
+// start starts a service that does not run, and one anew that runs with other settings. Pods run on meanwhile.
+func (i *installation) start(ctx context.Context) error {
+	if !i.Start || i.Manager == nil || i.running && !i.rewrote {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, i.Wait)
+	defer cancel()
+	if err := i.save(i.record.used(i.there)); err != nil {
+		return err
+	}
+	i.touched, i.started, i.changed = true, true, true
+	if i.running {
+		i.Say("restarting " + i.Service + ", because its settings have changed; pods run on")
+		return i.Manager.Restart(ctx, i.Service)
+	}
+	i.Say("starting " + i.Service)
+	return i.Manager.Start(ctx, i.Service)
+}
+
+// ready waits until what was started can be used.
+func (i *installation) ready(ctx context.Context) error {
+	if !i.started || i.Ready == nil {
+		return nil
+	}
+	within, cancel := context.WithTimeout(ctx, i.Wait)
+	defer cancel()
+	err := i.Ready(within)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		return exitcode.As(exitcode.Late, err)
+	}
+	return err
+}
+
+// complete ends the installation: from here on it is one.
+func (i *installation) complete(context.Context) error {
+	i.record.Complete = true
+	return i.save(i.record)
+}
+
+// inside is a path as the machine has it.
+func (in *Installer) inside(path string) string {
+	rel, err := filepath.Rel(filepath.Join("/", in.Root), path)
+	if err != nil {
+		return path
+	}
+	return filepath.Join("/", rel)
+}

@@ -1,0 +1,174 @@
+package install
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
+	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
+)
+
+// file is one that is to be written.
+type file struct {
+	path string
+	data []byte
+	mode os.FileMode
+	// extra files are a convenience: where they cannot be written, that is said and nothing else.
+	extra bool
+}
+
+// unit is the service.
+func (w Wanted) unit() initsystem.Unit {
+	return initsystem.Unit{
+		Name:        w.Service,
+		Description: "Kubernetes (coracle " + string(w.Role) + ")",
+		Exec:        append([]string{w.binary(), string(w.Role)}, w.Args...),
+		Before:      upgrade.Before(w.Config.Dirs.Data),
+		Ready:       []string{w.binary(), "wait", "--quiet", "--data-dir", w.Config.Dirs.Data, "--run-dir", w.Config.Dirs.Run},
+		Environment: EnvironmentFile(w.Service),
+		Mounts:      []string{w.Config.Dirs.Data, w.Config.Dirs.Kubelet},
+	}
+}
+
+func (w Wanted) binary() string { return filepath.Join(w.BinDir, "coracle") }
+
+// EnvironmentFile is where the variables of a service are. It does not depend on where its configuration is.
+func EnvironmentFile(service string) string { return filepath.Join("/etc/coracle", service+".env") }
+
+// environment is the file of variables that the service gets.
+func (w Wanted) environment() file {
+	return file{path: EnvironmentFile(w.Service), data: initsystem.Environment(w.Environment), mode: 0o600}
+}
+
+// Names that are links to the executable: tools, if the machine has none of that name, and our own commands.
+var (
+	tools    = []string{"kubectl", "crictl", "ctr"}
+	commands = []string{"coracle-killall", "coracle-uninstall"}
+)
+
+// links are the links that are wanted, and the tools that are there already.
+func (in *Installer) links(w Wanted) (links []Link, taken []string) {
+	for _, name := range tools {
+		path := filepath.Join(w.BinDir, name)
+		if other := in.find(name); other != "" && other != path {
+			taken = append(taken, other)
+			continue
+		}
+		if _, err := os.Lstat(in.at(path)); err == nil && !in.ourLink(path) {
+			taken = append(taken, path)
+			continue
+		}
+		links = append(links, Link{Path: path, Target: "coracle"})
+	}
+	for _, name := range commands {
+		links = append(links, Link{Path: filepath.Join(w.BinDir, name), Target: "coracle"})
+	}
+	return links, taken
+}
+
+// ourLink reports whether a path is a link to the executable beside it.
+func (in *Installer) ourLink(path string) bool {
+	target, err := os.Readlink(in.at(path))
+	return err == nil && (target == "coracle" || target == filepath.Join(filepath.Dir(path), "coracle"))
+}
+
+// find finds a command in PATH; "" if there is none.
+func (in *Installer) find(name string) string {
+	look := in.Look
+	if look == nil {
+		look = exec.LookPath
+	}
+	path, err := look(name)
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// shells says where each shell looks for completions besides those of the distribution, and what to put there. The files
+// ask the executable itself when somebody first presses tab, so they fit every version.
+var shells = []struct{ shell, dir, name, text string }{
+	{"bash", "/usr/local/share/bash-completion/completions", "%", ". <(% completion bash)\n"},
+	{"zsh", "/usr/local/share/zsh/site-functions", "_%", "#compdef %\n. <(% completion zsh)\n_% \"$@\"\n"},
+	{"fish", "/usr/local/share/fish/vendor_completions.d", "%.fish", "% completion fish | source\n"},
+}
+
+// completions are files for the shells that the machine has: for coracle, and for kubectl if that is a link of ours.
+func (in *Installer) completions(links []Link) (files []file) {
+	commands := []string{"coracle"}
+	for _, l := range links {
+		if filepath.Base(l.Path) == "kubectl" {
+			commands = append(commands, "kubectl")
+		}
+	}
+	for _, s := range shells {
+		if in.find(s.shell) == "" {
+			continue
+		}
+		for _, command := range commands {
+			fill := func(text string) string { return strings.ReplaceAll(text, "%", command) }
+			files = append(files, file{path: filepath.Join(s.dir, fill(s.name)), data: []byte(fill(s.text)), mode: 0o644, extra: true})
+		}
+	}
+	return files
+}
+
+func sum(data []byte) string {
+	h := sha256.Sum256(data)
+	return hex.EncodeToString(h[:])
+}
+
+// tokenFlags are flags whose values are secrets, with the variables that say the same. A unit can be read by everybody.
+var tokenFlags = []struct{ flag, short, variable string }{
+	{"--token", "-t", "CORACLE_TOKEN"},
+	{"--agent-token", "", "CORACLE_AGENT_TOKEN"},
+}
+
+// HideTokens takes the tokens out of a role's arguments and returns them as variables.
+func HideTokens(args []string) (rest, variables []string) {
+	rest = []string{}
+next:
+	for i := 0; i < len(args); i++ {
+		for _, t := range tokenFlags {
+			value, attached := strings.CutPrefix(args[i], t.flag+"=")
+			if !attached && t.short != "" && len(args[i]) > len(t.short) {
+				value, attached = strings.CutPrefix(args[i], t.short)
+				value = strings.TrimPrefix(value, "=")
+			}
+			switch {
+			case attached:
+				variables = append(variables, t.variable+"="+value)
+				continue next
+			case i+1 < len(args) && (args[i] == t.flag || t.short != "" && args[i] == t.short):
+				i++
+				variables = append(variables, t.variable+"="+args[i])
+				continue next
+			}
+		}
+		rest = append(rest, args[i])
+	}
+	return rest, variables
+}
+
+// proxies are variables besides coracle's own that its service needs as much as whoever installs it.
+var proxies = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy"}
+
+// Environment picks the variables that a service is to have out of the installer's own.
+func Environment(environ []string) (out []string) {
+	for _, pair := range environ {
+		name, value, _ := strings.Cut(pair, "=")
+		own := config.IsVariable(name)
+		for _, proxy := range proxies {
+			own = own || name == proxy
+		}
+		if own && value != "" {
+			out = append(out, pair)
+		}
+	}
+	return out
+}

@@ -1,0 +1,205 @@
+package payload
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+)
+
+// store is a directory with unpacked payloads, each in a directory named by its SHA-256.
+type store struct{ root string }
+
+func (s store) dir(sum string) string { return filepath.Join(s.root, sum) }
+
+// listName is the file in an unpacked payload that says what else was unpacked.
+const listName = ".files.json"
+
+// unpackedFile is what an unpacked file looked like when it was whole. Writing to a file, whoever does it, changes
+// its times, so that damage shows without reading 200 MB.
+type unpackedFile struct {
+	Size    int64       `json:"size"`
+	Mode    fs.FileMode `json:"mode"`
+	Changed int64       `json:"changed"` // ctime, nanoseconds
+}
+
+func describe(info fs.FileInfo) unpackedFile {
+	f := unpackedFile{Size: info.Size(), Mode: info.Mode()}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok {
+		f.Changed = st.Ctim.Nano()
+	}
+	return f
+}
+
+// whole reports whether the payload is there with every file as it was unpacked, and may be used by the caller.
+func (s store) whole(sum string) bool {
+	dir := s.dir(sum)
+	data, err := os.ReadFile(filepath.Join(dir, listName))
+	if err != nil {
+		return false
+	}
+	var files map[string]unpackedFile
+	if err := json.Unmarshal(data, &files); err != nil || len(files) == 0 {
+		return false
+	}
+	for name, want := range files {
+		info, err := os.Lstat(filepath.Join(dir, name))
+		if err != nil || describe(info) != want {
+			return false
+		}
+	}
+	return true
+}
+
+// lockPoll is how often a lock that another process holds is tried.
+const lockPoll = 50 * time.Millisecond
+
+// lock makes the store's directory and keeps other processes from unpacking to it.
+func (s store) lock(ctx context.Context) (unlock func(), err error) {
+	if err := os.MkdirAll(s.root, 0o755); err != nil {
+		return nil, fmt.Errorf("making the directory for the payload: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(s.root, ".lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("locking the directory for the payload: %w", err)
+	}
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("locking %s: %w", f.Name(), err)
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, fmt.Errorf("waiting for another coracle that unpacks to %s: %w", s.root, context.Cause(ctx))
+		case <-time.After(lockPoll):
+		}
+	}
+}
+
+// Prefixes of names in the store that are not payloads: being unpacked, or put aside because they were not whole.
+const (
+	tempPrefix  = ".unpacking-"
+	asidePrefix = ".damaged-"
+)
+
+// ensure unpacks the payload unless it is there whole. The caller holds the lock.
+func (s store) ensure(ctx context.Context, p payload, progress Progress) error {
+	if s.whole(p.sum) {
+		return nil
+	}
+	if err := s.room(p.unpacked); err != nil {
+		return err
+	}
+	temp, err := os.MkdirTemp(s.root, tempPrefix)
+	if err != nil {
+		return fmt.Errorf("unpacking: %w", err)
+	}
+	defer os.RemoveAll(temp)
+	if err := os.Chmod(temp, 0o755); err != nil {
+		return fmt.Errorf("unpacking: %w", err)
+	}
+	if err := extract(ctx, p, temp, progress); err != nil {
+		return err
+	}
+	debug.FreeOSMemory() // the decompressor's windows: the front runs on for months and needs none of it
+	// What lies there instead may still be run from; prune removes it when that is over.
+	aside := filepath.Join(s.root, asidePrefix+filepath.Base(temp)[len(tempPrefix):])
+	if err := os.Rename(s.dir(p.sum), aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("putting a damaged payload aside: %w", err)
+	}
+	if err := os.Rename(temp, s.dir(p.sum)); err != nil {
+		return fmt.Errorf("unpacking: %w", err)
+	}
+	return atomicfile.SyncDir(s.root)
+}
+
+// room makes sure that so many bytes can be written, which is easier to understand than half a payload.
+func (s store) room(need int64) error {
+	var fs syscall.Statfs_t
+	if err := syscall.Statfs(s.root, &fs); err != nil {
+		return nil // then writing will tell
+	}
+	const mb = 1_000_000
+	if free := int64(fs.Bavail) * fs.Bsize; free < need {
+		return fmt.Errorf("unpacking needs %d MB in %s, which has %d MB free", need/mb+1, s.root, free/mb)
+	}
+	return nil
+}
+
+// prune removes every payload but one, except those that processes run out of. What cannot be removed stays: the
+// next start tries again.
+func (s store) prune(keep string) {
+	entries, err := os.ReadDir(s.root)
+	if err != nil {
+		return
+	}
+	var old []string
+	for _, e := range entries {
+		name := e.Name()
+		if e.IsDir() && name != keep && !s.held(name) && (len(name) == 64 || strings.HasPrefix(name, tempPrefix) || strings.HasPrefix(name, asidePrefix)) {
+			old = append(old, filepath.Join(s.root, name))
+		}
+	}
+	if len(old) == 0 {
+		return
+	}
+	running := executables()
+	for _, dir := range old {
+		if !holds(dir, running) {
+			os.RemoveAll(dir)
+		}
+	}
+}
+
+// fileID is a file whatever its name, as seen from any mount namespace.
+type fileID struct{ dev, ino uint64 }
+
+// executables returns what processes run.
+func executables() map[fileID]bool {
+	links, _ := filepath.Glob("/proc/[0-9]*/exe")
+	running := map[fileID]bool{}
+	for _, link := range links {
+		if info, err := os.Stat(link); err == nil {
+			running[identify(info)] = true
+		}
+	}
+	return running
+}
+
+// holds reports whether one of the running files is in dir.
+func holds(dir string, running map[fileID]bool) bool {
+	used := false
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return nil
+		}
+		if info, err := d.Info(); err == nil && running[identify(info)] {
+			used = true
+			return fs.SkipAll
+		}
+		return nil
+	})
+	return used
+}
+
+func identify(info fs.FileInfo) fileID {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fileID{}
+	}
+	return fileID{uint64(st.Dev), st.Ino}
+}

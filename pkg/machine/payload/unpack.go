@@ -1,0 +1,122 @@
+package payload
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// Progress is told how many bytes of how many are done.
+type Progress func(done, total int64)
+
+// Unpack makes dirs.Bin() a whole copy of this executable's payload, which takes a millisecond if it is one already.
+// A copy in which a file is missing or was changed is replaced. Payloads of other versions are removed as soon as
+// no process runs out of them. progress may be nil.
+func Unpack(ctx context.Context, dirs paths.Dirs, progress Progress) error {
+	p, ok, err := own()
+	if err != nil {
+		return err
+	}
+	if !ok {
+		dir, err := elsewhere()
+		if err != nil {
+			return err
+		}
+		return point(dirs.Bin(), dir)
+	}
+	return p.unpack(ctx, dirs, progress)
+}
+
+// Borrow is Unpack for a data directory that will not last: dirs.Bin() leads to a copy of the payload that commands of
+// this user share, as Locate finds it, and only if there can be none to one in the data directory.
+func Borrow(ctx context.Context, dirs paths.Dirs, progress Progress) error {
+	dir, err := Locate(ctx, dirs, progress)
+	if err != nil {
+		return Unpack(ctx, dirs, progress)
+	}
+	return point(dirs.Bin(), dir)
+}
+
+func (p payload) unpack(ctx context.Context, dirs paths.Dirs, progress Progress) error {
+	s := store{dirs.Payloads()}
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := s.ensure(ctx, p, progress); err != nil {
+		return err
+	}
+	target, err := filepath.Rel(filepath.Dir(dirs.Bin()), s.dir(p.sum))
+	if err != nil {
+		return err
+	}
+	if err := point(dirs.Bin(), target); err != nil {
+		return err
+	}
+	s.prune(p.sum)
+	return nil
+}
+
+// Locate returns a directory with the parts of this executable's payload for a command to use. It never changes
+// what a running coracle uses: dirs.Bin() stays as it is. It takes the copy in the data directory if that is of this
+// version and may be read, else one in the user's cache directory, unpacked on first use.
+func Locate(ctx context.Context, dirs paths.Dirs, progress Progress) (string, error) {
+	p, ok, err := own()
+	if err != nil {
+		return "", err
+	}
+	if !ok {
+		return elsewhere()
+	}
+	return p.locate(ctx, dirs, Cache(), progress)
+}
+
+func (p payload) locate(ctx context.Context, dirs paths.Dirs, cache string, progress Progress) (string, error) {
+	installed := store{dirs.Payloads()}
+	if installed.whole(p.sum) {
+		return installed.dir(p.sum), nil
+	}
+	if cache == "" {
+		return "", fmt.Errorf("finding a directory to unpack to: %s has no payload of this version, and neither HOME nor "+
+			"XDG_CACHE_HOME is set", installed.root)
+	}
+	s := store{cache}
+	if s.whole(p.sum) {
+		return s.dir(p.sum), nil
+	}
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if err := s.ensure(ctx, p, progress); err != nil {
+		return "", err
+	}
+	s.prune(p.sum)
+	return s.dir(p.sum), nil
+}
+
+// point makes link a symbolic link to target, in one step if it is one to something else.
+func point(link, target string) error {
+	if old, err := os.Readlink(link); err == nil && old == target {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(link), 0o755); err != nil {
+		return fmt.Errorf("making directory for %s: %w", link, err)
+	}
+	temp := fmt.Sprintf("%s.%d", link, os.Getpid())
+	_ = os.Remove(temp) // of a process that died with our number
+	if err := os.Symlink(target, temp); err != nil {
+		return fmt.Errorf("linking to the payload: %w", err)
+	}
+	if err := os.Rename(temp, link); err != nil {
+		os.Remove(temp)
+		return fmt.Errorf("linking to the payload: %w", err)
+	}
+	return atomicfile.SyncDir(filepath.Dir(link))
+}

@@ -1,0 +1,168 @@
+package release
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+)
+
+// Source says which release is meant and where it is. Its zero value is the newest stable one of DefaultMirror.
+type Source struct {
+	Mirror  string // the base: a URL (https, http, file) or a directory; "" is DefaultMirror
+	Channel string // "" is DefaultChannel
+	Version string // "" is what the channel stands at
+	Key     string // public key in PEM; "" is PublicKey
+	Arch    string // Go's name; "" is this machine's
+	// Stall is for how long a server may send nothing; zero is 30 s.
+	Stall time.Duration
+}
+
+// names are what goes into a path: a channel's text comes from a server that nobody vouches for.
+var names = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]*$`)
+
+// smallest files are read whole, up to this size.
+const smallLimit = 1 << 20
+
+// Resolve returns the version that is meant, which it asks the channel for if none is given.
+func (s Source) Resolve(ctx context.Context) (string, error) {
+	if s.Version != "" {
+		if !names.MatchString(s.Version) {
+			return "", fmt.Errorf("%q is no version; they look like v1.37.1+coracle.1", s.Version)
+		}
+		return s.Version, nil
+	}
+	channel := cmp.Or(s.Channel, DefaultChannel)
+	if !names.MatchString(channel) {
+		return "", fmt.Errorf("%q is no channel; there is %s", channel, DefaultChannel)
+	}
+	text, from, err := s.read(ctx, "channels", channel)
+	if err != nil {
+		return "", fmt.Errorf("finding the version of channel %s: %w", channel, err)
+	}
+	version := strings.TrimSpace(string(text))
+	if !names.MatchString(version) {
+		return "", fmt.Errorf("finding the version of channel %s: %s says %.60q, which is no version", channel, from, version)
+	}
+	return version, nil
+}
+
+// at is where a file of the mirror is. Versions have a plus sign, which some servers take for a blank if it stands plain.
+func (s Source) at(elem ...string) (place string, remote bool) {
+	base := cmp.Or(s.Mirror, DefaultMirror)
+	if strings.HasPrefix(base, "https://") || strings.HasPrefix(base, "http://") {
+		place = strings.TrimRight(base, "/")
+		for _, e := range elem {
+			place += "/" + url.QueryEscape(e)
+		}
+		return place, true
+	}
+	return filepath.Join(append([]string{strings.TrimPrefix(base, "file://")}, elem...)...), false
+}
+
+// read returns a small file and where it was.
+func (s Source) read(ctx context.Context, elem ...string) (data []byte, from string, err error) {
+	body, _, from, err := s.open(ctx, elem...)
+	if err != nil {
+		return nil, from, err
+	}
+	defer body.Close()
+	var b bytes.Buffer
+	n, err := b.ReadFrom(io.LimitReader(body, smallLimit+1))
+	if err != nil {
+		return nil, from, fmt.Errorf("reading %s: %w", from, err)
+	}
+	if n > smallLimit {
+		return nil, from, fmt.Errorf("reading %s: it is larger than such a file can be", from)
+	}
+	return b.Bytes(), from, nil
+}
+
+// open starts to read a file. size is -1 if the server does not say it. ctx must live until the body is closed.
+func (s Source) open(ctx context.Context, elem ...string) (body io.ReadCloser, size int64, from string, err error) {
+	from, remote := s.at(elem...)
+	if !remote {
+		f, err := os.Open(from)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, 0, from, exitcode.As(exitcode.Unreachable, fmt.Errorf("there is no %s", from))
+		}
+		if err != nil {
+			return nil, 0, from, err
+		}
+		info, err := f.Stat()
+		if err != nil {
+			f.Close()
+			return nil, 0, from, err
+		}
+		return f, info.Size(), from, nil
+	}
+	body, size, err = get(ctx, from, cmp.Or(s.Stall, 30*time.Second))
+	return body, size, from, exitcode.As(exitcode.Unreachable, err)
+}
+
+// get asks a server for a file. It gives up when nothing comes for the time of stall.
+func get(ctx context.Context, from string, stall time.Duration) (io.ReadCloser, int64, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	silent := fmt.Errorf("%s sent nothing for %v", from, stall)
+	timer := time.AfterFunc(stall, func() { cancel(silent) })
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		cancel(nil)
+		return nil, 0, err
+	}
+	req.Header.Set("User-Agent", "coracle")
+	client := http.Client{Transport: http.DefaultTransport}
+	resp, err := client.Do(req)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		err = fmt.Errorf("%s answers %s", from, resp.Status)
+	}
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil {
+			err = cause
+		}
+		timer.Stop()
+		cancel(nil)
+		return nil, 0, err
+	}
+	return &download{resp.Body, ctx, timer, stall, cancel}, resp.ContentLength, nil
+}
+
+// download is a body that restarts the timer with each piece that comes.
+type download struct {
+	io.ReadCloser
+	ctx    context.Context
+	timer  *time.Timer
+	stall  time.Duration
+	cancel context.CancelCauseFunc
+}
+
+func (d *download) Read(p []byte) (int, error) {
+	n, err := d.ReadCloser.Read(p)
+	if cause := context.Cause(d.ctx); err != nil && cause != nil {
+		return n, cause
+	}
+	d.timer.Reset(d.stall)
+	return n, err
+}
+
+func (d *download) Close() error {
+	d.timer.Stop()
+	d.cancel(nil)
+	return d.ReadCloser.Close()
+}
+
+func (s Source) arch() string { return cmp.Or(s.Arch, runtime.GOARCH) }

@@ -1,0 +1,288 @@
+package reset
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/ledger"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// Where the kubelet and CNI keep things of pods outside coracle's directories.
+const (
+	podLogs       = "/var/log/pods"
+	containerLogs = "/var/log/containers"
+	cniResults    = "/var/lib/cni/results"
+)
+
+// findFiles lists single files and the pods' logs.
+func findFiles(_ context.Context, m *machine) ([]Item, error) {
+	var items []Item
+	seen := map[string]bool{}
+	add := func(kind, path string) {
+		if _, err := os.Lstat(path); err == nil && !seen[path] {
+			seen[path] = true
+			items = append(items, Item{Kind: kind, Name: path, remove: func(context.Context) error { return m.removeTree(path) }})
+		}
+	}
+	written := func(path string) {
+		add("file", path)
+		for _, part := range atomicfile.Unfinished(path) {
+			add("file", part)
+		}
+	}
+	for _, e := range m.entries(ledger.File) {
+		written(m.host(e.Name))
+	}
+	if m.here() {
+		written(m.host(m.dirs.CNIConfig()))
+		written(cmp.Or(m.config.API.KubeconfigPath, filepath.Join(m.dirs.Config, "kubeconfig.yaml")))
+	}
+	for _, log := range m.list(containerLogs) {
+		if target, err := os.Readlink(log); err == nil && m.ownLog(filepath.Base(filepath.Dir(filepath.Dir(target)))) {
+			add("file", log)
+		}
+	}
+	for _, dir := range m.list(podLogs) {
+		if m.ownLog(filepath.Base(dir)) {
+			add("pod's log", dir)
+		}
+	}
+	for _, result := range m.list(cniResults) {
+		if m.ownResult(result) {
+			add("file", result)
+		}
+	}
+	return items, nil
+}
+
+// here reports whether coracle has been on this machine at all: else files with its names are somebody else's.
+func (m *machine) here() bool {
+	for _, dir := range []string{m.dirs.Data, m.dirs.Run} {
+		if _, err := os.Stat(dir); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// list returns the paths of what is in a directory of the host.
+func (m *machine) list(dir string) (out []string) {
+	files, _ := os.ReadDir(m.host(dir))
+	for _, f := range files {
+		out = append(out, filepath.Join(m.host(dir), f.Name()))
+	}
+	return out
+}
+
+// ownLog reports whether a log directory, NAMESPACE_NAME_UID, is of a pod of ours.
+func (m *machine) ownLog(name string) bool {
+	if m.made(ledger.Dir, podLogs) {
+		return true
+	}
+	i := strings.LastIndexByte(name, '_')
+	if i < 0 {
+		return false
+	}
+	uid := name[i+1:]
+	if _, err := os.Stat(filepath.Join(m.dirs.Kubelet, "pods", uid)); err == nil {
+		return true
+	}
+	return m.seen.mentions(uid)
+}
+
+// ownResult reports whether a file is what libcni remembers of a pod of ours.
+func (m *machine) ownResult(path string) bool {
+	var result struct {
+		ContainerID string `json:"containerId"`
+	}
+	data, err := os.ReadFile(path)
+	return err == nil && json.Unmarshal(data, &result) == nil && m.seen.mentions(result.ContainerID)
+}
+
+// owned is a directory of coracle's with the entries it makes in there, for the case that the directory is not its own.
+type owned struct {
+	dir     string
+	entries []string
+	usual   string // what the directory is unless somebody chose: then all in it is coracle's
+}
+
+// ownDirs lists coracle's directories in the order of removal. The data directory is the last: the ledger is in it.
+func (m *machine) ownDirs() []owned {
+	def := paths.Default()
+	return []owned{
+		{dir: m.dirs.Run, usual: def.Run, entries: []string{
+			"config.json", "lock", "state", "notify.sock", "etcd.sock", "containerd", "runc", "s", "subnet.json"}},
+		{dir: m.dirs.Kubelet, entries: []string{
+			"actuated_pods_state", "allocated_pods_state", "checkpoints", "config", "cpu_manager_state", "device-plugins",
+			"dra_manager_state", "image_manager", "memory_manager_state", "pki", "plugins", "plugins_registry",
+			"pod-resources", "pod_status_manager_state", "pods", "pods-api", "usernamespaces", "volumeplugins"}},
+		{dir: m.dirs.Data, usual: def.Data, entries: []string{
+			"bin", "data", "ephemeral", "images", "kubelet", "ledger.json", "ledger.json.lock", "lock", "log", "manifests",
+			"node", "server", "server.before-restore", "storage", "upgrade"}},
+	}
+}
+
+// Cache is the kind of the item that a command like reset may just have made itself.
+const Cache = "cache"
+
+// findRun lists the run directory, or what is coracle's of it.
+func findRun(_ context.Context, m *machine) ([]Item, error) { return m.dirItems(m.ownDirs()[0]), nil }
+
+// findDirs lists the cache, coracle's other directories, and then others that it made if nothing else is in them.
+func findDirs(_ context.Context, m *machine) ([]Item, error) {
+	var items []Item
+	if _, err := os.Lstat(m.cache); err == nil {
+		items = append(items, Item{Kind: Cache, Name: m.cache, remove: func(context.Context) error { return m.removeTree(m.cache) }})
+	}
+	for _, o := range m.ownDirs()[1:] {
+		items = append(items, m.dirItems(o)...)
+	}
+	made := m.entries(ledger.Dir)
+	slices.SortStableFunc(made, func(a, b ledger.Entry) int { return len(b.Name) - len(a.Name) }) // children first
+	for _, e := range made {
+		if m.isOwnDir(e.Name) || !m.willBeEmpty(m.host(e.Name)) {
+			continue
+		}
+		path := m.host(e.Name)
+		items = append(items, Item{Kind: "directory", Name: path, Detail: "if empty", remove: func(context.Context) error {
+			err := removed(unix.Rmdir(path))
+			if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EBUSY) {
+				return nil // somebody else uses it by now
+			}
+			return err
+		}})
+	}
+	return items, nil
+}
+
+func (m *machine) isOwnDir(path string) bool {
+	return path == m.dirs.Run || path == m.dirs.Kubelet || path == m.dirs.Data
+}
+
+// willBeEmpty reports whether a directory holds nothing but what is planned to go before it, and directories that
+// coracle made and that will be empty too.
+func (m *machine) willBeEmpty(dir string) bool {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return false
+	}
+	for _, f := range files {
+		path := filepath.Join(dir, f.Name())
+		made := slices.ContainsFunc(m.noted, func(e ledger.Entry) bool { return e.Kind == ledger.Dir && m.host(e.Name) == path })
+		if !m.planned[path] && !(made && m.willBeEmpty(path)) {
+			return false
+		}
+	}
+	return true
+}
+
+// dirItems is a directory as a whole if it is coracle's, else each of coracle's entries in it.
+func (m *machine) dirItems(o owned) []Item {
+	if o.dir == "" || o.dir == "/" {
+		return nil
+	}
+	if _, err := os.Stat(o.dir); err != nil {
+		return nil
+	}
+	if m.made(ledger.Mount, o.dir) && m.inMemory(o.dir) {
+		return []Item{m.memoryItem(o.dir)}
+	}
+	if o.dir == o.usual || m.made(ledger.Dir, o.dir) {
+		if m.isMountPoint(o.dir) && isEmpty(o.dir) {
+			return nil
+		}
+		return []Item{{Kind: "directory", Name: o.dir, remove: func(context.Context) error { return m.removeOwn(o.dir) }}}
+	}
+	if m.made(ledger.Contents, o.dir) {
+		if isEmpty(o.dir) {
+			return nil
+		}
+		return []Item{{Kind: "directory", Name: o.dir, Detail: "what is in it", remove: func(context.Context) error { return m.emptyDir(o.dir) }}}
+	}
+	var items []Item
+	for _, name := range o.entries {
+		path := filepath.Join(o.dir, name)
+		if info, err := os.Lstat(path); err == nil {
+			kind := "file"
+			if info.IsDir() {
+				kind = "directory"
+			}
+			items = append(items, Item{Kind: kind, Name: path, remove: func(context.Context) error { return m.removeOwn(path) }})
+		}
+	}
+	return items
+}
+
+// removeOwn is removeTree that keeps the ledger while something of what it names is still there.
+func (m *machine) removeOwn(path string) error {
+	if m.failed && (path == m.dirs.Ledger() || inside(m.dirs.Ledger(), path)) {
+		return fmt.Errorf("kept until all that %s lists is removed: run reset again", m.dirs.Ledger())
+	}
+	return m.removeTree(path)
+}
+
+// removeTree removes a file or a directory with all in it, but nothing that is mounted inside: that is somebody
+// else's data.
+func (m *machine) removeTree(path string) error {
+	points, err := m.mounts()
+	if err != nil {
+		return err
+	}
+	below := slices.ContainsFunc(points, func(p string) bool { return inside(p, path) })
+	switch {
+	case slices.Contains(points, path):
+		return m.emptyDir(path)
+	case below:
+		if err := m.emptyDir(path); err != nil {
+			return err
+		}
+		err := removed(unix.Rmdir(path))
+		if errors.Is(err, unix.ENOTEMPTY) {
+			return nil // it holds a mount that stays
+		}
+		return err
+	}
+	return os.RemoveAll(path)
+}
+
+// emptyDir removes what is in a directory that is or holds a mount point.
+func (m *machine) emptyDir(dir string) error {
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return removed(err)
+	}
+	points, err := m.mounts()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range files {
+		path := filepath.Join(dir, f.Name())
+		if slices.Contains(points, path) {
+			continue // not ours: ours were unmounted before
+		}
+		errs = append(errs, m.removeTree(path))
+	}
+	return errors.Join(errs...)
+}
+
+func (m *machine) isMountPoint(path string) bool {
+	points, err := m.mounts()
+	return err == nil && slices.Contains(points, path)
+}
+
+func isEmpty(dir string) bool {
+	files, err := os.ReadDir(dir)
+	return err == nil && len(files) == 0
+}

@@ -1,0 +1,175 @@
+package reset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/ledger"
+)
+
+// findCgroups lists the kubelet's cgroups in every hierarchy.
+func findCgroups(_ context.Context, m *machine) ([]Item, error) {
+	var items []Item
+	for name, dirs := range m.cgroups() {
+		items = append(items, Item{Kind: "cgroup", Name: name, Detail: plural(len(dirs), "hierarchy", "hierarchies"),
+			remove: func(ctx context.Context) error {
+				if strings.HasSuffix(name, ".slice") && underSystemd() {
+					_ = systemctl(ctx, "stop", filepath.Base(name)) // it removes the cgroup, or we do
+				}
+				var errs []error
+				for _, dir := range dirs {
+					errs = append(errs, removeCgroup(dir))
+				}
+				return errors.Join(errs...)
+			}})
+	}
+	slices.SortFunc(items, func(a, b Item) int { return strings.Compare(a.Name, b.Name) })
+	return items, nil
+}
+
+// cgroups are the directories of our cgroups by name. Names come from the ledger and from the containers.
+func (m *machine) cgroups() map[string][]string {
+	var names []string
+	for _, e := range m.entries(ledger.Cgroup) {
+		names = append(names, e.Name)
+	}
+	for _, b := range m.seen.bundles {
+		if b.cgroup != "" && !slices.Contains(names, b.cgroup) {
+			names = append(names, b.cgroup)
+		}
+	}
+	table, err := m.mountTable()
+	if err != nil {
+		return nil
+	}
+	out := map[string][]string{}
+	for _, mount := range table {
+		if mount.fs != "cgroup" && mount.fs != "cgroup2" {
+			continue
+		}
+		for _, name := range names {
+			dir := filepath.Join(mount.point, name)
+			if info, err := os.Stat(dir); err == nil && info.IsDir() && dir != mount.point && !slices.Contains(out[name], dir) {
+				out[name] = append(out[name], dir)
+			}
+		}
+	}
+	return out
+}
+
+// removeCgroup removes a cgroup and all below it. They hold no processes any more.
+func removeCgroup(dir string) error {
+	var dirs []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() {
+			dirs = append(dirs, path)
+		}
+		return removed(err)
+	})
+	if err != nil {
+		return err
+	}
+	for _, d := range slices.Backward(dirs) {
+		if err := removed(unix.Rmdir(d)); err != nil {
+			return fmt.Errorf("%s: %w", d, err)
+		}
+	}
+	return nil
+}
+
+// inOurCgroups lists the processes in the kubelet's cgroups: also those that left their shim's family.
+func (m *machine) inOurCgroups() (pids []int) {
+	for _, dirs := range m.cgroups() {
+		for _, dir := range dirs {
+			_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+				if err != nil || d.Name() != "cgroup.procs" {
+					return nil
+				}
+				data, _ := os.ReadFile(path)
+				for _, field := range strings.Fields(string(data)) {
+					if pid, err := strconv.Atoi(field); err == nil && pid > 0 && !slices.Contains(pids, pid) {
+						pids = append(pids, pid)
+					}
+				}
+				return nil
+			})
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// findSettings lists the kernel settings that coracle changed and nobody since.
+func findSettings(_ context.Context, m *machine) ([]Item, error) {
+	var items []Item
+	for _, e := range m.entries(ledger.Sysctl) {
+		file := ledger.SysctlFile(e.Name)
+		if m.proc != "/proc" {
+			file = strings.Replace(file, "/proc", m.proc, 1)
+		}
+		data, err := os.ReadFile(file)
+		if err != nil || strings.Join(strings.Fields(string(data)), " ") != e.New {
+			continue
+		}
+		items = append(items, Item{Kind: "sysctl", Name: e.Name, Detail: fmt.Sprintf("from %s back to %s", e.New, e.Old),
+			remove: func(context.Context) error { return os.WriteFile(file, []byte(e.Old), 0o644) }})
+	}
+	return append(items, m.propagations()...), nil
+}
+
+// propagations is one item for all mounts that coracle made shared.
+func (m *machine) propagations() []Item {
+	table, err := m.mountTable()
+	if err != nil {
+		return nil
+	}
+	shared := map[string]bool{}
+	for _, mount := range table {
+		shared[mount.point] = mount.shared // the last one at a point is on top
+	}
+	var change []ledger.Entry
+	for _, e := range m.entries(ledger.Propagation) {
+		if shared[e.Name] && e.Old != e.New {
+			change = append(change, e)
+		}
+	}
+	if len(change) == 0 {
+		return nil
+	}
+	return []Item{{Kind: "propagation", Name: "of " + plural(len(change), "mount", "mounts"), Detail: "shared with containers",
+		remove: func(context.Context) error {
+			var errs []error
+			for _, e := range change {
+				errs = append(errs, restorePropagation(e))
+			}
+			return errors.Join(errs...)
+		}}}
+}
+
+// restorePropagation gives a mount the propagation that it had.
+func restorePropagation(e ledger.Entry) error {
+	flag := uintptr(unix.MS_PRIVATE)
+	if e.Old == "slave" {
+		flag = unix.MS_SLAVE
+	}
+	if err := unix.Mount("", e.Name, "", flag, ""); err != nil && !errors.Is(err, unix.EINVAL) {
+		return fmt.Errorf("%s: %w", e.Name, err)
+	}
+	return nil
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

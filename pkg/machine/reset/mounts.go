@@ -1,0 +1,144 @@
+package reset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/ledger"
+)
+
+// netnsDir is where containerd binds the pods' network namespaces.
+const netnsDir = "/run/netns"
+
+// findMounts lists the mounts that containerd and the kubelet made, the last first. A mount of the user's inside the
+// data directory is none of them.
+func findMounts(_ context.Context, m *machine) ([]Item, error) {
+	mounts, err := m.mounts()
+	if err != nil {
+		return nil, err
+	}
+	var items []Item
+	for _, point := range slices.Backward(mounts) {
+		if inside(point, m.dirs.Run) || inside(point, m.dirs.Kubelet) || inside(point, m.dirs.Containerd()) {
+			items = append(items, mountItem(point))
+		}
+	}
+	return items, nil
+}
+
+func mountItem(point string) Item {
+	return Item{Kind: "mount", Name: point, remove: func(context.Context) error { return unmount(point) }}
+}
+
+// unmount takes a mount away; one that is in use leaves the tree at once and ends with its last user.
+func unmount(point string) error {
+	err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW)
+	if errors.Is(err, unix.EBUSY) {
+		err = unix.Unmount(point, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+	}
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		return nil // it is no mount any more
+	}
+	return err
+}
+
+// findNetNS lists the pods' network namespaces, and the mount that holds them if coracle made it and nobody else
+// has a namespace in it.
+func findNetNS(_ context.Context, m *machine) ([]Item, error) {
+	dir := m.host(netnsDir)
+	files, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var items []Item
+	foreign := false
+	for _, f := range files {
+		if !strings.HasPrefix(f.Name(), "cni-") || !m.seen.mentions(f.Name()) {
+			foreign = true
+			continue
+		}
+		path := filepath.Join(dir, f.Name())
+		items = append(items, Item{Kind: "network namespace", Name: path, remove: func(context.Context) error {
+			if err := unmount(path); err != nil {
+				return err
+			}
+			return removed(os.Remove(path))
+		}})
+	}
+	mounts, err := m.mounts()
+	if err != nil {
+		return items, err
+	}
+	for _, e := range m.entries(ledger.Mount) {
+		if slices.Contains(mounts, e.Name) && (e.Name != netnsDir || !foreign) && !m.ephemeral(e.Name) {
+			items = append(items, mountItem(e.Name))
+		}
+	}
+	return items, nil
+}
+
+// mounts lists the mount points of this process' mount namespace in the order of mounting.
+func (m *machine) mounts() ([]string, error) {
+	table, err := m.mountTable()
+	points := make([]string, len(table))
+	for i, row := range table {
+		points[i] = row.point
+	}
+	return points, err
+}
+
+// mount is one line of the mount table.
+type mount struct {
+	point, fs string
+	source    string
+	shared    bool // with other mount namespaces
+}
+
+func (m *machine) mountTable() ([]mount, error) {
+	data, err := os.ReadFile(filepath.Join(m.proc, "self", "mountinfo"))
+	if err != nil {
+		return nil, fmt.Errorf("reading the mount table: %w", err)
+	}
+	return parseMounts(string(data)), nil
+}
+
+// parseMounts reads the lines of /proc/PID/mountinfo.
+func parseMounts(text string) (out []mount) {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		dash := slices.Index(fields, "-")
+		if len(fields) < 7 || dash < 0 || dash+2 >= len(fields) {
+			continue
+		}
+		out = append(out, mount{
+			point: unescape(fields[4]), fs: fields[dash+1], source: unescape(fields[dash+2]),
+			shared: slices.ContainsFunc(fields[6:max(dash, 6)], func(f string) bool { return strings.HasPrefix(f, "shared:") }),
+		})
+	}
+	return out
+}
+
+// unescape undoes how the kernel writes blanks in paths: \040.
+func unescape(s string) string {
+	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+}
+
+// inside reports whether a path is below a directory and not the directory itself.
+func inside(path, dir string) bool {
+	return dir != "" && dir != "/" && strings.HasPrefix(path, dir+"/")
+}
+
+// removed makes "it is not there" a success.
+func removed(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,52 @@
+package upgrade
+
+import (
+	"context"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/machine/release"
+)
+
+// Confirm is called by a version that has become ready. If it is on trial, and looks well for as long as it has to, the
+// trial is over. well says what has been wrong since the call, "" for nothing. It returns what came of it; ok is false
+// where nothing is on trial.
+func Confirm(ctx context.Context, data string, well func() string) (s State, ok bool, err error) {
+	s, there, err := Read(data)
+	if err != nil || !there || s.Phase != Trial {
+		return s, false, err
+	}
+	own, err := release.SumFile("/proc/self/exe")
+	if err != nil {
+		return s, false, err
+	}
+	return confirm(ctx, s, own, well)
+}
+
+// confirm is Confirm of the executable with the checksum own.
+func confirm(ctx context.Context, s State, own string, well func() string) (State, bool, error) {
+	if own != s.To.SHA256 {
+		return s, false, nil
+	}
+	select {
+	case <-ctx.Done():
+		return s, false, nil
+	case <-time.After(s.Hold):
+	}
+	e := newEngine(s.Dirs.Data)
+	wrong := well()
+	s, err := e.change(func(s *State) bool {
+		if s.Phase != Trial || s.Error != "" {
+			return false // the watcher was faster
+		}
+		if wrong != "" {
+			s.Error = "it was ready, but did not stay so: " + wrong
+			return true
+		}
+		s.Phase, s.Ended = Committed, e.now()
+		return true
+	})
+	if err == nil && s.Phase == Committed {
+		e.tidy(s)
+	}
+	return s, true, err
+}

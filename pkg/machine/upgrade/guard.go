@@ -1,0 +1,272 @@
+package upgrade
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/core/supervise"
+	"github.com/coracle-dev/coracle/pkg/machine/payload"
+	"github.com/coracle-dev/coracle/pkg/machine/release"
+)
+
+// fresh is how long after it was armed a trial may begin. What restarts the service later wants no upgrade.
+const fresh = 10 * time.Minute
+
+// engine does what happens while the service is stopped. Its fields are replaced in tests.
+type engine struct {
+	place
+	at   func(step string) // called before each step; a test may end it there
+	now  func() time.Time
+	boot string
+}
+
+func newEngine(data string) *engine {
+	return &engine{place: place(data), at: func(string) {}, now: time.Now, boot: bootID()}
+}
+
+// Guard is run before each start of the service while a trial is pending, by the old version's executable. It takes the
+// trial one step further, or back. An error keeps the service from starting; the service manager tries again.
+func Guard(data string) error {
+	s, ok, err := Read(data)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return nil
+	}
+	free, running, err := alone(s.Dirs)
+	if err != nil || running {
+		return err // what runs is not to be disturbed: the service itself will say so
+	}
+	defer free()
+	return newEngine(data).guard()
+}
+
+// alone makes sure that nothing of an earlier start uses the data any more.
+func alone(d paths.Dirs) (free func(), running bool, err error) {
+	lock, err := supervise.Lock(d.Lock())
+	var held *supervise.HeldError
+	if errors.As(err, &held) {
+		return nil, true, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	halves := []supervise.Program{
+		{Name: state.ControlPlane, Path: d.Tool("coracle-core"), Args: []string{state.ControlPlane, d.Resolved()}},
+		{Name: state.Node, Path: d.Tool("coracle-core"), Args: []string{state.Node, d.Resolved()}},
+	}
+	if _, err := supervise.EndLeftovers(d.Lock(), halves); err != nil {
+		lock.Close()
+		return nil, false, err
+	}
+	return func() { lock.Close() }, false, nil
+}
+
+func (e *engine) guard() error {
+	s, _, err := Read(string(e.place))
+	if err != nil {
+		return err
+	}
+	switch s.Phase {
+	case Armed:
+		if s.Boot != e.boot || e.now().Sub(s.Armed) > fresh || e.now().Before(s.Armed) {
+			return e.cancel(s, errors.New("the upgrade was interrupted before it began"))
+		}
+		return e.begin(s)
+	case Trial, Restoring:
+		return e.rollBack(s)
+	}
+	e.tidy(s)
+	return nil
+}
+
+// begin copies the datastore and swaps the executables. What cannot be done leaves the old version as it was.
+func (e *engine) begin(s State) error {
+	if s.Datastore {
+		if s.Kept = kept(s.Dirs, true); s.Kept != "" {
+			s.Datastore = false // another server has joined since
+		}
+	}
+	if s.OldData && !s.Datastore {
+		return e.cancel(s, errors.New("the datastore cannot go back: "+s.Kept))
+	}
+	if s.Datastore {
+		e.at("copy datastore")
+		var err error
+		if s.Saved, err = saveDatastore(s.Dirs, e.trial(dataName)); err != nil {
+			return e.cancel(s, err)
+		}
+	}
+	e.at("check executable")
+	if got, err := release.SumFile(next(s.Binary)); err != nil || got != s.To.SHA256 {
+		return e.cancel(s, errors.Join(errors.New("the new executable is not as it was put in place"), err))
+	}
+	e.at("write trial")
+	s.Phase, s.Began = Trial, e.now()
+	now, err := e.change(func(now *State) bool {
+		if now.Phase != Armed {
+			return false // the watcher has given it up meanwhile
+		}
+		*now = s
+		return true
+	})
+	if err != nil {
+		return e.cancel(s, err)
+	}
+	if now.Phase != Trial {
+		e.tidy(now)
+		return nil
+	}
+	if err := e.swap(s); err != nil {
+		s.Error = err.Error()
+		return e.rollBack(s)
+	}
+	return nil
+}
+
+// dataName is the datastore beside an executable of an earlier version, reserveName a file that holds space for what a
+// rollback writes.
+const (
+	dataName    = "server"
+	reserveName = "reserve"
+)
+
+func (e *engine) swap(s State) error {
+	if s.OldData {
+		if err := e.useDatastore(s.Dirs, e.previous(dataName)); err != nil {
+			return err
+		}
+	}
+	e.at("swap executable")
+	if err := os.Rename(next(s.Binary), s.Binary); err != nil {
+		return fmt.Errorf("putting the new executable in place: %w", err)
+	}
+	e.at("sync swap")
+	return atomicfile.SyncDir(filepath.Dir(s.Binary))
+}
+
+// rollBack puts everything back as it was before the trial.
+func (e *engine) rollBack(s State) error {
+	_ = os.Remove(e.trial(reserveName)) // the new version may have filled the disk
+	if s.Phase != Restoring {
+		s.Error = cmp.Or(s.Error, e.why(s))
+		if s.Datastore && exists(peersMark(s.Dirs)) {
+			s.Datastore, s.Kept = false, "another server joined while the new version was on trial"
+		}
+		if s.Datastore {
+			s.Failed = e.failed(e.now())
+		}
+		e.at("write restoring")
+		s.Phase = Restoring
+		if err := e.write(s); err != nil {
+			return err
+		}
+	}
+	if s.Datastore {
+		if err := e.restoreDatastore(s.Dirs, e.trial(dataName), s.Saved, s.Failed); err != nil {
+			return err
+		}
+	}
+	if err := e.swapBack(s); err != nil {
+		return err
+	}
+	e.at("write rolled back")
+	s.Phase, s.Ended = RolledBack, e.now()
+	if err := e.write(s); err != nil {
+		return err
+	}
+	e.tidy(s)
+	return nil
+}
+
+// swapBack makes the old executable the one that runs. Two names of one file cannot be renamed to each other.
+func (e *engine) swapBack(s State) error {
+	e.at("swap executable back")
+	old := back(s.Binary)
+	if err := os.Rename(old, s.Binary); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("putting the old executable back: %w", err)
+	}
+	if err := atomicfile.SyncDir(filepath.Dir(s.Binary)); err != nil {
+		return err
+	}
+	if got, err := release.SumFile(s.Binary); err != nil || got != s.From.SHA256 { // somebody removed the one beside it
+		e.at("copy executable back")
+		if err := copyFile(e.trial(binaryName), s.Binary, 0o755); err != nil {
+			return fmt.Errorf("putting the old executable back: %w", err)
+		}
+	}
+	return nil
+}
+
+// cancel gives up what has not begun.
+func (e *engine) cancel(s State, why error) error {
+	e.at("write cancelled")
+	_ = os.Remove(e.trial(reserveName)) // the disk may be full
+	s.Phase, s.Error, s.Ended = Cancelled, why.Error(), e.now()
+	if err := e.write(s); err != nil {
+		// Even the note does not fit. The old version can run, and the trial can not: it gets old.
+		_ = os.Remove(next(s.Binary))
+		return nil
+	}
+	e.tidy(s)
+	return nil
+}
+
+// tidy removes what only a pending trial needs, or makes it the version before. The guard's own file goes last: as long
+// as it is there, the guard is run, and what could not be done here is done then.
+func (e *engine) tidy(s State) {
+	if s.Pending() {
+		return
+	}
+	e.at("tidy")
+	payload.Release(s.Dirs)
+	for _, path := range []string{next(s.Binary), next(s.Binary) + ".part", back(s.Binary), back(s.Binary) + ".part"} {
+		_ = os.Remove(path)
+	}
+	e.pruneFailed(s.Failed)
+	if s.Phase == Committed && exists(e.trial(binaryName)) {
+		e.at("remove previous")
+		_ = os.RemoveAll(e.previous())
+		_ = os.Remove(e.trial(reserveName))
+		e.at("keep previous")
+		_ = os.Rename(e.trial(), e.previous())
+		return
+	}
+	e.at("remove trial")
+	_ = os.RemoveAll(e.trial(dataName))
+	_ = os.RemoveAll(e.trial())
+}
+
+// unexplained is all that can be said of a version that has told nothing; its log may know more.
+const unexplained = "it ended before it could say why"
+
+// why says why a trial that nobody has judged is over.
+func (e *engine) why(s State) string {
+	if s.Boot != e.boot {
+		return "the machine was restarted while it was on trial"
+	}
+	p, ok, err := state.Read(s.Dirs, state.Front)
+	if err != nil || !ok || p.Started.Before(s.Began) {
+		return unexplained
+	}
+	return cmp.Or(lastExit(p), "it ended, or was restarted, while it was on trial")
+}
+
+// lastExit is why a half of coracle ended, if one has.
+func lastExit(front state.Process) string {
+	for _, c := range front.Children {
+		if c.LastExit != "" && c.LastExit != "was stopped" {
+			return c.Name + " " + c.LastExit
+		}
+	}
+	return ""
+}

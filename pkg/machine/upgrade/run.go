@@ -1,0 +1,255 @@
+package upgrade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
+	"github.com/coracle-dev/coracle/pkg/machine/payload"
+)
+
+// Options say what is wanted of an upgrade.
+type Options struct {
+	File string // the new executable
+	Name string // what people call it; "" is File
+	// Timeout is how long the new version may take to become ready, Hold how long it has to stay so.
+	Timeout, Hold time.Duration
+	Downgrade     bool // an older version is meant
+	Back          bool // the new version is the one before, and OldData wants its datastore too
+	OldData       bool
+	DryRun        bool         // only check
+	Say           func(string) // told each step; may be nil
+	Launch        Launcher     // nil is Detach
+}
+
+// Launcher starts a command that outlives this process.
+type Launcher func(ctx context.Context, t Target, argv []string) error
+
+// Upgrade puts another version in the place of the installed one and returns when that works, or when the old one is back:
+// then the error is of class complain.RolledBack. A file that cannot be used is refused before anything is changed.
+func Upgrade(ctx context.Context, t Target, m Manager, o Options) (State, error) {
+	u := upgrading{place: place(t.Dirs.Data), target: t, manager: m, Options: o}
+	if u.Say == nil {
+		u.Say = func(string) {}
+	}
+	if u.Name == "" {
+		u.Name = o.File
+	}
+	real, err := filepath.EvalSymlinks(t.Binary)
+	if err != nil {
+		return State{}, fmt.Errorf("finding the installed executable: %w", err)
+	}
+	u.target.Binary = real
+	unlock, err := hold(u.lock(), false)
+	if errors.Is(err, errHeld) {
+		return State{}, errors.New("another upgrade is under way: see coracle status")
+	}
+	if err != nil {
+		return State{}, err
+	}
+	defer unlock()
+	if err := u.clear(ctx); err != nil {
+		return State{}, err
+	}
+	how, err := m.State(ctx, t.Service)
+	if err != nil {
+		return State{}, fmt.Errorf("looking at service %s: %w", t.Service, err)
+	}
+	s, err := u.prepare(ctx)
+	if err != nil || o.DryRun {
+		newEngine(t.Dirs.Data).tidy(State{Phase: Cancelled, Binary: real, Dirs: t.Dirs, Failed: u.lastFailed()})
+		return s, err
+	}
+	if how.Running == initsystem.Stopped {
+		return u.replace()
+	}
+	if err := u.start(ctx); err != nil {
+		return s, errors.Join(err, newEngine(string(u.place)).cancel(s, err))
+	}
+	return u.follow(ctx)
+}
+
+// upgrading is one call of Upgrade.
+type upgrading struct {
+	place
+	target  Target
+	manager Manager
+	Options
+}
+
+// clear ends what an earlier command has left.
+func (u *upgrading) clear(ctx context.Context) error {
+	s, ok, err := Read(string(u.place))
+	if err != nil || !ok {
+		return err
+	}
+	newEngine(string(u.place)).tidy(s)
+	if !s.Pending() {
+		return nil
+	}
+	if s.Phase != Armed {
+		_ = u.start(ctx)
+		return fmt.Errorf("an earlier upgrade, %s, has no end yet: see coracle status, and try again when it has", s.Text())
+	}
+	_, err = u.change(func(s *State) bool {
+		if s.Phase != Armed {
+			return false
+		}
+		s.Phase, s.Error, s.Ended = Cancelled, "it was interrupted before it began", time.Now()
+		return true
+	})
+	return err
+}
+
+func (u *upgrading) lastFailed() string {
+	s, _, _ := Read(string(u.place))
+	return s.Failed
+}
+
+// prepare puts everything in place that a trial needs, and arms it.
+func (u *upgrading) prepare(ctx context.Context) (State, error) {
+	s := State{
+		Phase: Armed, Back: u.Back, Service: u.target.Service, Binary: u.target.Binary, Dirs: u.target.Dirs, OldData: u.OldData,
+		Timeout: u.Timeout, Hold: u.Hold, Boot: bootID(), Failed: u.lastFailed(),
+	}
+	if err := u.stage(ctx, &s); err != nil {
+		return s, err
+	}
+	s.Kept = kept(s.Dirs, u.target.Server)
+	s.Datastore = s.Kept == ""
+	if s.OldData && !s.Datastore {
+		return s, exitcode.Usagef("the datastore cannot go back: %s", s.Kept)
+	}
+	if s.Datastore {
+		u.Say(fmt.Sprintf("the cluster's data, %d MB, is copied before and put back if %s does not work", datastoreSize(s.Dirs)>>20, s.To.Version))
+		if err := room(s.Dirs.Data, datastoreSize(s.Dirs), "a copy of the cluster's data"); err != nil {
+			return s, err
+		}
+	} else {
+		u.Say("the datastore stays as it is: " + s.Kept)
+	}
+	if u.DryRun {
+		return s, u.tryUnpack(ctx, s)
+	}
+	u.Say("unpacking " + s.To.Version)
+	if err := unpack(ctx, next(s.Binary), u.Name, s.Dirs.Data); err != nil {
+		return s, err
+	}
+	if err := u.keepOld(s); err != nil {
+		return s, fmt.Errorf("keeping the installed version: %w", err)
+	}
+	s.Armed = time.Now()
+	return s, u.write(s)
+}
+
+// tryUnpack finds out whether the file is whole and its payload fits, and leaves nothing.
+func (u *upgrading) tryUnpack(ctx context.Context, s State) error {
+	temp, err := os.MkdirTemp(u.join(), "dry-run-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	return unpack(ctx, next(s.Binary), u.Name, temp)
+}
+
+// stage copies the new file beside the installed one and finds out what both are.
+func (u *upgrading) stage(ctx context.Context, s *State) error {
+	if err := inspect(u.File); err != nil {
+		return err
+	}
+	info, err := os.Stat(u.File)
+	if err != nil {
+		return err
+	}
+	if err := room(filepath.Dir(s.Binary), info.Size(), "the new executable"); err != nil {
+		return err
+	}
+	if err := copyFile(u.File, next(s.Binary), 0o755); err != nil {
+		return fmt.Errorf("copying %s: %w", u.Name, err)
+	}
+	if s.To, err = identify(ctx, next(s.Binary), u.Name); err != nil {
+		return err
+	}
+	if s.From, err = identify(ctx, s.Binary, s.Binary); err != nil {
+		return err
+	}
+	if s.From.SHA256 == s.To.SHA256 {
+		return ErrSame
+	}
+	if u.Back && !u.OldData && u.target.Server {
+		if err := sameMinor(s.From.Version, s.To.Version); err != nil {
+			return err
+		}
+	}
+	return allowed(s.From.Version, s.To.Version, u.target.Server, u.Downgrade)
+}
+
+// ErrSame says that the new file is the one that is installed.
+var ErrSame = errors.New("this very file is installed already")
+
+// keepOld makes sure that the old version can come back whatever happens: it needs no space and no file of the new one.
+func (u *upgrading) keepOld(s State) error {
+	// From now on what is in the directory of a trial belongs to this one, and not to one that was committed.
+	s.Phase, s.Error, s.Ended = Cancelled, "it was interrupted while it was prepared", time.Now()
+	if err := u.write(s); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(u.trial()); err != nil {
+		return err
+	}
+	if err := linkOrCopy(s.Binary, back(s.Binary)); err != nil {
+		return err
+	}
+	if err := linkOrCopy(s.Binary, u.trial(binaryName)); err != nil {
+		return err
+	}
+	const reserve = 1 << 20
+	noise := make([]byte, reserve)
+	for i := range noise {
+		noise[i] = byte(i*7 + i>>8) // so that no file system saves it
+	}
+	if err := atomicfile.Write(u.trial(reserveName), noise, 0o600); err != nil {
+		return err
+	}
+	return payload.Hold(s.Dirs)
+}
+
+// replace does without a trial what the guard does, for a service that is stopped: it stays so.
+func (u *upgrading) replace() (State, error) {
+	if err := Guard(string(u.place)); err != nil {
+		return State{}, err
+	}
+	e := newEngine(string(u.place))
+	s, err := u.change(func(s *State) bool {
+		if s.Phase != Trial {
+			return false
+		}
+		s.Phase, s.Ended = Committed, e.now()
+		return true
+	})
+	if err != nil {
+		return s, err
+	}
+	if s.Phase == Armed {
+		why := errors.New("a coracle that is not the service's runs with this data: stop it first")
+		return s, errors.Join(why, e.cancel(s, why))
+	}
+	e.tidy(s)
+	u.Say("the service is stopped, and stays so: its next start is the first of " + s.To.Version + ", which is not tried before")
+	return s, s.result()
+}
+
+// start lets the watcher begin.
+func (u *upgrading) start(ctx context.Context) error {
+	launch := u.Launch
+	if launch == nil {
+		launch = Detach
+	}
+	return launch(ctx, u.target, []string{u.trial(binaryName), WatchCommand, string(u.place)})
+}

@@ -1,0 +1,180 @@
+package upgrade
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// Phase is how far a trial is.
+type Phase string
+
+// The phases. The last three are ends.
+const (
+	Armed      Phase = "armed"       // the next start of the service begins the trial
+	Trial      Phase = "trial"       // the new version runs, or is about to
+	Restoring  Phase = "restoring"   // the old version and its datastore are being put back
+	Committed  Phase = "committed"   // the new version was found good
+	RolledBack Phase = "rolled-back" // the old version runs again, or is about to
+	Cancelled  Phase = "cancelled"   // it never came to a trial: nothing was changed
+)
+
+// Build is one executable.
+type Build struct {
+	Version string `json:"version"`
+	SHA256  string `json:"sha256"`
+}
+
+// State is what is known of the present trial, or the last one.
+type State struct {
+	Phase Phase `json:"phase"`
+	// Back is set where people went back to the version before by hand.
+	Back    bool       `json:"back,omitempty"`
+	Service string     `json:"service"`
+	Binary  string     `json:"binary"` // the path that is swapped
+	Dirs    paths.Dirs `json:"dirs"`
+	From    Build      `json:"from"`
+	To      Build      `json:"to"`
+	// Datastore says that the datastore is copied before the trial and put back after one that failed; else Kept says why not.
+	Datastore bool   `json:"datastore"`
+	Kept      string `json:"kept,omitempty"`
+	// OldData says that the trial runs with the datastore that is kept with the version before.
+	OldData bool `json:"oldData,omitempty"`
+	// Saved are the parts of the datastore that there were when it was copied.
+	Saved   []string      `json:"saved,omitempty"`
+	Timeout time.Duration `json:"timeout"` // until it is ready
+	Hold    time.Duration `json:"hold"`    // and for how long it has to stay so
+
+	Boot  string    `json:"boot"` // the boot of the machine in which it was armed
+	Armed time.Time `json:"armed"`
+	Began time.Time `json:"began,omitzero"` // of the trial
+	Ended time.Time `json:"ended,omitzero"`
+	// Error is why the new version was given up.
+	Error string `json:"error,omitempty"`
+	// Failed is the directory with the datastore that was given up.
+	Failed string `json:"failed,omitempty"`
+	// Settled is when the service was seen working after the end; Unsettled is why it was not.
+	Settled   time.Time `json:"settled,omitzero"`
+	Unsettled string    `json:"unsettled,omitempty"`
+}
+
+// Pending reports whether the trial has no end yet.
+func (s State) Pending() bool {
+	return s.Phase == Armed || s.Phase == Trial || s.Phase == Restoring
+}
+
+// Read returns the state of the present or last trial of a data directory. ok is false if there has been none.
+func Read(data string) (s State, ok bool, err error) {
+	text, err := os.ReadFile(place(data).state())
+	if errors.Is(err, fs.ErrNotExist) {
+		return State{}, false, nil
+	}
+	if err != nil {
+		return State{}, false, fmt.Errorf("reading how far the upgrade is: %w", err)
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return State{}, false, fmt.Errorf("reading %s: %w", place(data).state(), err)
+	}
+	return s, true, nil
+}
+
+// write makes s the state, on the disk, while nobody changes it.
+func (p place) write(s State) error {
+	unlock, err := hold(p.stateLock(), true)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return p.put(s)
+}
+
+func (p place) put(s State) error {
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding how far the upgrade is: %w", err)
+	}
+	return atomicfile.Write(p.state(), text, 0o600)
+}
+
+// change lets f change the state while nobody else does; f returns whether it did.
+func (p place) change(f func(*State) bool) (State, error) {
+	unlock, err := hold(p.stateLock(), true)
+	if err != nil {
+		return State{}, err
+	}
+	defer unlock()
+	s, _, err := Read(string(p))
+	if err != nil {
+		return State{}, err
+	}
+	if !f(&s) {
+		return s, nil
+	}
+	return s, p.put(s)
+}
+
+// errHeld is that of a lock that another process has.
+var errHeld = errors.New("held by another process")
+
+// hold takes a lock, which is free again when the process dies. It waits for it, or returns errHeld.
+func hold(path string, wait bool) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("making the directory for upgrades: %w", err)
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("locking: %w", err)
+	}
+	how := syscall.LOCK_EX
+	if !wait {
+		how |= syscall.LOCK_NB
+	}
+	for {
+		err = syscall.Flock(int(f.Fd()), how)
+		if !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, errHeld
+		}
+		return nil, fmt.Errorf("locking %s: %w", path, err)
+	}
+	return func() { f.Close() }, nil
+}
+
+// Text says in a line how the trial is or how it ended, for people.
+func (s State) Text() string {
+	step := fmt.Sprintf("the change from %s to %s", s.From.Version, s.To.Version)
+	switch s.Phase {
+	case Armed:
+		return step + " is about to begin"
+	case Trial:
+		return step + " is on trial"
+	case Restoring:
+		return step + " did not work; " + s.From.Version + " is being put back"
+	case Committed:
+		return step + " was done"
+	case RolledBack:
+		return step + " did not work and was taken back: " + firstLine(s.Error)
+	case Cancelled:
+		return step + " was not tried: " + firstLine(s.Error)
+	}
+	return step + " is " + string(s.Phase)
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return line
+}

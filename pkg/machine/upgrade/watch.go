@@ -1,0 +1,213 @@
+package upgrade
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
+)
+
+// watcher restarts the service and judges the new version from outside.
+type watcher struct {
+	place
+	manager   Manager
+	restarted chan error
+	service   string
+	judged    bool      // it has been restarted for being bad
+	failedAt  time.Time // when a restart has failed
+	said      string    // by the service manager, of the first restart
+}
+
+// look is how often the watcher looks, while there is a trial.
+const look = 100 * time.Millisecond
+
+// slack is what a version that is ready may take to say so after it has been watched long enough.
+const slack = 15 * time.Second
+
+// Watch begins a trial that is armed and sees it to its end, wherever an earlier watcher left it.
+func Watch(ctx context.Context, data string, m Manager) error {
+	unlock, err := hold(place(data).watchLock(), false)
+	if errors.Is(err, errHeld) {
+		return nil // another one does
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	w := &watcher{place: place(data), manager: m, restarted: make(chan error, 8)}
+	s, ok, err := Read(data)
+	if err != nil || !ok {
+		return err
+	}
+	w.service = s.Service
+	if s.Phase == Armed || s.Phase == Restoring {
+		w.restart(ctx, s)
+	}
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	for {
+		if s, ok, err = Read(data); err != nil || !ok { // coracle was taken off this machine
+			return err
+		}
+		if !s.Pending() {
+			return w.settle(ctx, s)
+		}
+		if err := w.judge(ctx, s); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		case err := <-w.restarted:
+			if err := w.noteRestart(ctx, err); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (w *watcher) restart(ctx context.Context, s State) {
+	go func() { w.restarted <- w.manager.Restart(ctx, s.Service) }()
+}
+
+// noteRestart takes the end of a restart. What the service manager tries again by itself is let be for a while.
+func (w *watcher) noteRestart(ctx context.Context, failed error) error {
+	if failed == nil {
+		return w.giveUp("the service was restarted without the step that begins an upgrade: install it again with coracle install")
+	}
+	if w.said == "" {
+		w.said = failed.Error()
+	}
+	w.failedAt = time.Now()
+	if how, err := w.manager.State(ctx, w.service); err == nil && how.Running == initsystem.Starting {
+		return nil
+	}
+	return w.giveUp("restarting the service: " + failed.Error())
+}
+
+// patience is for how long a service that does not come to its guard is tried.
+const patience = 30 * time.Second
+
+// giveUp cancels a trial that has not begun.
+func (w *watcher) giveUp(why string) error {
+	e := newEngine(string(w.place))
+	s, err := w.change(func(s *State) bool {
+		if s.Phase != Armed {
+			return false
+		}
+		s.Phase, s.Ended, s.Error = Cancelled, e.now(), why
+		return true
+	})
+	if err == nil && s.Phase == Cancelled {
+		e.tidy(s)
+	}
+	return err
+}
+
+// judge restarts the service if the version on trial is no good, so that the guard puts the old one back.
+func (w *watcher) judge(ctx context.Context, s State) error {
+	if s.Phase == Armed && !w.failedAt.IsZero() && time.Since(w.failedAt) > patience {
+		return w.giveUp("the service does not start: " + w.said)
+	}
+	if s.Phase != Trial || w.judged {
+		return nil
+	}
+	why := s.Error
+	if why == "" {
+		why = w.fault(ctx, s)
+	}
+	if why == "" {
+		return nil
+	}
+	s, err := w.change(func(s *State) bool {
+		if s.Phase == Trial && s.Error == "" {
+			s.Error = why
+			return true
+		}
+		return false
+	})
+	if err != nil || s.Phase != Trial {
+		return err
+	}
+	w.judged = true
+	w.restart(ctx, s)
+	return nil
+}
+
+// fault says what is wrong with the version on trial, "" if it may go on.
+func (w *watcher) fault(ctx context.Context, s State) string {
+	front, ok, _ := state.Read(s.Dirs, state.Front)
+	if !ok || front.Started.Before(s.Began) {
+		front = state.Process{}
+	}
+	if how, err := w.manager.State(ctx, s.Service); err == nil && how.Running == initsystem.Failed {
+		return cmp.Or(lastExit(front), unexplained)
+	}
+	ran := time.Since(s.Began)
+	switch {
+	case front.Ready.IsZero() && ran > s.Timeout:
+		return fmt.Sprintf("it was not ready within %v%s", s.Timeout, awaited(s, front))
+	case !front.Ready.IsZero() && time.Since(front.Ready) > s.Hold+slack:
+		return "it was ready, but did not say that it stayed so"
+	}
+	return ""
+}
+
+// awaited says what a version that is not ready waits for.
+func awaited(s State, front state.Process) string {
+	if front.PID == 0 {
+		return ", and has told nothing"
+	}
+	var list []string
+	if last := lastExit(front); last != "" {
+		list = append(list, last)
+	}
+	for _, name := range []string{state.ControlPlane, state.Node} {
+		p, ok, err := state.Read(s.Dirs, name)
+		if err != nil || !ok || p.Started.Before(s.Began) {
+			continue
+		}
+		for _, u := range p.Units {
+			if u.State == lifecycle.Failed || u.State == lifecycle.Starting {
+				list = append(list, strings.TrimSpace(fmt.Sprintf("%s is %s %s%s", u.Name, u.State, u.Error, u.Waiting)))
+			}
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	return ": " + strings.Join(list, "; ")
+}
+
+// log is what the service manager has found in the new version's log.
+func (w *watcher) log() string {
+	_, log, _ := strings.Cut(w.said, "it says:\n")
+	return log
+}
+
+// settle notes whether the service works after the trial.
+func (w *watcher) settle(ctx context.Context, s State) error {
+	if !s.Settled.IsZero() || s.Unsettled != "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(s.Timeout, time.Minute))
+	defer cancel()
+	err := w.manager.Start(ctx, s.Service)
+	_, changed := w.change(func(s *State) bool {
+		if log := w.log(); log != "" && s.Error == unexplained {
+			s.Error = "it ended:\n" + log
+		}
+		if s.Settled = time.Now(); err != nil {
+			s.Settled, s.Unsettled = time.Time{}, err.Error()
+		}
+		return true
+	})
+	return changed
+}

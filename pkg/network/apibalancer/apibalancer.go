@@ -1,0 +1,157 @@
+// Package apibalancer is how all of a node reaches the API: one port on loopback, behind which is whichever server works.
+//
+// Choosing and watching is package tcpbalancer's. This package feeds it: it follows the endpoints of Service kubernetes,
+// and remembers them on disk for a start without a server.
+package apibalancer
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"slices"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
+)
+
+// Options are what New needs.
+type Options struct {
+	Listen string // HOST:PORT on loopback
+	// Own and OwnDial are this machine's own server, as the cluster is told of it and as it is reached from here.
+	Own, OwnDial string
+	// Servers are those known at start, HOST:PORT. Fallback are other names of theirs.
+	Servers, Fallback []string
+	File              string // remembers the servers
+	Kubeconfig        string // of the node's own parts
+	// APIReady is closed when the API serves this node: the list is asked for then.
+	APIReady <-chan struct{}
+	CA       string // file
+	Report   func([]tcpbalancer.Server)
+}
+
+// Balancer is the component. Its servers can be asked for from the beginning.
+type Balancer struct {
+	Options
+	pool *tcpbalancer.Balancer
+}
+
+// New returns a balancer that has read what it remembers.
+func New(o Options) *Balancer {
+	b := &Balancer{Options: o}
+	log := logrus.WithField("component", "balancer")
+	known := slices.Clone(o.Servers)
+	old, err := remembered(o.File)
+	if err != nil {
+		log.WithError(err).Warn("the servers that this node knew are forgotten")
+	}
+	for _, address := range old.Servers {
+		if !slices.Contains(known, address) {
+			known = append(known, address)
+		}
+	}
+	b.pool = tcpbalancer.New(tcpbalancer.Options{
+		Own: o.Own, OwnDial: o.OwnDial, Listed: known, Fallback: slices.Concat(o.Fallback, old.Former), TLS: b.tls, Log: log,
+	})
+	return b
+}
+
+// Servers returns the API servers, best first, and a channel that is closed at the next change.
+func (b *Balancer) Servers() ([]tcpbalancer.Server, <-chan struct{}) { return b.pool.Snapshot() }
+
+// Run hands connections on. It is ready when it listens: whether a server answers is for those to say who need one.
+// When ctx is done it returns but does not hang up: the process ends soon, and what upstream leaves running in it would
+// only complain.
+func (b *Balancer) Run(ctx context.Context, ready func()) error {
+	config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: false}, KeepAlive: -1} // clients are on this machine
+	listener, err := config.Listen(ctx, "tcp", b.Listen)
+	if err != nil {
+		return fmt.Errorf("listening for this node's own requests to the API: %w; another port can be given with --lb-server-port", err)
+	}
+	ready()
+	go b.follow(ctx)
+	go b.report(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- b.pool.Serve(context.WithoutCancel(ctx), listener) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// report tells of the servers whenever something has changed.
+func (b *Balancer) report(ctx context.Context) {
+	for {
+		servers, changed := b.pool.Snapshot()
+		b.Report(servers)
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tls is how servers are asked whether they are well: under the name by which the clients behind us know them.
+func (b *Balancer) tls() (*tls.Config, error) {
+	pem, err := os.ReadFile(b.CA)
+	if err != nil {
+		return nil, fmt.Errorf("reading the cluster's CA: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("reading the cluster's CA: no certificate in %s", b.CA)
+	}
+	return &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", NextProtos: []string{"http/1.1"}}, nil
+}
+
+// memory is the content of the file.
+type memory struct {
+	Servers []string `json:"servers"`
+	Former  []string `json:"former,omitempty"` // tried when none of Servers answers
+}
+
+func remembered(file string) (m memory, err error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return memory{}, nil
+	}
+	if err != nil {
+		return memory{}, err
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return memory{}, fmt.Errorf("reading %s: %w", file, err)
+	}
+	return m, nil
+}
+
+// remember writes the servers down, if that changes anything.
+func (b *Balancer) remember(addresses []string) error {
+	var m memory
+	m.Servers = addresses
+	all, _ := b.pool.Snapshot()
+	for _, s := range all {
+		if s.Fallback && !slices.Contains(b.Fallback, s.Address) {
+			m.Former = append(m.Former, s.Address)
+		}
+	}
+	slices.Sort(m.Former) // the order in which they are preferred changes by itself
+	data, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	data = append(data, '\n')
+	if old, err := os.ReadFile(b.File); err == nil && string(old) == string(data) {
+		return nil
+	}
+	return atomicfile.Write(b.File, data, 0o600)
+}

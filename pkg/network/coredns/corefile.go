@@ -1,0 +1,199 @@
+package coredns
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// setting is what a Corefile does not say because it was written for CoreDNS in a pod.
+type setting struct {
+	listen     []netip.AddrPort
+	kubeconfig string
+	upstreams  []string // what /etc/resolv.conf stands for
+}
+
+// hostResolvConf is the name under which a Corefile means the upstreams of the host.
+const hostResolvConf = "/etc/resolv.conf"
+
+// render makes a Corefile from the cluster fit for this process. Lines keep their numbers, for error messages.
+//   - A server block without "bind" listens on our addresses instead of all of the host's, and on our port for 53.
+//   - "kubernetes" gets a client.
+//   - "forward . /etc/resolv.conf" gets the host's name servers.
+//   - "import" of files goes: there is no pod with volumes. Imports of snippets stay.
+func render(corefile string, s setting) ([]byte, error) {
+	r := renderer{setting: s, in: corefile, tokens: tokens(corefile)}
+	r.snippets = snippets(r.tokens)
+	for r.at < len(r.tokens) {
+		if err := r.block(); err != nil {
+			return nil, err
+		}
+	}
+	r.out.WriteString(r.in[r.copied:])
+	return []byte(r.out.String()), nil
+}
+
+type renderer struct {
+	setting
+	in       string
+	tokens   []token
+	snippets []string
+	at       int // next token
+	copied   int // how much of in is in out
+	out      strings.Builder
+}
+
+// snippets are the names of the blocks that can be imported.
+func snippets(all []token) []string {
+	var names []string
+	for _, t := range all {
+		if t.first && strings.HasPrefix(t.text, "(") && strings.HasSuffix(t.text, ")") {
+			names = append(names, strings.Trim(t.text, "()"))
+		}
+	}
+	return names
+}
+
+// block handles one server block or snippet, from its first key to its closing brace.
+func (r *renderer) block() error {
+	if r.tokens[r.at].text == "import" {
+		r.skipImport()
+		return nil
+	}
+	keys := r.at
+	snippet := strings.HasPrefix(r.tokens[keys].text, "(")
+	for ; r.at < len(r.tokens) && r.tokens[r.at].text != "{"; r.at++ {
+		t := r.tokens[r.at]
+		if t.first && r.at > keys && !strings.HasSuffix(r.tokens[r.at-1].text, ",") {
+			return fmt.Errorf("Corefile:%d: expected { after the names of the server block", r.tokens[r.at-1].line)
+		}
+		if !snippet {
+			r.replace(t, r.key(t.text))
+		}
+	}
+	if r.at == len(r.tokens) {
+		return nil // names without a block: Caddy will say what it thinks
+	}
+	open := r.tokens[r.at]
+	if !snippet && !r.hasBind(r.at) {
+		r.replace(open, "{ "+r.bind())
+		if next := r.at + 1; next < len(r.tokens) && !r.tokens[next].first {
+			r.out.WriteString("\n")
+		}
+	}
+	r.at++
+	r.directives()
+	return nil
+}
+
+// directives handles what is between the braces of a block.
+func (r *renderer) directives() {
+	depth := 1
+	for ; r.at < len(r.tokens) && depth > 0; r.at++ {
+		t := r.tokens[r.at]
+		begins := t.first || (depth == 1 && r.tokens[r.at-1].text == "{")
+		switch {
+		case t.text == "{":
+			depth++
+		case t.text == "}":
+			depth--
+		case begins && t.text == "import":
+			r.skipImport()
+			r.at--
+		case begins && depth == 1 && t.text == "kubernetes":
+			r.replace(t, kubernetesDirective+" "+quote(r.kubeconfig))
+		case begins && depth == 1 && t.text == "forward":
+			r.forward()
+		}
+	}
+}
+
+// forward handles a forward directive: FROM, then TO on the same line.
+func (r *renderer) forward() {
+	if from := r.at + 1; from >= len(r.tokens) || r.tokens[from].first {
+		return // Caddy will say what is missing
+	}
+	var to []token
+	for i := r.at + 2; i < len(r.tokens) && !r.tokens[i].first && r.tokens[i].text != "{"; i++ {
+		to = append(to, r.tokens[i])
+	}
+	i := slices.IndexFunc(to, func(t token) bool { return t.text == hostResolvConf })
+	switch {
+	case i < 0:
+	case len(r.upstreams) == 0 && len(to) == 1:
+		r.replace(r.tokens[r.at], noUpstreamDirective)
+	default:
+		r.replace(to[i], strings.Join(r.upstreams, " "))
+	}
+}
+
+// skipImport leaves an import of files out, and steps over the two words of any.
+func (r *renderer) skipImport() {
+	statement := r.tokens[r.at]
+	r.at++
+	if r.at == len(r.tokens) || r.tokens[r.at].first {
+		return
+	}
+	pattern := r.tokens[r.at]
+	r.at++
+	if !slices.Contains(r.snippets, pattern.text) {
+		r.replace(token{start: statement.start, end: pattern.end}, "")
+	}
+}
+
+// key is a server block's name on our port.
+func (r *renderer) key(key string) string {
+	name, comma := strings.TrimSuffix(key, ","), ""
+	if name != key {
+		comma = ","
+	}
+	parts := keyParts.FindStringSubmatch(name)
+	if parts[1] != "" && parts[1] != "dns://" || parts[3] != "" && parts[3] != "53" {
+		return key
+	}
+	return fmt.Sprintf("%s%s:%d%s", parts[1], parts[2], r.listen[0].Port(), comma)
+}
+
+// keyParts splits a key into transport, zone and port.
+var keyParts = regexp.MustCompile(`(?s)^([a-z0-9]+://)?(.*?)(?::(\d+))?$`)
+
+// hasBind reports whether the block that opens at token i says itself where it listens.
+func (r *renderer) hasBind(i int) bool {
+	depth := 0
+	for ; i < len(r.tokens); i++ {
+		switch t := r.tokens[i]; {
+		case t.text == "{":
+			depth++
+		case t.text == "}":
+			depth--
+			if depth == 0 {
+				return false
+			}
+		case depth == 1 && t.text == "bind" && (t.first || r.tokens[i-1].text == "{"):
+			return true
+		}
+	}
+	return false
+}
+
+func (r *renderer) bind() string {
+	words := []string{"bind"}
+	for _, l := range r.listen {
+		words = append(words, l.Addr().String())
+	}
+	return strings.Join(words, " ")
+}
+
+// replace puts text in the place of a token that comes after all those replaced before.
+func (r *renderer) replace(t token, text string) {
+	if r.in[t.start:t.end] == text {
+		return
+	}
+	r.out.WriteString(r.in[r.copied:t.start])
+	r.out.WriteString(text)
+	r.copied = t.end
+}
+
+func quote(s string) string { return `"` + strings.ReplaceAll(s, `"`, `\"`) + `"` }

@@ -1,0 +1,105 @@
+package coredns
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin"
+	"github.com/coredns/coredns/plugin/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// How long a server waits for its view of the cluster: a new one rather begins without, so that names outside the
+// cluster resolve; one that replaces another does not replace it.
+const (
+	firstSync  = time.Second
+	reloadSync = 10 * time.Second
+)
+
+// setupKubernetes is upstream's set-up with three differences: the client comes from a kubeconfig and talks protobuf,
+// klog stays the process', and the start goes on as soon as the caches are filled.
+func setupKubernetes(c *caddy.Controller) error {
+	c.Next()
+	if !c.NextArg() {
+		return plugin.Error("kubernetes", c.ArgErr())
+	}
+	kubeconfig := c.Val()
+	k, err := kubernetes.ParseStanza(c)
+	if err != nil {
+		return plugin.Error("kubernetes", err)
+	}
+	if c.Next() {
+		return plugin.Error("kubernetes", plugin.ErrOnce)
+	}
+	if k.ClientConfig == nil && len(k.APIServerList) == 0 {
+		k.ClientConfig = clientConfig(kubeconfig)
+	}
+	_, stop, err := k.InitKubeCache(context.Background())
+	if err != nil {
+		return plugin.Error("kubernetes", err)
+	}
+
+	first := false
+	c.OnFirstStartup(func() error {
+		first = true
+		return nil
+	})
+	c.OnStartup(func() error {
+		go k.APIConn.Run()
+		switch {
+		case first:
+			waitSynced(k.APIConn.HasSynced, firstSync)
+		case !waitSynced(k.APIConn.HasSynced, reloadSync):
+			_ = stop()
+			return errNotSynced
+		}
+		return nil
+	})
+	c.OnShutdown(stop)
+	dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler {
+		k.Next = next
+		return k
+	})
+	return nil
+}
+
+var errNotSynced = errors.New("the API server did not answer; the server with the old Corefile, which knows the cluster, stays")
+
+// waitSynced is a short poll: the caches offer no event.
+func waitSynced(synced func() bool, timeout time.Duration) bool {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(timeout); time.Now().Before(end); <-tick.C {
+		if synced() {
+			return true
+		}
+	}
+	return synced()
+}
+
+// inner lets protobufClient embed the interface and override the method of the same name.
+type inner = clientcmd.ClientConfig
+
+type protobufClient struct{ inner }
+
+// clientConfig is the client of a kubeconfig file, over protobuf.
+func clientConfig(path string) clientcmd.ClientConfig {
+	return protobufClient{clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		&clientcmd.ClientConfigLoadingRules{ExplicitPath: path}, &clientcmd.ConfigOverrides{})}
+}
+
+// ClientConfig implements clientcmd.ClientConfig.
+func (p protobufClient) ClientConfig() (*rest.Config, error) {
+	cfg, err := p.inner.ClientConfig()
+	if err != nil {
+		return nil, err
+	}
+	cfg.ContentType = "application/vnd.kubernetes.protobuf"
+	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	cfg.UserAgent = "coracle-dns"
+	return cfg, nil
+}

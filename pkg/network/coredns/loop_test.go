@@ -1,0 +1,44 @@
+package coredns
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/coredns/coredns/plugin"
+	"github.com/miekg/dns"
+)
+
+// TestSilentUpstreamIsNoLoop: a probe that is sent again and again, because nobody answers, has not come back.
+func TestSilentUpstreamIsNoLoop(t *testing.T) {
+	t.Parallel()
+	asked := make(chan bool, 16)
+	silent := plugin.HandlerFunc(func(context.Context, dns.ResponseWriter, *dns.Msg) (int, error) {
+		asked <- true
+		return dns.RcodeSuccess, nil
+	})
+	l := &loop{Handler: silent, probe: "probe.coracle-loop-probe."}
+	packets, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &dns.Server{PacketConn: packets, Handler: dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
+		_, _ = l.ServeDNS(context.Background(), w, r)
+	})}
+	go func() { _ = server.ActivateAndServe() }()
+	defer server.Shutdown()
+	stop := make(chan struct{})
+	defer close(stop)
+	go l.ask(packets.LocalAddr().String(), stop)
+	for range loopAfter {
+		select {
+		case <-asked:
+		case <-time.After(time.Minute):
+			t.Fatal("the probe was not sent again")
+		}
+	}
+	if l.looping.Load() {
+		t.Error("it is taken for a loop")
+	}
+}

@@ -1,0 +1,78 @@
+package coredns
+
+import (
+	"fmt"
+
+	"github.com/coredns/caddy"
+	"github.com/coredns/coredns/core/dnsserver"
+	"github.com/coredns/coredns/plugin"
+
+	// A plugin registers itself on import, and only what is imported here can be used in a Corefile.
+	_ "github.com/coredns/coredns/plugin/acl"
+	_ "github.com/coredns/coredns/plugin/any"
+	_ "github.com/coredns/coredns/plugin/autopath"
+	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/bufsize"
+	_ "github.com/coredns/coredns/plugin/cache"
+	_ "github.com/coredns/coredns/plugin/cancel"
+	_ "github.com/coredns/coredns/plugin/dns64"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/file"
+	_ "github.com/coredns/coredns/plugin/forward"
+	_ "github.com/coredns/coredns/plugin/header"
+	_ "github.com/coredns/coredns/plugin/hosts"
+	_ "github.com/coredns/coredns/plugin/k8s_external"
+	_ "github.com/coredns/coredns/plugin/loadbalance"
+	_ "github.com/coredns/coredns/plugin/local"
+	_ "github.com/coredns/coredns/plugin/log"
+	_ "github.com/coredns/coredns/plugin/metadata"
+	_ "github.com/coredns/coredns/plugin/metrics"
+	_ "github.com/coredns/coredns/plugin/minimal"
+	_ "github.com/coredns/coredns/plugin/nsid"
+	_ "github.com/coredns/coredns/plugin/rewrite"
+	_ "github.com/coredns/coredns/plugin/template"
+	_ "github.com/coredns/coredns/plugin/timeouts"
+)
+
+// Directives of ours. render puts the first two in the place of upstream's.
+const (
+	kubernetesDirective = "coracle_kubernetes" // kubernetes with a client: its first argument is a kubeconfig
+	noUpstreamDirective = "coracle_no_upstream"
+)
+
+// directives are what a Corefile may say, in the order in which a query passes them: upstream's order. "kubernetes"
+// is in the list so that plugins that look for it find it.
+var directives = []string{
+	"metadata", "cancel", "timeouts", "reload", "nsid", "bufsize", "bind", "ready", "health", "prometheus", "errors",
+	"log", "local", "dns64", "any", "loadbalance", "rewrite", "autopath", "acl", "cache", "header", "minimal",
+	"template", "hosts", "k8s_external", kubernetesDirective, "kubernetes", "file", "loop", noUpstreamDirective, "forward",
+}
+
+// own are the directives that are implemented here.
+var own = map[string]caddy.SetupFunc{
+	kubernetesDirective: setupKubernetes,
+	noUpstreamDirective: setupNoUpstream,
+	"loop":              setupLoop, // upstream's ends the process when it finds one
+	// Corefiles written for CoreDNS in a pod have these. coracle reloads by itself and probes with queries.
+	"reload": ignore,
+	"health": ignore,
+	"ready":  ignore,
+}
+
+// register makes the directives known to CoreDNS, whose registry is process-wide. It may be called again.
+func register() error {
+	if _, err := caddy.DirectiveAction(serverType, kubernetesDirective); err == nil {
+		return nil
+	}
+	dnsserver.Quiet = true // it would print to stdout
+	for name, setup := range own {
+		plugin.Register(name, setup)
+	}
+	if err := dnsserver.SetDirectives(directives); err != nil {
+		return fmt.Errorf("choosing CoreDNS plugins: %w", err)
+	}
+	return nil
+}
+
+// ignore accepts a directive with any arguments.
+func ignore(*caddy.Controller) error { return nil }

@@ -1,0 +1,116 @@
+package coredns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
+)
+
+// Where a Corefile comes from.
+const (
+	fromCluster = "cluster"
+	fromCache   = "cache"
+	fromDefault = "default"
+)
+
+type candidate struct{ corefile, source string }
+
+// candidates are the Corefiles to try at start, best first.
+func (r *running) candidates(ctx context.Context) []candidate {
+	var out []candidate
+	live, err := r.fetch(ctx)
+	if err == nil && live != "" {
+		out = append(out, candidate{live, fromCluster})
+	}
+	if cached, fileErr := os.ReadFile(r.Cache); fileErr == nil && (err != nil || live != "") {
+		out = append(out, candidate{string(cached), fromCache})
+	}
+	return append(out, candidate{r.Default, fromDefault})
+}
+
+// How long a start waits for the API server's Corefile, and for the permission to read it, which a new cluster
+// gives a moment after the API answers.
+const (
+	fetchTimeout      = time.Second
+	permissionTimeout = 10 * time.Second
+)
+
+// fetch returns the cluster's Corefile, "" if there is none.
+func (r *running) fetch(ctx context.Context) (corefile string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, permissionTimeout)
+	defer cancel()
+	var final error
+	err = lifecycle.Until(ctx, "permission to read the Corefile", func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+		defer cancel()
+		configMap, err := r.client.CoreV1().ConfigMaps(clusterdns.Namespace).Get(ctx, clusterdns.ConfigMap, metav1.GetOptions{})
+		switch {
+		case apierrors.IsForbidden(err):
+			return err
+		case err == nil:
+			corefile = configMap.Data[clusterdns.Key]
+		case !apierrors.IsNotFound(err):
+			final = err
+		}
+		return nil
+	})
+	return corefile, errors.Join(err, final)
+}
+
+// watchCorefile sends the cluster's Corefile now and after each change. A ConfigMap without one, or none, is the default.
+func (r *running) watchCorefile(ctx context.Context, to chan<- candidate) {
+	send := func(obj any) {
+		c := candidate{r.Default, fromDefault}
+		if configMap, ok := obj.(*corev1.ConfigMap); ok && configMap.Data[clusterdns.Key] != "" {
+			c = candidate{configMap.Data[clusterdns.Key], fromCluster}
+		}
+		select {
+		case to <- c:
+		case <-ctx.Done():
+		}
+	}
+	selector := fields.OneTermEqualSelector("metadata.name", clusterdns.ConfigMap)
+	_, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(r.client.CoreV1().RESTClient(), "configmaps", clusterdns.Namespace, selector),
+		ObjectType:    &corev1.ConfigMap{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    send,
+			UpdateFunc: func(_, obj any) { send(obj) },
+			DeleteFunc: func(any) { send(nil) },
+		},
+	})
+	controller.RunWithContext(kube.WithComponent(ctx, "dns"))
+}
+
+// event puts a Warning on the ConfigMap, where its author looks. It is told anyway: an error is not worth more.
+func (r *running) event(ctx context.Context, problem error) {
+	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
+	defer cancel()
+	now := metav1.Now()
+	_, err := r.client.CoreV1().Events(clusterdns.Namespace).Create(ctx, &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "coredns-", Namespace: clusterdns.Namespace},
+		InvolvedObject: corev1.ObjectReference{
+			APIVersion: "v1", Kind: "ConfigMap", Namespace: clusterdns.Namespace, Name: clusterdns.ConfigMap,
+		},
+		Type: corev1.EventTypeWarning, Reason: "BadCorefile",
+		Message:        fmt.Sprintf("node %s keeps its last good Corefile: %v", r.Node, problem),
+		Source:         corev1.EventSource{Component: "coracle-dns", Host: r.Node},
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+		ReportingController: "coracle.io/dns", ReportingInstance: r.Node,
+	}, metav1.CreateOptions{})
+	if err != nil {
+		r.log.WithError(err).Debug("writing an event about the Corefile")
+	}
+}

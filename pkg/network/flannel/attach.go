@@ -1,0 +1,125 @@
+package flannel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/flannel-io/flannel/pkg/backend"
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+)
+
+// patience is how long a start waits for the API to say which subnet the node has, before pods get addresses of the
+// one that it had.
+const patience = 2 * time.Second
+
+// attachment is what pods are attached to, once it is known which addresses they get.
+type attachment struct {
+	Flannel
+	link       *backend.ExternalInterface
+	masquerade func(podSubnet) error
+	subnets    []string // that it was set up for
+}
+
+// settle returns when pods can be attached with addresses of the subnet that the Node has, or ctx is done. A node that
+// was rebooted while no server answers can start pods before: its subnet is its own as long as its Node exists.
+func (a *attachment) settle(ctx context.Context) error {
+	const what = "the controller manager to give this node a pod subnet"
+	soon, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	node, err := a.Node.Await(soon, what, hasSubnet)
+	if err != nil && ctx.Err() == nil {
+		if err := a.useRemembered(); err != nil {
+			return err
+		}
+		node, err = a.Node.Await(ctx, what, hasSubnet)
+	}
+	if err != nil {
+		return nil // asked to stop
+	}
+	if err := a.use(node.Spec.PodCIDRs); err != nil {
+		return err
+	}
+	return a.remember(node.Spec.PodCIDRs)
+}
+
+// hasSubnet reports whether the node was given its part of the pod network: one subnet of each family, at once.
+func hasSubnet(n *corev1.Node) bool { return len(n.Spec.PodCIDRs) > 0 }
+
+// use makes the bridge and lets the CNI plugin take addresses.
+func (a *attachment) use(subnets []string) error {
+	if slices.Equal(a.subnets, subnets) {
+		return nil
+	}
+	s, err := a.subnet(subnets, a.link)
+	if err != nil {
+		return err
+	}
+	if err := ensureBridge(a.Bridge, s); err != nil {
+		return err
+	}
+	if err := a.masquerade(s); err != nil {
+		return err
+	}
+	a.subnets = subnets
+	return s.write(a.SubnetFile)
+}
+
+// memory is the content of the file that remembers.
+type memory struct {
+	Node    string   `json:"node"` // another Node has another subnet
+	Subnets []string `json:"podCIDRs"`
+}
+
+func (a *attachment) useRemembered() error {
+	subnets, err := a.recall()
+	if err != nil || len(subnets) == 0 {
+		return err
+	}
+	logrus.WithField("component", "flannel").Infof("the API does not answer yet: pods get addresses of %s, as before", subnets)
+	return a.use(subnets)
+}
+
+// recall returns the subnets that this Node had, if they are of the cluster's networks.
+func (a *attachment) recall() ([]string, error) {
+	data, err := os.ReadFile(a.MemoryFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the node's former pod subnet: %w", err)
+	}
+	var m memory
+	if err := json.Unmarshal(data, &m); err != nil || m.Node != a.Node.Name {
+		return nil, nil // damaged, or of a time when the machine had another name
+	}
+	prefixes, err := parseSubnets(m.Subnets)
+	if err != nil || len(prefixes) != len(a.ClusterCIDRs) {
+		return nil, nil
+	}
+	for i, p := range prefixes {
+		if !a.ClusterCIDRs[i].Overlaps(p) {
+			return nil, nil
+		}
+	}
+	return m.Subnets, nil
+}
+
+func (a *attachment) remember(subnets []string) error {
+	data, err := json.Marshal(memory{Node: a.Node.Name, Subnets: subnets})
+	if err != nil {
+		return err
+	}
+	if _, err := atomicfile.WriteIfChanged(a.MemoryFile, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("remembering the node's pod subnet: %w", err)
+	}
+	return nil
+}

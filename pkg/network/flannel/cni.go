@@ -1,0 +1,61 @@
+package flannel
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+)
+
+// CNI is the CNI configuration list for pods on the bridge. It says nothing about the subnet, so that it can be
+// written before containerd starts: the kubelet looks for it at once, and then only every five seconds. The plugin
+// waits for the subnet file.
+type CNI struct {
+	File       string // where the list is written
+	Bridge     string
+	SubnetFile string
+	StateDir   string // where addresses in use are remembered
+	// PolicySocket is told of pods that come and go; "" is nobody.
+	PolicySocket string
+}
+
+// plugin is one entry of a configuration list.
+type plugin struct {
+	Type         string          `json:"type"`
+	Bridge       string          `json:"bridge,omitempty"`
+	SubnetFile   string          `json:"subnetFile,omitempty"`
+	DataDir      string          `json:"dataDir,omitempty"`
+	PolicySocket string          `json:"policySocket,omitempty"`
+	Backend      string          `json:"backend,omitempty"`
+	SNAT         bool            `json:"snat,omitempty"`
+	Capabilities map[string]bool `json:"capabilities,omitempty"`
+}
+
+// Render returns the list.
+func (c CNI) Render() ([]byte, error) {
+	data, err := json.MarshalIndent(struct {
+		CNIVersion string   `json:"cniVersion"`
+		Name       string   `json:"name"`
+		Plugins    []plugin `json:"plugins"`
+	}{"1.0.0", "coracle", []plugin{
+		{Type: "coracle", Bridge: c.Bridge, SubnetFile: c.SubnetFile, DataDir: c.StateDir, PolicySocket: c.PolicySocket},
+		{Type: "portmap", Backend: "nftables", SNAT: true, Capabilities: map[string]bool{"portMappings": true}},
+		{Type: "bandwidth", Capabilities: map[string]bool{"bandwidth": true}},
+	}}, "", "  ")
+	if err != nil {
+		return nil, err
+	}
+	return append(data, '\n'), nil
+}
+
+// Write writes the list.
+func (c CNI) Write() error {
+	data, err := c.Render()
+	if err != nil {
+		return err
+	}
+	if err := atomicfile.Write(c.File, data, 0o644); err != nil {
+		return fmt.Errorf("writing the CNI configuration: %w", err)
+	}
+	return nil
+}

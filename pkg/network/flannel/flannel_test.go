@@ -1,0 +1,208 @@
+package flannel
+
+import (
+	"encoding/json"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/flannel-io/flannel/pkg/backend"
+	"github.com/flannel-io/flannel/pkg/ip"
+	"github.com/flannel-io/flannel/pkg/lease"
+	"github.com/flannel-io/flannel/pkg/subnet"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/test/golden"
+)
+
+var (
+	four, six = netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd42::/48")
+	addr4     = netip.MustParseAddr("192.0.2.10")
+	addr6     = netip.MustParseAddr("2001:db8::10")
+)
+
+func TestConfigurationLists(t *testing.T) {
+	list, err := CNI{File: "/etc/cni/net.d/10-coracle.conflist", Bridge: "cni0", SubnetFile: "/run/coracle/subnet.json",
+		StateDir: "/var/lib/coracle/node/cni", PolicySocket: "/run/coracle/policy.sock"}.Render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Check(t, "testdata/cni.golden", list)
+	for name, f := range map[string]Flannel{
+		"vxlan.golden":  {Backend: "vxlan", ClusterCIDRs: []netip.Prefix{four}},
+		"hostgw.golden": {Backend: "host-gw", ClusterCIDRs: []netip.Prefix{six, four}},
+	} {
+		f.ConfigFile = filepath.Join(t.TempDir(), "flannel.json")
+		config, err := f.write()
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(f.ConfigFile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden.Check(t, "testdata/"+name, data)
+		if config.BackendType != f.Backend || !config.EnableNFTables {
+			t.Errorf("%s is read as %+v", name, config)
+		}
+	}
+}
+
+func TestSubnet(t *testing.T) {
+	ethernet, lo := &net.Interface{MTU: 1500}, &net.Interface{MTU: 65536, Flags: net.FlagLoopback}
+	tests := []struct {
+		name, backend string
+		link          *net.Interface
+		v6            bool
+		podCIDRs      []string
+		want          string
+	}{
+		{"vxlan", "vxlan", ethernet, false, []string{"10.42.3.0/24"}, `{"podCIDRs":["10.42.3.0/24"],"mtu":1450,"clusterCIDRs":["10.42.0.0/16"]}`},
+		{"vxlan over IPv6", "vxlan", ethernet, true, []string{"10.42.3.0/24"}, `{"podCIDRs":["10.42.3.0/24"],"mtu":1430,"clusterCIDRs":["10.42.0.0/16"]}`},
+		{"host-gw", "host-gw", ethernet, false, []string{"10.42.3.0/24"}, `{"podCIDRs":["10.42.3.0/24"],"mtu":1500,"clusterCIDRs":["10.42.0.0/16"]}`},
+		{"loopback only", "vxlan", lo, false, []string{"10.42.3.0/24"}, `{"podCIDRs":["10.42.3.0/24"],"mtu":1500,"clusterCIDRs":["10.42.0.0/16"]}`},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := Flannel{Backend: tt.backend, ClusterCIDRs: []netip.Prefix{four}}
+			link := &backend.ExternalInterface{Iface: tt.link}
+			if tt.v6 {
+				link.ExtV6Addr = addr6.AsSlice()
+			}
+			s, err := f.subnet(tt.podCIDRs, link)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join(t.TempDir(), "subnet.json")
+			if err := s.write(file); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != tt.want+"\n" {
+				t.Errorf("got %s want %s", got, tt.want)
+			}
+		})
+	}
+	if got := gateway(netip.MustParsePrefix("10.42.3.0/24")).String(); got != "10.42.3.1/24" {
+		t.Errorf("gateway is %s", got)
+	}
+	if _, err := (Flannel{}).subnet([]string{"nonsense"}, &backend.ExternalInterface{Iface: ethernet}); err == nil {
+		t.Error("nonsense is taken for a subnet")
+	}
+}
+
+// nodeNamed returns a node that says how its pods are reached.
+func nodeNamed(name string, podCIDRs []string, attrs *lease.LeaseAttrs) *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations(attrs)}}
+	node.Spec.PodCIDRs = podCIDRs
+	return node
+}
+
+func TestLease(t *testing.T) {
+	both := &lease.LeaseAttrs{BackendType: "vxlan", PublicIP: ip.FromIP(addr4.AsSlice()), PublicIPv6: ip.FromIP6(addr6.AsSlice()),
+		BackendData: json.RawMessage(`{"VNI":1,"VtepMAC":"aa:bb:cc:00:11:22"}`), BackendV6Data: json.RawMessage(`{"VNI":1,"VtepMAC":"aa:bb:cc:00:11:33"}`)}
+	v4 := &lease.LeaseAttrs{BackendType: "host-gw", PublicIP: both.PublicIP}
+	tests := []struct {
+		name     string
+		dual     bool
+		podCIDRs []string
+		attrs    *lease.LeaseAttrs
+		ok       bool
+		subnet   string
+	}{
+		{"IPv4", false, []string{"10.42.1.0/24"}, v4, true, "10.42.1.0/24"},
+		{"dual stack", true, []string{"10.42.1.0/24", "fd42:0:0:1::/64"}, both, true, "10.42.1.0/24"},
+		{"dual stack, IPv6 first", true, []string{"fd42:0:0:1::/64", "10.42.1.0/24"}, both, true, "10.42.1.0/24"},
+		{"one family missing", true, []string{"10.42.1.0/24"}, both, false, ""},
+		{"one address missing", true, []string{"10.42.1.0/24", "fd42:0:0:1::/64"}, v4, false, ""},
+		{"no subnet", false, nil, v4, false, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			m := &manager{config: &subnet.Config{EnableIPv4: true, EnableIPv6: tt.dual}}
+			l, ok := m.leaseOf(nodeNamed("b", tt.podCIDRs, tt.attrs))
+			if ok != tt.ok || ok && (l.Subnet.String() != tt.subnet || l.EnableIPv6 != tt.dual) {
+				t.Errorf("got %v %+v", ok, l)
+			}
+		})
+	}
+	if _, ok := (&manager{config: &subnet.Config{EnableIPv4: true}}).leaseOf(&corev1.Node{}); ok {
+		t.Error("a node without annotations gives a lease")
+	}
+}
+
+func TestAcquireLease(t *testing.T) {
+	attrs := &lease.LeaseAttrs{BackendType: "vxlan", PublicIP: ip.FromIP(addr4.AsSlice()), BackendData: json.RawMessage(`{"VNI":1,"VtepMAC":"aa:bb:cc:00:11:22"}`)}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{"other": "kept"}}}
+	node.Spec.PodCIDRs = []string{"10.42.1.0/24"}
+	client := fake.NewClientset(node)
+	own := kube.NewOwnNode("", "a")
+	own.Set(node)
+	m := &manager{config: &subnet.Config{EnableIPv4: true}, node: own, own: client}
+
+	l, err := m.AcquireLease(t.Context(), attrs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Subnet.String() != "10.42.1.0/24" {
+		t.Errorf("leased %s", l.Subnet)
+	}
+	got, err := client.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Annotations["other"] != "kept" || got.Annotations[backendDataKey] != string(attrs.BackendData) || got.Annotations[publicIPKey] != "192.0.2.10" {
+		t.Errorf("the node says %v", got.Annotations)
+	}
+	own.Set(got)
+	if v4, v6 := m.GetStoredMacAddresses(t.Context()); v4 != "aa:bb:cc:00:11:22" || v6 != "" {
+		t.Errorf("stored MACs are %q and %q", v4, v6)
+	}
+	writes := len(client.Actions())
+	if _, err := m.AcquireLease(t.Context(), attrs); err != nil {
+		t.Fatal(err)
+	}
+	if len(client.Actions()) != writes {
+		t.Error("it writes what the node says already")
+	}
+}
+
+func TestRecall(t *testing.T) {
+	cidrs := []netip.Prefix{four, six}
+	subnet4, subnet6 := "10.42.3.0/24", "fd42:0:0:3::/64"
+	for name, c := range map[string]struct {
+		node    string
+		subnets []string
+		want    int
+	}{
+		"as before":            {"n", []string{subnet4, subnet6}, 2},
+		"another node":         {"m", []string{subnet4, subnet6}, 0},
+		"another cluster CIDR": {"n", []string{"10.99.3.0/24", subnet6}, 0},
+		"a family less":        {"n", []string{subnet4}, 0},
+		"rubbish":              {"n", []string{"x", "y"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "subnet.json")
+			remembering := func(node string) *attachment {
+				return &attachment{Flannel: Flannel{Node: kube.NewOwnNode("", node), MemoryFile: file, ClusterCIDRs: cidrs}}
+			}
+			if got, err := remembering("n").recall(); err != nil || got != nil {
+				t.Fatalf("without a file: %v, %v", got, err)
+			}
+			if err := remembering(c.node).remember(c.subnets); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := remembering("n").recall(); err != nil || len(got) != c.want {
+				t.Errorf("got %v, %v", got, err)
+			}
+		})
+	}
+}

@@ -1,0 +1,163 @@
+package flannel
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/flannel-io/flannel/pkg/backend"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/ledger"
+)
+
+// external finds the interface that carries the pods' traffic to other nodes.
+func (f Flannel) external() (*backend.ExternalInterface, error) {
+	link, err := f.iface()
+	if err != nil {
+		return nil, err
+	}
+	out := &backend.ExternalInterface{Iface: link, IfaceName: link.Name}
+	for _, addr := range f.IPs {
+		std := net.IP(addr.AsSlice())
+		if addr.Is4() {
+			out.IfaceAddr, out.ExtAddr = std, std
+		} else {
+			out.IfaceV6Addr, out.ExtV6Addr = std, std
+		}
+	}
+	return out, nil
+}
+
+func (f Flannel) iface() (*net.Interface, error) {
+	if f.Iface != "" {
+		link, err := net.InterfaceByName(f.Iface)
+		if err != nil {
+			return nil, fmt.Errorf("looking for the interface %s: %w", f.Iface, err)
+		}
+		return link, nil
+	}
+	links, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("listing network interfaces: %w", err)
+	}
+	for _, link := range links {
+		addrs, err := link.Addrs()
+		if err != nil {
+			continue // it has just gone
+		}
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && n.IP.Equal(net.IP(f.IPs[0].AsSlice())) {
+				return &link, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("looking for the node's address %s: %w", f.IPs[0], errNoIface)
+}
+
+func loopback(link *backend.ExternalInterface) bool { return link.Iface.Flags&net.FlagLoopback != 0 }
+
+// What a VXLAN packet needs besides the pod's, with outer IPv4 and IPv6 headers.
+const vxlanOverIPv4, vxlanOverIPv6 = 50, 70
+
+// subnet is the node's pod subnet with the largest packet that fits through everything.
+func (f Flannel) subnet(podCIDRs []string, link *backend.ExternalInterface) (podSubnet, error) {
+	s := podSubnet{ClusterCIDRs: f.ClusterCIDRs, MTU: link.Iface.MTU}
+	var err error
+	if s.PodCIDRs, err = parseSubnets(podCIDRs); err != nil {
+		return s, err
+	}
+	switch {
+	case loopback(link):
+		s.MTU = 1500 // the loopback's 65536 is no Ethernet size
+	case f.Backend == "vxlan" && link.ExtV6Addr != nil:
+		s.MTU -= vxlanOverIPv6
+	case f.Backend == "vxlan":
+		s.MTU -= vxlanOverIPv4
+	}
+	return s, nil
+}
+
+// ensureBridge makes the bridge with the node's addresses on it, before the first pod: DNS listens there. The CNI
+// plugin takes a bridge that exists as it is.
+func ensureBridge(name string, s podSubnet) error {
+	link, err := netlink.LinkByName(name)
+	if _, missing := err.(netlink.LinkNotFoundError); missing {
+		link, err = addBridge(name, s)
+	}
+	if err != nil {
+		return fmt.Errorf("making the bridge %s: %w", name, err)
+	}
+	if link.Type() != "bridge" {
+		return fmt.Errorf("making the bridge %s: there is an interface of this name that is no bridge but a %s", name, link.Type())
+	}
+	if link.Attrs().Alias != ledger.LinkAlias {
+		if err := netlink.LinkSetAlias(link, ledger.LinkAlias); err != nil {
+			return fmt.Errorf("marking %s as ours: %w", name, err)
+		}
+	}
+	if link.Attrs().MTU != s.MTU {
+		if err := netlink.LinkSetMTU(link, s.MTU); err != nil {
+			return fmt.Errorf("setting the MTU of %s: %w", name, err)
+		}
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("bringing %s up: %w", name, err)
+	}
+	return setAddresses(link, s)
+}
+
+// addBridge makes the bridge with a MAC of its own: else it would change with each pod that comes or goes.
+func addBridge(name string, s podSubnet) (netlink.Link, error) {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU, attrs.TxQLen = name, s.MTU, -1
+	attrs.HardwareAddr = net.HardwareAddr{0x0a, 0x58, 0, 0, 0, 0}
+	last := gateway(s.PodCIDRs[0]).Addr().AsSlice()
+	copy(attrs.HardwareAddr[2:], last[len(last)-4:])
+	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
+		return nil, err
+	}
+	return netlink.LinkByName(name)
+}
+
+// setAddresses gives the bridge the gateways' addresses and takes away those of subnets that the node had before.
+func setAddresses(link netlink.Link, s podSubnet) error {
+	name := link.Attrs().Name
+	have, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("listing the addresses of %s: %w", name, err)
+	}
+	want := map[string]bool{}
+	for _, cidr := range s.PodCIDRs {
+		want[gateway(cidr).String()] = true
+	}
+	for _, addr := range have {
+		text := addr.IPNet.String()
+		if want[text] || addr.IP.IsLinkLocalUnicast() {
+			delete(want, text)
+			continue
+		}
+		if err := netlink.AddrDel(link, &addr); err != nil {
+			return fmt.Errorf("removing the old address %s from %s: %w", text, name, err)
+		}
+	}
+	for _, cidr := range s.PodCIDRs {
+		own := gateway(cidr)
+		if !want[own.String()] {
+			continue
+		}
+		addr := &netlink.Addr{IPNet: &net.IPNet{IP: own.Addr().AsSlice(), Mask: ipNet(cidr).Mask}}
+		if own.Addr().Is6() {
+			addr.Flags = unix.IFA_F_NODAD // nobody else has it, and DNS wants to listen on it now
+		}
+		if err := netlink.AddrAdd(link, addr); err != nil {
+			return fmt.Errorf("giving %s the address %s: %w", name, own, err)
+		}
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Masked().Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

@@ -1,0 +1,164 @@
+package flannel
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/flannel-io/flannel/pkg/ip"
+	"github.com/flannel-io/flannel/pkg/lease"
+	"github.com/flannel-io/flannel/pkg/subnet"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+)
+
+// The annotations by which nodes tell each other how their pods are reached: upstream's, so that other flannels
+// understand them.
+const (
+	annotated        = "flannel.alpha.coreos.com/"
+	managedKey       = annotated + "kube-subnet-manager"
+	backendTypeKey   = annotated + "backend-type"
+	backendDataKey   = annotated + "backend-data"
+	backendV6DataKey = annotated + "backend-v6-data"
+	publicIPKey      = annotated + "public-ip"
+	publicIPv6Key    = annotated + "public-ipv6"
+)
+
+// manager tells flannel's backends the nodes' subnets, out of Node objects. It differs from the library's own in
+// three things: it does not poll, it changes the own Node as the kubelet, so that no node may write to another's,
+// and it needs no environment variables.
+type manager struct {
+	config *subnet.Config
+	cidrs  []netip.Prefix // of all pods
+	node   *kube.OwnNode
+	own    kubernetes.Interface // may change the own Node's status
+	all    kubernetes.Interface // may list and watch all nodes
+}
+
+var _ subnet.Manager = (*manager)(nil)
+
+func (m *manager) Name() string { return "node " + m.node.Name }
+
+func (m *manager) GetNetworkConfig(context.Context) (*subnet.Config, error) { return m.config, nil }
+
+// AcquireLease publishes how this node's pods are reached and returns the node's subnets.
+func (m *manager) AcquireLease(ctx context.Context, attrs *lease.LeaseAttrs) (*lease.Lease, error) {
+	node, err := m.node.Await(ctx, "a pod subnet", hasSubnet)
+	if err != nil {
+		return nil, err
+	}
+	want := annotations(attrs)
+	have := maps.Clone(node.Annotations)
+	maps.DeleteFunc(have, func(key, value string) bool { return want[key] == "" })
+	if !maps.Equal(have, want) {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": want}})
+		if err != nil {
+			return nil, err
+		}
+		_, err = m.own.CoreV1().Nodes().Patch(ctx, m.node.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		if err != nil {
+			return nil, fmt.Errorf("telling the other nodes how this one's pods are reached: %w", err)
+		}
+	}
+	s, err := parseSubnets(node.Spec.PodCIDRs)
+	if err != nil {
+		return nil, err
+	}
+	l := &lease.Lease{
+		EnableIPv4: m.config.EnableIPv4, EnableIPv6: m.config.EnableIPv6,
+		Attrs: *attrs, Expiration: time.Now().AddDate(100, 0, 0), // a node keeps its subnet for life
+	}
+	l.Subnet, l.IPv6Subnet = flannelNets(s)
+	return l, nil
+}
+
+// annotations are what the attributes look like on a Node.
+func annotations(attrs *lease.LeaseAttrs) map[string]string {
+	out := map[string]string{managedKey: "true", backendTypeKey: attrs.BackendType}
+	if attrs.PublicIP != 0 {
+		out[publicIPKey], out[backendDataKey] = attrs.PublicIP.String(), dataText(attrs.BackendData)
+	}
+	if attrs.PublicIPv6 != nil {
+		out[publicIPv6Key], out[backendV6DataKey] = attrs.PublicIPv6.String(), dataText(attrs.BackendV6Data)
+	}
+	return out
+}
+
+// dataText is a backend's data as the library writes it: a backend without any has "null".
+func dataText(data json.RawMessage) string {
+	if len(data) == 0 {
+		return "null"
+	}
+	return string(data)
+}
+
+// leaseOf reads how a node's pods are reached; ok is false while the node has not said so.
+func (m *manager) leaseOf(node *corev1.Node) (l lease.Lease, ok bool) {
+	if node.Annotations[managedKey] != "true" {
+		return l, false
+	}
+	s, err := parseSubnets(node.Spec.PodCIDRs)
+	if err != nil {
+		return l, false
+	}
+	l.Attrs.BackendType = node.Annotations[backendTypeKey]
+	l.Subnet, l.IPv6Subnet = flannelNets(s)
+	if m.config.EnableIPv4 {
+		l.EnableIPv4 = true
+		l.Attrs.BackendData = json.RawMessage(node.Annotations[backendDataKey])
+		if l.Attrs.PublicIP, err = ip.ParseIP4(node.Annotations[publicIPKey]); err != nil || l.Subnet.Empty() {
+			return l, false
+		}
+	}
+	if m.config.EnableIPv6 {
+		l.EnableIPv6 = true
+		l.Attrs.BackendV6Data = json.RawMessage(node.Annotations[backendV6DataKey])
+		if l.Attrs.PublicIPv6, err = ip.ParseIP6(node.Annotations[publicIPv6Key]); err != nil || l.IPv6Subnet.Empty() {
+			return l, false
+		}
+	}
+	return l, true
+}
+
+// sameLease compares what backends use.
+func sameLease(a, b lease.Lease) bool {
+	return a.Subnet.Equal(b.Subnet) && a.IPv6Subnet.Equal(b.IPv6Subnet) && maps.Equal(annotations(&a.Attrs), annotations(&b.Attrs))
+}
+
+// GetStoredMacAddresses returns the addresses that this node's VXLAN devices had, so that a restart does not change
+// them for the others.
+func (m *manager) GetStoredMacAddresses(context.Context) (v4, v6 string) {
+	node, _ := m.node.Get()
+	if node == nil {
+		return "", ""
+	}
+	mac := func(key string) string {
+		var data struct{ VtepMAC string }
+		_ = json.Unmarshal([]byte(node.Annotations[key]), &data) // another backend's data has none
+		return data.VtepMAC
+	}
+	return mac(backendDataKey), mac(backendV6DataKey)
+}
+
+// What flannel's command uses and backends do not.
+
+var errUnused = errors.New("not used by backends")
+
+func (m *manager) GetStoredPublicIP(context.Context) (v4, v6 string)                  { return "", "" }
+func (m *manager) RenewLease(context.Context, *lease.Lease) error                     { return errUnused }
+func (m *manager) CompleteLease(context.Context, *lease.Lease, *sync.WaitGroup) error { return nil }
+func (m *manager) HandleSubnetFile(string, *subnet.Config, bool, ip.IP4Net, ip.IP6Net, int) error {
+	return errUnused
+}
+func (m *manager) WatchLease(context.Context, ip.IP4Net, ip.IP6Net, chan []lease.LeaseWatchResult) error {
+	return errUnused
+}

@@ -1,0 +1,195 @@
+package networkpolicy
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"sigs.k8s.io/knftables"
+
+	"github.com/coracle-dev/coracle/pkg/network/cnievents"
+)
+
+// comesTo is a pod of a namespace without policies.
+func comesTo(namespace, name, addr string) cnievents.Notice {
+	n := comes(name, addr)
+	n.Namespace = namespace
+	return n
+}
+
+// TestFailingFromTheStart: if nft never writes, pods that policies are about do not come, and others do.
+func TestFailingFromTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.kernel.refuse = 1000
+		b.api.pods = []*pod{podOf("x", "a", nil, true, nil)}
+		b.setPolicy(denyAll("x"))
+		b.start(t)
+		began := time.Now()
+		if err := b.notice(t.Context(), comesTo("y", "o", "10.42.0.9")); err != nil || time.Since(began) > 0 {
+			t.Errorf("a pod without policies waited %s: %v", time.Since(began), err)
+		}
+		for range 2 {
+			if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err == nil || !strings.Contains(err.Error(), "could not be put in force") {
+				t.Errorf("a pod came without its policies: %v", err)
+			}
+		}
+		b.kernel.refuse = 0
+		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil || !b.kernel.has("ingress4 { 10.42.0.2 : jump i-") {
+			t.Errorf("%v; the kernel has\n%s", err, b.kernel.Dump())
+		}
+	})
+}
+
+// TestSlowPeers: the policies that are known count, not those of an earlier start.
+func TestSlowPeers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.setPolicy(denyAll("x"))
+		b.listed = true
+		close(b.served)
+		b.kernel.refuse = 1
+		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err == nil {
+			t.Error("a pod came without its policies")
+		}
+		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil || !b.kernel.has("ingress4 { 10.42.0.2 : jump hold }") {
+			t.Errorf("%v; the kernel has\n%s", err, b.kernel.Dump())
+		}
+	})
+}
+
+// TestAddressOfAnother: while nft does not write, a pod that no policy is about comes, but not with an address of which
+// the kernel may still have what another pod was allowed.
+func TestAddressOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.api.pods = []*pod{podOf("x", "a", nil, true, nil), podOf("y", "o", nil, true, nil)}
+		b.start(t)
+		b.setPolicy(denyAll("x"))
+		for _, n := range []cnievents.Notice{comes("a", "10.42.0.2"), comesTo("y", "o", "10.42.0.3")} {
+			if err := b.notice(t.Context(), n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.kernel.refuse = 1000
+		for _, sandbox := range []string{"s-a", "s-o"} {
+			if err := b.notice(t.Context(), cnievents.Notice{Verb: cnievents.Del, Sandbox: sandbox}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		for addr, comes := range map[string]bool{"10.42.0.2": false, "10.42.0.3": false, "10.42.0.4": true} {
+			if err := b.notice(t.Context(), comesTo("y", "p"+addr, addr)); (err == nil) != comes {
+				t.Errorf("a pod with %s: %v", addr, err)
+			}
+		}
+		b.kernel.refuse = 0
+		if err := b.notice(t.Context(), comesTo("y", "q", "10.42.0.2")); err != nil {
+			t.Error(err)
+		}
+		b.kernel.refuse = 1000
+		if err := b.notice(t.Context(), comesTo("y", "r", "10.42.0.3")); err != nil {
+			t.Errorf("what was written holds up a pod: %v", err)
+		}
+	})
+}
+
+// TestHeirOfAnother: what an earlier process wrote may be about any address.
+func TestHeirOfAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		base := newTable(b.engine.families)
+		tx := b.kernel.NewTransaction()
+		base.writeAll(tx, b.network)
+		if err := b.kernel.Run(t.Context(), tx); err != nil {
+			t.Fatal(err)
+		}
+		b.kernel.refuse = 1000
+		b.setPolicy(denyAll("x"))
+		b.start(t)
+		if err := b.notice(t.Context(), comesTo("y", "o", "10.42.0.9")); err == nil {
+			t.Error("a pod came although the kernel may have something about its address")
+		}
+		b.kernel.refuse = 0
+		if err := b.notice(t.Context(), comesTo("y", "o", "10.42.0.9")); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestUnguarded: what keeps pods of a node from each other's bridge is tried again when it failed, ever less often.
+func TestUnguarded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.guarded.refuse = 1
+		b.start(t)
+		b.setPolicy(denyAll("x"))
+		synctest.Wait()
+		problem := func() string { return b.told[len(b.told)-1].Problem }
+		if !strings.Contains(problem(), "CONFIG_NF_TABLES_BRIDGE") {
+			t.Errorf("told %q", problem())
+		}
+		time.Sleep(checkEvery + time.Second)
+		if problem() != "" || !b.guarded.has("iifgroup") {
+			t.Errorf("told %q; the bridge has\n%s", problem(), b.guarded.Dump())
+		}
+		busy := true
+		b.adopt = func(bridge string) error {
+			if busy {
+				return errors.New(bridge + " is busy")
+			}
+			return nil
+		}
+		b.removePolicy(denyAll("x"))
+		synctest.Wait()
+		b.setPolicy(denyAll("x"))
+		synctest.Wait()
+		if !strings.Contains(problem(), "cni0 is busy") {
+			t.Errorf("told %q", problem())
+		}
+		runs := b.guarded.runs
+		time.Sleep(time.Hour)
+		if again := b.guarded.runs - runs; again < 5 || again > 15 {
+			t.Errorf("it is tried %d times an hour", again)
+		}
+		busy = false
+		time.Sleep(guardRest)
+		if problem() != "" {
+			t.Errorf("told %q", problem())
+		}
+	})
+}
+
+// TestLeftovers: tables that an earlier start left and that do not go hold up no pod while there is no policy.
+func TestLeftovers(t *testing.T) {
+	for name, stuck := range map[string]func(*bench) *kernel{
+		"table of policies": func(b *bench) *kernel { return b.kernel },
+		"table of bridges":  func(b *bench) *kernel { return b.guarded },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				for _, k := range []*kernel{b.kernel, b.guarded} {
+					tx := k.NewTransaction()
+					tx.Add(&knftables.Table{})
+					if err := k.Run(t.Context(), tx); err != nil {
+						t.Fatal(err)
+					}
+				}
+				stuck(b).refuse = 1000
+				b.start(t)
+				began := time.Now()
+				if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil || time.Since(began) > 0 {
+					t.Errorf("the pod waited %s: %v", time.Since(began), err)
+				}
+				stuck(b).refuse = 0
+				time.Sleep(lastPause)
+				if b.kernel.has("add table") || b.guarded.has("add table") {
+					t.Errorf("left are\n%s%s", b.kernel.Dump(), b.guarded.Dump())
+				}
+			})
+		})
+	}
+}

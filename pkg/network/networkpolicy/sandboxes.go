@@ -1,0 +1,73 @@
+package networkpolicy
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+)
+
+// sandboxes returns the pods of this node that have addresses: those of the runtime that are running, with what is
+// leased to them.
+func sandboxes(ctx context.Context, socket, leases string) ([]*attachment, error) {
+	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return nil, fmt.Errorf("dialing CRI: %w", err)
+	}
+	defer conn.Close()
+	list, err := cri.NewRuntimeServiceClient(conn).ListPodSandbox(ctx, &cri.ListPodSandboxRequest{Filter: &cri.PodSandboxFilter{
+		State: &cri.PodSandboxStateValue{State: cri.PodSandboxState_SANDBOX_READY},
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("listing pods: %w", err)
+	}
+	leased, err := leasedTo(leases)
+	if err != nil {
+		return nil, err
+	}
+	var out []*attachment
+	for _, s := range list.Items {
+		if addrs := leased[s.Id]; len(addrs) > 0 {
+			m := s.Metadata
+			out = append(out, &attachment{sandbox: s.Id, namespace: m.GetNamespace(), name: m.GetName(),
+				uid: identity(m.GetNamespace(), m.GetName(), m.GetUid()), addrs: addrs})
+		}
+	}
+	return out, nil
+}
+
+// leasedTo returns the addresses of each sandbox. A lease is a file with the address for a name, whose first line is the
+// sandbox; the directory holds other files too.
+func leasedTo(dir string) (map[string][]netip.Addr, error) {
+	entries, err := os.ReadDir(dir)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading address leases: %w", err)
+	}
+	out := map[string][]netip.Addr{}
+	for _, entry := range entries {
+		addr, err := netip.ParseAddr(entry.Name())
+		if err != nil {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(dir, entry.Name()))
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("reading an address lease: %w", err)
+		}
+		sandbox, _, _ := strings.Cut(string(data), "\n")
+		sandbox = strings.TrimSpace(sandbox)
+		out[sandbox] = append(out[sandbox], addr)
+	}
+	return out, nil
+}

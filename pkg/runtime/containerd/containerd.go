@@ -1,0 +1,182 @@
+// Package containerd runs containerd inside the node process. Containers and their shims are processes of their
+// own: they outlive this part and are found again when it starts next.
+package containerd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	_ "github.com/containerd/containerd/v2/cmd/containerd/builtins" // the plugins
+	"github.com/containerd/containerd/v2/cmd/containerd/server"
+	"github.com/containerd/containerd/v2/core/mount"
+	"github.com/containerd/log"
+	"github.com/sirupsen/logrus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+)
+
+// Containerd is containerd with its CRI service. Paths are absolute.
+type Containerd struct {
+	// ConfigFile is where the generated configuration is written. DropIns is a directory of the user's
+	// *.toml files that are merged after it, in the order of their names.
+	ConfigFile, DropIns string
+
+	Root       string // content, snapshots and metadata; survives reboots
+	State      string // the bundles of running containers
+	Socket     string // gRPC and CRI
+	ShimSocket string // directory of the shims' sockets, at most 42 bytes long
+
+	Snapshotter  string   // overlayfs or native
+	RuncState    string   // directory of runc's state
+	Runc         string   // executable
+	Shim         string   // executable
+	CNIBin       []string // directories with CNI plugins
+	CNIConf      string   // directory with CNI configurations
+	SandboxImage string   // the pause image, which has to be imported
+	Registries   []string // directories with hosts.toml files
+	Pulls        Pulls    // where images come from besides
+
+	SystemdCgroup     bool // systemd manages the cgroups
+	NoKeyrings        bool // containers cannot have keyrings of their own
+	RestrictOOMScore  bool // CAP_SYS_RESOURCE is missing
+	UnprivilegedPorts bool // the kernel has ip_unprivileged_port_start
+	UnprivilegedICMP  bool // the kernel has ping_group_range
+	AppArmor          bool
+	Volatile          bool // no write has to outlive the machine
+	LogLevel          logrus.Level
+	PreferIPv6        bool // of two addresses of a pod, the IPv6 one is the first
+}
+
+// Run serves until ctx is done. It is ready when CRI answers. Stopping leaves pods running.
+func (c Containerd) Run(ctx context.Context, ready func()) error {
+	file, err := c.write()
+	if err != nil {
+		return err
+	}
+	log.L = logger(c.LogLevel)
+	pulls := &puller{Pulls: c.Pulls, dirs: c.Registries, joined: strings.Join(c.Registries, ":")}
+	pulls.hook()
+	config, err := load(ctx, file, c.DropIns)
+	if err != nil {
+		return err
+	}
+	if err := c.Pulls.checkPulls(config); err != nil {
+		return err
+	}
+	if err := prepareDirs(config.Root, func() error { return server.CreateTopLevelDirectories(config) }); err != nil {
+		return err
+	}
+	// The services get a context of their own: a stop goes through Stop, in its order.
+	s, err := server.New(context.WithoutCancel(ctx), config)
+	if err != nil {
+		return c.explain(err)
+	}
+	defer stop(s)
+	if err := os.Remove(c.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the old socket: %w", err)
+	}
+	if err := s.Start(context.WithoutCancel(ctx)); err != nil {
+		return fmt.Errorf("starting its services: %w", err)
+	}
+	if err := c.awaitCRI(ctx, s); err != nil {
+		return err
+	}
+	ready()
+	pulls.watch(ctx)
+	<-ctx.Done()
+	return nil
+}
+
+// write renders the configuration into its file.
+func (c Containerd) write() (string, error) {
+	data, err := c.render()
+	if err != nil {
+		return "", err
+	}
+	if err := os.MkdirAll(filepath.Dir(c.ConfigFile), 0o755); err != nil {
+		return "", err
+	}
+	if err := atomicfile.Write(c.ConfigFile, data, 0o644); err != nil {
+		return "", fmt.Errorf("writing containerd's configuration: %w", err)
+	}
+	return c.ConfigFile, nil
+}
+
+// prepareDirs makes the top directories and takes away temporary mounts that a crash left in the root.
+func prepareDirs(root string, create func() error) error {
+	if err := create(); err != nil {
+		return fmt.Errorf("making containerd's directories: %w", err)
+	}
+	if err := mount.SetTempMountLocation(filepath.Join(root, "tmpmounts")); err != nil {
+		return fmt.Errorf("making a place for temporary mounts: %w", err)
+	}
+	warnings, err := mount.CleanupTempMounts(0)
+	if err != nil {
+		warnings = append(warnings, err)
+	}
+	for _, w := range warnings {
+		log.L.WithError(w).Warn("removing a temporary mount that was left over")
+	}
+	return nil
+}
+
+// awaitCRI waits until the socket answers what the kubelet will ask first.
+func (c Containerd) awaitCRI(ctx context.Context, s *server.Server) error {
+	plugins := make(chan struct{})
+	go func() {
+		s.Wait() // recovery of the sandboxes and containers that are running
+		close(plugins)
+	}()
+	lifecycle.WaitingFor(ctx, "containerd to find the running containers again")
+	select {
+	case <-plugins:
+	case <-ctx.Done():
+		return nil
+	}
+	conn, err := grpc.NewClient("unix://"+c.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("dialing CRI: %w", err)
+	}
+	defer conn.Close()
+	client := cri.NewRuntimeServiceClient(conn)
+	err = lifecycle.Until(ctx, "CRI on "+c.Socket, func(ctx context.Context) error {
+		if _, err := client.Version(ctx, &cri.VersionRequest{}); err != nil {
+			return err
+		}
+		_, err := client.Status(ctx, &cri.StatusRequest{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := c.removeOrphans(ctx, client); err != nil {
+		log.L.WithError(err).Warn("looking for what interrupted starts left over")
+	}
+	return nil
+}
+
+// stop closes the services in their order, but waits no longer than a node has for it.
+func stop(s *server.Server) {
+	if log.L.Logger.GetLevel() < logrus.DebugLevel {
+		log.L.Logger.SetLevel(logrus.FatalLevel) // loops complain of the services that close under them
+	}
+	done := make(chan struct{})
+	go func() {
+		s.Stop()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		logrus.WithField("component", "containerd").Warn("containerd's services take long to stop: not waiting for them")
+	}
+}

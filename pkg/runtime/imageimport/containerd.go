@@ -1,0 +1,36 @@
+package imageimport
+
+import (
+	"context"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+
+	archives "github.com/coracle-dev/coracle/pkg/runtime/images"
+)
+
+// containerdImages are the images that containerd has.
+type containerdImages struct {
+	client      *containerd.Client
+	snapshotter string
+}
+
+// bring imports an archive, or pulls a list.
+func (c containerdImages) bring(ctx context.Context, file string) ([]archives.Image, error) {
+	if isList(file) {
+		return c.pull(ctx, file)
+	}
+	return archives.Import(ctx, c.client, file, archives.Options{Snapshotter: c.snapshotter})
+}
+
+// present reports whether the images are there under their names and digests.
+func (c containerdImages) present(ctx context.Context, want []archives.Image) bool {
+	ctx = namespaces.WithNamespace(ctx, archives.Namespace)
+	for _, image := range want {
+		have, err := c.client.ImageService().Get(ctx, image.Name)
+		if err != nil || have.Target.Digest != image.Digest {
+			return false
+		}
+	}
+	return len(want) > 0
+}

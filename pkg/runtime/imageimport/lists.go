@@ -1,0 +1,74 @@
+package imageimport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/distribution/reference"
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	archives "github.com/coracle-dev/coracle/pkg/runtime/images"
+)
+
+// isList reports whether a file is a list of images to pull, and no archive.
+func isList(file string) bool { return filepath.Ext(file) == ".txt" }
+
+// names reads a list: one image a line. Empty lines and those that begin with # are for people. Names are completed as
+// Docker does; the error names the line of one that cannot be.
+func names(file string) (out []string, err error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	line := 0
+	for text := range strings.Lines(string(data)) {
+		line++
+		text = strings.TrimSpace(text)
+		if text == "" || strings.HasPrefix(text, "#") {
+			continue
+		}
+		ref, err := reference.ParseDockerRef(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s, line %d: %q is no name of an image: %w", file, line, text, err)
+		}
+		out = append(out, ref.String())
+	}
+	return out, nil
+}
+
+// pull pulls what a list names, as the kubelet would, and returns what is there then. It goes on after one that cannot be
+// pulled.
+func (c containerdImages) pull(ctx context.Context, file string) ([]archives.Image, error) {
+	all, err := names(file)
+	if err != nil {
+		return nil, err
+	}
+	conn, ok := c.client.Conn().(grpc.ClientConnInterface)
+	if !ok {
+		return nil, errors.New("containerd's client does not speak gRPC")
+	}
+	var found []archives.Image
+	var failed []error
+	for _, name := range all {
+		if _, err := cri.NewImageServiceClient(conn).PullImage(ctx, &cri.PullImageRequest{Image: &cri.ImageSpec{Image: name}}); err != nil {
+			failed = append(failed, fmt.Errorf("pulling %s: %w", name, err))
+			continue
+		}
+		have, err := c.client.ImageService().Get(namespaces.WithNamespace(ctx, archives.Namespace), name)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("looking for %s: %w", name, err))
+			continue
+		}
+		found = append(found, archives.Image{Name: name, Digest: have.Target.Digest})
+	}
+	if len(failed) > 0 {
+		return nil, fmt.Errorf("%s: %w; what is missing is pulled again when the file changes, and at the next start", file, errors.Join(failed...))
+	}
+	return found, nil
+}

@@ -1,0 +1,196 @@
+package imageimport
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	archives "github.com/coracle-dev/coracle/pkg/runtime/images"
+)
+
+// work is a running import.
+type work struct {
+	Images
+	bring   func(ctx context.Context, file string) ([]archives.Image, error)
+	present func(context.Context, []archives.Image) bool
+	trouble string // why the user's directory is not watched, as it was logged
+
+	mu      sync.Mutex
+	index   map[string]imported // by path as given, as all below
+	reports map[string]Archive
+	failed  map[string]failure
+}
+
+func newWork(im Images, bring func(context.Context, string) ([]archives.Image, error), present func(context.Context, []archives.Image) bool) *work {
+	return &work{Images: im, bring: bring, present: present, index: readIndex(im.Index), reports: map[string]Archive{}, failed: map[string]failure{}}
+}
+
+// failure is of a file that could not be imported as it is.
+type failure struct {
+	stamp
+	text  string
+	tries int
+	again time.Time // zero: when the file changes
+}
+
+// Pauses between tries of an archive: the reason may pass, such as a full disk, but a broken one is read and written in
+// vain each time. The payload's cannot be broken, and no pod can start without them.
+const (
+	firstPause  = time.Minute
+	lastPause   = time.Hour
+	systemPause = 10 * time.Second
+)
+
+// try imports a file. A failure is logged and reported; it does not stop the others.
+func (w *work) try(ctx context.Context, file string) {
+	w.mu.Lock()
+	before := w.failed[file].text
+	w.mu.Unlock()
+	if err := w.once(ctx, file); err != nil && ctx.Err() == nil && err.Error() != before {
+		logrus.WithField("component", "images").Error(err)
+	}
+}
+
+// once imports a file unless this very file has been imported and its images are still there, or it failed and its time
+// has not come.
+func (w *work) once(ctx context.Context, file string) error {
+	s, err := stampOf(file)
+	if err != nil {
+		err = fmt.Errorf("importing %s: %w", file, err)
+	}
+	w.mu.Lock()
+	have, known := w.index[file]
+	last, failed := w.failed[file]
+	w.mu.Unlock()
+	if err == nil && known && have.stamp == s && w.present(ctx, have.Images) {
+		w.done(file, have)
+		return nil
+	}
+	if failed && last.stamp == s && !w.system(file) && (last.again.IsZero() || time.Now().Before(last.again)) {
+		return nil
+	}
+	var found []archives.Image
+	began := time.Now()
+	if err == nil {
+		found, err = w.bring(ctx, file)
+	}
+	if err != nil {
+		w.fail(file, s, last, err)
+		return err
+	}
+	w.done(file, imported{stamp: s, Images: found})
+	logrus.WithField("component", "images").WithField("took", time.Since(began).Round(time.Millisecond)).
+		Infof("imported %s (%d images)", filepath.Base(file), len(found))
+	return w.save()
+}
+
+// system reports whether a file is one of the payload.
+func (w *work) system(file string) bool { return filepath.Dir(file) == filepath.Clean(w.System) }
+
+func (w *work) done(file string, i imported) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.index[file] = i
+	delete(w.failed, file)
+	w.report(Archive{File: file, Images: i.Images})
+}
+
+func (w *work) fail(file string, s stamp, last failure, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	next := failure{stamp: s, text: err.Error()}
+	if last.stamp == s {
+		next.tries = last.tries + 1
+	}
+	switch {
+	case w.system(file):
+		next.again = time.Now().Add(systemPause)
+	case !isList(file):
+		next.again = time.Now().Add(min(firstPause<<min(next.tries, 10), lastPause))
+	}
+	w.failed[file] = next
+	w.report(Archive{File: file, Error: err.Error()})
+}
+
+// retryAt is when the next file that failed is to be tried again: in an hour if there is none.
+func (w *work) retryAt() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	soon, next := time.Now().Add(time.Second), time.Now().Add(time.Hour)
+	for _, f := range w.failed {
+		if !f.again.IsZero() && f.again.Before(next) {
+			next = f.again
+		}
+	}
+	if next.Before(soon) {
+		return soon // its directory cannot be read
+	}
+	return next
+}
+
+// failedOf are the files of a directory that failed.
+func (w *work) failedOf(dir string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.DeleteFunc(list(dir), func(file string) bool { return w.failed[file].text == "" })
+}
+
+// forgetGone reports nothing any more of files that are gone.
+func (w *work) forgetGone() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := len(w.reports)
+	maps.DeleteFunc(w.failed, func(file string, _ failure) bool { return gone(file) })
+	maps.DeleteFunc(w.reports, func(file string, _ Archive) bool { return gone(file) })
+	if len(w.reports) != before {
+		w.reportAll()
+	}
+}
+
+func gone(file string) bool {
+	_, err := os.Lstat(file)
+	return os.IsNotExist(err)
+}
+
+// save writes the index, without files that are gone.
+func (w *work) save() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	maps.DeleteFunc(w.index, func(file string, i imported) bool { return gone(file) || len(i.Images) == 0 })
+	data, err := json.Marshal(w.index)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(w.Index), 0o755); err != nil {
+		return err
+	}
+	if err := atomicfile.Write(w.Index, append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("writing what was imported: %w", err)
+	}
+	return nil
+}
+
+func (w *work) report(a Archive) {
+	w.reports[a.File] = a
+	w.reportAll()
+}
+
+func (w *work) reportAll() {
+	if w.Report == nil {
+		return
+	}
+	all := []Archive{}
+	for _, file := range slices.Sorted(maps.Keys(w.reports)) {
+		all = append(all, w.reports[file])
+	}
+	w.Report(all)
+}

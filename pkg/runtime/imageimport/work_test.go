@@ -1,0 +1,158 @@
+package imageimport
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	archives "github.com/coracle-dev/coracle/pkg/runtime/images"
+)
+
+// store stands for containerd.
+type store struct {
+	fail    error
+	tried   []time.Duration // since began
+	began   time.Time
+	missing bool // what was imported is gone
+}
+
+func (s *store) bring(_ context.Context, file string) ([]archives.Image, error) {
+	s.tried = append(s.tried, time.Since(s.began))
+	if s.fail != nil {
+		return nil, s.fail
+	}
+	return []archives.Image{{Name: filepath.Base(file)}}, nil
+}
+
+func (s *store) present(context.Context, []archives.Image) bool { return !s.missing }
+
+// TestAFailureIsTriedAgain runs what follow does when time has passed.
+func TestAFailureIsTriedAgain(t *testing.T) {
+	const m, h = time.Minute, time.Hour
+	for name, c := range map[string]struct {
+		file string
+		want []time.Duration
+	}{
+		"an archive":                {"user/a.tar", []time.Duration{0, m, 3 * m, 7 * m, 15 * m, 31 * m, 63 * m, 123 * m, 183 * m}},
+		"one of the payload":        {"system/a.tar", []time.Duration{0, 10 * time.Second, 20 * time.Second, 30 * time.Second}},
+		"a list":                    {"user/a.txt", []time.Duration{0}},
+		"a link that leads nowhere": {"user/link.tar", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			synctest.Test(t, func(t *testing.T) {
+				s := &store{fail: errors.New("no space left on device"), began: time.Now()}
+				var reported []Archive
+				im := Images{System: filepath.Join(dir, "system"), User: filepath.Join(dir, "user"), Index: filepath.Join(dir, "index")}
+				im.Report = func(all []Archive) { reported = all }
+				w := newWork(im, s.bring, s.present)
+				file := filepath.Join(dir, c.file)
+				if c.want == nil {
+					os.MkdirAll(im.User, 0o755)
+					os.Symlink("nowhere", file)
+				} else {
+					write(t, file, "x")
+				}
+				for range max(len(c.want), 3) {
+					w.try(t.Context(), file)
+					if !w.system(file) {
+						w.try(t.Context(), file) // for another reason, too early
+					}
+					time.Sleep(time.Until(w.retryAt()))
+				}
+				if !slices.Equal(s.tried, c.want) {
+					t.Errorf("tried after %v, want %v", s.tried, c.want)
+				}
+				if len(reported) != 1 || reported[0].Error == "" {
+					t.Errorf("reported %+v", reported)
+				}
+				s.fail = nil
+				os.Remove(file)
+				write(t, file, "changed")
+				w.try(t.Context(), file)
+				if len(reported) != 1 || reported[0].Error != "" || time.Until(w.retryAt()) != h {
+					t.Errorf("reported %+v, next try %v", reported, time.Until(w.retryAt()))
+				}
+				if len(readIndex(im.Index)) != 1 {
+					t.Error("it is not in the index")
+				}
+				os.Remove(file)
+				w.forgetGone()
+				if len(reported) != 0 {
+					t.Errorf("a file that is gone is reported: %+v", reported)
+				}
+			})
+		})
+	}
+}
+
+// TestAnImageOfThePayloadComesBack whatever became of the tries before.
+func TestAnImageOfThePayloadComesBack(t *testing.T) {
+	dir := t.TempDir()
+	s := &store{}
+	w := newWork(Images{System: dir, Index: filepath.Join(t.TempDir(), "index")}, s.bring, s.present)
+	write(t, filepath.Join(dir, "pause.tar"), "x")
+	w.importAll(t.Context(), list(dir))
+	s.missing, s.fail = true, errors.New("containerd is busy")
+	w.importAll(t.Context(), list(dir))
+	if got := w.failedOf(dir); len(got) != 1 {
+		t.Errorf("failed are %v", got)
+	}
+	s.fail = nil
+	w.importAll(t.Context(), list(dir))
+	if len(s.tried) != 3 || len(w.failedOf(dir)) != 0 {
+		t.Errorf("tried %d times", len(s.tried))
+	}
+}
+
+// TestFollow has a list whose registry never answers, and a directory that is made anew.
+func TestFollow(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "images")
+	brought := make(chan string, 10)
+	bring := func(ctx context.Context, file string) ([]archives.Image, error) {
+		brought <- filepath.Base(file)
+		if isList(file) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return []archives.Image{{Name: file}}, nil
+	}
+	w := newWork(Images{User: dir, Index: filepath.Join(t.TempDir(), "index")}, bring, (&store{}).present)
+	write(t, filepath.Join(dir, "a.txt"), "nginx:1\n")
+	write(t, filepath.Join(dir, "b.tar"), "x")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- w.follow(ctx, nil, quiet/10) }()
+	want := func(file string) {
+		t.Helper()
+		select {
+		case got := <-brought:
+			if got != file {
+				t.Errorf("%s is imported, want %s", got, file)
+			}
+		case <-time.After(30 * quiet): // which is only for machines that have much to do
+			t.Errorf("%s is not imported", file)
+		}
+	}
+	want("b.tar")
+	want("a.txt")
+	write(t, filepath.Join(dir, "c.tar"), "x")
+	want("c.tar")
+	os.RemoveAll(dir)
+	time.Sleep(quiet / 2)
+	write(t, filepath.Join(dir, "d.tar"), "x")
+	want("d.tar")
+	os.Rename(dir, dir+".away")
+	time.Sleep(quiet / 2)
+	write(t, filepath.Join(dir, "e.tar"), "x")
+	want("e.tar")
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
