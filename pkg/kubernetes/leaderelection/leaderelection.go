@@ -1,8 +1,8 @@
 // Package leaderelection decides on which server the controllers work, when there are several: on the one that holds the
 // Lease kube-system/coracle-control-plane. What must run once in a cluster needs this component, and so runs behind it.
 //
-// A server that is alone takes no Lease, because nobody could contend for it, and renewing it would cost two writes
-// every few seconds for ever.
+// A server that is alone takes no Lease: no other server contends for it, and each renewal is a write to the datastore,
+// every two seconds.
 package leaderelection
 
 import (
@@ -24,8 +24,9 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// The Lease, and how long it is good for: another server leads at most leaseDuration and a bit more than retryPeriod
-// after the leader's last renewal. By then the leader has ended: it does so retryPeriod + renewDeadline after it.
+// The Lease and its timing. A leader ends at most retryPeriod + renewDeadline (10 s) after its last renewal. Another server
+// looks at the Lease every retryPeriod to 2.2 times retryPeriod (client-go's JitterFactor is 1.2) and takes it when it has
+// seen no renewal for leaseDuration, so it leads between 12 s and 20.8 s after that renewal: never beside the former leader.
 const (
 	namespace = "kube-system"
 	lease     = "coracle-control-plane"
@@ -35,21 +36,21 @@ const (
 	retryPeriod   = 2 * time.Second
 )
 
-// releaseTimeout is how long a server that stops tries to give the Lease back; it expires by itself.
+// releaseTimeout limits how long a stopping server tries to release the Lease. An unreleased Lease expires.
 const releaseTimeout = 2 * time.Second
 
-// Leadership is the component. It is ready once this server leads, and stands by until then.
+// Leadership is the component. It is ready once this server leads; until then it reports that it stands by.
 type Leadership struct {
 	// Kubeconfig may get, create, update and delete Leases in kube-system.
 	Kubeconfig string
-	// Server is this server's name in the Lease. No other has it, but for its own former self.
+	// Server is this server's name in the Lease. It is unique in the cluster, and the same after a restart.
 	Server string
-	// Several reports, at the start, whether the cluster has other servers that might lead.
+	// Several reports whether the cluster has other servers that might lead. It is called at the start only.
 	Several func(context.Context) (bool, error)
 
 	ask        sync.Once
-	asked      chan struct{} // closed when a lone server is to contest
-	contesting chan struct{} // closed when nobody can lead without the Lease any more
+	asked      chan struct{} // closed by the first Contest
+	contesting chan struct{} // closed when this server leads only while it holds the Lease
 }
 
 // New returns the component of the named server.
@@ -60,8 +61,8 @@ func New(kubeconfig, server string, several func(context.Context) (bool, error))
 	}
 }
 
-// Contest makes a lone server, which has led without a Lease until now, take it. It is to be called before another
-// server is let in, and returns when that is safe. Where the Lease is contended for already it returns at once.
+// Contest makes a lone server, which leads without the Lease, take it, and returns when it holds it. Call it before another
+// server joins. If the servers already contend for the Lease it returns at once.
 func (l *Leadership) Contest(ctx context.Context) error {
 	l.ask.Do(func() { close(l.asked) })
 	select {
@@ -72,14 +73,14 @@ func (l *Leadership) Contest(ctx context.Context) error {
 	}
 }
 
-// Run leads until ctx is done, as soon as it may. Losing the lead is an error: what is behind must end.
+// Run contends for the lead and holds it until ctx is done. Losing it is an error: the components that need it must end.
 func (l *Leadership) Run(ctx context.Context, ready func()) error {
 	config, err := clientcmd.BuildConfigFromFlags("", l.Kubeconfig)
 	if err != nil {
 		return fmt.Errorf("reading %s: %w", l.Kubeconfig, err)
 	}
 	config.UserAgent = "coracle"
-	config.Timeout = renewDeadline / 2 // so that one request which hangs is not the end
+	config.Timeout = renewDeadline / 2 // a request that hangs leaves time for another one
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("making a client from %s: %w", l.Kubeconfig, err)
@@ -87,6 +88,7 @@ func (l *Leadership) Run(ctx context.Context, ready func()) error {
 	return l.run(kube.WithComponent(ctx, "leadership"), client, ready)
 }
 
+// run is Run with a client.
 func (l *Leadership) run(ctx context.Context, client kubernetes.Interface, ready func()) error {
 	var several bool
 	err := lifecycle.Until(ctx, "the list of servers", func(ctx context.Context) (err error) {
@@ -106,16 +108,16 @@ func (l *Leadership) run(ctx context.Context, client kubernetes.Interface, ready
 	case <-ctx.Done():
 		return nil
 	}
-	if err := l.forget(ctx, client); err != nil {
+	if err := l.deleteOldLease(ctx, client); err != nil {
 		return err
 	}
 	return l.contend(ctx, client, func() { close(l.contesting) })
 }
 
-// forget removes the Lease of a time when there were other servers: this one is alone, and need not wait for it to
-// expire.
-func (l *Leadership) forget(ctx context.Context, client kubernetes.Interface) error {
-	return lifecycle.Until(ctx, "the old Lease to go", func(ctx context.Context) error {
+// deleteOldLease removes a Lease that is left from when the cluster had other servers. This server is alone and need not wait
+// until it expires.
+func (l *Leadership) deleteOldLease(ctx context.Context, client kubernetes.Interface) error {
+	return lifecycle.Until(ctx, "the old Lease to be deleted", func(ctx context.Context) error {
 		err := client.CoordinationV1().Leases(namespace).Delete(ctx, lease, metav1.DeleteOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -124,8 +126,8 @@ func (l *Leadership) forget(ctx context.Context, client kubernetes.Interface) er
 	})
 }
 
-// contend takes the Lease when it is to be had, calls led, and renews it until ctx is done.
-func (l *Leadership) contend(ctx context.Context, client kubernetes.Interface, led func()) error {
+// contend takes the Lease when it is free, calls onLead, and renews it until ctx is done.
+func (l *Leadership) contend(ctx context.Context, client kubernetes.Interface, onLead func()) error {
 	lock := &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: lease},
 		Client:     client.CoordinationV1(),
@@ -135,11 +137,11 @@ func (l *Leadership) contend(ctx context.Context, client kubernetes.Interface, l
 	work, stop := context.WithCancel(ctx)
 	defer stop()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: watched{lock, leading, stop}, Name: lease,
+		Lock: stopWhenTaken{lock, leading, stop}, Name: lease,
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) {
-				led()
+				onLead()
 				close(leading)
 			},
 			OnStoppedLeading: func() {},
@@ -166,16 +168,16 @@ func (l *Leadership) contend(ctx context.Context, client kubernetes.Interface, l
 	}
 }
 
-// watched is a lock that ends the lead at once when it turns out to be another server's: a machine that was frozen would
-// else lead beside that one until renewDeadline is over.
-type watched struct {
+// stopWhenTaken is a lock that calls stop as soon as it reads that another server holds the Lease. Without it a machine that
+// was frozen would lead beside that server until renewDeadline is over.
+type stopWhenTaken struct {
 	resourcelock.Interface
 	leading <-chan struct{} // closed when this server leads
 	stop    func()
 }
 
-// Get reads the Lease. It is called when a renewal failed.
-func (w watched) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+// Get reads the Lease. The elector calls it when a renewal failed.
+func (w stopWhenTaken) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	record, raw, err := w.Interface.Get(ctx)
 	select {
 	case <-w.leading:
@@ -187,17 +189,17 @@ func (w watched) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, [
 	return record, raw, err
 }
 
-// lost is why what is behind must end.
-func (l *Leadership) lost(to string) error {
-	if to != l.Server && to != "" {
-		return fmt.Errorf("server %s leads now: the control plane starts again behind it", to)
+// lost is the error of a leader that no longer holds the Lease; leader is the holder as last seen.
+func (l *Leadership) lost(leader string) error {
+	if leader != l.Server && leader != "" {
+		return fmt.Errorf("server %s leads now: the control plane starts again behind it", leader)
 	}
 	return fmt.Errorf("the Lease %s/%s could not be renewed for %s, and another server may take it: the control plane starts again",
 		namespace, lease, renewDeadline)
 }
 
-// release gives the Lease back at the end, so that another server leads at its next try. The elector could do it, but
-// would also when it has lost touch, with all that is behind still at work.
+// release gives the Lease back at a stop, so that another server leads at its next try. The elector's own ReleaseOnCancel
+// would also release after a failed renewal, while the components behind the lead still work.
 func release(lock resourcelock.Interface, server string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
 	defer cancel()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/leaderelection"
 )
 
 func TestMain(m *testing.M) {
@@ -62,8 +63,12 @@ func holder(t *testing.T, client kubernetes.Interface) string {
 	return *l.Spec.HolderIdentity
 }
 
+// nextTry is the longest time between two looks of a waiting server at the Lease.
+const nextTry = time.Duration((1 + leaderelection.JitterFactor) * float64(retryPeriod))
+
+// heldBy is the Lease as the named server writes it when it leads: those who wait honour the duration that stands in it.
 func heldBy(name string) *coordinationv1.Lease {
-	seconds, now := int32(10), metav1.NowMicro()
+	seconds, now := int32(leaseDuration/time.Second), metav1.NowMicro()
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: lease},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: &seconds, RenewTime: &now, AcquireTime: &now},
@@ -113,7 +118,7 @@ func TestSecondServer(t *testing.T) {
 		if err := <-a.ended; err != nil {
 			t.Error(err)
 		}
-		time.Sleep(2 * retryPeriod)
+		time.Sleep(nextTry)
 		if !b.leads() {
 			t.Errorf("nobody leads after the leader's orderly end: the Lease is %q's", holder(t, client))
 		}
@@ -126,11 +131,11 @@ func TestLeaderDies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(heldBy("dead"))
 		a := start(t, client, "a", true)
-		time.Sleep(leaseDuration - time.Second)
+		time.Sleep(leaseDuration - time.Millisecond)
 		if a.leads() {
 			t.Error("a Lease was taken that had not expired")
 		}
-		time.Sleep(4 * time.Second)
+		time.Sleep(nextTry + time.Millisecond)
 		if !a.leads() || holder(t, client) != "a" {
 			t.Errorf("the Lease is still %s's", holder(t, client))
 		}
