@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/version"
 	"github.com/coracle-dev/coracle/pkg/etcd/member"
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
@@ -162,35 +164,44 @@ Other servers of the cluster must be stopped before, and lose their data (coracl
 	here := dirFlags(c.Flags())
 	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		r, err := here().restoring(args[0])
+		i := here()
+		switch {
+		case os.Geteuid() != 0:
+			return errors.New("only root may change the cluster's data: use sudo")
+		case i.config.Role == config.Agent && i.config.Join.Joined:
+			return errors.New("this machine is an agent: restore the backup on a server, or run coracle reset here first")
+		case i.config.Datastore.External():
+			return errors.New("this cluster's data is in an etcd that coracle does not run: use its own tools")
+		}
+		r, err := backup.NewRestore(i.dirs, args[0])
 		if err != nil {
 			return err
 		}
-		defer r.unlock()
-		if !*yes && r.has() {
+		defer r.Close()
+		if !*yes && r.Replaces() {
 			if err := confirmLoss(c.InOrStdin(), c.OutOrStdout(), "What this server has now is replaced by the cluster of "+
-				r.manifest.Created.Local().Format(time.DateTime)+"."); err != nil {
+				r.Manifest.Created.Local().Format(time.DateTime)+"."); err != nil {
 				return err
 			}
 		}
-		if err := r.run(); err != nil {
+		if err := r.Run(i.config.Node.Name, member.Restore); err != nil {
 			return err
 		}
-		r.tell(c.OutOrStdout())
+		printRestored(c.OutOrStdout(), r)
 		return nil
 	}
 	return c
 }
 
-func (r *restoring) tell(out interface{ Write([]byte) (int, error) }) {
-	fmt.Fprintf(out, "The cluster of %s, %s, is in place: start coracle.\n", r.manifest.Created.Local().Format(time.DateTime), r.manifest.Node)
-	if r.kept != "" {
-		fmt.Fprintf(out, "What this server had before is in %s.\n", r.kept)
+func printRestored(out io.Writer, r *backup.Restore) {
+	fmt.Fprintf(out, "The cluster of %s, %s, is in place: start coracle.\n", r.Manifest.Created.Local().Format(time.DateTime), r.Manifest.Node)
+	if r.Former != "" {
+		fmt.Fprintf(out, "What this server had before is in %s.\n", r.Former)
 	}
-	for _, path := range r.restored {
+	for _, path := range r.Machine {
 		fmt.Fprintf(out, "%s was missing, and is restored too.\n", path)
 	}
-	if len(r.manifest.Members) > 1 {
-		fmt.Fprintf(out, "It had the servers %s. Run coracle reset on the others, and join them again.\n", strings.Join(r.manifest.Members, ", "))
+	if len(r.Manifest.Members) > 1 {
+		fmt.Fprintf(out, "It had the servers %s. Run coracle reset on the others, and join them again.\n", strings.Join(r.Manifest.Members, ", "))
 	}
 }

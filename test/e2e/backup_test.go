@@ -50,8 +50,14 @@ func TestBackup(t *testing.T) {
 	if err := os.WriteFile(second.Path("/root/backup"), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	// The directory of backups is a file system of its own: neither of two restores may remove what is in it.
+	snapshots := "/var/lib/coracle/server/snapshots"
+	second.Run("sh", "-c", "mkdir -p "+snapshots+" && mount -t tmpfs tmpfs "+snapshots+" && cp /root/backup "+snapshots+"/")
+	second.Coracle("etcd", "snapshot", "restore", "--yes", snapshots+"/backup")
 	began = time.Now()
-	t.Log(second.Coracle("etcd", "snapshot", "restore", "/root/backup"))
+	t.Log(second.Coracle("etcd", "snapshot", "restore", "--yes", snapshots+"/backup"))
+	second.Coracle("etcd", "snapshot", "list", "--check", snapshots+"/backup")
+	second.Run("sh", "-c", "mountpoint "+snapshots+" && test -d /var/lib/coracle/server.before-restore/etcd")
 	c.Provision(second)
 	c.Start(second)
 	second.Coracle("wait", "--timeout", "3m")

@@ -46,9 +46,12 @@ func Inspect(file string) (d Database, err error) {
 // written in years.
 const revisionBump = 1_000_000_000
 
-// Restore makes a data directory, which must not exist, out of a snapshot: that of the only member of a new cluster, by
-// the name of this server's node.
+// Restore checks a snapshot and makes a data directory, which must not exist, out of it: that of the only member of a new
+// cluster, with the name of this server's node.
 func Restore(file, dir, name string) error {
+	if _, err := Inspect(file); err != nil {
+		return err
+	}
 	const url = "https://127.0.0.1:2380" // as of every member that is alone
 	err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
 		SnapshotPath: file, OutputDataDir: dir, Name: name, PeerURLs: []string{url}, InitialCluster: name + "=" + url,

@@ -129,7 +129,7 @@ func (m *machine) ownDirs() []owned {
 			"pod-resources", "pod_status_manager_state", "pods", "pods-api", "usernamespaces", "volumeplugins"}},
 		{dir: m.dirs.Data, usual: def.Data, entries: []string{
 			"bin", "data", "ephemeral", "images", "kubelet", "ledger.json", "ledger.json.lock", "lock", "log", "manifests",
-			"node", "server", "server.before-restore", "storage", "upgrade"}},
+			"node", "server", "server.before-restore", "server.restoring", "storage", "upgrade"}},
 	}
 }
 
