@@ -75,9 +75,9 @@ func explain(err error) error {
 	var op *net.OpError
 	switch {
 	case errors.As(err, &op):
-		return exitcode.As(exitcode.Unreachable, fmt.Errorf("the API does not answer (%v): start it with coracle server, and see coracle status", op))
+		return exitcode.With(exitcode.Unreachable, fmt.Errorf("the API does not answer (%v): start it with coracle server, and see coracle status", op))
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return exitcode.As(exitcode.Unreachable, fmt.Errorf("%w; this needs an administrator's kubeconfig", err))
+		return exitcode.With(exitcode.Unreachable, fmt.Errorf("%w; this needs an administrator's kubeconfig", err))
 	}
 	return err
 }

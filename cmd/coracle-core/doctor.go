@@ -63,7 +63,7 @@ something is to be looked at, and 3 if something fails.`,
 			err = printAs(c.OutOrStdout(), *output, report)
 		}
 		if err == nil && report.Result == check.Fail {
-			return exitCode(exitcode.Unfit)
+			return exitcode.Silent(exitcode.Unfit)
 		}
 		return err
 	}

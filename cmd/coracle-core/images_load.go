@@ -78,7 +78,7 @@ own coracle.`,
 // loadInto connects to the containerds that images go into.
 func loadInto(s localcluster.Store, name string, here func() installation) (stores []images.Store, err error) {
 	if os.Geteuid() != 0 {
-		return nil, exitcode.As(exitcode.Unfit, errors.New("only root may use the nodes' containerd: put sudo before the command"))
+		return nil, exitcode.With(exitcode.Unfit, errors.New("only root may use the nodes' containerd: put sudo before the command"))
 	}
 	name = cmp.Or(name, os.Getenv(clusterVariable))
 	runtimes, err := s.Runtimes(cmp.Or(name, localcluster.DefaultName))
@@ -98,7 +98,7 @@ func loadInto(s localcluster.Store, name string, here func() installation) (stor
 		client, err := containerd.New(r.Socket, containerd.WithTimeout(5*time.Second))
 		if err != nil {
 			closeAll(stores)
-			return nil, exitcode.As(exitcode.Unreachable, fmt.Errorf("connecting to containerd on %s: %w", r.Node, err))
+			return nil, exitcode.With(exitcode.Unreachable, fmt.Errorf("connecting to containerd on %s: %w", r.Node, err))
 		}
 		stores = append(stores, images.Store{Client: client, Root: r.Root, Own: r.Own})
 	}

@@ -51,13 +51,13 @@ func root(args []string) *cobra.Command {
 // execute runs one of coracle's own commands and returns the exit code.
 func execute(args []string) int {
 	err := root(args).Execute()
-	var code exitCode
+	var code exitcode.Silent
 	switch {
 	case err == nil:
 		return 0
 	case errors.As(err, &code):
 		return int(code)
 	}
-	exitcode.To(os.Stderr, err)
+	exitcode.Print(os.Stderr, err)
 	return exitcode.Code(err)
 }

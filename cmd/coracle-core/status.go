@@ -54,9 +54,9 @@ The exit code is 0 if all is ready, 1 if coracle does not run here, and 4 if it 
 		case err != nil:
 			return err
 		case report.Health == status.Stopped:
-			return exitCode(1)
+			return exitcode.Silent(1)
 		case report.Health != status.Ready:
-			return exitCode(exitcode.Late)
+			return exitcode.Silent(exitcode.TimedOut)
 		}
 		return nil
 	}

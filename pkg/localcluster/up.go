@@ -150,7 +150,7 @@ func (m Maker) await(ctx context.Context, conn net.Conn, r Record, p Plan) error
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case waited.Err() != nil:
-		return exitcode.As(exitcode.Late, fmt.Errorf("the nodes were not Ready within %s: %s", p.Wait, progress.missing()))
+		return exitcode.With(exitcode.TimedOut, fmt.Errorf("the nodes were not Ready within %s: %s", p.Wait, progress.missing()))
 	case err != nil, !m.owner.none():
 		return err
 	}

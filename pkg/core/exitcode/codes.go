@@ -19,8 +19,8 @@ const (
 	Misuse Class = 2
 	// Unfit says that this machine cannot run it: the preflight checks say why. Trying again is of no use.
 	Unfit Class = 3
-	// Late says that something was not ready in time.
-	Late Class = 4
+	// TimedOut says that something was not ready in time.
+	TimedOut Class = 4
 	// Unreachable says that a server does not answer, or does not let us in.
 	Unreachable Class = 5
 	// RolledBack says that an upgrade failed, and that what ran before runs again.
@@ -38,7 +38,7 @@ var classes = []struct {
 	{Failed, "it failed, for a reason that is none of those below; the message says which"},
 	{Misuse, "a mistake in the command line or in the configuration"},
 	{Unfit, "this machine cannot run it: something is missing, occupied or not allowed"},
-	{Late, "it was not ready in time"},
+	{TimedOut, "it was not ready in time"},
 	{Unreachable, "the server does not answer, or refuses us"},
 	{RolledBack, "the upgrade failed and was rolled back: the version before runs again"},
 	{Untrusted, "a checksum or a signature is wrong; nothing was used of that file"},
@@ -61,8 +61,8 @@ func (c *classed) Error() string { return c.err.Error() }
 
 func (c *classed) Unwrap() error { return c.err }
 
-// As makes err one of a class, which wins over that of errors inside it. Nil stays nil.
-func As(class Class, err error) error {
+// With gives err a class, which wins over the classes of errors inside it. Nil stays nil.
+func With(class Class, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -73,15 +73,33 @@ func As(class Class, err error) error {
 func ClassOf(err error) Class {
 	var usage Usage
 	var c *classed
+	var silent Silent
 	switch {
 	case err == nil:
 		return OK
+	case errors.As(err, &silent):
+		return Class(silent)
 	case errors.As(err, &c):
 		return c.class
 	case errors.As(err, &usage):
 		return Misuse
 	}
 	return Failed
+}
+
+// Silent ends a command with an exit code, which need not be a class, when all messages have been printed.
+type Silent int
+
+// Error is for logs only: Exit prints nothing.
+func (s Silent) Error() string { return fmt.Sprintf("exit code %d", int(s)) }
+
+// Exit prints err, if it is to be printed, and returns the exit code of a command that ends with it.
+func Exit(w io.Writer, err error) int {
+	var silent Silent
+	if err != nil && !errors.As(err, &silent) {
+		Print(w, err)
+	}
+	return Code(err)
 }
 
 // Code is the exit code of a command that ends with err.

@@ -18,8 +18,8 @@ func (u Usage) Unwrap() error { return u.Err }
 // Usagef is a Usage made like fmt.Errorf's errors.
 func Usagef(format string, args ...any) error { return Usage{fmt.Errorf(format, args...)} }
 
-// To prints each line of err as one of coracle's.
-func To(w io.Writer, err error) {
+// Print writes err with "coracle: " before each line, by which other programs find what is meant for people in a log.
+func Print(w io.Writer, err error) {
 	for line := range strings.Lines(err.Error()) {
 		fmt.Fprintf(w, "coracle: %s\n", strings.TrimSuffix(line, "\n"))
 	}

@@ -15,15 +15,16 @@ func TestCode(t *testing.T) {
 		want int
 	}{
 		{"none", nil, 0},
-		{"none of a class", As(Late, nil), 0},
+		{"none of a class", With(TimedOut, nil), 0},
 		{"plain", plain, 1},
 		{"usage", Usagef("wrong"), 2},
 		{"wrapped usage", fmt.Errorf("upgrading: %w", Usage{plain}), 2},
-		{"class", As(Unfit, plain), 3},
-		{"wrapped class", fmt.Errorf("waiting: %w", As(Late, plain)), 4},
-		{"one of several", errors.Join(plain, As(Unreachable, plain)), 5},
-		{"the outer class wins", As(RolledBack, fmt.Errorf("new version: %w", As(Late, plain))), 6},
-		{"a class around usage", As(Untrusted, Usage{plain}), 7},
+		{"class", With(Unfit, plain), 3},
+		{"wrapped class", fmt.Errorf("waiting: %w", With(TimedOut, plain)), 4},
+		{"one of several", errors.Join(plain, With(Unreachable, plain)), 5},
+		{"the outer class wins", With(RolledBack, fmt.Errorf("new version: %w", With(TimedOut, plain))), 6},
+		{"a class around usage", With(Untrusted, Usage{plain}), 7},
+		{"all was printed", fmt.Errorf("running: %w", Silent(130)), 130},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := Code(c.err); got != c.want {
@@ -31,7 +32,7 @@ func TestCode(t *testing.T) {
 			}
 		})
 	}
-	if err := As(Late, plain); !errors.Is(err, plain) || err.Error() != "plain" {
+	if err := With(TimedOut, plain); !errors.Is(err, plain) || err.Error() != "plain" {
 		t.Errorf("a class changes the error to %v", err)
 	}
 }

@@ -4,7 +4,10 @@ package progress
 
 import (
 	"io"
+	"os"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/logs"
 )
@@ -26,4 +29,10 @@ func (p *Plain) Line(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, _ = io.WriteString(p.W, line+"\n") // nobody could be told
+}
+
+// IsTerminal reports whether a person sees what is written to f.
+func IsTerminal(f *os.File) bool {
+	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	return err == nil
 }

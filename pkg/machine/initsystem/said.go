@@ -19,7 +19,7 @@ func failure(name string, over error, code int, said, log string) error {
 	text := fmt.Sprintf("service %s does not start", name)
 	switch {
 	case errors.Is(over, context.DeadlineExceeded):
-		class, text = exitcode.Late, fmt.Sprintf("service %s is not ready in time", name)
+		class, text = exitcode.TimedOut, fmt.Sprintf("service %s is not ready in time", name)
 	case over != nil:
 		return fmt.Errorf("starting service %s: %w", name, over)
 	}
@@ -27,9 +27,9 @@ func failure(name string, over error, code int, said, log string) error {
 		class = exitcode.Failed
 	}
 	if said == "" {
-		return exitcode.As(class, fmt.Errorf("%s: see %s", text, log))
+		return exitcode.With(class, fmt.Errorf("%s: see %s", text, log))
 	}
-	return exitcode.As(class, fmt.Errorf("%s; it says:\n%s", text, said))
+	return exitcode.With(class, fmt.Errorf("%s; it says:\n%s", text, said))
 }
 
 // complaint is the part of a log that says why something failed: the last lines that are addressed to people, else the

@@ -121,7 +121,7 @@ func (i *installation) writeService(ctx context.Context) error {
 			return err
 		}
 		if before[path] != nil && !i.record.has(i.inside(path)) {
-			return exitcode.As(exitcode.Unfit, fmt.Errorf("%s is there already, and coracle install did not write it: move it away, or choose another --name", path))
+			return exitcode.With(exitcode.Unfit, fmt.Errorf("%s is there already, and coracle install did not write it: move it away, or choose another --name", path))
 		}
 		if err := i.enter(i.inside(path), sum(before[path])); err != nil {
 			return err
@@ -195,7 +195,7 @@ func (i *installation) ready(ctx context.Context) error {
 	defer cancel()
 	err := i.Ready(within)
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		return exitcode.As(exitcode.Late, err)
+		return exitcode.With(exitcode.TimedOut, err)
 	}
 	return err
 }

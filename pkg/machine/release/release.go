@@ -64,5 +64,5 @@ func (u Untrusted) Error() string {
 
 // untrusted is an Untrusted with the exit code of its kind.
 func untrusted(file, reason string) error {
-	return exitcode.As(exitcode.Untrusted, Untrusted{file, reason})
+	return exitcode.With(exitcode.Untrusted, Untrusted{file, reason})
 }

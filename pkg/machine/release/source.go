@@ -97,7 +97,7 @@ func (s Source) open(ctx context.Context, elem ...string) (body io.ReadCloser, s
 	if !remote {
 		f, err := os.Open(from)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, 0, from, exitcode.As(exitcode.Unreachable, fmt.Errorf("there is no %s", from))
+			return nil, 0, from, exitcode.With(exitcode.Unreachable, fmt.Errorf("there is no %s", from))
 		}
 		if err != nil {
 			return nil, 0, from, err
@@ -110,7 +110,7 @@ func (s Source) open(ctx context.Context, elem ...string) (body io.ReadCloser, s
 		return f, info.Size(), from, nil
 	}
 	body, size, err = get(ctx, from, cmp.Or(s.Stall, 30*time.Second))
-	return body, size, from, exitcode.As(exitcode.Unreachable, err)
+	return body, size, from, exitcode.With(exitcode.Unreachable, err)
 }
 
 // get asks a server for a file. It gives up when nothing comes for the time of stall.

@@ -52,7 +52,7 @@ func (s State) result() error {
 	case Cancelled:
 		err = fmt.Errorf("%s was not tried: %s", s.To.Version, s.Error)
 	default:
-		err = exitcode.As(exitcode.RolledBack, fmt.Errorf("%s did not work: %s\n%s", s.To.Version, s.Error, s.restored()))
+		err = exitcode.With(exitcode.RolledBack, fmt.Errorf("%s did not work: %s\n%s", s.To.Version, s.Error, s.restored()))
 	}
 	if s.Unsettled != "" {
 		err = fmt.Errorf("%w\n%s is installed again, but is not ready: %s", err, s.From.Version, s.Unsettled)

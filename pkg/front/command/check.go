@@ -1,0 +1,158 @@
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/diagnose/check"
+)
+
+const (
+	checkLong = `Find out whether this machine can run coracle, before anything is installed: kernel, cgroups, disk, network, clock,
+what is left of others. It changes nothing, but that the kernel may load modules that it is asked for.
+
+Give it the role and the flags that coracle is to be started with: they decide which ports and directories are looked at.
+Where coracle runs already, its own ports count as free; coracle doctor looks at what runs.
+
+The exit code is 0 if nothing fails, also if something is to be looked at, 3 if something fails, and 2 if the flags are
+wrong.`
+	checkExample = `
+# Before the first coracle server
+coracle check
+
+# Before joining
+coracle check agent --server https://10.0.0.1:6443
+
+# For programs
+coracle check -o json
+
+# Only the disk
+coracle check --only disk-latency,disk-space`
+	checkFlags = `  -o, --output string   Format: text or json (default "text")
+      --only strings    Make only these checks, by name
+  and every flag of coracle server, or of coracle agent after that word
+`
+)
+
+// probeLimit is how long one check may take.
+const probeLimit = 2500 * time.Millisecond
+
+// checkArgs are what check is called with.
+type checkArgs struct {
+	role   config.Role
+	named  bool // the role was given
+	format string
+	only   []string
+	rest   []string // the role's flags
+	help   bool
+}
+
+// checkMachine is the command.
+func checkMachine(args []string) error {
+	a, err := parseCheck(args)
+	if err != nil {
+		return err
+	}
+	if a.help {
+		return &helpWanted{command: "check", usage: checkFlags}
+	}
+	m, err := a.machine(os.Environ())
+	if err != nil {
+		return err
+	}
+	probes, err := check.Only(m.Probes(), a.only)
+	if err != nil {
+		return exitcode.Usage{Err: err}
+	}
+	report := check.Run(context.Background(), probes, probeLimit)
+	if err := printReport(os.Stdout, report, a.format); err != nil {
+		return err
+	}
+	if report.Result == check.Fail {
+		return exitcode.Silent(exitcode.Unfit)
+	}
+	return nil
+}
+
+func printReport(w io.Writer, report check.Report, format string) error {
+	if format == "json" {
+		data, err := json.MarshalIndent(report, "", "  ")
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(w, "%s\n", data)
+		return err
+	}
+	f, ok := w.(*os.File)
+	return report.Text(w, ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "")
+}
+
+// parseCheck tells check's own flags from the role's.
+func parseCheck(args []string) (a checkArgs, err error) {
+	a.role, a.format = config.Server, "text"
+	if len(args) > 0 && (args[0] == string(config.Server) || args[0] == string(config.Agent)) {
+		a.role, a.named, args = config.Role(args[0]), true, args[1:]
+	}
+	for len(args) > 0 {
+		name, value, given := strings.Cut(args[0], "=")
+		own := name == "-o" || name == "--output" || name == "--only"
+		switch {
+		case name == "-h" || name == "--help":
+			a.help = true
+		case !own:
+			a.rest = append(a.rest, args[0])
+		case !given && len(args) == 1:
+			return a, exitcode.Usagef("flag needs an argument: %s\nSee 'coracle check --help' for usage.", name)
+		case !given:
+			value, args = args[1], args[1:]
+		}
+		args = args[1:]
+		switch {
+		case own && name == "--only":
+			a.only = append(a.only, strings.Split(value, ",")...)
+		case own:
+			a.format = value
+		}
+	}
+	if a.format != "text" && a.format != "json" {
+		return a, exitcode.Usagef("--output: %q is neither text nor json", a.format)
+	}
+	return a, nil
+}
+
+// anyServer stands for one that is not known.
+const anyServer = "--server=https://server.invalid:6443"
+
+// machine is what is to be looked at: with the flags that were given, or else with those of the coracle that runs.
+func (a checkArgs) machine(environ []string) (*check.Machine, error) {
+	cfg, err := config.Resolve(a.role, a.rest, environ)
+	if err != nil && a.role == config.Agent { // the server may not be known yet
+		var without config.Config
+		if without, err = config.Resolve(a.role, append(slices.Clone(a.rest), anyServer, "--token=any"), environ); err == nil {
+			cfg = without
+			cfg.Join.Server, cfg.Join.Token = "", ""
+		}
+	}
+	if err != nil {
+		return nil, exitcode.Usage{Err: err}
+	}
+	running := false
+	if front, ok, err := state.Read(cfg.Dirs, state.Front); ok && err == nil && front.Alive() {
+		running = true
+		if last, err := config.Load(cfg.Dirs.Resolved()); err == nil && !a.named && len(a.rest) == 0 {
+			cfg = last
+		}
+	}
+	return &check.Machine{Config: cfg, Running: running, Environ: environ}, nil
+}

@@ -1,0 +1,146 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/logs"
+	"github.com/coracle-dev/coracle/pkg/core/progress"
+)
+
+const (
+	logsLong = `Print what coracle on this machine has logged, all its parts together. The last 16 MiB are kept on the disk, through
+power losses and restarts, wherever else the log goes too. It needs root.`
+	logsExample = `
+# The last hundred lines, and what comes
+coracle logs -n 100 -f
+
+# What went wrong in the last hour
+coracle logs --since 1h --level warn
+
+# One part only
+coracle logs --component kubelet`
+)
+
+// printLogs prints the ring.
+func printLogs(args []string) error {
+	flags := pflag.NewFlagSet("logs", pflag.ContinueOnError)
+	flags.SortFlags = false
+	follow := flags.BoolP("follow", "f", false, "Go on with lines as they come")
+	count := flags.IntP("lines", "n", -1, "How many lines to begin with at most (default all, or 20 with --follow)")
+	since := flags.String("since", "", "Only lines from then on: a duration like 90m, or a time like 2006-01-02T15:04:05Z")
+	component := flags.String("component", "", "Only lines of this part: etcd, kubelet, ... as in coracle status")
+	level := flags.String("level", "", "Only lines as serious as this: error, warn, info, debug")
+	w := whereFlags(flags)
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	filter, err := logFilter(*since, *component, *level, time.Now())
+	if err != nil {
+		return err
+	}
+	if *count < 0 && *follow {
+		*count = 20
+	}
+	cfg, ok, err := w.config()
+	if err != nil {
+		return err
+	}
+	if !ok {
+		cfg.Dirs = w.dirs()
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	p := &logPrinter{out: bufio.NewWriter(os.Stdout), most: *count, colour: progress.IsTerminal(os.Stdout) && os.Getenv("NO_COLOR") == ""}
+	if err = p.print(ctx, cfg.Dirs.LogFile(), filter, *follow); err == nil && len(logs.Files(cfg.Dirs.LogFile())) == 0 {
+		_, err = os.Stat(cfg.Dirs.LogFile())
+	}
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: the log is for root only, put sudo before the command", err)
+	case errors.Is(err, syscall.EPIPE): // head has seen enough
+		return nil
+	case errors.Is(err, fs.ErrNotExist) && !*follow:
+		return fmt.Errorf("there is no log in %s: coracle has not run with this data directory", cfg.Dirs.Data)
+	}
+	return err
+}
+
+func logFilter(since, component, level string, now time.Time) (*logs.Filter, error) {
+	f := &logs.Filter{Component: component}
+	if since != "" {
+		ago, err := time.ParseDuration(since)
+		if f.Since = now.Add(-ago); err != nil {
+			if f.Since, err = time.Parse(time.RFC3339, since); err != nil {
+				return nil, exitcode.Usagef("--since: %q is neither a duration like 90m nor a time like 2006-01-02T15:04:05Z", since)
+			}
+		}
+	}
+	if level != "" {
+		l, err := logrus.ParseLevel(level)
+		if err != nil {
+			return nil, exitcode.Usagef("--level: %q is none of error, warn, info and debug", level)
+		}
+		f.Level = l
+	}
+	return f, nil
+}
+
+// logPrinter prints lines, of those that are there already the last ones only.
+type logPrinter struct {
+	out    *bufio.Writer
+	most   int // -1 is all
+	colour bool
+	tail   []string
+	live   bool
+}
+
+func (p *logPrinter) print(ctx context.Context, path string, filter *logs.Filter, follow bool) error {
+	if follow {
+		return logs.Follow(ctx, path, filter, p.line, p.caughtUp)
+	}
+	if err := logs.Read(path, filter, p.line); err != nil {
+		return err
+	}
+	return p.caughtUp()
+}
+
+// caughtUp prints what turned out to be the last lines.
+func (p *logPrinter) caughtUp() error {
+	p.live = true
+	for _, s := range p.tail {
+		if err := p.line(s); err != nil {
+			return err
+		}
+	}
+	p.tail = nil
+	return p.out.Flush()
+}
+
+func (p *logPrinter) line(s string) error {
+	if !p.live && p.most >= 0 {
+		p.tail = append(p.tail, s)
+		if len(p.tail) > p.most {
+			p.tail = p.tail[1:]
+		}
+		return nil
+	}
+	if p.colour {
+		s = logs.Colour(s)
+	}
+	if _, err := p.out.WriteString(s + "\n"); err != nil || !p.live {
+		return err
+	}
+	return p.out.Flush()
+}

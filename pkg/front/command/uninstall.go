@@ -1,0 +1,200 @@
+package command
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/progress"
+	"github.com/coracle-dev/coracle/pkg/machine/install"
+	"github.com/coracle-dev/coracle/pkg/machine/payload"
+)
+
+const (
+	uninstallLong = `Take an installed coracle off this machine: stop it and its pods, remove all that it made, as coracle reset does, with
+all data of the cluster that is kept here, and then what coracle install has put onto the machine.
+
+It goes by coracle's own notes and touches nothing else. A file that somebody has changed since is left, and named. The link
+coracle-uninstall does the same.
+
+It needs root, and asks first unless --yes is given.`
+	uninstallExample = `
+# In a script
+coracle-uninstall --yes
+
+# Only the service and the executable; the cluster's data stays
+coracle uninstall --keep-data`
+	killallLong = `Stop the installed coracle and all its pods, and take away its mounts, interfaces, network namespaces, nft tables, routes
+and cgroups: what a reboot does, without one. The data stays, and the service comes up again with the next boot, or when
+it is started. The link coracle-killall does the same.`
+	killallExample = `
+# Stop everything; then begin again
+coracle killall
+systemctl start coracle`
+)
+
+// uninstall takes an installation off this machine.
+func uninstall(args []string) error {
+	flags := pflag.NewFlagSet("uninstall", pflag.ContinueOnError)
+	flags.SortFlags = false
+	name := flags.String("name", "", "Which one, where several services are installed")
+	keep := flags.Bool("keep-data", false, "Leave what the cluster and the node have on the disk")
+	yes := flags.BoolP("yes", "y", false, "Do not ask")
+	in, r, err := theInstalled(flags, args, name)
+	if err != nil {
+		return err
+	}
+	if !*yes {
+		if err := confirmUninstall(os.Stdin, os.Stderr, r, *keep); err != nil {
+			return err
+		}
+	}
+	ctx, done := interruptible()
+	defer done()
+	left, err := in.Uninstall(ctx, r, *keep)
+	if err != nil {
+		return fmt.Errorf("%w\nnot everything could be removed; once the reasons above are gone, run coracle uninstall again", err)
+	}
+	for _, path := range left {
+		fmt.Printf("%s is left, because somebody has changed it since it was installed.\n", path)
+	}
+	switch {
+	case *keep:
+		fmt.Printf("%s is off this machine; its data is still in %s.\n", r.Service, r.Dirs.Data)
+	default:
+		fmt.Printf("%s is off this machine, and nothing that it made is left.\n", r.Service)
+	}
+	return nil
+}
+
+// killall ends an installed coracle with all its pods.
+func killall(args []string) error {
+	flags := pflag.NewFlagSet("killall", pflag.ContinueOnError)
+	name := flags.String("name", "", "Which one, where several services are installed")
+	in, r, err := theInstalled(flags, args, name)
+	if err != nil {
+		return err
+	}
+	ctx, done := interruptible()
+	defer done()
+	if err := in.Stop(ctx, r); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%s and its pods are stopped, and its network is gone; its data stays.", r.Service)
+	if in.Manager != nil {
+		text += " To start it again: " + startCommand(in.Manager.Name(), r.Service)
+	}
+	fmt.Println(text)
+	return nil
+}
+
+// theInstalled reads the flags and finds the installation that is meant.
+func theInstalled(flags *pflag.FlagSet, args []string, name *string) (*install.Installer, install.Record, error) {
+	if err := parse(flags, args); err != nil {
+		return nil, install.Record{}, err
+	}
+	if err := rootOnly("coracle " + flags.Name()); err != nil {
+		return nil, install.Record{}, err
+	}
+	in, err := installer()
+	if err != nil {
+		return nil, install.Record{}, err
+	}
+	service := *name
+	if service != "" && service != "coracle" && !strings.HasPrefix(service, "coracle-") {
+		service = "coracle-" + service
+	}
+	r, ok, err := installed(in.Store, service)
+	if err == nil && !ok {
+		err = errors.New("coracle is not installed as a service here: coracle reset removes what one made that was run by hand")
+		if service != "" {
+			err = exitcode.Usagef("no service %s is installed", service)
+		}
+	}
+	return in, r, err
+}
+
+// confirmUninstall asks a person. Where there is none, the answer is no.
+func confirmUninstall(in *os.File, out io.Writer, r install.Record, keep bool) error {
+	if !progress.IsTerminal(in) {
+		return exitcode.Usagef("nobody is here to confirm this: give --yes")
+	}
+	what := "all data of the cluster in " + r.Dirs.Data + " will be lost"
+	if volumes := localpath.Summary(r.Dirs.LocalVolumes()); volumes != "" {
+		what += ", and that of its pods (" + volumes + "), unless --keep-data is given"
+	}
+	if keep {
+		what = "the data in " + r.Dirs.Data + " stays"
+	}
+	fmt.Fprintf(out, "This stops %s with all its pods and removes it; %s.\nType yes to go on: ", r.Service, what)
+	answer, err := bufio.NewReader(in).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	if strings.TrimSpace(answer) != "yes" {
+		return errors.New("nothing was removed")
+	}
+	return nil
+}
+
+// discardInstalled has the reset command take away what an installed coracle made when it ran.
+func discardInstalled(ctx context.Context, r install.Record, data bool) error {
+	if !left(r) {
+		return nil // it has never run
+	}
+	core, err := filepath.EvalSymlinks(r.Dirs.Tool("coracle-core"))
+	if errors.Is(err, os.ErrNotExist) { // it did not come that far
+		err = payload.Unpack(ctx, r.Dirs, func(int64, int64) {})
+		core = r.Dirs.Tool("coracle-core")
+	}
+	if err != nil {
+		return fmt.Errorf("looking for the program that removes things: %w", err)
+	}
+	args := []string{"reset", "--yes", "--data-dir", r.Dirs.Data, "--run-dir", r.Dirs.Run}
+	if !data {
+		args = append(args, "--keep-data")
+	}
+	cmd := exec.CommandContext(ctx, core, args...)
+	// It finds the other paths in what coracle was started with, and without that in what it would be started with.
+	cmd.Env = append(os.Environ(), "CORACLE_KUBELET_ROOT_DIR="+r.Dirs.Kubelet)
+	if r.Kubeconfig != "" {
+		cmd.Env = append(cmd.Env, "CORACLE_WRITE_KUBECONFIG="+r.Kubeconfig)
+	}
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Run(); err != nil {
+		var lines []string
+		for l := range strings.Lines(said.String()) {
+			if text, ok := strings.CutPrefix(l, "coracle: "); ok {
+				lines = append(lines, strings.TrimSpace(text))
+			}
+		}
+		return fmt.Errorf("removing what %s made: %w\n%s", r.Service, err, strings.Join(lines, "\n"))
+	}
+	return nil
+}
+
+// left reports whether there is anything that a run can have made.
+func left(r install.Record) bool {
+	for _, dir := range []string{r.Dirs.Data, r.Dirs.Run} {
+		if _, err := os.Stat(dir); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// linkCommands are names of the executable itself that stand for commands of the front.
+func linkCommands() map[string]func([]string) error {
+	return map[string]func([]string) error{"coracle-uninstall": uninstall, "coracle-killall": killall}
+}

@@ -1,0 +1,288 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/kubeconfig"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/version"
+	"github.com/coracle-dev/coracle/pkg/localcluster"
+	"github.com/coracle-dev/coracle/pkg/machine/host"
+	"github.com/coracle-dev/coracle/pkg/machine/payload"
+)
+
+const (
+	upLong = `Make a local cluster of several nodes on this machine, for trying things out and for tests, without Docker.
+
+Each node is a host of its own, made of namespaces: with its own network, processes and files over a view of this
+machine's. The nodes start in the background; the command returns when all of them are Ready. The cluster's context is
+entered into your kubeconfig and made the current one, and coracle down takes it out again with everything else.
+
+  coracle up [NAME]              Make a cluster
+  coracle up list                List the clusters of this machine
+  coracle up logs NAME [NODE]    Print what coracle says on the nodes
+  coracle up node stop|start NAME NODE
+                                 Pull the plug of a node, and start it again
+  coracle up exec NAME NODE [COMMAND...]
+                                 Run a command on a node, or a shell
+  coracle down [NAME]            Remove a cluster`
+	upExample = `
+# One server and two agents
+coracle up --nodes 3
+
+# A highly available control plane, beside the first cluster
+coracle up ha --servers 3 --nodes 5
+kubectl --context coracle-ha get nodes
+
+# With images of your own on every node, and settings of your own
+coracle up --image app.tar --config coracle.yaml`
+	downLong = `Remove a local cluster that coracle up has made, with everything in it: its nodes and their pods, its network, its
+files, and its context in your kubeconfig. It works for one that was killed, or was there before the machine was
+restarted, too.`
+	downExample = `
+# The cluster without a name
+coracle down
+
+# All of them
+coracle down --all`
+)
+
+// up makes a local cluster, or does what its first argument asks for.
+func up(args []string) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case "list", "ls":
+			return upList(args[1:])
+		case "logs":
+			return upLogs(args[1:])
+		case "node":
+			return upNode(args[1:])
+		case "exec":
+			return upExec(args[1:])
+		}
+	}
+	flags := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	flags.SortFlags = false
+	p := localcluster.Plan{}
+	flags.StringVar(&p.Name, "name", "", "Name of the cluster, which may also be given without the flag (default "+localcluster.DefaultName+")")
+	flags.IntVarP(&p.Nodes, "nodes", "n", 0, "How many nodes, servers included (default 1, or as many as servers)")
+	flags.IntVar(&p.Servers, "servers", 1, "How many of them are servers: 1, or 3 for a control plane that survives the loss of one")
+	flags.StringArrayVar(&p.Images, "image", nil, "Archive of container images to import on every node; may be repeated")
+	flags.StringVar(&p.Config, "config", "", "Configuration file for the servers; what is the cluster's holds on all nodes")
+	flags.DurationVar(&p.Wait, "wait", 2*time.Minute, "How long the nodes may take to be Ready")
+	flags.StringVar(&p.From, "from", "", "Snapshot to begin with, as coracle snapshot-cluster makes")
+	merge := flags.Bool("kubeconfig", true, "Enter the cluster into your kubeconfig and make it the current context")
+	dir := clustersFlag(flags)
+	names, err := parseNames(flags, args, 1)
+	if err != nil {
+		return err
+	}
+	if len(names) > 0 {
+		if p.Name != "" && p.Name != names[0] {
+			return exitcode.Usagef("the cluster cannot be called %s and %s", p.Name, names[0])
+		}
+		p.Name = names[0]
+	}
+	if err := fromSnapshot(&p, localcluster.Store{Dir: *dir}, flags.Changed("servers")); err != nil {
+		return err
+	}
+	if err := fillIn(&p); err != nil {
+		return err
+	}
+	return makeCluster(p, localcluster.Store{Dir: *dir}, *merge)
+}
+
+// fillIn fills in what was not said about a cluster and says what is wrong with it.
+func fillIn(p *localcluster.Plan) error {
+	p.Name = cmp.Or(p.Name, localcluster.DefaultName)
+	p.Nodes = cmp.Or(p.Nodes, p.Servers)
+	for i := range p.Images {
+		if err := present(&p.Images[i]); err != nil {
+			return fmt.Errorf("--image: %w", err)
+		}
+	}
+	if p.Config != "" {
+		if err := present(&p.Config); err != nil {
+			return fmt.Errorf("--config: %w", err)
+		}
+	}
+	if err := p.Check(); err != nil {
+		return exitcode.Usage{Err: err}
+	}
+	if p.Servers%2 == 0 {
+		exitcode.Print(os.Stderr, fmt.Errorf("warning: %d servers survive the loss of no more of them than %d do; use an odd number", p.Servers, p.Servers-1))
+	}
+	return nil
+}
+
+// present makes the path of a file that must be there absolute.
+func present(path *string) (err error) {
+	if _, err := os.Stat(*path); err != nil {
+		return err
+	}
+	*path, err = filepath.Abs(*path)
+	return err
+}
+
+// makeCluster makes a cluster and tells what to do with it.
+func makeCluster(p localcluster.Plan, s localcluster.Store, merge bool) error {
+	if err := needRoot("coracle up"); err != nil {
+		return err
+	}
+	ctx, done := interruptible()
+	defer done()
+	began := time.Now()
+	m, err := maker(ctx, s.Dir, func(line string) { fmt.Fprintln(os.Stderr, line) })
+	if err != nil {
+		return err
+	}
+	if merge {
+		if m.UserConfig, err = userConfig(); err != nil {
+			return err
+		}
+	}
+	r, err := m.Up(ctx, p)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(os.Stderr, upText(s, r, merge, time.Since(began)))
+	return nil
+}
+
+// maker makes clusters in a directory.
+func maker(ctx context.Context, dir string, say func(string)) (m localcluster.Maker, err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return m, err
+	}
+	if err := host.Unlock(); err != nil {
+		return m, exitcode.With(exitcode.Unfit, err)
+	}
+	m = localcluster.Maker{Store: localcluster.Store{Dir: dir}, KeeperArgs: []string{keeperCommand, dir}, Version: version.Version, Say: say}
+	var said sync.Once
+	m.Payload, err = payload.Locate(ctx, paths.Default(), func(int64, int64) {
+		said.Do(func() { say("unpacking, once for this version") })
+	})
+	return m, err
+}
+
+// userConfig is the kubeconfig of the user, also when sudo made him root.
+func userConfig() (string, error) {
+	caller, err := user.Lookup(os.Getenv("SUDO_USER"))
+	if os.Getenv("KUBECONFIG") == "" && err == nil && caller.HomeDir != "" {
+		return filepath.Join(caller.HomeDir, ".kube", "config"), nil
+	}
+	return kubeconfig.UserFile()
+}
+
+// upText tells how to use a cluster that has just come up.
+func upText(s localcluster.Store, r localcluster.Record, merged bool, took time.Duration) string {
+	use, name := "kubectl get nodes", " "+r.Name
+	if !merged {
+		use = "kubectl --kubeconfig " + s.Kubeconfig(r.Name) + " get nodes"
+	}
+	if r.Name == localcluster.DefaultName {
+		name = ""
+	}
+	var nodes []string
+	for _, n := range r.Nodes {
+		nodes = append(nodes, fmt.Sprintf("%s %s", n.Name, n.IP))
+	}
+	return fmt.Sprintf(`
+Cluster %s is ready after %.1f s, context %s.
+
+  Use it                    %s
+  NodePorts are at          %s
+  What the nodes say        coracle up logs %s
+  Remove it                 coracle down%s
+`, r.Name, took.Seconds(), r.Context(), use, strings.Join(nodes, ", "), r.Name, name)
+}
+
+// down removes local clusters.
+func down(args []string) error {
+	flags := pflag.NewFlagSet("down", pflag.ContinueOnError)
+	flags.SortFlags = false
+	all := flags.BoolP("all", "a", false, "Remove all local clusters of this machine")
+	dir := clustersFlag(flags)
+	names, err := parseNames(flags, args, 100)
+	if err != nil {
+		return err
+	}
+	if *all && len(names) > 0 {
+		return exitcode.Usagef("--all and the names of clusters cannot be used together")
+	}
+	if err := needRoot("coracle down"); err != nil {
+		return err
+	}
+	s := localcluster.Store{Dir: *dir}
+	if *all {
+		records, err := s.List()
+		if err != nil {
+			return err
+		}
+		for _, r := range records {
+			names = append(names, r.Name)
+		}
+	} else if len(names) == 0 {
+		names = []string{localcluster.DefaultName}
+	}
+	var errs []error
+	for _, name := range names {
+		_, err := s.Down(context.Background(), name)
+		if err == nil {
+			fmt.Fprintf(os.Stderr, "cluster %s is removed\n", name)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// keeperCommand is how coracle calls itself for a cluster's keeper. It is not for people.
+const keeperCommand = "__keep-cluster"
+
+// keep is the life of a cluster's keeper.
+func keep(args []string) error {
+	if len(args) != 2 {
+		return exitcode.Usagef("%s is for coracle up only", keeperCommand)
+	}
+	return localcluster.Keep(localcluster.Store{Dir: args[0]}, args[1])
+}
+
+func clustersFlag(flags *pflag.FlagSet) *string {
+	return flags.String("data-dir", localcluster.DefaultDir, "Where local clusters are kept")
+}
+
+// parseNames is parse for commands that take up to so many names.
+func parseNames(flags *pflag.FlagSet, args []string, most int) ([]string, error) {
+	var names []string
+	flags.Usage = func() {}
+	if err := flags.Parse(args); err == nil && flags.NArg() <= most {
+		names = flags.Args()
+		args = nil
+	}
+	return names, parse(flags, args)
+}
+
+func needRoot(command string) error {
+	if os.Geteuid() != 0 {
+		return exitcode.With(exitcode.Unfit, fmt.Errorf("%s makes and removes hosts of namespaces, which only root may: sudo %s", command, command))
+	}
+	return nil
+}
+
+// interruptible is a context that ends when we are asked to stop.
+func interruptible() (context.Context, func()) {
+	i := listen()
+	return i.ctx, i.stop
+}

@@ -1,0 +1,223 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/version"
+	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
+	"github.com/coracle-dev/coracle/pkg/machine/release"
+	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
+)
+
+const (
+	upgradeLong = `Replace the installed coracle by another version, and take it back if that does not work.
+
+The new version is a file, or a version to download. Pods stay up. The new version has to become ready within --timeout
+and stay so for --hold; else the installed one is put back and started again, with the cluster's data as it was if this
+server alone has it, and the exit code is 6. That happens too if this command, or the machine, dies meanwhile.`
+	upgradeExample = `
+# To a file
+coracle upgrade ./coracle
+
+# To the newest stable version, or to a certain one
+coracle upgrade --channel stable
+coracle upgrade v1.37.2+coracle.1
+
+# What would happen?
+coracle upgrade --dry-run ./coracle`
+	rollbackLong = `Go back to the version that was installed before the last upgrade. It is tried as in coracle upgrade.
+
+The cluster's data stays as it is, unless --datastore is given: then everything that was written since the upgrade is lost.`
+	rollbackExample = `
+# Back to the version before
+coracle rollback`
+)
+
+// upgradeFlags are what upgrade and rollback have in common.
+type upgradeFlags struct {
+	options upgrade.Options
+	service string
+}
+
+func (u *upgradeFlags) add(flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	flags.DurationVar(&u.options.Timeout, "timeout", 2*time.Minute, "How long the other version may take to be ready")
+	flags.DurationVar(&u.options.Hold, "hold", 10*time.Second, "How long it has to stay ready")
+	flags.StringVar(&u.service, "name", "", "Service that is meant, where several are installed")
+	flags.BoolVar(&u.options.DryRun, "dry-run", false, "Check everything, and change nothing")
+}
+
+// run makes the upgrade and tells how it goes.
+func (u *upgradeFlags) run(ctx context.Context, t upgrade.Target, m upgrade.Manager) error {
+	if u.options.Timeout <= 0 || u.options.Hold < 0 {
+		return exitcode.Usagef("--timeout must be more than zero, and --hold not less")
+	}
+	began := time.Now()
+	u.options.Say = func(line string) { fmt.Fprintln(os.Stderr, line) }
+	s, err := upgrade.Upgrade(ctx, t, m, u.options)
+	switch {
+	case errors.Is(err, upgrade.ErrSame):
+		fmt.Fprintf(os.Stderr, "%s is installed already: nothing was changed\n", s.To.Version)
+		return nil
+	case err != nil:
+		return err
+	case u.options.DryRun:
+		fmt.Fprintf(os.Stderr, "%s can be upgraded from %s to %s; nothing was changed\n", t.Service, s.From.Version, s.To.Version)
+	default:
+		fmt.Fprintf(os.Stderr, "%s is %s now, after %.1f s; coracle rollback goes back to %s\n", t.Service, s.To.Version,
+			time.Since(began).Seconds(), s.From.Version)
+	}
+	return nil
+}
+
+// upgradeTo replaces the installed version.
+func upgradeTo(args []string) error {
+	flags := pflag.NewFlagSet("upgrade", pflag.ContinueOnError)
+	var u upgradeFlags
+	var from release.Source
+	var key string
+	flags.StringVar(&from.Channel, "channel", "", "Download the version that this channel stands at (default "+release.DefaultChannel+")")
+	flags.StringVar(&from.Mirror, "mirror", os.Getenv("INSTALL_CORACLE_MIRROR"), "Download from this URL or directory (default "+release.DefaultMirror+")")
+	flags.StringVar(&key, "key", os.Getenv("INSTALL_CORACLE_KEY"), "File with the public key that releases are signed with, if it is not the one in this file")
+	flags.BoolVar(&u.options.Downgrade, "allow-downgrade", false, "Accept a version that is older than the installed one")
+	u.add(flags)
+	what, err := parseNames(flags, args, 1)
+	if err != nil {
+		return err
+	}
+	if len(what) == 0 && from.Channel == "" && from.Mirror == "" {
+		return exitcode.Usagef("coracle upgrade needs a file, a version, or --channel\nSee 'coracle upgrade --help' for usage.")
+	}
+	t, m, err := findTarget(flags.Name(), u.service)
+	if err != nil {
+		return err
+	}
+	if key != "" {
+		pem, err := os.ReadFile(key)
+		if err != nil {
+			return fmt.Errorf("reading the release key: %w", err)
+		}
+		from.Key = string(pem)
+	}
+	ctx, done := interruptible()
+	defer done()
+	forget, err := u.obtain(ctx, what, from, t.Binary)
+	defer forget()
+	if err != nil || u.options.File == "" {
+		return err
+	}
+	return u.run(ctx, t, m)
+}
+
+// obtain finds the file that is meant, or downloads it next to where it goes, and checks its signature. There is none if the
+// version is the installed one.
+func (u *upgradeFlags) obtain(ctx context.Context, what []string, from release.Source, binary string) (forget func(), err error) {
+	forget = func() {}
+	if len(what) > 0 {
+		if _, err := os.Stat(what[0]); err == nil || strings.Contains(what[0], "/") {
+			return forget, u.local(what[0], from.Key)
+		}
+		if !strings.HasPrefix(what[0], "v") {
+			return forget, exitcode.Usagef("%q is neither a file nor a version, which look like v1.37.1+coracle.1", what[0])
+		}
+		from.Version = what[0]
+	}
+	if from.Version, err = from.Resolve(ctx); err != nil {
+		return forget, err
+	}
+	if self, err := os.Executable(); err == nil && self == binary && from.Version == version.Version {
+		fmt.Fprintf(os.Stderr, "%s is installed already: nothing was changed\n", from.Version)
+		return forget, nil
+	}
+	temp, err := os.MkdirTemp(filepath.Dir(binary), ".coracle-download-")
+	if err != nil {
+		return forget, fmt.Errorf("making a place for the download: %w", err)
+	}
+	forget = func() { os.RemoveAll(temp) }
+	u.options.File = filepath.Join(temp, "coracle")
+	fmt.Fprintf(os.Stderr, "downloading %s\n", from.Version)
+	u.options.Name, err = from.Fetch(ctx, u.options.File, nil)
+	return forget, untrusted(err)
+}
+
+// local takes a file that is here, and checks it by what lies beside it.
+func (u *upgradeFlags) local(file, key string) error {
+	u.options.File = file
+	if _, err := os.Stat(file); err != nil {
+		return exitcode.Usagef("%w", err)
+	}
+	evidence, err := release.VerifyLocal(file, runtime.GOARCH, key)
+	if err != nil {
+		return untrusted(err)
+	}
+	switch {
+	case evidence.Signature:
+		fmt.Fprintln(os.Stderr, "the signature beside it is right")
+	case evidence.Checksum:
+		fmt.Fprintln(os.Stderr, "the checksum beside it is right; there is no signature")
+	}
+	return nil
+}
+
+// untrusted gives what is not to be trusted its class.
+func untrusted(err error) error {
+	var bad release.Untrusted
+	if errors.As(err, &bad) {
+		return exitcode.With(exitcode.Untrusted, err)
+	}
+	return err
+}
+
+// rollback goes back to the version before.
+func rollback(args []string) error {
+	flags := pflag.NewFlagSet("rollback", pflag.ContinueOnError)
+	var u upgradeFlags
+	flags.BoolVar(&u.options.OldData, "datastore", false, "Put the cluster's data back too, as it was before the upgrade")
+	u.add(flags)
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	t, m, err := findTarget(flags.Name(), u.service)
+	if err != nil {
+		return err
+	}
+	ctx, done := interruptible()
+	defer done()
+	if err := upgrade.Previous(t, &u.options); err != nil {
+		return err
+	}
+	return u.run(ctx, t, m)
+}
+
+// upgradeSteps are commands that people do not call.
+var upgradeSteps = []string{upgrade.GuardCommand, upgrade.WatchCommand, upgrade.UnpackCommand}
+
+// upgradeStep does what package upgrade has an executable do.
+func upgradeStep(name string, args []string) error {
+	if len(args) != 1 {
+		return exitcode.Usagef("%s is part of coracle upgrade, and not for people", name)
+	}
+	switch name {
+	case upgrade.GuardCommand:
+		return exitcode.With(exitcode.Failed, upgrade.Guard(args[0])) // no code that keeps systemd from trying again
+	case upgrade.UnpackCommand:
+		return upgrade.UnpackAhead(args[0])
+	}
+	m, err := initsystem.Detect()
+	if err != nil {
+		return err
+	}
+	ctx, done := interruptible()
+	defer done()
+	return upgrade.Watch(ctx, args[0], m)
+}

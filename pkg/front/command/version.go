@@ -1,0 +1,100 @@
+package command
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/version"
+	"github.com/coracle-dev/coracle/pkg/machine/payload"
+)
+
+// versions is what version prints for programs.
+type versions struct {
+	Version    string              `json:"version"`
+	Commit     string              `json:"commit"`
+	Go         string              `json:"go"`
+	Platform   string              `json:"platform"`
+	Components []payload.Component `json:"components,omitempty"`
+}
+
+func printVersion(args []string) error {
+	flags := pflag.NewFlagSet("version", pflag.ContinueOnError)
+	flags.SortFlags = false
+	format := flags.StringP("output", "o", "", "Format: json or yaml (default is for people)")
+	short := flags.Bool("short", false, "Print coracle's own version only")
+	licenses := flags.Bool("licenses", false, "Print the licences of everything that is in this file")
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	if !slices.Contains([]string{"", "json", "yaml"}, *format) {
+		return exitcode.Usagef("--output: %q is neither json nor yaml", *format)
+	}
+	switch {
+	case *licenses:
+		text, err := payload.Licenses()
+		if err != nil {
+			return fmt.Errorf("reading the licences: %w", err)
+		}
+		_, err = os.Stdout.Write(text)
+		return err
+	case *short:
+		fmt.Println(version.Version)
+		return nil
+	}
+	v := versions{
+		Version:  version.Version,
+		Commit:   version.Commit,
+		Go:       runtime.Version(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH,
+	}
+	var err error
+	if v.Components, err = payload.Versions(); err != nil {
+		// The front's own version is worth printing even where the rest is not to be had.
+		exitcode.Print(os.Stderr, fmt.Errorf("what else is in this build is not known: %w", err))
+	}
+	return v.print(*format)
+}
+
+func (v versions) print(format string) error {
+	if format == "" {
+		fmt.Printf("coracle %s (%.12s, %s, %s)\n", v.Version, v.Commit, v.Go, v.Platform)
+		for _, c := range v.Components {
+			fmt.Printf("  %-26s %s\n", c.Name, c.Version)
+		}
+		return nil
+	}
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err == nil && format == "yaml" {
+		data, err = asYAML(data)
+	}
+	if err != nil {
+		return fmt.Errorf("encoding the versions: %w", err)
+	}
+	fmt.Println(strings.TrimRight(string(data), "\n"))
+	return nil
+}
+
+// asYAML writes JSON as YAML, with its keys in the same order. JSON is YAML already, but for its looks.
+func asYAML(data []byte) ([]byte, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, err
+	}
+	unfold(&doc)
+	return yaml.Marshal(&doc)
+}
+
+func unfold(n *yaml.Node) {
+	n.Style = 0
+	for _, c := range n.Content {
+		unfold(c)
+	}
+}

@@ -1,0 +1,257 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+)
+
+// condition is something that one can wait for.
+type condition struct {
+	name    string
+	process string // the half that tells
+	unit    string
+	// probe tries it out once the unit says that it is ready.
+	probe func(context.Context, config.Config) error
+	// off says why there is nothing to wait for with this configuration, if so.
+	off func(config.Config) string
+}
+
+func conditions() []condition {
+	return []condition{
+		{"api", state.ControlPlane, "kube-apiserver", probeAPI, noControlPlane},
+		{"node", state.Node, "node-ready", nil, nil},
+		{"dns", state.Node, "dns", probeDNS, noDNS},
+	}
+}
+
+func noControlPlane(cfg config.Config) string {
+	if cfg.Role == config.Agent {
+		return "an agent has no API of its own"
+	}
+	return ""
+}
+
+func noDNS(cfg config.Config) string {
+	if cfg.Disabled("dns") {
+		return "it is switched off with --disable=dns"
+	}
+	return ""
+}
+
+// wait returns once all that was asked for is ready.
+func wait(args []string) error {
+	flags := pflag.NewFlagSet("wait", pflag.ContinueOnError)
+	flags.SortFlags = false
+	names := flags.StringSlice("for", nil, "What to wait for, of api, node and dns (default all of them)")
+	timeout := flags.Duration("timeout", 5*time.Minute, "How long to wait at most; 0 only looks")
+	quiet := flags.BoolP("quiet", "q", false, "Print nothing but errors")
+	w := whereFlags(flags)
+	if err := parse(flags, args); err != nil {
+		return err
+	}
+	wanted, err := wantedConditions(*names)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if *timeout > 0 {
+		ctx, cancel = context.WithTimeout(ctx, *timeout)
+		defer cancel()
+	}
+	var out io.Writer = os.Stderr
+	if *quiet {
+		out = io.Discard
+	}
+	return (&waiting{where: *w, wanted: wanted, explicit: len(*names) > 0, out: out, once: *timeout <= 0}).run(ctx)
+}
+
+func wantedConditions(names []string) (wanted []condition, err error) {
+	if len(names) == 0 {
+		return conditions(), nil
+	}
+	for _, name := range names {
+		i := slices.IndexFunc(conditions(), func(c condition) bool { return c.name == name })
+		if i < 0 {
+			return nil, exitcode.Usagef("--for: %q is none of api, node, dns", name)
+		}
+		wanted = append(wanted, conditions()[i])
+	}
+	return wanted, nil
+}
+
+// waiting is one call of wait.
+type waiting struct {
+	where    where
+	wanted   []condition
+	explicit bool // the conditions were named: one that cannot come true is an error
+	out      io.Writer
+	once     bool
+	said     map[string]string // what was printed last, by condition
+}
+
+// retryProbe is how long after a failed probe the next one is due. Only what says that it is ready is probed.
+const retryProbe = 50 * time.Millisecond
+
+func (w *waiting) run(ctx context.Context) error {
+	changed, err := state.Watch(ctx, w.where.dirs())
+	if errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("looking at %s is for root only: put sudo before the command", w.where.dirs().Run)
+	}
+	if err != nil {
+		return err
+	}
+	w.said = map[string]string{}
+	for {
+		missing, probed, err := w.look(ctx)
+		if err != nil {
+			return err
+		}
+		if len(missing) == 0 {
+			return nil
+		}
+		if w.once {
+			return exitcode.With(exitcode.TimedOut, fmt.Errorf("not ready: %s", strings.Join(missing, "; ")))
+		}
+		var again <-chan time.Time // nil unless a probe failed: everything else is an event
+		if probed {
+			again = time.After(retryProbe)
+		}
+		select {
+		case <-ctx.Done():
+			return exitcode.With(exitcode.TimedOut, fmt.Errorf("gave up waiting: %s", strings.Join(missing, "; ")))
+		case <-changed:
+		case <-again:
+		}
+	}
+}
+
+// look returns what is not ready yet and why. probed is true where a unit is ready but could not be used.
+func (w *waiting) look(ctx context.Context) (missing []string, probed bool, err error) {
+	cfg, ok, err := w.where.config()
+	if err != nil {
+		return nil, false, err
+	}
+	for _, c := range w.wanted {
+		why := "coracle has not been started"
+		if ok {
+			if c.off != nil && c.off(cfg) != "" {
+				if w.explicit {
+					return nil, false, fmt.Errorf("waiting for %s makes no sense: %s", c.name, c.off(cfg))
+				}
+				continue
+			}
+			why = unready(cfg.Dirs, c)
+		}
+		if why == "" && c.probe != nil {
+			if err := c.probe(ctx, cfg); err != nil {
+				why, probed = err.Error(), true
+			}
+		}
+		w.say(c.name, why)
+		if why != "" {
+			missing = append(missing, c.name+": "+why)
+		}
+	}
+	return missing, probed, nil
+}
+
+// say prints how a condition is, if that is news.
+func (w *waiting) say(name, why string) {
+	news, _, _ := strings.Cut(why, ": ") // what follows is the last of many tries
+	if last, ok := w.said[name]; ok && last == news {
+		return
+	}
+	w.said[name] = news
+	if why == "" {
+		fmt.Fprintln(w.out, name+" is ready")
+		return
+	}
+	fmt.Fprintf(w.out, "waiting for %s: %s\n", name, brief(why))
+}
+
+// brief is a text on one line that is not too long.
+func brief(text string) string {
+	const enough = 160
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > enough {
+		return strings.ToValidUTF8(text[:enough], "") + "..."
+	}
+	return text
+}
+
+// unready says why a condition's unit is not ready, "" if it is.
+func unready(dirs paths.Dirs, c condition) string {
+	front, ok, err := state.Read(dirs, state.Front)
+	if err != nil {
+		return err.Error()
+	}
+	if !ok || !front.Alive() {
+		return "coracle is not running"
+	}
+	for _, phase := range front.Phases {
+		if phase.Waiting != "" {
+			return "coracle is waiting to join: " + phase.Waiting
+		}
+	}
+	p, ok, err := state.Read(dirs, c.process)
+	if err != nil {
+		return err.Error()
+	}
+	if !ok || !p.Alive() {
+		return "the " + c.process + " half has not started" + lastExit(front, c.process)
+	}
+	for _, u := range p.Units {
+		if u.Name == c.unit {
+			return unreadyUnit(u, p.Units)
+		}
+	}
+	return "the " + c.process + " half has not come to " + c.unit
+}
+
+func lastExit(front state.Process, half string) string {
+	for _, child := range front.Children {
+		if child.Name == half && child.LastExit != "" {
+			return "; the last one " + child.LastExit
+		}
+	}
+	return ""
+}
+
+func unreadyUnit(u lifecycle.Status, all []lifecycle.Status) string {
+	switch {
+	case u.State == lifecycle.Ready && u.Waiting == "":
+		return ""
+	case u.State == lifecycle.Ready, u.State == lifecycle.Starting && u.Waiting != "":
+		return fmt.Sprintf("%s is not ready: %s", u.Name, u.Waiting)
+	case u.State == lifecycle.Waiting:
+		return u.Name + " is not started: it needs " + strings.Join(notReady(u.Needs, all), ", ")
+	case u.State == lifecycle.Failed:
+		return u.Name + ": " + u.Error
+	}
+	return u.Name + " is " + string(u.State)
+}
+
+// notReady lists those of the needs that are not ready.
+func notReady(needs []string, all []lifecycle.Status) (names []string) {
+	for _, u := range all {
+		if u.State != lifecycle.Ready && slices.Contains(needs, u.Name) {
+			names = append(names, u.Name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,49 @@
+package command
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// where says which coracle of this machine a command is about, by flags, then the environment, then the
+// configuration file, then by default.
+type where struct{ data, run string }
+
+func whereFlags(flags *pflag.FlagSet) *where {
+	w := &where{}
+	flags.StringVarP(&w.data, "data-dir", "d", os.Getenv("CORACLE_DATA_DIR"), "Data directory of the coracle that is meant")
+	flags.StringVar(&w.run, "run-dir", os.Getenv("CORACLE_RUN_DIR"), "Its run directory (default "+paths.Default().Run+")")
+	return w
+}
+
+// config reads what its last start was given. ok is false if it has not been started since boot.
+func (w where) config() (cfg config.Config, ok bool, err error) {
+	dirs := w.dirs()
+	cfg, err = config.Load(dirs.Resolved())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return config.Config{}, false, nil
+	case errors.Is(err, fs.ErrPermission):
+		return config.Config{}, false, fmt.Errorf("reading %s is for root only: put sudo before the command", dirs.Resolved())
+	case err != nil:
+		return config.Config{}, false, err
+	case w.data != "" && cfg.Dirs.Data != w.data:
+		return config.Config{}, false, nil // another one uses the run directory
+	}
+	return cfg, true, nil
+}
+
+// dirs are the directories as far as they can be known without a running coracle: those that its next start would have.
+func (w where) dirs() paths.Dirs {
+	d := config.Next(os.Environ()).Dirs
+	d.Data, d.Run = cmp.Or(w.data, d.Data), cmp.Or(w.run, d.Run)
+	return d
+}

@@ -1,0 +1,280 @@
+// Package front is the process that people start as coracle server or coracle agent: it resolves the configuration, unpacks the
+// payload, joins the cluster, runs the control plane and the node as child processes, and is their init in a container.
+package front
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/ledger"
+	"github.com/coracle-dev/coracle/pkg/core/logs"
+	"github.com/coracle-dev/coracle/pkg/core/progress"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/core/supervise"
+	"github.com/coracle-dev/coracle/pkg/core/version"
+	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
+)
+
+// front is one run of server or agent.
+type front struct {
+	// asked is what the front was asked for; cfg is that with what the cluster says, once that is known.
+	asked, cfg config.Config
+	// settle resolves again, under the cluster's settings.
+	settle  func(config.Known) (config.Config, error)
+	halves  []string
+	began   time.Time
+	systemd supervise.Systemd
+	report  *state.Recorder
+	out     *output
+	super   *supervise.Supervisor
+	ready   sync.Once
+	became  chan struct{} // closed when everything is ready for the first time
+
+	unpacked percent
+	told     string // what systemd was told last; changed is its only user, one call at a time
+}
+
+// runFront prepares what the halves need, and runs them until a signal asks it to stop.
+func runFront(cfg config.Config, settle func(config.Known) (config.Config, error), halves ...string) (err error) {
+	f := &front{asked: cfg, cfg: cfg, settle: settle, halves: halves, began: time.Now(), systemd: supervise.TakeSystemd(),
+		became: make(chan struct{})}
+	syscall.Umask(0o022)
+	supervise.RaiseLimits()
+	if err := f.ephemeral(); err != nil {
+		return err
+	}
+	unlock, err := f.lock()
+	if err != nil {
+		return err
+	}
+	defer func() {
+		unlock()
+		err = errors.Join(err, f.discard())
+	}()
+
+	f.out = newOutput(cfg, f.view)
+	defer func() { f.out.close(err) }()
+	f.report = state.NewRecorder(cfg.Dirs, state.Front, version.Version)
+	f.super = f.supervisor()
+	f.out.start(cfg)
+	ctx, done := f.signals()
+	defer done()
+	err = f.prepare(ctx)
+	if ctx.Err() != nil { // asked to stop before anything ran
+		return nil
+	}
+	if err != nil {
+		f.out.stop(false, "")
+		return err
+	}
+	go f.systemd.Watch(ctx)
+	go f.confirmUpgrade(ctx)
+	err = f.super.Run(ctx)
+	if os.Getpid() == 1 {
+		supervise.EndOthers(podGrace)
+	}
+	logrus.Info("stopped")
+	if err != nil {
+		f.out.stop(true, "")
+		return err
+	}
+	f.out.stop(false, "stopped\n")
+	return nil
+}
+
+// lock makes us the only coracle with this data directory and with this run directory, until unlock is called. What
+// keeps us from locking is told by the preflight checks, if they find it.
+func (f *front) lock() (unlock func(), err error) {
+	made := ledger.Open(f.cfg.Dirs)
+	var locks []*os.File
+	unlock = func() {
+		for _, l := range locks {
+			l.Close()
+		}
+	}
+	for _, d := range []struct{ dir, lock string }{
+		{f.cfg.Dirs.Data, f.cfg.Dirs.Lock()},
+		{f.cfg.Dirs.Run, f.cfg.Dirs.RunLock()},
+	} {
+		if err = made.MkdirAll(d.dir, 0o755); err != nil {
+			break
+		}
+		var l *os.File
+		if l, err = supervise.Lock(d.lock); err != nil {
+			break
+		}
+		locks = append(locks, l)
+	}
+	if err == nil {
+		return unlock, nil
+	}
+	unlock()
+	var held *supervise.HeldError
+	if errors.As(err, &held) {
+		return nil, inUse(err)
+	}
+	if found := preflight.Run(f.cfg, func(error) {}); found != nil {
+		return nil, exitcode.With(exitcode.Unfit, found)
+	}
+	return nil, err
+}
+
+// inUse says what to do where another coracle has the directories.
+func inUse(err error) error {
+	return exitcode.With(exitcode.Unfit, fmt.Errorf("%w: stop that one first, or choose another --data-dir and --run-dir", err))
+}
+
+// prepare does everything that comes before the halves. Each step can run again after a crash at any line.
+func (f *front) prepare(ctx context.Context) error {
+	steps := []struct {
+		name string
+		do   func() error
+	}{
+		{"end leftovers", f.endLeftovers},
+		{"check machine", f.preflight},
+		{"join", func() error { return f.join(ctx) }},
+		{"unpack", func() error { return f.unpack(ctx) }},
+		{"make certificates", f.certificates},
+		{"write config", f.writeResolved},
+	}
+	for _, s := range steps {
+		end := f.report.Phase(s.name)
+		err := s.do()
+		end()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *front) endLeftovers() error {
+	killed, err := supervise.EndLeftovers(f.cfg.Dirs.Lock(), f.super.Programs)
+	if len(killed) > 0 {
+		logrus.Warnf("ended processes %v, which an earlier coracle had left", killed)
+	}
+	return err
+}
+
+func (f *front) preflight() error {
+	for _, text := range f.cfg.Remarks {
+		logrus.Warn(text)
+	}
+	return exitcode.With(exitcode.Unfit, preflight.Run(f.cfg, func(err error) { logrus.Warn(err) }))
+}
+
+func (f *front) certificates() error {
+	if f.cfg.Role == config.Agent {
+		return pki.EnsureAgent(f.cfg)
+	}
+	if err := pki.EnsureServer(f.cfg); err != nil {
+		return err
+	}
+	return pki.EnsureNode(f.cfg)
+}
+
+func (f *front) writeResolved() error {
+	data, err := json.MarshalIndent(f.cfg, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encoding the resolved configuration: %w", err)
+	}
+	return atomicfile.WriteVolatile(f.cfg.Dirs.Resolved(), data, 0o600)
+}
+
+// drainTimeout is what stopping may take when pods are stopped too: they have 30 seconds by default. It is less
+// than the 90 seconds after which systemd kills.
+const drainTimeout = 80 * time.Second
+
+// podGrace is what pods get to end in where they end with us, as in a container, whose engine is not patient.
+const podGrace = time.Second
+
+func (f *front) supervisor() *supervise.Supervisor {
+	s := &supervise.Supervisor{
+		Socket:   f.cfg.Dirs.NotifySocket(),
+		Line:     f.line,
+		OnChange: f.changed,
+		Reason:   func() supervise.Reason { return new(logs.LastError) },
+	}
+	if f.cfg.DrainOnStop {
+		s.StopTimeout = drainTimeout
+	}
+	s.Programs = f.programs()
+	if os.Getpid() == 1 {
+		s.Children = new(supervise.Children)
+		go s.Children.ReapOrphans(context.Background())
+	}
+	return s
+}
+
+func (f *front) programs() (out []supervise.Program) {
+	for _, half := range f.halves {
+		out = append(out, supervise.Program{
+			Name: half,
+			Path: f.cfg.Dirs.Tool("coracle-core"),
+			Args: []string{half, f.cfg.Dirs.Resolved()},
+			Env:  environment(f.cfg),
+		})
+	}
+	return out
+}
+
+// line takes what a half prints, and what the supervisor has to say, which has no program.
+func (f *front) line(program, line string) {
+	if program == "" {
+		logrus.Error(line)
+		return
+	}
+	f.out.program(program, line)
+}
+
+// changed passes on how the halves are.
+func (f *front) changed(all []state.Child) {
+	ready := allReady(all)
+	f.report.Update(func(p *state.Process) {
+		p.Children = all
+		if ready && p.Ready.IsZero() {
+			p.Ready = time.Now()
+		}
+	})
+	if ready {
+		f.ready.Do(f.welcome)
+	}
+	if text := summary(all); text != f.told {
+		f.told = text
+		f.systemd.Status(text)
+	}
+}
+
+// welcome is said once, when everything is ready for the first time.
+func (f *front) welcome() {
+	close(f.became)
+	f.systemd.Notify("READY=1", fmt.Sprintf("MAINPID=%d", os.Getpid()))
+	logrus.WithField("took", since(f.began)).Info("coracle is ready")
+	f.out.stop(true, welcomeText(f.cfg, since(f.began)))
+}
+
+// view is what the display shows.
+func (f *front) view() progress.View {
+	v := progress.View{Title: "coracle " + version.Version, Began: f.began, Now: time.Now(), Note: f.unpacked.String()}
+	if f.report != nil {
+		v.Front = f.report.Snapshot()
+	}
+	for _, half := range f.halves {
+		if p, ok, err := state.Read(f.asked.Dirs, half); ok && err == nil {
+			v.Halves = append(v.Halves, p)
+		}
+	}
+	return v
+}

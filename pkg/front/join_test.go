@@ -1,0 +1,266 @@
+package front
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/cluster/token"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+func hostOf(t *testing.T, role config.Role, name string) config.Config {
+	root := t.TempDir()
+	return config.Config{
+		Role: role,
+		Dirs: paths.Dirs{Data: root + "/data", Run: root + "/run", Config: root + "/etc", Kubelet: root + "/kubelet"},
+		API: config.API{Bind: netip.IPv4Unspecified(), Advertise: netip.MustParseAddr("192.0.2.1"), Port: 6443,
+			KubeconfigPath: root + "/etc/kubeconfig.yaml", KubeconfigMode: 0o600},
+		Node: config.Node{Name: name, IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, BalancerPort: 6444},
+	}
+}
+
+// cluster is a server that lets in who asks, and its token.
+type cluster struct {
+	cfg   config.Config
+	url   string
+	token string
+	code  int // what it refuses with, if not 0
+	asked []string
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{cfg: hostOf(t, config.Server, "first")}
+	if err := errors.Join(pki.EnsureServer(c.cfg), pki.EnsureNode(c.cfg)); err != nil {
+		t.Fatal(err)
+	}
+	pin, err := pki.OwnPin(c.cfg.Dirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.token = token.New(pin).Text()
+	pair, err := tls.LoadX509KeyPair(c.cfg.Dirs.PKI()+"/apiserver.crt", c.cfg.Dirs.PKI()+"/apiserver.key")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := httptest.NewUnstartedServer(http.HandlerFunc(c.answer))
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert}
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	c.url = s.URL
+	return c
+}
+
+func (c *cluster) answer(w http.ResponseWriter, r *http.Request) {
+	c.asked = append(c.asked, r.URL.Path)
+	if c.code != 0 {
+		w.WriteHeader(c.code)
+		return
+	}
+	ca, _ := pki.OwnCA(c.cfg.Dirs)
+	known := join.Cluster{CA: ca, Servers: []string{strings.TrimPrefix(c.url, "https://")},
+		Settings: config.ClusterSettings{"cluster-domain": "boats", "encryption-provider-config": "kind: X\n"}}
+	if r.URL.Path == join.PathCluster {
+		_ = json.NewEncoder(w).Encode(known)
+		return
+	}
+	var request join.Request
+	_ = json.NewDecoder(r.Body).Decode(&request)
+	cert, err := pki.SignNode(c.cfg.Dirs, request.CSR, request.Node)
+	if err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	response := join.Response{Cluster: known, Cert: cert}
+	if r.URL.Path == join.PathServer {
+		keys, _ := pki.ReadKeys(c.cfg.Dirs)
+		response.Keys = &join.Keys{Files: keys}
+	}
+	_ = json.NewEncoder(w).Encode(response)
+}
+
+func joinerOf(t *testing.T, cfg config.Config) *joiner {
+	t.Helper()
+	j, err := newJoiner(cfg, func(error) {}, func(config.Known) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	j.patience = time.Minute // machines that run tests are busy
+	return j
+}
+
+func (c *cluster) asking(cfg config.Config) config.Config {
+	cfg.Join.Server, cfg.Join.Token = c.url, c.token
+	return cfg
+}
+
+func TestAgentJoinsOnce(t *testing.T) {
+	c, cfg := newCluster(t), hostOf(t, config.Agent, "second")
+	if _, err := joinerOf(t, cfg).agent(t.Context()); err == nil || !strings.Contains(err.Error(), "--server") {
+		t.Errorf("without a server: %v", err)
+	}
+	known, err := joinerOf(t, c.asking(cfg)).agent(t.Context())
+	if err != nil || !known.Joined || known.From != c.url || known.Settings["cluster-domain"] != "boats" {
+		t.Fatalf("got %+v, %v", known, err)
+	}
+	if known, err = joinerOf(t, cfg).agent(t.Context()); err != nil || known.From != c.url {
+		t.Errorf("without a token: %+v, %v", known, err)
+	}
+	if last := c.asked[len(c.asked)-1]; last != join.PathCluster {
+		t.Errorf("it asked for %s", last)
+	}
+	c.code = http.StatusServiceUnavailable
+	hasty := joinerOf(t, cfg)
+	hasty.patience = 3 * time.Second
+	if known, err = hasty.agent(t.Context()); err != nil || known.From != c.url || known.Settings["cluster-domain"] != "boats" {
+		t.Errorf("with a server that cannot answer: %+v, %v", known, err)
+	}
+	c.code = http.StatusForbidden
+	if _, err = joinerOf(t, cfg).agent(t.Context()); err == nil || !strings.Contains(err.Error(), "join again") {
+		t.Errorf("after it was removed: %v", err)
+	}
+	c.code = 0
+	other := newCluster(t)
+	if _, err = joinerOf(t, other.asking(cfg)).agent(t.Context()); err == nil || !strings.Contains(err.Error(), "the token is for another one") {
+		t.Errorf("with another cluster's token: %v", err)
+	}
+	cfg.Node.Name = "third"
+	if _, err = joinerOf(t, cfg).agent(t.Context()); err == nil || !strings.Contains(err.Error(), "needs a token") {
+		t.Errorf("under another name: %v", err)
+	}
+}
+
+func TestServerJoins(t *testing.T) {
+	c, cfg := newCluster(t), hostOf(t, config.Server, "second")
+	if known, err := joinerOf(t, cfg).server(t.Context(), false); known != nil || err != nil {
+		t.Errorf("a first server: %+v, %v", known, err)
+	}
+	if _, err := joinerOf(t, c.asking(cfg)).server(t.Context(), true); err == nil || !strings.Contains(err.Error(), "a cluster of its own") {
+		t.Errorf("with a cluster of its own: %v", err)
+	}
+	known, err := joinerOf(t, c.asking(cfg)).server(t.Context(), false)
+	if err != nil || !known.Joined {
+		t.Fatalf("got %+v, %v", known, err)
+	}
+	if err := pki.EnsureServer(cfg); err != nil {
+		t.Fatal(err)
+	}
+	if known, err = joinerOf(t, cfg).server(t.Context(), true); err != nil || known.From != c.url {
+		t.Errorf("again: %+v, %v", known, err)
+	}
+	for _, file := range []string{"ca.key", "sa.key", "etcd/ca.key"} {
+		if info, err := os.Stat(filepath.Join(cfg.Dirs.PKI(), file)); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+// A server that is killed between any two files never begins a cluster with what it has, and can join again.
+func TestInterruptedServer(t *testing.T) {
+	c := newCluster(t)
+	keys, err := pki.ReadKeys(c.cfg.Dirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for written := range len(keys) + 1 {
+		cfg := hostOf(t, config.Server, "second")
+		if err := (join.Memory{Entering: c.url}).Keep(cfg.Dirs.ServerCluster()); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for name, data := range keys {
+			if n++; n > written {
+				break
+			}
+			path := filepath.Join(cfg.Dirs.PKI(), name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, data, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := joinerOf(t, cfg).server(t.Context(), false); err == nil || !strings.Contains(err.Error(), "was joining "+c.url) {
+			t.Errorf("after %d files, without a token: %v", written, err)
+		}
+		if known, err := joinerOf(t, c.asking(cfg)).server(t.Context(), false); err != nil || !known.Joined {
+			t.Errorf("after %d files: %v", written, err)
+		}
+		if err := errors.Join(pki.EnsureServer(cfg), pki.EnsureNode(cfg)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// What contradicts the cluster's settings is found before anything is written.
+func TestContradictionLeavesNothing(t *testing.T) {
+	c, cfg := newCluster(t), hostOf(t, config.Server, "second")
+	j := joinerOf(t, c.asking(cfg))
+	j.check = func(config.Known) error { return errors.New("contradiction") }
+	if _, err := j.server(t.Context(), false); err == nil || err.Error() != "contradiction" {
+		t.Fatal(err)
+	}
+	if files, _ := filepath.Glob(cfg.Dirs.PKI() + "/*"); len(files) > 0 {
+		t.Errorf("it left %q", files)
+	}
+	if _, err := os.Stat(cfg.Dirs.ServerCluster()); err == nil {
+		t.Error("it remembers the cluster")
+	}
+}
+
+func TestTokensForOthers(t *testing.T) {
+	cfg := hostOf(t, config.Server, "first")
+	f := &front{asked: cfg, cfg: cfg}
+	keep := func(text string) error {
+		t, err := readToken(text, "")
+		if err != nil {
+			return err
+		}
+		return f.keepTokens(t)
+	}
+	f.cfg.Join.AgentToken = "for-agents-only"
+	if err := keep("for-everybody"); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{cfg.Dirs.Token(), cfg.Dirs.AgentToken()} {
+		kept, err := token.Read(file)
+		if err != nil || kept.ID == "" {
+			t.Errorf("%s: %v, %v", file, kept, err)
+		}
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+	if err := keep("for-agents-only"); err == nil || !strings.Contains(err.Error(), "the same") {
+		t.Errorf("one token for both: %v", err)
+	}
+	if err := keep(token.New(strings.Repeat("0a", 32)).Text()); err == nil || !strings.Contains(err.Error(), "--server") {
+		t.Errorf("another cluster's token: %v", err)
+	}
+	// Whoever of several servers is installed anew, and joins the others, goes on to offer what all were given.
+	f.cfg.Join.Server = "https://10.0.0.1:6443"
+	for text, kept := range map[string]bool{"for-everybody": true, "abcdef.0123456789abcdef": false} {
+		if err := keep(text); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(cfg.Dirs.Token()); (err == nil) != kept {
+			t.Errorf("a server that joins with %s: %v", text, err)
+		}
+	}
+	f.cfg.Join.Server, f.cfg.Join.AgentToken = "", ""
+	if err := f.keepTokens(nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(cfg.Dirs.Token()); err == nil {
+		t.Error("a token that is not given any more is kept")
+	}
+}

@@ -1,0 +1,45 @@
+package front
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/machine/payload"
+)
+
+// percent is how much of something is done. It is safe for use by several goroutines.
+type percent struct{ value atomic.Int64 }
+
+func (p *percent) set(done, total int64) { p.value.Store(done * 100 / max(total, 1)) }
+
+// String is empty before the begin.
+func (p *percent) String() string {
+	if n := p.value.Load(); n > 0 {
+		return fmt.Sprintf("%d %%", n)
+	}
+	return ""
+}
+
+// unpack makes sure that the parts are where the halves run from.
+func (f *front) unpack(ctx context.Context) error {
+	var said sync.Once
+	unpack, to := payload.Unpack, f.asked.Dirs.Payloads()
+	if f.asked.Ephemeral.On {
+		unpack, to = payload.Borrow, payload.Cache()
+	}
+	return unpack(ctx, f.asked.Dirs, func(done, total int64) {
+		said.Do(func() { logrus.Infof("unpacking to %s", to) })
+		f.unpacked.set(done, total)
+	})
+}
+
+// unpackAhead uses the time that joining waits for a server. Unpack finds the work done, or tells what is wrong.
+func (f *front) unpackAhead(ctx context.Context) {
+	if err := f.unpack(ctx); err != nil {
+		logrus.WithError(err).Debug("unpacking while waiting to join")
+	}
+}

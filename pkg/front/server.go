@@ -1,0 +1,61 @@
+package front
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/core/supervise"
+	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
+	"github.com/coracle-dev/coracle/pkg/machine/host"
+)
+
+// Run runs a server or an agent, with the arguments of that command, until a signal asks it to stop. The error is
+// pflag.ErrHelp if the arguments ask for help.
+func Run(role config.Role, args []string) error {
+	cfg, err := resolve(role, args)
+	if err != nil {
+		return err
+	}
+	if os.Geteuid() == 0 { // else the preflight checks say so
+		if err := host.Unlock(); err != nil {
+			return err
+		}
+	}
+	children := []string{state.Node}
+	if role == config.Server {
+		children = []string{state.ControlPlane, state.Node}
+	}
+	settle := func(known config.Known) (config.Config, error) {
+		return config.ResolveIn(role, args, os.Environ(), known)
+	}
+	return runFront(cfg, settle, children...)
+}
+
+// resolve reads the configuration. PID 1 may have to mount what is read from first.
+func resolve(role config.Role, args []string) (config.Config, error) {
+	if os.Getpid() == 1 {
+		if err := supervise.Mount(); err != nil {
+			if lacking := preflight.Capabilities(config.Config{}); lacking != nil {
+				return config.Config{}, lacking
+			}
+			return config.Config{}, fmt.Errorf("setting up the machine as its init: %w", err)
+		}
+		host.MountHierarchies()
+	}
+	cfg, err := config.Resolve(role, args, os.Environ())
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+		return cfg, err
+	case config.OnlyNotYet(err):
+		return cfg, exitcode.With(exitcode.Unfit, err) // a service tries again after this, and not after a mistake
+	case err != nil:
+		return cfg, exitcode.Usage{Err: err}
+	}
+	return cfg, nil
+}
