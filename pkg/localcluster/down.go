@@ -8,7 +8,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
@@ -62,10 +61,8 @@ func (s Store) remove(r Record) (Record, error) {
 			others = append(others, o)
 		}
 	}
-	errs := []error{s.restoreUserConfig(r), removeLink(r.Link), removeTable(r), leaveFirewall(r), nshost.RemoveCgroups(r.Cgroup())}
-	if len(others) == 0 && r.Keeper.Boot == state.BootID() { // else they are what this boot made them
-		errs = append(errs, restoreSysctls(r.Sysctls))
-	}
+	errs := []error{s.restoreUserConfig(r), removeLink(r.Link), removeTable(r), leaveFirewall(r), nshost.RemoveCgroups(r.Cgroup()),
+		machineSysctls().Release(ctx, s.recordFile(r.Name))}
 	for _, heir := range inherit(r, others) {
 		errs = append(errs, s.save(heir))
 	}
@@ -86,9 +83,6 @@ func (s Store) remove(r Record) (Record, error) {
 func inherit(r Record, others []Record) (heirs []Record) {
 	for _, o := range others {
 		changed := false
-		if o.Created.After(r.Created) && o.Keeper.Boot == r.Keeper.Boot {
-			o.Sysctls, changed = r.Sysctls, true
-		}
 		if o.UserConfig.Path == r.UserConfig.Path && o.UserConfig.Previous == r.Context() {
 			o.UserConfig.Previous, changed = r.UserConfig.Previous, true
 		}

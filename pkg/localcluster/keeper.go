@@ -71,9 +71,6 @@ func Keep(s Store, name string) error {
 	if err != nil {
 		return err
 	}
-	if r.Keeper, err = describeProcess(os.Getpid()); err != nil {
-		return err
-	}
 	k := &keeper{store: s, conn: conn, record: r, members: map[string]*member{}, env: nodeEnv(), enc: json.NewEncoder(conn)}
 	signal.Ignore(syscall.SIGHUP, syscall.SIGINT, syscall.SIGPIPE)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -152,12 +149,18 @@ func (k *keeper) tell(e event) {
 	_ = k.enc.Encode(e) // if nobody listens any more awaitMaker knows it
 }
 
-// change changes the record, in the file too.
+// change changes the record, in the file too. It reads the file first, because the removal of another cluster may have changed
+// UserConfig there.
 func (k *keeper) change(f func(*Record)) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	f(&k.record)
-	return k.store.save(k.record)
+	r, err := k.store.Load(k.record.Name)
+	if err != nil {
+		return err
+	}
+	f(&r)
+	k.record = r
+	return k.store.save(r)
 }
 
 // make makes the cluster and returns when every node is Ready.
@@ -166,7 +169,11 @@ func (k *keeper) make(ctx context.Context) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("taking the keeper's mounts apart from the machine's: %w", err)
 	}
-	if err := k.change(func(*Record) {}); err != nil { // the keeper is in it
+	self, err := describeProcess(os.Getpid())
+	if err != nil {
+		return err
+	}
+	if err := k.change(func(r *Record) { r.Keeper = self }); err != nil {
 		return err
 	}
 	if err := host.Nest("/sys/fs/cgroup"); err != nil {
@@ -175,7 +182,9 @@ func (k *keeper) make(ctx context.Context) error {
 	if err := k.prepare(); err != nil {
 		return err
 	}
-	var err error
+	if err := machineSysctls().Hold(ctx, k.store.recordFile(k.record.Name), self); err != nil {
+		return err
+	}
 	if k.net, err = makeNetwork(k.record); err != nil {
 		return err
 	}

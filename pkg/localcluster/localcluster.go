@@ -91,8 +91,6 @@ type Record struct {
 	Payload string `json:"payload"`
 	// UserConfig is what was done to the user's kubeconfig.
 	UserConfig UserConfig `json:"userConfig"`
-	// Sysctls are the machine's settings before the cluster was made, by name.
-	Sysctls map[string]string `json:"sysctls,omitempty"`
 }
 
 // State is how a cluster is.

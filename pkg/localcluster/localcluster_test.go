@@ -133,15 +133,35 @@ func TestOwnRules(t *testing.T) {
 
 func TestInherit(t *testing.T) {
 	now := time.Now()
-	gone := Record{Name: "gone", Created: now, Sysctls: map[string]string{"a": "0"}, UserConfig: UserConfig{Path: "/k", Previous: "work", Made: []string{"/k"}}}
+	gone := Record{Name: "gone", Created: now, UserConfig: UserConfig{Path: "/k", Previous: "work", Made: []string{"/k"}}}
 	older := Record{Name: "older", Created: now.Add(-time.Hour), UserConfig: UserConfig{Path: "/other"}}
-	younger := Record{Name: "younger", Created: now.Add(time.Hour), Sysctls: map[string]string{"a": "1"}, UserConfig: UserConfig{Path: "/k", Previous: "coracle-gone"}}
+	younger := Record{Name: "younger", Created: now.Add(time.Hour), UserConfig: UserConfig{Path: "/k", Previous: "coracle-gone"}}
 	heirs := inherit(gone, []Record{older, younger})
 	if len(heirs) != 1 || heirs[0].Name != "younger" {
 		t.Fatalf("got %+v", heirs)
 	}
-	if h := heirs[0]; h.Sysctls["a"] != "0" || h.UserConfig.Previous != "work" || !slices.Equal(h.UserConfig.Made, []string{"/k"}) {
+	if h := heirs[0]; h.UserConfig.Previous != "work" || !slices.Equal(h.UserConfig.Made, []string{"/k"}) {
 		t.Errorf("got %+v", h)
+	}
+}
+
+// TestChangeKeepsInheritance: what a removed cluster left to another one in the record's file outlives that one's next change.
+func TestChangeKeepsInheritance(t *testing.T) {
+	s := Store{Dir: t.TempDir()}
+	r := Record{Name: "younger", UserConfig: UserConfig{Path: "/k", Previous: "coracle-gone"}}
+	k := &keeper{store: s, record: r}
+	r.UserConfig.Previous = "work"
+	if err := os.MkdirAll(s.dir(r.Name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.save(r); err != nil {
+		t.Fatal(err)
+	}
+	if err := k.change(func(r *Record) { r.State = Running }); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Load(r.Name); err != nil || got.UserConfig.Previous != "work" || got.State != Running {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

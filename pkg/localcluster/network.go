@@ -42,9 +42,6 @@ func makeNetwork(r Record) (*network, error) {
 	if err := plugMachine(r, wire); err != nil {
 		return nil, err
 	}
-	if err := forward(); err != nil {
-		return nil, err
-	}
 	rules, err := masquerade(r)
 	if err != nil {
 		return nil, err

@@ -118,16 +118,24 @@ func (s Store) List() ([]Record, error) {
 // lockPoll is how often a lock that another process holds is tried.
 const lockPoll = 50 * time.Millisecond
 
-// lock keeps others from making or removing clusters meanwhile.
-func (s Store) lock(ctx context.Context) (unlock func(), err error) {
-	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("making the directory for clusters: %w", err)
-	}
-	path := filepath.Join(s.Dir, ".lock")
+// lock keeps other processes from making or removing clusters until unlock.
+func (s Store) lock(ctx context.Context) (unlock func(), err error) { return lockDir(ctx, s.Dir) }
+
+const lockFile = ".lock"
+
+// lockDir makes a directory, if need be, and locks it against other processes that do the same.
+func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
+	path := filepath.Join(dir, lockFile)
 	for {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, fmt.Errorf("locking %s: %w", dir, err)
+		}
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed by the last holder just now
+		}
 		if err != nil {
-			return nil, fmt.Errorf("locking the directory for clusters: %w", err)
+			return nil, fmt.Errorf("locking %s: %w", dir, err)
 		}
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil && sameFile(f, path) {
@@ -139,13 +147,13 @@ func (s Store) lock(ctx context.Context) (unlock func(), err error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("waiting for another coracle that makes or removes a cluster: %w", context.Cause(ctx))
+			return nil, fmt.Errorf("waiting for another coracle that makes or removes a cluster (lock %s): %w", path, context.Cause(ctx))
 		case <-time.After(lockPoll):
 		}
 	}
 }
 
-// sameFile reports whether the open file is still what the path names: who removed the last cluster took it along.
+// sameFile reports whether the path still names the open file: removeLockedDir may have removed it.
 func sameFile(f *os.File, path string) bool {
 	a, errA := f.Stat()
 	b, errB := os.Stat(path)
@@ -157,8 +165,15 @@ func (s Store) tidy() {
 	if len(s.names()) > 0 {
 		return
 	}
-	_ = os.Remove(filepath.Join(s.Dir, ".lock"))
-	_ = os.Remove(s.Dir) // not if somebody keeps something in it
+	removeLockedDir(s.Dir)
+}
+
+// removeLockedDir removes files, the lock file, and the directory if nothing else is in it. The caller holds the lock and
+// has finished everything else: another process may lock a new file as soon as this one is removed.
+func removeLockedDir(dir string, files ...string) {
+	for _, path := range append(files, filepath.Join(dir, lockFile), dir) {
+		_ = os.Remove(path)
+	}
 }
 
 // Process names one process for ever.

@@ -117,7 +117,7 @@ func (m Maker) reserve(p Plan) (Record, error) {
 	}
 	r := Record{
 		Name: p.Name, Version: m.Version, Created: time.Now().Round(0), State: Starting, Link: linkName(p.Name),
-		Payload: m.Payload, Images: p.Images, Config: p.Config, Ephemeral: p.Ephemeral, From: p.From, Sysctls: readSysctls(), Owner: m.owner,
+		Payload: m.Payload, Images: p.Images, Config: p.Config, Ephemeral: p.Ephemeral, From: p.From, Owner: m.owner,
 	}
 	if !m.owner.none() {
 		r.Handout = handout(p.Name)
