@@ -5,6 +5,7 @@ package main
 import (
 	"os"
 	"path/filepath"
+	_ "time/tzdata" // time zones of CronJobs where the host has no zoneinfo; upstream's commands import it too
 
 	"github.com/coracle-dev/coracle/pkg/addons/helm"
 )

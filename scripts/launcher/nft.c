@@ -1,6 +1,7 @@
 /*
  * Runs the nft that lies beside this file in nft.d through the loader and the libraries that lie there too, so that
- * it works on a host with another C library or none. Free-standing, for the same reason, and 1 KB small.
+ * it works on a host with another C library or none. It preloads names.so (names.c), so that nft reads no names from the
+ * host's /etc. Free-standing, for the same reason, and 1 KB small.
  */
 
 #if defined(__x86_64__)
@@ -65,9 +66,16 @@ __attribute__((noreturn, used)) void launch(long *stack)
 	char **argv = (char **)(stack + 1), **env = argv + argc + 1;
 	long n = call(SYS_READLINKAT, -100 /* AT_FDCWD */, (long)"/proc/self/exe", (long)dir, PATH_SIZE - 32);
 
+	/* LD_PRELOAD and its like are for the host's C library. */
+	char **kept = env;
+	for (char **e = env; *e; e++)
+		if ((*e)[0] != 'L' || (*e)[1] != 'D' || (*e)[2] != '_')
+			*kept++ = *e;
+	*kept = 0;
+
 	if (n <= 0)
 		die("nft: finding its own path: is /proc mounted?\n");
-	if (argc + 6 >= MAX_ARGS)
+	if (argc + 8 >= MAX_ARGS)
 		die("nft: too many arguments\n");
 	while (n > 0 && dir[n - 1] != '/')
 		n--;
@@ -80,6 +88,8 @@ __attribute__((noreturn, used)) void launch(long *stack)
 	args[i++] = "--inhibit-cache";
 	args[i++] = "--library-path";
 	args[i++] = dir;
+	args[i++] = "--preload"; /* without its directory, where a space or a colon would separate: it is in the library path */
+	args[i++] = "names.so";
 	args[i++] = nft;
 	for (long a = 1; a < argc; a++)
 		args[i++] = argv[a];

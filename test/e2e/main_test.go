@@ -23,12 +23,14 @@ var testdata embed.FS
 // agnhost is the image that Kubernetes' own tests use, made locally.
 var agnhost = imageutils.GetE2EImage(imageutils.Agnhost)
 
-// newHost is a host on a wire of its own, with the test images in place.
+// newHost is a host on a wire of its own, with the test images in place. Like a minimal distribution or a container image it
+// lacks the databases of names: coracle brings what it needs.
 func newHost(t *testing.T, name string) *hosts.Host {
 	t.Helper()
 	hosts.Bin(t)
 	h := hosts.New(t, hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24")), name, hosts.Options{})
 	h.CopyImages()
+	h.Run("rm", "-rf", "/etc/protocols", "/etc/services", "/etc/networks", "/etc/nsswitch.conf", "/etc/iproute2", "/usr/share/zoneinfo", "/etc/localtime")
 	return h
 }
 

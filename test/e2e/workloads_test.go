@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/kubernetes"
+
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
@@ -22,6 +24,7 @@ func TestWorkloads(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *hosts.Host){
 		"no pod of ours":       testNoSystemPods,
 		"services":             testServices,
+		"kube-proxy full sync": testFullSync,
 		"dns":                  testDNS,
 		"host ports":           testHostPorts,
 		"exec":                 testExec,
@@ -289,6 +292,40 @@ func testJobs(t *testing.T, h *hosts.Host) {
 		}
 		return nil
 	})
+}
+
+// testFullSync makes kube-proxy write all its rules again, as it also does each hour: it deletes elements whose text, as nft
+// lists them, it does not know.
+func testFullSync(t *testing.T, h *hosts.Host) {
+	syncs := func() string {
+		for line := range strings.Lines(h.Kubectl("get", "--raw", "/api/v1/nodes/solo/proxy/metrics")) {
+			if count, ok := strings.CutPrefix(line, `kubeproxy_sync_full_proxy_rules_duration_seconds_count{ip_family="IPv4"} `); ok {
+				return count
+			}
+		}
+		t.Fatal("kube-proxy does not count its full syncs")
+		return ""
+	}
+	before := syncs()
+	h.Kubectl("label", "node", "solo", "topology.kubernetes.io/zone=here")
+	hosts.Eventually(t, time.Minute, func() error {
+		if syncs() == before {
+			return fmt.Errorf("kube-proxy has not synced all rules after %s syncs", before)
+		}
+		return nil
+	})
+	services := h.Run("/var/lib/coracle/bin/nft", "list", "map", "ip", "kube-proxy", "service-ips")
+	if err := contains("service-ips", services, "10.43.0.1 . tcp . 443 :"); err != nil {
+		t.Error(err)
+	}
+	config := h.RESTConfig()
+	config.Host = "https://10.43.0.1"
+	config.Timeout = 10 * time.Second
+	if client, err := kubernetes.NewForConfig(config); err != nil {
+		t.Error(err)
+	} else if _, err := client.Discovery().ServerVersion(); err != nil {
+		t.Errorf("asking the Service kubernetes: %v", err)
+	}
 }
 
 func testDaemonSet(t *testing.T, h *hosts.Host) {

@@ -2,6 +2,7 @@
 package nft
 
 import (
+	"bytes"
 	"debug/elf"
 	"fmt"
 	"os"
@@ -45,7 +46,26 @@ func Gather(root, dir string) error {
 			return fmt.Errorf("taking in %s: %w", path, err)
 		}
 	}
-	return nil
+	return isolate(filepath.Join(dir, "ld.so"))
+}
+
+// The file whose libraries a loader loads into every program, and a path of the same length that cannot exist. The host's
+// libraries may need a newer C library than ours, and then the loader refuses to start nft.
+const (
+	hostPreload = "/etc/ld.so.preload\x00"
+	noPreload   = "/dev/null/.preload\x00"
+)
+
+// isolate makes a loader ignore the host's /etc/ld.so.preload; no option and no variable does.
+func isolate(loader string) error {
+	data, err := os.ReadFile(loader)
+	if err != nil {
+		return err
+	}
+	if n := bytes.Count(data, []byte(hostPreload)); n != 1 {
+		return fmt.Errorf("%s names /etc/ld.so.preload %d times, not once: its new version needs another look", loader, n)
+	}
+	return os.WriteFile(loader, bytes.Replace(data, []byte(hostPreload), []byte(noPreload), 1), 0o755)
 }
 
 // closure finds every library that file needs, directly or not.

@@ -30,6 +30,50 @@ func TestGather(t *testing.T) {
 	}
 }
 
+// TestHostFiles runs nft by its launcher on a host whose files would break it.
+func TestHostFiles(t *testing.T) {
+	if _, err := os.Stat("/usr/sbin/nft"); err != nil || os.Geteuid() != 0 {
+		t.Skip("needs nft and root")
+	}
+	parts := t.TempDir()
+	if err := Gather("/", filepath.Join(parts, "nft.d")); err != nil {
+		t.Fatal(err)
+	}
+	compile(t, "nft.c", "-static", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-fno-builtin", "-o", filepath.Join(parts, "nft"))
+	compile(t, "names.c", "-shared", "-fPIC", "-nostdlib", "-ffreestanding", "-fno-stack-protector", "-o", filepath.Join(parts, "nft.d/names.so"))
+	cmd := exec.Command("unshare", "--mount", "--net", "sh", "-euc", `
+		cd "$1"
+		mount --bind etc /etc
+		export LD_PRELOAD=/etc/nothing.so
+		./nft "add table ip t; add map ip t m { type ipv4_addr . inet_proto : mark; }; add element ip t m { 192.0.2.1 . tcp : 0x7 }"
+		./nft list map ip t m`, "sh", parts)
+	etc := filepath.Join(parts, "etc")
+	for name, content := range map[string]string{
+		"ld.so.preload": "/etc/nothing.so\n", "nsswitch.conf": "protocols: db\n", "protocols": "cpt 6\n", "iproute2/rt_marks": "7 seven\n",
+	} {
+		path := filepath.Join(etc, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "elements = { 192.0.2.1 . tcp : 0x00000007 }") || strings.Contains(string(out), "ld.so") {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// compile runs the C compiler on a file of scripts/launcher.
+func compile(t *testing.T, source string, args ...string) {
+	t.Helper()
+	cmd := exec.Command("gcc", append(args, filepath.Join("../../launcher", source))...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("compiling %s: %v: %s", source, err, out)
+	}
+}
+
 func TestGatherWithoutNFT(t *testing.T) {
 	if err := Gather(t.TempDir(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "package nftables") {
 		t.Errorf("got %v", err)
