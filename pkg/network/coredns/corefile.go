@@ -21,7 +21,7 @@ const hostResolvConf = "/etc/resolv.conf"
 // render makes a Corefile from the cluster fit for this process. Lines keep their numbers, for error messages.
 //   - A server block without "bind" listens on our addresses instead of all of the host's, and on our port for 53.
 //   - "kubernetes" gets a client.
-//   - "forward . /etc/resolv.conf" gets the host's name servers.
+//   - "forward" gets a limit, "forward . /etc/resolv.conf" the host's name servers as well.
 //   - "import" of files goes: there is no pod with volumes. Imports of snippets stay.
 func render(corefile string, s setting) ([]byte, error) {
 	r := renderer{setting: s, in: corefile, tokens: tokens(corefile)}
@@ -112,19 +112,22 @@ func (r *renderer) directives() {
 
 // forward handles a forward directive: FROM, then TO on the same line.
 func (r *renderer) forward() {
+	directive := r.tokens[r.at]
 	if from := r.at + 1; from >= len(r.tokens) || r.tokens[from].first {
-		return // Caddy will say what is missing
+		r.replace(directive, forwardDirective) // which reports what is missing
+		return
 	}
 	var to []token
 	for i := r.at + 2; i < len(r.tokens) && !r.tokens[i].first && r.tokens[i].text != "{"; i++ {
 		to = append(to, r.tokens[i])
 	}
 	i := slices.IndexFunc(to, func(t token) bool { return t.text == hostResolvConf })
-	switch {
-	case i < 0:
-	case len(r.upstreams) == 0 && len(to) == 1:
-		r.replace(r.tokens[r.at], noUpstreamDirective)
-	default:
+	if i >= 0 && len(r.upstreams) == 0 && len(to) == 1 {
+		r.replace(directive, noUpstreamDirective)
+		return
+	}
+	r.replace(directive, forwardDirective)
+	if i >= 0 {
 		r.replace(to[i], strings.Join(r.upstreams, " "))
 	}
 }

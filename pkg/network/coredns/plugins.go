@@ -34,18 +34,19 @@ import (
 	_ "github.com/coredns/coredns/plugin/timeouts"
 )
 
-// Directives of ours. render puts the first two in the place of upstream's.
+// Directives of coracle. render writes them in the place of upstream's.
 const (
-	kubernetesDirective = "coracle_kubernetes" // kubernetes with a client: its first argument is a kubeconfig
-	noUpstreamDirective = "coracle_no_upstream"
+	kubernetesDirective = "coracle_kubernetes"  // kubernetes with a client: its first argument is a kubeconfig
+	forwardDirective    = "coracle_forward"     // forward with a limit that holds for the whole process
+	noUpstreamDirective = "coracle_no_upstream" // forward without any upstream
 )
 
 // directives are what a Corefile may say, in the order in which a query passes them: upstream's order. "kubernetes"
-// is in the list so that plugins that look for it find it.
+// is in the list so that plugins that look for it find it. "forward" is not: no Corefile gets around the limit.
 var directives = []string{
 	"metadata", "cancel", "timeouts", "reload", "nsid", "bufsize", "bind", "ready", "health", "prometheus", "errors",
 	"log", "local", "dns64", "any", "loadbalance", "rewrite", "autopath", "acl", "cache", "header", "minimal",
-	"template", "hosts", "k8s_external", kubernetesDirective, "kubernetes", "file", "loop", noUpstreamDirective, "forward",
+	"template", "hosts", "k8s_external", kubernetesDirective, "kubernetes", "file", "loop", noUpstreamDirective, forwardDirective,
 }
 
 // own are the directives that are implemented here.
@@ -68,6 +69,11 @@ func register() error {
 	for name, setup := range own {
 		plugin.Register(name, setup)
 	}
+	forward, err := caddy.DirectiveAction(serverType, "forward")
+	if err != nil {
+		return fmt.Errorf("choosing CoreDNS plugins: %w", err)
+	}
+	plugin.Register(forwardDirective, limitForward(forward, make(chan struct{}, maxForwarded)))
 	if err := dnsserver.SetDirectives(directives); err != nil {
 		return fmt.Errorf("choosing CoreDNS plugins: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -126,7 +127,7 @@ func TestServerKeepsTheOldAfterABadCorefile(t *testing.T) {
 	s, address, port := serve(t, fixed("192.0.2.1"))
 	for _, tt := range []struct{ corefile, want string }{
 		{".:%d {\n bind 127.0.0.1\n nonsense\n}", "Corefile:3 - Error during parsing: Unknown directive 'nonsense'"},
-		{".:%d {\n forward\n}", "Corefile:2"},
+		{".:%d {\n coracle_forward\n}", "Corefile:2"},
 		{".:%d {\n bind 127.0.0.1\n template IN A {\n answer \"{{\"\n}\n}", "template"},
 		{".:%d {\n", "Corefile:1"},
 		{".:%d {\n bind 192.0.2.250\n}", "192.0.2.250"}, // not ours: fails only when it starts
@@ -153,7 +154,7 @@ func TestServerWithoutUpstream(t *testing.T) {
 }
 
 func TestLoopIsCut(t *testing.T) {
-	_, address, _ := serve(t, ".:%[1]d {\n bind 127.0.0.1\n loop\n forward . 127.0.0.1:%[1]d\n}")
+	_, address, _ := serve(t, ".:%[1]d {\n bind 127.0.0.1\n loop\n coracle_forward . 127.0.0.1:%[1]d\n}")
 	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		began := time.Now()
 		if got := ask(t, address, "example.com."); got == "SERVFAIL" && time.Since(began) < 200*time.Millisecond {
@@ -163,6 +164,37 @@ func TestLoopIsCut(t *testing.T) {
 			t.Fatal("the loop was not found")
 		}
 	}
+}
+
+// TestLoopTakesFewDescriptors: a loop that no plugin looks for, fed by several clients, does not take the process's descriptors.
+func TestLoopTakesFewDescriptors(t *testing.T) {
+	before := descriptors(t) // an earlier test's may be about to be closed
+	_, address, _ := serve(t, ".:%[1]d {\n bind 127.0.0.1\n coracle_forward . 127.0.0.1:%[1]d\n}")
+	var clients sync.WaitGroup
+	for i := range 20 {
+		clients.Go(func() {
+			client := dns.Client{Timeout: 20 * time.Second}
+			answer, _, err := client.Exchange(new(dns.Msg).SetQuestion(fmt.Sprintf("%d.example.com.", i), dns.TypeA), address)
+			if err != nil || answer.Rcode != dns.RcodeServerFailure {
+				t.Errorf("answer is %v, error %v", answer, err)
+			}
+		})
+	}
+	clients.Wait()
+	// The connections of queries that were in flight are kept for some seconds.
+	if taken := descriptors(t) - before; taken > maxForwarded+100 {
+		t.Errorf("it took %d descriptors, more than about %d", taken, maxForwarded)
+	}
+}
+
+// descriptors counts the open file descriptors of this process.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(open)
 }
 
 func TestWatchFile(t *testing.T) {

@@ -56,6 +56,45 @@ func (noUpstream) ServeDNS(context.Context, dns.ResponseWriter, *dns.Msg) (int, 
 // Name implements plugin.Handler.
 func (noUpstream) Name() string { return noUpstreamDirective }
 
+// maxForwarded is how many queries may wait for upstreams at once: as many as the Corefiles of kubeadm and k3s allow. Each
+// holds a socket, and this process's descriptors are also the kubelet's and containerd's.
+const maxForwarded = 1000
+
+var errTooManyForwarded = fmt.Errorf("%d queries wait for upstream name servers already", maxForwarded)
+
+// limitForward returns the set-up of forward with a limit. All server blocks share inFlight, also across reloads.
+func limitForward(forward caddy.SetupFunc, inFlight chan struct{}) caddy.SetupFunc {
+	return func(c *caddy.Controller) error {
+		dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler { return limit{next, inFlight} })
+		return forward(c)
+	}
+}
+
+// limit answers SERVFAIL at once for queries above the capacity of inFlight.
+type limit struct {
+	plugin.Handler // the next one
+	inFlight       chan struct{}
+}
+
+// ServeDNS implements plugin.Handler. The probe of loop always passes: the loop that it looks for fills inFlight.
+func (l limit) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+	if ctx.Value(loopProbe{}) == nil {
+		select {
+		case l.inFlight <- struct{}{}:
+			defer func() { <-l.inFlight }()
+		default:
+			return dns.RcodeServerFailure, errTooManyForwarded
+		}
+	}
+	return plugin.NextOrFailure(l.Name(), l.Handler, ctx, w, r)
+}
+
+// Name implements plugin.Handler.
+func (limit) Name() string { return forwardDirective }
+
+// loopProbe is the key of a context that carries the probe of loop.
+type loopProbe struct{}
+
 // loop finds out whether an upstream sends our queries back to us, by asking itself for a name that nobody else
 // knows. While it does, names that would be forwarded are answered with SERVFAIL.
 type loop struct {
@@ -113,6 +152,9 @@ func (l *loop) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (
 	}
 	if l.looping.Load() {
 		return dns.RcodeServerFailure, nil
+	}
+	if probe {
+		ctx = context.WithValue(ctx, loopProbe{}, true)
 	}
 	rcode, err := plugin.NextOrFailure(l.Name(), l.Handler, ctx, w, r)
 	if probe {
