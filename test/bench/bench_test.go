@@ -17,6 +17,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
@@ -67,6 +68,7 @@ func TestBench(t *testing.T) {
 	if file == "" {
 		t.Skip("CORACLE_BENCH is not set: run `make bench`")
 	}
+	slots.Take(t)
 	runs, err := strconv.Atoi(os.Getenv("CORACLE_BENCH_RUNS"))
 	if err != nil {
 		runs = 5

@@ -14,6 +14,7 @@ import (
 
 	"github.com/coracle-dev/coracle/test/engine"
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
@@ -23,6 +24,7 @@ var pods string
 
 // TestImage tries one image on one engine, from the first start to a cluster of several containers.
 func TestImage(t *testing.T) {
+	slots.Take(t)
 	e := start(t)
 	t.Run("refusals", func(t *testing.T) { refusals(t, e) })
 	t.Run("server", func(t *testing.T) { server(t, e) })

@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestBackup loses all servers of a cluster, makes it again of a backup on a machine that was installed anew, and joins the
 // others, which were too. The agent that was there all the time does not need anybody's help.
 func TestBackup(t *testing.T) {
+	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1})
 	first, second := c.Servers[0], c.Servers[1]
 	second.Kubectl("create", "configmap", "before")

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // patience is how long coracle may take to find out that it cannot start.
@@ -73,9 +74,13 @@ var mistakes = []mistake{
 }
 
 func TestMistakes(t *testing.T) {
+	slots.Take(t)
+	turns := make(chan struct{}, 2)
 	for _, m := range mistakes {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()
+			turns <- struct{}{}
+			t.Cleanup(func() { <-turns })
 			h := newHost(t, "solo")
 			if m.prepare != "" {
 				h.Run("sh", "-c", "("+m.prepare+") >/dev/null 2>&1 </dev/null")
@@ -127,7 +132,8 @@ func tail(text string, n int) string {
 
 // TestDamage damages what a server left on the disk and starts it again.
 func TestDamage(t *testing.T) {
-	h, s := newCluster(t)
+	slots.Take(t)
+	h, s := newFreshCluster(t)
 	t.Run("second server on the same data directory", func(t *testing.T) {
 		out := serverEnds(t, h.For(t), nil, binary, nil)
 		checkRefusal(t, out, []string{"/var/lib/coracle", "pid "})
@@ -196,7 +202,8 @@ func TestDamage(t *testing.T) {
 
 // TestDamagedExecutable starts a copy of coracle that has a flipped byte in its payload.
 func TestDamagedExecutable(t *testing.T) {
-	h := newHost(t, "solo")
+	slots.Take(t)
+	h := newFreshHost(t, "solo")
 	data, err := os.ReadFile(hosts.Bin(t))
 	if err != nil {
 		t.Fatal(err)

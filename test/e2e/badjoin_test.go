@@ -21,10 +21,12 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/token"
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestBadJoins is what must not let a machine into a cluster, or not further than it may go.
 func TestBadJoins(t *testing.T) {
+	slots.Take(t)
 	b := &badJoins{Cluster: hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})}
 	b.server, b.agent = b.Servers[0], b.Agents[0]
 	b.agentToken, b.serverToken = b.token("--role=agent"), b.token("--role=server")

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // Secrets that are planted where people have them. None is short or a word of its own.
@@ -65,6 +66,7 @@ spec:
 // TestSupportBundle makes bundles of a host that is well, of one whose halves hang, and of one that lost its power. What
 // a bundle is for is in each, and no secret in any.
 func TestSupportBundle(t *testing.T) {
+	slots.Take(t)
 	h := newHost(t, "solo")
 	writeHost(t, h, "/etc/coracle/config.yaml", "agent-token: "+plantedAgents+"\n")
 	writeHost(t, h, "/etc/coracle/coracle.env", "CORACLE_TOKEN="+plantedEnv+"\n")

@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestChartsLeader cuts off the server that installs a chart, while it does. Another one must finish it, and the first
 // must not write anything of it when it is back.
 func TestChartsLeader(t *testing.T) {
+	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true})
 	leads := func(asked *hosts.Host) string {
 		return asked.Kubectl("-n", "kube-system", "get", "lease", "coracle-control-plane", "-o", "jsonpath={.spec.holderIdentity}")

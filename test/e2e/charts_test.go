@@ -11,10 +11,12 @@ import (
 	"github.com/coracle-dev/coracle/test/chartfile"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/registries"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestCharts installs charts from everywhere, changes, breaks and removes them. No pod may be there but the charts' own.
 func TestCharts(t *testing.T) {
+	slots.Take(t)
 	h, s := newCluster(t)
 	t.Run("inline", func(t *testing.T) { testInlineChart(t, h.For(t)) })
 	t.Run("file", func(t *testing.T) { testChartFile(t, h.For(t)) })

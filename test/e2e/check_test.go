@@ -14,6 +14,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // thisMachine are checks that a machine of tests may have something to say about: it has cgroup v1, no time server, few open
@@ -84,7 +85,8 @@ for f in net/ipv4/ip_forward fs/inotify/max_user_instances net/bridge/bridge-nf-
 ls /proc | grep -c '^[0-9]*$'`
 
 func TestCheckChangesNothing(t *testing.T) {
-	h := newHost(t, "fresh")
+	slots.Take(t)
+	h := newFreshHost(t, "fresh")
 	before, began := h.Run("sh", "-c", whole), time.Now()
 	r := report(t, h, "check")
 	t.Logf("%d findings in %.1f s", len(r.Rows), time.Since(began).Seconds())
@@ -119,6 +121,7 @@ func TestCheckChangesNothing(t *testing.T) {
 
 // TestCheckFindsTrouble breaks much at once: each has its own line.
 func TestCheckFindsTrouble(t *testing.T) {
+	slots.Take(t)
 	h := newHost(t, "broken")
 	h.LimitDisk(700)
 	h.FillDisk()
@@ -167,6 +170,7 @@ END`)
 
 // TestCheckOfIptables has a firewall as Docker and people make it, and does what the findings say.
 func TestCheckOfIptables(t *testing.T) {
+	slots.Take(t)
 	h := newHost(t, "walled")
 	if _, err := h.Try("which", "iptables"); err != nil {
 		t.Skip("there is no iptables on this machine")
@@ -185,6 +189,7 @@ iptables -A INPUT -p tcp --dport 10000:11000 -j ACCEPT; iptables -A INPUT -p tcp
 
 // TestCheckOfSecretsAndDirectories looks at what is on the disk, and at a limit of memory.
 func TestCheckOfSecretsAndDirectories(t *testing.T) {
+	slots.Take(t)
 	h := newHost(t, "open")
 	key := h.Data("server/pki/ca.key")
 	if err := os.MkdirAll(filepath.Dir(key), 0o755); err != nil {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // refusal is a join that must end by itself, soon, with one sentence.
@@ -26,6 +27,7 @@ type refusal struct {
 
 // TestJoinMistakes: whoever joins in a wrong way is told so in a sentence, within seconds.
 func TestJoinMistakes(t *testing.T) {
+	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, ServerArgs: []string{"--agent-token=for-agents-only"}})
 	server := "https://" + c.Servers[0].IP.String() + ":6443"
 	at := []string{"--server=" + server}
@@ -110,6 +112,7 @@ stringData:
 
 // TestComeBack: what has joined once needs neither a token nor a server that answers.
 func TestComeBack(t *testing.T) {
+	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})
 	server, agent := c.Servers[0], c.Agents[0]
 	if err := c.Running(agent).Stop(); err != nil {
@@ -163,6 +166,7 @@ func TestComeBack(t *testing.T) {
 // TestServerComesBack: a server that has joined is one with nothing on its command line, and takes no setting that
 // contradicts the others; nor does the first one, once there are others.
 func TestServerComesBack(t *testing.T) {
+	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 2, ServerArgs: []string{"--flannel-backend=host-gw", "--cluster-domain=boats.test"}})
 	first, second := c.Servers[0], c.Servers[1]
 	if err := c.Running(second).Stop(); err != nil {
@@ -192,6 +196,7 @@ func TestServerComesBack(t *testing.T) {
 
 // TestTokensAreHidden: who is on the machine and not root cannot see a token that was given on the command line.
 func TestTokensAreHidden(t *testing.T) {
+	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1})
 	h := hosts.New(t, c.Wire, "agent-1", hosts.Options{})
 	s := h.StartAgent("--server=https://"+c.Servers[0].IP.String()+":6443", "--token", "the-same-everywhere")
@@ -212,6 +217,7 @@ func TestTokensAreHidden(t *testing.T) {
 
 // TestWaitingToJoin: an agent that was started before its server says so to whoever looks, and stops when asked.
 func TestWaitingToJoin(t *testing.T) {
+	slots.Take(t)
 	h := newHost(t, "agent-1")
 	s := h.StartAgent("--server=https://172.30.0.99:6443", "--token=the-same-everywhere")
 	deadline := time.Now().Add(2 * time.Minute)
@@ -242,6 +248,7 @@ func TestWaitingToJoin(t *testing.T) {
 // TestServersShareFiles: a server that joins has the content of the files that the first one was given, and encrypts
 // and decrypts with the same key.
 func TestServersShareFiles(t *testing.T) {
+	slots.Take(t)
 	const file = "/etc/coracle/encryption.yaml"
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 2, Prepare: func(h *hosts.Host) []string {
 		if h.Name != "server-1" {
@@ -271,6 +278,7 @@ func TestServersShareFiles(t *testing.T) {
 
 // TestReplaceNode: another machine takes a node's name if its token lets it, and only then.
 func TestReplaceNode(t *testing.T) {
+	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})
 	server := c.Servers[0]
 	c.Agents[0].Kill()

@@ -23,11 +23,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestDatastore keeps a cluster's data in an etcd 3.6 that somebody else runs, with TLS both ways and a prefix. The
 // second server is told nothing of it, and goes on when the first one dies.
 func TestDatastore(t *testing.T) {
+	slots.Take(t)
 	hosts.Bin(t)
 	exe := filepath.Join(t.TempDir(), "etcd")
 	build := exec.Command("go", "build", "-o", exe, ".")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/version"
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // idle is a Deployment of one pod that does nothing.
@@ -27,6 +28,7 @@ spec:
 
 // TestDeadNode: the pods of a node that is dead are made again elsewhere, as soon as the setting says.
 func TestDeadNode(t *testing.T) {
+	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1, ServerArgs: []string{"--pod-eviction-timeout=5s"}})
 	server, agent := c.Servers[0], c.Agents[0]
 	client, err := c.Client(server, hosts.OwnAPI)

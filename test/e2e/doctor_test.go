@@ -24,6 +24,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // awaited is how long something may take to show.
@@ -46,6 +47,7 @@ func findsSoon(t *testing.T, h *hosts.Host, result check.Result, name string, te
 
 // TestDoctor breaks a cluster in many ways, one after the other, and looks whether each is named.
 func TestDoctor(t *testing.T) {
+	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, Images: true})
 	server, agent := c.Servers[0], c.Agents[0]
 	allWell(t, server, agent)
@@ -315,6 +317,7 @@ func alarm(c *hosts.Cluster, server *hosts.Host, action pb.AlarmRequest_AlarmAct
 
 // TestDoctorWithoutCoracle looks at a machine that has never had any.
 func TestDoctorWithoutCoracle(t *testing.T) {
+	slots.Take(t)
 	h := hosts.New(t, hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24")), "none", hosts.Options{})
 	r := report(t, h, "doctor", "--only", "processes,certificates,etcd,pods,kernel")
 	finds(t, r, check.Fail, "processes", "coracle does not run here")

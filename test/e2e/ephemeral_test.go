@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestEphemeral runs a server that keeps nothing and compares the host before with that after its end: by a signal and by
 // a kill and another start, with pods, and by its time to live.
 func TestEphemeral(t *testing.T) {
-	h := newHost(t, "solo")
+	slots.Take(t)
+	h := newFreshHost(t, "solo")
 	h.Run("sh", "-c", "rm -rf /var/lib/coracle/[!i]*; nft add table inet foreign; mkdir -p /run/netns")
 	h.Coracle("kubectl", "version", "--client") // unpacks for this user, which stays
 	before := takeInventory(h)

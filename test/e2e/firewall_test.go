@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // dockerRules is a firewall as Docker makes it.
@@ -19,7 +20,8 @@ const dockerRules = `table ip filter {
 // TestFirewallThatDrops has a firewall of others that drops what it forwards, before coracle starts and made anew while
 // it runs. Pods work as if it were not there, and it is as it was after reset.
 func TestFirewallThatDrops(t *testing.T) {
-	h := newHost(t, "walled")
+	slots.Take(t)
+	h := newFreshHost(t, "walled")
 	h.Run("sh", "-c", "rm -rf /var/lib/coracle/*")
 	h.CopyImages()
 	load := func(rules string) { h.Run("nft", rules) }

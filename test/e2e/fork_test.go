@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // identity is what one cluster must not share with another.
@@ -24,6 +25,7 @@ type identity struct {
 // TestFork makes two clusters from a snapshot of a third, with everything that the third has but its secrets, while that
 // one goes on.
 func TestFork(t *testing.T) {
+	slots.Take(t)
 	l, _ := newLaptop(t)
 	before := l.state()
 	args := []string{"base", "--nodes", "2"}
@@ -205,6 +207,7 @@ func (l laptop) bootstrapTokens(t *testing.T, all map[string]identity) {
 
 // TestForkServers makes a cluster with three servers from a snapshot of one with three.
 func TestForkServers(t *testing.T) {
+	slots.Take(t)
 	l, _ := newLaptop(t)
 	l.up("base", "--servers", "3")
 	l.on("base", "create", "configmap", "kept")

@@ -5,10 +5,13 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestHold keeps a host with a server for looking around, for as long as CORACLE_HOLD says (e.g. 10m). It prints how to get in.
 func TestHold(t *testing.T) {
+	slots.Take(t)
 	hold, err := time.ParseDuration(os.Getenv("CORACLE_HOLD"))
 	if err != nil {
 		t.Skip("CORACLE_HOLD is not set: this is for looking around by hand")

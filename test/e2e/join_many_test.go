@@ -5,10 +5,12 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestTwentyJoinsAtOnce starts twenty agents at the same moment: all get in, and none has to be helped.
 func TestTwentyJoinsAtOnce(t *testing.T) {
+	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1})
 	made := time.Now()
 	c.AddAgents(20)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // balancers is a cluster for Services of type LoadBalancer: a server, two agents, and a client that is no node.
@@ -30,6 +31,7 @@ type balancers struct {
 // TestLoadBalancer runs Services of type LoadBalancer in a cluster with both families. The cases share its ports, one
 // after the other.
 func TestLoadBalancer(t *testing.T) {
+	slots.Take(t)
 	f := flavours["vxlan, dual stack"]
 	c := hosts.NewCluster(t, hosts.Plan{
 		Servers: 1, Agents: 2, Images: true, Net: netip.MustParsePrefix(f.wire), ServerArgs: f.serverArgs, Prepare: f.prepare,

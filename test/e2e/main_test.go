@@ -27,8 +27,19 @@ var agnhost = imageutils.GetE2EImage(imageutils.Agnhost)
 // lacks the databases of names: coracle brings what it needs.
 func newHost(t *testing.T, name string) *hosts.Host {
 	t.Helper()
+	return newHostWith(t, name, hosts.Options{})
+}
+
+// newFreshHost is newHost on which coracle has never unpacked anything.
+func newFreshHost(t *testing.T, name string) *hosts.Host {
+	t.Helper()
+	return newHostWith(t, name, hosts.Options{OwnPayload: true})
+}
+
+func newHostWith(t *testing.T, name string, opts hosts.Options) *hosts.Host {
+	t.Helper()
 	hosts.Bin(t)
-	h := hosts.New(t, hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24")), name, hosts.Options{})
+	h := hosts.New(t, hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24")), name, opts)
 	h.CopyImages()
 	h.Run("rm", "-rf", "/etc/protocols", "/etc/services", "/etc/networks", "/etc/nsswitch.conf", "/etc/iproute2", "/usr/share/zoneinfo", "/etc/localtime")
 	return h
@@ -46,7 +57,17 @@ func newLonelyHost(t *testing.T) *hosts.Host {
 // newCluster is a host with a server whose node is Ready and whose DNS answers.
 func newCluster(t *testing.T, args ...string) (*hosts.Host, *hosts.Server) {
 	t.Helper()
-	h := newHost(t, "solo")
+	return startCluster(t, newHost(t, "solo"), args...)
+}
+
+// newFreshCluster is newCluster whose host shares no file with others.
+func newFreshCluster(t *testing.T) (*hosts.Host, *hosts.Server) {
+	t.Helper()
+	return startCluster(t, newFreshHost(t, "solo"))
+}
+
+func startCluster(t *testing.T, h *hosts.Host, args ...string) (*hosts.Host, *hosts.Server) {
+	t.Helper()
 	s := h.Start(args...)
 	waitReady(t, h)
 	return h, s

@@ -14,10 +14,12 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestManage goes through the commands that say who is in the cluster.
 func TestManage(t *testing.T) {
+	slots.Take(t)
 	b := &badJoins{Cluster: hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 2})}
 	b.server, b.agent = b.Servers[0], b.Agents[0]
 	t.Run("rename", b.rename)
@@ -208,6 +210,7 @@ func (b *badJoins) remove(t *testing.T) {
 
 // TestRemoveServer takes a server out of three, with its member, and lets it come back.
 func TestRemoveServer(t *testing.T) {
+	slots.Take(t)
 	b := &badJoins{Cluster: hosts.NewCluster(t, hosts.Plan{Servers: 3})}
 	first, last := b.Servers[0], b.Servers[2]
 	b.fails(t, first, last.Name+" is running", "node", "remove", last.Name)

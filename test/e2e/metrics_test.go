@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestMetrics asks two servers what three nodes and their pods use, of which one can be reached through its tunnels only,
 // and lets autoscalers act on it.
 func TestMetrics(t *testing.T) {
+	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 2, Agents: 1, Images: true,
 		ServerArgs: []string{"--kube-controller-manager-arg=horizontal-pod-autoscaler-sync-period=3s"},
 		Prepare: func(h *hosts.Host) []string {
@@ -148,6 +150,7 @@ func testUsageInStatus(t *testing.T, c *hosts.Cluster) {
 
 // TestMetricsDisabled switches metrics-server off and on, beside an APIService that leads elsewhere.
 func TestMetricsDisabled(t *testing.T) {
+	slots.Take(t)
 	h := newHost(t, "solo")
 	const object, figures = "apiservice/v1beta1.metrics.k8s.io", "/apis/metrics.k8s.io/v1beta1/nodes"
 	run := func(check func(), args ...string) {

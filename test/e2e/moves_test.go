@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // move stops coracle on a host, gives the host another address, and starts coracle again.
@@ -36,6 +37,7 @@ func moveByCrash(t *testing.T, c *hosts.Cluster, h *hosts.Host, to string) {
 
 // TestAddressChanges gives an agent, and one of three servers after another, new addresses, as DHCP may.
 func TestAddressChanges(t *testing.T) {
+	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, Images: true})
 	api := c.Servers[0]
 	api.Apply(manifest(t, "moves.yaml"))
@@ -98,6 +100,7 @@ func checkMoved(t *testing.T, c *hosts.Cluster, moved *hosts.Host) {
 // TestOnlyServerMoves gives the only server another address while its agents run. One agent knows it by a name, and
 // finds it again by itself; the other one has to be told.
 func TestOnlyServerMoves(t *testing.T) {
+	slots.Take(t)
 	const name = "cluster.test"
 	plan := hosts.Plan{Servers: 1, Agents: 2, Images: true}
 	knows := func(h *hosts.Host, server netip.Addr) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // policies is a cluster of two nodes with the pods of netpol.yaml.
@@ -30,6 +31,7 @@ type policyPod struct {
 
 // TestNetworkPolicy proves network policies with packets: each case is what reaches what, over IPv4 and IPv6.
 func TestNetworkPolicy(t *testing.T) {
+	slots.Take(t)
 	f := flavours["vxlan, dual stack"]
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1, Images: true, ServerArgs: f.serverArgs, Prepare: f.prepare})
 	p := &policies{Cluster: c, api: c.Servers[0], pods: map[string]policyPod{}}

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestNetworkEvents lets things happen to nodes and looks whether the pods of the others notice the right ones.
 func TestNetworkEvents(t *testing.T) {
+	slots.Take(t)
 	f := flavours["vxlan"]
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 2, Images: true, Net: netip.MustParsePrefix(f.wire)})
 	n := newNetwork(t, c, f)

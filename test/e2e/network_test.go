@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // A flavour is a kind of network that a cluster can have.
@@ -57,6 +58,7 @@ func (f flavour) prepare(h *hosts.Host) []string {
 func TestNetwork(t *testing.T) {
 	for name, f := range flavours {
 		t.Run(name, func(t *testing.T) {
+			slots.Take(t)
 			c := hosts.NewCluster(t, hosts.Plan{
 				Servers: 1, Agents: 2, Images: true, Net: netip.MustParsePrefix(f.wire), ServerArgs: f.serverArgs, Prepare: f.prepare,
 			})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // staticPods run without an API server: one on the pod network, one on the host's.
@@ -27,10 +28,12 @@ spec:
 // run again, and the machine is back in the cluster when the others are.
 func TestOffline(t *testing.T) {
 	t.Run("agent", func(t *testing.T) {
+		slots.Take(t)
 		c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1, Images: true})
 		testOffline(t, c, c.Agents[0], c.Servers)
 	})
 	t.Run("server", func(t *testing.T) {
+		slots.Take(t)
 		c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true})
 		testOffline(t, c, c.Servers[2], c.Servers[:2])
 	})

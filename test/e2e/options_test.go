@@ -14,10 +14,12 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestDualStack runs a cluster of both address families on a host that has both.
 func TestDualStack(t *testing.T) {
+	slots.Take(t)
 	h := newHost(t, "solo")
 	h.Run("ip", "-6", "addr", "add", "fd00:30::2/64", "dev", "eth0", "nodad")
 	h.Start("--node-ip=172.30.0.2,fd00:30::2", "--cluster-cidr=10.42.0.0/16,fd00:42::/56", "--service-cidr=10.43.0.0/16,fd00:43::/112")
@@ -41,6 +43,7 @@ func TestDualStack(t *testing.T) {
 
 // TestIPv6Only runs a cluster on a host that has no IPv4 but loopback's.
 func TestIPv6Only(t *testing.T) {
+	slots.Take(t)
 	hosts.Bin(t)
 	h := hosts.New(t, hosts.NewWire(t, netip.MustParsePrefix("fd00:30::/64")), "solo", hosts.Options{})
 	h.CopyImages()
@@ -64,6 +67,7 @@ func reachable(t *testing.T, h *hosts.Host, ip netip.Addr) {
 // TestBackends runs the other ways to connect pods.
 func TestBackends(t *testing.T) {
 	t.Run("host-gw", func(t *testing.T) {
+		slots.Take(t)
 		h, _ := newCluster(t, "--flannel-backend=host-gw")
 		startSleepers(t, h)
 		if out, err := h.Try("ip", "link", "show", "flannel.1"); err == nil {
@@ -71,6 +75,7 @@ func TestBackends(t *testing.T) {
 		}
 	})
 	t.Run("none", func(t *testing.T) {
+		slots.Take(t)
 		h := newHost(t, "solo")
 		h.Start("--flannel-backend=none")
 		h.Coracle("wait", "--for=api", "--timeout=3m")
@@ -95,6 +100,7 @@ func TestBackends(t *testing.T) {
 
 // TestSettings gives every kind of setting a try and looks whether it took effect.
 func TestSettings(t *testing.T) {
+	slots.Take(t)
 	h := newHost(t, "solo")
 	write := func(path, text string) {
 		t.Helper()
@@ -154,6 +160,7 @@ resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: one, s
 
 // TestManifests drops files into the manifests directory of a running cluster.
 func TestManifests(t *testing.T) {
+	slots.Take(t)
 	h, _ := newCluster(t)
 	file := h.Data("manifests", "mine.yaml")
 	write := func(path, text string) {
@@ -211,6 +218,7 @@ func TestManifests(t *testing.T) {
 
 // TestCorefile edits the DNS server's configuration in the cluster.
 func TestCorefile(t *testing.T) {
+	slots.Take(t)
 	h, _ := newCluster(t)
 	h.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: client}\nspec: {terminationGracePeriodSeconds: 0, containers: [{name: c, image: coracle.test/busybox:1, command: [sleep, '3600']}]}\n")
 	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=3m")
@@ -230,6 +238,7 @@ func TestCorefile(t *testing.T) {
 
 // TestCommands runs the commands for people.
 func TestCommands(t *testing.T) {
+	slots.Take(t)
 	h, _ := newCluster(t)
 	for _, c := range []struct {
 		args []string
@@ -275,6 +284,7 @@ func TestCommands(t *testing.T) {
 // TestImagesImport brings images in while coracle runs, in every form: by command as a plain archive, compressed and as an
 // OCI layout, and by putting an archive into the images directory.
 func TestImagesImport(t *testing.T) {
+	slots.Take(t)
 	hosts.Bin(t)
 	h := hosts.New(t, hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24")), "solo", hosts.Options{})
 	h.Start()
@@ -315,6 +325,7 @@ func TestImagesImport(t *testing.T) {
 
 // TestNotify plays systemd: it listens to what the front tells about a whole life.
 func TestNotify(t *testing.T) {
+	slots.Take(t)
 	h := newHost(t, "solo")
 	socket := h.Path("/run/notify.sock")
 	listener, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
@@ -364,6 +375,7 @@ func TestNotify(t *testing.T) {
 
 // TestNothingListensInVain looks at the sockets of a fresh cluster.
 func TestNothingListensInVain(t *testing.T) {
+	slots.Take(t)
 	h, _ := newCluster(t)
 	out := h.Run("sh", "-c", "ss -Hltn | awk '{print $4}' | sort -u")
 	t.Log(out)

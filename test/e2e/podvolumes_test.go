@@ -9,10 +9,12 @@ import (
 	"testing"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestPodVolumes runs one cluster for the kinds of volumes that pods have, and for a CSI driver of others.
 func TestPodVolumes(t *testing.T) {
+	slots.Take(t)
 	hosts.Bin(t)
 	driver, why := buildCSI(t)
 	h, s := newCluster(t)

@@ -17,6 +17,7 @@ import (
 	"github.com/coracle-dev/coracle/test/chartfile"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/registries"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // The secrets of TestRegistries, which nobody may find in a log.
@@ -46,6 +47,7 @@ const registriesFile = "/etc/coracle/registries.yaml"
 // TestRegistries pulls from real registries, in the ways in which registries.yaml and hosts.toml have it, while coracle
 // runs: it is never restarted.
 func TestRegistries(t *testing.T) {
+	slots.Take(t)
 	hosts.Bin(t)
 	archives := hosts.Images(t)
 	busybox := slices.IndexFunc(archives, func(path string) bool { return filepath.Base(path) == "busybox.tar" })

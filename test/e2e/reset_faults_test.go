@@ -8,11 +8,13 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestResetAfterFaults resets a host on which something has gone wrong, again and again: each time it must be as
 // before coracle, and a new start must work.
 func TestResetAfterFaults(t *testing.T) {
+	slots.Take(t)
 	faults := []struct {
 		name    string
 		make    func(*testing.T, *hosts.Host, *hosts.Server)
@@ -45,7 +47,7 @@ func TestResetAfterFaults(t *testing.T) {
 			h.Boot()
 		}, []string{"links", "addresses", "nft tables", "mounts", "files", "directories"}}, // others lost what they had in the kernel and in /run
 	}
-	h := newHost(t, "solo")
+	h := newFreshHost(t, "solo")
 	h.Run("sh", "-c", "rm -rf /var/lib/coracle/* /etc/coracle /etc/cni /var/lib/cni /var/log/pods; nft add table inet foreign; ip link add foreign0 type bridge; mkdir -p /run/netns")
 	before := takeInventory(h)
 	for _, f := range faults {
@@ -72,7 +74,8 @@ func TestResetAfterFaults(t *testing.T) {
 
 // TestResetOfNothing resets a host on which coracle never ran.
 func TestResetOfNothing(t *testing.T) {
-	h := newHost(t, "solo")
+	slots.Take(t)
+	h := newFreshHost(t, "solo")
 	h.Run("sh", "-c", "rm -rf /var/lib/coracle/*")
 	for _, args := range [][]string{{"reset", "--dry-run"}, {"reset", "--yes"}, {"reset"}} {
 		if out := h.Coracle(args...); !strings.Contains(out, "nothing of coracle") {

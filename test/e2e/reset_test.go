@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // What a host is made of, as far as coracle may change it, besides files. Each prints one line per thing.
@@ -50,7 +51,8 @@ func compareInventory(t *testing.T, h *hosts.Host, before map[string]string, unk
 func TestReset(t *testing.T) {
 	for name, stopFirst := range map[string]bool{"stopped server": true, "running server": false} {
 		t.Run(name, func(t *testing.T) {
-			h := newHost(t, "solo")
+			slots.Take(t)
+			h := newFreshHost(t, "solo")
 			h.Run("sh", "-c", "rm -rf /var/lib/coracle/*; touch /etc/before-coracle; nft add table inet foreign; ip link add foreign0 type bridge; mkdir -p /run/netns")
 			before := takeInventory(h)
 

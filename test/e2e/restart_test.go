@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 const sleepers = `
@@ -48,6 +49,7 @@ func startSleepers(t *testing.T, h *hosts.Host) (running string) {
 
 // TestRestartKeepsPods stops and starts coracle: the same containers run on.
 func TestRestartKeepsPods(t *testing.T) {
+	slots.Take(t)
 	h, s := newCluster(t)
 	before := startSleepers(t, h)
 	pids := h.Run("pgrep", "-x", "sleep")
@@ -74,6 +76,7 @@ func TestRestartKeepsPods(t *testing.T) {
 
 // TestDrainOnStop sees that --drain-on-stop stops the pods too.
 func TestDrainOnStop(t *testing.T) {
+	slots.Take(t)
 	h, s := newCluster(t, "--drain-on-stop")
 	startSleepers(t, h)
 	if err := s.Stop(); err != nil {
@@ -99,6 +102,7 @@ func kills(t *testing.T) int {
 // TestKill kills each half and the front at random moments while a client writes. Every acknowledged write must be
 // there after, and the pods must not notice.
 func TestKill(t *testing.T) {
+	slots.Take(t)
 	h, s := newCluster(t)
 	before := startSleepers(t, h)
 	seed := uint64(time.Now().UnixNano())
@@ -191,6 +195,7 @@ func writeConfigMaps(ctx context.Context, client kubernetes.Interface) (acknowle
 
 // TestHostReboot pulls the plug: all processes die, /run is empty, and the cluster comes back by itself.
 func TestHostReboot(t *testing.T) {
+	slots.Take(t)
 	h, _ := newCluster(t)
 	startSleepers(t, h)
 	h.Kubectl("create", "configmap", "kept")
@@ -215,6 +220,7 @@ func TestHostReboot(t *testing.T) {
 
 // TestInit runs coracle as the first process of a container: it must reap what its pods leave and stop cleanly.
 func TestInit(t *testing.T) {
+	slots.Take(t)
 	h := newHost(t, "solo")
 	init := h.Command("unshare", "--pid", "--fork", "--mount-proc", hosts.Bin(t), "server")
 	var log strings.Builder

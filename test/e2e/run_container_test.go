@@ -10,6 +10,7 @@ import (
 
 	"github.com/coracle-dev/coracle/test/engine"
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // jobImage writes the archive of an image as small as CI's images can be: a shell and nothing else.
@@ -54,6 +55,7 @@ func jobImage(t *testing.T) string {
 // TestRunInContainer runs coracle run in containers, as CI's jobs are, with the capabilities that docs/ci.md asks for,
 // and docker save into a cluster beside an engine.
 func TestRunInContainer(t *testing.T) {
+	slots.Take(t)
 	bin := hosts.Bin(t)
 	e := engine.Start(t)
 	e.Host.CopyImages()

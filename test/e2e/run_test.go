@@ -13,6 +13,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // runOutcome is how a coracle run ended.
@@ -77,6 +78,7 @@ spec:
 
 // TestRun runs commands with clusters of their own and looks at what is left of them.
 func TestRun(t *testing.T) {
+	slots.Take(t)
 	l, _ := newLaptop(t)
 	l.Run("sh", "-c", "mkdir -m 700 /root/.kube; cat > /root/.kube/config <<'EOF'\n"+userConfig+"EOF\nchmod 600 /root/.kube/config")
 	before := l.state()
@@ -217,6 +219,7 @@ func (l laptop) signal(s syscall.Signal) {
 
 // TestRunEndsEarly ends runs from outside in all ways and looks at what is left.
 func TestRunEndsEarly(t *testing.T) {
+	slots.Take(t)
 	l, _ := newLaptop(t)
 	before := l.state()
 	const slow = "touch " + started + "; sleep 600 & wait $!"

@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestNewAddress starts a server with another node IP than the time before, as after a DHCP lease ended.
 func TestNewAddress(t *testing.T) {
+	slots.Take(t)
 	h, s := newCluster(t)
 	startSleepers(t, h)
 	if err := s.Stop(); err != nil {
@@ -40,6 +42,7 @@ func TestNewAddress(t *testing.T) {
 
 // TestNewHostname starts a server under another name: it must be a new node or a clear error, never a wedge.
 func TestNewHostname(t *testing.T) {
+	slots.Take(t)
 	h, s := newCluster(t)
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
@@ -56,6 +59,7 @@ func TestNewHostname(t *testing.T) {
 
 // TestNewExternalIP starts a server without an external address, with one, with another and without again.
 func TestNewExternalIP(t *testing.T) {
+	slots.Take(t)
 	h, s := newCluster(t)
 	restart := func(args ...string) {
 		t.Helper()
@@ -99,6 +103,7 @@ func TestNewExternalIP(t *testing.T) {
 
 // TestLoopbackOnly runs where there is no network at all.
 func TestLoopbackOnly(t *testing.T) {
+	slots.Take(t)
 	h := newLonelyHost(t)
 	h.Start()
 	waitReady(t, h)
@@ -111,7 +116,8 @@ func TestLoopbackOnly(t *testing.T) {
 
 // TestStartAfterLostData starts where somebody has removed the data directory by hand instead of resetting.
 func TestStartAfterLostData(t *testing.T) {
-	h, s := newCluster(t)
+	slots.Take(t)
+	h, s := newFreshCluster(t)
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +130,8 @@ func TestStartAfterLostData(t *testing.T) {
 
 // TestStartAfterReset makes a cluster, resets, and makes another on the same host.
 func TestStartAfterReset(t *testing.T) {
-	h, s := newCluster(t)
+	slots.Take(t)
+	h, s := newFreshCluster(t)
 	startSleepers(t, h)
 	h.Kubectl("create", "configmap", "old")
 	if err := s.Stop(); err != nil {

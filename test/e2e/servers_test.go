@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestServersOverIPv6 forms a cluster of three servers on hosts that have no IPv4, and lets one of them die.
 func TestServersOverIPv6(t *testing.T) {
+	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{
 		Servers: 3, Agents: 1, Images: true, Net: netip.MustParsePrefix("fd00:30::/64"),
 		ServerArgs: []string{"--cluster-cidr=fd00:42::/56", "--service-cidr=fd00:43::/112"},

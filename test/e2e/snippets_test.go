@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // workspace is what a CI job has checked out: an image, what to deploy, and tests.
@@ -146,6 +147,7 @@ func (l laptop) job(env map[string]string, args ...string) (string, error) {
 
 // TestAction runs the steps of the GitHub action.
 func TestAction(t *testing.T) {
+	slots.Take(t)
 	l, _ := newLaptop(t)
 	l.workspace()
 	env := l.use(nil, map[string]string{"file": binary, "nodes": "2", "images": "app.tar\n", "manifests": "deploy\n", "rollout": "true"})
@@ -170,6 +172,7 @@ func TestAction(t *testing.T) {
 
 // TestGitLab runs the lines of the GitLab job, with tests that pass and tests that do not.
 func TestGitLab(t *testing.T) {
+	slots.Take(t)
 	l, _ := newLaptop(t)
 	l.workspace()
 	var jobs map[string]struct {
@@ -209,6 +212,7 @@ func TestGitLab(t *testing.T) {
 
 // TestMakefile runs make with the include file, as a user who has sudo.
 func TestMakefile(t *testing.T) {
+	slots.Take(t)
 	l, _ := newLaptop(t)
 	l.workspace()
 	l.script("Makefile", "include "+source(t, "docs/examples/coracle.mk")+"\ne2e:\n\t./e2e.sh\n")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // firewall drops what others begin towards a host, as a NAT does.
@@ -24,6 +25,7 @@ const firewall = `table inet firewall {
 
 // TestTunnel runs two servers and an agent that nobody can dial, and reaches what runs on the agent through both.
 func TestTunnel(t *testing.T) {
+	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 2, Agents: 1, Images: true, Prepare: func(h *hosts.Host) []string {
 		if strings.HasPrefix(h.Name, "agent") {
 			h.Run("sh", "-c", "echo '"+firewall+"' | nft -f -")

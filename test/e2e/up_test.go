@@ -14,6 +14,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/registries"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // A laptop is a host on which local clusters are made: a machine like any other.
@@ -26,7 +27,7 @@ func newLaptop(t *testing.T) (laptop, *hosts.Wire) {
 	t.Helper()
 	hosts.Bin(t)
 	wire := hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24"))
-	h := hosts.New(t, wire, "laptop", hosts.Options{})
+	h := hosts.New(t, wire, "laptop", hosts.Options{OwnPayload: true})
 	h.CopyImages()
 	h.Coracle("kubectl", "version", "--client") // unpacks
 	h.Run("rm", "-rf", "/root/.kube")
@@ -124,6 +125,7 @@ current-context: work
 
 // TestUp makes a local cluster of three nodes and another one beside it, uses both, and removes them.
 func TestUp(t *testing.T) {
+	slots.Take(t)
 	l, wire := newLaptop(t)
 	outside := hosts.New(t, wire, "outside", hosts.Options{})
 	l.Run("sh", "-c", "mkdir -m 700 /root/.kube; cat > /root/.kube/config <<'EOF'\n"+userConfig+"EOF\nchmod 600 /root/.kube/config")
@@ -231,6 +233,7 @@ func (l laptop) second(t *testing.T) {
 
 // TestUpEndsEarly looks at what is left when a cluster does not come up.
 func TestUpEndsEarly(t *testing.T) {
+	slots.Take(t)
 	l, _ := newLaptop(t)
 	before := l.state()
 	t.Run("time is over", func(t *testing.T) {
@@ -282,6 +285,7 @@ func TestUpEndsEarly(t *testing.T) {
 
 // TestUpReboot restarts the machine under a cluster.
 func TestUpReboot(t *testing.T) {
+	slots.Take(t)
 	l, _ := newLaptop(t)
 	before := l.state()
 	l.Run("sh", "-c", "mkdir /srv/settings && echo 'node-label: [tier=gold]' > /srv/settings/coracle.yaml")
@@ -305,6 +309,7 @@ func TestUpReboot(t *testing.T) {
 
 // TestUpBesideServer makes two clusters at once on a machine that is itself a node of a cluster, for a user who calls sudo.
 func TestUpBesideServer(t *testing.T) {
+	slots.Take(t)
 	l, _ := newLaptop(t)
 	l.Start()
 	waitReady(t, l.Host)
@@ -346,6 +351,7 @@ func TestUpBesideServer(t *testing.T) {
 
 // TestUpServers loses a server of three.
 func TestUpServers(t *testing.T) {
+	slots.Take(t)
 	l, _ := newLaptop(t)
 	l.Run("mkdir", "/root/.kube") // for kubectl's cache
 	before := l.state()

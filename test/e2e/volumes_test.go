@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // volume is a pod with a claim of the same name.
@@ -54,6 +55,7 @@ func configure(h *hosts.Host, json string) {
 
 // TestLocalVolumes runs a cluster of two nodes and goes through the life of volumes on them.
 func TestLocalVolumes(t *testing.T) {
+	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1, Images: true})
 	server, agent := c.Servers[0], c.Agents[0]
 	hosts.Eventually(t, time.Minute, func() error {

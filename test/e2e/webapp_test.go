@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // transcript returns the commands of a page below one of its headings, a text for each block.
@@ -57,11 +58,13 @@ func TestNewcomersWebApp(t *testing.T) {
 	}
 	hosts.Bin(t)
 	t.Run("on a network", func(t *testing.T) {
+		slots.Take(t)
 		wire := hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24"))
 		n := newcomer{hosts.New(t, wire, "solo", hosts.Options{}), t}
 		n.play(blocks, hosts.New(t, wire, "outside", hosts.Options{}))
 	})
 	t.Run("on loopback only", func(t *testing.T) {
+		slots.Take(t)
 		n := newcomer{hosts.New(t, nil, "lonely", hosts.Options{}), t}
 		n.play(blocks, n.Host)
 	})

@@ -12,10 +12,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // TestWorkloads runs one cluster and looks at it from all sides.
 func TestWorkloads(t *testing.T) {
+	slots.Take(t)
 	h, _ := newCluster(t)
 	h.Apply(manifest(t, "workloads.yaml"))
 	h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=3m")
@@ -370,6 +372,7 @@ func refused(h *hosts.Host, manifest, reason string) error {
 // TestReusedAddress sees that a pod that inherits an address is reachable at once, also from pods that have talked
 // to the one before: with six addresses for pods, each is soon used again.
 func TestReusedAddress(t *testing.T) {
+	slots.Take(t)
 	h, _ := newCluster(t, "--cluster-cidr=10.42.0.0/24", "--kube-controller-manager-arg=node-cidr-mask-size=29")
 	h.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: client}\nspec: {terminationGracePeriodSeconds: 0, containers: [{name: c, image: coracle.test/busybox:1, command: [sleep, '3600']}]}\n")
 	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=3m")

@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
 
 // TestEngine runs a container of an image that is nothing but a busybox.
 func TestEngine(t *testing.T) {
+	slots.Take(t)
 	e := Start(t)
 	e.Import(busyboxTar(t), "coracle.test/box:1")
 	run := func(args ...string) string {

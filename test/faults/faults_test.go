@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // chosen are the faults that the environment names, in its order, or all.
@@ -34,6 +35,7 @@ func chosen(t *testing.T) []fault {
 // TestFaults breaks a cluster of three servers and an agent in one way after the other. CORACLE_TEST_FAULTS names some
 // of the faults instead, in order. CORACLE_TEST_FAULT_ROUNDS is for long runs: so many times all, at random.
 func TestFaults(t *testing.T) {
+	slots.Take(t)
 	hosts.Bin(t)
 	list := chosen(t)
 	rounds, _ := strconv.Atoi(os.Getenv("CORACLE_TEST_FAULT_ROUNDS"))
@@ -80,6 +82,7 @@ func random(t *testing.T, list []fault, rounds int) []fault {
 
 // TestOneServer kills the control plane's half of a lone server: the same clients and checks, without others.
 func TestOneServer(t *testing.T) {
+	slots.Take(t)
 	hosts.Bin(t)
 	a := newArena(t, 1, 0)
 	a.survive(t, fault{"killed", func(a *arena) []*hosts.Host {

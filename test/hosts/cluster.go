@@ -36,7 +36,6 @@ type Cluster struct {
 
 	t          testing.TB
 	plan       Plan
-	payload    string // directory that all hosts share
 	kubeconfig []byte // the administrator's
 
 	mu      sync.Mutex
@@ -58,7 +57,6 @@ func NewCluster(t testing.TB, plan Plan) *Cluster {
 	}
 	c := &Cluster{t: t, plan: plan, Wire: NewWire(t, plan.Net), args: map[string][]string{}, running: map[string]*Server{}}
 	c.Links = NewLinks(t, c.Wire)
-	c.makePayload()
 	for i := range plan.Servers {
 		c.Servers = append(c.Servers, c.NewHost(fmt.Sprintf("server-%d", i+1)))
 	}
@@ -74,21 +72,10 @@ func NewCluster(t testing.TB, plan Plan) *Cluster {
 	return c
 }
 
-// makePayload makes the directory for what coracle unpacks. On one machine, once is enough.
-func (c *Cluster) makePayload() {
-	c.t.Helper()
-	dir, err := os.MkdirTemp(scratch(), "payload-")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	c.t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	c.payload = dir
-}
-
-// NewHost makes a host on the cluster's wire, ready for Start. Once another host runs, its payload is unpacked.
+// NewHost makes a host on the cluster's wire, ready for Start.
 func (c *Cluster) NewHost(name string) *Host {
 	c.t.Helper()
-	h := New(c.t, c.Wire, name, Options{Payload: c.payload})
+	h := New(c.t, c.Wire, name, Options{})
 	c.Provision(h)
 	return h
 }
@@ -182,7 +169,7 @@ func (c *Cluster) Boot(h *Host) {
 
 // For is the cluster for a subtest: what fails fails t. Hosts must not be booted or killed through it.
 func (c *Cluster) For(t testing.TB) *Cluster {
-	sub := &Cluster{Wire: c.Wire, Links: c.Links, t: t, plan: c.plan, payload: c.payload, kubeconfig: c.kubeconfig, args: c.args, running: c.running}
+	sub := &Cluster{Wire: c.Wire, Links: c.Links, t: t, plan: c.plan, kubeconfig: c.kubeconfig, args: c.args, running: c.running}
 	for _, h := range c.Servers {
 		sub.Servers = append(sub.Servers, h.For(t))
 	}

@@ -2,7 +2,9 @@ package hosts
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -216,11 +218,18 @@ func (h *Host) Client() kubernetes.Interface {
 // CopyImages puts the test images where coracle imports them from at its next start.
 func (h *Host) CopyImages() {
 	h.t.Helper()
+	h.must(os.MkdirAll(h.Data("images"), 0o755))
 	for _, image := range Images(h.t) {
-		data, err := os.ReadFile(image)
+		to := h.Data("images", filepath.Base(image))
+		if err := os.Remove(to); !errors.Is(err, fs.ErrNotExist) {
+			h.must(err)
+		}
+		if os.Link(image, to) == nil { // hosts only read them
+			continue
+		}
+		data, err := os.ReadFile(image) // on another file system
 		h.must(err)
-		h.must(os.MkdirAll(h.Data("images"), 0o755))
-		h.must(os.WriteFile(h.Data("images", filepath.Base(image)), data, 0o644))
+		h.must(os.WriteFile(to, data, 0o644))
 	}
 }
 

@@ -5,9 +5,12 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 func TestFaults(t *testing.T) {
+	slots.Take(t)
 	if os.Geteuid() != 0 {
 		t.Skip("hosts are made of namespaces, which needs root")
 	}

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // Host is a machine made of namespaces.
@@ -31,8 +32,9 @@ type Host struct {
 // Options say what a host is like.
 type Options struct {
 	IP netip.Addr // its address; the zero value is the wire's next free one
-	// Payload is a directory of this machine that hosts share for what coracle unpacks: the first one fills it.
-	Payload string
+	// OwnPayload gives the host a directory of its own for what coracle unpacks, as a real machine has. The others share
+	// one, which the first of them fills.
+	OwnPayload bool
 	// Disks are directories of the host that lie on a real disk, besides coracle's own; empty at first.
 	Disks []string
 }
@@ -41,6 +43,7 @@ type Options struct {
 // A nil wire makes a host that has only loopback.
 func New(t testing.TB, wire *Wire, name string, opts Options) *Host {
 	t.Helper()
+	slots.Require(t)
 	dir, err := os.MkdirTemp(scratch(), "host-"+name+"-")
 	if err != nil {
 		t.Fatalf("making a directory for host %s: %v", name, err)
@@ -68,14 +71,17 @@ func (h *Host) mounts(opts Options) []nshost.Mount {
 	for i, disk := range opts.Disks {
 		mounts = append(mounts, nshost.Mount{Source: filepath.Join(h.dir, fmt.Sprint("disk", i)), Target: disk})
 	}
-	if opts.Payload != "" {
-		mounts = append(mounts, nshost.Mount{Source: opts.Payload, Target: "/var/lib/coracle/data"})
-	}
 	if bin := os.Getenv("CORACLE_BIN"); bin != "" {
+		if !opts.OwnPayload {
+			mounts = append(mounts, nshost.Mount{Source: payloadDir(), Target: "/var/lib/coracle/data"})
+		}
 		mounts = append(mounts, nshost.Mount{Source: filepath.Dir(bin), Target: filepath.Dir(bin)})
 	}
 	return mounts
 }
+
+// payloadDir is the directory that the hosts of this process share for what coracle unpacks. Main removes it.
+func payloadDir() string { return filepath.Join(scratch(), fmt.Sprintf("payload-%d", os.Getpid())) }
 
 // scratch is where hosts keep their disks: a real file system, because overlayfs does not stack on itself.
 func scratch() string {

@@ -5,11 +5,14 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
 func TestTwoHostsOnAWire(t *testing.T) {
+	slots.Take(t)
 	if os.Geteuid() != 0 {
 		t.Skip("hosts are made of namespaces, which needs root")
 	}

@@ -22,6 +22,7 @@ func Main(m *testing.M) int {
 		if err := removeLeftovers(); err != nil {
 			report(err) // for a test to fail on
 		}
+		defer os.RemoveAll(payloadDir())
 		return m.Run()
 	case roleDNS:
 		return report(serveDNS())

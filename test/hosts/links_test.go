@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // pings reports whether an echo comes back within some seconds.
@@ -28,6 +30,7 @@ func fastest(t *testing.T, from, to *Host) time.Duration {
 }
 
 func TestLinks(t *testing.T) {
+	slots.Take(t)
 	if os.Geteuid() != 0 {
 		t.Skip("hosts are made of namespaces, which needs root")
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/machines"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
@@ -22,6 +23,7 @@ var testdata embed.FS
 
 // TestInstall takes a server and an agent through an installation's life. The steps build on each other.
 func TestInstall(t *testing.T) {
+	slots.Take(t)
 	site := machines.Open(t)
 	s := &story{server: boot(t, site, "edge-1"), agent: boot(t, site, "edge-2")}
 	s.serverBefore, s.agentBefore = take(s.server), take(s.agent)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/machines"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // openRC is the init of a machine without systemd. Debian has no program for that; a shell takes up orphans as well.
@@ -14,6 +15,7 @@ var openRC = []string{"/bin/sh", "-c", "openrc sysinit; openrc boot; openrc defa
 
 // TestOpenRC installs a server on a machine with OpenRC, kills it, stops and starts it, and takes it off again.
 func TestOpenRC(t *testing.T) {
+	slots.Take(t)
 	m := machines.Open(t).Boot(t, "alpine", machines.Options{Init: openRC})
 	hosts.Eventually(t, 2*time.Minute, func() error { _, err := m.Try("test", "-e", "/run/up"); return err })
 	before := take(m)

@@ -6,12 +6,14 @@ import (
 	"testing"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
 
 // TestMachines boots two machines, which reach each other, and reboots one.
 func TestMachines(t *testing.T) {
+	slots.Take(t)
 	s := Open(t)
 	a, b := s.Boot(t, "first", Options{}), s.Boot(t, "second", Options{})
 	if a.IP() == b.IP() {

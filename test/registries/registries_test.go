@@ -9,12 +9,14 @@ import (
 	"testing"
 
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
 
 // TestRegistry sees that what other tests rely on is so: who may push, and that the log tells of it.
 func TestRegistry(t *testing.T) {
+	slots.Take(t)
 	if os.Geteuid() != 0 {
 		t.Skip("hosts are made of namespaces, which needs root")
 	}

@@ -23,6 +23,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
 )
 
 func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
@@ -38,6 +39,7 @@ func TestScale(t *testing.T) {
 	if kwok == "" {
 		t.Skip("CORACLE_KWOK names no kwok executable: run scripts/scale")
 	}
+	slots.Take(t)
 	nodes, pods := number("CORACLE_SCALE_NODES", 1000), number("CORACLE_SCALE_PODS", 10000)
 	wire := hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24"))
 	h := hosts.New(t, wire, "scale", hosts.Options{})

@@ -6,11 +6,13 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/machines"
+	"github.com/coracle-dev/coracle/test/slots"
 	"github.com/coracle-dev/coracle/test/upgrade/stage"
 )
 
 // TestCluster upgrades an agent, and one of three servers, whose data must not go back in time.
 func TestCluster(t *testing.T) {
+	slots.Take(t)
 	site := machines.Open(t)
 	first := stage.Install(t, site, "first", "server")
 	join := func(name, role string) stage.Server {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/machines"
+	"github.com/coracle-dev/coracle/test/slots"
 	"github.com/coracle-dev/coracle/test/upgrade/stage"
 )
 
@@ -16,6 +17,7 @@ func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
 
 // TestUpgrade takes one server through all that can come of an upgrade.
 func TestUpgrade(t *testing.T) {
+	slots.Take(t)
 	site := machines.Open(t)
 	s := stage.Install(t, site, "server", "server")
 	s.Bring(t)

@@ -1,0 +1,81 @@
+// Command report runs `go test -json` with the given arguments and prints what a person wants to know: the output of
+// tests that failed, one line for every top-level test that starts machines, Go's own line for every package, the tests
+// that were skipped and why, and the 20 slowest tests. It fails if a test does, if a test needs much more time than
+// test/slots/budget.txt says, and where CI is true, if a test is skipped that skips.txt does not list.
+//
+// Usage: report FILE ARGUMENT...
+//
+// FILE gets the events of go test, one JSON object a line.
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+
+	"github.com/coracle-dev/coracle/test/slots"
+)
+
+func main() {
+	if len(os.Args) < 3 {
+		fmt.Fprintln(os.Stderr, "usage: report FILE ARGUMENT...")
+		os.Exit(2)
+	}
+	code, err := run(os.Args[1], os.Args[2:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "report:", err)
+		os.Exit(1)
+	}
+	os.Exit(code)
+}
+
+// run runs go test and returns the exit code of this command.
+func run(path string, args []string) (code int, err error) {
+	rows, err := slots.Budget()
+	if err != nil {
+		return 0, err
+	}
+	allowed, err := allowedSkips()
+	if err != nil {
+		return 0, err
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	go func() {
+		for s := range signals {
+			_ = cmd.Process.Signal(s)
+		}
+	}()
+	r := newReport(os.Stdout, rows)
+	if err := r.read(bufio.NewReader(io.TeeReader(out, file))); err != nil {
+		return 0, err
+	}
+	err = cmd.Wait()
+	good := r.finish(allowed, os.Getenv("CI") == "true")
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return exit.ExitCode(), nil
+	}
+	if err == nil && !good {
+		return 1, nil
+	}
+	return 0, err
+}

@@ -1,0 +1,253 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/coracle-dev/coracle/test/slots"
+)
+
+// event is one line of go test -json; `go doc test2json` describes it.
+type event struct {
+	Action  string
+	Package string
+	Test    string
+	Elapsed float64 // seconds
+	Output  string
+}
+
+// result is what became of a test.
+type result struct {
+	name    string // package and test, as in e2e/TestBackup
+	action  string // pass, fail or skip; "" while it runs
+	seconds float64
+	waited  float64 // of the seconds, for slots
+	reason  string  // of a skip
+}
+
+// report collects the events of one run of go test.
+type report struct {
+	to      io.Writer
+	budget  map[string]slots.Row
+	tests   map[string]*result
+	order   []string            // names of the tests in the order of their start
+	output  map[string][]string // of tests that have not ended, by top-level test
+	started map[string]bool     // top-level tests with slots, themselves or their subtests
+}
+
+func newReport(to io.Writer, rows []slots.Row) *report {
+	r := &report{to: to, budget: map[string]slots.Row{}, tests: map[string]*result{}, output: map[string][]string{}, started: map[string]bool{}}
+	for _, row := range rows {
+		r.budget[row.Test] = row
+	}
+	return r
+}
+
+// read takes the events until there are no more. A line that is no event is printed as it is.
+func (r *report) read(from *bufio.Reader) error {
+	for {
+		line, err := from.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) == nil && e.Action != "" {
+				r.take(e)
+			} else {
+				_, _ = r.to.Write(line)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// take takes one event.
+func (r *report) take(e event) {
+	if e.Test == "" {
+		r.takePackage(e)
+		return
+	}
+	name := path.Base(e.Package) + "/" + e.Test
+	topName, _, isSub := strings.Cut(e.Test, "/")
+	top := path.Base(e.Package) + "/" + topName
+	t := r.tests[name]
+	if t == nil {
+		t = &result{name: name}
+		r.tests[name] = t
+		r.order = append(r.order, name)
+	}
+	switch e.Action {
+	case "output":
+		r.output[top] = append(r.output[top], e.Output)
+		r.parse(t, top, e.Output)
+	case "pass", "fail", "skip":
+		t.action, t.seconds = e.Action, e.Elapsed
+		if !isSub {
+			r.ended(t)
+		}
+	}
+}
+
+// noise are lines of go test -v that say nothing where the output of one test is shown by itself.
+var noise = regexp.MustCompile(`^=== (RUN|PAUSE|CONT|NAME) `)
+
+// ended prints what became of a top-level test, with all its output if it failed.
+func (r *report) ended(t *result) {
+	if t.action == "fail" {
+		for _, line := range r.output[t.name] {
+			if !noise.MatchString(line) {
+				fmt.Fprint(r.to, line)
+			}
+		}
+	} else if r.started[t.name] {
+		fmt.Fprintf(r.to, "--- %s: %s (%.1f s)\n", strings.ToUpper(t.action), t.name, t.took())
+	}
+	delete(r.output, t.name)
+}
+
+// takePackage prints Go's line for a package, and what the build of a package says.
+func (r *report) takePackage(e event) {
+	switch {
+	case e.Action == "build-output":
+		fmt.Fprint(r.to, e.Output)
+	case e.Action == "output" && e.Output != "PASS\n" && !strings.HasPrefix(e.Output, "testing: warning: no tests to run"):
+		fmt.Fprint(r.to, e.Output)
+	case e.Action == "fail":
+		for name, lines := range r.output { // the process ended before these tests did
+			if strings.HasPrefix(name, path.Base(e.Package)+"/") {
+				fmt.Fprint(r.to, strings.Join(lines, ""))
+				delete(r.output, name)
+			}
+		}
+	}
+}
+
+var (
+	waitedLine = regexp.MustCompile(`slots: waited ([0-9.]+) s for`)
+	sourceLine = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)\n`)
+)
+
+// parse finds in a test's output how long it waited, and in that of a skipped one its reason.
+func (r *report) parse(t *result, top, line string) {
+	if m := waitedLine.FindStringSubmatch(line); m != nil {
+		t.waited, _ = strconv.ParseFloat(m[1], 64)
+		r.started[top] = true
+	} else if m := sourceLine.FindStringSubmatch(line); m != nil {
+		t.reason = m[1]
+	}
+}
+
+// took is how many seconds a test needed once it had its slots.
+func (t *result) took() float64 { return max(0, t.seconds-t.waited) }
+
+// shown is the number of tests in the table of the slowest.
+const shown = 20
+
+// finish prints what is to be said about the whole run, and reports whether it is good.
+func (r *report) finish(allowed []skip, strict bool) (good bool) {
+	good = true
+	for _, name := range r.order {
+		t := r.tests[name]
+		if t.action != "skip" {
+			continue
+		}
+		if why, ok := reasonFor(allowed, name); ok {
+			fmt.Fprintf(r.to, "skipped: %s: %s\n", name, why)
+		} else {
+			fmt.Fprintf(r.to, "skipped, and not in test/report/skips.txt: %s: %s\n", name, t.reason)
+			good = good && !strict
+		}
+	}
+	slow := r.slowest()
+	if len(slow) > 0 {
+		fmt.Fprintf(r.to, "\n%8s %8s %8s  the slowest tests, in seconds\n", "took", "budget", "waited")
+	}
+	for _, t := range slow[:min(shown, len(slow))] {
+		fmt.Fprintf(r.to, "%8.1f %8d %8.1f  %s\n", t.took(), r.seconds(t.name), t.waited, t.name)
+	}
+	for _, t := range slow {
+		if most := float64(tolerance*r.seconds(t.name) + slack); t.took() > most {
+			fmt.Fprintf(r.to, "too slow: %s took %.1f s, more than %.0f s: make it faster, or change its row in test/slots/budget.txt\n", t.name, t.took(), most)
+			good = false
+		}
+	}
+	return good
+}
+
+// A test is too slow if it needs more than its budget times tolerance, and slack in seconds. The rest is the difference
+// between machines, and other work on their cores.
+const (
+	tolerance = 3
+	slack     = 60
+)
+
+// withoutRow is the budget of a test without a row in budget.txt, in seconds.
+const withoutRow = 10
+
+func (r *report) seconds(name string) int {
+	if row, ok := r.budget[name]; ok {
+		return row.Seconds
+	}
+	return withoutRow
+}
+
+// slowest sorts the tests that have a row and all other top-level tests, the slowest first. A test whose subtests have
+// rows is not among them.
+func (r *report) slowest() (slow []*result) {
+	parents := map[string]bool{}
+	for name := range r.budget {
+		parents[path.Dir(name)] = true
+	}
+	for name, t := range r.tests {
+		_, hasRow := r.budget[name]
+		if hasRow || strings.Count(name, "/") == 1 && !parents[name] {
+			slow = append(slow, t)
+		}
+	}
+	slices.SortFunc(slow, func(a, b *result) int { return cmp.Or(cmp.Compare(b.took(), a.took()), cmp.Compare(a.name, b.name)) })
+	return slow
+}
+
+//go:embed skips.txt
+var skips string
+
+// skip is a line of skips.txt: tests that may be skipped, as a pattern of package path.Match, and the reason.
+type skip struct{ pattern, reason string }
+
+func allowedSkips() (all []skip, err error) {
+	for line := range strings.Lines(skips) {
+		pattern, reason, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if pattern == "" || strings.HasPrefix(pattern, "#") {
+			continue
+		}
+		s := skip{pattern, strings.TrimSpace(reason)}
+		if _, err := path.Match(pattern, ""); err != nil || s.reason == "" {
+			return nil, fmt.Errorf("test/report/skips.txt: %q: want a pattern and a reason", line)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// reasonFor is the reason for which a test may be skipped.
+func reasonFor(all []skip, name string) (reason string, ok bool) {
+	for _, s := range all {
+		if match, _ := path.Match(s.pattern, name); match {
+			return s.reason, true
+		}
+	}
+	return "", false
+}

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bufio"
+	"strings"
+	"testing"
+
+	"github.com/coracle-dev/coracle/test/slots"
+)
+
+// events are those of a package with a test that passes, one that fails in a subtest, one that is skipped, and one that
+// is as slow as a test may be.
+const events = `{"Action":"start","Package":"x/e2e"}
+{"Action":"run","Package":"x/e2e","Test":"TestGood"}
+{"Action":"output","Package":"x/e2e","Test":"TestGood","Output":"=== RUN   TestGood\n"}
+{"Action":"output","Package":"x/e2e","Test":"TestGood","Output":"    x.go:1: slots: waited 40.5 s for 2 of 6\n"}
+{"Action":"output","Package":"x/e2e","Test":"TestGood","Output":"    x.go:2: nobody needs to read this\n"}
+{"Action":"pass","Package":"x/e2e","Test":"TestGood","Elapsed":60.5}
+{"Action":"run","Package":"x/e2e","Test":"TestBad"}
+{"Action":"run","Package":"x/e2e","Test":"TestBad/part"}
+{"Action":"output","Package":"x/e2e","Test":"TestBad/part","Output":"    x.go:3: this is wrong\n"}
+{"Action":"fail","Package":"x/e2e","Test":"TestBad/part","Elapsed":1}
+{"Action":"fail","Package":"x/e2e","Test":"TestBad","Elapsed":1}
+{"Action":"run","Package":"x/e2e","Test":"TestAbsent"}
+{"Action":"output","Package":"x/e2e","Test":"TestAbsent","Output":"    x.go:4: there is no moon\n"}
+{"Action":"skip","Package":"x/e2e","Test":"TestAbsent","Elapsed":0}
+{"Action":"pass","Package":"x/e2e","Test":"TestSlow","Elapsed":SLOW}
+{"Action":"output","Package":"x/e2e","Output":"FAIL\tx/e2e\t62.000s\n"}
+{"Action":"fail","Package":"x/e2e","Elapsed":62}
+`
+
+// summarize reads the events and returns what is printed.
+func summarize(t *testing.T, slow string, allowed []skip, strict bool) (text string, good bool) {
+	t.Helper()
+	var b strings.Builder
+	r := newReport(&b, []slots.Row{{Test: "e2e/TestGood", Slots: 2, Seconds: 20}})
+	if err := r.read(bufio.NewReader(strings.NewReader(strings.ReplaceAll(events, "SLOW", slow)))); err != nil {
+		t.Fatal(err)
+	}
+	good = r.finish(allowed, strict)
+	return b.String(), good
+}
+
+func TestReport(t *testing.T) {
+	text, good := summarize(t, "90", nil, false)
+	if !good {
+		t.Error("a skip is a failure where CI is not true")
+	}
+	for _, want := range []string{
+		"--- PASS: e2e/TestGood (20.0 s)\n", "x.go:3: this is wrong\n", "FAIL\tx/e2e\t62.000s\n",
+		"skipped, and not in test/report/skips.txt: e2e/TestAbsent: there is no moon\n",
+		"    90.0       10      0.0  e2e/TestSlow\n    20.0       20     40.5  e2e/TestGood\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("missing: %q", want)
+		}
+	}
+	if strings.Contains(text, "nobody needs") || strings.Contains(text, "=== RUN") {
+		t.Error("the output of a test that passed is printed")
+	}
+	if t.Failed() {
+		t.Log(text)
+	}
+}
+
+func TestSkips(t *testing.T) {
+	if text, good := summarize(t, "1", nil, true); good {
+		t.Errorf("where CI is true, a skip that is not listed is no failure:\n%s", text)
+	}
+	text, good := summarize(t, "1", []skip{{"e2e/TestAb*", "the moon is elsewhere"}}, true)
+	if !good || !strings.Contains(text, "skipped: e2e/TestAbsent: the moon is elsewhere\n") {
+		t.Errorf("a skip that is listed is a failure:\n%s", text)
+	}
+	if _, err := allowedSkips(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTooSlow(t *testing.T) {
+	text, good := summarize(t, "91", nil, false)
+	if good || !strings.Contains(text, "too slow: e2e/TestSlow took 91.0 s, more than 90 s") {
+		t.Errorf("a test far above its budget is no failure:\n%s", text)
+	}
+}
