@@ -1,5 +1,5 @@
 // Command report runs `go test -json` with the given arguments and prints what a person wants to know: the output of
-// tests that failed, one line for every top-level test that starts machines, Go's own line for every package, the tests
+// tests that failed, one line for every test that starts machines, Go's own line for every package, the tests
 // that were skipped and why, and the 20 slowest tests. It fails if a test does, if a test needs much more time than
 // test/slots/budget.txt says, and where CI is true, if a test is skipped that skips.txt does not list.
 //

@@ -13,12 +13,14 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // event is one line of go test -json; `go doc test2json` describes it.
 type event struct {
+	Time    time.Time
 	Action  string
 	Package string
 	Test    string
@@ -28,25 +30,25 @@ type event struct {
 
 // result is what became of a test.
 type result struct {
-	name    string // package and test, as in e2e/TestBackup
-	action  string // pass, fail or skip; "" while it runs
-	seconds float64
-	waited  float64 // of the seconds, for slots
-	reason  string  // of a skip
+	name    string    // package and test, as in e2e/TestBackup
+	action  string    // pass, fail or skip; "" while it runs
+	granted time.Time // when it had its slots; zero for a test that takes none
+	waited  float64   // for slots, in seconds
+	took    float64   // after that, in seconds
+	reason  string    // of a skip
 }
 
 // report collects the events of one run of go test.
 type report struct {
-	to      io.Writer
-	budget  map[string]slots.Row
-	tests   map[string]*result
-	order   []string            // names of the tests in the order of their start
-	output  map[string][]string // of tests that have not ended, by top-level test
-	started map[string]bool     // top-level tests with slots, themselves or their subtests
+	to     io.Writer
+	budget map[string]slots.Row
+	tests  map[string]*result
+	order  []string            // names of the tests in the order of their start
+	output map[string][]string // of tests that have not ended, by top-level test
 }
 
 func newReport(to io.Writer, rows []slots.Row) *report {
-	r := &report{to: to, budget: map[string]slots.Row{}, tests: map[string]*result{}, output: map[string][]string{}, started: map[string]bool{}}
+	r := &report{to: to, budget: map[string]slots.Row{}, tests: map[string]*result{}, output: map[string][]string{}}
 	for _, row := range rows {
 		r.budget[row.Test] = row
 	}
@@ -92,9 +94,15 @@ func (r *report) take(e event) {
 	switch e.Action {
 	case "output":
 		r.output[top] = append(r.output[top], e.Output)
-		r.parse(t, top, e.Output)
+		t.parse(e)
 	case "pass", "fail", "skip":
-		t.action, t.seconds = e.Action, e.Elapsed
+		t.action, t.took = e.Action, e.Elapsed
+		if !t.granted.IsZero() {
+			t.took = e.Time.Sub(t.granted).Seconds() // Elapsed is without parallel subtests, and with the wait for slots
+		}
+		if _, ok := r.budget[name]; ok {
+			fmt.Fprintf(r.to, "--- %s: %s (%.1f s)\n", strings.ToUpper(t.action), t.name, t.took)
+		}
 		if !isSub {
 			r.ended(t)
 		}
@@ -104,7 +112,7 @@ func (r *report) take(e event) {
 // noise are lines of go test -v that say nothing where the output of one test is shown by itself.
 var noise = regexp.MustCompile(`^=== (RUN|PAUSE|CONT|NAME) `)
 
-// ended prints what became of a top-level test, with all its output if it failed.
+// ended prints all output of a top-level test if it failed.
 func (r *report) ended(t *result) {
 	if t.action == "fail" {
 		for _, line := range r.output[t.name] {
@@ -112,8 +120,6 @@ func (r *report) ended(t *result) {
 				fmt.Fprint(r.to, line)
 			}
 		}
-	} else if r.started[t.name] {
-		fmt.Fprintf(r.to, "--- %s: %s (%.1f s)\n", strings.ToUpper(t.action), t.name, t.took())
 	}
 	delete(r.output, t.name)
 }
@@ -140,18 +146,15 @@ var (
 	sourceLine = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)\n`)
 )
 
-// parse finds in a test's output how long it waited, and in that of a skipped one its reason.
-func (r *report) parse(t *result, top, line string) {
-	if m := waitedLine.FindStringSubmatch(line); m != nil {
+// parse finds in a line of a test's output how long it waited for slots, or else what may be the reason of a skip.
+func (t *result) parse(e event) {
+	if m := waitedLine.FindStringSubmatch(e.Output); m != nil {
 		t.waited, _ = strconv.ParseFloat(m[1], 64)
-		r.started[top] = true
-	} else if m := sourceLine.FindStringSubmatch(line); m != nil {
+		t.granted = e.Time
+	} else if m := sourceLine.FindStringSubmatch(e.Output); m != nil {
 		t.reason = m[1]
 	}
 }
-
-// took is how many seconds a test needed once it had its slots.
-func (t *result) took() float64 { return max(0, t.seconds-t.waited) }
 
 // shown is the number of tests in the table of the slowest.
 const shown = 20
@@ -176,11 +179,11 @@ func (r *report) finish(allowed []skip, strict bool) (good bool) {
 		fmt.Fprintf(r.to, "\n%8s %8s %8s  the slowest tests, in seconds\n", "took", "budget", "waited")
 	}
 	for _, t := range slow[:min(shown, len(slow))] {
-		fmt.Fprintf(r.to, "%8.1f %8d %8.1f  %s\n", t.took(), r.seconds(t.name), t.waited, t.name)
+		fmt.Fprintf(r.to, "%8.1f %8d %8.1f  %s\n", t.took, r.seconds(t.name), t.waited, t.name)
 	}
 	for _, t := range slow {
-		if most := float64(tolerance*r.seconds(t.name) + slack); t.took() > most {
-			fmt.Fprintf(r.to, "too slow: %s took %.1f s, more than %.0f s: make it faster, or change its row in test/slots/budget.txt\n", t.name, t.took(), most)
+		if most := float64(tolerance*r.seconds(t.name) + slack); t.took > most {
+			fmt.Fprintf(r.to, "too slow: %s took %.1f s, more than %.0f s: make it faster, or change its row in test/slots/budget.txt\n", t.name, t.took, most)
 			good = false
 		}
 	}
@@ -217,7 +220,7 @@ func (r *report) slowest() (slow []*result) {
 			slow = append(slow, t)
 		}
 	}
-	slices.SortFunc(slow, func(a, b *result) int { return cmp.Or(cmp.Compare(b.took(), a.took()), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(slow, func(a, b *result) int { return cmp.Or(cmp.Compare(b.took, a.took), cmp.Compare(a.name, b.name)) })
 	return slow
 }
 

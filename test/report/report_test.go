@@ -13,9 +13,9 @@ import (
 const events = `{"Action":"start","Package":"x/e2e"}
 {"Action":"run","Package":"x/e2e","Test":"TestGood"}
 {"Action":"output","Package":"x/e2e","Test":"TestGood","Output":"=== RUN   TestGood\n"}
-{"Action":"output","Package":"x/e2e","Test":"TestGood","Output":"    x.go:1: slots: waited 40.5 s for 2 of 6\n"}
+{"Time":"2026-01-02T03:04:40.5Z","Action":"output","Package":"x/e2e","Test":"TestGood","Output":"    x.go:1: slots: waited 40.5 s for 2 of 6\n"}
 {"Action":"output","Package":"x/e2e","Test":"TestGood","Output":"    x.go:2: nobody needs to read this\n"}
-{"Action":"pass","Package":"x/e2e","Test":"TestGood","Elapsed":60.5}
+{"Time":"2026-01-02T03:05:00.5Z","Action":"pass","Package":"x/e2e","Test":"TestGood","Elapsed":0}
 {"Action":"run","Package":"x/e2e","Test":"TestBad"}
 {"Action":"run","Package":"x/e2e","Test":"TestBad/part"}
 {"Action":"output","Package":"x/e2e","Test":"TestBad/part","Output":"    x.go:3: this is wrong\n"}
