@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
@@ -15,18 +16,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/nft"
 )
 
-// policies reports whether network policies are ours to put in force: whoever brings another pod network brings them too.
-func policies(cfg config.Config) bool {
-	return !cfg.Disabled("network-policy") && cfg.Network.Backend != config.BackendNone
-}
-
 // addPolicies enters network policies into g, and returns what pods have to wait for.
 func addPolicies(g *lifecycle.Group, cfg config.Config, report *state.Recorder, who identities, gate *kube.APIGate, cri *lifecycle.Unit) []*lifecycle.Unit {
-	if !policies(cfg) {
+	if !footprint.NetworkPolicies(cfg) {
 		return nil
 	}
 	return []*lifecycle.Unit{g.Add("network-policy", networkpolicy.NetworkPolicy{
-		Node: cfg.Node.Name, Kubeconfig: who.node, API: gate.Opened(), Network: cfg.Network.ClusterCIDRs, Bridge: bridge,
+		Node: cfg.Node.Name, Kubeconfig: who.node, API: gate.Opened(), Network: cfg.Network.ClusterCIDRs, Bridge: footprint.Bridge,
 		Socket: cfg.Dirs.PolicySocket(), CRI: cfg.Dirs.ContainerdSocket(),
 		Leases: filepath.Join(cfg.Dirs.CNIState(), "coracle"), Recall: cfg.Dirs.PolicyRecall(),
 		Report: func(s state.NetworkPolicy) { report.Detail(state.NetworkPolicyDetail, s) },
@@ -35,7 +31,7 @@ func addPolicies(g *lifecycle.Group, cfg config.Config, report *state.Recorder, 
 
 // policySocket is what the CNI plugin tells of pods; "" is nobody.
 func policySocket(cfg config.Config) string {
-	if !policies(cfg) {
+	if !footprint.NetworkPolicies(cfg) {
 		return ""
 	}
 	return cfg.Dirs.PolicySocket()
@@ -43,7 +39,7 @@ func policySocket(cfg config.Config) string {
 
 // forgetPolicies removes what an earlier start put in force, if nobody keeps it up to date any more.
 func forgetPolicies(cfg config.Config) error {
-	if policies(cfg) {
+	if footprint.NetworkPolicies(cfg) {
 		return nil
 	}
 	tables, err := nft.Tables()
@@ -51,7 +47,7 @@ func forgetPolicies(cfg config.Config) error {
 		return nil //nolint:nilerr // where the kernel lists no tables there is none of ours
 	}
 	for _, t := range tables {
-		if t.Name != networkpolicy.Table && t.Name != networkpolicy.Guard {
+		if t.Name != footprint.PolicyTable && t.Name != footprint.PolicyBridgeTable {
 			continue
 		}
 		if err := t.Delete(); err != nil && !errors.Is(err, unix.ENOENT) {

@@ -10,6 +10,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeaddresses"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeready"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
@@ -113,7 +114,7 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 		network = g.Add("flannel", flannel.Flannel{
 			Node: node, Own: who.kubelet, OwnReady: asKubelet.Ready(), All: who.node,
 			Backend: string(cfg.Network.Backend), IPs: cfg.Node.IPs, Iface: cfg.Network.Iface, ClusterCIDRs: cfg.Network.ClusterCIDRs,
-			ConfigFile: dirs.NodeConfig("flannel.json"), SubnetFile: dirs.Subnet(), MemoryFile: dirs.NodeConfig("subnet.json"), Bridge: bridge,
+			ConfigFile: dirs.NodeConfig("flannel.json"), SubnetFile: dirs.Subnet(), MemoryFile: dirs.NodeConfig("subnet.json"), Bridge: footprint.Bridge,
 			NoteRules: noteRules(dirs),
 		})
 		ready = append(ready, network)
@@ -129,9 +130,6 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 	return nil
 }
 
-// bridge is the interface that pods are attached to.
-const bridge = "cni0"
-
 // drainTimeout is how long pods have to stop when coracle stops with --drain-on-stop.
 const drainTimeout = 20 * time.Second
 
@@ -144,7 +142,10 @@ func prepare(cfg config.Config, report *state.Recorder) error {
 		there, err := nft.Exists(name)
 		return there || err != nil // what may be somebody else's is not ours
 	}
-	if err := note(l, cfg); err != nil {
+	if err := footprint.Note(l, cfg); err != nil {
+		return err
+	}
+	if err := refuseForeign(l, cfg); err != nil {
 		return err
 	}
 	if err := host.Prepare(l, cfg.Dirs.Run, cfg.Node.IPs, hasIPv6(cfg)); err != nil {
@@ -163,7 +164,7 @@ func prepare(cfg config.Config, report *state.Recorder) error {
 		return removeIfOurs(cfg.Dirs.CNIConfig())
 	}
 	return flannel.CNI{
-		File: cfg.Dirs.CNIConfig(), Bridge: bridge, SubnetFile: cfg.Dirs.Subnet(), StateDir: cfg.Dirs.CNIState(),
+		File: cfg.Dirs.CNIConfig(), Bridge: footprint.Bridge, SubnetFile: cfg.Dirs.Subnet(), StateDir: cfg.Dirs.CNIState(),
 		PolicySocket: policySocket(cfg),
 	}.Write()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
@@ -65,7 +66,7 @@ func TestParts(t *testing.T) {
 			for _, u := range g.Status() {
 				fmt.Fprintf(&got, "%s <- %s\n", u.Name, strings.Join(u.Needs, ", "))
 			}
-			for _, e := range made(cfg) {
+			for _, e := range footprint.Of(cfg) {
 				fmt.Fprintf(&got, "makes %s %s\n", e.Kind, e.Name)
 			}
 			golden.Check(t, "testdata/"+name+".golden", got.String())

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 // before coracle, and a new start must work.
 func TestResetAfterFaults(t *testing.T) {
 	slots.Take(t)
+	isolated := "" // address of a pod that a policy isolated before the fault
 	faults := []struct {
 		name    string
 		make    func(*testing.T, *hosts.Host, *hosts.Server)
@@ -40,6 +42,7 @@ func TestResetAfterFaults(t *testing.T) {
 			h.Run("sh", "-c", "for f in runc nft coracle-core containerd-shim-runc-v2; do rm -f /var/lib/coracle/data/*/$f; done")
 		}, nil},
 		{"damaged ledger", func(t *testing.T, h *hosts.Host, s *hosts.Server) {
+			isolated = isolatePod(t, h)
 			h.Run("sh", "-c", "echo '{' > /var/lib/coracle/ledger.json")
 		}, []string{"mounts", "files", "directories"}}, // propagation and empty directories were noted there only
 		{"reboot", func(_ *testing.T, h *hosts.Host, _ *hosts.Server) {
@@ -67,8 +70,58 @@ func TestResetAfterFaults(t *testing.T) {
 			if out := h.Coracle("reset", "--dry-run"); !strings.Contains(out, "nothing of coracle") {
 				t.Errorf("left after reset:\n%s", out)
 			}
+			if isolated != "" {
+				checkForwarding(t, h, isolated)
+				isolated = ""
+			}
 			compareInventory(t, h, before, f.unknown...)
 		})
+	}
+}
+
+// isolatePod starts a pod and puts a network policy in force that denies it everything. It returns the pod's address.
+func isolatePod(t *testing.T, h *hosts.Host) string {
+	t.Helper()
+	h.Apply(`
+apiVersion: v1
+kind: Pod
+metadata: {name: isolated, labels: {app: isolated}}
+spec:
+  terminationGracePeriodSeconds: 0
+  containers: [{name: main, image: coracle.test/busybox:1, command: [sleep, '36000']}]
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: isolated}
+spec: {podSelector: {matchLabels: {app: isolated}}}
+`)
+	h.Kubectl("wait", "--for=condition=Ready", "pod/isolated", "--timeout=3m")
+	ip := h.Kubectl("get", "pod", "isolated", "-o", "jsonpath={.status.podIP}")
+	await(t, "a policy in force", func(context.Context) bool {
+		rules, err := h.Try("nft", "list", "map", "inet", "coracle-policy", "ingress4")
+		return err == nil && strings.Contains(rules, ip)
+	})
+	return ip
+}
+
+// checkForwarding fails the test unless the host forwards packets to an address that a pod had, now of another network.
+func checkForwarding(t *testing.T, h *hosts.Host, ip string) {
+	t.Helper()
+	out, err := h.Try("sh", "-c", `
+for n in client target; do unshare --net sh -c 'echo $$ > /tmp/'$n'; exec sleep 600' & done
+until [ -s /tmp/client ] && [ -s /tmp/target ]; do sleep 0.1; done
+c=$(cat /tmp/client) t=$(cat /tmp/target) was=$(cat /proc/sys/net/ipv4/ip_forward)
+echo 1 > /proc/sys/net/ipv4/ip_forward
+ip link add client0 type veth peer name eth0 netns $c && ip addr add 192.0.2.1/24 dev client0 && ip link set client0 up
+ip link add target0 type veth peer name eth0 netns $t && ip addr add 198.51.100.1/24 dev target0 && ip link set target0 up
+ip route add $0 dev target0
+nsenter --net=/proc/$c/ns/net sh -c 'ip addr add 192.0.2.2/24 dev eth0; ip link set eth0 up; ip route add default via 192.0.2.1'
+nsenter --net=/proc/$t/ns/net sh -c 'ip addr add '$0'/32 dev eth0; ip link set eth0 up; ip route add 198.51.100.1 dev eth0; ip route add default via 198.51.100.1'
+nsenter --net=/proc/$c/ns/net busybox ping -c 1 -W 2 $0; result=$?
+kill -9 $c $t; ip link del client0; ip link del target0; echo $was > /proc/sys/net/ipv4/ip_forward; rm /tmp/client /tmp/target
+exit $result`, ip)
+	if err != nil {
+		t.Errorf("packets to %s are dropped after the reset: %v\n%s", ip, err, out)
 	}
 }
 

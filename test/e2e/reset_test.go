@@ -5,6 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
+	"github.com/coracle-dev/coracle/pkg/core/ledger"
+	corepaths "github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
 )
@@ -70,12 +74,35 @@ func TestReset(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			checkFootprint(t, h)
 			plan := h.Coracle("reset", "--dry-run")
 			t.Logf("reset --dry-run:\n%s", plan)
 			h.Coracle("reset", "--yes")
 
 			compareInventory(t, h, before)
 		})
+	}
+}
+
+// checkFootprint compares the ledger of a host with the table of what the parts of a node make.
+func checkFootprint(t *testing.T, h *hosts.Host) {
+	t.Helper()
+	known := footprint.Possible(config.Config{Dirs: corepaths.Default()})
+	for _, p := range footprint.Parts() {
+		known = append(known, p.Shared...)
+	}
+	entries, err := ledger.Open(corepaths.Dirs{Data: h.Path("/var/lib/coracle")}).Entries()
+	if err != nil || len(entries) == 0 {
+		t.Errorf("the ledger has %d entries: %v", len(entries), err)
+	}
+	for _, e := range entries {
+		switch e.Kind {
+		case ledger.Dir, ledger.Contents, ledger.Sysctl, ledger.Propagation, ledger.PodNetwork:
+			continue // their names depend on the machine
+		}
+		if !slices.ContainsFunc(known, func(k ledger.Entry) bool { return k.Kind == e.Kind && k.Name == e.Name }) && !strings.HasPrefix(e.Name, "/etc/coracle/") {
+			t.Errorf("the ledger has %s %s, which is in no footprint", e.Kind, e.Name)
+		}
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/google/nftables"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 )
 
 // closed is a chain of the machine's firewall that drops or rejects what it does not know.
@@ -77,7 +78,7 @@ func openings(cfg config.Config) []opening {
 func judgeFirewall(cfg config.Config, keeper string, chains []closed) (out []Verdict) {
 	for _, c := range chains {
 		for _, cidr := range cfg.Network.ClusterCIDRs {
-			if cidr.Addr().Is6() && !c.v6 || cidr.Addr().Is4() && !c.v4 || c.knows([]byte("cni0")) || c.knowsNetwork(cidr) {
+			if cidr.Addr().Is6() && !c.v6 || cidr.Addr().Is4() && !c.v4 || c.knows([]byte(footprint.Bridge)) || c.knowsNetwork(cidr) {
 				continue
 			}
 			if c.forward && c.policy {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 )
 
 // others are programs of other distributions, by the name that the kernel knows, and what ends them.
@@ -59,7 +60,7 @@ func otherKubernetes(_ context.Context, m *Machine) []Verdict {
 func judgeLeftovers(backend config.Backend, installed bool, links, files []string) (out []Verdict) {
 	for _, l := range links {
 		switch {
-		case slices.Contains(ours, l) && !installed && backend != config.BackendNone:
+		case footprint.IsLink(l) && !installed && backend != config.BackendNone:
 			out = append(out, Failf("ip link delete "+l+", if nothing uses it", "there is an interface %s, which coracle did not make: the node would not start", l)...)
 		case backend != config.BackendNone && slices.ContainsFunc(traces, func(t string) bool { return strings.HasPrefix(l, t) }):
 			out = append(out, Warnf("remove what made it, or reboot", "the interface %s is of another pod network", l)...)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
 )
 
@@ -61,9 +62,6 @@ func judgeAddress(ips []netip.Addr, where map[netip.Addr]string) []Verdict {
 	return Else(out, Okf("%s", strings.Join(good, ", ")))
 }
 
-// ours are interfaces that coracle makes.
-var ours = []string{"cni0", "flannel.1", "flannel-v6.1", "coracle0"}
-
 // route is one of the machine.
 type route struct {
 	to   netip.Prefix
@@ -96,7 +94,7 @@ func routes(_ context.Context, m *Machine) []Verdict {
 
 func judgeRoutes(all []route, n config.Network) (out []Verdict) {
 	for _, r := range all {
-		if slices.Contains(ours, r.link) {
+		if footprint.IsLink(r.link) {
 			continue
 		}
 		for flag, cidrs := range map[string][]netip.Prefix{"--cluster-cidr": n.ClusterCIDRs, "--service-cidr": n.ServiceCIDRs} {

@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
 )
@@ -145,16 +146,16 @@ func (d *Doctor) routedPeers() (all []peer) {
 
 // podMTU is the size of packets of a family between nodes' pods.
 func podMTU(v6 bool) (int, error) {
-	overlay := "flannel.1"
+	overlay := footprint.VXLAN
 	if v6 {
-		overlay = "flannel-v6.1"
+		overlay = footprint.VXLAN6
 	}
-	for _, name := range []string{overlay, "cni0"} {
+	for _, name := range []string{overlay, footprint.Bridge} {
 		if link, err := netlink.LinkByName(name); err == nil {
 			return link.Attrs().MTU, nil
 		}
 	}
-	return 0, fmt.Errorf("there is neither %s nor cni0", overlay)
+	return 0, fmt.Errorf("there is neither %s nor %s", overlay, footprint.Bridge)
 }
 
 // pathResult is what became of small and of full packets to a node's pods; and whether its name server answers, where a

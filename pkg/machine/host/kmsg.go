@@ -9,41 +9,38 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 )
-
-// kmsgFile is the kernel's log. The kubelet, which looks there for processes that were killed for lack of memory, does
-// not start without it.
-const kmsgFile = "/dev/kmsg"
 
 // standInKmsg makes up for a kernel log that is missing, or may not be read, as in a container: a pipe on which nothing
 // ever comes. Its writing end stays open for as long as this process lives, so that reading it waits. run is a
 // directory of ours.
 func standInKmsg(l *ledger.Ledger, run string) error {
-	f, err := os.OpenFile(kmsgFile, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := os.OpenFile(footprint.Kmsg, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err == nil {
 		info, err := f.Stat()
 		f.Close()
 		if err == nil && info.Mode()&fs.ModeNamedPipe != 0 { // ours, of an earlier start
-			return holdOpen(kmsgFile)
+			return holdOpen(footprint.Kmsg)
 		}
 		return nil
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := l.Note(ledger.Entry{Kind: ledger.File, Name: kmsgFile}); err != nil {
+		if err := l.Note(ledger.Entry{Kind: ledger.File, Name: footprint.Kmsg}); err != nil {
 			return err
 		}
-		return makePipe(kmsgFile)
+		return makePipe(footprint.Kmsg)
 	}
 	pipe := filepath.Join(run, "kmsg")
 	if err := makePipe(pipe); err != nil {
 		return err
 	}
-	if err := l.Note(ledger.Entry{Kind: ledger.Mount, Name: kmsgFile}); err != nil {
+	if err := l.Note(ledger.Entry{Kind: ledger.Mount, Name: footprint.Kmsg}); err != nil {
 		return err
 	}
-	if err := unix.Mount(pipe, kmsgFile, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("mounting a stand-in on %s, which may not be read: %w", kmsgFile, err)
+	if err := unix.Mount(pipe, footprint.Kmsg, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mounting a stand-in on %s, which may not be read: %w", footprint.Kmsg, err)
 	}
 	return nil
 }

@@ -7,11 +7,12 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 )
 
 // machineIDs are where the kubelet looks for what the node is told from others by, besides its name.
-var machineIDs = []string{"/etc/machine-id", "/var/lib/dbus/machine-id"}
+var machineIDs = []string{footprint.MachineID, "/var/lib/dbus/machine-id"}
 
 // nameMachine makes up a machine id where there is none, as in a container or on a system without systemd or D-Bus. It
 // is no failure if that cannot be written: then the node's id is empty.
@@ -25,10 +26,10 @@ func nameMachine(l *ledger.Ledger) error {
 	if _, err := rand.Read(id[:]); err != nil {
 		return err
 	}
-	if err := l.Note(ledger.Entry{Kind: ledger.File, Name: machineIDs[0]}); err != nil {
+	if err := l.Note(ledger.Entry{Kind: ledger.File, Name: footprint.MachineID}); err != nil {
 		return err
 	}
-	if err := atomicfile.Write(machineIDs[0], []byte(hex.EncodeToString(id[:])+"\n"), 0o444); err != nil {
+	if err := atomicfile.Write(footprint.MachineID, []byte(hex.EncodeToString(id[:])+"\n"), 0o444); err != nil {
 		logrus.WithField("component", "host").WithError(err).Debug("the node has no machine id")
 	}
 	return nil

@@ -8,11 +8,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 )
-
-// netnsDir is where containerd, and `ip netns`, bind-mount network namespaces.
-const netnsDir = "/run/netns"
 
 // shareRoot makes all mounts shared, as systemd does: mounts that a pod makes with bidirectional propagation
 // (CSI drivers) must reach the host, and the host's must reach pods.
@@ -75,24 +73,24 @@ func shared(mountinfo, point string) bool {
 // first `ip netns add` by anyone would bind the directory over itself and so hold every earlier sandbox's
 // namespace twice: it could never be removed.
 func shareNetNS(l *ledger.Ledger) error {
-	if err := l.MkdirAll(netnsDir, 0o755); err != nil {
+	if err := l.MkdirAll(footprint.NetNSDir, 0o755); err != nil {
 		return err
 	}
-	err := unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, "")
+	err := unix.Mount("", footprint.NetNSDir, "none", unix.MS_SHARED|unix.MS_REC, "")
 	if err == nil {
 		return nil
 	}
 	if !errors.Is(err, unix.EINVAL) { // EINVAL: it is no mount point yet
-		return fmt.Errorf("making %s a shared mount: %w", netnsDir, err)
+		return fmt.Errorf("making %s a shared mount: %w", footprint.NetNSDir, err)
 	}
-	if err := l.Note(ledger.Entry{Kind: ledger.Mount, Name: netnsDir}); err != nil {
+	if err := l.Note(ledger.Entry{Kind: ledger.Mount, Name: footprint.NetNSDir}); err != nil {
 		return err
 	}
-	if err := unix.Mount(netnsDir, netnsDir, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("binding %s to itself: %w", netnsDir, err)
+	if err := unix.Mount(footprint.NetNSDir, footprint.NetNSDir, "none", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("binding %s to itself: %w", footprint.NetNSDir, err)
 	}
-	if err := unix.Mount("", netnsDir, "none", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("making %s a shared mount: %w", netnsDir, err)
+	if err := unix.Mount("", footprint.NetNSDir, "none", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("making %s a shared mount: %w", footprint.NetNSDir, err)
 	}
 	return nil
 }

@@ -11,11 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 )
-
-// anchor is a link of ours that leads nowhere: a bridge without ports, because every kernel that runs pods has those.
-const anchor = "coracle0"
 
 // Standalone makes up for what a machine without a network, or without a default route, lacks: the node's address
 // if it is a stand-in, and routes to the Services. The kernel refuses to connect to an address that it has no route
@@ -38,19 +36,19 @@ func Standalone(l *ledger.Ledger, node []netip.Addr, services []netip.Prefix) er
 	}
 	link, err := ensureAnchor(l)
 	if err != nil {
-		return fmt.Errorf("making the interface %s: %w", anchor, err)
+		return fmt.Errorf("making the interface %s: %w", footprint.Standalone, err)
 	}
 	for _, a := range addrs {
 		// No duplicate is looked for, as nobody is there; an IPv6 address could not be used before that ends.
 		address := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(a, a.BitLen())), Flags: unix.IFA_F_NODAD}
 		if err := netlink.AddrReplace(link, address); err != nil {
-			return fmt.Errorf("adding the address %s to %s: %w", a, anchor, err)
+			return fmt.Errorf("adding the address %s to %s: %w", a, footprint.Standalone, err)
 		}
 	}
 	for _, s := range lost {
 		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(s), Src: sourceFor(s, node), Scope: netlink.SCOPE_LINK}
 		if err := netlink.RouteReplace(route); err != nil {
-			return fmt.Errorf("adding a route to Services (%s) over %s: %w", s, anchor, err)
+			return fmt.Errorf("adding a route to Services (%s) over %s: %w", s, footprint.Standalone, err)
 		}
 	}
 	return nil
@@ -62,19 +60,19 @@ func routed(a netip.Addr) bool {
 	if err != nil || len(routes) == 0 || routes[0].Type == unix.RTN_UNREACHABLE {
 		return false
 	}
-	link, err := netlink.LinkByName(anchor)
+	link, err := netlink.LinkByName(footprint.Standalone)
 	return err != nil || routes[0].LinkIndex != link.Attrs().Index
 }
 
 func ensureAnchor(l *ledger.Ledger) (netlink.Link, error) {
-	if err := l.Note(ledger.Entry{Kind: ledger.Link, Name: anchor}); err != nil {
+	if err := l.Note(ledger.Entry{Kind: ledger.Link, Name: footprint.Standalone}); err != nil {
 		return nil, err
 	}
-	err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: anchor}})
+	err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: footprint.Standalone}})
 	if err != nil && !errors.Is(err, syscall.EEXIST) {
 		return nil, err
 	}
-	link, err := netlink.LinkByName(anchor)
+	link, err := netlink.LinkByName(footprint.Standalone)
 	if err != nil {
 		return nil, err
 	}

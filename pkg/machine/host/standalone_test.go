@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
@@ -69,7 +70,7 @@ func TestStandaloneWithoutNetwork(t *testing.T) {
 		}
 	}
 	entries, err := l.Entries()
-	if err != nil || len(entries) != 1 || entries[0].Kind != ledger.Link || entries[0].Name != anchor {
+	if err != nil || len(entries) != 1 || entries[0].Kind != ledger.Link || entries[0].Name != footprint.Standalone {
 		t.Errorf("ledger: %v, %v", entries, err)
 	}
 }
@@ -96,7 +97,7 @@ func TestStandaloneWithoutDefaultRoute(t *testing.T) {
 	}
 
 	// With a default route there is nothing to do.
-	if link, err := netlink.LinkByName(anchor); err != nil || netlink.LinkDel(link) != nil {
+	if link, err := netlink.LinkByName(footprint.Standalone); err != nil || netlink.LinkDel(link) != nil {
 		t.Fatal(err)
 	}
 	everywhere := &netlink.Route{LinkIndex: lan.Attrs().Index, Gw: net.IPv4(10, 9, 9, 1)}
@@ -106,7 +107,7 @@ func TestStandaloneWithoutDefaultRoute(t *testing.T) {
 	if err := Standalone(l, node, services); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := netlink.LinkByName(anchor); err == nil {
+	if _, err := netlink.LinkByName(footprint.Standalone); err == nil {
 		t.Error("an interface was made although there is a default route")
 	}
 }

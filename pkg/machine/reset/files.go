@@ -14,15 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
-)
-
-// Where the kubelet and CNI keep things of pods outside coracle's directories.
-const (
-	podLogs       = "/var/log/pods"
-	containerLogs = "/var/log/containers"
-	cniResults    = "/var/lib/cni/results"
 )
 
 // findFiles lists single files and the pods' logs.
@@ -48,17 +42,17 @@ func findFiles(_ context.Context, m *machine) ([]Item, error) {
 		written(m.host(m.dirs.CNIConfig()))
 		written(cmp.Or(m.config.API.KubeconfigPath, filepath.Join(m.dirs.Config, "kubeconfig.yaml")))
 	}
-	for _, log := range m.list(containerLogs) {
+	for _, log := range m.list(footprint.ContainerLogs) {
 		if target, err := os.Readlink(log); err == nil && m.ownLog(filepath.Base(filepath.Dir(filepath.Dir(target)))) {
 			add("file", log)
 		}
 	}
-	for _, dir := range m.list(podLogs) {
+	for _, dir := range m.list(footprint.PodLogs) {
 		if m.ownLog(filepath.Base(dir)) {
 			add("pod's log", dir)
 		}
 	}
-	for _, result := range m.list(cniResults) {
+	for _, result := range m.list(footprint.CNIResults) {
 		if m.ownResult(result) {
 			add("file", result)
 		}
@@ -87,7 +81,7 @@ func (m *machine) list(dir string) (out []string) {
 
 // ownLog reports whether a log directory, NAMESPACE_NAME_UID, is of a pod of ours.
 func (m *machine) ownLog(name string) bool {
-	if m.made(ledger.Dir, podLogs) {
+	if m.made(ledger.Dir, footprint.PodLogs) {
 		return true
 	}
 	i := strings.LastIndexByte(name, '_')

@@ -11,11 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 )
-
-// netnsDir is where containerd binds the pods' network namespaces.
-const netnsDir = "/run/netns"
 
 // findMounts lists the mounts that containerd and the kubelet made, the last first. A mount of the user's inside the
 // data directory is none of them.
@@ -52,7 +50,7 @@ func unmount(point string) error {
 // findNetNS lists the pods' network namespaces, and the mount that holds them if coracle made it and nobody else
 // has a namespace in it.
 func findNetNS(_ context.Context, m *machine) ([]Item, error) {
-	dir := m.host(netnsDir)
+	dir := m.host(footprint.NetNSDir)
 	files, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -77,7 +75,7 @@ func findNetNS(_ context.Context, m *machine) ([]Item, error) {
 		return items, err
 	}
 	for _, e := range m.entries(ledger.Mount) {
-		if slices.Contains(mounts, e.Name) && (e.Name != netnsDir || !foreign) && !m.ephemeral(e.Name) {
+		if slices.Contains(mounts, e.Name) && (e.Name != footprint.NetNSDir || !foreign) && !m.ephemeral(e.Name) {
 			items = append(items, mountItem(e.Name))
 		}
 	}

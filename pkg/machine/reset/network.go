@@ -13,7 +13,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 	"github.com/coracle-dev/coracle/pkg/network/nft"
 )
@@ -149,17 +148,8 @@ func findRoutes(_ context.Context, m *machine) ([]Item, error) {
 }
 
 func (m *machine) podNetworks() (out []*net.IPNet) {
-	var cidrs []string
 	for _, e := range m.entries(ledger.PodNetwork) {
-		cidrs = append(cidrs, e.Name)
-	}
-	if m.config.Network.Backend == config.HostGW {
-		for _, p := range m.config.Network.ClusterCIDRs {
-			cidrs = append(cidrs, p.String())
-		}
-	}
-	for _, cidr := range cidrs {
-		if _, n, err := net.ParseCIDR(cidr); err == nil {
+		if _, n, err := net.ParseCIDR(e.Name); err == nil {
 			out = append(out, n)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
@@ -169,7 +170,7 @@ func (r Reset) look() (*machine, []error) {
 	}
 	if err != nil {
 		errs = append(errs, fmt.Errorf("%w; going by the usual names instead", err))
-		entries = usual
+		entries = footprint.Possible(r.Config)
 	}
 	for _, e := range entries {
 		if e.Current() {
@@ -188,17 +189,6 @@ func lostLedger(dirs paths.Dirs) bool {
 	}
 	_, err := os.Stat(dirs.Resolved())
 	return err == nil
-}
-
-// usual is what a ledger holds that cannot be read any more.
-var usual = []ledger.Entry{
-	{Kind: ledger.Link, Name: "cni0"}, {Kind: ledger.Link, Name: "flannel.1"}, {Kind: ledger.Link, Name: "flannel-v6.1"},
-	{Kind: ledger.Link, Name: "coracle0"},
-	{Kind: ledger.NFTTable, Name: "ip kube-proxy"}, {Kind: ledger.NFTTable, Name: "ip6 kube-proxy"},
-	{Kind: ledger.NFTTable, Name: "ip flannel-ipv4"}, {Kind: ledger.NFTTable, Name: "ip6 flannel-ipv6"},
-	{Kind: ledger.NFTTable, Name: "ip cni_hostport"}, {Kind: ledger.NFTTable, Name: "ip6 cni_hostport"},
-	{Kind: ledger.NFTRule, Name: "ip filter FORWARD"}, {Kind: ledger.NFTRule, Name: "ip6 filter FORWARD"},
-	{Kind: ledger.Mount, Name: netnsDir}, {Kind: ledger.Cgroup, Name: "/kubepods"}, {Kind: ledger.Cgroup, Name: "/kubepods.slice"},
 }
 
 // lock keeps others from starting on the directory that path is in while it is being removed; it makes nothing.

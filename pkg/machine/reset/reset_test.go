@@ -264,8 +264,20 @@ func TestDamagedLedgerIsSaidAndOvercome(t *testing.T) {
 	dirs := paths.Dirs{Data: t.TempDir(), Run: t.TempDir()}
 	os.WriteFile(dirs.Ledger(), []byte("{"), 0o600)
 	m, errs := Reset{Dirs: dirs}.look()
-	if len(errs) != 1 || !m.made(ledger.Link, "cni0") {
-		t.Errorf("%v, %v", errs, m.noted)
+	if len(errs) != 1 {
+		t.Errorf("%v", errs)
+	}
+	for _, e := range []ledger.Entry{{Kind: ledger.Link, Name: "cni0"}, {Kind: ledger.Link, Name: "coracle0"}, {Kind: ledger.Mount, Name: "/run/netns"},
+		{Kind: ledger.NFTTable, Name: "inet coracle-policy"}, {Kind: ledger.NFTTable, Name: "bridge coracle-policy"},
+		{Kind: ledger.NFTRule, Name: "ip filter FORWARD"}, {Kind: ledger.Cgroup, Name: "/kubepods.slice"}} {
+		if !m.made(e.Kind, e.Name) {
+			t.Errorf("without a ledger, %s %s is not removed", e.Kind, e.Name)
+		}
+	}
+	for _, e := range m.noted {
+		if e.Kind == ledger.Dir || e.Name == "/dev/kmsg" || e.Name == "/etc/machine-id" {
+			t.Errorf("without a ledger, %s %s would be removed, which may be another program's", e.Kind, e.Name)
+		}
 	}
 }
 

@@ -9,9 +9,6 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/bridgefilter"
 )
 
-// Guard is the nft table, with its family, that keeps pods of a node from each other but by IP.
-const Guard = "bridge " + tableName
-
 // filtered has packets between pods of this node pass the hooks of IP. It returns what is wrong, for people.
 func (e *enforcer) filtered() string {
 	if err := e.filter(e.network.bridge); err != nil {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/knftables"
 
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/bridgefilter"
 	"github.com/coracle-dev/coracle/pkg/network/nft"
@@ -153,7 +154,7 @@ type source interface {
 // run follows the API and writes until ctx is done. The first write comes when everything is known: until then what an
 // earlier process wrote stays in force.
 func (e *enforcer) run(ctx context.Context, from source) error {
-	there, err := e.exists(Table)
+	there, err := e.exists(footprint.PolicyTable)
 	e.mu.Lock()
 	e.heir = e.heir || there || err != nil
 	e.mu.Unlock()
@@ -208,7 +209,7 @@ func (e *enforcer) idle(ctx context.Context) bool {
 		e.advance(wanted)
 		if unguard {
 			unguard = false
-			if err := e.remove(ctx, Guard, knftables.BridgeFamily); err != nil { // no pod waits for that
+			if err := e.remove(ctx, footprint.PolicyBridgeTable, knftables.BridgeFamily); err != nil { // no pod waits for that
 				log().WithError(err).Warn("removing the table of bridges of network policies; trying again")
 				again, pause = time.After(pause), min(2*pause, guardRest)
 			}
@@ -231,7 +232,7 @@ func (e *enforcer) rest(ctx context.Context) error {
 	if policies > 0 {
 		return nil
 	}
-	if err := e.remove(ctx, Table, knftables.InetFamily); err != nil {
+	if err := e.remove(ctx, footprint.PolicyTable, knftables.InetFamily); err != nil {
 		return err
 	}
 	e.taken(true)

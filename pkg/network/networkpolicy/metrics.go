@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/network/nft"
 )
 
@@ -48,7 +49,7 @@ func (e *enforcer) register() {
 			if policies, _ := e.count(); policies == 0 {
 				return 0
 			}
-			packets, err := nft.Packets(Table, "denied")
+			packets, err := nft.Packets(footprint.PolicyTable, "denied")
 			if err != nil {
 				return 0
 			}

@@ -24,9 +24,6 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/cnievents"
 )
 
-// Table is the nft table that holds the policies, with its family.
-const Table = "inet " + tableName
-
 // NetworkPolicy is the node's part in network policies.
 type NetworkPolicy struct {
 	Node       string          // this node's name

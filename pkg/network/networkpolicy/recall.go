@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/network/cnievents"
 )
 
@@ -82,14 +83,14 @@ func (e *enforcer) withoutAPI(ctx context.Context, n cnievents.Notice) error {
 	if err != nil {
 		return err
 	}
-	there, err := e.exists(Table)
+	there, err := e.exists(footprint.PolicyTable)
 	if err != nil {
 		return fmt.Errorf("looking for the table of network policies: %w", err)
 	}
 	if !there && held == [directions]bool{} {
 		return nil
 	}
-	if guarded, err := e.exists(Guard); !guarded || err != nil { // an earlier version wrote none
+	if guarded, err := e.exists(footprint.PolicyBridgeTable); !guarded || err != nil { // an earlier version wrote none
 		if problem := e.guard(ctx); problem != "" {
 			log().Warn(problem)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
@@ -89,7 +90,7 @@ func (e *enforcer) enforce(ctx context.Context) {
 func (e *enforcer) listen(ctx context.Context) <-chan struct{} {
 	lost := make(chan struct{}, 1)
 	go func() {
-		err := e.lost(ctx, Table, func() {
+		err := e.lost(ctx, footprint.PolicyTable, func() {
 			select {
 			case lost <- struct{}{}:
 			default: // it will be looked at
@@ -104,9 +105,9 @@ func (e *enforcer) listen(ctx context.Context) <-chan struct{} {
 
 // missing reports whether a table has to be written because there may be none.
 func (e *enforcer) missing() bool {
-	there, err := e.exists(Table)
+	there, err := e.exists(footprint.PolicyTable)
 	if there && err == nil && e.unguarded == "" {
-		there, err = e.exists(Guard)
+		there, err = e.exists(footprint.PolicyBridgeTable)
 	}
 	return !there || err != nil
 }
