@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubectl/pkg/drain"
 
-	"github.com/coracle-dev/coracle/pkg/cluster/joinserver"
+	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
@@ -159,7 +159,7 @@ The etcd member of a server goes too. A server has to be stopped before, because
 			}
 		}
 		// First, so that the machine is refused as soon as its Node is gone: it would make that again.
-		if err := (joinserver.Claims{Client: a.client}).Release(ctx, node.Name); err != nil {
+		if err := (endpoint.Claims{Client: a.client}).Release(ctx, node.Name); err != nil {
 			return explain(err)
 		}
 		same := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))}

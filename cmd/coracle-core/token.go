@@ -11,8 +11,8 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"github.com/coracle-dev/coracle/pkg/cluster/joinserver"
-	"github.com/coracle-dev/coracle/pkg/cluster/token"
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
@@ -57,12 +57,12 @@ func (o *newToken) make(ctx context.Context, a admin) (madeToken, error) {
 	if o.ttl < 0 {
 		return madeToken{}, exitcode.Usage{Err: fmt.Errorf("--ttl is %s: it must not be negative", o.ttl)}
 	}
-	text := token.New(a.pin)
-	t := joinserver.Token{ID: text.ID, Secret: text.Secret, Role: config.Role(o.role.value), Replace: o.replace, Description: o.description}
+	text := join.NewToken(a.pin)
+	t := endpoint.Token{ID: text.ID, Secret: text.Secret, Role: config.Role(o.role.value), Replace: o.replace, Description: o.description}
 	if o.ttl > 0 {
 		t.Expires = time.Now().Add(o.ttl).Truncate(time.Second)
 	}
-	return madeToken{listedToken: listed(t), Token: text.Text()}, joinserver.Create(ctx, a.client, t)
+	return madeToken{listedToken: listed(t), Token: text.Text()}, endpoint.Create(ctx, a.client, t)
 }
 
 // listedToken is what everybody who looks may see of a token, and madeToken what its maker sees.
@@ -82,7 +82,7 @@ type madeToken struct {
 	Token string `json:"token"`
 }
 
-func listed(t joinserver.Token) listedToken {
+func listed(t endpoint.Token) listedToken {
 	return listedToken{ID: t.ID, Role: t.Role, AllowReplace: t.Replace, Description: t.Description, Expires: t.Expires, Expired: t.Expired(), Server: t.From}
 }
 
@@ -151,7 +151,7 @@ func tokenListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		tokens, err := joinserver.Tokens(c.Context(), a.client)
+		tokens, err := endpoint.Tokens(c.Context(), a.client)
 		if err != nil {
 			return explain(err)
 		}
@@ -208,13 +208,13 @@ An ID is the part of a token before the point, as coracle token list shows it.`,
 		if err != nil {
 			return err
 		}
-		tokens, err := joinserver.Tokens(c.Context(), a.client)
+		tokens, err := endpoint.Tokens(c.Context(), a.client)
 		if err != nil {
 			return explain(err)
 		}
 		for _, id := range ids {
 			id = tokenID(id)
-			if err := joinserver.Remove(c.Context(), a.client, id); err != nil {
+			if err := endpoint.Remove(c.Context(), a.client, id); err != nil {
 				return explain(err)
 			}
 			for _, t := range tokens {
@@ -249,8 +249,8 @@ That holds for a token that servers are started with too, even where one still i
 		if err != nil {
 			return err
 		}
-		text := token.New(a.pin)
-		t, err := joinserver.Rotate(c.Context(), a.client, tokenID(ids[0]), text.Secret)
+		text := join.NewToken(a.pin)
+		t, err := endpoint.Rotate(c.Context(), a.client, tokenID(ids[0]), text.Secret)
 		if err != nil {
 			return explain(err)
 		}
@@ -262,7 +262,7 @@ That holds for a token that servers are started with too, even where one still i
 
 // tokenID is the ID of what may be a whole token: people paste those.
 func tokenID(arg string) string {
-	if t, err := token.Parse(arg); err == nil && t.Text() == arg {
+	if t, err := join.ParseToken(arg); err == nil && t.Text() == arg {
 		return t.ID
 	}
 	return arg
@@ -280,7 +280,7 @@ func completeTokens(c *cobra.Command, given []string, _ string) ([]cobra.Complet
 	if a, err := find().administer(); err == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		defer cancel()
-		tokens, _ := joinserver.Tokens(ctx, a.client)
+		tokens, _ := endpoint.Tokens(ctx, a.client)
 		for _, t := range tokens {
 			if !slices.Contains(given, t.ID) {
 				ids = append(ids, cobra.CompletionWithDesc(t.ID, t.Description))

@@ -35,7 +35,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	}
 
 	data := addStorage(g, cfg)
-	others, err := newEntrance(cfg)
+	joins, err := newJoinEndpoint(cfg)
 	if err != nil {
 		return err
 	}
@@ -48,8 +48,8 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Issuer:    "https://kubernetes.default.svc." + cfg.Network.Domain,
 		Files:     apiserverFiles(dirs),
 		AuditLog:  dirs.AuditLog(),
-		Extension: others.extension(),
-		Egress:    others.egress(cfg),
+		Extension: joins.extension(),
+		Egress:    joins.egress(cfg),
 		Groups:    usage.groups(),
 		Gates:     gates,
 		Args:      cfg.Args["kube-apiserver"],
@@ -72,11 +72,11 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		before = objects
 	}
 	lead := g.Add("leadership", leader, before)
-	doors, err := others.doors(cfg, data, leader)
+	publisher, err := joins.publisher(cfg, data, leader)
 	if err != nil {
 		return err
 	}
-	g.Add("join", doors, objects)
+	g.Add("join", publisher, objects)
 	g.Add("node-claims", nodeclaims.Claims{Kubeconfig: ours}, lead, objects)
 	g.Add("kube-controller-manager", controllermanager.ControllerManager{
 		Kubeconfig:        dirs.ServerConfig("controller-manager.kubeconfig"),
@@ -97,7 +97,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Kubeconfig: ours,
 		Node:       cfg.Node.Name,
 		Names:      cfg.API.SANs,
-		Mine:       func(ctx context.Context) error { return others.isOwn(ctx, cfg) },
+		Mine:       func(ctx context.Context) error { return joins.isOwn(ctx, cfg) },
 		Memory:     memory,
 	}, objects)
 	g.Add("node-addresses", nodeaddresses.Addresses{
@@ -112,7 +112,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		return err
 	}
 	g.Add("certificates", certificates.Renewal{Config: cfg})
-	if err := (batteries{cfg, report, ours, usage, lead, objects, others.hub}).add(g); err != nil {
+	if err := (batteries{cfg, report, ours, usage, lead, objects, joins.hub}).add(g); err != nil {
 		return err
 	}
 	addScheduler(g, cfg, memory, api, lead)

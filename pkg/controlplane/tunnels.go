@@ -15,8 +15,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/kubernetes/apiserver"
 )
 
-// egress has the entrance take nodes' tunnels, and the API server use them.
-func (e *entrance) egress(cfg config.Config) apiserver.Egress {
+// egress makes the endpoint accept the nodes' tunnels and the API server use them.
+func (e *joinEndpoint) egress(cfg config.Config) apiserver.Egress {
 	e.server.Tunnel = e.hub.Handler(nodeOf, refuseTunnel)
 	return apiserver.Egress{Tunnels: e.hub, Node: cfg.Node.Name, AnyPodAddress: cfg.Network.Backend == config.BackendNone}
 }

@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
-	"github.com/coracle-dev/coracle/pkg/cluster/token"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
 )
@@ -62,7 +61,7 @@ func (b *badJoins) token(args ...string) string {
 
 // bearer is a token as Kubernetes takes it.
 func bearer(t *testing.T, text string) string {
-	tok, err := token.Parse(text)
+	tok, err := join.ParseToken(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,8 +15,6 @@ import (
 	"net/url"
 	"strings"
 	"time"
-
-	"github.com/coracle-dev/coracle/pkg/cluster/token"
 )
 
 // Client asks one server. It trusts the server by CA, else by the token's pin; with neither it cannot know whom it
@@ -26,7 +24,7 @@ type Client struct {
 	// CA are certificates in PEM form of the cluster's CA, if they are known.
 	CA []byte
 	// Token is what to say who we are with, else CertFile and KeyFile.
-	Token             token.Token
+	Token             Token
 	CertFile, KeyFile string
 }
 

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
-	"github.com/coracle-dev/coracle/pkg/cluster/token"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
@@ -48,13 +47,13 @@ func ca(t *testing.T, cfg config.Config) []byte {
 	return data
 }
 
-func tokenFor(t *testing.T, cfg config.Config) token.Token {
+func tokenFor(t *testing.T, cfg config.Config) Token {
 	t.Helper()
 	pin, err := pki.OwnPin(cfg.Dirs)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return token.New(pin)
+	return NewToken(pin)
 }
 
 // serve answers under TLS with a pair of files.
@@ -107,7 +106,7 @@ func request(t *testing.T) Request {
 
 func TestJoin(t *testing.T) {
 	ours, other := machine(t, "boat-1"), machine(t, "boat-9")
-	good, plain := tokenFor(t, ours), token.New("")
+	good, plain := tokenFor(t, ours), NewToken("")
 	refuse := func(code int, body any) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { answer(w, code, body) }
 	}
@@ -115,7 +114,7 @@ func TestJoin(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		server string
-		token  token.Token
+		token  Token
 		want   string // in the error; none: it is let in
 	}{
 		{"with a pin", serveAs(t, ours, admit(t, ours)), good, ""},
@@ -226,11 +225,11 @@ func TestRetry(t *testing.T) {
 		}
 	})
 	var told []string
-	entry := Entry{
-		Client: Client{Server: url, Token: tokenFor(t, ours)}, Path: PathAgent, Request: request(t), Retry: true,
-		Waiting: func(err error) { told = append(told, err.Error()) },
+	entry := retrier{
+		client: Client{Server: url, Token: tokenFor(t, ours)}, path: PathAgent, request: request(t), retry: true,
+		waiting: func(err error) { told = append(told, err.Error()) },
 	}
-	if _, err := entry.Run(t.Context()); err != nil {
+	if _, err := entry.join(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if len(told) != 2 || !strings.Contains(told[0], "cannot answer yet: starting") {
@@ -245,14 +244,14 @@ func refused(err error) bool {
 }
 
 func TestNoRetry(t *testing.T) {
-	entry := Entry{Client: Client{Server: "https://127.0.0.1:1", Token: token.New("")}, Path: PathAgent, Request: request(t)}
-	if _, err := entry.Run(t.Context()); err == nil || refused(err) {
+	entry := retrier{client: Client{Server: "https://127.0.0.1:1", Token: NewToken("")}, path: PathAgent, request: request(t)}
+	if _, err := entry.join(t.Context()); err == nil || refused(err) {
 		t.Errorf("got %v", err)
 	}
-	entry.Retry, entry.Waiting = true, func(error) {}
+	entry.retry, entry.waiting = true, func(error) {}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := entry.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := entry.join(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -294,7 +293,7 @@ func TestSilence(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	began := time.Now()
-	_, err = Client{Server: "https://" + l.Addr().String(), Token: token.New("")}.Cluster(ctx)
+	_, err = Client{Server: "https://" + l.Addr().String(), Token: NewToken("")}.Cluster(ctx)
 	if err == nil || refused(err) || time.Since(began) > 5*time.Second {
 		t.Errorf("got %v after %s", err, time.Since(began))
 	}

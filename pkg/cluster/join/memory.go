@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
 // Memory is what a machine remembers of its cluster: a file, of which package config reads the settings.
@@ -33,6 +34,11 @@ func Recall(file string) (m Memory, err error) {
 		return Memory{}, fmt.Errorf("reading what is remembered of the cluster: %s is damaged: %w", file, err)
 	}
 	return m, nil
+}
+
+// known returns the memory as package config needs it. from is the server that has just sent it, "" if it was remembered.
+func (m Memory) known(from string) config.Known {
+	return config.Known{Settings: m.Settings, Servers: m.Servers, Joined: m.Joined, From: from}
 }
 
 // Keep writes the memory, which is on disk afterwards. It may hold secrets.

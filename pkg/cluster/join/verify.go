@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
-
-	"github.com/coracle-dev/coracle/pkg/cluster/token"
 )
 
 // apiserverCN is the common name of every server's certificate. Nobody else of a cluster has it: the kubelets'
@@ -69,7 +67,7 @@ func (w *witness) verifyPin(leaf *x509.Certificate, chain []*x509.Certificate) e
 }
 
 // confirm holds what a server says is its cluster's CA against what was seen of it.
-func (w *witness) confirm(ca []byte, t token.Token) error {
+func (w *witness) confirm(ca []byte, t Token) error {
 	cas := certificates(ca)
 	switch {
 	case len(cas) == 0:
@@ -103,6 +101,6 @@ func ders(data []byte) (out [][]byte) {
 }
 
 // SameCluster reports whether a token is for the cluster with the CA. A token without a pin is for any.
-func SameCluster(t token.Token, ca []byte) bool {
+func SameCluster(t Token, ca []byte) bool {
 	return t.Pin == "" || slices.ContainsFunc(certificates(ca), func(c *x509.Certificate) bool { return hash(c) == t.Pin })
 }

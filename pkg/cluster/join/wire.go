@@ -1,5 +1,5 @@
 // Package join is how a machine enters a cluster: the requests and answers between it and a server, and the joiner's
-// side of them. The server's side is package joinserver.
+// side of them. The server side is package endpoint.
 //
 // It uses the standard library only, because the front joins before any Kubernetes code runs.
 //

@@ -14,18 +14,17 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/coracle-dev/coracle/pkg/cluster/joinserver"
+	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// Claims deletes the claims on the names of nodes that are gone, so that another machine can have them. One server at
-// a time does it.
+// Claims releases the node names whose Nodes are gone, so that other machines can have them. It runs on one server at a time.
 type Claims struct {
-	// Kubeconfig may watch nodes, and list, get and delete Leases of kube-system.
+	// Kubeconfig is allowed to watch Nodes and to list, get and delete Leases in kube-system.
 	Kubeconfig string
 }
 
-// Run works until ctx is done. It is ready at once: nobody waits for a name to be free.
+// Run works until ctx is done. It is ready at once, because no other part needs a name to be free.
 func (c Claims) Run(ctx context.Context, ready func()) error {
 	client, err := kube.Client(c.Kubeconfig)
 	if err != nil {
@@ -37,10 +36,10 @@ func (c Claims) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// gone is a node that is not there any more, with when it was made, if that is known.
+// gone is a Node that was deleted. created is zero if it is not known.
 type gone struct {
-	name string
-	made time.Time
+	name    string
+	created time.Time
 }
 
 func run(ctx context.Context, client kubernetes.Interface, nodes cache.ListerWatcher) {
@@ -59,20 +58,20 @@ func run(ctx context.Context, client kubernetes.Interface, nodes cache.ListerWat
 			}
 		}},
 	})
-	claims := joinserver.Claims{Client: client, Log: log}
+	claims := endpoint.Claims{Client: client, Log: log}
 	var working sync.WaitGroup
 	working.Go(func() {
 		if !cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
 			return
 		}
-		queue.Add(gone{}) // stands for all that was not watched
+		queue.Add(gone{}) // stands for the Nodes that were deleted before the watch began
 		for node, down := queue.Get(); !down; node, down = queue.Get() {
 			var again time.Duration
 			var err error
 			if node == (gone{}) {
 				err = enqueueOrphans(ctx, client, known, queue)
 			} else {
-				again, err = claims.Drop(ctx, node.name, node.made)
+				again, err = claims.Drop(ctx, node.name, node.created)
 			}
 			switch {
 			case err != nil && ctx.Err() == nil:
@@ -91,16 +90,16 @@ func run(ctx context.Context, client kubernetes.Interface, nodes cache.ListerWat
 	working.Wait()
 }
 
-// enqueueOrphans looks for claims without a Node.
+// enqueueOrphans enqueues the claims without a Node.
 func enqueueOrphans(ctx context.Context, client kubernetes.Interface, nodes cache.Store, queue workqueue.TypedRateLimitingInterface[gone]) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	leases, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing claims: %w", err)
 	}
 	for _, l := range leases.Items {
-		name := joinserver.ClaimedBy(l.Name)
+		name := endpoint.ClaimedBy(l.Name)
 		if _, exists, err := nodes.GetByKey(name); err == nil && !exists && name != "" {
 			queue.Add(gone{name: name})
 		}
@@ -108,7 +107,7 @@ func enqueueOrphans(ctx context.Context, client kubernetes.Interface, nodes cach
 	return nil
 }
 
-// nameOnly keeps what is asked of a Node: there may be thousands.
+// nameOnly drops the fields of a Node that are not needed here, to save memory.
 func nameOnly(obj any) (any, error) {
 	if node, ok := obj.(*corev1.Node); ok {
 		slim := &corev1.Node{}

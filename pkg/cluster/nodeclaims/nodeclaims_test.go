@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/coracle-dev/coracle/pkg/cluster/joinserver"
+	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
 )
 
 func node(name, ip string) *corev1.Node {
@@ -31,7 +31,7 @@ func TestClaimsFollowNodes(t *testing.T) {
 	client := fake.NewClientset(node("goes", "192.0.2.1"), node("stays", "192.0.2.2"))
 	log := logrus.New()
 	log.SetOutput(t.Output())
-	claims := joinserver.Claims{Client: client, Log: log}
+	claims := endpoint.Claims{Client: client, Log: log}
 	for _, name := range []string{"goes", "stays", "went", "comes"} {
 		if err := claims.Take(ctx, name, "key", func(*corev1.Node) error { return nil }); err != nil {
 			t.Fatal(err)
@@ -44,7 +44,7 @@ func TestClaimsFollowNodes(t *testing.T) {
 		}
 	}
 	old := metav1.NewMicroTime(time.Now().Add(-time.Hour))
-	lease, err := leases.Get(ctx, joinserver.ClaimPrefix+"went", metav1.GetOptions{})
+	lease, err := leases.Get(ctx, endpoint.ClaimPrefix+"went", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +72,7 @@ func TestClaimsFollowNodes(t *testing.T) {
 		}
 		var names []string
 		for _, l := range list.Items {
-			names = append(names, joinserver.ClaimedBy(l.Name))
+			names = append(names, endpoint.ClaimedBy(l.Name))
 		}
 		return strings.Join(names, " ")
 	}
@@ -95,7 +95,7 @@ func TestClaimsFollowNodes(t *testing.T) {
 }
 
 func TestMine(t *testing.T) {
-	d := Doors{Node: "a", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
+	p := TokenPublisher{Node: "a", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
 	labelled, elsewhere := node("a", "192.0.2.1"), node("a", "192.0.2.9")
 	labelled.Labels = map[string]string{controlPlane: "true"}
 	elsewhere.Labels = labelled.Labels
@@ -110,7 +110,7 @@ func TestMine(t *testing.T) {
 		"the first start":           {node("a", "192.0.2.1"), false, true},
 		"from a time before claims": {labelled, false, true},
 	} {
-		if got := d.mine(test.node, test.claimed); got != test.want {
+		if got := p.mine(test.node, test.claimed); got != test.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

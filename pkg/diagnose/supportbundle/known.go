@@ -4,7 +4,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/coracle-dev/coracle/pkg/cluster/token"
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/diagnose/redact"
@@ -42,7 +42,7 @@ func Known(dirs paths.Dirs, cfg config.Config, environ []string) (values []strin
 
 // tokenValues are the spellings of a join token.
 func tokenValues(text string) (values []string) {
-	t, err := token.Parse(text)
+	t, err := join.ParseToken(text)
 	if err != nil {
 		return []string{strings.TrimSpace(text)}
 	}

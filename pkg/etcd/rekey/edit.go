@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
-	"github.com/coracle-dev/coracle/pkg/cluster/joinserver"
+	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
 	"github.com/coracle-dev/coracle/pkg/etcd/rekeyrequest"
 )
 
@@ -99,7 +99,7 @@ func (e *edit) typed(key string, value []byte) ([]byte, error) {
 	case *discoveryv1.EndpointSlice:
 		stopEndpoints(o)
 	case *coordinationv1.Lease:
-		if machine := e.machines[joinserver.ClaimedBy(o.Name)]; machine != "" && strings.HasPrefix(key, claims) {
+		if machine := e.machines[endpoint.ClaimedBy(o.Name)]; machine != "" && strings.HasPrefix(key, claims) {
 			o.Spec.HolderIdentity = &machine
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/coracle-dev/coracle/pkg/cluster/joinserver"
+	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
 	"github.com/coracle-dev/coracle/pkg/etcd/rekeyrequest"
 )
 
@@ -32,7 +32,7 @@ type Refound struct {
 const Prefix = "/registry/"
 
 // claims begins the keys of Leases that say which machine has which node name.
-const claims = "leases/kube-system/" + joinserver.ClaimPrefix
+const claims = "leases/kube-system/" + endpoint.ClaimPrefix
 
 // gone are keys, from one up to another, of what belongs to the machines and the processes of the former cluster, or lets
 // somebody in who belonged to it.

@@ -11,36 +11,35 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/version"
 )
 
-// How often a server is tried, and for how long one is that denies.
+// Pauses between attempts. They grow with the time waited, of which each is one twentieth.
+const shortPause, longPause, pauseShare = 250 * time.Millisecond, 2 * time.Second, 20
+
+// A server denies requests for some seconds after its start, until it has read its tokens and roles. So attempts go on for a
+// grace period after the first denial: a longer one if the server was unreachable before, as it is then about to start.
 const (
-	// The longer one has waited, the less does a pause matter that grows with it.
-	shortPause, longPause, pauseShare = 250 * time.Millisecond, 2 * time.Second, 20
-	// A server answers before it has its tokens and roles, which it needs seconds for; the one that we saw starting
-	// has just begun.
 	graceRunning  = 4 * time.Second
 	graceStarting = 30 * time.Second
 )
 
-// Entry is one machine's way into a cluster.
-type Entry struct {
-	Client  Client
-	Path    string
-	Request Request
-	// Retry goes on while no server answers.
-	Retry bool
-	// Waiting is told after each try why there will be another.
-	Waiting func(why error)
+// retrier asks a server to let this machine join until it does or refuses.
+type retrier struct {
+	client  Client
+	path    string
+	request Request
+	// retry goes on while the server is unreachable.
+	retry bool
+	// waiting is called after each failed attempt that will be repeated.
+	waiting func(why error)
 }
 
-// Run tries until a server lets the machine in or refuses it.
-func (e Entry) Run(ctx context.Context) (Response, error) {
+func (r retrier) join(ctx context.Context) (Response, error) {
 	var (
 		began    = time.Now()
 		grace    = graceRunning
 		deniedAt time.Time
 	)
 	for {
-		response, err := e.Client.Join(ctx, e.Path, e.Request)
+		response, err := r.client.Join(ctx, r.path, r.request)
 		var unreachable *Unreachable
 		var denied *Denied
 		switch {
@@ -48,9 +47,9 @@ func (e Entry) Run(ctx context.Context) (Response, error) {
 			return response, nil
 		case ctx.Err() != nil:
 			return response, ctx.Err()
-		case errors.As(err, &unreachable) && e.Retry:
+		case errors.As(err, &unreachable) && r.retry:
 			grace, deniedAt = graceStarting, time.Time{}
-		case errors.As(err, &denied) && e.Retry:
+		case errors.As(err, &denied) && r.retry:
 			if deniedAt.IsZero() {
 				deniedAt = time.Now()
 			}
@@ -61,7 +60,7 @@ func (e Entry) Run(ctx context.Context) (Response, error) {
 			return response, err
 		}
 		if unreachable != nil || grace == graceStarting {
-			e.Waiting(err)
+			r.waiting(err)
 		}
 		if !sleep(ctx, min(max(time.Since(began)/pauseShare, shortPause), longPause)) {
 			return response, ctx.Err()
@@ -80,8 +79,9 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// AskAny asks servers, all at once, what the cluster is like and returns the first answer with who gave it. client says
-// how to ask a HOST:PORT. A server that cannot answer yet is asked again until ctx is done. Without an answer it returns the error of one that is there, else of the first in the list.
+// AskAny asks all servers at once for the cluster's settings and returns the first answer with the server that gave it. client
+// makes the client for a HOST:PORT. A server that cannot answer yet is asked again until ctx is done. Without an answer the
+// error is that of a server that is reachable, else that of the first in the list.
 func AskAny(ctx context.Context, servers []string, client func(server string) Client) (Cluster, string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -121,7 +121,7 @@ func AskAny(ctx context.Context, servers []string, client func(server string) Cl
 	return Cluster{}, servers[0], errs[servers[0]]
 }
 
-// askOne asks a server until it answers or is not there.
+// askOne asks one server until it answers or is unreachable.
 func askOne(ctx context.Context, c Client) (cluster Cluster, err error) {
 	var last error
 	for {
@@ -141,7 +141,7 @@ func askOne(ctx context.Context, c Client) (cluster Cluster, err error) {
 	}
 }
 
-// Renew asks a server for a new certificate for the node's key, as the node, and puts it in the place of the old one.
+// Renew requests a new certificate for the node's key, authenticated with the present one, and replaces the present one.
 func Renew(ctx context.Context, cfg config.Config, client Client) error {
 	csr, err := pki.NodeRequest(cfg.Dirs, cfg.Node.Name)
 	if err != nil {

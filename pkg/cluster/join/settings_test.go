@@ -1,4 +1,4 @@
-package settings
+package join
 
 import (
 	"net/netip"
@@ -43,12 +43,12 @@ func runEtcd(t *testing.T, cfg config.Config) {
 
 func keep(t *testing.T, cfg config.Config) {
 	t.Helper()
-	if err := Keep(cfg); err != nil {
+	if err := KeepSettings(cfg); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestKeep(t *testing.T) {
+func TestKeepSettings(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*config.Network)
@@ -85,7 +85,7 @@ func TestKeep(t *testing.T) {
 			runEtcd(t, cfg)
 			changed := cfg
 			c.change(&changed.Network)
-			err := Keep(changed)
+			err := KeepSettings(changed)
 			if (err != nil) != (c.want != nil) {
 				t.Fatal(err)
 			}
@@ -107,7 +107,7 @@ func TestNothingIsKeptBeforeEtcdRuns(t *testing.T) {
 	runEtcd(t, cfg)
 	keep(t, cfg)
 	cfg.Network.Domain = "cluster.local"
-	if Keep(cfg) == nil {
+	if KeepSettings(cfg) == nil {
 		t.Error("the later domain was not kept")
 	}
 }
@@ -117,7 +117,7 @@ func TestDataWithoutTheFile(t *testing.T) {
 	runEtcd(t, cfg)
 	keep(t, cfg)
 	cfg.Network.Domain = "other.test"
-	if Keep(cfg) == nil {
+	if KeepSettings(cfg) == nil {
 		t.Error("the first start's domain was not kept")
 	}
 }
@@ -132,7 +132,7 @@ func TestAFileThatKnowsFewerSettings(t *testing.T) {
 		}
 		keep(t, cfg)
 		cfg.Network.ServiceCIDRs = prefixes("10.99.0.0/16")
-		if Keep(cfg) == nil {
+		if KeepSettings(cfg) == nil {
 			t.Errorf("after %s the service CIDR was not kept", text)
 		}
 	}
@@ -145,7 +145,7 @@ func TestDamagedFile(t *testing.T) {
 	if err := os.WriteFile(cfg.Dirs.ServerCluster(), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := Keep(cfg); err == nil || !strings.Contains(err.Error(), cfg.Dirs.ServerCluster()) {
+	if err := KeepSettings(cfg); err == nil || !strings.Contains(err.Error(), cfg.Dirs.ServerCluster()) {
 		t.Errorf("the refusal is %v", err)
 	}
 }

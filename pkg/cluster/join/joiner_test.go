@@ -1,4 +1,4 @@
-package front
+package join
 
 import (
 	"crypto/tls"
@@ -13,9 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
-	"github.com/coracle-dev/coracle/pkg/cluster/token"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
@@ -50,7 +48,7 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.token = token.New(pin).Text()
+	c.token = NewToken(pin).Text()
 	pair, err := tls.LoadX509KeyPair(c.cfg.Dirs.PKI()+"/apiserver.crt", c.cfg.Dirs.PKI()+"/apiserver.key")
 	if err != nil {
 		t.Fatal(err)
@@ -70,34 +68,34 @@ func (c *cluster) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ca, _ := pki.OwnCA(c.cfg.Dirs)
-	known := join.Cluster{CA: ca, Servers: []string{strings.TrimPrefix(c.url, "https://")},
+	known := Cluster{CA: ca, Servers: []string{strings.TrimPrefix(c.url, "https://")},
 		Settings: config.ClusterSettings{"cluster-domain": "boats", "encryption-provider-config": "kind: X\n"}}
-	if r.URL.Path == join.PathCluster {
+	if r.URL.Path == PathCluster {
 		_ = json.NewEncoder(w).Encode(known)
 		return
 	}
-	var request join.Request
+	var request Request
 	_ = json.NewDecoder(r.Body).Decode(&request)
 	cert, err := pki.SignNode(c.cfg.Dirs, request.CSR, request.Node)
 	if err != nil {
 		w.WriteHeader(http.StatusBadRequest)
 		return
 	}
-	response := join.Response{Cluster: known, Cert: cert}
-	if r.URL.Path == join.PathServer {
+	response := Response{Cluster: known, Cert: cert}
+	if r.URL.Path == PathServer {
 		keys, _ := pki.ReadKeys(c.cfg.Dirs)
-		response.Keys = &join.Keys{Files: keys}
+		response.Keys = &Keys{Files: keys}
 	}
 	_ = json.NewEncoder(w).Encode(response)
 }
 
 func joinerOf(t *testing.T, cfg config.Config) *joiner {
 	t.Helper()
-	j, err := newJoiner(cfg, func(error) {}, func(config.Known) error { return nil })
+	j, err := newJoiner(cfg, func(config.Known) (config.Config, error) { return cfg, nil }, func(error) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	j.patience = time.Minute // machines that run tests are busy
+	j.timeout = time.Minute // machines that run tests are busy
 	return j
 }
 
@@ -118,12 +116,12 @@ func TestAgentJoinsOnce(t *testing.T) {
 	if known, err = joinerOf(t, cfg).agent(t.Context()); err != nil || known.From != c.url {
 		t.Errorf("without a token: %+v, %v", known, err)
 	}
-	if last := c.asked[len(c.asked)-1]; last != join.PathCluster {
+	if last := c.asked[len(c.asked)-1]; last != PathCluster {
 		t.Errorf("it asked for %s", last)
 	}
 	c.code = http.StatusServiceUnavailable
 	hasty := joinerOf(t, cfg)
-	hasty.patience = 3 * time.Second
+	hasty.timeout = 3 * time.Second
 	if known, err = hasty.agent(t.Context()); err != nil || known.From != c.url || known.Settings["cluster-domain"] != "boats" {
 		t.Errorf("with a server that cannot answer: %+v, %v", known, err)
 	}
@@ -176,7 +174,7 @@ func TestInterruptedServer(t *testing.T) {
 	}
 	for written := range len(keys) + 1 {
 		cfg := hostOf(t, config.Server, "second")
-		if err := (join.Memory{Entering: c.url}).Keep(cfg.Dirs.ServerCluster()); err != nil {
+		if err := (Memory{Entering: c.url}).Keep(cfg.Dirs.ServerCluster()); err != nil {
 			t.Fatal(err)
 		}
 		n := 0
@@ -205,7 +203,7 @@ func TestInterruptedServer(t *testing.T) {
 func TestContradictionLeavesNothing(t *testing.T) {
 	c, cfg := newCluster(t), hostOf(t, config.Server, "second")
 	j := joinerOf(t, c.asking(cfg))
-	j.check = func(config.Known) error { return errors.New("contradiction") }
+	j.resolve = func(config.Known) (config.Config, error) { return cfg, errors.New("contradiction") }
 	if _, err := j.server(t.Context(), false); err == nil || err.Error() != "contradiction" {
 		t.Fatal(err)
 	}
@@ -219,20 +217,19 @@ func TestContradictionLeavesNothing(t *testing.T) {
 
 func TestTokensForOthers(t *testing.T) {
 	cfg := hostOf(t, config.Server, "first")
-	f := &front{asked: cfg, cfg: cfg}
 	keep := func(text string) error {
-		t, err := readToken(text, "")
+		t, err := parseEither(text, "")
 		if err != nil {
 			return err
 		}
-		return f.keepTokens(t)
+		return offerTokens(cfg, t)
 	}
-	f.cfg.Join.AgentToken = "for-agents-only"
+	cfg.Join.AgentToken = "for-agents-only"
 	if err := keep("for-everybody"); err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range []string{cfg.Dirs.Token(), cfg.Dirs.AgentToken()} {
-		kept, err := token.Read(file)
+		kept, err := ReadToken(file)
 		if err != nil || kept.ID == "" {
 			t.Errorf("%s: %v, %v", file, kept, err)
 		}
@@ -243,11 +240,11 @@ func TestTokensForOthers(t *testing.T) {
 	if err := keep("for-agents-only"); err == nil || !strings.Contains(err.Error(), "the same") {
 		t.Errorf("one token for both: %v", err)
 	}
-	if err := keep(token.New(strings.Repeat("0a", 32)).Text()); err == nil || !strings.Contains(err.Error(), "--server") {
+	if err := keep(NewToken(strings.Repeat("0a", 32)).Text()); err == nil || !strings.Contains(err.Error(), "--server") {
 		t.Errorf("another cluster's token: %v", err)
 	}
 	// Whoever of several servers is installed anew, and joins the others, goes on to offer what all were given.
-	f.cfg.Join.Server = "https://10.0.0.1:6443"
+	cfg.Join.Server = "https://10.0.0.1:6443"
 	for text, kept := range map[string]bool{"for-everybody": true, "abcdef.0123456789abcdef": false} {
 		if err := keep(text); err != nil {
 			t.Fatal(err)
@@ -256,8 +253,8 @@ func TestTokensForOthers(t *testing.T) {
 			t.Errorf("a server that joins with %s: %v", text, err)
 		}
 	}
-	f.cfg.Join.Server, f.cfg.Join.AgentToken = "", ""
-	if err := f.keepTokens(nil); err != nil {
+	cfg.Join.Server, cfg.Join.AgentToken = "", ""
+	if err := offerTokens(cfg, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(cfg.Dirs.Token()); err == nil {

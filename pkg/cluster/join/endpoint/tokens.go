@@ -1,4 +1,4 @@
-package joinserver
+package endpoint
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"slices"
 	"strings"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // Token is a Kubernetes bootstrap token to join with: a Secret in kube-system.
@@ -101,6 +103,29 @@ func TokenOf(s *corev1.Secret) (t Token, ok bool) {
 
 // Expired reports whether nobody can join with the token any more.
 func (t Token) Expired() bool { return !t.Expires.IsZero() && !time.Now().Before(t.Expires) }
+
+// GivenTokens reads the tokens with which this server was started, for other machines to join with.
+func GivenTokens(dirs paths.Dirs) ([]Token, error) {
+	var all []Token
+	for _, given := range []struct {
+		file string
+		as   Token
+	}{
+		{dirs.Token(), Token{Role: config.Server, Description: "--token of the servers"}},
+		{dirs.AgentToken(), Token{Role: config.Agent, Description: "--agent-token of the servers"}},
+	} {
+		t, err := join.ReadToken(given.file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		given.as.ID, given.as.Secret = t.ID, t.Secret
+		all = append(all, given.as)
+	}
+	return all, nil
+}
 
 // StartedWith makes the tokens that the named server was started with, and deletes those that it was started with
 // before. One that was rotated since stays as it is.

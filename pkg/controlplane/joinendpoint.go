@@ -2,9 +2,7 @@ package controlplane
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -12,10 +10,9 @@ import (
 	"sync"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
-	"github.com/coracle-dev/coracle/pkg/cluster/joinserver"
+	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeclaims"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
-	"github.com/coracle-dev/coracle/pkg/cluster/token"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/version"
@@ -24,21 +21,21 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/tunnel"
 )
 
-// entrance is where other machines join: the handlers, which the API serves, and what opens them.
-type entrance struct {
-	server *joinserver.Server
+// joinEndpoint serves the paths under which other machines join. The API server answers them once open is closed.
+type joinEndpoint struct {
+	server *endpoint.Server
 	hub    *tunnel.Hub // of the nodes' tunnels
 	open   chan struct{}
 	once   sync.Once
 }
 
-func newEntrance(cfg config.Config) (*entrance, error) {
+func newJoinEndpoint(cfg config.Config) (*joinEndpoint, error) {
 	dirs := cfg.Dirs
 	client, err := kube.Client(dirs.ServerConfig("coracle.kubeconfig"))
 	if err != nil {
 		return nil, err
 	}
-	return &entrance{open: make(chan struct{}), hub: &tunnel.Hub{}, server: &joinserver.Server{
+	return &joinEndpoint{open: make(chan struct{}), hub: &tunnel.Hub{}, server: &endpoint.Server{
 		Client:   client,
 		Version:  version.Version,
 		Own:      net.JoinHostPort(cfg.API.Advertise.String(), strconv.Itoa(int(cfg.API.Port))),
@@ -50,28 +47,28 @@ func newEntrance(cfg config.Config) (*entrance, error) {
 	}}, nil
 }
 
-// extension is the entrance as the API server takes it.
-func (e *entrance) extension() apiserver.Extension {
+// extension adds the paths to the API server.
+func (e *joinEndpoint) extension() apiserver.Extension {
 	return apiserver.Extension{
 		Prefix: join.Prefix, Handler: e.server.Handler(), LongRunning: []string{join.PathTunnel},
-		Open: e.open, Closed: http.HandlerFunc(joinserver.Closed),
+		Open: e.open, Closed: http.HandlerFunc(endpoint.Closed),
 	}
 }
 
-// doors opens the entrance, to members of data too.
-func (e *entrance) doors(cfg config.Config, data storage, leader *leaderelection.Leadership) (nodeclaims.Doors, error) {
+// publisher publishes this server's tokens and then opens the endpoint, also to new members of etcd.
+func (e *joinEndpoint) publisher(cfg config.Config, data storage, leader *leaderelection.Leadership) (nodeclaims.TokenPublisher, error) {
 	if data.members != nil {
 		e.server.Members = data.members
 		e.server.BeforeAdd = func(ctx context.Context) error { return data.beforeAdd(ctx, leader) }
 	}
 	key, err := identity(cfg)
 	if err != nil {
-		return nodeclaims.Doors{}, err
+		return nodeclaims.TokenPublisher{}, err
 	}
-	return nodeclaims.Doors{
+	return nodeclaims.TokenPublisher{
 		Kubeconfig: cfg.Dirs.ServerConfig("admin.kubeconfig"),
 		Node:       cfg.Node.Name, IPs: cfg.Node.IPs, Key: key,
-		Tokens: func() ([]joinserver.Token, error) { return startedWith(cfg) },
+		Tokens: func() ([]endpoint.Token, error) { return endpoint.GivenTokens(cfg.Dirs) },
 		Open:   func() { e.once.Do(func() { close(e.open) }) },
 	}, nil
 }
@@ -84,34 +81,11 @@ func identity(cfg config.Config) (string, error) {
 	return key, nil
 }
 
-// isOwn is an error if another machine has this server's node name.
-func (e *entrance) isOwn(ctx context.Context, cfg config.Config) error {
+// isOwn returns an error if another machine has this server's node name.
+func (e *joinEndpoint) isOwn(ctx context.Context, cfg config.Config) error {
 	key, err := identity(cfg)
 	if err != nil {
 		return err
 	}
-	return joinserver.Claims{Client: e.server.Client}.Check(ctx, cfg.Node.Name, key)
-}
-
-// startedWith are the tokens that the server was given for others to join with.
-func startedWith(cfg config.Config) ([]joinserver.Token, error) {
-	var all []joinserver.Token
-	for _, given := range []struct {
-		file string
-		as   joinserver.Token
-	}{
-		{cfg.Dirs.Token(), joinserver.Token{Role: config.Server, Description: "--token of the servers"}},
-		{cfg.Dirs.AgentToken(), joinserver.Token{Role: config.Agent, Description: "--agent-token of the servers"}},
-	} {
-		t, err := token.Read(given.file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		given.as.ID, given.as.Secret = t.ID, t.Secret
-		all = append(all, given.as)
-	}
-	return all, nil
+	return endpoint.Claims{Client: e.server.Client}.Check(ctx, cfg.Node.Name, key)
 }

@@ -1,9 +1,9 @@
-// Package joinserver is a server's side of joining: handlers on the API's own port that let machines into the cluster
+// Package endpoint is a server's side of joining: handlers on the API's own port that let machines into the cluster
 // (package join says what is asked and answered), and the claims that say which machine has which node name.
 //
 // Who may call what is for RBAC to say (manifests/join.yaml), before a request comes here; what a caller gets is
 // decided here.
-package joinserver
+package endpoint
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package joinserver
+package endpoint
 
 import (
 	"errors"

@@ -1,4 +1,4 @@
-package token
+package join
 
 import (
 	"fmt"
@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-var pin = strings.Repeat("0a", 32)
+const pin = "0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a"
 
-func TestParse(t *testing.T) {
+func TestParseToken(t *testing.T) {
 	for _, tc := range []struct {
 		name, text string
 		want       Token
@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 		{"not UTF-8", "\xff\xfe\xff\xfe\xff\xfe\xff\xfe", Token{}, "one word"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := Parse(tc.text)
+			got, err := ParseToken(tc.text)
 			if tc.err == "" && (err != nil || got != tc.want) {
 				t.Errorf("got %#v, %v", [...]string{got.Pin, got.ID, got.Secret}, err)
 			}
@@ -42,18 +42,18 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestNew(t *testing.T) {
-	a, b := New(pin), New(pin)
+func TestNewToken(t *testing.T) {
+	a, b := NewToken(pin), NewToken(pin)
 	if a == b {
 		t.Errorf("twice %s", a)
 	}
-	if back, err := Parse(a.Text()); err != nil || back != a {
+	if back, err := ParseToken(a.Text()); err != nil || back != a {
 		t.Errorf("%s came back as %s, %v", a.Text(), back.Text(), err)
 	}
 }
 
-func TestHidden(t *testing.T) {
-	tok := New(pin)
+func TestTokenHidesSecret(t *testing.T) {
+	tok := NewToken(pin)
 	for _, text := range []string{fmt.Sprint(tok), fmt.Sprintf("%v %+v %#v %s", tok, tok, tok, tok)} {
 		if strings.Contains(text, tok.Secret) {
 			t.Errorf("%s shows the secret", text)
@@ -61,36 +61,36 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-func TestRead(t *testing.T) {
+func TestReadToken(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
-	if _, err := Read(file); err == nil {
+	if _, err := ReadToken(file); err == nil {
 		t.Error("no error without a file")
 	}
 	if err := os.WriteFile(file, []byte("secret\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(file); err == nil || !strings.Contains(err.Error(), file) || strings.Contains(err.Error(), "secret") {
+	if _, err := ReadToken(file); err == nil || !strings.Contains(err.Error(), file) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("got %v", err)
 	}
 }
 
-func FuzzParse(f *testing.F) {
+func FuzzParseToken(f *testing.F) {
 	for _, s := range []string{"", "C1" + pin + "::abcdef.0123456789abcdef", "abcdef.0123456789abcdef", "correct-horse", "C1", "C1::", "\xff"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		tok, err := Parse(text)
+		tok, err := ParseToken(text)
 		if err != nil {
-			if tok != (Token{}) || len(strings.TrimSpace(text)) >= shortest && strings.Contains(err.Error(), strings.TrimSpace(text)) {
+			if tok != (Token{}) || len(strings.TrimSpace(text)) >= minPlainLength && strings.Contains(err.Error(), strings.TrimSpace(text)) {
 				t.Errorf("%q: %v", text, err)
 			}
 			return
 		}
-		if !bootstrap.MatchString(tok.Bearer()) || tok.Pin != "" && !pinned.MatchString(tok.Text()) {
+		if !bareToken.MatchString(tok.Bearer()) || tok.Pin != "" && !pinnedToken.MatchString(tok.Text()) {
 			t.Errorf("%q is %s", text, tok.Text())
 		}
 		tok.Chosen = false // what is handed on is the bootstrap token
-		if back, err := Parse(tok.Text()); err != nil || back != tok {
+		if back, err := ParseToken(tok.Text()); err != nil || back != tok {
 			t.Errorf("%q came back as %s, %v", text, back.Text(), err)
 		}
 	})

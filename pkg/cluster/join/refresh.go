@@ -1,0 +1,92 @@
+package join
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// refresh asks the other servers for the present settings, with the certificate that files names. Without an answer it returns what
+// is remembered.
+func (j *joiner) refresh(ctx context.Context, files func(paths.Dirs) (cert, key string)) (config.Known, error) {
+	if err := j.sameCluster(); err != nil {
+		return config.Known{}, err
+	}
+	certFile, keyFile := files(j.cfg.Dirs)
+	servers := j.others()
+	if _, err := os.Stat(certFile); err != nil || len(servers) == 0 {
+		return j.memory.known(""), nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, j.timeout)
+	defer cancel()
+	cluster, from, err := AskAny(ctx, servers, func(server string) Client {
+		return Client{Server: "https://" + server, CA: j.memory.CA, CertFile: certFile, KeyFile: keyFile}
+	})
+	var denied *Denied
+	var unreachable *Unreachable
+	switch {
+	case errors.As(err, &denied):
+		return j.memory.known(""), err
+	case errors.As(err, &unreachable) && unreachable.Answered:
+		logrus.Warnf("starting with what is remembered of the cluster: %v", err)
+		return j.memory.known("https://" + from), nil // it is up, with settings at least as new as these
+	case err != nil:
+		logrus.Warnf("no server answers, so this start is with what is remembered of the cluster: %v", err)
+		return j.memory.known(""), nil
+	}
+	cluster.CA = j.memory.CA // an answer never changes which CA is trusted
+	j.memory.Cluster = cluster
+	return j.memory.known("https://" + from), j.memory.Keep(j.file)
+}
+
+// renew renews this node's certificate at a server.
+func (j *joiner) renew(ctx context.Context, server string) error {
+	ctx, cancel := context.WithTimeout(ctx, j.timeout)
+	defer cancel()
+	return Renew(ctx, j.cfg, Client{Server: server, CA: j.memory.CA})
+}
+
+// others lists the known servers as HOST:PORT, without this machine.
+func (j *joiner) others() (out []string) {
+	all := slices.Clone(j.memory.Servers)
+	var balancer struct {
+		Servers []string `json:"servers"`
+		Former  []string `json:"former"`
+	}
+	if data, err := os.ReadFile(j.cfg.Dirs.Servers()); err == nil && json.Unmarshal(data, &balancer) == nil {
+		all = append(all, balancer.Servers...)
+		if j.cfg.Role == config.Agent { // not a server: it would wait at each start for servers that were removed
+			all = append(all, balancer.Former...)
+		}
+	}
+	if given, ok := strings.CutPrefix(j.cfg.Join.Server, "https://"); ok {
+		all = append(all, given)
+	}
+	for _, s := range all {
+		if !slices.Contains(out, s) && !j.isOwn(s) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// isOwn reports whether HOST:PORT is the API of this machine.
+func (j *joiner) isOwn(server string) bool {
+	host, port, err := net.SplitHostPort(server)
+	if err != nil || j.cfg.Role != config.Server || port != strconv.Itoa(int(j.cfg.API.Port)) {
+		return false
+	}
+	addr, err := netip.ParseAddr(host)
+	return err == nil && (addr == j.cfg.API.Advertise || slices.Contains(j.cfg.Node.IPs, addr))
+}
