@@ -75,7 +75,7 @@ var mistakes = []mistake{
 
 func TestMistakes(t *testing.T) {
 	slots.Take(t)
-	turns := make(chan struct{}, 2)
+	turns := make(chan struct{}, atOnce)
 	for _, m := range mistakes {
 		t.Run(m.name, func(t *testing.T) {
 			t.Parallel()

@@ -8,14 +8,11 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
-	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestChartsLeader cuts off the server that installs a chart, while it does. Another one must finish it, and the first
+// testChartsLeader cuts off the server that installs a chart, while it does. Another one must finish it, and the first
 // must not write anything of it when it is back.
-func TestChartsLeader(t *testing.T) {
-	slots.Take(t)
-	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true})
+func testChartsLeader(t *testing.T, c *hosts.Cluster) {
 	leads := func(asked *hosts.Host) string {
 		return asked.Kubectl("-n", "kube-system", "get", "lease", "coracle-control-plane", "-o", "jsonpath={.spec.holderIdentity}")
 	}
@@ -54,4 +51,5 @@ func TestChartsLeader(t *testing.T) {
 		t.Errorf("revisions were %q, are %q (%v)", done, now, err)
 	}
 	ready(others[0], "moved")
+	leader.Kubectl("uncordon", leader.Name)
 }

@@ -110,10 +110,18 @@ stringData:
 `, id, secret, role, time.Now().Add(ttl).UTC().Format(time.RFC3339)))
 }
 
-// TestComeBack: what has joined once needs neither a token nor a server that answers.
+// TestComeBack is the world of tests about an agent that joins a server with the default settings. The order matters: the
+// last one leaves an agent that is dead.
 func TestComeBack(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})
+	t.Run("tokens are hidden", func(t *testing.T) { testTokensAreHidden(t, c.For(t)) })
+	t.Run("come back", func(t *testing.T) { testComeBack(t, c) })
+	t.Run("replace a node", func(t *testing.T) { testReplaceNode(t, c) })
+}
+
+// testComeBack: what has joined once needs neither a token nor a server that answers.
+func testComeBack(t *testing.T, c *hosts.Cluster) {
 	server, agent := c.Servers[0], c.Agents[0]
 	if err := c.Running(agent).Stop(); err != nil {
 		t.Fatal(err)
@@ -194,11 +202,9 @@ func TestServerComesBack(t *testing.T) {
 	})
 }
 
-// TestTokensAreHidden: who is on the machine and not root cannot see a token that was given on the command line.
-func TestTokensAreHidden(t *testing.T) {
-	slots.Take(t)
-	c := hosts.NewCluster(t, hosts.Plan{Servers: 1})
-	h := hosts.New(t, c.Wire, "agent-1", hosts.Options{})
+// testTokensAreHidden: who is on the machine and not root cannot see a token that was given on the command line.
+func testTokensAreHidden(t *testing.T, c *hosts.Cluster) {
+	h := hosts.New(t, c.Wire, "another", hosts.Options{})
 	s := h.StartAgent("--server=https://"+c.Servers[0].IP.String()+":6443", "--token", "the-same-everywhere")
 	h.Coracle("wait", "--timeout", "3m")
 	if out := h.Run("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '"); strings.Contains(strings.ReplaceAll(out, "sh /", ""), "coracle agent --server=https://"+c.Servers[0].IP.String()+":6443 --token the-same") &&
@@ -276,10 +282,8 @@ func TestServersShareFiles(t *testing.T) {
 	}
 }
 
-// TestReplaceNode: another machine takes a node's name if its token lets it, and only then.
-func TestReplaceNode(t *testing.T) {
-	slots.Take(t)
-	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})
+// testReplaceNode: another machine takes a node's name if its token lets it, and only then.
+func testReplaceNode(t *testing.T, c *hosts.Cluster) {
 	server := c.Servers[0]
 	c.Agents[0].Kill()
 	plain := strings.TrimSpace(server.Coracle("token", "create"))

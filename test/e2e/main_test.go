@@ -23,6 +23,9 @@ var testdata embed.FS
 // agnhost is the image that Kubernetes' own tests use, made locally.
 var agnhost = imageutils.GetE2EImage(imageutils.Agnhost)
 
+// atOnce is how many parallel subtests of a test run at the same time, which share the slots of the test.
+const atOnce = 3
+
 // newHost is a host on a wire of its own, with the test images in place. Like a minimal distribution or a container image it
 // lacks the databases of names: coracle brings what it needs.
 func newHost(t *testing.T, name string) *hosts.Host {

@@ -208,10 +208,9 @@ func (b *badJoins) remove(t *testing.T) {
 	}
 }
 
-// TestRemoveServer takes a server out of three, with its member, and lets it come back.
-func TestRemoveServer(t *testing.T) {
-	slots.Take(t)
-	b := &badJoins{Cluster: hosts.NewCluster(t, hosts.Plan{Servers: 3})}
+// testRemoveServer takes a server out of three, with its member, and lets it come back.
+func testRemoveServer(t *testing.T, c *hosts.Cluster) {
+	b := &badJoins{Cluster: c}
 	first, last := b.Servers[0], b.Servers[2]
 	b.fails(t, first, last.Name+" is running", "node", "remove", last.Name)
 	if err := b.Running(last).Stop(); err != nil {

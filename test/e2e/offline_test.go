@@ -24,21 +24,15 @@ spec:
     command: [sh, -c, 'mkdir /www && hostname > /www/name && exec busybox httpd -f -p 8080 -h /www']
 `
 
-// TestOffline reboots an agent while no server can be reached, and one of three servers without the others: static pods
-// run again, and the machine is back in the cluster when the others are.
+// TestOffline reboots an agent while no server can be reached.
 func TestOffline(t *testing.T) {
-	t.Run("agent", func(t *testing.T) {
-		slots.Take(t)
-		c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1, Images: true})
-		testOffline(t, c, c.Agents[0], c.Servers)
-	})
-	t.Run("server", func(t *testing.T) {
-		slots.Take(t)
-		c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true})
-		testOffline(t, c, c.Servers[2], c.Servers[:2])
-	})
+	slots.Take(t)
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1, Images: true})
+	testOffline(t, c, c.Agents[0], c.Servers)
 }
 
+// testOffline reboots a host alone, and the others later: static pods run again while it is alone, and it is back in the
+// cluster once the others are.
 func testOffline(t *testing.T, c *hosts.Cluster, alone *hosts.Host, others []*hosts.Host) {
 	for name, host := range map[string]string{"podnet": "false", "hostnet": "true"} {
 		file := alone.Data("node", "static-pods", name+".yaml")

@@ -158,10 +158,8 @@ resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: one, s
 	}
 }
 
-// TestManifests drops files into the manifests directory of a running cluster.
-func TestManifests(t *testing.T) {
-	slots.Take(t)
-	h, _ := newCluster(t)
+// testManifests drops files into the manifests directory of a running cluster.
+func testManifests(t *testing.T, h *hosts.Host) {
 	file := h.Data("manifests", "mine.yaml")
 	write := func(path, text string) {
 		t.Helper()
@@ -214,12 +212,22 @@ func TestManifests(t *testing.T) {
 		_, err := h.TryCoracle("kubectl", "get", "boat", "mine")
 		return err
 	})
+	for _, name := range []string{"boats.yaml", "after.yaml", "broken.yaml"} {
+		if err := os.Remove(h.Data("manifests", name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has("c", false)
+	hosts.Eventually(t, 2*time.Minute, func() error {
+		if out := h.Kubectl("get", "crds", "-o", "name"); strings.Contains(out, "boats") {
+			return fmt.Errorf("definitions are %s", out)
+		}
+		return nil
+	})
 }
 
-// TestCorefile edits the DNS server's configuration in the cluster.
-func TestCorefile(t *testing.T) {
-	slots.Take(t)
-	h, _ := newCluster(t)
+// testCorefile edits the DNS server's configuration in the cluster.
+func testCorefile(t *testing.T, h *hosts.Host) {
 	h.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: client}\nspec: {terminationGracePeriodSeconds: 0, containers: [{name: c, image: coracle.test/busybox:1, command: [sleep, '3600']}]}\n")
 	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=3m")
 	corefile := h.Kubectl("-n", "kube-system", "get", "configmap", "coredns", "-o", "jsonpath={.data.Corefile}")
@@ -234,12 +242,12 @@ func TestCorefile(t *testing.T) {
 	time.Sleep(2 * time.Second) // a negative: the broken file must not take the good one away
 	expect(t, "192.0.2.99", func() (string, error) { return inClient(h, "nslookup -type=a harbour.test") })
 	expect(t, "10.43.0.1", func() (string, error) { return inClient(h, "nslookup kubernetes.default.svc.cluster.local") })
+	edit(corefile)
+	h.Kubectl("delete", "pod", "client")
 }
 
-// TestCommands runs the commands for people.
-func TestCommands(t *testing.T) {
-	slots.Take(t)
-	h, _ := newCluster(t)
+// testCommands runs the commands for people.
+func testCommands(t *testing.T, h *hosts.Host) {
 	for _, c := range []struct {
 		args []string
 		want []string
@@ -373,10 +381,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// TestNothingListensInVain looks at the sockets of a fresh cluster.
-func TestNothingListensInVain(t *testing.T) {
-	slots.Take(t)
-	h, _ := newCluster(t)
+// testNothingListensInVain looks at the sockets of a fresh cluster.
+func testNothingListensInVain(t *testing.T, h *hosts.Host) {
 	out := h.Run("sh", "-c", "ss -Hltn | awk '{print $4}' | sort -u")
 	t.Log(out)
 	for _, line := range strings.Fields(out) {

@@ -9,14 +9,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-dev/coracle/test/hosts"
-	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestResetQuorum loses two of three servers for good, and goes on with the third: while it runs, and after it was
+// testResetQuorum loses two of three servers for good, and goes on with the third: while it runs, and after it was
 // stopped. The two come back with their old data, and join again without anybody's help.
-func TestResetQuorum(t *testing.T) {
-	slots.Take(t)
-	c := hosts.NewCluster(t, hosts.Plan{Servers: 3})
+func testResetQuorum(t *testing.T, c *hosts.Cluster) {
 	survivor := c.Servers[2]
 	for _, running := range []bool{true, false} {
 		name := map[bool]string{true: "running", false: "stopped"}[running]

@@ -47,10 +47,8 @@ func startSleepers(t *testing.T, h *hosts.Host) (running string) {
 	return containers(h)
 }
 
-// TestRestartKeepsPods stops and starts coracle: the same containers run on.
-func TestRestartKeepsPods(t *testing.T) {
-	slots.Take(t)
-	h, s := newCluster(t)
+// testRestartKeepsPods stops and starts coracle: the same containers run on.
+func testRestartKeepsPods(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	before := startSleepers(t, h)
 	pids := h.Run("pgrep", "-x", "sleep")
 
@@ -62,7 +60,7 @@ func TestRestartKeepsPods(t *testing.T) {
 	if got := h.Run("pgrep", "-x", "sleep"); got != pids {
 		t.Errorf("the pods' processes changed while coracle was stopped: %q, then %q", pids, got)
 	}
-	h.Start()
+	s = h.Start()
 	waitReady(t, h)
 	if got := containers(h); got != before {
 		t.Errorf("containers before:\n%s\nafter:\n%s", before, got)
@@ -72,6 +70,7 @@ func TestRestartKeepsPods(t *testing.T) {
 	}
 	h.Kubectl("scale", "deployment/sleepers", "--replicas=4")
 	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=3m")
+	return s
 }
 
 // TestDrainOnStop sees that --drain-on-stop stops the pods too.
@@ -113,16 +112,18 @@ func TestKill(t *testing.T) {
 	writer := writeConfigMaps(ctx, h.Client())
 	for i := range kills(t) {
 		target := []string{"control-plane", "node", "front"}[i%3]
-		time.Sleep(time.Duration(random.IntN(4000)) * time.Millisecond)
 		s = kill(t, h, s, target)
 		if random.IntN(3) > 0 {
-			waitReady(t, h) // the other times the next kill hits it while it starts
+			waitReady(t, h)
+			writer.await(t, 1+random.IntN(30))
+		} else { // the next kill hits it while it starts
+			time.Sleep(time.Duration(random.IntN(2000)) * time.Millisecond)
 		}
 	}
 	waitReady(t, h)
-	time.Sleep(2 * time.Second)
+	writer.await(t, 1)
 	stop()
-	acknowledged := writer()
+	acknowledged := writer.wait()
 
 	list, err := h.Client().CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
 	if err != nil {
@@ -171,37 +172,65 @@ func kill(t *testing.T, h *hosts.Host, s *hosts.Server, target string) *hosts.Se
 	return s
 }
 
-// writeConfigMaps writes one after the other until ctx is done. The returned function waits for the end and tells
-// which writes were acknowledged.
-func writeConfigMaps(ctx context.Context, client kubernetes.Interface) (acknowledged func() []string) {
-	var names []string
-	var done sync.WaitGroup
-	done.Go(func() {
+// configMapWriter is a client that writes ConfigMaps.
+type configMapWriter struct {
+	done  sync.WaitGroup
+	mu    sync.Mutex
+	names []string // that were acknowledged
+}
+
+// writeConfigMaps writes one after the other until ctx is done.
+func writeConfigMaps(ctx context.Context, client kubernetes.Interface) *configMapWriter {
+	w := &configMapWriter{}
+	w.done.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			name := fmt.Sprintf("write-%d", i)
 			try, cancel := context.WithTimeout(ctx, 3*time.Second)
 			_, err := client.CoreV1().ConfigMaps("default").Create(try,
 				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 			cancel()
-			if err == nil {
-				names = append(names, name)
-			} else {
+			if err != nil {
 				time.Sleep(20 * time.Millisecond)
+				continue
 			}
+			w.mu.Lock()
+			w.names = append(w.names, name)
+			w.mu.Unlock()
 		}
 	})
-	return func() []string { done.Wait(); return names }
+	return w
 }
 
-// TestHostReboot pulls the plug: all processes die, /run is empty, and the cluster comes back by itself.
-func TestHostReboot(t *testing.T) {
-	slots.Take(t)
-	h, _ := newCluster(t)
+// await waits until n more writes were acknowledged.
+func (w *configMapWriter) await(t *testing.T, n int) {
+	t.Helper()
+	count := func() int {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.names)
+	}
+	before := count()
+	hosts.Eventually(t, time.Minute, func() error {
+		if got := count() - before; got < n {
+			return fmt.Errorf("%d of %d writes were acknowledged", got, n)
+		}
+		return nil
+	})
+}
+
+// wait waits for the writer's end and returns the names of the writes that were acknowledged.
+func (w *configMapWriter) wait() []string {
+	w.done.Wait()
+	return w.names
+}
+
+// testHostReboot pulls the plug: all processes die, /run is empty, and the cluster comes back by itself.
+func testHostReboot(t *testing.T, h *hosts.Host, _ *hosts.Server) *hosts.Server {
 	startSleepers(t, h)
 	h.Kubectl("create", "configmap", "kept")
 	h.Kill()
 	h.Boot()
-	h.Start()
+	s := h.Start()
 	waitReady(t, h)
 	h.Kubectl("get", "configmap", "kept")
 	hosts.Eventually(t, 3*time.Minute, func() error {
@@ -216,6 +245,7 @@ func TestHostReboot(t *testing.T) {
 		out, _ := h.Try("pgrep", "-c", "-x", "sleep")
 		return contains("sleeping processes", out, "3")
 	})
+	return s
 }
 
 // TestInit runs coracle as the first process of a container: it must reap what its pods leave and stop cleanly.

@@ -11,16 +11,14 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestNewAddress starts a server with another node IP than the time before, as after a DHCP lease ended.
-func TestNewAddress(t *testing.T) {
-	slots.Take(t)
-	h, s := newCluster(t)
+// testNewAddress starts a server with another node IP than the time before, as after a DHCP lease ended.
+func testNewAddress(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	startSleepers(t, h)
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	h.SetIP(netip.MustParseAddr("172.30.0.77"))
-	h.Start()
+	s = h.Start()
 	waitReady(t, h)
 	hosts.Eventually(t, 3*time.Minute, func() error {
 		return contains("the node's addresses", h.Kubectl("get", "node", "solo", "-o", "jsonpath={.status.addresses}"), "172.30.0.77")
@@ -38,29 +36,27 @@ func TestNewAddress(t *testing.T) {
 	})
 	// The certificate must hold for the new address.
 	h.Coracle("kubectl", "--server", "https://172.30.0.77:6443", "get", "--raw", "/readyz")
+	return s
 }
 
-// TestNewHostname starts a server under another name: it must be a new node or a clear error, never a wedge.
-func TestNewHostname(t *testing.T) {
-	slots.Take(t)
-	h, s := newCluster(t)
+// testNewHostname starts a server under another name: it must be a new node or a clear error, never a wedge.
+func testNewHostname(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	h.Run("hostname", "renamed")
-	h.Start()
+	s = h.Start()
 	waitReady(t, h)
 	h.Kubectl("wait", "--for=condition=Ready", "node/renamed", "--timeout=3m")
 	if out := h.Kubectl("get", "nodes", "-o", "name"); out != "node/renamed" && out != "node/renamed\n" {
 		t.Errorf("the nodes are %s", out)
 	}
 	startSleepers(t, h)
+	return s
 }
 
-// TestNewExternalIP starts a server without an external address, with one, with another and without again.
-func TestNewExternalIP(t *testing.T) {
-	slots.Take(t)
-	h, s := newCluster(t)
+// testNewExternalIP starts a server without an external address, with one, with another and without again.
+func testNewExternalIP(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	restart := func(args ...string) {
 		t.Helper()
 		if err := s.Stop(); err != nil {
@@ -99,6 +95,7 @@ func TestNewExternalIP(t *testing.T) {
 		return nil
 	})
 	startSleepers(t, h)
+	return s
 }
 
 // TestLoopbackOnly runs where there is no network at all.
@@ -114,24 +111,21 @@ func TestLoopbackOnly(t *testing.T) {
 	})
 }
 
-// TestStartAfterLostData starts where somebody has removed the data directory by hand instead of resetting.
-func TestStartAfterLostData(t *testing.T) {
-	slots.Take(t)
-	h, s := newFreshCluster(t)
+// testStartAfterLostData starts where somebody has removed the data directory by hand instead of resetting.
+func testStartAfterLostData(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	h.Run("sh", "-c", "rm -rf /var/lib/coracle/*")
 	h.CopyImages()
-	h.Start()
+	s = h.Start()
 	waitReady(t, h)
 	startSleepers(t, h)
+	return s
 }
 
-// TestStartAfterReset makes a cluster, resets, and makes another on the same host.
-func TestStartAfterReset(t *testing.T) {
-	slots.Take(t)
-	h, s := newFreshCluster(t)
+// testStartAfterReset resets a cluster and makes another on the same host.
+func testStartAfterReset(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	startSleepers(t, h)
 	h.Kubectl("create", "configmap", "old")
 	if err := s.Stop(); err != nil {
@@ -139,10 +133,11 @@ func TestStartAfterReset(t *testing.T) {
 	}
 	h.Coracle("reset", "--yes")
 	h.CopyImages()
-	h.Start()
+	s = h.Start()
 	waitReady(t, h)
 	if out, err := h.TryCoracle("kubectl", "get", "configmap", "old"); err == nil {
 		t.Errorf("the old cluster's data is still there: %s", out)
 	}
 	startSleepers(t, h)
+	return s
 }

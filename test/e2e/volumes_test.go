@@ -75,6 +75,7 @@ func TestLocalVolumes(t *testing.T) {
 
 // testVolumeKinds has all that can go on at the same time.
 func testVolumeKinds(t *testing.T, server, agent *hosts.Host) {
+	turns := make(chan struct{}, atOnce)
 	for name, test := range map[string]func(*testing.T, *hosts.Host, *hosts.Host){
 		"deleted":              testVolumeDeleted,
 		"PV deleted first":     testVolumeDeletedFirst,
@@ -90,6 +91,8 @@ func testVolumeKinds(t *testing.T, server, agent *hosts.Host) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			turns <- struct{}{}
+			t.Cleanup(func() { <-turns })
 			test(t, server.For(t), agent.For(t))
 		})
 	}

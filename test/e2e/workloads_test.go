@@ -15,14 +15,20 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestWorkloads runs one cluster and looks at it from all sides.
+// TestWorkloads is the world of tests that need one server with the default settings: what a fresh one does, and what
+// pods do on it.
 func TestWorkloads(t *testing.T) {
 	slots.Take(t)
 	h, _ := newCluster(t)
+	t.Run("nothing listens in vain", func(t *testing.T) { testNothingListensInVain(t, h.For(t)) })
+	t.Run("commands", func(t *testing.T) { testCommands(t, h.For(t)) })
+	t.Run("manifests", func(t *testing.T) { testManifests(t, h.For(t)) })
+	t.Run("Corefile", func(t *testing.T) { testCorefile(t, h.For(t)) })
 	h.Apply(manifest(t, "workloads.yaml"))
 	h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=3m")
 	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "pod/hostport", "pod/hostnetwork", "pod/stdin", "--timeout=3m")
 
+	turns := make(chan struct{}, atOnce)
 	for name, test := range map[string]func(*testing.T, *hosts.Host){
 		"no pod of ours":       testNoSystemPods,
 		"services":             testServices,
@@ -47,6 +53,8 @@ func TestWorkloads(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			turns <- struct{}{}
+			t.Cleanup(func() { <-turns })
 			test(t, h.For(t))
 		})
 	}

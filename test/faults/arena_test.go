@@ -41,6 +41,7 @@ type arena struct {
 	direct  map[string]kubernetes.Interface // of every server's own API, by host
 	args    map[string][]string             // further ones at the next start, by host
 	loads   int                             // so far: they give names
+	load    *load                           // that goes on
 	runs    int                             // that total is the sum of
 	total   verdict
 }

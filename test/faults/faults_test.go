@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
@@ -88,7 +87,7 @@ func TestOneServer(t *testing.T) {
 	a.survive(t, fault{"killed", func(a *arena) []*hosts.Host {
 		for range 3 {
 			a.killHalf(a.Servers[0], "control-plane")
-			time.Sleep(4 * time.Second)
+			a.awaitServed()
 		}
 		return nil
 	}})

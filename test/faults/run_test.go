@@ -10,7 +10,7 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// quiet is how long clients work before something breaks, and after all is whole.
+// quiet is how long a cluster that was broken must stay whole.
 const quiet = 2 * time.Second
 
 // patience is how long a cluster may take until it is whole again with no human hand, on a slow machine too.
@@ -40,7 +40,8 @@ func (a *arena) suffer(t *testing.T, f fault, p pace) verdict {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(quiet)
+	a.load = l
+	a.awaitServed()
 	from := l.seen.now()
 	hurt := f.do(a)
 	mended := time.Now()

@@ -49,7 +49,7 @@ func leaderDies(a *arena) []*hosts.Host {
 		a.lead(h)
 	}
 	a.plug(h)
-	time.Sleep(10 * time.Second)
+	a.awaitServed()
 	a.boot(h)
 	return []*hosts.Host{h}
 }
@@ -91,7 +91,8 @@ func leaderCutOff(a *arena) []*hosts.Host { return a.cutOff(a.leader()) }
 
 func (a *arena) cutOff(h *hosts.Host) []*hosts.Host {
 	a.Links.Isolate(h)
-	time.Sleep(12 * time.Second)
+	a.awaitServed(h)
+	a.awaitLeaderless(h)
 	a.Links.Heal()
 	return []*hosts.Host{h}
 }
@@ -99,8 +100,10 @@ func (a *arena) cutOff(h *hosts.Host) []*hosts.Host {
 // leaderCutFromOne: the follower cannot win an election, and its API server cannot write. Its host's clients can.
 func leaderCutFromOne(a *arena) []*hosts.Host {
 	h := a.leader()
-	a.Links.Cut(h, a.others(h)[0])
-	time.Sleep(15 * time.Second)
+	follower := a.others(h)[0]
+	a.Links.Cut(h, follower)
+	a.awaitLeaderless(follower)
+	a.awaitServed()
 	a.Links.Heal()
 	return nil
 }
@@ -128,13 +131,13 @@ func followerFreezes(a *arena) []*hosts.Host { return a.freeze(a.others(a.leader
 
 // freeze stops all processes of a host for a while, which then go on as if nothing had happened.
 func (a *arena) freeze(h *hosts.Host) []*hosts.Host {
-	d := 20 * time.Second
-	if a.long {
-		d = time.Minute
-	}
 	h.Freeze()
-	a.t.Logf("froze %s for %s", h.Name, d)
-	time.Sleep(d)
+	a.t.Logf("froze %s", h.Name)
+	a.awaitServed(h)
+	a.awaitOtherManagers(h)
+	if a.long {
+		time.Sleep(time.Minute)
+	}
 	h.Thaw()
 	return []*hosts.Host{h}
 }
@@ -145,9 +148,10 @@ func diskFull(a *arena) []*hosts.Host {
 	a.lead(h)
 	h.FillDisk()
 	a.t.Logf("filled the disk of %s", h.Name)
-	time.Sleep(6 * time.Second)
+	a.awaitServed(h)
+	restarts := a.Running(h).Restarts()
 	a.killHalf(h, "control-plane")
-	time.Sleep(6 * time.Second)
+	a.awaitStart(h, restarts)
 	h.FreeDisk()
 	return []*hosts.Host{h}
 }
@@ -215,7 +219,6 @@ func allDie(a *arena) []*hosts.Host {
 	for _, h := range a.Servers {
 		a.kill(h)
 	}
-	time.Sleep(time.Second)
 	a.boot(a.Servers...)
 	return a.Servers
 }

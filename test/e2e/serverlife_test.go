@@ -1,0 +1,32 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
+)
+
+// TestServerLife takes a server with the default settings through all after which it is started again. Each part returns
+// the server that it has started.
+func TestServerLife(t *testing.T) {
+	slots.Take(t)
+	h, s := newFreshCluster(t)
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, *hosts.Host, *hosts.Server) *hosts.Server
+	}{
+		{"a restart keeps pods", testRestartKeepsPods},
+		{"another external address", testNewExternalIP},
+		{"the host reboots", testHostReboot},
+		{"another address", testNewAddress},
+		{"lost data", testStartAfterLostData},
+		{"reset", testStartAfterReset},
+		{"another hostname", testNewHostname},
+	} {
+		if !t.Run(part.name, func(t *testing.T) { s = part.test(t, h, s) }) {
+			return // the next one would find a server that does not run
+		}
+		h.Kubectl("delete", "deployment", "sleepers", "--cascade=foreground")
+	}
+}

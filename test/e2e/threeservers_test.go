@@ -1,0 +1,28 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
+)
+
+// TestThreeServers is the world of tests that need three servers with the default settings. Each leaves all of them
+// healthy.
+func TestThreeServers(t *testing.T) {
+	slots.Take(t)
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true})
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, *hosts.Cluster)
+	}{
+		{"a chart's leader is cut off", testChartsLeader},
+		{"a server is removed", testRemoveServer},
+		{"quorum is reset", testResetQuorum},
+		{"a server boots alone", func(t *testing.T, c *hosts.Cluster) { testOffline(t, c, c.Servers[2], c.Servers[:2]) }},
+	} {
+		if !t.Run(part.name, func(t *testing.T) { part.test(t, c) }) {
+			return // the next one would find a cluster that is not healthy
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+// await waits for what a fault brings about. What does not come within patience fails the test.
+func (a *arena) await(what string, check func() error) {
+	a.t.Helper()
+	began := time.Now()
+	hosts.Eventually(a.t, patience, check)
+	a.t.Logf("%s after %s", what, short(time.Since(began)))
+}
+
+// awaitServed waits until every client has had a write and a read answered that it began after the call. It leaves out
+// clients on the given hosts and on those that are down.
+func (a *arena) awaitServed(but ...*hosts.Host) {
+	a.t.Helper()
+	from := a.load.seen.now()
+	a.await("clients are served", func() error {
+		ops := a.load.seen.all()
+		for _, c := range a.clients {
+			if c.gate.isDown() || slices.ContainsFunc(but, func(h *hosts.Host) bool { return h.Name == c.host }) {
+				continue
+			}
+			for _, k := range []kind{create, read} {
+				if !slices.ContainsFunc(ops, func(o op) bool { return o.client == c.host && o.kind == k && o.call > from && o.acknowledged }) {
+					return fmt.Errorf("the client on %s is not served", c.host)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// awaitLeaderless waits until a server's etcd member follows no leader and its API server says that it is not ready.
+func (a *arena) awaitLeaderless(h *hosts.Host) {
+	a.t.Helper()
+	a.await(h.Name+" knows that it is cut off", func() error {
+		err := a.Etcd(h, func(ctx context.Context, client *clientv3.Client, endpoint string) error {
+			status, err := client.Status(ctx, endpoint)
+			if err == nil && status.Leader != 0 {
+				err = fmt.Errorf("%s still follows a leader", h.Name)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		if _, err := a.direct[h.Name].Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err == nil {
+			return fmt.Errorf("%s still says that it is ready", h.Name)
+		}
+		return nil
+	})
+}
+
+// awaitOtherManagers waits until the controller manager and the scheduler that lead run on other hosts.
+func (a *arena) awaitOtherManagers(h *hosts.Host) {
+	a.t.Helper()
+	a.await("controllers are led by other hosts than "+h.Name, func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		for _, name := range []string{"kube-controller-manager", "kube-scheduler"} {
+			lease, err := a.direct[a.others(h)[0].Name].CoordinationV1().Leases("kube-system").Get(ctx, name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if holder := lease.Spec.HolderIdentity; holder == nil || strings.HasPrefix(*holder, h.Name) {
+				return fmt.Errorf("%s is led by %s", name, h.Name)
+			}
+		}
+		return nil
+	})
+}
+
+// awaitStart waits until the control plane on a host, which was killed, answers, or was started so often that it cannot.
+func (a *arena) awaitStart(h *hosts.Host, restarts int) {
+	a.t.Helper()
+	a.await("the control plane on "+h.Name+" was started", func() error {
+		now := a.Running(h).Restarts()
+		if now > restarts+1 {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		_, err := a.direct[h.Name].Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		if now == restarts {
+			err = errors.Join(err, errors.New("it has not been started"))
+		}
+		return err
+	})
+}
