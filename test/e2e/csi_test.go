@@ -13,15 +13,14 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// buildCSI makes the driver, upstream's sidecars and csi-sanity in a directory, or says why not.
-func buildCSI(t *testing.T) (dir string, err error) {
+// buildCSI builds the driver, upstream's sidecars and csi-sanity into a directory.
+func buildCSI(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	out, err := exec.Command("../csi/build", dir).CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("building it: %w: %s", err, out)
+	if out, err := exec.Command("../csi/build", dir).CombinedOutput(); err != nil {
+		t.Fatalf("building the CSI driver: %v: %s", err, out)
 	}
-	return dir, nil
+	return dir
 }
 
 // testCSI deploys a driver of somebody else, with the sidecars that drivers come with, and uses its volumes.

@@ -32,10 +32,10 @@ func TestDatastore(t *testing.T) {
 	slots.Take(t)
 	hosts.Bin(t)
 	exe := filepath.Join(t.TempDir(), "etcd")
-	build := exec.Command("go", "build", "-o", exe, ".")
+	build := exec.Command("go", "build", "-trimpath", "-o", exe, ".")
 	build.Dir, build.Env = "../etcd36", append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Skipf("building etcd 3.6: %v\n%s", err, out)
+		t.Fatalf("building etcd 3.6: %v\n%s", err, out)
 	}
 	wire := hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24"))
 	store := hosts.New(t, wire, "store", hosts.Options{})

@@ -48,8 +48,7 @@ type Registry struct {
 	cmd  *exec.Cmd
 }
 
-// Start runs a registry on the host's address until the test ends. The test is skipped, and says why, where the registry
-// cannot be built.
+// Start builds a registry and runs it on the host's address until the test ends.
 func Start(t testing.TB, h *hosts.Host, opts Options) *Registry {
 	t.Helper()
 	if opts.Port == 0 {
@@ -80,14 +79,14 @@ func build(t testing.TB) string {
 	t.Helper()
 	mod, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {
-		t.Skipf("building the registry: %v", err)
+		t.Fatalf("building the registry: %v", err)
 	}
 	top := filepath.Dir(strings.TrimSpace(string(mod)))
 	program := filepath.Join(top, "build", "registry")
 	cmd := exec.Command("go", "build", "-trimpath", "-o", program, ".")
 	cmd.Dir, cmd.Env = filepath.Join(top, "test", "registry"), append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Skipf("building the registry: %v\n%s", err, out)
+		t.Fatalf("building the registry: %v\n%s", err, out)
 	}
 	return program
 }
