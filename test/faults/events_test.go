@@ -66,20 +66,18 @@ func (a *arena) awaitLeaderless(h *hosts.Host) {
 	})
 }
 
-// awaitOtherManagers waits until the controller manager and the scheduler that lead run on other hosts.
-func (a *arena) awaitOtherManagers(h *hosts.Host) {
+// awaitOtherControllers waits until another host than the given one leads the controllers, which have one Lease together.
+func (a *arena) awaitOtherControllers(h *hosts.Host) {
 	a.t.Helper()
-	a.await("controllers are led by other hosts than "+h.Name, func() error {
+	a.await("another host than "+h.Name+" leads the controllers", func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
-		for _, name := range []string{"kube-controller-manager", "kube-scheduler"} {
-			lease, err := a.direct[a.others(h)[0].Name].CoordinationV1().Leases("kube-system").Get(ctx, name, metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if holder := lease.Spec.HolderIdentity; holder == nil || strings.HasPrefix(*holder, h.Name) {
-				return fmt.Errorf("%s is led by %s", name, h.Name)
-			}
+		lease, err := a.direct[a.others(h)[0].Name].CoordinationV1().Leases("kube-system").Get(ctx, "coracle-control-plane", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if holder := lease.Spec.HolderIdentity; holder == nil || *holder == "" || strings.Contains(*holder, h.Name) {
+			return fmt.Errorf("%s leads the controllers", h.Name)
 		}
 		return nil
 	})

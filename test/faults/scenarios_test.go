@@ -134,7 +134,7 @@ func (a *arena) freeze(h *hosts.Host) []*hosts.Host {
 	h.Freeze()
 	a.t.Logf("froze %s", h.Name)
 	a.awaitServed(h)
-	a.awaitOtherManagers(h)
+	a.awaitOtherControllers(h)
 	if a.long {
 		time.Sleep(time.Minute)
 	}
