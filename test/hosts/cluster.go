@@ -16,19 +16,19 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Plan says what a cluster is made of. Hosts are called server-1, server-2, agent-1 and so on.
+// Plan describes a cluster. Its hosts are named server-1, server-2, agent-1 and so on.
 type Plan struct {
 	Servers, Agents int
 	Net             netip.Prefix // of the wire; the zero value is 172.30.0.0/24
-	ServerArgs      []string     // further arguments of the first server: the others inherit what is the cluster's
+	ServerArgs      []string     // further arguments of the first server; the others take the cluster's settings from it
 	Images          bool         // puts the test images on every host
-	// Join says by which name or address a host is told the first server. Nil is the first server's present address.
+	// Join returns the name or address of the first server that a host joins. Nil means its current IP address.
 	Join func(h, first *Host) string
 	// Prepare is called for every host after each boot, before coracle starts, and returns further arguments for it.
 	Prepare func(*Host) []string
 }
 
-// Cluster is coracle on several hosts.
+// Cluster is coracle that runs on several hosts.
 type Cluster struct {
 	Wire            *Wire
 	Links           *Links
@@ -43,11 +43,11 @@ type Cluster struct {
 	running map[string]*Server  // by host
 }
 
-// token is the same on all hosts, as people with a provisioning tool do it.
+// token is the same on all hosts, as provisioning tools do it.
 const token, tokenFile = "the-same-everywhere", "/etc/coracle/token"
 
-// NewCluster makes the hosts and starts coracle on all of them at once: those that join wait for the first server.
-// It returns when all nodes are Ready and all servers vote.
+// NewCluster makes the hosts and starts coracle on all of them at once: the ones that join wait for the first server.
+// It returns when all nodes are Ready and all servers are voting members of etcd.
 func NewCluster(t testing.TB, plan Plan) *Cluster {
 	t.Helper()
 	Bin(t)
@@ -80,7 +80,7 @@ func (c *Cluster) NewHost(name string) *Host {
 	return h
 }
 
-// Provision puts on a host what must be there before coracle starts for the first time.
+// Provision writes the files that must be on a host before coracle starts for the first time.
 func (c *Cluster) Provision(h *Host) {
 	c.t.Helper()
 	h.must(os.MkdirAll(h.Path("/etc/coracle"), 0o755))
@@ -111,7 +111,7 @@ func (c *Cluster) AddAgents(n int) {
 	}
 }
 
-// Hosts are all hosts, servers first.
+// Hosts returns all hosts, servers first.
 func (c *Cluster) Hosts() []*Host { return slices.Concat(c.Servers, c.Agents) }
 
 func (c *Cluster) names() string {
@@ -122,7 +122,7 @@ func (c *Cluster) names() string {
 	return strings.Join(names, ", ")
 }
 
-// command is what coracle gets on a host at every start.
+// command returns coracle's role and arguments on a host.
 func (c *Cluster) command(h *Host) (role string, args []string) {
 	args = append([]string{"--token-file=" + tokenFile}, c.args[h.Name]...)
 	first := c.Servers[0]
@@ -141,7 +141,7 @@ func (c *Cluster) command(h *Host) (role string, args []string) {
 	return "server", args
 }
 
-// Start starts coracle on a host that is up, with the same arguments every time.
+// Start starts coracle on a host that is up. The arguments are the same every time.
 func (c *Cluster) Start(h *Host) *Server {
 	c.t.Helper()
 	role, args := c.command(h)
@@ -152,7 +152,7 @@ func (c *Cluster) Start(h *Host) *Server {
 	return s
 }
 
-// Running is what Start started on the host last.
+// Running is the server or agent that Start started last on the host.
 func (c *Cluster) Running(h *Host) *Server {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,7 +167,7 @@ func (c *Cluster) Boot(h *Host) {
 	c.Start(h)
 }
 
-// For is the cluster for a subtest: what fails fails t. Hosts must not be booted or killed through it.
+// For is the cluster for a subtest: its methods fail t. Its hosts must not be booted or killed.
 func (c *Cluster) For(t testing.TB) *Cluster {
 	sub := &Cluster{Wire: c.Wire, Links: c.Links, t: t, plan: c.plan, kubeconfig: c.kubeconfig, args: c.args, running: c.running}
 	for _, h := range c.Servers {

@@ -19,7 +19,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Bin is the coracle executable under test, from CORACLE_BIN; without one the test is skipped and says so.
+// Bin is the path of the coracle executable under test, from CORACLE_BIN. Without it, and without root, the test is
+// skipped.
 func Bin(t testing.TB) string {
 	t.Helper()
 	bin := os.Getenv("CORACLE_BIN")
@@ -72,7 +73,7 @@ func (h *Host) start(role string, args ...string) *Server {
 	log, err := os.CreateTemp(h.dir, role+"-*.log")
 	h.must(err)
 	s := &Server{Host: h, role: role, log: log, done: make(chan struct{})}
-	// The shell stands between, for who finds the front by its parents.
+	// frontPID finds the front as the only child of this shell.
 	s.cmd = h.Command("sh", append([]string{"-c", `"$@" & wait $!`, "sh", Bin(h.t), role}, args...)...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	h.must(s.cmd.Start())
@@ -89,16 +90,16 @@ func (h *Host) start(role string, args ...string) *Server {
 	return s
 }
 
-// Log is what the server has said so far.
+// Log is the server's log so far.
 func (s *Server) Log() string {
 	data, _ := os.ReadFile(s.log.Name())
 	return string(data)
 }
 
-// Restarts is how often a half has ended and was started again.
+// Restarts is the number of times that a child process has ended and was started again.
 func (s *Server) Restarts() int { return strings.Count(s.Log(), "; restarting") }
 
-// keepLog copies the whole log to the directory CORACLE_TEST_LOGS, if there is one.
+// keepLog copies the whole log to the directory that CORACLE_TEST_LOGS names, if it is set.
 func (s *Server) keepLog() {
 	if dir := os.Getenv("CORACLE_TEST_LOGS"); dir != "" {
 		name := fmt.Sprintf("%s-%s-%s", strings.ReplaceAll(s.Host.t.Name(), "/", "-"), s.Host.Name, filepath.Base(s.log.Name()))
@@ -106,7 +107,7 @@ func (s *Server) keepLog() {
 	}
 }
 
-// FrontPID is the front's process id as this machine sees it; the test fails if it does not run.
+// FrontPID is the front's process id in this machine's PID namespace. The test fails if the front does not run.
 func (s *Server) FrontPID() int {
 	s.Host.t.Helper()
 	pid, err := s.frontPID()
@@ -116,9 +117,9 @@ func (s *Server) FrontPID() int {
 	return pid
 }
 
-// frontPID is an error if the front does not run, as in the moments after Start.
+// frontPID is FrontPID that returns an error if the front does not run, for example right after Start.
 func (s *Server) frontPID() (pid int, err error) {
-	pid = s.cmd.Process.Pid // of who went onto the host, whose child is the shell, whose child is the front
+	pid = s.cmd.Process.Pid // of the process that entered the host; its child is the shell, whose child is the front
 	for range 2 {
 		if pid, err = onlyChild(pid); err != nil {
 			return 0, err
@@ -127,7 +128,7 @@ func (s *Server) frontPID() (pid int, err error) {
 	return pid, nil
 }
 
-// onlyChild is the child of a process that has one; further conditions are pgrep's.
+// onlyChild is the process id of a process's only child that meets the conditions, which are arguments of pgrep.
 func onlyChild(pid int, conditions ...string) (child int, err error) {
 	out, err := exec.Command("pgrep", append([]string{"-P", fmt.Sprint(pid)}, conditions...)...).Output()
 	if err != nil {
@@ -137,16 +138,17 @@ func onlyChild(pid int, conditions ...string) (child int, err error) {
 	return child, err
 }
 
-// ChildPID is the process id, as this machine sees it, of the half named by its first argument.
-func (s *Server) ChildPID(half string) (int, error) {
+// ChildPID is the id, in this machine's PID namespace, of the front's child process with that role: control-plane or
+// node.
+func (s *Server) ChildPID(role string) (int, error) {
 	front, err := s.frontPID()
 	if err != nil {
 		return 0, fmt.Errorf("finding the front of %s: %w", s.Host.Name, err)
 	}
-	return onlyChild(front, "-f", "coracle-core "+half)
+	return onlyChild(front, "-f", "coracle-core "+role)
 }
 
-// Stop sends SIGTERM to the front and waits until the server has ended; it returns how it ended.
+// Stop sends SIGTERM to the front and waits until the server has ended. It returns the error of its end, if any.
 func (s *Server) Stop() error {
 	s.Host.t.Helper()
 	select {
@@ -160,7 +162,7 @@ func (s *Server) Stop() error {
 	return s.Wait(90 * time.Second)
 }
 
-// Wait waits for the server's end and returns how it ended.
+// Wait waits for the server's end and returns the error of its end, if any.
 func (s *Server) Wait(timeout time.Duration) error {
 	select {
 	case <-s.done:
@@ -195,7 +197,7 @@ func (h *Host) Apply(manifest string) {
 	}
 }
 
-// RESTConfig is a client configuration that dials from the host.
+// RESTConfig is a client configuration whose connections start on the host.
 func (h *Host) RESTConfig() *rest.Config {
 	h.t.Helper()
 	data, err := os.ReadFile(h.Path("/etc/coracle/kubeconfig.yaml"))
@@ -207,7 +209,7 @@ func (h *Host) RESTConfig() *rest.Config {
 	return cfg
 }
 
-// Client is a clientset that dials from the host.
+// Client is a clientset whose connections start on the host.
 func (h *Host) Client() kubernetes.Interface {
 	h.t.Helper()
 	client, err := kubernetes.NewForConfig(h.RESTConfig())
@@ -215,7 +217,7 @@ func (h *Host) Client() kubernetes.Interface {
 	return client
 }
 
-// CopyImages puts the test images where coracle imports them from at its next start.
+// CopyImages puts the test images into the directory from which coracle imports images.
 func (h *Host) CopyImages() {
 	h.t.Helper()
 	h.must(os.MkdirAll(h.Data("images"), 0o755))
@@ -224,7 +226,7 @@ func (h *Host) CopyImages() {
 		if err := os.Remove(to); !errors.Is(err, fs.ErrNotExist) {
 			h.must(err)
 		}
-		if os.Link(image, to) == nil { // hosts only read them
+		if os.Link(image, to) == nil { // coracle only reads it
 			continue
 		}
 		data, err := os.ReadFile(image) // on another file system

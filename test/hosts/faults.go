@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Freeze stops all processes of a host, as a virtual machine that is paused. Thaw lets them go on. A frozen host can
-// be killed.
+// Freeze stops all processes of a host, as a hypervisor that pauses a virtual machine. Thaw resumes them. A frozen host
+// can be killed.
 func (h *Host) Freeze() {
 	h.t.Helper()
 	h.must(h.vm.Freeze(true))
@@ -46,10 +46,10 @@ func (h *Host) LimitDisk(mib int64) {
 	h.Boot()
 }
 
-// filler is what fills a host's disk.
+// filler is the name of the file with which FillDisk fills a disk.
 const filler = "filler"
 
-// FillDisk leaves no room on the host's data directory, which must have a disk of its own (LimitDisk).
+// FillDisk fills the disk of the host's data directory, which LimitDisk must have made.
 func (h *Host) FillDisk() {
 	h.t.Helper()
 	file, err := os.Create(h.Data(filler))
@@ -67,13 +67,13 @@ func (h *Host) FillDisk() {
 	}
 }
 
-// FreeDisk takes away what FillDisk wrote.
+// FreeDisk removes the file that FillDisk wrote.
 func (h *Host) FreeDisk() {
 	h.t.Helper()
 	h.must(os.Remove(h.Data(filler)))
 }
 
-// Wipe makes a killed host a machine that was installed anew: nothing of what it wrote is left. Boot comes next.
+// Wipe removes all that a killed host has written, as if it was installed again. Boot comes next.
 func (h *Host) Wipe() {
 	h.t.Helper()
 	if h.vm.Up() {

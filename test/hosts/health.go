@@ -16,8 +16,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 )
 
-// AwaitHealthy waits until the API of every server is ready, all servers vote in etcd and all nodes are Ready and
-// have said so after the given time.
+// AwaitHealthy waits until the API of every server is ready, all servers are voting members of etcd, and all nodes are
+// Ready and have reported it after the given time.
 func (c *Cluster) AwaitHealthy(since time.Time, timeout time.Duration) {
 	c.t.Helper()
 	if err := c.Healthy(since, timeout); err != nil {
@@ -25,8 +25,8 @@ func (c *Cluster) AwaitHealthy(since time.Time, timeout time.Duration) {
 	}
 }
 
-// Healthy is AwaitHealthy that returns the last thing that was missing. It does not wait for a host whose coracle has
-// ended.
+// Healthy is AwaitHealthy that returns an error instead of failing the test. It returns early if coracle has ended on a
+// host.
 func (c *Cluster) Healthy(since time.Time, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	for {
@@ -57,7 +57,7 @@ func (c *Cluster) ended() error {
 	return nil
 }
 
-// check looks once.
+// check is an error if the cluster is not healthy now.
 func (c *Cluster) check(since time.Time) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Second)
 	defer cancel()
@@ -80,7 +80,7 @@ func (c *Cluster) check(since time.Time) error {
 	return c.checkNodes(ctx, client, since)
 }
 
-// checkMembers is an error unless every server, and nobody else, votes.
+// checkMembers is an error unless exactly the servers are voting members of etcd.
 func (c *Cluster) checkMembers(ctx context.Context, client kubernetes.Interface) error {
 	if c.plan.Servers < 2 {
 		return nil
@@ -122,7 +122,7 @@ func (c *Cluster) checkNodes(ctx context.Context, client kubernetes.Interface, s
 	good := map[string]bool{}
 	for _, n := range nodes.Items {
 		good[n.Name] = slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
-			// A kubelet that starts says at once how it is; its Lease may come ten seconds later.
+			// A kubelet that starts reports its status at once; it may renew its Lease ten seconds later.
 			said := alive[n.Name] || c.LastHeartbeatTime.After(since)
 			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue && said
 		})

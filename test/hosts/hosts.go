@@ -1,6 +1,6 @@
 // Package hosts makes machines for tests out of namespaces: each has its own network, mounts, UTS, PIDs, IPC and
 // cgroup root, a copy-on-write view of this machine's root file system, and a data directory on a real disk.
-// Hosts hang on a Wire. Killing a host kills all that runs on it, shims included, as pulling the plug would.
+// Hosts are connected to a Wire. Killing a host kills all processes on it, shims included, as a power cut would.
 package hosts
 
 import (
@@ -29,18 +29,18 @@ type Host struct {
 	vm   *nshost.Host
 }
 
-// Options say what a host is like.
+// Options are the properties of a host.
 type Options struct {
 	IP netip.Addr // its address; the zero value is the wire's next free one
-	// OwnPayload gives the host a directory of its own for what coracle unpacks, as a real machine has. The others share
-	// one, which the first of them fills.
+	// OwnPayload gives the host its own directory for the unpacked payload, as a real machine has. The other hosts of
+	// a test process share one directory, which the first of them fills.
 	OwnPayload bool
-	// Disks are directories of the host that lie on a real disk, besides coracle's own; empty at first.
+	// Disks are further directories of the host on a real disk; they are empty at first.
 	Disks []string
 }
 
 // New boots a host on the wire and removes it, with everything that runs on it, when the test ends.
-// A nil wire makes a host that has only loopback.
+// Without a wire the host has only loopback.
 func New(t testing.TB, wire *Wire, name string, opts Options) *Host {
 	t.Helper()
 	slots.Require(t)
@@ -62,7 +62,7 @@ func New(t testing.TB, wire *Wire, name string, opts Options) *Host {
 	return h
 }
 
-// mounts are the host's disks, and the executable under test.
+// mounts are the host's disks and the directory of the executable under test.
 func (h *Host) mounts(opts Options) []nshost.Mount {
 	mounts := []nshost.Mount{
 		{Source: filepath.Join(h.dir, "data"), Target: "/var/lib/coracle"},
@@ -80,10 +80,11 @@ func (h *Host) mounts(opts Options) []nshost.Mount {
 	return mounts
 }
 
-// payloadDir is the directory that the hosts of this process share for what coracle unpacks. Main removes it.
+// payloadDir is the directory for the unpacked payload that the hosts of this process share. Main removes it.
 func payloadDir() string { return filepath.Join(scratch(), fmt.Sprintf("payload-%d", os.Getpid())) }
 
-// scratch is where hosts keep their disks: a real file system, because overlayfs does not stack on itself.
+// scratch is the directory for the hosts' disks. It must be on a real file system, because overlayfs does not stack on
+// itself.
 func scratch() string {
 	if dir := os.Getenv("CORACLE_TEST_SCRATCH"); dir != "" {
 		return dir
@@ -102,14 +103,14 @@ func (h *Host) PID() int { return h.vm.PID() }
 // Path is a file on the host as seen from this machine.
 func (h *Host) Path(name string) string { return h.vm.Path(name) }
 
-// Boot starts the host's init after New or Kill. What was on its disks is still there; /run is empty.
+// Boot starts the host's init after New or Kill. The disks keep their content; /run is empty.
 func (h *Host) Boot() {
 	h.t.Helper()
 	h.connect()
 	h.must(h.vm.Boot())
 }
 
-// connect says what the host's network is.
+// connect sets the host's network configuration.
 func (h *Host) connect() {
 	if h.wire == nil {
 		return
@@ -120,7 +121,7 @@ func (h *Host) connect() {
 	h.vm.Files = map[string]string{"/etc/resolv.conf": "nameserver " + h.wire.Gateway.String() + "\n"}
 }
 
-// SetIP gives a running host another address, as DHCP may.
+// SetIP changes the address of a running host, as DHCP may.
 func (h *Host) SetIP(ip netip.Addr) {
 	h.t.Helper()
 	h.IP = ip
@@ -128,17 +129,17 @@ func (h *Host) SetIP(ip netip.Addr) {
 	h.must(h.vm.Configure())
 }
 
-// Kill ends the host at once, as pulling the plug does. Its disks stay.
+// Kill ends the host at once, as a power cut does. Its disks stay.
 func (h *Host) Kill() { h.vm.Kill() }
 
-// For is the host for a subtest: what fails fails t. It must not be booted or killed.
+// For is the host for a subtest: its methods fail t. It must not be booted or killed.
 func (h *Host) For(t testing.TB) *Host {
 	sub := *h
 	sub.t = t
 	return &sub
 }
 
-// remove takes away the host and all it left.
+// remove removes the host and its files.
 func (h *Host) remove() {
 	h.Kill()
 	if h.t.Failed() && os.Getenv("CORACLE_TEST_KEEP") != "" {
@@ -153,7 +154,7 @@ func (h *Host) remove() {
 // Command prepares a command that runs on the host, in its namespaces and cgroups.
 func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	cmd := h.vm.Command(name, args...)
-	// The settings of the test run are not the host's.
+	// The environment of the test run must not configure the coracle on the host.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, "CORACLE_") })
 	return cmd
 }

@@ -8,10 +8,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
-// roleEnv names the role in which the harness runs a test binary again, besides those of package nshost.
+// roleEnv is the environment variable with the role in which this package runs the test binary again. Package nshost has
+// roles of its own.
 const roleEnv = "CORACLE_TEST_ROLE"
 
-// Main runs the tests, or one of the roles in which the harness re-executes the test binary.
+// Main runs the tests, or the role for which the test binary was run again.
 // A package with hosts has `func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }`.
 func Main(m *testing.M) int {
 	if code, ok := nshost.Main(); ok {
@@ -20,7 +21,7 @@ func Main(m *testing.M) int {
 	switch os.Getenv(roleEnv) {
 	case "":
 		if err := removeLeftovers(); err != nil {
-			report(err) // for a test to fail on
+			report(err) // the tests that it disturbs will fail
 		}
 		defer os.RemoveAll(payloadDir())
 		return m.Run()

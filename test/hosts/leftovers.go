@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// removeLeftovers removes cgroup v1 hierarchies that an earlier test, or a container engine, has mounted and left with
-// empty cgroups in them. The kernel keeps such a hierarchy for ever, and names it to every process, although nobody has
-// it mounted; containerd then cannot find the other cgroups of a container either, and reports that it uses nothing.
+// removeLeftovers removes cgroup v1 hierarchies that no process has mounted any more but that still contain empty
+// cgroups, of an earlier test or a container engine. The kernel keeps such a hierarchy and lists it in every process's
+// /proc/PID/cgroup. containerd then finds none of a container's cgroups and reports that the container uses nothing.
 func removeLeftovers() error {
 	data, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -32,7 +32,7 @@ func removeLeftovers() error {
 	return nil
 }
 
-// mounted reports whether some process sees a v1 hierarchy with these controllers.
+// mounted reports whether a v1 hierarchy with these controllers is mounted in any process's mount namespace.
 func mounted(controllers string) bool {
 	files, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
 	return slices.ContainsFunc(files, func(file string) bool {

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// Links are the cables between the hosts on a wire, for tests that break them. What is broken stays so over a
-// reboot of a host, until it is healed. Every change is one line in the test's log.
+// Links are the connections between the hosts on a wire, for tests that break them. A broken connection stays broken when
+// a host reboots, until Heal. Every change is one line in the test's log.
 //
-// Packets are dropped by nftables in the wire's bridge, so that nobody is told: connections hang, as they do when a
-// switch dies.
+// nftables rules in the wire's bridge drop the packets without a notice to the sender: connections hang, as they do when
+// a switch fails.
 type Links struct {
 	t      testing.TB
 	wire   *Wire
@@ -25,7 +25,7 @@ type Links struct {
 // direction is what is sent by one host to another; to is "" for all.
 type direction struct{ from, to string }
 
-// NewLinks takes charge of the wire's cables.
+// NewLinks makes the Links of a wire. A wire has one at most.
 func NewLinks(t testing.TB, wire *Wire) *Links {
 	t.Helper()
 	l := &Links{t: t, wire: wire, lost: map[direction]int{}, relays: map[string]*relay{}}
@@ -37,14 +37,14 @@ func NewLinks(t testing.TB, wire *Wire) *Links {
 	return l
 }
 
-// Cut drops everything between two hosts, both ways.
+// Cut drops all packets between two hosts.
 func (l *Links) Cut(a, b *Host) {
 	l.t.Helper()
 	l.lose(100, direction{a.Name, b.Name}, direction{b.Name, a.Name})
 	l.t.Logf("links: cut %s from %s", a.Name, b.Name)
 }
 
-// CutOneWay drops what one host sends to another; the answers would pass.
+// CutOneWay drops the packets that one host sends to another.
 func (l *Links) CutOneWay(from, to *Host) {
 	l.t.Helper()
 	l.lose(100, direction{from.Name, to.Name})
@@ -58,14 +58,14 @@ func (l *Links) Isolate(h *Host) {
 	l.t.Logf("links: cut %s off", h.Name)
 }
 
-// Drop loses some of the packets between two hosts, both ways, by chance.
+// Drop drops a percentage of the packets between two hosts, at random.
 func (l *Links) Drop(percent int, a, b *Host) {
 	l.t.Helper()
 	l.lose(percent, direction{a.Name, b.Name}, direction{b.Name, a.Name})
 	l.t.Logf("links: %d %% of the packets between %s and %s are lost", percent, a.Name, b.Name)
 }
 
-// Delay holds everything back that a host sends and gets, so that a round trip takes twice as long. Zero undoes it.
+// Delay delays each packet that a host sends or receives, so that a round trip takes 2*by longer. Zero ends it.
 func (l *Links) Delay(h *Host, by time.Duration) {
 	l.t.Helper()
 	l.undelay(h.Name)
@@ -86,7 +86,7 @@ func (l *Links) undelay(name string) {
 	}
 }
 
-// Heal makes all cables whole.
+// Heal ends all that the other methods have done.
 func (l *Links) Heal() {
 	l.t.Helper()
 	clear(l.lost)
@@ -105,7 +105,7 @@ func (l *Links) lose(percent int, directions ...direction) {
 	l.apply()
 }
 
-// apply writes all rules anew, in one transaction.
+// apply replaces all rules in one transaction.
 func (l *Links) apply() {
 	l.t.Helper()
 	cmd := exec.Command("ip", "netns", "exec", l.wire.name, "nft", "-f", "-")

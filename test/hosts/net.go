@@ -17,12 +17,12 @@ import (
 // roleDNS is the wire's name server.
 const roleDNS = "dns"
 
-// Dial connects from the host, whatever namespace the caller is in. It fits rest.Config.Dial.
+// Dial connects from the host's network namespace. It fits rest.Config.Dial.
 func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return h.vm.Dial(ctx, network, address)
 }
 
-// On runs f on a thread inside the network namespace of the process pid, e.g. to dial from there.
+// On runs f on a thread in the network namespace of the process pid, for example to dial from there.
 func On(pid int, f func() error) error { return nshost.On(pid, f) }
 
 // Get fetches a URL from the host; its host part is an address. Any other status than 200 is an error.
@@ -40,7 +40,8 @@ func (h *Host) Get(url string) (string, error) {
 	return string(body), err
 }
 
-// serveDNS answers for ExternalName on the address of CORACLE_TEST_DNS, by UDP and TCP, and NXDOMAIN for the rest.
+// serveDNS answers queries for ExternalName on the address in CORACLE_TEST_DNS, over UDP and TCP. It answers all other
+// queries with NXDOMAIN.
 func serveDNS() error {
 	answer := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg).SetReply(q)

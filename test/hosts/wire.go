@@ -11,8 +11,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
-// Wire is a switched network of its own: a bridge in a network namespace that nothing else is in. Its gateway
-// answers DNS for a few external names and leads nowhere.
+// Wire is a switched network: a bridge in a network namespace of its own. Its gateway answers DNS queries for one external
+// name and forwards nothing.
 type Wire struct {
 	Net     netip.Prefix
 	Gateway netip.Addr
@@ -23,7 +23,7 @@ type Wire struct {
 	last netip.Addr
 }
 
-// ExternalName and ExternalIP are what the gateway's DNS server knows of the world outside.
+// ExternalName is the only name that the gateway's DNS server knows, and ExternalIP its address.
 const (
 	ExternalName = "www.outside.test"
 	ExternalIP   = "192.0.2.80"
@@ -59,7 +59,7 @@ func (w *Wire) nextIP() netip.Addr {
 	return w.last
 }
 
-// port is what the bridge's end of a host's cable is called. It leaves room for a few more letters.
+// port is the name of a host's port on the bridge. It is at least three characters shorter than the kernel's limit.
 func port(host string) string { return nshost.Port(host) }
 
 // startDNS runs the gateway's name server in the wire's namespace.

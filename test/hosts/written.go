@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Written lists the files that were made, changed or removed on the host's root file system since it was made, one
-// per line. What others do on this machine meanwhile is not in it, nor is what is below mounts of the host's own.
+// Written lists the files that the host has created, changed or removed on its root file system since New, one a line.
+// Files on the host's own mounts are not listed.
 func (h *Host) Written() string {
 	h.t.Helper()
 	upper := h.vm.Upper()
