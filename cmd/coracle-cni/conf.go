@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net"
-	"net/netip"
 
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
@@ -112,11 +111,4 @@ func mac(ips []*current.IPConfig) string {
 		return hw.String()
 	}
 	return ""
-}
-
-// subnetFile is what the node says about its part of the pod network.
-type subnetFile struct {
-	PodCIDRs     []netip.Prefix `json:"podCIDRs"`
-	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"`
-	MTU          int            `json:"mtu"`
 }

@@ -11,7 +11,8 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/coracle-dev/coracle/pkg/network/bridgefilter"
+	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/bridgefilter"
+	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
 // errNoBridge is what the plugin says in a build without the upstream plugins.
@@ -131,7 +132,7 @@ func (p plugin) check(args *skel.CmdArgs) error {
 	if err := (leases{c.DataDir, c.Name}).check(args.ContainerID, args.IfName); err != nil {
 		return err
 	}
-	subnet, err := readSubnet(c.SubnetFile)
+	subnet, err := podsubnet.Read(c.SubnetFile)
 	if err != nil {
 		return fmt.Errorf("reading the node's pod subnet: %w", err)
 	}

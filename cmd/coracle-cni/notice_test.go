@@ -12,7 +12,7 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 
-	"github.com/coracle-dev/coracle/pkg/network/cnievents"
+	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/cnievents"
 )
 
 // listener is a node that writes down what it is told.

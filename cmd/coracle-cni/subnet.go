@@ -1,39 +1,23 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
 // subnetWait is how long an ADD waits for the node's subnet. The kubelet gives a sandbox two minutes.
 const subnetWait = 60 * time.Second
 
-// readSubnet reads the node's subnet; fs.ErrNotExist if the node has none yet.
-func readSubnet(path string) (subnetFile, error) {
-	var s subnetFile
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return s, err
-	}
-	if err := json.Unmarshal(data, &s); err != nil {
-		return s, fmt.Errorf("reading %s: %w", path, err)
-	}
-	if len(s.PodCIDRs) == 0 {
-		return s, fmt.Errorf("reading %s: it names no pod subnet", path)
-	}
-	return s, nil
-}
-
 // awaitSubnet reads the node's subnet as soon as it is there.
-func awaitSubnet(path string, limit time.Duration) (subnetFile, error) {
-	s, err := readSubnet(path)
+func awaitSubnet(path string, limit time.Duration) (podsubnet.Subnet, error) {
+	s, err := podsubnet.Read(path)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return s, err
 	}
@@ -48,7 +32,7 @@ func awaitSubnet(path string, limit time.Duration) (subnetFile, error) {
 	timeout := time.After(limit)
 	for {
 		// Also before the first event: the file may have come between the first look and the watch.
-		if s, err := readSubnet(path); !errors.Is(err, fs.ErrNotExist) {
+		if s, err := podsubnet.Read(path); !errors.Is(err, fs.ErrNotExist) {
 			return s, err
 		}
 		select {

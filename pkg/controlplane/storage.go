@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/etcd/member"
 	"github.com/coracle-dev/coracle/pkg/etcd/members"
 	"github.com/coracle-dev/coracle/pkg/etcd/rekey"
@@ -106,10 +106,7 @@ func remembered(cfg config.Config) join.Memory {
 
 // otherServers are HOST:PORT of the APIs of other servers, as far as anything on this one knows them.
 func otherServers(cfg config.Config) []string {
-	var balanced struct{ Servers, Former []string } // as the node's balancer writes it
-	if data, err := os.ReadFile(cfg.Dirs.Servers()); err == nil {
-		_ = json.Unmarshal(data, &balanced) // one of several sources
-	}
+	balanced, _ := state.ReadAPIServers(cfg.Dirs.Servers()) // one of several sources
 	all := slices.Concat(cfg.Join.Servers, remembered(cfg).Servers, balanced.Servers, balanced.Former)
 	own := func(server string) bool {
 		at, err := netip.ParseAddrPort(server)

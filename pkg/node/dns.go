@@ -2,10 +2,8 @@ package node
 
 import (
 	"context"
-	"encoding/json"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +15,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
 	"github.com/coracle-dev/coracle/pkg/network/coredns"
+	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
 // nameServer is DNS for the pods of this node, which are attached to network.
@@ -61,12 +60,7 @@ func dnsAddresses(ctx context.Context, cfg config.Config, node *kube.OwnNode, ne
 
 // dnsBefore is where the name server listened before this process, if this machine has those addresses now.
 func dnsBefore(cfg config.Config) []netip.AddrPort {
-	var subnet struct {
-		PodCIDRs []netip.Prefix `json:"podCIDRs"`
-	}
-	if data, err := os.ReadFile(cfg.Dirs.Subnet()); err == nil {
-		_ = json.Unmarshal(data, &subnet) // without it there is no before
-	}
+	subnet, _ := podsubnet.Read(cfg.Dirs.Subnet()) // without a file it listened nowhere
 	own, _ := net.InterfaceAddrs()
 	listen := clusterdns.Listen(cfg.Network.Backend, subnet.PodCIDRs, cfg.Node.IPs)
 	for _, l := range listen {

@@ -2,16 +2,15 @@ package doctor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
+	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
 // apiService is the address of the API's Service.
@@ -21,12 +20,7 @@ func (d *Doctor) apiService() netip.Addr {
 
 // dnsListens is where this node's name server is, as far as the node knows its pod network.
 func (d *Doctor) dnsListens() []netip.AddrPort {
-	var subnet struct {
-		PodCIDRs []netip.Prefix `json:"podCIDRs"`
-	}
-	if data, err := os.ReadFile(d.Config.Dirs.Subnet()); err == nil {
-		_ = json.Unmarshal(data, &subnet) // without it nothing listens
-	}
+	subnet, _ := podsubnet.Read(d.Config.Dirs.Subnet()) // without a file nothing listens
 	return clusterdns.Listen(d.Config.Network.Backend, subnet.PodCIDRs, d.Config.Node.IPs)
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
+	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
 // services goes the way of pods to the API: by the address of its Service, which kube-proxy's rules translate.
@@ -119,7 +120,7 @@ func peersOf(n corev1.Node) (all []peer) {
 	}
 	for _, text := range n.Spec.PodCIDRs {
 		if cidr, err := netip.ParsePrefix(text); err == nil {
-			all = append(all, peer{node: n.Name, remark: notReady(n), ip: own, gateway: clusterdns.Gateway(cidr)})
+			all = append(all, peer{node: n.Name, remark: notReady(n), ip: own, gateway: podsubnet.Gateway(cidr).Addr()})
 		}
 	}
 	return all
@@ -138,7 +139,7 @@ func (d *Doctor) routedPeers() (all []peer) {
 		ours := slices.ContainsFunc(d.Config.Network.ClusterCIDRs, func(c netip.Prefix) bool { return c.Contains(ip.Unmap()) })
 		if ok && ours {
 			cidr := netip.PrefixFrom(ip.Unmap(), bits)
-			all = append(all, peer{node: "with pods in " + cidr.String(), ip: gw.Unmap(), gateway: clusterdns.Gateway(cidr)})
+			all = append(all, peer{node: "with pods in " + cidr.String(), ip: gw.Unmap(), gateway: podsubnet.Gateway(cidr).Addr()})
 		}
 	}
 	return all

@@ -8,17 +8,14 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os"
 	"slices"
 
 	"github.com/sirupsen/logrus"
 
-	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
 )
 
@@ -48,7 +45,7 @@ func New(o Options) *Balancer {
 	b := &Balancer{Options: o}
 	log := logrus.WithField("component", "balancer")
 	known := slices.Clone(o.Servers)
-	old, err := remembered(o.File)
+	old, err := state.ReadAPIServers(o.File)
 	if err != nil {
 		log.WithError(err).Warn("the servers that this node knew are forgotten")
 	}
@@ -114,44 +111,15 @@ func (b *Balancer) tls() (*tls.Config, error) {
 	return &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", NextProtos: []string{"http/1.1"}}, nil
 }
 
-// memory is the content of the file.
-type memory struct {
-	Servers []string `json:"servers"`
-	Former  []string `json:"former,omitempty"` // tried when none of Servers answers
-}
-
-func remembered(file string) (m memory, err error) {
-	data, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return memory{}, nil
-	}
-	if err != nil {
-		return memory{}, err
-	}
-	if err := json.Unmarshal(data, &m); err != nil {
-		return memory{}, fmt.Errorf("reading %s: %w", file, err)
-	}
-	return m, nil
-}
-
-// remember writes the servers down, if that changes anything.
+// remember writes the servers down.
 func (b *Balancer) remember(addresses []string) error {
-	var m memory
-	m.Servers = addresses
+	known := state.APIServers{Servers: addresses}
 	all, _ := b.pool.Snapshot()
 	for _, s := range all {
 		if s.Fallback && !slices.Contains(b.Fallback, s.Address) {
-			m.Former = append(m.Former, s.Address)
+			known.Former = append(known.Former, s.Address)
 		}
 	}
-	slices.Sort(m.Former) // the order in which they are preferred changes by itself
-	data, err := json.Marshal(m)
-	if err != nil {
-		return err
-	}
-	data = append(data, '\n')
-	if old, err := os.ReadFile(b.File); err == nil && string(old) == string(data) {
-		return nil
-	}
-	return atomicfile.Write(b.File, data, 0o600)
+	slices.Sort(known.Former) // their order of preference changes without any event
+	return known.Write(b.File)
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
 // The Service that pods' resolv.conf points to, under the names that kubeadm gave it.
@@ -27,7 +28,7 @@ func Listen(backend config.Backend, podCIDRs []netip.Prefix, nodeIPs []netip.Add
 	if backend != config.BackendNone {
 		addrs = nil
 		for _, cidr := range podCIDRs {
-			addrs = append(addrs, Gateway(cidr))
+			addrs = append(addrs, podsubnet.Gateway(cidr).Addr())
 		}
 	}
 	out := make([]netip.AddrPort, 0, len(addrs))
@@ -36,6 +37,3 @@ func Listen(backend config.Backend, podCIDRs []netip.Prefix, nodeIPs []netip.Add
 	}
 	return out
 }
-
-// Gateway is the node's own address in one of its pod networks: the first one.
-func Gateway(podCIDR netip.Prefix) netip.Addr { return podCIDR.Masked().Addr().Next() }

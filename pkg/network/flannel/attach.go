@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
 // patience is how long a start waits for the API to say which subnet the node has, before pods get addresses of the
@@ -25,7 +26,7 @@ const patience = 2 * time.Second
 type attachment struct {
 	Flannel
 	link       *backend.ExternalInterface
-	masquerade func(podSubnet) error
+	masquerade func(podsubnet.Subnet) error
 	subnets    []string // that it was set up for
 }
 
@@ -70,7 +71,7 @@ func (a *attachment) use(subnets []string) error {
 		return err
 	}
 	a.subnets = subnets
-	return s.write(a.SubnetFile)
+	return s.Write(a.SubnetFile)
 }
 
 // memory is the content of the file that remembers.

@@ -24,6 +24,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
 // Flannel is a node's pod network.
@@ -127,12 +128,12 @@ func (f Flannel) settings() settings {
 
 // prepareMasquerade makes flannel's nft tables, which takes a while, and returns what fills them once the node has a
 // subnet.
-func prepareMasquerade(ctx context.Context, config *subnet.Config) (func(podSubnet) error, error) {
+func prepareMasquerade(ctx context.Context, config *subnet.Config) (func(podsubnet.Subnet) error, error) {
 	tables := &nftables.NFTablesManager{}
 	if err := tables.Init(ctx); err != nil {
 		return nil, fmt.Errorf("making flannel's nft tables: %w", err)
 	}
-	return func(s podSubnet) error {
+	return func(s podsubnet.Subnet) error {
 		own := &lease.Lease{EnableIPv4: config.EnableIPv4, EnableIPv6: config.EnableIPv6}
 		own.Subnet, own.IPv6Subnet = flannelNets(s.PodCIDRs)
 		const unused = 0 // how often iptables rules would be put back

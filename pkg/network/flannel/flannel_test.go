@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 	"github.com/coracle-dev/coracle/test/golden"
 )
 
@@ -79,7 +80,7 @@ func TestSubnet(t *testing.T) {
 				t.Fatal(err)
 			}
 			file := filepath.Join(t.TempDir(), "subnet.json")
-			if err := s.write(file); err != nil {
+			if err := s.Write(file); err != nil {
 				t.Fatal(err)
 			}
 			got, err := os.ReadFile(file)
@@ -91,7 +92,7 @@ func TestSubnet(t *testing.T) {
 			}
 		})
 	}
-	if got := gateway(netip.MustParsePrefix("10.42.3.0/24")).String(); got != "10.42.3.1/24" {
+	if got := podsubnet.Gateway(netip.MustParsePrefix("10.42.3.0/24")).String(); got != "10.42.3.1/24" {
 		t.Errorf("gateway is %s", got)
 	}
 	if _, err := (Flannel{}).subnet([]string{"nonsense"}, &backend.ExternalInterface{Iface: ethernet}); err == nil {

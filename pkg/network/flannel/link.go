@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
+	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
 // external finds the interface that carries the pods' traffic to other nodes.
@@ -62,8 +63,8 @@ func loopback(link *backend.ExternalInterface) bool { return link.Iface.Flags&ne
 const vxlanOverIPv4, vxlanOverIPv6 = 50, 70
 
 // subnet is the node's pod subnet with the largest packet that fits through everything.
-func (f Flannel) subnet(podCIDRs []string, link *backend.ExternalInterface) (podSubnet, error) {
-	s := podSubnet{ClusterCIDRs: f.ClusterCIDRs, MTU: link.Iface.MTU}
+func (f Flannel) subnet(podCIDRs []string, link *backend.ExternalInterface) (podsubnet.Subnet, error) {
+	s := podsubnet.Subnet{ClusterCIDRs: f.ClusterCIDRs, MTU: link.Iface.MTU}
 	var err error
 	if s.PodCIDRs, err = parseSubnets(podCIDRs); err != nil {
 		return s, err
@@ -81,7 +82,7 @@ func (f Flannel) subnet(podCIDRs []string, link *backend.ExternalInterface) (pod
 
 // ensureBridge makes the bridge with the node's addresses on it, before the first pod: DNS listens there. The CNI
 // plugin takes a bridge that exists as it is.
-func ensureBridge(name string, s podSubnet) error {
+func ensureBridge(name string, s podsubnet.Subnet) error {
 	link, err := netlink.LinkByName(name)
 	if _, missing := err.(netlink.LinkNotFoundError); missing {
 		link, err = addBridge(name, s)
@@ -109,11 +110,11 @@ func ensureBridge(name string, s podSubnet) error {
 }
 
 // addBridge makes the bridge with a MAC of its own: else it would change with each pod that comes or goes.
-func addBridge(name string, s podSubnet) (netlink.Link, error) {
+func addBridge(name string, s podsubnet.Subnet) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.TxQLen = name, s.MTU, -1
 	attrs.HardwareAddr = net.HardwareAddr{0x0a, 0x58, 0, 0, 0, 0}
-	last := gateway(s.PodCIDRs[0]).Addr().AsSlice()
+	last := podsubnet.Gateway(s.PodCIDRs[0]).Addr().AsSlice()
 	copy(attrs.HardwareAddr[2:], last[len(last)-4:])
 	if err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
 		return nil, err
@@ -122,7 +123,7 @@ func addBridge(name string, s podSubnet) (netlink.Link, error) {
 }
 
 // setAddresses gives the bridge the gateways' addresses and takes away those of subnets that the node had before.
-func setAddresses(link netlink.Link, s podSubnet) error {
+func setAddresses(link netlink.Link, s podsubnet.Subnet) error {
 	name := link.Attrs().Name
 	have, err := netlink.AddrList(link, netlink.FAMILY_ALL)
 	if err != nil {
@@ -130,7 +131,7 @@ func setAddresses(link netlink.Link, s podSubnet) error {
 	}
 	want := map[string]bool{}
 	for _, cidr := range s.PodCIDRs {
-		want[gateway(cidr).String()] = true
+		want[podsubnet.Gateway(cidr).String()] = true
 	}
 	for _, addr := range have {
 		text := addr.IPNet.String()
@@ -143,7 +144,7 @@ func setAddresses(link netlink.Link, s podSubnet) error {
 		}
 	}
 	for _, cidr := range s.PodCIDRs {
-		own := gateway(cidr)
+		own := podsubnet.Gateway(cidr)
 		if !want[own.String()] {
 			continue
 		}

@@ -6,7 +6,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
-	"github.com/coracle-dev/coracle/pkg/network/bridgefilter"
+	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/bridgefilter"
 )
 
 // filtered has packets between pods of this node pass the hooks of IP. It returns what is wrong, for people.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/state"
-	"github.com/coracle-dev/coracle/pkg/network/bridgefilter"
+	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/bridgefilter"
 	"github.com/coracle-dev/coracle/pkg/network/nft"
 )
 

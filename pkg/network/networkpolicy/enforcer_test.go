@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/coracle-dev/coracle/pkg/core/state"
-	"github.com/coracle-dev/coracle/pkg/network/cnievents"
+	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/cnievents"
 )
 
 // kernel is a fake one that may refuse.

@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
-	"github.com/coracle-dev/coracle/pkg/network/cnievents"
+	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/cnievents"
 )
 
 // comesTo is a pod of a namespace without policies.

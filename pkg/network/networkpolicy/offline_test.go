@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/network/cnievents"
+	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/cnievents"
 )
 
 // TestWithoutAPI: pods of namespaces that had policies are held, others are not, and what is in the kernel stays.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
-	"github.com/coracle-dev/coracle/pkg/network/cnievents"
+	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/cnievents"
 )
 
 // recall remembers in which namespaces policies isolate pods, for a start without an API: what exactly they allow is not

@@ -10,7 +10,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
-	"github.com/coracle-dev/coracle/pkg/network/bridgefilter"
+	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/bridgefilter"
 )
 
 // tableName is our table, of family inet.
