@@ -178,7 +178,7 @@ func (t *table) matches(r rule, p packet) bool {
 			return false
 		}
 	}
-	if r.block != nil && !slices.ContainsFunc(r.block, func(s span) bool { return s.has(peer) }) {
+	if r.block != nil && !slices.ContainsFunc(r.block, func(r addressRange) bool { return r.Contains(peer) }) {
 		return false
 	}
 	proto := ""
@@ -192,5 +192,5 @@ func (t *table) matches(r rule, p packet) bool {
 		_, in := t.sets[namedSet(portName{r.named, r.proto}, f)].elems[elem{a: p.dst, proto: proto, port: uint16(p.port)}]
 		return in
 	}
-	return r.ports == nil || slices.ContainsFunc(r.ports, func(s portSpan) bool { return s.from <= uint16(p.port) && uint16(p.port) <= s.to })
+	return r.ports == nil || slices.ContainsFunc(r.ports, func(s portRange) bool { return s.from <= uint16(p.port) && uint16(p.port) <= s.to })
 }

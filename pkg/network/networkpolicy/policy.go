@@ -162,10 +162,10 @@ func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer) []rule {
 		}
 		pods = append(pods, selected)
 	}
-	spans, err := blockSpans(blocks)
+	ranges, err := blockRanges(blocks)
 	if err != nil {
 		c.fail(err)
-		spans = nil
+		ranges = nil
 	}
 	var group *groupSpec
 	if len(pods) > 0 {
@@ -176,7 +176,7 @@ func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer) []rule {
 		if group != nil {
 			out = append(out, rule{family: f, group: group})
 		}
-		own := slices.DeleteFunc(slices.Clone(spans), func(s span) bool { return familyOf(s.from) != f })
+		own := slices.DeleteFunc(slices.Clone(ranges), func(r addressRange) bool { return familyOf(r.From()) != f })
 		if len(own) > 0 {
 			out = append(out, rule{family: f, block: own})
 		}
@@ -207,7 +207,7 @@ func (c *compiler) ports(ports []networkingv1.NetworkPolicyPort) []rule {
 	if len(ports) == 0 {
 		return []rule{{}}
 	}
-	numbers := map[string][]portSpan{}
+	numbers := map[string][]portRange{}
 	whole := map[string]bool{} // protocols that are allowed on every port
 	var out []rule
 	for _, p := range ports {
@@ -218,7 +218,7 @@ func (c *compiler) ports(ports []networkingv1.NetworkPolicyPort) []rule {
 		case p.Port.Type == intstr.String:
 			out = append(out, rule{proto: proto, named: p.Port.StrVal})
 		default:
-			s := portSpan{uint16(p.Port.IntVal), uint16(p.Port.IntVal)}
+			s := portRange{uint16(p.Port.IntVal), uint16(p.Port.IntVal)}
 			if p.EndPort != nil {
 				s.to = uint16(*p.EndPort)
 			}

@@ -45,11 +45,11 @@ func (f family) ip() string {
 type rule struct {
 	direction direction
 	family    family
-	group     *groupSpec // the peer is one of these pods
-	block     []span     // the peer's address is in one of these; nil: anybody's
-	proto     string     // tcp, udp or sctp; "": any, also without ports
-	ports     []portSpan // nil: all
-	named     string     // the port of this name of the pod that the packet goes to, with proto; "": any
+	group     *groupSpec     // the peer is one of these pods
+	block     []addressRange // the peer's address is in one of these; nil: anybody's
+	proto     string         // tcp, udp or sctp; "": any, also without ports
+	ports     []portRange    // nil: all
+	named     string         // the port of this name of the pod that the packet goes to, with proto; "": any
 }
 
 // bare reports whether the rule allows everything.

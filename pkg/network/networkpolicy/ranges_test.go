@@ -7,7 +7,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-func TestBlockSpans(t *testing.T) {
+func TestBlockRanges(t *testing.T) {
 	type block = networkingv1.IPBlock
 	for name, tt := range map[string]struct {
 		blocks []*block
@@ -29,25 +29,25 @@ func TestBlockSpans(t *testing.T) {
 		"of the other family":    {[]*block{{CIDR: "10.0.0.0/30", Except: []string{"::/0"}}}, "[10.0.0.0-10.0.0.3]"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := blockSpans(tt.blocks)
+			got, err := blockRanges(tt.blocks)
 			if err != nil || fmt.Sprint(got) != tt.want {
 				t.Errorf("got %v, %v", got, err)
 			}
 		})
 	}
 	for _, bad := range []*block{{CIDR: "10.0.0.0"}, {CIDR: "10.0.0.0/8", Except: []string{"x"}}} {
-		if _, err := blockSpans([]*block{bad}); err == nil {
+		if _, err := blockRanges([]*block{bad}); err == nil {
 			t.Errorf("%v was read", bad)
 		}
 	}
 }
 
 func TestMergedPorts(t *testing.T) {
-	got := mergedPorts([]portSpan{{8080, 8090}, {80, 80}, {8085, 8100}, {81, 81}, {1, 65535}})
+	got := mergedPorts([]portRange{{8080, 8090}, {80, 80}, {8085, 8100}, {81, 81}, {1, 65535}})
 	if fmt.Sprint(got) != "[1-65535]" {
 		t.Errorf("got %v", got)
 	}
-	got = mergedPorts([]portSpan{{443, 443}, {80, 80}, {81, 90}, {85, 86}, {65535, 65535}})
+	got = mergedPorts([]portRange{{443, 443}, {80, 80}, {81, 90}, {85, 86}, {65535, 65535}})
 	if fmt.Sprint(got) != "[80-90 443 65535]" {
 		t.Errorf("got %v", got)
 	}
