@@ -188,7 +188,7 @@ func (i installation) awaitReset(ctx context.Context, out io.Writer) error {
 			told = waits
 			fmt.Fprintln(out, "waiting for "+waits)
 		}
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := lifecycle.Sleep(ctx, 100*time.Millisecond); err != nil {
 			return fmt.Errorf("the reset goes on without this command; see coracle status: %w", err)
 		}
 	}
@@ -201,13 +201,4 @@ func (i installation) awaitReset(ctx context.Context, out io.Writer) error {
 		fmt.Fprintf(out, "%d servers are members again already\n", len(members))
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
-	"github.com/coracle-dev/coracle/pkg/diagnose/status"
+	"github.com/coracle-dev/coracle/pkg/core/quantity"
 	"github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
@@ -102,7 +102,7 @@ func importOne(ctx context.Context, client *containerd.Client, file, snapshotter
 		return err
 	}
 	for _, img := range found {
-		fmt.Printf("imported %s (%s) from %s in %s\n", img.Name, short(img.Digest.String()), file, status.Seconds(time.Since(began)))
+		fmt.Printf("imported %s (%s) from %s in %s\n", img.Name, short(img.Digest.String()), file, quantity.Seconds(time.Since(began)))
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (b *progressBar) show(read, total int64) {
 	b.shown = time.Now()
 	done := int(read * columns / total)
 	fmt.Fprintf(os.Stderr, "\r\033[K%s %s%s %3d%% of %s", b.name, strings.Repeat("█", done), strings.Repeat("░", columns-done),
-		read*100/total, status.Bytes(total))
+		read*100/total, quantity.Bytes(total))
 }
 
 func (b *progressBar) clear() {
@@ -165,7 +165,7 @@ func imagesListCommand() *cobra.Command {
 		w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 3, ' ', 0)
 		fmt.Fprintln(w, "NAME\tDIGEST\tSIZE\tPINNED")
 		for _, img := range all {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%v\n", img.Name, short(img.Digest.String()), status.Bytes(img.Size), img.Pinned)
+			fmt.Fprintf(w, "%s\t%s\t%s\t%v\n", img.Name, short(img.Digest.String()), quantity.Bytes(img.Size), img.Pinned)
 		}
 		return w.Flush()
 	}

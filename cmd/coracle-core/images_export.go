@@ -16,7 +16,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
-	"github.com/coracle-dev/coracle/pkg/diagnose/status"
+	"github.com/coracle-dev/coracle/pkg/core/quantity"
 	"github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
@@ -93,6 +93,6 @@ func export(ctx context.Context, client *containerd.Client, names []string, file
 	if err := atomicfile.SyncDir(filepath.Dir(file)); err != nil {
 		return err
 	}
-	fmt.Printf("exported %s into %s (%s)\n", plural(len(found), "image"), file, status.Bytes(size))
+	fmt.Printf("exported %s into %s (%s)\n", quantity.Count(len(found), "image", "images"), file, quantity.Bytes(size))
 	return nil
 }

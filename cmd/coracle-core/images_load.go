@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
-	"github.com/coracle-dev/coracle/pkg/diagnose/status"
+	"github.com/coracle-dev/coracle/pkg/core/quantity"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 	"github.com/coracle-dev/coracle/pkg/runtime/images"
 )
@@ -130,16 +130,9 @@ func load(ctx context.Context, stores []images.Store, what string) error {
 		return err
 	}
 	for _, img := range found {
-		fmt.Printf("loaded %s (%s) into %s in %s\n", img.Name, short(img.Digest.String()), plural(len(stores), "node"), status.Seconds(time.Since(began)))
+		fmt.Printf("loaded %s (%s) into %s in %s\n", img.Name, short(img.Digest.String()), quantity.Count(len(stores), "node", "nodes"), quantity.Seconds(time.Since(began)))
 	}
 	return nil
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // bring imports a file, or an image that an engine has.

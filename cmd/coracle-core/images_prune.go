@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/coracle-dev/coracle/pkg/core/quantity"
 	"github.com/coracle-dev/coracle/pkg/core/version"
-	"github.com/coracle-dev/coracle/pkg/diagnose/status"
 	"github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
@@ -58,9 +58,9 @@ images of the data directory come back when the archive changes.`,
 		var total uint64
 		for _, u := range unused {
 			total += u.Size
-			fmt.Fprintf(c.OutOrStdout(), "%s %s (%s)\n", verb, strings.Join(u.Names, ", "), status.Bytes(int64(u.Size)))
+			fmt.Fprintf(c.OutOrStdout(), "%s %s (%s)\n", verb, strings.Join(u.Names, ", "), quantity.Bytes(int64(u.Size)))
 		}
-		fmt.Fprintf(c.OutOrStdout(), "%s %s of %s\n", freed, status.Bytes(int64(total)), plural(len(unused), "image"))
+		fmt.Fprintf(c.OutOrStdout(), "%s %s of %s\n", freed, quantity.Bytes(int64(total)), quantity.Count(len(unused), "image", "images"))
 		return err
 	}
 	return c

@@ -5,6 +5,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // Artifacts is a directory that is filled with what a cluster can tell. Its files belong to whoever is to read them.
@@ -15,7 +17,7 @@ type Artifacts struct {
 
 // mkdir makes a directory, and those above it.
 func (a Artifacts) mkdir(dir string) error {
-	if exists(dir) {
+	if paths.Exists(dir) {
 		return nil
 	}
 	if err := a.mkdir(filepath.Dir(dir)); err != nil {

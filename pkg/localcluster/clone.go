@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // clone copies a tree of files. A file that nobody changes any more is linked instead, where both are on one file system.
@@ -57,7 +59,7 @@ func (c *clone) run(path string) error {
 		}
 		return nil
 	})
-	if errors.Is(err, fs.ErrNotExist) && !exists(root) {
+	if errors.Is(err, fs.ErrNotExist) && !paths.Exists(root) {
 		return nil
 	}
 	return err

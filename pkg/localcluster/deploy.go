@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // kubectl prepares a call of kubectl with all rights.
@@ -49,10 +51,8 @@ func (s *Session) Apply(ctx context.Context, path string) error {
 		if ctx.Err() != nil || !strings.Contains(err.Error(), unknownKind) {
 			return fmt.Errorf("applying %s: %w", path, err)
 		}
-		select {
-		case <-ctx.Done():
+		if lifecycle.Sleep(ctx, applyPause) != nil {
 			return fmt.Errorf("applying %s: %w", path, err)
-		case <-time.After(applyPause):
 		}
 	}
 }

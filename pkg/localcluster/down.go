@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
@@ -32,10 +33,8 @@ func killKeeper(ctx context.Context, r Record) error {
 		return fmt.Errorf("ending the keeper of cluster %s: %w", r.Name, err)
 	}
 	for r.Keeper.alive() {
-		select {
-		case <-ctx.Done():
+		if lifecycle.Sleep(ctx, 10*time.Millisecond) != nil {
 			return fmt.Errorf("waiting for the keeper of cluster %s, process %d, to end: %w", r.Name, r.Keeper.PID, context.Cause(ctx))
-		case <-time.After(10 * time.Millisecond):
 		}
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/quantity"
 	"github.com/coracle-dev/coracle/pkg/etcd/rekeyrequest"
 )
 
@@ -17,7 +18,7 @@ import (
 func (r *Record) fork(p Plan, from Snapshot) error {
 	if p.Nodes < len(from.Nodes) || p.Servers != from.Servers() {
 		return fmt.Errorf("snapshot %s is of %s with %s: a cluster from it has as many servers, and as many nodes or more",
-			from.Name, plural(len(from.Nodes), "node"), plural(from.Servers(), "server"))
+			from.Name, quantity.Count(len(from.Nodes), "node", "nodes"), quantity.Count(from.Servers(), "server", "servers"))
 	}
 	p.Name = from.Cluster
 	added := Record{Network: r.Network}

@@ -79,7 +79,7 @@ func TestClone(t *testing.T) {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Blocks*512 >= 3*block {
 		t.Errorf("zeros take %d bytes", st.Blocks*512)
 	}
-	if exists(to + "/server/etcd/member/wal/0.tmp") {
+	if paths.Exists(to + "/server/etcd/member/wal/0.tmp") {
 		t.Error("room for etcd's log was copied")
 	}
 	if inode(t, from+"/"+aLayer+"bin/tool") != inode(t, to+"/"+aLayer+"bin/tool") {
@@ -107,7 +107,7 @@ func TestMarks(t *testing.T) {
 	if err := in.run("."); err != nil {
 		t.Fatal(err)
 	}
-	if exists(sealed + "/" + aLayer + "gone") {
+	if paths.Exists(sealed + "/" + aLayer + "gone") {
 		t.Error("a snapshot holds what an overlayfs cannot")
 	}
 	out := &clone{from: sealed, to: to, marks: in.marks, put: true}

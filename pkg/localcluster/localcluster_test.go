@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 func TestCheck(t *testing.T) {
@@ -196,7 +198,7 @@ func TestUserConfig(t *testing.T) {
 			if string(after) != before || before == "" && !os.IsNotExist(err) {
 				t.Errorf("after: %s (%v)", after, err)
 			}
-			if before == "" && exists(filepath.Dir(path)) {
+			if before == "" && paths.Exists(filepath.Dir(path)) {
 				t.Error("the directory is left")
 			}
 		})

@@ -68,10 +68,10 @@ func (k *keeper) mounts(n *Node) []nshost.Mount {
 	if n.Role == Server && k.record.Config != "" {
 		mounts = append(mounts, nshost.Mount{Source: k.record.Config, Target: filepath.Join(on.Config, "config.yaml"), ReadOnly: true})
 	}
-	if exists(on.RegistryHosts()) { // mirrors of registries are as good for nodes as for this machine
+	if paths.Exists(on.RegistryHosts()) { // mirrors of registries are as good for nodes as for this machine
 		mounts = append(mounts, nshost.Mount{Source: on.RegistryHosts(), Target: on.RegistryHosts(), ReadOnly: true})
 	}
-	if exists(on.Registries()) {
+	if paths.Exists(on.Registries()) {
 		mounts = append(mounts, nshost.Mount{Source: on.Registries(), Target: on.Registries(), ReadOnly: true})
 	}
 	if n.Name != k.record.Nodes[0].Name {
@@ -106,7 +106,7 @@ func (k *keeper) files(n *Node) map[string]string {
 		"/etc/hostname":    n.Name + "\n",
 		etcHosts:           b.String(),
 	}
-	if !exists(etcPasswd) { // in a container with little else than a program; the kubelet looks there for its user
+	if !paths.Exists(etcPasswd) { // in a container with little else than a program; the kubelet looks there for its user
 		files[etcPasswd] = "root:x:0:0:root:/root:/bin/sh\n"
 	}
 	return files

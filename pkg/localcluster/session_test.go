@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
@@ -31,7 +32,7 @@ func TestSweepUnfinished(t *testing.T) {
 	if err := s.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if exists(s.Dir) {
+	if paths.Exists(s.Dir) {
 		t.Error("a directory without a record is left")
 	}
 }
@@ -136,7 +137,7 @@ func TestArtifacts(t *testing.T) {
 	if err := a.copy(filepath.Join(a.Dir, "nodes/one/status.txt"), "copy.txt"); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.copy(filepath.Join(a.Dir, "none"), "none"); err != nil || exists(filepath.Join(a.Dir, "none")) {
+	if err := a.copy(filepath.Join(a.Dir, "none"), "none"); err != nil || paths.Exists(filepath.Join(a.Dir, "none")) {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	if data, err := os.ReadFile(filepath.Join(a.Dir, "copy.txt")); string(data) != "well" {

@@ -16,6 +16,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // Snapshot is a sealed state of a cluster: what its nodes had on their disks at one moment, without any key.
@@ -120,7 +121,7 @@ func (s Store) SnapshotCluster(cluster, to string) (Snapshot, error) {
 	switch {
 	case err != nil:
 		return Snapshot{}, err
-	case exists(s.snapshot(to)):
+	case paths.Exists(s.snapshot(to)):
 		return Snapshot{}, fmt.Errorf("there is a snapshot %s already; remove it with coracle snapshot-cluster rm %s, or choose another name with --to", to, to)
 	}
 	for _, n := range r.Nodes {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
@@ -145,10 +146,8 @@ func lockDir(ctx context.Context, dir string) (unlock func(), err error) {
 		if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
 			return nil, fmt.Errorf("locking %s: %w", path, err)
 		}
-		select {
-		case <-ctx.Done():
+		if lifecycle.Sleep(ctx, lockPoll) != nil {
 			return nil, fmt.Errorf("waiting for another coracle that makes or removes a cluster (lock %s): %w", path, context.Cause(ctx))
-		case <-time.After(lockPoll):
 		}
 	}
 }

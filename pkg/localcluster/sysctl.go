@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
@@ -80,7 +81,7 @@ func (s sysctls) Hold(ctx context.Context, record string, holder Process) error 
 
 // Release ends a cluster's need of the changed values. If no other cluster needs them, all settings get their former values.
 func (s sysctls) Release(ctx context.Context, record string) error {
-	if !exists(s.dir) {
+	if !paths.Exists(s.dir) {
 		return nil
 	}
 	return s.update(ctx, func(h *heldSysctls) error {
@@ -132,7 +133,7 @@ func (s sysctls) load() (heldSysctls, error) {
 		return h, nil
 	}
 	for record, process := range found.Holders {
-		if process.alive() || exists(record) {
+		if process.alive() || paths.Exists(record) {
 			h.Holders[record] = process
 		}
 	}

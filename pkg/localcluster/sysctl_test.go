@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 const eth0Forwarding = "net/ipv4/conf/eth0/forwarding"
@@ -55,7 +57,7 @@ func (s sysctls) wantRestored(t *testing.T, before map[string]string) {
 	if now := s.all(before); !maps.Equal(now, before) {
 		t.Errorf("settings are %v, want %v", now, before)
 	}
-	if exists(s.dir) {
+	if paths.Exists(s.dir) {
 		t.Errorf("%s is left", s.dir)
 	}
 }

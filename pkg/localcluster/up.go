@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/quantity"
 )
 
 // Maker makes clusters.
@@ -139,7 +140,7 @@ func (m Maker) reserve(p Plan) (Record, error) {
 
 // await follows what the keeper says until the cluster can be left to it.
 func (m Maker) await(ctx context.Context, conn net.Conn, r Record, p Plan) error {
-	m.Say(fmt.Sprintf("starting %s in network %s", plural(len(r.Nodes), "node"), r.Network))
+	m.Say(fmt.Sprintf("starting %s in network %s", quantity.Count(len(r.Nodes), "node", "nodes"), r.Network))
 	waited, cancel := context.WithTimeout(ctx, p.Wait)
 	defer cancel()
 	stop := context.AfterFunc(waited, func() { _ = conn.SetReadDeadline(time.Now()) })
@@ -235,13 +236,6 @@ func (p *progress) missing() string {
 		}
 	}
 	return strings.Join(parts, "; ")
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func prefixes(a netip.Addr, bits int) []netip.Prefix {

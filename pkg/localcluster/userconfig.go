@@ -8,6 +8,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/kubeconfig"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
@@ -29,7 +30,7 @@ func planUserConfig(path string) (UserConfig, error) {
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		for p := path; !exists(p); p = filepath.Dir(p) {
+		for p := path; !paths.Exists(p); p = filepath.Dir(p) {
 			u.Made = append(u.Made, p)
 		}
 		return u, nil
@@ -43,11 +44,6 @@ func planUserConfig(path string) (UserConfig, error) {
 	}
 	u.Previous = f.CurrentContext()
 	return u, nil
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // mergeUserConfig makes the cluster's context the current one of the user's kubeconfig.
@@ -81,7 +77,7 @@ func updateUserConfig(path string, change func(*kubeconfig.File)) error {
 // was so before, unless the user has chosen another since. Files that were made go if nothing else is in them.
 func (s Store) restoreUserConfig(r Record) error {
 	path := r.UserConfig.Path
-	if path == "" || !exists(path) {
+	if path == "" || !paths.Exists(path) {
 		return nil
 	}
 	empty := false

@@ -15,6 +15,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // TestDeleteAsksFirst: a folder goes only if the API says now that it is to go.
@@ -117,8 +118,7 @@ func TestSharedFolder(t *testing.T) {
 }
 
 func exists(pv *corev1.PersistentVolume) bool {
-	_, err := os.Stat(kube.VolumePath(pv))
-	return err == nil
+	return paths.Exists(kube.VolumePath(pv))
 }
 
 // TestBothReleased: of two volumes with one folder that are to be removed at once, the one whose it is removes it, and the

@@ -22,6 +22,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
@@ -157,9 +158,7 @@ func (s *Storage) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		select {
-		case <-time.After(restAfter(time.Since(began))):
-		case <-ctx.Done():
+		if lifecycle.Sleep(ctx, restAfter(time.Since(began))) != nil {
 			return
 		}
 	}

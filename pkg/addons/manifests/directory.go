@@ -16,6 +16,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
@@ -212,6 +213,5 @@ func ignored(name string) bool {
 
 // skipped reports whether a file of the same name and .skip is beside the manifest: coracle keeps its hands off.
 func skipped(dir, name string) bool {
-	_, err := os.Stat(filepath.Join(dir, name+".skip"))
-	return err == nil
+	return paths.Exists(filepath.Join(dir, name+".skip"))
 }

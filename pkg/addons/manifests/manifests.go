@@ -108,10 +108,8 @@ func (d *deployer) deployEmbedded(ctx context.Context) error {
 			return nil
 		}
 		lifecycle.WaitingFor(ctx, problem)
-		select {
-		case <-ctx.Done():
+		if lifecycle.Sleep(ctx, time.Until(next)) != nil {
 			return nil
-		case <-time.After(time.Until(next)):
 		}
 	}
 }

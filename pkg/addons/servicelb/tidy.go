@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // tidy takes back what an earlier leader could not: at Services whose type has changed, and at Nodes if nobody wants
@@ -87,9 +87,7 @@ func removal(ctx context.Context, client kubernetes.Interface) {
 			return
 		}
 		logrus.WithField("component", "servicelb").WithError(err).Warn("taking back what load balancers have left; trying again")
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if lifecycle.Sleep(ctx, pause) != nil {
 			return
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/version"
 )
 
@@ -62,20 +63,9 @@ func (r retrier) join(ctx context.Context) (Response, error) {
 		if unreachable != nil || grace == graceStarting {
 			r.waiting(err)
 		}
-		if !sleep(ctx, min(max(time.Since(began)/pauseShare, shortPause), longPause)) {
+		if lifecycle.Sleep(ctx, min(max(time.Since(began)/pauseShare, shortPause), longPause)) != nil {
 			return response, ctx.Err()
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 
@@ -135,7 +125,7 @@ func askOne(ctx context.Context, c Client) (cluster Cluster, err error) {
 		default:
 			return cluster, err
 		}
-		if !sleep(ctx, shortPause) {
+		if lifecycle.Sleep(ctx, shortPause) != nil {
 			return cluster, last
 		}
 	}

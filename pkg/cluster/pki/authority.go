@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
@@ -86,11 +85,11 @@ func checkAuthority(d paths.Dirs, a authority, p *pair, now time.Time) (*pair, e
 // usedBy names a file which shows that an authority has been in use, or "".
 func usedBy(d paths.Dirs, a authority) string {
 	for _, l := range allLeaves() {
-		if l.CA == a && exists(l.certFile(d)) {
+		if l.CA == a && paths.Exists(l.certFile(d)) {
 			return l.certFile(d)
 		}
 	}
-	if a == etcdCA && exists(clusterCA.certFile(d)) {
+	if a == etcdCA && paths.Exists(clusterCA.certFile(d)) {
 		return "" // an earlier coracle made clusters of one server without it
 	}
 	return usedCluster(d)
@@ -99,10 +98,10 @@ func usedBy(d paths.Dirs, a authority) string {
 // usedCluster names what shows that the API has run with the keys of this machine, or "". A copy of another cluster's data
 // gets keys of its own.
 func usedCluster(d paths.Dirs) string {
-	if exists(d.Refound()) {
+	if paths.Exists(d.Refound()) {
 		return ""
 	}
-	if member := filepath.Join(d.Etcd(), "member"); exists(member) {
+	if member := filepath.Join(d.Etcd(), "member"); paths.Exists(member) {
 		return member
 	}
 	return ""
@@ -157,8 +156,3 @@ func ensureServiceAccountKey(d paths.Dirs) error {
 }
 
 func missing(err error) bool { return errors.Is(err, fs.ErrNotExist) }
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}

@@ -234,9 +234,7 @@ func Await(ctx context.Context, ask func(context.Context) error) error {
 		if time.Since(began) > eagerFor {
 			pause = patientWait
 		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
+		if lifecycle.Sleep(ctx, pause) != nil {
 			return fmt.Errorf("waiting for the API server: %w, last: %w", context.Cause(ctx), firstLine(err))
 		}
 	}

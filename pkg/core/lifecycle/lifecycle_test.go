@@ -274,3 +274,18 @@ func TestUntil(t *testing.T) {
 		}
 	})
 }
+
+func TestSleep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		if err := Sleep(t.Context(), time.Minute); err != nil || time.Since(began) != time.Minute {
+			t.Errorf("it slept %s: %v", time.Since(began), err)
+		}
+		why := errors.New("the house is on fire")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(why) })
+		if err := Sleep(ctx, time.Minute); !errors.Is(err, why) || time.Since(began) != time.Minute+time.Second {
+			t.Errorf("it slept %s in all: %v", time.Since(began), err)
+		}
+	})
+}

@@ -65,10 +65,20 @@ func Until(ctx context.Context, what string, probe func(context.Context) error) 
 			return nil
 		}
 		WaitingFor(ctx, fmt.Sprintf("%s, last: %v", what, err))
-		select {
-		case <-ctx.Done():
+		if Sleep(ctx, pause) != nil {
 			return fmt.Errorf("waiting for %s: %w, last: %w", what, context.Cause(ctx), err)
-		case <-time.After(pause):
 		}
+	}
+}
+
+// Sleep waits for d. It returns early, with the cause, when ctx is done.
+func Sleep(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }

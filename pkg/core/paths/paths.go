@@ -2,7 +2,16 @@
 // reset walks this list.
 package paths
 
-import "path/filepath"
+import (
+	"os"
+	"path/filepath"
+)
+
+// Exists reports whether there is anything at path, be it a symbolic link to nothing.
+func Exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
 
 // Dirs are the roots of what one coracle keeps on a machine.
 type Dirs struct {

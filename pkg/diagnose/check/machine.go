@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // Machine is what the probes look at.
@@ -96,8 +97,7 @@ func (m *Machine) read(name string) string {
 }
 
 func (m *Machine) exists(name string) bool {
-	_, err := os.Stat(m.path(name))
-	return err == nil
+	return paths.Exists(m.path(name))
 }
 
 // nearest is a directory, or what there is of its path.

@@ -186,11 +186,3 @@ func TestDirSize(t *testing.T) {
 		t.Errorf("%d bytes after the time was up", size)
 	}
 }
-
-func TestBytes(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 9 << 20: "9.0 MiB", 3 << 40: "3.0 TiB"} {
-		if got := Bytes(n); got != want {
-			t.Errorf("%d is %s, want %s", n, got, want)
-		}
-	}
-}

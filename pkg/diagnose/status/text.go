@@ -12,6 +12,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/quantity"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
@@ -80,14 +81,14 @@ func (u Usage) text() string {
 		return fmt.Sprintf("%d %%", part*100/whole)
 	}
 	return fmt.Sprintf("%.2f of %g CPUs (%s), %s of %s memory (%s)", float64(u.MilliCPU)/1000, float64(u.MilliCPUs)/1000,
-		percent(u.MilliCPU, u.MilliCPUs), Bytes(u.Memory), Bytes(u.Allocatable), percent(u.Memory, u.Allocatable))
+		percent(u.MilliCPU, u.MilliCPUs), quantity.Bytes(u.Memory), quantity.Bytes(u.Allocatable), percent(u.Memory, u.Allocatable))
 }
 
 func (d Data) text() string {
 	if d.Size == 0 {
 		return d.Path
 	}
-	return fmt.Sprintf("%s, %s", d.Path, Bytes(d.Size))
+	return fmt.Sprintf("%s, %s", d.Path, quantity.Bytes(d.Size))
 }
 
 // writer keeps the first error, so that a page can be written without a check per line.
@@ -161,7 +162,7 @@ func (w *writer) processes(all []Process) {
 			continue
 		}
 		fmt.Fprintf(tab, "%s\t%s\t%d\t%s\t%s\t%.1fs\t%d\n",
-			p.Name, p.State, p.PID, w.age(p.Started), Bytes(p.Memory), p.CPU, p.Restarts)
+			p.Name, p.State, p.PID, w.age(p.Started), quantity.Bytes(p.Memory), p.CPU, p.Restarts)
 	}
 	w.flush(tab)
 }
@@ -176,7 +177,7 @@ func (w *writer) components(all []Process) {
 			if !u.Ready.IsZero() {
 				age = w.age(u.Ready)
 				if !u.Standby.After(u.Started) { // else it was not busy with becoming ready
-					took = Seconds(u.Ready.Sub(u.Started))
+					took = quantity.Seconds(u.Ready.Sub(u.Started))
 				}
 			}
 			fmt.Fprintf(tab, "%s\t%s\t%s\t%s\t%s\t%s\n", u.Name, p.Name, u.State, took, age, note(u))
@@ -215,20 +216,4 @@ func note(u lifecycle.Status) string {
 		return "needs " + strings.Join(u.Needs, ", ")
 	}
 	return ""
-}
-
-// Seconds writes a duration of a start: 0.31s.
-func Seconds(d time.Duration) string { return fmt.Sprintf("%.2fs", d.Seconds()) }
-
-// Bytes writes a size with a unit: 9.1 MiB.
-func Bytes(n int64) string {
-	const unit = 1024
-	if n < unit {
-		return fmt.Sprintf("%d B", n)
-	}
-	value, units := float64(n)/unit, "KMGTPE"
-	for value >= unit && len(units) > 1 {
-		value, units = value/unit, units[1:]
-	}
-	return fmt.Sprintf("%.1f %ciB", value, units[0])
 }

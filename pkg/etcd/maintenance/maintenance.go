@@ -10,6 +10,7 @@ import (
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/etcd/members"
 )
 
@@ -177,10 +178,5 @@ func full(s members.Status) bool { return float64(s.Size) > fullShare*float64(s.
 // stagger has members that became full at the same time wait for each other. A lock in the cluster would be a write.
 func (k *keeper) stagger(ctx context.Context, s members.Status) error {
 	i := slices.IndexFunc(s.Members, func(m members.MemberStatus) bool { return m.Self })
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(time.Duration(max(i, 0)) * k.Every / 6):
-		return nil
-	}
+	return lifecycle.Sleep(ctx, time.Duration(max(i, 0))*k.Every/6)
 }

@@ -95,9 +95,9 @@ func (l life) watchReplacement(ctx context.Context, replaced chan<- struct{}) {
 	caughtUp := make(chan struct{})
 	go func() {
 		for ctx.Err() == nil && readOnce(ctx, l.server) != nil {
-			sleep(ctx, publishPatience)
+			_ = lifecycle.Sleep(ctx, publishPatience)
 		}
-		sleep(ctx, publishPatience)
+		_ = lifecycle.Sleep(ctx, publishPatience)
 		close(caughtUp)
 	}()
 	for {
@@ -113,13 +113,6 @@ func (l life) watchReplacement(ctx context.Context, replaced chan<- struct{}) {
 			return
 		case <-time.After(electionRetry):
 		}
-	}
-}
-
-func sleep(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // askForPlace asks the other servers until one gives this one a place, and completes cfg for it.
@@ -70,10 +71,8 @@ func (e *Etcd) place(ctx context.Context) (join.AddedMember, error) {
 			told = err.Error()
 			logrus.WithField("component", "etcd").WithError(err).Warn("there is no place in the cluster's etcd yet")
 		}
-		select {
-		case <-ctx.Done():
+		if lifecycle.Sleep(ctx, placeRetry) != nil {
 			return added, fmt.Errorf("waiting for a place in the cluster's etcd: %w, last: %w", context.Cause(ctx), err)
-		case <-time.After(placeRetry):
 		}
 	}
 }
@@ -97,10 +96,8 @@ func (l life) stillMember(ctx context.Context, stop context.CancelCauseFunc) {
 			stop(errRemoved)
 			return
 		}
-		select {
-		case <-ctx.Done():
+		if lifecycle.Sleep(ctx, pause) != nil {
 			return
-		case <-time.After(pause):
 		}
 	}
 }
@@ -131,6 +128,5 @@ func (e *Etcd) rememberPeers() error {
 
 // hadPeers reports whether other members could reach this one in an earlier life.
 func (e *Etcd) hadPeers() bool {
-	_, err := os.Stat(e.peersMark())
-	return err == nil
+	return paths.Exists(e.peersMark())
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/etcd/members"
 )
 
@@ -126,10 +127,8 @@ func (r Removal) handle(ctx context.Context, store cache.Store, name string) err
 
 // orphans looks once for members without a Node, which were deleted while nobody was looking.
 func (r Removal) orphans(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], synced func() bool, store cache.Store) {
-	select {
-	case <-ctx.Done():
+	if lifecycle.Sleep(ctx, settle) != nil {
 		return
-	case <-time.After(settle):
 	}
 	if !synced() {
 		return

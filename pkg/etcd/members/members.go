@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // Members are etcd's, as the member behind a socket sees and changes them. Its exported fields are set before use;
@@ -101,10 +102,8 @@ func (m *Members) Add(ctx context.Context, new join.AddMember) (join.AddedMember
 		if err == nil || !dropped && !worthWaiting(err) || time.Now().After(until) {
 			return added, err
 		}
-		select {
-		case <-ctx.Done():
+		if lifecycle.Sleep(ctx, addPause) != nil {
 			return none, err
-		case <-time.After(addPause):
 		}
 	}
 }

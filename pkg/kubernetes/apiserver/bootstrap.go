@@ -21,6 +21,8 @@ import (
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 	schedulingrest "k8s.io/kubernetes/pkg/registry/scheduling/rest"
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // Three hooks of upstream write what every cluster must have before it is ready: the default roles and bindings, two
@@ -55,10 +57,8 @@ func inProcess(server *apiserver.APIAggregator, informers informers.SharedInform
 			if err == nil || try == bootstrapTries {
 				return err
 			}
-			select {
-			case <-ctx.Done():
+			if lifecycle.Sleep(ctx, time.Second) != nil {
 				return nil
-			case <-time.After(time.Second):
 			}
 		}
 	}

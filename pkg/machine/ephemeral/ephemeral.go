@@ -18,8 +18,7 @@ import (
 
 // Left reports whether an ephemeral server has run here and what it made was not removed: it was killed, or still runs.
 func Left(dirs paths.Dirs) bool {
-	_, err := os.Lstat(dirs.Ephemeral())
-	return err == nil
+	return paths.Exists(dirs.Ephemeral())
 }
 
 // Refuse is an error if the data directory holds a cluster, or a node of one: memory over it would hide that.

@@ -8,13 +8,15 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // Nest lets pods, or the nodes of a local cluster, have cgroups where we run inside a container with its own cgroup v2
 // namespace. There the namespace's root is an ordinary cgroup: as long as it holds processes it cannot hand controllers
 // to children. All of them move to the child "init"; then every controller is handed down.
 func Nest(root string) error {
-	if !cgroupV2(root) || !exists(filepath.Join(root, "cgroup.type")) { // the machine's real root has no type
+	if !cgroupV2(root) || !paths.Exists(filepath.Join(root, "cgroup.type")) { // the machine's real root has no type
 		return nil
 	}
 	return nest(root)

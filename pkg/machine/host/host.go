@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // Facts are what the generated configurations need to know about the machine.
@@ -34,18 +36,18 @@ type Facts struct {
 
 // Probe looks at the machine.
 func Probe() Facts {
-	systemd := exists("/run/systemd/system")
+	systemd := paths.Exists("/run/systemd/system")
 	v2 := cgroupV2("/sys/fs/cgroup")
 	return Facts{
 		CgroupV2:          v2,
-		SystemdCgroups:    v2 && systemd && exists("/run/systemd/private"),
-		Logind:            systemd && exists("/run/systemd/seats"),
+		SystemdCgroups:    v2 && systemd && paths.Exists("/run/systemd/private"),
+		Logind:            systemd && paths.Exists("/run/systemd/seats"),
 		Resource:          capable(unix.CAP_SYS_RESOURCE),
-		UnprivilegedPorts: exists("/proc/sys/net/ipv4/ip_unprivileged_port_start"),
-		UnprivilegedICMP:  exists("/proc/sys/net/ipv4/ping_group_range"),
+		UnprivilegedPorts: paths.Exists("/proc/sys/net/ipv4/ip_unprivileged_port_start"),
+		UnprivilegedICMP:  paths.Exists("/proc/sys/net/ipv4/ping_group_range"),
 		Keyrings:          keyrings(),
-		IPv6:              exists("/proc/net/if_inet6") && read("/proc/sys/net/ipv6/conf/all/disable_ipv6") != "1",
-		AppArmor:          read("/sys/module/apparmor/parameters/enabled") == "Y" && exists("/sbin/apparmor_parser"),
+		IPv6:              paths.Exists("/proc/net/if_inet6") && read("/proc/sys/net/ipv6/conf/all/disable_ipv6") != "1",
+		AppArmor:          read("/sys/module/apparmor/parameters/enabled") == "Y" && paths.Exists("/sbin/apparmor_parser"),
 	}
 }
 
@@ -80,11 +82,6 @@ func effective(status string) (uint64, error) {
 		}
 	}
 	return 0, fmt.Errorf("no CapEff line")
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
 
 // read returns a small file's text without surrounding space, "" if it cannot be read.

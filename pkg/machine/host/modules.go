@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // modules are what the kernel does not load by itself at first use, and where it shows that they are there.
@@ -21,13 +23,13 @@ var modules = []struct {
 // any: what is missing in the end is said, not a failure.
 func loadModules() {
 	for _, m := range modules {
-		if exists(m.shows) {
+		if paths.Exists(m.shows) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		out, err := exec.CommandContext(ctx, "modprobe", m.name).CombinedOutput()
 		cancel()
-		if exists(m.shows) || m.why == "" {
+		if paths.Exists(m.shows) || m.why == "" {
 			continue
 		}
 		logrus.WithField("component", "host").WithError(err).

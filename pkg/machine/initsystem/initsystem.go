@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // Unit is a service as coracle needs it, in no init system's words.
@@ -91,8 +93,7 @@ func Detect() (Manager, error) { return detect("/", exec.LookPath) }
 
 func detect(root string, look func(string) (string, error)) (Manager, error) {
 	there := func(path string) bool {
-		_, err := os.Stat(filepath.Join(root, path))
-		return err == nil
+		return paths.Exists(filepath.Join(root, path))
 	}
 	has := func(name string) bool {
 		_, err := look(name)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // openRC is that of this machine.
@@ -73,8 +74,7 @@ func (o *openRC) Remove(ctx context.Context, name string) error {
 
 // enabled reports whether the service is in the runlevel.
 func (o *openRC) enabled(name string) bool {
-	_, err := os.Lstat(filepath.Join(o.root, "/etc/runlevels", runlevel, name))
-	return err == nil
+	return paths.Exists(filepath.Join(o.root, "/etc/runlevels", runlevel, name))
 }
 
 func (o *openRC) Enable(ctx context.Context, name string) error {

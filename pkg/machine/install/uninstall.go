@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/machine/release"
 )
 
@@ -31,7 +32,7 @@ func (in *Installer) Uninstall(ctx context.Context, r Record, keepData bool) (le
 // handOn tells the data's own list of directories that are still in use: who removes the data removes them too.
 func (in *Installer) handOn(r Record) error {
 	for _, dir := range r.Made {
-		if !exists(in.at(dir)) || !exists(in.at(r.Dirs.Data)) {
+		if !paths.Exists(in.at(dir)) || !paths.Exists(in.at(r.Dirs.Data)) {
 			continue
 		}
 		dirs := r.Dirs
@@ -109,7 +110,7 @@ func (in *Installer) remove(ctx context.Context, r Record, changedToo bool) (lef
 	}
 	var still []string
 	for _, dir := range slices.Backward(r.Made) {
-		if err := removeEmpty(in.at(dir)); err != nil || exists(in.at(dir)) {
+		if err := removeEmpty(in.at(dir)); err != nil || paths.Exists(in.at(dir)) {
 			still = append(still, dir) // somebody uses it
 		}
 	}
@@ -120,11 +121,6 @@ func (in *Installer) remove(ctx context.Context, r Record, changedToo bool) (lef
 	heir := others[0]
 	heir.Made = append(still, heir.Made...)
 	return left, in.save(heir)
-}
-
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
 }
 
 // changed reports whether somebody has changed a file since it was written.

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // store is a directory with unpacked payloads, each in a directory named by its SHA-256.
@@ -81,11 +82,9 @@ func (s store) lock(ctx context.Context) (unlock func(), err error) {
 			f.Close()
 			return nil, fmt.Errorf("locking %s: %w", f.Name(), err)
 		}
-		select {
-		case <-ctx.Done():
+		if lifecycle.Sleep(ctx, lockPoll) != nil {
 			f.Close()
 			return nil, fmt.Errorf("waiting for another coracle that unpacks to %s: %w", s.root, context.Cause(ctx))
-		case <-time.After(lockPoll):
 		}
 	}
 }

@@ -14,13 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
+	"github.com/coracle-dev/coracle/pkg/core/quantity"
 )
 
 // findCgroups lists the kubelet's cgroups in every hierarchy.
 func findCgroups(_ context.Context, m *machine) ([]Item, error) {
 	var items []Item
 	for name, dirs := range m.cgroups() {
-		items = append(items, Item{Kind: "cgroup", Name: name, Detail: plural(len(dirs), "hierarchy", "hierarchies"),
+		items = append(items, Item{Kind: "cgroup", Name: name, Detail: quantity.Count(len(dirs), "hierarchy", "hierarchies"),
 			remove: func(ctx context.Context) error {
 				if strings.HasSuffix(name, ".slice") && underSystemd() {
 					_ = systemctl(ctx, "stop", filepath.Base(name)) // it removes the cgroup, or we do
@@ -145,7 +146,7 @@ func (m *machine) propagations() []Item {
 	if len(change) == 0 {
 		return nil
 	}
-	return []Item{{Kind: "propagation", Name: "of " + plural(len(change), "mount", "mounts"), Detail: "shared with containers",
+	return []Item{{Kind: "propagation", Name: "of " + quantity.Count(len(change), "mount", "mounts"), Detail: "shared with containers",
 		remove: func(context.Context) error {
 			var errs []error
 			for _, e := range change {
@@ -165,11 +166,4 @@ func restorePropagation(e ledger.Entry) error {
 		return fmt.Errorf("%s: %w", e.Name, err)
 	}
 	return nil
-}
-
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

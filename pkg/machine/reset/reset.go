@@ -21,6 +21,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
@@ -137,7 +138,7 @@ func (r Reset) runStage(ctx context.Context, m *machine, s stage) error {
 			if len(errs) == 0 && !slices.ContainsFunc(items, func(i Item) bool { return !told[i.Name] }) {
 				return nil // it stays for a good reason
 			}
-			pause(ctx, 50*time.Millisecond<<round)
+			_ = lifecycle.Sleep(ctx, 50*time.Millisecond<<round)
 		}
 		errs = nil
 		for _, item := range items {
@@ -187,8 +188,7 @@ func lostLedger(dirs paths.Dirs) bool {
 	if _, err := os.Stat(dirs.Ledger()); !errors.Is(err, os.ErrNotExist) {
 		return false
 	}
-	_, err := os.Stat(dirs.Resolved())
-	return err == nil
+	return paths.Exists(dirs.Resolved())
 }
 
 // lock keeps others from starting on the directory that path is in while it is being removed; it makes nothing.
@@ -205,11 +205,4 @@ func lock(path string) (io.Closer, error) {
 		return nil, fmt.Errorf("another coracle has been started on %s meanwhile: stop what starts it, then reset again", filepath.Dir(path))
 	}
 	return f, nil
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // systemdUnit is the service whose main process this is; killed, systemd would start it again. It is "" for none.
@@ -52,6 +54,5 @@ func systemctl(ctx context.Context, args ...string) error {
 
 // underSystemd reports whether systemd runs this machine.
 func underSystemd() bool {
-	_, err := os.Stat("/run/systemd/system")
-	return err == nil
+	return paths.Exists("/run/systemd/system")
 }

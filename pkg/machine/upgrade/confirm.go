@@ -2,8 +2,8 @@ package upgrade
 
 import (
 	"context"
-	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/machine/release"
 )
 
@@ -27,10 +27,8 @@ func confirm(ctx context.Context, s State, own string, well func() string) (Stat
 	if own != s.To.SHA256 {
 		return s, false, nil
 	}
-	select {
-	case <-ctx.Done():
+	if lifecycle.Sleep(ctx, s.Hold) != nil {
 		return s, false, nil
-	case <-time.After(s.Hold):
 	}
 	e := newEngine(s.Dirs.Data)
 	wrong := well()

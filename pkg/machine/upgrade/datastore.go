@@ -33,11 +33,6 @@ type part struct{ name, path string }
 // peersMark is the file by which etcd remembers that it has or had other members.
 func peersMark(d paths.Dirs) string { return filepath.Join(d.Etcd(), "peers") }
 
-func exists(path string) bool {
-	_, err := os.Lstat(path)
-	return err == nil
-}
-
 // kept says why the datastore is left as it is when a trial fails; "" if it is put back.
 func kept(d paths.Dirs, server bool) string {
 	logs, _ := filepath.Glob(filepath.Join(d.Etcd(), "member", "wal", "*.wal"))
@@ -46,7 +41,7 @@ func kept(d paths.Dirs, server bool) string {
 		return "an agent has none of the cluster's data"
 	case len(logs) == 0:
 		return "the cluster's data is not in an etcd of this machine"
-	case exists(peersMark(d)):
+	case paths.Exists(peersMark(d)):
 		return "the cluster's data is on several servers, and one of them must not go back in time"
 	}
 	return ""
@@ -76,7 +71,7 @@ func saveDatastore(d paths.Dirs, dir string) (saved []string, err error) {
 		return nil, err
 	}
 	for _, p := range parts(d) {
-		if !exists(p.path) {
+		if !paths.Exists(p.path) {
 			continue
 		}
 		if err := copyTree(p.path, filepath.Join(part, p.name)); err != nil {
@@ -98,10 +93,10 @@ func saveDatastore(d paths.Dirs, dir string) (saved []string, err error) {
 func (e *engine) restoreDatastore(d paths.Dirs, dir string, saved []string, aside string) error {
 	for _, p := range parts(d) {
 		copied := filepath.Join(dir, p.name)
-		if slices.Contains(saved, p.name) && !exists(copied) {
+		if slices.Contains(saved, p.name) && !paths.Exists(copied) {
 			continue // it is back already
 		}
-		if exists(p.path) {
+		if paths.Exists(p.path) {
 			e.at("move " + p.name + " aside")
 			to := filepath.Join(aside, p.name)
 			if err := os.RemoveAll(to); err != nil {
@@ -111,7 +106,7 @@ func (e *engine) restoreDatastore(d paths.Dirs, dir string, saved []string, asid
 				return fmt.Errorf("moving the new version's data aside: %w", err)
 			}
 		}
-		if exists(copied) {
+		if paths.Exists(copied) {
 			e.at("put " + p.name + " back")
 			if err := move(copied, p.path); err != nil {
 				return fmt.Errorf("putting the cluster's data back: %w", err)
@@ -128,7 +123,7 @@ func (e *engine) useDatastore(d paths.Dirs, dir string) error {
 		if err := os.RemoveAll(p.path); err != nil {
 			return err
 		}
-		if from := filepath.Join(dir, p.name); exists(from) {
+		if from := filepath.Join(dir, p.name); paths.Exists(from) {
 			if err := copyTree(from, p.path); err != nil {
 				return fmt.Errorf("putting the cluster's former data in place: %w", err)
 			}

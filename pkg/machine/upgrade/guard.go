@@ -159,7 +159,7 @@ func (e *engine) rollBack(s State) error {
 	_ = os.Remove(e.trial(reserveName)) // the new version may have filled the disk
 	if s.Phase != Restoring {
 		s.Error = cmp.Or(s.Error, e.why(s))
-		if s.Datastore && exists(peersMark(s.Dirs)) {
+		if s.Datastore && paths.Exists(peersMark(s.Dirs)) {
 			s.Datastore, s.Kept = false, "another server joined while the new version was on trial"
 		}
 		if s.Datastore {
@@ -233,7 +233,7 @@ func (e *engine) tidy(s State) {
 		_ = os.Remove(path)
 	}
 	e.pruneFailed(s.Failed)
-	if s.Phase == Committed && exists(e.trial(binaryName)) {
+	if s.Phase == Committed && paths.Exists(e.trial(binaryName)) {
 		e.at("remove previous")
 		_ = os.RemoveAll(e.previous())
 		_ = os.Remove(e.trial(reserveName))

@@ -139,14 +139,14 @@ func (m *machine) check() {
 		m.t.Errorf("%s, and the %s version is installed", s.Phase, running)
 	}
 	for _, path := range []string{next(m.binary), back(m.binary), m.place().trial()} {
-		if exists(path) {
+		if paths.Exists(path) {
 			m.t.Errorf("%s is left", path)
 		}
 	}
 	if kept := m.read(m.place().previous(binaryName)); s.Phase == Committed && kept != "old" {
 		m.t.Errorf("the version before is %q", kept)
 	}
-	if s.Phase != Committed && exists(m.place().previous()) {
+	if s.Phase != Committed && paths.Exists(m.place().previous()) {
 		m.t.Error("there is a version before though nothing was committed")
 	}
 }
@@ -249,8 +249,8 @@ func TestGuard(t *testing.T) {
 			if got := m.read(filepath.Join(m.dirs.Etcd(), "member", "snap", "db")); got != c.data {
 				t.Errorf("the data is %q", got)
 			}
-			if exists(m.dirs.Token()) != (c.data == "new") {
-				t.Errorf("the token that only the new version made: %v", exists(m.dirs.Token()))
+			if paths.Exists(m.dirs.Token()) != (c.data == "new") {
+				t.Errorf("the token that only the new version made: %v", paths.Exists(m.dirs.Token()))
 			}
 			if given := m.read(filepath.Join(s.Failed, "etcd-member", "snap", "db")); c.want == RolledBack && c.data == "old" && given != "new" {
 				t.Errorf("the data that was given up is %q", given)
@@ -297,7 +297,7 @@ func TestInterruptedPreparation(t *testing.T) {
 	if got := m.read(m.place().previous(binaryName)); got != "old" {
 		t.Errorf("the version before is %q", got)
 	}
-	if exists(m.place().trial()) || exists(back(m.binary)) {
+	if paths.Exists(m.place().trial()) || paths.Exists(back(m.binary)) {
 		t.Error("something is left of the trial")
 	}
 }

@@ -24,7 +24,7 @@ func Previous(t Target, o *Options) error {
 		}
 		return exitcode.Usagef("there is no version before to go back to: %s", why)
 	}
-	if o.OldData && !exists(p.previous(dataName)) {
+	if o.OldData && !paths.Exists(p.previous(dataName)) {
 		return exitcode.Usagef("there is no datastore of the version before: it is kept only where this server alone has the cluster's data")
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
 	"github.com/coracle-dev/coracle/pkg/machine/release"
@@ -206,7 +207,7 @@ func TestUpgrade(t *testing.T) {
 				t.Errorf("%s is installed", version)
 			}
 			for _, path := range []string{next(m.binary), back(m.binary), m.place().trial()} {
-				if exists(path) {
+				if paths.Exists(path) {
 					t.Errorf("%s is left", path)
 				}
 			}

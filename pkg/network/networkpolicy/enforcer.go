@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/bridgefilter"
 	"github.com/coracle-dev/coracle/pkg/network/nft"
@@ -194,7 +195,7 @@ func (e *enforcer) idle(ctx context.Context) bool {
 		}
 		e.fail()
 		log().WithError(err).Warn("removing the table of network policies; trying again")
-		if !wait(ctx, pause) {
+		if lifecycle.Sleep(ctx, pause) != nil {
 			return false
 		}
 	}
@@ -269,13 +270,4 @@ func (e *enforcer) transact(ctx context.Context, family knftables.Family, fill f
 	ctx, cancel := context.WithTimeout(ctx, nftPatience)
 	defer cancel()
 	return kernel.Run(ctx, tx)
-}
-
-func wait(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

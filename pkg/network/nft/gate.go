@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // Gate lets packets of networks through every chain that drops what it forwards by its policy. An accept in a table of
@@ -95,7 +97,7 @@ func (g *Gate) Keep(ctx context.Context, report func(error)) error {
 			return fmt.Errorf("listening for changes of nft tables: %w", err)
 		case <-changed:
 		}
-		wait(ctx, settling)
+		_ = lifecycle.Sleep(ctx, settling)
 		err := g.Open()
 		if err == nil {
 			failures = 0
@@ -129,13 +131,6 @@ func signal(changed chan<- struct{}) {
 	select {
 	case changed <- struct{}{}:
 	default:
-	}
-}
-
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
 	}
 }
 

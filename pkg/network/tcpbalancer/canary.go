@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // The canary's connection is noticed to be dead by the kernel, three seconds after it last heard from the server's
@@ -48,7 +50,7 @@ func (b *Balancer) watch(ctx context.Context, s *server) {
 			continue // goOn says why
 		case errors.Is(err, errEnded):
 			strikes = 0 // it may have been restarted: the next connection tells
-			pause(ctx, eagerPause)
+			_ = lifecycle.Sleep(ctx, eagerPause)
 			continue
 		}
 		strikes++
@@ -56,7 +58,7 @@ func (b *Balancer) watch(ctx context.Context, s *server) {
 			continue
 		}
 		b.judge(s, err)
-		pause(ctx, b.Interval)
+		_ = lifecycle.Sleep(ctx, b.Interval)
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // How often servers are tried for a client that waits: often in the first seconds, because a start is short.
@@ -35,7 +37,7 @@ func (b *Balancer) connect(ctx context.Context) (*net.TCPConn, *server, error) {
 		if b.lost(true) > eagerFor {
 			wait = patientWait
 		}
-		if !pause(ctx, wait) {
+		if lifecycle.Sleep(ctx, wait) != nil {
 			return nil, nil, err
 		}
 	}

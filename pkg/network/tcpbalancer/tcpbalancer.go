@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // Options say what a Balancer begins with. Addresses are HOST:PORT.
@@ -197,7 +199,7 @@ func (b *Balancer) Serve(ctx context.Context, listener net.Listener) error {
 				b.tasks.Wait()
 				return err
 			}
-			pause(ctx, 100*time.Millisecond) // no file descriptors left, perhaps
+			_ = lifecycle.Sleep(ctx, 100*time.Millisecond) // no file descriptors left, perhaps
 			continue
 		}
 		client, ok := conn.(*net.TCPConn)
@@ -273,16 +275,4 @@ func (b *Balancer) notify() {
 func temporary(err error) bool {
 	var network net.Error
 	return !errors.Is(err, net.ErrClosed) && errors.As(err, &network)
-}
-
-// pause waits a while; false means that ctx is done.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

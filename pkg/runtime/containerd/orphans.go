@@ -14,6 +14,8 @@ import (
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // A kill in the middle of a pod's start can leave a shim, or a network namespace, of which containerd's database
@@ -36,7 +38,7 @@ func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeService
 	}
 	for _, p := range table {
 		id := c.shimOf(p)
-		if id != "" && !exists(filepath.Join(c.bundles(), id)) && sharesMounts(p.pid) {
+		if id != "" && !paths.Exists(filepath.Join(c.bundles(), id)) && sharesMounts(p.pid) {
 			log.L.Warnf("ending a shim that an interrupted start left over: pid %d, sandbox %s", p.pid, id)
 			killTree(table, p.pid)
 		}
@@ -226,9 +228,4 @@ func inhabited(proc string) (map[uint64]bool, error) {
 		}
 	}
 	return out, nil
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }
