@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -119,7 +118,7 @@ func orNothing(text string) string {
 }
 
 // serverAndNode lists all settings with their fields, whatever the role.
-func (r *raw) serverAndNode() []setting { return append(r.nodeTable(), r.serverTable()...) }
+func (r *raw) serverAndNode() []setting { return r.bound(append(r.nodeTable(), r.serverTable()...)) }
 
 // Files are the files that a server has to write before it uses the settings, by path. They may be secret.
 func (cs ClusterSettings) Files(d paths.Dirs) map[string]string {
@@ -157,52 +156,35 @@ func Fixed() map[string]string {
 // Shared are the settings of this server that all machines of its cluster share. It reads the files that some of them
 // name.
 func (c Config) Shared() (ClusterSettings, error) {
-	out := ClusterSettings{
-		"cluster-cidr":              joined(c.Network.ClusterCIDRs),
-		"service-cidr":              joined(c.Network.ServiceCIDRs),
-		"cluster-dns":               joined(c.Network.DNS),
-		"cluster-domain":            c.Network.Domain,
-		"flannel-backend":           string(c.Network.Backend),
-		"service-node-port-range":   c.Network.NodePorts,
-		"disable":                   strings.Join(c.Disable, ","),
-		"enable-admission-plugins":  strings.Join(c.API.EnableAdmission, ","),
-		"disable-admission-plugins": strings.Join(c.API.DisableAdmission, ","),
-		"pod-eviction-timeout":      c.API.EvictAfter.String(),
-		"datastore-endpoint":        strings.Join(c.Datastore.Endpoints, ","),
-	}
-	if c.Datastore.External() {
-		out["datastore-prefix"] = c.Datastore.Prefix
-	}
-	files := map[string]string{
-		"admission-control-config-file": c.API.AdmissionConfig,
-		"encryption-provider-config":    c.API.EncryptionConfig,
-		"audit-policy-file":             c.API.AuditPolicy,
-		"kube-scheduler-config":         c.API.SchedulerConfig,
-		"datastore-cafile":              c.Datastore.CAFile,
-		"datastore-certfile":            c.Datastore.CertFile,
-		"datastore-keyfile":             c.Datastore.KeyFile,
-	}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		out[name] = ""
-		if files[name] == "" {
-			continue
+	out := ClusterSettings{}
+	for _, s := range new(raw).serverAndNode() {
+		switch {
+		case s.shared == ownSetting || s.to.text == nil || s.name == "datastore-prefix" && !c.Datastore.External():
+		case s.shared == contentWithServers:
+			text, err := s.content(c)
+			if err != nil {
+				return nil, err
+			}
+			out[s.name] = text
+		default:
+			out[s.name] = s.to.text(c)
 		}
-		data, err := os.ReadFile(files[name])
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("--%s: %s is gone, and servers that join need its content: put it back", name, files[name])
-		}
-		if err != nil {
-			return nil, fmt.Errorf("reading the file of --%s for others: %w", name, err)
-		}
-		out[name] = string(data)
 	}
 	return out, nil
 }
 
-func joined[T fmt.Stringer](values []T) string {
-	texts := make([]string, len(values))
-	for i, v := range values {
-		texts[i] = v.String()
+// content is the content of the file that a setting names, "" if it names none.
+func (s setting) content(c Config) (string, error) {
+	path := s.to.text(c)
+	if path == "" {
+		return "", nil
 	}
-	return strings.Join(texts, ",")
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("--%s: %s is gone, and servers that join need its content: put it back", s.name, path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("reading the file of --%s for others: %w", s.name, err)
+	}
+	return string(data), nil
 }

@@ -1,6 +1,9 @@
 package config
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // kind is how the text of a setting is read.
 type kind int
@@ -12,7 +15,7 @@ const (
 	toggle             // true or false
 )
 
-// setting is one line of the flag table: everything that help, files, environment and documentation know of it.
+// setting is one row of the table: everything that help, files, environment and documentation need, and the field that it sets.
 type setting struct {
 	name  string // flag and file key; CORACLE_NAME_IN_CAPITALS is the variable
 	short string
@@ -31,7 +34,10 @@ type setting struct {
 	shared scope
 	// heldBy says what in a cluster's data depends on the setting, which then cannot change. Empty: it can.
 	heldBy string
-	into   *value
+	// to is the field of Config that the setting sets.
+	to binding
+	// into is where the text is collected. A row needs it only if other settings look at the text.
+	into *value
 }
 
 // env is the environment variable of the setting.
@@ -53,19 +59,19 @@ const (
 
 var groups = [...]string{groupFiles, groupJoin, groupNode, groupNetwork, groupAPI, groupStore, groupUpstream, groupRunning}
 
-// raw holds what was asked, as text with its origin, one field per setting.
+// raw holds the text of all settings with its origin: a field for each setting that is decoded together with others, and the
+// values of the rest by name.
 type raw struct {
+	values map[string]*value
+
 	config, dataDir, runDir, kubeletRoot, kubeletDir, containerdDir              value
 	nodeName, nodeIP, nodeExternalIP, nodeLabel, nodeTaint, resolvConf           value
-	noDefaultRegistry                                                            value
-	clusterCIDR, serviceCIDR, clusterDNS, clusterDomain, backend, iface          value
+	clusterCIDR, serviceCIDR, clusterDNS, clusterDomain, backend                 value
 	nodePorts, bind, advertise, port, sans, kubeconfig, kubeconfigMode           value
-	enableAdmission, disableAdmission                                            value
-	admissionConfig, schedulerConfig, encryptionConfig, auditPolicy              value
 	apiserverArg, controllerArg, schedulerArg, etcdArg, kubeletArg, proxyArg     value
-	logLevel, logFormat, debug, disable, drainOnStop                             value
-	server, token, tokenFile, agentToken, agentTokenFile, replace, joinRetry     value
-	evictAfter, lbPort, storeEndpoint, storeCA, storeCert, storeKey, storePrefix value
+	logLevel, logFormat, debug, disable                                          value
+	server, token, tokenFile, agentToken, agentTokenFile                         value
+	lbPort, storeEndpoint, storeCA, storeCert, storeKey, storePrefix             value
 	ephemeral, ttl, localStorage, noHelmController, noKubeProxy, noNetworkPolicy value
 }
 
@@ -75,6 +81,7 @@ func (r *raw) table(role Role) []setting {
 	if role == Server {
 		all = append(all, r.serverTable()...)
 	}
+	r.bound(all)
 	for i := range all {
 		all[i].into.setting = all[i]
 	}
@@ -109,7 +116,7 @@ func (r *raw) nodeTable() []setting {
 			help: "Taint that the node registers with; a node that is registered keeps what it has"},
 		{name: "resolv-conf", arg: "FILE", note: "the host's, past a local stub resolver", into: &r.resolvConf, group: groupNode,
 			help: "Name servers for pods that use the host's, and for names outside the cluster"},
-		{name: "disable-default-registry-endpoint", kind: toggle, def: "false", into: &r.noDefaultRegistry, group: groupNode,
+		{name: "disable-default-registry-endpoint", kind: toggle, def: "false", to: aBool(func(c *Config) *bool { return &c.Node.NoDefaultRegistry }), group: groupNode,
 			help: "Pull images of registries that have mirrors in registries.yaml from those mirrors only"},
 
 		{name: "server", short: "s", arg: "URL", into: &r.server, group: groupJoin, alias: envPrefix + "URL",
@@ -118,14 +125,14 @@ func (r *raw) nodeTable() []setting {
 			help: "Token to join with, or for others to join with on the first server; --token-file keeps it out of process lists"},
 		{name: "token-file", arg: "FILE", into: &r.tokenFile, group: groupJoin,
 			help: "File that holds the token"},
-		{name: "replace-node", kind: toggle, def: "false", into: &r.replace, group: groupJoin,
+		{name: "replace-node", kind: toggle, def: "false", to: aBool(func(c *Config) *bool { return &c.Join.Replace }), group: groupJoin,
 			help: "Take the place of another machine that has this node name; the token must allow it"},
-		{name: "join-retry", kind: toggle, def: "true", into: &r.joinRetry, group: groupJoin,
+		{name: "join-retry", kind: toggle, def: "true", to: aBool(func(c *Config) *bool { return &c.Join.Retry }), group: groupJoin,
 			help: "Go on trying while no server answers (default true)"},
 
 		{name: "lb-server-port", arg: "PORT", def: "6444", into: &r.lbPort, group: groupNetwork,
 			help: "Port on loopback at which this node's parts reach the API of any server"},
-		{name: "flannel-iface", arg: "INTERFACE", note: "the one that has the node IP", into: &r.iface, group: groupNetwork,
+		{name: "flannel-iface", arg: "INTERFACE", note: "the one that has the node IP", to: aText(func(c *Config) *string { return &c.Network.Iface }), group: groupNetwork,
 			help: "Interface that carries traffic between the pods of different nodes"},
 
 		{name: "kubelet-arg", kind: lines, arg: "KEY=VALUE", into: &r.kubeletArg, group: groupUpstream,
@@ -133,7 +140,7 @@ func (r *raw) nodeTable() []setting {
 		{name: "kube-proxy-arg", kind: lines, arg: "KEY=VALUE", into: &r.proxyArg, group: groupUpstream,
 			help: "Flag for kube-proxy, without dashes; wins over coracle's"},
 
-		{name: "disable", kind: list, arg: "SERVICE", words: Services, into: &r.disable, group: groupRunning, shared: withAll,
+		{name: "disable", kind: list, arg: "SERVICE", words: Services, into: &r.disable, to: decodedAs(func(c Config) string { return strings.Join(c.Disable, ",") }), group: groupRunning, shared: withAll,
 			help: "Service of coracle to leave out: " + strings.Join(Services, ", ")},
 		{name: "disable-helm-controller", kind: toggle, def: "false", into: &r.noHelmController, group: groupRunning,
 			help: "The same as --disable=helm-controller"},
@@ -141,7 +148,7 @@ func (r *raw) nodeTable() []setting {
 			help: "The same as --disable=kube-proxy"},
 		{name: "disable-network-policy", kind: toggle, def: "false", into: &r.noNetworkPolicy, group: groupRunning,
 			help: "The same as --disable=network-policy"},
-		{name: "drain-on-stop", kind: toggle, def: "false", into: &r.drainOnStop, group: groupRunning,
+		{name: "drain-on-stop", kind: toggle, def: "false", to: aBool(func(c *Config) *bool { return &c.DrainOnStop }), group: groupRunning,
 			help: "Stop the pods too when coracle stops"},
 		{name: "log-level", kind: list, arg: "LEVEL", words: levels[:], def: "info", into: &r.logLevel, group: groupRunning,
 			help: "error, warn, info, debug or trace; per component as in info,kubelet=debug"},
@@ -163,17 +170,17 @@ func (r *raw) serverTable() []setting {
 		{name: "default-local-storage-path", arg: "DIR", note: "storage in the data directory", into: &r.localStorage, group: groupFiles, shared: withServers,
 			help: "Where nodes keep the volumes of StorageClass local-path, unless ConfigMap local-path-config says otherwise"},
 
-		{name: "cluster-cidr", kind: list, arg: "CIDR", def: "10.42.0.0/16", into: &r.clusterCIDR, group: groupNetwork, shared: withAll, heldBy: "nodes and pods have addresses of it",
+		{name: "cluster-cidr", kind: list, arg: "CIDR", def: "10.42.0.0/16", into: &r.clusterCIDR, to: decodedAs(func(c Config) string { return joined(c.Network.ClusterCIDRs) }), group: groupNetwork, shared: withAll, heldBy: "nodes and pods have addresses of it",
 			help: "Addresses of pods, one range per IP family, the preferred family first"},
-		{name: "service-cidr", kind: list, arg: "CIDR", def: "10.43.0.0/16", into: &r.serviceCIDR, group: groupNetwork, shared: withAll, heldBy: "Services have addresses of it",
+		{name: "service-cidr", kind: list, arg: "CIDR", def: "10.43.0.0/16", into: &r.serviceCIDR, to: decodedAs(func(c Config) string { return joined(c.Network.ServiceCIDRs) }), group: groupNetwork, shared: withAll, heldBy: "Services have addresses of it",
 			help: "Addresses of Services, one range per IP family in the order of --cluster-cidr"},
-		{name: "cluster-dns", kind: list, arg: "IP", note: "the tenth address of each service CIDR", into: &r.clusterDNS, group: groupNetwork, shared: withAll,
+		{name: "cluster-dns", kind: list, arg: "IP", note: "the tenth address of each service CIDR", into: &r.clusterDNS, to: decodedAs(func(c Config) string { return joined(c.Network.DNS) }), group: groupNetwork, shared: withAll,
 			help: "Address of the DNS Service, one per IP family"},
-		{name: "cluster-domain", arg: "DOMAIN", def: "cluster.local", into: &r.clusterDomain, group: groupNetwork, shared: withAll, heldBy: "tokens and pods hold names in it",
+		{name: "cluster-domain", arg: "DOMAIN", def: "cluster.local", into: &r.clusterDomain, to: decodedAs(func(c Config) string { return c.Network.Domain }), group: groupNetwork, shared: withAll, heldBy: "tokens and pods hold names in it",
 			help: "Domain under which Services have names"},
-		{name: "flannel-backend", arg: "BACKEND", words: []string{string(VXLAN), string(HostGW), string(BackendNone)}, def: string(VXLAN), into: &r.backend, group: groupNetwork, shared: withAll,
+		{name: "flannel-backend", arg: "BACKEND", words: []string{string(VXLAN), string(HostGW), string(BackendNone)}, def: string(VXLAN), into: &r.backend, to: decodedAs(func(c Config) string { return string(c.Network.Backend) }), group: groupNetwork, shared: withAll,
 			help: "How pods of different nodes reach each other: vxlan, host-gw, or none to bring another CNI plugin"},
-		{name: "service-node-port-range", arg: "FIRST-LAST", def: "30000-32767", into: &r.nodePorts, group: groupNetwork, shared: withAll,
+		{name: "service-node-port-range", arg: "FIRST-LAST", def: "30000-32767", into: &r.nodePorts, to: decodedAs(func(c Config) string { return c.Network.NodePorts }), group: groupNetwork, shared: withAll,
 			help: "Ports for Services of type NodePort"},
 
 		{name: "bind-address", arg: "IP", note: "all addresses", into: &r.bind, group: groupAPI,
@@ -188,30 +195,30 @@ func (r *raw) serverTable() []setting {
 			help: "Where to write the administrator's kubeconfig"},
 		{name: "write-kubeconfig-mode", arg: "MODE", def: "0600", into: &r.kubeconfigMode, group: groupAPI, alias: envPrefix + "KUBECONFIG_MODE",
 			help: "Permissions of that file, octal"},
-		{name: "enable-admission-plugins", kind: list, arg: "PLUGIN", into: &r.enableAdmission, group: groupAPI, shared: withServers,
+		{name: "enable-admission-plugins", kind: list, arg: "PLUGIN", to: aList(func(c *Config) *[]string { return &c.API.EnableAdmission }), group: groupAPI, shared: withServers,
 			help: "Admission plugin to use besides the default ones"},
-		{name: "disable-admission-plugins", kind: list, arg: "PLUGIN", into: &r.disableAdmission, group: groupAPI, shared: withServers,
+		{name: "disable-admission-plugins", kind: list, arg: "PLUGIN", to: aList(func(c *Config) *[]string { return &c.API.DisableAdmission }), group: groupAPI, shared: withServers,
 			help: "Admission plugin of the default ones to leave out"},
-		{name: "pod-eviction-timeout", arg: "DURATION", def: "30s", into: &r.evictAfter, group: groupAPI, shared: withServers,
+		{name: "pod-eviction-timeout", arg: "DURATION", def: "30s", to: aDuration(func(c *Config) *time.Duration { return &c.API.EvictAfter }), group: groupAPI, shared: withServers,
 			help: "How long pods wait for a node that does not answer any more, before others are made elsewhere; pods may say otherwise"},
-		{name: "admission-control-config-file", arg: "FILE", into: &r.admissionConfig, group: groupAPI, shared: contentWithServers,
+		{name: "admission-control-config-file", arg: "FILE", to: aFile(func(c *Config) *string { return &c.API.AdmissionConfig }), group: groupAPI, shared: contentWithServers,
 			help: "Settings of admission plugins, of kind AdmissionConfiguration"},
-		{name: "encryption-provider-config", arg: "FILE", into: &r.encryptionConfig, group: groupAPI, shared: contentWithServers,
+		{name: "encryption-provider-config", arg: "FILE", to: aFile(func(c *Config) *string { return &c.API.EncryptionConfig }), group: groupAPI, shared: contentWithServers,
 			help: "How Secrets and others are encrypted in etcd, of kind EncryptionConfiguration"},
-		{name: "audit-policy-file", arg: "FILE", into: &r.auditPolicy, group: groupAPI, shared: contentWithServers,
+		{name: "audit-policy-file", arg: "FILE", to: aFile(func(c *Config) *string { return &c.API.AuditPolicy }), group: groupAPI, shared: contentWithServers,
 			help: "What the API writes to its audit log, of kind Policy"},
-		{name: "kube-scheduler-config", arg: "FILE", into: &r.schedulerConfig, group: groupUpstream, shared: contentWithServers,
+		{name: "kube-scheduler-config", arg: "FILE", to: aFile(func(c *Config) *string { return &c.API.SchedulerConfig }), group: groupUpstream, shared: contentWithServers,
 			help: "Profiles of the scheduler, of kind KubeSchedulerConfiguration"},
 
-		{name: "datastore-endpoint", kind: list, arg: "URL", into: &r.storeEndpoint, group: groupStore, shared: withServers,
+		{name: "datastore-endpoint", kind: list, arg: "URL", into: &r.storeEndpoint, to: decodedAs(func(c Config) string { return strings.Join(c.Datastore.Endpoints, ",") }), group: groupStore, shared: withServers,
 			help: "etcd that keeps the cluster's data in place of coracle's own, as https://HOST:2379 or unix:///PATH"},
-		{name: "datastore-cafile", arg: "FILE", into: &r.storeCA, group: groupStore, shared: contentWithServers,
+		{name: "datastore-cafile", arg: "FILE", into: &r.storeCA, to: decodedAs(func(c Config) string { return c.Datastore.CAFile }), group: groupStore, shared: contentWithServers,
 			help: "CA certificate of that etcd"},
-		{name: "datastore-certfile", arg: "FILE", into: &r.storeCert, group: groupStore, shared: contentWithServers,
+		{name: "datastore-certfile", arg: "FILE", into: &r.storeCert, to: decodedAs(func(c Config) string { return c.Datastore.CertFile }), group: groupStore, shared: contentWithServers,
 			help: "Client certificate for that etcd"},
-		{name: "datastore-keyfile", arg: "FILE", into: &r.storeKey, group: groupStore, shared: contentWithServers,
+		{name: "datastore-keyfile", arg: "FILE", into: &r.storeKey, to: decodedAs(func(c Config) string { return c.Datastore.KeyFile }), group: groupStore, shared: contentWithServers,
 			help: "Key of the client certificate"},
-		{name: "datastore-prefix", arg: "PREFIX", def: "/registry", into: &r.storePrefix, group: groupStore, shared: withServers,
+		{name: "datastore-prefix", arg: "PREFIX", def: "/registry", into: &r.storePrefix, to: decodedAs(func(c Config) string { return c.Datastore.Prefix }), group: groupStore, shared: withServers,
 			help: "What the cluster's keys in that etcd begin with"},
 
 		{name: "kube-apiserver-arg", kind: lines, arg: "KEY=VALUE", into: &r.apiserverArg, group: groupUpstream,

@@ -10,7 +10,6 @@ func (d *decoder) join(r *raw) Join {
 	j := Join{
 		Token: r.token.one().text, TokenFile: d.file(&r.tokenFile),
 		AgentToken: r.agentToken.one().text, AgentTokenFile: d.file(&r.agentTokenFile),
-		Replace: d.toggle(&r.replace), Retry: d.toggle(&r.joinRetry),
 	}
 	if len(r.server.items) > 0 {
 		j.Server = d.serverURL(&r.server)

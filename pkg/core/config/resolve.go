@@ -42,6 +42,11 @@ func resolve(role Role, args, environ []string, h host, known *Known) (Config, *
 	r.inherit(role, dirs, *known, &p)
 	d.settled = known.Settings != nil || role == Server && r.server.one().text == ""
 	cfg := d.config(r, dirs)
+	for _, s := range r.table(role) {
+		if s.to.decode != nil {
+			s.to.decode(d, s.into, &cfg)
+		}
+	}
 	cfg.Remarks = remarks
 	cfg.Join.Joined, cfg.Join.Servers = known.Joined, known.Servers
 	if role == Agent && !known.Joined && cfg.Join.Server == "" && len(r.server.items) == 0 {
@@ -68,21 +73,19 @@ func (d *decoder) dirs(r *raw) paths.Dirs {
 	}
 }
 
-// config is the whole of it: one line per field.
+// config decodes the settings that depend on others, or that others depend on.
 func (d *decoder) config(r *raw, dirs paths.Dirs) Config {
 	dir := dirs.Config
 	cfg := Config{
-		Role:        d.role,
-		Dirs:        dirs,
-		Log:         d.log(r),
-		Disable:     d.oneOf(&r.disable),
-		DrainOnStop: d.toggle(&r.drainOnStop),
-		Args:        d.args(r),
+		Role:    d.role,
+		Dirs:    dirs,
+		Log:     d.log(r),
+		Disable: d.oneOf(&r.disable),
+		Args:    d.args(r),
 	}
 	if d.settled {
 		cfg.Network = d.network(r)
 	}
-	cfg.Network.Iface = r.iface.one().text
 	cfg.Node = d.node(r, dir, cfg.Network)
 	cfg.Join = d.join(r)
 	d.checkDirs(r, cfg)
@@ -129,26 +132,18 @@ func (d *decoder) node(r *raw, dir string, n Network) Node {
 		ContainerdConfigDir: d.pathOr(&r.containerdDir, filepath.Join(dir, "containerd.d")),
 		ResolvConf:          d.resolvConf(&r.resolvConf),
 		BalancerPort:        d.port(&r.lbPort),
-		NoDefaultRegistry:   d.toggle(&r.noDefaultRegistry),
 	}
 }
 
 func (d *decoder) api(r *raw, dir string, node Node) API {
 	bind := d.bind(&r.bind, node.IPs)
 	return API{
-		Bind:             bind,
-		Advertise:        d.advertise(&r.advertise, bind, node.IPs),
-		Port:             d.port(&r.port),
-		SANs:             d.sans(&r.sans),
-		KubeconfigPath:   d.pathOr(&r.kubeconfig, filepath.Join(dir, "kubeconfig.yaml")),
-		KubeconfigMode:   d.mode(&r.kubeconfigMode),
-		EnableAdmission:  r.enableAdmission.texts(),
-		DisableAdmission: r.disableAdmission.texts(),
-		EvictAfter:       d.seconds(&r.evictAfter),
-		AdmissionConfig:  d.file(&r.admissionConfig),
-		SchedulerConfig:  d.file(&r.schedulerConfig),
-		EncryptionConfig: d.file(&r.encryptionConfig),
-		AuditPolicy:      d.file(&r.auditPolicy),
+		Bind:           bind,
+		Advertise:      d.advertise(&r.advertise, bind, node.IPs),
+		Port:           d.port(&r.port),
+		SANs:           d.sans(&r.sans),
+		KubeconfigPath: d.pathOr(&r.kubeconfig, filepath.Join(dir, "kubeconfig.yaml")),
+		KubeconfigMode: d.mode(&r.kubeconfigMode),
 	}
 }
 
