@@ -58,6 +58,13 @@ func (d dice) file(table []setting) string {
 	return b.String()
 }
 
+// TestNotUTF8: a value that JSON could not carry is refused.
+func TestNotUTF8(t *testing.T) {
+	if _, err := Resolve(Agent, []string{"--server=https://\xff:6443"}, nil); err == nil || !strings.Contains(err.Error(), "is not UTF-8") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestRandomConfigurations throws 1000 configurations at Resolve. Each must give a configuration or an error, soon.
 func TestRandomConfigurations(t *testing.T) {
 	d := dice{rand.New(rand.NewPCG(1, 2))}
