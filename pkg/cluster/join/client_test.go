@@ -63,12 +63,7 @@ func serve(t *testing.T, cert, key string, handler http.HandlerFunc) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httptest.NewUnstartedServer(handler)
-	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert}
-	s.Config.ErrorLog = nil
-	s.StartTLS()
-	t.Cleanup(s.Close)
-	return s.URL
+	return serveWith(t, pair, handler)
 }
 
 func serveAs(t *testing.T, cfg config.Config, handler http.HandlerFunc) string {

@@ -16,9 +16,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
@@ -167,6 +169,33 @@ func TestTakenName(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestReplaceDeletesThatNode: the Node that is replaced, and not one of the same name that another machine registers meanwhile.
+func TestReplaceDeletesThatNode(t *testing.T) {
+	c := newCluster(t, nodeAt("a", "192.0.2.7"))
+	var precondition *types.UID
+	c.client.PrependReactor("delete", "nodes", func(action k8stesting.Action) (bool, runtime.Object, error) {
+		if o := action.(k8stesting.DeleteActionImpl).DeleteOptions; o.Preconditions != nil {
+			precondition = o.Preconditions.UID
+		}
+		return false, nil, nil
+	})
+	m := newMachine(t, "a")
+	m.request.Replace = true
+	c.want(t, replaceToken, m, join.PathAgent, 200, "")
+	if precondition == nil || *precondition != "1" {
+		t.Errorf("the Node was deleted with UID precondition %v", precondition)
+	}
+}
+
+// TestServersVersion: a server may be one minor version behind, a node three.
+func TestServersVersion(t *testing.T) {
+	c := newCluster(t)
+	m := newMachine(t, "a")
+	m.request.Version = "v1.35.9+coracle.1"
+	c.want(t, serverToken, m, join.PathServer, 409, "at most 1 minor versions")
+	c.want(t, serverToken, m, join.PathAgent, 200, "")
 }
 
 // TestRename: a machine that joins under another name is not two nodes.
