@@ -23,18 +23,15 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/core/supervise"
 	"github.com/coracle-dev/coracle/pkg/etcd/members"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
 // clusterCommand is about the cluster as a whole.
 func clusterCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "cluster",
-		Short: "Rescue the cluster when most servers are lost",
-		Args:  cobra.NoArgs,
-		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+		Use: "cluster",
 	}
-	c.AddCommand(resetQuorumCommand())
-	return c
+	return command.Group(c, resetQuorumCommand())
 }
 
 func resetQuorumCommand() *cobra.Command {
@@ -51,10 +48,9 @@ The other servers, should they come back, and new ones, join this one by themsel
 lost contact with this one is lost.`,
 		Example: `  # Two of three servers have burnt
   coracle cluster reset-quorum`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs,
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	force := c.Flags().Bool("force", false, "Do it though the servers agree with each other; the others lose what they know better")
 	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
 	c.RunE = func(c *cobra.Command, _ []string) error {

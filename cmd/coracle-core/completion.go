@@ -3,20 +3,17 @@ package main
 import (
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/kubectl/pkg/cmd"
-
-	"github.com/coracle-dev/coracle/pkg/core/config"
-	"github.com/coracle-dev/coracle/pkg/core/manual"
 )
 
 // completionCommand prints the scripts that make a shell ask `coracle __complete` what could come next.
 func completionCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "completion bash|zsh|fish|powershell",
-		Short: "Print a shell's completion script",
+		Use: "completion bash|zsh|fish|powershell",
 		Long: `Print the script that makes a shell complete coracle's commands and flags, and kubectl's after
 "coracle kubectl", names of objects in the cluster included.`,
 		Example: `  # In this bash only (needs the package bash-completion)
@@ -52,58 +49,41 @@ func completionCommand() *cobra.Command {
 	}
 }
 
-// elsewhere lists commands that do not run as part of this tree, for completion only.
-func elsewhere(args []string) []*cobra.Command {
-	out := []*cobra.Command{
-		{Use: "crictl", Short: "Look into the container runtime through CRI", DisableFlagParsing: true},
-		{Use: "ctr", Short: "Look into containerd", DisableFlagParsing: true},
-		kubectlForCompletion(args),
-		roleForCompletion(config.Server, "Run a control plane and a node on this machine"),
-		roleForCompletion(config.Agent, "Run a node that joins a server"),
-	}
-	if pages, err := manual.Front(); err == nil { // its test has it
-		out = append(out, frontForCompletion(pages, append(commands(), out...))...)
-	}
-	for _, c := range out {
-		if c.Run == nil && c.RunE == nil {
-			c.RunE = func(c *cobra.Command, _ []string) error {
-				return fmt.Errorf("coracle-core does not run %s; call coracle %s", c.Name(), c.Name())
-			}
-		}
-	}
-	return out
-}
-
-// kubectlForCompletion is kubectl's own tree of commands when the words to complete are kubectl's, which takes a
-// moment to build, and a bare name otherwise.
-func kubectlForCompletion(args []string) *cobra.Command {
+// kubectlForCompletion is kubectl's own tree of commands, which takes a moment to build, if the words to complete are
+// kubectl's, and nothing otherwise.
+func kubectlForCompletion(args []string) []*cobra.Command {
 	asked := len(args) > 2 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd) &&
 		args[1] == "kubectl"
 	if !asked {
-		return &cobra.Command{Use: "kubectl", Short: "Kubernetes' own command line", DisableFlagParsing: true}
+		return nil
 	}
 	defaultKubeconfig(find())
 	os.Args = append([]string{"kubectl", args[0]}, args[2:]...) // kubectl looks here for its plugins
-	return cmd.NewDefaultKubectlCommand()
+	return []*cobra.Command{cmd.NewDefaultKubectlCommand()}
 }
 
-func roleForCompletion(role config.Role, short string) *cobra.Command {
-	c := &cobra.Command{Use: string(role), Short: short, ValidArgsFunction: cobra.NoFileCompletions}
-	flags, words := config.Flags(role)
-	c.Flags().AddFlagSet(flags)
-	flags.VisitAll(func(f *pflag.Flag) {
+// completeValues has shells offer what the flags and arguments of c and of the commands below it can be, as far as their
+// declarations say: the words of a value that takes a few, directories and files where a flag is marked so, files where the
+// usage line asks for a FILE or a COMMAND, and nothing otherwise.
+func completeValues(c *cobra.Command) {
+	c.DisableFlagParsing = c.DisableFlagParsing && !c.HasLocalFlags() // else no flag is offered
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		_, known := c.GetFlagCompletionFunc(f.Name)
+		_, directories := f.Annotations[cobra.BashCompSubdirsInDir]
+		_, files := f.Annotations[cobra.BashCompFilenameExt]
+		if known || directories || files {
+			return
+		}
 		complete := cobra.NoFileCompletions
-		switch kind := f.Value.Type(); {
-		case kind == "FILE":
-			return // shells complete those by themselves
-		case kind == "DIR":
-			complete = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-				return nil, cobra.ShellCompDirectiveFilterDirs
-			}
-		case len(words[f.Name]) > 0:
-			complete = cobra.FixedCompletions(words[f.Name], cobra.ShellCompDirectiveNoFileComp)
+		if v, ok := f.Value.(interface{ Words() []string }); ok && len(v.Words()) > 0 {
+			complete = cobra.FixedCompletions(v.Words(), cobra.ShellCompDirectiveNoFileComp)
 		}
 		_ = c.RegisterFlagCompletionFunc(f.Name, complete)
 	})
-	return c
+	if c.ValidArgsFunction == nil && c.ValidArgs == nil && !strings.Contains(c.Use, "FILE") && !strings.Contains(c.Use, "COMMAND...") {
+		c.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	for _, below := range c.Commands() {
+		completeValues(below)
+	}
 }

@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/coracle-dev/coracle/pkg/core/manual"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
 // completed is what a shell is offered for the last of words.
@@ -15,7 +18,7 @@ func completed(t *testing.T, words ...string) (offers []string, directive string
 	var out bytes.Buffer
 	c.SetOut(&out)
 	c.SetErr(&bytes.Buffer{})
-	if err := c.Execute(); err != nil {
+	if err := command.Execute(c, args); err != nil {
 		t.Fatalf("%q: %v", words, err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -24,7 +27,7 @@ func completed(t *testing.T, words ...string) (offers []string, directive string
 
 // TestCompletionKnowsAll: every command and every flag that has a page is offered.
 func TestCompletionKnowsAll(t *testing.T) {
-	for _, p := range pagesOf(root(nil)) {
+	for _, p := range manual.Describe(root(nil))[1:] {
 		words := strings.Fields(p.Name)[1:]
 		t.Run(strings.Join(words, " "), func(t *testing.T) {
 			if offers, _ := completed(t, words...); !slices.Contains(offers, words[len(words)-1]) {
@@ -40,6 +43,16 @@ func TestCompletionKnowsAll(t *testing.T) {
 			}
 		})
 	}
+}
+
+// topCommands are the commands in the order of help.
+func topCommands() (names []string) {
+	for _, c := range root(nil).Commands() {
+		if !c.Hidden {
+			names = append(names, c.Name())
+		}
+	}
+	return names
 }
 
 // TestCompletionOfValues: what is offered after a flag or for an argument. Directive :4 keeps shells from offering files.
@@ -61,10 +74,18 @@ func TestCompletionOfValues(t *testing.T) {
 		{"check -o ", "text json", none},
 		{"support-bundle ", "", none},
 		{"support-bundle --output ", "gz", ":8"},
-		{"man token ", "create delete join-command list rotate", none},
+		{"man token ", "create list delete rotate join-command", none},
 		{"server --flannel-backend ", "vxlan host-gw none", none},
 		{"server --data-dir ", "", dirs},
 		{"version -o ", "json yaml", none},
+		{"help ", "exit-codes " + strings.Join(topCommands(), " "), none},
+		{"agent --config ", "", files},
+		{"server --log-format ", "text json", none},
+		{"server --node-ip ", "", none},
+		{"images import ", "", files},
+		{"images prune ", "", none},
+		{"images load --clusters-dir ", "", dirs},
+		{"config --role ", "server agent", none},
 	} {
 		offers, directive := completed(t, strings.Split(c.words, " ")...)
 		if got := strings.Join(offers, " "); got != c.offers || directive != c.directive {

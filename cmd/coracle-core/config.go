@@ -11,13 +11,13 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
 // configCommand shows and checks configurations. It needs no privilege and changes nothing.
 func configCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "config [-- FLAGS]",
-		Short: "Show the resolved configuration, or check a file",
+		Use: "config [-- FLAGS]",
 		Long: `Show every setting as "coracle server" started now, with FLAGS and in this environment, would use it, and where
 each is from. As YAML it is a configuration file that gives the same values.`,
 		Example: `  # All settings and their origins
@@ -31,26 +31,22 @@ each is from. As YAML it is a configuration file that gives the same values.`,
 
   # Check a file before it is used
   coracle config validate /etc/coracle/config.yaml`,
-		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	output := outputFlag(c, "yaml", "json")
+	output := command.OutputFlag(c, "", "yaml", "json")
 	role := roleFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if len(args) > 0 && c.ArgsLenAtDash() != 0 {
-			return exitcode.Usage{Err: fmt.Errorf("unknown command %q for \"coracle config\"; flags of the %s go after --", args[0], role())}
+			return exitcode.Usagef("unknown command %q for \"coracle config\"; flags of the %s go after --", args[0], *role)
 		}
-		return showConfig(c.OutOrStdout(), role(), *output, args)
+		return showConfig(c.OutOrStdout(), config.Role(*role), *output, args)
 	}
 	c.AddCommand(validateCommand(), defaultsCommand())
 	return c
 }
 
-// roleFlag adds the flag that says whose settings are meant, to be read after parsing.
-func roleFlag(c *cobra.Command) func() config.Role {
-	f := &choice{value: string(config.Server), choices: []string{string(config.Server), string(config.Agent)}}
-	c.Flags().Var(f, "role", "Whose settings: server or agent")
-	_ = c.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(f.choices, cobra.ShellCompDirectiveNoFileComp))
-	return func() config.Role { return config.Role(f.value) }
+// roleFlag adds the flag that says whose settings are meant.
+func roleFlag(c *cobra.Command) *string {
+	return command.ChoiceFlag(c, "role", "", string(config.Server), "Whose settings: server or agent", string(config.Server), string(config.Agent))
 }
 
 func showConfig(out io.Writer, role config.Role, format string, args []string) error {
@@ -84,7 +80,7 @@ Every mistake is printed with its line.`,
 	}
 	role := roleFlag(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		cfg, err := config.Resolve(role(), []string{"--config=" + args[0]}, nil)
+		cfg, err := config.Resolve(config.Role(*role), []string{"--config=" + args[0]}, nil)
 		if err != nil {
 			return err
 		}
@@ -101,11 +97,11 @@ func defaultsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "defaults",
 		Short: "Print a configuration file with every setting, commented out",
-		Args:  cobra.NoArgs,
+		Args:  command.NoArgs,
 	}
 	role := roleFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		text, err := config.Example(role())
+		text, err := config.Example(config.Role(*role))
 		if err != nil {
 			return err
 		}

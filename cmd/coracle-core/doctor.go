@@ -10,6 +10,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 	"github.com/coracle-dev/coracle/pkg/diagnose/doctor"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
 // whole is the configuration with the directories that are meant, also where nothing has been started yet.
@@ -22,8 +23,7 @@ func (i installation) whole() config.Config {
 // doctorCommand finds out what is wrong.
 func doctorCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "doctor",
-		Short: "Find out what is wrong with a coracle that runs",
+		Use: "doctor",
 		Long: `Find out what is wrong with the coracle of this machine: what coracle check looks at, and then its processes and their
 parts, certificates, etcd, the API and every server, clocks, tunnels, DNS, the kubelet, containerd, images, Services, the
 network to the pods of every other node, nodes, pods that do not start, manifests. It changes nothing, and works also when
@@ -42,11 +42,10 @@ something is to be looked at, and 3 if something fails.`,
 
   # For programs
   coracle doctor -o json`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs,
 	}
-	here := dirFlags(c.Flags())
-	output := outputFlag(c, "json", "yaml")
+	here := dirFlags(c)
+	output := command.OutputFlag(c, "", "json", "yaml")
 	node := c.Flags().Bool("node", false, "Look at this node only, and not at others or at the way to them")
 	only := c.Flags().StringSlice("only", nil, "Make only these checks, by name")
 	_ = c.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(doctor.Names(), cobra.ShellCompDirectiveNoFileComp))

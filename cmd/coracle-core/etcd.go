@@ -16,42 +16,39 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/etcd/members"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
 // etcdCommand shows and changes the embedded etcd.
 func etcdCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "etcd",
-		Short: "Show and look after the etcd that keeps the cluster's data",
+		Use: "etcd",
 		Long: `Show and look after the etcd that keeps the cluster's data. It needs root, on a server.
 
 Nobody needs these commands from day to day: servers become members by themselves when they join, cease to be when
 their Node is deleted, and the database is compacted and defragmented by itself.`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(etcdMembersCommand(), etcdStatusCommand(), etcdRemoveCommand(), etcdDefragCommand(), etcdSnapshotCommand())
-	return c
+	return command.Group(c, etcdMembersCommand(), etcdStatusCommand(), etcdRemoveCommand(), etcdDefragCommand(), etcdSnapshotCommand())
 }
 
 // etcdTimeout is for one request of a command.
 const etcdTimeout = 10 * time.Second
 
 func etcdMembersCommand() *cobra.Command {
-	c := &cobra.Command{Use: "members", Short: "List etcd's members", Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions}
+	c := &cobra.Command{Use: "members", Short: "List etcd's members", Args: command.NoArgs}
 	return reporting(c, func(w io.Writer, s members.Status) { printMembers(w, s.Members) },
 		func(s members.Status) any { return s.Members })
 }
 
 func etcdStatusCommand() *cobra.Command {
-	c := &cobra.Command{Use: "status", Short: "Show how etcd is doing", Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions}
+	c := &cobra.Command{Use: "status", Short: "Show how etcd is doing", Args: command.NoArgs}
 	return reporting(c, printEtcdStatus, func(s members.Status) any { return s })
 }
 
 // reporting completes a command that prints a part of the status.
 func reporting(c *cobra.Command, text func(io.Writer, members.Status), value func(members.Status) any) *cobra.Command {
-	here := dirFlags(c.Flags())
-	output := outputFlag(c, "json", "yaml")
+	here := dirFlags(c)
+	output := command.OutputFlag(c, "", "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		m, err := here().members()
 		if err != nil {
@@ -83,7 +80,7 @@ A server that comes back nevertheless, or still runs, joins again by itself, wit
   coracle etcd remove server-2`,
 		Args: cobra.ExactArgs(1),
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	force := c.Flags().Bool("force", false, "Remove it though it runs: it joins again with the others' data")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		m, err := here().members()
@@ -117,9 +114,9 @@ func etcdDefragCommand() *cobra.Command {
 		Long: `Give unused space of this server's database back to the file system. That is done by itself when it is worth it.
 
 This server's etcd answers nothing meanwhile, some seconds for each gigabyte, so all others must answer.`,
-		Args: cobra.NoArgs, ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs,
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	force := c.Flags().Bool("force", false, "Go on though another member does not answer")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		m, err := here().members()

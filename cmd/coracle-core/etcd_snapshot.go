@@ -19,6 +19,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/version"
 	"github.com/coracle-dev/coracle/pkg/etcd/member"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 	"github.com/coracle-dev/coracle/pkg/machine/backup"
 )
 
@@ -30,11 +31,8 @@ func etcdSnapshotCommand() *cobra.Command {
 
 A backup is one file with all that makes the cluster: etcd's data, the keys, the settings. Who has it has all secrets of
 the cluster. Pods' volumes and images are not in it.`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(snapshotSaveCommand(), snapshotListCommand(), snapshotRestoreCommand())
-	return c
+	return command.Group(c, snapshotSaveCommand(), snapshotListCommand(), snapshotRestoreCommand())
 }
 
 func snapshotSaveCommand() *cobra.Command {
@@ -48,7 +46,7 @@ The file is for root only and is read and checked after it was written. Copy it 
   coracle etcd snapshot save /mnt/backup/monday.tar.zst`,
 		Args: cobra.MaximumNArgs(1),
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		i := here()
 		file := filepath.Join(i.dirs.Snapshots(), "coracle-"+time.Now().UTC().Format("20060102T150405Z")+backup.Suffix)
@@ -120,7 +118,7 @@ func snapshotListCommand() *cobra.Command {
 		Short: "List backups: those in the data directory, or the files that are named",
 		Args:  cobra.ArbitraryArgs,
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	check := c.Flags().Bool("check", false, "Read each as a whole, and say whether it is as it was written")
 	c.RunE = func(c *cobra.Command, files []string) error {
 		if len(files) == 0 {
@@ -161,7 +159,7 @@ Other servers of the cluster must be stopped before, and lose their data (coracl
   systemctl start coracle`,
 		Args: cobra.ExactArgs(1),
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		i := here()

@@ -18,23 +18,20 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/quantity"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 	"github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
 // imagesCommand imports and lists container images.
 func imagesCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "images",
-		Short: "Import, list, export and prune container images",
+		Use: "images",
 		Long: `Import container images from files, list the images that pods on this node can use without a registry, write them into files,
 and remove those that nobody uses.
 
 Archives in the directory images of the data directory are imported by themselves, when coracle starts and when they appear.`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(imagesImportCommand(), imagesLoadCommand(), imagesListCommand(), imagesExportCommand(), imagesPruneCommand())
-	return c
+	return command.Group(c, imagesImportCommand(), imagesLoadCommand(), imagesListCommand(), imagesExportCommand(), imagesPruneCommand())
 }
 
 func imagesImportCommand() *cobra.Command {
@@ -57,7 +54,7 @@ Imported images are pinned: the kubelet does not remove them when the disk fills
 			return nil
 		},
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	c.RunE = func(c *cobra.Command, files []string) error {
 		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
@@ -133,16 +130,15 @@ func (b *progressBar) clear() {
 
 func imagesListCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:               "list",
-		Aliases:           []string{"ls"},
-		Short:             "List the images of this node",
-		Long:              "List the images that pods on this node can use without a registry. Pinned ones are never removed by the kubelet.",
-		Example:           "  coracle images list\n\n  # Names only\n  coracle images list -o name",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the images of this node",
+		Long:    "List the images that pods on this node can use without a registry. Pinned ones are never removed by the kubelet.",
+		Example: "  coracle images list\n\n  # Names only\n  coracle images list -o name",
+		Args:    command.NoArgs,
 	}
-	here := dirFlags(c.Flags())
-	output := outputFlag(c, "json", "yaml", "name")
+	here := dirFlags(c)
+	output := command.OutputFlag(c, "", "json", "yaml", "name")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		client, err := dialContainerd(here())
 		if err != nil {

@@ -31,7 +31,6 @@ import elsewhere, or docker load. The archive is compressed if the name of the f
 
   # Straight to another machine
   coracle images export my-app:1 -o - | ssh edge-1 coracle images import -`,
-		ValidArgsFunction: cobra.NoFileCompletions,
 		Args: func(_ *cobra.Command, names []string) error {
 			if len(names) == 0 {
 				return exitcode.Usage{Err: errors.New("name an image, as in: coracle images export my-app:1 -o my-app.tar")}
@@ -39,8 +38,9 @@ import elsewhere, or docker load. The archive is compressed if the name of the f
 			return nil
 		},
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	file := c.Flags().StringP("output", "o", "", "File to write; - is standard output")
+	_ = c.MarkFlagFilename("output")
 	c.RunE = func(c *cobra.Command, names []string) error {
 		if *file == "" || *file == "-" && term.IsTerminal(int(os.Stdout.Fd())) {
 			return exitcode.Usage{Err: errors.New("say where to, as in: coracle images export my-app:1 -o my-app.tar")}

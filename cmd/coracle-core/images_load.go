@@ -19,6 +19,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/quantity"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 	"github.com/coracle-dev/coracle/pkg/runtime/images"
 )
@@ -51,9 +52,10 @@ own coracle.`,
 	}
 	name := c.Flags().String("name", "", "Name of the cluster")
 	dir := c.Flags().String("clusters-dir", localcluster.DefaultDir, "Where local clusters are kept")
-	here := dirFlags(c.Flags())
+	_ = c.MarkFlagDirname("clusters-dir")
+	here := dirFlags(c)
 	_ = c.RegisterFlagCompletionFunc("name", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return clusterNames(), cobra.ShellCompDirectiveNoFileComp
+		return command.ClusterNames(), cobra.ShellCompDirectiveNoFileComp
 	})
 	c.RunE = func(c *cobra.Command, what []string) error {
 		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)

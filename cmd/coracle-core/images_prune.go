@@ -13,6 +13,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/quantity"
 	"github.com/coracle-dev/coracle/pkg/core/version"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 	"github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
@@ -25,11 +26,10 @@ a pod needs them.
 
 Imported images stay, as no registry might have them, unless --imported is given. Those whose archives are in the directory
 images of the data directory come back when the archive changes.`,
-		Example:           "  # See what would go\n  coracle images prune --dry-run\n\n  coracle images prune",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Example: "  # See what would go\n  coracle images prune --dry-run\n\n  coracle images prune",
+		Args:    command.NoArgs,
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	dryRun := c.Flags().Bool("dry-run", false, "Only say what would be removed")
 	imported := c.Flags().Bool("imported", false, "Remove imported images too")
 	c.RunE = func(c *cobra.Command, _ []string) error {

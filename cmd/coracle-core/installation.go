@@ -5,7 +5,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -50,9 +50,10 @@ func (i installation) kubeconfig() string {
 }
 
 // dirFlags adds the flags that say which installation is meant; the returned function finds it after parsing.
-func dirFlags(flags *pflag.FlagSet) func() installation {
+func dirFlags(c *cobra.Command) func() installation {
 	var dirs paths.Dirs
-	flags.StringVarP(&dirs.Data, "data-dir", "d", "", "Data directory of the coracle that is meant (default "+paths.Default().Data+")")
-	flags.StringVar(&dirs.Run, "run-dir", "", "Its run directory (default "+paths.Default().Run+")")
+	c.Flags().StringVarP(&dirs.Data, "data-dir", "d", "", "Data directory of the coracle that is meant (default "+paths.Default().Data+")")
+	c.Flags().StringVar(&dirs.Run, "run-dir", "", "Its run directory (default "+paths.Default().Run+")")
+	_, _ = c.MarkFlagDirname("data-dir"), c.MarkFlagDirname("run-dir")
 	return func() installation { return findIn(dirs) }
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/kubeconfig"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
 // kubeconfigCommand prints the administrator's kubeconfig or merges it into the user's.
 func kubeconfigCommand() *cobra.Command {
 	var o kubeconfigOptions
 	c := &cobra.Command{
-		Use:   "kubeconfig",
-		Short: "Print the administrator's kubeconfig, or merge it into yours",
+		Use: "kubeconfig",
 		Long: `Print the administrator's kubeconfig, or merge it into yours.
 
 It gives full power over the cluster to whoever holds it. Merging keeps everything else that is in your file and
@@ -39,16 +39,16 @@ makes the cluster the one that kubectl uses.`,
 
   # For another machine, under another name
   coracle kubeconfig --server https://edge-1.example.org:6443 --name edge-1 > edge-1.yaml`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs,
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	c.Flags().StringVar(&o.server, "server", "", "URL, name or address under which clients reach the API (default is the loopback)")
 	c.Flags().StringVar(&o.name, "name", kubeconfig.DefaultName, "Name of the context, the cluster and the user")
 	c.Flags().BoolVar(&o.merge, "merge", false, "Merge into a kubeconfig instead of printing")
 	c.Flags().StringVar(&o.output, "output", "", "With --merge, the file to merge into (default $KUBECONFIG or ~/.kube/config)")
 	c.Flags().BoolVar(&o.use, "switch", true, "With --merge, make this the current context")
 	c.Flags().BoolVar(&o.overwrite, "overwrite", false, "With --merge, replace another cluster of the same name")
+	_ = c.MarkFlagFilename("output")
 	c.RunE = func(c *cobra.Command, _ []string) error { return o.run(c, here()) }
 	return c
 }

@@ -8,6 +8,8 @@ import (
 	_ "time/tzdata" // time zones of CronJobs where the host has no zoneinfo; upstream's commands import it too
 
 	"github.com/coracle-dev/coracle/pkg/addons/helm"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
 // programs are the names under which this file may be called, as first argument or as its own name, besides the
@@ -30,7 +32,7 @@ func main() {
 	if run, ok := programs[name]; ok && !isCommand(name, args) {
 		os.Exit(run(args))
 	}
-	os.Exit(execute(os.Args[1:]))
+	os.Exit(exitcode.Exit(os.Stderr, command.Execute(root(os.Args[1:]), os.Args[1:])))
 }
 
 // isCommand tells coracle's command node from the half of that name, which gets the path of a file.

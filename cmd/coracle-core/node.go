@@ -21,6 +21,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
 // controlPlane is the label of servers' nodes.
@@ -29,13 +30,9 @@ const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 // nodeCommand takes nodes out of the cluster.
 func nodeCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "node",
-		Short: "Drain nodes, and remove them from the cluster",
-		Args:  cobra.NoArgs,
-		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+		Use: "node",
 	}
-	c.AddCommand(nodeDrainCommand(), nodeRemoveCommand())
-	return c
+	return command.Group(c, nodeDrainCommand(), nodeRemoveCommand())
 }
 
 // draining are the flags of commands that drain, by kubectl's names.
@@ -63,7 +60,7 @@ are kept. coracle kubectl uncordon NAME lets pods come again.`,
 		Args:              oneNode,
 		ValidArgsFunction: completeNodes,
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	var d draining
 	d.flags(c)
 	c.Flags().BoolVar(&d.bare, "force", false, "Also delete pods that nobody makes again elsewhere")
@@ -123,7 +120,7 @@ The etcd member of a server goes too. A server has to be stopped before, because
 		Args:              oneNode,
 		ValidArgsFunction: completeNodes,
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	d := draining{bare: true}
 	d.flags(c)
 	force := c.Flags().Bool("force", false, "Do not drain: pods on the node are made again elsewhere while they may still run there")

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 	"github.com/coracle-dev/coracle/pkg/machine/install"
 	"github.com/coracle-dev/coracle/pkg/machine/payload"
 	"github.com/coracle-dev/coracle/pkg/machine/reset"
@@ -24,8 +25,7 @@ import (
 // resetCommand removes everything that coracle made on this machine.
 func resetCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "reset",
-		Short: "Remove everything that coracle made on this machine",
+		Use: "reset",
 		Long: `Stop coracle and its pods and remove everything that it made on this machine: processes, mounts, network
 namespaces, interfaces, nft tables, routes, cgroups, and files with all data of the cluster that is kept here. Kernel
 settings that it changed get their old values back.
@@ -42,14 +42,13 @@ It needs root, and asks first unless --yes is given.`,
 
   # In a script
   coracle reset --yes`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs,
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	dryRun := c.Flags().Bool("dry-run", false, "Only list what would be removed")
 	keep := c.Flags().Bool("keep-data", false, "Remove only what a reboot ends or empties; the files with the data stay")
 	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
-	output := outputFlag(c, "json", "yaml")
+	output := command.OutputFlag(c, "", "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if os.Geteuid() != 0 {
 			return errors.New("only root can remove what coracle made: use sudo")

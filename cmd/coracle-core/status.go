@@ -8,13 +8,13 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/diagnose/status"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
 // statusCommand prints how coracle is doing on this machine.
 func statusCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "status",
-		Short: "Show how this machine's part of the cluster is doing",
+		Use: "status",
 		Long: `Show how coracle is doing on this machine: its processes and their components with what they wait for,
 the node, certificates, the last failure and the data directory.
 
@@ -29,11 +29,10 @@ The exit code is 0 if all is ready, 1 if coracle does not run here, and 4 if it 
 
   # Restart a service of one's own once the cluster is whole again
   coracle status > /dev/null && systemctl restart my-service`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs,
 	}
-	here := dirFlags(c.Flags())
-	output := outputFlag(c, "json", "yaml")
+	here := dirFlags(c)
+	output := command.OutputFlag(c, "", "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		i := here()
 		from := status.Sources{Dirs: i.dirs, Config: i.config}

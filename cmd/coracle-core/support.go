@@ -20,6 +20,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/version"
 	"github.com/coracle-dev/coracle/pkg/diagnose/redact"
 	"github.com/coracle-dev/coracle/pkg/diagnose/supportbundle"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
 // The bounds of a bundle: in time for one collector and for the first answer of the API, in bytes for one file and for
@@ -34,8 +35,7 @@ const (
 // supportBundleCommand makes one file of all that helps to understand a problem.
 func supportBundleCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "support-bundle",
-		Short: "Collect logs, states and facts for a bug report in one file",
+		Use: "support-bundle",
 		Long: `Collect what helps to understand a problem in one compressed archive: logs, what the parts say about themselves,
 configuration, events and objects of the cluster, etcd, containerd, and facts about the machine. A README.txt in it lists
 what is there, and what could not be had and why: it works also when parts hang and when coracle does not run.
@@ -53,10 +53,9 @@ It needs root.`,
 
   # Only this machine, and logs of the last week
   coracle support-bundle --no-cluster --since 168h`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs,
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	path := c.Flags().String("output", "", "File to write, - for standard output (default coracle-support-HOST-TIME.tar.gz)")
 	since := c.Flags().Duration("since", 24*time.Hour, "How far back logs go")
 	noCluster := c.Flags().Bool("no-cluster", false, "Do not ask the cluster's API")

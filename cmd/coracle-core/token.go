@@ -15,40 +15,36 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
 // tokenCommand makes and manages what machines join with.
 func tokenCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "token",
-		Short: "Make and manage tokens with which machines join the cluster",
+		Use: "token",
 		Long: `Make and manage tokens with which machines join the cluster. It needs root, on a server.
 
 A token is a bootstrap token of Kubernetes, and says which cluster it is for: a machine that joins with it talks to
 no other. It is a secret. One for agents can do nothing but let a machine in as a node; one for servers gives the
 cluster's keys.`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(tokenCreateCommand(), tokenListCommand(), tokenDeleteCommand(), tokenRotateCommand(), joinCommand())
-	return c
+	return command.Group(c, tokenCreateCommand(), tokenListCommand(), tokenDeleteCommand(), tokenRotateCommand(), joinCommand())
 }
 
 // newToken are the flags of commands that make one.
 type newToken struct {
-	role        *choice
+	role        *string
 	ttl         time.Duration
 	description string
 	replace     bool
 }
 
 func newTokenFlags(c *cobra.Command) *newToken {
-	o := &newToken{role: &choice{value: string(config.Agent), choices: []string{string(config.Agent), string(config.Server)}}}
-	c.Flags().Var(o.role, "role", "What may be joined as: agent, or server, which is good for agents too")
+	o := &newToken{role: command.ChoiceFlag(c, "role", "", string(config.Agent),
+		"What may be joined as: agent, or server, which is good for agents too", string(config.Agent), string(config.Server))}
 	c.Flags().DurationVar(&o.ttl, "ttl", 24*time.Hour, "How long the token is good; 0 is for ever")
 	c.Flags().StringVar(&o.description, "description", "", "What the token is for, for people")
 	c.Flags().BoolVar(&o.replace, "allow-replace", false, "Let machines that join with it take the place of others, with --replace-node")
-	_ = c.RegisterFlagCompletionFunc("role", cobra.FixedCompletions(o.role.choices, cobra.ShellCompDirectiveNoFileComp))
 	return o
 }
 
@@ -58,7 +54,7 @@ func (o *newToken) make(ctx context.Context, a admin) (madeToken, error) {
 		return madeToken{}, exitcode.Usage{Err: fmt.Errorf("--ttl is %s: it must not be negative", o.ttl)}
 	}
 	text := join.NewToken(a.pin)
-	t := endpoint.Token{ID: text.ID, Secret: text.Secret, Role: config.Role(o.role.value), Replace: o.replace, Description: o.description}
+	t := endpoint.Token{ID: text.ID, Secret: text.Secret, Role: config.Role(*o.role), Replace: o.replace, Description: o.description}
 	if o.ttl > 0 {
 		t.Expires = time.Now().Add(o.ttl).Truncate(time.Second)
 	}
@@ -95,14 +91,6 @@ func (t madeToken) show(w io.Writer, format string) error {
 	return err
 }
 
-// textOutputFlag is outputFlag for what is not a table.
-func textOutputFlag(c *cobra.Command) *string {
-	f := &choice{value: "text", choices: []string{"text", "json", "yaml"}}
-	c.Flags().VarP(f, "output", "o", "Output format, one of: "+oneOf(f.choices))
-	_ = c.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.choices, cobra.ShellCompDirectiveNoFileComp))
-	return &f.value
-}
-
 func tokenCreateCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "create",
@@ -116,12 +104,11 @@ func tokenCreateCommand() *cobra.Command {
 
   # For a machine that takes the place of one that has burnt
   coracle token create --allow-replace --ttl 1h`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs,
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	options := newTokenFlags(c)
-	output := textOutputFlag(c)
+	output := command.OutputFlag(c, "text", "text", "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		a, err := here().administer()
 		if err != nil {
@@ -138,14 +125,13 @@ func tokenCreateCommand() *cobra.Command {
 
 func tokenListCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:               "list",
-		Aliases:           []string{"ls"},
-		Short:             "List tokens, without their secrets",
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List tokens, without their secrets",
+		Args:    command.NoArgs,
 	}
-	here := dirFlags(c.Flags())
-	output := outputFlag(c, "json", "yaml")
+	here := dirFlags(c)
+	output := command.OutputFlag(c, "", "json", "yaml")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		a, err := here().administer()
 		if err != nil {
@@ -202,7 +188,7 @@ An ID is the part of a token before the point, as coracle token list shows it.`,
 		Args:              someTokens,
 		ValidArgsFunction: completeTokens,
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	c.RunE = func(c *cobra.Command, ids []string) error {
 		a, err := here().administer()
 		if err != nil {
@@ -239,8 +225,8 @@ That holds for a token that servers are started with too, even where one still i
 		Args:              someTokens,
 		ValidArgsFunction: completeTokens,
 	}
-	here := dirFlags(c.Flags())
-	output := textOutputFlag(c)
+	here := dirFlags(c)
+	output := command.OutputFlag(c, "text", "text", "json", "yaml")
 	c.RunE = func(c *cobra.Command, ids []string) error {
 		if len(ids) != 1 {
 			return exitcode.Usage{Err: fmt.Errorf("rotate one token at a time")}

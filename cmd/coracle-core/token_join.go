@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
 // joinCommand prints what people paste on a machine that is to join.
@@ -23,12 +24,11 @@ token out of process lists.`,
 
   # For a second server, which reaches this one under a name
   coracle token join-command --role server --server https://edge-1.example.org:6443`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs,
 	}
-	here := dirFlags(c.Flags())
+	here := dirFlags(c)
 	options := newTokenFlags(c)
-	output := textOutputFlag(c)
+	output := command.OutputFlag(c, "text", "text", "json", "yaml")
 	server := c.Flags().String("server", "", "URL, name or address under which the machine reaches this server (default is what the cluster is told)")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		i := here()

@@ -13,13 +13,13 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/diagnose/trace"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
 // traceCommand draws where the time of the last start went.
 func traceCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "trace",
-		Short: "Show where the time of the last start went",
+		Use: "trace",
 		Long: `Show the last start as a waterfall: what each part waited for (dots), when it began, and how long it took until
 others could rely on it (bars). Time begins when coracle was executed.
 
@@ -32,11 +32,10 @@ A half that was restarted later gets a waterfall of its own. It needs root.`,
 
   # For programs
   coracle trace -o json`,
-		Args:              cobra.NoArgs,
-		ValidArgsFunction: cobra.NoFileCompletions,
+		Args: command.NoArgs,
 	}
-	here := dirFlags(c.Flags())
-	output := outputFlag(c, "json", "yaml")
+	here := dirFlags(c)
+	output := command.OutputFlag(c, "", "json", "yaml")
 	svg := c.Flags().String("svg", "", "Write a picture to this file instead")
 	_ = c.MarkFlagFilename("svg", "svg")
 	c.MarkFlagsMutuallyExclusive("svg", "output")

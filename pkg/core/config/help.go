@@ -7,16 +7,26 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Flags are a role's flags for shells to complete, with the words that each takes where those are few. The type of
-// a flag's value is FILE or DIR if it is one. Setting them has no effect.
-func Flags(role Role) (flags *pflag.FlagSet, words map[string][]string) {
+// GroupAnnotation is the annotation of a flag that holds the title under which help lists it.
+const GroupAnnotation = "coracle_group"
+
+// Flags are a role's flags in the order of help, for completion and documentation: setting them has no effect. The type of
+// a value is what help calls it, FILE or DIR for paths; a value with the method Words takes these words only.
+func Flags(role Role) *pflag.FlagSet {
 	var r raw
 	table := r.table(role)
-	words = map[string][]string{}
-	for _, s := range table {
-		words[s.name] = s.words
+	all, out := flagSet(role, table), pflag.NewFlagSet("coracle "+string(role), pflag.ContinueOnError)
+	out.SortFlags = false
+	for _, group := range groups {
+		for _, s := range table {
+			if s.group == group {
+				f := all.Lookup(s.name)
+				f.Usage, f.Annotations = s.describe(), map[string][]string{GroupAnnotation: {group}}
+				out.AddFlag(f)
+			}
+		}
 	}
-	return flagSet(role, table), words
+	return out
 }
 
 // Usage lists every flag of a role by groups, for the end of a help text.

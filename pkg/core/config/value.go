@@ -102,7 +102,15 @@ func (v *value) String() string {
 }
 
 // Type is what pflag's help calls the value.
-func (v *value) Type() string { return v.setting.arg }
+func (v *value) Type() string {
+	if v.setting.many() {
+		return v.setting.arg + "..."
+	}
+	return v.setting.arg
+}
+
+// Words are all that the value can be, if they are few.
+func (v *value) Words() []string { return v.setting.words }
 
 func (s setting) many() bool { return s.kind == list || s.kind == lines }
 

@@ -1,62 +1,69 @@
-// Package manual writes documentation out of the tables that commands are made of: Markdown for docs/reference.md, and
-// pages for man. The commands' own help is made of the same tables.
+// Package manual writes documentation out of a tree of commands: Markdown for docs/reference.md, and pages for man.
 package manual
 
 import (
 	"cmp"
-	_ "embed" // for front.json
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
 // Page describes one command.
 type Page struct {
 	// Name is the command with those above it: "coracle up list".
-	Name  string `json:"name"`
-	Short string `json:"short"`
-	// Group is the title under which help lists it; "" for a command below another.
-	Group   string `json:"group,omitempty"`
-	Long    string `json:"long,omitempty"`
-	Example string `json:"example,omitempty"`
-	// Usage is what one types, as in "coracle up [NAME] [flags]".
-	Usage  string  `json:"usage"`
-	Groups []Group `json:"flags,omitempty"`
-	// See points to where the rest stands, if flags are described elsewhere.
-	See string `json:"see,omitempty"`
-}
-
-// front.json is written and checked by the tests of cmd/coracle, whose commands nobody can import.
-//
-//go:embed front.json
-var front []byte
-
-// Front describes the commands that the front runs, those below them included. Their flags are complete but for server
-// and agent, whose settings package config has.
-func Front() ([]Page, error) {
-	var pages []Page
-	if err := json.Unmarshal(front, &pages); err != nil {
-		return nil, fmt.Errorf("reading what the front's commands are: %w", err)
-	}
-	return pages, nil
+	Name, Short, Long, Example string
+	// Group is the title under which help lists the command, or that of the command above it.
+	Group string
+	// Usage is what one types, as in "coracle up [flags] [NAME]".
+	Usage  string
+	Groups []Group
+	// Above is the name of the command above it, and Below are those below it.
+	Above string
+	Below []Page
 }
 
 // Group is some flags under a title; "" is plain flags.
 type Group struct {
-	Title string `json:"title,omitempty"`
-	Flags []Flag `json:"flags"`
+	Title string
+	Flags []Flag
 }
 
 // Flag is one flag.
 type Flag struct {
-	Name  string `json:"name"`
-	Short string `json:"short,omitempty"` // one letter
+	Name  string
+	Short string // one letter
 	// Arg is what help calls the value; "" for a flag that has none.
-	Arg  string `json:"arg,omitempty"`
-	Help string `json:"help"`
+	Arg  string
+	Help string
+}
+
+// Describe returns the pages of a command and of all below it, in the order of help. Hidden commands are left out, and help.
+func Describe(c *cobra.Command) []Page {
+	p := Page{
+		Name: c.CommandPath(), Short: c.Short, Long: c.Long, Example: c.Example, Group: c.GroupID, Usage: c.UseLine(), Groups: Flags(c.LocalFlags()),
+	}
+	if c.HasParent() {
+		p.Above = c.Parent().CommandPath()
+	} else {
+		p.Groups = nil
+	}
+	var below []Page
+	for _, sub := range c.Commands() {
+		if sub.Hidden || sub.Name() == "help" {
+			continue
+		}
+		pages := Describe(sub)
+		p.Below = append(p.Below, pages[0])
+		below = append(below, pages...)
+	}
+	for i := range below {
+		below[i].Group = cmp.Or(below[i].Group, p.Group)
+	}
+	return append([]Page{p}, below...)
 }
 
 // Syntax is the flag as one would type it: "-n, --nodes int".
@@ -72,22 +79,23 @@ func (f Flag) Syntax() string {
 }
 
 // Flags describes a set of flags, in its order. Hidden ones are left out.
-func Flags(flags *pflag.FlagSet) []Group {
-	var g Group
+func Flags(flags *pflag.FlagSet) (groups []Group) {
 	flags.VisitAll(func(f *pflag.Flag) {
-		if f.Hidden || f.Name == "help" {
+		if f.Hidden {
 			return
+		}
+		title := strings.Join(f.Annotations[config.GroupAnnotation], "")
+		if len(groups) == 0 || groups[len(groups)-1].Title != title {
+			groups = append(groups, Group{Title: title})
 		}
 		arg, help := pflag.UnquoteUsage(f)
 		if def := defaultOf(f); def != "" {
 			help += " (default " + def + ")"
 		}
-		g.Flags = append(g.Flags, Flag{f.Name, f.Shorthand, arg, help})
+		last := &groups[len(groups)-1]
+		last.Flags = append(last.Flags, Flag{f.Name, f.Shorthand, arg, help})
 	})
-	if len(g.Flags) == 0 {
-		return nil
-	}
-	return []Group{g}
+	return groups
 }
 
 // defaultOf is a flag's default, if it says something and the help does not.
@@ -96,45 +104,6 @@ func defaultOf(f *pflag.Flag) string {
 		return ""
 	}
 	return f.DefValue
-}
-
-// Usage reads the flags out of a help text that has titles at the begin of lines, flags behind two blanks, and what
-// they mean behind eight or on the same line. Anything else is left out.
-func Usage(text string) (groups []Group) {
-	for line := range strings.Lines(text) {
-		line = strings.TrimRight(line, "\n")
-		switch {
-		case line == "":
-		case !strings.HasPrefix(line, " "):
-			groups = append(groups, Group{Title: strings.TrimSuffix(line, ":")})
-		case len(groups) == 0:
-			groups = append(groups, Group{})
-			fallthrough
-		default:
-			last := &groups[len(groups)-1]
-			if strings.HasPrefix(strings.TrimSpace(line), "-") {
-				last.Flags = append(last.Flags, parseFlag(line))
-			} else if n := len(last.Flags); n > 0 && strings.HasPrefix(line, "        ") {
-				last.Flags[n-1].Help = strings.TrimSpace(last.Flags[n-1].Help + " " + strings.TrimSpace(line))
-			}
-		}
-	}
-	return groups
-}
-
-// parseFlag reads "-n, --nodes INT", of which only the name must be there. What follows after two blanks is help.
-func parseFlag(line string) (f Flag) {
-	syntax, help, _ := strings.Cut(strings.TrimSpace(line), "  ")
-	f.Help = strings.TrimSpace(help)
-	if short, rest, both := strings.Cut(syntax, ", "); both {
-		f.Short, syntax = strings.TrimPrefix(short, "-"), rest
-	}
-	name, arg, _ := strings.Cut(strings.TrimPrefix(syntax, "--"), " ")
-	if n, a, given := strings.Cut(name, "="); given {
-		name, arg = n, a
-	}
-	f.Name, f.Arg = name, arg
-	return f
 }
 
 // text is what a page says at length.

@@ -19,9 +19,6 @@ func (p Page) Markdown() string {
 			fmt.Fprintf(&b, "| `%s` | %s |\n", f.Syntax(), cell(f.Help))
 		}
 	}
-	if p.See != "" {
-		b.WriteString("\n" + p.See + "\n")
-	}
 	if example := p.example(); example != "" {
 		fmt.Fprintf(&b, "\n```sh\n%s\n```\n", example)
 	}

@@ -14,18 +14,22 @@ func (p Page) File() string { return strings.ReplaceAll(p.Name, " ", "-") + "." 
 // Extra is a section of a page that is no command's own.
 type Extra struct{ Title, Text string }
 
-// Roff is the page for man. date is that of the release, version its name; see names other pages as "coracle-up". Blocks
-// of extra sections that are indented are set as they are.
-func (p Page) Roff(version, date string, see []string, extra ...Extra) string {
+// Roff is the page for man. date is that of the release, version its name. Blocks of extra sections that are indented are
+// set as they are.
+func (p Page) Roff(version, date string, extra ...Extra) string {
+	var see []string
+	if p.Above != "" {
+		see = append(see, strings.ReplaceAll(p.Above, " ", "-"))
+	}
+	for _, below := range p.Below {
+		see = append(see, strings.ReplaceAll(below.Name, " ", "-"))
+	}
 	var b strings.Builder
 	name := strings.ReplaceAll(p.Name, " ", "-")
 	fmt.Fprintf(&b, ".TH %s %s %s %s %s\n", quoted(strings.ToUpper(name)), Section, `"`+date+`"`, quoted("coracle "+version), quoted("coracle"))
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", escape(name), escape(p.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", escape(p.Usage))
 	b.WriteString(".SH DESCRIPTION\n" + blocks(p.text()))
-	if p.See != "" {
-		b.WriteString(".PP\n" + lines(p.See))
-	}
 	for i, g := range p.Groups {
 		if i == 0 {
 			b.WriteString(".SH OPTIONS\n")

@@ -12,6 +12,9 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/state"
@@ -39,10 +42,6 @@ coracle check -o json
 
 # Only the disk
 coracle check --only disk-latency,disk-space`
-	checkFlags = `  -o, --output string   Format: text or json (default "text")
-      --only strings    Make only these checks, by name
-  and every flag of coracle server, or of coracle agent after that word
-`
 )
 
 // probeLimit is how long one check may take.
@@ -58,14 +57,28 @@ type checkArgs struct {
 	help   bool
 }
 
-// checkMachine is the command.
-func checkMachine(args []string) error {
-	a, err := parseCheck(args)
-	if err != nil {
-		return err
+// checkCommand looks at this machine. All flags of the role go to package config, as they were typed.
+func checkCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "check [flags] [server|agent] [FLAGS OF IT]", Short: "Find out whether this machine can run coracle", Long: checkLong, Example: checkExample,
+		DisableFlagParsing: true,
+		ValidArgs:          []string{"server", "agent"},
 	}
+	OutputFlag(c, "text", "text", "json")
+	c.Flags().StringSlice("only", nil, "Make only these checks, by name")
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		a, err := parseCheck(args)
+		if err != nil {
+			return err
+		}
+		return a.run()
+	}
+	return c
+}
+
+func (a checkArgs) run() error {
 	if a.help {
-		return &helpWanted{command: "check", usage: checkFlags}
+		return pflag.ErrHelp
 	}
 	m, err := a.machine(os.Environ())
 	if err != nil {
@@ -113,7 +126,7 @@ func parseCheck(args []string) (a checkArgs, err error) {
 		case !own:
 			a.rest = append(a.rest, args[0])
 		case !given && len(args) == 1:
-			return a, exitcode.Usagef("flag needs an argument: %s\nSee 'coracle check --help' for usage.", name)
+			return a, exitcode.Usagef("flag needs an argument: %s; see 'coracle check --help'", name)
 		case !given:
 			value, args = args[1], args[1:]
 		}

@@ -3,220 +3,203 @@
 package command
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
-	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
-	"github.com/coracle-dev/coracle/pkg/front"
-)
-
-// command is one line of the command table.
-type command struct {
-	name  string
-	group string
-	short string
-	// run does the command in the front. Nil leaves it to coracle-core, which also has its help.
-	run func(args []string) error
-	// long and example are for the help of commands that run here.
-	long, example string
-}
-
-// Groups of commands, in the order of help.
-const (
-	groupRun     = "Run a cluster"
-	groupUse     = "Use it"
-	groupLook    = "Look at it"
-	groupCluster = "Manage the cluster"
-	groupManage  = "Manage this machine"
-	groupOther   = "Other commands"
-)
-
-// commands lists every command, in the order of help.
-func commands() []command {
-	return []command{
-		{"server", groupRun, "Run a control plane and a node on this machine", server, serverLong, serverExample},
-		{"agent", groupRun, "Run a node that joins a server", agent, agentLong, agentExample},
-		{"wait", groupRun, "Wait until a starting cluster can be used", wait, waitLong, waitExample},
-		{"run", groupRun, "Run a command with a cluster of its own, which goes when the command ends", runCommand, runLong, runExample},
-		{"up", groupRun, "Make a local cluster of several nodes on this machine", up, upLong, upExample},
-		{"down", groupRun, "Remove a local cluster", down, downLong, downExample},
-		{"snapshot-cluster", groupRun, "Seal a local cluster's state, for others to begin with", snapshotCluster, snapshotLong, snapshotExample},
-
-		{"kubectl", groupUse, "Kubernetes' own command line", nil, "", ""},
-		{"kubeconfig", groupUse, "Give kubectl and other clients access to the cluster", nil, "", ""},
-		{"crictl", groupUse, "Look into the container runtime through CRI", nil, "", ""},
-		{"ctr", groupUse, "Look into containerd", nil, "", ""},
-
-		{"status", groupLook, "Show how this machine's part of the cluster is doing", nil, "", ""},
-		{"doctor", groupLook, "Find out what is wrong with a coracle that runs", nil, "", ""},
-		{"logs", groupLook, "Print what coracle on this machine has logged", printLogs, logsLong, logsExample},
-		{"trace", groupLook, "Show where the time of the last start went", nil, "", ""},
-		{"support-bundle", groupLook, "Collect logs, states and facts for a bug report in one file", nil, "", ""},
-
-		{"token", groupCluster, "Make and manage tokens with which machines join the cluster", nil, "", ""},
-		{"node", groupCluster, "Drain nodes, and remove them from the cluster", nil, "", ""},
-		{"etcd", groupCluster, "Show and look after the etcd that keeps the cluster's data", nil, "", ""},
-		{"cluster", groupCluster, "Rescue the cluster when most servers are lost", nil, "", ""},
-
-		{"check", groupManage, "Find out whether this machine can run coracle", checkMachine, checkLong, checkExample},
-		{"config", groupManage, "Show the resolved configuration, or check a file", nil, "", ""},
-		{"install", groupManage, "Install coracle as a service of this machine", installService, installLong, installExample},
-		{"upgrade", groupManage, "Replace the installed version by another, and take it back if it does not work", upgradeTo, upgradeLong, upgradeExample},
-		{"rollback", groupManage, "Go back to the version before the last upgrade", rollback, rollbackLong, rollbackExample},
-		{"images", groupManage, "Import, list, export and prune container images", nil, "", ""},
-		{"killall", groupManage, "Stop an installed coracle with all its pods, and take away its network", killall, killallLong, killallExample},
-		{"uninstall", groupManage, "Take an installed coracle off this machine", uninstall, uninstallLong, uninstallExample},
-		{"reset", groupManage, "Remove everything that coracle made on this machine", nil, "", ""},
-
-		{"version", groupOther, "Print the versions of coracle and what is in it", printVersion, versionLong, versionExample},
-		{"completion", groupOther, "Print a shell's completion script", nil, "", ""},
-		{"man", groupOther, "Print a page for man, or write all of them", nil, "", ""},
-		{"help", groupOther, "Help about any command", help, "", ""},
-	}
-}
-
-const (
-	serverLong = `Run a control plane and a node on this machine: a complete Kubernetes cluster of one, or, with --server, one more
-server of a cluster that exists. Three servers or more go on when one of them is lost.
-
-It needs no flag and no file. Every flag is also a key of the config file and an environment variable:
---node-name is node-name: in /etc/coracle/config.yaml and CORACLE_NODE_NAME. A flag wins over the environment, that
-over the file.
-
-The command stays in the foreground. Pods go on running when it ends, and are taken over by its next start.`
-	serverExample = `
-# A cluster with all the defaults
-coracle server
-
-# With a name for clients outside, and without DNS
-coracle server --tls-san=cluster.example.org --disable=dns
-
-# One more server for the cluster of 10.0.0.1
-coracle server --server https://10.0.0.1:6443 --token-file /root/token
-
-# For IPv4 and IPv6
-coracle server --cluster-cidr=10.42.0.0/16,fd00:42::/56 --service-cidr=10.43.0.0/16,fd00:43::/112`
-	agentLong = `Run a node of a cluster that servers elsewhere control.
-
-The first start joins: it needs the address of a server and a token, which coracle token create prints on one. Everything
-about the cluster comes from there. Later starts need neither, and do not need a server that answers: pods that belong
-here are started from what the node knows.`
-	agentExample = `
-# Join
-coracle agent --server https://10.0.0.1:6443 --token-file /root/token
-
-# The same, from the environment
-CORACLE_SERVER=https://10.0.0.1:6443 CORACLE_TOKEN=C1... coracle agent
-
-# Again, from then on
-coracle agent`
-	waitLong = `Wait until a cluster that was started on this machine can be used: the API answers, the node takes pods, names
-resolve. It may be called before coracle itself is started. The exit code is 4 if it takes longer than --timeout.`
-	waitExample = `
-# Start in the background and go on when everything can be used
-coracle server & coracle wait
-
-# Only for the API, for half a minute
-coracle wait --for=api --timeout=30s
-
-# Only look
-coracle wait --timeout=0`
-	versionLong    = `Print the versions of coracle and of the parts that are in it.`
-	versionExample = `
-# All versions, for programs
-coracle version -o json
-
-# The licences of everything that is in this file
-coracle version --licenses`
 )
 
 // MakesCgroups are the commands that make cgroups, by their first argument.
 var MakesCgroups = []string{"server", "agent", "up", "run"}
 
-// linkNames are names of the executable itself that stand for a command, as when kubectl is a link to coracle.
-var linkNames = []string{"kubectl", "crictl", "ctr"}
+// tools are commands of other projects that coracle-core contains. They parse their own flags, and a link of that name to
+// coracle is the tool.
+var tools = []string{"kubectl", "crictl", "ctr"}
 
-// complete is what the shell scripts of coracle completion call.
-var complete = []string{"__complete", "__completeNoDesc"}
-
-// server runs a control plane and a node.
-func server(args []string) error { return runRole(config.Server, args) }
-
-// agent runs a node of a cluster that servers elsewhere control.
-func agent(args []string) error { return runRole(config.Agent, args) }
-
-func runRole(role config.Role, args []string) error {
-	err := front.Run(role, args)
-	if errors.Is(err, pflag.ErrHelp) {
-		return helpRole(role)
-	}
-	return err
+// group is a part of the overview.
+type group struct {
+	title    string
+	commands []*cobra.Command
 }
 
-func dispatch(self string, args []string) error {
-	if slices.Contains(linkNames, self) {
-		return execCore(append([]string{self}, args...))
+// groups lists every command, in the order of help. core holds the commands of coracle-core; without them they are delegated.
+func groups(core []*cobra.Command, help *cobra.Command) []group {
+	other := func(name, short string) *cobra.Command {
+		if i := slices.IndexFunc(core, func(c *cobra.Command) bool { return c.Name() == name }); i >= 0 {
+			core[i].Short = short
+			return core[i]
+		}
+		return delegated(name, short)
 	}
-	if command, ok := linkCommands()[self]; ok {
-		return command(args)
+	return []group{
+		{"Run a cluster", []*cobra.Command{serverCommand(), agentCommand(), waitCommand(), runCommand(), upCommand(), downCommand(), snapshotCommand()}},
+		{"Use it", []*cobra.Command{
+			other("kubectl", "Kubernetes' own command line"),
+			other("kubeconfig", "Give kubectl and other clients access to the cluster"),
+			other("crictl", "Look into the container runtime through CRI"),
+			other("ctr", "Look into containerd"),
+		}},
+		{"Look at it", []*cobra.Command{
+			other("status", "Show how this machine's part of the cluster is doing"),
+			other("doctor", "Find out what is wrong with a coracle that runs"),
+			logsCommand(),
+			other("trace", "Show where the time of the last start went"),
+			other("support-bundle", "Collect logs, states and facts for a bug report in one file"),
+		}},
+		{"Manage the cluster", []*cobra.Command{
+			other("token", "Make and manage tokens with which machines join the cluster"),
+			other("node", "Drain nodes, and remove them from the cluster"),
+			other("etcd", "Show and look after the etcd that keeps the cluster's data"),
+			other("cluster", "Rescue the cluster when most servers are lost"),
+		}},
+		{"Manage this machine", []*cobra.Command{
+			checkCommand(),
+			other("config", "Show the resolved configuration, or check a file"),
+			installCommand(), upgradeCommand(), rollbackCommand(),
+			other("images", "Import, list, export and prune container images"),
+			killallCommand(), uninstallCommand(),
+			other("reset", "Remove everything that coracle made on this machine"),
+		}},
+		{"Other commands", []*cobra.Command{
+			versionCommand(),
+			other("completion", "Print a shell's completion script"),
+			other("man", "Print a page for man, or write all of them"),
+			help,
+		}},
 	}
-	if len(args) == 0 || args[0] == "-h" || args[0] == "--help" {
-		return help(nil)
+}
+
+// Tree is the whole command line. core holds the commands that only coracle-core can run, without Short; in the front it is
+// nil, and they are delegated.
+func Tree(core []*cobra.Command) *cobra.Command {
+	cobra.EnableCommandSorting = false
+	root := &cobra.Command{
+		Use:                        "coracle COMMAND [flags]",
+		Short:                      "Kubernetes in one executable",
+		Long:                       "coracle is Kubernetes in one executable.",
+		SilenceUsage:               true,
+		SilenceErrors:              true,
+		DisableSuggestions:         true, // unknown makes one line of them
+		SuggestionsMinimumDistance: 2,
+		CompletionOptions:          cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
-	if args[0] == "--version" {
-		return printVersion(nil)
+	root.PersistentFlags().BoolP("help", "h", false, "Help for the command")
+	printsVersion := root.Flags().Bool("version", false, "Print the versions")
+	root.RunE = func(c *cobra.Command, _ []string) error {
+		if *printsVersion {
+			return printVersion("")
+		}
+		return c.Help()
 	}
-	if slices.Contains(complete, args[0]) {
-		return execCore(args)
-	}
-	if slices.Contains(upgradeSteps, args[0]) {
-		return upgradeStep(args[0], args[1:])
-	}
-	if args[0] == keeperCommand {
-		return keep(args[1:])
-	}
-	for _, c := range commands() {
-		switch {
-		case c.name != args[0]:
-		case c.run == nil:
-			return execCore(args)
-		default:
-			return c.run(args[1:])
+	help := helpCommand()
+	root.SetHelpCommand(help) // else cobra adds its own
+	for _, g := range groups(core, help) {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.title
+			root.AddCommand(c)
 		}
 	}
-	return unknown(args[0])
+	root.AddCommand(internalCommands()...)
+	for _, c := range root.Commands() {
+		classify(c)
+		if core != nil && !slices.Contains(core, c) {
+			disable(c)
+		}
+	}
+	root.SetHelpFunc(printHelp)
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return exitcode.Usagef("%w; see '%s --help'", err, c.CommandPath())
+	})
+	return root
+}
+
+// classify makes a wrong number of arguments a mistake of the caller.
+func classify(c *cobra.Command) {
+	if check := c.Args; check != nil {
+		c.Args = func(c *cobra.Command, args []string) error {
+			if err := check(c, args); err != nil {
+				return exitcode.Usage{Err: err}
+			}
+			return nil
+		}
+	}
+	for _, below := range c.Commands() {
+		classify(below)
+	}
+}
+
+// disable keeps coracle-core from running a command of the front, which it knows for completion and documentation only.
+func disable(c *cobra.Command) {
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		return exitcode.Usagef("coracle-core does not run %s; call %[1]s", c.CommandPath())
+	}
+	for _, below := range c.Commands() {
+		disable(below)
+	}
+}
+
+// Execute runs the command that args begin with.
+func Execute(root *cobra.Command, args []string) error {
+	if _, _, err := root.Find(args); err != nil && !completes(args) {
+		return unknown(root, args[0])
+	}
+	root.SetArgs(args)
+	return root.Execute()
+}
+
+// completes reports whether a shell asks what could come next.
+func completes(args []string) bool {
+	return len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd)
 }
 
 // unknown is the error of a command that does not exist, with those that may have been meant.
-func unknown(name string) error {
-	text := fmt.Sprintf("unknown command %q for \"coracle\"", name)
-	var similar []string
-	for _, c := range commands() {
-		if config.Distance(name, c.name) <= 2 || strings.HasPrefix(c.name, name) {
-			similar = append(similar, "\t"+c.name)
-		}
+func unknown(parent *cobra.Command, name string) error {
+	parent.SuggestionsMinimumDistance = 2
+	if similar := parent.SuggestionsFor(name); len(similar) > 0 {
+		return exitcode.Usagef("unknown command %q for %q; did you mean %s?", name, parent.CommandPath(), strings.Join(similar, ", "))
 	}
-	if similar != nil {
-		return exitcode.Usagef("%s\nDid you mean this?\n%s", text, strings.Join(similar, "\n"))
-	}
-	return exitcode.Usagef("%s\nRun 'coracle help' for all commands.", text)
+	return exitcode.Usagef("unknown command %q for %q; see '%[2]s --help' for all commands", name, parent.CommandPath())
 }
 
-// Main does what the arguments ask for and returns the exit code.
+// Group makes c a command that does nothing but hold others.
+func Group(c *cobra.Command, below ...*cobra.Command) *cobra.Command {
+	c.Use += " COMMAND"
+	c.DisableFlagsInUseLine = true
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return unknown(c, args[0])
+		}
+		return c.Help()
+	}
+	c.AddCommand(below...)
+	return c
+}
+
+// NoArgs is for commands that take flags only.
+func NoArgs(c *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return exitcode.Usagef("%s takes no argument %q; see '%[1]s --help'", c.CommandPath(), args[0])
+	}
+	return nil
+}
+
+// Main runs the command of the front that argv asks for, and returns the exit code.
 func Main(argv []string) int {
 	argv = hideTokens(argv)
-	err := dispatch(filepath.Base(argv[0]), argv[1:])
-	var help *helpWanted
-	if errors.As(err, &help) {
-		fmt.Print(help.String())
-		return 0
+	args := argv[1:]
+	switch name := filepath.Base(argv[0]); {
+	case slices.Contains(tools, name):
+		args = append([]string{name}, args...)
+	case name == "coracle-uninstall", name == "coracle-killall":
+		args = append([]string{strings.TrimPrefix(name, "coracle-")}, args...)
 	}
-	return exitcode.Exit(os.Stderr, err)
+	if completes(args) {
+		return exitcode.Exit(os.Stderr, execCore(args)) // which knows kubectl's commands and the cluster
+	}
+	return exitcode.Exit(os.Stderr, Execute(Tree(nil), args))
 }

@@ -5,17 +5,31 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
+
+	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/core/progress"
 	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
 
+// delegated is a command that coracle-core runs with all its arguments.
+func delegated(name, short string) *cobra.Command {
+	c := &cobra.Command{Use: name, Short: short, DisableFlagParsing: true}
+	if slices.Contains(tools, name) {
+		c.Use, c.DisableFlagsInUseLine = name+" [ARGUMENTS...]", true
+		c.Long = short + ".\n\nIt is the upstream program with coracle's addresses as its defaults; " + name +
+			" --help has its manual. A link named " + name + " to coracle is the same."
+	}
+	c.RunE = func(_ *cobra.Command, args []string) error { return execCore(append([]string{name}, args...)) }
+	return c
+}
+
 // execCore becomes coracle-core, which does the command that args begin with.
 func execCore(args []string) error {
 	var w where
-	w.data, w.run = os.Getenv("CORACLE_DATA_DIR"), os.Getenv("CORACLE_RUN_DIR")
 	dirs := w.dirs()
 	if cfg, ok, err := w.config(); ok && err == nil {
 		dirs = cfg.Dirs // the running one's parts are unpacked already

@@ -1,67 +1,52 @@
 package command
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
-	"os"
-	"slices"
+	"io"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
-// errShown is what a helpWanted is.
-var errShown = errors.New("help was asked for")
-
-// helpWanted says that a command was asked for its help instead of for what it does.
-type helpWanted struct {
-	command string         // with those above it
-	flags   *pflag.FlagSet // nil if usage has them
-	usage   string
+// helpCommand prints the help of a command. Exit codes are a topic below it.
+func helpCommand() *cobra.Command {
+	c := &cobra.Command{Use: "help [COMMAND]", Short: "Help about any command", DisableFlagsInUseLine: true, ValidArgsFunction: CompleteCommands}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		found, rest, err := c.Root().Find(args)
+		switch {
+		case err != nil:
+			return unknown(c.Root(), args[0])
+		case found.DisableFlagParsing && found.RunE != nil && !found.HasLocalFlags():
+			return execCore(append(args, "--help"))
+		case len(rest) > 0:
+			return unknown(found, rest[0])
+		}
+		return found.Help()
+	}
+	c.AddCommand(&cobra.Command{
+		Use: "exit-codes", Short: "What a script can tell from how a command ended", Args: NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			_, err := io.WriteString(c.OutOrStdout(), exitCodes())
+			return err
+		},
+	})
+	return c
 }
 
-func (*helpWanted) Error() string { return errShown.Error() }
-
-// Is makes it errShown.
-func (*helpWanted) Is(target error) bool { return target == errShown }
-
-// String is the help.
-func (h *helpWanted) String() string {
-	if h.flags != nil {
-		return describe(h.command, h.flags.FlagUsages())
+// CompleteCommands completes arguments that name a command of the tree.
+func CompleteCommands(c *cobra.Command, given []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	if found, rest, err := c.Root().Find(given); err == nil && len(rest) == 0 {
+		for _, below := range found.Commands() {
+			if !below.Hidden {
+				names = append(names, below.Name())
+			}
+		}
 	}
-	return describe(h.command, h.usage)
-}
-
-// parse reads a command's flags. It takes no other arguments.
-func parse(flags *pflag.FlagSet, args []string) error {
-	flags.Usage = func() {}
-	err := flags.Parse(args)
-	switch {
-	case errors.Is(err, pflag.ErrHelp):
-		return &helpWanted{command: flags.Name(), flags: flags}
-	case err != nil:
-		return exitcode.Usagef("%w\nSee 'coracle %s --help' for usage.", err, flags.Name())
-	case flags.NArg() > 0:
-		return exitcode.Usagef("%s takes no argument %q\nSee 'coracle %s --help' for usage.", flags.Name(), flags.Arg(0), flags.Name())
-	}
-	return nil
-}
-
-// help prints the overview, or a command's own help.
-func help(args []string) error {
-	switch {
-	case len(args) == 0:
-		fmt.Fprint(os.Stdout, overview())
-		return nil
-	case args[0] == "exit-codes":
-		fmt.Print(exitCodes())
-		return nil
-	}
-	return dispatch("coracle", append(slices.Clone(args), "--help"))
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // exitCodes says what a script can tell from how a command ended.
@@ -78,91 +63,58 @@ kubectl, crictl and ctr have their own codes. coracle status has 4 for a cluster
 	return b.String()
 }
 
-// overview lists all commands by group.
-func overview() string {
-	var b strings.Builder
-	b.WriteString("coracle is Kubernetes in one executable.\n")
-	group := ""
-	for _, c := range commands() {
-		if c.group != group {
-			group = c.group
-			fmt.Fprintf(&b, "\n%s:\n", group)
+// printHelp prints what a command is and takes.
+func printHelp(c *cobra.Command, _ []string) {
+	out := c.OutOrStdout()
+	fmt.Fprintln(out, cmp.Or(c.Long, c.Short+"."))
+	if c.HasParent() {
+		list(out, "Commands", c.Commands())
+	}
+	for _, g := range c.Groups() {
+		var members []*cobra.Command
+		for _, below := range c.Commands() {
+			if below.GroupID == g.ID {
+				members = append(members, below)
+			}
 		}
-		fmt.Fprintf(&b, "  %-17s %s\n", c.name, c.short)
+		list(out, g.Title, members)
 	}
-	b.WriteString("\nUsage:\n  coracle COMMAND [flags]\n\nUse \"coracle COMMAND --help\" for more information about a command, \"coracle help exit-codes\" for those.\n")
-	return b.String()
-}
-
-// describe is a command's help text.
-func describe(name, flags string) string {
-	all := append(commands(), subcommands()...)
-	c := all[slices.IndexFunc(all, func(c command) bool { return c.name == name })]
-	text := c.long
-	if text == "" {
-		text = c.short + "."
+	if c.Example != "" {
+		fmt.Fprintf(out, "\nExamples:\n%s", indent(c.Example))
 	}
-	out := text + "\n"
-	if c.example != "" {
-		out += "\nExamples:\n" + indent(c.example)
-	}
-	out += "\nUsage:\n  " + synopsis(name) + "\n"
-	if flags != "" {
-		out += "\n" + flagsTitle(flags) + strings.TrimRight(flags, "\n") + "\n"
-	}
-	return out
-}
-
-// synopsis is what one types.
-func synopsis(name string) string {
-	out := "coracle " + name + " [flags]"
-	if arguments := arguments()[name]; arguments != "" {
-		out += " " + arguments
-	}
-	return out
-}
-
-// arguments are what commands take besides flags.
-func arguments() map[string]string {
-	return map[string]string{
-		"up": "[NAME]", "up logs": "NAME [NODE]", "up node": "stop|start NAME NODE", "up exec": "NAME NODE [COMMAND...]", "down": "[NAME]",
-		"snapshot-cluster": "[NAME]", "snapshot-cluster rm": "SNAPSHOT...",
-		"run": "-- COMMAND...", "check": "[server|agent] [FLAGS OF IT]", "install": "-- [server|agent FLAGS OF IT]", "upgrade": "[FILE|VERSION]",
+	fmt.Fprintf(out, "\nUsage:\n  %s\n", c.UseLine())
+	switch flags := c.LocalFlags(); {
+	case !c.HasParent():
+		fmt.Fprintln(out, "\nUse \"coracle COMMAND --help\" for more information about a command, \"coracle help exit-codes\" for those.")
+	case c.Name() == string(config.Server), c.Name() == string(config.Agent):
+		fmt.Fprintf(out, "\n%s", config.Usage(config.Role(c.Name())))
+	case flags.HasAvailableFlags():
+		fmt.Fprintf(out, "\nFlags:\n%s", flags.FlagUsages())
 	}
 }
 
-// subcommands are below the commands that run here. What they do is in the long text of those above them.
-func subcommands() []command {
-	return []command{
-		{name: "up list", short: "List the local clusters of this machine"},
-		{name: "up logs", short: "Print what coracle says on the nodes of a local cluster"},
-		{name: "up node", short: "Pull the plug of a node of a local cluster, or start it again"},
-		{name: "up exec", short: "Run a command on a node of a local cluster, or a shell"},
-		{name: "snapshot-cluster list", short: "List the snapshots of this machine"},
-		{name: "snapshot-cluster rm", short: "Remove snapshots of local clusters"},
+func list(out io.Writer, title string, commands []*cobra.Command) {
+	for _, c := range commands {
+		if c.Hidden {
+			continue
+		}
+		if title != "" {
+			fmt.Fprintf(out, "\n%s:\n", title)
+			title = ""
+		}
+		fmt.Fprintf(out, "  %-17s %s\n", c.Name(), c.Short)
 	}
 }
 
-// flagsTitle is for flags that have no groups with titles of their own.
-func flagsTitle(flags string) string {
-	if strings.HasPrefix(flags, " ") {
-		return "Flags:\n"
-	}
-	return ""
-}
-
+// indent sets examples off, which are written with an indent of two or none.
 func indent(text string) string {
 	var b strings.Builder
+	indented := strings.HasPrefix(text, "  ")
 	for line := range strings.Lines(strings.Trim(text, "\n") + "\n") {
-		if line != "\n" {
+		if line != "\n" && !indented {
 			b.WriteString("  ")
 		}
 		b.WriteString(line)
 	}
 	return b.String()
-}
-
-// helpRole is the help of server and agent.
-func helpRole(role config.Role) error {
-	return &helpWanted{command: string(role), usage: config.Usage(role)}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -50,11 +51,14 @@ type installFlags struct {
 	wait         time.Duration
 }
 
-// installService makes coracle a service of this machine.
-func installService(args []string) error {
-	began := time.Now()
+// installCommand makes coracle a service of this machine.
+func installCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "install [flags] -- [server|agent FLAGS OF IT]", Short: "Install coracle as a service of this machine", Long: installLong, Example: installExample,
+		ValidArgsFunction: cobra.NoFileCompletions,
+	}
 	var f installFlags
-	flags := pflag.NewFlagSet("install", pflag.ContinueOnError)
+	flags := c.Flags()
 	flags.SortFlags = false
 	flags.SetInterspersed(false) // what comes after is the service's
 	flags.StringVar(&f.name, "name", "", "For another service besides the first, coracle-NAME; it needs directories and ports of its own")
@@ -62,10 +66,26 @@ func installService(args []string) error {
 	flags.BoolVar(&f.skipStart, "skip-start", false, "Do not start the service now")
 	flags.BoolVar(&f.skipEnable, "skip-enable", false, "Do not start the service at boot")
 	flags.DurationVar(&f.wait, "wait", 2*time.Minute, "How long the start may take; what takes longer is taken back")
-	command, err := parseRest(flags, args)
-	if err != nil {
+	_ = c.MarkFlagDirname("bin-dir")
+	c.RunE = func(c *cobra.Command, command []string) error {
+		err := f.install(command)
+		var role roleHelp
+		if errors.As(err, &role) {
+			found, _, _ := c.Root().Find([]string{string(role)})
+			return found.Help()
+		}
 		return err
 	}
+	return c
+}
+
+// roleHelp says that the arguments of the service ask for the help of its role.
+type roleHelp config.Role
+
+func (r roleHelp) Error() string { return pflag.ErrHelp.Error() }
+
+func (f installFlags) install(command []string) error {
+	began := time.Now()
 	if err := rootOnly("coracle install"); err != nil {
 		return err
 	}
@@ -81,19 +101,6 @@ func installService(args []string) error {
 		return err
 	}
 	return runInstall(in, w, began)
-}
-
-// parseRest reads a command's flags and returns what comes after them.
-func parseRest(flags *pflag.FlagSet, args []string) (rest []string, err error) {
-	flags.Usage = func() {}
-	err = flags.Parse(args)
-	switch {
-	case errors.Is(err, pflag.ErrHelp):
-		return nil, &helpWanted{command: flags.Name(), flags: flags}
-	case err != nil:
-		return nil, exitcode.Usagef("%w\nSee 'coracle %s --help' for usage.", err, flags.Name())
-	}
-	return flags.Args(), nil
 }
 
 // rootOnly refuses people who may not change this machine.

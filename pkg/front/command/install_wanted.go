@@ -41,7 +41,7 @@ func (f installFlags) wanted(in *install.Installer, command, environ []string) (
 	}
 	cfg, err := config.Resolve(role, args, environment)
 	if errors.Is(err, pflag.ErrHelp) {
-		return w, helpRole(role)
+		return w, roleHelp(role)
 	}
 	if err != nil {
 		return w, exitcode.Usage{Err: err}

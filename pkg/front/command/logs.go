@@ -12,10 +12,11 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/logs"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/progress"
 )
 
@@ -33,46 +34,54 @@ coracle logs --since 1h --level warn
 coracle logs --component kubelet`
 )
 
-// printLogs prints the ring.
-func printLogs(args []string) error {
-	flags := pflag.NewFlagSet("logs", pflag.ContinueOnError)
-	flags.SortFlags = false
-	follow := flags.BoolP("follow", "f", false, "Go on with lines as they come")
-	count := flags.IntP("lines", "n", -1, "How many lines to begin with at most (default all, or 20 with --follow)")
-	since := flags.String("since", "", "Only lines from then on: a duration like 90m, or a time like 2006-01-02T15:04:05Z")
-	component := flags.String("component", "", "Only lines of this part: etcd, kubelet, ... as in coracle status")
-	level := flags.String("level", "", "Only lines as serious as this: error, warn, info, debug")
-	w := whereFlags(flags)
-	if err := parse(flags, args); err != nil {
-		return err
+// logsCommand prints the ring of log files.
+func logsCommand() *cobra.Command {
+	c := &cobra.Command{Use: "logs", Short: "Print what coracle on this machine has logged", Long: logsLong, Example: logsExample, Args: NoArgs}
+	c.Flags().SortFlags = false
+	follow := c.Flags().BoolP("follow", "f", false, "Go on with lines as they come")
+	count := c.Flags().IntP("lines", "n", -1, "How many lines to begin with at most (default all, or 20 with --follow)")
+	since := c.Flags().String("since", "", "Only lines from then on: a duration like 90m, or a time like 2006-01-02T15:04:05Z")
+	component := c.Flags().String("component", "", "Only lines of this part: etcd, kubelet, ... as in coracle status")
+	level := c.Flags().String("level", "", "Only lines as serious as this: error, warn, info, debug")
+	w := whereFlags(c)
+	_ = c.RegisterFlagCompletionFunc("level", cobra.FixedCompletions([]string{"error", "warn", "info", "debug"}, cobra.ShellCompDirectiveNoFileComp))
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		filter, err := logFilter(*since, *component, *level, time.Now())
+		if err != nil {
+			return err
+		}
+		if *count < 0 && *follow {
+			*count = 20
+		}
+		cfg, ok, err := w.config()
+		if err != nil {
+			return err
+		}
+		if !ok {
+			cfg.Dirs = w.dirs()
+		}
+		return printLogs(c.Context(), cfg.Dirs, filter, *count, *follow)
 	}
-	filter, err := logFilter(*since, *component, *level, time.Now())
-	if err != nil {
-		return err
-	}
-	if *count < 0 && *follow {
-		*count = 20
-	}
-	cfg, ok, err := w.config()
-	if err != nil {
-		return err
-	}
-	if !ok {
-		cfg.Dirs = w.dirs()
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	return c
+}
+
+// printLogs prints the lines that filter lets through: of those that are there the last most ones, and new ones if follow
+// is true.
+func printLogs(ctx context.Context, dirs paths.Dirs, filter *logs.Filter, most int, follow bool) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	p := &logPrinter{out: bufio.NewWriter(os.Stdout), most: *count, colour: progress.IsTerminal(os.Stdout) && os.Getenv("NO_COLOR") == ""}
-	if err = p.print(ctx, cfg.Dirs.LogFile(), filter, *follow); err == nil && len(logs.Files(cfg.Dirs.LogFile())) == 0 {
-		_, err = os.Stat(cfg.Dirs.LogFile())
+	p := &logPrinter{out: bufio.NewWriter(os.Stdout), most: most, colour: progress.IsTerminal(os.Stdout) && os.Getenv("NO_COLOR") == ""}
+	err := p.print(ctx, dirs.LogFile(), filter, follow)
+	if err == nil && len(logs.Files(dirs.LogFile())) == 0 {
+		_, err = os.Stat(dirs.LogFile())
 	}
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%w: the log is for root only, put sudo before the command", err)
-	case errors.Is(err, syscall.EPIPE): // head has seen enough
+	case errors.Is(err, syscall.EPIPE): // the reader has closed its end, as head does
 		return nil
-	case errors.Is(err, fs.ErrNotExist) && !*follow:
-		return fmt.Errorf("there is no log in %s: coracle has not run with this data directory", cfg.Dirs.Data)
+	case errors.Is(err, fs.ErrNotExist) && !follow:
+		return fmt.Errorf("there is no log in %s: coracle has not run with this data directory", dirs.Data)
 	}
 	return err
 }

@@ -37,7 +37,9 @@ func TestPrintLogs(t *testing.T) {
 		{"--since 2026-11-21T10:00:01Z", "two three torn"},
 		{"--since 2026-11-21T10:00:01Z --component etcd -n 5", "three"},
 	} {
-		out, err := printed(t, func() error { return printLogs(append([]string{"-d", dir}, strings.Fields(c.args)...)) })
+		out, err := printed(t, func() error {
+			return Execute(Tree(nil), append([]string{"logs", "-d", dir}, strings.Fields(c.args)...))
+		})
 		if err != nil {
 			t.Errorf("%s: %v", c.args, err)
 		}
@@ -50,7 +52,7 @@ func TestPrintLogs(t *testing.T) {
 			t.Errorf("%q: %q, want %q", c.args, got, c.want)
 		}
 	}
-	if _, err := printed(t, func() error { return printLogs([]string{"-d", t.TempDir()}) }); err == nil || !strings.Contains(err.Error(), "there is no log in") {
+	if _, err := printed(t, func() error { return Execute(Tree(nil), []string{"logs", "-d", t.TempDir()}) }); err == nil || !strings.Contains(err.Error(), "there is no log in") {
 		t.Errorf("%v", err)
 	}
 }

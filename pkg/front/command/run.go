@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
@@ -64,60 +65,64 @@ type runOptions struct {
 	command   []string
 }
 
-// runCommand makes a cluster for a command. Every failure of its own has the code 125, whatever its class.
-func runCommand(args []string) error {
-	o, err := parseRun(args)
-	if err == nil {
-		err = o.run()
-	}
-	var code exitcode.Silent
-	if err == nil || errors.Is(err, errShown) || errors.As(err, &code) {
-		return err
-	}
-	exitcode.Print(os.Stderr, err)
-	return exitcode.Silent(runFailed)
-}
+// runCommand makes a cluster for a command. Every failure of its own has the exit code 125, whatever its class.
+func runCommand() *cobra.Command { return runCommandWith(runOptions.run) }
 
-func parseRun(args []string) (o runOptions, err error) {
-	flags := pflag.NewFlagSet("run", pflag.ContinueOnError)
+// runCommandWith hands what the flags ask for to run.
+func runCommandWith(run func(runOptions) error) *cobra.Command {
+	c := &cobra.Command{
+		Use: "run [flags] -- COMMAND...", Short: "Run a command with a cluster of its own, which goes when the command ends", Long: runLong, Example: runExample,
+	}
+	var o runOptions
+	flags := c.Flags()
 	flags.SortFlags = false
 	flags.SetInterspersed(false)
-	p := &o.plan
-	flags.StringVar(&p.Name, "name", "", "Name of the cluster (default: one of its own for each run)")
-	flags.IntVarP(&p.Nodes, "nodes", "n", 0, "How many nodes, servers included (default 1, or as many as servers)")
-	flags.IntVar(&p.Servers, "servers", 1, "How many of them are servers: 1, or 3 for a control plane that survives the loss of one")
-	flags.StringArrayVar(&p.Images, "image", nil, "Archive of container images to import on every node; may be repeated")
+	planFlags(c, &o.plan, "Name of the cluster (default: one of its own for each run)")
 	flags.StringArrayVarP(&o.manifests, "manifest", "f", nil, "File or directory with objects to apply before the command runs; may be repeated")
 	flags.BoolVar(&o.rollout, "rollout", false, "Run the command only when all that was deployed is rolled out")
-	flags.StringVar(&p.Config, "config", "", "Configuration file for the servers; what is the cluster's holds on all nodes")
-	flags.StringVar(&p.From, "from", "", "Snapshot to begin with, as coracle snapshot-cluster makes")
 	disk := flags.Bool("disk", false, "Keep the nodes' data on the disk, for images that are too large for memory")
-	flags.DurationVar(&p.Wait, "wait", 2*time.Minute, "How long it may take until the command runs")
+	flags.DurationVar(&o.plan.Wait, "wait", 2*time.Minute, "How long it may take until the command runs")
 	flags.StringVar(&o.artifacts, "artifacts", "", "Directory for logs, events and states, written when the command has ended")
 	flags.BoolVar(&o.asRoot, "root", false, "Run the command as root also if sudo was called by somebody else")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "Say nothing but what goes wrong")
-	flags.StringVar(&o.dir, "data-dir", localcluster.DefaultDir, "Where local clusters are kept")
-	if o.command, err = parseNames(flags, args, len(args)); err != nil {
-		return o, err
+	dir := clustersFlag(c)
+	_, _ = c.MarkFlagFilename("manifest"), c.MarkFlagDirname("artifacts")
+	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return exitcode.With(runFailed, c.Parent().FlagErrorFunc()(c, err))
+	})
+	c.RunE = func(_ *cobra.Command, command []string) error {
+		o.command, o.dir, o.plan.Ephemeral = command, *dir, !*disk
+		err := o.complete(flags)
+		if err == nil {
+			err = run(o)
+		}
+		var silent exitcode.Silent
+		if errors.As(err, &silent) {
+			return err
+		}
+		return exitcode.With(runFailed, err)
 	}
+	return c
+}
+
+// complete fills in what the flags left open and finds mistakes.
+func (o *runOptions) complete(flags *pflag.FlagSet) (err error) {
 	if len(o.command) == 0 {
-		return o, exitcode.Usagef("say what to run, as in: coracle run -- make test")
+		return exitcode.Usagef("say what to run, as in: coracle run -- make test")
 	}
-	p.Name, p.Ephemeral = cmp.Or(p.Name, localcluster.RandomName()), !*disk
-	if err := fromSnapshot(p, localcluster.Store{Dir: o.dir}, flags.Changed("servers")); err != nil {
-		return o, err
-	}
+	p := &o.plan
+	p.Name = cmp.Or(p.Name, localcluster.RandomName())
 	for i := range o.manifests {
 		if err := present(&o.manifests[i]); err != nil {
-			return o, exitcode.Usagef("--manifest: %w", err)
+			return exitcode.Usagef("--manifest: %w", err)
 		}
 	}
 	if o.artifacts != "" {
 		if o.artifacts, err = filepath.Abs(o.artifacts); err != nil {
-			return o, err
+			return err
 		}
 	}
-	return o, fillIn(p)
+	return completePlan(p, localcluster.Store{Dir: o.dir}, flags)
 }
 
 // run makes the cluster, runs the command and removes the cluster.

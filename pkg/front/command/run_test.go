@@ -8,9 +8,22 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	"github.com/coracle-dev/coracle/pkg/front"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 )
+
+// parseRun is what coracle run makes of its arguments.
+func parseRun(args []string) (o runOptions, err error) {
+	c := runCommandWith(func(asked runOptions) error { o = asked; return nil })
+	c.SilenceErrors, c.SilenceUsage = true, true
+	(&cobra.Command{Use: "coracle"}).AddCommand(c)
+	c.Parent().SetArgs(append([]string{"run"}, args...))
+	c.Parent().SilenceErrors = true
+	err = c.Parent().Execute()
+	return o, err
+}
 
 func TestParseRun(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
@@ -31,6 +44,7 @@ func TestParseRun(t *testing.T) {
 		"say what to run": {"--nodes", "2"},
 		"--manifest: ":    {"-f", file + "x", "true"},
 		"--image: ":       {"--image", file + "x", "true"},
+		"less than one":   {"--nodes", "0", "true"},
 		"cannot hold 3":   {"--servers", "3", "--nodes", "2", "true"},
 		"unknown flag":    {"--nonsense", "true"},
 		"must consist of": {"--name", "No", "true"},

@@ -2,15 +2,13 @@ package command
 
 import (
 	"cmp"
-	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
@@ -19,15 +17,7 @@ import (
 const (
 	snapshotLong = `Seal the state of a local cluster that coracle up has made, for new clusters to begin with: its objects, images,
 volumes and pods. The cluster stands still for the moment that it takes, and goes on. Any number of clusters can be made
-from a snapshot, each with keys, certificates and tokens of its own that no other one takes.
-
-  coracle snapshot-cluster [NAME] [--to SNAPSHOT]
-                                 Make a snapshot of a cluster, with the cluster's name if none is given
-  coracle snapshot-cluster list  List the snapshots of this machine
-  coracle snapshot-cluster rm SNAPSHOT...
-                                 Remove snapshots
-  coracle up NAME --from SNAPSHOT
-                                 Make a cluster from one`
+from a snapshot, each with keys, certificates and tokens of its own that no other one takes.`
 	snapshotExample = `
 # A cluster with everything that tests need, sealed
 coracle up base --image app.tar
@@ -40,65 +30,54 @@ coracle up one --from base
 coracle up two --from base`
 )
 
-// snapshotCluster makes a snapshot of a local cluster, or does what its first argument asks for.
-func snapshotCluster(args []string) error {
-	if len(args) > 0 {
-		switch args[0] {
-		case "list", "ls":
-			return snapshotList(args[1:])
-		case "rm", "remove":
-			return snapshotRemove(args[1:])
+// snapshotCommand makes a snapshot of a local cluster. The commands below it list and remove them.
+func snapshotCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "snapshot-cluster [flags] [NAME]", Short: "Seal a local cluster's state, for others to begin with", Long: snapshotLong, Example: snapshotExample,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: completeClusters,
+	}
+	c.Flags().SortFlags = false
+	to := c.Flags().String("to", "", "Name of the snapshot (default the cluster's)")
+	dir := clustersFlag(c)
+	c.RunE = func(c *cobra.Command, names []string) error {
+		if err := needRoot(c.CommandPath()); err != nil {
+			return err
 		}
+		name := localcluster.DefaultName
+		if len(names) > 0 {
+			name = names[0]
+		}
+		began := time.Now()
+		one, err := localcluster.Store{Dir: *dir}.SnapshotCluster(name, cmp.Or(*to, name))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "snapshot %s of cluster %s is made after %.1f s; the cluster stood still for %.1f s\n\n  Make a cluster from it   coracle up NAME --from %[1]s\n",
+			one.Name, one.Cluster, time.Since(began).Seconds(), one.Paused.Seconds())
+		return nil
 	}
-	flags := pflag.NewFlagSet("snapshot-cluster", pflag.ContinueOnError)
-	flags.SortFlags = false
-	to := flags.String("to", "", "Name of the snapshot (default the cluster's)")
-	dir := clustersFlag(flags)
-	names, err := parseNames(flags, args, 1)
-	if err != nil {
-		return err
-	}
-	if err := needRoot("coracle snapshot-cluster"); err != nil {
-		return err
-	}
-	name := localcluster.DefaultName
-	if len(names) > 0 {
-		name = names[0]
-	}
-	began := time.Now()
-	one, err := localcluster.Store{Dir: *dir}.SnapshotCluster(name, cmp.Or(*to, name))
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(os.Stderr, "snapshot %s of cluster %s is made after %.1f s; the cluster stood still for %.1f s\n\n  Make a cluster from it   coracle up NAME --from %[1]s\n",
-		one.Name, one.Cluster, time.Since(began).Seconds(), one.Paused.Seconds())
-	return nil
+	c.AddCommand(snapshotListCommand(), snapshotRemoveCommand())
+	return c
 }
 
-// snapshotList lists the snapshots.
-func snapshotList(args []string) error {
-	flags := pflag.NewFlagSet("snapshot-cluster list", pflag.ContinueOnError)
-	output := flags.StringP("output", "o", "", "json, for programs")
-	dir := clustersFlag(flags)
-	if err := parse(flags, args); err != nil {
-		return err
+func snapshotListCommand() *cobra.Command {
+	c := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the snapshots of this machine", Args: NoArgs}
+	output := OutputFlag(c, "", "json")
+	dir := clustersFlag(c)
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		if err := needRoot(c.CommandPath()); err != nil {
+			return err
+		}
+		all, err := localcluster.Store{Dir: *dir}.Snapshots()
+		switch {
+		case err != nil:
+			return err
+		case *output == "":
+			return snapshotsText(os.Stdout, all, time.Now())
+		}
+		return printJSON(os.Stdout, map[string]any{"snapshots": all})
 	}
-	if err := needRoot("coracle snapshot-cluster list"); err != nil {
-		return err
-	}
-	all, err := localcluster.Store{Dir: *dir}.Snapshots()
-	if err != nil {
-		return err
-	}
-	switch *output {
-	case "":
-		return snapshotsText(os.Stdout, all, time.Now())
-	case "json":
-		e := json.NewEncoder(os.Stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(map[string]any{"snapshots": all})
-	}
-	return exitcode.Usagef("--output: %q is not json", *output)
+	return c
 }
 
 func snapshotsText(to io.Writer, all []localcluster.Snapshot, now time.Time) error {
@@ -114,27 +93,27 @@ func snapshotsText(to io.Writer, all []localcluster.Snapshot, now time.Time) err
 	return w.Flush()
 }
 
-// snapshotRemove removes snapshots.
-func snapshotRemove(args []string) error {
-	flags := pflag.NewFlagSet("snapshot-cluster rm", pflag.ContinueOnError)
-	dir := clustersFlag(flags)
-	names, err := parseNames(flags, args, 100)
-	if err != nil {
-		return err
+func snapshotRemoveCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "rm [flags] SNAPSHOT...", Aliases: []string{"remove"}, Short: "Remove snapshots of local clusters", ValidArgsFunction: completeSnapshots,
 	}
-	if len(names) == 0 {
-		return exitcode.Usagef("say which to remove: coracle snapshot-cluster rm SNAPSHOT...")
-	}
-	if err := needRoot("coracle snapshot-cluster rm"); err != nil {
-		return err
-	}
-	for _, name := range names {
-		if err := (localcluster.Store{Dir: *dir}).RemoveSnapshot(context.Background(), name); err != nil {
+	dir := clustersFlag(c)
+	c.RunE = func(c *cobra.Command, names []string) error {
+		if len(names) == 0 {
+			return exitcode.Usagef("say which to remove: coracle snapshot-cluster rm SNAPSHOT...")
+		}
+		if err := needRoot(c.CommandPath()); err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "snapshot %s is removed\n", name)
+		for _, name := range names {
+			if err := (localcluster.Store{Dir: *dir}).RemoveSnapshot(c.Context(), name); err != nil {
+				return err
+			}
+			fmt.Fprintf(os.Stderr, "snapshot %s is removed\n", name)
+		}
+		return nil
 	}
-	return nil
+	return c
 }
 
 // fromSnapshot gives a plan what is not said of it from the snapshot that it begins with.

@@ -11,7 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
@@ -43,25 +43,32 @@ coracle killall
 systemctl start coracle`
 )
 
-// uninstall takes an installation off this machine.
-func uninstall(args []string) error {
-	flags := pflag.NewFlagSet("uninstall", pflag.ContinueOnError)
-	flags.SortFlags = false
-	name := flags.String("name", "", "Which one, where several services are installed")
-	keep := flags.Bool("keep-data", false, "Leave what the cluster and the node have on the disk")
-	yes := flags.BoolP("yes", "y", false, "Do not ask")
-	in, r, err := theInstalled(flags, args, name)
-	if err != nil {
-		return err
+func uninstallCommand() *cobra.Command {
+	c := &cobra.Command{Use: "uninstall", Short: "Take an installed coracle off this machine", Long: uninstallLong, Example: uninstallExample, Args: NoArgs}
+	c.Flags().SortFlags = false
+	name := c.Flags().String("name", "", "Which one, where several services are installed")
+	keep := c.Flags().Bool("keep-data", false, "Leave what the cluster and the node have on the disk")
+	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		in, r, err := theInstalled(c.CommandPath(), *name)
+		if err != nil {
+			return err
+		}
+		return uninstall(in, r, *keep, *yes)
 	}
-	if !*yes {
-		if err := confirmUninstall(os.Stdin, os.Stderr, r, *keep); err != nil {
+	return c
+}
+
+// uninstall takes an installation off this machine.
+func uninstall(in *install.Installer, r install.Record, keep, yes bool) error {
+	if !yes {
+		if err := confirmUninstall(os.Stdin, os.Stderr, r, keep); err != nil {
 			return err
 		}
 	}
 	ctx, done := interruptible()
 	defer done()
-	left, err := in.Uninstall(ctx, r, *keep)
+	left, err := in.Uninstall(ctx, r, keep)
 	if err != nil {
 		return fmt.Errorf("%w\nnot everything could be removed; once the reasons above are gone, run coracle uninstall again", err)
 	}
@@ -69,7 +76,7 @@ func uninstall(args []string) error {
 		fmt.Printf("%s is left, because somebody has changed it since it was installed.\n", path)
 	}
 	switch {
-	case *keep:
+	case keep:
 		fmt.Printf("%s is off this machine; its data is still in %s.\n", r.Service, r.Dirs.Data)
 	default:
 		fmt.Printf("%s is off this machine, and nothing that it made is left.\n", r.Service)
@@ -77,14 +84,23 @@ func uninstall(args []string) error {
 	return nil
 }
 
-// killall ends an installed coracle with all its pods.
-func killall(args []string) error {
-	flags := pflag.NewFlagSet("killall", pflag.ContinueOnError)
-	name := flags.String("name", "", "Which one, where several services are installed")
-	in, r, err := theInstalled(flags, args, name)
-	if err != nil {
-		return err
+func killallCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "killall", Short: "Stop an installed coracle with all its pods, and take away its network", Long: killallLong, Example: killallExample, Args: NoArgs,
 	}
+	name := c.Flags().String("name", "", "Which one, where several services are installed")
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		in, r, err := theInstalled(c.CommandPath(), *name)
+		if err != nil {
+			return err
+		}
+		return killall(in, r)
+	}
+	return c
+}
+
+// killall stops an installed coracle with all its pods.
+func killall(in *install.Installer, r install.Record) error {
 	ctx, done := interruptible()
 	defer done()
 	if err := in.Stop(ctx, r); err != nil {
@@ -98,19 +114,16 @@ func killall(args []string) error {
 	return nil
 }
 
-// theInstalled reads the flags and finds the installation that is meant.
-func theInstalled(flags *pflag.FlagSet, args []string, name *string) (*install.Installer, install.Record, error) {
-	if err := parse(flags, args); err != nil {
-		return nil, install.Record{}, err
-	}
-	if err := rootOnly("coracle " + flags.Name()); err != nil {
+// theInstalled finds the installation that a command is about.
+func theInstalled(command, name string) (*install.Installer, install.Record, error) {
+	if err := rootOnly(command); err != nil {
 		return nil, install.Record{}, err
 	}
 	in, err := installer()
 	if err != nil {
 		return nil, install.Record{}, err
 	}
-	service := *name
+	service := name
 	if service != "" && service != "coracle" && !strings.HasPrefix(service, "coracle-") {
 		service = "coracle-" + service
 	}
@@ -192,9 +205,4 @@ func left(r install.Record) bool {
 		}
 	}
 	return false
-}
-
-// linkCommands are names of the executable itself that stand for commands of the front.
-func linkCommands() map[string]func([]string) error {
-	return map[string]func([]string) error{"coracle-uninstall": uninstall, "coracle-killall": killall}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
@@ -28,16 +29,7 @@ const (
 
 Each node is a host of its own, made of namespaces: with its own network, processes and files over a view of this
 machine's. The nodes start in the background; the command returns when all of them are Ready. The cluster's context is
-entered into your kubeconfig and made the current one, and coracle down takes it out again with everything else.
-
-  coracle up [NAME]              Make a cluster
-  coracle up list                List the clusters of this machine
-  coracle up logs NAME [NODE]    Print what coracle says on the nodes
-  coracle up node stop|start NAME NODE
-                                 Pull the plug of a node, and start it again
-  coracle up exec NAME NODE [COMMAND...]
-                                 Run a command on a node, or a shell
-  coracle down [NAME]            Remove a cluster`
+entered into your kubeconfig and made the current one, and coracle down takes it out again with everything else.`
 	upExample = `
 # One server and two agents
 coracle up --nodes 3
@@ -59,49 +51,59 @@ coracle down
 coracle down --all`
 )
 
-// up makes a local cluster, or does what its first argument asks for.
-func up(args []string) error {
-	if len(args) > 0 {
-		switch args[0] {
-		case "list", "ls":
-			return upList(args[1:])
-		case "logs":
-			return upLogs(args[1:])
-		case "node":
-			return upNode(args[1:])
-		case "exec":
-			return upExec(args[1:])
-		}
+// upCommand makes a local cluster. The commands below it look at it and change it.
+func upCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "up [flags] [NAME]", Short: "Make a local cluster of several nodes on this machine", Long: upLong, Example: upExample,
+		Args: cobra.MaximumNArgs(1), ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	flags := pflag.NewFlagSet("up", pflag.ContinueOnError)
+	var p localcluster.Plan
+	flags := c.Flags()
 	flags.SortFlags = false
-	p := localcluster.Plan{}
-	flags.StringVar(&p.Name, "name", "", "Name of the cluster, which may also be given without the flag (default "+localcluster.DefaultName+")")
+	planFlags(c, &p, "Name of the cluster, which may also be given without the flag (default "+localcluster.DefaultName+")")
+	flags.DurationVar(&p.Wait, "wait", 2*time.Minute, "How long the nodes may take to be Ready")
+	merge := flags.Bool("kubeconfig", true, "Enter the cluster into your kubeconfig and make it the current context")
+	dir := clustersFlag(c)
+	c.RunE = func(_ *cobra.Command, names []string) error {
+		if len(names) > 0 {
+			if p.Name != "" && p.Name != names[0] {
+				return exitcode.Usagef("the cluster cannot be called %s and %s", p.Name, names[0])
+			}
+			p.Name = names[0]
+		}
+		s := localcluster.Store{Dir: *dir}
+		if err := completePlan(&p, s, flags); err != nil {
+			return err
+		}
+		return makeCluster(p, s, *merge)
+	}
+	c.AddCommand(upListCommand(), upLogsCommand(), upNodeCommand(), upExecCommand())
+	return c
+}
+
+// planFlags adds the flags that say how a cluster is to be.
+func planFlags(c *cobra.Command, p *localcluster.Plan, name string) {
+	flags := c.Flags()
+	flags.StringVar(&p.Name, "name", "", name)
 	flags.IntVarP(&p.Nodes, "nodes", "n", 0, "How many nodes, servers included (default 1, or as many as servers)")
 	flags.IntVar(&p.Servers, "servers", 1, "How many of them are servers: 1, or 3 for a control plane that survives the loss of one")
 	flags.StringArrayVar(&p.Images, "image", nil, "Archive of container images to import on every node; may be repeated")
 	flags.StringVar(&p.Config, "config", "", "Configuration file for the servers; what is the cluster's holds on all nodes")
-	flags.DurationVar(&p.Wait, "wait", 2*time.Minute, "How long the nodes may take to be Ready")
 	flags.StringVar(&p.From, "from", "", "Snapshot to begin with, as coracle snapshot-cluster makes")
-	merge := flags.Bool("kubeconfig", true, "Enter the cluster into your kubeconfig and make it the current context")
-	dir := clustersFlag(flags)
-	names, err := parseNames(flags, args, 1)
-	if err != nil {
+	_, _ = c.MarkFlagFilename("image"), c.MarkFlagFilename("config")
+	_ = c.RegisterFlagCompletionFunc("servers", cobra.FixedCompletions([]string{"1", "3", "5"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("from", completeSnapshots)
+}
+
+// completePlan fills in what the flags left open, from the snapshot to begin with if there is one, and finds mistakes.
+func completePlan(p *localcluster.Plan, s localcluster.Store, flags *pflag.FlagSet) error {
+	if flags.Changed("nodes") && p.Nodes < 1 {
+		return exitcode.Usagef("--nodes: %d is less than one", p.Nodes)
+	}
+	if err := fromSnapshot(p, s, flags.Changed("servers")); err != nil {
 		return err
 	}
-	if len(names) > 0 {
-		if p.Name != "" && p.Name != names[0] {
-			return exitcode.Usagef("the cluster cannot be called %s and %s", p.Name, names[0])
-		}
-		p.Name = names[0]
-	}
-	if err := fromSnapshot(&p, localcluster.Store{Dir: *dir}, flags.Changed("servers")); err != nil {
-		return err
-	}
-	if err := fillIn(&p); err != nil {
-		return err
-	}
-	return makeCluster(p, localcluster.Store{Dir: *dir}, *merge)
+	return fillIn(p)
 }
 
 // fillIn fills in what was not said about a cluster and says what is wrong with it.
@@ -169,7 +171,7 @@ func maker(ctx context.Context, dir string, say func(string)) (m localcluster.Ma
 	if err := host.Unlock(); err != nil {
 		return m, exitcode.With(exitcode.Unfit, err)
 	}
-	m = localcluster.Maker{Store: localcluster.Store{Dir: dir}, KeeperArgs: []string{keeperCommand, dir}, Version: version.Version, Say: say}
+	m = localcluster.Maker{Store: localcluster.Store{Dir: dir}, KeeperArgs: []string{holderCommand, dir}, Version: version.Version, Say: say}
 	var said sync.Once
 	m.Payload, err = payload.Locate(ctx, paths.Default(), func(int64, int64) {
 		said.Do(func() { say("unpacking, once for this version") })
@@ -209,24 +211,28 @@ Cluster %s is ready after %.1f s, context %s.
 `, r.Name, took.Seconds(), r.Context(), use, strings.Join(nodes, ", "), r.Name, name)
 }
 
-// down removes local clusters.
-func down(args []string) error {
-	flags := pflag.NewFlagSet("down", pflag.ContinueOnError)
-	flags.SortFlags = false
-	all := flags.BoolP("all", "a", false, "Remove all local clusters of this machine")
-	dir := clustersFlag(flags)
-	names, err := parseNames(flags, args, 100)
-	if err != nil {
-		return err
+// downCommand removes local clusters.
+func downCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "down [flags] [NAME]", Short: "Remove a local cluster", Long: downLong, Example: downExample, ValidArgsFunction: completeClusters,
 	}
-	if *all && len(names) > 0 {
-		return exitcode.Usagef("--all and the names of clusters cannot be used together")
+	c.Flags().SortFlags = false
+	all := c.Flags().BoolP("all", "a", false, "Remove all local clusters of this machine")
+	dir := clustersFlag(c)
+	c.RunE = func(_ *cobra.Command, names []string) error {
+		if *all && len(names) > 0 {
+			return exitcode.Usagef("--all and the names of clusters cannot be used together")
+		}
+		return down(localcluster.Store{Dir: *dir}, names, *all)
 	}
+	return c
+}
+
+func down(s localcluster.Store, names []string, all bool) error {
 	if err := needRoot("coracle down"); err != nil {
 		return err
 	}
-	s := localcluster.Store{Dir: *dir}
-	if *all {
+	if all {
 		records, err := s.List()
 		if err != nil {
 			return err
@@ -248,30 +254,13 @@ func down(args []string) error {
 	return errors.Join(errs...)
 }
 
-// keeperCommand is how coracle calls itself for a cluster's keeper. It is not for people.
-const keeperCommand = "__keep-cluster"
+// holderCommand is how coracle calls itself to hold a cluster's namespaces. It is not for people.
+const holderCommand = "__keep-cluster"
 
-// keep is the life of a cluster's keeper.
-func keep(args []string) error {
-	if len(args) != 2 {
-		return exitcode.Usagef("%s is for coracle up only", keeperCommand)
-	}
-	return localcluster.Keep(localcluster.Store{Dir: args[0]}, args[1])
-}
-
-func clustersFlag(flags *pflag.FlagSet) *string {
-	return flags.String("data-dir", localcluster.DefaultDir, "Where local clusters are kept")
-}
-
-// parseNames is parse for commands that take up to so many names.
-func parseNames(flags *pflag.FlagSet, args []string, most int) ([]string, error) {
-	var names []string
-	flags.Usage = func() {}
-	if err := flags.Parse(args); err == nil && flags.NArg() <= most {
-		names = flags.Args()
-		args = nil
-	}
-	return names, parse(flags, args)
+func clustersFlag(c *cobra.Command) *string {
+	dir := c.Flags().String("data-dir", localcluster.DefaultDir, "Where local clusters are kept")
+	_ = c.MarkFlagDirname("data-dir")
+	return dir
 }
 
 func needRoot(command string) error {

@@ -12,36 +12,36 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
-	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 )
 
-// upList lists the local clusters.
-func upList(args []string) error {
-	flags := pflag.NewFlagSet("up list", pflag.ContinueOnError)
-	output := flags.StringP("output", "o", "", "json, for programs")
-	dir := clustersFlag(flags)
-	if err := parse(flags, args); err != nil {
-		return err
+// upListCommand lists the local clusters.
+func upListCommand() *cobra.Command {
+	c := &cobra.Command{Use: "list", Aliases: []string{"ls"}, Short: "List the local clusters of this machine", Args: NoArgs}
+	output := OutputFlag(c, "", "json")
+	dir := clustersFlag(c)
+	c.RunE = func(*cobra.Command, []string) error {
+		records, err := localcluster.Store{Dir: *dir}.List()
+		if errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("looking at %s is for root only: put sudo before the command", *dir)
+		}
+		if err != nil {
+			return err
+		}
+		if *output == "" {
+			return listText(os.Stdout, records, time.Now())
+		}
+		return printJSON(os.Stdout, map[string]any{"clusters": append([]localcluster.Record{}, records...)})
 	}
-	records, err := localcluster.Store{Dir: *dir}.List()
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("looking at %s is for root only: put sudo before the command", *dir)
-	}
-	if err != nil {
-		return err
-	}
-	switch *output {
-	case "":
-		return listText(os.Stdout, records, time.Now())
-	case "json":
-		e := json.NewEncoder(os.Stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(map[string]any{"clusters": append([]localcluster.Record{}, records...)})
-	}
-	return exitcode.Usagef("--output: %q is not json", *output)
+	return c
+}
+
+func printJSON(w io.Writer, value any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(value)
 }
 
 func listText(to io.Writer, records []localcluster.Record, now time.Time) error {
@@ -77,18 +77,21 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// upLogs prints the logs of a cluster's nodes.
-func upLogs(args []string) error {
-	flags := pflag.NewFlagSet("up logs", pflag.ContinueOnError)
-	dir := clustersFlag(flags)
-	names, err := parseNames(flags, args, 2)
-	if err != nil {
-		return err
+// upLogsCommand prints the logs of a cluster's nodes.
+func upLogsCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "logs [flags] NAME [NODE]", Short: "Print what coracle says on the nodes of a local cluster", Args: cobra.MaximumNArgs(2),
+		ValidArgsFunction: completeClusterAndNode,
 	}
+	dir := clustersFlag(c)
+	c.RunE = func(_ *cobra.Command, names []string) error { return upLogs(localcluster.Store{Dir: *dir}, names) }
+	return c
+}
+
+func upLogs(s localcluster.Store, names []string) error {
 	if len(names) == 0 {
 		names = []string{localcluster.DefaultName}
 	}
-	s := localcluster.Store{Dir: *dir}
 	r, err := s.Load(names[0])
 	if err != nil {
 		return err

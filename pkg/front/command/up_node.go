@@ -5,57 +5,66 @@ import (
 	"os"
 	"syscall"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 )
 
-// upNode stops or starts a node of a local cluster.
-func upNode(args []string) error {
-	flags := pflag.NewFlagSet("up node", pflag.ContinueOnError)
-	dir := clustersFlag(flags)
-	names, err := parseNames(flags, args, 3)
-	if err != nil {
-		return err
+// upNodeCommand stops or starts a node of a local cluster.
+func upNodeCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "node [flags] stop|start NAME NODE", Short: "Pull the plug of a node of a local cluster, or start it again",
+		ValidArgsFunction: func(c *cobra.Command, args []string, word string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return []string{"stop", "start"}, cobra.ShellCompDirectiveNoFileComp
+			}
+			return completeClusterAndNode(c, args[1:], word)
+		},
 	}
-	s := localcluster.Store{Dir: *dir}
-	const usage = "say what to do with which node: coracle up node stop|start NAME NODE"
-	if len(names) != 3 {
-		return exitcode.Usagef(usage)
+	dir := clustersFlag(c)
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		s := localcluster.Store{Dir: *dir}
+		switch {
+		case len(args) == 3 && args[0] == "stop":
+			return s.StopNode(args[1], args[2])
+		case len(args) == 3 && args[0] == "start":
+			return s.StartNode(args[1], args[2])
+		}
+		return exitcode.Usagef("say what to do with which node: coracle up node stop|start NAME NODE")
 	}
-	switch names[0] {
-	case "stop":
-		return s.StopNode(names[1], names[2])
-	case "start":
-		return s.StartNode(names[1], names[2])
-	}
-	return exitcode.Usagef(usage)
+	return c
 }
 
-// upExec becomes a command on a node of a local cluster.
-func upExec(args []string) error {
-	flags := pflag.NewFlagSet("up exec", pflag.ContinueOnError)
-	flags.SetInterspersed(false)
-	dir := clustersFlag(flags)
-	names, err := parseNames(flags, args, len(args))
-	if err != nil {
-		return err
+// upExecCommand becomes a command on a node of a local cluster.
+func upExecCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "exec [flags] NAME NODE [COMMAND...]", Short: "Run a command on a node of a local cluster, or a shell",
+		ValidArgsFunction: completeClusterAndNode,
 	}
-	if len(names) < 2 {
-		return exitcode.Usagef("say on which node to run what: coracle up exec NAME NODE [COMMAND...]")
+	c.Flags().SetInterspersed(false)
+	dir := clustersFlag(c)
+	c.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) < 2 {
+			return exitcode.Usagef("say on which node to run what: coracle up exec NAME NODE [COMMAND...]")
+		}
+		command := args[2:]
+		if len(command) > 0 && command[0] == "--" {
+			command = command[1:]
+		}
+		if len(command) == 0 {
+			command = []string{"sh"}
+		}
+		return upExec(localcluster.Store{Dir: *dir}, args[0], args[1], command)
 	}
+	return c
+}
+
+func upExec(s localcluster.Store, cluster, node string, command []string) error {
 	if err := needRoot("coracle up exec"); err != nil {
 		return err
 	}
-	command := names[2:]
-	if len(command) > 0 && command[0] == "--" {
-		command = command[1:]
-	}
-	if len(command) == 0 {
-		command = []string{"sh"}
-	}
-	cmd, err := localcluster.Store{Dir: *dir}.Command(names[0], names[1], command[0], command[1:]...)
+	cmd, err := s.Command(cluster, node, command[0], command[1:]...)
 	if err != nil {
 		return err
 	}
@@ -63,4 +72,42 @@ func upExec(args []string) error {
 		return fmt.Errorf("going onto the node: %w", err)
 	}
 	return nil
+}
+
+func completeClusters(_ *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(given) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return ClusterNames(), cobra.ShellCompDirectiveNoFileComp
+}
+
+// ClusterNames are the local clusters of this machine, for completion: none if they cannot be read.
+func ClusterNames() (names []string) {
+	records, _ := localcluster.Store{Dir: localcluster.DefaultDir}.List()
+	for _, r := range records {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// completeClusterAndNode completes a cluster's name, and then the name of one of its nodes.
+func completeClusterAndNode(c *cobra.Command, given []string, word string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	if len(given) == 0 {
+		return completeClusters(c, given, word)
+	}
+	r, err := localcluster.Store{Dir: localcluster.DefaultDir}.Load(given[0])
+	if err == nil && len(given) == 1 {
+		for _, n := range r.Nodes {
+			names = append(names, n.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func completeSnapshots(*cobra.Command, []string, string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	all, _ := localcluster.Store{Dir: localcluster.DefaultDir}.Snapshots()
+	for _, one := range all {
+		names = append(names, one.Name)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,10 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/version"
+	"github.com/coracle-dev/coracle/pkg/localcluster"
 	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
 	"github.com/coracle-dev/coracle/pkg/machine/release"
 	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
@@ -49,7 +51,8 @@ type upgradeFlags struct {
 	service string
 }
 
-func (u *upgradeFlags) add(flags *pflag.FlagSet) {
+func (u *upgradeFlags) add(c *cobra.Command) {
+	flags := c.Flags()
 	flags.SortFlags = false
 	flags.DurationVar(&u.options.Timeout, "timeout", 2*time.Minute, "How long the other version may take to be ready")
 	flags.DurationVar(&u.options.Hold, "hold", 10*time.Second, "How long it has to stay ready")
@@ -80,25 +83,34 @@ func (u *upgradeFlags) run(ctx context.Context, t upgrade.Target, m upgrade.Mana
 	return nil
 }
 
-// upgradeTo replaces the installed version.
-func upgradeTo(args []string) error {
-	flags := pflag.NewFlagSet("upgrade", pflag.ContinueOnError)
+func upgradeCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "upgrade [flags] [FILE|VERSION]", Short: "Replace the installed version by another, and take it back if it does not work",
+		Long: upgradeLong, Example: upgradeExample, Args: cobra.MaximumNArgs(1),
+	}
 	var u upgradeFlags
 	var from release.Source
-	var key string
+	flags := c.Flags()
 	flags.StringVar(&from.Channel, "channel", "", "Download the version that this channel stands at (default "+release.DefaultChannel+")")
-	flags.StringVar(&from.Mirror, "mirror", os.Getenv("INSTALL_CORACLE_MIRROR"), "Download from this URL or directory (default "+release.DefaultMirror+")")
-	flags.StringVar(&key, "key", os.Getenv("INSTALL_CORACLE_KEY"), "File with the public key that releases are signed with, if it is not the one in this file")
+	flags.StringVar(&from.Mirror, "mirror", "", "Download from this URL or directory (default $INSTALL_CORACLE_MIRROR or "+release.DefaultMirror+")")
+	key := flags.String("key", "", "File with the public key that releases are signed with, if it is not the one in this file (default $INSTALL_CORACLE_KEY)")
 	flags.BoolVar(&u.options.Downgrade, "allow-downgrade", false, "Accept a version that is older than the installed one")
-	u.add(flags)
-	what, err := parseNames(flags, args, 1)
-	if err != nil {
-		return err
+	u.add(c)
+	_, _ = c.MarkFlagFilename("mirror"), c.MarkFlagFilename("key")
+	_ = c.RegisterFlagCompletionFunc("channel", cobra.FixedCompletions([]string{"stable", "latest"}, cobra.ShellCompDirectiveNoFileComp))
+	c.RunE = func(_ *cobra.Command, what []string) error {
+		from.Mirror = cmp.Or(from.Mirror, os.Getenv("INSTALL_CORACLE_MIRROR"))
+		return u.upgrade(what, from, cmp.Or(*key, os.Getenv("INSTALL_CORACLE_KEY")))
 	}
+	return c
+}
+
+// upgrade replaces the installed version by a file, a version or the newest one of a channel.
+func (u *upgradeFlags) upgrade(what []string, from release.Source, key string) error {
 	if len(what) == 0 && from.Channel == "" && from.Mirror == "" {
-		return exitcode.Usagef("coracle upgrade needs a file, a version, or --channel\nSee 'coracle upgrade --help' for usage.")
+		return exitcode.Usagef("coracle upgrade needs a file, a version, or --channel; see 'coracle upgrade --help'")
 	}
-	t, m, err := findTarget(flags.Name(), u.service)
+	t, m, err := findTarget("upgrade", u.service)
 	if err != nil {
 		return err
 	}
@@ -178,16 +190,18 @@ func untrusted(err error) error {
 	return err
 }
 
-// rollback goes back to the version before.
-func rollback(args []string) error {
-	flags := pflag.NewFlagSet("rollback", pflag.ContinueOnError)
+func rollbackCommand() *cobra.Command {
+	c := &cobra.Command{Use: "rollback", Short: "Go back to the version before the last upgrade", Long: rollbackLong, Example: rollbackExample, Args: NoArgs}
 	var u upgradeFlags
-	flags.BoolVar(&u.options.OldData, "datastore", false, "Put the cluster's data back too, as it was before the upgrade")
-	u.add(flags)
-	if err := parse(flags, args); err != nil {
-		return err
-	}
-	t, m, err := findTarget(flags.Name(), u.service)
+	c.Flags().BoolVar(&u.options.OldData, "datastore", false, "Put the cluster's data back too, as it was before the upgrade")
+	u.add(c)
+	c.RunE = func(*cobra.Command, []string) error { return u.rollback() }
+	return c
+}
+
+// rollback goes back to the version before.
+func (u *upgradeFlags) rollback() error {
+	t, m, err := findTarget("rollback", u.service)
 	if err != nil {
 		return err
 	}
@@ -199,25 +213,27 @@ func rollback(args []string) error {
 	return u.run(ctx, t, m)
 }
 
-// upgradeSteps are commands that people do not call.
-var upgradeSteps = []string{upgrade.GuardCommand, upgrade.WatchCommand, upgrade.UnpackCommand}
-
-// upgradeStep does what package upgrade has an executable do.
-func upgradeStep(name string, args []string) error {
-	if len(args) != 1 {
-		return exitcode.Usagef("%s is part of coracle upgrade, and not for people", name)
+// internalCommands are steps that coracle calls itself for, and services do.
+func internalCommands() []*cobra.Command {
+	step := func(name string, arguments int, run func(args []string) error) *cobra.Command {
+		return &cobra.Command{
+			Use: name, Hidden: true, Args: cobra.ExactArgs(arguments), RunE: func(_ *cobra.Command, args []string) error { return run(args) },
+		}
 	}
-	switch name {
-	case upgrade.GuardCommand:
-		return exitcode.With(exitcode.Failed, upgrade.Guard(args[0])) // no code that keeps systemd from trying again
-	case upgrade.UnpackCommand:
-		return upgrade.UnpackAhead(args[0])
+	return []*cobra.Command{
+		step(upgrade.GuardCommand, 1, func(args []string) error {
+			return exitcode.With(exitcode.Failed, upgrade.Guard(args[0])) // no code that keeps systemd from trying again
+		}),
+		step(upgrade.UnpackCommand, 1, func(args []string) error { return upgrade.UnpackAhead(args[0]) }),
+		step(upgrade.WatchCommand, 1, func(args []string) error {
+			m, err := initsystem.Detect()
+			if err != nil {
+				return err
+			}
+			ctx, done := interruptible()
+			defer done()
+			return upgrade.Watch(ctx, args[0], m)
+		}),
+		step(holderCommand, 2, func(args []string) error { return localcluster.Keep(localcluster.Store{Dir: args[0]}, args[1]) }),
 	}
-	m, err := initsystem.Detect()
-	if err != nil {
-		return err
-	}
-	ctx, done := interruptible()
-	defer done()
-	return upgrade.Watch(ctx, args[0], m)
 }

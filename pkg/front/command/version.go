@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 
-	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/version"
@@ -25,30 +25,43 @@ type versions struct {
 	Components []payload.Component `json:"components,omitempty"`
 }
 
-func printVersion(args []string) error {
-	flags := pflag.NewFlagSet("version", pflag.ContinueOnError)
-	flags.SortFlags = false
-	format := flags.StringP("output", "o", "", "Format: json or yaml (default is for people)")
-	short := flags.Bool("short", false, "Print coracle's own version only")
-	licenses := flags.Bool("licenses", false, "Print the licences of everything that is in this file")
-	if err := parse(flags, args); err != nil {
-		return err
+const (
+	versionLong    = `Print the versions of coracle and of the parts that are in it.`
+	versionExample = `
+# All versions, for programs
+coracle version -o json
+
+# The licences of everything that is in this file
+coracle version --licenses`
+)
+
+func versionCommand() *cobra.Command {
+	c := &cobra.Command{
+		Use: "version", Short: "Print the versions of coracle and what is in it", Long: versionLong, Example: versionExample, Args: NoArgs,
 	}
-	if !slices.Contains([]string{"", "json", "yaml"}, *format) {
-		return exitcode.Usagef("--output: %q is neither json nor yaml", *format)
-	}
-	switch {
-	case *licenses:
-		text, err := payload.Licenses()
-		if err != nil {
-			return fmt.Errorf("reading the licences: %w", err)
+	c.Flags().SortFlags = false
+	format := OutputFlag(c, "", "json", "yaml")
+	short := c.Flags().Bool("short", false, "Print coracle's own version only")
+	licenses := c.Flags().Bool("licenses", false, "Print the licences of everything that is in this file")
+	c.RunE = func(*cobra.Command, []string) error {
+		switch {
+		case *licenses:
+			text, err := payload.Licenses()
+			if err != nil {
+				return fmt.Errorf("reading the licences: %w", err)
+			}
+			_, err = os.Stdout.Write(text)
+			return err
+		case *short:
+			fmt.Println(version.Version)
+			return nil
 		}
-		_, err = os.Stdout.Write(text)
-		return err
-	case *short:
-		fmt.Println(version.Version)
-		return nil
+		return printVersion(*format)
 	}
+	return c
+}
+
+func printVersion(format string) error {
 	v := versions{
 		Version:  version.Version,
 		Commit:   version.Commit,
@@ -60,7 +73,7 @@ func printVersion(args []string) error {
 		// The front's own version is worth printing even where the rest is not to be had.
 		exitcode.Print(os.Stderr, fmt.Errorf("what else is in this build is not known: %w", err))
 	}
-	return v.print(*format)
+	return v.print(format)
 }
 
 func (v versions) print(format string) error {

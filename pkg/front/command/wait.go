@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
@@ -52,32 +52,47 @@ func noDNS(cfg config.Config) string {
 	return ""
 }
 
-// wait returns once all that was asked for is ready.
-func wait(args []string) error {
-	flags := pflag.NewFlagSet("wait", pflag.ContinueOnError)
-	flags.SortFlags = false
-	names := flags.StringSlice("for", nil, "What to wait for, of api, node and dns (default all of them)")
-	timeout := flags.Duration("timeout", 5*time.Minute, "How long to wait at most; 0 only looks")
-	quiet := flags.BoolP("quiet", "q", false, "Print nothing but errors")
-	w := whereFlags(flags)
-	if err := parse(flags, args); err != nil {
-		return err
-	}
-	wanted, err := wantedConditions(*names)
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	if *timeout > 0 {
-		ctx, cancel = context.WithTimeout(ctx, *timeout)
+const (
+	waitLong = `Wait until a cluster that was started on this machine can be used: the API answers, the node takes pods, names
+resolve. It may be called before coracle itself is started. The exit code is 4 if it takes longer than --timeout.`
+	waitExample = `
+# Start in the background and go on when everything can be used
+coracle server & coracle wait
+
+# Only for the API, for half a minute
+coracle wait --for=api --timeout=30s
+
+# Only look
+coracle wait --timeout=0`
+)
+
+// waitCommand returns once all that was asked for is ready.
+func waitCommand() *cobra.Command {
+	c := &cobra.Command{Use: "wait", Short: "Wait until a starting cluster can be used", Long: waitLong, Example: waitExample, Args: NoArgs}
+	c.Flags().SortFlags = false
+	names := c.Flags().StringSlice("for", nil, "What to wait for, of api, node and dns (default all of them)")
+	timeout := c.Flags().Duration("timeout", 5*time.Minute, "How long to wait at most; 0 only looks")
+	quiet := c.Flags().BoolP("quiet", "q", false, "Print nothing but errors")
+	w := whereFlags(c)
+	_ = c.RegisterFlagCompletionFunc("for", cobra.FixedCompletions([]string{"api", "node", "dns"}, cobra.ShellCompDirectiveNoFileComp))
+	c.RunE = func(c *cobra.Command, _ []string) error {
+		wanted, err := wantedConditions(*names)
+		if err != nil {
+			return err
+		}
+		ctx, cancel := context.WithCancel(c.Context())
 		defer cancel()
+		if *timeout > 0 {
+			ctx, cancel = context.WithTimeout(ctx, *timeout)
+			defer cancel()
+		}
+		var out io.Writer = os.Stderr
+		if *quiet {
+			out = io.Discard
+		}
+		return (&waiting{where: *w, wanted: wanted, explicit: len(*names) > 0, out: out, once: *timeout <= 0}).run(ctx)
 	}
-	var out io.Writer = os.Stderr
-	if *quiet {
-		out = io.Discard
-	}
-	return (&waiting{where: *w, wanted: wanted, explicit: len(*names) > 0, out: out, once: *timeout <= 0}).run(ctx)
+	return c
 }
 
 func wantedConditions(names []string) (wanted []condition, err error) {

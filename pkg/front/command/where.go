@@ -7,7 +7,7 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -17,16 +17,17 @@ import (
 // configuration file, then by default.
 type where struct{ data, run string }
 
-func whereFlags(flags *pflag.FlagSet) *where {
+func whereFlags(c *cobra.Command) *where {
 	w := &where{}
-	flags.StringVarP(&w.data, "data-dir", "d", os.Getenv("CORACLE_DATA_DIR"), "Data directory of the coracle that is meant")
-	flags.StringVar(&w.run, "run-dir", os.Getenv("CORACLE_RUN_DIR"), "Its run directory (default "+paths.Default().Run+")")
+	c.Flags().StringVarP(&w.data, "data-dir", "d", "", "Data directory of the coracle that is meant (default "+paths.Default().Data+")")
+	c.Flags().StringVar(&w.run, "run-dir", "", "Its run directory (default "+paths.Default().Run+")")
+	_, _ = c.MarkFlagDirname("data-dir"), c.MarkFlagDirname("run-dir")
 	return w
 }
 
 // config reads what its last start was given. ok is false if it has not been started since boot.
 func (w where) config() (cfg config.Config, ok bool, err error) {
-	dirs := w.dirs()
+	dirs, data := w.dirs(), cmp.Or(w.data, os.Getenv("CORACLE_DATA_DIR"))
 	cfg, err = config.Load(dirs.Resolved())
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -35,7 +36,7 @@ func (w where) config() (cfg config.Config, ok bool, err error) {
 		return config.Config{}, false, fmt.Errorf("reading %s is for root only: put sudo before the command", dirs.Resolved())
 	case err != nil:
 		return config.Config{}, false, err
-	case w.data != "" && cfg.Dirs.Data != w.data:
+	case data != "" && cfg.Dirs.Data != data:
 		return config.Config{}, false, nil // another one uses the run directory
 	}
 	return cfg, true, nil
