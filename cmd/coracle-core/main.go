@@ -25,14 +25,15 @@ var programs = map[string]func(args []string) int{
 }
 
 func main() {
-	name, args := filepath.Base(os.Args[0]), os.Args[1:]
+	all := os.Args[1:] // completion of kubectl replaces os.Args
+	name, args := filepath.Base(os.Args[0]), all
 	if _, ok := programs[name]; !ok && len(args) > 0 {
 		name, args = args[0], args[1:]
 	}
 	if run, ok := programs[name]; ok && !isCommand(name, args) {
 		os.Exit(run(args))
 	}
-	os.Exit(exitcode.Exit(os.Stderr, command.Execute(root(os.Args[1:]), os.Args[1:])))
+	os.Exit(exitcode.Exit(os.Stderr, command.Execute(root(all), all)))
 }
 
 // isCommand tells coracle's command node from the half of that name, which gets the path of a file.

@@ -11,11 +11,12 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// DefaultPath is the PATH of a process that was started with none, as by a container runtime.
+// DefaultPath is the PATH of a process whose environment has none, as container runtimes start them.
 const DefaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// environment is that of the halves: ours with a PATH that finds our tools first, then the host's, and our busybox
-// only for what the host does not have. A proxy that we were given is not for what is inside the cluster.
+// environment is the environment of the child processes: this process's, without its secrets. Its PATH finds coracle's tools
+// first, then the host's, and the applets of coracle's busybox last, for hosts that lack a tool. Proxies are kept, and
+// NO_PROXY is extended by everything inside the cluster.
 func environment(cfg config.Config) []string {
 	path := os.Getenv("PATH")
 	if path == "" {
@@ -45,17 +46,17 @@ func environment(cfg config.Config) []string {
 		return strings.EqualFold(name, "no_proxy")
 	})
 	list := strings.Join(unique(append(direct, inside(cfg)...)), ",")
-	return append(env, "NO_PROXY="+list, "no_proxy="+list) // some read one, some the other
+	return append(env, "NO_PROXY="+list, "no_proxy="+list) // programs read either spelling
 }
 
-// secrets are variables that the halves do not need.
+// secrets are variables that the child processes do not need.
 var secrets = []string{"CORACLE_TOKEN", "CORACLE_AGENT_TOKEN"}
 
-// proxies are the variables that name a proxy, in lower case: both spellings are in use.
+// proxies are the variables that name a proxy, in lower case. Both spellings are in use.
 var proxies = []string{"http_proxy", "https_proxy", "all_proxy"}
 
-// inside is what no proxy can reach: the machine itself, other nodes as far as they can be known, the cluster's networks
-// and its names.
+// inside lists what no proxy reaches: this machine, other nodes as far as they are known, and the networks and names of the
+// cluster.
 func inside(cfg config.Config) []string {
 	out := []string{"127.0.0.0/8", "::1", "localhost"}
 	for _, p := range slices.Concat(cfg.Network.ClusterCIDRs, cfg.Network.ServiceCIDRs) {
@@ -80,12 +81,12 @@ func inside(cfg config.Config) []string {
 	return out
 }
 
-// neighbours are the networks that the machine is in with the given addresses: other nodes, which may join at any time,
-// are most often there. etcd would else talk to other members through the proxy.
+// neighbours returns the networks of the given addresses of this machine, because most nodes that join later have addresses
+// there. Without them etcd would talk to other members through the proxy.
 func neighbours(ips []netip.Addr) (out []string) {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
-		return nil // then the user says what else is inside
+		return nil // the user can list more in NO_PROXY
 	}
 	for _, a := range addresses {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && slices.Contains(ips, p.Addr()) && !p.IsSingleIP() {
@@ -95,7 +96,7 @@ func neighbours(ips []netip.Addr) (out []string) {
 	return out
 }
 
-// unique is the list without blanks, empty entries and repetitions, in its order.
+// unique returns the list without surrounding blanks, empty entries and duplicates, in the same order.
 func unique(list []string) (out []string) {
 	for _, e := range list {
 		if e = strings.TrimSpace(e); e != "" && !slices.Contains(out, e) {

@@ -17,14 +17,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
 
-// ephemeral makes the data directory one in memory, if the cluster is not to be kept. What an ephemeral cluster left
-// that was killed is removed before, whatever starts now.
+// ephemeral mounts a file system in memory as the data directory of an ephemeral cluster. Before that, and before any other
+// start, it removes what is left of an ephemeral cluster that was killed.
 func (f *front) ephemeral() error {
 	dirs := f.cfg.Dirs
 	if ephemeral.Left(dirs) {
 		lock, err := supervise.Lock(dirs.Lock())
 		if err != nil {
-			return nil // it runs: who locks next says so
+			return nil // it runs: lock reports it
 		}
 		lock.Close()
 		fmt.Fprintln(os.Stderr, "coracle: removing an ephemeral cluster that was killed")
@@ -38,7 +38,7 @@ func (f *front) ephemeral() error {
 	if err := ephemeral.Refuse(dirs); err != nil {
 		return err
 	}
-	if _, err := os.Stat(dirs.Lock()); err == nil { // of one that is kept, and has no more than begun
+	if _, err := os.Stat(dirs.Lock()); err == nil { // a persistent cluster that has just been started
 		lock, err := supervise.Lock(dirs.Lock())
 		var held *supervise.HeldError
 		if errors.As(err, &held) {
@@ -51,7 +51,7 @@ func (f *front) ephemeral() error {
 	return ephemeral.Begin(dirs)
 }
 
-// discard removes an ephemeral cluster after its end.
+// discard removes an ephemeral cluster after it has stopped.
 func (f *front) discard() error {
 	if !f.cfg.Ephemeral.On {
 		return nil
@@ -63,14 +63,14 @@ func (f *front) discard() error {
 	return nil
 }
 
-// remove takes everything off the machine that coracle made for these directories, as coracle reset does.
+// remove runs coracle reset for the directories of this cluster.
 func (f *front) remove() error {
 	core, err := coreFor(f.cfg.Dirs)
 	if err != nil {
 		return fmt.Errorf("removing the ephemeral cluster: %w", err)
 	}
 	cmd := exec.Command(core, "reset", "--yes", "--data-dir", f.cfg.Dirs.Data, "--run-dir", f.cfg.Dirs.Run)
-	for _, e := range os.Environ() { // without a home it leaves the user's unpacked programs, which the next cluster needs
+	for _, e := range os.Environ() { // reset finds no cache of unpacked programs without HOME: the next cluster needs it
 		if name, _, _ := strings.Cut(e, "="); name != "HOME" && name != "XDG_CACHE_HOME" && !strings.HasPrefix(name, "NOTIFY_") {
 			cmd.Env = append(cmd.Env, e)
 		}
@@ -79,16 +79,16 @@ func (f *front) remove() error {
 	if f.super != nil {
 		children = f.super.Children
 	}
-	var said strings.Builder
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := children.Run(cmd); err != nil {
-		logrus.Debug(said.String())
-		return fmt.Errorf("removing the ephemeral cluster: %w: %s", err, strings.TrimSpace(said.String()))
+		logrus.Debug(output.String())
+		return fmt.Errorf("removing the ephemeral cluster: %w: %s", err, strings.TrimSpace(output.String()))
 	}
 	return nil
 }
 
-// coreFor finds the program that removes things: the one that has run here, else the user's copy.
+// coreFor returns the path of coracle-core: the one that the cluster was run with, else the one in the user's cache.
 func coreFor(dirs paths.Dirs) (string, error) {
 	core, err := filepath.EvalSymlinks(dirs.Tool("coracle-core"))
 	if errors.Is(err, os.ErrNotExist) {

@@ -27,28 +27,28 @@ import (
 	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
 )
 
-// front is one run of server or agent.
+// front is one run of coracle server or coracle agent.
 type front struct {
-	// asked is what the front was asked for; cfg is that with what the cluster says, once that is known.
+	// asked is the configuration of flags, environment and files. cfg also has the cluster's settings, once they are known.
 	asked, cfg config.Config
-	// settle resolves again, under the cluster's settings.
-	settle  func(config.Known) (config.Config, error)
-	halves  []string
-	began   time.Time
-	systemd supervise.Systemd
-	report  *state.Recorder
-	out     *output
-	super   *supervise.Supervisor
-	ready   sync.Once
-	became  chan struct{} // closed when everything is ready for the first time
+	// settle resolves the configuration again, with the cluster's settings.
+	settle   func(config.Known) (config.Config, error)
+	children []string // names of the child processes, in the order of their start
+	began    time.Time
+	systemd  supervise.Systemd
+	report   *state.Recorder
+	out      *output
+	super    *supervise.Supervisor
+	ready    sync.Once
+	became   chan struct{} // closed when everything is ready for the first time
 
 	unpacked percent
-	told     string // what systemd was told last; changed is its only user, one call at a time
+	told     string // the last status that systemd was sent; only changed uses it, one call at a time
 }
 
-// runFront prepares what the halves need, and runs them until a signal asks it to stop.
-func runFront(cfg config.Config, settle func(config.Known) (config.Config, error), halves ...string) (err error) {
-	f := &front{asked: cfg, cfg: cfg, settle: settle, halves: halves, began: time.Now(), systemd: supervise.TakeSystemd(),
+// runFront prepares what the child processes need, and runs them until a signal asks it to stop.
+func runFront(cfg config.Config, settle func(config.Known) (config.Config, error), children ...string) (err error) {
+	f := &front{asked: cfg, cfg: cfg, settle: settle, children: children, began: time.Now(), systemd: supervise.TakeSystemd(),
 		became: make(chan struct{})}
 	syscall.Umask(0o022)
 	supervise.RaiseLimits()
@@ -72,7 +72,7 @@ func runFront(cfg config.Config, settle func(config.Known) (config.Config, error
 	ctx, done := f.signals()
 	defer done()
 	err = f.prepare(ctx)
-	if ctx.Err() != nil { // asked to stop before anything ran
+	if ctx.Err() != nil { // a signal came before the child processes were started
 		return nil
 	}
 	if err != nil {
@@ -94,8 +94,8 @@ func runFront(cfg config.Config, settle func(config.Known) (config.Config, error
 	return nil
 }
 
-// lock makes us the only coracle with this data directory and with this run directory, until unlock is called. What
-// keeps us from locking is told by the preflight checks, if they find it.
+// lock keeps other coracles off the data directory and the run directory until unlock is called. If a directory cannot be
+// locked, the error is that of the preflight checks, if they find the reason.
 func (f *front) lock() (unlock func(), err error) {
 	made := ledger.Open(f.cfg.Dirs)
 	var locks []*os.File
@@ -131,12 +131,12 @@ func (f *front) lock() (unlock func(), err error) {
 	return nil, err
 }
 
-// inUse says what to do where another coracle has the directories.
+// inUse adds to the error of a lock that another coracle holds what to do about it.
 func inUse(err error) error {
 	return exitcode.With(exitcode.Unfit, fmt.Errorf("%w: stop that one first, or choose another --data-dir and --run-dir", err))
 }
 
-// prepare does everything that comes before the halves. Each step can run again after a crash at any line.
+// prepare does everything that comes before the child processes. Each step can run again after a crash at any line.
 func (f *front) prepare(ctx context.Context) error {
 	steps := []struct {
 		name string
@@ -193,11 +193,11 @@ func (f *front) writeResolved() error {
 	return atomicfile.WriteVolatile(f.cfg.Dirs.Resolved(), data, 0o600)
 }
 
-// drainTimeout is what stopping may take when pods are stopped too: they have 30 seconds by default. It is less
-// than the 90 seconds after which systemd kills.
+// drainTimeout bounds a stop that stops the pods too, whose grace period is 30 seconds by default. systemd kills after 90
+// seconds.
 const drainTimeout = 80 * time.Second
 
-// podGrace is what pods get to end in where they end with us, as in a container, whose engine is not patient.
+// podGrace is the grace period of pods that end with this process, as in a container: its engine soon kills everything.
 const podGrace = time.Second
 
 func (f *front) supervisor() *supervise.Supervisor {
@@ -219,18 +219,18 @@ func (f *front) supervisor() *supervise.Supervisor {
 }
 
 func (f *front) programs() (out []supervise.Program) {
-	for _, half := range f.halves {
+	for _, child := range f.children {
 		out = append(out, supervise.Program{
-			Name: half,
+			Name: child,
 			Path: f.cfg.Dirs.Tool("coracle-core"),
-			Args: []string{half, f.cfg.Dirs.Resolved()},
+			Args: []string{child, f.cfg.Dirs.Resolved()},
 			Env:  environment(f.cfg),
 		})
 	}
 	return out
 }
 
-// line takes what a half prints, and what the supervisor has to say, which has no program.
+// line takes a line that a child process prints, or that the supervisor reports: then program is empty.
 func (f *front) line(program, line string) {
 	if program == "" {
 		logrus.Error(line)
@@ -239,7 +239,7 @@ func (f *front) line(program, line string) {
 	f.out.program(program, line)
 }
 
-// changed passes on how the halves are.
+// changed takes the states of the child processes: it writes them to the state file and reports to systemd.
 func (f *front) changed(all []state.Child) {
 	ready := allReady(all)
 	f.report.Update(func(p *state.Process) {
@@ -257,7 +257,7 @@ func (f *front) changed(all []state.Child) {
 	}
 }
 
-// welcome is said once, when everything is ready for the first time.
+// welcome reports that everything is ready for the first time.
 func (f *front) welcome() {
 	close(f.became)
 	f.systemd.Notify("READY=1", fmt.Sprintf("MAINPID=%d", os.Getpid()))
@@ -265,14 +265,14 @@ func (f *front) welcome() {
 	f.out.stop(true, welcomeText(f.cfg, since(f.began)))
 }
 
-// view is what the display shows.
+// view returns what the display shows.
 func (f *front) view() progress.View {
 	v := progress.View{Title: "coracle " + version.Version, Began: f.began, Now: time.Now(), Note: f.unpacked.String()}
 	if f.report != nil {
 		v.Front = f.report.Snapshot()
 	}
-	for _, half := range f.halves {
-		if p, ok, err := state.Read(f.asked.Dirs, half); ok && err == nil {
+	for _, child := range f.children {
+		if p, ok, err := state.Read(f.asked.Dirs, child); ok && err == nil {
 			v.Halves = append(v.Halves, p)
 		}
 	}

@@ -18,20 +18,20 @@ import (
 	"github.com/coracle-dev/coracle/pkg/diagnose/redact"
 )
 
-// output is where people see what happens: a display on a terminal, else lines of log on stderr. All lines are kept in
-// the ring on disk.
+// output shows what happens: as a display on a terminal, else as lines of log on stderr. The ring of log files on disk keeps
+// all lines.
 type output struct {
 	ring    *logs.Ring
 	plain   progress.Plain
 	display *progress.Display // nil for plain lines
 	json    bool
 	end     context.CancelFunc
-	// stopping is set when parts are asked to stop: what they complain about then is for the log only.
+	// stopping is set when the child processes are asked to stop: their lines then go to the log files only.
 	stopping atomic.Bool
 }
 
-// newOutput takes over logrus' standard logger, so that the front's lines go the way of the halves'. The display is
-// for who wants to see a start, not for who asked for details or for a machine's format.
+// newOutput redirects logrus' standard logger, so that the front's lines go where those of the child processes go. There is no
+// display for a log level below info, or for JSON.
 func newOutput(cfg config.Config, view func() progress.View) *output {
 	terminal := progress.IsTerminal(os.Stderr)
 	o := &output{
@@ -61,7 +61,7 @@ func (o *output) start(cfg config.Config) {
 	ctx, cancel := context.WithCancel(context.Background())
 	changed, err := state.Watch(ctx, cfg.Dirs)
 	if err != nil {
-		logrus.WithError(err).Debug("watching the state files") // the display still moves on its own
+		logrus.WithError(err).Debug("watching the state files") // the display is also redrawn periodically
 	}
 	done := make(chan struct{})
 	go func() {
@@ -82,7 +82,7 @@ func (o *output) stop(keep bool, text string) {
 	}
 }
 
-// close keeps what ended the run, if anything did, and makes sure that the ring is on the disk.
+// close records the error that ended the run, if any, and syncs the ring to disk.
 func (o *output) close(err error) {
 	if err != nil {
 		o.record(err)
@@ -90,7 +90,7 @@ func (o *output) close(err error) {
 	o.ring.Close()
 }
 
-// record keeps an error that is shown elsewhere.
+// record writes an error to the ring only: main prints it.
 func (o *output) record(err error) {
 	entry := logrus.WithError(err)
 	entry.Time, entry.Level, entry.Message = time.Now(), logrus.ErrorLevel, "coracle ended"
@@ -112,11 +112,11 @@ func (o *output) show(line string) {
 	o.plain.Line(line)
 }
 
-// etcdClient marks lines of kube-apiserver's client of etcd. It has a logger of its own, made before main and without a
-// working switch, which tells of each of many tries; who made the request says what became of it.
+// etcdClient marks lines of kube-apiserver's etcd client, which logs each of many retries. They are dropped here because that
+// logger is made before main and cannot be switched off; the caller of the request logs its outcome.
 const etcdClient = `"logger":"etcd-client"`
 
-// program takes a line of a half. What is no log line, such as a panic, becomes one where lines are for machines.
+// program takes a line of a child process. With log format json, a line that is not JSON, as of a panic, is wrapped in one.
 func (o *output) program(program, line string) {
 	if strings.HasPrefix(line, "{") && strings.Contains(line, etcdClient) {
 		return
@@ -132,7 +132,7 @@ func (o *output) program(program, line string) {
 	o.line(line)
 }
 
-// lineWriter hands logrus' lines on without their end.
+// lineWriter passes logrus' lines on, without the newline.
 type lineWriter struct{ o *output }
 
 func (w lineWriter) Write(p []byte) (int, error) {
@@ -150,5 +150,5 @@ func terminalSize() (columns, rows int) {
 	return int(size.Col), int(size.Row)
 }
 
-// since is a duration for people.
+// since is the time since t, rounded for people.
 func since(t time.Time) time.Duration { return time.Since(t).Round(10 * time.Millisecond) }

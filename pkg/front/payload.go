@@ -11,12 +11,12 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
 
-// percent is how much of something is done. It is safe for use by several goroutines.
+// percent is the progress of something. It is safe for concurrent use.
 type percent struct{ value atomic.Int64 }
 
 func (p *percent) set(done, total int64) { p.value.Store(done * 100 / max(total, 1)) }
 
-// String is empty before the begin.
+// String is empty until something is done.
 func (p *percent) String() string {
 	if n := p.value.Load(); n > 0 {
 		return fmt.Sprintf("%d %%", n)
@@ -24,15 +24,15 @@ func (p *percent) String() string {
 	return ""
 }
 
-// unpack makes sure that the parts are where the halves run from.
+// unpack unpacks the payload to where the child processes run from, unless it is there.
 func (f *front) unpack(ctx context.Context) error {
-	var said sync.Once
+	var once sync.Once
 	unpack, to := payload.Unpack, f.asked.Dirs.Payloads()
 	if f.asked.Ephemeral.On {
 		unpack, to = payload.Borrow, payload.Cache()
 	}
 	return unpack(ctx, f.asked.Dirs, func(done, total int64) {
-		said.Do(func() { logrus.Infof("unpacking to %s", to) })
+		once.Do(func() { logrus.Infof("unpacking to %s", to) })
 		f.unpacked.set(done, total)
 	})
 }

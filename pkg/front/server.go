@@ -22,7 +22,7 @@ func Run(role config.Role, args []string) error {
 	if err != nil {
 		return err
 	}
-	if os.Geteuid() == 0 { // else the preflight checks say so
+	if os.Geteuid() == 0 { // otherwise the preflight checks fail and say why
 		if err := host.Unlock(); err != nil {
 			return err
 		}
@@ -37,7 +37,7 @@ func Run(role config.Role, args []string) error {
 	return runFront(cfg, settle, children...)
 }
 
-// resolve reads the configuration. PID 1 may have to mount what is read from first.
+// resolve reads the configuration. As PID 1 it first mounts the file systems that are read for it.
 func resolve(role config.Role, args []string) (config.Config, error) {
 	if os.Getpid() == 1 {
 		if err := supervise.Mount(); err != nil {
@@ -53,7 +53,7 @@ func resolve(role config.Role, args []string) (config.Config, error) {
 	case errors.Is(err, pflag.ErrHelp):
 		return cfg, err
 	case config.OnlyNotYet(err):
-		return cfg, exitcode.With(exitcode.Unfit, err) // a service tries again after this, and not after a mistake
+		return cfg, exitcode.With(exitcode.Unfit, err) // a service manager starts it again, as it does not after a mistake
 	case err != nil:
 		return cfg, exitcode.Usage{Err: err}
 	}

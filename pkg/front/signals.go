@@ -14,17 +14,17 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/progress"
 )
 
-// SameSignal is how soon after a request to stop another one is taken for the same one, as when a shell passes it on to all.
+// SameSignal is how long after a request to stop another one is ignored: a shell may send the same one to all processes.
 const SameSignal = 300 * time.Millisecond
 
-// signals returns a context that ends when we are asked to stop. A second request makes the stop quick. SIGHUP asks
-// only where it means that the terminal is gone.
+// signals returns a context that ends when a signal asks to stop, or when an ephemeral cluster's time to live is over. A second
+// signal makes the stop quick. SIGHUP counts only where it means that the terminal is gone.
 func (f *front) signals() (ctx context.Context, done func()) {
 	ctx, stop := context.WithCancel(context.Background())
 	received := make(chan os.Signal, 8)
-	// SIGPIPE is caught and not looked at: a journal that restarts must not take the cluster along.
+	// SIGPIPE is caught and ignored: a restart of journald must not end the cluster.
 	signal.Notify(received, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
-	foreground := progress.IsTerminal(os.Stderr) // asked now, because nobody can tell once the terminal is gone
+	foreground := progress.IsTerminal(os.Stderr) // now, because it cannot be found out once the terminal is gone
 	if ttl := f.asked.Ephemeral.TTL; ttl > 0 {
 		time.AfterFunc(ttl, func() {
 			f.announceStop(fmt.Sprintf("as its time to live of %s is over", ttl))
@@ -32,11 +32,11 @@ func (f *front) signals() (ctx context.Context, done func()) {
 		})
 	}
 	go func() {
-		var asked time.Time // zero as long as nobody has
+		var asked time.Time // zero until the first signal
 		for s := range received {
 			switch {
 			case s == syscall.SIGPIPE, s == syscall.SIGHUP && !foreground:
-			case !asked.IsZero() && time.Since(asked) < SameSignal: // of the first, as when a shell passes it on to all
+			case !asked.IsZero() && time.Since(asked) < SameSignal:
 			case !asked.IsZero():
 				logrus.Warn("stopping now: asked a second time")
 				f.super.Hurry()
@@ -63,8 +63,8 @@ func (f *front) announceStop(why string) {
 		pods = "pods are stopped too"
 	}
 	var order []string
-	for i := len(f.halves) - 1; i >= 0; i-- {
-		order = append(order, f.halves[i])
+	for i := len(f.children) - 1; i >= 0; i-- {
+		order = append(order, f.children[i])
 	}
 	text := fmt.Sprintf("stopping %s, %s; %s", strings.Join(order, ", then "), why, pods)
 	f.systemd.Notify("STOPPING=1", "STATUS="+text)
@@ -73,7 +73,7 @@ func (f *front) announceStop(why string) {
 	f.out.stop(false, "\n"+text+"\n")
 }
 
-// SignalName is how people know a signal.
+// SignalName names a signal for people.
 func SignalName(s os.Signal) string {
 	if s == os.Interrupt {
 		return "Ctrl-C"

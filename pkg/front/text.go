@@ -20,7 +20,7 @@ func allReady(all []state.Child) bool {
 	return true
 }
 
-// summary says in one line how the halves are, for systemctl status.
+// summary describes the states of the child processes in one line, for systemctl status.
 func summary(all []state.Child) string {
 	if allReady(all) {
 		return "ready"
@@ -41,7 +41,7 @@ func summary(all []state.Child) string {
 	return strings.Join(parts, "; ")
 }
 
-// welcomeText tells how to use what has just come up.
+// welcomeText tells how to use what has just become ready.
 func welcomeText(cfg config.Config, took time.Duration) string {
 	if cfg.Role == config.Agent {
 		return fmt.Sprintf(`

@@ -10,7 +10,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
 )
 
-// confirmUpgrade ends the trial of this version, if it is on one, once it has become ready and stays so.
+// confirmUpgrade ends the trial of this version after an upgrade, if there is one, once coracle is ready and stays so.
 func (f *front) confirmUpgrade(ctx context.Context) {
 	select {
 	case <-ctx.Done():

@@ -8,11 +8,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// tokenFlags are flags whose values nobody else shall see.
+// tokenFlags are flags whose values are secret.
 var tokenFlags = []string{"--token", "-t", "--agent-token"}
 
-// hideTokens returns the arguments, and makes those that are tokens unreadable where the kernel shows them to every user
-// of the machine, in /proc/PID/cmdline: the strings of os.Args are that memory.
+// hideTokens returns a copy of the arguments, and overwrites tokens in the original, which is the memory that every user of the
+// machine can read in /proc/PID/cmdline.
 func hideTokens(args []string) []string {
 	if len(args) < 2 || !slices.Contains([]string{string(config.Server), string(config.Agent), "install", "check"}, args[1]) {
 		return args

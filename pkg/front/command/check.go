@@ -44,10 +44,10 @@ coracle check -o json
 coracle check --only disk-latency,disk-space`
 )
 
-// probeLimit is how long one check may take.
+// probeLimit bounds one check.
 const probeLimit = 2500 * time.Millisecond
 
-// checkArgs are what check is called with.
+// checkArgs are the arguments of check.
 type checkArgs struct {
 	role   config.Role
 	named  bool // the role was given
@@ -144,10 +144,11 @@ func parseCheck(args []string) (a checkArgs, err error) {
 	return a, nil
 }
 
-// anyServer stands for one that is not known.
+// anyServer is a placeholder for a server that is not known yet.
 const anyServer = "--server=https://server.invalid:6443"
 
-// machine is what is to be looked at: with the flags that were given, or else with those of the coracle that runs.
+// machine returns the machine to look at, with the configuration of the given flags, or of the coracle that runs if there are
+// none.
 func (a checkArgs) machine(environ []string) (*check.Machine, error) {
 	cfg, err := config.Resolve(a.role, a.rest, environ)
 	if err != nil && a.role == config.Agent { // the server may not be known yet

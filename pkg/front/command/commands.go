@@ -122,10 +122,11 @@ func Tree(core []*cobra.Command) *cobra.Command {
 func classify(c *cobra.Command) {
 	if check := c.Args; check != nil {
 		c.Args = func(c *cobra.Command, args []string) error {
-			if err := check(c, args); err != nil {
-				return exitcode.Usage{Err: err}
+			err := check(c, args)
+			if err != nil && exitcode.ClassOf(err) != exitcode.Misuse {
+				err = exitcode.Usagef("%w; see '%s --help'", err, c.CommandPath())
 			}
-			return nil
+			return err
 		}
 	}
 	for _, below := range c.Commands() {

@@ -32,11 +32,11 @@ func execCore(args []string) error {
 	var w where
 	dirs := w.dirs()
 	if cfg, ok, err := w.config(); ok && err == nil {
-		dirs = cfg.Dirs // the running one's parts are unpacked already
+		dirs = cfg.Dirs // its payload is unpacked already
 	}
-	var said sync.Once
+	var once sync.Once
 	dir, err := payload.Locate(context.Background(), dirs, func(int64, int64) {
-		said.Do(func() {
+		once.Do(func() {
 			if progress.IsTerminal(os.Stderr) {
 				fmt.Fprintln(os.Stderr, "coracle: unpacking, once for this version")
 			}

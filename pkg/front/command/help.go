@@ -65,7 +65,7 @@ kubectl, crictl and ctr have their own codes. coracle status has 4 for a cluster
 
 // printHelp prints what a command is and takes.
 func printHelp(c *cobra.Command, _ []string) {
-	out := c.OutOrStdout()
+	out := new(strings.Builder) // written at once: a reader may close its end early
 	fmt.Fprintln(out, cmp.Or(c.Long, c.Short+"."))
 	if c.HasParent() {
 		list(out, "Commands", c.Commands())
@@ -91,6 +91,7 @@ func printHelp(c *cobra.Command, _ []string) {
 	case flags.HasAvailableFlags():
 		fmt.Fprintf(out, "\nFlags:\n%s", flags.FlagUsages())
 	}
+	_, _ = io.WriteString(c.OutOrStdout(), out.String())
 }
 
 func list(out io.Writer, title string, commands []*cobra.Command) {

@@ -43,7 +43,7 @@ coracle install -- server --disable=dns --tls-san=cluster.example.org
 CORACLE_URL=https://10.0.0.1:6443 CORACLE_TOKEN=C1... coracle install`
 )
 
-// installFlags are what people say about an installation.
+// installFlags are the flags of install.
 type installFlags struct {
 	name, binDir string
 	skipStart    bool
@@ -103,7 +103,7 @@ func (f installFlags) install(command []string) error {
 	return runInstall(in, w, began)
 }
 
-// rootOnly refuses people who may not change this machine.
+// rootOnly returns an error unless root runs the command.
 func rootOnly(command string) error {
 	if os.Geteuid() != 0 {
 		return exitcode.With(exitcode.Unfit, fmt.Errorf("%s changes this machine, which only root may: sudo %s", command, command))
@@ -111,7 +111,7 @@ func rootOnly(command string) error {
 	return nil
 }
 
-// installer is the one for this machine.
+// installer returns the installer for this machine's init system.
 func installer() (*install.Installer, error) {
 	m, err := initsystem.Detect()
 	if err != nil && !errors.Is(err, initsystem.ErrNone) {
@@ -119,12 +119,12 @@ func installer() (*install.Installer, error) {
 	}
 	in := &install.Installer{Manager: m, Discard: discardInstalled, Say: func(line string) { fmt.Fprintln(os.Stderr, line) }}
 	if err != nil {
-		in.Manager = nil // and not an interface that holds nothing
+		in.Manager = nil // an interface that is nil itself
 	}
 	return in, nil
 }
 
-// runInstall installs what is wanted and tells how it went.
+// runInstall installs the service and reports the result.
 func runInstall(in *install.Installer, w install.Wanted, began time.Time) error {
 	ctx, done := interruptible()
 	defer done()
@@ -147,7 +147,7 @@ func runInstall(in *install.Installer, w install.Wanted, began time.Time) error 
 	return nil
 }
 
-// fit reports what keeps this machine from running what is configured. What is only worth knowing is said.
+// fit returns an error if this machine cannot run the configuration, and prints warnings.
 func fit(cfg config.Config) error {
 	if lock, err := os.Open(cfg.Dirs.Lock()); err == nil {
 		lock.Close()
@@ -161,7 +161,7 @@ func fit(cfg config.Config) error {
 		}
 	}
 	for _, dir := range missing(cfg.Dirs.Data, cfg.Dirs.Run) {
-		defer os.Remove(dir) // the checks make it, and it stays if it is not empty
+		defer os.Remove(dir) // the checks make the directory
 	}
 	warn := func(err error) { fmt.Fprintln(os.Stderr, "coracle: warning:", err) }
 	if err := preflight.Run(cfg, warn); err != nil {
@@ -171,7 +171,7 @@ func fit(cfg config.Config) error {
 	return nil
 }
 
-// warnOfOthers tells of what others have on this machine that will be in the way of pods.
+// warnOfOthers warns of firewalls, routes and other Kubernetes on this machine that will be in the way of pods.
 func warnOfOthers(cfg config.Config, warn func(error)) {
 	m := &check.Machine{Config: cfg, Environ: os.Environ()}
 	probes, err := check.Only(m.Probes(), []string{"firewall", "routes", "other-kubernetes"})
@@ -185,7 +185,7 @@ func warnOfOthers(cfg config.Config, warn func(error)) {
 	}
 }
 
-// missing are those of the directories and their parents that do not exist, parents first.
+// missing returns those of the directories and their parents that do not exist, parents first.
 func missing(dirs ...string) (out []string) {
 	for _, dir := range dirs {
 		var chain []string
@@ -201,7 +201,7 @@ func missing(dirs ...string) (out []string) {
 	return out
 }
 
-// upgradeInstalled lets package upgrade try another executable.
+// upgradeInstalled upgrades an installed service to another executable.
 func upgradeInstalled(ctx context.Context, m initsystem.Manager, r install.Record, file string, timeout time.Duration) error {
 	var u upgradeFlags
 	u.options.File, u.options.Timeout, u.options.Hold = file, timeout, 10*time.Second

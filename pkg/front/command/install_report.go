@@ -16,7 +16,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/release"
 )
 
-// report is what people are told after an installation.
+// report describes a finished installation to the user.
 type report struct {
 	in     *install.Installer
 	wanted install.Wanted
@@ -49,7 +49,7 @@ func (r report) print(ctx context.Context) {
 	fmt.Print(b.String())
 }
 
-// ready tells how to go on with a node that is Ready.
+// ready prints how to use a node that is Ready.
 func (r report) ready(ctx context.Context, line func(string, ...any)) {
 	cfg, ok, err := r.where.config()
 	if err != nil || !ok {
@@ -72,7 +72,7 @@ func (r report) ready(ctx context.Context, line func(string, ...any)) {
 	}
 }
 
-// kubectl says where that word leads to.
+// kubectl says which program the command kubectl runs.
 func (r report) kubectl() string {
 	for _, l := range r.done.Record.Links {
 		if filepath.Base(l.Path) == "kubectl" {
@@ -82,7 +82,7 @@ func (r report) kubectl() string {
 	return "or coracle kubectl; yours needs the next line"
 }
 
-// join prints what to do on another machine. A token is made only for a person who sees it: logs keep what they get.
+// join prints how to join another machine. It makes a token only on a terminal, because logs would keep it.
 func (r report) join(ctx context.Context, cfg config.Config, line func(string, ...any)) {
 	line("")
 	if !progress.IsTerminal(os.Stdout) {
@@ -100,7 +100,7 @@ func (r report) join(ctx context.Context, cfg config.Config, line func(string, .
 	line("curl -sfL %s/install.sh | sh -      # or, where this file is: ./coracle install", installBase())
 }
 
-// joinHost is where other machines reach this server.
+// joinHost is the host and port at which other machines reach this server.
 func joinHost(cfg config.Config) string {
 	host := cfg.API.Advertise.String()
 	if cfg.API.Advertise.Is6() {
@@ -109,12 +109,12 @@ func joinHost(cfg config.Config) string {
 	return fmt.Sprintf("%s:%d", host, cfg.API.Port)
 }
 
-// installBase is where install.sh is.
+// installBase is the URL of the directory with install.sh.
 func installBase() string {
 	return strings.TrimSuffix(release.DefaultMirror, "/download") + "/latest/download"
 }
 
-// makeToken makes a token for agents. It comes over a pipe, and is in no argument.
+// makeToken makes a token for agents. It is passed over a pipe, so that it is in no process list.
 func makeToken(ctx context.Context, r install.Record) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -124,7 +124,7 @@ func makeToken(ctx context.Context, r install.Record) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// startCommand is what people type to start a service.
+// startCommand is the command that starts a service.
 func startCommand(manager, service string) string {
 	if manager == "openrc" {
 		return "rc-service " + service + " start"
@@ -132,7 +132,7 @@ func startCommand(manager, service string) string {
 	return "systemctl start " + service
 }
 
-// byHand tells what to do on a machine whose init system is unknown.
+// byHand prints what to do on a machine whose init system is unknown.
 func (r report) byHand(line func(string, ...any)) {
 	record := r.done.Record
 	line("")

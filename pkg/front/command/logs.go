@@ -106,10 +106,10 @@ func logFilter(since, component, level string, now time.Time) (*logs.Filter, err
 	return f, nil
 }
 
-// logPrinter prints lines, of those that are there already the last ones only.
+// logPrinter prints lines: of the existing ones the last most, and all that follow.
 type logPrinter struct {
 	out    *bufio.Writer
-	most   int // -1 is all
+	most   int // -1 means all
 	colour bool
 	tail   []string
 	live   bool
@@ -125,7 +125,7 @@ func (p *logPrinter) print(ctx context.Context, path string, filter *logs.Filter
 	return p.caughtUp()
 }
 
-// caughtUp prints what turned out to be the last lines.
+// caughtUp prints the last of the existing lines; those that follow are printed at once.
 func (p *logPrinter) caughtUp() error {
 	p.live = true
 	for _, s := range p.tail {

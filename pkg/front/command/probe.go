@@ -14,10 +14,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// probeTimeout is for one try. What works answers at once.
+// probeTimeout bounds one try. A working server answers within milliseconds.
 const probeTimeout = 2 * time.Second
 
-// probeAPI connects to the API's port. That the API answers well is what its unit found out.
+// probeAPI connects to the API's port. The unit's own probe has seen the API answer.
 func probeAPI(ctx context.Context, cfg config.Config) error {
 	host := cfg.API.Bind
 	if !host.IsValid() || host.IsUnspecified() {
@@ -38,7 +38,7 @@ func dial(ctx context.Context, network string, host netip.Addr, port uint16) (ne
 // probeDNS asks the cluster's DNS Service for the address of the API's Service.
 func probeDNS(ctx context.Context, cfg config.Config) error {
 	if len(cfg.Network.DNS) == 0 || cfg.Disabled("kube-proxy") {
-		return nil // nobody here makes the Service's address answer
+		return nil // no kube-proxy makes the Service's address answer
 	}
 	server := cfg.Network.DNS[0]
 	conn, err := dial(ctx, "udp", server, 53)
@@ -64,10 +64,10 @@ func probeDNS(ctx context.Context, cfg config.Config) error {
 	return nil
 }
 
-// dnsID tells our answer from others; each query has a socket of its own.
+// dnsID identifies the answer. Each query has a socket of its own.
 const dnsID = 0xC0AC
 
-// dnsQuery is a question for an address, after RFC 1035.
+// dnsQuery encodes a question for an address, after RFC 1035.
 func dnsQuery(name string, ipv6 bool) []byte {
 	const (
 		recursionDesired = 0x0100
@@ -77,7 +77,7 @@ func dnsQuery(name string, ipv6 bool) []byte {
 	q := binary.BigEndian.AppendUint16(nil, dnsID)
 	q = binary.BigEndian.AppendUint16(q, recursionDesired)
 	q = binary.BigEndian.AppendUint16(q, 1) // questions
-	q = append(q, make([]byte, 6)...)       // nothing in the other sections
+	q = append(q, make([]byte, 6)...)       // the other sections are empty
 	for label := range strings.SplitSeq(strings.Trim(name, "."), ".") {
 		q = append(q, byte(len(label)))
 		q = append(q, label...)
@@ -91,7 +91,7 @@ func dnsQuery(name string, ipv6 bool) []byte {
 	return binary.BigEndian.AppendUint16(q, classIN)
 }
 
-// dnsAnswer checks that an answer has one.
+// dnsAnswer returns an error unless the message is an answer with at least one record.
 func dnsAnswer(answer []byte) error {
 	const header, responseBit, codeMask = 12, 0x8000, 0x000F
 	if len(answer) < header || binary.BigEndian.Uint16(answer) != dnsID {

@@ -45,7 +45,7 @@ coracle run --servers 3 --artifacts out/cluster -- ./failover.sh
 sudo coracle run -- bash`
 )
 
-// runFailed are run's own exit codes, after the habit of env.
+// The exit codes of coracle run itself are those of env.
 const (
 	runFailed     = 125
 	runNotRun     = 126
@@ -53,7 +53,7 @@ const (
 	runSignalBase = 128
 )
 
-// runOptions is what run was asked for.
+// runOptions are the flags and the command of coracle run.
 type runOptions struct {
 	plan      localcluster.Plan
 	dir       string
@@ -135,7 +135,7 @@ func (o runOptions) run() error {
 		return err
 	}
 	if _, err := exec.LookPath(o.command[0]); err != nil && o.command[0] != "kubectl" {
-		return notRunnable(o.command[0], err) // better now than after a cluster was made
+		return notRunnable(o.command[0], err) // before a cluster is made for it
 	}
 	signals := listen()
 	defer signals.stop()
@@ -169,7 +169,7 @@ func (o runOptions) run() error {
 	return nil
 }
 
-// say tells people what goes on. Standard output is the command's.
+// say prints a message to stderr: stdout belongs to the command.
 func (o runOptions) say(line string) {
 	if !o.quiet {
 		fmt.Fprintln(os.Stderr, "coracle: "+strings.TrimPrefix(line, "coracle: "))

@@ -14,13 +14,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 )
 
-// caller is for whom a command runs.
+// caller is the user that a command runs as.
 type caller struct {
-	credential *syscall.Credential // nil for this process's own
-	user       *user.User          // nil with that
+	credential *syscall.Credential // nil: the credential of this process
+	user       *user.User          // nil if credential is
 }
 
-// caller finds out who called, also through sudo.
+// caller returns the user who called coracle run, through sudo or not.
 func (o runOptions) caller() (c caller, err error) {
 	uid := os.Getenv("SUDO_UID")
 	if o.asRoot || uid == "" || uid == "0" || os.Geteuid() != 0 {
@@ -52,7 +52,7 @@ func (o runOptions) caller() (c caller, err error) {
 	return c, nil
 }
 
-// owner is the user and group who the command's files are to belong to.
+// owner returns the user and group that own the command's files.
 func (c caller) owner() (uid, gid int) {
 	if c.credential == nil {
 		return os.Geteuid(), os.Getegid()
@@ -60,13 +60,13 @@ func (c caller) owner() (uid, gid int) {
 	return int(c.credential.Uid), int(c.credential.Gid)
 }
 
-// artifacts is a directory with files for the caller.
+// artifacts describes a directory of files for the caller.
 func (c caller) artifacts(dir string) localcluster.Artifacts {
 	uid, gid := c.owner()
 	return localcluster.Artifacts{Dir: dir, UID: uid, GID: gid}
 }
 
-// environ is the command's environment. PATH was set already.
+// environ returns the command's environment. PATH is that of this process.
 func (c caller) environ(h localcluster.Handout) []string {
 	own := map[string]string{"KUBECONFIG": h.Kubeconfig(), "KUBECACHEDIR": h.Cache(), "CORACLE_CLUSTER": h.Cluster}
 	if c.user != nil {
@@ -84,7 +84,7 @@ func (c caller) environ(h localcluster.Handout) []string {
 	return env
 }
 
-// extendPath puts a directory behind what is in PATH, for the command and for who looks where that is.
+// extendPath appends a directory to PATH, for the command and for finding it.
 func extendPath(dir string) error {
 	path := os.Getenv("PATH")
 	if path == "" {

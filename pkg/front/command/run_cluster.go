@@ -11,14 +11,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 )
 
-// trial is a command and its cluster.
+// trial is one run of a command with its cluster.
 type trial struct {
 	runOptions
 	session *localcluster.Session
 	who     caller
 	signals *interrupts
 	began   time.Time
-	ran     bool // the command did
+	ran     bool // the command was started
 }
 
 // run makes the cluster ready for the command and runs it. It returns the command's exit code.
@@ -54,11 +54,11 @@ func (t *trial) run() (int, error) {
 	})
 	t.signals.give(nil)
 	s.done()
-	_ = t.session.Guard(0) // its end is told by Close too
+	_ = t.session.Guard(0) // Close reports the same error
 	return code, err
 }
 
-// deploy applies the manifests. It is over when the cluster has had the time that it may take.
+// deploy applies the manifests, within the time that the cluster may take to be ready.
 func (t *trial) deploy() error {
 	if len(t.manifests) == 0 {
 		return nil
@@ -78,15 +78,15 @@ func (t *trial) deploy() error {
 	return t.session.RollOut(ctx)
 }
 
-// collectPatience is how long getting artifacts may take.
+// collectPatience bounds the collection of artifacts.
 const collectPatience = time.Minute
 
-// collect keeps what the cluster can tell, or shows a little of it if something failed.
+// collect writes logs, events and states to the directory for artifacts, or prints some of them if something failed.
 func (t *trial) collect(failed bool) {
 	if t.signals.ctx.Err() != nil && !t.ran {
 		return
 	}
-	// Asked to end now, it does not wait for the cluster any more.
+	// A signal from now on ends the wait for the cluster.
 	ctx, cancel := context.WithTimeout(t.signals.ctx, collectPatience)
 	defer cancel()
 	switch {

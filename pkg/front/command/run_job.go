@@ -16,8 +16,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 )
 
-// job is a command in the foreground: it has the terminal, if there is one, and a process group of its own, so that a
-// shell's or a make's children get what it gets.
+// job is a command in the foreground. It has the terminal, if there is one, and a process group of its own, so that its children
+// get the signals that it gets.
 type job struct {
 	cmd *exec.Cmd
 	tty *os.File // nil if this process is not in the foreground of a terminal
@@ -25,7 +25,7 @@ type job struct {
 
 // newJob prepares a command with this process's input and output.
 func newJob(args, env []string, as *syscall.Credential) (*job, error) {
-	path, err := exec.LookPath(args[0]) // in this process's PATH, which is the command's
+	path, err := exec.LookPath(args[0]) // in this process's PATH, which is the command's too
 	if err != nil {
 		return nil, notRunnable(args[0], err)
 	}
@@ -45,7 +45,7 @@ func newJob(args, env []string, as *syscall.Credential) (*job, error) {
 	return j, nil
 }
 
-// notRunnable says why a command cannot be run, and ends with env's code for that.
+// notRunnable prints why a command cannot be run, and returns the exit code for that.
 func notRunnable(name string, err error) error {
 	fmt.Fprintf(os.Stderr, "coracle: running %s: %v\n", name, err)
 	if errors.Is(err, fs.ErrPermission) {
@@ -54,14 +54,14 @@ func notRunnable(name string, err error) error {
 	return exitcode.Silent(runNotFound)
 }
 
-// inForeground reports whether what is typed on a terminal is for this process.
+// inForeground reports whether this process is in the foreground of a terminal.
 func inForeground(tty *os.File) bool {
 	group, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
 	return err == nil && group == syscall.Getpgrp()
 }
 
-// run runs the command and returns its exit code, 128 and the signal's number if one ended it. started is told the
-// number of its process group.
+// run runs the command and returns its exit code: 128 plus the signal's number if a signal ended it. It calls started with the
+// command's process group.
 func (j *job) run(started func(group int)) (code int, err error) {
 	if j.tty != nil {
 		defer j.tty.Close()
@@ -83,7 +83,7 @@ func (j *job) run(started func(group int)) (code int, err error) {
 			continue
 		}
 		j.takeTerminal(syscall.Getpgrp())
-		// What it left in the background, such as a port-forward, has lost its cluster.
+		// Processes that it left in the background, such as a port-forward, lose their cluster.
 		localcluster.EndGroup(j.cmd.Process.Pid)
 		if status.Signaled() {
 			return runSignalBase + int(status.Signal()), nil
@@ -92,8 +92,8 @@ func (j *job) run(started func(group int)) (code int, err error) {
 	}
 }
 
-// suspend stops this process too when Ctrl-Z has stopped the command, so that the shell gets its terminal back, and lets
-// the command go on when the shell says so.
+// suspend stops this process after Ctrl-Z has stopped the command, so that the shell gets its terminal back, and continues the
+// command when the shell continues this process.
 func (j *job) suspend() {
 	j.takeTerminal(syscall.Getpgrp())
 	continued := make(chan os.Signal, 1)
@@ -102,7 +102,7 @@ func (j *job) suspend() {
 	_ = syscall.Kill(0, syscall.SIGTSTP)
 	select {
 	case <-continued:
-	case <-time.After(time.Second): // nobody here can be stopped, because no shell could let us go on
+	case <-time.After(time.Second): // the kernel stops no process whose group is orphaned: no shell could continue it
 	}
 	if j.tty != nil && inForeground(j.tty) {
 		j.takeTerminal(j.cmd.Process.Pid)
@@ -110,12 +110,12 @@ func (j *job) suspend() {
 	_ = syscall.Kill(-j.cmd.Process.Pid, syscall.SIGCONT)
 }
 
-// takeTerminal makes a process group the one in the foreground.
+// takeTerminal moves a process group to the foreground of the terminal.
 func (j *job) takeTerminal(group int) {
 	if j.tty == nil {
 		return
 	}
-	signal.Ignore(syscall.SIGTTOU) // which says that one in the background does this
+	signal.Ignore(syscall.SIGTTOU) // the kernel sends it to a process in the background that does this
 	defer signal.Reset(syscall.SIGTTOU)
 	_ = unix.IoctlSetPointerInt(int(j.tty.Fd()), unix.TIOCSPGRP, group)
 }

@@ -13,19 +13,19 @@ import (
 	"github.com/coracle-dev/coracle/pkg/front"
 )
 
-// interrupts gives the signals that ask this process to end to what it is busy with.
+// interrupts passes the signals that ask this process to end to its current work.
 type interrupts struct {
-	// ctx ends at the first signal that nobody has taken.
+	// ctx ends at the first signal while take is nil.
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
 	received chan os.Signal
 
 	mu   sync.Mutex
-	take func(os.Signal) // nil: ctx ends
-	last os.Signal       // that ended ctx
+	take func(os.Signal) // gets the signals if it is not nil
+	last os.Signal       // the signal that ended ctx
 }
 
-// listen begins to take the signals.
+// listen starts to receive the signals.
 func listen() *interrupts {
 	i := &interrupts{received: make(chan os.Signal, 8)}
 	i.ctx, i.cancel = context.WithCancelCause(context.Background())
@@ -48,7 +48,7 @@ func listen() *interrupts {
 	return i
 }
 
-// give lets somebody else take the signals from now on. It returns the one that came before, if one did.
+// give passes all further signals to a function. It returns the signal that came before, if any.
 func (i *interrupts) give(to func(os.Signal)) (missed os.Signal) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -62,7 +62,7 @@ func (i *interrupts) stop() {
 	i.cancel(nil)
 }
 
-// explain makes the error of a run that was asked to end the exit code of one that a signal ended.
+// explain turns the error of a run that a signal ended into the exit code for that.
 func (i *interrupts) explain(err error) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -74,16 +74,16 @@ func (i *interrupts) explain(err error) error {
 	return exitcode.Silent(runSignalBase + int(s))
 }
 
-// stopPatience is how long a command may take to end once it was asked to.
+// stopPatience is how long a command may take to end after a signal asked it to.
 const stopPatience = 30 * time.Second
 
-// stopper passes requests to end on to a command's processes. The second one, or too much time, ends them at once.
+// stopper passes the first signal on to a command's processes, and kills them at the second one, or after stopPatience.
 type stopper struct {
 	group int
 
 	mu    sync.Mutex
 	over  bool
-	asked time.Time // zero as long as nobody has
+	asked time.Time // when the first signal came, or zero
 	timer *time.Timer
 }
 
@@ -92,7 +92,7 @@ func (s *stopper) take(sig os.Signal) {
 	defer s.mu.Unlock()
 	number, ok := sig.(syscall.Signal)
 	switch {
-	case !ok, s.over, !s.asked.IsZero() && time.Since(s.asked) < front.SameSignal: // the same request, as when a terminal goes away
+	case !ok, s.over, !s.asked.IsZero() && time.Since(s.asked) < front.SameSignal: // the same request sent twice
 	case s.asked.IsZero():
 		s.asked = time.Now()
 		_ = syscall.Kill(-s.group, number)
@@ -110,7 +110,7 @@ func (s *stopper) late() {
 	}
 }
 
-// done is called when the command has ended: its number may become another's.
+// done must be called when the command has ended, because its process group's number may be used again.
 func (s *stopper) done() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -116,7 +116,7 @@ func snapshotRemoveCommand() *cobra.Command {
 	return c
 }
 
-// fromSnapshot gives a plan what is not said of it from the snapshot that it begins with.
+// fromSnapshot completes a plan from the snapshot that it begins with. servers says that the number of servers was given.
 func fromSnapshot(p *localcluster.Plan, s localcluster.Store, servers bool) error {
 	if p.From == "" {
 		return nil

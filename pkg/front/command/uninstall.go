@@ -137,7 +137,7 @@ func theInstalled(command, name string) (*install.Installer, install.Record, err
 	return in, r, err
 }
 
-// confirmUninstall asks a person. Where there is none, the answer is no.
+// confirmUninstall asks for confirmation. Without a terminal it fails.
 func confirmUninstall(in *os.File, out io.Writer, r install.Record, keep bool) error {
 	if !progress.IsTerminal(in) {
 		return exitcode.Usagef("nobody is here to confirm this: give --yes")
@@ -160,13 +160,13 @@ func confirmUninstall(in *os.File, out io.Writer, r install.Record, keep bool) e
 	return nil
 }
 
-// discardInstalled has the reset command take away what an installed coracle made when it ran.
+// discardInstalled runs coracle reset for what an installed coracle made.
 func discardInstalled(ctx context.Context, r install.Record, data bool) error {
 	if !left(r) {
 		return nil // it has never run
 	}
 	core, err := filepath.EvalSymlinks(r.Dirs.Tool("coracle-core"))
-	if errors.Is(err, os.ErrNotExist) { // it did not come that far
+	if errors.Is(err, os.ErrNotExist) { // the service was never started
 		err = payload.Unpack(ctx, r.Dirs, func(int64, int64) {})
 		core = r.Dirs.Tool("coracle-core")
 	}
@@ -178,16 +178,16 @@ func discardInstalled(ctx context.Context, r install.Record, data bool) error {
 		args = append(args, "--keep-data")
 	}
 	cmd := exec.CommandContext(ctx, core, args...)
-	// It finds the other paths in what coracle was started with, and without that in what it would be started with.
+	// reset takes other paths from the configuration of the last start, or else of the next one.
 	cmd.Env = append(os.Environ(), "CORACLE_KUBELET_ROOT_DIR="+r.Dirs.Kubelet)
 	if r.Kubeconfig != "" {
 		cmd.Env = append(cmd.Env, "CORACLE_WRITE_KUBECONFIG="+r.Kubeconfig)
 	}
-	var said strings.Builder
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
 	if err := cmd.Run(); err != nil {
 		var lines []string
-		for l := range strings.Lines(said.String()) {
+		for l := range strings.Lines(output.String()) {
 			if text, ok := strings.CutPrefix(l, "coracle: "); ok {
 				lines = append(lines, strings.TrimSpace(text))
 			}
@@ -197,7 +197,7 @@ func discardInstalled(ctx context.Context, r install.Record, data bool) error {
 	return nil
 }
 
-// left reports whether there is anything that a run can have made.
+// left reports whether the service has run: it makes its directories.
 func left(r install.Record) bool {
 	for _, dir := range []string{r.Dirs.Data, r.Dirs.Run} {
 		if _, err := os.Stat(dir); err == nil {

@@ -106,7 +106,7 @@ func completePlan(p *localcluster.Plan, s localcluster.Store, flags *pflag.FlagS
 	return fillIn(p)
 }
 
-// fillIn fills in what was not said about a cluster and says what is wrong with it.
+// fillIn sets defaults of a plan, and returns its mistakes.
 func fillIn(p *localcluster.Plan) error {
 	p.Name = cmp.Or(p.Name, localcluster.DefaultName)
 	p.Nodes = cmp.Or(p.Nodes, p.Servers)
@@ -129,7 +129,7 @@ func fillIn(p *localcluster.Plan) error {
 	return nil
 }
 
-// present makes the path of a file that must be there absolute.
+// present makes the path of a file absolute. The file must exist.
 func present(path *string) (err error) {
 	if _, err := os.Stat(*path); err != nil {
 		return err
@@ -138,7 +138,7 @@ func present(path *string) (err error) {
 	return err
 }
 
-// makeCluster makes a cluster and tells what to do with it.
+// makeCluster makes a cluster and prints how to use it.
 func makeCluster(p localcluster.Plan, s localcluster.Store, merge bool) error {
 	if err := needRoot("coracle up"); err != nil {
 		return err
@@ -163,7 +163,7 @@ func makeCluster(p localcluster.Plan, s localcluster.Store, merge bool) error {
 	return nil
 }
 
-// maker makes clusters in a directory.
+// maker returns a maker of clusters in a directory.
 func maker(ctx context.Context, dir string, say func(string)) (m localcluster.Maker, err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return m, err
@@ -172,14 +172,14 @@ func maker(ctx context.Context, dir string, say func(string)) (m localcluster.Ma
 		return m, exitcode.With(exitcode.Unfit, err)
 	}
 	m = localcluster.Maker{Store: localcluster.Store{Dir: dir}, KeeperArgs: []string{holderCommand, dir}, Version: version.Version, Say: say}
-	var said sync.Once
+	var once sync.Once
 	m.Payload, err = payload.Locate(ctx, paths.Default(), func(int64, int64) {
-		said.Do(func() { say("unpacking, once for this version") })
+		once.Do(func() { say("unpacking, once for this version") })
 	})
 	return m, err
 }
 
-// userConfig is the kubeconfig of the user, also when sudo made him root.
+// userConfig is the path of the user's kubeconfig; under sudo it is that of the user who called sudo.
 func userConfig() (string, error) {
 	caller, err := user.Lookup(os.Getenv("SUDO_USER"))
 	if os.Getenv("KUBECONFIG") == "" && err == nil && caller.HomeDir != "" {
@@ -188,7 +188,7 @@ func userConfig() (string, error) {
 	return kubeconfig.UserFile()
 }
 
-// upText tells how to use a cluster that has just come up.
+// upText tells how to use a cluster that has just become ready.
 func upText(s localcluster.Store, r localcluster.Record, merged bool, took time.Duration) string {
 	use, name := "kubectl get nodes", " "+r.Name
 	if !merged {
@@ -254,7 +254,7 @@ func down(s localcluster.Store, names []string, all bool) error {
 	return errors.Join(errs...)
 }
 
-// holderCommand is how coracle calls itself to hold a cluster's namespaces. It is not for people.
+// holderCommand is the hidden command of the process that holds a cluster's namespaces.
 const holderCommand = "__keep-cluster"
 
 func clustersFlag(c *cobra.Command) *string {
@@ -270,7 +270,7 @@ func needRoot(command string) error {
 	return nil
 }
 
-// interruptible is a context that ends when we are asked to stop.
+// interruptible returns a context that ends when a signal asks this process to stop.
 func interruptible() (context.Context, func()) {
 	i := listen()
 	return i.ctx, i.stop

@@ -111,7 +111,7 @@ func upLogs(s localcluster.Store, names []string) error {
 	return nil
 }
 
-// printLog prints a file with something before each line. One that is not there yet is empty.
+// printLog prints a file with a prefix before each line. A file that does not exist yet is empty.
 func printLog(to io.Writer, path, prefix string) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

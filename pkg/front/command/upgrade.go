@@ -60,7 +60,7 @@ func (u *upgradeFlags) add(c *cobra.Command) {
 	flags.BoolVar(&u.options.DryRun, "dry-run", false, "Check everything, and change nothing")
 }
 
-// run makes the upgrade and tells how it goes.
+// run upgrades and reports the result.
 func (u *upgradeFlags) run(ctx context.Context, t upgrade.Target, m upgrade.Manager) error {
 	if u.options.Timeout <= 0 || u.options.Hold < 0 {
 		return exitcode.Usagef("--timeout must be more than zero, and --hold not less")
@@ -131,8 +131,8 @@ func (u *upgradeFlags) upgrade(what []string, from release.Source, key string) e
 	return u.run(ctx, t, m)
 }
 
-// obtain finds the file that is meant, or downloads it next to where it goes, and checks its signature. There is none if the
-// version is the installed one.
+// obtain sets the file to upgrade to: a local one, or a download beside the installed one whose signature is checked. It sets
+// none if the version is installed already. forget removes the download.
 func (u *upgradeFlags) obtain(ctx context.Context, what []string, from release.Source, binary string) (forget func(), err error) {
 	forget = func() {}
 	if len(what) > 0 {
@@ -162,7 +162,7 @@ func (u *upgradeFlags) obtain(ctx context.Context, what []string, from release.S
 	return forget, untrusted(err)
 }
 
-// local takes a file that is here, and checks it by what lies beside it.
+// local takes a local file, and verifies it by the checksum and signature beside it, if there are any.
 func (u *upgradeFlags) local(file, key string) error {
 	u.options.File = file
 	if _, err := os.Stat(file); err != nil {
@@ -181,7 +181,7 @@ func (u *upgradeFlags) local(file, key string) error {
 	return nil
 }
 
-// untrusted gives what is not to be trusted its class.
+// untrusted gives errors of verification their class.
 func untrusted(err error) error {
 	var bad release.Untrusted
 	if errors.As(err, &bad) {
@@ -213,7 +213,7 @@ func (u *upgradeFlags) rollback() error {
 	return u.run(ctx, t, m)
 }
 
-// internalCommands are steps that coracle calls itself for, and services do.
+// internalCommands are hidden: coracle and the services that it installs call them.
 func internalCommands() []*cobra.Command {
 	step := func(name string, arguments int, run func(args []string) error) *cobra.Command {
 		return &cobra.Command{
@@ -222,7 +222,7 @@ func internalCommands() []*cobra.Command {
 	}
 	return []*cobra.Command{
 		step(upgrade.GuardCommand, 1, func(args []string) error {
-			return exitcode.With(exitcode.Failed, upgrade.Guard(args[0])) // no code that keeps systemd from trying again
+			return exitcode.With(exitcode.Failed, upgrade.Guard(args[0])) // any code that does not keep systemd from starting it again
 		}),
 		step(upgrade.UnpackCommand, 1, func(args []string) error { return upgrade.UnpackAhead(args[0]) }),
 		step(upgrade.WatchCommand, 1, func(args []string) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
 )
 
-// findTarget finds the installed coracle that a command is about. Without a name there must be one only.
+// findTarget finds the installed coracle of a name. Without a name there must be one only.
 func findTarget(command, name string) (upgrade.Target, upgrade.Manager, error) {
 	var none upgrade.Target
 	if os.Geteuid() != 0 {
@@ -53,12 +53,12 @@ func findTarget(command, name string) (upgrade.Target, upgrade.Manager, error) {
 	return targetOf(r), m, nil
 }
 
-// targetOf is what is upgraded of an installation.
+// targetOf converts the record of an installation.
 func targetOf(r install.Record) upgrade.Target {
 	return upgrade.Target{Service: r.Service, Binary: r.Binary, Dirs: r.Dirs, Server: r.Role == config.Server}
 }
 
-// contained reports whether this is a container that coracle is the init of.
+// contained reports whether this is a container whose init is coracle.
 func contained() bool {
 	if _, err := os.Stat("/.dockerenv"); err == nil {
 		return true

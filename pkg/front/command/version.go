@@ -16,7 +16,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
 
-// versions is what version prints for programs.
+// versions is the output of coracle version for programs.
 type versions struct {
 	Version    string              `json:"version"`
 	Commit     string              `json:"commit"`
@@ -70,7 +70,7 @@ func printVersion(format string) error {
 	}
 	var err error
 	if v.Components, err = payload.Versions(); err != nil {
-		// The front's own version is worth printing even where the rest is not to be had.
+		// coracle's own version is printed even without the others.
 		exitcode.Print(os.Stderr, fmt.Errorf("what else is in this build is not known: %w", err))
 	}
 	return v.print(format)
@@ -95,7 +95,7 @@ func (v versions) print(format string) error {
 	return nil
 }
 
-// asYAML writes JSON as YAML, with its keys in the same order. JSON is YAML already, but for its looks.
+// asYAML converts JSON to YAML in block style, with the keys in the same order.
 func asYAML(data []byte) ([]byte, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {

@@ -19,14 +19,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
-// condition is something that one can wait for.
+// condition is something to wait for.
 type condition struct {
 	name    string
-	process string // the half that tells
+	process string // the child process whose state has the unit
 	unit    string
-	// probe tries it out once the unit says that it is ready.
+	// probe tests the condition once the unit is ready. Nil: there is no test.
 	probe func(context.Context, config.Config) error
-	// off says why there is nothing to wait for with this configuration, if so.
+	// off says why there is nothing to wait for with a configuration; empty: there is.
 	off func(config.Config) string
 }
 
@@ -109,17 +109,17 @@ func wantedConditions(names []string) (wanted []condition, err error) {
 	return wanted, nil
 }
 
-// waiting is one call of wait.
+// waiting is one run of coracle wait.
 type waiting struct {
 	where    where
 	wanted   []condition
-	explicit bool // the conditions were named: one that cannot come true is an error
+	explicit bool // the conditions were named: one that is switched off is an error
 	out      io.Writer
 	once     bool
-	said     map[string]string // what was printed last, by condition
+	printed  map[string]string // the last message of each condition
 }
 
-// retryProbe is how long after a failed probe the next one is due. Only what says that it is ready is probed.
+// retryProbe is the pause after a failed probe. Only units that are ready are probed.
 const retryProbe = 50 * time.Millisecond
 
 func (w *waiting) run(ctx context.Context) error {
@@ -130,7 +130,7 @@ func (w *waiting) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	w.said = map[string]string{}
+	w.printed = map[string]string{}
 	for {
 		missing, probed, err := w.look(ctx)
 		if err != nil {
@@ -142,7 +142,7 @@ func (w *waiting) run(ctx context.Context) error {
 		if w.once {
 			return exitcode.With(exitcode.TimedOut, fmt.Errorf("not ready: %s", strings.Join(missing, "; ")))
 		}
-		var again <-chan time.Time // nil unless a probe failed: everything else is an event
+		var again <-chan time.Time // nil unless a probe failed: changes of units are events
 		if probed {
 			again = time.After(retryProbe)
 		}
@@ -155,7 +155,7 @@ func (w *waiting) run(ctx context.Context) error {
 	}
 }
 
-// look returns what is not ready yet and why. probed is true where a unit is ready but could not be used.
+// look returns what is not ready yet, and why. probed is true if a unit is ready and its probe failed.
 func (w *waiting) look(ctx context.Context) (missing []string, probed bool, err error) {
 	cfg, ok, err := w.where.config()
 	if err != nil {
@@ -185,13 +185,13 @@ func (w *waiting) look(ctx context.Context) (missing []string, probed bool, err 
 	return missing, probed, nil
 }
 
-// say prints how a condition is, if that is news.
+// say prints the state of a condition if it has changed.
 func (w *waiting) say(name, why string) {
-	news, _, _ := strings.Cut(why, ": ") // what follows is the last of many tries
-	if last, ok := w.said[name]; ok && last == news {
+	news, _, _ := strings.Cut(why, ": ") // the rest differs with each try
+	if last, ok := w.printed[name]; ok && last == news {
 		return
 	}
-	w.said[name] = news
+	w.printed[name] = news
 	if why == "" {
 		fmt.Fprintln(w.out, name+" is ready")
 		return
@@ -199,7 +199,7 @@ func (w *waiting) say(name, why string) {
 	fmt.Fprintf(w.out, "waiting for %s: %s\n", name, brief(why))
 }
 
-// brief is a text on one line that is not too long.
+// brief shortens a text to one line of at most 160 bytes.
 func brief(text string) string {
 	const enough = 160
 	text = strings.Join(strings.Fields(text), " ")
@@ -209,7 +209,7 @@ func brief(text string) string {
 	return text
 }
 
-// unready says why a condition's unit is not ready, "" if it is.
+// unready says why a condition's unit is not ready; it is empty if the unit is ready.
 func unready(dirs paths.Dirs, c condition) string {
 	front, ok, err := state.Read(dirs, state.Front)
 	if err != nil {
@@ -228,19 +228,19 @@ func unready(dirs paths.Dirs, c condition) string {
 		return err.Error()
 	}
 	if !ok || !p.Alive() {
-		return "the " + c.process + " half has not started" + lastExit(front, c.process)
+		return "the process " + c.process + " has not started" + lastExit(front, c.process)
 	}
 	for _, u := range p.Units {
 		if u.Name == c.unit {
 			return unreadyUnit(u, p.Units)
 		}
 	}
-	return "the " + c.process + " half has not come to " + c.unit
+	return "the process " + c.process + " has not come to " + c.unit
 }
 
-func lastExit(front state.Process, half string) string {
+func lastExit(front state.Process, name string) string {
 	for _, child := range front.Children {
-		if child.Name == half && child.LastExit != "" {
+		if child.Name == name && child.LastExit != "" {
 			return "; the last one " + child.LastExit
 		}
 	}

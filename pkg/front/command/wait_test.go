@@ -116,7 +116,7 @@ func TestWaitSaysWhatIsMissing(t *testing.T) {
 			front, _, _ := state.Read(m.dirs, state.Front)
 			front.Children = []state.Child{{Name: state.ControlPlane, LastExit: "was killed (SIGKILL)"}}
 			_ = state.Write(m.dirs, front)
-		}, []string{"api"}, "api: the control-plane half has not started; the last one was killed (SIGKILL)"},
+		}, []string{"api"}, "api: the process control-plane has not started; the last one was killed (SIGKILL)"},
 		{"needs", func(m *machine) {
 			m.start()
 			m.tell(state.Node, ready("containerd"), lifecycle.Status{Name: "kubelet", State: lifecycle.Starting},
@@ -127,7 +127,7 @@ func TestWaitSaysWhatIsMissing(t *testing.T) {
 			m.start()
 			m.tell(state.Node, lifecycle.Status{Name: "node-ready", State: lifecycle.Failed, Error: "no such node"})
 		}, []string{"node"}, "node: node-ready: no such node"},
-		{"no such unit", func(m *machine) { m.start(); m.tell(state.Node) }, []string{"node"}, "node: the node half has not come to node-ready"},
+		{"no such unit", func(m *machine) { m.start(); m.tell(state.Node) }, []string{"node"}, "node: the process node has not come to node-ready"},
 		{"port closed", func(m *machine) {
 			m.cfg.API.Port = 1
 			m.start()

@@ -13,8 +13,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// where says which coracle of this machine a command is about, by flags, then the environment, then the
-// configuration file, then by default.
+// where names the coracle of this machine that a command is about, by its directories: from flags, else the environment, else
+// the configuration file, else the defaults.
 type where struct{ data, run string }
 
 func whereFlags(c *cobra.Command) *where {
@@ -25,7 +25,7 @@ func whereFlags(c *cobra.Command) *where {
 	return w
 }
 
-// config reads what its last start was given. ok is false if it has not been started since boot.
+// config returns the configuration of its last start. ok is false if it was not started since boot.
 func (w where) config() (cfg config.Config, ok bool, err error) {
 	dirs, data := w.dirs(), cmp.Or(w.data, os.Getenv("CORACLE_DATA_DIR"))
 	cfg, err = config.Load(dirs.Resolved())
@@ -37,12 +37,12 @@ func (w where) config() (cfg config.Config, ok bool, err error) {
 	case err != nil:
 		return config.Config{}, false, err
 	case data != "" && cfg.Dirs.Data != data:
-		return config.Config{}, false, nil // another one uses the run directory
+		return config.Config{}, false, nil // another coracle uses the run directory
 	}
 	return cfg, true, nil
 }
 
-// dirs are the directories as far as they can be known without a running coracle: those that its next start would have.
+// dirs returns the directories that its next start would use.
 func (w where) dirs() paths.Dirs {
 	d := config.Next(os.Environ()).Dirs
 	d.Data, d.Run = cmp.Or(w.data, d.Data), cmp.Or(w.run, d.Run)
