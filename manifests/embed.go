@@ -1,7 +1,8 @@
 // Package manifests holds the objects that coracle puts into every cluster, and fills in what depends on a cluster's
-// settings. Who applies them is package pkg/addons/manifests.
+// settings. Package pkg/addons/manifests applies them.
 //
-// A file that has the name of a service of --disable is that service's: dns.yaml goes with --disable dns.
+// A file with the name of an add-on belongs to it: dns.yaml is left out with --disable dns. Most add-ons have their file in
+// their own folder.
 package manifests
 
 import (
@@ -12,6 +13,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -23,39 +25,49 @@ import (
 //go:embed *.yaml
 var files embed.FS
 
-// File is a manifest with its variables filled in.
+// File is a manifest. Render fills in its variables.
 type File struct {
 	Name string // dns.yaml
 	Data []byte
 }
 
-// Render returns the files of all services that are not disabled, sorted by name.
-func Render(cfg config.Config) ([]File, error) {
+// Render returns the files of this package and the given files of add-ons, without those of disabled add-ons and with
+// their variables filled in, sorted by name.
+func Render(cfg config.Config, addons ...File) ([]File, error) {
 	names, err := fs.Glob(files, "*.yaml")
 	if err != nil {
 		return nil, err
 	}
-	var out []File
+	all := slices.Clone(addons)
 	for _, name := range names {
-		if cfg.Disabled(strings.TrimSuffix(name, ".yaml")) {
-			continue
-		}
-		data, err := render(name, variables(cfg.Network, cfg.API.LocalStorage))
+		data, err := files.ReadFile(name)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, File{Name: name, Data: data})
+		all = append(all, File{Name: name, Data: data})
 	}
-	return out, nil
+	all = slices.DeleteFunc(all, func(f File) bool { return cfg.Disabled(strings.TrimSuffix(f.Name, ".yaml")) })
+	slices.SortFunc(all, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	values := variables(cfg.Network, cfg.API.LocalStorage)
+	for i := range all {
+		if all[i], err = all[i].fill(values); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // Corefile returns the Corefile that a new cluster gets.
 func Corefile(network config.Network) (string, error) {
-	data, err := render("dns.yaml", variables(network, ""))
+	data, err := files.ReadFile("dns.yaml")
 	if err != nil {
 		return "", err
 	}
-	for _, doc := range bytes.Split(data, []byte("\n---\n")) {
+	file, err := File{Name: "dns.yaml", Data: data}.fill(variables(network, ""))
+	if err != nil {
+		return "", err
+	}
+	for _, doc := range bytes.Split(file.Data, []byte("\n---\n")) {
 		var object struct{ Data map[string]string }
 		if err := yaml.Unmarshal(doc, &object); err != nil {
 			return "", fmt.Errorf("reading dns.yaml: %w", err)
@@ -67,14 +79,10 @@ func Corefile(network config.Network) (string, error) {
 	return "", fmt.Errorf("dns.yaml has no %s", clusterdns.Key)
 }
 
-// render fills in a file's variables. An unknown one is an error.
-func render(name string, values map[string]string) ([]byte, error) {
-	data, err := files.ReadFile(name)
-	if err != nil {
-		return nil, err
-	}
+// fill returns the file with its variables filled in. An unknown variable is an error.
+func (f File) fill(values map[string]string) (File, error) {
 	var unknown []string
-	data = variable.ReplaceAllFunc(data, func(found []byte) []byte {
+	data := variable.ReplaceAllFunc(f.Data, func(found []byte) []byte {
 		key := string(found[2 : len(found)-1])
 		value, ok := values[key]
 		if !ok {
@@ -83,9 +91,9 @@ func render(name string, values map[string]string) ([]byte, error) {
 		return []byte(value)
 	})
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("manifest %s: unknown variables %s", name, strings.Join(unknown, ", "))
+		return File{}, fmt.Errorf("manifest %s: unknown variables %s", f.Name, strings.Join(unknown, ", "))
 	}
-	return data, nil
+	return File{Name: f.Name, Data: data}, nil
 }
 
 var variable = regexp.MustCompile(`\$\{[^}]*\}`)

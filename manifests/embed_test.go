@@ -6,9 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/yaml"
-
-	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/test/golden"
 )
@@ -62,32 +59,4 @@ func TestCorefile(t *testing.T) {
 	if !strings.Contains(corefile, "kubernetes example.internal in-addr.arpa") {
 		t.Errorf("the Corefile does not know the domain:\n%s", corefile)
 	}
-}
-
-// TestLocalStorage: the path comes as JSON inside of YAML, whatever is in it.
-func TestLocalStorage(t *testing.T) {
-	files, err := Render(config.Config{Network: network(config.VXLAN, "10.43.0.10"), API: config.API{LocalStorage: `/srv/"my" disk`}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := slices.IndexFunc(files, func(f File) bool { return f.Name == "local-storage.yaml" })
-	for doc := range strings.SplitSeq(string(files[i].Data), "\n---\n") {
-		var object struct{ Data map[string]string }
-		if err := yaml.Unmarshal([]byte(doc), &object); err != nil {
-			t.Fatal(err)
-		}
-		text, ok := object.Data[localpath.ConfigKey]
-		if !ok {
-			continue
-		}
-		paths, err := localpath.Parse([]byte(text))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if places, err := paths.Places("any", "local-path"); err != nil || len(places.Paths) != 1 || places.Paths[0] != `/srv/"my" disk` {
-			t.Errorf("places are %v, %v", places, err)
-		}
-		return
-	}
-	t.Error("there is no configuration")
 }

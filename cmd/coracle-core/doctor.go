@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/coracle-dev/coracle/pkg/addons"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
@@ -48,9 +49,9 @@ something is to be looked at, and 3 if something fails.`,
 	output := command.OutputFlag(c, "", "json", "yaml")
 	node := c.Flags().Bool("node", false, "Look at this node only, and not at others or at the way to them")
 	only := c.Flags().StringSlice("only", nil, "Make only these checks, by name")
-	_ = c.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(doctor.Names(), cobra.ShellCompDirectiveNoFileComp))
+	_ = c.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(doctor.Names(addons.All()), cobra.ShellCompDirectiveNoFileComp))
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		d := &doctor.Doctor{Config: here().whole(), Environ: os.Environ(), OnlyNode: *node}
+		d := &doctor.Doctor{Config: here().whole(), Environ: os.Environ(), OnlyNode: *node, Addons: addons.All()}
 		probes, err := check.Only(d.Probes(), *only)
 		if err != nil {
 			return exitcode.Usage{Err: err}

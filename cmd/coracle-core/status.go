@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/coracle-dev/coracle/pkg/addons"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/diagnose/status"
 	"github.com/coracle-dev/coracle/pkg/front/command"
@@ -45,7 +46,7 @@ The exit code is 0 if all is ready, 1 if coracle does not run here, and 4 if it 
 			return err
 		}
 		if *output == "" {
-			err = report.Text(c.OutOrStdout(), time.Now())
+			err = report.Text(c.OutOrStdout(), time.Now(), addons.Reports())
 		} else {
 			err = printAs(c.OutOrStdout(), *output, report)
 		}

@@ -7,12 +7,14 @@ import (
 	"slices"
 
 	embedded "github.com/coracle-dev/coracle/manifests"
+	"github.com/coracle-dev/coracle/pkg/addons"
 	"github.com/coracle-dev/coracle/pkg/addons/manifests"
 	"github.com/coracle-dev/coracle/pkg/cluster/certificates"
 	"github.com/coracle-dev/coracle/pkg/cluster/csrapprover"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeaddresses"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeclaims"
 	"github.com/coracle-dev/coracle/pkg/cluster/noderoles"
+	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
@@ -40,7 +42,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		return err
 	}
 	showMetrics(cfg)
-	usage := newResourceMetrics(cfg, report)
+	extras := newAddonParts(cfg, report, joins.hub)
 	api := g.Add("kube-apiserver", apiserver.APIServer{
 		Store:     data.store,
 		API:       cfg.API,
@@ -50,11 +52,12 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		AuditLog:  dirs.AuditLog(),
 		Extension: joins.extension(),
 		Egress:    joins.egress(cfg),
-		Groups:    usage.groups(),
+		Groups:    extras.groups,
+		Admission: extras.admission,
 		Gates:     gates,
 		Args:      cfg.Args["kube-apiserver"],
 	}, data.unit)
-	files, err := embedded.Render(cfg)
+	files, err := embedded.Render(cfg, addons.Manifests()...)
 	if err != nil {
 		return err
 	}
@@ -112,9 +115,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		return err
 	}
 	g.Add("certificates", certificates.Renewal{Config: cfg})
-	if err := (batteries{cfg, report, ours, usage, lead, objects, joins.hub}).add(g); err != nil {
-		return err
-	}
+	extras.add(g, map[addon.Event]*lifecycle.Unit{addon.Leading: lead}, objects)
 	addScheduler(g, cfg, memory, api, lead)
 	return nil
 }

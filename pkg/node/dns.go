@@ -31,7 +31,7 @@ func nameServer(cfg config.Config, node *kube.OwnNode, network *lifecycle.Unit, 
 		Default: corefile, Cache: cfg.Dirs.NodeConfig("Corefile"),
 		ResolvConf: cfg.Node.ResolvConf, ServiceIPs: cfg.Network.DNS,
 		Domain: cfg.Network.Domain, APIServer: cfg.Network.ServiceCIDRs[0].Masked().Addr().Next(),
-		Report: func(s state.DNS) { report.Detail(state.DNSDetail, s) },
+		Report: func(s clusterdns.Status) { report.Detail(clusterdns.ReportKey, s) },
 	}, nil
 }
 

@@ -7,8 +7,10 @@ import (
 	"os"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/addons"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeaddresses"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeready"
+	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -20,10 +22,12 @@ import (
 	"github.com/coracle-dev/coracle/pkg/kubernetes/kubeproxy"
 	"github.com/coracle-dev/coracle/pkg/machine/host"
 	"github.com/coracle-dev/coracle/pkg/network/flannel"
+	"github.com/coracle-dev/coracle/pkg/network/networkpolicy"
 	"github.com/coracle-dev/coracle/pkg/network/nft"
 	"github.com/coracle-dev/coracle/pkg/runtime/containerd"
 	"github.com/coracle-dev/coracle/pkg/runtime/drain"
 	"github.com/coracle-dev/coracle/pkg/runtime/imageimport"
+	"github.com/coracle-dev/coracle/pkg/runtime/registries"
 )
 
 // Add prepares the machine and enters every part of a node into g.
@@ -67,7 +71,10 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 		Runc: dirs.Tool("runc"), Shim: dirs.Tool("containerd-shim-runc-v2"),
 		CNIBin: []string{dirs.CNIPlugins(), dirs.CNIBin()}, CNIConf: cniDir(dirs),
 		SandboxImage: version.PauseImage, Registries: []string{dirs.RegistryHosts(), "/etc/containerd/certs.d", "/etc/docker/certs.d"},
-		Pulls:         pulls(cfg, report),
+		Pulls: containerd.Pulls{
+			File: registries.NewLive(dirs.Registries()), NoDefault: cfg.Node.NoDefaultRegistry,
+			Report: func(err error) { report.Detail(registries.Report().Key, registries.NewStatus(dirs.Registries(), err)) },
+		},
 		SystemdCgroup: m.SystemdCgroups, RestrictOOMScore: !m.Resource, NoKeyrings: !m.Keyrings, AppArmor: m.AppArmor, Volatile: cfg.Ephemeral.On,
 		UnprivilegedPorts: m.UnprivilegedPorts, UnprivilegedICMP: m.UnprivilegedICMP,
 		LogLevel: containerdLevel(cfg.Log), PreferIPv6: cfg.Network.ClusterCIDRs[0].Addr().Is6(),
@@ -77,7 +84,15 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 		System: dirs.SystemImages(), User: dirs.Images(), Index: dirs.ImageIndex(),
 		Report: func(a []imageimport.Archive) { report.Detail("images", a) },
 	}, cri)
-	pods := append([]*lifecycle.Unit{cri, reach}, addPolicies(g, cfg, report, who, gate, cri)...)
+	api := g.Add("api", gate, reach)
+	registered := g.Add("node", node, api)
+	asKubelet := who.add(g, cfg, gate, api)
+	extras, err := addAddons(g, addon.Node{Config: cfg, Kubeconfig: who.node, Kubelet: who.kubelet, Own: node, API: gate.Opened(), Bridge: footprint.Bridge},
+		report, map[addon.Event]*lifecycle.Unit{addon.Containerd: cri, addon.Registered: registered, addon.KubeletUser: asKubelet})
+	if err != nil {
+		return err
+	}
+	pods := append([]*lifecycle.Unit{cri, reach}, extras...)
 	if cfg.DrainOnStop {
 		g.StopTimeout = drainTimeout + 8*time.Second
 		pods = append(pods, g.Add("drain", drain.Drain{Socket: dirs.ContainerdSocket(), Timeout: drainTimeout}, cri))
@@ -85,7 +100,6 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 	if hasFiles(dirs.StaticPods()) {
 		pods = append(pods, archives) // static pods start with the kubelet, and need the pause image
 	}
-	api := g.Add("api", gate, reach)
 	agent := g.Add("kubelet", kubelet.Kubelet{
 		Name: cfg.Node.Name, IPs: cfg.Node.IPs, Labels: cfg.Node.Labels, Taints: cfg.Node.Taints,
 		ExternalAddresses: len(cfg.Node.ExternalIPs) > 0,
@@ -96,13 +110,8 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 		CgroupV2: m.CgroupV2, SystemdCgroup: m.SystemdCgroups, DelayShutdown: m.Logind,
 		Args: cfg.Args["kubelet"],
 	}, pods...)
-	registered := g.Add("node", node, api)
-	asKubelet := who.add(g, cfg, gate, api)
 	g.Add("tunnels", tunnels(cfg, servers, node, report))
 	g.Add("external-ip", nodeaddresses.Publisher{Node: node, Kubeconfig: who.kubelet, IPs: cfg.Node.ExternalIPs}, registered, asKubelet)
-	if err := (batteries{cfg, report, who, node, gate, cri, registered, asKubelet}).add(g); err != nil {
-		return err
-	}
 	if !cfg.Disabled("kube-proxy") {
 		g.Add("kube-proxy", kubeproxy.KubeProxy{
 			Node: node, Since: m.began, Name: cfg.Node.Name, IP: cfg.Node.IPs[0], Kubeconfig: who.node,
@@ -157,15 +166,19 @@ func prepare(cfg config.Config, report *state.Recorder) error {
 	if err := setPath(cfg.Dirs); err != nil {
 		return err
 	}
-	if err := forgetPolicies(cfg); err != nil {
-		return err
+	for _, a := range addons.All() {
+		if a.DisabledNode != nil && !a.Enabled(cfg) {
+			if err := a.DisabledNode(); err != nil {
+				return err
+			}
+		}
 	}
 	if cfg.Network.Backend == config.BackendNone {
 		return removeIfOurs(cfg.Dirs.CNIConfig())
 	}
 	return flannel.CNI{
 		File: cfg.Dirs.CNIConfig(), Bridge: footprint.Bridge, SubnetFile: cfg.Dirs.Subnet(), StateDir: cfg.Dirs.CNIState(),
-		PolicySocket: policySocket(cfg),
+		PolicySocket: networkpolicy.Socket(cfg),
 	}.Write()
 }
 

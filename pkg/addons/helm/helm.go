@@ -19,7 +19,6 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/runtime/registries"
 )
 
@@ -39,7 +38,7 @@ type HelmCharts struct {
 	// Disabled only lets go of charts that are deleted, without uninstalling anything.
 	Disabled bool
 	// Report takes the charts that are not well, after each change; may be nil.
-	Report func([]state.Chart)
+	Report func([]FailedChart)
 }
 
 // workers is how many charts are worked at at once. They mostly wait, and may wait for one another.

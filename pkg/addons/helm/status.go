@@ -16,8 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // The conditions of a chart. The first two are k3s'.
@@ -157,9 +155,9 @@ func (c *controller) tell(name cache.ObjectName, problem string) {
 		return
 	}
 	names := slices.SortedFunc(maps.Keys(c.ill), func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) })
-	all := []state.Chart{}
+	all := []FailedChart{}
 	for _, n := range names {
-		all = append(all, state.Chart{Name: n.String(), Problem: c.ill[n]})
+		all = append(all, FailedChart{Name: n.String(), Problem: c.ill[n]})
 	}
 	c.Report(all)
 }
@@ -169,7 +167,7 @@ func (c *controller) fallSilent() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.ill) > 0 && c.Report != nil {
-		c.Report([]state.Chart{})
+		c.Report([]FailedChart{})
 	}
 	clear(c.ill)
 }

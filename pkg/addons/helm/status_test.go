@@ -9,8 +9,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 func TestTold(t *testing.T) {
@@ -75,8 +73,8 @@ func TestShorten(t *testing.T) {
 }
 
 func TestTellReportsTheIll(t *testing.T) {
-	var reports [][]state.Chart
-	c := newController(HelmCharts{Report: func(all []state.Chart) { reports = append(reports, all) }}, nil, nil)
+	var reports [][]FailedChart
+	c := newController(HelmCharts{Report: func(all []FailedChart) { reports = append(reports, all) }}, nil, nil)
 	a, b := cache.NewObjectName("x", "a"), cache.NewObjectName("x", "b")
 	for _, tell := range []struct {
 		name    cache.ObjectName

@@ -13,7 +13,6 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
-	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // lookAround remembers where volumes may be, and tells of folders that nobody knows.
@@ -54,8 +53,8 @@ func (s *Storage) bases(ctx context.Context) []string {
 }
 
 // summary is what there is for status.
-func (s *Storage) summary(ctx context.Context) state.LocalVolumes {
-	out := state.LocalVolumes{Quota: map[string]string{}}
+func (s *Storage) summary(ctx context.Context) Volumes {
+	out := Volumes{Quota: map[string]string{}}
 	known, bases := map[string]bool{}, map[string]bool{}
 	for _, dir := range s.dirs {
 		bases[dir] = true

@@ -22,7 +22,6 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
-	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // TestLeft: a folder that no volume is known of is told of, also where there are no volumes, and stays. One that any
@@ -56,11 +55,11 @@ func TestLeft(t *testing.T) {
 }
 
 // leftOf is the first thing that is told.
-func leftOf(t *testing.T, client kubernetes.Interface) state.LocalVolumes {
+func leftOf(t *testing.T, client kubernetes.Interface) Volumes {
 	own := kube.NewOwnNode("", "edge-1")
 	own.Set(testNode())
-	reports := make(chan state.LocalVolumes, 1)
-	s, err := newStorage(Options{Node: own, Report: func(v state.LocalVolumes) { reports <- v }}, client)
+	reports := make(chan Volumes, 1)
+	s, err := newStorage(Options{Node: own, Report: func(v Volumes) { reports <- v }}, client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,8 +113,8 @@ func TestLife(t *testing.T) {
 		c.Name, c.UID, c.Annotations[localpath.SelectedNode] = "foreign", "2", "edge-2"
 	})
 	client := fake.NewClientset(testConfig(base), testClass(), foreign)
-	reports := make(chan state.LocalVolumes, 100)
-	s, err := newStorage(Options{Node: own, Report: func(v state.LocalVolumes) { reports <- v }}, client)
+	reports := make(chan Volumes, 100)
+	s, err := newStorage(Options{Node: own, Report: func(v Volumes) { reports <- v }}, client)
 	if err != nil {
 		t.Fatal(err)
 	}

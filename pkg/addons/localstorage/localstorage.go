@@ -23,7 +23,6 @@ import (
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // Options are what a node's storage needs to know.
@@ -33,7 +32,7 @@ type Options struct {
 	// Node is the own Node.
 	Node *kube.OwnNode
 	// Report is told what there is whenever it changes.
-	Report func(state.LocalVolumes)
+	Report func(Volumes)
 }
 
 // Storage is the component.

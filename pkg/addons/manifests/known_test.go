@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	embedded "github.com/coracle-dev/coracle/manifests"
+	"github.com/coracle-dev/coracle/pkg/addons"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
 // TestEmbeddedKindsAreKnown keeps discovery out of a start: one kind that is not known costs a round trip and a megabyte.
 func TestEmbeddedKindsAreKnown(t *testing.T) {
 	network := config.Network{Domain: "cluster.local", Backend: config.VXLAN, DNS: []netip.Addr{netip.MustParseAddr("10.43.0.10")}}
-	files, err := embedded.Render(config.Config{Network: network})
+	files, err := embedded.Render(config.Config{Network: network}, addons.Manifests()...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // TestBounded: a kubelet that never ends fills no memory, and one that ends is heard to its end.
@@ -21,7 +23,7 @@ func TestBounded(t *testing.T) {
 		}
 	}))
 	defer kubelet.Close()
-	config := (&MetricsServer{}).client(Cluster{})
+	config := (&MetricsServer{}).client(kube.APICaches{})
 	transport, err := rest.TransportFor(&config)
 	if err != nil {
 		t.Fatal(err)

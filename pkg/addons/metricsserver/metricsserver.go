@@ -9,14 +9,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	genericserver "k8s.io/apiserver/pkg/server"
-	coreinformers "k8s.io/client-go/informers/core/v1"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -27,22 +24,14 @@ import (
 	"sigs.k8s.io/metrics-server/pkg/storage"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
-	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // MetricsServer is the component. Install comes before Run.
 type MetricsServer struct {
-	CA, Cert, Key string              // files: whom to trust as a kubelet, and who we are to kubelets
-	Report        func(state.Metrics) // told when it changes
+	CA, Cert, Key string        // files: whom to trust as a kubelet, and who we are to kubelets
+	Report        func(Scrapes) // told when it changes
 
 	usage *usage
-}
-
-// Cluster is what Install needs to know: Nodes and Pods are caches of somebody else's, and Dial is the way to nodes; nil is the network.
-type Cluster struct {
-	Nodes coreinformers.NodeInformer
-	Pods  corelisters.PodLister
-	Dial  func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Scheme names the types of the API.
@@ -52,19 +41,19 @@ func (*MetricsServer) Scheme() *runtime.Scheme { return api.Scheme }
 const scrapeTimeout = 10 * time.Second
 
 // Install enters the API into a server.
-func (m *MetricsServer) Install(server *genericserver.GenericAPIServer, cluster Cluster) error {
+func (m *MetricsServer) Install(server *genericserver.GenericAPIServer, caches kube.APICaches) error {
 	if err := register(legacyregistry.Register); err != nil {
 		return fmt.Errorf("registering metrics of metrics-server: %w", err)
 	}
 	kubelets, err := resource.NewForConfig(&client.KubeletClientConfig{
 		Scheme: "https", DefaultPort: 10250, UseNodeStatusPort: true,
 		AddressTypePriority: []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP, corev1.NodeHostName},
-		Client:              m.client(cluster),
+		Client:              m.client(caches),
 	})
 	if err != nil {
 		return fmt.Errorf("preparing to ask kubelets: %w", err)
 	}
-	nodes := cluster.Nodes.Lister()
+	nodes := caches.Nodes.Lister()
 	asked := &outcomes{getter: kubelets, failed: map[string]string{}}
 	m.usage = &usage{
 		Storage: storage.NewStorage(0), // see births
@@ -77,17 +66,17 @@ func (m *MetricsServer) Install(server *genericserver.GenericAPIServer, cluster 
 			}
 		},
 	}
-	if _, err := cluster.Nodes.Informer().AddEventHandler(m.usage.newNodes()); err != nil {
+	if _, err := caches.Nodes.Informer().AddEventHandler(m.usage.newNodes()); err != nil {
 		return fmt.Errorf("listening for new nodes: %w", err)
 	}
-	return api.Install(m.usage, runningPods{cluster.Pods}, nodes, server, nil)
+	return api.Install(m.usage, runningPods{caches.Pods}, nodes, server, nil)
 }
 
 // client is how kubelets are asked.
-func (m *MetricsServer) client(cluster Cluster) rest.Config {
+func (m *MetricsServer) client(caches kube.APICaches) rest.Config {
 	return rest.Config{
 		TLSClientConfig: rest.TLSClientConfig{CAFile: m.CA, CertFile: m.Cert, KeyFile: m.Key},
-		Dial:            cluster.Dial, Timeout: scrapeTimeout, WrapTransport: bounded,
+		Dial:            caches.Dial, Timeout: scrapeTimeout, WrapTransport: bounded,
 	}
 }
 

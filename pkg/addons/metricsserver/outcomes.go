@@ -12,8 +12,6 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"sigs.k8s.io/metrics-server/pkg/scraper/client"
 	"sigs.k8s.io/metrics-server/pkg/storage"
-
-	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // outcomes remembers which kubelets could not be asked, for coracle status.
@@ -22,7 +20,7 @@ type outcomes struct {
 
 	mu     sync.Mutex
 	failed map[string]string // by node: why
-	told   *state.Metrics
+	told   *Scrapes
 }
 
 // GetMetrics implements client.KubeletMetricsGetter.
@@ -38,7 +36,7 @@ func (o *outcomes) GetMetrics(ctx context.Context, node *corev1.Node) (*storage.
 }
 
 // report tells how it is, if that is new.
-func (o *outcomes) report(nodes corelisters.NodeLister, tell func(state.Metrics)) {
+func (o *outcomes) report(nodes corelisters.NodeLister, tell func(Scrapes)) {
 	all, err := nodes.List(labels.Everything())
 	if err != nil { // a cache does not fail
 		return
@@ -49,7 +47,7 @@ func (o *outcomes) report(nodes corelisters.NodeLister, tell func(state.Metrics)
 	}
 	o.mu.Lock()
 	maps.DeleteFunc(o.failed, func(name, _ string) bool { return !exists[name] })
-	now := state.Metrics{Nodes: len(all), Failed: maps.Clone(o.failed)}
+	now := Scrapes{Nodes: len(all), Failed: maps.Clone(o.failed)}
 	before := o.told
 	changed := before == nil || before.Nodes != now.Nodes || !maps.Equal(before.Failed, now.Failed)
 	o.told = &now

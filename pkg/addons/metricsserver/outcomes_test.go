@@ -11,8 +11,6 @@ import (
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/metrics-server/pkg/storage"
-
-	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // failing are kubelets of which the named ones do not answer.
@@ -30,14 +28,14 @@ func TestOutcomes(t *testing.T) {
 	a, b, ill := node("a", corev1.ConditionTrue), node("b", corev1.ConditionTrue), node("ill", corev1.ConditionFalse)
 	kubelets := failing{"ill": errors.New("it is known that it is not well")}
 	o := &outcomes{getter: kubelets, failed: map[string]string{}}
-	var told []state.Metrics
+	var told []Scrapes
 	round := func(nodes ...*corev1.Node) {
 		for _, n := range nodes {
 			if _, err := o.GetMetrics(t.Context(), n); fmt.Sprint(err) != fmt.Sprint(kubelets[n.Name]) {
 				t.Errorf("asking %s: %v", n.Name, err)
 			}
 		}
-		o.report(listed(t, nodes...), func(m state.Metrics) { told = append(told, m) })
+		o.report(listed(t, nodes...), func(m Scrapes) { told = append(told, m) })
 	}
 	round(a, b, ill)
 	round(a, b, ill)
@@ -49,7 +47,7 @@ func TestOutcomes(t *testing.T) {
 	kubelets["a"] = errors.New("connection refused")
 	round(a, b)
 	round(b) // a is gone
-	want := []state.Metrics{
+	want := []Scrapes{
 		{Nodes: 3}, {Nodes: 3, Failed: map[string]string{"b": "connection refused"}}, {Nodes: 3},
 		{Nodes: 2, Failed: map[string]string{"a": "connection refused"}}, {Nodes: 1},
 	}

@@ -23,7 +23,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
-	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // Class is the loadBalancerClass of Services that are ours and no other balancer's. Those without a class are ours too.
@@ -44,7 +43,7 @@ type Balancers struct {
 	// NoConnection reports whether an error of Ping means that the node cannot be asked, which is no proof of its death.
 	NoConnection func(error) bool
 	// Report is told about all Services after each change.
-	Report func([]state.LoadBalancer)
+	Report func([]LoadBalancer)
 }
 
 // Reserved is a port of nodes that coracle itself needs.

@@ -14,8 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
-
-	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // writers is how many requests are under way at once.
@@ -219,12 +217,12 @@ func (c *controller) report(outcomes []outcome) {
 	if c.Report == nil {
 		return
 	}
-	all := []state.LoadBalancer{}
+	all := []LoadBalancer{}
 	for _, o := range outcomes {
 		if o.release {
 			continue
 		}
-		lb := state.LoadBalancer{Service: o.service.Namespace + "/" + o.service.Name, Addresses: []string{}}
+		lb := LoadBalancer{Service: o.service.Namespace + "/" + o.service.Name, Addresses: []string{}}
 		for _, i := range o.ingress {
 			lb.Addresses = append(lb.Addresses, i.IP)
 		}

@@ -140,8 +140,8 @@ func (r *raw) nodeTable() []setting {
 		{name: "kube-proxy-arg", kind: lines, arg: "KEY=VALUE", into: &r.proxyArg, group: groupUpstream,
 			help: "Flag for kube-proxy, without dashes; wins over coracle's"},
 
-		{name: "disable", kind: list, arg: "SERVICE", words: Services, into: &r.disable, to: decodedAs(func(c Config) string { return strings.Join(c.Disable, ",") }), group: groupRunning, shared: withAll,
-			help: "Service of coracle to leave out: " + strings.Join(Services, ", ")},
+		{name: "disable", kind: list, arg: "SERVICE", words: Addons(), into: &r.disable, to: decodedAs(func(c Config) string { return strings.Join(c.Disable, ",") }), group: groupRunning, shared: withAll,
+			help: "Service of coracle to leave out: " + strings.Join(Addons(), ", ")},
 		{name: "disable-helm-controller", kind: toggle, def: "false", into: &r.noHelmController, group: groupRunning,
 			help: "The same as --disable=helm-controller"},
 		{name: "disable-kube-proxy", kind: toggle, def: "false", into: &r.noKubeProxy, group: groupRunning,

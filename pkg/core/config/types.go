@@ -4,9 +4,11 @@
 package config
 
 import (
+	_ "embed" // the names of add-ons
 	"io/fs"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -31,7 +33,7 @@ type Config struct {
 	// API is the control plane's part; unused by agents.
 	API  API  `json:"api"`
 	Node Node `json:"node"`
-	// Disable names the services of ours that are switched off, out of Services.
+	// Disable names the add-ons that are disabled, out of Addons.
 	Disable []string `json:"disable,omitempty"`
 	// Remarks are what people should know of their settings although nothing has to be mended.
 	Remarks []string `json:"remarks,omitempty"`
@@ -55,11 +57,15 @@ type Ephemeral struct {
 	TTL time.Duration `json:"ttl,omitempty"`
 }
 
-// Disabled reports whether the named service of ours is switched off.
-func (c Config) Disabled(service string) bool { return slices.Contains(c.Disable, service) }
+// Disabled reports whether an add-on is disabled.
+func (c Config) Disabled(addon string) bool { return slices.Contains(c.Disable, addon) }
 
-// Services are the services of ours that --disable knows. Where k3s has the same one, the name is k3s's.
-var Services = []string{"dns", "helm-controller", "kube-proxy", "local-storage", "metrics-server", "network-policy", "servicelb"}
+//go:embed addons.txt
+var addons string
+
+// Addons returns the names of all add-ons, which --disable accepts, in alphabetical order. The table of add-ons is in
+// package addons; a test there writes their names to addons.txt, because this package links no Kubernetes.
+func Addons() []string { return strings.Fields(addons) }
 
 // Log says what is logged and how.
 type Log struct {

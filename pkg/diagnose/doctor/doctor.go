@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
@@ -33,6 +34,8 @@ type Doctor struct {
 	Environ []string
 	// OnlyNode leaves out what is about other nodes.
 	OnlyNode bool
+	// Addons are the add-ons that have probes.
+	Addons []addon.Addon
 
 	processes func() processes
 	api       func() access
@@ -80,17 +83,15 @@ var table = []row{
 	{"leases", "signs of life", (*Doctor).leases, aServer, true},
 	{"pods", "pods that do not start", (*Doctor).pods, aRun, false},
 	{"manifests", "manifests that are not applied", (*Doctor).manifests, aServer, false},
-	{"metrics-server", "figures of nodes and pods", battery("metrics-server", (*Doctor).metrics), aServer, false},
-	{"helm-controller", "charts that are not installed", battery("helm-controller", (*Doctor).charts), aServer, false},
-	{"servicelb", "Services of type LoadBalancer", battery("servicelb", (*Doctor).loadBalancers), aServer, false},
-	{"local-storage", "volumes of this node", battery("local-storage", (*Doctor).volumes), aRun, false},
-	{"network-policy", "policies of this node's pods", battery("network-policy", (*Doctor).policies), aRun, false},
 }
 
+// rows are those of the table, and those of add-ons.
+func rows(addons []addon.Addon) []row { return slices.Concat(table, addonRows(addons)) }
+
 // Names are the names of all probes, in order.
-func Names() []string {
+func Names(addons []addon.Addon) []string {
 	names := check.Names((&check.Machine{}).Probes())
-	for _, r := range table {
+	for _, r := range rows(addons) {
 		names = append(names, r.name)
 	}
 	return names
@@ -104,7 +105,7 @@ func (d *Doctor) Probes() []check.Probe {
 	d.servers = sync.OnceValue(d.askServers)
 	m := &check.Machine{Config: d.Config, Running: d.processes().frontAlive, Environ: d.Environ}
 	probes := m.Probes()
-	for _, r := range table {
+	for _, r := range rows(d.Addons) {
 		if r.others && d.OnlyNode {
 			continue
 		}
@@ -137,7 +138,7 @@ var errNoAPI = errors.New("the API does not answer, see check api")
 // detail reads what a component of either half reports of its own work; false if there is nothing.
 func (d *Doctor) detail(name string, into any) bool { return d.processes().detail(name, into) }
 
-// reachesAll reports whether the machine is one of several servers, or an agent.
+// several reports whether the machine is one of several servers, or an agent.
 func (d *Doctor) several() bool {
 	return d.Config.Role == config.Agent || d.Config.Join.Joined || len(d.Config.Join.Servers) > 1
 }

@@ -17,7 +17,7 @@ func TestDocumented(t *testing.T) {
 		t.Fatal(err)
 	}
 	known := map[string]bool{}
-	for _, name := range Names() {
+	for _, name := range Names(nil) {
 		if known[name] {
 			t.Errorf("there are two checks %s", name)
 		}

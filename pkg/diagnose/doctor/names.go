@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
 	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
@@ -28,9 +27,9 @@ func (d *Doctor) dns(ctx context.Context) []check.Verdict {
 	if d.Config.Disabled("dns") {
 		return check.Skipf("DNS is switched off (--disable=dns)")
 	}
-	var told state.DNS
+	var told clusterdns.Status
 	var out []check.Verdict
-	if d.detail(state.DNSDetail, &told) && told.Error != "" {
+	if d.detail(clusterdns.ReportKey, &told) && told.Error != "" {
 		out = append(out, check.Warnf("coracle kubectl -n kube-system edit configmap coredns", "the Corefile in ConfigMap kube-system/coredns is not in use: %s", told.Error)...)
 	}
 	listens := d.dnsListens()
@@ -81,8 +80,8 @@ func (d *Doctor) judgeName(ctx context.Context, server netip.AddrPort, name, wha
 // dnsLoop looks for name servers that know the cluster's names because they ask us. That is well if it is for those only;
 // if they ask us for everything that we ask them, nothing resolves.
 func (d *Doctor) dnsLoop(ctx context.Context) []check.Verdict {
-	var told state.DNS
-	if !d.detail(state.DNSDetail, &told) || len(told.Upstreams) == 0 {
+	var told clusterdns.Status
+	if !d.detail(clusterdns.ReportKey, &told) || len(told.Upstreams) == 0 {
 		return check.Skipf("the cluster's DNS asks nobody")
 	}
 	var asked []string

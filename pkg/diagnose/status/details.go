@@ -4,26 +4,47 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
 )
 
 // details sums up what components report of their own work, and says all that is wrong with it.
-func (w *writer) details(all map[string]json.RawMessage) {
+func (w *writer) details(all map[string]json.RawMessage, reports []state.Report) {
 	w.etcd(all[state.EtcdDetail])
 	w.manifests(all[state.ManifestsDetail])
-	w.dns(all[state.DNSDetail])
 	w.servers(all[state.BalancerDetail])
 	w.tunnels(all[state.TunnelsDetail])
 	w.archives(all["images"])
-	w.metrics(all[state.MetricsDetail])
-	w.charts(all[state.ChartsDetail])
-	w.loadBalancers(all[state.LoadBalancersDetail])
-	w.volumes(all[state.VolumesDetail])
-	w.policies(all[state.NetworkPolicyDetail])
-	w.registries(all[state.RegistriesDetail])
+	for _, r := range reports {
+		w.fields(r.Title, r.Lines(all[r.Key]))
+	}
+}
+
+// fields writes lines, with a name before the first of them.
+func (w *writer) fields(name string, lines []string) {
+	for _, line := range lines {
+		w.field(name, line)
+		name = ""
+	}
+}
+
+// addons names the add-ons that are enabled, and those that are disabled.
+func (w *writer) addons(all []Addon) {
+	var on, off []string
+	for _, a := range all {
+		if a.On {
+			on = append(on, a.Name)
+		} else {
+			off = append(off, a.Name)
+		}
+	}
+	if len(on) > 0 {
+		w.field("Add-ons", strings.Join(on, ", "))
+	}
+	if len(off) > 0 {
+		w.field("Disabled", strings.Join(off, ", "))
+	}
 }
 
 // told reads a component's report; false means that there is none, or that it is of another version.
@@ -59,21 +80,6 @@ func (w *writer) manifests(raw json.RawMessage) {
 		if m.State != state.ManifestApplied {
 			w.field("", strings.TrimSuffix(fmt.Sprintf("%s is %s: %s", m.File, m.State, m.Error), ": "))
 		}
-	}
-}
-
-func (w *writer) dns(raw json.RawMessage) {
-	var d state.DNS
-	if !told(raw, &d) || len(d.Listen) == 0 {
-		return
-	}
-	text := "on " + strings.Join(d.Listen, ", ")
-	if len(d.Upstreams) > 0 {
-		text += ", other names are asked of " + strings.Join(d.Upstreams, ", ")
-	}
-	w.field("DNS", text)
-	if d.Error != "" {
-		w.field("", fmt.Sprintf("still by the Corefile of %s: ConfigMap kube-system/coredns: %s", d.Loaded.Format(time.TimeOnly), d.Error))
 	}
 }
 

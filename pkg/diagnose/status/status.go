@@ -45,13 +45,13 @@ type Report struct {
 	LastFailure  *Failure                   `json:"lastFailure,omitempty"`
 	Certificates []pki.Expiry               `json:"certificates,omitempty"`
 	Data         Data                       `json:"data"`
-	Upgrade      *upgrade.State             `json:"upgrade,omitempty"` // the present one, or the last
-	Batteries    []Battery                  `json:"batteries,omitempty"`
-	Details      map[string]json.RawMessage `json:"details,omitempty"` // components' own reports
+	Upgrade      *upgrade.State             `json:"upgrade,omitempty"`   // the present one, or the last
+	Addons       []Addon                    `json:"batteries,omitempty"` // the key that the first release had
+	Details      map[string]json.RawMessage `json:"details,omitempty"`   // components' own reports
 }
 
-// Battery is one of the services that can be switched off.
-type Battery struct {
+// Addon is an add-on.
+type Addon struct {
 	Name string `json:"name"`
 	On   bool   `json:"on"`
 }
@@ -130,8 +130,8 @@ func Collect(ctx context.Context, from Sources) (Report, error) {
 		r.addNode(ctx, from.Node)
 	}
 	if r.Health != Stopped && from.Config.Role != "" {
-		for _, name := range config.Services {
-			r.Batteries = append(r.Batteries, Battery{name, !from.Config.Disabled(name)})
+		for _, name := range config.Addons() {
+			r.Addons = append(r.Addons, Addon{name, !from.Config.Disabled(name)})
 		}
 	}
 	r.Data.Size = <-size

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
 	"github.com/coracle-dev/coracle/test/golden"
 )
 
@@ -56,6 +58,14 @@ var goodNode = &Node{Name: "alpha", Ready: true, Version: "v1.37.1+coracle.1", A
 var busyNode = &Node{Name: "alpha", Ready: true, Version: "v1.37.1+coracle.1", Addresses: []string{"192.0.2.7"},
 	Usage: &Usage{MilliCPU: 234, MilliCPUs: 2000, Memory: 384 << 20, Allocatable: 24 << 30, Measured: start}}
 
+// reports are those of add-ons that list texts.
+var reports = func() (all []state.Report) {
+	for _, key := range []string{"one", "two", "three", "four", "none"} {
+		all = append(all, state.NewReport(key, state.EachNode, strings.ToUpper(key), func(texts []string) []string { return texts }, nil))
+	}
+	return append(all, clusterdns.Report())
+}()
+
 func TestReport(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -75,29 +85,15 @@ func TestReport(t *testing.T) {
 				`[{"file":"dns.yaml","state":"applied","objects":4},{"file":"mine.yaml","state":"failed","error":"line 3: unknown kind"}]`),
 				state.EtcdDetail: json.RawMessage(`[{"kind":"NOSPACE","member":"alpha","advice":"delete what is not needed"}]`)}
 			node.Details = map[string]json.RawMessage{
-				state.DNSDetail: json.RawMessage(`{"listen":["10.42.0.1:53"],"upstreams":["192.0.2.53"],"source":"cluster","loaded":"2026-11-21T10:00:30Z","error":"Corefile, line 2: unknown directive"}`),
+				"dns": json.RawMessage(`{"listen":["10.42.0.1:53"],"upstreams":["192.0.2.53"],"source":"cluster","loaded":"2026-11-21T10:00:30Z","error":"Corefile, line 2: unknown directive"}`),
 				state.BalancerDetail: json.RawMessage(`[{"address":"192.0.2.8:6443","connections":4},{"address":"192.0.2.7:6443","own":true,` +
 					`"problem":"connect: connection refused","since":"2026-11-21T10:00:50Z"},{"address":"lb:6443","fallback":true}]`),
 				state.TunnelsDetail: json.RawMessage(`[{"server":"192.0.2.8:6443","since":"2026-11-21T10:00:05Z"},{"server":"192.0.2.9:6443","error":"no route to host"}]`),
 				"images":            json.RawMessage(`[{"file":"a.tar"},{"file":"b.tar","error":"importing b.tar: the file is cut short"}]`)}
 		})},
-		{name: "batteries", node: goodNode, health: Ready, told: tell(func(_, control, node *state.Process) {
-			control.Details = map[string]json.RawMessage{
-				state.MetricsDetail: json.RawMessage(`{"nodes":3,"failed":{"beta":"connection refused"}}`),
-				state.ChartsDetail:  json.RawMessage(`[{"name":"kube-system/web","problem":"there is no charts/web.tgz on this server"}]`),
-				state.LoadBalancersDetail: json.RawMessage(`[{"service":"web/front","addresses":["192.0.2.7"]},` +
-					`{"service":"web/other","addresses":[],"problem":"port 80/TCP of node alpha is held by Service web/front"}]`)}
-			node.Details = map[string]json.RawMessage{
-				state.VolumesDetail: json.RawMessage(`{"volumes":2,"quota":{"/var/lib/coracle/storage":"not enforced: ext4 without project quotas"},` +
-					`"left":["/var/lib/coracle/storage/pvc-1"]}`),
-				state.RegistriesDetail:    json.RawMessage(`{"file":"/etc/coracle/registries.yaml","error":"line 3: unknown key mirror"}`),
-				state.NetworkPolicyDetail: json.RawMessage(`{"policies":4,"isolatedPods":12}`)}
-		})},
-		{name: "batteries-unused", node: goodNode, health: Ready, told: tell(func(_, control, node *state.Process) {
-			control.Details = map[string]json.RawMessage{state.MetricsDetail: json.RawMessage(`{"nodes":1}`),
-				state.ChartsDetail: json.RawMessage(`[]`), state.LoadBalancersDetail: json.RawMessage(`[]`)}
-			node.Details = map[string]json.RawMessage{state.VolumesDetail: json.RawMessage(`{"volumes":0}`),
-				state.NetworkPolicyDetail: json.RawMessage(`{"policies":0,"isolatedPods":0}`)}
+		{name: "add-ons", node: goodNode, health: Ready, told: tell(func(_, control, node *state.Process) {
+			control.Details = map[string]json.RawMessage{"one": json.RawMessage(`["first","second"]`)}
+			node.Details = map[string]json.RawMessage{"two": json.RawMessage(`["only"]`), "three": json.RawMessage(`[]`), "four": json.RawMessage(`{"of":"another version"}`)}
 		})},
 		{name: "standby", node: goodNode, health: Ready, told: tell(func(_, control, _ *state.Process) {
 			leadership := unit("leadership", lifecycle.Standby, 2.3, 0, "kube-apiserver")
@@ -147,7 +143,7 @@ func TestReport(t *testing.T) {
 				t.Errorf("health %s, want %s", r.Health, tt.health)
 			}
 			var text bytes.Buffer
-			if err := r.Text(&text, at(125)); err != nil {
+			if err := r.Text(&text, at(125), reports); err != nil {
 				t.Fatal(err)
 			}
 			golden.Check(t, "testdata/"+tt.name+".txt", text.Bytes())

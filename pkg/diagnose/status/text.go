@@ -16,8 +16,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
-// Text writes the report for people. now is what ages are counted from.
-func (r Report) Text(out io.Writer, now time.Time) error {
+// Text writes the report for people. Ages are counted from now; reports describe details of add-ons.
+func (r Report) Text(out io.Writer, now time.Time, reports []state.Report) error {
 	w := &writer{out: out, now: now}
 	w.line("%s", strings.TrimSpace("coracle "+r.Version))
 	w.field("Health", r.headline(w))
@@ -38,8 +38,8 @@ func (r Report) Text(out io.Writer, now time.Time) error {
 		w.field("Upgrade", u.Text()+w.ago(u.Ended))
 	}
 	w.certificates(r.Certificates)
-	w.batteries(r.Batteries)
-	w.details(r.Details)
+	w.addons(r.Addons)
+	w.details(r.Details, reports)
 	w.field("Data", r.Data.text())
 	if len(r.Processes) > 0 {
 		w.processes(r.Processes)

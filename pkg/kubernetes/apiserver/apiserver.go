@@ -13,6 +13,7 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
 
+	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -26,12 +27,13 @@ type APIServer struct {
 	Network   config.Network
 	Issuer    string // of service account tokens
 	Files     Files
-	AuditLog  string    // file, used if there is an audit policy
-	Extension Extension // our own paths; the zero value has none
-	Egress    Egress    // how nodes and pods are reached
-	Groups    []Group   // API groups of our own
-	Gates     string    // the pass-through feature gates of all parts of the process, "feature-gates=...", or ""
-	Args      []string  // pass-through flags, "name=value"
+	AuditLog  string            // file, used if there is an audit policy
+	Extension Extension         // our own paths; the zero value has none
+	Egress    Egress            // how nodes and pods are reached
+	Groups    []Group           // API groups of coracle
+	Admission []addon.Admission // plugins of coracle, which are on by default
+	Gates     string            // the pass-through feature gates of all parts of the process, "feature-gates=...", or ""
+	Args      []string          // pass-through flags, "name=value"
 }
 
 // Files are the paths of keys and certificates, and of a configuration file that Run writes.
@@ -105,7 +107,7 @@ func (a APIServer) explain(err error) error {
 func (a APIServer) options(ctx context.Context) (options.CompletedOptions, error) {
 	none := options.CompletedOptions{}
 	opts := options.NewServerRunOptions()
-	addNodeVolumes(opts.Admission.GenericAdmission)
+	addAdmission(opts.Admission.GenericAdmission, a.Admission)
 	if err := a.flags().Parse("kube-apiserver", opts.Flags()); err != nil {
 		return none, err
 	}

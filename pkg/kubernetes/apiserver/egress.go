@@ -39,7 +39,7 @@ type Egress struct {
 func (e Egress) newConfig(opts options.CompletedOptions, groups []Group) (*app.Config, error) {
 	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme}
 	for _, g := range groups {
-		schemes = append(schemes, g.Scheme)
+		schemes = append(schemes, g.Scheme())
 	}
 	generic, shared, storage, err := controlplaneserver.BuildGenericConfig(
 		opts.CompletedOptions,

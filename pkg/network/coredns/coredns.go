@@ -18,7 +18,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
-	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
 )
 
 // DNS is a node's name server.
@@ -44,7 +44,7 @@ type DNS struct {
 	Domain    string
 	APIServer netip.Addr
 	// Report takes the state after each change; may be nil.
-	Report func(state.DNS)
+	Report func(clusterdns.Status)
 }
 
 // Run serves until ctx is done. It is ready when the API server's Service resolves.
@@ -81,7 +81,7 @@ type running struct {
 	server    server
 	upstreams []string
 	corefile  string // in use, as written in the cluster
-	report    state.DNS
+	report    clusterdns.Status
 }
 
 // start brings up the best Corefile to be had.
@@ -121,7 +121,7 @@ func (r *running) follow(ctx context.Context, unanswered <-chan error) error {
 			return nil
 		case err := <-unanswered:
 			r.log.WithError(err).Warn("going on without an answer")
-			r.tell(func(s *state.DNS) { s.Error = err.Error() })
+			r.tell(func(s *clusterdns.Status) { s.Error = err.Error() })
 			continue
 		case a := <-r.late:
 			if a.err != nil || !slices.Equal(a.listen, r.listen) {
@@ -159,7 +159,7 @@ func (r *running) reload(ctx context.Context, c candidate) error {
 		if err := r.load(r.corefile, r.report.Source); err != nil {
 			r.log.WithError(err).Warn("loading the Corefile in use again")
 		}
-		r.tell(func(s *state.DNS) { s.Error = err.Error() })
+		r.tell(func(s *clusterdns.Status) { s.Error = err.Error() })
 	}
 	return err
 }
@@ -175,7 +175,7 @@ func (r *running) load(corefile, source string) error {
 	}
 	r.corefile = corefile
 	r.adopt(source)
-	r.tell(func(s *state.DNS) {
+	r.tell(func(s *clusterdns.Status) {
 		s.Upstreams, s.Loaded, s.Error = r.upstreams, time.Now(), ""
 	})
 	r.log.WithFields(logrus.Fields{"corefile": source, "listen": r.report.Listen, "upstreams": r.upstreams}).Info("serving")
@@ -190,7 +190,7 @@ func (r *running) adopt(source string) {
 		}
 	}
 	if source != r.report.Source {
-		r.tell(func(s *state.DNS) { s.Source = source })
+		r.tell(func(s *clusterdns.Status) { s.Source = source })
 	}
 }
 
@@ -200,11 +200,11 @@ func (r *running) refuse(ctx context.Context, err error) {
 		return // told before
 	}
 	r.log.WithError(err).Warn("not using the Corefile of ConfigMap kube-system/coredns")
-	r.tell(func(s *state.DNS) { s.Error = err.Error() })
+	r.tell(func(s *clusterdns.Status) { s.Error = err.Error() })
 	r.event(ctx, err)
 }
 
-func (r *running) tell(change func(*state.DNS)) {
+func (r *running) tell(change func(*clusterdns.Status)) {
 	change(&r.report)
 	if r.Report != nil {
 		r.Report(r.report)

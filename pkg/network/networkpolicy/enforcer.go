@@ -13,7 +13,6 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
-	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/bridgefilter"
 	"github.com/coracle-dev/coracle/pkg/network/nft"
 )
@@ -25,7 +24,7 @@ type enforcer struct {
 	open    func(knftables.Family) (knftables.Interface, error)
 	exists  func(table string) (bool, error)
 	lost    func(ctx context.Context, table string, gone func()) error // nft.Lost, but in tests
-	report  func(state.NetworkPolicy)
+	report  func(Status)
 	filter  func(bridge string) error // podlink.Filter, but in tests
 	adopt   func(bridge string) error // podlink.Adopt, but in tests
 	api     <-chan struct{}           // closed when there is an API to wait for
@@ -49,11 +48,11 @@ type enforcer struct {
 	nft       sync.Mutex                               // guards kernel, and keeps transactions in order
 	kernel    map[knftables.Family]knftables.Interface // those that were needed
 	metrics   metrics
-	told      state.NetworkPolicy
+	told      Status
 	unguarded string // why there is no table of the bridge
 }
 
-func newEnforcer(on network, report func(state.NetworkPolicy), open func(knftables.Family) (knftables.Interface, error)) *enforcer {
+func newEnforcer(on network, report func(Status), open func(knftables.Family) (knftables.Interface, error)) *enforcer {
 	return &enforcer{
 		network: on, open: open, exists: nft.Exists, lost: nft.Lost, report: report, filter: bridgefilter.Filter, adopt: bridgefilter.Adopt,
 		engine: newEngine(familiesOf(on.prefixes)), advanced: make(chan struct{}),

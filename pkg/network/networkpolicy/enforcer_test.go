@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/knftables"
 
-	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/cnievents"
 )
 
@@ -78,13 +77,13 @@ type bench struct {
 	api     *api
 	served  chan struct{}
 	gone    func() // says that the table may have been deleted
-	told    []state.NetworkPolicy
+	told    []Status
 }
 
 func newBench(t *testing.T) *bench {
 	fake := func(f knftables.Family) *kernel { return &kernel{Fake: knftables.NewFake(f, tableName)} }
 	b := &bench{kernel: fake(knftables.InetFamily), guarded: fake(knftables.BridgeFamily), api: &api{ready: make(chan struct{})}, served: make(chan struct{})}
-	b.enforcer = newEnforcer(network{dual[:1], "cni0"}, func(s state.NetworkPolicy) { b.told = append(b.told, s) },
+	b.enforcer = newEnforcer(network{dual[:1], "cni0"}, func(s Status) { b.told = append(b.told, s) },
 		func(f knftables.Family) (knftables.Interface, error) { return b.of(string(f)), nil })
 	dir := t.TempDir()
 	b.exists = func(table string) (bool, error) {

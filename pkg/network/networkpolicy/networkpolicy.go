@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
-	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/cnievents"
 )
 
@@ -35,7 +34,7 @@ type NetworkPolicy struct {
 	CRI        string          // the runtime's socket
 	Leases     string          // the directory with a file for each pod address of this node
 	Recall     string          // remembers over a reboot in which namespaces pods are isolated
-	Report     func(state.NetworkPolicy)
+	Report     func(Status)
 }
 
 // Run works until ctx is done; the table stays, and with it what is in force. It is ready when the CNI plugin is

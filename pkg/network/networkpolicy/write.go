@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
-	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // enforce writes what changes until ctx is done or the last policy is gone. What changes while it writes comes with the
@@ -163,7 +162,7 @@ func (e *enforcer) keep() {
 // tell reports how policies are in force, if that has changed.
 func (e *enforcer) tell(problem string, took time.Duration) {
 	e.mu.Lock()
-	now := state.NetworkPolicy{Policies: e.policies, IsolatedPods: e.engine.isolated(), Problem: problem}
+	now := Status{Policies: e.policies, IsolatedPods: e.engine.isolated(), Problem: problem}
 	if now.Problem == "" {
 		now.Problem = strings.Join(slices.Sorted(maps.Values(e.problems)), "; ")
 	}

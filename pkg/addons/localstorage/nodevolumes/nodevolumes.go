@@ -1,18 +1,17 @@
-package apiserver
+// Package nodevolumes is an admission plugin of the API server that restricts what a node may do with local volumes, and
+// refuses sizes that no node would enforce.
+package nodevolumes
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
-	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/apis/core"
 
@@ -21,37 +20,34 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// nodeVolumesPlugin is the plugin's name, for --disable-admission-plugins.
-const nodeVolumesPlugin = "CoracleNodeVolumes"
+// Name is the plugin's name, for --disable-admission-plugins.
+const Name = "CoracleNodeVolumes"
 
-// addNodeVolumes makes the plugin one of those that are on.
-func addNodeVolumes(o *genericoptions.AdmissionOptions) {
-	o.Plugins.Register(nodeVolumesPlugin, func(io.Reader) (admission.Interface, error) {
-		return &nodeVolumes{Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete)}, nil
-	})
-	o.RecommendedPluginOrder = append(slices.Clone(o.RecommendedPluginOrder), nodeVolumesPlugin)
-}
-
-// nodeVolumes holds a node to its own local volumes and to the claims that wait for it. RBAC lets each node make
-// volumes; without this, whoever is root on one node could make a volume of any directory of another.
-type nodeVolumes struct {
+// Plugin restricts a node to its own local volumes and to the claims that wait for them. RBAC allows each node to create
+// volumes; without the plugin, root on one node could create a volume of any directory of another node.
+type Plugin struct {
 	*admission.Handler
 	client kubernetes.Interface
 }
 
-// SetExternalKubeClientSet takes the client that plugins are given.
-func (p *nodeVolumes) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
+// New returns the plugin. The API server gives it its client.
+func New() *Plugin {
+	return &Plugin{Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete)}
+}
 
-// ValidateInitialization says what is missing.
-func (p *nodeVolumes) ValidateInitialization() error {
+// SetExternalKubeClientSet sets the client of the API server.
+func (p *Plugin) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
+
+// ValidateInitialization returns an error if the client is missing.
+func (p *Plugin) ValidateInitialization() error {
 	if p.client == nil {
-		return fmt.Errorf("%s has no client", nodeVolumesPlugin)
+		return fmt.Errorf("%s has no client", Name)
 	}
 	return nil
 }
 
-// Validate refuses what a node has no business with, and sizes that nothing holds to.
-func (p *nodeVolumes) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+// Validate refuses changes of volumes and claims that are not the node's, and larger sizes that would not be enforced.
+func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().Group != core.GroupName {
 		return nil
 	}
@@ -74,7 +70,7 @@ func (p *nodeVolumes) Validate(ctx context.Context, a admission.Attributes, _ ad
 	return nil
 }
 
-func (p *nodeVolumes) volume(ctx context.Context, a admission.Attributes, node string) error {
+func (p *Plugin) volume(ctx context.Context, a admission.Attributes, node string) error {
 	switch a.GetOperation() {
 	case admission.Create:
 		pv, _ := a.GetObject().(*core.PersistentVolume)
@@ -103,11 +99,11 @@ func (p *nodeVolumes) volume(ctx context.Context, a admission.Attributes, node s
 	return nil
 }
 
-// ownVolume says why a volume is none that the node may have.
+// ownVolume returns an error that says why a node may not create, change or delete a volume.
 func ownVolume(pv *core.PersistentVolume, node string) error {
 	switch {
 	case pv == nil:
-		return errors.New("it is no volume")
+		return errors.New("the object is not a volume")
 	case pv.Annotations[localpath.ProvisionedBy] != localpath.Provisioner:
 		return fmt.Errorf("volume %s is not of provisioner %s", pv.Name, localpath.Provisioner)
 	case pv.Labels[localpath.NodeLabel] != node || !onlyOn(pv.Spec.NodeAffinity, node):
@@ -120,7 +116,7 @@ func ownVolume(pv *core.PersistentVolume, node string) error {
 	return nil
 }
 
-// onlyOn reports whether pods with the volume can run on this node and on no other.
+// onlyOn reports whether pods with the volume can run on this node and on no other node.
 func onlyOn(affinity *core.VolumeNodeAffinity, node string) bool {
 	if affinity == nil || affinity.Required == nil || len(affinity.Required.NodeSelectorTerms) != 1 {
 		return false
@@ -133,15 +129,16 @@ func onlyOn(affinity *core.VolumeNodeAffinity, node string) bool {
 	return e.Key == corev1.LabelHostname && e.Operator == core.NodeSelectorOpIn && len(e.Values) == 1 && e.Values[0] == node
 }
 
-// waits says why the claim of a new volume does not wait for one on this node. Else a node could draw any pod to itself.
-func (p *nodeVolumes) waits(ctx context.Context, pv *core.PersistentVolume, node string) error {
+// waits returns an error if the claim of a new volume does not wait for a volume on this node. Without this check a node
+// could attract any pod.
+func (p *Plugin) waits(ctx context.Context, pv *core.PersistentVolume, node string) error {
 	ref := pv.Spec.ClaimRef
 	claim, err := p.client.CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("reading the claim of volume %s: %w", pv.Name, err)
 	}
 	selected, set := claim.Annotations[localpath.SelectedNode]
-	if !set && claim.Spec.StorageClassName != nil { // the class says where
+	if !set && claim.Spec.StorageClassName != nil { // the class selects the node
 		class, err := p.client.StorageV1().StorageClasses().Get(ctx, *claim.Spec.StorageClassName, metav1.GetOptions{})
 		if err != nil {
 			return fmt.Errorf("reading the class of claim %s/%s: %w", ref.Namespace, ref.Name, err)
@@ -154,7 +151,7 @@ func (p *nodeVolumes) waits(ctx context.Context, pv *core.PersistentVolume, node
 	return nil
 }
 
-// ownClaim says why a claim is none that this node made a volume for.
+// ownClaim returns an error if a claim does not wait for a volume of this node.
 func ownClaim(obj any, node string) error {
 	claim, ok := obj.(*core.PersistentVolumeClaim)
 	if !ok || claim.Annotations[localpath.SelectedNode] != node || claim.Annotations[localpath.ProvisionerOf] != localpath.Provisioner {
@@ -163,7 +160,7 @@ func ownClaim(obj any, node string) error {
 	return nil
 }
 
-// givesBack lets a node say that another should be chosen for a claim, and change nothing else.
+// givesBack allows a node to return a claim to the scheduler, and no other change of the claim.
 func givesBack(a admission.Attributes, node string) error {
 	if err := ownClaim(a.GetOldObject(), node); err != nil {
 		return err
@@ -185,7 +182,7 @@ func givesBack(a admission.Attributes, node string) error {
 	return nil
 }
 
-// ignoreBookkeeping makes equal what the server itself writes into an object that changes.
+// ignoreBookkeeping copies the fields that the API server itself changes with each update.
 func ignoreBookkeeping(was *metav1.ObjectMeta, is metav1.ObjectMeta) {
 	was.ManagedFields, was.ResourceVersion, was.Generation = is.ManagedFields, is.ResourceVersion, is.Generation
 }

@@ -1,4 +1,4 @@
-package orphanvolumes
+package localstorage
 
 import (
 	"context"
@@ -52,22 +52,11 @@ func work(t *testing.T, client kubernetes.Interface) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		run(ctx, client,
+		watchOrphans(ctx, client,
 			watching(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) }, nodes.Watch),
 			watching(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return volumes.List(ctx, o) }, volumes.Watch))
 	}()
 	t.Cleanup(func() { stop(); <-ended })
-}
-
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	err := check()
-	for deadline := time.Now().Add(time.Minute); err != nil; err = check() {
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
 }
 
 // givenBack is an error unless the claim waits for no node.
@@ -147,7 +136,7 @@ func TestOneRefused(t *testing.T) {
 	client.PrependReactor("patch", "persistentvolumes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		return action.(clienttesting.PatchAction).GetName() == "a", nil, errors.New("not this one")
 	})
-	err := keeper{client, cache.NewStore(cache.MetaNamespaceKeyFunc)}.handle(t.Context(), everything)
+	err := orphanCare{client, cache.NewStore(cache.MetaNamespaceKeyFunc)}.handle(t.Context(), allNodes)
 	if err == nil || !strings.Contains(err.Error(), "removing volume a: not this one") {
 		t.Errorf("got %v", err)
 	}

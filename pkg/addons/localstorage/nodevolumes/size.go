@@ -1,4 +1,4 @@
-package apiserver
+package nodevolumes
 
 import (
 	"context"
@@ -12,9 +12,9 @@ import (
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
 )
 
-// grows refuses a claim's wish for a larger local volume where its size means nothing. Without this the claim would
-// wait for ever: the API lets nobody take such a wish back.
-func (p *nodeVolumes) grows(ctx context.Context, a admission.Attributes) error {
+// grows refuses a request for a larger local volume if its size is not enforced. Otherwise the claim would wait for ever,
+// because the API does not allow a size request to be withdrawn.
+func (p *Plugin) grows(ctx context.Context, a admission.Attributes) error {
 	if a.GetResource().Resource != "persistentvolumeclaims" || a.GetSubresource() != "" || a.GetOperation() != admission.Update {
 		return nil
 	}
@@ -29,7 +29,7 @@ func (p *nodeVolumes) grows(ctx context.Context, a admission.Attributes) error {
 	}
 	pv, err := p.client.CoreV1().PersistentVolumes().Get(ctx, was.Spec.VolumeName, metav1.GetOptions{})
 	if err != nil {
-		return nil // whoever makes it larger will see
+		return nil // the node that expands the volume reports it
 	}
 	quota, told := pv.Annotations[localpath.QuotaAnnotation]
 	if !told || strings.HasPrefix(quota, "enforced") {

@@ -1,4 +1,4 @@
-package apiserver
+package nodevolumes
 
 import (
 	"context"
@@ -55,7 +55,7 @@ type request struct {
 func check(t *testing.T, r request) error {
 	t.Helper()
 	pinned := "pinned"
-	p := &nodeVolumes{client: fake.NewClientset(
+	p := &Plugin{client: fake.NewClientset(
 		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "data", UID: types.UID("1"), Annotations: waiting("a")}},
 		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "other", UID: types.UID("2"), Annotations: waiting("b")}},
 		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pinned", UID: types.UID("3"),

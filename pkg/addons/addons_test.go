@@ -1,0 +1,33 @@
+package addons
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/test/golden"
+)
+
+// TestNames writes the names that --disable knows to the list of package config, which links no Kubernetes.
+func TestNames(t *testing.T) {
+	var names []string
+	for _, a := range All() {
+		names = append(names, a.Name)
+	}
+	slices.Sort(names)
+	golden.Check(t, "../core/config/addons.txt", strings.Join(names, "\n")+"\n")
+	if !slices.Equal(slices.Compact(names), config.Addons()) {
+		t.Errorf("config knows %q, the table has %q", config.Addons(), names)
+	}
+}
+
+func TestReportsHaveTheirOwnKeys(t *testing.T) {
+	seen := map[string]bool{}
+	for _, r := range Reports() {
+		if seen[r.Key] || r.Title == "" {
+			t.Errorf("report %q (%q) is there twice, or has no title", r.Key, r.Title)
+		}
+		seen[r.Key] = true
+	}
+}

@@ -1,0 +1,224 @@
+package localstorage
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
+)
+
+const (
+	orphansComponent = "local-volumes"
+	// unreachableTimeout is how long a node may be unreachable before the claims that wait for it go to another node.
+	unreachableTimeout = time.Minute
+	// allNodes is the key in the queue for all nodes that are gone.
+	allNodes = ""
+)
+
+// Orphans is the component of the control plane that looks after local volumes whose node is gone. It removes such a
+// volume from the API if its directory was to be deleted, and gives claims that wait for a volume on such a node back to
+// the scheduler. It runs on one server at a time.
+type Orphans struct {
+	// Kubeconfig may watch nodes; watch, patch and delete volumes; list and update claims; and create events.
+	Kubeconfig string
+}
+
+// Run works until ctx is done. It is ready at once, because no other component depends on it.
+func (o Orphans) Run(ctx context.Context, ready func()) error {
+	client, err := kube.Client(o.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	ready()
+	api := client.CoreV1().RESTClient()
+	ours := func(o *metav1.ListOptions) { o.LabelSelector = localpath.NodeLabel }
+	watchOrphans(kube.WithComponent(ctx, orphansComponent), client, cache.NewListWatchFromClient(api, "nodes", "", fields.Everything()),
+		cache.NewFilteredListWatchFromClient(api, "persistentvolumes", "", ours))
+	return nil
+}
+
+// orphanCare handles one node after the other.
+type orphanCare struct {
+	client kubernetes.Interface
+	nodes  cache.Store
+}
+
+// watchOrphans queues the nodes that go away or become unreachable, and handles them until ctx is done.
+func watchOrphans(ctx context.Context, client kubernetes.Interface, nodes, volumes cache.ListerWatcher) {
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))
+	unreachable := func(obj any) {
+		if node, ok := obj.(*corev1.Node); ok && !unreachableSince(node).IsZero() {
+			queue.AddAfter(node.Name, time.Until(unreachableSince(node).Add(unreachableTimeout)))
+		}
+	}
+	known, controller := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: nodes, ObjectType: &corev1.Node{}, Transform: trimOrphan,
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    unreachable,
+			UpdateFunc: func(_, obj any) { unreachable(obj) },
+			DeleteFunc: func(obj any) {
+				if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
+					queue.Add(name)
+				}
+			},
+		},
+	})
+	c := orphanCare{client, known}
+	_, releases := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: volumes, ObjectType: &corev1.PersistentVolume{}, Transform: trimOrphan,
+		Handler: cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, obj any) { // volumes that exist already are handled with allNodes
+			if pv, ok := obj.(*corev1.PersistentVolume); ok && isReleased(pv) {
+				queue.Add(pv.Labels[localpath.NodeLabel])
+			}
+		}},
+	})
+	var working sync.WaitGroup
+	working.Go(func() { releases.RunWithContext(ctx) })
+	working.Go(func() {
+		if !cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
+			return
+		}
+		queue.Add(allNodes)
+		kube.Work(ctx, orphansComponent, queue, c.handle)
+	})
+	controller.RunWithContext(ctx)
+	queue.ShutDown()
+	working.Wait()
+}
+
+// handle deals with the volumes and claims of a node that is gone or unreachable, or of all nodes that are gone.
+func (c orphanCare) handle(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, unreachableTimeout)
+	defer cancel()
+	if name == allNodes {
+		return c.each(ctx, localpath.NodeLabel, c.gone)
+	}
+	if c.gone(name) {
+		return c.each(ctx, labelIs(name), c.gone)
+	}
+	if obj, _, err := c.nodes.GetByKey(name); err == nil {
+		if node, ok := obj.(*corev1.Node); ok && !unreachableSince(node).IsZero() {
+			return c.claims(ctx, func(node string) bool { return node == name })
+		}
+	}
+	return nil // the node has come back
+}
+
+// gone reports whether there is no such node.
+func (c orphanCare) gone(name string) bool {
+	_, exists, err := c.nodes.GetByKey(name)
+	return err == nil && !exists
+}
+
+func labelIs(node string) string { return localpath.NodeLabel + "=" + node }
+
+// each deals with the volumes and claims of nodes that are gone. A failure with one of them does not stop the others.
+func (c orphanCare) each(ctx context.Context, selector string, gone func(node string) bool) error {
+	list, err := c.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{LabelSelector: selector})
+	if err != nil {
+		return fmt.Errorf("listing local volumes: %w", err)
+	}
+	var errs []error
+	for i := range list.Items {
+		pv := &list.Items[i]
+		if gone(pv.Labels[localpath.NodeLabel]) && isReleased(pv) {
+			errs = append(errs, c.forget(ctx, pv))
+		}
+	}
+	return errors.Join(append(errs, c.claims(ctx, gone))...)
+}
+
+// isReleased reports whether a volume only waits for its directory to be removed. A volume that is bound to a claim
+// stays, because its machine may come back with the directory.
+func isReleased(pv *corev1.PersistentVolume) bool {
+	return pv.Annotations[localpath.ProvisionedBy] == localpath.Provisioner && pv.Status.Phase == corev1.VolumeReleased &&
+		pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
+}
+
+// forget removes a volume from the API. Its directory stays on the machine that is gone.
+func (c orphanCare) forget(ctx context.Context, pv *corev1.PersistentVolume) error {
+	rest := slices.DeleteFunc(slices.Clone(pv.Finalizers), func(f string) bool { return f == localpath.VolumeFinalizer })
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": pv.ResourceVersion, "finalizers": rest}})
+	if err != nil {
+		return err
+	}
+	volumes := c.client.CoreV1().PersistentVolumes()
+	_, err = volumes.Patch(ctx, pv.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: "coracle"})
+	if err == nil {
+		err = volumes.Delete(ctx, pv.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pv.UID))})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("removing volume %s: %w", pv.Name, err)
+	}
+	node := pv.Labels[localpath.NodeLabel]
+	logrus.WithField("component", orphansComponent).Warnf("removed volume %s: node %s is gone, and the directory %s stays there", pv.Name, node, kube.VolumePath(pv))
+	return nil
+}
+
+// claims gives the claims that wait for volumes on some nodes back to the scheduler, which would wait for those nodes for
+// ever. If such a node has created its volume before that, the claim is bound to it; afterwards the API refuses the volume.
+func (c orphanCare) claims(ctx context.Context, of func(node string) bool) error {
+	list, err := c.client.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return fmt.Errorf("listing claims: %w", err)
+	}
+	var errs []error
+	for i := range list.Items {
+		claim := &list.Items[i]
+		node, waits := claim.Annotations[localpath.SelectedNode]
+		if !waits || claim.Annotations[localpath.ProvisionerOf] != localpath.Provisioner || claim.Spec.VolumeName != "" || !of(node) {
+			continue
+		}
+		claim = claim.DeepCopy()
+		delete(claim.Annotations, localpath.SelectedNode)
+		_, err := c.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Update(ctx, claim, metav1.UpdateOptions{FieldManager: "coracle"})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("giving back claim %s/%s: %w", claim.Namespace, claim.Name, err))
+			continue
+		}
+		logrus.WithField("component", orphansComponent).Warnf("claim %s/%s goes to another node: %s is gone or does not answer", claim.Namespace, claim.Name, node)
+	}
+	return errors.Join(errs...)
+}
+
+// unreachableSince is when Kubernetes declared a node unreachable, zero if it is reachable.
+func unreachableSince(node *corev1.Node) time.Time {
+	for _, t := range node.Spec.Taints {
+		if t.Key == corev1.TaintNodeUnreachable && t.Effect == corev1.TaintEffectNoExecute && t.TimeAdded != nil {
+			return t.TimeAdded.Time
+		}
+	}
+	return time.Time{}
+}
+
+// trimOrphan drops the parts of an object that are not read here, because there may be thousands of objects.
+func trimOrphan(obj any) (any, error) {
+	switch o := obj.(type) {
+	case *corev1.Node:
+		slim := &corev1.Node{}
+		slim.Name, slim.ResourceVersion, slim.Spec.Taints = o.Name, o.ResourceVersion, o.Spec.Taints
+		return slim, nil
+	case *corev1.PersistentVolume:
+		o.ManagedFields = nil
+	}
+	return obj, nil
+}

@@ -1,0 +1,54 @@
+package controlplane
+
+import (
+	"github.com/coracle-dev/coracle/pkg/addons"
+	"github.com/coracle-dev/coracle/pkg/core/addon"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/pkg/kubernetes/apiserver"
+	"github.com/coracle-dev/coracle/pkg/network/tunnel"
+)
+
+// addonParts are the parts of all add-ons that run in the control plane. They are made before the API server, because it
+// serves some of them.
+type addonParts struct {
+	components []addon.Component
+	groups     []apiserver.Group
+	admission  []addon.Admission
+}
+
+func newAddonParts(cfg config.Config, report *state.Recorder, nodes *tunnel.Hub) (parts addonParts) {
+	for _, a := range addons.All() {
+		if a.Admission != nil {
+			parts.admission = append(parts.admission, *a.Admission)
+		}
+		components := a.ControlPlane
+		if !a.Enabled(cfg) {
+			components = a.Disabled
+		}
+		if components == nil {
+			continue
+		}
+		parts.components = append(parts.components, components(addon.Server{
+			Config:     cfg,
+			Kubeconfig: cfg.Dirs.ServerConfig("coracle.kubeconfig"),
+			Admin:      cfg.Dirs.ServerConfig("admin.kubeconfig"),
+			Ping:       nodes.Ping,
+			Report:     func(r any) { report.Detail(a.Report.Key, r) },
+		})...)
+	}
+	for _, c := range parts.components {
+		if group, ok := c.Component.(apiserver.Group); ok {
+			parts.groups = append(parts.groups, group)
+		}
+	}
+	return parts
+}
+
+// add adds the components to g.
+func (p addonParts) add(g *lifecycle.Group, units map[addon.Event]*lifecycle.Unit, objects *lifecycle.Unit) {
+	for _, c := range p.components {
+		g.Add(c.Name, c.Component, c.Needs(units, objects)...)
+	}
+}

@@ -1,0 +1,57 @@
+package state
+
+import "encoding/json"
+
+// Report describes to people what a component reports in Process.Details. NewReport makes one.
+type Report struct {
+	// Key is the name of the report in Process.Details.
+	Key string
+	// Reporter says which processes write the report.
+	Reporter Reporter
+	// Title stands before the first line of coracle status.
+	Title string
+	// Lines are the lines of coracle status; there are none while nothing is worth a line.
+	Lines func(json.RawMessage) []string
+	// Judge lists the problems that coracle doctor shows, and says what is well if there are none. It takes a missing
+	// report for an empty one. It is nil for a report without a probe.
+	Judge func(json.RawMessage) (problems []Problem, fine string)
+}
+
+// Reporter says where a report is written.
+type Reporter int
+
+// The reporters: every node, every server, or only the server that leads.
+const (
+	EachNode Reporter = iota
+	EachServer
+	LeadingServer
+)
+
+// Problem is one finding of coracle doctor.
+type Problem struct {
+	Text  string
+	Fix   string // what people can do about it
+	Fails bool   // it is a failure and not a warning
+}
+
+// NewReport describes a report of type T. judge may be nil. A report that another version wrote in another form counts
+// as missing.
+func NewReport[T any](key string, by Reporter, title string, lines func(T) []string, judge func(T) ([]Problem, string)) Report {
+	r := Report{Key: key, Reporter: by, Title: title, Lines: func(raw json.RawMessage) []string {
+		var report T
+		if raw == nil || json.Unmarshal(raw, &report) != nil {
+			return nil
+		}
+		return lines(report)
+	}}
+	if judge != nil {
+		r.Judge = func(raw json.RawMessage) ([]Problem, string) {
+			var report T
+			if raw == nil || json.Unmarshal(raw, &report) != nil {
+				report = *new(T)
+			}
+			return judge(report)
+		}
+	}
+	return r
+}

@@ -1,0 +1,31 @@
+package node
+
+import (
+	"fmt"
+
+	"github.com/coracle-dev/coracle/pkg/addons"
+	"github.com/coracle-dev/coracle/pkg/core/addon"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
+)
+
+// addAddons adds the components of the enabled add-ons to g, and returns the units that the kubelet waits for.
+func addAddons(g *lifecycle.Group, of addon.Node, report *state.Recorder, units map[addon.Event]*lifecycle.Unit) (beforePods []*lifecycle.Unit, err error) {
+	for _, a := range addons.All() {
+		if a.Node == nil || !a.Enabled(of.Config) {
+			continue
+		}
+		of.Report = func(r any) { report.Detail(a.Report.Key, r) }
+		components, err := a.Node(of)
+		if err != nil {
+			return nil, fmt.Errorf("preparing %s: %w", a.Name, err)
+		}
+		for _, c := range components {
+			unit := g.Add(c.Name, c.Component, c.Needs(units)...)
+			if c.BeforePods {
+				beforePods = append(beforePods, unit)
+			}
+		}
+	}
+	return beforePods, nil
+}
