@@ -1,6 +1,7 @@
 package addons
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -19,6 +20,22 @@ func TestNames(t *testing.T) {
 	golden.Check(t, "../core/config/addons.txt", strings.Join(names, "\n")+"\n")
 	if !slices.Equal(slices.Compact(names), config.Addons()) {
 		t.Errorf("config knows %q, the table has %q", config.Addons(), names)
+	}
+}
+
+// TestDocumented: docs/addons.md has a row for each add-on.
+func TestDocumented(t *testing.T) {
+	data, err := os.ReadFile("../../docs/addons.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range All() {
+		if !strings.Contains(string(data), "\n| `"+a.Name+"` |") {
+			t.Errorf("docs/addons.md has no row for %s", a.Name)
+		}
+		if a.Report.Judge != nil && a.About == "" {
+			t.Errorf("%s has a probe, and nothing says what it looks at", a.Name)
+		}
 	}
 }
 

@@ -96,8 +96,8 @@ func TestBench(t *testing.T) {
 	}{
 		{"starts", func() { measureAllStarts(t, wire, runs, &r) }},
 		{"idle", func() { measureIdle(t, wire, &r) }},
-		{"batteries", func() { measureBatteries(t, wire, runs, &r) }},
-		{"idle batteries", func() { measureBatteriesIdle(t, wire, max(runs, 3), &r) }},
+		{"add-ons", func() { measureAddons(t, wire, runs, &r) }},
+		{"idle add-ons", func() { measureAddonsIdle(t, wire, max(runs, 3), &r) }},
 		{"network policy", func() { measureNetworkPolicy(t, wire, &r) }},
 		{"pods", func() { measureManyPods(t, wire, &r) }},
 		{"joins", func() { measureJoins(t, runs, &r) }},

@@ -49,10 +49,10 @@ func (n newcomer) types(commands string) string {
 	return string(out)
 }
 
-// TestNewcomersWebApp plays the commands of docs/batteries.md on fresh nodes that reach no registry: a chart with a
+// TestNewcomersWebApp plays the commands of docs/addons.md on fresh nodes that reach no registry: a chart with a
 // volume, a policy and a LoadBalancer Service comes, works, and goes.
 func TestNewcomersWebApp(t *testing.T) {
-	blocks := transcript(t, "docs/batteries.md", "A web app from a chart")
+	blocks := transcript(t, "docs/addons.md", "A web app from a chart")
 	if len(blocks) != 4 {
 		t.Fatalf("%d blocks of commands, not the 4 that this test knows", len(blocks))
 	}

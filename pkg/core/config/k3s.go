@@ -8,7 +8,7 @@ var otherWords = map[string]string{"coredns": "dns"}
 // notBrought are services that k3s can leave out and that coracle does not have: files made for k3s name them.
 var notBrought = map[string]string{
 	"runtimes": "coracle makes no RuntimeClasses, so there are none to leave out",
-	"traefik":  "coracle brings no ingress controller, so there is none to leave out; docs/batteries.md says how to have one",
+	"traefik":  "coracle brings no ingress controller, so there is none to leave out; docs/addons.md says how to have one",
 }
 
 // translate makes one list of all the ways in which k3s lets people leave out services. What it returns is for people to

@@ -9,12 +9,12 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// withoutBatteries leaves out what a cluster can do without that nobody uses.
-const withoutBatteries = "--disable=helm-controller,local-storage,metrics-server,network-policy,servicelb"
+// withoutAddons leaves out what a cluster can do without that nobody uses.
+const withoutAddons = "--disable=helm-controller,local-storage,metrics-server,network-policy,servicelb"
 
-// measureBatteriesIdle compares servers that nobody uses, with and without batteries. All of them idle at the same time, so
+// measureAddonsIdle compares servers that nobody uses, with and without add-ons. All of them idle at the same time, so
 // that what else goes on in the machine meets both kinds alike.
-func measureBatteriesIdle(t *testing.T, wire *hosts.Wire, pairs int, r *results) {
+func measureAddonsIdle(t *testing.T, wire *hosts.Wire, pairs int, r *results) {
 	type pair struct{ with, without *hosts.Server }
 	var all []pair
 	var idle []*hosts.Host
@@ -28,9 +28,9 @@ func measureBatteriesIdle(t *testing.T, wire *hosts.Wire, pairs int, r *results)
 		}
 		p := pair{}
 		if i%2 == 0 { // what starts later has idled for less
-			p.with, p.without = server("with"), server("without", withoutBatteries)
+			p.with, p.without = server("with"), server("without", withoutAddons)
 		} else {
-			p.without, p.with = server("without", withoutBatteries), server("with")
+			p.without, p.with = server("without", withoutAddons), server("with")
 		}
 		all = append(all, p)
 	}
@@ -39,10 +39,10 @@ func measureBatteriesIdle(t *testing.T, wire *hosts.Wire, pairs int, r *results)
 		var added float64
 		for _, half := range []string{state.ControlPlane, state.Node} {
 			with, without := privateMemory(t, p.with, half), privateMemory(t, p.without, half)
-			r.add("idle: private memory that batteries add to "+half, "MB", 0, with-without)
+			r.add("idle: private memory that add-ons add to "+half, "MB", 0, with-without)
 			added += with - without
 		}
-		r.add("idle: private memory that all batteries add", "MB", 40, added)
+		r.add("idle: private memory that all add-ons add", "MB", 40, added)
 	}
 	for _, h := range idle {
 		h.Kill()

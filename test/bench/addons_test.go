@@ -21,9 +21,9 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// measureBatteries starts new clusters on which everything is asked for as soon as the API answers, and looks when it is
+// measureAddons starts new clusters on which everything is asked for as soon as the API answers, and looks when it is
 // there.
-func measureBatteries(t *testing.T, wire *hosts.Wire, runs int, r *results) {
+func measureAddons(t *testing.T, wire *hosts.Wire, runs int, r *results) {
 	for i := range runs {
 		h := hosts.New(t, wire, fmt.Sprint("batt", i), hosts.Options{})
 		h.CopyImages()
