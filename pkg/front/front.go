@@ -24,7 +24,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/core/supervise"
 	"github.com/coracle-dev/coracle/pkg/core/version"
-	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
+	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 )
 
 // front is one run of coracle server or coracle agent.
@@ -95,7 +95,7 @@ func runFront(cfg config.Config, settle func(config.Known) (config.Config, error
 }
 
 // lock keeps other coracles off the data directory and the run directory until unlock is called. If a directory cannot be
-// locked, the error is that of the preflight checks, if they find the reason.
+// locked, the error is that of check.Start, if it finds the reason.
 func (f *front) lock() (unlock func(), err error) {
 	made := ledger.Open(f.cfg.Dirs)
 	var locks []*os.File
@@ -125,7 +125,7 @@ func (f *front) lock() (unlock func(), err error) {
 	if errors.As(err, &held) {
 		return nil, inUse(err)
 	}
-	if found := preflight.Run(f.cfg, func(error) {}); found != nil {
+	if found := check.Start(f.cfg, func(error) {}); found != nil {
 		return nil, exitcode.With(exitcode.Unfit, found)
 	}
 	return nil, err
@@ -143,7 +143,7 @@ func (f *front) prepare(ctx context.Context) error {
 		do   func() error
 	}{
 		{"end leftovers", f.endLeftovers},
-		{"check machine", f.preflight},
+		{"check machine", f.checkMachine},
 		{"join", func() error { return f.join(ctx) }},
 		{"unpack", func() error { return f.unpack(ctx) }},
 		{"make certificates", f.certificates},
@@ -168,11 +168,11 @@ func (f *front) endLeftovers() error {
 	return err
 }
 
-func (f *front) preflight() error {
+func (f *front) checkMachine() error {
 	for _, text := range f.cfg.Remarks {
 		logrus.Warn(text)
 	}
-	return exitcode.With(exitcode.Unfit, preflight.Run(f.cfg, func(err error) { logrus.Warn(err) }))
+	return exitcode.With(exitcode.Unfit, check.Start(f.cfg, func(err error) { logrus.Warn(err) }))
 }
 
 func (f *front) certificates() error {

@@ -7,7 +7,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
-	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
+	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 )
 
 // join makes this machine a member of its cluster and takes the configuration with the cluster's settings.
@@ -20,7 +20,7 @@ func (f *front) join(ctx context.Context) error {
 	f.cfg = cfg
 	f.super.Programs = f.programs()
 	if unchecked { // the first checks did not know the cluster's settings
-		return preflight.Run(f.cfg, func(error) {})
+		return check.Start(f.cfg, func(error) {})
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/core/supervise"
-	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
+	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 	"github.com/coracle-dev/coracle/pkg/machine/host"
 )
 
@@ -22,7 +22,7 @@ func Run(role config.Role, args []string) error {
 	if err != nil {
 		return err
 	}
-	if os.Geteuid() == 0 { // otherwise the preflight checks fail and say why
+	if os.Geteuid() == 0 { // otherwise check.Start fails and says why
 		if err := host.Unlock(); err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func Run(role config.Role, args []string) error {
 func resolve(role config.Role, args []string) (config.Config, error) {
 	if os.Getpid() == 1 {
 		if err := supervise.Mount(); err != nil {
-			if lacking := preflight.Capabilities(config.Config{}); lacking != nil {
+			if lacking := check.MissingCapabilities(); lacking != nil {
 				return config.Config{}, lacking
 			}
 			return config.Config{}, fmt.Errorf("setting up the machine as its init: %w", err)

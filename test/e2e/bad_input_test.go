@@ -68,6 +68,11 @@ var mistakes = []mistake{
 		as:   []string{"setpriv", "--bounding-set=-net_admin", "--inh-caps=-all"},
 		want: []string{"CAP_NET_ADMIN"},
 	},
+	{
+		name: "node address of no interface",
+		args: []string{"--node-ip=192.0.2.77"},
+		want: []string{"no interface has the node's address 192.0.2.77", "--node-ip"},
+	},
 	{name: "missing file", args: []string{"--audit-policy-file=/no/such/file"}, want: []string{"audit-policy-file", "/no/such/file"}},
 	{name: "unknown pass-through flag", args: []string{"--kube-apiserver-arg=no-such-flag=1"}, want: []string{"no-such-flag"}},
 	{name: "unknown service to disable", args: []string{"--disable=dsn"}, want: []string{"dsn", "dns"}},

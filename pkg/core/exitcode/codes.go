@@ -17,7 +17,7 @@ const (
 	Failed Class = 1
 	// Misuse is a mistake in how a command was called, or in its configuration: trying again is of no use.
 	Misuse Class = 2
-	// Unfit says that this machine cannot run it: the preflight checks say why. Trying again is of no use.
+	// Unfit says that this machine cannot run coracle: the message says why. Trying again is of no use.
 	Unfit Class = 3
 	// TimedOut says that something was not ready in time.
 	TimedOut Class = 4

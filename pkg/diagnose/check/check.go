@@ -1,20 +1,20 @@
-// Package check looks at a machine by a table of probes, each of which says what it found, whether that does, and what
-// to do if it does not. What is here needs no coracle on the machine and changes nothing on it; package doctor adds what
-// can be asked of one that runs.
+// Package check has the table of probes of a machine. Each probe says what it found, whether coracle can run with that,
+// and what to do if not. Probes change nothing on the machine, except that the kernel may load modules.
 //
-// It links no Kubernetes, because the front runs it before anything is unpacked.
+// Three commands run them: the start of a server or agent those without which coracle does not work (Start), `coracle
+// check` all of them before there is a coracle, and `coracle doctor` all of them on a machine on which coracle runs, to
+// which package doctor adds probes of coracle itself.
+//
+// The package links no Kubernetes, because the front runs the probes before anything is unpacked.
 package check
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
 )
 
 // Result is the one word for what a probe found.
@@ -34,31 +34,31 @@ var order = []Result{OK, Skipped, Warn, Fail}
 type Verdict struct {
 	Result  Result `json:"result"`
 	Finding string `json:"finding"`
-	// Fix is what people can do about it, with a command or a document; "" if nothing has to be done.
+	// Fix is what people can do about it: a command, or what to change. "" if there is nothing to do.
 	Fix string `json:"fix,omitempty"`
 }
 
-// Okf says that all is well, and what was seen.
+// Okf is the verdict that all is well; the text says what was seen.
 func Okf(format string, args ...any) []Verdict {
 	return []Verdict{{Result: OK, Finding: fmt.Sprintf(format, args...)}}
 }
 
-// Skipf says why there was nothing to find out.
+// Skipf is the verdict that nothing was looked at; the text says why.
 func Skipf(format string, args ...any) []Verdict {
 	return []Verdict{{Result: Skipped, Finding: fmt.Sprintf(format, args...)}}
 }
 
-// Warnf says that something works and may soon not, or not well. The finding is formatted.
+// Warnf is the verdict that something works, but not well or perhaps not for long. The finding is formatted.
 func Warnf(fix, format string, args ...any) []Verdict {
 	return []Verdict{{Result: Warn, Finding: fmt.Sprintf(format, args...), Fix: fix}}
 }
 
-// Failf says that something does not work. The finding is formatted.
+// Failf is the verdict that something does not work. The finding is formatted.
 func Failf(fix, format string, args ...any) []Verdict {
 	return []Verdict{{Result: Fail, Finding: fmt.Sprintf(format, args...), Fix: fix}}
 }
 
-// Else is what was found, or fine if that is nothing.
+// Else returns found, or fine if nothing was found.
 func Else(found, fine []Verdict) []Verdict {
 	if len(found) > 0 {
 		return found
@@ -114,8 +114,8 @@ func Names(probes []Probe) []string {
 	return names
 }
 
-// Run makes all probes at the same time and gives each the time limit. One that does not heed it, as when a disk hangs,
-// is left behind and reported.
+// Run runs all probes at the same time, each with the time limit. A probe that does not return in time, as when a disk
+// hangs, is abandoned and reported as a failure.
 func Run(ctx context.Context, probes []Probe, limit time.Duration) Report {
 	found := make([][]Row, len(probes))
 	var all sync.WaitGroup
@@ -134,7 +134,7 @@ func Run(ctx context.Context, probes []Probe, limit time.Duration) Report {
 
 func worse(a, b Result) bool { return slices.Index(order, a) > slices.Index(order, b) }
 
-// grace is how long a probe may go on after its time, to say what it was waiting for.
+// grace is how long a probe may go on after its time limit, to report what it waited for.
 const grace = 300 * time.Millisecond
 
 func (p Probe) rows(ctx context.Context, limit time.Duration) []Row {
@@ -157,28 +157,4 @@ func (p Probe) rows(ctx context.Context, limit time.Duration) []Row {
 		rows[i] = Row{Name: p.Name, About: p.About, Verdict: v, Took: time.Since(began).Milliseconds()}
 	}
 	return rows
-}
-
-// From turns what preflight says into verdicts, one for each thing that is wrong.
-func From(err error) []Verdict {
-	if err == nil {
-		return nil
-	}
-	var several interface{ Unwrap() []error }
-	if errors.As(err, &several) {
-		var out []Verdict
-		for _, one := range several.Unwrap() {
-			out = append(out, From(one)...)
-		}
-		return out
-	}
-	v := Verdict{Result: Fail, Finding: err.Error()}
-	var trouble *preflight.Trouble
-	if errors.As(err, &trouble) {
-		v.Finding, v.Fix = trouble.Finding, trouble.Fix
-	}
-	if errors.As(err, new(preflight.Warning)) {
-		v.Result = Warn
-	}
-	return []Verdict{v}
 }

@@ -2,14 +2,11 @@ package check
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
 	"github.com/coracle-dev/coracle/test/golden"
 )
 
@@ -87,17 +84,6 @@ func TestOnly(t *testing.T) {
 	}
 	if _, err := Only(all, []string{"x"}); err == nil || !strings.Contains(err.Error(), `"x"; there are a, b, c`) {
 		t.Error(err)
-	}
-}
-
-func TestFrom(t *testing.T) {
-	trouble := &preflight.Trouble{Finding: "port 1 is taken", Fix: "stop that"}
-	got := From(errors.Join(fmt.Errorf("looking: %w", trouble), errors.New("odd")))
-	if len(got) != 2 || got[0] != (Verdict{Fail, "port 1 is taken", "stop that"}) || got[1] != (Verdict{Fail, "odd", ""}) {
-		t.Errorf("%+v", got)
-	}
-	if From(nil) != nil {
-		t.Error("nothing is something")
 	}
 }
 

@@ -4,14 +4,13 @@ import (
 	"context"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
 )
 
 func clock(_ context.Context, m *Machine) []Verdict {
-	if wrong := From(preflight.Clock(m.Config)); wrong != nil {
+	if wrong := judgeDate(time.Now()); wrong != nil || m.starting {
 		return wrong
 	}
 	var t unix.Timex // with no mode set it only reads
@@ -28,6 +27,17 @@ func clock(_ context.Context, m *Machine) []Verdict {
 		return keeper == ""
 	})
 	return judgeClock(t.Status&unix.STA_UNSYNC == 0, keeper)
+}
+
+// firstRelease is before any release of coracle.
+var firstRelease = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+// judgeDate returns nil unless the time cannot be right: with such a clock coracle makes certificates that nobody accepts.
+func judgeDate(now time.Time) []Verdict {
+	if now.Before(firstRelease) {
+		return Warnf("set it, or certificates will not be valid", "the clock says %s, which is before coracle was written", now.Format(time.DateOnly))
+	}
+	return nil
 }
 
 // timeKeepers are programs that keep the time, as far as the kernel keeps a process' name.

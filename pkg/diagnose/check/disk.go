@@ -11,48 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
-	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
 )
-
-func dataDir(_ context.Context, m *Machine) []Verdict {
-	return place("data directory", m.Config.Dirs.Data, "--data-dir", true)
-}
-
-func runDir(_ context.Context, m *Machine) []Verdict {
-	return place("run directory", m.Config.Dirs.Run, "--run-dir", false)
-}
-
-func place(what, dir, flag string, exec bool) []Verdict {
-	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return Failf("remove the file, or choose another with "+flag, "the %s %s is a file", what, dir)
-	}
-	there := nearest(dir)
-	text := dir
-	if there != dir {
-		text += " is yet to be made in " + there
-	}
-	return Else(From(preflight.Place(what, there, flag, exec)), Okf("%s", text))
-}
-
-func secretFiles(_ context.Context, m *Machine) []Verdict {
-	return Else(From(preflight.SecretFiles(m.Config)), Okf("nobody but root may read them"))
-}
-
-func registries(_ context.Context, m *Machine) []Verdict {
-	return Else(From(preflight.Registries(m.Config)), Okf("%s is right, or not there", m.Config.Dirs.Registries()))
-}
-
-func diskSpace(_ context.Context, m *Machine) []Verdict {
-	dir := nearest(m.Config.Dirs.Data)
-	if found := From(preflight.Space(m.Config, dir)); found != nil {
-		return found
-	}
-	var fs unix.Statfs_t
-	if err := unix.Statfs(dir, &fs); err != nil {
-		return Failf("", "looking at %s: %v", dir, err)
-	}
-	return judgeSpace(fs)
-}
 
 // judgeSpace compares with what the kubelet does: from 85 % on it removes images, from 95 % on it ends pods.
 func judgeSpace(fs unix.Statfs_t) []Verdict {

@@ -6,67 +6,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
 )
-
-func cgroups(_ context.Context, m *Machine) []Verdict {
-	found := From(preflight.Cgroups(m.Config))
-	for _, v := range found {
-		if v.Result == Fail {
-			return found
-		}
-	}
-	dir, version := "/sys/fs/cgroup/memory", "v1"
-	if m.exists("/sys/fs/cgroup/cgroup.controllers") {
-		dir, version = "/sys/fs/cgroup", "v2"
-	}
-	if m.Running { // it makes some all the time, and its kubelet watches
-		return Else(found, Okf("%s, with the controllers that are needed", version))
-	}
-	err := makeCgroup(dir)
-	if errors.Is(err, unix.EROFS) {
-		err = m.unlocked(dir, func() error { return makeCgroup(dir) })
-	}
-	if err != nil {
-		return append(found, Failf("in a container, give it cgroups that it may write: --privileged, or --cap-add SYS_ADMIN",
-			"no cgroup can be made in %s: %v", dir, err)...)
-	}
-	return Else(found, Okf("%s, with the controllers that are needed", version))
-}
-
-// makeCgroup makes a cgroup and removes it.
-func makeCgroup(dir string) error {
-	try, err := os.MkdirTemp(dir, "coracle-check-")
-	if err != nil {
-		return errors.Unwrap(err) // without the name that was tried
-	}
-	return os.Remove(try)
-}
-
-// unlocked runs do where a mount is writable that a container engine has made read-only, as coracle does when it starts.
-func (m *Machine) unlocked(point string, do func() error) error {
-	return preflight.Apart(unix.CLONE_NEWNS, func() error {
-		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-			return err
-		}
-		if err := unix.Mount("", point, "", unix.MS_REMOUNT|unix.MS_BIND, ""); err != nil {
-			return err
-		}
-		return do()
-	})
-}
 
 func namespaces(_ context.Context, m *Machine) []Verdict {
 	const all = unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWPID | unix.CLONE_NEWNET
-	if found := From(preflight.Apart(all, func() error { return nil })); found != nil {
-		return found
+	if err := apart(all, func() error { return nil }); err != nil {
+		return noNamespaces(err)
 	}
 	// The kernel makes the namespace before it looks for the program, which is not there.
 	_, err := os.StartProcess(filepath.Join(m.path("/proc"), "no-such-program"), []string{"x"},
@@ -76,22 +26,6 @@ func namespaces(_ context.Context, m *Machine) []Verdict {
 			"there are no user namespaces: %v", err)
 	}
 	return Okf("mount, UTS, IPC, PID, network and user namespaces")
-}
-
-// noNamespaces is why nothing can be tried.
-const noNamespaces = "nothing can be tried without namespaces, see check namespaces"
-
-// apart finds out whether namespaces can be made at all.
-func apart(more int) error {
-	return preflight.Apart(unix.CLONE_NEWNS|more, func() error { return nil })
-}
-
-func overlayfs(_ context.Context, m *Machine) []Verdict {
-	dir := nearest(m.Config.Dirs.Data)
-	if apart(0) != nil {
-		return Skipf("%s", noNamespaces)
-	}
-	return Else(From(preflight.Mounts(dir)), Okf("overlays can be mounted in %s", dir))
 }
 
 // wanted are modules that coracle has the kernel load when it needs them.
@@ -129,19 +63,6 @@ func modules(_ context.Context, m *Machine) []Verdict {
 // kernel makes no difference between - and _ in names.
 func listed(text, name string) bool {
 	return strings.Contains(strings.ReplaceAll(text, "-", "_"), "/"+name+".ko")
-}
-
-func seccomp(_ context.Context, m *Machine) []Verdict {
-	actions := strings.Fields(m.read("/proc/sys/kernel/seccomp/actions_avail"))
-	if !slices.Contains(actions, "errno") {
-		return Failf("use a kernel with CONFIG_SECCOMP_FILTER", "the kernel has no seccomp filters, and pods with a profile do not start")
-	}
-	if preflight.Capabilities(m.Config) == nil { // else the refusal is theirs
-		if wrong := From(preflight.SystemCalls(m.Config)); wrong != nil {
-			return wrong
-		}
-	}
-	return Okf("pods may have them, and none is in the way here")
 }
 
 // deviceRules finds out whether it can be said which devices a pod may use: by a controller, or in v2 by a program.

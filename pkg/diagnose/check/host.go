@@ -13,18 +13,9 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/state"
-	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
 )
 
-func privileges(_ context.Context, m *Machine) []Verdict {
-	found := From(preflight.Root(m.Config))
-	if found == nil {
-		found = From(preflight.Capabilities(m.Config))
-	}
-	return Else(found, Okf("root, with the capabilities that are needed"))
-}
-
-func running(_ context.Context, m *Machine) []Verdict {
+func otherCoracle(_ context.Context, m *Machine) []Verdict {
 	front, ok, err := state.Read(m.Config.Dirs, state.Front)
 	switch {
 	case err != nil:

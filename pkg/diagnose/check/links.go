@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
-	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
 )
 
 // links makes in a network of its own what a node makes for its pods.
@@ -20,11 +19,8 @@ func links(_ context.Context, m *Machine) []Verdict {
 	if m.Config.Network.Backend == config.BackendNone {
 		return Skipf("the pod network is left to another plugin (--flannel-backend=none)")
 	}
-	if apart(unix.CLONE_NEWNET) != nil {
-		return Skipf("%s", noNamespaces)
-	}
 	var out []Verdict
-	err := preflight.Apart(unix.CLONE_NEWNET, func() error {
+	err := apart(unix.CLONE_NEWNET, func() error {
 		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "b0"}}
 		out = append(out, made("bridge", "connects the pods of this node", netlink.LinkAdd(bridge))...)
 		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "v0"}, PeerName: "v1"}
@@ -39,7 +35,10 @@ func links(_ context.Context, m *Machine) []Verdict {
 		}
 		return nil
 	})
-	return Else(append(From(err), out...), Okf("bridge, veth%s", map[bool]string{true: ", vxlan"}[m.Config.Network.Backend == config.VXLAN]))
+	if v := m.withoutNamespaces(err); v != nil {
+		return v
+	}
+	return Else(out, Okf("bridge, veth%s", map[bool]string{true: ", vxlan"}[m.Config.Network.Backend == config.VXLAN]))
 }
 
 // made judges the making of a link.
@@ -56,19 +55,16 @@ func made(kind, use string, err error) []Verdict {
 }
 
 // ruleset makes in a network of its own one of each that kube-proxy and flannel make, one after the other.
-func ruleset(_ context.Context, _ *Machine) []Verdict {
-	if apart(unix.CLONE_NEWNET) != nil {
-		return Skipf("%s", noNamespaces)
-	}
+func ruleset(_ context.Context, m *Machine) []Verdict {
 	var missing []string
-	err := preflight.Apart(unix.CLONE_NEWNET, func() error {
+	err := apart(unix.CLONE_NEWNET, func() error {
 		conn, err := nftables.New()
 		if err != nil {
 			return err
 		}
 		t := &nftables.Table{Name: "try", Family: nftables.TableFamilyIPv4}
 		conn.AddTable(t)
-		if err := conn.Flush(); err != nil {
+		if err := conn.Flush(); err != nil || m.starting {
 			return err
 		}
 		for _, part := range parts(conn, t) {
@@ -78,6 +74,9 @@ func ruleset(_ context.Context, _ *Machine) []Verdict {
 		}
 		return nil
 	})
+	if v := m.withoutNamespaces(err); v != nil {
+		return v
+	}
 	switch {
 	case err != nil:
 		return Failf("load or build in the module nf_tables", "the kernel has no nftables (%v), which Services are made with", err)
@@ -129,7 +128,7 @@ func parts(conn *nftables.Conn, t *nftables.Table) []part {
 
 func bridgeNetfilter(_ context.Context, m *Machine) []Verdict {
 	const name = "br_netfilter"
-	if m.exists("/proc/sys/net/bridge/bridge-nf-call-iptables") {
+	if m.starting && m.Config.Network.Backend == config.BackendNone || m.exists("/proc/sys/net/bridge/bridge-nf-call-iptables") {
 		return Okf("%s is there", name)
 	}
 	var u unix.Utsname

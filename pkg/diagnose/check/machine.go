@@ -10,84 +10,104 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Machine is what the probes look at.
+// Machine is a machine to look at.
 type Machine struct {
-	// Config is what would be, or is, run here.
+	// Config is the configuration with which coracle runs, or would run.
 	Config config.Config
-	// Running says that coracle runs here: its ports are taken, and by itself.
+	// Running says that coracle runs on the machine, so that it holds its ports and directories itself.
 	Running bool
-	// Environ is the environment that coracle would get.
-	Environ []string
-	// Root is where /proc, /sys and /etc are. Tests bring their own; "" is this machine.
+	// Environ is the environment of coracle.
+	Environ  []string
+	starting bool // Start runs the probes: only what keeps coracle from starting counts
+	// Root is put in front of /proc, /sys and /etc; "" but in tests.
 	Root string
 }
 
-// row is a Probe before it knows its machine.
+// when says which commands run a probe.
+type when int
+
+const (
+	before       when = 1 << iota // `coracle check`
+	running                       // `coracle doctor`
+	atStart                       // `coracle server` and `coracle agent`, before they start anything
+	firstAtStart                  // like atStart, but alone: if it fails, all others would give wrong answers
+
+	always = before | running
+)
+
+// row is a probe of the table.
 type row struct {
 	name, about string
+	when        when
 	run         func(context.Context, *Machine) []Verdict
 }
 
-// table lists what can be found out about any machine.
+// table lists the probes of a machine.
 var table = []row{
-	{"root", "user and capabilities", privileges},
-	{"coracle", "another coracle on this machine", running},
-	{"kernel", "version of the kernel", kernel},
-	{"processor", "number and kind of processors", processor},
-	{"memory", "memory of the machine and of its cgroup", memory},
-	{"limits", "open files, processes, threads", limits},
-	{"clock", "the time, and whether it is kept", clock},
-	{"hostname", "the machine's name and its name in the cluster", hostname},
-	{"cgroups", "controllers, and whether cgroups can be made", cgroups},
-	{"namespaces", "namespaces of pods, by making some", namespaces},
-	{"overlayfs", "image layers, by mounting some", overlayfs},
-	{"modules", "modules of the running kernel", modules},
-	{"seccomp", "filters of system calls", seccomp},
-	{"device-rules", "pods' access to devices", deviceRules},
-	{"links", "bridge, veth and vxlan, by making some", links},
-	{"nftables", "what Services are made of, by making some", ruleset},
-	{"bridge-netfilter", "pods of one node behind a Service", bridgeNetfilter},
-	{"conntrack", "table of connections", conntrack},
-	{"sysctls", "kernel settings that coracle makes", sysctls},
-	{"security-modules", "SELinux and AppArmor", securityModules},
-	{"data-dir", "data directory: can be written and executed in", dataDir},
-	{"run-dir", "run directory: can be written", runDir},
-	{"disk-space", "space and inodes of the data directory", diskSpace},
-	{"disk-latency", "writing and syncing in the data directory", diskLatency},
-	{"file-system", "kind of file system of the data directory", fileSystem},
-	{"secret-files", "who may read keys", secretFiles},
-	{"registries", "registries.yaml: mirrors and credentials", registries},
-	{"ports", "ports that coracle listens on", ports},
-	{"address", "the node's address", address},
-	{"routes", "routes into the networks of pods and Services", routes},
-	{"mtu", "size of packets between nodes", mtu},
-	{"forwarding", "routing between interfaces", forwarding},
-	{"reverse-path", "packets that come back another way", reversePath},
-	{"firewall", "rules of others that drop packets of pods", firewall},
-	{"name-servers", "name servers of the machine", nameServers},
-	{"proxy", "proxies in the environment", proxy},
-	{"server", "the server to join", server},
-	{"other-kubernetes", "another Kubernetes, or what is left of one", otherKubernetes},
+	{"root", "user and capabilities", always | firstAtStart, privileges},
+	{"coracle", "another coracle on this machine", always, otherCoracle},
+	{"kernel", "version of the kernel", always, kernel},
+	{"processor", "number and kind of processors", always, processor},
+	{"memory", "memory of the machine and of its cgroup", always, memory},
+	{"limits", "open files, processes, threads", always, limits},
+	{"clock", "the time, and whether it is kept", always | atStart, clock},
+	{"hostname", "the machine's name and its name in the cluster", always, hostname},
+	{"cgroups", "controllers, and whether cgroups can be made", always | atStart, cgroups},
+	{"namespaces", "namespaces of pods, by making some", always, namespaces},
+	{"overlayfs", "image layers, by mounting some", always | atStart, overlayfs},
+	{"modules", "modules of the running kernel", always, modules},
+	{"seccomp", "filters of system calls", always | firstAtStart, seccomp},
+	{"device-rules", "pods' access to devices", always, deviceRules},
+	{"links", "bridge, veth and vxlan, by making some", always | atStart, links},
+	{"nftables", "what Services are made of, by making some", always | atStart, ruleset},
+	{"bridge-netfilter", "pods of one node behind a Service", always | atStart, bridgeNetfilter},
+	{"conntrack", "table of connections", always, conntrack},
+	{"sysctls", "kernel settings that coracle makes", always, sysctls},
+	{"security-modules", "SELinux and AppArmor", always, securityModules},
+	{"data-dir", "data directory: can be written and executed in", always | atStart, dataDir},
+	{"run-dir", "run directory: can be written", always | atStart, runDir},
+	{"disk-space", "space and inodes of the data directory", always | atStart, diskSpace},
+	{"disk-latency", "writing and syncing in the data directory", always, diskLatency},
+	{"file-system", "kind of file system of the data directory", always, fileSystem},
+	{"secret-files", "who may read keys", always | atStart, secretFiles},
+	{"registries", "registries.yaml: mirrors and credentials", always | atStart, registriesFile},
+	{"ports", "ports that coracle listens on", always | atStart, ports},
+	{"address", "the node's address", always | atStart, address},
+	{"routes", "routes into the networks of pods and Services", always, routes},
+	{"mtu", "size of packets between nodes", always, mtu},
+	{"forwarding", "routing between interfaces", always, forwarding},
+	{"reverse-path", "packets that come back another way", always, reversePath},
+	{"firewall", "rules of others that drop packets of pods", always, firewall},
+	{"name-servers", "name servers of the machine", always, nameServers},
+	{"proxy", "proxies in the environment", always, proxy},
+	{"server", "the server to join", always, server},
+	{"other-kubernetes", "another Kubernetes, or what is left of one", always, otherKubernetes},
 }
 
-// Probes are all probes of a machine.
-func (m *Machine) Probes() []Probe {
-	probes := make([]Probe, len(table))
-	for i, r := range table {
-		probes[i] = Probe{Name: r.name, About: r.about, Run: func(ctx context.Context) []Verdict {
+// Probes returns the probes that `coracle check` runs, or `coracle doctor` if coracle runs on the machine.
+func (m *Machine) Probes() (probes []Probe) {
+	now := before
+	if m.Running {
+		now = running
+	}
+	for _, r := range table {
+		if r.when&now == 0 {
+			continue
+		}
+		probes = append(probes, Probe{Name: r.name, About: r.about, Run: func(ctx context.Context) []Verdict {
 			if os.Geteuid() != 0 && r.name != table[0].name {
 				return Skipf("only root can find this out")
 			}
 			return r.run(ctx, m)
-		}}
+		}})
 	}
 	return probes
 }
 
-// path is a file of the machine.
+// path returns where a file of the machine is.
 func (m *Machine) path(name string) string { return filepath.Join(m.Root, name) }
 
-// read is a small file without surrounding space; "" if it is not there.
+// read returns a small file without surrounding space; "" if it cannot be read.
 func (m *Machine) read(name string) string {
 	data, err := os.ReadFile(m.path(name))
 	if err != nil {
@@ -100,7 +120,7 @@ func (m *Machine) exists(name string) bool {
 	return paths.Exists(m.path(name))
 }
 
-// nearest is a directory, or what there is of its path.
+// nearest returns a directory, or if it does not exist its nearest parent that does.
 func nearest(dir string) string {
 	for {
 		if info, err := os.Stat(dir); err == nil && info.IsDir() || dir == "/" || dir == "." {

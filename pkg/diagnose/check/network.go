@@ -13,21 +13,14 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
-	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
 )
-
-func ports(_ context.Context, m *Machine) []Verdict {
-	found := From(preflight.Ports(m.Config))
-	if m.Running { // what holds them is what shall
-		found = slices.DeleteFunc(found, func(v Verdict) bool { return strings.Contains(v.Finding, "coracle-core") })
-		return Else(found, Okf("nobody but coracle has one"))
-	}
-	return Else(found, Okf("all are free"))
-}
 
 func address(_ context.Context, m *Machine) []Verdict {
 	for _, ip := range m.Config.Node.IPs {
-		if config.StandIn(ip) {
+		if config.StandIn(ip) { // the start gives it to the machine
+			if m.starting {
+				return nil
+			}
 			return Warnf("give the machine an address, or --node-ip", "this machine has no address by which others reach it; %s stands in for one", ip)
 		}
 	}

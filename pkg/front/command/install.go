@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +15,6 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/supervise"
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
-	"github.com/coracle-dev/coracle/pkg/diagnose/preflight"
 	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
 	"github.com/coracle-dev/coracle/pkg/machine/install"
 	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
@@ -160,11 +157,8 @@ func fit(cfg config.Config) error {
 			held.Close()
 		}
 	}
-	for _, dir := range missing(cfg.Dirs.Data, cfg.Dirs.Run) {
-		defer os.Remove(dir) // the checks make the directory
-	}
 	warn := func(err error) { fmt.Fprintln(os.Stderr, "coracle: warning:", err) }
-	if err := preflight.Run(cfg, warn); err != nil {
+	if err := check.Start(cfg, warn); err != nil {
 		return exitcode.With(exitcode.Unfit, err)
 	}
 	warnOfOthers(cfg, warn)
@@ -183,22 +177,6 @@ func warnOfOthers(cfg config.Config, warn func(error)) {
 			warn(fmt.Errorf("%s: %s", row.Finding, row.Fix))
 		}
 	}
-}
-
-// missing returns those of the directories and their parents that do not exist, parents first.
-func missing(dirs ...string) (out []string) {
-	for _, dir := range dirs {
-		var chain []string
-		for ; dir != "/" && dir != "."; dir = filepath.Dir(dir) {
-			if _, err := os.Stat(dir); err == nil {
-				break
-			}
-			chain = append(chain, dir)
-		}
-		slices.Reverse(chain)
-		out = append(out, chain...)
-	}
-	return out
 }
 
 // upgradeInstalled upgrades an installed service to another executable.

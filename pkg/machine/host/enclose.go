@@ -21,7 +21,7 @@ func Enclose(args []string) error {
 	}
 	runtime.LockOSThread() // the thread that calls exec is the one that remains
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
-		return nil // the preflight checks say which capability is missing
+		return nil // check.Start reports which capability is missing
 	}
 	const root = "/sys/fs/cgroup"
 	if cgroupV2(root) { // what is mounted there shows all of the machine's

@@ -1,10 +1,11 @@
-package preflight
+package check
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -12,11 +13,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// port is something that we are going to listen on.
+// port is a TCP port on which coracle is going to listen.
 type port struct {
 	use  string
-	addr netip.AddrPort // the unspecified address for all
-	fix  string
+	addr netip.AddrPort // the unspecified address stands for all addresses
+	fix  string         // the flag that chooses another port; "" if none does
 }
 
 // peerPort is where the members of etcd reach each other.
@@ -66,19 +67,22 @@ func at(cfg config.Config, addr netip.Addr, number uint16, component, flag strin
 	return netip.AddrPortFrom(addr, number)
 }
 
-// Ports tries to listen on each port, which is the only sure way to know, and finds out who does if that fails.
-func Ports(cfg config.Config) error {
-	var wrong []error
-	for _, p := range listened(cfg) {
-		if p.addr.Port() == 0 { // switched off
-			continue
+// ports tries to listen on each port and finds out who does if that fails. Where coracle runs, its own ports count as free.
+func ports(_ context.Context, m *Machine) (found []Verdict) {
+	for _, p := range listened(m.Config) {
+		if p.addr.Port() != 0 { // 0: the component is configured not to listen
+			found = append(found, p.try()...)
 		}
-		wrong = append(wrong, try(p))
 	}
-	return errors.Join(wrong...)
+	if m.Running {
+		found = slices.DeleteFunc(found, func(v Verdict) bool { return strings.Contains(v.Finding, "coracle-core") })
+		return Else(found, Okf("nobody but coracle has one"))
+	}
+	return Else(found, Okf("all are free"))
 }
 
-func try(p port) error {
+// try listens on the port for a moment.
+func (p port) try() []Verdict {
 	address := p.addr.String()
 	if p.addr.Addr().IsUnspecified() {
 		address = ":" + strconv.Itoa(int(p.addr.Port())) // both families where the machine has both
@@ -86,14 +90,16 @@ func try(p port) error {
 	l, err := net.Listen("tcp", address)
 	switch {
 	case err == nil:
-		return l.Close()
-	case errors.Is(err, syscall.EADDRINUSE) && p.fix == "":
-		return trouble("stop that", "port %d, which %s needs, is taken by %s", p.addr.Port(), p.use, holder(p.addr.Port()))
+		l.Close()
+		return nil
 	case errors.Is(err, syscall.EADDRINUSE):
-		return trouble("stop that, or choose another port with "+p.fix, "port %d, which %s needs, is taken by %s",
-			p.addr.Port(), p.use, holder(p.addr.Port()))
+		fix := "stop that"
+		if p.fix != "" {
+			fix += ", or choose another port with " + p.fix
+		}
+		return Failf(fix, "port %d, which %s needs, is taken by %s", p.addr.Port(), p.use, holder(p.addr.Port()))
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("%s cannot listen on %s: this machine has no such address", p.use, p.addr.Addr())
+		return Failf("", "%s cannot listen on %s: this machine has no such address", p.use, p.addr.Addr())
 	}
-	return fmt.Errorf("listening on %s for %s: %w", p.addr, p.use, err)
+	return Failf("", "listening on %s for %s: %v", p.addr, p.use, err)
 }

@@ -1,4 +1,4 @@
-package preflight
+package check
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// holder says in words who listens on a TCP port.
+// holder describes the process that listens on a TCP port.
 func holder(port uint16) string {
 	inodes := listeners(port)
 	if len(inodes) == 0 {
