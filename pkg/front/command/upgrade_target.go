@@ -1,8 +1,11 @@
 package command
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -31,12 +34,8 @@ func findTarget(command, name string) (upgrade.Target, upgrade.Manager, error) {
 		}
 	}
 	switch {
-	case len(all) == 0 && contained():
-		return none, nil, exitcode.Usagef("this is a container: run a new one from the image of the other version, with the same volumes")
 	case len(all) == 0:
-		return none, nil, exitcode.Usagef("no coracle is installed as a service here. One that you start yourself is upgraded by stopping it, " +
-			"putting the other file in its place, and starting it: pods run on. Keep the old file, and a copy of the data directory's " +
-			"server/ as it was while nothing ran")
+		return none, nil, notInstalled("/")
 	case len(found) == 0:
 		return none, nil, exitcode.Usagef("no service %s is installed here; there is %s", name, strings.Join(names, ", "))
 	case len(found) > 1:
@@ -58,12 +57,29 @@ func targetOf(r install.Record) upgrade.Target {
 	return upgrade.Target{Service: r.Service, Binary: r.Binary, Dirs: r.Dirs, Server: r.Role == config.Server}
 }
 
-// contained reports whether this is a container whose init is coracle.
-func contained() bool {
-	if _, err := os.Stat("/.dockerenv"); err == nil {
+// notInstalled is the error where no coracle is a service of the machine whose root directory is given.
+func notInstalled(root string) error {
+	if contained(root) {
+		return exitcode.Usagef("this is a container: run a new one from the image of the other version, with the same volumes")
+	}
+	why := "no coracle is installed as a service here"
+	if _, err := initsystem.Detect(); errors.Is(err, initsystem.ErrNone) {
+		why += ", because " + err.Error()
+	}
+	return exitcode.Usagef("%s. One that you start yourself is upgraded by stopping it, putting the other file in its place, and starting "+
+		"it: pods run on. Keep the old file, and a copy of the data directory's server/ as it was while nothing ran", why)
+}
+
+// contained reports whether coracle is what a container runs: its first process, or the child of a container engine's init.
+// A container with another first process is a machine like others.
+func contained(root string) bool {
+	first, err := os.Readlink(filepath.Join(root, "proc/1/exe"))
+	if err != nil {
+		return false
+	}
+	if self, err := os.Executable(); err == nil && first == self {
 		return true
 	}
-	exe, err := os.Readlink("/proc/1/exe")
-	self, errSelf := os.Executable()
-	return err == nil && errSelf == nil && exe == self
+	_, err = os.Stat(filepath.Join(root, ".dockerenv"))
+	return err == nil && slices.Contains([]string{"docker-init", "tini", "catatonit"}, filepath.Base(first))
 }
