@@ -117,12 +117,12 @@ func onlyCache(plan []reset.Item) bool {
 }
 
 func printPlan(out io.Writer, plan []reset.Item) {
-	for _, item := range plan {
-		fmt.Fprintf(out, "would remove %s\n", item)
+	for _, line := range reset.Summary(plan) {
+		fmt.Fprintln(out, "would remove", line)
 	}
 }
 
-// count sums a plan up: 3 processes, 11 pods.
+// count summarises a plan: 3 processes, 11 pods.
 func count(plan []reset.Item) string {
 	counts := map[string]int{}
 	var kinds []string
