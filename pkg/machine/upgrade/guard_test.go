@@ -104,6 +104,11 @@ func (m *machine) start(left *int, steps *[]string, powerLoss bool) (running str
 		}
 	}
 	running = m.read(m.binary)
+	for _, path := range []string{filepath.Join(m.dirs.Etcd(), "member", "snap", "db"), filepath.Join(m.dirs.PKI(), "ca.key"), m.dirs.ServerCluster()} {
+		if m.read(path) == "" {
+			m.t.Errorf("the %s version runs without %s", running, path)
+		}
+	}
 	for _, p := range parts(m.dirs) { // each version may change everything
 		_ = filepath.Walk(p.path, func(path string, info os.FileInfo, err error) error {
 			if err == nil && !info.IsDir() {
@@ -191,6 +196,33 @@ func commit(t *testing.T, m *machine) {
 	}
 }
 
+// TestConfirmTooLate: a version becomes ready after the watcher has judged its trial. That judgement stays.
+func TestConfirmTooLate(t *testing.T) {
+	for name, judge := range map[string]func(*State){
+		"given up":    func(s *State) { s.Error = "it did not become ready in time" },
+		"rolled back": func(s *State) { s.Phase = RolledBack },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, t.TempDir())
+			m.arm(nil)
+			never := 1000
+			m.guard(&never, nil)
+			onTrial := m.state()
+			judged := onTrial
+			judge(&judged)
+			if err := m.place().write(judged); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := confirm(t.Context(), onTrial, onTrial.To.SHA256, func() string { return "" }); err != nil {
+				t.Fatal(err)
+			}
+			if s := m.state(); s.Phase != judged.Phase || s.Error != judged.Error {
+				t.Errorf("%s, %q", s.Phase, s.Error)
+			}
+		})
+	}
+}
+
 func TestGuard(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -212,6 +244,10 @@ func TestGuard(t *testing.T) {
 			trial: func(*machine) {}, want: RolledBack, runs: "old", data: "new"},
 		{name: "armed in another boot", arm: func(_ *machine, s *State) { s.Boot = "zeroth" }, want: Cancelled, runs: "old", data: "old", because: "interrupted before"},
 		{name: "armed long ago", arm: func(_ *machine, s *State) { s.Armed = s.Armed.Add(-time.Hour) }, want: Cancelled, runs: "old", data: "old", because: "interrupted before"},
+		{name: "armed by a clock that went back", arm: func(_ *machine, s *State) { s.Armed = s.Armed.Add(time.Hour) }, want: Cancelled, runs: "old", data: "old", because: "interrupted before"},
+		{name: "armed some minutes ago", arm: func(_ *machine, s *State) { s.Armed = s.Armed.Add(-fresh + time.Minute) }, want: Committed, runs: "new", data: "new"},
+		{name: "old data wanted where another server joined", arm: func(m *machine, s *State) { s.OldData = true; m.write(peersMark(m.dirs), "") },
+			want: Cancelled, runs: "old", data: "old", because: "cannot go back"},
 		{name: "new file changed", arm: func(m *machine, _ *State) { m.write(next(m.binary), "other") }, want: Cancelled, runs: "old", data: "old", because: "not as it was"},
 		{name: "old file removed", trial: func(m *machine) { _ = os.Remove(back(m.binary)) }, want: RolledBack, runs: "old", data: "old"},
 		{name: "old data wanted", arm: func(m *machine, s *State) {
