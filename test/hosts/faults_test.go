@@ -15,7 +15,7 @@ func TestFaults(t *testing.T) {
 		t.Skip("hosts are made of namespaces, which needs root")
 	}
 	wire := NewWire(t, netip.MustParsePrefix("172.30.9.0/24"))
-	a, b := New(t, wire, "a", Options{}), New(t, wire, "b", Options{})
+	a, b := New(t, wire, "a", Options{OwnPayload: true}), New(t, wire, "b", Options{})
 
 	t.Run("freeze", func(t *testing.T) {
 		cmd := b.Command("sh", "-c", "while true; do date +%N; done")
