@@ -239,3 +239,28 @@ func TestNoLeftovers(t *testing.T) {
 		}
 	}
 }
+
+// TestParallel: an end-to-end test that is not parallel keeps all others of its package waiting until it has ended.
+func TestParallel(t *testing.T) {
+	for _, s := range all(t) {
+		if s.dir != "test/e2e" || !s.test {
+			continue
+		}
+		for _, decl := range s.ast.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || f.Recv != nil || !strings.HasPrefix(f.Name.Name, "Test") || f.Name.Name == "TestMain" {
+				continue
+			}
+			parallel := false
+			ast.Inspect(f.Body.List[0], func(n ast.Node) bool {
+				if sel, ok := n.(*ast.SelectorExpr); ok && (sel.Sel.Name == "Parallel" || sel.Sel.Name == "Take") {
+					parallel = true
+				}
+				return true
+			})
+			if !parallel {
+				t.Errorf("%s: %s: begin it with slots.Take(t), or with t.Parallel() if its subtests take slots", s.line(f), f.Name.Name)
+			}
+		}
+	}
+}

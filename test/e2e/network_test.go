@@ -56,6 +56,7 @@ func (f flavour) prepare(h *hosts.Host) []string {
 
 // TestNetwork runs one server and two agents over each kind of network and looks at it from all of them.
 func TestNetwork(t *testing.T) {
+	t.Parallel()
 	for name, f := range flavours {
 		t.Run(name, func(t *testing.T) {
 			slots.Take(t)

@@ -66,6 +66,7 @@ func reachable(t *testing.T, h *hosts.Host, ip netip.Addr) {
 
 // TestBackends runs the other ways to connect pods.
 func TestBackends(t *testing.T) {
+	t.Parallel()
 	t.Run("host-gw", func(t *testing.T) {
 		slots.Take(t)
 		h, _ := newCluster(t, "--flannel-backend=host-gw")

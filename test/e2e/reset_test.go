@@ -53,6 +53,7 @@ func compareInventory(t *testing.T, h *hosts.Host, before map[string]string, unk
 
 // TestReset compares a host before coracle ever ran with the same host after reset: no difference may be left.
 func TestReset(t *testing.T) {
+	t.Parallel()
 	for name, stopFirst := range map[string]bool{"stopped server": true, "running server": false} {
 		t.Run(name, func(t *testing.T) {
 			slots.Take(t)

@@ -52,6 +52,7 @@ func (n newcomer) types(commands string) string {
 // TestNewcomersWebApp plays the commands of docs/addons.md on fresh nodes that reach no registry: a chart with a
 // volume, a policy and a LoadBalancer Service comes, works, and goes.
 func TestNewcomersWebApp(t *testing.T) {
+	t.Parallel()
 	blocks := transcript(t, "docs/addons.md", "A web app from a chart")
 	if len(blocks) != 4 {
 		t.Fatalf("%d blocks of commands, not the 4 that this test knows", len(blocks))
