@@ -31,6 +31,7 @@ type event struct {
 // result is what became of a test.
 type result struct {
 	name    string    // package and test, as in e2e/TestBackup
+	isSub   bool      // it is a subtest
 	action  string    // pass, fail or skip; "" while it runs
 	granted time.Time // when it had its slots; zero for a test that takes none
 	waited  float64   // for slots, in seconds
@@ -76,18 +77,23 @@ func (r *report) read(from *bufio.Reader) error {
 	}
 }
 
+// packageName is the path of a package below test, or else below the module.
+func packageName(importPath string) string {
+	return strings.TrimPrefix(strings.TrimPrefix(importPath, "github.com/coracle-dev/coracle/"), "test/")
+}
+
 // take takes one event.
 func (r *report) take(e event) {
 	if e.Test == "" {
 		r.takePackage(e)
 		return
 	}
-	name := path.Base(e.Package) + "/" + e.Test
+	name := packageName(e.Package) + "/" + e.Test
 	topName, _, isSub := strings.Cut(e.Test, "/")
-	top := path.Base(e.Package) + "/" + topName
+	top := packageName(e.Package) + "/" + topName
 	t := r.tests[name]
 	if t == nil {
-		t = &result{name: name}
+		t = &result{name: name, isSub: isSub}
 		r.tests[name] = t
 		r.order = append(r.order, name)
 	}
@@ -133,7 +139,7 @@ func (r *report) takePackage(e event) {
 		fmt.Fprint(r.to, e.Output)
 	case e.Action == "fail":
 		for name, lines := range r.output { // the process ended before these tests did
-			if strings.HasPrefix(name, path.Base(e.Package)+"/") {
+			if strings.HasPrefix(name, packageName(e.Package)+"/") {
 				fmt.Fprint(r.to, strings.Join(lines, ""))
 				delete(r.output, name)
 			}
@@ -216,7 +222,7 @@ func (r *report) slowest() (slow []*result) {
 	}
 	for name, t := range r.tests {
 		_, hasRow := r.budget[name]
-		if hasRow || strings.Count(name, "/") == 1 && !parents[name] {
+		if hasRow || !t.isSub && !parents[name] {
 			slow = append(slow, t)
 		}
 	}

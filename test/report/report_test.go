@@ -10,23 +10,23 @@ import (
 
 // events are those of a package with a test that passes, one that fails in a subtest, one that is skipped, and one that
 // is as slow as a test may be.
-const events = `{"Action":"start","Package":"x/e2e"}
-{"Action":"run","Package":"x/e2e","Test":"TestGood"}
-{"Action":"output","Package":"x/e2e","Test":"TestGood","Output":"=== RUN   TestGood\n"}
-{"Time":"2026-01-02T03:04:40.5Z","Action":"output","Package":"x/e2e","Test":"TestGood","Output":"    x.go:1: slots: waited 40.5 s for 2 of 6\n"}
-{"Action":"output","Package":"x/e2e","Test":"TestGood","Output":"    x.go:2: nobody needs to read this\n"}
-{"Time":"2026-01-02T03:05:00.5Z","Action":"pass","Package":"x/e2e","Test":"TestGood","Elapsed":0}
-{"Action":"run","Package":"x/e2e","Test":"TestBad"}
-{"Action":"run","Package":"x/e2e","Test":"TestBad/part"}
-{"Action":"output","Package":"x/e2e","Test":"TestBad/part","Output":"    x.go:3: this is wrong\n"}
-{"Action":"fail","Package":"x/e2e","Test":"TestBad/part","Elapsed":1}
-{"Action":"fail","Package":"x/e2e","Test":"TestBad","Elapsed":1}
-{"Action":"run","Package":"x/e2e","Test":"TestAbsent"}
-{"Action":"output","Package":"x/e2e","Test":"TestAbsent","Output":"    x.go:4: there is no moon\n"}
-{"Action":"skip","Package":"x/e2e","Test":"TestAbsent","Elapsed":0}
-{"Action":"pass","Package":"x/e2e","Test":"TestSlow","Elapsed":SLOW}
-{"Action":"output","Package":"x/e2e","Output":"FAIL\tx/e2e\t62.000s\n"}
-{"Action":"fail","Package":"x/e2e","Elapsed":62}
+const events = `{"Action":"start","Package":"github.com/coracle-dev/coracle/test/e2e"}
+{"Action":"run","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestGood"}
+{"Action":"output","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestGood","Output":"=== RUN   TestGood\n"}
+{"Time":"2026-01-02T03:04:40.5Z","Action":"output","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestGood","Output":"    x.go:1: slots: waited 40.5 s for 2 of 6\n"}
+{"Action":"output","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestGood","Output":"    x.go:2: nobody needs to read this\n"}
+{"Time":"2026-01-02T03:05:00.5Z","Action":"pass","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestGood","Elapsed":0}
+{"Action":"run","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestBad"}
+{"Action":"run","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestBad/part"}
+{"Action":"output","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestBad/part","Output":"    x.go:3: this is wrong\n"}
+{"Action":"fail","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestBad/part","Elapsed":1}
+{"Action":"fail","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestBad","Elapsed":1}
+{"Action":"run","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestAbsent"}
+{"Action":"output","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestAbsent","Output":"    x.go:4: there is no moon\n"}
+{"Action":"skip","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestAbsent","Elapsed":0}
+{"Action":"pass","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestSlow","Elapsed":SLOW}
+{"Action":"output","Package":"github.com/coracle-dev/coracle/test/e2e","Output":"FAIL\tx/e2e\t62.000s\n"}
+{"Action":"fail","Package":"github.com/coracle-dev/coracle/test/e2e","Elapsed":62}
 `
 
 // summarize reads the events and returns what is printed.
