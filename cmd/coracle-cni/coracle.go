@@ -55,7 +55,7 @@ func (p plugin) add(args *skel.CmdArgs) (err error) {
 			err = errors.Join(err, p.undo(c, args))
 		}
 	}()
-	if err := c.announce(args, leased.IPs); err != nil {
+	if err := c.sendAdd(args, leased.IPs); err != nil {
 		return err
 	}
 	delegated, err := c.delegate(subnet.MTU, leased)
@@ -117,7 +117,7 @@ func (p plugin) undo(c conf, args *skel.CmdArgs) error {
 			return fmt.Errorf("removing the pod's link: %w", err)
 		}
 	}
-	c.farewell(args)
+	c.sendDel(args)
 	return leases{c.DataDir, c.Name}.release(args.ContainerID, args.IfName)
 }
 
@@ -149,7 +149,7 @@ func (p plugin) gc(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	c.inventory()
+	c.sendKeep()
 	return leases{c.DataDir, c.Name}.keepOnly(c.ValidAttachments)
 }
 

@@ -44,7 +44,7 @@ func Addon() addon.Addon {
 			return []addon.Component{{Name: "network-policy", After: []addon.Event{addon.Containerd}, BeforePods: true, Component: NetworkPolicy{
 				Node: n.Config.Node.Name, Kubeconfig: n.Kubeconfig, API: n.API, Network: n.Config.Network.ClusterCIDRs, Bridge: n.Bridge,
 				Socket: dirs.PolicySocket(), CRI: dirs.ContainerdSocket(),
-				Leases: filepath.Join(dirs.CNIState(), "coracle"), Recall: dirs.PolicyRecall(),
+				Leases: filepath.Join(dirs.CNIState(), "coracle"), IsolationFile: dirs.PolicyRecall(),
 				Report: func(s Status) { n.Report(s) },
 			}}}, nil
 		},

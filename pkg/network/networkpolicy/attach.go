@@ -11,8 +11,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/cnievents"
 )
 
-// notice acts on what the CNI plugin tells. It answers to a pod that comes when the policies are in force for it.
-func (e *enforcer) notice(ctx context.Context, n cnievents.Notice) error {
+// handle acts on an event of the CNI plugin. For Add it returns when the policies of the pod are in force.
+func (e *enforcer) handle(ctx context.Context, n cnievents.Event) error {
 	switch n.Verb {
 	case cnievents.Add:
 		return e.attach(ctx, n)
@@ -20,26 +20,27 @@ func (e *enforcer) notice(ctx context.Context, n cnievents.Notice) error {
 		e.change(func(g *engine) { g.detach(n.Sandbox) })
 	case cnievents.Keep:
 		e.change(func(g *engine) {
-			for sandbox, a := range g.local {
-				if !slices.Contains(n.Sandboxes, sandbox) && time.Since(a.since) >= young {
+			for sandbox, a := range g.sandboxes {
+				if !slices.Contains(n.Sandboxes, sandbox) && time.Since(a.since) >= keepGracePeriod {
 					g.detach(sandbox)
 				}
 			}
 		})
 	default:
-		return fmt.Errorf("unknown notice %q of a pod: the CNI plugin is another version's", n.Verb)
+		return fmt.Errorf("unknown event %q of a pod: the CNI plugin has another version", n.Verb)
 	}
 	return nil
 }
 
-// young is what the list of a Keep may be too old to have: a pod that is taken for gone is open.
-const young = time.Minute
+// keepGracePeriod is the age up to which a pod may be missing in the list of a Keep, which may be older than the pod. A pod that
+// is detached by mistake has no policies.
+const keepGracePeriod = time.Minute
 
-func (e *enforcer) attach(ctx context.Context, n cnievents.Notice) error {
-	a := &attachment{sandbox: n.Sandbox, namespace: n.Namespace, name: n.Name, uid: identity(n.Namespace, n.Name, n.UID), addrs: n.IPs, since: time.Now()}
+func (e *enforcer) attach(ctx context.Context, n cnievents.Event) error {
+	a := &attachment{sandbox: n.Sandbox, namespace: n.Namespace, name: n.Name, uid: podKey(n.Namespace, n.Name, n.UID), addrs: n.IPs, since: time.Now()}
 	var seen chan struct{}
 	number := e.change(func(g *engine) {
-		if known := g.attach(a); known || g.isolating(a.namespace) == [directions]bool{} {
+		if known := g.attach(a); known || g.isolatedDirections(a.namespace) == [directions]bool{} {
 			return
 		}
 		if seen = e.seen[a.uid]; seen == nil {
@@ -47,30 +48,30 @@ func (e *enforcer) attach(ctx context.Context, n cnievents.Notice) error {
 			e.seen[a.uid] = seen
 		}
 	})
-	if e.served() {
-		if seen != nil { // it is held until its labels are known; usually they are before the kubelet starts it
-			number = e.awaitPod(ctx, a.uid, seen, number)
+	if e.apiReady() {
+		if seen != nil { // held until its labels are known: the kubelet usually starts a pod after its object was seen
+			number = e.awaitPodObject(ctx, a.uid, seen, number)
 		}
-		if err := e.await(ctx, number, a); err == nil || ctx.Err() != nil || e.writing() {
+		if err := e.awaitWrite(ctx, number, a); err == nil || ctx.Err() != nil || e.hasTried() {
 			return err
 		}
 	}
 	e.offline.Lock()
-	if e.started() { // the API came meanwhile, and knows better
+	if e.hasWritten() { // the API came meanwhile
 		e.offline.Unlock()
-		return e.await(ctx, number, a)
+		return e.awaitWrite(ctx, number, a)
 	}
 	defer e.offline.Unlock()
-	return e.withoutAPI(ctx, n)
+	return e.isolateWithoutAPI(ctx, n)
 }
 
-// await waits until a change is in force for a pod, but not for ever.
-func (e *enforcer) await(ctx context.Context, number uint64, a *attachment) error {
-	patience := e.patience()
+// awaitWrite waits until a change is in force for a pod, up to waitLimit.
+func (e *enforcer) awaitWrite(ctx context.Context, number uint64, a *attachment) error {
+	patience := e.waitLimit()
 	limit := time.After(patience)
 	for {
 		e.mu.Lock()
-		done, advanced := e.written >= number || e.unconcerned(a), e.advanced
+		done, advanced := e.written >= number || e.unaffected(a), e.advanced
 		e.mu.Unlock()
 		if done {
 			return nil
@@ -85,56 +86,55 @@ func (e *enforcer) await(ctx context.Context, number uint64, a *attachment) erro
 	}
 }
 
-// unconcerned reports whether a pod needs no write that fails: no policy is about it, and the kernel has nothing about
-// its addresses that was another pod's. Without any policy nothing that the kernel has allows too much. The caller holds
-// mu.
-func (e *enforcer) unconcerned(a *attachment) bool {
+// unaffected reports whether a pod can start although writes fail: no policy selects it, and the kernel has no element of a former
+// pod with its addresses. Without any policy, no leftover in the kernel can allow too much. The caller holds mu.
+func (e *enforcer) unaffected(a *attachment) bool {
 	if !e.failing || !e.listed {
 		return false
 	}
-	return e.policies == 0 || !e.heir && e.engine.isolating(a.namespace) == [directions]bool{} && !e.engine.table.mayHold(a.addrs)
+	return e.policies == 0 || !e.adopted && e.engine.isolatedDirections(a.namespace) == [directions]bool{} && !e.engine.table.mayHold(a.addrs)
 }
 
-// advance says that a change and all before it are in force.
-func (e *enforcer) advance(to uint64) {
+// markWritten notes that a change and all before it are in force.
+func (e *enforcer) markWritten(to uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.failing = false
 	if to > e.written {
 		e.written = to
-		e.wake()
+		e.notifyWaiters()
 	}
 }
 
-// fail says that nft does not write.
-func (e *enforcer) fail() {
+// markFailing notes that a write failed.
+func (e *enforcer) markFailing() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.failing = true
-	e.wake()
+	e.notifyWaiters()
 }
 
-func (e *enforcer) wake() {
+func (e *enforcer) notifyWaiters() {
 	close(e.advanced)
 	e.advanced = make(chan struct{})
 }
 
-// taken says that the kernel has what it was told last and nothing else, or that it has nothing at all.
-func (e *enforcer) taken(nothing bool) {
+// confirmKernel notes that the kernel's table equals the last write, or, if nothing, that there is none.
+func (e *enforcer) confirmKernel(nothing bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if nothing {
-		e.engine.table.told()
+		e.engine.table.beginWrite()
 	}
-	e.heir = false
-	clear(e.engine.table.telling)
+	e.adopted = false
+	clear(e.engine.table.beingRemoved)
 }
 
-// awaitPod waits a moment for a pod's object, and returns the change that came with it.
-func (e *enforcer) awaitPod(ctx context.Context, uid types.UID, seen chan struct{}, number uint64) uint64 {
+// awaitPodObject waits up to podTimeout for a pod's object, and returns the number of the change that came with it.
+func (e *enforcer) awaitPodObject(ctx context.Context, uid types.UID, seen chan struct{}, number uint64) uint64 {
 	select {
 	case <-seen:
-	case <-time.After(podWait):
+	case <-time.After(podTimeout):
 	case <-ctx.Done():
 	}
 	e.mu.Lock()
@@ -146,8 +146,8 @@ func (e *enforcer) awaitPod(ctx context.Context, uid types.UID, seen chan struct
 	return e.wanted
 }
 
-// served reports whether there is an API that may be waited for.
-func (e *enforcer) served() bool {
+// apiReady reports whether the API server serves this node.
+func (e *enforcer) apiReady() bool {
 	select {
 	case <-e.api:
 		return true
@@ -156,23 +156,23 @@ func (e *enforcer) served() bool {
 	}
 }
 
-// started reports whether policies were put in force since this process started.
-func (e *enforcer) started() bool {
+// hasWritten reports whether this process has put policies in force.
+func (e *enforcer) hasWritten() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.written > 0
 }
 
-// writing reports whether they were, or that was tried: what holds is known then.
-func (e *enforcer) writing() bool {
+// hasTried reports whether this process has written or tried to, so that all policies are known.
+func (e *enforcer) hasTried() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.written > 0 || e.failing
 }
 
-func (e *enforcer) patience() time.Duration {
-	if e.started() {
-		return writeWait
+func (e *enforcer) waitLimit() time.Duration {
+	if e.hasWritten() {
+		return writeTimeout
 	}
-	return syncWait
+	return syncTimeout
 }

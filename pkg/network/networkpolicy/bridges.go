@@ -9,26 +9,26 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/bridgefilter"
 )
 
-// filtered has packets between pods of this node pass the hooks of IP. It returns what is wrong, for people.
-func (e *enforcer) filtered() string {
+// filterBridge makes packets between pods of this node pass nftables' IP hooks. It returns the problem for coracle status, or "".
+func (e *enforcer) filterBridge() string {
 	if err := e.filter(e.network.bridge); err != nil {
 		return "policies are not in force between pods of this node: " + err.Error()
 	}
 	return ""
 }
 
-// guard writes the table of the bridge. The bridge hands only what says that it is IP to the hooks of IP: with a tag of a
-// VLAN, or two, a packet would go past them, and its receiver takes such tags off. So pods send each other IP and nothing
-// else, but what finds neighbours. That is for ports that are marked, so those of the pods that are there are, too. It
-// returns what is wrong, for people.
-func (e *enforcer) guard(ctx context.Context) string {
+// writeBridgeTable writes the table of the bridge. The bridge passes only frames of EtherType IP to the IP hooks: a frame with one or
+// two VLAN tags would bypass the policies, and the receiving pod would remove the tags. So pods may send each other only IP and
+// ARP. The rule matches ports by their group, so the ports of existing pods are put into it. It returns the problem for coracle
+// status, or "".
+func (e *enforcer) writeBridgeTable(ctx context.Context) string {
 	err := e.transact(ctx, knftables.BridgeFamily, func(tx *knftables.Transaction) {
 		tx.Add(&knftables.Table{})
 		tx.Delete(&knftables.Table{})
 		tx.Add(&knftables.Table{})
 		tx.Add(&knftables.Chain{
 			Name: "prerouting", Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.PreroutingHook),
-			Priority: knftables.PtrTo(knftables.BaseChainPriority("-300")), // before that of handing to IP
+			Priority: knftables.PtrTo(knftables.BaseChainPriority("-300")), // before the bridge passes packets to the IP hooks
 		})
 		tx.Add(&knftables.Rule{Chain: "prerouting", Rule: fmt.Sprintf("iifgroup %d ether type != { ip, ip6, arp } drop", bridgefilter.Group)})
 	})

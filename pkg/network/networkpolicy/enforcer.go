@@ -17,39 +17,39 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/nft"
 )
 
-// enforcer keeps what the kernel has as the engine wants it. One goroutine writes (run); everybody else changes the
-// engine, and may wait until that is written.
+// enforcer keeps the kernel's tables as the engine computes them. One goroutine (run) writes; all others change the engine, and
+// may wait until their change is written.
 type enforcer struct {
-	network network
-	open    func(knftables.Family) (knftables.Interface, error)
-	exists  func(table string) (bool, error)
-	lost    func(ctx context.Context, table string, gone func()) error // nft.Lost, but in tests
-	report  func(Status)
-	filter  func(bridge string) error // podlink.Filter, but in tests
-	adopt   func(bridge string) error // podlink.Adopt, but in tests
-	api     <-chan struct{}           // closed when there is an API to wait for
-	recall  recall
+	network   network
+	open      func(knftables.Family) (knftables.Interface, error)
+	exists    func(table string) (bool, error)
+	lost      func(ctx context.Context, table string, gone func()) error // nft.Lost, except in tests
+	report    func(Status)
+	filter    func(bridge string) error // bridgefilter.Filter, except in tests
+	adopt     func(bridge string) error // bridgefilter.Adopt, except in tests
+	api       <-chan struct{}           // closed when the API server serves this node
+	isolation isolationCache
 
 	mu       sync.Mutex
 	engine   *engine
-	policies int           // how many there are
-	listed   bool          // all policies are known
-	wanted   uint64        // counts changes
-	since    time.Time     // of the first change that no write has taken up
-	written  uint64        // the last change that is in force
-	failing  bool          // the last try to write did
-	heir     bool          // the kernel may have what another process, or one without an API, has told it
-	advanced chan struct{} // closed when written grows or failing is looked into again
+	policies int           // their number
+	listed   bool          // all policies of the cluster are known
+	wanted   uint64        // the number of the last change
+	since    time.Time     // when the first change came that no write includes
+	written  uint64        // the number of the last change that is in force
+	failing  bool          // the last write failed
+	adopted  bool          // the kernel's table may be of an earlier process, or written without the API
+	advanced chan struct{} // closed when written or failing changes
 	seen     map[types.UID]chan struct{}
 	changed  chan struct{}
-	problems map[string]string // with policies that could not be read, by their name
+	problems map[string]string // errors of policies, by namespace/name
 
-	offline   sync.Mutex                               // who writes without an API, or may be the first to write with it, is alone
-	nft       sync.Mutex                               // guards kernel, and keeps transactions in order
-	kernel    map[knftables.Family]knftables.Interface // those that were needed
-	metrics   metrics
-	told      Status
-	unguarded string // why there is no table of the bridge
+	offline       sync.Mutex                               // held while writing without the API, so that the first write with it waits
+	nft           sync.Mutex                               // guards kernel, and orders transactions
+	kernel        map[knftables.Family]knftables.Interface // opened on first use
+	metrics       metrics
+	reported      Status
+	bridgeProblem string // why the table of the bridge could not be written
 }
 
 func newEnforcer(on network, report func(Status), open func(knftables.Family) (knftables.Interface, error)) *enforcer {
@@ -60,7 +60,7 @@ func newEnforcer(on network, report func(Status), open func(knftables.Family) (k
 	}
 }
 
-// change changes the engine, and returns a number for written.
+// change changes the engine. It returns the number of the change, for awaitWrite.
 func (e *enforcer) change(do func(*engine)) uint64 {
 	e.mu.Lock()
 	do(e.engine)
@@ -72,7 +72,7 @@ func (e *enforcer) change(do func(*engine)) uint64 {
 	e.mu.Unlock()
 	select {
 	case e.changed <- struct{}{}:
-	default: // the writer will see it
+	default: // the writer has a notification already
 	}
 	return number
 }
@@ -106,7 +106,7 @@ func (e *enforcer) setPod(p *pod) {
 	same := e.engine.refresh(p)
 	e.mu.Unlock()
 	if same {
-		return // its status changes all the time
+		return // only its status has changed, which happens often
 	}
 	e.change(func(g *engine) {
 		g.setPod(p)
@@ -117,7 +117,7 @@ func (e *enforcer) setPod(p *pod) {
 	})
 }
 
-// replacePod takes a pod. old is what had its name before: policies and namespaces are known by their name, pods are not.
+// replacePod sets a pod. old is the former Pod of the same name: pods are known by their UID, unlike policies and namespaces.
 func (e *enforcer) replacePod(old, now *pod) {
 	if old != nil && old.uid() != now.uid() {
 		e.removePod(old)
@@ -127,15 +127,15 @@ func (e *enforcer) replacePod(old, now *pod) {
 
 func (e *enforcer) removePod(p *pod) { e.change(func(g *engine) { g.removePod(p.uid()) }) }
 
-// count returns the number of policies and of the last change.
+// count returns how many policies there are, and the number of the last change.
 func (e *enforcer) count() (policies int, wanted uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.policies, e.wanted
 }
 
-// batch returns how many policies there are, the number of the last change, and since when the first change waits that
-// the last batch did not have.
+// batch begins a write: it returns how many policies there are, the number of the last change, and when the first change came
+// that no earlier batch includes.
 func (e *enforcer) batch() (policies int, wanted uint64, since time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -143,20 +143,20 @@ func (e *enforcer) batch() (policies int, wanted uint64, since time.Time) {
 	return e.policies, e.wanted, since
 }
 
-// source is where policies, pods and namespaces are learnt of: the API, but in tests.
+// source watches policies, pods and namespaces: the API, except in tests.
 type source interface {
-	// policies tells e of all policies until ctx is done.
+	// policies passes all policies to e until ctx is done.
 	policies(ctx context.Context, e *enforcer) cache.DoneChecker
-	// peers tells e of all pods and namespaces until ctx is done. When ended returns it tells nothing more.
+	// peers passes all pods and namespaces to e until ctx is done. ended waits until the last one was passed.
 	peers(ctx context.Context, e *enforcer) (synced []cache.DoneChecker, ended func())
 }
 
-// run follows the API and writes until ctx is done. The first write comes when everything is known: until then what an
-// earlier process wrote stays in force.
+// run watches the API and writes until ctx is done. It writes first when all objects are known; until then the table of an
+// earlier process stays in force.
 func (e *enforcer) run(ctx context.Context, from source) error {
 	there, err := e.exists(footprint.PolicyTable)
 	e.mu.Lock()
-	e.heir = e.heir || there || err != nil
+	e.adopted = e.adopted || there || err != nil
 	e.mu.Unlock()
 	if !cache.WaitFor(ctx, "", from.policies(ctx, e)) {
 		return nil
@@ -175,7 +175,7 @@ func (e *enforcer) run(ctx context.Context, from source) error {
 			e.enforce(ctx)
 		}
 		stop()
-		ended() // a pod that is told of late would never be forgotten
+		ended() // or a late event would add a pod after forgetPeers
 		if !synced || ctx.Err() != nil {
 			return nil
 		}
@@ -185,33 +185,33 @@ func (e *enforcer) run(ctx context.Context, from source) error {
 	}
 }
 
-// idle waits for the first policy. Without any there is no table.
+// idle removes the tables and waits for the first policy. It returns false when ctx is done.
 func (e *enforcer) idle(ctx context.Context) bool {
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		err := e.rest(ctx)
+	for pause := retryMin; ; pause = min(2*pause, retryMax) {
+		err := e.removeTable(ctx)
 		if err == nil {
 			break
 		}
-		e.fail()
+		e.markFailing()
 		log().WithError(err).Warn("removing the table of network policies; trying again")
 		if lifecycle.Sleep(ctx, pause) != nil {
 			return false
 		}
 	}
 	var again <-chan time.Time
-	for unguard, pause := true, firstPause; ; {
+	for unguard, pause := true, retryMin; ; {
 		policies, wanted, _ := e.batch()
 		if policies > 0 {
 			return true
 		}
-		e.tell("", 0)
-		e.recall.keep(nil)
-		e.advance(wanted)
+		e.reportState("", 0)
+		e.isolation.keep(nil)
+		e.markWritten(wanted)
 		if unguard {
 			unguard = false
-			if err := e.remove(ctx, footprint.PolicyBridgeTable, knftables.BridgeFamily); err != nil { // no pod waits for that
+			if err := e.deleteTable(ctx, footprint.PolicyBridgeTable, knftables.BridgeFamily); err != nil { // no pod has to wait for this
 				log().WithError(err).Warn("removing the table of bridges of network policies; trying again")
-				again, pause = time.After(pause), min(2*pause, guardRest)
+				again, pause = time.After(pause), min(2*pause, bridgeRetryMax)
 			}
 		}
 		select {
@@ -224,24 +224,24 @@ func (e *enforcer) idle(ctx context.Context) bool {
 	}
 }
 
-// rest removes the table if nothing is to be in it, and is done with all changes then.
-func (e *enforcer) rest(ctx context.Context) error {
+// removeTable deletes the table while there is no policy. All changes so far are in force then.
+func (e *enforcer) removeTable(ctx context.Context) error {
 	e.offline.Lock()
 	defer e.offline.Unlock()
 	policies, wanted := e.count()
 	if policies > 0 {
 		return nil
 	}
-	if err := e.remove(ctx, footprint.PolicyTable, knftables.InetFamily); err != nil {
+	if err := e.deleteTable(ctx, footprint.PolicyTable, knftables.InetFamily); err != nil {
 		return err
 	}
-	e.taken(true)
-	e.advance(wanted)
+	e.confirmKernel(true)
+	e.markWritten(wanted)
 	return nil
 }
 
-// remove deletes a table of ours if it is there.
-func (e *enforcer) remove(ctx context.Context, table string, family knftables.Family) error {
+// deleteTable deletes one of coracle's tables if it exists.
+func (e *enforcer) deleteTable(ctx context.Context, table string, family knftables.Family) error {
 	there, err := e.exists(table)
 	if err == nil && there {
 		err = e.transact(ctx, family, func(tx *knftables.Transaction) { tx.Delete(&knftables.Table{}) })
@@ -249,7 +249,7 @@ func (e *enforcer) remove(ctx context.Context, table string, family knftables.Fa
 	return err
 }
 
-// transact makes one transaction of nft about our table of a family.
+// transact runs one nft transaction on coracle's table of a family.
 func (e *enforcer) transact(ctx context.Context, family knftables.Family, fill func(*knftables.Transaction)) error {
 	e.nft.Lock()
 	defer e.nft.Unlock()
@@ -257,7 +257,7 @@ func (e *enforcer) transact(ctx context.Context, family knftables.Family, fill f
 	if kernel == nil {
 		var err error
 		if kernel, err = e.open(family); err != nil {
-			return fmt.Errorf("asking for nft: %w", err)
+			return fmt.Errorf("starting nft: %w", err)
 		}
 		e.kernel[family] = kernel
 	}
@@ -266,7 +266,7 @@ func (e *enforcer) transact(ctx context.Context, family knftables.Family, fill f
 	if tx.NumOperations() == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, nftPatience)
+	ctx, cancel := context.WithTimeout(ctx, nftTimeout)
 	defer cancel()
 	return kernel.Run(ctx, tx)
 }

@@ -72,17 +72,17 @@ func (a *api) peers(ctx context.Context, e *enforcer) (synced []cache.DoneChecke
 
 type bench struct {
 	*enforcer
-	kernel  *kernel
-	guarded *kernel // the same for the table of the bridge
-	api     *api
-	served  chan struct{}
-	gone    func() // says that the table may have been deleted
-	told    []Status
+	kernel       *kernel
+	bridgeKernel *kernel // the same for the table of the bridge
+	api          *api
+	served       chan struct{}
+	gone         func() // says that the table may have been deleted
+	told         []Status
 }
 
 func newBench(t *testing.T) *bench {
 	fake := func(f knftables.Family) *kernel { return &kernel{Fake: knftables.NewFake(f, tableName)} }
-	b := &bench{kernel: fake(knftables.InetFamily), guarded: fake(knftables.BridgeFamily), api: &api{ready: make(chan struct{})}, served: make(chan struct{})}
+	b := &bench{kernel: fake(knftables.InetFamily), bridgeKernel: fake(knftables.BridgeFamily), api: &api{ready: make(chan struct{})}, served: make(chan struct{})}
 	b.enforcer = newEnforcer(network{dual[:1], "cni0"}, func(s Status) { b.told = append(b.told, s) },
 		func(f knftables.Family) (knftables.Interface, error) { return b.of(string(f)), nil })
 	dir := t.TempDir()
@@ -96,14 +96,14 @@ func newBench(t *testing.T) *bench {
 		<-ctx.Done()
 		return nil
 	}
-	b.enforcer.api, b.recall = b.served, recall{file: filepath.Join(dir, "etc", "policies.json")}
+	b.enforcer.api, b.isolation = b.served, isolationCache{file: filepath.Join(dir, "etc", "policies.json")}
 	return b
 }
 
 // of is the kernel's part for a family of tables.
 func (b *bench) of(family string) *kernel {
 	if family == string(knftables.BridgeFamily) {
-		return b.guarded
+		return b.bridgeKernel
 	}
 	return b.kernel
 }
@@ -129,8 +129,8 @@ func denyAll(namespace string) *networkingv1.NetworkPolicy {
 		Spec: networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{"Ingress"}}}
 }
 
-func comes(name, addr string) cnievents.Notice {
-	return cnievents.Notice{Verb: cnievents.Add, Sandbox: "s-" + name, Namespace: "x", Name: name, UID: name, IPs: []netip.Addr{netip.MustParseAddr(addr)}}
+func comes(name, addr string) cnievents.Event {
+	return cnievents.Event{Verb: cnievents.Add, Sandbox: "s-" + name, Namespace: "x", Name: name, UID: name, IPs: []netip.Addr{netip.MustParseAddr(addr)}}
 }
 
 func TestNothingWithoutPolicies(t *testing.T) {
@@ -138,7 +138,7 @@ func TestNothingWithoutPolicies(t *testing.T) {
 		b := newBench(t)
 		b.start(t)
 		began := time.Now()
-		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil {
+		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err != nil {
 			t.Fatal(err)
 		}
 		if b.kernel.runs != 0 || b.api.following != 0 || time.Since(began) > 0 {
@@ -156,7 +156,7 @@ func TestFirstAndLastPolicy(t *testing.T) {
 		b := newBench(t)
 		b.api.pods = []*pod{podOf("x", "a", nil, true, nil)}
 		b.start(t)
-		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil {
+		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err != nil {
 			t.Fatal(err)
 		}
 		b.setPolicy(denyAll("x"))
@@ -167,7 +167,7 @@ func TestFirstAndLastPolicy(t *testing.T) {
 		if last := b.told[len(b.told)-1]; last.Policies != 1 || last.IsolatedPods != 1 || last.Problem != "" {
 			t.Errorf("told %+v", last)
 		}
-		if known, err := b.recall.read(); err != nil || known["x"] != [directions]bool{true, false} {
+		if known, err := b.isolation.read(); err != nil || known["x"] != [directions]bool{true, false} {
 			t.Errorf("remembered %v, %v", known, err)
 		}
 		b.removePolicy(denyAll("x"))
@@ -175,7 +175,7 @@ func TestFirstAndLastPolicy(t *testing.T) {
 		if b.kernel.has("table") {
 			t.Errorf("the table is still there:\n%s", b.kernel.Dump())
 		}
-		if known, err := b.recall.read(); err != nil || len(known) != 0 {
+		if known, err := b.isolation.read(); err != nil || len(known) != 0 {
 			t.Errorf("remembered %v, %v", known, err)
 		}
 		b.setPolicy(denyAll("x")) // once more
@@ -194,10 +194,10 @@ func TestUnknownPod(t *testing.T) {
 		b.setPolicy(denyAll("x"))
 		synctest.Wait()
 		began := time.Now()
-		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil {
+		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err != nil {
 			t.Fatal(err)
 		}
-		if waited := time.Since(began); waited != podWait {
+		if waited := time.Since(began); waited != podTimeout {
 			t.Errorf("the pod waited %s", waited)
 		}
 		if !b.kernel.has("ingress4 { 10.42.0.2 : jump hold }") || b.kernel.has("egress4 { 10.42.0.2") {
@@ -209,22 +209,22 @@ func TestUnknownPod(t *testing.T) {
 			t.Errorf("the pod is held still:\n%s", b.kernel.Dump())
 		}
 		go func() {
-			time.Sleep(podWait / 2)
+			time.Sleep(podTimeout / 2)
 			b.setPod(podOf("x", "b", nil, true, nil))
 		}()
 		began = time.Now()
-		if err := b.notice(t.Context(), comes("b", "10.42.0.3")); err != nil {
+		if err := b.handle(t.Context(), comes("b", "10.42.0.3")); err != nil {
 			t.Fatal(err)
 		}
-		if waited := time.Since(began); waited != podWait/2 || !b.kernel.has("ingress4 { 10.42.0.3 : jump i-") {
+		if waited := time.Since(began); waited != podTimeout/2 || !b.kernel.has("ingress4 { 10.42.0.3 : jump i-") {
 			t.Errorf("the second pod waited %s", waited)
 		}
-		for _, wait := range []time.Duration{young - podWait - podWait/2 - time.Millisecond, time.Millisecond} {
+		for _, wait := range []time.Duration{keepGracePeriod - podTimeout - podTimeout/2 - time.Millisecond, time.Millisecond} {
 			if !b.kernel.has("ingress4 { 10.42.0.2") {
 				t.Errorf("a pod that may be younger than the list is gone:\n%s", b.kernel.Dump())
 			}
 			time.Sleep(wait)
-			if err := b.notice(t.Context(), cnievents.Notice{Verb: cnievents.Keep, Sandboxes: []string{"s-b"}}); err != nil {
+			if err := b.handle(t.Context(), cnievents.Event{Verb: cnievents.Keep, Sandboxes: []string{"s-b"}}); err != nil {
 				t.Fatal(err)
 			}
 			synctest.Wait()
@@ -232,7 +232,7 @@ func TestUnknownPod(t *testing.T) {
 		if b.kernel.has("ingress4 { 10.42.0.2") || !b.kernel.has("ingress4 { 10.42.0.3") {
 			t.Errorf("what the runtime has forgotten is there:\n%s", b.kernel.Dump())
 		}
-		if err := b.notice(t.Context(), cnievents.Notice{Verb: cnievents.Del, Sandbox: "s-b"}); err != nil {
+		if err := b.handle(t.Context(), cnievents.Event{Verb: cnievents.Del, Sandbox: "s-b"}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -252,10 +252,10 @@ func TestRefused(t *testing.T) {
 		synctest.Wait()
 		b.kernel.refuse = 3
 		began := time.Now()
-		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil {
+		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err != nil {
 			t.Fatal(err)
 		}
-		if waited := time.Since(began); waited != 7*firstPause {
+		if waited := time.Since(began); waited != 7*retryMin {
 			t.Errorf("the pod waited %s", waited)
 		}
 		b.kernel.refuse = 2
@@ -276,7 +276,7 @@ func TestRefused(t *testing.T) {
 			t.Errorf("the kernel has\n%s", b.kernel.Dump())
 		}
 		b.kernel.refuse = 1000
-		if err := b.notice(t.Context(), comes("b", "10.42.0.3")); err == nil || !strings.Contains(err.Error(), "could not be put in force") {
+		if err := b.handle(t.Context(), comes("b", "10.42.0.3")); err == nil || !strings.Contains(err.Error(), "could not be put in force") {
 			t.Errorf("a pod was let in without: %v", err)
 		}
 		if last := b.told[len(b.told)-1]; last.Problem != "the kernel is busy" {
@@ -292,7 +292,7 @@ func TestFlushed(t *testing.T) {
 		b.start(t)
 		b.setPolicy(denyAll("x"))
 		synctest.Wait()
-		for _, hear := range []func(){b.gone, func() { time.Sleep(checkEvery + time.Second) }} {
+		for _, hear := range []func(){b.gone, func() { time.Sleep(checkInterval + time.Second) }} {
 			tx := b.kernel.NewTransaction()
 			tx.Delete(&knftables.Table{})
 			if err := b.kernel.Fake.Run(t.Context(), tx); err != nil {
@@ -317,7 +317,7 @@ func TestFlushed(t *testing.T) {
 func TestBridges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.guarded.refuse = 1
+		b.bridgeKernel.refuse = 1
 		b.start(t)
 		b.setPolicy(denyAll("x"))
 		synctest.Wait()
@@ -330,8 +330,8 @@ func TestBridges(t *testing.T) {
 		synctest.Wait()
 		b.setPolicy(denyAll("x"))
 		synctest.Wait()
-		if problem() != "" || !b.guarded.has("iifgroup 25455 ether type != { ip, ip6, arp } drop") {
-			t.Errorf("told %q; the bridge has\n%s", problem(), b.guarded.Dump())
+		if problem() != "" || !b.bridgeKernel.has("iifgroup 25455 ether type != { ip, ip6, arp } drop") {
+			t.Errorf("told %q; the bridge has\n%s", problem(), b.bridgeKernel.Dump())
 		}
 		b.filter = func(bridge string) error { return errors.New(bridge + " is broken") }
 		b.setPolicy(denyAll("y"))
@@ -339,20 +339,20 @@ func TestBridges(t *testing.T) {
 		if problem() != "policies are not in force between pods of this node: cni0 is broken" {
 			t.Errorf("told %q", problem())
 		}
-		tx := b.guarded.NewTransaction()
+		tx := b.bridgeKernel.NewTransaction()
 		tx.Delete(&knftables.Table{})
-		if err := b.guarded.Fake.Run(t.Context(), tx); err != nil {
+		if err := b.bridgeKernel.Fake.Run(t.Context(), tx); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(checkEvery + time.Second)
-		if !b.guarded.has("iifgroup") {
+		time.Sleep(checkInterval + time.Second)
+		if !b.bridgeKernel.has("iifgroup") {
 			t.Error("the table of the bridge does not come back")
 		}
 		b.removePolicy(denyAll("x"))
 		b.removePolicy(denyAll("y"))
 		synctest.Wait()
-		if b.guarded.has("table") || b.kernel.has("table") {
-			t.Errorf("left are\n%s%s", b.guarded.Dump(), b.kernel.Dump())
+		if b.bridgeKernel.has("table") || b.kernel.has("table") {
+			t.Errorf("left are\n%s%s", b.bridgeKernel.Dump(), b.kernel.Dump())
 		}
 	})
 }

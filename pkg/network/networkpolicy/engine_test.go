@@ -304,9 +304,9 @@ func TestEmpties(t *testing.T) {
 		h.engine.removePolicy(name.Namespace, name.Name)
 	}
 	e := h.engine
-	for what, n := range map[string]int{"chains": len(e.table.chains), "sets": len(e.table.sets) - empty, "groups": len(e.groups), "wide": len(e.wide),
-		"near": len(e.near), "named": len(e.named), "pods": len(e.pods), "populace": len(e.populace), "local": len(e.local), "attached": len(e.attached),
-		"owner": len(e.owner), "known": len(e.known.n), "self": len(e.self), "policies": len(e.policies)} {
+	for what, n := range map[string]int{"chains": len(e.table.chains), "sets": len(e.table.sets) - empty, "groups": len(e.groups), "wide": len(e.clusterGroups),
+		"near": len(e.namespaceGroups), "named": len(e.named), "pods": len(e.pods), "populace": len(e.podsByNamespace), "local": len(e.sandboxes), "attached": len(e.sandboxesOf),
+		"owner": len(e.owner), "known": len(e.allPods.n), "self": len(e.selfPairs), "policies": len(e.policies)} {
 		if n != 0 {
 			t.Errorf("%s: %d left", what, n)
 		}

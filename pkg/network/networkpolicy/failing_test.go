@@ -13,7 +13,7 @@ import (
 )
 
 // comesTo is a pod of a namespace without policies.
-func comesTo(namespace, name, addr string) cnievents.Notice {
+func comesTo(namespace, name, addr string) cnievents.Event {
 	n := comes(name, addr)
 	n.Namespace = namespace
 	return n
@@ -28,16 +28,16 @@ func TestFailingFromTheStart(t *testing.T) {
 		b.setPolicy(denyAll("x"))
 		b.start(t)
 		began := time.Now()
-		if err := b.notice(t.Context(), comesTo("y", "o", "10.42.0.9")); err != nil || time.Since(began) > 0 {
+		if err := b.handle(t.Context(), comesTo("y", "o", "10.42.0.9")); err != nil || time.Since(began) > 0 {
 			t.Errorf("a pod without policies waited %s: %v", time.Since(began), err)
 		}
 		for range 2 {
-			if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err == nil || !strings.Contains(err.Error(), "could not be put in force") {
+			if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err == nil || !strings.Contains(err.Error(), "could not be put in force") {
 				t.Errorf("a pod came without its policies: %v", err)
 			}
 		}
 		b.kernel.refuse = 0
-		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil || !b.kernel.has("ingress4 { 10.42.0.2 : jump i-") {
+		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err != nil || !b.kernel.has("ingress4 { 10.42.0.2 : jump i-") {
 			t.Errorf("%v; the kernel has\n%s", err, b.kernel.Dump())
 		}
 	})
@@ -51,10 +51,10 @@ func TestSlowPeers(t *testing.T) {
 		b.listed = true
 		close(b.served)
 		b.kernel.refuse = 1
-		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err == nil {
+		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err == nil {
 			t.Error("a pod came without its policies")
 		}
-		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil || !b.kernel.has("ingress4 { 10.42.0.2 : jump hold }") {
+		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err != nil || !b.kernel.has("ingress4 { 10.42.0.2 : jump hold }") {
 			t.Errorf("%v; the kernel has\n%s", err, b.kernel.Dump())
 		}
 	})
@@ -68,29 +68,29 @@ func TestAddressOfAnother(t *testing.T) {
 		b.api.pods = []*pod{podOf("x", "a", nil, true, nil), podOf("y", "o", nil, true, nil)}
 		b.start(t)
 		b.setPolicy(denyAll("x"))
-		for _, n := range []cnievents.Notice{comes("a", "10.42.0.2"), comesTo("y", "o", "10.42.0.3")} {
-			if err := b.notice(t.Context(), n); err != nil {
+		for _, n := range []cnievents.Event{comes("a", "10.42.0.2"), comesTo("y", "o", "10.42.0.3")} {
+			if err := b.handle(t.Context(), n); err != nil {
 				t.Fatal(err)
 			}
 		}
 		b.kernel.refuse = 1000
 		for _, sandbox := range []string{"s-a", "s-o"} {
-			if err := b.notice(t.Context(), cnievents.Notice{Verb: cnievents.Del, Sandbox: sandbox}); err != nil {
+			if err := b.handle(t.Context(), cnievents.Event{Verb: cnievents.Del, Sandbox: sandbox}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		synctest.Wait()
 		for addr, comes := range map[string]bool{"10.42.0.2": false, "10.42.0.3": false, "10.42.0.4": true} {
-			if err := b.notice(t.Context(), comesTo("y", "p"+addr, addr)); (err == nil) != comes {
+			if err := b.handle(t.Context(), comesTo("y", "p"+addr, addr)); (err == nil) != comes {
 				t.Errorf("a pod with %s: %v", addr, err)
 			}
 		}
 		b.kernel.refuse = 0
-		if err := b.notice(t.Context(), comesTo("y", "q", "10.42.0.2")); err != nil {
+		if err := b.handle(t.Context(), comesTo("y", "q", "10.42.0.2")); err != nil {
 			t.Error(err)
 		}
 		b.kernel.refuse = 1000
-		if err := b.notice(t.Context(), comesTo("y", "r", "10.42.0.3")); err != nil {
+		if err := b.handle(t.Context(), comesTo("y", "r", "10.42.0.3")); err != nil {
 			t.Errorf("what was written holds up a pod: %v", err)
 		}
 	})
@@ -109,11 +109,11 @@ func TestHeirOfAnother(t *testing.T) {
 		b.kernel.refuse = 1000
 		b.setPolicy(denyAll("x"))
 		b.start(t)
-		if err := b.notice(t.Context(), comesTo("y", "o", "10.42.0.9")); err == nil {
+		if err := b.handle(t.Context(), comesTo("y", "o", "10.42.0.9")); err == nil {
 			t.Error("a pod came although the kernel may have something about its address")
 		}
 		b.kernel.refuse = 0
-		if err := b.notice(t.Context(), comesTo("y", "o", "10.42.0.9")); err != nil {
+		if err := b.handle(t.Context(), comesTo("y", "o", "10.42.0.9")); err != nil {
 			t.Error(err)
 		}
 	})
@@ -123,7 +123,7 @@ func TestHeirOfAnother(t *testing.T) {
 func TestUnguarded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		b.guarded.refuse = 1
+		b.bridgeKernel.refuse = 1
 		b.start(t)
 		b.setPolicy(denyAll("x"))
 		synctest.Wait()
@@ -131,9 +131,9 @@ func TestUnguarded(t *testing.T) {
 		if !strings.Contains(problem(), "CONFIG_NF_TABLES_BRIDGE") {
 			t.Errorf("told %q", problem())
 		}
-		time.Sleep(checkEvery + time.Second)
-		if problem() != "" || !b.guarded.has("iifgroup") {
-			t.Errorf("told %q; the bridge has\n%s", problem(), b.guarded.Dump())
+		time.Sleep(checkInterval + time.Second)
+		if problem() != "" || !b.bridgeKernel.has("iifgroup") {
+			t.Errorf("told %q; the bridge has\n%s", problem(), b.bridgeKernel.Dump())
 		}
 		busy := true
 		b.adopt = func(bridge string) error {
@@ -149,13 +149,13 @@ func TestUnguarded(t *testing.T) {
 		if !strings.Contains(problem(), "cni0 is busy") {
 			t.Errorf("told %q", problem())
 		}
-		runs := b.guarded.runs
+		runs := b.bridgeKernel.runs
 		time.Sleep(time.Hour)
-		if again := b.guarded.runs - runs; again < 5 || again > 15 {
+		if again := b.bridgeKernel.runs - runs; again < 5 || again > 15 {
 			t.Errorf("it is tried %d times an hour", again)
 		}
 		busy = false
-		time.Sleep(guardRest)
+		time.Sleep(bridgeRetryMax)
 		if problem() != "" {
 			t.Errorf("told %q", problem())
 		}
@@ -166,12 +166,12 @@ func TestUnguarded(t *testing.T) {
 func TestLeftovers(t *testing.T) {
 	for name, stuck := range map[string]func(*bench) *kernel{
 		"table of policies": func(b *bench) *kernel { return b.kernel },
-		"table of bridges":  func(b *bench) *kernel { return b.guarded },
+		"table of bridges":  func(b *bench) *kernel { return b.bridgeKernel },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t)
-				for _, k := range []*kernel{b.kernel, b.guarded} {
+				for _, k := range []*kernel{b.kernel, b.bridgeKernel} {
 					tx := k.NewTransaction()
 					tx.Add(&knftables.Table{})
 					if err := k.Run(t.Context(), tx); err != nil {
@@ -181,13 +181,13 @@ func TestLeftovers(t *testing.T) {
 				stuck(b).refuse = 1000
 				b.start(t)
 				began := time.Now()
-				if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil || time.Since(began) > 0 {
+				if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err != nil || time.Since(began) > 0 {
 					t.Errorf("the pod waited %s: %v", time.Since(began), err)
 				}
 				stuck(b).refuse = 0
-				time.Sleep(lastPause)
-				if b.kernel.has("add table") || b.guarded.has("add table") {
-					t.Errorf("left are\n%s%s", b.kernel.Dump(), b.guarded.Dump())
+				time.Sleep(retryMax)
+				if b.kernel.has("add table") || b.bridgeKernel.has("add table") {
+					t.Errorf("left are\n%s%s", b.kernel.Dump(), b.bridgeKernel.Dump())
 				}
 			})
 		})

@@ -19,8 +19,8 @@ type feed struct {
 	node   string
 }
 
-// handler turns what an informer says of objects of a type into calls. set is told what was there by the name before,
-// or nil; it may be another object, that was deleted while the watch was away.
+// handler turns the events of an informer into calls with typed objects. set gets the former object of the same name, or nil; it may
+// be another object that was deleted while the watch was interrupted.
 func handler[T any](set func(old, now *T), remove func(*T)) cache.ResourceEventHandler {
 	gone := func(obj any) {
 		if late, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -45,7 +45,7 @@ func run(ctx context.Context, working *sync.WaitGroup, options cache.InformerOpt
 	return controller.HasSyncedChecker()
 }
 
-// policies follows all NetworkPolicies. It is the only watch where there are none.
+// policies watches all NetworkPolicies. It is the only watch while there are none.
 func (f feed) policies(ctx context.Context, e *enforcer) cache.DoneChecker {
 	return run(ctx, &sync.WaitGroup{}, cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(f.client.NetworkingV1().RESTClient(), "networkpolicies", "", fields.Everything()),
@@ -60,7 +60,7 @@ func (f feed) policies(ctx context.Context, e *enforcer) cache.DoneChecker {
 	})
 }
 
-// peers follows namespaces and pods: those that have an address of their own and have not ended.
+// peers watches namespaces, and pods that have an address of their own and have not ended.
 func (f feed) peers(ctx context.Context, e *enforcer) (synced []cache.DoneChecker, ended func()) {
 	working := &sync.WaitGroup{}
 	return []cache.DoneChecker{

@@ -12,7 +12,7 @@ func TestRecreatedPod(t *testing.T) {
 	b := newBench(t)
 	pods := handler(b.replacePod, b.removePod)
 	old, again := podOf("x", "a", nil, false, nil, "10.42.1.2"), podOf("x", "a", nil, false, nil, "10.42.1.3")
-	again.UID = identity("x", "a", "again")
+	again.UID = podKey("x", "a", "again")
 	addresses := func(want ...string) {
 		t.Helper()
 		known := b.engine.table.sets["pods4"].elems

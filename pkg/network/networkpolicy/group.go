@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// pod is what policies have to know of a pod.
+// pod has the fields of a Pod that matter for policies.
 type pod struct {
 	metav1.ObjectMeta // name, namespace, UID, resource version and labels only
 	local             bool
-	addrs             []netip.Addr // as its status says; not used of pods of this node
+	addrs             []netip.Addr // from its status; ignored for pods of this node
 	ports             []namedPort
 }
 
@@ -27,9 +27,9 @@ type namedPort struct {
 	number uint16
 }
 
-// member is a pod as a peer: what it is an element of.
+// member is a pod as a peer, with the sets that it is in.
 type member struct {
-	pod   *pod // nil when it is gone
+	pod   *pod // nil after removePod
 	elems map[elem]bool
 	in    map[*group]bool
 	ports []namedPort
@@ -37,26 +37,26 @@ type member struct {
 
 // group is a set of the addresses of selected pods.
 type group struct {
-	spec  *groupSpec
-	users int // rules
-	tally tally
+	spec       *groupSpec
+	users      int // rules
+	countedSet countedSet
 }
 
-// namedPorts is the set of all pods' ports of one name.
+// namedPorts is the set of the ports of one name of all pods.
 type namedPorts struct {
-	users int
-	tally tally
+	users      int
+	countedSet countedSet
 }
 
-// newPod returns what is needed of a pod. It is nil for a pod of the host's network, which policies are not about.
+// newPod converts a Pod.
 func newPod(p *corev1.Pod, node string) *pod {
 	out := &pod{local: p.Spec.NodeName == node}
 	out.Name, out.Namespace, out.ResourceVersion, out.Labels = p.Name, p.Namespace, p.ResourceVersion, p.Labels
 	uid := string(p.UID)
 	if static := p.Annotations[corev1.MirrorPodAnnotationKey]; static != "" {
-		uid = static // what the kubelet calls the pod; the other is the object's
+		uid = static // the kubelet's UID of a static pod; the object has another
 	}
-	out.UID = identity(p.Namespace, p.Name, uid)
+	out.UID = podKey(p.Namespace, p.Name, uid)
 	for _, ip := range p.Status.PodIPs {
 		if addr, err := netip.ParseAddr(ip.IP); err == nil {
 			out.addrs = append(out.addrs, addr)
@@ -78,27 +78,27 @@ func newPod(p *corev1.Pod, node string) *pod {
 	return out
 }
 
-// identity is what a pod is known by here. Its name is in it, because the annotation of static pods is for anybody to
-// write: it must not make a pod of one namespace be taken for one of another.
-func identity(namespace, name, uid string) types.UID {
+// podKey identifies a pod. It contains namespace and name because users can write the annotation of static pods: it must not make a
+// pod pass for one of another namespace.
+func podKey(namespace, name, uid string) types.UID {
 	return types.UID(namespace + "/" + name + "/" + uid)
 }
 
-// refresh takes a pod that differs in nothing which matters from what is known of it, and reports whether it is one.
+// refresh replaces a pod by an equal one, as far as policies are concerned. It reports whether p is equal to the known pod.
 func (e *engine) refresh(p *pod) bool {
 	m := e.pods[p.UID]
 	if m == nil || !maps.Equal(m.pod.Labels, p.Labels) || m.pod.local != p.local ||
 		!slices.Equal(m.pod.addrs, p.addrs) || !slices.Equal(m.pod.ports, p.ports) {
 		return false
 	}
-	m.pod = p // the old one is garbage
+	m.pod = p // releases the old object
 	return true
 }
 
-// addresses are a pod's. What a pod of this node has is what its sandboxes were given.
+// addresses returns the addresses of a pod. Those of a local pod are its sandboxes', not its status'.
 func (e *engine) addresses(p *pod) map[elem]bool {
 	out := map[elem]bool{}
-	for _, a := range e.attached[p.UID] {
+	for _, a := range e.sandboxesOf[p.UID] {
 		for _, addr := range a.addrs {
 			out[elem{a: addr}] = true
 		}
@@ -111,12 +111,12 @@ func (e *engine) addresses(p *pod) map[elem]bool {
 	return out
 }
 
-// place brings a pod into the sets that it belongs to, and out of the others.
-func (e *engine) place(m *member) {
+// updateSets adds a pod to the sets that select it, and removes it from the others.
+func (e *engine) updateSets(m *member) {
 	now := member{pod: m.pod, elems: map[elem]bool{}, in: map[*group]bool{}}
 	if m.pod != nil {
 		now.elems, now.ports = e.addresses(m.pod), m.pod.ports
-		for _, list := range [][]*group{e.near[m.pod.Namespace], e.wide} {
+		for _, list := range [][]*group{e.namespaceGroups[m.pod.Namespace], e.clusterGroups} {
 			for _, g := range list {
 				if e.selects(g.spec, m.pod) {
 					now.in[g] = true
@@ -129,20 +129,20 @@ func (e *engine) place(m *member) {
 	if maps.Equal(was.elems, now.elems) && maps.Equal(was.in, now.in) && slices.Equal(was.ports, now.ports) {
 		return
 	}
-	e.count(now, tally.add)
-	e.count(was, tally.remove)
+	e.count(now, countedSet.add)
+	e.count(was, countedSet.remove)
 }
 
-// count counts a pod's elements of all sets that it is in.
-func (e *engine) count(m member, count func(tally, elem)) {
+// count calls count for each element of a pod in each of its sets.
+func (e *engine) count(m member, count func(countedSet, elem)) {
 	for addr := range m.elems {
-		count(e.known, addr)
+		count(e.allPods, addr)
 		for g := range m.in {
-			count(g.tally, addr)
+			count(g.countedSet, addr)
 		}
 		for _, p := range m.ports {
 			if set := e.named[p.portName]; set != nil {
-				count(set.tally, portElem(addr, p))
+				count(set.countedSet, portElem(addr, p))
 			}
 		}
 	}
@@ -150,14 +150,14 @@ func (e *engine) count(m member, count func(tally, elem)) {
 
 func portElem(addr elem, p namedPort) elem { return elem{a: addr.a, proto: p.proto, port: p.number} }
 
-// selects reports whether a pod belongs to a group. A namespace whose labels are not known is selected by nothing that
-// looks at labels: a selector may be true for the lack of one.
+// selects reports whether a pod belongs to a group. A namespaceSelector never selects a namespace whose labels are not known yet,
+// because a selector can match the absence of a label.
 func (e *engine) selects(spec *groupSpec, p *pod) bool {
 	for _, peer := range spec.peers {
-		if !peer.wide() && peer.namespace != p.Namespace || !peer.pods.Matches(labels.Set(p.Labels)) {
+		if !peer.crossNamespace() && peer.namespace != p.Namespace || !peer.pods.Matches(labels.Set(p.Labels)) {
 			continue
 		}
-		if !peer.wide() {
+		if !peer.crossNamespace() {
 			return true
 		}
 		if l, known := e.namespaces[p.Namespace]; known && peer.namespaces.Matches(l) {
@@ -167,7 +167,7 @@ func (e *engine) selects(spec *groupSpec, p *pod) bool {
 	return false
 }
 
-// acquireGroup counts one more rule that uses a group, and makes the group for the first.
+// acquireGroup counts a rule that uses a group, and creates the group for the first.
 func (e *engine) acquireGroup(spec *groupSpec) {
 	g := e.groups[spec.key]
 	if g != nil {
@@ -175,27 +175,27 @@ func (e *engine) acquireGroup(spec *groupSpec) {
 		return
 	}
 	name := func(f family) string { return groupSet(spec.key, f) }
-	g = &group{spec: spec, users: 1, tally: tally{e.table, name, map[elem]int{}}}
+	g = &group{spec: spec, users: 1, countedSet: countedSet{e.table, name, map[elem]int{}}}
 	e.groups[spec.key] = g
 	for _, f := range e.families {
 		e.table.addSet(name(f), addrType(f))
 	}
-	if spec.wide() {
-		e.wide = append(e.wide, g)
+	if spec.crossNamespace() {
+		e.clusterGroups = append(e.clusterGroups, g)
 	} else {
-		e.near[spec.namespace()] = append(e.near[spec.namespace()], g)
+		e.namespaceGroups[spec.namespace()] = append(e.namespaceGroups[spec.namespace()], g)
 	}
 	for _, m := range e.candidates(spec) {
 		if e.selects(spec, m.pod) {
 			m.in[g] = true
 			for addr := range m.elems {
-				g.tally.add(addr)
+				g.countedSet.add(addr)
 			}
 		}
 	}
 }
 
-// releaseGroup is acquireGroup's opposite.
+// releaseGroup undoes acquireGroup.
 func (e *engine) releaseGroup(spec *groupSpec) {
 	g := e.groups[spec.key]
 	if g.users--; g.users > 0 {
@@ -203,12 +203,12 @@ func (e *engine) releaseGroup(spec *groupSpec) {
 	}
 	delete(e.groups, spec.key)
 	other := func(x *group) bool { return x == g }
-	if spec.wide() {
-		e.wide = slices.DeleteFunc(e.wide, other)
-	} else if list := slices.DeleteFunc(e.near[spec.namespace()], other); len(list) > 0 {
-		e.near[spec.namespace()] = list
+	if spec.crossNamespace() {
+		e.clusterGroups = slices.DeleteFunc(e.clusterGroups, other)
+	} else if list := slices.DeleteFunc(e.namespaceGroups[spec.namespace()], other); len(list) > 0 {
+		e.namespaceGroups[spec.namespace()] = list
 	} else {
-		delete(e.near, spec.namespace())
+		delete(e.namespaceGroups, spec.namespace())
 	}
 	for _, m := range e.candidates(spec) {
 		delete(m.in, g)
@@ -220,20 +220,20 @@ func (e *engine) releaseGroup(spec *groupSpec) {
 
 // candidates are the pods that a group may select.
 func (e *engine) candidates(spec *groupSpec) map[types.UID]*member {
-	if spec.wide() {
+	if spec.crossNamespace() {
 		return e.pods
 	}
-	return e.populace[spec.namespace()]
+	return e.podsByNamespace[spec.namespace()]
 }
 
-// acquirePorts counts one more rule that uses the ports of a name, and makes their set for the first.
+// acquirePorts counts a rule that uses the ports of a name, and creates their set for the first.
 func (e *engine) acquirePorts(p portName) {
 	if n := e.named[p]; n != nil {
 		n.users++
 		return
 	}
 	name := func(f family) string { return namedSet(p, f) }
-	n := &namedPorts{users: 1, tally: tally{e.table, name, map[elem]int{}}}
+	n := &namedPorts{users: 1, countedSet: countedSet{e.table, name, map[elem]int{}}}
 	e.named[p] = n
 	for _, f := range e.families {
 		e.table.addSet(name(f), addrType(f)+" . inet_proto . inet_service")
@@ -244,13 +244,13 @@ func (e *engine) acquirePorts(p portName) {
 				continue
 			}
 			for addr := range m.elems {
-				n.tally.add(portElem(addr, port))
+				n.countedSet.add(portElem(addr, port))
 			}
 		}
 	}
 }
 
-// releasePorts is acquirePorts' opposite.
+// releasePorts undoes acquirePorts.
 func (e *engine) releasePorts(p portName) {
 	n := e.named[p]
 	if n.users--; n.users > 0 {

@@ -10,7 +10,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/nft"
 )
 
-// metrics are what Prometheus may see.
+// metrics are the histograms of writes.
 type metrics struct {
 	sync    prometheus.Histogram
 	inForce prometheus.Histogram
@@ -23,12 +23,12 @@ func newMetrics() metrics {
 		})
 	}
 	return metrics{
-		sync:    histogram("sync_seconds", "How long it took to write what had changed."),
-		inForce: histogram("in_force_seconds", "From when a change was heard of to when packets fare by it."),
+		sync:    histogram("sync_seconds", "How long one write of changes took."),
+		inForce: histogram("in_force_seconds", "From when a change was seen to when it was in force."),
 	}
 }
 
-// register enters them into the process' registry, with what the engine and the kernel know.
+// register adds them to the process' registry, with figures of the engine and the kernel.
 func (e *enforcer) register() {
 	read := func(name, help string, value func() float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "coracle_network_policy_" + name, Help: help}, value)
@@ -57,7 +57,7 @@ func (e *enforcer) register() {
 		}))
 }
 
-// measured takes how long a write took, and since when the oldest of its changes has waited.
+// measured observes a write that began at began; since is when the oldest of its changes came.
 func (m metrics) measured(began, since time.Time) {
 	m.sync.Observe(time.Since(began).Seconds())
 	if !since.IsZero() {

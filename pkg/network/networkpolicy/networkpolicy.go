@@ -1,8 +1,8 @@
-// Package networkpolicy puts NetworkPolicies in force for the pods of this node, by one nft table of ours.
+// Package networkpolicy enforces NetworkPolicies for the pods of this node with one nft table, and a second one for the bridge.
 //
-// Each packet that is forwarded to or from a pod of this node which a policy selects goes through a chain with the rules
-// of just these policies. Peers are sets of addresses, so that the cost of a packet depends neither on how many pods nor
-// on how many policies there are. Without policies in the cluster there is no table, and nothing but one watch.
+// A packet that is forwarded to or from a local pod that a policy selects passes a chain with the rules of exactly the policies
+// that select the pod. Peers are sets of addresses, so the cost per packet depends neither on the number of pods nor on the
+// number of policies. While the cluster has no policy there is no table, and only policies are watched.
 package networkpolicy
 
 import (
@@ -23,22 +23,22 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/cnievents"
 )
 
-// NetworkPolicy is the node's part in network policies.
+// NetworkPolicy is the component that enforces network policies on a node.
 type NetworkPolicy struct {
-	Node       string          // this node's name
-	Kubeconfig string          // of somebody who may watch policies, namespaces and pods
-	API        <-chan struct{} // closed when the API server serves this node
-	Network    []netip.Prefix  // of all pods of the cluster
-	Bridge     string          // of this node's pods: cni0
-	Socket     string          // where the CNI plugin tells of pods
-	CRI        string          // the runtime's socket
-	Leases     string          // the directory with a file for each pod address of this node
-	Recall     string          // remembers over a reboot in which namespaces pods are isolated
-	Report     func(Status)
+	Node          string          // this node's name
+	Kubeconfig    string          // of somebody who may watch policies, namespaces and pods
+	API           <-chan struct{} // closed when the API server serves this node
+	Network       []netip.Prefix  // the CIDRs of all pods of the cluster
+	Bridge        string          // the bridge of this node's pods: cni0
+	Socket        string          // on which the CNI plugin sends events
+	CRI           string          // the runtime's socket
+	Leases        string          // the directory with a file for each pod address of this node
+	IsolationFile string          // remembers across reboots in which namespaces pods are isolated
+	Report        func(Status)
 }
 
-// Run works until ctx is done; the table stays, and with it what is in force. It is ready when the CNI plugin is
-// listened to.
+// Run works until ctx is done. It is ready when it accepts events of the CNI plugin. The tables stay, so policies remain in
+// force while coracle is stopped.
 func (n NetworkPolicy) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, component)
 	pods, err := sandboxes(ctx, n.CRI, n.Leases)
@@ -56,13 +56,13 @@ func (n NetworkPolicy) Run(ctx context.Context, ready func()) error {
 	e := newEnforcer(network{n.Network, n.Bridge}, n.Report, func(family knftables.Family) (knftables.Interface, error) {
 		return knftables.New(family, tableName)
 	})
-	e.api, e.recall = n.API, recall{file: n.Recall}
+	e.api, e.isolation = n.API, isolationCache{file: n.IsolationFile}
 	e.register()
 	for _, a := range pods {
 		e.engine.attach(a)
 	}
 	all, ctx := errgroup.WithContext(ctx)
-	all.Go(func() error { return cnievents.Serve(ctx, listener, e.notice) })
+	all.Go(func() error { return cnievents.Serve(ctx, listener, e.handle) })
 	ready()
 	all.Go(func() error { return n.follow(ctx, e) })
 	return all.Wait()
@@ -76,7 +76,7 @@ func (n NetworkPolicy) follow(ctx context.Context, e *enforcer) error {
 		return nil
 	}
 	if err := kube.AwaitAPI(ctx, n.Kubeconfig, n.Node); err != nil {
-		return ifNotDone(ctx, err) // its role is one of coracle's manifests, which are applied while the node starts
+		return ifNotDone(ctx, err) // the role comes with coracle's manifests, which are applied while the node starts
 	}
 	client, err := kube.Client(n.Kubeconfig)
 	if err != nil {
@@ -96,7 +96,7 @@ const component = "network-policy"
 
 func log() logrus.FieldLogger { return logrus.WithField("component", component) }
 
-// listen makes the socket. Only root may speak to it.
+// listen makes the socket, which only root may connect to.
 func listen(socket string) (net.Listener, error) {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("removing the socket of an earlier start: %w", err)
@@ -111,15 +111,15 @@ func listen(socket string) (net.Listener, error) {
 	return l, nil
 }
 
-// How long things may take.
+// Timeouts and intervals.
 const (
-	syncWait    = 5 * time.Second        // a pod waits for the policies to be known after a start
-	podWait     = 500 * time.Millisecond // a pod waits for its own object
-	writeWait   = 20 * time.Second       // a pod waits for nft
-	sweepAfter  = time.Second            // chains of no use are kept
-	checkEvery  = 30 * time.Second       // settings that others may change are looked at
-	firstPause  = 100 * time.Millisecond
-	lastPause   = 10 * time.Second
-	guardRest   = 10 * time.Minute // at most, until the table of the bridge is tried again
-	nftPatience = time.Minute      // no run of nft takes that long
+	syncTimeout    = 5 * time.Second        // how long a pod waits for the first write after a start
+	podTimeout     = 500 * time.Millisecond // how long a pod waits until its Pod object was seen
+	writeTimeout   = 20 * time.Second       // how long a pod waits for a later write
+	sweepDelay     = time.Second            // from the last use of a chain to its deletion
+	checkInterval  = 30 * time.Second       // between two checks that the tables and the bridge's settings are still there
+	retryMin       = 100 * time.Millisecond
+	retryMax       = 10 * time.Second
+	bridgeRetryMax = 10 * time.Minute // longest pause between two tries to write the table of the bridge
+	nftTimeout     = time.Minute      // of one transaction
 )

@@ -15,13 +15,13 @@ import (
 func TestWithoutAPI(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		if err := b.recall.keep(map[string][directions]bool{"x": {true, false}}); err != nil {
+		if err := b.isolation.keep(map[string][directions]bool{"x": {true, false}}); err != nil {
 			t.Fatal(err)
 		}
 		other := comes("o", "10.42.0.9")
 		other.Namespace = "y"
-		for _, n := range []cnievents.Notice{other, comes("a", "10.42.0.2"), comes("b", "10.42.0.3")} {
-			if err := b.notice(t.Context(), n); err != nil {
+		for _, n := range []cnievents.Event{other, comes("a", "10.42.0.2"), comes("b", "10.42.0.3")} {
+			if err := b.handle(t.Context(), n); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -30,7 +30,7 @@ func TestWithoutAPI(t *testing.T) {
 				t.Errorf("%s is not held:\n%s", addr, b.kernel.Dump())
 			}
 		}
-		if !b.guarded.has("iifgroup") {
+		if !b.bridgeKernel.has("iifgroup") {
 			t.Error("the bridge has no table")
 		}
 		if b.kernel.has("10.42.0.9") {
@@ -49,14 +49,14 @@ func TestWithoutAPI(t *testing.T) {
 func TestUnknownTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
-		if err := b.recall.keep(map[string][directions]bool{"x": {true, false}}); err != nil {
+		if err := b.isolation.keep(map[string][directions]bool{"x": {true, false}}); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil {
+		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err != nil {
 			t.Fatal(err)
 		}
 		b.kernel.deaf = errors.New("no buffer space available")
-		err := b.notice(t.Context(), comes("b", "10.42.0.3"))
+		err := b.handle(t.Context(), comes("b", "10.42.0.3"))
 		if err == nil || !b.kernel.has("ingress4 { 10.42.0.2 : jump hold }") {
 			t.Errorf("a pod came (%v), and the kernel has\n%s", err, b.kernel.Dump())
 		}
@@ -78,10 +78,10 @@ func TestSlowAPI(t *testing.T) {
 		b := newBench(t)
 		close(b.served)
 		began := time.Now()
-		if err := b.notice(t.Context(), comes("a", "10.42.0.2")); err != nil {
+		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err != nil {
 			t.Fatal(err)
 		}
-		if waited := time.Since(began); waited != syncWait || b.kernel.runs != 0 {
+		if waited := time.Since(began); waited != syncTimeout || b.kernel.runs != 0 {
 			t.Errorf("the pod waited %s, %d runs of nft", waited, b.kernel.runs)
 		}
 	})
@@ -90,7 +90,7 @@ func TestSlowAPI(t *testing.T) {
 // TestOverlap: who writes without an API writes nothing over what the API has just put in force.
 func TestOverlap(t *testing.T) {
 	b := newBench(t)
-	if err := b.recall.keep(map[string][directions]bool{"x": {true, false}}); err != nil {
+	if err := b.isolation.keep(map[string][directions]bool{"x": {true, false}}); err != nil {
 		t.Fatal(err)
 	}
 	b.api.pods = []*pod{podOf("x", "a", nil, true, nil)}
@@ -108,12 +108,12 @@ func TestOverlap(t *testing.T) {
 		there, err := exists(table)
 		if looked.CompareAndSwap(false, true) {
 			close(looking)
-			within(100*time.Millisecond, b.started)
+			within(100*time.Millisecond, b.hasWritten)
 		}
 		return there, err
 	}
 	came := make(chan error, 1)
-	go func() { came <- b.notice(t.Context(), comes("a", "10.42.0.2")) }()
+	go func() { came <- b.handle(t.Context(), comes("a", "10.42.0.2")) }()
 	<-looking
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -123,7 +123,7 @@ func TestOverlap(t *testing.T) {
 	if err := <-came; err != nil {
 		t.Error(err)
 	}
-	if !within(5*time.Second, b.started) {
+	if !within(5*time.Second, b.hasWritten) {
 		t.Error("nothing is written")
 	}
 	stop()

@@ -67,7 +67,7 @@ func TestAddressOfOwnPod(t *testing.T) {
 	}
 	again := at(podOf("x", "again", nil, true, nil), "10.42.0.9") // nobody told that the first is gone
 	e.attach(again)
-	if known() != only || len(e.local) != 1 {
+	if known() != only || len(e.sandboxes) != 1 {
 		t.Errorf("known are %s", known())
 	}
 }
@@ -79,7 +79,7 @@ func TestUnreadable(t *testing.T) {
 	bad.Spec.PodSelector = metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Perhaps"}}}
 	bad.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{}} // from everywhere
 	b.setPolicy(bad)
-	if got := b.engine.isolating("x"); got != [directions]bool{true, false} {
+	if got := b.engine.isolatedDirections("x"); got != [directions]bool{true, false} {
 		t.Errorf("isolated: %v", got)
 	}
 	if p := b.engine.policies["x"][bad.Name]; !p.subject.Matches(labels.Set{"b": "c"}) || len(p.allowed[ingress].rules) > 0 || p.allowed[egress] != nil {

@@ -12,52 +12,54 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// policy is a NetworkPolicy with its selectors read and its rules made.
+// policy is a compiled NetworkPolicy.
 type policy struct {
 	name    string
 	subject labels.Selector
-	// allowed is what it allows in each direction; nil if it says nothing about that direction.
+	// allowed has what the policy allows in each direction; nil if the policy does not isolate in that direction.
 	allowed [directions]*ruleset
 }
 
 // ruleset is what one policy allows in one direction.
 type ruleset struct {
-	key   string // of its content
+	key   string // digest of rules
 	rules []rule
 }
 
-// podsOf selects pods as a peer of a policy does.
-type podsOf struct {
-	namespace  string          // of the policy, if the peer has no namespaceSelector
+// podSelector is a peer of a policy that selects pods.
+type podSelector struct {
+	namespace  string          // the policy's, if the peer has no namespaceSelector
 	namespaces labels.Selector // otherwise
 	pods       labels.Selector
 }
 
-// wide reports whether the pods may be in several namespaces.
-func (p podsOf) wide() bool { return p.namespaces != nil }
+// crossNamespace reports whether the pods may be in several namespaces.
+func (p podSelector) crossNamespace() bool { return p.namespaces != nil }
 
-func (p podsOf) String() string {
-	if p.wide() {
+func (p podSelector) String() string {
+	if p.crossNamespace() {
 		return "(" + p.namespaces.String() + ")/(" + p.pods.String() + ")"
 	}
 	return p.namespace + "/(" + p.pods.String() + ")"
 }
 
-// groupSpec says which pods are in a group: those that any of its peers selects.
+// groupSpec selects the pods of a group: those that any of its peers selects.
 type groupSpec struct {
-	key   string // of its content: policies with the same peers share a group
-	peers []podsOf
+	key   string // digest of rules: policies with the same peers share a group
+	peers []podSelector
 }
 
-// wide reports whether the pods may be in several namespaces.
-func (s *groupSpec) wide() bool { return slices.ContainsFunc(s.peers, podsOf.wide) }
+// crossNamespace reports whether the pods may be in several namespaces.
+func (s *groupSpec) crossNamespace() bool {
+	return slices.ContainsFunc(s.peers, podSelector.crossNamespace)
+}
 
-// namespace is the one that all pods of a group are in which is not wide: that of the policy.
+// namespace is the namespace of all pods of a group that is not crossNamespace: the policy's.
 func (s *groupSpec) namespace() string { return s.peers[0].namespace }
 
-func newGroupSpec(peers []podsOf) *groupSpec {
-	slices.SortFunc(peers, func(a, b podsOf) int { return strings.Compare(a.String(), b.String()) })
-	peers = slices.CompactFunc(peers, func(a, b podsOf) bool { return a.String() == b.String() })
+func newGroupSpec(peers []podSelector) *groupSpec {
+	slices.SortFunc(peers, func(a, b podSelector) int { return strings.Compare(a.String(), b.String()) })
+	peers = slices.CompactFunc(peers, func(a, b podSelector) bool { return a.String() == b.String() })
 	texts := make([]string, len(peers))
 	for i, p := range peers {
 		texts[i] = p.String()
@@ -65,8 +67,8 @@ func newGroupSpec(peers []podsOf) *groupSpec {
 	return &groupSpec{key: digest(texts...), peers: peers}
 }
 
-// compile reads a policy for a cluster with addresses of these families. With an error, what could be read of it holds;
-// if it cannot be told which pods it is about, it is about all of its namespace, and allows nothing.
+// compile compiles a policy for a cluster with addresses of these families. With an error it returns the readable part of the policy;
+// if the podSelector cannot be read, the policy selects all pods of its namespace and allows nothing.
 func compile(p *networkingv1.NetworkPolicy, families []family) (*policy, error) {
 	subject, err := metav1.LabelSelectorAsSelector(&p.Spec.PodSelector)
 	in, eg := typesOf(p.Spec)
@@ -92,7 +94,7 @@ func compile(p *networkingv1.NetworkPolicy, families []family) (*policy, error) 
 	return out, c.err
 }
 
-// typesOf says in which directions a policy isolates. The API server fills policyTypes in; without them it is as there.
+// typesOf returns in which directions a policy isolates. The default for a policy without policyTypes is the API server's.
 func typesOf(s networkingv1.NetworkPolicySpec) (in, eg bool) {
 	if len(s.PolicyTypes) == 0 {
 		return true, len(s.Egress) > 0
@@ -100,12 +102,12 @@ func typesOf(s networkingv1.NetworkPolicySpec) (in, eg bool) {
 	return slices.Contains(s.PolicyTypes, networkingv1.PolicyTypeIngress), slices.Contains(s.PolicyTypes, networkingv1.PolicyTypeEgress)
 }
 
-// compiler makes rules.
+// compiler collects the rules of a policy.
 type compiler struct {
 	namespace string
 	families  []family
 	rules     []rule
-	err       error // the first; what it is about allows nothing
+	err       error // the first error; the part that it is about allows nothing
 }
 
 func (c *compiler) fail(err error) {
@@ -114,7 +116,7 @@ func (c *compiler) fail(err error) {
 	}
 }
 
-// take returns the rules made since the last call.
+// take returns the rules added since the last call.
 func (c *compiler) take() *ruleset {
 	texts := make([]string, len(c.rules))
 	for i, r := range c.rules {
@@ -125,7 +127,7 @@ func (c *compiler) take() *ruleset {
 	return out
 }
 
-// add makes the rules of one rule of a policy: each kind of peer with each kind of port.
+// add adds the rules of one rule of a policy: each combination of peers and ports.
 func (c *compiler) add(d direction, peers []networkingv1.NetworkPolicyPeer, ports []networkingv1.NetworkPolicyPort) {
 	for _, to := range c.ports(ports) {
 		for _, from := range c.peers(peers) {
@@ -135,7 +137,7 @@ func (c *compiler) add(d direction, peers []networkingv1.NetworkPolicyPeer, port
 				c.rules = append(c.rules, r)
 				continue
 			}
-			for _, f := range c.families { // sets of named ports are of one family
+			for _, f := range c.families { // a set of named ports is of one family
 				r.family = f
 				c.rules = append(c.rules, r)
 			}
@@ -143,19 +145,19 @@ func (c *compiler) add(d direction, peers []networkingv1.NetworkPolicyPeer, port
 	}
 }
 
-// peers returns rules for the peers alone.
+// peers returns rules that match the peers, and any port.
 func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer) []rule {
 	if len(peers) == 0 {
 		return []rule{{}}
 	}
-	var pods []podsOf
+	var pods []podSelector
 	var blocks []*networkingv1.IPBlock
 	for _, p := range peers {
 		if p.IPBlock != nil {
 			blocks = append(blocks, p.IPBlock)
 			continue
 		}
-		selected, err := c.podsOf(p)
+		selected, err := c.podSelector(p)
 		if err != nil {
 			c.fail(err)
 			continue
@@ -184,9 +186,9 @@ func (c *compiler) peers(peers []networkingv1.NetworkPolicyPeer) []rule {
 	return out
 }
 
-// podsOf reads a peer that selects pods. A selector that is there and empty selects all.
-func (c *compiler) podsOf(p networkingv1.NetworkPolicyPeer) (podsOf, error) {
-	out := podsOf{namespace: c.namespace, pods: labels.Everything()}
+// podSelector compiles a peer that selects pods. An empty selector selects all.
+func (c *compiler) podSelector(p networkingv1.NetworkPolicyPeer) (podSelector, error) {
+	out := podSelector{namespace: c.namespace, pods: labels.Everything()}
 	var err error
 	if p.PodSelector != nil {
 		if out.pods, err = metav1.LabelSelectorAsSelector(p.PodSelector); err != nil {
@@ -202,13 +204,13 @@ func (c *compiler) podsOf(p networkingv1.NetworkPolicyPeer) (podsOf, error) {
 	return out, nil
 }
 
-// ports returns rules for the ports alone: one for the numbers of each protocol, and one for each name.
+// ports returns rules that match the ports, and any peer: one for the numbers of each protocol, and one for each name.
 func (c *compiler) ports(ports []networkingv1.NetworkPolicyPort) []rule {
 	if len(ports) == 0 {
 		return []rule{{}}
 	}
 	numbers := map[string][]portRange{}
-	whole := map[string]bool{} // protocols that are allowed on every port
+	whole := map[string]bool{} // protocols with all ports
 	var out []rule
 	for _, p := range ports {
 		proto := protocol(p.Protocol)
@@ -236,7 +238,7 @@ func (c *compiler) ports(ports []networkingv1.NetworkPolicyPort) []rule {
 	return out
 }
 
-// protocol is nft's name of a protocol. None is TCP.
+// protocol is the nft name of a protocol. The default is TCP.
 func protocol(p *corev1.Protocol) string {
 	if p == nil || *p == "" {
 		return "tcp"
@@ -244,5 +246,5 @@ func protocol(p *corev1.Protocol) string {
 	return strings.ToLower(string(*p))
 }
 
-// protocolOf is nft's name of a container port's protocol.
+// protocolOf is the nft name of a container port's protocol.
 func protocolOf(p corev1.Protocol) string { return protocol(&p) }

@@ -7,43 +7,42 @@ import (
 	"strings"
 )
 
-// profile is a chain: what the policies that select a pod allow in one direction together. Pods that the same policies
-// select share it.
+// profile is a chain with the rules of all policies that select a pod, for one direction. Pods that the same policies select share it.
 type profile struct {
 	chain string
 	rules []rule
 	pods  int
 }
 
-// assign subjects a pod of this node to the policies that select it.
+// assign sets the profiles of a sandbox by the policies that select its pod.
 func (e *engine) assign(a *attachment) {
 	isolated := false
 	for d := range directions {
 		p := e.profileFor(a, d)
-		e.subject(a, d, p)
+		e.setProfile(a, d, p)
 		isolated = isolated || p != nil
 	}
 	for _, addr := range a.addrs {
-		e.isolate(addr, isolated)
+		e.setSelfPair(addr, isolated)
 	}
 }
 
-// isolate keeps the pairs by which an isolated pod is allowed to reach itself.
-func (e *engine) isolate(addr netip.Addr, isolated bool) {
+// setSelfPair adds or removes the pair that allows an isolated pod to reach itself.
+func (e *engine) setSelfPair(addr netip.Addr, isolated bool) {
 	pair := elem{a: addr, b: addr}
 	switch {
-	case isolated == e.self[addr]:
+	case isolated == e.selfPairs[addr]:
 	case isolated:
-		e.self[addr] = true
+		e.selfPairs[addr] = true
 		e.table.put(familySet(selfSet, familyOf(addr)), pair, "")
 	default:
-		delete(e.self, addr)
+		delete(e.selfPairs, addr)
 		e.table.remove(familySet(selfSet, familyOf(addr)), pair)
 	}
 }
 
-// subject changes the profile of a pod of this node; nil is none.
-func (e *engine) subject(a *attachment, d direction, p *profile) {
+// setProfile changes the profile of a sandbox; nil is none.
+func (e *engine) setProfile(a *attachment, d direction, p *profile) {
 	old := a.profile[d]
 	if p == old {
 		return
@@ -65,15 +64,15 @@ func (e *engine) subject(a *attachment, d direction, p *profile) {
 	}
 }
 
-// hold is the profile of pods whose labels are not known.
-func (e *engine) hold() *profile {
+// holdProfile is the profile of pods whose labels are not known.
+func (e *engine) holdProfile() *profile {
 	if e.profiles[holdChain] == nil {
 		e.profiles[holdChain] = &profile{chain: holdChain}
 	}
 	return e.profiles[holdChain]
 }
 
-// profileFor is what a pod of this node is subject to; nil is nothing, as all is allowed.
+// profileFor returns the profile of a sandbox; nil if everything is allowed.
 func (e *engine) profileFor(a *attachment, d direction) *profile {
 	var sets []*ruleset
 	for _, name := range slices.Sorted(maps.Keys(e.policies[a.namespace])) {
@@ -82,7 +81,7 @@ func (e *engine) profileFor(a *attachment, d direction) *profile {
 			continue
 		}
 		if !a.known {
-			return e.hold()
+			return e.holdProfile()
 		}
 		if p.subject.Matches(a.labels) {
 			sets = append(sets, p.allowed[d])
@@ -96,7 +95,7 @@ func (e *engine) profileFor(a *attachment, d direction) *profile {
 	keys := make([]string, len(sets))
 	var rules []rule
 	for i, s := range sets {
-		if slices.ContainsFunc(s.rules, rule.bare) {
+		if slices.ContainsFunc(s.rules, rule.allowsAll) {
 			return nil
 		}
 		keys[i] = s.key
@@ -109,7 +108,7 @@ func (e *engine) profileFor(a *attachment, d direction) *profile {
 	return e.profiles[chain]
 }
 
-// acquire counts one more pod of a profile, and makes its chain and what that refers to for the first.
+// acquire counts a pod of a profile, and creates its chain and the sets of its rules for the first.
 func (e *engine) acquire(p *profile) {
 	p.pods++
 	if p.pods > 1 || p.chain == holdChain {
@@ -127,7 +126,7 @@ func (e *engine) acquire(p *profile) {
 	e.table.addChain(p.chain, p.rules)
 }
 
-// release is acquire's opposite.
+// release undoes acquire.
 func (e *engine) release(p *profile) {
 	p.pods--
 	if p.pods > 0 || p.chain == holdChain {
@@ -145,8 +144,8 @@ func (e *engine) release(p *profile) {
 	}
 }
 
-// isolating reports in which directions policies of a namespace isolate pods.
-func (e *engine) isolating(namespace string) (in [directions]bool) {
+// isolatedDirections returns in which directions policies of a namespace isolate pods.
+func (e *engine) isolatedDirections(namespace string) (in [directions]bool) {
 	for _, p := range e.policies[namespace] {
 		for d := range directions {
 			in[d] = in[d] || p.allowed[d] != nil
@@ -155,9 +154,9 @@ func (e *engine) isolating(namespace string) (in [directions]bool) {
 	return in
 }
 
-// isolated is how many pods of this node are subject to policies.
+// isolated counts the sandboxes that policies select.
 func (e *engine) isolated() (n int) {
-	for _, a := range e.local {
+	for _, a := range e.sandboxes {
 		if a.profile != [directions]*profile{} {
 			n++
 		}

@@ -13,31 +13,31 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/bridgefilter"
 )
 
-// tableName is our table, of family inet.
+// tableName is the name of both tables.
 const tableName = bridgefilter.Table
 
-// The chains that are always there.
+// The chains that always exist.
 const (
-	denyChain = "deny" // where the chains of isolated pods end
-	holdChain = "hold" // of pods whose labels are not known yet
+	denyChain = "deny" // where the chains of isolated pods end: counts, then drops or rejects
+	holdChain = "hold" // of pods whose labels are not known yet: counts and drops
 )
 
-// writeAll replaces the table in the kernel by this one, in one transaction: there is no moment without.
+// writeAll replaces the kernel's table in one transaction, so that policies are in force at every moment.
 func (t *table) writeAll(tx *knftables.Transaction, on network) {
 	tx.Add(&knftables.Table{})
 	tx.Delete(&knftables.Table{})
 	tx.Add(&knftables.Table{})
 	t.forgetKernel()
-	t.told()
+	t.beginWrite()
 	t.writeSets(tx)
 	on.writeBase(tx)
 	t.writeChains(tx)
 	t.writeElements(tx)
 }
 
-// write brings the kernel's table from where it was at the last call to where this one is.
+// write adds the changes since the last write to tx.
 func (t *table) write(tx *knftables.Transaction) {
-	t.told()
+	t.beginWrite()
 	t.writeSets(tx)
 	t.writeChains(tx)
 	t.writeElements(tx)
@@ -45,8 +45,8 @@ func (t *table) write(tx *knftables.Transaction) {
 	t.dropped = nil
 }
 
-// sweep deletes what nothing refers to any more, some time after the write that took the last reference away: older
-// kernels free elements late, and refuse to delete a chain until then.
+// sweep deletes unused sets and chains. It runs some time after the write that removed the last reference: older kernels free map
+// elements late, and refuse to delete a chain until then.
 func (t *table) sweep(tx *knftables.Transaction) {
 	isChain := func(name string) bool { return strings.HasPrefix(name, "i-") || strings.HasPrefix(name, "e-") }
 	for _, name := range t.stale {
@@ -94,7 +94,7 @@ func (t *table) writeChains(tx *knftables.Transaction) {
 	}
 }
 
-// writeElements deletes first: an element whose verdict changes is deleted and added.
+// writeElements deletes before it adds: an element whose verdict changes is deleted and added again.
 func (t *table) writeElements(tx *knftables.Transaction) {
 	for _, name := range slices.Sorted(maps.Keys(t.sets)) {
 		s := t.sets[name]
@@ -132,20 +132,20 @@ func (s *set) element(name string, e elem, verdict string) *knftables.Element {
 	return &knftables.Element{Set: name, Key: e.key()}
 }
 
-// sorted makes transactions alike that do the same.
+// sorted returns elements in a fixed order, so that equal changes make equal transactions.
 func sorted[V any](elems map[elem]V) []elem {
 	return slices.SortedFunc(maps.Keys(elems), func(x, y elem) int {
 		return cmp.Or(x.a.Compare(y.a), x.b.Compare(y.b), cmp.Compare(x.proto, y.proto), cmp.Compare(x.port, y.port))
 	})
 }
 
-// network is the pods'.
+// network is the pod network.
 type network struct {
-	prefixes []netip.Prefix // of the whole cluster
+	prefixes []netip.Prefix // of all pods of the cluster
 	bridge   string         // of the pods of this node
 }
 
-// writeBase writes what depends on no policy.
+// writeBase writes the chains and rules that do not depend on policies.
 func (n network) writeBase(tx *knftables.Transaction) {
 	families := familiesOf(n.prefixes)
 	rule := func(chain, format string, args ...any) {
@@ -154,36 +154,36 @@ func (n network) writeBase(tx *knftables.Transaction) {
 	tx.Add(&knftables.Counter{Name: "denied"})
 	for _, chain := range []string{denyChain, holdChain} {
 		tx.Add(&knftables.Chain{Name: chain})
-		// Neighbour discovery of pods of one node passes this hook as well, and is part of the link, not of traffic.
+		// Neighbour discovery between pods of one node passes this hook as well. It belongs to the link, not to the traffic.
 		rule(chain, "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit, nd-router-advert, "+
 			"mld-listener-query, mld-listener-report, mld-listener-done, mld2-listener-report } return")
 		for _, f := range families {
-			rule(chain, "%[1]s saddr . %[1]s daddr @%[2]s return", f.ip(), familySet(selfSet, f)) // through a Service of its own
+			rule(chain, "%[1]s saddr . %[1]s daddr @%[2]s return", f.ip(), familySet(selfSet, f)) // a pod reaches itself through its Service
 		}
 		rule(chain, "counter name \"denied\"")
 	}
 	rule(holdChain, "drop")
-	// A pod that was made just now is not known everywhere yet. Its packets are dropped, so that it tries again.
+	// A new pod is not known on every node yet. Its packets are dropped instead of rejected, so that it tries again.
 	for _, p := range n.prefixes {
 		f := familyOf(p.Addr())
 		rule(denyChain, "%[1]s saddr %[2]s %[1]s saddr != @%[3]s drop", f.ip(), p.Masked(), familySet(podsSet, f))
 		rule(denyChain, "%[1]s daddr %[2]s %[1]s daddr != @%[3]s drop", f.ip(), p.Masked(), familySet(podsSet, f))
 	}
-	// Between pods of one node, a reset leaves by the bridge without the Service's address being put back, and nobody
-	// takes it for an answer; an ICMP error goes through the host.
+	// Between pods of one node, a reset leaves by the bridge with the address of the pod instead of the Service's, so the client
+	// ignores it. An ICMP error passes the host, which translates it.
 	rule(denyChain, "meta l4proto tcp ct state new ct status dnat reject with icmpx admin-prohibited")
-	// A reset also ends connections that were allowed once, and unlike ICMP errors the kernel limits no rate of them.
+	// A reset also ends connections that were allowed before. The kernel does not limit the rate of resets as it does for ICMP errors.
 	rule(denyChain, "meta l4proto tcp reject with tcp reset")
 	rule(denyChain, "reject with icmpx admin-prohibited")
 
 	tx.Add(&knftables.Chain{
 		Name: "forward", Type: knftables.PtrTo(knftables.FilterType), Hook: knftables.PtrTo(knftables.ForwardHook),
-		// Before the firewalls of others; it makes no difference to what passes, as a drop anywhere wins.
+		// Before other firewalls. The order does not change which packets pass, as a drop in any chain is final.
 		Priority: knftables.PtrTo(knftables.BaseChainPriority("filter - 5")), Policy: knftables.PtrTo(knftables.AcceptPolicy),
 	})
 	rule("forward", "ct direction reply ct state established,related accept")
 	rule("forward", "ct state related accept")
-	// Pods of one node have addresses that nobody gave them, and no policy can name.
+	// Pods of one node also have link-local addresses, which no policy can select.
 	for _, field := range []string{"saddr", "daddr"} {
 		rule("forward", "iifname %[1]s oifname %[1]s ip6 %[2]s fe80::/10 goto %[3]s", n.bridge, field, denyChain)
 	}

@@ -28,7 +28,7 @@ func readPolicy(t *testing.T, file string) *networkingv1.NetworkPolicy {
 }
 
 func podOf(namespace, name string, labels map[string]string, local bool, ports []namedPort, addrs ...string) *pod {
-	p := &pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: identity(namespace, name, name), Labels: labels}, local: local, ports: ports}
+	p := &pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: podKey(namespace, name, name), Labels: labels}, local: local, ports: ports}
 	for _, a := range addrs {
 		p.addrs = append(p.addrs, netip.MustParseAddr(a))
 	}

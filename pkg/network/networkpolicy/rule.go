@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// direction is where a packet goes, as seen by the pod that a policy is about.
+// direction is the direction of a packet, as seen by the pod that a policy selects.
 type direction int
 
 const (
@@ -19,13 +19,13 @@ const (
 
 func (d direction) String() string { return [...]string{"ingress", "egress"}[d] }
 
-// peer is the header field that has the other end's address.
+// peer is the header field with the address of the peer.
 func (d direction) peer() string { return [...]string{"saddr", "daddr"}[d] }
 
 // family is 4 or 6; 0 is both.
 type family int
 
-// familyOf is an address's.
+// familyOf returns the family of an address.
 func familyOf(a netip.Addr) family {
 	if a.Is4() {
 		return 4
@@ -33,7 +33,7 @@ func familyOf(a netip.Addr) family {
 	return 6
 }
 
-// ip is the name of the protocol in nft.
+// ip is the nft name of the family's protocol.
 func (f family) ip() string {
 	if f == 4 {
 		return "ip"
@@ -41,23 +41,23 @@ func (f family) ip() string {
 	return "ip6"
 }
 
-// rule allows packets: all that match everything which is set. There are no rules that deny.
+// rule allows the packets that match all of its fields that are set. There are no rules that deny.
 type rule struct {
 	direction direction
 	family    family
 	group     *groupSpec     // the peer is one of these pods
-	block     []addressRange // the peer's address is in one of these; nil: anybody's
-	proto     string         // tcp, udp or sctp; "": any, also without ports
+	block     []addressRange // the peer's address is in one of these; nil: any address
+	proto     string         // tcp, udp or sctp; "": any protocol
 	ports     []portRange    // nil: all
-	named     string         // the port of this name of the pod that the packet goes to, with proto; "": any
+	named     string         // name of a port of the receiving pod, with proto; "": any
 }
 
-// bare reports whether the rule allows everything.
-func (r rule) bare() bool {
+// allowsAll reports whether the rule allows everything.
+func (r rule) allowsAll() bool {
 	return r.family == 0 && r.group == nil && r.block == nil && r.proto == "" && r.named == ""
 }
 
-// text is the rule as nft has it.
+// text is the rule in the syntax of nft.
 func (r rule) text() string {
 	var words []string
 	add := func(format string, args ...any) { words = append(words, fmt.Sprintf(format, args...)) }
@@ -67,7 +67,7 @@ func (r rule) text() string {
 	case len(r.block) == 1 && r.block[0].all():
 		add("meta nfproto ipv%d", r.family)
 	case r.block != nil:
-		add("%s %s %s", r.family.ip(), r.direction.peer(), braced(r.block))
+		add("%s %s %s", r.family.ip(), r.direction.peer(), nftValue(r.block))
 	}
 	switch {
 	case r.named != "":
@@ -75,13 +75,13 @@ func (r rule) text() string {
 	case r.proto != "" && r.ports == nil:
 		add("meta l4proto %s", r.proto)
 	case r.proto != "":
-		add("%s dport %s", r.proto, braced(r.ports))
+		add("%s dport %s", r.proto, nftValue(r.ports))
 	}
 	return strings.Join(append(words, "return"), " ")
 }
 
-// braced is a value of nft, or several.
-func braced[T fmt.Stringer](values []T) string {
+// nftValue is one value, or an anonymous set of several, in the syntax of nft.
+func nftValue[T fmt.Stringer](values []T) string {
 	if len(values) == 1 {
 		return values[0].String()
 	}
@@ -92,7 +92,7 @@ func braced[T fmt.Stringer](values []T) string {
 	return "{ " + strings.Join(texts, ", ") + " }"
 }
 
-// portName is a name that containers give to a port, and the protocol it is of.
+// portName is the name that containers give to a port, with its protocol.
 type portName struct{ name, proto string }
 
 // groupSet and namedSet are the names of sets, one for each family.
@@ -100,8 +100,7 @@ func groupSet(key string, f family) string { return fmt.Sprintf("g%d-%s", f, key
 
 func namedSet(p portName, f family) string { return fmt.Sprintf("n%d-%s-%s", f, p.name, p.proto) }
 
-// digest is a short name for a content. Users choose the content, so it is long enough to make it hard for them to find
-// two of one name.
+// digest is a short name for a content. Users choose the content, so the name is long enough to make collisions infeasible (120 bits).
 func digest(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {

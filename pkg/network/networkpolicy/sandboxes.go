@@ -13,8 +13,7 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// sandboxes returns the pods of this node that have addresses: those of the runtime that are running, with what is
-// leased to them.
+// sandboxes returns the running pod sandboxes of this node that have addresses. The addresses are those of the CNI plugin's leases.
 func sandboxes(ctx context.Context, socket, leases string) ([]*attachment, error) {
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -36,14 +35,14 @@ func sandboxes(ctx context.Context, socket, leases string) ([]*attachment, error
 		if addrs := leased[s.Id]; len(addrs) > 0 {
 			m := s.Metadata
 			out = append(out, &attachment{sandbox: s.Id, namespace: m.GetNamespace(), name: m.GetName(),
-				uid: identity(m.GetNamespace(), m.GetName(), m.GetUid()), addrs: addrs})
+				uid: podKey(m.GetNamespace(), m.GetName(), m.GetUid()), addrs: addrs})
 		}
 	}
 	return out, nil
 }
 
-// leasedTo returns the addresses of each sandbox. A lease is a file with the address for a name, whose first line is the
-// sandbox; the directory holds other files too.
+// leasedTo returns the addresses of each sandbox. A lease is a file named by the address, whose first line is the ID of the sandbox;
+// the directory has other files as well.
 func leasedTo(dir string) (map[string][]netip.Addr, error) {
 	entries, err := os.ReadDir(dir)
 	if os.IsNotExist(err) {

@@ -133,7 +133,7 @@ func TestScale(t *testing.T) {
 	}
 	write(e.table.write)
 	figure("packets per CPU second, 200 policies, pods selected", "%.0f", b.flood(t))
-	figure("rules for these pods", "%d out, %d in", len(e.local["sandbox-flood-0"].profile[egress].rules), len(e.local["sandbox-flood-1"].profile[ingress].rules))
+	figure("rules for these pods", "%d out, %d in", len(e.sandboxes["sandbox-flood-0"].profile[egress].rules), len(e.sandboxes["sandbox-flood-1"].profile[ingress].rules))
 }
 
 func usage(who int) time.Duration {

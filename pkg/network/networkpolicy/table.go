@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// elem is an element of a set or map: an address, or two, or an address with a port.
+// elem is an element of a set or map: an address, two addresses, or an address with a protocol and port.
 type elem struct {
 	a, b  netip.Addr
 	proto string
 	port  uint16
 }
 
-// key is the element as nft has it.
+// key is the element as nft writes it.
 func (e elem) key() []string {
 	switch {
 	case e.b.IsValid():
@@ -25,30 +25,30 @@ func (e elem) key() []string {
 	return []string{e.a.String()}
 }
 
-// table is what the kernel shall have, and what has changed since it was last told.
+// table is the desired content of the kernel's table, with the differences from the last write.
 type table struct {
 	sets   map[string]*set
-	chains map[string]*chain // never change: their name is a digest of their content
+	chains map[string]*chain // immutable: the name is a digest of the rules
 
-	dropped []string // sets and chains that are gone since the last write, but not in the kernel
-	stale   []string // those that the kernel has and nothing refers to any more
+	dropped []string // sets and chains that the kernel has and that were dropped since the last write
+	stale   []string // sets and chains that the kernel has and nothing refers to
 
-	// Addresses of elements that were taken out, before they are written and while they are: the kernel may have them.
-	gone, telling map[netip.Addr]bool
+	// Addresses of removed elements that the kernel may still have: removed since the last write, and in the present one.
+	gone, beingRemoved map[netip.Addr]bool
 }
 
 // set is a set, or a map to chains.
 type set struct {
-	kind    string // nft's type of its elements
-	verdict bool   // it is a map to verdicts
+	kind    string // the nft type of the elements
+	verdict bool   // whether it is a map to verdicts
 	elems   map[elem]string
-	// changed are the elements that are other than in the kernel, perhaps, and what they are there.
+	// changed has the elements that may differ from the kernel's, with the kernel's content.
 	changed map[elem]content
-	written bool // the kernel has the set
-	refill  bool // it has one of this name with other elements
+	written bool // whether the kernel has the set
+	refill  bool // whether the kernel has a set of this name with other elements
 }
 
-// content is what an element is in the kernel.
+// content is an element as the kernel has it.
 type content struct {
 	there   bool
 	verdict string
@@ -59,16 +59,16 @@ type chain struct {
 	written bool
 }
 
-// The maps and sets that are always there. Each exists once for each family.
+// The sets that always exist, once for each address family.
 const (
-	podsSet = "pods" // addresses of all pods that are known
-	selfSet = "self" // address pairs of isolated pods with themselves
+	podsSet = "pods" // addresses of all known pods
+	selfSet = "self" // pairs of an isolated pod's address with itself
 )
 
 func verdictMap(d direction, f family) string { return fmt.Sprintf("%s%d", d, f) }
 
 func newTable(families []family) *table {
-	t := &table{sets: map[string]*set{}, chains: map[string]*chain{}, gone: map[netip.Addr]bool{}, telling: map[netip.Addr]bool{}}
+	t := &table{sets: map[string]*set{}, chains: map[string]*chain{}, gone: map[netip.Addr]bool{}, beingRemoved: map[netip.Addr]bool{}}
 	for _, f := range families {
 		t.addSet(familySet(podsSet, f), addrType(f))
 		t.addSet(familySet(selfSet, f), addrType(f)+" . "+addrType(f))
@@ -84,7 +84,7 @@ func familySet(name string, f family) string { return fmt.Sprintf("%s%d", name, 
 
 func addrType(f family) string { return fmt.Sprintf("ipv%d_addr", f) }
 
-// forgetKernel is for when the kernel has no table any more, or has to get all of it.
+// forgetKernel notes that the kernel has no table, so that the next write includes everything.
 func (t *table) forgetKernel() {
 	t.dropped, t.stale = nil, nil
 	for _, s := range t.sets {
@@ -95,7 +95,7 @@ func (t *table) forgetKernel() {
 	}
 }
 
-// addSet makes an empty set.
+// addSet adds an empty set.
 func (t *table) addSet(name, kind string) {
 	s := &set{kind: kind, elems: map[elem]string{}, changed: map[elem]content{}}
 	if t.undrop(name) {
@@ -104,7 +104,7 @@ func (t *table) addSet(name, kind string) {
 	t.sets[name] = s
 }
 
-// undrop reports whether the kernel still has a set or chain of that name that was dropped.
+// undrop reports whether the kernel still has a dropped set or chain of that name, which is then in use again.
 func (t *table) undrop(name string) bool {
 	for _, list := range []*[]string{&t.dropped, &t.stale} {
 		if i := slices.Index(*list, name); i >= 0 {
@@ -115,7 +115,7 @@ func (t *table) undrop(name string) bool {
 	return false
 }
 
-// dropSet forgets a set that no chain refers to.
+// dropSet removes a set that no chain refers to.
 func (t *table) dropSet(name string) {
 	if s := t.sets[name]; s != nil && s.written {
 		t.dropped = append(t.dropped, name)
@@ -127,7 +127,7 @@ func (t *table) addChain(name string, rules []rule) {
 	t.chains[name] = &chain{rules: rules, written: t.undrop(name)}
 }
 
-// dropChain forgets a chain that no map refers to.
+// dropChain removes a chain that no map refers to.
 func (t *table) dropChain(name string) {
 	if c := t.chains[name]; c != nil && c.written {
 		t.dropped = append(t.dropped, name)
@@ -135,17 +135,17 @@ func (t *table) dropChain(name string) {
 	delete(t.chains, name)
 }
 
-// put makes an element of a set, or changes its verdict in a map.
+// put adds an element to a set, or changes its verdict in a map.
 func (t *table) put(name string, e elem, verdict string) {
 	s := t.sets[name]
 	if s == nil {
-		return // a family that the cluster does not have
+		return // the cluster does not have this address family
 	}
 	s.touch(e)
 	s.elems[e] = verdict
 }
 
-// remove takes an element out of a set.
+// remove removes an element of a set.
 func (t *table) remove(name string, e elem) {
 	s := t.sets[name]
 	if s == nil {
@@ -159,40 +159,40 @@ func (t *table) remove(name string, e elem) {
 	}
 }
 
-// mayHold reports whether the kernel may have an element with one of the addresses that was taken out of its set.
+// mayHold reports whether the kernel may still have a removed element with one of the addresses.
 func (t *table) mayHold(addrs []netip.Addr) bool {
-	return slices.ContainsFunc(addrs, func(a netip.Addr) bool { return t.gone[a] || t.telling[a] })
+	return slices.ContainsFunc(addrs, func(a netip.Addr) bool { return t.gone[a] || t.beingRemoved[a] })
 }
 
-// told moves what was taken out to what is being written. What of it is in the kernel nobody knows until that is done.
-func (t *table) told() {
-	maps.Copy(t.telling, t.gone)
+// beginWrite moves the removed addresses to the present write. Until that has succeeded the kernel may or may not have them.
+func (t *table) beginWrite() {
+	maps.Copy(t.beingRemoved, t.gone)
 	clear(t.gone)
 }
 
-// touch remembers what the kernel has.
+// touch remembers the kernel's content of an element before its first change.
 func (s *set) touch(e elem) {
 	if _, known := s.changed[e]; known || !s.written || s.refill {
-		return // all of its elements will be written
+		return // remembered already, or all elements will be written
 	}
 	verdict, there := s.elems[e]
 	s.changed[e] = content{there, verdict}
 }
 
-// tally counts how often something is an element: an address may be two pods' for a moment.
-type tally struct {
+// countedSet is a set whose elements are counted: two pods may have one address for a moment.
+type countedSet struct {
 	table *table
 	set   func(family) string
 	n     map[elem]int
 }
 
-func (t tally) add(e elem) {
+func (t countedSet) add(e elem) {
 	if t.n[e]++; t.n[e] == 1 {
 		t.table.put(t.set(familyOf(e.a)), e, "")
 	}
 }
 
-func (t tally) remove(e elem) {
+func (t countedSet) remove(e elem) {
 	if t.n[e]--; t.n[e] == 0 {
 		delete(t.n, e)
 		t.table.remove(t.set(familyOf(e.a)), e)

@@ -13,16 +13,16 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
 )
 
-// enforce writes what changes until ctx is done or the last policy is gone. What changes while it writes comes with the
-// next transaction, so that many changes at a time are few transactions.
+// enforce writes changes until ctx is done or the last policy is gone. Changes that come during a transaction wait for the next,
+// so that many changes at once need few transactions.
 func (e *enforcer) enforce(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	lost := e.listen(ctx)
-	check := time.NewTicker(checkEvery)
+	lost := e.watchDeletion(ctx)
+	check := time.NewTicker(checkInterval)
 	defer check.Stop()
-	whole, pause := true, firstPause
-	guard, guardPause := false, checkEvery
+	whole, pause := true, retryMin
+	guard, guardPause := false, checkInterval
 	var again, guardAgain, sweep <-chan time.Time
 	for {
 		began := time.Now()
@@ -32,34 +32,34 @@ func (e *enforcer) enforce(ctx context.Context) {
 		}
 		if whole || guard {
 			guard, guardAgain = false, nil
-			if e.unguarded = e.guard(ctx); e.unguarded != "" {
+			if e.bridgeProblem = e.writeBridgeTable(ctx); e.bridgeProblem != "" {
 				guardAgain = time.After(guardPause)
-				guardPause = min(2*guardPause, guardRest)
+				guardPause = min(2*guardPause, bridgeRetryMax)
 			} else {
-				guardPause = checkEvery
+				guardPause = checkInterval
 			}
 		}
-		problem := cmp.Or(e.filtered(), e.unguarded)
-		switch err := e.put(ctx, whole, wanted); {
+		problem := cmp.Or(e.filterBridge(), e.bridgeProblem)
+		switch err := e.apply(ctx, whole, wanted); {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			e.fail()
+			e.markFailing()
 			log().WithError(err).Warn("writing the table of network policies; trying again with all of it")
 			problem, whole, again = err.Error(), true, time.After(pause)
-			pause = min(2*pause, lastPause)
+			pause = min(2*pause, retryMax)
 		default:
 			e.metrics.measured(began, since)
-			whole, again, pause = false, nil, firstPause
-			e.keep()
+			whole, again, pause = false, nil, retryMin
+			e.rememberIsolation()
 		}
-		e.tell(problem, time.Since(began))
-		if sweep == nil && again == nil && e.stale() {
-			sweep = time.After(sweepAfter)
+		e.reportState(problem, time.Since(began))
+		if sweep == nil && again == nil && e.hasStale() {
+			sweep = time.After(sweepDelay)
 		}
 		changed := e.changed
 		if again != nil {
-			changed = nil // what has changed comes with the next try: nft is not asked more often than the pause lets it
+			changed = nil // changes wait for the retry, so that nft does not run more often than the pause allows
 		}
 		select {
 		case <-ctx.Done():
@@ -72,11 +72,11 @@ func (e *enforcer) enforce(ctx context.Context) {
 			whole = whole || e.missing()
 		case <-lost:
 			if whole = whole || e.missing(); whole {
-				log().Warn("somebody has deleted the table of network policies; it is written again")
+				log().Warn("the table of network policies was deleted by another program; writing it again")
 			}
 		case <-sweep:
 			sweep = nil
-			if err := e.locked(ctx, (*table).sweep); err != nil && ctx.Err() == nil {
+			if err := e.transactTable(ctx, (*table).sweep); err != nil && ctx.Err() == nil {
 				log().WithError(err).Debug("deleting unused chains; the whole table is written instead")
 				whole = true
 			}
@@ -84,55 +84,55 @@ func (e *enforcer) enforce(ctx context.Context) {
 	}
 }
 
-// listen hears of others who delete the table, as programs do that flush all rules before they write theirs. Our own
-// writing of the whole table is heard of too.
-func (e *enforcer) listen(ctx context.Context) <-chan struct{} {
+// watchDeletion notifies of deletions of the table, as by firewalls that flush all rules before they write theirs. It also notifies
+// of the enforcer's own writes of the whole table.
+func (e *enforcer) watchDeletion(ctx context.Context) <-chan struct{} {
 	lost := make(chan struct{}, 1)
 	go func() {
 		err := e.lost(ctx, footprint.PolicyTable, func() {
 			select {
 			case lost <- struct{}{}:
-			default: // it will be looked at
+			default: // a notification is pending
 			}
 		})
 		if err != nil {
-			log().WithError(err).Warnf("if others flush nft rules, network policies come back after %s only", checkEvery)
+			log().WithError(err).Warnf("deletions of nft tables are not noticed at once; network policies are then missing for up to %s", checkInterval)
 		}
 	}()
 	return lost
 }
 
-// missing reports whether a table has to be written because there may be none.
+// missing reports whether a table may be missing in the kernel, so that it must be written.
 func (e *enforcer) missing() bool {
 	there, err := e.exists(footprint.PolicyTable)
-	if there && err == nil && e.unguarded == "" {
+	if there && err == nil && e.bridgeProblem == "" {
 		there, err = e.exists(footprint.PolicyBridgeTable)
 	}
 	return !there || err != nil
 }
 
-// put brings the kernel's table to what the engine wants, up to a change at least.
-func (e *enforcer) put(ctx context.Context, whole bool, wanted uint64) error {
+// apply writes the engine's table to the kernel, with at least all changes up to wanted.
+func (e *enforcer) apply(ctx context.Context, whole bool, wanted uint64) error {
 	e.offline.Lock()
 	defer e.offline.Unlock()
 	if err := e.write(ctx, whole); err != nil {
 		return err
 	}
-	e.taken(false)
-	e.advance(wanted)
+	e.confirmKernel(false)
+	e.markWritten(wanted)
 	return nil
 }
 
-// write brings the kernel's table to what the engine wants.
+// write writes the engine's table to the kernel: all of it, or the changes.
 func (e *enforcer) write(ctx context.Context, whole bool) error {
 	if whole {
-		return e.locked(ctx, func(t *table, tx *knftables.Transaction) { t.writeAll(tx, e.network) })
+		return e.transactTable(ctx, func(t *table, tx *knftables.Transaction) { t.writeAll(tx, e.network) })
 	}
-	return e.locked(ctx, (*table).write)
+	return e.transactTable(ctx, (*table).write)
 }
 
-// locked makes a transaction from the engine's table. The engine is free while nft runs.
-func (e *enforcer) locked(ctx context.Context, fill func(*table, *knftables.Transaction)) error {
+// transactTable runs a transaction that fill makes from the engine's table. mu is not held while nft runs.
+func (e *enforcer) transactTable(ctx context.Context, fill func(*table, *knftables.Transaction)) error {
 	return e.transact(ctx, knftables.InetFamily, func(tx *knftables.Transaction) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -140,37 +140,37 @@ func (e *enforcer) locked(ctx context.Context, fill func(*table, *knftables.Tran
 	})
 }
 
-func (e *enforcer) stale() bool {
+func (e *enforcer) hasStale() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return len(e.engine.table.stale) > 0
 }
 
-// keep remembers in which namespaces pods are isolated.
-func (e *enforcer) keep() {
+// rememberIsolation writes the isolationCache.
+func (e *enforcer) rememberIsolation() {
 	e.mu.Lock()
-	isolating := map[string][directions]bool{}
+	isolated := map[string][directions]bool{}
 	for namespace := range e.engine.policies {
-		isolating[namespace] = e.engine.isolating(namespace)
+		isolated[namespace] = e.engine.isolatedDirections(namespace)
 	}
 	e.mu.Unlock()
-	if err := e.recall.keep(isolating); err != nil {
-		log().WithError(err).Warn("remembering network policies for a start without an API")
+	if err := e.isolation.keep(isolated); err != nil {
+		log().WithError(err).Warn("remembering network policies for a start without the API")
 	}
 }
 
-// tell reports how policies are in force, if that has changed.
-func (e *enforcer) tell(problem string, took time.Duration) {
+// reportState reports the state of the policies, if it has changed.
+func (e *enforcer) reportState(problem string, took time.Duration) {
 	e.mu.Lock()
 	now := Status{Policies: e.policies, IsolatedPods: e.engine.isolated(), Problem: problem}
 	if now.Problem == "" {
 		now.Problem = strings.Join(slices.Sorted(maps.Values(e.problems)), "; ")
 	}
 	e.mu.Unlock()
-	if e.told == now || e.report == nil {
+	if e.reported == now || e.report == nil {
 		return
 	}
-	e.told = now
+	e.reported = now
 	now.Written, now.Took = time.Now(), took.Seconds()
 	e.report(now)
 }

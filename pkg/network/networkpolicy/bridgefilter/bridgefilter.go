@@ -1,5 +1,5 @@
-// Package bridgefilter sets what network policies need of the bridge of a node's pods and of its ports: the CNI plugin before
-// a pod runs, and the node for the pods that are there when policies come.
+// Package bridgefilter prepares the bridge of a node's pods, and its ports, for network policies. The CNI plugin does so for each new
+// pod, and the node for existing pods when the first policy comes.
 package bridgefilter
 
 import (
@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Group is the group of links in which the ports of pods are, and nothing else: nft's rules know them by it.
+// Group is the interface group of the ports of pods, and of nothing else. nft rules match ports by it.
 const Group = 25455 // "co"
 
-// Table is the name of the nft tables with which policies are in force.
+// Table is the name of the nft tables that enforce policies.
 const Table = "coracle-policy"
 
-// ErrNoFilter is the error of Filter on a machine whose bridges cannot hand packets to the hooks of IP at all.
+// ErrNoFilter is the error of Filter on a machine whose bridges cannot pass packets to the IP hooks of nftables.
 var ErrNoFilter = errors.New("the kernel module br_netfilter is missing; run `modprobe br_netfilter` on the machine")
 
-// Attach puts the port of a new pod into the group, and has its bridge filtered. netns is the pod's network namespace,
-// ifName the pod's interface in it. What goes wrong is an error only while there are policies: when they come, Adopt and
-// Filter do it again. ErrNoFilter is none at all, as pods run on such machines too.
+// Attach puts the port of a new pod into the group, and filters its bridge. netns is the path of the pod's network namespace, ifName
+// the pod's interface in it. Without policies it returns no error, because the node calls Adopt and Filter when the first policy
+// comes. It never returns ErrNoFilter, because pods without policies run on such machines as well.
 func Attach(bridge, netns, ifName string) error {
 	err := Filter(bridge)
 	if errors.Is(err, ErrNoFilter) {
@@ -37,7 +37,7 @@ func Attach(bridge, netns, ifName string) error {
 	return nil
 }
 
-// mark puts the port of a pod into the group.
+// mark puts the port of a pod, the host's end of its veth pair, into the group.
 func mark(netns, ifName string) error {
 	var port int
 	err := ns.WithNetNSPath(netns, func(ns.NetNS) error {
@@ -60,7 +60,7 @@ func mark(netns, ifName string) error {
 	return nil
 }
 
-// governed reports whether there may be policies: no pod is attached before their table is written.
+// governed reports whether there may be policies: their table is written before a pod is attached.
 func governed() bool {
 	request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_GETTABLE, unix.NLM_F_ACK)
 	request.AddData(&nl.Nfgenmsg{NfgenFamily: unix.NFPROTO_INET, Version: nl.NFNETLINK_V0})
@@ -69,7 +69,7 @@ func governed() bool {
 	return !errors.Is(err, unix.ENOENT)
 }
 
-// Adopt puts all ports of pods of a bridge into the group. It is no error if there is no bridge.
+// Adopt puts all veth ports of a bridge into the group. A missing bridge is no error.
 func Adopt(bridge string) error {
 	link, err := netlink.LinkByName(bridge)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
@@ -86,17 +86,17 @@ func Adopt(bridge string) error {
 		if l.Type() != "veth" || l.Attrs().MasterIndex != link.Attrs().Index || l.Attrs().Group == Group {
 			continue
 		}
-		if failed := netlink.LinkSetGroup(l, Group); failed != nil && !errors.Is(failed, unix.ENODEV) { // a pod may go meanwhile
+		if failed := netlink.LinkSetGroup(l, Group); failed != nil && !errors.Is(failed, unix.ENODEV) { // a pod may be deleted meanwhile
 			err = errors.Join(err, fmt.Errorf("marking %s as a pod's port: %w", l.Attrs().Name, failed))
 		}
 	}
 	return err
 }
 
-// listTries is how often links are listed while some come and go.
+// listTries is how often links are listed at most.
 const listTries = 5
 
-// list asks for all links again if some came or went meanwhile. Its last answer is of use even then, though not whole.
+// list lists links again if some were added or deleted meanwhile. The last result is returned with the error, and may be incomplete.
 func list(all func() ([]netlink.Link, error)) (links []netlink.Link, err error) {
 	for range listTries {
 		if links, err = all(); !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -106,11 +106,11 @@ func list(all func() ([]netlink.Link, error)) (links []netlink.Link, err error) 
 	return links, err
 }
 
-// settings is the directory that the kernel has if it can hand what passes a bridge to the hooks of IP.
+// settings is the directory that exists if the kernel module br_netfilter is loaded.
 const settings = "/proc/sys/net/bridge"
 
-// Filter hands packets between the ports of a bridge to the hooks of IP, whatever the machine's settings for all bridges
-// (net.bridge.bridge-nf-call-iptables) are at the moment. It is no error if there is no bridge.
+// Filter makes packets between the ports of a bridge pass the IP hooks of nftables, whatever the sysctls for all bridges
+// (net.bridge.bridge-nf-call-iptables) are. A missing bridge is no error.
 func Filter(bridge string) error {
 	if _, err := os.Stat(settings); err != nil {
 		return ErrNoFilter
@@ -123,7 +123,7 @@ func Filter(bridge string) error {
 		return fmt.Errorf("looking for %s: %w", bridge, err)
 	}
 	if filters(link.Attrs().Index) {
-		return nil // each change is told to all who listen for links
+		return nil // setting it again would notify all watchers of links
 	}
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	msg.Index = int32(link.Attrs().Index)
@@ -141,7 +141,7 @@ func Filter(bridge string) error {
 	return nil
 }
 
-// filters reports whether a bridge is known to hand IPv4 and IPv6 to the hooks of IP.
+// filters reports whether a bridge passes IPv4 and IPv6 to the IP hooks; false if that cannot be read.
 func filters(bridge int) bool {
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	msg.Index = int32(bridge)
@@ -157,7 +157,7 @@ func filters(bridge int) bool {
 		slices.Equal(attribute(data, nl.IFLA_BR_NF_CALL_IP6TABLES), []byte{1})
 }
 
-// attribute is the value of the attribute of a type, nil if there is none.
+// attribute returns the value of the netlink attribute of a kind, nil if there is none.
 func attribute(of []byte, kind uint16) []byte {
 	all, err := nl.ParseRouteAttr(of)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package cnievents is how the CNI plugin tells the node of pods that come and go, before they do: one line of JSON each
-// way over a unix socket. An answer to a pod that comes means that whoever has to prepare for it has done so.
+// Package cnievents is the protocol by which the CNI plugin reports pods to the node before they get a network interface and
+// after they lost it: one line of JSON each way over a unix socket. The reply to Add means that the node has put the pod's
+// network policies in force.
 package cnievents
 
 import (
@@ -14,20 +15,20 @@ import (
 	"time"
 )
 
-// Verb is what happens.
+// Verb says what happened.
 type Verb string
 
 // What happens to a pod's sandbox.
 const (
-	Add  Verb = "add"  // it has addresses, and no link yet
-	Del  Verb = "del"  // its link is gone, and its addresses are given back next
+	Add  Verb = "add"  // the sandbox has addresses, and no interface yet
+	Del  Verb = "del"  // its interface is gone, its addresses are released next
 	Keep Verb = "keep" // all sandboxes but those of Sandboxes are gone
 )
 
-// Notice is one notice.
-type Notice struct {
+// Event is one request of the plugin.
+type Event struct {
 	Verb      Verb         `json:"verb"`
-	Sandbox   string       `json:"sandbox,omitempty"` // the runtime's ID of it
+	Sandbox   string       `json:"sandbox,omitempty"` // the container runtime's ID
 	Sandboxes []string     `json:"sandboxes,omitempty"`
 	Namespace string       `json:"namespace,omitempty"`
 	Name      string       `json:"name,omitempty"`
@@ -35,69 +36,69 @@ type Notice struct {
 	IPs       []netip.Addr `json:"ips,omitempty"`
 }
 
-// answer is "" if all is well.
-type answer struct {
+// reply is the node's answer. An empty Error means success.
+type reply struct {
 	Error string `json:"error,omitempty"`
 }
 
-// longest is how long a line may be: a Keep of a few thousand sandboxes.
-const longest = 1 << 20
+// maxLine is the longest line in bytes: a Keep of a few thousand sandboxes.
+const maxLine = 1 << 20
 
-// Send sends a notice and returns when it has been acted on, or after a limit.
-func Send(socket string, n Notice, limit time.Duration) error {
-	conn, err := net.DialTimeout("unix", socket, limit)
+// Send sends an event and returns when the node has acted on it, or after a timeout.
+func Send(socket string, event Event, timeout time.Duration) error {
+	conn, err := net.DialTimeout("unix", socket, timeout)
 	if err != nil {
 		return fmt.Errorf("telling coracle of the pod (is coracle running?): %w", err)
 	}
 	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(limit)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
-	if err := json.NewEncoder(conn).Encode(n); err != nil {
+	if err := json.NewEncoder(conn).Encode(event); err != nil {
 		return fmt.Errorf("telling coracle of the pod: %w", err)
 	}
-	var a answer
-	if err := json.NewDecoder(io.LimitReader(conn, longest)).Decode(&a); err != nil {
-		return fmt.Errorf("waiting for coracle's word about the pod: %w", err)
+	var r reply
+	if err := json.NewDecoder(io.LimitReader(conn, maxLine)).Decode(&r); err != nil {
+		return fmt.Errorf("waiting for coracle's answer about the pod: %w", err)
 	}
-	if a.Error != "" {
-		return errors.New(a.Error)
+	if r.Error != "" {
+		return errors.New(r.Error)
 	}
 	return nil
 }
 
-// Serve answers notices with what handle returns, each on its own, until the listener is closed. ctx is handle's.
-func Serve(ctx context.Context, l net.Listener, handle func(context.Context, Notice) error) error {
+// Serve answers events with the result of handle, several at a time, until the listener is closed. handle gets ctx.
+func Serve(ctx context.Context, l net.Listener, handle func(context.Context, Event) error) error {
 	for {
 		conn, err := l.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("accepting notices of pods: %w", err)
+			return fmt.Errorf("accepting connections of the CNI plugin: %w", err)
 		}
 		go serve(ctx, conn, handle)
 	}
 }
 
-// patience is how long a line may take to arrive.
-const patience = 10 * time.Second
+// readTimeout is how long a line may take to arrive.
+const readTimeout = 10 * time.Second
 
-func serve(ctx context.Context, conn net.Conn, handle func(context.Context, Notice) error) {
+func serve(ctx context.Context, conn net.Conn, handle func(context.Context, Event) error) {
 	defer conn.Close()
-	if conn.SetReadDeadline(time.Now().Add(patience)) != nil {
+	if conn.SetReadDeadline(time.Now().Add(readTimeout)) != nil {
 		return
 	}
-	line, err := bufio.NewReader(io.LimitReader(conn, longest)).ReadBytes('\n')
+	line, err := bufio.NewReader(io.LimitReader(conn, maxLine)).ReadBytes('\n')
 	if err != nil {
-		return // the one who asks hears of it
+		return // the sender notices
 	}
-	var n Notice
-	var a answer
-	if err := json.Unmarshal(line, &n); err != nil {
-		a.Error = fmt.Sprintf("reading a notice of a pod: %v", err)
-	} else if err := handle(ctx, n); err != nil {
-		a.Error = err.Error()
+	var event Event
+	var r reply
+	if err := json.Unmarshal(line, &event); err != nil {
+		r.Error = fmt.Sprintf("reading an event of a pod: %v", err)
+	} else if err := handle(ctx, event); err != nil {
+		r.Error = err.Error()
 	}
-	_ = json.NewEncoder(conn).Encode(a)
+	_ = json.NewEncoder(conn).Encode(r)
 }

@@ -18,10 +18,10 @@ func TestSend(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	heard := make(chan Notice, 1)
+	heard := make(chan Event, 1)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- Serve(t.Context(), l, func(_ context.Context, n Notice) error {
+		ended <- Serve(t.Context(), l, func(_ context.Context, n Event) error {
 			heard <- n
 			if n.Verb == Del {
 				return errors.New("not today")
@@ -29,14 +29,14 @@ func TestSend(t *testing.T) {
 			return nil
 		})
 	}()
-	add := Notice{Verb: Add, Sandbox: "s1", Namespace: "web", Name: "front", UID: "u1", IPs: []netip.Addr{netip.MustParseAddr("10.42.0.2")}}
+	add := Event{Verb: Add, Sandbox: "s1", Namespace: "web", Name: "front", UID: "u1", IPs: []netip.Addr{netip.MustParseAddr("10.42.0.2")}}
 	if err := Send(socket, add, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-heard; !reflect.DeepEqual(got, add) {
 		t.Errorf("got %+v", got)
 	}
-	if err := Send(socket, Notice{Verb: Del, Sandbox: "s1"}, time.Minute); err == nil || err.Error() != "not today" {
+	if err := Send(socket, Event{Verb: Del, Sandbox: "s1"}, time.Minute); err == nil || err.Error() != "not today" {
 		t.Errorf("got %v", err)
 	}
 	l.Close()
@@ -56,7 +56,7 @@ func TestSendGivesUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := Send(socket, Notice{Verb: Add}, 20*time.Millisecond); err == nil || !strings.Contains(err.Error(), "coracle's word") {
+	if err := Send(socket, Event{Verb: Add}, 20*time.Millisecond); err == nil || !strings.Contains(err.Error(), "coracle's answer") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -18,7 +18,7 @@ import (
 // listener is a node that writes down what it is told.
 type listener struct {
 	socket string
-	told   []cnievents.Notice
+	told   []cnievents.Event
 	refuse error // of pods that come
 	order  *[]string
 }
@@ -31,7 +31,7 @@ func listen(t *testing.T, order *[]string) *listener {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { socket.Close() })
-	go cnievents.Serve(t.Context(), socket, func(_ context.Context, n cnievents.Notice) error {
+	go cnievents.Serve(t.Context(), socket, func(_ context.Context, n cnievents.Event) error {
 		l.told = append(l.told, n)
 		*l.order = append(*l.order, string(n.Verb))
 		if n.Verb == cnievents.Add {
@@ -87,7 +87,7 @@ func TestNotices(t *testing.T) {
 		t.Errorf("still leased: %v", left)
 	}
 	c.ValidAttachments = []types.GCAttachment{{ContainerID: "s7", IfName: "eth0"}}
-	c.inventory()
+	c.sendKeep()
 	if last := l.told[len(l.told)-1]; last.Verb != cnievents.Keep || len(last.Sandboxes) != 1 || last.Sandboxes[0] != "s7" {
 		t.Errorf("told %+v", last)
 	}

@@ -17,39 +17,39 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/cnievents"
 )
 
-// recall remembers in which namespaces policies isolate pods, for a start without an API: what exactly they allow is not
-// known then, so pods of these namespaces are cut off until it is.
-type recall struct {
+// isolationCache is a file with the namespaces in which policies isolate pods, for a start without the API. It does not say what
+// the policies allow, so pods of these namespaces get no traffic until the API answers.
+type isolationCache struct {
 	file string
 	last map[string][directions]bool
-	kept bool // last is what the file has
+	kept bool // the file has the content of last
 }
 
-// keep writes the file if it would say something else.
-func (r *recall) keep(isolating map[string][directions]bool) error {
-	if r.file == "" || r.kept && maps.Equal(r.last, isolating) {
+// keep writes the file if its content changes. No namespaces is no file.
+func (c *isolationCache) keep(isolated map[string][directions]bool) error {
+	if c.file == "" || c.kept && maps.Equal(c.last, isolated) {
 		return nil
 	}
-	r.last, r.kept = isolating, true
-	if len(isolating) == 0 {
-		if err := os.Remove(r.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	c.last, c.kept = isolated, true
+	if len(isolated) == 0 {
+		if err := os.Remove(c.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		return nil
 	}
-	data, err := json.Marshal(isolating)
+	data, err := json.Marshal(isolated)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(filepath.Dir(r.file), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(c.file), 0o755); err != nil {
 		return err
 	}
-	return atomicfile.Write(r.file, append(data, '\n'), 0o600)
+	return atomicfile.Write(c.file, append(data, '\n'), 0o600)
 }
 
-// read returns what the file has.
-func (r *recall) read() (map[string][directions]bool, error) {
-	data, err := os.ReadFile(r.file)
+// read returns the content of the file.
+func (c *isolationCache) read() (map[string][directions]bool, error) {
+	data, err := os.ReadFile(c.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -58,28 +58,29 @@ func (r *recall) read() (map[string][directions]bool, error) {
 	}
 	var out map[string][directions]bool
 	if err := json.Unmarshal(data, &out); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", r.file, err)
+		return nil, fmt.Errorf("reading %s: %w", c.file, err)
 	}
 	return out, nil
 }
 
-// isolating returns in which directions policies isolate pods of a namespace: those that are known, or were.
-func (e *enforcer) isolating(namespace string) ([directions]bool, error) {
+// isolatedDirections returns in which directions policies isolate pods of a namespace, by the API's policies if they are known,
+// else by the file.
+func (e *enforcer) isolatedDirections(namespace string) ([directions]bool, error) {
 	e.mu.Lock()
-	listed, held := e.listed, e.engine.isolating(namespace)
+	listed, held := e.listed, e.engine.isolatedDirections(namespace)
 	e.mu.Unlock()
 	if listed {
 		return held, nil
 	}
-	known, err := e.recall.read()
+	known, err := e.isolation.read()
 	return known[namespace], err
 }
 
-// withoutAPI isolates a pod whose policies cannot be asked for, if there were any in its namespace. What is in the
-// kernel stays otherwise: it is what was in force when the API was last there. The caller holds offline, and nothing
-// was written with the API so far.
-func (e *enforcer) withoutAPI(ctx context.Context, n cnievents.Notice) error {
-	held, err := e.isolating(n.Namespace)
+// isolateWithoutAPI isolates a pod while the API cannot be asked for its policies, if its namespace had any. The rest of the
+// kernel's table stays as it was when the API last answered. The caller holds offline, and this process has not written with the
+// API yet.
+func (e *enforcer) isolateWithoutAPI(ctx context.Context, n cnievents.Event) error {
+	held, err := e.isolatedDirections(n.Namespace)
 	if err != nil {
 		return err
 	}
@@ -90,14 +91,14 @@ func (e *enforcer) withoutAPI(ctx context.Context, n cnievents.Notice) error {
 	if !there && held == [directions]bool{} {
 		return nil
 	}
-	if guarded, err := e.exists(footprint.PolicyBridgeTable); !guarded || err != nil { // an earlier version wrote none
-		if problem := e.guard(ctx); problem != "" {
+	if there, err := e.exists(footprint.PolicyBridgeTable); !there || err != nil { // earlier versions of coracle wrote none
+		if problem := e.writeBridgeTable(ctx); problem != "" {
 			log().Warn(problem)
 		}
 	}
 	if !there {
 		e.mu.Lock()
-		e.heir = true
+		e.adopted = true
 		e.mu.Unlock()
 		base := newTable(familiesOf(e.network.prefixes))
 		if err := e.transact(ctx, knftables.InetFamily, func(tx *knftables.Transaction) { base.writeAll(tx, e.network) }); err != nil {
@@ -108,7 +109,7 @@ func (e *enforcer) withoutAPI(ctx context.Context, n cnievents.Notice) error {
 		for _, addr := range n.IPs {
 			key := []string{addr.String()}
 			name := verdictMap(d, familyOf(addr))
-			if there { // the address may have been another pod's
+			if there { // an earlier pod may have had the address
 				_ = e.transact(ctx, knftables.InetFamily, func(tx *knftables.Transaction) { tx.Delete(&knftables.Element{Map: name, Key: key}) })
 			}
 			if !held[d] {

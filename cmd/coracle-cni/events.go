@@ -14,8 +14,8 @@ import (
 
 // How long to wait for the node to have put network policies in force, and to have heard that a pod is gone.
 const (
-	announceWait = 60 * time.Second
-	farewellWait = 5 * time.Second
+	addTimeout = 60 * time.Second
+	delTimeout = 5 * time.Second
 )
 
 // podArgs are the kubelet's names of a pod, as the runtime passes them on.
@@ -27,7 +27,7 @@ type podArgs struct {
 }
 
 // announce tells the node of a pod that is about to get a link, and waits until network policies hold for its addresses.
-func (c conf) announce(args *skel.CmdArgs, ips []*current.IPConfig) error {
+func (c conf) sendAdd(args *skel.CmdArgs, ips []*current.IPConfig) error {
 	if c.PolicySocket == "" {
 		return nil
 	}
@@ -35,7 +35,7 @@ func (c conf) announce(args *skel.CmdArgs, ips []*current.IPConfig) error {
 	if err := types.LoadArgs(args.Args, &pod); err != nil {
 		return fmt.Errorf("reading which pod it is: %w", err)
 	}
-	n := cnievents.Notice{Verb: cnievents.Add, Sandbox: args.ContainerID,
+	n := cnievents.Event{Verb: cnievents.Add, Sandbox: args.ContainerID,
 		Namespace: string(pod.K8S_POD_NAMESPACE), Name: string(pod.K8S_POD_NAME), UID: string(pod.K8S_POD_UID)}
 	for _, ip := range ips {
 		addr, ok := netip.AddrFromSlice(ip.Address.IP)
@@ -44,27 +44,27 @@ func (c conf) announce(args *skel.CmdArgs, ips []*current.IPConfig) error {
 		}
 		n.IPs = append(n.IPs, addr.Unmap())
 	}
-	if err := cnievents.Send(c.PolicySocket, n, announceWait); err != nil {
+	if err := cnievents.Send(c.PolicySocket, n, addTimeout); err != nil {
 		return fmt.Errorf("putting network policies in force: %w", err)
 	}
 	return nil
 }
 
 // farewell tells that a pod's link is gone. If nobody hears it, the pod that gets the address next says it.
-func (c conf) farewell(args *skel.CmdArgs) {
+func (c conf) sendDel(args *skel.CmdArgs) {
 	if c.PolicySocket != "" {
-		_ = cnievents.Send(c.PolicySocket, cnievents.Notice{Verb: cnievents.Del, Sandbox: args.ContainerID}, farewellWait)
+		_ = cnievents.Send(c.PolicySocket, cnievents.Event{Verb: cnievents.Del, Sandbox: args.ContainerID}, delTimeout)
 	}
 }
 
 // inventory tells which pods there are, as gc is told.
-func (c conf) inventory() {
+func (c conf) sendKeep() {
 	if c.PolicySocket == "" {
 		return
 	}
-	n := cnievents.Notice{Verb: cnievents.Keep}
+	n := cnievents.Event{Verb: cnievents.Keep}
 	for _, a := range c.ValidAttachments {
 		n.Sandboxes = append(n.Sandboxes, a.ContainerID)
 	}
-	_ = cnievents.Send(c.PolicySocket, n, farewellWait)
+	_ = cnievents.Send(c.PolicySocket, n, delTimeout)
 }
