@@ -2,7 +2,6 @@ package join
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net"
 	"net/netip"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // refresh asks the other servers for the present settings, with the certificate that files names. Without an answer it returns what
@@ -60,15 +60,10 @@ func (j *joiner) renew(ctx context.Context, server string) error {
 // others lists the known servers as HOST:PORT, without this machine.
 func (j *joiner) others() (out []string) {
 	all := slices.Clone(j.memory.Servers)
-	var balancer struct {
-		Servers []string `json:"servers"`
-		Former  []string `json:"former"`
-	}
-	if data, err := os.ReadFile(j.cfg.Dirs.Servers()); err == nil && json.Unmarshal(data, &balancer) == nil {
-		all = append(all, balancer.Servers...)
-		if j.cfg.Role == config.Agent { // not a server: it would wait at each start for servers that were removed
-			all = append(all, balancer.Former...)
-		}
+	balancer, _ := state.ReadAPIServers(j.cfg.Dirs.Servers()) // one of several sources
+	all = append(all, balancer.Servers...)
+	if j.cfg.Role == config.Agent { // not a server: it would wait at each start for servers that were removed
+		all = append(all, balancer.Former...)
 	}
 	if given, ok := strings.CutPrefix(j.cfg.Join.Server, "https://"); ok {
 		all = append(all, given)

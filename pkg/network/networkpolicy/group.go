@@ -38,7 +38,7 @@ type member struct {
 // group is a set of the addresses of selected pods.
 type group struct {
 	spec       *groupSpec
-	users      int // rules
+	users      int // the number of rules that use it
 	countedSet countedSet
 }
 

@@ -26,7 +26,7 @@ import (
 // NetworkPolicy is the component that enforces network policies on a node.
 type NetworkPolicy struct {
 	Node          string          // this node's name
-	Kubeconfig    string          // of somebody who may watch policies, namespaces and pods
+	Kubeconfig    string          // may watch policies, namespaces and pods
 	API           <-chan struct{} // closed when the API server serves this node
 	Network       []netip.Prefix  // the CIDRs of all pods of the cluster
 	Bridge        string          // the bridge of this node's pods: cni0
