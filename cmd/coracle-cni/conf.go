@@ -10,18 +10,18 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// conf is the plugin's own configuration. With an MTU of 0, the subnet file says which.
+// conf is the plugin's configuration. An MTU of 0 means the MTU of the subnet file.
 type conf struct {
 	types.NetConf
 	Bridge     string `json:"bridge"`
 	SubnetFile string `json:"subnetFile"`
-	DataDir    string `json:"dataDir"` // host-local's: leases are files in a directory named for the network
+	DataDir    string `json:"dataDir"` // of host-local: leases are files in a directory with the name of the network
 	MTU        int    `json:"mtu,omitempty"`
-	// PolicySocket is where network policies are put in force for a pod before it gets its link; "" is nowhere.
+	// PolicySocket is the socket on which the node puts network policies in force for a pod, see package cnievents; "" is none.
 	PolicySocket string `json:"policySocket,omitempty"`
 }
 
-// result is what an IPAM plugin answers.
+// result is the result of an IPAM plugin.
 type result = current.Result
 
 func parseConf(data []byte) (conf, error) {
@@ -39,7 +39,7 @@ func parseConf(data []byte) (conf, error) {
 	return c, nil
 }
 
-// bridgeConf is what the bridge plugin is asked to do.
+// bridgeConf is the configuration of the bridge plugin.
 type bridgeConf struct {
 	CNIVersion       string          `json:"cniVersion"`
 	Name             string          `json:"name"`
@@ -59,14 +59,14 @@ type runtimeConf struct {
 	MAC string `json:"mac,omitempty"`
 }
 
-// leasedIPAM is the IPAM section that hands bridge the addresses we leased before: bridge wants the MAC before it
-// asks for an address, and the MAC depends on the address.
+// leasedIPAM is the IPAM section that passes leased addresses to bridge. They are leased before, because the MAC depends on the address,
+// and bridge sets the MAC before it runs IPAM.
 type leasedIPAM struct {
 	Type   string          `json:"type"`
 	Result json.RawMessage `json:"result"`
 }
 
-// delegate returns the bridge plugin's configuration. Without leased addresses bridge looks after the link only.
+// delegate returns the configuration of the bridge plugin. Without leased addresses bridge handles the interface only.
 func (c conf) delegate(mtu int, leased *result) (json.RawMessage, error) {
 	b := bridgeConf{
 		CNIVersion: c.CNIVersion, Name: c.Name, Type: "bridge", Bridge: c.Bridge,
@@ -94,8 +94,8 @@ func (c conf) delegate(mtu int, leased *result) (json.RawMessage, error) {
 	return json.Marshal(b)
 }
 
-// mac derives a pod's MAC from its addresses, so that a pod that inherits an address inherits the MAC with it and the
-// host's neighbour entry stays true. With a random MAC the pod is unreachable until the entry expires, for over 20 s.
+// mac derives the MAC of a pod from its address, so that a later pod with the same address has the same MAC and the host's neighbour
+// entry stays valid. With a random MAC the pod would be unreachable until the entry expires, for more than 20 s.
 func mac(ips []*current.IPConfig) string {
 	hw := net.HardwareAddr{0x0a, 0x58, 0, 0, 0, 0} // locally administered
 	for _, ip := range ips {

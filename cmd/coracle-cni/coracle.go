@@ -15,7 +15,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
-// errNoBridge is what the plugin says in a build without the upstream plugins.
+// errNoBridge is the error in a build without the upstream plugins.
 var errNoBridge = errors.New("this build of coracle-cni has no bridge plugin; build with `make build`")
 
 func coracleMain() {
@@ -28,15 +28,15 @@ func coracleMain() {
 	skel.PluginMainFuncs(funcs, version.All, "coracle: the pod network of a coracle node")
 }
 
-// plugin is CNI type "coracle": it leases an address out of the node's pod subnet, derives the pod's MAC from it,
-// and has the bridge plugin do the rest within this process.
+// plugin is the CNI type "coracle": it leases an address of the node's pod subnet, derives the pod's MAC from it, and calls the bridge
+// plugin within this process for the rest.
 type plugin struct {
 	bridge skel.CNIFuncs
-	port   func(bridge, netns, ifName string) error // prepares the port of a pod for network policies
+	port   func(bridge, netns, ifName string) error // bridgefilter.Attach, except in tests
 }
 
-// add waits for the node's subnet, because the CNI configuration is in place before the node has one: the kubelet
-// looks for it only every five seconds.
+// add waits for the node's subnet: the CNI configuration is written before the node has one, because containerd looks for it only every
+// five seconds.
 func (p plugin) add(args *skel.CmdArgs) (err error) {
 	c, err := parseConf(args.StdinData)
 	if err != nil {
@@ -75,7 +75,7 @@ func (p plugin) add(args *skel.CmdArgs) (err error) {
 	return err
 }
 
-// printed returns what do prints: a runtime does not understand an error that comes after a result. Nothing else runs
+// printed returns the standard output of do, because a runtime cannot read an error after a result. No other goroutine may use os.Stdout
 // meanwhile.
 func printed(do func() error) ([]byte, error) {
 	r, w, err := os.Pipe()
@@ -97,8 +97,8 @@ func printed(do func() error) ([]byte, error) {
 	return out, err
 }
 
-// del works without a subnet file and more than once. The link goes before the lease, so that the address is not
-// given to another pod while this one still answers for it.
+// del works without a subnet file, and repeatedly. It removes the interface before the lease, so that the address is not leased again
+// while this pod still has it.
 func (p plugin) del(args *skel.CmdArgs) error {
 	c, err := parseConf(args.StdinData)
 	if err != nil {
@@ -143,7 +143,7 @@ func (p plugin) check(args *skel.CmdArgs) error {
 	return p.bridge.Check(with(args, delegated))
 }
 
-// gc releases the leases of containers that the runtime no longer knows.
+// gc releases the leases of containers that the runtime does not list.
 func (p plugin) gc(args *skel.CmdArgs) error {
 	c, err := parseConf(args.StdinData)
 	if err != nil {
@@ -153,13 +153,13 @@ func (p plugin) gc(args *skel.CmdArgs) error {
 	return leases{c.DataDir, c.Name}.keepOnly(c.ValidAttachments)
 }
 
-// status does not ask for a subnet: pods may be added before there is one, and wait for it.
+// status succeeds without a subnet file: add waits for it.
 func (p plugin) status(args *skel.CmdArgs) error {
 	_, err := parseConf(args.StdinData)
 	return err
 }
 
-// with returns args for another configuration.
+// with returns args with another configuration.
 func with(args *skel.CmdArgs, conf json.RawMessage) *skel.CmdArgs {
 	out := *args
 	out.StdinData = conf

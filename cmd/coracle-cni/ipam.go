@@ -10,8 +10,8 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// ipamMain is CNI type "coracle-ipam", the answer to the bridge plugin's question for an address: what type "coracle"
-// leased before it called bridge. It remembers nothing, so there is nothing to release or to check.
+// ipamMain is the CNI type "coracle-ipam", the IPAM plugin for bridge. It returns the addresses that type "coracle" leased before it
+// called bridge. It has no state, so Del and Check do nothing.
 func ipamMain() {
 	nothing := func(*skel.CmdArgs) error { return nil }
 	skel.PluginMainFuncs(skel.CNIFuncs{Add: ipamAdd, Check: nothing, Del: nothing}, version.All,

@@ -14,7 +14,7 @@ import (
 	"github.com/containernetworking/plugins/plugins/ipam/host-local/backend/disk"
 )
 
-// leases are the addresses given out on this node, kept as host-local keeps them: a file for each.
+// leases are the leased addresses of this node in the format of host-local: a file for each.
 type leases struct {
 	dataDir string
 	network string
@@ -39,7 +39,7 @@ func (l leases) take(id, ifName string, subnets []netip.Prefix) (_ *result, err 
 	var taken *allocator.IPAllocator
 	defer func() {
 		if err != nil && taken != nil {
-			_ = taken.Release(id, ifName) // of all subnets; there is a better error to return
+			_ = taken.Release(id, ifName) // of all subnets; err is the better error
 		}
 	}()
 	for i, subnet := range subnets {
@@ -62,7 +62,7 @@ func (l leases) take(id, ifName string, subnets []netip.Prefix) (_ *result, err 
 	return out, nil
 }
 
-// release gives back whatever the container has.
+// release releases all addresses of the container.
 func (l leases) release(id, ifName string) error {
 	store, err := l.open()
 	if err != nil {
@@ -76,7 +76,7 @@ func (l leases) release(id, ifName string) error {
 	return store.ReleaseByID(id, ifName)
 }
 
-// check says whether the container has a lease.
+// check returns an error unless the container has a lease.
 func (l leases) check(id, ifName string) error {
 	store, err := l.open()
 	if err != nil {
@@ -89,7 +89,7 @@ func (l leases) check(id, ifName string) error {
 	return nil
 }
 
-// keepOnly releases every lease that belongs to none of the attachments.
+// keepOnly releases all leases of other attachments.
 func (l leases) keepOnly(valid []types.GCAttachment) error {
 	store, err := l.open()
 	if err != nil {
@@ -111,7 +111,7 @@ func (l leases) keepOnly(valid []types.GCAttachment) error {
 	}
 	for _, e := range entries {
 		if _, err := netip.ParseAddr(e.Name()); err != nil {
-			continue // not a lease: the lock, or the last address given out
+			continue // not a lease, but the lock or the last leased address
 		}
 		holder, err := os.ReadFile(filepath.Join(dir, e.Name()))
 		if err != nil || keep[strings.TrimSpace(string(holder))] {

@@ -1,6 +1,5 @@
-// Command coracle-cni is every CNI plugin of coracle in one executable, called by plugin type: the standard bridge,
-// host-local, loopback, portmap and bandwidth plugins, unchanged, and our own type "coracle", which gives a pod its
-// address and leaves the plumbing to bridge.
+// Command coracle-cni has all CNI plugins of coracle in one executable, which is called by plugin type: upstream's bridge, host-local,
+// loopback, portmap and bandwidth, and coracle's own type "coracle", which leases addresses and delegates the rest to bridge.
 package main
 
 import (

@@ -12,10 +12,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
-// subnetWait is how long an ADD waits for the node's subnet. The kubelet gives a sandbox two minutes.
+// subnetWait is how long an ADD waits for the node's subnet. The kubelet's timeout for a sandbox is two minutes.
 const subnetWait = 60 * time.Second
 
-// awaitSubnet reads the node's subnet as soon as it is there.
+// awaitSubnet reads the node's subnet as soon as the file exists.
 func awaitSubnet(path string, limit time.Duration) (podsubnet.Subnet, error) {
 	s, err := podsubnet.Read(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -31,7 +31,7 @@ func awaitSubnet(path string, limit time.Duration) (podsubnet.Subnet, error) {
 	}
 	timeout := time.After(limit)
 	for {
-		// Also before the first event: the file may have come between the first look and the watch.
+		// Read before the first event, too: the file may have been written before the watch.
 		if s, err := podsubnet.Read(path); !errors.Is(err, fs.ErrNotExist) {
 			return s, err
 		}

@@ -1,7 +1,8 @@
-// Package apibalancer is how all of a node reaches the API: one port on loopback, behind which is whichever server works.
+// Package apibalancer is the component through which all parts of a node reach the API: a port on loopback that forwards to a healthy
+// server.
 //
-// Choosing and watching is package tcpbalancer's. This package feeds it: it follows the endpoints of Service kubernetes,
-// and remembers them on disk for a start without a server.
+// Package tcpbalancer forwards and checks. This package keeps its list of servers: it watches the endpoints of the Service kubernetes,
+// and remembers them on disk for a start while no server answers.
 package apibalancer
 
 import (
@@ -22,32 +23,32 @@ import (
 // Options are what New needs.
 type Options struct {
 	Listen string // HOST:PORT on loopback
-	// Own and OwnDial are this machine's own server, as the cluster is told of it and as it is reached from here.
+	// Own and OwnDial are this machine's own server, as in tcpbalancer.Options.
 	Own, OwnDial string
-	// Servers are those known at start, HOST:PORT. Fallback are other names of theirs.
+	// Servers are those known at start, HOST:PORT. Fallback are other names of them.
 	Servers, Fallback []string
-	File              string // remembers the servers
-	Kubeconfig        string // of the node's own parts
-	// APIReady is closed when the API serves this node: the list is asked for then.
+	File              string // remembers the servers, see state.APIServers
+	Kubeconfig        string // for the watch
+	// APIReady is closed when the API serves this node. The watch begins then.
 	APIReady <-chan struct{}
 	CA       string // file
 	Report   func([]tcpbalancer.Server)
 }
 
-// Balancer is the component. Its servers can be asked for from the beginning.
+// Balancer is the component. Servers works before Run.
 type Balancer struct {
 	Options
 	pool *tcpbalancer.Balancer
 }
 
-// New returns a balancer that has read what it remembers.
+// New returns a balancer with the remembered servers.
 func New(o Options) *Balancer {
 	b := &Balancer{Options: o}
 	log := logrus.WithField("component", "balancer")
 	known := slices.Clone(o.Servers)
 	old, err := state.ReadAPIServers(o.File)
 	if err != nil {
-		log.WithError(err).Warn("the servers that this node knew are forgotten")
+		log.WithError(err).Warn("reading the remembered API servers; continuing without them")
 	}
 	for _, address := range old.Servers {
 		if !slices.Contains(known, address) {
@@ -63,11 +64,10 @@ func New(o Options) *Balancer {
 // Servers returns the API servers, best first, and a channel that is closed at the next change.
 func (b *Balancer) Servers() ([]tcpbalancer.Server, <-chan struct{}) { return b.pool.Snapshot() }
 
-// Run hands connections on. It is ready when it listens: whether a server answers is for those to say who need one.
-// When ctx is done it returns but does not hang up: the process ends soon, and what upstream leaves running in it would
-// only complain.
+// Run forwards connections. It is ready when it listens, whether a server answers or not. When ctx is done it returns without closing
+// connections: the process ends soon, and goroutines that upstream leaves running would log errors.
 func (b *Balancer) Run(ctx context.Context, ready func()) error {
-	config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: false}, KeepAlive: -1} // clients are on this machine
+	config := net.ListenConfig{KeepAliveConfig: net.KeepAliveConfig{Enable: false}, KeepAlive: -1} // clients are local
 	listener, err := config.Listen(ctx, "tcp", b.Listen)
 	if err != nil {
 		return fmt.Errorf("listening for this node's own requests to the API: %w; another port can be given with --lb-server-port", err)
@@ -85,7 +85,7 @@ func (b *Balancer) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// report tells of the servers whenever something has changed.
+// report reports the servers after each change.
 func (b *Balancer) report(ctx context.Context) {
 	for {
 		servers, changed := b.pool.Snapshot()
@@ -98,7 +98,7 @@ func (b *Balancer) report(ctx context.Context) {
 	}
 }
 
-// tls is how servers are asked whether they are well: under the name by which the clients behind us know them.
+// tls is the configuration of probes, with the server name that clients of the balancer use.
 func (b *Balancer) tls() (*tls.Config, error) {
 	pem, err := os.ReadFile(b.CA)
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// ofService selects the slices of Service kubernetes.
+// ofService selects the EndpointSlices of the Service kubernetes.
 const ofService = discoveryv1.LabelServiceName + "=kubernetes"
 
-// follow keeps the list of servers as the cluster has it. Its requests go through the balancer itself.
+// follow watches the list of servers. Its requests go through the balancer itself.
 func (b *Balancer) follow(ctx context.Context) {
 	ctx = kube.WithComponent(ctx, "balancer")
 	select {
@@ -53,8 +53,8 @@ func (b *Balancer) follow(ctx context.Context) {
 	controller.RunWithContext(ctx)
 }
 
-// awaitPermission waits until the node's own parts may read the list, which is a moment after a new cluster's API
-// answers. A watch that begins earlier backs off for long.
+// awaitPermission waits for the permission to read the list, which a new cluster grants a moment after its API answers. A watch that
+// begins earlier would back off for long.
 func awaitPermission(ctx context.Context, client kubernetes.Interface) error {
 	return lifecycle.Until(ctx, "permission to read the list of servers", func(ctx context.Context) error {
 		_, err := client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: ofService})
@@ -62,7 +62,7 @@ func awaitPermission(ctx context.Context, client kubernetes.Interface) error {
 	})
 }
 
-// take makes slices the list.
+// take sets the servers from EndpointSlices.
 func (b *Balancer) take(slices []any) error {
 	addresses := addressesOf(slices)
 	if len(addresses) == 0 {
@@ -72,7 +72,7 @@ func (b *Balancer) take(slices []any) error {
 	return b.remember(addresses)
 }
 
-// addressesOf lists the servers in slices, sorted, each once.
+// addressesOf returns the ready servers in EndpointSlices, sorted, each once.
 func addressesOf(all []any) (addresses []string) {
 	for _, obj := range all {
 		slice, ok := obj.(*discoveryv1.EndpointSlice)

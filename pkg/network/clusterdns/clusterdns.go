@@ -1,5 +1,5 @@
-// Package clusterdns says where each node answers DNS queries of pods. The node half listens there and the control
-// plane publishes it in an EndpointSlice: both ask this package.
+// Package clusterdns has the addresses at which each node answers the DNS queries of pods. The node listens there, and the control
+// plane publishes them in EndpointSlices.
 package clusterdns
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
-// The Service that pods' resolv.conf points to, under the names that kubeadm gave it.
+// The Service in pods' resolv.conf and its ConfigMap, with the names that kubeadm uses.
 const (
 	Namespace = "kube-system"
 	Service   = "kube-dns"
@@ -17,12 +17,12 @@ const (
 	Key       = "Corefile" // in the ConfigMap
 )
 
-// Port is where every node's DNS listens; the Service maps 53 to it. Port 53 itself is left to the host: a name server
-// there often takes it on all addresses, and would not start any more, or keep ours from starting.
+// Port is the port of every node's name server; the Service maps 53 to it. Port 53 is left to a name server of the host, which often
+// listens on all addresses: with the same port, only one of the two could start.
 const Port = 10053
 
-// Listen returns where a node's DNS listens: on the gateway of each of its pod networks, or on its own addresses if
-// the pod network is not coracle's. Without pod networks yet it is empty.
+// Listen returns the addresses of a node's name server: the gateway of each of its pod subnets, or the node's own addresses if the pod
+// network is not coracle's. It is empty while the node has no pod subnet.
 func Listen(backend config.Backend, podCIDRs []netip.Prefix, nodeIPs []netip.Addr) []netip.AddrPort {
 	addrs := nodeIPs
 	if backend != config.BackendNone {

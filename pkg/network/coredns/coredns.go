@@ -1,8 +1,8 @@
-// Package coredns runs CoreDNS as a library: every node answers its own pods' queries.
+// Package coredns runs CoreDNS as a library: every node answers the queries of its own pods.
 //
-// The Corefile is the cluster's ConfigMap kube-system/coredns, loaded again when it changes. This package adds what
-// a Corefile written for a pod does not say: where to listen, how to reach the API server, and what the host's name
-// servers are. It leaves the Service and its endpoints to the control plane.
+// The Corefile is in the ConfigMap kube-system/coredns, and is reloaded when it changes. It is written for a CoreDNS in a pod, so this
+// package adds the addresses to listen on, a client for the API server, the host's name servers, and a limit on forwarded queries.
+// The Service and its endpoints are the control plane's, see package kubedns.
 package coredns
 
 import (
@@ -23,31 +23,31 @@ import (
 
 // DNS is a node's name server.
 type DNS struct {
-	// Listen says where to listen; it may wait for the node to get its pod network. The addresses exist by then.
+	// Listen waits for the node's pod network, and returns the addresses to listen on, which exist then.
 	Listen func(context.Context) ([]netip.AddrPort, error)
-	// Before returns where the node listened before it was restarted, if that is still possible. It is used when
-	// Listen takes long because the API server is away: then pods can at least resolve names outside the cluster.
+	// Before returns the addresses of before a restart, if the node still has them. It is used when Listen takes long because the API
+	// server does not answer, so that pods can at least resolve names outside the cluster.
 	Before func() []netip.AddrPort
-	// Kubeconfig is the node's client: it may read Services, EndpointSlices, Namespaces and the ConfigMap.
+	// Kubeconfig is the node's. It has permission to read Services, EndpointSlices, Namespaces and the ConfigMap.
 	Kubeconfig string
 	// Node is the Node object's name, for events.
 	Node string
-	// Default is the Corefile of a cluster that has none (yet).
+	// Default is the Corefile while the ConfigMap has none.
 	Default string
-	// Cache is the file with the cluster's last Corefile, for starts without an API server.
+	// Cache is the file with the last Corefile of the ConfigMap, for starts without an API server.
 	Cache string
-	// ResolvConf is the host's file with upstream name servers. It may be missing, and change.
+	// ResolvConf is the host's resolv.conf with the upstream name servers. It may be missing, and change.
 	ResolvConf string
-	// ServiceIPs are the cluster DNS Service's addresses, which lead back here.
+	// ServiceIPs are the addresses of the cluster's DNS Service, which lead back to this name server.
 	ServiceIPs []netip.Addr
-	// Domain and APIServer are what readiness asks for: the kubernetes Service's address under the cluster's domain.
+	// Domain and APIServer are for the readiness probe: the cluster's domain, and the address of the Service kubernetes.
 	Domain    string
 	APIServer netip.Addr
-	// Report takes the state after each change; may be nil.
+	// Report is called with the state after each change; may be nil.
 	Report func(clusterdns.Status)
 }
 
-// Run serves until ctx is done. It is ready when the API server's Service resolves.
+// Run serves until ctx is done. It is ready when the Service kubernetes resolves.
 func (d DNS) Run(ctx context.Context, ready func()) error {
 	if err := register(); err != nil {
 		return err
@@ -56,8 +56,8 @@ func (d DNS) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	r := &running{DNS: d, client: client, known: make(chan struct{}), log: logrus.WithField("component", "dns")}
-	if err := r.address(ctx); err != nil {
+	r := &running{DNS: d, client: client, listenKnown: make(chan struct{}), log: logrus.WithField("component", "dns")}
+	if err := r.findListen(ctx); err != nil {
 		return err
 	}
 	defer r.server.stop()
@@ -65,28 +65,28 @@ func (d DNS) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	unanswered := make(chan error, 1)
-	go r.announce(ctx, ready, unanswered)
+	go r.awaitReady(ctx, ready, unanswered)
 	return r.follow(ctx, unanswered)
 }
 
-// running is a DNS at work.
+// running is the state of DNS.
 type running struct {
 	DNS
-	client *kubernetes.Clientset
-	listen []netip.AddrPort
-	late   <-chan addresses // what Listen will say, if it has not
-	known  chan struct{}    // closed when it has
-	log    *logrus.Entry
+	client      *kubernetes.Clientset
+	listen      []netip.AddrPort
+	lateListen  <-chan addresses // the result of Listen, if it comes after the start
+	listenKnown chan struct{}    // closed when Listen has returned
+	log         *logrus.Entry
 
 	server    server
 	upstreams []string
-	corefile  string // in use, as written in the cluster
+	corefile  string // the Corefile in use, before render
 	report    clusterdns.Status
 }
 
-// start brings up the best Corefile to be had.
+// start serves the first of the candidates that loads.
 func (r *running) start(ctx context.Context) error {
-	r.upstreams = upstreams(r.ResolvConf, r.ourselves())
+	r.upstreams = upstreams(r.ResolvConf, r.ownAddresses())
 	for _, l := range r.listen {
 		r.report.Listen = append(r.report.Listen, l.String())
 	}
@@ -95,7 +95,7 @@ func (r *running) start(ctx context.Context) error {
 		err := r.load(c.corefile, c.source)
 		if err == nil {
 			if len(errs) > 0 {
-				r.refuse(ctx, errs[0])
+				r.reject(ctx, errs[0])
 			}
 			return nil
 		}
@@ -104,15 +104,15 @@ func (r *running) start(ctx context.Context) error {
 	return fmt.Errorf("starting CoreDNS: %w", errors.Join(errs...))
 }
 
-// follow loads again whenever the Corefile or the host's name servers change.
+// follow reloads whenever the Corefile or the host's name servers change.
 func (r *running) follow(ctx context.Context, unanswered <-chan error) error {
 	corefiles := make(chan candidate)
 	go r.watchCorefile(ctx, corefiles)
 	hosts, err := watchFile(ctx, r.ResolvConf)
 	if err != nil {
-		r.log.WithError(err).Warn("changes of the host's name servers will not be noticed")
+		r.log.WithError(err).Warn("changes of the host's name servers are not noticed")
 	}
-	again := time.NewTimer(time.Hour) // after errors that pass
+	again := time.NewTimer(time.Hour) // after temporary errors
 	again.Stop()
 	wanted := candidate{r.corefile, r.report.Source}
 	for {
@@ -120,21 +120,21 @@ func (r *running) follow(ctx context.Context, unanswered <-chan error) error {
 		case <-ctx.Done():
 			return nil
 		case err := <-unanswered:
-			r.log.WithError(err).Warn("going on without an answer")
-			r.tell(func(s *clusterdns.Status) { s.Error = err.Error() })
+			r.log.WithError(err).Warn("continuing without an answer")
+			r.setReport(func(s *clusterdns.Status) { s.Error = err.Error() })
 			continue
-		case a := <-r.late:
+		case a := <-r.lateListen:
 			if a.err != nil || !slices.Equal(a.listen, r.listen) {
-				return errors.Join(a.err, errors.New("the node's pod network is another than before"))
+				return errors.Join(a.err, errors.New("the node's pod network has changed"))
 			}
-			// The API server is back. What runs would look for it again after a pause of up to half a minute.
+			// The API server is back. Without a reload the kubernetes plugin would retry only after up to 30 s.
 		case wanted = <-corefiles:
 			if wanted.corefile == r.corefile && r.report.Error == "" {
-				r.adopt(wanted.source)
+				r.setSource(wanted.source)
 				continue
 			}
 		case <-hosts:
-			now := upstreams(r.ResolvConf, r.ourselves())
+			now := upstreams(r.ResolvConf, r.ownAddresses())
 			if slices.Equal(now, r.upstreams) {
 				continue
 			}
@@ -148,23 +148,23 @@ func (r *running) follow(ctx context.Context, unanswered <-chan error) error {
 	}
 }
 
-// reload replaces the running server. A bad Corefile is refused, and the one in use loaded with what else changed.
+// reload loads a Corefile. If it is invalid, the Corefile in use is loaded again with other changes, such as of upstreams.
 func (r *running) reload(ctx context.Context, c candidate) error {
 	err := r.load(c.corefile, c.source)
 	if err == nil {
 		return nil
 	}
-	r.refuse(ctx, err)
+	r.reject(ctx, err)
 	if c.corefile != r.corefile && !slices.Equal(r.upstreams, r.report.Upstreams) {
 		if err := r.load(r.corefile, r.report.Source); err != nil {
 			r.log.WithError(err).Warn("loading the Corefile in use again")
 		}
-		r.tell(func(s *clusterdns.Status) { s.Error = err.Error() })
+		r.setReport(func(s *clusterdns.Status) { s.Error = err.Error() })
 	}
 	return err
 }
 
-// load makes corefile the one in use, or changes nothing.
+// load replaces the Corefile in use, or changes nothing and returns an error.
 func (r *running) load(corefile, source string) error {
 	text, err := render(corefile, setting{listen: r.listen, kubeconfig: r.Kubeconfig, upstreams: r.upstreams})
 	if err != nil {
@@ -174,45 +174,45 @@ func (r *running) load(corefile, source string) error {
 		return err
 	}
 	r.corefile = corefile
-	r.adopt(source)
-	r.tell(func(s *clusterdns.Status) {
+	r.setSource(source)
+	r.setReport(func(s *clusterdns.Status) {
 		s.Upstreams, s.Loaded, s.Error = r.upstreams, time.Now(), ""
 	})
 	r.log.WithFields(logrus.Fields{"corefile": source, "listen": r.report.Listen, "upstreams": r.upstreams}).Info("serving")
 	return nil
 }
 
-// adopt notes where the Corefile in use comes from, and keeps the cluster's for a start without it.
-func (r *running) adopt(source string) {
+// setSource notes the source of the Corefile in use, and writes the cluster's to Cache.
+func (r *running) setSource(source string) {
 	if source == fromCluster {
 		if _, err := atomicfile.WriteIfChanged(r.Cache, []byte(r.corefile), 0o600); err != nil {
-			r.log.WithError(err).Warn("keeping the Corefile for starts without an API server")
+			r.log.WithError(err).Warn("writing the Corefile for starts without an API server")
 		}
 	}
 	if source != r.report.Source {
-		r.tell(func(s *clusterdns.Status) { s.Source = source })
+		r.setReport(func(s *clusterdns.Status) { s.Source = source })
 	}
 }
 
-// refuse tells everybody who may want to know that the cluster's Corefile is not in use.
-func (r *running) refuse(ctx context.Context, err error) {
+// reject logs and reports an error of the cluster's Corefile, and writes an event.
+func (r *running) reject(ctx context.Context, err error) {
 	if r.report.Error == err.Error() {
-		return // told before
+		return // reported before
 	}
 	r.log.WithError(err).Warn("not using the Corefile of ConfigMap kube-system/coredns")
-	r.tell(func(s *clusterdns.Status) { s.Error = err.Error() })
+	r.setReport(func(s *clusterdns.Status) { s.Error = err.Error() })
 	r.event(ctx, err)
 }
 
-func (r *running) tell(change func(*clusterdns.Status)) {
+func (r *running) setReport(change func(*clusterdns.Status)) {
 	change(&r.report)
 	if r.Report != nil {
 		r.Report(r.report)
 	}
 }
 
-// ourselves are the addresses at which this server answers.
-func (r *running) ourselves() []netip.Addr {
+// ownAddresses are the addresses that lead to this name server.
+func (r *running) ownAddresses() []netip.Addr {
 	out := append([]netip.Addr{}, r.ServiceIPs...)
 	for _, l := range r.listen {
 		out = append(out, l.Addr())

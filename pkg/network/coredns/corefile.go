@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// setting is what a Corefile does not say because it was written for CoreDNS in a pod.
+// setting has what render adds to a Corefile that is written for CoreDNS in a pod.
 type setting struct {
 	listen     []netip.AddrPort
 	kubeconfig string
-	upstreams  []string // what /etc/resolv.conf stands for
+	upstreams  []string // in the place of /etc/resolv.conf
 }
 
-// hostResolvConf is the name under which a Corefile means the upstreams of the host.
+// hostResolvConf stands for the upstreams of the host in a Corefile.
 const hostResolvConf = "/etc/resolv.conf"
 
-// render makes a Corefile from the cluster fit for this process. Lines keep their numbers, for error messages.
-//   - A server block without "bind" listens on our addresses instead of all of the host's, and on our port for 53.
+// render adapts a Corefile of the cluster to this process. Lines keep their numbers, for error messages.
+//   - A server block without "bind" listens on the addresses of setting instead of all, and on their port instead of 53.
 //   - "kubernetes" gets a client.
 //   - "forward" gets a limit, "forward . /etc/resolv.conf" the host's name servers as well.
-//   - "import" of files goes: there is no pod with volumes. Imports of snippets stay.
+//   - "import" of files is removed, as there is no pod with volumes. Imports of snippets stay.
 func render(corefile string, s setting) ([]byte, error) {
 	r := renderer{setting: s, in: corefile, tokens: tokens(corefile)}
 	r.snippets = snippets(r.tokens)
@@ -41,11 +41,11 @@ type renderer struct {
 	tokens   []token
 	snippets []string
 	at       int // next token
-	copied   int // how much of in is in out
+	copied   int // length of the prefix of in that is in out
 	out      strings.Builder
 }
 
-// snippets are the names of the blocks that can be imported.
+// snippets returns the names of the blocks that can be imported.
 func snippets(all []token) []string {
 	var names []string
 	for _, t := range all {
@@ -74,7 +74,7 @@ func (r *renderer) block() error {
 		}
 	}
 	if r.at == len(r.tokens) {
-		return nil // names without a block: Caddy will say what it thinks
+		return nil // names without a block: Caddy reports the error
 	}
 	open := r.tokens[r.at]
 	if !snippet && !r.hasBind(r.at) {
@@ -88,7 +88,7 @@ func (r *renderer) block() error {
 	return nil
 }
 
-// directives handles what is between the braces of a block.
+// directives handles the directives between the braces of a block.
 func (r *renderer) directives() {
 	depth := 1
 	for ; r.at < len(r.tokens) && depth > 0; r.at++ {
@@ -132,7 +132,7 @@ func (r *renderer) forward() {
 	}
 }
 
-// skipImport leaves an import of files out, and steps over the two words of any.
+// skipImport steps over an import, and removes it if it imports files.
 func (r *renderer) skipImport() {
 	statement := r.tokens[r.at]
 	r.at++
@@ -146,7 +146,7 @@ func (r *renderer) skipImport() {
 	}
 }
 
-// key is a server block's name on our port.
+// key returns the name of a server block with the port of setting in the place of 53.
 func (r *renderer) key(key string) string {
 	name, comma := strings.TrimSuffix(key, ","), ""
 	if name != key {
@@ -162,7 +162,7 @@ func (r *renderer) key(key string) string {
 // keyParts splits a key into transport, zone and port.
 var keyParts = regexp.MustCompile(`(?s)^([a-z0-9]+://)?(.*?)(?::(\d+))?$`)
 
-// hasBind reports whether the block that opens at token i says itself where it listens.
+// hasBind reports whether the block that opens at token i has the directive bind.
 func (r *renderer) hasBind(i int) bool {
 	depth := 0
 	for ; i < len(r.tokens); i++ {
@@ -189,7 +189,7 @@ func (r *renderer) bind() string {
 	return strings.Join(words, " ")
 }
 
-// replace puts text in the place of a token that comes after all those replaced before.
+// replace replaces a token by text. Tokens must be replaced in their order.
 func (r *renderer) replace(t token, text string) {
 	if r.in[t.start:t.end] == text {
 		return

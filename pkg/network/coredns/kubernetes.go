@@ -13,15 +13,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// How long a server waits for its view of the cluster: a new one rather begins without, so that names outside the
-// cluster resolve; one that replaces another does not replace it.
+// How long a server waits for its caches of the cluster. The first server then starts without, so that names outside the cluster
+// resolve; a later one is not started, and the old one keeps running.
 const (
 	firstSync  = time.Second
 	reloadSync = 10 * time.Second
 )
 
-// setupKubernetes is upstream's set-up with three differences: the client comes from a kubeconfig and talks protobuf,
-// klog stays the process', and the start goes on as soon as the caches are filled.
+// setupKubernetes is setup of upstream's plugin/kubernetes/setup.go with three differences: the client is from a kubeconfig and uses
+// protobuf, klog is not redirected, and the start continues as soon as the caches are filled, not at the next 100 ms tick.
 func setupKubernetes(c *caddy.Controller) error {
 	c.Next()
 	if !c.NextArg() {
@@ -67,9 +67,9 @@ func setupKubernetes(c *caddy.Controller) error {
 	return nil
 }
 
-var errNotSynced = errors.New("the API server did not answer; the server with the old Corefile, which knows the cluster, stays")
+var errNotSynced = errors.New("the API server did not answer; keeping the server with the old Corefile, which has the cluster's names")
 
-// waitSynced is a short poll: the caches offer no event.
+// waitSynced polls: upstream's caches have no notification.
 func waitSynced(synced func() bool, timeout time.Duration) bool {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -81,12 +81,12 @@ func waitSynced(synced func() bool, timeout time.Duration) bool {
 	return synced()
 }
 
-// inner lets protobufClient embed the interface and override the method of the same name.
+// inner is another name of the interface, so that protobufClient can embed it and override its method ClientConfig.
 type inner = clientcmd.ClientConfig
 
 type protobufClient struct{ inner }
 
-// clientConfig is the client of a kubeconfig file, over protobuf.
+// clientConfig is the configuration of a kubeconfig file, with protobuf.
 func clientConfig(path string) clientcmd.ClientConfig {
 	return protobufClient{clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
 		&clientcmd.ClientConfigLoadingRules{ExplicitPath: path}, &clientcmd.ConfigOverrides{})}

@@ -38,7 +38,7 @@ func TestSilentUpstreamIsNoLoop(t *testing.T) {
 			t.Fatal("the probe was not sent again")
 		}
 	}
-	if l.looping.Load() {
+	if l.found.Load() {
 		t.Error("it is taken for a loop")
 	}
 }

@@ -49,18 +49,18 @@ var directives = []string{
 	"template", "hosts", "k8s_external", kubernetesDirective, "kubernetes", "file", "loop", noUpstreamDirective, forwardDirective,
 }
 
-// own are the directives that are implemented here.
+// own are the directives that this package implements.
 var own = map[string]caddy.SetupFunc{
 	kubernetesDirective: setupKubernetes,
 	noUpstreamDirective: setupNoUpstream,
-	"loop":              setupLoop, // upstream's ends the process when it finds one
-	// Corefiles written for CoreDNS in a pod have these. coracle reloads by itself and probes with queries.
+	"loop":              setupLoop, // upstream's plugin ends the process when it finds a loop
+	// Corefiles written for CoreDNS in a pod have these. coracle reloads on events, and probes with queries.
 	"reload": ignore,
 	"health": ignore,
 	"ready":  ignore,
 }
 
-// register makes the directives known to CoreDNS, whose registry is process-wide. It may be called again.
+// register registers the directives in CoreDNS' process-wide registry. Further calls do nothing.
 func register() error {
 	if _, err := caddy.DirectiveAction(serverType, kubernetesDirective); err == nil {
 		return nil
@@ -80,5 +80,5 @@ func register() error {
 	return nil
 }
 
-// ignore accepts a directive with any arguments.
+// ignore accepts a directive with any arguments, and does nothing.
 func ignore(*caddy.Controller) error { return nil }

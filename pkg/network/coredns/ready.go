@@ -10,57 +10,57 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// patience is how long a start waits for Listen before it goes by Before.
-const patience = 3 * time.Second
+// listenTimeout is how long a start waits for Listen before it uses Before.
+const listenTimeout = 3 * time.Second
 
-// addresses are the outcome of Listen.
+// addresses are the result of Listen.
 type addresses struct {
 	listen []netip.AddrPort
 	err    error
 }
 
-// address finds out where to listen.
-func (r *running) address(ctx context.Context) error {
-	said := make(chan addresses, 1)
+// findListen sets the addresses to listen on.
+func (r *running) findListen(ctx context.Context) error {
+	result := make(chan addresses, 1)
 	go func() {
 		listen, err := r.Listen(ctx)
 		if err == nil && len(listen) == 0 {
 			err = errors.New("the node has no address to listen on")
 		}
-		said <- addresses{listen, err}
-		close(r.known)
+		result <- addresses{listen, err}
+		close(r.listenKnown)
 	}()
-	tired := time.NewTimer(patience)
-	defer tired.Stop()
+	timeout := time.NewTimer(listenTimeout)
+	defer timeout.Stop()
 	for {
 		select {
-		case a := <-said:
+		case a := <-result:
 			r.listen = a.listen
 			return a.err
-		case <-tired.C:
+		case <-timeout.C:
 			if before := r.Before(); len(before) > 0 {
-				r.log.Info("the API server is away: serving what is known without it")
-				r.listen, r.late = before, said
+				r.log.Info("the API server does not answer: serving without it")
+				r.listen, r.lateListen = before, result
 				return nil
 			}
-			tired.Reset(time.Second) // after a reboot the network is set up at about this time
+			timeout.Reset(time.Second) // after a reboot the node gets its addresses at about this time
 		}
 	}
 }
 
-// announce calls ready when the API server's Service resolves. A Corefile of the user's may be one with which it
-// never does: that is told, but keeps no machine from starting.
-func (r *running) announce(ctx context.Context, ready func(), unanswered chan<- error) {
+// awaitReady calls ready when the Service kubernetes resolves. If it does not within readyTimeout, for instance because of the user's
+// Corefile, it sends the error to unanswered and calls ready as well, so that the node can start.
+func (r *running) awaitReady(ctx context.Context, ready func(), unanswered chan<- error) {
 	probing, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
 	go func() {
 		select {
-		case <-r.known:
+		case <-r.listenKnown:
 		case <-probing.Done():
 		}
 		select {
-		case <-time.After(readyPatience):
-			giveUp(fmt.Errorf("%s was enough", readyPatience))
+		case <-time.After(readyTimeout):
+			giveUp(fmt.Errorf("no answer within %s", readyTimeout))
 		case <-probing.Done():
 		}
 	}()
@@ -74,10 +74,10 @@ func (r *running) announce(ctx context.Context, ready func(), unanswered chan<- 
 	ready()
 }
 
-// readyPatience is how long, with an API server, readiness waits for an answer about the cluster.
-const readyPatience = 15 * time.Second
+// readyTimeout is how long awaitReady waits, from when Listen has returned.
+const readyTimeout = 15 * time.Second
 
-// probe asks every address.
+// probe probes every address.
 func (r *running) probe(ctx context.Context) error {
 	for _, l := range r.listen {
 		if err := probe(ctx, l, r.Domain, r.APIServer); err != nil {

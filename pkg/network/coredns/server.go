@@ -12,7 +12,8 @@ const serverType = "dns"
 // server is the running CoreDNS, if any.
 type server struct{ instance *caddy.Instance }
 
-// load replaces what runs with what a rendered Corefile says, without losing a query. After an error the old one runs on.
+// load starts a server with a rendered Corefile in the place of the running one, without losing a query. After an error the old server
+// keeps running.
 func (s *server) load(corefile []byte) (err error) {
 	defer func() {
 		if p := recover(); p != nil { // a plugin's parser
@@ -20,7 +21,7 @@ func (s *server) load(corefile []byte) (err error) {
 		}
 	}()
 	input := caddy.CaddyfileInput{Filepath: "Corefile", Contents: corefile, ServerTypeName: serverType}
-	// A start that fails half way leaves goroutines behind; nearly all mistakes show here already.
+	// A start that fails half way leaks goroutines. This check finds nearly all mistakes before.
 	if err := caddy.ValidateAndExecuteDirectives(input, nil, true); err != nil {
 		return err
 	}
@@ -40,7 +41,7 @@ func (s *server) load(corefile []byte) (err error) {
 	return nil
 }
 
-// stop ends the server after queries in flight.
+// stop waits for queries in flight and ends the server.
 func (s *server) stop() error {
 	if s.instance == nil {
 		return nil

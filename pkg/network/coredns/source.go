@@ -18,7 +18,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
 )
 
-// Where a Corefile comes from.
+// Sources of a Corefile.
 const (
 	fromCluster = "cluster"
 	fromCache   = "cache"
@@ -27,7 +27,7 @@ const (
 
 type candidate struct{ corefile, source string }
 
-// candidates are the Corefiles to try at start, best first.
+// candidates returns the Corefiles to try at start, best first.
 func (r *running) candidates(ctx context.Context) []candidate {
 	var out []candidate
 	live, err := r.fetch(ctx)
@@ -40,14 +40,14 @@ func (r *running) candidates(ctx context.Context) []candidate {
 	return append(out, candidate{r.Default, fromDefault})
 }
 
-// How long a start waits for the API server's Corefile, and for the permission to read it, which a new cluster
-// gives a moment after the API answers.
+// How long a start waits for the cluster's Corefile, and for the permission to read it, which a new cluster grants a moment after the
+// API answers.
 const (
 	fetchTimeout      = time.Second
 	permissionTimeout = 10 * time.Second
 )
 
-// fetch returns the cluster's Corefile, "" if there is none.
+// fetch returns the Corefile of the ConfigMap, "" if there is none.
 func (r *running) fetch(ctx context.Context) (corefile string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, permissionTimeout)
 	defer cancel()
@@ -69,7 +69,7 @@ func (r *running) fetch(ctx context.Context) (corefile string, err error) {
 	return corefile, errors.Join(err, final)
 }
 
-// watchCorefile sends the cluster's Corefile now and after each change. A ConfigMap without one, or none, is the default.
+// watchCorefile sends the Corefile of the ConfigMap now and after each change. Without one it sends the default.
 func (r *running) watchCorefile(ctx context.Context, to chan<- candidate) {
 	send := func(obj any) {
 		c := candidate{r.Default, fromDefault}
@@ -94,7 +94,7 @@ func (r *running) watchCorefile(ctx context.Context, to chan<- candidate) {
 	controller.RunWithContext(kube.WithComponent(ctx, "dns"))
 }
 
-// event puts a Warning on the ConfigMap, where its author looks. It is told anyway: an error is not worth more.
+// event writes a Warning event about the ConfigMap. Its error is logged at debug level only, as the problem is also in the log.
 func (r *running) event(ctx context.Context, problem error) {
 	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
 	defer cancel()

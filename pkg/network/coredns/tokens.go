@@ -6,19 +6,19 @@ import (
 	"unicode/utf8"
 )
 
-// token is a word of a Corefile and where it stands.
+// token is a word of a Corefile with its position.
 type token struct {
 	text       string
 	start, end int  // byte offsets, with the quotes if there are any
 	line       int  // from 1
-	first      bool // of its line
+	first      bool // whether it is the first of its line
 }
 
 // tokens splits a Corefile as Caddy does: words separated by space, "quoted words", # to the end of the line.
 func tokens(text string) []token {
 	var out []token
 	line := 1
-	lastLine := 0 // of the previous token's end
+	lastLine := 0 // of the end of the previous token
 	for i := 0; i < len(text); {
 		switch ch, size := utf8.DecodeRuneInString(text[i:]); {
 		case ch == '\n':
@@ -39,7 +39,7 @@ func tokens(text string) []token {
 	return out
 }
 
-// nextWord returns the word that text begins with and its length as written.
+// nextWord returns the word at the beginning of text, unquoted, and its length in text.
 func nextWord(text string) (word string, length int) {
 	if text[0] == '"' {
 		for i := 1; i < len(text); i++ {

@@ -18,10 +18,10 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// upstreams are the name servers of a resolv.conf, without those that are ourselves: forwarding to them would loop.
-// Loopback addresses stay: this process lives in the host's network namespace, where systemd-resolved's and
-// Docker's stubs answer. A missing file has none.
-func upstreams(path string, ourselves []netip.Addr) []string {
+// upstreams returns the name servers of a resolv.conf, without those of ownAddresses, to which forwarding would loop. Loopback addresses
+// stay: this process is in the host's network namespace, where the stub resolvers of systemd-resolved and Docker answer. A missing
+// file has none.
+func upstreams(path string, ownAddresses []netip.Addr) []string {
 	conf, err := dns.ClientConfigFromFile(path)
 	if err != nil {
 		return nil
@@ -29,7 +29,7 @@ func upstreams(path string, ourselves []netip.Addr) []string {
 	var out []string
 	for _, server := range conf.Servers {
 		addr, err := netip.ParseAddr(server)
-		if err != nil || slices.Contains(ourselves, addr.Unmap().WithZone("")) || slices.Contains(out, server) {
+		if err != nil || slices.Contains(ownAddresses, addr.Unmap().WithZone("")) || slices.Contains(out, server) {
 			continue
 		}
 		out = append(out, server)
@@ -37,10 +37,10 @@ func upstreams(path string, ourselves []netip.Addr) []string {
 	return out[:min(len(out), maxUpstreams)]
 }
 
-// maxUpstreams is what the forward plugin takes.
+// maxUpstreams is the limit of the forward plugin.
 const maxUpstreams = 15
 
-// noUpstream answers SERVFAIL at once for what nobody else answered.
+// noUpstream answers SERVFAIL at once, in the place of forward on a host without name servers.
 type noUpstream struct{}
 
 func setupNoUpstream(c *caddy.Controller) error {
@@ -95,16 +95,16 @@ func (limit) Name() string { return forwardDirective }
 // loopProbe is the key of a context that carries the probe of loop.
 type loopProbe struct{}
 
-// loop finds out whether an upstream sends our queries back to us, by asking itself for a name that nobody else
-// knows. While it does, names that would be forwarded are answered with SERVFAIL.
+// loop detects upstreams that send queries back to this name server, by a query for a random name. Once a loop is found, it answers
+// SERVFAIL to all queries that would be forwarded.
 type loop struct {
 	plugin.Handler // the next one
 	probe          string
 	seen           atomic.Int32
-	looping        atomic.Bool
+	found          atomic.Bool
 }
 
-// loopAfter is how often the probe comes by before it is a loop. Once is our own sending.
+// loopAfter is how often the probe must be received to be a loop. The first time is from ask itself.
 const loopAfter = 3
 
 func setupLoop(c *caddy.Controller) error {
@@ -126,7 +126,7 @@ func setupLoop(c *caddy.Controller) error {
 	return nil
 }
 
-// ask sends the probe until it was answered. Each sending is counted by itself: an upstream that says nothing is no loop.
+// ask sends the probe until it is answered. seen counts anew for each try, because an upstream that does not answer is no loop.
 func (l *loop) ask(address string, stop <-chan struct{}) {
 	for try := time.Duration(0); try < 5; try++ {
 		l.seen.Store(0)
@@ -146,11 +146,11 @@ func (l *loop) ask(address string, stop <-chan struct{}) {
 func (l *loop) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 	probe := strings.EqualFold(r.Question[0].Name, l.probe)
 	if probe && l.seen.Add(1) == loopAfter {
-		l.looping.Store(true)
+		l.found.Store(true)
 		logrus.WithField("component", "dns").Warn("forwarding loop: an upstream name server sends queries back to the " +
 			"cluster's DNS; names outside the cluster do not resolve until the host's resolv.conf or the Corefile names another")
 	}
-	if l.looping.Load() {
+	if l.found.Load() {
 		return dns.RcodeServerFailure, nil
 	}
 	if probe {
@@ -158,7 +158,7 @@ func (l *loop) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (
 	}
 	rcode, err := plugin.NextOrFailure(l.Name(), l.Handler, ctx, w, r)
 	if probe {
-		err = nil // that an upstream is away is told when somebody asks
+		err = nil // errors of upstreams are logged for real queries only
 	}
 	return rcode, err
 }
@@ -166,7 +166,7 @@ func (l *loop) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (
 // Name implements plugin.Handler.
 func (l *loop) Name() string { return "loop" }
 
-// probe asks one of our addresses for the API server's Service, which every cluster has.
+// probe asks one of the addresses for the Service kubernetes, which every cluster has.
 func probe(ctx context.Context, address netip.AddrPort, domain string, want netip.Addr) error {
 	qtype := dns.TypeA
 	if want.Is6() {

@@ -9,8 +9,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// watchFile sends after changes of a file that may be written in place, replaced, removed, be a link to such a file,
-// or be mounted over, as Docker does with /etc/resolv.conf.
+// watchFile sends after changes of a file. The file may be written in place, replaced, removed, be a symbolic link, or be a bind mount,
+// as Docker's /etc/resolv.conf is.
 func watchFile(ctx context.Context, path string) (<-chan struct{}, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -26,7 +26,7 @@ func watchFile(ctx context.Context, path string) (<-chan struct{}, error) {
 			return nil, fmt.Errorf("watching %s: %w", path, err)
 		}
 	}
-	// A file that is mounted over is not its directory's: watch it too, and what takes its place.
+	// The watch of a directory does not include a file that is mounted over: watch it too, and its successors.
 	watchItself := func() { _ = watcher.Add(path) }
 	watchItself()
 	changes := make(chan struct{}, 1)
@@ -47,7 +47,7 @@ func watchFile(ctx context.Context, path string) (<-chan struct{}, error) {
 			}
 			select {
 			case changes <- struct{}{}:
-			default: // one is waiting already
+			default: // a notification is pending
 			}
 		}
 	}()

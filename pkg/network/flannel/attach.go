@@ -18,23 +18,22 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
-// patience is how long a start waits for the API to say which subnet the node has, before pods get addresses of the
-// one that it had.
-const patience = 2 * time.Second
+// apiTimeout is how long a start waits for the API to return the node's subnet, before pods get addresses of the remembered subnet.
+const apiTimeout = 2 * time.Second
 
-// attachment is what pods are attached to, once it is known which addresses they get.
+// attachment sets up what pods are attached to, once the node's subnet is known.
 type attachment struct {
 	Flannel
 	link       *backend.ExternalInterface
 	masquerade func(podsubnet.Subnet) error
-	subnets    []string // that it was set up for
+	subnets    []string // in use
 }
 
-// settle returns when pods can be attached with addresses of the subnet that the Node has, or ctx is done. A node that
-// was rebooted while no server answers can start pods before: its subnet is its own as long as its Node exists.
+// settle returns when pods can be attached with addresses of the Node's subnet, or ctx is done. After a reboot while no server answers
+// it uses the remembered subnet before: a Node keeps its subnet as long as it exists.
 func (a *attachment) settle(ctx context.Context) error {
 	const what = "the controller manager to give this node a pod subnet"
-	soon, cancel := context.WithTimeout(ctx, patience)
+	soon, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	node, err := a.Node.Await(soon, what, hasSubnet)
 	if err != nil && ctx.Err() == nil {
@@ -44,18 +43,18 @@ func (a *attachment) settle(ctx context.Context) error {
 		node, err = a.Node.Await(ctx, what, hasSubnet)
 	}
 	if err != nil {
-		return nil // asked to stop
+		return nil // ctx is done
 	}
 	if err := a.use(node.Spec.PodCIDRs); err != nil {
 		return err
 	}
-	return a.remember(node.Spec.PodCIDRs)
+	return a.writeMemory(node.Spec.PodCIDRs)
 }
 
-// hasSubnet reports whether the node was given its part of the pod network: one subnet of each family, at once.
+// hasSubnet reports whether the controller manager has assigned the pod CIDRs, which it does for all families at once.
 func hasSubnet(n *corev1.Node) bool { return len(n.Spec.PodCIDRs) > 0 }
 
-// use makes the bridge and lets the CNI plugin take addresses.
+// use makes the bridge and writes the subnet file, unless these subnets are in use.
 func (a *attachment) use(subnets []string) error {
 	if slices.Equal(a.subnets, subnets) {
 		return nil
@@ -74,14 +73,14 @@ func (a *attachment) use(subnets []string) error {
 	return s.Write(a.SubnetFile)
 }
 
-// memory is the content of the file that remembers.
+// memory is the content of MemoryFile.
 type memory struct {
-	Node    string   `json:"node"` // another Node has another subnet
+	Node    string   `json:"node"` // the subnet belongs to this Node only
 	Subnets []string `json:"podCIDRs"`
 }
 
 func (a *attachment) useRemembered() error {
-	subnets, err := a.recall()
+	subnets, err := a.readMemory()
 	if err != nil || len(subnets) == 0 {
 		return err
 	}
@@ -89,8 +88,8 @@ func (a *attachment) useRemembered() error {
 	return a.use(subnets)
 }
 
-// recall returns the subnets that this Node had, if they are of the cluster's networks.
-func (a *attachment) recall() ([]string, error) {
+// readMemory returns the remembered subnets of this Node, if they are within the cluster CIDRs.
+func (a *attachment) readMemory() ([]string, error) {
 	data, err := os.ReadFile(a.MemoryFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -100,7 +99,7 @@ func (a *attachment) recall() ([]string, error) {
 	}
 	var m memory
 	if err := json.Unmarshal(data, &m); err != nil || m.Node != a.Node.Name {
-		return nil, nil // damaged, or of a time when the machine had another name
+		return nil, nil // damaged, or written when the machine had another name
 	}
 	prefixes, err := parseSubnets(m.Subnets)
 	if err != nil || len(prefixes) != len(a.ClusterCIDRs) {
@@ -114,7 +113,7 @@ func (a *attachment) recall() ([]string, error) {
 	return m.Subnets, nil
 }
 
-func (a *attachment) remember(subnets []string) error {
+func (a *attachment) writeMemory(subnets []string) error {
 	data, err := json.Marshal(memory{Node: a.Node.Name, Subnets: subnets})
 	if err != nil {
 		return err

@@ -7,15 +7,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
-// CNI is the CNI configuration list for pods on the bridge. It says nothing about the subnet, so that it can be
-// written before containerd starts: the kubelet looks for it at once, and then only every five seconds. The plugin
-// waits for the subnet file.
+// CNI is the CNI configuration list for pods on the bridge. It does not contain the subnet, so it can be written before containerd
+// starts, which looks for it at once and then only every five seconds. The plugin waits for the subnet file.
 type CNI struct {
 	File       string // where the list is written
 	Bridge     string
 	SubnetFile string
-	StateDir   string // where addresses in use are remembered
-	// PolicySocket is told of pods that come and go; "" is nobody.
+	StateDir   string // directory of the leases
+	// PolicySocket is the socket for events of pods, see package cnievents; "" is none.
 	PolicySocket string
 }
 

@@ -1,6 +1,5 @@
-// Package flannel gives this node its part of the pod network: the bridge that pods are attached to, the subnet
-// file from which the CNI plugin takes addresses, masquerading of what leaves the pod network, and routes to the
-// pods of the other nodes, which is what the flannel library does.
+// Package flannel sets up this node's part of the pod network: the bridge of the pods, the subnet file for the CNI plugin, masquerading
+// of traffic that leaves the pod network, and routes to the pods of other nodes. Routes and masquerading are the flannel library's.
 package flannel
 
 import (
@@ -27,27 +26,27 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
-// Flannel is a node's pod network.
+// Flannel is the component.
 type Flannel struct {
 	Node *kube.OwnNode
-	Own  string // kubeconfig of the node: it may change its own status
-	// OwnReady is closed when Own can be used; nil is at once. Pods can be attached earlier, on a node that had a subnet before.
+	Own  string // kubeconfig with permission to change the node's own status
+	// OwnReady is closed when Own can be used; nil is at once. A node that had a subnet before can attach pods earlier.
 	OwnReady     <-chan struct{}
-	All          string // kubeconfig of somebody who may list and watch all nodes
+	All          string // kubeconfig with permission to list and watch all nodes
 	Backend      string // vxlan or host-gw
 	IPs          []netip.Addr
-	Iface        string // "" is the one that has the first IP
+	Iface        string // "" is the interface with the first IP
 	ClusterCIDRs []netip.Prefix
-	// NoteRules is told the name of an nft chain of others before rules are added to it.
+	// NoteRules is called with the name of an nft chain of another program before rules are added to it.
 	NoteRules func(chain string) error
 
-	ConfigFile string // flannel's own configuration, which is generated
-	SubnetFile string // what the CNI plugin reads
-	MemoryFile string // remembers the node's subnet over a reboot, for a start without an API
+	ConfigFile string // flannel's own configuration, which Run writes
+	SubnetFile string // for the CNI plugin, see package podsubnet
+	MemoryFile string // remembers the node's subnet across reboots, for a start without the API
 	Bridge     string // cni0
 }
 
-// Run works until ctx is done. It is ready when pods can be attached and reach everything; what is set up stays.
+// Run works until ctx is done. It is ready when pods can be attached and reach everything. Bridge, routes and rules stay.
 func (f Flannel) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "flannel")
 	config, err := f.write()
@@ -66,9 +65,9 @@ func (f Flannel) Run(ctx context.Context, ready func()) error {
 	if err := a.settle(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
-	defer f.passFirewall(ctx)()
+	defer f.openFirewall(ctx)()
 	ready()
-	warnOfDrop(ctx, f.ClusterCIDRs)
+	warnOfLegacyFirewall(ctx, f.ClusterCIDRs)
 	if loopback(link) {
 		logrus.WithField("component", "flannel").Info("the node has a loopback address only: no routes to other nodes")
 		<-ctx.Done()
@@ -84,7 +83,7 @@ func (f Flannel) Run(ctx context.Context, ready func()) error {
 	return f.routes(ctx, config, link)
 }
 
-// write writes flannel's configuration file, for people to read, and returns it as the library has it.
+// write writes flannel's configuration file, which is for information only, and returns it as the library parses it.
 func (f Flannel) write() (*subnet.Config, error) {
 	data, err := json.MarshalIndent(f.settings(), "", "  ")
 	if err != nil {
@@ -103,7 +102,7 @@ func (f Flannel) write() (*subnet.Config, error) {
 	return config, nil
 }
 
-// settings is flannel's configuration as a file has it.
+// settings is the content of flannel's configuration file.
 type settings struct {
 	Network        string `json:",omitempty"`
 	IPv6Network    string `json:",omitempty"`
@@ -126,8 +125,7 @@ func (f Flannel) settings() settings {
 	return s
 }
 
-// prepareMasquerade makes flannel's nft tables, which takes a while, and returns what fills them once the node has a
-// subnet.
+// prepareMasquerade makes flannel's nft tables, which takes a while, and returns a function that fills them once the node has a subnet.
 func prepareMasquerade(ctx context.Context, config *subnet.Config) (func(podsubnet.Subnet) error, error) {
 	tables := &nftables.NFTablesManager{}
 	if err := tables.Init(ctx); err != nil {
@@ -136,7 +134,7 @@ func prepareMasquerade(ctx context.Context, config *subnet.Config) (func(podsubn
 	return func(s podsubnet.Subnet) error {
 		own := &lease.Lease{EnableIPv4: config.EnableIPv4, EnableIPv6: config.EnableIPv6}
 		own.Subnet, own.IPv6Subnet = flannelNets(s.PodCIDRs)
-		const unused = 0 // how often iptables rules would be put back
+		const unused = 0 // the resync period of iptables rules
 		if err := tables.SetupAndEnsureMasqRules(ctx, config.Network, own.Subnet, config.Network,
 			config.IPv6Network, own.IPv6Subnet, config.IPv6Network, own, unused, false); err != nil {
 			return fmt.Errorf("masquerading what leaves the pod network: %w", err)
@@ -146,7 +144,7 @@ func prepareMasquerade(ctx context.Context, config *subnet.Config) (func(podsubn
 	}, nil
 }
 
-// routes keeps routes to the other nodes' pods until ctx is done.
+// routes keeps the routes to the pods of other nodes until ctx is done.
 func (f Flannel) routes(ctx context.Context, config *subnet.Config, link *backend.ExternalInterface) error {
 	own, err := kube.Client(f.Own)
 	if err != nil {
@@ -157,7 +155,7 @@ func (f Flannel) routes(ctx context.Context, config *subnet.Config, link *backen
 		return err
 	}
 	if err := kube.AwaitAPI(ctx, f.All, f.Node.Name); err != nil {
-		return err // its role is one of coracle's manifests, which are applied while the node starts
+		return err // the role comes with coracle's manifests, which are applied while the node starts
 	}
 	subnets := &manager{config: config, cidrs: f.ClusterCIDRs, node: f.Node, own: own, all: all}
 	be, err := backend.NewManager(ctx, subnets, link).GetBackend(config.BackendType)
@@ -177,7 +175,7 @@ func (f Flannel) routes(ctx context.Context, config *subnet.Config, link *backen
 	<-ctx.Done()
 	select {
 	case <-done:
-	case <-time.After(time.Second): // it does not end in every case; the process does
+	case <-time.After(time.Second): // not every backend returns; the process ends soon
 	}
 	return nil
 }

@@ -195,13 +195,13 @@ func TestRecall(t *testing.T) {
 			remembering := func(node string) *attachment {
 				return &attachment{Flannel: Flannel{Node: kube.NewOwnNode("", node), MemoryFile: file, ClusterCIDRs: cidrs}}
 			}
-			if got, err := remembering("n").recall(); err != nil || got != nil {
+			if got, err := remembering("n").readMemory(); err != nil || got != nil {
 				t.Fatalf("without a file: %v, %v", got, err)
 			}
-			if err := remembering(c.node).remember(c.subnets); err != nil {
+			if err := remembering(c.node).writeMemory(c.subnets); err != nil {
 				t.Fatal(err)
 			}
-			if got, err := remembering("n").recall(); err != nil || len(got) != c.want {
+			if got, err := remembering("n").readMemory(); err != nil || len(got) != c.want {
 				t.Errorf("got %v, %v", got, err)
 			}
 		})

@@ -16,13 +16,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/nft"
 )
 
-// passFirewall lets the pods' packets through where the host's own firewall drops what it forwards, as Docker's does,
-// and goes on doing so until stop is called. Without that neither pods nor Services work there. The rules stay.
-func (f Flannel) passFirewall(ctx context.Context) (stop func()) {
+// openFirewall lets packets of pods pass a host firewall that drops forwarded packets, as Docker's does, until stop is called. Without it
+// neither pods nor Services work on such hosts. The rules stay after stop.
+func (f Flannel) openFirewall(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	log := logrus.WithField("component", "flannel")
 	report := func(err error) {
-		log.WithError(err).Warn("pods may reach nobody, as the host's firewall could not be told to let them through")
+		log.WithError(err).Warn("rules for pods could not be added to the host's firewall, which may drop all of their packets")
 	}
 	gate := &nft.Gate{
 		Networks: f.ClusterCIDRs, Comment: ledger.RuleComment, Note: f.NoteRules,
@@ -45,8 +45,9 @@ func (f Flannel) passFirewall(ctx context.Context) (stop func()) {
 	}
 }
 
-// warnOfDrop says when rules of iptables-legacy drop what is forwarded: these are not nftables' and not ours to change.
-func warnOfDrop(ctx context.Context, clusterCIDRs []netip.Prefix) {
+// warnOfLegacyFirewall logs a warning if iptables-legacy drops forwarded packets: its rules are not nftables', and coracle does not
+// change them.
+func warnOfLegacyFirewall(ctx context.Context, clusterCIDRs []netip.Prefix) {
 	for _, cidr := range clusterCIDRs {
 		tool, tables := "iptables-legacy", "/proc/net/ip_tables_names"
 		if cidr.Addr().Is6() {
@@ -54,23 +55,23 @@ func warnOfDrop(ctx context.Context, clusterCIDRs []netip.Prefix) {
 		}
 		names, err := os.ReadFile(tables)
 		if err != nil || !slices.Contains(strings.Fields(string(names)), "filter") {
-			continue // most hosts have no such table, and to ask the tool would make one
+			continue // most hosts have no such table, and the tool would make one
 		}
 		rules, err := exec.CommandContext(ctx, tool, "-S", "FORWARD").Output()
 		if err != nil || !drops(string(rules), cidr) {
 			continue
 		}
 		logrus.WithField("component", "flannel").Warnf("the host's firewall drops forwarded packets (chain FORWARD of %s): "+
-			"pods reach nobody until it lets them through: %s", tool, remedy(tool, cidr))
+			"pods have no network until it lets their packets pass: %s", tool, remedy(tool, cidr))
 	}
 }
 
-// drops reports whether a chain, as iptables-legacy lists it, drops by default and does not name the pods' network.
+// drops reports whether a chain in the output of iptables-legacy drops by default and does not mention the pod network.
 func drops(chain string, cidr netip.Prefix) bool {
 	return strings.Contains(chain, "-P FORWARD DROP") && !strings.Contains(chain, cidr.String())
 }
 
-// remedy are commands that let the pods' packets through.
+// remedy returns commands that let packets of pods pass.
 func remedy(tool string, cidr netip.Prefix) string {
 	return fmt.Sprintf("%[1]s -I FORWARD -s %[2]s -j ACCEPT; %[1]s -I FORWARD -d %[2]s -j ACCEPT", tool, cidr)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
-// external finds the interface that carries the pods' traffic to other nodes.
+// external returns the interface for the traffic to other nodes.
 func (f Flannel) external() (*backend.ExternalInterface, error) {
 	link, err := f.iface()
 	if err != nil {
@@ -46,7 +46,7 @@ func (f Flannel) iface() (*net.Interface, error) {
 	for _, link := range links {
 		addrs, err := link.Addrs()
 		if err != nil {
-			continue // it has just gone
+			continue // it was deleted meanwhile
 		}
 		for _, a := range addrs {
 			if n, ok := a.(*net.IPNet); ok && n.IP.Equal(net.IP(f.IPs[0].AsSlice())) {
@@ -59,10 +59,10 @@ func (f Flannel) iface() (*net.Interface, error) {
 
 func loopback(link *backend.ExternalInterface) bool { return link.Iface.Flags&net.FlagLoopback != 0 }
 
-// What a VXLAN packet needs besides the pod's, with outer IPv4 and IPv6 headers.
+// The overhead of VXLAN in bytes, with outer IPv4 and IPv6 headers.
 const vxlanOverIPv4, vxlanOverIPv6 = 50, 70
 
-// subnet is the node's pod subnet with the largest packet that fits through everything.
+// subnet returns the node's pod subnet with the largest MTU that fits through the backend.
 func (f Flannel) subnet(podCIDRs []string, link *backend.ExternalInterface) (podsubnet.Subnet, error) {
 	s := podsubnet.Subnet{ClusterCIDRs: f.ClusterCIDRs, MTU: link.Iface.MTU}
 	var err error
@@ -71,7 +71,7 @@ func (f Flannel) subnet(podCIDRs []string, link *backend.ExternalInterface) (pod
 	}
 	switch {
 	case loopback(link):
-		s.MTU = 1500 // the loopback's 65536 is no Ethernet size
+		s.MTU = 1500 // 65536 of the loopback interface is too large for Ethernet
 	case f.Backend == "vxlan" && link.ExtV6Addr != nil:
 		s.MTU -= vxlanOverIPv6
 	case f.Backend == "vxlan":
@@ -80,8 +80,8 @@ func (f Flannel) subnet(podCIDRs []string, link *backend.ExternalInterface) (pod
 	return s, nil
 }
 
-// ensureBridge makes the bridge with the node's addresses on it, before the first pod: DNS listens there. The CNI
-// plugin takes a bridge that exists as it is.
+// ensureBridge makes the bridge with the gateway addresses before the first pod, because DNS listens there. The CNI plugin does not
+// change an existing bridge.
 func ensureBridge(name string, s podsubnet.Subnet) error {
 	link, err := netlink.LinkByName(name)
 	if _, missing := err.(netlink.LinkNotFoundError); missing {
@@ -91,11 +91,11 @@ func ensureBridge(name string, s podsubnet.Subnet) error {
 		return fmt.Errorf("making the bridge %s: %w", name, err)
 	}
 	if link.Type() != "bridge" {
-		return fmt.Errorf("making the bridge %s: there is an interface of this name that is no bridge but a %s", name, link.Type())
+		return fmt.Errorf("making the bridge %s: an interface of this name exists and is a %s", name, link.Type())
 	}
 	if link.Attrs().Alias != ledger.LinkAlias {
 		if err := netlink.LinkSetAlias(link, ledger.LinkAlias); err != nil {
-			return fmt.Errorf("marking %s as ours: %w", name, err)
+			return fmt.Errorf("marking %s as coracle's: %w", name, err)
 		}
 	}
 	if link.Attrs().MTU != s.MTU {
@@ -109,7 +109,7 @@ func ensureBridge(name string, s podsubnet.Subnet) error {
 	return setAddresses(link, s)
 }
 
-// addBridge makes the bridge with a MAC of its own: else it would change with each pod that comes or goes.
+// addBridge makes the bridge with a fixed MAC address. Otherwise the kernel would change it with the ports.
 func addBridge(name string, s podsubnet.Subnet) (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.TxQLen = name, s.MTU, -1
@@ -122,7 +122,7 @@ func addBridge(name string, s podsubnet.Subnet) (netlink.Link, error) {
 	return netlink.LinkByName(name)
 }
 
-// setAddresses gives the bridge the gateways' addresses and takes away those of subnets that the node had before.
+// setAddresses sets the gateway addresses of the bridge, and removes addresses of former subnets.
 func setAddresses(link netlink.Link, s podsubnet.Subnet) error {
 	name := link.Attrs().Name
 	have, err := netlink.AddrList(link, netlink.FAMILY_ALL)
@@ -150,7 +150,7 @@ func setAddresses(link netlink.Link, s podsubnet.Subnet) error {
 		}
 		addr := &netlink.Addr{IPNet: &net.IPNet{IP: own.Addr().AsSlice(), Mask: ipNet(cidr).Mask}}
 		if own.Addr().Is6() {
-			addr.Flags = unix.IFA_F_NODAD // nobody else has it, and DNS wants to listen on it now
+			addr.Flags = unix.IFA_F_NODAD // the address is unique, and DNS listens on it at once
 		}
 		if err := netlink.AddrAdd(link, addr); err != nil {
 			return fmt.Errorf("giving %s the address %s: %w", name, own, err)

@@ -21,8 +21,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// The annotations by which nodes tell each other how their pods are reached: upstream's, so that other flannels
-// understand them.
+// The annotations with which nodes publish how their pods are reached. They are upstream's, for interoperability with flanneld.
 const (
 	annotated        = "flannel.alpha.coreos.com/"
 	managedKey       = annotated + "kube-subnet-manager"
@@ -33,15 +32,14 @@ const (
 	publicIPv6Key    = annotated + "public-ipv6"
 )
 
-// manager tells flannel's backends the nodes' subnets, out of Node objects. It differs from the library's own in
-// three things: it does not poll, it changes the own Node as the kubelet, so that no node may write to another's,
-// and it needs no environment variables.
+// manager provides the subnets of Nodes to flannel's backends. It differs from upstream's pkg/subnet/kube in three ways: it does not
+// poll, it changes its own Node with the kubelet's credentials, so that no node can change another, and it reads no environment.
 type manager struct {
 	config *subnet.Config
-	cidrs  []netip.Prefix // of all pods
+	cidrs  []netip.Prefix // of all nodes
 	node   *kube.OwnNode
-	own    kubernetes.Interface // may change the own Node's status
-	all    kubernetes.Interface // may list and watch all nodes
+	own    kubernetes.Interface // has permission to change the status of its own Node
+	all    kubernetes.Interface // has permission to list and watch all nodes
 }
 
 var _ subnet.Manager = (*manager)(nil)
@@ -50,7 +48,7 @@ func (m *manager) Name() string { return "node " + m.node.Name }
 
 func (m *manager) GetNetworkConfig(context.Context) (*subnet.Config, error) { return m.config, nil }
 
-// AcquireLease publishes how this node's pods are reached and returns the node's subnets.
+// AcquireLease publishes how this node's pods are reached, and returns the node's subnets.
 func (m *manager) AcquireLease(ctx context.Context, attrs *lease.LeaseAttrs) (*lease.Lease, error) {
 	node, err := m.node.Await(ctx, "a pod subnet", hasSubnet)
 	if err != nil {
@@ -81,7 +79,7 @@ func (m *manager) AcquireLease(ctx context.Context, attrs *lease.LeaseAttrs) (*l
 	return l, nil
 }
 
-// annotations are what the attributes look like on a Node.
+// annotations returns the attributes as annotations of a Node.
 func annotations(attrs *lease.LeaseAttrs) map[string]string {
 	out := map[string]string{managedKey: "true", backendTypeKey: attrs.BackendType}
 	if attrs.PublicIP != 0 {
@@ -93,7 +91,7 @@ func annotations(attrs *lease.LeaseAttrs) map[string]string {
 	return out
 }
 
-// dataText is a backend's data as the library writes it: a backend without any has "null".
+// dataText is the data of a backend as the library writes it: "null" for a backend without.
 func dataText(data json.RawMessage) string {
 	if len(data) == 0 {
 		return "null"
@@ -101,7 +99,7 @@ func dataText(data json.RawMessage) string {
 	return string(data)
 }
 
-// leaseOf reads how a node's pods are reached; ok is false while the node has not said so.
+// leaseOf reads how a node's pods are reached; ok is false while the node has not published it.
 func (m *manager) leaseOf(node *corev1.Node) (l lease.Lease, ok bool) {
 	if node.Annotations[managedKey] != "true" {
 		return l, false
@@ -129,13 +127,12 @@ func (m *manager) leaseOf(node *corev1.Node) (l lease.Lease, ok bool) {
 	return l, true
 }
 
-// sameLease compares what backends use.
+// sameLease compares the fields that backends use.
 func sameLease(a, b lease.Lease) bool {
 	return a.Subnet.Equal(b.Subnet) && a.IPv6Subnet.Equal(b.IPv6Subnet) && maps.Equal(annotations(&a.Attrs), annotations(&b.Attrs))
 }
 
-// GetStoredMacAddresses returns the addresses that this node's VXLAN devices had, so that a restart does not change
-// them for the others.
+// GetStoredMacAddresses returns the MAC addresses that this node has published for its VXLAN devices, so that they stay across restarts.
 func (m *manager) GetStoredMacAddresses(context.Context) (v4, v6 string) {
 	node, _ := m.node.Get()
 	if node == nil {
@@ -149,7 +146,7 @@ func (m *manager) GetStoredMacAddresses(context.Context) (v4, v6 string) {
 	return mac(backendDataKey), mac(backendV6DataKey)
 }
 
-// What flannel's command uses and backends do not.
+// Methods that flanneld uses and backends do not.
 
 var errUnused = errors.New("not used by backends")
 

@@ -32,7 +32,7 @@ func TestStale(t *testing.T) {
 			if c.dst != "" {
 				_, r.Dst, _ = net.ParseCIDR(c.dst)
 			}
-			if got := len(stale([]netlink.Route{r}, cidrs, known)) == 1; got != c.stale {
+			if got := len(staleRoutes([]netlink.Route{r}, cidrs, known)) == 1; got != c.stale {
 				t.Errorf("stale: %t", got)
 			}
 		})

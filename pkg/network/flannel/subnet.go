@@ -7,7 +7,7 @@ import (
 	"github.com/flannel-io/flannel/pkg/ip"
 )
 
-// parseSubnets reads a Node's subnets.
+// parseSubnets parses the pod CIDRs of a Node.
 func parseSubnets(podCIDRs []string) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	for _, text := range podCIDRs {
@@ -20,7 +20,7 @@ func parseSubnets(podCIDRs []string) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// flannelNets returns the subnets as the library has them; the zero values are none.
+// flannelNets returns the subnets in the library's types. The zero value means none.
 func flannelNets(subnets []netip.Prefix) (v4 ip.IP4Net, v6 ip.IP6Net) {
 	for _, cidr := range subnets {
 		std := ipNet(cidr)

@@ -11,10 +11,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// WatchLeases sends the subnets of all nodes, and then changes, until ctx is done.
+// WatchLeases sends the leases of all nodes, and then changes, until ctx is done.
 func (m *manager) WatchLeases(ctx context.Context, receiver chan []lease.LeaseWatchResult) error {
 	defer close(receiver)
-	known := map[string]lease.Lease{} // by node; only the informer's goroutine uses it
+	known := map[string]lease.Lease{} // by node; used by the informer's goroutine only
 	send := func(kind lease.EventType, l lease.Lease) {
 		result := lease.LeaseWatchResult{Events: []lease.Event{{Type: kind, Lease: l}}}
 		select {
@@ -48,7 +48,7 @@ func (m *manager) WatchLeases(ctx context.Context, receiver chan []lease.LeaseWa
 	nodes, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(m.all.CoreV1().RESTClient(), "nodes", "", fields.Everything()),
 		ObjectType:    &corev1.Node{},
-		Transform:     trim,
+		Transform:     trimNode,
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc: update, UpdateFunc: func(_, obj any) { update(obj) }, DeleteFunc: remove,
 		},
@@ -57,7 +57,7 @@ func (m *manager) WatchLeases(ctx context.Context, receiver chan []lease.LeaseWa
 		if !cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
 			return
 		}
-		if err := forgetStale(m.cidrs, m.others(nodes)); err != nil {
+		if err := removeStaleRoutes(m.cidrs, m.others(nodes)); err != nil {
 			logrus.WithField("component", "flannel").Warn(err)
 		}
 	}()
@@ -65,7 +65,7 @@ func (m *manager) WatchLeases(ctx context.Context, receiver chan []lease.LeaseWa
 	return nil
 }
 
-// others are the subnets of all nodes but this one.
+// others returns the subnets of all nodes but this one.
 func (m *manager) others(nodes cache.Store) (subnets []netip.Prefix) {
 	for _, obj := range nodes.List() {
 		node, ok := obj.(*corev1.Node)
@@ -79,8 +79,8 @@ func (m *manager) others(nodes cache.Store) (subnets []netip.Prefix) {
 	return subnets
 }
 
-// trim leaves of a Node what leases are made of: there may be thousands.
-func trim(obj any) (any, error) {
+// trimNode keeps only what leaseOf reads, to save memory: there may be thousands of nodes.
+func trimNode(obj any) (any, error) {
 	node, ok := obj.(*corev1.Node)
 	if !ok {
 		return obj, nil

@@ -1,5 +1,5 @@
-// Package kubedns keeps the endpoints of the cluster's DNS Service: the name server of every node. kube-proxy sends
-// each pod's queries to its own node, because the Service says so.
+// Package kubedns writes the EndpointSlices of the cluster's DNS Service, with the name server of every node as an endpoint. The Service
+// has internalTrafficPolicy Local, so kube-proxy sends the queries of pods to their own node.
 package kubedns
 
 import (
@@ -23,26 +23,26 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
 )
 
-// KubeDNS is the keeper of the EndpointSlices.
+// KubeDNS is the controller of the EndpointSlices.
 type KubeDNS struct {
-	// Kubeconfig may watch nodes and write EndpointSlices in kube-system.
+	// Kubeconfig has permission to watch nodes and to write EndpointSlices in kube-system.
 	Kubeconfig string
-	// Network says which backend, and which families the cluster has.
+	// Network has the backend and the address families of the cluster.
 	Network config.Network
-	// Disabled removes the endpoints instead: nobody answers.
+	// Disabled removes all endpoints.
 	Disabled bool
 }
 
-// managedBy marks the slices that are ours.
+// managedBy is the label and field manager of the slices.
 const managedBy = "coracle"
 
-// Pauses after the API server refused a write.
+// Pauses between tries after an error.
 const (
-	firstPause = 50 * time.Millisecond
-	lastPause  = 30 * time.Second
+	retryMin = 50 * time.Millisecond
+	retryMax = 30 * time.Second
 )
 
-// Run follows the nodes until ctx is done. It is ready when the endpoints of the nodes that are there are written.
+// Run works until ctx is done. It is ready when the endpoints of all nodes were written once.
 func (k KubeDNS) Run(ctx context.Context, ready func()) error {
 	client, err := kube.Client(k.Kubeconfig)
 	if err != nil {
@@ -53,41 +53,41 @@ func (k KubeDNS) Run(ctx context.Context, ready func()) error {
 		return nil
 	}
 	log := logrus.WithField("component", "kube-dns")
-	pause := firstPause
+	pause := retryMin
 	for {
 		err := k.sync(ctx, client, f)
-		var again <-chan time.Time
+		var retry <-chan time.Time
 		switch {
 		case err == nil:
 			ready()
-			pause = firstPause
+			pause = retryMin
 		case ctx.Err() == nil:
 			log.WithError(err).Debug("trying again")
-			again = time.After(pause)
-			pause = min(pause*2, lastPause)
+			retry = time.After(pause)
+			pause = min(pause*2, retryMax)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-f.changed:
-		case <-again:
+		case <-retry:
 		}
 	}
 }
 
-// following is what is known of the cluster.
-type following struct {
+// watched are the caches of the watched objects.
+type watched struct {
 	nodes, slices cache.Store
 	synced        []cache.DoneChecker
 	changed       chan struct{}
 }
 
-func (k KubeDNS) follow(ctx context.Context, client *kubernetes.Clientset) *following {
-	f := &following{changed: make(chan struct{}, 1)}
+func (k KubeDNS) follow(ctx context.Context, client *kubernetes.Clientset) *watched {
+	f := &watched{changed: make(chan struct{}, 1)}
 	notify := func(any) {
 		select {
 		case f.changed <- struct{}{}:
-		default: // one is waiting already
+		default: // a notification is pending
 		}
 	}
 	handler := cache.ResourceEventHandlerFuncs{
@@ -114,7 +114,7 @@ func (k KubeDNS) follow(ctx context.Context, client *kubernetes.Clientset) *foll
 	return f
 }
 
-// trimNode keeps what listen reads: a node's heartbeat then changes nothing that costs memory.
+// trimNode keeps only what listen reads, to save memory.
 func (k KubeDNS) trimNode(obj any) (any, error) {
 	node, ok := obj.(*corev1.Node)
 	if !ok {
@@ -139,8 +139,8 @@ func (k KubeDNS) labels() map[string]string {
 	}
 }
 
-// sync writes the slices that are not as they should be.
-func (k KubeDNS) sync(ctx context.Context, client kubernetes.Interface, f *following) error {
+// sync writes the slices that differ from the plan.
+func (k KubeDNS) sync(ctx context.Context, client kubernetes.Interface, f *watched) error {
 	var nodes []node
 	if !k.Disabled {
 		for _, obj := range f.nodes.List() {
@@ -179,7 +179,7 @@ func wrap(doing string, s *discoveryv1.EndpointSlice, err error) error {
 	return fmt.Errorf("%s EndpointSlice %s: %w", doing, s.Name, err)
 }
 
-// listen is where a node's name server answers.
+// listen returns the addresses of a node's name server.
 func (k KubeDNS) listen(n *corev1.Node) []netip.Addr {
 	var cidrs []netip.Prefix
 	for _, text := range n.Spec.PodCIDRs {

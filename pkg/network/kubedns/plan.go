@@ -14,20 +14,20 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
 )
 
-// sliceSize is how many nodes a slice holds: every write of one reaches every kube-proxy.
+// sliceSize is the number of nodes in a slice. Small slices are cheaper: each write of a slice is sent to every kube-proxy.
 const sliceSize = 100
 
-// node is a node and where its name server answers.
+// node is a node with the addresses of its name server.
 type node struct {
 	name  string
 	addrs []netip.Addr
 }
 
-// plan is what must be written.
+// plan has the slices to write.
 type plan struct{ create, update, remove []*discoveryv1.EndpointSlice }
 
-// plan compares the nodes with the slices. A node stays in the slice it is in, so that one that comes or goes
-// changes one slice. A node has one endpoint a family.
+// plan compares the nodes with the slices. A node has one endpoint per address family. It stays in its slice, so that a node that is
+// added or removed changes one slice.
 func (k KubeDNS) plan(nodes []node, live []*discoveryv1.EndpointSlice) plan {
 	slices.SortFunc(nodes, func(a, b node) int { return strings.Compare(a.name, b.name) })
 	slices.SortFunc(live, func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
@@ -48,12 +48,12 @@ func (k KubeDNS) planFamily(p *plan, family discoveryv1.AddressType, nodes []nod
 	var next []*discoveryv1.EndpointSlice
 	for _, s := range live {
 		if s.AddressType == family {
-			next = append(next, k.fresh(family, s.Name, keep(s.Endpoints, missing)))
+			next = append(next, k.newSlice(family, s.Name, keepExisting(s.Endpoints, missing)))
 		}
 	}
 	for _, n := range nodes {
 		if addr, ok := missing[n.name]; ok {
-			next = k.place(next, family, endpoint(n.name, addr))
+			next = k.addEndpoint(next, family, endpoint(n.name, addr))
 		}
 	}
 	for _, s := range next {
@@ -63,15 +63,15 @@ func (k KubeDNS) planFamily(p *plan, family discoveryv1.AddressType, nodes []nod
 			p.create = append(p.create, s)
 		case len(s.Endpoints) == 0:
 			p.remove = append(p.remove, live[i])
-		case !same(live[i], s):
+		case !equalSlices(live[i], s):
 			s.ResourceVersion = live[i].ResourceVersion
 			p.update = append(p.update, s)
 		}
 	}
 }
 
-// keep returns the endpoints of nodes that still exist, with their addresses of today, and takes them off missing.
-func keep(endpoints []discoveryv1.Endpoint, missing map[string]netip.Addr) []discoveryv1.Endpoint {
+// keepExisting returns the endpoints of nodes that still exist, with their present addresses, and deletes the nodes from missing.
+func keepExisting(endpoints []discoveryv1.Endpoint, missing map[string]netip.Addr) []discoveryv1.Endpoint {
 	var out []discoveryv1.Endpoint
 	for _, e := range endpoints {
 		if e.NodeName == nil {
@@ -85,8 +85,8 @@ func keep(endpoints []discoveryv1.Endpoint, missing map[string]netip.Addr) []dis
 	return out
 }
 
-// place puts an endpoint into the first slice with room, or into a new one.
-func (k KubeDNS) place(all []*discoveryv1.EndpointSlice, family discoveryv1.AddressType, e discoveryv1.Endpoint) []*discoveryv1.EndpointSlice {
+// addEndpoint adds an endpoint to the first slice with room, or to a new one.
+func (k KubeDNS) addEndpoint(all []*discoveryv1.EndpointSlice, family discoveryv1.AddressType, e discoveryv1.Endpoint) []*discoveryv1.EndpointSlice {
 	for _, s := range all {
 		if len(s.Endpoints) < sliceSize {
 			s.Endpoints = append(s.Endpoints, e)
@@ -97,13 +97,13 @@ func (k KubeDNS) place(all []*discoveryv1.EndpointSlice, family discoveryv1.Addr
 	for i := 1; name == "" || slices.ContainsFunc(all, func(s *discoveryv1.EndpointSlice) bool { return s.Name == name }); i++ {
 		name = fmt.Sprintf("%s-coracle-%s-%d", clusterdns.Service, suffix[family], i)
 	}
-	return append(all, k.fresh(family, name, []discoveryv1.Endpoint{e}))
+	return append(all, k.newSlice(family, name, []discoveryv1.Endpoint{e}))
 }
 
 var suffix = map[discoveryv1.AddressType]string{discoveryv1.AddressTypeIPv4: "ipv4", discoveryv1.AddressTypeIPv6: "ipv6"}
 
-// fresh is a slice of ours.
-func (k KubeDNS) fresh(family discoveryv1.AddressType, name string, endpoints []discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
+// newSlice returns a slice with the labels and ports of the Service.
+func (k KubeDNS) newSlice(family discoveryv1.AddressType, name string, endpoints []discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
 	port := int32(clusterdns.Port)
 	udp, tcp := corev1.ProtocolUDP, corev1.ProtocolTCP
 	return &discoveryv1.EndpointSlice{
@@ -134,8 +134,8 @@ func ofFamily(addrs []netip.Addr, family discoveryv1.AddressType) (netip.Addr, b
 	return netip.Addr{}, false
 }
 
-// same compares what we write; the API server fills in defaults, which differ from nothing that we set.
-func same(live, want *discoveryv1.EndpointSlice) bool {
+// equalSlices compares the fields that newSlice sets: the API server adds defaults to others.
+func equalSlices(live, want *discoveryv1.EndpointSlice) bool {
 	if len(live.Endpoints) != len(want.Endpoints) {
 		return false
 	}

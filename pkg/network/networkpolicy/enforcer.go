@@ -54,7 +54,7 @@ type enforcer struct {
 
 func newEnforcer(on network, report func(Status), open func(knftables.Family) (knftables.Interface, error)) *enforcer {
 	return &enforcer{
-		network: on, open: open, exists: nft.Exists, lost: nft.Lost, report: report, filter: bridgefilter.Filter, adopt: bridgefilter.Adopt,
+		network: on, open: open, exists: nft.Exists, lost: nft.WatchDeleted, report: report, filter: bridgefilter.Filter, adopt: bridgefilter.Adopt,
 		engine: newEngine(familiesOf(on.prefixes)), advanced: make(chan struct{}),
 		seen: map[types.UID]chan struct{}{}, problems: map[string]string{}, changed: make(chan struct{}, 1), kernel: map[knftables.Family]knftables.Interface{}, metrics: newMetrics(),
 	}

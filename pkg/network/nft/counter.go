@@ -6,7 +6,7 @@ import (
 	"github.com/google/nftables"
 )
 
-// Packets reads a named counter of the table of that name, as Tables has it; 0 if there is no such table.
+// Packets returns the packets of a named counter of a table, which is named as Table.Name; 0 if there is no such table.
 func Packets(table, counter string) (uint64, error) {
 	tables, err := Tables()
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// subscribe opens a socket from which the kernel's notes about changes of nft tables can be read.
+// subscribe opens a netlink socket that receives the kernel's events about nft tables.
 func subscribe() (*os.File, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -22,16 +22,16 @@ func subscribe() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "nft events"), nil
 }
 
-// Sizes of netlink's headers: of a message, of nftables' part of it, of an attribute.
+// Sizes of netlink headers in bytes: of a message, of the nftables part of it, of an attribute; and kinds of messages.
 const (
 	messageHeader, familyHeader, attributeHeader = unix.NLMSG_HDRLEN, 4, unix.NLA_HDRLEN
 	chainEvent                                   = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN
 	ruleGone                                     = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELRULE
 )
 
-// concerns reports whether one of the messages says that a chain drops what it forwards, or that a rule is gone from a
-// chain with rules of ours. kube-proxy makes thousands of others, so they are read no further than that needs.
-func (g *Gate) concerns(messages []byte) bool {
+// affectedBy reports whether one of the messages is about a new chain that drops forwarded packets, or a rule deleted from a chain with
+// rules of the gate. kube-proxy causes thousands of other messages, so only the needed attributes are parsed.
+func (g *Gate) affectedBy(messages []byte) bool {
 	for len(messages) >= messageHeader+familyHeader {
 		size := int(binary.NativeEndian.Uint32(messages))
 		if size < messageHeader+familyHeader || size > len(messages) {
@@ -54,7 +54,7 @@ func (g *Gate) concerns(messages []byte) bool {
 	return false
 }
 
-// drops reports whether the attributes of a chain are those of one that drops what it forwards.
+// drops reports whether the attributes of a chain are those of a forward chain with the policy drop.
 func drops(chain []byte) bool {
 	hook := attribute(attribute(chain, unix.NFTA_CHAIN_HOOK), unix.NFTA_HOOK_HOOKNUM)
 	policy := attribute(chain, unix.NFTA_CHAIN_POLICY)
@@ -62,7 +62,7 @@ func drops(chain []byte) bool {
 		len(policy) == 4 && binary.BigEndian.Uint32(policy) == uint32(nftables.ChainPolicyDrop)
 }
 
-// attribute is the value of the first attribute of a type, nil if there is none.
+// attribute returns the value of the first attribute of a kind, nil if there is none.
 func attribute(attributes []byte, kind uint16) []byte {
 	for len(attributes) >= attributeHeader {
 		size := int(binary.NativeEndian.Uint16(attributes))
@@ -77,7 +77,7 @@ func attribute(attributes []byte, kind uint16) []byte {
 	return nil
 }
 
-// align is where the next message or attribute begins.
+// align rounds up to where the next message or attribute begins.
 func align(size int) int { return (size + 3) &^ 3 }
 
 func text(value []byte) string { return string(bytes.TrimRight(value, "\x00")) }

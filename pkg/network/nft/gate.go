@@ -14,46 +14,46 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// Gate lets packets of networks through every chain that drops what it forwards by its policy. An accept in a table of
-// our own does not do that: in nftables a drop anywhere wins. So it puts rules at the end of these chains, which are
-// others', and changes nothing else there: what their rules refuse stays refused, only the policy does not apply.
+// Gate lets packets of networks pass every forward chain with the policy drop. An accept in a table of coracle's does not help,
+// because in nftables a drop in any chain is final. So Gate appends rules to these chains of other programs. Their own rules come
+// first and still apply; only the policy does not.
 type Gate struct {
-	// Networks are those whose packets pass, in both directions.
+	// Networks are the networks whose packets pass, in both directions.
 	Networks []netip.Prefix
-	// Comment marks the rules as ours, for Chain.DeleteMarked.
+	// Comment marks the added rules, for Chain.DeleteMarked.
 	Comment string
-	// Note is told the name of a chain before rules are added to it; its error is Open's.
+	// Note is called with the name of a chain before rules are added to it. After an error the chain is left alone.
 	Note func(chain string) error
-	// Opened is told the name of a chain that has got rules.
+	// Opened is called with the name of a chain after rules were added to it.
 	Opened func(chain string)
 
-	mu    sync.Mutex
-	ruled map[string]bool // chains that have our rules
+	mu     sync.Mutex
+	opened map[string]bool // chains that have the rules
 }
 
-// Open adds the rules that are not there, once.
+// Open adds the rules that are missing now.
 func (g *Gate) Open() error {
 	chains, err := Chains()
 	if err != nil {
 		return err
 	}
-	ruled := map[string]bool{}
+	opened := map[string]bool{}
 	var errs []error
 	for _, c := range chains {
 		if !c.dropsForwarded() {
 			continue
 		}
-		ruled[c.Name] = true
+		opened[c.Name] = true
 		errs = append(errs, g.open(c))
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.ruled = ruled
+	g.opened = opened
 	return errors.Join(errs...)
 }
 
 func (g *Gate) open(c Chain) error {
-	missing, err := c.lacking(g.Networks, g.Comment)
+	missing, err := c.missing(g.Networks, g.Comment)
 	if err != nil || len(missing) == 0 {
 		return err
 	}
@@ -61,7 +61,7 @@ func (g *Gate) open(c Chain) error {
 		return err
 	}
 	if err := c.add(missing, g.Comment); errors.Is(err, unix.ENOENT) {
-		return nil // the chain has just gone; a new one will be heard of
+		return nil // the chain was deleted meanwhile; Keep notices a new one
 	} else if err != nil {
 		return err
 	}
@@ -69,14 +69,14 @@ func (g *Gate) open(c Chain) error {
 	return nil
 }
 
-// settling is how long a change may take: programs make a firewall by many commands.
-const settling = 200 * time.Millisecond
+// settleTime is the pause after an event: programs set up a firewall with many commands.
+const settleTime = 200 * time.Millisecond
 
-// attempts is how often what has to be done after a change is tried.
-const attempts = 5
+// maxAttempts is how often Open is tried after an event, until its error is reported.
+const maxAttempts = 5
 
-// Keep opens the gate again whenever a chain that drops appears or a rule goes from one, as at a restart of a firewall,
-// until ctx is done. What goes wrong is told to report; an error of Keep itself is that nothing can be heard of.
+// Keep calls Open whenever a chain that drops appears or a rule is deleted from one, as at a restart of a firewall, until ctx is
+// done. It passes errors of Open to report. It returns an error if it cannot receive events.
 func (g *Gate) Keep(ctx context.Context, report func(error)) error {
 	events, err := subscribe()
 	if err != nil {
@@ -86,7 +86,7 @@ func (g *Gate) Keep(ctx context.Context, report func(error)) error {
 	defer stop()
 	defer events.Close()
 	changed, ended := make(chan struct{}, 1), make(chan error, 1)
-	changed <- struct{}{} // what happened before it listened
+	changed <- struct{}{} // for changes before the subscription
 	go func() { ended <- g.listen(events, changed) }()
 	for failures := 0; ; {
 		select {
@@ -97,14 +97,14 @@ func (g *Gate) Keep(ctx context.Context, report func(error)) error {
 			return fmt.Errorf("listening for changes of nft tables: %w", err)
 		case <-changed:
 		}
-		_ = lifecycle.Sleep(ctx, settling)
+		_ = lifecycle.Sleep(ctx, settleTime)
 		err := g.Open()
 		if err == nil {
 			failures = 0
 			continue
 		}
-		if failures++; failures < attempts {
-			signal(changed) // somebody may have changed the table while it was read
+		if failures++; failures < maxAttempts {
+			notify(changed) // the table may have changed while it was read
 			continue
 		}
 		failures = 0
@@ -112,31 +112,31 @@ func (g *Gate) Keep(ctx context.Context, report func(error)) error {
 	}
 }
 
-// listen reads events and signals those that concern the gate. It ends when the socket is closed.
+// listen reads events and notifies of those that affect the gate. It ends when the socket is closed.
 func (g *Gate) listen(events *os.File, changed chan<- struct{}) error {
-	buffer := make([]byte, 64<<10) // the kernel's datagrams are smaller
+	buffer := make([]byte, 64<<10) // larger than any datagram of the kernel
 	for {
 		n, err := events.Read(buffer)
-		if err != nil && !errors.Is(err, unix.ENOBUFS) { // that one says that events were lost
+		if err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS means that events were lost
 			return err
 		}
-		if err == nil && !g.concerns(buffer[:n]) {
+		if err == nil && !g.affectedBy(buffer[:n]) {
 			continue
 		}
-		signal(changed)
+		notify(changed)
 	}
 }
 
-func signal(changed chan<- struct{}) {
+func notify(changed chan<- struct{}) {
 	select {
 	case changed <- struct{}{}:
 	default:
 	}
 }
 
-// has reports whether rules of ours are in a chain.
+// has reports whether a chain has rules of the gate.
 func (g *Gate) has(chain string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.ruled[chain]
+	return g.opened[chain]
 }

@@ -12,9 +12,9 @@ import (
 
 const tableGone = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELTABLE
 
-// Lost calls gone whenever a table of that name may have been deleted, as `nft flush ruleset` does to all, until ctx is
-// done. Whether it is there again is for gone to find out. An error is that nothing can be heard of.
-func Lost(ctx context.Context, name string, gone func()) error {
+// WatchDeleted calls gone whenever a table of that name may have been deleted, as by `nft flush ruleset`, until ctx is done. The table
+// may exist again when gone is called. It returns an error if it cannot receive events.
+func WatchDeleted(ctx context.Context, name string, gone func()) error {
 	events, err := subscribe()
 	if err != nil {
 		return fmt.Errorf("listening for changes of nft tables: %w", err)
@@ -22,7 +22,7 @@ func Lost(ctx context.Context, name string, gone func()) error {
 	stop := context.AfterFunc(ctx, func() { events.Close() })
 	defer stop()
 	defer events.Close()
-	buffer := make([]byte, 64<<10) // the kernel's datagrams are smaller
+	buffer := make([]byte, 64<<10) // larger than any datagram of the kernel
 	for {
 		n, err := events.Read(buffer)
 		switch {
@@ -32,14 +32,14 @@ func Lost(ctx context.Context, name string, gone func()) error {
 			gone()
 		case err != nil:
 			return fmt.Errorf("listening for changes of nft tables: %w", err)
-		case deletes(buffer[:n], name):
+		case deletesTable(buffer[:n], name):
 			gone()
 		}
 	}
 }
 
-// deletes reports whether one of the messages says that a table is gone.
-func deletes(messages []byte, name string) bool {
+// deletesTable reports whether one of the messages is about the deletion of a table.
+func deletesTable(messages []byte, name string) bool {
 	for len(messages) >= messageHeader+familyHeader {
 		size := int(binary.NativeEndian.Uint32(messages))
 		if size < messageHeader+familyHeader || size > len(messages) {

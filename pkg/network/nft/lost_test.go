@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestLost(t *testing.T) {
+func TestWatchDeleted(t *testing.T) {
 	isolate(t)
 	network, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -25,7 +25,7 @@ func TestLost(t *testing.T) {
 			ended <- err
 			return
 		}
-		ended <- Lost(ctx, "inet mine", func() { gone <- struct{}{} })
+		ended <- WatchDeleted(ctx, "inet mine", func() { gone <- struct{}{} })
 	}()
 	heard := false
 	for range 1000 { // until it listens

@@ -1,5 +1,5 @@
-// Package nft lists the nft tables of this network namespace, and puts rules into those of others, by asking the kernel,
-// without the nft program.
+// Package nft lists the nft tables of this network namespace, watches them, and adds rules to tables of other programs. It speaks
+// netlink and does not run the nft program.
 package nft
 
 import (
@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// families are nft's names of table families.
+// families are the names of table families on nft's command line.
 var families = map[nftables.TableFamily]string{
 	nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6", nftables.TableFamilyINet: "inet",
 	nftables.TableFamilyARP: "arp", nftables.TableFamilyBridge: "bridge", nftables.TableFamilyNetdev: "netdev",
@@ -19,7 +19,7 @@ var families = map[nftables.TableFamily]string{
 
 // Table is one table.
 type Table struct {
-	// Name is the family and the name, as nft's command line has them: "ip kube-proxy".
+	// Name is the family and the name, as on nft's command line: "ip kube-proxy".
 	Name  string
 	conn  *nftables.Conn
 	table *nftables.Table
@@ -54,14 +54,14 @@ func Exists(name string) (bool, error) {
 	return slices.ContainsFunc(tables, func(t Table) bool { return t.Name == name }), nil
 }
 
-// unsupported reports whether an error of netlink says that the kernel has no nftables.
+// unsupported reports whether a netlink error means that the kernel has no nftables.
 func unsupported(err error) bool {
 	return slices.ContainsFunc([]unix.Errno{unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.EOPNOTSUPP, unix.EINVAL}, func(no unix.Errno) bool {
 		return errors.Is(err, no)
 	})
 }
 
-// Delete removes the table with all in it. One that is gone is ENOENT.
+// Delete deletes the table with its content. The error is ENOENT if the table does not exist any more.
 func (t Table) Delete() error {
 	t.conn.DelTable(t.table)
 	return t.conn.Flush()

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Chain is a chain of a family that sees packets of IP.
+// Chain is a chain of a family with IP packets.
 type Chain struct {
-	// Name is family, table and chain, as nft's command line has them: "ip filter FORWARD".
+	// Name is family, table and chain, as on nft's command line: "ip filter FORWARD".
 	Name  string
 	conn  *nftables.Conn
 	chain *nftables.Chain
@@ -44,13 +44,13 @@ func chainName(family nftables.TableFamily, table, chain string) string {
 	return families[family] + " " + table + " " + chain
 }
 
-// dropsForwarded reports whether the chain drops what is forwarded and no rule of it lets through.
+// dropsForwarded reports whether it is a forward chain with the policy drop.
 func (c Chain) dropsForwarded() bool {
 	return c.chain.Hooknum != nil && *c.chain.Hooknum == *nftables.ChainHookForward &&
 		c.chain.Policy != nil && *c.chain.Policy == nftables.ChainPolicyDrop
 }
 
-// Marked is how many rules of the chain carry a comment. A chain that is gone has none.
+// Marked counts the rules of the chain with a comment. A chain that does not exist has none.
 func (c Chain) Marked(comment string) (int, error) {
 	rules, err := c.marked(comment)
 	return len(rules), err
@@ -58,7 +58,7 @@ func (c Chain) Marked(comment string) (int, error) {
 
 func (c Chain) marked(comment string) (ours []*nftables.Rule, err error) {
 	rules, err := c.conn.GetRules(c.chain.Table, c.chain)
-	if err != nil { // not because the chain is gone: then there are none
+	if err != nil { // a missing chain is no error
 		return nil, fmt.Errorf("listing the rules of nft chain %s: %w", c.Name, err)
 	}
 	for _, r := range rules {
@@ -69,7 +69,7 @@ func (c Chain) marked(comment string) (ours []*nftables.Rule, err error) {
 	return ours, nil
 }
 
-// DeleteMarked removes the rules of the chain that carry a comment. It is no error if they are gone, or the chain is.
+// DeleteMarked deletes the rules of the chain with a comment. Missing rules or a missing chain are no error.
 func (c Chain) DeleteMarked(comment string) error {
 	rules, err := c.marked(comment)
 	if err != nil || len(rules) == 0 {
@@ -86,13 +86,13 @@ func (c Chain) DeleteMarked(comment string) error {
 	return nil
 }
 
-// passage is a rule that accepts what comes from a network, or goes to it.
+// passage is a rule that accepts packets from a network, or to it.
 type passage struct {
 	network netip.Prefix
 	to      bool
 }
 
-// passages are the rules that let packets of networks through a chain, as far as it sees their family.
+// passages returns the rules for the networks whose address family the chain has.
 func (c Chain) passages(networks []netip.Prefix) (out []passage) {
 	for _, n := range networks {
 		if f := c.chain.Table.Family; f == nftables.TableFamilyINet || n.Addr().Is4() == (f == nftables.TableFamilyIPv4) {
@@ -102,8 +102,8 @@ func (c Chain) passages(networks []netip.Prefix) (out []passage) {
 	return out
 }
 
-// lacking are those of the passages for networks that are not in the chain with our comment.
-func (c Chain) lacking(networks []netip.Prefix, comment string) (out []passage, err error) {
+// missing returns the passages for networks that the chain does not have with the comment.
+func (c Chain) missing(networks []netip.Prefix, comment string) (out []passage, err error) {
 	have, err := c.marked(comment)
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ next:
 	return out, nil
 }
 
-// add puts rules at the end of the chain, all or none.
+// add appends rules to the chain in one transaction.
 func (c Chain) add(rules []passage, comment string) error {
 	for _, p := range rules {
 		c.conn.AddRule(&nftables.Rule{Table: c.chain.Table, Chain: c.chain, Exprs: p.exprs(c.chain.Table.Family),
@@ -132,7 +132,7 @@ func (c Chain) add(rules []passage, comment string) error {
 	return nil
 }
 
-// is reports whether a rule with our comment is this one.
+// is reports whether a rule with the comment is this passage.
 func (p passage) is(r *nftables.Rule) bool {
 	offset, size := p.field()
 	at, address := false, p.network.Addr().AsSlice()
@@ -149,7 +149,7 @@ func (p passage) is(r *nftables.Rule) bool {
 	return false
 }
 
-// field is where the address stands in the header of a packet.
+// field is the position of the address in the IP header.
 func (p passage) field() (offset, size uint32) {
 	source, size := uint32(12), uint32(4)
 	if p.network.Addr().Is6() {
@@ -161,7 +161,7 @@ func (p passage) field() (offset, size uint32) {
 	return source, size
 }
 
-// exprs is the rule in the form that every nft and iptables can read: a table that iptables cannot read is lost to Docker.
+// exprs is the rule in a form that every version of nft and iptables can list: Docker cannot use a table that iptables cannot list.
 func (p passage) exprs(family nftables.TableFamily) (out []expr.Any) {
 	const register = 1
 	if family == nftables.TableFamilyINet {

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// allow says where a connection to an address goes that a server asks for: to the node itself and to its pods, and
-// nowhere else. A node is no way into the network around it.
+// allow returns the address to connect to when a server requests an address. Only the node itself and its pods are allowed, not other
+// machines of the node's network.
 func (t Tunnels) allow(address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -25,7 +25,7 @@ func (t Tunnels) allow(address string) (string, error) {
 	switch {
 	case slices.Contains(t.IPs, ip):
 		return address, nil
-	case slices.Contains(t.ExternalIPs, ip): // it may be the NAT's
+	case slices.Contains(t.ExternalIPs, ip): // the NAT may have it
 		return net.JoinHostPort(t.sameFamily(ip).String(), port), nil
 	case slices.ContainsFunc(t.Pods(), func(p netip.Prefix) bool { return p.Contains(ip) }):
 		return address, nil
@@ -33,7 +33,7 @@ func (t Tunnels) allow(address string) (string, error) {
 	return "", fmt.Errorf("%s is not an address of node %s or of its pods", host, t.Name)
 }
 
-// sameFamily is the node's own address of an address's family, or else its first.
+// sameFamily returns the node's address of the same family, or else its first.
 func (t Tunnels) sameFamily(ip netip.Addr) netip.Addr {
 	for _, own := range t.IPs {
 		if own.Is4() == ip.Is4() {

@@ -1,6 +1,5 @@
-// Package nodetunnel keeps a node's tunnel to every server, so that servers reach the node and its pods also where
-// they cannot dial them: behind a NAT or a firewall. What goes over it is package tunnel's business; this package says
-// which servers there are and what they may reach.
+// Package nodetunnel keeps a tunnel from a node to every server, so that servers reach the node and its pods behind a NAT or a
+// firewall. Package tunnel has the protocol; this package chooses the servers and restricts what they may reach.
 package nodetunnel
 
 import (
@@ -27,55 +26,55 @@ import (
 
 // Tunnels is the component.
 type Tunnels struct {
-	Path          string // where servers take tunnels
-	CA, Cert, Key string // files: what servers are known by, and who the node is
-	// Servers are the cluster's as the balancer knows them, with a channel that is closed at the next change.
+	Path          string // of the request by which servers accept tunnels
+	CA, Cert, Key string // files: the CA of servers, and the client certificate of the node
+	// Servers returns the API servers of the balancer, and a channel that is closed at the next change.
 	Servers func() ([]tcpbalancer.Server, <-chan struct{})
-	// Name, IPs and ExternalIPs are the node's.
+	// Name, IPs and ExternalIPs are those of the node.
 	Name             string
 	IPs, ExternalIPs []netip.Addr
-	// Pods are the ranges that pods of this node have their addresses from, as far as they are known.
+	// Pods returns the pod CIDRs of this node, as far as they are known.
 	Pods   func() []netip.Prefix
 	Report func([]state.Tunnel)
 }
 
-// Run keeps tunnels until ctx is done. It is ready at once: nobody on this machine needs one.
+// Run keeps tunnels until ctx is done. It is ready at once, as no other component of the node needs a tunnel.
 func (t Tunnels) Run(ctx context.Context, ready func()) error {
 	ready()
-	k := &keeper{Tunnels: t, log: logrus.WithField("component", "tunnel"), kept: map[string]context.CancelFunc{}, states: map[string]state.Tunnel{}}
-	k.follow(ctx)
-	k.tasks.Wait()
+	r := &running{Tunnels: t, log: logrus.WithField("component", "tunnel"), stops: map[string]context.CancelFunc{}, states: map[string]state.Tunnel{}}
+	r.follow(ctx)
+	r.tasks.Wait()
 	return nil
 }
 
-// keeper is Tunnels at work.
-type keeper struct {
+// running is the state of Tunnels.
+type running struct {
 	Tunnels
 	log   logrus.FieldLogger
 	tasks sync.WaitGroup
-	kept  map[string]context.CancelFunc // by address
+	stops map[string]context.CancelFunc // of tunnels, by the address of the server
 
 	mu     sync.Mutex
 	states map[string]state.Tunnel
 }
 
-// follow keeps a tunnel to each server that is in the list.
-func (k *keeper) follow(ctx context.Context) {
+// follow keeps a tunnel to each server of the list, until ctx is done.
+func (r *running) follow(ctx context.Context) {
 	for {
-		servers, changed := k.Servers()
+		servers, changed := r.Servers()
 		want := targets(servers)
-		for address, stop := range k.kept {
+		for address, stop := range r.stops {
 			if !slices.Contains(want, address) {
 				stop()
-				delete(k.kept, address)
-				k.note(ctx, address, nil)
+				delete(r.stops, address)
+				r.report(ctx, address, nil)
 			}
 		}
 		for _, address := range want {
-			if k.kept[address] == nil {
+			if r.stops[address] == nil {
 				ctx, stop := context.WithCancel(ctx)
-				k.kept[address] = stop
-				k.tasks.Go(func() { k.keep(ctx, address) })
+				r.stops[address] = stop
+				r.tasks.Go(func() { r.connect(ctx, address) })
 			}
 		}
 		select {
@@ -86,8 +85,8 @@ func (k *keeper) follow(ctx context.Context) {
 	}
 }
 
-// targets are the servers that need a tunnel: all but this machine's own. Where none of the list answers, the name
-// by which the node joined may do: the list may hold addresses that mean nothing here.
+// targets returns the servers that get a tunnel: all but this machine's own. If none of the listed servers answers, fallback servers
+// with connections are added: the listed addresses may be unreachable from here.
 func targets(servers []tcpbalancer.Server) (addresses []string) {
 	reachable := false
 	for _, s := range servers {
@@ -111,24 +110,24 @@ func targets(servers []tcpbalancer.Server) (addresses []string) {
 	return addresses
 }
 
-// keep dials one server again and again.
-func (k *keeper) keep(ctx context.Context, server string) {
-	node := tunnel.Node{Path: k.Path, TLS: k.tls, Allow: k.allow}
+// connect keeps the tunnel to one server until ctx is done.
+func (r *running) connect(ctx context.Context, server string) {
+	node := tunnel.Node{Path: r.Path, TLS: r.tls, Allow: r.allow}
 	tries, lost := 0, time.Now()
 	for ctx.Err() == nil {
 		err := node.Connect(ctx, server, func() {
 			tries = 0
-			k.log.Infof("tunnel to server %s stands", server)
-			k.note(ctx, server, &state.Tunnel{Server: server, Since: time.Now()})
+			r.log.Infof("tunnel to server %s stands", server)
+			r.report(ctx, server, &state.Tunnel{Server: server, Since: time.Now()})
 		})
 		if ctx.Err() != nil {
 			return
 		}
 		if tries == 0 {
 			lost = time.Now()
-			k.log.Infof("no tunnel to server %s: %v", server, err)
+			r.log.Infof("no tunnel to server %s: %v", server, err)
 		}
-		k.note(ctx, server, &state.Tunnel{Server: server, Error: err.Error()})
+		r.report(ctx, server, &state.Tunnel{Server: server, Error: err.Error()})
 		tries++
 		timer := time.NewTimer(pause(tries, time.Since(lost), err))
 		select {
@@ -139,8 +138,8 @@ func (k *keeper) keep(ctx context.Context, server string) {
 	}
 }
 
-// pause is how long to wait before the next try: little after a restart of the server, more when it refuses us or has
-// been away for long. It differs from node to node, because all lose a server at once.
+// pause is the time until the next try: short after a restart of the server, longer when the server refuses the tunnel or is away for
+// long. It is random, because all nodes lose a server at once.
 func pause(tries int, lost time.Duration, err error) time.Duration {
 	most := 5 * time.Second
 	var answer *tunnel.AnswerError
@@ -151,43 +150,43 @@ func pause(tries int, lost time.Duration, err error) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// note tells what became of a tunnel, unless ctx is done; nil is that nobody wants it any more.
-func (k *keeper) note(ctx context.Context, server string, s *state.Tunnel) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+// report reports the new state of a tunnel, unless ctx is done; nil means that the tunnel was removed.
+func (r *running) report(ctx context.Context, server string, s *state.Tunnel) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if ctx.Err() != nil {
 		return
 	}
 	if s == nil {
-		delete(k.states, server)
+		delete(r.states, server)
 	} else {
-		if old := k.states[server]; old.Error == s.Error && s.Error != "" {
+		if old := r.states[server]; old.Error == s.Error && s.Error != "" {
 			return
 		}
-		k.states[server] = *s
+		r.states[server] = *s
 	}
-	all := make([]state.Tunnel, 0, len(k.states))
-	for _, s := range k.states {
+	all := make([]state.Tunnel, 0, len(r.states))
+	for _, s := range r.states {
 		all = append(all, s)
 	}
 	slices.SortFunc(all, func(x, y state.Tunnel) int { return strings.Compare(x.Server, y.Server) })
-	k.Report(all)
+	r.Report(all)
 }
 
-// tls reads the files each time: certificates are renewed.
-func (k *keeper) tls() (*tls.Config, error) {
-	pem, err := os.ReadFile(k.CA)
+// tls reads the files at each connection, because certificates are renewed.
+func (r *running) tls() (*tls.Config, error) {
+	pem, err := os.ReadFile(r.CA)
 	if err != nil {
 		return nil, fmt.Errorf("reading the cluster's CA: %w", err)
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("reading the cluster's CA: no certificate in %s", k.CA)
+		return nil, fmt.Errorf("reading the cluster's CA: no certificate in %s", r.CA)
 	}
-	cert, err := tls.LoadX509KeyPair(k.Cert, k.Key)
+	cert, err := tls.LoadX509KeyPair(r.Cert, r.Key)
 	if err != nil {
 		return nil, fmt.Errorf("reading the node's certificate: %w", err)
 	}
-	// Every server's certificate is good for loopback, and perhaps not for the name by which it is reached from here.
+	// Every server's certificate is valid for loopback, but perhaps not for the name by which the node reaches the server.
 	return &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{cert}, ServerName: "127.0.0.1"}, nil
 }

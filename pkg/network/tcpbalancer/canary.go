@@ -18,60 +18,59 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// The canary's connection is noticed to be dead by the kernel, three seconds after it last heard from the server's
-// machine. While a question is on its way the kernel is more patient, so we look ourselves.
+// keepAlive makes the kernel end the canary's connection 3 s after it last heard from the server's machine. While data is unacknowledged
+// the kernel waits longer, so the canary checks itself.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}
 
 const (
-	// A machine that is there answers every keep-alive, so that there is never more silence than this.
-	silent = 1500 * time.Millisecond
-	// vanished is the silence after which the machine of a server that was asked something is gone.
-	vanished = 2 * time.Second
-	// glance is how often we look while we wait.
-	glance = 250 * time.Millisecond
+	// maxIdleSilence is the longest silence of a live machine, which answers every keep-alive.
+	maxIdleSilence = 1500 * time.Millisecond
+	// maxSilence is the silence after which the machine of a server is gone while a probe is unanswered.
+	maxSilence = 2 * time.Second
+	// pollInterval is how often the silence is checked.
+	pollInterval = 250 * time.Millisecond
 )
 
-// errVanished is a machine that does not even acknowledge that it was asked.
+// errVanished is the error for a machine that does not acknowledge data.
 var errVanished = errors.New("its machine does not answer")
 
-// unwellError is a server that answers and says that it is not ready.
+// unwellError is the error for a server that answers /readyz with a failure.
 type unwellError struct{ status string }
 
 func (e *unwellError) Error() string { return "/readyz says " + e.status }
 
-// watch asks a server in intervals for as long as that is wanted. Its connection is a canary too: while it waits for
-// the next question it notices at once when the connection ends.
+// watch is a canary: it probes a server in intervals while needsCanary. Between probes it notices at once when its connection ends.
 func (b *Balancer) watch(ctx context.Context, s *server) {
 	strikes := 0
-	for b.goOn(s) {
+	for b.keepWatching(s) {
 		err := b.observe(ctx, s)
 		switch {
 		case ctx.Err() != nil || err == nil:
-			continue // goOn says why
+			continue // keepWatching decides
 		case errors.Is(err, errEnded):
-			strikes = 0 // it may have been restarted: the next connection tells
+			strikes = 0 // the server may have been restarted; the next connection shows
 			_ = lifecycle.Sleep(ctx, eagerPause)
 			continue
 		}
 		strikes++
-		if strikes < 2 && !final(err) {
+		if strikes < 2 && !conclusive(err) {
 			continue
 		}
-		b.judge(s, err)
+		b.setHealth(s, err)
 		_ = lifecycle.Sleep(ctx, b.Interval)
 	}
 }
 
-// goOn reports whether a canary has more to do; if not, it is taken off the list.
-func (b *Balancer) goOn(s *server) bool {
+// keepWatching reports whether the canary is still needed, and notes it in watched.
+func (b *Balancer) keepWatching(s *server) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.watched = b.wanted(s)
+	s.watched = b.needsCanary(s)
 	return s.watched
 }
 
-// final reports whether an error needs no second opinion.
-func final(err error) bool {
+// conclusive reports whether one such error is enough to mark a server unhealthy.
+func conclusive(err error) bool {
 	for _, e := range []error{errVanished, syscall.ECONNREFUSED, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH} {
 		if errors.Is(err, e) {
 			return true
@@ -80,10 +79,10 @@ func final(err error) bool {
 	return false
 }
 
-// errEnded is a connection that was closed between two questions.
+// errEnded is the error for a connection that was closed between two probes.
 var errEnded = errors.New("the connection has ended")
 
-// observe keeps one connection to a server and asks it in intervals. It returns nil when that is not wanted any more.
+// observe probes a server over one connection. It returns nil when the canary is not needed any more.
 func (b *Balancer) observe(ctx context.Context, s *server) error {
 	conn, err := b.dialCanary(ctx, s)
 	if err != nil {
@@ -93,15 +92,15 @@ func (b *Balancer) observe(ctx context.Context, s *server) error {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	reader := bufio.NewReader(conn)
 	for {
-		if err := ask(conn, reader, s.address, b.Answer); err != nil {
+		if err := probe(conn, reader, s.address, b.Answer); err != nil {
 			return err
 		}
-		b.judge(s, nil)
-		if err := rest(conn, reader, b.Interval); err != nil {
+		b.setHealth(s, nil)
+		if err := awaitNext(conn, reader, b.Interval); err != nil {
 			return err
 		}
 		b.mu.Lock()
-		wanted := b.wanted(s)
+		wanted := b.needsCanary(s)
 		b.mu.Unlock()
 		if !wanted {
 			return nil
@@ -129,15 +128,15 @@ func (b *Balancer) dialCanary(ctx context.Context, s *server) (net.Conn, error) 
 	return secure, nil
 }
 
-// ask asks once. Whoever answers but with a failure of its own is not well; that it does not want to tell us is well.
-func ask(conn net.Conn, reader *bufio.Reader, host string, timeout time.Duration) error {
+// probe requests /readyz once. Only a status of 500 or more is unhealthy: a refusal for lack of permission is an answer, too.
+func probe(conn net.Conn, reader *bufio.Reader, host string, timeout time.Duration) error {
 	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return err
 	}
 	if _, err := fmt.Fprintf(conn, "GET /readyz HTTP/1.1\r\nHost: %s\r\nUser-Agent: coracle-balancer\r\n\r\n", host); err != nil {
 		return err
 	}
-	if err := begun(conn, reader, timeout); err != nil {
+	if err := awaitAnswer(conn, reader, timeout); err != nil {
 		return err
 	}
 	response, err := http.ReadResponse(reader, nil)
@@ -154,11 +153,11 @@ func ask(conn net.Conn, reader *bufio.Reader, host string, timeout time.Duration
 	return nil
 }
 
-// begun waits until an answer begins.
-func begun(conn net.Conn, reader *bufio.Reader, timeout time.Duration) error {
+// awaitAnswer waits for the first byte of an answer.
+func awaitAnswer(conn net.Conn, reader *bufio.Reader, timeout time.Duration) error {
 	end := time.Now().Add(timeout)
 	for {
-		if err := conn.SetReadDeadline(earlier(end, time.Now().Add(glance))); err != nil {
+		if err := conn.SetReadDeadline(earliest(end, time.Now().Add(pollInterval))); err != nil {
 			return err
 		}
 		_, err := reader.Peek(1)
@@ -167,7 +166,7 @@ func begun(conn net.Conn, reader *bufio.Reader, timeout time.Duration) error {
 			return conn.SetDeadline(end)
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return err
-		case silence(conn) >= vanished:
+		case silence(conn) >= maxSilence:
 			return errVanished
 		case !time.Now().Before(end):
 			return err
@@ -175,16 +174,16 @@ func begun(conn net.Conn, reader *bufio.Reader, timeout time.Duration) error {
 	}
 }
 
-func earlier(a, b time.Time) time.Time {
+func earliest(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a
 	}
 	return b
 }
 
-// rest waits on a connection on which nothing is expected. It returns nil when the time is over, and an error when
-// the connection is. It goes on while the kernel waits for a sign of life, for it knows first.
-func rest(conn net.Conn, reader *bufio.Reader, d time.Duration) error {
+// awaitNext waits for d on an idle connection. It returns an error if the connection ends. It waits longer while the kernel's
+// keep-alive is unanswered, until the kernel decides.
+func awaitNext(conn net.Conn, reader *bufio.Reader, d time.Duration) error {
 	for {
 		if err := conn.SetDeadline(time.Now().Add(d)); err != nil {
 			return err
@@ -195,16 +194,16 @@ func rest(conn net.Conn, reader *bufio.Reader, d time.Duration) error {
 			return err
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return errEnded
-		case s < silent:
+		case s < maxIdleSilence:
 			return nil
-		case s > 2*vanished:
+		case s > 2*maxSilence:
 			return errVanished
 		}
-		d = glance
+		d = pollInterval
 	}
 }
 
-// silence is for how long the kernel has not heard from the other machine.
+// silence is the time since the kernel last received a packet of the connection.
 func silence(conn net.Conn) time.Duration {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()

@@ -12,29 +12,28 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// How often servers are tried for a client that waits: often in the first seconds, because a start is short.
+// Pauses between tries while a client waits: short for the first 10 s, because a restart of a server is short.
 const (
 	eagerPause  = 10 * time.Millisecond
 	eagerFor    = 10 * time.Second
 	patientWait = 250 * time.Millisecond
 )
 
-// patientKeepAlive notices within half a minute that a server has vanished which nobody watches because it is the only one.
+// patientKeepAlive notices within 30 s that the machine of a server without a canary, the only one, is gone.
 var patientKeepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// connect returns a connection to the best server there is. A client has to wait if there is none: it is better off
-// than with a refusal, after which it would wait longer of its own accord.
+// connect returns a connection to the best server. It waits up to Hold if there is none: a refused client would back off for longer.
 func (b *Balancer) connect(ctx context.Context) (*net.TCPConn, *server, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.Hold)
 	defer cancel()
 	for {
 		conn, s, err := b.try(ctx)
 		if err == nil {
-			b.lost(false)
+			b.noteReached(true)
 			return conn, s, nil
 		}
 		wait := eagerPause
-		if b.lost(true) > eagerFor {
+		if b.noteReached(false) > eagerFor {
 			wait = patientWait
 		}
 		if lifecycle.Sleep(ctx, wait) != nil {
@@ -43,36 +42,36 @@ func (b *Balancer) connect(ctx context.Context) (*net.TCPConn, *server, error) {
 	}
 }
 
-// lost notes whether a server was reached and returns for how long none was.
-func (b *Balancer) lost(lost bool) time.Duration {
+// noteReached notes whether a server was reached, and returns for how long none was.
+func (b *Balancer) noteReached(reached bool) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case !lost:
-		b.lostWhen = time.Time{}
+	case reached:
+		b.unreachableSince = time.Time{}
 		return 0
-	case b.lostWhen.IsZero():
-		b.lostWhen = time.Now()
+	case b.unreachableSince.IsZero():
+		b.unreachableSince = time.Now()
 	}
-	return time.Since(b.lostWhen)
+	return time.Since(b.unreachableSince)
 }
 
-// dialled is the outcome of one connection.
-type dialled struct {
+// dialResult is the result of one dial.
+type dialResult struct {
 	server *server
 	conn   net.Conn
 	err    error
 }
 
-// try dials the servers in the order of preference: the next when one refuses, and beside one that takes long.
+// try dials the servers in the order of preference: the next when one fails, or in parallel after Next.
 func (b *Balancer) try(ctx context.Context) (*net.TCPConn, *server, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.Dial)
 	defer cancel()
 	servers := b.candidates()
 	if len(servers) == 0 {
-		return nil, nil, errors.New("no server is known")
+		return nil, nil, errors.New("no API server is known")
 	}
-	outcomes := make(chan dialled, len(servers))
+	outcomes := make(chan dialResult, len(servers))
 	begun, ended := 0, 0
 	begin := func() {
 		if begun < len(servers) {
@@ -80,7 +79,7 @@ func (b *Balancer) try(ctx context.Context) (*net.TCPConn, *server, error) {
 			begun++
 			go func() {
 				conn, err := (&net.Dialer{KeepAliveConfig: patientKeepAlive}).DialContext(ctx, "tcp", s.dial)
-				outcomes <- dialled{s, conn, err}
+				outcomes <- dialResult{s, conn, err}
 			}()
 		}
 	}
@@ -96,32 +95,32 @@ func (b *Balancer) try(ctx context.Context) (*net.TCPConn, *server, error) {
 		case o := <-outcomes:
 			ended++
 			if conn, ok := o.conn.(*net.TCPConn); ok {
-				b.doubt(servers[:begun], o.server)
+				b.markSlow(servers[:begun], o.server)
 				return conn, o.server, nil
 			}
 			problems = append(problems, fmt.Errorf("%s: %w", o.server.address, reason(o.err)))
-			b.suspect(o.server, o.err)
+			b.noteDialFailure(o.server, o.err)
 			begin()
 		}
 	}
 	return nil, nil, errors.Join(problems...)
 }
 
-// doubt has those looked at that were dialled before the one that answered.
-func (b *Balancer) doubt(dialled []*server, answered *server) {
+// markSlow makes canaries probe the servers that were dialed before the one that answered.
+func (b *Balancer) markSlow(dialed []*server, answered *server) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, s := range dialled {
+	for _, s := range dialed {
 		if s == answered {
 			break
 		}
-		s.doubt = s.problem == nil
+		s.slow = s.problem == nil
 	}
 	b.tend()
 }
 
 // closeLate closes connections that nobody needs any more.
-func closeLate(outcomes <-chan dialled, begun, ended *int) {
+func closeLate(outcomes <-chan dialResult, begun, ended *int) {
 	for ; *ended < *begun; *ended++ {
 		if o := <-outcomes; o.conn != nil {
 			_ = o.conn.Close()
@@ -137,15 +136,15 @@ func (b *Balancer) candidates() []*server {
 	all := slices.Clone(b.servers)
 	slices.SortStableFunc(all, func(x, y *server) int {
 		return cmp.Or(
-			first(x.problem == nil && !x.doubt, y.problem == nil && !y.doubt),
+			trueFirst(x.problem == nil && !x.slow, y.problem == nil && !y.slow),
 			cmp.Compare(x.tier, y.tier),
-			first(len(x.pairs) > 0, len(y.pairs) > 0),
+			trueFirst(len(x.pairs) > 0, len(y.pairs) > 0),
 			cmp.Compare(x.rank, y.rank))
 	})
 	return all
 }
 
-func first(x, y bool) int {
+func trueFirst(x, y bool) int {
 	switch {
 	case x == y:
 		return 0
@@ -155,7 +154,7 @@ func first(x, y bool) int {
 	return 1
 }
 
-// reason is the part of a network error that the address does not repeat.
+// reason returns a network error without the address.
 func reason(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {

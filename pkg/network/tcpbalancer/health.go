@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// choice reports whether there is more than one server to choose from. Without that nobody is watched or judged.
-func (b *Balancer) choice() bool {
+// hasChoice reports whether there is more than one server. Otherwise servers are not probed, and count as healthy.
+func (b *Balancer) hasChoice() bool {
 	n := 0
 	for _, s := range b.servers {
 		if s.tier != fallback {
@@ -18,21 +18,21 @@ func (b *Balancer) choice() bool {
 	return n > 1
 }
 
-// wanted reports whether a server has to be watched: while it has connections, and until it is well again.
-func (b *Balancer) wanted(s *server) bool {
-	return b.ctx.Err() == nil && b.choice() && slices.Contains(b.servers, s) &&
-		(len(s.pairs) > 0 || s.doubt || s.problem != nil && s.tier != fallback)
+// needsCanary reports whether a server has to be probed: while it has connections, and until it is healthy again.
+func (b *Balancer) needsCanary(s *server) bool {
+	return b.ctx.Err() == nil && b.hasChoice() && slices.Contains(b.servers, s) &&
+		(len(s.pairs) > 0 || s.slow || s.problem != nil && s.tier != fallback)
 }
 
-// tend starts the canaries that are missing. They end by themselves.
+// startCanaries starts missing canaries. They end when needsCanary is false.
 func (b *Balancer) tend() {
-	if !b.choice() {
+	if !b.hasChoice() {
 		for _, s := range b.servers {
-			s.problem, s.doubt = nil, false // nobody would find out that it is well again
+			s.problem, s.slow = nil, false // no canary would find out that it is healthy again
 		}
 	}
 	for _, s := range b.servers {
-		if !s.watched && b.wanted(s) {
+		if !s.watched && b.needsCanary(s) {
 			s.watched = true
 			ctx := b.ctx
 			b.tasks.Go(func() { b.watch(ctx, s) })
@@ -40,23 +40,23 @@ func (b *Balancer) tend() {
 	}
 }
 
-// suspect notes that a server could not be dialled; a canary finds out the rest.
-func (b *Balancer) suspect(s *server, err error) {
+// noteDialFailure marks a server that could not be dialed as unhealthy, and starts a canary.
+func (b *Balancer) noteDialFailure(s *server, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.ctx.Err() != nil || s.problem != nil || !b.choice() {
+	if b.ctx.Err() != nil || s.problem != nil || !b.hasChoice() {
 		return
 	}
 	b.setProblem(s, err)
 	b.tend()
 }
 
-// judge notes what a canary found. Clients are sent away from a server that does not answer, and from one that says
-// itself that it is not well, if there is a better one.
-func (b *Balancer) judge(s *server, problem error) {
+// setHealth sets the result of a probe. Connections to a server that does not answer are closed, and those to a server that reports
+// itself unhealthy if another one is healthy.
+func (b *Balancer) setHealth(s *server, problem error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	s.doubt = false
+	s.slow = false
 	if (s.problem == nil) != (problem == nil) {
 		b.setProblem(s, problem)
 	}
@@ -74,29 +74,29 @@ func (b *Balancer) judge(s *server, problem error) {
 	b.tend()
 }
 
-// setProblem changes what is known of a server and says so.
+// setProblem changes the health of a server, logs it, and notifies.
 func (b *Balancer) setProblem(s *server, problem error) {
 	s.problem, s.since = problem, time.Now()
 	switch {
 	case problem == nil:
-		b.log.Infof("API server %s is well again", s.address)
-	case s.tier == own: // it starts together with us
+		b.log.Infof("API server %s is healthy again", s.address)
+	case s.tier == own: // expected: it starts together with this process
 		b.log.Infof("this machine's API server does not answer, others are used: %v", reason(problem))
 	default:
-		b.log.Warnf("API server %s is not well, others are used: %v", s.address, reason(problem))
+		b.log.Warnf("API server %s is unhealthy, others are used: %v", s.address, reason(problem))
 	}
 	b.notify()
 }
 
-// Server is what is known of one server.
+// Server is the state of one server.
 type Server struct {
-	Address string `json:"address"` // HOST:PORT as the cluster is told
-	// Own is this machine's own.
+	Address string `json:"address"` // HOST:PORT as in the cluster's list
+	// Own is set for this machine's own server.
 	Own bool `json:"own,omitempty"`
-	// Fallback is one that is not in the cluster's list, and tried when nothing else works.
+	// Fallback is set for a server that is not in the cluster's list, which is tried last.
 	Fallback    bool `json:"fallback,omitempty"`
 	Connections int  `json:"connections,omitempty"`
-	// Problem says why it is not used, since when.
+	// Problem says why the server is unhealthy, and Since from when.
 	Problem string    `json:"problem,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 }

@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// pair is a client's connection and the one to a server that it is carried over.
+// pair is a connection of a client and its connection to a server.
 type pair struct {
 	client, server *net.TCPConn
 	once           sync.Once
 }
 
-// carry copies both ways until both have ended. Between two TCP connections the kernel moves the bytes itself.
+// carry copies both ways until both have ended. The kernel splices between TCP connections without copying to user space.
 func (p *pair) carry() {
 	var back sync.WaitGroup
 	back.Go(func() { p.copy(p.client, p.server) })
@@ -21,14 +21,14 @@ func (p *pair) carry() {
 	p.once.Do(p.closeBoth)
 }
 
-// copy hands on that one side has nothing more to say; after an error neither has.
+// copy copies one direction, and then closes it; after an error it closes both.
 func (p *pair) copy(to, from *net.TCPConn) {
 	if _, err := io.Copy(to, from); err != nil || to.CloseWrite() != nil {
 		p.close()
 	}
 }
 
-// close ends both connections at once. What the server has not taken by now is dropped: it may have vanished.
+// close ends both connections at once, and drops data that the server has not acknowledged: its machine may be gone.
 func (p *pair) close() {
 	p.once.Do(func() {
 		_ = p.server.SetLinger(0)

@@ -1,10 +1,9 @@
-// Package tcpbalancer hands TCP connections of this machine on to one of the cluster's API servers, which it watches.
+// Package tcpbalancer forwards TCP connections of this machine to one of the cluster's API servers, and checks their health.
 //
-// The bytes are not looked at: TLS goes from end to end. With one server there is nothing to choose, and nothing is
-// watched. With more, every server that has connections is asked in intervals whether it is well; when it is not, its
-// connections are closed, so that clients dial again and come out at another one.
+// It does not terminate TLS. A single server is not checked, as there is no choice. With more, a canary probes every server that has
+// connections; when a server is unhealthy its connections are closed, so that clients dial again and get another one.
 //
-// It links no Kubernetes. Where the list of servers comes from is package pkg/network/apibalancer's business.
+// The package links no Kubernetes. Package apibalancer keeps the list of servers.
 package tcpbalancer
 
 import (
@@ -22,35 +21,34 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// Options say what a Balancer begins with. Addresses are HOST:PORT.
+// Options are the initial servers and the settings of a Balancer. Addresses are HOST:PORT.
 type Options struct {
-	// Own is this machine's own server, preferred to all others: the address that the cluster is told, and the one
-	// under which it is reached from here. Both are empty if there is none.
+	// Own is this machine's own server, which is preferred to all others, by the address in the cluster's list. OwnDial is the address
+	// to dial it at. Both are empty if there is none.
 	Own, OwnDial string
-	// Listed are the cluster's servers as far as they are known; Set replaces them.
+	// Listed are the known servers of the cluster; Set replaces them.
 	Listed []string
-	// Fallback are addresses to try when all others fail: names by which servers were reached before.
+	// Fallback are addresses to try when all others fail, such as names by which servers were reached before.
 	Fallback []string
-	// TLS returns how servers are asked for /readyz. Nil asks without TLS.
+	// TLS returns the configuration for probes of /readyz. Nil probes without TLS.
 	TLS func() (*tls.Config, error)
-	// Log takes what an operator would want to know. Nil is logrus' standard logger.
+	// Log is the logger. Nil is logrus' standard logger.
 	Log logrus.FieldLogger
-	// Timing is for tests. Zero is the product's.
+	// Timing is for tests. The zero value is defaultTiming.
 	Timing Timing
 }
 
-// Timing is how long things take.
+// Timing has intervals and timeouts.
 type Timing struct {
-	Interval time.Duration // between two questions to a server in use, and to one that is not well
-	Answer   time.Duration // how long an answer may take
-	Dial     time.Duration // how long a connection may take
-	Next     time.Duration // after which another server is tried beside one that does not answer yet
-	Hold     time.Duration // how long a client is kept waiting for any server
+	Interval time.Duration // between two probes of a server
+	Answer   time.Duration // timeout of a probe
+	Dial     time.Duration // timeout of a connection
+	Next     time.Duration // after which the next server is dialed while one has not answered yet
+	Hold     time.Duration // how long a client waits for any server
 }
 
-// product is what a Timing that is not given is: a server that has vanished is left after three seconds, by the
-// canary's keep-alive, and one that is frozen after eight at most.
-var product = Timing{
+// defaultTiming leaves a server whose machine is gone after 3 s, by the canary's keep-alive, and a frozen one after at most 8 s.
+var defaultTiming = Timing{
 	Interval: 4 * time.Second, Answer: 2 * time.Second, Dial: 3 * time.Second, Next: 300 * time.Millisecond, Hold: 5 * time.Second,
 }
 
@@ -60,45 +58,45 @@ type Balancer struct {
 	log logrus.FieldLogger
 	Timing
 
-	mu       sync.Mutex
-	ctx      context.Context // of Serve
-	servers  []*server
-	changed  chan struct{} // closed at the next change
-	tasks    sync.WaitGroup
-	lostWhen time.Time // when the last client failed to reach any server; zero if the last one succeeded
+	mu               sync.Mutex
+	ctx              context.Context // of Serve
+	servers          []*server
+	changed          chan struct{} // closed at the next change
+	tasks            sync.WaitGroup
+	unreachableSince time.Time // since when no client reached any server; zero if the last one did
 }
 
-// server is one API server. Its fields are guarded by the Balancer's lock, but for the first two.
+// server is one API server. The Balancer's mu guards all fields but the first two.
 type server struct {
 	address, dial string
 	tier          tier
-	rank          uint64 // decides between servers that are alike
-	problem       error  // why it is not well; nil if it is, or if nobody knows yet
+	rank          uint64 // random order among equal servers
+	problem       error  // why it is unhealthy; nil if it is healthy or not probed yet
 	since         time.Time
 	pairs         map[*pair]struct{}
-	doubt         bool // it was slow: a canary has to look
-	watched       bool // a canary runs
+	slow          bool // it was slow to connect: a canary has to probe it
+	watched       bool // whether a canary runs
 }
 
-// tier says how much a server is preferred.
+// tier is the preference of a server; lower is better.
 type tier int
 
 const (
 	own tier = iota
 	listed
-	fallback // not among the cluster's servers any more, or a name of one of them
+	fallback // was removed from the list, or is another name of a server
 )
 
-// maxFallbacks is how many servers are remembered that have left the list.
+// maxFallbacks is how many removed servers are kept.
 const maxFallbacks = 8
 
-// New returns a balancer that knows its servers and does nothing yet.
+// New returns a balancer; Serve starts it.
 func New(o Options) *Balancer {
 	if o.Log == nil {
 		o.Log = logrus.StandardLogger()
 	}
 	if o.Timing == (Timing{}) {
-		o.Timing = product
+		o.Timing = defaultTiming
 	}
 	b := &Balancer{tls: o.TLS, log: o.Log, Timing: o.Timing, ctx: context.Background(), changed: make(chan struct{})}
 	if o.Own != "" {
@@ -126,8 +124,8 @@ func (b *Balancer) find(address string) *server {
 	return nil
 }
 
-// Set replaces the list of the cluster's servers. Connections to one that is not in it any more are closed; it is
-// remembered as something to fall back on. An empty list is ignored: a cluster without servers could not say so.
+// Set replaces the list of the cluster's servers. Connections to removed servers are closed; removed servers become fallbacks. An empty
+// list is ignored, as it must be a mistake.
 func (b *Balancer) Set(addresses []string) {
 	if len(addresses) == 0 {
 		return
@@ -157,7 +155,7 @@ func (b *Balancer) Set(addresses []string) {
 	}
 }
 
-// forgetOldest keeps the list of servers to fall back on short.
+// forgetOldest removes the oldest fallbacks above maxFallbacks.
 func (b *Balancer) forgetOldest() {
 	n := 0
 	for _, s := range b.servers {
@@ -175,7 +173,7 @@ func (b *Balancer) forgetOldest() {
 	})
 }
 
-// Serve takes connections until ctx is done. It returns when all of them are closed.
+// Serve accepts connections until ctx is done. It returns when all of them are closed.
 func (b *Balancer) Serve(ctx context.Context, listener net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -199,7 +197,7 @@ func (b *Balancer) Serve(ctx context.Context, listener net.Listener) error {
 				b.tasks.Wait()
 				return err
 			}
-			_ = lifecycle.Sleep(ctx, 100*time.Millisecond) // no file descriptors left, perhaps
+			_ = lifecycle.Sleep(ctx, 100*time.Millisecond) // perhaps out of file descriptors
 			continue
 		}
 		client, ok := conn.(*net.TCPConn)
@@ -211,7 +209,7 @@ func (b *Balancer) Serve(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-// serve finds a server for a client and carries the bytes.
+// serve connects a client to a server and copies data between them.
 func (b *Balancer) serve(ctx context.Context, client *net.TCPConn) {
 	defer client.Close()
 	conn, s, err := b.connect(ctx)
@@ -220,16 +218,16 @@ func (b *Balancer) serve(ctx context.Context, client *net.TCPConn) {
 		return
 	}
 	p := &pair{client: client, server: conn}
-	if !b.enter(s, p) {
+	if !b.addPair(s, p) {
 		p.close()
 		return
 	}
 	p.carry()
-	b.leave(s, p)
+	b.removePair(s, p)
 }
 
-// enter counts a connection, unless all is being closed.
-func (b *Balancer) enter(s *server, p *pair) bool {
+// addPair adds a connection to a server. It returns false if the balancer is stopping.
+func (b *Balancer) addPair(s *server, p *pair) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ctx.Err() != nil {
@@ -243,7 +241,7 @@ func (b *Balancer) enter(s *server, p *pair) bool {
 	return true
 }
 
-func (b *Balancer) leave(s *server, p *pair) {
+func (b *Balancer) removePair(s *server, p *pair) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(s.pairs, p)
@@ -266,7 +264,7 @@ func (s *server) closePairs() {
 	}
 }
 
-// notify wakes those who follow Snapshot.
+// notify closes the channel that Snapshot returned.
 func (b *Balancer) notify() {
 	close(b.changed)
 	b.changed = make(chan struct{})

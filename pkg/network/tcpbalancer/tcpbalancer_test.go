@@ -107,9 +107,9 @@ func await(t *testing.T, what string, ok func() bool) {
 func serve(t *testing.T, o Options) (*Balancer, string) {
 	t.Helper()
 	o.Timing = cmp.Or(o.Timing, quick)
-	silent := logrus.New()
-	silent.SetOutput(io.Discard)
-	o.Log = silent
+	maxIdleSilence := logrus.New()
+	maxIdleSilence.SetOutput(io.Discard)
+	o.Log = maxIdleSilence
 	b := New(o)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -320,15 +320,15 @@ func TestSilent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	silent := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
+	maxIdleSilence := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
 	for range 3 { // nobody accepts: further connections get no answer
-		if conn, err := net.DialTimeout("tcp", silent, 100*time.Millisecond); err == nil {
+		if conn, err := net.DialTimeout("tcp", maxIdleSilence, 100*time.Millisecond); err == nil {
 			defer conn.Close()
 		}
 	}
 	patient := quick
 	patient.Next, patient.Hold = 2*time.Second, 30*time.Second
-	b, address := serve(t, Options{Own: silent, OwnDial: silent, Listed: []string{a.address}, Timing: patient})
+	b, address := serve(t, Options{Own: maxIdleSilence, OwnDial: maxIdleSilence, Listed: []string{a.address}, Timing: patient})
 	dial(t, address).expect(t, "a")
 	await(t, "a judgement", func() bool { s, _ := b.Snapshot(); return s[0].Address == a.address })
 	began := time.Now()

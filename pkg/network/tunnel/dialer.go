@@ -13,19 +13,18 @@ import (
 // Owner is the node that an address belongs to.
 type Owner struct {
 	Node string
-	// Addresses are the node's own, by which it is seen whether its tunnel comes from another one: through a NAT.
+	// Addresses are the node's own. A tunnel from another address comes through a NAT.
 	Addresses []string
 }
 
-// Dialer reaches addresses of the cluster from a server: directly if that works, else through the tunnel of the node
-// that has the address.
+// Dialer connects from a server to addresses of the cluster: directly, or through the tunnel of the node that has the address.
 type Dialer struct {
 	Hub *Hub
 	// Self is the server's own node, which needs no tunnel.
 	Self string
-	// Owner says whose an address is; ok is false if it is no node's.
+	// Owner returns the node of an address; ok is false if no node has it.
 	Owner func(host string) (o Owner, ok bool)
-	// Direct dials without a tunnel. Nil is the network.
+	// Direct dials without a tunnel. Nil is net.Dialer.
 	Direct func(ctx context.Context, network, address string) (net.Conn, error)
 
 	ahead  time.Duration // instead of headStart, unless it is 0
@@ -33,13 +32,13 @@ type Dialer struct {
 	failed map[string]time.Time // by node: when dialling it directly failed last
 }
 
-// How the two ways compete.
+// Timing of the two ways, direct and through the tunnel.
 const (
-	headStart     = 150 * time.Millisecond // of the way that is preferred
-	remembered    = time.Minute            // how long a failure of the direct way is
-	directTimeout = 30 * time.Second       // as without us
-	lastChance    = time.Second            // of the direct way when the node itself has said no
-	lostTimeout   = 10 * time.Second       // of a node that has no tunnel although every node makes one
+	headStart     = 150 * time.Millisecond // of the preferred way, before the other is tried as well
+	failureTTL    = time.Minute            // how long a failed direct dial is remembered
+	directTimeout = 30 * time.Second       // as the API server has without a tunnel
+	lastChance    = time.Second            // for the direct way after the node refused
+	lostTimeout   = 10 * time.Second       // for a node without a tunnel
 )
 
 // DialContext connects to HOST:PORT. Its error says which ways were tried.
@@ -60,7 +59,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	tunnelled := func(ctx context.Context) (net.Conn, error) {
 		conn, err := d.Hub.Dial(ctx, owner.Node, address)
 		var refused *RefusedError
-		if errors.As(err, &refused) { // the node knows best; the direct way may hang
+		if errors.As(err, &refused) { // the direct way would hardly work, and may hang
 			time.AfterFunc(lastChance, giveUp)
 		}
 		return conn, err
@@ -69,24 +68,23 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	switch {
 	case !ok:
 		return d.dialLost(ctx, owner.Node, address, direct, tunnelled)
-	case !owner.has(from): // behind a NAT the node's address may be another machine's here
+	case !owner.hasAddress(from): // behind a NAT the node's address may be another machine's here
 		conn, throughErr, directErr := race(ctx, cmp.Or(d.ahead, headStart), tunnelled, direct)
 		return conn, explain(owner, address, directErr, throughErr)
 	}
 	start := cmp.Or(d.ahead, headStart)
-	if d.failedLately(owner.Node) {
+	if d.failedRecently(owner.Node) {
 		start = 0
 	}
 	conn, directErr, throughErr := race(ctx, start, direct, tunnelled)
 	if directErr != nil {
-		d.note(owner.Node)
+		d.noteFailure(owner.Node)
 	}
 	return conn, explain(owner, address, directErr, throughErr)
 }
 
-// dialLost dials a node that has no tunnel: directly, and through a tunnel if it comes meanwhile, as it does a moment
-// after a start.
-func (d *Dialer) dialLost(ctx context.Context, node, address string, direct, tunnelled way) (net.Conn, error) {
+// dialLost dials a node that has no tunnel: directly, and through its tunnel if it connects meanwhile, as after a start of the server.
+func (d *Dialer) dialLost(ctx context.Context, node, address string, direct, tunnelled dialFunc) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, lostTimeout)
 	defer cancel()
 	failed := make(chan struct{})
@@ -99,7 +97,7 @@ func (d *Dialer) dialLost(ctx context.Context, node, address string, direct, tun
 			return conn, err
 		},
 		func(ctx context.Context) (net.Conn, error) {
-			if err := d.Hub.await(ctx, node, failed); err != nil {
+			if err := d.Hub.awaitSession(ctx, node, failed); err != nil {
 				return nil, err
 			}
 			return tunnelled(ctx)
@@ -120,8 +118,8 @@ func (d *Dialer) direct(ctx context.Context, network, address string) (net.Conn,
 	return (&net.Dialer{}).DialContext(ctx, network, address)
 }
 
-// has reports whether the owner itself has the address that a connection comes from.
-func (o Owner) has(from net.Addr) bool {
+// hasAddress reports whether a connection comes from an address of the node itself.
+func (o Owner) hasAddress(from net.Addr) bool {
 	tcp, ok := from.(*net.TCPAddr)
 	if !ok {
 		return false
@@ -134,7 +132,7 @@ func (o Owner) has(from net.Addr) bool {
 	return false
 }
 
-// explain makes one error of two if neither way worked.
+// explain returns one error of the two, or nil if one of the ways worked.
 func explain(o Owner, address string, direct, through error) error {
 	if direct == nil || through == nil {
 		return nil
@@ -142,19 +140,19 @@ func explain(o Owner, address string, direct, through error) error {
 	return fmt.Errorf("%s is not reached through the tunnel of node %s (%w), and does not answer directly: %w", address, o.Node, through, direct)
 }
 
-func (d *Dialer) failedLately(node string) bool {
+func (d *Dialer) failedRecently(node string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	when, ok := d.failed[node]
-	if ok && time.Since(when) > remembered {
+	if ok && time.Since(when) > failureTTL {
 		delete(d.failed, node)
 		ok = false
 	}
 	return ok
 }
 
-// note remembers that a node does not answer directly.
-func (d *Dialer) note(node string) {
+// noteFailure remembers that a node does not answer directly.
+func (d *Dialer) noteFailure(node string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.failed == nil {
@@ -163,22 +161,22 @@ func (d *Dialer) note(node string) {
 	d.failed[node] = time.Now()
 }
 
-// errLate is a way that had not worked when the other one did.
+// errLate is the error of the way that had no result when the other one succeeded.
 var errLate = errors.New("it took too long")
 
-// way is a way to connect.
-type way func(context.Context) (net.Conn, error)
+// dialFunc is one way to connect.
+type dialFunc func(context.Context) (net.Conn, error)
 
-// race tries two ways to connect; the second begins when the first fails or its start is over. The first connection
-// is used. A way that has no error worked, or was not needed; both have one if there is no connection.
-func race(ctx context.Context, start time.Duration, first, second way) (conn net.Conn, firstErr, secondErr error) {
+// race dials in two ways, and returns the first connection. The second way begins when the first fails, or after start. A nil error
+// means that the way succeeded or was not needed; without a connection both errors are set.
+func race(ctx context.Context, start time.Duration, first, second dialFunc) (conn net.Conn, firstErr, secondErr error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	type outcome struct {
 		conn net.Conn
 		err  error
 	}
-	begin := func(dial way) <-chan outcome {
+	begin := func(dial dialFunc) <-chan outcome {
 		out := make(chan outcome, 1)
 		go func() {
 			conn, err := dial(ctx)

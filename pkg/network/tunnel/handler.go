@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Handler upgrades nodes' requests. Who returns the node that has sent a request, as the server has authenticated it;
-// refuse answers a request that cannot be served.
+// Handler upgrades the requests of nodes to tunnels. who returns the authenticated node of a request; refuse answers a request that
+// cannot be served.
 func (h *Hub) Handler(who func(*http.Request) (node string, err error), refuse func(w http.ResponseWriter, status int, sentence string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		node, err := who(r)
@@ -28,19 +28,19 @@ func (h *Hub) Handler(who func(*http.Request) (node string, err error), refuse f
 			return
 		}
 		_ = conn.SetDeadline(time.Time{})
-		if err = watched(conn); err == nil {
+		if err = enableKeepAlive(conn); err == nil {
 			_, err = fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", Protocol)
 		}
 		if err != nil {
 			_ = conn.Close()
 			return
 		}
-		_ = h.Serve(node, &upgraded{conn, buffered.Reader}) // a failure closes the connection, and the node dials again
+		_ = h.Serve(node, &upgraded{conn, buffered.Reader}) // after an error the connection is closed, and the node dials again
 	})
 }
 
-// watched has the kernel find out whether the other end of a connection is still there.
-func watched(conn net.Conn) error {
+// enableKeepAlive makes the kernel check that the other end of a connection is still there.
+func enableKeepAlive(conn net.Conn) error {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}

@@ -12,23 +12,22 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// maxSessions is how many connections of one node are kept. A node that has lost one dials again before the server
-// notices; it needs no more than that.
+// maxSessions is how many connections of one node are kept: a node that lost its connection may dial again before the server notices.
 const maxSessions = 3
 
-// Hub is the server's end: it keeps the connections of all nodes. The zero value is usable.
+// Hub is the server's end of tunnels, with the connections of all nodes. The zero value is usable.
 type Hub struct {
 	mu      sync.Mutex
-	nodes   map[string][]*yamux.Session // the newest last
-	arrival chan struct{}               // closed when the next connection is there; nil if nobody waits
+	nodes   map[string][]*yamux.Session // newest last
+	arrival chan struct{}               // closed when the next connection comes; nil if no goroutine waits
 }
 
-// ErrNoTunnel says that a node has no connection to this server.
+// ErrNoTunnel means that a node has no connection to this server.
 var ErrNoTunnel = errors.New("it has no tunnel to this server")
 
-// Serve takes a connection that a node has made, and serves it in the background until it ends.
+// Serve adds a connection of a node, and keeps it until it ends. It does not block.
 func (h *Hub) Serve(node string, conn net.Conn) error {
-	session, err := yamux.Client(conn, settings())
+	session, err := yamux.Client(conn, yamuxConfig())
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
@@ -92,8 +91,8 @@ func (h *Hub) session(node string) *yamux.Session {
 	return all[len(all)-1]
 }
 
-// await waits until a node has a connection. It fails with ErrNoTunnel when enough is closed or ctx is done before.
-func (h *Hub) await(ctx context.Context, node string, enough <-chan struct{}) error {
+// awaitSession waits until a node has a connection. The error is ErrNoTunnel when enough is closed or ctx is done before.
+func (h *Hub) awaitSession(ctx context.Context, node string, enough <-chan struct{}) error {
 	for {
 		h.mu.Lock()
 		there := len(h.nodes[node]) > 0
@@ -115,14 +114,14 @@ func (h *Hub) await(ctx context.Context, node string, enough <-chan struct{}) er
 	}
 }
 
-// Nodes is how many nodes have a connection.
+// Nodes counts the nodes that have a connection.
 func (h *Hub) Nodes() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.nodes)
 }
 
-// From returns the address that a node's connection comes from; ok is false if it has none.
+// From returns the remote address of a node's newest connection; ok is false if it has none.
 func (h *Hub) From(node string) (from net.Addr, ok bool) {
 	s := h.session(node)
 	if s == nil {
@@ -131,8 +130,8 @@ func (h *Hub) From(node string) (from net.Addr, ok bool) {
 	return s.RemoteAddr(), true
 }
 
-// Dial has a node connect to an address, HOST:PORT. It fails with ErrNoTunnel, or with a RefusedError that holds the
-// node's own words.
+// Dial connects to an address, HOST:PORT, through the tunnel of a node. The error is ErrNoTunnel without a tunnel, and a RefusedError
+// with the node's message if the node refuses.
 func (h *Hub) Dial(ctx context.Context, node, address string) (net.Conn, error) {
 	session := h.session(node)
 	if session == nil {
@@ -144,7 +143,7 @@ func (h *Hub) Dial(ctx context.Context, node, address string) (net.Conn, error) 
 	}
 	conn := &duplex{Stream: stream}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	err = ask(conn, address)
+	err = requestAddress(conn, address)
 	if !stop() {
 		return nil, context.Cause(ctx)
 	}
@@ -155,8 +154,7 @@ func (h *Hub) Dial(ctx context.Context, node, address string) (net.Conn, error) 
 	return conn, nil
 }
 
-// duplex is a stream that is closed as a connection is: who reads from it notices. The multiplexer's own Close ends
-// one direction only.
+// duplex is a stream whose Close also ends pending reads, as that of a net.Conn does. The multiplexer's Close ends one direction only.
 type duplex struct{ *yamux.Stream }
 
 func (s *duplex) Close() error {

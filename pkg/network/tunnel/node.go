@@ -16,29 +16,29 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// Node is a node's end.
+// Node is the node's end of tunnels.
 type Node struct {
 	Path string // of the request
-	// TLS returns how a server is known and how the node proves who it is. Its protocol is set here.
+	// TLS returns the configuration with the roots for servers and the node's certificate. NextProtos is overwritten.
 	TLS func() (*tls.Config, error)
-	// Allow returns where to connect to for an address that a server asks for, or a sentence that says why not.
+	// Allow returns the address to connect to when a server requests an address, or an error, which is sent to the server.
 	Allow func(address string) (string, error)
 }
 
-// How long the steps of a connection may take.
+// Timeouts of the steps of a connection.
 const (
 	connectTimeout = 10 * time.Second
 	localTimeout   = 5 * time.Second
 )
 
-// Connect dials a server, HOST:PORT, and serves it until the connection ends or ctx is done. It calls up when the
-// tunnel stands. The error says why it ended.
+// Connect dials a server, HOST:PORT, and serves it until the connection ends or ctx is done. It calls up when the tunnel is
+// established. The error says why the tunnel ended.
 func (n Node) Connect(ctx context.Context, server string, up func()) error {
 	conn, err := n.dial(ctx, server)
 	if err != nil {
 		return err
 	}
-	session, err := yamux.Server(conn, settings())
+	session, err := yamux.Server(conn, yamuxConfig())
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
@@ -54,7 +54,7 @@ func (n Node) Connect(ctx context.Context, server string, up func()) error {
 	}
 }
 
-// dial returns an upgraded connection.
+// dial connects to a server and upgrades the connection.
 func (n Node) dial(ctx context.Context, server string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
@@ -95,13 +95,13 @@ func (n Node) upgrade(ctx context.Context, conn *tls.Conn, server string) (*bufi
 	}
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		defer response.Body.Close()
-		body, _ := io.ReadAll(io.LimitReader(response.Body, maxSentence)) // the status is enough
+		body, _ := io.ReadAll(io.LimitReader(response.Body, maxSentence)) // the status alone is enough
 		return nil, &AnswerError{Status: response.StatusCode, Sentence: sentence(body)}
 	}
 	return reader, nil
 }
 
-// sentence is what a body says: servers answer in JSON with a message.
+// sentence is the message of an answer, which is JSON with a message or plain text.
 func sentence(body []byte) string {
 	var answer struct {
 		Message string `json:"message"`
@@ -112,7 +112,7 @@ func sentence(body []byte) string {
 	return strings.TrimSpace(string(body))
 }
 
-// AnswerError is a server's answer that it takes no tunnel.
+// AnswerError is the answer of a server that refuses a tunnel.
 type AnswerError struct {
 	Status   int // of HTTP
 	Sentence string
@@ -122,7 +122,7 @@ func (e *AnswerError) Error() string {
 	return fmt.Sprintf("it answers %d %s: %s", e.Status, http.StatusText(e.Status), e.Sentence)
 }
 
-// serve connects one stream.
+// serve connects one stream to its target.
 func (n Node) serve(ctx context.Context, stream *yamux.Stream) {
 	defer stream.Close()
 	_ = stream.SetReadDeadline(time.Now().Add(connectTimeout))
@@ -133,7 +133,7 @@ func (n Node) serve(ctx context.Context, stream *yamux.Stream) {
 	_ = stream.SetReadDeadline(time.Time{})
 	target, err := n.local(ctx, address)
 	if err != nil {
-		_, _ = fmt.Fprintf(stream, "%c%s\n", refused, err) // if it cannot be said, the end of the stream says enough
+		_, _ = fmt.Fprintf(stream, "%c%s\n", refused, err) // without the message the end of the stream has to do
 		return
 	}
 	defer target.Close()
@@ -142,13 +142,13 @@ func (n Node) serve(ctx context.Context, stream *yamux.Stream) {
 		return
 	}
 	go func() {
-		_, _ = io.Copy(target, stream) // whatever ended it, the server wants no more
+		_, _ = io.Copy(target, stream) // the server has closed the stream, or it failed
 		_ = target.Close()
 	}()
-	_, _ = io.Copy(stream, target) // its end is the stream's end
+	_, _ = io.Copy(stream, target) // the end of the target ends the stream
 }
 
-// local connects to an address that the server may reach.
+// local connects to an address, if the server may reach it.
 func (n Node) local(ctx context.Context, address string) (net.Conn, error) {
 	to, err := n.Allow(address)
 	if err != nil {

@@ -8,15 +8,14 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// Ping asks a node for a sign of life through its newest connection. It fails with ErrNoTunnel if there is none or it
-// has just ended, and when ctx is done.
+// Ping pings a node through its newest connection. The error is ErrNoTunnel if there is none or it has just ended.
 func (h *Hub) Ping(ctx context.Context, node string) error {
 	session := h.session(node)
 	if session == nil {
 		return ErrNoTunnel
 	}
 	answer := make(chan error, 1)
-	go func() { // the multiplexer knows no ctx; it gives up after its own limit
+	go func() { // Ping of the multiplexer takes no ctx; it has its own timeout
 		_, err := session.Ping()
 		answer <- err
 	}()

@@ -1,13 +1,11 @@
-// Package tunnel lets API servers reach nodes that they cannot dial: a node dials every server, and the server opens
-// streams back through that connection.
+// Package tunnel lets API servers reach nodes that they cannot dial: a node dials every server, and the server opens streams to the
+// node through that connection.
 //
-// A connection begins as an HTTP/1.1 request over mutual TLS that is upgraded (Protocol) and carries multiplexed
-// streams from then on. On each the server says "HOST:PORT\n". The node answers one byte, and after refused a sentence
-// and the end; after accepted the stream is a connection to that address. When the server closes a stream, both
-// directions are over.
+// A connection begins as an HTTP/1.1 request over mutual TLS with an Upgrade to Protocol, and then carries multiplexed streams. On
+// each stream the server sends "HOST:PORT\n", and the node answers with one byte. After accepted, the stream is a connection to
+// that address; after refused, the node sends a message and closes the stream. When the server closes a stream, both directions end.
 //
-// It links no Kubernetes: which address belongs to which node, and what a node lets a server reach, are functions
-// that others pass in.
+// The package links no Kubernetes: its users pass functions that map an address to its node and that say what a server may reach.
 package tunnel
 
 import (
@@ -21,7 +19,7 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// Protocol is what the Upgrade header says.
+// Protocol is the value of the Upgrade header.
 const Protocol = "coracle-tunnel"
 
 // The first byte of a node's answer.
@@ -30,36 +28,36 @@ const (
 	refused  = '-'
 )
 
-// The longest address and sentence of the protocol.
+// The longest address and message of the protocol, in bytes.
 const (
 	maxAddress  = 512
 	maxSentence = 4 << 10
 )
 
-// idle is how often both ends make sure of each other; NATs forget a connection after minutes at the earliest.
-const idle = 30 * time.Second
+// keepAliveInterval is how often both ends ping each other. NATs keep an idle connection for at least some minutes.
+const keepAliveInterval = 30 * time.Second
 
-// settings are the multiplexer's. A stream has at most a megabyte under way, so that one that is not read holds up
-// neither memory nor the others.
-func settings() *yamux.Config {
+// yamuxConfig is the configuration of the multiplexer. A stream buffers at most 1 MiB, so that a stream that is not read neither
+// fills memory nor blocks the others.
+func yamuxConfig() *yamux.Config {
 	c := yamux.DefaultConfig()
-	c.KeepAliveInterval = idle
+	c.KeepAliveInterval = keepAliveInterval
 	c.ConnectionWriteTimeout = 30 * time.Second
 	c.MaxStreamWindowSize = 1 << 20
-	c.LogOutput = io.Discard // what matters comes back as errors
+	c.LogOutput = io.Discard // methods return the errors that matter
 	return c
 }
 
-// keepAlive has the kernel notice within half a minute that the other machine has vanished.
+// keepAlive makes the kernel notice within 30 s that the other machine is gone.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}
 
-// upgraded is a connection of which some bytes have been read ahead.
+// upgraded is a connection with some bytes in a read buffer.
 type upgraded struct {
 	net.Conn
 	reader *bufio.Reader
 }
 
-// Read reads what was read ahead first.
+// Read reads the buffered bytes first.
 func (u *upgraded) Read(p []byte) (int, error) {
 	if u.reader != nil {
 		if u.reader.Buffered() > 0 {
@@ -70,10 +68,10 @@ func (u *upgraded) Read(p []byte) (int, error) {
 	return u.Conn.Read(p)
 }
 
-// ask is the server's side of the beginning of a stream.
-func ask(stream io.ReadWriter, address string) error {
+// requestAddress is the server's part of the beginning of a stream.
+func requestAddress(stream io.ReadWriter, address string) error {
 	if len(address) >= maxAddress || strings.ContainsAny(address, "\r\n") {
-		return fmt.Errorf("%q is no address", address)
+		return fmt.Errorf("%q is not an address", address)
 	}
 	if _, err := io.WriteString(stream, address+"\n"); err != nil {
 		return err
@@ -95,12 +93,12 @@ func ask(stream io.ReadWriter, address string) error {
 	return fmt.Errorf("the node answered %q, which is not the protocol", answer[0])
 }
 
-// RefusedError is a node's answer that it does not connect to an address, or cannot.
+// RefusedError is the answer of a node that may not or cannot connect to an address.
 type RefusedError struct{ Sentence string }
 
 func (e *RefusedError) Error() string { return e.Sentence }
 
-// readAddress is the node's side. It reads a byte at a time: what follows is not ours.
+// readAddress is the node's part of the beginning of a stream. It reads byte by byte, as the rest is for the target.
 func readAddress(stream io.Reader) (string, error) {
 	var line []byte
 	var b [1]byte
