@@ -27,27 +27,33 @@ const (
 	messageHeader, familyHeader, attributeHeader = unix.NLMSG_HDRLEN, 4, unix.NLA_HDRLEN
 	chainEvent                                   = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN
 	ruleGone                                     = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELRULE
+	tableGone                                    = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELTABLE
 )
 
 // affectedBy reports whether one of the messages is about a new chain that drops forwarded packets, or a rule deleted from a chain with
 // rules of the gate. kube-proxy causes thousands of other messages, so only the needed attributes are parsed.
 func (g *Gate) affectedBy(messages []byte) bool {
+	return anyMessage(messages, func(kind uint16, family nftables.TableFamily, body []byte) bool {
+		switch kind {
+		case chainEvent:
+			return drops(body)
+		case ruleGone:
+			return g.has(chainName(family, text(attribute(body, unix.NFTA_RULE_TABLE)), text(attribute(body, unix.NFTA_RULE_CHAIN))))
+		}
+		return false
+	})
+}
+
+// anyMessage reports whether match is true for one of the netlink messages. It stops at a malformed one.
+func anyMessage(messages []byte, match func(kind uint16, family nftables.TableFamily, body []byte) bool) bool {
 	for len(messages) >= messageHeader+familyHeader {
 		size := int(binary.NativeEndian.Uint32(messages))
 		if size < messageHeader+familyHeader || size > len(messages) {
 			return false
 		}
 		kind, family := binary.NativeEndian.Uint16(messages[4:]), nftables.TableFamily(messages[messageHeader])
-		body := messages[messageHeader+familyHeader : size]
-		switch kind {
-		case chainEvent:
-			if drops(body) {
-				return true
-			}
-		case ruleGone:
-			if g.has(chainName(family, text(attribute(body, unix.NFTA_RULE_TABLE)), text(attribute(body, unix.NFTA_RULE_CHAIN)))) {
-				return true
-			}
+		if match(kind, family, messages[messageHeader+familyHeader:size]) {
+			return true
 		}
 		messages = messages[min(align(size), len(messages)):]
 	}

@@ -170,8 +170,8 @@ func TestRefusals(t *testing.T) {
 		"not allowed":    {"n", closed, "this is not for servers"},
 		"nobody listens": {"n", nobody, "connection refused"},
 		"no such node":   {"m", nobody, "no tunnel"},
-		"no address":     {"n", "a\nb", "is no address"},
-		"a long one":     {"n", strings.Repeat("a", 2*maxAddress), "is no address"},
+		"no address":     {"n", "a\nb", "is not an address"},
+		"a long one":     {"n", strings.Repeat("a", 2*maxAddress), "is not an address"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := p.hub.Dial(t.Context(), c.node, c.address)

@@ -2,15 +2,12 @@ package nft
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 
 	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 )
-
-const tableGone = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELTABLE
 
 // WatchDeleted calls gone whenever a table of that name may have been deleted, as by `nft flush ruleset`, until ctx is done. The table
 // may exist again when gone is called. It returns an error if it cannot receive events.
@@ -40,18 +37,7 @@ func WatchDeleted(ctx context.Context, name string, gone func()) error {
 
 // deletesTable reports whether one of the messages is about the deletion of a table.
 func deletesTable(messages []byte, name string) bool {
-	for len(messages) >= messageHeader+familyHeader {
-		size := int(binary.NativeEndian.Uint32(messages))
-		if size < messageHeader+familyHeader || size > len(messages) {
-			return false
-		}
-		if binary.NativeEndian.Uint16(messages[4:]) == tableGone {
-			family := families[nftables.TableFamily(messages[messageHeader])]
-			if family+" "+text(attribute(messages[messageHeader+familyHeader:size], unix.NFTA_TABLE_NAME)) == name {
-				return true
-			}
-		}
-		messages = messages[min(align(size), len(messages)):]
-	}
-	return false
+	return anyMessage(messages, func(kind uint16, family nftables.TableFamily, body []byte) bool {
+		return kind == tableGone && families[family]+" "+text(attribute(body, unix.NFTA_TABLE_NAME)) == name
+	})
 }
