@@ -21,7 +21,7 @@ var programs = map[string]func(args []string) int{
 	"ctr":           ctr,
 	"crictl":        crictl,
 
-	helm.TrialProgram: func([]string) int { return helm.Trial(os.Stdin) },
+	helm.ChildProgram: helm.RunChild,
 }
 
 func main() {

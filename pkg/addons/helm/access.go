@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -35,8 +34,8 @@ type access struct {
 	mirrors   *registries.Live
 	noDefault bool // a registry that has mirrors is not asked itself
 	elsewhere bool // an index led to another host than the chart names
-	// reading has room for the one who reads an index.
-	reading chan struct{}
+	// heavy holds one token while an index is parsed.
+	heavy chan struct{}
 }
 
 // login is a name and a password.
@@ -45,12 +44,8 @@ type login struct{ user, password string }
 // accessFor reads what a chart's spec refers to.
 func (c *controller) accessFor(ctx context.Context, ch *chart) (access, error) {
 	spec := ch.Spec
-	host, err := url.Parse(c.clients.config.Host)
-	if err != nil {
-		return access{}, fmt.Errorf("reading the API server's address: %w", err)
-	}
 	a := access{
-		api: host.Host, everywhere: spec.AuthPassCredentials, plainHTTP: spec.PlainHTTP, reading: c.clients.reading,
+		api: c.clients.server.Host, everywhere: spec.AuthPassCredentials, plainHTTP: spec.PlainHTTP, heavy: c.heavy,
 		mirrors: c.Registries, noDefault: c.NoDefault,
 	}
 	read := c.clients.secretsOf(ch.Namespace)
@@ -81,6 +76,7 @@ func (c *controller) accessFor(ctx context.Context, ch *chart) (access, error) {
 		}
 	}
 	a.ownTLS = spec.InsecureSkipTLSVerify || slices.ContainsFunc(roots, says)
+	var err error
 	a.client, err = newClient(roots, spec.InsecureSkipTLSVerify)
 	return a, err
 }

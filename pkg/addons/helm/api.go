@@ -1,8 +1,10 @@
 package helm
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -122,6 +124,11 @@ func (c *chart) namespace() string {
 		return c.Spec.TargetNamespace
 	}
 	return c.Namespace
+}
+
+// timeout is how long Helm waits for one operation.
+func (c *chart) timeout() time.Duration {
+	return cmp.Or(c.Spec.Timeout.Duration, defaultTimeout)
 }
 
 // ours reports whether the chart is for us to apply.

@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"time"
 
 	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
-	"helm.sh/helm/v4/pkg/release/common"
 	corev1 "k8s.io/api/core/v1"
 )
 
-// wish is what should be.
-type wish struct {
+// desired is the state that a HelmChart and its HelmChartConfig describe, with the release's history.
+type desired struct {
 	hash    string
 	values  map[string]any
 	with    overrides
@@ -28,7 +29,7 @@ func (c *controller) apply(ctx, forever context.Context, ch *chart, config overr
 	if err := chartutil.ValidateReleaseName(ch.Name); err != nil {
 		return problem{reasonInvalid, fmt.Errorf("the name of a HelmChart is its release's, which may have 53 characters: %w", err)}
 	}
-	w := wish{with: ch.Spec.overrides.with(config), source: source{ch.Spec, c.Charts}}
+	w := desired{with: ch.Spec.overrides.with(config), source: source{ch.Spec, c.Charts}}
 	file, _, err := w.source.local()
 	if err != nil {
 		return problem{reasonInvalid, err}
@@ -52,30 +53,38 @@ func (c *controller) apply(ctx, forever context.Context, ch *chart, config overr
 		return problem{reasonInvalid, fmt.Errorf("release %s in namespace %s is that of HelmChart %s: give this one another name or targetNamespace, or delete the other one",
 			ch.Name, ch.namespace(), nameOf(other))}
 	}
-	d := decide(w.history, w.hash, ch.Status.Attempted, w.with.FailurePolicy)
-	if ch.Status.Attempted == w.hash && ch.Status.reason() == reasonTooLarge {
-		d.step = stayFailed
+	return c.carryOut(ctx, ch, w, w.step(ch.Status))
+}
+
+// step decides what to do with the release.
+func (w desired) step(status chartStatus) step {
+	attempted := status.Attempted
+	switch failedBefore := slices.ContainsFunc(w.history, func(r revision) bool { return r.hash == w.hash && !r.good() }); {
+	case attempted == w.hash && status.reason() == reasonTooLarge:
+		return stayFailed
+	case status.reason() == reasonWorking && !failedBefore:
+		attempted = "" // the server that was applying it ended before there was a revision
 	}
-	return c.carryOut(ctx, ch, w, d)
+	return decide(w.history, w.hash, attempted, w.with.FailurePolicy)
 }
 
 // carryOut does what was decided.
-func (c *controller) carryOut(ctx context.Context, ch *chart, w wish, d decision) error {
-	name := nameOf(ch)
+func (c *controller) carryOut(ctx context.Context, ch *chart, w desired, step step) error {
+	name, newest := nameOf(ch), newestOf(w.history)
 	if err := c.hold(ctx, ch); err != nil {
 		return err
 	}
-	switch d.step {
+	switch step {
 	case stay:
 		c.tell(name, "")
-		if ch.Status.Revision != lastOf(w.history).version { // whoever made that revision did not live to tell
-			r, err := c.clients.newRelease(ctx, ch, w.with)
+		if ch.Status.Revision != newest.version { // the server that made the revision ended before it wrote the status
+			res, err := c.runOnRelease(ctx, request{Chart: ch, Step: inspect, Newest: newest.version})
 			if err != nil {
 				return err
 			}
-			ch.Status.ChartVersion, ch.Status.AppVersion = r.versions()
+			ch.Status.ChartVersion, ch.Status.AppVersion = res.ChartVersion, res.AppVersion
 		}
-		return c.write(ctx, ch, c.deployed(ch, w))
+		return c.write(ctx, ch, deployed(ch, w.hash, newest.version))
 	case stayFailed:
 		if !slices.ContainsFunc(ch.Status.Conditions, func(c condition) bool { return c.Type == failed && c.Status == "True" }) {
 			return problem{reasonRolledBack, errors.New("an earlier revision is in force; change the chart to have it applied again")}
@@ -87,109 +96,106 @@ func (c *controller) carryOut(ctx context.Context, ch *chart, w wish, d decision
 		}
 		return nil
 	}
-	r, err := c.clients.newRelease(ctx, ch, w.with)
-	if err != nil {
-		return err
-	}
-	if d.interrupted {
+	if newest.status.IsPending() { // nobody else works on releases
 		c.log.WithField("chart", name.String()).Info("going on with what was interrupted")
-		if err := r.markFailed(lastOf(w.history).version, "interrupted: the server that was at it stopped"); err != nil {
+		if _, err := c.runOnRelease(ctx, request{Chart: ch, Step: markInterrupted, Newest: newest.version}); err != nil {
 			return err
 		}
 	}
-	if d.step == rollback {
-		return c.rollBack(ch, r, w, lastOf(w.history).version, errors.New("the upgrade failed or was interrupted"))
-	}
-	return c.deploy(ctx, ch, r, w, d.step)
+	return c.deploy(ctx, ch, w, step)
 }
 
-// deploy installs or upgrades.
-func (c *controller) deploy(ctx context.Context, ch *chart, r *release, w wish, step step) error {
-	if pause := c.suspect(ch, w); pause > 0 {
-		c.queue.AddAfter(nameOf(ch), pause)
-		return nil
+// deploy has a child process install, upgrade or roll back.
+func (c *controller) deploy(ctx context.Context, ch *chart, w desired, step step) error {
+	r := request{Chart: ch, Overrides: w.with, Values: w.values, Hash: w.hash, Step: step, Newest: newestOf(w.history).version, Limits: c.limits}
+	if step == rollback || w.rollsBack() {
+		r.RollbackTo = lastGood(w.history, w.hash)
 	}
+	var res result
+	var chart renderedChart
+	var err error
+	if step == rollback {
+		res, err = c.runOnRelease(ctx, r)
+	} else {
+		if r.Archive, err = c.fetch(ctx, ch, w.source); err != nil {
+			return problem{reasonNotFetched, err}
+		}
+		res, err = c.runRendering(ctx, r, func(rendered renderedChart) error {
+			chart = rendered
+			status := ch.Status
+			status.Attempted = w.hash
+			if err := c.write(ctx, ch, status.told(ch.Generation, reasonWorking, nil)); err != nil {
+				return err
+			}
+			c.event(ctx, ch, corev1.EventTypeNormal, "ApplyChart", fmt.Sprintf("%s of %s %s", step, chart.Name, chart.Version))
+			return nil
+		})
+	}
+	var p problem
+	switch isProblem := errors.As(err, &p); {
+	case err == nil:
+	case p.reason == reasonTooLarge:
+		ch.Status.Attempted = w.hash // it stays so until somebody changes something
+		return err
+	case p.reason == reasonRolledBack:
+		ch.Status.Revision, ch.Status.ChartVersion, ch.Status.AppVersion = res.Revision, res.ChartVersion, res.AppVersion
+		return err
+	case !isProblem && !res.Begun:
+		ch.Status.Attempted = "" // it may be tried again as it is
+		return err
+	default:
+		return err
+	}
+	ch.Status.ChartVersion, ch.Status.AppVersion = res.ChartVersion, res.AppVersion
+	c.tell(nameOf(ch), "")
+	c.log.WithField("chart", nameOf(ch).String()).WithField("version", res.ChartVersion).Info("chart applied")
+	c.event(ctx, ch, corev1.EventTypeNormal, "AppliedChart", fmt.Sprintf("%s %s", chart.Name, chart.Version))
+	return c.write(ctx, ch, deployed(ch, w.hash, res.Revision))
+}
+
+// fetch gets the chart's archive.
+func (c *controller) fetch(ctx context.Context, ch *chart, s source) ([]byte, error) {
 	with, err := c.accessFor(ctx, ch)
 	if err != nil {
-		return problem{reasonNotFetched, err}
+		return nil, err
 	}
-	fetching, enough := context.WithTimeout(ctx, r.timeout())
-	archive, err := w.source.packed(fetching, with)
-	enough()
-	if err != nil {
-		return problem{reasonNotFetched, err}
-	}
-	packed, err := c.prove(ctx, ch, w, step, archive)
-	if err != nil {
-		return err
-	}
-	status := ch.Status
-	status.Attempted = w.hash
-	if err := c.write(ctx, ch, status.told(ch.Generation, reasonWorking, nil)); err != nil {
-		return err
-	}
-	c.event(ctx, ch, corev1.EventTypeNormal, "ApplyChart", fmt.Sprintf("%s of %s %s", step, packed.Name(), packed.Metadata.Version))
-	if err := r.createNamespace(ctx); err != nil {
-		return err
-	}
-	switch step {
-	case reinstall:
-		if err = r.uninstall(ctx); err == nil {
-			w.history = nil // numbers begin again
-			err = r.install(packed, w.values, w.hash)
-		}
-	case install:
-		err = r.install(packed, w.values, w.hash)
-	default:
-		err = r.upgrade(packed, w.values, w.hash, goesBack(w))
-	}
-	if err != nil {
-		return c.afterError(ctx, ch, r, w, err)
-	}
-	ch.Status.ChartVersion, ch.Status.AppVersion = packed.Metadata.Version, packed.Metadata.AppVersion
-	if w.history, err = c.clients.history(ctx, ch); err != nil {
-		return err
-	}
-	c.tell(nameOf(ch), "")
-	c.log.WithField("chart", nameOf(ch).String()).WithField("version", packed.Metadata.Version).Info("chart applied")
-	c.event(ctx, ch, corev1.EventTypeNormal, "AppliedChart", fmt.Sprintf("%s %s", packed.Name(), packed.Metadata.Version))
-	return c.write(ctx, ch, c.deployed(ch, w))
+	ctx, cancel := context.WithTimeout(ctx, ch.timeout())
+	defer cancel()
+	return s.packed(ctx, with)
 }
 
-// goesBack reports whether a failed upgrade is to be rolled back, which needs something to go back to.
-func goesBack(w wish) bool {
-	return (w.with.FailurePolicy == policyUnset || w.with.FailurePolicy == policyRollback) && lastGood(w.history, w.hash) > 0
+// runRendering runs a request that renders a chart. Charts are rendered one at a time, because that takes much memory.
+func (c *controller) runRendering(ctx context.Context, r request, rendered func(renderedChart) error) (result, error) {
+	select {
+	case c.heavy <- struct{}{}:
+	case <-ctx.Done():
+		return result{}, fmt.Errorf("waiting to render the chart: %w", ctx.Err())
+	}
+	done := sync.OnceFunc(func() { <-c.heavy })
+	defer done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	late := time.AfterFunc(r.Limits.Time, func() { cancel(fmt.Errorf("rendering took longer than %s", r.Limits.Time)) })
+	defer late.Stop()
+	return c.runChild(ctx, r, func(chart renderedChart) error {
+		late.Stop()
+		done()
+		return rendered(chart)
+	})
 }
 
-// afterError finds out what a failed action has left behind, and rolls it back if that is wished.
-func (c *controller) afterError(ctx context.Context, ch *chart, r *release, w wish, err error) error {
-	history, herr := c.clients.history(ctx, ch)
-	if herr != nil {
-		return errors.Join(err, herr)
-	}
-	last := lastOf(history)
-	if last.version == lastOf(w.history).version || !w.made(last) { // nothing was begun, so it may be tried again as it is
-		ch.Status.Attempted = ""
-		return err
-	}
-	if last.status != common.StatusFailed || !goesBack(w) {
-		return err
-	}
-	return c.rollBack(ch, r, w, last.version, err)
+// runOnRelease runs a request that renders nothing.
+func (c *controller) runOnRelease(ctx context.Context, r request) (result, error) {
+	return c.runChild(ctx, r, func(renderedChart) error { return nil })
 }
 
-// rollBack goes back from a failed revision to what was good. It always returns an error: cause, or more.
-func (c *controller) rollBack(ch *chart, r *release, w wish, from int, cause error) error {
-	to := lastGood(w.history, w.hash)
-	if err := r.rollback(from, to); err != nil {
-		return fmt.Errorf("%w; and rolling back to revision %d: %w", cause, to, err)
-	}
-	ch.Status.Revision = from + 1
-	ch.Status.ChartVersion, ch.Status.AppVersion = r.versions()
-	return problem{reasonRolledBack, fmt.Errorf("rolled back to revision %d, as number %d: %w", to, from+1, cause)}
+// rollsBack reports whether a failed upgrade is to be rolled back.
+func (w desired) rollsBack() bool {
+	return w.with.FailurePolicy == policyUnset || w.with.FailurePolicy == policyRollback
 }
 
-func lastOf(history []revision) revision {
+// newestOf is the last revision of a history; the zero value if there is none.
+func newestOf(history []revision) revision {
 	if len(history) == 0 {
 		return revision{}
 	}
@@ -197,8 +203,8 @@ func lastOf(history []revision) revision {
 }
 
 // deployed is the status of a chart that is in force.
-func (c *controller) deployed(ch *chart, w wish) chartStatus {
+func deployed(ch *chart, hash string, revision int) chartStatus {
 	status := ch.Status
-	status.Revision, status.Attempted = lastOf(w.history).version, w.hash
+	status.Revision, status.Attempted = revision, hash
 	return status.told(ch.Generation, reasonDeployed, nil)
 }

@@ -13,7 +13,6 @@ import (
 	kubefake "helm.sh/helm/v4/pkg/kube/fake"
 	"helm.sh/helm/v4/pkg/release/common"
 	releasev1 "helm.sh/helm/v4/pkg/release/v1"
-	"helm.sh/helm/v4/pkg/storage"
 	"helm.sh/helm/v4/pkg/storage/driver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,7 +24,7 @@ import (
 // inMemory prepares Helm for a chart, with revisions and objects in memory only. The controller sees the same revisions.
 func (b *bench) inMemory(ch *chart, client *kubefake.FailingKubeClient) *release {
 	config := action.NewConfiguration()
-	config.Releases, config.KubeClient = storage.Init(driver.NewMemory()), client
+	config.KubeClient = client
 	config.Capabilities = chartcommon.DefaultCapabilities
 	client.PrintingKubeClient = kubefake.PrintingKubeClient{Out: io.Discard}
 	b.clients.metadata.(*metadatafake.FakeMetadataClient).PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -39,29 +38,31 @@ func (b *bench) inMemory(ch *chart, client *kubefake.FailingKubeClient) *release
 		}
 		return true, list, nil
 	})
-	return &release{chart: ch, clients: b.clients, config: config, wait: []helmkube.WaitOption{}}
+	r := &release{chart: ch, clients: b.clients, config: config, wait: []helmkube.WaitOption{}}
+	r.keepIn(driver.NewMemory())
+	return r
 }
 
 // TestReinstallCounts: what fails again after all was removed was tried, though its revision has the old number.
 func TestReinstallCounts(t *testing.T) {
 	u := object("web", map[string]any{"chartContent": base64.StdEncoding.EncodeToString(simple(t, "1.0.0")), "failurePolicy": "abort"})
 	b := newBench([]*unstructured.Unstructured{u})
-	b.Kubeconfig = newAPI(t)
 	ch := &chart{}
 	if err := decode(u, ch); err != nil {
 		t.Fatal(err)
 	}
 	client := &kubefake.FailingKubeClient{WaitError: errors.New("not in time")}
 	r := b.inMemory(ch, client)
-	w := wish{hash: "now", source: source{spec: ch.Spec}, with: ch.Spec.overrides}
-	if err := b.deploy(t.Context(), ch, r, w, install); err == nil || ch.Status.Attempted != "now" {
-		t.Fatalf("installed: %v; attempted is %q", err, ch.Status.Attempted)
+	request := request{Chart: ch, Overrides: ch.Spec.overrides, Archive: simple(t, "1.0.0"), Hash: "now", Step: install, Limits: defaultLimits}
+	if res := request.runWith(t.Context(), r, func(renderedChart) {}); res.Error == "" || !res.Begun {
+		t.Fatalf("installed: %+v", res)
 	}
-	var err error
-	if w.history, err = b.clients.history(t.Context(), ch); err != nil || len(w.history) != 1 || w.history[0] != (revision{1, common.StatusFailed, "now", "x"}) {
-		t.Fatalf("history is %v, %v", w.history, err)
+	history, err := b.clients.history(t.Context(), ch)
+	if err != nil || len(history) != 1 || history[0] != (revision{1, common.StatusFailed, "now", "x"}) {
+		t.Fatalf("history is %v, %v", history, err)
 	}
-	if err := b.deploy(t.Context(), ch, r, w, reinstall); err == nil || ch.Status.Attempted != "now" {
-		t.Errorf("reinstalled: %v; attempted is %q", err, ch.Status.Attempted)
+	request.Step, request.Newest = reinstall, 1
+	if res := request.runWith(t.Context(), r, func(renderedChart) {}); res.Error == "" || !res.Begun {
+		t.Errorf("reinstalled: %+v", res)
 	}
 }

@@ -1,9 +1,9 @@
 package helm
 
 import (
-	"context"
 	"fmt"
 	"net/http"
+	"net/url"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/discovery"
@@ -17,50 +17,48 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// clients are the ways in which we ask the API.
+// clients reach the API.
 type clients struct {
 	config   *rest.Config
 	core     kubernetes.Interface
 	dynamic  dynamic.Interface
 	metadata metadata.Interface
-	reading  chan struct{} // has room for the one who reads an index of a repository or a chart, which takes much memory
+	// server and transport are the address of the API server and the way to it, with credentials.
+	server    *url.URL
+	transport http.RoundTripper
 }
 
-// connect makes clients that refuse to ask anything once ctx is done: Helm's actions cannot be stopped, and one that
-// goes on must not write while another server leads.
-func connect(ctx context.Context, kubeconfig string) (*clients, error) {
+// connect makes clients from a kubeconfig.
+func connect(kubeconfig string) (*clients, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
 	}
+	return newClients(config)
+}
+
+// newClients makes clients. It changes config.
+func newClients(config *rest.Config) (*clients, error) {
 	config.UserAgent = "coracle-helm"
 	config.QPS = -1 // the API server has its own fairness
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return guard{ctx, next} })
-	c := &clients{config: config, reading: make(chan struct{}, 1)}
+	c := &clients{config: config}
+	var err error
+	if c.server, err = url.Parse(config.Host); err != nil {
+		return nil, fmt.Errorf("reading the address of the API server: %w", err)
+	}
+	if c.transport, err = rest.TransportFor(config); err != nil {
+		return nil, fmt.Errorf("making a client of the API: %w", err)
+	}
 	if c.core, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("making a client from %s: %w", kubeconfig, err)
+		return nil, fmt.Errorf("making a client of the API: %w", err)
 	}
 	if c.dynamic, err = dynamic.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("making a client from %s: %w", kubeconfig, err)
+		return nil, fmt.Errorf("making a client of the API: %w", err)
 	}
 	if c.metadata, err = metadata.NewForConfig(metadata.ConfigFor(config)); err != nil {
-		return nil, fmt.Errorf("making a client from %s: %w", kubeconfig, err)
+		return nil, fmt.Errorf("making a client of the API: %w", err)
 	}
 	return c, nil
-}
-
-// guard lets requests through until ctx is done.
-type guard struct {
-	ctx  context.Context
-	next http.RoundTripper
-}
-
-// RoundTrip refuses after the end.
-func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := g.ctx.Err(); err != nil {
-		return nil, fmt.Errorf("asking nothing any more, this server stops or leads no longer: %w", err)
-	}
-	return g.next.RoundTrip(r)
 }
 
 // getter gives Helm its clients, for one action. No kubeconfig file or environment is read.

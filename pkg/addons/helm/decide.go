@@ -34,52 +34,55 @@ func lastGood(history []revision, hash string) int {
 type step string
 
 const (
-	stay       step = "stay"        // it is as it should be
-	stayFailed step = "stay failed" // what should be was tried and did not work; somebody must change something
+	stay       step = "stay"        // it is as desired
+	stayFailed step = "stay failed" // the desired state was tried and failed; somebody must change something
 	install    step = "install"
 	upgrade    step = "upgrade"
-	reinstall  step = "reinstall" // remove what is left, and install
-	rollback   step = "rollback"  // to the last that was good
+	reinstall  step = "reinstall" // uninstall what is left, and install
+	rollback   step = "rollback"  // to the last good revision
+
+	// These are never decided.
+	uninstall       step = "uninstall"
+	inspect         step = "inspect"          // only read the newest revision
+	markInterrupted step = "mark interrupted" // the newest revision, as failed
 )
 
-// decision is a step, and what comes before it.
-type decision struct {
-	step step
-	// interrupted is a revision that somebody who is no more was working at: it must be marked as failed first.
-	interrupted bool
-}
-
-// decide compares a release's history, oldest revision first, with what should be. attempted is the hash that was
-// tried last: a roll-back brings back an old revision with the old hash, which alone would look like a change of mind.
-// We are the only one who works at releases, so whatever is pending was interrupted.
-func decide(history []revision, hash, attempted string, policy failurePolicy) decision {
+// decide compares a release's history, oldest revision first, with the desired hash. attempted is the hash that was
+// tried last: a roll-back restores an old revision with its hash, which alone would look like a change of the chart.
+// Nobody else works on releases, so a pending revision was interrupted.
+func decide(history []revision, hash, attempted string, policy failurePolicy) step {
 	if len(history) == 0 {
-		return decision{step: install}
+		return install
 	}
 	hasGood := lastGood(history, hash) > 0
 	switch last := history[len(history)-1]; last.status {
 	case common.StatusDeployed, common.StatusSuperseded:
 		switch hash {
 		case last.hash:
-			return decision{step: stay}
+			return stay
 		case attempted:
-			return decision{step: stayFailed}
+			return stayFailed
 		}
-		return decision{step: upgrade}
+		return upgrade
 	case common.StatusUninstalled:
-		return decision{step: install}
-	case common.StatusPendingInstall, common.StatusUninstalling:
-		return decision{step: reinstall}
+		return install
+	case common.StatusPendingInstall:
+		if hash != last.hash && (policy == policyRetry || policy == policyAbort) { // changed while it was being installed
+			return upgrade
+		}
+		return reinstall
+	case common.StatusUninstalling:
+		return reinstall
 	case common.StatusPendingUpgrade:
-		return decision{step: upgrade, interrupted: true}
+		return upgrade
 	case common.StatusPendingRollback:
 		if hasGood {
-			return decision{step: rollback, interrupted: true}
+			return rollback
 		}
-		return decision{step: upgrade, interrupted: true}
+		return upgrade
 	default:
 		ever := slices.ContainsFunc(history, revision.good)
-		return decision{step: afterFailure(ever, hasGood, hash == attempted, policy)}
+		return afterFailure(ever, hasGood, hash == attempted, policy)
 	}
 }
 

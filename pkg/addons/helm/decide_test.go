@@ -1,7 +1,6 @@
 package helm
 
 import (
-	"fmt"
 	"testing"
 
 	"helm.sh/helm/v4/pkg/release/common"
@@ -21,42 +20,45 @@ func TestDecide(t *testing.T) {
 		history   []revision
 		attempted string
 		policy    failurePolicy
-		want      decision
+		want      step
 	}{
-		{"nothing is there", nil, "", policyUnset, decision{install, false}},
-		{"nothing is there after a failure that left nothing", nil, now, policyUnset, decision{install, false}},
-		{"in force", one(common.StatusDeployed, now), now, policyUnset, decision{stay, false}},
-		{"in force, status lost", one(common.StatusDeployed, now), "", policyUnset, decision{stay, false}},
-		{"changed", one(common.StatusDeployed, old), old, policyUnset, decision{upgrade, false}},
-		{"somebody else's release", one(common.StatusDeployed, ""), "", policyUnset, decision{upgrade, false}},
-		{"rolled back", after(common.StatusDeployed, old), now, policyUnset, decision{stayFailed, false}},
-		{"rolled back, then changed", after(common.StatusDeployed, old), "other", policyUnset, decision{upgrade, false}},
-		{"uninstalled and kept", one(common.StatusUninstalled, now), now, policyUnset, decision{install, false}},
-		{"install interrupted", one(common.StatusPendingInstall, now), now, policyUnset, decision{reinstall, false}},
-		{"install interrupted, abort", one(common.StatusPendingInstall, now), now, policyAbort, decision{reinstall, false}},
-		{"uninstall interrupted", one(common.StatusUninstalling, now), now, policyUnset, decision{reinstall, false}},
-		{"upgrade interrupted", after(common.StatusPendingUpgrade, now), now, policyUnset, decision{upgrade, true}},
-		{"roll-back interrupted", after(common.StatusPendingRollback, old), now, policyUnset, decision{rollback, true}},
-		{"roll-back interrupted, nothing good", one(common.StatusPendingRollback, old), now, policyUnset, decision{upgrade, true}},
-		{"roll-back failed", []revision{{1, common.StatusSuperseded, old, ""}, {2, common.StatusSuperseded, now, ""}, {3, common.StatusFailed, old, ""}}, now, policyUnset, decision{rollback, false}},
-		{"good once, and failed as the same", []revision{{1, common.StatusSuperseded, now, ""}, {2, common.StatusFailed, now, ""}}, now, policyUnset, decision{upgrade, false}},
-		{"a change taken back before it was rolled back", []revision{{1, common.StatusDeployed, now, ""}, {2, common.StatusFailed, "other", ""}}, "", policyUnset, decision{upgrade, false}},
+		{"nothing is there", nil, "", policyUnset, install},
+		{"nothing is there after a failure that left nothing", nil, now, policyUnset, install},
+		{"in force", one(common.StatusDeployed, now), now, policyUnset, stay},
+		{"in force, status lost", one(common.StatusDeployed, now), "", policyUnset, stay},
+		{"changed", one(common.StatusDeployed, old), old, policyUnset, upgrade},
+		{"somebody else's release", one(common.StatusDeployed, ""), "", policyUnset, upgrade},
+		{"rolled back", after(common.StatusDeployed, old), now, policyUnset, stayFailed},
+		{"rolled back, then changed", after(common.StatusDeployed, old), "other", policyUnset, upgrade},
+		{"uninstalled and kept", one(common.StatusUninstalled, now), now, policyUnset, install},
+		{"install interrupted", one(common.StatusPendingInstall, now), now, policyUnset, reinstall},
+		{"install interrupted, abort", one(common.StatusPendingInstall, now), now, policyAbort, reinstall},
+		{"changed while it was being installed", one(common.StatusPendingInstall, old), old, policyUnset, reinstall},
+		{"changed while it was being installed, retry", one(common.StatusPendingInstall, old), old, policyRetry, upgrade},
+		{"changed while it was being installed, abort", one(common.StatusPendingInstall, old), old, policyAbort, upgrade},
+		{"uninstall interrupted", one(common.StatusUninstalling, now), now, policyUnset, reinstall},
+		{"upgrade interrupted", after(common.StatusPendingUpgrade, now), now, policyUnset, upgrade},
+		{"roll-back interrupted", after(common.StatusPendingRollback, old), now, policyUnset, rollback},
+		{"roll-back interrupted, nothing good", one(common.StatusPendingRollback, old), now, policyUnset, upgrade},
+		{"roll-back failed", []revision{{1, common.StatusSuperseded, old, ""}, {2, common.StatusSuperseded, now, ""}, {3, common.StatusFailed, old, ""}}, now, policyUnset, rollback},
+		{"good once, and failed as the same", []revision{{1, common.StatusSuperseded, now, ""}, {2, common.StatusFailed, now, ""}}, now, policyUnset, upgrade},
+		{"a change taken back before it was rolled back", []revision{{1, common.StatusDeployed, now, ""}, {2, common.StatusFailed, "other", ""}}, "", policyUnset, upgrade},
 		{"taken back after the roll-back failed too", []revision{{1, common.StatusDeployed, now, ""}, {2, common.StatusFailed, "other", ""}, {3, common.StatusFailed, now, ""}},
-			"other", policyRollback, decision{upgrade, false}},
-		{"first install failed", one(common.StatusFailed, now), now, policyUnset, decision{reinstall, false}},
-		{"first install failed, rollback", one(common.StatusFailed, now), now, policyRollback, decision{reinstall, false}},
-		{"first install failed, abort", one(common.StatusFailed, now), now, policyAbort, decision{stayFailed, false}},
-		{"first install failed, retry", one(common.StatusFailed, now), now, policyRetry, decision{upgrade, false}},
-		{"upgrade failed and was not rolled back", after(common.StatusFailed, now), now, policyUnset, decision{rollback, false}},
-		{"upgrade failed, then changed", after(common.StatusFailed, old), old, policyUnset, decision{upgrade, false}},
-		{"upgrade failed, reinstall", after(common.StatusFailed, now), now, policyReinstall, decision{reinstall, false}},
-		{"upgrade failed, retry", after(common.StatusFailed, now), now, policyRetry, decision{upgrade, false}},
-		{"upgrade failed, abort", after(common.StatusFailed, now), now, policyAbort, decision{stayFailed, false}},
-		{"upgrade failed, abort, then changed", after(common.StatusFailed, old), old, policyAbort, decision{upgrade, false}},
+			"other", policyRollback, upgrade},
+		{"first install failed", one(common.StatusFailed, now), now, policyUnset, reinstall},
+		{"first install failed, rollback", one(common.StatusFailed, now), now, policyRollback, reinstall},
+		{"first install failed, abort", one(common.StatusFailed, now), now, policyAbort, stayFailed},
+		{"first install failed, retry", one(common.StatusFailed, now), now, policyRetry, upgrade},
+		{"upgrade failed and was not rolled back", after(common.StatusFailed, now), now, policyUnset, rollback},
+		{"upgrade failed, then changed", after(common.StatusFailed, old), old, policyUnset, upgrade},
+		{"upgrade failed, reinstall", after(common.StatusFailed, now), now, policyReinstall, reinstall},
+		{"upgrade failed, retry", after(common.StatusFailed, now), now, policyRetry, upgrade},
+		{"upgrade failed, abort", after(common.StatusFailed, now), now, policyAbort, stayFailed},
+		{"upgrade failed, abort, then changed", after(common.StatusFailed, old), old, policyAbort, upgrade},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if got := decide(tt.history, now, tt.attempted, tt.policy); got != tt.want {
-				t.Errorf("decided %s, want %s", fmt.Sprint(got), fmt.Sprint(tt.want))
+				t.Errorf("decided %s, want %s", got, tt.want)
 			}
 		})
 	}

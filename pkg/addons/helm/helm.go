@@ -12,7 +12,6 @@ import (
 	"sync"
 
 	"github.com/sirupsen/logrus"
-	helmkube "helm.sh/helm/v4/pkg/kube"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
@@ -47,7 +46,7 @@ const workers = 8
 // Run works until ctx is done. It is ready at once: nobody waits for charts.
 func (h HelmCharts) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "helm")
-	clients, err := connect(ctx, h.Kubeconfig)
+	clients, err := connect(h.Kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -58,7 +57,6 @@ func (h HelmCharts) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return fmt.Errorf("reading the key for hashes of charts: %w", err)
 	}
-	helmkube.ManagedFieldsManager = "helm" // as Helm's own command is called; the default is this process' name
 	c := newController(h, clients, logrus.WithField("component", "helm"))
 	c.key = key
 	ready()

@@ -8,7 +8,7 @@ import (
 // another finds the HelmChart of the same name in another namespace that this release was made for last; nil if there is
 // none. Unless it is ours, the release may be taken over; but what was not taken over is not ours to remove.
 func (c *controller) another(ch *chart, history []revision) *chart {
-	name := cache.NewObjectName(lastOf(history).from, ch.Name)
+	name := cache.NewObjectName(newestOf(history).from, ch.Name)
 	if name.Namespace == "" || name.Namespace == ch.Namespace {
 		return nil
 	}

@@ -31,8 +31,9 @@ var errChanged = errors.New("the chart was changed meanwhile")
 type controller struct {
 	HelmCharts
 	clients *clients
-	last    func(context.Context) (*clients, error) // makes those that ask when our own refuse to, at the end
-	key     []byte                                  // of hashes
+	limits  renderLimits
+	heavy   chan struct{} // holds one token while a chart is rendered or an index is parsed, which take much memory
+	key     []byte        // of hashes
 	log     logrus.FieldLogger
 	queue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
 	synced  []cache.InformerSynced
@@ -43,18 +44,16 @@ type controller struct {
 	mu      sync.Mutex
 	running map[cache.ObjectName]context.CancelCauseFunc
 	ill     map[cache.ObjectName]string // why, for Report
-	begun   map[cache.ObjectName]begun
 }
 
 func newController(h HelmCharts, own *clients, log logrus.FieldLogger) *controller {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, lastPause)
 	c := &controller{
 		HelmCharts: h, clients: own, log: log,
-		last:    func(ctx context.Context) (*clients, error) { return connect(ctx, h.Kubeconfig) },
+		limits: defaultLimits, heavy: make(chan struct{}, 1),
 		queue:   workqueue.NewTypedRateLimitingQueue(limiter),
 		running: map[cache.ObjectName]context.CancelCauseFunc{},
 		ill:     map[cache.ObjectName]string{},
-		begun:   map[cache.ObjectName]begun{},
 	}
 	c.refs = &references{clients: own, charts: h.Charts, changed: c.changed}
 	return c

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 
 	"github.com/sirupsen/logrus"
@@ -48,13 +47,12 @@ func (c *controller) reconcile(forever context.Context, name cache.ObjectName) e
 	case c.Disabled:
 		return nil
 	case ch.DeletionTimestamp != nil:
-		err = c.tame(func() error { return c.remove(ctx, ch) })
+		err = c.remove(ctx, ch)
 	case err == nil:
-		err = c.tame(func() error { return c.apply(ctx, forever, ch, config) })
+		err = c.apply(ctx, forever, ch, config)
 	}
 	switch {
 	case forever.Err() != nil:
-		c.acquit(name)
 		return nil
 	case ctx.Err() != nil: // what was being applied does not count as tried
 		ch.Status.Attempted = ""
@@ -65,25 +63,10 @@ func (c *controller) reconcile(forever context.Context, name cache.ObjectName) e
 	return c.fail(ctx, ch, config, err)
 }
 
-// tame makes an error of a panic. Helm's code is given whatever people put into charts, and this process has the API server
-// in it: with one that ends at each start, nobody could even delete the chart.
-func (c *controller) tame(do func() error) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			c.log.Errorf("panic: %v\n%s", r, debug.Stack())
-			err = fmt.Errorf("a mistake in Helm or coracle, of which the log has more: %v", r)
-		}
-	}()
-	return do()
-}
-
 // forget drops what is known of a chart that is not ours any more.
 func (c *controller) forget(ctx context.Context, name cache.ObjectName) {
 	c.refs.set(ctx, ctx, name, nil)
 	c.tell(name, "")
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.begun, name)
 }
 
 // fail tells what went wrong. It returns an error if the same is worth another try.
@@ -137,11 +120,10 @@ func (c *controller) remove(ctx context.Context, ch *chart) error {
 		c.tell(name, "")
 		return c.release(ctx, ch)
 	}
-	r, err := c.clients.newRelease(ctx, ch, ch.Spec.overrides)
-	if err != nil {
-		return err
+	if len(history) > 0 {
+		_, err = c.runOnRelease(ctx, request{Chart: ch, Overrides: ch.Spec.overrides, Step: uninstall, Newest: newestOf(history).version})
 	}
-	if err := r.uninstall(ctx); err != nil {
+	if err != nil {
 		return problem{reasonNotRemoved, fmt.Errorf("uninstalling; annotation %s makes it be left alone: %w", unmanagedAnnotation, err)}
 	}
 	c.event(ctx, ch, corev1.EventTypeNormal, "RemovedChart", "uninstalled")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -39,7 +40,7 @@ func newBench(charts []*unstructured.Unstructured, releases ...runtime.Object) *
 	b.controller = newController(HelmCharts{}, &clients{
 		config: &rest.Config{}, core: fake.NewSimpleClientset(), dynamic: dynamic,
 		metadata: metadatafake.NewSimpleMetadataClient(scheme, releases...),
-		reading:  make(chan struct{}, 1),
+		server:   &url.URL{Scheme: "http", Host: "127.0.0.1:1"},
 	}, log)
 	b.charts = cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc)
 	b.configs = cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc)

@@ -12,6 +12,7 @@ import (
 	"helm.sh/helm/v4/pkg/action"
 	chartv2 "helm.sh/helm/v4/pkg/chart/v2"
 	helmkube "helm.sh/helm/v4/pkg/kube"
+	helmrelease "helm.sh/helm/v4/pkg/release"
 	"helm.sh/helm/v4/pkg/release/common"
 	releasev1 "helm.sh/helm/v4/pkg/release/v1"
 	"helm.sh/helm/v4/pkg/storage"
@@ -35,22 +36,41 @@ const (
 	defaultTimeout = 5 * time.Minute
 )
 
-// release is a chart's release as Helm sees it, for one reconciliation.
+// release is a chart's release as Helm sees it, for one action.
 type release struct {
 	chart   *chart
 	clients *clients
-	with    overrides // the chart's with the config's over it
+	with    overrides // the HelmChart's, with the HelmChartConfig's over them
 	config  *action.Configuration
 	wait    []helmkube.WaitOption
+	// created is called before a new revision is stored; may be nil. Helm stores it when the chart is rendered, before it
+	// writes any of its objects.
+	created func(*releasev1.Release) error
 }
 
-// validating is Helm's client without its validation, which would fetch the API's whole OpenAPI document: server-side
+// store keeps revisions.
+type store struct {
+	driver.Driver
+	release *release
+}
+
+// Create stores a new revision.
+func (s store) Create(key string, stored helmrelease.Releaser) error {
+	if revision, ok := stored.(*releasev1.Release); ok && s.release.created != nil {
+		if err := s.release.created(revision); err != nil {
+			return err
+		}
+	}
+	return s.Driver.Create(key, stored)
+}
+
+// notValidating is Helm's client without its validation, which would fetch the API's whole OpenAPI document: server-side
 // apply refuses unknown fields anyway.
-type validating struct{ *helmkube.Client }
+type notValidating struct{ *helmkube.Client }
 
 // Build reads manifests.
-func (v validating) Build(r io.Reader, _ bool) (helmkube.ResourceList, error) {
-	return v.Client.Build(r, false)
+func (n notValidating) Build(r io.Reader, _ bool) (helmkube.ResourceList, error) {
+	return n.Client.Build(r, false)
 }
 
 // newRelease prepares Helm. Waiting ends with ctx.
@@ -65,18 +85,22 @@ func (c *clients) newRelease(ctx context.Context, ch *chart, with overrides) (*r
 	client.SetLogger(log)
 	config := action.NewConfiguration(action.ConfigurationSetLogger(log))
 	config.RESTClientGetter = g
-	config.KubeClient = validating{client}
+	config.KubeClient = notValidating{client}
 	config.HookOutputFunc = func(_, _, _ string) io.Writer { return io.Discard }
-	if ch.Spec.Driver == "configmap" {
-		config.Releases = storage.Init(driver.NewConfigMaps(c.core.CoreV1().ConfigMaps(ch.namespace())))
-	} else {
-		config.Releases = storage.Init(driver.NewSecrets(c.core.CoreV1().Secrets(ch.namespace())))
-	}
-	return &release{
+	r := &release{
 		chart: ch, clients: c, with: with, config: config,
 		wait: []helmkube.WaitOption{helmkube.WithWaitContext(ctx), helmkube.WithStatusComputeWorkers(4)},
-	}, nil
+	}
+	if ch.Spec.Driver == "configmap" {
+		r.keepIn(driver.NewConfigMaps(c.core.CoreV1().ConfigMaps(ch.namespace())))
+	} else {
+		r.keepIn(driver.NewSecrets(c.core.CoreV1().Secrets(ch.namespace())))
+	}
+	return r, nil
 }
+
+// keepIn sets where revisions are stored.
+func (r *release) keepIn(d driver.Driver) { r.config.Releases = storage.Init(store{d, r}) }
 
 // history lists the revisions, oldest first, from their labels: their contents may be megabytes.
 func (c *clients) history(ctx context.Context, ch *chart) ([]revision, error) {
@@ -101,13 +125,6 @@ func (c *clients) history(ctx context.Context, ch *chart) ([]revision, error) {
 	return out, nil
 }
 
-func (r *release) timeout() time.Duration {
-	if r.chart.Spec.Timeout.Duration > 0 {
-		return r.chart.Spec.Timeout.Duration
-	}
-	return defaultTimeout
-}
-
 // createNamespace makes the namespace of the release, if the chart says so.
 func (r *release) createNamespace(ctx context.Context) error {
 	name := r.chart.namespace()
@@ -122,18 +139,25 @@ func (r *release) createNamespace(ctx context.Context) error {
 	return nil
 }
 
-// install makes the first revision.
-func (r *release) install(c *chartv2.Chart, values map[string]any, hash string) error {
-	_, err := r.installer(hash).Run(c, values)
-	return err
+// install makes the first revision, and returns its number.
+func (r *release) install(c *chartv2.Chart, values map[string]any, hash string) (int, error) {
+	return versionOf(r.installer(hash).Run(c, values))
 }
 
-// installer is Helm's action, as the chart wants it.
+// versionOf is the number of the revision that an action returned.
+func versionOf(made helmrelease.Releaser, err error) (int, error) {
+	if revision, ok := made.(*releasev1.Release); ok && revision != nil {
+		return revision.Version, err
+	}
+	return 0, err
+}
+
+// installer is Helm's action with the chart's settings.
 func (r *release) installer(hash string) *action.Install {
 	i := action.NewInstall(r.config)
 	i.ReleaseName, i.Namespace = r.chart.Name, r.chart.namespace()
 	i.Replace = true // of one that was uninstalled and kept
-	i.Timeout, i.WaitStrategy, i.WaitOptions = r.timeout(), helmkube.HookOnlyStrategy, r.wait
+	i.Timeout, i.WaitStrategy, i.WaitOptions = r.chart.timeout(), helmkube.HookOnlyStrategy, r.wait
 	i.ServerSideApply = r.with.ServerSide != "false"
 	i.ForceConflicts = r.with.ForceConflicts && i.ServerSideApply
 	i.TakeOwnership = r.chart.Spec.TakeOwnership
@@ -142,17 +166,11 @@ func (r *release) installer(hash string) *action.Install {
 	return i
 }
 
-// upgrade makes another revision. It is an error if not all is well in time, if that is asked for.
-func (r *release) upgrade(c *chartv2.Chart, values map[string]any, hash string, wait bool) error {
-	_, err := r.upgrader(hash, wait).Run(r.chart.Name, c, values)
-	return err
-}
-
-// upgrader is Helm's action, as the chart wants it.
-func (r *release) upgrader(hash string, wait bool) *action.Upgrade {
+// upgrade makes another revision, and returns its number. With wait, it is an error if not all objects are ready in time.
+func (r *release) upgrade(c *chartv2.Chart, values map[string]any, hash string, wait bool) (int, error) {
 	u := action.NewUpgrade(r.config)
 	u.Namespace = r.chart.namespace()
-	u.Timeout, u.WaitStrategy, u.WaitOptions = r.timeout(), helmkube.HookOnlyStrategy, r.wait
+	u.Timeout, u.WaitStrategy, u.WaitOptions = r.chart.timeout(), helmkube.HookOnlyStrategy, r.wait
 	if wait {
 		u.WaitStrategy = helmkube.StatusWatcherStrategy
 	}
@@ -162,7 +180,7 @@ func (r *release) upgrader(hash string, wait bool) *action.Upgrade {
 	u.MaxHistory = keep
 	u.DisableOpenAPIValidation = true
 	u.Labels = r.labels(hash)
-	return u
+	return versionOf(u.Run(r.chart.Name, c, values))
 }
 
 // labels are those of a revision.
@@ -187,7 +205,7 @@ func (r *release) apply() (serverSide string, force bool) {
 func (r *release) rollback(from, to int) error {
 	b := action.NewRollback(r.config)
 	b.Version, b.MaxHistory = to, keep
-	b.Timeout, b.WaitStrategy, b.WaitOptions = r.timeout(), helmkube.StatusWatcherStrategy, r.wait
+	b.Timeout, b.WaitStrategy, b.WaitOptions = r.chart.timeout(), helmkube.StatusWatcherStrategy, r.wait
 	if serverSide, force := r.apply(); force {
 		b.ServerSideApply, b.ForceConflicts = serverSide, force
 	}
@@ -207,7 +225,7 @@ func (r *release) uninstall(ctx context.Context) error {
 		return err
 	}
 	u := action.NewUninstall(r.config)
-	u.Timeout, u.WaitStrategy, u.WaitOptions = r.timeout(), helmkube.StatusWatcherStrategy, r.wait
+	u.Timeout, u.WaitStrategy, u.WaitOptions = r.chart.timeout(), helmkube.StatusWatcherStrategy, r.wait
 	u.DeletionPropagation = "background"
 	_, err = u.Run(r.chart.Name)
 	return err
