@@ -23,11 +23,14 @@ type deployer struct {
 	applier   applier
 	inventory map[fileID]record
 	files     map[fileID]*file
-	origin    origin // which directory user files are in
-	arrival   arrival
 	log       *logrus.Entry
 	reported  []state.Manifest
-	scanned   bool // all files are known: one that is not in files is gone
+	scanned   bool   // all files are known: one that is not in files is gone
+	place     string // identifies the user's directory; "" until it was read
+	// settled reports that the user's directory is complete since the start; until then, newest is its last change, and
+	// quietSince when it was made.
+	settled            bool
+	newest, quietSince time.Time
 	// others is what user files of other servers say; nil until something is to be removed in a step.
 	others identitySet
 }
@@ -64,11 +67,10 @@ func (d *deployer) scan() {
 	found, err := d.look()
 	if err != nil {
 		d.log.WithField("dir", d.Dir).WithError(err).Warn("the directory of manifests cannot be read; nothing is changed")
-		d.arrival = arrival{patience: exchanged, since: time.Now()}
 		return
 	}
-	d.arrival.wait(d.Dir)
 	d.scanned = true
+	_ = d.unsettled()
 	for id := range d.files {
 		if !id.embedded() && !slices.ContainsFunc(found, func(f *file) bool { return f.id == id }) {
 			delete(d.files, id)
@@ -134,12 +136,12 @@ func (d *deployer) intend(ctx context.Context, f *file) error {
 	if complete {
 		return nil
 	}
-	return d.save(ctx, record{file: f.id, dir: d.origin.id, objects: r.objects})
+	return d.save(ctx, record{file: f.id, place: d.place, objects: r.objects})
 }
 
-// known is the record of a file, empty if there is none of a file in this directory.
+// known is the record of a file; the zero value if there is none, or an orphaned one.
 func (d *deployer) known(id fileID) record {
-	if r := d.inventory[id]; !d.origin.foreign(r) {
+	if r := d.inventory[id]; !d.orphaned(r) {
 		return r
 	}
 	return record{}
@@ -200,7 +202,7 @@ func (e *objectError) Unwrap() error { return e.err }
 
 func (d *deployer) save(ctx context.Context, r record) error {
 	old, exists := d.inventory[r.file]
-	if exists && old.hash == r.hash && old.dir == r.dir && slices.Equal(old.objects, r.objects) {
+	if exists && old.hash == r.hash && old.place == r.place && slices.Equal(old.objects, r.objects) {
 		return nil
 	}
 	if err := r.save(ctx, d.client, exists); err != nil {

@@ -2,7 +2,6 @@ package manifests
 
 import (
 	"cmp"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,78 +13,32 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 
-	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
-// idFile is in the user's directory and says which directory that is, in any text. A file that is not in another one, the
-// empty one of a new disk or of a mount that is not there yet, was not removed by anybody.
-const idFile = ".coracle-id"
-
-// madeEmpty begins the identity of a directory that had no manifests when it got one. Records of coracle versions that
-// knew no identities are not of such a directory.
-const madeEmpty = "empty-"
-
-// origin is the user's directory, as it was recognised last.
-type origin struct {
-	place
-	older bool // records without an identity are of this directory
-}
-
-// foreign reports whether a record is of a user's file in another directory. It is left alone.
-func (o origin) foreign(r record) bool {
-	if r.file.embedded() {
-		return false
+// placeOf identifies a directory by its inode and time of birth: neither a copy nor another file system mounted there has
+// them, and a restart changes neither. On file systems without a time of birth the device takes its place.
+func placeOf(dir string) (string, error) {
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, dir, 0, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
+		return "", fmt.Errorf("reading the directory %s: %w", dir, err)
 	}
-	return r.dir == "" && !o.older || r.dir != "" && r.dir != o.id
-}
-
-// place is a directory as it was met.
-type place struct {
-	root fs.FileInfo
-	id   string // "" if it has none
-}
-
-// locate finds out which directory is there.
-func locate(dir string) (place, error) {
-	root, err := os.Stat(dir)
-	if err != nil {
-		return place{}, err
+	if st.Mask&unix.STATX_BTIME == 0 {
+		return fmt.Sprintf("%d on %d:%d", st.Ino, st.Dev_major, st.Dev_minor), nil
 	}
-	id, err := readID(filepath.Join(dir, idFile))
-	return place{root, id}, err
+	return fmt.Sprintf("%d of %d.%09d", st.Ino, st.Btime.Sec, st.Btime.Nsec), nil
 }
 
-// readID is the identity in a file, "" if there is none. The error names the file.
-func readID(path string) (string, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
-	}
-	return strings.TrimSpace(string(data)), err
-}
+// orphaned reports whether a record is of a user's file in another directory than the present one, or in one that was
+// emptied. Its objects are not removed.
+func (d *deployer) orphaned(r record) bool { return !r.file.embedded() && r.place != d.place }
 
-// claim puts an identity into a directory that has none. What the file says afterwards counts: another server that has the
-// same directory may have been first, and a directory that cannot be written gets none.
-func claim(path, id string) {
-	own := path + "." + rand.Text()
-	defer os.Remove(own)
-	if atomicfile.Write(own, []byte(id+"\n"), 0o644) != nil {
-		return
-	}
-	if os.Link(own, path) != nil { // it is there, maybe emptied, or the file system has no links
-		if theirs, err := readID(path); err == nil && theirs == "" {
-			_ = os.Rename(own, path)
-		}
-	}
-	_ = atomicfile.SyncDir(filepath.Dir(path))
-}
-
-// look reads the user's directory, and recognises it. Between the two there may be another: a mount that is late.
+// look reads the user's directory. If it was replaced, all files are applied anew, so that their records name the new one.
 func (d *deployer) look() ([]*file, error) {
-	before, err := locate(d.Dir)
+	before, err := placeOf(d.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -93,68 +46,80 @@ func (d *deployer) look() ([]*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	return found, d.recognise(before, found)
-}
-
-// errExchanged is no error for long: there is news of the other directory.
-var errExchanged = errors.New("another directory took its place while it was read; it is read again")
-
-// recognise finds out which directory it is that holds these files, and gives it an identity if it has none. Before is
-// what was there before they were read.
-func (d *deployer) recognise(before place, found []*file) error {
-	same := d.origin.root != nil && os.SameFile(before.root, d.origin.root)
-	if before.id == "" {
-		id := rand.Text()
-		switch {
-		case same && len(found) > 0 && d.origin.id != "":
-			id = d.origin.id // only the file was removed, as copying and cleaning programs do
-		case len(found) == 0:
-			id = madeEmpty + id
+	if after, err := placeOf(d.Dir); err != nil || after != before {
+		return nil, cmp.Or(err, errReplaced)
+	}
+	if before != d.place {
+		if d.place != "" {
+			maps.DeleteFunc(d.files, func(id fileID, _ *file) bool { return !id.embedded() })
 		}
-		claim(filepath.Join(d.Dir, idFile), id)
+		d.place = before
+		d.warnOfOrphans(found)
 	}
-	after, err := locate(d.Dir)
-	if err != nil {
-		return err
-	}
-	if !os.SameFile(before.root, after.root) || before.id != "" && before.id != after.id {
-		return errExchanged
-	}
-	if same && after.id == d.origin.id {
-		return nil
-	}
-	if d.origin.root != nil && after.id != d.origin.id { // all is to be recorded as of this directory
-		maps.DeleteFunc(d.files, func(id fileID, _ *file) bool { return !id.embedded() })
-	}
-	if d.origin.root != nil {
-		d.arrival = arrival{patience: exchanged, since: time.Now()}
-	}
-	older := after.id != "" && !strings.HasPrefix(after.id, madeEmpty) || after.id == "" && len(found) > 0
-	d.origin = origin{place: after, older: older}
-	d.warnOfForeign(found)
-	return nil
+	return found, nil
 }
 
-// warnOfForeign names what was made of files that were in another directory, and are not in this one.
-func (d *deployer) warnOfForeign(found []*file) {
-	var left []string
+// errReplaced means that the directory is to be read again, which the watch of it sees to.
+var errReplaced = errors.New("another directory took its place while it was read")
+
+// warnOfOrphans names the files of orphaned records that are not in the directory, with their objects.
+func (d *deployer) warnOfOrphans(found []*file) {
+	var orphans []string
 	for id, r := range d.inventory {
-		if !d.origin.foreign(r) || slices.ContainsFunc(found, func(f *file) bool { return f.id == id }) {
+		if !d.orphaned(r) || slices.ContainsFunc(found, func(f *file) bool { return f.id == id }) {
 			continue
 		}
 		var objects []string
 		for _, e := range r.objects {
 			objects = append(objects, e.String())
 		}
-		left = append(left, fmt.Sprintf("%s (%s)", id.name, strings.Join(objects, ", ")))
+		orphans = append(orphans, fmt.Sprintf("%s (%s)", id.name, strings.Join(objects, ", ")))
 	}
-	if len(left) == 0 {
+	if len(orphans) == 0 {
 		return
 	}
-	slices.Sort(left)
-	d.log.WithFields(logrus.Fields{"dir": d.Dir, "files": strings.Join(left, "; ")}).Warn("the directory of manifests is not the one that " +
-		"these files were in: their objects stay. Put the files into it to have them looked after again, or delete the objects and the files' " +
-		"ConfigMaps " + inventoryNamespace + "/" + inventoryPrefix + "*")
+	slices.Sort(orphans)
+	d.log.WithFields(logrus.Fields{"dir": d.Dir, "files": strings.Join(orphans, "; ")}).Warn("the directory of manifests was replaced or " +
+		"emptied: objects of files that were in it are not removed. Put the files back, or delete the objects and the files' ConfigMaps " +
+		inventoryNamespace + "/" + inventoryPrefix + "*")
+}
+
+// unsettled is how long it is too early to believe that a file which is missing after a start was removed: somebody may be
+// filling the directory, in which nothing must have changed for the time settleFiles.
+func (d *deployer) unsettled() time.Duration {
+	if d.settled {
+		return 0
+	}
+	now, newest := time.Now(), newestChange(d.Dir)
+	if !newest.Equal(d.newest) {
+		d.newest, d.quietSince = newest, newest
+		if newest.After(now) { // the clock was wrong
+			d.quietSince = now
+		}
+	}
+	wait := settleFiles - now.Sub(d.quietSince)
+	d.settled = wait <= 0
+	return max(wait, 0)
+}
+
+// newestChange is when a file or directory changed last in a directory. Hidden files count: copying programs write them.
+func newestChange(dir string) (t time.Time) {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return nil
+		}
+		if info, err := entry.Info(); err == nil && info.ModTime().After(t) {
+			t = info.ModTime()
+		}
+		if entry.IsDir() && ignored(entry.Name()) && path != dir {
+			return fs.SkipDir
+		}
+		return nil
+	})
+	return t
 }
 
 // readDir returns the files of the user's directory, by name relative to it: those that cannot be read as broken.

@@ -80,10 +80,8 @@ func TestTheDirectoryIsExchangedMeanwhile(t *testing.T) {
 	write(t, dir, map[string]string{"x.yaml": configMaps("a")})
 	expect(t, d, a, "a b", "a")
 
-	// Copying programs that remove what their source does not have take the identity along.
 	write(t, dir, map[string]string{"z.yaml": configMaps("c")})
 	expect(t, d, a, "a b c", "c")
-	os.Remove(filepath.Join(dir, idFile))
 	os.Remove(filepath.Join(dir, "x.yaml"))
 	expect(t, d, a, "b c", "")
 	d = a.start(dir)
@@ -91,13 +89,13 @@ func TestTheDirectoryIsExchangedMeanwhile(t *testing.T) {
 	expect(t, d, a, "b", "")
 }
 
-// TestRecordsOfOlderVersions name no directory.
+// TestRecordsOfOlderVersions name no directory, or one by the text of a file in it. What is missing at the upgrade stays.
 func TestRecordsOfOlderVersions(t *testing.T) {
 	for name, c := range map[string]struct {
 		left   []string
 		exists string
 	}{
-		"the same directory, one file was removed": {[]string{"y.yaml"}, "b"},
+		"the same directory, one file was removed": {[]string{"y.yaml"}, "a b"},
 		"a new directory":                          {nil, "a b"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,12 +104,11 @@ func TestRecordsOfOlderVersions(t *testing.T) {
 			d := a.start(dir)
 			expect(t, d, a, "a b", "a b")
 			for _, r := range d.inventory {
-				r.dir = ""
+				r.place = ""
 				if err := r.save(t.Context(), d.client, true); err != nil {
 					t.Fatal(err)
 				}
 			}
-			os.Remove(filepath.Join(dir, idFile))
 			for _, name := range []string{"x.yaml", "y.yaml"} {
 				if !strings.Contains(strings.Join(c.left, " "), name) {
 					os.Remove(filepath.Join(dir, name))
@@ -148,6 +145,7 @@ func TestLinks(t *testing.T) {
 	move(t, real+".away", real)
 	expect(t, d, a, "a b", "a")
 	os.Remove(filepath.Join(real, "x.yaml"))
+	expect(t, d, a, "b", "")
 	os.Remove(filepath.Join(real, "y.yaml"))
 	expect(t, d, a, "", "")
 }
@@ -179,7 +177,6 @@ func TestWatchLinks(t *testing.T) {
 		{"a file there", func() { write(t, two, map[string]string{"b.yaml": secret}) }},
 		{"its target goes", func() { os.Rename(two, two+".away") }},
 		{"the link goes", func() { os.Remove(dir) }},
-		{"its identity", func() { write(t, dir, map[string]string{idFile: "mine\n"}) }},
 		{"a file in the new directory", func() { write(t, dir, map[string]string{"b.yaml": secret}) }},
 	} {
 		noticed := tt.name != "a file where it led before"

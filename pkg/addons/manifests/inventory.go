@@ -29,8 +29,8 @@ const (
 // record is the inventory of one file.
 type record struct {
 	file fileID
-	// dir is the identity of the directory that a user's file was in, "" if that is not known.
-	dir string
+	// place identifies the directory that a user's file was in; "" if it was emptied, or if that is not known.
+	place string
 	// hash is of the content that was applied completely; "" if none was since the file changed.
 	hash    string
 	objects []entry
@@ -110,7 +110,7 @@ func loadRecords(ctx context.Context, client kubernetes.Interface) (map[fileID]r
 	}
 	out := map[fileID]record{}
 	for _, item := range list.Items {
-		r := record{file: fileID{item.Data["file"], item.Data["node"]}, dir: item.Data["dir"], hash: item.Data["hash"]}
+		r := record{file: fileID{item.Data["file"], item.Data["node"]}, place: item.Data["dir"], hash: item.Data["hash"]}
 		if err := json.Unmarshal([]byte(item.Data["objects"]), &r.objects); err != nil {
 			return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", inventoryNamespace, item.Name, err)
 		}
@@ -135,8 +135,8 @@ func (r record) save(ctx context.Context, client kubernetes.Interface, exists bo
 		},
 		Data: map[string]string{"file": r.file.name, "node": r.file.node, "hash": r.hash, "objects": string(objects)},
 	}
-	if r.dir != "" {
-		configMap.Data["dir"] = r.dir
+	if r.place != "" {
+		configMap.Data["dir"] = r.place
 	}
 	inventory := client.CoreV1().ConfigMaps(inventoryNamespace)
 	if exists {

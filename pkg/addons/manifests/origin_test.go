@@ -3,48 +3,11 @@ package manifests
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
-
-// TestServersShareADirectory: all of them call it the same, whoever was first.
-func TestServersShareADirectory(t *testing.T) {
-	a := newAPI(t)
-	for _, before := range []string{"", "emptied"} {
-		for range 20 {
-			dir := t.TempDir()
-			if before != "" {
-				write(t, dir, map[string]string{idFile: "\n"})
-			}
-			var servers []*deployer
-			var running sync.WaitGroup
-			for range 5 {
-				d := a.start(dir)
-				servers = append(servers, d)
-				running.Go(d.scan)
-			}
-			running.Wait()
-			data, err := os.ReadFile(filepath.Join(dir, idFile))
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, d := range servers {
-				if before != "" { // these may take each other's place, and see it with the next look
-					d.scan()
-				}
-				if d.origin.id != strings.TrimSpace(string(data)) {
-					t.Fatalf("a server says %q, the file %q", d.origin.id, data)
-				}
-			}
-			if left, _ := os.ReadDir(dir); len(left) != 1 {
-				t.Fatalf("left behind: %v", left)
-			}
-		}
-	}
-}
 
 // TestAMountThatIsLate lands while the directory below it is read: what was found is not what is there.
 func TestAMountThatIsLate(t *testing.T) {
@@ -76,26 +39,6 @@ func TestAMountThatIsLate(t *testing.T) {
 		t.Errorf("exists %q", exists)
 	}
 	expect(t, d, a, "a", "a")
-}
-
-// TestTheIdentityIsNoSecret: people keep the directory under version control. One that cannot be read is named.
-func TestTheIdentityIsNoSecret(t *testing.T) {
-	a, dir := newAPI(t), t.TempDir()
-	d := a.start(dir)
-	d.scan()
-	path := filepath.Join(dir, idFile)
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o644 {
-		t.Errorf("%v, %v", info, err)
-	}
-	os.Remove(path)
-	if err := os.Mkdir(path, 0o700); err != nil { // root reads every file
-		t.Fatal(err)
-	}
-	warned := warnings(d)
-	d.scan()
-	if w := strings.Join(warned(), ""); !strings.Contains(w, path) {
-		t.Errorf("warnings: %q", w)
-	}
 }
 
 // TestADirectoryOfTheSameFiles takes another's place, as a new checkout does that a link leads to: they are looked after there.

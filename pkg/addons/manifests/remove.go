@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -15,8 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// complete is how long a file must not change before what it does not say any more is removed.
-const complete = 5 * time.Second
+// settleFiles is how long a file must not change before what it does not say any more is removed.
+const settleFiles = 5 * time.Second
 
 const crd = "CustomResourceDefinition"
 
@@ -39,9 +39,9 @@ func invalidField(err error) bool {
 // conclude brings the inventory up to date after a try, and removes what a file that worked out no longer says.
 func (d *deployer) conclude(ctx context.Context, f *file, wanted identitySet) {
 	old := d.known(f.id)
-	next := record{file: f.id, dir: d.origin.id, hash: f.hash, objects: f.applied}
+	next := record{file: f.id, place: d.place, hash: f.hash, objects: f.applied}
 	if f.id.embedded() {
-		next.dir = ""
+		next.place = ""
 	}
 	now := identities(f.applied)
 	surplus := slices.DeleteFunc(backwards(old.objects), now.has)
@@ -83,52 +83,68 @@ func (d *deployer) unsure(f *file) time.Duration {
 	path := filepath.Join(d.Dir, f.id.name)
 	data, err := os.ReadFile(path)
 	if err != nil || hashOf(data) != f.hash {
-		return complete // the next look at the directory has news of it
+		return settleFiles // the next look at the directory has news of it
 	}
 	quiet := time.Since(f.seen)
 	if info, err := os.Stat(path); err == nil {
 		quiet = max(quiet, time.Since(info.ModTime()))
 	}
-	return complete - quiet
+	return settleFiles - quiet
 }
 
-// removeGone removes the objects of files that are gone.
+// removeGone removes the objects of files that are gone. If all of several files are gone at once, the directory was emptied,
+// and their records become orphaned instead.
 func (d *deployer) removeGone(ctx context.Context, wanted identitySet) {
 	if !d.scanned {
 		return
 	}
-	wait := d.arrival.wait(d.Dir)
-	var early []string
+	wait := d.unsettled()
+	var gone []fileID
+	users := 0
 	for id, r := range d.inventory {
-		if _, ok := d.files[id]; ok || d.origin.foreign(r) {
-			continue
-		}
-		if wait > 0 && !id.embedded() {
-			early = append(early, id.name)
-			continue
-		}
-		var left []entry
-		for _, e := range backwards(r.objects) {
-			if err := d.removeOne(ctx, id, e, wanted); err != nil {
-				d.log.WithField("file", id.name).WithError(err).Warn("removing an object of a manifest that is gone")
-				left = append(left, e)
+		if _, ok := d.files[id]; !ok && !d.orphaned(r) {
+			gone = append(gone, id)
+			if !id.embedded() {
+				users++
 			}
 		}
-		r.objects = left
-		if len(left) > 0 {
-			_ = d.save(ctx, r) // still there after the next start, at worst with too much in it
-			continue
-		}
-		if err := r.remove(ctx, d.client); err == nil {
-			delete(d.inventory, id)
-			d.log.WithField("file", id.name).Info("manifest removed")
+	}
+	empty := !slices.ContainsFunc(slices.Collect(maps.Keys(d.files)), func(id fileID) bool { return !id.embedded() })
+	emptied := empty && users > 1
+	for _, id := range gone {
+		switch {
+		case !id.embedded() && emptied:
+			r := d.inventory[id]
+			r.place = ""
+			if err := d.save(ctx, r); err != nil {
+				d.log.WithField("file", id.name).WithError(err).Warn("noting that the directory of manifests was emptied")
+			}
+		case id.embedded() || wait == 0:
+			d.removeFile(ctx, d.inventory[id], wanted)
 		}
 	}
-	if len(early) > 0 && !d.arrival.told {
-		slices.Sort(early)
-		d.log.WithFields(logrus.Fields{"dir": d.Dir, "files": strings.Join(early, "; ")}).Warnf("these files are missing: their objects are "+
-			"removed when nothing in the directory has changed for %s", max(d.arrival.patience, complete))
-		d.arrival.told = true
+	if emptied {
+		d.warnOfOrphans(nil)
+	}
+}
+
+// removeFile removes the objects of a file that is gone, and its record.
+func (d *deployer) removeFile(ctx context.Context, r record, wanted identitySet) {
+	var left []entry
+	for _, e := range backwards(r.objects) {
+		if err := d.removeOne(ctx, r.file, e, wanted); err != nil {
+			d.log.WithField("file", r.file.name).WithError(err).Warn("removing an object of a manifest that is gone")
+			left = append(left, e)
+		}
+	}
+	r.objects = left
+	if len(left) > 0 {
+		_ = d.save(ctx, r) // still there after the next start, at worst with too much in it
+		return
+	}
+	if err := r.remove(ctx, d.client); err == nil {
+		delete(d.inventory, r.file)
+		d.log.WithField("file", r.file.name).Info("manifest removed")
 	}
 }
 

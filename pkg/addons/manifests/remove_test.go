@@ -86,7 +86,7 @@ func TestAHalfWrittenFileRemovesNothing(t *testing.T) {
 	if s := d.statuses()[0]; s.State != state.ManifestApplied || s.Objects != 1 {
 		t.Errorf("status is %+v", s)
 	}
-	if wait := time.Until(d.due()); wait <= 0 || wait > complete {
+	if wait := time.Until(d.due()); wait <= 0 || wait > settleFiles {
 		t.Errorf("it is looked at again in %s", wait)
 	}
 	half(configMaps("d", "a")) // not yet noticed
@@ -102,7 +102,7 @@ func TestAHalfWrittenFileRemovesNothing(t *testing.T) {
 
 	half(configMaps("d", "a"))
 	for _, f := range d.files {
-		f.seen = time.Now().Add(-complete)
+		f.seen = time.Now().Add(-settleFiles)
 	}
 	d.wake()
 	expect(t, d, a, "a d", "a d")

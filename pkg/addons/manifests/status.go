@@ -54,8 +54,10 @@ func (d *deployer) wanted() identitySet {
 // due is when there is something to do again: in an hour if nothing is.
 func (d *deployer) due() time.Time {
 	next := d.earliest(func(*file) bool { return true })
-	if d.scanned && !d.arrival.over && d.arrival.again.Before(next) {
-		return d.arrival.again
+	if d.scanned && !d.settled {
+		if again := d.quietSince.Add(settleFiles); again.Before(next) {
+			return again
+		}
 	}
 	return next
 }

@@ -92,9 +92,6 @@ func (t *tree) interesting(event fsnotify.Event) bool {
 		_ = t.addAll()
 		return true
 	}
-	if filepath.Base(event.Name) == idFile {
-		return true
-	}
 	if ignored(filepath.Base(event.Name)) || event.Op == fsnotify.Chmod {
 		return false
 	}
