@@ -34,8 +34,8 @@ type access struct {
 	mirrors   *registries.Live
 	noDefault bool // a registry that has mirrors is not asked itself
 	elsewhere bool // an index led to another host than the chart names
-	// heavy holds one token while an index is parsed.
-	heavy chan struct{}
+	// memorySlot holds one token while an index is parsed.
+	memorySlot chan struct{}
 }
 
 // login is a name and a password.
@@ -45,19 +45,19 @@ type login struct{ user, password string }
 func (c *controller) accessFor(ctx context.Context, ch *chart) (access, error) {
 	spec := ch.Spec
 	a := access{
-		api: c.clients.server.Host, everywhere: spec.AuthPassCredentials, plainHTTP: spec.PlainHTTP, heavy: c.heavy,
+		api: c.clients.server.Host, everywhere: spec.AuthPassCredentials, plainHTTP: spec.PlainHTTP, memorySlot: c.memorySlot,
 		mirrors: c.Registries, noDefault: c.NoDefault,
 	}
 	read := c.clients.secretsOf(ch.Namespace)
 	if name := spec.AuthSecret.Name; name != "" {
-		data, err := needed(ctx, read, "authSecret", name, corev1.BasicAuthUsernameKey, corev1.BasicAuthPasswordKey)
+		data, err := requiredKeys(ctx, read, "authSecret", name, corev1.BasicAuthUsernameKey, corev1.BasicAuthPasswordKey)
 		if err != nil {
 			return access{}, err
 		}
 		a.login = login{string(data[corev1.BasicAuthUsernameKey]), string(data[corev1.BasicAuthPasswordKey])}
 	}
 	if name := spec.DockerRegistrySecret.Name; name != "" {
-		data, err := needed(ctx, read, "dockerRegistrySecret", name, corev1.DockerConfigJsonKey)
+		data, err := requiredKeys(ctx, read, "dockerRegistrySecret", name, corev1.DockerConfigJsonKey)
 		if err != nil {
 			return access{}, err
 		}
@@ -75,14 +75,14 @@ func (c *controller) accessFor(ctx context.Context, ch *chart) (access, error) {
 			roots = append(roots, text)
 		}
 	}
-	a.ownTLS = spec.InsecureSkipTLSVerify || slices.ContainsFunc(roots, says)
+	a.ownTLS = spec.InsecureSkipTLSVerify || slices.ContainsFunc(roots, notBlank)
 	var err error
 	a.client, err = newClient(roots, spec.InsecureSkipTLSVerify)
 	return a, err
 }
 
-// needed reads keys of a Secret that must be there.
-func needed(ctx context.Context, read secrets, field, name string, keys ...string) (map[string][]byte, error) {
+// requiredKeys reads keys of a Secret that must be there.
+func requiredKeys(ctx context.Context, read secrets, field, name string, keys ...string) (map[string][]byte, error) {
 	s, err := read(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", field, err)
@@ -98,19 +98,19 @@ func needed(ctx context.Context, read secrets, field, name string, keys ...strin
 	return s.Data, nil
 }
 
-// says reports whether there is something in a text.
-func says(text string) bool { return strings.TrimSpace(text) != "" }
+// notBlank reports whether there is something in a text.
+func notBlank(text string) bool { return strings.TrimSpace(text) != "" }
 
 // newClient trusts the roots, in PEM, beside those of this machine.
 func newClient(roots []string, insecure bool) (*http.Client, error) {
 	config := &tls.Config{InsecureSkipVerify: insecure}
-	if slices.ContainsFunc(roots, says) {
+	if slices.ContainsFunc(roots, notBlank) {
 		pool, err := x509.SystemCertPool()
 		if err != nil {
 			pool = x509.NewCertPool() // a machine may have none
 		}
 		for _, r := range roots {
-			if says(r) && !pool.AppendCertsFromPEM([]byte(r)) {
+			if notBlank(r) && !pool.AppendCertsFromPEM([]byte(r)) {
 				return nil, fmt.Errorf("repoCA or repoCAConfigMap holds no certificate in PEM")
 			}
 		}

@@ -131,8 +131,8 @@ func (c *chart) timeout() time.Duration {
 	return cmp.Or(c.Spec.Timeout.Duration, defaultTimeout)
 }
 
-// ours reports whether the chart is for us to apply.
-func (c *chart) ours() bool {
+// managed reports whether the chart is for us to apply.
+func (c *chart) managed() bool {
 	if _, unmanaged := c.Annotations[unmanagedAnnotation]; unmanaged {
 		return false
 	}
@@ -159,8 +159,8 @@ func decode(obj any, into any) error {
 	return nil
 }
 
-// outline reads of a HelmChart what it takes to tell what is wrong with the rest, and to remove it.
-func outline(u *unstructured.Unstructured) *chart {
+// partial reads of a HelmChart what it takes to tell what is wrong with the rest, and to remove it.
+func partial(u *unstructured.Unstructured) *chart {
 	ch := &chart{}
 	field := func(name string) string {
 		text, _, _ := unstructured.NestedString(u.Object, "spec", name)

@@ -131,7 +131,7 @@ func TestOurs(t *testing.T) {
 	} {
 		ch := &chart{Spec: tt.spec}
 		ch.Annotations = tt.annotations
-		if ch.ours() != tt.want {
+		if ch.managed() != tt.want {
 			t.Errorf("%s: ours is %v", tt.name, !tt.want)
 		}
 	}

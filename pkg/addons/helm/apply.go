@@ -22,7 +22,7 @@ type desired struct {
 }
 
 // apply installs or upgrades, if something differs.
-func (c *controller) apply(ctx, forever context.Context, ch *chart, config overrides) error {
+func (c *controller) apply(ctx, leading context.Context, ch *chart, config overrides) error {
 	if v := ch.Spec.HelmVersion; v != "" && v != "v3" {
 		return problem{reasonUnsupported, fmt.Errorf("helmVersion %s: charts are applied by Helm 4, which reads what Helm 3 reads; leave it out", v)}
 	}
@@ -34,7 +34,7 @@ func (c *controller) apply(ctx, forever context.Context, ch *chart, config overr
 	if err != nil {
 		return problem{reasonInvalid, err}
 	}
-	c.refs.set(ctx, forever, nameOf(ch), refsOf(ch, config, file))
+	c.refs.set(ctx, leading, nameOf(ch), refsOf(ch, config, file))
 	var followed map[string]any
 	if w.values, followed, err = mergeValues(ctx, ch.Spec, config, c.clients.secretsOf(ch.Namespace)); err != nil {
 		return problem{reasonInvalid, err}
@@ -49,7 +49,7 @@ func (c *controller) apply(ctx, forever context.Context, ch *chart, config overr
 	if w.history, err = c.clients.history(ctx, ch); err != nil {
 		return err
 	}
-	if other := c.another(ch, w.history); other != nil && other.ours() {
+	if other := c.otherOwner(ch, w.history); other != nil && other.managed() {
 		return problem{reasonInvalid, fmt.Errorf("release %s in namespace %s is that of HelmChart %s: give this one another name or targetNamespace, or delete the other one",
 			ch.Name, ch.namespace(), nameOf(other))}
 	}
@@ -71,12 +71,12 @@ func (w desired) step(status chartStatus) step {
 // carryOut does what was decided.
 func (c *controller) carryOut(ctx context.Context, ch *chart, w desired, step step) error {
 	name, newest := nameOf(ch), newestOf(w.history)
-	if err := c.hold(ctx, ch); err != nil {
+	if err := c.addFinalizer(ctx, ch); err != nil {
 		return err
 	}
 	switch step {
 	case stay:
-		c.tell(name, "")
+		c.setProblem(name, "")
 		if ch.Status.Revision != newest.version { // the server that made the revision ended before it wrote the status
 			res, err := c.runOnRelease(ctx, request{Chart: ch, Step: inspect, Newest: newest.version})
 			if err != nil {
@@ -91,7 +91,7 @@ func (c *controller) carryOut(ctx context.Context, ch *chart, w desired, step st
 		}
 		for _, condition := range ch.Status.Conditions {
 			if condition.Type == failed {
-				c.tell(name, condition.Message)
+				c.setProblem(name, condition.Message)
 			}
 		}
 		return nil
@@ -124,7 +124,7 @@ func (c *controller) deploy(ctx context.Context, ch *chart, w desired, step step
 			chart = rendered
 			status := ch.Status
 			status.Attempted = w.hash
-			if err := c.write(ctx, ch, status.told(ch.Generation, reasonWorking, nil)); err != nil {
+			if err := c.write(ctx, ch, status.withConditions(ch.Generation, reasonWorking, nil)); err != nil {
 				return err
 			}
 			c.event(ctx, ch, corev1.EventTypeNormal, "ApplyChart", fmt.Sprintf("%s of %s %s", step, chart.Name, chart.Version))
@@ -147,7 +147,7 @@ func (c *controller) deploy(ctx context.Context, ch *chart, w desired, step step
 		return err
 	}
 	ch.Status.ChartVersion, ch.Status.AppVersion = res.ChartVersion, res.AppVersion
-	c.tell(nameOf(ch), "")
+	c.setProblem(nameOf(ch), "")
 	c.log.WithField("chart", nameOf(ch).String()).WithField("version", res.ChartVersion).Info("chart applied")
 	c.event(ctx, ch, corev1.EventTypeNormal, "AppliedChart", fmt.Sprintf("%s %s", chart.Name, chart.Version))
 	return c.write(ctx, ch, deployed(ch, w.hash, res.Revision))
@@ -167,11 +167,11 @@ func (c *controller) fetch(ctx context.Context, ch *chart, s source) ([]byte, er
 // runRendering runs a request that renders a chart. Charts are rendered one at a time, because that takes much memory.
 func (c *controller) runRendering(ctx context.Context, r request, rendered func(renderedChart) error) (result, error) {
 	select {
-	case c.heavy <- struct{}{}:
+	case c.memorySlot <- struct{}{}:
 	case <-ctx.Done():
 		return result{}, fmt.Errorf("waiting to render the chart: %w", ctx.Err())
 	}
-	done := sync.OnceFunc(func() { <-c.heavy })
+	done := sync.OnceFunc(func() { <-c.memorySlot })
 	defer done()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -206,5 +206,5 @@ func newestOf(history []revision) revision {
 func deployed(ch *chart, hash string, revision int) chartStatus {
 	status := ch.Status
 	status.Revision, status.Attempted = revision, hash
-	return status.told(ch.Generation, reasonDeployed, nil)
+	return status.withConditions(ch.Generation, reasonDeployed, nil)
 }

@@ -134,8 +134,8 @@ func TestRenderingTakesLong(t *testing.T) {
 	limits.Time = time.Minute
 	_, err = b.runRendering(t.Context(), requestFor(install, simple(t, "1.0.0"), limits), func(renderedChart) error {
 		select {
-		case b.heavy <- struct{}{}: // another chart may be rendered now
-			<-b.heavy
+		case b.memorySlot <- struct{}{}: // another chart may be rendered now
+			<-b.memorySlot
 			return nil
 		default:
 			return errors.New("no other chart can be rendered")

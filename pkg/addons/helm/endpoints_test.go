@@ -218,7 +218,7 @@ func TestIndexAndFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tt.with.client, tt.with.mirrors, tt.with.heavy = client, registries.NewLive(file), make(chan struct{}, 1)
+		tt.with.client, tt.with.mirrors, tt.with.memorySlot = client, registries.NewLive(file), make(chan struct{}, 1)
 		if _, err = tt.with.fromRepository(t.Context(), index.URL, "web", ""); (err == nil) != tt.ok {
 			t.Errorf("%s: %v", tt.name, err)
 		}

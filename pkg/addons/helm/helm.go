@@ -75,7 +75,7 @@ func (h HelmCharts) Run(ctx context.Context, ready func()) error {
 	c.queue.ShutDown()
 	lifecycle.WaitingFor(ctx, "charts that are being applied")
 	working.Wait()
-	c.fallSilent()
+	c.clearReport()
 	return nil
 }
 

@@ -145,7 +145,7 @@ func TestIndexLeadsToRegistry(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			tt.with.client, tt.with.plainHTTP, tt.with.heavy = client, true, make(chan struct{}, 1)
+			tt.with.client, tt.with.plainHTTP, tt.with.memorySlot = client, true, make(chan struct{}, 1)
 			_, err = source{chartSpec{Repo: server.URL, Chart: "web"}, "/charts"}.fetch(t.Context(), tt.with)
 			if (err == nil) != tt.ok {
 				t.Errorf("got %v", err)

@@ -5,9 +5,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// another finds the HelmChart of the same name in another namespace that this release was made for last; nil if there is
+// otherOwner finds the HelmChart of the same name in another namespace that this release was made for last; nil if there is
 // none. Unless it is ours, the release may be taken over; but what was not taken over is not ours to remove.
-func (c *controller) another(ch *chart, history []revision) *chart {
+func (c *controller) otherOwner(ch *chart, history []revision) *chart {
 	name := cache.NewObjectName(newestOf(history).from, ch.Name)
 	if name.Namespace == "" || name.Namespace == ch.Namespace {
 		return nil
@@ -17,15 +17,15 @@ func (c *controller) another(ch *chart, history []revision) *chart {
 	if !ok {
 		return nil
 	}
-	if other := outline(u); other.namespace() == ch.namespace() {
+	if other := partial(u); other.namespace() == ch.namespace() {
 		return other
 	}
 	return nil
 }
 
-// namesakes has the charts of the same name in other namespaces looked at: one may wait for the release of the chart
+// requeueNamesakes has the charts of the same name in other namespaces looked at: one may wait for the release of the chart
 // that is gone, or not ours any more.
-func (c *controller) namesakes(gone cache.ObjectName) {
+func (c *controller) requeueNamesakes(gone cache.ObjectName) {
 	for _, key := range c.charts.ListKeys() {
 		if name, err := cache.ParseObjectName(key); err == nil && name.Name == gone.Name && name != gone {
 			c.queue.Add(name)

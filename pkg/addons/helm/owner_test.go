@@ -46,7 +46,7 @@ func TestOneRelease(t *testing.T) {
 			b := newBench([]*unstructured.Unstructured{mine.DeepCopy(), tt.other.DeepCopy()}, revisionOf(tt.from))
 			name := cache.NewObjectName("x", "web")
 			_ = b.reconcile(t.Context(), name)
-			if problem := b.ill[name]; !strings.Contains(problem, tt.want) {
+			if problem := b.problems[name]; !strings.Contains(problem, tt.want) {
 				t.Errorf("problem is %q, want %q", problem, tt.want)
 			}
 		})

@@ -30,30 +30,30 @@ var errChanged = errors.New("the chart was changed meanwhile")
 // controller follows charts and works at those that change.
 type controller struct {
 	HelmCharts
-	clients *clients
-	limits  renderLimits
-	heavy   chan struct{} // holds one token while a chart is rendered or an index is parsed, which take much memory
-	key     []byte        // of hashes
-	log     logrus.FieldLogger
-	queue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
-	synced  []cache.InformerSynced
+	clients    *clients
+	limits     renderLimits
+	memorySlot chan struct{} // holds one token while a chart is rendered or an index is parsed, which take much memory
+	key        []byte        // of hashes
+	log        logrus.FieldLogger
+	queue      workqueue.TypedRateLimitingInterface[cache.ObjectName]
+	synced     []cache.InformerSynced
 
 	charts, configs cache.Store
 	refs            *references
 
-	mu      sync.Mutex
-	running map[cache.ObjectName]context.CancelCauseFunc
-	ill     map[cache.ObjectName]string // why, for Report
+	mu       sync.Mutex
+	running  map[cache.ObjectName]context.CancelCauseFunc
+	problems map[cache.ObjectName]string // why, for Report
 }
 
 func newController(h HelmCharts, own *clients, log logrus.FieldLogger) *controller {
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstPause, lastPause)
 	c := &controller{
 		HelmCharts: h, clients: own, log: log,
-		limits: defaultLimits, heavy: make(chan struct{}, 1),
-		queue:   workqueue.NewTypedRateLimitingQueue(limiter),
-		running: map[cache.ObjectName]context.CancelCauseFunc{},
-		ill:     map[cache.ObjectName]string{},
+		limits: defaultLimits, memorySlot: make(chan struct{}, 1),
+		queue:    workqueue.NewTypedRateLimitingQueue(limiter),
+		running:  map[cache.ObjectName]context.CancelCauseFunc{},
+		problems: map[cache.ObjectName]string{},
 	}
 	c.refs = &references{clients: own, charts: h.Charts, changed: c.changed}
 	return c
@@ -101,7 +101,7 @@ func (c *controller) handler() cache.ResourceEventHandlerFuncs {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: enqueue,
 		UpdateFunc: func(old, obj any) {
-			if a, b := old.(*unstructured.Unstructured), obj.(*unstructured.Unstructured); matters(a, b) {
+			if a, b := old.(*unstructured.Unstructured), obj.(*unstructured.Unstructured); relevant(a, b) {
 				enqueue(obj)
 			}
 		},
@@ -109,8 +109,8 @@ func (c *controller) handler() cache.ResourceEventHandlerFuncs {
 	}
 }
 
-// matters tells changes by people from those that we make ourselves, of the status and the finalizer.
-func matters(a, b *unstructured.Unstructured) bool {
+// relevant tells changes by people from those that we make ourselves, of the status and the finalizer.
+func relevant(a, b *unstructured.Unstructured) bool {
 	if a.GetGeneration() != b.GetGeneration() || (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil) {
 		return true
 	}
@@ -183,7 +183,7 @@ func (c *controller) chart(ctx context.Context, name cache.ObjectName) (*chart, 
 	}
 	ch := &chart{}
 	if err := decode(obj, ch); err != nil {
-		return outline(obj), config.Spec, problem{reasonInvalid, err}
+		return partial(obj), config.Spec, problem{reasonInvalid, err}
 	}
 	stored, ok, err := c.configs.GetByKey(name.String())
 	if err == nil && ok {

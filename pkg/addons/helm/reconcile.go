@@ -25,38 +25,38 @@ type problem struct {
 func (p problem) Unwrap() error { return p.error }
 
 // reconcile brings one chart's release to what the chart says. A chart that failed is tried again after a pause if an
-// error is returned. forever ends with the process' leadership, and not with a change of the chart.
-func (c *controller) reconcile(forever context.Context, name cache.ObjectName) error {
-	ctx, end := c.begin(forever, name)
+// error is returned. leading ends with the process' leadership, and not with a change of the chart.
+func (c *controller) reconcile(leading context.Context, name cache.ObjectName) error {
+	ctx, end := c.begin(leading, name)
 	defer end()
 	ch, config, err := c.chart(ctx, name)
 	switch {
 	case ch == nil && err != nil:
-		if forever.Err() == nil && ctx.Err() == nil {
+		if leading.Err() == nil && ctx.Err() == nil {
 			c.log.WithError(err).WithField("chart", name.String()).Warn("reading the chart")
 		}
 		return err
 	case ch == nil:
-		c.forget(forever, name)
-		c.namesakes(name)
+		c.forget(leading, name)
+		c.requeueNamesakes(name)
 		return nil
-	case !ch.ours(), c.Disabled && ch.DeletionTimestamp != nil:
-		c.forget(forever, name)
-		c.namesakes(name)
-		return c.release(ctx, ch)
+	case !ch.managed(), c.Disabled && ch.DeletionTimestamp != nil:
+		c.forget(leading, name)
+		c.requeueNamesakes(name)
+		return c.removeFinalizer(ctx, ch)
 	case c.Disabled:
 		return nil
 	case ch.DeletionTimestamp != nil:
 		err = c.remove(ctx, ch)
 	case err == nil:
-		err = c.apply(ctx, forever, ch, config)
+		err = c.apply(ctx, leading, ch, config)
 	}
 	switch {
-	case forever.Err() != nil:
+	case leading.Err() != nil:
 		return nil
 	case ctx.Err() != nil: // what was being applied does not count as tried
 		ch.Status.Attempted = ""
-		return errors.Join(errChanged, c.write(forever, ch, ch.Status.told(ch.Generation, reasonWorking, nil)))
+		return errors.Join(errChanged, c.write(leading, ch, ch.Status.withConditions(ch.Generation, reasonWorking, nil)))
 	case err == nil:
 		return nil
 	}
@@ -66,7 +66,7 @@ func (c *controller) reconcile(forever context.Context, name cache.ObjectName) e
 // forget drops what is known of a chart that is not ours any more.
 func (c *controller) forget(ctx context.Context, name cache.ObjectName) {
 	c.refs.set(ctx, ctx, name, nil)
-	c.tell(name, "")
+	c.setProblem(name, "")
 }
 
 // fail tells what went wrong. It returns an error if the same is worth another try.
@@ -79,12 +79,12 @@ func (c *controller) fail(ctx context.Context, ch *chart, config overrides, err 
 	if conflict {
 		p.error = fmt.Errorf("somebody else has changed fields that the chart sets; forceConflicts: true takes them over: %w", err)
 	}
-	p.error = discreet{p.error}
+	p.error = withoutQueries{p.error}
 	name := nameOf(ch)
 	c.log.WithError(p.error).WithFields(logrus.Fields{"chart": name.String(), "reason": p.reason}).Warn("applying the chart")
-	c.tell(name, shorten(p.Error()))
+	c.setProblem(name, shorten(p.Error()))
 	c.event(ctx, ch, corev1.EventTypeWarning, p.reason, p.Error())
-	told := c.write(ctx, ch, ch.Status.told(ch.Generation, p.reason, p.error))
+	told := c.write(ctx, ch, ch.Status.withConditions(ch.Generation, p.reason, p.error))
 	if settled(ch.Spec.overrides.with(config).FailurePolicy, p, conflict, ch.Status.Attempted != "") {
 		return told
 	}
@@ -115,10 +115,10 @@ func (c *controller) remove(ctx context.Context, ch *chart) error {
 	if err != nil {
 		return err
 	}
-	if other := c.another(ch, history); other != nil {
+	if other := c.otherOwner(ch, history); other != nil {
 		c.log.WithField("chart", name.String()).Infof("deleted; its release stays, which is that of HelmChart %s", nameOf(other))
-		c.tell(name, "")
-		return c.release(ctx, ch)
+		c.setProblem(name, "")
+		return c.removeFinalizer(ctx, ch)
 	}
 	if len(history) > 0 {
 		_, err = c.runOnRelease(ctx, request{Chart: ch, Overrides: ch.Spec.overrides, Step: uninstall, Newest: newestOf(history).version})
@@ -128,12 +128,12 @@ func (c *controller) remove(ctx context.Context, ch *chart) error {
 	}
 	c.event(ctx, ch, corev1.EventTypeNormal, "RemovedChart", "uninstalled")
 	c.log.WithField("chart", name.String()).Info("chart uninstalled")
-	c.tell(name, "")
-	return c.release(ctx, ch)
+	c.setProblem(name, "")
+	return c.removeFinalizer(ctx, ch)
 }
 
-// hold puts our finalizer on a chart, before anything is installed.
-func (c *controller) hold(ctx context.Context, ch *chart) error {
+// addFinalizer puts our finalizer on a chart, before anything is installed.
+func (c *controller) addFinalizer(ctx context.Context, ch *chart) error {
 	return c.finalizers(ctx, ch, func(now []string) []string {
 		if slices.Contains(now, finalizer) {
 			return now
@@ -142,8 +142,8 @@ func (c *controller) hold(ctx context.Context, ch *chart) error {
 	})
 }
 
-// release takes our finalizer off.
-func (c *controller) release(ctx context.Context, ch *chart) error {
+// removeFinalizer takes our finalizer off.
+func (c *controller) removeFinalizer(ctx context.Context, ch *chart) error {
 	return c.finalizers(ctx, ch, func(now []string) []string {
 		return slices.DeleteFunc(slices.Clone(now), func(f string) bool { return f == finalizer })
 	})

@@ -85,12 +85,12 @@ func TestUndecodable(t *testing.T) {
 			if err := b.reconcile(t.Context(), cache.NewObjectName("x", "web")); err == nil {
 				t.Error("no error")
 			}
-			ch := outline(b.now(t, "web"))
+			ch := partial(b.now(t, "web"))
 			if ch.Status.reason() != reasonInvalid || !strings.Contains(ch.Status.Conditions[1].Message, tt.want) {
 				t.Errorf("status is %v", ch.Status)
 			}
-			if !strings.Contains(b.log.String(), tt.want) || b.ill[cache.NewObjectName("x", "web")] == "" {
-				t.Errorf("log is %q, ill are %v", b.log.String(), b.ill)
+			if !strings.Contains(b.log.String(), tt.want) || b.problems[cache.NewObjectName("x", "web")] == "" {
+				t.Errorf("log is %q, ill are %v", b.log.String(), b.problems)
 			}
 		})
 	}

@@ -66,7 +66,7 @@ type followed struct {
 }
 
 // set replaces what a chart refers to, and returns when changes from now on are seen.
-func (r *references) set(ctx, forever context.Context, name cache.ObjectName, refs []ref) {
+func (r *references) set(ctx, leading context.Context, name cache.ObjectName, refs []ref) {
 	var fresh []cache.InformerSynced
 	r.mu.Lock()
 	if r.follows == nil {
@@ -79,7 +79,7 @@ func (r *references) set(ctx, forever context.Context, name cache.ObjectName, re
 		if f == nil {
 			f = &followed{by: map[cache.ObjectName]bool{}}
 			r.follows[one] = f
-			r.start(forever, one, f)
+			r.start(leading, one, f)
 		}
 		if !f.by[name] && f.synced != nil {
 			fresh = append(fresh, f.synced)

@@ -30,8 +30,8 @@ const (
 	hashLabel = "coracle.io/hash"
 	// fromLabel is on each, too: the namespace of the HelmChart. The name is the release's.
 	fromLabel = "coracle.io/chart-namespace"
-	// keep is how many revisions of a release are kept, as Helm's own command does.
-	keep = 10
+	// maxHistory is how many revisions of a release are kept, as Helm's own command does.
+	maxHistory = 10
 	// defaultTimeout is Helm's.
 	defaultTimeout = 5 * time.Minute
 )
@@ -177,7 +177,7 @@ func (r *release) upgrade(c *chartv2.Chart, values map[string]any, hash string, 
 	u.ServerSideApply, u.ForceConflicts = r.apply()
 	u.TakeOwnership = r.chart.Spec.TakeOwnership
 	u.ResetValues = true // or values that are gone would live on
-	u.MaxHistory = keep
+	u.MaxHistory = maxHistory
 	u.DisableOpenAPIValidation = true
 	u.Labels = r.labels(hash)
 	return versionOf(u.Run(r.chart.Name, c, values))
@@ -204,7 +204,7 @@ func (r *release) apply() (serverSide string, force bool) {
 // rollback goes back from a failed revision to an earlier one, and waits until all is well.
 func (r *release) rollback(from, to int) error {
 	b := action.NewRollback(r.config)
-	b.Version, b.MaxHistory = to, keep
+	b.Version, b.MaxHistory = to, maxHistory
 	b.Timeout, b.WaitStrategy, b.WaitOptions = r.chart.timeout(), helmkube.StatusWatcherStrategy, r.wait
 	if serverSide, force := r.apply(); force {
 		b.ServerSideApply, b.ForceConflicts = serverSide, force

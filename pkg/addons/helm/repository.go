@@ -77,8 +77,8 @@ func (a access) entries(ctx context.Context, base *url.URL, name string) ([]entr
 		return nil, err
 	}
 	select {
-	case a.heavy <- struct{}{}:
-		defer func() { <-a.heavy }()
+	case a.memorySlot <- struct{}{}:
+		defer func() { <-a.memorySlot }()
 	case <-ctx.Done():
 		return nil, fmt.Errorf("waiting to read index.yaml of %s: %w", base.Redacted(), ctx.Err())
 	}

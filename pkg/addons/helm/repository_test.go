@@ -87,7 +87,7 @@ func TestRepository(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := access{client: client, login: tt.login, everywhere: tt.everywhere, heavy: make(chan struct{}, 1)}
+			a := access{client: client, login: tt.login, everywhere: tt.everywhere, memorySlot: make(chan struct{}, 1)}
 			spec := chartSpec{Repo: s.repo.URL + "/sub", Chart: tt.chart, Version: tt.version}
 			c, err := source{spec, "/charts"}.fetch(t.Context(), a)
 			switch {
@@ -128,7 +128,7 @@ func TestDownloadIsLimitedInTime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := (access{client: client, heavy: make(chan struct{}, 1)}).fromRepository(ctx, slow.URL, "web", ""); err == nil {
+	if _, err := (access{client: client, memorySlot: make(chan struct{}, 1)}).fromRepository(ctx, slow.URL, "web", ""); err == nil {
 		t.Error("a chart from a server that says nothing")
 	}
 }
@@ -147,17 +147,17 @@ func TestIndexIsBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := access{client: repo.Client(), heavy: make(chan struct{}, 1)}
+	a := access{client: repo.Client(), memorySlot: make(chan struct{}, 1)}
 	if got, err := a.entries(t.Context(), base, "web"); err != nil || len(got) != 1 {
 		t.Fatal(got, err)
 	}
 	ctx, enough := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer enough()
-	a.heavy <- struct{}{} // another one
+	a.memorySlot <- struct{}{} // another one
 	if _, err := a.entries(ctx, base, "web"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("an index is read beside another: %v", err)
 	}
-	<-a.heavy
+	<-a.memorySlot
 	large = true
 	if _, err := a.entries(t.Context(), base, "web"); err == nil || !strings.Contains(err.Error(), "more than 32 MiB") {
 		t.Errorf("a huge index: %v", err)

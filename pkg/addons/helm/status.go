@@ -41,8 +41,8 @@ const (
 // longest is how much of a message is kept.
 const longest = 1024
 
-// told is a status with conditions that say how it went: err is nil for a chart that is in force.
-func (s chartStatus) told(generation int64, reason string, err error) chartStatus {
+// withConditions is a status with conditions that say how it went: err is nil for a chart that is in force.
+func (s chartStatus) withConditions(generation int64, reason string, err error) chartStatus {
 	s.ObservedGeneration = generation
 	ready := condition{readyType, "True", reason, fmt.Sprintf("revision %d is deployed", s.Revision)}
 	fail := condition{failed, "False", "", ""}
@@ -73,13 +73,13 @@ func (s chartStatus) reason() string {
 // queries finds what follows an address, which may be a token.
 var queries = regexp.MustCompile(`((?:https?|oci)://[^\s?"]*)\?[^\s"]*?([:,;]?(?:[\s"]|$))`)
 
-// discreet is an error as people may read it who may not read the chart.
-type discreet struct{ error }
+// withoutQueries is an error as people may read it who may not read the chart.
+type withoutQueries struct{ error }
 
 // Error is the text without the queries of addresses.
-func (d discreet) Error() string { return queries.ReplaceAllString(d.error.Error(), "$1$2") }
+func (d withoutQueries) Error() string { return queries.ReplaceAllString(d.error.Error(), "$1$2") }
 
-func (d discreet) Unwrap() error { return d.error }
+func (d withoutQueries) Unwrap() error { return d.error }
 
 // shorten cuts a message between two characters.
 func shorten(s string) string {
@@ -94,7 +94,7 @@ func (c *controller) write(ctx context.Context, ch *chart, status chartStatus) e
 	if equality.Semantic.DeepEqual(ch.Status, status) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"status": full(status)})
+	patch, err := json.Marshal(map[string]any{"status": mergePatchOf(status)})
 	if err != nil {
 		return fmt.Errorf("encoding a status: %w", err)
 	}
@@ -110,8 +110,8 @@ func (c *controller) write(ctx context.Context, ch *chart, status chartStatus) e
 	return nil
 }
 
-// full says null where a field is empty, which removes it in a merge patch.
-func full(s chartStatus) map[string]any {
+// mergePatchOf says null where a field is empty, which removes it in a merge patch.
+func mergePatchOf(s chartStatus) map[string]any {
 	out := map[string]any{"conditions": s.Conditions, "observedGeneration": s.ObservedGeneration, "jobName": nil}
 	for key, value := range map[string]any{
 		"revision": s.Revision, "chartVersion": s.ChartVersion, "appVersion": s.AppVersion, "attempted": s.Attempted,
@@ -140,34 +140,34 @@ func (c *controller) event(ctx context.Context, ch *chart, kind, reason, message
 	_, _ = c.clients.core.CoreV1().Events(ch.Namespace).Create(ctx, e, metav1.CreateOptions{})
 }
 
-// tell keeps the list of charts that are not well. "" is well.
-func (c *controller) tell(name cache.ObjectName, problem string) {
+// setProblem keeps the list of charts that are not well. "" is well.
+func (c *controller) setProblem(name cache.ObjectName, problem string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.ill[name] == problem {
+	if c.problems[name] == problem {
 		return
 	}
-	c.ill[name] = problem
+	c.problems[name] = problem
 	if problem == "" {
-		delete(c.ill, name)
+		delete(c.problems, name)
 	}
 	if c.Report == nil {
 		return
 	}
-	names := slices.SortedFunc(maps.Keys(c.ill), func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) })
+	names := slices.SortedFunc(maps.Keys(c.problems), func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) })
 	all := []FailedChart{}
 	for _, n := range names {
-		all = append(all, FailedChart{Name: n.String(), Problem: c.ill[n]})
+		all = append(all, FailedChart{Name: n.String(), Problem: c.problems[n]})
 	}
 	c.Report(all)
 }
 
-// fallSilent takes back what was reported: another server tells from now on.
-func (c *controller) fallSilent() {
+// clearReport takes back what was reported: another server tells from now on.
+func (c *controller) clearReport() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.ill) > 0 && c.Report != nil {
+	if len(c.problems) > 0 && c.Report != nil {
 		c.Report([]FailedChart{})
 	}
-	clear(c.ill)
+	clear(c.problems)
 }

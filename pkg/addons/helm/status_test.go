@@ -21,7 +21,7 @@ func TestTold(t *testing.T) {
 		{"being applied", reasonWorking, nil, "JobCreated=True Failed=False Ready=False:Working"},
 		{"failed", reasonFailed, errors.New("x"), "JobCreated=True Failed=True Ready=False:ReleaseFailed"},
 	} {
-		s := chartStatus{Revision: 3}.told(7, tt.reason, tt.err)
+		s := chartStatus{Revision: 3}.withConditions(7, tt.reason, tt.err)
 		var got []string
 		for _, c := range s.Conditions {
 			text := c.Type + "=" + c.Status
@@ -38,7 +38,7 @@ func TestTold(t *testing.T) {
 
 // TestPatchRemoves: what is empty must not stay on the object.
 func TestPatchRemoves(t *testing.T) {
-	data, err := json.Marshal(full(chartStatus{Attempted: "x"}))
+	data, err := json.Marshal(mergePatchOf(chartStatus{Attempted: "x"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ func TestDiscreet(t *testing.T) {
 		`oci://a.test/x?s3cret`:                                        `oci://a.test/x`,
 		`is it https://a.test/x, or what? https://b.test/y?s3cret, no`: `is it https://a.test/x, or what? https://b.test/y, no`,
 	} {
-		if got := (discreet{errors.New(text)}).Error(); got != want {
+		if got := (withoutQueries{errors.New(text)}).Error(); got != want {
 			t.Errorf("%s: got %s", text, got)
 		}
 	}
@@ -80,10 +80,10 @@ func TestTellReportsTheIll(t *testing.T) {
 		name    cache.ObjectName
 		problem string
 	}{{a, ""}, {b, "broken"}, {b, "broken"}, {a, "broken, too"}, {b, ""}} {
-		c.tell(tell.name, tell.problem)
+		c.setProblem(tell.name, tell.problem)
 	}
-	c.fallSilent()
-	c.fallSilent()
+	c.clearReport()
+	c.clearReport()
 	want := `[[{"name":"x/b","problem":"broken"}],[{"name":"x/a","problem":"broken, too"},{"name":"x/b","problem":"broken"}],[{"name":"x/a","problem":"broken, too"}],[]]`
 	if got := text(t, reports); got != want {
 		t.Errorf("reported %s, want %s", got, want)
@@ -112,7 +112,7 @@ func TestMatters(t *testing.T) {
 	} {
 		changed := base()
 		tt.change(changed)
-		if got := matters(base(), changed); got != tt.want {
+		if got := relevant(base(), changed); got != tt.want {
 			t.Errorf("%s: matters is %v", tt.name, got)
 		}
 	}
