@@ -19,29 +19,29 @@ import (
 	"github.com/coracle-dev/coracle/pkg/runtime/registries"
 )
 
-// access is how a chart is fetched: what is trusted, and who we are.
+// access is how a chart is fetched: trust, logins and registries.yaml.
 type access struct {
 	client *http.Client
-	ownTLS bool   // the chart says whom the client trusts
+	ownTLS bool   // the client's trust is set by the HelmChart
 	api    string // HOST:PORT of the API server
-	// login is for the repository; everywhere for all hosts that it sends us to, too.
+	// login is sent to the repository, and with everywhere to all other hosts that its index names.
 	login      login
 	everywhere bool
-	// registries are logins by a registry's HOST or HOST:PORT.
+	// registries are logins by the HOST or HOST:PORT of a registry.
 	registries map[string]login
 	plainHTTP  bool
 	// mirrors is registries.yaml, for charts in registries; may be nil.
 	mirrors   *registries.Live
 	noDefault bool // a registry that has mirrors is not asked itself
-	elsewhere bool // an index led to another host than the chart names
+	elsewhere bool // the index named another host than the HelmChart
 	// memorySlot holds one token while an index is parsed.
 	memorySlot chan struct{}
 }
 
-// login is a name and a password.
+// login is a user name and a password.
 type login struct{ user, password string }
 
-// accessFor reads what a chart's spec refers to.
+// accessFor reads the Secrets and ConfigMaps that a chart's spec names.
 func (c *controller) accessFor(ctx context.Context, ch *chart) (access, error) {
 	spec := ch.Spec
 	a := access{
@@ -81,7 +81,7 @@ func (c *controller) accessFor(ctx context.Context, ch *chart) (access, error) {
 	return a, err
 }
 
-// requiredKeys reads keys of a Secret that must be there.
+// requiredKeys reads a Secret. It is an error if the Secret or a key is missing or empty.
 func requiredKeys(ctx context.Context, read secrets, field, name string, keys ...string) (map[string][]byte, error) {
 	s, err := read(ctx, name)
 	if err != nil {
@@ -98,10 +98,10 @@ func requiredKeys(ctx context.Context, read secrets, field, name string, keys ..
 	return s.Data, nil
 }
 
-// notBlank reports whether there is something in a text.
+// notBlank reports whether a text has other characters than white space.
 func notBlank(text string) bool { return strings.TrimSpace(text) != "" }
 
-// newClient trusts the roots, in PEM, beside those of this machine.
+// newClient makes a client that trusts the roots, in PEM, and those of this machine.
 func newClient(roots []string, insecure bool) (*http.Client, error) {
 	config := &tls.Config{InsecureSkipVerify: insecure}
 	if slices.ContainsFunc(roots, notBlank) {
@@ -119,15 +119,14 @@ func newClient(roots []string, insecure bool) (*http.Client, error) {
 	return clientWith(config, dialPatience), nil
 }
 
-// How long others may take. There are few workers, and who waits for a repository that is not there keeps one from a chart
-// that needs none.
+// Time limits of fetching. There are few workers, and one that waits for an unreachable repository delays other charts.
 const (
 	dialPatience   = 10 * time.Second
 	answerPatience = 30 * time.Second
-	fetchPatience  = 2 * time.Minute // for all that is fetched for a chart
+	fetchPatience  = 2 * time.Minute // for all requests of a chart
 )
 
-// clientWith makes a client that gives up dialing after so long.
+// clientWith makes a client with a time limit for dialing.
 func clientWith(config *tls.Config, dial time.Duration) *http.Client {
 	transport := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -141,7 +140,7 @@ func clientWith(config *tls.Config, dial time.Duration) *http.Client {
 	return &http.Client{Transport: transport, CheckRedirect: redirected}
 }
 
-// redirected keeps logins off connections that everybody can read, which the library only does for another host.
+// redirected drops logins when a redirect leads from TLS to plain HTTP; net/http does so only for another host.
 func redirected(r *http.Request, via []*http.Request) error {
 	const most = 10
 	if len(via) >= most {
@@ -159,7 +158,7 @@ func dockerLogins(data []byte) (map[string]login, error) {
 		Auths map[string]struct{ Username, Password, Auth string }
 	}
 	if err := json.Unmarshal(data, &file); err != nil {
-		return nil, fmt.Errorf("key %s is no JSON", corev1.DockerConfigJsonKey) // whose error could repeat a password
+		return nil, fmt.Errorf("key %s is no JSON", corev1.DockerConfigJsonKey) // the decoder's error may contain a password
 	}
 	out := map[string]login{}
 	for host, entry := range file.Auths {

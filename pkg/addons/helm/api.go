@@ -22,11 +22,11 @@ var (
 const (
 	// finalizer keeps a HelmChart until its release is uninstalled.
 	finalizer = "coracle.io/helm-chart"
-	// unmanagedAnnotation makes us keep our hands off a chart, deleted or not.
+	// unmanagedAnnotation excludes a chart from the controller, also from uninstalling.
 	unmanagedAnnotation = "helmcharts.helm.cattle.io/unmanaged"
-	// managedByAnnotation names the one controller of several that a chart is for; k3s writes helm-controller.
+	// managedByAnnotation names the controller of a chart if there are several; k3s writes helm-controller.
 	managedByAnnotation = "helmcharts.cattle.io/managed-by"
-	// retryAnnotation makes a chart be applied again when its value changes.
+	// retryAnnotation causes a chart to be applied again when its value changes.
 	retryAnnotation = "helmcharts.coracle.io/retry"
 )
 
@@ -39,7 +39,7 @@ type chart struct {
 	Status chartStatus `json:"status"`
 }
 
-// overrides is what a HelmChart and a HelmChartConfig can both say.
+// overrides are the fields that HelmChart and HelmChartConfig share.
 type overrides struct {
 	Values         map[string]any `json:"values,omitempty"`
 	ValuesContent  string         `json:"valuesContent,omitempty"`
@@ -49,7 +49,7 @@ type overrides struct {
 	ForceConflicts bool           `json:"forceConflicts,omitempty"`
 }
 
-// chartSpec holds the fields that do something; the schema has more, which only k3s' jobs need.
+// chartSpec has the fields that are used; the schema has more, which only k3s' jobs need.
 type chartSpec struct {
 	overrides `json:",inline"`
 
@@ -79,26 +79,26 @@ type reference struct {
 	Name string `json:"name,omitempty"`
 }
 
-// valuesSecret names keys of a Secret that hold values as YAML.
+// valuesSecret names keys of a Secret that contain values in YAML.
 type valuesSecret struct {
 	Name string   `json:"name"`
 	Keys []string `json:"keys,omitempty"`
-	// IgnoreUpdates makes the Secret optional, and changes of it cause nothing.
+	// IgnoreUpdates makes the Secret optional, and its changes cause no upgrade.
 	IgnoreUpdates bool `json:"ignoreUpdates,omitempty"`
 }
 
-// failurePolicy says what follows a failed install or upgrade.
+// failurePolicy is what to do after a failed install or upgrade.
 type failurePolicy string
 
 const (
 	policyUnset     failurePolicy = ""          // reinstall what was never deployed, roll back what was
-	policyRollback  failurePolicy = "rollback"  // the same, said aloud
+	policyRollback  failurePolicy = "rollback"  // the same
 	policyReinstall failurePolicy = "reinstall" // uninstall and install
 	policyRetry     failurePolicy = "retry"     // upgrade again
-	policyAbort     failurePolicy = "abort"     // leave it to people
+	policyAbort     failurePolicy = "abort"     // nothing
 )
 
-// chartStatus is what we tell on the object. The first two fields are k3s'; there is never a job.
+// chartStatus is the status of a HelmChart. k3s has jobName, too, but there is never a job.
 type chartStatus struct {
 	Conditions []condition `json:"conditions,omitempty"`
 
@@ -106,7 +106,7 @@ type chartStatus struct {
 	Revision           int    `json:"revision,omitempty"`
 	ChartVersion       string `json:"chartVersion,omitempty"`
 	AppVersion         string `json:"appVersion,omitempty"`
-	// Attempted is the hash of what was applied last, whether that went well or not.
+	// Attempted is the hash of the last attempt, whether it succeeded or not.
 	Attempted string `json:"attempted,omitempty"`
 }
 
@@ -118,7 +118,7 @@ type condition struct {
 	Message string `json:"message,omitempty"`
 }
 
-// namespace is where the release is.
+// namespace is the namespace of the release.
 func (c *chart) namespace() string {
 	if c.Spec.TargetNamespace != "" {
 		return c.Spec.TargetNamespace
@@ -131,7 +131,7 @@ func (c *chart) timeout() time.Duration {
 	return cmp.Or(c.Spec.Timeout.Duration, defaultTimeout)
 }
 
-// managed reports whether the chart is for us to apply.
+// managed reports whether this controller applies the chart.
 func (c *chart) managed() bool {
 	if _, unmanaged := c.Annotations[unmanagedAnnotation]; unmanaged {
 		return false
@@ -143,7 +143,7 @@ func (c *chart) managed() bool {
 	return false
 }
 
-// decode reads an object of the API into one of our types.
+// decode decodes an object of the API.
 func decode(obj any, into any) error {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -159,7 +159,7 @@ func decode(obj any, into any) error {
 	return nil
 }
 
-// partial reads of a HelmChart what it takes to tell what is wrong with the rest, and to remove it.
+// partial decodes the fields of a HelmChart that are needed to report that others are invalid, and to remove it.
 func partial(u *unstructured.Unstructured) *chart {
 	ch := &chart{}
 	field := func(name string) string {

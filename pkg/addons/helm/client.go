@@ -61,7 +61,7 @@ func newClients(config *rest.Config) (*clients, error) {
 	return c, nil
 }
 
-// getter gives Helm its clients, for one action. No kubeconfig file or environment is read.
+// getter gives Helm its clients for one action, without reading a kubeconfig file or the environment.
 type getter struct {
 	config    *rest.Config
 	namespace string
@@ -78,18 +78,18 @@ func newGetter(config *rest.Config, namespace string) (*getter, error) {
 	return &getter{config, namespace, cached, restmapper.NewDeferredDiscoveryRESTMapper(cached)}, nil
 }
 
-// ToRESTConfig is part of what Helm asks for, as are the others.
+// ToRESTConfig returns a copy of the configuration.
 func (g *getter) ToRESTConfig() (*rest.Config, error) { return rest.CopyConfig(g.config), nil }
 
-// ToDiscoveryClient returns the same client each time, whose answers are kept.
+// ToDiscoveryClient returns the same caching client each time.
 func (g *getter) ToDiscoveryClient() (discovery.CachedDiscoveryInterface, error) {
 	return g.discovery, nil
 }
 
-// ToRESTMapper returns a mapper that Helm resets after it has installed CRDs.
+// ToRESTMapper returns a mapper, which Helm resets after it has installed CRDs.
 func (g *getter) ToRESTMapper() (meta.RESTMapper, error) { return g.mapper, nil }
 
-// ToRawKubeConfigLoader is asked for the namespace only.
+// ToRawKubeConfigLoader returns a configuration with nothing but the namespace, which is all that Helm reads from it.
 func (g *getter) ToRawKubeConfigLoader() clientcmd.ClientConfig {
 	return clientcmd.NewDefaultClientConfig(*clientcmdapi.NewConfig(),
 		&clientcmd.ConfigOverrides{Context: clientcmdapi.Context{Namespace: g.namespace}})

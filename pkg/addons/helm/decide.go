@@ -10,17 +10,16 @@ import (
 type revision struct {
 	version int
 	status  common.Status
-	hash    string // of what was applied, "" if it was not us
-	from    string // the namespace of the HelmChart, "" if that is not known
+	hash    string // of the desired state that it was made for; "" if somebody else made it
+	from    string // the namespace of the HelmChart; "" if that is not known
 }
 
-// good reports whether it was deployed once.
+// good reports whether the revision is, or was, deployed.
 func (r revision) good() bool {
 	return r.status == common.StatusDeployed || r.status == common.StatusSuperseded
 }
 
-// lastGood is the newest revision that was deployed once; 0 if there is none. One that was to bring about what did not
-// work is none.
+// lastGood is the newest good revision; 0 if there is none. Revisions made for hash, which failed, are not considered.
 func lastGood(history []revision, hash string) int {
 	for _, r := range slices.Backward(history) {
 		if r.good() && r.hash != hash {
@@ -86,9 +85,9 @@ func decide(history []revision, hash, attempted string, policy failurePolicy) st
 	}
 }
 
-// afterFailure is what to do when the last revision failed. tried says that it was an attempt at what should be. What was
-// ever good may hold data, and is not removed unless somebody says so: not even where what should be is again what was
-// good, which is nothing to go back to.
+// afterFailure decides what to do when the newest revision failed. ever reports that any revision was good, hasGood that
+// one is to roll back to, and tried that the failed one was an attempt at the desired state. A release that was ever good may
+// have data, and is uninstalled only if the policy says so.
 func afterFailure(ever, hasGood, tried bool, policy failurePolicy) step {
 	switch policy {
 	case policyReinstall:

@@ -15,11 +15,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/runtime/registries"
 )
 
-// mirrorPatience is how long an endpoint may take to be dialed that is not the last one to ask, as for images.
+// mirrorPatience is the time limit for dialing an endpoint if another one follows, as for images.
 const mirrorPatience = 5 * time.Second
 
-// endpoints lists where a chart is to be looked for, in order. It reports false if registries.yaml says nothing about the
-// registry.
+// endpoints lists the endpoints of a repository in order. It reports false if registries.yaml does not name the registry.
 func (a access) endpoints(ref registry.Reference) ([]registries.Endpoint, bool, error) {
 	if a.mirrors == nil {
 		return nil, false, nil
@@ -35,8 +34,8 @@ func (a access) endpoints(ref registry.Reference) ([]registries.Endpoint, bool, 
 	return out, ours, nil
 }
 
-// clientFor asks an endpoint for charts of a registry. What a chart says of TLS is meant for the registry itself, and goes
-// before what registries.yaml has.
+// clientFor makes a client of an endpoint for the charts of a registry. TLS settings of a HelmChart apply to the registry
+// itself, where they take precedence over registries.yaml.
 func (a access) clientFor(e registries.Endpoint, host string, last bool) *auth.Client {
 	client := a.client
 	if !e.Own || e.TLS != nil && !a.ownTLS {
@@ -60,9 +59,9 @@ func (a access) clientFor(e registries.Endpoint, host string, last bool) *auth.C
 	}
 }
 
-// credential is what an endpoint is told. A registry gets the chart's login if there is one, a mirror what registries.yaml
-// has for it, and of the chart's only what names it: authSecret is for no mirror. What a chart trusts for a repository
-// does not bring our login out of the file to a registry that the repository's index leads to.
+// credential is the login for an endpoint. A registry gets the HelmChart's login if there is one. A mirror gets the login of
+// registries.yaml or the one that dockerRegistrySecret has for the mirror, never authSecret. If a repository's index names
+// another host and the HelmChart sets whom to trust, that host gets no login of registries.yaml.
 func (a access) credential(e registries.Endpoint) auth.Credential {
 	l, _ := a.dockerLogin(e.Host)
 	ours := e.Auth.Known()
@@ -79,7 +78,7 @@ func (a access) credential(e registries.Endpoint) auth.Credential {
 	return auth.Credential{Username: l.user, Password: l.password}
 }
 
-// registryClient logs in where it is asked to.
+// registryClient makes a client that sends the HelmChart's login to a registry that asks for one.
 func (a access) registryClient() *auth.Client {
 	return &auth.Client{
 		Client: a.client,
@@ -91,7 +90,7 @@ func (a access) registryClient() *auth.Client {
 	}
 }
 
-// registryLogin is the chart's login at a registry.
+// registryLogin is the HelmChart's login for a registry.
 func (a access) registryLogin(host string) login {
 	if l, ok := a.dockerLogin(host); ok {
 		return l
@@ -99,7 +98,7 @@ func (a access) registryLogin(host string) login {
 	return a.login
 }
 
-// dockerLogin is the login that dockerRegistrySecret has for a host.
+// dockerLogin is the login of dockerRegistrySecret for a host.
 func (a access) dockerLogin(host string) (login, bool) {
 	if l, ok := a.registries[host]; ok {
 		return l, true
@@ -112,19 +111,19 @@ func (a access) dockerLogin(host string) (login, bool) {
 	return login{}, false
 }
 
-// renamer asks an endpoint for a repository where it has its API. What it redirects to elsewhere is passed as it is.
+// renamer rewrites request paths to the path of an endpoint's API. Redirects to other hosts are not rewritten.
 type renamer struct {
 	next     http.RoundTripper
 	endpoint registries.Endpoint
-	registry string // that the endpoint stands for
+	registry string // the mirrored one
 }
 
-// RoundTrip makes a request.
+// RoundTrip sends the rewritten request.
 func (r renamer) RoundTrip(req *http.Request) (*http.Response, error) {
 	e := r.endpoint
 	to := e.Path + "/" + e.Repository + "/"
 	path, ours := strings.CutPrefix(req.URL.Path, "/v2/"+e.Repository+"/")
-	if !ours { // the next page of a list is by the endpoint's own words
+	if !ours { // the link to the next page of a list has the endpoint's path
 		path, ours = strings.CutPrefix(req.URL.Path, to)
 	}
 	if req.URL.Host != e.Host || !ours {

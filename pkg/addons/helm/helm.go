@@ -1,8 +1,9 @@
-// Package helm installs charts: HelmChart and HelmChartConfig objects, as k3s and rke2 have them, applied in this
-// process by Helm's library. There is no job, no pod and no account; a chart is applied with an administrator's rights.
-// docs/charts.md is its contract.
+// Package helm installs charts: HelmChart and HelmChartConfig objects, as k3s and rke2 have them. The controller runs in
+// the control plane on the server that leads. It fetches charts, decides what to do, and writes statuses; Helm's library
+// runs in a child process for each action, which reaches the API through the controller only. There is no job, no pod and
+// no service account; a chart is applied with an administrator's rights. docs/charts.md is the contract.
 //
-// It leaves the kinds' schema to manifests/helm-crds.yaml, and is meant to run on one server at a time.
+// The schema of the kinds is in manifests/helm-crds.yaml.
 package helm
 
 import (
@@ -23,27 +24,27 @@ import (
 
 // HelmCharts is the controller.
 type HelmCharts struct {
-	// Kubeconfig is an administrator's: charts may hold anything, roles too.
+	// Kubeconfig is an administrator's, because charts may contain anything.
 	Kubeconfig string
-	// Charts is the directory from which charts are taken by file name. It is made if it is missing.
+	// Charts is the directory of charts that are named by file. It is created if it is missing.
 	Charts string
-	// KeyFile holds a secret that all servers of the cluster have. It keeps people from guessing what is in Secrets by the
-	// hashes in statuses. With another one, each chart is applied once more.
+	// KeyFile contains a secret that all servers of the cluster share. It keys the hashes in statuses, so that nobody can guess
+	// the contents of Secrets from them. If it changes, each chart is applied once more.
 	KeyFile string
-	// Registries is the registries.yaml, read for each chart that is in a registry. It may be nil.
+	// Registries is the registries.yaml, which is read for each oci:// chart; may be nil.
 	Registries *registries.Live
-	// NoDefault does not ask a registry itself that has mirrors in that file.
+	// NoDefault excludes a registry itself if it has mirrors in registries.yaml.
 	NoDefault bool
-	// Disabled only lets go of charts that are deleted, without uninstalling anything.
+	// Disabled applies no charts, and removes the finalizer of deleted ones without uninstalling anything.
 	Disabled bool
-	// Report takes the charts that are not well, after each change; may be nil.
+	// Report receives the charts with problems after each change; may be nil.
 	Report func([]FailedChart)
 }
 
-// workers is how many charts are worked at at once. They mostly wait, and may wait for one another.
+// workers is how many charts are processed at once. Most of the time they wait, some for another chart.
 const workers = 8
 
-// Run works until ctx is done. It is ready at once: nobody waits for charts.
+// Run applies charts until ctx is done. It is ready at once, because no other component needs charts.
 func (h HelmCharts) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "helm")
 	clients, err := connect(h.Kubeconfig)
@@ -61,7 +62,7 @@ func (h HelmCharts) Run(ctx context.Context, ready func()) error {
 	c.key = key
 	ready()
 	if err := c.awaitKinds(ctx); err != nil {
-		return nil // the end came first
+		return nil // ctx is done
 	}
 	c.watchKinds(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), c.synced...) {
@@ -79,7 +80,7 @@ func (h HelmCharts) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// awaitKinds returns when the API server serves the two kinds, which is a moment after their definitions are applied.
+// awaitKinds waits until the API server serves the two kinds, a moment after their definitions are applied.
 func (c *controller) awaitKinds(ctx context.Context) error {
 	return lifecycle.Until(ctx, "the kinds of charts to be served", func(ctx context.Context) error {
 		for _, api := range []schema.GroupVersionResource{chartsAPI, chartConfig} {

@@ -18,10 +18,10 @@ import (
 	"oras.land/oras-go/v2/registry/remote/errcode"
 )
 
-// chartLayers are the media types of a packed chart; the second is from before they were agreed on.
+// chartLayers are the media types of a packed chart; the second is the legacy one.
 var chartLayers = [...]string{"application/vnd.cncf.helm.chart.content.v1.tar+gzip", "application/tar+gzip"}
 
-// oci gets a chart from a registry, by oci://HOST/PATH[:TAG][@DIGEST], or from what registries.yaml has instead of it.
+// oci fetches a chart by oci://HOST/PATH[:TAG][@DIGEST] from the registry, or from its endpoints in registries.yaml.
 func (a access) oci(ctx context.Context, address, version string) ([]byte, error) {
 	ref, err := parseOCI(address)
 	if err != nil {
@@ -49,7 +49,7 @@ func (a access) oci(ctx context.Context, address, version string) ([]byte, error
 	return nil, fmt.Errorf("%s: %s", address, strings.Join(failed, "; "))
 }
 
-// from gets a chart from where it is called so.
+// from fetches a chart from one endpoint.
 func from(ctx context.Context, ref registry.Reference, version string, client remote.Client, plainHTTP bool) ([]byte, error) {
 	repository := &remote.Repository{Reference: ref, PlainHTTP: plainHTTP, Client: client, MaxMetadataBytes: limit}
 	if ref.Reference == "" {
@@ -84,7 +84,7 @@ func from(ctx context.Context, ref registry.Reference, version string, client re
 	return nil, fmt.Errorf("%s is not a chart: it has no layer of type %s", ref, chartLayers[0])
 }
 
-// explain says what to do about a registry that wants to know who asks.
+// explain adds advice to the error of a registry that denies access.
 func explain(err error) error {
 	var answer *errcode.ErrorResponse
 	if errors.Is(err, auth.ErrBasicCredentialNotFound) ||
@@ -94,7 +94,7 @@ func explain(err error) error {
 	return err
 }
 
-// parseOCI reads an address. Both a tag and a digest may be there; the digest counts.
+// parseOCI parses an address. If it has a tag and a digest, the digest counts.
 func parseOCI(address string) (registry.Reference, error) {
 	ref, err := registry.ParseReference(strings.TrimPrefix(address, "oci://"))
 	if err != nil {
@@ -103,7 +103,7 @@ func parseOCI(address string) (registry.Reference, error) {
 	return ref, nil
 }
 
-// settleTag finds out the tag without asking the registry, if it can.
+// settleTag sets the tag if it follows from the address and the version.
 func settleTag(ref *registry.Reference, version string) error {
 	if ref.ValidateReferenceAsDigest() == nil {
 		return nil
@@ -118,7 +118,7 @@ func settleTag(ref *registry.Reference, version string) error {
 	return nil
 }
 
-// choose takes a tag of those that the registry has.
+// choose sets the tag to one of the registry's that fits the version.
 func choose(ctx context.Context, repository *remote.Repository, ref *registry.Reference, version string) error {
 	var tags, versions []string
 	err := repository.Tags(ctx, "", func(page []string) error {
@@ -139,7 +139,7 @@ func choose(ctx context.Context, repository *remote.Repository, ref *registry.Re
 	return nil
 }
 
-// read reads what is described, and checks its digest.
+// read reads content, and checks its size and digest.
 func read(d ocispec.Descriptor, body io.ReadCloser) ([]byte, error) {
 	defer body.Close()
 	if d.Size > limit {

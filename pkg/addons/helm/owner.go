@@ -5,8 +5,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// otherOwner finds the HelmChart of the same name in another namespace that this release was made for last; nil if there is
-// none. Unless it is ours, the release may be taken over; but what was not taken over is not ours to remove.
+// otherOwner returns the HelmChart in another namespace that the release was made for last; nil if there is none. If that
+// one is unmanaged, ch may take the release over by an upgrade, but must not uninstall it before.
 func (c *controller) otherOwner(ch *chart, history []revision) *chart {
 	name := cache.NewObjectName(newestOf(history).from, ch.Name)
 	if name.Namespace == "" || name.Namespace == ch.Namespace {
@@ -23,8 +23,8 @@ func (c *controller) otherOwner(ch *chart, history []revision) *chart {
 	return nil
 }
 
-// requeueNamesakes has the charts of the same name in other namespaces looked at: one may wait for the release of the chart
-// that is gone, or not ours any more.
+// requeueNamesakes queues the charts of the same name in other namespaces: one may wait for the release of a chart that is
+// deleted or no longer managed.
 func (c *controller) requeueNamesakes(gone cache.ObjectName) {
 	for _, key := range c.charts.ListKeys() {
 		if name, err := cache.ParseObjectName(key); err == nil && name.Name == gone.Name && name != gone {

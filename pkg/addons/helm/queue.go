@@ -24,10 +24,10 @@ const (
 	lastPause  = 10 * time.Minute
 )
 
-// errChanged ends work at a chart that is about to be done again with what is new.
+// errChanged cancels the processing of a chart that changed; it is queued again.
 var errChanged = errors.New("the chart was changed meanwhile")
 
-// controller follows charts and works at those that change.
+// controller watches charts and reconciles those that change.
 type controller struct {
 	HelmCharts
 	clients    *clients
@@ -43,7 +43,7 @@ type controller struct {
 
 	mu       sync.Mutex
 	running  map[cache.ObjectName]context.CancelCauseFunc
-	problems map[cache.ObjectName]string // why, for Report
+	problems map[cache.ObjectName]string // for Report
 }
 
 func newController(h HelmCharts, own *clients, log logrus.FieldLogger) *controller {
@@ -59,7 +59,7 @@ func newController(h HelmCharts, own *clients, log logrus.FieldLogger) *controll
 	return c
 }
 
-// watchKinds starts to follow the two kinds.
+// watchKinds starts the informers of the two kinds.
 func (c *controller) watchKinds(ctx context.Context) {
 	start := func(api schema.GroupVersionResource) cache.Store {
 		resource := c.clients.dynamic.Resource(api)
@@ -83,7 +83,7 @@ func (c *controller) watchKinds(ctx context.Context) {
 	c.charts, c.configs = start(chartsAPI), start(chartConfig)
 }
 
-// trim drops what nobody reads.
+// trim drops managed fields from cached objects.
 func trim(obj any) (any, error) {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		u.SetManagedFields(nil)
@@ -91,7 +91,7 @@ func trim(obj any) (any, error) {
 	return obj, nil
 }
 
-// handler puts charts that change into the queue; a config has its chart's name.
+// handler queues charts that change. A HelmChartConfig has the name of its HelmChart.
 func (c *controller) handler() cache.ResourceEventHandlerFuncs {
 	enqueue := func(obj any) {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
@@ -109,7 +109,7 @@ func (c *controller) handler() cache.ResourceEventHandlerFuncs {
 	}
 }
 
-// relevant tells changes by people from those that we make ourselves, of the status and the finalizer.
+// relevant reports whether people changed an object. The controller itself changes only the status and the finalizer.
 func relevant(a, b *unstructured.Unstructured) bool {
 	if a.GetGeneration() != b.GetGeneration() || (a.GetDeletionTimestamp() == nil) != (b.GetDeletionTimestamp() == nil) {
 		return true
@@ -124,7 +124,7 @@ func relevant(a, b *unstructured.Unstructured) bool {
 	return false
 }
 
-// changed has a chart worked at at once, and ends the waiting for what it was before.
+// changed queues a chart without delay, and cancels an action that is under way for its former state.
 func (c *controller) changed(name cache.ObjectName) {
 	c.mu.Lock()
 	if cancel := c.running[name]; cancel != nil {
@@ -135,12 +135,12 @@ func (c *controller) changed(name cache.ObjectName) {
 	c.queue.Add(name)
 }
 
-// work takes charts from the queue until it is shut down.
+// work reconciles charts from the queue until the queue is shut down.
 func (c *controller) work(ctx context.Context) {
 	for name, down := c.queue.Get(); !down; name, down = c.queue.Get() {
 		err := c.reconcile(ctx, name)
 		switch {
-		case ctx.Err() != nil: // whoever leads next goes on
+		case ctx.Err() != nil: // the next leader continues
 		case errors.Is(err, errChanged): // it is in the queue already
 		case err != nil:
 			c.queue.AddRateLimited(name)
@@ -151,7 +151,7 @@ func (c *controller) work(ctx context.Context) {
 	}
 }
 
-// begin makes the context of work at a chart, which ends when the chart changes.
+// begin returns a context for the processing of a chart, which is cancelled when the chart changes.
 func (c *controller) begin(ctx context.Context, name cache.ObjectName) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	c.mu.Lock()
@@ -165,8 +165,8 @@ func (c *controller) begin(ctx context.Context, name cache.ObjectName) (context.
 	}
 }
 
-// chart reads a chart as it is now, because what we wrote ourselves matters, and what a config adds. The chart is nil if
-// there is none. If only a part of it can be understood, that part comes with an error.
+// chart reads a HelmChart from the API, because the cache may lack the controller's own writes, and its HelmChartConfig from
+// the cache. The chart is nil if there is none. If it can be decoded only partly, that part is returned with an error.
 func (c *controller) chart(ctx context.Context, name cache.ObjectName) (*chart, overrides, error) {
 	var config struct {
 		Spec overrides `json:"spec"`

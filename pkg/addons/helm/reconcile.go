@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/util/retry"
 )
 
-// problem is an error with the reason that a condition has.
+// problem is an error with the reason for the conditions of the chart.
 type problem struct {
 	reason string
 	error
@@ -24,8 +24,8 @@ type problem struct {
 
 func (p problem) Unwrap() error { return p.error }
 
-// reconcile brings one chart's release to what the chart says. A chart that failed is tried again after a pause if an
-// error is returned. leading ends with the process' leadership, and not with a change of the chart.
+// reconcile brings a chart's release to the state that the chart describes. If it returns an error, the chart is tried
+// again after a pause. leading is done when this server no longer leads; a change of the chart does not cancel it.
 func (c *controller) reconcile(leading context.Context, name cache.ObjectName) error {
 	ctx, end := c.begin(leading, name)
 	defer end()
@@ -54,7 +54,7 @@ func (c *controller) reconcile(leading context.Context, name cache.ObjectName) e
 	switch {
 	case leading.Err() != nil:
 		return nil
-	case ctx.Err() != nil: // what was being applied does not count as tried
+	case ctx.Err() != nil: // a cancelled attempt does not count
 		ch.Status.Attempted = ""
 		return errors.Join(errChanged, c.write(leading, ch, ch.Status.withConditions(ch.Generation, reasonWorking, nil)))
 	case err == nil:
@@ -63,13 +63,13 @@ func (c *controller) reconcile(leading context.Context, name cache.ObjectName) e
 	return c.fail(ctx, ch, config, err)
 }
 
-// forget drops what is known of a chart that is not ours any more.
+// forget drops all state of a chart that the controller no longer manages.
 func (c *controller) forget(ctx context.Context, name cache.ObjectName) {
 	c.refs.set(ctx, ctx, name, nil)
 	c.setProblem(name, "")
 }
 
-// fail tells what went wrong. It returns an error if the same is worth another try.
+// fail logs and reports an error. It returns an error if the chart is to be tried again.
 func (c *controller) fail(ctx context.Context, ch *chart, config overrides, err error) error {
 	var p problem
 	if !errors.As(err, &p) {
@@ -91,7 +91,7 @@ func (c *controller) fail(ctx context.Context, ch *chart, config overrides, err 
 	return errors.Join(p, told)
 }
 
-// settled reports whether a chart that failed is left to people.
+// settled reports whether a failed chart is not tried again until somebody changes it.
 func settled(policy failurePolicy, p problem, conflict, tried bool) bool {
 	switch {
 	case p.reason == reasonRolledBack, p.reason == reasonTooLarge:
@@ -104,7 +104,7 @@ func settled(policy failurePolicy, p problem, conflict, tried bool) bool {
 	return conflict && policy != policyReinstall && policy != policyRetry
 }
 
-// remove uninstalls a deleted chart, unless its release is another one's.
+// remove uninstalls the release of a deleted chart, unless it belongs to another chart.
 func (c *controller) remove(ctx context.Context, ch *chart) error {
 	name := nameOf(ch)
 	c.refs.set(ctx, ctx, name, nil)
@@ -132,7 +132,7 @@ func (c *controller) remove(ctx context.Context, ch *chart) error {
 	return c.removeFinalizer(ctx, ch)
 }
 
-// addFinalizer puts our finalizer on a chart, before anything is installed.
+// addFinalizer adds the controller's finalizer before anything is installed.
 func (c *controller) addFinalizer(ctx context.Context, ch *chart) error {
 	return c.finalizers(ctx, ch, func(now []string) []string {
 		if slices.Contains(now, finalizer) {
@@ -142,14 +142,14 @@ func (c *controller) addFinalizer(ctx context.Context, ch *chart) error {
 	})
 }
 
-// removeFinalizer takes our finalizer off.
+// removeFinalizer removes the controller's finalizer.
 func (c *controller) removeFinalizer(ctx context.Context, ch *chart) error {
 	return c.finalizers(ctx, ch, func(now []string) []string {
 		return slices.DeleteFunc(slices.Clone(now), func(f string) bool { return f == finalizer })
 	})
 }
 
-// finalizers changes them, keeping what others wrote meanwhile.
+// finalizers changes a chart's finalizers and keeps those that others add or remove meanwhile.
 func (c *controller) finalizers(ctx context.Context, ch *chart, change func([]string) []string) error {
 	if slices.Equal(change(ch.Finalizers), ch.Finalizers) {
 		return nil

@@ -15,14 +15,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ref is something outside of a chart that it depends on.
+// ref names a Secret, ConfigMap or file that a chart depends on.
 type ref struct {
 	resource  string // secrets, configmaps, or "" for a file
 	namespace string
 	name      string
 }
 
-// refsOf lists what a chart and its config refer to, as far as a change of it matters.
+// refsOf lists the references of a HelmChart and its HelmChartConfig whose changes cause a reconciliation.
 func refsOf(ch *chart, config overrides, file string) []ref {
 	var out []ref
 	for _, o := range []overrides{ch.Spec.overrides, config} {
@@ -46,8 +46,8 @@ func refsOf(ch *chart, config overrides, file string) []ref {
 	return out
 }
 
-// references follows what charts refer to: each Secret and ConfigMap by a watch of its own, of its metadata only, so
-// that nothing is watched that no chart names.
+// references watches what charts refer to: each Secret and ConfigMap with a watch of its own and of its metadata only, so
+// that it watches nothing that no chart names.
 type references struct {
 	clients *clients
 	charts  string // the directory of files
@@ -58,14 +58,14 @@ type references struct {
 	files   *fsnotify.Watcher
 }
 
-// followed is a ref that charts wait for.
+// followed is a watched ref.
 type followed struct {
 	by     map[cache.ObjectName]bool
 	stop   context.CancelFunc
 	synced cache.InformerSynced
 }
 
-// set replaces what a chart refers to, and returns when changes from now on are seen.
+// set replaces the references of a chart. When it returns, later changes are noticed. leading bounds the watches.
 func (r *references) set(ctx, leading context.Context, name cache.ObjectName, refs []ref) {
 	var fresh []cache.InformerSynced
 	r.mu.Lock()
@@ -101,7 +101,7 @@ func (r *references) set(ctx, leading context.Context, name cache.ObjectName, re
 	}
 }
 
-// start begins to follow one.
+// start starts to watch one reference.
 func (r *references) start(ctx context.Context, one ref, f *followed) {
 	if one.resource == "" {
 		f.stop = func() {}
@@ -126,7 +126,7 @@ func (r *references) start(ctx context.Context, one ref, f *followed) {
 		ObjectType: &metav1.PartialObjectMetadata{},
 		Handler: cache.ResourceEventHandlerDetailedFuncs{
 			AddFunc: func(_ any, initial bool) {
-				if !initial { // the chart is read after this
+				if !initial { // the caller reads the object after this
 					r.notify(one)
 				}
 			},
@@ -142,14 +142,14 @@ func (r *references) start(ctx context.Context, one ref, f *followed) {
 	go informer.RunWithContext(ctx)
 }
 
-// differs tells a change from what a watch says again when it begins anew, which must not end work at a chart.
+// differs reports whether an object changed. A watch that restarts repeats objects, which must not cancel an action.
 func differs(old, obj any) bool {
 	a, okA := old.(metav1.Object)
 	b, okB := obj.(metav1.Object)
 	return !okA || !okB || a.GetUID() != b.GetUID() || a.GetResourceVersion() != b.GetResourceVersion()
 }
 
-// notify has all charts done again that follow one.
+// notify queues all charts with this reference.
 func (r *references) notify(one ref) {
 	r.mu.Lock()
 	var names []cache.ObjectName
@@ -164,18 +164,18 @@ func (r *references) notify(one ref) {
 	}
 }
 
-// settle is how long the directory of charts must be quiet before files are read: copying programs write in pieces.
+// settle is how long the directory of charts must not change before files are read: copying programs write in pieces.
 const settle = 200 * time.Millisecond
 
-// watchFiles follows the directory of charts, from the first chart on that is a file of it. The one above is followed to
-// see when the directory is made again.
+// watchFiles watches the directory of charts, from the first chart on that is a file in it. Its parent is watched to notice
+// that the directory was created again.
 func (r *references) watchFiles(ctx context.Context) {
 	if r.files != nil {
 		return
 	}
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		return // files are read all the same, whenever the chart changes
+		return // files are still read whenever the HelmChart changes
 	}
 	if err := watcher.Add(r.charts); err != nil {
 		watcher.Close()
@@ -189,7 +189,7 @@ func (r *references) watchFiles(ctx context.Context) {
 	}()
 }
 
-// followFiles has charts done again whose files change, until ctx is done.
+// followFiles queues charts whose files change, until ctx is done.
 func (r *references) followFiles(ctx context.Context, watcher *fsnotify.Watcher) {
 	quiet := time.NewTimer(time.Hour)
 	quiet.Stop()
@@ -205,7 +205,7 @@ func (r *references) followFiles(ctx context.Context, watcher *fsnotify.Watcher)
 				touched[filepath.Base(event.Name)] = true
 				quiet.Reset(settle)
 			case event.Name == filepath.Clean(r.charts) && event.Has(fsnotify.Create):
-				_ = watcher.Remove(r.charts) // which was another one, of the same name
+				_ = watcher.Remove(r.charts) // the former directory of the same name
 				_ = watcher.Add(r.charts)
 				all = true
 				quiet.Reset(settle)
@@ -225,7 +225,7 @@ func (r *references) followFiles(ctx context.Context, watcher *fsnotify.Watcher)
 	}
 }
 
-// fileNames are the files that charts follow.
+// fileNames are the names of the files that charts refer to.
 func (r *references) fileNames() (names []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

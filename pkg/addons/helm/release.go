@@ -26,11 +26,11 @@ import (
 )
 
 const (
-	// hashLabel is on each revision that we made.
+	// hashLabel is the hash of the desired state, on each revision that coracle made.
 	hashLabel = "coracle.io/hash"
-	// fromLabel is on each, too: the namespace of the HelmChart. The name is the release's.
+	// fromLabel is the namespace of the HelmChart, on each revision. Its name is the release's.
 	fromLabel = "coracle.io/chart-namespace"
-	// maxHistory is how many revisions of a release are kept, as Helm's own command does.
+	// maxHistory is how many revisions of a release are kept; Helm's own default.
 	maxHistory = 10
 	// defaultTimeout is Helm's.
 	defaultTimeout = 5 * time.Minute
@@ -102,7 +102,7 @@ func (c *clients) newRelease(ctx context.Context, ch *chart, with overrides) (*r
 // keepIn sets where revisions are stored.
 func (r *release) keepIn(d driver.Driver) { r.config.Releases = storage.Init(store{d, r}) }
 
-// history lists the revisions, oldest first, from their labels: their contents may be megabytes.
+// history lists the revisions from their labels, oldest first. Their contents may be megabytes.
 func (c *clients) history(ctx context.Context, ch *chart) ([]revision, error) {
 	resource := corev1.SchemeGroupVersion.WithResource("secrets")
 	if ch.Spec.Driver == "configmap" {
@@ -125,7 +125,7 @@ func (c *clients) history(ctx context.Context, ch *chart) ([]revision, error) {
 	return out, nil
 }
 
-// createNamespace makes the namespace of the release, if the chart says so.
+// createNamespace creates the namespace of the release, if createNamespace is set.
 func (r *release) createNamespace(ctx context.Context) error {
 	name := r.chart.namespace()
 	if !r.chart.Spec.CreateNamespace || name == r.chart.Namespace {
@@ -156,7 +156,7 @@ func versionOf(made helmrelease.Releaser, err error) (int, error) {
 func (r *release) installer(hash string) *action.Install {
 	i := action.NewInstall(r.config)
 	i.ReleaseName, i.Namespace = r.chart.Name, r.chart.namespace()
-	i.Replace = true // of one that was uninstalled and kept
+	i.Replace = true // a release that was uninstalled and kept
 	i.Timeout, i.WaitStrategy, i.WaitOptions = r.chart.timeout(), helmkube.HookOnlyStrategy, r.wait
 	i.ServerSideApply = r.with.ServerSide != "false"
 	i.ForceConflicts = r.with.ForceConflicts && i.ServerSideApply
@@ -176,19 +176,19 @@ func (r *release) upgrade(c *chartv2.Chart, values map[string]any, hash string, 
 	}
 	u.ServerSideApply, u.ForceConflicts = r.apply()
 	u.TakeOwnership = r.chart.Spec.TakeOwnership
-	u.ResetValues = true // or values that are gone would live on
+	u.ResetValues = true // otherwise Helm keeps values that were removed
 	u.MaxHistory = maxHistory
 	u.DisableOpenAPIValidation = true
 	u.Labels = r.labels(hash)
 	return versionOf(u.Run(r.chart.Name, c, values))
 }
 
-// labels are those of a revision.
+// labels are the labels of a revision.
 func (r *release) labels(hash string) map[string]string {
 	return map[string]string{hashLabel: hash, fromLabel: r.chart.Namespace}
 }
 
-// apply says how objects are written: server-side or not, "auto" as the revision before.
+// apply is how objects are written: with server-side apply or not; "auto" is as in the previous revision.
 func (r *release) apply() (serverSide string, force bool) {
 	switch {
 	case r.with.ServerSide == "false":
@@ -201,7 +201,7 @@ func (r *release) apply() (serverSide string, force bool) {
 	return "auto", false
 }
 
-// rollback goes back from a failed revision to an earlier one, and waits until all is well.
+// rollback returns from a failed revision to an earlier one, and waits until all objects are ready.
 func (r *release) rollback(from, to int) error {
 	b := action.NewRollback(r.config)
 	b.Version, b.MaxHistory = to, maxHistory
@@ -213,13 +213,13 @@ func (r *release) rollback(from, to int) error {
 	if err == nil {
 		return nil
 	}
-	// Helm now says of the failed revision that it is superseded, which looks as if it had been good once.
+	// Helm has marked the failed revision as superseded, as if it had been deployed.
 	return errors.Join(err, r.markFailed(from, "it was to be rolled back, which failed: "+err.Error()))
 }
 
-// uninstall removes all, and returns when it is gone.
+// uninstall removes the release, and returns when its objects are gone. It is no error if there is none.
 func (r *release) uninstall(ctx context.Context) error {
-	// Helm's own way to ignore that there is none ignores every other error with it.
+	// Helm's IgnoreNotFound ignores every other error, too.
 	history, err := r.clients.history(ctx, r.chart)
 	if err != nil || len(history) == 0 {
 		return err
@@ -231,7 +231,7 @@ func (r *release) uninstall(ctx context.Context) error {
 	return err
 }
 
-// versions are those of the chart in the newest revision, and of the application in it. What cannot be read is "".
+// versions are the versions of the chart and the application in the newest revision; "" if it cannot be read.
 func (r *release) versions() (chart, app string) {
 	found, err := r.config.Releases.Last(r.chart.Name)
 	if last, ok := found.(*releasev1.Release); err == nil && ok && last.Chart != nil && last.Chart.Metadata != nil {
@@ -240,7 +240,7 @@ func (r *release) versions() (chart, app string) {
 	return "", ""
 }
 
-// markFailed says of a revision that it failed. One that nobody works at any more must be, before Helm makes others.
+// markFailed marks a revision as failed. Helm refuses to make another one while the newest is pending.
 func (r *release) markFailed(version int, why string) error {
 	found, err := r.config.Releases.Get(r.chart.Name, version)
 	if errors.Is(err, driver.ErrReleaseNotFound) {

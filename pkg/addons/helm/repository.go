@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// index is what we need of a repository's index.yaml, which can be huge.
+// index is the needed part of a repository's index.yaml, which can be huge.
 type index struct {
 	Entries map[string][]entry `json:"entries"`
 }
@@ -25,12 +25,11 @@ type entry struct {
 	Digest  string   `json:"digest"`
 }
 
-// fromRepository gets a chart from a repository by its name and a version, or a range of versions, or "" for the newest
-// that is stable.
+// fromRepository fetches a chart by its name and a version, a range of versions, or "" for the newest stable version.
 func (a access) fromRepository(ctx context.Context, repo, name, version string) ([]byte, error) {
 	base, err := url.Parse(repo)
 	if err != nil || base.Host == "" {
-		return nil, errors.New("repo is no address") // which may hold a password
+		return nil, errors.New("repo is no address") // without the text, which may contain a password
 	}
 	entries, err := a.entries(ctx, base, name)
 	if err != nil {
@@ -70,7 +69,7 @@ func (a access) fromRepository(ctx context.Context, repo, name, version string) 
 	return data, nil
 }
 
-// entries reads what a repository has of a chart. One index is read at a time; nobody waits for another's download.
+// entries reads the versions of a chart in a repository. Indexes are downloaded in parallel, and parsed one at a time.
 func (a access) entries(ctx context.Context, base *url.URL, name string) ([]entry, error) {
 	data, err := a.download(ctx, base.JoinPath("index.yaml"), base, indexLimit)
 	if err != nil {
@@ -93,7 +92,7 @@ func (a access) entries(ctx context.Context, base *url.URL, name string) ([]entr
 	return found, nil
 }
 
-// resolve finds an address of an index, which may be relative to the repository.
+// resolve resolves an address in an index, which may be relative to the repository.
 func resolve(base *url.URL, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -110,7 +109,7 @@ func resolve(base *url.URL, text string) (*url.URL, error) {
 	return at, nil
 }
 
-// pick returns the index of the version that is asked for: exactly that one, or else the newest in a range.
+// pick returns the index of the wanted version: the same text, or else the newest version in a range.
 func pick(versions []string, want string) (int, error) {
 	best, found := -1, (*semver.Version)(nil)
 	asked := want
@@ -139,7 +138,7 @@ func pick(versions []string, want string) (int, error) {
 	return 0, fmt.Errorf("there is no version %s", want)
 }
 
-// download gets a file of at most so many bytes. The login is sent to the repository's own host only, unless it is for everywhere.
+// download fetches a file of at most so many bytes. The login is sent to the repository's own host, or everywhere.
 func (a access) download(ctx context.Context, u, repo *url.URL, most int64) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {

@@ -20,16 +20,16 @@ import (
 )
 
 const (
-	// limit is how large an archive of a chart may be. A release, with the chart in it, has to fit in a Secret of 1 MiB.
+	// limit is the maximum size of an archive in bytes. A release contains its chart, and must fit into a Secret of 1 MiB.
 	limit = 16 << 20
-	// indexLimit is how large the index of a repository may be, which takes twenty times as much memory while it is read.
+	// indexLimit is the maximum size of a repository's index in bytes. Parsing takes twenty times as much memory.
 	indexLimit = 32 << 20
 )
 
-// apiHost is what k3s' manifests write where its API server's address belongs.
+// apiHost is the placeholder for the API server's address in k3s' manifests.
 const apiHost = "%{KUBERNETES_API}%"
 
-// source is where a chart comes from.
+// source tells where a chart comes from.
 type source struct {
 	spec   chartSpec
 	charts string // the directory of charts on this machine
@@ -53,7 +53,7 @@ func (s source) local() (name string, ok bool, err error) {
 	return "", false, nil
 }
 
-// content tells the chart's contents apart, without the network: "" where they are elsewhere.
+// content is a hash of the chart's archive, or "" if the archive is not on this machine.
 func (s source) content() (string, error) {
 	name, ok, err := s.local()
 	if err != nil {
@@ -72,7 +72,7 @@ func (s source) content() (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// file reads a file of the directory of charts. Nothing outside is reached, by links neither.
+// file reads a file in the directory of charts, and none outside of it, through links neither.
 func (s source) file(name string) ([]byte, error) {
 	f, err := os.OpenInRoot(s.charts, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +85,7 @@ func (s source) file(name string) ([]byte, error) {
 	return readAll(f, limit)
 }
 
-// readAll reads what is not larger than most.
+// readAll reads at most so many bytes; more are an error.
 func readAll(r io.Reader, most int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(r, most+1))
 	if err != nil {
@@ -122,14 +122,14 @@ func load(archive []byte) (*chartv2.Chart, error) {
 	return c, nil
 }
 
-// packed gets the chart's archive, as long as fetchPatience allows.
+// packed fetches the chart's archive within fetchPatience.
 func (s source) packed(ctx context.Context, with access) ([]byte, error) {
 	ctx, enough := context.WithTimeout(ctx, fetchPatience)
 	defer enough()
 	return s.archive(ctx, with)
 }
 
-// archive gets it.
+// archive fetches the chart's archive.
 func (s source) archive(ctx context.Context, with access) ([]byte, error) {
 	name, ok, err := s.local()
 	switch {
@@ -151,7 +151,7 @@ func (s source) archive(ctx context.Context, with access) ([]byte, error) {
 	u, err := url.Parse(at)
 	switch {
 	case err != nil:
-		return nil, errors.New("chart is no address") // which may hold a password
+		return nil, errors.New("chart is no address") // without the text, which may contain a password
 	case u.Scheme == "oci":
 		return with.oci(ctx, at, s.spec.Version)
 	case u.Scheme == "http" || u.Scheme == "https":

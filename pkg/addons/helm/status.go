@@ -29,19 +29,19 @@ const (
 const (
 	reasonDeployed    = "Deployed"
 	reasonWorking     = "Working"
-	reasonInvalid     = "Invalid"    // what the chart says cannot be done
-	reasonNotFetched  = "NotFetched" // the chart could not be had
-	reasonTooLarge    = "TooLarge"   // its templates take more than they may
+	reasonInvalid     = "Invalid"    // the HelmChart contains a mistake
+	reasonNotFetched  = "NotFetched" // the chart could not be fetched or read
+	reasonTooLarge    = "TooLarge"   // rendering exceeded a limit
 	reasonFailed      = "ReleaseFailed"
-	reasonRolledBack  = "RolledBack" // an earlier revision is in force
+	reasonRolledBack  = "RolledBack" // an earlier revision is deployed
 	reasonNotRemoved  = "NotRemoved" // a deleted chart could not be uninstalled
 	reasonUnsupported = "UnsupportedVersion"
 )
 
-// longest is how much of a message is kept.
+// longest is the length of a message in bytes beyond which it is cut.
 const longest = 1024
 
-// withConditions is a status with conditions that say how it went: err is nil for a chart that is in force.
+// withConditions returns the status with conditions for a reason. err is nil for a chart that is deployed or in progress.
 func (s chartStatus) withConditions(generation int64, reason string, err error) chartStatus {
 	s.ObservedGeneration = generation
 	ready := condition{readyType, "True", reason, fmt.Sprintf("revision %d is deployed", s.Revision)}
@@ -60,7 +60,7 @@ func (s chartStatus) withConditions(generation int64, reason string, err error) 
 	return s
 }
 
-// reason is that of Ready.
+// reason is the reason of the condition Ready.
 func (s chartStatus) reason() string {
 	for _, c := range s.Conditions {
 		if c.Type == readyType {
@@ -70,13 +70,13 @@ func (s chartStatus) reason() string {
 	return ""
 }
 
-// queries finds what follows an address, which may be a token.
+// queries matches addresses with their queries, which may be tokens.
 var queries = regexp.MustCompile(`((?:https?|oci)://[^\s?"]*)\?[^\s"]*?([:,;]?(?:[\s"]|$))`)
 
-// withoutQueries is an error as people may read it who may not read the chart.
+// withoutQueries is an error for people who can read events and logs, but not the chart.
 type withoutQueries struct{ error }
 
-// Error is the text without the queries of addresses.
+// Error returns the text without the queries of addresses.
 func (d withoutQueries) Error() string { return queries.ReplaceAllString(d.error.Error(), "$1$2") }
 
 func (d withoutQueries) Unwrap() error { return d.error }
@@ -89,7 +89,7 @@ func shorten(s string) string {
 	return strings.ToValidUTF8(s[:longest], "") + " …"
 }
 
-// write puts a status on the object if it differs from what is there.
+// write writes the status to the API if it differs from the chart's.
 func (c *controller) write(ctx context.Context, ch *chart, status chartStatus) error {
 	if equality.Semantic.DeepEqual(ch.Status, status) {
 		return nil
@@ -100,7 +100,7 @@ func (c *controller) write(ctx context.Context, ch *chart, status chartStatus) e
 	}
 	charts := c.clients.dynamic.Resource(chartsAPI).Namespace(ch.Namespace)
 	_, err = charts.Patch(ctx, ch.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "coracle"}, "status")
-	if apierrors.IsNotFound(err) { // the object is gone, or somebody's definition of the kind has no status of its own
+	if apierrors.IsNotFound(err) { // the object is deleted, or somebody's CRD has no status subresource
 		_, err = charts.Patch(ctx, ch.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "coracle"})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -110,7 +110,7 @@ func (c *controller) write(ctx context.Context, ch *chart, status chartStatus) e
 	return nil
 }
 
-// mergePatchOf says null where a field is empty, which removes it in a merge patch.
+// mergePatchOf returns a status in which empty fields are null, which removes them in a merge patch.
 func mergePatchOf(s chartStatus) map[string]any {
 	out := map[string]any{"conditions": s.Conditions, "observedGeneration": s.ObservedGeneration, "jobName": nil}
 	for key, value := range map[string]any{
@@ -123,7 +123,7 @@ func mergePatchOf(s chartStatus) map[string]any {
 	return out
 }
 
-// event tells what was done, for kubectl describe. It is no harm if it is lost.
+// event records an event, for kubectl describe. Errors are ignored.
 func (c *controller) event(ctx context.Context, ch *chart, kind, reason, message string) {
 	now := metav1.Now()
 	e := &corev1.Event{
@@ -140,7 +140,7 @@ func (c *controller) event(ctx context.Context, ch *chart, kind, reason, message
 	_, _ = c.clients.core.CoreV1().Events(ch.Namespace).Create(ctx, e, metav1.CreateOptions{})
 }
 
-// setProblem keeps the list of charts that are not well. "" is well.
+// setProblem sets or, with "", clears the problem of a chart, and reports all problems if it changed.
 func (c *controller) setProblem(name cache.ObjectName, problem string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +162,7 @@ func (c *controller) setProblem(name cache.ObjectName, problem string) {
 	c.Report(all)
 }
 
-// clearReport takes back what was reported: another server tells from now on.
+// clearReport withdraws all reports when this server stops leading.
 func (c *controller) clearReport() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,10 +21,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// secrets reads a Secret of the chart's namespace; nil if there is none.
+// secrets reads a Secret in the chart's namespace; nil if there is none.
 type secrets func(ctx context.Context, name string) (*corev1.Secret, error)
 
-// secretsOf asks the API.
+// secretsOf reads Secrets of a namespace from the API.
 func (c *clients) secretsOf(namespace string) secrets {
 	return func(ctx context.Context, name string) (*corev1.Secret, error) {
 		s, err := c.core.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -38,8 +38,8 @@ func (c *clients) secretsOf(namespace string) secrets {
 	}
 }
 
-// mergeValues puts together what is laid over a chart's own values. What comes later wins: the chart's values and
-// those of its Secrets, then the config's, then set. followed are the same without what must not cause an upgrade.
+// mergeValues merges the values that override the chart's own. Later ones win: those of the HelmChart and its Secrets, then
+// those of the HelmChartConfig, then set. followed are the values without Secrets whose changes cause no upgrade.
 func mergeValues(ctx context.Context, chart chartSpec, config overrides, read secrets) (all, followed map[string]any, err error) {
 	all, followed = map[string]any{}, map[string]any{}
 	for _, from := range []struct {
@@ -69,7 +69,7 @@ func mergeValues(ctx context.Context, chart chartSpec, config overrides, read se
 	return all, followed, errors.Join(set(chart.Set, all), set(chart.Set, followed))
 }
 
-// layer is values, and whether a change of them counts.
+// layer is a set of values, and whether a change of them causes an upgrade.
 type layer struct {
 	values  map[string]any
 	follows bool
@@ -82,7 +82,7 @@ func (l layer) over(all, followed map[string]any) {
 	}
 }
 
-// parse reads YAML. Its errors do not repeat what they found where that is a secret.
+// parse parses YAML. Without quote, the error does not contain the parser's, which may repeat a secret.
 func parse(what string, data []byte, quote bool) (layer, error) {
 	var values map[string]any
 	err := yaml.Unmarshal(data, &values)
@@ -95,7 +95,7 @@ func parse(what string, data []byte, quote bool) (layer, error) {
 	return layer{values, true}, nil
 }
 
-// layers reads the keys, in their order.
+// layers reads the values of the Secret's keys, in order.
 func (v valuesSecret) layers(ctx context.Context, read secrets) ([]layer, error) {
 	secret, err := read(ctx, v.Name)
 	if err != nil {
@@ -126,7 +126,7 @@ func (v valuesSecret) layers(ctx context.Context, read secrets) ([]layer, error)
 	return out, nil
 }
 
-// merge lays src over dst: mappings are merged, anything else is replaced. A null stays, and takes away a chart's own value.
+// merge merges src into dst: mappings are merged, other values replaced. null is kept, because it removes a chart's value.
 func merge(dst, src map[string]any) {
 	for k, v := range src {
 		from, ok := v.(map[string]any)
@@ -143,14 +143,14 @@ func merge(dst, src map[string]any) {
 	}
 }
 
-// commas finds commas with the backslashes before them.
+// commas matches commas with the backslashes before them.
 var commas = regexp.MustCompile(`\\*,`)
 
-// words have another type than text, however they are written.
+// words are not text, in upper or lower case.
 var words = [...]string{"true", "false", "null"}
 
-// set puts single values in, by their path as `helm --set` writes it, sorted. Numbers, true, false and null have their
-// type, all else is text, in which a comma needs no backslash.
+// set sets values by path in the syntax of `helm --set`, in sorted order. Numbers, true, false and null keep their type;
+// other values are text, in which a comma needs no backslash. Setting the same values again changes nothing.
 func set(values map[string]intstr.IntOrString, into map[string]any) error {
 	for _, path := range slices.Sorted(maps.Keys(values)) {
 		value := values[path]
@@ -173,8 +173,8 @@ func set(values map[string]intstr.IntOrString, into map[string]any) error {
 	return nil
 }
 
-// hash tells what should be in 40 hex digits, the length that fits in a label. content is the chart's, "" if the chart
-// comes from elsewhere. Without the key nobody can try what values it is of.
+// hash is a keyed hash of the desired state in 40 hex digits, which fit into a label. content is the hash of the archive, if
+// it is on this machine. Without the key, nobody can guess values from the hash.
 func hash(key []byte, c *chart, content string, o overrides, followed map[string]any) (string, error) {
 	o.Values, o.ValuesContent, o.ValuesSecrets = nil, "", nil // they are in followed
 	data, err := json.Marshal(struct {
@@ -196,7 +196,7 @@ func hash(key []byte, c *chart, content string, o overrides, followed map[string
 	return hex.EncodeToString(sum.Sum(nil)[:20]), nil
 }
 
-// with lays a config's behaviour over the chart's.
+// with returns the HelmChart's settings overridden by those of its HelmChartConfig.
 func (o overrides) with(config overrides) overrides {
 	if config.FailurePolicy != "" {
 		o.FailurePolicy = config.FailurePolicy
