@@ -8,7 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -157,7 +157,7 @@ func (c *controller) serveAPI(ctx context.Context) (*os.File, error) {
 		child.Close()
 		return nil, fmt.Errorf("making a socket for the child process: %w", err)
 	}
-	quiet := log.New(io.Discard, "", 0) // the child ends at any moment, and reports errors itself
+	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // the child ends at any moment, and reports errors itself
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(c.clients.server) },
 		Transport:     c.clients.transport,
