@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -19,6 +18,7 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"go.uber.org/zap"
 	"golang.org/x/net/http2"
 	"golang.org/x/sys/unix"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -157,7 +157,7 @@ func (c *controller) serveAPI(ctx context.Context) (*os.File, error) {
 		child.Close()
 		return nil, fmt.Errorf("making a socket for the child process: %w", err)
 	}
-	quiet := slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // the child ends at any moment, and reports errors itself
+	quiet := zap.NewStdLog(zap.NewNop()) // the child ends at any moment, and reports errors itself
 	proxy := &httputil.ReverseProxy{
 		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(c.clients.server) },
 		Transport:     c.clients.transport,
