@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// asked is what the API is asked for, by the file that the answer goes to.
-var asked = map[string][]string{
+// apiQueries are arguments of kubectl by the file for its output.
+var apiQueries = map[string][]string{
 	"nodes.txt":         {"describe", "nodes"},
 	"events.txt":        {"get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"},
 	"pods.txt":          {"get", "pods", "--all-namespaces", "-o", "wide"},
@@ -23,8 +23,8 @@ var asked = map[string][]string{
 		"pods,deployments,replicasets,daemonsets,statefulsets,jobs,cronjobs,services,endpointslices,ingresses,persistentvolumeclaims,persistentvolumes,configmaps"},
 }
 
-// Collect writes what can be known of the cluster to a directory, which is made: what the nodes and their pods said, the
-// nodes' states, events, and objects without Secrets. It gets as much as it can; the error says what is missing.
+// Collect writes the logs of the nodes and their pods, the nodes' states, events, and objects without Secrets to a directory, which it
+// makes. It collects as much as it can; the error says what is missing.
 func (s *Session) Collect(ctx context.Context, a Artifacts) error {
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -37,7 +37,7 @@ func (s *Session) Collect(ctx context.Context, a Artifacts) error {
 			mu.Unlock()
 		})
 	}
-	for file, args := range asked {
+	for file, args := range apiQueries {
 		do(func() error {
 			out, err := s.output(ctx, args...)
 			return errors.Join(err, a.write(file, out))
@@ -50,7 +50,7 @@ func (s *Session) Collect(ctx context.Context, a Artifacts) error {
 	for _, n := range r.Nodes {
 		do(func() error { return s.collectNode(ctx, n, a) })
 	}
-	do(func() error { return a.copy(s.store.keeperLog(r.Name), "keeper.log") })
+	do(func() error { return a.copy(s.store.holderLog(r.Name), "holder.log") })
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("collecting artifacts: %w", err)
@@ -58,7 +58,7 @@ func (s *Session) Collect(ctx context.Context, a Artifacts) error {
 	return nil
 }
 
-// collectNode writes what a node said, and its state.
+// collectNode writes a node's logs and its state.
 func (s *Session) collectNode(ctx context.Context, n Node, a Artifacts) error {
 	dir := filepath.Join("nodes", strings.TrimPrefix(n.Name, s.Record.Name+"-"))
 	errs := []error{a.copy(s.store.NodeLog(s.Record.Name, n.Name), filepath.Join(dir, "coracle.log"))}
@@ -77,11 +77,11 @@ func (s *Session) collectNode(ctx context.Context, n Node, a Artifacts) error {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = status.Process.Kill() })
 	defer stop()
-	_ = status.Wait() // its code says how the node is doing, which is in the text too
+	_ = status.Wait() // its exit code is the node's state, which is in the text too
 	return errors.Join(append(errs, a.write(filepath.Join(dir, "status.txt"), text.Bytes()))...)
 }
 
-// copyPodLogs copies what the containers on a node said, those that have ended too: NAMESPACE_POD_UID/CONTAINER/N.log.
+// copyPodLogs copies the logs of all containers on a node, running or not: NAMESPACE_POD_UID/CONTAINER/N.log.
 func copyPodLogs(n Node, to string, a Artifacts) error {
 	from := fmt.Sprintf("/proc/%d/root/var/log/pods", n.PID)
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
@@ -91,13 +91,13 @@ func copyPodLogs(n Node, to string, a Artifacts) error {
 		return a.copy(path, filepath.Join(to, strings.TrimPrefix(path, from)))
 	})
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // no pod has run there, or its log has just gone
+		return nil // no pod has run there, or its log was removed just now
 	}
 	return err
 }
 
-// keepLogs copies the logs of a cluster that is about to be removed to a directory, by default one of its own, and
-// returns that; "" if there are none.
+// keepLogs copies the logs of a cluster before it is removed to m.Logs, by default a new directory, and returns the directory; "" if there
+// are no logs.
 func (m Maker) keepLogs(name string) string {
 	logs, err := os.ReadDir(m.Store.logs(name))
 	if err != nil || len(logs) == 0 {
@@ -111,23 +111,22 @@ func (m Maker) keepLogs(name string) string {
 		}
 	}
 	for _, l := range logs {
-		_ = a.copy(filepath.Join(m.Store.logs(name), l.Name()), l.Name()) // what can be had is better than nothing
+		_ = a.copy(filepath.Join(m.Store.logs(name), l.Name()), l.Name()) // some logs are better than none
 	}
 	return a.Dir
 }
 
-// digestLines is how much of what went wrong Digest tells.
+// digestLines is the most lines that Digest returns of each query.
 const digestLines = 10
 
-// digestPatience is for the API to answer who only wants a hint.
-const digestPatience = 5 * time.Second
+// digestTimeout limits the queries of Digest.
+const digestTimeout = 5 * time.Second
 
-// Digest says in a few lines what looks wrong in the cluster: pods that do not run, and the last warnings. It is empty
-// if nothing does.
+// Digest returns pods that do not run and the last warnings; "" if there are none.
 func (s *Session) Digest(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, digestPatience)
+	ctx, cancel := context.WithTimeout(ctx, digestTimeout)
 	defer cancel()
-	// What a kubelet has to say about its machine is not what made a command fail.
+	// Events of Nodes are left out: they are about the machine and do not explain why a command failed.
 	questions := [][]string{
 		{"get", "pods", "--all-namespaces", "--no-headers", "--field-selector=status.phase!=Running,status.phase!=Succeeded"},
 		{"get", "events", "--all-namespaces", "--no-headers", "--field-selector=type=Warning,involvedObject.kind!=Node", "--sort-by=.metadata.creationTimestamp"},
@@ -138,7 +137,7 @@ func (s *Session) Digest(ctx context.Context) string {
 		all.Go(func() {
 			out, err := s.output(ctx, q...)
 			if err != nil {
-				return // the command's own failure is what counts
+				return // the command's own failure matters more
 			}
 			lines := strings.SplitAfter(strings.TrimRight(string(out), "\n"), "\n")
 			answers[i] = strings.Join(lines[max(0, len(lines)-digestLines):], "")

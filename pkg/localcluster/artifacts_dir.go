@@ -9,7 +9,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Artifacts is a directory that is filled with what a cluster can tell. Its files belong to whoever is to read them.
+// Artifacts is a directory for a cluster's logs and state. Its files belong to the user who reads them.
 type Artifacts struct {
 	Dir      string
 	UID, GID int
@@ -24,7 +24,7 @@ func (a Artifacts) mkdir(dir string) error {
 		return err
 	}
 	if err := os.Mkdir(dir, 0o755); err != nil {
-		if errors.Is(err, fs.ErrExist) { // another one made it meanwhile
+		if errors.Is(err, fs.ErrExist) { // another goroutine made it meanwhile
 			return nil
 		}
 		return err
@@ -32,8 +32,8 @@ func (a Artifacts) mkdir(dir string) error {
 	return os.Lchown(dir, a.UID, a.GID)
 }
 
-// write writes a file, and makes the directories that it is in. Others may write to the directory too, so nothing in it
-// leads this process out of it.
+// write writes a file and makes its directories. Other users can write to the directory too, so symbolic links in it are not followed out
+// of it.
 func (a Artifacts) write(name string, data []byte) error {
 	if err := a.mkdir(a.Dir); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (a Artifacts) write(name string, data []byte) error {
 	return errors.Join(err, f.Chown(a.UID, a.GID), f.Close())
 }
 
-// within makes a directory below it.
+// within makes a directory below the root.
 func (a Artifacts) within(root *os.Root, dir string) error {
 	if dir == "." {
 		return nil
@@ -69,7 +69,7 @@ func (a Artifacts) within(root *os.Root, dir string) error {
 	return errors.Join(err, root.Lchown(dir, a.UID, a.GID))
 }
 
-// copy copies a file if it is there.
+// copy copies a file if it exists.
 func (a Artifacts) copy(from, name string) error {
 	data, err := os.ReadFile(from)
 	if errors.Is(err, fs.ErrNotExist) {

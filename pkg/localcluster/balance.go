@@ -14,21 +14,21 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
 )
 
-// balance makes the API of several servers reachable at one address, the wire's.
-func (k *keeper) balance(ctx context.Context) error {
-	servers := k.record.servers()
+// balance serves the API of several servers at one address, the bridge's.
+func (h *holder) balance(ctx context.Context) error {
+	servers := h.record.servers()
 	if len(servers) == 1 {
 		return nil
 	}
 	var listener net.Listener
-	err := k.net.wire.On(func() (err error) {
-		listener, err = net.Listen("tcp", k.record.API().String())
+	err := h.net.wire.On(func() (err error) {
+		listener, err = net.Listen("tcp", h.record.API().String())
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("listening for the API's clients: %w", err)
 	}
-	o := tcpbalancer.Options{TLS: k.apiTLS}
+	o := tcpbalancer.Options{TLS: h.apiTLS}
 	for _, s := range servers {
 		o.Listed = append(o.Listed, netip.AddrPortFrom(s.IP, apiPort).String())
 	}
@@ -41,8 +41,8 @@ func (k *keeper) balance(ctx context.Context) error {
 }
 
 // apiTLS trusts the cluster's servers.
-func (k *keeper) apiTLS() (*tls.Config, error) {
-	dirs := paths.Dirs{Data: k.store.host(k.record.Name, k.record.Nodes[0].Name, "data")}
+func (h *holder) apiTLS() (*tls.Config, error) {
+	dirs := paths.Dirs{Data: h.store.host(h.record.Name, h.record.Nodes[0].Name, "data")}
 	data, err := os.ReadFile(dirs.PKI() + "/ca.crt")
 	if err != nil {
 		return nil, err

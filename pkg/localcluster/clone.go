@@ -15,32 +15,32 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// clone copies a tree of files. A file that nobody changes any more is linked instead, where both are on one file system.
+// clone copies a tree of files. Immutable files are hard-linked if both trees are on one file system.
 type clone struct {
 	from, to string
-	// fixed says that a file, by its path below from, does not change any more. skip leaves one out. Nil is none.
+	// fixed reports whether a file is immutable, skip whether it is left out, by its path relative to from. Nil means none.
 	fixed, skip func(path string) bool
-	// marks are overlayfs' own: files that stand for ones that are gone, and directories that hide what is below them. A
-	// file system that is an overlayfs itself cannot hold them, so they are taken out of the tree, or put into it.
+	// marks are overlayfs' whiteouts and opaque directories. They cannot be stored on a file system that is an overlayfs itself, so they
+	// are collected while a tree is copied, or created in the copy if put is set.
 	marks marks
 	put   bool
-	// bytes counts what was copied.
+	// bytes is the number of bytes that were copied.
 	bytes int64
 
-	// seen are the copies of files with several names, by the inode of the original. Trees that share files share it.
+	// seen has the copies of files with several links, by the inode of the original. Trees that share files share the map.
 	seen map[uint64]string
 }
 
-// marks are paths below the tree's root.
+// marks are paths of whiteouts and of opaque directories, relative to the tree's root.
 type marks struct {
 	Gone   []string `json:"gone,omitempty"`
 	Opaque []string `json:"opaque,omitempty"`
 }
 
-// opaque is the attribute of a directory that hides what is below it.
+// opaque is overlayfs' extended attribute of a directory that hides the lower layers.
 const opaque = "trusted.overlay.opaque"
 
-// run copies what is below one path of the tree.
+// run copies the subtree at a path.
 func (c *clone) run(path string) error {
 	root := filepath.Join(c.from, path)
 	err := filepath.WalkDir(root, func(at string, _ fs.DirEntry, err error) error {
@@ -76,7 +76,7 @@ func (c *clone) all() error {
 	return c.finish()
 }
 
-// finish puts the marks into the copy.
+// finish creates the marks in the copy.
 func (c *clone) finish() error {
 	if !c.put {
 		return nil
@@ -133,13 +133,12 @@ func (c *clone) one(path string) error {
 			return err
 		}
 	default:
-		return nil // a socket is nothing without who listens
+		return nil // a socket is useless without its listener
 	}
 	return c.attributes(path, &st)
 }
 
-// link makes the copy another name of a file: of the original if that does not change, of an earlier copy if they are
-// names of one file.
+// link makes the copy a hard link: to the original if it is immutable, to an earlier copy if the original has several links.
 func (c *clone) link(path string, st *unix.Stat_t) (done bool, err error) {
 	to := filepath.Join(c.to, path)
 	if c.fixed != nil && c.fixed(path) {
@@ -161,10 +160,10 @@ func (c *clone) link(path string, st *unix.Stat_t) (done bool, err error) {
 	return false, nil
 }
 
-// block is what is looked at for holes.
+// block is the size in bytes of the blocks that are skipped if they are zero.
 const block = 64 << 10
 
-// content copies a file's content without its zeros: etcd's log is mostly those.
+// content copies a file's content and leaves holes for zeros, of which etcd's log mostly consists.
 func (c *clone) content(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -219,7 +218,7 @@ func (c *clone) extended(path, from, to string) error {
 	names := make([]byte, 4096)
 	n, err := unix.Llistxattr(from, names)
 	if err != nil || n == 0 {
-		return nil // none, or a file system without
+		return nil // none, or the file system does not support them
 	}
 	for _, name := range strings.Split(strings.TrimRight(string(names[:n]), "\x00"), "\x00") {
 		value := make([]byte, 64<<10)

@@ -15,27 +15,27 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
-// member is a node as its keeper has it. The keeper's lock guards all but what never changes.
+// member is the holder's state of a node. The holder's mutex guards the fields that change.
 type member struct {
 	node   Node
 	host   *nshost.Host
-	wanted bool // it is to be up
+	wanted bool // the node should be up
 	busy   bool // it is being started or stopped
-	life   int  // counts its boots
+	life   int  // number of boots
 }
 
-func (k *keeper) member(name string) *member {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.members[name]
+func (h *holder) member(name string) *member {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.members[name]
 }
 
-// supervise starts coracle again when it ends while its host is to be up, as a machine's init would.
-func (k *keeper) supervise(m *member, life int, ended <-chan error) {
+// supervise restarts coracle when it ends while its host should be up, as a machine's init does.
+func (h *holder) supervise(m *member, life int, ended <-chan error) {
 	for pause := time.Second; ; {
 		began := time.Now()
 		err := <-ended
-		if !k.isWanted(m, life) {
+		if !h.isWanted(m, life) {
 			return
 		}
 		fmt.Fprintf(os.Stderr, "%s %s: coracle ended: %v\n", time.Now().Format(time.RFC3339), m.node.Name, err)
@@ -44,27 +44,27 @@ func (k *keeper) supervise(m *member, life int, ended <-chan error) {
 		}
 		<-time.After(pause)
 		pause = min(2*pause, 30*time.Second)
-		if ended = k.again(m, life); ended == nil {
+		if ended = h.restart(m, life); ended == nil {
 			return
 		}
 	}
 }
 
-func (k *keeper) isWanted(m *member, life int) bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+func (h *holder) isWanted(m *member, life int) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	return m.wanted && m.life == life
 }
 
-// again starts coracle on a node if that is still to be up. Nil says that it is not.
-func (k *keeper) again(m *member, life int) <-chan error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+// restart starts coracle on a node and returns a channel for its end. It is nil if the node should not be up any more.
+func (h *holder) restart(m *member, life int) <-chan error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if !m.wanted || m.life != life {
 		return nil
 	}
 	ended := make(chan error, 1)
-	run, err := k.coracle(m)
+	run, err := h.coracle(m)
 	if err != nil {
 		ended <- err
 		return ended
@@ -73,23 +73,23 @@ func (k *keeper) again(m *member, life int) <-chan error {
 	return ended
 }
 
-// Orders that a keeper takes.
+// Orders to the holder. See also orderSnapshot.
 const (
 	orderStop  = "stop"
 	orderStart = "start"
 )
 
-// order is what a keeper is asked to do with a node; the answer has the same form.
+// order is a request to the holder. The response is the same object with Error.
 type order struct {
 	Do    string `json:"do,omitempty"`
 	Node  string `json:"node,omitempty"`
-	To    string `json:"to,omitempty"` // of a seal
+	To    string `json:"to,omitempty"` // name of the snapshot
 	Error string `json:"error,omitempty"`
 }
 
-// control takes orders on the cluster's socket.
-func (k *keeper) control() error {
-	path := k.store.socket(k.record.Name)
+// control serves orders on the cluster's socket.
+func (h *holder) control() error {
+	path := h.store.socket(h.record.Name)
 	_ = os.Remove(path)
 	listener, err := net.Listen("unix", path)
 	if err != nil {
@@ -104,41 +104,41 @@ func (k *keeper) control() error {
 			if err != nil {
 				return
 			}
-			go k.obey(conn)
+			go h.handleRequest(conn)
 		}
 	}()
 	return nil
 }
 
-func (k *keeper) obey(conn net.Conn) {
+func (h *holder) handleRequest(conn net.Conn) {
 	defer conn.Close()
 	var o order
 	if err := json.NewDecoder(conn).Decode(&o); err != nil {
 		return
 	}
-	if err := k.carryOut(o); err != nil {
+	if err := h.execute(o); err != nil {
 		o.Error = err.Error()
 	}
 	_ = json.NewEncoder(conn).Encode(o)
 }
 
-// carryOut stops or starts a node.
-func (k *keeper) carryOut(o order) error {
-	if o.Do == orderSeal {
-		return k.seal(o.To)
+// execute starts or stops a node, or takes a snapshot.
+func (h *holder) execute(o order) error {
+	if o.Do == orderSnapshot {
+		return h.takeSnapshot(o.To)
 	}
-	m := k.member(o.Node)
+	m := h.member(o.Node)
 	if m == nil {
 		return fmt.Errorf("there is no node %s", o.Node)
 	}
 	up := o.Do == orderStart
-	k.mu.Lock()
+	h.mu.Lock()
 	was, busy := m.wanted, m.busy
 	if !busy && was != up {
 		m.wanted, m.busy = up, true
 		m.life++
 	}
-	k.mu.Unlock()
+	h.mu.Unlock()
 	switch {
 	case busy:
 		return fmt.Errorf("node %s is just being started or stopped", o.Node)
@@ -146,36 +146,36 @@ func (k *keeper) carryOut(o order) error {
 		return nil
 	}
 	defer func() {
-		k.mu.Lock()
+		h.mu.Lock()
 		m.busy = false
-		k.mu.Unlock()
+		h.mu.Unlock()
 	}()
 	if up {
-		return k.startAgain(m)
+		return h.startNode(m)
 	}
-	return k.stopNode(m)
+	return h.stopNode(m)
 }
 
-// stopNode pulls a node's plug.
-func (k *keeper) stopNode(m *member) error {
+// stopNode kills all processes of a node at once.
+func (h *holder) stopNode(m *member) error {
 	m.host.Kill()
-	return k.setNode(m.node.Name, func(n *Node) { n.PID = 0 })
+	return h.setNode(m.node.Name, func(n *Node) { n.PID = 0 })
 }
 
-func (k *keeper) startAgain(m *member) error {
+func (h *holder) startNode(m *member) error {
 	if err := m.host.Boot(); err != nil {
-		k.mu.Lock()
+		h.mu.Lock()
 		m.wanted = false
-		k.mu.Unlock()
+		h.mu.Unlock()
 		return err
 	}
-	if ended := k.again(m, m.life); ended != nil {
-		go k.supervise(m, m.life, ended)
+	if ended := h.restart(m, m.life); ended != nil {
+		go h.supervise(m, m.life, ended)
 	}
-	return k.setNode(m.node.Name, func(n *Node) { n.PID = m.host.PID() })
+	return h.setNode(m.node.Name, func(n *Node) { n.PID = m.host.PID() })
 }
 
-// Command prepares a command that runs on a node, with an environment of the node's.
+// Command prepares a command that runs on a node, with the environment of nodes.
 func (s Store) Command(cluster, node, name string, args ...string) (*exec.Cmd, error) {
 	r, err := s.Load(cluster)
 	if err != nil {
@@ -193,10 +193,10 @@ func (s Store) Command(cluster, node, name string, args ...string) (*exec.Cmd, e
 	return cmd, nil
 }
 
-// StopNode pulls the plug of a node, as far as its processes can tell. Its disks stay.
+// StopNode kills all processes of a node at once, like a power cut. Its disks stay.
 func (s Store) StopNode(cluster, node string) error { return s.order(cluster, node, orderStop) }
 
-// StartNode starts a node that was stopped. It does not wait until it is Ready.
+// StartNode boots a stopped node. It does not wait until the node is Ready.
 func (s Store) StartNode(cluster, node string) error { return s.order(cluster, node, orderStart) }
 
 func (s Store) order(cluster, node, do string) error {
@@ -211,7 +211,7 @@ func (s Store) order(cluster, node, do string) error {
 	return s.ask(r, order{Do: do, Node: n.Name})
 }
 
-// ask gives the keeper of a cluster an order and returns when it is carried out.
+// ask sends an order to a cluster's holder and waits for the result.
 func (s Store) ask(r Record, o order) error {
 	cluster := r.Name
 	if r.State != Running {
@@ -219,7 +219,7 @@ func (s Store) ask(r Record, o order) error {
 	}
 	conn, err := net.Dial("unix", s.socket(cluster))
 	if err != nil {
-		return fmt.Errorf("asking the keeper of cluster %s: %w", cluster, err)
+		return fmt.Errorf("asking the process that holds cluster %s: %w", cluster, err)
 	}
 	defer conn.Close()
 	if err := json.NewEncoder(conn).Encode(o); err != nil {
@@ -227,7 +227,7 @@ func (s Store) ask(r Record, o order) error {
 	}
 	var answer order
 	if err := json.NewDecoder(conn).Decode(&answer); err != nil {
-		return fmt.Errorf("asking the keeper of cluster %s: %w", cluster, err)
+		return fmt.Errorf("asking the process that holds cluster %s: %w", cluster, err)
 	}
 	if answer.Error != "" {
 		return errors.New(answer.Error)
@@ -235,7 +235,7 @@ func (s Store) ask(r Record, o order) error {
 	return nil
 }
 
-// Node finds a node by its name, which may lack the cluster's name in front.
+// Node finds a node by its name, with or without the prefix of the cluster's name.
 func (r Record) Node(name string) (Node, error) {
 	i := slices.IndexFunc(r.Nodes, func(n Node) bool { return n.Name == name || n.Name == r.Name+"-"+name })
 	if i >= 0 {
@@ -248,4 +248,4 @@ func (r Record) Node(name string) (Node, error) {
 	return Node{}, fmt.Errorf("cluster %s has no node %s; it has %s", r.Name, name, strings.Join(names, ", "))
 }
 
-func (s Store) socket(name string) string { return filepath.Join(s.dir(name), "keeper.sock") }
+func (s Store) socket(name string) string { return filepath.Join(s.dir(name), "keeper.sock") } // the name of earlier versions, whose clusters may run

@@ -20,7 +20,7 @@ func (s *Session) kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output runs kubectl and returns what it prints. What it complains about is in the error.
+// output runs kubectl and returns its standard output. Its standard error is in the error.
 func (s *Session) output(ctx context.Context, args ...string) ([]byte, error) {
 	cmd := s.kubectl(ctx, args...)
 	var complaint bytes.Buffer
@@ -35,13 +35,13 @@ func (s *Session) output(ctx context.Context, args ...string) ([]byte, error) {
 	return out, err
 }
 
-// unknownKind is how kubectl complains about an object whose definition was just applied and is not in force yet.
+// unknownKind is part of kubectl's error for a custom resource whose definition was applied just now and is not established yet.
 const unknownKind = "no matches for kind"
 
-// applyPause is between two tries of objects whose definitions come into force.
+// applyPause is the pause between attempts to apply custom resources.
 const applyPause = 200 * time.Millisecond
 
-// Apply applies a file, or all in a directory. Objects whose definitions are among them are tried until they are known.
+// Apply applies a file or a directory. It repeats that while definitions of custom resources in it are not established.
 func (s *Session) Apply(ctx context.Context, path string) error {
 	for {
 		_, err := s.output(ctx, "apply", "--server-side", "--recursive", "-f", path)
@@ -57,7 +57,7 @@ func (s *Session) Apply(ctx context.Context, path string) error {
 	}
 }
 
-// RollOut waits until everything that was deployed is rolled out.
+// RollOut waits until all Deployments, DaemonSets and StatefulSets are rolled out.
 func (s *Session) RollOut(ctx context.Context) error {
 	const columns = `jsonpath={range .items[*]}{.metadata.namespace}{" "}{.kind}{"/"}{.metadata.name}{"\n"}{end}`
 	out, err := s.output(ctx, "get", "deployments,daemonsets,statefulsets", "--all-namespaces", "-o", columns)

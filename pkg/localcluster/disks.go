@@ -10,16 +10,16 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
-// prepare makes the files that the nodes share.
-func (k *keeper) prepare() error {
-	name := k.record.Name
-	if err := atomicfile.Write(k.store.tokenFile(name), []byte(rand.Text()+"\n"), 0o600); err != nil {
+// prepare makes the files that the nodes share, and mounts the file system for their disks if needed.
+func (h *holder) prepare() error {
+	name := h.record.Name
+	if err := atomicfile.Write(h.store.tokenFile(name), []byte(rand.Text()+"\n"), 0o600); err != nil {
 		return err
 	}
-	if err := bindExecutable(k.store.executable(name)); err != nil {
+	if err := bindExecutable(h.store.executable(name)); err != nil {
 		return err
 	}
-	hosts := k.store.hosts(name)
+	hosts := h.store.hosts(name)
 	if err := os.MkdirAll(hosts, 0o755); err != nil {
 		return err
 	}
@@ -27,18 +27,17 @@ func (k *keeper) prepare() error {
 	if err := unix.Statfs(hosts, &fs); err != nil {
 		return err
 	}
-	if fs.Type != unix.OVERLAYFS_SUPER_MAGIC && (!k.record.Ephemeral || fs.Type == unix.TMPFS_MAGIC) {
+	if fs.Type != unix.OVERLAYFS_SUPER_MAGIC && (!h.record.Ephemeral || fs.Type == unix.TMPFS_MAGIC) {
 		return nil
 	}
-	// On an overlayfs, as inside a container, containers' layers cannot lie on another one.
+	// An overlayfs, as in a container, cannot hold the upper layers of another one.
 	if err := unix.Mount("tmpfs", hosts, "tmpfs", 0, "mode=0755"); err != nil {
 		return fmt.Errorf("mounting memory for the nodes' disks: %w", err)
 	}
 	return nil
 }
 
-// bindExecutable makes this program appear at a path, to stay the same when an upgrade replaces the file that it was
-// started from.
+// bindExecutable mounts this executable at a path, where it stays the same when an upgrade replaces the original file.
 func bindExecutable(at string) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
-// dnsTimeout is how long this machine's name server may take for an answer.
+// dnsTimeout limits a query to one of this machine's name servers.
 const dnsTimeout = 5 * time.Second
 
-// serveDNS answers the nodes' questions with what this machine's own name servers say. They are asked from this
-// machine, because they may listen on its loopback only, and its firewall need not let the nodes in.
+// serveDNS forwards the nodes' queries to this machine's name servers. It sends them from this machine's network, because those servers may
+// listen on its loopback only, and its firewall may drop the nodes' packets.
 func serveDNS(ctx context.Context, wire *nshost.Wire, at netip.Addr) error {
 	address := netip.AddrPortFrom(at, 53).String()
 	var packets net.PacketConn
@@ -37,7 +37,7 @@ func serveDNS(ctx context.Context, wire *nshost.Wire, at netip.Addr) error {
 	return nil
 }
 
-// forwardPackets hands questions on, each from a port of its own, and the answers back.
+// forwardPackets forwards UDP queries, each from its own port, and their answers.
 func forwardPackets(from net.PacketConn) {
 	for {
 		question := make([]byte, 4096)
@@ -53,7 +53,7 @@ func forwardPackets(from net.PacketConn) {
 	}
 }
 
-// ask asks this machine's name servers one after the other.
+// ask sends a query to this machine's name servers, one after the other, until one answers.
 func ask(question []byte) (answer []byte, err error) {
 	for _, server := range nameservers() {
 		var conn net.Conn
@@ -81,7 +81,7 @@ func exchange(conn net.Conn, question []byte) ([]byte, error) {
 	return answer[:n], err
 }
 
-// forwardStreams does the same for questions by TCP.
+// forwardStreams forwards queries over TCP.
 func forwardStreams(ctx context.Context, from net.Listener) {
 	for {
 		client, err := from.Accept()
@@ -101,7 +101,7 @@ func forwardStreams(ctx context.Context, from net.Listener) {
 	}
 }
 
-// splice passes bytes both ways until one side ends.
+// splice copies bytes both ways until one side closes.
 func splice(a, b net.Conn) {
 	done := make(chan struct{}, 2)
 	pass := func(to, from net.Conn) {
@@ -118,7 +118,7 @@ func splice(a, b net.Conn) {
 
 const resolvConfFile = "/etc/resolv.conf"
 
-// nameservers are this machine's, HOST:PORT, as its file says at the moment.
+// nameservers returns this machine's name servers as HOST:PORT, from the present content of the file.
 func nameservers() (out []string) {
 	data, err := os.ReadFile(resolvConfFile)
 	if err != nil {
@@ -132,7 +132,7 @@ func nameservers() (out []string) {
 	return out
 }
 
-// resolvConf is a node's: this machine's with the wire as its only name server.
+// resolvConf returns a node's resolv.conf: this machine's search domains, and one name server.
 func resolvConf(server netip.Addr) string {
 	out := "nameserver " + server.String() + "\n"
 	data, err := os.ReadFile(resolvConfFile)

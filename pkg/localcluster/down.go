@@ -12,36 +12,35 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
-// Down removes a cluster and all that it left, also one whose keeper is gone. It returns what was known of it.
+// Down removes a cluster with everything that belongs to it, also after its holder was killed. It returns the cluster's record.
 func (s Store) Down(ctx context.Context, name string) (Record, error) {
 	r, err := s.Load(name)
 	if err != nil {
 		return r, err
 	}
-	if err := killKeeper(ctx, r); err != nil {
+	if err := killHolder(ctx, r); err != nil {
 		return r, err
 	}
 	return s.remove(r)
 }
 
-// killKeeper ends the keeper, and with it everything that runs in the cluster, and waits for that.
-func killKeeper(ctx context.Context, r Record) error {
-	if r.Keeper.none() || !r.Keeper.alive() {
+// killHolder kills the holder, and with it all processes of the cluster, and waits until it has ended.
+func killHolder(ctx context.Context, r Record) error {
+	if r.Holder.none() || !r.Holder.alive() {
 		return nil
 	}
-	if err := syscall.Kill(r.Keeper.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("ending the keeper of cluster %s: %w", r.Name, err)
+	if err := syscall.Kill(r.Holder.PID, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("ending the process that holds cluster %s: %w", r.Name, err)
 	}
-	for r.Keeper.alive() {
+	for r.Holder.alive() {
 		if lifecycle.Sleep(ctx, 10*time.Millisecond) != nil {
-			return fmt.Errorf("waiting for the keeper of cluster %s, process %d, to end: %w", r.Name, r.Keeper.PID, context.Cause(ctx))
+			return fmt.Errorf("waiting for process %[2]d, which holds cluster %[1]s, to end: %[3]w", r.Name, r.Holder.PID, context.Cause(ctx))
 		}
 	}
 	return nil
 }
 
-// remove removes what a cluster left in the kernel and on the disk, and forgets it. Its processes have ended, or are
-// about to.
+// remove removes a cluster from the kernel and the disk. Its processes have ended or are ending.
 func (s Store) remove(r Record) (Record, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -60,16 +59,16 @@ func (s Store) remove(r Record) (Record, error) {
 			others = append(others, o)
 		}
 	}
-	errs := []error{s.restoreUserConfig(r), removeLink(r.Link), removeTable(r), leaveFirewall(r), nshost.RemoveCgroups(r.Cgroup()),
+	errs := []error{s.restoreUserConfig(r), removeLink(r.Link), removeTable(r), removeForwardRules(r), nshost.RemoveCgroups(r.Cgroup()),
 		machineSysctls().Release(ctx, s.recordFile(r.Name))}
-	for _, heir := range inherit(r, others) {
-		errs = append(errs, s.save(heir))
+	for _, other := range handOver(r, others) {
+		errs = append(errs, s.save(other))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return r, err // its record stays, so that one can try again
+		return r, err // the record stays, so that Down can be repeated
 	}
-	if r.Handout != "" {
-		errs = append(errs, os.RemoveAll(r.Handout))
+	if r.CommandDir != "" {
+		errs = append(errs, os.RemoveAll(r.CommandDir))
 	}
 	if err := errors.Join(append(errs, removeAll(s.dir(r.Name)))...); err != nil {
 		return r, fmt.Errorf("removing the files of cluster %s: %w", r.Name, err)
@@ -78,8 +77,8 @@ func (s Store) remove(r Record) (Record, error) {
 	return r, nil
 }
 
-// inherit gives others what the cluster knew and they will need. It returns those that have changed.
-func inherit(r Record, others []Record) (heirs []Record) {
+// handOver gives other clusters the state of the user's kubeconfig before the removed one. It returns the records that changed.
+func handOver(r Record, others []Record) (updated []Record) {
 	for _, o := range others {
 		changed := false
 		if o.UserConfig.Path == r.UserConfig.Path && o.UserConfig.Previous == r.Context() {
@@ -89,13 +88,13 @@ func inherit(r Record, others []Record) (heirs []Record) {
 			o.UserConfig.Made, changed = append(o.UserConfig.Made, r.UserConfig.Made...), true
 		}
 		if changed {
-			heirs = append(heirs, o)
+			updated = append(updated, o)
 		}
 	}
-	return heirs
+	return updated
 }
 
-// removeAll removes a directory. Processes that are being killed may write to it for a moment.
+// removeAll removes a directory, repeatedly while processes that are being killed write to it.
 func removeAll(dir string) error {
 	return nshost.Retry(func() error { return os.RemoveAll(dir) })
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/etcd/rekeyrequest"
 )
 
-// fork makes the nodes of a snapshot those of a new cluster. They keep their names, which pods are bound to; more may be
+// fork plans the nodes of a cluster that starts from a snapshot. They keep their names, because pods are bound to them. Agents can be
 // added.
 func (r *Record) fork(p Plan, from Snapshot) error {
 	if p.Nodes < len(from.Nodes) || p.Servers != from.Servers() {
@@ -33,7 +33,7 @@ func (r *Record) fork(p Plan, from Snapshot) error {
 	return nil
 }
 
-// planNodes enters the nodes of a plan into a cluster's record.
+// planNodes adds the nodes of a plan to a cluster's record.
 func (m Maker) planNodes(r *Record, p Plan) error {
 	if p.From == "" {
 		r.plan(p)
@@ -50,7 +50,7 @@ func (m Maker) planNodes(r *Record, p Plan) error {
 	return err
 }
 
-// Servers is how many of the nodes are servers.
+// Servers returns the number of servers.
 func (one Snapshot) Servers() (n int) {
 	for _, node := range one.Nodes {
 		if node.Role == Server {
@@ -60,39 +60,38 @@ func (one Snapshot) Servers() (n int) {
 	return n
 }
 
-// restore fills the nodes' disks from the cluster's snapshot, if it was made from one. Files that do not change are shared
-// where they can be.
-func (k *keeper) restore() error {
-	if k.record.From == "" {
+// restore fills the nodes' disks from the snapshot, if the cluster starts from one. Immutable files are hard-linked where possible.
+func (h *holder) restore() error {
+	if h.record.From == "" {
 		return nil
 	}
-	one, err := k.store.LoadSnapshot(k.record.From)
+	one, err := h.store.LoadSnapshot(h.record.From)
 	if err != nil {
 		return err
 	}
 	seen := map[uint64]string{}
 	for _, n := range one.Nodes {
 		for dir, m := range map[string]marks{"data": n.Data, "kubelet": n.Kubelet} {
-			c := &clone{from: k.store.snapshot(one.Name, n.Name, dir), to: k.store.host(k.record.Name, n.Name, dir),
-				fixed: isFixed, marks: m, put: true, seen: seen}
+			c := &clone{from: h.store.snapshot(one.Name, n.Name, dir), to: h.store.host(h.record.Name, n.Name, dir),
+				fixed: isImmutable, marks: m, put: true, seen: seen}
 			if err := c.all(); err != nil {
 				return fmt.Errorf("filling the disks of %s from snapshot %s: %w", n.Name, one.Name, err)
 			}
 		}
 	}
-	return k.request(one)
+	return h.request(one)
 }
 
-// request tells the first server that its data is a copy.
-func (k *keeper) request(one Snapshot) error {
+// request writes the request to rekey the data, which is a copy of another cluster's, for the first server.
+func (h *holder) request(one Snapshot) error {
 	r := rekeyrequest.Request{CA: one.CA, Addresses: map[netip.Addr]netip.Addr{}, Machines: map[string]string{}}
 	for i, n := range one.Nodes {
-		r.Addresses[n.IP] = k.record.Nodes[i].IP
-		dirs := paths.Dirs{Data: k.store.host(k.record.Name, n.Name, "data")}
+		r.Addresses[n.IP] = h.record.Nodes[i].IP
+		dirs := paths.Dirs{Data: h.store.host(h.record.Name, n.Name, "data")}
 		if err := os.MkdirAll(dirs.NodePKI(), 0o700); err != nil {
 			return err
 		}
-		if _, err := pki.NodeRequest(dirs, n.Name); err != nil { // which makes the key
+		if _, err := pki.NodeRequest(dirs, n.Name); err != nil { // makes the key
 			return err
 		}
 		var err error
@@ -100,8 +99,8 @@ func (k *keeper) request(one Snapshot) error {
 			return err
 		}
 	}
-	dirs := paths.Dirs{Data: k.store.host(k.record.Name, k.record.Nodes[0].Name, "data")}
-	if one.Servers() > 1 { // its etcd knows of others, which have no data and join
+	dirs := paths.Dirs{Data: h.store.host(h.record.Name, h.record.Nodes[0].Name, "data")}
+	if one.Servers() > 1 { // its etcd lists others, which have no data and join again
 		if err := atomicfile.Write(dirs.ResetRequest(), fmt.Appendf(nil, "{\"snapshot\": %q}\n", paths.Default().Etcd()), 0o600); err != nil {
 			return err
 		}
@@ -109,7 +108,7 @@ func (k *keeper) request(one Snapshot) error {
 	return r.Write(dirs.Refound())
 }
 
-// forkConfig writes the configuration that the snapshot's servers had, for those of the cluster, and returns its path.
+// forkConfig writes the configuration of the snapshot's servers for the servers of the cluster, and returns its path.
 func (s Store) forkConfig(name string, one Snapshot) (string, error) {
 	if one.Config == "" {
 		return "", nil

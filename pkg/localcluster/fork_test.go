@@ -55,11 +55,11 @@ func TestClone(t *testing.T) {
 	if err := os.Chtimes(from+"/server/etcd/member/snap/db", then, then); err != nil {
 		t.Fatal(err)
 	}
-	in := &clone{from: from, to: sealed, fixed: isFixed, skip: spare}
+	in := &clone{from: from, to: sealed, fixed: isImmutable, skip: isPreallocated}
 	if err := in.run("."); err != nil {
 		t.Fatal(err)
 	}
-	out := &clone{from: sealed, to: to, fixed: isFixed, marks: in.marks, put: true}
+	out := &clone{from: sealed, to: to, fixed: isImmutable, marks: in.marks, put: true}
 	if err := out.run("."); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestKeyless(t *testing.T) {
 		"\"agent-token\": abc\n":           "agent-token",
 		"token-file: /etc/x\n":             "token-file",
 	} {
-		if err := keyless(config); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := checkKeyless(config); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", config, err, want)
 		}
 	}
@@ -176,7 +176,7 @@ func TestSealedSettings(t *testing.T) {
 	if err := m.Keep(from.ServerCluster()); err != nil {
 		t.Fatal(err)
 	}
-	if err := sealSettings(from, to); err != nil {
+	if err := snapshotSettings(from, to); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(to.ServerCluster())

@@ -11,7 +11,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Runtime is where this machine finds the containerd of a node.
+// Runtime tells how this machine reaches the containerd of a node.
 type Runtime struct {
 	Node string
 	// Socket is containerd's.
@@ -35,8 +35,8 @@ func (s Store) Runtimes(cluster string) (all []Runtime, err error) {
 		if n.PID == 0 {
 			continue
 		}
-		// The nodes' disks may be in memory that only the keeper sees.
-		disk := fmt.Sprintf("/proc/%d/root%s", r.Keeper.PID, s.host(r.Name, n.Name, "data"))
+		// The nodes' disks may be on a tmpfs that is mounted in the holder's mount namespace only.
+		disk := fmt.Sprintf("/proc/%d/root%s", r.Holder.PID, s.host(r.Name, n.Name, "data"))
 		all = append(all, Runtime{
 			Node:   n.Name,
 			Socket: fmt.Sprintf("/proc/%d/root%s", n.PID, on.ContainerdSocket()),
@@ -50,7 +50,7 @@ func (s Store) Runtimes(cluster string) (all []Runtime, err error) {
 	return all, nil
 }
 
-// shareImages gives the images that the first node has imported to the others.
+// shareImages links the images that the first node has imported into the other nodes.
 func (m Maker) shareImages(ctx context.Context, r Record, p Plan) error {
 	if len(r.Images) == 0 || len(r.Nodes) == 1 {
 		return nil

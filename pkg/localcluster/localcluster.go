@@ -1,9 +1,9 @@
 // Package localcluster makes clusters of several nodes on one machine, each node a host of namespaces (package nshost).
 //
-// A cluster is one process tree. Its root, the keeper, holds everything that the kernel takes away when nobody holds
-// it: the hosts, their network, the link to this machine, the rules for their traffic. What remains is written in the
-// cluster's record, which Down goes by. So a cluster can be removed after its keeper was killed, or the machine was
-// restarted, as well as while it runs.
+// A cluster is one process tree. Its root, the holder, owns everything that the kernel removes together with the last process that
+// uses it: the hosts, their network, the link to this machine, the rules for their traffic. The rest is listed in the
+// cluster's record, which Down reads. So a cluster can be removed while it runs, after its holder was killed, and after a
+// reboot.
 package localcluster
 
 import (
@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// DefaultName is the cluster that is meant if none is named.
+// DefaultName is the name of the cluster if none is given.
 const DefaultName = "local"
 
-// DefaultDir is where clusters are kept.
+// DefaultDir is the default directory of a Store.
 const DefaultDir = "/var/lib/coracle-clusters"
 
 // Roles of nodes.
@@ -27,7 +27,7 @@ const (
 	Agent  = "agent"
 )
 
-// Plan is what a cluster is to be.
+// Plan describes a cluster to be made.
 type Plan struct {
 	Name           string
 	Servers, Nodes int // Nodes counts servers too
@@ -35,18 +35,18 @@ type Plan struct {
 	Images []string
 	// Config is a configuration file for the servers, "" for none. Joiners take the cluster's settings from them.
 	Config string
-	// Wait is how long all nodes may take to be Ready.
+	// Wait limits the time until all nodes are Ready.
 	Wait time.Duration
-	// Ephemeral keeps the nodes' disks in memory: nothing waits for a disk, and nothing is written to one.
+	// Ephemeral keeps the nodes' disks in memory.
 	Ephemeral bool
-	// From is a snapshot to begin with, "" for an empty cluster.
+	// From is the snapshot from which the cluster starts, "" for an empty cluster.
 	From string
 }
 
-// validName is what a cluster can be called: node names begin with it.
+// validName matches names of clusters, with which the node names begin.
 var validName = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$`)
 
-// Check says what is wrong with a plan.
+// Check validates a plan.
 func (p Plan) Check() error {
 	switch {
 	case !validName.MatchString(p.Name):
@@ -66,7 +66,7 @@ func (p Plan) Check() error {
 	return nil
 }
 
-// Record is what is known of a cluster, kept in its directory as cluster.json.
+// Record describes a cluster. It is stored in the cluster's directory as cluster.json.
 type Record struct {
 	Name    string       `json:"name"`
 	Version string       `json:"version"` // of coracle
@@ -81,26 +81,26 @@ type Record struct {
 	Config string   `json:"config,omitempty"` // of the servers
 	// Ephemeral says that the nodes' disks are in memory.
 	Ephemeral bool `json:"ephemeral,omitempty"`
-	// From is the snapshot that the cluster began with.
+	// From is the snapshot from which the cluster started.
 	From   string  `json:"from,omitempty"`
-	Keeper Process `json:"keeper"`
-	// Owner is the process that the cluster goes with, none for one that stays; Handout a directory that goes with it too.
-	Owner   Process `json:"owner,omitzero"`
-	Handout string  `json:"handout,omitempty"`
+	Holder Process `json:"keeper"` // the name that earlier versions wrote
+	// Owner is the process with whose end the cluster is removed, none for one that stays. CommandDir is removed with it too.
+	Owner      Process `json:"owner,omitzero"`
+	CommandDir string  `json:"handout,omitempty"` // the name that earlier versions wrote
 	// Payload is the directory with the unpacked payload.
 	Payload string `json:"payload"`
-	// UserConfig is what was done to the user's kubeconfig.
+	// UserConfig describes the changes to the user's kubeconfig.
 	UserConfig UserConfig `json:"userConfig"`
 }
 
-// State is how a cluster is.
+// State is the state of a cluster.
 type State string
 
 // The states.
 const (
 	Starting State = "starting"
 	Running  State = "running"
-	// Dead is one whose keeper is gone: killed, or the machine was restarted.
+	// Dead means that the holder is gone: it was killed, or the machine was rebooted.
 	Dead State = "dead"
 )
 
@@ -113,14 +113,14 @@ type Node struct {
 	PID int `json:"pid,omitempty"`
 	// Cgroup is the host's root in every hierarchy.
 	Cgroup string `json:"cgroup"`
-	// Ready is when the node was Ready first.
+	// Ready is the time at which the node became Ready first.
 	Ready time.Time `json:"ready,omitzero"`
 }
 
 // Context is the name of the cluster's context in the user's kubeconfig.
 func (r Record) Context() string { return "coracle-" + r.Name }
 
-// Cgroup holds those of all hosts.
+// Cgroup is the parent of all hosts' cgroups.
 func (r Record) Cgroup() string { return "coracle-" + r.Name }
 
 // table is the nft table with the cluster's rules, in family ip.
@@ -135,17 +135,17 @@ const (
 	maxNodes    = 100
 )
 
-// addr is the nth address of a network.
+// addr returns the nth address of a network.
 func addr(network netip.Prefix, n int) netip.Addr {
 	a := network.Masked().Addr().As4()
 	a[3] += byte(n)
 	return netip.AddrFrom4(a)
 }
 
-// Machine is this machine's address in the cluster's network, the nodes' gateway.
+// Machine is this machine's address in the cluster's network. It is the nodes' gateway.
 func (r Record) Machine() netip.Addr { return addr(r.Network, machineAddr) }
 
-// Wire is the address of the wire itself.
+// Wire is the address of the nodes' bridge.
 func (r Record) Wire() netip.Addr { return addr(r.Network, wireAddr) }
 
 // servers lists the nodes that are servers.
@@ -158,7 +158,7 @@ func (r Record) servers() (out []Node) {
 	return out
 }
 
-// API is where clients reach the cluster's API.
+// API is the address of the cluster's API for clients.
 func (r Record) API() netip.AddrPort {
 	if servers := r.servers(); len(servers) == 1 {
 		return netip.AddrPortFrom(servers[0].IP, apiPort)
@@ -168,7 +168,7 @@ func (r Record) API() netip.AddrPort {
 
 const apiPort = 6443
 
-// nodes are those of a plan.
+// plan adds the nodes of a plan.
 func (r *Record) plan(p Plan) {
 	for i := range p.Nodes {
 		n := Node{Role: Server, IP: addr(r.Network, firstNode+i)}

@@ -70,7 +70,7 @@ func TestPick(t *testing.T) {
 		for _, p := range taken {
 			prefixes = append(prefixes, netip.MustParsePrefix(p))
 		}
-		got, err := pick(prefixes)
+		got, err := firstFree(prefixes)
 		if want == "" && err == nil || want != "" && got.String() != want {
 			t.Errorf("with %v: %s, %v", taken, got, err)
 		}
@@ -128,21 +128,21 @@ func TestOwnRules(t *testing.T) {
 	}
 }
 `
-	if got := ownRules(listing, "coracle-a"); !slices.Equal(got, []string{"7", "9"}) {
+	if got := ruleHandles(listing, "coracle-a"); !slices.Equal(got, []string{"7", "9"}) {
 		t.Errorf("got %v", got)
 	}
 }
 
-func TestInherit(t *testing.T) {
+func TestHandOver(t *testing.T) {
 	now := time.Now()
 	gone := Record{Name: "gone", Created: now, UserConfig: UserConfig{Path: "/k", Previous: "work", Made: []string{"/k"}}}
 	older := Record{Name: "older", Created: now.Add(-time.Hour), UserConfig: UserConfig{Path: "/other"}}
 	younger := Record{Name: "younger", Created: now.Add(time.Hour), UserConfig: UserConfig{Path: "/k", Previous: "coracle-gone"}}
-	heirs := inherit(gone, []Record{older, younger})
-	if len(heirs) != 1 || heirs[0].Name != "younger" {
-		t.Fatalf("got %+v", heirs)
+	updated := handOver(gone, []Record{older, younger})
+	if len(updated) != 1 || updated[0].Name != "younger" {
+		t.Fatalf("got %+v", updated)
 	}
-	if h := heirs[0]; h.UserConfig.Previous != "work" || !slices.Equal(h.UserConfig.Made, []string{"/k"}) {
+	if h := updated[0]; h.UserConfig.Previous != "work" || !slices.Equal(h.UserConfig.Made, []string{"/k"}) {
 		t.Errorf("got %+v", h)
 	}
 }
@@ -151,7 +151,7 @@ func TestInherit(t *testing.T) {
 func TestChangeKeepsInheritance(t *testing.T) {
 	s := Store{Dir: t.TempDir()}
 	r := Record{Name: "younger", UserConfig: UserConfig{Path: "/k", Previous: "coracle-gone"}}
-	k := &keeper{store: s, record: r}
+	h := &holder{store: s, record: r}
 	r.UserConfig.Previous = "work"
 	if err := os.MkdirAll(s.dir(r.Name), 0o700); err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func TestChangeKeepsInheritance(t *testing.T) {
 	if err := s.save(r); err != nil {
 		t.Fatal(err)
 	}
-	if err := k.change(func(r *Record) { r.State = Running }); err != nil {
+	if err := h.change(func(r *Record) { r.State = Running }); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := s.Load(r.Name); err != nil || got.UserConfig.Previous != "work" || got.State != Running {
@@ -225,11 +225,11 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, keeper := range map[string]Process{"alive": self, "dead": {PID: self.PID, Start: self.Start + 1, Boot: self.Boot}, "rebooted": {PID: self.PID, Start: self.Start}} {
+	for name, holder := range map[string]Process{"alive": self, "dead": {PID: self.PID, Start: self.Start + 1, Boot: self.Boot}, "rebooted": {PID: self.PID, Start: self.Start}} {
 		if err := os.MkdirAll(s.dir(name), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.save(Record{Name: name, State: Running, Keeper: keeper}); err != nil {
+		if err := s.save(Record{Name: name, State: Running, Holder: holder}); err != nil {
 			t.Fatal(err)
 		}
 		want := Dead

@@ -15,7 +15,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
-// linkName is the interface of this machine that leads to a cluster's nodes, at most 15 letters.
+// linkName is the interface of this machine in a cluster's network, at most 15 bytes.
 func linkName(cluster string) string {
 	if len(cluster) <= 11 {
 		return "cor-" + cluster
@@ -23,13 +23,13 @@ func linkName(cluster string) string {
 	return fmt.Sprintf("cor-%x", sha256.Sum256([]byte(cluster)))[:15]
 }
 
-// network is what connects the nodes with each other and with this machine. All of it is gone when the keeper is.
+// network connects the nodes with each other and with this machine. The kernel removes all of it with the holder.
 type network struct {
 	wire *nshost.Wire
-	nft  int // the process to which the cluster's nft table belongs
+	nft  int // PID of the process that owns the cluster's nft table; 0 if it has no owner
 }
 
-// makeNetwork makes the wire, its link to this machine, and lets the nodes reach what this machine reaches.
+// makeNetwork makes the nodes' bridge and its link to this machine, and lets the nodes reach what this machine reaches.
 func makeNetwork(r Record) (*network, error) {
 	ns, err := nshost.NewNetNS()
 	if err != nil {
@@ -39,22 +39,22 @@ func makeNetwork(r Record) (*network, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := plugMachine(r, wire); err != nil {
+	if err := connectMachine(r, wire); err != nil {
 		return nil, err
 	}
 	rules, err := masquerade(r)
 	if err != nil {
 		return nil, err
 	}
-	if err := passFirewall(r); err != nil {
+	if err := allowForwarding(r); err != nil {
 		return nil, err
 	}
 	return &network{wire: wire, nft: rules}, nil
 }
 
-// plugMachine connects this machine with the wire.
-func plugMachine(r Record, wire *nshost.Wire) error {
-	own, err := os.Open("/proc/thread-self/ns/net") // the first thread may be in another one: the runtime keeps it
+// connectMachine connects this machine with the nodes' bridge.
+func connectMachine(r Record, wire *nshost.Wire) error {
+	own, err := os.Open("/proc/thread-self/ns/net") // the main thread may be in another namespace
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func plugMachine(r Record, wire *nshost.Wire) error {
 	return nil
 }
 
-// removeLink removes the interface, if it is there: the kernel takes a moment for that when the wire is gone.
+// removeLink removes the interface if it exists: the kernel removes it some time after the bridge's namespace.
 func removeLink(name string) error {
 	link, err := netlink.LinkByName(name)
 	var missing netlink.LinkNotFoundError

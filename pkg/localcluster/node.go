@@ -21,64 +21,64 @@ const (
 	etcPasswd   = "/etc/passwd"
 )
 
-// boot makes a node's host and starts it.
-func (k *keeper) boot(n *Node) error {
-	name := k.record.Name
+// boot makes a node's host and boots it.
+func (h *holder) boot(n *Node) error {
+	name := h.record.Name
 	for _, sub := range []string{"data", "kubelet", "log"} {
-		if err := os.MkdirAll(k.store.host(name, n.Name, sub), 0o755); err != nil {
+		if err := os.MkdirAll(h.store.host(name, n.Name, sub), 0o755); err != nil {
 			return err
 		}
 	}
-	h := &nshost.Host{
-		Name: n.Name, Dir: k.store.host(name, n.Name), Cgroup: n.Cgroup,
-		Mounts: k.mounts(n), Files: k.files(n),
-		Wire: k.net.wire, Addrs: prefixes(n.IP, k.record.Network.Bits()), Gateways: addrs(k.record.Machine()),
+	machine := &nshost.Host{
+		Name: n.Name, Dir: h.store.host(name, n.Name), Cgroup: n.Cgroup,
+		Mounts: h.mounts(n), Files: h.files(n),
+		Wire: h.net.wire, Addrs: prefixes(n.IP, h.record.Network.Bits()), Gateways: addrs(h.record.Machine()),
 	}
-	if err := h.Prepare(); err != nil {
+	if err := machine.Prepare(); err != nil {
 		return err
 	}
-	k.mu.Lock()
-	k.members[n.Name] = &member{node: *n, host: h, wanted: true}
-	k.mu.Unlock()
-	if err := h.Boot(); err != nil {
+	h.mu.Lock()
+	h.members[n.Name] = &member{node: *n, host: machine, wanted: true}
+	h.mu.Unlock()
+	if err := machine.Boot(); err != nil {
 		return err
 	}
-	return k.setNode(n.Name, func(n *Node) { n.PID = h.PID() })
+	return h.setNode(n.Name, func(n *Node) { n.PID = machine.PID() })
 }
 
-// mounts are a node's disks, what all nodes share, and empty places over what is this machine's own business.
-func (k *keeper) mounts(n *Node) []nshost.Mount {
-	name, on := k.record.Name, paths.Default()
+// mounts lists a node's mounts: its disks, the files that all nodes share, and empty directories over this machine's own configuration.
+func (h *holder) mounts(n *Node) []nshost.Mount {
+	name, on := h.record.Name, paths.Default()
 	mounts := []nshost.Mount{
-		{Source: k.store.host(name, n.Name, "data"), Target: on.Data},
-		{Source: k.store.host(name, n.Name, "kubelet"), Target: on.Kubelet},
-		{Source: k.store.host(name, n.Name, "log"), Target: "/var/log"},
-		{Target: k.store.Dir, Tmpfs: true},
+		{Source: h.store.host(name, n.Name, "data"), Target: on.Data},
+		{Source: h.store.host(name, n.Name, "kubelet"), Target: on.Kubelet},
+		{Source: h.store.host(name, n.Name, "log"), Target: "/var/log"},
+		{Target: h.store.Dir, Tmpfs: true},
 		{Target: on.Config, Tmpfs: true},
 		{Target: filepath.Dir(on.CNIConfig()), Tmpfs: true},
-		{Source: k.store.tokenFile(name), Target: tokenPath, ReadOnly: true},
-		{Source: k.store.executable(name), Target: coraclePath, ReadOnly: true},
+		{Source: h.store.tokenFile(name), Target: tokenPath, ReadOnly: true},
+		{Source: h.store.executable(name), Target: coraclePath, ReadOnly: true},
 	}
-	payload := k.record.Payload
-	if sum := filepath.Base(payload); len(sum) == 64 { // unpacked, and named by its digest
+	payload := h.record.Payload
+	if sum := filepath.Base(payload); len(sum) == 64 { // named by its SHA-256
 		mounts = append(mounts, nshost.Mount{Source: payload, Target: filepath.Join(on.Payloads(), sum), ReadOnly: true})
 	} else {
 		mounts = append(mounts, nshost.Mount{Source: payload, Target: payload, ReadOnly: true})
 	}
-	if n.Role == Server && k.record.Config != "" {
-		mounts = append(mounts, nshost.Mount{Source: k.record.Config, Target: filepath.Join(on.Config, "config.yaml"), ReadOnly: true})
+	if n.Role == Server && h.record.Config != "" {
+		mounts = append(mounts, nshost.Mount{Source: h.record.Config, Target: filepath.Join(on.Config, "config.yaml"), ReadOnly: true})
 	}
-	if paths.Exists(on.RegistryHosts()) { // mirrors of registries are as good for nodes as for this machine
+	if paths.Exists(on.RegistryHosts()) { // nodes use this machine's registry mirrors
 		mounts = append(mounts, nshost.Mount{Source: on.RegistryHosts(), Target: on.RegistryHosts(), ReadOnly: true})
 	}
 	if paths.Exists(on.Registries()) {
 		mounts = append(mounts, nshost.Mount{Source: on.Registries(), Target: on.Registries(), ReadOnly: true})
 	}
-	if n.Name != k.record.Nodes[0].Name {
+	if n.Name != h.record.Nodes[0].Name {
 		return mounts
 	}
 	seen := map[string]bool{}
-	for i, image := range k.record.Images { // the first node imports them, and the others share what it has
+	for i, image := range h.record.Images { // the first node imports them, and shareImages links them into the others
 		as := filepath.Base(image)
 		if seen[as] {
 			as = fmt.Sprintf("%d-%s", i, as)
@@ -89,8 +89,8 @@ func (k *keeper) mounts(n *Node) []nshost.Mount {
 	return mounts
 }
 
-// files are what a node has in /etc of its own.
-func (k *keeper) files(n *Node) map[string]string {
+// files returns the node's own files in /etc.
+func (h *holder) files(n *Node) map[string]string {
 	var b strings.Builder
 	known, err := os.ReadFile(etcHosts)
 	if err != nil {
@@ -98,21 +98,21 @@ func (k *keeper) files(n *Node) map[string]string {
 	}
 	b.Write(known)
 	b.WriteString("\n")
-	for _, other := range k.record.Nodes {
+	for _, other := range h.record.Nodes {
 		fmt.Fprintf(&b, "%s %s\n", other.IP, other.Name)
 	}
 	files := map[string]string{
-		"/etc/resolv.conf": resolvConf(k.record.Wire()),
+		"/etc/resolv.conf": resolvConf(h.record.Wire()),
 		"/etc/hostname":    n.Name + "\n",
 		etcHosts:           b.String(),
 	}
-	if !paths.Exists(etcPasswd) { // in a container with little else than a program; the kubelet looks there for its user
+	if !paths.Exists(etcPasswd) { // in a minimal container; the kubelet looks up its user there
 		files[etcPasswd] = "root:x:0:0:root:/root:/bin/sh\n"
 	}
 	return files
 }
 
-// nodeEnv is the environment of coracle on a node: nothing of the user's but the way to registries.
+// nodeEnv is the environment of coracle on a node: of the user's variables only those for proxies and locale.
 func nodeEnv() []string {
 	env := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}
 	for _, e := range os.Environ() {
@@ -124,28 +124,28 @@ func nodeEnv() []string {
 	return env
 }
 
-// arguments are coracle's on a node. The first server makes the cluster, all others join it.
-func (k *keeper) arguments(n Node) []string {
+// arguments returns the arguments of coracle on a node. The first server starts the cluster, all other nodes join it.
+func (h *holder) arguments(n Node) []string {
 	args := []string{n.Role, "--token-file", tokenPath}
 	if n.Role == Server {
-		args = append(args, "--tls-san", k.record.API().Addr().String())
+		args = append(args, "--tls-san", h.record.API().Addr().String())
 	}
-	if first := k.record.Nodes[0]; n.Name != first.Name {
+	if first := h.record.Nodes[0]; n.Name != first.Name {
 		args = append(args, "--server", fmt.Sprintf("https://%s:%d", first.IP, apiPort))
 	}
 	return args
 }
 
-// coracle starts coracle on a node and returns a function that waits until it ends, and says why.
-func (k *keeper) coracle(m *member) (ended func() error, err error) {
-	path := k.store.NodeLog(k.record.Name, m.node.Name)
+// coracle starts coracle on a node and returns a function that waits for its end and returns the reason.
+func (h *holder) coracle(m *member) (ended func() error, err error) {
+	path := h.store.NodeLog(h.record.Name, m.node.Name)
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
-	cmd := m.host.Command(coraclePath, k.arguments(m.node)...)
-	cmd.Env, cmd.Stdout, cmd.Stderr = k.env, log, log
+	cmd := m.host.Command(coraclePath, h.arguments(m.node)...)
+	cmd.Env, cmd.Stdout, cmd.Stderr = h.env, log, log
 	release, err := nshost.StartDurably(cmd)
 	if err != nil {
 		return nil, err
@@ -160,7 +160,7 @@ func (k *keeper) coracle(m *member) (ended func() error, err error) {
 	}, nil
 }
 
-// lastLine is the last thing that a log says.
+// lastLine returns the last line of a log.
 func lastLine(path string) string {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -171,8 +171,8 @@ func lastLine(path string) string {
 }
 
 // writeKubeconfig writes the administrator's kubeconfig for clients on this machine.
-func (k *keeper) writeKubeconfig() error {
-	first := k.member(k.record.Nodes[0].Name).host
+func (h *holder) writeKubeconfig() error {
+	first := h.member(h.record.Nodes[0].Name).host
 	data, err := os.ReadFile(first.Path(filepath.Join(paths.Default().Config, "kubeconfig.yaml")))
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig of %s: %w", first.Name, err)
@@ -181,12 +181,12 @@ func (k *keeper) writeKubeconfig() error {
 	if err != nil {
 		return err
 	}
-	if err := f.Rename(k.record.Context()); err != nil {
+	if err := f.Rename(h.record.Context()); err != nil {
 		return fmt.Errorf("reading the kubeconfig of %s: %w", first.Name, err)
 	}
-	f.SetServer("https://" + k.record.API().String())
+	f.SetServer("https://" + h.record.API().String())
 	if data, err = f.Encode(); err != nil {
 		return err
 	}
-	return writePrivate(k.store.Kubeconfig(k.record.Name), data)
+	return writePrivate(h.store.Kubeconfig(h.record.Name), data)
 }

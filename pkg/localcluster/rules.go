@@ -13,15 +13,15 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
-// rules are those of the cluster's nft table: who answers the nodes must know this machine only.
+// rules returns the cluster's nft table. It masquerades the nodes' traffic, because other machines have no route to them.
 func rules(r Record, flags string) string {
 	return fmt.Sprintf("table ip %s { %schain postrouting { type nat hook postrouting priority srcnat; ip saddr %s oifname != %q masquerade; }; }\n",
 		r.table(), flags, r.Network, r.Link)
 }
 
-// masquerade makes the cluster's nft table. Where the kernel knows no owners of tables Down removes it.
+// masquerade makes the cluster's nft table. If the kernel does not support owners of tables, Down removes the table.
 func masquerade(r Record) (pid int, err error) {
-	if pid, err = startRules(r); err == nil {
+	if pid, err = startTableOwner(r); err == nil {
 		return pid, nil
 	}
 	if _, plain := nft(r, rules(r, "")); plain != nil {
@@ -30,11 +30,11 @@ func masquerade(r Record) (pid int, err error) {
 	return 0, nil
 }
 
-// startRules makes the table. It belongs to an nft that runs as long as the keeper, and the kernel takes it away with
-// that: a table with an owner also outlives a flush of all rules by this machine's firewall. It returns the process.
-func startRules(r Record) (pid int, err error) {
+// startTableOwner makes the table through an nft process that owns it and runs as long as the holder. The kernel removes the table
+// together with that process. A table with an owner also survives "nft flush ruleset". It returns the PID.
+func startTableOwner(r Record) (pid int, err error) {
 	cmd := exec.Command(tool(r, "nft"), "-i")
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/dev/null"} // else it leaves a history of what it was told
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/dev/null"} // without it nft writes a history file
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return 0, err
@@ -56,7 +56,7 @@ func startRules(r Record) (pid int, err error) {
 			return 0, fmt.Errorf("making nft table %s: %s", r.table(), lines.Text())
 		}
 		if strings.Contains(lines.Text(), "masquerade") {
-			go func() { // it ends with this process: in stays open
+			go func() { // nft runs until this process ends, because in stays open
 				_, _ = io.Copy(io.Discard, out)
 				_ = cmd.Wait()
 				release()
@@ -67,7 +67,7 @@ func startRules(r Record) (pid int, err error) {
 	return 0, fmt.Errorf("making nft table %s: nft ended", r.table())
 }
 
-// nft runs nft's command line.
+// nft runs the nft command.
 func nft(r Record, args ...string) (string, error) {
 	cmd := exec.Command(tool(r, "nft"), args...)
 	var said strings.Builder
@@ -79,11 +79,10 @@ func nft(r Record, args ...string) (string, error) {
 	return string(out), err
 }
 
-// missing reports whether nft complained that something does not exist.
+// missing reports whether nft failed because an object does not exist.
 func missing(err error) bool { return err != nil && strings.Contains(err.Error(), "No such file") }
 
-// removeTable removes the nft table of a cluster where the kernel has not: it may be one that knows no owners, or the
-// owner is just about to end.
+// removeTable removes the nft table of a cluster if the kernel has not: it may not support owners, or the owner is still ending.
 func removeTable(r Record) error {
 	return nshost.Retry(func() error {
 		_, err := nft(r, "delete", "table", "ip", r.table())
@@ -97,18 +96,18 @@ func removeTable(r Record) error {
 // chain is one of this machine's nft chains through which forwarded packets go.
 type chain struct {
 	family, table, name string
-	closed              bool // it drops what no rule lets through
+	drops               bool // its policy is drop
 }
 
-// passFirewall lets the nodes' packets through where this machine's firewall drops what it is not told to forward, as
-// Docker makes it. Rules of ours carry the cluster's name as their comment.
-func passFirewall(r Record) error {
+// allowForwarding accepts the nodes' packets in the forward chains of this machine whose policy is drop, as Docker's is. The rules
+// have the cluster's name as their comment.
+func allowForwarding(r Record) error {
 	out, err := nft(r, "list", "chains")
 	if err != nil {
 		return err
 	}
 	for _, c := range forwardChains(out) {
-		if !c.closed {
+		if !c.drops {
 			continue
 		}
 		for _, direction := range []string{"iifname", "oifname"} {
@@ -129,7 +128,7 @@ var (
 	hookLine  = regexp.MustCompile(`type filter hook forward .*policy (\w+)`)
 )
 
-// forwardChains are those of the chains that nft lists through which forwarded IPv4 packets go.
+// forwardChains parses a listing and returns the chains that filter forwarded IPv4 packets.
 func forwardChains(listing string) (chains []chain) {
 	var c chain
 	for line := range strings.Lines(listing) {
@@ -140,15 +139,15 @@ func forwardChains(listing string) (chains []chain) {
 			c.name = m[1]
 		}
 		if m := hookLine.FindStringSubmatch(line); m != nil && (c.family == "ip" || c.family == "inet") {
-			c.closed = m[1] == "drop"
+			c.drops = m[1] == "drop"
 			chains = append(chains, c)
 		}
 	}
 	return chains
 }
 
-// leaveFirewall removes the cluster's rules from this machine's firewall.
-func leaveFirewall(r Record) error {
+// removeForwardRules removes the rules of allowForwarding.
+func removeForwardRules(r Record) error {
 	out, err := nft(r, "list", "chains")
 	if err != nil {
 		return err
@@ -157,7 +156,7 @@ func leaveFirewall(r Record) error {
 	for _, c := range forwardChains(out) {
 		rules, err := nft(r, "-a", "list", "chain", c.family, c.table, c.name)
 		errs = append(errs, err)
-		for _, handle := range ownRules(rules, r.table()) {
+		for _, handle := range ruleHandles(rules, r.table()) {
 			_, err := nft(r, "delete", "rule", c.family, c.table, c.name, "handle", handle)
 			errs = append(errs, err)
 		}
@@ -165,8 +164,8 @@ func leaveFirewall(r Record) error {
 	return errors.Join(errs...)
 }
 
-// ownRules are the handles of the rules that carry a comment.
-func ownRules(listing, comment string) (handles []string) {
+// ruleHandles returns the handles of the rules with a comment.
+func ruleHandles(listing, comment string) (handles []string) {
 	for line := range strings.Lines(listing) {
 		rule, handle, ok := strings.Cut(strings.TrimSpace(line), " # handle ")
 		if ok && strings.HasSuffix(rule, "comment "+quote(comment)) {

@@ -16,15 +16,15 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
-// Session is a cluster that is there for as long as the process that made it. When that ends, however it does, the
-// keeper removes the cluster; what is left if somebody kills the keeper too, the next Sweep removes.
+// Session is a cluster that exists as long as the process that made it. When that process ends, for whatever reason, the holder removes the
+// cluster. If the holder is killed too, the next Sweep removes the rest.
 type Session struct {
 	Record Record
 	store  Store
-	conn   net.Conn // its end is the keeper's sign
+	conn   net.Conn // the holder removes the cluster when it is closed
 }
 
-// Hold makes a cluster as Up does, which goes when this process ends. It leaves the user's kubeconfig alone.
+// Hold makes a cluster like Up, which is removed when this process ends. It does not change the user's kubeconfig.
 func (m Maker) Hold(ctx context.Context, p Plan) (*Session, error) {
 	m.UserConfig = ""
 	var err error
@@ -38,17 +38,16 @@ func (m Maker) Hold(ctx context.Context, p Plan) (*Session, error) {
 	return &Session{Record: r, store: m.Store, conn: conn}, nil
 }
 
-// RandomName is a name that no other cluster has, but by a chance of one in a thousand million.
+// RandomName returns a random name of 30 bits.
 func RandomName() string { return "run-" + strings.ToLower(rand.Text()[:6]) }
 
-// guardOrder is what the keeper is told of a process group, the number of which follows, that must not outlive this
-// process; 0 is none.
+// guardOrder, followed by the number of a process group, makes the holder end that group when this process ends; 0 is none.
 const guardOrder = "guard "
 
-// Guard makes the keeper end a process group if this process ends without Close. 0 ends the guard.
+// Guard makes the holder end a process group if this process ends without Close. 0 ends the guard.
 func (s *Session) Guard(group int) error {
 	if _, err := fmt.Fprintf(s.conn, "%s%d\n", guardOrder, group); err != nil {
-		return fmt.Errorf("the cluster's keeper is gone: %w", err)
+		return fmt.Errorf("the process that holds the cluster is gone: %w", err)
 	}
 	return nil
 }
@@ -64,13 +63,13 @@ func (s *Session) Close(ctx context.Context) error {
 	return err
 }
 
-// endPatience is how long processes that are asked to end may take.
-const endPatience = 2 * time.Second
+// endTimeout is the time between SIGTERM and SIGKILL.
+const endTimeout = 2 * time.Second
 
-// endGroup ends a process group that has lost its parent.
+// endGroup ends a process group, unless its number was reused.
 func endGroup(group int, leader uint64) {
 	if ticks, err := state.StartTicks(group); group <= 0 || err == nil && ticks != leader {
-		return // the number is another process's by now
+		return
 	}
 	EndGroup(group)
 }
@@ -78,9 +77,9 @@ func endGroup(group int, leader uint64) {
 // EndGroup ends what is left of a process group: by SIGTERM, and after two seconds by SIGKILL.
 func EndGroup(group int) {
 	if syscall.Kill(-group, syscall.SIGTERM) != nil {
-		return // nobody is left
+		return // no process is left
 	}
-	for asked := time.Now(); time.Since(asked) < endPatience; <-time.After(lockPoll) {
+	for asked := time.Now(); time.Since(asked) < endTimeout; <-time.After(lockPoll) {
 		if syscall.Kill(-group, 0) != nil {
 			return
 		}
@@ -88,7 +87,7 @@ func EndGroup(group int) {
 	_ = syscall.Kill(-group, syscall.SIGKILL)
 }
 
-// Sweep removes what sessions have left whose process and keeper were both killed.
+// Sweep removes what is left of sessions whose owner and holder were both killed.
 func (s Store) Sweep(ctx context.Context) error {
 	if err := s.removeUnfinished(ctx); err != nil {
 		return err
@@ -96,11 +95,11 @@ func (s Store) Sweep(ctx context.Context) error {
 	all, err := s.List()
 	errs := []error{err}
 	for _, r := range all {
-		if r.Owner.none() || r.Owner.alive() || r.Keeper.alive() {
+		if r.Owner.none() || r.Owner.alive() || r.Holder.alive() {
 			continue
 		}
 		_, err := s.Down(ctx, r.Name)
-		var gone *NotFoundError // another one does the same
+		var gone *NotFoundError // another process has removed it
 		if err != nil && !errors.As(err, &gone) {
 			errs = append(errs, fmt.Errorf("removing what is left of cluster %s: %w", r.Name, err))
 		}
@@ -108,7 +107,7 @@ func (s Store) Sweep(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// removeUnfinished removes directories that have no record: who made them was killed before it wrote one.
+// removeUnfinished removes directories without a record, which a killed Maker has left.
 func (s Store) removeUnfinished(ctx context.Context) error {
 	if len(s.names()) == 0 {
 		return nil
@@ -128,8 +127,8 @@ func (s Store) removeUnfinished(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// handout is the directory outside the store that holds what the session's owner gives to others. Nobody can know its name
-// before it is made: it goes with the cluster, and one that was there before would go too.
+// handout returns the path of a session's CommandDir. The name is random, so that nobody can make a directory of that name before, which
+// would be removed with the cluster.
 func handout(name string) string {
 	return filepath.Join(os.TempDir(), "coracle-"+name+"-"+strings.ToLower(rand.Text()[:10]))
 }

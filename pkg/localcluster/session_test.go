@@ -45,10 +45,10 @@ func TestSweepLeavesOthers(t *testing.T) {
 	}
 	dead := Process{PID: self.PID, Start: self.Start + 1, Boot: self.Boot}
 	for _, r := range []Record{
-		{Name: "stays", Keeper: dead},                   // one of coracle up
-		{Name: "runs", Owner: self, Keeper: self},       // one in use
-		{Name: "starts", Owner: self},                   // one whose keeper is not there yet
-		{Name: "is-removed", Owner: dead, Keeper: self}, // one whose keeper removes it
+		{Name: "stays", Holder: dead},                   // one of coracle up
+		{Name: "runs", Owner: self, Holder: self},       // one in use
+		{Name: "starts", Owner: self},                   // one whose holder is not there yet
+		{Name: "is-removed", Owner: dead, Holder: self}, // one whose holder removes it
 	} {
 		if err := os.MkdirAll(s.dir(r.Name), 0o700); err != nil {
 			t.Fatal(err)
@@ -111,11 +111,11 @@ func TestOffer(t *testing.T) {
 	}{
 		"root":           {closed, 0, true},
 		"a user":         {closed, 1234, false},
-		"a public place": {open, 1234, public(filepath.Join(open, "program"))},
+		"a public place": {open, 1234, reachableByAll(filepath.Join(open, "program"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			at := filepath.Join(t.TempDir(), "kubectl")
-			if err := offer(filepath.Join(c.dir, "program"), at, c.uid); err != nil {
+			if err := installProgram(filepath.Join(c.dir, "program"), at, c.uid); err != nil {
 				t.Fatal(err)
 			}
 			info, err := os.Lstat(at)

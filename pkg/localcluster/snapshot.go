@@ -19,20 +19,20 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Snapshot is a sealed state of a cluster: what its nodes had on their disks at one moment, without any key.
+// Snapshot is the content of all nodes' disks at one moment, without keys.
 type Snapshot struct {
 	Name    string    `json:"name"`
-	Cluster string    `json:"cluster"` // that it was made of
+	Cluster string    `json:"cluster"` // from which it was taken
 	Version string    `json:"version"` // of coracle
 	Created time.Time `json:"created"`
-	// CA is the certificate of the cluster's authority.
+	// CA is the certificate of the cluster's CA.
 	CA    []byte         `json:"ca"`
 	Nodes []SnapshotNode `json:"nodes"`
-	// Config is the configuration of the servers, its content; "" for none.
+	// Config is the content of the servers' configuration file; "" for none.
 	Config string `json:"config,omitempty"`
-	// Paused is for how long the cluster stood still while it was made.
+	// Paused is how long the nodes were frozen.
 	Paused time.Duration `json:"paused"`
-	// Copied is how many bytes were copied for it; what does not change is shared with the cluster where it can be.
+	// Copied is the number of bytes that were copied rather than hard-linked.
 	Copied int64 `json:"copied"`
 }
 
@@ -41,12 +41,12 @@ type SnapshotNode struct {
 	Name string     `json:"name"`
 	Role string     `json:"role"`
 	IP   netip.Addr `json:"ip"`
-	// Data and Kubelet are overlayfs' marks in the two directories.
+	// Data and Kubelet are the overlayfs marks in the two directories.
 	Data    marks `json:"data"`
 	Kubelet marks `json:"kubelet"`
 }
 
-// snapshotsDir is beside the clusters' directories; it is no name that a cluster could have.
+// snapshotsDir is next to the clusters' directories. No cluster can have this name.
 const snapshotsDir = ".snapshots"
 
 func (s Store) snapshots() string { return filepath.Join(s.Dir, snapshotsDir) }
@@ -57,7 +57,7 @@ func (s Store) snapshot(name string, elem ...string) string {
 
 const snapshotFile = "snapshot.json"
 
-// Snapshots lists them, the oldest first.
+// Snapshots lists the snapshots, the oldest first.
 func (s Store) Snapshots() ([]Snapshot, error) {
 	entries, err := os.ReadDir(s.snapshots())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -66,7 +66,7 @@ func (s Store) Snapshots() ([]Snapshot, error) {
 	all := []Snapshot{}
 	for _, e := range entries {
 		if !validName.MatchString(e.Name()) {
-			continue // one that is being made
+			continue // not complete yet
 		}
 		one, err := s.LoadSnapshot(e.Name())
 		if err != nil {
@@ -78,7 +78,7 @@ func (s Store) Snapshots() ([]Snapshot, error) {
 	return all, nil
 }
 
-// LoadSnapshot reads what is known of one.
+// LoadSnapshot reads a snapshot's description.
 func (s Store) LoadSnapshot(name string) (Snapshot, error) {
 	var one Snapshot
 	data, err := os.ReadFile(s.snapshot(name, snapshotFile))
@@ -94,7 +94,7 @@ func (s Store) LoadSnapshot(name string) (Snapshot, error) {
 	return one, nil
 }
 
-// RemoveSnapshot removes one. Clusters that were made from it are not touched.
+// RemoveSnapshot removes a snapshot. Clusters that started from it do not need it.
 func (s Store) RemoveSnapshot(ctx context.Context, name string) error {
 	if _, err := s.LoadSnapshot(name); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (s Store) RemoveSnapshot(ctx context.Context, name string) error {
 	return nil
 }
 
-// SnapshotCluster makes a snapshot of a running cluster, which stands still meanwhile and then goes on.
+// SnapshotCluster takes a snapshot of a running cluster. Its nodes are frozen meanwhile.
 func (s Store) SnapshotCluster(cluster, to string) (Snapshot, error) {
 	if !validName.MatchString(to) {
 		return Snapshot{}, fmt.Errorf("the snapshot's name %q must consist of lower-case letters, digits and dashes, at most 40, and begin with a letter", to)
@@ -129,17 +129,17 @@ func (s Store) SnapshotCluster(cluster, to string) (Snapshot, error) {
 			return Snapshot{}, fmt.Errorf("node %s is down: start it with coracle up node start %s %[1]s", n.Name, cluster)
 		}
 	}
-	if err := s.ask(r, order{Do: orderSeal, To: to}); err != nil {
+	if err := s.ask(r, order{Do: orderSnapshot, To: to}); err != nil {
 		return Snapshot{}, err
 	}
 	return s.LoadSnapshot(to)
 }
 
-// orderSeal makes the keeper seal the cluster's state as the snapshot that the order names.
-const orderSeal = "seal"
+// orderSnapshot makes the holder take a snapshot with the name in order.To.
+const orderSnapshot = "seal"
 
-// keyless refuses a configuration that makes data which only its key can read, or that is not the cluster's alone.
-func keyless(config string) error {
+// checkKeyless refuses a configuration with keys or tokens that a new cluster must not share, or with data outside the cluster.
+func checkKeyless(config string) error {
 	var settings map[string]any
 	if err := yaml.Unmarshal([]byte(config), &settings); err != nil {
 		return fmt.Errorf("reading its configuration: %w", err)

@@ -27,12 +27,12 @@ func (s Store) recordFile(name string) string { return filepath.Join(s.dir(name)
 func (s Store) tokenFile(name string) string  { return filepath.Join(s.dir(name), "token") }
 func (s Store) executable(name string) string { return filepath.Join(s.dir(name), "coracle") }
 func (s Store) logs(name string) string       { return filepath.Join(s.dir(name), "log") }
-func (s Store) keeperLog(name string) string  { return filepath.Join(s.logs(name), "keeper.log") }
+func (s Store) holderLog(name string) string  { return filepath.Join(s.logs(name), "holder.log") }
 
 // Kubeconfig is the cluster's own kubeconfig.
 func (s Store) Kubeconfig(name string) string { return filepath.Join(s.dir(name), "kubeconfig.yaml") }
 
-// NodeLog is what coracle says on a node.
+// NodeLog is the log of coracle on a node.
 func (s Store) NodeLog(name, node string) string { return filepath.Join(s.logs(name), node+".log") }
 
 func (s Store) hosts(name string) string { return filepath.Join(s.dir(name), "hosts") }
@@ -44,7 +44,7 @@ func (s Store) host(name, node string, elem ...string) string {
 // NotFoundError says that there is no cluster of that name.
 type NotFoundError struct {
 	Name  string
-	Names []string // of those that there are
+	Names []string // of the existing clusters
 }
 
 func (e *NotFoundError) Error() string {
@@ -54,7 +54,7 @@ func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("there is no local cluster %s; there is %s", e.Name, strings.Join(e.Names, ", "))
 }
 
-// Load reads the record of a cluster. Its state is Dead if the keeper is gone, whatever it wrote last.
+// Load reads the record of a cluster. The state is Dead if the holder is gone, whatever the file says.
 func (s Store) Load(name string) (Record, error) {
 	data, err := os.ReadFile(s.recordFile(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -67,7 +67,7 @@ func (s Store) Load(name string) (Record, error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return Record{}, fmt.Errorf("reading the record of cluster %s: %w", name, err)
 	}
-	if !r.Keeper.alive() && !r.Keeper.none() {
+	if !r.Holder.alive() && !r.Holder.none() {
 		r.State = Dead
 	}
 	return r, nil
@@ -96,7 +96,7 @@ func (s Store) names() (names []string) {
 	return names
 }
 
-// List reads all records, the oldest cluster first. One whose record cannot be read is in the error.
+// List reads all records, the oldest cluster first. The error names the records that cannot be read.
 func (s Store) List() ([]Record, error) {
 	var all []Record
 	var errs []error
@@ -105,7 +105,7 @@ func (s Store) List() ([]Record, error) {
 		var gone *NotFoundError
 		switch {
 		case errors.As(err, &gone):
-			continue // it was never more than a directory
+			continue // a directory without a record
 		case err != nil:
 			errs = append(errs, err)
 		default:
@@ -116,7 +116,7 @@ func (s Store) List() ([]Record, error) {
 	return all, errors.Join(errs...)
 }
 
-// lockPoll is how often a lock that another process holds is tried.
+// lockPoll is the pause between attempts to lock.
 const lockPoll = 50 * time.Millisecond
 
 // lock keeps other processes from making or removing clusters until unlock.
@@ -175,14 +175,14 @@ func removeLockedDir(dir string, files ...string) {
 	}
 }
 
-// Process names one process for ever.
+// Process identifies a process, also after its PID was reused.
 type Process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks after boot
 	Boot  string `json:"boot"`
 }
 
-// thisProcess is a process of this machine that runs now.
+// describeProcess identifies a running process of this machine.
 func describeProcess(pid int) (Process, error) {
 	ticks, err := state.StartTicks(pid)
 	return Process{PID: pid, Start: ticks, Boot: state.BootID()}, err

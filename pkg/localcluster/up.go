@@ -25,18 +25,18 @@ import (
 // Maker makes clusters.
 type Maker struct {
 	Store Store
-	// KeeperArgs are this program's arguments that make it call Keep with the cluster named last.
-	KeeperArgs []string
-	// Version is coracle's, Payload the directory with its unpacked payload.
+	// HolderArgs are the arguments with which this program calls RunHolder. The cluster's name is added to them.
+	HolderArgs []string
+	// Version is that of coracle, Payload the directory with its unpacked payload.
 	Version, Payload string
-	// UserConfig is the path of the user's kubeconfig. "" leaves it alone.
+	// UserConfig is the path of the user's kubeconfig. "" does not change it.
 	UserConfig string
-	// Logs is where the nodes' logs are kept if a cluster does not come up. The zero value is a new directory.
+	// Logs is where the nodes' logs are kept if a cluster fails to start. The zero value is a new directory.
 	Logs Artifacts
-	// Say is told what happens, one line at a time.
-	Say func(string)
+	// Report is called with lines about the progress.
+	Report func(string)
 
-	owner Process // whom the cluster goes with; none if it is to stay
+	owner Process // the process with whose end the cluster is removed; none if it stays
 }
 
 // Up makes a cluster as planned and returns when all nodes are Ready. If that fails, or ctx ends before, the cluster
@@ -49,13 +49,14 @@ func (m Maker) Up(ctx context.Context, p Plan) (Record, error) {
 	return r, err
 }
 
-// make makes a cluster. Until the connection is closed the keeper leaves everything as it is.
+// make makes a cluster and returns the connection to its holder, which removes the cluster when the connection is closed, unless it was
+// detached.
 func (m Maker) make(ctx context.Context, p Plan) (Record, net.Conn, error) {
-	r, err := m.enter(ctx, p)
+	r, err := m.addRecord(ctx, p)
 	if err != nil {
 		return r, nil, err
 	}
-	conn, err := m.startKeeper(r)
+	conn, err := m.startHolder(r)
 	if err == nil {
 		err = m.await(ctx, conn, r, p)
 	}
@@ -72,7 +73,7 @@ func (m Maker) make(ctx context.Context, p Plan) (Record, net.Conn, error) {
 		defer conn.Close()
 	}
 	kept := ""
-	if ctx.Err() == nil || m.owner.none() { // what is made for one command leaves nothing if that is not wanted any more
+	if ctx.Err() == nil || m.owner.none() { // an interrupted session leaves nothing
 		kept = m.keepLogs(p.Name)
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
@@ -87,22 +88,22 @@ func (m Maker) make(ctx context.Context, p Plan) (Record, net.Conn, error) {
 	return r, nil, err
 }
 
-// enter writes the record of a new cluster, so that nobody else takes its name or its network.
-func (m Maker) enter(ctx context.Context, p Plan) (Record, error) {
+// addRecord writes the record of a new cluster, which reserves its name and network.
+func (m Maker) addRecord(ctx context.Context, p Plan) (Record, error) {
 	unlock, err := m.Store.lock(ctx)
 	if err != nil {
 		return Record{}, err
 	}
 	defer unlock()
-	r, err := m.reserve(p)
+	r, err := m.newRecord(p)
 	if err != nil {
 		m.Store.tidy()
 	}
 	return r, err
 }
 
-// reserve does it. The caller holds the lock.
-func (m Maker) reserve(p Plan) (Record, error) {
+// newRecord does the same. The caller holds the store's lock.
+func (m Maker) newRecord(p Plan) (Record, error) {
 	all, err := m.Store.List()
 	if err != nil {
 		return Record{}, err
@@ -121,7 +122,7 @@ func (m Maker) reserve(p Plan) (Record, error) {
 		Payload: m.Payload, Images: p.Images, Config: p.Config, Ephemeral: p.Ephemeral, From: p.From, Owner: m.owner,
 	}
 	if !m.owner.none() {
-		r.Handout = handout(p.Name)
+		r.CommandDir = handout(p.Name)
 	}
 	if r.Network, err = freeNetwork(all); err != nil {
 		return r, err
@@ -138,14 +139,14 @@ func (m Maker) reserve(p Plan) (Record, error) {
 	return r, m.Store.save(r)
 }
 
-// await follows what the keeper says until the cluster can be left to it.
+// await follows the holder's events until all nodes are Ready, and detaches it if the cluster stays.
 func (m Maker) await(ctx context.Context, conn net.Conn, r Record, p Plan) error {
-	m.Say(fmt.Sprintf("starting %s in network %s", quantity.Count(len(r.Nodes), "node", "nodes"), r.Network))
+	m.Report(fmt.Sprintf("starting %s in network %s", quantity.Count(len(r.Nodes), "node", "nodes"), r.Network))
 	waited, cancel := context.WithTimeout(ctx, p.Wait)
 	defer cancel()
 	stop := context.AfterFunc(waited, func() { _ = conn.SetReadDeadline(time.Now()) })
 	defer stop()
-	progress := newProgress(r, m.Say)
+	progress := newProgress(r, m.Report)
 	err := progress.follow(conn)
 	switch {
 	case ctx.Err() != nil:
@@ -158,42 +159,42 @@ func (m Maker) await(ctx context.Context, conn net.Conn, r Record, p Plan) error
 	if err := m.Store.mergeUserConfig(r); err != nil {
 		return err
 	}
-	if _, err := io.WriteString(conn, keepOn+"\n"); err != nil {
-		return fmt.Errorf("leaving the cluster to its keeper: %w", err)
+	if _, err := io.WriteString(conn, detachOrder+"\n"); err != nil {
+		return fmt.Errorf("leaving the cluster to the process that holds it: %w", err)
 	}
 	return nil
 }
 
-// startKeeper runs the keeper in a session and a mount namespace of its own. The connection's end is its sign to give up.
-func (m Maker) startKeeper(r Record) (net.Conn, error) {
+// startHolder starts the holder in its own session and mount namespace, and returns the connection to it.
+func (m Maker) startHolder(r Record) (net.Conn, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("connecting with the keeper: %w", err)
+		return nil, fmt.Errorf("connecting with the process that holds the cluster: %w", err)
 	}
-	ours, theirs := os.NewFile(uintptr(fds[0]), "keeper"), os.NewFile(uintptr(fds[1]), "maker")
+	ours, theirs := os.NewFile(uintptr(fds[0]), "holder"), os.NewFile(uintptr(fds[1]), "maker")
 	defer ours.Close()
 	defer theirs.Close()
-	log, err := os.OpenFile(m.Store.keeperLog(r.Name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(m.Store.holderLog(r.Name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer log.Close()
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = append(append([]string{os.Args[0]}, m.KeeperArgs...), r.Name)
+	cmd.Args = append(append([]string{os.Args[0]}, m.HolderArgs...), r.Name)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = "/", log, log, []*os.File{theirs}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("starting the keeper of cluster %s: %w", r.Name, err)
+		return nil, fmt.Errorf("starting the process that holds cluster %s: %w", r.Name, err)
 	}
-	go func() { _ = cmd.Wait() }() // a keeper that is killed while we are here is no zombie
+	go func() { _ = cmd.Wait() }() // reaps it if it ends before this process
 	return net.FileConn(ours)
 }
 
-// progress is what is known of a cluster that comes up.
+// progress is the state of a cluster that starts.
 type progress struct {
 	say     func(string)
 	began   time.Time
-	waiting map[string]string // what the nodes that are not Ready wait for
+	waiting map[string]string // by node that is not Ready: what it waits for
 	nodes   []Node
 }
 
@@ -205,12 +206,12 @@ func newProgress(r Record, say func(string)) *progress {
 	return p
 }
 
-// follow reads the keeper's events until the cluster is ready or will not be.
+// follow reads the holder's events until the cluster is ready or has failed.
 func (p *progress) follow(from io.Reader) error {
 	for lines := bufio.NewScanner(from); lines.Scan(); {
 		var e event
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return fmt.Errorf("reading what the keeper says: %w", err)
+			return fmt.Errorf("reading from the process that holds the cluster: %w", err)
 		}
 		switch {
 		case e.Error != "":
@@ -224,10 +225,10 @@ func (p *progress) follow(from io.Reader) error {
 			p.waiting[e.Node] = e.Text
 		}
 	}
-	return errors.New("the cluster's keeper ended")
+	return errors.New("the process that holds the cluster ended")
 }
 
-// missing says which nodes wait for what.
+// missing says what the nodes wait for that are not Ready.
 func (p *progress) missing() string {
 	var parts []string
 	for _, n := range p.nodes {

@@ -12,17 +12,17 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
-// UserConfig is what was done to the user's kubeconfig.
+// UserConfig describes the changes to the user's kubeconfig.
 type UserConfig struct {
-	// Path is the file; "" if none was changed.
+	// Path is the file; "" if none is changed.
 	Path string `json:"path,omitempty"`
-	// Previous is the context that was current before.
+	// Previous is the former current context.
 	Previous string `json:"previous,omitempty"`
-	// Made are the file and directories that did not exist before, the deepest first.
+	// Made lists the file and its directories that did not exist before, the deepest first.
 	Made []string `json:"made,omitempty"`
 }
 
-// planUserConfig says what entering a context into the user's kubeconfig will change.
+// planUserConfig determines what adding a context to the user's kubeconfig will change.
 func planUserConfig(path string) (UserConfig, error) {
 	u := UserConfig{Path: path}
 	if path == "" {
@@ -62,8 +62,7 @@ func (s Store) mergeUserConfig(r Record) error {
 	return updateUserConfig(r.UserConfig.Path, func(f *kubeconfig.File) { f.Merge(from, true) })
 }
 
-// updateUserConfig changes the user's kubeconfig. Another program that does so just now, as for another cluster, is
-// waited for.
+// updateUserConfig changes the user's kubeconfig. It repeats that while another program has the file locked.
 func updateUserConfig(path string, change func(*kubeconfig.File)) error {
 	return nshost.Retry(func() error {
 		return kubeconfig.Update(path, func(f *kubeconfig.File) error {
@@ -73,8 +72,8 @@ func updateUserConfig(path string, change func(*kubeconfig.File)) error {
 	})
 }
 
-// restoreUserConfig takes the cluster's context out of the user's kubeconfig, and makes the one current again that
-// was so before, unless the user has chosen another since. Files that were made go if nothing else is in them.
+// restoreUserConfig removes the cluster's context from the user's kubeconfig and restores the former current context, unless the user has
+// chosen another one since. A file that was made for the context is removed if nothing else is in it.
 func (s Store) restoreUserConfig(r Record) error {
 	path := r.UserConfig.Path
 	if path == "" || !paths.Exists(path) {
@@ -90,7 +89,7 @@ func (s Store) restoreUserConfig(r Record) error {
 	}
 	for _, made := range r.UserConfig.Made {
 		if err := os.Remove(made); err != nil {
-			break // somebody else put something there
+			break // not empty
 		}
 	}
 	return nil

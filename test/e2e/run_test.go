@@ -274,10 +274,10 @@ func TestRunEndsEarly(t *testing.T) {
 		hosts.Eventually(t, time.Minute, func() error { return l.gone() })
 		l.compare(before)
 	})
-	t.Run("killed with its keeper", func(t *testing.T) {
+	t.Run("killed with its holder", func(t *testing.T) {
 		l := l.in(t)
 		r := l.startRun("--", "sh", "-c", "touch "+started+"; exec sleep 601")
-		// Stopped before either is killed: a keeper that still runs ends the command when it sees its run die.
+		// Stopped before either is killed: a holder that still runs ends the command when it sees its run die.
 		for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 			l.Run("pkill", fmt.Sprintf("-%d", s), "-f", "^"+binary+" (run|__keep-cluster) ")
 		}

@@ -215,10 +215,10 @@ func (l laptop) second(t *testing.T) {
 	if out, err := l.tryUp("other"); err == nil || !strings.Contains(out, "there is a cluster other already") {
 		t.Errorf("a name that is taken: %v: %s", err, out)
 	}
-	l.Run("kill", "-9", fmt.Sprint(other.Keeper.PID))
+	l.Run("kill", "-9", fmt.Sprint(other.Holder.PID))
 	hosts.Eventually(t, time.Minute, func() error {
 		if out, _ := l.Try("sh", "-c", "ps -eo args | grep other | grep -v grep; ip -o link | grep cor-other; nft list tables | grep other"); out != "" {
-			return fmt.Errorf("left without its keeper: %s", out)
+			return fmt.Errorf("left without its holder: %s", out)
 		}
 		return nil
 	})
@@ -258,7 +258,7 @@ func TestUpEndsEarly(t *testing.T) {
 			hosts.Eventually(t, time.Minute, func() error {
 				l.Run("sh", "-c", "rm -rf /tmp/coracle-local-logs-*")
 				if err := l.gone(); err != nil {
-					log, _ := l.Try("cat", localcluster.DefaultDir+"/local/log/keeper.log")
+					log, _ := l.Try("cat", localcluster.DefaultDir+"/local/log/holder.log")
 					return fmt.Errorf("%w: %s", err, log)
 				}
 				return nil

@@ -67,7 +67,7 @@ func (c caller) artifacts(dir string) localcluster.Artifacts {
 }
 
 // environ returns the command's environment. PATH is that of this process.
-func (c caller) environ(h localcluster.Handout) []string {
+func (c caller) environ(h localcluster.CommandDir) []string {
 	own := map[string]string{"KUBECONFIG": h.Kubeconfig(), "KUBECACHEDIR": h.Cache(), "CORACLE_CLUSTER": h.Cluster}
 	if c.user != nil {
 		own["HOME"], own["USER"], own["LOGNAME"] = c.user.HomeDir, c.user.Username, c.user.Username

@@ -23,17 +23,17 @@ type trial struct {
 
 // run makes the cluster ready for the command and runs it. It returns the command's exit code.
 func (t *trial) run() (int, error) {
-	handout, err := t.session.Handout(t.who.owner())
+	dir, err := t.session.CommandDir(t.who.owner())
 	if err != nil {
 		return 0, err
 	}
-	if err := extendPath(handout.Bin()); err != nil {
+	if err := extendPath(dir.Bin()); err != nil {
 		return 0, err
 	}
 	if err := t.deploy(); err != nil {
 		return 0, err
 	}
-	j, err := newJob(t.command, t.who.environ(handout), t.who.credential)
+	j, err := newJob(t.command, t.who.environ(dir), t.who.credential)
 	if err != nil {
 		return 0, err
 	}

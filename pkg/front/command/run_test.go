@@ -59,7 +59,7 @@ func TestParseRun(t *testing.T) {
 func TestRunEnvironment(t *testing.T) {
 	t.Setenv("KUBECONFIG", "/mine")
 	t.Setenv("HOME", "/root")
-	h := localcluster.Handout{Dir: "/tmp/coracle-a", Cluster: "a"}
+	h := localcluster.CommandDir{Dir: "/tmp/coracle-a", Cluster: "a"}
 	env := caller{}.environ(h)
 	for _, want := range []string{"KUBECONFIG=/tmp/coracle-a/kubeconfig.yaml", "KUBECACHEDIR=/tmp/coracle-a/cache", "CORACLE_CLUSTER=a", "HOME=/root"} {
 		if !slices.Contains(env, want) {

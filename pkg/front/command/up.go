@@ -171,7 +171,7 @@ func maker(ctx context.Context, dir string, say func(string)) (m localcluster.Ma
 	if err := host.Unlock(); err != nil {
 		return m, exitcode.With(exitcode.Unfit, err)
 	}
-	m = localcluster.Maker{Store: localcluster.Store{Dir: dir}, KeeperArgs: []string{holderCommand, dir}, Version: version.Version, Say: say}
+	m = localcluster.Maker{Store: localcluster.Store{Dir: dir}, HolderArgs: []string{holderCommand, dir}, Version: version.Version, Report: say}
 	var once sync.Once
 	m.Payload, err = payload.Locate(ctx, paths.Default(), func(int64, int64) {
 		once.Do(func() { say("unpacking, once for this version") })

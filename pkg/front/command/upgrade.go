@@ -234,6 +234,6 @@ func internalCommands() []*cobra.Command {
 			defer done()
 			return upgrade.Watch(ctx, args[0], m)
 		}),
-		step(holderCommand, 2, func(args []string) error { return localcluster.Keep(localcluster.Store{Dir: args[0]}, args[1]) }),
+		step(holderCommand, 2, func(args []string) error { return localcluster.RunHolder(localcluster.Store{Dir: args[0]}, args[1]) }),
 	}
 }

@@ -8,14 +8,14 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// errNoNetwork says that this machine uses every network that a cluster could have.
-var errNoNetwork = errors.New("no network is free for the nodes: this machine has routes into, or clusters in, all of " +
-	candidates + "; remove a cluster with coracle down")
+// errNoFreeNetwork is returned if this machine uses all networks for clusters.
+var errNoFreeNetwork = errors.New("no network is free for the nodes: this machine has routes into, or clusters in, all of " +
+	clusterNetworks + "; remove a cluster with coracle down")
 
-// candidates are what networks of clusters are taken from, a /24 each.
-const candidates = "10.222.0.0/16"
+// clusterNetworks is the range for the networks of clusters, a /24 each.
+const clusterNetworks = "10.222.0.0/16"
 
-// freeNetwork picks a network that neither this machine nor another cluster uses.
+// freeNetwork returns a network that neither this machine nor another cluster uses.
 func freeNetwork(others []Record) (netip.Prefix, error) {
 	taken, err := routes()
 	if err != nil {
@@ -24,12 +24,12 @@ func freeNetwork(others []Record) (netip.Prefix, error) {
 	for _, o := range others {
 		taken = append(taken, o.Network)
 	}
-	return pick(taken)
+	return firstFree(taken)
 }
 
-// pick is the first candidate that overlaps nothing.
-func pick(taken []netip.Prefix) (netip.Prefix, error) {
-	base := netip.MustParsePrefix(candidates).Addr().As4()
+// firstFree returns the first /24 of clusterNetworks that overlaps none of the taken networks.
+func firstFree(taken []netip.Prefix) (netip.Prefix, error) {
+	base := netip.MustParsePrefix(clusterNetworks).Addr().As4()
 next:
 	for i := range 256 {
 		base[2] = byte(i)
@@ -41,10 +41,10 @@ next:
 		}
 		return p, nil
 	}
-	return netip.Prefix{}, errNoNetwork
+	return netip.Prefix{}, errNoFreeNetwork
 }
 
-// routes are the networks that this machine has routes to, but for the default ones.
+// routes returns the destinations of this machine's routes, without default routes.
 func routes() (out []netip.Prefix, err error) {
 	found, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{}, netlink.RT_FILTER_TABLE)
 	if err != nil {
