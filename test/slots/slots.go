@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -37,6 +38,35 @@ const perCore = 3
 
 // held has the names of the tests of this process that have slots.
 var held sync.Map
+
+// line has the tests of this process that wait.
+var line queue
+
+// queue is the tests of one process that wait. Only the first of them looks at the files of all processes: with a hundred
+// tests that wait, reading all their files all the time would take half a core.
+type queue struct {
+	mu      sync.Mutex
+	waiting []ticket
+}
+
+func (q *queue) join(t ticket) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = append(q.waiting, t)
+}
+
+func (q *queue) leave(t ticket) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting = slices.DeleteFunc(q.waiting, func(o ticket) bool { return o == t })
+}
+
+// first reports whether no other test of the queue goes before this one.
+func (q *queue) first(t ticket) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return !slices.ContainsFunc(q.waiting, func(o ticket) bool { return o.before(t) })
+}
 
 // Take makes the test a parallel one and waits until the slots that it needs are free. They are free again when the test
 // and its subtests have ended. It is called before anything else in a test; a subtest of a test that has slots needs none.
@@ -83,11 +113,12 @@ type counter struct {
 	dir   string
 	total int
 	poll  time.Duration // between two tries of a test that waits
+	line  *queue
 }
 
 // open makes the directory for the locked files, which all test processes of the machine share.
 func open() (*counter, error) {
-	c := &counter{dir: os.Getenv(dirEnv), total: perCore * runtime.NumCPU(), poll: 200 * time.Millisecond}
+	c := &counter{dir: os.Getenv(dirEnv), total: perCore * runtime.NumCPU(), poll: 300 * time.Millisecond, line: &line}
 	if c.dir == "" {
 		c.dir = filepath.Join(os.TempDir(), "coracle-test-slots")
 	}
@@ -127,17 +158,32 @@ func (c *counter) take(done <-chan struct{}, r Row) (release func(), err error) 
 	if r.Alone {
 		mine.Slots, mine.Seconds = c.total, mine.Seconds-longest // after all that can run together
 	}
-	file, err := c.enqueue(mine)
-	if err != nil {
-		return nil, err
-	}
+	c.line.join(mine)
+	defer c.line.leave(mine)
+	var file *os.File
 	release = func() {
-		_ = os.Remove(file.Name())
-		_ = file.Close() // which unlocks it
+		if file != nil {
+			_ = os.Remove(file.Name())
+			_ = file.Close() // which unlocks it
+		}
 	}
 	ticker := time.NewTicker(c.poll)
 	defer ticker.Stop()
 	for {
+		select { // before the first try, so that tests which begin together have all joined the queue
+		case <-done:
+			release()
+			return nil, errors.New("the test ended while it waited for slots")
+		case <-ticker.C:
+		}
+		if !c.line.first(mine) {
+			continue
+		}
+		if file == nil {
+			if file, err = c.enqueue(mine); err != nil {
+				return nil, err
+			}
+		}
 		granted, err := c.try(file, mine)
 		if err != nil {
 			release()
@@ -145,12 +191,6 @@ func (c *counter) take(done <-chan struct{}, r Row) (release func(), err error) 
 		}
 		if granted {
 			return release, nil
-		}
-		select {
-		case <-done:
-			release()
-			return nil, errors.New("the test ended while it waited for slots")
-		case <-ticker.C:
 		}
 	}
 }

@@ -25,7 +25,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func testCounter(dir string) *counter { return &counter{dir: dir, total: 4, poll: time.Millisecond} }
+func testCounter(dir string) *counter {
+	return &counter{dir: dir, total: 4, poll: time.Millisecond, line: &queue{}}
+}
 
 // await fails the test unless the channel is closed, or stays open, as wanted.
 func await(t *testing.T, what string, c <-chan struct{}, want bool) {
