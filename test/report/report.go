@@ -199,8 +199,8 @@ func (r *report) finish(allowed []skip, strict bool) (good bool) {
 // A test is too slow if it needs more than its budget times tolerance, and slack in seconds. The rest is the difference
 // between machines, and other work on their cores.
 const (
-	tolerance = 3
-	slack     = 60
+	tolerance = 4
+	slack     = 120
 )
 
 // withoutRow is the budget of a test without a row in budget.txt, in seconds.

@@ -1,0 +1,66 @@
+package conventions
+
+import (
+	"go/ast"
+	"strings"
+	"testing"
+
+	"github.com/coracle-dev/coracle/test/slots"
+)
+
+// mostSlotSeconds is what all tests in test/slots/budget.txt may need together: the seconds of each, times the slots that
+// it takes. Two cores have six slots, so that 7200 are 20 minutes. Before you raise it, look for a cluster that others
+// have started for a subtest of yours.
+const mostSlotSeconds = 7200
+
+// TestBudget: a test that starts machines has a row in the table, the table has no other rows, and what all need together
+// has a limit. Tests that take all slots are run by hand only.
+func TestBudget(t *testing.T) {
+	rows, err := slots.Budget()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, total := map[string]bool{}, 0
+	for _, r := range rows {
+		pkg, rest, _ := strings.Cut(r.Test, "/")
+		name, _, _ := strings.Cut(rest, "/")
+		known[pkg+"/"+name] = true
+		if !r.Alone {
+			total += r.Slots * r.Seconds
+		}
+	}
+	t.Logf("all tests need %d slot-seconds together", total)
+	if total > mostSlotSeconds {
+		t.Errorf("all tests need %d slot-seconds together; the limit is %d", total, mostSlotSeconds)
+	}
+	for _, s := range all(t) {
+		if !s.test || !under(s.dir, "test") {
+			continue
+		}
+		pkg := strings.TrimPrefix(s.dir, "test/")
+		for _, decl := range s.ast.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || !strings.HasPrefix(f.Name.Name, "Test") {
+				continue
+			}
+			takes := false
+			ast.Inspect(f, func(n ast.Node) bool {
+				if sel, ok := n.(*ast.SelectorExpr); ok {
+					pkg, ok := sel.X.(*ast.Ident)
+					takes = takes || ok && pkg.Name == "slots" && sel.Sel.Name == "Take"
+				}
+				return true
+			})
+			name := pkg + "/" + f.Name.Name
+			if takes && !known[name] {
+				t.Errorf("%s: %s takes slots and has no row in test/slots/budget.txt", s.line(f), name)
+			}
+			if takes {
+				delete(known, name)
+			}
+		}
+	}
+	for name := range known {
+		t.Errorf("test/slots/budget.txt: no test %s takes slots", name)
+	}
+}
