@@ -8,13 +8,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// address is where a node can be reached.
+// address is an address of a node.
 type address struct {
 	netip.Addr
 	external bool
 }
 
-// family is an address's, as Services say it.
+// family returns the IP family of an address.
 func family(a netip.Addr) corev1.IPFamily {
 	if a.Is4() {
 		return corev1.IPv4Protocol
@@ -22,7 +22,7 @@ func family(a netip.Addr) corev1.IPFamily {
 	return corev1.IPv6Protocol
 }
 
-// nodeAddresses are the external addresses of a Node, then the internal ones, without repetition.
+// nodeAddresses returns the external addresses of a Node, then the internal ones, without duplicates.
 func nodeAddresses(n *corev1.Node) []address {
 	var out []address
 	for _, kind := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
@@ -37,9 +37,9 @@ func nodeAddresses(n *corev1.Node) []address {
 	return out
 }
 
-// published are the addresses that a Service gets of each of its nodes. In each family they are the external ones if
-// any of the nodes has one, else the internal ones. Behind a NAT, packets to the external address arrive with the
-// internal one, so that kube-proxy has to know both.
+// published returns the addresses that a Service gets from each of its nodes. In each family these are the external ones if
+// any of the nodes has one, else the internal ones. Behind a NAT, packets to the external address arrive with the internal
+// address, so kube-proxy has to know both.
 func published(s *corev1.Service, nodes []*host) map[string][]address {
 	out := map[string][]address{}
 	for _, f := range s.Spec.IPFamilies {
@@ -60,8 +60,8 @@ func published(s *corev1.Service, nodes []*host) map[string][]address {
 	return out
 }
 
-// restrict leaves the nodes that have a wanted address, and of its family no other address of theirs, but for the one
-// by which the wanted one arrives.
+// restrict keeps the nodes that have the requested address, and of its family only this address and, behind a NAT, the
+// address to which its packets are translated.
 func restrict(published map[string][]address, nodes []*host, wanted netip.Addr) {
 	for _, n := range nodes {
 		i := slices.IndexFunc(n.addrs, func(a address) bool { return a.Addr == wanted })
@@ -78,7 +78,7 @@ func restrict(published map[string][]address, nodes []*host, wanted netip.Addr) 
 	}
 }
 
-// sortAddresses orders addresses as a Service lists them: its first family first, external ones first.
+// sortAddresses sorts addresses in the order of a Service's families, external ones first.
 func sortAddresses(s *corev1.Service, all []address) {
 	slices.SortFunc(all, func(a, b address) int {
 		return cmp.Or(

@@ -1,13 +1,13 @@
-// Package servicelb makes Services of type LoadBalancer work without anything that balances: such a Service gets the
-// addresses of the nodes, and kube-proxy on every node takes what comes to them for the Service's ports. No pod runs
-// for it, and nothing but the Service's own status is kept.
+// Package servicelb implements Services of type LoadBalancer without a load balancer: such a Service gets the addresses
+// of nodes, and kube-proxy on every node accepts the packets to these addresses and the Service's ports. There is no pod,
+// and no state besides the Service's status.
 //
-// It has two halves. Balancers, on the server that leads, decides which nodes serve which Service: plan is a function
-// of what the API says. Ports, on every node, says which of the ports that Services want are in use there already:
-// kube-proxy would take them away from whoever listens.
+// It has two components. Balancers, on the server that leads, assigns nodes to Services; its plan is a pure function of
+// the objects in the API. Ports, on every node, reports which of the requested ports are in use on the node already,
+// because kube-proxy would take them away from the process that listens.
 //
-// They talk by two annotations of the Node, see question.go. Nothing of this exists while there is no such Service,
-// but for one empty watch.
+// They communicate by two annotations of the Node, see portquery.go. While there is no such Service, they only hold one
+// empty watch.
 package servicelb
 
 import (
@@ -25,33 +25,33 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// Class is the loadBalancerClass of Services that are ours and no other balancer's. Those without a class are ours too.
+// Class is the loadBalancerClass that this package serves. It also serves Services without a class.
 const Class = "coracle.io/node"
 
-// Balancers gives Services the addresses of nodes, and takes them back. It runs on one server.
+// Balancers assigns the addresses of nodes to Services, and removes them. It runs on one server.
 type Balancers struct {
 	// Kubeconfig may watch Services, Nodes and EndpointSlices, patch the status of Services, and Nodes, and create Events.
 	Kubeconfig string
-	// Reserved are ports that nobody gets.
+	// Reserved are ports that no Service gets.
 	Reserved []Reserved
 	// NodePorts is the range of NodePorts, FIRST-LAST.
 	NodePorts string
-	// Self is the node of this server, which is never asked whether it is alive.
+	// Self is the node of this server, which is never pinged.
 	Self string
 	// Ping asks a node for a sign of life.
 	Ping func(ctx context.Context, node string) error
-	// NoConnection reports whether an error of Ping means that the node cannot be asked, which is no proof of its death.
+	// NoConnection reports whether an error of Ping only means that the node has no connection to this server.
 	NoConnection func(error) bool
-	// Report is told about all Services after each change.
+	// Report is called with all Services after each change.
 	Report func([]LoadBalancer)
 }
 
-// Reserved is a port of nodes that coracle itself needs.
+// Reserved is a port that coracle itself uses on nodes.
 type Reserved struct {
 	Port     uint16
 	Protocol corev1.Protocol
-	Holder   string // in words
-	// ServersOnly says that it is not needed on agents.
+	Holder   string // for messages
+	// ServersOnly is for ports that are not used on agents.
 	ServersOnly bool
 }
 
@@ -61,7 +61,7 @@ const (
 	lastPause  = 30 * time.Second
 )
 
-// Run works until ctx is done. It is ready at once: nobody waits for it.
+// Run works until ctx is done. It is ready at once, because no component depends on it.
 func (b Balancers) Run(ctx context.Context, ready func()) error {
 	client, err := kube.Client(b.Kubeconfig)
 	if err != nil {
@@ -80,8 +80,8 @@ func (b Balancers) run(ctx context.Context, client kubernetes.Interface) error {
 	}
 	f := newFeed(client)
 	c := &controller{
-		Balancers: b, client: client, feed: f, inRange: nodePorts,
-		alive: &pulses{ping: b.Ping, noConnection: b.NoConnection, changed: f.notify},
+		Balancers: b, client: client, feed: f, isNodePort: nodePorts,
+		alive: &liveness{ping: b.Ping, noConnection: b.NoConnection, changed: f.notify},
 		fresh: map[types.UID]*corev1.Service{}, shadowed: map[shadowed]bool{},
 	}
 	f.start(ctx)
@@ -89,19 +89,19 @@ func (b Balancers) run(ctx context.Context, client kubernetes.Interface) error {
 		return nil
 	}
 	log := logrus.WithField("component", "servicelb")
-	pause, tidied := firstPause, false
+	pause, cleanedUp := firstPause, false
 	for {
 		var err error
-		if !tidied {
-			err = c.tidy(ctx)
-			tidied = err == nil
+		if !cleanedUp {
+			err = c.cleanUp(ctx)
+			cleanedUp = err == nil
 		}
 		soon, syncErr := c.sync(ctx)
 		err = errors.Join(err, syncErr)
 		var again <-chan time.Time
 		if err != nil && ctx.Err() == nil {
 			log.WithError(err).Warn("trying again")
-			if soon == 0 || pause < soon { // what fails does not make the rest wait
+			if soon == 0 || pause < soon { // a failed write does not delay the rest
 				soon = pause
 			}
 			pause = min(pause*2, lastPause)

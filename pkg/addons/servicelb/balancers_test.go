@@ -121,7 +121,7 @@ func TestFailing(t *testing.T) {
 		if _, err := client.CoreV1().Services("default").Create(ctx, lb("web", 1, "80"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(patience + time.Second)
+		time.Sleep(answerTimeout + time.Second)
 		web, err := client.CoreV1().Services("default").Get(ctx, "web", metav1.GetOptions{})
 		if err != nil || ipsOf(web) != "10.0.0.1" {
 			t.Errorf("after the node's silence it has %s, %v", ipsOf(web), err)
@@ -146,7 +146,7 @@ func TestLetGo(t *testing.T) {
 		}
 		c.feed.noteGone(s)
 	}
-	if err := c.letGo(t.Context()); err != nil {
+	if err := c.releaseRetyped(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for name, stays := range map[string]bool{"own": false, "other": true} {
@@ -202,7 +202,7 @@ func TestShadows(t *testing.T) {
 	c := &controller{client: client, shadowed: map[shadowed]bool{}}
 	for _, pid := range []string{"7", "8"} { // it was started again
 		in.nodes = []*corev1.Node{member("a", "10.0.0.1", says("80/TCP", `,"held":{"80/TCP":"nginx (pid `+pid+`)"}`))}
-		if err := c.tellShadows(t.Context(), in.plan(nil).outcomes[0], &sync.Mutex{}); err != nil {
+		if err := c.reportShadows(t.Context(), in.plan(nil).outcomes[0], &sync.Mutex{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -226,11 +226,11 @@ func TestRange(t *testing.T) {
 }
 
 func TestQuestion(t *testing.T) {
-	ports := parseAsked("443/TCP,80/TCP,53/UDP,53/TCP,80/TCP,nonsense,0/TCP,70000/TCP,80")
-	if got, want := spell(ports), "53/TCP,53/UDP,80/TCP,443/TCP"; got != want {
+	ports := parsePorts("443/TCP,80/TCP,53/UDP,53/TCP,80/TCP,nonsense,0/TCP,70000/TCP,80")
+	if got, want := formatPorts(ports), "53/TCP,53/UDP,80/TCP,443/TCP"; got != want {
 		t.Errorf("got %q, not %q", got, want)
 	}
-	if spell(nil) != "" || len(parseAsked("")) != 0 {
+	if formatPorts(nil) != "" || len(parsePorts("")) != 0 {
 		t.Error("nothing is asked, and spelled as something")
 	}
 }

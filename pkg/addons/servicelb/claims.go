@@ -1,23 +1,23 @@
 package servicelb
 
-// ledger is who has which port of which address while a plan is made.
-type ledger struct {
-	taken map[claim]*demand
-	// listed are the Services whose status says that they have it, whether they keep it or not.
-	listed   map[claim][]*demand
+// allocation records which Service has which port of which address while a plan is made.
+type allocation struct {
+	taken map[claim]*request
+	// listed are the Services that have the claim by their status, whether they keep it or not.
+	listed   map[claim][]*request
 	reserved []Reserved
 	in       snapshot
 }
 
-// holding is a port that a Service does not get on a node.
-type holding struct {
+// refusal is a port that a Service does not get on a node.
+type refusal struct {
 	port   port
-	holder string // in words
+	holder string // what has the port, for messages
 }
 
-// note enters what a Service has by its status. Ports that it does not want any more are nobody's: kube-proxy takes them
-// from the Service's specification.
-func (l *ledger) note(s *demand) {
+// note records what a Service has by its status. Ports that it does not request any more are free, because kube-proxy goes
+// by the Service's specification.
+func (l *allocation) note(s *request) {
 	for a, has := range s.has {
 		for _, p := range s.ports {
 			if has[p] {
@@ -27,38 +27,38 @@ func (l *ledger) note(s *demand) {
 	}
 }
 
-// judge decides about one site and returns the answers that are still open.
-func (l *ledger) judge(st *site) (open []question) {
+// judge decides about one placement and returns the queries that have no answer yet.
+func (l *allocation) judge(st *placement) (open []portQuery) {
 	told, about := st.node.told, st.node.about
 	var gets []port
 	for _, p := range st.service.ports {
-		q := question{st.node.Name, p}
+		q := portQuery{st.node.Name, p}
 		since, tracked := l.in.since[q]
 		held := told.Held[p.String()]
 		by := l.holder(st, p)
 		switch {
 		case by != "":
-		case about[p] && held != "" && (!st.granted(p) || tracked): // tracked: it was given before the node could say so
+		case about[p] && held != "" && (!st.granted(p) || tracked): // tracked: it was granted before the node answered
 			by = held
-		case st.granted(p): // whoever uses it on the node came later
+		case st.granted(p): // a process that uses it on the node came later
 			gets = append(gets, p)
 			if tracked && !about[p] {
 				open, st.unchecked = append(open, q), true
 			}
 		case l.leaving(st, p):
-			st.waits = true // the end of that is an event
+			st.waits = true // the update of that Service triggers the next plan
 		case about[p]:
 			gets = append(gets, p)
 		default:
 			gets, open = append(gets, p), append(open, q)
-			late := tracked && l.in.now.Sub(since) >= patience
+			late := tracked && l.in.now.Sub(since) >= answerTimeout
 			st.waits, st.unchecked = st.waits || !late, st.unchecked || late
 		}
 		if by != "" {
-			st.refused = append(st.refused, holding{p, by})
+			st.refused = append(st.refused, refusal{p, by})
 		}
 	}
-	if len(st.refused) > 0 { // kube-proxy serves all ports at an address, or none
+	if len(st.refused) > 0 { // kube-proxy serves all ports of a Service at an address, or none
 		return nil
 	}
 	for _, p := range gets {
@@ -69,9 +69,9 @@ func (l *ledger) judge(st *site) (open []question) {
 	return open
 }
 
-// holder says in words who has a port of a site already, as far as the control plane knows. Coracle's own ports come
-// first: nothing that a status says gives them away.
-func (l *ledger) holder(st *site, p port) string {
+// holder describes what has a port of a placement already, as far as the control plane knows; "" if nothing has. Coracle's
+// own ports come first, so that no status can give them away.
+func (l *allocation) holder(st *placement, p port) string {
 	_, server := st.node.Labels[controlPlane]
 	for _, r := range l.reserved {
 		if int32(r.Port) == p.number && r.Protocol == p.protocol && (server || !r.ServersOnly) {
@@ -89,8 +89,8 @@ func (l *ledger) holder(st *site, p port) string {
 	return ""
 }
 
-// granted reports whether the Service has a port on this site by its status.
-func (st *site) granted(p port) bool {
+// granted reports whether the Service has a port on the node by its status.
+func (st *placement) granted(p port) bool {
 	for _, a := range st.addrs {
 		if st.service.has[a.Addr][p] {
 			return true
@@ -99,9 +99,9 @@ func (st *site) granted(p port) bool {
 	return false
 }
 
-// leaving reports whether another Service that does not keep a port of the site is still said to have it: kube-proxy
-// must not see two Services with one port of one address.
-func (l *ledger) leaving(st *site, p port) bool {
+// leaving reports whether another Service that loses a port of the placement still has it by its status. The port must wait,
+// because kube-proxy must not see two Services with one port of one address.
+func (l *allocation) leaving(st *placement, p port) bool {
 	for _, a := range st.addrs {
 		for _, other := range l.listed[claim{a.Addr, p}] {
 			if other.UID != st.service.UID {

@@ -19,19 +19,19 @@ import (
 // balanced selects Services of type LoadBalancer.
 const balanced = "spec.type=LoadBalancer"
 
-// feed is what is known of the cluster. It watches Services of type LoadBalancer, and the rest only while there are any.
+// feed watches Services of type LoadBalancer, and other objects only while there are such Services.
 type feed struct {
 	client  kubernetes.Interface
-	changed chan struct{} // something that matters
+	changed chan struct{} // receives a value after each relevant change
 
 	services      *watching
-	nodes, slices *watching // nil while nobody needs them
+	nodes, slices *watching // nil while there is no need for them
 
 	mu   sync.Mutex
-	gone map[types.NamespacedName]bool // Services that are not of the type any more, or deleted
+	gone map[types.NamespacedName]bool // Services that were deleted or changed their type
 }
 
-// watching is one kind of objects that is watched.
+// watching is the watch of one kind of objects.
 type watching struct {
 	store  cache.Store
 	synced cache.DoneChecker
@@ -42,15 +42,15 @@ func newFeed(client kubernetes.Interface) *feed {
 	return &feed{client: client, changed: make(chan struct{}, 1), gone: map[types.NamespacedName]bool{}}
 }
 
-// notify says that something has changed.
+// notify announces a change.
 func (f *feed) notify() {
 	select {
 	case f.changed <- struct{}{}:
-	default: // one is waiting already
+	default: // a change is announced already
 	}
 }
 
-// start begins to watch Services.
+// start starts the watch of Services.
 func (f *feed) start(ctx context.Context) {
 	services := f.client.CoreV1().Services("")
 	f.services = f.watch(ctx, &corev1.Service{}, trimService, f.noteGone, &cache.ListWatch{
@@ -65,7 +65,7 @@ func (f *feed) start(ctx context.Context) {
 	})
 }
 
-// need watches what a plan for some Services needs besides them, and returns when it is known.
+// need starts or stops the watches that a plan for some Services needs, and waits until they are in sync.
 func (f *feed) need(ctx context.Context, services []*corev1.Service) {
 	local := false
 	for _, s := range services {
@@ -85,7 +85,7 @@ func (f *feed) need(ctx context.Context, services []*corev1.Service) {
 			WatchFuncWithContext: slices.Watch,
 		})
 	}
-	f.nodes, f.slices = f.nodes.unless(len(services) == 0), f.slices.unless(!local)
+	f.nodes, f.slices = f.nodes.stopIf(len(services) == 0), f.slices.stopIf(!local)
 	for _, w := range []*watching{f.nodes, f.slices} {
 		if w != nil {
 			cache.WaitFor(ctx, "", w.synced)
@@ -93,8 +93,8 @@ func (f *feed) need(ctx context.Context, services []*corev1.Service) {
 	}
 }
 
-// unless ends the watch if over, and returns what goes on.
-func (w *watching) unless(over bool) *watching {
+// stopIf stops the watch if over is true, and returns the watch that goes on.
+func (w *watching) stopIf(over bool) *watching {
 	if w == nil || !over {
 		return w
 	}
@@ -102,7 +102,7 @@ func (w *watching) unless(over bool) *watching {
 	return nil
 }
 
-// watch follows objects in the form that trim gives them. Changes of what trim leaves are told.
+// watch watches objects in the form that trim returns, and announces changes of that form.
 func (f *feed) watch(ctx context.Context, kind runtime.Object, trim cache.TransformFunc, gone func(any), lw *cache.ListWatch) *watching {
 	ctx, stop := context.WithCancel(ctx)
 	w := &watching{stop: stop}
@@ -130,7 +130,7 @@ func (f *feed) watch(ctx context.Context, kind runtime.Object, trim cache.Transf
 	return w
 }
 
-// same reports whether two versions of a trimmed object differ in nothing but their version.
+// same reports whether two versions of a trimmed object differ only in their resource version.
 func same(old, obj any) bool {
 	switch a := old.(type) {
 	case *corev1.Service:
@@ -151,7 +151,7 @@ func versionless(a, b metav1.ObjectMeta) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// noteGone remembers a Service that has left the watch: it may be there still, with another type.
+// noteGone records a Service that has left the watch. It may still exist, with another type.
 func (f *feed) noteGone(obj any) {
 	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = last.Obj
@@ -163,7 +163,7 @@ func (f *feed) noteGone(obj any) {
 	}
 }
 
-// takeGone returns these Services and forgets them.
+// takeGone returns the recorded Services and clears the record.
 func (f *feed) takeGone() map[types.NamespacedName]bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,7 +172,7 @@ func (f *feed) takeGone() map[types.NamespacedName]bool {
 	return out
 }
 
-// listOf returns what is known of a kind.
+// listOf returns the objects of a watch.
 func listOf[T any](w *watching) (out []T) {
 	if w == nil {
 		return nil
@@ -185,7 +185,7 @@ func listOf[T any](w *watching) (out []T) {
 	return out
 }
 
-// endpoints are the nodes of each Service's endpoints.
+// endpoints returns the nodes with endpoints of each Service.
 func (f *feed) endpoints() map[types.NamespacedName]places {
 	out := map[types.NamespacedName]places{}
 	for _, slice := range listOf[*discoveryv1.EndpointSlice](f.slices) {

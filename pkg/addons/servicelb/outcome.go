@@ -12,11 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// readyCondition of a Service says whether it has addresses, and marks it as one of ours.
-// corev1.LoadBalancerPortsError, upstream's, is there while ports are refused on some node.
+// readyCondition of a Service says whether it has addresses, and marks it as served by this package. Upstream's condition
+// corev1.LoadBalancerPortsError is set while ports are refused on some node.
 const readyCondition = "coracle.io/LoadBalancerReady"
 
-// Reasons of the conditions, and of the events that go with them.
+// Reasons of the conditions, and of the corresponding events.
 const (
 	assigned    = "Assigned"
 	portTaken   = "PortTaken"
@@ -28,21 +28,21 @@ const (
 // noEndpoint is why a node does not serve a Service whose externalTrafficPolicy is Local.
 const noEndpoint = "it has no endpoint"
 
-// outcome is what is decided about one Service.
+// outcome is the decision about one Service.
 type outcome struct {
 	service *corev1.Service
-	// release says that the Service is being deleted, and that nothing of ours is to keep it.
+	// release says that the Service is being deleted, so that its finalizer has to go.
 	release bool
-	// hold says that nothing is to be written yet: an answer is awaited, and nothing has to be taken back.
+	// hold says that nothing is written yet: an answer is awaited, and no address has to be removed.
 	hold    bool
 	ingress []corev1.LoadBalancerIngress
 	ready   metav1.Condition
 	refused *metav1.Condition
-	// shadows are ports that somebody on a node has begun to use after the Service had got them.
+	// shadows are ports that a process on a node began to use after the Service got them.
 	shadows []shadow
 }
 
-func outcomeOf(s *demand, sites []*site, c candidates) outcome {
+func outcomeOf(s *request, placements []*placement, c candidates) outcome {
 	o := outcome{service: s.Service, release: s.DeletionTimestamp != nil}
 	if o.release {
 		return o
@@ -51,7 +51,7 @@ func outcomeOf(s *demand, sites []*site, c candidates) outcome {
 	var nodes, unchecked []string
 	old := map[address]bool{} // entries that stay as they are
 	waits := false
-	for _, st := range sites {
+	for _, st := range placements {
 		waits = waits || st.waits && len(st.refused) == 0
 		if len(st.refused) > 0 || st.waits && st.rank == wanted {
 			continue
@@ -78,7 +78,7 @@ func outcomeOf(s *demand, sites []*site, c candidates) outcome {
 		o.ingress = append(o.ingress, entry)
 	}
 	o.hold = waits && keepsAll(s.Service, addrs)
-	o.refused = refusals(sites)
+	o.refused = refusals(placements)
 	o.ready = readiness(nodes, unchecked, o.refused, c)
 	if len(nodes) == 0 && waits {
 		o.ready.Reason, o.ready.Message = waiting, "nodes are asked whether its ports are free"
@@ -86,7 +86,7 @@ func outcomeOf(s *demand, sites []*site, c candidates) outcome {
 	return o
 }
 
-// keepsAll reports whether a Service's present addresses are among others: then there is nothing to take back.
+// keepsAll reports whether addrs contains all present addresses of a Service, so that none has to be removed.
 func keepsAll(s *corev1.Service, addrs []address) bool {
 	for _, i := range s.Status.LoadBalancer.Ingress {
 		if !slices.ContainsFunc(addrs, func(a address) bool { return a.String() == i.IP }) {
@@ -96,7 +96,7 @@ func keepsAll(s *corev1.Service, addrs []address) bool {
 	return true
 }
 
-// entryFor is what a status says of an address. It lists the ports, so that one which is added later is known as new.
+// entryFor returns the entry of an address for a status. It lists the ports, so that a port that is added later is recognized as new.
 func entryFor(s *corev1.Service, a address) corev1.LoadBalancerIngress {
 	vip := corev1.LoadBalancerIPModeVIP
 	entry := corev1.LoadBalancerIngress{IP: a.String(), IPMode: &vip}
@@ -106,18 +106,18 @@ func entryFor(s *corev1.Service, a address) corev1.LoadBalancerIngress {
 	return entry
 }
 
-// shadow is a port of a Service that something on a node uses as well.
+// shadow is a port of a Service that a process on a node uses as well.
 type shadow struct {
-	question
-	text string // in words
+	portQuery
+	text string // for messages
 }
 
-// shadows are the ports of a site that something on the node uses although the Service has them.
-func shadows(st *site) (out []shadow) {
+// shadows returns the ports of a placement that a process on the node uses although the Service has them.
+func shadows(st *placement) (out []shadow) {
 	for _, p := range st.service.ports {
 		if by := st.node.told.Held[p.String()]; by != "" && st.granted(p) {
 			out = append(out, shadow{
-				question{st.node.Name, p},
+				portQuery{st.node.Name, p},
 				fmt.Sprintf("port %s of node %s is in use by %s as well, which gets nothing from outside while the Service has the port", p, st.node.Name, by),
 			})
 		}
@@ -125,10 +125,10 @@ func shadows(st *site) (out []shadow) {
 	return out
 }
 
-// refusals is the condition that says which ports were refused, nil if none was.
-func refusals(sites []*site) *metav1.Condition {
+// refusals returns the condition that lists the refused ports, nil if there are none.
+func refusals(placements []*placement) *metav1.Condition {
 	nodes := map[string][]string{}
-	for _, st := range sites {
+	for _, st := range placements {
 		for _, r := range st.refused {
 			text := fmt.Sprintf("port %s is held by %s", r.port, r.holder)
 			nodes[text] = append(nodes[text], st.node.Name)
@@ -144,7 +144,7 @@ func refusals(sites []*site) *metav1.Condition {
 	return &metav1.Condition{Type: corev1.LoadBalancerPortsError, Status: metav1.ConditionTrue, Reason: portTaken, Message: strings.Join(texts, "; ")}
 }
 
-// readiness is the condition that says what became of the Service.
+// readiness returns the condition that says whether and where the Service is served.
 func readiness(nodes, unchecked []string, refused *metav1.Condition, c candidates) metav1.Condition {
 	ready := metav1.Condition{Type: readyCondition, Status: metav1.ConditionFalse}
 	switch {
@@ -180,13 +180,13 @@ func readiness(nodes, unchecked []string, refused *metav1.Condition, c candidate
 	return ready
 }
 
-// notChecked comes before the nodes that did not say in time whether a Service's ports are free.
+// notChecked precedes the nodes that did not answer in time in a condition's message.
 const notChecked = "; whether its ports are in use was not checked on "
 
-// uncheckedBefore are the ports that another leader had given to Services without an answer of the node, by what their
-// conditions say: an answer still counts.
-func uncheckedBefore(services []*corev1.Service, now time.Time) map[question]time.Time {
-	since := map[question]time.Time{}
+// uncheckedBefore returns the queries that were unanswered when an earlier leader granted the ports, from the conditions of
+// the Services. Their answers still count.
+func uncheckedBefore(services []*corev1.Service, now time.Time) map[portQuery]time.Time {
+	since := map[portQuery]time.Time{}
 	for _, s := range services {
 		ready := condition(s, readyCondition)
 		if ready == nil {
@@ -195,14 +195,14 @@ func uncheckedBefore(services []*corev1.Service, now time.Time) map[question]tim
 		_, names, _ := strings.Cut(ready.Message, notChecked)
 		for _, name := range strings.FieldsFunc(names, func(r rune) bool { return r == ' ' || r == ',' }) {
 			for _, p := range portsOf(s) {
-				since[question{name, p}] = now // of the other words nothing is asked
+				since[portQuery{name, p}] = now // words that are not names of nodes match no query
 			}
 		}
 	}
 	return since
 }
 
-// list names a few and counts the rest.
+// list joins the first few names and counts the rest.
 func list(one, several string, names []string) string {
 	const most = 5
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
@@ -212,7 +212,7 @@ func list(one, several string, names []string) string {
 	return listAll(one, several, names)
 }
 
-// listAll names all.
+// listAll joins all names.
 func listAll(one, several string, names []string) string {
 	if len(names) == 1 {
 		return one + " " + names[0]

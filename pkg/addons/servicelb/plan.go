@@ -10,97 +10,96 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// snapshot is all that a plan depends on.
+// snapshot is the input of a plan.
 type snapshot struct {
 	services  []*corev1.Service // of type LoadBalancer
 	nodes     []*corev1.Node
-	endpoints map[types.NamespacedName]places // of Services that are sent to nodes with endpoints only
-	lost      map[string]bool                 // nodes that give no sign of life
+	endpoints map[types.NamespacedName]places // of Services with externalTrafficPolicy Local
+	lost      map[string]bool                 // nodes that do not answer pings
 	nodePorts map[port]nodePort               // ports that Services have as NodePorts
-	since     map[question]time.Time          // open questions, and when each was asked first
+	since     map[portQuery]time.Time         // queries without an answer, and when each was made first
 	now       time.Time
 }
 
-// nodePort says whose NodePort a port is.
+// nodePort is the Service that has a port as its NodePort.
 type nodePort struct {
 	service types.UID
-	text    string // in words
+	text    string // for messages
 }
 
-// patience is how long a node has to say whether ports are free: usually a few milliseconds, more where it is busy. One
-// that does not, because it is of an earlier version, is taken at its silence; what it says later counts.
-const patience = 5 * time.Second
+// answerTimeout is how long a plan waits for a node's answer about ports. An answer usually takes a few milliseconds, more on a
+// busy node. After that the ports count as free, because a node of an earlier version never answers; a later answer still counts.
+const answerTimeout = 5 * time.Second
 
-// question is what a plan has to know of a node.
-type question struct {
+// portQuery asks whether a port is free on a node.
+type portQuery struct {
 	node string
 	port port
 }
 
-// plan is what is to be done.
+// plan is the result of planning.
 type plan struct {
-	outcomes []outcome           // one for each Service that is ours
-	asked    map[string][]port   // by node, those that are to be asked about
-	open     []question          // to which there is no answer
-	serving  map[string]struct{} // nodes that serve, or would if they were alive
+	outcomes []outcome           // one for each Service that this package serves
+	asked    map[string][]port   // by node, the ports to query
+	open     []portQuery         // queries without an answer
+	serving  map[string]struct{} // nodes that serve a Service, or would if they were not lost
 }
 
-// host is a Node, read once for a plan.
+// host is a Node, parsed once for a plan.
 type host struct {
 	*corev1.Node
 	addrs []address
 	told  answer
-	about map[port]bool // what the answer is about
+	about map[port]bool // the ports that the answer is about
 }
 
-// demand is a Service, read once for a plan.
-type demand struct {
+// request is a Service, parsed once for a plan.
+type request struct {
 	*corev1.Service
 	ports []port
 	has   map[netip.Addr]map[port]bool // by its status
 }
 
-// site is a Service on one of the nodes that may serve it.
-type site struct {
-	service *demand
+// placement is a Service on one of the nodes that can serve it.
+type placement struct {
+	service *request
 	node    *host
 	addrs   []address
 	rank    rank
-	refused []holding // why it may not
-	waits   bool      // it is not known yet whether it may
-	// unchecked says that the node did not say in time whether its ports are free.
+	refused []refusal // the ports that the Service does not get there
+	waits   bool      // an answer of the node is awaited
+	// unchecked says that the node did not answer in time.
 	unchecked bool
 }
 
-// rank says who keeps a port: a decision that was made stays, whatever comes later. What was decided stands in the
-// status of Services, and so it survives everything.
+// rank orders placements: an earlier decision wins over a later request. Decisions are stored in the status of Services.
 type rank int
 
 const (
 	settled rank = iota // the Service has the address with all its ports
-	partly              // it has the address, and wants further ports
+	partly              // it has the address, and requests further ports
 	wanted
 )
 
-// claim is what only one Service can have.
+// claim is a port of an address, which only one Service can have.
 type claim struct {
 	addr netip.Addr
 	port port
 }
 
-// plan decides about all Services at once. It is the same for the same snapshot, in whatever order.
+// plan decides about all Services at once. It does not depend on the order of the objects in the snapshot.
 func (in snapshot) plan(reserved []Reserved) plan {
 	p := plan{asked: map[string][]port{}, serving: map[string]struct{}{}}
 	nodes, own := in.read()
-	some := chosen(in.nodes)
-	var all []*site
-	byService := map[types.UID][]*site{}
+	selected := anySelected(in.nodes)
+	var all []*placement
+	byService := map[types.UID][]*placement{}
 	why := map[types.UID]candidates{}
 	for _, s := range own {
 		if s.DeletionTimestamp != nil {
 			continue
 		}
-		c := in.candidates(s, nodes, some)
+		c := in.candidates(s, nodes, selected)
 		why[s.UID] = c
 		for _, n := range c.able {
 			p.serving[n.Name] = struct{}{}
@@ -110,15 +109,15 @@ func (in snapshot) plan(reserved []Reserved) plan {
 			if len(addrs[n.Name]) == 0 {
 				continue
 			}
-			st := &site{service: s, node: n, addrs: addrs[n.Name]}
+			st := &placement{service: s, node: n, addrs: addrs[n.Name]}
 			st.rank = rankOf(st)
 			all = append(all, st)
 			byService[s.UID] = append(byService[s.UID], st)
 			p.asked[n.Name] = append(p.asked[n.Name], s.ports...)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *site) int { return cmp.Compare(a.rank, b.rank) }) // by age already
-	l := ledger{taken: map[claim]*demand{}, listed: map[claim][]*demand{}, reserved: reserved, in: in}
+	slices.SortStableFunc(all, func(a, b *placement) int { return cmp.Compare(a.rank, b.rank) }) // they are sorted by age already
+	l := allocation{taken: map[claim]*request{}, listed: map[claim][]*request{}, reserved: reserved, in: in}
 	for _, s := range own {
 		l.note(s)
 	}
@@ -131,8 +130,8 @@ func (in snapshot) plan(reserved []Reserved) plan {
 	return p
 }
 
-// read returns the nodes by name, and the Services that are ours by age.
-func (in snapshot) read() (nodes []*host, own []*demand) {
+// read returns the nodes sorted by name, and the Services of this package sorted by age.
+func (in snapshot) read() (nodes []*host, own []*request) {
 	for _, n := range in.nodes {
 		h := &host{Node: n, addrs: nodeAddresses(n)}
 		h.told, h.about = answerOf(n)
@@ -143,7 +142,7 @@ func (in snapshot) read() (nodes []*host, own []*demand) {
 		if !ours(s) || foreign(s, nodes) {
 			continue
 		}
-		d := &demand{Service: s, ports: portsOf(s), has: map[netip.Addr]map[port]bool{}}
+		d := &request{Service: s, ports: portsOf(s), has: map[netip.Addr]map[port]bool{}}
 		for _, i := range s.Status.LoadBalancer.Ingress {
 			if a, err := netip.ParseAddr(i.IP); err == nil {
 				d.has[a] = granted(i)
@@ -151,11 +150,11 @@ func (in snapshot) read() (nodes []*host, own []*demand) {
 		}
 		own = append(own, d)
 	}
-	slices.SortFunc(own, func(a, b *demand) int { return older(a.Service, b.Service) })
+	slices.SortFunc(own, func(a, b *request) int { return older(a.Service, b.Service) })
 	return nodes, own
 }
 
-// older orders Services by age; those of the same second by name.
+// older orders Services by age, and Services of the same second by name.
 func older(a, b *corev1.Service) int {
 	return cmp.Or(
 		a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
@@ -165,18 +164,18 @@ func older(a, b *corev1.Service) int {
 
 // candidates are the nodes for a Service.
 type candidates struct {
-	able  []*host           // they would serve if they were alive
-	alive []*host           // of these
-	not   map[string]string // why the others do not, by node
-	idle  bool              // no node has an endpoint, where that counts
+	able  []*host           // nodes that can serve if they are not lost
+	alive []*host           // those of able that are not lost
+	not   map[string]string // why the others cannot, by node
+	idle  bool              // the Service needs nodes with endpoints, and there is none
 }
 
-func (in snapshot) candidates(s *demand, nodes []*host, some bool) candidates {
+func (in snapshot) candidates(s *request, nodes []*host, selected bool) candidates {
 	where := in.endpoints[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}]
 	c := candidates{not: map[string]string{}, idle: isLocal(s.Service) && where.none()}
 	var silent []*host
 	for _, n := range nodes {
-		reason := unfit(n.Node, s.Service, some)
+		reason := unsuitable(n.Node, s.Service, selected)
 		if reason == "" && !isReady(n.Node) {
 			reason = "it is not Ready"
 		}
@@ -194,13 +193,13 @@ func (in snapshot) candidates(s *demand, nodes []*host, some bool) candidates {
 		}
 		c.alive = append(c.alive, n)
 	}
-	if len(c.alive) == 0 { // who hears nobody may be deaf; the rest of the control plane is to decide
+	if len(c.alive) == 0 { // if every node is silent, this server may be cut off; Kubernetes' own node conditions decide
 		c.alive = silent
 	}
 	return c
 }
 
-// entryOf returns what a Service's status says of an address.
+// entryOf returns the entry of an address in a Service's status.
 func entryOf(s *corev1.Service, a netip.Addr) (corev1.LoadBalancerIngress, bool) {
 	for _, i := range s.Status.LoadBalancer.Ingress {
 		if ip, err := netip.ParseAddr(i.IP); err == nil && ip == a {
@@ -210,7 +209,7 @@ func entryOf(s *corev1.Service, a netip.Addr) (corev1.LoadBalancerIngress, bool)
 	return corev1.LoadBalancerIngress{}, false
 }
 
-// granted are the ports that were decided about in a status: each entry lists them. Entries of other balancers do not.
+// granted returns the ports that an entry of a status lists. Entries of other load balancers list none.
 func granted(i corev1.LoadBalancerIngress) map[port]bool {
 	out := map[port]bool{}
 	for _, p := range i.Ports {
@@ -219,7 +218,7 @@ func granted(i corev1.LoadBalancerIngress) map[port]bool {
 	return out
 }
 
-func rankOf(st *site) rank {
+func rankOf(st *placement) rank {
 	r := wanted
 	for _, a := range st.addrs {
 		have, listed := st.service.has[a.Addr]
@@ -236,8 +235,8 @@ func rankOf(st *site) rank {
 	return r
 }
 
-// foreign reports whether another balancer has given the Service its addresses: there are some, and they are neither
-// ours nor those of nodes.
+// foreign reports whether another load balancer has assigned the Service's addresses: there are some, and they are neither
+// from this package nor addresses of nodes.
 func foreign(s *corev1.Service, nodes []*host) bool {
 	if len(s.Status.LoadBalancer.Ingress) == 0 || condition(s, readyCondition) != nil {
 		return false

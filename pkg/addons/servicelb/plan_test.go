@@ -30,7 +30,7 @@ func lb(name string, n int, ports string, changes ...change[*corev1.Service]) *c
 		},
 		Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol}},
 	}
-	for _, p := range parseAsked(withProtocol(ports)) {
+	for _, p := range parsePorts(withProtocol(ports)) {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Port: p.number, Protocol: p.protocol})
 	}
 	for _, c := range changes {
@@ -216,7 +216,7 @@ func TestPlan(t *testing.T) {
 			want: []string{"10.0.0.2 (port 22/TCP is held by sshd (pid 7) on node a)"}},
 		{title: "the node began to use it", services: []*corev1.Service{lb("ssh", 0, "22", has("10.0.0.1"))}, nodes: []*corev1.Node{member("a", "10.0.0.1", says("22/TCP", `,"held":{"22/TCP":"sshd (pid 7)"}`))}, want: []string{"10.0.0.1"}},
 		{title: "it was given before the node could say", services: []*corev1.Service{lb("ssh", 0, "22", has("10.0.0.1"))}, nodes: []*corev1.Node{member("a", "10.0.0.1", says("22/TCP", `,"held":{"22/TCP":"sshd (pid 7)"}`))},
-			in: snapshot{since: map[question]time.Time{{"a", port{22, corev1.ProtocolTCP}}: now}}, want: []string{"PortTaken (port 22/TCP is held by sshd (pid 7) on node a)"}},
+			in: snapshot{since: map[portQuery]time.Time{{"a", port{22, corev1.ProtocolTCP}}: now}}, want: []string{"PortTaken (port 22/TCP is held by sshd (pid 7) on node a)"}},
 		{title: "a port added", services: []*corev1.Service{lb("ssh", 0, "80,22", hasOnly("10.0.0.1", "80"))}, nodes: []*corev1.Node{member("a", "10.0.0.1", says("22/TCP", `,"held":{"22/TCP":"sshd (pid 7)"}`))},
 			want: []string{"PortTaken (port 22/TCP is held by sshd (pid 7) on node a)"}},
 		{title: "a port added, and not yet known", services: []*corev1.Service{lb("web", 0, "80,443", hasOnly("10.0.0.1", "80"))}, nodes: []*corev1.Node{member("a", "10.0.0.1", says("80/TCP", ""))}, want: []string{"hold: 10.0.0.1"}},
@@ -228,7 +228,7 @@ func TestPlan(t *testing.T) {
 		{title: "no answer yet", services: []*corev1.Service{web}, nodes: []*corev1.Node{member("a", "10.0.0.1", silent), b}, want: []string{"hold: 10.0.0.2"}},
 		{title: "no answer yet, but a node to take back", services: []*corev1.Service{lb("web", 0, "80", has("10.0.0.3"))}, nodes: []*corev1.Node{member("a", "10.0.0.1", silent), b, member("c", "10.0.0.3", notReady)}, want: []string{"10.0.0.2"}},
 		{title: "no answer in time", services: []*corev1.Service{web}, nodes: []*corev1.Node{member("a", "10.0.0.1", silent)},
-			in: snapshot{since: map[question]time.Time{{"a", port{80, corev1.ProtocolTCP}}: now.Add(-patience)}}, want: []string{"10.0.0.1"}},
+			in: snapshot{since: map[portQuery]time.Time{{"a", port{80, corev1.ProtocolTCP}}: now.Add(-answerTimeout)}}, want: []string{"10.0.0.1"}},
 		{title: "nonsense for an answer", services: []*corev1.Service{web}, nodes: []*corev1.Node{member("a", "10.0.0.1", func(n *corev1.Node) { n.Annotations[heldAnnotation] = "{" })}, want: []string{"hold: Waiting"}},
 	} {
 		t.Run(test.title, func(t *testing.T) {

@@ -20,23 +20,23 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// Ports answers on a node which of the ports that Services want are in use on it.
+// Ports answers on each node which of the requested ports are in use there.
 type Ports struct {
 	Node *kube.OwnNode
-	// Kubeconfig is the kubelet's: it may change its own node, and list the pods on it.
+	// Kubeconfig is the kubelet's, which may change its own Node and list the pods on it.
 	Kubeconfig string
 
-	listening func([]port, []netip.Addr) ([]socket, map[corev1.Protocol]error) // as the function of this name
+	listening func([]port, []netip.Addr) ([]socket, map[corev1.Protocol]error) // the function of this name; replaced in tests
 }
 
-// lookEvery is how often a node looks again while it is asked: what uses a port may have come later, or gone.
-// lookSoon is for when the API server did not say which host ports pods have.
+// checkInterval is how often a node checks the ports again while there is a query, because processes come and go.
+// retryInterval applies while the API server does not list the host ports of pods.
 const (
-	lookEvery = 60 * time.Second
-	lookSoon  = 5 * time.Second
+	checkInterval = 60 * time.Second
+	retryInterval = 5 * time.Second
 )
 
-// Run works until ctx is done, at changes of the Node. It is ready at once.
+// Run answers queries until ctx is done. It is ready at once.
 func (p Ports) Run(ctx context.Context, ready func()) error {
 	client, err := kube.Client(p.Kubeconfig)
 	if err != nil {
@@ -50,8 +50,8 @@ func (p Ports) Run(ctx context.Context, ready func()) error {
 
 func (p Ports) run(ctx context.Context, client kubernetes.Interface) {
 	var looked struct {
-		next  time.Time // when to look again
-		about string    // the question and the node's addresses
+		next  time.Time // when to check again
+		about string    // the query and the node's addresses
 		text  string    // the answer
 	}
 	for {
@@ -82,20 +82,20 @@ func (p Ports) run(ctx context.Context, client kubernetes.Interface) {
 	}
 }
 
-// look is the answer to a question, "" to none, and how long it is good for. Ports of which it cannot be found out
-// whether they are in use are left out of what it is about: to say nothing of them would be to say that they are free.
+// look returns the answer to a query, "" without a query, and how long the answer is valid. It does not list ports that
+// could not be checked among those it is about, because such ports would count as free.
 func (p Ports) look(ctx context.Context, client kubernetes.Interface, node *corev1.Node, asked string) (text string, valid time.Duration) {
 	if asked == "" {
-		return "", lookEvery
+		return "", checkInterval
 	}
-	valid = lookEvery
+	valid = checkInterval
 	log := logrus.WithField("component", "lb-ports")
 	a := answer{Held: map[string]string{}}
 	var own []netip.Addr
 	for _, at := range nodeAddresses(node) {
 		own = append(own, at.Addr)
 	}
-	wanted := parseAsked(asked)
+	wanted := parsePorts(asked)
 	sockets, unseen := p.listening(wanted, own)
 	for _, err := range unseen {
 		log.WithError(err).Warn("cannot see which ports are in use")
@@ -107,15 +107,15 @@ func (p Ports) look(ctx context.Context, client kubernetes.Interface, node *core
 	pods, err := p.hostPorts(ctx, client, node.Name)
 	if err != nil {
 		log.WithError(err).Warn("cannot see which pods have host ports")
-		valid = lookSoon
+		valid = retryInterval
 	}
 	for _, w := range wanted {
 		if pod := pods[w]; pod != "" {
 			a.Held[w.String()] = pod
 		}
 	}
-	a.Asked = spell(slices.DeleteFunc(wanted, func(w port) bool { return a.Held[w.String()] == "" && (err != nil || unseen[w.protocol] != nil) }))
-	if a.NAT, err = elsewhere(node); err != nil {
+	a.Asked = formatPorts(slices.DeleteFunc(wanted, func(w port) bool { return a.Held[w.String()] == "" && (err != nil || unseen[w.protocol] != nil) }))
+	if a.NAT, err = natAddresses(node); err != nil {
 		log.WithError(err).Warn("cannot see the addresses of the interfaces")
 	}
 	data, err := json.Marshal(a)
@@ -126,7 +126,7 @@ func (p Ports) look(ctx context.Context, client kubernetes.Interface, node *core
 	return string(data), valid
 }
 
-// hostPorts are the ports of the node that pods have, and which pods.
+// hostPorts returns the host ports of the pods on this node, and the pods that have them.
 func (p Ports) hostPorts(ctx context.Context, client kubernetes.Interface, node string) (map[port]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -139,7 +139,7 @@ func (p Ports) hostPorts(ctx context.Context, client kubernetes.Interface, node 
 	out := map[port]string{}
 	for _, pod := range pods.Items {
 		if pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-			continue // its sockets are seen, or it has none
+			continue // its sockets are visible on the node, or it has none
 		}
 		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 			for _, cp := range c.Ports {
@@ -152,8 +152,8 @@ func (p Ports) hostPorts(ctx context.Context, client kubernetes.Interface, node 
 	return out, nil
 }
 
-// elsewhere are the external addresses of the node that none of its interfaces has.
-func elsewhere(node *corev1.Node) ([]netip.Addr, error) {
+// natAddresses returns the external addresses of the node that none of its interfaces has.
+func natAddresses(node *corev1.Node) ([]netip.Addr, error) {
 	here, err := net.InterfaceAddrs()
 	if err != nil {
 		return nil, err
@@ -168,7 +168,7 @@ func elsewhere(node *corev1.Node) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// say writes an answer into the own Node; "" removes the last.
+// say writes an answer into the Node; "" removes the previous answer.
 func (p Ports) say(ctx context.Context, client kubernetes.Interface, text string) error {
 	value := &text
 	if text == "" {

@@ -170,7 +170,7 @@ func TestLookFails(t *testing.T) {
 			if a.Asked != test.about || fmt.Sprint(a.Held) != test.held {
 				t.Errorf("about %s it says %v, not %s about %s", a.Asked, a.Held, test.held, test.about)
 			}
-			if (valid < lookEvery) != test.noPods {
+			if (valid < checkInterval) != test.noPods {
 				t.Errorf("it is good for %s", valid)
 			}
 		})

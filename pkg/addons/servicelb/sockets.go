@@ -18,21 +18,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// socket is one that takes what comes to a port of the node.
+// socket is a listening socket on the node.
 type socket struct {
 	port  port
-	inode uint32 // 0 is the kernel's own
+	inode uint32 // 0 for sockets of the kernel
 }
 
-// The states of sockets that take what comes: as bits, as the kernel wants them.
+// The states of listening sockets, as the bits of the kernel's interface.
 const (
 	tcpListen      = 1 << 10
 	udpUnconnected = 1 << 7
 )
 
-// listening returns the sockets on some ports that are bound to all addresses or to one of the node's own, and why
-// those of a protocol could not be seen, or not all. Only these are asked of the kernel, which may have very many
-// connections, and only of protocols that matter.
+// listening returns the sockets on some ports that are bound to all addresses or to one of the node's own, and for each
+// protocol the error if not all sockets could be listed. It asks the kernel for listening sockets only, because there may
+// be very many connections.
 func listening(ports []port, own []netip.Addr) (out []socket, unseen map[corev1.Protocol]error) {
 	unseen = map[corev1.Protocol]error{}
 	for _, kind := range []struct {
@@ -62,12 +62,12 @@ func listening(ports []port, own []netip.Addr) (out []socket, unseen map[corev1.
 const (
 	diagRequest = 56
 	diagMessage = 72
-	diagPort    = 4 // of the sender, in network order
+	diagPort    = 4 // of the local end, in network order
 	diagAddress = 8
 	diagInode   = 68
 )
 
-// dump tells found of all sockets in some states.
+// dump calls found with all sockets in some states.
 func dump(family, protocol uint8, states uint32, found func(at netip.AddrPort, inode uint32)) error {
 	body := make([]byte, diagRequest)
 	body[0], body[1] = family, protocol
@@ -85,13 +85,13 @@ func dump(family, protocol uint8, states uint32, found func(at netip.AddrPort, i
 		found(netip.AddrPortFrom(ip, binary.BigEndian.Uint16(m[diagPort:])), binary.NativeEndian.Uint32(m[diagInode:]))
 		return true
 	})
-	if errors.Is(err, netlink.ErrDumpInterrupted) { // sockets came and went meanwhile
+	if errors.Is(err, netlink.ErrDumpInterrupted) { // sockets were opened or closed meanwhile
 		return nil
 	}
 	return err
 }
 
-// holders says in words whose the sockets are, by inode.
+// holders describes the processes that hold the sockets, by inode.
 func holders(sockets []socket) map[uint32]string {
 	out := map[uint32]string{}
 	for _, s := range sockets {

@@ -51,7 +51,7 @@ func random(r *rand.Rand) snapshot {
 func step(in snapshot) (snapshot, plan) {
 	p := in.plan(reserved)
 	in.since, _ = remember(in.since, p.open, in.now)
-	in.now = in.now.Add(patience)
+	in.now = in.now.Add(answerTimeout)
 	byUID := map[any]*corev1.Service{}
 	for _, o := range p.outcomes {
 		switch {
@@ -75,7 +75,7 @@ func step(in snapshot) (snapshot, plan) {
 
 // holdersOf are the Services that list each claim.
 func holdersOf(services []*corev1.Service) map[claim][]string {
-	l := ledger{listed: map[claim][]*demand{}}
+	l := allocation{listed: map[claim][]*request{}}
 	_, all := snapshot{services: services}.read()
 	for _, s := range all {
 		l.note(s)

@@ -16,35 +16,35 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// writers is how many requests are under way at once.
+// writers is how many requests are in flight at once.
 const writers = 8
 
-// shadowed is what is told of once. Who uses the port is not in it: a process that is started again and again is the same
-// news.
+// shadowed is the key under which an event about a shadow is sent once. It does not contain the process, because one that
+// restarts again and again is no news.
 type shadowed struct {
 	service types.UID
-	question
+	portQuery
 }
 
-// controller makes true what a plan says. One goroutine runs it.
+// controller carries out plans. One goroutine runs it.
 type controller struct {
 	Balancers
-	client  kubernetes.Interface
-	feed    *feed
-	inRange func(int32) bool
-	alive   *pulses
+	client     kubernetes.Interface
+	feed       *feed
+	isNodePort func(int32) bool
+	alive      *liveness
 
-	fresh    map[types.UID]*corev1.Service // as we have written them, while the watch has older ones
-	since    map[question]time.Time        // when what is awaited was asked first; nil before the first sync
-	shadowed map[shadowed]bool             // what was told already
+	fresh    map[types.UID]*corev1.Service // as written by this controller, while the watch has older versions
+	since    map[portQuery]time.Time       // when each open query was made first; nil before the first sync
+	shadowed map[shadowed]bool             // events that were sent already
 }
 
-// sync looks, plans and writes. soon is when to come again without an event, 0 for never.
+// sync makes a plan and carries it out. soon is when to call it again even without an event, 0 for never.
 func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 	services := c.services()
-	gone := c.letGo(ctx)
-	if len(services) == 0 { // the last chance: the nodes are about to be forgotten
-		if err := c.askAll(ctx, nil); err != nil {
+	gone := c.releaseRetyped(ctx)
+	if len(services) == 0 { // before the watch of nodes ends
+		if err := c.writeQueries(ctx, nil); err != nil {
 			return 0, errors.Join(gone, err)
 		}
 	}
@@ -66,12 +66,12 @@ func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 	p := in.plan(c.Reserved)
 	c.alive.follow(ctx, slices.DeleteFunc(slices.Collect(maps.Keys(p.serving)), func(n string) bool { return n == c.Self }))
 	c.since, soon = remember(c.since, p.open, in.now)
-	asked, written := c.askAll(ctx, p.asked), c.write(ctx, p.outcomes)
+	asked, written := c.writeQueries(ctx, p.asked), c.write(ctx, p.outcomes)
 	c.report(p.outcomes)
 	return soon, errors.Join(gone, asked, written)
 }
 
-// services are ours of the watch, or newer versions that we know from our own writes.
+// services returns the Services of this package from the watch, or newer versions that this controller wrote.
 func (c *controller) services() []*corev1.Service {
 	all := slices.DeleteFunc(listOf[*corev1.Service](c.feed.services), func(s *corev1.Service) bool { return !ours(s) })
 	here := map[types.UID]bool{}
@@ -89,39 +89,39 @@ func (c *controller) services() []*corev1.Service {
 	return all
 }
 
-// remember keeps when each open question was asked first, and returns when the first of them is late.
-func remember(before map[question]time.Time, open []question, now time.Time) (since map[question]time.Time, soon time.Duration) {
-	since = map[question]time.Time{}
+// remember records when each open query was made first, and returns how soon the first of them times out.
+func remember(before map[portQuery]time.Time, open []portQuery, now time.Time) (since map[portQuery]time.Time, soon time.Duration) {
+	since = map[portQuery]time.Time{}
 	for _, q := range open {
 		since[q] = now
 		if first, ok := before[q]; ok {
 			since[q] = first
 		}
-		if left := since[q].Add(patience).Sub(now); left > 0 && (soon == 0 || left < soon) {
+		if left := since[q].Add(answerTimeout).Sub(now); left > 0 && (soon == 0 || left < soon) {
 			soon = left
 		}
 	}
 	return since, soon
 }
 
-// askAll writes the questions that differ from what the nodes have.
-func (c *controller) askAll(ctx context.Context, asked map[string][]port) error {
+// writeQueries writes the queries that differ from those in the Nodes.
+func (c *controller) writeQueries(ctx context.Context, asked map[string][]port) error {
 	var todo []func() error
 	for _, n := range listOf[*corev1.Node](c.feed.nodes) {
-		if text := spell(asked[n.Name]); text != n.Annotations[askedAnnotation] {
+		if text := formatPorts(asked[n.Name]); text != n.Annotations[askedAnnotation] {
 			todo = append(todo, func() error { return ask(ctx, c.client, n.Name, text) })
 		}
 	}
 	return inParallel(todo)
 }
 
-// write brings the Services up to date and tells what has changed.
+// write updates the Services and sends events about changes.
 func (c *controller) write(ctx context.Context, outcomes []outcome) error {
 	var mu sync.Mutex
 	var todo []func() error
 	for _, o := range outcomes {
 		todo = append(todo, func() error {
-			err := c.tellShadows(ctx, o, &mu)
+			err := c.reportShadows(ctx, o, &mu)
 			if o.hold {
 				return err
 			}
@@ -145,11 +145,11 @@ func (c *controller) write(ctx context.Context, outcomes []outcome) error {
 	return inParallel(todo)
 }
 
-// tellShadows tells once of a port that something else uses as well.
-func (c *controller) tellShadows(ctx context.Context, o outcome, mu *sync.Mutex) error {
+// reportShadows sends one event for each port that a process uses as well.
+func (c *controller) reportShadows(ctx context.Context, o outcome, mu *sync.Mutex) error {
 	var err error
 	for _, s := range o.shadows {
-		key := shadowed{o.service.UID, s.question}
+		key := shadowed{o.service.UID, s.portQuery}
 		mu.Lock()
 		told := c.shadowed[key]
 		c.shadowed[key] = true
@@ -161,10 +161,10 @@ func (c *controller) tellShadows(ctx context.Context, o outcome, mu *sync.Mutex)
 	return err
 }
 
-// nodePorts are the ports of the range of NodePorts that Services have as such, if any balanced Service wants one.
+// nodePorts returns the NodePorts of all Services if any Service of type LoadBalancer requests a port of their range.
 func (c *controller) nodePorts(ctx context.Context, services []*corev1.Service) (map[port]nodePort, error) {
 	wanted := slices.ContainsFunc(services, func(s *corev1.Service) bool {
-		return slices.ContainsFunc(portsOf(s), func(p port) bool { return c.inRange(p.number) })
+		return slices.ContainsFunc(portsOf(s), func(p port) bool { return c.isNodePort(p.number) })
 	})
 	if !wanted {
 		return nil, nil
@@ -196,12 +196,12 @@ func (c *controller) nodePorts(ctx context.Context, services []*corev1.Service) 
 	return out, nil
 }
 
-// letGo takes what is ours off Services that have got another type.
-func (c *controller) letGo(ctx context.Context) error {
+// releaseRetyped removes addresses and finalizer from Services whose type has changed.
+func (c *controller) releaseRetyped(ctx context.Context) error {
 	var errs []error
 	for key := range c.feed.takeGone() {
 		s, err := c.client.CoreV1().Services(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-		if err == nil && s.Spec.Type != corev1.ServiceTypeLoadBalancer && condition(s, readyCondition) != nil { // else another balancer's
+		if err == nil && s.Spec.Type != corev1.ServiceTypeLoadBalancer && condition(s, readyCondition) != nil { // else it belongs to another load balancer
 			_, err = patch(ctx, c.client, s, released(s))
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -212,7 +212,7 @@ func (c *controller) letGo(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// report tells coracle status.
+// report updates the report for coracle status.
 func (c *controller) report(outcomes []outcome) {
 	if c.Report == nil {
 		return
@@ -237,7 +237,7 @@ func (c *controller) report(outcomes []outcome) {
 	c.Report(all)
 }
 
-// inParallel calls all functions, some at once.
+// inParallel calls all functions, at most writers at once.
 func inParallel(todo []func() error) error {
 	errs := make([]error, len(todo))
 	free := make(chan struct{}, writers)

@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// trimService leaves of a Service what a plan reads and what patch compares.
+// trimService keeps the fields of a Service that a plan reads and patch compares.
 func trimService(obj any) (any, error) {
 	s, ok := obj.(*corev1.Service)
 	if !ok {
@@ -18,7 +18,7 @@ func trimService(obj any) (any, error) {
 	return small, nil
 }
 
-// trimNode leaves of a Node what a plan reads: a heartbeat then changes nothing.
+// trimNode keeps the fields of a Node that a plan reads, so that heartbeats change nothing.
 func trimNode(obj any) (any, error) {
 	n, ok := obj.(*corev1.Node)
 	if !ok {
@@ -43,7 +43,7 @@ func trimNode(obj any) (any, error) {
 	return small, nil
 }
 
-// trimSlice leaves where the endpoints of a Service are.
+// trimSlice keeps the nodes of the endpoints.
 func trimSlice(obj any) (any, error) {
 	slice, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok {

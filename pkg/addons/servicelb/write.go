@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Finalizers: a balancer's, as upstream's clouds have it, and that of k3s, which nobody removes any more.
+// The finalizer of load balancers, as in upstream's cloud providers, and that of k3s, which k3s cannot remove any more.
 const (
 	finalizer    = "service.kubernetes.io/load-balancer-cleanup"
 	k3sFinalizer = "svccontroller.k3s.cattle.io/daemonset"
@@ -27,7 +27,7 @@ const (
 // writeTimeout is how long one request may take.
 const writeTimeout = 10 * time.Second
 
-// applied is a Service as an outcome wants it.
+// applied returns the Service with an outcome applied.
 func applied(o outcome) *corev1.Service {
 	if o.release {
 		return released(o.service)
@@ -47,7 +47,7 @@ func applied(o outcome) *corev1.Service {
 	return s
 }
 
-// released is a Service without anything of ours.
+// released returns the Service without addresses, conditions and finalizer.
 func released(old *corev1.Service) *corev1.Service {
 	s := old.DeepCopy()
 	s.Finalizers = slices.DeleteFunc(s.Finalizers, func(f string) bool { return f == k3sFinalizer || f == finalizer })
@@ -57,8 +57,8 @@ func released(old *corev1.Service) *corev1.Service {
 	return s
 }
 
-// patch writes what differs between two versions of a Service, and returns it as it is then; nil if nothing differs,
-// or if the Service has changed so much meanwhile that the decision is void.
+// patch writes the difference between two versions of a Service, and returns the result; nil if there is no difference, or
+// if the Service was deleted or replaced meanwhile.
 func patch(ctx context.Context, client kubernetes.Interface, old, changed *corev1.Service) (*corev1.Service, error) {
 	if reflect.DeepEqual(old, changed) {
 		return nil, nil
@@ -83,7 +83,7 @@ func patch(ctx context.Context, client kubernetes.Interface, old, changed *corev
 	if metadata == nil {
 		metadata = map[string]any{}
 	}
-	metadata["uid"] = old.UID // not another one of this name
+	metadata["uid"] = old.UID // a Service that was created anew under this name is not changed
 	body["metadata"] = metadata
 	if data, err = json.Marshal(body); err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func patch(ctx context.Context, client kubernetes.Interface, old, changed *corev
 	return got, nil
 }
 
-// ask writes a question into a Node; an empty one removes the last.
+// ask writes a query into a Node; "" removes the previous query.
 func ask(ctx context.Context, client kubernetes.Interface, node, text string) error {
 	value := &text
 	if text == "" {
@@ -119,7 +119,7 @@ func ask(ctx context.Context, client kubernetes.Interface, node, text string) er
 	return nil
 }
 
-// tell creates an Event at a Service.
+// tell creates an Event for a Service.
 func tell(ctx context.Context, client kubernetes.Interface, s *corev1.Service, kind, reason, message string) error {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -131,15 +131,15 @@ func tell(ctx context.Context, client kubernetes.Interface, s *corev1.Service, k
 		Source: corev1.EventSource{Component: "coracle"},
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return fmt.Errorf("telling of Service %s/%s in an Event: %w", s.Namespace, s.Name, err)
+		return fmt.Errorf("creating an Event for Service %s/%s: %w", s.Namespace, s.Name, err)
 	}
 	return nil
 }
 
-// event is an Event to be.
+// event is an Event that is to be created.
 type event struct{ kind, reason, message string }
 
-// events are what people should know of a change.
+// events returns the Events for a change.
 func events(old, changed *corev1.Service) (out []event) {
 	if before, after := ipsOf(old), ipsOf(changed); before != after {
 		out = append(out, event{corev1.EventTypeNormal, "UpdatedLoadBalancer", "the addresses are " + after + ", before: " + before})
@@ -151,7 +151,7 @@ func events(old, changed *corev1.Service) (out []event) {
 	before, after = condition(old, readyCondition), condition(changed, readyCondition)
 	if after != nil && after.Reason != assigned && after.Reason != portTaken && (before == nil || before.Reason != after.Reason) {
 		kind := corev1.EventTypeWarning
-		if after.Reason == noEndpoints || after.Reason == waiting { // as it is before every first pod
+		if after.Reason == noEndpoints || after.Reason == waiting { // normal before the first pod is ready
 			kind = corev1.EventTypeNormal
 		}
 		out = append(out, event{kind, after.Reason, after.Message})
@@ -159,7 +159,7 @@ func events(old, changed *corev1.Service) (out []event) {
 	return out
 }
 
-// ipsOf spells a Service's addresses.
+// ipsOf joins a Service's addresses.
 func ipsOf(s *corev1.Service) string {
 	var ips []string
 	for _, i := range s.Status.LoadBalancer.Ingress {

@@ -11,25 +11,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The annotations of a Node by which the two halves talk.
+// The annotations of a Node by which the control plane and the node communicate.
 const (
-	// askedAnnotation is what the control plane asks: ports that Services want on this node, as "80/TCP,443/TCP".
+	// askedAnnotation is the query of the control plane: the ports that Services request on the node, as "80/TCP,443/TCP".
 	askedAnnotation = "node.coracle.io/lb-ports"
-	// heldAnnotation is what the node says: an answer, as JSON.
+	// heldAnnotation is the answer of the node, as JSON.
 	heldAnnotation = "node.coracle.io/lb-ports-held"
 )
 
-// answer is what a node says about the ports that it was asked about.
+// answer is a node's answer to a query.
 type answer struct {
-	// Asked are those that it could look at, spelled as in the question.
+	// Asked are the ports that the node could check, in the form of the query.
 	Asked string `json:"asked"`
-	// Held are the ports in use, and by whom, in words.
+	// Held maps each port in use to a description of its user.
 	Held map[string]string `json:"held,omitempty"`
-	// NAT are the node's external addresses that none of its interfaces has: packets to them arrive at another one.
+	// NAT are the external addresses of the node that none of its interfaces has: packets to them arrive at another address.
 	NAT []netip.Addr `json:"nat,omitempty"`
 }
 
-// port is a port of a protocol.
+// port is a port number with its protocol.
 type port struct {
 	number   int32
 	protocol corev1.Protocol
@@ -53,7 +53,7 @@ func protocolOf(p corev1.Protocol) corev1.Protocol {
 	return p
 }
 
-// comparePorts orders ports as people do.
+// comparePorts orders ports by number, then by protocol.
 func comparePorts(a, b port) int {
 	if a.number != b.number {
 		return int(a.number - b.number)
@@ -61,8 +61,8 @@ func comparePorts(a, b port) int {
 	return strings.Compare(string(a.protocol), string(b.protocol))
 }
 
-// spell is the question for some ports.
-func spell(ports []port) string {
+// formatPorts returns the query for some ports.
+func formatPorts(ports []port) string {
 	ports = slices.Compact(slices.SortedFunc(slices.Values(ports), comparePorts))
 	var texts []string
 	for _, p := range ports {
@@ -71,8 +71,8 @@ func spell(ports []port) string {
 	return strings.Join(texts, ",")
 }
 
-// parseAsked reads a question. What it does not understand it leaves out: a later version may have written it.
-func parseAsked(text string) []port {
+// parsePorts parses a query. It skips what it does not understand, because a later version may have written it.
+func parsePorts(text string) []port {
 	var out []port
 	for one := range strings.SplitSeq(text, ",") {
 		number, protocol, ok := strings.Cut(one, "/")
@@ -84,14 +84,13 @@ func parseAsked(text string) []port {
 	return out
 }
 
-// answerOf is what a Node says, and which ports that is about. A node that says nothing, or nothing that can
-// be read, has an empty one.
+// answerOf returns the answer in a Node, and the ports that it is about. Without an answer that can be parsed both are empty.
 func answerOf(n *corev1.Node) (a answer, about map[port]bool) {
 	if json.Unmarshal([]byte(n.Annotations[heldAnnotation]), &a) != nil {
 		return answer{}, nil
 	}
 	about = map[port]bool{}
-	for _, p := range parseAsked(a.Asked) {
+	for _, p := range parsePorts(a.Asked) {
 		about[p] = true
 	}
 	return a, about

@@ -35,7 +35,7 @@ func TestPulses(t *testing.T) {
 				var ping atomic.Value
 				ping.Store(test.first)
 				changes := make(chan struct{}, 10)
-				ps := &pulses{
+				ps := &liveness{
 					ping: func(ctx context.Context, node string) error {
 						return ping.Load().(func(context.Context, string) error)(ctx, node)
 					},

@@ -14,27 +14,27 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// tidy takes back what an earlier leader could not: at Services whose type has changed, and at Nodes if nobody wants
-// ports any more.
-func (c *controller) tidy(ctx context.Context) error {
+// cleanUp removes what an earlier leader could not remove: from Services whose type has changed, and from Nodes if no Service
+// requests ports any more.
+func (c *controller) cleanUp(ctx context.Context) error {
 	if err := releaseAll(ctx, c.client, func(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeLoadBalancer }); err != nil {
 		return err
 	}
 	if len(c.services()) > 0 {
-		return nil // sync knows better what is to be asked
+		return nil // sync writes the queries
 	}
-	return askNothing(ctx, c.client)
+	return withdrawQueries(ctx, c.client)
 }
 
-// releaseAll takes what is ours off those of our Services that are meant.
-func releaseAll(ctx context.Context, client kubernetes.Interface, meant func(*corev1.Service) bool) error {
+// releaseAll removes addresses and finalizer from the selected Services of this package.
+func releaseAll(ctx context.Context, client kubernetes.Interface, selected func(*corev1.Service) bool) error {
 	all, err := client.CoreV1().Services("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return fmt.Errorf("listing Services: %w", err)
 	}
 	var errs []error
 	for i := range all.Items {
-		if s := &all.Items[i]; condition(s, readyCondition) != nil && meant(s) {
+		if s := &all.Items[i]; condition(s, readyCondition) != nil && selected(s) {
 			_, err := patch(ctx, client, s, released(s))
 			errs = append(errs, err)
 		}
@@ -42,8 +42,8 @@ func releaseAll(ctx context.Context, client kubernetes.Interface, meant func(*co
 	return errors.Join(errs...)
 }
 
-// askNothing takes the questions off all Nodes.
-func askNothing(ctx context.Context, client kubernetes.Interface) error {
+// withdrawQueries removes the queries from all Nodes.
+func withdrawQueries(ctx context.Context, client kubernetes.Interface) error {
 	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return fmt.Errorf("listing nodes: %w", err)
@@ -57,14 +57,14 @@ func askNothing(ctx context.Context, client kubernetes.Interface) error {
 	return errors.Join(errs...)
 }
 
-// Removal runs in place of Balancers where load balancers are switched off: it takes the addresses off the Services
-// that Balancers once served. Without it they could not even be deleted.
+// Removal runs instead of Balancers while the add-on is disabled. It removes the addresses and the finalizer from the
+// Services that Balancers served; otherwise the finalizer would block their deletion.
 type Removal struct {
 	// Kubeconfig may list and change Services and Nodes.
 	Kubeconfig string
 }
 
-// Run is ready at once, and idle when its work is done.
+// Run is ready at once, and waits for ctx when its work is done.
 func (r Removal) Run(ctx context.Context, ready func()) error {
 	client, err := kube.Client(r.Kubeconfig)
 	if err != nil {
@@ -76,17 +76,17 @@ func (r Removal) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// removal returns when nothing of ours is left, or ctx is done.
+// removal returns when everything is removed, or ctx is done.
 func removal(ctx context.Context, client kubernetes.Interface) {
 	for pause := firstPause; ; pause = min(pause*2, lastPause) {
 		err := errors.Join(
 			releaseAll(ctx, client, func(*corev1.Service) bool { return true }),
-			askNothing(ctx, client),
+			withdrawQueries(ctx, client),
 		)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		logrus.WithField("component", "servicelb").WithError(err).Warn("taking back what load balancers have left; trying again")
+		logrus.WithField("component", "servicelb").WithError(err).Warn("removing addresses from Services; trying again")
 		if lifecycle.Sleep(ctx, pause) != nil {
 			return
 		}
