@@ -11,18 +11,18 @@ import (
 	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
-// lenient is a client to which a volume that is gone is as good as deleted, and one that nobody waits for any more as
-// good as made. The library would log that as an error, and try again: it hears of its own deletions only after it has
-// begun with the next, and tries for ever to make what it was once asked for.
+// lenient is a client that treats a missing volume as deleted, and a volume that no claim waits for any more as created. The
+// library would log an error and retry: it learns of its own deletions after it has begun the next one, and never gives up
+// on a volume that it was once asked for.
 type lenient struct {
 	kubernetes.Interface
 	drop func(ctx context.Context, pv *corev1.PersistentVolume) (bool, error) // see provisioner.drop
 }
 
-// CoreV1 is where volumes are.
+// CoreV1 returns the client with lenient volumes.
 func (c lenient) CoreV1() typedv1.CoreV1Interface { return lenientCore{c.Interface.CoreV1(), c} }
 
-// IsWatchListSemanticsUnSupported says for client-go what a client of a test can, through this one.
+// IsWatchListSemanticsUnSupported passes on what the inner client says: fake clients do not support watch lists.
 func (c lenient) IsWatchListSemanticsUnSupported() bool {
 	inner, ok := c.Interface.(interface{ IsWatchListSemanticsUnSupported() bool })
 	return ok && inner.IsWatchListSemanticsUnSupported()

@@ -17,7 +17,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// Delete removes the folder of a volume.
+// Delete removes the directory of a volume.
 func (p *provisioner) Delete(ctx context.Context, pv *corev1.PersistentVolume) error {
 	others, err := p.isToGo(ctx, pv)
 	if err != nil {
@@ -30,12 +30,12 @@ func (p *provisioner) Delete(ctx context.Context, pv *corev1.PersistentVolume) e
 	if err := onItsDisk(pv, v); err != nil {
 		return err
 	}
-	if err := v.FinishDelete(); err != nil { // before it holds up the making of others
+	if err := v.FinishDelete(); err != nil { // without the lock, because it takes long and would block Provision
 		return err
 	}
 	log := logrus.WithField("component", component).WithField("volume", pv.Name)
 	p.folders.Lock()
-	aside := sync.OnceFunc(p.folders.Unlock) // to remove what is in it takes a while
+	aside := sync.OnceFunc(p.folders.Unlock) // unlocked before the content is removed, which takes a while
 	defer aside()
 	if other := sharing(others, pv); other != "" {
 		log.Warnf("volume %s uses %s too: the folder stays", other, v.Path())
@@ -55,8 +55,8 @@ func (p *provisioner) Delete(ctx context.Context, pv *corev1.PersistentVolume) e
 	return nil
 }
 
-// isToGo makes sure that a volume is to be removed now, and returns all others that this node may have. What the library
-// knows may be old, above all while it tries again after a time without the API: somebody may have set Retain meanwhile.
+// isToGo returns an error unless the volume is still to be removed, and returns all other volumes that this node may have. The
+// library's copy may be outdated, above all when it retries after the API was away: the policy may be Retain by now.
 func (p *provisioner) isToGo(ctx context.Context, pv *corev1.PersistentVolume) (others []corev1.PersistentVolume, err error) {
 	now, others, err := p.current(ctx, pv.Name)
 	if err != nil {
@@ -68,7 +68,7 @@ func (p *provisioner) isToGo(ctx context.Context, pv *corev1.PersistentVolume) (
 	return others, nil
 }
 
-// current asks the API for a volume, which is nil if there is none, and for all others that this node may have.
+// current reads a volume from the API, nil if there is none, and all other volumes that this node may have.
 func (p *provisioner) current(ctx context.Context, name string) (now *corev1.PersistentVolume, others []corev1.PersistentVolume, err error) {
 	list, err := p.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -86,12 +86,12 @@ func (p *provisioner) current(ctx context.Context, name string) (now *corev1.Per
 	return now, others, nil
 }
 
-// isLast reports whether a volume waits for nothing but to be removed with its folder.
+// isLast reports whether a volume only waits to be removed with its directory.
 func isLast(pv *corev1.PersistentVolume) bool {
 	return pv.Status.Phase == corev1.VolumeReleased && pv.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimDelete
 }
 
-// release gives back a folder's project.
+// release releases the quota project of a directory.
 func release(base string, dir *os.File) error {
 	fs, err := fsquota.Open(base)
 	if err != nil {
@@ -101,9 +101,9 @@ func release(base string, dir *os.File) error {
 	return fs.Release(dir)
 }
 
-// sharing names another volume that needs the same folder. A pathPattern may lead to it, or somebody's own volume. One
-// that somebody has deleted is in use as long as its claim is there; of two that are to be removed, the one whose mark
-// the folder has removes it.
+// sharing returns the name of another volume that needs the same directory, because of a pathPattern or because a user
+// created it. A deleted volume is in use as long as its claim exists. Of two volumes that are both to be removed, the one
+// whose mark the directory has removes it.
 func sharing(others []corev1.PersistentVolume, pv *corev1.PersistentVolume) string {
 	for i := range others {
 		if other := &others[i]; !isLast(other) && samePath(other, pv) {
@@ -113,7 +113,7 @@ func sharing(others []corev1.PersistentVolume, pv *corev1.PersistentVolume) stri
 	return ""
 }
 
-// below names a volume in the folder of another.
+// below returns the name of a volume inside the directory of pv.
 func below(others []corev1.PersistentVolume, pv *corev1.PersistentVolume) string {
 	for i := range others {
 		if path := kube.VolumePath(&others[i]); within(path, kube.VolumePath(pv)) && !samePath(&others[i], pv) {

@@ -12,11 +12,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
 )
 
-// disk is where a file system was mounted that volumes in a directory were made on.
+// disk is the mount point of the file system on which volumes in a directory were made.
 type disk struct{ base, mount string }
 
-// present are those of some directories whose disk is there, as far as the volumes in them tell: what is made in another
-// one now would be on the disk below the mount point, and out of sight once the right one is mounted.
+// present returns the directories whose disk is mounted, judged by the volumes in them. A volume that was made while the disk
+// is missing would be on the disk below the mount point, and hidden once the right disk is mounted.
 func (p *provisioner) present(bases []string) ([]string, error) {
 	mounts, err := localpath.MountPoints()
 	if err != nil {
@@ -39,8 +39,8 @@ func (p *provisioner) present(bases []string) ([]string, error) {
 	return there, nil
 }
 
-// lost are the disks that are not there, with the volumes on them. One whose volumes are there in part was given up, and
-// they were moved: that others of them are missing is no sign of it.
+// lost returns the disks that are not mounted, with their volumes. It leaves out a disk if some of its volumes exist: these
+// were moved, so the disk was given up.
 func (p *provisioner) lost(bases, mounts []string) map[disk][]string {
 	lost, moved := map[disk][]string{}, map[disk]bool{}
 	for _, obj := range p.volumes.List() {
@@ -61,12 +61,12 @@ func (p *provisioner) lost(bases, mounts []string) map[disk][]string {
 	return lost
 }
 
-// forget is the command after which nobody waits for the disk of some volumes.
+// forget returns the command that tells coracle not to wait for the disk of some volumes.
 func forget(volumes ...string) string {
 	return fmt.Sprintf("kubectl annotate pv %s %s-", strings.Join(slices.Sorted(slices.Values(volumes)), " "), localpath.MountAnnotation)
 }
 
-// onItsDisk is an error if the disk is not there that a volume's folder is on. A folder that is there nevertheless was moved.
+// onItsDisk returns an error if the disk of a volume's directory is not mounted. A directory that exists nevertheless was moved.
 func onItsDisk(pv *corev1.PersistentVolume, v localpath.Volume) error {
 	mounts, err := localpath.MountPoints()
 	if err != nil {
@@ -79,8 +79,8 @@ func onItsDisk(pv *corev1.PersistentVolume, v localpath.Volume) error {
 	return nil
 }
 
-// isMounted reports whether there is a file system where a volume's was. A volume that does not say where that was is on
-// one that is always there.
+// isMounted reports whether a file system is mounted at the mount point of a volume. A volume without one is on a file system
+// that is always mounted.
 func isMounted(pv *corev1.PersistentVolume, mounts []string) bool {
 	mount := pv.Annotations[localpath.MountAnnotation]
 	return mount == "" || mount == "/" || slices.Contains(mounts, mount)

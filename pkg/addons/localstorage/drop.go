@@ -12,9 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// drop gives up a volume that the API refuses, if that is because its claim waits for it no longer: the claim is gone, or
-// goes to another node. The folder is removed if nothing is in it and no other volume has it. It reports whether the
-// volume was given up.
+// drop gives up a volume that the API refuses because its claim does not wait for it any more: the claim is gone, or waits for
+// another node. It removes the directory if it is empty and no other volume uses it. It reports whether it gave up the
+// volume.
 func (p *provisioner) drop(ctx context.Context, pv *corev1.PersistentVolume) (bool, error) {
 	waits, err := p.isAwaited(ctx, pv)
 	if waits || err != nil {
@@ -26,16 +26,16 @@ func (p *provisioner) drop(ctx context.Context, pv *corev1.PersistentVolume) (bo
 	}
 	made, others, err := p.current(ctx, pv.Name)
 	if err != nil {
-		return false, fmt.Errorf("asking who has the folder of volume %s: %w", pv.Name, err)
+		return false, fmt.Errorf("listing the volumes that use the directory of volume %s: %w", pv.Name, err)
 	}
-	if made != nil { // by a request whose answer was lost
+	if made != nil { // an earlier request succeeded, and its answer was lost
 		return true, nil
 	}
 	p.folders.Lock()
 	defer p.folders.Unlock()
 	log := logrus.WithField("component", component).WithField("volume", pv.Name)
 	shares := func(other corev1.PersistentVolume) bool { return samePath(&other, pv) }
-	if i := slices.IndexFunc(others, shares); i >= 0 { // also one that is to be removed: with the mark, it can be
+	if i := slices.IndexFunc(others, shares); i >= 0 { // also a volume that is to be removed: only with the mark it can be
 		log.Infof("nobody waits for the volume any more, and %s is the folder of volume %s again", v.Path(), others[i].Name)
 		return true, v.HandOver(others[i].Name)
 	}
@@ -51,7 +51,7 @@ func (p *provisioner) drop(ctx context.Context, pv *corev1.PersistentVolume) (bo
 	return true, nil
 }
 
-// isAwaited reports whether the claim of a volume waits for one on this node.
+// isAwaited reports whether the claim of a volume waits for a volume on this node.
 func (p *provisioner) isAwaited(ctx context.Context, pv *corev1.PersistentVolume) (bool, error) {
 	ref := pv.Spec.ClaimRef
 	claim, err := p.client.CoreV1().PersistentVolumeClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})

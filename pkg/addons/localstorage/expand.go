@@ -28,7 +28,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// expander makes volumes larger, which is to raise a limit of the file system. Where there is none it says so.
+// expander expands volumes by raising the quota of the file system. Without quotas it sets a condition on the claim.
 type expander struct {
 	client  kubernetes.Interface
 	claims  cache.SharedIndexInformer
@@ -76,8 +76,8 @@ func requested(claim *corev1.PersistentVolumeClaim) resource.Quantity {
 	return claim.Spec.Resources.Requests[corev1.ResourceStorage]
 }
 
-// handle brings one claim to the size that it asks for: the limit first, then the volume, then the claim, so that it
-// can go on after a crash at any line.
+// handle expands one claim to its requested size: first the quota, then the volume, then the claim, so that it can continue
+// after a crash at any line.
 func (e *expander) handle(ctx context.Context, key string) error {
 	obj, exists, err := e.claims.GetStore().GetByKey(key)
 	claim, ok := obj.(*corev1.PersistentVolumeClaim)
@@ -109,10 +109,10 @@ func (e *expander) handle(ctx context.Context, key string) error {
 	return e.patchClaim(ctx, claim, size, nil)
 }
 
-// refuse says on the claim why its volume stays as it is. The request can be lowered again.
+// refuse sets a condition on the claim that says why its volume is not expanded. The request can be lowered again.
 func (e *expander) refuse(ctx context.Context, claim *corev1.PersistentVolumeClaim, reason string, why error) error {
 	if i := slices.IndexFunc(claim.Status.Conditions, ofResize); i >= 0 && claim.Status.Conditions[i].Message == why.Error() {
-		return nil // said
+		return nil // the condition is set already
 	}
 	e.events.Event(claim, corev1.EventTypeWarning, "VolumeResizeFailed", why.Error())
 	return e.patchClaim(ctx, claim, claim.Status.Capacity[corev1.ResourceStorage], &corev1.PersistentVolumeClaimCondition{
@@ -139,7 +139,7 @@ func (e *expander) patchVolume(ctx context.Context, pv *corev1.PersistentVolume,
 	return nil
 }
 
-// patchClaim writes the size that a claim has, and what is wrong with the one that it wants.
+// patchClaim writes the capacity of a claim, and the condition if its request cannot be met.
 func (e *expander) patchClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, size resource.Quantity, wrong *corev1.PersistentVolumeClaimCondition) error {
 	conditions := slices.DeleteFunc(slices.Clone(claim.Status.Conditions), ofResize)
 	status := map[string]any{"capacity": corev1.ResourceList{corev1.ResourceStorage: size}}
@@ -148,7 +148,7 @@ func (e *expander) patchClaim(ctx context.Context, claim *corev1.PersistentVolum
 	} else {
 		status["allocatedResources"], status["allocatedResourceStatuses"] = corev1.ResourceList{corev1.ResourceStorage: size}, nil
 		if requested := requested(claim); requested.Cmp(size) > 0 {
-			return nil // there is more to do, and its event is on the way
+			return nil // the claim has changed meanwhile, and its event triggers handle again
 		}
 	}
 	status["conditions"] = conditions
@@ -160,7 +160,7 @@ func (e *expander) patchClaim(ctx context.Context, claim *corev1.PersistentVolum
 	_, err = e.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, data,
 		metav1.PatchOptions{FieldManager: "coracle"}, "status")
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		return nil // its change is on the way here
+		return nil // the claim has changed, and its event triggers handle again
 	}
 	if err != nil {
 		return fmt.Errorf("writing the size of claim %s/%s: %w", claim.Namespace, claim.Name, err)
@@ -168,7 +168,7 @@ func (e *expander) patchClaim(ctx context.Context, claim *corev1.PersistentVolum
 	return nil
 }
 
-// resize raises the limit of a folder.
+// resize raises the quota of a directory.
 func resize(v localpath.Volume, bytes uint64) error {
 	fs, err := fsquota.Open(v.Base)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// filtered is a watch that shows only some objects. One that is not, or not any more, among them is as good as deleted.
+// filtered is a watch of some of the objects. It reports an object that does not match, or not any more, as deleted.
 type filtered struct {
 	source watch.Interface
 	out    chan watch.Event
@@ -41,5 +41,5 @@ func (f *filtered) Stop() {
 	f.source.Stop()
 }
 
-// ResultChan is where the events come from.
+// ResultChan returns the channel of the events.
 func (f *filtered) ResultChan() <-chan watch.Event { return f.out }

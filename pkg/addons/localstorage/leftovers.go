@@ -15,7 +15,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// lookAround remembers where volumes may be, and tells of folders that nobody knows.
+// lookAround records the directories that may hold volumes, and reports leftovers in them.
 func (s *Storage) lookAround(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -25,7 +25,7 @@ func (s *Storage) lookAround(ctx context.Context) {
 	}
 }
 
-// finishDeletes goes on with what was interrupted when coracle stopped last. That may take minutes.
+// finishDeletes continues the removals that were interrupted when coracle stopped. That may take minutes.
 func (s *Storage) finishDeletes(ctx context.Context) {
 	for _, base := range s.dirs {
 		if err := localpath.FinishDeletes(ctx, base); err != nil {
@@ -34,7 +34,7 @@ func (s *Storage) finishDeletes(ctx context.Context) {
 	}
 }
 
-// bases are the directories with volumes: those of the configuration, and of an earlier one as volumes tell.
+// bases returns the directories that hold volumes, by the configuration and by the volumes of an earlier configuration.
 func (s *Storage) bases(ctx context.Context) []string {
 	all := map[string]bool{}
 	if config, err := readConfig(ctx, s.client); err == nil {
@@ -52,7 +52,7 @@ func (s *Storage) bases(ctx context.Context) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// summary is what there is for status.
+// summary returns the report for coracle status.
 func (s *Storage) summary(ctx context.Context) Volumes {
 	out := Volumes{Quota: map[string]string{}}
 	known, bases := map[string]bool{}, map[string]bool{}
@@ -85,9 +85,9 @@ func (s *Storage) summary(ctx context.Context) Volumes {
 	return out
 }
 
-// unused are those folders that no volume of the whole cluster is for or leads to. Not all that are in use have our
-// label: there are volumes that people wrote themselves, and those that came from another provisioner. If nobody can be
-// asked, none is called unused, because people remove what is.
+// unused returns the directories that no volume of the cluster uses. Volumes that users created, or that another provisioner
+// made, have no label of coracle, so it compares paths. If the volumes cannot be listed it returns none, because users
+// remove what is reported as unused.
 func (s *Storage) unused(ctx context.Context, folders []localpath.Found) []localpath.Found {
 	if len(folders) == 0 {
 		return nil

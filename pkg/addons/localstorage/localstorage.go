@@ -1,6 +1,6 @@
-// Package localstorage makes and removes volumes that are folders on this node's disks: what Rancher's
-// local-path-provisioner does with a pod and helper pods. Each node does its own, and holds two watches until it has its
-// first claim or volume.
+// Package localstorage provisions and removes local volumes, which are directories on a node's disks, as Rancher's
+// local-path-provisioner does with a pod and helper pods. Each node handles its own volumes. Until a node has its first claim
+// or volume, it only holds two watches.
 package localstorage
 
 import (
@@ -25,17 +25,17 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// Options are what a node's storage needs to know.
+// Options configure Storage.
 type Options struct {
-	// Kubeconfig may do what the cluster role system:coracle:local-storage says.
+	// Kubeconfig has the cluster role system:coracle:local-storage.
 	Kubeconfig string
-	// Node is the own Node.
+	// Node is the Node object of this node.
 	Node *kube.OwnNode
-	// Report is told what there is whenever it changes.
+	// Report is called with the volumes of this node after each change.
 	Report func(Volumes)
 }
 
-// Storage is the component.
+// Storage is the component of a node.
 type Storage struct {
 	Options
 	client     kubernetes.Interface
@@ -44,13 +44,12 @@ type Storage struct {
 	controller *controller.ProvisionController
 	stopEvents context.CancelFunc
 
-	dirs []string      // in which volumes were looked for at the start
+	dirs []string      // the directories that were searched for volumes at the start
 	used chan struct{} // closed at the first claim or volume
 	once sync.Once
 }
 
-// New prepares everything. It must be called before any other goroutine uses Kubernetes' scheme of types, to which the
-// library writes.
+// New must be called before any other goroutine uses client-go's scheme, because the library adds types to it.
 func New(o Options) (*Storage, error) {
 	client, err := kube.Client(o.Kubeconfig)
 	if err != nil {
@@ -80,10 +79,10 @@ func newStorage(o Options, client kubernetes.Interface) (*Storage, error) {
 	s.stopEvents = stop
 	p := &provisioner{client: client, node: o.Node, volumes: s.volumes.GetStore()}
 	s.controller = controller.NewProvisionController(ctx, lenient{client, p.drop}, localpath.Provisioner, p,
-		controller.LeaderElection(false), // every node has its own
+		controller.LeaderElection(false), // each node handles its own volumes
 		controller.ClaimsInformer(s.claims), controller.VolumesInformer(s.volumes),
 		controller.ResyncPeriod(0), controller.Threadiness(2),
-		controller.AddFinalizer(true), // kubectl delete pv leaves no folder
+		controller.AddFinalizer(true), // so that kubectl delete pv leaves no directory
 		controller.FailedProvisionThreshold(0), controller.FailedDeleteThreshold(0),
 		controller.RateLimiter(limiter()), controller.CreateProvisionedPVLimiter(limiter()),
 	)
@@ -92,7 +91,7 @@ func newStorage(o Options, client kubernetes.Interface) (*Storage, error) {
 
 const component = "local-storage"
 
-// Run works until ctx is done. It is ready when it has seen what there was before it.
+// Run works until ctx is done. It is ready when its watches are in sync.
 func (s *Storage) Run(ctx context.Context, ready func()) error {
 	defer s.stopEvents()
 	ctx = kube.WithComponent(ctx, component)
@@ -108,7 +107,7 @@ func (s *Storage) Run(ctx context.Context, ready func()) error {
 	}
 	ready()
 	s.lookAround(ctx)
-	go s.finishDeletes(ctx) // nobody waits for its end: a process that ends interrupts it once more
+	go s.finishDeletes(ctx) // Run does not wait for it: the next start continues it
 	select {
 	case <-s.used:
 	case <-ctx.Done():
@@ -121,7 +120,7 @@ func (s *Storage) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// mayWatch is an error as long as the roles that let nodes see volumes are not there.
+// mayWatch returns an error until the roles exist that allow nodes to list volumes and claims.
 func (s *Storage) mayWatch(ctx context.Context) error {
 	if _, err := s.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
 		return err
@@ -130,7 +129,7 @@ func (s *Storage) mayWatch(ctx context.Context) error {
 	return err
 }
 
-// follow reports what there is now, and from now on. Many changes at once are one: to look at all folders takes a while.
+// follow reports the volumes now and after each change. It combines changes, because a look at all directories takes a while.
 func (s *Storage) follow(ctx context.Context) {
 	if s.Report == nil {
 		return
@@ -139,7 +138,7 @@ func (s *Storage) follow(ctx context.Context) {
 	note := func() {
 		select {
 		case changed <- struct{}{}:
-		default: // it is noted
+		default: // a change is noted already
 		}
 	}
 	_, err := s.volumes.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -163,17 +162,17 @@ func (s *Storage) follow(ctx context.Context) {
 	}
 }
 
-// restAfter is how soon after a report there may be another. One that took long, as where a directory has many other
-// files, is made the more rarely: all of them together take a twentieth of the time.
+// restAfter is the pause after a report that took a given time. Reports take at most a twentieth of the time, also where they
+// are slow because a directory has many other files.
 func restAfter(took time.Duration) time.Duration { return max(time.Second, 20*took) }
 
-// claimsOf lists and watches the claims that this node is to make volumes for, or has made. Neither field nor label
-// tells them apart, so all claims come here and go no further.
+// claimsOf lists and watches the claims whose volumes this node provisions or has provisioned. There is no field or label
+// selector for them, so it receives all claims and filters them.
 func claimsOf(client kubernetes.Interface, node string) cache.ListerWatcher {
 	claims := client.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll)
 	mine := func(obj runtime.Object) bool {
 		claim, ok := obj.(*corev1.PersistentVolumeClaim)
-		return ok && (isMine(claim, node) || isNobodys(claim))
+		return ok && (isMine(claim, node) || isUnassigned(claim))
 	}
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -204,8 +203,8 @@ func isMine(claim *corev1.PersistentVolumeClaim, node string) bool {
 	return claim.Annotations[localpath.SelectedNode] == node && claim.Annotations[localpath.ProvisionerOf] == localpath.Provisioner
 }
 
-// isNobodys reports whether a claim wants a volume that its class makes without asking the scheduler for a node.
-func isNobodys(claim *corev1.PersistentVolumeClaim) bool {
+// isUnassigned reports whether a claim waits for a volume of a class that binds immediately, without the scheduler.
+func isUnassigned(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Annotations[localpath.SelectedNode] == "" && claim.Annotations[localpath.ProvisionerOf] == localpath.Provisioner && claim.Spec.VolumeName == ""
 }
 

@@ -16,23 +16,23 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// plan is what a claim is to get: a function of the claim, its class, the configuration and the node alone, so that
-// it can be made again after a crash.
+// plan is the volume that a claim gets. It depends only on the claim, its class, the configuration and the node, so that it is
+// the same after a crash.
 type plan struct {
 	options  controller.ProvisionOptions
 	node     string // name of the Node
-	hostname string // its label, by which the scheduler finds it
+	hostname string // its label, which the volume's node affinity refers to
 	bases    []string
 	folder   string
 	hostPath bool // else local
 }
 
-// elsewhere is an error of this node. Another may be able to do it.
+// elsewhere is an error of this node; another node may be able to provide the volume.
 type elsewhere struct{ error }
 
 func (e elsewhere) Unwrap() error { return e.error }
 
-// parameters that a StorageClass may have.
+// The parameters of a StorageClass.
 const (
 	nodePath      = "nodePath"
 	pathPattern   = "pathPattern"
@@ -73,7 +73,7 @@ func newPlan(o controller.ProvisionOptions, config localpath.Config, node *corev
 // hostname is the label by which the scheduler finds a node.
 func hostname(node *corev1.Node) string { return cmp.Or(node.Labels[corev1.LabelHostname], node.Name) }
 
-// checkClaim refuses what a folder on one node cannot be.
+// checkClaim refuses claims that a directory on one node cannot fulfil.
 func checkClaim(claim *corev1.PersistentVolumeClaim) error {
 	for _, mode := range claim.Spec.AccessModes {
 		if mode != corev1.ReadWriteOnce && mode != corev1.ReadWriteOncePod {
@@ -89,7 +89,7 @@ func checkClaim(claim *corev1.PersistentVolumeClaim) error {
 	return nil
 }
 
-// chosen are the paths to choose from.
+// chosen returns the paths to choose from.
 func chosen(paths []string, wanted string) ([]string, error) {
 	if wanted == "" {
 		return paths, nil
@@ -100,7 +100,7 @@ func chosen(paths []string, wanted string) ([]string, error) {
 	return []string{wanted}, nil
 }
 
-// kindOf says how pods get the folder. The claim's wish beats the class's.
+// kindOf reports whether the volume is of type hostPath. The claim's annotation overrides that of the class.
 func kindOf(o controller.ProvisionOptions) (hostPath bool, err error) {
 	kind := cmp.Or(o.PVC.Annotations[localpath.TypeAnnotation], o.StorageClass.Annotations[localpath.DefaultTypeAnnotation], "local")
 	switch strings.ToLower(kind) {
@@ -115,12 +115,12 @@ func kindOf(o controller.ProvisionOptions) (hostPath bool, err error) {
 	return false, fmt.Errorf("a volume's type is local or hostPath, not %q", kind)
 }
 
-// volume is the folder in one of the bases.
+// volume returns the volume in one of the bases.
 func (p plan) volume(base string) localpath.Volume {
 	return localpath.Volume{Base: base, Folder: p.folder, PV: p.options.PVName}
 }
 
-// pv is the object, for a folder that was made.
+// pv returns the PersistentVolume for a directory that was made.
 func (p plan) pv(v localpath.Volume, mount, quota string) *corev1.PersistentVolume {
 	claim, class := p.options.PVC, p.options.StorageClass
 	pv := &corev1.PersistentVolume{
@@ -146,7 +146,7 @@ func (p plan) pv(v localpath.Volume, mount, quota string) *corev1.PersistentVolu
 		pv.Spec.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy
 	}
 	if p.hostPath {
-		kind := corev1.HostPathDirectory // made by the kubelet it would be empty, and perhaps on another disk
+		kind := corev1.HostPathDirectory // the kubelet must not create it: it would be empty, and perhaps on another disk
 		pv.Spec.HostPath = &corev1.HostPathVolumeSource{Path: v.Path(), Type: &kind}
 	} else {
 		pv.Spec.Local = &corev1.LocalVolumeSource{Path: v.Path()}
@@ -154,7 +154,7 @@ func (p plan) pv(v localpath.Volume, mount, quota string) *corev1.PersistentVolu
 	return pv
 }
 
-// folderOf returns the folder of a PV of ours.
+// folderOf returns the directory of a PersistentVolume of this provisioner.
 func folderOf(pv *corev1.PersistentVolume) (localpath.Volume, error) {
 	path := kube.VolumePath(pv)
 	if path == "" {

@@ -22,25 +22,25 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// provisioner is what the library asks to make and remove folders.
+// provisioner implements the library's interface.
 type provisioner struct {
 	client  kubernetes.Interface
 	node    *kube.OwnNode
 	volumes cache.Store
-	// folders is held while one is made, or looked at and put aside: a pathPattern can give a new claim the folder of a
-	// volume that is being removed.
+	// folders is locked while a directory is created, or checked and put aside, because a pathPattern can give a new claim the
+	// directory of a volume that is being removed.
 	folders sync.Mutex
 }
 
-// ShouldProvision leaves to other nodes what they were chosen for, by the scheduler or by the class.
+// ShouldProvision reports whether the scheduler or the class has selected this node for a claim.
 func (p *provisioner) ShouldProvision(ctx context.Context, claim *corev1.PersistentVolumeClaim) bool {
 	here, err := p.waitsHere(ctx, claim)
 	return err == nil && here
 }
 
-// waitsHere reports whether a claim waits for a volume of this node.
+// waitsHere reports whether a claim waits for a volume on this node.
 func (p *provisioner) waitsHere(ctx context.Context, claim *corev1.PersistentVolumeClaim) (bool, error) {
-	if !isNobodys(claim) || claim.Spec.StorageClassName == nil {
+	if !isUnassigned(claim) || claim.Spec.StorageClassName == nil {
 		return isMine(claim, p.node.Name), nil
 	}
 	class, err := p.client.StorageV1().StorageClasses().Get(ctx, *claim.Spec.StorageClassName, metav1.GetOptions{})
@@ -51,12 +51,12 @@ func (p *provisioner) waitsHere(ctx context.Context, claim *corev1.PersistentVol
 	return node != nil && kube.OnlyNode(class) == hostname(node), nil
 }
 
-// ShouldDelete leaves to other nodes what is theirs.
+// ShouldDelete reports whether a volume is on this node.
 func (p *provisioner) ShouldDelete(_ context.Context, pv *corev1.PersistentVolume) bool {
 	return pv.Labels[localpath.NodeLabel] == p.node.Name
 }
 
-// Provision makes the folder of a claim.
+// Provision creates the directory of a claim.
 func (p *provisioner) Provision(ctx context.Context, o controller.ProvisionOptions) (*corev1.PersistentVolume, controller.ProvisioningState, error) {
 	pv, err := p.provision(ctx, o)
 	var other elsewhere
@@ -106,8 +106,8 @@ func (p *provisioner) provision(ctx context.Context, o controller.ProvisionOptio
 	return plan.pv(v, mount, limit.told), nil
 }
 
-// overlaps is an error if a volume would be in another one's folder, or have another one's in its own, to which
-// pathPatterns of two classes may lead.
+// overlaps returns an error if the directory of a volume would contain that of another volume, or be inside it, which is
+// possible with the pathPatterns of two classes.
 func (p *provisioner) overlaps(v localpath.Volume) error {
 	for _, obj := range p.volumes.List() {
 		other, ok := obj.(*corev1.PersistentVolume)
@@ -121,7 +121,7 @@ func (p *provisioner) overlaps(v localpath.Volume) error {
 	return nil
 }
 
-// choose returns the folder in the directory where it is already, else in the one with the most room.
+// choose returns the volume in the base where it exists already, else in the base with the most free space.
 func (p plan) choose() (localpath.Volume, error) {
 	for _, base := range p.bases {
 		if v := p.volume(base); v.Exists() {
@@ -148,11 +148,11 @@ func (p plan) choose() (localpath.Volume, error) {
 	return p.volume(most.base), nil
 }
 
-// limit limits a folder as far as its file system can.
+// limit sets the quota of a directory, if its file system has quotas.
 type limit struct {
 	base, name string
 	bytes      uint64
-	told       string // what is said on the PV
+	told       string // the annotation for the PersistentVolume
 }
 
 func (l *limit) set(dir *os.File, empty bool) error {
@@ -174,7 +174,7 @@ func (l *limit) set(dir *os.File, empty bool) error {
 	return nil
 }
 
-// readConfig asks for the configuration each time: an edit holds at once, and nobody watches.
+// readConfig reads the configuration for each volume, so that edits take effect at once without a watch.
 func readConfig(ctx context.Context, client kubernetes.Interface) (localpath.Config, error) {
 	object, err := client.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, localpath.ConfigMap, metav1.GetOptions{})
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package fsquota limits what is below a directory with the project quotas of ext4 and xfs. The truth is in the file
-// system: a directory has its project's number, a number its limit.
+// Package fsquota limits the size of directories with the project quotas of ext4 and xfs. It keeps no state of its own: the
+// file system stores the project number of each directory, and the limit of each project.
 package fsquota
 
 import (
@@ -18,7 +18,7 @@ type FS struct {
 	why    string // not enforced
 }
 
-// kernel is what is asked of it. Sizes are in bytes.
+// kernel are the calls to the kernel. Sizes are in bytes.
 type kernel interface {
 	enforces() error // nil if limits of projects hold
 	project(dir *os.File) (uint32, error)
@@ -28,10 +28,10 @@ type kernel interface {
 	close() error
 }
 
-// Usage is what a project takes and may take, in bytes. No limit is 0.
+// Usage is the usage and the limit of a project in bytes; 0 is no limit.
 type Usage struct{ Used, Limit uint64 }
 
-// Open looks at the file system of a directory, which must be there. Close it.
+// Open opens the file system of a directory, which must exist. The caller closes it.
 func Open(dir string) (*FS, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -48,13 +48,13 @@ func open(k kernel, kind string) *FS {
 	return fs
 }
 
-// Close gives back what Open took.
+// Close closes the file system.
 func (fs *FS) Close() error { return fs.kernel.close() }
 
-// Enforced reports whether limits hold.
+// Enforced reports whether the file system enforces limits.
 func (fs *FS) Enforced() bool { return fs.why == "" }
 
-// String says for people whether limits hold: "enforced (xfs)", "not enforced: ext4 without project quotas".
+// String says whether limits are enforced, and why not: "enforced (xfs)", "not enforced: ext4 without project quotas".
 func (fs *FS) String() string {
 	if fs.Enforced() {
 		return "enforced (" + fs.kind + ")"
@@ -62,19 +62,19 @@ func (fs *FS) String() string {
 	return "not enforced: " + fs.why
 }
 
-// ErrNotEnforced says that a limit would be none.
+// ErrNotEnforced says that the file system does not enforce limits.
 var ErrNotEnforced = errors.New("there is no limit to change")
 
-// Numbers of projects that are used here. Those of people and of the kubelet, who count from 1 and from 1048577, are
-// smaller.
+// The range of project numbers that this package uses. Administrators usually count from 1 and the kubelet from 1048577,
+// below the range.
 const (
 	firstID = 1 << 30
 	lastID  = 1<<31 - 1
 	tries   = 1000
 )
 
-// Limit gives an empty directory a project of its own, if it has none of ours, and lets it hold so many bytes. What is
-// made in the directory is of its project. name decides on the number that is tried first.
+// Limit gives an empty directory a project of its own, unless it has one of this package, and sets its limit in bytes. Files
+// that are created in the directory belong to the project. The number that is tried first depends on name.
 func (fs *FS) Limit(dir *os.File, name string, bytes uint64) error {
 	if !fs.Enforced() {
 		return ErrNotEnforced
@@ -99,7 +99,7 @@ func (fs *FS) Limit(dir *os.File, name string, bytes uint64) error {
 	return fs.setLimit(id, bytes)
 }
 
-// Resize changes the limit of a directory that has one.
+// Resize changes the limit of a directory that has a project.
 func (fs *FS) Resize(dir *os.File, bytes uint64) error {
 	id, err := fs.own(dir)
 	if err != nil {
@@ -108,7 +108,7 @@ func (fs *FS) Resize(dir *os.File, bytes uint64) error {
 	return fs.setLimit(id, bytes)
 }
 
-// Release removes the limit of a directory, if it has one of ours, so that the number can be used again.
+// Release removes the limit of a directory that Limit has set, so that the project number can be used again.
 func (fs *FS) Release(dir *os.File) error {
 	if !fs.Enforced() {
 		return nil
@@ -141,7 +141,7 @@ func (fs *FS) setLimit(id uint32, bytes uint64) error {
 	return nil
 }
 
-// unused is a number that nothing has.
+// unused returns a project number that is not in use.
 func (fs *FS) unused(name string) (uint32, error) {
 	hash := fnv.New32a()
 	hash.Write([]byte(name))

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What golang.org/x/sys does not have of linux/fs.h, linux/quota.h and linux/dqblk_xfs.h.
+// Constants of linux/fs.h, linux/quota.h and linux/dqblk_xfs.h that golang.org/x/sys lacks.
 const (
 	fsGetXattr  = 0x801c581f // FS_IOC_FSGETXATTR
 	fsSetXattr  = 0x401c5820
@@ -45,7 +45,7 @@ type statv struct {
 	_       [156]byte
 }
 
-// linux asks the kernel about the file system that a directory is on.
+// linux implements kernel for the file system of a directory.
 type linux struct{ dir *os.File }
 
 func (l linux) close() error { return l.dir.Close() }
@@ -90,7 +90,7 @@ func (l linux) setLimit(id uint32, bytes uint64) error {
 	return l.quotactl(setQuota, id, unsafe.Pointer(&q))
 }
 
-// quotactl needs no name of a block device: it takes any file on the file system. Linux has it since 5.14.
+// quotactl is the system call quotactl_fd, which takes any file of the file system instead of a block device. It needs Linux 5.14.
 func (l linux) quotactl(cmd int, id uint32, arg unsafe.Pointer) error {
 	_, _, errno := unix.Syscall6(unix.SYS_QUOTACTL_FD, l.dir.Fd(), uintptr(cmd<<8|projects), uintptr(id), uintptr(arg), 0, 0)
 	runtime.KeepAlive(l.dir)

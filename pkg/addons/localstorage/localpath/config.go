@@ -1,6 +1,5 @@
-// Package localpath knows volumes that are folders on a node's disks: where they go, by a file in the format of
-// Rancher's local-path-provisioner, and how they are made and removed so that nothing else can be meant. It knows no
-// Kubernetes.
+// Package localpath creates, finds and removes the directories of local volumes. Their location is configured in the format
+// of Rancher's local-path-provisioner. It never removes a directory that is not the volume's, and links no Kubernetes.
 package localpath
 
 import (
@@ -17,7 +16,7 @@ import (
 // DefaultNode stands in a configuration for all nodes that it does not list.
 const DefaultNode = "DEFAULT_PATH_FOR_NON_LISTED_NODES"
 
-// Config says below which directories volumes go.
+// Config says below which directories volumes are created.
 type Config struct {
 	all     places
 	classes map[string]places
@@ -40,7 +39,7 @@ type file struct {
 	fileMap
 	Classes map[string]fileMap `json:"storageClassConfigs"`
 
-	// Programs that others run to make and remove a folder: allowed, and read over.
+	// Programs that the original runs to create and remove a directory: accepted and ignored.
 	Timeout         json.RawMessage `json:"cmdTimeoutSeconds"`
 	SetupCommand    json.RawMessage `json:"setupCommand"`
 	TeardownCommand json.RawMessage `json:"teardownCommand"`
@@ -69,7 +68,7 @@ func (p *filePath) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*string)(p))
 }
 
-// Parse reads a configuration. Its error says what to mend.
+// Parse parses a configuration. Its error says what to correct.
 func Parse(data []byte) (Config, error) {
 	var f file
 	d := json.NewDecoder(bytes.NewReader(data))
@@ -136,7 +135,7 @@ func checkPath(text string) (string, error) {
 	return path, nil
 }
 
-// Places returns where volumes of a class go on a node. It is an error if they go nowhere.
+// Places returns where volumes of a class are created on a node. It returns an error if the configuration allows none.
 func (c Config) Places(node, class string) (Places, error) {
 	p, ok := c.classes[class]
 	if !ok {

@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// Delete removes the folder with all in it, if it is this volume's and nothing is mounted in it. It can be called
-// again after a crash at any line. release is called with the folder when it has been put aside, so that Create can make
-// another, and before it is removed; it gives back what Create's limit took.
+// Delete removes the directory and its content if the directory is this volume's and nothing is mounted in it. It can be
+// called again after a crash at any line. It renames the directory first, so that Create can make another one, and then
+// calls release, which releases what Create's limit took, before it removes the content.
 func (v Volume) Delete(release func(dir *os.File) error) error {
 	root, err := os.OpenRoot(v.Base)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -25,7 +25,7 @@ func (v Volume) Delete(release func(dir *os.File) error) error {
 	}
 	defer root.Close()
 	waste := deleted + v.PV
-	if err := removeAside(root, waste); err != nil { // of a crash, unless FinishDelete was called
+	if err := removeAside(root, waste); err != nil { // left by a crash
 		return err
 	}
 	dir, err := openDir(root, v.Folder)
@@ -39,10 +39,7 @@ func (v Volume) Delete(release func(dir *os.File) error) error {
 	if err := v.mayDelete(dir); err != nil {
 		return err
 	}
-	if err := root.Rename(v.Folder, waste); err != nil {
-		return fmt.Errorf("putting %s aside: %w", v.Path(), err)
-	}
-	if err := v.isAside(root, dir); err != nil {
+	if err := v.putAside(root, dir); err != nil {
 		return err
 	}
 	if release != nil {
@@ -57,8 +54,8 @@ func (v Volume) Delete(release func(dir *os.File) error) error {
 	return nil
 }
 
-// RemoveEmpty removes the folder if it is this volume's and nothing is in it, and reports whether it is gone. release is as
-// in Delete.
+// RemoveEmpty removes the directory if it is this volume's and empty, and reports whether it is gone. release is as in
+// Delete.
 func (v Volume) RemoveEmpty(release func(dir *os.File) error) (gone bool, err error) {
 	root, err := os.OpenRoot(v.Base)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -86,31 +83,35 @@ func (v Volume) RemoveEmpty(release func(dir *os.File) error) (gone bool, err er
 	return true, nil
 }
 
-// removeParents removes the directories that led to a folder and to nothing else.
+// removeParents removes the parent directories that are empty now.
 func removeParents(root *os.Root, folder string) {
 	for parent := filepath.Dir(folder); parent != "."; parent = filepath.Dir(parent) {
 		if root.Remove(parent) != nil {
-			return // others are in it
+			return // it is not empty
 		}
 	}
 }
 
-// isAside makes sure that what was put aside is what was looked at: somebody may have changed names in between, if the
-// folder is in one that pods write to. If it is not, it is put back.
-func (v Volume) isAside(root *os.Root, dir *os.File) error {
+// putAside renames the directory, which dir is open on, so that it is out of the way of others. If dir is not the one that
+// was renamed, it renames it back and returns an error: inside a directory that pods can write to, a pod may have exchanged
+// it after it was opened.
+func (v Volume) putAside(root *os.Root, dir *os.File) error {
 	waste := deleted + v.PV
+	if err := root.Rename(v.Folder, waste); err != nil {
+		return fmt.Errorf("putting %s aside: %w", v.Path(), err)
+	}
 	was, err := dir.Stat()
 	if err == nil {
 		var is fs.FileInfo
 		is, err = root.Lstat(waste)
-		if errors.Is(err, fs.ErrNotExist) || err == nil && os.SameFile(was, is) { // FinishDeletes may have been faster
+		if errors.Is(err, fs.ErrNotExist) || err == nil && os.SameFile(was, is) { // FinishDeletes may have removed it already
 			return nil
 		}
 	}
 	return errors.Join(fmt.Errorf("%s was replaced while it was to be removed: it is not removed", v.Path()), err, root.Rename(waste, v.Folder))
 }
 
-// mayDelete says why not.
+// mayDelete returns an error that says why the directory must not be removed.
 func (v Volume) mayDelete(dir *os.File) error {
 	owner, marked := markOf(dir)
 	switch {
@@ -134,12 +135,12 @@ func (v Volume) mayDelete(dir *os.File) error {
 	return nil
 }
 
-// FinishDelete removes what Delete had put aside when it was interrupted. It takes as long as there is much in it.
+// FinishDelete removes what an interrupted Delete has renamed. That takes long if there is much in it.
 func (v Volume) FinishDelete() error {
 	return inBase(v.Base, func(root *os.Root) error { return removeAside(root, deleted+v.PV) })
 }
 
-// FinishDeletes does so for all volumes of a directory, until ctx is done.
+// FinishDeletes does what FinishDelete does for all volumes of a directory, until ctx is done.
 func FinishDeletes(ctx context.Context, base string) error {
 	return inBase(base, func(root *os.Root) error {
 		entries, err := fs.ReadDir(root.FS(), ".")
@@ -156,7 +157,7 @@ func FinishDeletes(ctx context.Context, base string) error {
 	})
 }
 
-// inBase does something in a directory of volumes, if it is there.
+// inBase calls do with a directory of volumes, if it exists.
 func inBase(base string, do func(root *os.Root) error) error {
 	root, err := os.OpenRoot(base)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -169,19 +170,19 @@ func inBase(base string, do func(root *os.Root) error) error {
 	return do(root)
 }
 
-// putAside matches the names that folders without a mark have while they are removed.
-var putAside = regexp.MustCompile("^" + regexp.QuoteMeta(deleted) + pvName + "$")
+// unmarked matches the names of renamed directories that need no mark.
+var unmarked = regexp.MustCompile("^" + regexp.QuoteMeta(deleted) + pvName + "$")
 
-// removeAside removes what Delete has put aside. Somebody else's file may have a name that is like it.
+// removeAside removes a directory that Delete has renamed. It leaves other files with similar names alone.
 func removeAside(root *os.Root, name string) error {
 	pv, aside := strings.CutPrefix(name, deleted)
 	if !aside {
 		return nil
 	}
-	if !putAside.MatchString(name) {
+	if !unmarked.MatchString(name) {
 		dir, err := openDir(root, name)
 		if err != nil {
-			return nil //nolint:nilerr // none of ours
+			return nil //nolint:nilerr // not a directory of this package
 		}
 		owner, _ := markOf(dir)
 		dir.Close()

@@ -8,27 +8,27 @@ import (
 	"text/template"
 )
 
-// Names are what a folder is named after, with the names that a pathPattern has for them.
+// Names are the values that a pathPattern can use, under the names that it uses.
 type Names struct {
 	PVName string
 	PVC    Claim
 }
 
-// Claim is the claim that a volume is for.
+// Claim is the PersistentVolumeClaim of a volume.
 type Claim struct {
 	Name, Namespace, UID string
 	Labels, Annotations  map[string]string
 }
 
-// longest is how many bytes a file's name can have.
+// longest is the maximum length of a file name, in bytes.
 const longest = 255
 
-// deleted is what the name of a folder begins with that is being removed.
+// deleted is the prefix of the names of directories that are being removed.
 const deleted = ".deleted-"
 
-// Folder returns the path of a volume's folder below a node's directory. An empty pattern is PVNAME_NAMESPACE_CLAIM.
-// Another one is a template over Names, and must lead to NAMESPACE/CLAIM or below it, so that nobody gets the folder
-// of another's claim by naming things cleverly; unsafe lets it lead anywhere below the directory.
+// Folder returns the path of a volume below the node's configured directory. An empty pattern stands for
+// PVNAME_NAMESPACE_CLAIM. Any other pattern is a template over Names, and must give NAMESPACE/CLAIM or a path below it, so
+// that names cannot be chosen to get the directory of another claim; unsafe allows any path below the configured directory.
 func Folder(pattern string, names Names, unsafe bool) (string, error) {
 	if pattern == "" {
 		return defaultFolder(names), nil
@@ -53,7 +53,7 @@ func Folder(pattern string, names Names, unsafe bool) (string, error) {
 	return folder, nil
 }
 
-// defaultFolder begins with the PV's name, which is unique, so it may be cut.
+// defaultFolder begins with the name of the PersistentVolume, which is unique, so it can be truncated.
 func defaultFolder(names Names) string {
 	name := strings.Join([]string{names.PVName, names.PVC.Namespace, names.PVC.Name}, "_")
 	return name[:min(len(name), longest)]

@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Found is the folder of a volume on the disk, whether or not there is a PV.
+// Found is the directory of a volume on the disk, with or without a PersistentVolume.
 type Found struct {
 	Path string
 	PV   string
 }
 
-// depth is how deep a pathPattern's folders are looked for.
+// depth is how many levels deep directories of a pathPattern are searched.
 const depth = 6
 
-// pvName matches what the library of provisioners calls a PV.
+// pvName matches the names that the provisioner library gives to PersistentVolumes.
 const pvName = `pvc-[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`
 
-// named matches folders with the name that they get without a pathPattern.
+// named matches the names of directories without a pathPattern.
 var named = regexp.MustCompile(`^(` + pvName + `)_`)
 
-// Find lists the folders of volumes in a directory. What cannot be read is left out.
+// Find lists the directories of volumes below a directory. It skips what it cannot read.
 func Find(base string) (out []Found) {
 	_ = fs.WalkDir(os.DirFS(base), ".", func(rel string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() || rel == "." {
@@ -59,8 +59,8 @@ func ownerOf(path, name string) (pv string, ok bool) {
 	return "", false
 }
 
-// Size is how many bytes the files below a directory take on the disk. Nothing that is mounted in it is counted, and
-// what is gone while it counts is not there.
+// Size returns how many bytes the files below a directory take on the disk. It does not count other file systems that are
+// mounted there, and skips files that are removed meanwhile.
 func Size(dir string) (bytes int64) {
 	device := uint64(0)
 	if info, err := os.Lstat(dir); err == nil {
@@ -86,8 +86,7 @@ func Size(dir string) (bytes int64) {
 	return bytes
 }
 
-// Summary says how many volumes are in a directory and how much is in them: "2 volumes with 1.5 GiB". It is "" if there
-// are none.
+// Summary describes the number and size of the volumes in a directory, as "2 volumes with 1.5 GiB"; "" if there are none.
 func Summary(base string) string {
 	found := Find(base)
 	if len(found) == 0 {
@@ -104,7 +103,7 @@ func Summary(base string) string {
 	return fmt.Sprintf("%d %s with %s", len(found), noun, readable(size))
 }
 
-// readable is a size for people.
+// readable formats a size.
 func readable(bytes int64) string {
 	units := []string{"KiB", "MiB", "GiB", "TiB"}
 	size := float64(bytes) / 1024

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// mountTable is where the kernel lists what is mounted.
+// mountTable is the file in which the kernel lists mounts.
 const mountTable = "/proc/self/mountinfo"
 
-// MountPoints are the directories on which something is mounted.
+// MountPoints returns all mount points.
 func MountPoints() ([]string, error) {
 	data, err := os.ReadFile(mountTable)
 	if err != nil {
@@ -28,7 +28,7 @@ func MountPoints() ([]string, error) {
 	return out, nil
 }
 
-// MountOf returns where the file system is mounted that a directory is on, or would be on if it were made.
+// MountOf returns the mount point of the file system that a directory is on. The directory need not exist yet.
 func MountOf(dir string) (string, error) {
 	mounts, err := MountPoints()
 	if err != nil {

@@ -7,22 +7,22 @@ const (
 	ConfigMap = "local-path-config"
 	ConfigKey = "config.json"
 
-	// NodeLabel is on every PV of ours, with the node that has the folder.
+	// NodeLabel of a PersistentVolume names the node that has the directory.
 	NodeLabel = "coracle.io/local-volume-node"
-	// BaseAnnotation is on a PV: the directory below which the folder is.
+	// BaseAnnotation of a PersistentVolume is the configured directory that contains its directory.
 	BaseAnnotation = "coracle.io/local-volume-base"
-	// MountAnnotation is on a PV: where the file system was mounted that the folder is on.
+	// MountAnnotation of a PersistentVolume is the mount point of the file system that its directory is on.
 	MountAnnotation = "coracle.io/local-volume-mount"
-	// QuotaAnnotation is on a PV: whether its size is enforced, and by what.
+	// QuotaAnnotation of a PersistentVolume says whether its size is enforced, and by what.
 	QuotaAnnotation = "coracle.io/quota"
-	// PlacedAnnotation is on a PV, as others write it: the node that the scheduler chose.
+	// PlacedAnnotation of a PersistentVolume is the node that the scheduler selected, as other provisioners write it.
 	PlacedAnnotation = "local.path.provisioner/selected-node"
 
-	// TypeAnnotation is on a claim: local or hostPath. DefaultTypeAnnotation is the same on a StorageClass.
+	// TypeAnnotation of a claim is local or hostPath. DefaultTypeAnnotation is the same for a StorageClass.
 	TypeAnnotation        = "volumeType"
 	DefaultTypeAnnotation = "defaultVolumeType"
 
-	// Upstream's, on claims and PVs.
+	// Annotations and finalizers of Kubernetes, on claims and PersistentVolumes.
 	SelectedNode    = "volume.kubernetes.io/selected-node"
 	ProvisionerOf   = "volume.kubernetes.io/storage-provisioner"
 	ProvisionedBy   = "pv.kubernetes.io/provisioned-by"

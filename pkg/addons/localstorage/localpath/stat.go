@@ -16,7 +16,7 @@ func deviceOf(info fs.FileInfo) uint64 {
 	return 0
 }
 
-// blocksOf is what a file takes on the disk, in bytes.
+// blocksOf returns the bytes that a file takes on the disk.
 func blocksOf(info fs.FileInfo) int64 {
 	const block = 512 // whatever the file system's is
 	if s, ok := info.Sys().(*syscall.Stat_t); ok {
@@ -25,7 +25,7 @@ func blocksOf(info fs.FileInfo) int64 {
 	return info.Size()
 }
 
-// Free is how many bytes can be written below a directory, which need not exist yet.
+// Free returns how many bytes can be written below a directory, which need not exist yet.
 func Free(dir string) (uint64, error) {
 	var s unix.Statfs_t
 	for {

@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mark is the extended attribute of a volume's folder that holds its PV's name. Only root outside of all containers
-// can set it, so it proves that the folder is the volume's.
+// Mark is the extended attribute of a volume's directory that holds the name of its PersistentVolume. Only root outside of
+// all containers can set it, so it proves that the directory is the volume's.
 const Mark = "trusted.coracle.volume"
 
-// Volume is a folder in a node's directory.
+// Volume is the directory of a local volume.
 type Volume struct {
-	Base   string // the directory
+	Base   string // the configured directory
 	Folder string // path below it
-	PV     string // name of the PV
+	PV     string // the name of the PersistentVolume
 }
 
-// Path is where the volume is.
+// Path returns the path of the volume.
 func (v Volume) Path() string { return filepath.Join(v.Base, v.Folder) }
 
-// Exists reports whether the folder is there and is this volume's.
+// Exists reports whether the directory exists and is this volume's.
 func (v Volume) Exists() bool {
 	root, err := os.OpenRoot(v.Base)
 	if err != nil {
@@ -42,9 +42,9 @@ func (v Volume) Exists() bool {
 	return marked && owner == v.PV || !marked && v.namedAfterPV()
 }
 
-// Create makes the folder, if it is not there, lets limit do with it what is to be done before anybody writes to it, and
-// lets everybody write. It can be called again after a crash at any line. A folder that is there with files in it is
-// taken as it is: a pathPattern can give a claim the data of an earlier one of its name. limit is told whether it is empty.
+// Create creates the directory unless it exists, calls limit with it, and then makes it writable for all users. limit is told
+// whether the directory is empty. A directory with files in it is used as it is, because a pathPattern can give a claim the
+// data of an earlier claim of the same name. Create can be called again after a crash at any line.
 func (v Volume) Create(limit func(dir *os.File, empty bool) error) error {
 	if err := os.MkdirAll(v.Base, 0o700); err != nil {
 		return fmt.Errorf("making the directory of local volumes: %w", err)
@@ -75,8 +75,8 @@ func (v Volume) Create(limit func(dir *os.File, empty bool) error) error {
 	return syncDirs(root, v.Folder)
 }
 
-// outsideOfVolumes is an error if a directory is a volume's folder or below one: its pods would have what is in it, and
-// its size would be theirs.
+// outsideOfVolumes returns an error if a directory is that of a volume or below it, because the pods of that volume could
+// access what is in it, and its size would count towards their quota.
 func outsideOfVolumes(root *os.Root, name string) error {
 	for ; name != "."; name = filepath.Dir(name) {
 		dir, err := openDir(root, name)
@@ -95,7 +95,7 @@ func outsideOfVolumes(root *os.Root, name string) error {
 	return nil
 }
 
-// finish gives the folder what it needs beyond being there.
+// finish sets quota, mark and mode of the directory.
 func (v Volume) finish(dir *os.File, limit func(*os.File, bool) error) error {
 	info, err := dir.Stat()
 	if err != nil {
@@ -113,7 +113,7 @@ func (v Volume) finish(dir *os.File, limit func(*os.File, bool) error) error {
 		}
 	}
 	if !marked && !empty {
-		return nil // whoever made it keeps it: Delete will refuse
+		return nil // a user made it, so that Delete has to refuse it
 	}
 	if owner != v.PV {
 		err := unix.Fsetxattr(int(dir.Fd()), Mark, []byte(v.PV), 0)
@@ -129,7 +129,7 @@ func (v Volume) finish(dir *os.File, limit func(*os.File, bool) error) error {
 	return nil
 }
 
-// HandOver marks the folder, if it is there, as another volume's that uses it too.
+// HandOver marks the directory, if it exists, as that of another volume that uses it too.
 func (v Volume) HandOver(pv string) error {
 	return inBase(v.Base, func(root *os.Root) error {
 		dir, err := openDir(root, v.Folder)
@@ -150,20 +150,20 @@ func (v Volume) HandOver(pv string) error {
 	})
 }
 
-// noAttributes reports whether an error means that folders cannot be marked here: by the file system, or by a
-// container that coracle runs in.
+// noAttributes reports whether an error means that directories cannot be marked here, because of the file system or because
+// coracle runs in a container.
 func noAttributes(err error) bool {
 	return errors.Is(err, unix.ENOTSUP) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENODATA)
 }
 
-// namedAfterPV reports whether the folder's name says whose it is, for file systems without extended attributes. Only
-// names that nobody thinks of by himself do.
+// namedAfterPV reports whether the directory's name identifies its volume, for file systems without extended attributes. It
+// accepts only generated names of PersistentVolumes.
 func (v Volume) namedAfterPV() bool {
 	m := named.FindStringSubmatch(v.Folder)
 	return m != nil && m[1] == v.PV && !strings.Contains(v.Folder, "/")
 }
 
-// markOf returns the PV that a folder is of, if it is marked.
+// markOf returns the PersistentVolume in the mark of a directory, if it is marked.
 func markOf(dir *os.File) (pv string, marked bool) {
 	var buf [256]byte
 	n, err := unix.Fgetxattr(int(dir.Fd()), Mark, buf[:])
@@ -173,8 +173,8 @@ func markOf(dir *os.File) (pv string, marked bool) {
 	return string(buf[:n]), true
 }
 
-// openDir opens a directory below root, and none by a symbolic link. Links that lead out of root are refused by it; one
-// that stays inside, made by a pod in a volume that has another's folder in it, would lead to somebody else's volume.
+// openDir opens a directory below root, but not through a symbolic link. os.Root refuses links that lead out of root; a link
+// that stays inside could lead to another volume, if a pod made it in a volume that contains other directories.
 func openDir(root *os.Root, name string) (*os.File, error) {
 	dir, err := root.OpenFile(name, os.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -199,7 +199,7 @@ func noLinks(root *os.Root, name string) error {
 	return nil
 }
 
-// syncDirs brings the folder and the directories that lead to it to the disk.
+// syncDirs syncs the directory and its parents to the disk.
 func syncDirs(root *os.Root, folder string) error {
 	for {
 		dir, err := root.Open(folder)
