@@ -6,11 +6,11 @@ import (
 	"net/http"
 )
 
-// longestAnswer is far more than a kubelet with a thousand containers says, in bytes. Upstream reads an answer to its
-// end into memory, and here that is the API server's.
-const longestAnswer = 16 << 20
+// maxAnswer is the limit of an answer in bytes, far more than that of a kubelet with a thousand containers. Upstream reads
+// the whole answer into memory, which is the API server's here.
+const maxAnswer = 16 << 20
 
-// bounded lets no answer be longer.
+// bounded limits the answers of a transport to maxAnswer.
 func bounded(to http.RoundTripper) http.RoundTripper { return boundedTransport{to} }
 
 type boundedTransport struct{ to http.RoundTripper }
@@ -19,7 +19,7 @@ type boundedTransport struct{ to http.RoundTripper }
 func (b boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	response, err := b.to.RoundTrip(r)
 	if err == nil {
-		response.Body = &boundedBody{ReadCloser: response.Body, left: longestAnswer}
+		response.Body = &boundedBody{ReadCloser: response.Body, left: maxAnswer}
 	}
 	return response, err
 }
@@ -31,7 +31,7 @@ type boundedBody struct {
 
 func (b *boundedBody) Read(p []byte) (int, error) {
 	if b.left == 0 {
-		return 0, fmt.Errorf("the kubelet's answer has more than %d MiB", longestAnswer>>20)
+		return 0, fmt.Errorf("the kubelet's answer has more than %d MiB", maxAnswer>>20)
 	}
 	n, err := b.ReadCloser.Read(p[:min(len(p), b.left)])
 	b.left -= n

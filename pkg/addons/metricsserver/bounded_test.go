@@ -29,7 +29,7 @@ func TestBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := &http.Client{Transport: transport}
-	for path, want := range map[string]int64{"/ends": 10 << 16, "/never": longestAnswer} {
+	for path, want := range map[string]int64{"/ends": 10 << 16, "/never": maxAnswer} {
 		response, err := client.Get(kubelet.URL + path)
 		if err != nil {
 			t.Fatal(err)

@@ -12,17 +12,16 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// heardOf leaves out nodes that nobody has heard of for a while: each would hold up every round for as long as a
-// kubelet may take.
-type heardOf struct{ corelisters.NodeLister }
+// reachableNodes leaves out nodes whose status is unknown, because each would delay every round by scrapeTimeout.
+type reachableNodes struct{ corelisters.NodeLister }
 
 // List implements corelisters.NodeLister.
-func (h heardOf) List(selector labels.Selector) ([]*corev1.Node, error) {
+func (h reachableNodes) List(selector labels.Selector) ([]*corev1.Node, error) {
 	nodes, err := h.NodeLister.List(selector)
 	return slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return readiness(n) == corev1.ConditionUnknown }), err
 }
 
-// runningPods shows a cache of pods as one of the metadata of running pods, which is what metrics-server asks for.
+// runningPods is a lister of the metadata of running pods, as metrics-server expects it, over a cache of pods.
 type runningPods struct{ pods corelisters.PodLister }
 
 // List implements cache.GenericLister.
@@ -30,7 +29,7 @@ func (r runningPods) List(selector labels.Selector) ([]runtime.Object, error) {
 	return metadata(r.pods.List(selector))
 }
 
-// Get implements cache.GenericLister, for pods in no namespace, of which there are none.
+// Get implements cache.GenericLister for objects without a namespace, which pods never are.
 func (r runningPods) Get(name string) (runtime.Object, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
 }

@@ -58,7 +58,7 @@ func TestRunningPods(t *testing.T) {
 
 func TestHeardOf(t *testing.T) {
 	all := listed(t, node("yes", corev1.ConditionTrue), node("ill", corev1.ConditionFalse), node("gone", corev1.ConditionUnknown))
-	found, err := heardOf{all}.List(labels.Everything())
+	found, err := reachableNodes{all}.List(labels.Everything())
 	if err != nil || len(found) != 2 || slices.ContainsFunc(found, func(n *corev1.Node) bool { return n.Name == "gone" }) {
 		t.Errorf("asks %v, %v", found, err)
 	}

@@ -1,8 +1,8 @@
-// Package metricsserver serves metrics.k8s.io, which is how much CPU and memory nodes and pods use: for kubectl top and
-// for HorizontalPodAutoscalers. It is upstream's metrics-server inside the API server: its API, its scraper and its
-// storage, over the API server's own caches and its own way to kubelets. There is no pod, no Service and no certificate.
+// Package metricsserver serves metrics.k8s.io, the CPU and memory usage of nodes and pods, for kubectl top and
+// HorizontalPodAutoscalers. It runs upstream's metrics-server inside the API server: its API, scraper and storage, with the
+// API server's own caches and connections to kubelets. There is no pod, no Service and no certificate.
 //
-// Every server does this for itself, for whoever asks it: what it keeps are two measurements of each container.
+// Every server measures for its own clients, and keeps two measurements of each container.
 package metricsserver
 
 import (
@@ -28,19 +28,19 @@ import (
 
 // MetricsServer is the component. Install comes before Run.
 type MetricsServer struct {
-	CA, Cert, Key string        // files: whom to trust as a kubelet, and who we are to kubelets
-	Report        func(Scrapes) // told when it changes
+	CA, Cert, Key string        // files: the CA of kubelets, and the client certificate for kubelets
+	Report        func(Scrapes) // called after each change
 
 	usage *usage
 }
 
-// Scheme names the types of the API.
+// Scheme returns the scheme of the API's types.
 func (*MetricsServer) Scheme() *runtime.Scheme { return api.Scheme }
 
 // scrapeTimeout is how long a kubelet may take to answer.
 const scrapeTimeout = 10 * time.Second
 
-// Install enters the API into a server.
+// Install adds the API to a server.
 func (m *MetricsServer) Install(server *genericserver.GenericAPIServer, caches kube.APICaches) error {
 	if err := register(legacyregistry.Register); err != nil {
 		return fmt.Errorf("registering metrics of metrics-server: %w", err)
@@ -54,10 +54,10 @@ func (m *MetricsServer) Install(server *genericserver.GenericAPIServer, caches k
 		return fmt.Errorf("preparing to ask kubelets: %w", err)
 	}
 	nodes := caches.Nodes.Lister()
-	asked := &outcomes{getter: kubelets, failed: map[string]string{}}
+	asked := &scrapeErrors{getter: kubelets, failed: map[string]string{}}
 	m.usage = &usage{
-		Storage: storage.NewStorage(0), // see births
-		scraper: scraper.NewScraper(heardOf{nodes}, asked, scrapeTimeout, nil),
+		Storage: storage.NewStorage(0), // see firstMeasurements
+		scraper: scraper.NewScraper(reachableNodes{nodes}, asked, scrapeTimeout, nil),
 		nodes:   nodes,
 		wake:    make(chan struct{}, 1),
 		report: func() {
@@ -72,7 +72,7 @@ func (m *MetricsServer) Install(server *genericserver.GenericAPIServer, caches k
 	return api.Install(m.usage, runningPods{caches.Pods}, nodes, server, nil)
 }
 
-// client is how kubelets are asked.
+// client returns the configuration of the client for kubelets.
 func (m *MetricsServer) client(caches kube.APICaches) rest.Config {
 	return rest.Config{
 		TLSClientConfig: rest.TLSClientConfig{CAFile: m.CA, CertFile: m.Cert, KeyFile: m.Key},
@@ -84,7 +84,7 @@ func register(enter func(metrics.Registerable) error) error {
 	return errors.Join(api.RegisterAPIMetrics(enter), scraper.RegisterScraperMetrics(enter), storage.RegisterStorageMetrics(enter))
 }
 
-// Run measures until ctx is done. It is ready at once: nobody has to wait for the first figures.
+// Run measures until ctx is done. It is ready at once, because no component depends on the first figures.
 func (m *MetricsServer) Run(ctx context.Context, ready func()) error {
 	if m.usage == nil {
 		return errors.New("the API was not installed")

@@ -17,28 +17,28 @@ import (
 )
 
 const (
-	// heartbeat is the rhythm of measuring while nobody asks. CPU usage is a difference, so it is also the longest time
-	// that the first answer after a while is an average over.
-	heartbeat = time.Minute
-	// young is the age under which a measurement is good enough for who asks. Kubelets measure nodes every 10 to 15
-	// seconds, and containers when they are asked.
-	young = 5 * time.Second
-	// patience is how long who asks waits for a measurement that has just begun. One takes some milliseconds, but for
-	// nodes that do not answer.
-	patience = time.Second
-	// again is the rhythm while a new node has no figures: until the kubelet has measured twice. trials is for how long.
-	again  = 3 * time.Second
-	trials = time.Minute
+	// idleInterval is the interval of measurements while there are no requests. CPU usage is a difference between measurements,
+	// so the first answer after an idle time is an average over this interval at most.
+	idleInterval = time.Minute
+	// freshAge is the age up to which a measurement is used for an answer. Kubelets measure nodes every 10 to 15 seconds, and
+	// containers on request.
+	freshAge = 5 * time.Second
+	// answerTimeout is how long a request waits for a measurement, which takes some milliseconds unless nodes do not answer.
+	answerTimeout = time.Second
+	// newNodeInterval is the interval while a new node has no figures, until its kubelet has measured twice. newNodePeriod
+	// limits how long that interval applies.
+	newNodeInterval = 3 * time.Second
+	newNodePeriod   = time.Minute
 )
 
-// usage is what nodes and pods use, measured when somebody asks, and now and then when nobody does.
+// usage stores the usage of nodes and pods. It measures on request, and at long intervals without requests.
 type usage struct {
 	storage.Storage
-	scraper scraper.Scraper
-	nodes   corelisters.NodeLister
-	wake    chan struct{} // has a value when a node is new
-	report  func()        // called after each round
-	births  births
+	scraper           scraper.Scraper
+	nodes             corelisters.NodeLister
+	wake              chan struct{} // receives a value when a node becomes Ready
+	report            func()        // called after each round
+	firstMeasurements firstMeasurements
 
 	mu   sync.Mutex
 	ctx  context.Context // of run; nil before and after
@@ -63,10 +63,10 @@ func (u *usage) GetPodMetrics(pods ...*metav1.PartialObjectMetadata) ([]metrics.
 	return u.Storage.GetPodMetrics(pods...)
 }
 
-// fresh sees to it that there is a young measurement, if that does not take long.
+// fresh waits for a fresh measurement, at most answerTimeout.
 func (u *usage) fresh() {
-	r := u.measure(young)
-	left := time.NewTimer(time.Until(r.began.Add(patience)))
+	r := u.measure(freshAge)
+	left := time.NewTimer(time.Until(r.began.Add(answerTimeout)))
 	defer left.Stop()
 	select {
 	case <-r.done:
@@ -74,7 +74,7 @@ func (u *usage) fresh() {
 	}
 }
 
-// measure begins a round unless one runs or the last one is younger than age, and returns it, or the last one.
+// measure starts a round unless one is running or the last one is younger than age, and returns the running or last round.
 func (u *usage) measure(age time.Duration) round {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -90,9 +90,9 @@ func (u *usage) measure(age time.Duration) round {
 	return u.last
 }
 
-// store keeps a measurement. Rounds do not overlap.
+// store stores a measurement. Rounds do not overlap.
 func (u *usage) store(batch *storage.MetricsBatch) {
-	if born := u.births.before(batch); born != nil {
+	if born := u.firstMeasurements.before(batch); born != nil {
 		u.Store(born)
 	}
 	u.Store(batch)
@@ -107,13 +107,13 @@ func (r round) running() bool {
 	}
 }
 
-// run keeps the rhythm until ctx is done.
+// run measures at intervals until ctx is done.
 func (u *usage) run(ctx context.Context) {
 	u.follow(ctx)
 	defer u.end()
 	since := map[string]time.Time{}
 	for {
-		<-u.measure(again).done // many nodes that are new at once make for few rounds
+		<-u.measure(newNodeInterval).done // several new nodes at once share a round
 		timer := time.NewTimer(u.pause(since))
 		select {
 		case <-ctx.Done():
@@ -126,7 +126,7 @@ func (u *usage) run(ctx context.Context) {
 	}
 }
 
-// follow lets rounds begin, until end, which waits for the last one.
+// follow allows rounds to start until end, which waits for the last one.
 func (u *usage) follow(ctx context.Context) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -141,13 +141,13 @@ func (u *usage) end() {
 	<-last.done
 }
 
-// pause is how long to wait for the next round. since says from when on a node has been without figures.
+// pause returns how long to wait for the next round. since records since when each node has had no figures.
 func (u *usage) pause(since map[string]time.Time) time.Duration {
 	nodes, err := u.nodes.List(labels.Everything())
-	if err != nil { // a cache does not fail
-		return heartbeat
+	if err != nil { // listing a cache never fails
+		return idleInterval
 	}
-	pause := heartbeat
+	pause := idleInterval
 	for _, node := range nodes {
 		if found, err := u.Storage.GetNodeMetrics(node); err == nil && len(found) > 0 || readiness(node) != corev1.ConditionTrue {
 			delete(since, node.Name)
@@ -156,8 +156,8 @@ func (u *usage) pause(since map[string]time.Time) time.Duration {
 		if since[node.Name].IsZero() {
 			since[node.Name] = time.Now()
 		}
-		if time.Since(since[node.Name]) < trials {
-			pause = again
+		if time.Since(since[node.Name]) < newNodePeriod {
+			pause = newNodeInterval
 		}
 	}
 	for name := range since {
@@ -168,7 +168,7 @@ func (u *usage) pause(since map[string]time.Time) time.Duration {
 	return pause
 }
 
-// newNodes wakes run when a node becomes Ready.
+// newNodes returns a handler that wakes run when a node becomes Ready.
 func (u *usage) newNodes() cache.ResourceEventHandler {
 	wake := func() {
 		select {
@@ -188,7 +188,7 @@ func (u *usage) newNodes() cache.ResourceEventHandler {
 	}
 }
 
-// readiness is what a node's condition Ready says.
+// readiness returns the status of a node's condition Ready.
 func readiness(node *corev1.Node) corev1.ConditionStatus {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {

@@ -105,7 +105,7 @@ func TestRhythm(t *testing.T) {
 			}
 		}
 		k.expect(t, "while somebody asks often", 0, 1)
-		time.Sleep(young)
+		time.Sleep(freshAge)
 		if _, err := u.GetNodeMetrics(a); err != nil {
 			t.Fatal(err)
 		}
@@ -114,7 +114,7 @@ func TestRhythm(t *testing.T) {
 			u.wake <- struct{}{}
 		}
 		k.expect(t, "when many nodes are new", 0, 1)
-		time.Sleep(again)
+		time.Sleep(newNodeInterval)
 		u.wake <- struct{}{}
 		k.expect(t, "when another is new", 1, 1)
 	})
@@ -150,7 +150,7 @@ func TestWhoAsksDoesNotWaitForKubelets(t *testing.T) {
 			if _, err := u.GetNodeMetrics(a); err != nil {
 				t.Fatal(err)
 			}
-			if took := time.Since(began); took > patience {
+			if took := time.Since(began); took > answerTimeout {
 				t.Errorf("it took %s", took)
 			}
 			time.Sleep(time.Second)

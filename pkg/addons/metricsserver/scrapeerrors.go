@@ -14,31 +14,31 @@ import (
 	"sigs.k8s.io/metrics-server/pkg/storage"
 )
 
-// outcomes remembers which kubelets could not be asked, for coracle status.
-type outcomes struct {
+// scrapeErrors records which kubelets did not answer, for coracle status.
+type scrapeErrors struct {
 	getter client.KubeletMetricsGetter
 
 	mu     sync.Mutex
-	failed map[string]string // by node: why
-	told   *Scrapes
+	failed map[string]string // errors by node
+	told   *Scrapes          // the last report
 }
 
 // GetMetrics implements client.KubeletMetricsGetter.
-func (o *outcomes) GetMetrics(ctx context.Context, node *corev1.Node) (*storage.MetricsBatch, error) {
+func (o *scrapeErrors) GetMetrics(ctx context.Context, node *corev1.Node) (*storage.MetricsBatch, error) {
 	batch, err := o.getter.GetMetrics(ctx, node)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.failed, node.Name)
-	if err != nil && ctx.Err() != context.Canceled && readiness(node) == corev1.ConditionTrue { // else it is known that it is not well
+	if err != nil && ctx.Err() != context.Canceled && readiness(node) == corev1.ConditionTrue { // the status of other nodes shows the reason
 		o.failed[node.Name] = err.Error()
 	}
 	return batch, err
 }
 
-// report tells how it is, if that is new.
-func (o *outcomes) report(nodes corelisters.NodeLister, tell func(Scrapes)) {
+// report calls tell if the report has changed.
+func (o *scrapeErrors) report(nodes corelisters.NodeLister, tell func(Scrapes)) {
 	all, err := nodes.List(labels.Everything())
-	if err != nil { // a cache does not fail
+	if err != nil { // listing a cache never fails
 		return
 	}
 	exists := map[string]bool{}

@@ -27,7 +27,7 @@ func TestOutcomes(t *testing.T) {
 	t.Cleanup(func() { logrus.SetOutput(output) })
 	a, b, ill := node("a", corev1.ConditionTrue), node("b", corev1.ConditionTrue), node("ill", corev1.ConditionFalse)
 	kubelets := failing{"ill": errors.New("it is known that it is not well")}
-	o := &outcomes{getter: kubelets, failed: map[string]string{}}
+	o := &scrapeErrors{getter: kubelets, failed: map[string]string{}}
 	var told []Scrapes
 	round := func(nodes ...*corev1.Node) {
 		for _, n := range nodes {
