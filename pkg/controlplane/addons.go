@@ -10,8 +10,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/tunnel"
 )
 
-// addonParts are the parts of all add-ons that run in the control plane. They are made before the API server, because it
-// serves some of them.
+// addonParts are the parts of the add-ons in the control plane. They are created before the API server, which serves the API
+// groups and runs the admission plugins among them.
 type addonParts struct {
 	components []addon.Component
 	groups     []apiserver.Group

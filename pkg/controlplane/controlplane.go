@@ -1,4 +1,4 @@
-// Package controlplane is the composition root of the control plane: what it is made of, and what needs what.
+// Package controlplane is the composition root of the control plane: its components and their dependencies.
 package controlplane
 
 import (
@@ -27,10 +27,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/kubedns"
 )
 
-// Add enters every part of the control plane into g. The front has made the keys, certificates and kubeconfigs.
+// Add adds all components of the control plane to g. The front has created the keys, certificates and kubeconfigs.
 func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	dirs := cfg.Dirs
-	ours := dirs.ServerConfig("coracle.kubeconfig") // of coracle's own parts
+	coracle := dirs.ServerConfig("coracle.kubeconfig") // of user system:coracle
 	gates, err := kube.ShareFeatureGates(cfg.Args, "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 	if err != nil {
 		return err
@@ -68,19 +68,19 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Node:       cfg.Node.Name,
 		Report:     func(m []state.Manifest) { report.Detail(state.ManifestsDetail, m) },
 	}, api)
-	// What comes behind lead runs on one server of several.
-	leader := leaderelection.New(ours, cfg.Node.Name, data.several)
-	before := api
-	if cfg.Datastore.External() { // then the Lease is contended for from the first start on, for which there must be a role
-		before = objects
+	// Components that need lead run on one server at a time.
+	leader := leaderelection.New(coracle, cfg.Node.Name, data.several)
+	leaderNeeds := api
+	if cfg.Datastore.External() { // then the election takes place from the first start on, and needs the role in the manifests
+		leaderNeeds = objects
 	}
-	lead := g.Add("leadership", leader, before)
+	lead := g.Add("leadership", leader, leaderNeeds)
 	publisher, err := joins.publisher(cfg, data, leader)
 	if err != nil {
 		return err
 	}
 	g.Add("join", publisher, objects)
-	g.Add("node-claims", nodeclaims.Claims{Kubeconfig: ours}, lead, objects)
+	g.Add("node-claims", nodeclaims.Claims{Kubeconfig: coracle}, lead, objects)
 	g.Add("kube-controller-manager", controllermanager.ControllerManager{
 		Kubeconfig:        dirs.ServerConfig("controller-manager.kubeconfig"),
 		CA:                pkiFile(dirs, "ca.crt"),
@@ -91,24 +91,24 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Args:              cfg.Args["kube-controller-manager"],
 	}, lead)
 	g.Add("kube-dns", kubedns.KubeDNS{
-		Kubeconfig: ours,
+		Kubeconfig: coracle,
 		Network:    cfg.Network,
 		Disabled:   cfg.Disabled("dns"),
 	}, lead, objects)
 	memory := &noderoles.Memory{File: dirs.OwnNodes()}
 	g.Add("node-roles", noderoles.Roles{
-		Kubeconfig: ours,
+		Kubeconfig: coracle,
 		Node:       cfg.Node.Name,
 		Names:      cfg.API.SANs,
 		Mine:       func(ctx context.Context) error { return joins.isOwn(ctx, cfg) },
 		Memory:     memory,
 	}, objects)
 	g.Add("node-addresses", nodeaddresses.Addresses{
-		Kubeconfig: ours,
+		Kubeconfig: coracle,
 		Reserved:   slices.Concat(cfg.Network.ClusterCIDRs, cfg.Network.ServiceCIDRs),
 	}, lead, objects)
 	g.Add("csr-approver", csrapprover.Approver{
-		Kubeconfig: ours,
+		Kubeconfig: coracle,
 		Config:     cfg,
 	}, lead, objects)
 	if err := addEtcdServices(g, cfg, data, report, lead, objects); err != nil {
@@ -120,8 +120,8 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	return nil
 }
 
-// addScheduler enters the scheduler, and before it, after a change of the machine's name, the removal of its former node:
-// or new pods would go to nodes that are not there any more.
+// addScheduler adds the scheduler. After a change of the machine's name it first adds the removal of the former node, so that
+// no new pods are assigned to it.
 func addScheduler(g *lifecycle.Group, cfg config.Config, memory *noderoles.Memory, api, lead *lifecycle.Unit) {
 	needs := []*lifecycle.Unit{lead}
 	if len(memory.Former(cfg.Node.Name)) > 0 {
@@ -139,7 +139,7 @@ func addScheduler(g *lifecycle.Group, cfg config.Config, memory *noderoles.Memor
 	}, needs...)
 }
 
-// pkiFile names a file among the cluster's keys and certificates.
+// pkiFile returns the path of a file among the cluster's keys and certificates.
 func pkiFile(d paths.Dirs, name string) string { return filepath.Join(d.PKI(), name) }
 
 func apiserverFiles(d paths.Dirs) apiserver.Files {

@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/etcd/memberremoval"
 )
 
-// addEtcdServices enters what looks after our own etcd, if there is one: on every server, and on the one that leads.
+// addEtcdServices adds the components that maintain coracle's own etcd, if the cluster uses it.
 func addEtcdServices(g *lifecycle.Group, cfg config.Config, data storage, report *state.Recorder, lead, objects *lifecycle.Unit) error {
 	if data.members == nil {
 		return nil
@@ -30,10 +30,10 @@ func addEtcdServices(g *lifecycle.Group, cfg config.Config, data storage, report
 		Tell: func(ctx context.Context, alarms, before []maintenance.Alarm) {
 			report.Detail(state.EtcdDetail, reported(alarms))
 			if err := cluster.Event(ctx, alarms, before); err != nil {
-				logrus.WithField("component", "etcd-care").WithError(err).Debug("telling of alarms")
+				logrus.WithField("component", "etcd-care").WithError(err).Debug("creating an event for alarms")
 			}
 		},
-	}, data.unit) // not the API: it does not answer while there are alarms
+	}, data.unit) // not after the API, which does not answer while there are alarms
 	g.Add("etcd-members", memberremoval.Removal{Kubeconfig: kubeconfig, Own: cfg.Node.Name, Members: data.members}, lead, objects)
 	return nil
 }

@@ -20,19 +20,18 @@ import (
 	"github.com/coracle-dev/coracle/pkg/kubernetes/leaderelection"
 )
 
-// storage is where the cluster's data is: in a member of our own etcd, or in somebody else's.
+// storage is the datastore of the cluster: a member of coracle's own etcd, or an external one.
 type storage struct {
 	unit    *lifecycle.Unit
 	store   config.Datastore
-	member  *member.Etcd     // nil for somebody else's, as members is
-	members *members.Members // as our own member sees them
+	member  *member.Etcd     // nil for an external datastore, as members is
+	members *members.Members // as this server's member sees them
 }
 
-// AddStorage enters nothing but the cluster's data into g, for a command that repairs it.
+// AddStorage adds only the datastore to g, for commands that repair it.
 func AddStorage(g *lifecycle.Group, cfg config.Config) { addStorage(g, cfg) }
 
-// RequestReset has the next start make etcd a cluster of this member alone. Its data is copied to the directory
-// snapshot first.
+// RequestReset makes the next start reduce etcd to this member alone, after it has copied the data to the directory snapshot.
 func RequestReset(dirs paths.Dirs, snapshot string) error {
 	return member.ResetRequest{Snapshot: snapshot}.Write(dirs.ResetRequest())
 }
@@ -85,8 +84,8 @@ func (s storage) several(ctx context.Context) (bool, error) {
 	return len(members) > 1, err
 }
 
-// beforeAdd makes this server ready for another member: from then on it is not the only one that may lead, and its
-// own member can be reached.
+// beforeAdd prepares this server for another member: it takes part in leader election from then on, and its own member
+// listens for peers.
 func (s storage) beforeAdd(ctx context.Context, lead *leaderelection.Leadership) error {
 	if err := lead.Contest(ctx); err != nil {
 		return fmt.Errorf("sharing the lead with another server: %w", err)
@@ -94,8 +93,8 @@ func (s storage) beforeAdd(ctx context.Context, lead *leaderelection.Leadership)
 	return s.member.OpenPeers(ctx)
 }
 
-// remembered is what this server knows of its cluster by now: others may have joined since the front started. What
-// cannot be read, the front has told of.
+// remembered returns what this server has recorded about its cluster; other servers may have joined since the front started.
+// The front has reported a file that cannot be read.
 func remembered(cfg config.Config) join.Memory {
 	memory, err := join.Recall(cfg.Dirs.ServerCluster())
 	if err != nil {
@@ -104,7 +103,7 @@ func remembered(cfg config.Config) join.Memory {
 	return memory
 }
 
-// otherServers are HOST:PORT of the APIs of other servers, as far as anything on this one knows them.
+// otherServers returns HOST:PORT of the API of every other server that is known on this machine.
 func otherServers(cfg config.Config) []string {
 	balanced, _ := state.ReadAPIServers(cfg.Dirs.Servers()) // one of several sources
 	all := slices.Concat(cfg.Join.Servers, remembered(cfg).Servers, balanced.Servers, balanced.Former)

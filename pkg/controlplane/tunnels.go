@@ -21,7 +21,7 @@ func (e *joinEndpoint) egress(cfg config.Config) apiserver.Egress {
 	return apiserver.Egress{Tunnels: e.hub, Node: cfg.Node.Name, AnyPodAddress: cfg.Network.Backend == config.BackendNone}
 }
 
-// nodeOf is the node that sends a request, as the API server has authenticated it.
+// nodeOf returns the node that sends a request, as the API server has authenticated it.
 func nodeOf(r *http.Request) (string, error) {
 	if user, ok := request.UserFrom(r.Context()); ok {
 		if node, ok := strings.CutPrefix(user.GetName(), pki.NodeUser); ok && node != "" {
@@ -34,5 +34,5 @@ func nodeOf(r *http.Request) (string, error) {
 func refuseTunnel(w http.ResponseWriter, status int, sentence string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(join.Refusal{Message: sentence, Time: time.Now()}) // the caller has gone
+	_ = json.NewEncoder(w).Encode(join.Refusal{Message: sentence, Time: time.Now()}) // an error means that the client has gone
 }

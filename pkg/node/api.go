@@ -17,7 +17,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
 )
 
-// apiBalancer is how this node reaches the API.
+// apiBalancer is the connection of this node to the API.
 func apiBalancer(cfg config.Config, gate *kube.APIGate, report *state.Recorder) *apibalancer.Balancer {
 	o := apibalancer.Options{
 		Listen:  apiAddress(cfg),
@@ -34,7 +34,7 @@ func apiBalancer(cfg config.Config, gate *kube.APIGate, report *state.Recorder) 
 	return apibalancer.New(o)
 }
 
-// tunnels are how servers reach this node where they cannot dial it.
+// tunnels are the connections by which servers reach this node if they cannot dial it.
 func tunnels(cfg config.Config, servers *apibalancer.Balancer, node *kube.OwnNode, report *state.Recorder) nodetunnel.Tunnels {
 	pki := cfg.Dirs.NodePKI()
 	return nodetunnel.Tunnels{
@@ -45,7 +45,7 @@ func tunnels(cfg config.Config, servers *apibalancer.Balancer, node *kube.OwnNod
 	}
 }
 
-// podRanges are where the addresses of this node's pods come from. Another CNI plugin may take any of the cluster's.
+// podRanges returns the ranges of the addresses of this node's pods. Another CNI plugin can use any address of the cluster.
 func podRanges(cfg config.Config, node *kube.OwnNode) (ranges []netip.Prefix) {
 	if cfg.Network.Backend == config.BackendNone {
 		return cfg.Network.ClusterCIDRs
@@ -62,7 +62,7 @@ func podRanges(cfg config.Config, node *kube.OwnNode) (ranges []netip.Prefix) {
 	return ranges
 }
 
-// ownAPI is where this machine's own server listens.
+// ownAPI returns the address on which this machine's own server listens.
 func ownAPI(api config.API) string {
 	switch {
 	case !api.Bind.IsValid() || api.Bind == netip.IPv4Unspecified():
@@ -77,7 +77,7 @@ func hostPort(ip netip.Addr, port uint16) string {
 	return net.JoinHostPort(ip.String(), strconv.Itoa(int(port)))
 }
 
-// apiAddress is where this node's parts reach the API of any server.
+// apiAddress returns the address at which the components of this node reach the API of any server.
 func apiAddress(cfg config.Config) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(cfg.Node.BalancerPort)))
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
-// nameServer is DNS for the pods of this node, which are attached to network.
+// nameServer is the DNS server for the pods of this node, which are attached to network.
 func nameServer(cfg config.Config, node *kube.OwnNode, network *lifecycle.Unit, report *state.Recorder) (coredns.DNS, error) {
 	corefile, err := manifests.Corefile(cfg.Network)
 	if err != nil {
@@ -35,7 +35,7 @@ func nameServer(cfg config.Config, node *kube.OwnNode, network *lifecycle.Unit, 
 	}, nil
 }
 
-// dnsAddresses waits for the pod network and returns where its name server listens.
+// dnsAddresses waits for the pod network and returns the addresses on which the DNS server listens.
 func dnsAddresses(ctx context.Context, cfg config.Config, node *kube.OwnNode, network *lifecycle.Unit) ([]netip.AddrPort, error) {
 	lifecycle.WaitingFor(ctx, "the pod network")
 	defer lifecycle.WaitingFor(ctx, "")
@@ -58,7 +58,7 @@ func dnsAddresses(ctx context.Context, cfg config.Config, node *kube.OwnNode, ne
 	return listen, err
 }
 
-// dnsBefore is where the name server listened before this process, if this machine has those addresses now.
+// dnsBefore returns the addresses on which the DNS server of an earlier process listened, if this machine still has them.
 func dnsBefore(cfg config.Config) []netip.AddrPort {
 	subnet, _ := podsubnet.Read(cfg.Dirs.Subnet()) // without a file it listened nowhere
 	own, _ := net.InterfaceAddrs()

@@ -1,4 +1,4 @@
-// Package node is the composition root of a node: what it is made of, and what needs what.
+// Package node is the composition root of a node: its components and their dependencies.
 package node
 
 import (
@@ -30,44 +30,44 @@ import (
 	"github.com/coracle-dev/coracle/pkg/runtime/registries"
 )
 
-// Add prepares the machine and enters every part of a node into g.
+// Add prepares the machine and adds all components of a node to g.
 func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
-	m := machine{began: time.Now(), Facts: host.Probe()}
+	f := facts{started: time.Now(), Facts: host.Probe()}
 	if err := prepare(cfg, report); err != nil {
 		return err
 	}
 	showMetrics(cfg)
 	var err error
-	if m.resolvConf, err = podResolvConf(cfg); err != nil {
+	if f.resolvConf, err = podResolvConf(cfg); err != nil {
 		return err
 	}
-	m.snapshotter = containerd.Snapshotter(cfg.Dirs.Containerd())
-	return m.add(g, cfg, report)
+	f.snapshotter = containerd.Snapshotter(cfg.Dirs.Containerd())
+	return f.add(g, cfg, report)
 }
 
-// machine is what the parts have to know about this one.
-type machine struct {
+// facts are the facts about this machine that components depend on.
+type facts struct {
 	host.Facts
-	began       time.Time // when this process started
-	resolvConf  string    // the pods'
+	started     time.Time // when this process started
+	resolvConf  string    // for pods that use the host's name servers
 	snapshotter string
 }
 
-func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
+func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	dirs := cfg.Dirs
-	who := identitiesOf(cfg)
-	gate := kube.NewAPIGate(who.reader, cfg.Node.Name)
+	creds := credentialsOf(cfg)
+	gate := kube.NewAPIGate(creds.reader, cfg.Node.Name)
 	if cfg.Role == config.Agent {
 		gate.Admit = func(ctx context.Context) error { return admitted(ctx, cfg) }
 	}
-	node := kube.NewOwnNode(who.reader, cfg.Node.Name)
+	node := kube.NewOwnNode(creds.reader, cfg.Node.Name)
 
 	servers := apiBalancer(cfg, gate, report)
-	reach := g.Add("balancer", servers)
+	balancer := g.Add("balancer", servers)
 	cri := g.Add("containerd", containerd.Containerd{
 		ConfigFile: dirs.NodeConfig("containerd.toml"), DropIns: cfg.Node.ContainerdConfigDir,
 		Root: dirs.Containerd(), State: dirs.ContainerdState(), Socket: dirs.ContainerdSocket(), ShimSocket: dirs.ShimSockets(),
-		Snapshotter: m.snapshotter, RuncState: dirs.Runc(),
+		Snapshotter: f.snapshotter, RuncState: dirs.Runc(),
 		Runc: dirs.Tool("runc"), Shim: dirs.Tool("containerd-shim-runc-v2"),
 		CNIBin: []string{dirs.CNIPlugins(), dirs.CNIBin()}, CNIConf: cniDir(dirs),
 		SandboxImage: version.PauseImage, Registries: []string{dirs.RegistryHosts(), "/etc/containerd/certs.d", "/etc/docker/certs.d"},
@@ -75,24 +75,24 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 			File: registries.NewLive(dirs.Registries()), NoDefault: cfg.Node.NoDefaultRegistry,
 			Report: func(err error) { report.Detail(registries.Report().Key, registries.NewStatus(dirs.Registries(), err)) },
 		},
-		SystemdCgroup: m.SystemdCgroups, RestrictOOMScore: !m.Resource, NoKeyrings: !m.Keyrings, AppArmor: m.AppArmor, Volatile: cfg.Ephemeral.On,
-		UnprivilegedPorts: m.UnprivilegedPorts, UnprivilegedICMP: m.UnprivilegedICMP,
+		SystemdCgroup: f.SystemdCgroups, RestrictOOMScore: !f.Resource, NoKeyrings: !f.Keyrings, AppArmor: f.AppArmor, Volatile: cfg.Ephemeral.On,
+		UnprivilegedPorts: f.UnprivilegedPorts, UnprivilegedICMP: f.UnprivilegedICMP,
 		LogLevel: containerdLevel(cfg.Log), PreferIPv6: cfg.Network.ClusterCIDRs[0].Addr().Is6(),
 	})
 	archives := g.Add("images", imageimport.Images{
-		Socket: dirs.ContainerdSocket(), Snapshotter: m.snapshotter,
+		Socket: dirs.ContainerdSocket(), Snapshotter: f.snapshotter,
 		System: dirs.SystemImages(), User: dirs.Images(), Index: dirs.ImageIndex(),
 		Report: func(a []imageimport.Archive) { report.Detail("images", a) },
 	}, cri)
-	api := g.Add("api", gate, reach)
+	api := g.Add("api", gate, balancer)
 	registered := g.Add("node", node, api)
-	asKubelet := who.add(g, cfg, gate, api)
-	extras, err := addAddons(g, addon.Node{Config: cfg, Kubeconfig: who.node, Kubelet: who.kubelet, Own: node, API: gate.Opened(), Bridge: footprint.Bridge},
-		report, map[addon.Event]*lifecycle.Unit{addon.Containerd: cri, addon.Registered: registered, addon.KubeletUser: asKubelet})
+	kubeletUser := creds.add(g, cfg, gate, api)
+	extras, err := addAddons(g, addon.Node{Config: cfg, Kubeconfig: creds.node, Kubelet: creds.kubelet, Own: node, API: gate.Opened(), Bridge: footprint.Bridge},
+		report, map[addon.Event]*lifecycle.Unit{addon.Containerd: cri, addon.Registered: registered, addon.KubeletUser: kubeletUser})
 	if err != nil {
 		return err
 	}
-	pods := append([]*lifecycle.Unit{cri, reach}, extras...)
+	pods := append([]*lifecycle.Unit{cri, balancer}, extras...)
 	if cfg.DrainOnStop {
 		g.StopTimeout = drainTimeout + 8*time.Second
 		pods = append(pods, g.Add("drain", drain.Drain{Socket: dirs.ContainerdSocket(), Timeout: drainTimeout}, cri))
@@ -103,25 +103,25 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 	agent := g.Add("kubelet", kubelet.Kubelet{
 		Name: cfg.Node.Name, IPs: cfg.Node.IPs, Labels: cfg.Node.Labels, Taints: cfg.Node.Taints,
 		ExternalAddresses: len(cfg.Node.ExternalIPs) > 0,
-		Kubeconfig:        who.kubelet, BootstrapKubeconfig: who.bootstrap, Identity: who.has, APIReady: gate.Opened(),
+		Kubeconfig:        creds.kubelet, BootstrapKubeconfig: creds.bootstrap, Identity: creds.identity, APIReady: gate.Opened(),
 		ConfigFile: dirs.NodeConfig("kubelet.yaml"), DropIns: cfg.Node.KubeletConfigDir,
 		Root: dirs.Kubelet, PKI: dirs.NodePKI(), ClientCA: dirs.NodeCA(), StaticPods: dirs.StaticPods(),
-		CRISocket: dirs.ContainerdSocket(), ClusterDNS: cfg.Network.DNS, Domain: cfg.Network.Domain, ResolvConf: m.resolvConf,
-		CgroupV2: m.CgroupV2, SystemdCgroup: m.SystemdCgroups, DelayShutdown: m.Logind,
+		CRISocket: dirs.ContainerdSocket(), ClusterDNS: cfg.Network.DNS, Domain: cfg.Network.Domain, ResolvConf: f.resolvConf,
+		CgroupV2: f.CgroupV2, SystemdCgroup: f.SystemdCgroups, DelayShutdown: f.Logind,
 		Args: cfg.Args["kubelet"],
 	}, pods...)
 	g.Add("tunnels", tunnels(cfg, servers, node, report))
-	g.Add("external-ip", nodeaddresses.Publisher{Node: node, Kubeconfig: who.kubelet, IPs: cfg.Node.ExternalIPs}, registered, asKubelet)
+	g.Add("external-ip", nodeaddresses.Publisher{Node: node, Kubeconfig: creds.kubelet, IPs: cfg.Node.ExternalIPs}, registered, kubeletUser)
 	if !cfg.Disabled("kube-proxy") {
 		g.Add("kube-proxy", kubeproxy.KubeProxy{
-			Node: node, Since: m.began, Name: cfg.Node.Name, IP: cfg.Node.IPs[0], Kubeconfig: who.node,
+			Node: node, Since: f.started, Name: cfg.Node.Name, IP: cfg.Node.IPs[0], Kubeconfig: creds.node,
 			ClusterCIDRs: cfg.Network.ClusterCIDRs, Args: cfg.Args["kube-proxy"],
 		}, registered)
 	}
 	ready, network := []*lifecycle.Unit{registered, agent}, registered
 	if cfg.Network.Backend != config.BackendNone {
 		network = g.Add("flannel", flannel.Flannel{
-			Node: node, Own: who.kubelet, OwnReady: asKubelet.Ready(), All: who.node,
+			Node: node, Own: creds.kubelet, OwnReady: kubeletUser.Ready(), All: creds.node,
 			Backend: string(cfg.Network.Backend), IPs: cfg.Node.IPs, Iface: cfg.Network.Iface, ClusterCIDRs: cfg.Network.ClusterCIDRs,
 			ConfigFile: dirs.NodeConfig("flannel.json"), SubnetFile: dirs.Subnet(), MemoryFile: dirs.NodeConfig("subnet.json"), Bridge: footprint.Bridge,
 			NoteRules: noteRules(dirs),
@@ -133,23 +133,23 @@ func (m machine) add(g *lifecycle.Group, cfg config.Config, report *state.Record
 		if err != nil {
 			return err
 		}
-		g.Add("dns", server, reach) // it waits for the network itself, and not for ever
+		g.Add("dns", server, balancer) // it waits for the network itself, for a limited time
 	}
-	g.Add("node-ready", nodeready.NodeReady{Node: node, Since: m.began, OtherNetwork: cfg.Network.Backend == config.BackendNone}, ready...)
+	g.Add("node-ready", nodeready.NodeReady{Node: node, Since: f.started, OtherNetwork: cfg.Network.Backend == config.BackendNone}, ready...)
 	return nil
 }
 
 // drainTimeout is how long pods have to stop when coracle stops with --drain-on-stop.
 const drainTimeout = 20 * time.Second
 
-// prepare is the work that comes before any part: the machine, PATH and the CNI configuration, which the kubelet
-// would look for every five seconds only.
+// prepare does what has to be done before any component starts. It also writes the CNI configuration, for which the kubelet
+// would otherwise look every five seconds only.
 func prepare(cfg config.Config, report *state.Recorder) error {
 	defer report.Phase("prepare the host")()
 	l := ledger.Open(cfg.Dirs)
 	l.TableExists = func(name string) bool {
 		there, err := nft.Exists(name)
-		return there || err != nil // what may be somebody else's is not ours
+		return there || err != nil // a table that may exist already is not recorded as coracle's
 	}
 	if err := footprint.Note(l, cfg); err != nil {
 		return err

@@ -59,7 +59,7 @@ func TestParts(t *testing.T) {
 				t.Fatal(err)
 			}
 			g := &lifecycle.Group{}
-			if err := (machine{}).add(g, cfg, state.NewRecorder(cfg.Dirs, state.Node, "v0")); err != nil {
+			if err := (facts{}).add(g, cfg, state.NewRecorder(cfg.Dirs, state.Node, "v0")); err != nil {
 				t.Fatal(err)
 			}
 			var got strings.Builder

@@ -16,7 +16,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// refuseForeign ends a start that would take a bridge away from whoever made it, with its addresses.
+// refuseForeign returns an error if the bridge exists and was made by another program, which would lose it.
 func refuseForeign(l *ledger.Ledger, cfg config.Config) error {
 	if cfg.Network.Backend == config.BackendNone {
 		return nil
@@ -29,14 +29,14 @@ func refuseForeign(l *ledger.Ledger, cfg config.Config) error {
 	return err
 }
 
-// noteRules returns what notes that rules are about to be added to an nft chain of others.
+// noteRules returns a function that records in the ledger that rules are about to be added to an nft chain of another program.
 func noteRules(dirs paths.Dirs) func(chain string) error {
 	l := ledger.Open(dirs)
 	return func(chain string) error { return l.Note(ledger.Entry{Kind: ledger.NFTRule, Name: chain}) }
 }
 
-// setPath makes nft and the other tools of the payload reachable for parts that look for them by name. The host's
-// own come first, except for nft: kube-proxy and flannel are tested with ours.
+// setPath adds the tools of the payload to PATH, for components that run them by name. The host's own tools come first, except
+// for nft: kube-proxy and flannel are tested with the nft of the payload.
 func setPath(dirs paths.Dirs) error {
 	list := filepath.SplitList(os.Getenv("PATH"))
 	if len(list) == 0 {
@@ -47,10 +47,10 @@ func setPath(dirs paths.Dirs) error {
 	return os.Setenv("PATH", strings.Join(list, string(os.PathListSeparator)))
 }
 
-// cniDir is where containerd looks for CNI configurations.
+// cniDir is the directory of CNI configurations.
 func cniDir(dirs paths.Dirs) string { return filepath.Dir(dirs.CNIConfig()) }
 
-// hasFiles reports whether there is anything in a directory, which may not exist.
+// hasFiles reports whether a directory exists and is not empty.
 func hasFiles(dir string) bool {
 	entries, err := os.ReadDir(dir)
 	return err == nil && len(entries) > 0
@@ -65,8 +65,8 @@ func hasIPv6(cfg config.Config) bool {
 	return false
 }
 
-// containerdLevel is the level of containerd's own lines. What it calls info is a line for every plugin and every
-// step of every pod, so it is shown only to those who ask for it.
+// containerdLevel is the log level of containerd. At level info it logs every plugin and every step of every pod, so this level
+// applies only if the user sets it for containerd.
 func containerdLevel(cfg config.Log) logrus.Level {
 	level := logs.Level(cfg, "containerd")
 	if _, asked := cfg.Levels["containerd"]; !asked && level == logrus.InfoLevel {

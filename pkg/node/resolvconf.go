@@ -13,9 +13,9 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// podResolvConf is the file from which the kubelet takes name servers for pods that use the host's. It is the host's
-// own unless that is missing, or lists loopback addresses only (Docker's 127.0.0.11, a dnsmasq): those mean
-// something else inside a pod. Then the pods ask the cluster's DNS, which runs on the host and can ask them.
+// podResolvConf returns the file from which the kubelet takes the name servers of pods that use the host's. It is the host's
+// own file unless that is missing, or lists only loopback addresses (Docker's 127.0.0.11, a dnsmasq), which do not work
+// inside a pod. Then the pods use the cluster's DNS, which runs on the host and can query those name servers.
 func podResolvConf(cfg config.Config) (string, error) {
 	host := cfg.Node.ResolvConf
 	data, err := os.ReadFile(host)
@@ -34,7 +34,7 @@ func podResolvConf(cfg config.Config) (string, error) {
 	return file, atomicfile.Write(file, withServers(data, servers), 0o600)
 }
 
-// withServers replaces the name servers of a resolv.conf and keeps search domains and options.
+// withServers replaces the name servers in a resolv.conf and keeps search domains and options.
 func withServers(data []byte, servers []netip.Addr) []byte {
 	var b bytes.Buffer
 	for _, s := range servers {

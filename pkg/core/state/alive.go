@@ -8,9 +8,8 @@ import (
 	"strings"
 )
 
-// StartTicks tells when the process pid was started, in clock ticks since boot: with the pid it names one process
-// for ever, where a pid alone may be somebody else's by now. A process that has ended is none, also before its
-// parent has taken notice.
+// StartTicks returns when a process was started, in clock ticks since boot. Together with the pid it identifies one process,
+// because the kernel reuses pids. It returns an error for a process that has ended, even if its parent has not waited for it.
 func StartTicks(pid int) (uint64, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -27,7 +26,7 @@ func StartTicks(pid int) (uint64, error) {
 	return strconv.ParseUint(string(fields[19]), 10, 64) // field 22
 }
 
-// BootID names this boot of the machine; "" where the kernel does not tell.
+// BootID returns the kernel's identifier of this boot, "" if it has none.
 func BootID() string {
 	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(id))

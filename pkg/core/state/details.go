@@ -6,22 +6,22 @@ import "time"
 const (
 	ManifestsDetail = "manifests" // []Manifest, in the control plane
 	EtcdDetail      = "etcd"      // []EtcdAlarm, in the control plane
-	BalancerDetail  = "balancer"  // []balance.Server, in the node
+	BalancerDetail  = "balancer"  // []tcpbalancer.Server, in the node
 	TunnelsDetail   = "tunnels"   // []Tunnel, in the node
 )
 
-// ManifestState is how far a manifest file got.
+// ManifestState is the state of a manifest file.
 type ManifestState string
 
 // The states of a manifest file.
 const (
 	ManifestApplied ManifestState = "applied"
-	ManifestPending ManifestState = "pending" // not tried yet, or waiting for what Error says is missing
-	ManifestFailed  ManifestState = "failed"  // needs somebody: Error says what is wrong
+	ManifestPending ManifestState = "pending" // not applied yet; Error says what is missing
+	ManifestFailed  ManifestState = "failed"  // Error says what has to be corrected
 	ManifestSkipped ManifestState = "skipped" // a .skip file is beside it
 )
 
-// Manifest is what became of one file of manifests.
+// Manifest is the report about one manifest file.
 type Manifest struct {
 	File     string        `json:"file"`               // relative to its directory
 	Embedded bool          `json:"embedded,omitempty"` // part of coracle, not the user's
@@ -31,11 +31,11 @@ type Manifest struct {
 	Applied  time.Time     `json:"applied,omitzero"`
 }
 
-// EtcdAlarm is why etcd refuses writes, or everything.
+// EtcdAlarm is an alarm of etcd, which then refuses writes or all requests.
 type EtcdAlarm struct {
 	Kind   string `json:"kind"`   // NOSPACE or CORRUPT
 	Member string `json:"member"` // the server that it is about
-	Advice string `json:"advice"` // what people can do
+	Advice string `json:"advice"` // what the administrator can do
 }
 
 // Tunnel is a node's connection to a server, by which the server reaches the node.

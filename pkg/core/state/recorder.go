@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Recorder keeps a process' file up to date. Its methods may be called from several goroutines.
+// Recorder updates the state file of a process. Its methods are safe for concurrent use.
 type Recorder struct {
 	dirs paths.Dirs
 
@@ -21,7 +21,7 @@ type Recorder struct {
 	p  Process
 }
 
-// NewRecorder begins the file of the named process, which is the calling one.
+// NewRecorder creates the state file of the calling process under the given name.
 func NewRecorder(dirs paths.Dirs, name, version string) *Recorder {
 	ticks, err := StartTicks(os.Getpid())
 	if err != nil {
@@ -34,7 +34,7 @@ func NewRecorder(dirs paths.Dirs, name, version string) *Recorder {
 	return r
 }
 
-// Update changes what is told and writes it. A failing write is logged: telling must never stop the work.
+// Update changes the state and writes it. It logs a failed write, because a missing report must not stop the process.
 func (r *Recorder) Update(change func(*Process)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,7 +44,7 @@ func (r *Recorder) Update(change func(*Process)) {
 	}
 }
 
-// Snapshot returns what was told last.
+// Snapshot returns the state that was written last.
 func (r *Recorder) Snapshot() Process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,7 +53,7 @@ func (r *Recorder) Snapshot() Process {
 	return p
 }
 
-// Phase notes the begin of a one-shot step; the returned function notes its end.
+// Phase records the begin of a one-shot step; the returned function records its end.
 func (r *Recorder) Phase(name string) (end func()) {
 	var i int
 	r.Update(func(p *Process) {
@@ -63,7 +63,7 @@ func (r *Recorder) Phase(name string) (end func()) {
 	return func() { r.Update(func(p *Process) { p.Phases[i].Ended, p.Phases[i].Waiting = time.Now(), "" }) }
 }
 
-// Waiting notes what the step that was begun last waits for.
+// Waiting records what the latest step waits for.
 func (r *Recorder) Waiting(what string) {
 	r.Update(func(p *Process) {
 		if n := len(p.Phases); n > 0 {
@@ -72,12 +72,12 @@ func (r *Recorder) Waiting(what string) {
 	})
 }
 
-// Units is a lifecycle.Group's OnChange.
+// Units records the components; it serves as OnChange of lifecycle.Group.
 func (r *Recorder) Units(units []lifecycle.Status) {
 	r.Update(func(p *Process) { p.Units = units })
 }
 
-// Detail records a component's own report.
+// Detail records the report of a component under its key.
 func (r *Recorder) Detail(component string, report any) {
 	data, err := json.Marshal(report)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package state is what each process of coracle tells about itself in a small JSON file, so that status, trace,
-// wait and reset work without asking the processes, also when they hang or are dead.
+// Package state reads and writes the small JSON file in which each process of coracle describes itself, so that status,
+// trace, wait and reset work without the processes, also when these hang or are dead.
 package state
 
 import (
@@ -15,14 +15,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// The names under which the processes write.
+// The names of the processes.
 const (
 	Front        = "front"
 	ControlPlane = "control-plane"
 	Node         = "node"
 )
 
-// Process is what one process tells. A file may be older than its process: ask Alive.
+// Process is the state of one process. The file may outlive its process: see Alive.
 type Process struct {
 	Name    string    `json:"name"`
 	PID     int       `json:"pid"`
@@ -32,13 +32,13 @@ type Process struct {
 	StartTicks uint64 `json:"startTicks"`
 	// Phases are one-shot steps, in order.
 	Phases []Phase `json:"phases,omitempty"`
-	// Units are the components of a half.
+	// Units are the components of a child process.
 	Units []lifecycle.Status `json:"units,omitempty"`
-	// Children are the halves that the front supervises.
+	// Children are the processes that the front supervises.
 	Children []Child `json:"children,omitempty"`
-	// Ready is when all units (or children) were ready for the first time in this process' life.
+	// Ready is when all units or children were ready for the first time.
 	Ready time.Time `json:"ready,omitzero"`
-	// Details are a component's own reports by component name, e.g. the state of each manifest.
+	// Details are the reports of components by key, such as the state of each manifest.
 	Details map[string]json.RawMessage `json:"details,omitempty"`
 }
 
@@ -47,7 +47,7 @@ type Phase struct {
 	Name  string    `json:"name"`
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
-	// Waiting is what the step waits for.
+	// Waiting says what the step waits for.
 	Waiting string `json:"waiting,omitempty"`
 }
 
@@ -74,7 +74,7 @@ func Write(dirs paths.Dirs, p Process) error {
 	return atomicfile.WriteVolatile(dirs.State(p.Name), data, 0o600)
 }
 
-// Read returns what the named process wrote last. ok is false if it wrote nothing since boot.
+// Read returns the state that a process wrote last. ok is false if it has written none since boot.
 func Read(dirs paths.Dirs, name string) (p Process, ok bool, err error) {
 	data, err := os.ReadFile(dirs.State(name))
 	if errors.Is(err, fs.ErrNotExist) {

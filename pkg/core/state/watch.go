@@ -13,9 +13,9 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Watch returns a channel that holds a value whenever a process has written since the last time one was taken. The
-// first value is there at once. The channel is closed when ctx is done. The directory is made if it is missing, so
-// that one can wait for processes that have yet to start, and again when a reset takes it away.
+// Watch returns a channel that receives a value when a process has written its state since the last value was received. The
+// first value is there at once. The channel is closed when ctx is done. Watch creates the directory of the files if it is
+// missing, also after a reset has removed it, so that callers can wait for processes that have not started yet.
 func Watch(ctx context.Context, dirs paths.Dirs) (<-chan struct{}, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -31,33 +31,33 @@ func Watch(ctx context.Context, dirs paths.Dirs) (<-chan struct{}, error) {
 	context.AfterFunc(ctx, func() { events.Close() })
 	go func() {
 		defer close(changed)
-		buf := make([]byte, 64<<10) // which file it was does not matter
+		buf := make([]byte, 64<<10) // the content of the events does not matter
 		for {
 			n, err := events.Read(buf)
 			if err != nil {
 				return
 			}
 			for ended(buf[:n]) {
-				<-time.After(pause) // whoever removes the directory is about to remove the one above it
+				<-time.After(pause) // a reset removes the parent directory next
 				if ctx.Err() != nil || watch(fd, dirs) == nil {
 					break
 				}
 			}
 			select {
 			case changed <- struct{}{}:
-			default: // one that nobody has taken yet says the same
+			default: // a value is waiting already
 			}
 		}
 	}()
 	return changed, nil
 }
 
-// pause is how long after its end a directory is watched again.
+// pause is how long Watch waits before it creates a removed directory again.
 const pause = 100 * time.Millisecond
 
 func watch(fd int, dirs paths.Dirs) error {
 	dir := filepath.Dir(dirs.State(Front))
-	// Somebody may watch before anything has started; the front makes the run directory with this mode too.
+	// The front creates the run directory with this mode too.
 	if err := os.MkdirAll(dirs.Run, 0o755); err != nil {
 		return err
 	}
@@ -70,7 +70,7 @@ func watch(fd int, dirs paths.Dirs) error {
 	return nil
 }
 
-// ended reports whether the kernel says that the directory is watched no more, because it was removed.
+// ended reports whether the events say that the watch has ended because the directory was removed.
 func ended(events []byte) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
 		mask := binary.NativeEndian.Uint32(events[4:])

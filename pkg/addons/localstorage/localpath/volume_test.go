@@ -182,6 +182,31 @@ func TestReuse(t *testing.T) {
 	}
 }
 
+// TestRemoveEmpty: only an empty folder of the volume itself is removed.
+func TestRemoveEmpty(t *testing.T) {
+	base := t.TempDir()
+	marks(t, base)
+	release := func(*os.File) error { return nil }
+	mine, other := Volume{base, "shop/data", "pvc-1"}, Volume{base, "shop/data", "pvc-2"}
+	if err := mine.Create(nil); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := other.RemoveEmpty(release); removed || err != nil || gone(mine.Path()) {
+		t.Errorf("another volume's: %v, %v", removed, err)
+	}
+	file := filepath.Join(mine.Path(), "file")
+	write(t, file)
+	if removed, err := mine.RemoveEmpty(release); removed || err != nil || gone(file) {
+		t.Errorf("with a file: %v, %v", removed, err)
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := mine.RemoveEmpty(release); !removed || err != nil || !gone(filepath.Join(base, "shop")) {
+		t.Errorf("empty: %v, %v", removed, err)
+	}
+}
+
 // TestReplacedBeforeDelete: a pod exchanges the folder after it was looked at and before it is put aside. What it is then
 // stays, under its name.
 func TestReplacedBeforeDelete(t *testing.T) {

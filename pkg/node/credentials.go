@@ -16,33 +16,33 @@ import (
 	"github.com/coracle-dev/coracle/pkg/kubernetes/kubelet"
 )
 
-// identities say as whom the parts of a node call the API: the kubeconfigs. A server makes all certificates itself, in
-// the front. An agent has joined with one, and its kubelet asks for its own with that.
-type identities struct {
-	kubelet string // may change the own Node
-	node    string // may read what all nodes read
-	reader  string // may read the own Node from the start on
+// credentials are the kubeconfigs with which the components of a node call the API. On a server the front has created all
+// certificates. An agent got one certificate when it joined, with which its kubelet requests its own.
+type credentials struct {
+	kubelet string // can change the own Node
+	node    string // can read what all nodes read
+	reader  string // can read the own Node from the start on
 
 	bootstrap string            // "" on a server
-	has       *kubelet.Identity // nil on a server
+	identity  *kubelet.Identity // nil on a server
 }
 
-func identitiesOf(cfg config.Config) identities {
+func credentialsOf(cfg config.Config) credentials {
 	file := cfg.Dirs.NodeConfig
-	who := identities{kubelet: file("kubelet.kubeconfig"), node: file("node.kubeconfig")}
+	c := credentials{kubelet: file("kubelet.kubeconfig"), node: file("node.kubeconfig")}
 	if cfg.Role == config.Server {
-		who.reader = who.kubelet
-		return who
+		c.reader = c.kubelet
+		return c
 	}
-	who.reader, who.bootstrap = who.node, who.node
-	who.has = kubelet.NewIdentity()
-	return who
+	c.reader, c.bootstrap = c.node, c.node
+	c.identity = kubelet.NewIdentity()
+	return c
 }
 
-// add enters what keeps an agent's identities, and returns the unit after which others may be the kubelet. api is
-// ready when the API serves this node.
-func (who identities) add(g *lifecycle.Group, cfg config.Config, gate *kube.APIGate, api *lifecycle.Unit) *lifecycle.Unit {
-	if who.has == nil {
+// add adds the components that renew an agent's certificates. It returns the unit that is ready when the kubeconfig of the
+// kubelet can be used. api is ready when the API serves this node.
+func (c credentials) add(g *lifecycle.Group, cfg config.Config, gate *kube.APIGate, api *lifecycle.Unit) *lifecycle.Unit {
+	if c.identity == nil {
 		return api
 	}
 	g.Add("node-certificate", nodecert.Renewal{
@@ -50,11 +50,11 @@ func (who identities) add(g *lifecycle.Group, cfg config.Config, gate *kube.APIG
 		Renew:     func(ctx context.Context) error { return renew(ctx, cfg) },
 		Reachable: gate.Opened(),
 	})
-	return g.Add("kubelet-identity", who.has, api)
+	return g.Add("kubelet-identity", c.identity, api)
 }
 
-// admitted asks the servers whether this machine is still the node that it was: not if the node was removed, or if
-// another machine has its name. Its kubelet would make the Node again.
+// admitted asks the servers whether this machine is still a node of the cluster, and returns the refusal if the node was
+// removed or another machine has its name. Without this check the kubelet would create the Node again.
 func admitted(ctx context.Context, cfg config.Config) error {
 	client, err := apiAsNode(cfg)
 	if err != nil {
@@ -74,7 +74,7 @@ func admitted(ctx context.Context, cfg config.Config) error {
 	return err
 }
 
-// apiAsNode asks the servers that the balancer knows, with the node's own certificate.
+// apiAsNode returns a client that calls the servers through the balancer with the node's certificate.
 func apiAsNode(cfg config.Config) (join.Client, error) {
 	ca, err := os.ReadFile(cfg.Dirs.NodeCA())
 	if err != nil {
@@ -84,7 +84,7 @@ func apiAsNode(cfg config.Config) (join.Client, error) {
 	return join.Client{Server: "https://" + apiAddress(cfg), CA: ca, CertFile: cert, KeyFile: key}, nil
 }
 
-// renew asks the servers that the balancer knows for the node's next certificate.
+// renew requests the node's next certificate from the servers.
 func renew(ctx context.Context, cfg config.Config) error {
 	client, err := apiAsNode(cfg)
 	if err != nil {
