@@ -21,7 +21,7 @@ func (f failing) GetMetrics(_ context.Context, node *corev1.Node) (*storage.Metr
 	return &storage.MetricsBatch{}, f[node.Name]
 }
 
-func TestOutcomes(t *testing.T) {
+func TestScrapeErrors(t *testing.T) {
 	output := logrus.StandardLogger().Out
 	logrus.SetOutput(io.Discard)
 	t.Cleanup(func() { logrus.SetOutput(output) })
@@ -54,6 +54,13 @@ func TestOutcomes(t *testing.T) {
 	if len(told) != len(want) {
 		t.Fatalf("told %+v", told)
 	}
+	kubelets["b"] = errors.New("context canceled")
+	ended, stop := context.WithCancel(t.Context())
+	stop()
+	if _, err := o.GetMetrics(ended, b); err == nil {
+		t.Error("a request that was canceled has no error")
+	}
+	o.report(listed(t, b), func(m Scrapes) { t.Errorf("the end of coracle is reported as a failure of a node: %+v", m) })
 	for i, m := range told {
 		if m.Nodes != want[i].Nodes || !maps.Equal(m.Failed, want[i].Failed) {
 			t.Errorf("told %+v, want %+v", m, want[i])
