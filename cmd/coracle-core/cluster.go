@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -10,13 +9,11 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/coracle-dev/coracle/pkg/controlplane"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
@@ -61,7 +58,7 @@ lost contact with this one is lost.`,
 			return err
 		}
 		if !*yes {
-			if err := confirmLoss(c.InOrStdin(), c.OutOrStdout(), "The cluster goes on with this server's data; what other servers know better is lost."); err != nil {
+			if err := command.Confirm(c.InOrStdin(), c.OutOrStdout(), "The cluster goes on with this server's data; what other servers know better is lost. "); err != nil {
 				return err
 			}
 		}
@@ -93,23 +90,6 @@ func (i installation) mayReset(ctx context.Context, force bool) error {
 	case status.Quorum:
 		return fmt.Errorf("more than half of the %d servers run and agree with each other: there is nothing to reset "+
 			"(a single one is removed with coracle etcd remove; --force resets nevertheless)", len(status.Members))
-	}
-	return nil
-}
-
-// confirmLoss asks whether to go on with what cannot be taken back.
-func confirmLoss(in io.Reader, out io.Writer, what string) error {
-	f, ok := in.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return errors.New("nobody is here to confirm this; give --yes to go on")
-	}
-	fmt.Fprint(out, what+" Type yes to go on: ")
-	answer, err := bufio.NewReader(f).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("reading the answer: %w", err)
-	}
-	if strings.TrimSpace(answer) != "yes" {
-		return errors.New("nothing was changed")
 	}
 	return nil
 }

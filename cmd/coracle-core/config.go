@@ -62,7 +62,7 @@ func showConfig(out io.Writer, role config.Role, format string, args []string) e
 	case "yaml":
 		return config.WriteYAML(out, settings)
 	case "json":
-		return printAs(out, format, struct {
+		return command.PrintAs(out, format, struct {
 			Settings []config.Setting `json:"settings"`
 			Resolved config.Config    `json:"resolved"`
 		}{settings, cfg})

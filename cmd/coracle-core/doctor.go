@@ -60,7 +60,7 @@ something is to be looked at, and 3 if something fails.`,
 		if *output == "" {
 			err = report.Text(c.OutOrStdout(), term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "")
 		} else {
-			err = printAs(c.OutOrStdout(), *output, report)
+			err = command.PrintAs(c.OutOrStdout(), *output, report)
 		}
 		if err == nil && report.Result == check.Fail {
 			return exitcode.Silent(exitcode.Unfit)

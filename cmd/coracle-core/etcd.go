@@ -61,7 +61,7 @@ func reporting(c *cobra.Command, text func(io.Writer, members.Status), value fun
 			return err
 		}
 		if *output != "" {
-			return printAs(c.OutOrStdout(), *output, value(status))
+			return command.PrintAs(c.OutOrStdout(), *output, value(status))
 		}
 		text(c.OutOrStdout(), status)
 		return nil

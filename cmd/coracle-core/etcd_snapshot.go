@@ -177,8 +177,8 @@ Other servers of the cluster must be stopped before, and lose their data (coracl
 		}
 		defer r.Close()
 		if !*yes && r.Replaces() {
-			if err := confirmLoss(c.InOrStdin(), c.OutOrStdout(), "What this server has now is replaced by the cluster of "+
-				r.Manifest.Created.Local().Format(time.DateTime)+"."); err != nil {
+			if err := command.Confirm(c.InOrStdin(), c.OutOrStdout(), "What this server has now is replaced by the cluster of "+
+				r.Manifest.Created.Local().Format(time.DateTime)+". "); err != nil {
 				return err
 			}
 		}

@@ -150,7 +150,7 @@ func imagesListCommand() *cobra.Command {
 			return err
 		}
 		if *output == "json" || *output == "yaml" {
-			return printAs(c.OutOrStdout(), *output, all)
+			return command.PrintAs(c.OutOrStdout(), *output, all)
 		}
 		if *output == "name" {
 			for _, img := range all {

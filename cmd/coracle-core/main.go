@@ -1,5 +1,5 @@
 // Command coracle-core is the multi-call executable with everything that needs Kubernetes, etcd or containerd
-// linked in. People do not call it: the front (cmd/coracle) execs it.
+// linked in. The front (cmd/coracle) executes it; users do not call it.
 package main
 
 import (
@@ -12,11 +12,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
-// programs are the names under which this file may be called, as first argument or as its own name, besides the
-// commands of root. Each takes the arguments after its name and returns the process' exit code.
+// programs are the names, besides the commands of root, under which this file can be called: as its first argument or as its
+// own name. Each takes the arguments after its name and returns the exit code.
 var programs = map[string]func(args []string) int{
 	"control-plane": controlPlane,
-	"node":          nodeHalf,
+	"node":          nodeProcess,
 	"kubectl":       kubectl,
 	"ctr":           ctr,
 	"crictl":        crictl,
@@ -36,7 +36,7 @@ func main() {
 	os.Exit(exitcode.Exit(os.Stderr, command.Execute(root(all), all)))
 }
 
-// isCommand tells coracle's command node from the half of that name, which gets the path of a file.
+// isCommand tells the command coracle node from the child process of that name, whose only argument is an absolute path.
 func isCommand(name string, args []string) bool {
 	return name == "node" && (len(args) != 1 || !filepath.IsAbs(args[0]))
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/front/command"
@@ -59,7 +57,7 @@ It needs root, and asks first unless --yes is given.`,
 		r := reset.Reset{Dirs: i.dirs, Config: i.config, Cache: payload.Cache(), KeepData: *keep, Removed: func(item reset.Item) { fmt.Fprintf(out, "removed %s\n", item) }}
 		plan, err := r.Plan(ctx)
 		if *dryRun && *output != "" {
-			return errors.Join(err, printAs(out, *output, plan))
+			return errors.Join(err, command.PrintAs(out, *output, plan))
 		}
 		switch {
 		case onlyCache(plan) && err == nil:
@@ -73,7 +71,7 @@ It needs root, and asks first unless --yes is given.`,
 			printPlan(out, plan)
 			return err
 		case !*yes:
-			if err := confirm(c.InOrStdin(), out, plan, *keep); err != nil {
+			if err := command.Confirm(c.InOrStdin(), out, question(plan, *keep)); err != nil {
 				return err
 			}
 		}
@@ -137,12 +135,8 @@ func count(plan []reset.Item) string {
 	return strings.Join(kinds, ", ")
 }
 
-// confirm asks a person. Where there is none, the answer is no.
-func confirm(in io.Reader, out io.Writer, plan []reset.Item, keep bool) error {
-	f, ok := in.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		return errors.New("nobody is here to confirm this; give --yes to remove everything, or --dry-run to see what that is")
-	}
+// question says what the reset removes.
+func question(plan []reset.Item, keep bool) string {
 	loss := "All data of the cluster on this machine will be lost."
 	if i := slices.IndexFunc(plan, func(i reset.Item) bool { return i.Kind == reset.Volumes }); i >= 0 {
 		loss = fmt.Sprintf("All data of the cluster on this machine will be lost, and that of its pods: %s. With --keep-data it stays.", plan[i].Detail)
@@ -150,13 +144,5 @@ func confirm(in io.Reader, out io.Writer, plan []reset.Item, keep bool) error {
 	if keep {
 		loss = "The data on this machine stays."
 	}
-	fmt.Fprintf(out, "This removes %s.\n%s See --dry-run for a list. Type yes to go on: ", count(plan), loss)
-	answer, err := bufio.NewReader(f).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("reading the answer: %w", err)
-	}
-	if strings.TrimSpace(answer) != "yes" {
-		return errors.New("nothing was removed")
-	}
-	return nil
+	return fmt.Sprintf("This removes %s.\n%s See --dry-run for a list. ", count(plan), loss)
 }

@@ -48,7 +48,7 @@ The exit code is 0 if all is ready, 1 if coracle does not run here, and 4 if it 
 		if *output == "" {
 			err = report.Text(c.OutOrStdout(), time.Now(), addons.Reports())
 		} else {
-			err = printAs(c.OutOrStdout(), *output, report)
+			err = command.PrintAs(c.OutOrStdout(), *output, report)
 		}
 		switch {
 		case err != nil:

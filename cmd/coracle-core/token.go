@@ -85,7 +85,7 @@ func listed(t endpoint.Token) listedToken {
 // show prints a token, and nothing else, for people to hand on.
 func (t madeToken) show(w io.Writer, format string) error {
 	if format != "" && format != "text" {
-		return printAs(w, format, t)
+		return command.PrintAs(w, format, t)
 	}
 	_, err := fmt.Fprintln(w, t.Token)
 	return err
@@ -146,7 +146,7 @@ func tokenListCommand() *cobra.Command {
 			all = append(all, listed(t))
 		}
 		if *output != "" {
-			return printAs(c.OutOrStdout(), *output, all)
+			return command.PrintAs(c.OutOrStdout(), *output, all)
 		}
 		return printTokens(c.OutOrStdout(), all, time.Now())
 	}

@@ -45,16 +45,16 @@ token out of process lists.`,
 		if err != nil {
 			return explain(err)
 		}
-		command := fmt.Sprintf("coracle %s --server %s --token-file /etc/coracle/token", t.Role, url)
+		line := fmt.Sprintf("coracle %s --server %s --token-file /etc/coracle/token", t.Role, url)
 		if *output != "text" {
-			return printAs(c.OutOrStdout(), *output, struct {
+			return command.PrintAs(c.OutOrStdout(), *output, struct {
 				madeToken
 				Join    string `json:"server"`
 				Command string `json:"command"`
-			}{t, url.String(), command})
+			}{t, url.String(), line})
 		}
 		fmt.Fprintf(c.ErrOrStderr(), "To join as a service that starts at boot, begin the last line with: coracle install -- %s\n", t.Role)
-		_, err = fmt.Fprintf(c.OutOrStdout(), "mkdir -p /etc/coracle && (umask 077 && cat > /etc/coracle/token) <<'EOF'\n%s\nEOF\n%s\n", t.Token, command)
+		_, err = fmt.Fprintf(c.OutOrStdout(), "mkdir -p /etc/coracle && (umask 077 && cat > /etc/coracle/token) <<'EOF'\n%s\nEOF\n%s\n", t.Token, line)
 		return err
 	}
 	return c

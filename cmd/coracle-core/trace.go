@@ -23,7 +23,7 @@ func traceCommand() *cobra.Command {
 		Long: `Show the last start as a waterfall: what each part waited for (dots), when it began, and how long it took until
 others could rely on it (bars). Time begins when coracle was executed.
 
-A half that was restarted later gets a waterfall of its own. It needs root.`,
+A child process that was restarted later gets a waterfall of its own. It needs root.`,
 		Example: `  # In the terminal
   coracle trace
 
@@ -49,7 +49,7 @@ A half that was restarted later gets a waterfall of its own. It needs root.`,
 		case *svg != "":
 			return writeSVG(t, *svg)
 		case *output != "":
-			return printAs(c.OutOrStdout(), *output, t)
+			return command.PrintAs(c.OutOrStdout(), *output, t)
 		}
 		return t.Text(c.OutOrStdout(), terminalWidth(100))
 	}

@@ -273,7 +273,7 @@ func (f *front) view() progress.View {
 	}
 	for _, child := range f.children {
 		if p, ok, err := state.Read(f.asked.Dirs, child); ok && err == nil {
-			v.Halves = append(v.Halves, p)
+			v.Children = append(v.Children, p)
 		}
 	}
 	return v

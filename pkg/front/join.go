@@ -41,7 +41,7 @@ func (f *front) waits(ctx context.Context) func(error) {
 			if err := f.writeResolved(); err != nil {
 				logrus.WithError(err).Warn("telling coracle wait that this one is starting")
 			}
-			go f.unpackAhead(ctx)
+			go f.prefetch(ctx)
 		}
 		said, when = text, time.Now()
 		logrus.Warnf("waiting to join: %s", text)

@@ -15,10 +15,11 @@ type View struct {
 	Title string
 	Began time.Time
 	Now   time.Time
-	// Note is about the phase that is under way.
-	Note   string
-	Front  state.Process
-	Halves []state.Process // as far as they have started
+	// Note describes the progress of the current phase.
+	Note  string
+	Front state.Process
+	// Children are the child processes that have started.
+	Children []state.Process
 }
 
 // Colours of the terminal, as SGR parameters.
@@ -32,7 +33,7 @@ const (
 
 func paint(colour, s string) string { return "\x1b[" + colour + "m" + s + "\x1b[0m" }
 
-// headings are the names of the halves for people.
+// headings are the titles of the child processes.
 var headings = map[string]string{state.ControlPlane: "control plane", state.Node: "node"}
 
 // Frame draws a view as lines of at most width columns.
@@ -45,7 +46,7 @@ func Frame(v View, width int) []string {
 	}
 	for _, c := range v.Front.Children {
 		lines = append(lines, child(c))
-		for _, p := range v.Halves {
+		for _, p := range v.Children {
 			if p.PID != c.PID || p.PID == 0 {
 				continue
 			}

@@ -31,7 +31,7 @@ func starting() View {
 				{Name: state.Node, PID: 11},
 			},
 		},
-		Halves: []state.Process{
+		Children: []state.Process{
 			{Name: state.ControlPlane, PID: 10, Units: []lifecycle.Status{
 				{Name: "etcd", State: lifecycle.Ready, Started: at(600), Ready: at(850)},
 				{Name: "kube-apiserver", State: lifecycle.Starting, Started: at(850), Waiting: "/readyz, last: connection refused"},
@@ -49,7 +49,7 @@ func TestFrame(t *testing.T) {
 		Front: state.Process{Phases: []state.Phase{{Name: "unpack", Began: at(0)}}},
 	}
 	degraded := starting()
-	degraded.Halves[0].Units = []lifecycle.Status{
+	degraded.Children[0].Units = []lifecycle.Status{
 		{Name: "dns", State: lifecycle.Ready, Started: at(600), Ready: at(850), Waiting: "an upstream that answers"},
 		{Name: "kubelet", State: lifecycle.Stopping},
 		{Name: "kube-scheduler", State: lifecycle.Standby},

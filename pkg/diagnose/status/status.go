@@ -242,7 +242,7 @@ func awaited(p state.Process, half string) (out []string) {
 	return out
 }
 
-// starting says what the front does before there are halves.
+// starting says what the front does before it has child processes.
 func starting(front state.Process) string {
 	for _, phase := range slices.Backward(front.Phases) {
 		if phase.Ended.IsZero() && phase.Waiting != "" {

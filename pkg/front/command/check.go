@@ -2,8 +2,6 @@ package command
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -100,12 +98,7 @@ func (a checkArgs) run() error {
 
 func printReport(w io.Writer, report check.Report, format string) error {
 	if format == "json" {
-		data, err := json.MarshalIndent(report, "", "  ")
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(w, "%s\n", data)
-		return err
+		return PrintAs(w, format, report)
 	}
 	f, ok := w.(*os.File)
 	return report.Text(w, ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "")

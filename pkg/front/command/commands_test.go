@@ -107,3 +107,10 @@ func TestVersionFormats(t *testing.T) {
 		}
 	}
 }
+
+func TestConfirm(t *testing.T) {
+	var out strings.Builder
+	if err := Confirm(strings.NewReader("yes\n"), &out, "All is lost. "); exitcode.Code(err) != 2 || out.Len() > 0 {
+		t.Errorf("without a terminal: %v, %q", err, out.String())
+	}
+}

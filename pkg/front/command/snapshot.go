@@ -75,7 +75,7 @@ func snapshotListCommand() *cobra.Command {
 		case *output == "":
 			return snapshotsText(os.Stdout, all, time.Now())
 		}
-		return printJSON(os.Stdout, map[string]any{"snapshots": all})
+		return PrintAs(os.Stdout, *output, map[string]any{"snapshots": all})
 	}
 	return c
 }

@@ -1,11 +1,9 @@
 package command
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,7 +13,6 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
-	"github.com/coracle-dev/coracle/pkg/core/progress"
 	"github.com/coracle-dev/coracle/pkg/machine/install"
 	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
@@ -62,7 +59,7 @@ func uninstallCommand() *cobra.Command {
 // uninstall takes an installation off this machine.
 func uninstall(in *install.Installer, r install.Record, keep, yes bool) error {
 	if !yes {
-		if err := confirmUninstall(os.Stdin, os.Stderr, r, keep); err != nil {
+		if err := confirmUninstall(r, keep); err != nil {
 			return err
 		}
 	}
@@ -137,11 +134,8 @@ func theInstalled(command, name string) (*install.Installer, install.Record, err
 	return in, r, err
 }
 
-// confirmUninstall asks for confirmation. Without a terminal it fails.
-func confirmUninstall(in *os.File, out io.Writer, r install.Record, keep bool) error {
-	if !progress.IsTerminal(in) {
-		return exitcode.Usagef("nobody is here to confirm this: give --yes")
-	}
+// confirmUninstall asks for confirmation.
+func confirmUninstall(r install.Record, keep bool) error {
 	what := "all data of the cluster in " + r.Dirs.Data + " will be lost"
 	if volumes := localpath.Summary(r.Dirs.LocalVolumes()); volumes != "" {
 		what += ", and that of its pods (" + volumes + "), unless --keep-data is given"
@@ -149,15 +143,7 @@ func confirmUninstall(in *os.File, out io.Writer, r install.Record, keep bool) e
 	if keep {
 		what = "the data in " + r.Dirs.Data + " stays"
 	}
-	fmt.Fprintf(out, "This stops %s with all its pods and removes it; %s.\nType yes to go on: ", r.Service, what)
-	answer, err := bufio.NewReader(in).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("reading the answer: %w", err)
-	}
-	if strings.TrimSpace(answer) != "yes" {
-		return errors.New("nothing was removed")
-	}
-	return nil
+	return Confirm(os.Stdin, os.Stderr, fmt.Sprintf("This stops %s with all its pods and removes it; %s.\n", r.Service, what))
 }
 
 // discardInstalled runs coracle reset for what an installed coracle made.

@@ -2,7 +2,6 @@ package command
 
 import (
 	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,15 +32,9 @@ func upListCommand() *cobra.Command {
 		if *output == "" {
 			return listText(os.Stdout, records, time.Now())
 		}
-		return printJSON(os.Stdout, map[string]any{"clusters": append([]localcluster.Record{}, records...)})
+		return PrintAs(os.Stdout, *output, map[string]any{"clusters": append([]localcluster.Record{}, records...)})
 	}
 	return c
-}
-
-func printJSON(w io.Writer, value any) error {
-	e := json.NewEncoder(w)
-	e.SetIndent("", "  ")
-	return e.Encode(value)
 }
 
 func listText(to io.Writer, records []localcluster.Record, now time.Time) error {

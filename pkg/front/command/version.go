@@ -1,13 +1,9 @@
 package command
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"runtime"
-	"strings"
-
-	"go.yaml.in/yaml/v3"
 
 	"github.com/spf13/cobra"
 
@@ -84,30 +80,5 @@ func (v versions) print(format string) error {
 		}
 		return nil
 	}
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err == nil && format == "yaml" {
-		data, err = asYAML(data)
-	}
-	if err != nil {
-		return fmt.Errorf("encoding the versions: %w", err)
-	}
-	fmt.Println(strings.TrimRight(string(data), "\n"))
-	return nil
-}
-
-// asYAML converts JSON to YAML in block style, with the keys in the same order.
-func asYAML(data []byte) ([]byte, error) {
-	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
-		return nil, err
-	}
-	unfold(&doc)
-	return yaml.Marshal(&doc)
-}
-
-func unfold(n *yaml.Node) {
-	n.Style = 0
-	for _, c := range n.Content {
-		unfold(c)
-	}
+	return PrintAs(os.Stdout, format, v)
 }

@@ -18,19 +18,20 @@ import (
 	"github.com/coracle-dev/coracle/pkg/node"
 )
 
-func controlPlane(args []string) int { return half(state.ControlPlane, args, controlplane.Add) }
-func nodeHalf(args []string) int     { return half(state.Node, args, node.Add) }
+func controlPlane(args []string) int { return childProcess(state.ControlPlane, args, controlplane.Add) }
+func nodeProcess(args []string) int  { return childProcess(state.Node, args, node.Add) }
 
-// half runs one half of coracle until SIGTERM. Its only argument is the path of the front's resolved configuration.
-func half(name string, args []string, add func(*lifecycle.Group, config.Config, *state.Recorder) error) int {
-	if err := runHalf(name, args, add); err != nil {
+// childProcess runs a child process of the front until SIGTERM, and returns its exit code. Its only argument is the path of
+// the resolved configuration.
+func childProcess(name string, args []string, add func(*lifecycle.Group, config.Config, *state.Recorder) error) int {
+	if err := runChild(name, args, add); err != nil {
 		logrus.Error(err)
 		return 1
 	}
 	return 0
 }
 
-func runHalf(name string, args []string, add func(*lifecycle.Group, config.Config, *state.Recorder) error) error {
+func runChild(name string, args []string, add func(*lifecycle.Group, config.Config, *state.Recorder) error) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if len(args) != 1 {
@@ -52,7 +53,7 @@ func runHalf(name string, args []string, add func(*lifecycle.Group, config.Confi
 	go func() {
 		<-ready
 		notify.Ready()
-		if name == state.ControlPlane { // the node half starts containers, which would inherit it
+		if name == state.ControlPlane { // not in the node: containers would inherit it
 			if err := kube.CoalesceTimers(); err != nil {
 				logrus.WithError(err).Warn("an idle control plane will use more of the processor than it needs")
 			}

@@ -37,8 +37,8 @@ func (f *front) unpack(ctx context.Context) error {
 	})
 }
 
-// unpackAhead uses the time that joining waits for a server. Unpack finds the work done, or tells what is wrong.
-func (f *front) unpackAhead(ctx context.Context) {
+// prefetch unpacks the payload while joining waits for a server. If it fails, the step that needs the payload reports why.
+func (f *front) prefetch(ctx context.Context) {
 	if err := f.unpack(ctx); err != nil {
 		logrus.WithError(err).Debug("unpacking while waiting to join")
 	}
