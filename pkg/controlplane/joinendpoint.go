@@ -36,14 +36,14 @@ func newJoinEndpoint(cfg config.Config) (*joinEndpoint, error) {
 		return nil, err
 	}
 	return &joinEndpoint{open: make(chan struct{}), hub: &tunnel.Hub{}, server: &endpoint.Server{
-		Client:   client,
-		Version:  version.Version,
-		Own:      net.JoinHostPort(cfg.API.Advertise.String(), strconv.Itoa(int(cfg.API.Port))),
-		CA:       func() ([]byte, error) { return os.ReadFile(pkiFile(dirs, "ca.crt")) },
-		Settings: cfg.Shared,
-		Keys:     func() (map[string][]byte, error) { return pki.ReadKeys(dirs) },
-		Sign:     func(csr []byte, node string) ([]byte, error) { return pki.SignNode(dirs, csr, node) },
-		Several:  func() error { return join.NoteOther(dirs.ServerCluster()) },
+		Client:       client,
+		Version:      version.Version,
+		Own:          net.JoinHostPort(cfg.API.Advertise.String(), strconv.Itoa(int(cfg.API.Port))),
+		CA:           func() ([]byte, error) { return os.ReadFile(pkiFile(dirs, "ca.crt")) },
+		Settings:     cfg.Shared,
+		Keys:         func() (map[string][]byte, error) { return pki.ReadKeys(dirs) },
+		Sign:         func(csr []byte, node string) ([]byte, error) { return pki.SignNode(dirs, csr, node) },
+		BeforeServer: func() error { return join.MarkJoined(dirs.ServerCluster()) },
 	}}, nil
 }
 

@@ -96,7 +96,7 @@ func (s storage) beforeAdd(ctx context.Context, lead *leaderelection.Leadership)
 // remembered returns what this server has recorded about its cluster; other servers may have joined since the front started.
 // The front has reported a file that cannot be read.
 func remembered(cfg config.Config) join.Memory {
-	memory, err := join.Recall(cfg.Dirs.ServerCluster())
+	memory, err := join.LoadMemory(cfg.Dirs.ServerCluster())
 	if err != nil {
 		return join.Memory{}
 	}

@@ -173,7 +173,7 @@ func TestSealedSettings(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(from.ServerCluster()), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Keep(from.ServerCluster()); err != nil {
+	if err := m.Save(from.ServerCluster()); err != nil {
 		t.Fatal(err)
 	}
 	if err := snapshotSettings(from, to); err != nil {

@@ -148,7 +148,7 @@ func (h *holder) snapshotNode(n Node, to string, seen map[uint64]string) (Snapsh
 
 // snapshotSettings copies the fixed settings out of a server's memory of its cluster.
 func snapshotSettings(from, to paths.Dirs) error {
-	m, err := join.Recall(from.ServerCluster())
+	m, err := join.LoadMemory(from.ServerCluster())
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,5 @@
-// Package certificates keeps a running server's certificates valid. The parts that use them read the files again
-// by themselves (docs/security.md says which and how), so nothing restarts. What is issued is package pki's
-// business, and the kubelet rotates its own.
+// Package certificates renews the certificates of a running server. The parts that use them reload the files (see docs/security.md), so
+// nothing restarts. Package pki issues the certificates; the kubelet rotates its own.
 package certificates
 
 import (
@@ -14,26 +13,25 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// How long the renewal sleeps. The longest sleep bounds the harm of a clock that was set where the kernel could not
-// tell us; the shortest keeps an authority that is about to expire from making us spin.
+// Bounds of the pause between passes. The upper one is for clock changes that the kernel does not report, the lower one for an authority
+// that is about to expire.
 const (
 	longestSleep  = 24 * time.Hour
 	shortestSleep = time.Minute
 	sleepAfterErr = time.Hour
 )
 
-// Renewal issues certificates again when two thirds of their life have passed, or when the clock was set so that
-// they are not valid any more.
+// Renewal renews certificates when two thirds of their validity have passed, or when they are invalid because the clock was set.
 type Renewal struct {
 	Config config.Config
-	// Log takes a line per renewal. Nil is logrus' standard logger.
+	// Log gets a line for each renewal. Nil means logrus' standard logger.
 	Log logrus.FieldLogger
 
 	clockSet <-chan struct{} // tests set the clock
 }
 
-// Run renews until ctx is done. A pass that goes wrong is logged and tried again: the certificates in force still
-// have a third of their life, and the API had better keep running meanwhile.
+// Run renews until ctx is done. A failed pass is logged and repeated: the present certificates are still valid for a third of their
+// validity.
 func (r Renewal) Run(ctx context.Context, ready func()) error {
 	if r.Log == nil {
 		r.Log = logrus.StandardLogger()
@@ -61,7 +59,7 @@ func (r Renewal) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// pass renews what is due and returns how long to sleep.
+// pass renews the certificates that are due and returns the time until the next pass.
 func (r Renewal) pass(log logrus.FieldLogger) time.Duration {
 	report, err := pki.Renew(r.Config)
 	if len(report.Issued) > 0 {

@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchClock sends whenever somebody sets the machine's clock, until ctx is done.
+// watchClock sends whenever the machine's clock is set, until ctx is done.
 func watchClock(ctx context.Context) (<-chan struct{}, error) {
 	fd, err := unix.TimerfdCreate(unix.CLOCK_REALTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("making a timer that watches the clock: %w", err)
 	}
-	// The timer never fires. Setting the clock cancels it, which is what makes it readable.
+	// The timer never fires. Setting the clock cancels it, which makes it readable (TFD_TIMER_CANCEL_ON_SET).
 	never := unix.ItimerSpec{Value: unix.Timespec{Sec: 1 << 40}}
 	if err := unix.TimerfdSettime(fd, unix.TFD_TIMER_ABSTIME|unix.TFD_TIMER_CANCEL_ON_SET, &never, nil); err != nil {
 		unix.Close(fd)
@@ -34,7 +34,7 @@ func watchClock(ctx context.Context) (<-chan struct{}, error) {
 			}
 			select {
 			case set <- struct{}{}:
-			default: // one is waiting already
+			default: // a notification is pending
 			}
 		}
 	}()

@@ -17,47 +17,46 @@ import (
 	"time"
 )
 
-// Client asks one server. It trusts the server by CA, else by the token's pin; with neither it cannot know whom it
-// talks to.
+// Client sends requests to one server. It verifies the server with CA, else with the token's pin; with neither it cannot verify it.
 type Client struct {
 	Server string // https://HOST:PORT
-	// CA are certificates in PEM form of the cluster's CA, if they are known.
+	// CA is the cluster's CA bundle in PEM form, if it is known.
 	CA []byte
-	// Token is what to say who we are with, else CertFile and KeyFile.
+	// Token authenticates the request, unless CertFile and KeyFile are set.
 	Token             Token
 	CertFile, KeyFile string
 }
 
-// maxSkew is how far two clocks of a cluster may be apart.
+// maxSkew is the largest accepted difference between this machine's clock and the server's.
 const maxSkew = 10 * time.Minute
 
-// answerSize is the most that a server may answer.
+// answerSize limits a response, in bytes.
 const answerSize = 16 << 20
 
-// requestTimeout is for one request. A server that is busy with 20 joins answers in a few seconds.
+// requestTimeout limits one request. A server that is busy with 20 joins answers in a few seconds.
 const requestTimeout = 30 * time.Second
 
-// dialTimeout is for one connection.
+// dialTimeout limits the time to connect.
 const dialTimeout = 5 * time.Second
 
-// Unreachable is the error when no server could be asked, or when it cannot answer yet: trying again may help.
+// Unreachable means that the server cannot be reached or cannot answer yet: trying again may help.
 type Unreachable struct {
 	err error
-	// Answered says that there is a server of the cluster, which cannot do what it was asked for.
+	// Answered says that a server of the cluster is there, but could not serve the request.
 	Answered bool
 }
 
 func (e *Unreachable) Error() string { return e.err.Error() }
 func (e *Unreachable) Unwrap() error { return e.err }
 
-// Denied is the error when the server does not know who asks, or does not let him. A server that has just started
-// may say so before it knows its tokens.
+// Denied means that the server did not authenticate or authorize the request. A server may deny a valid request for some seconds after
+// its start, until it has read its tokens.
 type Denied struct{ err error }
 
 func (e *Denied) Error() string { return e.err.Error() }
 func (e *Denied) Unwrap() error { return e.err }
 
-// Join asks to be let in at one of the paths for joining.
+// Join requests to join at PathAgent or PathServer.
 func (c Client) Join(ctx context.Context, path string, request Request) (Response, error) {
 	var response Response
 	body, err := json.Marshal(request)
@@ -71,18 +70,18 @@ func (c Client) Join(ctx context.Context, path string, request Request) (Respons
 	return response, seen.confirm(response.Cluster.CA, c.Token)
 }
 
-// Cluster asks what every node knows of the cluster.
+// Cluster requests the cluster's settings and servers.
 func (c Client) Cluster(ctx context.Context) (Cluster, error) {
 	var cluster Cluster
 	_, err := c.ask(ctx, http.MethodGet, PathCluster, nil, &cluster)
 	return cluster, err
 }
 
-// ask makes one request. What it saw of the server's certificates is returned too.
-func (c Client) ask(ctx context.Context, method, path string, body []byte, answer any) (*witness, error) {
-	seen := &witness{client: c}
+// ask sends one request. It returns the verifier too, which has the server's certificate.
+func (c Client) ask(ctx context.Context, method, path string, body []byte, answer any) (*verifier, error) {
+	seen := &verifier{client: c}
 	tlsConfig := &tls.Config{
-		InsecureSkipVerify: true, // VerifyConnection does it, by the pin, and without regard to the time
+		InsecureSkipVerify: true, // VerifyConnection verifies, by CA or pin, and ignores the validity period
 		VerifyConnection:   seen.verify,
 		MinVersion:         tls.VersionTLS12,
 	}
@@ -93,7 +92,7 @@ func (c Client) ask(ctx context.Context, method, path string, body []byte, answe
 		}
 		tlsConfig.Certificates = []tls.Certificate{pair}
 	}
-	// Without a proxy: what is inside a cluster is reached directly, as its nodes do afterwards.
+	// No proxy: nodes reach the servers of their cluster directly.
 	transport := &http.Transport{
 		DialContext:       (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSClientConfig:   tlsConfig,
@@ -118,28 +117,28 @@ func (c Client) ask(ctx context.Context, method, path string, body []byte, answe
 	return seen, c.read(response, answer)
 }
 
-// failed says why there was no answer at all. A server that was there but silent has perhaps no quorum.
-func (c Client) failed(err error, there bool) error {
-	var distrust *distrustError
+// failed explains a request without response. verified says that the server was there; it may have no quorum.
+func (c Client) failed(err error, verified bool) error {
+	var untrusted *untrustedError
 	var noTLS tls.RecordHeaderError
 	switch {
-	case errors.As(err, &distrust):
-		return distrust
+	case errors.As(err, &untrusted):
+		return untrusted
 	case errors.As(err, &noTLS), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
 		return fmt.Errorf("what answers at %s is not a coracle server, it does not speak TLS: correct --server", c.Server)
 	}
 	var op *net.OpError
 	var request *url.Error
-	switch { // without the ports of this side, which are new with each try
+	switch { // without this side's port, so that the same failure has the same text each time
 	case errors.As(err, &op):
 		err = op.Err
 	case errors.As(err, &request):
 		err = request.Err
 	}
-	return &Unreachable{fmt.Errorf("%s does not answer: %w", c.Server, err), there}
+	return &Unreachable{fmt.Errorf("%s does not answer: %w", c.Server, err), verified}
 }
 
-// read takes a server's answer apart.
+// read decodes a response.
 func (c Client) read(response *http.Response, answer any) error {
 	data, err := io.ReadAll(io.LimitReader(response.Body, answerSize))
 	if err != nil {
@@ -157,7 +156,7 @@ func (c Client) read(response *http.Response, answer any) error {
 	return c.refused(response.StatusCode, data)
 }
 
-// refused turns an answer that is none into a sentence.
+// refused explains a response that is not 200.
 func (c Client) refused(code int, data []byte) error {
 	var body struct { // a Refusal, or a Status of Kubernetes'
 		Refusal
@@ -188,7 +187,7 @@ func (c Client) refused(code int, data []byte) error {
 	return fmt.Errorf("%s refuses: %s", c.Server, why)
 }
 
-// checkClock compares the two clocks.
+// checkClock fails if this machine's clock and the server's differ by more than maxSkew.
 func (c Client) checkClock(response *http.Response, data []byte) error {
 	theirs, err := http.ParseTime(response.Header.Get("Date"))
 	if err != nil {
@@ -205,7 +204,7 @@ func (c Client) checkClock(response *http.Response, data []byte) error {
 	return nil
 }
 
-// certificates returns all certificates in PEM data.
+// certificates parses all certificates in PEM data.
 func certificates(data []byte) (out []*x509.Certificate) {
 	for _, der := range ders(data) {
 		if cert, err := x509.ParseCertificate(der); err == nil {

@@ -232,6 +232,24 @@ func TestRetry(t *testing.T) {
 	}
 }
 
+// TestDeniedForGood: a denial is final after the grace period of a running server.
+func TestDeniedForGood(t *testing.T) {
+	t.Parallel()
+	ours := machine(t, "boat-1")
+	url := serveAs(t, ours, func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusUnauthorized, map[string]string{"kind": "Status"})
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), graceRunning+20*time.Second)
+	defer cancel()
+	r := retrier{client: Client{Server: url, Token: tokenFor(t, ours)}, path: PathAgent, request: request(t), retry: true, waiting: func(error) {}}
+	began := time.Now()
+	_, err := r.join(ctx)
+	var denied *Denied
+	if !errors.As(err, &denied) || time.Since(began) < graceRunning {
+		t.Errorf("got %v after %s", err, time.Since(began))
+	}
+}
+
 // refused reports whether trying again is of no use.
 func refused(err error) bool {
 	var unreachable *Unreachable
@@ -253,17 +271,17 @@ func TestNoRetry(t *testing.T) {
 
 func TestMemory(t *testing.T) {
 	file := t.TempDir() + "/cluster.json"
-	if m, err := Recall(file); err != nil || m.Joined {
+	if m, err := LoadMemory(file); err != nil || m.Joined {
 		t.Errorf("without a file: %v, %v", m, err)
 	}
 	m := Memory{Cluster: Cluster{CA: []byte("x"), Servers: []string{"a:1"}, Settings: config.ClusterSettings{"disable": "dns"}}}
-	if err := m.Keep(file); err != nil {
+	if err := m.Save(file); err != nil {
 		t.Fatal(err)
 	}
-	if err := NoteOther(file); err != nil {
+	if err := MarkJoined(file); err != nil {
 		t.Fatal(err)
 	}
-	back, err := Recall(file)
+	back, err := LoadMemory(file)
 	if err != nil || !back.Joined || back.Settings["disable"] != "dns" || back.Servers[0] != "a:1" {
 		t.Errorf("got %v, %v", back, err)
 	}
@@ -273,7 +291,7 @@ func TestMemory(t *testing.T) {
 	if err := os.WriteFile(file, []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Recall(file); err == nil || !strings.Contains(err.Error(), file) {
+	if _, err := LoadMemory(file); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("got %v", err)
 	}
 }

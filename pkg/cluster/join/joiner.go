@@ -78,7 +78,7 @@ func newJoiner(cfg config.Config, resolve Resolve, waiting func(error)) (*joiner
 		j.file = cfg.Dirs.ServerCluster()
 	}
 	var err error
-	if j.memory, err = Recall(j.file); err != nil {
+	if j.memory, err = LoadMemory(j.file); err != nil {
 		return nil, fmt.Errorf("%w; join again after coracle reset", err)
 	}
 	if ca, err := pki.OwnCA(cfg.Dirs); err == nil && j.memory.Joined && cfg.Role == config.Server {
@@ -146,12 +146,12 @@ func (j *joiner) server(ctx context.Context, made bool) (*config.Known, error) {
 			err = nil
 		}
 		return &known, err
-	case given == "" && j.memory.Entering != "":
+	case given == "" && j.memory.Joining != "":
 		return nil, fmt.Errorf("this machine was joining %s and was interrupted: start it with --server and a token again, or forget "+
-			"that cluster with coracle reset", j.memory.Entering)
+			"that cluster with coracle reset", j.memory.Joining)
 	case given == "":
 		return nil, nil
-	case made && j.memory.Entering == "":
+	case made && j.memory.Joining == "":
 		return nil, fmt.Errorf("this machine has a cluster of its own in %s: leave --server out; or, to join %s, end the cluster here with coracle reset",
 			j.cfg.Dirs.Etcd(), given)
 	}
@@ -209,7 +209,7 @@ func (j *joiner) accept(server string, r Response) (config.Known, error) {
 			return config.Known{}, fmt.Errorf("%s let this machine in, but not as a server: is it of the same version?", server)
 		}
 		// Saved before the keys, so that a machine with some of the keys never takes them for those of its own cluster.
-		if err := (Memory{Entering: server}).Keep(j.file); err != nil {
+		if err := (Memory{Joining: server}).Save(j.file); err != nil {
 			return config.Known{}, err
 		}
 		if err := pki.WriteKeys(j.cfg.Dirs, r.Keys.Files); err != nil {
@@ -220,7 +220,7 @@ func (j *joiner) accept(server string, r Response) (config.Known, error) {
 		return config.Known{}, err
 	}
 	j.memory = memory
-	return memory.known(server), memory.Keep(j.file)
+	return memory.known(server), memory.Save(j.file)
 }
 
 // sameCluster refuses a token for another cluster than the one that this machine has joined.

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"bytes"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -34,7 +35,8 @@ type cluster struct {
 	cfg   config.Config
 	url   string
 	token string
-	code  int // what it refuses with, if not 0
+	code  int    // what it refuses with, if not 0
+	ca    []byte // what it says is its CA, if not its own
 	asked []string
 }
 
@@ -68,6 +70,9 @@ func (c *cluster) answer(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	ca, _ := pki.OwnCA(c.cfg.Dirs)
+	if c.ca != nil {
+		ca = c.ca
+	}
 	known := Cluster{CA: ca, Servers: []string{strings.TrimPrefix(c.url, "https://")},
 		Settings: config.ClusterSettings{"cluster-domain": "boats", "encryption-provider-config": "kind: X\n"}}
 	if r.URL.Path == PathCluster {
@@ -174,7 +179,7 @@ func TestInterruptedServer(t *testing.T) {
 	}
 	for written := range len(keys) + 1 {
 		cfg := hostOf(t, config.Server, "second")
-		if err := (Memory{Entering: c.url}).Keep(cfg.Dirs.ServerCluster()); err != nil {
+		if err := (Memory{Joining: c.url}).Save(cfg.Dirs.ServerCluster()); err != nil {
 			t.Fatal(err)
 		}
 		n := 0
@@ -259,5 +264,61 @@ func TestTokensForOthers(t *testing.T) {
 	}
 	if _, err := os.Stat(cfg.Dirs.Token()); err == nil {
 		t.Error("a token that is not given any more is kept")
+	}
+}
+
+// TestInterruptedWhileKeysAreWritten: the server that is being joined is on disk before the first of its keys.
+func TestInterruptedWhileKeysAreWritten(t *testing.T) {
+	c, cfg := newCluster(t), hostOf(t, config.Server, "second")
+	j := joinerOf(t, c.asking(cfg))
+	if err := os.MkdirAll(filepath.Join(cfg.Dirs.PKI(), "ca.key"), 0o700); err != nil { // a directory: the key cannot be written
+		t.Fatal(err)
+	}
+	if _, err := j.server(t.Context(), false); err == nil {
+		t.Fatal("it joined without its keys")
+	}
+	if m, err := LoadMemory(cfg.Dirs.ServerCluster()); err != nil || m.Joining != c.url || m.Joined {
+		t.Errorf("it remembers %+v, %v", m, err)
+	}
+}
+
+// TestRefreshKeepsTrust: a server's answer does not change which CA an agent trusts.
+func TestRefreshKeepsTrust(t *testing.T) {
+	c, cfg := newCluster(t), hostOf(t, config.Agent, "second")
+	if _, err := joinerOf(t, c.asking(cfg)).agent(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before, err := LoadMemory(cfg.Dirs.Cluster())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.ca, err = pki.OwnCA(newCluster(t).cfg.Dirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if known, err := joinerOf(t, cfg).agent(t.Context()); err != nil || known.From != c.url {
+		t.Fatalf("%+v, %v", known, err)
+	}
+	if after, err := LoadMemory(cfg.Dirs.Cluster()); err != nil || !bytes.Equal(after.CA, before.CA) {
+		t.Errorf("the agent trusts %s, %v", after.CA, err)
+	}
+}
+
+// TestOtherServers: a server does not ask itself, and an agent also asks servers that have left the list.
+func TestOtherServers(t *testing.T) {
+	for role, want := range map[config.Role]string{
+		config.Server: "192.0.2.2:6443 192.0.2.1:7443 192.0.2.3:6443",
+		config.Agent:  "192.0.2.1:6443 192.0.2.2:6443 192.0.2.1:7443 192.0.2.3:6443 192.0.2.4:6443",
+	} {
+		cfg := hostOf(t, role, "first")
+		j := joinerOf(t, cfg)
+		j.memory.Servers = []string{"192.0.2.1:6443", "192.0.2.2:6443", "192.0.2.1:7443"}
+		balancer := `{"servers": ["192.0.2.2:6443", "192.0.2.3:6443"], "former": ["192.0.2.4:6443"]}`
+		if err := errors.Join(os.MkdirAll(filepath.Dir(cfg.Dirs.Servers()), 0o700), os.WriteFile(cfg.Dirs.Servers(), []byte(balancer), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(j.others(), " "); got != want {
+			t.Errorf("%s asks %s, want %s", role, got, want)
+		}
 	}
 }

@@ -11,18 +11,18 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// Memory is what a machine remembers of its cluster: a file, of which package config reads the settings.
+// Memory is a file with what a machine remembers of its cluster. Package config reads the settings in it.
 type Memory struct {
 	Cluster
 	// Joined says that other machines are or were servers of the cluster; see config.Join.
 	Joined bool `json:"joined"`
-	// Entering names the server that is being joined, while the cluster's keys are being written. A machine that was
-	// interrupted then has some keys of a cluster to which it does not belong yet.
-	Entering string `json:"entering,omitempty"`
+	// Joining is the URL of the server that is being joined, while the cluster's keys are being written. A machine that was
+	// interrupted then has some keys of a cluster of which it is not a member yet.
+	Joining string `json:"entering,omitempty"`
 }
 
-// Recall reads a memory. There is none without a file.
-func Recall(file string) (m Memory, err error) {
+// LoadMemory reads a memory. It is empty if the file does not exist.
+func LoadMemory(file string) (m Memory, err error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return m, nil
@@ -41,8 +41,8 @@ func (m Memory) known(from string) config.Known {
 	return config.Known{Settings: m.Settings, Servers: m.Servers, Joined: m.Joined, From: from}
 }
 
-// Keep writes the memory, which is on disk afterwards. It may hold secrets.
-func (m Memory) Keep(file string) error {
+// Save writes the memory and syncs it to disk. It may contain secrets.
+func (m Memory) Save(file string) error {
 	data, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding what is remembered of the cluster: %w", err)
@@ -51,13 +51,13 @@ func (m Memory) Keep(file string) error {
 	return err
 }
 
-// NoteOther is for a server that has let another one in: from now on it must not begin a cluster of its own, and its
-// settings are not only its own any more. It can be called again.
-func NoteOther(file string) error {
-	m, err := Recall(file)
+// MarkJoined records that the cluster has another server. From then on this one must not start a cluster of its own, and takes its
+// settings from the cluster.
+func MarkJoined(file string) error {
+	m, err := LoadMemory(file)
 	if err != nil || m.Joined {
 		return err
 	}
 	m.Joined = true
-	return m.Keep(file)
+	return m.Save(file)
 }

@@ -47,7 +47,7 @@ func (j *joiner) refresh(ctx context.Context, files func(paths.Dirs) (cert, key 
 	}
 	cluster.CA = j.memory.CA // an answer never changes which CA is trusted
 	j.memory.Cluster = cluster
-	return j.memory.known("https://" + from), j.memory.Keep(j.file)
+	return j.memory.known("https://" + from), j.memory.Save(j.file)
 }
 
 // renew renews this node's certificate at a server.

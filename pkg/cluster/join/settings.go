@@ -27,7 +27,7 @@ func KeepSettings(cfg config.Config) error {
 	}
 	var memory Memory
 	if made {
-		if memory, err = Recall(file); err != nil {
+		if memory, err = LoadMemory(file); err != nil {
 			return fmt.Errorf("%w: start with the settings that the cluster was made with after removing the file, which makes it anew", err)
 		}
 	}
@@ -39,7 +39,7 @@ func KeepSettings(cfg config.Config) error {
 		return err
 	}
 	memory.Settings = settings
-	return memory.Keep(file)
+	return memory.Save(file)
 }
 
 // checkFixed reports the fixed settings that differ from those that the cluster was made with.

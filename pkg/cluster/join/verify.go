@@ -11,30 +11,30 @@ import (
 	"sync/atomic"
 )
 
-// apiserverCN is the common name of every server's certificate. Nobody else of a cluster has it: the kubelets'
-// certificates, which the same CA signs, name their nodes.
+// apiserverCN is the common name of every server's certificate. No other certificate of the CA has it; those of kubelets name their
+// nodes.
 const apiserverCN = "kube-apiserver"
 
-// distrustError says why a server is not believed to be one of the cluster's.
-type distrustError struct{ text string }
+// untrustedError says why the server's certificate was rejected.
+type untrustedError struct{ text string }
 
-func (e *distrustError) Error() string { return e.text }
+func (e *untrustedError) Error() string { return e.text }
 
-// witness looks at a server's certificates. The time does not matter to it: a wrong clock is told of as such.
-type witness struct {
+// verifier verifies a server's certificates. It ignores the validity period, because a wrong clock is reported by checkClock.
+type verifier struct {
 	client Client
-	leaf   atomic.Pointer[x509.Certificate] // once it is believed
+	leaf   atomic.Pointer[x509.Certificate] // set once it is verified
 }
 
-func (w *witness) verify(state tls.ConnectionState) error {
+func (w *verifier) verify(state tls.ConnectionState) error {
 	leaf := state.PeerCertificates[0]
 	if leaf.Subject.CommonName != apiserverCN || !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
-		return &distrustError{fmt.Sprintf("what answers at %s is not a coracle server, its certificate is for %q: correct --server",
+		return &untrustedError{fmt.Sprintf("what answers at %s is not a coracle server, its certificate is for %q: correct --server",
 			w.client.Server, leaf.Subject.CommonName)}
 	}
 	if cas := certificates(w.client.CA); len(cas) > 0 {
 		if !signedByOne(leaf, cas) {
-			return &distrustError{fmt.Sprintf("%s is a server of another cluster than the one that this machine has joined: correct --server; "+
+			return &untrustedError{fmt.Sprintf("%s is a server of another cluster than the one that this machine has joined: correct --server; "+
 				"or, if that cluster is gone, forget it with coracle reset and join again", w.client.Server)}
 		}
 	} else if err := w.verifyPin(leaf, state.PeerCertificates[1:]); err != nil {
@@ -44,14 +44,14 @@ func (w *witness) verify(state tls.ConnectionState) error {
 	return nil
 }
 
-// verifyPin looks for the CA that the token names among the certificates that the server sent behind its own.
-func (w *witness) verifyPin(leaf *x509.Certificate, chain []*x509.Certificate) error {
+// verifyPin looks for the pinned CA in the chain that the server sent, and checks that this CA signed the server's certificate.
+func (w *verifier) verifyPin(leaf *x509.Certificate, chain []*x509.Certificate) error {
 	pin := w.client.Token.Pin
 	switch {
 	case w.client.Token.ID == "":
-		return &distrustError{fmt.Sprintf("nothing is known by which %s could be believed to be the cluster's", w.client.Server)}
+		return &untrustedError{fmt.Sprintf("nothing is known by which %s could be believed to be the cluster's", w.client.Server)}
 	case pin == "":
-		return nil // a plain token: who gave it has been told
+		return nil // a plain token; the log warns of it
 	}
 	for _, ca := range chain {
 		if hash(ca) == pin && signedByOne(leaf, []*x509.Certificate{ca}) {
@@ -62,12 +62,12 @@ func (w *witness) verifyPin(leaf *x509.Certificate, chain []*x509.Certificate) e
 	if len(chain) > 0 {
 		theirs = hash(chain[0])
 	}
-	return &distrustError{fmt.Sprintf("%s is a server of another cluster than the token is for: the hash of its CA is %s, and the token says %s; "+
+	return &untrustedError{fmt.Sprintf("%s is a server of another cluster than the token is for: the hash of its CA is %s, and the token says %s; "+
 		"correct --server, or make a token on a server of this cluster with coracle token create", w.client.Server, theirs, pin)}
 }
 
-// confirm holds what a server says is its cluster's CA against what was seen of it.
-func (w *witness) confirm(ca []byte, t Token) error {
+// confirm checks that the CA in a response signed the server's certificate and matches the token's pin.
+func (w *verifier) confirm(ca []byte, t Token) error {
 	cas := certificates(ca)
 	switch {
 	case len(cas) == 0:
@@ -80,7 +80,7 @@ func (w *witness) confirm(ca []byte, t Token) error {
 	return nil
 }
 
-// signedByOne reports whether one of the authorities signed the certificate, whatever the time is.
+// signedByOne reports whether one of the CAs signed the certificate. It ignores validity periods.
 func signedByOne(cert *x509.Certificate, cas []*x509.Certificate) bool {
 	return slices.ContainsFunc(cas, func(ca *x509.Certificate) bool { return ca.IsCA && cert.CheckSignatureFrom(ca) == nil })
 }
@@ -90,7 +90,7 @@ func hash(cert *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// ders are the certificates in PEM data as they are encoded.
+// ders returns the DER form of all certificates in PEM data.
 func ders(data []byte) (out [][]byte) {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
 		if block.Type == "CERTIFICATE" {
@@ -100,7 +100,7 @@ func ders(data []byte) (out [][]byte) {
 	return out
 }
 
-// SameCluster reports whether a token is for the cluster with the CA. A token without a pin is for any.
+// SameCluster reports whether a token is for the cluster with the CA. A token without a pin fits every cluster.
 func SameCluster(t Token, ca []byte) bool {
 	return t.Pin == "" || slices.ContainsFunc(certificates(ca), func(c *x509.Certificate) bool { return hash(c) == t.Pin })
 }

@@ -123,7 +123,7 @@ func TestServersCertificateOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	w := &witness{client: Client{Server: "x", CA: ca(t, ours)}}
+	w := &verifier{client: Client{Server: "x", CA: ca(t, ours)}}
 	if err := w.verify(tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}); err == nil {
 		t.Error("a client's certificate was accepted for a server's")
 	}

@@ -1,8 +1,7 @@
-// Package nodeaddresses gives nodes addresses that their kubelets cannot know: those at which the world outside
-// reaches them. A kubelet writes all addresses of its Node itself, unless it runs with --cloud-provider=external.
-// Then it leaves them to a controller and marks the node as not yet initialized. Publisher, on the node, says which
-// external addresses the node wants; Addresses, in the control plane, is the controller. A kubelet that runs with
-// another cloud's controller has no such wish, and is left alone.
+// Package nodeaddresses sets external addresses of Nodes, which kubelets cannot know. A kubelet writes all addresses of its Node itself,
+// unless it runs with --cloud-provider=external. Then it leaves them to a controller and marks the node as uninitialized. Publisher, on
+// the node, writes the desired external addresses into an annotation; Addresses, in the control plane, is the controller. Nodes without
+// the annotation, such as those of another cloud's controller, are left alone.
 package nodeaddresses
 
 import (
@@ -27,15 +26,15 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// Addresses keeps the addresses of all nodes that have a wish.
+// Addresses sets the addresses of all nodes with the annotation.
 type Addresses struct {
-	// Kubeconfig may list, watch and patch nodes and their status.
+	// Kubeconfig is allowed to list, watch and patch Nodes and their status.
 	Kubeconfig string
-	// Reserved are the networks of Services and pods: nothing in them can be a node's address.
+	// Reserved are the CIDRs of Services and pods, which cannot contain addresses of nodes.
 	Reserved []netip.Prefix
 }
 
-// Run works until ctx is done. It is ready at once: nobody waits for a node's external addresses.
+// Run works until ctx is done. It is ready at once, because no other part needs external addresses.
 func (a Addresses) Run(ctx context.Context, ready func()) error {
 	client, err := kube.Client(a.Kubeconfig)
 	if err != nil {
@@ -69,8 +68,7 @@ func (a Addresses) run(ctx context.Context, client kubernetes.Interface, nodes c
 	working.Wait()
 }
 
-// handle does for one node what is to be done. That the node has changed meanwhile is no error: its change is on
-// the way here.
+// handle patches one node. A conflict is not an error, because the change that caused it will be handled next.
 func (a Addresses) handle(ctx context.Context, client kubernetes.Interface, store cache.Store, name string) error {
 	obj, exists, err := store.GetByKey(name)
 	node, ok := obj.(*corev1.Node)
@@ -81,7 +79,7 @@ func (a Addresses) handle(ctx context.Context, client kubernetes.Interface, stor
 	if wrong != nil {
 		logrus.WithField("component", "node-addresses").WithField("node", name).Warnf("ignoring annotation %s: %v", kube.ExternalIPAnnotation, wrong)
 	}
-	if p.addresses != nil { // the taint's turn comes with the event of this change
+	if p.addresses != nil { // the taint is removed at the event of this change
 		body := map[string]any{"status": map[string]any{"addresses": p.addresses}}
 		if err := patch(ctx, client, name, body, "status"); err != nil {
 			return fmt.Errorf("setting the addresses of node %s: %w", name, err)
@@ -115,7 +113,7 @@ func patch(ctx context.Context, client kubernetes.Interface, name string, body m
 	return err
 }
 
-// trim leaves of a Node what plan reads: there may be thousands.
+// trim drops the fields of a Node that plan does not read, to save memory.
 func trim(obj any) (any, error) {
 	node, ok := obj.(*corev1.Node)
 	if !ok {

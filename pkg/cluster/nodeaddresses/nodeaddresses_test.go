@@ -24,11 +24,11 @@ var (
 	marked     = corev1.Taint{Key: cloudprovider.TaintExternalCloudProvider, Value: "true", Effect: corev1.TaintEffectNoSchedule}
 )
 
-// node has a wish, what its kubelet says of its addresses, and addresses as type and value in turn. "" is absent.
-func node(wish, provided string, addresses ...string) *corev1.Node {
+// node has an annotation, what its kubelet says of its addresses, and addresses as type and value in turn. "" is absent.
+func node(annotation, provided string, addresses ...string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "boat", Annotations: map[string]string{}}}
-	if wish != "" {
-		n.Annotations[kube.ExternalIPAnnotation] = wish
+	if annotation != "" {
+		n.Annotations[kube.ExternalIPAnnotation] = annotation
 	}
 	if provided != "" {
 		n.Annotations[cloudprovider.AnnotationAlphaProvidedIPAddr] = provided
@@ -130,13 +130,13 @@ func TestRun(t *testing.T) {
 	}
 	got, err := client.CoreV1().Nodes().Get(ctx, "other", metav1.GetOptions{})
 	if err != nil || len(got.Spec.Taints) != 1 || len(got.Status.Addresses) != 1 {
-		t.Errorf("a node without a wish became %+v, %v", got, err)
+		t.Errorf("a node without the annotation became %+v, %v", got, err)
 	}
 	cancel()
 	<-stopped
 }
 
-func TestWish(t *testing.T) {
+func TestDesired(t *testing.T) {
 	tainted := node("192.0.2.7", "")
 	tainted.Spec.Taints = []corev1.Taint{marked}
 	for _, test := range []struct {
@@ -155,7 +155,7 @@ func TestWish(t *testing.T) {
 		{"no more, and the taint is still there", nil, tainted, "", false},
 	} {
 		t.Run(test.title, func(t *testing.T) {
-			value, differs := Publisher{IPs: test.ips}.wish(test.node)
+			value, differs := Publisher{IPs: test.ips}.desired(test.node)
 			got := ""
 			if value != nil {
 				got = *value

@@ -12,17 +12,17 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// most is how many addresses a node may wish for.
+// most limits the number of external addresses of a node.
 const most = 8
 
-// plan is what a node lacks.
+// plan lists the changes to a Node.
 type plan struct {
-	addresses []corev1.NodeAddress // nil: they are as they should be, or the kubelet's business
+	addresses []corev1.NodeAddress // nil: no change
 	untaint   bool
 	taints    []corev1.Taint // what is left of them
 }
 
-// plan compares a node with its wish. A wish that cannot be is an error, and counts as none: the node is to work
+// plan compares a Node with its annotation. An invalid annotation is an error and counts as empty, so that the node works
 // nevertheless.
 func (a Addresses) plan(node *corev1.Node) (p plan, wrong error) {
 	p.taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
@@ -59,8 +59,7 @@ func (a Addresses) plan(node *corev1.Node) (p plan, wrong error) {
 	return p, wrong
 }
 
-// parse reads a wish strictly: a node writes it, and who has taken a node over must not get more by it than by the
-// kubelet's own rights.
+// parse parses the annotation strictly: a node writes it, and a compromised node must not gain more by it than a kubelet can do anyway.
 func (a Addresses) parse(text string) ([]netip.Addr, error) {
 	var ips []netip.Addr
 	for one := range strings.SplitSeq(text, ",") {

@@ -19,12 +19,12 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// Publisher writes a node's wish into its own Node object, and takes back that of an earlier start.
+// Publisher writes the desired external addresses into an annotation of its own Node, or removes the annotation of an earlier start.
 type Publisher struct {
 	Node *kube.OwnNode
-	// Kubeconfig is the kubelet's: it may change its own node only.
+	// Kubeconfig is the kubelet's, which can change its own Node only.
 	Kubeconfig string
-	// IPs are the external addresses; none is the usual case.
+	// IPs are the external addresses, usually none.
 	IPs []netip.Addr
 }
 
@@ -38,7 +38,7 @@ func (p Publisher) Run(ctx context.Context, ready func()) error {
 	for {
 		node, changed := p.Node.Get()
 		var again <-chan time.Time
-		if value, differs := p.wish(node); differs {
+		if value, differs := p.desired(node); differs {
 			if err := p.publish(ctx, client, value); err != nil && ctx.Err() == nil {
 				logrus.WithField("component", "external-ip").WithError(err).Warn("trying again")
 				again = time.After(5 * time.Second)
@@ -53,10 +53,9 @@ func (p Publisher) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// wish returns the annotation's value, nil for no annotation, and whether the Node says something else. While a
-// taint of an earlier start is there, the annotation stays, because the control plane removes it from nodes with a
-// wish only.
-func (p Publisher) wish(node *corev1.Node) (value *string, differs bool) {
+// desired returns the annotation's value, nil for no annotation, and whether the Node differs. The annotation stays while the Node has the
+// taint of an earlier start, because the control plane removes the taint from nodes with the annotation only.
+func (p Publisher) desired(node *corev1.Node) (value *string, differs bool) {
 	if node == nil {
 		return nil, false
 	}

@@ -1,6 +1,6 @@
-// Package nodecert keeps the certificate valid with which an agent's own parts call the API: it asks a server for the
-// next one when two thirds of its life have passed. Clients read the file again by themselves, so nothing restarts. A
-// server's node has its certificates from package certificates, and the kubelet rotates its own.
+// Package nodecert renews the client certificate of an agent's own parts: it requests a new one from a server when two thirds of the
+// validity have passed. Clients reload the file, so nothing restarts. Package certificates does the same on servers, and the
+// kubelet rotates its own certificates.
 package nodecert
 
 import (
@@ -10,23 +10,23 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// How long to sleep at most, because the clock may be set, and after a try that went wrong. A third of a certificate's
-// life, four months, is left then.
+// The longest pause between checks, because the clock may be set, and the pause after a failed attempt. A third of the validity, four
+// months, is left for attempts.
 const (
 	longestSleep  = 24 * time.Hour
 	sleepAfterErr = time.Hour
 	tryTimeout    = time.Minute
 )
 
-// Renewal is the component.
+// Renewal renews the certificate.
 type Renewal struct {
-	// Due is when the certificate is to be renewed, and when it is of no use any more.
+	// Due returns the time of the renewal and the end of the validity.
 	Due func() (due, expires time.Time, err error)
-	// Renew gets a new one.
+	// Renew replaces the certificate.
 	Renew func(ctx context.Context) error
-	// Reachable is closed when there is a server to ask.
+	// Reachable is closed when a server can be reached.
 	Reachable <-chan struct{}
-	// Log takes a line per renewal. Nil is logrus' standard logger.
+	// Log gets a line for each renewal. Nil means logrus' standard logger.
 	Log logrus.FieldLogger
 }
 
@@ -53,7 +53,7 @@ func (r Renewal) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// pass renews if that is due and returns how long to sleep.
+// pass renews the certificate if that is due and returns the time until the next pass.
 func (r Renewal) pass(ctx context.Context, log logrus.FieldLogger) time.Duration {
 	due, expires, err := r.Due()
 	if err == nil && time.Now().Before(due) {

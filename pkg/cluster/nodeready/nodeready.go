@@ -1,4 +1,4 @@
-// Package nodeready says when this node can run pods, and when it cannot any more.
+// Package nodeready follows the Ready condition of this node.
 package nodeready
 
 import (
@@ -17,18 +17,18 @@ import (
 // NodeReady follows the Ready condition of the own Node object.
 type NodeReady struct {
 	Node *kube.OwnNode
-	// Since is when this process started: what the kubelet said before may no longer be true.
+	// Since is the start of this process. A condition of an earlier time is ignored.
 	Since time.Time
-	// OtherNetwork is true if the pod network is the user's: it may come at any time after the start, through the
-	// API, so the start must not wait for it. Then a node that only lacks its network is as ready as it can be.
+	// OtherNetwork is true if the user brings the CNI plugin. It may be installed through the API after the start, so a node that lacks
+	// only its network counts as ready.
 	OtherNetwork bool
 }
 
-// networkMissing is what the kubelet says of a node without a CNI configuration.
+// networkMissing is part of the kubelet's message about a node without a CNI configuration.
 const networkMissing = "NetworkPluginNotReady"
 
-// Run works until ctx is done. It is ready when the node is Ready for the first time; later changes are logged and
-// told to the group.
+// Run works until ctx is done. It is ready when the node becomes Ready for the first time. Later changes are logged and reported to the
+// group.
 func (n NodeReady) Run(ctx context.Context, ready func()) error {
 	log := logrus.WithField("component", "node-ready")
 	was, first := false, true
@@ -60,7 +60,7 @@ func (n NodeReady) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// state reads the Ready condition: whether it is true and, if not, why.
+// state returns the status of the Ready condition and the reason if it is not true.
 func (n NodeReady) state(node *corev1.Node) (ready bool, why string) {
 	if node == nil {
 		return false, "it is not registered"

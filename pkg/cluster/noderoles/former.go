@@ -13,18 +13,18 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// Former deletes the Nodes that the machine was under other names. Nobody else knows that they will not come back:
-// they would count as Ready for 40 s more, get new pods, and keep their pods for another five minutes.
+// Former deletes the Nodes that the machine had under other names. Without that they would count as Ready for another 40 s and get new
+// pods, and keep their pods until the eviction timeout.
 type Former struct {
-	// Kubeconfig may delete nodes.
+	// Kubeconfig is allowed to delete Nodes.
 	Kubeconfig string
-	// Node is the machine's name now.
+	// Node is the machine's present node name.
 	Node   string
 	Memory *Memory
 }
 
-// Run deletes them and then has nothing to do until ctx is done. It is ready after the first try, so that pods are
-// not scheduled before, and a cluster whose API says no starts nevertheless.
+// Run deletes the Nodes and then waits until ctx is done. It is ready after the first attempt, also if that fails, so that no pods are
+// scheduled before and an error of the API does not block the start.
 func (f Former) Run(ctx context.Context, ready func()) error {
 	client, err := kube.Client(f.Kubeconfig)
 	if err != nil {

@@ -14,15 +14,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
-// Memory is the file in which a server remembers the Node objects that are or were its machine: their UIDs by name.
-// The UID makes sure that a Node of another machine, which got the name later, is not taken for one's own.
+// Memory is the file with the Nodes that belong or belonged to this machine: their UIDs by name. The UID tells a Node of another machine that
+// got the name later from this machine's.
 type Memory struct {
 	File string
 	mu   sync.Mutex // held to change the file
 }
 
-// Former returns the remembered Nodes except the one that is the machine's now. A file that is missing or damaged
-// remembers nothing.
+// Former returns the Nodes in the file except the machine's present one. A missing or damaged file counts as empty.
 func (m *Memory) Former(now string) map[string]types.UID {
 	nodes, err := m.read()
 	if err != nil {
@@ -32,18 +31,18 @@ func (m *Memory) Former(now string) map[string]types.UID {
 	return nodes
 }
 
-// knows reports whether a Node is remembered.
+// knows reports whether a Node is in the file.
 func (m *Memory) knows(name string, uid types.UID) bool {
 	nodes, err := m.read()
 	return err == nil && nodes[name] == uid
 }
 
-// add remembers a Node. It does nothing if that is known already.
+// add adds a Node, unless it is in the file.
 func (m *Memory) add(name string, uid types.UID) error {
 	return m.change(func(nodes map[string]types.UID) { nodes[name] = uid })
 }
 
-// remove forgets a Node.
+// remove removes a Node from the file.
 func (m *Memory) remove(name string) error {
 	return m.change(func(nodes map[string]types.UID) { delete(nodes, name) })
 }

@@ -1,6 +1,5 @@
-// Package noderoles is what a server's control plane does about the Node object of its own machine: it labels it as
-// part of the control plane, which a kubelet may not do itself, notes there how its API is called, and deletes the Node that the machine was when it
-// had another name.
+// Package noderoles maintains the Node of a server's own machine: it sets the label of the control plane, which a kubelet must not set
+// itself, and an annotation with the names of the server's API, and deletes the Nodes that the machine had under other names.
 package noderoles
 
 import (
@@ -21,26 +20,26 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// label is what kubectl shows under ROLES.
+// label is the label that kubectl shows in the column ROLES.
 const label = "node-role.kubernetes.io/control-plane"
 
-// Roles keeps the label and the names on the own node, and remembers which Node object is the machine's.
+// Roles sets the label and the annotation of the own Node, and records the Node in Memory.
 type Roles struct {
-	// Kubeconfig may get, watch and patch nodes.
+	// Kubeconfig is allowed to get, watch and patch Nodes.
 	Kubeconfig string
-	// Node is the server's own.
+	// Node is the server's node name.
 	Node string
-	// Names are further names and addresses of this server's API: no other node may have a certificate for them.
+	// Names are further names and addresses of this server's API. No other node can get a certificate for them.
 	Names []string
-	// Mine is an error if another machine has claimed the node's name: its Node gets no label, which means trust. Nil is
-	// for where nobody can.
+	// Mine returns an error if another machine has claimed the node name. Then the Node does not get the label, which other parts trust.
+	// Nil means that no other machine can.
 	Mine func(ctx context.Context) error
-	// Memory outlives a restart.
+	// Memory records the Nodes of this machine.
 	Memory *Memory
 }
 
-// Run labels the node when it appears, and again if the label is lost, until ctx is done. It is ready at once: the
-// node appears when the kubelet registers it, which nobody here waits for.
+// Run sets label and annotation whenever they are missing, until ctx is done. It is ready at once, because the Node appears only when the
+// kubelet registers it.
 func (r Roles) Run(ctx context.Context, ready func()) error {
 	client, err := kube.Client(r.Kubeconfig)
 	if err != nil {
@@ -86,11 +85,11 @@ func (r Roles) care(ctx context.Context, client kubernetes.Interface, node *core
 	if err := r.Memory.add(node.Name, node.UID); err != nil || said {
 		return err
 	}
-	return r.say(ctx, client, node, names)
+	return r.patch(ctx, client, node, names)
 }
 
-// say writes the label and the names into the Node.
-func (r Roles) say(ctx context.Context, client kubernetes.Interface, node *corev1.Node, names string) error {
+// patch writes the label and the annotation.
+func (r Roles) patch(ctx context.Context, client kubernetes.Interface, node *corev1.Node, names string) error {
 	annotations := map[string]any{kube.APINamesAnnotation: nil} // removes it
 	if names != "" {
 		annotations[kube.APINamesAnnotation] = names
@@ -106,7 +105,7 @@ func (r Roles) say(ctx context.Context, client kubernetes.Interface, node *corev
 	return nil
 }
 
-// trim keeps what care reads.
+// trim drops the fields of a Node that are not needed here.
 func trim(obj any) (any, error) {
 	if node, ok := obj.(*corev1.Node); ok {
 		slim := &corev1.Node{}

@@ -17,14 +17,14 @@ import (
 
 // hierarchy is one mounted cgroup hierarchy of this machine.
 type hierarchy struct {
-	name    string // directory below /sys/fs/cgroup, "" for a pure v2 machine
+	name    string // directory below /sys/fs/cgroup, "" if only cgroup v2 is mounted
 	fstype  string
 	options string
 }
 
 const cgroupRoot = "/sys/fs/cgroup"
 
-// hierarchies lists what is mounted below /sys/fs/cgroup.
+// hierarchies lists the cgroup file systems below /sys/fs/cgroup.
 func hierarchies() []hierarchy {
 	f, err := os.Open("/proc/self/mounts")
 	if err != nil {
@@ -46,7 +46,7 @@ func hierarchies() []hierarchy {
 	return out
 }
 
-// controllers keeps of the mount options what selects a v1 hierarchy.
+// controllers returns the mount options that select a v1 hierarchy.
 func controllers(fstype, options string) string {
 	if fstype == "cgroup2" {
 		return ""
@@ -57,10 +57,10 @@ func controllers(fstype, options string) string {
 	}), ",")
 }
 
-// dir is a cgroup's directory.
+// dir returns a cgroup's directory.
 func (h hierarchy) dir(name string) string { return filepath.Join(cgroupRoot, h.name, name) }
 
-// makeCgroups makes a host's root cgroup in every hierarchy, with all controllers that this machine has.
+// makeCgroups makes a cgroup in every hierarchy, with all controllers of this machine.
 func makeCgroups(name string) error {
 	for _, h := range hierarchies() {
 		parent := ""
@@ -77,7 +77,7 @@ func makeCgroups(name string) error {
 // make makes one cgroup below its parent.
 func (h hierarchy) make(parent, name string) error {
 	if h.fstype == "cgroup2" {
-		h.handDown(parent)
+		h.enableControllers(parent)
 	}
 	if err := os.MkdirAll(h.dir(name), 0o755); err != nil || h.fstype == "cgroup2" {
 		return err
@@ -94,9 +94,9 @@ func (h hierarchy) make(parent, name string) error {
 	return nil
 }
 
-// handDown gives a cgroup's children every controller that it has. One that the kernel does not give is for who needs
-// it to miss: it says which.
-func (h hierarchy) handDown(name string) {
+// enableControllers enables all controllers of a cgroup for its children. Errors are ignored: a part that needs a missing controller
+// reports it.
+func (h hierarchy) enableControllers(name string) {
 	all, err := os.ReadFile(filepath.Join(h.dir(name), "cgroup.controllers"))
 	if err != nil {
 		return
@@ -110,7 +110,7 @@ func joinCgroups(name string, pid int) error {
 	for _, h := range hierarchies() {
 		err := join(h.dir(name), pid)
 		if errors.Is(err, unix.EBUSY) && h.fstype == "cgroup2" {
-			// It hands controllers down and can hold no process any more; coracle on the host has made a child for them.
+			// A cgroup with enabled controllers cannot hold processes; coracle on the host has made a child for them.
 			err = join(filepath.Join(h.dir(name), initCgroup), pid)
 		}
 		if err != nil {
@@ -120,15 +120,15 @@ func joinCgroups(name string, pid int) error {
 	return nil
 }
 
-// initCgroup is where package host puts processes that are in the root of a cgroup namespace.
+// initCgroup is the child into which package host moves the processes of a cgroup namespace's root.
 const initCgroup = "init"
 
-// join puts a process into the cgroup whose directory is given; 0 is the calling one.
+// join moves a process into the cgroup with the given directory. PID 0 is the calling process.
 func join(dir string, pid int) error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
 }
 
-// ownCgroups are the directories of the cgroups that this process is in.
+// ownCgroups returns the directories of this process's cgroups.
 func ownCgroups() (dirs []string, err error) {
 	data, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -137,7 +137,7 @@ func ownCgroups() (dirs []string, err error) {
 	for line := range strings.Lines(string(data)) { // ID:CONTROLLERS:PATH
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		for _, h := range hierarchies() {
-			if len(fields) == 3 && fields[1] == h.options { // cgroup v2 has neither
+			if len(fields) == 3 && fields[1] == h.options { // cgroup v2 has no controllers in either
 				dirs = append(dirs, h.dir(fields[2]))
 			}
 		}
@@ -145,8 +145,8 @@ func ownCgroups() (dirs []string, err error) {
 	return dirs, nil
 }
 
-// Freeze stops all processes of a host, as a virtual machine that is paused, or lets them go on. A frozen host can be
-// killed. It uses cgroup v2's freezer, which needs no controller and is there beside v1's hierarchies too.
+// Freeze freezes or thaws all processes of a host. A frozen host can be killed. It uses the freezer of cgroup v2, which needs no controller
+// and is also available next to v1 hierarchies.
 func (h *Host) Freeze(freeze bool) error {
 	state := "0"
 	if freeze {
@@ -164,7 +164,7 @@ func (h *Host) Freeze(freeze bool) error {
 	return errors.New("freezing: no cgroup v2 hierarchy is mounted")
 }
 
-// awaitFrozen waits until the kernel has done it.
+// awaitFrozen waits until the kernel reports the state.
 func awaitFrozen(events, state string) error {
 	return retry(10*time.Second, func() error {
 		data, err := os.ReadFile(events)
@@ -178,7 +178,7 @@ func awaitFrozen(events, state string) error {
 	})
 }
 
-// killFrozen makes sure that nothing on a frozen host runs on: its init could not end while its children are frozen.
+// killFrozen kills all processes of a frozen host and thaws it: its init cannot end while its children are frozen.
 func killFrozen(name string) {
 	for _, hierarchy := range hierarchies() {
 		file := filepath.Join(hierarchy.dir(name), "cgroup.freeze")
@@ -191,7 +191,7 @@ func killFrozen(name string) {
 	}
 }
 
-// JoinCgroup makes a cgroup in every hierarchy and puts a process of this machine into it.
+// JoinCgroup makes a cgroup in every hierarchy and moves a process of this machine into it.
 func JoinCgroup(name string, pid int) error {
 	if err := makeCgroups(name); err != nil {
 		return err
@@ -199,8 +199,8 @@ func JoinCgroup(name string, pid int) error {
 	return joinCgroups(name, pid)
 }
 
-// RemoveCgroups kills what runs in a cgroup or below it, and removes them from every hierarchy. What was killed may hold
-// them for a moment; after five seconds it gives up.
+// RemoveCgroups kills all processes in a cgroup and below it, and removes these cgroups from every hierarchy. It repeats that for five seconds
+// at most, because killed processes take a moment to end.
 func RemoveCgroups(name string) error {
 	return Retry(func() error {
 		var errs []error
@@ -228,7 +228,7 @@ func (h hierarchy) kill(name string) {
 	})
 }
 
-// Retry tries for five seconds: processes that were killed hold things for a moment.
+// Retry repeats try for five seconds at most, until it succeeds: killed processes take a moment to release what they use.
 func Retry(try func() error) error { return retry(5*time.Second, try) }
 
 func retry(timeout time.Duration, try func() error) error {
@@ -242,7 +242,7 @@ func retry(timeout time.Duration, try func() error) error {
 	}
 }
 
-// removeDirs removes a tree of directories without their files, deepest first, as is done with cgroups.
+// removeDirs removes a tree of directories, but not their files, deepest first, as cgroups are removed.
 func removeDirs(root string) error {
 	var dirs []string
 	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

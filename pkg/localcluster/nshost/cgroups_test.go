@@ -41,7 +41,7 @@ func TestJoinBusyCgroup(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(h.dir(name), initCgroup), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	h.handDown(name)
+	h.enableControllers(name)
 	if handed, err := os.ReadFile(filepath.Join(h.dir(name), "cgroup.subtree_control")); err != nil || len(strings.TrimSpace(string(handed))) == 0 {
 		t.Skipf("cgroup v2 has no controllers on this machine (%v)", err)
 	}

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// specFD is where the host's init finds its spec.
+// specFD is the file descriptor of the spec.
 const specFD = 3
 
-// enter waits until it has been put into its cgroups, then makes them the root of a cgroup namespace. The exec
-// that follows takes all threads along.
+// enter waits until this process is in the host's cgroups and makes them the root of a cgroup namespace. The exec that follows applies it to
+// the whole process.
 func enter() error {
 	if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
 		return fmt.Errorf("waiting for the go: %w", err)
@@ -25,14 +25,14 @@ func enter() error {
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return fmt.Errorf("making a cgroup namespace: %w", err)
 	}
-	// The kernel keeps for each thread which signal the parent's death sends, and the thread that calls exec remains.
+	// The kernel keeps Pdeathsig for each thread, and only the thread that calls exec remains.
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("tying the host to who boots it: %w", err)
 	}
 	return syscall.Exec(self, []string{roleName, roleInit}, os.Environ())
 }
 
-// runInit builds the host's file systems, says that it is up with an empty line on standard output, and reaps for ever.
+// runInit builds the host's file systems, reports with an empty line on standard output that the host is up, and reaps processes.
 func runInit() error {
 	f := os.NewFile(specFD, "host")
 	var s spec
@@ -61,7 +61,7 @@ func runInit() error {
 	}
 }
 
-// reap takes leave of all children that have ended.
+// reap waits for all children that have ended.
 func reap() {
 	for {
 		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)

@@ -1,8 +1,8 @@
-// Package nshost makes machines out of namespaces: each has its own network, mounts, UTS, PIDs, IPC and cgroup root, a
-// copy-on-write view of this machine's root file system, and whatever directories its maker binds into it. Hosts hang
-// on a Wire. Killing a host, or the process that booted it, kills all that runs on it, as pulling the plug would.
+// Package nshost makes hosts out of namespaces. Each has its own network, mounts, UTS, PIDs, IPC and cgroup root, a copy-on-write view of
+// this machine's root file system, and bind mounts. A Wire connects hosts. Killing a host, or the process that booted it, kills all
+// its processes at once, like a power cut.
 //
-// It runs no other program. A program that uses it calls Main first, because hosts re-execute it.
+// A program that uses this package calls Main first, because it is re-executed as the init of hosts.
 package nshost
 
 import (
@@ -24,20 +24,20 @@ import (
 // Host is a machine made of namespaces. Its fields are set before Boot and may be changed while it is down.
 type Host struct {
 	Name string
-	// Dir is an existing directory for the host's scratch. Prepare mounts a tmpfs below it, Discard removes all of it.
+	// Dir is an existing directory for the host's own files. Prepare mounts a tmpfs below it, Discard removes it.
 	Dir string
 	// Cgroup is the host's root in every cgroup hierarchy, as a path below this machine's root.
 	Cgroup string
-	// Mounts are what the host has besides a machine's ordinary file systems.
+	// Mounts are further mounts of the host.
 	Mounts []Mount
-	// Files are written at each boot: content by absolute path. They replace what is there, links too.
+	// Files are written at each boot: content by absolute path. They replace existing files and symbolic links.
 	Files map[string]string
-	// Wire is what the host's eth0 hangs on. Without one it has only loopback.
+	// Wire connects the host's eth0. Without a wire the host has only loopback.
 	Wire *Wire
-	// Addrs are eth0's addresses, with the lengths of their networks. Gateways are the default routes, one per family.
+	// Addrs are eth0's addresses with their prefix lengths. Gateways are those of the default routes, one per family.
 	Addrs    []netip.Prefix
 	Gateways []netip.Addr
-	// Stderr takes complaints of the host's init. Nil is this process's own.
+	// Stderr is the standard error of the host's init. Nil means this process's own.
 	Stderr *os.File
 
 	init   *exec.Cmd
@@ -49,11 +49,11 @@ type Mount struct {
 	Source   string `json:"source"`
 	Target   string `json:"target"` // absolute, on the host
 	ReadOnly bool   `json:"readOnly,omitempty"`
-	// Tmpfs mounts an empty one; there is no Source then.
+	// Tmpfs mounts an empty tmpfs. Source is unused then.
 	Tmpfs bool `json:"tmpfs,omitempty"`
 }
 
-// spec is what a host's init is told.
+// spec is the configuration of a host's init.
 type spec struct {
 	Name   string            `json:"name"`
 	Root   string            `json:"root"`   // where to build the root file system
@@ -62,15 +62,15 @@ type spec struct {
 	Files  map[string]string `json:"files"`
 }
 
-// layers holds the copy-on-write layer, a tmpfs: an upper layer may not lie in its lower layer, nor on an overlayfs.
+// layers is the directory of the copy-on-write layer, a tmpfs: an upper layer cannot be inside its lower layer, nor on an overlayfs.
 func (h *Host) layers() string { return filepath.Join(h.Dir, "layers") }
 
-// Upper is what was written to the host's root file system, outside its mounts.
+// Upper is the directory with the files that were written to the host's root file system, outside its mounts.
 func (h *Host) Upper() string { return filepath.Join(h.layers(), "upper") }
 
 func (h *Host) root() string { return filepath.Join(h.Dir, "root") }
 
-// Prepare makes what outlives a boot. It is called once, before the first Boot.
+// Prepare makes the directories that survive a reboot of the host. It is called once, before the first Boot.
 func (h *Host) Prepare() error {
 	for _, dir := range []string{h.layers(), h.root()} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -94,8 +94,7 @@ func (h *Host) Discard() error {
 // Up reports whether the host was booted and not killed.
 func (h *Host) Up() bool { return h.init != nil }
 
-// PID is the host's init as this machine sees it; /proc/PID/ns holds the host's namespaces. It is 0 for a host that is
-// down.
+// PID is the PID of the host's init on this machine, 0 while the host is down. /proc/PID/ns has the host's namespaces.
 func (h *Host) PID() int {
 	if h.init == nil {
 		return 0
@@ -103,10 +102,10 @@ func (h *Host) PID() int {
 	return h.init.Process.Pid
 }
 
-// Path is a file on the running host as seen from this machine. Links in it are followed on this machine.
+// Path returns the path on this machine of a file on the running host. Absolute symbolic links in it are resolved on this machine.
 func (h *Host) Path(name string) string { return fmt.Sprintf("/proc/%d/root%s", h.PID(), name) }
 
-// Boot starts the host. What was on its disks is still there; /run, /tmp and /root are empty.
+// Boot starts the host. Its disks are unchanged since the last boot; /run, /tmp and /root are empty.
 func (h *Host) Boot() error {
 	if err := h.boot(); err != nil {
 		h.Kill()
@@ -158,7 +157,7 @@ func (h *Host) boot() error {
 	return awaitUp(up)
 }
 
-// awaitUp waits for the host's init to say that it is up: an empty line. Anything else says why it is not.
+// awaitUp waits until the host's init reports that it is up, with an empty line. Any other line is an error.
 func awaitUp(from io.Reader) error {
 	said := make([]byte, 4096)
 	n, err := from.Read(said)
@@ -171,7 +170,7 @@ func awaitUp(from io.Reader) error {
 	return nil
 }
 
-// spec is a file that the host's init reads.
+// spec returns a file with the configuration of the host's init.
 func (h *Host) spec() (*os.File, error) {
 	data, err := json.Marshal(spec{h.Name, h.root(), h.layers(), h.Mounts, h.Files})
 	if err != nil {
@@ -190,11 +189,11 @@ func (h *Host) spec() (*os.File, error) {
 	return f, nil
 }
 
-// Kill ends the host at once, as pulling the plug does. Its disks stay.
+// Kill kills all processes of the host at once, like a power cut. Its disks stay.
 func (h *Host) Kill() {
 	if h.init != nil && h.init.Process != nil {
 		if h.Wire != nil {
-			_ = h.Wire.Unplug(h.Name) // the kernel forwards packets until it has taken the network apart
+			_ = h.Wire.Unplug(h.Name) // otherwise the host forwards packets until the kernel has removed its network namespace
 		}
 		killFrozen(h.Cgroup)
 		_ = h.init.Process.Kill()
@@ -202,7 +201,7 @@ func (h *Host) Kill() {
 		h.thread.end()
 	}
 	h.init, h.thread = nil, nil
-	_ = RemoveCgroups(h.Cgroup) // the next boot takes what is there
+	_ = RemoveCgroups(h.Cgroup) // what remains is used by the next boot
 }
 
 // Command prepares a command that runs on the host, in its namespaces and cgroups, with the environment of this process.
@@ -210,7 +209,7 @@ func (h *Host) Command(name string, args ...string) *exec.Cmd {
 	return CommandAt(h.PID(), h.Cgroup, name, args...)
 }
 
-// CommandAt is Command for a host that another process booted: pid is its init, cgroup its root in every hierarchy.
+// CommandAt is like Command, for a host that another process booted. pid is the host's init, cgroup its root in every hierarchy.
 func CommandAt(pid int, cgroup, name string, args ...string) *exec.Cmd {
 	return reexec(roleExec, append([]string{strconv.Itoa(pid), cgroup, name}, args...)...)
 }

@@ -13,37 +13,37 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roleName is the name under which a program that uses hosts is executed again to play a role: the first argument.
+// roleName is argv[0] of this program when it is re-executed in a role.
 const roleName = "coracle-host"
 
 // The roles.
 const (
-	roleEnter = "enter" // in the new namespaces, still outside the cgroup namespace
+	roleEnter = "enter" // in the new namespaces, but not yet in the cgroup namespace
 	roleInit  = "init"  // the host's PID 1
-	roleExec  = "exec"  // goes onto a host and runs a command there: PID CGROUP COMMAND...
+	roleExec  = "exec"  // enters a host and runs a command there: PID CGROUP COMMAND...
 )
 
-// self is this program, also after its file was replaced.
+// self is the path of this program, also after its file was replaced.
 const self = "/proc/self/exe"
 
-// reexec prepares a command that plays a role.
+// reexec prepares this program in a role.
 func reexec(role string, args ...string) *exec.Cmd {
 	cmd := exec.Command(self)
 	cmd.Args = append([]string{roleName, role}, args...)
 	return cmd
 }
 
-// Main plays a role if this process was started for one; then ok is true and the process is to exit with the code.
-// A program that uses hosts calls it before anything else.
+// Main runs the role for which this process was started, if any. Then ok is true and the process must exit with the code. A program that
+// uses hosts calls Main before anything else.
 func Main() (code int, ok bool) {
 	if len(os.Args) < 2 || os.Args[0] != roleName {
 		return 0, false
 	}
 	switch role := os.Args[1]; role {
 	case roleEnter:
-		return tell(enter()), true
+		return report(enter()), true
 	case roleInit:
-		return tell(runInit()), true
+		return report(runInit()), true
 	case roleExec:
 		code, err := runOn(os.Args[2:])
 		if err != nil {
@@ -54,13 +54,13 @@ func Main() (code int, ok bool) {
 	return 2, true
 }
 
-// tell says to who boots the host why it does not come up.
-func tell(err error) int {
+// report prints an error for awaitUp and returns the exit code.
+func report(err error) int {
 	fmt.Fprintln(os.Stdout, err)
 	return 1
 }
 
-// notEntered is the exit code of a command that could not be run on its host, after the habit of env and nsenter.
+// notEntered is the exit code if the command cannot be run on the host, as in env and nsenter.
 const notEntered = 126
 
 // runOn runs a command on a host and returns its exit code.
@@ -90,7 +90,7 @@ func runOn(args []string) (code int, err error) {
 	if err := cmd.Start(); err != nil {
 		return notEntered, err
 	}
-	// Nobody on the host can see this process, so nobody could move it out of a cgroup that must be empty.
+	// This process is invisible on the host. In the host's cgroups it would keep coracle from emptying a cgroup.
 	go leaveFor(home)
 	go func() {
 		for s := range signals {
@@ -108,20 +108,19 @@ func runOn(args []string) (code int, err error) {
 	return exit.ExitCode(), nil
 }
 
-// leaveFor moves this process into cgroups. Its child stays where it is. It runs on another thread than the one that
-// went onto the host.
+// leaveFor moves this process, but not its child, into cgroups. It runs on a thread that has not entered the host's namespaces.
 func leaveFor(dirs []string) {
 	for _, dir := range dirs {
-		_ = join(dir, 0) // where it cannot, it stays
+		_ = join(dir, 0) // on error it stays in the host's cgroup
 	}
 }
 
-// enterAll moves the calling thread into all namespaces of a host's init; its PID namespace is for its children.
+// enterAll moves the calling thread into all namespaces of a host's init. The PID namespace holds for its children only.
 func enterAll(pid int) error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("leaving the other threads' root directory: %w", err)
 	}
-	names := []string{"cgroup", "ipc", "uts", "net", "pid", "mnt"} // the last one takes /proc away
+	names := []string{"cgroup", "ipc", "uts", "net", "pid", "mnt"} // mnt is last, because it hides /proc
 	var fds []int
 	for _, name := range names {
 		fd, err := unix.Open(fmt.Sprintf("/proc/%d/ns/%s", pid, name), unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -139,10 +138,10 @@ func enterAll(pid int) error {
 	return unix.Chdir("/")
 }
 
-// durableThread is a thread that lives on, for children that die when the thread that started them does.
+// durableThread is a thread that is kept alive for its child, whose Pdeathsig is sent when the thread that started it ends.
 type durableThread struct{ stop chan struct{} }
 
-// startDurably starts a command whose Pdeathsig must not fire when a Go thread ends.
+// startDurably starts a command with a Pdeathsig on a thread that lives until end.
 func startDurably(cmd *exec.Cmd) (*durableThread, error) {
 	started := make(chan error)
 	t := &durableThread{make(chan struct{})}
@@ -165,8 +164,8 @@ func (t *durableThread) end() {
 	}
 }
 
-// StartDurably starts a command that is killed when this process ends, however it does, and not before. release is
-// called when the command has ended.
+// StartDurably starts a command that the kernel kills when this process ends, and not before. The caller calls release after the command
+// has ended.
 func StartDurably(cmd *exec.Cmd) (release func(), err error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mount is one of the host's file system tree. Targets are relative to the new root.
+// mount is one mount of the host. Targets are relative to the new root.
 type mount struct {
 	source, target, fstype string
 	flags                  uintptr
 	data                   string
 }
 
-// buildRoot makes a copy-on-write view of this machine's root the host's root.
+// buildRoot makes the host's root file system, a copy-on-write view of this machine's, and pivots into it.
 func buildRoot(s spec) error {
 	for _, sub := range []string{"upper", "work"} {
 		if err := os.MkdirAll(filepath.Join(s.Layers, sub), 0o755); err != nil {
@@ -41,7 +41,7 @@ func buildRoot(s spec) error {
 	return pivot(s.Root)
 }
 
-// mounts lists a host's mounts in order. This machine's /root may hold a kubeconfig and caches of other clusters.
+// mounts lists a host's mounts in order. /root is hidden, because this machine's may hold kubeconfigs and caches of other clusters.
 func mounts(s spec) []mount {
 	all := []mount{
 		{"overlay", "", "overlay", 0, fmt.Sprintf("lowerdir=/,upperdir=%s/upper,workdir=%s/work", s.Layers, s.Layers)},
@@ -54,12 +54,12 @@ func mounts(s spec) []mount {
 		{"tmpfs", "sys/fs/cgroup", "tmpfs", 0, "mode=0755"},
 	}
 	for _, h := range hierarchies() {
-		if h.name == "" { // the only one: nothing can be made beside it
+		if h.name == "" { // cgroup v2 only: it is mounted at the directory itself
 			all = all[:len(all)-1]
 		}
 		all = append(all, mount{"cgroup", "sys/fs/cgroup/" + h.name, h.fstype, 0, h.options})
 	}
-	for _, m := range s.Mounts { // which may lie below one of these
+	for _, m := range s.Mounts { // their targets may be below one of these
 		switch target := strings.TrimPrefix(m.Target, "/"); {
 		case m.Tmpfs:
 			all = append(all, mount{"tmpfs", target, "tmpfs", 0, "mode=0755"})
@@ -84,7 +84,7 @@ func (m mount) mount(root string) error {
 	return nil
 }
 
-// makeTarget makes the file or directory on which m is mounted.
+// makeTarget makes the mount point, a file or a directory.
 func (m mount) makeTarget(target string) error {
 	if m.flags&unix.MS_REMOUNT != 0 {
 		return nil
@@ -98,7 +98,7 @@ func (m mount) makeTarget(target string) error {
 	return os.MkdirAll(target, 0o755)
 }
 
-// writeFile replaces a file, also one that is a link to somewhere else.
+// writeFile replaces a file or a symbolic link.
 func writeFile(path, content string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -109,7 +109,7 @@ func writeFile(path, content string) error {
 	return os.WriteFile(path, []byte(content), 0o644)
 }
 
-// pivot makes root the root of this mount namespace and lets go of the old one.
+// pivot makes root the root of this mount namespace and unmounts the old one.
 func pivot(root string) error {
 	if err := os.Chdir(root); err != nil {
 		return err

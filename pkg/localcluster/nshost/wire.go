@@ -15,22 +15,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Bridge is the name of a wire's switch, in the wire's network namespace.
+// Bridge is the name of a wire's bridge, in the wire's network namespace.
 const Bridge = "br0"
 
-// Wire is a switched network: a bridge in a network namespace of its own.
+// Wire is an Ethernet segment that connects hosts: a bridge in its own network namespace.
 type Wire struct {
 	ns   *os.File
 	link *netlink.Handle // in the namespace
 	br   netlink.Link
 }
 
-// NewNetNS makes a network namespace that lives as long as the file is open or somebody is in it.
+// NewNetNS makes a network namespace, which exists as long as the file is open or a process is in it.
 func NewNetNS() (ns *os.File, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked: the thread ends
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		if err = unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			err = fmt.Errorf("making a network namespace: %w", err)
 			return
@@ -41,7 +41,7 @@ func NewNetNS() (ns *os.File, err error) {
 	return ns, err
 }
 
-// NewWire makes a bridge with the given addresses in a network namespace. The wire closes ns when it is closed.
+// NewWire makes a bridge with the given addresses in a network namespace. Close closes ns too.
 func NewWire(ns *os.File, addrs ...netip.Prefix) (*Wire, error) {
 	handle, err := netlink.NewHandleAt(netns.NsHandle(ns.Fd()))
 	if err != nil {
@@ -77,15 +77,15 @@ func (w *Wire) makeBridge(addrs []netip.Prefix) error {
 	return w.link.LinkSetUp(w.br)
 }
 
-// Close lets go of the wire's namespace: it is gone when nobody else holds it.
+// Close closes the wire's namespace, which the kernel removes if no other process uses it.
 func (w *Wire) Close() error {
 	w.link.Close()
 	return w.ns.Close()
 }
 
-// Plug puts one end of a new cable into the bridge and the other into a network namespace, under the given name. The
-// cable of the host's life before, which the kernel takes away a little after that, goes first. A host keeps its MAC
-// address, as real ones do: its neighbours remember it.
+// Plug connects a network namespace with the bridge by a new veth pair, whose end in the namespace gets the given name. It removes the
+// pair of the host's last boot first, which the kernel removes with a delay. A host keeps its MAC address, which its neighbours
+// have cached.
 func (w *Wire) Plug(host string, into *os.File, name string) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MasterIndex = Port(host), w.br.Attrs().Index
@@ -103,11 +103,11 @@ func (w *Wire) Plug(host string, into *os.File, name string) error {
 	return w.link.LinkSetUp(port)
 }
 
-// Unplug takes a host's cable out, if there is one.
+// Unplug removes a host's veth pair, if there is one.
 func (w *Wire) Unplug(host string) error {
 	port, err := w.link.LinkByName(Port(host))
 	if err != nil {
-		return nil // it went with the host
+		return nil // removed with the host
 	}
 	if err := w.link.LinkDel(port); err != nil && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINVAL) {
 		return fmt.Errorf("unplugging %s: %w", host, err)
@@ -115,13 +115,13 @@ func (w *Wire) Unplug(host string) error {
 	return nil
 }
 
-// MAC is the address of a host's network card.
+// MAC is the MAC address of a host.
 func MAC(host string) net.HardwareAddr {
 	sum := sha256.Sum256([]byte(host))
 	return append(net.HardwareAddr{0x02}, sum[:5]...)
 }
 
-// Port is what the bridge's end of a host's cable is called. It leaves room for a few more letters.
+// Port is the name of a host's interface on the bridge. It is at most 10 bytes long, so that callers can add a suffix.
 func Port(host string) string {
 	if len(host) <= 10 {
 		return "p-" + host
@@ -129,13 +129,13 @@ func Port(host string) string {
 	return fmt.Sprintf("p-%x", sha256.Sum256([]byte(host)))[:10]
 }
 
-// On runs f on a thread inside the wire's network namespace, e.g. to listen there.
+// On runs f on a thread in the wire's network namespace, for example to listen there.
 func (w *Wire) On(f func() error) error { return onNetNS(w.ns.Name(), int(w.ns.Fd()), f) }
 
 // eth0 is the name of a host's own interface.
 const eth0 = "eth0"
 
-// connect plugs a host in and gives it its addresses.
+// connect plugs a host into its wire and configures its addresses.
 func (h *Host) connect() error {
 	if h.Wire == nil {
 		return nil
@@ -151,8 +151,7 @@ func (h *Host) connect() error {
 	return h.Configure()
 }
 
-// Configure brings the interface of a running host up with the host's addresses, in place of those that it has, and
-// with its default routes.
+// Configure replaces the addresses of a running host's interface by the host's Addrs, sets the interface up and adds the default routes.
 func (h *Host) Configure() error {
 	ns, err := netns.GetFromPid(h.PID())
 	if err != nil {
@@ -199,7 +198,7 @@ func dropAddrs(link *netlink.Handle, dev netlink.Link) error {
 	return nil
 }
 
-// addAddrs adds addresses to an interface. Nobody else can have them, so an IPv6 address need not be tried first.
+// addAddrs adds addresses to an interface. They are unique on the wire, so duplicate address detection is skipped.
 func addAddrs(link *netlink.Handle, dev netlink.Link, addrs []netip.Prefix) error {
 	for _, a := range addrs {
 		ip := &net.IPNet{IP: a.Addr().AsSlice(), Mask: net.CIDRMask(a.Bits(), a.Addr().BitLen())}
@@ -225,7 +224,7 @@ func setLoopbackUp() error {
 	return nil
 }
 
-// On runs f on a thread inside the network namespace of the process pid, e.g. to dial from there.
+// On runs f on a thread in the network namespace of the process pid, for example to dial from there.
 func On(pid int, f func() error) error {
 	ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/net", pid))
 	if err != nil {
@@ -238,7 +237,7 @@ func On(pid int, f func() error) error {
 func onNetNS(name string, fd int, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		// The thread is not unlocked, so the runtime ends it instead of reusing it in the wrong namespace.
+		// The thread is never unlocked, so the runtime ends it with the goroutine.
 		runtime.LockOSThread()
 		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
 			result <- fmt.Errorf("entering the network %s: %w", name, err)
@@ -249,14 +248,14 @@ func onNetNS(name string, fd int, f func() error) error {
 	return <-result
 }
 
-// Dial connects from the host, whatever namespace the caller is in. The address is IP:PORT.
+// Dial connects from the host's network. The address is IP:PORT.
 func (h *Host) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	if !h.Up() {
 		return nil, fmt.Errorf("host %s is down", h.Name)
 	}
 	var conn net.Conn
 	err := On(h.PID(), func() (err error) {
-		// A resolver or a second address family would dial on another thread, in another network.
+		// With a name or two address families, Go would dial on another thread, in another namespace.
 		ap, err := netip.ParseAddrPort(address)
 		if err != nil {
 			return fmt.Errorf("dialling on host %s: %w", h.Name, err)

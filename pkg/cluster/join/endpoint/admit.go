@@ -16,7 +16,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 )
 
-// agent lets a machine in as a node, or renews a node's certificate.
+// agent handles requests to join as an agent and to renew a node's certificate.
 func (s *Server) agent(r *http.Request, who caller) (any, error) {
 	req, key, err := s.request(r, maxSkew)
 	if err != nil {
@@ -34,9 +34,9 @@ func (s *Server) agent(r *http.Request, who caller) (any, error) {
 	return s.respond(r.Context(), req)
 }
 
-// server lets a machine in as a server, with the cluster's keys.
+// server handles requests to join as a server. The response has the cluster's keys.
 func (s *Server) server(r *http.Request, who caller) (any, error) {
-	if !who.in(join.GroupServer) { // RBAC has said so; the cluster's keys are worth asking twice
+	if !who.in(join.GroupServer) { // RBAC has checked this already; the response has the cluster's keys
 		return nil, refuse(http.StatusForbidden, "%s may not join as a server: make a token with coracle token create --role server", who.name)
 	}
 	req, key, err := s.request(r, maxServerSkew)
@@ -47,7 +47,7 @@ func (s *Server) server(r *http.Request, who caller) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Several(); err != nil {
+	if err := s.BeforeServer(); err != nil {
 		return nil, err
 	}
 	if response.Cluster, err = s.describe(r.Context(), forServers); err != nil {
@@ -61,7 +61,7 @@ func (s *Server) server(r *http.Request, who caller) (any, error) {
 	return response, nil
 }
 
-// request reads and checks what a joiner says of itself, and returns the hash of its key too.
+// request decodes and validates a request. It returns the hash of the machine's public key too.
 func (s *Server) request(r *http.Request, skew int) (req join.Request, key string, err error) {
 	if err := read(r, &req); err != nil {
 		return req, "", err
@@ -78,7 +78,7 @@ func (s *Server) request(r *http.Request, skew int) (req join.Request, key strin
 	return req, key, nil
 }
 
-// admit gives the machine its node name, if it may have that, and a certificate.
+// admit claims the node name for the machine, if that is allowed, and issues its certificate.
 func (s *Server) admit(r *http.Request, who caller, req join.Request, key string) (*join.Response, error) {
 	if !who.in(join.GroupAgent) && !who.in(join.GroupServer) {
 		return nil, refuse(http.StatusForbidden, "%s has no token to join with: make one with coracle token create", who.name)
@@ -99,12 +99,12 @@ func (s *Server) admit(r *http.Request, who caller, req join.Request, key string
 
 func (s *Server) claims() Claims { return Claims{Client: s.Client, Log: s.log()} }
 
-// mayReplace says why a joiner may not have the name of a node that is another machine, or that may not be its own
-// any more; nil if it may. node is nil when that machine is about to register.
+// mayReplace returns an error if the machine must not take the name of a node that belongs to another machine. node is nil if that
+// machine has not registered yet.
 func mayReplace(r *http.Request, who caller, req join.Request, node *corev1.Node) error {
 	switch {
 	case req.Replace && who.in(join.GroupReplace) && isServer(node) && !who.in(join.GroupServer):
-		// With its Node a server loses its place in etcd, which is more than a token for agents may do.
+		// A server without its Node loses its etcd membership, which a token for agents must not cause.
 		return refuse(http.StatusConflict, "node name %s is a server's%s, and a token for agents does not allow to replace it: join with one made with "+
 			"coracle token create --role server --allow-replace, or delete the node with coracle node remove %[1]s", req.Node, where(node))
 	case req.Replace && who.in(join.GroupReplace):
@@ -113,19 +113,19 @@ func mayReplace(r *http.Request, who caller, req join.Request, node *corev1.Node
 		return refuse(http.StatusConflict, "node name %s is another machine's%s, and this token does not allow --replace-node: make one that does with "+
 			"coracle token create --allow-replace, or delete the node with coracle node remove %[1]s", req.Node, where(node))
 	case who.in(join.GroupServer) && node != nil && hasAddress(node, r.RemoteAddr):
-		return nil // a server that has lost its data: such a token gives the keys to everything anyway
+		return nil // a server that has lost its data; a server's token gives all keys anyway
 	}
 	return refuse(http.StatusConflict, "node name %s is another machine's%s: give this machine another name with --node-name; or, if it takes "+
 		"the other's place, delete the node with coracle node remove %[1]s, or join with --replace-node and a token made with coracle token create --allow-replace",
 		req.Node, where(node))
 }
 
-// isServer reports whether a Node is a server's, by a label that no kubelet can set.
+// isServer reports whether a Node is that of a server, by a label that no kubelet can set.
 func isServer(node *corev1.Node) bool {
 	return node != nil && node.Labels["node-role.kubernetes.io/control-plane"] == "true"
 }
 
-// where tells people which machine has a name.
+// where describes the machine of a Node, for messages.
 func where(node *corev1.Node) string {
 	if node == nil {
 		return ", which joined just now"
@@ -142,8 +142,8 @@ func where(node *corev1.Node) string {
 	return " (" + strings.Join(addresses, ", ") + ")"
 }
 
-// hasAddress reports whether a request comes from an internal address of the Node. External ones may be those of a
-// NAT with many machines behind it.
+// hasAddress reports whether a request comes from an internal address of the Node. An external address may be a NAT's, shared by many
+// machines.
 func hasAddress(node *corev1.Node, remote string) bool {
 	host, _, err := net.SplitHostPort(remote)
 	ip := net.ParseIP(host)
@@ -152,7 +152,7 @@ func hasAddress(node *corev1.Node, remote string) bool {
 	})
 }
 
-// checkNode refuses a node that is none any more. Callers that are no nodes pass.
+// checkNode refuses a node that was removed or replaced. It accepts callers that are not nodes.
 func (s *Server) checkNode(r *http.Request, who caller) error {
 	name := who.node()
 	if name == "" {
@@ -161,16 +161,16 @@ func (s *Server) checkNode(r *http.Request, who caller) error {
 	return s.claims().Check(r.Context(), name, clientKey(r))
 }
 
-// clientKey is the hash of the key that the connection was made with, "" if there was none.
+// clientKey returns the hash of the public key of the client certificate, "" without one.
 func clientKey(r *http.Request) string {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return ""
 	}
 	sum := sha256.Sum256(r.TLS.PeerCertificates[0].RawSubjectPublicKeyInfo)
-	return hex.EncodeToString(sum[:]) // as pki.CheckNodeRequest tells it
+	return hex.EncodeToString(sum[:]) // the same as pki.CheckNodeRequest returns
 }
 
-// mayRenew says whether a node may have its certificate again, with the same key.
+// mayRenew returns an error if the node must not renew its certificate. The key has to stay the same.
 func (s *Server) mayRenew(r *http.Request, who caller, key string) error {
 	if key != clientKey(r) {
 		return refuse(http.StatusForbidden, "a node's certificate is renewed for the key that it has")

@@ -15,27 +15,27 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Claims say which machine has which node name: a Lease for each in kube-system, whose holder is the hash of the
+// Claims record which machine owns which node name: one Lease in kube-system for each name, whose holder is the hash of the
 // machine's public key.
 type Claims struct {
 	Client kubernetes.Interface
 	Log    logrus.FieldLogger
 }
 
-// ClaimPrefix begins the names of claims' Leases; the node's name follows.
+// ClaimPrefix is the prefix of the Leases' names. The node name follows.
 const ClaimPrefix = "coracle-node-"
 
-// ClaimAge is how long a claim holds without a Node: a machine that was let in has this time to register.
+// ClaimAge is how long a claim is valid without a Node: the time that a machine has to register after it joined.
 const ClaimAge = time.Minute
 
-// tries is how often a claim is attempted when others write it at the same time.
+// tries limits the attempts to write a claim when other servers write it at the same time.
 const tries = 5
 
-// Take gives the node name to the machine with the key. If another machine seems to have it, entitled decides; its
-// Node is deleted then. entitled is told the Node, or nil when the other has not registered yet.
-func (c Claims) Take(ctx context.Context, name, key string, entitled func(*corev1.Node) error) error {
+// Take claims the node name for the machine with the key. If another machine may own the name, mayReplace is called with that machine's
+// Node, or nil if it has not registered yet; unless it returns an error, the Node is deleted.
+func (c Claims) Take(ctx context.Context, name, key string, mayReplace func(*corev1.Node) error) error {
 	for try := 1; ; try++ {
-		err := c.take(ctx, name, key, entitled)
+		err := c.take(ctx, name, key, mayReplace)
 		if try < tries && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)) {
 			continue
 		}
@@ -43,37 +43,37 @@ func (c Claims) Take(ctx context.Context, name, key string, entitled func(*corev
 	}
 }
 
-func (c Claims) take(ctx context.Context, name, key string, entitled func(*corev1.Node) error) error {
+func (c Claims) take(ctx context.Context, name, key string, mayReplace func(*corev1.Node) error) error {
 	lease, err := c.get(ctx, name)
 	if err != nil {
 		return err
 	}
 	if holder(lease) == key {
-		return c.write(ctx, lease, name, key, comes)
+		return c.write(ctx, lease, name, key, joining)
 	}
 	node, err := c.node(ctx, name)
 	if err != nil {
 		return err
 	}
 	if node != nil || lease != nil && young(lease) {
-		if err := entitled(node); err != nil {
+		if err := mayReplace(node); err != nil {
 			return err
 		}
 	}
-	if node != nil { // before the claim, so that whoever has the claim never has the other's Node
+	if node != nil { // before the claim is written, so that its new owner never has the former machine's Node
 		gone := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))}
 		if err := c.Client.CoreV1().Nodes().Delete(ctx, name, gone); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("deleting node %s, which is replaced: %w", name, err)
 		}
 		c.Log.Infof("deleted node %s: another machine takes its place", name)
 	}
-	return c.write(ctx, lease, name, key, comes)
+	return c.write(ctx, lease, name, key, joining)
 }
 
-// Rename ends what the machine with the key was under other names: nobody else knows that those nodes will not come
-// back. It has taken the given name.
+// Rename deletes the Nodes and claims that the machine with the key had under other names than the given one. Only the claims tell that
+// those nodes will not come back.
 func (c Claims) Rename(ctx context.Context, name, key string) error {
-	leases, err := c.leases().List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // an old one is good enough
+	leases, err := c.leases().List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // from the API server's cache
 	if err != nil {
 		return fmt.Errorf("looking for what node %s was before: %w", name, err)
 	}
@@ -94,8 +94,8 @@ func (c Claims) Rename(ctx context.Context, name, key string) error {
 	return nil
 }
 
-// Adopt claims the name for a server, which needs nobody's leave to be a node: unless the Node of that name is, as mine
-// says, another machine. It reports whether the machine has the name.
+// Adopt claims the name for a server, without a token. It does not if there is a Node of that name which mine says is another machine's.
+// It reports whether the server owns the name.
 func (c Claims) Adopt(ctx context.Context, name, key string, mine func(node *corev1.Node, claimed bool) bool) (bool, error) {
 	lease, err := c.get(ctx, name)
 	if err != nil || holder(lease) == key {
@@ -105,10 +105,10 @@ func (c Claims) Adopt(ctx context.Context, name, key string, mine func(node *cor
 	if err != nil || node != nil && !mine(node, lease != nil) {
 		return false, err
 	}
-	return true, c.write(ctx, lease, name, key, comes)
+	return true, c.write(ctx, lease, name, key, joining)
 }
 
-// Check refuses a machine that is a node no more: another has its name, or the node was removed.
+// Check refuses a machine whose node name belongs to another machine, or whose node was removed.
 func (c Claims) Check(ctx context.Context, name, key string) error {
 	_, err := c.check(ctx, name, key)
 	return err
@@ -129,16 +129,16 @@ func (c Claims) check(ctx context.Context, name, key string) (*coordinationv1.Le
 	return nil, err
 }
 
-// Renew is Check that also notes that the machine was heard of.
+// Renew does the same as Check and sets the claim's renew time.
 func (c Claims) Renew(ctx context.Context, name, key string) error {
 	lease, err := c.check(ctx, name, key)
 	if err != nil {
 		return err
 	}
-	return c.write(ctx, lease, name, key, stays)
+	return c.write(ctx, lease, name, key, renewing)
 }
 
-// Release deletes the claim of a machine that is to be removed. Its Node goes next.
+// Release deletes the claim of a node before the node is removed.
 func (c Claims) Release(ctx context.Context, name string) error {
 	lease, err := c.get(ctx, name)
 	if err != nil || lease == nil {
@@ -147,15 +147,14 @@ func (c Claims) Release(ctx context.Context, name string) error {
 	return c.remove(ctx, lease)
 }
 
-// Drop deletes the claim on the name of a node that does not exist, unless the machine was let in just now and is on
-// its way; then it returns how long to wait before trying again. A machine whose Node was made at the given time is not
-// on its way: it had come. The zero time is that of no Node.
-func (c Claims) Drop(ctx context.Context, name string, made time.Time) (again time.Duration, err error) {
+// Drop deletes the claim of a node that does not exist. If the machine joined within ClaimAge, and after the creation of the Node that was
+// deleted, it may still register: then Drop returns after which time to try again. created is zero if there was no Node.
+func (c Claims) Drop(ctx context.Context, name string, created time.Time) (again time.Duration, err error) {
 	lease, err := c.get(ctx, name)
 	if err != nil || lease == nil {
 		return 0, err
 	}
-	if young(lease) && lease.Spec.AcquireTime.After(made) {
+	if young(lease) && lease.Spec.AcquireTime.After(created) {
 		return time.Until(lease.Spec.AcquireTime.Add(ClaimAge)) + time.Second, nil
 	}
 	node, err := c.node(ctx, name)
@@ -165,7 +164,7 @@ func (c Claims) Drop(ctx context.Context, name string, made time.Time) (again ti
 	return 0, c.remove(ctx, lease)
 }
 
-// remove deletes a claim, unless it has changed.
+// remove deletes a claim, unless it has changed since it was read.
 func (c Claims) remove(ctx context.Context, lease *coordinationv1.Lease) error {
 	same := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion}}
 	err := c.leases().Delete(ctx, lease.Name, same)
@@ -177,7 +176,7 @@ func (c Claims) remove(ctx context.Context, lease *coordinationv1.Lease) error {
 
 func (c Claims) leases() leaseClient { return c.Client.CoordinationV1().Leases(metav1.NamespaceSystem) }
 
-// leaseClient is what of client-go's interface is used.
+// leaseClient is the part of client-go's interface that is used here.
 type leaseClient interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
 	List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error)
@@ -186,7 +185,7 @@ type leaseClient interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-// get returns the claim on a name, nil if there is none.
+// get returns the claim of a name, nil if there is none.
 func (c Claims) get(ctx context.Context, name string) (*coordinationv1.Lease, error) {
 	lease, err := c.leases().Get(ctx, ClaimPrefix+name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -198,7 +197,7 @@ func (c Claims) get(ctx context.Context, name string) (*coordinationv1.Lease, er
 	return lease, nil
 }
 
-// node returns the Node of a name, nil if there is none.
+// node returns the Node with a name, nil if there is none.
 func (c Claims) node(ctx context.Context, name string) (*corev1.Node, error) {
 	node, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -210,11 +209,11 @@ func (c Claims) node(ctx context.Context, name string) (*corev1.Node, error) {
 	return node, nil
 }
 
-// Whether a machine is on its way into the cluster or was there before.
-const comes, stays = true, false
+// Values of write's parameter: whether the machine joins or was a node before.
+const joining, renewing = true, false
 
-// write enters the machine's claim, in place of the given one if that is not nil.
-func (c Claims) write(ctx context.Context, lease *coordinationv1.Lease, name, key string, coming bool) (err error) {
+// write writes the machine's claim. It replaces lease, which is nil if there is none.
+func (c Claims) write(ctx context.Context, lease *coordinationv1.Lease, name, key string, joins bool) (err error) {
 	now := metav1.NowMicro()
 	if lease == nil {
 		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: ClaimPrefix + name, Namespace: metav1.NamespaceSystem}}
@@ -222,7 +221,7 @@ func (c Claims) write(ctx context.Context, lease *coordinationv1.Lease, name, ke
 		_, err = c.leases().Create(ctx, lease, metav1.CreateOptions{})
 	} else {
 		lease = lease.DeepCopy()
-		if coming {
+		if joins {
 			lease.Spec.AcquireTime = &now
 		}
 		lease.Spec.HolderIdentity, lease.Spec.RenewTime = &key, &now
@@ -241,12 +240,12 @@ func holder(lease *coordinationv1.Lease) string {
 	return *lease.Spec.HolderIdentity
 }
 
-// young reports whether the machine may still be on its way to register its Node.
+// young reports whether the machine joined so recently that its Node may still appear.
 func young(lease *coordinationv1.Lease) bool {
 	return lease.Spec.AcquireTime != nil && time.Since(lease.Spec.AcquireTime.Time) < ClaimAge
 }
 
-// ClaimedBy is the node name that a Lease claims, "" if it is another Lease.
+// ClaimedBy returns the node name that a Lease claims, "" for other Leases.
 func ClaimedBy(lease string) string {
 	name, _ := strings.CutPrefix(lease, ClaimPrefix)
 	if name == lease {

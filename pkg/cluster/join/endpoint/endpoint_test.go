@@ -55,7 +55,7 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 			c.signed = append(c.signed, node)
 			return []byte("cert"), nil
 		},
-		Several: func() error { return nil },
+		BeforeServer: func() error { return nil },
 	}
 	return c
 }

@@ -1,8 +1,7 @@
-// Package endpoint is a server's side of joining: handlers on the API's own port that let machines into the cluster
-// (package join says what is asked and answered), and the claims that say which machine has which node name.
+// Package endpoint is the server side of joining: handlers on the API's own port for the requests of package join, the tokens, and
+// the claims that record which machine owns which node name.
 //
-// Who may call what is for RBAC to say (manifests/join.yaml), before a request comes here; what a caller gets is
-// decided here.
+// Authentication and RBAC (manifests/join.yaml) come before the handlers, which decide what a caller gets.
 package endpoint
 
 import (
@@ -28,45 +27,45 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// largestBody is how much anybody may send.
+// largestBody limits a request's body, in bytes.
 const largestBody = 64 << 10
 
-// Members are etcd's, for servers that join. They are nil where the datastore is not ours.
+// Members lists and adds members of etcd, for servers that join. It is nil with an external datastore.
 type Members interface {
 	List(ctx context.Context) ([]join.Member, error)
 	Add(ctx context.Context, member join.AddMember) (join.AddedMember, error)
 }
 
-// Server answers the requests of machines that join. Its fields are set before the first request.
+// Server serves the requests of machines that join. Its fields are set before the first request.
 type Server struct {
-	// Client reads and deletes nodes, keeps leases of kube-system, and reads the endpoints of Service kubernetes.
+	// Client reads and deletes Nodes, reads and writes Leases in kube-system, and reads the EndpointSlice of Service kubernetes.
 	Client kubernetes.Interface
-	// Version is this build's.
+	// Version is the version of this build.
 	Version string
-	// Own is the HOST:PORT at which this server serves the API, told where the cluster does not know any.
+	// Own is the HOST:PORT of this server's API. It is the first in the list of servers.
 	Own string
-	// CA is the bundle of certificates that nodes trust.
+	// CA returns the CA bundle that nodes trust.
 	CA func() ([]byte, error)
-	// Settings are what all servers of the cluster share.
+	// Settings returns the settings that the cluster's machines share.
 	Settings func() (config.ClusterSettings, error)
-	// Keys are the files that servers share.
+	// Keys returns the cluster's keys, which all servers have.
 	Keys func() (map[string][]byte, error)
 	// Sign issues a node's client certificate.
 	Sign func(csr []byte, node string) ([]byte, error)
-	// Several notes, before another server gets the keys, that this one is not alone any more.
-	Several func() error
+	// BeforeServer is called before another server gets the keys.
+	BeforeServer func() error
 
 	Members Members
-	// BeforeAdd makes this server ready for another member of etcd. Nil has nothing to do.
+	// BeforeAdd is called before a member is added to etcd. It may be nil.
 	BeforeAdd func(ctx context.Context) error
-	// Tunnel serves the tunnels of nodes, whose claims have been checked. Nil has none.
+	// Tunnel serves the nodes' tunnels, after their claims were checked. Nil refuses tunnels.
 	Tunnel http.Handler
 
-	// Log takes a line per machine that joins or is refused. Nil is logrus' standard logger.
+	// Log gets a line for each machine that joins or is refused. Nil means logrus' standard logger.
 	Log logrus.FieldLogger
 }
 
-// Handler serves everything below join.Prefix. Authentication and authorization come before it.
+// Handler serves all paths below join.Prefix. Authentication and authorization come before it.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+join.PathAgent, s.answer(s.agent))
@@ -78,26 +77,26 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// Closed answers while the server cannot let anybody in yet.
+// Closed answers requests until machines can join.
 func Closed(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Retry-After", "1")
 	say(w, http.StatusServiceUnavailable, "the server is starting")
 }
 
-// refusal is an answer that is not 200: a sentence for people.
+// refusal is a response other than 200, with a message for people.
 type refusal struct {
 	code    int
 	message string
 }
 
-// Error is the sentence.
+// Error returns the message.
 func (r *refusal) Error() string { return r.message }
 
 func refuse(code int, format string, args ...any) error {
 	return &refusal{code, fmt.Sprintf(format, args...)}
 }
 
-// answer makes a handler of a function.
+// answer makes a handler from a function that returns the response or an error.
 func (s *Server) answer(do func(r *http.Request, who caller) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, largestBody)
@@ -115,7 +114,7 @@ func (s *Server) answer(do func(r *http.Request, who caller) (any, error)) http.
 	}
 }
 
-// refuse answers with what went wrong.
+// refuse answers with an error.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, who caller, err error) {
 	code, message := http.StatusServiceUnavailable, "the server cannot answer now: "+err.Error()
 	var told *refusal
@@ -139,7 +138,7 @@ func (s *Server) log() logrus.FieldLogger {
 	return logrus.WithField("component", "join")
 }
 
-// caller is who asks, as Kubernetes' authentication says.
+// caller is the authenticated user of a request.
 type caller struct {
 	name   string
 	groups []string
@@ -155,7 +154,7 @@ func callerOf(r *http.Request) (caller, error) {
 
 func (c caller) in(group string) bool { return slices.Contains(c.groups, group) }
 
-// node is the name of the node that asks, "" if it is none.
+// node returns the caller's node name, "" if it is not a node.
 func (c caller) node() string {
 	if name, ok := strings.CutPrefix(c.name, pki.NodeUser); ok && c.in(pki.NodeGroup) {
 		return name
@@ -181,11 +180,11 @@ func (s *Server) cluster(r *http.Request, who caller) (any, error) {
 	return s.describe(r.Context(), forServers)
 }
 
-// What is told of the settings: some that only servers need are secret.
+// The settings in a response: some are secret, and only servers get those.
 func forServers(all config.ClusterSettings) config.ClusterSettings { return all }
 func forNodes(all config.ClusterSettings) config.ClusterSettings   { return all.ForAgents() }
 
-// describe is what a machine is told of the cluster.
+// describe returns the description of the cluster for a machine.
 func (s *Server) describe(ctx context.Context, pick func(config.ClusterSettings) config.ClusterSettings) (join.Cluster, error) {
 	none := join.Cluster{}
 	ca, err := s.CA()
@@ -203,11 +202,11 @@ func (s *Server) describe(ctx context.Context, pick func(config.ClusterSettings)
 	return join.Cluster{CA: ca, Settings: pick(settings), Servers: servers, Version: s.Version}, nil
 }
 
-// servers lists where the API is served, this server first.
+// servers lists the addresses of all API servers, this one's first.
 func (s *Server) servers(ctx context.Context) ([]string, error) {
 	all := []string{s.Own}
 	slice, err := s.Client.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
-	if apierrors.IsNotFound(err) { // it is not kept where the API has nothing but a loopback address
+	if apierrors.IsNotFound(err) { // missing if the API has only a loopback address
 		return all, nil
 	}
 	if err != nil {

@@ -24,33 +24,33 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Token is a Kubernetes bootstrap token to join with: a Secret in kube-system.
+// Token is a Kubernetes bootstrap token for joining: a Secret in kube-system.
 type Token struct {
 	ID     string // 6 of a-z and 0-9
 	Secret string // 16 of them
-	// Role is what may be joined as; a server's token is good for agents too.
+	// Role is the role with which a machine can join. A token for servers is valid for agents too.
 	Role config.Role
-	// Replace allows to take another machine's place.
+	// Replace allows a machine to take another machine's node name.
 	Replace     bool
 	Description string
 	Expires     time.Time // zero is never
-	// From names the server that was started with the token, "" if it was made later.
+	// From is the node name of the server that was started with the token, "" for other tokens.
 	From string
 }
 
 // Annotations of tokens' Secrets.
 const (
-	// fromAnnotation names the server whose --token or --agent-token it is.
+	// fromAnnotation is the node name of the server whose --token or --agent-token it is.
 	fromAnnotation = "coracle.io/token-from"
-	// retiredAnnotation has the hash of a secret that was such a token's before it was rotated. The server may still
-	// be started with it.
+	// retiredAnnotation is the hash of the secret that such a token had before it was rotated. The server may still be started with
+	// that secret.
 	retiredAnnotation = "coracle.io/token-retired"
 )
 
-// groups of each role.
+// groups maps roles to the groups of their tokens.
 var groups = map[config.Role]string{config.Agent: join.GroupAgent, config.Server: join.GroupServer}
 
-// Object is the token as a Secret.
+// Object returns the token as a Secret.
 func (t Token) Object() *corev1.Secret {
 	in := []string{groups[t.Role]}
 	if t.Replace {
@@ -78,7 +78,7 @@ func (t Token) Object() *corev1.Secret {
 	return s
 }
 
-// TokenOf reads a Secret. ok is false if it is no token to join with.
+// TokenOf decodes a Secret. ok is false if it is not a token for joining.
 func TokenOf(s *corev1.Secret) (t Token, ok bool) {
 	if s.Type != bootstrap.SecretTypeBootstrapToken || string(s.Data[bootstrap.BootstrapTokenUsageAuthentication]) != "true" {
 		return Token{}, false
@@ -96,12 +96,12 @@ func TokenOf(s *corev1.Secret) (t Token, ok bool) {
 	}
 	t.Replace = slices.Contains(in, join.GroupReplace)
 	if text, has := s.Data[bootstrap.BootstrapTokenExpirationKey]; has {
-		t.Expires, _ = time.Parse(time.RFC3339, string(text)) // Kubernetes takes one that it cannot read for expired
+		t.Expires, _ = time.Parse(time.RFC3339, string(text)) // an invalid time means expired, as in Kubernetes
 	}
 	return t, t.Role != ""
 }
 
-// Expired reports whether nobody can join with the token any more.
+// Expired reports whether the token has expired.
 func (t Token) Expired() bool { return !t.Expires.IsZero() && !time.Now().Before(t.Expires) }
 
 // GivenTokens reads the tokens with which this server was started, for other machines to join with.
@@ -127,8 +127,8 @@ func GivenTokens(dirs paths.Dirs) ([]Token, error) {
 	return all, nil
 }
 
-// StartedWith makes the tokens that the named server was started with, and deletes those that it was started with
-// before. One that was rotated since stays as it is.
+// StartedWith creates the tokens with which the named server was started, and deletes those of its earlier starts. A token that was
+// rotated since is not changed.
 func StartedWith(ctx context.Context, client kubernetes.Interface, server string, tokens []Token, log logrus.FieldLogger) error {
 	old, err := Tokens(ctx, client)
 	if err != nil {
@@ -153,7 +153,7 @@ func StartedWith(ctx context.Context, client kubernetes.Interface, server string
 	return nil
 }
 
-// ensure makes the token's Secret, or changes the one that is there to this.
+// ensure creates or updates the token's Secret.
 func ensure(ctx context.Context, client kubernetes.Interface, t Token, log logrus.FieldLogger) error {
 	secrets, want := client.CoreV1().Secrets(metav1.NamespaceSystem), t.Object()
 	have, err := secrets.Get(ctx, want.Name, metav1.GetOptions{})
@@ -161,7 +161,7 @@ func ensure(ctx context.Context, client kubernetes.Interface, t Token, log logru
 	case apierrors.IsNotFound(err):
 		_, err = secrets.Create(ctx, want, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
-			return nil // another server was started with the same one
+			return nil // another server was started with the same token
 		}
 	case err == nil && have.Annotations[retiredAnnotation] == fingerprint(t.Secret):
 		log.Warnf("the token that this server is started with is not good any more, it was rotated: give the server the new one of token %s", t.ID)
@@ -184,7 +184,7 @@ func fingerprint(secret string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Create makes a token that does not exist.
+// Create creates a token. It must not exist.
 func Create(ctx context.Context, client kubernetes.Interface, t Token) error {
 	if _, err := client.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, t.Object(), metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("making a token: %w", err)
@@ -192,8 +192,8 @@ func Create(ctx context.Context, client kubernetes.Interface, t Token) error {
 	return nil
 }
 
-// Rotate gives a token another secret and returns it as it is now. The old secret is of no use from then on, also
-// where a server is still started with it.
+// Rotate replaces a token's secret and returns the token. The old secret becomes invalid, also if a server is still started with
+// it.
 func Rotate(ctx context.Context, client kubernetes.Interface, id, secret string) (Token, error) {
 	secrets := client.CoreV1().Secrets(metav1.NamespaceSystem)
 	have, err := secrets.Get(ctx, bootstrap.BootstrapTokenSecretPrefix+id, metav1.GetOptions{})
@@ -219,7 +219,7 @@ func Rotate(ctx context.Context, client kubernetes.Interface, id, secret string)
 	return t, nil
 }
 
-// Tokens lists all tokens to join with, expired ones too until Kubernetes removes them.
+// Tokens lists all tokens for joining, also expired ones that Kubernetes has not removed yet.
 func Tokens(ctx context.Context, client kubernetes.Interface) ([]Token, error) {
 	list, err := client.CoreV1().Secrets(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{
 		FieldSelector: "type=" + string(bootstrap.SecretTypeBootstrapToken)})
@@ -235,10 +235,10 @@ func Tokens(ctx context.Context, client kubernetes.Interface) ([]Token, error) {
 	return all, nil
 }
 
-// ErrNoToken says that there is no token of the ID.
+// ErrNoToken means that no token has the ID.
 var ErrNoToken = errors.New("there is no such token; coracle token list shows all")
 
-// Remove deletes a token.
+// Remove deletes the token with an ID.
 func Remove(ctx context.Context, client kubernetes.Interface, id string) error {
 	err := client.CoreV1().Secrets(metav1.NamespaceSystem).Delete(ctx, bootstrap.BootstrapTokenSecretPrefix+id, metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {

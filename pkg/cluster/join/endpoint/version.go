@@ -7,14 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 )
 
-// How many minor versions a node, and another server, may be behind this server. None may be ahead. That is
-// Kubernetes' own policy.
+// The number of minor versions that a node, and another server, can be behind this server. They cannot be ahead. This is Kubernetes'
+// version skew policy.
 const (
 	maxSkew       = 3
 	maxServerSkew = 1
 )
 
-// checkVersion refuses a joiner whose version does not go with the server's.
+// checkVersion refuses a machine whose version violates the skew policy.
 func checkVersion(joiner, server string, skew int) error {
 	theirs, err := version.ParseGeneric(joiner)
 	if err != nil {
