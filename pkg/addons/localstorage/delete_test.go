@@ -56,6 +56,22 @@ func TestDeleteAsksFirst(t *testing.T) {
 	}
 }
 
+// TestCurrentWithoutNode: as long as the own Node is not known, a volume of any node may be in a folder of this one.
+func TestCurrentWithoutNode(t *testing.T) {
+	elsewhere := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "elsewhere"}}
+	elsewhere.Spec.NodeAffinity = &corev1.VolumeNodeAffinity{Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+		MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpIn, Values: []string{"other"}}},
+	}}}}
+	p := testProvisioner(fake.NewClientset(elsewhere))
+	if _, others, err := p.current(t.Context(), testPV); err != nil || len(others) != 0 {
+		t.Errorf("with the Node: %d, %v", len(others), err)
+	}
+	p.node = kube.NewOwnNode("", "edge-1")
+	if _, others, err := p.current(t.Context(), testPV); err != nil || len(others) != 1 {
+		t.Errorf("without the Node: %d, %v", len(others), err)
+	}
+}
+
 // released is a volume that is to be removed.
 func released(name, path string, change ...func(*corev1.PersistentVolume)) *corev1.PersistentVolume {
 	pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{localpath.NodeLabel: "edge-1"}}}

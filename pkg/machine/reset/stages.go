@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 
+	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -71,3 +72,17 @@ func (m *machine) made(kind ledger.Kind, name string) bool {
 
 // host is a path outside coracle's directories.
 func (m *machine) host(path string) string { return filepath.Join(m.root, path) }
+
+// Volumes is the kind of the item for the data of pods. It is separate from the directory that contains it, so that the plan
+// names it before it is lost.
+const Volumes = "local volumes"
+
+// findVolumes lists the local volumes in the data directory. Volumes in other directories belong to the user.
+func findVolumes(_ context.Context, m *machine) ([]Item, error) {
+	dir := m.dirs.LocalVolumes()
+	summary := localpath.Summary(dir)
+	if summary == "" {
+		return nil, nil
+	}
+	return []Item{{Kind: Volumes, Name: dir, Detail: summary, remove: func(context.Context) error { return m.removeOwn(dir) }}}, nil
+}
