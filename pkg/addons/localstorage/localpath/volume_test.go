@@ -182,6 +182,20 @@ func TestReuse(t *testing.T) {
 	}
 }
 
+// TestCreateKeepsMode: an empty folder that somebody made with another mode keeps it.
+func TestCreateKeepsMode(t *testing.T) {
+	v := Volume{Base: t.TempDir(), Folder: testPV + "_shop_data", PV: testPV}
+	if err := os.Mkdir(v.Path(), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if err := v.Create(nil); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Stat(v.Path()); err != nil || info.Mode().Perm() != 0o750 {
+		t.Errorf("the folder is %v, %v", info.Mode(), err)
+	}
+}
+
 // TestRemoveEmpty: only an empty folder of the volume itself is removed.
 func TestRemoveEmpty(t *testing.T) {
 	base := t.TempDir()
