@@ -196,6 +196,23 @@ func TestCreateKeepsMode(t *testing.T) {
 	}
 }
 
+// TestFinishDeletesLeavesOthers: a folder whose name is like that of one that is being removed, and whose mark is another
+// volume's, stays.
+func TestFinishDeletesLeavesOthers(t *testing.T) {
+	base := t.TempDir()
+	marks(t, base)
+	v := Volume{base, "shop/data", "pvc-1"}
+	if err := v.Create(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(v.Path(), filepath.Join(base, deleted+"other")); err != nil {
+		t.Fatal(err)
+	}
+	if err := FinishDeletes(t.Context(), base); err != nil || gone(filepath.Join(base, deleted+"other")) {
+		t.Errorf("another volume's folder: %v", err)
+	}
+}
+
 // TestRemoveEmpty: only an empty folder of the volume itself is removed.
 func TestRemoveEmpty(t *testing.T) {
 	base := t.TempDir()
