@@ -93,7 +93,7 @@ func parse(data []byte) (*x509.CertificateRequest, error) {
 	return req, req.CheckSignature()
 }
 
-// checkForm says what is wrong with a request whatever the Node is like, or "".
+// checkForm validates a request without regard to the Node. It returns "" or what is wrong.
 func checkForm(csr *certificates.CertificateSigningRequest, req *x509.CertificateRequest) string {
 	switch {
 	case req.Subject.CommonName != csr.Spec.Username:
@@ -199,9 +199,9 @@ func (p policy) isServer(node core.Node) bool {
 
 const controlPlane = "node-role.kubernetes.io/control-plane"
 
-// claimedByOther names another Node that has the name or address, or "". Dead ones do not count, because the Node of a
-// host that was renamed lingers on with its addresses, except for servers: clients would take who has a server's
-// address for the API. Nodes other than servers may be behind one NAT, and share its address as their external one.
+// claimedByOther returns another Node that has the name or address, or "". Dead Nodes do not count, because the Node of a renamed host stays
+// for some time with its addresses. Dead servers do count, because clients would take a machine with a server's address for the
+// API. Agents behind one NAT may share its address as their external one.
 func (p policy) claimedByOther(node core.Node, nodes []core.Node, nameOrAddr string) string {
 	for _, other := range nodes {
 		if other.Name == node.Name || !live(other) && !p.isServer(other) {

@@ -21,11 +21,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Report is what one pass over the table did.
+// Report is the result of one pass over the table.
 type Report struct {
 	// Issued names the certificates that were issued.
 	Issued []string
-	// Next is when the first certificate has to be renewed by another pass. Zero if none has to.
+	// Next is the time of the next renewal, zero if there is none.
 	Next time.Time
 }
 

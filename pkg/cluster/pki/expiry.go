@@ -7,7 +7,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Expiry tells of one certificate of this machine how long it lasts.
+// Expiry is the validity of one certificate of this machine.
 type Expiry struct {
 	Name     string    `json:"name"`
 	File     string    `json:"file"`

@@ -57,8 +57,8 @@ func NodeRequest(d paths.Dirs, node string) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: blockRequest, Bytes: der}), nil
 }
 
-// CheckNodeRequest tells who asks with a request of NodeRequest's: the fingerprint of the key. The error says, for the
-// asker, what is wrong with it; it is one if the request is for another node than the named one.
+// CheckNodeRequest validates a request of NodeRequest for the named node and returns the fingerprint of its key. The error is a message for the
+// machine that sent the request.
 func CheckNodeRequest(csr []byte, node string) (identity string, err error) {
 	r, err := parseRequest(csr)
 	if err != nil {
@@ -173,8 +173,8 @@ func EnsureAgent(cfg config.Config) error {
 	return writeAccess(cfg, nodeAccess, nodeCA(cfg.Dirs), balancer(cfg))
 }
 
-// NodeCert tells whether the node has joined and its certificate is of use: for this node name and signed by the CA that
-// it knows. It is renewed from due on and of no use after expires. The error of one who has not joined is fs.ErrNotExist.
+// NodeCert checks the node's certificate: it must be for this node name and signed by the known CA. due is the time from which it is renewed,
+// expires the end of its validity. The error is fs.ErrNotExist if the node has not joined.
 func NodeCert(cfg config.Config) (due, expires time.Time, err error) {
 	l := nodeLeaf()
 	key, err := readKey(l.keyFile(cfg.Dirs))
@@ -189,7 +189,7 @@ func NodeCert(cfg config.Config) (due, expires time.Time, err error) {
 	if err != nil {
 		return due, expires, err
 	}
-	// The time is left to the caller: a machine without a clock is in the year 1970 until it has joined a network.
+	// The validity period is checked by the caller: a machine without a clock is in the year 1970 until it has a network.
 	if err := l.wanted(cfg).mismatch(cert, key, &pair{Cert: ca}, cert.NotBefore); err != nil {
 		return due, expires, fmt.Errorf("%s: %w", l.certFile(cfg.Dirs), err)
 	}

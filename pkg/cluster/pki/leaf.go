@@ -17,7 +17,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// wanted is what a leaf of the table comes to under one configuration.
+// wanted is a leaf of the table for one configuration.
 type wanted struct {
 	leaf
 	CN   string

@@ -38,8 +38,8 @@ const (
 	backdate      = time.Hour // clocks of one cluster differ
 )
 
-// clockFloor is a moment that has certainly passed. A board without a battery boots in 1970; what it signs before
-// it learns the time must not have expired by then.
+// clockFloor is a time in the past. A board without a battery boots in 1970; certificates that it signs before it learns the time must
+// still be valid then.
 var clockFloor = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
 
 // validity is the period for a certificate that is issued now.
@@ -155,7 +155,7 @@ func readCert(path string) (*x509.Certificate, error) {
 	return cert, nil
 }
 
-// damagedError is about a file that is there but does not hold what it should.
+// damagedError reports a file with invalid content.
 type damagedError struct {
 	path string
 	err  error

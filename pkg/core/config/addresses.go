@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// nodeIPs are the given ones, else one of the host's for each family of the cluster.
+// nodeIPs returns the given addresses, else one of the host's for each family of the cluster.
 func (d *decoder) nodeIPs(r *raw, n Network) []netip.Addr {
 	cluster := prefixAddrs(n.ClusterCIDRs)
 	if len(r.nodeIP.items) == 0 {
@@ -43,7 +43,7 @@ func (d *decoder) externalIPs(r *raw, n Network) []netip.Addr {
 	return given
 }
 
-// unusable says why the kubelet and the API refuse an address, or nothing.
+// unusable returns why the kubelet and the API refuse an address, "" if they accept it.
 func unusable(a netip.Addr) string {
 	switch {
 	case a.IsLoopback():
@@ -98,13 +98,13 @@ func (d *decoder) hostIPs(r *raw, n Network) []netip.Addr {
 	return out
 }
 
-// NotYet is a mistake that may be none a moment later: a machine that starts may get an address after we looked.
+// NotYet is a mistake that may be temporary: a machine that boots may get an address later.
 type NotYet struct{ error }
 
 // Unwrap is the error itself.
 func (n NotYet) Unwrap() error { return n.error }
 
-// OnlyNotYet reports whether all mistakes in an error of Resolve are NotYet, so that trying again may be of use.
+// OnlyNotYet reports whether all mistakes in an error of Resolve are NotYet, so that a retry may succeed.
 func OnlyNotYet(err error) bool {
 	var several interface{ Unwrap() []error }
 	if !errors.As(err, &several) {
@@ -131,8 +131,8 @@ func standIn(v6 bool) netip.Addr {
 	return netip.MustParseAddr("192.0.0.8")
 }
 
-// StandIn reports whether a node IP is one that no interface of the host has, because the host has loopback
-// addresses only. The node half puts it on a link of its own.
+// StandIn reports whether a node IP replaces a missing address, because the host has loopback addresses only. The node process adds it to
+// an interface of its own.
 func StandIn(a netip.Addr) bool { return a == standIn(a.Is6()) }
 
 func (d *decoder) bind(v *value, node []netip.Addr) netip.Addr {
@@ -161,7 +161,7 @@ func (d *decoder) advertise(v *value, bind netip.Addr, node []netip.Addr) netip.
 		return a
 	}
 	if len(node) == 0 {
-		return netip.Addr{} // a mistake that is reported already
+		return netip.Addr{} // the mistake is reported already
 	}
 	out := node[0]
 	if bind.IsValid() && unusable(bind) == "" && bind.Is4() == out.Is4() {

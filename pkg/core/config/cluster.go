@@ -12,11 +12,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// ClusterSettings are the settings that all machines of a cluster share, by flag name, as one would type them; of
-// files, the content. The first server decides them; everybody who joins takes them from the cluster.
+// ClusterSettings are the settings that the machines of a cluster share, by flag name, in the form of flag values; for files, their
+// content. The first server sets them; machines that join take them from the cluster.
 type ClusterSettings map[string]string
 
-// scope says which machines take a setting from the cluster.
+// scope says which machines share a setting.
 type scope int
 
 const (
@@ -26,19 +26,19 @@ const (
 	contentWithServers              // servers share the content of the file
 )
 
-// Known is what a machine knows of the cluster that it is part of.
+// Known is what a machine knows about its cluster.
 type Known struct {
 	Settings ClusterSettings `json:"settings"`
 	Servers  []string        `json:"servers"` // HOST:PORT of every API
-	// Joined says that the settings are the cluster's and not only this machine's; see Join.Joined.
+	// Joined says that the settings are shared with other machines; see Join.Joined.
 	Joined bool `json:"joined"`
-	// From names the server that has just told this. Empty says that it is remembered: a setting that can be changed
-	// then is what the user gives.
+	// From is the URL of the server that has sent this, "" if it was stored at an earlier start. Then a setting that can be changed is taken
+	// from the user.
 	From string `json:"-"`
 }
 
-// remembered reads what the machine knew of its cluster when it last ran. It is nothing for a machine that has not
-// joined one, also for a damaged file: package join, which writes it, tells of that.
+// remembered reads what the machine knew about its cluster at the last start. It is empty if the machine has not joined a cluster, and if the
+// file is damaged, which package join reports.
 func (h host) remembered(role Role, d paths.Dirs) (k Known) {
 	file := d.Cluster()
 	if role == Server {
@@ -54,13 +54,13 @@ func (h host) remembered(role Role, d paths.Dirs) (k Known) {
 	return k
 }
 
-// inherit puts the cluster's settings below what the user gave, and reports what contradicts them.
+// inherit adds the cluster's settings, with lower precedence than the user's, and reports contradictions.
 func (r *raw) inherit(role Role, d paths.Dirs, known Known, p *problems) {
 	for _, s := range r.serverAndNode() {
 		if s.shared == ownSetting || role == Agent && s.shared != withAll {
 			continue
 		}
-		if s.into.setting.name == "" { // no setting of this role's
+		if s.into.setting.name == "" { // not a setting of this role
 			s.into.setting = s
 			s.into.reset()
 		}
@@ -85,7 +85,7 @@ func (r *raw) inherit(role Role, d paths.Dirs, known Known, p *problems) {
 	}
 }
 
-// contradiction reports a given value that is not the cluster's.
+// contradiction reports a value of the user's that differs from the cluster's.
 func (r *raw) contradiction(s setting, theirs, from string, p *problems) {
 	if from == "" {
 		from = "which this machine remembers"
@@ -120,7 +120,7 @@ func orNothing(text string) string {
 // serverAndNode lists all settings with their fields, whatever the role.
 func (r *raw) serverAndNode() []setting { return r.bound(append(r.nodeTable(), r.serverTable()...)) }
 
-// Files are the files that a server has to write before it uses the settings, by path. They may be secret.
+// Files returns the content, by path, of the files that a server has to write before it uses the settings. It may be secret.
 func (cs ClusterSettings) Files(d paths.Dirs) map[string]string {
 	out := map[string]string{}
 	for _, s := range new(raw).serverTable() {
@@ -131,7 +131,7 @@ func (cs ClusterSettings) Files(d paths.Dirs) map[string]string {
 	return out
 }
 
-// ForAgents are the settings that an agent needs: none that is secret.
+// ForAgents returns the settings that agents need. None of them is secret.
 func (cs ClusterSettings) ForAgents() ClusterSettings {
 	out := ClusterSettings{}
 	for _, s := range new(raw).serverAndNode() {
@@ -142,7 +142,7 @@ func (cs ClusterSettings) ForAgents() ClusterSettings {
 	return out
 }
 
-// Fixed are the settings that cannot change once there is a cluster, each with what in it depends on them.
+// Fixed returns the settings that cannot be changed once the cluster has data, each with the data that depends on it.
 func Fixed() map[string]string {
 	out := map[string]string{}
 	for _, s := range new(raw).serverTable() {
@@ -153,8 +153,7 @@ func Fixed() map[string]string {
 	return out
 }
 
-// Shared are the settings of this server that all machines of its cluster share. It reads the files that some of them
-// name.
+// Shared returns the settings of this server that the machines of its cluster share. It reads the files that some of them name.
 func (c Config) Shared() (ClusterSettings, error) {
 	out := ClusterSettings{}
 	for _, s := range new(raw).serverAndNode() {
@@ -173,7 +172,7 @@ func (c Config) Shared() (ClusterSettings, error) {
 	return out, nil
 }
 
-// content is the content of the file that a setting names, "" if it names none.
+// content reads the file that a setting names. It is "" if the setting names none.
 func (s setting) content(c Config) (string, error) {
 	path := s.to.text(c)
 	if path == "" {

@@ -18,7 +18,7 @@ import (
 // path makes the text an absolute path. In a file it is relative to the file, elsewhere to the working directory.
 func (d *decoder) path(v *value) string { return d.pathOr(v, "") }
 
-// pathOr is path, or other if nothing was said.
+// pathOr is path, with a default.
 func (d *decoder) pathOr(v *value, other string) string {
 	it := v.one()
 	if it.text == "" {
@@ -40,14 +40,14 @@ func (d *decoder) pathOr(v *value, other string) string {
 	return abs
 }
 
-// file is the absolute path of a file that can be read, or "" if none was named.
+// file returns the absolute path of a readable file, or "" if the setting is empty.
 func (d *decoder) file(v *value) string {
 	if v.one().text == "" {
 		return ""
 	}
 	path := d.path(v)
 	if v.layer == fromCluster {
-		return path // written by who asked the cluster
+		return path // package join writes it before it is used
 	}
 	f, err := os.Open(path)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// host answers what defaults ask of this machine. Tests bring their own.
+// host provides the facts of this machine on which defaults depend. Tests replace it.
 type host struct {
 	hostname func() (string, error)
-	// source is the address that traffic to the outside leaves from, or the zero address.
+	// source returns the source address of the default route, or the zero address.
 	source func(v6 bool) netip.Addr
 	// addrs are the addresses of all interfaces that are up.
 	addrs    func() []netip.Addr
@@ -25,7 +25,7 @@ func thisHost() host {
 	return host{hostname: os.Hostname, source: routeSource, addrs: upAddrs, readFile: os.ReadFile, readDir: os.ReadDir}
 }
 
-// routeSource asks the kernel's routing by connecting a datagram socket, which sends nothing.
+// routeSource finds the source address by connecting a datagram socket, which sends no packet.
 func routeSource(v6 bool) netip.Addr {
 	network, outside := "udp4", "203.0.113.1:9" // addresses for documentation: only a default route leads there
 	if v6 {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Setting is what one setting came to, for people to read.
+// Setting is the value of one setting with its source, for people.
 type Setting struct {
 	Name   string   `json:"name"`
 	Group  string   `json:"group"`
@@ -15,7 +15,7 @@ type Setting struct {
 	Many bool `json:"list,omitempty"`
 	// Typed says that Values is a boolean in YAML's eyes.
 	Typed bool `json:"-"`
-	// Set says that somebody gave the setting, so that Values are no default.
+	// Set says that Values are not the default.
 	Set bool `json:"set"`
 	// Origin says where the value is from: "default", what it was derived from, a flag, a variable, or FILE:LINE.
 	Origin string `json:"origin"`
@@ -34,7 +34,7 @@ func inspect(role Role, args, environ []string, h host) (Config, []Setting, erro
 	return cfg, r.settings(role), err
 }
 
-// Defaults are the settings of a role as they are when nobody says anything; what the host decides has no value.
+// Defaults returns the settings of a role with their defaults. Settings whose default depends on the host have no value.
 func Defaults(role Role) []Setting {
 	r := &raw{}
 	for _, s := range r.table(role) {
@@ -71,7 +71,7 @@ func (s setting) shown() Setting {
 	return out
 }
 
-// origin says in words where the value is from.
+// origin describes the source of the value.
 func (s setting) origin() string {
 	var from []string
 	for _, it := range s.into.items {

@@ -37,7 +37,7 @@ func (d *decoder) datastore(r *raw) Datastore {
 	if !strings.HasPrefix(s.Prefix, "/") || len(s.Prefix) < 2 {
 		d.add("%s: %q is not a prefix such as /registry", r.storePrefix.label(), s.Prefix)
 	}
-	if s.External() || len(r.storeEndpoint.items) > 0 { // given, if wrongly
+	if s.External() || len(r.storeEndpoint.items) > 0 { // an invalid endpoint is reported already
 		return s
 	}
 	for _, v := range []*value{&r.storeCA, &r.storeCert, &r.storeKey, &r.storePrefix} {
@@ -68,7 +68,7 @@ func (d *decoder) storeURLs(v *value) []string {
 	return out
 }
 
-// ephemeral is for a server that begins a cluster and keeps its data itself.
+// ephemeral decodes the settings of an ephemeral server, which starts a cluster with its own etcd.
 func (d *decoder) ephemeral(r *raw, cfg Config) Ephemeral {
 	e := Ephemeral{On: d.toggle(&r.ephemeral), TTL: d.seconds(&r.ttl)}
 	switch {

@@ -2,17 +2,16 @@ package config
 
 import "fmt"
 
-// otherWords are k3s's words for services of ours that it calls otherwise.
+// otherWords maps k3s's names of services to coracle's, where they differ.
 var otherWords = map[string]string{"coredns": "dns"}
 
-// notBrought are services that k3s can leave out and that coracle does not have: files made for k3s name them.
+// notBrought are services of k3s that coracle does not have. Configuration files for k3s may disable them.
 var notBrought = map[string]string{
 	"runtimes": "coracle makes no RuntimeClasses, so there are none to leave out",
 	"traefik":  "coracle brings no ingress controller, so there is none to leave out; docs/addons.md says how to have one",
 }
 
-// translate makes one list of all the ways in which k3s lets people leave out services. What it returns is for people to
-// know, and nothing to mend.
+// translate merges all settings that disable services into one list. It returns remarks that need no action.
 func (r *raw) translate() (remarks []string) {
 	list := &r.disable
 	var items []item

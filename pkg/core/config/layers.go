@@ -89,7 +89,7 @@ func parseFlags(role Role, table []setting, args []string, p *problems) error {
 	return nil
 }
 
-// sortArgs takes the flags that do not exist out of a command line, because pflag stops at the first of them.
+// sortArgs separates unknown flags from the rest of a command line, because pflag stops at the first unknown one.
 func sortArgs(set *pflag.FlagSet, args []string) (known, unknown []string) {
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
@@ -98,7 +98,7 @@ func sortArgs(set *pflag.FlagSet, args []string) (known, unknown []string) {
 			return append(known, args[i:]...), unknown
 		}
 		if !strings.HasPrefix(arg, "--") {
-			known = append(known, arg) // a word, or a short flag, which pflag is good enough for
+			known = append(known, arg) // a word or a short flag, whose errors pflag reports well
 			continue
 		}
 		f := set.Lookup(name)
@@ -133,7 +133,7 @@ func (r *raw) readEnv(role Role, table []setting, environ []string, p *problems)
 	for _, pair := range environ {
 		name, text, _ := strings.Cut(pair, "=")
 		if text == "" {
-			continue // as good as not set, so that "${X:-}" works in compose files
+			continue // counts as not set, so that "${X:-}" works in compose files
 		}
 		if !strings.HasPrefix(name, envPrefix) || foreignEnv.MatchString(name) {
 			continue
@@ -181,7 +181,7 @@ func (r *raw) readFiles(role Role, table []setting, h host, p *problems) {
 	}
 }
 
-// hint suggests what somebody who wrote name may have meant.
+// hint suggests a setting with a name similar to an unknown one.
 func hint(role Role, table []setting, name, prefix string) string {
 	show := func(n string) string {
 		if prefix == envPrefix {
