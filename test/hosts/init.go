@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"testing"
@@ -20,7 +21,7 @@ func Main(m *testing.M) int {
 	}
 	switch os.Getenv(roleEnv) {
 	case "":
-		if err := removeLeftovers(); err != nil {
+		if err := errors.Join(removeLeftovers(), setMachineSysctls()); err != nil {
 			report(err) // the tests that it disturbs will fail
 		}
 		defer os.RemoveAll(payloadDir())
