@@ -22,8 +22,8 @@ import (
 
 const (
 	fieldManager = "coracle"
-	// applyAnnotation with unlessEdited makes an object that is left alone once somebody else changed it, and never
-	// removed.
+	// applyAnnotation with unlessEdited marks an object that is not updated once somebody else changed it, and never
+	// deleted.
 	applyAnnotation = "coracle.io/apply"
 	unlessEdited    = "unless-edited"
 )
@@ -37,7 +37,7 @@ type applier struct {
 	mapper meta.ResettableRESTMapper // nil until a kind is met that is not in known
 }
 
-// apply makes the object what the file says. The entry is empty for an object that is never removed.
+// apply applies an object. The entry is empty for an object that is never deleted.
 func (a *applier) apply(ctx context.Context, o *unstructured.Unstructured) (entry, error) {
 	resource, namespace, err := a.resource(o.GroupVersionKind(), o.GetNamespace())
 	if err != nil {
@@ -47,15 +47,15 @@ func (a *applier) apply(ctx context.Context, o *unstructured.Unstructured) (entr
 	live, err := resource.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: fieldManager, Force: !theirs})
 	switch {
 	case theirs && apierrors.IsConflict(err):
-		return entry{}, nil // a field that the file sets is somebody else's by now
+		return entry{}, nil // somebody else changed a field that the file sets
 	case theirs || err != nil:
 		return entry{}, err
 	}
 	return entry{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: namespace, Name: o.GetName(), UID: live.GetUID()}, nil
 }
 
-// remove deletes the object that was applied; one that somebody made anew under its name stays. An entry without a UID
-// was only going to be applied: whether it was says the object.
+// remove deletes an object that was applied, but not one that somebody created again under its name. An entry without a UID
+// was recorded before it was applied; the object's managed fields tell whether it was.
 func (a *applier) remove(ctx context.Context, e entry) error {
 	resource, _, err := a.resource(schema.FromAPIVersionAndKind(e.APIVersion, e.Kind), e.Namespace)
 	if meta.IsNoMatchError(err) {
@@ -83,15 +83,15 @@ func (a *applier) remove(ctx context.Context, e entry) error {
 	return err
 }
 
-// applied reports whether an object was made, or changed, by an apply of ours.
+// applied reports whether coracle applied an object.
 func applied(o *unstructured.Unstructured) bool {
 	return slices.ContainsFunc(o.GetManagedFields(), func(f metav1.ManagedFieldsEntry) bool {
 		return f.Manager == fieldManager && f.Operation == metav1.ManagedFieldsOperationApply
 	})
 }
 
-// takenOver reports whether an APIService leads to a Service that our file does not name: somebody has installed a server
-// of his own for that part of the API, and wants to keep it, such as another metrics-server.
+// takenOver reports whether an APIService names a Service that coracle's file does not name: somebody installed another
+// server for that API group, such as another metrics-server, which must be kept.
 func takenOver(o *unstructured.Unstructured) bool {
 	if _, leads, _ := unstructured.NestedMap(o.Object, "spec", "service"); !leads || o.GetKind() != "APIService" {
 		return false
@@ -101,7 +101,7 @@ func takenOver(o *unstructured.Unstructured) bool {
 	})
 }
 
-// resource is where objects of a kind live, in the namespace that an object without one gets.
+// resource returns the client of a kind, and the namespace of an object: the default one if it names none.
 func (a *applier) resource(kind schema.GroupVersionKind, namespace string) (dynamic.ResourceInterface, string, error) {
 	mapping, err := a.mapping(kind)
 	if err != nil {
@@ -119,7 +119,7 @@ func (a *applier) resource(kind schema.GroupVersionKind, namespace string) (dyna
 	return a.dynamic.Resource(mapping.Resource).Namespace(namespace), namespace, nil
 }
 
-// errFile is a mistake in a file that only its author can correct.
+// errFile is the error of a file that only its author can correct.
 var errFile = errors.New("cannot be applied")
 
 func (a *applier) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
@@ -135,14 +135,14 @@ func (a *applier) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, erro
 	return a.mapper.RESTMapping(kind.GroupKind(), kind.Version)
 }
 
-// forget drops what was learnt about the API's kinds: it may be out of date, and takes memory.
+// forget drops cached discovery, which may be out of date and takes memory.
 func (a *applier) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.mapper = nil
 }
 
-// known are the kinds that a start needs; discovery would cost it a round trip and a megabyte.
+// known are the kinds of embedded files. Discovery of them would cost each start a round trip and a megabyte.
 var known = map[schema.GroupKind]meta.RESTScope{
 	{Kind: "ConfigMap"}:      meta.RESTScopeNamespace,
 	{Kind: "Namespace"}:      meta.RESTScopeRoot,
@@ -158,8 +158,8 @@ var known = map[schema.GroupKind]meta.RESTScope{
 	{Group: "storage.k8s.io", Kind: "StorageClass"}:                   meta.RESTScopeRoot,
 }
 
-// stages are the order in which kinds are applied: what others live in, then what they refer to, then the rest, and
-// what intercepts requests at the end.
+// stages are the order in which kinds are applied: namespaces, kinds that others refer to, the rest, and at last webhooks
+// and aggregated APIs, which intercept requests.
 var stages = map[string]int{
 	"Namespace":                0,
 	"CustomResourceDefinition": 1, "PriorityClass": 1, "RuntimeClass": 1, "StorageClass": 1, "ResourceQuota": 1, "LimitRange": 1,
@@ -180,20 +180,20 @@ func stageOf(kind string) int {
 	return otherStage
 }
 
-// hopeless reports whether trying again cannot help. A policy's refusal may pass: people change policies too.
+// hopeless reports whether trying again cannot help. The refusal of an admission policy may pass when the policy changes.
 func hopeless(err error) bool {
 	return errors.Is(err, errFile) || invalidField(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsMethodNotSupported(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
-// passing reports whether what is missing is likely to come: a kind, a namespace, the API server, a webhook's pod.
+// passing reports whether an error is likely to pass: a missing kind or namespace, an unavailable API server or webhook.
 func passing(err error) bool {
 	return meta.IsNoMatchError(err) || apierrors.ReasonForError(err) == metav1.StatusReasonUnknown && !errors.Is(err, errFile) ||
 		apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) || apierrors.IsConflict(err)
 }
 
-// reason is what went wrong, without the request that client-go repeats.
+// reason is the message of an error, without the request that client-go adds.
 func reason(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Message != "" {

@@ -31,7 +31,7 @@ type deployer struct {
 	// quietSince when it was made.
 	settled            bool
 	newest, quietSince time.Time
-	// others is what user files of other servers say; nil until something is to be removed in a step.
+	// others are the objects of other servers' user files; nil until a step removes something.
 	others identitySet
 }
 
@@ -41,10 +41,10 @@ const parallel = 4
 // applyTimeout is for one object; admission webhooks may take half a minute.
 const applyTimeout = 45 * time.Second
 
-// healAfter is when embedded files that did not change are applied again, against drift: not in the rush of a start.
+// healAfter is when unchanged embedded files are applied again after a start, against drift.
 const healAfter = 10 * time.Second
 
-// add enters a file, or its new content. One whose content is known goes on as it was.
+// add adds a file, or replaces it if its content changed.
 func (d *deployer) add(f *file) {
 	old, ok := d.files[f.id]
 	if ok && old.hash == f.hash && old.status.State != state.ManifestSkipped && f.status.State != state.ManifestSkipped {
@@ -62,7 +62,7 @@ func (d *deployer) add(f *file) {
 	d.files[f.id] = f
 }
 
-// scan looks at the user's directory.
+// scan reads the user's directory and updates the list of files.
 func (d *deployer) scan() {
 	found, err := d.look()
 	if err != nil {
@@ -79,7 +79,7 @@ func (d *deployer) scan() {
 	for _, f := range found {
 		d.add(f)
 	}
-	for _, e := range d.Embedded { // their .skip files may have come or gone
+	for _, e := range d.Embedded { // .skip files may have been added or removed
 		d.add(newFile(fileID{name: e.Name}, e.Data))
 	}
 }
@@ -117,8 +117,8 @@ func (d *deployer) todo() []*file {
 	return todo
 }
 
-// intend records what a user's file will make before it is made: after a crash, and the file's removal, it can be
-// removed. Embedded files need no such care, they are there after a crash.
+// intend records the objects of a user's file before they are created, so that they can be deleted if coracle crashes and the
+// file is removed meanwhile. Embedded files are not removed while coracle is down.
 func (d *deployer) intend(ctx context.Context, f *file) error {
 	if f.id.embedded() {
 		return nil

@@ -122,8 +122,8 @@ func newestChange(dir string) (t time.Time) {
 	return t
 }
 
-// readDir returns the files of the user's directory, by name relative to it: those that cannot be read as broken.
-// The directory may be a link. After an error nothing is known about what is in it.
+// readDir returns the files of the user's directory by their names relative to it; files that cannot be read are broken.
+// The directory may be a link. After an error, nothing is known about its content.
 func readDir(dir, node string) (files []*file, err error) {
 	if dir, err = filepath.EvalSymlinks(dir); err != nil {
 		return nil, err
@@ -153,7 +153,7 @@ func readDir(dir, node string) (files []*file, err error) {
 		}
 		data, err := os.ReadFile(path)
 		if _, gone := os.Lstat(path); errors.Is(gone, fs.ErrNotExist) {
-			return nil // just now; a link whose target is away for a while is still there
+			return nil // removed meanwhile, which a link without a target is not
 		}
 		if err != nil {
 			f := &file{id: id, status: state.Manifest{File: name}}
@@ -166,17 +166,17 @@ func readDir(dir, node string) (files []*file, err error) {
 	return files, err
 }
 
-// isManifest goes by the name.
+// isManifest reports whether a file's name is that of a manifest.
 func isManifest(name string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, strings.ToLower(filepath.Ext(name)))
 }
 
-// ignored are the names of files that editors and copying programs make in passing, and of hidden ones.
+// ignored reports whether a name is that of a hidden file, or of a temporary one of an editor or a copying program.
 func ignored(name string) bool {
 	return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "#") || strings.HasSuffix(name, "~")
 }
 
-// skipped reports whether a file of the same name and .skip is beside the manifest: coracle keeps its hands off.
+// skipped reports whether there is a file of the manifest's name with .skip added, which excludes the manifest.
 func skipped(dir, name string) bool {
 	return paths.Exists(filepath.Join(dir, name+".skip"))
 }

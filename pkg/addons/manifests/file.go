@@ -11,14 +11,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
-// file is a manifest and how far it got.
+// file is a manifest and its state.
 type file struct {
 	id      fileID
 	hash    string // of its content
 	objects []object
 	status  state.Manifest
-	seen    time.Time // when it was read with this content first
-	unread  bool      // what it says is not known
+	seen    time.Time // when this content was read first
+	unread  bool      // its content is not known
 
 	due      time.Time // zero: nothing is to be done
 	tries    int
@@ -27,7 +27,7 @@ type file struct {
 	failures []error // of the try under way
 }
 
-// newFile reads a manifest. A broken one is failed from the start.
+// newFile parses a manifest. A broken one gets the state failed.
 func newFile(id fileID, data []byte) *file {
 	f := &file{id: id, hash: hashOf(data), due: time.Now(), seen: time.Now()}
 	f.status = state.Manifest{File: id.name, Embedded: id.embedded(), State: state.ManifestPending}
@@ -53,7 +53,7 @@ const (
 	lastPause  = time.Minute
 )
 
-// finish notes how a try went.
+// finish updates the state after a try.
 func (f *file) finish() {
 	err := errors.Join(f.failures...)
 	f.noKind = slices.ContainsFunc(f.failures, meta.IsNoMatchError)

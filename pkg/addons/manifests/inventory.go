@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// The inventory says which objects were made of which file, so that they can be removed when they are not wanted any
-// more, also after a restart. It is one ConfigMap a file.
+// The inventory lists the objects of each file, so that they can be deleted when the file no longer contains them, also
+// after a restart. It is one ConfigMap for each file.
 const (
 	inventoryNamespace = "kube-system"
 	inventoryPrefix    = "coracle-manifest-"
@@ -31,12 +31,12 @@ type record struct {
 	file fileID
 	// place identifies the directory that a user's file was in; "" if it was emptied, or if that is not known.
 	place string
-	// hash is of the content that was applied completely; "" if none was since the file changed.
+	// hash is the hash of the content, if all of it was applied; "" otherwise.
 	hash    string
 	objects []entry
 }
 
-// fileID says which file: an embedded one, or one that a server's user wrote.
+// fileID identifies a file: an embedded one, or one in the directory of a server.
 type fileID struct {
 	name string // relative to its directory
 	node string // whose directory; "" for embedded files
@@ -53,7 +53,7 @@ type entry struct {
 	UID        types.UID `json:"uid,omitempty"` // when it was last applied
 }
 
-// identity is what makes two entries the same object: not the version, in which the API server shows it.
+// identity identifies an object. The API version does not count, because an object is served in several.
 type identity struct {
 	kind            schema.GroupKind
 	namespace, name string
@@ -81,7 +81,7 @@ func loadInventory(ctx context.Context, client kubernetes.Interface, node string
 	return all, err
 }
 
-// loadOthers returns what the user files of other servers say, as far as these are still nodes of the cluster.
+// loadOthers returns the objects of other servers' user files, except of servers that have no Node any more.
 func loadOthers(ctx context.Context, client kubernetes.Interface, node string) (identitySet, error) {
 	all, err := loadRecords(ctx, client)
 	if err != nil {
@@ -119,7 +119,7 @@ func loadRecords(ctx context.Context, client kubernetes.Interface) (map[fileID]r
 	return out, nil
 }
 
-// save writes a record. Whether it exists is what was last seen: a start is spared a request for each file.
+// save writes a record. exists tells whether the ConfigMap existed when it was last read, which saves a request.
 func (r record) save(ctx context.Context, client kubernetes.Interface, exists bool) error {
 	objects, err := json.Marshal(r.objects)
 	if err != nil {
@@ -154,7 +154,7 @@ func (r record) save(ctx context.Context, client kubernetes.Interface, exists bo
 	return nil
 }
 
-// remove forgets a file.
+// remove deletes the record.
 func (r record) remove(ctx context.Context, client kubernetes.Interface) error {
 	err := client.CoreV1().ConfigMaps(inventoryNamespace).Delete(ctx, r.configMap(), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -165,7 +165,7 @@ func (r record) remove(ctx context.Context, client kubernetes.Interface) error {
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// configMap is the record's name: readable, and of its own for each file.
+// configMap is the name of the record's ConfigMap: readable, and unique for each file.
 func (r record) configMap() string {
 	base := strings.TrimSuffix(r.file.name, ".yaml")
 	readable := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(base), "-"), "-")

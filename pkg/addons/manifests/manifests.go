@@ -1,6 +1,6 @@
-// Package manifests applies the objects that come with coracle, and those that the user puts into a directory, and
-// keeps doing so: server-side apply when a file changes, removal of what files no longer say. docs/manifests.md is
-// its contract. It leaves what the embedded files are, and their variables, to package manifests at the top.
+// Package manifests applies the objects of coracle's embedded files and of the files in the user's directory: with
+// server-side apply when a file changes. It deletes objects that files no longer contain. docs/manifests.md is the
+// contract. The embedded files and their variables are in the package manifests at the top of the module.
 package manifests
 
 import (
@@ -23,15 +23,15 @@ import (
 
 // Manifests is the deployer.
 type Manifests struct {
-	// Kubeconfig is an administrator's: manifests may hold anything, roles too.
+	// Kubeconfig is an administrator's, because manifests may contain anything.
 	Kubeconfig string
 	// Embedded are the files that come with coracle.
 	Embedded []embedded.File
-	// Dir is the user's directory. It is made if it is missing.
+	// Dir is the user's directory. It is created if it is missing.
 	Dir string
-	// Node tells this server's user files from those of others.
+	// Node is the name of this server, which tells its user files from those of other servers.
 	Node string
-	// Report takes the state of all files after each change; may be nil.
+	// Report receives the state of all files after each change; may be nil.
 	Report func([]state.Manifest)
 }
 
@@ -39,7 +39,7 @@ type Manifests struct {
 // webhook must not keep a cluster from starting: often only a started cluster can cure it.
 const embeddedPatience = 15 * time.Second
 
-// Run applies until ctx is done. It is ready when the embedded files are in place.
+// Run applies files until ctx is done. It is ready when the embedded files are applied, or after embeddedPatience.
 func (m Manifests) Run(ctx context.Context, ready func()) error {
 	d, err := m.deployer()
 	if err != nil {
@@ -90,7 +90,7 @@ func (m Manifests) deployer() (*deployer, error) {
 	return d, nil
 }
 
-// deployEmbedded returns when all embedded files are applied, or patience is over.
+// deployEmbedded returns when all embedded files are applied, or after embeddedPatience.
 func (d *deployer) deployEmbedded(ctx context.Context) error {
 	defer lifecycle.WaitingFor(ctx, "")
 	for _, e := range d.Embedded {
@@ -114,7 +114,7 @@ func (d *deployer) deployEmbedded(ctx context.Context) error {
 	}
 }
 
-// follow applies the user's files, and all again that failed or changed.
+// follow applies the user's files, and retries files that failed.
 func (d *deployer) follow(ctx context.Context, changes <-chan struct{}) error {
 	d.scan()
 	kinds := d.kindWatch(ctx)

@@ -19,8 +19,8 @@ type object struct {
 	line int // in the file, from 1
 }
 
-// parse returns the objects of a file of YAML or JSON documents, lists taken apart. Errors name the line; all of
-// them are reported.
+// parse returns the objects of a file of YAML or JSON documents, and the items of lists. The error has all mistakes with
+// their lines.
 func parse(data []byte) ([]object, error) {
 	var out []object
 	var errs []error
@@ -57,7 +57,7 @@ func documents(data []byte) []document {
 	return append(out, current)
 }
 
-// start is the line of the first thing in the document that is not a comment, and whether there is any.
+// start is the line of the first text in the document that is not a comment; ok is false if there is none.
 func (d document) start() (line int, ok bool) {
 	for i, text := range bytes.Split(d.text, []byte("\n")) {
 		text = bytes.TrimSpace(text)
@@ -101,7 +101,7 @@ func (d document) objects() ([]object, error) {
 	return check(out)
 }
 
-// check finds what server-side apply cannot do.
+// check finds objects that server-side apply does not accept.
 func check(objects []object) ([]object, error) {
 	var errs []error
 	for _, o := range objects {

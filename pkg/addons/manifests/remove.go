@@ -15,13 +15,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// settleFiles is how long a file must not change before what it does not say any more is removed.
+// settleFiles is how long a file must not change before objects that it no longer contains are deleted.
 const settleFiles = 5 * time.Second
 
 const crd = "CustomResourceDefinition"
 
-// replaceable reports whether an embedded object may be deleted in order to make it anew: nothing else goes with it, and
-// nobody may have edited it.
+// replaceable reports whether an embedded object may be deleted and created again: no other objects are deleted with it,
+// and people do not edit it.
 func replaceable(o object) bool {
 	return o.GetKind() != crd && o.GetKind() != "Namespace" && o.GetAnnotations()[applyAnnotation] != unlessEdited
 }
@@ -36,7 +36,7 @@ func invalidField(err error) bool {
 	return slices.ContainsFunc(status.Status().Details.Causes, func(c metav1.StatusCause) bool { return c.Field != "" })
 }
 
-// conclude brings the inventory up to date after a try, and removes what a file that worked out no longer says.
+// conclude updates the inventory after a try. If the try succeeded, it deletes objects that the file no longer contains.
 func (d *deployer) conclude(ctx context.Context, f *file, wanted identitySet) {
 	old := d.known(f.id)
 	next := record{file: f.id, place: d.place, hash: f.hash, objects: f.applied}
@@ -51,7 +51,7 @@ func (d *deployer) conclude(ctx context.Context, f *file, wanted identitySet) {
 	}
 	for _, e := range surplus {
 		if len(f.failures) > 0 || wait > 0 {
-			next.objects = append(next.objects, e) // remove nothing while the file does not work
+			next.objects = append(next.objects, e) // remove nothing while the file fails
 			continue
 		}
 		if err := d.removeOne(ctx, f.id, e, wanted); err != nil {
@@ -73,9 +73,8 @@ func (d *deployer) conclude(ctx context.Context, f *file, wanted identitySet) {
 	d.logOutcome(f, before)
 }
 
-// unsure is how long it is too early to believe that a file says all that it is going to say: a program that copies over
-// it may have stopped in the middle, between two documents, and what is missing would be deleted. A file that is gone
-// needs no such time: that is no accident of copying.
+// unsure is how long to wait until a file can be taken for complete. A program that copies over it may have paused between
+// two documents, and the objects of the missing ones would be deleted. A removed file needs no such time.
 func (d *deployer) unsure(f *file) time.Duration {
 	if f.id.embedded() {
 		return 0
@@ -83,7 +82,7 @@ func (d *deployer) unsure(f *file) time.Duration {
 	path := filepath.Join(d.Dir, f.id.name)
 	data, err := os.ReadFile(path)
 	if err != nil || hashOf(data) != f.hash {
-		return settleFiles // the next look at the directory has news of it
+		return settleFiles // the file changed since it was read
 	}
 	quiet := time.Since(f.seen)
 	if info, err := os.Stat(path); err == nil {
@@ -139,7 +138,7 @@ func (d *deployer) removeFile(ctx context.Context, r record, wanted identitySet)
 	}
 	r.objects = left
 	if len(left) > 0 {
-		_ = d.save(ctx, r) // still there after the next start, at worst with too much in it
+		_ = d.save(ctx, r) // if it fails, the record lists objects that are deleted, which does no harm
 		return
 	}
 	if err := r.remove(ctx, d.client); err == nil {
@@ -148,15 +147,15 @@ func (d *deployer) removeFile(ctx context.Context, r record, wanted identitySet)
 	}
 }
 
-// backwards are entries in the order of removal: what others live in goes last.
+// backwards returns entries in the order of removal, namespaces last.
 func backwards(entries []entry) []entry {
 	out := slices.Clone(entries)
 	slices.SortStableFunc(out, func(a, b entry) int { return stageOf(b.Kind) - stageOf(a.Kind) })
 	return out
 }
 
-// removeOne removes an object unless some file wants it, on whichever server. A kind of coracle's own never goes: all
-// objects of it would, and with HelmChart every release; a server that is not upgraded yet would do that to a newer one.
+// removeOne deletes an object unless a file contains it, on this server or another. CRDs of embedded files are never deleted:
+// all their objects would be deleted with them, such as every HelmChart, and an older server would do that to a newer one.
 func (d *deployer) removeOne(ctx context.Context, id fileID, e entry, wanted identitySet) error {
 	if wanted.has(e) || id.embedded() && e.Kind == crd {
 		return nil

@@ -152,3 +152,20 @@ func TestARefusedEmbeddedFile(t *testing.T) {
 		t.Errorf("what a policy refuses is tried again in %s", wait)
 	}
 }
+
+// TestNodeOfAnotherServer cannot be read for a while. Until it is known to be gone, objects of that server's files stay.
+func TestNodeOfAnotherServer(t *testing.T) {
+	a, dir, other := newAPI(t), t.TempDir(), t.TempDir()
+	d, second := a.start(dir), a.start(other)
+	second.Node = "n2"
+	write(t, other, map[string]string{"y.yaml": configMaps("a")})
+	expect(t, second, a, "a", "a")
+	write(t, dir, map[string]string{"x.yaml": configMaps("a")})
+	expect(t, d, a, "a", "a")
+	const node = "/api/v1/nodes/n2"
+	a.refuse[node] = http.StatusServiceUnavailable
+	os.Remove(filepath.Join(dir, "x.yaml"))
+	expect(t, d, a, "a", "")
+	delete(a.refuse, node) // there is none
+	expect(t, d, a, "", "")
+}

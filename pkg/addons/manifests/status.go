@@ -11,7 +11,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
-// identitySet are objects.
+// identitySet is a set of objects.
 type identitySet map[identity]bool
 
 func identities(entries []entry) identitySet {
@@ -22,7 +22,7 @@ func identities(entries []entry) identitySet {
 	return s
 }
 
-// add enters an object. One without a namespace may turn out to be in the default one.
+// add adds an object. Without a namespace, it may be in the default one.
 func (s identitySet) add(e entry) {
 	id := e.identity()
 	s[id] = true
@@ -34,8 +34,8 @@ func (s identitySet) add(e entry) {
 
 func (s identitySet) has(e entry) bool { return s[e.identity()] }
 
-// wanted are the objects that must not be removed: of all files, and of the inventory of those whose content is not known
-// or not to be heeded.
+// wanted are the objects that must not be deleted: those of all files, and the recorded ones of files that are skipped or
+// whose content is not known.
 func (d *deployer) wanted() identitySet {
 	s := identitySet{}
 	for _, f := range d.files {
@@ -51,7 +51,7 @@ func (d *deployer) wanted() identitySet {
 	return s
 }
 
-// due is when there is something to do again: in an hour if nothing is.
+// due is when the next step is due, at the latest in an hour.
 func (d *deployer) due() time.Time {
 	next := d.earliest(func(*file) bool { return true })
 	if d.scanned && !d.settled {
@@ -62,12 +62,12 @@ func (d *deployer) due() time.Time {
 	return next
 }
 
-// unfinished reports whether a start waits for the file: not if it is only applied once more later.
+// unfinished reports whether a start waits for the file. It does not if the file is only applied again.
 func unfinished(f *file) bool {
 	return f.id.embedded() && f.status.State != state.ManifestApplied && f.status.State != state.ManifestSkipped
 }
 
-// earliest is when the next file of some is to be tried again: in an hour if none is.
+// earliest is when the next of the selected files is due, at the latest in an hour.
 func (d *deployer) earliest(some func(*file) bool) time.Time {
 	next := time.Now().Add(time.Hour)
 	for _, f := range d.files {
@@ -78,7 +78,7 @@ func (d *deployer) earliest(some func(*file) bool) time.Time {
 	return next
 }
 
-// wake makes every file due that waits for another try.
+// wake makes every file due that waits for a retry.
 func (d *deployer) wake() {
 	for _, f := range d.files {
 		if !f.due.IsZero() {
@@ -96,7 +96,7 @@ func (d *deployer) waitsForKind() bool {
 	return false
 }
 
-// firstProblem says what is wrong with the embedded files, "" if nothing is.
+// firstProblem is the first error of the embedded files; "" if there is none.
 func (d *deployer) firstProblem() string {
 	for _, s := range d.statuses() {
 		if s.Embedded && s.State != state.ManifestApplied && s.State != state.ManifestSkipped {

@@ -15,14 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// settle is how long a tree must be quiet before it is read: copying programs write in pieces.
+// settle is how long a tree must not change before it is read: copying programs write in pieces.
 const settle = 100 * time.Millisecond
 
-// lookAgain is how often the directory itself is compared with the one that is watched: no event tells that a file system was
-// mounted on it, or that a link leads elsewhere.
+// lookAgain is how often the directory is compared with the watched one: there is no event when a file system is mounted on
+// it, or when a link is changed.
 const lookAgain = 10 * time.Second
 
-// tree is a directory that is watched with all below it.
+// tree is a directory that is watched with its subdirectories.
 type tree struct {
 	*fsnotify.Watcher
 	dir  string      // may be a link
@@ -30,8 +30,8 @@ type tree struct {
 	info fs.FileInfo // of root, when it was added; nil if it was not there
 }
 
-// watchTree sends when manifests in a directory, or below it, may have changed. The directory is made, also when it
-// is removed later; if it is a link that leads nowhere, it is waited for.
+// watchTree sends when manifests in a directory, or below it, may have changed. It creates the directory if it is missing or
+// removed later. If the directory is a link without a target, it waits for the target.
 func watchTree(ctx context.Context, dir string, again time.Duration) (<-chan struct{}, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -76,7 +76,7 @@ func (t *tree) follow(ctx context.Context, changes chan<- struct{}, again time.D
 	}
 }
 
-// replaced reports whether there is another directory than the one that is watched.
+// replaced reports whether the directory is another one than the watched one.
 func (t *tree) replaced() bool {
 	info, err := os.Stat(t.dir)
 	if err != nil {
@@ -86,7 +86,7 @@ func (t *tree) replaced() bool {
 	return t.info == nil || !os.SameFile(info, t.info)
 }
 
-// interesting reports whether an event may concern a manifest, and keeps the watcher on all directories.
+// interesting reports whether an event may concern a manifest. It adds new directories to the watch.
 func (t *tree) interesting(event fsnotify.Event) bool {
 	if event.Name == t.root && event.Has(fsnotify.Remove|fsnotify.Rename) {
 		_ = t.addAll()
@@ -105,7 +105,7 @@ func (t *tree) interesting(event fsnotify.Event) bool {
 	return isManifest(name) || filepath.Ext(name) == "" // maybe a directory that is gone
 }
 
-// addAll watches what the directory is by now, and nothing that it was.
+// addAll watches the present directory, and no former one.
 func (t *tree) addAll() (err error) {
 	t.info = nil
 	for _, path := range t.WatchList() {
@@ -140,7 +140,7 @@ func (t *tree) add(dir string) error {
 	})
 }
 
-// kindWatch tells when the API may have learnt new kinds, while somebody wants to know.
+// kindWatch sends when the API server may serve new kinds, while that is wanted.
 type kindWatch struct {
 	changed chan struct{}
 	start   func(context.Context)
@@ -148,7 +148,7 @@ type kindWatch struct {
 	stop    context.CancelFunc
 }
 
-// kindWatch follows CustomResourceDefinitions: their names only, an event for each step towards being served.
+// kindWatch watches the metadata of CustomResourceDefinitions.
 func (d *deployer) kindWatch(ctx context.Context) *kindWatch {
 	k := &kindWatch{changed: make(chan struct{}, 1), parent: ctx}
 	k.start = func(ctx context.Context) {
@@ -168,7 +168,7 @@ func (d *deployer) kindWatch(ctx context.Context) *kindWatch {
 	return k
 }
 
-// want starts or ends the watch.
+// want starts or stops the watch.
 func (k *kindWatch) want(yes bool) {
 	switch {
 	case yes && k.stop == nil:
