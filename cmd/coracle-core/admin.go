@@ -17,13 +17,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
-// admin is access to the cluster with all rights, on a server.
+// admin is the administrator's access to the cluster, on a server.
 type admin struct {
 	client kubernetes.Interface
-	pin    string // of the cluster's CA
+	pin    string // pin of the cluster's CA, for tokens
 }
 
-// administer opens the cluster of this server.
+// administer returns the administrator's access to the cluster of this server.
 func (i installation) administer() (admin, error) {
 	none := admin{}
 	file, ca, err := i.adminAccess()
@@ -59,7 +59,7 @@ func (i installation) adminAccess() (file string, ca []byte, err error) {
 	return file, ca, err
 }
 
-// adminClient talks to the API as a kubeconfig says.
+// adminClient returns a client of the API for a kubeconfig.
 func adminClient(file string) (kubernetes.Interface, error) {
 	access, err := clientcmd.BuildConfigFromFlags("", file)
 	if err != nil {
@@ -70,7 +70,7 @@ func adminClient(file string) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(access)
 }
 
-// explain makes a sentence of an error of the API that people meet often.
+// explain adds to frequent errors of the API what to do about them.
 func explain(err error) error {
 	var op *net.OpError
 	switch {

@@ -23,7 +23,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
-// clusterCommand is about the cluster as a whole.
+// clusterCommand holds the commands that concern the whole cluster.
 func clusterCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "cluster",
@@ -67,7 +67,7 @@ lost contact with this one is lost.`,
 	return c
 }
 
-// mayReset refuses what is not needed.
+// mayReset returns an error if this server has no data, or if the servers have a quorum and force is false.
 func (i installation) mayReset(ctx context.Context, force bool) error {
 	if err := i.ownEtcd(); err != nil {
 		return err
@@ -77,7 +77,7 @@ func (i installation) mayReset(ctx context.Context, force bool) error {
 	}
 	m, err := i.members()
 	if err != nil {
-		return nil // it does not run, or waits for the others
+		return nil // etcd is stopped or waits for the other members
 	}
 	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
 	defer cancel()
@@ -94,7 +94,7 @@ func (i installation) mayReset(ctx context.Context, force bool) error {
 	return nil
 }
 
-// resetQuorum has the control plane do it, or does it here if coracle is stopped.
+// resetQuorum lets the running control plane do the reset, or does it in this process if coracle is stopped.
 func (i installation) resetQuorum(ctx context.Context, out io.Writer) error {
 	snapshot := filepath.Join(i.dirs.Snapshots(), "etcd-"+time.Now().UTC().Format("20060102T150405Z"))
 	if err := os.MkdirAll(i.dirs.Snapshots(), 0o700); err != nil {
@@ -122,7 +122,7 @@ func (i installation) resetQuorum(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// resetHere runs nothing but etcd, until the reset is done.
+// resetHere runs only etcd, until the reset is done.
 func (i installation) resetHere(ctx context.Context, out io.Writer, snapshot string) error {
 	if err := controlplane.RequestReset(i.dirs, snapshot); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (i installation) resetHere(ctx context.Context, out io.Writer, snapshot str
 	return g.Run(ctx)
 }
 
-// awaitReset restarts the control plane, and tells how far it gets.
+// awaitReset restarts the control plane, and prints the progress until the reset is done.
 func (i installation) awaitReset(ctx context.Context, out io.Writer) error {
 	if p, ok, err := state.Read(i.dirs, state.ControlPlane); err == nil && ok && p.Alive() {
 		fmt.Fprintln(out, "stopping the control plane; pods keep running")
@@ -155,13 +155,13 @@ func (i installation) awaitReset(ctx context.Context, out io.Writer) error {
 			return fmt.Errorf("stopping the control plane: %w", err)
 		}
 	}
-	told := ""
+	printed := ""
 	for {
 		if _, err := os.Stat(i.dirs.ResetRequest()); errors.Is(err, fs.ErrNotExist) {
 			break
 		}
-		if waits := etcdWaits(i.dirs); waits != "" && waits != told {
-			told = waits
+		if waits := etcdWaits(i.dirs); waits != "" && waits != printed {
+			printed = waits
 			fmt.Fprintln(out, "waiting for "+waits)
 		}
 		if err := lifecycle.Sleep(ctx, 100*time.Millisecond); err != nil {

@@ -58,15 +58,15 @@ func kubectlForCompletion(args []string) []*cobra.Command {
 		return nil
 	}
 	defaultKubeconfig(find())
-	os.Args = append([]string{"kubectl", args[0]}, args[2:]...) // kubectl looks here for its plugins
+	os.Args = append([]string{"kubectl", args[0]}, args[2:]...) // kubectl reads it to find its plugins
 	return []*cobra.Command{cmd.NewDefaultKubectlCommand()}
 }
 
-// completeValues has shells offer what the flags and arguments of c and of the commands below it can be, as far as their
-// declarations say: the words of a value that takes a few, directories and files where a flag is marked so, files where the
-// usage line asks for a FILE or a COMMAND, and nothing otherwise.
+// completeValues derives the completion of flags and arguments, of c and of the commands below it, from their declarations: the
+// words of a value that takes a few, directories or files for flags that are marked so, files where the usage line names a FILE
+// or a COMMAND, and nothing otherwise.
 func completeValues(c *cobra.Command) {
-	c.DisableFlagParsing = c.DisableFlagParsing && !c.HasLocalFlags() // else no flag is offered
+	c.DisableFlagParsing = c.DisableFlagParsing && !c.HasLocalFlags() // cobra offers no flags of commands that parse them on their own
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		_, known := c.GetFlagCompletionFunc(f.Name)
 		_, directories := f.Annotations[cobra.BashCompSubdirsInDir]

@@ -14,14 +14,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
-// whole is the configuration with the directories that are meant, also where nothing has been started yet.
+// whole returns the configuration with this installation's directories, which it lacks before the first start.
 func (i installation) whole() config.Config {
 	cfg := i.config
 	cfg.Dirs = i.dirs
 	return cfg
 }
 
-// doctorCommand finds out what is wrong.
+// doctorCommand diagnoses a coracle that runs.
 func doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor",

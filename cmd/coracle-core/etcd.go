@@ -31,7 +31,7 @@ their Node is deleted, and the database is compacted and defragmented by itself.
 	return command.Group(c, etcdMembersCommand(), etcdStatusCommand(), etcdRemoveCommand(), etcdDefragCommand(), etcdSnapshotCommand())
 }
 
-// etcdTimeout is for one request of a command.
+// etcdTimeout bounds one request.
 const etcdTimeout = 10 * time.Second
 
 func etcdMembersCommand() *cobra.Command {
@@ -45,7 +45,7 @@ func etcdStatusCommand() *cobra.Command {
 	return reporting(c, printEtcdStatus, func(s members.Status) any { return s })
 }
 
-// reporting completes a command that prints a part of the status.
+// reporting adds the flags and RunE to a command that prints a part of the status.
 func reporting(c *cobra.Command, text func(io.Writer, members.Status), value func(members.Status) any) *cobra.Command {
 	here := dirFlags(c)
 	output := command.OutputFlag(c, "", "json", "yaml")
@@ -145,7 +145,7 @@ This server's etcd answers nothing meanwhile, some seconds for each gigabyte, so
 	return c
 }
 
-// members are etcd's as this server sees them, if it keeps data of its own.
+// members returns access to the members of etcd through this server's own.
 func (i installation) members() (*members.Members, error) {
 	if err := i.ownEtcd(); err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func (i installation) members() (*members.Members, error) {
 	return &members.Members{Socket: i.dirs.EtcdSocket(), CA: dir + "ca.crt", Cert: dir + "peer.crt", Key: dir + "peer.key"}, nil
 }
 
-// ownEtcd says why this machine has no etcd of coracle's.
+// ownEtcd returns an error if this machine has no etcd of coracle, or if the user is not root.
 func (i installation) ownEtcd() error {
 	switch {
 	case os.Geteuid() != 0:
@@ -173,7 +173,7 @@ func (i installation) ownEtcd() error {
 	return nil
 }
 
-// whySilent says what etcd waits for instead of answering.
+// whySilent returns the error of an etcd that does not answer, with what it waits for.
 func (i installation) whySilent() error {
 	if waits := etcdWaits(i.dirs); waits != "" {
 		return fmt.Errorf("etcd does not answer yet, because it waits for %s", waits)

@@ -41,5 +41,5 @@ func printEtcdStatus(w io.Writer, s members.Status) {
 	}
 }
 
-// size is for people: 12.3 MiB.
+// size formats a number of bytes: 12.3 MiB.
 func size(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }

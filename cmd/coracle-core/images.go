@@ -67,7 +67,7 @@ Imported images are pinned: the kubelet does not remove them when the disk fills
 		var failed []error
 		for _, file := range files {
 			if err := importOne(ctx, client, file, snapshotter); err != nil {
-				failed = append(failed, err) // the others are still wanted
+				failed = append(failed, err) // continue with the other files
 			}
 			if ctx.Err() != nil {
 				break
@@ -78,7 +78,7 @@ Imported images are pinned: the kubelet does not remove them when the disk fills
 	return c
 }
 
-// importOne imports a file and prints what was in it.
+// importOne imports a file and prints its images.
 func importOne(ctx context.Context, client *containerd.Client, file, snapshotter string) error {
 	bar := progressBar{name: file, enabled: term.IsTerminal(int(os.Stderr.Fd()))}
 	if !bar.enabled {
@@ -168,7 +168,7 @@ func imagesListCommand() *cobra.Command {
 	return c
 }
 
-// short cuts a digest to what tells images apart.
+// short abbreviates a digest.
 func short(digest string) string {
 	const length = len("sha256:") + 12
 	return digest[:min(length, len(digest))]
@@ -194,7 +194,8 @@ func dialContainerd(here installation) (*containerd.Client, error) {
 	return client, nil
 }
 
-// usableSnapshotter is the one that pods use, or "" if containerd does not say: then the first pod unpacks.
+// usableSnapshotter returns the snapshotter that pods use, to unpack images for it now. It is empty if containerd does not
+// report it: then the first pod unpacks the image.
 func usableSnapshotter(ctx context.Context, client *containerd.Client) string {
 	const want = "overlayfs"
 	plugins, err := client.IntrospectionService().Plugins(ctx, "type==io.containerd.snapshotter.v1,id=="+want)

@@ -57,7 +57,7 @@ import elsewhere, or docker load. The archive is compressed if the name of the f
 	return c
 }
 
-// export writes the whole file or none.
+// export writes images into a file, which appears only when it is complete.
 func export(ctx context.Context, client *containerd.Client, names []string, file string) (err error) {
 	found, err := images.Find(ctx, client, names)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
-// clusterVariable names the cluster of the coracle run that a command is part of.
+// clusterVariable is the environment variable that coracle run sets to the name of its cluster.
 const clusterVariable = "CORACLE_CLUSTER"
 
 func imagesLoadCommand() *cobra.Command {
@@ -67,7 +67,7 @@ own coracle.`,
 		defer closeAll(stores)
 		var failed []error
 		for _, w := range what {
-			failed = append(failed, load(ctx, stores, w)) // the others are still wanted
+			failed = append(failed, load(ctx, stores, w)) // continue with the other images
 			if ctx.Err() != nil {
 				break
 			}
@@ -77,7 +77,7 @@ own coracle.`,
 	return c
 }
 
-// loadInto connects to the containerds that images go into.
+// loadInto connects to containerd on all nodes of a cluster, or on this machine if there is no cluster.
 func loadInto(s localcluster.Store, name string, here func() installation) (stores []images.Store, err error) {
 	if os.Geteuid() != 0 {
 		return nil, exitcode.With(exitcode.Unfit, errors.New("only root may use the nodes' containerd: put sudo before the command"))
@@ -113,7 +113,7 @@ func closeAll(stores []images.Store) {
 	}
 }
 
-// load brings a file or an engine's image into the first of several containerds, and shares it with the others.
+// load imports a file, or an image of a container engine, into the first containerd, and shares it with the others.
 func load(ctx context.Context, stores []images.Store, what string) error {
 	began := time.Now()
 	first := stores[0]
@@ -137,7 +137,7 @@ func load(ctx context.Context, stores []images.Store, what string) error {
 	return nil
 }
 
-// bring imports a file, or an image that an engine has.
+// bring imports a file, or an image of a container engine.
 func bring(ctx context.Context, client *containerd.Client, what, snapshotter string) ([]images.Image, error) {
 	options := images.Options{Snapshotter: snapshotter}
 	_, err := os.Stat(what)
@@ -156,8 +156,8 @@ func bring(ctx context.Context, client *containerd.Client, what, snapshotter str
 	if err != nil {
 		return nil, err
 	}
-	var complaint strings.Builder
-	save.Stderr = &complaint
+	var stderr strings.Builder
+	save.Stderr = &stderr
 	if err := save.Start(); err != nil {
 		return nil, err
 	}
@@ -165,22 +165,22 @@ func bring(ctx context.Context, client *containerd.Client, what, snapshotter str
 	if err != nil {
 		_ = save.Process.Kill()
 	}
-	if errSave := save.Wait(); errSave != nil && complaint.Len() > 0 {
-		return nil, fmt.Errorf("%s save %s: %s", engine, what, strings.TrimSpace(complaint.String()))
+	if errSave := save.Wait(); errSave != nil && stderr.Len() > 0 {
+		return nil, fmt.Errorf("%s save %s: %s", engine, what, strings.TrimSpace(stderr.String()))
 	}
 	return found, err
 }
 
-// looksLikeFile tells a name of a file that is not there from one of an image.
+// looksLikeFile reports whether the name of something that does not exist is that of a file, not of an image.
 func looksLikeFile(what string) bool {
 	return filepath.IsAbs(what) || strings.HasPrefix(what, ".") || strings.HasSuffix(what, ".tar") ||
 		strings.HasSuffix(what, ".tgz") || strings.HasSuffix(what, ".gz") || strings.HasSuffix(what, ".zst")
 }
 
-// engines are the programs that may have an image and can save it, all with the same words.
+// engines are the container engines that images are looked for in. Their commands have the same arguments.
 var engines = []string{"docker", "podman", "nerdctl"}
 
-// engineWith finds the engine that has an image.
+// engineWith returns the engine that has an image.
 func engineWith(ctx context.Context, image string) (string, error) {
 	var asked []string
 	for _, engine := range engines {

@@ -14,7 +14,7 @@ import (
 // installation is the coracle of this machine that a command is about.
 type installation struct {
 	dirs paths.Dirs
-	// config is what it was started with last, or else what it would be started with now; empty if neither can be told.
+	// config is the configuration of its last start, or of the next one; empty if neither is known.
 	config config.Config
 }
 
@@ -27,9 +27,9 @@ func findIn(flags paths.Dirs) installation {
 	next := config.Next(os.Environ())
 	run := cmp.Or(flags.Run, next.Dirs.Run)
 	data := cmp.Or(flags.Data, os.Getenv("CORACLE_DATA_DIR"))
-	cfg, _ := config.Load(paths.Dirs{Run: run}.Resolved()) // empty if there was no start since boot, or the caller may not know
+	cfg, _ := config.Load(paths.Dirs{Run: run}.Resolved()) // empty if there was no start since boot, or the user may not read it
 	if other := cfg.Dirs; data != "" && other.Data != "" && other.Data != data {
-		// The run directory is another installation's, and so is all that it says to be its own: this one does not run.
+		// Another installation uses the run directory, so this one does not run.
 		nowhere := filepath.Join(data, "nowhere")
 		return installation{dirs: paths.Dirs{Data: data, Run: nowhere, Config: nowhere, Kubelet: nowhere}}
 	}
@@ -41,7 +41,7 @@ func findIn(flags paths.Dirs) installation {
 	return installation{dirs: dirs, config: cfg}
 }
 
-// kubeconfig is where the administrator's kubeconfig is, or would be.
+// kubeconfig is the path of the administrator's kubeconfig.
 func (i installation) kubeconfig() string {
 	if path := i.config.API.KubeconfigPath; path != "" {
 		return path
@@ -49,7 +49,7 @@ func (i installation) kubeconfig() string {
 	return filepath.Join(i.dirs.Config, "kubeconfig.yaml")
 }
 
-// dirFlags adds the flags that say which installation is meant; the returned function finds it after parsing.
+// dirFlags adds the flags that name an installation. The returned function finds it after parsing.
 func dirFlags(c *cobra.Command) func() installation {
 	var dirs paths.Dirs
 	c.Flags().StringVarP(&dirs.Data, "data-dir", "d", "", "Data directory of the coracle that is meant (default "+paths.Default().Data+")")

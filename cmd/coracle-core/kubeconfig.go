@@ -98,7 +98,7 @@ func (o kubeconfigOptions) mergeInto(ours *kubeconfig.File) func(*kubeconfig.Fil
 	}
 }
 
-// load reads the kubeconfig that the server wrote, with the name and the URL that were asked for.
+// load reads the kubeconfig that the server wrote, and sets the name and the URL of the flags.
 func (o kubeconfigOptions) load(here installation) (*kubeconfig.File, error) {
 	path := here.kubeconfig()
 	data, err := os.ReadFile(path)
@@ -130,7 +130,7 @@ func (o kubeconfigOptions) load(here installation) (*kubeconfig.File, error) {
 	return f, nil
 }
 
-// serverURL makes a URL of a URL, a host and port, or a host, which is then reached at the given port.
+// serverURL parses a URL, HOST:PORT, or HOST, which gets the given port.
 func serverURL(s string, port uint16) (*url.URL, error) {
 	if !strings.Contains(s, "://") {
 		if _, _, err := net.SplitHostPort(s); err != nil {

@@ -14,22 +14,22 @@ import (
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"
 
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // the ways to log in that kubectl knows
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubectl's authentication plugins
 )
 
 // kubectl is upstream's command, with this machine's cluster as its default.
 func kubectl(args []string) int {
-	os.Args = append([]string{"kubectl"}, args...) // kubectl and its plugins look here
+	os.Args = append([]string{"kubectl"}, args...) // kubectl and its plugins read it
 	util.BehaviorOnFatal(fatalWith(defaultKubeconfig(find())))
-	_, _ = klogs.GlogSetter(cmd.GetLogVerbosity(os.Args)) // plugins and .kuberc come before flags are parsed
+	_, _ = klogs.GlogSetter(cmd.GetLogVerbosity(os.Args)) // kubectl handles plugins and .kuberc before it parses flags
 	if err := cli.RunNoErrOutput(cmd.NewDefaultKubectlCommand()); err != nil {
 		util.CheckErr(err)
 	}
 	return 0
 }
 
-// defaultKubeconfig makes kubectl use the kubeconfig that coracle wrote unless the user has one. It returns what a
-// person should be told if kubectl fails because there is nothing it may read.
+// defaultKubeconfig makes kubectl use the kubeconfig that coracle wrote, unless the user has one. It returns a hint for the user
+// to print if kubectl fails for lack of a kubeconfig.
 func defaultKubeconfig(here installation) (hint string) {
 	if os.Getenv(clientcmd.RecommendedConfigPathEnvVar) != "" {
 		return ""
@@ -43,7 +43,7 @@ func defaultKubeconfig(here installation) (hint string) {
 	case err == nil:
 		f.Close()
 	case errors.Is(err, fs.ErrPermission):
-		os.Setenv(clientcmd.RecommendedConfigPathEnvVar, path) // so that kubectl says what it cannot read
+		os.Setenv(clientcmd.RecommendedConfigPathEnvVar, path) // so that kubectl reports which file it cannot read
 		return "Only root may read it: use sudo, or make yourself a copy with " +
 			"'sudo coracle kubeconfig --merge --output ~/.kube/config'."
 	default:
@@ -57,10 +57,10 @@ func defaultKubeconfig(here installation) (hint string) {
 	return ""
 }
 
-// unconfigured are parts of what kubectl says when it does not know which cluster is meant.
+// unconfigured are parts of kubectl's messages when it has no usable kubeconfig.
 var unconfigured = []string{"localhost:8080", "no configuration", "permission denied"}
 
-// fatalWith ends kubectl like kubectl does, with a hint where it did not know which cluster is meant.
+// fatalWith ends kubectl as kubectl does, and prints a hint if it had no usable kubeconfig.
 func fatalWith(hint string) func(msg string, code int) {
 	return func(msg string, code int) {
 		if msg = strings.TrimRight(msg, "\n"); msg != "" {

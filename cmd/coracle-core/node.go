@@ -35,7 +35,7 @@ func nodeCommand() *cobra.Command {
 	return command.Group(c, nodeDrainCommand(), nodeRemoveCommand())
 }
 
-// draining are the flags of commands that drain, by kubectl's names.
+// draining holds the flags of commands that drain, with kubectl's names.
 type draining struct {
 	timeout  time.Duration
 	grace    int
@@ -155,7 +155,7 @@ The etcd member of a server goes too. A server has to be stopped before, because
 				return fmt.Errorf("%w; --force removes the node without draining it", err)
 			}
 		}
-		// First, so that the machine is refused as soon as its Node is gone: it would make that again.
+		// The claim goes first, so that the machine is refused as soon as its Node is gone: it would register again.
 		if err := (endpoint.Claims{Client: a.client}).Release(ctx, node.Name); err != nil {
 			return explain(err)
 		}
@@ -173,7 +173,7 @@ The etcd member of a server goes too. A server has to be stopped before, because
 	return c
 }
 
-// notTheLast refuses to remove the only server.
+// notTheLast returns an error if the node is that of the only server.
 func notTheLast(ctx context.Context, client kubernetes.Interface, node *corev1.Node) error {
 	if node.Labels[controlPlaneLabel] != "true" {
 		return nil
@@ -188,7 +188,7 @@ func notTheLast(ctx context.Context, client kubernetes.Interface, node *corev1.N
 	return nil
 }
 
-// serves reports whether somebody listens on the API's port of a server's node.
+// serves reports whether a server's node answers on the API's port.
 func serves(ctx context.Context, node *corev1.Node, port uint16) bool {
 	for _, a := range node.Status.Addresses {
 		if a.Type != corev1.NodeInternalIP {

@@ -100,7 +100,7 @@ func runReset(ctx context.Context, r reset.Reset, out io.Writer) error {
 	return nil
 }
 
-// stillInstalled tells of a service that will start again, with nothing.
+// stillInstalled prints that an installed service stays, and begins a new cluster at its next start.
 func stillInstalled(out io.Writer, dirs paths.Dirs) error {
 	r, ok, err := install.Store{}.ByData(dirs.Data)
 	if err == nil && ok {
@@ -109,7 +109,7 @@ func stillInstalled(out io.Writer, dirs paths.Dirs) error {
 	return err
 }
 
-// onlyCache reports whether nothing but the cache would go, which nobody needs to be asked about.
+// onlyCache reports whether only the cache would be removed, which needs no confirmation.
 func onlyCache(plan []reset.Item) bool {
 	return !slices.ContainsFunc(plan, func(i reset.Item) bool { return i.Kind != reset.Cache })
 }
@@ -135,7 +135,7 @@ func count(plan []reset.Item) string {
 	return strings.Join(kinds, ", ")
 }
 
-// question says what the reset removes.
+// question describes what the reset removes.
 func question(plan []reset.Item, keep bool) string {
 	loss := "All data of the cluster on this machine will be lost."
 	if i := slices.IndexFunc(plan, func(i reset.Item) bool { return i.Kind == reset.Volumes }); i >= 0 {

@@ -32,7 +32,7 @@ func root(args []string) *cobra.Command {
 	pflag.CommandLine = pflag.NewFlagSet("", pflag.ContinueOnError) // Kubernetes registers flags of its own there
 	c := command.Tree(append(commands(), kubectlForCompletion(args)...))
 	for _, one := range c.Commands() {
-		if one.Name() != "kubectl" { // which has its own
+		if one.Name() != "kubectl" { // it completes on its own
 			completeValues(one)
 		}
 	}

@@ -37,7 +37,7 @@ The exit code is 0 if all is ready, 1 if coracle does not run here, and 4 if it 
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		i := here()
 		from := status.Sources{Dirs: i.dirs, Config: i.config}
-		// The kubelet may read its own node, and has a kubeconfig also where there is no administrator's.
+		// Agents have no administrator's kubeconfig, but the kubelet's can read the node.
 		if kubeconfig := i.dirs.NodeConfig("kubelet.kubeconfig"); readable(kubeconfig) && i.config.Node.Name != "" {
 			from.Node = status.AskAPI(kubeconfig, i.config.Node.Name)
 		}

@@ -23,8 +23,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
-// The bounds of a bundle: in time for one collector and for the first answer of the API, in bytes for one file and for
-// all of them before compression.
+// Limits of a bundle: the time of one collector and of the API's first answer, the bytes of one file and of all files before
+// compression.
 const (
 	bundleTimeout    = 15 * time.Second
 	bundleAPITimeout = 8 * time.Second
@@ -109,7 +109,7 @@ func makeBundle(ctx context.Context, i installation, path string, since time.Dur
 	return sayBundle(path, outcomes, notes)
 }
 
-// bundleFileFor opens what is written to: nobody but root may read it.
+// bundleFileFor opens the bundle's file, which only root can read.
 func bundleFileFor(path, name string) (io.WriteCloser, string, error) {
 	switch path {
 	case "-":
@@ -127,7 +127,7 @@ func bundleFileFor(path, name string) (io.WriteCloser, string, error) {
 	return f, path, nil
 }
 
-// bundleSources finds what can be asked. notes say what cannot.
+// bundleSources finds the sources of the bundle. notes name those that are missing, and why.
 func (i installation) bundleSources(ctx context.Context, since time.Time, noCluster bool) (s supportbundle.Sources, notes []string, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -165,8 +165,8 @@ func (i installation) bundleSources(ctx context.Context, since time.Time, noClus
 	return s, notes, nil
 }
 
-// bundleAPI returns access to the cluster and the values of its Secrets, or why there is none. Where no administrator's
-// kubeconfig is it is the node's access, which sees little and no Secrets, nor what tells of them.
+// bundleAPI returns access to the cluster and the values of its Secrets. Without an administrator's kubeconfig it is the
+// kubelet's access, which can read no Secrets, and asNode is the node's name.
 func (i installation) bundleAPI(ctx context.Context) (access *rest.Config, asNode string, values []string, err error) {
 	file := i.kubeconfig()
 	if kubelets := i.dirs.NodeConfig("kubelet.kubeconfig"); !readable(file) && readable(kubelets) {
@@ -187,7 +187,7 @@ func (i installation) bundleAPI(ctx context.Context) (access *rest.Config, asNod
 	return access, "", values, nil
 }
 
-// sayBundle tells where the file is, and what is not in it.
+// sayBundle prints where the file is, and how much is missing in it.
 func sayBundle(path string, outcomes []supportbundle.Outcome, notes []string) error {
 	missing := len(notes)
 	for _, o := range outcomes {

@@ -18,7 +18,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
-// tokenCommand makes and manages what machines join with.
+// tokenCommand makes and manages tokens.
 func tokenCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "token",
@@ -31,7 +31,7 @@ cluster's keys.`,
 	return command.Group(c, tokenCreateCommand(), tokenListCommand(), tokenDeleteCommand(), tokenRotateCommand(), joinCommand())
 }
 
-// newToken are the flags of commands that make one.
+// newToken holds the flags of commands that make a token.
 type newToken struct {
 	role        *string
 	ttl         time.Duration
@@ -48,7 +48,7 @@ func newTokenFlags(c *cobra.Command) *newToken {
 	return o
 }
 
-// make makes the token that the flags ask for.
+// make makes a token as the flags say.
 func (o *newToken) make(ctx context.Context, a admin) (madeToken, error) {
 	if o.ttl < 0 {
 		return madeToken{}, exitcode.Usage{Err: fmt.Errorf("--ttl is %s: it must not be negative", o.ttl)}
@@ -61,7 +61,7 @@ func (o *newToken) make(ctx context.Context, a admin) (madeToken, error) {
 	return madeToken{listedToken: listed(t), Token: text.Text()}, endpoint.Create(ctx, a.client, t)
 }
 
-// listedToken is what everybody who looks may see of a token, and madeToken what its maker sees.
+// listedToken is a token without its secret; madeToken includes the secret.
 type listedToken struct {
 	ID           string      `json:"id"`
 	Role         config.Role `json:"role"`
@@ -69,7 +69,7 @@ type listedToken struct {
 	Description  string      `json:"description,omitempty"`
 	Expires      time.Time   `json:"expires,omitzero"`
 	Expired      bool        `json:"expired"`
-	// Server is the one that was started with the token.
+	// Server is the server that was started with the token, if any.
 	Server string `json:"startedOn,omitempty"`
 }
 
@@ -82,7 +82,7 @@ func listed(t endpoint.Token) listedToken {
 	return listedToken{ID: t.ID, Role: t.Role, AllowReplace: t.Replace, Description: t.Description, Expires: t.Expires, Expired: t.Expired(), Server: t.From}
 }
 
-// show prints a token, and nothing else, for people to hand on.
+// show prints the token only, so that output can be piped.
 func (t madeToken) show(w io.Writer, format string) error {
 	if format != "" && format != "text" {
 		return command.PrintAs(w, format, t)
@@ -141,7 +141,7 @@ func tokenListCommand() *cobra.Command {
 		if err != nil {
 			return explain(err)
 		}
-		all := []listedToken{} // never null
+		all := []listedToken{} // an empty list, not null, in JSON
 		for _, t := range tokens {
 			all = append(all, listed(t))
 		}
@@ -246,7 +246,7 @@ That holds for a token that servers are started with too, even where one still i
 	return c
 }
 
-// tokenID is the ID of what may be a whole token: people paste those.
+// tokenID returns the ID of an argument, which may also be a whole token.
 func tokenID(arg string) string {
 	if t, err := join.ParseToken(arg); err == nil && t.Text() == arg {
 		return t.ID

@@ -12,7 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
-// joinCommand prints what people paste on a machine that is to join.
+// joinCommand prints the commands to run on a machine that joins.
 func joinCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "join-command",

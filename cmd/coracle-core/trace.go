@@ -16,7 +16,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
-// traceCommand draws where the time of the last start went.
+// traceCommand shows the last start as a waterfall.
 func traceCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "trace",
@@ -68,7 +68,7 @@ func writeSVG(t trace.Trace, path string) error {
 	return atomicfile.Write(path, picture.Bytes(), 0o644)
 }
 
-// terminalWidth is the number of columns of the terminal, or other if the output goes elsewhere.
+// terminalWidth is the number of columns of the terminal, or other if stdout is none.
 func terminalWidth(other int) int {
 	if columns, _, err := term.GetSize(int(os.Stdout.Fd())); err == nil && columns > 0 {
 		return columns

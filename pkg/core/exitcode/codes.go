@@ -6,30 +6,30 @@ import (
 	"io"
 )
 
-// Class is a kind of failure, and the exit code of a command that ends with it. Scripts tell by it what to do next.
+// Class is a kind of failure, and the exit code of a command that fails so. Scripts use it to decide what to do next.
 type Class int
 
-// The classes. What is not marked as one of them is Failed.
+// The classes. An error without a class is Failed.
 const (
 	// OK is success.
 	OK Class = 0
-	// Failed is any failure that is none of those below.
+	// Failed is any failure that has no other class.
 	Failed Class = 1
-	// Misuse is a mistake in how a command was called, or in its configuration: trying again is of no use.
+	// Misuse is a mistake in the command line or in the configuration: a retry does not help.
 	Misuse Class = 2
 	// Unfit says that this machine cannot run coracle: the message says why. Trying again is of no use.
 	Unfit Class = 3
-	// TimedOut says that something was not ready in time.
+	// TimedOut means that something was not ready in time.
 	TimedOut Class = 4
-	// Unreachable says that a server does not answer, or does not let us in.
+	// Unreachable means that a server does not answer, or denies access.
 	Unreachable Class = 5
-	// RolledBack says that an upgrade failed, and that what ran before runs again.
+	// RolledBack means that an upgrade failed, and that the former version runs again.
 	RolledBack Class = 6
-	// Untrusted says that a file is not what its checksum or signature promises.
+	// Untrusted means that a file does not match its checksum or signature.
 	Untrusted Class = 7
 )
 
-// classes says what each class means, for people.
+// classes describes each class for users.
 var classes = []struct {
 	class Class
 	text  string
@@ -44,14 +44,14 @@ var classes = []struct {
 	{Untrusted, "a checksum or a signature is wrong; nothing was used of that file"},
 }
 
-// List prints all exit codes, one a line.
+// List prints all exit codes, one per line.
 func List(w io.Writer) {
 	for _, c := range classes {
 		fmt.Fprintf(w, "  %d  %s\n", c.class, c.text)
 	}
 }
 
-// classed is an error of a class. Its text is that of the error in it.
+// classed is an error with a class.
 type classed struct {
 	err   error
 	class Class
@@ -69,7 +69,7 @@ func With(class Class, err error) error {
 	return &classed{err, class}
 }
 
-// ClassOf is the class of an error: the outermost one that it, or an error in it, was given; Failed if none was.
+// ClassOf returns the outermost class of an error and of those that it wraps; Failed if there is none.
 func ClassOf(err error) Class {
 	var usage Usage
 	var c *classed

@@ -1,4 +1,4 @@
-// Package exitcode tells people what went wrong with a command.
+// Package exitcode prints the error of a command and gives it its exit code.
 package exitcode
 
 import (
@@ -7,18 +7,18 @@ import (
 	"strings"
 )
 
-// Usage is a mistake in how a command was called, as against one in what it did. Its exit code is 2.
+// Usage is a mistake in the command line. Its exit code is 2.
 type Usage struct{ Err error }
 
 func (u Usage) Error() string { return u.Err.Error() }
 
-// Unwrap is the mistake itself.
+// Unwrap returns the mistake.
 func (u Usage) Unwrap() error { return u.Err }
 
-// Usagef is a Usage made like fmt.Errorf's errors.
+// Usagef makes a Usage as fmt.Errorf makes an error.
 func Usagef(format string, args ...any) error { return Usage{fmt.Errorf(format, args...)} }
 
-// Print writes err with "coracle: " before each line, by which other programs find what is meant for people in a log.
+// Print writes err with "coracle: " before each line. Other programs find messages for users in a log by that prefix.
 func Print(w io.Writer, err error) {
 	for line := range strings.Lines(err.Error()) {
 		fmt.Fprintf(w, "coracle: %s\n", strings.TrimSuffix(line, "\n"))

@@ -25,7 +25,7 @@ func (p Page) Markdown() string {
 	return b.String()
 }
 
-// paragraphs keeps lines that are indented, as lists are in help texts, from being taken for code.
+// paragraphs puts indented lines, as of lists in help texts, into code blocks, and escapes the rest.
 func paragraphs(text string) string {
 	var out []string
 	for _, block := range strings.Split(text, "\n\n") {

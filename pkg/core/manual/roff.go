@@ -11,7 +11,7 @@ const Section = "1"
 // File is the name of a command's page: coracle-up-list.1.
 func (p Page) File() string { return strings.ReplaceAll(p.Name, " ", "-") + "." + Section }
 
-// Extra is a section of a page that is no command's own.
+// Extra is a further section of a page.
 type Extra struct{ Title, Text string }
 
 // Roff is the page for man. date is that of the release, version its name. Blocks of extra sections that are indented are
@@ -60,7 +60,7 @@ func (p Page) Roff(version, date string, extra ...Extra) string {
 	return b.String()
 }
 
-// blocks sets paragraphs, and as they are those that are indented.
+// blocks formats paragraphs; those that are indented are kept as they are.
 func blocks(text string) string {
 	var b strings.Builder
 	for i, block := range strings.Split(strings.Trim(text, "\n"), "\n\n") {
@@ -80,7 +80,7 @@ func blocks(text string) string {
 
 func verbatim(text string) string { return ".RS 4\n.nf\n" + lines(text) + ".fi\n.RE\n" }
 
-// lines escapes text line by line: a dot at the begin of one would be a request.
+// lines escapes text line by line: a leading dot would be a request.
 func lines(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(strings.Trim(text, "\n") + "\n") {

@@ -11,21 +11,21 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/logs"
 )
 
-// Display draws frames at the bottom of a terminal until it is ended, and shows lines of log that people should
-// see above them. It is safe for use by several goroutines.
+// Display draws frames at the bottom of a terminal until End, and warnings and errors of the log above them. It is safe for
+// concurrent use.
 type Display struct {
-	// Out is the terminal, Size asks for its columns and rows.
+	// Out is the terminal. Size returns its columns and rows.
 	Out  io.Writer
 	Size func() (columns, rows int)
-	// View tells what to draw.
+	// View returns what to draw.
 	View func() View
 
 	mu    sync.Mutex
-	drawn int // rows that the last frame took
+	drawn int // rows of the last frame
 	ended bool
 }
 
-// redrawEvery is how often the durations of a frame move on.
+// redrawEvery is the period after which the durations in a frame are updated.
 const redrawEvery = 100 * time.Millisecond
 
 // Run draws a frame at each change and ten times a second, until ctx is done or End was called.
@@ -42,7 +42,7 @@ func (d *Display) Run(ctx context.Context, changed <-chan struct{}) {
 	}
 }
 
-// draw replaces the frame on the terminal by a new one. It returns false after the end.
+// draw replaces the frame on the terminal. It returns false after End.
 func (d *Display) draw() bool {
 	v := d.View()
 	d.mu.Lock()
@@ -54,12 +54,12 @@ func (d *Display) draw() bool {
 	return true
 }
 
-// paint writes text above the frame, in one write so that nothing flickers.
+// paint writes text above the frame, in one write against flicker.
 func (d *Display) paint(v View, above string) {
 	columns, rows := d.Size()
 	frame := Frame(v, columns-1)
 	if room := max(rows-1, 3); len(frame) > room {
-		frame = append(frame[:1:1], frame[len(frame)-room+1:]...) // the title and what happens last
+		frame = append(frame[:1:1], frame[len(frame)-room+1:]...) // the title and the last lines
 	}
 	var b strings.Builder
 	b.WriteString(d.erase())
@@ -68,10 +68,10 @@ func (d *Display) paint(v View, above string) {
 		b.WriteString(line + "\n")
 	}
 	d.drawn = len(frame)
-	_, _ = io.WriteString(d.Out, b.String()) // nobody could be told
+	_, _ = io.WriteString(d.Out, b.String()) // there is nowhere to report it
 }
 
-// erase moves to where the frame begins and clears from there.
+// erase moves to the start of the frame and clears the terminal from there.
 func (d *Display) erase() string {
 	if d.drawn == 0 {
 		return ""
@@ -79,14 +79,14 @@ func (d *Display) erase() string {
 	return fmt.Sprintf("\x1b[%dA\r\x1b[J", d.drawn)
 }
 
-// Line shows a line of log, which has no end yet, if people should know at once.
+// Line shows a line of log, without its newline, if it is a warning or an error.
 func (d *Display) Line(text string) {
 	if logs.Alarming(text) {
 		d.show(logs.Colour(text) + "\n")
 	}
 }
 
-// show puts text above the frame, or below everything when there is no frame any more.
+// show writes text above the frame, or at the end if there is no frame any more.
 func (d *Display) show(text string) {
 	v := d.View()
 	d.mu.Lock()

@@ -63,7 +63,7 @@ func Frame(v View, width int) []string {
 
 const nameWidth = 26
 
-// notable is how long a phase must have taken to keep its line.
+// notable is the duration from which on a finished phase keeps its line.
 const notable = 50 * time.Millisecond
 
 func row(mark, name, took, note string) string {

@@ -1,5 +1,4 @@
-// Package progress shows people what is going on: on a terminal a display of every part as it comes up, elsewhere
-// plain lines of log.
+// Package progress shows the start of coracle: on a terminal as a display of every part, elsewhere as plain lines of log.
 package progress
 
 import (
@@ -12,26 +11,26 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/logs"
 )
 
-// Plain writes every line as it is, in one write each. It is safe for use by several goroutines.
+// Plain writes each line with one write. It is safe for concurrent use.
 type Plain struct {
 	W io.Writer
-	// Colour is for a terminal.
+	// Colour colours the lines, for a terminal.
 	Colour bool
 
 	mu sync.Mutex
 }
 
-// Line writes one line, which has no end yet.
+// Line writes a line and a newline.
 func (p *Plain) Line(line string) {
 	if p.Colour {
 		line = logs.Colour(line)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	_, _ = io.WriteString(p.W, line+"\n") // nobody could be told
+	_, _ = io.WriteString(p.W, line+"\n") // there is nowhere to report it
 }
 
-// IsTerminal reports whether a person sees what is written to f.
+// IsTerminal reports whether f is a terminal.
 func IsTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
 	return err == nil
