@@ -17,7 +17,7 @@ func main() {
 		os.Exit(code)
 	}
 	if os.Getpid() == 1 && len(os.Args) > 1 && slices.Contains(command.MakesCgroups, os.Args[1]) {
-		if err := host.Enclose(os.Args); err != nil {
+		if err := host.UnshareCgroup(os.Args); err != nil {
 			exitcode.Print(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -23,7 +23,7 @@ func Run(role config.Role, args []string) error {
 		return err
 	}
 	if os.Geteuid() == 0 { // otherwise check.Start fails and says why
-		if err := host.Unlock(); err != nil {
+		if err := host.RemountWritable(); err != nil {
 			return err
 		}
 	}

@@ -176,7 +176,7 @@ func (h *holder) make(ctx context.Context) error {
 	if err := h.change(func(r *Record) { r.Holder = self }); err != nil {
 		return err
 	}
-	if err := host.Nest("/sys/fs/cgroup"); err != nil {
+	if err := host.DelegateCgroups("/sys/fs/cgroup"); err != nil {
 		return err
 	}
 	if err := h.prepare(); err != nil {

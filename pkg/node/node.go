@@ -160,7 +160,7 @@ func prepare(cfg config.Config, report *state.Recorder) error {
 	if err := host.Prepare(l, cfg.Dirs.Run, cfg.Node.IPs, hasIPv6(cfg)); err != nil {
 		return fmt.Errorf("preparing the host: %w", err)
 	}
-	if err := host.Standalone(l, cfg.Node.IPs, cfg.Network.ServiceCIDRs); err != nil {
+	if err := host.EnsureServiceRoutes(l, cfg.Node.IPs, cfg.Network.ServiceCIDRs); err != nil {
 		return fmt.Errorf("preparing the network: %w", err)
 	}
 	if err := setPath(cfg.Dirs); err != nil {

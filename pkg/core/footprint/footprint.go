@@ -19,7 +19,7 @@ const (
 	Bridge        = "cni0"         // network interface to which pods are attached
 	VXLAN         = "flannel.1"    // overlay interface for IPv4
 	VXLAN6        = "flannel-v6.1" // overlay interface for IPv6
-	Standalone    = "coracle0"     // interface that carries routes and addresses on a machine without a network
+	ServiceLink   = "coracle0"     // interface that carries routes and addresses on a machine without a network
 	NetNSDir      = "/run/netns"   // where containerd and `ip netns` mount network namespaces
 	PodLogs       = "/var/log/pods"
 	ContainerLogs = "/var/log/containers"
@@ -52,7 +52,7 @@ type Part struct {
 func Parts() []Part {
 	return []Part{
 		{Name: "host", OnDemand: slices.Concat(
-			entries(ledger.Link, Standalone), entries(ledger.Mount, NetNSDir)),
+			entries(ledger.Link, ServiceLink), entries(ledger.Mount, NetNSDir)),
 			Shared: slices.Concat(entries(ledger.File, Kmsg, MachineID), entries(ledger.Mount, Kmsg))},
 		{Name: "containerd", Makes: func(cfg config.Config) []ledger.Entry {
 			return slices.Concat(entries(ledger.Dir, filepath.Dir(cfg.Dirs.CNIConfig()), CNIResults), entries(ledger.NFTTable, "ip cni_hostport", "ip6 cni_hostport"))

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// LinkAlias is the alias of a link that we made: it tells our own from others' even when the ledger is lost.
+// LinkAlias is the alias of links that coracle makes. It identifies them even if the ledger is lost.
 const LinkAlias = "coracle"
 
-// RuleComment is the comment of a rule that we added to an nft chain of others.
+// RuleComment is the comment of rules that coracle adds to nft chains of other programs.
 const RuleComment = "coracle"
 
-// volatile reports whether things of this kind live in the kernel and end with it.
+// volatile reports whether things of this kind live in the kernel, so that they end with the boot.
 func (k Kind) volatile() bool {
 	return slices.Contains([]Kind{Link, NFTTable, NFTRule, Mount, Cgroup, Sysctl, Propagation}, k)
 }
 
-// bootID tells this boot of the machine from others.
+// bootID identifies this boot of the machine.
 func bootID() string {
 	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -28,8 +28,8 @@ func bootID() string {
 	return strings.TrimSpace(string(data))
 }
 
-// Foreign reports whether a link, nft table or cgroup is there that the ledger does not know to be ours. It is to be
-// asked after Note, which enters what is not there yet.
+// Foreign reports whether a link, nft table or cgroup exists that is not in the ledger. Call it after Note, which records
+// things that do not exist yet.
 func (l *Ledger) Foreign(e Entry) (bool, error) {
 	if !l.exists(e) {
 		return false, nil
@@ -38,8 +38,8 @@ func (l *Ledger) Foreign(e Entry) (bool, error) {
 	return !slices.ContainsFunc(entries, func(h Entry) bool { return h.Kind == e.Kind && h.Name == e.Name && h.Current() }), err
 }
 
-// exists reports whether something by that name is there now that is not marked as ours. Kinds that have helpers of their own, which look
-// themselves, never exist.
+// exists reports whether something with that name exists and does not bear coracle's mark. It is false for the kinds that
+// MkdirAll, Claim, NoteFile and SetSysctl note, because these look themselves.
 func (l *Ledger) exists(e Entry) bool {
 	switch e.Kind {
 	case Link:

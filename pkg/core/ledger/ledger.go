@@ -1,8 +1,8 @@
-// Package ledger is the list of what coracle made outside its own directories: links, nft tables, mounts, cgroups,
-// files, sysctls. An entry is noted before the thing is made, so that `coracle reset` finds it after a crash at any
-// point. What the thing is and how it is removed is package reset's business.
+// Package ledger records what coracle made outside its own directories: links, nft tables, mounts, cgroups, files,
+// sysctls. An entry is written before the thing is made, so that `coracle reset` finds it after a crash at any point.
+// Package footprint lists what may be recorded, package reset knows how each kind is removed.
 //
-// Only what did not exist before is noted: what is in the ledger is ours to remove.
+// Only things that did not exist before are recorded, so that everything in the ledger may be removed.
 package ledger
 
 import (
@@ -20,13 +20,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Kind is what sort of thing an entry names.
+// Kind is the kind of thing that an entry names.
 type Kind string
 
 // The kinds, with what Entry.Name holds for each.
 const (
 	Dir         Kind = "dir"         // path of a directory; removed only when empty
-	Contents    Kind = "contents"    // path of a directory that was there and empty: what is in it is ours, it is not
+	Contents    Kind = "contents"    // path of a directory that existed and was empty: its content is removed, it stays
 	File        Kind = "file"        // path of a file or symlink
 	Link        Kind = "link"        // name of a network interface: cni0
 	NFTTable    Kind = "nft-table"   // family and name: "ip kube-proxy"
@@ -45,32 +45,31 @@ type Entry struct {
 	// Old and New are the values of something that was changed rather than made.
 	Old string `json:"old,omitempty"`
 	New string `json:"new,omitempty"`
-	// Boot is the boot of the machine that the thing does not outlive; Note sets it for kinds that live in the
-	// kernel. A thing of the same name in a later boot is somebody else's until it is noted again.
+	// Boot is the id of the boot of the machine in which the thing was made. Note sets it for kinds that live in the kernel.
+	// In a later boot a thing of the same name is not coracle's until it is noted again.
 	Boot string `json:"boot,omitempty"`
 }
 
-// Current reports whether the thing that the entry names may still be there.
+// Current reports whether the thing may still exist: kernel objects end with the boot.
 func (e Entry) Current() bool { return e.Boot == "" || e.Boot == bootID() }
 
-// Ledger is the list of one data directory. It may be used by several goroutines and processes at a time.
+// Ledger is the ledger of one data directory. Several goroutines and processes can use it at the same time.
 type Ledger struct {
-	// TableExists tells whether an nft table is there; nil takes it that none is. It keeps this package free of
-	// netlink, which the front does without.
+	// TableExists reports whether an nft table exists; nil means that none does. It keeps this package free of netlink.
 	TableExists func(name string) bool
 
 	path string
 	mu   sync.Mutex
-	// known are entries that this process has seen in the file; a repeated Note of one touches no disk.
+	// known are entries that this process has read or written: noting one of them again does not touch the disk.
 	known []Entry
 }
 
 // Open returns the ledger of a data directory. The file is made by the first Note.
 func Open(dirs paths.Dirs) *Ledger { return &Ledger{path: dirs.Ledger()} }
 
-// Note enters things that are about to be made. The entries are on disk when it returns. An entry that is there
-// already is left alone; one with the same kind and name and another Old or New is replaced. A link, nft table or
-// cgroup that exists although no entry of this boot says so is somebody else's and not entered.
+// Note records things that are about to be made. The entries are on disk when it returns. An entry with the same kind and
+// name is replaced if Old or New differ. A link, nft table or cgroup that exists although no entry of this boot names it
+// belongs to another program and is not recorded.
 func (l *Ledger) Note(entries ...Entry) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +117,7 @@ func (l *Ledger) Entries() ([]Entry, error) {
 	return entries, nil
 }
 
-// ForgetKernel takes out what lives in the kernel, which is all gone.
+// ForgetKernel removes the entries of things that live in the kernel, after all of them are gone.
 func (l *Ledger) ForgetKernel() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,7 +129,7 @@ func (l *Ledger) ForgetKernel() error {
 	})
 }
 
-// change rewrites the file if edit changes anything, while other processes are kept out.
+// change rewrites the file if edit changes the entries. A lock keeps other processes out.
 func (l *Ledger) change(edit func([]Entry) []Entry) error {
 	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
 		return fmt.Errorf("making directory for the ledger: %w", err)
@@ -157,7 +156,7 @@ func (l *Ledger) change(edit func([]Entry) []Entry) error {
 	return nil
 }
 
-// write puts one entry on a line: the file is meant to be read by people too.
+// write puts each entry on a line of its own, as people read the file too.
 func (l *Ledger) write(entries []Entry) error {
 	data := []byte("[")
 	for i, e := range entries {

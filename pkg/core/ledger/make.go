@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// MkdirAll makes a directory and its missing parents, and notes those that were missing.
+// MkdirAll makes a directory with its missing parents and notes those that were missing.
 func (l *Ledger) MkdirAll(path string, mode fs.FileMode) error {
 	var missing []Entry
 	for p := filepath.Clean(path); ; p = filepath.Dir(p) {
@@ -31,7 +31,7 @@ func (l *Ledger) MkdirAll(path string, mode fs.FileMode) error {
 	return os.MkdirAll(path, mode)
 }
 
-// Claim is MkdirAll for a directory that nobody else uses: if it is there and empty, all that will be in it is ours.
+// Claim is MkdirAll for a directory that only coracle uses: if it exists and is empty, its future content is noted.
 func (l *Ledger) Claim(path string, mode fs.FileMode) error {
 	if files, err := os.ReadDir(path); err == nil && len(files) == 0 {
 		entries, err := l.Entries()
@@ -46,7 +46,7 @@ func (l *Ledger) Claim(path string, mode fs.FileMode) error {
 	return l.MkdirAll(path, mode)
 }
 
-// NoteFile notes a file that is about to be written, unless there is one already.
+// NoteFile notes a file that is about to be written, unless it exists.
 func (l *Ledger) NoteFile(path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -54,7 +54,7 @@ func (l *Ledger) NoteFile(path string) error {
 	return l.Note(Entry{Kind: File, Name: path})
 }
 
-// SetSysctl gives a sysctl a value and notes the old one; one that has the value already is left alone.
+// SetSysctl sets a sysctl and notes its old value. It does nothing if the sysctl has the value already.
 // The name has dots or, where a part of it holds dots, slashes: net/ipv4/conf/eth0.1/rp_filter.
 func (l *Ledger) SetSysctl(name, value string) error {
 	file := SysctlFile(name)

@@ -168,7 +168,7 @@ func maker(ctx context.Context, dir string, say func(string)) (m localcluster.Ma
 	if dir, err = filepath.Abs(dir); err != nil {
 		return m, err
 	}
-	if err := host.Unlock(); err != nil {
+	if err := host.RemountWritable(); err != nil {
 		return m, exitcode.With(exitcode.Unfit, err)
 	}
 	m = localcluster.Maker{Store: localcluster.Store{Dir: dir}, HolderArgs: []string{holderCommand, dir}, Version: version.Version, Report: say}

@@ -12,29 +12,30 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Nest lets pods, or the nodes of a local cluster, have cgroups where we run inside a container with its own cgroup v2
-// namespace. There the namespace's root is an ordinary cgroup: as long as it holds processes it cannot hand controllers
-// to children. All of them move to the child "init"; then every controller is handed down.
-func Nest(root string) error {
+// DelegateCgroups enables all controllers for the children of the cgroup root, so that pods, or the nodes of a local
+// cluster, can have cgroups. It has an effect only in a container with a cgroup v2 namespace: there the root is an
+// ordinary cgroup, and the kernel enables controllers for children only while the cgroup itself holds no processes. They
+// move to the child "init".
+func DelegateCgroups(root string) error {
 	if !cgroupV2(root) || !paths.Exists(filepath.Join(root, "cgroup.type")) { // the machine's real root has no type
 		return nil
 	}
-	return nest(root)
+	return delegate(root)
 }
 
-// nest does it for the root of a cgroup namespace.
-func nest(root string) error {
+// delegate is DelegateCgroups for the root of a cgroup namespace.
+func delegate(root string) error {
 	controllers := read(filepath.Join(root, "cgroup.controllers"))
 	control := filepath.Join(root, "cgroup.subtree_control")
 	if read(filepath.Join(root, "cgroup.procs")) == "" && read(control) == controllers {
-		return nil // an init system in the container has done it, or we have
+		return nil // the container's init system or an earlier call has done it
 	}
 	const hint = "give the container a writable /sys/fs/cgroup (docker run --privileged)"
 	child := filepath.Join(root, "init")
 	if err := os.Mkdir(child, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("making a cgroup for what runs in this container: %w; %s", err, hint)
 	}
-	if err := evacuate(root, child); err != nil {
+	if err := moveProcesses(root, child); err != nil {
 		return fmt.Errorf("moving processes out of the container's root cgroup: %w; %s", err, hint)
 	}
 	var all []string
@@ -47,9 +48,9 @@ func nest(root string) error {
 	return nil
 }
 
-// evacuate moves every process from one cgroup to another. Processes fork meanwhile, so it looks again until the
-// first is empty.
-func evacuate(from, to string) error {
+// moveProcesses moves every process from one cgroup to another. It repeats this until the first cgroup is empty, because
+// processes fork meanwhile.
+func moveProcesses(from, to string) error {
 	target := filepath.Join(to, "cgroup.procs")
 	for range 100 {
 		pids := strings.Fields(read(filepath.Join(from, "cgroup.procs")))

@@ -10,7 +10,7 @@ import (
 )
 
 // TestNest plays a container: a cgroup below the root that holds a process.
-func TestNest(t *testing.T) {
+func TestDelegateCgroups(t *testing.T) {
 	root := "/sys/fs/cgroup"
 	if !cgroupV2(root) {
 		root = "/sys/fs/cgroup/unified"
@@ -34,7 +34,7 @@ func TestNest(t *testing.T) {
 		t.Skip("cgroups may not be changed here: ", err)
 	}
 	for range 2 { // a second time changes nothing
-		if err := Nest(dir); err != nil {
+		if err := DelegateCgroups(dir); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -51,7 +51,7 @@ func TestNest(t *testing.T) {
 }
 
 // TestNestFakeTree plays cgroup v2 with plain files: what a kernel would refuse, and what is written where.
-func TestNestFakeTree(t *testing.T) {
+func TestDelegateCgroupsFakeTree(t *testing.T) {
 	for name, c := range map[string]struct {
 		procs, handed string // cgroup.procs and cgroup.subtree_control before
 		prepare       func(root string) error
@@ -80,7 +80,7 @@ func TestNestFakeTree(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			err := nest(root)
+			err := delegate(root)
 			if c.wantErr == "" && err != nil || c.wantErr != "" && (err == nil || !strings.Contains(err.Error(), c.wantErr)) {
 				t.Errorf("got %v, want %q", err, c.wantErr)
 			}

@@ -1,5 +1,5 @@
-// Package host prepares a machine for a node: kernel settings, mount propagation, cgroups. It also tells what the
-// machine can do, for the configurations that depend on it. Everything that it changes goes into the ledger first.
+// Package host prepares a machine for a node: kernel settings, mount propagation, cgroups. It also reports what the machine
+// supports, for configurations that depend on it. Every change is noted in the ledger first.
 package host
 
 import (
@@ -14,15 +14,15 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Facts are what the generated configurations need to know about the machine.
+// Facts is what generated configurations need to know about the machine.
 type Facts struct {
 	// CgroupV2 is true where the unified hierarchy is mounted at /sys/fs/cgroup.
 	CgroupV2 bool
-	// SystemdCgroups is true where systemd manages the cgroups, so that runc and the kubelet must ask it.
+	// SystemdCgroups is true where systemd manages the cgroups: runc and the kubelet then use the systemd cgroup driver.
 	SystemdCgroups bool
 	// Logind is true where the kubelet can delay a shutdown.
 	Logind bool
-	// Resource is CAP_SYS_RESOURCE: without it no process' oom_score_adj can be lowered.
+	// Resource is CAP_SYS_RESOURCE, which lowering the oom_score_adj of a process needs.
 	Resource bool
 	// UnprivilegedPorts and UnprivilegedICMP are the network namespace's sysctls that let anyone bind port 80 and ping.
 	UnprivilegedPorts, UnprivilegedICMP bool
@@ -57,8 +57,8 @@ func cgroupV2(root string) bool {
 	return unix.Statfs(root, &fs) == nil && fs.Type == unix.CGROUP2_SUPER_MAGIC
 }
 
-// keyrings asks for the one that this process has. A kernel without keyrings (ENOSYS) is no problem for runc, a filter
-// that forbids to ask is.
+// keyrings reports whether this process may ask for its session keyring. runc copes with a kernel without keyrings (ENOSYS),
+// but not with a seccomp filter that refuses the call (EPERM).
 func keyrings() bool {
 	_, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_SESSION_KEYRING, false)
 	return !errors.Is(err, unix.EPERM)
@@ -74,7 +74,7 @@ func capable(bit int) bool {
 	return err == nil && set&(1<<bit) != 0
 }
 
-// effective finds the effective capabilities in the text of /proc/self/status.
+// effective reads the effective capabilities from the text of /proc/self/status.
 func effective(status string) (uint64, error) {
 	for line := range strings.Lines(status) {
 		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {

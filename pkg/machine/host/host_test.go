@@ -62,13 +62,13 @@ func TestSatisfied(t *testing.T) {
 
 func TestEvacuate(t *testing.T) {
 	from, to := t.TempDir(), t.TempDir()
-	if err := evacuate(from, to); err != nil {
+	if err := moveProcesses(from, to); err != nil {
 		t.Errorf("an empty cgroup: %v", err)
 	}
 	if err := os.WriteFile(filepath.Join(from, "cgroup.procs"), []byte("1\n7\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := evacuate(from, to); err == nil { // these files do not move processes
+	if err := moveProcesses(from, to); err == nil { // these files do not move processes
 		t.Error("it does not notice that processes stay")
 	}
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 )
 
-// standInKmsg makes up for a kernel log that is missing, or may not be read, as in a container: a pipe on which nothing
-// ever comes. Its writing end stays open for as long as this process lives, so that reading it waits. run is a
-// directory of ours.
-func standInKmsg(l *ledger.Ledger, run string) error {
+// ensureKmsg puts an empty pipe in the place of a kernel log that is missing or may not be read, as in a container. The
+// kubelet reads the log for processes that the kernel killed for lack of memory, and does not start without it. The pipe's
+// writing end stays open while this process lives, so that a reader waits. run is coracle's run directory.
+func ensureKmsg(l *ledger.Ledger, run string) error {
 	f, err := os.OpenFile(footprint.Kmsg, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err == nil {
 		info, err := f.Stat()
 		f.Close()
-		if err == nil && info.Mode()&fs.ModeNamedPipe != 0 { // ours, of an earlier start
+		if err == nil && info.Mode()&fs.ModeNamedPipe != 0 { // an earlier start made it
 			return holdOpen(footprint.Kmsg)
 		}
 		return nil
@@ -52,7 +52,7 @@ func makePipe(path string) error {
 	return holdOpen(path)
 }
 
-// holdOpen opens a pipe for this process' whole life; the descriptor is given away on purpose.
+// holdOpen opens a pipe until this process ends: the descriptor is never closed.
 func holdOpen(path string) error {
 	if _, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("opening %s, a stand-in for the kernel's log: %w", path, err)

@@ -11,12 +11,12 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 )
 
-// machineIDs are where the kubelet looks for what the node is told from others by, besides its name.
+// machineIDs are the files where the kubelet looks for the id of the machine.
 var machineIDs = []string{footprint.MachineID, "/var/lib/dbus/machine-id"}
 
-// nameMachine makes up a machine id where there is none, as in a container or on a system without systemd or D-Bus. It
-// is no failure if that cannot be written: then the node's id is empty.
-func nameMachine(l *ledger.Ledger) error {
+// ensureMachineID writes a random machine id where there is none, as in a container or on a system without systemd and
+// D-Bus. A failure is not an error: the node then has no machine id.
+func ensureMachineID(l *ledger.Ledger) error {
 	for _, file := range machineIDs {
 		if read(file) != "" {
 			return nil

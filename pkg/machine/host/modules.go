@@ -10,17 +10,17 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// modules are what the kernel does not load by itself at first use, and where it shows that they are there.
+// modules are kernel modules that the kernel does not load by itself at first use.
 var modules = []struct {
-	name, shows string
-	why         string // what does not work without it; "" is nothing that anybody would notice
+	name, shows string // shows is a file that exists while the module is loaded
+	why         string // what does not work without it; "" if that is not worth a warning
 }{
 	{"br_netfilter", "/proc/sys/net/bridge/bridge-nf-call-iptables", "pods do not reach pods of the same node through a Service"},
 	{"nf_conntrack", "/proc/sys/net/netfilter/nf_conntrack_max", ""},
 }
 
-// loadModules loads kernel modules that are missing. A kernel may have them built in, and a container may not load
-// any: what is missing in the end is said, not a failure.
+// loadModules loads missing kernel modules. Modules that are still missing, as in a container, are a warning: the kernel may
+// have them built in.
 func loadModules() {
 	for _, m := range modules {
 		if paths.Exists(m.shows) {

@@ -12,8 +12,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 )
 
-// shareRoot makes all mounts shared, as systemd does: mounts that a pod makes with bidirectional propagation
-// (CSI drivers) must reach the host, and the host's must reach pods.
+// shareRoot makes all mounts shared, as systemd does. Mounts that a pod makes with bidirectional propagation (CSI drivers)
+// then reach the host, and the host's mounts reach pods.
 func shareRoot(l *ledger.Ledger) error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -31,7 +31,7 @@ func shareRoot(l *ledger.Ledger) error {
 	return nil
 }
 
-// unshared lists the mounts that making all shared will change, by the text of mountinfo.
+// unshared returns a ledger entry for each mount in the text of mountinfo that is not shared.
 func unshared(mountinfo string) (entries []ledger.Entry) {
 	seen := map[string]bool{}
 	for line := range strings.Lines(mountinfo) {
@@ -69,9 +69,9 @@ func shared(mountinfo, point string) bool {
 	return found
 }
 
-// shareNetNS makes the directory of network namespaces a shared mount before the first is mounted there. Else the
-// first `ip netns add` by anyone would bind the directory over itself and so hold every earlier sandbox's
-// namespace twice: it could never be removed.
+// shareNetNS makes the directory of network namespaces a shared mount before the first namespace is mounted there.
+// Otherwise the first `ip netns add` on the machine would bind the directory over itself, and with it each mount of an
+// earlier sandbox's namespace: containerd could not remove those sandboxes any more.
 func shareNetNS(l *ledger.Ledger) error {
 	if err := l.MkdirAll(footprint.NetNSDir, 0o755); err != nil {
 		return err

@@ -6,12 +6,12 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 )
 
-// Prepare makes the machine, which has the addresses ips in the cluster, fit for pods. run is coracle's run directory. It
-// may run again at any time and then changes nothing.
+// Prepare sets the machine up for pods. ips are the node's addresses, run is coracle's run directory. It can be called
+// again at any time and then changes nothing.
 func Prepare(l *ledger.Ledger, run string, ips []netip.Addr, ipv6 bool) error {
 	loadModules()
 	if ipv6 {
-		keepRouters(l, ips)
+		keepRouterAdverts(l, ips)
 	}
 	if err := setSysctls(l, ipv6); err != nil {
 		return err
@@ -22,11 +22,11 @@ func Prepare(l *ledger.Ledger, run string, ips []netip.Addr, ipv6 bool) error {
 	if err := shareNetNS(l); err != nil {
 		return err
 	}
-	if err := standInKmsg(l, run); err != nil {
+	if err := ensureKmsg(l, run); err != nil {
 		return err
 	}
-	if err := nameMachine(l); err != nil {
+	if err := ensureMachineID(l); err != nil {
 		return err
 	}
-	return Nest("/sys/fs/cgroup")
+	return DelegateCgroups("/sys/fs/cgroup")
 }

@@ -14,14 +14,14 @@ import (
 // sysctl is a kernel setting that a node needs.
 type sysctl struct {
 	name, value string
-	atLeast     bool // a larger number that is there stays
+	atLeast     bool // a larger value is kept
 	required    bool // without it pods have no network
 	ipv6        bool // only where pods have IPv6 addresses
 }
 
-// sysctls are what a node needs of the kernel. The first two route between pods and hosts; the next two hand
-// bridged packets to nftables where br_netfilter is loaded; the kubelet, containerd and pods watch many files; the
-// conntrack settings are those that kube-proxy would make; the last are what the kubelet would set itself.
+// sysctls are the kernel settings of a node. The first two route between pods and hosts. The next two hand bridged packets
+// to nftables where br_netfilter is loaded. The kubelet, containerd and pods watch many files. The conntrack settings are
+// those that kube-proxy would make, and the last five those that the kubelet would make.
 var sysctls = []sysctl{
 	{name: "net.ipv4.ip_forward", value: "1", required: true},
 	{name: "net.ipv6.conf.all.forwarding", value: "1", required: true, ipv6: true},
@@ -39,8 +39,8 @@ var sysctls = []sysctl{
 	{name: "kernel.keys.root_maxbytes", value: "25000000", atLeast: true},
 }
 
-// setSysctls gives each setting its value. What the kernel lacks or a container may not change is skipped, unless
-// nothing works without it.
+// setSysctls makes the settings. Those that the kernel lacks or that a container may not change are skipped, unless they are
+// required.
 func setSysctls(l *ledger.Ledger, ipv6 bool) error {
 	for _, s := range sysctls {
 		have := read(ledger.SysctlFile(s.name))
@@ -60,7 +60,7 @@ func setSysctls(l *ledger.Ledger, ipv6 bool) error {
 	return nil
 }
 
-// satisfied reports whether the kernel's value does.
+// satisfied reports whether the kernel's value need not be changed.
 func (s sysctl) satisfied(have string) bool {
 	if !s.atLeast {
 		return have == s.value

@@ -54,11 +54,11 @@ func prefixes(texts ...string) (out []netip.Prefix) {
 	return out
 }
 
-func TestStandaloneWithoutNetwork(t *testing.T) {
+func TestEnsureServiceRoutesWithoutNetwork(t *testing.T) {
 	l := alone(t)
 	node := []netip.Addr{netip.MustParseAddr("192.0.0.8"), netip.MustParseAddr("100:0:0:1::8")}
 	for range 2 { // a second start finds it all
-		if err := Standalone(l, node, prefixes("10.43.0.0/16", "fd43::/112")); err != nil {
+		if err := EnsureServiceRoutes(l, node, prefixes("10.43.0.0/16", "fd43::/112")); err != nil {
 			t.Fatal(err)
 		}
 		for to, from := range map[string]string{
@@ -70,12 +70,12 @@ func TestStandaloneWithoutNetwork(t *testing.T) {
 		}
 	}
 	entries, err := l.Entries()
-	if err != nil || len(entries) != 1 || entries[0].Kind != ledger.Link || entries[0].Name != footprint.Standalone {
+	if err != nil || len(entries) != 1 || entries[0].Kind != ledger.Link || entries[0].Name != footprint.ServiceLink {
 		t.Errorf("ledger: %v, %v", entries, err)
 	}
 }
 
-func TestStandaloneWithoutDefaultRoute(t *testing.T) {
+func TestEnsureServiceRoutesWithoutDefaultRoute(t *testing.T) {
 	l := alone(t)
 	lan := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "lan"}}
 	if err := netlink.LinkAdd(lan); err != nil {
@@ -89,7 +89,7 @@ func TestStandaloneWithoutDefaultRoute(t *testing.T) {
 		t.Fatal(err)
 	}
 	node, services := []netip.Addr{netip.MustParseAddr("10.9.9.9")}, prefixes("10.43.0.0/16")
-	if err := Standalone(l, node, services); err != nil {
+	if err := EnsureServiceRoutes(l, node, services); err != nil {
 		t.Fatal(err)
 	}
 	if got := reaches(t, "10.43.0.10"); got != "10.9.9.9" {
@@ -97,17 +97,17 @@ func TestStandaloneWithoutDefaultRoute(t *testing.T) {
 	}
 
 	// With a default route there is nothing to do.
-	if link, err := netlink.LinkByName(footprint.Standalone); err != nil || netlink.LinkDel(link) != nil {
+	if link, err := netlink.LinkByName(footprint.ServiceLink); err != nil || netlink.LinkDel(link) != nil {
 		t.Fatal(err)
 	}
 	everywhere := &netlink.Route{LinkIndex: lan.Attrs().Index, Gw: net.IPv4(10, 9, 9, 1)}
 	if err := netlink.RouteAdd(everywhere); err != nil {
 		t.Fatal(err)
 	}
-	if err := Standalone(l, node, services); err != nil {
+	if err := EnsureServiceRoutes(l, node, services); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := netlink.LinkByName(footprint.Standalone); err == nil {
+	if _, err := netlink.LinkByName(footprint.ServiceLink); err == nil {
 		t.Error("an interface was made although there is a default route")
 	}
 }

@@ -11,13 +11,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 )
 
-// keepRouters has interfaces go on listening to IPv6 routers when the machine becomes one itself: the kernel would
-// drop the default route that it learnt of them. It comes before forwarding is set.
-func keepRouters(l *ledger.Ledger, ips []netip.Addr) {
+// keepRouterAdverts lets interfaces accept IPv6 router advertisements although the machine forwards packets. Otherwise the
+// kernel would drop the default route that it has learnt from them. It must run before forwarding is enabled.
+func keepRouterAdverts(l *ledger.Ledger, ips []netip.Addr) {
 	for _, name := range append(defaultRoutes(read("/proc/net/ipv6_route")), interfacesOf(ips)...) {
 		conf := "net/ipv6/conf/" + name + "/"
 		if read(ledger.SysctlFile(conf+"forwarding")) != "0" || read(ledger.SysctlFile(conf+"accept_ra")) != "1" {
-			continue // it listens to none today
+			continue // it accepts none today
 		}
 		if err := l.SetSysctl(conf+"accept_ra", "2"); err != nil {
 			logrus.WithField("component", "host").WithError(err).
@@ -26,7 +26,7 @@ func keepRouters(l *ledger.Ledger, ips []netip.Addr) {
 	}
 }
 
-// defaultRoutes finds the interfaces of IPv6 default routes in the text of /proc/net/ipv6_route: destination, its
+// defaultRoutes returns the interfaces of IPv6 default routes in the text of /proc/net/ipv6_route: destination, its
 // length, source, its length, next hop, metric, two counters, flags, interface.
 func defaultRoutes(table string) []string {
 	var out []string
@@ -39,7 +39,7 @@ func defaultRoutes(table string) []string {
 	return out
 }
 
-// interfacesOf finds the interfaces that have one of the IPv6 addresses.
+// interfacesOf returns the interfaces that have one of the IPv6 addresses.
 func interfacesOf(ips []netip.Addr) []string {
 	links, err := net.Interfaces()
 	if err != nil {

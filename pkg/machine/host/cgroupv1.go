@@ -10,9 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MountHierarchies mounts in a container what its engine has not mounted of the machine's cgroup v1 hierarchies, as when one
-// came after the engine's start. Containers of pods are in all of them, and what looks after pods wants to see that.
-// It is for PID 1, after Enclose: each then shows the container's own cgroups. What cannot be mounted is left out.
+// MountHierarchies mounts, in a container, the machine's cgroup v1 hierarchies that the container engine has not mounted, for
+// example because they were created after the engine started. runc puts pods into all of them, and the kubelet reads them.
+// PID 1 calls it after UnshareCgroup, so that each mount shows the container's own cgroups. Hierarchies that cannot be
+// mounted are left out.
 func MountHierarchies() {
 	const root = "/sys/fs/cgroup"
 	own, errOwn := os.ReadFile("/proc/self/cgroup")
@@ -33,8 +34,8 @@ func MountHierarchies() {
 	}
 }
 
-// unmounted lists the hierarchies of cgroup v1 that exist, by the text of /proc/PID/cgroup, and are mounted nowhere, by
-// that of mountinfo. Each is named as mount wants it: its controllers, or name=NAME.
+// unmounted lists the cgroup v1 hierarchies in the text of /proc/PID/cgroup that are not in the text of mountinfo. Each has
+// the form of mount's option: its controllers, or name=NAME.
 func unmounted(cgroups, mountinfo string) (list []string) {
 	var mounted []string
 	for line := range strings.Lines(mountinfo) {

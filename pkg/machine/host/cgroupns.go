@@ -10,21 +10,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Enclose makes the cgroup that a container's init is in the root of all cgroups that it and its children see. Without
-// that, the names of cgroups are those outside: what manages pods would look for them where they are not, and under cgroup
-// v2 would make them beside the container. Where there is something to do it runs this program again with args and does
-// not return. It is for PID 1.
-func Enclose(args []string) error {
+// UnshareCgroup gives the init process of a container a cgroup namespace, so that the container's own cgroup is the root for
+// it and its children. Without one, /proc/PID/cgroup has the names outside the container: the kubelet and runc would look
+// for pods' cgroups at paths that do not exist inside, and with cgroup v2 create them next to the container's cgroup. If a
+// namespace is needed, it executes the program again with args and does not return. Only PID 1 may call it.
+func UnshareCgroup(args []string) error {
 	own, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil || !below(string(own)) { // no /proc: it is the init of a machine
+	if err != nil || !below(string(own)) { // without /proc this is the init of a machine
 		return nil
 	}
-	runtime.LockOSThread() // the thread that calls exec is the one that remains
+	runtime.LockOSThread() // only the thread that calls exec remains
 	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
 		return nil // check.Start reports which capability is missing
 	}
 	const root = "/sys/fs/cgroup"
-	if cgroupV2(root) { // what is mounted there shows all of the machine's
+	if cgroupV2(root) { // the present mount shows all cgroups of the machine
 		const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_RELATIME
 		if err := unix.Mount("cgroup2", root, "cgroup2", flags, ""); err != nil {
 			return fmt.Errorf("mounting the container's own cgroups: %w; give it a cgroup namespace of its own (--cgroupns=private)", err)

@@ -8,7 +8,7 @@ import (
 )
 
 // TestLocked finds what is read-only in the mount tables of containers.
-func TestLocked(t *testing.T) {
+func TestReadOnlyMounts(t *testing.T) {
 	const root = "600 500 0:50 / / rw,relatime - overlay overlay rw,lowerdir=x\n"
 	tests := []struct {
 		name, mounts string
@@ -40,7 +40,7 @@ func TestLocked(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string
-			for _, m := range locked(test.mounts) {
+			for _, m := range readOnlyMounts(test.mounts) {
 				got = append(got, m.point)
 			}
 			if !reflect.DeepEqual(got, test.want) {

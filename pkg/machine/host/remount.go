@@ -18,18 +18,18 @@ type kernelMount struct {
 	super         bool // the file system is read-only, not only the mount
 }
 
-// Unlock makes writable what container engines mount read-only and a node has to write to: the cgroups, and if that is
-// allowed the kernel's settings (/proc/sys, /sys). It changes this mount namespace only. Where nothing is read-only, as
-// on a machine of its own or in a privileged container, it does nothing. It comes before all that looks at the machine.
-func Unlock() error {
+// RemountWritable makes file systems of the kernel writable that container engines mount read-only and that a node writes
+// to: cgroups and, if permitted, kernel settings (/proc/sys, /sys). It changes this mount namespace only. On a machine and
+// in a privileged container nothing is read-only and it does nothing. It runs before anything looks at the machine.
+func RemountWritable() error {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return fmt.Errorf("reading the mount table: %w; /proc has to be mounted", err)
 	}
 	var wrong []error
-	for _, m := range locked(string(mounts)) {
+	for _, m := range readOnlyMounts(string(mounts)) {
 		err := unix.Mount("", m.point, "", unix.MS_REMOUNT|unix.MS_BIND|m.flags(), "")
-		if err == nil && m.super { // it is of our network namespace only
+		if err == nil && m.super { // /sys belongs to this network namespace only
 			err = unix.Mount("", m.point, "", unix.MS_REMOUNT|m.flags(), "")
 		}
 		switch {
@@ -45,9 +45,9 @@ func Unlock() error {
 	return errors.Join(wrong...)
 }
 
-// locked lists the mounts of the kernel's file systems that are read-only, by the text of mountinfo. A tmpfs at
+// readOnlyMounts lists the mounts of the kernel's file systems that are read-only, by the text of mountinfo. A tmpfs at
 // /sys/fs/cgroup is not one of them: it holds only mount points, and is read-only on many machines.
-func locked(mountinfo string) (list []kernelMount) {
+func readOnlyMounts(mountinfo string) (list []kernelMount) {
 	top := map[string]kernelMount{}
 	var order []string
 	for line := range strings.Lines(mountinfo) {
@@ -78,7 +78,7 @@ func (m kernelMount) cgroup() bool {
 	return below && (m.fstype == "cgroup" || m.fstype == "cgroup2")
 }
 
-// flags are the mount's options other than "ro", which a remount would else take away.
+// flags returns the mount's options other than "ro"; a remount without them would clear them.
 func (m kernelMount) flags() (flags uintptr) {
 	for name, flag := range map[string]uintptr{
 		"nosuid": unix.MS_NOSUID, "nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC,
