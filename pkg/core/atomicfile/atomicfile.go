@@ -4,15 +4,18 @@ package atomicfile
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 )
 
 // Write puts data at path with the given mode, which the file has from the start. Missing parent directories
-// are made with mode 0700. The data is on disk when Write returns.
+// are made with mode 0700. The data is on disk when Write returns. On a full disk it succeeds if the file has this data
+// and mode already, so that coracle can start there.
 func Write(path string, data []byte, mode fs.FileMode) error {
 	return write(path, data, mode, true)
 }
@@ -24,16 +27,32 @@ func WriteVolatile(path string, data []byte, mode fs.FileMode) error {
 
 // WriteIfChanged is Write for a path that may hold data already: then nothing is written. It reports whether it wrote.
 func WriteIfChanged(path string, data []byte, mode fs.FileMode) (bool, error) {
-	info, err := os.Stat(path)
-	if err == nil && info.Mode().Perm() == mode && info.Size() == int64(len(data)) {
-		if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
-			return false, nil
-		}
+	if holds(path, data, mode) {
+		return false, nil
 	}
 	return true, Write(path, data, mode)
 }
 
-func write(path string, data []byte, mode fs.FileMode, sync bool) (err error) {
+// holds reports whether a file has the data and the mode.
+func holds(path string, data []byte, mode fs.FileMode) bool {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != mode || info.Size() != int64(len(data)) {
+		return false
+	}
+	old, err := os.ReadFile(path)
+	return err == nil && bytes.Equal(old, data)
+}
+
+func write(path string, data []byte, mode fs.FileMode, sync bool) error {
+	err := replace(path, data, mode, sync)
+	if errors.Is(err, syscall.ENOSPC) && holds(path, data, mode) {
+		return nil
+	}
+	return err
+}
+
+// replace writes a temporary file and renames it to path.
+func replace(path string, data []byte, mode fs.FileMode, sync bool) (err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("making directory for %s: %w", path, err)

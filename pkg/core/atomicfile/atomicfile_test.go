@@ -1,8 +1,10 @@
 package atomicfile
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 )
 
@@ -57,5 +59,34 @@ func TestWriteIfChanged(t *testing.T) {
 		if wrote, err := WriteIfChanged(path, []byte(c.data), c.mode); err != nil || wrote != c.want {
 			t.Errorf("%+v: wrote %v, %v", c, wrote, err)
 		}
+	}
+}
+
+// TestFullDisk: where nothing can be written, what is there already counts as written, and nothing is lost.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size=64k"); err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
+	path := filepath.Join(dir, "file")
+	if err := Write(path, []byte("data"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("the disk is not full: %v", err)
+	}
+	if err := Write(path, []byte("data"), 0o600); err != nil {
+		t.Errorf("the same data: %v", err)
+	}
+	for name, err := range map[string]error{
+		"other data": Write(path, []byte("more"), 0o600), "other mode": Write(path, []byte("data"), 0o644), "other file": Write(path+"2", []byte("data"), 0o600),
+	} {
+		if !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "data" || len(Unfinished(path)) > 0 {
+		t.Errorf("%q, %v, %q", got, err, Unfinished(path))
 	}
 }

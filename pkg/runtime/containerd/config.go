@@ -22,6 +22,7 @@ import (
 	"github.com/containerd/plugin/registry"
 	"github.com/pelletier/go-toml/v2"
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 )
 
 //go:embed config.toml.tmpl
@@ -49,12 +50,13 @@ func (c Containerd) render() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Snapshotter chooses overlayfs unless the file system below root, which is made, cannot do it.
+// Snapshotter chooses overlayfs unless the file system below root, which is made, does not support it. On a full disk that
+// cannot be tried; then it is overlayfs too, because a start with another snapshotter would not find the images.
 func Snapshotter(root string) string {
 	if err := os.MkdirAll(root, 0o700); err != nil {
 		return overlay // the start will say what is wrong with the directory
 	}
-	if err := overlayutils.Supported(root); err != nil {
+	if err := overlayutils.Supported(root); err != nil && !errors.Is(err, unix.ENOSPC) {
 		logrus.WithField("component", "containerd").WithError(err).
 			Warnf("no overlayfs below %s: copying image layers instead, which is slow and takes space", root)
 		return native
