@@ -12,17 +12,17 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// evidence is what coracle's own directories tell of things outside them.
+// evidence is what coracle's own directories say about things outside them.
 type evidence struct {
-	// database is containerd's, as bytes: whoever is mentioned in it is ours, without needing it to be whole or to
-	// be of a form that this version knows. Names that are searched for hold a UUID or a digest.
-	database []byte
-	bundles  []bundle
-	network  string // name of the CNI network
+	// database is the content of containerd's database. A thing whose name is in it is coracle's. It is searched as bytes, as
+	// it may be damaged or in a format of another version; the names have a UUID or a digest in them, so no other matches.
+	database   []byte
+	containers []container
+	network    string // name of the CNI network
 }
 
-// bundle is a container as its shim was told to run it.
-type bundle struct {
+// container is what the OCI runtime specification of a container says.
+type container struct {
 	id     string
 	cgroup string
 	netns  string
@@ -34,8 +34,8 @@ func gather(dirs paths.Dirs) evidence {
 	e.database, _ = os.ReadFile(filepath.Join(dirs.Containerd(), "io.containerd.metadata.v1.bolt", "meta.db"))
 	specs, _ := filepath.Glob(filepath.Join(dirs.ContainerdState(), "io.containerd.runtime.v2.task", "*", "*", "config.json"))
 	for _, spec := range specs {
-		if b, ok := readBundle(spec); ok {
-			e.bundles = append(e.bundles, b)
+		if b, ok := readContainer(spec); ok {
+			e.containers = append(e.containers, b)
 		}
 	}
 	var list struct {
@@ -47,11 +47,11 @@ func gather(dirs paths.Dirs) evidence {
 	return e
 }
 
-// readBundle reads the parts of an OCI runtime specification that reset needs. A damaged one is left out.
-func readBundle(path string) (bundle, bool) {
+// readContainer reads what reset needs from an OCI runtime specification. It returns false if that cannot be read.
+func readContainer(path string) (container, bool) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return bundle{}, false
+		return container{}, false
 	}
 	var spec struct {
 		Annotations map[string]string `json:"annotations"`
@@ -63,9 +63,9 @@ func readBundle(path string) (bundle, bool) {
 		} `json:"linux"`
 	}
 	if json.Unmarshal(data, &spec) != nil {
-		return bundle{}, false
+		return container{}, false
 	}
-	b := bundle{id: filepath.Base(filepath.Dir(path)), cgroup: topCgroup(spec.Linux.CgroupsPath)}
+	b := container{id: filepath.Base(filepath.Dir(path)), cgroup: topCgroup(spec.Linux.CgroupsPath)}
 	if name := spec.Annotations["io.kubernetes.cri.sandbox-name"]; name != "" {
 		b.pod = spec.Annotations["io.kubernetes.cri.sandbox-namespace"] + "/" + name
 	}
@@ -77,8 +77,9 @@ func readBundle(path string) (bundle, bool) {
 	return b, true
 }
 
-// topCgroup is the kubelet's own cgroup out of a container's, by the file system's or systemd's way of naming:
-// /kubepods/burstable/pod1/2, kubepods-burstable-pod1.slice:cri-containerd:2. It is "" for what is none of the kubelet's.
+// topCgroup returns the kubelet's top cgroup from the path of a container's cgroup, which has the form of the cgroupfs driver
+// or of the systemd driver: /kubepods/burstable/pod1/2, kubepods-burstable-pod1.slice:cri-containerd:2. It is "" for a cgroup
+// that is not the kubelet's.
 func topCgroup(path string) string {
 	if slice, _, ok := strings.Cut(path, ".slice:"); ok {
 		path = "/" + strings.SplitN(slice, "-", 2)[0] + ".slice"
@@ -91,13 +92,14 @@ func topCgroup(path string) string {
 	return strings.Join(parts[:i+1], "/")
 }
 
-// mentions reports whether containerd's database or a bundle knows the name. Short names prove nothing.
+// mentions reports whether containerd's database or a container's specification has the name. Short names are not unique
+// enough and never match.
 func (e evidence) mentions(name string) bool {
 	const shortest = 32
 	if len(name) < shortest {
 		return false
 	}
-	for _, b := range e.bundles {
+	for _, b := range e.containers {
 		if b.id == name || b.netns == name {
 			return true
 		}
@@ -107,10 +109,10 @@ func (e evidence) mentions(name string) bool {
 
 var containerID = regexp.MustCompile(`[0-9a-f]{64}`)
 
-// ids are all identifiers in the database that may be of containers.
+// ids returns all identifiers that may be those of containers.
 func (e evidence) ids() map[string]bool {
 	out := map[string]bool{}
-	for _, b := range e.bundles {
+	for _, b := range e.containers {
 		out[b.id] = true
 	}
 	for _, id := range containerID.FindAll(e.database, -1) {

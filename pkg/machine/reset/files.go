@@ -60,7 +60,7 @@ func findFiles(_ context.Context, m *machine) ([]Item, error) {
 	return items, nil
 }
 
-// here reports whether coracle has been on this machine at all: else files with its names are somebody else's.
+// here reports whether coracle has ever run on this machine. If not, files with its names belong to other programs.
 func (m *machine) here() bool {
 	for _, dir := range []string{m.dirs.Data, m.dirs.Run} {
 		if _, err := os.Stat(dir); err == nil {
@@ -70,7 +70,7 @@ func (m *machine) here() bool {
 	return false
 }
 
-// list returns the paths of what is in a directory of the host.
+// list returns the paths of the entries of a directory of the machine.
 func (m *machine) list(dir string) (out []string) {
 	files, _ := os.ReadDir(m.host(dir))
 	for _, f := range files {
@@ -79,7 +79,7 @@ func (m *machine) list(dir string) (out []string) {
 	return out
 }
 
-// ownLog reports whether a log directory, NAMESPACE_NAME_UID, is of a pod of ours.
+// ownLog reports whether a log directory, NAMESPACE_NAME_UID, belongs to a pod of coracle.
 func (m *machine) ownLog(name string) bool {
 	if m.made(ledger.Dir, footprint.PodLogs) {
 		return true
@@ -95,7 +95,7 @@ func (m *machine) ownLog(name string) bool {
 	return m.seen.mentions(uid)
 }
 
-// ownResult reports whether a file is what libcni remembers of a pod of ours.
+// ownResult reports whether a file is libcni's cached result for a pod of coracle.
 func (m *machine) ownResult(path string) bool {
 	var result struct {
 		ContainerID string `json:"containerId"`
@@ -104,14 +104,14 @@ func (m *machine) ownResult(path string) bool {
 	return err == nil && json.Unmarshal(data, &result) == nil && m.seen.mentions(result.ContainerID)
 }
 
-// owned is a directory of coracle's with the entries it makes in there, for the case that the directory is not its own.
+// owned is a directory that coracle uses. entries are what coracle makes in it, for a directory that others use too.
 type owned struct {
 	dir     string
 	entries []string
-	usual   string // what the directory is unless somebody chose: then all in it is coracle's
+	usual   string // the default path of the directory: there everything in it is coracle's
 }
 
-// ownDirs lists coracle's directories in the order of removal. The data directory is the last: the ledger is in it.
+// ownDirs lists coracle's directories in the order of removal. The data directory with the ledger is the last.
 func (m *machine) ownDirs() []owned {
 	def := paths.Default()
 	return []owned{
@@ -127,13 +127,13 @@ func (m *machine) ownDirs() []owned {
 	}
 }
 
-// Cache is the kind of the item that a command like reset may just have made itself.
+// Cache is the kind of the directory that a command like reset may have made itself.
 const Cache = "cache"
 
-// findRun lists the run directory, or what is coracle's of it.
+// findRun lists the run directory, or coracle's entries in it.
 func findRun(_ context.Context, m *machine) ([]Item, error) { return m.dirItems(m.ownDirs()[0]), nil }
 
-// findDirs lists the cache, coracle's other directories, and then others that it made if nothing else is in them.
+// findDirs lists the cache, coracle's other directories, and then directories that it made and that are empty.
 func findDirs(_ context.Context, m *machine) ([]Item, error) {
 	var items []Item
 	if _, err := os.Lstat(m.cache); err == nil {
@@ -152,7 +152,7 @@ func findDirs(_ context.Context, m *machine) ([]Item, error) {
 		items = append(items, Item{Kind: "directory", Name: path, Detail: "if empty", remove: func(context.Context) error {
 			err := removed(unix.Rmdir(path))
 			if errors.Is(err, unix.ENOTEMPTY) || errors.Is(err, unix.EBUSY) {
-				return nil // somebody else uses it by now
+				return nil // another program uses it
 			}
 			return err
 		}})
@@ -164,8 +164,8 @@ func (m *machine) isOwnDir(path string) bool {
 	return path == m.dirs.Run || path == m.dirs.Kubelet || path == m.dirs.Data
 }
 
-// willBeEmpty reports whether a directory holds nothing but what is planned to go before it, and directories that
-// coracle made and that will be empty too.
+// willBeEmpty reports whether a directory holds only things that are removed before it, and directories that coracle made
+// and that will be empty too.
 func (m *machine) willBeEmpty(dir string) bool {
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -181,7 +181,7 @@ func (m *machine) willBeEmpty(dir string) bool {
 	return true
 }
 
-// dirItems is a directory as a whole if it is coracle's, else each of coracle's entries in it.
+// dirItems returns a directory as one item if it is coracle's, otherwise an item for each of coracle's entries in it.
 func (m *machine) dirItems(o owned) []Item {
 	if o.dir == "" || o.dir == "/" {
 		return nil
@@ -218,7 +218,7 @@ func (m *machine) dirItems(o owned) []Item {
 	return items
 }
 
-// removeOwn is removeTree that keeps the ledger while something of what it names is still there.
+// removeOwn is removeTree, but keeps the ledger while things in it could not be removed.
 func (m *machine) removeOwn(path string) error {
 	if m.failed && (path == m.dirs.Ledger() || inside(m.dirs.Ledger(), path)) {
 		return fmt.Errorf("kept until all that %s lists is removed: run reset again", m.dirs.Ledger())
@@ -226,8 +226,8 @@ func (m *machine) removeOwn(path string) error {
 	return m.removeTree(path)
 }
 
-// removeTree removes a file or a directory with all in it, but nothing that is mounted inside: that is somebody
-// else's data.
+// removeTree removes a file, or a directory with its content. It leaves mounts inside alone: they hold data that is not
+// coracle's.
 func (m *machine) removeTree(path string) error {
 	points, err := m.mounts()
 	if err != nil {
@@ -250,7 +250,7 @@ func (m *machine) removeTree(path string) error {
 	return os.RemoveAll(path)
 }
 
-// emptyDir removes what is in a directory that is or holds a mount point.
+// emptyDir removes the content of a directory that is a mount point or contains some.
 func (m *machine) emptyDir(dir string) error {
 	files, err := os.ReadDir(dir)
 	if err != nil {
@@ -264,7 +264,7 @@ func (m *machine) emptyDir(dir string) error {
 	for _, f := range files {
 		path := filepath.Join(dir, f.Name())
 		if slices.Contains(points, path) {
-			continue // not ours: ours were unmounted before
+			continue // a user's mount: coracle's were unmounted before
 		}
 		errs = append(errs, m.removeTree(path))
 	}

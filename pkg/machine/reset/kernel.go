@@ -37,13 +37,13 @@ func findCgroups(_ context.Context, m *machine) ([]Item, error) {
 	return items, nil
 }
 
-// cgroups are the directories of our cgroups by name. Names come from the ledger and from the containers.
+// cgroups returns the directories of coracle's cgroups by cgroup. These are in the ledger and in containers' specifications.
 func (m *machine) cgroups() map[string][]string {
 	var names []string
 	for _, e := range m.entries(ledger.Cgroup) {
 		names = append(names, e.Name)
 	}
-	for _, b := range m.seen.bundles {
+	for _, b := range m.seen.containers {
 		if b.cgroup != "" && !slices.Contains(names, b.cgroup) {
 			names = append(names, b.cgroup)
 		}
@@ -67,7 +67,7 @@ func (m *machine) cgroups() map[string][]string {
 	return out
 }
 
-// removeCgroup removes a cgroup and all below it. They hold no processes any more.
+// removeCgroup removes a cgroup and all below it, which hold no processes any more.
 func removeCgroup(dir string) error {
 	var dirs []string
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -87,7 +87,7 @@ func removeCgroup(dir string) error {
 	return nil
 }
 
-// inOurCgroups lists the processes in the kubelet's cgroups: also those that left their shim's family.
+// inOurCgroups lists the processes in the kubelet's cgroups, also those that are no descendants of a shim any more.
 func (m *machine) inOurCgroups() (pids []int) {
 	for _, dirs := range m.cgroups() {
 		for _, dir := range dirs {
@@ -109,7 +109,7 @@ func (m *machine) inOurCgroups() (pids []int) {
 	return pids
 }
 
-// findSettings lists the kernel settings that coracle changed and nobody since.
+// findSettings lists the kernel settings that coracle changed and that still have its value.
 func findSettings(_ context.Context, m *machine) ([]Item, error) {
 	var items []Item
 	for _, e := range m.entries(ledger.Sysctl) {
@@ -127,7 +127,7 @@ func findSettings(_ context.Context, m *machine) ([]Item, error) {
 	return append(items, m.propagations()...), nil
 }
 
-// propagations is one item for all mounts that coracle made shared.
+// propagations returns one item for all mounts that coracle made shared.
 func (m *machine) propagations() []Item {
 	table, err := m.mountTable()
 	if err != nil {
@@ -135,7 +135,7 @@ func (m *machine) propagations() []Item {
 	}
 	shared := map[string]bool{}
 	for _, mount := range table {
-		shared[mount.point] = mount.shared // the last one at a point is on top
+		shared[mount.point] = mount.shared // the last mount at a mount point covers the others
 	}
 	var change []ledger.Entry
 	for _, e := range m.entries(ledger.Propagation) {

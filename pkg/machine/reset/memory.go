@@ -11,13 +11,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/ephemeral"
 )
 
-// ephemeral reports whether a mount of the ledger's is of an ephemeral server's, which goes with its directory: what is
-// mounted below it, on the same mount point, is somebody else's.
+// ephemeral reports whether a mount in the ledger belongs to an ephemeral server. It is removed with its directory; another
+// mount below it at the same mount point is not coracle's.
 func (m *machine) ephemeral(point string) bool {
 	return point == m.dirs.Data || point == m.dirs.Kubelet
 }
 
-// inMemory reports whether a directory is the memory that an ephemeral server put there.
+// inMemory reports whether a directory is the tmpfs that an ephemeral server mounted there.
 func (m *machine) inMemory(dir string) bool {
 	table, err := m.mountTable()
 	if err != nil {
@@ -40,7 +40,7 @@ func (m *machine) inMemory(dir string) bool {
 	return false
 }
 
-// memoryItem takes a directory in memory away, and what it covers if coracle made that. The ledger may be in it.
+// memoryItem unmounts a tmpfs and removes the directory below it if coracle made that. The ledger may be in the tmpfs.
 func (m *machine) memoryItem(dir string) Item {
 	return Item{Kind: "directory", Name: dir, Detail: "in memory", remove: func(context.Context) error {
 		if m.failed && dir == m.dirs.Data {

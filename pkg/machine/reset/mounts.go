@@ -15,8 +15,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 )
 
-// findMounts lists the mounts that containerd and the kubelet made, the last first. A mount of the user's inside the
-// data directory is none of them.
+// findMounts lists the mounts that containerd and the kubelet made, the last one first. Users' mounts inside the data
+// directory are not among them.
 func findMounts(_ context.Context, m *machine) ([]Item, error) {
 	mounts, err := m.mounts()
 	if err != nil {
@@ -35,7 +35,7 @@ func mountItem(point string) Item {
 	return Item{Kind: "mount", Name: point, remove: func(context.Context) error { return unmount(point) }}
 }
 
-// unmount takes a mount away; one that is in use leaves the tree at once and ends with its last user.
+// unmount unmounts a file system. One that is in use is detached and ends with its last user.
 func unmount(point string) error {
 	err := unix.Unmount(point, unix.UMOUNT_NOFOLLOW)
 	if errors.Is(err, unix.EBUSY) {
@@ -47,8 +47,8 @@ func unmount(point string) error {
 	return err
 }
 
-// findNetNS lists the pods' network namespaces, and the mount that holds them if coracle made it and nobody else
-// has a namespace in it.
+// findNetNS lists the pods' network namespaces, and the mount of their directory if coracle made it and it holds no other
+// namespaces.
 func findNetNS(_ context.Context, m *machine) ([]Item, error) {
 	dir := m.host(footprint.NetNSDir)
 	files, err := os.ReadDir(dir)
@@ -82,7 +82,7 @@ func findNetNS(_ context.Context, m *machine) ([]Item, error) {
 	return items, nil
 }
 
-// mounts lists the mount points of this process' mount namespace in the order of mounting.
+// mounts lists the mount points of this mount namespace in the order of mounting.
 func (m *machine) mounts() ([]string, error) {
 	table, err := m.mountTable()
 	points := make([]string, len(table))
@@ -133,7 +133,7 @@ func inside(path, dir string) bool {
 	return dir != "" && dir != "/" && strings.HasPrefix(path, dir+"/")
 }
 
-// removed makes "it is not there" a success.
+// removed returns nil for the error that something does not exist.
 func removed(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

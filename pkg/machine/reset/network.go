@@ -17,8 +17,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/nft"
 )
 
-// findLinks lists the interfaces that the ledger names, the pods' ends in its bridge before the bridge, and what the
-// bandwidth plugin made for our pods.
+// findLinks lists the interfaces in the ledger, before them the pods' ends of veth pairs in its bridges, and the interfaces
+// that the CNI plugin bandwidth made for coracle's pods.
 func findLinks(_ context.Context, m *machine) ([]Item, error) {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -55,7 +55,7 @@ func linkItem(l netlink.Link) Item {
 	}}
 }
 
-// shapers are the names that the CNI plugin bandwidth gives the interfaces of our pods: a digest of the names of
+// shapers returns the names that the CNI plugin bandwidth gives to its interfaces for coracle's pods: a digest of the names of
 // network and container, cut to the length that the kernel allows.
 func (m *machine) shapers(links []netlink.Link) map[string]bool {
 	const prefix, length = "bwp", unix.IFNAMSIZ - 1
@@ -70,8 +70,8 @@ func (m *machine) shapers(links []netlink.Link) map[string]bool {
 	return names
 }
 
-// findTables lists the nft tables that the ledger names. It speaks to the kernel itself: the nft program is part of
-// the payload, which may be damaged.
+// findTables lists the nft tables in the ledger. It uses netlink, because the nft program is in the payload, which may be
+// damaged.
 func findTables(_ context.Context, m *machine) ([]Item, error) {
 	if len(m.entries(ledger.NFTTable)) == 0 {
 		return nil, nil
@@ -95,7 +95,7 @@ func findTables(_ context.Context, m *machine) ([]Item, error) {
 	return items, nil
 }
 
-// findRules lists the chains of others, of those that the ledger names, in which rules of ours are.
+// findRules lists the chains of other programs that are in the ledger and still have coracle's rules.
 func findRules(_ context.Context, m *machine) ([]Item, error) {
 	if len(m.entries(ledger.NFTRule)) == 0 {
 		return nil, nil
@@ -121,8 +121,8 @@ func findRules(_ context.Context, m *machine) ([]Item, error) {
 	return items, nil
 }
 
-// findRoutes lists the routes to other nodes' pods that flannel's backend host-gw makes. Those of other backends go
-// with their interface.
+// findRoutes lists the routes to other nodes' pods that flannel's backend host-gw makes. The routes of other backends
+// disappear with their interface.
 func findRoutes(_ context.Context, m *machine) ([]Item, error) {
 	networks := m.podNetworks()
 	if len(networks) == 0 {

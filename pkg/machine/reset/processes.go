@@ -18,7 +18,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
-// The time that processes get: the front stops the halves in order, everything else is killed.
+// How long processes may take to end: the front stops its children in order, all others are killed.
 const (
 	stopTime = 10 * time.Second
 	killTime = 10 * time.Second
@@ -32,7 +32,7 @@ type process struct {
 	started     uint64 // clock ticks since boot
 }
 
-// findProcesses lists the front, halves without a front, and the pods by their shims, in the order of killing.
+// findProcesses lists the front, child processes without a front, and the pods by their shims, in the order of killing.
 func findProcesses(_ context.Context, m *machine) ([]Item, error) {
 	table, err := m.processTable()
 	if err != nil {
@@ -61,9 +61,9 @@ func findProcesses(_ context.Context, m *machine) ([]Item, error) {
 			remove: func(ctx context.Context) error { return stopFront(ctx, p) }})
 	}
 	for _, p := range sorted(table) {
-		if m.isHalf(p) && !claimed[p.pid] {
+		if m.isChild(p) && !claimed[p.pid] {
 			claimed[p.pid] = true
-			items = append(items, Item{Kind: "process", Name: fmt.Sprintf("coracle's %s half (pid %d)", halfName(p), p.pid), vital: true,
+			items = append(items, Item{Kind: "process", Name: fmt.Sprintf("coracle's process %s (pid %d)", childName(p), p.pid), vital: true,
 				remove: func(ctx context.Context) error { return kill(ctx, p) }})
 		}
 	}
@@ -82,19 +82,19 @@ func findProcesses(_ context.Context, m *machine) ([]Item, error) {
 	return items, nil
 }
 
-// podItem is a shim with all that runs below it. All are killed at once: a shim's death leaves its children to init.
+// podItem is a shim with its descendants. They are killed together, because the children of a dead shim become those of init.
 func podItem(name string, all []process) Item {
 	return Item{Kind: "pod", Name: name, Detail: fmt.Sprintf("%d processes", len(all)),
 		remove: func(ctx context.Context) error { return kill(ctx, all...) }}
 }
 
-// isHalf recognizes the halves by the file that the front gives them.
-func (m *machine) isHalf(p process) bool {
-	return slices.Contains(p.args, m.dirs.Resolved()) && halfName(p) != "" && m.sameMounts(p)
+// isChild recognises child processes of a front by the file that the front gives them.
+func (m *machine) isChild(p process) bool {
+	return slices.Contains(p.args, m.dirs.Resolved()) && childName(p) != "" && m.sameMounts(p)
 }
 
-// halfName is what a half is called in its command line; "" for other processes.
-func halfName(p process) string {
+// childName returns the name of a child process in its command line; "" for other processes.
+func childName(p process) string {
 	for _, name := range []string{state.ControlPlane, state.Node} {
 		if slices.Contains(p.args, name) {
 			return name
@@ -103,15 +103,15 @@ func halfName(p process) string {
 	return ""
 }
 
-// isShim recognizes the shims of our containerd by its socket.
+// isShim recognises the shims of coracle's containerd by its socket.
 func (m *machine) isShim(p process) bool {
 	i := slices.Index(p.args, "-address")
 	return strings.HasPrefix(p.name, "containerd-shim") && i >= 0 && i+1 < len(p.args) &&
 		p.args[i+1] == m.dirs.ContainerdSocket() && m.sameMounts(p)
 }
 
-// sameMounts reports whether a process sees the same files as we do. A coracle in a container on this machine has the
-// same paths and is visible to us, but they are not our files.
+// sameMounts reports whether a process is in the mount namespace of this process. A coracle in a container on the machine is
+// visible and uses the same paths, but they are other files.
 func (m *machine) sameMounts(p process) bool {
 	ours, err := os.Readlink(filepath.Join(m.proc, "self", "ns", "mnt"))
 	if err != nil {
@@ -121,14 +121,14 @@ func (m *machine) sameMounts(p process) bool {
 	return err == nil && its == ours
 }
 
-// podName is the pod of a shim, or its identifier.
+// podName returns the name of a shim's pod, or the sandbox's identifier.
 func (m *machine) podName(shim process) string {
 	i := slices.Index(shim.args, "-id")
 	if i < 0 || i+1 >= len(shim.args) {
 		return fmt.Sprintf("(shim with pid %d)", shim.pid)
 	}
 	id := shim.args[i+1]
-	for _, b := range m.seen.bundles {
+	for _, b := range m.seen.containers {
 		if b.id == id && b.pod != "" {
 			return b.pod
 		}
@@ -136,7 +136,7 @@ func (m *machine) podName(shim process) string {
 	return id
 }
 
-// front is the process that holds the lock on the data directory, or that says in its state file to be the front.
+// front returns the process that holds the lock on the data directory, or that is the front according to its state file.
 func (m *machine) front(table map[int]process) int {
 	if pid := lockHolder(m.proc, m.dirs.Lock()); table[pid].pid != 0 {
 		return pid
@@ -151,7 +151,7 @@ func (m *machine) front(table map[int]process) int {
 	return 0
 }
 
-// lockHolder is the process that holds a flock on the file, by the kernel's list of locks; 0 for none.
+// lockHolder returns the process that holds a flock on the file according to /proc/locks; 0 for none.
 func lockHolder(proc, path string) int {
 	var file unix.Stat_t
 	if unix.Stat(path, &file) != nil {
@@ -172,7 +172,7 @@ func lockHolder(proc, path string) int {
 	return 0
 }
 
-// stopFront lets coracle stop in order, by whoever keeps it running.
+// stopFront stops coracle in order: through systemd if it runs as a service.
 func stopFront(ctx context.Context, p process) error {
 	if p.pid == 1 {
 		return errors.New("it is the first process of this container: remove the container instead")
@@ -186,10 +186,10 @@ func stopFront(ctx context.Context, p process) error {
 	if waitGone(ctx, p, stopTime) {
 		return nil
 	}
-	return kill(ctx, p) // the halves die with it
+	return kill(ctx, p) // its child processes die with it
 }
 
-// kill ends processes at once and waits until they are gone.
+// kill kills processes and waits until they have ended.
 func kill(ctx context.Context, all ...process) error {
 	for _, p := range all {
 		if now, err := state.StartTicks(p.pid); err != nil || now != p.started {
@@ -207,7 +207,7 @@ func kill(ctx context.Context, all ...process) error {
 	return nil
 }
 
-// waitGone waits until a process has ended, whether or not its parent has taken note.
+// waitGone waits until a process has ended, even if its parent has not waited for it.
 func waitGone(ctx context.Context, p process, limit time.Duration) bool {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
@@ -230,7 +230,7 @@ func waitGone(ctx context.Context, p process, limit time.Duration) bool {
 	return false
 }
 
-// processTable lists what runs; zombies do not.
+// processTable lists the running processes, without zombies.
 func (m *machine) processTable() (map[int]process, error) {
 	dirs, err := os.ReadDir(m.proc)
 	if err != nil {
@@ -271,7 +271,7 @@ func readProcess(dir string, pid int) (process, bool) {
 	return p, true
 }
 
-// family is a process with all its descendants, itself first.
+// family returns a process with all its descendants, itself first.
 func family(table map[int]process, pid int) []process {
 	out := []process{table[pid]}
 	for _, p := range sorted(table) {

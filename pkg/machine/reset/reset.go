@@ -1,9 +1,9 @@
-// Package reset takes everything off a machine that coracle made: processes, mounts, network namespaces, links, nft
-// tables, routes, cgroups, kernel settings and files, in the order in which each lets go of the next. It goes by the
-// ledger, by names below coracle's own directories and by what containerd's database mentions, and touches nothing
-// else. It asks no process of coracle, so it works as well when they hang or when the payload is damaged.
+// Package reset removes from a machine everything that coracle made: processes, mounts, network namespaces, links, nft
+// tables, routes, cgroups, kernel settings and files. It removes users of a thing before the thing. To find them it reads
+// the ledger, coracle's own directories and containerd's database, and it touches nothing else. It talks to no process of
+// coracle, so that it works when they hang or when the payload is damaged.
 //
-// What a thing of each sort is and how it is removed is a row of the table in stages.go.
+// The table in stages.go has a row for each kind of thing.
 package reset
 
 import (
@@ -25,18 +25,19 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Reset is what is to be taken off.
+// Reset says what to remove.
 type Reset struct {
 	Dirs paths.Dirs
-	// Config is what coracle was last started with, if that is known: paths of files outside Dirs.
+	// Config is the configuration of the last start, if known: it has the paths of files outside Dirs.
 	Config config.Config
-	// Cache is where commands of this user unpack to; "" if nowhere. It may hold what runs now: the kernel keeps the file.
+	// Cache is the directory into which commands of this user unpack the payload; "" for none. It may hold the program that
+	// runs now: the kernel keeps that file until the program ends.
 	Cache string
-	// KeepData leaves what outlives a reboot of the machine: all files but those in the run directory.
+	// KeepData keeps everything that outlives a reboot: all files except those in the run directory.
 	KeepData bool
-	// Removed is told each thing that was removed. Nil is nobody.
+	// Removed is called for each thing that was removed. It may be nil.
 	Removed func(Item)
-	// Proc and Root are where the machine's /proc and file system are; empty but in tests.
+	// Proc and Root replace /proc and / in tests; otherwise they are empty.
 	Proc, Root string
 }
 
@@ -44,9 +45,9 @@ type Reset struct {
 type Item struct {
 	Kind   string `json:"kind"`
 	Name   string `json:"name"`
-	Detail string `json:"detail,omitempty"` // what a person needs to know to say yes
+	Detail string `json:"detail,omitempty"` // what a person should know before agreeing
 	remove func(context.Context) error
-	vital  bool // as long as it is there nothing else may be removed
+	vital  bool // nothing else may be removed while it is there
 }
 
 func (i Item) String() string {
@@ -56,8 +57,8 @@ func (i Item) String() string {
 	return fmt.Sprintf("%s %s (%s)", i.Kind, i.Name, i.Detail)
 }
 
-// Plan lists what Run would remove, in its order. It changes nothing. An error means that a part of the machine could
-// not be looked at; the items are valid all the same.
+// Plan lists what Run would remove, in the same order. It changes nothing. An error means that a part of the machine could
+// not be read; the items are valid nevertheless.
 func (r Reset) Plan(ctx context.Context) ([]Item, error) {
 	m, errs := r.look()
 	var all []Item
@@ -77,16 +78,16 @@ func (r Reset) Plan(ctx context.Context) ([]Item, error) {
 	return all, errors.Join(errs...)
 }
 
-// ErrRunning is in Run's error if coracle could not be stopped, so that nothing was removed.
+// ErrRunning is part of Run's error if coracle could not be stopped and therefore nothing was removed.
 var ErrRunning = errors.New("nothing was removed while coracle runs")
 
-// rounds is how often a stage is looked at again because more turned up: processes that were being born, or mounts
-// below mounts.
+// rounds is how often a stage is repeated because more things appear: processes that had just started, or mounts below
+// mounts.
 const rounds = 5
 
-// Run removes everything. It goes on after a failure and returns all of them; what failed stays in the ledger, so that
-// another Run can try again. Only if coracle itself cannot be stopped it removes nothing. Nobody can start coracle on
-// the same directories meanwhile.
+// Run removes everything. It continues after failures and returns all of them; the ledger then stays, so that another Run
+// can try again. If coracle itself cannot be stopped, Run removes nothing. A lock prevents that coracle is started on the
+// same directories meanwhile.
 func (r Reset) Run(ctx context.Context) error {
 	if r.Removed == nil {
 		r.Removed = func(Item) {}
@@ -96,7 +97,7 @@ func (r Reset) Run(ctx context.Context) error {
 		if r.KeepData && s.data {
 			continue
 		}
-		if i == 1 { // whoever held the lock is gone
+		if i == 1 { // the processes that held the locks have ended
 			for _, path := range []string{r.Dirs.Lock(), r.Dirs.RunLock()} {
 				lock, err := lock(path)
 				if err != nil {
@@ -117,7 +118,7 @@ func (r Reset) Run(ctx context.Context) error {
 		}
 	}
 	if r.KeepData && len(errs) == 0 {
-		return ledger.Open(r.Dirs).ForgetKernel() // what has these names from now on is somebody else's
+		return ledger.Open(r.Dirs).ForgetKernel() // whatever gets these names from now on is not coracle's
 	}
 	return errors.Join(errs...)
 }
@@ -136,7 +137,7 @@ func (r Reset) runStage(ctx context.Context, m *machine, s stage) error {
 		}
 		if round > 0 {
 			if len(errs) == 0 && !slices.ContainsFunc(items, func(i Item) bool { return !told[i.Name] }) {
-				return nil // it stays for a good reason
+				return nil // the same things are found again: they are meant to stay
 			}
 			_ = lifecycle.Sleep(ctx, 50*time.Millisecond<<round)
 		}
@@ -158,7 +159,7 @@ func (r Reset) runStage(ctx context.Context, m *machine, s stage) error {
 	return errors.Join(errs...)
 }
 
-// look gathers what later stages would destroy the evidence of.
+// look reads what the stages need before the first of them removes anything.
 func (r Reset) look() (*machine, []error) {
 	m := &machine{dirs: r.Dirs, config: r.Config, cache: r.Cache, proc: r.Proc, root: r.Root, planned: map[string]bool{}}
 	if m.proc == "" {
@@ -182,8 +183,8 @@ func (r Reset) look() (*machine, []error) {
 	return m, errs
 }
 
-// lostLedger reports whether there is no ledger although a start, which makes one, has left its traces: the run
-// directory does not outlive the machine's boot, and reset removes it before the ledger.
+// lostLedger reports whether the ledger is missing although coracle was started in this boot. A start writes both the ledger
+// and the run directory; the run directory ends with the boot, and reset removes it before the ledger.
 func lostLedger(dirs paths.Dirs) bool {
 	if _, err := os.Stat(dirs.Ledger()); !errors.Is(err, os.ErrNotExist) {
 		return false
@@ -191,7 +192,7 @@ func lostLedger(dirs paths.Dirs) bool {
 	return paths.Exists(dirs.Resolved())
 }
 
-// lock keeps others from starting on the directory that path is in while it is being removed; it makes nothing.
+// lock prevents that coracle is started while its directory is removed. path is the directory's lock file; it is not created.
 func lock(path string) (io.Closer, error) {
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

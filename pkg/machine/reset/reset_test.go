@@ -357,16 +357,16 @@ nonsense
 	}
 }
 
-func TestBundles(t *testing.T) {
+func TestContainers(t *testing.T) {
 	dirs := paths.Dirs{Run: t.TempDir()}
 	dir := filepath.Join(dirs.ContainerdState(), "io.containerd.runtime.v2.task", "k8s.io", "abc")
 	os.MkdirAll(dir, 0o755)
 	os.WriteFile(filepath.Join(dir, "config.json"), []byte(`{"annotations":{"io.kubernetes.cri.sandbox-name":"web","io.kubernetes.cri.sandbox-namespace":"default"},
 		"linux":{"cgroupsPath":"/kubepods/pod1/abc","namespaces":[{"type":"network","path":"/var/run/netns/cni-`+ourUID+`"}]}}`), 0o600)
 	e := gather(dirs)
-	want := bundle{id: "abc", cgroup: "/kubepods", netns: "cni-" + ourUID, pod: "default/web"}
-	if len(e.bundles) != 1 || e.bundles[0] != want {
-		t.Fatalf("%+v", e.bundles)
+	want := container{id: "abc", cgroup: "/kubepods", netns: "cni-" + ourUID, pod: "default/web"}
+	if len(e.containers) != 1 || e.containers[0] != want {
+		t.Fatalf("%+v", e.containers)
 	}
 	if !e.mentions("cni-"+ourUID) || e.mentions("cni-"+foreignUID) || e.mentions("abc") {
 		t.Error("mixes up what is ours and what is not")

@@ -10,15 +10,15 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// stage finds the things of one sort that are there now.
+// stage finds the things of one kind that exist now.
 type stage struct {
 	what string
 	find func(context.Context, *machine) ([]Item, error)
-	// data says that what it finds outlives a reboot.
+	// data says that the things outlive a reboot.
 	data bool
 }
 
-// stages is the order of removal: nothing goes before what uses it.
+// stages is the order of removal: users of a thing are removed before the thing.
 var stages = []stage{
 	{"processes", findProcesses, false},
 	{"mounts", findMounts, false},
@@ -35,22 +35,22 @@ var stages = []stage{
 	{"directories", findDirs, true},
 }
 
-// machine is what the stages look at.
+// machine is what the stages read and share.
 type machine struct {
 	dirs   paths.Dirs
 	config config.Config
 	cache  string
 	proc   string
-	root   string // in front of paths outside dirs; empty but in tests
+	root   string // put in front of paths outside dirs; empty except in tests
 	noted  []ledger.Entry
 	seen   evidence
-	failed bool // something could not be removed: the ledger has to stay
+	failed bool // something could not be removed, so that the ledger must stay
 	abort  bool // coracle itself could not be stopped
-	// planned are the names of what earlier stages of a plan have found, and would have removed.
+	// planned has the names of what earlier stages of a plan found and would have removed.
 	planned map[string]bool
 }
 
-// entries returns the ledger's entries of one kind.
+// entries returns the entries of one kind.
 func (m *machine) entries(kind ledger.Kind) (out []ledger.Entry) {
 	for _, e := range m.noted {
 		if e.Kind == kind {
@@ -60,7 +60,7 @@ func (m *machine) entries(kind ledger.Kind) (out []ledger.Entry) {
 	return out
 }
 
-// made reports whether the ledger says that coracle made this.
+// made reports whether the ledger has the thing.
 func (m *machine) made(kind ledger.Kind, name string) bool {
 	for _, e := range m.noted {
 		if e.Kind == kind && e.Name == name {
@@ -70,7 +70,7 @@ func (m *machine) made(kind ledger.Kind, name string) bool {
 	return false
 }
 
-// host is a path outside coracle's directories.
+// host returns where a path outside coracle's directories is.
 func (m *machine) host(path string) string { return filepath.Join(m.root, path) }
 
 // Volumes is the kind of the item for the data of pods. It is separate from the directory that contains it, so that the plan

@@ -14,14 +14,15 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// systemdUnit is the service whose main process this is; killed, systemd would start it again. It is "" for none.
+// systemdUnit returns the service whose main process pid is, "" for none. systemd would start such a process again if it were
+// killed.
 func systemdUnit(ctx context.Context, pid int) string {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
 	if err != nil {
 		return ""
 	}
 	for _, unit := range services(string(data)) {
-		// A shell's service is not the service of what is typed into it.
+		// A process that was started from a shell is in the shell's service, but not its main process.
 		out, err := exec.CommandContext(ctx, "systemctl", "show", "--property=MainPID", "--value", unit).Output()
 		if err == nil && strings.TrimSpace(string(out)) == strconv.Itoa(pid) {
 			return unit
@@ -30,7 +31,7 @@ func systemdUnit(ctx context.Context, pid int) string {
 	return ""
 }
 
-// services are the services that a process is in, by the text of its cgroup file.
+// services returns the services in the text of a process' cgroup file.
 func services(cgroups string) (units []string) {
 	for line := range strings.Lines(cgroups) {
 		unit := path.Base(strings.TrimSpace(line))
@@ -41,7 +42,7 @@ func services(cgroups string) (units []string) {
 	return units
 }
 
-// systemctl runs a command of systemd and waits for its end.
+// systemctl runs systemctl and waits for its end.
 func systemctl(ctx context.Context, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
