@@ -122,7 +122,7 @@ func installer() (*install.Installer, error) {
 }
 
 // runInstall installs the service and reports the result.
-func runInstall(in *install.Installer, w install.Wanted, began time.Time) error {
+func runInstall(in *install.Installer, w install.Spec, began time.Time) error {
 	ctx, done := interruptible()
 	defer done()
 	wh := where{data: w.Config.Dirs.Data, run: w.Config.Dirs.Run}

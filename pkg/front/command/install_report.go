@@ -19,7 +19,7 @@ import (
 // report describes a finished installation to the user.
 type report struct {
 	in     *install.Installer
-	wanted install.Wanted
+	wanted install.Spec
 	done   install.Done
 	where  where
 	took   time.Duration

@@ -19,7 +19,7 @@ import (
 )
 
 // wanted is what the flags, the command after them and the environment ask for.
-func (f installFlags) wanted(in *install.Installer, command, environ []string) (w install.Wanted, err error) {
+func (f installFlags) wanted(in *install.Installer, command, environ []string) (w install.Spec, err error) {
 	environment := install.Environment(environ)
 	role, args, name, err := f.what(in, command, &environment)
 	if err != nil {
@@ -53,7 +53,7 @@ func (f installFlags) wanted(in *install.Installer, command, environ []string) (
 	if err != nil {
 		return w, fmt.Errorf("finding this executable: %w", err)
 	}
-	return install.Wanted{
+	return install.Spec{
 		Service: name, Role: role, Args: args, Environment: environment, Config: cfg, BinDir: dir, Self: self, Version: version.Version,
 		Enable: !f.skipEnable, Start: !f.skipStart, Wait: f.wait,
 	}, nil

@@ -1,6 +1,5 @@
-// Package initsystem makes coracle a service of the machine's init system: what a service is for systemd and for OpenRC, how
-// it is enabled, started and asked after. Who needs which service, and what else belongs to an installation, is package
-// install's business.
+// Package initsystem makes coracle a service of the machine's init system, systemd or OpenRC: it writes the service's files,
+// enables, starts and stops it, and reports its state. Package install decides which service there is.
 package initsystem
 
 import (
@@ -17,16 +16,16 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Unit is a service as coracle needs it, in no init system's words.
+// Unit describes a service independently of the init system.
 type Unit struct {
 	Name        string // coracle, coracle-agent; letters, digits, '-', '_' and '.'
 	Description string
-	// Exec is the program, by its absolute path, and its arguments, each as it is: rendering quotes them.
+	// Exec is the absolute path of the program and its arguments, unquoted.
 	Exec []string
-	// Before is a command that runs before each start, by its absolute path; a failure keeps the service from starting.
-	// Nil for none.
+	// Before is a command with an absolute path that runs before each start; if it fails the service does not start. It may
+	// be nil.
 	Before []string
-	// Ready is a command that returns when the service can be used, for init systems that a service cannot tell itself.
+	// Ready is a command that returns when the service is ready, for init systems without a notification protocol.
 	Ready []string
 	// Environment is the path of a file as Environment writes it. It may be missing.
 	Environment string
@@ -34,25 +33,25 @@ type Unit struct {
 	Mounts []string
 }
 
-// Running is what a service does at the moment.
+// Running is the present state of a service.
 type Running string
 
-// What a service can be doing.
+// The states of a service.
 const (
 	Stopped  Running = "stopped"
-	Starting Running = "starting" // or it waits to be started again
+	Starting Running = "starting" // or waiting for a restart
 	Ready    Running = "ready"
 	Stopping Running = "stopping"
-	Failed   Running = "failed" // and it is not started again
+	Failed   Running = "failed" // and not restarted
 )
 
-// State is how a service is.
+// State is what the init system reports about a service.
 type State struct {
 	Installed bool // the init system knows it
 	Enabled   bool // it is started at boot
 	Running   Running
-	PID       int // of its main process; 0 for none, or if it cannot be told
-	// Detail is what the init system says in its own words, for people: "activating (auto-restart)".
+	PID       int // of the main process; 0 for none or if it is unknown
+	// Detail is the state in the init system's own words, for people: "activating (auto-restart)".
 	Detail string
 }
 
@@ -62,33 +61,32 @@ type Manager interface {
 	Name() string
 	// Files are the paths that Install writes for a service.
 	Files(name string) []string
-	// Install writes the service down, or replaces it, and returns the files that it wrote. It starts and enables nothing.
+	// Install writes or replaces the service's files and returns their paths. It neither starts nor enables the service.
 	Install(ctx context.Context, u Unit) ([]string, error)
-	// Reload takes note that somebody else has changed or removed the service's files.
+	// Reload makes the init system read the service's files again after they were changed or removed.
 	Reload(ctx context.Context, name string) error
-	// Remove forgets the service: it is disabled and its files are removed. It must be stopped. One that is not there is
-	// no error.
+	// Remove disables the service and removes its files. The service must be stopped. It is no error if it does not exist.
 	Remove(ctx context.Context, name string) error
 	// Enable makes the service start at boot, and Disable not.
 	Enable(ctx context.Context, name string) error
 	Disable(ctx context.Context, name string) error
-	// Start returns when the service has said that it is ready; the error says why it is not, as far as its log does. When
-	// ctx ends first the service is left starting.
+	// Start returns when the service is ready. The error has the reason from the service's log. If ctx ends first, the service
+	// continues to start.
 	Start(ctx context.Context, name string) error
-	// Stop ends the service's main process in order and returns when it is gone. Pods run on.
+	// Stop terminates the service's main process and returns when it has ended. Pods run on.
 	Stop(ctx context.Context, name string) error
 	// Restart is Stop and Start; a service that does not run is only started.
 	Restart(ctx context.Context, name string) error
 	State(ctx context.Context, name string) (State, error)
-	// Log returns the command with which people read the service's log.
+	// Log returns the command that shows the service's log.
 	Log(name string) string
 }
 
 // ErrNone is the error of Detect on a machine whose init system is neither systemd nor OpenRC.
 var ErrNone = errors.New("this machine's init system is neither systemd nor OpenRC")
 
-// Detect finds the machine's init system: the one that runs, else, as in an image that is being built, the one that is
-// installed. The latter can install and enable services and start none.
+// Detect returns the running init system, or if there is none, as in an image that is being built, the installed one. That
+// can install and enable services, but not start them.
 func Detect() (Manager, error) { return detect("/", exec.LookPath) }
 
 func detect(root string, look func(string) (string, error)) (Manager, error) {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Environment is the text of a file of variables that systemd reads and a shell can source alike, sorted by name.
-// Variables are NAME=VALUE; of two with one name the last counts.
+// Environment returns the text of a file of variables that both systemd and a shell can read, sorted by name. Variables have
+// the form NAME=VALUE; of two with the same name the last one counts.
 func Environment(variables []string) []byte {
 	values := map[string]string{}
 	var names []string
@@ -28,7 +28,7 @@ func Environment(variables []string) []byte {
 	return []byte(b.String())
 }
 
-// systemdLine is a command line for a unit file. The program's path is not subject to variables, the arguments are.
+// systemdLine returns a command line for a unit file. systemd expands variables in the arguments, but not in the path.
 func systemdLine(command []string) string {
 	words := make([]string, len(command))
 	for i, word := range command {
@@ -41,7 +41,7 @@ func systemdLine(command []string) string {
 	return strings.Join(words, " ")
 }
 
-// systemdWord quotes a word if it has to be.
+// systemdWord quotes a word if necessary.
 func systemdWord(word string) string {
 	plain := func(c rune) bool {
 		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_./:=,@%+$", c) || c > 127
@@ -52,7 +52,7 @@ func systemdWord(word string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`, "\r", `\r`).Replace(word) + `"`
 }
 
-// ReadEnvironment is the reverse of Environment. What has another form is left out.
+// ReadEnvironment is the reverse of Environment. It skips lines of another form.
 func ReadEnvironment(text []byte) (variables []string) {
 	unescape := strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\$`, `$`, "\\`", "`")
 	for _, entry := range strings.Split(string(text), "\"\n") {
@@ -64,7 +64,7 @@ func ReadEnvironment(text []byte) (variables []string) {
 	return variables
 }
 
-// ShellLine is a command line for a shell.
+// ShellLine returns a command line for a shell.
 func ShellLine(command []string) string {
 	words := make([]string, len(command))
 	for i, word := range command {
@@ -73,7 +73,7 @@ func ShellLine(command []string) string {
 	return strings.Join(words, " ")
 }
 
-// shellWord quotes a word if it has to be.
+// shellWord quotes a word if necessary.
 func shellWord(word string) string {
 	plain := func(c rune) bool {
 		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_./:=,@%+", c)

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// openRCLog is where a service's output goes: OpenRC has no journal.
+// openRCLog returns the file for a service's output: OpenRC has no journal.
 func openRCLog(name string) string { return "/var/log/" + name + ".log" }
 
-// openRCScript is the text of an init script.
+// openRCScript returns the text of an init script.
 func openRCScript(u Unit) string {
 	var b strings.Builder
 	b.WriteString("#!/sbin/openrc-run\n# Made by coracle install, which replaces it. Put changes of yours into /etc/conf.d/" + u.Name + ".\n\n")
@@ -53,8 +53,8 @@ usable() {
 	return b.String()
 }
 
-// scriptSettings is what all of coracle's services have in common. The supervisor starts what fails again and ends only
-// coracle itself: pods run on.
+// scriptSettings are the settings of all of coracle's services. OpenRC's supervisor restarts a service that fails, and stops
+// only its main process: pods run on.
 const scriptSettings = `supervisor=supervise-daemon
 respawn_delay=3
 respawn_max=0

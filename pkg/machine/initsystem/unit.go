@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// systemdUnit is the text of a unit file.
+// systemdUnit returns the text of a unit file.
 func systemdUnit(u Unit) string {
 	var b strings.Builder
 	line := func(key, value string) { fmt.Fprintf(&b, "%s=%s\n", key, value) }
@@ -35,7 +35,7 @@ func systemdUnit(u Unit) string {
 	return b.String()
 }
 
-// serviceSettings is what all of coracle's services have in common.
+// serviceSettings are the settings of all of coracle's services.
 const serviceSettings = `# Only coracle itself is stopped with the service: pods run on and are taken over by the next start.
 KillMode=process
 Delegate=yes

@@ -1,8 +1,8 @@
-// Package install puts coracle on a machine as a service, and takes it off again: the executable, the service and its
-// variables, links and completions. Everything that it makes is in a Record before it is made; whatever fails is taken
-// back, so that a machine has all of an installation or nothing of it.
+// Package install installs coracle as a service and uninstalls it: the executable, the service and its environment
+// variables, links and shell completions. It writes everything into a Record before it makes it, and undoes all steps if
+// one fails, so that an installation is complete or absent.
 //
-// What an init system is told is package initsystem's business, and what coracle makes when it runs is package reset's.
+// Package initsystem knows the init systems, and package reset removes what coracle makes when it runs.
 package install
 
 import (
@@ -16,43 +16,43 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
 )
 
-// Wanted is what is to be installed.
-type Wanted struct {
+// Spec says what to install.
+type Spec struct {
 	Service string
 	Role    config.Role
-	// Args are the role's arguments and Environment the service's variables. Config is what they mean.
+	// Args are the role's arguments, Environment the service's variables, and Config the configuration that results.
 	Args        []string
 	Environment []string
 	Config      config.Config
 	BinDir      string
 	Self        string // the executable to install
 	Version     string
-	Enable      bool // at boot
-	Start       bool // now
-	// Wait is how long it may take until it can be used.
+	Enable      bool // start the service at boot
+	Start       bool // start the service now
+	// Wait is how long the service may take to become ready.
 	Wait time.Duration
 }
 
-// Installer changes a machine. Its functions are what a machine does besides keeping files.
+// Installer installs on a machine. Its functions do everything that is not about files.
 type Installer struct {
 	Store
-	// Manager is the machine's init system, nil if that is none that coracle knows.
+	// Manager is the machine's init system; nil if coracle does not support it.
 	Manager initsystem.Manager
-	// Say is told each step, for people.
+	// Say is called with a description of each step, for people.
 	Say func(string)
 	// Look finds a command in PATH; nil is exec.LookPath.
 	Look func(name string) (string, error)
-	// Check says what keeps the machine from running this, before anything is changed.
+	// Check returns why the machine cannot run coracle. It is called before anything is changed.
 	Check func() error
 	// Ready returns when the started service can be used.
 	Ready func(context.Context) error
-	// Discard takes away what a service made when it ran, which has stopped: with its data, or all but that.
+	// Discard removes what a stopped service made when it ran; its data only if data is true.
 	Discard func(ctx context.Context, r Record, data bool) error
-	// Upgrade puts another executable in the place of an installed one, or leaves all as it was.
+	// Upgrade replaces an installed executable, or fails and changes nothing.
 	Upgrade func(ctx context.Context, r Record, file string) error
-	// Step says why another executable must not take the place of the one of a service that is stopped; nil allows all.
+	// Step returns why file must not replace the executable of a stopped service; nil allows every file.
 	Step func(ctx context.Context, r Record, file string) error
-	// step is told the name of each step before it is done; a test fails it there.
+	// step is called with the name of each step before it is done; tests make it fail.
 	step func(name string) error
 }
 
@@ -60,17 +60,17 @@ type Installer struct {
 type Done struct {
 	Record  Record
 	Changed bool // anything at all
-	Started bool // the service was started or restarted, and can be used
+	Started bool // the service was started or restarted, and is ready
 	// Upgraded says that there was another executable before.
 	Upgraded bool
-	// Taken are commands of the machine's own whose names links would have had.
+	// Taken are commands of the machine with the names of links that therefore were not made.
 	Taken []string
 }
 
 func (in *Installer) at(path string) string { return filepath.Join(in.Root, path) }
 
-// Install installs what is wanted, or makes an installation be what is wanted. If that fails it is as it was before.
-func (in *Installer) Install(ctx context.Context, w Wanted) (done Done, err error) {
+// Install installs w, or changes an installation to w. If that fails, everything is as before.
+func (in *Installer) Install(ctx context.Context, w Spec) (done Done, err error) {
 	old, there, err := in.Load(w.Service)
 	if err != nil {
 		return Done{}, err
@@ -86,11 +86,11 @@ func (in *Installer) Install(ctx context.Context, w Wanted) (done Done, err erro
 	if err := in.conflicts(w, old, there); err != nil {
 		return Done{}, err
 	}
-	i := &installation{Installer: in, Wanted: w, old: old, there: there}
+	i := &installation{Installer: in, Spec: w, old: old, there: there}
 	if err := i.survey(ctx); err != nil {
 		return Done{}, err
 	}
-	if w.Start && !i.running && in.Check != nil { // an image that is being built need not be able to run it
+	if w.Start && !i.running && in.Check != nil { // an image that is being built need not be able to run coracle
 		if err := in.Check(); err != nil {
 			return Done{}, err
 		}
@@ -106,8 +106,8 @@ func (in *Installer) Install(ctx context.Context, w Wanted) (done Done, err erro
 	return Done{Record: i.record, Changed: i.changed || i.upgrade, Started: i.started, Upgraded: i.upgrade, Taken: i.taken}, nil
 }
 
-// completing fills in what can be told from the rest.
-func (in *Installer) completing(w *Wanted) {
+// completing sets the fields of w that follow from the others.
+func (in *Installer) completing(w *Spec) {
 	if in.Say == nil {
 		in.Say = func(string) {}
 	}
@@ -119,8 +119,8 @@ func (in *Installer) completing(w *Wanted) {
 	}
 }
 
-// conflicts says what keeps an installation from standing beside others.
-func (in *Installer) conflicts(w Wanted, old Record, there bool) error {
+// conflicts returns why w cannot be installed beside the installations that exist.
+func (in *Installer) conflicts(w Spec, old Record, there bool) error {
 	others, err := in.others(w.Service)
 	if err != nil {
 		return err

@@ -85,7 +85,7 @@ func (f *initSystem) State(_ context.Context, name string) (initsystem.State, er
 type world struct {
 	*Installer
 	init *initSystem
-	want Wanted
+	want Spec
 }
 
 func newWorld(t *testing.T) *world {
@@ -113,7 +113,7 @@ func newWorld(t *testing.T) *world {
 		}
 		return nil
 	}
-	w.want = Wanted{Service: "coracle", Role: config.Server, Environment: []string{"CORACLE_TOKEN=secret"}, Config: config.Config{Dirs: paths.Default()},
+	w.want = Spec{Service: "coracle", Role: config.Server, Environment: []string{"CORACLE_TOKEN=secret"}, Config: config.Config{Dirs: paths.Default()},
 		BinDir: "/usr/local/bin", Self: self, Version: "v1", Enable: true, Start: true, Wait: time.Minute}
 	return w
 }
@@ -375,13 +375,13 @@ func TestSeveral(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	tests := []struct {
 		name   string
-		change func(*Wanted)
+		change func(*Spec)
 		want   string
 	}{
-		{"another role", func(w *Wanted) { w.Role = config.Agent }, "is installed as a server"},
-		{"another data directory", func(w *Wanted) { w.Config.Dirs.Data = "/srv/coracle" }, "cannot be changed to /srv/coracle"},
-		{"another place", func(w *Wanted) { w.BinDir = "/opt/bin" }, "give --bin-dir /usr/local/bin"},
-		{"the agent's service", func(w *Wanted) { w.Service, w.Role = "coracle-agent", config.Agent }, "is installed as a server already, by the service coracle,"},
+		{"another role", func(w *Spec) { w.Role = config.Agent }, "is installed as a server"},
+		{"another data directory", func(w *Spec) { w.Config.Dirs.Data = "/srv/coracle" }, "cannot be changed to /srv/coracle"},
+		{"another place", func(w *Spec) { w.BinDir = "/opt/bin" }, "give --bin-dir /usr/local/bin"},
+		{"the agent's service", func(w *Spec) { w.Service, w.Role = "coracle-agent", config.Agent }, "is installed as a server already, by the service coracle,"},
 	}
 	for _, tt := range tests {
 		w := newWorld(t)

@@ -17,22 +17,22 @@ import (
 // installation is one call of Install.
 type installation struct {
 	*Installer
-	Wanted
+	Spec
 	old     Record
-	there   bool // there is an old one
-	running bool // its service runs
-	upgrade bool // another executable is wanted
+	there   bool // old exists
+	running bool // the old service runs
+	upgrade bool // the executable is replaced
 	record  Record
 	undo    undo
 	taken   []string
 	done    []func() // after success
 	changed bool
-	rewrote bool // of what the service reads at its start
+	rewrote bool // a file changed that the service reads at its start
 	started bool
-	touched bool // the service was told to start
+	touched bool // a start of the service was requested
 }
 
-// survey finds out what there is.
+// survey finds out what is installed.
 func (i *installation) survey(ctx context.Context) error {
 	if i.Manager != nil && i.there {
 		state, err := i.Manager.State(ctx, i.Service)
@@ -46,7 +46,7 @@ func (i *installation) survey(ctx context.Context) error {
 	}
 	same, err := i.sameFile(i.Self, i.Binary())
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // somebody removed it: it is put there again
+		return nil // it was removed by hand, and is installed again
 	}
 	i.upgrade = !same && i.running
 	if err == nil && !same && !i.running && i.Step != nil {
@@ -55,10 +55,10 @@ func (i *installation) survey(ctx context.Context) error {
 	return err
 }
 
-// Binary is where the executable is to be.
-func (i *installation) Binary() string { return i.Wanted.binary() }
+// Binary is the path of the installed executable.
+func (i *installation) Binary() string { return i.Spec.binary() }
 
-// run does all steps, each of which can be taken back.
+// run does all steps; each can be undone.
 func (i *installation) run(ctx context.Context) error {
 	steps := []struct {
 		name string
@@ -92,7 +92,7 @@ func (i *installation) run(ctx context.Context) error {
 	return nil
 }
 
-// takeBack makes everything as it was before and adds to why what could not be.
+// takeBack undoes all steps. It returns why, joined with the errors of steps that cannot be undone.
 func (i *installation) takeBack(ctx context.Context, why error) error {
 	i.Say("taking back what was done")
 	i.ctxUndo(context.WithoutCancel(ctx))
@@ -109,7 +109,7 @@ func (i *installation) takeBack(ctx context.Context, why error) error {
 	return fmt.Errorf("%w\nThat is why it was not installed; %s.", why, text)
 }
 
-// ctxUndo adds what ends the service: the first thing to take back, before its files go.
+// ctxUndo adds the end of the service to what is undone: it comes first, before the service's files are removed.
 func (i *installation) ctxUndo(ctx context.Context) {
 	if !i.touched {
 		return

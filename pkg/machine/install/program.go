@@ -15,7 +15,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/release"
 )
 
-// sameFile reports whether a file, and another one on the machine, are or hold the same.
+// sameFile reports whether two paths are the same file or have the same content.
 func (in *Installer) sameFile(file, installed string) (bool, error) {
 	a, err := os.Stat(file)
 	if err != nil {
@@ -39,7 +39,7 @@ func (in *Installer) sameFile(file, installed string) (bool, error) {
 	return one == other, err
 }
 
-// copyProgram copies an executable to a path, where the old or the new one is at every moment.
+// copyProgram copies an executable to a path atomically.
 func copyProgram(from, to string) (err error) {
 	src, err := os.Open(from)
 	if err != nil {
@@ -75,10 +75,10 @@ func copyProgram(from, to string) (err error) {
 	return atomicfile.SyncDir(filepath.Dir(to))
 }
 
-// selinux is there if the kernel has SELinux and a policy is loaded.
+// selinux exists if the kernel has SELinux and a policy is loaded.
 const selinux = "/sys/fs/selinux/enforce"
 
-// label gives the executable the label that a service's program needs, where SELinux looks at it.
+// label gives the executable the SELinux label that the program of a service needs.
 func (i *installation) label(path string) error {
 	if _, err := os.Stat(i.at(selinux)); err != nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/release"
 )
 
-// executable puts the executable in place, which an upgrade has done already.
+// executable installs the executable, unless an upgrade has done that.
 func (i *installation) executable(context.Context) error {
 	path := i.Binary()
 	if same, err := i.sameFile(i.Self, path); err == nil && same {
@@ -42,8 +42,8 @@ func (i *installation) executable(context.Context) error {
 	return i.label(path)
 }
 
-// share enters an executable into the record that another service has installed. One that was put there by hand stays
-// whoever's it is.
+// share records an executable that another service has installed. One that was installed by hand is not recorded, so that
+// uninstall leaves it.
 func (i *installation) share(path string) error {
 	others, err := i.others(i.Service)
 	if err != nil || i.record.has(path) || !lists(others, path) {
@@ -56,9 +56,9 @@ func (i *installation) share(path string) error {
 	return i.enter(path, digest)
 }
 
-// makeLinks makes what links are missing.
+// makeLinks makes the links that are missing.
 func (i *installation) makeLinks(context.Context) error {
-	links, taken := i.links(i.Wanted)
+	links, taken := i.links(i.Spec)
 	i.taken = taken
 	for _, l := range links {
 		if target, err := os.Readlink(i.at(l.Path)); err == nil && target == l.Target && slices.Contains(i.record.Links, l) {
@@ -96,7 +96,7 @@ func (i *installation) writeEnvironment(context.Context) error {
 func (i *installation) writeCompletions(context.Context) error {
 	for _, f := range i.completions(i.record.Links) {
 		if _, err := os.Lstat(i.at(f.path)); err == nil && !i.record.has(f.path) {
-			continue // somebody else's
+			continue // it is not coracle's
 		}
 		if _, err := i.write(f); err != nil {
 			i.Say(fmt.Sprintf("no completion: %v", err))
@@ -105,7 +105,7 @@ func (i *installation) writeCompletions(context.Context) error {
 	return nil
 }
 
-// writeService hands the service to the init system.
+// writeService installs the service in the init system.
 func (i *installation) writeService(ctx context.Context) error {
 	if i.Manager == nil {
 		return nil
@@ -146,7 +146,7 @@ func (i *installation) writeService(ctx context.Context) error {
 	return nil
 }
 
-// enable makes the service start at boot, or not.
+// enable enables or disables the start at boot.
 func (i *installation) enable(ctx context.Context) error {
 	if i.Manager == nil {
 		return nil
@@ -167,7 +167,7 @@ func (i *installation) enable(ctx context.Context) error {
 	return nil
 }
 
-// start starts a service that does not run, and one anew that runs with other settings. Pods run on meanwhile.
+// start starts the service, or restarts it if its settings have changed. Pods run on meanwhile.
 func (i *installation) start(ctx context.Context) error {
 	if !i.Start || i.Manager == nil || i.running && !i.rewrote {
 		return nil
@@ -186,7 +186,7 @@ func (i *installation) start(ctx context.Context) error {
 	return i.Manager.Start(ctx, i.Service)
 }
 
-// ready waits until what was started can be used.
+// ready waits until the started service is ready.
 func (i *installation) ready(ctx context.Context) error {
 	if !i.started || i.Ready == nil {
 		return nil
@@ -200,13 +200,13 @@ func (i *installation) ready(ctx context.Context) error {
 	return err
 }
 
-// complete ends the installation: from here on it is one.
+// complete marks the record as complete.
 func (i *installation) complete(context.Context) error {
 	i.record.Complete = true
 	return i.save(i.record)
 }
 
-// inside is a path as the machine has it.
+// inside returns where a path of the machine is.
 func (in *Installer) inside(path string) string {
 	rel, err := filepath.Rel(filepath.Join("/", in.Root), path)
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
-// undo is what takes back the steps so far, the last first.
+// undo has the functions that undo the steps so far. They run in reverse order.
 type undo struct {
 	steps []func() error
 }
 
 func (u *undo) add(step func() error) { u.steps = append(u.steps, step) }
 
-// run takes everything back. It goes on after a failure and returns all of them.
+// run undoes everything. It continues after failures and returns all of them.
 func (u *undo) run() error {
 	var errs []error
 	for _, step := range slices.Backward(u.steps) {
@@ -28,7 +28,7 @@ func (u *undo) run() error {
 	return errors.Join(errs...)
 }
 
-// keep remembers a file as it is, before it is written. Large files are to be kept by name, with keepAside.
+// keep remembers the content of a file before it is written. Use keepAside for large files.
 func (u *undo) keep(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -60,7 +60,7 @@ func (u *undo) keep(path string) error {
 	return nil
 }
 
-// keepAside is keep for a file that is replaced as a whole: the old one gets a second name meanwhile, which done removes.
+// keepAside is keep for a file that will be replaced by a rename: it gives the old file a second name, which done removes.
 func (u *undo) keepAside(path string) (done func(), err error) {
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
 		u.add(func() error { return gone(os.Remove(path)) })
@@ -98,7 +98,7 @@ func (u *undo) mkdirAll(path string, mode fs.FileMode) (made []string, err error
 	return made, nil
 }
 
-// removeEmpty removes a directory unless something is in it.
+// removeEmpty removes a directory if it is empty.
 func removeEmpty(path string) error {
 	if files, err := os.ReadDir(path); err != nil || len(files) > 0 {
 		return gone(err)
@@ -106,7 +106,7 @@ func removeEmpty(path string) error {
 	return gone(os.Remove(path))
 }
 
-// gone makes "it is not there" a success.
+// gone returns nil for the error that something does not exist.
 func gone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

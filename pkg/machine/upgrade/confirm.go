@@ -7,9 +7,9 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/release"
 )
 
-// Confirm is called by a version that has become ready. If it is on trial, and looks well for as long as it has to, the
-// trial is over. well says what has been wrong since the call, "" for nothing. It returns what came of it; ok is false
-// where nothing is on trial.
+// Confirm is called by a version that has become ready. If that version is on trial and stays well for the hold time, Confirm
+// commits the upgrade. well returns what has been wrong since the call, "" for nothing. Confirm returns the new state; ok is
+// false if no trial is pending.
 func Confirm(ctx context.Context, data string, well func() string) (s State, ok bool, err error) {
 	s, there, err := Read(data)
 	if err != nil || !there || s.Phase != Trial {
@@ -22,7 +22,7 @@ func Confirm(ctx context.Context, data string, well func() string) (s State, ok 
 	return confirm(ctx, s, own, well)
 }
 
-// confirm is Confirm of the executable with the checksum own.
+// confirm is Confirm for the executable with the checksum own.
 func confirm(ctx context.Context, s State, own string, well func() string) (State, bool, error) {
 	if own != s.To.SHA256 {
 		return s, false, nil
@@ -34,7 +34,7 @@ func confirm(ctx context.Context, s State, own string, well func() string) (Stat
 	wrong := well()
 	s, err := e.change(func(s *State) bool {
 		if s.Phase != Trial || s.Error != "" {
-			return false // the watcher was faster
+			return false // the watcher has decided meanwhile
 		}
 		if wrong != "" {
 			s.Error = "it was ready, but did not stay so: " + wrong

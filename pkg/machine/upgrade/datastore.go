@@ -12,9 +12,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// parts are what belongs together in a server's datastore: etcd's data, the keys that sign what is in it, and what the
-// server remembers of the cluster. A new version may change each of them. Files are where Dirs has them; the name is
-// that in a copy.
+// parts returns the files that make up a server's datastore: etcd's data, the keys that sign what is in it, and the server's
+// copy of the cluster's settings. A new version may change each of them. name is the name in a copy.
 func parts(d paths.Dirs) []part {
 	return []part{
 		{"etcd-member", filepath.Join(d.Etcd(), "member")},
@@ -30,10 +29,10 @@ func parts(d paths.Dirs) []part {
 
 type part struct{ name, path string }
 
-// peersMark is the file by which etcd remembers that it has or had other members.
+// peersMark is the file that records that etcd has or had other members.
 func peersMark(d paths.Dirs) string { return filepath.Join(d.Etcd(), "peers") }
 
-// kept says why the datastore is left as it is when a trial fails; "" if it is put back.
+// kept returns why the datastore is not restored when a trial fails; "" if it is restored.
 func kept(d paths.Dirs, server bool) string {
 	logs, _ := filepath.Glob(filepath.Join(d.Etcd(), "member", "wal", "*.wal"))
 	switch {
@@ -47,7 +46,7 @@ func kept(d paths.Dirs, server bool) string {
 	return ""
 }
 
-// datastoreSize is how much a copy needs, in bytes.
+// datastoreSize returns the size of a copy in bytes.
 func datastoreSize(d paths.Dirs) (size int64) {
 	for _, p := range parts(d) {
 		size += treeSize(p.path)
@@ -55,8 +54,8 @@ func datastoreSize(d paths.Dirs) (size int64) {
 	return size
 }
 
-// saveDatastore copies the datastore of a stopped server to dir, which is there as a whole or not at all, and returns
-// which parts there were.
+// saveDatastore copies the datastore of a stopped server to dir, which then is complete or absent. It returns the names of the
+// parts that exist.
 func saveDatastore(d paths.Dirs, dir string) (saved []string, err error) {
 	part := dir + ".part"
 	for _, old := range []string{dir, part} {
@@ -88,13 +87,13 @@ func saveDatastore(d paths.Dirs, dir string) (saved []string, err error) {
 	return saved, atomicfile.SyncDir(filepath.Dir(dir))
 }
 
-// restoreDatastore puts the copy in dir, with the parts that are named, in the place of the datastore, which goes to aside.
-// It goes on where an earlier call was interrupted.
+// restoreDatastore moves the datastore to aside and the copy in dir, with the saved parts, to its place. It continues where an
+// earlier call was interrupted.
 func (e *engine) restoreDatastore(d paths.Dirs, dir string, saved []string, aside string) error {
 	for _, p := range parts(d) {
 		copied := filepath.Join(dir, p.name)
 		if slices.Contains(saved, p.name) && !paths.Exists(copied) {
-			continue // it is back already
+			continue // an earlier call has restored it
 		}
 		if paths.Exists(p.path) {
 			e.at("move " + p.name + " aside")
@@ -116,7 +115,7 @@ func (e *engine) restoreDatastore(d paths.Dirs, dir string, saved []string, asid
 	return nil
 }
 
-// useDatastore puts a copy of what is in dir in the place of the datastore, of which there is a copy elsewhere.
+// useDatastore replaces the datastore, of which a copy exists, by a copy of the one in dir.
 func (e *engine) useDatastore(d paths.Dirs, dir string) error {
 	for _, p := range parts(d) {
 		e.at("use the old " + p.name)
@@ -132,11 +131,11 @@ func (e *engine) useDatastore(d paths.Dirs, dir string) error {
 	return nil
 }
 
-// pruneFailed removes all datastores that were given up but the one to keep.
+// pruneFailed removes the datastores of failed trials except keep.
 func (p place) pruneFailed(keep string) {
 	entries, err := os.ReadDir(p.join())
 	if err != nil {
-		return // the next time
+		return // the next call will do it
 	}
 	for _, e := range entries {
 		if path := p.join(e.Name()); strings.HasPrefix(e.Name(), failedPrefix) && path != keep {

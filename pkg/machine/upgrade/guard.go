@@ -17,13 +17,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/release"
 )
 
-// fresh is how long after it was armed a trial may begin. What restarts the service later wants no upgrade.
+// fresh is how long after it was armed a trial may begin. A later start of the service has another cause.
 const fresh = 10 * time.Minute
 
-// engine does what happens while the service is stopped. Its fields are replaced in tests.
+// engine does the part of an upgrade that happens while the service is stopped. Tests replace its fields.
 type engine struct {
 	place
-	at   func(step string) // called before each step; a test may end it there
+	at   func(step string) // called before each step, so that a test can stop it there
 	now  func() time.Time
 	boot string
 }
@@ -32,8 +32,8 @@ func newEngine(data string) *engine {
 	return &engine{place: place(data), at: func(string) {}, now: time.Now, boot: bootID()}
 }
 
-// Guard is run before each start of the service while a trial is pending, by the old version's executable. It takes the
-// trial one step further, or back. An error keeps the service from starting; the service manager tries again.
+// Guard is run by the old version's executable before each start of the service while a trial is pending. It begins the trial
+// or rolls it back. If it fails the service does not start, and the service manager tries again.
 func Guard(data string) error {
 	s, ok, err := Read(data)
 	if err != nil {
@@ -44,13 +44,13 @@ func Guard(data string) error {
 	}
 	free, running, err := alone(s.Dirs)
 	if err != nil || running {
-		return err // what runs is not to be disturbed: the service itself will say so
+		return err // a running coracle is left alone: the service reports it
 	}
 	defer free()
 	return newEngine(data).guard()
 }
 
-// alone makes sure that nothing of an earlier start uses the data any more.
+// alone locks the data directory and ends processes that an earlier start left. running reports that coracle runs.
 func alone(d paths.Dirs) (free func(), running bool, err error) {
 	lock, err := supervise.Lock(d.Lock())
 	var held *supervise.HeldError
@@ -89,7 +89,7 @@ func (e *engine) guard() error {
 	return nil
 }
 
-// begin copies the datastore and swaps the executables. What cannot be done leaves the old version as it was.
+// begin copies the datastore and swaps the executables. On a failure the old version stays as it was.
 func (e *engine) begin(s State) error {
 	if s.Datastore {
 		if s.Kept = kept(s.Dirs, true); s.Kept != "" {
@@ -133,8 +133,8 @@ func (e *engine) begin(s State) error {
 	return nil
 }
 
-// dataName is the datastore beside an executable of an earlier version, reserveName a file that holds space for what a
-// rollback writes.
+// dataName is the copy of the datastore beside the executable of an earlier version. reserveName is a file that reserves the
+// disk space that a rollback needs.
 const (
 	dataName    = "server"
 	reserveName = "reserve"
@@ -154,7 +154,7 @@ func (e *engine) swap(s State) error {
 	return atomicfile.SyncDir(filepath.Dir(s.Binary))
 }
 
-// rollBack puts everything back as it was before the trial.
+// rollBack restores the state before the trial.
 func (e *engine) rollBack(s State) error {
 	_ = os.Remove(e.trial(reserveName)) // the new version may have filled the disk
 	if s.Phase != Restoring {
@@ -188,7 +188,7 @@ func (e *engine) rollBack(s State) error {
 	return nil
 }
 
-// swapBack makes the old executable the one that runs. Two names of one file cannot be renamed to each other.
+// swapBack puts the old executable back in place. If both names are the same file, a rename does nothing.
 func (e *engine) swapBack(s State) error {
 	e.at("swap executable back")
 	old := back(s.Binary)
@@ -198,7 +198,7 @@ func (e *engine) swapBack(s State) error {
 	if err := atomicfile.SyncDir(filepath.Dir(s.Binary)); err != nil {
 		return err
 	}
-	if got, err := release.SumFile(s.Binary); err != nil || got != s.From.SHA256 { // somebody removed the one beside it
+	if got, err := release.SumFile(s.Binary); err != nil || got != s.From.SHA256 { // the file beside it was removed
 		e.at("copy executable back")
 		if err := copyFile(e.trial(binaryName), s.Binary, 0o755); err != nil {
 			return fmt.Errorf("putting the old executable back: %w", err)
@@ -207,13 +207,13 @@ func (e *engine) swapBack(s State) error {
 	return nil
 }
 
-// cancel gives up what has not begun.
+// cancel ends an upgrade whose trial has not begun.
 func (e *engine) cancel(s State, why error) error {
 	e.at("write cancelled")
 	_ = os.Remove(e.trial(reserveName)) // the disk may be full
 	s.Phase, s.Error, s.Ended = Cancelled, why.Error(), e.now()
 	if err := e.write(s); err != nil {
-		// Even the note does not fit. The old version can run, and the trial can not: it gets old.
+		// The state cannot be written either. The old version starts, and the trial expires after the time of fresh.
 		_ = os.Remove(next(s.Binary))
 		return nil
 	}
@@ -221,8 +221,8 @@ func (e *engine) cancel(s State, why error) error {
 	return nil
 }
 
-// tidy removes what only a pending trial needs, or makes it the version before. The guard's own file goes last: as long
-// as it is there, the guard is run, and what could not be done here is done then.
+// tidy removes the files of a trial that has ended, or keeps them as the previous version after a commit. It removes the
+// guard's executable last: while it exists, the guard runs at each start and repeats what failed here.
 func (e *engine) tidy(s State) {
 	if s.Pending() {
 		return
@@ -246,10 +246,10 @@ func (e *engine) tidy(s State) {
 	_ = os.RemoveAll(e.trial())
 }
 
-// unexplained is all that can be said of a version that has told nothing; its log may know more.
+// unexplained is the reason for the failure of a version that left no reason; its log may have one.
 const unexplained = "it ended before it could say why"
 
-// why says why a trial that nobody has judged is over.
+// why returns why a trial ended that neither the watcher nor the new version has decided.
 func (e *engine) why(s State) string {
 	if s.Boot != e.boot {
 		return "the machine was restarted while it was on trial"
@@ -261,7 +261,7 @@ func (e *engine) why(s State) string {
 	return cmp.Or(lastExit(p), "it ended, or was restarted, while it was on trial")
 }
 
-// lastExit is why a half of coracle ended, if one has.
+// lastExit returns why a child process ended; "" if none has.
 func lastExit(front state.Process) string {
 	for _, c := range front.Children {
 		if c.LastExit != "" && c.LastExit != "was stopped" {

@@ -55,5 +55,5 @@ func UnpackAhead(data string) error {
 	if _, err := os.Stat(data); err != nil {
 		return &fs.PathError{Op: "looking at the data directory", Path: data, Err: err}
 	}
-	return payload.Ahead(context.Background(), paths.Dirs{Data: data}, nil)
+	return payload.Prefetch(context.Background(), paths.Dirs{Data: data}, nil)
 }

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// TestAhead goes from one version to another and back, with the other's payload unpacked before and the first one's kept.
-func TestAhead(t *testing.T) {
+// TestPrefetch goes from one version to another and back, with the other's payload unpacked before and the first one's kept.
+func TestPrefetch(t *testing.T) {
 	dirs, one, two := testDirs(t), build(t, "1"), build(t, "2")
 	if err := one.unpack(t.Context(), dirs, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := two.ahead(t.Context(), dirs, nil); err != nil {
+	if err := two.prefetch(t.Context(), dirs, nil); err != nil {
 		t.Fatal(err)
 	}
 	checkParts(t, dirs.Bin(), "1")
@@ -24,7 +24,7 @@ func TestAhead(t *testing.T) {
 			t.Fatal(err)
 		}
 		if p.sum == one.sum { // what is not kept is removed
-			if err := two.ahead(t.Context(), dirs, nil); err != nil {
+			if err := two.prefetch(t.Context(), dirs, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
 )
 
-// file is one that is to be written.
+// file is a file to write.
 type file struct {
 	path string
 	data []byte
@@ -22,8 +22,8 @@ type file struct {
 	extra bool
 }
 
-// unit is the service.
-func (w Wanted) unit() initsystem.Unit {
+// unit returns the service for the init system.
+func (w Spec) unit() initsystem.Unit {
 	return initsystem.Unit{
 		Name:        w.Service,
 		Description: "Kubernetes (coracle " + string(w.Role) + ")",
@@ -35,24 +35,24 @@ func (w Wanted) unit() initsystem.Unit {
 	}
 }
 
-func (w Wanted) binary() string { return filepath.Join(w.BinDir, "coracle") }
+func (w Spec) binary() string { return filepath.Join(w.BinDir, "coracle") }
 
-// EnvironmentFile is where the variables of a service are. It does not depend on where its configuration is.
+// EnvironmentFile returns the path of the file with a service's variables. It does not depend on the configuration directory.
 func EnvironmentFile(service string) string { return filepath.Join("/etc/coracle", service+".env") }
 
-// environment is the file of variables that the service gets.
-func (w Wanted) environment() file {
+// environment returns the file with the service's variables.
+func (w Spec) environment() file {
 	return file{path: EnvironmentFile(w.Service), data: initsystem.Environment(w.Environment), mode: 0o600}
 }
 
-// Names that are links to the executable: tools, if the machine has none of that name, and our own commands.
+// Names of links to the executable: tools that the machine lacks, and coracle's own commands.
 var (
 	tools    = []string{"kubectl", "crictl", "ctr"}
 	commands = []string{"coracle-killall", "coracle-uninstall"}
 )
 
-// links are the links that are wanted, and the tools that are there already.
-func (in *Installer) links(w Wanted) (links []Link, taken []string) {
+// links returns the links to make, and the tools that the machine has already.
+func (in *Installer) links(w Spec) (links []Link, taken []string) {
 	for _, name := range tools {
 		path := filepath.Join(w.BinDir, name)
 		if other := in.find(name); other != "" && other != path {
@@ -77,7 +77,7 @@ func (in *Installer) ourLink(path string) bool {
 	return err == nil && (target == "coracle" || target == filepath.Join(filepath.Dir(path), "coracle"))
 }
 
-// find finds a command in PATH; "" if there is none.
+// find returns the path of a command in PATH; "" if there is none.
 func (in *Installer) find(name string) string {
 	look := in.Look
 	if look == nil {
@@ -90,15 +90,15 @@ func (in *Installer) find(name string) string {
 	return path
 }
 
-// shells says where each shell looks for completions besides those of the distribution, and what to put there. The files
-// ask the executable itself when somebody first presses tab, so they fit every version.
+// shells has the directories in which shells look for completions that are not the distribution's, and the files' content.
+// The files ask the executable at the first completion, so that they fit every version.
 var shells = []struct{ shell, dir, name, text string }{
 	{"bash", "/usr/local/share/bash-completion/completions", "%", ". <(% completion bash)\n"},
 	{"zsh", "/usr/local/share/zsh/site-functions", "_%", "#compdef %\n. <(% completion zsh)\n_% \"$@\"\n"},
 	{"fish", "/usr/local/share/fish/vendor_completions.d", "%.fish", "% completion fish | source\n"},
 }
 
-// completions are files for the shells that the machine has: for coracle, and for kubectl if that is a link of ours.
+// completions returns completion files for the shells of the machine: for coracle, and for kubectl if it is coracle's link.
 func (in *Installer) completions(links []Link) (files []file) {
 	commands := []string{"coracle"}
 	for _, l := range links {
@@ -123,13 +123,13 @@ func sum(data []byte) string {
 	return hex.EncodeToString(h[:])
 }
 
-// tokenFlags are flags whose values are secrets, with the variables that say the same. A unit can be read by everybody.
+// tokenFlags are flags with secret values, and the variables that replace them: every user can read a unit file.
 var tokenFlags = []struct{ flag, short, variable string }{
 	{"--token", "-t", "CORACLE_TOKEN"},
 	{"--agent-token", "", "CORACLE_AGENT_TOKEN"},
 }
 
-// HideTokens takes the tokens out of a role's arguments and returns them as variables.
+// HideTokens removes the tokens from a role's arguments and returns them as variables.
 func HideTokens(args []string) (rest, variables []string) {
 	rest = []string{}
 next:
@@ -155,10 +155,10 @@ next:
 	return rest, variables
 }
 
-// proxies are variables besides coracle's own that its service needs as much as whoever installs it.
+// proxies are variables besides coracle's own that the service gets from the environment of the installer.
 var proxies = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy"}
 
-// Environment picks the variables that a service is to have out of the installer's own.
+// Environment returns those of the installer's variables that the service gets.
 func Environment(environ []string) (out []string) {
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")

@@ -14,9 +14,9 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Ahead unpacks this executable's payload to where Unpack will find it, and leaves what a running coracle of another
-// version uses as it is.
-func Ahead(ctx context.Context, dirs paths.Dirs, progress Progress) error {
+// Prefetch unpacks this executable's payload to where Unpack will find it. The payload of a running coracle of another
+// version stays in use.
+func Prefetch(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 	p, ok, err := own()
 	if err != nil {
 		return err
@@ -24,10 +24,10 @@ func Ahead(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 	if !ok {
 		return errors.New("this build of coracle has no payload; `make build` makes one that has everything")
 	}
-	return p.ahead(ctx, dirs, progress)
+	return p.prefetch(ctx, dirs, progress)
 }
 
-func (p payload) ahead(ctx context.Context, dirs paths.Dirs, progress Progress) error {
+func (p payload) prefetch(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 	s := store{dirs.Payloads()}
 	unlock, err := s.lock(ctx)
 	if err != nil {
@@ -37,10 +37,10 @@ func (p payload) ahead(ctx context.Context, dirs paths.Dirs, progress Progress) 
 	return s.ensure(ctx, p, progress)
 }
 
-// heldName is the file in a store that names payloads which are kept though nothing runs out of them, one a line.
+// heldName is the file in a store with the names of payloads that are kept although nothing runs from them, one per line.
 const heldName = ".held"
 
-// Hold keeps the payload that dirs.Bin() is, until Release: the version that uses it may come back.
+// Hold keeps the payload of dirs.Bin() until Release, because a rollback may need it.
 func Hold(dirs paths.Dirs) error {
 	target, err := os.Readlink(dirs.Bin())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,7 +52,7 @@ func Hold(dirs paths.Dirs) error {
 	return atomicfile.Write(filepath.Join(dirs.Payloads(), heldName), []byte(filepath.Base(target)+"\n"), 0o600)
 }
 
-// Release lets go what Hold kept. The next Unpack removes it, unless it is in use.
+// Release ends Hold. The next Unpack removes the payload unless it is in use.
 func Release(dirs paths.Dirs) { _ = os.Remove(filepath.Join(dirs.Payloads(), heldName)) }
 
 // held reports whether a payload is kept.

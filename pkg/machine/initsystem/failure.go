@@ -9,11 +9,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
-// saidLines is how much of a log is shown to people.
+// saidLines is how many lines of a log are shown to people.
 const saidLines = 12
 
-// failure is the error of a service that did not become ready. Its class is that of the service's own end, by its exit code.
-// over is why waiting ended, if that was not the service.
+// failure is the error of a service that did not become ready. It has the exit code with which the service ended. over is why
+// waiting ended if the service did not end.
 func failure(name string, over error, code int, said, log string) error {
 	class := exitcode.Class(code)
 	text := fmt.Sprintf("service %s does not start", name)
@@ -32,8 +32,8 @@ func failure(name string, over error, code int, said, log string) error {
 	return exitcode.With(class, fmt.Errorf("%s; it says:\n%s", text, said))
 }
 
-// complaint is the part of a log that says why something failed: the last lines that are addressed to people, else the
-// last lines.
+// complaint returns the part of a log that says why something failed: the last lines that package exitcode wrote for people,
+// or if there are none the last lines.
 func complaint(log string, lines int) string {
 	all := strings.Split(strings.TrimSpace(log), "\n")
 	end := len(all)
@@ -53,5 +53,5 @@ func complaint(log string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// toPeople is how package exitcode begins a line.
+// toPeople is the prefix of lines that package exitcode writes.
 const toPeople = "coracle: "
