@@ -149,3 +149,17 @@ func expect(t *testing.T, l *Ledger, want ...Entry) {
 		t.Errorf("entries %v, %v; want %v", got, err, want)
 	}
 }
+
+// TestVolatile: things in the kernel end with the boot, and so do their entries; files do not.
+func TestVolatile(t *testing.T) {
+	for _, kind := range []Kind{Link, NFTTable, NFTRule, Mount, Cgroup, Sysctl, Propagation} {
+		if !kind.volatile() {
+			t.Errorf("%s outlives a reboot", kind)
+		}
+	}
+	for _, kind := range []Kind{Dir, Contents, File, PodNetwork} {
+		if kind.volatile() {
+			t.Errorf("%s ends with the boot", kind)
+		}
+	}
+}

@@ -50,6 +50,7 @@ func TestSatisfied(t *testing.T) {
 		{sysctl{value: "1"}, "0", false},
 		{sysctl{value: "1"}, "2", false},
 		{sysctl{value: "8192", atLeast: true}, "10000", true},
+		{sysctl{value: "8192", atLeast: true}, "8192", true},
 		{sysctl{value: "8192", atLeast: true}, "128", false},
 		{sysctl{value: "8192", atLeast: true}, "", false},
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -543,5 +544,52 @@ func TestMountsInside(t *testing.T) {
 	}
 	if _, err := os.Stat(m.dirs.Run); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("%s is still there", m.dirs.Run)
+	}
+}
+
+// TestWithin: a route belongs to the pod network if its destination is the network or a part of it.
+func TestWithin(t *testing.T) {
+	network := func(cidr string) *net.IPNet {
+		_, n, err := net.ParseCIDR(cidr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	ours := []*net.IPNet{network("10.42.0.0/16"), network("fd42::/48")}
+	for cidr, want := range map[string]bool{
+		"10.42.0.0/16": true, "10.42.7.0/24": true, "10.42.7.1/32": true, "10.0.0.0/8": false, "10.43.0.0/24": false, "0.0.0.0/0": false,
+		"fd42::/48": true, "fd42:0:0:7::/64": true, "fd42::/32": false, "::/0": false,
+	} {
+		if got := withinAny(ours, network(cidr)); got != want {
+			t.Errorf("%s: %t", cidr, got)
+		}
+	}
+}
+
+// TestSettings: a sysctl is given back only while it has coracle's value, however the kernel separates its words.
+func TestSettings(t *testing.T) {
+	m := &machine{proc: t.TempDir()}
+	for name, value := range map[string]string{"a": "1\n", "b": "3\n", "c": "1\t2\n"} {
+		file := filepath.Join(m.proc, "sys", "net", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(value), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, e := range [][3]string{{"net.a", "0", "1"}, {"net.b", "0", "1"}, {"net.c", "0 0", "1 2"}, {"net.gone", "0", "1"}} {
+		m.noted = append(m.noted, ledger.Entry{Kind: ledger.Sysctl, Name: e[0], Old: e[1], New: e[2]})
+	}
+	os.WriteFile(filepath.Join(m.proc, "self"), nil, 0o644) // no mount table
+	items, err := findSettings(t.Context(), m)
+	if err != nil || len(items) != 2 || items[0].Name != "net.a" || items[1].Name != "net.c" {
+		t.Fatalf("%v, %v", items, err)
+	}
+	for i, want := range []string{"0", "0 0"} {
+		if err := items[i].remove(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if got, _ := os.ReadFile(filepath.Join(m.proc, "sys", "net", items[i].Name[4:])); string(got) != want {
+			t.Errorf("%s is %q", items[i].Name, got)
+		}
 	}
 }
