@@ -130,7 +130,7 @@ func dies(t *testing.T, s stage.Server) {
 	}
 	s.Sh(`test "$(ls -d /var/lib/coracle/upgrade/failed-* | wc -l)" = 1
 		grep -qa configmaps/default/during /var/lib/coracle/upgrade/failed-*/etcd-member/wal/*.wal
-		for n in $(seq 60); do ! coracle status | grep -qF "` + `$(ls -d /var/lib/coracle/storage/*_default_lost) is of a volume that the cluster does not know` + `" || exit 0; sleep 0.1; done
+		for n in $(seq 60); do ! coracle status | grep -qF "` + `$(ls -d /var/lib/coracle/storage/*_default_lost) belongs to a volume that the cluster does not know` + `" || exit 0; sleep 0.1; done
 		coracle status && exit 1`)
 }
 
