@@ -42,3 +42,29 @@ func TestSilentUpstreamIsNoLoop(t *testing.T) {
 		t.Error("it is taken for a loop")
 	}
 }
+
+// TestLimit: above the limit a query is answered at once, but the probe of loop passes, which would not find a loop otherwise.
+func TestLimit(t *testing.T) {
+	forwarded := 0
+	next := plugin.HandlerFunc(func(context.Context, dns.ResponseWriter, *dns.Msg) (int, error) {
+		forwarded++
+		return dns.RcodeSuccess, nil
+	})
+	inFlight := make(chan struct{}, 1)
+	l := &loop{Handler: limit{next, inFlight}, probe: "probe.coracle-loop-probe."}
+	ask := func(name string) (int, error) {
+		return l.ServeDNS(context.Background(), nil, new(dns.Msg).SetQuestion(name, dns.TypeA))
+	}
+	for range 2 { // each gives its place back
+		if rcode, err := ask("example.com."); rcode != dns.RcodeSuccess || err != nil {
+			t.Fatalf("answer is %d, %v", rcode, err)
+		}
+	}
+	inFlight <- struct{}{}
+	if rcode, err := ask("example.com."); rcode != dns.RcodeServerFailure || err == nil {
+		t.Errorf("above the limit the answer is %d, %v", rcode, err)
+	}
+	if rcode, _ := ask("probe.coracle-loop-probe."); rcode != dns.RcodeSuccess || forwarded != 3 {
+		t.Errorf("the probe gets %d, %d queries were forwarded", rcode, forwarded)
+	}
+}

@@ -135,6 +135,11 @@ func TestLease(t *testing.T) {
 			}
 		})
 	}
+	foreign := nodeNamed("b", []string{"10.42.1.0/24"}, v4)
+	foreign.Annotations[managedKey] = "false"
+	if _, ok := (&manager{config: &subnet.Config{EnableIPv4: true}}).leaseOf(foreign); ok {
+		t.Error("a node whose subnet flannel does not manage gives a lease")
+	}
 	if _, ok := (&manager{config: &subnet.Config{EnableIPv4: true}}).leaseOf(&corev1.Node{}); ok {
 		t.Error("a node without annotations gives a lease")
 	}

@@ -153,10 +153,7 @@ func (t *table) remove(name string, e elem) {
 	}
 	s.touch(e)
 	delete(s.elems, e)
-	t.gone[e.a] = true
-	if e.b.IsValid() {
-		t.gone[e.b] = true
-	}
+	t.gone[e.a] = true // which is also e.b, if there is one
 }
 
 // mayHold reports whether the kernel may still have a removed element with one of the addresses.
