@@ -309,3 +309,21 @@ func TestNothingIsLeft(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	await(t, "an end of all goroutines", func() bool { return runtime.NumGoroutine() <= before+1 })
 }
+
+// TestSurplusConnection: of too many connections of a node the oldest is dropped.
+func TestSurplusConnection(t *testing.T) {
+	t.Parallel()
+	h := &Hub{}
+	for range maxSessions + 1 {
+		near, far := net.Pipe()
+		defer far.Close()
+		if err := h.Serve("n", near); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if n := len(h.nodes["n"]); n != maxSessions {
+		t.Errorf("%d connections are kept, not %d", n, maxSessions)
+	}
+}
