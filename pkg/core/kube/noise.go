@@ -52,9 +52,18 @@ var noise = []struct{ message, err string }{
 	// The autoscaler, each time that it looks: the HorizontalPodAutoscaler's conditions and events say it.
 	{message: "Unhandled Error", err: "failed to compute desired number of replicas"},
 	// A controller whose cache has not caught up with what it has just written itself: it tries again.
-	{message: "Unhandled Error", err: "is not as new as written version"},
+	{err: "is not as new as written version"},
 	// The folder of a local volume goes as soon as its claim has gone.
 	{message: "GetDeviceMountPath failed, but unmount operation will proceed"},
+	// The kubelet about a pod that was deleted meanwhile: with the pod goes the node's right to read what belongs to it.
+	{err: "no relationship found between node"},
+	{message: "ContainerStatus from runtime service failed", err: "code = NotFound"},
+	{message: "Housekeeping took longer than expected"}, // on a busy machine; it only tells the kubelet's developers
+	{message: "failed to read memory cgroup", err: "no such file or directory"},
+	// The allocator of pod networks worked from a cache that did not have its own write yet; it looks again.
+	{message: "Failed to update node PodCIDR after multiple attempts", err: "node updates may not change podCIDR"},
+	{message: "CIDR assignment for node failed", err: "node updates may not change podCIDR"},
+	{message: "Error processing node work item", err: "node updates may not change podCIDR"},
 	// kube-proxy looks for what an earlier one left in a table that is not there yet.
 	{message: "Failed to list existing sets"},
 }

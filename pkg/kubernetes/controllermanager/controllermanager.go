@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -42,6 +43,9 @@ func (c ControllerManager) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	kube.RaiseVerbosity(int(opts.Logs.Verbosity))
+	if err := os.MkdirAll(c.VolumePlugins, 0o755); err != nil { // the prober of FlexVolumes warns if it has to make it
+		return fmt.Errorf("making the directory of volume plugins: %w", err)
+	}
 	cfg, err := opts.Config(ctx, known, disabled, aliases)
 	if err != nil {
 		return err

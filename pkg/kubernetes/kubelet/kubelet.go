@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 
-	"github.com/sirupsen/logrus"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/kubernetes/cmd/kubelet/app"
 	"k8s.io/kubernetes/cmd/kubelet/app/options"
@@ -63,9 +62,6 @@ func (k Kubelet) Run(ctx context.Context, ready func()) error {
 	server, err := k.server()
 	if err != nil {
 		return err
-	}
-	if !k.CgroupV2 {
-		logrus.WithField("component", "kubelet").Warn("the host uses cgroup v1, which Kubernetes is about to drop: boot it with cgroup v2 (systemd.unified_cgroup_hierarchy=1)")
 	}
 	for _, dir := range []string{k.StaticPods, server.VolumePluginDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {

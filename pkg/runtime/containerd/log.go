@@ -1,14 +1,18 @@
 package containerd
 
 import (
-	"slices"
+	"fmt"
+	"strings"
 
 	"github.com/sirupsen/logrus"
 )
 
-// noise are warnings that belong to every start and that nobody can act on.
-var noise = []string{
-	"failed check for fsverity support", // few file systems have it
+// noise are messages, by how they begin and what their error contains, that belong to every start or to every pod that is
+// deleted, and that no operator can act on.
+var noise = []struct{ message, err string }{
+	{"failed check for fsverity support", ""}, // few file systems have it
+	// The kubelet asks once more for a container that it has just removed.
+	{"ContainerStatus for ", "code = NotFound"},
 }
 
 // logger writes where the standard logger does, at a level of its own.
@@ -21,9 +25,12 @@ func logger(level logrus.Level) *logrus.Entry {
 // quiet drops noise. A dropped line is no bytes.
 type quiet struct{ logrus.Formatter }
 
+// Format implements logrus.Formatter.
 func (q quiet) Format(e *logrus.Entry) ([]byte, error) {
-	if slices.Contains(noise, e.Message) {
-		return nil, nil
+	for _, n := range noise {
+		if strings.HasPrefix(e.Message, n.message) && strings.Contains(fmt.Sprint(e.Data[logrus.ErrorKey]), n.err) {
+			return nil, nil
+		}
 	}
 	return q.Formatter.Format(e)
 }
