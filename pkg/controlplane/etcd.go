@@ -24,13 +24,13 @@ func addEtcdServices(g *lifecycle.Group, cfg config.Config, data storage, report
 		return err
 	}
 	cluster := maintenance.Cluster{Client: client, Node: cfg.Node.Name}
-	g.Add("etcd-care", maintenance.Care{
+	g.Add("etcd-maintenance", maintenance.Maintenance{
 		Members: data.members,
 		Turn:    cluster.Turn,
 		Tell: func(ctx context.Context, alarms, before []maintenance.Alarm) {
 			report.Detail(state.EtcdDetail, reported(alarms))
 			if err := cluster.Event(ctx, alarms, before); err != nil {
-				logrus.WithField("component", "etcd-care").WithError(err).Debug("creating an event for alarms")
+				logrus.WithField("component", "etcd-maintenance").WithError(err).Debug("creating an event for alarms")
 			}
 		},
 	}, data.unit) // not after the API, which does not answer while there are alarms
@@ -41,7 +41,7 @@ func addEtcdServices(g *lifecycle.Group, cfg config.Config, data storage, report
 func reported(alarms []maintenance.Alarm) []state.EtcdAlarm {
 	all := []state.EtcdAlarm{}
 	for _, a := range alarms {
-		logrus.WithField("component", "etcd-care").Errorf("etcd's alarm %s of %s: %s", a.Kind, a.Member, a.Advice)
+		logrus.WithField("component", "etcd-maintenance").Errorf("etcd's alarm %s of %s: %s", a.Kind, a.Member, a.Advice)
 		all = append(all, state.EtcdAlarm{Kind: a.Kind, Member: a.Member, Advice: a.Advice})
 	}
 	return all

@@ -69,8 +69,8 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 		member:  member,
 		members: &members.Members{Socket: dirs.EtcdSocket(), CA: peer.CA, Cert: peer.Cert, Key: peer.Key},
 	}
-	if _, err := os.Stat(dirs.Refound()); err == nil {
-		s.unit = g.Add("refound", rekey.Refound{Request: dirs.Refound(), CA: pkiFile(dirs, "ca.crt"), Dial: s.members.Dial}, s.unit)
+	if _, err := os.Stat(dirs.RekeyRequest()); err == nil {
+		s.unit = g.Add("rekey", rekey.Rekey{Request: dirs.RekeyRequest(), CA: pkiFile(dirs, "ca.crt"), Dial: s.members.Dial}, s.unit)
 	}
 	return s
 }

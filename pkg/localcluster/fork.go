@@ -105,7 +105,7 @@ func (h *holder) request(one Snapshot) error {
 			return err
 		}
 	}
-	return r.Write(dirs.Refound())
+	return r.Write(dirs.RekeyRequest())
 }
 
 // forkConfig writes the configuration of the snapshot's servers for the servers of the cluster, and returns its path.

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
@@ -148,23 +148,22 @@ func (d *deployer) known(id fileID) record {
 }
 
 func (d *deployer) applyStage(ctx context.Context, todo []*file, stage int) {
-	slots := make(chan struct{}, parallel)
-	var running sync.WaitGroup
+	var running errgroup.Group
+	running.SetLimit(parallel)
 	for _, f := range todo {
 		if !slices.ContainsFunc(f.objects, func(o object) bool { return stageOf(o.GetKind()) == stage }) {
 			continue
 		}
-		slots <- struct{}{}
-		running.Go(func() {
-			defer func() { <-slots }()
+		running.Go(func() error {
 			for _, o := range f.objects {
 				if stageOf(o.GetKind()) == stage {
 					d.applyOne(ctx, f, o)
 				}
 			}
+			return nil
 		})
 	}
-	running.Wait()
+	_ = running.Wait() // failures are in the files
 }
 
 func (d *deployer) applyOne(ctx context.Context, f *file, o object) {

@@ -98,7 +98,7 @@ func usedBy(d paths.Dirs, a authority) string {
 // usedCluster names what shows that the API has run with the keys of this machine, or "". A copy of another cluster's data
 // gets keys of its own.
 func usedCluster(d paths.Dirs) string {
-	if paths.Exists(d.Refound()) {
+	if paths.Exists(d.RekeyRequest()) {
 		return ""
 	}
 	if member := filepath.Join(d.Etcd(), "member"); paths.Exists(member) {

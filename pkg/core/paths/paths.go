@@ -71,8 +71,8 @@ func (d Dirs) Etcd() string { return d.data("server", "etcd") }
 // ResetRequest asks etcd to become a cluster of one member at its next start.
 func (d Dirs) ResetRequest() string { return d.data("server", "reset-quorum.json") }
 
-// Refound says that the data is a copy of another cluster's, and how the two differ, until it was made one of its own.
-func (d Dirs) Refound() string { return d.data("server", "refound.json") }
+// RekeyRequest exists while etcd's data is an unchanged copy of another cluster's: it says how the new cluster differs.
+func (d Dirs) RekeyRequest() string { return d.data("server", "refound.json") }
 
 // Snapshots holds copies of etcd's data.
 func (d Dirs) Snapshots() string { return d.data("server", "snapshots") }

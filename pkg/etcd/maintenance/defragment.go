@@ -12,9 +12,9 @@ import (
 
 // defragment gives space back when much of it is unused: on one server at a time, while all others answer, and on the
 // one that leads last, after it has handed over.
-func (k *keeper) defragment(ctx context.Context, s members.Status) error {
+func (k *checker) defragment(ctx context.Context, s members.Status) error {
 	waste := s.Size - s.InUse
-	if waste < wasteAtLeast || 2*waste < s.Size || len(s.Alarms) > 0 {
+	if waste < minWaste || 2*waste < s.Size || len(s.Alarms) > 0 {
 		k.wasted = 0
 		return nil
 	}
@@ -42,13 +42,13 @@ func (k *keeper) defragment(ctx context.Context, s members.Status) error {
 	return err
 }
 
-func (k *keeper) defragmentNow(ctx context.Context, before members.Status) error {
+func (k *checker) defragmentNow(ctx context.Context, before members.Status) error {
 	began := time.Now()
 	if err := k.Members.Defragment(ctx); err != nil {
 		return err
 	}
 	k.wasted = 0
-	logrus.WithField("component", "etcd-care").WithField("took", time.Since(began).Round(time.Millisecond)).
+	logrus.WithField("component", "etcd-maintenance").WithField("took", time.Since(began).Round(time.Millisecond)).
 		Infof("defragmented etcd's database of %d MiB, of which %d MiB were in use", before.Size>>20, before.InUse>>20)
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package maintenance looks after this server's member of etcd: it gives unused space of the database back, ends alarms
-// when their cause is gone, and tells people of those that need them.
+// Package maintenance maintains this server's member of etcd: it defragments the database, disarms alarms whose cause is
+// gone, and reports the alarms that need a person.
 package maintenance
 
 import (
@@ -14,18 +14,18 @@ import (
 	"github.com/coracle-dev/coracle/pkg/etcd/members"
 )
 
-// Care is the component. Every server with a member of etcd runs it.
-type Care struct {
+// Maintenance is the component. Every server with a member of etcd runs it.
+type Maintenance struct {
 	Members Members
-	// Turn calls work when no other server does the same, and reports whether it did.
+	// Turn calls work unless another server does its own at this moment, and reports whether it called it.
 	Turn func(ctx context.Context, work func(context.Context) error) (bool, error)
-	// Tell is told of the alarms whenever they change, and of those before: for status and as Events.
+	// Tell is called with the present and the former alarms whenever they change. They go into status and Events.
 	Tell func(ctx context.Context, alarms, before []Alarm)
-	// Every is how often it looks; zero is a minute.
+	// Every is the time between two checks; zero is a minute.
 	Every time.Duration
 }
 
-// Members are etcd's.
+// Members is what maintenance needs of etcd's client.
 type Members interface {
 	Own(ctx context.Context) (members.Status, error)
 	Status(ctx context.Context) (members.Status, error)
@@ -35,19 +35,18 @@ type Members interface {
 	Lead(ctx context.Context, id string) error
 }
 
-// Alarm is one of etcd's, with what people can do.
+// Alarm is an alarm of etcd, with advice for people.
 type Alarm struct {
 	members.Alarm
 	Advice string `json:"advice"`
 }
 
-// What is worth a defragmentation, and when a database is no longer full.
 const (
-	wasteAtLeast = 64 << 20 // bytes, and more than half
-	fullShare    = 0.9      // of the limit
+	minWaste  = 64 << 20 // unused bytes that are worth a defragmentation, if they are also more than half of the file
+	fullShare = 0.9      // of the quota; above it the database counts as full
 
-	look     = time.Minute
-	patience = 2 * time.Minute // of all that is done at once
+	checkEvery = time.Minute
+	timeout    = 2 * time.Minute // of one check with all its work
 )
 
 // The kinds of alarms.
@@ -57,18 +56,18 @@ const (
 )
 
 // Run works until ctx is done. It is ready at once.
-func (c Care) Run(ctx context.Context, ready func()) error {
+func (c Maintenance) Run(ctx context.Context, ready func()) error {
 	if c.Every == 0 {
-		c.Every = look
+		c.Every = checkEvery
 	}
 	ready()
 	ticker := time.NewTicker(c.Every)
 	defer ticker.Stop()
-	k := keeper{Care: c}
+	k := checker{Maintenance: c}
 	for {
-		try, cancel := context.WithTimeout(ctx, patience)
+		try, cancel := context.WithTimeout(ctx, timeout)
 		if err := k.once(try); err != nil && ctx.Err() == nil {
-			logrus.WithField("component", "etcd-care").WithError(err).Warn("looking after etcd")
+			logrus.WithField("component", "etcd-maintenance").WithError(err).Warn("maintaining etcd")
 		}
 		cancel()
 		select {
@@ -79,22 +78,22 @@ func (c Care) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// keeper is what Care remembers from one look to the next.
-type keeper struct {
-	Care
+// checker is a Maintenance with what it remembers from one check to the next.
+type checker struct {
+	Maintenance
 	told   []Alarm
-	wasted int // how many looks in a row have found waste
+	wasted int // checks in a row that found enough unused space
 }
 
-// once looks, and does what there is to do.
-func (k *keeper) once(ctx context.Context) error {
+// once does one check and the work that it finds.
+func (k *checker) once(ctx context.Context) error {
 	s, err := k.Members.Own(ctx)
 	if err != nil {
 		return err
 	}
 	k.tell(ctx, s)
 	if len(s.Alarms) > 0 {
-		if s, err = k.cure(ctx, s); err != nil {
+		if s, err = k.disarm(ctx, s); err != nil {
 			return err
 		}
 		k.tell(ctx, s)
@@ -102,8 +101,8 @@ func (k *keeper) once(ctx context.Context) error {
 	return k.defragment(ctx, s)
 }
 
-// tell says what is wrong if that has changed.
-func (k *keeper) tell(ctx context.Context, s members.Status) {
+// tell reports the alarms if they have changed.
+func (k *checker) tell(ctx context.Context, s members.Status) {
 	var now []Alarm
 	for _, a := range s.Alarms {
 		now = append(now, Alarm{a, advice(a, s)})
@@ -128,8 +127,8 @@ func advice(a members.Alarm, s members.Status) string {
 	return "see etcd's documentation"
 }
 
-// cure ends what alarms it can, and returns the status afterwards.
-func (k *keeper) cure(ctx context.Context, s members.Status) (members.Status, error) {
+// disarm ends the alarms that it can, and returns the status afterwards.
+func (k *checker) disarm(ctx context.Context, s members.Status) (members.Status, error) {
 	for _, a := range s.Alarms {
 		member := slices.IndexFunc(s.Members, func(m members.MemberStatus) bool { return m.ID == a.ID })
 		switch {
@@ -146,14 +145,14 @@ func (k *keeper) cure(ctx context.Context, s members.Status) (members.Status, er
 	return k.Members.Own(ctx)
 }
 
-// makeRoom compacts the database and gives the space back, which is all that can be done without people: Kubernetes
-// itself cannot compact any more, because that is a write.
-func (k *keeper) makeRoom(ctx context.Context, a members.Alarm, s members.Status) error {
+// makeRoom compacts and defragments a full database. More needs a person. Kubernetes cannot compact a full database itself,
+// because its compaction begins with a write.
+func (k *checker) makeRoom(ctx context.Context, a members.Alarm, s members.Status) error {
 	if !full(s) {
 		return k.Members.Disarm(ctx, a)
 	}
 	if err := k.Members.Compact(ctx); err != nil {
-		logrus.WithField("component", "etcd-care").WithError(err).Debug("it may be compacted already")
+		logrus.WithField("component", "etcd-maintenance").WithError(err).Debug("it may be compacted already")
 	}
 	if err := k.stagger(ctx, s); err != nil {
 		return err
@@ -165,7 +164,7 @@ func (k *keeper) makeRoom(ctx context.Context, a members.Alarm, s members.Status
 	if err != nil {
 		return err
 	}
-	logrus.WithField("component", "etcd-care").Warnf("etcd's database was full: it had %d MiB and has %d MiB now, of at most %d MiB",
+	logrus.WithField("component", "etcd-maintenance").Warnf("etcd's database was full: it had %d MiB and has %d MiB now, of at most %d MiB",
 		s.Size>>20, after.Size>>20, after.Quota>>20)
 	if full(after) {
 		return nil
@@ -175,8 +174,9 @@ func (k *keeper) makeRoom(ctx context.Context, a members.Alarm, s members.Status
 
 func full(s members.Status) bool { return float64(s.Size) > fullShare*float64(s.Quota) }
 
-// stagger has members that became full at the same time wait for each other. A lock in the cluster would be a write.
-func (k *keeper) stagger(ctx context.Context, s members.Status) error {
+// stagger delays members that became full at the same time by different times. A lock in the cluster would be a write, which
+// a full database refuses.
+func (k *checker) stagger(ctx context.Context, s members.Status) error {
 	i := slices.IndexFunc(s.Members, func(m members.MemberStatus) bool { return m.Self })
 	return lifecycle.Sleep(ctx, time.Duration(max(i, 0))*k.Every/6)
 }

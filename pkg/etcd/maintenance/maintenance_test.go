@@ -77,7 +77,7 @@ func cluster(self, leader string, silent ...string) (all []members.MemberStatus)
 
 func alone() []members.MemberStatus { return cluster("a", "a")[:1] }
 
-func TestCare(t *testing.T) {
+func TestMaintenance(t *testing.T) {
 	alarm := func(kind, id string) []members.Alarm {
 		return []members.Alarm{{Member: "n" + id, ID: id, Kind: kind}}
 	}
@@ -112,7 +112,7 @@ func TestCare(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := &etcd{status: c.status, held: c.held}
 				var told []string
-				k := keeper{Care: Care{Members: e, Turn: e.turn, Every: look, Tell: func(_ context.Context, alarms, _ []Alarm) {
+				k := checker{Maintenance: Maintenance{Members: e, Turn: e.turn, Every: checkEvery, Tell: func(_ context.Context, alarms, _ []Alarm) {
 					for _, a := range alarms {
 						told = append(told, a.Advice)
 					}

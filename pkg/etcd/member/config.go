@@ -52,7 +52,7 @@ func (e *Etcd) config(fatal chan<- error) (*embed.Config, error) {
 	cfg.WarningApplyDuration = 500 * time.Millisecond // on two busy cores a start has dozens of a tenth of a second
 	// kube-apiserver has one connection for each of some seventy kinds, nearly all of them idle.
 	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{
-		grpc.ReadBufferSize(8 << 10), grpc.SharedWriteBuffer(true), grpc.ChainUnaryInterceptor(e.giveUp),
+		grpc.ReadBufferSize(8 << 10), grpc.SharedWriteBuffer(true), grpc.ChainUnaryInterceptor(e.endLostWrites),
 		grpc.StreamInterceptor(e.holdStreams), // before etcd's own
 	}
 	return cfg, e.override(cfg, gates)

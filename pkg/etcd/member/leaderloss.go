@@ -11,17 +11,18 @@ import (
 	"google.golang.org/grpc"
 )
 
-// settle is how long a write may still take after another leader was elected. Those that waited for that moment are
-// done in a fraction of it.
-const settle = time.Second
+// writeGrace is how long a write may still take after another leader was elected. Writes that waited for the election take
+// a fraction of it.
+const writeGrace = time.Second
 
 var errLeaderLost = errors.New("the write was on its way to a leader that is gone")
 
-// giveUp ends writes early whose leader has died with them. A member hands a write on to the leader and never learns
-// that it got lost: etcd has the client wait for seven seconds, although there is another leader after one or two.
-// The client is told what etcd would have told it: that the outcome is unknown.
-func (e *Etcd) giveUp(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	server := e.amongOthers()
+// endLostWrites ends writes early that were lost together with their leader. A member forwards a write to the leader and
+// never learns that it was lost: EtcdServer.processInternalRaftRequestOnce waits for ReqTimeout, seven seconds here, although
+// another leader is elected after one or two. The client gets etcd's own error for this case, which says that the outcome is
+// unknown. This can go when etcd fails forwarded proposals at a change of the leader.
+func (e *Etcd) endLostWrites(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	server := e.clustered()
 	if server == nil || !changes(request) {
 		return handler(ctx, request)
 	}
@@ -35,7 +36,7 @@ func (e *Etcd) giveUp(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
 			return
 		}
 		select {
-		case <-time.After(settle):
+		case <-time.After(writeGrace):
 			cancel(errLeaderLost)
 		case <-ctx.Done():
 		}
@@ -47,16 +48,16 @@ func (e *Etcd) giveUp(ctx context.Context, request any, _ *grpc.UnaryServerInfo,
 	return response, err
 }
 
-// hold is how long a watch waits for a leader before it fails.
-const hold = 2 * time.Second
+// leaderWait is how long a watch waits for a leader before it fails.
+const leaderWait = 2 * time.Second
 
-// holdStreams lets watches wait for a leader. etcd refuses them at once while there is none, and kube-apiserver asks
-// again at once, which keeps a processor busy and fills the log.
+// holdStreams makes new watches wait for a leader. Without one etcd refuses them at once, and kube-apiserver's etcd client
+// tries again at once, which keeps a processor busy and fills the log. This can go when that client waits between attempts.
 func (e *Etcd) holdStreams(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	if server := e.amongOthers(); server != nil {
+	if server := e.clustered(); server != nil {
 		elected := server.LeaderChangedNotify()
 		if server.Leader() == 0 {
-			timer := time.NewTimer(hold)
+			timer := time.NewTimer(leaderWait)
 			defer timer.Stop()
 			select {
 			case <-elected:
@@ -68,8 +69,8 @@ func (e *Etcd) holdStreams(service any, stream grpc.ServerStream, _ *grpc.Stream
 	return handler(service, stream)
 }
 
-// amongOthers is the running member, nil if it is alone.
-func (e *Etcd) amongOthers() *etcdserver.EtcdServer {
+// clustered is the running member, nil if it is the only one.
+func (e *Etcd) clustered() *etcdserver.EtcdServer {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.running == nil || e.opened == nil {

@@ -28,7 +28,7 @@ func TestLeaderLost(t *testing.T) {
 	began := time.Now()
 	_, err := c.Put(ctx, "a", "2")
 	took := time.Since(began)
-	if !errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail) || took < settle || took > 2*time.Second+settle+3*time.Second {
+	if !errors.Is(err, rpctypes.ErrTimeoutDueToLeaderFail) || took < writeGrace || took > 2*time.Second+writeGrace+3*time.Second {
 		t.Errorf("a write ends after %s with %v", took, err)
 	}
 	put(t, other, "a", "3")
@@ -54,7 +54,7 @@ func TestWatchWaits(t *testing.T) {
 	var back sync.WaitGroup
 	defer back.Wait()
 	back.Go(func() {
-		time.Sleep(hold / 4)
+		time.Sleep(leaderWait / 4)
 		mustRun(t, e[1])
 	})
 	for end := time.Now().Add(time.Minute); ; { // the other member may take longer than a watch waits
@@ -74,7 +74,7 @@ func TestWatchWaits(t *testing.T) {
 // heldFor checks that a watch that has ended was held until a leader could have come.
 func heldFor(t *testing.T, began time.Time, err error) {
 	t.Helper()
-	if took := time.Since(began); !errors.Is(err, rpctypes.ErrNoLeader) || took < hold {
+	if took := time.Since(began); !errors.Is(err, rpctypes.ErrNoLeader) || took < leaderWait {
 		t.Fatalf("a watch ends after %s with %v", took, err)
 	}
 }

@@ -101,7 +101,7 @@ func (e *Etcd) openPeers() error {
 	}
 	info := e.TLS.info()
 	listener, err := transport.NewListenerWithOpts(e.Peer.String(), "https", transport.WithTLSInfo(&info),
-		transport.WithTimeout(rafthttp.ConnReadTimeout, rafthttp.ConnWriteTimeout), forgetUnheard)
+		transport.WithTimeout(rafthttp.ConnReadTimeout, rafthttp.ConnWriteTimeout), limitUnacknowledged)
 	if err != nil {
 		return e.explainListen(err)
 	}
@@ -116,7 +116,7 @@ func (e *Etcd) openPeers() error {
 			logrus.WithField("component", "etcd").WithError(err).Error("serving other members")
 		}
 	}()
-	go hangUp(p.ended, int(e.Peer.Port()))
+	go closeSilent(p.ended, int(e.Peer.Port()))
 	e.opened = p
 	return e.rememberPeers()
 }

@@ -1,5 +1,5 @@
-// Package memberremoval removes members of etcd whose server is gone for good, which people say by deleting its Node. It
-// runs on the server that leads.
+// Package memberremoval removes a member of etcd when the Node of its server is deleted, by which people say that the server is
+// gone for good. It runs on the leading server.
 package memberremoval
 
 import (
@@ -23,12 +23,12 @@ import (
 
 // Removal is the component.
 type Removal struct {
-	Kubeconfig string // of somebody who may list and watch nodes
+	Kubeconfig string // its user may list and watch Nodes
 	Own        string // this server's node
 	Members    Members
 }
 
-// Members are etcd's.
+// Members is what the removal needs of etcd's client.
 type Members interface {
 	List(ctx context.Context) ([]join.Member, error)
 	Remove(ctx context.Context, name string) error
@@ -38,12 +38,12 @@ type Members interface {
 
 // Timings.
 const (
-	// A server that comes back without its data has its Node deleted, and then replaces its member itself. Two changes
-	// at the same time would only be in each other's way.
-	grace   = 4 * time.Second
-	settle  = 5 * time.Minute  // until when a member without a Node may be one that is about to register
-	running = 30 * time.Second // between looks at a server that runs though its Node was deleted
-	timeout = 20 * time.Second // of one removal
+	// A server that comes back without its data deletes its Node and then replaces its member itself. Two changes of the
+	// membership at the same time would conflict.
+	grace        = 4 * time.Second
+	registration = 5 * time.Minute  // after the start; until then a member without a Node may be about to register
+	recheck      = 30 * time.Second // of a server that runs although its Node was deleted
+	timeout      = 20 * time.Second // of one removal
 )
 
 // errRuns says that a member may not be removed yet.
@@ -89,7 +89,7 @@ func (r Removal) work(ctx context.Context, queue workqueue.TypedRateLimitingInte
 			queue.Forget(name)
 		case errors.Is(err, errRuns):
 			queue.Forget(name)
-			queue.AddAfter(name, running)
+			queue.AddAfter(name, recheck)
 		case ctx.Err() == nil:
 			logrus.WithField("component", "etcd-members").WithError(err).Warnf("the Node of server %s is deleted, but its member of etcd is still there; trying again", name)
 			queue.AddRateLimited(name)
@@ -127,7 +127,7 @@ func (r Removal) handle(ctx context.Context, store cache.Store, name string) err
 
 // orphans looks once for members without a Node, which were deleted while nobody was looking.
 func (r Removal) orphans(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], synced func() bool, store cache.Store) {
-	if lifecycle.Sleep(ctx, settle) != nil {
+	if lifecycle.Sleep(ctx, registration) != nil {
 		return
 	}
 	if !synced() {

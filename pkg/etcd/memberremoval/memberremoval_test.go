@@ -94,7 +94,7 @@ func TestRemoval(t *testing.T) {
 		nodes.delete("n4") // one that comes back
 		nodes.add("n4")
 		e.stop("n4")
-		expect(settle, "n1 n4 joining")
+		expect(registration, "n1 n4 joining")
 		cancel()
 		running.Wait()
 	})

@@ -61,7 +61,7 @@ func (m *Members) List(ctx context.Context) ([]join.Member, error) {
 	defer client.Close()
 	got, err := client.MemberList(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("listing etcd's members: %w", plain(err))
+		return nil, fmt.Errorf("listing etcd's members: %w", explain(err))
 	}
 	members := make([]join.Member, 0, len(got.Members))
 	for _, one := range got.Members {
@@ -120,7 +120,7 @@ func (m *Members) tryAdd(ctx context.Context, client *clientv3.Client, new join.
 	none := join.AddedMember{}
 	got, err := client.MemberList(ctx)
 	if err != nil {
-		return none, fmt.Errorf("listing etcd's members: %w", plain(err))
+		return none, fmt.Errorf("listing etcd's members: %w", explain(err))
 	}
 	for _, one := range got.Members {
 		switch {
@@ -139,7 +139,7 @@ func (m *Members) tryAdd(ctx context.Context, client *clientv3.Client, new join.
 	}
 	added, err := client.MemberAddAsLearner(ctx, []string{new.PeerURL})
 	if err != nil {
-		return none, fmt.Errorf("adding a member to etcd: %w", plain(err))
+		return none, fmt.Errorf("adding a member to etcd: %w", explain(err))
 	}
 	return join.AddedMember{ID: ID(added.Member.ID), InitialCluster: initialCluster(added.Members, added.Member.ID, new.Name)}, nil
 }

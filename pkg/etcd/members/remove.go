@@ -22,7 +22,7 @@ func (m *Members) Remove(ctx context.Context, nameOrID string) error {
 	defer client.Close()
 	got, err := client.MemberList(ctx)
 	if err != nil {
-		return fmt.Errorf("listing etcd's members: %w", plain(err))
+		return fmt.Errorf("listing etcd's members: %w", explain(err))
 	}
 	i := slices.IndexFunc(got.Members, func(one *pb.Member) bool { return one.Name == nameOrID || ID(one.ID) == nameOrID })
 	if i < 0 {
@@ -62,5 +62,5 @@ func (m *Members) remove(ctx context.Context, client *clientv3.Client, gone *pb.
 	if err == nil || errors.Is(err, rpctypes.ErrMemberNotFound) {
 		return nil
 	}
-	return fmt.Errorf("removing %s (%s) from etcd: %w", Label(gone), ID(gone.ID), plain(err))
+	return fmt.Errorf("removing %s (%s) from etcd: %w", Label(gone), ID(gone.ID), explain(err))
 }

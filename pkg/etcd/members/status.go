@@ -52,11 +52,11 @@ func (m *Members) Own(ctx context.Context) (s Status, err error) {
 func (m *Members) own(ctx context.Context, client *clientv3.Client) (Status, error) {
 	own, err := client.Maintenance.Status(ctx, "unix://"+m.Socket)
 	if err != nil {
-		return Status{}, fmt.Errorf("asking etcd for its status: %w", plain(err))
+		return Status{}, fmt.Errorf("asking etcd for its status: %w", explain(err))
 	}
 	list, err := client.MemberList(ctx, clientv3.WithSerializable())
 	if err != nil {
-		return Status{}, fmt.Errorf("listing etcd's members: %w", plain(err))
+		return Status{}, fmt.Errorf("listing etcd's members: %w", explain(err))
 	}
 	s := Status{Version: own.Version, Term: own.RaftTerm, Index: own.RaftAppliedIndex, Size: own.DbSize, InUse: own.DbSizeInUse, Quota: own.DbSizeQuota}
 	for _, one := range list.Members {
@@ -96,7 +96,7 @@ const quorumTimeout = connectTimeout * 3 / 2
 func (m *Members) Defragment(ctx context.Context) error {
 	return m.do(func(client *clientv3.Client) error {
 		if _, err := client.Defragment(ctx, "unix://"+m.Socket); err != nil {
-			return fmt.Errorf("defragmenting etcd's database: %w", plain(err))
+			return fmt.Errorf("defragmenting etcd's database: %w", explain(err))
 		}
 		return nil
 	})

@@ -1,6 +1,5 @@
-// Package rekey makes a copy of a cluster's data the data of a new cluster, before its API is served for the first
-// time: what would let in who belongs to the former one goes, and what names its authority or its addresses names the new
-// ones.
+// Package rekey turns a copy of a cluster's data into the data of a new cluster, before its API is served for the first
+// time. It deletes what would give members of the former cluster access, and replaces the former authority and addresses.
 package rekey
 
 import (
@@ -18,9 +17,9 @@ import (
 	"github.com/coracle-dev/coracle/pkg/etcd/rekeyrequest"
 )
 
-// Refound is the component. It ends nothing: once it is ready it has no more to do.
-type Refound struct {
-	// Request is the file of the request, which goes when all is done.
+// Rekey is the component. Once it is ready it has no more work.
+type Rekey struct {
+	// Request is the file of the request. It is deleted when all is done.
 	Request string
 	// CA is the file with the new authority's certificate.
 	CA string
@@ -28,24 +27,24 @@ type Refound struct {
 	Dial func() (*clientv3.Client, error)
 }
 
-// Prefix is what keys begin with. Only coracle's own etcd is copied, where there is no other.
+// Prefix is the first part of all keys. It is fixed, because only the data of coracle's own etcd can be copied.
 const Prefix = "/registry/"
 
-// claims begins the keys of Leases that say which machine has which node name.
+// claims is the prefix of the Leases that say which machine owns which node name.
 const claims = "leases/kube-system/" + endpoint.ClaimPrefix
 
-// gone are keys, from one up to another, of what belongs to the machines and the processes of the former cluster, or lets
-// somebody in who belonged to it.
-var gone = [][2]string{
+// deleted are ranges of keys, the end excluded: objects of the former cluster's machines and processes, and credentials that
+// members of the former cluster know.
+var deleted = [][2]string{
 	below("leases/kube-node-lease/"),
-	{"leases/kube-system/", claims}, // who leads
+	{"leases/kube-system/", claims}, // leader election
 	{end(claims), end("leases/kube-system/")},
-	below("masterleases/"), // of API servers, as are the next two
+	below("masterleases/"), // this and the next two belong to API servers
 	below("services/endpoints/default/kubernetes"),
 	below("endpointslices/default/kubernetes"),
 	below("certificatesigningrequests/"),
 	below("secrets/kube-system/bootstrap-token-"),
-	below("configmaps/kube-system/extension-apiserver-authentication"), // would be added to
+	below("configmaps/kube-system/extension-apiserver-authentication"), // the API server would add to the former content
 }
 
 func below(prefix string) [2]string { return [2]string{prefix, end(prefix)} }
@@ -53,8 +52,8 @@ func below(prefix string) [2]string { return [2]string{prefix, end(prefix)} }
 func end(prefix string) string { return clientv3.GetPrefixRangeEnd(prefix) }
 
 // Run changes the data. It can be interrupted at any point and run again.
-func (r Refound) Run(ctx context.Context, ready func()) error {
-	if err := r.refound(ctx); err != nil {
+func (r Rekey) Run(ctx context.Context, ready func()) error {
+	if err := r.rekey(ctx); err != nil {
 		return err
 	}
 	ready()
@@ -62,7 +61,7 @@ func (r Refound) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-func (r Refound) refound(ctx context.Context) error {
+func (r Rekey) rekey(ctx context.Context) error {
 	request, ok, err := rekeyrequest.Read(r.Request)
 	if err != nil || !ok {
 		return err
@@ -77,7 +76,7 @@ func (r Refound) refound(ctx context.Context) error {
 		return err
 	}
 	defer client.Close()
-	for _, keys := range gone {
+	for _, keys := range deleted {
 		if _, err := client.Delete(ctx, Prefix+keys[0], clientv3.WithRange(Prefix+keys[1])); err != nil {
 			return fmt.Errorf("removing what belongs to the former cluster: %w", err)
 		}
@@ -89,7 +88,7 @@ func (r Refound) refound(ctx context.Context) error {
 	if err := os.Remove(r.Request); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("noting that this is a cluster of its own: %w", err)
 	}
-	logrus.WithField("component", "refound").WithField("took", time.Since(began).Round(time.Millisecond)).
+	logrus.WithField("component", "rekey").WithField("took", time.Since(began).Round(time.Millisecond)).
 		Infof("made a copy of a cluster one of its own; %d objects differ", changed)
 	return nil
 }
@@ -97,7 +96,7 @@ func (r Refound) refound(ctx context.Context) error {
 // page is how many objects are read at a time.
 const page = 500
 
-// rewriteAll edits every object. It returns how many have changed.
+// rewriteAll edits every object and returns how many changed.
 func rewriteAll(ctx context.Context, client *clientv3.Client, e *edit) (changed int, err error) {
 	from, end := Prefix, clientv3.GetPrefixRangeEnd(Prefix)
 	for {

@@ -6,10 +6,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// In the copy no pod runs yet. One that is said to be ready would get requests that nobody answers, and who waits for a
-// rollout would not wait, until its kubelet has said otherwise.
+// No pod of the copy runs yet. Until its kubelet reports, a pod that is listed as ready would get requests that no process
+// answers, and a rollout would be listed as complete.
 
-// stopPod takes back that a pod is ready.
+// stopPod sets a running pod to not ready.
 func stopPod(p *corev1.Pod) {
 	if p.Status.Phase != corev1.PodRunning {
 		return
@@ -25,7 +25,7 @@ func stopPod(p *corev1.Pod) {
 	}
 }
 
-// stopEndpoints takes back that the pods behind a Service are ready. Endpoints that people or others wrote stay as they are.
+// stopEndpoints sets the pods behind a Service to not ready. Endpoints that another controller or a person wrote stay as they are.
 func stopEndpoints(s *discoveryv1.EndpointSlice) {
 	if s.Labels[discoveryv1.LabelManagedBy] != "endpointslice-controller.k8s.io" {
 		return

@@ -1,7 +1,7 @@
-// Package rekeyrequest is about data of a cluster with which another cluster begins: a copy, with the same objects, that must
-// share no secret with the first. Who makes the copy leaves out all keys and writes a Request; the front makes new keys,
-// because of it, where it would ask for the old ones; component rekey changes the data before the API is served, and
-// takes the request away.
+// Package rekeyrequest reads and writes the request to turn a copy of a cluster's data into a new cluster, which has the same
+// objects and shares no secret with the first. Whoever copies the data leaves out all keys and writes a Request. Because of
+// the request the front makes new keys instead of asking for the old ones, and component rekey changes the data before the
+// API is served and deletes the request. It is a package of its own because the front links it, but no etcd client.
 package rekeyrequest
 
 import (
@@ -15,14 +15,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
-// Request says what is different in the new cluster. It is kept in paths.Dirs.Refound.
+// Request says what is different in the new cluster. It is kept in paths.Dirs.RekeyRequest.
 type Request struct {
 	// CA is the certificate of the former cluster's authority, PEM.
 	CA []byte `json:"ca"`
-	// Addresses are those of the nodes: the new one by the former one.
+	// Addresses maps each node's address in the former cluster to its new one.
 	Addresses map[netip.Addr]netip.Addr `json:"addresses,omitempty"`
-	// Machines are the hashes of the keys by which the new cluster knows its machines, by node name: those that take
-	// the places of the former ones.
+	// Machines are the hashes of the new machines' keys, by node name. They replace those of the former machines.
 	Machines map[string]string `json:"machines,omitempty"`
 }
 

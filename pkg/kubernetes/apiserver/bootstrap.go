@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,26 +25,26 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// Three hooks of upstream write what every cluster must have before it is ready: the default roles and bindings, two
-// priority classes, and the rules of flow control. The first two wait a second before they look for the first time,
-// and all make their up to three hundred requests one after the other. That is more than half of the time of a start.
-// So the same work is done here, with upstream's data and upstream's reconciliation, but at once, after one list of
-// each kind, and in parallel.
+// bootstrap replaces three post-start hooks of upstream, which write what every cluster must have before it is ready: the
+// default roles and bindings, two priority classes, and the rules of flow control. Upstream's first two hooks sleep for a
+// second before they begin, and all send their up to 300 requests one after the other, which is more than half of the time
+// of a start. The work here uses upstream's data and reconciliation, but starts at once, lists each kind once, and sends
+// requests in parallel. See kubernetes#97119; it can go when upstream's hooks do the same.
 var bootstrap = map[string]work{
 	rbacrest.PostStartHookName:        ensurePolicy,
 	schedulingrest.PostStartHookName:  ensurePriorityClasses,
 	flowcontrolrest.PostStartHookName: ensureFlowControl,
 }
 
-// work is done with a client that has all rights. The informers are the server's own.
+// work is what a hook does. The client has all rights; the informers are the server's own.
 type work func(context.Context, *kubernetes.Clientset, informers.SharedInformerFactory) error
 
 const (
 	bootstrapTries   = 30 // a second apart, as upstream does
-	bootstrapWorkers = 6  // on two cores more only get into the way of others that start
+	bootstrapWorkers = 6  // on two cores more would only delay the other components that start
 )
 
-// inProcess makes a hook of work, whose client reaches the server without a connection.
+// inProcess makes a post-start hook that does the work with a client that calls the server's handler directly.
 func inProcess(server *apiserver.APIAggregator, informers informers.SharedInformerFactory, do work) genericserver.PostStartHookFunc {
 	return func(ctx genericserver.PostStartHookContext) error {
 		cfg := handlerConfig(server.GenericAPIServer.Handler, ctx.LoopbackClientConfig)
@@ -112,7 +112,7 @@ func ensurePolicy(ctx context.Context, client *kubernetes.Clientset, _ informers
 // key names a role or a binding.
 type key struct{ namespace, name string }
 
-// policy is what was there, so that nothing is asked for one by one.
+// policy holds the roles and bindings that exist, listed once instead of read one by one.
 type policy struct {
 	roles    map[key]reconciliation.RuleOwner
 	bindings map[key]reconciliation.RoleBinding
@@ -147,7 +147,7 @@ func listPolicy(ctx context.Context, client *kubernetes.Clientset) (policy, erro
 	return p, nil
 }
 
-// role returns the work of reconciling one role. A conflict means that the listed one is old: then ask.
+// role returns the work of reconciling one role. After a conflict the listed role is outdated, so the next try reads it.
 func (p policy) role(want reconciliation.RuleOwner, client reconciliation.RuleOwnerModifier) func() error {
 	return func() error {
 		from := reconciliation.RuleOwnerModifier(listedRoles{client, p})
@@ -162,6 +162,7 @@ func (p policy) role(want reconciliation.RuleOwner, client reconciliation.RuleOw
 	}
 }
 
+// binding is role for a binding.
 func (p policy) binding(want reconciliation.RoleBinding, client reconciliation.RoleBindingModifier) func() error {
 	return func() error {
 		from := reconciliation.RoleBindingModifier(listedBindings{client, p})
@@ -206,27 +207,12 @@ func (l listedBindings) Get(namespace, name string) (reconciliation.RoleBinding,
 	return nil, apierrors.NewNotFound(rbacv1.Resource("rolebindings"), name)
 }
 
-// parallel does all work and joins the errors.
+// parallel does all work, bootstrapWorkers at a time, and returns the first error.
 func parallel(work []func() error) error {
-	queue := make(chan func() error)
-	errs := make(chan error, len(work))
-	var workers sync.WaitGroup
-	for range min(bootstrapWorkers, len(work)) {
-		workers.Go(func() {
-			for do := range queue {
-				errs <- do()
-			}
-		})
-	}
+	var workers errgroup.Group
+	workers.SetLimit(bootstrapWorkers)
 	for _, do := range work {
-		queue <- do
+		workers.Go(do)
 	}
-	close(queue)
-	workers.Wait()
-	close(errs)
-	var all []error
-	for err := range errs {
-		all = append(all, err)
-	}
-	return errors.Join(all...)
+	return workers.Wait()
 }

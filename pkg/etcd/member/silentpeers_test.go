@@ -14,7 +14,7 @@ import (
 // listen makes a listener as members have it, without TLS, and returns what it accepts.
 func listen(t *testing.T) (net.Listener, <-chan net.Conn) {
 	t.Helper()
-	listener, err := transport.NewListenerWithOpts("127.0.0.1:0", "http", transport.WithTimeout(time.Minute, time.Minute), forgetUnheard)
+	listener, err := transport.NewListenerWithOpts("127.0.0.1:0", "http", transport.WithTimeout(time.Minute, time.Minute), limitUnacknowledged)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestHangUp(t *testing.T) {
 	if _, err := io.ReadFull(listening.ours, make([]byte, len("heartbeat"))); err != nil {
 		t.Fatal(err)
 	}
-	hangUpOnce(listener.Addr().(*net.TCPAddr).Port, silence)
+	closeSilentOnce(listener.Addr().(*net.TCPAddr).Port, silence)
 	for name, c := range map[string]struct {
 		pair
 		ended bool
@@ -91,7 +91,7 @@ func TestForgetUnheard(t *testing.T) {
 	for fd := range 3 + 2*len(entries) {
 		if leadsTo(fd, conn.LocalAddr().(*net.TCPAddr).Port) {
 			got, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
-			if err != nil || time.Duration(got)*time.Millisecond != unheard {
+			if err != nil || time.Duration(got)*time.Millisecond != ackTimeout {
 				t.Errorf("%d ms, %v", got, err)
 			}
 			return

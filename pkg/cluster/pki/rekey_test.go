@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// TestRefound begins with the data of another cluster: without the keys of that one a start is refused, unless new ones
+// TestRekey begins with the data of another cluster: without the keys of that one a start is refused, unless new ones
 // are what is wanted.
-func TestRefound(t *testing.T) {
+func TestRekey(t *testing.T) {
 	cfg := testConfig(t)
 	mkdir(t, filepath.Join(cfg.Dirs.Etcd(), "member"))
 	if err := ensure(cfg); err == nil || !strings.Contains(err.Error(), "backup") {
 		t.Fatalf("new keys for data that was made with others: %v", err)
 	}
-	if err := os.WriteFile(cfg.Dirs.Refound(), []byte("{}"), 0o600); err != nil {
+	if err := os.WriteFile(cfg.Dirs.RekeyRequest(), []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ensureAll(t, cfg)
@@ -25,7 +25,7 @@ func TestRefound(t *testing.T) {
 		t.Fatal(err)
 	}
 	ensureAll(t, cfg) // a start that was interrupted keeps what it has made
-	if err := os.Remove(cfg.Dirs.Refound()); err != nil {
+	if err := os.Remove(cfg.Dirs.RekeyRequest()); err != nil {
 		t.Fatal(err)
 	}
 	ensureAll(t, cfg)

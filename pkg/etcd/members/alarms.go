@@ -41,10 +41,10 @@ func (m *Members) Compact(ctx context.Context) error {
 	return m.do(func(client *clientv3.Client) error {
 		now, err := client.Maintenance.Status(ctx, "unix://"+m.Socket)
 		if err != nil {
-			return fmt.Errorf("asking etcd for its revision: %w", plain(err))
+			return fmt.Errorf("asking etcd for its revision: %w", explain(err))
 		}
 		if _, err := client.Compact(ctx, now.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
-			return fmt.Errorf("compacting etcd: %w", plain(err))
+			return fmt.Errorf("compacting etcd: %w", explain(err))
 		}
 		return nil
 	})
@@ -62,7 +62,7 @@ func (m *Members) Disarm(ctx context.Context, alarm Alarm) error {
 	}
 	return m.do(func(client *clientv3.Client) error {
 		if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: id, Alarm: pb.AlarmType(kind)}); err != nil {
-			return fmt.Errorf("ending alarm %s of %s: %w", alarm.Kind, alarm.Member, plain(err))
+			return fmt.Errorf("ending alarm %s of %s: %w", alarm.Kind, alarm.Member, explain(err))
 		}
 		return nil
 	})
@@ -76,7 +76,7 @@ func (m *Members) Lead(ctx context.Context, id string) error {
 	}
 	return m.do(func(client *clientv3.Client) error {
 		if _, err := client.MoveLeader(ctx, number); err != nil {
-			return fmt.Errorf("handing the lead of etcd over: %w", plain(err))
+			return fmt.Errorf("handing the lead of etcd over: %w", explain(err))
 		}
 		return nil
 	})

@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// reasons say what etcd's short errors mean and what can be done.
+// reasons explain etcd's errors and name the fix.
 var reasons = []struct {
 	err  error
 	text string
@@ -22,8 +22,8 @@ var reasons = []struct {
 	{context.DeadlineExceeded, "more than half of the members must answer, and do not: start the other servers, or run coracle cluster reset-quorum if they are lost"},
 }
 
-// plain adds to an error of etcd what it means.
-func plain(err error) error {
+// explain adds its reason to an error of etcd.
+func explain(err error) error {
 	for _, r := range reasons {
 		if errors.Is(err, r.err) {
 			return fmt.Errorf("%s (%w)", r.text, err)

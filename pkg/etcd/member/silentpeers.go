@@ -1,0 +1,105 @@
+package member
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	"golang.org/x/sys/unix"
+)
+
+// Every live peer sends something on each connection at least every two seconds.
+const (
+	peerSilence   = 5 * time.Second // after which a connection is closed
+	checkInterval = time.Second
+	// ackTimeout is how long a peer may leave data unacknowledged.
+	ackTimeout = 4 * time.Second
+)
+
+// limitUnacknowledged makes the kernel close accepted peer connections whose peer does not acknowledge data for ackTimeout.
+// A stream writer of etcd (rafthttp/stream.go) that is blocked in a write takes no newer connection of the same peer.
+func limitUnacknowledged(options *transport.ListenerOptions) {
+	options.ListenConfig.Control = func(_, _ string, listener syscall.RawConn) error {
+		var err error
+		failed := listener.Control(func(fd uintptr) { // connections inherit it
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(ackTimeout.Milliseconds()))
+		})
+		return errors.Join(failed, err)
+	}
+}
+
+// closeSilent closes connections to peers on which nothing has arrived for peerSilence, until done is closed. etcd then opens
+// new ones.
+//
+// etcd means to do this itself, but client/pkg/transport.NewTimeoutTransport sets Dial on a transport that also has a
+// DialContext, and net/http ignores Dial then, so the read time-out is never set. Without it, a member that was cut off stays
+// without a leader for as long after the cut as the cut took, because TCP's retransmissions become ever rarer. This can go
+// when NewTimeoutTransport sets DialContext.
+func closeSilent(done <-chan struct{}, port int) {
+	ticker := time.NewTicker(checkInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-ticker.C:
+			closeSilentOnce(port, peerSilence)
+		}
+	}
+}
+
+// closeSilentOnce closes this process' connections to a port of other machines that have been silent for longer than silence.
+func closeSilentOnce(port int, silence time.Duration) {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || !leadsTo(fd, port) {
+			continue
+		}
+		// The descriptor is etcd's. etcd may close it at any moment, and the number may be used again, so work on a duplicate.
+		ours, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			continue
+		}
+		if leadsTo(ours, port) && silentFor(ours) > silence {
+			_ = unix.Shutdown(ours, unix.SHUT_RDWR)
+		}
+		_ = unix.Close(ours)
+	}
+}
+
+// leadsTo reports whether a descriptor is a connection to a port of another machine.
+func leadsTo(fd, port int) bool {
+	to, err := unix.Getpeername(fd)
+	if err != nil {
+		return false
+	}
+	switch to := to.(type) {
+	case *unix.SockaddrInet4:
+		return to.Port == port
+	case *unix.SockaddrInet6:
+		return to.Port == port
+	}
+	return false
+}
+
+// silentFor is how long nothing was sent or received on a connection. It is 0 for connections on which this member has sent
+// more than maxRequest: those transfer a database, which takes long to send, and then the peer takes long to write it.
+func silentFor(fd int) time.Duration {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil || info.State != tcpEstablished || info.Bytes_acked > maxRequest {
+		return 0
+	}
+	return time.Duration(min(info.Last_data_recv, info.Last_data_sent)) * time.Millisecond
+}
+
+const (
+	tcpEstablished = 1        // TCP_ESTABLISHED of the kernel
+	maxRequest     = 32 << 10 // bytes; a TLS handshake is the largest part of a stream's request
+)
