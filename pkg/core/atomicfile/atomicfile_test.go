@@ -90,3 +90,16 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("%q, %v, %q", got, err, Unfinished(path))
 	}
 }
+
+func TestUnfinished(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"file", ".file.", ".file.12", ".file.1x", ".other.12"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := Unfinished(filepath.Join(dir, "file"))
+	if len(got) != 1 || got[0] != filepath.Join(dir, ".file.12") {
+		t.Errorf("got %q", got)
+	}
+}

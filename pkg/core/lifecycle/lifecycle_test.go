@@ -289,3 +289,22 @@ func TestSleep(t *testing.T) {
 		}
 	})
 }
+
+// TestUntilSlowsDown: tries follow each other at once at first, and later a quarter of a second apart.
+func TestUntilSlowsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		first, all := 0, 0
+		began := time.Now()
+		_ = Until(ctx, "nothing", func(context.Context) error {
+			if all++; time.Since(began) < 100*time.Millisecond {
+				first++
+			}
+			return errors.New("not yet")
+		})
+		if first < 5 || all > 280 {
+			t.Errorf("%d tries in the first tenth of a second, %d in a minute", first, all)
+		}
+	})
+}

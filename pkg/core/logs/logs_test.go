@@ -152,3 +152,22 @@ func TestFileRotates(t *testing.T) {
 		t.Errorf("mode %v (%v)", info.Mode(), err)
 	}
 }
+
+// TestFileMendsItsEnd: a line without its end gets one, and counts for the size at which the file is rotated.
+func TestFileMendsItsEnd(t *testing.T) {
+	f := File{Path: filepath.Join(t.TempDir(), "log"), Max: 9}
+	if err := os.WriteFile(f.Path, []byte("abc"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"def\n", "g\n"} {
+		if _, err := f.Write([]byte(line)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Close()
+	old, _ := os.ReadFile(f.Path + ".1")
+	data, _ := os.ReadFile(f.Path)
+	if string(old) != "abc\ndef\n" || string(data) != "g\n" {
+		t.Errorf("the rotated file holds %q, the present one %q", old, data)
+	}
+}

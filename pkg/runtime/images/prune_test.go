@@ -89,3 +89,17 @@ func TestCompress(t *testing.T) {
 		}
 	}
 }
+
+// stuck is an image service that removes no image.
+type stuck struct{ cri.ImageServiceClient }
+
+func (stuck) RemoveImage(context.Context, *cri.RemoveImageRequest, ...grpc.CallOption) (*cri.RemoveImageResponse, error) {
+	return nil, errors.New("it is stuck")
+}
+
+func TestRemoveNamesAllFailures(t *testing.T) {
+	removed, err := Remove(t.Context(), Runtime{ImageServiceClient: stuck{}}, []Unused{{ID: "1", Names: []string{"a"}}, {ID: "2", Names: []string{"b"}}})
+	if len(removed) != 0 || err == nil || err.Error() != "removing image a: it is stuck\nremoving image b: it is stuck" {
+		t.Errorf("removed %v, %v", removed, err)
+	}
+}
