@@ -51,6 +51,7 @@ func (e Egress) newConfig(opts options.CompletedOptions, groups []Group) (*app.C
 	if err != nil {
 		return nil, err
 	}
+	generic.Authorization.Authorizer = newSyncedAuthorizer(generic.Authorization.Authorizer, shared)
 	e.install(generic, shared)
 	kube, resolver, admission, err := app.CreateKubeAPIServerConfig(opts, generic, shared, storage)
 	if err != nil {
