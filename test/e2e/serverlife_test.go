@@ -12,11 +12,18 @@ import (
 func TestServerLife(t *testing.T) {
 	slots.Take(t)
 	h, s := newFreshCluster(t)
+	first := s
 	for _, part := range []struct {
 		name string
 		test func(*testing.T, *hosts.Host, *hosts.Server) *hosts.Server
 	}{
 		{"a restart keeps pods", testRestartKeepsPods},
+		{"no error is logged", func(t *testing.T, _ *hosts.Host, s *hosts.Server) *hosts.Server {
+			for _, line := range append(first.Errors(), s.Errors()...) {
+				t.Error(line)
+			}
+			return s
+		}},
 		{"another external address", testNewExternalIP},
 		{"the host reboots", testHostReboot},
 		{"another address", testNewAddress},
@@ -27,6 +34,6 @@ func TestServerLife(t *testing.T) {
 		if !t.Run(part.name, func(t *testing.T) { s = part.test(t, h, s) }) {
 			return // the next one would find a server that does not run
 		}
-		h.Kubectl("delete", "deployment", "sleepers", "--cascade=foreground")
+		h.Kubectl("delete", "deployment", "sleepers", "--cascade=foreground", "--ignore-not-found")
 	}
 }

@@ -96,6 +96,16 @@ func (s *Server) Log() string {
 	return string(data)
 }
 
+// Errors are the lines of the log whose level is ERROR.
+func (s *Server) Errors() (lines []string) {
+	for line := range strings.Lines(s.Log()) {
+		if _, rest, _ := strings.Cut(line, " "); strings.HasPrefix(rest, "ERROR ") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 // Restarts is the number of times that a child process has ended and was started again.
 func (s *Server) Restarts() int { return strings.Count(s.Log(), "; restarting") }
 

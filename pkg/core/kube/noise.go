@@ -57,6 +57,7 @@ var noise = []struct{ message, err string }{
 	{message: "GetDeviceMountPath failed, but unmount operation will proceed"},
 	// The kubelet about a pod that was deleted meanwhile: with the pod goes the node's right to read what belongs to it.
 	{err: "no relationship found between node"},
+	{message: "Failed to update status for pod", err: "not found"},
 	{message: "ContainerStatus from runtime service failed", err: "code = NotFound"},
 	{message: "Housekeeping took longer than expected"}, // on a busy machine; it only tells the kubelet's developers
 	{message: "failed to read memory cgroup", err: "no such file or directory"},
@@ -64,6 +65,13 @@ var noise = []struct{ message, err string }{
 	{message: "Failed to update node PodCIDR after multiple attempts", err: "node updates may not change podCIDR"},
 	{message: "CIDR assignment for node failed", err: "node updates may not change podCIDR"},
 	{message: "Error processing node work item", err: "node updates may not change podCIDR"},
+	// A Job that was deleted while its controller worked on it.
+	{message: "Unhandled Error", err: "removing uncounted pods from status: jobs.batch"},
+	// Requests on their way while this server's etcd stops, or while its leader changes: clients get the error and try again.
+	{err: "raft: stopped"},
+	{message: "Unhandled Error", err: "etcdserver: request timed out"},
+	{message: "Unhandled Error", err: "apiserver received an error that is not an metav1.Status: context.deadlineExceededError"},
+	{message: "Unhandled Error", err: "post-timeout activity"},
 	// kube-proxy looks for what an earlier one left in a table that is not there yet.
 	{message: "Failed to list existing sets"},
 }

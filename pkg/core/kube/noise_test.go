@@ -21,6 +21,8 @@ func TestNoise(t *testing.T) {
 		{"Failed to get status for pod", `pods "client" is forbidden: User "system:node:a" cannot get resource "pods"`, false},
 		{"ContainerStatus from runtime service failed", "rpc error: code = NotFound desc = not found", true},
 		{"ContainerStatus from runtime service failed", "rpc error: code = Unavailable desc = connection refused", false},
+		{"Unhandled Error", "apiserver received an error that is not an metav1.Status: rpc error: code = Unknown desc = raft: stopped", true},
+		{"Unhandled Error", "apiserver received an error that is not an metav1.Status: the disk is on fire", false},
 		{"Unhandled Error", "the disk is on fire", false},
 		{"anything", fmt.Sprint("asking: ", "context canceled"), true},
 		{"anything", "", false},

@@ -13,6 +13,9 @@ var noise = []struct{ message, err string }{
 	{"failed check for fsverity support", ""}, // few file systems have it
 	// The kubelet asks once more for a container that it has just removed.
 	{"ContainerStatus for ", "code = NotFound"},
+	// A container has ended meanwhile.
+	{"collecting metrics for ", "ttrpc: closed"},
+	{"collecting metrics for ", "no such device"},
 }
 
 // logger writes where the standard logger does, at a level of its own.

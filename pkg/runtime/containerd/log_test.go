@@ -16,6 +16,7 @@ func TestQuiet(t *testing.T) {
 		{`ContainerStatus for "0a1b" failed`, "rpc error: code = NotFound desc = an error occurred", true},
 		{`ContainerStatus for "0a1b" failed`, "rpc error: code = DeadlineExceeded", false},
 		{`ContainerStatus for "0a1b" failed`, "", false},
+		{"collecting metrics for 0a1b", "ttrpc: closed", true},
 		{"RunPodSandbox failed", "rpc error: code = NotFound", false},
 	} {
 		e := logrus.NewEntry(logrus.New())
