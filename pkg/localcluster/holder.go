@@ -182,10 +182,12 @@ func (h *holder) make(ctx context.Context) error {
 	if err := h.prepare(); err != nil {
 		return err
 	}
-	if err := machineSysctls().Hold(ctx, h.store.recordFile(h.record.Name), self); err != nil {
+	if h.net, err = makeNetwork(h.record); err != nil {
 		return err
 	}
-	if h.net, err = makeNetwork(h.record); err != nil {
+	// After makeNetwork, because forwarding is switched on for the interface to the nodes too, and before nodes start, because
+	// they change the machine's settings.
+	if err := machineSysctls().Hold(ctx, h.store.recordFile(h.record.Name), self); err != nil {
 		return err
 	}
 	if err := serveDNS(ctx, h.net.wire, h.record.Wire()); err != nil {
