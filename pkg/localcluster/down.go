@@ -60,7 +60,7 @@ func (s Store) remove(r Record) (Record, error) {
 		}
 	}
 	errs := []error{s.restoreUserConfig(r), removeLink(r.Link), removeTable(r), removeForwardRules(r), nshost.RemoveCgroups(r.Cgroup()),
-		machineSysctls().Release(ctx, s.recordFile(r.Name))}
+		machineSysctls().Release(ctx, s.realRecordFile(r.Name))}
 	for _, other := range handOver(r, others) {
 		errs = append(errs, s.save(other))
 	}

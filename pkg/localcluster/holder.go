@@ -187,7 +187,7 @@ func (h *holder) make(ctx context.Context) error {
 	}
 	// After makeNetwork, because forwarding is switched on for the interface to the nodes too, and before nodes start, because
 	// they change the machine's settings.
-	if err := machineSysctls().Hold(ctx, h.store.recordFile(h.record.Name), self); err != nil {
+	if err := machineSysctls().Hold(ctx, h.store.realRecordFile(h.record.Name), self); err != nil {
 		return err
 	}
 	if err := serveDNS(ctx, h.net.wire, h.record.Wire()); err != nil {

@@ -24,6 +24,19 @@ type Store struct{ Dir string }
 // Files of a cluster.
 func (s Store) dir(name string) string        { return filepath.Join(s.Dir, name) }
 func (s Store) recordFile(name string) string { return filepath.Join(s.dir(name), "cluster.json") }
+
+// realRecordFile is the absolute path of a cluster's record without links, by which all processes of the machine name the cluster.
+func (s Store) realRecordFile(name string) string {
+	path, err := filepath.Abs(s.recordFile(name))
+	if err != nil {
+		return s.recordFile(name)
+	}
+	if dir, err := filepath.EvalSymlinks(filepath.Dir(path)); err == nil {
+		return filepath.Join(dir, filepath.Base(path))
+	}
+	return path
+}
+
 func (s Store) tokenFile(name string) string  { return filepath.Join(s.dir(name), "token") }
 func (s Store) executable(name string) string { return filepath.Join(s.dir(name), "coracle") }
 func (s Store) logs(name string) string       { return filepath.Join(s.dir(name), "log") }

@@ -154,3 +154,21 @@ func TestSysctlsOfOthers(t *testing.T) {
 	s.end(t, "/clusters/a")
 	s.wantRestored(t, before)
 }
+
+// TestRealRecordFile: the cluster that is removed is the one that was made, whatever its directory is called by.
+func TestRealRecordFile(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "real", "c"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("real", filepath.Join(dir, "link")); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(dir)
+	want := Store{Dir: filepath.Join(dir, "real")}.realRecordFile("c")
+	for _, name := range []string{"real", "./link", filepath.Join(dir, "link")} {
+		if got := (Store{Dir: name}).realRecordFile("c"); got != want {
+			t.Errorf("below %s it is %s, not %s", name, got, want)
+		}
+	}
+}

@@ -108,7 +108,10 @@ func Possible(cfg config.Config) (all []ledger.Entry) {
 		}
 		all = append(all, p.OnDemand...)
 	}
-	return slices.DeleteFunc(all, func(e ledger.Entry) bool { return e.Kind == ledger.Dir || e.Kind == ledger.Contents })
+	return slices.DeleteFunc(all, func(e ledger.Entry) bool {
+		// Routes to pods may be those of another pod network, if coracle made none.
+		return e.Kind == ledger.Dir || e.Kind == ledger.Contents || e.Kind == ledger.PodNetwork && !podNetwork(cfg)
+	})
 }
 
 // IsLink reports whether a network interface has a name that coracle gives.

@@ -1,6 +1,7 @@
 package footprint
 
 import (
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -50,7 +51,11 @@ func TestPossible(t *testing.T) {
 			t.Errorf("lacks %s %s", e.Kind, e.Name)
 		}
 	}
-	for _, e := range all {
+	cidr := config.Network{Backend: config.BackendNone, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}}
+	for _, e := range append(all, Possible(config.Config{Network: cidr})...) {
+		if e.Kind == ledger.PodNetwork {
+			t.Errorf("has %s %s, which is another pod network's", e.Kind, e.Name)
+		}
 		if e.Kind == ledger.Dir || e.Kind == ledger.Contents || e.Name == Kmsg || e.Name == MachineID {
 			t.Errorf("has %s %s", e.Kind, e.Name)
 		}

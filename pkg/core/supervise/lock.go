@@ -57,10 +57,12 @@ func readPID(f *os.File) int {
 	return pid
 }
 
+// writePID writes this process's PID, which only messages use: a full disk is no error.
 func writePID(f *os.File) error {
-	if err := f.Truncate(0); err != nil {
-		return err
+	text := strconv.Itoa(os.Getpid()) + "\n"
+	_, err := f.WriteAt([]byte(text), 0)
+	if errors.Is(err, unix.ENOSPC) {
+		return nil
 	}
-	_, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0)
-	return err
+	return errors.Join(err, f.Truncate(int64(len(text))))
 }

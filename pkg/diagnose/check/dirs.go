@@ -56,7 +56,8 @@ func mayWriteIn(dir string) error {
 	if err == nil {
 		return unix.Close(fd)
 	}
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
+	// A full disk is the business of diskSpace.
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENOSPC) {
 		return unix.Access(dir, unix.W_OK)
 	}
 	return err

@@ -146,6 +146,9 @@ func disable(c *cobra.Command) {
 
 // Execute runs the command that args begin with.
 func Execute(root *cobra.Command, args []string) error {
+	if len(args) > 1 && strings.HasPrefix(args[0], "-") { // hideTokens and main look for the command in the first place
+		return exitcode.Usagef("the command comes before its flags; see '%s --help'", root.Name())
+	}
 	if _, _, err := root.Find(args); err != nil && !completes(args) {
 		return unknown(root, args[0])
 	}

@@ -58,6 +58,9 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"help"}, 0},
 		{[]string{"wait", "--help"}, 0},
 		{[]string{"nonsense"}, 2},
+		{[]string{"--help"}, 0},
+		{[]string{"--token", "secret", "server", "--help"}, 2}, // secrets there would not be hidden
+		{[]string{"--token=secret", "server", "--help"}, 2},
 		{[]string{"wait", "--nonsense"}, 2},
 		{[]string{"wait", "--for=nonsense"}, 2},
 		{[]string{"wait", "argument"}, 2},

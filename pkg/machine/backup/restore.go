@@ -85,6 +85,9 @@ func (r *Restore) Run(node string, restoreEtcd func(snapshot, dir, member string
 		return errors.Join(err, removeTree(r.staging()))
 	}
 	if err := r.exchange(fresh); err != nil {
+		if r.Former == "" { // nothing was exchanged; what was unpacked has the cluster's keys
+			err = errors.Join(err, removeTree(r.staging()))
+		}
 		return err
 	}
 	return errors.Join(os.Remove(snapshot), os.Remove(r.staging()))

@@ -73,7 +73,7 @@ func register() error {
 	if err != nil {
 		return fmt.Errorf("choosing CoreDNS plugins: %w", err)
 	}
-	plugin.Register(forwardDirective, limitForward(forward, make(chan struct{}, maxForwarded)))
+	plugin.Register(forwardDirective, limitForward(forward, &forwarded{places: make(chan struct{}, maxForwarded)}))
 	if err := dnsserver.SetDirectives(directives); err != nil {
 		return fmt.Errorf("choosing CoreDNS plugins: %w", err)
 	}

@@ -60,30 +60,35 @@ func (noUpstream) Name() string { return noUpstreamDirective }
 // holds a socket, and this process's descriptors are also the kubelet's and containerd's.
 const maxForwarded = 1000
 
-var errTooManyForwarded = fmt.Errorf("%d queries wait for upstream name servers already", maxForwarded)
+// forwarded counts the queries that wait for upstreams. All server blocks share it, also across reloads.
+type forwarded struct {
+	places chan struct{}
+	warned atomic.Int64 // Unix time of the last warning
+}
 
-// limitForward returns the set-up of forward with a limit. All server blocks share inFlight, also across reloads.
-func limitForward(forward caddy.SetupFunc, inFlight chan struct{}) caddy.SetupFunc {
+// limitForward returns the set-up of forward with a limit.
+func limitForward(forward caddy.SetupFunc, all *forwarded) caddy.SetupFunc {
 	return func(c *caddy.Controller) error {
-		dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler { return limit{next, inFlight} })
+		dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler { return limit{next, all} })
 		return forward(c)
 	}
 }
 
-// limit answers SERVFAIL at once for queries above the capacity of inFlight.
+// limit answers SERVFAIL at once for queries that find no place.
 type limit struct {
 	plugin.Handler // the next one
-	inFlight       chan struct{}
+	all            *forwarded
 }
 
-// ServeDNS implements plugin.Handler. The probe of loop always passes: the loop that it looks for fills inFlight.
+// ServeDNS implements plugin.Handler. The probe of loop always passes: the loop that it looks for takes all places.
 func (l limit) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 	if ctx.Value(loopProbe{}) == nil {
 		select {
-		case l.inFlight <- struct{}{}:
-			defer func() { <-l.inFlight }()
+		case l.all.places <- struct{}{}:
+			defer func() { <-l.all.places }()
 		default:
-			return dns.RcodeServerFailure, errTooManyForwarded
+			l.all.warn()
+			return dns.RcodeServerFailure, nil // with an error, the cache plugin would keep the failure for seconds
 		}
 	}
 	return plugin.NextOrFailure(l.Name(), l.Handler, ctx, w, r)
@@ -91,6 +96,14 @@ func (l limit) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (
 
 // Name implements plugin.Handler.
 func (limit) Name() string { return forwardDirective }
+
+// warn logs at most once a minute that queries are refused.
+func (f *forwarded) warn() {
+	now, last := time.Now().Unix(), f.warned.Load()
+	if now-last >= 60 && f.warned.CompareAndSwap(last, now) {
+		logrus.WithField("component", "dns").Warnf("%d queries wait for upstream name servers: refusing further ones", cap(f.places))
+	}
+}
 
 // loopProbe is the key of a context that carries the probe of loop.
 type loopProbe struct{}

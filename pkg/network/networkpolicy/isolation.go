@@ -30,7 +30,15 @@ func (c *isolationCache) keep(isolated map[string][directions]bool) error {
 	if c.file == "" || c.kept && maps.Equal(c.last, isolated) {
 		return nil
 	}
+	c.kept = false
+	if err := c.write(isolated); err != nil {
+		return err // the next call tries again
+	}
 	c.last, c.kept = isolated, true
+	return nil
+}
+
+func (c *isolationCache) write(isolated map[string][directions]bool) error {
 	if len(isolated) == 0 {
 		if err := os.Remove(c.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
