@@ -138,9 +138,10 @@ func (c *controller) deploy(ctx context.Context, ch *chart, w desired, step step
 		ch.Status.Attempted = w.hash // it stays so until somebody changes something
 		return err
 	case p.reason == reasonRolledBack:
+		ch.Status.Attempted = w.hash // also after a try that was forgotten: what was rolled back is not tried again
 		ch.Status.Revision, ch.Status.ChartVersion, ch.Status.AppVersion = res.Revision, res.ChartVersion, res.AppVersion
 		return err
-	case !isProblem && !res.Begun:
+	case step != rollback && !isProblem && !res.Begun:
 		ch.Status.Attempted = "" // it may be tried again as it is
 		return err
 	default:

@@ -163,6 +163,9 @@ func (c *controller) serveAPI(ctx context.Context) (*os.File, error) {
 		Transport:     c.clients.transport,
 		FlushInterval: -1, // watches
 		ErrorLog:      quiet,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, err.Error(), http.StatusBadGateway) // Helm's error names the cause
+		},
 	}
 	go (&http2.Server{MaxConcurrentStreams: maxStreams}).ServeConn(conn, &http2.ServeConnOpts{
 		Context: ctx, Handler: proxy, BaseConfig: &http.Server{ErrorLog: quiet},

@@ -75,7 +75,9 @@ func decide(history []revision, hash, attempted string, policy failurePolicy) st
 	case common.StatusPendingUpgrade:
 		return upgrade
 	case common.StatusPendingRollback:
-		if hasGood {
+		// A chart that was changed meanwhile is not the one that is rolled back.
+		tried := slices.ContainsFunc(history, func(r revision) bool { return r.hash == hash })
+		if hasGood && tried {
 			return rollback
 		}
 		return upgrade
