@@ -67,6 +67,14 @@ func (h *Host) FillDisk() {
 	}
 }
 
+// LeaveOnDisk makes room for n bytes on a disk that FillDisk filled.
+func (h *Host) LeaveOnDisk(n int64) {
+	h.t.Helper()
+	info, err := os.Stat(h.Data(filler))
+	h.must(err)
+	h.must(os.Truncate(h.Data(filler), info.Size()-n))
+}
+
 // FreeDisk removes the file that FillDisk wrote.
 func (h *Host) FreeDisk() {
 	h.t.Helper()
