@@ -185,8 +185,6 @@ func (h *holder) make(ctx context.Context) error {
 	if h.net, err = makeNetwork(h.record); err != nil {
 		return err
 	}
-	// After makeNetwork, because forwarding is switched on for the interface to the nodes too, and before nodes start, because
-	// they change the machine's settings.
 	if err := machineSysctls().Hold(ctx, h.store.realRecordFile(h.record.Name), self); err != nil {
 		return err
 	}

@@ -54,7 +54,8 @@ type heldSysctls struct {
 }
 
 // Hold records the values of all settings that a cluster changes, unless another cluster has recorded them, and lets this
-// machine forward IPv4 packets between the interfaces that it has now. record is the path of the cluster's record.
+// machine forward IPv4 packets between its interfaces, of which the one to the nodes is there already. record is the path of
+// the cluster's record.
 func (s sysctls) Hold(ctx context.Context, record string, holder Process) error {
 	return s.update(ctx, func(h *heldSysctls) error {
 		h.Holders[record] = holder
