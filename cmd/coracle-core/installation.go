@@ -9,6 +9,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
 // installation is the coracle of this machine that a command is about.
@@ -52,8 +53,6 @@ func (i installation) kubeconfig() string {
 // dirFlags adds the flags that name an installation. The returned function finds it after parsing.
 func dirFlags(c *cobra.Command) func() installation {
 	var dirs paths.Dirs
-	c.Flags().StringVarP(&dirs.Data, "data-dir", "d", "", "Data directory of the coracle that is meant (default "+paths.Default().Data+")")
-	c.Flags().StringVar(&dirs.Run, "run-dir", "", "Its run directory (default "+paths.Default().Run+")")
-	_, _ = c.MarkFlagDirname("data-dir"), c.MarkFlagDirname("run-dir")
+	command.DirFlags(c, &dirs.Data, &dirs.Run)
 	return func() installation { return findIn(dirs) }
 }

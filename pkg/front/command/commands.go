@@ -78,14 +78,13 @@ func groups(core []*cobra.Command, help *cobra.Command) []group {
 func Tree(core []*cobra.Command) *cobra.Command {
 	cobra.EnableCommandSorting = false
 	root := &cobra.Command{
-		Use:                        "coracle COMMAND [flags]",
-		Short:                      "Kubernetes in one executable",
-		Long:                       "coracle is Kubernetes in one executable.",
-		SilenceUsage:               true,
-		SilenceErrors:              true,
-		DisableSuggestions:         true, // unknown makes one line of them
-		SuggestionsMinimumDistance: 2,
-		CompletionOptions:          cobra.CompletionOptions{DisableDefaultCmd: true},
+		Use:                "coracle COMMAND [flags]",
+		Short:              "Kubernetes in one executable",
+		Long:               "coracle is Kubernetes in one executable.",
+		SilenceUsage:       true,
+		SilenceErrors:      true,
+		DisableSuggestions: true, // unknown makes one line of them
+		CompletionOptions:  cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
 	root.PersistentFlags().BoolP("help", "h", false, "Help for the command")
 	printsVersion := root.Flags().Bool("version", false, "Print the versions")

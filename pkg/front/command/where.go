@@ -17,11 +17,16 @@ import (
 // the configuration file, else the defaults.
 type where struct{ data, run string }
 
+// DirFlags adds the flags that name a coracle of this machine by its directories.
+func DirFlags(c *cobra.Command, data, run *string) {
+	c.Flags().StringVarP(data, "data-dir", "d", "", "Data directory of the coracle that is meant (default "+paths.Default().Data+")")
+	c.Flags().StringVar(run, "run-dir", "", "Its run directory (default "+paths.Default().Run+")")
+	_, _ = c.MarkFlagDirname("data-dir"), c.MarkFlagDirname("run-dir")
+}
+
 func whereFlags(c *cobra.Command) *where {
 	w := &where{}
-	c.Flags().StringVarP(&w.data, "data-dir", "d", "", "Data directory of the coracle that is meant (default "+paths.Default().Data+")")
-	c.Flags().StringVar(&w.run, "run-dir", "", "Its run directory (default "+paths.Default().Run+")")
-	_, _ = c.MarkFlagDirname("data-dir"), c.MarkFlagDirname("run-dir")
+	DirFlags(c, &w.data, &w.run)
 	return w
 }
 
