@@ -1,7 +1,7 @@
 # The container image of coracle, built from source: docker build -t coracle .
 # `make image` makes the same image without an engine; docs/docker.md says how to run it.
 
-# What builds it. Anything with Debian 12, Go, gcc, git and make does.
+# The build image: any image with Debian 12, Go, gcc, git and make works.
 ARG BUILDER=golang:1.26-bookworm
 
 FROM ${BUILDER} AS build

@@ -1,14 +1,14 @@
-# Everything here is one line that calls a script or go; the scripts work on their own too.
+# Each target is one line that calls a script, which can also be called directly.
 
 .PHONY: build image release run test conformance bench clean
 
 build: ## dist/coracle, everything in one file
 	scripts/build
 
-image: ## dist/coracle-image.tar, loaded where a Docker engine answers
+image: ## dist/coracle-image.tar, and loads it if a Docker engine runs
 	scripts/image
 
-release: ## dist/release, signed with the key that CORACLE_RELEASE_KEY names
+release: ## dist/release, signed with the key in the file CORACLE_RELEASE_KEY
 	scripts/release
 
 run: ## builds if needed and runs a server in the foreground
@@ -17,11 +17,11 @@ run: ## builds if needed and runs a server in the foreground
 test: ## unit and end-to-end tests
 	scripts/test
 
-conformance: ## the parts of Kubernetes' own tests that docs/conformance.md scores
+conformance: ## the parts of Kubernetes' own tests with scores in docs/conformance.md
 	for suite in netpol loadbalancers local-path volumes; do scripts/conformance $$suite || code=1; done; exit $${code:-0}
 
-bench: ## one line per figure, and build/bench.json
+bench: ## prints one line per figure and writes build/bench.json
 	scripts/bench
 
-clean: ## removes what the build made; Go's cache stays
+clean: ## removes build and dist; Go's cache stays
 	rm -rf build dist

@@ -1,29 +1,29 @@
 #!/bin/sh
-# Installs coracle, Kubernetes in one executable, as a service of this machine; run again, it upgrades it.
+# Installs coracle, Kubernetes in one executable, as a service of this machine. Run again, it upgrades coracle.
 #
 #   curl -sfL URL | sh -                                                     a server: a cluster of one
-#   curl -sfL URL | CORACLE_URL=https://SERVER:6443 CORACLE_TOKEN=… sh -     an agent, which joins it
-#   curl -sfL URL | sh -s - server --disable dns                             arguments are the command's
+#   curl -sfL URL | CORACLE_URL=https://SERVER:6443 CORACLE_TOKEN=… sh -     an agent of that server's cluster
+#   curl -sfL URL | sh -s - server --disable dns                             arguments for the service
 #
-# It fetches the executable to a directory of its own, verifies checksum and signature, and hands over to it: the rest
-# is done by "coracle install". Until then nothing of this machine is changed, and when it fails that directory goes too.
-# Needed are Linux on x86_64 or aarch64, root or sudo, curl or wget, sha256sum, and openssl or awk.
+# It downloads the executable to a temporary directory, verifies checksum and signature, and runs its command
+# "coracle install", which does the rest. Before that it changes nothing on this machine; it always removes the directory.
+# It needs Linux on x86_64 or aarch64, root or sudo, curl or wget, sha256sum, and openssl or awk.
 #
-#   CORACLE_URL, CORACLE_TOKEN       the server to join, and the token for it; K3S_URL and K3S_TOKEN do as well.
-#   CORACLE_…                        all settings of "coracle server --help" by their variables; the service gets them.
-#   INSTALL_CORACLE_VERSION          what to install, as v1.37.1+coracle.1. Without it: what the channel stands at.
-#   INSTALL_CORACLE_CHANNEL          stable, if not set.
-#   INSTALL_CORACLE_EXEC             the command with its arguments, as "server --disable dns"; others are added to it.
+#   CORACLE_URL, CORACLE_TOKEN       the server to join, and the token for it; K3S_URL and K3S_TOKEN work too.
+#   CORACLE_…                        the variables of all settings in "coracle server --help"; the service gets them.
+#   INSTALL_CORACLE_VERSION          the version to install, such as v1.37.1+coracle.1. Default: the channel's version.
+#   INSTALL_CORACLE_CHANNEL          the channel; default: stable.
+#   INSTALL_CORACLE_EXEC             the command with its arguments, such as "server --disable dns"; arguments are appended.
 #   INSTALL_CORACLE_NAME             for a second service beside the first: coracle-NAME.
-#   INSTALL_CORACLE_BIN_DIR          where to put the executable; /usr/local/bin if not set.
-#   INSTALL_CORACLE_MIRROR           where releases are: a URL or a directory.
-#   INSTALL_CORACLE_FILE             an executable that is here already, to be installed instead of a release.
-#   INSTALL_CORACLE_SKIP_DOWNLOAD    true: use the executable that is in the BIN_DIR.
+#   INSTALL_CORACLE_BIN_DIR          the directory of the executable; default: /usr/local/bin.
+#   INSTALL_CORACLE_MIRROR           the location of releases: a URL or a directory.
+#   INSTALL_CORACLE_FILE             a local executable to install instead of a release.
+#   INSTALL_CORACLE_SKIP_DOWNLOAD    true: use the executable in INSTALL_CORACLE_BIN_DIR.
 #   INSTALL_CORACLE_SKIP_START       true: do not start the service now. INSTALL_CORACLE_SKIP_ENABLE: nor at boot.
 #   INSTALL_CORACLE_KEY              a file with the public key to trust instead of the one below.
 #
-# Exit codes: 0 done, 1 failed, 2 a variable or argument is wrong, 3 this machine cannot do it, 5 no release to be had,
-# 7 checksum or signature wrong; others are those of "coracle install".
+# Exit codes: 0 done, 1 failed, 2 a variable or argument is wrong, 3 this machine cannot run it, 5 the release could not be
+# downloaded, 7 a checksum or the signature is wrong; others are those of "coracle install".
 set -eu
 
 # The key that releases are signed with.
@@ -57,7 +57,7 @@ fail() {
 
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# is_true NAME: whether the variable says so.
+# is_true NAME: whether the variable is set to a true value.
 is_true() {
 	eval "set -- \"$1\" \"\${$1-}\""
 	case $2 in
@@ -67,7 +67,7 @@ is_true() {
 	fail "$1 is $2; it can be true or false" 2
 }
 
-# finish removes what was made here. handed says that coracle itself has taken over, and has said what went wrong.
+# finish removes the work directory. handed is set once "coracle install" runs, which reports its own errors.
 work="" handed=""
 finish() {
 	code=$?
@@ -76,7 +76,7 @@ finish() {
 	exit "$code"
 }
 
-# make_work makes the directory that all is put into until it is verified: in a place from where programs may be run.
+# make_work makes a directory for files that are not verified yet, on a file system from which programs can be executed.
 make_work() {
 	for place in "${TMPDIR:-/tmp}" /var/lib "$bin_dir"; do
 		work=$(umask 077 && mktemp -d "$place/coracle-install.XXXXXX" 2>/dev/null) || continue
@@ -84,7 +84,7 @@ make_work() {
 		rm -rf "$work"
 	done
 	work=""
-	fail "no program can be put into ${TMPDIR:-/tmp} and run there; name another directory with TMPDIR" 3
+	fail "programs in ${TMPDIR:-/tmp} cannot be executed; set TMPDIR to another directory" 3
 }
 
 check_machine() {
@@ -92,13 +92,13 @@ check_machine() {
 	case $(uname -m) in
 	x86_64 | amd64) asset=coracle-linux-amd64 ;;
 	aarch64 | arm64) asset=coracle-linux-arm64 ;;
-	*) fail "this machine is $(uname -m); there is a coracle for x86_64 and for aarch64" 3 ;;
+	*) fail "this machine is $(uname -m); coracle runs on x86_64 and aarch64" 3 ;;
 	esac
 	[ "$(id -u)" = 0 ] || have sudo || fail "only root can install a service: run this as root, or install sudo" 3
 	have sha256sum || fail "sha256sum is needed; coreutils and busybox have it" 3
 }
 
-# at NAME: where a file of the mirror is. In a URL a plain plus sign could be taken for a blank.
+# at NAME: the path or URL of a file of the mirror. In URLs a plain plus sign could be read as a space.
 at() {
 	case $mirror in
 	http://* | https://*) printf '%s/%s' "${mirror%/}" "$1" | sed 's/+/%2B/g' ;;
@@ -106,7 +106,7 @@ at() {
 	esac
 }
 
-# fetch NAME FILE: copies a file of the mirror. show is what curl is to show: errors, or how far it is.
+# fetch NAME FILE: copies a file of the mirror. show is a flag of curl: to print errors only, or progress.
 show=sS
 fetch() {
 	from=$(at "$1")
@@ -115,7 +115,7 @@ fetch() {
 		if have curl; then
 			curl "-f${show}L" --connect-timeout 10 --speed-limit 1 --speed-time 30 --retry 2 -o "$2" "$from"
 		elif have wget; then
-			patience="" # busybox has no limit that works in all its versions
+			patience="" # busybox has no time-out option that works in all its versions
 			! wget --version 2>/dev/null | grep -q GNU || patience="--timeout=30 --tries=3"
 			# shellcheck disable=SC2086 # words
 			wget -q $patience -O "$2" "$from"
@@ -124,10 +124,10 @@ fetch() {
 		fi
 		;;
 	*) cp "$from" "$2" ;;
-	esac || fail "$from could not be fetched into $work. INSTALL_CORACLE_MIRROR names another place than $mirror" 5
+	esac || fail "$from could not be fetched into $work. Set INSTALL_CORACLE_MIRROR to use another location than $mirror" 5
 }
 
-# sum FILE: its SHA-256.
+# sum FILE: the SHA-256 of a file.
 sum() { sha256sum <"$1" | cut -d ' ' -f 1; }
 
 # listed NAME: the SHA-256 that SHA256SUMS has for a file.
@@ -160,14 +160,14 @@ check_signature() {
 }
 
 # check_signature_with_awk raises the signature to the power of 65537, modulo the key's modulus, and compares the result
-# with what must come out. In base64 three bytes are four digits, which is a limb of the numbers here; the modulus begins
-# at such a limb in every key of this kind, between the two constants.
+# with the expected value. In base64, three bytes are four digits; these are one limb of the numbers here. In every RSA key
+# of 3072 bits the modulus begins at a limb, between the two constants.
 check_signature_with_awk() {
 	signature=$(tr -d '\r\n' <"$work/SHA256SUMS.sig")
 	modulus=$(grep -v -e '---' "$work/key" | tr -d '\r\n')
 	modulus=${modulus#MIIBojANBgkqhkiG9w0BAQEFAAOCAY8AMIIBigKCAYEA}
 	modulus=${modulus%AgMBAAE=}
-	[ ${#modulus} = 512 ] || fail "the release key is not RSA with 3072 bits; only openssl can take it" 3
+	[ ${#modulus} = 512 ] || fail "the release key is not RSA with 3072 bits; openssl is needed to use it" 3
 	[ ${#signature} = 512 ] || return 1
 	awk -v modulus="$modulus" -v signature="$signature" -v digest="$(sum "$work/SHA256SUMS")" '
 	function read_number(text, number,   i, j, limb) {
@@ -179,7 +179,7 @@ check_signature_with_awk() {
 	}
 	function leading(x) { return (x[127] * base + x[126]) * base + x[125] }
 	function floor(x) { return int(x) > x ? int(x) - 1 : int(x) }
-	# x = a * b mod m, for each limb of a from the top. The quotient comes from the leading limbs, so x ends above -m.
+	# x = a * b mod m, for each limb of a from the top. The quotient is estimated from the leading limbs, so x is above -m.
 	function multiply(a, b, x,   i, j, q, v, carry, below, t) {
 		for (j = 0; j < 128; j++) t[j] = 0
 		for (i = 127; i >= 0; i--) {
@@ -203,7 +203,7 @@ check_signature_with_awk() {
 		read_number(signature, x)
 		for (i = 0; i < 16; i++) multiply(x, x, x)
 		multiply(x, s, x)
-		for (i = 0; i < 2; i++) { # limbs in order; then again with m added if it was negative
+		for (i = 0; i < 2; i++) { # propagates carries; then again with m added if the result is negative
 			carry = 0
 			for (j = 0; j < 128; j++) {
 				v = x[j] + carry + (negative ? m[j] : 0)
@@ -220,7 +220,7 @@ check_signature_with_awk() {
 	}'
 }
 
-# fetch_release puts a release's executable into the work directory.
+# fetch_release downloads a release's executable to the work directory and verifies it.
 fetch_release() {
 	version=${INSTALL_CORACLE_VERSION-}
 	if [ -z "$version" ]; then
@@ -235,16 +235,16 @@ fetch_release() {
 	fetch "$version/SHA256SUMS.sig" "$work/SHA256SUMS.sig"
 	check_signature
 	printf '%s\n' "$version" >"$work/version"
-	check_sum version "$work/version" # or a mirror could give one release for another
-	! [ -t 2 ] || show="#" # this one takes a while
+	check_sum version "$work/version" # without this a mirror could serve one release as another
+	! [ -t 2 ] || show="#" # a progress bar: this file is large
 	fetch "$version/$asset" "$work/coracle"
 	check_sum "$asset" "$work/coracle"
 	say "checksum and signature are right"
 }
 
-# take_file puts a local executable into the work directory, and verifies it as far as there is something beside it.
+# take_file copies a local executable to the work directory, and verifies it with the checksum and signature beside it, if any.
 take_file() {
-	cp "$INSTALL_CORACLE_FILE" "$work/coracle" || fail "INSTALL_CORACLE_FILE could not be put into $work"
+	cp "$INSTALL_CORACLE_FILE" "$work/coracle" || fail "INSTALL_CORACLE_FILE could not be copied to $work"
 	beside=$(dirname "$INSTALL_CORACLE_FILE")
 	if ! [ -e "$beside/SHA256SUMS" ]; then
 		say "$INSTALL_CORACLE_FILE is installed unverified: there is no SHA256SUMS beside it"
@@ -261,7 +261,8 @@ take_file() {
 	check_sum "$asset" "$work/coracle"
 }
 
-# as_root PROGRAM ARGS…: sudo clears the environment, and arguments can be seen by all; so settings go through a file.
+# as_root PROGRAM ARGS…: runs a program as root. It passes settings in a file, because sudo clears the environment and other
+# users can see arguments.
 as_root() {
 	if [ "$(id -u)" = 0 ]; then
 		"$@" </dev/null
@@ -270,7 +271,7 @@ as_root() {
 	for name in $(env | sed -n -e 's/^\(CORACLE_[A-Z0-9_]*\)=.*/\1/p' -e 's/^\([A-Za-z]*_[Pp][Rr][Oo][Xx][Yy]\)=.*/\1/p'); do
 		printf "export %s='%s'\n" "$name" "$(eval "printf %s \"\${$name-}\"" | sed "s/'/'\\\\''/g")"
 	done >"$work/settings"
-	# shellcheck disable=SC2016 # for the shell of root
+	# shellcheck disable=SC2016 # root's shell expands it
 	sudo sh -c '. "$0" && exec "$@"' "$work/settings" "$@" </dev/null
 }
 
@@ -286,7 +287,7 @@ main() {
 	[ -z "$CORACLE_SERVER" ] || export CORACLE_SERVER
 	[ -z "$CORACLE_TOKEN" ] || export CORACLE_TOKEN
 
-	set -f # words, not patterns
+	set -f # do not expand patterns
 	# shellcheck disable=SC2086
 	set -- ${INSTALL_CORACLE_EXEC-} "$@"
 	set +f
@@ -316,5 +317,5 @@ main() {
 	as_root "$program" install "$@"
 }
 
-# The whole script is read before anything is done: one that ends early does nothing.
+# The shell reads the whole script before it runs main: a script that was not downloaded completely does nothing.
 { main "$@"; }

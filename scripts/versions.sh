@@ -7,7 +7,7 @@ cri_tools=$(go list -m -f '{{.Version}}' sigs.k8s.io/cri-tools)
 pause_image=$(sed -n 's/^const PauseImage = "\(.*\)"$/\1/p' pkg/core/version/version.go)
 pause=${pause_image##*:}
 
-# CORACLE_RELEASE is for a build that is to look like another release.
+# CORACLE_RELEASE makes a build with the number of another release.
 version="$kubernetes+coracle.${CORACLE_RELEASE:-$(cat scripts/RELEASE)}"
 commit=$(git rev-parse HEAD 2>/dev/null || echo unknown)
 if [ -z "$(git status --porcelain 2>/dev/null)" ]; then tree=clean; else tree=dirty; fi

@@ -3,15 +3,15 @@
 #   include coracle.mk
 #   CORACLE_RUN = --nodes 2 --image app.tar --manifest deploy/ --rollout
 #
-#   make e2e-in-cluster     the target e2e with a cluster of its own, which goes when that ends
-#   make cluster            a cluster that stays, in your kubeconfig; make cluster-down removes it
-#   make cluster-images     its nodes get the images in CORACLE_IMAGES: archives, or names that Docker knows
+#   make e2e-in-cluster     runs the target e2e with a new cluster, which is removed afterwards
+#   make cluster            makes a cluster that stays, and adds it to your kubeconfig; make cluster-down removes it
+#   make cluster-images     loads CORACLE_IMAGES into its nodes: archives, or names of images in Docker
 CORACLE        ?= coracle
 CORACLE_RUN    ?=
 CORACLE_UP     ?=
 CORACLE_NAME   ?= local
 CORACLE_IMAGES ?=
-# sudo forgets where this user's programs are
+# sudo resets PATH
 CORACLE_ROOT   ?= $(if $(filter 0,$(shell id -u)),,sudo env "PATH=$$PATH")
 
 %-in-cluster:
