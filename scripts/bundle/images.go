@@ -30,7 +30,7 @@ func pauseImage(arch, binary, name, out string) error {
 // imagePath is the PATH in the test images.
 const imagePath = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// busyboxImage is the tests' image with a shell, made of a static busybox and the client test/probe.
+// busyboxImage is the tests' image with a shell: a static busybox and the client test/probe.
 func busyboxImage(arch, busybox, probe, name, out string) error {
 	files, err := userland(busybox, "", "")
 	if err != nil {
@@ -44,11 +44,11 @@ func busyboxImage(arch, busybox, probe, name, out string) error {
 	return writeImage(oci.Image{Name: name, Arch: arch, Cmd: []string{"sh"}, Env: []string{imagePath}, Files: files}, out)
 }
 
-// agnhostImage is Kubernetes' own test image as far as it can be made of Go code and a busybox: the program, the
-// user and the certificate that its Dockerfile puts in, a shell, and test/probe for curl, nc and wget. sources is the directory of
-// its Dockerfile. shell is a program of this machine to take for the busybox'; "" is none.
+// agnhostImage is Kubernetes' own test image, as far as it can be made from Go code and busybox: the program, the user
+// and the certificate of its Dockerfile, a shell, and test/probe for curl, nc and wget. sources is the directory of its
+// Dockerfile. shell is a program of this machine to use instead of busybox's; "" means none.
 func agnhostImage(arch, binary, busybox, probe, shell, sources, name, out string) error {
-	// Kubernetes' tests of supplemental groups expect this user and these groups in it.
+	// Kubernetes' tests of supplemental groups expect this user and these groups in the image.
 	files, err := userland(busybox, "user-defined-in-image:x:1000:1000::/home:/bin/sh\n",
 		"user-defined-in-image:x:1000:\ngroup-defined-in-image:x:50000:user-defined-in-image\n")
 	if err != nil {
@@ -95,7 +95,7 @@ func agnhostImage(arch, binary, busybox, probe, shell, sources, name, out string
 	}, out)
 }
 
-// debianShell is this machine's shell with its libraries: a busybox' shell takes the nc in itself before any other.
+// debianShell is this machine's shell with its libraries: busybox's shell prefers its built-in nc.
 func debianShell(program string) ([]oci.File, error) {
 	libraries, err := exec.Command("ldd", program).Output()
 	if err != nil {
@@ -118,7 +118,7 @@ func debianShell(program string) ([]oci.File, error) {
 	return files, nil
 }
 
-// userland is a root file system with a busybox and a link for each of its applets, with these users and groups besides
+// userland is a root file system with busybox and a link for each of its applets. It has these users and groups besides
 // root and nobody, as lines of passwd and group.
 func userland(busybox, users, groups string) ([]oci.File, error) {
 	program, err := os.ReadFile(busybox)

@@ -13,7 +13,7 @@ import (
 	"strings"
 )
 
-// texts are licence texts with whom each covers. Equal texts are kept once: most modules share a few.
+// texts are licence texts with the parts that each covers. Equal texts are kept once: most modules share a few.
 type texts struct {
 	covers map[string][]string // by text
 	order  []string
@@ -32,11 +32,11 @@ func (t *texts) add(text, who string) {
 	}
 }
 
-// licenseFile matches the names of files that say under which terms a module may be used.
+// licenseFile matches the names of files with the terms of use of a module.
 var licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|copyright|patents)([-_.].*)?$`)
 
-// writeLicenses collects the licences of everything in the payload at dir and in the front: of every Go package linked
-// into an executable, of Go, and of the Debian packages that files were taken from.
+// writeLicenses collects the licences of everything in the payload at dir and in the front: of every Go package that is
+// linked into an executable, of Go, and of the Debian packages whose files are included.
 func writeLicenses(root, overlay, debian, dir, out string) error {
 	var t texts
 	own, err := os.ReadFile(filepath.Join(root, "LICENSE"))
@@ -68,7 +68,7 @@ func writeLicenses(root, overlay, debian, dir, out string) error {
 	return os.WriteFile(out, []byte(b.String()), 0o644)
 }
 
-// program is one executable in the file, and how it is built as far as that decides what is linked in.
+// program is one executable in the payload or the front, with the build settings that decide what is linked in.
 type program struct {
 	dir  string // of the module, relative to the root
 	pkg  string
@@ -84,8 +84,8 @@ var programs = []program{
 	{"scripts/bundle", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", "no_grpc", "0"},
 }
 
-// licenseDirs lists where the licences of everything that is linked in may be: the directories of all packages and
-// those above them up to their modules' roots, sorted, with the module as "path@version".
+// licenseDirs lists the directories that may have the licences of everything that is linked in: those of all packages
+// and those above them up to their modules' roots, sorted, with the module as "path@version".
 func licenseDirs(root, overlay string) (dirs []string, modules map[string]string, err error) {
 	modules = map[string]string{}
 	ours, err := os.ReadFile(filepath.Join(root, "scripts/tags"))
@@ -108,7 +108,7 @@ func licenseDirs(root, overlay string) (dirs []string, modules map[string]string
 		for line := range strings.Lines(string(out)) {
 			field := strings.Split(strings.TrimSpace(line), "\t")
 			if len(field) != 3 || strings.HasSuffix(field[0], "@") {
-				continue // our own
+				continue // coracle's own
 			}
 			for dir := field[2]; strings.HasPrefix(dir, field[1]); dir = filepath.Dir(dir) {
 				modules[dir] = field[0]
@@ -118,7 +118,7 @@ func licenseDirs(root, overlay string) (dirs []string, modules map[string]string
 	return slices.Sorted(maps.Keys(modules)), modules, nil
 }
 
-// addModules adds the licences of all modules that are linked in, and of what they took in from others.
+// addModules adds the licences of all modules that are linked in, and of third-party code in them.
 func addModules(t *texts, root, overlay string) error {
 	dirs, modules, err := licenseDirs(root, overlay)
 	if err != nil {
@@ -151,13 +151,13 @@ func addModules(t *texts, root, overlay string) error {
 	return nil
 }
 
-// debianParts are the Debian packages in the payload besides nft's libraries: linked statically or as a program.
+// debianParts are the Debian packages in the payload besides nft's libraries: linked statically, or as a program.
 var debianParts = []string{"busybox-static", "nftables", "libc6", "libseccomp2"}
 
 // commonLicense matches a Debian copyright file's reference to a text that Debian keeps once.
 var commonLicense = regexp.MustCompile(`/usr/share/common-licenses/([A-Za-z0-9.-]*[A-Za-z0-9])`)
 
-// debianPackages lists the Debian packages that files in the payload at dir are from, sorted.
+// debianPackages lists the Debian packages whose files are in the payload at dir, sorted.
 func debianPackages(debian, dir string) ([]string, error) {
 	libraries, err := os.ReadDir(filepath.Join(dir, "nft.d"))
 	if err != nil {
@@ -206,7 +206,7 @@ func addDebian(t *texts, debian, dir string) error {
 	return nil
 }
 
-// owner returns the Debian package that a library is from; "" for what is not a library.
+// owner returns the Debian package of a library; "" for other files.
 func owner(debian, library string) (string, error) {
 	if !strings.Contains(library, ".so.") {
 		return "", nil

@@ -1,5 +1,5 @@
-// Command bundle makes what coracle carries: the pause image, the payload archive, licence texts, test images, and
-// the overlay that lets upstream commands be part of our executables. scripts/build calls it.
+// Command bundle makes the parts of the payload: the pause image, the payload archive, licence texts, test images, and
+// the overlay that compiles upstream commands into coracle's executables. scripts/build calls it.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/scripts/bundle/overlay"
 )
 
-// command is one subcommand: what it takes and what it does with it.
+// command is one subcommand: its arguments and its function.
 type command struct {
 	usage string
 	args  int

@@ -16,19 +16,20 @@ import (
 	"sync"
 )
 
-// first are the payload's files about itself: they lead the archive, so that reading one does not decompress the rest.
+// first are the payload's files about itself. They are at the beginning of the archive, so that reading one does not
+// decompress the rest.
 var first = []string{"versions.json", "licenses.txt"}
 
-// place is where the archive's files lie in a container image, in whose root file system all their names are: so the
-// archive is a layer of the image as it is.
+// place is the directory of the payload's files in a container image. All names in the archive begin with it, so that
+// the archive itself is a layer of the image.
 const place = "usr/lib/coracle"
 
-// chunk is how much of the archive is compressed at a time, in bytes. Chunks are compressed side by side and can be
-// decompressed one after the other as if they were one; matches are not found across them, which costs 0.1 %.
+// chunk is the number of bytes that are compressed at a time. Chunks are compressed in parallel and can be decompressed
+// as one stream. Matches are not found across chunks, which costs 0.1 %.
 const chunk = 64 << 20
 
-// pack makes the payload archive out of a directory, and beside it OUT.stamp with its sum, size and unpacked size
-// for the executable that carries it. The same files give the same bytes.
+// pack makes the payload archive from a directory, and OUT.stamp with its sum, size and unpacked size for the
+// executable that carries it. The same files give the same bytes.
 func pack(dir, level, out string) error {
 	tarball := out + ".tar"
 	unpacked, err := writeTar(dir, tarball)
@@ -41,7 +42,7 @@ func pack(dir, level, out string) error {
 		return err
 	}
 	if old, err := os.ReadFile(out + ".key"); err == nil && string(old) == key {
-		return nil // compressing takes minutes, and nothing changed
+		return nil // compressing takes minutes, and nothing has changed
 	}
 	parts, err := compress(tarball, level)
 	if err != nil {
@@ -73,7 +74,7 @@ func pack(dir, level, out string) error {
 	return os.WriteFile(out+".key", []byte(key), 0o644)
 }
 
-// packKey says what a payload was made of and how.
+// packKey identifies the content and the settings of a payload.
 func packKey(tarball, level string) (string, error) {
 	f, err := os.Open(tarball)
 	if err != nil {
@@ -116,7 +117,7 @@ func compress(path, level string) ([][]byte, error) {
 	return parts, errors.Join(errs...)
 }
 
-// writeTar archives a directory sorted by name, with no trace of when or by whom, and returns the files' size.
+// writeTar archives a directory sorted by name, without times and owners, and returns the size of all files.
 func writeTar(dir, out string) (size int64, err error) {
 	var names []string
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -152,7 +153,7 @@ func writeTar(dir, out string) (size int64, err error) {
 	return size, f.Close()
 }
 
-// addParents adds a directory and all that it is in.
+// addParents adds a directory and all its parents.
 func addParents(w *tar.Writer, dir string) error {
 	for i, c := range dir + "/" {
 		if c != '/' {
@@ -199,11 +200,11 @@ func addFile(w *tar.Writer, dir, name string) (int64, error) {
 	return io.Copy(w, f)
 }
 
-// sizeLimit is what the executable may have, payload included, in bytes. It holds for what is compressed to be
-// released; a quick build may be larger.
+// sizeLimit is the maximum size of the executable with its payload, in bytes. It applies to release compression; a
+// quick build may be larger.
 const sizeLimit = 68 << 20
 
-// attach writes the executable that carries the payload, which was compressed at the given level.
+// attach writes the executable with the payload, which was compressed at the given level.
 func attach(front, payload, level, out string) error {
 	temp := out + ".new"
 	to, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o755)

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestPackIsReproducible: neither times, nor modes beyond "executable", nor the order of making files show.
+// TestPackIsReproducible: times, modes except the executable bit, and the order of creating files make no difference.
 func TestPackIsReproducible(t *testing.T) {
 	if _, err := exec.LookPath("zstd"); err != nil {
 		t.Skip("no zstd on this machine")

@@ -22,8 +22,8 @@ import (
 	"github.com/coracle-dev/coracle/scripts/bundle/oci"
 )
 
-// list writes what an unpacked payload consists of, for the front that uses it where it lies, and prints the list's
-// SHA-256. It is read by pkg/machine/payload.
+// list writes the list of an unpacked payload's files, for a front that uses the parts without unpacking, and prints
+// the list's SHA-256. pkg/machine/payload reads it.
 func list(dir, out string) error {
 	type file struct {
 		Size int64       `json:"size"`
@@ -62,7 +62,7 @@ func list(dir, out string) error {
 	return os.WriteFile(out, data, 0o644)
 }
 
-// productImage makes the image of the product: the payload's archive is one layer as it is, root the other.
+// productImage makes the image of coracle: one layer is the payload's archive itself, root is the other.
 func productImage(arch, version, payload, root, config, out string) error {
 	settings, err := os.ReadFile(config)
 	if err != nil {
@@ -102,7 +102,7 @@ func productImage(arch, version, payload, root, config, out string) error {
 	return os.Rename(out+".new", out)
 }
 
-// dated completes an image's configuration with what differs between builds.
+// dated adds the fields that differ between builds to an image's configuration.
 func dated(config []byte, arch string) ([]byte, error) {
 	var all map[string]any
 	if err := json.Unmarshal(config, &all); err != nil {
@@ -114,8 +114,8 @@ func dated(config []byte, arch string) ([]byte, error) {
 	return json.Marshal(all)
 }
 
-// payloadLayer is the payload's archive, and beside it the same compressed with gzip, which is made only if it is
-// missing or older.
+// payloadLayer is the payload's archive, and the same compressed with gzip, which is made only if it is missing or
+// older.
 func payloadLayer(payload string) (oci.Layer, error) {
 	zstd := exec.Command("zstd", "-q", "-d", "-c", "--long=26", payload)
 	data, err := zstd.Output()
@@ -134,7 +134,7 @@ func payloadLayer(payload string) (oci.Layer, error) {
 	return layer, errors.Join(os.WriteFile(layer.Docker, packed, 0o644), os.WriteFile(layer.Docker+".key", []byte(layer.DiffID), 0o644))
 }
 
-// rootLayer makes a layer of everything in a directory but the payload.
+// rootLayer makes a layer of everything in a directory except the payload.
 func rootLayer(root, out string) (oci.Layer, error) {
 	var files []oci.File
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -177,7 +177,7 @@ func diffID(layer []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// gzipped compresses chunks side by side, as members of one file.
+// gzipped compresses chunks in parallel, as members of one file.
 func gzipped(data []byte) ([]byte, error) {
 	parts := make([]bytes.Buffer, (len(data)+chunk-1)/chunk)
 	errs := make([]error, len(parts))

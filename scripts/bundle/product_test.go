@@ -47,7 +47,7 @@ func TestProductImageIsReproducible(t *testing.T) {
 	}
 }
 
-// TestList: the list says what an image's layer will hold, whatever the modes are here.
+// TestList: the list has the modes of the image's layer, whatever the modes of the files here.
 func TestList(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "runc"), []byte("program"), 0o700); err != nil {
@@ -57,7 +57,7 @@ func TestList(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(dir, ".files.json")
-	for range 2 { // the list itself is not on it
+	for range 2 { // the list does not contain itself
 		if err := list(dir, out); err != nil {
 			t.Fatal(err)
 		}

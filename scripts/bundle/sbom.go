@@ -12,8 +12,7 @@ import (
 	"strings"
 )
 
-// The types are those of SPDX 2.3 as JSON, as far as we have something to say.
-// https://spdx.github.io/spdx-spec/v2.3/
+// The types are the JSON objects of SPDX 2.3, with the fields that we use. https://spdx.github.io/spdx-spec/v2.3/
 type (
 	spdxDocument struct {
 		Version       string             `json:"spdxVersion"`
@@ -72,14 +71,14 @@ const (
 	project  = "https://github.com/coracle-dev/coracle"
 )
 
-// sbom gathers the bill of materials of a release: the released executables, the programs in each, and what these are
-// made of. Each thing is in it once, whatever it is part of.
+// sbom collects the bill of materials of a release: the released executables, the programs in each, and their modules
+// and packages. Each is in it once, even if several parts contain it.
 type sbom struct {
 	doc   spdxDocument
 	known map[string]bool // SPDX identifiers
 }
 
-// release is what a bill of materials is about.
+// release is the release that a bill of materials describes.
 type release struct {
 	dir     string // with the executables for all architectures
 	version string
@@ -88,8 +87,8 @@ type release struct {
 	pause   string // version
 }
 
-// writeSBOM writes the bill of materials of a release. builds is a list of ARCH=DEBIAN_ROOT with commas; what was built
-// for ARCH lies in root/build/ARCH.
+// writeSBOM writes the bill of materials of a release. builds is a comma-separated list of ARCH=DEBIAN_ROOT; the build
+// for ARCH is in root/build/ARCH.
 func writeSBOM(root string, r release, builds, out string) error {
 	s := newSBOM(r)
 	for build := range strings.SplitSeq(builds, ",") {
@@ -126,7 +125,7 @@ func writeSBOM(root string, r release, builds, out string) error {
 	return os.WriteFile(out, data, 0o644)
 }
 
-// newSBOM is a document that describes coracle and says nothing about it yet.
+// newSBOM is a document about coracle without content.
 func newSBOM(r release) *sbom {
 	s := &sbom{known: map[string]bool{}, doc: spdxDocument{
 		Version: "SPDX-2.3", License: "CC0-1.0", ID: "SPDXRef-DOCUMENT",
@@ -145,7 +144,7 @@ func newSBOM(r release) *sbom {
 	return s
 }
 
-// add enters a package, and what all packages have in common.
+// add adds a package, and sets the fields that all packages have in common.
 func (s *sbom) add(p spdxPackage) {
 	if s.known[p.ID] {
 		return
@@ -161,14 +160,14 @@ func (s *sbom) add(p spdxPackage) {
 	s.doc.Packages = append(s.doc.Packages, p)
 }
 
-// pack enters a package that has a name, a version and an address, and returns its identifier.
+// pack adds a package with a name, a version and an address, and returns its identifier.
 func (s *sbom) pack(name, version, purl string) string {
 	id := spdxID("Package", name, version)
 	s.add(spdxPackage{Name: name, ID: id, Version: version, References: []spdxExternal{{"PACKAGE-MANAGER", "purl", purl}}})
 	return id
 }
 
-// file enters a file with its checksums and returns its identifier.
+// file adds a file with its checksums and returns its identifier.
 func (s *sbom) file(path, name string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -210,7 +209,7 @@ func spdxID(kind string, parts ...string) string {
 	return id
 }
 
-// purlVersion writes a version as package URLs have it: with %2B for a plus sign.
+// purlVersion writes a version for package URLs, with %2B for a plus sign.
 func purlVersion(version string) string {
 	return strings.NewReplacer("%", "%25", "+", "%2B", ":", "%3A").Replace(version)
 }

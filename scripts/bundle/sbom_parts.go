@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// goPrograms are the executables that Go linked, by where they lie in build/ARCH.
+// goPrograms are the executables built by Go, by their path in build/ARCH.
 var goPrograms = []string{
 	"coracle", "payload/coracle-core", "payload/coracle-cni", "payload/runc", "payload/containerd-shim-runc-v2",
 }
 
-// programs enters the Go programs in a released executable with the modules that are linked into each, which Go's linker
-// wrote down. Our own have the release's version.
+// programs adds the Go programs in a released executable with the modules that are linked into each, as recorded by
+// Go's linker. Coracle's own programs have the release's version.
 func (s *sbom) programs(build, file, arch, version string) error {
 	for _, path := range goPrograms {
 		info, err := buildinfo.ReadFile(filepath.Join(build, path))
@@ -34,7 +34,7 @@ func (s *sbom) programs(build, file, arch, version string) error {
 		s.relate(file, "CONTAINS", id)
 		goVersion := strings.TrimPrefix(info.GoVersion, "go")
 		s.relate(id, "DEPENDS_ON", s.pack("stdlib", goVersion, "pkg:golang/stdlib@"+goVersion))
-		if info.Main.Sum != "" { // not ours
+		if info.Main.Sum != "" { // not coracle's
 			s.relate(id, "DEPENDS_ON", s.module(&info.Main))
 		}
 		for _, m := range info.Deps {
@@ -44,7 +44,7 @@ func (s *sbom) programs(build, file, arch, version string) error {
 	return nil
 }
 
-// module enters a Go module as it is linked in, and returns its identifier.
+// module adds a Go module that is linked in, and returns its identifier.
 func (s *sbom) module(m *debug.Module) string {
 	for m.Replace != nil {
 		m = m.Replace
@@ -71,7 +71,7 @@ func escapeModule(path string) string {
 	return b.String()
 }
 
-// debian enters the Debian packages that files in the payload are from.
+// debian adds the Debian packages whose files are in the payload.
 func (s *sbom) debian(payload, root, file, arch string) error {
 	names, err := debianPackages(root, payload)
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *sbom) debian(payload, root, file, arch string) error {
 	return nil
 }
 
-// image enters what is in a container image: what is in the executable, and this machine's certificates of authorities.
+// image adds the content of a container image: that of the executable, and this machine's CA certificates.
 func (s *sbom) image(image, executable string) error {
 	for _, r := range slices.Clone(s.doc.Relationships) {
 		if r.From == executable {

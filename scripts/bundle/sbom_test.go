@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// testSBOM is one of a release with this test's own executable in the place of coracle.
+// testSBOM describes a release with this test's own executable instead of coracle.
 func testSBOM(t *testing.T) *sbom {
 	t.Helper()
 	dir := t.TempDir()
@@ -44,8 +44,8 @@ func testSBOM(t *testing.T) *sbom {
 	return s
 }
 
-// TestSBOM checks what SPDX 2.3 asks of a document: each identifier once and well formed, relationships between things
-// that are there, and everything reached from the document.
+// TestSBOM checks requirements of SPDX 2.3: identifiers are unique and well formed, relationships are between existing
+// elements, and all are reachable from the document.
 func TestSBOM(t *testing.T) {
 	s := testSBOM(t)
 	known := map[string]bool{"SPDXRef-DOCUMENT": true}

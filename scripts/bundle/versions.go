@@ -17,7 +17,7 @@ type component struct {
 	Version string `json:"version"`
 }
 
-// modules are the Go modules whose versions are worth printing, under the name they go by.
+// modules are the Go modules whose versions are printed, under their common name.
 var modules = []struct{ name, path, dir string }{
 	{"Kubernetes", "k8s.io/kubernetes", "."},
 	{"etcd", "go.etcd.io/etcd/server/v3", "."},
@@ -31,14 +31,15 @@ var modules = []struct{ name, path, dir string }{
 	{"crictl", "sigs.k8s.io/cri-tools", "."},
 }
 
-// packages are the Debian packages whose programs are in the payload, under the name they go by.
+// packages are the Debian packages whose programs are in the payload, under their common name.
 var packages = []struct{ name, pkg string }{
 	{"nftables", "nftables"},
 	{"libseccomp", "libseccomp-dev"},
 	{"BusyBox", "busybox-static"},
 }
 
-// writeVersions writes the list of what is in the payload. debian is the root of the Debian system it was taken from.
+// writeVersions writes the list of the payload's parts. debian is the root of the Debian system that they were taken
+// from.
 func writeVersions(root, debian, pause, out string) error {
 	list := []component{}
 	for _, m := range modules {

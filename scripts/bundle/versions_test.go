@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// TestShimMatchesContainerd: shims talk to the containerd in coracle-core over a protocol that both must know alike.
+// TestShimMatchesContainerd: shims and the containerd in coracle-core need the same version of their protocol.
 func TestShimMatchesContainerd(t *testing.T) {
 	const path = "github.com/containerd/containerd/v2"
 	library, err := moduleVersion("../..", path)

@@ -9,11 +9,11 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// withoutAddons leaves out what a cluster can do without that nobody uses.
+// withoutAddons disables everything that an unused cluster does not need.
 const withoutAddons = "--disable=helm-controller,local-storage,metrics-server,network-policy,servicelb"
 
-// measureAddonsIdle compares servers that nobody uses, with and without add-ons. All of them idle at the same time, so
-// that what else goes on in the machine meets both kinds alike.
+// measureAddonsIdle compares unused servers with and without add-ons. All of them run at the same time, so that other
+// load on the machine affects both kinds equally.
 func measureAddonsIdle(t *testing.T, wire *hosts.Wire, pairs int, r *results) {
 	type pair struct{ with, without *hosts.Server }
 	var all []pair
@@ -27,7 +27,7 @@ func measureAddonsIdle(t *testing.T, wire *hosts.Wire, pairs int, r *results) {
 			return s
 		}
 		p := pair{}
-		if i%2 == 0 { // what starts later has idled for less
+		if i%2 == 0 { // a server that starts later has been idle for a shorter time
 			p.with, p.without = server("with"), server("without", withoutAddons)
 		} else {
 			p.without, p.with = server("without", withoutAddons), server("with")
@@ -49,7 +49,7 @@ func measureAddonsIdle(t *testing.T, wire *hosts.Wire, pairs int, r *results) {
 	}
 }
 
-// privateMemory is that of one half, in MB.
+// privateMemory is the private memory of one child process, in MB.
 func privateMemory(t *testing.T, s *hosts.Server, half string) float64 {
 	t.Helper()
 	pid, err := s.ChildPID(half)

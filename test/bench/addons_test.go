@@ -21,8 +21,7 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// measureAddons starts new clusters on which everything is asked for as soon as the API answers, and looks when it is
-// there.
+// measureAddons starts new clusters, uses the add-ons as soon as the API answers, and measures how long each takes.
 func measureAddons(t *testing.T, wire *hosts.Wire, runs int, r *results) {
 	for i := range runs {
 		h := hosts.New(t, wire, fmt.Sprint("batt", i), hosts.Options{})
@@ -49,7 +48,7 @@ func measureAddons(t *testing.T, wire *hosts.Wire, runs int, r *results) {
 	}
 }
 
-// moment is when something came about, or why it did not.
+// moment is the time of an event, or the reason why it did not happen.
 type moment struct {
 	when time.Time
 	err  error
@@ -63,10 +62,10 @@ func (m moment) get(t *testing.T) time.Time {
 	return m.when
 }
 
-// asked are the moments of what was asked for.
+// asked has the moments of the requested objects.
 type asked struct{ address, bound, measured chan moment }
 
-// askForAll makes a Service of type LoadBalancer, and a pod with a volume, and asks for the usage of nodes.
+// askForAll creates a Service of type LoadBalancer and a pod with a volume, and queries the usage of nodes.
 func askForAll(t *testing.T, h *hosts.Host) asked {
 	t.Helper()
 	out := asked{make(chan moment, 1), make(chan moment, 1), make(chan moment, 1)}
@@ -109,7 +108,8 @@ func askForAll(t *testing.T, h *hosts.Host) asked {
 	return out
 }
 
-// apiOf waits for an API that takes objects: the namespace default is among the last things that a new one makes.
+// apiOf waits until objects can be created: the namespace default is among the last objects that a new API server
+// creates.
 func apiOf(ctx context.Context, h *hosts.Host) (kubernetes.Interface, error) {
 	for {
 		_, err := os.Stat(h.Path("/etc/coracle/kubeconfig.yaml"))
@@ -152,7 +152,7 @@ func whenBound(ctx context.Context, client kubernetes.Interface, name string) mo
 	return firstThat(ctx, w, err, func(c *corev1.PersistentVolumeClaim) bool { return c.Status.Phase == corev1.ClaimBound })
 }
 
-// whenMeasured asks as kubectl top does.
+// whenMeasured queries like kubectl top.
 func whenMeasured(ctx context.Context, client kubernetes.Interface) moment {
 	for {
 		var nodes struct {
@@ -176,7 +176,7 @@ func only(name string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", name).String()}
 }
 
-// firstThat is when a watch first shows an object that is as wanted.
+// firstThat is the time at which a watch first shows an object that satisfies the condition.
 func firstThat[T any](ctx context.Context, w watch.Interface, err error, wanted func(T) bool) moment {
 	if err != nil {
 		return moment{err: err}

@@ -26,12 +26,12 @@ func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
 type Figure struct {
 	Name   string    `json:"name"`
 	Unit   string    `json:"unit"`
-	Limit  float64   `json:"limit,omitempty"` // 0: none
+	Limit  float64   `json:"limit,omitempty"` // 0 means none
 	Median float64   `json:"median"`
 	Values []float64 `json:"values"`
 }
 
-// results collects figures in the order in which they are first seen.
+// results collects figures in the order in which they are added.
 type results struct{ figures []*Figure }
 
 func (r *results) add(name, unit string, limit, value float64) {
@@ -126,7 +126,7 @@ func measureAllStarts(t *testing.T, wire *hosts.Wire, runs int, r *results) {
 	}
 }
 
-// measureStarts goes through the very first start, a fresh start with the payload unpacked, and a restart.
+// measureStarts measures the very first start, a first start with the payload unpacked, and a restart.
 func measureStarts(t *testing.T, h *hosts.Host, r *results) {
 	s, began := start(t, h)
 	r.add("very first start: node Ready", "s", 6, readyAt(t, h, began, state.Node, "node-ready"))
@@ -167,7 +167,7 @@ func stop(t *testing.T, s *hosts.Server) {
 	}
 }
 
-// readyAt is when a unit became ready, in seconds after began, from the half's own record.
+// readyAt is the time when a component became ready, in seconds after began, from the state file of its process.
 func readyAt(t *testing.T, h *hosts.Host, began time.Time, half, unit string) float64 {
 	t.Helper()
 	data, err := os.ReadFile(h.Path("/run/coracle/state/" + half + ".json"))

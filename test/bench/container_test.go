@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/test/engine"
 )
 
-// measureContainer measures the container image on an engine of its own, with the least that the container needs.
+// measureContainer measures the container image on an engine of its own, with the least privileges.
 func measureContainer(t *testing.T, runs int, r *results) {
 	image := os.Getenv("CORACLE_TEST_CONTAINER_IMAGE")
 	if image == "" {
@@ -39,7 +39,7 @@ func measureContainer(t *testing.T, runs int, r *results) {
 		again := ready()
 		e.Docker("rm", "--force", "--volumes", "one")
 		if i == 0 {
-			continue // it filled the page cache
+			continue // this run filled the page cache
 		}
 		r.add("docker run: ready", "s", 6, first)
 		r.add("docker stop", "s", 3, stopped)
@@ -47,7 +47,7 @@ func measureContainer(t *testing.T, runs int, r *results) {
 	}
 }
 
-// transferred adds up what the manifest of an image's archive lists, in MiB.
+// transferred is the sum of the sizes in the manifest of an image's archive, in MiB.
 func transferred(t *testing.T, archive string) float64 {
 	t.Helper()
 	var index struct{ Manifests []struct{ Digest string } }

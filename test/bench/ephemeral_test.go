@@ -12,7 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// measureEphemeral starts servers that keep their data and servers that do not, in turns.
+// measureEphemeral alternately starts servers with and without --ephemeral.
 func measureEphemeral(t *testing.T, wire *hosts.Wire, runs int, r *results) {
 	h := hosts.New(t, wire, "passing", hosts.Options{})
 	h.Coracle("kubectl", "version", "--client") // unpacks

@@ -12,8 +12,8 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// measureFailover pulls the plug of the host that leads etcd, several times, under a client that writes through the
-// balancer of an agent.
+// measureFailover unplugs the host that leads etcd, several times, while a client writes through the balancer of an
+// agent.
 func measureFailover(t *testing.T, runs int, r *results) {
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1})
 	for i := range runs {
@@ -31,7 +31,7 @@ func measureFailover(t *testing.T, runs int, r *results) {
 	}
 }
 
-// away is the longest time for which no write succeeded, from two seconds before the fault to when it is certainly over.
+// away is the longest time without a successful write, from two seconds before the fault until it is certainly over.
 func away(t *testing.T, c *hosts.Cluster, run int, fault func()) time.Duration {
 	t.Helper()
 	client, err := c.Client(c.Agents[0], hosts.Balancer)

@@ -12,7 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// measureFork has a local cluster with images and an app, which answers on a port of its node, come up in two ways: from
+// measureFork starts a local cluster with images and an app, which answers on a port of its node, in two ways: from
 // nothing, and from a snapshot.
 func measureFork(t *testing.T, wire *hosts.Wire, runs int, r *results) {
 	h := hosts.New(t, wire, "forks", hosts.Options{})
@@ -47,7 +47,7 @@ func measureFork(t *testing.T, wire *hosts.Wire, runs int, r *results) {
 	h.Kill()
 }
 
-// applyTo makes the app in a cluster.
+// applyTo creates the app in a cluster.
 func applyTo(t *testing.T, h *hosts.Host, cluster string) {
 	t.Helper()
 	app := h.Command(hosts.Bin(t), "kubectl", "--context", "coracle-"+cluster, "apply", "-f", "-")
@@ -81,7 +81,7 @@ metadata: {name: web}
 spec: {type: NodePort, selector: {app: web}, ports: [{port: 80, targetPort: 8080, nodePort: 30080}]}
 `
 
-// answers waits until the app does.
+// answers waits until the app answers.
 func answers(t *testing.T, h *hosts.Host, cluster string) {
 	t.Helper()
 	node := strings.Fields(h.Coracle("kubectl", "--context", "coracle-"+cluster, "get", "nodes", "-o", `jsonpath={.items[*].status.addresses[?(@.type=="InternalIP")].address}`))[0]
@@ -94,7 +94,7 @@ func answers(t *testing.T, h *hosts.Host, cluster string) {
 	}
 }
 
-// used is what the host's data directory takes of the disk, in MB; a file with several names counts once.
+// used is the disk space of the host's data directory, in MB; a file with several names counts once.
 func used(t *testing.T, h *hosts.Host) float64 {
 	t.Helper()
 	return number(t, "used "+h.Run("du", "-sk", "/var/lib/coracle"), "used") * 1024 / 1e6

@@ -12,20 +12,20 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// settle and window are how long after Ready the idle figures begin, and over how long they are taken.
+// settle is the time from Ready to the measurement at idle, window the duration of the measurement.
 const (
 	settle = 2 * time.Minute
 	window = 2 * time.Minute
 )
 
-// usage is what one process has used so far.
+// usage has the resources that one process has used so far.
 type usage struct {
 	anonMB  float64 // private memory: RssAnon
 	cpu     float64 // seconds
 	written float64 // bytes that reached the block layer
 }
 
-// measureIdle looks at a cluster that nobody uses.
+// measureIdle measures an unused cluster.
 func measureIdle(t *testing.T, wire *hosts.Wire, r *results) {
 	h := hosts.New(t, wire, "idle", hosts.Options{})
 	s, _ := start(t, h)
@@ -78,7 +78,7 @@ func measure(t *testing.T, pid int) usage {
 	}
 }
 
-// number is the number that follows key in text.
+// number parses the number that follows key in text.
 func number(t *testing.T, text, key string) float64 {
 	t.Helper()
 	_, rest, ok := strings.Cut(text, key)

@@ -14,8 +14,7 @@ import (
 	"github.com/coracle-dev/coracle/test/mirror"
 )
 
-// measureInstall runs install.sh on new machines with systemd, with a local file that is signed, and takes coracle off
-// them again.
+// measureInstall runs install.sh on new machines with systemd, with a signed local file, and uninstalls coracle.
 func measureInstall(t *testing.T, runs int, r *results) {
 	t.Run("install", func(t *testing.T) {
 		site := machines.Open(t)

@@ -37,7 +37,7 @@ func await(t *testing.T, h *hosts.Host) {
 	h.Coracle("wait", "--timeout", "60s")
 }
 
-// measureIdleAgent looks at an agent on which no pod runs.
+// measureIdleAgent measures an agent without pods.
 func measureIdleAgent(t *testing.T, r *results) {
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})
 	agent := c.Running(c.Agents[0])

@@ -19,10 +19,10 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// policyPods are on one node, and each of them is subject to policies. The policies change so often.
+// policyPods is the number of pods on one node, all subject to policies; policyChanges is the number of changes.
 const policyPods, policyChanges = 100, 200
 
-// measureNetworkPolicy takes the time from when a change is sent to the API server to when packets fare by it.
+// measureNetworkPolicy measures the time from sending a change to the API server until packets are affected.
 func measureNetworkPolicy(t *testing.T, wire *hosts.Wire, r *results) {
 	h := hosts.New(t, wire, "policies", hosts.Options{})
 	h.CopyImages()
@@ -55,7 +55,7 @@ func measureNetworkPolicy(t *testing.T, wire *hosts.Wire, r *results) {
 	h.Kill()
 }
 
-// policyFor lets in pods with a label, or everybody.
+// policyFor allows pods with a label, or all.
 func policyFor(all bool) *networkingv1.NetworkPolicy {
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}
 	from := []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"open": "true"}}}}
@@ -67,7 +67,7 @@ func policyFor(all bool) *networkingv1.NetworkPolicy {
 	return p
 }
 
-// flips changes something to and fro, and returns in seconds how long at most 1 in 100 of the changes takes to have effect.
+// flips switches something on and off, and returns the 99th percentile of the time until it takes effect, in seconds.
 func flips(t *testing.T, process int, address string, change func(open bool) error) float64 {
 	t.Helper()
 	var took []float64
@@ -134,7 +134,7 @@ func policyPodsRunning(t *testing.T, client kubernetes.Interface) (pods []corev1
 	return pods
 }
 
-// inside does something in a pod's network.
+// inside runs a function in a pod's network namespace.
 func inside(t *testing.T, pod corev1.Pod, do func() error) {
 	t.Helper()
 	if err := hosts.On(hosts.PodProcess(t, string(pod.UID)), do); err != nil {
@@ -142,7 +142,7 @@ func inside(t *testing.T, pod corev1.Pod, do func() error) {
 	}
 }
 
-// serveNobody takes connections and ends them.
+// serveNobody accepts connections and closes them.
 func serveNobody(l net.Listener) {
 	for {
 		conn, err := l.Accept()

@@ -17,8 +17,8 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// startApp creates a pod as soon as the API takes it. The returned function waits until the pod has said that it
-// runs, and that it has resolved a Service's name, and tells when.
+// startApp creates a pod as soon as the API accepts it. The returned function waits until the pod reports that it runs
+// and that it has resolved a Service's name, and returns the times.
 func startApp(t *testing.T, h *hosts.Host) func() (running, resolved time.Time) {
 	t.Helper()
 	directory := corev1.HostPathDirectoryOrCreate
@@ -46,7 +46,7 @@ func startApp(t *testing.T, h *hosts.Host) func() (running, resolved time.Time) 
 	}
 }
 
-// create creates the pod as soon as there is a kubeconfig and an API that takes it.
+// create creates the pod as soon as there is a kubeconfig and the API accepts it.
 func create(ctx context.Context, h *hosts.Host, pod *corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -65,7 +65,7 @@ func create(ctx context.Context, h *hosts.Host, pod *corev1.Pod) error {
 	}
 }
 
-// appeared waits for a file and returns its time.
+// appeared waits for a file and returns its time of change.
 func appeared(t *testing.T, path string) time.Time {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -124,7 +124,7 @@ func measureManyPods(t *testing.T, wire *hosts.Wire, r *results) {
 			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "coracle.test/busybox:1", Command: []string{"sleep", "36000"}}}},
 		}, metav1.CreateOptions{})
 		if err != nil {
-			// The service account's admission needs the default account, which comes a moment after Ready.
+			// Admission needs the default service account, which is created shortly after Ready.
 			t.Fatal(err)
 		}
 		podStarts(t, client, i+1)
@@ -135,8 +135,8 @@ func measureManyPods(t *testing.T, wire *hosts.Wire, r *results) {
 	r.add("one pod after the other: start, p99", "s", 0, singles[len(singles)-1])
 }
 
-// podStarts waits until count pods run and returns how long each took from its creation, which the API knows to
-// the second, to the moment the watch told that it runs, in ascending order.
+// podStarts waits until count pods run. It returns how long each took from its creation, which the API records with
+// seconds, until the watch showed that it runs, in ascending order.
 func podStarts(t *testing.T, client kubernetes.Interface, count int) []float64 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -10,7 +10,7 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// measureRun makes and removes clusters for commands, and counts what is left of them.
+// measureRun makes and removes clusters for commands, and counts the traces that are left.
 func measureRun(t *testing.T, wire *hosts.Wire, runs int, r *results) {
 	h := hosts.New(t, wire, "runner", hosts.Options{})
 	h.CopyImages()
@@ -41,7 +41,7 @@ func measureRun(t *testing.T, wire *hosts.Wire, runs int, r *results) {
 	h.Kill()
 }
 
-// interrupted begins a run and sends it a signal when its command runs.
+// interrupted starts a run and sends it a signal when its command runs.
 func interrupted(t *testing.T, h *hosts.Host, dir string, s syscall.Signal, which string) {
 	t.Helper()
 	const started = "/srv/started"
@@ -58,11 +58,11 @@ func interrupted(t *testing.T, h *hosts.Host, dir string, s syscall.Signal, whic
 		}
 	}
 	h.Run("pkill", fmt.Sprintf("-%d", s), "-f", "^"+hosts.Bin(t)+" "+which)
-	_, _ = h.Try("pkill", "-fx", "sleep 600") // whose parents may both be gone
+	_, _ = h.Try("pkill", "-fx", "sleep 600") // both of its parents may be gone
 	_ = cmd.Wait()
 }
 
-// traces are all that clusters could leave on a machine, one a line.
+// traces lists everything that clusters could leave on a machine, one line each.
 func traces(h *hosts.Host) []string {
 	return strings.Split(h.Run("sh", "-c", `
 		ip -o link | sed 's/^[0-9]*: //; s/@.*//'
@@ -74,7 +74,7 @@ func traces(h *hosts.Host) []string {
 		find /root /tmp /run /etc /srv /var/lib/coracle/clusters -xdev -path /root/.cache -prune -o -print 2>/dev/null; true`), "\n")
 }
 
-// missing counts lines of a that b has not, as often as a has them.
+// missing counts lines of a that are not in b, as often as a has them.
 func missing(a, b []string) (n int) {
 	has := map[string]int{}
 	for _, line := range b {

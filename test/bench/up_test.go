@@ -8,7 +8,7 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// measureUp makes local clusters on a host, with the payload unpacked and the nodes' files on the disk.
+// measureUp measures local clusters on a host, with the payload unpacked and the nodes' files on the disk.
 func measureUp(t *testing.T, wire *hosts.Wire, runs int, r *results) {
 	h := hosts.New(t, wire, "laptop", hosts.Options{})
 	h.Coracle("kubectl", "version", "--client") // unpacks

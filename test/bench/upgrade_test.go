@@ -9,7 +9,7 @@ import (
 	"github.com/coracle-dev/coracle/test/upgrade/stage"
 )
 
-// measureUpgrade upgrades an installed server with pods at work, and goes back.
+// measureUpgrade upgrades an installed server with pods that serve, and rolls back.
 func measureUpgrade(t *testing.T, runs int, r *results) {
 	t.Run("upgrade", func(t *testing.T) {
 		s := stage.Install(t, machines.Open(t), "upgraded", "server")
@@ -30,7 +30,7 @@ func measureUpgrade(t *testing.T, runs int, r *results) {
 	})
 }
 
-// restarted is how many containers are others than before.
+// restarted is the number of containers that were replaced.
 func restarted(before, after string) (n int) {
 	was := map[string]bool{}
 	for _, line := range strings.Split(before, "\n") {

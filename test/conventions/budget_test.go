@@ -8,13 +8,12 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// mostSlotSeconds is what all tests in test/slots/budget.txt may need together: the seconds of each, times the slots that
-// it takes. Two cores have six slots, so that 7200 are 20 minutes. Before you raise it, look for a cluster that others
-// have started for a subtest of yours.
+// mostSlotSeconds limits the sum of the seconds of all tests in test/slots/budget.txt, each times its slots. Two cores
+// have six slots, so 7200 are 20 minutes. Before you raise it, look for an existing cluster that your subtest can use.
 const mostSlotSeconds = 7200
 
-// TestBudget: a test that starts machines has a row in the table, the table has no other rows, and what all need together
-// has a limit. Tests that take all slots are run by hand only.
+// TestBudget: exactly the tests that start machines have a row in the table, and the sum of all rows is limited. Tests
+// that take all slots are run by hand only.
 func TestBudget(t *testing.T) {
 	rows, err := slots.Budget()
 	if err != nil {

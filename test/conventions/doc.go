@@ -1,3 +1,3 @@
-// Package conventions holds the tests of what all code here has in common: who may import whom, what is documented,
-// how long things may be, and what is not done at all. They read the source, so they need no build of it.
+// Package conventions holds the tests of rules for all code: allowed imports, documentation, lengths, and things that
+// no code may do. They read the source and do not build it.
 package conventions

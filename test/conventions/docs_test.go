@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestPackageDocs: every package says what it is for, in one place.
+// TestPackageDocs: every package has exactly one package comment.
 func TestPackageDocs(t *testing.T) {
 	docs := map[string]int{}
 	for _, s := range all(t) {
@@ -34,7 +34,7 @@ func TestPackageDocs(t *testing.T) {
 	}
 }
 
-// TestExportedDocs: every exported name says what it promises.
+// TestExportedDocs: every exported name has a comment.
 func TestExportedDocs(t *testing.T) {
 	for _, s := range all(t) {
 		if s.test || s.ast.Name.Name == "main" {
@@ -79,7 +79,7 @@ func checkDecl(t *testing.T, s source, d *ast.GenDecl) {
 	}
 }
 
-// exportedReceiver reports whether a function is no method, or one of an exported type.
+// exportedReceiver reports whether a function has no receiver or one of an exported type.
 func exportedReceiver(d *ast.FuncDecl) bool {
 	if d.Recv == nil {
 		return true

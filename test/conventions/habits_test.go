@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestExits: a process ends in its main package, where all that ran before has come back.
+// TestExits: only main packages end the process, so that all other code returns.
 func TestExits(t *testing.T) {
 	for _, s := range product(t) {
 		if under(s.dir, "cmd") {
@@ -23,7 +23,7 @@ func TestExits(t *testing.T) {
 	}
 }
 
-// TestSleeps: readiness is an event.
+// TestSleeps: no code sleeps in order to wait for something.
 func TestSleeps(t *testing.T) {
 	for _, s := range product(t) {
 		calls(s, func(pkg, name string, at *ast.CallExpr) {
@@ -34,7 +34,7 @@ func TestSleeps(t *testing.T) {
 	}
 }
 
-// calls tells f of every call of a function by the name of its package.
+// calls calls f for every call of a package's function, with the package's and the function's name.
 func calls(s source, f func(pkg, name string, at *ast.CallExpr)) {
 	ast.Inspect(s.ast, func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
@@ -60,7 +60,7 @@ func TestNoInit(t *testing.T) {
 	}
 }
 
-// TestNoPackageState: variables of a package are tables; nothing changes them after their declaration.
+// TestNoPackageState: package variables are constant tables; no code changes them after their declaration.
 func TestNoPackageState(t *testing.T) {
 	variables := map[string]map[string]bool{} // by directory
 	for _, s := range product(t) {
@@ -84,7 +84,7 @@ func TestNoPackageState(t *testing.T) {
 	}
 }
 
-// TestNoSharedLocks: a lock or a counter of a package guards state of the package.
+// TestNoSharedLocks: a package has no lock or counter as a variable, because that guards package state.
 func TestNoSharedLocks(t *testing.T) {
 	for _, s := range product(t) {
 		for _, decl := range s.ast.Decls {
@@ -189,7 +189,7 @@ func root(e ast.Expr) *ast.Ident {
 	return nil
 }
 
-// phrases are words that errors of ours do not have.
+// phrases are words that error messages must not contain.
 var phrases = []struct {
 	in  *regexp.Regexp
 	why string
@@ -225,7 +225,7 @@ func TestFormatted(t *testing.T) {
 	}
 }
 
-// TestNoLeftovers: what is to be done later is an issue, what is not used is deleted.
+// TestNoLeftovers: there are no TODO comments and no unused code.
 func TestNoLeftovers(t *testing.T) {
 	leftover := regexp.MustCompile(`\b(TODO|FIXME|XXX|HACK)\b`)
 	for _, s := range all(t) {
@@ -240,7 +240,7 @@ func TestNoLeftovers(t *testing.T) {
 	}
 }
 
-// TestParallel: an end-to-end test that is not parallel keeps all others of its package waiting until it has ended.
+// TestParallel: all end-to-end tests are parallel, because one that is not would block all others of its package.
 func TestParallel(t *testing.T) {
 	for _, s := range all(t) {
 		if s.dir != "test/e2e" || !s.test {

@@ -42,7 +42,7 @@ func roomOf(dir string) string {
 	return parts[0] + "/" + parts[1]
 }
 
-// TestRooms: what imports what across rooms is in the table, and everything in the table is used.
+// TestRooms: every import across rooms is in the table, and every entry of the table is used.
 func TestRooms(t *testing.T) {
 	unused := map[[2]string]bool{}
 	may := map[string][]string{}
@@ -86,7 +86,7 @@ func TestRooms(t *testing.T) {
 	}
 }
 
-// bottom are packages that import none of ours, or only those that are named.
+// bottom are packages that import no package of coracle, or only the listed ones.
 var bottom = map[string][]string{
 	"pkg/core/paths": {}, "pkg/core/version": {}, "pkg/core/atomicfile": {}, "pkg/core/lifecycle": {}, "pkg/core/exitcode": {},
 	"pkg/core/config": {"pkg/core/paths"},
@@ -104,8 +104,8 @@ func TestBottom(t *testing.T) {
 	}
 }
 
-// TestComponentsAreComposed: a package with a lifecycle.Component is imported by the composition roots, by the table of
-// add-ons and by commands; a component knows neither other components nor what composes them.
+// TestComponentsAreComposed: only the composition roots, the table of add-ons and commands import a package with a
+// lifecycle.Component. A component imports neither other components nor those.
 func TestComponentsAreComposed(t *testing.T) {
 	components := map[string]bool{}
 	for _, s := range product(t) {
@@ -116,7 +116,7 @@ func TestComponentsAreComposed(t *testing.T) {
 			}
 		}
 	}
-	delete(components, "pkg/core/kube") // it lends wrappers that are parts themselves
+	delete(components, "pkg/core/kube") // its components wrap those of others
 	if len(components) < 30 {
 		t.Fatalf("only %d components were found", len(components))
 	}
@@ -132,7 +132,7 @@ func TestComponentsAreComposed(t *testing.T) {
 	}
 }
 
-// external says who may import what of others' modules.
+// external says which packages may import modules of third parties.
 var external = []struct {
 	modules *regexp.Regexp
 	may     []string // directories
@@ -165,7 +165,7 @@ func TestExternalImports(t *testing.T) {
 	}
 }
 
-// small lists commands that must not link certain things, by what `go list -deps` says.
+// small lists commands that must not link certain packages, according to `go list -deps`.
 var small = []struct {
 	pkg   string
 	never *regexp.Regexp
@@ -203,7 +203,7 @@ func TestLinked(t *testing.T) {
 	}
 }
 
-// TestPackageNames: a package is named for what it holds.
+// TestPackageNames: a package is named for its content.
 func TestPackageNames(t *testing.T) {
 	bad := regexp.MustCompile(`^(util|utils|common|types|helpers?|misc|shared|base|lib)$`)
 	for _, s := range all(t) {

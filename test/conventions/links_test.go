@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// pages are all Markdown files that people are shown, by path from the top.
+// pages are all Markdown files of the documentation, by path from the top.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -72,7 +72,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestDocumentsAreFound: who reads the README finds every document.
+// TestDocumentsAreFound: every document can be reached by links from the README.
 func TestDocumentsAreFound(t *testing.T) {
 	all := pages(t)
 	found := map[string]bool{"README.md": true}
@@ -93,11 +93,11 @@ func TestDocumentsAreFound(t *testing.T) {
 	}
 }
 
-// variable is a variable of the environment of ours.
+// variable matches the names of coracle's environment variables.
 var variable = regexp.MustCompile(`\b(?:INSTALL_)?CORACLE_[A-Z][A-Z_]*[A-Z]\b`)
 
-// TestVariablesAreDocumented: what product and install.sh read from the environment is in the reference or, if it is a
-// setting, in the configuration.
+// TestVariablesAreDocumented: every environment variable that the product and install.sh read is in the reference or,
+// if it is a setting, in the configuration.
 func TestVariablesAreDocumented(t *testing.T) {
 	all := pages(t)
 	known := append([]string{"CORACLE_NAME_IN_CAPITALS"}, variable.FindAllString(all["docs/reference.md"]+all["docs/configuration.md"], -1)...)

@@ -10,7 +10,8 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// budgets are in lines. The p90 is what nine of ten may have at most, so that the limits do not become the habit.
+// budgets are in lines. p90 is the limit for nine of ten files or functions, so that the maximum does not become the
+// normal length.
 var budgets = struct{ file, fileP90, function, functionP90, functionMedian int }{
 	file: 300, fileP90: 220, function: 100, functionP90: 40, functionMedian: 12,
 }

@@ -1,8 +1,8 @@
-// Command csi is a CSI driver for the tests: the controller and the books of Kubernetes' own mock driver, and volumes
-// that are really there. A file system volume is a tmpfs of the size that was asked for, a block volume a loop device.
-// It registers itself with the kubelet, as node-driver-registrar does for drivers that cannot.
+// Command csi is a CSI driver for the tests: it uses the controller and state of Kubernetes' mock driver, with real
+// volumes. A file system volume is a tmpfs of the requested size, a block volume is a loop device. It registers itself
+// with the kubelet, like node-driver-registrar does for drivers that cannot.
 //
-// It is a module of its own: the product links none of this. build makes it, with upstream's sidecars.
+// It is a module of its own, and the product links none of it. build builds it, with upstream's sidecars.
 package main
 
 import (
@@ -56,7 +56,7 @@ func run(name, dir, register string) error {
 	return serveRegistration(ctx, filepath.Join(register, name+"-reg.sock"), name, socket)
 }
 
-// listen makes a socket where one of a process before may lie.
+// listen makes a socket, and replaces one that an earlier process left.
 func listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func listen(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// registrar answers the kubelet, which finds its socket in the directory of plugins to register.
+// registrar answers the kubelet, which finds its socket in the directory of plugins.
 type registrar struct {
 	registration.UnimplementedRegistrationServer
 	name, endpoint string
@@ -93,14 +93,14 @@ func serveRegistration(ctx context.Context, path, name, endpoint string) error {
 	}
 }
 
-// GetInfo says what there is to register.
+// GetInfo describes the driver to register.
 func (r *registrar) GetInfo(context.Context, *registration.InfoRequest) (*registration.PluginInfo, error) {
 	return &registration.PluginInfo{
 		Type: registration.CSIPlugin, Name: r.name, Endpoint: r.endpoint, SupportedVersions: []string{"1.0.0"},
 	}, nil
 }
 
-// NotifyRegistrationStatus hears what the kubelet made of it.
+// NotifyRegistrationStatus receives the result of the registration.
 func (r *registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if !s.PluginRegistered {
 		r.refused <- fmt.Errorf("the kubelet refuses the driver: %s", s.Error)

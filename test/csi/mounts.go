@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mounted reports whether something is mounted at path.
+// mounted reports whether path is a mount point.
 func mounted(path string) bool {
 	data, err := os.ReadFile("/proc/self/mountinfo")
 	return err == nil && strings.Contains(string(data), " "+path+" ")
 }
 
-// bind shows what is at from at to as well.
+// bind makes a bind mount of from at to.
 func bind(from, to string, readOnly bool) error {
 	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
 		return fmt.Errorf("mounting %s at %s: %w", from, to, err)
@@ -28,7 +28,7 @@ func bind(from, to string, readOnly bool) error {
 	return unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, "")
 }
 
-// unmountOnly leaves what lies under the mount.
+// unmountOnly keeps the file or directory under the mount.
 func unmountOnly(path string) error {
 	for mounted(path) {
 		if err := unix.Unmount(path, 0); err != nil {
@@ -38,10 +38,10 @@ func unmountOnly(path string) error {
 	return nil
 }
 
-// unmount also removes the empty directory or file that was mounted over.
+// unmount also removes the empty directory or file under the mount.
 func unmount(path string) error { return errors.Join(unmountOnly(path), gone(os.Remove(path))) }
 
-// gone takes it for success that there was nothing.
+// gone returns nil for an error that says that there was nothing to do.
 func gone(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -49,7 +49,7 @@ func gone(err error) error {
 	return err
 }
 
-// publishDevice puts a volume's loop device at a file that is the target.
+// publishDevice binds a volume's loop device to the target file.
 func (v *volumes) publishDevice(req *csi.NodePublishVolumeRequest) error {
 	device, err := v.device(req.VolumeId)
 	if err == nil && device == "" {
@@ -68,14 +68,14 @@ func (v *volumes) publishDevice(req *csi.NodePublishVolumeRequest) error {
 	return errors.Join(f.Close(), bind(device, req.TargetPath, false))
 }
 
-// device is the loop device that has the volume's file; none is "".
+// device returns the loop device of the volume's file, or "".
 func (v *volumes) device(id string) (string, error) {
 	names, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
 		return "", err
 	}
 	for _, name := range names {
-		// The kernel names the file by its place in the file system, not by where that is mounted.
+		// The kernel reports the file's path in its file system, without the mount point.
 		if data, err := os.ReadFile(name); err == nil && strings.HasSuffix(strings.TrimSpace(string(data)), "/volumes/"+id+".img") {
 			return "/dev/" + filepath.Base(filepath.Dir(filepath.Dir(name))), nil
 		}
@@ -83,7 +83,7 @@ func (v *volumes) device(id string) (string, error) {
 	return "", nil
 }
 
-// attach takes a free loop device for a file.
+// attach attaches a file to a free loop device.
 func attach(image string) (string, error) {
 	control, err := os.OpenFile("/dev/loop-control", os.O_RDWR, 0)
 	if err != nil {
@@ -95,7 +95,7 @@ func attach(image string) (string, error) {
 		return "", err
 	}
 	defer file.Close()
-	for range 5 { // another process may be quicker
+	for range 5 { // another process may have taken it
 		number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
 		if err != nil {
 			return "", fmt.Errorf("looking for a free loop device: %w", err)
@@ -108,12 +108,12 @@ func attach(image string) (string, error) {
 	return "", errors.New("no loop device is free")
 }
 
-// release gives a volume's loop device back.
+// release detaches a volume's loop device.
 func (v *volumes) release(id string) error {
 	return v.onDevice(id, func(fd int) error { return unix.IoctlSetInt(fd, unix.LOOP_CLR_FD, 0) })
 }
 
-// reread lets a volume's loop device see the file's size.
+// reread makes a volume's loop device read the file's size again.
 func (v *volumes) reread(id string) error {
 	return v.onDevice(id, func(fd int) error { return unix.IoctlSetInt(fd, unix.LOOP_SET_CAPACITY, 0) })
 }

@@ -19,7 +19,7 @@ import (
 	"k8s.io/kubernetes/test/e2e/storage/drivers/csi-test/mock/service"
 )
 
-// volumes puts storage under the mock's books. Volumes of a directory outlive the process, the books do not.
+// volumes adds storage to the mock's state. Volumes in a directory outlive the process, the mock's state does not.
 type volumes struct {
 	service.Service
 	dir string
@@ -30,7 +30,7 @@ func newVolumes(dir string, books service.Service) *volumes {
 	return &volumes{Service: books, dir: filepath.Join(dir, "volumes")}
 }
 
-// oneAtATime is the server's interceptor: the mock hands out its own maps, and changes them.
+// oneAtATime is the server's interceptor, because the mock returns its own maps and changes them.
 func (v *volumes) oneAtATime(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	v.all.Lock()
 	defer v.all.Unlock()
@@ -42,13 +42,14 @@ func (v *volumes) oneAtATime(ctx context.Context, req any, info *grpc.UnaryServe
 	return resp, err
 }
 
-// folder is where a file system volume is mounted, files the directory in it that pods get, image the file of a block
-// volume. The kubelet takes another mount of what it unmounts for another user of it, so the top is not what pods get.
+// folder is the mount point of a file system volume, files the directory in it that pods get, image the file of a block
+// volume. Pods do not get the mount point itself: the kubelet would take it for another user's mount of the volume that
+// it unmounts.
 func (v *volumes) folder(id string) string { return filepath.Join(v.dir, id) }
 func (v *volumes) files(id string) string  { return filepath.Join(v.dir, id, "files") }
 func (v *volumes) image(id string) string  { return filepath.Join(v.dir, id+".img") }
 
-// ControllerGetCapabilities leaves out what the mock promises and nobody here does.
+// ControllerGetCapabilities omits capabilities of the mock that this driver does not implement.
 func (v *volumes) ControllerGetCapabilities(ctx context.Context, req *csi.ControllerGetCapabilitiesRequest) (*csi.ControllerGetCapabilitiesResponse, error) {
 	resp, err := v.Service.ControllerGetCapabilities(ctx, req)
 	if err != nil {
@@ -66,7 +67,7 @@ func (v *volumes) ControllerGetCapabilities(ctx context.Context, req *csi.Contro
 	return resp, nil
 }
 
-// CreateVolume makes a volume of the size that the books have for it.
+// CreateVolume creates a volume with the size that the mock has recorded.
 func (v *volumes) CreateVolume(ctx context.Context, req *csi.CreateVolumeRequest) (*csi.CreateVolumeResponse, error) {
 	resp, err := v.Service.CreateVolume(ctx, req)
 	if err != nil {
@@ -105,7 +106,7 @@ func (v *volumes) makeFolder(id string, size int64) error {
 	return os.Mkdir(v.files(id), 0o755)
 }
 
-// DeleteVolume takes the storage away, and then the entry.
+// DeleteVolume removes the storage, then the record.
 func (v *volumes) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	if id := req.GetVolumeId(); id != "" && filepath.IsLocal(id) {
 		if err := errors.Join(unmount(v.folder(id)), gone(os.Remove(v.image(id)))); err != nil {
@@ -115,7 +116,7 @@ func (v *volumes) DeleteVolume(ctx context.Context, req *csi.DeleteVolumeRequest
 	return v.Service.DeleteVolume(ctx, req)
 }
 
-// ControllerExpandVolume makes the storage larger.
+// ControllerExpandVolume expands the storage.
 func (v *volumes) ControllerExpandVolume(ctx context.Context, req *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	resp, err := v.Service.ControllerExpandVolume(ctx, req)
 	if err != nil {
@@ -128,7 +129,7 @@ func (v *volumes) ControllerExpandVolume(ctx context.Context, req *csi.Controlle
 	return resp, internal(unix.Mount("csi", v.folder(req.VolumeId), "tmpfs", unix.MS_REMOUNT, size))
 }
 
-// NodeStageVolume mounts a file system volume where the kubelet wants it once for all pods.
+// NodeStageVolume mounts a file system volume once for all pods, where the kubelet wants it.
 func (v *volumes) NodeStageVolume(ctx context.Context, req *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	resp, err := v.Service.NodeStageVolume(ctx, req)
 	if err != nil || req.VolumeCapability.GetBlock() != nil || mounted(req.StagingTargetPath) {
@@ -166,7 +167,7 @@ func (v *volumes) NodePublishVolume(ctx context.Context, req *csi.NodePublishVol
 	return resp, internal(err)
 }
 
-// inline reports whether the kubelet made the id, for a volume that is in a pod's spec. The mock falls over those.
+// inline reports whether the kubelet made the id, for a volume in a pod's spec. The mock does not support those.
 func inline(id string) bool { return strings.HasPrefix(id, "csi-") }
 
 func publishInline(req *csi.NodePublishVolumeRequest) error {
@@ -191,7 +192,7 @@ func (v *volumes) NodeUnpublishVolume(ctx context.Context, req *csi.NodeUnpublis
 	return resp, internal(errors.Join(unmount(req.TargetPath), v.release(req.VolumeId)))
 }
 
-// NodeExpandVolume lets a loop device see its file's new size.
+// NodeExpandVolume makes a loop device read its file's new size.
 func (v *volumes) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
 	resp, err := v.Service.NodeExpandVolume(ctx, req)
 	if err != nil {
@@ -200,7 +201,7 @@ func (v *volumes) NodeExpandVolume(ctx context.Context, req *csi.NodeExpandVolum
 	return resp, internal(v.reread(req.VolumeId))
 }
 
-// internal is a storage error as gRPC has it.
+// internal converts a storage error to a gRPC error.
 func internal(err error) error {
 	if err == nil {
 		return nil
@@ -208,7 +209,7 @@ func internal(err error) error {
 	return status.Error(codes.Internal, err.Error())
 }
 
-// noIO keeps the mock's hands off the disk: the target is made here, as a directory or as a file.
+// noIO keeps the mock from writing to the disk: the target is created here, as a directory or as a file.
 type noIO struct{ service.OSDirIO }
 
 func (noIO) Mkdir(string) error             { return nil }

@@ -19,7 +19,7 @@ import (
 // composeFile is the example in the documentation.
 const composeFile = "../../docs/examples/compose.yaml"
 
-// service is what the example says of a container, in the fields that it uses. Others make reading it fail.
+// service is a container of the example, with the fields that it uses. Reading fails if there are others.
 type service struct {
 	Image       string
 	Hostname    string
@@ -39,7 +39,7 @@ type composition struct {
 	Volumes  map[string]struct{}
 }
 
-// readComposition reads the example under the given variables.
+// readComposition reads the example with the given variables.
 func readComposition(t *testing.T, variables map[string]string) (c composition) {
 	t.Helper()
 	data, err := os.ReadFile(composeFile)
@@ -66,7 +66,7 @@ func readComposition(t *testing.T, variables map[string]string) (c composition) 
 	return c
 }
 
-// options are those of docker run that a service comes to: what Compose does, for the fields that there are.
+// options returns the options of docker run for a service, as Compose would, for the fields of the example.
 func (s service) options(project, name string) (out []string) {
 	out = append(out, "--network", project+"_default", "--network-alias", name, "--hostname", s.Hostname, "--restart", s.Restart)
 	for flag, values := range map[string][]string{"--cap-add": s.CapAdd, "--security-opt": s.SecurityOpt, "--publish": s.Ports} {
@@ -83,7 +83,7 @@ func (s service) options(project, name string) (out []string) {
 	return out
 }
 
-// TestComposeHasTheLeast compares the example's privileges with those that the tests give.
+// TestComposeHasTheLeast compares the example's privileges with those of the tests.
 func TestComposeHasTheLeast(t *testing.T) {
 	node := readComposition(t, map[string]string{"CORACLE_TOKEN": "x"}).Node
 	want := least()
@@ -92,7 +92,7 @@ func TestComposeHasTheLeast(t *testing.T) {
 		got = append(got, "--cap-add", c)
 	}
 	for _, o := range node.SecurityOpt {
-		if o != "apparmor=unconfined" { // for engines that have AppArmor
+		if o != "apparmor=unconfined" { // only engines with AppArmor need it
 			got = append(got, "--security-opt", o)
 		}
 	}
@@ -101,8 +101,8 @@ func TestComposeHasTheLeast(t *testing.T) {
 	}
 }
 
-// compose starts the example and has pods of all three nodes talk to each other, beside whatever else runs. Where the
-// docker client has no Compose, it is played after the same file, service by service.
+// compose starts the example and checks connections between pods of all three nodes, beside another cluster. If the
+// docker client has no Compose, the test starts the services itself.
 func compose(t *testing.T, e *engine.Engine) {
 	e = e.For(t)
 	c := readComposition(t, map[string]string{"CORACLE_TOKEN": "the-token-of-the-test"})
@@ -111,7 +111,7 @@ func compose(t *testing.T, e *engine.Engine) {
 	}
 	network := c.Name + "_default"
 	e.Docker("network", "create", network)
-	beside := run(t, e, "beside", "--network", network, "--", "server") // another cluster, on the same network
+	beside := run(t, e, "beside", "--network", network, "--", "server") // another cluster on the same network
 	nodes := map[string]node{}
 	since := time.Now()
 	for _, name := range slices.Sorted(maps.Keys(c.Services)) { // agents first: they wait for the server
@@ -135,7 +135,7 @@ func compose(t *testing.T, e *engine.Engine) {
 	server.exec("kubectl", "rollout", "status", "daemonset/web", "--timeout=300s")
 	server.exec("kubectl", "wait", "--for=condition=Ready", "pod/client", "--timeout=300s")
 	hosts.Eventually(t, 2*time.Minute, func() error {
-		// 45 fetches miss one of three pods once in 28 million times.
+		// The probability that 45 requests miss one of three pods is 1 in 28 million.
 		out, err := server.try("kubectl", "exec", "client", "--", "sh", "-c",
 			"for i in $(seq 45); do probe get http://web/hostname || exit 1; echo; done | sort -u | wc -l")
 		if err != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/coracle-dev/coracle/test/engine"
 )
 
-// repository is the top of the sources.
+// repository is the top directory of the sources.
 const repository = "../.."
 
-// dockerfile builds the image as `docker build` does and compares it with the one that was made without an engine. The
-// first stage is played by an image that holds what scripts/build has made, because there is no registry here to take
-// one with Go from.
+// dockerfile builds the image with `docker build` and compares it with the one that was made without an engine. The
+// builder image is a stand-in with the output of scripts/build, because there is no registry from which to pull an
+// image with Go.
 func dockerfile(t *testing.T, e *engine.Engine) {
 	e = e.For(t)
 	built := filepath.Join(filepath.Dir(archive(t)), "..", "build", runtime.GOARCH)
@@ -51,7 +51,7 @@ func dockerfile(t *testing.T, e *engine.Engine) {
 	}
 }
 
-// standIn is a root file system in which scripts/image finds everything built.
+// standIn is a root file system in which scripts/image finds all built files.
 func standIn(t *testing.T, dir, built string) string {
 	t.Helper()
 	root := filepath.Join(dir, "root")
@@ -82,14 +82,14 @@ func command(t *testing.T, name string, args ...string) {
 	}
 }
 
-// config is what an image says about running it.
+// config is the configuration of an image.
 func config(t *testing.T, e *engine.Engine, image string) map[string]any {
 	t.Helper()
 	var all map[string]any
 	if err := json.Unmarshal([]byte(e.Docker("image", "inspect", "--format", "{{json .Config}}", image)), &all); err != nil {
 		t.Fatal(err)
 	}
-	for key, value := range all { // what the builder left behind, and what is not set
+	for key, value := range all { // fields that the builder set, and fields without a value
 		if key == "Image" || value == nil || reflect.ValueOf(value).IsZero() {
 			delete(all, key)
 		}
@@ -97,7 +97,7 @@ func config(t *testing.T, e *engine.Engine, image string) map[string]any {
 	return all
 }
 
-// files lists what is in an image, with modes and owners.
+// files lists the files of an image, with modes and owners.
 func files(e *engine.Engine, image string) []string {
 	out := e.Docker("run", "--rm", "--network", "none", "--entrypoint", "/usr/lib/coracle/busybox", image, "find",
 		"/etc/passwd", "/etc/group", "/etc/os-release", "/etc/ssl", "/root", "/tmp", "/usr", "/var",

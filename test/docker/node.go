@@ -1,4 +1,4 @@
-// Package docker proves the container image: on a Docker engine of the test's own, with real pods in the containers.
+// Package docker tests the container image on a Docker engine of its own, with real pods in the containers.
 package docker
 
 import (
@@ -15,16 +15,17 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// least are the arguments of docker run that give a container what a node needs, and nothing else. docs/docker.md and
-// docs/examples/compose.yaml say the same; a test compares.
+// least are the arguments of docker run that give a container exactly the privileges that a node needs. docs/docker.md
+// and docs/examples/compose.yaml have the same; a test compares.
 func least() []string {
 	return []string{"--cap-add", "SYS_ADMIN", "--cap-add", "NET_ADMIN", "--cap-add", "SYS_PTRACE", "--security-opt", "seccomp=unconfined"}
 }
 
-// imagesDir is where test images lie on the engine's host.
+// imagesDir is the directory of test images on the engine's host.
 const imagesDir = "/var/lib/coracle/images"
 
-// archive is the image under test, from CORACLE_TEST_CONTAINER_IMAGE; without one the test is skipped and says so.
+// archive is the image under test, from CORACLE_TEST_CONTAINER_IMAGE; the test is skipped with a message if it is not
+// set.
 func archive(t testing.TB) string {
 	t.Helper()
 	path := os.Getenv("CORACLE_TEST_CONTAINER_IMAGE")
@@ -34,7 +35,7 @@ func archive(t testing.TB) string {
 	return path
 }
 
-// start is an engine that has the image and the tests' images.
+// start starts an engine with the image and the tests' images.
 func start(t testing.TB) *engine.Engine {
 	t.Helper()
 	hosts.Bin(t)
@@ -45,22 +46,22 @@ func start(t testing.TB) *engine.Engine {
 	return e
 }
 
-// node is a container with coracle in it.
+// node is a container that runs coracle.
 type node struct {
 	t    testing.TB
 	e    *engine.Engine
 	name string
 }
 
-// run starts a container of the image with the least that a node needs; args are options of docker run, then "--" and
-// what the container runs. It is removed when the test ends.
+// run starts a container of the image with the least privileges; args are options of docker run, then "--" and the
+// command. It is removed when the test ends.
 func run(t testing.TB, e *engine.Engine, name string, args ...string) node {
 	t.Helper()
 	options, command := split(args)
 	return runWith(t, e, name, append(least(), options...), command)
 }
 
-// runWith is run with no options but those that are given.
+// runWith is run with the given options only.
 func runWith(t testing.TB, e *engine.Engine, name string, options, command []string) node {
 	t.Helper()
 	n := node{t, e.For(t), name}
@@ -75,7 +76,7 @@ func runWith(t testing.TB, e *engine.Engine, name string, options, command []str
 	return n
 }
 
-// split parts a list at "--".
+// split splits a list at "--".
 func split(args []string) (before, after []string) {
 	for i, a := range args {
 		if a == "--" {
@@ -95,14 +96,14 @@ func (n node) try(args ...string) (string, error) {
 	return n.e.Try(append([]string{"exec", n.name}, args...)...)
 }
 
-// awaitReady waits for the node and tells when it was ready, counted from since.
+// awaitReady waits for the node and returns when it was ready, counted from since.
 func (n node) awaitReady(since time.Time) time.Duration {
 	n.t.Helper()
 	n.exec("coracle", "wait", "--quiet", "--timeout", "300s")
 	return time.Since(since)
 }
 
-// importImages makes the tests' images known.
+// importImages imports the tests' images.
 func (n node) importImages() {
 	n.t.Helper()
 	var names []string
@@ -124,7 +125,7 @@ func (n node) apply(manifest string) {
 	}
 }
 
-// probe asks the Service web for its name from the pod client, until it answers.
+// probe requests the Service web by name from the pod client until it answers.
 func (n node) probe(timeout time.Duration) (out string) {
 	n.t.Helper()
 	hosts.Eventually(n.t, timeout, func() (err error) {
@@ -136,7 +137,7 @@ func (n node) probe(timeout time.Duration) (out string) {
 	return out
 }
 
-// is is an error unless got is what it should be.
+// is returns an error unless got is want.
 func is(what, got, want string) error {
 	if got != want {
 		return fmt.Errorf("%s is %q, not %q", what, got, want)

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
 //go:embed pods.yaml
 var pods string
 
-// TestImage tries one image on one engine, from the first start to a cluster of several containers.
+// TestImage tests one image on one engine, from the first start to a cluster of several containers.
 func TestImage(t *testing.T) {
 	slots.Take(t)
 	e := start(t)
@@ -33,7 +33,7 @@ func TestImage(t *testing.T) {
 	t.Run("compose", func(t *testing.T) { compose(t, e) })
 }
 
-// refusals starts containers that lack what a node needs: each says what.
+// refusals starts containers without something that a node needs: the message names it.
 func refusals(t *testing.T, e *engine.Engine) {
 	for name, c := range map[string]struct {
 		options []string
@@ -54,7 +54,7 @@ func refusals(t *testing.T, e *engine.Engine) {
 	}
 }
 
-// server takes one container through its life: with an address of Docker's choice on a network that has a name.
+// server tests the life of one container, with an address that Docker assigns on a user-defined network.
 func server(t *testing.T, e *engine.Engine) {
 	e = e.For(t)
 	e.Docker("network", "create", "--subnet", "172.31.0.0/24", "lan")
@@ -100,10 +100,10 @@ func server(t *testing.T, e *engine.Engine) {
 	}
 }
 
-// stop stops the container, in the time that people wait for.
+// stop stops the container within the time limit of engines.
 func (n node) stop() {
 	n.t.Helper()
-	const most = 10 * time.Second // after which an engine kills; make bench has the figure
+	const most = 10 * time.Second // then an engine kills the container; make bench has the usual time
 	since := time.Now()
 	n.e.Docker("stop", "--time", "20", n.name)
 	took := time.Since(since)
@@ -122,7 +122,7 @@ func (n node) move(address string) {
 	n.e.Docker("network", "connect", "--ip", address, "lan", n.name)
 }
 
-// uid tells clusters apart.
+// uid identifies the cluster.
 func (n node) uid() string {
 	n.t.Helper()
 	return n.exec("kubectl", "get", "namespace", "kube-system", "--output", "jsonpath={.metadata.uid}")
@@ -133,7 +133,7 @@ func (n node) health() string {
 	return n.e.Docker("inspect", "--format", "{{.State.Health.Status}}", n.name)
 }
 
-// reached asks the API at the published port, as the engine's host sees it, with both kubeconfigs that there are.
+// reached uses the API at the published port, from the engine's host, with both kubeconfigs.
 func (n node) reached() {
 	n.t.Helper()
 	h := n.e.Host
@@ -151,7 +151,7 @@ func (n node) reached() {
 	}
 }
 
-// recreated removes a container and makes another one with its volume, as people do who take a newer image.
+// recreated removes a container and makes another one with its volume, like an upgrade to a newer image.
 func recreated(t *testing.T, e *engine.Engine) {
 	e = e.For(t)
 	e.Docker("volume", "create", "kept")
@@ -177,7 +177,7 @@ func recreated(t *testing.T, e *engine.Engine) {
 	second.loads(filepath.Base(archive(t)))
 }
 
-// named fails the test unless the API's certificate has a name.
+// named fails the test unless the API's certificate is valid for a name.
 func (n node) named(want string) {
 	n.t.Helper()
 	address := n.e.Docker("inspect", "--format", "{{.NetworkSettings.IPAddress}}", n.name)
@@ -186,7 +186,7 @@ func (n node) named(want string) {
 		n.t.Fatal(err)
 	}
 	defer raw.Close()
-	conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true}) // what it is good for is asked next
+	conn := tls.Client(raw, &tls.Config{InsecureSkipVerify: true}) // the test checks the certificate itself
 	if err := conn.HandshakeContext(n.t.Context()); err != nil {
 		n.t.Fatal(err)
 	}
@@ -197,7 +197,7 @@ func (n node) named(want string) {
 	}
 }
 
-// loads imports the image itself into containerd, which is another reader of the archive than Docker is.
+// loads imports the image itself into containerd, which reads the archive differently from Docker.
 func (n node) loads(name string) {
 	n.t.Helper()
 	data, err := os.ReadFile(archive(n.t))

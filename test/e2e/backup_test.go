@@ -10,8 +10,8 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestBackup loses all servers of a cluster, makes it again of a backup on a machine that was installed anew, and joins the
-// others, which were too. The agent that was there all the time does not need anybody's help.
+// TestBackup loses all servers of a cluster, restores a backup on a reinstalled machine, and joins the other
+// reinstalled machines. The agent that ran all the time recovers without help.
 func TestBackup(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1})
@@ -52,7 +52,7 @@ func TestBackup(t *testing.T) {
 	if err := os.WriteFile(second.Path("/root/backup"), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// The directory of backups is a file system of its own: neither of two restores may remove what is in it.
+	// The directory of backups is a file system of its own: two restores must both keep its content.
 	snapshots := "/var/lib/coracle/server/snapshots"
 	second.Run("sh", "-c", "mkdir -p "+snapshots+" && mount -t tmpfs tmpfs "+snapshots+" && cp /root/backup "+snapshots+"/")
 	second.Coracle("etcd", "snapshot", "restore", "--yes", snapshots+"/backup")
@@ -79,9 +79,10 @@ func TestBackup(t *testing.T) {
 	if members := second.Coracle("etcd", "members"); strings.Count(members, "yes") != 3 {
 		t.Errorf("members:\n%s", members)
 	}
-	// Manifests are not in a backup: their directory is empty now, which is nobody's wish to delete what was made of them.
+	// Manifests are not in a backup, so their directory is empty now. coracle must not delete the objects that were
+	// made of them.
 	second.Kubectl("get", "configmap", "deployed")
-	// What the agent is told comes over the restored cluster.
+	// The agent gets this object through the restored cluster.
 	second.Kubectl("label", "node", c.Agents[0].Name, "told=again")
 	c.Agents[0].Coracle("status")
 	t.Logf("all are back after %.1f s", time.Since(began).Seconds())

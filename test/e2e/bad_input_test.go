@@ -13,10 +13,10 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// patience is how long coracle may take to find out that it cannot start.
+// patience is how long coracle may take to report that it cannot start.
 const patience = 30 * time.Second
 
-// A mistake is something a person or a machine did wrong. The server must end by itself with a sentence.
+// A mistake is an error of a person or of a machine. The server must end by itself with a message.
 type mistake struct {
 	name    string
 	prepare string   // shell, on the host
@@ -95,7 +95,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// serverEnds runs a server that is expected to end by itself with a failure and returns all it said.
+// serverEnds runs a server that is expected to fail, and returns its output.
 func serverEnds(t *testing.T, h *hosts.Host, as []string, bin string, args []string) string {
 	t.Helper()
 	line := append(append([]string{}, as...), append([]string{bin, "server"}, args...)...)
@@ -135,7 +135,7 @@ func tail(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// TestDamage damages what a server left on the disk and starts it again.
+// TestDamage damages files of a server and starts it again.
 func TestDamage(t *testing.T) {
 	slots.Take(t)
 	h, s := newFreshCluster(t)
@@ -147,7 +147,7 @@ func TestDamage(t *testing.T) {
 		h := h.For(t)
 		out := serverEnds(t, h, nil, binary, []string{"--data-dir=/var/tmp/other"})
 		checkRefusal(t, out, []string{"/run/coracle", "pid "})
-		waitReady(t, h) // the first goes on
+		waitReady(t, h) // the first server continues to run
 		h.Run("rm", "-r", "/var/tmp/other")
 	})
 	if err := s.Stop(); err != nil {

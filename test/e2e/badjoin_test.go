@@ -23,7 +23,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestBadJoins is what must not let a machine into a cluster, or not further than it may go.
+// TestBadJoins tries requests that must not let a machine join a cluster, or do more than it may.
 func TestBadJoins(t *testing.T) {
 	slots.Take(t)
 	b := &badJoins{Cluster: hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})}
@@ -41,7 +41,7 @@ func TestBadJoins(t *testing.T) {
 		{"request for another node", b.otherName},
 		{"kubelets' requests", b.kubelets},
 		{"wrong clock", b.clock},
-		{"replaced", b.replaced}, // last: it takes the agent's name away
+		{"replaced", b.replaced}, // last, because it takes the agent's name
 	} {
 		t.Run(test.name, test.run)
 	}
@@ -54,12 +54,12 @@ type badJoins struct {
 	guests                  int
 }
 
-// token makes one.
+// token creates a token.
 func (b *badJoins) token(args ...string) string {
 	return strings.TrimSpace(b.server.Coracle(append([]string{"token", "create"}, args...)...))
 }
 
-// bearer is a token as Kubernetes takes it.
+// bearer is a token in the form that Kubernetes accepts.
 func bearer(t *testing.T, text string) string {
 	tok, err := join.ParseToken(text)
 	if err != nil {
@@ -68,14 +68,14 @@ func bearer(t *testing.T, text string) string {
 	return tok.Bearer()
 }
 
-// asker makes requests from the agent's host, as somebody or nobody.
+// asker makes requests from the agent's host, with some identity or none.
 type asker struct {
 	b      *badJoins
 	bearer string
 	pair   *tls.Certificate
 }
 
-// as asks with a certificate of the agent's: "node" or "kubelet".
+// as uses one of the agent's certificates: "node" or "kubelet".
 func (b *badJoins) as(t *testing.T, who string) asker {
 	t.Helper()
 	cert, key := "/var/lib/coracle/node/pki/node.crt", "/var/lib/coracle/node/pki/node.key"
@@ -127,7 +127,7 @@ func (a asker) ask(t *testing.T, method, path string, body any) (int, string) {
 	return answer.StatusCode, text.String()
 }
 
-// want asks and compares.
+// want makes a request and checks the answer.
 func (a asker) want(t *testing.T, method, path string, body any, code int, sentence string) {
 	t.Helper()
 	got, text := a.ask(t, method, path, body)
@@ -136,7 +136,7 @@ func (a asker) want(t *testing.T, method, path string, body any, code int, sente
 	}
 }
 
-// paths are all paths of joining with their methods.
+// paths are all paths for joining with their methods.
 var paths = [][2]string{
 	{http.MethodPost, join.PathAgent}, {http.MethodPost, join.PathServer}, {http.MethodGet, join.PathCluster},
 	{http.MethodGet, join.PathMembers}, {http.MethodPost, join.PathMembers}, {http.MethodGet, join.PathTunnel},
@@ -150,7 +150,7 @@ func (b *badJoins) nobody(t *testing.T) {
 	}
 }
 
-// mayOnlyJoin looks at everything else that the holder of an agent's token might try.
+// mayOnlyJoin tries other requests with an agent's token.
 func (b *badJoins) mayOnlyJoin(t *testing.T) {
 	who := asker{b: b, bearer: bearer(t, b.agentToken)}
 	for _, p := range paths[1:] {
@@ -167,7 +167,7 @@ func (b *badJoins) mayOnlyJoin(t *testing.T) {
 	asker{b: b, bearer: bearer(t, b.serverToken)}.want(t, http.MethodGet, "/api/v1/secrets", nil, http.StatusForbidden, "")
 }
 
-// node looks at what an agent's own identity is good for.
+// node checks the permissions of an agent's own identity.
 func (b *badJoins) node(t *testing.T) {
 	who, name := b.as(t, "node"), b.agent.Name
 	who.want(t, http.MethodGet, join.PathCluster, nil, http.StatusOK, "10.42.0.0/16")
@@ -179,7 +179,7 @@ func (b *badJoins) node(t *testing.T) {
 	} {
 		who.want(t, http.MethodGet, path, nil, http.StatusForbidden, "")
 	}
-	who.want(t, http.MethodGet, "/api/v1/pods", nil, http.StatusOK, "PodList") // network policies are about them
+	who.want(t, http.MethodGet, "/api/v1/pods", nil, http.StatusOK, "PodList") // for network policies
 	who.want(t, http.MethodPost, "/api/v1/namespaces/default/pods", &corev1.Pod{}, http.StatusForbidden, "")
 	m := newMachine(t, "another", "system:coracle:node:another", "system:coracle:nodes")
 	who.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusForbidden, "node "+name+" cannot have a certificate for node another")
@@ -239,7 +239,7 @@ func (b *badJoins) otherName(t *testing.T) {
 	who.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusBadRequest, "is not a node name")
 }
 
-// kubelets looks at certificates that the identities of an agent ask for through Kubernetes.
+// kubelets requests certificates through Kubernetes with the identities of an agent.
 func (b *badJoins) kubelets(t *testing.T) {
 	client, err := b.Client(b.server, hosts.OwnAPI)
 	if err != nil {
@@ -275,7 +275,7 @@ func (b *badJoins) kubelets(t *testing.T) {
 	}
 }
 
-// awaitDenied waits for the verdict on a request that was answered with its object.
+// awaitDenied waits until a certificate request is denied; body is the created object.
 func awaitDenied(t *testing.T, client kubernetes.Interface, answer, sentence string) {
 	t.Helper()
 	_, body, _ := strings.Cut(answer, "\r\n\r\n")
@@ -301,7 +301,7 @@ func awaitDenied(t *testing.T, client kubernetes.Interface, answer, sentence str
 	}
 }
 
-// replaced lets another machine take the agent's place, as the token allows.
+// replaced lets another machine take the agent's place with a token that allows it.
 func (b *badJoins) replaced(t *testing.T) {
 	client, err := b.Client(b.server, hosts.OwnAPI)
 	if err != nil {
@@ -315,12 +315,12 @@ func (b *badJoins) replaced(t *testing.T) {
 	m.replace = true
 	who := asker{b: b, bearer: bearer(t, b.token("--allow-replace"))}
 	who.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusOK, `"cert":`)
-	who.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusOK, "") // again, as after a crash
+	who.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusOK, "") // again, like after a crash
 	sentence := "node name " + b.agent.Name + " is another machine's now"
 	b.as(t, "node").want(t, http.MethodGet, join.PathCluster, nil, http.StatusForbidden, sentence)
 	b.as(t, "node").want(t, http.MethodGet, join.PathTunnel, nil, http.StatusForbidden, sentence)
 
-	// The old machine must not make its Node again, although its kubelet has a valid certificate.
+	// The old machine must not create its Node again, although its kubelet has a valid certificate.
 	learnt := func() bool {
 		return slices.ContainsFunc(strings.Split(b.Running(b.agent).Log(), "\n"), func(line string) bool {
 			return strings.Contains(line, "node ended") && strings.Contains(line, sentence)
@@ -336,7 +336,7 @@ func (b *badJoins) replaced(t *testing.T) {
 	}
 }
 
-// signing is a request of Kubernetes' for a certificate.
+// signing is a CertificateSigningRequest.
 func signing(signer string, csr []byte) *certificatesv1.CertificateSigningRequest {
 	auth := certificatesv1.UsageClientAuth
 	if signer == certificatesv1.KubeletServingSignerName {
@@ -351,7 +351,7 @@ func signing(signer string, csr []byte) *certificatesv1.CertificateSigningReques
 	}
 }
 
-// clock lets a machine join a server whose clock is a day ahead or behind: one that has the cluster's certificate.
+// clock lets a machine join a server whose clock is a day ahead or behind; the server has the cluster's certificate.
 func (b *badJoins) clock(t *testing.T) {
 	pair, err := tls.LoadX509KeyPair(b.server.Data("server/pki/apiserver.crt"), b.server.Data("server/pki/apiserver.key"))
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// Secrets that are planted where people have them. None is short or a word of its own.
+// Secrets in the places where people put them. Each is long enough not to be a word of another text.
 const (
 	plantedToken    = "planted-join-token-7f3a"
 	plantedAgents   = "planted-agent-token-1b9c"
@@ -63,8 +63,8 @@ spec:
     - {name: REFERRED, valueFrom: {secretKeyRef: {name: mine, key: value}}}
 `
 
-// TestSupportBundle makes bundles of a host that is well, of one whose halves hang, and of one that lost its power. What
-// a bundle is for is in each, and no secret in any.
+// TestSupportBundle makes bundles of a healthy host, of one whose processes hang, and after a power cut. Each has the
+// content that a bundle is for, and none has a secret.
 func TestSupportBundle(t *testing.T) {
 	slots.Take(t)
 	h := newHost(t, "solo")
@@ -96,9 +96,9 @@ func TestSupportBundle(t *testing.T) {
 			}
 		}
 	})
-	t.Run("halves hang", func(t *testing.T) {
-		for _, half := range []string{"control-plane", "node"} {
-			pid, err := s.ChildPID(half)
+	t.Run("processes hang", func(t *testing.T) {
+		for _, role := range []string{"control-plane", "node"} {
+			pid, err := s.ChildPID(role)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +127,7 @@ func TestSupportBundle(t *testing.T) {
 			}
 			return nil
 		})
-		time.Sleep(time.Second) // errors are to be on the disk after 100 ms, other lines after 5 s
+		time.Sleep(time.Second) // errors are on the disk after 100 ms, other lines after 5 s
 		h.Kill()
 		h.Boot()
 		if kept := h.For(t).Coracle("logs"); !strings.Contains(kept, "; restarting") {
@@ -140,7 +140,7 @@ func TestSupportBundle(t *testing.T) {
 	})
 }
 
-// bundleOf makes a bundle on the host, in time, and returns its files after seeing that no secret is in them.
+// bundleOf makes a bundle on the host within its time limit, checks that it has no secret, and returns its files.
 func bundleOf(t *testing.T, h *hosts.Host, secrets []string) map[string]string {
 	t.Helper()
 	const path = "/tmp/bundle.tar.gz"
@@ -194,7 +194,7 @@ func unpackBundle(t *testing.T, from io.Reader) map[string]string {
 	}
 }
 
-// keysOf returns every line of every private key that the host has.
+// keysOf returns every line of every private key on the host.
 func keysOf(t *testing.T, h *hosts.Host) (lines []string) {
 	t.Helper()
 	err := filepath.WalkDir(h.Data(), func(path string, d fs.DirEntry, err error) error {

@@ -20,7 +20,7 @@ import (
 	"github.com/coracle-dev/coracle/test/registries"
 )
 
-// chartCRD makes a kind of things; a chart that has it has a thing, too.
+// chartCRD defines the kind Thing; a chart with it also has a Thing.
 const chartCRD = `apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: things.charts.test}
@@ -32,7 +32,7 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
 `
 
-// chartFiles are the files of the test's chart, with more or other ones.
+// chartFiles returns the files of the test's chart, with the given ones added or replaced.
 func chartFiles(t *testing.T, version string, more ...string) map[string]string {
 	files := map[string]string{
 		"Chart.yaml":         "apiVersion: v2\nname: web\nversion: " + version + "\nappVersion: \"7\"\n",
@@ -45,23 +45,24 @@ func chartFiles(t *testing.T, version string, more ...string) map[string]string 
 	return files
 }
 
-// helmChart is a HelmChart in namespace default, its spec in lines.
+// helmChart is a HelmChart in namespace default; each argument is a line of its spec.
 func helmChart(name string, spec ...string) string {
 	return "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata: {name: " + name + ", namespace: default}\nspec:\n  " +
 		strings.Join(spec, "\n  ") + "\n"
 }
 
-// inline is the field that holds a chart.
+// inline is the field with the packed chart.
 func inline(t *testing.T, files map[string]string) string {
 	return "chartContent: " + base64.StdEncoding.EncodeToString(chartfile.Pack(t, "web", files))
 }
 
-// indented is PEM as the value of a field of a spec.
+// indented is PEM text as the value of a field in a spec.
 func indented(pem []byte) string {
 	return "|\n    " + strings.ReplaceAll(strings.TrimSpace(string(pem)), "\n", "\n    ")
 }
 
-// serveCharts is a repository on the host, with TLS and a login, and two versions of the chart. It returns its address.
+// serveCharts runs a chart repository on the host, with TLS and a login, and two versions of the chart. It returns its
+// URL.
 func serveCharts(t *testing.T, h *hosts.Host, authority *registries.Authority) string {
 	t.Helper()
 	files, index := map[string][]byte{}, "apiVersion: v1\nentries:\n  web:\n"
@@ -101,7 +102,7 @@ func serveCharts(t *testing.T, h *hosts.Host, authority *registries.Authority) s
 	return "https://" + address + "/repo"
 }
 
-// pushChart puts a packed chart into a registry as repository charts/web, with the registry's own API.
+// pushChart pushes a packed chart to a registry as repository charts/web, with the registry's own API.
 func pushChart(t *testing.T, h *hosts.Host, r *registries.Registry, authority *registries.Authority, tag string, archive []byte) {
 	t.Helper()
 	roots := x509.NewCertPool()

@@ -10,8 +10,8 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// testChartsLeader cuts off the server that installs a chart, while it does. Another one must finish it, and the first
-// must not write anything of it when it is back.
+// testChartsLeader cuts off the leading server while it installs a chart. Another server must finish the installation,
+// and the first one must not change anything of it when it is back.
 func testChartsLeader(t *testing.T, c *hosts.Cluster) {
 	leads := func(asked *hosts.Host) string {
 		return asked.Kubectl("-n", "kube-system", "get", "lease", "coracle-control-plane", "-o", "jsonpath={.spec.holderIdentity}")
@@ -26,13 +26,13 @@ func testChartsLeader(t *testing.T, c *hosts.Cluster) {
 		return h.TryCoracle("kubectl", "get", "secrets", "-l", "owner=helm,name=moved",
 			"-o", `jsonpath={range .items[*]}{.metadata.name} {.metadata.labels.status} {.metadata.resourceVersion} {end}`)
 	}
-	// The chart's hook must run on a machine that stays: until a lost node is known to be lost, it still gets pods.
+	// The chart's hook must run on a host that is not cut off: until a lost node is detected, it still gets pods.
 	leader.Kubectl("cordon", leader.Name)
 	leader.Apply(helmChart("moved", inline(t, chartFiles(t, "1.0.0")), `set: {hook: "8"}`))
 	expect(t, "pending-install", func() (string, error) { return revisions(leader) })
 	c.Links.Isolate(leader)
 	began := time.Now()
-	expect(t, "pending-install", func() (string, error) { return revisions(others[0]) }) // the cut came while it was at work
+	expect(t, "pending-install", func() (string, error) { return revisions(others[0]) }) // the leader was cut off during the installation
 	var done string
 	hosts.Eventually(t, 3*time.Minute, func() (err error) {
 		done, err = revisions(others[0])

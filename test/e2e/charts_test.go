@@ -14,7 +14,8 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestCharts installs charts from everywhere, changes, breaks and removes them. No pod may be there but the charts' own.
+// TestCharts installs charts from all sources, changes, breaks and removes them. There must be no pods except the
+// charts' own.
 func TestCharts(t *testing.T) {
 	slots.Take(t)
 	h, s := newCluster(t)
@@ -32,7 +33,7 @@ func TestCharts(t *testing.T) {
 	t.Run("disabled", func(t *testing.T) { testChartDisabled(t, h.For(t), s) })
 }
 
-// ready waits until a chart is in force as it is now.
+// ready waits until the present generation of a chart is deployed.
 func ready(h *hosts.Host, name string) {
 	h.Kubectl("wait", "helmchart/"+name, "--for=condition=Ready", "--timeout=3m")
 }
@@ -42,7 +43,7 @@ func field(h *hosts.Host, object, path string) string {
 	return h.Kubectl("get", object, "-o", "jsonpath={"+path+"}")
 }
 
-// becomes waits until a field has a value.
+// becomes waits until a field has the value.
 func becomes(t *testing.T, h *hosts.Host, object, path, want string) {
 	t.Helper()
 	if out, err := h.TryCoracle("kubectl", "wait", object, "--for=jsonpath={"+path+"}="+want, "--timeout=3m"); err != nil {
@@ -51,16 +52,16 @@ func becomes(t *testing.T, h *hosts.Host, object, path, want string) {
 	}
 }
 
-// reason is the path of why a chart is ready or not.
+// reason is the JSON path of the reason of condition Ready.
 const reason = `.status.conditions[?(@.type=="Ready")].reason`
 
-// left lists what a release has left in namespace default, the history included.
+// left lists the objects of a release in namespace default, including its history.
 func left(h *hosts.Host, name string) string {
 	return h.Kubectl("get", "all,configmaps", "-l", "app.kubernetes.io/managed-by=Helm", "-o", "name", "--field-selector", "metadata.name="+name) +
 		h.Kubectl("get", "secrets", "-l", "owner=helm,name="+name, "-o", "name")
 }
 
-// removed deletes a chart, and expects that nothing stays.
+// removed deletes a chart and checks that no object is left.
 func removed(t *testing.T, h *hosts.Host, name string) {
 	t.Helper()
 	h.Kubectl("delete", "helmchart", name, "--timeout=3m")
@@ -165,7 +166,7 @@ func testChartRegistry(t *testing.T, h *hosts.Host) {
 	removed(t, h, "oci")
 }
 
-// testChartRollback upgrades to an image that is not there. The old pods must answer all the time.
+// testChartRollback upgrades to an image that does not exist. The old pods must answer all the time.
 func testChartRollback(t *testing.T, h *hosts.Host) {
 	chart := inline(t, chartFiles(t, "1.0.0"))
 	h.Apply(helmChart("back", chart))
@@ -196,7 +197,7 @@ func testChartRollback(t *testing.T, h *hosts.Host) {
 	removed(t, h, "back")
 }
 
-// ask asks again and again. The functions that it returns end that, and tell how often it was done, and in vain.
+// ask makes requests continuously. The returned functions end that, and return the number of requests and of failures.
 func ask(t *testing.T, h *hosts.Host, url string) (asked, failed func() int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var n, bad int
@@ -215,7 +216,7 @@ func ask(t *testing.T, h *hosts.Host, url string) (asked, failed func() int) {
 	return func() int { end(); return n }, func() int { end(); return bad }
 }
 
-// testChartConflict changes what somebody else has changed.
+// testChartConflict upgrades a field that another client has changed.
 func testChartConflict(t *testing.T, h *hosts.Host) {
 	chart := inline(t, chartFiles(t, "1.0.0"))
 	h.Apply(helmChart("clash", chart))
@@ -232,7 +233,7 @@ func testChartConflict(t *testing.T, h *hosts.Host) {
 	removed(t, h, "clash")
 }
 
-// testChartAbort leaves an install that failed to people.
+// testChartAbort leaves a failed install as it is.
 func testChartAbort(t *testing.T, h *hosts.Host) {
 	chart := inline(t, chartFiles(t, "1.0.0"))
 	h.Apply(helmChart("abort", chart, "failurePolicy: abort", "set: {hook: no number}"))
@@ -246,7 +247,7 @@ func testChartAbort(t *testing.T, h *hosts.Host) {
 	removed(t, h, "abort")
 }
 
-// testChartEndless has a template that calls itself without end. The API must not notice.
+// testChartEndless has a template that calls itself without end. The API must not be affected.
 func testChartEndless(t *testing.T, h *hosts.Host, s *hosts.Server) {
 	chart := inline(t, chartFiles(t, "1.0.0", "templates/endless.yaml", "{{ tpl .Values.endless . }}"))
 	h.Apply(helmChart("endless", chart, `valuesContent: "endless: '# one line'"`))
@@ -265,14 +266,14 @@ func testChartEndless(t *testing.T, h *hosts.Host, s *hosts.Server) {
 	removed(t, h, "endless")
 }
 
-// testChartLetGo deletes a chart that is not ours any more, and a namespace with a chart in it.
+// testChartLetGo deletes a chart that is not managed any more, and a namespace with a chart in it.
 func testChartLetGo(t *testing.T, h *hosts.Host) {
 	chart := inline(t, chartFiles(t, "1.0.0"))
 	h.Apply(helmChart("free", chart))
 	ready(h, "free")
 	h.Kubectl("annotate", "helmchart", "free", "helmcharts.helm.cattle.io/unmanaged=true")
 	h.Kubectl("delete", "helmchart", "free", "--timeout=3m")
-	h.Kubectl("delete", "deployment/free", "configmap/free") // they stayed
+	h.Kubectl("delete", "deployment/free", "configmap/free") // they were kept
 	h.Kubectl("delete", "secrets", "-l", "owner=helm,name=free")
 
 	h.Kubectl("create", "namespace", "doomed")
@@ -281,7 +282,7 @@ func testChartLetGo(t *testing.T, h *hosts.Host) {
 	h.Kubectl("delete", "namespace", "doomed", "--timeout=3m")
 }
 
-// testChartKilled kills the control plane while a chart is being installed, and while it is being upgraded.
+// testChartKilled kills the control plane during the installation and during the upgrade of a chart.
 func testChartKilled(t *testing.T, h *hosts.Host, s *hosts.Server) {
 	chart := inline(t, chartFiles(t, "1.0.0"))
 	pending := func(status string) {
@@ -292,12 +293,12 @@ func testChartKilled(t *testing.T, h *hosts.Host, s *hosts.Server) {
 		kill(t, h, s, "control-plane")
 		hosts.Eventually(t, 3*time.Minute, func() error { _, err := h.TryCoracle("kubectl", "get", "helmcharts"); return err })
 	}
-	// The hooks are long enough for them to be at work when it is killed, which what follows has to show.
+	// The hooks take long enough to run when the process is killed; the checks below verify that.
 	h.Apply(helmChart("killed", chart, `set: {hook: "5"}`))
 	pending("pending-install")
 	ready(h, "killed")
 	becomes(t, h, "helmchart/killed", ".status.chartVersion", "1.0.0")
-	expect(t, "reinstall of web", func() (string, error) { // else the install was not interrupted
+	expect(t, "reinstall of web", func() (string, error) { // otherwise the installation was not interrupted
 		return h.TryCoracle("kubectl", "get", "events", "--field-selector=reason=ApplyChart,involvedObject.name=killed", "-o", "jsonpath={.items[*].message}")
 	})
 	h.Apply(helmChart("killed", chart, `set: {hook: "5", text: new}`))
@@ -310,7 +311,7 @@ func testChartKilled(t *testing.T, h *hosts.Host, s *hosts.Server) {
 	removed(t, h, "killed")
 }
 
-// testChartRestart restarts the server, which must write nothing for a chart that is as it should be.
+// testChartRestart restarts the server, which must write nothing for a chart that is up to date.
 func testChartRestart(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	h.Apply(helmChart("still", inline(t, chartFiles(t, "1.0.0"))))
 	ready(h, "still")
@@ -324,7 +325,7 @@ func testChartRestart(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Serve
 	}
 	s = h.Start()
 	waitReady(t, h)
-	h.Apply(helmChart("after", inline(t, chartFiles(t, "1.0.0")))) // by then the other one was looked at, too
+	h.Apply(helmChart("after", inline(t, chartFiles(t, "1.0.0")))) // when it is ready, the other chart has been checked too
 	ready(h, "after")
 	h.Kubectl("delete", "helmchart", "after", "--timeout=3m")
 	if after := written(); after != before {
@@ -333,7 +334,7 @@ func testChartRestart(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Serve
 	return s
 }
 
-// testChartDisabled deletes a chart that nobody applies any more: what it brought stays.
+// testChartDisabled deletes a chart while the add-on is disabled: its objects stay.
 func testChartDisabled(t *testing.T, h *hosts.Host, s *hosts.Server) {
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)

@@ -17,11 +17,11 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// thisMachine are checks that a machine of tests may have something to say about: it has cgroup v1, no time server, few open
-// files, nobody but its wire's gateway to ask for names, and a disk that everybody uses.
+// thisMachine are checks that may report something on a test machine: it has cgroup v1, no time server, few open files,
+// only its wire's gateway as name server, and a shared disk.
 var thisMachine = []string{"limits", "clock", "cgroups", "disk-latency", "disk-space", "overlayfs", "modules", "bridge-netfilter", "memory", "etcd"}
 
-// report runs check or doctor on a host.
+// report runs check or doctor on a host and returns its report.
 func report(t *testing.T, h *hosts.Host, args ...string) check.Report {
 	t.Helper()
 	out, err := h.TryCoracle(append(args, "-o", "json")...)
@@ -39,8 +39,8 @@ func report(t *testing.T, h *hosts.Host, args ...string) check.Report {
 	return r
 }
 
-// finds fails the test unless a report has a row of a name and a result whose finding, with its fix, has all the texts. It
-// returns the row.
+// finds fails the test unless a report has a row with the name and result whose finding and fix contain all the texts.
+// It returns the row.
 func finds(t *testing.T, r check.Report, result check.Result, name string, texts ...string) check.Row {
 	t.Helper()
 	var seen []string
@@ -58,7 +58,7 @@ func finds(t *testing.T, r check.Report, result check.Result, name string, texts
 	return check.Row{}
 }
 
-// well fails the test if something fails, or is to be looked at that is not of this kind of machine.
+// well fails the test if a check fails, or warns about something that is not typical of test machines.
 func well(t *testing.T, r check.Report, but ...string) {
 	t.Helper()
 	if err := unwell(r, but...); err != nil {
@@ -66,7 +66,7 @@ func well(t *testing.T, r check.Report, but ...string) {
 	}
 }
 
-// unwell is an error that names each row that is not well.
+// unwell is an error that names each row with a problem.
 func unwell(r check.Report, but ...string) error {
 	var all []error
 	for _, row := range r.Rows {
@@ -78,7 +78,7 @@ func unwell(r check.Report, but ...string) error {
 	return errors.Join(all...)
 }
 
-// whole is everything on a host that check could have changed.
+// whole prints everything on a host that check could change.
 const whole = `ip -o link | cut -d: -f2-; ip -o addr | sed "s/ tentative//"; ip route; ip rule; nft list ruleset; cut -d' ' -f3- /proc/self/mountinfo | sort
 find /etc /run /opt /var/lib/coracle /var/lib/kubelet /var/lib/cni /var/log -printf '%p %s %m\n' | sort; find /sys/fs/cgroup/*/ -name '*coracle*' | sort
 for f in net/ipv4/ip_forward fs/inotify/max_user_instances net/bridge/bridge-nf-call-iptables; do cat /proc/sys/$f; done
@@ -119,7 +119,7 @@ func TestCheckChangesNothing(t *testing.T) {
 	}
 }
 
-// TestCheckFindsTrouble breaks much at once: each has its own line.
+// TestCheckFindsTrouble breaks several things at once: each has its own line.
 func TestCheckFindsTrouble(t *testing.T) {
 	slots.Take(t)
 	h := newHost(t, "broken")
@@ -158,7 +158,7 @@ END`)
 		t.Errorf("ports that are let in are missed: %s", missing.Finding)
 	}
 
-	// What it says to do helps.
+	// The suggested fixes help.
 	h.Run("sh", "-c", forward.Fix+"; "+input.Fix+"; nft insert rule inet mine input udp dport 8000-9000 accept; ip route del 10.42.7.0/24")
 	h.FreeDisk()
 	r = report(t, h, "check", "server", "--only", "firewall,routes,disk-space")
@@ -168,7 +168,7 @@ END`)
 	finds(t, r, check.Fail, "server", "https://172.30.0.99:6443 cannot be reached", "nc -vz 172.30.0.99 6443")
 }
 
-// TestCheckOfIptables has a firewall as Docker and people make it, and does what the findings say.
+// TestCheckOfIptables sets up a firewall like Docker and people do, and applies the suggested fixes.
 func TestCheckOfIptables(t *testing.T) {
 	slots.Take(t)
 	h := newHost(t, "walled")
@@ -187,7 +187,7 @@ iptables -A INPUT -p tcp --dport 10000:11000 -j ACCEPT; iptables -A INPUT -p tcp
 	well(t, report(t, h, "check", "--only", "firewall"))
 }
 
-// TestCheckOfSecretsAndDirectories looks at what is on the disk, and at a limit of memory.
+// TestCheckOfSecretsAndDirectories checks findings about files, directories and a memory limit.
 func TestCheckOfSecretsAndDirectories(t *testing.T) {
 	slots.Take(t)
 	h := newHost(t, "open")

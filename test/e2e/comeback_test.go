@@ -14,7 +14,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// refusal is a join that must end by itself, soon, with one sentence.
+// refusal is a join that must fail soon with one error message.
 type refusal struct {
 	name    string
 	role    string
@@ -25,7 +25,7 @@ type refusal struct {
 	code    int // 5 if 0: the server refuses
 }
 
-// TestJoinMistakes: whoever joins in a wrong way is told so in a sentence, within seconds.
+// TestJoinMistakes: a mistake in a join command is reported within seconds.
 func TestJoinMistakes(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, ServerArgs: []string{"--agent-token=for-agents-only"}})
@@ -95,7 +95,7 @@ func (r refusal) check(t *testing.T, h *hosts.Host) {
 	}
 }
 
-// bootstrapSecret makes a token by hand, as kubeadm's documentation has it.
+// bootstrapSecret creates a token by hand, as kubeadm's documentation shows.
 func bootstrapSecret(h *hosts.Host, id, secret, role string, ttl time.Duration) {
 	h.Apply(fmt.Sprintf(`apiVersion: v1
 kind: Secret
@@ -110,8 +110,8 @@ stringData:
 `, id, secret, role, time.Now().Add(ttl).UTC().Format(time.RFC3339)))
 }
 
-// TestComeBack is the world of tests about an agent that joins a server with the default settings. The order matters: the
-// last one leaves an agent that is dead.
+// TestComeBack has tests with an agent that joins a server with the default settings. The order matters: after the last
+// one the agent is dead.
 func TestComeBack(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})
@@ -120,7 +120,7 @@ func TestComeBack(t *testing.T) {
 	t.Run("replace a node", func(t *testing.T) { testReplaceNode(t, c) })
 }
 
-// testComeBack: what has joined once needs neither a token nor a server that answers.
+// testComeBack: a machine that has joined needs neither a token nor a reachable server at its next start.
 func testComeBack(t *testing.T, c *hosts.Cluster) {
 	server, agent := c.Servers[0], c.Agents[0]
 	if err := c.Running(agent).Stop(); err != nil {
@@ -171,8 +171,8 @@ func testComeBack(t *testing.T, c *hosts.Cluster) {
 	})
 }
 
-// TestServerComesBack: a server that has joined is one with nothing on its command line, and takes no setting that
-// contradicts the others; nor does the first one, once there are others.
+// TestServerComesBack: a server that has joined starts without arguments, and refuses a setting that contradicts the
+// others; so does the first server, once there are others.
 func TestServerComesBack(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 2, ServerArgs: []string{"--flannel-backend=host-gw", "--cluster-domain=boats.test"}})
@@ -202,7 +202,7 @@ func TestServerComesBack(t *testing.T) {
 	})
 }
 
-// testTokensAreHidden: who is on the machine and not root cannot see a token that was given on the command line.
+// testTokensAreHidden: other users on the machine cannot see a token that was given on the command line.
 func testTokensAreHidden(t *testing.T, c *hosts.Cluster) {
 	h := hosts.New(t, c.Wire, "another", hosts.Options{})
 	s := h.StartAgent("--server=https://"+c.Servers[0].IP.String()+":6443", "--token", "the-same-everywhere")
@@ -221,7 +221,7 @@ func testTokensAreHidden(t *testing.T, c *hosts.Cluster) {
 	}
 }
 
-// TestWaitingToJoin: an agent that was started before its server says so to whoever looks, and stops when asked.
+// TestWaitingToJoin: an agent that was started before its server reports that it waits, and ends when it is stopped.
 func TestWaitingToJoin(t *testing.T) {
 	slots.Take(t)
 	h := newHost(t, "agent-1")
@@ -251,8 +251,8 @@ func TestWaitingToJoin(t *testing.T) {
 	}
 }
 
-// TestServersShareFiles: a server that joins has the content of the files that the first one was given, and encrypts
-// and decrypts with the same key.
+// TestServersShareFiles: a joining server gets the content of the first server's files, and encrypts and decrypts with
+// the same key.
 func TestServersShareFiles(t *testing.T) {
 	slots.Take(t)
 	const file = "/etc/coracle/encryption.yaml"
@@ -282,7 +282,7 @@ func TestServersShareFiles(t *testing.T) {
 	}
 }
 
-// testReplaceNode: another machine takes a node's name if its token lets it, and only then.
+// testReplaceNode: another machine takes a node's name only with a token that allows it.
 func testReplaceNode(t *testing.T, c *hosts.Cluster) {
 	server := c.Servers[0]
 	c.Agents[0].Kill()

@@ -23,7 +23,7 @@ func buildCSI(t *testing.T) (dir string) {
 	return dir
 }
 
-// testCSI deploys a driver of somebody else, with the sidecars that drivers come with, and uses its volumes.
+// testCSI deploys a third-party driver with upstream's sidecars, and uses its volumes.
 func testCSI(t *testing.T, h *hosts.Host, s *hosts.Server, programs string) {
 	if out, err := exec.Command("cp", "-R", programs, h.Data("csi")).CombinedOutput(); err != nil {
 		t.Fatalf("bringing the driver onto the host: %v: %s", err, out)
@@ -84,7 +84,7 @@ func testCSIExpansion(t *testing.T, h *hosts.Host) {
 		return h.TryCoracle("kubectl", "exec", "files", "--", "sh", "-c", "df -m /data | awk 'END {print $1, $2}'")
 	})
 	expect(t, fmt.Sprint(24<<20), func() (string, error) {
-		// An annotation makes the kubelet sync the pod, and so the device, now rather than at its next minute.
+		// An annotation makes the kubelet sync the pod, and so the device, now instead of within a minute.
 		h.Kubectl("annotate", "--overwrite", "pod", "files", "raw", fmt.Sprintf("now=%d", time.Now().UnixNano()))
 		return h.TryCoracle("kubectl", "exec", "raw", "--", "blockdev", "--getsize64", "/dev/data")
 	})
@@ -93,7 +93,7 @@ func testCSIExpansion(t *testing.T, h *hosts.Host) {
 	})
 }
 
-// testCSIRestart kills the kubelet: pods keep their volumes, and it finds the driver's socket again.
+// testCSIRestart kills the kubelet: pods keep their volumes, and the kubelet finds the driver's socket again.
 func testCSIRestart(t *testing.T, h *hosts.Host, s *hosts.Server) {
 	half, err := s.ChildPID("node")
 	if err != nil {
@@ -113,7 +113,7 @@ func testCSIRestart(t *testing.T, h *hosts.Host, s *hosts.Server) {
 	h.Kubectl("wait", "--for=condition=Ready", "pod/after", "--timeout=3m")
 }
 
-// testCSIDeletion takes everything away and looks for what is left.
+// testCSIDeletion deletes all pods and claims and checks that nothing is left.
 func testCSIDeletion(t *testing.T, h *hosts.Host) {
 	h.Kubectl("delete", "pod", "files", "raw", "inline", "generic", "after", "--wait")
 	h.Kubectl("delete", "pvc", "csi-files", "csi-device", "--wait")

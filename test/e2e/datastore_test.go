@@ -26,8 +26,8 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestDatastore keeps a cluster's data in an etcd 3.6 that somebody else runs, with TLS both ways and a prefix. The
-// second server is told nothing of it, and goes on when the first one dies.
+// TestDatastore keeps a cluster's data in an external etcd 3.6, with TLS in both directions and a prefix. The second
+// server has no flags for it, and continues when the first one dies.
 func TestDatastore(t *testing.T) {
 	slots.Take(t)
 	hosts.Bin(t)
@@ -84,7 +84,7 @@ func await(t *testing.T, what string, done func(context.Context) bool) {
 	}
 }
 
-// runEtcd puts etcd and its certificates on a host, and a client's on another. It returns the flags for the latter.
+// runEtcd installs etcd and its certificates on a host, and a client's on another. It returns the flags for the client.
 func runEtcd(t *testing.T, store *hosts.Host, exe, endpoint string, client *hosts.Host) []string {
 	t.Helper()
 	program, err := os.ReadFile(exe)
@@ -126,7 +126,7 @@ func startEtcd(t *testing.T, store *hosts.Host) {
 	})
 }
 
-// logged reports whether etcd's log holds a text.
+// logged reports whether etcd's log contains a text.
 func logged(t *testing.T, store *hosts.Host, text string) bool {
 	t.Helper()
 	files, err := filepath.Glob(store.Path("/etcd/data/member/wal/*.wal"))
@@ -152,7 +152,7 @@ func put(t *testing.T, h *hosts.Host, path string, data []byte, mode os.FileMode
 	}
 }
 
-// authority makes a CA, and certificates for both ways.
+// authority makes a CA, and certificates for servers and clients.
 func authority(t *testing.T) (ca []byte, sign func(netip.Addr) (cert, key []byte)) {
 	t.Helper()
 	must := func(err error) {

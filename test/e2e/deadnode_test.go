@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// idle is a Deployment of one pod that does nothing.
+// idle is a Deployment of one idle pod.
 const idle = `apiVersion: apps/v1
 kind: Deployment
 metadata: {name: idle}
@@ -26,7 +26,7 @@ spec:
       containers: [{name: idle, image: "IMAGE"}]
 `
 
-// TestDeadNode: the pods of a node that is dead are made again elsewhere, as soon as the setting says.
+// TestDeadNode: the pods of a dead node are replaced elsewhere after the configured time.
 func TestDeadNode(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1, ServerArgs: []string{"--pod-eviction-timeout=5s"}})
@@ -35,7 +35,7 @@ func TestDeadNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// runsOn waits until the pod runs on a node.
+	// runsOn waits until the pod runs on the node.
 	runsOn := func(node string, timeout time.Duration) *corev1.Pod {
 		t.Helper()
 		for end := time.Now().Add(timeout); ; time.Sleep(200 * time.Millisecond) {

@@ -27,10 +27,10 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// awaited is how long something may take to show.
+// awaited limits the time until a change is visible.
 const awaited = 90 * time.Second
 
-// findsSoon runs doctor until it has a row as finds wants it.
+// findsSoon runs doctor until its report has a row as in finds.
 func findsSoon(t *testing.T, h *hosts.Host, result check.Result, name string, texts ...string) {
 	t.Helper()
 	hosts.Eventually(t, awaited, func() error {
@@ -45,7 +45,7 @@ func findsSoon(t *testing.T, h *hosts.Host, result check.Result, name string, te
 	})
 }
 
-// TestDoctor breaks a cluster in many ways, one after the other, and looks whether each is named.
+// TestDoctor breaks a cluster in many ways, one after the other, and checks that doctor names each.
 func TestDoctor(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, Images: true})
@@ -60,7 +60,7 @@ func TestDoctor(t *testing.T) {
 	t.Run("servers", func(t *testing.T) { doctorServers(t, c.For(t)) })
 }
 
-// allWell waits until nothing is wrong with hosts, as some tunnels may yet have to be made.
+// allWell waits until doctor finds no problem on the hosts; some tunnels may still be connecting.
 func allWell(t *testing.T, all ...*hosts.Host) {
 	t.Helper()
 	for _, h := range all {
@@ -70,14 +70,14 @@ func allWell(t *testing.T, all ...*hosts.Host) {
 	}
 }
 
-// testDoctor finds nothing wrong with any kind of network.
+// testDoctor expects no problem with any kind of network.
 func (n *network) testDoctor(t *testing.T) { allWell(t, n.Hosts()...) }
 
 func doctorNetwork(t *testing.T, c *hosts.Cluster, agent *hosts.Host) {
 	agent = agent.For(t)
 	other := c.Servers[1]
 	c.Links.Cut(agent, other)
-	hosts.Eventually(t, awaited, func() error { // a busy machine may be late with an echo of another node
+	hosts.Eventually(t, awaited, func() error { // on a busy machine a probe of another node may be late
 		r := report(t, agent, "doctor", "--only", "pod-network,dns")
 		if n := strings.Count(fmt.Sprint(r.Rows), "cannot be reached"); n != 1 {
 			return fmt.Errorf("%d nodes cannot be reached, and one was cut off: %+v", n, r.Rows)
@@ -111,7 +111,7 @@ func doctorNetwork(t *testing.T, c *hosts.Cluster, agent *hosts.Host) {
 	findsSoon(t, agent, check.OK, "api")
 }
 
-// doctorNames has a name server that is dead, and one that is nobody but the cluster's DNS itself.
+// doctorNames uses a dead name server, and one that is the cluster's DNS itself.
 func doctorNames(t *testing.T, agent *hosts.Host) {
 	good := agent.Run("cat", "/etc/resolv.conf")
 	agent.Run("sh", "-c", "echo nameserver 172.30.0.77 > /etc/resolv.conf")
@@ -121,7 +121,7 @@ func doctorNames(t *testing.T, agent *hosts.Host) {
 	listens := strings.Fields(agent.Run("sh", "-c", "ip -4 -o addr show cni0 | tr / ' '"))[3]
 	agent.Run("nft", "add table ip mine; add chain ip mine out { type nat hook output priority -100; }; "+
 		"add rule ip mine out ip daddr 172.30.0.77 udp dport 53 dnat to "+listens+":10053")
-	agent.Run("sh", "-c", "echo nameserver 172.30.0.78 > /etc/resolv.conf; sleep 1; echo nameserver 172.30.0.77 > /etc/resolv.conf") // DNS asks anew whether there is a loop
+	agent.Run("sh", "-c", "echo nameserver 172.30.0.78 > /etc/resolv.conf; sleep 1; echo nameserver 172.30.0.77 > /etc/resolv.conf") // DNS repeats the test for a loop
 	findsSoon(t, agent, check.Fail, "dns-loop", "172.30.0.77", "asks the cluster's DNS: a loop")
 	agent.Run("nft", "delete table ip mine")
 	agent.Run("sh", "-c", "echo '"+good+"' > /etc/resolv.conf")
@@ -177,7 +177,7 @@ func doctorCertificate(t *testing.T, server *hosts.Host) {
 	finds(t, report(t, server, "doctor", "--only", "certificates"), check.Fail, "certificates", "certificate scheduler and its key", "do not belong together")
 }
 
-// foreignCert is a certificate of nobody's.
+// foreignCert is a certificate of another authority.
 func foreignCert(t *testing.T, until time.Time) []byte {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -191,7 +191,7 @@ func foreignCert(t *testing.T, until time.Time) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// doctorImage takes content away from below containerd, as a broken disk does.
+// doctorImage deletes content of containerd's store, like a broken disk.
 func doctorImage(t *testing.T, agent *hosts.Host) {
 	blobs := agent.Data("node/containerd/io.containerd.content.v1.content/blobs/sha256")
 	all, err := os.ReadDir(blobs)
@@ -247,7 +247,7 @@ func doctorProcesses(t *testing.T, c *hosts.Cluster, agent *hosts.Host) {
 	}
 	findsSoon(t, agent, check.Warn, "restarts", "the node half was started again once", "was killed")
 	findsSoon(t, agent, check.OK, "api")
-	hosts.Eventually(t, awaited, func() error { // its kubelet has just been started again
+	hosts.Eventually(t, awaited, func() error { // its kubelet has just been restarted
 		r := report(t, agent, "doctor", "--node", "--only", "nodes")
 		if r.Result != check.OK {
 			return fmt.Errorf("%+v", r.Rows)
@@ -271,7 +271,7 @@ func doctorServers(t *testing.T, c *hosts.Cluster) {
 	r := report(t, server, "doctor")
 	finds(t, r, check.Fail, "etcd", "etcd's member "+third.Name+" does not answer", "coracle etcd remove "+third.Name)
 	finds(t, r, check.Fail, "servers", third.IP.String())
-	finds(t, r, check.OK, "pod-network") // its kernel goes on
+	finds(t, r, check.OK, "pod-network") // the kernel still forwards packets
 	second.Freeze()
 	r = report(t, server, "doctor")
 	finds(t, r, check.Fail, "etcd", "etcd has no quorum (1 of 3 members answer)", "reset-quorum")
@@ -281,29 +281,29 @@ func doctorServers(t *testing.T, c *hosts.Cluster) {
 	third.Thaw()
 	findsSoon(t, server, check.OK, "etcd", "3 of 3 members answer")
 
-	half, err := c.Running(server).ChildPID("control-plane")
+	child, err := c.Running(server).ChildPID("control-plane")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(half, syscall.SIGSTOP); err != nil {
+	if err := syscall.Kill(child, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	r = report(t, server, "doctor")
 	finds(t, r, check.Fail, "processes", "the process control-plane", "does nothing")
 	finds(t, r, check.Fail, "etcd", "its process does nothing")
 	finds(t, r, check.Fail, "servers", server.IP.String(), "it is this machine's")
-	if err := syscall.Kill(half, syscall.SIGCONT); err != nil {
+	if err := syscall.Kill(child, syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
 
-	hosts.Eventually(t, awaited, func() error { // a half that was stopped may be started again
+	hosts.Eventually(t, awaited, func() error { // a process that was frozen may be restarted
 		return alarm(c, second, pb.AlarmRequest_ACTIVATE)
 	})
 	findsSoon(t, second.For(t), check.Fail, "etcd", "alarm NOSPACE of "+second.Name, "refuses writes", "coracle etcd defrag")
 	hosts.Eventually(t, awaited, func() error { return alarm(c, second, pb.AlarmRequest_DEACTIVATE) })
 }
 
-// alarm has a member say that its database is full, or that it is not any more.
+// alarm makes a member raise or clear the alarm that its database is full.
 func alarm(c *hosts.Cluster, server *hosts.Host, action pb.AlarmRequest_AlarmAction) error {
 	return c.Etcd(server, func(ctx context.Context, client *clientv3.Client, endpoint string) error {
 		own, err := client.Status(ctx, endpoint)
@@ -315,7 +315,7 @@ func alarm(c *hosts.Cluster, server *hosts.Host, action pb.AlarmRequest_AlarmAct
 	})
 }
 
-// TestDoctorWithoutCoracle looks at a machine that has never had any.
+// TestDoctorWithoutCoracle runs doctor on a host on which coracle never ran.
 func TestDoctorWithoutCoracle(t *testing.T) {
 	slots.Take(t)
 	h := hosts.New(t, hosts.NewWire(t, netip.MustParsePrefix("172.30.0.0/24")), "none", hosts.Options{})

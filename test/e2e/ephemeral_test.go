@@ -11,13 +11,13 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestEphemeral runs a server that keeps nothing and compares the host before with that after its end: by a signal and by
-// a kill and another start, with pods, and by its time to live.
+// TestEphemeral runs a server with --ephemeral and compares the host before with the host after its end: by a signal,
+// by a kill and another start, with pods, and by its time to live.
 func TestEphemeral(t *testing.T) {
 	slots.Take(t)
 	h := newFreshHost(t, "solo")
 	h.Run("sh", "-c", "rm -rf /var/lib/coracle/[!i]*; nft add table inet foreign; mkdir -p /run/netns")
-	h.Coracle("kubectl", "version", "--client") // unpacks for this user, which stays
+	h.Coracle("kubectl", "version", "--client") // unpacks the programs for this user; they stay
 	before := takeInventory(h)
 
 	for name, end := range map[string]func(*hosts.Server){
@@ -38,7 +38,7 @@ func TestEphemeral(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			args := []string{"--ephemeral"}
 			if name == "time to live" {
-				args = append(args, "--ttl=45s") // from the start on, and a slow machine needs most of it
+				args = append(args, "--ttl=45s") // counted from the start, and a slow machine needs most of it for that
 			}
 			s := h.Start(args...)
 			waitReady(t, h)
@@ -57,7 +57,7 @@ func TestEphemeral(t *testing.T) {
 	t.Run("refused", func(t *testing.T) { ephemeralRefused(t, h) })
 }
 
-// ephemeralKilled kills a server with its pods running. The next start must be a new cluster; reset removes the rest too.
+// ephemeralKilled kills a server while its pods run. The next start must be a new cluster; reset also removes the rest.
 func ephemeralKilled(t *testing.T, h *hosts.Host, before map[string]string) {
 	start := func() *hosts.Server {
 		s := h.Start("--ephemeral")
@@ -71,7 +71,7 @@ func ephemeralKilled(t *testing.T, h *hosts.Host, before map[string]string) {
 		if err := syscall.Kill(s.FrontPID(), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		_ = s.Wait(time.Minute) // it ended as it was made to
+		_ = s.Wait(time.Minute) // it was killed
 	}
 	s := start()
 	first := uid()
@@ -90,7 +90,7 @@ func ephemeralKilled(t *testing.T, h *hosts.Host, before map[string]string) {
 	compareInventory(t, h, before)
 }
 
-// ephemeralRefused gives it the data directory of a cluster, which must not be touched.
+// ephemeralRefused starts with the data directory of a cluster, which must not be changed.
 func ephemeralRefused(t *testing.T, h *hosts.Host) {
 	s := h.Start()
 	waitReady(t, h)

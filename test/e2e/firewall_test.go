@@ -10,15 +10,15 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// dockerRules is a firewall as Docker makes it.
+// dockerRules is a firewall like Docker's.
 const dockerRules = `table ip filter {
 	chain DOCKER-USER { return; }
 	chain FORWARD { type filter hook forward priority 0; policy drop; jump DOCKER-USER; iifname "docker0" accept; }
 }
 `
 
-// TestFirewallThatDrops has a firewall of others that drops what it forwards, before coracle starts and made anew while
-// it runs. Pods work as if it were not there, and it is as it was after reset.
+// TestFirewallThatDrops has a firewall that drops forwarded packets, before coracle starts and created again while it
+// runs. Pods' traffic is not affected, and after a reset the firewall is as before.
 func TestFirewallThatDrops(t *testing.T) {
 	slots.Take(t)
 	h := newFreshHost(t, "walled")
@@ -46,7 +46,7 @@ func TestFirewallThatDrops(t *testing.T) {
 		t.Errorf("want 2 rules of ours in each of 2 chains:\n%s", rules)
 	}
 
-	// Each of these takes our rules away; Docker does the second when it starts.
+	// Each of these removes coracle's rules; Docker does the second when it starts.
 	for _, change := range []string{
 		"flush chain ip filter FORWARD",
 		"flush table ip filter; delete table ip filter; " + dockerRules,

@@ -14,16 +14,16 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// identity is what one cluster must not share with another.
+// identity are the credentials and ids of a cluster that another one must not have.
 type identity struct {
 	uid    string // of kube-system
-	ca     string // of the authority
+	ca     string // of the cluster's CA
 	token  string // of a service account, as a pod has it
-	stored string // of a service account, as a Secret keeps it
+	stored string // of a service account, in a Secret
 }
 
-// TestFork makes two clusters from a snapshot of a third, with everything that the third has but its secrets, while that
-// one goes on.
+// TestFork makes two clusters from a snapshot of a third, which continues to run. They have all its data except its
+// credentials.
 func TestFork(t *testing.T) {
 	slots.Take(t)
 	l, _ := newLaptop(t)
@@ -90,7 +90,7 @@ func (l laptop) stored(cluster string) (string, error) {
 	return l.Try(binary, "kubectl", "--context", "coracle-"+cluster, "get", "secret", "robot", "-o", "go-template={{.data.token | base64decode}}")
 }
 
-// identity looks at what a cluster is known by, and at tokens of it.
+// identity reads the ids of a cluster and tokens of it.
 func (l laptop) identity(cluster string) (id identity) {
 	l.t.Helper()
 	id.uid = l.on(cluster, "get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
@@ -103,7 +103,7 @@ func (l laptop) identity(cluster string) (id identity) {
 	return id
 }
 
-// forked checks that a cluster has what the one had that it was made from.
+// forked checks that a cluster has the content of its origin.
 func (l laptop) forked(t *testing.T, cluster, pods string) {
 	t.Helper()
 	if got := l.on(cluster, "get", "pods", "-o", "jsonpath={.items[*].metadata.uid}"); got != pods {
@@ -123,14 +123,14 @@ func (l laptop) forked(t *testing.T, cluster, pods string) {
 			t.Errorf("%s: node %s has address %s, want %s", cluster, n.Name, got, n.IP)
 		}
 	}
-	// A pod trusts the API that it finds.
+	// Pods trust the API's certificate.
 	id := l.identity(cluster)
 	expect(t, id.ca, func() (string, error) {
 		return l.Try(binary, "kubectl", "--context", "coracle-"+cluster, "exec", "ds/web", "--", "base64", "-w0", "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt")
 	})
 }
 
-// strangers tries everything that lets into one cluster at all others.
+// strangers tries the credentials of each cluster at all others.
 func (l laptop) strangers(t *testing.T, all map[string]identity) {
 	t.Helper()
 	uids, cas := map[string]bool{}, map[string]bool{}
@@ -140,7 +140,7 @@ func (l laptop) strangers(t *testing.T, all map[string]identity) {
 			api := "https://" + l.clusters()[other].API().String()
 			want := http.StatusUnauthorized
 			if other == name {
-				want = http.StatusForbidden // known, and not allowed to see this
+				want = http.StatusForbidden // authenticated, but without permission
 			}
 			for kind, token := range map[string]string{"a pod's": id.token, "a Secret's": id.stored} {
 				if got := l.answer(api+"/api/v1/namespaces/kube-system/secrets", token); got != want {
@@ -163,7 +163,7 @@ func (l laptop) strangers(t *testing.T, all map[string]identity) {
 	l.bootstrapTokens(t, all)
 }
 
-// answer is an API's to who comes with a token.
+// answer is the status of an API's answer to a token.
 func (l laptop) answer(url, token string) int {
 	l.t.Helper()
 	client := http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
@@ -182,7 +182,7 @@ func (l laptop) answer(url, token string) int {
 	return response.StatusCode
 }
 
-// bootstrapTokens checks that nobody can join one cluster with another's token.
+// bootstrapTokens checks that a token of one cluster cannot be used to join another.
 func (l laptop) bootstrapTokens(t *testing.T, all map[string]identity) {
 	t.Helper()
 	seen := map[string]string{}
@@ -205,7 +205,7 @@ func (l laptop) bootstrapTokens(t *testing.T, all map[string]identity) {
 	}
 }
 
-// TestForkServers makes a cluster with three servers from a snapshot of one with three.
+// TestForkServers makes a cluster with three servers from a snapshot of a cluster with three.
 func TestForkServers(t *testing.T) {
 	slots.Take(t)
 	l, _ := newLaptop(t)

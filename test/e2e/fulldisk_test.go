@@ -9,8 +9,8 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestStartOnFullDisk fills the disk of a stopped server but for less than a first start needs. It starts all the same, says so, and Kubernetes frees the space:
-// here a volume that is deleted.
+// TestStartOnFullDisk fills the disk of a stopped server, leaving less than a first start needs. It starts, reports the
+// problem, and Kubernetes frees space: here by deleting a volume.
 func TestStartOnFullDisk(t *testing.T) {
 	slots.Take(t)
 	h := newFreshHost(t, "small")
@@ -42,7 +42,7 @@ spec:
 		t.Fatal(err)
 	}
 	h.FillDisk()
-	h.LeaveOnDisk(100 << 20) // etcd writes its whole segment of the log again when it starts, 64 MB
+	h.LeaveOnDisk(100 << 20) // etcd writes a whole log segment of 64 MB when it starts
 
 	s = h.Start()
 	waitReady(t, h)

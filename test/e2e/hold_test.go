@@ -9,7 +9,8 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestHold keeps a host with a server for looking around, for as long as CORACLE_HOLD says (e.g. 10m). It prints how to get in.
+// TestHold keeps a host with a server for exploration, for the duration in CORACLE_HOLD (e.g. 10m). It prints how to
+// enter the host.
 func TestHold(t *testing.T) {
 	slots.Take(t)
 	hold, err := time.ParseDuration(os.Getenv("CORACLE_HOLD"))

@@ -21,15 +21,15 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// balancers is a cluster for Services of type LoadBalancer: a server, two agents, and a client that is no node.
+// balancers is a cluster for Services of type LoadBalancer: a server, two agents, and a client that is not a node.
 type balancers struct {
 	*hosts.Cluster
 	client  kubernetes.Interface
 	outside *hosts.Host
 }
 
-// TestLoadBalancer runs Services of type LoadBalancer in a cluster with both families. The cases share its ports, one
-// after the other.
+// TestLoadBalancer runs Services of type LoadBalancer in a dual-stack cluster. The cases use the same ports, one after
+// the other.
 func TestLoadBalancer(t *testing.T) {
 	slots.Take(t)
 	f := flavours["vxlan, dual stack"]
@@ -62,7 +62,7 @@ func TestLoadBalancer(t *testing.T) {
 	t.Run("switched off", b.testDisabled)
 }
 
-// create makes a Service for an app, port 80 to 8080 unless change says something else, which is gone with the test.
+// create makes a Service for an app, port 80 to 8080 unless change modifies it, and deletes it when the test ends.
 func (b *balancers) create(t *testing.T, name, app string, change func(*corev1.Service)) *corev1.Service {
 	t.Helper()
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
@@ -84,7 +84,7 @@ func (b *balancers) create(t *testing.T, name, app string, change func(*corev1.S
 func (b *balancers) remove(t *testing.T, name string) {
 	t.Helper()
 	services := b.client.CoreV1().Services("default")
-	_ = services.Delete(context.Background(), name, metav1.DeleteOptions{}) // a test may have done it
+	_ = services.Delete(context.Background(), name, metav1.DeleteOptions{}) // a test may have deleted it
 	hosts.Eventually(t, time.Minute, func() error {
 		if s, err := services.Get(context.Background(), name, metav1.GetOptions{}); err == nil {
 			return fmt.Errorf("it is still there: %v", s.Finalizers)
@@ -109,7 +109,7 @@ func addressesOf(s *corev1.Service) (all []string) {
 	return all
 }
 
-// await waits until a Service has the first addresses of some hosts, and no other, and says how long it took.
+// await waits until a Service has exactly the first addresses of some hosts, and reports how long it took.
 func (b *balancers) await(t *testing.T, name string, within time.Duration, want ...*hosts.Host) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -132,7 +132,7 @@ func (b *balancers) await(t *testing.T, name string, within time.Duration, want 
 	}
 }
 
-// answers waits until a host that is no node gets an answer through every address, which contains want.
+// answers waits until a host that is not a node gets an answer containing want through every address.
 func (b *balancers) answers(t *testing.T, path, want string, at ...*hosts.Host) {
 	t.Helper()
 	for _, h := range at {
@@ -140,7 +140,7 @@ func (b *balancers) answers(t *testing.T, path, want string, at ...*hosts.Host) 
 	}
 }
 
-// says waits for an event at a Service, and for a condition with the same words.
+// says waits for an event of a Service, and for a condition with the same message.
 func (b *balancers) says(t *testing.T, name, reason, words string) {
 	t.Helper()
 	hosts.Eventually(t, time.Minute, func() error {
@@ -178,7 +178,7 @@ func (b *balancers) testAddress(t *testing.T) {
 		best = min(best, b.await(t, "web", time.Minute, b.Hosts()...))
 	}
 	t.Logf("address after %s", best.Round(time.Millisecond))
-	if best > 3*time.Second { // tests run on busy machines; the benchmark holds to a second
+	if best > 3*time.Second { // tests run on busy machines; the benchmark checks for a second
 		t.Errorf("the address took %s", best)
 	}
 	b.answers(t, "/hostname", "web-", b.Hosts()...)
@@ -251,7 +251,7 @@ func (b *balancers) testUDP(t *testing.T) {
 	}
 }
 
-// testLocal: only the node with the pod is listed, the pod sees who asks, and the address follows it.
+// testLocal: only the node with the pod is listed, the pod sees the client's address, and the address follows the pod.
 func (b *balancers) testLocal(t *testing.T) {
 	b.create(t, "lone", "lone", func(s *corev1.Service) { s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal })
 	b.await(t, "lone", time.Minute, b.Agents[0])
@@ -260,13 +260,13 @@ func (b *balancers) testLocal(t *testing.T) {
 	b.await(t, "lone", 2*time.Minute, b.Agents[1])
 	b.answers(t, "/clientip", b.outside.IP.String()+":", b.Agents[1])
 	b.Servers[0].Kubectl("scale", "deployment", "lone", "--replicas=0")
-	b.await(t, "lone", 2*time.Minute, b.Hosts()...) // nothing to choose by, and something may wait for an address
+	b.await(t, "lone", 2*time.Minute, b.Hosts()...) // no endpoint yet, so all nodes are listed
 }
 
 func (b *balancers) testSourceRanges(t *testing.T) {
 	b.create(t, "closed", "web", func(s *corev1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} })
 	b.await(t, "closed", time.Minute, b.Hosts()...)
-	hosts.Eventually(t, time.Minute, func() error { // the rules come a moment after the address
+	hosts.Eventually(t, time.Minute, func() error { // the rules follow the address a moment later
 		if _, err := b.outside.Get(url(b.Agents[0].IP, 80, "/hostname")); err == nil {
 			return errors.New("who is not in the range is let in")
 		}
@@ -297,7 +297,7 @@ func (b *balancers) testTwice(t *testing.T) {
 	t.Logf("the other one had the port after %s", b.await(t, "loser", time.Minute, b.Hosts()...).Round(time.Millisecond))
 }
 
-// testPortsOfNodes: what nodes use themselves is refused, where they use it.
+// testPortsOfNodes: ports that nodes use themselves are refused on these nodes.
 func (b *balancers) testPortsOfNodes(t *testing.T) {
 	var listener net.Listener
 	err := hosts.On(b.Agents[1].PID(), func() (err error) {
@@ -364,7 +364,7 @@ func (b *balancers) testLabels(t *testing.T) {
 	b.await(t, "chosen", time.Minute, b.Hosts()...)
 }
 
-// testLoss: the address of a node that vanishes is taken back, long before the node is not Ready.
+// testLoss: the address of a node that vanishes is withdrawn long before the node becomes not Ready.
 func (b *balancers) testLoss(t *testing.T) {
 	b.create(t, "surviving", "web", nil)
 	b.await(t, "surviving", time.Minute, b.Hosts()...)
@@ -374,7 +374,7 @@ func (b *balancers) testLoss(t *testing.T) {
 	t.Logf("it came back after %.1f s", b.await(t, "surviving", 2*time.Minute, b.Hosts()...).Seconds())
 }
 
-// restart starts coracle on a host anew with a line of configuration.
+// restart restarts coracle on a host with an additional line of configuration.
 func (b *balancers) restart(t *testing.T, h *hosts.Host, line string) {
 	t.Helper()
 	if err := os.WriteFile(h.Path("/etc/coracle/config.yaml"), []byte(line+"\n"), 0o600); err != nil {
@@ -386,7 +386,7 @@ func (b *balancers) restart(t *testing.T, h *hosts.Host, line string) {
 	b.Start(h)
 }
 
-// testNAT: no interface of agent-2 has its external address. The client's own machine plays the NAT before it.
+// testNAT: no interface of agent-2 has its external address. The client's host is the NAT in front of it.
 func (b *balancers) testNAT(t *testing.T) {
 	const public = "203.0.113.7"
 	agent := b.Agents[1]
@@ -403,7 +403,7 @@ func (b *balancers) testNAT(t *testing.T) {
 	expect(t, "web-", func() (string, error) { return b.outside.Get(url(netip.MustParseAddr(public), 80, "/hostname")) })
 }
 
-// testDisabled: Services that had addresses when load balancers are switched off lose them, and can be deleted.
+// testDisabled: when load balancers are disabled, Services lose their addresses and can be deleted.
 func (b *balancers) testDisabled(t *testing.T) {
 	b.create(t, "left", "web", nil)
 	hosts.Eventually(t, time.Minute, func() error {

@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 )
 
-// machine is one that asks to be let in, without coracle.
+// machine is a machine without coracle that tries to join.
 type machine struct {
 	name, version string
 	replace       bool
@@ -22,7 +22,7 @@ type machine struct {
 	csr           []byte
 }
 
-// newMachine has a key of its own, and a request for a certificate of the given user and group.
+// newMachine has its own key, and a certificate request for the given user and group.
 func newMachine(t *testing.T, name, user, group string) *machine {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -35,7 +35,7 @@ func newMachine(t *testing.T, name, user, group string) *machine {
 	return m
 }
 
-// sign makes the request anew, with a key.
+// sign replaces the certificate request, using the given key.
 func (m *machine) sign(t *testing.T, key crypto.PrivateKey) {
 	t.Helper()
 	der, err := x509.CreateCertificateRequest(rand.Reader, m.template, key)

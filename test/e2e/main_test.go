@@ -1,4 +1,4 @@
-// Package e2e proves coracle with real pods on hosts made of namespaces.
+// Package e2e tests coracle with real pods on hosts made of namespaces.
 package e2e
 
 import (
@@ -23,17 +23,17 @@ var testdata embed.FS
 // agnhost is the image that Kubernetes' own tests use, made locally.
 var agnhost = imageutils.GetE2EImage(imageutils.Agnhost)
 
-// atOnce is how many parallel subtests of a test run at the same time, which share the slots of the test.
+// atOnce is the number of subtests of a test that run in parallel and share the test's slots.
 const atOnce = 3
 
-// newHost is a host on a wire of its own, with the test images in place. Like a minimal distribution or a container image it
-// lacks the databases of names: coracle brings what it needs.
+// newHost is a host on its own wire, with the test images. Like a minimal distribution or a container image it has no
+// databases of names such as /etc/protocols: coracle brings what it needs.
 func newHost(t *testing.T, name string) *hosts.Host {
 	t.Helper()
 	return newHostWith(t, name, hosts.Options{})
 }
 
-// newFreshHost is newHost on which coracle has never unpacked anything.
+// newFreshHost is newHost with its own directory for the unpacked payload, which is empty.
 func newFreshHost(t *testing.T, name string) *hosts.Host {
 	t.Helper()
 	return newHostWith(t, name, hosts.Options{OwnPayload: true})
@@ -48,7 +48,7 @@ func newHostWith(t *testing.T, name string, opts hosts.Options) *hosts.Host {
 	return h
 }
 
-// newLonelyHost is a host without any network but loopback.
+// newLonelyHost is a host with only a loopback interface.
 func newLonelyHost(t *testing.T) *hosts.Host {
 	t.Helper()
 	hosts.Bin(t)
@@ -63,7 +63,7 @@ func newCluster(t *testing.T, args ...string) (*hosts.Host, *hosts.Server) {
 	return startCluster(t, newHost(t, "solo"), args...)
 }
 
-// newFreshCluster is newCluster whose host shares no file with others.
+// newFreshCluster is newCluster with its own directory for the unpacked payload.
 func newFreshCluster(t *testing.T) (*hosts.Host, *hosts.Server) {
 	t.Helper()
 	return startCluster(t, newFreshHost(t, "solo"))
@@ -91,7 +91,7 @@ func manifest(t *testing.T, name string, values ...string) string {
 	return strings.NewReplacer(append(values, "${AGNHOST}", agnhost)...).Replace(string(data))
 }
 
-// contains is an error unless got, which came from what, contains want.
+// contains returns an error unless got, the output of what, contains want.
 func contains(what, got, want string) error {
 	if !strings.Contains(got, want) {
 		return fmt.Errorf("%s: %q does not contain %q", what, got, want)
@@ -99,7 +99,7 @@ func contains(what, got, want string) error {
 	return nil
 }
 
-// expect fails the test unless a command's output contains want, within a time that any of them may need.
+// expect fails the test unless a command's output contains want within a generous timeout.
 func expect(t *testing.T, want string, run func() (string, error)) {
 	t.Helper()
 	hosts.Eventually(t, 2*time.Minute, func() error {

@@ -17,7 +17,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestManage goes through the commands that say who is in the cluster.
+// TestManage tests the commands that manage tokens and nodes.
 func TestManage(t *testing.T) {
 	slots.Take(t)
 	b := &badJoins{Cluster: hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 2})}
@@ -30,7 +30,7 @@ func TestManage(t *testing.T) {
 	t.Run("remove", b.remove)
 }
 
-// rename starts an agent under another name, and then again under its first.
+// rename starts an agent under another name, and then under its first name again.
 func (b *badJoins) rename(t *testing.T) {
 	client, err := b.Client(b.server, hosts.OwnAPI)
 	if err != nil {
@@ -59,7 +59,7 @@ func (b *badJoins) rename(t *testing.T) {
 	b.AwaitHealthy(began, 3*time.Minute)
 }
 
-// admits reports whether the token lets a machine in, as an agent.
+// admits reports whether a machine can join with the token, as an agent.
 func (b *badJoins) admits(t *testing.T, text string) bool {
 	t.Helper()
 	b.guests++
@@ -72,7 +72,7 @@ func (b *badJoins) admits(t *testing.T, text string) bool {
 	return code == http.StatusOK
 }
 
-// fails runs a command that must fail with a sentence.
+// fails runs a command that must fail with a message.
 func (b *badJoins) fails(t *testing.T, h *hosts.Host, sentence string, args ...string) {
 	t.Helper()
 	if out, err := h.TryCoracle(args...); err == nil || !strings.Contains(err.Error(), sentence) {
@@ -80,7 +80,7 @@ func (b *badJoins) fails(t *testing.T, h *hosts.Host, sentence string, args ...s
 	}
 }
 
-// awaitRefusal waits until a token is of no use: the authenticator remembers one that was good for ten seconds.
+// awaitRefusal waits until a token is refused: the authenticator caches a valid one for ten seconds.
 func (b *badJoins) awaitRefusal(t *testing.T, text string) {
 	t.Helper()
 	for end := time.Now().Add(2 * time.Minute); b.admits(t, text); time.Sleep(200 * time.Millisecond) {
@@ -125,7 +125,7 @@ func (b *badJoins) tokens(t *testing.T) {
 	}
 }
 
-// plainToken rotates the token that all hosts were started with.
+// plainToken rotates the token with which all hosts were started.
 func (b *badJoins) plainToken(t *testing.T) {
 	const plain = "the-same-everywhere"
 	if !b.admits(t, plain) {
@@ -194,7 +194,7 @@ func (b *badJoins) remove(t *testing.T) {
 			t.Fatal("the agent does not learn of it")
 		}
 	}
-	time.Sleep(5 * time.Second) // for a kubelet that would register again
+	time.Sleep(5 * time.Second) // a kubelet would register again within this time
 	if !gone(b.agent.Name) {
 		t.Error("the node is there again")
 	}
@@ -208,7 +208,7 @@ func (b *badJoins) remove(t *testing.T) {
 	}
 }
 
-// testRemoveServer takes a server out of three, with its member, and lets it come back.
+// testRemoveServer removes one of three servers, with its member, and lets it return.
 func testRemoveServer(t *testing.T, c *hosts.Cluster) {
 	b := &badJoins{Cluster: c}
 	first, last := b.Servers[0], b.Servers[2]

@@ -10,8 +10,8 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestMetrics asks two servers what three nodes and their pods use, of which one can be reached through its tunnels only,
-// and lets autoscalers act on it.
+// TestMetrics queries two servers for the usage of three nodes and their pods, one of which can be reached only through
+// its tunnels, and lets autoscalers use it.
 func TestMetrics(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 2, Agents: 1, Images: true,
@@ -29,7 +29,7 @@ func TestMetrics(t *testing.T) {
 		hosts.Eventually(t, time.Minute, func() error { return topNodes(h) })
 	}
 	ready := lastReady(t, server)
-	if ready.Before(began) { // what came before the first question is not metrics' own time
+	if ready.Before(began) { // the time before the first query is not counted
 		ready = began
 	}
 	t.Logf("kubectl top nodes at every server %.1f s after the last node was Ready", time.Since(ready).Seconds())
@@ -51,7 +51,7 @@ func TestMetrics(t *testing.T) {
 			name string
 			test func(*testing.T, *hosts.Cluster)
 		}{
-			{"scale on CPU", func(t *testing.T, c *hosts.Cluster) { scale(t, c, "cpu", "busy", "3") }}, // the longest
+			{"scale on CPU", func(t *testing.T, c *hosts.Cluster) { scale(t, c, "cpu", "busy", "3") }}, // takes longest
 			{"scale on memory", func(t *testing.T, c *hosts.Cluster) { scale(t, c, "memory", "big", "2") }},
 			{"who may ask", testMetricsRoles},
 			{"status", testUsageInStatus},
@@ -66,16 +66,16 @@ func TestMetrics(t *testing.T) {
 	t.Run("a frozen node", func(t *testing.T) {
 		agent.Freeze()
 		defer agent.Thaw()
-		time.Sleep(6 * time.Second) // until figures are old enough for another round
+		time.Sleep(6 * time.Second) // until the figures are old enough for another measurement
 		began := time.Now()
 		server.For(t).Kubectl("top", "nodes")
-		if took := time.Since(began); took > 7*time.Second { // waiting for the frozen one takes ten
+		if took := time.Since(began); took > 7*time.Second { // waiting for the frozen one takes ten seconds
 			t.Errorf("kubectl top took %s", took)
 		}
 	})
 }
 
-// topNodes is an error unless a server has figures of all nodes.
+// topNodes returns an error unless a server has figures of all nodes.
 func topNodes(h *hosts.Host) error {
 	out, err := h.TryCoracle("kubectl", "top", "nodes", "--no-headers")
 	if err != nil {
@@ -87,7 +87,7 @@ func topNodes(h *hosts.Host) error {
 	return nil
 }
 
-// lastReady is when the last node became Ready.
+// lastReady is the time when the last node became Ready.
 func lastReady(t *testing.T, h *hosts.Host) (last time.Time) {
 	t.Helper()
 	out := h.Kubectl("get", "nodes", "-o", `jsonpath={.items[*].status.conditions[?(@.type=="Ready")].lastTransitionTime}`)
@@ -103,7 +103,7 @@ func lastReady(t *testing.T, h *hosts.Host) (last time.Time) {
 	return last
 }
 
-// scale puts load on a deployment's pods, and takes it away.
+// scale puts load on a deployment's pods, and removes it.
 func scale(t *testing.T, c *hosts.Cluster, load, deployment, most string) {
 	server, agent := c.Servers[0], c.Agents[0]
 	file := "/var/lib/load/" + load
@@ -139,7 +139,7 @@ func testMetricsRoles(t *testing.T, c *hosts.Cluster) {
 	}
 }
 
-// testUsageInStatus sees the same figures in coracle status, of a server and of an agent.
+// testUsageInStatus compares the figures with those of coracle status, on a server and on an agent.
 func testUsageInStatus(t *testing.T, c *hosts.Cluster) {
 	for _, h := range []*hosts.Host{c.Servers[1], c.Agents[0]} {
 		hosts.Eventually(t, time.Minute, func() error {
@@ -148,7 +148,7 @@ func testUsageInStatus(t *testing.T, c *hosts.Cluster) {
 	}
 }
 
-// TestMetricsDisabled switches metrics-server off and on, beside an APIService that leads elsewhere.
+// TestMetricsDisabled disables and enables metrics-server, beside an APIService that refers to another one.
 func TestMetricsDisabled(t *testing.T) {
 	slots.Take(t)
 	h := newHost(t, "solo")
@@ -170,7 +170,7 @@ func TestMetricsDisabled(t *testing.T) {
 		h.Kubectl("get", "--raw", figures)
 		h.Kubectl("patch", object, "--type=merge", "-p", `{"spec":{"service":{"name":"theirs","namespace":"default"},"insecureSkipTLSVerify":true}}`)
 		hosts.Eventually(t, time.Minute, func() error {
-			return fails(h, "unable to handle the request", "get", "--raw", figures) // by another metrics-server, which is not there
+			return fails(h, "unable to handle the request", "get", "--raw", figures) // because the APIService refers to another metrics-server, which does not exist
 		})
 	})
 	run(func() {
@@ -195,7 +195,7 @@ func TestMetricsDisabled(t *testing.T) {
 	}, "--disable=metrics-server")
 }
 
-// fails is an error unless a kubectl command fails, and says why.
+// fails returns an error unless a kubectl command fails with the message.
 func fails(h *hosts.Host, why string, args ...string) error {
 	out, err := h.TryCoracle(append([]string{"kubectl"}, args...)...)
 	if err == nil {

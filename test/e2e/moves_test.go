@@ -35,7 +35,7 @@ func moveByCrash(t *testing.T, c *hosts.Cluster, h *hosts.Host, to string) {
 	c.Start(h)
 }
 
-// TestAddressChanges gives an agent, and one of three servers after another, new addresses, as DHCP may.
+// TestAddressChanges gives an agent, and one of three servers after another, new addresses, like DHCP.
 func TestAddressChanges(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Agents: 1, Images: true})
@@ -43,7 +43,7 @@ func TestAddressChanges(t *testing.T) {
 	api.Apply(manifest(t, "moves.yaml"))
 	api.Kubectl("rollout", "status", "daemonset/web", "--timeout=3m")
 
-	// The second server is the leader of nothing yet, the first one led when the others joined.
+	// The second server has not led yet; the first one led while the others joined.
 	for _, m := range []struct {
 		host *hosts.Host
 		to   string
@@ -63,7 +63,7 @@ func TestAddressChanges(t *testing.T) {
 	}
 }
 
-// checkMoved looks at the cluster from the host that moved and from another one.
+// checkMoved checks the cluster from the moved host and from another one.
 func checkMoved(t *testing.T, c *hosts.Cluster, moved *hosts.Host) {
 	t.Helper()
 	other := c.Servers[2]
@@ -89,16 +89,16 @@ func checkMoved(t *testing.T, c *hosts.Cluster, moved *hosts.Host) {
 			return nil
 		})
 	}
-	// Pods of the host that moved and of another one reach each other, and the API reaches both.
+	// Pods of the moved host and of another one reach each other, and the API reaches both.
 	for _, pair := range [][2]*hosts.Host{{moved, other}, {other, moved}} {
 		reaches(t, other, pair[0], pair[1])
 	}
-	// The agent's parts reach the API whichever server is asked.
+	// The agent's components can be reached through each server.
 	c.Agents[0].Coracle("status")
 }
 
-// TestOnlyServerMoves gives the only server another address while its agents run. One agent knows it by a name, and
-// finds it again by itself; the other one has to be told.
+// TestOnlyServerMoves gives the only server another address while its agents run. One agent uses a name and finds the
+// server again by itself; the other one must be restarted with the new address.
 func TestOnlyServerMoves(t *testing.T) {
 	slots.Take(t)
 	const name = "cluster.test"
@@ -142,7 +142,7 @@ func TestOnlyServerMoves(t *testing.T) {
 	}
 }
 
-// lives is an error unless the nodes have said that they live after a time.
+// lives returns an error unless the nodes have reported their status after the given time.
 func lives(c *hosts.Cluster, nodes ...string) func(since time.Time) error {
 	return func(since time.Time) error {
 		client, err := c.Client(c.Servers[0], hosts.OwnAPI)
@@ -164,7 +164,7 @@ func lives(c *hosts.Cluster, nodes ...string) func(since time.Time) error {
 	}
 }
 
-// reaches waits until the pod of a host gets an answer of another one's. Both may be made anew meanwhile.
+// reaches waits until a host's pod gets an answer from another host's. Both pods may be recreated meanwhile.
 func reaches(t *testing.T, api, on, other *hosts.Host) {
 	t.Helper()
 	hosts.Eventually(t, 3*time.Minute, func() error {
@@ -190,7 +190,7 @@ func pod(api, on *hosts.Host) (podOn, error) {
 	return podOn{name, strings.TrimSpace(ip)}, err
 }
 
-// serversAre is an error unless Service kubernetes has the servers' addresses and no other.
+// serversAre returns an error unless Service kubernetes has exactly the servers' addresses.
 func serversAre(c *hosts.Cluster, api *hosts.Host) error {
 	client, err := c.Client(api, hosts.OwnAPI)
 	if err != nil {

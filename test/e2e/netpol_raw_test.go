@@ -15,8 +15,8 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// testFirstPacket: pods whose first instruction is to reach what they must not. Without their policy they reach it. The
-// machine's settings do not matter to packets between pods of a node.
+// testFirstPacket: pods whose first action is a forbidden connection. Without their policy it succeeds. The machine's
+// bridge settings do not affect packets between pods of a node.
 func (p *policies) testFirstPacket(t *testing.T) {
 	for _, h := range p.Hosts() {
 		h.Run("sh", "-c", "echo 0 | tee /proc/sys/net/bridge/bridge-nf-call-iptables > /proc/sys/net/bridge/bridge-nf-call-ip6tables")
@@ -29,7 +29,7 @@ func (p *policies) testFirstPacket(t *testing.T) {
 	p.expectEager(t, "denied", "LEAK")
 }
 
-// expectEager starts twelve pods that try, and fails unless all of them say what they should.
+// expectEager starts twelve such pods, and fails unless all of them report the expected result.
 func (p *policies) expectEager(t *testing.T, should, shouldNot string) {
 	t.Helper()
 	api := p.api.For(t)
@@ -66,7 +66,7 @@ spec:
 	})
 }
 
-// testRawFrames: a pod that may send raw packets sends IP that does not look like IP to the bridge.
+// testRawFrames: a pod that may send raw packets sends IP to the bridge in frames with another type.
 func (p *policies) testRawFrames(t *testing.T) {
 	const q, ad = 0x8100, 0x88a8
 	from, to := p.pods["z/c"], netip.MustParseAddr(p.pods["x/a"].ips[0])
@@ -85,8 +85,8 @@ func (p *policies) testRawFrames(t *testing.T) {
 	}
 }
 
-// exchange sends a UDP packet to port 80 of another pod of the node in a frame with tags of no VLAN, and waits a moment
-// for the answer.
+// exchange sends a UDP packet to port 80 of another pod of the node, in a frame with tags of an unused VLAN, and waits
+// for the answer for a moment.
 func (p policyPod) exchange(to netip.Addr, tags []uint16) error {
 	return hosts.On(p.pid, func() error {
 		own := netip.MustParseAddr(p.ips[0])
@@ -116,7 +116,7 @@ func (p policyPod) exchange(to netip.Addr, tags []uint16) error {
 	})
 }
 
-// udpFrame is an Ethernet frame between pods, whose MACs follow from their addresses.
+// udpFrame is an Ethernet frame between pods; their MAC addresses are derived from their IP addresses.
 func udpFrame(from, to netip.Addr, port uint16, tags []uint16) []byte {
 	word := func(to []byte, w uint16) []byte { return append(to, byte(w>>8), byte(w)) }
 	mac := func(frame []byte, of netip.Addr) []byte { return append(append(frame, 0x0a, 0x58), of.AsSlice()...) }
@@ -138,6 +138,6 @@ func udpFrame(from, to netip.Addr, port uint16, tags []uint16) []byte {
 		sum = sum>>16 + sum&0xffff
 	}
 	header[10], header[11] = ^byte(sum>>8), ^byte(sum)
-	packet := word(word(word(word(append(frame, header...), port), 80), size), 0) // no checksum
+	packet := word(word(word(word(append(frame, header...), port), 80), size), 0) // without a checksum
 	return append(packet, body...)
 }

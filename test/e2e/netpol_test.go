@@ -23,13 +23,13 @@ type policies struct {
 	pods map[string]policyPod // by namespace and name
 }
 
-// policyPod is a pod whose network the test can be in.
+// policyPod is a pod whose network namespace the test can enter.
 type policyPod struct {
 	pid int
 	ips []string
 }
 
-// TestNetworkPolicy proves network policies with packets: each case is what reaches what, over IPv4 and IPv6.
+// TestNetworkPolicy tests network policies with packets, over IPv4 and IPv6.
 func TestNetworkPolicy(t *testing.T) {
 	slots.Take(t)
 	f := flavours["vxlan, dual stack"]
@@ -60,7 +60,7 @@ func TestNetworkPolicy(t *testing.T) {
 	t.Run("disabled", p.testDisabled)
 }
 
-// policyStep is a policy, or several, and what it does to a target: who reaches it, and who does not.
+// policyStep has one or several policies, the target, and the pods that must reach it or must not.
 type policyStep struct {
 	name, policy string
 	reach        []reached
@@ -68,10 +68,10 @@ type policyStep struct {
 
 type reached struct {
 	target    string // NAMESPACE/POD:PORT, of TCP, or with /udp
-	from, not string // pods, by names as p.pods has them
+	from, not string // names of pods as in p.pods
 }
 
-// policy is one of a namespace, from the lines of its spec.
+// policy is a policy of a namespace with the given lines as its spec.
 func policyOf(namespace, name, spec string) string {
 	return fmt.Sprintf("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: %s, namespace: %s}\nspec: %s\n---\n", name, namespace, spec)
 }
@@ -107,7 +107,7 @@ var policySteps = []policyStep{
 		[]reached{{"x/a:80", "x/b", "z/c z/d"}, {"z/d:80", "x/a x/b", ""}, {"x/b:80", "z/c z/d", "x/a"}}},
 }
 
-// play puts a step's policies in force and looks.
+// play applies a step's policies and checks the connections.
 func (p *policies) play(t *testing.T, step policyStep) {
 	p.with(t, step.policy)
 	for _, r := range step.reach {
@@ -115,7 +115,7 @@ func (p *policies) play(t *testing.T, step policyStep) {
 	}
 }
 
-// with puts policies in force until the test ends.
+// with applies policies until the test ends.
 func (p *policies) with(t *testing.T, policy string) {
 	t.Helper()
 	if policy == "" {
@@ -129,7 +129,7 @@ func (p *policies) with(t *testing.T, policy string) {
 	t.Cleanup(func() { api.Kubectl("delete", "networkpolicies", "--all", "-A") })
 }
 
-// expect fails unless it is so within a time in which every node has heard of it.
+// expect fails unless the check succeeds before the timeout, within which every node gets a change.
 func (p *policies) expect(t *testing.T, r reached) {
 	t.Helper()
 	target, proto, _ := strings.Cut(r.target, "/udp")
@@ -167,7 +167,7 @@ func (p *policies) look(t *testing.T, name string) {
 	p.pods[name] = policyPod{pid: hosts.PodProcess(t, words[0]), ips: words[1:]}
 }
 
-// dial reaches an address from a pod: it connects, or it is answered.
+// dial connects to an address from a pod. For UDP it waits for an answer.
 func (p policyPod) dial(proto, address string) error {
 	return hosts.On(p.pid, func() error {
 		conn, err := net.DialTimeout(proto, address, time.Second)
@@ -199,7 +199,7 @@ func (p *policies) tables(t *testing.T) string {
 	return out.String()
 }
 
-// testService: what a pod may do to another, it may do through a Service; and to itself always.
+// testService: policies apply to the pods behind a Service; a pod always reaches itself.
 func (p *policies) testService(t *testing.T) {
 	p.with(t, policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, policyTypes: [Ingress, Egress], ingress: [{from: [{podSelector: {matchLabels: {app: b}}}]}]}`))
 	ips := strings.Fields(p.api.Kubectl("get", "service", "-n", "x", "a", "-o", "jsonpath={.spec.clusterIPs[*]}"))
@@ -221,7 +221,7 @@ func (p *policies) testService(t *testing.T) {
 	})
 }
 
-// testHosts: a node reaches its own pods whatever their policies; another one is a stranger.
+// testHosts: a node reaches its own pods whatever their policies; another node needs a rule.
 func (p *policies) testHosts(t *testing.T) {
 	p.with(t, policyOf("x", "p", `{podSelector: {}, policyTypes: [Ingress, Egress]}`))
 	p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
@@ -247,10 +247,10 @@ func (p *policies) testHosts(t *testing.T) {
 		}
 		return nil
 	})
-	p.api.For(t).Kubectl("wait", "-n", "x", "pods", "--all", "--for=condition=Ready", "--timeout=1m") // probes pass
+	p.api.For(t).Kubectl("wait", "-n", "x", "pods", "--all", "--for=condition=Ready", "--timeout=1m") // probes succeed
 }
 
-// testLinkLocal: the addresses that pods of one node give themselves are no way around policies.
+// testLinkLocal: pods of one node cannot use link-local addresses to bypass policies.
 func (p *policies) testLinkLocal(t *testing.T) {
 	var address string
 	err := hosts.On(p.pods["x/a"].pid, func() error {
@@ -279,7 +279,7 @@ func (p *policies) testLinkLocal(t *testing.T) {
 	}
 }
 
-// testLabels: selectors follow the labels of pods and namespaces.
+// testLabels: selectors follow changes of labels of pods and namespaces.
 func (p *policies) testLabels(t *testing.T) {
 	p.with(t, policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: new}}}, {podSelector: {matchLabels: {app: new}}}]}]}`))
 	p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
@@ -297,11 +297,11 @@ func (p *policies) testLabels(t *testing.T) {
 	api.Kubectl("label", "pod", "-n", "x", "a", "app=a", "--overwrite")
 }
 
-// testExisting: a policy that allows a connection no more ends it; one that has nothing to do with it does not.
+// testExisting: a change of policies ends connections that it forbids, and no others.
 func (p *policies) testExisting(t *testing.T) {
 	for _, ip := range p.pods["x/a"].ips {
 		var conn net.Conn
-		hosts.Eventually(t, 30*time.Second, func() error { // the policies of the test before may hold still
+		hosts.Eventually(t, 30*time.Second, func() error { // the policies of the previous test may still be in force
 			return hosts.On(p.pods["z/d"].pid, func() (err error) {
 				conn, err = net.DialTimeout("tcp", net.JoinHostPort(ip, "8090"), time.Second)
 				return err
@@ -336,7 +336,7 @@ func (p *policies) testExisting(t *testing.T) {
 	}
 }
 
-// testFlushed: programs that flush all rules, as firewalls do when they start, take no policy away for long.
+// testFlushed: when a program flushes all rules, as firewalls do when they start, policies are restored soon.
 func (p *policies) testFlushed(t *testing.T) {
 	p.with(t, policyOf("x", "p", `{podSelector: {}}`))
 	p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
@@ -344,7 +344,7 @@ func (p *policies) testFlushed(t *testing.T) {
 	p.expect(t, reached{"x/a:80", "", "x/b z/c z/d"})
 }
 
-// testRestart: policies hold while the node half dies and starts again, and change again after it.
+// testRestart: policies stay in force while the node process dies and starts again, and can be changed afterwards.
 func (p *policies) testRestart(t *testing.T) {
 	p.with(t, policyOf("x", "p", `{podSelector: {matchLabels: {app: a}}, ingress: [{from: [{podSelector: {matchLabels: {app: b}}}]}]}`))
 	p.expect(t, reached{"x/a:80", "x/b", "z/c z/d"})
@@ -358,7 +358,7 @@ func (p *policies) testRestart(t *testing.T) {
 					n++
 				}
 			}
-			time.Sleep(20 * time.Millisecond) // others need the processor, too
+			time.Sleep(20 * time.Millisecond) // leaves the processor to others
 		}
 		leaked <- n
 	}()
@@ -381,7 +381,7 @@ func (p *policies) testRestart(t *testing.T) {
 	p.expect(t, reached{"x/a:80", "z/c z/d", "x/b"})
 }
 
-// testLast: without policies there is no table.
+// testLast: when the last policy is deleted, so is the table.
 func (p *policies) testLast(t *testing.T) {
 	t.Run("policy", func(t *testing.T) {
 		p.with(t, policyOf("x", "p", `{podSelector: {}}`))
@@ -399,7 +399,7 @@ func (p *policies) testLast(t *testing.T) {
 	p.expect(t, reached{"x/a:80", "x/b z/c z/d", ""})
 }
 
-// testReset: a policy is in force when a node is reset; nothing of it is left.
+// testReset: a reset of a node removes policies that are in force.
 func (p *policies) testReset(t *testing.T) {
 	p.with(t, policyOf("x", "p", `{podSelector: {}}`))
 	p.expect(t, reached{"x/b:80", "", "x/a z/c z/d"})
@@ -416,7 +416,7 @@ func (p *policies) testReset(t *testing.T) {
 	}
 }
 
-// testDisabled: without network policies of ours, the ones that are there do nothing.
+// testDisabled: with --disable=network-policy existing policies have no effect.
 func (p *policies) testDisabled(t *testing.T) {
 	p.with(t, policyOf("x", "p", `{podSelector: {}}`))
 	p.expect(t, reached{"x/a:80", "", "z/c"})

@@ -11,7 +11,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestNetworkEvents lets things happen to nodes and looks whether the pods of the others notice the right ones.
+// TestNetworkEvents causes failures on nodes and checks their effect on the pods of other nodes.
 func TestNetworkEvents(t *testing.T) {
 	slots.Take(t)
 	f := flavours["vxlan"]
@@ -24,7 +24,7 @@ func TestNetworkEvents(t *testing.T) {
 	t.Run("a node is removed", n.testRemoved)
 }
 
-// testServerAway: what runs on agents does not need a server.
+// testServerAway: pods on agents do not need a server.
 func (n *network) testServerAway(t *testing.T) {
 	agent := n.Agents[1].For(t)
 	id := strings.TrimSpace(agent.Coracle("crictl", "ps", "--name", "busybox", "-q"))
@@ -39,7 +39,7 @@ func (n *network) testServerAway(t *testing.T) {
 	} {
 		var out string
 		var err error
-		for range 3 { // a busy machine may lose one packet, or two
+		for range 3 { // on a busy machine a packet or two may be lost
 			if out, err = agent.TryCoracle("crictl", "exec", id, "sh", "-c", line); err == nil && strings.Contains(out, want) {
 				break
 			}
@@ -50,7 +50,7 @@ func (n *network) testServerAway(t *testing.T) {
 	}
 }
 
-// testBadCables: a node far away is Ready, and logs and exec work.
+// testBadCables: a distant node is Ready, and logs and exec work.
 func (n *network) testBadCables(t *testing.T) {
 	far := n.Agents[1]
 	n.Links.Delay(far, 80*time.Millisecond)
@@ -67,7 +67,7 @@ func (n *network) testBadCables(t *testing.T) {
 	}
 }
 
-// testReboot: pods come back on the node and are reached from the others, and reach them.
+// testReboot: after a reboot the node's pods are back, and can be reached from other nodes and reach them.
 func (n *network) testReboot(t *testing.T) {
 	c := n.For(t)
 	h := c.Agents[1]
@@ -80,7 +80,7 @@ func (n *network) testReboot(t *testing.T) {
 	hosts.Eventually(t, time.Minute, n.resolve)
 }
 
-// testReinstalled: the machine has lost everything, but its name and address.
+// testReinstalled: the machine has lost everything except its name and address.
 func (n *network) testReinstalled(t *testing.T) {
 	c := n.For(t)
 	h := c.Agents[1]
@@ -98,7 +98,7 @@ func (n *network) testReinstalled(t *testing.T) {
 	hosts.Eventually(t, time.Minute, n.fetchFromOutside)
 }
 
-// testRemoved: the others forget how the node's pods were reached, also one that is not running then.
+// testRemoved: other nodes remove their routes to the node's pods, also a node that is stopped then.
 func (n *network) testRemoved(t *testing.T) {
 	c := n.For(t)
 	gone, asleep := c.Agents[1], c.Agents[0]

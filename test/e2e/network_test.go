@@ -14,11 +14,11 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// A flavour is a kind of network that a cluster can have.
+// A flavour is a kind of network of a cluster.
 type flavour struct {
 	wire       string
 	serverArgs []string
-	second     func(first netip.Addr) netip.Addr // the second family's address of a host, if it has one
+	second     func(first netip.Addr) netip.Addr // the host's address of the second family, if it has one
 	policy     string                            // of Services, on IP families
 }
 
@@ -38,13 +38,13 @@ var flavours = map[string]flavour{
 	},
 }
 
-// sixth is the IPv6 address that goes with an IPv4 one: with the same last byte.
+// sixth is the IPv6 address for an IPv4 address, with the same last byte.
 func sixth(first netip.Addr) netip.Addr {
 	last := first.As4()[3]
 	return netip.MustParseAddr(fmt.Sprintf("fd00:30::%x", last))
 }
 
-// prepare gives a host its second address and returns the arguments that go with it.
+// prepare adds a host's second address and returns the arguments for it.
 func (f flavour) prepare(h *hosts.Host) []string {
 	if f.second == nil {
 		return nil
@@ -54,7 +54,7 @@ func (f flavour) prepare(h *hosts.Host) []string {
 	return []string{"--node-ip=" + h.IP.String() + "," + second}
 }
 
-// TestNetwork runs one server and two agents over each kind of network and looks at it from all of them.
+// TestNetwork runs one server and two agents with each kind of network and tests it from all of them.
 func TestNetwork(t *testing.T) {
 	t.Parallel()
 	for name, f := range flavours {
@@ -81,7 +81,7 @@ func TestNetwork(t *testing.T) {
 type network struct {
 	*hosts.Cluster
 	api     *hosts.Host // where kubectl runs
-	outside *hosts.Host // on the wire, but no node
+	outside *hosts.Host // on the wire, but not a node
 	// By node: the pods and their addresses, of every family.
 	clients        map[string]string
 	web, clientIPs map[string][]netip.Addr
@@ -116,7 +116,7 @@ func newNetwork(t *testing.T, c *hosts.Cluster, f flavour) *network {
 	return n
 }
 
-// look finds out where the pods are.
+// look finds the nodes of the pods.
 func (n *network) look(t *testing.T) {
 	t.Helper()
 	n.web, n.clientIPs, n.clients = n.podIPs(t, "web"), n.podIPs(t, "client"), map[string]string{}
@@ -137,7 +137,7 @@ func (n *network) podIPs(t *testing.T, app string) map[string][]netip.Addr {
 	return ips
 }
 
-// lines are the words of each line that kubectl prints.
+// lines splits each line of kubectl's output into words.
 func (n *network) lines(args ...string) (words [][]string) {
 	for line := range strings.Lines(n.api.Kubectl(args...)) {
 		words = append(words, strings.Fields(line))
@@ -157,7 +157,7 @@ func parse(t *testing.T, texts []string) (ips []netip.Addr) {
 	return ips
 }
 
-// in runs a shell line in the client pod of a node.
+// in runs a shell command in the client pod of a node.
 func (n *network) in(t *testing.T, node, line string) string {
 	t.Helper()
 	out, err := n.tryIn(node, line)
@@ -203,8 +203,8 @@ func (n *network) testPods(t *testing.T) {
 	}
 }
 
-// testMTU transfers a megabyte between nodes and sends the largest packet that may not be cut; no host may have cut
-// one on its way.
+// testMTU transfers a megabyte between nodes and sends the largest packet that may not be fragmented; no host on the
+// way may have fragmented one.
 func (n *network) testMTU(t *testing.T) {
 	before := n.fragments()
 	from, to := "agent-1", "agent-2"
@@ -226,7 +226,7 @@ func (n *network) testMTU(t *testing.T) {
 	}
 }
 
-// fragments is how many packets each host has cut.
+// fragments is the number of packets that each host has fragmented.
 func (n *network) fragments() string {
 	var all strings.Builder
 	for _, h := range n.Hosts() {
@@ -236,14 +236,14 @@ func (n *network) fragments() string {
 	return all.String()
 }
 
-// testServices fetches by ClusterIP and by name from every node; every node's server has its turn.
+// testServices fetches by ClusterIP and by name from every node; the server of every node answers some requests.
 func (n *network) testServices(t *testing.T) {
 	targets := []string{"http://web/hostname", "http://web.default.svc.cluster.local/hostname"}
 	for _, ip := range n.services["web"] {
 		targets = append(targets, url(ip, 80, "/hostname"))
 	}
 	for node := range n.clients {
-		// 45 fetches miss one of three servers once in 28 million times.
+		// The probability that 45 requests miss one of three servers is 1 in 28 million.
 		out := n.in(t, node, fmt.Sprintf("for t in %s; do for i in $(seq 45); do probe get $t || exit 1; echo; done | sort -u | wc -l; done", strings.Join(targets, " ")))
 		if want := strings.Repeat("3\n", len(targets)); out != want {
 			t.Errorf("on %s %v are answered by so many of the three servers: %q", node, targets, out)
@@ -266,7 +266,7 @@ func (n *network) testDNS(t *testing.T) {
 	}
 }
 
-// resolve looks names up on every node.
+// resolve looks up names on every node.
 func (n *network) resolve() error {
 	var wrong []error
 	names := map[string][]netip.Addr{
@@ -290,7 +290,7 @@ func (n *network) resolve() error {
 	return errors.Join(wrong...)
 }
 
-// testHostNetwork goes from pods to pods on the hosts' network of all nodes, and from these to pods and Services.
+// testHostNetwork connects from pods to pods with hostNetwork on all nodes, and from these to pods and Services.
 func (n *network) testHostNetwork(t *testing.T) {
 	var line, want strings.Builder
 	for to := range n.clients {
@@ -322,12 +322,12 @@ func (n *network) testNodePorts(t *testing.T) {
 	}
 }
 
-// fetchFromOutside fetches from outside through every node.
+// fetchFromOutside fetches through every node from a host that is not a node.
 func (n *network) fetchFromOutside() error {
 	var wrong []error
 	for node := range n.clients {
 		for _, ip := range n.nodes[node] {
-			for range 4 { // servers on other nodes take part
+			for range 4 { // servers on other nodes answer too
 				if out, err := n.outside.Get(url(ip, 30080, "/hostname")); err != nil || !strings.HasPrefix(out, "web-") {
 					wrong = append(wrong, fmt.Errorf("NodePort through %s at %s: %q, %v", node, ip, out, err))
 				}
@@ -337,8 +337,8 @@ func (n *network) fetchFromOutside() error {
 	return errors.Join(wrong...)
 }
 
-// testLocal fetches from outside: the node that has the pod answers and shows it the client's address; the others
-// stay silent.
+// testLocal fetches from a host that is not a node: the node with the pod answers and shows the client's address; the
+// others do not answer.
 func (n *network) testLocal(t *testing.T) {
 	for i, ip := range n.nodes["agent-1"] {
 		out, err := n.outside.Get(url(ip, 30081, "/clientip"))

@@ -31,8 +31,8 @@ func TestOffline(t *testing.T) {
 	testOffline(t, c, c.Agents[0], c.Servers)
 }
 
-// testOffline reboots a host alone, and the others later: static pods run again while it is alone, and it is back in the
-// cluster once the others are.
+// testOffline reboots a host alone, and the others later: while it is alone, its static pods run again; when the others
+// are back, it is part of the cluster.
 func testOffline(t *testing.T, c *hosts.Cluster, alone *hosts.Host, others []*hosts.Host) {
 	for name, host := range map[string]string{"podnet": "false", "hostnet": "true"} {
 		file := alone.Data("node", "static-pods", name+".yaml")

@@ -41,7 +41,7 @@ func TestDualStack(t *testing.T) {
 	}
 }
 
-// TestIPv6Only runs a cluster on a host that has no IPv4 but loopback's.
+// TestIPv6Only runs a cluster on a host that has IPv4 only on loopback.
 func TestIPv6Only(t *testing.T) {
 	slots.Take(t)
 	hosts.Bin(t)
@@ -56,7 +56,7 @@ func TestIPv6Only(t *testing.T) {
 	expect(t, ip, func() (string, error) { return inClient(h, "nslookup -type=aaaa server.default.svc.cluster.local") })
 }
 
-// reachable sees that the pod "client" gets an answer of the pod "server" at the address.
+// reachable checks that the pod "client" gets an answer of the pod "server" at the address.
 func reachable(t *testing.T, h *hosts.Host, ip netip.Addr) {
 	t.Helper()
 	expect(t, "server", func() (string, error) {
@@ -64,7 +64,7 @@ func reachable(t *testing.T, h *hosts.Host, ip netip.Addr) {
 	})
 }
 
-// TestBackends runs the other ways to connect pods.
+// TestBackends runs the other backends of the pod network.
 func TestBackends(t *testing.T) {
 	t.Parallel()
 	t.Run("host-gw", func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestBackends(t *testing.T) {
 		if _, err := os.Stat(h.Path("/etc/cni/net.d/10-coracle.conflist")); err == nil {
 			t.Error("a CNI configuration was written although the user brings one")
 		}
-		// A plugin that the user brings, in the standard places.
+		// A plugin of the user, in the standard directories.
 		h.Run("sh", "-c", "mkdir -p /opt/cni/bin /etc/cni/net.d && for p in bridge host-local loopback; do ln -sf /var/lib/coracle/bin/coracle-cni /opt/cni/bin/$p; done")
 		own := `{"cniVersion":"1.0.0","name":"own","plugins":[{"type":"bridge","bridge":"own0","isGateway":true,"ipMasq":false,
 			"ipam":{"type":"host-local","ranges":[[{"subnet":"10.99.0.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}]}}]}`
@@ -99,7 +99,7 @@ func TestBackends(t *testing.T) {
 	})
 }
 
-// TestSettings gives every kind of setting a try and looks whether it took effect.
+// TestSettings sets every kind of setting and checks its effect.
 func TestSettings(t *testing.T) {
 	slots.Take(t)
 	h := newHost(t, "solo")
@@ -159,7 +159,7 @@ resources: [{resources: [secrets], providers: [{secretbox: {keys: [{name: one, s
 	}
 }
 
-// testManifests drops files into the manifests directory of a running cluster.
+// testManifests writes files to the manifests directory of a running cluster.
 func testManifests(t *testing.T, h *hosts.Host) {
 	file := h.Data("manifests", "mine.yaml")
 	write := func(path, text string) {
@@ -207,7 +207,7 @@ func testManifests(t *testing.T, h *hosts.Host) {
 	}
 	has("a", false)
 
-	// A custom resource next to its definition, whose order must not matter.
+	// A custom resource beside its definition: the order must not matter.
 	write(h.Data("manifests", "boats.yaml"), "apiVersion: coracle.test/v1\nkind: Boat\nmetadata: {name: mine, namespace: default}\nspec: {seats: 1}\n---\n"+manifest(t, "crd.yaml"))
 	hosts.Eventually(t, 2*time.Minute, func() error {
 		_, err := h.TryCoracle("kubectl", "get", "boat", "mine")
@@ -228,7 +228,7 @@ func testManifests(t *testing.T, h *hosts.Host) {
 		}
 		return nil
 	})
-	remove("after.yaml") // last and by itself: nothing is pruned from a directory that was emptied of several files at once
+	remove("after.yaml") // last and alone: nothing is pruned if several files disappear at once
 	has("c", false)
 }
 
@@ -245,7 +245,7 @@ func testCorefile(t *testing.T, h *hosts.Host) {
 	edit(strings.Replace(corefile, "{", "{\n    hosts {\n        192.0.2.99 harbour.test\n        fallthrough\n    }", 1))
 	expect(t, "192.0.2.99", func() (string, error) { return inClient(h, "nslookup -type=a harbour.test") })
 	edit("this is not a Corefile {")
-	time.Sleep(2 * time.Second) // a negative: the broken file must not take the good one away
+	time.Sleep(2 * time.Second) // checks that the broken file does not replace the good one
 	expect(t, "192.0.2.99", func() (string, error) { return inClient(h, "nslookup -type=a harbour.test") })
 	expect(t, "10.43.0.1", func() (string, error) { return inClient(h, "nslookup kubernetes.default.svc.cluster.local") })
 	edit(corefile)
@@ -295,8 +295,8 @@ func testCommands(t *testing.T, h *hosts.Host) {
 	h.Run("sh", "-c", "ln -s "+binary+" /tmp/ctr && /tmp/ctr images list -q")
 }
 
-// TestImagesImport brings images in while coracle runs, in every form: by command as a plain archive, compressed and as an
-// OCI layout, and by putting an archive into the images directory.
+// TestImagesImport imports images while coracle runs, in every format: by command as a plain archive, compressed and as
+// an OCI layout, and through the images directory.
 func TestImagesImport(t *testing.T) {
 	slots.Take(t)
 	hosts.Bin(t)
@@ -337,7 +337,7 @@ func TestImagesImport(t *testing.T) {
 	}
 }
 
-// TestNotify plays systemd: it listens to what the front tells about a whole life.
+// TestNotify plays systemd: it receives the front's notifications from start to stop.
 func TestNotify(t *testing.T) {
 	slots.Take(t)
 	h := newHost(t, "solo")
@@ -387,7 +387,7 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// testNothingListensInVain looks at the sockets of a fresh cluster.
+// testNothingListensInVain checks the listening sockets of a new cluster.
 func testNothingListensInVain(t *testing.T, h *hosts.Host) {
 	out := h.Run("sh", "-c", "ss -Hltn | awk '{print $4}' | sort -u")
 	t.Log(out)
@@ -410,12 +410,12 @@ func testNothingListensInVain(t *testing.T, h *hosts.Host) {
 	}
 }
 
-// anonymousStatus is what the API answers a client that shows nothing.
+// anonymousStatus is the status of the API's answer to an anonymous client.
 func anonymousStatus(t *testing.T, h *hosts.Host, path string) int {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{
 		DialContext: h.Dial, DisableKeepAlives: true,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the server's identity is not what is tested
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, // the server's identity is not tested here
 	}}
 	resp, err := client.Get("https://127.0.0.1:6443" + path)
 	if err != nil {
@@ -425,7 +425,7 @@ func anonymousStatus(t *testing.T, h *hosts.Host, path string) int {
 	return resp.StatusCode
 }
 
-// servingNames are the names and addresses in the certificate that is served at an address of the host.
+// servingNames are the names and addresses in the certificate of the server at an address of the host.
 func servingNames(t *testing.T, h *hosts.Host, address string) string {
 	t.Helper()
 	conn, err := h.Dial(t.Context(), "tcp", address)
@@ -433,7 +433,7 @@ func servingNames(t *testing.T, h *hosts.Host, address string) string {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	client := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) // what is shown is what is tested
+	client := tls.Client(conn, &tls.Config{InsecureSkipVerify: true}) // the test reads the certificate
 	if err := client.HandshakeContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}

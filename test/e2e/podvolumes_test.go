@@ -12,7 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestPodVolumes runs one cluster for the kinds of volumes that pods have, and for a CSI driver of others.
+// TestPodVolumes runs one cluster for the kinds of volumes of pods, and for a third-party CSI driver.
 func TestPodVolumes(t *testing.T) {
 	slots.Take(t)
 	hosts.Bin(t)
@@ -33,7 +33,7 @@ func TestPodVolumes(t *testing.T) {
 	t.Run("CSI", func(t *testing.T) { testCSI(t, h.For(t), s, driver) })
 }
 
-// loopDevice is a device of 4 MiB on the host, for as long as the test runs.
+// loopDevice makes a loop device of 4 MiB on the host until the test ends.
 func loopDevice(t *testing.T, h *hosts.Host) string {
 	t.Helper()
 	file := h.Data("device.img")
@@ -49,7 +49,7 @@ func loopDevice(t *testing.T, h *hosts.Host) string {
 	}
 	device := strings.TrimSpace(string(out))
 	t.Cleanup(func() {
-		h.Kill() // who uses it
+		h.Kill() // ends its users
 		if out, err := exec.Command("losetup", "-d", device).CombinedOutput(); err != nil {
 			t.Errorf("giving %s back: %v: %s", device, err, out)
 		}
@@ -57,12 +57,12 @@ func loopDevice(t *testing.T, h *hosts.Host) string {
 	return device
 }
 
-// shell is the output of a shell line in a pod.
+// shell returns the output of a shell command in a pod.
 func shell(h *hosts.Host, pod, line string) string {
 	return strings.TrimSpace(h.Kubectl("exec", pod, "--", "sh", "-c", line))
 }
 
-// prints fails the test unless a shell line in a pod prints that.
+// prints fails the test unless a shell command in a pod prints the text.
 func prints(t *testing.T, h *hosts.Host, pod, line, want string) {
 	t.Helper()
 	if got := shell(h, pod, line); got != want {
@@ -74,7 +74,7 @@ func testFSGroup(t *testing.T, h *hosts.Host) {
 	prints(t, h, "always", "stat -c %g /data /data/deep/file | xargs", "2000 2000")
 	prints(t, h, "always", "touch /data/mine && stat -c %u:%g /data/mine", "1000:2000")
 	prints(t, h, "root-mismatch", "stat -c %g /mismatching /mismatching/deep/file | xargs", "2000 2000")
-	// The top is as it should be, so nobody looks below.
+	// The kubelet checks only the volume's root directory, which is as it should be.
 	prints(t, h, "root-mismatch", "stat -c %g /matching /matching/deep/file | xargs", "2000 0")
 }
 
@@ -89,7 +89,7 @@ func testBlock(t *testing.T, h *hosts.Host) {
 	h.Kubectl("delete", "pod", "device-again", "--wait")
 }
 
-// podWith is a pod that sleeps, with a volume that is used in a way.
+// podWith is a pod that sleeps, with a volume and its use in the container.
 func podWith(name, use, volume string) string {
 	return fmt.Sprintf(`
 apiVersion: v1

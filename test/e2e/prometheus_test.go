@@ -29,7 +29,7 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// scrapeJob is what the documented configuration says of one job.
+// scrapeJob is a job of the documented configuration.
 type scrapeJob struct {
 	Name      string `yaml:"job_name"`
 	Scheme    string `yaml:"scheme"`
@@ -40,7 +40,7 @@ type scrapeJob struct {
 	Relabel []*relabel.Config `yaml:"relabel_configs"`
 }
 
-// components are series that only the named part has, by the job that must find them.
+// components are series that only one component has, by the job that must find them.
 var components = map[string]map[string]string{
 	"coracle-servers": {
 		"kube-apiserver": "apiserver_request_total", "kube-controller-manager": "node_collector_zone_size",
@@ -56,16 +56,16 @@ var components = map[string]map[string]string{
 	"coracle-containers": {"containers": "container_cpu_usage_seconds_total", "machine": "machine_memory_bytes"},
 }
 
-// shared are families of libraries, of which each process has its own: by how their names begin.
+// shared are prefixes of metrics of libraries that each process has.
 var shared = []string{
 	"go_", "process_", "workqueue_", "rest_client_", "kubernetes_build_info", "kubernetes_feature_enabled", "leader_election_",
 	"registered_metrics_total", "hidden_metrics_total", "disabled_metrics_total", "cardinality_enforcement_",
-	// of the library for servers, which the kubelet uses for its own
+	// from the library for API servers, which the kubelet uses for its own server
 	"apiserver_audit_", "apiserver_cel_", "apiserver_client_certificate_", "apiserver_delegated_", "apiserver_envelope_",
 	"apiserver_storage_", "apiserver_validation_", "apiserver_webhooks_", "authentication_", "authorization_", "authenticated_",
 }
 
-// testPrometheus does what a Prometheus with the documented configuration and rights does.
+// testPrometheus scrapes like a Prometheus with the documented configuration and permissions.
 func testPrometheus(t *testing.T, c *hosts.Cluster) {
 	server := c.Servers[0]
 	server.Apply(example(t, "monitoring.yaml"))
@@ -128,7 +128,7 @@ func example(t *testing.T, name string) string {
 	return string(data)
 }
 
-// targets are the hosts that a job scrapes: what Prometheus discovers for the role, after relabelling.
+// targets are the hosts that a job scrapes: those that Prometheus discovers for the role, after relabelling.
 func (j scrapeJob) targets(t *testing.T, c *hosts.Cluster) (out []*hosts.Host) {
 	t.Helper()
 	for _, found := range discover(t, c, j.Discovery[0].Role) {
@@ -152,7 +152,7 @@ func (j scrapeJob) targets(t *testing.T, c *hosts.Cluster) (out []*hosts.Host) {
 	return out
 }
 
-// discover returns the labels that Prometheus gives to what it finds, as far as they are used.
+// discover returns the labels that Prometheus gives to targets, as far as the configuration uses them.
 func discover(t *testing.T, c *hosts.Cluster, role string) (out []map[string]string) {
 	t.Helper()
 	get := func(into any, args ...string) {
@@ -190,7 +190,7 @@ func discover(t *testing.T, c *hosts.Cluster, role string) (out []map[string]str
 	return out
 }
 
-// scrape asks a host from the host itself: others cannot reach every node.
+// scrape gets a page from the host itself, because others cannot reach every node.
 func (j scrapeJob) scrape(h *hosts.Host, token, pem string) ([]byte, error) {
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM([]byte(pem))
@@ -222,7 +222,7 @@ func (j scrapeJob) scrape(h *hosts.Host, token, pem string) ([]byte, error) {
 	return page, err
 }
 
-// parseMetrics reads a page, in which no series may be twice.
+// parseMetrics parses a page, in which each series must be unique.
 func parseMetrics(t *testing.T, what string, page []byte) map[string]*dto.MetricFamily {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)

@@ -11,8 +11,8 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// testResetQuorum loses two of three servers for good, and goes on with the third: while it runs, and after it was
-// stopped. The two come back with their old data, and join again without anybody's help.
+// testResetQuorum loses two of three servers and resets the quorum on the third, while it runs and while it is stopped.
+// The other two return with their old data and join again without help.
 func testResetQuorum(t *testing.T, c *hosts.Cluster) {
 	survivor := c.Servers[2]
 	for _, running := range []bool{true, false} {

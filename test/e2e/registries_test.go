@@ -20,7 +20,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// The secrets of TestRegistries, which nobody may find in a log.
+// Secrets of TestRegistries, which must not be in a log.
 const (
 	registryPassword = "planted-registry-password-4b7d"
 	wrongPassword    = "planted-wrong-password-6e2f"
@@ -44,8 +44,8 @@ const siteToken = "--token=the-same-everywhere"
 
 const registriesFile = "/etc/coracle/registries.yaml"
 
-// TestRegistries pulls from real registries, in the ways in which registries.yaml and hosts.toml have it, while coracle
-// runs: it is never restarted.
+// TestRegistries pulls from real registries, with the settings of registries.yaml and hosts.toml, while coracle runs
+// without a restart.
 func TestRegistries(t *testing.T) {
 	slots.Take(t)
 	hosts.Bin(t)
@@ -121,7 +121,7 @@ func (s *site) mustPull(image string, flags ...string) {
 	}
 }
 
-// mustFail sees a pull fail with an error that says why and no secret.
+// mustFail expects a pull to fail with an error that has the reason and no secret.
 func (s *site) mustFail(image, why string, flags ...string) {
 	s.Helper()
 	err := s.pull(image, flags...)
@@ -140,14 +140,14 @@ func (s *site) hostsTOML() {
 		s.mustPull(registry + "/" + s.push(fmt.Sprintf("toml/app%d", i)))
 	}
 	writeHost(s.T, s.node, "/etc/coracle/certs.d/_default/hosts.toml", "server = \"http://127.0.0.1:1\"\n")
-	s.mustPull("place2.test/" + s.push("toml/own")) // a registry's own directory goes before another place's default
+	s.mustPull("place2.test/" + s.push("toml/own")) // a registry's own directory has precedence over _default in another place
 	s.node.Run("rm", "-r", "/etc/coracle/certs.d/_default")
 	name := s.push("toml/ctr")
 	s.node.Coracle("ctr", "-n", "k8s.io", "images", "pull", "place1.test/"+name)
 	s.saw("GET", "/v2/toml/ctr/blobs/")
 }
 
-// saw looks for a request to the registry that has all images.
+// saw looks for a request in the log of the registry that has all images.
 func (s *site) saw(words ...string) {
 	s.Helper()
 	if len(s.plain.Requests(words...)) == 0 {
@@ -178,7 +178,7 @@ func (s *site) passwords() {
 	login("auth: " + base64.StdEncoding.EncodeToString([]byte("me:"+nextPassword)))
 	s.mustPull(second)
 	s.mustPull(image(3))
-	s.mustFail(image(4), "401", "--creds", "me:"+wrongPassword) // what a pull brings is tried first
+	s.mustFail(image(4), "401", "--creds", "me:"+wrongPassword) // credentials of a pull are tried first
 	s.node.Coracle("ctr", "-n", "k8s.io", "images", "pull", image(5))
 }
 
@@ -196,13 +196,13 @@ func (s *site) clientCertificate() {
 	other := registries.NewAuthority(s, "somebody else")
 	cert, key = other.Sign(s, netip.Addr{})
 	writeHost(s.T, s.node, "/etc/ssl/client.crt", string(cert))
-	s.mustPull(again) // in between they are no pair: what was read before is in force
+	s.mustPull(again) // while certificate and key do not match, the previous ones stay in use
 	writeHost(s.T, s.node, "/etc/ssl/client.key", string(key))
-	s.mustFail(mutual.Addr+"/"+s.push("mutual/unknown"), "tls: ") // what registries.yaml names counts at once too, also for open connections
+	s.mustFail(mutual.Addr+"/"+s.push("mutual/unknown"), "tls: ") // changed certificates take effect at once, also for open connections
 }
 
 func (s *site) mirrors() {
-	// Nobody listens at the first, nobody is at the second, the third lacks the image, the last has it.
+	// No host at the first, no listener at the second; the third lacks the image, the last has it.
 	empty := registries.Start(s, s.store, registries.Options{Port: 5003})
 	const nobody = "http://172.30.0.250:5000"
 	s.says("mirrors:\n  docker.io:\n    endpoint: [%q, %q, %q, %q]\n", "http://"+s.store.IP.String()+":1", nobody, empty.URL, s.plain.URL)
@@ -215,7 +215,7 @@ func (s *site) mirrors() {
 	s.says("mirrors:\n  docker.io:\n    endpoint: [%q, %q]\n", s.plain.URL, empty.URL)
 	before := len(empty.Requests())
 	s.push("library/first")
-	s.mustPull("first:1") // as people write it
+	s.mustPull("first:1") // the short form of a name
 	if len(empty.Requests()) != before {
 		s.Error("a mirror was asked that comes after one that has the image")
 	}
@@ -255,8 +255,8 @@ func (s *site) tokens() {
 	}
 }
 
-// podCredentials runs a pod whose secret beats what the file has for the registry itself, and one whose secret is for a
-// registry with a mirror that has a login of its own.
+// podCredentials runs a pod whose secret has precedence over the file's login for the registry itself, and one whose
+// secret is for a registry with a mirror that has its own login.
 func (s *site) podCredentials() {
 	r := registries.Start(s, s.store, registries.Options{Port: 5005, Storage: s.plain.Storage, TLS: s.ca, Users: map[string]string{"pod": podPassword}})
 	mirror := registries.Start(s, s.store, registries.Options{Port: 5007, Storage: s.plain.Storage, TLS: s.ca, Users: map[string]string{"me": registryPassword}})
@@ -311,7 +311,7 @@ func (s *site) parallel() {
 	all(s.push("par/a"), s.push("par/b"), s.push("par/c"))
 }
 
-// exported takes an image out of the node into a file, removes it, and brings it back.
+// exported exports an image from the node, removes it, and imports it.
 func (s *site) exported() {
 	const file = "/srv/images.tar.zst"
 	s.says("mirrors:\n  out.test:\n    endpoint: [%q]\n", s.plain.URL)
@@ -334,7 +334,7 @@ func (s *site) exported() {
 	if out := s.node.Coracle("images", "prune"); !strings.Contains(out, "removed "+image+" (") || !strings.Contains(out, "\nfreed ") {
 		s.Errorf("prune says %s", out)
 	}
-	hosts.Eventually(s, 3*time.Minute, func() error { // the kubelet keeps containers of deleted pods for a while, whose images are in use
+	hosts.Eventually(s, 3*time.Minute, func() error { // the kubelet keeps containers of deleted pods for a while, and their images are in use
 		s.node.Coracle("images", "prune")
 		for _, name := range strings.Fields(s.node.Coracle("images", "list", "-o", "name")) {
 			if !strings.HasPrefix(name, "coracle.io/pause:") {
@@ -357,7 +357,7 @@ func (s *site) exported() {
 		s.Errorf("an image that a container uses is pruned: %s", out)
 	}
 	s.node.Kubectl("delete", "pod", "back", "--now")
-	hosts.Eventually(s, 3*time.Minute, func() error { // until its container is gone, too
+	hosts.Eventually(s, 3*time.Minute, func() error { // until its container is removed too
 		return contains("prune --imported", s.node.Coracle("images", "prune", "--imported"), image)
 	})
 	listed := "out.test/" + s.push("out/listed")
@@ -372,7 +372,7 @@ func (s *site) exported() {
 	})
 }
 
-// digestOf is an image's digest on the node, "" if it is not there.
+// digestOf is an image's digest on the node, "" if the node does not have it.
 func (s *site) digestOf(image string) string {
 	s.Helper()
 	var all []struct{ Name, Digest string }
@@ -416,8 +416,8 @@ func (s *site) brokenFile() {
 	})
 }
 
-// chart installs one from a mirror with another name for it, a login and an authority of its own. The registry in its
-// address does not exist.
+// chart installs a chart from a mirror with a rewritten name, its own login and CA. The registry in the chart's address
+// does not exist.
 func (s *site) chart() {
 	r := registries.Start(s, s.store, registries.Options{Port: 5008, TLS: s.ca, Users: map[string]string{"me": "secret", "reader": registryPassword}})
 	pushChart(s.T, s.store, r, s.ca, "1.0.0", chartfile.Pack(s.T, "web", map[string]string{
@@ -431,7 +431,7 @@ func (s *site) chart() {
 	becomes(s.T, s.node, "helmchart/mirrored", reason, "NotFetched")
 	s.says("mirrors:\n  charts.test:\n    endpoint: [%q]\n    rewrite: {\"^apps/(.*)\": \"charts/$1\"}\nconfigs:\n  %q:\n    tls: {ca_file: /etc/ssl/theirs.crt}\n"+
 		"    auth: {username: reader, password: %s}\n", r.URL, r.Addr, registryPassword)
-	s.node.Kubectl("wait", "helmchart/mirrored", "--for=condition=Ready", "--timeout=3m") // the next try
+	s.node.Kubectl("wait", "helmchart/mirrored", "--for=condition=Ready", "--timeout=3m") // succeeds at the next try
 	s.node.Kubectl("get", "configmap", "here")
 	for _, path := range []string{"/v2/charts/web/tags/list", "/v2/charts/web/manifests/1.0.0"} {
 		if len(r.Requests("GET", path, "ns=charts.test", " 200 ")) == 0 {
@@ -441,8 +441,8 @@ func (s *site) chart() {
 	s.node.Kubectl("delete", "helmchart", "mirrored", "--timeout=3m")
 }
 
-// agent pulls on another node, which asks a registry that has mirrors through these only. A broken file keeps it from
-// starting.
+// agent pulls on another node, for a registry with mirrors and --disable-default-registry-endpoint. With an invalid
+// file it does not start.
 func (s *site) agent() {
 	h := hosts.New(s, s.wire, "agent", hosts.Options{})
 	args := []string{siteToken, "--server=https://" + s.server.Host.IP.String() + ":6443", "--disable-default-registry-endpoint"}

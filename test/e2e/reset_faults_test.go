@@ -12,15 +12,15 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestResetAfterFaults resets a host on which something has gone wrong, again and again: each time it must be as
-// before coracle, and a new start must work.
+// TestResetAfterFaults resets a host after several kinds of failures: each time it must be as before coracle, and a new
+// start must work.
 func TestResetAfterFaults(t *testing.T) {
 	slots.Take(t)
 	isolated := "" // address of a pod that a policy isolated before the fault
 	faults := []struct {
 		name    string
 		make    func(*testing.T, *hosts.Host, *hosts.Server)
-		unknown []string // what of the inventory nobody can put right any more
+		unknown []string // parts of the inventory that cannot be restored
 	}{
 		{"killed front", func(t *testing.T, _ *hosts.Host, s *hosts.Server) {
 			signal(t, syscall.SIGKILL, s.FrontPID())
@@ -44,11 +44,11 @@ func TestResetAfterFaults(t *testing.T) {
 		{"damaged ledger", func(t *testing.T, h *hosts.Host, s *hosts.Server) {
 			isolated = isolatePod(t, h)
 			h.Run("sh", "-c", "echo '{' > /var/lib/coracle/ledger.json")
-		}, []string{"mounts", "files", "directories"}}, // propagation and empty directories were noted there only
+		}, []string{"mounts", "files", "directories"}}, // only the ledger knew of the propagation and of empty directories
 		{"reboot", func(_ *testing.T, h *hosts.Host, _ *hosts.Server) {
 			h.Kill()
 			h.Boot()
-		}, []string{"links", "addresses", "nft tables", "mounts", "files", "directories"}}, // others lost what they had in the kernel and in /run
+		}, []string{"links", "addresses", "nft tables", "mounts", "files", "directories"}}, // other programs lost their objects in the kernel and in /run
 	}
 	h := newFreshHost(t, "solo")
 	h.Run("sh", "-c", "rm -rf /var/lib/coracle/* /etc/coracle /etc/cni /var/lib/cni /var/log/pods; nft add table inet foreign; ip link add foreign0 type bridge; mkdir -p /run/netns")
@@ -79,7 +79,7 @@ func TestResetAfterFaults(t *testing.T) {
 	}
 }
 
-// isolatePod starts a pod and puts a network policy in force that denies it everything. It returns the pod's address.
+// isolatePod starts a pod and a network policy that denies all its traffic. It returns the pod's address.
 func isolatePod(t *testing.T, h *hosts.Host) string {
 	t.Helper()
 	h.Apply(`
@@ -104,7 +104,7 @@ spec: {podSelector: {matchLabels: {app: isolated}}}
 	return ip
 }
 
-// checkForwarding fails the test unless the host forwards packets to an address that a pod had, now of another network.
+// checkForwarding fails the test unless the host forwards packets to a former pod's address, now in another network.
 func checkForwarding(t *testing.T, h *hosts.Host, ip string) {
 	t.Helper()
 	out, err := h.Try("sh", "-c", `
@@ -137,7 +137,7 @@ func TestResetOfNothing(t *testing.T) {
 	}
 }
 
-// waitForEnd is how long a killed server may take to be gone.
+// waitForEnd limits the time until a killed server has ended.
 const waitForEnd = 40 * time.Second
 
 func signal(t *testing.T, sig syscall.Signal, pid int) {

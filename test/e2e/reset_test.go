@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// What a host is made of, as far as coracle may change it, besides files. Each prints one line per thing.
+// The parts of a host that coracle may change, besides files. Each command prints one line per object.
 var inventory = map[string]string{
 	"links":       "ls /sys/class/net",
 	"addresses":   "ip -o addr | awk '{print $2, $4}'",
@@ -26,7 +26,7 @@ var inventory = map[string]string{
 	"directories": "find /run /var/lib/coracle /var/lib/kubelet /var/lib/cni /etc /opt /var/log -xdev -print 2>/dev/null || true",
 }
 
-// takeInventory lists what the host is made of. Of files those below /root are left out: kubectl keeps a cache there.
+// takeInventory lists the parts of the host. Files below /root are omitted, because kubectl has a cache there.
 func takeInventory(h *hosts.Host) map[string]string {
 	got := map[string]string{}
 	for kind, script := range inventory {
@@ -40,7 +40,7 @@ func takeInventory(h *hosts.Host) map[string]string {
 	return got
 }
 
-// compareInventory fails the test for each sort of things that is not as before, but for those that nobody can know.
+// compareInventory fails the test for each part that has changed, except the unknown ones.
 func compareInventory(t *testing.T, h *hosts.Host, before map[string]string, unknown ...string) {
 	t.Helper()
 	after := takeInventory(h)
@@ -67,8 +67,8 @@ func TestReset(t *testing.T) {
 			h.Apply(manifest(t, "workloads.yaml"))
 			h.Kubectl("wait", "--for=condition=Available", "deployment/web", "--timeout=3m")
 			h.Kubectl("wait", "--for=condition=Ready", "pod/hostport", "pod/client", "--timeout=3m")
-			// The last pod that comes: a network namespace that containerd has made, and not yet entered into its
-			// database when it ends, is nobody's that a reset could know.
+			// The last pod: a reset cannot know a network namespace that containerd has created but not yet entered
+			// into its database when it ends.
 			h.Kubectl("rollout", "status", "statefulset/db", "--timeout=3m")
 			if stopFirst {
 				if err := s.Stop(); err != nil {
@@ -85,7 +85,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// checkFootprint compares the ledger of a host with the table of what the parts of a node make.
+// checkFootprint compares the ledger of a host with the footprint table of a node's components.
 func checkFootprint(t *testing.T, h *hosts.Host) {
 	t.Helper()
 	known := footprint.Possible(config.Config{Dirs: corepaths.Default()})

@@ -47,7 +47,7 @@ func startSleepers(t *testing.T, h *hosts.Host) (running string) {
 	return containers(h)
 }
 
-// testRestartKeepsPods stops and starts coracle: the same containers run on.
+// testRestartKeepsPods stops and starts coracle: the containers continue to run.
 func testRestartKeepsPods(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	before := startSleepers(t, h)
 	pids := h.Run("pgrep", "-x", "sleep")
@@ -73,7 +73,7 @@ func testRestartKeepsPods(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.S
 	return s
 }
 
-// TestDrainOnStop sees that --drain-on-stop stops the pods too.
+// TestDrainOnStop checks that --drain-on-stop also stops the pods.
 func TestDrainOnStop(t *testing.T) {
 	slots.Take(t)
 	h, s := newCluster(t, "--drain-on-stop")
@@ -89,7 +89,7 @@ func TestDrainOnStop(t *testing.T) {
 	h.Kubectl("wait", "--for=condition=Available", "deployment/sleepers", "--timeout=3m")
 }
 
-// kills is how often TestKill kills something.
+// kills is the number of kills in TestKill.
 func kills(t *testing.T) int {
 	n, err := strconv.Atoi(os.Getenv("CORACLE_TEST_KILLS"))
 	if err != nil {
@@ -98,8 +98,8 @@ func kills(t *testing.T) int {
 	return n
 }
 
-// TestKill kills each half and the front at random moments while a client writes. Every acknowledged write must be
-// there after, and the pods must not notice.
+// TestKill kills each child process and the front at random moments while a client writes. Every acknowledged write
+// must still exist afterwards, and the pods must not restart.
 func TestKill(t *testing.T) {
 	slots.Take(t)
 	h, s := newCluster(t)
@@ -116,7 +116,7 @@ func TestKill(t *testing.T) {
 		if random.IntN(3) > 0 {
 			waitReady(t, h)
 			writer.await(t, 1+random.IntN(30))
-		} else { // the next kill hits it while it starts
+		} else { // the next kill hits it during its start
 			time.Sleep(time.Duration(random.IntN(2000)) * time.Millisecond)
 		}
 	}
@@ -151,7 +151,7 @@ func TestKill(t *testing.T) {
 	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=3m")
 }
 
-// kill kills one of coracle's processes. A killed front is started again, as an init system would.
+// kill kills one of coracle's processes. It restarts a killed front, as an init system would.
 func kill(t *testing.T, h *hosts.Host, s *hosts.Server, target string) *hosts.Server {
 	t.Helper()
 	if target == "front" {
@@ -167,7 +167,7 @@ func kill(t *testing.T, h *hosts.Host, s *hosts.Server, target string) *hosts.Se
 		return err
 	})
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatalf("killing the %s half: %v", target, err)
+		t.Fatalf("killing the %s process: %v", target, err)
 	}
 	return s
 }
@@ -176,10 +176,10 @@ func kill(t *testing.T, h *hosts.Host, s *hosts.Server, target string) *hosts.Se
 type configMapWriter struct {
 	done  sync.WaitGroup
 	mu    sync.Mutex
-	names []string // that were acknowledged
+	names []string // of acknowledged writes
 }
 
-// writeConfigMaps writes one after the other until ctx is done.
+// writeConfigMaps writes one ConfigMap after the other until ctx is done.
 func writeConfigMaps(ctx context.Context, client kubernetes.Interface) *configMapWriter {
 	w := &configMapWriter{}
 	w.done.Go(func() {
@@ -201,7 +201,7 @@ func writeConfigMaps(ctx context.Context, client kubernetes.Interface) *configMa
 	return w
 }
 
-// await waits until n more writes were acknowledged.
+// await waits until n more writes are acknowledged.
 func (w *configMapWriter) await(t *testing.T, n int) {
 	t.Helper()
 	count := func() int {
@@ -218,13 +218,13 @@ func (w *configMapWriter) await(t *testing.T, n int) {
 	})
 }
 
-// wait waits for the writer's end and returns the names of the writes that were acknowledged.
+// wait waits for the writer's end and returns the names of the acknowledged writes.
 func (w *configMapWriter) wait() []string {
 	w.done.Wait()
 	return w.names
 }
 
-// testHostReboot pulls the plug: all processes die, /run is empty, and the cluster comes back by itself.
+// testHostReboot ends all processes like a power cut; /run is empty, and the cluster recovers without help.
 func testHostReboot(t *testing.T, h *hosts.Host, _ *hosts.Server) *hosts.Server {
 	startSleepers(t, h)
 	h.Kubectl("create", "configmap", "kept")
@@ -240,7 +240,7 @@ func testHostReboot(t *testing.T, h *hosts.Host, _ *hosts.Server) *hosts.Server 
 		}
 		return nil
 	})
-	// Ready may still be the state from before the plug was pulled: the pods must really run.
+	// Ready may still be the state from before the power cut: the pods must really run.
 	hosts.Eventually(t, 3*time.Minute, func() error {
 		out, _ := h.Try("pgrep", "-c", "-x", "sleep")
 		return contains("sleeping processes", out, "3")
@@ -248,7 +248,7 @@ func testHostReboot(t *testing.T, h *hosts.Host, _ *hosts.Server) *hosts.Server 
 	return s
 }
 
-// TestInit runs coracle as the first process of a container: it must reap what its pods leave and stop cleanly.
+// TestInit runs coracle as the first process of a container: it must reap its pods' orphans and stop cleanly.
 func TestInit(t *testing.T) {
 	slots.Take(t)
 	h := newHost(t, "solo")
@@ -263,7 +263,7 @@ func TestInit(t *testing.T) {
 			t.Log(tail(log.String(), 40))
 		}
 	})
-	// Its processes are seen with the numbers of the host's outer PID namespace; inside it is number 1.
+	// Its processes are seen with their ids in the host's outer PID namespace; inside, the front is number 1.
 	inside := func(args ...string) (string, error) {
 		return h.Try("sh", append([]string{"-c", `exec nsenter -t "$(pgrep -xo coracle)" -p -m -- "$@"`, "sh"}, args...)...)
 	}

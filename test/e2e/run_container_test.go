@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// jobImage writes the archive of an image as small as CI's images can be: a shell and nothing else.
+// jobImage writes the archive of a minimal image for CI jobs, which has only a shell.
 func jobImage(t *testing.T) string {
 	t.Helper()
 	shell, err := exec.LookPath("busybox")
@@ -52,8 +52,8 @@ func jobImage(t *testing.T) string {
 	return path
 }
 
-// TestRunInContainer runs coracle run in containers, as CI's jobs are, with the capabilities that docs/ci.md asks for,
-// and docker save into a cluster beside an engine.
+// TestRunInContainer runs coracle run in containers, like CI jobs, with the capabilities in docs/ci.md, and docker save
+// into a cluster beside an engine.
 func TestRunInContainer(t *testing.T) {
 	slots.Take(t)
 	bin := hosts.Bin(t)

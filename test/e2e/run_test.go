@@ -16,7 +16,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// runOutcome is how a coracle run ended.
+// runOutcome is the result of a coracle run.
 type runOutcome struct {
 	code           int
 	stdout, stderr string
@@ -47,7 +47,7 @@ func (l laptop) outcome(err error, stdout, stderr fmt.Stringer) runOutcome {
 	return o
 }
 
-// want fails the test unless a run ended so.
+// want fails the test unless a run had this result.
 func (o runOutcome) want(t *testing.T, code int, stdout string) {
 	t.Helper()
 	if o.code != code {
@@ -58,7 +58,7 @@ func (o runOutcome) want(t *testing.T, code int, stdout string) {
 	}
 }
 
-// Definition and objects of a kind of the user's own. The object's file comes first where names are sorted.
+// A custom resource and its definition. The resource's file is the first by name.
 const (
 	widget = `apiVersion: example.org/v1
 kind: Widget
@@ -76,7 +76,7 @@ spec:
 `
 )
 
-// TestRun runs commands with clusters of their own and looks at what is left of them.
+// TestRun runs commands with a cluster each and checks that nothing is left of it.
 func TestRun(t *testing.T) {
 	slots.Take(t)
 	l, _ := newLaptop(t)
@@ -175,14 +175,14 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// running is a coracle run whose command has said that it runs.
+// running is a coracle run whose command has started.
 type running struct {
 	laptop
 	cmd            *exec.Cmd
 	stdout, stderr bytes.Buffer
 }
 
-// started is what commands of these tests touch when they run.
+// started is the file that the commands of these tests create when they run.
 const started = "/srv/started"
 
 // start begins a run and waits until its command runs.
@@ -217,7 +217,7 @@ func (l laptop) signal(s syscall.Signal) {
 	l.Run("pkill", fmt.Sprintf("-%d", s), "-f", "^"+binary+" run ")
 }
 
-// TestRunEndsEarly ends runs from outside in all ways and looks at what is left.
+// TestRunEndsEarly ends runs from outside in several ways and checks that nothing is left.
 func TestRunEndsEarly(t *testing.T) {
 	slots.Take(t)
 	l, _ := newLaptop(t)
@@ -236,11 +236,11 @@ func TestRunEndsEarly(t *testing.T) {
 		r := l.startRun("--", "bash", "-c", "trap 'echo asked; "+touch+"' INT; "+touch+"; while :; do sleep 0.1; done")
 		l.signal(syscall.SIGINT)
 		r.awaitCommand()
-		time.Sleep(time.Second) // what follows at once is taken for the same request
+		time.Sleep(time.Second) // a second signal right after the first would be taken for the same one
 		again := time.Now()
 		l.signal(syscall.SIGINT)
 		r.end().want(t, 128+9, "asked\n")
-		if took := time.Since(again); took > 20*time.Second { // it would be killed 30 s after the first one
+		if took := time.Since(again); took > 20*time.Second { // it would be killed 30 s after the first signal
 			t.Errorf("it ended %s after the second one", took)
 		}
 		l.compare(before)
@@ -277,11 +277,11 @@ func TestRunEndsEarly(t *testing.T) {
 	t.Run("killed with its holder", func(t *testing.T) {
 		l := l.in(t)
 		r := l.startRun("--", "sh", "-c", "touch "+started+"; exec sleep 601")
-		// Stopped before either is killed: a holder that still runs ends the command when it sees its run die.
+		// The holder is stopped before both are killed: it would end the command when its run dies.
 		for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 			l.Run("pkill", fmt.Sprintf("-%d", s), "-f", "^"+binary+" (run|__keep-cluster) ")
 		}
-		// Nobody is left who could end the command, which may not be sleep yet.
+		// No process is left that could end the command, which may not have executed sleep yet.
 		l.Run("timeout", "60", "sh", "-c", "until pkill -fx 'sleep 601'; do sleep 0.05; done")
 		r.end().want(t, 128+9, "")
 		l.runCluster("", "-q", "true").want(t, 0, "")
@@ -290,7 +290,7 @@ func TestRunEndsEarly(t *testing.T) {
 	t.Run("Ctrl-C and Ctrl-Z on a terminal", func(t *testing.T) { l.in(t).onTerminal(t, before) })
 }
 
-// gone says what is left of runs.
+// gone returns an error that lists the rest of runs.
 func (l laptop) gone() error {
 	out, err := l.Try("sh", "-c", "ls -A "+localcluster.DefaultDir+"; ls -d /tmp/coracle-* 2>/dev/null; pgrep -f [_]_keep-cluster; true")
 	if err == nil && out != "" {
@@ -323,7 +323,7 @@ func (l laptop) onTerminal(t *testing.T, before string) {
 	press("\x1a")
 	hosts.Eventually(t, time.Minute, func() error { return contains("the terminal", out.String(), "stopped with ") })
 	l.Run("rm", "-f", started)
-	l.awaitCommand() // it goes on
+	l.awaitCommand() // it continues
 	press("\x03")
 	_ = cmd.Wait()
 	for _, want := range []string{"stopped with 148", "asked", "ended with 3"} {
@@ -335,7 +335,7 @@ func (l laptop) onTerminal(t *testing.T, before string) {
 	l.compare(before)
 }
 
-// screen is what a terminal has shown, also while more comes.
+// screen is the output of a terminal so far; it is safe while more is written.
 type screen struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -11,7 +11,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// testNewAddress starts a server with another node IP than the time before, as after a DHCP lease ended.
+// testNewAddress starts a server with another node IP than before, as after the end of a DHCP lease.
 func testNewAddress(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	startSleepers(t, h)
 	if err := s.Stop(); err != nil {
@@ -34,12 +34,12 @@ func testNewAddress(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server 
 		}
 		return contains("nslookup", out, "10.43.0.1")
 	})
-	// The certificate must hold for the new address.
+	// The certificate must be valid for the new address.
 	h.Coracle("kubectl", "--server", "https://172.30.0.77:6443", "get", "--raw", "/readyz")
 	return s
 }
 
-// testNewHostname starts a server under another name: it must be a new node or a clear error, never a wedge.
+// testNewHostname starts a server with another host name: the result must be a new node or a clear error.
 func testNewHostname(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func testNewHostname(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server
 	return s
 }
 
-// testNewExternalIP starts a server without an external address, with one, with another and without again.
+// testNewExternalIP starts a server without an external address, with one, with another one and without again.
 func testNewExternalIP(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	restart := func(args ...string) {
 		t.Helper()
@@ -78,7 +78,7 @@ func testNewExternalIP(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Serv
 	external("")
 	restart("--node-external-ip=192.0.2.7")
 	external("192.0.2.7")
-	expect(t, "192.0.2.7", func() (string, error) { // the kubelet asks for another certificate
+	expect(t, "192.0.2.7", func() (string, error) { // the kubelet requests another certificate
 		return h.Try("sh", "-c", "echo | openssl s_client -connect 127.0.0.1:10250 2>/dev/null | openssl x509 -noout -ext subjectAltName")
 	})
 	restart("--node-external-ip=192.0.2.8")
@@ -98,7 +98,7 @@ func testNewExternalIP(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Serv
 	return s
 }
 
-// TestLoopbackOnly runs where there is no network at all.
+// TestLoopbackOnly runs on a host without a network.
 func TestLoopbackOnly(t *testing.T) {
 	slots.Take(t)
 	h := newLonelyHost(t)
@@ -111,7 +111,7 @@ func TestLoopbackOnly(t *testing.T) {
 	})
 }
 
-// testStartAfterLostData starts where somebody has removed the data directory by hand instead of resetting.
+// testStartAfterLostData starts after the data directory was removed by hand instead of by reset.
 func testStartAfterLostData(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
@@ -124,7 +124,7 @@ func testStartAfterLostData(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts
 	return s
 }
 
-// testStartAfterReset resets a cluster and makes another on the same host.
+// testStartAfterReset resets a cluster and makes another one on the same host.
 func testStartAfterReset(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	startSleepers(t, h)
 	h.Kubectl("create", "configmap", "old")

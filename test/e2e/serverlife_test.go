@@ -7,8 +7,8 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestServerLife takes a server with the default settings through all after which it is started again. Each part returns
-// the server that it has started.
+// TestServerLife restarts a server with the default settings in several ways. Each part returns the server that it has
+// started.
 func TestServerLife(t *testing.T) {
 	slots.Take(t)
 	h, s := newFreshCluster(t)
@@ -32,7 +32,7 @@ func TestServerLife(t *testing.T) {
 		{"another hostname", testNewHostname},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { s = part.test(t, h, s) }) {
-			return // the next one would find a server that does not run
+			return // the next part would find a server that does not run
 		}
 		h.Kubectl("delete", "deployment", "sleepers", "--cascade=foreground", "--ignore-not-found")
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestServersOverIPv6 forms a cluster of three servers on hosts that have no IPv4, and lets one of them die.
+// TestServersOverIPv6 makes a cluster of three servers on hosts without IPv4, and one of them dies.
 func TestServersOverIPv6(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{

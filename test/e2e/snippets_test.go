@@ -18,7 +18,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// workspace is what a CI job has checked out: an image, what to deploy, and tests.
+// workspace is the checkout of a CI job: an image, manifests, and tests.
 const workspace = "/srv/work"
 
 func (l laptop) workspace() {
@@ -36,7 +36,7 @@ func (l laptop) script(name, text string) {
 	}
 }
 
-// source is a file of this repository.
+// source is the path of a file in this repository.
 func source(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("..", "..", name))
@@ -57,7 +57,7 @@ func decode(t *testing.T, name string, into any) {
 	}
 }
 
-// action is what GitHub reads of action.yml.
+// action are the fields of action.yml that GitHub uses.
 type action struct {
 	Inputs map[string]struct{ Default string }
 	Runs   struct {
@@ -74,7 +74,7 @@ var (
 	comparison = regexp.MustCompile(`^inputs\.([a-z]+) *(==|!=) *'([^']*)'$`)
 )
 
-// shells are what GitHub runs steps with.
+// shells are the command lines with which GitHub runs steps.
 var shells = map[string][]string{"sh": {"sh", "-e"}, "bash": {"bash", "--noprofile", "--norc", "-eo", "pipefail"}}
 
 // applies evaluates a step's condition.
@@ -92,7 +92,7 @@ func applies(t *testing.T, condition string, inputs map[string]string) bool {
 	return true
 }
 
-// use runs the action as GitHub's runner does. It returns the environment that it leaves to the steps after it.
+// use runs the action like GitHub's runner. It returns the environment for the steps after it.
 func (l laptop) use(environ map[string]string, with map[string]string) map[string]string {
 	l.t.Helper()
 	var a action
@@ -170,7 +170,7 @@ func TestAction(t *testing.T) {
 	}
 }
 
-// TestGitLab runs the lines of the GitLab job, with tests that pass and tests that do not.
+// TestGitLab runs the script lines of the GitLab job, with tests that pass and tests that fail.
 func TestGitLab(t *testing.T) {
 	slots.Take(t)
 	l, _ := newLaptop(t)
@@ -210,7 +210,7 @@ func TestGitLab(t *testing.T) {
 	}
 }
 
-// TestMakefile runs make with the include file, as a user who has sudo.
+// TestMakefile runs make with the include file, as a user with sudo.
 func TestMakefile(t *testing.T) {
 	slots.Take(t)
 	l, _ := newLaptop(t)

@@ -7,8 +7,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestThreeServers is the world of tests that need three servers with the default settings. Each leaves all of them
-// healthy.
+// TestThreeServers has tests that need three servers with the default settings. Each leaves all of them healthy.
 func TestThreeServers(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 3, Images: true})
@@ -22,7 +21,7 @@ func TestThreeServers(t *testing.T) {
 		{"a server boots alone", func(t *testing.T, c *hosts.Cluster) { testOffline(t, c, c.Servers[2], c.Servers[:2]) }},
 	} {
 		if !t.Run(part.name, func(t *testing.T) { part.test(t, c) }) {
-			return // the next one would find a cluster that is not healthy
+			return // the next test would find an unhealthy cluster
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// firewall drops what others begin towards a host, as a NAT does.
+// firewall drops connections that other hosts open to a host, like a NAT.
 const firewall = `table inet firewall {
 	chain input {
 		type filter hook input priority -10; policy accept;
@@ -23,7 +23,7 @@ const firewall = `table inet firewall {
 }
 `
 
-// TestTunnel runs two servers and an agent that nobody can dial, and reaches what runs on the agent through both.
+// TestTunnel runs two servers and an agent that they cannot dial, and connects to the agent through both.
 func TestTunnel(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 2, Agents: 1, Images: true, Prepare: func(h *hosts.Host) []string {
@@ -79,7 +79,7 @@ func TestTunnel(t *testing.T) {
 	})
 }
 
-// reachAgain tells how long it takes until a command runs on the agent again.
+// reachAgain measures how long it takes until a command runs on the agent again.
 func reachAgain(t *testing.T, c *hosts.Cluster, from *hosts.Host) {
 	t.Helper()
 	began := time.Now()
@@ -93,7 +93,7 @@ func reachAgain(t *testing.T, c *hosts.Cluster, from *hosts.Host) {
 	t.Logf("reached again after %.1f s", time.Since(began).Seconds())
 }
 
-// reach does from one server all that needs a connection to the agent.
+// reach makes every kind of connection from one server to the agent.
 func reach(t *testing.T, s *hosts.Host) {
 	for name, want := range map[string]struct{ command, output string }{
 		"logs":           {"kubectl logs web", "server on"},
@@ -125,7 +125,7 @@ func reach(t *testing.T, s *hosts.Host) {
 	}
 }
 
-// tunnels are what a host's node half says of its tunnels.
+// tunnels is the report of a host's node process about its tunnels.
 func tunnels(t *testing.T, h *hosts.Host) (all []state.Tunnel) {
 	t.Helper()
 	var report struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// A laptop is a host on which local clusters are made: a machine like any other.
+// A laptop is a host on which local clusters are made.
 type laptop struct {
 	*hosts.Host
 	t *testing.T
@@ -31,12 +31,12 @@ func newLaptop(t *testing.T) (laptop, *hosts.Wire) {
 	h.CopyImages()
 	h.Coracle("kubectl", "version", "--client") // unpacks
 	h.Run("rm", "-rf", "/root/.kube")
-	// This machine may have clusters of its own. Like all on a host, these lie on an overlayfs, as in a container.
+	// This machine may have clusters of its own. The host's clusters are on an overlayfs, as in a container.
 	h.Run("sh", "-c", "mkdir -p /srv/clusters "+localcluster.DefaultDir+" && mount --bind /srv/clusters "+localcluster.DefaultDir)
 	return laptop{h, t}, wire
 }
 
-// up makes a cluster and returns what the command says.
+// up makes a cluster and returns the command's output.
 func (l laptop) up(args ...string) string {
 	l.t.Helper()
 	out, err := l.tryUp(args...)
@@ -57,7 +57,7 @@ func (l laptop) tryUp(args ...string) (string, error) {
 	return string(out), err
 }
 
-// clusters are what coracle up list knows.
+// clusters is the output of coracle up list.
 func (l laptop) clusters() map[string]localcluster.Record {
 	l.t.Helper()
 	var list struct{ Clusters []localcluster.Record }
@@ -71,7 +71,7 @@ func (l laptop) clusters() map[string]localcluster.Record {
 	return all
 }
 
-// state is all of the machine that a cluster could leave traces in.
+// state prints every part of the machine in which a cluster could leave traces.
 func (l laptop) state() string {
 	l.t.Helper()
 	return l.Run("sh", "-c", `
@@ -87,7 +87,7 @@ func (l laptop) state() string {
 		echo kubeconfig; cat /root/.kube/config || true`) + "written\n" + l.Written()
 }
 
-// compare fails the test if the machine is not as it was.
+// compare fails the test if the state of the machine has changed.
 func (l laptop) compare(before string) {
 	l.t.Helper()
 	after := l.state()
@@ -107,7 +107,7 @@ func (l laptop) compare(before string) {
 	}
 }
 
-// userConfig is a kubeconfig that a user has already.
+// userConfig is an existing kubeconfig of the user.
 const userConfig = `apiVersion: v1
 kind: Config
 clusters:
@@ -123,13 +123,13 @@ contexts:
 current-context: work
 `
 
-// TestUp makes a local cluster of three nodes and another one beside it, uses both, and removes them.
+// TestUp makes a local cluster of three nodes and a second one, uses both, and removes them.
 func TestUp(t *testing.T) {
 	slots.Take(t)
 	l, wire := newLaptop(t)
 	outside := hosts.New(t, wire, "outside", hosts.Options{})
 	l.Run("sh", "-c", "mkdir -m 700 /root/.kube; cat > /root/.kube/config <<'EOF'\n"+userConfig+"EOF\nchmod 600 /root/.kube/config")
-	l.Run("nft", "add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }") // as Docker does
+	l.Run("nft", "add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }") // like Docker
 	mirror := registries.Start(t, outside, registries.Options{})
 	mirror.Push("up/app:1", registries.ReadImage(t, hosts.Images(t)[0]))
 	writeHost(t, l.Host, registriesFile, fmt.Sprintf("mirrors:\n  up.test:\n    endpoint: [%q]\n", mirror.URL))
@@ -144,7 +144,7 @@ func TestUp(t *testing.T) {
 	t.Logf("three nodes Ready after %.1f s", time.Since(began).Seconds())
 	nodes := l.clusters()["local"].Nodes
 
-	l.Coracle("kubectl", "create", "namespace", "seen") // in the user's kubeconfig it is the current context
+	l.Coracle("kubectl", "create", "namespace", "seen") // the cluster is the current context of the user's kubeconfig
 	l.applyUp("local", manifest(t, "up.yaml"))
 	l.Coracle("kubectl", "rollout", "status", "daemonset/web", "--timeout=3m")
 	for _, n := range nodes {
@@ -200,7 +200,7 @@ func (l laptop) applyUp(cluster, manifest string) {
 	}
 }
 
-// second makes a cluster beside the first, kills it, and removes what is left.
+// second makes a second cluster, kills it, and removes the rest.
 func (l laptop) second(t *testing.T) {
 	l.up("other")
 	other := l.clusters()["other"]
@@ -231,7 +231,7 @@ func (l laptop) second(t *testing.T) {
 	}
 }
 
-// TestUpEndsEarly looks at what is left when a cluster does not come up.
+// TestUpEndsEarly checks that nothing is left when a cluster does not start.
 func TestUpEndsEarly(t *testing.T) {
 	slots.Take(t)
 	l, _ := newLaptop(t)
@@ -283,7 +283,7 @@ func TestUpEndsEarly(t *testing.T) {
 	l.compare(before)
 }
 
-// TestUpReboot restarts the machine under a cluster.
+// TestUpReboot reboots the machine of a cluster.
 func TestUpReboot(t *testing.T) {
 	slots.Take(t)
 	l, _ := newLaptop(t)
@@ -307,7 +307,7 @@ func TestUpReboot(t *testing.T) {
 	l.compare(before)
 }
 
-// TestUpBesideServer makes two clusters at once on a machine that is itself a node of a cluster, for a user who calls sudo.
+// TestUpBesideServer makes two clusters at once on a machine that is a node of another cluster, for a user with sudo.
 func TestUpBesideServer(t *testing.T) {
 	slots.Take(t)
 	l, _ := newLaptop(t)
@@ -349,7 +349,7 @@ func TestUpBesideServer(t *testing.T) {
 	}
 }
 
-// TestUpServers loses a server of three.
+// TestUpServers loses one of three servers.
 func TestUpServers(t *testing.T) {
 	slots.Take(t)
 	l, _ := newLaptop(t)

@@ -17,7 +17,7 @@ import (
 // volume is a pod with a claim of the same name.
 type volume struct {
 	name, class string
-	node        string // where the pod has to run; "" is anywhere
+	node        string // the node on which the pod must run; "" is any
 	note        string // an annotation of the claim
 }
 
@@ -34,7 +34,7 @@ func (v volume) ready(h *hosts.Host) {
 	h.Kubectl("wait", "--for=condition=Ready", "pod/"+v.name, "--timeout=3m")
 }
 
-// field is a field of the claim's PV.
+// field returns a field of the claim's PV.
 func (v volume) field(h *hosts.Host, path string) string {
 	pv := h.Kubectl("get", "pvc", v.name, "-o", "jsonpath={.spec.volumeName}")
 	return h.Kubectl("get", "pv", pv, "-o", "jsonpath="+path)
@@ -42,18 +42,18 @@ func (v volume) field(h *hosts.Host, path string) string {
 
 func (v volume) remove(h *hosts.Host) { h.Kubectl("delete", "pod/"+v.name, "pvc/"+v.name) }
 
-// localClass is a StorageClass of the test's.
+// localClass is a StorageClass of a test.
 func localClass(name, reclaim, parameters string) string {
 	return fmt.Sprintf("apiVersion: storage.k8s.io/v1\nkind: StorageClass\nmetadata: {name: %s}\nprovisioner: rancher.io/local-path\n"+
 		"volumeBindingMode: WaitForFirstConsumer\nreclaimPolicy: %s\nparameters: {%s}\n", name, reclaim, parameters)
 }
 
-// configure writes the paths of local volumes.
+// configure writes the paths of local volumes to the ConfigMap.
 func configure(h *hosts.Host, json string) {
 	h.Apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: local-path-config, namespace: kube-system}\ndata:\n  config.json: '" + json + "'\n")
 }
 
-// TestLocalVolumes runs a cluster of two nodes and goes through the life of volumes on them.
+// TestLocalVolumes tests the life of volumes in a cluster of two nodes.
 func TestLocalVolumes(t *testing.T) {
 	slots.Take(t)
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1, Images: true})
@@ -65,7 +65,7 @@ func TestLocalVolumes(t *testing.T) {
 	configure(server, `{"nodePathMap":[{"node":"DEFAULT_PATH_FOR_NON_LISTED_NODES","paths":["/var/lib/coracle/storage"]},
 		{"node":"server-1","paths":["/var/lib/coracle/storage","/srv/disk"]}],
 		"storageClassConfigs":{"agents":{"nodePathMap":[{"node":"agent-1","paths":["/srv/agents"]},{"node":"server-1","paths":[]}]}}}`)
-	t.Run("bound soon", func(t *testing.T) { testVolumeBinds(t, server.For(t)) }) // before there is any other
+	t.Run("bound soon", func(t *testing.T) { testVolumeBinds(t, server.For(t)) }) // before there is any other volume
 	t.Run("on two nodes", func(t *testing.T) { testVolumeKinds(t, server, agent) })
 	t.Run("another node", func(t *testing.T) { testVolumeElsewhere(t, server.For(t), agent.For(t)) })
 	t.Run("broken configuration", func(t *testing.T) { testVolumeConfig(t, server.For(t)) })
@@ -73,7 +73,7 @@ func TestLocalVolumes(t *testing.T) {
 	t.Run("node gone", func(t *testing.T) { testVolumeNodeGone(t, c) })
 }
 
-// testVolumeKinds has all that can go on at the same time.
+// testVolumeKinds runs the tests that can run in parallel.
 func testVolumeKinds(t *testing.T, server, agent *hosts.Host) {
 	turns := make(chan struct{}, atOnce)
 	for name, test := range map[string]func(*testing.T, *hosts.Host, *hosts.Host){
@@ -112,7 +112,7 @@ func testVolumeBinds(t *testing.T, h *hosts.Host) {
 	})
 	took := time.Since(began)
 	t.Logf("bound %.2f s after it was asked for", took.Seconds())
-	if took > 4*time.Second { // twice what is promised: tests run on busy machines; the benchmark holds to 2 s
+	if took > 4*time.Second { // twice the limit: tests run on busy machines; the benchmark checks for 2 s
 		t.Errorf("bound only after %s", took)
 	}
 	v.ready(h)
@@ -172,7 +172,7 @@ func testVolumeRetained(t *testing.T, h, agent *hosts.Host) {
 	}
 }
 
-// testVolumePattern gives a claim the folder of an earlier one of its name.
+// testVolumePattern gives a claim the folder of an earlier claim of the same name.
 func testVolumePattern(t *testing.T, h, agent *hosts.Host) {
 	h.Apply(localClass("named", "Retain", `pathPattern: "{{ .PVC.Namespace }}/{{ .PVC.Name }}"`))
 	v := volume{name: "pattern", class: "named", node: "agent-1"}
@@ -208,7 +208,7 @@ func testVolumeHostPath(t *testing.T, h, _ *hosts.Host) {
 	}
 }
 
-// testVolumePinned has a class that makes volumes at once, on one node.
+// testVolumePinned has a StorageClass with binding mode Immediate, for one node.
 func testVolumePinned(t *testing.T, h, agent *hosts.Host) {
 	h.Apply(strings.Replace(localClass("pinned", "Delete", ""), "WaitForFirstConsumer", "Immediate", 1) +
 		"allowedTopologies: [{matchLabelExpressions: [{key: kubernetes.io/hostname, values: [agent-1]}]}]\n")
@@ -218,7 +218,7 @@ func testVolumePinned(t *testing.T, h, agent *hosts.Host) {
 	agent.Run("ls", v.field(h, "{.spec.local.path}"))
 }
 
-// testVolumeElsewhere has a class that the server keeps no volumes of: the scheduler is asked until it tries the agent.
+// testVolumeElsewhere has a StorageClass without paths on the server: the scheduler must select the agent.
 func testVolumeElsewhere(t *testing.T, h, agent *hosts.Host) {
 	h.Apply(localClass("agents", "Delete", ""))
 	v := volume{name: "elsewhere", class: "agents"}
@@ -265,7 +265,7 @@ func testVolumeRefused(t *testing.T, h, _ *hosts.Host) {
 	h.Kubectl("delete", "pod/clever", "pvc/clever")
 }
 
-// testVolumeRights sees that a node can do nothing to another's volumes.
+// testVolumeRights checks that a node cannot change another node's volumes.
 func testVolumeRights(t *testing.T, h, agent *hosts.Host) {
 	v := volume{name: "rights", class: "local-path", node: "server-1"}
 	v.apply(t, h)
@@ -316,7 +316,7 @@ spec:
     spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}
 `
 
-// testManyVolumes has twenty at once, of the default class.
+// testManyVolumes creates twenty volumes at once, of the default class.
 func testManyVolumes(t *testing.T, h, agent *hosts.Host) {
 	began := time.Now()
 	h.Apply(manyVolumes)
@@ -335,13 +335,13 @@ func testManyVolumes(t *testing.T, h, agent *hosts.Host) {
 		}
 		return err
 	})
-	for _, folder := range folders { // a path does not say on which of the hosts it is
+	for _, folder := range folders { // a path does not tell the host
 		awaitGone(t, h, folder)
 		awaitGone(t, agent, folder)
 	}
 }
 
-// testVolumeConfig breaks the configuration: new volumes wait and say why, old ones live on.
+// testVolumeConfig breaks the configuration: new volumes wait and report why, existing ones are not affected.
 func testVolumeConfig(t *testing.T, h *hosts.Host) {
 	good := h.Kubectl("get", "configmap", "-n", "kube-system", "local-path-config", "-o", `jsonpath={.data.config\.json}`)
 	configure(h, `{"nodePathMap":[{"node":"x","paths":["data"]}]}`)
@@ -353,7 +353,7 @@ func testVolumeConfig(t *testing.T, h *hosts.Host) {
 	v.ready(h)
 }
 
-// testVolumeSurvives kills the agent with all that its node process remembers. The volume is there again.
+// testVolumeSurvives kills the agent and deletes all state of its node process. The volume is kept.
 func testVolumeSurvives(t *testing.T, c *hosts.Cluster) {
 	h, agent := c.Servers[0].For(t), c.Agents[0]
 	v := volume{name: "survives", class: "local-path", node: "agent-1"}
@@ -367,20 +367,20 @@ func testVolumeSurvives(t *testing.T, c *hosts.Cluster) {
 		}
 	}
 	c.Boot(agent)
-	hosts.Eventually(t, 3*time.Minute, func() error { // it joins anew, and its Node is made anew
+	hosts.Eventually(t, 3*time.Minute, func() error { // it joins again, and its Node is created again
 		_, err := h.TryCoracle("kubectl", "wait", "--for=condition=Ready", "node/agent-1", "--timeout=3m")
 		return err
 	})
 	h.Kubectl("delete", "pod", "survives", "--force", "--grace-period=0", "--ignore-not-found")
 	v.apply(t, h)
 	v.ready(h)
-	if out := agent.Run("cat", path+"/log"); !strings.HasPrefix(out, "survives\nsurvives\n") { // its first pod may have started once more
+	if out := agent.Run("cat", path+"/log"); !strings.HasPrefix(out, "survives\nsurvives\n") { // its first pod may have been restarted once
 		t.Errorf("the volume has %q", out)
 	}
 }
 
-// testVolumeNodeGone removes the agent for good: what was to be deleted goes, what a claim has stays, and a claim that
-// waited for the agent goes to another node.
+// testVolumeNodeGone removes the agent for good: volumes that waited for deletion are deleted, volumes of claims stay,
+// and a claim that waited for the agent is assigned to another node.
 func testVolumeNodeGone(t *testing.T, c *hosts.Cluster) {
 	h, agent := c.Servers[0].For(t), c.Agents[0]
 	v := volume{name: "gone", class: "local-path", node: "agent-1"}

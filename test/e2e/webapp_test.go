@@ -14,7 +14,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// transcript returns the commands of a page below one of its headings, a text for each block.
+// transcript returns the commands below a heading of a page, one text for each block.
 func transcript(t *testing.T, page, heading string) (blocks []string) {
 	t.Helper()
 	data, err := os.ReadFile(source(t, page))
@@ -32,7 +32,7 @@ func transcript(t *testing.T, page, heading string) (blocks []string) {
 	return blocks
 }
 
-// newcomer types what the documentation says into a shell of a host, in a copy of this repository.
+// newcomer types the commands of the documentation into a shell of a host, in a copy of this repository.
 type newcomer struct {
 	*hosts.Host
 	t *testing.T
@@ -49,8 +49,8 @@ func (n newcomer) types(commands string) string {
 	return string(out)
 }
 
-// TestNewcomersWebApp plays the commands of docs/addons.md on fresh nodes that reach no registry: a chart with a
-// volume, a policy and a LoadBalancer Service comes, works, and goes.
+// TestNewcomersWebApp runs the commands of docs/addons.md on new nodes that reach no registry: a chart with a volume, a
+// policy and a LoadBalancer Service is installed, works, and is removed.
 func TestNewcomersWebApp(t *testing.T) {
 	t.Parallel()
 	blocks := transcript(t, "docs/addons.md", "A web app from a chart")
@@ -71,7 +71,7 @@ func TestNewcomersWebApp(t *testing.T) {
 	})
 }
 
-// play types the blocks and looks whether they did what they should, also from outside.
+// play runs the blocks and checks their effect, also from outside.
 func (n newcomer) play(blocks []string, outside *hosts.Host) {
 	t := n.t
 	n.Run("sh", "-c", "mkdir -p /usr/local/bin && ln -sf "+hosts.Bin(t)+" /usr/local/bin/coracle && ln -sf coracle /usr/local/bin/kubectl")
@@ -113,7 +113,7 @@ func (n newcomer) play(blocks []string, outside *hosts.Host) {
 	}
 }
 
-// volume is the directory of the one volume, which must be below coracle's data.
+// volume is the directory of the only volume, which must be below coracle's data directory.
 func (n newcomer) volume() string {
 	n.t.Helper()
 	folder := n.Kubectl("get", "pv", "-o", "jsonpath={.items[*].spec.local.path}")
@@ -123,7 +123,7 @@ func (n newcomer) volume() string {
 	return folder
 }
 
-// nothingIsLeft waits until objects and files of the release are gone.
+// nothingIsLeft waits until objects and files of the release are removed.
 func (n newcomer) nothingIsLeft(folder string) {
 	n.t.Helper()
 	hosts.Eventually(n.t, 2*time.Minute, func() error {

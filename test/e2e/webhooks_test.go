@@ -16,10 +16,10 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// binary is the executable under test; tests that use it have called hosts.Bin before.
+// binary is the executable under test; its users have called hosts.Bin before.
 var binary = os.Getenv("CORACLE_BIN")
 
-// testWebhooks registers webhooks that a pod serves: the apiserver must reach the pod network.
+// testWebhooks registers webhooks that a pod serves: the API server must reach the pod network.
 func testWebhooks(t *testing.T, h *hosts.Host) {
 	cert, key := selfSigned(t, "webhook.default.svc")
 	h.Apply(manifest(t, "webhook.yaml", "${CERT}", cert, "${KEY}", key, "${CA}", cert))
@@ -38,7 +38,7 @@ func testWebhooks(t *testing.T, h *hosts.Host) {
 	})
 }
 
-// selfSigned makes a serving certificate that is its own authority; both results are base64 of PEM.
+// selfSigned makes a self-signed serving certificate; both results are base64 of PEM.
 func selfSigned(t *testing.T, name string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

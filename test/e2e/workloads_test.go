@@ -15,8 +15,8 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// TestWorkloads is the world of tests that need one server with the default settings: what a fresh one does, and what
-// pods do on it.
+// TestWorkloads has tests that need one server with the default settings: the properties of a new server, and the
+// features of pods.
 func TestWorkloads(t *testing.T) {
 	slots.Take(t)
 	h, _ := newCluster(t)
@@ -60,7 +60,7 @@ func TestWorkloads(t *testing.T) {
 	}
 }
 
-// inClient runs a shell line in the pod "client".
+// inClient runs a shell command in the pod "client".
 func inClient(h *hosts.Host, line string) (string, error) {
 	return h.TryCoracle("kubectl", "exec", "client", "--", "sh", "-c", line)
 }
@@ -201,7 +201,7 @@ func testLogsFollow(t *testing.T, h *hosts.Host) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 	defer stop()
-	// Three lines are more than the tail: two of them were followed.
+	// Three lines are more than the tail, so two of them were followed.
 	var lines int
 	for buf := make([]byte, 256); lines < 3; {
 		n, err := out.Read(buf)
@@ -259,7 +259,7 @@ func testVolumes(t *testing.T, h *hosts.Host) {
 	}
 	t.Run("a changed ConfigMap reaches the pod", func(t *testing.T) {
 		h.Kubectl("patch", "configmap", "settings", "-p", `{"data":{"greeting":"ahoy"}}`)
-		// An annotation makes the kubelet sync the pod now rather than at its next minute.
+		// An annotation makes the kubelet sync the pod now instead of within a minute.
 		hosts.Eventually(t, 3*time.Minute, func() error {
 			h.Kubectl("annotate", "--overwrite", "pod", "client", fmt.Sprintf("now=%d", time.Now().UnixNano()))
 			out, err := inClient(h, "cat /config/greeting")
@@ -304,8 +304,8 @@ func testJobs(t *testing.T, h *hosts.Host) {
 	})
 }
 
-// testFullSync makes kube-proxy write all its rules again, as it also does each hour: it deletes elements whose text, as nft
-// lists them, it does not know.
+// testFullSync makes kube-proxy write all its rules again, as it also does each hour: it deletes elements whose text,
+// as nft lists them, it does not know.
 func testFullSync(t *testing.T, h *hosts.Host) {
 	syncs := func() string {
 		for line := range strings.Lines(h.Kubectl("get", "--raw", "/api/v1/nodes/solo/proxy/metrics")) {
@@ -357,7 +357,7 @@ func testCustomResources(t *testing.T, h *hosts.Host) {
 	if got := h.Kubectl("get", "boat", "mine", "-o", "jsonpath={.spec.seats}"); got != "1" {
 		t.Errorf("the custom resource has %q seats", got)
 	}
-	// Policies take effect some moments after they were written.
+	// Policies take effect shortly after they are written.
 	hosts.Eventually(t, 2*time.Minute, func() error {
 		return refused(h, boat("barge", 20), "a coracle has one seat or two")
 	})
@@ -366,7 +366,7 @@ func testCustomResources(t *testing.T, h *hosts.Host) {
 	}
 }
 
-// refused is an error unless the API refuses the manifest for the given reason.
+// refused returns an error unless the API refuses the manifest for the given reason.
 func refused(h *hosts.Host, manifest, reason string) error {
 	cmd := h.Command(binary, "kubectl", "create", "-f", "-")
 	cmd.Stdin = strings.NewReader(manifest)
@@ -377,14 +377,15 @@ func refused(h *hosts.Host, manifest, reason string) error {
 	return contains("the refusal", string(out), reason)
 }
 
-// TestReusedAddress sees that a pod that inherits an address is reachable at once, also from pods that have talked
-// to the one before: with six addresses for pods, each is soon used again.
+// TestReusedAddress checks that a pod with a reused address can be reached at once, also from pods that have connected
+// to its former owner: with six addresses for pods, each is soon reused.
 func TestReusedAddress(t *testing.T) {
 	slots.Take(t)
 	h, _ := newCluster(t, "--cluster-cidr=10.42.0.0/24", "--kube-controller-manager-arg=node-cidr-mask-size=29")
 	h.Apply("apiVersion: v1\nkind: Pod\nmetadata: {name: client}\nspec: {terminationGracePeriodSeconds: 0, containers: [{name: c, image: coracle.test/busybox:1, command: [sleep, '3600']}]}\n")
 	h.Kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=3m")
-	// Only who is refused tries again: the pod does not listen yet. A stale neighbour entry would answer 20 seconds later.
+	// Only a refused connection is retried: the pod does not listen yet. A stale neighbour entry would answer 20
+	// seconds later.
 	get := func(try func() (string, error)) (out string, err error) {
 		for end := time.Now().Add(5 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 			out, err = try()

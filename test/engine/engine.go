@@ -1,6 +1,6 @@
-// Package engine runs a Docker engine of a test's own: on a host made of namespaces, so that it shares no network, no
-// process, no cgroup and no file with an engine that this machine may have, and is gone with the host, also when the
-// test is killed. Containers reach nothing outside the host; images come from files.
+// Package engine runs a Docker engine for a test, on a host made of namespaces. It shares no network, process, cgroup
+// or file with an engine of this machine, and ends with the host, even if the test is killed. Containers reach nothing
+// outside the host; images come from files.
 package engine
 
 import (
@@ -20,16 +20,16 @@ import (
 
 // Engine is a running Docker engine.
 type Engine struct {
-	// Host is where the engine and its containers run: ports that containers publish are to be reached from there.
+	// Host is the host of the engine and its containers, from which published ports can be reached.
 	Host *hosts.Host
 	t    testing.TB
 }
 
-// startTimeout is for the engine's start, which takes a second or two.
+// startTimeout limits the engine's start, which takes a second or two.
 const startTimeout = 2 * time.Minute
 
-// Start starts an engine, which ends when the test does. The package of the test needs hosts.Main. Without root or
-// Docker the test is skipped and says so.
+// Start starts an engine, which ends with the test. The package of the test needs hosts.Main. The test is skipped with
+// a message if it does not run as root or there is no Docker.
 func Start(t testing.TB) *Engine {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -80,7 +80,7 @@ func (e *Engine) run() {
 	}
 }
 
-// worthwhile leaves out what containerd says about its own start, at a level that dockerd does not pass on to it.
+// worthwhile drops messages of containerd about its own start, at a level that dockerd does not pass on to it.
 func worthwhile(log string) string {
 	var out []string
 	for line := range strings.Lines(log) {
@@ -91,10 +91,10 @@ func worthwhile(log string) string {
 	return strings.Join(out, "")
 }
 
-// For is the engine for a subtest: what fails fails t.
+// For is the engine for a subtest: its methods fail t.
 func (e *Engine) For(t testing.TB) *Engine { return &Engine{Host: e.Host.For(t), t: t} }
 
-// commandTimeout is for one docker command; loading a large image is the slowest.
+// commandTimeout limits one docker command; loading a large image is the slowest.
 const commandTimeout = 2 * time.Minute
 
 // Command prepares a docker command that talks to this engine, in its host's namespaces.
@@ -128,7 +128,7 @@ func (e *Engine) TryIn(ctx context.Context, args ...string) (string, error) {
 	cmd := e.Command(args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	cmd.WaitDelay = time.Second // the client itself ends with the host at the latest
+	cmd.WaitDelay = time.Second // the client ends with the host at the latest
 	if err := cmd.Start(); err != nil {
 		return "", fmt.Errorf("starting docker: %w", err)
 	}
@@ -144,26 +144,26 @@ func (e *Engine) TryIn(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(out.String()), err
 }
 
-// Load loads images out of an archive of this machine, as docker save, or coracle's image build, makes them.
+// Load loads images from an archive on this machine, as docker save or coracle's image build makes them.
 func (e *Engine) Load(file string) {
 	e.t.Helper()
 	e.fromFile(file, "load")
 }
 
-// Import makes an image of a tar archive with a root file system; further arguments are those of docker import.
+// Import makes an image from a tar archive with a root file system; further arguments are those of docker import.
 func (e *Engine) Import(file, name string, args ...string) {
 	e.t.Helper()
 	e.fromFile(file, append(append([]string{"import"}, args...), "-", name)...)
 }
 
-// Build builds an image with the engine's own builder, which every engine has, out of an archive with the sources;
-// further arguments are those of docker build.
+// Build builds an image with the engine's built-in builder from an archive with the sources; further arguments are
+// those of docker build.
 func (e *Engine) Build(file, name string, args ...string) {
 	e.t.Helper()
 	e.fromFile(file, append(append([]string{"build", "--tag", name}, args...), "-")...)
 }
 
-// fromFile runs a docker command with a file of this machine as its input, which the host need not see.
+// fromFile runs a docker command with a file of this machine as its input; the host need not have the file.
 func (e *Engine) fromFile(file string, args ...string) {
 	e.t.Helper()
 	f, err := os.Open(file)
@@ -187,8 +187,8 @@ func (e *Engine) Logs(container string) string {
 	return string(out)
 }
 
-// Privileged are the arguments of docker run that allow a container all that this machine can: --privileged, or as near
-// as the engine gets where this machine lacks a capability, because then it refuses --privileged.
+// Privileged returns the arguments of docker run that give a container all privileges of this machine: --privileged, or
+// as much as the engine allows if this machine lacks a capability, because then it refuses --privileged.
 func Privileged() []string {
 	return slices.Clone(privileged(resource()))
 }

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
 
-// TestEngine runs a container of an image that is nothing but a busybox.
+// TestEngine runs a container of an image that contains only busybox.
 func TestEngine(t *testing.T) {
 	slots.Take(t)
 	e := Start(t)

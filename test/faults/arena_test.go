@@ -25,13 +25,13 @@ func TestMain(m *testing.M) {
 	os.Exit(hosts.Main(m))
 }
 
-// devNull takes what gRPC says about servers that are away, which is what these tests are about.
+// devNull discards the messages of gRPC about unreachable servers, which these tests cause.
 type devNull struct{}
 
 func (devNull) Write(p []byte) (int, error) { return len(p), nil }
 
-// arena is a cluster that is broken again and again. Its agent is there for its balancer: the servers' balancers
-// prefer their own API.
+// arena is a cluster that is broken repeatedly. The tests need the agent for its balancer, because the servers'
+// balancers prefer their own API.
 type arena struct {
 	*hosts.Cluster
 	t       *testing.T
@@ -39,10 +39,10 @@ type arena struct {
 	clients []*client
 	gates   map[string]*gate
 	direct  map[string]kubernetes.Interface // of every server's own API, by host
-	args    map[string][]string             // further ones at the next start, by host
-	loads   int                             // so far: they give names
-	load    *load                           // that goes on
-	runs    int                             // that total is the sum of
+	args    map[string][]string             // further arguments at the next start, by host
+	loads   int                             // the number of loads so far, for their names
+	load    *load                           // the current load
+	runs    int                             // the number of runs that total sums up
 	total   verdict
 }
 
@@ -78,20 +78,20 @@ func newArena(t *testing.T, servers, agents int) *arena {
 	return a
 }
 
-// plug pulls a host's plug: the others hear nothing, not even that its connections end.
+// plug unplugs a host's cable: the others get no packet from it, not even about the end of its connections.
 func (a *arena) plug(h *hosts.Host) {
 	a.Links.Isolate(h)
 	a.kill(h)
 }
 
-// kill kills all that runs on a host.
+// kill kills all processes on a host.
 func (a *arena) kill(h *hosts.Host) {
 	a.gates[h.Name].set(true)
 	h.Kill()
 	a.t.Logf("killed %s", h.Name)
 }
 
-// boot boots hosts that were killed, with whole cables.
+// boot boots killed hosts and reconnects their cables.
 func (a *arena) boot(all ...*hosts.Host) {
 	a.Links.Heal()
 	for _, h := range all {
@@ -100,7 +100,7 @@ func (a *arena) boot(all ...*hosts.Host) {
 	}
 }
 
-// leader is the server whose member leads etcd, with which nothing is wrong at the moment.
+// leader returns the server whose member leads etcd, in a healthy cluster.
 func (a *arena) leader() *hosts.Host {
 	a.t.Helper()
 	h, err := a.Leader()
@@ -110,7 +110,7 @@ func (a *arena) leader() *hosts.Host {
 	return h
 }
 
-// lead makes a server's member etcd's leader.
+// lead makes a server's member the leader of etcd.
 func (a *arena) lead(h *hosts.Host) {
 	a.t.Helper()
 	hosts.Eventually(a.t, askTimeout, func() error {
@@ -132,15 +132,15 @@ func (a *arena) lead(h *hosts.Host) {
 	})
 }
 
-// askTimeout is for what is asked of a cluster with which nothing is wrong, however slow the machine is.
+// askTimeout limits a request to a healthy cluster, also on a slow machine.
 const askTimeout = time.Minute
 
-// others are the servers but for one.
+// others returns all servers except one.
 func (a *arena) others(h *hosts.Host) []*hosts.Host {
 	return slices.DeleteFunc(slices.Clone(a.Servers), func(o *hosts.Host) bool { return o == h })
 }
 
-// usedBy is the server at which a host's balancer comes out. The certificate tells.
+// usedBy returns the server to which a host's balancer forwards. The certificate identifies it.
 func (a *arena) usedBy(h *hosts.Host) *hosts.Host {
 	a.t.Helper()
 	var addresses []net.IP
@@ -159,7 +159,7 @@ func (a *arena) usedBy(h *hosts.Host) *hosts.Host {
 	return nil
 }
 
-// behind is the addresses in the certificate of who answers behind a host's balancer.
+// behind returns the addresses in the certificate of the server behind a host's balancer.
 func behind(h *hosts.Host) ([]net.IP, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -175,8 +175,8 @@ func behind(h *hosts.Host) ([]net.IP, error) {
 	return conn.ConnectionState().PeerCertificates[0].IPAddresses, nil
 }
 
-// healed waits until the cluster is whole, and the given hosts have said so after a time, and stays so for a moment. It
-// returns when it became so.
+// healed waits until the cluster is healthy, the given hosts have reported so after the given time, and it stays so for
+// a moment. It returns the time when it became so.
 func (a *arena) healed(since time.Time, hurt []*hosts.Host, timeout time.Duration) (when time.Time, err error) {
 	last := ""
 	defer func() {
@@ -203,7 +203,7 @@ func (a *arena) healed(since time.Time, hurt []*hosts.Host, timeout time.Duratio
 	}
 }
 
-// brief is an error without the checks of /readyz that went well.
+// brief shortens an error by the checks of /readyz that passed.
 func brief(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	kept := slices.DeleteFunc(lines[1:], func(line string) bool { return !strings.HasPrefix(line, "[-]") })
@@ -211,7 +211,7 @@ func brief(err error) string {
 	return strings.Join(append([]string{first}, kept...), " ")
 }
 
-// alive is an error if a host's kubelet has not renewed its lease since a time.
+// alive returns an error if a host's kubelet has not renewed its lease since the given time.
 func (a *arena) alive(since time.Time, all []*hosts.Host) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
@@ -227,7 +227,7 @@ func (a *arena) alive(since time.Time, all []*hosts.Host) error {
 	return nil
 }
 
-// views are what every server's own API says that the load's objects hold.
+// views returns the load's objects as each server's own API shows them.
 func (a *arena) views(l *load) []map[string]string {
 	a.t.Helper()
 	var out []map[string]string

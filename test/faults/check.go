@@ -9,30 +9,30 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// initial is what every register holds before the load begins.
+// initial is the value of every register before the load begins.
 const initial = "initial"
 
-// finding is something that must never be.
+// finding is a violation of consistency.
 type finding struct {
 	key, what string
 }
 
 func (f finding) String() string { return f.key + ": " + f.what }
 
-// verdict is what a history and the cluster's last state say together.
+// verdict is the result for a history and the final state of the cluster.
 type verdict struct {
 	acknowledged, unknown int       // writes
-	reads                 int       // that were answered and checked
-	lost                  []finding // acknowledged, but not there
-	stale                 []finding // reads that showed the past
-	impossible            []finding // registers whose history no single register could have
-	undecided             []string  // registers for which that took too long to find out
+	reads                 int       // answered and checked
+	lost                  []finding // acknowledged, but missing
+	stale                 []finding // reads that returned an old value
+	impossible            []finding // registers whose history is not linearizable
+	undecided             []string  // registers for which the check took too long
 }
 
 func (v verdict) bad() []finding { return slices.Concat(v.lost, v.stale, v.impossible) }
 
-// check looks for what must not be in a history. final is, by key, what the objects that were created hold after it,
-// as one of the servers sees it; there may be several such views.
+// check looks for violations in a history. final has, by key, the values of the created objects after it, as one of the
+// servers shows them; there may be several such views.
 func check(ops []op, final ...map[string]string) verdict {
 	var v verdict
 	registers := map[string][]op{}
@@ -72,8 +72,8 @@ func (v *verdict) count(o op) {
 	}
 }
 
-// staleReads finds answers that are older than others that had been given before they were asked for. It needs the
-// revisions, and finds less than the model does, but it can say which.
+// staleReads finds answers that are older than others that were given before the request. It needs the revisions, and
+// finds less than the model does, but it can name the reads.
 func staleReads(key string, ops []op) []finding {
 	answered := slices.DeleteFunc(slices.Clone(ops), func(o op) bool { return !o.acknowledged })
 	byEnd := slices.SortedFunc(slices.Values(answered), func(a, b op) int { return int(a.end - b.end) })
@@ -114,13 +114,13 @@ func register() porcupine.Model {
 	}
 }
 
-// operations are a register's history as the checker takes it.
+// operations returns a register's history for the checker.
 //
-// A write whose outcome nobody was told may happen at any time, or never. If nobody has seen its value, it makes no
-// difference to anybody and is left out. Otherwise it happened before the end of the first read that saw it. The
-// checker would find the same by itself, but needs exponential time for it.
+// A write without a known outcome may happen at any later time, or never. If no read returned its value, it has no
+// effect and is left out. Otherwise it happened before the end of the first read that returned it. The checker would
+// find this too, but in exponential time.
 func operations(ops []op) []porcupine.Operation {
-	seen := map[string]time.Duration{} // by value: when the first read of it ended
+	seen := map[string]time.Duration{} // by value: end of the first read that returned it
 	for _, o := range ops {
 		if at, ok := seen[o.value]; o.kind == read && o.acknowledged && (!ok || o.end < at) {
 			seen[o.value] = o.end
@@ -135,7 +135,7 @@ func operations(ops []op) []porcupine.Operation {
 				continue
 			}
 			if end < o.call {
-				end = math.MaxInt64 // seen before it was written: let the model say that this cannot be
+				end = math.MaxInt64 // read before it was written: the model reports that
 			}
 		}
 		out = append(out, porcupine.Operation{Input: o, Call: int64(o.call), Return: int64(end)})

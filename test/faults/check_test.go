@@ -30,7 +30,7 @@ func unknown(o op) op {
 	return o
 }
 
-// TestCheckRegisters gives the checker made-up histories of one register.
+// TestCheckRegisters gives the checker invented histories of one register.
 func TestCheckRegisters(t *testing.T) {
 	for name, c := range map[string]struct {
 		ops               []op
@@ -90,7 +90,7 @@ func TestCheckRegisters(t *testing.T) {
 	}
 }
 
-// TestCheckObjects gives it objects of which some are not there.
+// TestCheckObjects gives the checker objects of which some are missing.
 func TestCheckObjects(t *testing.T) {
 	made := func(key, value string, acknowledged bool) op {
 		return op{client: "c", kind: create, key: key, value: value, acknowledged: acknowledged}
@@ -107,7 +107,7 @@ func TestCheckObjects(t *testing.T) {
 	}
 }
 
-// TestCheckIsQuick: many unknown writes must not make it slow.
+// TestCheckIsQuick: many writes with unknown outcome must not make the check slow.
 func TestCheckIsQuick(t *testing.T) {
 	var ops []op
 	for i := range 2000 {

@@ -14,7 +14,7 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// await waits for what a fault brings about. What does not come within patience fails the test.
+// await waits for the effect of a fault. The test fails if it does not occur within patience.
 func (a *arena) await(what string, check func() error) {
 	a.t.Helper()
 	began := time.Now()

@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// chosen are the faults that the environment names, in its order, or all.
+// chosen are the faults in CORACLE_TEST_FAULTS, in that order, or all.
 func chosen(t *testing.T) []fault {
 	all := slices.Concat(faults, often)
 	names := strings.Fields(os.Getenv("CORACLE_TEST_FAULTS"))
@@ -31,8 +31,8 @@ func chosen(t *testing.T) []fault {
 	return out
 }
 
-// TestFaults breaks a cluster of three servers and an agent in one way after the other. CORACLE_TEST_FAULTS names some
-// of the faults instead, in order. CORACLE_TEST_FAULT_ROUNDS is for long runs: so many times all, at random.
+// TestFaults applies one fault after the other to a cluster of three servers and an agent. CORACLE_TEST_FAULTS selects
+// faults, in order. CORACLE_TEST_FAULT_ROUNDS is for long runs: all faults so many times, in random order.
 func TestFaults(t *testing.T) {
 	slots.Take(t)
 	hosts.Bin(t)
@@ -45,7 +45,7 @@ func TestFaults(t *testing.T) {
 	a.long = rounds > 0
 	for _, f := range list {
 		if !t.Run(f.name, func(t *testing.T) { a.survive(t, f) }) {
-			break // the next one would find a cluster that is not whole
+			break // the next fault would find an unhealthy cluster
 		}
 	}
 	t.Logf("%d faults: %s", a.runs, a.total)
@@ -54,8 +54,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// seesThePast proves that the clients and the checker would notice: a server that is cut off answers reads that its
-// cache may answer, and those are stale.
+// seesThePast proves that the clients and the checker would notice a stale read: a server that is cut off answers from
+// its cache, and those answers are stale.
 func seesThePast(t *testing.T, a *arena) {
 	p := normal
 	p.cached = true
@@ -64,7 +64,7 @@ func seesThePast(t *testing.T, a *arena) {
 	}
 }
 
-// random is a list some times over, with what is not in it by default, shuffled.
+// random returns a list several times over, including faults that are not run by default, shuffled.
 func random(t *testing.T, list []fault, rounds int) []fault {
 	if os.Getenv("CORACLE_TEST_FAULTS") == "" {
 		list = slices.Concat(list, often)
@@ -79,21 +79,21 @@ func random(t *testing.T, list []fault, rounds int) []fault {
 	return list
 }
 
-// TestOneServer kills the control plane's half of a lone server: the same clients and checks, without others.
+// TestOneServer kills the control plane of a single server, with the same clients and checks.
 func TestOneServer(t *testing.T) {
 	slots.Take(t)
 	hosts.Bin(t)
 	a := newArena(t, 1, 0)
 	a.survive(t, fault{"killed", func(a *arena) []*hosts.Host {
 		for range 3 {
-			a.killHalf(a.Servers[0], "control-plane")
+			a.killChild(a.Servers[0], "control-plane")
 			a.awaitServed()
 		}
 		return nil
 	}})
 }
 
-// String is a verdict in one line.
+// String is the verdict in one line.
 func (v verdict) String() string {
 	return fmt.Sprintf("%d writes acknowledged, %d unknown, %d lost; %d reads, %d stale; %d impossible histories, %d undecided",
 		v.acknowledged, v.unknown, len(v.lost), v.reads, len(v.stale), len(v.impossible), len(v.undecided))

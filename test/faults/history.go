@@ -1,9 +1,8 @@
-// Package faults breaks clusters while clients use them, and finds out whether they lost anything that they had
-// acknowledged or showed anybody the past.
+// Package faults breaks clusters while clients use them, and checks that no acknowledged write is lost and no read is
+// stale.
 //
-// Clients on every host write and read ConfigMaps through the host's balancer (load.go) and note each request with
-// its begin and end (history.go). Afterwards the histories are checked (check.go). What is broken is a table in the
-// test.
+// Clients on every host write and read ConfigMaps through the host's balancer (load.go) and record each request with
+// its begin and end (history.go). Afterwards the histories are checked (check.go). The faults are a table in the test.
 package faults
 
 import (
@@ -12,14 +11,14 @@ import (
 	"time"
 )
 
-// kind is what a request was about.
+// kind is the kind of a request.
 type kind int
 
 const (
-	write  kind = iota // of a register, whatever it held
-	swap               // of a register, if it still held what was read before
+	write  kind = iota // of a register, whatever its value
+	swap               // of a register, if it still has the value that was read before
 	read               // of a register
-	create             // of an object that is never touched again
+	create             // of an object that is not changed afterwards
 )
 
 // op is one request to the API about one object.
@@ -27,20 +26,20 @@ type op struct {
 	client string // the host it came from
 	kind   kind
 	key    string
-	value  string // that was written, or was read
-	old    string // swap: what the register held
-	// revision is the object's, as the answer told it.
+	value  string // that was written, or that was read
+	old    string // swap: the expected value of the register
+	// revision is the object's resource version in the answer.
 	revision int64
-	// call and end are when the request began and when the client was told its outcome, since the history's begin.
+	// call and end are the times of the request and of its outcome at the client, since the history's begin.
 	call, end time.Duration
-	// acknowledged requests were answered with success. All others may have happened or not, or may happen yet.
+	// acknowledged requests succeeded. All others may have happened or not, or may still happen.
 	acknowledged bool
 }
 
-// writes reports whether an op may have changed something.
+// writes reports whether an op may have changed a value.
 func (o op) writes() bool { return o.kind != read }
 
-// history is what clients saw. Any number of goroutines may add to it.
+// history records what clients observed. Any number of goroutines may add to it.
 type history struct {
 	began time.Time
 
@@ -59,7 +58,7 @@ func (h *history) add(ops ...op) {
 	h.ops = append(h.ops, ops...)
 }
 
-// all returns what was added so far, in the order of the requests' ends.
+// all returns all ops so far, ordered by their end.
 func (h *history) all() []op {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -68,13 +67,13 @@ func (h *history) all() []op {
 	return out
 }
 
-// gap is the longest time in which none of some clients' requests succeeded.
+// gap is the longest time in which no request of some clients succeeded.
 type gap struct{ from, to time.Duration }
 
 func (g gap) length() time.Duration { return g.to - g.from }
 
-// longestGap returns the longest time between from and to in which no request of the wanted kind succeeded. The ops
-// are in the order of their ends.
+// longestGap returns the longest time between from and to in which no request of the given kind succeeded. The ops are
+// ordered by their end.
 func longestGap(ops []op, from, to time.Duration, wanted func(op) bool) gap {
 	longest, last := gap{from, from}, from
 	note := func(at time.Duration) {

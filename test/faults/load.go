@@ -18,27 +18,27 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// missing is what a read of a register tells that is not there.
+// missing is the value that a read reports for a register that does not exist.
 const missing = "(not found)"
 
-// pace is how much a client does. A beat does not wait for the answer to the one before, so that one request that
-// hangs does not hide that others would succeed; a worker does wait.
+// pace is the rate of a client. A beat does not wait for the previous answer, so that a request that hangs does not
+// hide that others would succeed; a worker does wait.
 type pace struct {
 	beat    time.Duration // between two creations, and between two reads
 	workers int           // that write registers
 	pause   time.Duration // of a worker between two requests
 	timeout time.Duration // of a request
-	cached  bool          // reads may be answered from an API server's cache, however old it is
+	cached  bool          // reads may be answered from an API server's cache, however old
 }
 
-// client is who uses the API from one host.
+// client uses the API from one host.
 type client struct {
 	host string
 	api  rest.Interface
 	gate *gate
 }
 
-// gate keeps a host's client from acting while its host is down: it is down too.
+// gate stops a host's client while its host is down.
 type gate struct {
 	mu   sync.RWMutex
 	down bool
@@ -46,7 +46,7 @@ type gate struct {
 
 var errDown = errors.New("the client's host is down")
 
-// set says whether the host is down. It returns when nobody dials from it.
+// set opens or closes the gate. It returns when no connection is being dialled from the host.
 func (g *gate) set(down bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -59,7 +59,7 @@ func (g *gate) isDown() bool {
 	return g.down
 }
 
-// newClient makes a host's client, which dials through its gate. Nothing is ever tried again behind its back.
+// newClient makes a host's client, which dials through its gate. It does not retry by itself.
 func newClient(host string, config *rest.Config, g *gate) (*client, error) {
 	dial := config.Dial
 	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -77,12 +77,12 @@ func newClient(host string, config *rest.Config, g *gate) (*client, error) {
 	return &client{host, set.CoreV1().RESTClient(), g}, nil
 }
 
-// namespace is where all objects are.
+// namespace has all objects.
 const namespace = "faults"
 
-// load is what some clients do at the same time to a few registers and any number of objects.
+// load is the concurrent work of some clients on a few registers and any number of objects.
 type load struct {
-	name string // of everything it makes: a DNS label
+	name string // prefix of all its objects: a DNS label
 	keys []string
 	pace pace
 	seen *history
@@ -92,10 +92,10 @@ type load struct {
 	group sync.WaitGroup
 }
 
-// registers is how many there are: few, so that clients meet.
+// registers is the number of registers, small so that clients conflict.
 const registers = 6
 
-// begin makes the registers through the first client that gets through, and starts all clients.
+// begin creates the registers through the first client that succeeds, and starts all clients.
 func begin(ctx context.Context, name string, clients []*client, p pace) (*load, error) {
 	l := &load{name: name, pace: p, seen: newHistory()}
 	for i := range registers {
@@ -115,7 +115,7 @@ func begin(ctx context.Context, name string, clients []*client, p pace) (*load, 
 	return l, nil
 }
 
-// prepare makes the namespace and the registers.
+// prepare creates the namespace and the registers.
 func (l *load) prepare(ctx context.Context, c *client) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -132,7 +132,7 @@ func (l *load) prepare(ctx context.Context, c *client) error {
 	return nil
 }
 
-// persist makes an object that nobody else makes differently: it is tried again until it is there.
+// persist creates an object that has only one creator, and retries until it exists.
 func persist(ctx context.Context, post *rest.Request) error {
 	for {
 		try, cancel := context.WithTimeout(ctx, 15*time.Second)
@@ -149,14 +149,14 @@ func persist(ctx context.Context, post *rest.Request) error {
 	}
 }
 
-// end stops the clients and returns what they saw. Requests on their way are waited for.
+// end stops the clients, waits for their requests, and returns what they observed.
 func (l *load) end() []op {
 	l.stop()
 	l.group.Wait()
 	return l.seen.all()
 }
 
-// beat does something in intervals, beside what it did before.
+// beat calls a function in intervals, without waiting for earlier calls.
 func (l *load) beat(ctx context.Context, do func(), c *client) {
 	l.group.Go(func() {
 		ticker := time.NewTicker(l.pace.beat)
@@ -193,12 +193,12 @@ func (l *load) work(ctx context.Context, c *client) {
 
 func (l *load) key() string { return l.keys[rand.IntN(len(l.keys))] }
 
-// value is one that nobody else writes.
+// value returns a value that no other client writes.
 func (l *load) value() string { return strconv.FormatInt(l.count.Add(1), 10) }
 
 const (
 	valueKey = "value"     // in a ConfigMap's data
-	runLabel = "faultsrun" // has the load's name on its registers
+	runLabel = "faultsrun" // has the load's name, on its registers
 )
 
 func (l *load) configMap(name, value string) *corev1.ConfigMap {
@@ -208,7 +208,7 @@ func (l *load) configMap(name, value string) *corev1.ConfigMap {
 	}
 }
 
-// do makes a request and notes its outcome. It runs to its end even if the load is stopped.
+// do makes a request and records its outcome. It runs to its end even if the load is stopped.
 func (l *load) do(ctx context.Context, o op, request *rest.Request) op {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.pace.timeout)
 	defer cancel()
@@ -221,14 +221,14 @@ func (l *load) do(ctx context.Context, o op, request *rest.Request) op {
 		o.settle(&got)
 	case o.kind == read && apierrors.IsNotFound(err):
 		o.value, o.acknowledged = missing, true
-	case apierrors.IsConflict(err): // a swap that came too late: it has not happened
+	case apierrors.IsConflict(err): // the register had changed: the swap did not happen
 		return o
 	}
 	l.seen.add(o)
 	return o
 }
 
-// settle notes what the answer says.
+// settle records the content of the answer.
 func (o *op) settle(got *corev1.ConfigMap) {
 	o.acknowledged = true
 	o.revision, _ = strconv.ParseInt(got.ResourceVersion, 10, 64)
@@ -237,7 +237,7 @@ func (o *op) settle(got *corev1.ConfigMap) {
 	}
 }
 
-// read asks for a register without a resourceVersion: the newest there is. Only a cached one may be older.
+// read reads a register without a resourceVersion, so the newest value. Only a cached read may be older.
 func (l *load) read(ctx context.Context, c *client, key string) op {
 	request := c.api.Get().Namespace(namespace).Resource("configmaps").Name(key)
 	if l.pace.cached {
@@ -246,14 +246,14 @@ func (l *load) read(ctx context.Context, c *client, key string) op {
 	return l.do(ctx, op{client: c.host, kind: read, key: key}, request)
 }
 
-// write puts a value into a register, whatever it holds.
+// write puts a value into a register, whatever its value.
 func (l *load) write(ctx context.Context, c *client, key string) {
 	value := l.value()
 	request := c.api.Put().Namespace(namespace).Resource("configmaps").Name(key).Body(l.configMap(key, value))
 	l.do(ctx, op{client: c.host, kind: write, key: key, value: value}, request)
 }
 
-// swap reads a register and puts another value there if that is still what it holds.
+// swap reads a register and writes another value if it has not changed since.
 func (l *load) swap(ctx context.Context, c *client, key string) {
 	was := l.read(ctx, c, key)
 	if !was.acknowledged || was.value == missing {
@@ -266,7 +266,7 @@ func (l *load) swap(ctx context.Context, c *client, key string) {
 	l.do(ctx, op{client: c.host, kind: swap, key: key, value: value, old: was.value}, request)
 }
 
-// create makes an object that nobody touches again.
+// create creates an object that is not changed afterwards.
 func (l *load) create(ctx context.Context, c *client) {
 	value := l.value()
 	key := l.name + "-object-" + value

@@ -10,16 +10,16 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// quiet is how long a cluster that was broken must stay whole.
+// quiet is how long a broken cluster must stay healthy afterwards.
 const quiet = 2 * time.Second
 
-// patience is how long a cluster may take until it is whole again with no human hand, on a slow machine too.
+// patience is how long a cluster may take to become healthy again without help, also on a slow machine.
 const patience = 5 * time.Minute
 
 // normal is some 40 writes a second from four hosts.
 var normal = pace{beat: 200 * time.Millisecond, workers: 2, pause: 300 * time.Millisecond, timeout: 15 * time.Second}
 
-// survive is an error of the test if the cluster loses something to a fault, or shows the past.
+// survive fails the test if the cluster loses writes or returns stale reads after a fault.
 func (a *arena) survive(t *testing.T, f fault) {
 	v := a.suffer(t, f, normal)
 	a.runs++
@@ -32,7 +32,7 @@ func (a *arena) survive(t *testing.T, f fault) {
 	}
 }
 
-// suffer lets one fault happen while clients work, waits until the cluster is whole, and checks what they saw.
+// suffer applies one fault while clients work, waits until the cluster is healthy, and checks the histories.
 func (a *arena) suffer(t *testing.T, f fault, p pace) verdict {
 	a.t = t
 	a.loads++
@@ -66,8 +66,8 @@ func (a *arena) sum(v verdict) {
 	a.total.undecided = append(a.total.undecided, v.undecided...)
 }
 
-// gaps says of each host's client for how long it was not served since the fault began, and how long a single request
-// took at most.
+// gaps reports for each host's client how long it was not served since the fault, and the longest duration of a single
+// request.
 func (a *arena) gaps(ops []op, from time.Duration, hurt []*hosts.Host) string {
 	out := ""
 	for _, c := range a.clients {
@@ -99,20 +99,20 @@ func (a *arena) gaps(ops []op, from time.Duration, hurt []*hosts.Host) string {
 	return out
 }
 
-// killHalf kills one of coracle's halves on a host. It waits a little if there is none at the moment.
-func (a *arena) killHalf(h *hosts.Host, half string) {
+// killChild kills one of coracle's child processes on a host. It waits a little if it does not run at the moment.
+func (a *arena) killChild(h *hosts.Host, role string) {
 	a.t.Helper()
 	var err error
 	for range 50 {
 		var pid int
-		if pid, err = a.Running(h).ChildPID(half); err == nil {
+		if pid, err = a.Running(h).ChildPID(role); err == nil {
 			err = syscall.Kill(pid, syscall.SIGKILL)
-			a.t.Logf("killed the %s half on %s", half, h.Name)
+			a.t.Logf("killed the %s process on %s", role, h.Name)
 			break
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
 	if err != nil {
-		a.t.Logf("there is no %s half on %s to kill: %v", half, h.Name, err)
+		a.t.Logf("there is no %s process on %s to kill: %v", role, h.Name, err)
 	}
 }

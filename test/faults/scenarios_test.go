@@ -7,11 +7,11 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// fault is something that happens to a cluster and passes.
+// fault is a failure that happens to a cluster and ends.
 type fault struct {
 	name string
-	// do breaks something, waits, and mends what a person, or the end of a power cut, would mend. It returns the hosts
-	// whose own clients cannot be served meanwhile, by the nature of the fault.
+	// do breaks something, waits, and repairs what a person, or the end of a power cut, would repair. It returns the
+	// hosts whose own clients cannot be served meanwhile because of the fault.
 	do func(a *arena) (hurt []*hosts.Host)
 }
 
@@ -27,12 +27,12 @@ var faults = []fault{
 	{"rolling-restart", rollingRestart},
 }
 
-// often is what CI does not have the time for.
+// often are faults for which CI has no time.
 var often = []fault{
 	{"follower-freezes", followerFreezes},
 	{"leader-cut-one-way", leaderCutOneWay},
 	{"packets-lost", packetsLost},
-	{"halves-killed", halvesKilled},
+	{"children-killed", childrenKilled},
 	{"follower-dies", followerDies},
 	{"two-die", twoDie},
 	{"one-after-the-other", oneAfterTheOther},
@@ -62,7 +62,7 @@ func followerDies(a *arena) []*hosts.Host {
 	return []*hosts.Host{h}
 }
 
-// twoDie leaves a server that can do nothing until one of the others is back.
+// twoDie leaves a server without a quorum until one of the others is back.
 func twoDie(a *arena) []*hosts.Host {
 	all := a.others(a.Servers[rand.IntN(len(a.Servers))])
 	for _, h := range all {
@@ -73,7 +73,7 @@ func twoDie(a *arena) []*hosts.Host {
 	return a.Servers
 }
 
-// oneAfterTheOther pulls the next leader's plug while the one before is still starting.
+// oneAfterTheOther unplugs the next leader while the previous one is still starting.
 func oneAfterTheOther(a *arena) []*hosts.Host {
 	for range 3 {
 		h := a.leader()
@@ -129,7 +129,7 @@ func leaderFreezes(a *arena) []*hosts.Host { return a.freeze(a.leader()) }
 
 func followerFreezes(a *arena) []*hosts.Host { return a.freeze(a.others(a.leader())[1]) }
 
-// freeze stops all processes of a host for a while, which then go on as if nothing had happened.
+// freeze stops all processes of a host for a while; then they continue.
 func (a *arena) freeze(h *hosts.Host) []*hosts.Host {
 	h.Freeze()
 	a.t.Logf("froze %s", h.Name)
@@ -142,7 +142,7 @@ func (a *arena) freeze(h *hosts.Host) []*hosts.Host {
 	return []*hosts.Host{h}
 }
 
-// diskFull fills the leader's disk, and kills the control plane's half, which has to start with that.
+// diskFull fills the leader's disk and kills its control plane, which has to start with a full disk.
 func diskFull(a *arena) []*hosts.Host {
 	h := a.Servers[len(a.Servers)-1]
 	a.lead(h)
@@ -150,13 +150,13 @@ func diskFull(a *arena) []*hosts.Host {
 	a.t.Logf("filled the disk of %s", h.Name)
 	a.awaitServed(h)
 	restarts := a.Running(h).Restarts()
-	a.killHalf(h, "control-plane")
+	a.killChild(h, "control-plane")
 	a.awaitStart(h, restarts)
 	h.FreeDisk()
 	return []*hosts.Host{h}
 }
 
-// wiped is a server that is installed anew and joins as if it had never been there.
+// wiped reinstalls a server, which joins like a new one.
 func wiped(a *arena) []*hosts.Host {
 	h := a.others(a.leader())[rand.IntN(2)]
 	if a.long {
@@ -166,7 +166,7 @@ func wiped(a *arena) []*hosts.Host {
 	return []*hosts.Host{h}
 }
 
-// wipe installs a server anew and starts coracle, which joins any of the others.
+// wipe reinstalls a server and starts coracle, which joins any of the others.
 func (a *arena) wipe(h *hosts.Host) {
 	a.kill(h)
 	h.Wipe()
@@ -180,7 +180,7 @@ func (a *arena) wipe(h *hosts.Host) {
 	a.gates[h.Name].set(false)
 }
 
-// wipedWithoutQuorum has a server join that another one must come back for.
+// wipedWithoutQuorum lets a server join while there is no quorum: another server must return first.
 func wipedWithoutQuorum(a *arena) []*hosts.Host {
 	dead := a.Servers[len(a.Servers)-1]
 	a.plug(dead)
@@ -190,7 +190,7 @@ func wipedWithoutQuorum(a *arena) []*hosts.Host {
 	return a.Servers
 }
 
-// allWipedInTurn replaces every machine that the cluster began with, the first one first.
+// allWipedInTurn replaces every original machine of the cluster, beginning with the first one.
 func allWipedInTurn(a *arena) []*hosts.Host {
 	for _, h := range a.Servers {
 		began := time.Now()
@@ -202,7 +202,7 @@ func allWipedInTurn(a *arena) []*hosts.Host {
 	return a.Servers
 }
 
-// joinsInterrupted pulls the plug of a server again and again while it joins.
+// joinsInterrupted unplugs a server repeatedly while it joins.
 func joinsInterrupted(a *arena) []*hosts.Host {
 	h := a.Servers[1]
 	a.wipe(h)
@@ -241,10 +241,10 @@ func rollingRestart(a *arena) []*hosts.Host {
 	return nil
 }
 
-// halvesKilled kills processes of coracle at random, on any server.
-func halvesKilled(a *arena) []*hosts.Host {
+// childrenKilled kills processes of coracle at random, on any server.
+func childrenKilled(a *arena) []*hosts.Host {
 	for range 6 {
-		a.killHalf(a.Servers[rand.IntN(len(a.Servers))], []string{"control-plane", "control-plane", "node"}[rand.IntN(3)])
+		a.killChild(a.Servers[rand.IntN(len(a.Servers))], []string{"control-plane", "control-plane", "node"}[rand.IntN(3)])
 		time.Sleep(time.Duration(rand.IntN(4000)) * time.Millisecond)
 	}
 	return a.Servers

@@ -1,4 +1,4 @@
-// Package golden compares what tests made with files that a reviewer has read.
+// Package golden compares output of tests with files that were reviewed.
 package golden
 
 import (
@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// update makes the files what the tests make, instead of comparing.
+// update writes the files instead of comparing them.
 var update = flag.Bool("update", false, "write the golden files")
 
-// Check fails the test if got is not what the file at path holds. With the flag -update it writes the file first.
+// Check fails the test if got differs from the file at path. With the flag -update it writes the file first.
 func Check[T string | []byte](t *testing.T, path string, got T) {
 	t.Helper()
 	if *update {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relay takes the place of a host's cable in the wire's bridge and passes everything on a little later. Kernels
-// without sch_netem, like those of small CI machines, cannot do that themselves.
+// relay replaces a host's cable in the wire's bridge and forwards all frames after a delay. It is for kernels without
+// sch_netem, such as those of small CI machines.
 //
 //	host eth0 ── PORT-in ──(relay)── PORT, a tap ── bridge
 type relay struct {
@@ -22,10 +22,11 @@ type relay struct {
 	group sync.WaitGroup
 }
 
-// maxFrame is the largest packet with its header for offloads: the kernel passes on what TCP has not cut yet.
+// maxFrame is the largest packet with its header for offloads: the kernel passes on packets that TCP has not segmented
+// yet.
 const maxFrame = 1<<16 + 64
 
-// newRelay delays both ways of the port.
+// newRelay delays frames of the port in both directions.
 func newRelay(w *Wire, port string, by time.Duration) (*relay, error) {
 	r := &relay{wire: w, port: port}
 	inner := port + "-in"
@@ -48,7 +49,7 @@ func newRelay(w *Wire, port string, by time.Duration) (*relay, error) {
 func (r *relay) open(inner string) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread ends in the wrong namespace
+		runtime.LockOSThread() // and never unlocked, because the thread is in another namespace
 		ns, err := os.Open("/run/netns/" + r.wire.name)
 		if err != nil {
 			result <- err
@@ -82,7 +83,7 @@ func (r *relay) restore() error {
 	return r.wire.try("ip -n %[1]s link set %[2]s-in name %[2]s && ip -n %[1]s link set %[2]s master br0 up", r.wire.name, r.port)
 }
 
-// openTap makes a tap device whose frames carry the header for offloads, like those of openPort.
+// openTap makes a tap device whose frames have the header for offloads, like those of openPort.
 func openTap(name string) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -131,7 +132,7 @@ func openPort(name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// frame is a packet and when it goes on.
+// frame is a packet with the time when it is forwarded.
 type frame struct {
 	due  time.Time
 	data []byte
@@ -139,7 +140,7 @@ type frame struct {
 
 // pass reads frames and writes each after the delay, in order, until an end is closed.
 func pass(from, to *os.File, by time.Duration) {
-	queue := make(chan frame, 4096) // a full queue loses packets, as a switch's does
+	queue := make(chan frame, 4096) // a full queue loses packets, like a switch
 	go func() {
 		defer close(queue)
 		buf := make([]byte, maxFrame)
@@ -160,6 +161,6 @@ func pass(from, to *os.File, by time.Duration) {
 	}()
 	for f := range queue {
 		time.Sleep(time.Until(f.due))
-		_, _ = to.Write(f.data) // what does not fit is lost
+		_, _ = to.Write(f.data) // frames that do not fit are lost
 	}
 }

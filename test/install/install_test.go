@@ -1,4 +1,4 @@
-// Package install proves the installer on machines: Debian with systemd, with rules of others in their firewalls.
+// Package install tests the installer on machines: Debian with systemd, and rules of other programs in the firewall.
 package install
 
 import (
@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
 //go:embed testdata
 var testdata embed.FS
 
-// TestInstall takes a server and an agent through an installation's life. The steps build on each other.
+// TestInstall tests the life of an installation, of a server and an agent. The steps build on each other.
 func TestInstall(t *testing.T) {
 	slots.Take(t)
 	site := machines.Open(t)
@@ -51,7 +51,7 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// story is what the steps have in common.
+// story is the state that the steps share.
 type story struct {
 	server, agent             *machines.Machine
 	serverBefore, agentBefore snapshot
@@ -59,7 +59,7 @@ type story struct {
 	pods0                     string
 }
 
-// boot starts a machine on which others have been before.
+// boot starts a machine on which other programs have left files and rules.
 func boot(t *testing.T, site *machines.Site, name string) *machines.Machine {
 	t.Helper()
 	m := site.Boot(t, name, machines.Options{})
@@ -85,7 +85,7 @@ func read(t *testing.T, name string) string {
 	return string(data)
 }
 
-// snapshot is all that a machine holds.
+// snapshot is the content of a machine.
 type snapshot struct {
 	files, kernel, processes machines.Inventory
 	firewall                 string
@@ -95,7 +95,7 @@ func take(m *machines.Machine) snapshot {
 	return snapshot{m.Files(), m.Kernel(), m.Processes(), m.Firewall()}
 }
 
-// unchanged fails the test if the machine holds anything else than before.
+// unchanged fails the test if the machine's content differs from before.
 func unchanged(t *testing.T, m *machines.Machine, before snapshot) {
 	t.Helper()
 	m = m.For(t)
@@ -111,7 +111,7 @@ func unchanged(t *testing.T, m *machines.Machine, before snapshot) {
 	}
 }
 
-// leftovers are what may differ after an installation has gone, each with its reason.
+// leftovers are differences that are allowed after an uninstallation, each with its reason.
 var leftovers = []struct{ begins, why string }{
 	{"+ /root/.kube", "kubectl's own cache, which is the user's"},
 }
@@ -125,7 +125,7 @@ func allowed(line string) bool {
 	return false
 }
 
-// sh is the script with a local file, and what it is given in the environment.
+// sh runs the script with a local file and the given environment.
 func sh(m *machines.Machine, environment string, args ...string) (string, error) {
 	return m.TrySh(environment+` INSTALL_CORACLE_FILE=`+machines.Bin+` sh /etc/site/install.sh "$@" 2>&1`, args...)
 }
@@ -212,7 +212,7 @@ func (s *story) unit(t *testing.T) {
 	}
 }
 
-// pods makes pods, with a Service and a port of the host.
+// pods creates pods, with a Service and a port of the host.
 func (s *story) pods(t *testing.T) {
 	m := s.server.For(t)
 	m.Sh("coracle images import /mnt/images/agnhost.tar")
@@ -222,7 +222,7 @@ func (s *story) pods(t *testing.T) {
 	s.pods0 = podIDs(m)
 }
 
-// answers waits until the pods run and can be reached: through their Service, its node port, and their host's port.
+// answers waits until the pods run and can be reached through their Service, its node port, and their host port.
 func (s *story) answers(t *testing.T) {
 	t.Helper()
 	m := s.server.For(t)
@@ -236,7 +236,7 @@ kubectl exec at-host -- /agnhost connect --timeout=2s web:80`)
 	})
 }
 
-// podIDs are the containers of all pods, which a restart of one would change.
+// podIDs are the containers of all pods; a restart of one would change them.
 func podIDs(m *machines.Machine) string {
 	return m.Run("kubectl", "get", "pods", "-o", "jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].containerID}{'\\n'}{end}")
 }
@@ -327,10 +327,10 @@ func (s *story) reboot(t *testing.T) {
 	t.Logf("the server took %s to go down; %s after the boot all was well again", down.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 }
 
-// next is the version after the one under test, where there is one beside it.
+// next is the executable of the next version, if it is beside the one under test.
 const next = machines.Coracle + "/next/coracle"
 
-// upgrade runs the script again, without arguments and variables, as people do. Package test/upgrade has the rest.
+// upgrade runs the script again without arguments and variables. Package test/upgrade has the other tests.
 func (s *story) upgrade(t *testing.T) {
 	m := s.agent.For(t)
 	if _, err := m.Try("test", "-x", next); err != nil {
@@ -344,7 +344,7 @@ func (s *story) upgrade(t *testing.T) {
 	s.server.For(t).Run("kubectl", "wait", "--for=condition=Ready", "node/edge-2", "--timeout=10s")
 }
 
-// killall leaves the machine as a reboot would.
+// killall ends everything like a reboot.
 func (s *story) killall(t *testing.T) {
 	m := s.server.For(t)
 	secret := m.Run("kubectl", "create", "configmap", "kept", "--from-literal=a=b")

@@ -10,10 +10,11 @@ import (
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
-// openRC is the init of a machine without systemd. Debian has no program for that; a shell takes up orphans as well.
+// openRC is the init command of a machine without systemd. Debian has no init program for OpenRC; a shell reaps orphans
+// too.
 var openRC = []string{"/bin/sh", "-c", "openrc sysinit; openrc boot; openrc default; : >/run/up; while :; do sleep 3600 & wait $!; done"}
 
-// TestOpenRC installs a server on a machine with OpenRC, kills it, stops and starts it, and takes it off again.
+// TestOpenRC installs a server on a machine with OpenRC, kills it, stops and starts it, and uninstalls it.
 func TestOpenRC(t *testing.T) {
 	slots.Take(t)
 	m := machines.Open(t).Boot(t, "alpine", machines.Options{Init: openRC})
@@ -32,7 +33,7 @@ func TestOpenRC(t *testing.T) {
 	if out := m.Run("coracle", "install"); !strings.Contains(out, "nothing was changed") {
 		t.Errorf("again: %s", out)
 	}
-	// What is killed is started again.
+	// OpenRC restarts a killed process.
 	front := func() string { return m.Sh(`pgrep -o -f "^/usr/local/bin/coracle server"`) }
 	killed := front()
 	m.Run("kill", "-9", killed)

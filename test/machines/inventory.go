@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// Inventory is what a machine holds: one line for each thing, by its name.
+// Inventory is the content of a machine: one line for each object, by name.
 type Inventory map[string]string
 
-// unlisted are files, and directories with what is in them, that are the kernel's, the engine's, the test's, or those of
-// programs which write whenever they like, or at each boot.
+// unlisted are files, and directories with their content, that belong to the kernel, the engine or the test, or that
+// programs write at any time or at each boot.
 var unlisted = []string{"/proc", "/sys", "/dev", "/tmp", Coracle, "/mnt/images", "/etc/hostname", "/etc/hosts", "/etc/resolv.conf",
 	"/run/cgroups", "/run/initctl", "/run/log", "/run/dbus", "/run/openrc", "/run/shm", "/run/systemd", "/run/udev", "/run/utmp",
 	"/var/lib/systemd/random-seed", "/var/lib/systemd/timers", "/var/log/journal", "/var/log/wtmp"}
 
-// Files lists all files of the machine with type, mode, owner, size and time of change, and where links lead; directories
-// with type, mode and owner.
+// Files lists all files of the machine with type, mode, owner, size, time of change and the target of links;
+// directories with type, mode and owner.
 func (m *Machine) Files() Inventory {
 	m.t.Helper()
 	args := []string{"/", "("}
@@ -30,8 +30,8 @@ func (m *Machine) Files() Inventory {
 	return inventory(m.Run("find", args...))
 }
 
-// Kernel lists what the machine has in its kernel: links, routes, mounts, cgroups without those of systemd's units, network
-// namespaces, sysctls that Kubernetes sets.
+// Kernel lists the machine's objects in the kernel: links, routes, mounts, cgroups except those of systemd's units,
+// network namespaces, and the sysctls that Kubernetes sets.
 func (m *Machine) Kernel() Inventory {
 	m.t.Helper()
 	return inventory(m.Sh(`
@@ -48,7 +48,7 @@ done
 `))
 }
 
-// Processes lists the programs that run, each once, without what looks.
+// Processes lists the running programs, each once, except those that list them.
 func (m *Machine) Processes() Inventory {
 	m.t.Helper()
 	return inventory(m.Sh(`for p in /proc/[0-9]*; do
@@ -56,7 +56,7 @@ func (m *Machine) Processes() Inventory {
 done | grep -vxE 'sh|cat|sort|grep|awk|sleep|runc.*' | sort -u | awk '{ print "process " $0 "\t" }'`))
 }
 
-// Firewall is the whole text of the machine's rules, as nft and both iptables see them, without counters.
+// Firewall is the text of all rules of the machine, as nft and both iptables print them, without counters.
 func (m *Machine) Firewall() string {
 	m.t.Helper()
 	return m.Sh(`nft -s list ruleset; for x in iptables-save ip6iptables-save ip6tables-save; do
@@ -73,8 +73,8 @@ func inventory(text string) Inventory {
 	return inv
 }
 
-// Diff lists what is in after and was not in before with a +, the other way round with a -, and what has changed with both
-// values; sorted.
+// Diff returns the lines that are only in after with a +, those that are only in before with a -, and changed ones with
+// both values; sorted.
 func Diff(before, after Inventory) (lines []string) {
 	for name, now := range after {
 		was, ok := before[name]

@@ -1,6 +1,6 @@
-// Package machines boots whole machines for tests: a Debian with systemd, as scripts/test-machine makes it, each in a
-// container of a Docker engine of the test's own. The coracle under test lies on them as a file that somebody brought; nothing
-// is installed. What a machine's disk, kernel and firewall hold can be taken down before and compared after.
+// Package machines boots whole machines for tests: Debian with systemd, as scripts/test-machine makes it, each in a
+// container of a Docker engine that the test starts. The coracle under test is a file on them; nothing is installed.
+// Tests can compare the content of a machine's disk, kernel and firewall before and after.
 package machines
 
 import (
@@ -19,23 +19,23 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// image is what the machines' disks are copies of.
+// image is the image of the machines' disks.
 const image = "coracle.test/machine:1"
 
-// Coracle is where the directory of the executable under test is on a machine, and Bin the executable.
+// Coracle is the directory of the executable under test on a machine, and Bin the executable.
 const (
 	Coracle = "/mnt/coracle"
 	Bin     = Coracle + "/coracle"
 )
 
-// Site is where machines stand: they reach each other and nothing else.
+// Site is a network of machines, which reach only each other.
 type Site struct {
 	Engine *engine.Engine
 	images string // directory of test images, "" for none
 }
 
-// Open makes a site, which is gone with its machines when the test ends. The package of the test needs hosts.Main. Without
-// what it takes, which `make test` makes, the test is skipped and says so.
+// Open makes a site, and removes it with its machines when the test ends. The package of the test needs hosts.Main. The
+// test is skipped if the files that `make test` makes are missing.
 func Open(t testing.TB) *Site {
 	t.Helper()
 	hosts.Bin(t)
@@ -48,14 +48,14 @@ func Open(t testing.TB) *Site {
 	return s
 }
 
-// Machine is a machine that runs, or is off for a while.
+// Machine is a machine that runs or is off.
 type Machine struct {
 	Name string
 	site *Site
 	t    testing.TB
 }
 
-// Options say what is special about a machine.
+// Options are the properties of a machine that differ from the default.
 type Options struct {
 	// Init is the command that the machine starts with instead of systemd.
 	Init []string
@@ -63,11 +63,12 @@ type Options struct {
 	Args []string
 }
 
-// disks are file systems of their own: overlayfs, as a container's root is, cannot hold another one.
+// disks are directories with a file system of their own, because overlayfs, a container's root, cannot hold another
+// overlayfs.
 var disks = []string{"/var/lib/coracle", "/var/lib/kubelet"}
 
-// Boot starts a new machine of that name and waits until it has come up. It is gone when the test ends, which shows the
-// end of its journal if it fails.
+// Boot starts a new machine of that name and waits until it is up. It is removed when the test ends; if the test fails,
+// the end of its journal is printed.
 func (s *Site) Boot(t testing.TB, name string, opts Options) *Machine {
 	t.Helper()
 	m := &Machine{Name: name, site: s, t: t}
@@ -93,9 +94,9 @@ func (s *Site) Boot(t testing.TB, name string, opts Options) *Machine {
 	return m
 }
 
-// unlock makes a machine's file systems as they are on real ones: an engine mounts those of the kernel read-only. What
-// cgroup hierarchies the engine has not given the machine it does not get to know: systemd would mount them, and they
-// would be those of all machines.
+// unlock makes the kernel's file systems writable, as on real machines; an engine mounts them read-only. It hides
+// cgroup hierarchies that the engine has not given the machine: systemd would mount them, and they would be those of
+// all machines.
 const unlock = `mount -o remount,bind,rw /sys
 for dir in /sys/fs/cgroup /sys/fs/cgroup/*; do mount -o remount,bind,rw $dir; done
 while read -r name rest; do
@@ -106,10 +107,10 @@ mount --bind /run/cgroups /proc/cgroups
 mount --make-rshared /
 exec "$@"`
 
-// upTimeout is for a machine's way up, which takes less than a second.
+// upTimeout limits a machine's boot, which takes less than a second.
 const upTimeout = 2 * time.Minute
 
-// awaitUp waits until systemd has started everything.
+// awaitUp waits until systemd has started all units.
 func (m *Machine) awaitUp() {
 	m.t.Helper()
 	deadline := time.Now().Add(upTimeout)
@@ -135,15 +136,15 @@ func (m *Machine) remove() {
 	}
 }
 
-// For is the machine for a subtest: what fails fails t.
+// For is the machine for a subtest: its methods fail t.
 func (m *Machine) For(t testing.TB) *Machine {
 	sub := *m
 	sub.t = t
 	return &sub
 }
 
-// Reboot shuts the machine down in order and starts it again. It returns when the machine is up, and how long the way down
-// took.
+// Reboot shuts the machine down in order and starts it again. It returns when the machine is up, with the duration of
+// the shutdown.
 func (m *Machine) Reboot() (down time.Duration) {
 	m.t.Helper()
 	began := time.Now()
@@ -171,7 +172,7 @@ func (m *Machine) docker(args ...string) string {
 	return out
 }
 
-// IP is the machine's address; it may be another one after a reboot.
+// IP is the machine's address, which may change at a reboot.
 func (m *Machine) IP() string {
 	m.t.Helper()
 	return m.docker("inspect", "--format", "{{.NetworkSettings.IPAddress}}", m.Name)
@@ -188,7 +189,7 @@ func (m *Machine) Run(name string, args ...string) string {
 	return out
 }
 
-// commandTimeout is for one command on a machine.
+// commandTimeout limits one command on a machine.
 const commandTimeout = 10 * time.Minute
 
 // Try is Run for a command that may fail. The error holds all that the command printed and its exit code, for Code.
@@ -207,7 +208,7 @@ func (m *Machine) TrySh(script string, args ...string) (string, error) {
 	return m.Try("sh", append([]string{"-euc", script, "sh"}, args...)...)
 }
 
-// Write puts a file onto the machine.
+// Write writes a file on the machine.
 func (m *Machine) Write(path, content string) {
 	m.t.Helper()
 	if _, err := m.do(content, []string{"sh", "-c", `mkdir -p "$(dirname "$1")" && cat >"$1"`, "sh", path}); err != nil {
@@ -215,7 +216,7 @@ func (m *Machine) Write(path, content string) {
 	}
 }
 
-// do runs a command in the machine, which reads input.
+// do runs a command on the machine with the given input.
 func (m *Machine) do(input string, command []string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), commandTimeout)
 	defer cancel()

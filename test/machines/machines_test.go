@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
 
-// TestMachines boots two machines, which reach each other, and reboots one.
+// TestMachines boots two machines that reach each other, and reboots one.
 func TestMachines(t *testing.T) {
 	slots.Take(t)
 	s := Open(t)

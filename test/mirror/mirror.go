@@ -1,5 +1,5 @@
-// Package mirror makes releases that are signed by a key of the test's own, in a directory laid out as package release
-// reads it, and serves them.
+// Package mirror makes releases that are signed with a key of the test, in a directory with the layout that package
+// release reads, and serves them.
 package mirror
 
 import (
@@ -23,13 +23,13 @@ import (
 // Mirror is a directory of releases.
 type Mirror struct {
 	Dir string
-	// Key is the public half of the key that signs, in PEM, and KeyFile a file that holds it.
+	// Key is the public key of the signatures in PEM, and KeyFile a file with it.
 	Key, KeyFile string
 
 	private *rsa.PrivateKey
 }
 
-// New makes a mirror without a release, and a key for it.
+// New makes a mirror without releases, and a key for it.
 func New(t testing.TB) *Mirror {
 	t.Helper()
 	private, err := rsa.GenerateKey(rand.Reader, 3072)
@@ -47,14 +47,14 @@ func New(t testing.TB) *Mirror {
 	return m
 }
 
-// Empty makes a mirror without a release that has m's key; making a key takes a while.
+// Empty makes a mirror without releases that uses m's key, because making a key takes long.
 func (m *Mirror) Empty(t testing.TB) *Mirror {
 	other := *m
 	other.Dir = t.TempDir()
 	return &other
 }
 
-// Release adds a version with the files given, text by name, and returns its directory.
+// Release adds a version with the given files, text by name, and returns its directory.
 func (m *Mirror) Release(t testing.TB, version string, files map[string]string) string {
 	t.Helper()
 	dir := filepath.Join(m.Dir, version)
@@ -66,7 +66,7 @@ func (m *Mirror) Release(t testing.TB, version string, files map[string]string) 
 	return dir
 }
 
-// Sign writes the checksums of what is in a directory, and their signature.
+// Sign writes the checksums of a directory's files and their signature.
 func (m *Mirror) Sign(t testing.TB, dir string) {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -90,7 +90,7 @@ func (m *Mirror) Sign(t testing.TB, dir string) {
 	write(t, filepath.Join(dir, "SHA256SUMS.sig"), m.Signature(t, sums), 0o644)
 }
 
-// Signature is the key's signature of a text, as it stands in SHA256SUMS.sig.
+// Signature is the key's signature of a text, in the format of SHA256SUMS.sig.
 func (m *Mirror) Signature(t testing.TB, text string) string {
 	t.Helper()
 	digest := sha256.Sum256([]byte(text))
@@ -101,7 +101,7 @@ func (m *Mirror) Signature(t testing.TB, text string) string {
 	return base64.StdEncoding.EncodeToString(raw) + "\n"
 }
 
-// Channel lets a channel stand at a version.
+// Channel sets the version of a channel.
 func (m *Mirror) Channel(t testing.TB, name, version string) {
 	t.Helper()
 	write(t, filepath.Join(m.Dir, "channels", name), version+"\n", 0o644)

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// What curl's exit code says, as far as Kubernetes' tests read it.
+// Exit codes of curl, as far as Kubernetes' tests check them.
 const (
 	curlUsage   = 2
 	curlName    = 6
@@ -22,7 +22,7 @@ const (
 	curlTimeout = 28
 )
 
-// curl gets a URL as the program of this name does, with the options that Kubernetes' tests give it. Others, it ignores.
+// curl gets a URL like the program of this name, with the options that Kubernetes' tests use. It ignores other options.
 func curl(args []string) int {
 	opts := options(args, map[string]string{
 		"-o": "", "-w": "", "-m": "", "-T": "", "-H": "", "-X": "", "-d": "",
@@ -49,7 +49,7 @@ func curl(args []string) int {
 	return 0
 }
 
-// fetch prints what is at url.
+// fetch prints the body of url.
 func fetch(ctx context.Context, url string, opts parsed) error {
 	dialer := &net.Dialer{Timeout: seconds(opts.value["--connect-timeout"])}
 	if ip := net.ParseIP(opts.value["--interface"]); ip != nil {
@@ -104,7 +104,7 @@ func curlCode(err error) int {
 	return curlConnect
 }
 
-// seconds is a time as curl and nc are given it; 0 is none.
+// seconds parses a duration of curl's and nc's options; 0 means no limit.
 func seconds(text string) time.Duration {
 	n, err := strconv.ParseFloat(text, 64)
 	if err != nil {

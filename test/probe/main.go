@@ -1,11 +1,11 @@
-// Command probe is the client inside the test image: Debian's static busybox cannot resolve names over HTTP.
-// It resolves as programs in pods do, by /etc/resolv.conf with its search list.
+// Command probe is the client in the test image: Debian's static busybox cannot resolve names for HTTP. It resolves
+// names like other programs in pods, with /etc/resolv.conf and its search list.
 //
 //	probe get URL             prints the body; any other status than 200 is a failure
 //	probe lookup HOST         prints the addresses, one a line
 //	probe connect HOST:PORT   opens a TCP connection
 //
-// Called curl, wget or nc it is as much of these as Kubernetes' own tests need in the image agnhost.
+// Called as curl, wget or nc, it implements these as far as Kubernetes' own tests need them in the image agnhost.
 package main
 
 import (
@@ -21,7 +21,7 @@ import (
 
 func main() {
 	switch filepath.Base(os.Args[0]) {
-	case "curl", "wget": // what the tests give wget means the same, but for -T
+	case "curl", "wget": // the options that the tests pass to wget mean the same, except -T
 		os.Exit(curl(os.Args[1:]))
 	case "nc":
 		os.Exit(nc(os.Args[1:]))

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// parsed is a command line: options that are set, those that have a value, and the rest.
+// parsed is a command line: options without a value, options with a value, and arguments.
 type parsed struct {
 	set   map[string]bool
 	value map[string]string
 	rest  []string
 }
 
-// options takes a command line apart. Short options may stand together; those in values have one.
+// options parses a command line. Short options may be combined; those in values have a value.
 func options(args []string, values map[string]string) parsed {
 	p := parsed{set: map[string]bool{}, value: values}
 	for i := 0; i < len(args); i++ {
@@ -41,8 +41,8 @@ func options(args []string, values map[string]string) parsed {
 	return p
 }
 
-// nc sends standard input somewhere and prints what comes back, as OpenBSD's does, with the options that Kubernetes' tests
-// give it. Listening is not among them.
+// nc sends standard input to an address and prints the answer, like OpenBSD's, with the options that Kubernetes' tests
+// use.
 func nc(args []string) int {
 	opts := options(args, map[string]string{"-w": "", "-W": "", "-p": ""})
 	if len(opts.rest) != 2 {
@@ -56,7 +56,7 @@ func nc(args []string) int {
 	return 0
 }
 
-// talk ends when the other side does, or has been silent for as long as -w says.
+// talk ends when the other side ends, or has been silent for the time of -w.
 func talk(addr string, opts parsed) error {
 	patience := seconds(opts.value["-w"])
 	network := "tcp"
@@ -84,7 +84,7 @@ func talk(addr string, opts parsed) error {
 	return listen(conn, patience, packets)
 }
 
-// listen prints what comes, until that many packets have come if there is such a number.
+// listen prints received packets, and ends after the given number of packets if there is one.
 func listen(conn net.Conn, patience time.Duration, packets int) error {
 	buffer := make([]byte, 64<<10)
 	for n := 1; ; n++ {

@@ -48,7 +48,7 @@ func TestCurl(t *testing.T) {
 	}
 }
 
-// printed is what a function writes to the standard output.
+// printed returns what a function writes to standard output.
 func printed(t *testing.T, f func()) string {
 	t.Helper()
 	out, err := os.Create(filepath.Join(t.TempDir(), "printed"))

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Authority signs certificates that nobody trusts by default.
+// Authority is a certificate authority that no program trusts by default.
 type Authority struct {
 	PEM []byte // its certificate
 
@@ -22,7 +22,7 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes one of that name.
+// NewAuthority makes an authority with that name.
 func NewAuthority(t testing.TB, name string) *Authority {
 	t.Helper()
 	key := newKey(t)
@@ -39,8 +39,8 @@ func NewAuthority(t testing.TB, name string) *Authority {
 	return &Authority{PEM: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), cert: cert, key: key}
 }
 
-// Sign makes a certificate and key for both ways, in PEM: of a server at the address (none if it is invalid) and at
-// localhost, and of a client.
+// Sign makes a certificate and key in PEM, for a server at the address (none if it is invalid) and at localhost, and
+// for a client.
 func (a *Authority) Sign(t testing.TB, ip netip.Addr) (cert, key []byte) {
 	t.Helper()
 	leaf := newKey(t)
@@ -62,7 +62,7 @@ func (a *Authority) Sign(t testing.TB, ip netip.Addr) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
 }
 
-// pool trusts the authority; nil trusts nobody.
+// pool trusts the authority; for nil it is empty.
 func (a *Authority) pool() *x509.CertPool {
 	pool := x509.NewCertPool()
 	if a != nil {

@@ -14,7 +14,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Image is what an archive in OCI layout holds: its blobs, and which of them is the image.
+// Image is the content of an archive in OCI layout: its blobs, and the descriptor of the image.
 type Image struct {
 	blobs  map[digest.Digest][]byte
 	target ocispec.Descriptor
@@ -58,10 +58,10 @@ func ReadImage(t testing.TB, archive string) Image {
 	return img
 }
 
-// Digest is the image's.
+// Digest is the image's digest.
 func (i Image) Digest() string { return i.target.Digest.String() }
 
-// With returns the image with one more layer, which holds a file: another image, of which no node has all.
+// With returns the image with one more layer, which contains a file. No node has this image completely.
 func (i Image) With(t testing.TB, file, text string) Image {
 	t.Helper()
 	must := func(err error) {
@@ -100,7 +100,7 @@ func (i Image) With(t testing.TB, file, text string) Image {
 	return out
 }
 
-// manifest is the first of an index, or what the image is itself.
+// manifest is the first manifest of an index, or the image's own manifest.
 func (i Image) manifest(t testing.TB) ocispec.Descriptor {
 	t.Helper()
 	desc := i.target

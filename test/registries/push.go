@@ -15,7 +15,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Push puts an image into the registry under a name without the registry, such as "team/app:1", with the registry's
+// Push pushes an image to the registry under a name without the registry, such as "team/app:1", through the registry's
 // own API and as its first user.
 func (r *Registry) Push(name string, img Image) {
 	r.t.Helper()
@@ -23,7 +23,7 @@ func (r *Registry) Push(name string, img Image) {
 	r.must(r.push(repository, tag, img, img.target))
 }
 
-// push pushes what a descriptor leads to, then itself; without a tag it is known by its digest.
+// push pushes the blobs of a descriptor, then the descriptor; without a tag it gets only its digest as name.
 func (r *Registry) push(repository, tag string, img Image, desc ocispec.Descriptor) error {
 	data, ok := img.blobs[desc.Digest]
 	if !ok {
@@ -68,7 +68,7 @@ func (r *Registry) pushBlob(repository string, sum digest.Digest, data []byte) e
 	return err
 }
 
-// do makes a request and returns the location that the answer names.
+// do makes a request and returns the Location header of the answer.
 func (r *Registry) do(method, url, contentType string, body []byte) (location string, err error) {
 	if r.opts.Clients != nil || r.opts.Tokens != nil {
 		return "", errors.New("push to a registry that shares the storage and wants no certificate or token")

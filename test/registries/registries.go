@@ -1,5 +1,5 @@
-// Package registries runs the CNCF's registry (test/registry) on hosts, for tests that pull from a real one: with TLS and
-// client certificates, passwords or a server of tokens, and with its access log as the witness.
+// Package registries runs the CNCF's registry (test/registry) on hosts, for tests that pull from a real registry: with
+// TLS and client certificates, passwords or a token server. Tests can read its access log.
 package registries
 
 import (
@@ -20,22 +20,22 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// Options say what a registry is like. The zero value listens on port 5000, speaks HTTP and lets everybody in.
+// Options are the properties of a registry. The zero value listens on port 5000 with HTTP and allows all clients.
 type Options struct {
 	Port int // 5000 if zero
-	// Storage is a directory of this machine. Registries may share it: what is pushed to one is in all.
+	// Storage is a directory of this machine. Registries that share it have the same images.
 	Storage string
-	// TLS signs the registry's certificate, which is for the host's address and for "localhost". Nil is plain HTTP.
+	// TLS signs the registry's certificate, which is for the host's address and for "localhost". Nil means plain HTTP.
 	TLS *Authority
-	// Clients signs the certificates that clients have to show. Nil asks for none.
+	// Clients signs the certificates that clients must present. Nil requires none.
 	Clients *Authority
-	// Users are names and passwords. Nil asks for none, unless there is Tokens.
+	// Users are names and passwords. Nil requires none, unless Tokens is set.
 	Users map[string]string
-	// Tokens issues the tokens that the registry wants. Nil wants none.
+	// Tokens issues the tokens that the registry requires. Nil requires none.
 	Tokens *TokenServer
 }
 
-// Registry is a registry that runs.
+// Registry is a running registry.
 type Registry struct {
 	Addr    string // host:port, as in the names of its images
 	URL     string // with the scheme
@@ -74,7 +74,7 @@ func Start(t testing.TB, h *hosts.Host, opts Options) *Registry {
 	return r
 }
 
-// build makes the registry's program and returns its path; a program that is there and is up to date stays.
+// build builds the registry's program and returns its path; an up-to-date program is kept.
 func build(t testing.TB) string {
 	t.Helper()
 	mod, err := exec.Command("go", "env", "GOMOD").Output()
@@ -121,7 +121,7 @@ func (r *Registry) run(program string) {
 	})
 }
 
-// config is the registry's own configuration.
+// config is the registry's configuration file.
 func (r *Registry) config() map[string]any {
 	http := map[string]any{"addr": r.Addr, "secret": "of-this-test"}
 	if r.opts.TLS != nil {
@@ -146,7 +146,7 @@ func (r *Registry) config() map[string]any {
 	return config
 }
 
-// SetUsers changes the names and passwords of a registry that has some, at once.
+// SetUsers replaces the names and passwords of a registry that has some, at once.
 func (r *Registry) SetUsers(users map[string]string) {
 	r.t.Helper()
 	var text strings.Builder
@@ -168,7 +168,7 @@ func (r *Registry) Stop() {
 	}
 }
 
-// Requests are the lines of the access log so far that hold all of the words: method, path and status.
+// Requests returns the lines of the access log so far that contain all of the words: method, path and status.
 func (r *Registry) Requests(words ...string) []string {
 	data, err := os.ReadFile(r.log())
 	if err != nil {

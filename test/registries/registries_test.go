@@ -14,7 +14,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
 
-// TestRegistry sees that what other tests rely on is so: who may push, and that the log tells of it.
+// TestRegistry checks the properties on which other tests rely: push permissions, and the access log.
 func TestRegistry(t *testing.T) {
 	slots.Take(t)
 	if os.Geteuid() != 0 {

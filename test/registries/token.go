@@ -18,14 +18,14 @@ import (
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
-// TokenServer issues the tokens that a registry wants, as those of the big registries do: to users with a password, and to
-// who has a refresh token. It gives everything that is asked for, but for scopes that it refuses to know.
+// TokenServer issues the tokens that a registry requires, like those of the big registries: to users with a password,
+// and to clients with a refresh token. It grants all requested scopes except the refused ones.
 type TokenServer struct {
 	URL   string
 	Users map[string]string
-	// Refresh is the identity token that is as good as a password; empty is none.
+	// Refresh is the identity token that is accepted instead of a password; there is none if it is empty.
 	Refresh string
-	// Refused are repositories for which a whole request is refused.
+	// Refused are repositories for which the whole request is refused.
 	Refused []string
 
 	signs *Authority
@@ -33,10 +33,10 @@ type TokenServer struct {
 	asked []string
 }
 
-// service is what the registry calls itself towards the token server.
+// service is the registry's name at the token server.
 const service = "registry.test"
 
-// StartTokens runs the server on the host until the test ends, and sets its URL. What it knows must not change any more.
+// StartTokens runs the server on the host until the test ends, and sets its URL. Its fields must not change afterwards.
 func StartTokens(t testing.TB, h *hosts.Host, port int, s *TokenServer) *TokenServer {
 	t.Helper()
 	s.signs = NewAuthority(t, "tokens")
@@ -56,14 +56,14 @@ func StartTokens(t testing.TB, h *hosts.Host, port int, s *TokenServer) *TokenSe
 	return s
 }
 
-// Asked are the scopes of all requests so far, each request's joined by spaces, with who asked.
+// Asked are the scopes of all requests so far, each request's joined by spaces, with the user.
 func (s *TokenServer) Asked() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.asked...)
 }
 
-// config tells a registry of the server.
+// config is the part of a registry's configuration that names the server.
 func (s *TokenServer) config(r *Registry) map[string]any {
 	return map[string]any{"realm": s.URL, "service": service, "issuer": "tokens", "rootcertbundle": r.write("tokens.crt", s.signs.PEM)}
 }
@@ -108,7 +108,7 @@ func (s *TokenServer) serve(w http.ResponseWriter, req *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"token": token, "access_token": token, "expires_in": 300})
 }
 
-// sign makes a signed web token.
+// sign makes a signed JSON web token.
 func (s *TokenServer) sign(claims map[string]any) string {
 	block, _ := pem.Decode(s.signs.PEM)
 	header, _ := json.Marshal(map[string]any{"typ": "JWT", "alg": "ES256", "x5c": []string{base64.StdEncoding.EncodeToString(block.Bytes)}})

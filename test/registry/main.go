@@ -1,5 +1,5 @@
-// Command registry is the CNCF's registry, for tests that pull from a real one. It is a module of its own, because nothing
-// of it belongs into the product.
+// Command registry is the CNCF's registry, for tests that pull from a real registry. It is a module of its own, so that
+// the product links none of it.
 package main
 
 import (

@@ -1,11 +1,11 @@
-// Command report runs `go test -json` with the given arguments and prints what a person wants to know: the output of
-// tests that failed, one line for every test that starts machines, Go's own line for every package, the tests
-// that were skipped and why, and the 20 slowest tests. It fails if a test does, if a test needs much more time than
-// test/slots/budget.txt says, and where CI is true, if a test is skipped that skips.txt does not list.
+// Command report runs `go test -json` with the given arguments and prints a summary: the output of failed tests, one
+// line for every test that starts machines, Go's own line for every package, the skipped tests with the reason, and the
+// 20 slowest tests. It fails if a test fails, if a test needs much longer than its row in test/slots/budget.txt, or if
+// CI is true and a test is skipped that skips.txt does not list.
 //
 // Usage: report FILE ARGUMENT...
 //
-// FILE gets the events of go test, one JSON object a line.
+// FILE gets the events of go test, one JSON object per line.
 package main
 
 import (

@@ -28,7 +28,7 @@ type event struct {
 	Output  string
 }
 
-// result is what became of a test.
+// result is the outcome of a test.
 type result struct {
 	name    string    // package and test, as in e2e/TestBackup
 	isSub   bool      // it is a subtest
@@ -56,7 +56,7 @@ func newReport(to io.Writer, rows []slots.Row) *report {
 	return r
 }
 
-// read takes the events until there are no more. A line that is no event is printed as it is.
+// read takes all events. It prints a line that is not an event unchanged.
 func (r *report) read(from *bufio.Reader) error {
 	for {
 		line, err := from.ReadBytes('\n')
@@ -115,7 +115,7 @@ func (r *report) take(e event) {
 	}
 }
 
-// noise are lines of go test -v that say nothing where the output of one test is shown by itself.
+// noise matches lines of go test -v that are useless in the output of a single test.
 var noise = regexp.MustCompile(`^=== (RUN|PAUSE|CONT|NAME) `)
 
 // ended prints all output of a top-level test if it failed.
@@ -152,7 +152,7 @@ var (
 	sourceLine = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)\n`)
 )
 
-// parse finds in a line of a test's output how long it waited for slots, or else what may be the reason of a skip.
+// parse finds the time that a test waited for slots in a line of its output, or a possible reason of a skip.
 func (t *result) parse(e event) {
 	if m := waitedLine.FindStringSubmatch(e.Output); m != nil {
 		t.waited, _ = strconv.ParseFloat(m[1], 64)
@@ -165,7 +165,7 @@ func (t *result) parse(e event) {
 // shown is the number of tests in the table of the slowest.
 const shown = 20
 
-// finish prints what is to be said about the whole run, and reports whether it is good.
+// finish prints the summary of the whole run and reports whether it succeeded.
 func (r *report) finish(allowed []skip, strict bool) (good bool) {
 	good = true
 	for _, name := range r.order {
@@ -196,8 +196,8 @@ func (r *report) finish(allowed []skip, strict bool) (good bool) {
 	return good
 }
 
-// A test is too slow if it needs more than its budget times tolerance, and slack in seconds. The rest is the difference
-// between machines, and other work on their cores.
+// A test is too slow if it needs more than its budget times tolerance plus slack, in seconds. They allow for slower
+// machines and other work on their cores.
 const (
 	tolerance = 4
 	slack     = 120
@@ -251,7 +251,7 @@ func allowedSkips() (all []skip, err error) {
 	return all, nil
 }
 
-// reasonFor is the reason for which a test may be skipped.
+// reasonFor returns the listed reason for skipping a test.
 func reasonFor(all []skip, name string) (reason string, ok bool) {
 	for _, s := range all {
 		if match, _ := path.Match(s.pattern, name); match {

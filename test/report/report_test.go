@@ -9,7 +9,7 @@ import (
 )
 
 // events are those of a package with a test that passes, one that fails in a subtest, one that is skipped, and one that
-// is as slow as a test may be.
+// takes as long as it may.
 const events = `{"Action":"start","Package":"github.com/coracle-dev/coracle/test/e2e"}
 {"Action":"run","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestGood"}
 {"Action":"output","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestGood","Output":"=== RUN   TestGood\n"}
@@ -29,7 +29,7 @@ const events = `{"Action":"start","Package":"github.com/coracle-dev/coracle/test
 {"Action":"fail","Package":"github.com/coracle-dev/coracle/test/e2e","Elapsed":62}
 `
 
-// summarize reads the events and returns what is printed.
+// summarize reads the events and returns the printed summary.
 func summarize(t *testing.T, slow string, allowed []skip, strict bool) (text string, good bool) {
 	t.Helper()
 	var b strings.Builder

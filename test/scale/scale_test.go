@@ -1,5 +1,5 @@
-// Package scale loads one server with a thousand nodes and ten thousand pods that kwok plays, and reports what that
-// costs and how the API fares. It is no part of `make test`: scripts/scale builds kwok and runs it.
+// Package scale loads one server with a thousand nodes and ten thousand pods simulated by kwok, and reports the
+// resources used and the API's latency. It is not part of `make test`: scripts/scale builds kwok and runs it.
 package scale
 
 import (
@@ -28,10 +28,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
 
-// fake is how kwok knows its nodes.
+// fake is the label by which kwok selects its nodes.
 const fake = "kwok.x-k8s.io/node"
 
-// clients is how many requests are under way at once when objects are made.
+// clients is the number of parallel requests when objects are created.
 const clients = 16
 
 func TestScale(t *testing.T) {
@@ -66,7 +66,7 @@ func TestScale(t *testing.T) {
 	watch.await(fmt.Sprintf("%d pods Running", pods), func() bool { return countRunning(t, client) == pods })
 	fmt.Printf("%d pods Running after %.1f s: %.0f a second\n", pods, time.Since(began).Seconds(), float64(pods)/time.Since(began).Seconds())
 	watch.report("just after that")
-	time.Sleep(2 * time.Minute) // the steady state is what is measured
+	time.Sleep(2 * time.Minute) // the steady state is measured
 	watch.report(fmt.Sprintf("%d nodes and %d pods, two minutes later", nodes, pods))
 	watch.latency()
 	fmt.Print(h.Run("sh", "-c", "du -sm /var/lib/coracle/server/etcd | sed 's/$/ (MiB of etcd data)/'"))
@@ -111,7 +111,7 @@ func startKwok(t *testing.T, h *hosts.Host, path string) {
 	})
 }
 
-// inParallel calls do for 0 to n-1, some at a time.
+// inParallel calls do for 0 to n-1, some of them in parallel.
 func inParallel(t *testing.T, n int, do func(i int) error) {
 	t.Helper()
 	var next atomic.Int64
@@ -191,7 +191,7 @@ func countRunning(t *testing.T, client kubernetes.Interface) (running int) {
 	return running
 }
 
-// meter looks at the control plane from outside.
+// meter measures the control plane from outside.
 type meter struct {
 	t      *testing.T
 	pid    int
@@ -201,7 +201,7 @@ type meter struct {
 	when time.Time
 }
 
-// await polls, seldom: each look costs the server too.
+// await polls rarely, because each poll loads the server too.
 func (m *meter) await(what string, done func() bool) {
 	m.t.Helper()
 	for end := time.Now().Add(10 * time.Minute); !done(); time.Sleep(2 * time.Second) {
@@ -239,7 +239,7 @@ func (m *meter) report(when string) {
 	m.when, m.cpu = now, cpu
 }
 
-// latency asks one thing after the other, as a person would, and prints how long the answers took.
+// latency makes requests one after the other, like a person, and prints how long the answers took.
 func (m *meter) latency() {
 	m.t.Helper()
 	ctx := m.t.Context()

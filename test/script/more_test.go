@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestWget: one of curl and wget is enough, and the latter may be busybox's.
+// TestWget: either of curl and wget is sufficient, also busybox's wget.
 func TestWget(t *testing.T) {
 	m := newMirror(t)
 	url := m.Serve(t)
@@ -30,7 +30,7 @@ func TestWget(t *testing.T) {
 	}
 }
 
-// TestLocalFile: an executable that is here already is verified as far as something lies beside it.
+// TestLocalFile: a local executable is verified with the files beside it.
 func TestLocalFile(t *testing.T) {
 	m := newMirror(t)
 	dir := filepath.Join(m.Dir, version)
@@ -96,7 +96,7 @@ func TestSkipDownload(t *testing.T) {
 	})
 }
 
-// TestPlaces: programs are put where they can be run, and a full disk is no release.
+// TestPlaces: programs are written where they can be executed, and a full disk is an error.
 func TestPlaces(t *testing.T) {
 	m := newMirror(t)
 	const big = "v1.37.1+coracle.8"
@@ -125,7 +125,7 @@ func TestPlaces(t *testing.T) {
 	})
 }
 
-// TestTruncated: a script that ends early, at any line and within its last ones, does nothing.
+// TestTruncated: a script that ends early, after any line or within the last ones, does nothing.
 func TestTruncated(t *testing.T) {
 	m := newMirror(t)
 	each(t, func(t *testing.T, shell []string) {
@@ -154,18 +154,18 @@ func TestTruncated(t *testing.T) {
 	})
 }
 
-// counted writes down which tool is called, and lets the call whose number is in FAIL fail. It calls no tool itself.
+// counted makes each tool record its call, and the call whose number is in FAIL fail without doing anything.
 const counted = `echo %s >>%s
 n=0; while read -r _; do n=$((n+1)); done <%[2]s
 [ $n != "$FAIL" ] || { echo >>%[2]s.failed; %[3]s; }`
 
-// TestEachCallFails: whatever program fails, or is where a signal comes, coracle is not called and nothing is left.
+// TestEachCallFails: whichever program fails or gets a signal, coracle is not called and nothing is left.
 func TestEachCallFails(t *testing.T) {
 	m := newMirror(t)
 	url := m.Serve(t)
 	for name, failure := range map[string]string{
 		"fails": "exit 1", "SIGTERM": "kill -TERM $SCRIPT; exit 1",
-		"says nothing": "exit 0", "SIGINT": "kill -INT $SCRIPT; exit 1", // in one shell only: they differ least in these
+		"says nothing": "exit 0", "SIGINT": "kill -INT $SCRIPT; exit 1", // in one shell only, because shells differ least in these
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, shell []string) {
@@ -176,7 +176,7 @@ func TestEachCallFails(t *testing.T) {
 				s.env["INSTALL_CORACLE_MIRROR"] = url
 				s.script = "export SCRIPT=$$\n" + s.script
 				for _, tool := range tools {
-					if tool != "rm" { // without which nothing can be cleaned up
+					if tool != "rm" { // rm is needed for the clean-up
 						s.wrap(tool, fmt.Sprintf(counted, tool, s.log("calls"), failure))
 					}
 				}
@@ -190,7 +190,7 @@ func TestEachCallFails(t *testing.T) {
 				for i, call := range calls {
 					s.env["FAIL"] = fmt.Sprint(i + 1)
 					var r result
-					for failed := ""; failed == ""; failed = s.recorded("calls.failed") { // two of a pipeline may miss their numbers
+					for failed := ""; failed == ""; failed = s.recorded("calls.failed") { // calls in a pipeline may get the same number
 						os.Remove(s.log("argv"))
 						os.Remove(s.log("calls"))
 						r = s.run()
@@ -209,7 +209,7 @@ func TestEachCallFails(t *testing.T) {
 	}
 }
 
-// harmless are failures that need not stop an installation.
+// harmless are failures that do not stop an installation.
 func harmless(failure, call string) bool {
 	switch failure {
 	case "fails":

@@ -11,8 +11,8 @@ import (
 	"github.com/coracle-dev/coracle/test/mirror"
 )
 
-// TestRelease: what scripts/release signs with a key that it made is right for install.sh, package release, and for
-// openssl alone, and the private half is for its owner only.
+// TestRelease: the signature of scripts/release, with a key that it made, is valid for install.sh, package release and
+// openssl, and only the owner can read the private key.
 func TestRelease(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		t.Skip(err)

@@ -23,18 +23,18 @@ import (
 
 const version = "v1.37.1+coracle.7"
 
-// tools are the programs that install.sh may call. A sandbox has links to them, and nothing else in its PATH.
+// tools are the programs that install.sh may call. A sandbox's PATH has links to them, and nothing else.
 var tools = []string{"cat", "chmod", "cp", "curl", "cut", "dirname", "env", "grep", "id", "mktemp", "openssl", "rm", "sed", "sha256sum", "tr", "uname"}
 
-// shells are those that install.sh must work in, by what they are called with. bash is as it is when it is sh.
+// shells are the command lines of the shells in which install.sh must work. bash runs as sh.
 var shells = map[string][]string{
 	"dash": {"dash"}, "busybox": {"busybox", "sh"}, "bash": {"bash", "--posix"},
 }
 
-// awks are programs that can stand for awk.
+// awks are implementations of awk.
 var awks = map[string][]string{"mawk": {"mawk"}, "busybox": {"busybox", "awk"}, "gawk": {"gawk"}, "original-awk": {"original-awk"}}
 
-// available returns those whose program this machine has, and says which it has not.
+// available returns those that this machine has, and logs the missing ones.
 func available(t *testing.T, programs map[string][]string) map[string][]string {
 	t.Helper()
 	out := maps.Clone(programs)
@@ -50,7 +50,7 @@ func available(t *testing.T, programs map[string][]string) map[string][]string {
 	return out
 }
 
-// sandbox is a machine for install.sh: a PATH of its own, a directory for temporary files, one for executables.
+// sandbox is an environment for install.sh: its own PATH, directory for temporary files, and directory for executables.
 type sandbox struct {
 	t              *testing.T
 	dir            string
@@ -60,7 +60,7 @@ type sandbox struct {
 	env            map[string]string
 }
 
-// newSandbox is a machine that has tools, and a mirror with a release that records what it is called with.
+// newSandbox has tools, and a mirror with a release that records its arguments.
 func newSandbox(t *testing.T, m *mirror.Mirror, shell []string) *sandbox {
 	t.Helper()
 	dir := t.TempDir()
@@ -87,7 +87,7 @@ func newSandbox(t *testing.T, m *mirror.Mirror, shell []string) *sandbox {
 	return s
 }
 
-// prelude lets busybox's shell take the tools from the PATH, where it may prefer its own of those names.
+// prelude makes busybox's shell use the tools in PATH, because it may prefer its built-in ones.
 func (s *sandbox) prelude() string {
 	text := fmt.Sprintf("command() { [ \"$1\" = -v ] && [ -e \"%s/$2\" ]; }\n", s.path)
 	for _, tool := range slices.Concat(tools, []string{"awk", "sudo", "wget"}) {
@@ -96,7 +96,7 @@ func (s *sandbox) prelude() string {
 	return text
 }
 
-// program is what the mirror has in the place of coracle: it writes down its arguments and its environment.
+// program replaces coracle in the mirror: it records its arguments and its environment.
 const program = `#!/bin/sh
 for a; do printf '%s\n' "$a"; done >"$RECORD/argv"
 /usr/bin/env >"$RECORD/env"
@@ -116,7 +116,7 @@ var asset = release.Asset(runtime.GOARCH)
 
 func (s *sandbox) log(name string) string { return filepath.Join(s.dir, "log", name) }
 
-// link puts a tool of this machine into the PATH.
+// link links a tool of this machine into the PATH.
 func (s *sandbox) link(tool string, argv ...string) {
 	s.t.Helper()
 	path, err := exec.LookPath(tool)
@@ -130,7 +130,7 @@ func (s *sandbox) link(tool string, argv ...string) {
 	s.put(tool, fmt.Sprintf("#!/bin/sh\nexec %s %s \"$@\"\n", path, strings.Join(argv[min(1, len(argv)):], " ")))
 }
 
-// put makes a program of the PATH.
+// put writes a program to the PATH.
 func (s *sandbox) put(tool, text string) {
 	s.t.Helper()
 	if err := os.WriteFile(filepath.Join(s.path, tool), []byte(text), 0o755); err != nil {
@@ -144,13 +144,13 @@ func (s *sandbox) remove(tools ...string) {
 	}
 }
 
-// result is how a run of install.sh ended.
+// result is the result of a run of install.sh.
 type result struct {
 	code   int
-	output string // both streams
+	output string // stdout and stderr
 }
 
-// run runs install.sh, which the shell reads from a pipe as people do it, with arguments after -s.
+// run runs install.sh, which the shell reads from a pipe as in the documentation, with arguments after -s.
 func (s *sandbox) run(args ...string) result {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), 2*time.Minute)
@@ -164,7 +164,7 @@ func (s *sandbox) run(args ...string) result {
 	}
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	// Whatever a test does wrong, nothing of it outlives the test.
+	// Whatever a test does wrong, its processes end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
@@ -175,7 +175,7 @@ func (s *sandbox) run(args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), out.String()}
 }
 
-// tree lists what is in the sandbox but for its log: names, modes and sizes.
+// tree lists the content of the sandbox except its log: names, modes and sizes.
 func (s *sandbox) tree() string {
 	s.t.Helper()
 	var b strings.Builder
@@ -206,7 +206,7 @@ func btoi(b bool) int64 {
 	return 0
 }
 
-// recorded is what program wrote down; "" if it was not called.
+// recorded is the record of program; "" if it was not called.
 func (s *sandbox) recorded(what string) string {
 	data, err := os.ReadFile(s.log(what))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -229,7 +229,7 @@ func (s *sandbox) installed(r result, before string, args ...string) {
 	}
 }
 
-// refused checks that install.sh ended with the code, saying why, before it called coracle, and left nothing.
+// refused checks that install.sh ended with the code and the message before it called coracle, and left nothing.
 func (s *sandbox) refused(r result, before string, code int, why string) {
 	s.t.Helper()
 	if r.code != code || !strings.Contains(r.output, why) {

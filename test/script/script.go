@@ -1,3 +1,4 @@
-// Package script tests install.sh: in every shell and awk that it must work with, against a mirror on the loopback, with
-// a program in the place of coracle that records how it was called. What coracle does then is tested in test/install.
+// Package script tests install.sh: in every shell and with every awk that it must support, against a mirror on
+// loopback, with a program instead of coracle that records how it was called. Package test/install tests coracle's
+// part.
 package script

@@ -63,7 +63,7 @@ func TestInstall(t *testing.T) {
 	})
 }
 
-// TestEnvironment: what is to be joined gets to coracle in its environment.
+// TestEnvironment: coracle gets the server to join in its environment.
 func TestEnvironment(t *testing.T) {
 	m := newMirror(t)
 	each(t, func(t *testing.T, shell []string) {
@@ -83,7 +83,7 @@ func TestEnvironment(t *testing.T) {
 	})
 }
 
-// hasEnv checks which variables of ours coracle was given.
+// hasEnv checks coracle's own variables in its environment.
 func (s *sandbox) hasEnv(want ...string) {
 	s.t.Helper()
 	var got []string
@@ -98,7 +98,7 @@ func (s *sandbox) hasEnv(want ...string) {
 	}
 }
 
-// TestSudo: a user who is not root gets all the same through sudo, which clears the environment.
+// TestSudo: a user who is not root gets the same result through sudo, which clears the environment.
 func TestSudo(t *testing.T) {
 	m := newMirror(t)
 	each(t, func(t *testing.T, shell []string) {
@@ -144,14 +144,14 @@ func TestArguments(t *testing.T) {
 	})
 }
 
-// spy lets all tools write down what they are called with.
+// spy makes all tools record their arguments.
 func (s *sandbox) spy() {
 	for _, tool := range tools {
 		s.wrap(tool, fmt.Sprintf("echo %s \"$@\" >>%s", tool, s.log("calls")))
 	}
 }
 
-// wrap lets a tool run a line of shell first.
+// wrap makes a tool run a shell line first.
 func (s *sandbox) wrap(tool, line string) {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.path, tool))
@@ -161,7 +161,7 @@ func (s *sandbox) wrap(tool, line string) {
 	s.put(tool, strings.Replace(string(text), "#!/bin/sh\n", "#!/bin/sh\n"+line+"\n", 1))
 }
 
-// TestSignatures: with each awk as with openssl, and only the right signature.
+// TestSignatures: with openssl and each awk, only the correct signature is accepted.
 func TestSignatures(t *testing.T) {
 	m, other := newMirror(t), mirror.New(t)
 	for name, awk := range available(t, awks) {
@@ -181,7 +181,7 @@ func TestSignatures(t *testing.T) {
 	}
 }
 
-// TestFails: what can go wrong before coracle is called, with openssl and without.
+// TestFails: failures before coracle is called, with openssl and without.
 func TestFails(t *testing.T) {
 	m := newMirror(t)
 	other := mirror.New(t)
@@ -261,7 +261,7 @@ func TestFails(t *testing.T) {
 	})
 }
 
-// uname makes the machine another.
+// uname changes the output of uname.
 func uname(system, machine string) func(*testing.T, *sandbox) {
 	return func(_ *testing.T, s *sandbox) {
 		s.put("uname", fmt.Sprintf("#!/bin/sh\ncase $1 in -s) echo %s ;; -m) echo %s ;; esac\n", system, machine))
@@ -276,7 +276,7 @@ func spoilSignature(t *testing.T, dir string) {
 	write(t, dir, "SHA256SUMS.sig", string(text))
 }
 
-// sumsWithout takes a line out of the checksums and signs the rest.
+// sumsWithout removes a line from the checksums and signs the rest.
 func sumsWithout(t *testing.T, m *mirror.Mirror, dir, name string) {
 	var left strings.Builder
 	lines := bufio.NewScanner(strings.NewReader(read(t, filepath.Join(dir, "SHA256SUMS"))))

@@ -14,16 +14,16 @@ type Row struct {
 	Test    string // package and name, as in e2e/TestBackup
 	Slots   int
 	Alone   bool // takes all slots
-	Seconds int  // it usually needs on two cores
+	Seconds int  // usual duration on two cores
 }
 
-// longest is more seconds than any test needs.
+// longest is longer than any test, in seconds.
 const longest = 1 << 20
 
 //go:embed budget.txt
 var budget string
 
-// Budget is the table of the tests that start machines or clusters, and of others that need long.
+// Budget returns the table of the tests that start machines or clusters, and of other long tests.
 func Budget() (rows []Row, err error) {
 	for line := range strings.Lines(budget) {
 		line, _, _ = strings.Cut(line, "#")
@@ -49,7 +49,7 @@ func Budget() (rows []Row, err error) {
 	return rows, nil
 }
 
-// find is the row of a test.
+// find returns the row of a test.
 func find(pkg, name string) (Row, error) {
 	rows, err := Budget()
 	if err != nil {
@@ -63,7 +63,7 @@ func find(pkg, name string) (Row, error) {
 	return Row{}, fmt.Errorf("%s/%s starts machines and has no row in test/slots/budget.txt", pkg, name)
 }
 
-// testPackage is the last element of the path of the package that is under test.
+// testPackage returns the last element of the path of the package under test.
 func testPackage() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -32,8 +32,8 @@ const (
 	dirEnv    = "CORACLE_TEST_SLOTS_DIR"
 )
 
-// perCore is the number of slots for each core. A cluster that runs needs little of a core, one that starts needs all
-// it can get. With more slots, tests that start at the same time take longer than their timeouts allow for.
+// perCore is the number of slots for each core. A running cluster needs little of a core, a starting one a whole core.
+// With more slots, tests that start at the same time exceed their timeouts.
 const perCore = 3
 
 // held has the names of the tests of this process that have slots.
@@ -42,8 +42,8 @@ var held sync.Map
 // line has the tests of this process that wait.
 var line queue
 
-// queue is the tests of one process that wait. Only the first of them looks at the files of all processes: with a hundred
-// tests that wait, reading all their files all the time would take half a core.
+// queue has the waiting tests of one process. Only the first one reads the files of all processes: if a hundred waiting
+// tests did, they would use half a core.
 type queue struct {
 	mu      sync.Mutex
 	waiting []ticket
@@ -108,11 +108,11 @@ func Require(t testing.TB) {
 	}
 }
 
-// counter gives out the slots of a machine.
+// counter grants the slots of a machine.
 type counter struct {
 	dir   string
 	total int
-	poll  time.Duration // between two tries of a test that waits
+	poll  time.Duration // between two tries of a waiting test
 	line  *queue
 }
 
@@ -135,7 +135,7 @@ func open() (*counter, error) {
 	return c, nil
 }
 
-// ticket is the content of a locked file: what a test waits for or has.
+// ticket is the content of a locked file: the request or the grant of a test.
 type ticket struct {
 	Test    string `json:"test"`
 	Slots   int    `json:"slots"`
@@ -156,7 +156,7 @@ func (a ticket) before(b ticket) bool {
 func (c *counter) take(done <-chan struct{}, r Row) (release func(), err error) {
 	mine := ticket{Test: r.Test, Slots: min(r.Slots, c.total), Seconds: r.Seconds, Since: time.Now().UnixNano()}
 	if r.Alone {
-		mine.Slots, mine.Seconds = c.total, mine.Seconds-longest // after all that can run together
+		mine.Slots, mine.Seconds = c.total, mine.Seconds-longest // after all tests that can run together
 	}
 	c.line.join(mine)
 	defer c.line.leave(mine)
@@ -170,7 +170,7 @@ func (c *counter) take(done <-chan struct{}, r Row) (release func(), err error) 
 	ticker := time.NewTicker(c.poll)
 	defer ticker.Stop()
 	for {
-		select { // before the first try, so that tests which begin together have all joined the queue
+		select { // before the first try, so that tests that start together are all in the queue
 		case <-done:
 			release()
 			return nil, errors.New("the test ended while it waited for slots")
@@ -228,7 +228,7 @@ func write(file *os.File, t ticket) error {
 	return nil
 }
 
-// lock keeps other processes, and other tests of this process, from looking at the tickets.
+// lock keeps other processes, and other tests of this process, from reading and writing tickets.
 func (c *counter) lock() (unlock func(), err error) {
 	file, err := os.OpenFile(filepath.Join(c.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err == nil {

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		_, _ = os.Stdout.WriteString("held\n")
-		time.Sleep(time.Minute) // it is killed long before
+		time.Sleep(time.Minute) // the test kills it long before
 		release()
 	}
 	os.Exit(m.Run())

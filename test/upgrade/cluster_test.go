@@ -10,7 +10,7 @@ import (
 	"github.com/coracle-dev/coracle/test/upgrade/stage"
 )
 
-// TestCluster upgrades an agent, and one of three servers, whose data must not go back in time.
+// TestCluster upgrades an agent, and one of three servers, whose data must not be put back.
 func TestCluster(t *testing.T) {
 	slots.Take(t)
 	site := machines.Open(t)
@@ -45,7 +45,7 @@ func TestCluster(t *testing.T) {
 			done <- err
 		}()
 		s.AwaitPhase(t, "trial")
-		for began := time.Now(); ; { // a moment without a leader is none without the others
+		for began := time.Now(); ; { // the remaining servers may have no leader for a moment
 			_, err := first.Try("coracle", "kubectl", "create", "configmap", "during")
 			if err == nil {
 				break

@@ -1,4 +1,4 @@
-// Package upgrade upgrades installed coracles on whole machines, to versions that work and to some that do not.
+// Package upgrade upgrades installed coracles on whole machines, to a version that works and to one that does not.
 package upgrade
 
 import (
@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
 
-// TestUpgrade takes one server through all that can come of an upgrade.
+// TestUpgrade tests all outcomes of an upgrade on one server.
 func TestUpgrade(t *testing.T) {
 	slots.Take(t)
 	site := machines.Open(t)
@@ -45,20 +45,20 @@ func TestUpgrade(t *testing.T) {
 		})
 		s.Kept(t)
 		if c.name == "upgrader and machine die" {
-			before = s.Containers() // pods did not survive that
+			before = s.Containers() // pods ended with the machine
 			continue
 		}
 		if after := s.Containers(); after != before {
 			t.Fatalf("%s: containers were\n%s\nand are\n%s", c.name, before, after)
 		}
 	}
-	s.Forget(t, "data", "newer") // the version before removes what the newer one has made
+	s.Forget(t, "data", "newer") // the version before removes volumes of the newer one
 	if got := strings.Fields(s.Sh("ls /var/lib/coracle/storage")); len(got) != 1 || !strings.HasSuffix(got[0], "_default_lost") {
 		t.Errorf("what no volume is known of any more is not all that is left: %s", got)
 	}
 }
 
-// refused are files that must not even be tried.
+// refused are files that must be refused without a trial.
 func refused(t *testing.T, s stage.Server) {
 	s.Sh(`head -c 60000000 ` + stage.Newer + ` >/root/short; chmod 755 /root/short; echo '#!/bin/sh' >/root/script; chmod 755 /root/script
 		cp /bin/true /root/other; printf '\267' | dd of=/root/arm bs=1 seek=18 conv=notrunc if=/dev/stdin 2>/dev/null || :
@@ -77,7 +77,7 @@ func refused(t *testing.T, s stage.Server) {
 	}
 }
 
-// broken upgrades to the stand-in in one of its ways, which must be taken back.
+// broken upgrades to the stand-in in one of its modes, which must be rolled back.
 func broken(t *testing.T, s stage.Server, mode, want string, args ...string) {
 	t.Helper()
 	s.Write("/etc/standin", mode+"\n")
@@ -108,8 +108,8 @@ func hangs(t *testing.T, s stage.Server) {
 	broken(t, s, "hangs", "not ready within 3s", "--timeout=3s")
 }
 
-// dies writes something while the new version is ready; that is lost with it, and kept aside. The folder of a volume that
-// was made meanwhile stays, and status names it.
+// dies writes an object while the new version is ready; it is lost with the trial, and kept aside. The folder of a
+// volume that was created during the trial stays, and coracle status names it.
 func dies(t *testing.T, s stage.Server) {
 	s.Kubectl("create", "configmap", "before")
 	go func() {
@@ -134,7 +134,7 @@ func dies(t *testing.T, s stage.Server) {
 		coracle status && exit 1`)
 }
 
-// plugPulled kills the upgrader and all that helps it, and then the machine.
+// plugPulled kills the upgrader and its helpers, and then the machine.
 func plugPulled(t *testing.T, s stage.Server) {
 	s.Write("/etc/standin", "hangs\n")
 	s.Sh(`coracle upgrade --timeout=100s ` + stage.Standin + ` >/dev/null 2>&1 &`)
@@ -152,7 +152,7 @@ func plugPulled(t *testing.T, s stage.Server) {
 	s.AwaitPods(t)
 }
 
-// works upgrades while the upgrader is killed: what it has begun goes on.
+// works upgrades while the upgrader is killed: the upgrade continues.
 func works(t *testing.T, s stage.Server) {
 	missed := s.Ask(t, func() {
 		s.Run("coracle", "upgrade", "--hold=3s", stage.Newer)
@@ -167,7 +167,7 @@ func works(t *testing.T, s stage.Server) {
 	s.Claim(t, "newer")
 }
 
-// back goes to the version before by hand; the upgrader dies at once.
+// back rolls back to the version before; the upgrader is killed at once.
 func back(t *testing.T, s stage.Server) {
 	s.Kubectl("create", "configmap", "after")
 	missed := s.Ask(t, func() {

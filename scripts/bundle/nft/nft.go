@@ -1,4 +1,4 @@
-// Package nft gathers Debian's nft with every library it needs and the loader, so that it runs on any host.
+// Package nft collects Debian's nft with every library it needs and the loader, so that it runs on any host.
 package nft
 
 import (
@@ -19,8 +19,8 @@ var platforms = map[elf.Machine]struct {
 	elf.EM_AARCH64: {"lib/ld-linux-aarch64.so.1", []string{"lib/aarch64-linux-gnu", "usr/lib/aarch64-linux-gnu"}},
 }
 
-// Gather copies nft out of the Debian file system under root into dir, with what it links, as dir/nft, dir/ld.so and
-// the libraries by their link names.
+// Gather copies nft from the Debian file system under root to dir, with its libraries, as dir/nft, dir/ld.so and the
+// libraries by their link names.
 func Gather(root, dir string) error {
 	main := filepath.Join(root, "usr/sbin/nft")
 	file, err := elf.Open(main)
@@ -49,14 +49,14 @@ func Gather(root, dir string) error {
 	return isolate(filepath.Join(dir, "ld.so"))
 }
 
-// The file whose libraries a loader loads into every program, and a path of the same length that cannot exist. The host's
-// libraries may need a newer C library than ours, and then the loader refuses to start nft.
+// The file whose libraries a loader loads into every program, and a path of the same length that cannot exist. The
+// host's libraries may need a newer C library than the bundled one, and then the loader refuses to start nft.
 const (
 	hostPreload = "/etc/ld.so.preload\x00"
 	noPreload   = "/dev/null/.preload\x00"
 )
 
-// isolate makes a loader ignore the host's /etc/ld.so.preload; no option and no variable does.
+// isolate makes a loader ignore the host's /etc/ld.so.preload; there is no option or variable for that.
 func isolate(loader string) error {
 	data, err := os.ReadFile(loader)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestGather runs what was gathered with nothing but what was gathered.
+// TestGather runs the collected nft with only the collected files.
 func TestGather(t *testing.T) {
 	if _, err := os.Stat("/usr/sbin/nft"); err != nil {
 		t.Skip("no nft on this machine")
@@ -30,7 +30,7 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestHostFiles runs nft by its launcher on a host whose files would break it.
+// TestHostFiles runs nft with its launcher on a host whose files would break it.
 func TestHostFiles(t *testing.T) {
 	if _, err := os.Stat("/usr/sbin/nft"); err != nil || os.Geteuid() != 0 {
 		t.Skip("needs nft and root")

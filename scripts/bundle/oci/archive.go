@@ -23,11 +23,12 @@ type Layer struct {
 	DiffID string // "sha256:" and the sum of the layer when it is not compressed
 	File   string
 	Media  string
-	// Docker is the same layer for `docker load`, which reads no zstd before version 23; "" if File does for it.
+	// Docker is the same layer for `docker load`, which reads no zstd before version 23; "" if it can read File.
 	Docker string
 }
 
-// Archive is an image made of layers in files, for every tool there is: an OCI layout and what `docker load` wants.
+// Archive is an image with layers in files, in a format for all tools: an OCI layout that also has the files for
+// `docker load`.
 type Archive struct {
 	Names  []string // references; the first is the one in the OCI layout
 	Config []byte   // the image's configuration without its layers, JSON
@@ -77,7 +78,7 @@ func (a Archive) Write(w io.Writer) error {
 	return writeSources(w, append(head, files...))
 }
 
-// head makes the files that are not layers.
+// head returns the files that are not layers.
 func (a Archive) head(layers []descriptor, forDocker, diffs []string) ([]source, error) {
 	var config map[string]any
 	if err := json.Unmarshal(a.Config, &config); err != nil {
@@ -109,7 +110,7 @@ func (a Archive) head(layers []descriptor, forDocker, diffs []string) ([]source,
 	return files, nil
 }
 
-// canonical is a reference as containerd spells it: a name without a registry is of Docker's.
+// canonical is a reference in containerd's form: a name without a registry is one of Docker Hub.
 func canonical(name string) string {
 	first, _, slash := strings.Cut(name, "/")
 	switch {
@@ -125,7 +126,7 @@ func blobName(d descriptor) string {
 	return path.Join("blobs", strings.Replace(d.Digest, ":", "/", 1))
 }
 
-// describe sums up a file.
+// describe returns the descriptor of a file.
 func describe(file, media string) (descriptor, error) {
 	f, err := os.Open(file)
 	if err != nil {

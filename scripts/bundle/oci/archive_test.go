@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestArchive: each reader finds the layer that it can read, and both are the same layer.
+// TestArchive: each kind of reader finds a layer that it can read, and both have the same content.
 func TestArchive(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string {

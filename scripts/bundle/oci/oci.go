@@ -25,7 +25,7 @@ type File struct {
 
 // Image is a single-layer image for one platform.
 type Image struct {
-	Name       string // the full reference it is imported under
+	Name       string // the full name under which it is imported
 	Arch       string // as GOARCH
 	Entrypoint []string
 	Cmd        []string
@@ -52,8 +52,8 @@ type descriptor struct {
 	Platform    map[string]string `json:"platform,omitempty"`
 }
 
-// Write writes the image as an OCI layout in a tar archive. The layer is not compressed: where such archives
-// travel, something around them is.
+// Write writes the image as an OCI layout in a tar archive. The layer is not compressed, because the payload around it
+// is.
 func (i Image) Write(w io.Writer) error {
 	layer, err := i.layer()
 	if err != nil {
@@ -116,7 +116,7 @@ func (i Image) config(diffID string) []byte {
 	})
 }
 
-// encode is JSON of values that cannot fail to encode; maps come out sorted.
+// encode returns the JSON of values that cannot fail to encode; maps are sorted.
 func encode(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {

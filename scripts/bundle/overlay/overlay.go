@@ -1,7 +1,7 @@
-// Package overlay makes upstream commands that exist only as "package main" callable from our multi-call
-// executables without keeping a copy of their code: it reads their sources out of the module cache (pinned by
-// go.sum), renames the package and its main function, and writes the result with a map for `go build -overlay`.
-// The sources appear inside our module for the length of a build and are never part of the tree.
+// Package overlay makes upstream commands that exist only as "package main" callable from coracle's multi-call
+// executables without a copy of their code in the tree. It reads their sources from the module cache (pinned by
+// go.sum), renames the package and its main function, and writes the result with a map for `go build -overlay`. During
+// a build the sources appear as packages of coracle's module.
 package overlay
 
 import (
@@ -22,10 +22,10 @@ import (
 // Command is one upstream command.
 type Command struct {
 	Import string // its import path upstream
-	Dir    string // where it appears, relative to our module's root; the last element is the package's name
+	Dir    string // its place in coracle's module, relative to the root; the last element is the package's name
 }
 
-// Commands are all upstream commands that become part of executables of ours.
+// Commands are all upstream commands that are compiled into coracle's executables.
 var Commands = []Command{
 	{"github.com/containernetworking/plugins/plugins/main/bridge", "cmd/coracle-cni/upstream/bridge"},
 	{"github.com/containernetworking/plugins/plugins/main/loopback", "cmd/coracle-cni/upstream/loopback"},
@@ -35,8 +35,8 @@ var Commands = []Command{
 	{"sigs.k8s.io/cri-tools/cmd/crictl", "cmd/coracle-core/upstream/crictl"},
 }
 
-// replaced are files of ours that a full build replaces by the ones under files/, which call the commands.
-// What is in the tree says that the build has no such command.
+// replaced are files of coracle that a full build replaces with the ones under files/, which call the commands. The
+// files in the tree report that the build lacks the command.
 var replaced = map[string]string{
 	"cmd/coracle-cni/upstream.go": "files/cni.go.txt",
 	"cmd/coracle-core/crictl.go":  "files/crictl.go.txt",
@@ -45,8 +45,8 @@ var replaced = map[string]string{
 //go:embed files
 var files embed.FS
 
-// Write generates everything under out and returns the path of the overlay map. root is our module's root.
-// The environment's GOOS, GOARCH and CGO_ENABLED choose the sources.
+// Write generates everything under out and returns the path of the overlay map. root is the root of coracle's module.
+// The environment's GOOS, GOARCH and CGO_ENABLED select the sources.
 func Write(root, out string) (string, error) {
 	overlay := struct{ Replace map[string]string }{map[string]string{}}
 	put := func(name string, data []byte) error {
@@ -82,7 +82,7 @@ func Write(root, out string) (string, error) {
 	return path, writeIfChanged(path, data)
 }
 
-// sources returns the command's files, rewritten, by name.
+// sources returns the command's rewritten files, by name.
 func (c Command) sources(root string) (map[string][]byte, error) {
 	list := exec.Command("go", "list", "-mod=readonly", "-json=Dir,GoFiles,EmbedFiles", c.Import)
 	list.Dir, list.Stderr = root, os.Stderr
@@ -119,8 +119,8 @@ func (c Command) sources(root string) (map[string][]byte, error) {
 	return sources, nil
 }
 
-// rename gives a source file of package main another package name and exports its main function. The names of
-// all functions go into functions.
+// rename changes the package name of a source file of package main, and exports its main function. It adds the names of
+// all functions to functions.
 func rename(name string, data []byte, pkg string, functions map[string]bool) ([]byte, error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, name, data, parser.SkipObjectResolution)
@@ -142,7 +142,7 @@ func rename(name string, data []byte, pkg string, functions map[string]bool) ([]
 			edits = append(edits, edit{set.Position(f.Name.Pos()).Offset, "main", "Main"})
 		}
 	}
-	slices.SortFunc(edits, func(a, b edit) int { return b.at - a.at }) // from the end, so that offsets stay true
+	slices.SortFunc(edits, func(a, b edit) int { return b.at - a.at }) // from the end, so that offsets stay valid
 	for _, e := range edits {
 		if !bytes.HasPrefix(data[e.at:], []byte(e.old)) {
 			return nil, fmt.Errorf("%s: no %q at offset %d", name, e.old, e.at)
@@ -152,7 +152,7 @@ func rename(name string, data []byte, pkg string, functions map[string]bool) ([]
 	return data, nil
 }
 
-// exported makes a CNI plugin's verbs callable from within the process. It returns nil for other commands.
+// exported makes a CNI plugin's verbs callable within the process. It returns nil for other commands.
 func exported(pkg string, functions map[string]bool) []byte {
 	if !functions["cmdAdd"] {
 		return nil
@@ -167,7 +167,7 @@ func exported(pkg string, functions map[string]bool) []byte {
 	return []byte(b.String())
 }
 
-// writeIfChanged keeps modification times of what is up to date already.
+// writeIfChanged keeps the modification times of files that are up to date.
 func writeIfChanged(path string, data []byte) error {
 	if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
 		return nil

@@ -1,5 +1,5 @@
-// Package stage sets machines up for tests of upgrades: an installed coracle, pods at work and a client that notices what it
-// misses, another version that works and one that does not.
+// Package stage prepares machines for tests of upgrades: an installed coracle, pods that serve, a client that counts
+// failed requests, a newer version that works and a stand-in that does not.
 package stage
 
 import (
@@ -18,8 +18,8 @@ import (
 
 // Paths on a machine.
 const (
-	Newer   = machines.Coracle + "/next/coracle" // another version, which works
-	Standin = "/root/standin"                    // one that does not, once Bring has brought it
+	Newer   = machines.Coracle + "/next/coracle" // a newer version, which works
+	Standin = "/root/standin"                    // a version that does not work, once Bring has copied it
 )
 
 // Server is a machine with an installed coracle, a server or an agent.
@@ -46,7 +46,7 @@ func Install(t testing.TB, site *machines.Site, name, role string, args ...strin
 	return s
 }
 
-// Bring puts the stand-in onto the machine.
+// Bring copies the stand-in to the machine.
 func (s Server) Bring(t testing.TB) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "standin")
@@ -68,19 +68,19 @@ func (s Server) Kubectl(args ...string) string {
 	return s.Run("coracle", append([]string{"kubectl"}, args...)...)
 }
 
-// Running is the version that runs.
+// Running is the running version.
 func (s Server) Running() string {
 	return s.Sh(`coracle status -o json | sed -n 's/^ *"version": "\(v[^"]*coracle[^"]*\)".*/\1/p' | head -n 1`)
 }
 
-// Containers are when each container began, as the kernel and containerd know it.
+// Containers has the start time of each container, from the kernel and containerd.
 func (s Server) Containers() string {
 	return s.Sh(`coracle crictl ps -q | sort | while read -r id; do
 		coracle crictl inspect "$id" | sed -n 's/^ *"\(startedAt\|pid\)": /\1 /p' | tr '\n' ' '; echo; done
 		coracle kubectl get pods -A -o 'jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[*].restartCount} {.status.containerStatuses[*].state.running.startedAt}{"\n"}{end}'`)
 }
 
-// Work makes pods that serve, for a client that counts what it misses.
+// Work creates pods that serve requests.
 func (s Server) Work(t testing.TB) {
 	t.Helper()
 	s.Sh(`coracle images import /mnt/images/*.tar >/dev/null
@@ -100,14 +100,14 @@ func (s Server) AwaitPods(t testing.TB) {
 			coracle kubectl get pod keeper -o 'jsonpath={.status.containerStatuses[0].containerID}' | grep -q "$id"; do sleep 0.2; done`)
 }
 
-// Missed is what a client found.
+// Missed counts the failed requests of a client.
 type Missed map[string]struct {
 	Asked, Failed int
 	GapSeconds    float64
 	Last          string
 }
 
-// Ask runs a client while something happens.
+// Ask runs a client during a function.
 func (s Server) Ask(t testing.TB, while func()) Missed {
 	t.Helper()
 	s.Sh(`pod=$(coracle kubectl get pods -l app=web -o 'jsonpath={.items[0].status.podIP}')
@@ -122,7 +122,7 @@ func (s Server) Ask(t testing.TB, while func()) Missed {
 	return m
 }
 
-// Check fails the test if pods were not reached all the time.
+// Check fails the test if requests to pods failed.
 func (m Missed) Check(t testing.TB) {
 	t.Helper()
 	for _, what := range []string{"connection", "service"} {
@@ -135,14 +135,14 @@ func (m Missed) Check(t testing.TB) {
 		m["service"].Asked, m["service"].Failed, m["service"].GapSeconds, m["api"].GapSeconds)
 }
 
-// State is what coracle remembers of the last upgrade.
+// State is coracle's record of the last upgrade.
 func (s Server) State() (phase, failure string) {
 	var st struct{ Phase, Error string }
 	_ = json.Unmarshal([]byte(s.Run("cat", "/var/lib/coracle/upgrade/state.json")), &st)
 	return st.Phase, st.Error
 }
 
-// AwaitPhase waits until the trial is so far.
+// AwaitPhase waits until the trial has reached a phase.
 func (s Server) AwaitPhase(t testing.TB, want string) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Minute); ; time.Sleep(20 * time.Millisecond) {

@@ -17,10 +17,10 @@ spec:
   volumes: [{name: data, persistentVolumeClaim: {claimName: data}}]
 `
 
-// note is what the volume of the pod keeper holds.
+// note is the content of the volume of pod keeper.
 const note = "keep this"
 
-// Keep makes a pod with a volume, and writes something into that.
+// Keep creates a pod with a volume, and writes a note to it.
 func (s Server) Keep(t testing.TB) {
 	t.Helper()
 	s.Write("/root/keeper.yaml", keeper)
@@ -30,7 +30,7 @@ func (s Server) Keep(t testing.TB) {
 		echo '` + note + `' >` + folder + `/note`)
 }
 
-// Kept fails the test if the volume has not what was written into it.
+// Kept fails the test unless the volume has the note.
 func (s Server) Kept(t testing.TB) {
 	t.Helper()
 	if got := s.Sh("cat " + s.Folder("data") + "/note"); strings.TrimSpace(got) != note {
@@ -38,7 +38,7 @@ func (s Server) Kept(t testing.TB) {
 	}
 }
 
-// Claim makes a claim for a volume on this node, as the scheduler does for a pod, and returns the folder.
+// Claim creates a claim for a volume on this node, in the way of the scheduler, and returns the folder.
 func (s Server) Claim(t testing.TB, name string) string {
 	t.Helper()
 	if err := s.TryClaim(name); err != nil {
@@ -47,7 +47,7 @@ func (s Server) Claim(t testing.TB, name string) string {
 	return s.Folder(name)
 }
 
-// TryClaim is Claim for a moment in which it may fail, and the installed coracle be a stand-in.
+// TryClaim is Claim while it may fail because the installed coracle is a stand-in.
 func (s Server) TryClaim(name string) error {
 	_, err := s.TrySh(`node=$(` + machines.Bin + ` kubectl get nodes -o 'jsonpath={.items[0].metadata.name}')
 		` + machines.Bin + ` kubectl apply -f - <<END
@@ -60,12 +60,12 @@ END
 	return err
 }
 
-// Folder is where the volume of a claim is.
+// Folder is the folder of a claim's volume.
 func (s Server) Folder(claim string) string {
 	return s.Sh(`coracle kubectl get pv "$(coracle kubectl get pvc ` + claim + ` -o 'jsonpath={.spec.volumeName}')" -o 'jsonpath={.spec.local.path}'`)
 }
 
-// Forget removes the pod keeper and claims, and waits until their folders are gone.
+// Forget removes pod keeper and claims, and waits until their folders are removed.
 func (s Server) Forget(t testing.TB, claims ...string) {
 	t.Helper()
 	var folders []string

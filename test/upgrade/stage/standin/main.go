@@ -1,9 +1,9 @@
-// Command standin is what the tests of upgrades need on a machine: a version of coracle that does not work, and a client
-// that notices when something is away.
+// Command standin is a program for the tests of upgrades: a version of coracle that does not work, and a client that
+// counts failed requests.
 //
-//	standin version|upgrade-unpack …    answers as a coracle would
-//	standin server|agent …              does not work, in the way that /etc/standin says
-//	standin client POD SERVICE API      asks each all the time; tells at SIGTERM how often in vain
+//	standin version|upgrade-unpack …    answers like coracle
+//	standin server|agent …              fails in the mode in /etc/standin
+//	standin client POD SERVICE API      sends requests to each, and prints the failures at SIGTERM
 package main
 
 import (
@@ -44,14 +44,14 @@ func main() {
 	}
 }
 
-// fail is a version that does not work.
+// fail plays a version that does not work.
 func fail() int {
 	text, _ := os.ReadFile("/etc/standin")
 	mode, real, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
 	switch mode {
 	case "hangs":
 		time.Sleep(time.Hour)
-	case "dies": // it works, by means of another one, and dies when /etc/standin-dies appears
+	case "dies": // runs another version, and dies when /etc/standin-dies appears
 		watch := exec.Command("/bin/sh", "-c", `while [ ! -e /etc/standin-dies ]; do sleep 0.1; done; kill -9 $PPID`)
 		if err := watch.Start(); err == nil {
 			_ = syscall.Exec(real, append([]string{real}, os.Args[1:]...), os.Environ())
@@ -64,7 +64,7 @@ func fail() int {
 	return 1
 }
 
-// count is how often something was asked, and in vain.
+// count has the number of requests and of failures.
 type count struct {
 	asked, failed int
 	gap           time.Duration // the longest time without an answer
@@ -93,8 +93,8 @@ func (c *count) every(ctx context.Context, pause time.Duration, ask func() error
 	}
 }
 
-// answerTimeout is for an answer of a pod: a machine that unpacks a version meanwhile may be slow. What is refused or cut
-// off fails at once, and what is swallowed leaves a gap.
+// answerTimeout limits the wait for a pod's answer: a machine that unpacks a version meanwhile may be slow. A refused
+// or broken connection fails at once, and lost packets leave a gap.
 const answerTimeout = 15 * time.Second
 
 // client keeps one connection to a pod, makes new ones to a Service, and asks the API whether it is ready.
@@ -129,7 +129,7 @@ func client(pod, service, api string) {
 	_ = json.NewEncoder(os.Stdout).Encode(told)
 }
 
-// again asks on the same connection.
+// again makes a request on the same connection.
 func again(conn net.Conn, answers *bufio.Reader) error {
 	if err := conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
 		return err
