@@ -296,7 +296,7 @@ func awaitDenied(t *testing.T, client kubernetes.Interface, answer, sentence str
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatal("nobody decided")
+			t.Fatal("the request was neither approved nor denied")
 		}
 	}
 }

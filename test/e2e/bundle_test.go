@@ -123,7 +123,7 @@ func TestSupportBundle(t *testing.T) {
 		mustSignal(t, pid, syscall.SIGKILL)
 		hosts.Eventually(t, time.Minute, func() error {
 			if !strings.Contains(s.Log(), "; restarting") {
-				return errors.New("nobody noticed the end of the control plane")
+				return errors.New("the end of the control plane was not noticed")
 			}
 			return nil
 		})

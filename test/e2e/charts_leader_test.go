@@ -19,7 +19,7 @@ func testChartsLeader(t *testing.T, c *hosts.Cluster) {
 	holder := leads(c.Servers[0])
 	i := slices.IndexFunc(c.Servers, func(h *hosts.Host) bool { return strings.Contains(holder, h.Name) })
 	if i < 0 {
-		t.Fatalf("nobody leads: the Lease is held by %q", holder)
+		t.Fatalf("no server leads: the Lease is held by %q", holder)
 	}
 	leader, others := c.Servers[i], slices.Delete(slices.Clone(c.Servers), i, i+1)
 	revisions := func(h *hosts.Host) (string, error) {

@@ -144,7 +144,7 @@ func (j scrapeJob) targets(t *testing.T, c *hosts.Cluster) (out []*hosts.Host) {
 			return address == net.JoinHostPort(h.IP.String(), map[string]string{"node": "10250", "endpointslice": "6443"}[j.Discovery[0].Role])
 		})
 		if i < 0 {
-			t.Errorf("%s finds %s, where nobody is", j.Name, address)
+			t.Errorf("%s finds %s, which is not a host", j.Name, address)
 			continue
 		}
 		out = append(out, c.Hosts()[i])

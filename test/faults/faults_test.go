@@ -60,7 +60,7 @@ func seesThePast(t *testing.T, a *arena) {
 	p := normal
 	p.cached = true
 	if v := a.suffer(t, fault{"reads-from-caches", followerCutOff}, p); len(v.stale) == 0 || len(v.impossible) == 0 {
-		t.Error("a server that was cut off answered from its cache, and nobody noticed")
+		t.Error("a server that was cut off answered from its cache, and the check did not notice")
 	}
 }
 

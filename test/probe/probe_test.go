@@ -38,10 +38,10 @@ func TestCurl(t *testing.T) {
 	}
 	server.Close()
 	if got := printed(t, func() { curl([]string{"-s", "-o", "/dev/null", "-w", "%{http_code}", address}) }); got != "000" {
-		t.Errorf("nobody listens, and it prints %q", got)
+		t.Errorf("there is no listener, and it prints %q", got)
 	}
 	if code := curl([]string{"-s", "--connect-timeout", "2", address}); code != curlConnect {
-		t.Errorf("nobody listens: exit code %d, want %d", code, curlConnect)
+		t.Errorf("there is no listener: exit code %d, want %d", code, curlConnect)
 	}
 	if code := curl([]string{"-s", "http://no-such-name.invalid/"}); code != curlName {
 		t.Errorf("no such name: exit code %d, want %d", code, curlName)
