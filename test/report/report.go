@@ -13,14 +13,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/coracle-dev/coracle/test/slots"
 )
 
 // event is one line of go test -json; `go doc test2json` describes it.
 type event struct {
-	Time    time.Time
 	Action  string
 	Package string
 	Test    string
@@ -30,13 +28,12 @@ type event struct {
 
 // result is the outcome of a test.
 type result struct {
-	name    string    // package and test, as in e2e/TestBackup
-	isSub   bool      // it is a subtest
-	action  string    // pass, fail or skip; "" while it runs
-	granted time.Time // when it had its slots; zero for a test that takes none
-	waited  float64   // for slots, in seconds
-	took    float64   // after that, in seconds
-	reason  string    // of a skip
+	name   string  // package and test, as in e2e/TestBackup
+	isSub  bool    // it is a subtest
+	action string  // pass, fail or skip; "" while it runs
+	waited float64 // for slots, in seconds
+	took   float64 // after that, in seconds
+	reason string  // of a skip
 }
 
 // report collects the events of one run of go test.
@@ -102,9 +99,9 @@ func (r *report) take(e event) {
 		r.output[top] = append(r.output[top], e.Output)
 		t.parse(e)
 	case "pass", "fail", "skip":
-		t.action, t.took = e.Action, e.Elapsed
-		if !t.granted.IsZero() {
-			t.took = e.Time.Sub(t.granted).Seconds() // Elapsed is without parallel subtests, and with the wait for slots
+		t.action = e.Action
+		if t.took == 0 { // else known better: Elapsed is without parallel subtests, and with the wait for slots
+			t.took = e.Elapsed
 		}
 		if _, ok := r.budget[name]; ok {
 			fmt.Fprintf(r.to, "--- %s: %s (%.1f s)\n", strings.ToUpper(t.action), t.name, t.took)
@@ -149,14 +146,17 @@ func (r *report) takePackage(e event) {
 
 var (
 	waitedLine = regexp.MustCompile(`slots: waited ([0-9.]+) s for`)
+	heldLine   = regexp.MustCompile(`slots: held for ([0-9.]+) s`)
 	sourceLine = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)\n`)
 )
 
-// parse finds the time that a test waited for slots in a line of its output, or a possible reason of a skip.
+// parse finds the time that a test waited for slots or held them in a line of its output, or a possible reason of a skip.
+// The times of the events would not do: go test keeps the result of a test back until the next line of its package comes.
 func (t *result) parse(e event) {
 	if m := waitedLine.FindStringSubmatch(e.Output); m != nil {
 		t.waited, _ = strconv.ParseFloat(m[1], 64)
-		t.granted = e.Time
+	} else if m := heldLine.FindStringSubmatch(e.Output); m != nil {
+		t.took, _ = strconv.ParseFloat(m[1], 64)
 	} else if m := sourceLine.FindStringSubmatch(e.Output); m != nil {
 		t.reason = m[1]
 	}

@@ -86,13 +86,14 @@ func Take(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	granted := time.Now()
 	held.Store(t.Name(), true)
 	t.Cleanup(func() {
 		held.Delete(t.Name())
 		release()
+		t.Logf("slots: held for %.1f s", time.Since(granted).Seconds()) // test/report reads this line and the next one
 	})
-	// The report of scripts/test subtracts this time.
-	t.Logf("slots: waited %.1f s for %d of %d", time.Since(began).Seconds(), min(row.Slots, c.total), c.total)
+	t.Logf("slots: waited %.1f s for %d of %d", granted.Sub(began).Seconds(), min(row.Slots, c.total), c.total)
 }
 
 // Require fails a test that has not taken slots and is not a subtest of one that has.
