@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -74,23 +75,21 @@ func controllers() []Verdict {
 		}
 		return judgeControllers(strings.Fields(string(have)))
 	}
-	table, err := os.ReadFile("/proc/self/mounts")
+	mounts, err := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup"))
 	if err != nil {
 		return Failf("", "looking for mounted cgroups: %v", err)
 	}
-	if missing := judgeControllers(v1Controllers(string(table))); missing != nil {
+	if missing := judgeControllers(v1Controllers(mounts)); missing != nil {
 		return missing
 	}
 	return Warnf("boot the kernel with systemd.unified_cgroup_hierarchy=1 to change to v2",
 		"this machine uses cgroup v1, which Kubernetes is about to give up")
 }
 
-// v1Controllers lists the controllers that are mounted, by the text of /proc/self/mounts.
-func v1Controllers(mounts string) (have []string) {
-	for line := range strings.Lines(mounts) {
-		if f := strings.Fields(line); len(f) > 3 && f[2] == "cgroup" {
-			have = append(have, strings.Split(f[3], ",")...)
-		}
+// v1Controllers lists the controllers of mounted hierarchies, among other mount options.
+func v1Controllers(mounts []*mountinfo.Info) (have []string) {
+	for _, m := range mounts {
+		have = append(have, strings.Split(m.VFSOptions, ",")...)
 	}
 	return have
 }

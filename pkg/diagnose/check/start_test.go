@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -99,11 +100,7 @@ func TestDate(t *testing.T) {
 func TestControllers(t *testing.T) {
 	fine(t, judgeControllers([]string{"cpuset", "cpu", "io", "memory", "pids"}))
 	expect(t, judgeControllers([]string{"cpuset", "cpu", "pids"}), Fail, "missing: memory;")
-	v1 := v1Controllers(`cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0
-cgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,nosuid,cpu,cpuacct 0 0
-cgroup /sys/fs/cgroup/memory cgroup rw,memory 0 0
-cgroup /sys/fs/cgroup/pids cgroup rw,pids 0 0
-`)
+	v1 := v1Controllers([]*mountinfo.Info{{VFSOptions: "rw,cpu,cpuacct"}, {VFSOptions: "rw,memory"}, {VFSOptions: "rw,pids"}})
 	expect(t, judgeControllers(v1), Fail, "missing: cpuset;")
 }
 

@@ -1,7 +1,6 @@
 package nshost
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
@@ -25,23 +25,13 @@ type hierarchy struct {
 const cgroupRoot = "/sys/fs/cgroup"
 
 // hierarchies lists the cgroup file systems below /sys/fs/cgroup.
-func hierarchies() []hierarchy {
-	f, err := os.Open("/proc/self/mounts")
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	var out []hierarchy
-	for s := bufio.NewScanner(f); s.Scan(); {
-		field := strings.Fields(s.Text())
-		if len(field) < 4 || !strings.HasPrefix(field[1], cgroupRoot) || !strings.HasPrefix(field[2], "cgroup") {
-			continue
+func hierarchies() (out []hierarchy) {
+	mounts, _ := mountinfo.GetMounts(mountinfo.PrefixFilter(cgroupRoot)) // without a mount table there is none
+	for _, m := range mounts {
+		if m.FSType == "cgroup" || m.FSType == "cgroup2" {
+			name := strings.TrimPrefix(strings.TrimPrefix(m.Mountpoint, cgroupRoot), "/")
+			out = append(out, hierarchy{name, m.FSType, controllers(m.FSType, m.VFSOptions)})
 		}
-		out = append(out, hierarchy{
-			name:    strings.TrimPrefix(strings.TrimPrefix(field[1], cgroupRoot), "/"),
-			fstype:  field[2],
-			options: controllers(field[2], field[3]),
-		})
 	}
 	return out
 }

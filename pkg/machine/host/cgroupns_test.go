@@ -7,13 +7,13 @@ import (
 
 func TestUnmounted(t *testing.T) {
 	const cgroups = "4:net_cls,net_prio:/\n3:cpu,cpuacct:/\n2:memory:/\n1:name=systemd:/\n0::/\n"
-	const mounts = "603 602 0:53 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n" +
+	const table = "603 602 0:53 / /sys/fs/cgroup rw - tmpfs tmpfs rw,mode=755\n" +
 		"604 603 0:31 / /sys/fs/cgroup/memory rw,relatime master:16 - cgroup cgroup rw,memory\n" +
 		"605 603 0:32 / /sys/fs/cgroup/cpu,cpuacct rw,relatime - cgroup cgroup rw,cpu,cpuacct\n"
-	if got, want := unmounted(cgroups, mounts), []string{"net_cls,net_prio", "name=systemd"}; !slices.Equal(got, want) {
+	if got, want := unmounted(cgroups, mounts(t, table)), []string{"net_cls,net_prio", "name=systemd"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := unmounted("0::/\n", ""); got != nil {
+	if got := unmounted("0::/\n", nil); got != nil {
 		t.Errorf("under cgroup v2: %q", got)
 	}
 }

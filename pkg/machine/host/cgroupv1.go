@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 )
@@ -17,12 +18,12 @@ import (
 func MountHierarchies() {
 	const root = "/sys/fs/cgroup"
 	own, errOwn := os.ReadFile("/proc/self/cgroup")
-	mounts, errMounts := os.ReadFile("/proc/self/mountinfo")
+	mounts, errMounts := mountinfo.GetMounts(mountinfo.FSTypeFilter("cgroup"))
 	if errOwn != nil || errMounts != nil || cgroupV2(root) || below(string(own)) {
 		return
 	}
 	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_RELATIME
-	for _, h := range unmounted(string(own), string(mounts)) {
+	for _, h := range unmounted(string(own), mounts) {
 		dir := filepath.Join(root, strings.TrimPrefix(h, "name="))
 		err := os.MkdirAll(dir, 0o755)
 		if err == nil {
@@ -34,22 +35,16 @@ func MountHierarchies() {
 	}
 }
 
-// unmounted lists the cgroup v1 hierarchies in the text of /proc/PID/cgroup that are not in the text of mountinfo. Each has
-// the form of mount's option: its controllers, or name=NAME.
-func unmounted(cgroups, mountinfo string) (list []string) {
-	var mounted []string
-	for line := range strings.Lines(mountinfo) {
-		fields := strings.Fields(line)
-		if dash := slices.Index(fields, "-"); dash >= 0 && len(fields) > dash+3 && fields[dash+1] == "cgroup" {
-			mounted = append(mounted, strings.Split(fields[len(fields)-1], ",")...)
-		}
-	}
+// unmounted lists the cgroup v1 hierarchies in the text of /proc/PID/cgroup that are not among the mounts. Each has the form
+// of mount's option: its controllers, or name=NAME.
+func unmounted(cgroups string, mounts []*mountinfo.Info) (list []string) {
 	for line := range strings.Lines(cgroups) {
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(fields) < 3 || fields[1] == "" { // cgroup v2 has no names
 			continue
 		}
-		if first, _, _ := strings.Cut(fields[1], ","); !slices.Contains(mounted, first) {
+		first, _, _ := strings.Cut(fields[1], ",")
+		if !slices.ContainsFunc(mounts, func(m *mountinfo.Info) bool { return option(m.VFSOptions, first) }) {
 			list = append(list, fields[1])
 		}
 	}

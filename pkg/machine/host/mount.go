@@ -3,9 +3,10 @@ package host
 import (
 	"errors"
 	"fmt"
-	"os"
+	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
@@ -15,14 +16,15 @@ import (
 // shareRoot makes all mounts shared, as systemd does. Mounts that a pod makes with bidirectional propagation (CSI drivers)
 // then reach the host, and the host's mounts reach pods.
 func shareRoot(l *ledger.Ledger) error {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	mounts, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		return fmt.Errorf("reading the mount table: %w", err)
 	}
-	if shared(string(mounts), "/") {
+	entries := unshared(mounts)
+	if !slices.ContainsFunc(entries, func(e ledger.Entry) bool { return e.Name == "/" }) {
 		return nil
 	}
-	if err := l.Note(unshared(string(mounts))...); err != nil {
+	if err := l.Note(entries...); err != nil {
 		return err
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
@@ -31,42 +33,28 @@ func shareRoot(l *ledger.Ledger) error {
 	return nil
 }
 
-// unshared returns a ledger entry for each mount in the text of mountinfo that is not shared.
-func unshared(mountinfo string) (entries []ledger.Entry) {
-	seen := map[string]bool{}
-	for line := range strings.Lines(mountinfo) {
-		fields := strings.Fields(line)
-		if len(fields) < 7 || seen[fields[4]] || shared(mountinfo, fields[4]) {
+// unshared returns a ledger entry for each visible mount that is not shared.
+func unshared(mounts []*mountinfo.Info) (entries []ledger.Entry) {
+	for _, m := range topmost(mounts) {
+		if strings.Contains(m.Optional, "shared:") {
 			continue
 		}
-		seen[fields[4]] = true
 		old := "private"
-		if strings.HasPrefix(fields[6], "master:") {
+		if strings.Contains(m.Optional, "master:") {
 			old = "slave"
 		}
-		point := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(fields[4])
-		entries = append(entries, ledger.Entry{Kind: ledger.Propagation, Name: point, Old: old, New: "shared"})
+		entries = append(entries, ledger.Entry{Kind: ledger.Propagation, Name: m.Mountpoint, Old: old, New: "shared"})
 	}
 	return entries
 }
 
-// shared reports whether the topmost mount at the mount point is in a peer group, by the text of mountinfo.
-func shared(mountinfo, point string) bool {
-	found := false
-	for line := range strings.Lines(mountinfo) {
-		fields := strings.Fields(line)
-		if len(fields) < 7 || fields[4] != point {
-			continue
-		}
-		found = false
-		for _, optional := range fields[6:] {
-			if optional == "-" {
-				break
-			}
-			found = found || strings.HasPrefix(optional, "shared:")
-		}
+// topmost leaves out the mounts that a later mount at the same mount point covers.
+func topmost(mounts []*mountinfo.Info) (top []*mountinfo.Info) {
+	last := map[string]*mountinfo.Info{}
+	for _, m := range mounts {
+		last[m.Mountpoint] = m
 	}
-	return found
+	return slices.DeleteFunc(slices.Clone(mounts), func(m *mountinfo.Info) bool { return last[m.Mountpoint] != m })
 }
 
 // shareNetNS makes the directory of network namespaces a shared mount before the first namespace is mounted there.

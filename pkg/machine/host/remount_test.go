@@ -4,10 +4,11 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 )
 
-// TestLocked finds what is read-only in the mount tables of containers.
+// TestReadOnlyMounts finds what is read-only in the mount tables of containers.
 func TestReadOnlyMounts(t *testing.T) {
 	const root = "600 500 0:50 / / rw,relatime - overlay overlay rw,lowerdir=x\n"
 	tests := []struct {
@@ -40,8 +41,8 @@ func TestReadOnlyMounts(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			var got []string
-			for _, m := range readOnlyMounts(test.mounts) {
-				got = append(got, m.point)
+			for _, m := range readOnlyMounts(mounts(t, test.mounts)) {
+				got = append(got, m.Mountpoint)
 			}
 			if !reflect.DeepEqual(got, test.want) {
 				t.Errorf("got %q, want %q", got, test.want)
@@ -52,8 +53,8 @@ func TestReadOnlyMounts(t *testing.T) {
 
 // TestFlags: making a mount writable changes nothing else about it.
 func TestFlags(t *testing.T) {
-	m := kernelMount{options: []string{"ro", "nosuid", "nodev", "noexec", "relatime"}}
-	if got, want := m.flags(), uintptr(unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RELATIME); got != want {
+	m := &mountinfo.Info{Options: "ro,nosuid,nodev,noexec,relatime"}
+	if got, want := flags(m), uintptr(unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RELATIME); got != want {
 		t.Errorf("got %#x, want %#x", got, want)
 	}
 }

@@ -54,12 +54,12 @@ func (m *machine) cgroups() map[string][]string {
 	}
 	out := map[string][]string{}
 	for _, mount := range table {
-		if mount.fs != "cgroup" && mount.fs != "cgroup2" {
+		if mount.FSType != "cgroup" && mount.FSType != "cgroup2" {
 			continue
 		}
 		for _, name := range names {
-			dir := filepath.Join(mount.point, name)
-			if info, err := os.Stat(dir); err == nil && info.IsDir() && dir != mount.point && !slices.Contains(out[name], dir) {
+			dir := filepath.Join(mount.Mountpoint, name)
+			if info, err := os.Stat(dir); err == nil && info.IsDir() && dir != mount.Mountpoint && !slices.Contains(out[name], dir) {
 				out[name] = append(out[name], dir)
 			}
 		}
@@ -135,7 +135,7 @@ func (m *machine) propagations() []Item {
 	}
 	shared := map[string]bool{}
 	for _, mount := range table {
-		shared[mount.point] = mount.shared // the last mount at a mount point covers the others
+		shared[mount.Mountpoint] = strings.Contains(mount.Optional, "shared:") // the last mount at a mount point covers the others
 	}
 	var change []ledger.Entry
 	for _, e := range m.entries(ledger.Propagation) {

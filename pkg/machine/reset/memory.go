@@ -25,13 +25,13 @@ func (m *machine) inMemory(dir string) bool {
 	}
 	switch dir {
 	case m.dirs.Data:
-		top := mount{}
-		for _, row := range table {
-			if row.point == dir {
-				top = row
+		source := ""
+		for _, mount := range table {
+			if mount.Mountpoint == dir {
+				source = mount.Source // the last mount at a mount point covers the others
 			}
 		}
-		return top.source == ephemeral.Source
+		return source == ephemeral.Source
 	case m.dirs.Kubelet:
 		inside, errInside := os.Stat(m.dirs.EphemeralKubelet())
 		here, errHere := os.Stat(dir)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
@@ -87,45 +88,18 @@ func (m *machine) mounts() ([]string, error) {
 	table, err := m.mountTable()
 	points := make([]string, len(table))
 	for i, row := range table {
-		points[i] = row.point
+		points[i] = row.Mountpoint
 	}
 	return points, err
 }
 
-// mount is one line of the mount table.
-type mount struct {
-	point, fs string
-	source    string
-	shared    bool // with other mount namespaces
-}
-
-func (m *machine) mountTable() ([]mount, error) {
-	data, err := os.ReadFile(filepath.Join(m.proc, "self", "mountinfo"))
+func (m *machine) mountTable() ([]*mountinfo.Info, error) {
+	f, err := os.Open(filepath.Join(m.proc, "self", "mountinfo"))
 	if err != nil {
 		return nil, fmt.Errorf("reading the mount table: %w", err)
 	}
-	return parseMounts(string(data)), nil
-}
-
-// parseMounts reads the lines of /proc/PID/mountinfo.
-func parseMounts(text string) (out []mount) {
-	for line := range strings.Lines(text) {
-		fields := strings.Fields(line)
-		dash := slices.Index(fields, "-")
-		if len(fields) < 7 || dash < 0 || dash+2 >= len(fields) {
-			continue
-		}
-		out = append(out, mount{
-			point: unescape(fields[4]), fs: fields[dash+1], source: unescape(fields[dash+2]),
-			shared: slices.ContainsFunc(fields[6:max(dash, 6)], func(f string) bool { return strings.HasPrefix(f, "shared:") }),
-		})
-	}
-	return out
-}
-
-// unescape undoes how the kernel writes blanks in paths: \040.
-func unescape(s string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
+	defer f.Close()
+	return mountinfo.GetMountsFromReader(f, nil)
 }
 
 // inside reports whether a path is below a directory and not the directory itself.

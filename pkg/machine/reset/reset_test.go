@@ -346,18 +346,6 @@ func TestStopByService(t *testing.T) {
 	}
 }
 
-func TestParseMounts(t *testing.T) {
-	text := `24 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-30 24 0:5 / /mnt/two\040words rw master:3 - tmpfs none rw
-nonsense
-31 24 0:6 / /sys/fs/cgroup rw - cgroup2 none rw
-`
-	want := []mount{{"/", "ext4", "/dev/vda", true}, {"/mnt/two words", "tmpfs", "none", false}, {"/sys/fs/cgroup", "cgroup2", "none", false}}
-	if got := parseMounts(text); !slices.Equal(got, want) {
-		t.Errorf("%+v", got)
-	}
-}
-
 func TestContainers(t *testing.T) {
 	dirs := paths.Dirs{Run: t.TempDir()}
 	dir := filepath.Join(dirs.ContainerdState(), "io.containerd.runtime.v2.task", "k8s.io", "abc")

@@ -4,28 +4,22 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/moby/sys/mountinfo"
 )
 
-// mountTable is the file in which the kernel lists mounts.
-const mountTable = "/proc/self/mountinfo"
-
 // MountPoints returns all mount points.
-func MountPoints() ([]string, error) {
-	data, err := os.ReadFile(mountTable)
+func MountPoints() (points []string, err error) {
+	mounts, err := mountinfo.GetMounts(nil)
 	if err != nil {
 		return nil, fmt.Errorf("listing mounts: %w", err)
 	}
-	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
-	var out []string
-	for line := range strings.Lines(string(data)) {
-		if fields := strings.Fields(line); len(fields) > 4 {
-			out = append(out, unescape.Replace(fields[4]))
-		}
+	for _, m := range mounts {
+		points = append(points, m.Mountpoint)
 	}
-	return out, nil
+	return points, nil
 }
 
 // MountOf returns the mount point of the file system that a directory is on. The directory need not exist yet.
