@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -58,7 +57,7 @@ import elsewhere, or docker load. The archive is compressed if the name of the f
 }
 
 // export writes images into a file, which appears only when it is complete.
-func export(ctx context.Context, client *containerd.Client, names []string, file string) (err error) {
+func export(ctx context.Context, client *containerd.Client, names []string, file string) error {
 	found, err := images.Find(ctx, client, names)
 	if err != nil {
 		return err
@@ -66,31 +65,19 @@ func export(ctx context.Context, client *containerd.Client, names []string, file
 	if file == "-" {
 		return images.Export(ctx, client, found, os.Stdout)
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".*.part")
-	if err != nil {
-		return err
-	}
-	defer func() {
+	var size int64
+	err = atomicfile.WriteWith(file, 0o644, func(f *os.File) error {
+		to, err := images.Compress(file, f)
 		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(f.Name())
+			return err
 		}
-	}()
-	to, err := images.Compress(file, f)
+		if err := errors.Join(images.Export(ctx, client, found, to), to.Close()); err != nil {
+			return err
+		}
+		size, err = f.Seek(0, io.SeekEnd)
+		return err
+	})
 	if err != nil {
-		return err
-	}
-	if err := errors.Join(images.Export(ctx, client, found, to), to.Close()); err != nil {
-		return err
-	}
-	size, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(f.Chmod(0o644), f.Sync(), f.Close(), os.Rename(f.Name(), file)); err != nil {
-		return fmt.Errorf("writing %s: %w", file, err)
-	}
-	if err := atomicfile.SyncDir(filepath.Dir(file)); err != nil {
 		return err
 	}
 	fmt.Printf("exported %s into %s (%s)\n", quantity.Count(len(found), "image", "images"), file, quantity.Bytes(size))

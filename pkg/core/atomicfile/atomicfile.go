@@ -44,19 +44,30 @@ func holds(path string, data []byte, mode fs.FileMode) bool {
 }
 
 func write(path string, data []byte, mode fs.FileMode, sync bool) error {
-	err := replace(path, data, mode, sync)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return fmt.Errorf("making directory for %s: %w", path, err)
+	}
+	err := replace(path, mode, sync, func(f *os.File) error {
+		if _, err := f.Write(data); err != nil {
+			return fmt.Errorf("writing %s: %w", path, err)
+		}
+		return nil
+	})
 	if errors.Is(err, syscall.ENOSPC) && holds(path, data, mode) {
 		return nil
 	}
 	return err
 }
 
-// replace writes a temporary file and renames it to path.
-func replace(path string, data []byte, mode fs.FileMode, sync bool) (err error) {
+// WriteWith is Write for data that fill writes to a temporary file beside path, whose directory must exist. An error of fill
+// is returned as it is.
+func WriteWith(path string, mode fs.FileMode, fill func(*os.File) error) error {
+	return replace(path, mode, true, fill)
+}
+
+// replace has fill write a temporary file and renames it to path.
+func replace(path string, mode fs.FileMode, sync bool, fill func(*os.File) error) (err error) {
 	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("making directory for %s: %w", path, err)
-	}
 	f, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*")
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", path, err)
@@ -65,28 +76,26 @@ func replace(path string, data []byte, mode fs.FileMode, sync bool) (err error) 
 		if err != nil {
 			f.Close()
 			os.Remove(f.Name())
-			err = fmt.Errorf("writing %s: %w", path, err)
 		}
 	}()
-	if err := f.Chmod(mode); err != nil {
+	if err := fill(f); err != nil {
 		return err
 	}
-	if _, err := f.Write(data); err != nil {
-		return err
+	err = f.Chmod(mode)
+	if err == nil && sync {
+		err = f.Sync()
 	}
-	if sync {
-		if err := f.Sync(); err != nil {
-			return err
-		}
+	if err == nil {
+		err = f.Close()
 	}
-	if err := f.Close(); err != nil {
-		return err
+	if err == nil {
+		err = os.Rename(f.Name(), path)
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return err
+	if err == nil && sync {
+		err = SyncDir(dir)
 	}
-	if sync {
-		return SyncDir(dir)
+	if err != nil {
+		return fmt.Errorf("writing %s: %w", path, err)
 	}
 	return nil
 }

@@ -1,7 +1,9 @@
 package atomicfile
 
 import (
+	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -101,5 +103,49 @@ func TestUnfinished(t *testing.T) {
 	got := Unfinished(filepath.Join(dir, "file"))
 	if len(got) != 1 || got[0] != filepath.Join(dir, ".file.12") {
 		t.Errorf("got %q", got)
+	}
+}
+
+func TestWriteWith(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := WriteWith(path, 0o640, func(f *os.File) error { _, err := f.WriteString("old"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("broken")
+	err := WriteWith(path, 0o640, func(f *os.File) error { return errors.Join(f.Truncate(9), broken) })
+	if !errors.Is(err, broken) {
+		t.Errorf("got %v", err)
+	}
+	if data, _ := os.ReadFile(path); string(data) != "old" || len(Unfinished(path)) > 0 {
+		t.Errorf("holds %q, beside %q", data, Unfinished(path))
+	}
+}
+
+// TestCopyTree copies a hole, a link and modes.
+func TestCopyTree(t *testing.T) {
+	from, to := t.TempDir(), filepath.Join(t.TempDir(), "to")
+	data := append(make([]byte, 1<<20), "end"...)
+	for name, mode := range map[string]fs.FileMode{"wal": 0o600, "program": 0o755, "0.tmp": 0o600} {
+		if err := Write(filepath.Join(from, "sub", name), data, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink("sub/wal", filepath.Join(from, "link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := CopyTree(from, to, func(path string) bool { return filepath.Ext(path) == ".tmp" }); err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range map[string]fs.FileMode{"link": 0o600, "sub/wal": 0o600, "sub/program": 0o755} {
+		info, err := os.Stat(filepath.Join(to, name))
+		if err != nil || info.Mode() != mode {
+			t.Fatalf("%s: %v, %v", name, info, err)
+		}
+		if got, _ := os.ReadFile(filepath.Join(to, name)); !bytes.Equal(got, data) {
+			t.Errorf("%s is another", name)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(to, "sub", "0.tmp")); err == nil {
+		t.Error("what was to be skipped is copied")
 	}
 }

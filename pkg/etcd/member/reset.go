@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 
 	"github.com/sirupsen/logrus"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -80,35 +78,8 @@ func copyData(from, to string) error {
 	if err := os.RemoveAll(partial); err != nil {
 		return err
 	}
-	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		within, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() {
-			return os.MkdirAll(filepath.Join(partial, within), 0o700)
-		}
-		return copyFile(path, filepath.Join(partial, within))
-	})
-	if err != nil {
+	if err := atomicfile.CopyTree(from, partial, nil); err != nil {
 		return errors.Join(err, os.RemoveAll(partial)) // it may be what fills the disk
 	}
 	return os.Rename(partial, to)
-}
-
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Sync(), out.Close())
 }

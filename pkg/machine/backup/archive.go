@@ -18,38 +18,23 @@ import (
 )
 
 // Write makes a backup of what Gather has found. It is there as a whole, read once and found right, or not at all.
-func Write(path string, m Manifest, files []File) (err error) {
+func Write(path string, m Manifest, files []File) error {
 	for i := range files {
 		if err := files[i].describe(); err != nil {
 			return err
 		}
 	}
 	m.Files = files
-	dir := filepath.Dir(path)
-	out, err := os.CreateTemp(dir, "."+filepath.Base(path)+".*") // for its owner only
-	if err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	defer func() {
-		out.Close()
-		if err != nil {
-			os.Remove(out.Name())
-			err = fmt.Errorf("writing %s: %w", path, err)
+	return atomicfile.WriteWith(path, 0o600, func(out *os.File) error {
+		err := errors.Join(m.write(out), out.Sync())
+		if err == nil {
+			_, err = Verify(out.Name())
 		}
-	}()
-	if err := m.write(out); err != nil {
-		return err
-	}
-	if err := out.Sync(); err != nil {
-		return err
-	}
-	if _, err := Verify(out.Name()); err != nil {
-		return err
-	}
-	if err := os.Rename(out.Name(), path); err != nil {
-		return err
-	}
-	return atomicfile.SyncDir(dir)
+		if err != nil {
+			return fmt.Errorf("writing %s: %w", path, err)
+		}
+		return nil
+	})
 }
 
 // describe fills in what the file is at this moment.

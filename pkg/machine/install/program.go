@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/machine/release"
 )
 
@@ -37,42 +34,6 @@ func (in *Installer) sameFile(file, installed string) (bool, error) {
 	}
 	other, err := release.SumFile(in.at(installed))
 	return one == other, err
-}
-
-// copyProgram copies an executable to a path atomically.
-func copyProgram(from, to string) (err error) {
-	src, err := os.Open(from)
-	if err != nil {
-		return fmt.Errorf("reading the executable: %w", err)
-	}
-	defer src.Close()
-	dst, err := os.CreateTemp(filepath.Dir(to), "."+filepath.Base(to)+".new.*")
-	if err != nil {
-		return fmt.Errorf("writing the executable: %w", err)
-	}
-	defer func() {
-		if err != nil {
-			dst.Close()
-			os.Remove(dst.Name())
-			err = fmt.Errorf("writing %s: %w", to, err)
-		}
-	}()
-	if err := dst.Chmod(0o755); err != nil {
-		return err
-	}
-	if _, err := io.Copy(dst, src); err != nil {
-		return err
-	}
-	if err := dst.Sync(); err != nil {
-		return err
-	}
-	if err := dst.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(dst.Name(), to); err != nil {
-		return err
-	}
-	return atomicfile.SyncDir(filepath.Dir(to))
 }
 
 // selinux exists if the kernel has SELinux and a policy is loaded.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/machine/release"
 )
@@ -36,7 +37,7 @@ func (i *installation) executable(context.Context) error {
 	}
 	i.changed = true
 	i.rewrote = true
-	if err := copyProgram(i.Self, i.at(path)); err != nil {
+	if err := atomicfile.Copy(i.Self, i.at(path), 0o755); err != nil {
 		return err
 	}
 	return i.label(path)

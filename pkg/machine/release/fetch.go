@@ -7,7 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
 // sizeLimit is more than any executable of ours has; a server must not fill the disk.
@@ -28,31 +29,14 @@ func (s Source) Fetch(ctx context.Context, file string, progress Progress) (vers
 	if err != nil {
 		return "", fmt.Errorf("fetching %s: %w", version, err)
 	}
-	// Beside the target, so that a full disk or one without the right to execute shows now.
-	part, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+".fetching-*")
-	if err != nil {
-		return "", err
-	}
-	defer func() {
-		part.Close()
+	// The temporary file is beside the target, so that a full disk shows before anything is replaced.
+	return version, atomicfile.WriteWith(file, 0o755, func(part *os.File) error {
+		got, from, err := s.download(ctx, part, progress, version, Asset(s.arch()))
 		if err != nil {
-			os.Remove(part.Name())
+			return fmt.Errorf("fetching %s: %w", version, err)
 		}
-	}()
-	got, from, err := s.download(ctx, part, progress, version, Asset(s.arch()))
-	if err != nil {
-		return "", fmt.Errorf("fetching %s: %w", version, err)
-	}
-	if err := sums.check(Asset(s.arch()), got, from); err != nil {
-		return "", err
-	}
-	if err := part.Chmod(0o755); err != nil {
-		return "", err
-	}
-	if err := part.Sync(); err != nil {
-		return "", err
-	}
-	return version, os.Rename(part.Name(), file)
+		return sums.check(Asset(s.arch()), got, from)
+	})
 }
 
 // sums returns the checksums of a version, which are signed and that version's.

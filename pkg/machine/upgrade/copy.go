@@ -1,10 +1,8 @@
 package upgrade
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -26,101 +24,16 @@ func linkOrCopy(from, to string) error {
 	if os.Link(from, to) == nil {
 		return atomicfile.SyncDir(filepath.Dir(to))
 	}
-	return copyFile(from, to, 0o755)
+	return atomicfile.Copy(from, to, 0o755)
 }
 
-// copyFile writes a copy that is on the disk when it returns, under its name only when it is whole.
-func copyFile(from, to string, mode fs.FileMode) (err error) {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	part := to + ".part"
-	out, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
-	if err != nil {
-		return err
-	}
-	err = out.Chmod(mode)
-	if err == nil {
-		err = copyData(out, in)
-	}
-	if err = errors.Join(err, out.Sync(), out.Close()); err == nil {
-		err = os.Rename(part, to)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(part)) // it may be what fills the disk
-	}
-	return atomicfile.SyncDir(filepath.Dir(to))
-}
-
-// copyData copies a file: without copying where the file system can share the data, else leaving holes where there is
-// nothing, because etcd's log is 64 MB of which most is empty.
-func copyData(out, in *os.File) error {
-	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) == nil {
-		return nil
-	}
-	const size = 64 << 10
-	block, empty := make([]byte, size), make([]byte, size)
-	var at int64
-	for {
-		n, err := io.ReadFull(in, block)
-		if n > 0 && !bytes.Equal(block[:n], empty[:n]) {
-			if _, err := out.WriteAt(block[:n], at); err != nil {
-				return err
-			}
-		}
-		at += int64(n)
-		switch {
-		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-			return out.Truncate(at)
-		case err != nil:
-			return err
-		}
-	}
-}
-
-// unfinished is what etcd calls the files that it has prepared and does not use yet.
-const unfinished = ".tmp"
-
-// copyTree copies a file or directory. Everything is on the disk when it returns.
-func copyTree(from, to string) error {
-	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		within, err := filepath.Rel(from, path)
-		if err != nil {
-			return err
-		}
-		info, err := entry.Info()
-		if err != nil {
-			return err
-		}
-		target := filepath.Join(to, within)
-		switch {
-		case entry.IsDir():
-			if err := os.MkdirAll(target, info.Mode().Perm()); err != nil {
-				return err
-			}
-			return atomicfile.SyncDir(filepath.Dir(target))
-		case entry.Type() == fs.ModeSymlink:
-			link, err := os.Readlink(path)
-			if err != nil {
-				return err
-			}
-			return os.Symlink(link, target)
-		case !info.Mode().IsRegular() || strings.HasSuffix(path, unfinished):
-			return nil
-		}
-		return copyFile(path, target, info.Mode().Perm())
-	})
-}
+// prepared reports whether a file is one that etcd has prepared and does not use yet.
+func prepared(path string) bool { return strings.HasSuffix(path, ".tmp") }
 
 // treeSize is how much of a disk a copy needs, in bytes. What is not there needs nothing.
 func treeSize(path string) (size int64) {
 	_ = filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || strings.HasSuffix(path, unfinished) {
+		if err != nil || entry.IsDir() || prepared(path) {
 			return nil
 		}
 		if info, err := entry.Info(); err == nil {
@@ -157,7 +70,7 @@ func move(from, to string) error {
 		if err := errors.Join(os.RemoveAll(part), os.RemoveAll(moved)); err != nil {
 			return err
 		}
-		if err := copyTree(from, part); err != nil {
+		if err := atomicfile.CopyTree(from, part, prepared); err != nil {
 			return errors.Join(err, os.RemoveAll(part))
 		}
 		if err := os.Rename(part, to); err != nil {

@@ -73,7 +73,7 @@ func saveDatastore(d paths.Dirs, dir string) (saved []string, err error) {
 		if !paths.Exists(p.path) {
 			continue
 		}
-		if err := copyTree(p.path, filepath.Join(part, p.name)); err != nil {
+		if err := atomicfile.CopyTree(p.path, filepath.Join(part, p.name), prepared); err != nil {
 			return nil, errors.Join(fmt.Errorf("copying the cluster's data: %w", err), os.RemoveAll(part))
 		}
 		saved = append(saved, p.name)
@@ -123,7 +123,7 @@ func (e *engine) useDatastore(d paths.Dirs, dir string) error {
 			return err
 		}
 		if from := filepath.Join(dir, p.name); paths.Exists(from) {
-			if err := copyTree(from, p.path); err != nil {
+			if err := atomicfile.CopyTree(from, p.path, prepared); err != nil {
 				return fmt.Errorf("putting the cluster's former data in place: %w", err)
 			}
 		}

@@ -200,7 +200,7 @@ func (e *engine) swapBack(s State) error {
 	}
 	if got, err := release.SumFile(s.Binary); err != nil || got != s.From.SHA256 { // the file beside it was removed
 		e.at("copy executable back")
-		if err := copyFile(e.trial(binaryName), s.Binary, 0o755); err != nil {
+		if err := atomicfile.Copy(e.trial(binaryName), s.Binary, 0o755); err != nil {
 			return fmt.Errorf("putting the old executable back: %w", err)
 		}
 	}
@@ -229,8 +229,10 @@ func (e *engine) tidy(s State) {
 	}
 	e.at("tidy")
 	payload.Release(s.Dirs)
-	for _, path := range []string{next(s.Binary), next(s.Binary) + ".part", back(s.Binary), back(s.Binary) + ".part"} {
-		_ = os.Remove(path)
+	for _, path := range []string{next(s.Binary), back(s.Binary)} {
+		for _, file := range append(atomicfile.Unfinished(path), path) {
+			_ = os.Remove(file)
+		}
 	}
 	e.pruneFailed(s.Failed)
 	if s.Phase == Committed && paths.Exists(e.trial(binaryName)) {

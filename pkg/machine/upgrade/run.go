@@ -170,7 +170,7 @@ func (u *upgrading) stage(ctx context.Context, s *State) error {
 	if err := room(filepath.Dir(s.Binary), info.Size(), "the new executable"); err != nil {
 		return err
 	}
-	if err := copyFile(u.File, next(s.Binary), 0o755); err != nil {
+	if err := atomicfile.Copy(u.File, next(s.Binary), 0o755); err != nil {
 		return fmt.Errorf("copying %s: %w", u.Name, err)
 	}
 	if s.To, err = identify(ctx, next(s.Binary), u.Name); err != nil {

@@ -1,0 +1,85 @@
+package atomicfile
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Copy makes path, whose directory must exist, a copy of the file from. The copy is on disk when Copy returns.
+func Copy(from, path string, mode fs.FileMode) error {
+	return WriteWith(path, mode, func(out *os.File) error {
+		in, err := os.Open(from)
+		if err != nil {
+			return err
+		}
+		defer in.Close()
+		return copyData(out, in)
+	})
+}
+
+// copyData shares the data where the file system can do that. Otherwise it copies and leaves holes for zeros, because etcd's
+// log has 64 MB of which most are zeros.
+func copyData(out, in *os.File) error {
+	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) == nil {
+		return nil
+	}
+	const size = 64 << 10
+	block, zeros := make([]byte, size), make([]byte, size)
+	var at int64
+	for {
+		n, err := io.ReadFull(in, block)
+		if n > 0 && !bytes.Equal(block[:n], zeros[:n]) {
+			if _, err := out.WriteAt(block[:n], at); err != nil {
+				return err
+			}
+		}
+		at += int64(n)
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return out.Truncate(at)
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// CopyTree copies a file, or a directory with its files, directories and symbolic links, but no paths that skip selects; nil
+// selects none. Everything is on disk when it returns. A failed copy is incomplete.
+func CopyTree(from, to string, skip func(path string) bool) error {
+	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		within, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, within)
+		switch {
+		case entry.IsDir():
+			if err := os.MkdirAll(target, info.Mode().Perm()); err != nil {
+				return err
+			}
+			return SyncDir(filepath.Dir(target))
+		case entry.Type() == fs.ModeSymlink:
+			link, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			return os.Symlink(link, target)
+		case !info.Mode().IsRegular() || skip != nil && skip(path):
+			return nil
+		}
+		return Copy(path, target, info.Mode().Perm())
+	})
+}
