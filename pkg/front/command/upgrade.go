@@ -61,7 +61,7 @@ func (u *upgradeFlags) add(c *cobra.Command) {
 }
 
 // run upgrades and reports the result.
-func (u *upgradeFlags) run(ctx context.Context, t upgrade.Target, m upgrade.Manager) error {
+func (u *upgradeFlags) run(ctx context.Context, t upgrade.Target, m initsystem.Manager) error {
 	if u.options.Timeout <= 0 || u.options.Hold < 0 {
 		return exitcode.Usagef("--timeout must be more than zero, and --hold not less")
 	}

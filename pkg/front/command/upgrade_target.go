@@ -16,7 +16,7 @@ import (
 )
 
 // findTarget finds the installed coracle of a name. Without a name there must be one only.
-func findTarget(command, name string) (upgrade.Target, upgrade.Manager, error) {
+func findTarget(command, name string) (upgrade.Target, initsystem.Manager, error) {
 	var none upgrade.Target
 	if os.Geteuid() != 0 {
 		return none, nil, exitcode.With(exitcode.Unfit, fmt.Errorf("coracle %s changes this machine, which only root may: sudo coracle %[1]s", command))

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
@@ -47,26 +49,20 @@ const (
 
 // State is what the init system reports about a service.
 type State struct {
-	Installed bool // the init system knows it
-	Enabled   bool // it is started at boot
-	Running   Running
-	PID       int // of the main process; 0 for none or if it is unknown
-	// Detail is the state in the init system's own words, for people: "activating (auto-restart)".
-	Detail string
+	Enabled bool // it is started at boot
+	Running Running
 }
 
 // Manager is an init system.
 type Manager interface {
 	// Name is "systemd" or "openrc".
 	Name() string
-	// Files are the paths that Install writes for a service.
-	Files(name string) []string
-	// Install writes or replaces the service's files and returns their paths. It neither starts nor enables the service.
-	Install(ctx context.Context, u Unit) ([]string, error)
-	// Reload makes the init system read the service's files again after they were changed or removed.
+	// File is the path of the file that defines a service.
+	File(name string) string
+	// Install writes or replaces the service's file. It neither starts nor enables the service.
+	Install(ctx context.Context, u Unit) error
+	// Reload makes the init system read the service's file again after it was changed or removed.
 	Reload(ctx context.Context, name string) error
-	// Remove disables the service and removes its files. The service must be stopped. It is no error if it does not exist.
-	Remove(ctx context.Context, name string) error
 	// Enable makes the service start at boot, and Disable not.
 	Enable(ctx context.Context, name string) error
 	Disable(ctx context.Context, name string) error
@@ -99,23 +95,48 @@ func detect(root string, look func(string) (string, error)) (Manager, error) {
 	}
 	switch {
 	case there("/run/systemd/system") && has("systemctl"):
-		return &systemd{root: root, booted: true, run: command}, nil
+		return newSystemd(root, true, command), nil
 	case has("openrc-run") && has("rc-service"):
-		return &openRC{root: root, booted: there("/run/openrc/softlevel"), run: command}, nil
+		return newOpenRC(root, there("/run/openrc/softlevel"), command), nil
 	case has("systemctl"):
-		return &systemd{root: root, run: command}, nil
+		return newSystemd(root, false, command), nil
 	}
 	return nil, ErrNone
+}
+
+// base is what all init systems have in common: one file defines a service.
+type base struct {
+	name        string // of the init system
+	dir, suffix string // of the files that define services
+	root        string // in front of paths; / but in tests
+	booted      bool   // the init system runs
+	run         runner
+}
+
+func (b base) Name() string { return b.name }
+
+func (b base) File(name string) string { return filepath.Join(b.dir, name+b.suffix) }
+
+func (b base) path(name string) string { return filepath.Join(b.root, b.File(name)) }
+
+func (b base) installed(name string) bool { return paths.Exists(b.path(name)) }
+
+// install writes the file of a service.
+func (b base) install(name, text string, mode fs.FileMode) (changed bool, err error) {
+	if err := ValidName(name); err != nil {
+		return false, err
+	}
+	if err := os.MkdirAll(filepath.Dir(b.path(name)), 0o755); err != nil {
+		return false, fmt.Errorf("making the directory of services: %w", err)
+	}
+	return atomicfile.WriteIfChanged(b.path(name), []byte(text), mode)
 }
 
 // ValidName reports what is wrong with a service's name, nil for nothing.
 func ValidName(name string) error {
 	const longest = 64
 	ok := name != "" && len(name) <= longest && !strings.HasPrefix(name, "-") && !strings.HasPrefix(name, ".")
-	for _, c := range name {
-		ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_.", c))
-	}
-	if !ok {
+	if !ok || strings.ContainsFunc(name, func(c rune) bool { return !alphanumeric(c) && !strings.ContainsRune("-_.", c) }) {
 		return fmt.Errorf("%q cannot be a service's name: use letters, digits, '-', '_' and '.'", name)
 	}
 	return nil
@@ -136,29 +157,29 @@ func command(ctx context.Context, name string, args ...string) (string, error) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
 	out, err := cmd.Output()
+	line := strings.Join(append([]string{name}, args...), " ")
 	var exit *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		return string(out), fmt.Errorf("%s: %w", strings.Join(append([]string{name}, args...), " "), ctx.Err())
+		err = fmt.Errorf("%s: %w", line, ctx.Err())
 	case errors.As(err, &exit):
-		said := strings.TrimSpace(string(exit.Stderr))
-		return string(out), &commandError{line: strings.Join(append([]string{name}, args...), " "), code: exit.ExitCode(), said: said}
+		err = &commandError{line: line, code: exit.ExitCode(), stderr: strings.TrimSpace(string(exit.Stderr))}
 	case err != nil:
-		return string(out), fmt.Errorf("running %s: %w", name, err)
+		err = fmt.Errorf("running %s: %w", name, err)
 	}
-	return string(out), nil
+	return string(out), err
 }
 
-// commandError is that of a command which ran and failed.
+// commandError is the error of a command that ran and failed.
 type commandError struct {
-	line string
-	code int
-	said string // on stderr
+	line   string
+	code   int
+	stderr string
 }
 
 func (e *commandError) Error() string {
-	if e.said == "" {
+	if e.stderr == "" {
 		return fmt.Sprintf("%s: exit code %d", e.line, e.code)
 	}
-	return fmt.Sprintf("%s: %s", e.line, e.said)
+	return fmt.Sprintf("%s: %s", e.line, e.stderr)
 }

@@ -1,75 +1,41 @@
 package initsystem
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
-	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// openRC is that of this machine.
-type openRC struct {
-	root   string // in front of paths; / but in tests
-	booted bool
-	run    runner
+// openRC is the init system OpenRC.
+type openRC struct{ base }
+
+func newOpenRC(root string, booted bool, run runner) *openRC {
+	return &openRC{base{"openrc", "/etc/init.d", "", root, booted, run}}
 }
 
-// scriptDir is where init scripts are.
-const scriptDir = "/etc/init.d"
-
-// runlevel is the one that a machine comes up with.
+// runlevel is the runlevel of a machine after its boot.
 const runlevel = "default"
-
-func (o *openRC) Name() string { return "openrc" }
 
 func (o *openRC) Log(name string) string { return "tail -f " + openRCLog(name) }
 
-func (o *openRC) path(name string) string { return filepath.Join(o.root, scriptDir, name) }
-
-func (o *openRC) Files(name string) []string { return []string{o.path(name)} }
-
-func (o *openRC) Install(_ context.Context, u Unit) ([]string, error) {
-	if err := ValidName(u.Name); err != nil {
-		return nil, err
-	}
-	path := o.path(u.Name)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("making the directory of init scripts: %w", err)
-	}
-	if _, err := atomicfile.WriteIfChanged(path, []byte(openRCScript(u)), 0o755); err != nil {
-		return nil, err
-	}
-	return []string{path}, nil
+func (o *openRC) Install(_ context.Context, u Unit) error {
+	_, err := o.install(u.Name, openRCScript(u), 0o755)
+	return err
 }
 
-// Reload has nothing to reload. The log of a service that is gone goes too.
+// Reload has nothing to reload. It removes the log of a service that was removed.
 func (o *openRC) Reload(_ context.Context, name string) error {
-	if _, err := os.Lstat(o.path(name)); !errors.Is(err, os.ErrNotExist) {
+	if o.installed(name) {
 		return nil
 	}
 	for _, log := range []string{openRCLog(name), openRCLog(name) + ".1"} {
 		_ = os.Remove(filepath.Join(o.root, log))
 	}
 	return nil
-}
-
-func (o *openRC) Remove(ctx context.Context, name string) error {
-	path := o.path(name)
-	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err := o.Disable(ctx, name); err != nil {
-		return err
-	}
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing the init script: %w", err)
-	}
-	return o.Reload(ctx, name)
 }
 
 // enabled reports whether the service is in the runlevel.
@@ -113,7 +79,7 @@ func (o *openRC) start(ctx context.Context, verb, name string) error {
 }
 
 func (o *openRC) Stop(ctx context.Context, name string) error {
-	if _, err := os.Stat(o.path(name)); errors.Is(err, os.ErrNotExist) {
+	if !o.installed(name) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, stopLimit)
@@ -123,29 +89,24 @@ func (o *openRC) Stop(ctx context.Context, name string) error {
 }
 
 func (o *openRC) State(ctx context.Context, name string) (State, error) {
-	_, err := os.Stat(o.path(name))
-	state := State{Installed: err == nil, Enabled: o.enabled(name), Running: Stopped}
-	if !state.Installed || !o.booted {
+	state := State{Enabled: o.enabled(name), Running: Stopped}
+	if !o.installed(name) || !o.booted {
 		return state, nil
 	}
-	out, err := o.run(ctx, "rc-service", name, "status")
-	state.Detail = strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(out), "* status:"))
-	var status *commandError
+	_, err := o.run(ctx, "rc-service", name, "status")
+	var failed *commandError
 	switch {
 	case err == nil:
 		state.Running = Starting
 		if _, err := o.run(ctx, "rc-service", "--quiet", name, "usable"); err == nil {
 			state.Running = Ready
 		}
-		return state, nil
-	case errors.As(err, &status):
-		state.Running = statuses[status.code]
-		if state.Running == "" {
-			state.Running = Stopped
-		}
-		return state, nil
+	case errors.As(err, &failed):
+		state.Running = cmp.Or(statuses[failed.code], Stopped)
+	default:
+		return state, err
 	}
-	return state, err
+	return state, nil
 }
 
 // statuses are the exit codes of `rc-service NAME status`.

@@ -43,10 +43,7 @@ func systemdLine(command []string) string {
 
 // systemdWord quotes a word if necessary.
 func systemdWord(word string) string {
-	plain := func(c rune) bool {
-		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_./:=,@%+$", c) || c > 127
-	}
-	if word != "" && strings.IndexFunc(word, func(c rune) bool { return !plain(c) }) < 0 {
+	if plain(strings.ReplaceAll(word, "$", "")) {
 		return word
 	}
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`, "\t", `\t`, "\r", `\r`).Replace(word) + `"`
@@ -75,11 +72,15 @@ func ShellLine(command []string) string {
 
 // shellWord quotes a word if necessary.
 func shellWord(word string) string {
-	plain := func(c rune) bool {
-		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("-_./:=,@%+", c)
-	}
-	if word != "" && strings.IndexFunc(word, func(c rune) bool { return !plain(c) }) < 0 {
+	if plain(word) {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
+
+// plain reports whether a word needs no quotes.
+func plain(word string) bool {
+	return word != "" && !strings.ContainsFunc(word, func(c rune) bool { return !alphanumeric(c) && !strings.ContainsRune("-_./:=,@%+", c) })
+}
+
+func alphanumeric(c rune) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }

@@ -28,13 +28,10 @@ type initSystem struct {
 
 func (f *initSystem) Name() string { return "systemd" }
 
-func (f *initSystem) Files(name string) []string {
-	return []string{filepath.Join(f.root, "/etc/systemd/system", name+".service")}
-}
+func (f *initSystem) File(name string) string { return "/etc/systemd/system/" + name + ".service" }
 
-func (f *initSystem) Install(_ context.Context, u initsystem.Unit) ([]string, error) {
-	files := f.Files(u.Name)
-	return files, os.WriteFile(files[0], fmt.Appendf(nil, "%+v", u), 0o644)
+func (f *initSystem) Install(_ context.Context, u initsystem.Unit) error {
+	return os.WriteFile(filepath.Join(f.root, f.File(u.Name)), fmt.Appendf(nil, "%+v", u), 0o644)
 }
 
 func (f *initSystem) Reload(context.Context, string) error { return nil }
@@ -400,7 +397,7 @@ func TestRefusals(t *testing.T) {
 // TestForeignUnit: a service of that name that somebody else made is not replaced.
 func TestForeignUnit(t *testing.T) {
 	w := newWorld(t)
-	os.WriteFile(w.init.Files("coracle")[0], []byte("somebody's"), 0o644)
+	os.WriteFile(w.at(w.init.File("coracle")), []byte("somebody's"), 0o644)
 	before := w.tree(t)
 	if _, err := w.Install(t.Context(), w.want); err == nil || !strings.Contains(err.Error(), "coracle install did not write it") {
 		t.Errorf("%v", err)

@@ -111,40 +111,32 @@ func (i *installation) writeService(ctx context.Context) error {
 	if i.Manager == nil {
 		return nil
 	}
-	before := map[string][]byte{}
 	i.undo.add(func() error { return i.Manager.Reload(context.WithoutCancel(ctx), i.Service) })
-	for _, path := range i.Manager.Files(i.Service) {
-		before[path], _ = os.ReadFile(path)
-		if err := i.makeDir(filepath.Dir(i.inside(path)), 0o755); err != nil {
-			return err
-		}
-		if err := i.undo.keep(path); err != nil {
-			return err
-		}
-		if before[path] != nil && !i.record.has(i.inside(path)) {
-			return exitcode.With(exitcode.Unfit, fmt.Errorf("%s is there already, and coracle install did not write it: move it away, or choose another --name", path))
-		}
-		if err := i.enter(i.inside(path), sum(before[path])); err != nil {
-			return err
-		}
+	path := i.Manager.File(i.Service)
+	before, err := os.ReadFile(i.at(path))
+	if err == nil && !i.record.has(path) {
+		return exitcode.With(exitcode.Unfit, fmt.Errorf("%s is there already, and coracle install did not write it: move it away, or choose another --name", path))
 	}
-	written, err := i.Manager.Install(ctx, i.unit())
-	if err != nil {
+	if err := i.makeDir(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := i.undo.keep(i.at(path)); err != nil {
+		return err
+	}
+	if err := i.enter(path, sum(before)); err != nil {
+		return err
+	}
+	if err := i.Manager.Install(ctx, i.unit()); err != nil {
 		return fmt.Errorf("making %s a service of %s: %w", i.Service, i.Manager.Name(), err)
 	}
-	for _, path := range written {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(data, before[path]) {
-			i.changed, i.rewrote = true, true
-		}
-		if err := i.enter(i.inside(path), sum(data)); err != nil {
-			return err
-		}
+	data, err := os.ReadFile(i.at(path))
+	if err != nil {
+		return err
 	}
-	return nil
+	if !bytes.Equal(data, before) {
+		i.changed, i.rewrote = true, true
+	}
+	return i.enter(path, sum(data))
 }
 
 // enable enables or disables the start at boot.
@@ -205,13 +197,4 @@ func (i *installation) ready(ctx context.Context) error {
 func (i *installation) complete(context.Context) error {
 	i.record.Complete = true
 	return i.save(i.record)
-}
-
-// inside returns where a path of the machine is.
-func (in *Installer) inside(path string) string {
-	rel, err := filepath.Rel(filepath.Join("/", in.Root), path)
-	if err != nil {
-		return path
-	}
-	return filepath.Join("/", rel)
 }

@@ -33,7 +33,7 @@ type Launcher func(ctx context.Context, t Target, argv []string) error
 
 // Upgrade puts another version in the place of the installed one and returns when that works, or when the old one is back:
 // then the error is of class complain.RolledBack. A file that cannot be used is refused before anything is changed.
-func Upgrade(ctx context.Context, t Target, m Manager, o Options) (State, error) {
+func Upgrade(ctx context.Context, t Target, m initsystem.Manager, o Options) (State, error) {
 	u := upgrading{place: place(t.Dirs.Data), target: t, manager: m, Options: o}
 	if u.Say == nil {
 		u.Say = func(string) {}
@@ -79,7 +79,7 @@ func Upgrade(ctx context.Context, t Target, m Manager, o Options) (State, error)
 type upgrading struct {
 	place
 	target  Target
-	manager Manager
+	manager initsystem.Manager
 	Options
 }
 

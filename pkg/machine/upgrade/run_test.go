@@ -71,6 +71,7 @@ func makeStandin(t *testing.T, path, version, behaviour string) {
 
 // manager is a service manager with one service, which behaves as its executable says.
 type manager struct {
+	initsystem.Manager
 	t       *testing.T
 	m       *machine
 	running context.CancelFunc
@@ -79,13 +80,10 @@ type manager struct {
 	how     initsystem.Running
 }
 
-func (f *manager) Name() string      { return "fake" }
-func (f *manager) Log(string) string { return "see the log" }
-
 func (f *manager) State(context.Context, string) (initsystem.State, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return initsystem.State{Installed: true, Running: f.how}, nil
+	return initsystem.State{Running: f.how}, nil
 }
 
 func (f *manager) Restart(ctx context.Context, name string) error {

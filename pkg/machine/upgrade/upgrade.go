@@ -15,14 +15,12 @@
 package upgrade
 
 import (
-	"context"
 	"fmt"
 	"path/filepath"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
-	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
 )
 
 // Target is the installed coracle that is upgraded.
@@ -31,15 +29,6 @@ type Target struct {
 	Binary  string // the executable that it runs; a symbolic link is followed
 	Dirs    paths.Dirs
 	Server  bool // it is a server, not an agent
-}
-
-// Manager is what an upgrade needs of a service manager; see service.Manager.
-type Manager interface {
-	Name() string
-	Start(ctx context.Context, name string) error
-	Restart(ctx context.Context, name string) error
-	State(ctx context.Context, name string) (initsystem.State, error)
-	Log(name string) string
 }
 
 // Names of the commands that this package runs of an executable, old or new. See Before, and docs/upgrade.md.

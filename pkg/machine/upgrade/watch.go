@@ -16,7 +16,7 @@ import (
 // watcher restarts the service and judges the new version from outside.
 type watcher struct {
 	place
-	manager   Manager
+	manager   initsystem.Manager
 	restarted chan error
 	service   string
 	judged    bool      // it has been restarted for being bad
@@ -31,7 +31,7 @@ const look = 100 * time.Millisecond
 const slack = 15 * time.Second
 
 // Watch begins a trial that is armed and sees it to its end, wherever an earlier watcher left it.
-func Watch(ctx context.Context, data string, m Manager) error {
+func Watch(ctx context.Context, data string, m initsystem.Manager) error {
 	unlock, err := hold(place(data).watchLock(), false)
 	if errors.Is(err, errHeld) {
 		return nil // another one does
