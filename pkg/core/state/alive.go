@@ -1,29 +1,21 @@
 package state
 
 import (
-	"bytes"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/core/process"
 )
 
 // StartTicks returns when a process was started, in clock ticks since boot. Together with the pid it identifies one process,
 // because the kernel reuses pids. It returns an error for a process that has ended, even if its parent has not waited for it.
 func StartTicks(pid int) (uint64, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
+	p, err := process.Find(pid)
+	if err == nil && p.Ended() {
+		err = fmt.Errorf("process %d has ended", pid)
 	}
-	// The second field is the command's name in parentheses and may hold anything.
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 20 {
-		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
-	}
-	if state := fields[0][0]; state == 'Z' || state == 'X' { // field 3
-		return 0, fmt.Errorf("process %d has ended", pid)
-	}
-	return strconv.ParseUint(string(fields[19]), 10, 64) // field 22
+	return p.Started, err
 }
 
 // BootID returns the kernel's identifier of this boot, "" if it has none.

@@ -70,7 +70,7 @@ func (l *launcher) launch(p Program, line func(string)) (instance, error) {
 		output.Close()
 		return nil, err
 	}
-	proc := &process{owned: l.owned, cmd: cmd, output: output, read: make(chan struct{})}
+	proc := &launched{owned: l.owned, cmd: cmd, output: output, read: make(chan struct{})}
 	go func() {
 		defer close(proc.read)
 		pump(output, line)
@@ -78,18 +78,18 @@ func (l *launcher) launch(p Program, line func(string)) (instance, error) {
 	return proc, nil
 }
 
-// process is an instance that exists.
-type process struct {
+// launched is an instance of a program.
+type launched struct {
 	owned  *Children
 	cmd    *exec.Cmd
 	output *os.File
 	read   chan struct{} // closed when all output was read
 }
 
-func (p *process) pid() int                { return p.cmd.Process.Pid }
-func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+func (p *launched) pid() int                { return p.cmd.Process.Pid }
+func (p *launched) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
-func (p *process) wait() (string, bool) {
+func (p *launched) wait() (string, bool) {
 	err := p.owned.wait(p.cmd)
 	endPump(p.output)
 	<-p.read

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,14 +19,11 @@ func clock(_ context.Context, m *Machine) []Verdict {
 		return Skipf("the kernel does not say whether the time is kept: %v", err)
 	}
 	keeper := ""
-	m.processes(func(_, name string) bool {
-		for _, known := range timeKeepers {
-			if strings.HasPrefix(name, known) {
-				keeper = name
-			}
+	for _, p := range m.processes() {
+		if slices.ContainsFunc(timeKeepers, func(known string) bool { return strings.HasPrefix(p.Name, known) }) {
+			keeper = p.Name
 		}
-		return keeper == ""
-	})
+	}
 	return judgeClock(t.Status&unix.STA_UNSYNC == 0, keeper)
 }
 

@@ -12,6 +12,9 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
+// stat are the fields of /proc/PID/stat behind the name.
+const stat = " S 1 1 1 0 -1 4194560 100 0 0 0 12 30 0 0 20 0 1 0 777 0 0"
+
 func TestFiles(t *testing.T) {
 	var u unix.Utsname
 	_ = unix.Uname(&u)
@@ -41,7 +44,7 @@ func TestFiles(t *testing.T) {
 		{"forwarding", forwarding, map[string]string{"/proc/sys/net/ipv4/ip_forward": "1\n"}, OK, []string{"IPv4 is on"}},
 		{"forwarding is made", forwarding, map[string]string{"/proc/sys/net/ipv4/ip_forward": "0\n"}, OK, []string{"switches it on"}},
 		{"sysctls", sysctls, map[string]string{"/proc/sys/fs/inotify/max_user_instances": "128\n"}, OK, nil},
-		{"kubelet of others", otherKubernetes, map[string]string{"/proc/7/comm": "kubelet\n", "/proc/8/comm": "sh\n", "/proc/net/x": ""}, OK, nil}, // its network is not known
+		{"kubelet of others", otherKubernetes, map[string]string{"/proc/7/stat": "7 (kubelet)" + stat, "/proc/8/stat": "8 (sh)" + stat, "/proc/net/x": ""}, OK, nil}, // its network is not known
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) { expect(t, tt.run(t.Context(), machine(t, tt.files)), tt.want, tt.texts...) })
@@ -52,7 +55,7 @@ func TestFirewallKeeper(t *testing.T) {
 	for want, files := range map[string]map[string]string{
 		"":          nil,
 		"ufw":       {"/etc/ufw/ufw.conf": "# x\nENABLED=yes\n"},
-		"firewalld": {"/etc/ufw/ufw.conf": "ENABLED=yes\n", "/proc/12/comm": "firewalld\n"},
+		"firewalld": {"/etc/ufw/ufw.conf": "ENABLED=yes\n", "/proc/12/stat": "12 (firewalld)" + stat},
 	} {
 		if got := machine(t, files).firewallKeeper(); got != want {
 			t.Errorf("%q, want %q", got, want)

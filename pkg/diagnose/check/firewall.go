@@ -12,6 +12,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
+	"github.com/coracle-dev/coracle/pkg/core/process"
 )
 
 // closed is a chain of the machine's firewall that drops or rejects what it does not know.
@@ -37,19 +38,15 @@ func firewall(ctx context.Context, m *Machine) []Verdict {
 	return Else(out, Okf("no rule of others drops what it does not know"))
 }
 
-// firewallKeeper is the program that manages the machine's firewall, "" if none is known.
+// firewallKeeper returns the program that manages the machine's firewall, "" if none is known.
 func (m *Machine) firewallKeeper() string {
-	found := ""
-	if strings.Contains(m.read("/etc/ufw/ufw.conf"), "ENABLED=yes") {
-		found = "ufw"
+	switch {
+	case slices.ContainsFunc(m.processes(), func(p process.Process) bool { return p.Name == "firewalld" }):
+		return "firewalld"
+	case strings.Contains(m.read("/etc/ufw/ufw.conf"), "ENABLED=yes"):
+		return "ufw"
 	}
-	m.processes(func(_, name string) bool {
-		if name == "firewalld" {
-			found = name
-		}
-		return found != "firewalld"
-	})
-	return found
+	return ""
 }
 
 // opening is something that others have to reach on this machine.

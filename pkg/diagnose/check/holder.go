@@ -1,28 +1,25 @@
 package check
 
 import (
-	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/core/process"
 )
 
 // holder describes the process that listens on a TCP port.
 func holder(port uint16) string {
 	inodes := listeners(port)
-	if len(inodes) == 0 {
-		return "a process that cannot be seen from here"
-	}
 	fds, _ := filepath.Glob("/proc/[0-9]*/fd/*")
 	for _, fd := range fds {
-		target, err := os.Readlink(fd)
-		if err != nil || !inodes[target] {
-			continue
+		if target, err := os.Readlink(fd); err == nil && inodes[target] {
+			p, _ := process.Read(filepath.Dir(filepath.Dir(fd)))
+			return fmt.Sprintf("process %d (%s)", p.PID, commandOf(p))
 		}
-		pid := strings.Split(fd, "/")[2]
-		return fmt.Sprintf("process %s (%s)", pid, commandOf(pid))
 	}
 	return "a process that cannot be seen from here"
 }
@@ -59,15 +56,10 @@ func listening(table string, port uint16) map[string]bool {
 	return inodes
 }
 
-// commandOf is how the process was called, or at least its name.
-func commandOf(pid string) string {
+// commandOf returns the command line of a process, or at least its name.
+func commandOf(p process.Process) string {
 	const enough = 80
-	line, err := os.ReadFile("/proc/" + pid + "/cmdline")
-	text := strings.TrimSpace(string(bytes.ReplaceAll(line, []byte{0}, []byte{' '})))
-	if err != nil || text == "" {
-		name, _ := os.ReadFile("/proc/" + pid + "/comm")
-		return strings.TrimSpace(string(name))
-	}
+	text := cmp.Or(strings.Join(p.Args, " "), p.Name)
 	if len(text) > enough {
 		return text[:enough] + "..."
 	}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"context"
 	"fmt"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/process"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
@@ -146,22 +146,10 @@ func judgeLimits(files uint64, pids, most int64) (out []Verdict) {
 	return Else(out, Okf("%d open files for a process", files))
 }
 
-// processes calls visit with the number and the name of each process, until it returns false.
-func (m *Machine) processes(visit func(pid, name string) bool) {
-	dir, err := os.Open(m.path("/proc"))
-	if err != nil {
-		return
-	}
-	defer dir.Close()
-	names, _ := dir.Readdirnames(-1)
-	for _, pid := range names {
-		if _, err := strconv.Atoi(pid); err != nil {
-			continue
-		}
-		if name := m.read("/proc/" + pid + "/comm"); name != "" && !visit(pid, name) {
-			return
-		}
-	}
+// processes returns the processes of the machine; none if they cannot be read.
+func (m *Machine) processes() []process.Process {
+	all, _ := process.All(m.path("/proc"))
+	return all
 }
 
 // fields calls visit with the fields of each line of a file that is no comment.

@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"slices"
@@ -32,15 +33,14 @@ func otherKubernetes(_ context.Context, m *Machine) []Verdict {
 	var out []Verdict
 	here, _ := os.Readlink(m.path("/proc/self/ns/net"))
 	seen := map[string]bool{}
-	m.processes(func(pid, name string) bool {
-		fix := others[name]
-		where, err := os.Readlink(m.path("/proc/" + pid + "/ns/net"))
-		if fix != "" && !seen[name] && err == nil && where == here { // in a container of its own it is in nobody's way
-			seen[name] = true
-			out = append(out, Failf(fix, "%s runs (process %s): two of them on one machine fight over ports, pods and rules", name, pid)...)
+	for _, p := range m.processes() {
+		fix := others[p.Name]
+		where, err := os.Readlink(m.path(fmt.Sprintf("/proc/%d/ns/net", p.PID)))
+		if fix != "" && !seen[p.Name] && err == nil && where == here { // in a container of its own it does no harm
+			seen[p.Name] = true
+			out = append(out, Failf(fix, "%s runs (process %d): two of them on one machine fight over ports, pods and rules", p.Name, p.PID)...)
 		}
-		return true
-	})
+	}
 	var names []string
 	links, _ := net.Interfaces()
 	for _, l := range links {

@@ -51,7 +51,7 @@ func TestProcesses(t *testing.T) {
 	}
 	ready := state.Child{Name: "node", State: "ready"}
 	frozen := running(ready)
-	frozen.stuck["node"] = stuckState([]byte("7 (coracle) core) T 1 7 7"))
+	frozen.stuck["node"] = stuck('T')
 	joining := running()
 	joining.front.Phases = []state.Phase{{Name: "join", Waiting: "10.0.0.1:6443 refuses"}}
 	tests := []struct {

@@ -1,18 +1,17 @@
 package doctor
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/process"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 )
@@ -41,7 +40,8 @@ func readProcesses(dirs paths.Dirs) processes {
 			out.halves[name] = p
 		}
 		if alive {
-			if why := stuck(p.PID); why != "" {
+			now, _ := process.Find(p.PID)
+			if why := stuck(now.State); why != "" {
 				out.stuck[name] = why
 			}
 		}
@@ -49,22 +49,9 @@ func readProcesses(dirs paths.Dirs) processes {
 	return out
 }
 
-// stuck says why a process that is there does nothing, "" if it can.
-func stuck(pid int) string {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return ""
-	}
-	return stuckState(stat)
-}
-
-// stuckState reads the state in the text of /proc/PID/stat, whose second field may hold anything.
-func stuckState(stat []byte) string {
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) == 0 {
-		return ""
-	}
-	switch fields[0][0] {
+// stuck returns why a process with the kernel's letter for its state does nothing, "" if it can run.
+func stuck(state byte) string {
+	switch state {
 	case 'T', 't':
 		return "it was stopped by a signal or a debugger"
 	case 'D':

@@ -1,7 +1,6 @@
 package status
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/process"
 )
 
 // usage is what a process takes of the machine.
@@ -19,34 +20,20 @@ type usage struct {
 	cpu    float64 // seconds, of all its threads since its start
 }
 
-// ticksPerSecond is USER_HZ, which Linux fixes for what it tells programs.
-const ticksPerSecond = 100
-
 func readUsage(pid int) (usage, error) {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	p, err := process.Find(pid)
 	if err != nil {
 		return usage{}, err
 	}
-	var u usage
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	u := usage{cpu: p.CPU.Seconds()}
 	for line := range strings.Lines(string(status)) {
 		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
 			kb, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
 			u.memory = kb * 1024
 		}
 	}
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return usage{}, err
-	}
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	if len(fields) < 13 {
-		return usage{}, errors.New("unknown form of /proc/PID/stat")
-	}
-	for _, field := range fields[11:13] { // utime and stime, fields 14 and 15
-		ticks, _ := strconv.ParseInt(string(field), 10, 64)
-		u.cpu += float64(ticks) / ticksPerSecond
-	}
-	return u, nil
+	return u, err
 }
 
 // dirSize adds up the bytes on disk of a directory on its own file system. It is zero if that takes too long.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/coracle-dev/coracle/pkg/core/process"
 	"github.com/coracle-dev/coracle/pkg/diagnose/redact"
 )
 
@@ -26,7 +27,7 @@ func Processes(r *redact.Redactor) func(context.Context, *Files) error {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			if line, ok := process(dir, r); ok {
+			if line, ok := describe(dir, r); ok {
 				out.WriteString(line)
 			}
 		}
@@ -35,8 +36,8 @@ func Processes(r *redact.Redactor) func(context.Context, *Files) error {
 	}
 }
 
-// process describes one in a line. ok is false if it has ended meanwhile.
-func process(dir string, r *redact.Redactor) (line string, ok bool) {
+// describe describes a process in one line. ok is false if it has ended meanwhile.
+func describe(dir string, r *redact.Redactor) (line string, ok bool) {
 	status, err := os.ReadFile(dir + "/status")
 	if err != nil {
 		return "", false
@@ -99,17 +100,10 @@ func Blocked(ctx context.Context, to *Files) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		stat, err := os.ReadFile(task + "/stat")
-		if err != nil {
-			continue // it has ended
+		if thread, err := process.Read(task); err == nil && thread.State == 'D' {
+			stack, _ := os.ReadFile(task + "/stack") // not every kernel has it
+			fmt.Fprintf(&out, "%s (%s)\n%s\n", task, thread.Name, stack)
 		}
-		// The name may hold anything, a bracket too; the state comes after the last one.
-		at := bytes.LastIndexByte(stat, ')')
-		if at < 0 || at+2 >= len(stat) || stat[at+2] != 'D' {
-			continue
-		}
-		stack, _ := os.ReadFile(task + "/stack") // not every kernel has it
-		fmt.Fprintf(&out, "%s %s\n%s\n", task, stat[:at+1], stack)
 	}
 	if out.Len() == 0 {
 		out.WriteString("no thread is blocked\n")

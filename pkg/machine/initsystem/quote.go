@@ -83,4 +83,6 @@ func plain(word string) bool {
 	return word != "" && !strings.ContainsFunc(word, func(c rune) bool { return !alphanumeric(c) && !strings.ContainsRune("-_./:=,@%+", c) })
 }
 
-func alphanumeric(c rune) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
+func alphanumeric(c rune) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+}

@@ -87,8 +87,9 @@ func removeCgroup(dir string) error {
 	return nil
 }
 
-// inOurCgroups lists the processes in the kubelet's cgroups, also those that are no descendants of a shim any more.
-func (m *machine) inOurCgroups() (pids []int) {
+// inOurCgroups returns the PIDs in the kubelet's cgroups, also of processes that are no descendants of a shim any more.
+func (m *machine) inOurCgroups() map[int]bool {
+	pids := map[int]bool{}
 	for _, dirs := range m.cgroups() {
 		for _, dir := range dirs {
 			_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -97,15 +98,14 @@ func (m *machine) inOurCgroups() (pids []int) {
 				}
 				data, _ := os.ReadFile(path)
 				for _, field := range strings.Fields(string(data)) {
-					if pid, err := strconv.Atoi(field); err == nil && pid > 0 && !slices.Contains(pids, pid) {
-						pids = append(pids, pid)
+					if pid, err := strconv.Atoi(field); err == nil {
+						pids[pid] = true
 					}
 				}
 				return nil
 			})
 		}
 	}
-	slices.Sort(pids)
 	return pids
 }
 

@@ -1,7 +1,7 @@
 package reset
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +10,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-dev/coracle/pkg/core/process"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
@@ -24,79 +24,60 @@ const (
 	killTime = 10 * time.Second
 )
 
-// process is one line of the process table.
-type process struct {
-	pid, parent int
-	name        string // of its executable's file, at most 15 letters
-	args        []string
-	started     uint64 // clock ticks since boot
-}
-
 // findProcesses lists the front, child processes without a front, and the pods by their shims, in the order of killing.
-func findProcesses(_ context.Context, m *machine) ([]Item, error) {
-	table, err := m.processTable()
+func findProcesses(_ context.Context, m *machine) (items []Item, err error) {
+	table, err := process.All(m.proc)
 	if err != nil {
 		return nil, err
 	}
-	for pid := os.Getpid(); pid > 0; { // we, and who called us: it may be a front that ends an ephemeral cluster
-		parent := table[pid].parent
-		delete(table, pid)
-		pid = parent
+	parents := map[int]int{}
+	for _, p := range table {
+		parents[p.PID] = p.Parent
 	}
-	var items []Item
+	own := map[int]bool{} // this process and its callers, one of which may be a front that ends an ephemeral cluster
+	for pid := os.Getpid(); pid > 0; pid = parents[pid] {
+		own[pid] = true
+	}
+	table = slices.DeleteFunc(table, func(p process.Process) bool { return own[p.PID] || p.Ended() })
 	claimed := map[int]bool{}
-	claim := func(pid int) (all []process) {
-		for _, p := range family(table, pid) {
-			if !claimed[p.pid] {
-				claimed[p.pid] = true
-				all = append(all, p)
-			}
+	add := func(item Item, remove func(context.Context, ...process.Process) error, all ...process.Process) {
+		all = slices.DeleteFunc(all, func(p process.Process) bool { return claimed[p.PID] })
+		for _, p := range all {
+			claimed[p.PID] = true
 		}
-		return all
-	}
-	if front := m.front(table); front != 0 {
-		p := table[front]
-		claimed[front] = true
-		items = append(items, Item{Kind: "process", Name: fmt.Sprintf("coracle (pid %d)", p.pid), vital: true,
-			remove: func(ctx context.Context) error { return stopFront(ctx, p) }})
-	}
-	for _, p := range sorted(table) {
-		if m.isChild(p) && !claimed[p.pid] {
-			claimed[p.pid] = true
-			items = append(items, Item{Kind: "process", Name: fmt.Sprintf("coracle's process %s (pid %d)", childName(p), p.pid), vital: true,
-				remove: func(ctx context.Context) error { return kill(ctx, p) }})
+		if len(all) > 0 {
+			item.remove = func(ctx context.Context) error { return remove(ctx, all...) }
+			items = append(items, item)
 		}
 	}
-	for _, p := range sorted(table) {
-		if m.isShim(p) && !claimed[p.pid] {
-			items = append(items, podItem(m.podName(p), claim(p.pid)))
+	if front, ok := m.front(table); ok {
+		add(Item{Kind: "process", Name: fmt.Sprintf("coracle (pid %d)", front.PID), vital: true}, stopFront, front)
+	}
+	for _, p := range table {
+		if name := m.childName(p); name != "" {
+			add(Item{Kind: "process", Name: fmt.Sprintf("coracle's process %s (pid %d)", name, p.PID), vital: true}, kill, p)
 		}
 	}
-	for _, pid := range m.inOurCgroups() {
-		if p, ok := table[pid]; ok && !claimed[pid] {
-			claimed[pid] = true
-			items = append(items, Item{Kind: "process", Name: fmt.Sprintf("%s (pid %d)", p.name, pid), Detail: "in a pod's cgroup",
-				remove: func(ctx context.Context) error { return kill(ctx, p) }})
+	for _, p := range table {
+		if m.isShim(p) { // killed with its descendants, because the children of a dead shim become those of init
+			tree := process.Tree(table, p.PID)
+			add(Item{Kind: "pod", Name: m.podName(p), Detail: fmt.Sprintf("%d processes", len(tree))}, kill, tree...)
+		}
+	}
+	inPods := m.inOurCgroups()
+	for _, p := range table {
+		if inPods[p.PID] {
+			add(Item{Kind: "process", Name: fmt.Sprintf("%s (pid %d)", p.Name, p.PID), Detail: "in a pod's cgroup"}, kill, p)
 		}
 	}
 	return items, nil
 }
 
-// podItem is a shim with its descendants. They are killed together, because the children of a dead shim become those of init.
-func podItem(name string, all []process) Item {
-	return Item{Kind: "pod", Name: name, Detail: fmt.Sprintf("%d processes", len(all)),
-		remove: func(ctx context.Context) error { return kill(ctx, all...) }}
-}
-
-// isChild recognises child processes of a front by the file that the front gives them.
-func (m *machine) isChild(p process) bool {
-	return slices.Contains(p.args, m.dirs.Resolved()) && childName(p) != "" && m.sameMounts(p)
-}
-
-// childName returns the name of a child process in its command line; "" for other processes.
-func childName(p process) string {
+// childName returns the name of a child process of a front, which has the file that the front gives to its children in its
+// command line; "" for other processes.
+func (m *machine) childName(p process.Process) string {
 	for _, name := range []string{state.ControlPlane, state.Node} {
-		if slices.Contains(p.args, name) {
+		if slices.Contains(p.Args, name) && slices.Contains(p.Args, m.dirs.Resolved()) && p.SharesMounts(m.proc) {
 			return name
 		}
 	}
@@ -104,51 +85,34 @@ func childName(p process) string {
 }
 
 // isShim recognises the shims of coracle's containerd by its socket.
-func (m *machine) isShim(p process) bool {
-	i := slices.Index(p.args, "-address")
-	return strings.HasPrefix(p.name, "containerd-shim") && i >= 0 && i+1 < len(p.args) &&
-		p.args[i+1] == m.dirs.ContainerdSocket() && m.sameMounts(p)
-}
-
-// sameMounts reports whether a process is in the mount namespace of this process. A coracle in a container on the machine is
-// visible and uses the same paths, but they are other files.
-func (m *machine) sameMounts(p process) bool {
-	ours, err := os.Readlink(filepath.Join(m.proc, "self", "ns", "mnt"))
-	if err != nil {
-		return false
-	}
-	its, err := os.Readlink(filepath.Join(m.proc, strconv.Itoa(p.pid), "ns", "mnt"))
-	return err == nil && its == ours
+func (m *machine) isShim(p process.Process) bool {
+	return strings.HasPrefix(p.Name, "containerd-shim") && p.Value("-address") == m.dirs.ContainerdSocket() && p.SharesMounts(m.proc)
 }
 
 // podName returns the name of a shim's pod, or the sandbox's identifier.
-func (m *machine) podName(shim process) string {
-	i := slices.Index(shim.args, "-id")
-	if i < 0 || i+1 >= len(shim.args) {
-		return fmt.Sprintf("(shim with pid %d)", shim.pid)
-	}
-	id := shim.args[i+1]
+func (m *machine) podName(shim process.Process) string {
+	id := shim.Value("-id")
 	for _, b := range m.seen.containers {
 		if b.id == id && b.pod != "" {
 			return b.pod
 		}
 	}
-	return id
+	return cmp.Or(id, fmt.Sprintf("(shim with pid %d)", shim.PID))
 }
 
 // front returns the process that holds the lock on the data directory, or that is the front according to its state file.
-func (m *machine) front(table map[int]process) int {
-	if pid := lockHolder(m.proc, m.dirs.Lock()); table[pid].pid != 0 {
-		return pid
+func (m *machine) front(table []process.Process) (front process.Process, ok bool) {
+	holder := lockHolder(m.proc, m.dirs.Lock())
+	recorded, _, _ := state.Read(m.dirs, state.Front) // zero if it cannot be read
+	for _, p := range table {
+		if p.PID == holder {
+			return p, true
+		}
+		if p.PID == recorded.PID && p.Started == recorded.StartTicks && p.SharesMounts(m.proc) {
+			front, ok = p, true
+		}
 	}
-	p, ok, err := state.Read(m.dirs, state.Front)
-	if err != nil || !ok {
-		return 0
-	}
-	if have, ok := table[p.PID]; ok && have.started == p.StartTicks && m.sameMounts(have) {
-		return p.PID
-	}
-	return 0
+	return front, ok
 }
 
 // lockHolder returns the process that holds a flock on the file according to /proc/locks; 0 for none.
@@ -173,120 +137,34 @@ func lockHolder(proc, path string) int {
 }
 
 // stopFront stops coracle in order: through systemd if it runs as a service.
-func stopFront(ctx context.Context, p process) error {
-	if p.pid == 1 {
+func stopFront(ctx context.Context, front ...process.Process) error {
+	p := front[0]
+	if p.PID == 1 {
 		return errors.New("it is the first process of this container: remove the container instead")
 	}
-	if unit := systemdUnit(ctx, p.pid); unit != "" {
+	if unit := systemdUnit(ctx, p.PID); unit != "" {
 		return systemctl(ctx, "stop", unit)
 	}
-	if err := syscall.Kill(p.pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+	if err := p.Signal(unix.SIGTERM); err != nil {
 		return err
 	}
-	if waitGone(ctx, p, stopTime) {
+	if p.Wait(ctx, stopTime) == nil {
 		return nil
 	}
 	return kill(ctx, p) // its child processes die with it
 }
 
 // kill kills processes and waits until they have ended.
-func kill(ctx context.Context, all ...process) error {
+func kill(ctx context.Context, all ...process.Process) error {
 	for _, p := range all {
-		if now, err := state.StartTicks(p.pid); err != nil || now != p.started {
-			continue // gone, and perhaps somebody else's number by now
-		}
-		if err := syscall.Kill(p.pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("killing pid %d: %w", p.pid, err)
+		if err := p.Signal(unix.SIGKILL); err != nil {
+			return err
 		}
 	}
 	for _, p := range all {
-		if !waitGone(ctx, p, killTime) {
-			return fmt.Errorf("pid %d (%s) does not die: it hangs inside the kernel", p.pid, p.name)
+		if err := p.Wait(ctx, killTime); err != nil {
+			return fmt.Errorf("killing pid %d, which hangs inside the kernel: %w", p.PID, err)
 		}
 	}
 	return nil
-}
-
-// waitGone waits until a process has ended, even if its parent has not waited for it.
-func waitGone(ctx context.Context, p process, limit time.Duration) bool {
-	fd, err := unix.PidfdOpen(p.pid, 0)
-	if err != nil {
-		return errors.Is(err, unix.ESRCH)
-	}
-	defer unix.Close(fd)
-	if now, err := state.StartTicks(p.pid); err != nil || now != p.started {
-		return true
-	}
-	const slice = 200 * time.Millisecond // how often ctx is looked at
-	for until := time.Now().Add(limit); time.Now().Before(until) && ctx.Err() == nil; {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(slice.Milliseconds()))
-		if n > 0 {
-			return true
-		}
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return false
-		}
-	}
-	return false
-}
-
-// processTable lists the running processes, without zombies.
-func (m *machine) processTable() (map[int]process, error) {
-	dirs, err := os.ReadDir(m.proc)
-	if err != nil {
-		return nil, err
-	}
-	table := map[int]process{}
-	for _, d := range dirs {
-		pid, err := strconv.Atoi(d.Name())
-		if err != nil {
-			continue
-		}
-		if p, ok := readProcess(filepath.Join(m.proc, d.Name()), pid); ok {
-			table[pid] = p
-		}
-	}
-	return table, nil
-}
-
-func readProcess(dir string, pid int) (process, bool) {
-	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
-	if err != nil {
-		return process{}, false
-	}
-	open, shut := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
-	if open < 0 || shut < open {
-		return process{}, false
-	}
-	fields := strings.Fields(string(stat[shut+1:]))
-	if len(fields) < 20 || fields[0] == "Z" || fields[0] == "X" {
-		return process{}, false
-	}
-	p := process{pid: pid, name: string(stat[open+1 : shut])}
-	p.parent, _ = strconv.Atoi(fields[1])
-	p.started, _ = strconv.ParseUint(fields[19], 10, 64)
-	if line, err := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil {
-		p.args = strings.Split(strings.TrimRight(string(line), "\x00"), "\x00")
-	}
-	return p, true
-}
-
-// family returns a process with all its descendants, itself first.
-func family(table map[int]process, pid int) []process {
-	out := []process{table[pid]}
-	for _, p := range sorted(table) {
-		if p.parent == pid {
-			out = append(out, family(table, p.pid)...)
-		}
-	}
-	return out
-}
-
-func sorted(table map[int]process) []process {
-	out := make([]process, 0, len(table))
-	for _, p := range table {
-		out = append(out, p)
-	}
-	slices.SortFunc(out, func(a, b process) int { return a.pid - b.pid })
-	return out
 }

@@ -8,14 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/process"
 )
 
 // A kill in the middle of a pod's start can leave a shim, or a network namespace, of which containerd's database
@@ -32,15 +31,15 @@ func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeService
 	if err != nil {
 		return fmt.Errorf("listing sandboxes: %w", err)
 	}
-	table, err := processes("/proc")
+	table, err := process.All("/proc")
 	if err != nil {
 		return err
 	}
 	for _, p := range table {
 		id := c.shimOf(p)
-		if id != "" && !paths.Exists(filepath.Join(c.bundles(), id)) && sharesMounts(p.pid) {
-			log.L.Warnf("ending a shim that an interrupted start left over: pid %d, sandbox %s", p.pid, id)
-			killTree(table, p.pid)
+		if id != "" && !paths.Exists(filepath.Join(c.bundles(), id)) && p.SharesMounts("/proc") {
+			log.L.Warnf("ending a shim that an interrupted start left over: pid %d, sandbox %s", p.PID, id)
+			killTree(table, p.PID)
 		}
 	}
 	return c.removeNamespaces(ctx, client, list.Items)
@@ -51,84 +50,19 @@ func (c Containerd) bundles() string {
 	return filepath.Join(c.State, "io.containerd.runtime.v2.task", "k8s.io")
 }
 
-// process is a row of the process table.
-type process struct {
-	pid, parent int
-	args        []string
-}
-
-// processes reads the process table.
-func processes(proc string) ([]process, error) {
-	entries, err := os.ReadDir(proc)
-	if err != nil {
-		return nil, fmt.Errorf("reading the process table: %w", err)
-	}
-	var table []process
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		stat, err := os.ReadFile(filepath.Join(proc, e.Name(), "stat"))
-		if err != nil {
-			continue // it has just ended
-		}
-		cmdline, err := os.ReadFile(filepath.Join(proc, e.Name(), "cmdline"))
-		if err != nil {
-			continue
-		}
-		args := strings.Split(strings.TrimRight(string(cmdline), "\x00"), "\x00")
-		table = append(table, process{pid: pid, parent: parentOf(stat), args: args})
-	}
-	return table, nil
-}
-
-// parentOf reads the parent's pid from /proc/PID/stat: "pid (name) state parent ...", where the name may hold
-// anything.
-func parentOf(stat []byte) int {
-	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
-	if len(fields) < 2 {
-		return 0
-	}
-	parent, err := strconv.Atoi(fields[1])
-	if err != nil {
-		return 0
-	}
-	return parent
-}
-
 // shimOf returns the sandbox for which p is a running shim of this containerd, "" if it is none.
-func (c Containerd) shimOf(p process) string {
-	if p.args[0] != c.Shim || value(p.args, "-address") != c.Socket || slices.Contains(p.args, "delete") || slices.Contains(p.args, "start") {
+func (c Containerd) shimOf(p process.Process) string {
+	if len(p.Args) == 0 || p.Args[0] != c.Shim || p.Value("-address") != c.Socket || slices.Contains(p.Args, "delete") || slices.Contains(p.Args, "start") {
 		return ""
 	}
-	return value(p.args, "-id")
+	return p.Value("-id")
 }
 
-// sharesMounts reports whether a process sees the same files as we do: another coracle, in a container perhaps, may
-// have its shims at the same path.
-func sharesMounts(pid int) bool {
-	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
-	ours, errOurs := os.Readlink("/proc/self/ns/mnt")
-	return err == nil && errOurs == nil && theirs == ours
-}
-
-// value is what follows the flag among the arguments.
-func value(args []string, flag string) string {
-	if i := slices.Index(args, flag); i >= 0 && i+1 < len(args) {
-		return args[i+1]
-	}
-	return ""
-}
-
-// killTree kills a process and all below it, parents first so that none is started anew.
-func killTree(table []process, pid int) {
-	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
-		log.L.WithError(err).Warnf("ending process %d", pid)
-	}
-	for _, p := range table {
-		if p.parent == pid {
-			killTree(table, p.pid)
+// killTree kills a process and its descendants, parents first so that none is started anew.
+func killTree(table []process.Process, pid int) {
+	for _, p := range process.Tree(table, pid) {
+		if err := p.Signal(unix.SIGKILL); err != nil {
+			log.L.WithError(err).Warn("ending a process of an orphan shim")
 		}
 	}
 }

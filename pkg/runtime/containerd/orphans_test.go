@@ -1,39 +1,11 @@
 package containerd
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-)
 
-func TestProcesses(t *testing.T) {
-	proc := t.TempDir()
-	for pid, p := range map[string]struct{ stat, cmdline string }{
-		"1":    {"1 (init) S 0 1 1 0", "/sbin/init\x00"},
-		"20":   {"20 (a) b (c) S 1 20 20 0", "/bin/shim\x00-namespace\x00k8s.io\x00-id\x00abc\x00-address\x00/run/c.sock\x00"},
-		"21":   {"21 (x) R 20 20 20 0", ""},
-		"self": {"", ""},
-	} {
-		dir := filepath.Join(proc, pid)
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		os.WriteFile(filepath.Join(dir, "stat"), []byte(p.stat), 0o644)
-		os.WriteFile(filepath.Join(dir, "cmdline"), []byte(p.cmdline), 0o644)
-	}
-	table, err := processes(proc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parents := map[int]int{}
-	for _, p := range table {
-		parents[p.pid] = p.parent
-	}
-	if len(table) != 3 || parents[20] != 1 || parents[21] != 20 {
-		t.Errorf("got %+v", table)
-	}
-}
+	"github.com/coracle-dev/coracle/pkg/core/process"
+)
 
 func TestShimOf(t *testing.T) {
 	c := Containerd{Shim: "/bin/shim", Socket: "/run/c.sock"}
@@ -46,7 +18,7 @@ func TestShimOf(t *testing.T) {
 		{"", ""},
 	}
 	for _, tt := range tests {
-		if got := c.shimOf(process{args: strings.Split(tt.cmdline, " ")}); got != tt.want {
+		if got := c.shimOf(process.Process{Args: strings.Split(tt.cmdline, " ")}); got != tt.want {
 			t.Errorf("%q is the shim of %q", tt.cmdline, got)
 		}
 	}
