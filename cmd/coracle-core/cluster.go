@@ -7,7 +7,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
@@ -43,18 +42,16 @@ its data is kept below the data directory. Coracle may run or not.
 
 The other servers, should they come back, and new ones, join this one by themselves. What they have written after they
 lost contact with this one is lost.`,
-		Example: `  # Two of three servers have burnt
-  coracle cluster reset-quorum`,
+		Example: `# Two of three servers have burnt
+coracle cluster reset-quorum`,
 		Args: command.NoArgs,
 	}
 	here := dirFlags(c)
 	force := c.Flags().Bool("force", false, "Do it though the servers agree with each other; the others lose what they know better")
 	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
 		i := here()
-		if err := i.mayReset(ctx, *force); err != nil {
+		if err := i.mayReset(c.Context(), *force); err != nil {
 			return err
 		}
 		if !*yes {
@@ -62,9 +59,9 @@ lost contact with this one is lost.`,
 				return err
 			}
 		}
-		return i.resetQuorum(ctx, c.OutOrStdout())
+		return i.resetQuorum(c.Context(), c.OutOrStdout())
 	}
-	return c
+	return interruptible(c)
 }
 
 // mayReset returns an error if this server has no data, or if the servers have a quorum and force is false.

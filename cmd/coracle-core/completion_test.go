@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coracle-dev/coracle/pkg/core/manual"
 	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
@@ -27,15 +26,15 @@ func completed(t *testing.T, words ...string) (offers []string, directive string
 
 // TestCompletionKnowsAll: every command and every flag that has a page is offered.
 func TestCompletionKnowsAll(t *testing.T) {
-	for _, p := range manual.Describe(root(nil))[1:] {
-		words := strings.Fields(p.Name)[1:]
+	for _, p := range below(root(nil)) {
+		words := strings.Fields(p.CommandPath())[1:]
 		t.Run(strings.Join(words, " "), func(t *testing.T) {
 			if offers, _ := completed(t, words...); !slices.Contains(offers, words[len(words)-1]) {
 				t.Errorf("it is not offered itself, but %q", offers)
 			}
 			offers, _ := completed(t, append(words, "--")...)
-			for _, g := range p.Groups {
-				for _, f := range g.Flags {
+			for _, g := range flagGroups(p) {
+				for _, f := range g.flags {
 					if !slices.Contains(offers, "--"+f.Name) {
 						t.Errorf("--%s is not offered", f.Name)
 					}

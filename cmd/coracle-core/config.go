@@ -20,17 +20,17 @@ func configCommand() *cobra.Command {
 		Use: "config [-- FLAGS]",
 		Long: `Show every setting as "coracle server" started now, with FLAGS and in this environment, would use it, and where
 each is from. As YAML it is a configuration file that gives the same values.`,
-		Example: `  # All settings and their origins
-  coracle config
+		Example: `# All settings and their origins
+coracle config
 
-  # With a flag more
-  coracle config -- --cluster-cidr=10.0.0.0/16
+# With a flag more
+coracle config -- --cluster-cidr=10.0.0.0/16
 
-  # Write a file that pins everything, what is derived from this host included
-  coracle config -o yaml > config.yaml
+# Write a file that pins everything, what is derived from this host included
+coracle config -o yaml > config.yaml
 
-  # Check a file before it is used
-  coracle config validate /etc/coracle/config.yaml`,
+# Check a file before it is used
+coracle config validate /etc/coracle/config.yaml`,
 	}
 	output := command.OutputFlag(c, "", "yaml", "json")
 	role := roleFlag(c)
@@ -52,7 +52,7 @@ func roleFlag(c *cobra.Command) *string {
 func showConfig(out io.Writer, role config.Role, format string, args []string) error {
 	cfg, settings, err := config.Inspect(role, args, os.Environ())
 	if errors.Is(err, pflag.ErrHelp) {
-		_, err := io.WriteString(out, config.Usage(role))
+		_, err = io.WriteString(out, config.Usage(role))
 		return err
 	}
 	if err != nil {

@@ -32,17 +32,17 @@ much is broken, or coracle does not run.
 
 Each finding has a name, under which docs/troubleshooting.md says more. The exit code is 0 if nothing fails, also if
 something is to be looked at, and 3 if something fails.`,
-		Example: `  # What is wrong?
-  coracle doctor
+		Example: `# What is wrong?
+coracle doctor
 
-  # Without looking at other nodes
-  coracle doctor --node
+# Without looking at other nodes
+coracle doctor --node
 
-  # Only some
-  coracle doctor --only etcd,pod-network
+# Only some
+coracle doctor --only etcd,pod-network
 
-  # For programs
-  coracle doctor -o json`,
+# For programs
+coracle doctor -o json`,
 		Args: command.NoArgs,
 	}
 	here := dirFlags(c)
@@ -54,7 +54,7 @@ something is to be looked at, and 3 if something fails.`,
 		d := &doctor.Doctor{Config: here().whole(), Environ: os.Environ(), OnlyNode: *node, Addons: addons.All()}
 		probes, err := check.Only(d.Probes(), *only)
 		if err != nil {
-			return exitcode.Usage{Err: err}
+			return exitcode.With(exitcode.Misuse, err)
 		}
 		report := check.Run(c.Context(), probes, doctor.Limit)
 		if *output == "" {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,13 +48,8 @@ func etcdStatusCommand() *cobra.Command {
 
 // reporting adds the flags and RunE to a command that prints a part of the status.
 func reporting(c *cobra.Command, text func(io.Writer, members.Status), value func(members.Status) any) *cobra.Command {
-	here := dirFlags(c)
 	output := command.OutputFlag(c, "", "json", "yaml")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		m, err := here().members()
-		if err != nil {
-			return err
-		}
+	return with(c, installation.members, func(c *cobra.Command, m *members.Members, _ []string) error {
 		ctx, cancel := context.WithTimeout(c.Context(), etcdTimeout)
 		defer cancel()
 		status, err := m.Status(ctx)
@@ -65,8 +61,7 @@ func reporting(c *cobra.Command, text func(io.Writer, members.Status), value fun
 		}
 		text(c.OutOrStdout(), status)
 		return nil
-	}
-	return c
+	})
 }
 
 func etcdRemoveCommand() *cobra.Command {
@@ -76,17 +71,12 @@ func etcdRemoveCommand() *cobra.Command {
 		Long: `Remove a member, by its name or identity, that will not come back. Deleting the server's Node does the same.
 
 A server that comes back nevertheless, or still runs, joins again by itself, with the others' data.`,
-		Example: `  # The machine server-2 is broken
-  coracle etcd remove server-2`,
+		Example: `# The machine server-2 is broken
+coracle etcd remove server-2`,
 		Args: cobra.ExactArgs(1),
 	}
-	here := dirFlags(c)
 	force := c.Flags().Bool("force", false, "Remove it though it runs: it joins again with the others' data")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		m, err := here().members()
-		if err != nil {
-			return err
-		}
+	return with(c, installation.members, func(c *cobra.Command, m *members.Members, args []string) error {
 		ctx, cancel := context.WithTimeout(c.Context(), 2*etcdTimeout)
 		defer cancel()
 		status, err := m.Status(ctx)
@@ -103,8 +93,7 @@ A server that comes back nevertheless, or still runs, joins again by itself, wit
 		}
 		fmt.Fprintf(c.OutOrStdout(), "member %s is removed\n", args[0])
 		return nil
-	}
-	return c
+	})
 }
 
 func etcdDefragCommand() *cobra.Command {
@@ -116,13 +105,8 @@ func etcdDefragCommand() *cobra.Command {
 This server's etcd answers nothing meanwhile, some seconds for each gigabyte, so all others must answer.`,
 		Args: command.NoArgs,
 	}
-	here := dirFlags(c)
 	force := c.Flags().Bool("force", false, "Go on though another member does not answer")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		m, err := here().members()
-		if err != nil {
-			return err
-		}
+	return with(c, installation.members, func(c *cobra.Command, m *members.Members, _ []string) error {
 		before, err := m.Status(c.Context())
 		if err != nil {
 			return err
@@ -141,8 +125,7 @@ This server's etcd answers nothing meanwhile, some seconds for each gigabyte, so
 		}
 		fmt.Fprintf(c.OutOrStdout(), "the database was %s and is %s\n", size(before.Size), size(after.Size))
 		return nil
-	}
-	return c
+	})
 }
 
 // members returns access to the members of etcd through this server's own.
@@ -193,3 +176,38 @@ func etcdWaits(dirs paths.Dirs) string {
 	}
 	return ""
 }
+
+func printMembers(w io.Writer, members []members.MemberStatus) {
+	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(t, "NAME\tID\tROLE\tANSWERS\tADDRESS")
+	for _, m := range members {
+		role := "voter"
+		switch {
+		case m.Leader:
+			role = "leader"
+		case m.Learner:
+			role = "learner"
+		}
+		answers := "yes"
+		if !m.Answers {
+			answers = "no"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", m.Name, m.ID, role, answers, strings.Join(m.PeerURLs, ","))
+	}
+	t.Flush()
+}
+
+func printEtcdStatus(w io.Writer, s members.Status) {
+	printMembers(w, s.Members)
+	fmt.Fprintf(w, "\netcd %s, term %d, entry %d\n", s.Version, s.Term, s.Index)
+	fmt.Fprintf(w, "database of this server: %s, of which %s in use, limit %s\n", size(s.Size), size(s.InUse), size(s.Quota))
+	if !s.Quorum {
+		fmt.Fprintln(w, "The members do not agree: more than half of them must run. If they are lost for good, see coracle cluster reset-quorum.")
+	}
+	for _, a := range s.Alarms {
+		fmt.Fprintf(w, "ALARM %s of %s: see docs/high-availability.md\n", a.Kind, a.Member)
+	}
+}
+
+// size formats a number of bytes: 12.3 MiB.
+func size(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }

@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -42,8 +40,8 @@ func snapshotSaveCommand() *cobra.Command {
 		Long: `Write a backup of the running cluster to FILE, or to the data directory's server/snapshots. Nothing stands still meanwhile.
 
 The file is for root only and is read and checked after it was written. Copy it to another machine.`,
-		Example: `  # To a disk that is not this machine's
-  coracle etcd snapshot save /mnt/backup/monday.tar.zst`,
+		Example: `# To a disk that is not this machine's
+coracle etcd snapshot save /mnt/backup/monday.tar.zst`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	here := dirFlags(c)
@@ -53,10 +51,8 @@ The file is for root only and is read and checked after it was written. Copy it 
 		if len(args) > 0 {
 			file = args[0]
 		}
-		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
 		began := time.Now()
-		d, err := i.saveSnapshot(ctx, file)
+		d, err := i.saveSnapshot(c.Context(), file)
 		if err != nil {
 			return err
 		}
@@ -68,7 +64,7 @@ The file is for root only and is read and checked after it was written. Copy it 
 			file, size(info.Size()), d.Keys, d.Revision, time.Since(began).Seconds())
 		return nil
 	}
-	return c
+	return interruptible(c)
 }
 
 // saveSnapshot writes a backup of this server.
@@ -154,9 +150,9 @@ start is that of the cluster as it was. Everything that was written after the ba
 has now is kept, beside the data directory's server.
 
 Other servers of the cluster must be stopped before, and lose their data (coracle reset): they join again afterwards.`,
-		Example: `  systemctl stop coracle
-  coracle etcd snapshot restore /mnt/backup/monday.tar.zst
-  systemctl start coracle`,
+		Example: `systemctl stop coracle
+coracle etcd snapshot restore /mnt/backup/monday.tar.zst
+systemctl start coracle`,
 		Args: cobra.ExactArgs(1),
 	}
 	here := dirFlags(c)

@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -42,27 +40,20 @@ func imagesImportCommand() *cobra.Command {
 podman save, skopeo or ctr, as it is or compressed with gzip or zstd, or a directory in OCI layout; - is standard input.
 
 Imported images are pinned: the kubelet does not remove them when the disk fills up.`,
-		Example: `  # An image that was built on this machine
-  docker save my-app:1 | coracle images import -
+		Example: `# An image that was built on this machine
+docker save my-app:1 | coracle images import -
 
-  # Everything on a stick
-  coracle images import /media/stick/*.tar.zst`,
+# Everything on a stick
+coracle images import /media/stick/*.tar.zst`,
 		Args: func(_ *cobra.Command, files []string) error {
 			if len(files) == 0 {
-				return exitcode.Usage{Err: errors.New("name a file, as in: coracle images import my-app.tar")}
+				return exitcode.Usagef("name a file, as in: coracle images import my-app.tar")
 			}
 			return nil
 		},
 	}
-	here := dirFlags(c)
-	c.RunE = func(c *cobra.Command, files []string) error {
-		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
-		client, err := dialContainerd(here())
-		if err != nil {
-			return err
-		}
-		defer client.Close()
+	return interruptible(with(c, installation.containerd, func(c *cobra.Command, client *containerd.Client, files []string) error {
+		ctx := c.Context()
 		snapshotter := usableSnapshotter(ctx, client)
 		var failed []error
 		for _, file := range files {
@@ -74,8 +65,7 @@ Imported images are pinned: the kubelet does not remove them when the disk fills
 			}
 		}
 		return errors.Join(failed...)
-	}
-	return c
+	}))
 }
 
 // importOne imports a file and prints its images.
@@ -134,17 +124,11 @@ func imagesListCommand() *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List the images of this node",
 		Long:    "List the images that pods on this node can use without a registry. Pinned ones are never removed by the kubelet.",
-		Example: "  coracle images list\n\n  # Names only\n  coracle images list -o name",
+		Example: "coracle images list\n\n# Names only\ncoracle images list -o name",
 		Args:    command.NoArgs,
 	}
-	here := dirFlags(c)
 	output := command.OutputFlag(c, "", "json", "yaml", "name")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		client, err := dialContainerd(here())
-		if err != nil {
-			return err
-		}
-		defer client.Close()
+	return with(c, installation.containerd, func(c *cobra.Command, client *containerd.Client, _ []string) error {
 		all, err := images.List(c.Context(), client)
 		if err != nil {
 			return err
@@ -164,8 +148,7 @@ func imagesListCommand() *cobra.Command {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%v\n", img.Name, short(img.Digest.String()), quantity.Bytes(img.Size), img.Pinned)
 		}
 		return w.Flush()
-	}
-	return c
+	})
 }
 
 // short abbreviates a digest.
@@ -174,16 +157,16 @@ func short(digest string) string {
 	return digest[:min(length, len(digest))]
 }
 
-// dialContainerd connects to the containerd of an installation.
-func dialContainerd(here installation) (*containerd.Client, error) {
-	socket := here.dirs.ContainerdSocket()
+// containerd connects to the containerd of this installation.
+func (i installation) containerd() (*containerd.Client, error) {
+	socket := i.dirs.ContainerdSocket()
 	_, err := os.Stat(socket)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("only root may use containerd: use sudo (%w)", err)
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, fmt.Errorf("coracle does not run here: there is no %s; archives in %s are imported when it starts",
-			socket, here.dirs.Images())
+			socket, i.dirs.Images())
 	case err != nil:
 		return nil, err
 	}

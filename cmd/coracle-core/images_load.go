@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
@@ -38,11 +36,11 @@ Each image is read and unpacked once, on one node. The other nodes share its fil
 
 Without --name it is the cluster of the coracle run that this is called from, else the cluster local, else this machine's
 own coracle.`,
-		Example: `  # What was just built
-  docker build -t my-app:1 . && sudo coracle images load my-app:1
+		Example: `# What was just built
+docker build -t my-app:1 . && sudo coracle images load my-app:1
 
-  # An archive, into another cluster
-  coracle images load my-app.tar --name ha`,
+# An archive, into another cluster
+coracle images load my-app.tar --name ha`,
 		Args: func(_ *cobra.Command, what []string) error {
 			if len(what) == 0 {
 				return exitcode.Usagef("name a file or an image, as in: coracle images load my-app.tar")
@@ -58,8 +56,7 @@ own coracle.`,
 		return command.ClusterNames(), cobra.ShellCompDirectiveNoFileComp
 	})
 	c.RunE = func(c *cobra.Command, what []string) error {
-		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
+		ctx := c.Context()
 		stores, err := loadInto(localcluster.Store{Dir: *dir}, *name, here)
 		if err != nil {
 			return err
@@ -74,7 +71,7 @@ own coracle.`,
 		}
 		return errors.Join(failed...)
 	}
-	return c
+	return interruptible(c)
 }
 
 // loadInto connects to containerd on all nodes of a cluster, or on this machine if there is no cluster.
@@ -86,8 +83,7 @@ func loadInto(s localcluster.Store, name string, here func() installation) (stor
 	runtimes, err := s.Runtimes(cmp.Or(name, localcluster.DefaultName))
 	var gone *localcluster.NotFoundError
 	if name == "" && errors.As(err, &gone) {
-		i := here()
-		client, errDial := dialContainerd(i)
+		client, errDial := here().containerd()
 		if errDial != nil {
 			return nil, errors.Join(err, errDial)
 		}

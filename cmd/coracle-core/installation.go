@@ -2,12 +2,26 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/front/command"
 )
@@ -55,4 +69,76 @@ func dirFlags(c *cobra.Command) func() installation {
 	var dirs paths.Dirs
 	command.DirFlags(c, &dirs.Data, &dirs.Run)
 	return func() installation { return findIn(dirs) }
+}
+
+// interruptible ends the context of a command at the first SIGINT or SIGTERM. A second one ends the process.
+func interruptible(c *cobra.Command) *cobra.Command {
+	run := c.RunE
+	c.RunE = func(c *cobra.Command, args []string) error {
+		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		context.AfterFunc(ctx, stop)
+		c.SetContext(ctx)
+		return run(c, args)
+	}
+	return c
+}
+
+// with adds the flags that name an installation to a command, and runs it with what open returns for that installation.
+func with[T any](c *cobra.Command, open func(installation) (T, error), run func(*cobra.Command, T, []string) error) *cobra.Command {
+	here := dirFlags(c)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		t, err := open(here())
+		if err != nil {
+			return err
+		}
+		if closer, ok := any(t).(io.Closer); ok {
+			defer closer.Close()
+		}
+		return explain(run(c, t, args))
+	}
+	return c
+}
+
+// admin is the administrator's access to the cluster, on a server.
+type admin struct {
+	installation
+	client kubernetes.Interface
+	pin    string // pin of the cluster's CA, for tokens
+}
+
+// administer returns the administrator's access to the cluster of this server.
+func (i installation) administer() (a admin, err error) {
+	file := i.kubeconfig()
+	access, err := clientcmd.BuildConfigFromFlags("", file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && i.config.Role == config.Agent:
+		return a, errors.New("this machine is an agent, and the cluster is managed on its servers: run this there")
+	case errors.Is(err, fs.ErrNotExist):
+		return a, fmt.Errorf("there is no %s: run this on a server of the cluster, where coracle server has written it", file)
+	case errors.Is(err, fs.ErrPermission):
+		return a, fmt.Errorf("only root may read %s: use sudo", file)
+	case err != nil:
+		return a, fmt.Errorf("reading %s: %w", file, err)
+	}
+	ca := access.CAData // coracle server embeds it
+	if a.pin, err = pki.CAPin(ca); err != nil {
+		return a, err
+	}
+	a.installation = i
+	access.QPS, access.Timeout = -1, 30*time.Second
+	a.client, err = kubernetes.NewForConfig(access)
+	return a, err
+}
+
+// explain adds to frequent errors of the API what to do about them.
+func explain(err error) error {
+	var op *net.OpError
+	switch {
+	case errors.As(err, &op):
+		return exitcode.With(exitcode.Unreachable, fmt.Errorf("%w: the API does not answer; start it with coracle server, and see coracle status", err))
+	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		return exitcode.With(exitcode.Unreachable, fmt.Errorf("%w; this needs an administrator's kubeconfig", err))
+	}
+	return err
 }

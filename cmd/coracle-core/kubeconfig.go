@@ -28,17 +28,17 @@ func kubeconfigCommand() *cobra.Command {
 
 It gives full power over the cluster to whoever holds it. Merging keeps everything else that is in your file and
 makes the cluster the one that kubectl uses.`,
-		Example: `  # Use the cluster from this shell
-  coracle kubeconfig > cluster.yaml && export KUBECONFIG=$PWD/cluster.yaml
+		Example: `# Use the cluster from this shell
+coracle kubeconfig > cluster.yaml && export KUBECONFIG=$PWD/cluster.yaml
 
-  # Add it to ~/.kube/config (or the file that KUBECONFIG names)
-  coracle kubeconfig --merge
+# Add it to ~/.kube/config (or the file that KUBECONFIG names)
+coracle kubeconfig --merge
 
-  # As an ordinary user
-  sudo coracle kubeconfig --merge --output ~/.kube/config
+# As an ordinary user
+sudo coracle kubeconfig --merge --output ~/.kube/config
 
-  # For another machine, under another name
-  coracle kubeconfig --server https://edge-1.example.org:6443 --name edge-1 > edge-1.yaml`,
+# For another machine, under another name
+coracle kubeconfig --server https://edge-1.example.org:6443 --name edge-1 > edge-1.yaml`,
 		Args: command.NoArgs,
 	}
 	here := dirFlags(c)
@@ -61,7 +61,7 @@ type kubeconfigOptions struct {
 func (o kubeconfigOptions) run(c *cobra.Command, here installation) error {
 	for _, flag := range []string{"output", "switch", "overwrite"} {
 		if c.Flags().Changed(flag) && !o.merge {
-			return exitcode.Usage{Err: fmt.Errorf("--%s is of use only with --merge", flag)}
+			return exitcode.Usagef("--%s is of use only with --merge", flag)
 		}
 	}
 	ours, err := o.load(here)
@@ -117,7 +117,7 @@ func (o kubeconfigOptions) load(here installation) (*kubeconfig.File, error) {
 	if o.server != "" {
 		server, err := serverURL(o.server, cmp.Or(here.config.API.Port, 6443))
 		if err != nil {
-			return nil, exitcode.Usage{Err: err}
+			return nil, exitcode.With(exitcode.Misuse, err)
 		}
 		f.SetServer(server.String())
 		if err := pki.ServesAs(here.dirs, server.Hostname()); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,13 +9,16 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containerd/containerd/v2/cmd/ctr/app"
+	urfave "github.com/urfave/cli/v3"
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubectl's authentication plugins
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/cli"
 	klogs "k8s.io/component-base/logs"
 	"k8s.io/kubectl/pkg/cmd"
 	"k8s.io/kubectl/pkg/cmd/util"
 
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // kubectl's authentication plugins
+	"github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
 // kubectl is upstream's command, with this machine's cluster as its default.
@@ -71,4 +75,20 @@ func fatalWith(hint string) func(msg string, code int) {
 		}
 		os.Exit(code)
 	}
+}
+
+// ctr is containerd's command; by default it talks to coracle's containerd about Kubernetes' containers.
+func ctr(args []string) int {
+	command := app.New()
+	defaults := map[string]string{"address": find().dirs.ContainerdSocket(), "namespace": images.Namespace}
+	for _, flag := range command.Flags {
+		if f, ok := flag.(*urfave.StringFlag); ok && defaults[f.Name] != "" {
+			f.Value = defaults[f.Name]
+		}
+	}
+	if err := command.Run(context.Background(), append([]string{"ctr"}, args...)); err != nil {
+		fmt.Fprintln(os.Stderr, "ctr:", err)
+		return 1
+	}
+	return 0
 }

@@ -3,13 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"os/signal"
 	"slices"
 	"strconv"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,38 +52,30 @@ func nodeDrainCommand() *cobra.Command {
 		Short: "Move the pods off a node, and let no new ones come",
 		Long: `Move the pods off a node, and let no new ones come: kubectl drain, except for pods of DaemonSets. Pod disruption budgets
 are kept. coracle kubectl uncordon NAME lets pods come again.`,
-		Example: `  # Before the machine is switched off for an hour
-  coracle node drain agent-1`,
+		Example: `# Before the machine is switched off for an hour
+coracle node drain agent-1`,
 		Args:              oneNode,
 		ValidArgsFunction: completeNodes,
 	}
-	here := dirFlags(c)
 	var d draining
 	d.flags(c)
-	c.Flags().BoolVar(&d.bare, "force", false, "Also delete pods that nobody makes again elsewhere")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
-		a, err := here().administer()
+	c.Flags().BoolVar(&d.bare, "force", false, "Also delete pods that no controller makes again elsewhere")
+	return interruptible(with(c, installation.administer, func(c *cobra.Command, a admin, args []string) error {
+		node, err := getNode(c.Context(), a.client, args[0])
 		if err != nil {
 			return err
 		}
-		node, err := getNode(ctx, a.client, args[0])
-		if err != nil {
-			return err
-		}
-		if err := d.drain(ctx, c, a.client, node); err != nil {
+		if err := d.drain(c, a.client, node); err != nil {
 			return err
 		}
 		fmt.Fprintf(c.ErrOrStderr(), "Node %s is drained. To let pods come again: coracle kubectl uncordon %[1]s\n", node.Name)
 		return nil
-	}
-	return c
+	}))
 }
 
-func (d draining) drain(ctx context.Context, c *cobra.Command, client kubernetes.Interface, node *corev1.Node) error {
+func (d draining) drain(c *cobra.Command, client kubernetes.Interface, node *corev1.Node) error {
 	helper := &drain.Helper{
-		Ctx: ctx, Client: client, Force: d.bare, GracePeriodSeconds: d.grace, IgnoreAllDaemonSets: true, Timeout: d.timeout,
+		Ctx: c.Context(), Client: client, Force: d.bare, GracePeriodSeconds: d.grace, IgnoreAllDaemonSets: true, Timeout: d.timeout,
 		DeleteEmptyDirData: d.emptyDir, Out: c.ErrOrStderr(), ErrOut: c.ErrOrStderr(),
 		OnPodDeletionOrEvictionFinished: func(pod *corev1.Pod, _ bool, err error) {
 			if err == nil {
@@ -112,26 +101,19 @@ func nodeRemoveCommand() *cobra.Command {
 machine itself is left as it is: run coracle reset there.
 
 The etcd member of a server goes too. A server has to be stopped before, because one that runs comes back.`,
-		Example: `  # A node that lives
-  coracle node remove agent-1
+		Example: `# A node that lives
+coracle node remove agent-1
 
-  # One that cannot be drained
-  coracle node remove agent-1 --force`,
+# One that cannot be drained
+coracle node remove agent-1 --force`,
 		Args:              oneNode,
 		ValidArgsFunction: completeNodes,
 	}
-	here := dirFlags(c)
 	d := draining{bare: true}
 	d.flags(c)
 	force := c.Flags().Bool("force", false, "Do not drain: pods on the node are made again elsewhere while they may still run there")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
-		i := here()
-		a, err := i.administer()
-		if err != nil {
-			return err
-		}
+	return interruptible(with(c, installation.administer, func(c *cobra.Command, a admin, args []string) error {
+		ctx := c.Context()
 		node, err := getNode(ctx, a.client, args[0])
 		if err != nil {
 			return err
@@ -140,7 +122,7 @@ The etcd member of a server goes too. A server has to be stopped before, because
 			return err
 		}
 		server := node.Labels[controlPlaneLabel] == "true"
-		if server && !*force && serves(ctx, node, cmp.Or(i.config.API.Port, 6443)) {
+		if server && !*force && serves(ctx, node, cmp.Or(a.config.API.Port, 6443)) {
 			return fmt.Errorf("%s is running, and a server that runs comes back: run coracle node drain %[1]s, then coracle reset "+
 				"on that machine, then this again; --force removes it nevertheless", node.Name)
 		}
@@ -151,17 +133,17 @@ The etcd member of a server goes too. A server has to be stopped before, because
 		case !nodeReady(node):
 			fmt.Fprintf(c.ErrOrStderr(), "Node %s is not Ready, so it is not drained.\n", node.Name)
 		default:
-			if err := d.drain(ctx, c, a.client, node); err != nil {
+			if err := d.drain(c, a.client, node); err != nil {
 				return fmt.Errorf("%w; --force removes the node without draining it", err)
 			}
 		}
 		// The claim goes first, so that the machine is refused as soon as its Node is gone: it would register again.
 		if err := (endpoint.Claims{Client: a.client}).Release(ctx, node.Name); err != nil {
-			return explain(err)
+			return err
 		}
 		same := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))}
 		if err := a.client.CoreV1().Nodes().Delete(ctx, node.Name, same); err != nil && !apierrors.IsNotFound(err) {
-			return explain(fmt.Errorf("deleting node %s: %w", node.Name, err))
+			return fmt.Errorf("deleting node %s: %w", node.Name, err)
 		}
 		back := "if it is to join again, it needs a token"
 		if server {
@@ -169,8 +151,7 @@ The etcd member of a server goes too. A server has to be stopped before, because
 		}
 		fmt.Fprintf(c.ErrOrStderr(), "Removed node %s. Run coracle reset on that machine; %s.\n", node.Name, back)
 		return nil
-	}
-	return c
+	}))
 }
 
 // notTheLast returns an error if the node is that of the only server.
@@ -180,7 +161,7 @@ func notTheLast(ctx context.Context, client kubernetes.Interface, node *corev1.N
 	}
 	servers, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: controlPlaneLabel + "=true"})
 	if err != nil {
-		return explain(fmt.Errorf("listing servers: %w", err))
+		return fmt.Errorf("listing servers: %w", err)
 	}
 	if len(servers.Items) < 2 {
 		return fmt.Errorf("node %s is the last server, and the cluster is nowhere else: to end the cluster, run coracle reset on that machine", node.Name)
@@ -216,14 +197,14 @@ func getNode(ctx context.Context, client kubernetes.Interface, name string) (*co
 		return nil, fmt.Errorf("there is no node %s; coracle kubectl get nodes shows all", name)
 	}
 	if err != nil {
-		return nil, explain(fmt.Errorf("looking for node %s: %w", name, err))
+		return nil, fmt.Errorf("looking for node %s: %w", name, err)
 	}
 	return node, nil
 }
 
 func oneNode(_ *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return exitcode.Usage{Err: errors.New("name one node, as coracle kubectl get nodes shows it")}
+		return exitcode.Usagef("name one node, as coracle kubectl get nodes shows it")
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/coracle-dev/coracle/pkg/core/manual"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/front/command"
 	"github.com/coracle-dev/coracle/test/golden"
 )
@@ -25,23 +25,26 @@ func reference(t *testing.T) string {
 	}
 	var b strings.Builder
 	b.Write(head)
-	fmt.Fprintf(&b, "## Exit codes\n\n```\n%s```\n\n`coracle help exit-codes` has what is special to single commands.\n", exitText())
-	pages := manual.Describe(root(nil))[1:]
+	var codes strings.Builder
+	exitcode.List(&codes)
+	fmt.Fprintf(&b, "## Exit codes\n\n```\n%s```\n\n`coracle help exit-codes` has what is special to single commands.\n", codes.String())
+	pages := below(root(nil))
 	group := ""
 	b.WriteString("\n## Commands\n")
 	for _, p := range pages {
-		if p.Group != group {
-			group = p.Group
+		if p.GroupID != "" && p.GroupID != group {
+			group = p.GroupID
 			fmt.Fprintf(&b, "\n%s:\n\n", group)
 		}
-		depth := strings.Repeat("  ", strings.Count(p.Name, " ")-1)
-		fmt.Fprintf(&b, "%s- [%s](#%s): %s\n", depth, p.Name, strings.ReplaceAll(p.Name, " ", "-"), p.Short)
+		depth := strings.Repeat("  ", strings.Count(p.CommandPath(), " ")-1)
+		fmt.Fprintf(&b, "%s- [%s](#%s): %s\n", depth, p.CommandPath(), pageName(p), p.Short)
 	}
 	for _, p := range pages {
-		if p.Name == "coracle server" || p.Name == "coracle agent" {
-			p.Groups, p.Long = nil, p.Long+"\n\nIts flags are in [configuration](configuration.md)."
+		text, groups := longText(p), flagGroups(p)
+		if p.Name() == "server" || p.Name() == "agent" {
+			text, groups = text+"\n\nIts flags are in [configuration](configuration.md).", nil
 		}
-		b.WriteString("\n" + p.Markdown())
+		b.WriteString("\n" + markdown(p, text, groups))
 	}
 	return b.String()
 }
@@ -52,9 +55,9 @@ func TestReference(t *testing.T) {
 
 // TestEveryCommandHasAPage: the commands that run here are those that the front delegates, and each says what it is.
 func TestEveryCommandHasAPage(t *testing.T) {
-	for _, p := range manual.Describe(root(nil)) {
-		if p.Short == "" || p.Usage == "" || p.Group == "" && p.Above != "" {
-			t.Errorf("%s says nothing about itself", p.Name)
+	for _, p := range below(root(nil)) {
+		if p.Short == "" || p.Parent() == p.Root() && p.GroupID == "" {
+			t.Errorf("%s says nothing about itself", p.CommandPath())
 		}
 	}
 	tools := []string{"kubectl", "crictl", "ctr"}

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -35,11 +33,11 @@ hang, after a reboot, and when a part of coracle is damaged. What cannot be remo
 A service that coracle install has made stays; coracle uninstall removes that too.
 
 It needs root, and asks first unless --yes is given.`,
-		Example: `  # What would be removed?
-  coracle reset --dry-run
+		Example: `# What would be removed?
+coracle reset --dry-run
 
-  # In a script
-  coracle reset --yes`,
+# In a script
+coracle reset --yes`,
 		Args: command.NoArgs,
 	}
 	here := dirFlags(c)
@@ -51,8 +49,7 @@ It needs root, and asks first unless --yes is given.`,
 		if os.Geteuid() != 0 {
 			return errors.New("only root can remove what coracle made: use sudo")
 		}
-		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
+		ctx := c.Context()
 		i, out := here(), c.OutOrStdout()
 		r := reset.Reset{Dirs: i.dirs, Config: i.config, Cache: payload.Cache(), KeepData: *keep, Removed: func(item reset.Item) { fmt.Fprintf(out, "removed %s\n", item) }}
 		plan, err := r.Plan(ctx)
@@ -80,7 +77,7 @@ It needs root, and asks first unless --yes is given.`,
 		}
 		return stillInstalled(out, i.dirs)
 	}
-	return c
+	return interruptible(c)
 }
 
 func runReset(ctx context.Context, r reset.Reset, out io.Writer) error {

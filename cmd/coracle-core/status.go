@@ -22,14 +22,14 @@ the node, certificates, the last failure and the data directory.
 It reads what the processes write about themselves, so it answers also when they hang or are dead. It needs root.
 
 The exit code is 0 if all is ready, 1 if coracle does not run here, and 4 if it is starting or something is missing.`,
-		Example: `  # How is it doing?
-  coracle status
+		Example: `# How is it doing?
+coracle status
 
-  # For programs
-  coracle status -o json
+# For programs
+coracle status -o json
 
-  # Restart a service of one's own once the cluster is whole again
-  coracle status > /dev/null && systemctl restart my-service`,
+# Restart a service of one's own once the cluster is whole again
+coracle status > /dev/null && systemctl restart my-service`,
 		Args: command.NoArgs,
 	}
 	here := dirFlags(c)

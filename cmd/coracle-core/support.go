@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,14 +43,14 @@ for tokens, keys and passwords, those that this machine and the cluster have and
 are not collected. Look through it before you give it to somebody.
 
 It needs root.`,
-		Example: `  # A file in this directory
-  coracle support-bundle
+		Example: `# A file in this directory
+coracle support-bundle
 
-  # From another machine, whose disk is full
-  ssh root@server-1 coracle support-bundle --output - > server-1.tar.gz
+# From another machine, whose disk is full
+ssh root@server-1 coracle support-bundle --output - > server-1.tar.gz
 
-  # Only this machine, and logs of the last week
-  coracle support-bundle --no-cluster --since 168h`,
+# Only this machine, and logs of the last week
+coracle support-bundle --no-cluster --since 168h`,
 		Args: command.NoArgs,
 	}
 	here := dirFlags(c)
@@ -67,11 +65,9 @@ It needs root.`,
 		if *since <= 0 {
 			return exitcode.Usagef("--since: %s is not longer than nothing", *since)
 		}
-		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
-		return makeBundle(ctx, here(), *path, *since, *noCluster)
+		return makeBundle(c.Context(), here(), *path, *since, *noCluster)
 	}
-	return c
+	return interruptible(c)
 }
 
 func makeBundle(ctx context.Context, i installation, path string, since time.Duration, noCluster bool) error {

@@ -51,7 +51,7 @@ func newTokenFlags(c *cobra.Command) *newToken {
 // make makes a token as the flags say.
 func (o *newToken) make(ctx context.Context, a admin) (madeToken, error) {
 	if o.ttl < 0 {
-		return madeToken{}, exitcode.Usage{Err: fmt.Errorf("--ttl is %s: it must not be negative", o.ttl)}
+		return madeToken{}, exitcode.Usagef("--ttl is %s: it must not be negative", o.ttl)
 	}
 	text := join.NewToken(a.pin)
 	t := endpoint.Token{ID: text.ID, Secret: text.Secret, Role: config.Role(*o.role), Replace: o.replace, Description: o.description}
@@ -96,31 +96,25 @@ func tokenCreateCommand() *cobra.Command {
 		Use:   "create",
 		Short: "Make a token and print it",
 		Long:  `Make a token and print it: the only time that all of it is shown.`,
-		Example: `  # For an agent that joins today
-  coracle token create > token
+		Example: `# For an agent that joins today
+coracle token create > token
 
-  # For more servers, this week
-  coracle token create --role server --ttl 168h --description "the rack in the cellar"
+# For more servers, this week
+coracle token create --role server --ttl 168h --description "the rack in the cellar"
 
-  # For a machine that takes the place of one that has burnt
-  coracle token create --allow-replace --ttl 1h`,
+# For a machine that takes the place of one that has burnt
+coracle token create --allow-replace --ttl 1h`,
 		Args: command.NoArgs,
 	}
-	here := dirFlags(c)
 	options := newTokenFlags(c)
 	output := command.OutputFlag(c, "text", "text", "json", "yaml")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		a, err := here().administer()
+	return with(c, installation.administer, func(c *cobra.Command, a admin, _ []string) error {
+		t, err := options.make(c.Context(), a)
 		if err != nil {
 			return err
 		}
-		t, err := options.make(c.Context(), a)
-		if err != nil {
-			return explain(err)
-		}
 		return t.show(c.OutOrStdout(), *output)
-	}
-	return c
+	})
 }
 
 func tokenListCommand() *cobra.Command {
@@ -130,16 +124,11 @@ func tokenListCommand() *cobra.Command {
 		Short:   "List tokens, without their secrets",
 		Args:    command.NoArgs,
 	}
-	here := dirFlags(c)
 	output := command.OutputFlag(c, "", "json", "yaml")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		a, err := here().administer()
-		if err != nil {
-			return err
-		}
+	return with(c, installation.administer, func(c *cobra.Command, a admin, _ []string) error {
 		tokens, err := endpoint.Tokens(c.Context(), a.client)
 		if err != nil {
-			return explain(err)
+			return err
 		}
 		all := []listedToken{} // an empty list, not null, in JSON
 		for _, t := range tokens {
@@ -149,8 +138,7 @@ func tokenListCommand() *cobra.Command {
 			return command.PrintAs(c.OutOrStdout(), *output, all)
 		}
 		return printTokens(c.OutOrStdout(), all, time.Now())
-	}
-	return c
+	})
 }
 
 func printTokens(out io.Writer, all []listedToken, now time.Time) error {
@@ -188,20 +176,15 @@ An ID is the part of a token before the point, as coracle token list shows it.`,
 		Args:              someTokens,
 		ValidArgsFunction: completeTokens,
 	}
-	here := dirFlags(c)
-	c.RunE = func(c *cobra.Command, ids []string) error {
-		a, err := here().administer()
-		if err != nil {
-			return err
-		}
+	return with(c, installation.administer, func(c *cobra.Command, a admin, ids []string) error {
 		tokens, err := endpoint.Tokens(c.Context(), a.client)
 		if err != nil {
-			return explain(err)
+			return err
 		}
 		for _, id := range ids {
 			id = tokenID(id)
 			if err := endpoint.Remove(c.Context(), a.client, id); err != nil {
-				return explain(err)
+				return err
 			}
 			for _, t := range tokens {
 				if t.ID == id && t.From != "" {
@@ -211,8 +194,7 @@ An ID is the part of a token before the point, as coracle token list shows it.`,
 			fmt.Fprintf(c.ErrOrStderr(), "Deleted token %s.\n", id)
 		}
 		return nil
-	}
-	return c
+	})
 }
 
 func tokenRotateCommand() *cobra.Command {
@@ -222,28 +204,19 @@ func tokenRotateCommand() *cobra.Command {
 		Long: `Give a token another secret and print it. The old secret is of no use from then on; machines that have joined stay.
 
 That holds for a token that servers are started with too, even where one still is: give them the new one.`,
-		Args:              someTokens,
+		Args:              cobra.MatchAll(someTokens, cobra.MaximumNArgs(1)),
 		ValidArgsFunction: completeTokens,
 	}
-	here := dirFlags(c)
 	output := command.OutputFlag(c, "text", "text", "json", "yaml")
-	c.RunE = func(c *cobra.Command, ids []string) error {
-		if len(ids) != 1 {
-			return exitcode.Usage{Err: fmt.Errorf("rotate one token at a time")}
-		}
-		a, err := here().administer()
-		if err != nil {
-			return err
-		}
+	return with(c, installation.administer, func(c *cobra.Command, a admin, ids []string) error {
 		text := join.NewToken(a.pin)
 		t, err := endpoint.Rotate(c.Context(), a.client, tokenID(ids[0]), text.Secret)
 		if err != nil {
-			return explain(err)
+			return err
 		}
 		text.ID = t.ID
 		return madeToken{listedToken: listed(t), Token: text.Text()}.show(c.OutOrStdout(), *output)
-	}
-	return c
+	})
 }
 
 // tokenID returns the ID of an argument, which may also be a whole token.
@@ -256,7 +229,7 @@ func tokenID(arg string) string {
 
 func someTokens(_ *cobra.Command, ids []string) error {
 	if len(ids) == 0 {
-		return exitcode.Usage{Err: fmt.Errorf("name a token by its ID, which coracle token list shows")}
+		return exitcode.Usagef("name a token by its ID, which coracle token list shows")
 	}
 	return nil
 }

@@ -19,31 +19,25 @@ func joinCommand() *cobra.Command {
 		Short: "Make a token and print the commands that join a machine with it",
 		Long: `Make a token and print the commands that join a machine with it, to paste into a root shell there. They keep the
 token out of process lists.`,
-		Example: `  # For an agent
-  coracle token join-command
+		Example: `# For an agent
+coracle token join-command
 
-  # For a second server, which reaches this one under a name
-  coracle token join-command --role server --server https://edge-1.example.org:6443`,
+# For a second server, which reaches this one under a name
+coracle token join-command --role server --server https://edge-1.example.org:6443`,
 		Args: command.NoArgs,
 	}
-	here := dirFlags(c)
 	options := newTokenFlags(c)
 	output := command.OutputFlag(c, "text", "text", "json", "yaml")
 	server := c.Flags().String("server", "", "URL, name or address under which the machine reaches this server (default is what the cluster is told)")
-	c.RunE = func(c *cobra.Command, _ []string) error {
-		i := here()
-		port := cmp.Or(i.config.API.Port, 6443)
-		url, err := serverURL(cmp.Or(*server, net.JoinHostPort(i.config.API.Advertise.String(), strconv.Itoa(int(port)))), port)
+	return with(c, installation.administer, func(c *cobra.Command, a admin, _ []string) error {
+		port := cmp.Or(a.config.API.Port, 6443)
+		url, err := serverURL(cmp.Or(*server, net.JoinHostPort(a.config.API.Advertise.String(), strconv.Itoa(int(port)))), port)
 		if err != nil {
-			return exitcode.Usage{Err: err}
-		}
-		a, err := i.administer()
-		if err != nil {
-			return err
+			return exitcode.With(exitcode.Misuse, err)
 		}
 		t, err := options.make(c.Context(), a)
 		if err != nil {
-			return explain(err)
+			return err
 		}
 		line := fmt.Sprintf("coracle %s --server %s --token-file /etc/coracle/token", t.Role, url)
 		if *output != "text" {
@@ -56,6 +50,5 @@ token out of process lists.`,
 		fmt.Fprintf(c.ErrOrStderr(), "To join as a service that starts at boot, begin the last line with: coracle install -- %s\n", t.Role)
 		_, err = fmt.Fprintf(c.OutOrStdout(), "mkdir -p /etc/coracle && (umask 077 && cat > /etc/coracle/token) <<'EOF'\n%s\nEOF\n%s\n", t.Token, line)
 		return err
-	}
-	return c
+	})
 }

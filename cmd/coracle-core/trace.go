@@ -24,14 +24,14 @@ func traceCommand() *cobra.Command {
 others could rely on it (bars). Time begins when coracle was executed.
 
 A child process that was restarted later gets a waterfall of its own. It needs root.`,
-		Example: `  # In the terminal
-  coracle trace
+		Example: `# In the terminal
+coracle trace
 
-  # As a picture to attach to a bug report
-  coracle trace --svg start.svg
+# As a picture to attach to a bug report
+coracle trace --svg start.svg
 
-  # For programs
-  coracle trace -o json`,
+# For programs
+coracle trace -o json`,
 		Args: command.NoArgs,
 	}
 	here := dirFlags(c)

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/sirupsen/logrus"
@@ -63,37 +64,52 @@ func (f *front) discard() error {
 	return nil
 }
 
-// remove runs coracle reset for the directories of this cluster.
+// remove removes everything of this cluster.
 func (f *front) remove() error {
-	core, err := coreFor(f.cfg.Dirs)
-	if err != nil {
-		return fmt.Errorf("removing the ephemeral cluster: %w", err)
-	}
-	cmd := exec.Command(core, "reset", "--yes", "--data-dir", f.cfg.Dirs.Data, "--run-dir", f.cfg.Dirs.Run)
-	for _, e := range os.Environ() { // reset finds no cache of unpacked programs without HOME: the next cluster needs it
-		if name, _, _ := strings.Cut(e, "="); name != "HOME" && name != "XDG_CACHE_HOME" && !strings.HasPrefix(name, "NOTIFY_") {
-			cmd.Env = append(cmd.Env, e)
-		}
-	}
+	env := slices.DeleteFunc(os.Environ(), func(e string) bool { // without HOME, reset leaves the cache of unpacked programs
+		name, _, _ := strings.Cut(e, "=")
+		return name == "HOME" || name == "XDG_CACHE_HOME" || strings.HasPrefix(name, "NOTIFY_")
+	})
 	var children *supervise.Children
 	if f.super != nil {
-		children = f.super.Children
+		children = &f.super.Children
 	}
-	var output strings.Builder
-	cmd.Stdout, cmd.Stderr = &output, &output
-	if err := children.Run(cmd); err != nil {
-		logrus.Debug(output.String())
-		return fmt.Errorf("removing the ephemeral cluster: %w: %s", err, strings.TrimSpace(output.String()))
+	if err := Reset(context.Background(), f.cfg.Dirs, env, children); err != nil {
+		return fmt.Errorf("removing the ephemeral cluster: %w", err)
 	}
 	return nil
 }
 
-// coreFor returns the path of coracle-core: the one that the cluster was run with, else the one in the user's cache.
-func coreFor(dirs paths.Dirs) (string, error) {
+// Reset runs coracle reset with further arguments for the coracle that uses the given directories. The error has the messages
+// of that command. children may be nil.
+func Reset(ctx context.Context, dirs paths.Dirs, env []string, children *supervise.Children, args ...string) error {
+	core, err := coreFor(ctx, dirs)
+	if err != nil {
+		return fmt.Errorf("looking for the program that removes things: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, core, append([]string{"reset", "--yes", "--data-dir", dirs.Data, "--run-dir", dirs.Run}, args...)...)
+	cmd.Env = env
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
+	if err := children.Run(cmd); err != nil {
+		logrus.Debug(output.String())
+		var lines []string
+		for l := range strings.Lines(output.String()) {
+			if text, ok := strings.CutPrefix(l, "coracle: "); ok {
+				lines = append(lines, strings.TrimSpace(text))
+			}
+		}
+		return fmt.Errorf("%w\n%s", err, strings.Join(lines, "\n"))
+	}
+	return nil
+}
+
+// coreFor returns the path of coracle-core: of the payload that is in use, else of the one in the user's cache.
+func coreFor(ctx context.Context, dirs paths.Dirs) (string, error) {
 	core, err := filepath.EvalSymlinks(dirs.Tool("coracle-core"))
 	if errors.Is(err, os.ErrNotExist) {
 		var dir string
-		dir, err = payload.Locate(context.Background(), dirs, nil)
+		dir, err = payload.Locate(ctx, dirs, nil)
 		core = filepath.Join(dir, "coracle-core")
 	}
 	return core, err

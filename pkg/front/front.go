@@ -19,7 +19,6 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
-	"github.com/coracle-dev/coracle/pkg/core/logs"
 	"github.com/coracle-dev/coracle/pkg/core/progress"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/core/supervise"
@@ -205,14 +204,13 @@ func (f *front) supervisor() *supervise.Supervisor {
 		Socket:   f.cfg.Dirs.NotifySocket(),
 		Line:     f.line,
 		OnChange: f.changed,
-		Reason:   func() supervise.Reason { return new(logs.LastError) },
+		Hurry:    make(chan struct{}),
 	}
 	if f.cfg.DrainOnStop {
 		s.StopTimeout = drainTimeout
 	}
 	s.Programs = f.programs()
 	if os.Getpid() == 1 {
-		s.Children = new(supervise.Children)
 		go s.Children.ReapOrphans(context.Background())
 	}
 	return s

@@ -55,7 +55,7 @@ func resolve(role config.Role, args []string) (config.Config, error) {
 	case config.OnlyNotYet(err):
 		return cfg, exitcode.With(exitcode.Unfit, err) // a service manager starts it again, as it does not after a mistake
 	case err != nil:
-		return cfg, exitcode.Usage{Err: err}
+		return cfg, exitcode.With(exitcode.Misuse, err)
 	}
 	return cfg, nil
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -33,13 +34,14 @@ func (f *front) signals() (ctx context.Context, done func()) {
 	}
 	go func() {
 		var asked time.Time // zero until the first signal
+		hurry := sync.OnceFunc(func() { close(f.super.Hurry) })
 		for s := range received {
 			switch {
 			case s == syscall.SIGPIPE, s == syscall.SIGHUP && !foreground:
 			case !asked.IsZero() && time.Since(asked) < SameSignal:
 			case !asked.IsZero():
 				logrus.Warn("stopping now: asked a second time")
-				f.super.Hurry()
+				hurry()
 			default:
 				asked = time.Now()
 				f.announceStop("as asked by " + SignalName(s))

@@ -2,21 +2,14 @@
 package exitcode
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
 )
 
-// Usage is a mistake in the command line. Its exit code is 2.
-type Usage struct{ Err error }
-
-func (u Usage) Error() string { return u.Err.Error() }
-
-// Unwrap returns the mistake.
-func (u Usage) Unwrap() error { return u.Err }
-
-// Usagef makes a Usage as fmt.Errorf makes an error.
-func Usagef(format string, args ...any) error { return Usage{fmt.Errorf(format, args...)} }
+// Usagef makes an error of class Misuse as fmt.Errorf makes an error.
+func Usagef(format string, args ...any) error { return With(Misuse, fmt.Errorf(format, args...)) }
 
 // Print writes err with "coracle: " before each line. Other programs find messages for users in a log by that prefix.
 func Print(w io.Writer, err error) {
@@ -24,3 +17,99 @@ func Print(w io.Writer, err error) {
 		fmt.Fprintf(w, "coracle: %s\n", strings.TrimSuffix(line, "\n"))
 	}
 }
+
+// Class is a kind of failure, and the exit code of a command that fails so. Scripts use it to decide what to do next.
+type Class int
+
+// The classes. An error without a class is Failed.
+const (
+	// OK is success.
+	OK Class = 0
+	// Failed is any failure that has no other class.
+	Failed Class = 1
+	// Misuse is a mistake in the command line or in the configuration: a retry does not help.
+	Misuse Class = 2
+	// Unfit says that this machine cannot run coracle: the message says why. Trying again is of no use.
+	Unfit Class = 3
+	// TimedOut means that something was not ready in time.
+	TimedOut Class = 4
+	// Unreachable means that a server does not answer, or denies access.
+	Unreachable Class = 5
+	// RolledBack means that an upgrade failed, and that the former version runs again.
+	RolledBack Class = 6
+	// Untrusted means that a file does not match its checksum or signature.
+	Untrusted Class = 7
+)
+
+// classes describes each class for users.
+var classes = []struct {
+	class Class
+	text  string
+}{
+	{OK, "it worked"},
+	{Failed, "it failed, for a reason that is none of those below; the message says which"},
+	{Misuse, "a mistake in the command line or in the configuration"},
+	{Unfit, "this machine cannot run it: something is missing, occupied or not allowed"},
+	{TimedOut, "it was not ready in time"},
+	{Unreachable, "the server does not answer, or refuses us"},
+	{RolledBack, "the upgrade failed and was rolled back: the version before runs again"},
+	{Untrusted, "a checksum or a signature is wrong; nothing was used of that file"},
+}
+
+// List prints all exit codes, one per line.
+func List(w io.Writer) {
+	for _, c := range classes {
+		fmt.Fprintf(w, "  %d  %s\n", c.class, c.text)
+	}
+}
+
+// classed is an error with a class.
+type classed struct {
+	err   error
+	class Class
+}
+
+func (c *classed) Error() string { return c.err.Error() }
+
+func (c *classed) Unwrap() error { return c.err }
+
+// With gives err a class, which wins over the classes of errors inside it. Nil stays nil.
+func With(class Class, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &classed{err, class}
+}
+
+// ClassOf returns the outermost class of an error and of those that it wraps; Failed if there is none.
+func ClassOf(err error) Class {
+	var c *classed
+	var silent Silent
+	switch {
+	case err == nil:
+		return OK
+	case errors.As(err, &silent):
+		return Class(silent)
+	case errors.As(err, &c):
+		return c.class
+	}
+	return Failed
+}
+
+// Silent ends a command with an exit code, which need not be a class, when all messages have been printed.
+type Silent int
+
+// Error is for logs only: Exit prints nothing.
+func (s Silent) Error() string { return fmt.Sprintf("exit code %d", int(s)) }
+
+// Exit prints err, if it is to be printed, and returns the exit code of a command that ends with it.
+func Exit(w io.Writer, err error) int {
+	var silent Silent
+	if err != nil && !errors.As(err, &silent) {
+		Print(w, err)
+	}
+	return Code(err)
+}
+
+// Code is the exit code of a command that ends with err.
+func Code(err error) int { return int(ClassOf(err)) }

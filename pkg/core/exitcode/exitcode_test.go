@@ -18,12 +18,12 @@ func TestCode(t *testing.T) {
 		{"none of a class", With(TimedOut, nil), 0},
 		{"plain", plain, 1},
 		{"usage", Usagef("wrong"), 2},
-		{"wrapped usage", fmt.Errorf("upgrading: %w", Usage{plain}), 2},
+		{"wrapped usage", fmt.Errorf("upgrading: %w", Usagef("wrong")), 2},
 		{"class", With(Unfit, plain), 3},
 		{"wrapped class", fmt.Errorf("waiting: %w", With(TimedOut, plain)), 4},
 		{"one of several", errors.Join(plain, With(Unreachable, plain)), 5},
 		{"the outer class wins", With(RolledBack, fmt.Errorf("new version: %w", With(TimedOut, plain))), 6},
-		{"a class around usage", With(Untrusted, Usage{plain}), 7},
+		{"a class around usage", With(Untrusted, Usagef("wrong")), 7},
 		{"all was printed", fmt.Errorf("running: %w", Silent(130)), 130},
 	} {
 		t.Run(c.name, func(t *testing.T) {

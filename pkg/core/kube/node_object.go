@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,12 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 	cloudprovider "k8s.io/cloud-provider/api"
 
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
@@ -141,110 +136,4 @@ func trimNode(obj any) (any, error) {
 		node.Status.Images = nil
 	}
 	return obj, nil
-}
-
-// Client returns a typed client for a kubeconfig file that talks protobuf.
-func Client(kubeconfig string) (*kubernetes.Clientset, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
-	}
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	config.UserAgent = "coracle"
-	config.QPS = -1 // our own parts ask little; the API server has its own fairness
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("making a client from %s: %w", kubeconfig, err)
-	}
-	return client, nil
-}
-
-// APIGate opens when the API server serves this node: when it answers the node's own question for its Node object,
-// authorised. Everything in the node half that would ask earlier, and then back off for seconds, waits behind it.
-type APIGate struct {
-	Kubeconfig, Name string
-	// Admit says whether the machine may still be this node, when the API server has answered; its error ends the
-	// gate. Nil admits all.
-	Admit func(ctx context.Context) error
-
-	open chan struct{}
-	once sync.Once
-}
-
-// NewAPIGate returns the closed gate of the named node, whose kubeconfig it uses.
-func NewAPIGate(kubeconfig, name string) *APIGate {
-	return &APIGate{Kubeconfig: kubeconfig, Name: name, open: make(chan struct{})}
-}
-
-// Opened is closed when the gate opens, for good.
-func (g *APIGate) Opened() <-chan struct{} { return g.open }
-
-// Run asks until the gate opens. It is ready then.
-func (g *APIGate) Run(ctx context.Context, ready func()) error {
-	if err := AwaitAPI(ctx, g.Kubeconfig, g.Name); err != nil {
-		return err
-	}
-	if g.Admit != nil {
-		if err := g.Admit(ctx); err != nil {
-			return err
-		}
-	}
-	g.once.Do(func() { close(g.open) })
-	ready()
-	<-ctx.Done()
-	return nil
-}
-
-// How long to wait between two questions: little at first, because a start is short.
-const (
-	eagerPause  = 25 * time.Millisecond
-	eagerFor    = 10 * time.Second
-	patientWait = time.Second
-)
-
-// AwaitAPI waits until the API server lets the kubeconfig's user read the named Node, or ctx is done. That it does
-// not exist is an answer too.
-func AwaitAPI(ctx context.Context, kubeconfig, node string) error {
-	client, err := Client(kubeconfig)
-	if err != nil {
-		return err
-	}
-	return Await(ctx, func(ctx context.Context) error {
-		_, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
-	})
-}
-
-// Await calls ask until it succeeds, or ctx is done: at a first start the API answers before everybody has rights.
-func Await(ctx context.Context, ask func(context.Context) error) error {
-	defer lifecycle.WaitingFor(ctx, "")
-	pause, began := eagerPause, time.Now()
-	for {
-		try, cancel := context.WithTimeout(ctx, 5*time.Second)
-		err := ask(try)
-		cancel()
-		if err == nil {
-			return nil
-		}
-		lifecycle.WaitingFor(ctx, fmt.Sprintf("the API server, last: %v", firstLine(err)))
-		if time.Since(began) > eagerFor {
-			pause = patientWait
-		}
-		if lifecycle.Sleep(ctx, pause) != nil {
-			return fmt.Errorf("waiting for the API server: %w, last: %w", context.Cause(ctx), firstLine(err))
-		}
-	}
-}
-
-// firstLine shortens API errors, which repeat the request.
-func firstLine(err error) error {
-	var status apierrors.APIStatus
-	if errors.As(err, &status) {
-		return errors.New(status.Status().Message)
-	}
-	return err
 }

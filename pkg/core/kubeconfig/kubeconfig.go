@@ -4,6 +4,7 @@ package kubeconfig
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -32,52 +33,19 @@ type Source struct {
 	Data []byte
 }
 
-// file mirrors the fields of upstream's v1 Config that coracle writes.
-type file struct {
-	APIVersion     string         `yaml:"apiVersion"`
-	Kind           string         `yaml:"kind"`
-	Clusters       []namedCluster `yaml:"clusters"`
-	Users          []namedUser    `yaml:"users"`
-	Contexts       []namedContext `yaml:"contexts"`
-	CurrentContext string         `yaml:"current-context"`
-}
-
-type namedCluster struct {
-	Name    string  `yaml:"name"`
-	Cluster cluster `yaml:"cluster"`
-}
-
-type cluster struct {
-	Server string `yaml:"server"`
-	CAFile string `yaml:"certificate-authority,omitempty"`
-	CAData string `yaml:"certificate-authority-data,omitempty"`
-}
-
-type namedUser struct {
-	Name string `yaml:"name"`
-	User user   `yaml:"user"`
-}
-
-type user struct {
-	CertFile string `yaml:"client-certificate,omitempty"`
-	CertData string `yaml:"client-certificate-data,omitempty"`
-	KeyFile  string `yaml:"client-key,omitempty"`
-	KeyData  string `yaml:"client-key-data,omitempty"`
-}
-
-type namedContext struct {
-	Name    string      `yaml:"name"`
-	Context contextBody `yaml:"context"`
-}
-
-type contextBody struct {
-	Cluster string `yaml:"cluster"`
-	User    string `yaml:"user"`
-}
-
 // Encode returns a kubeconfig with a's context as its only and current one.
 func Encode(a Access) ([]byte, error) {
-	return encodeYAML(a.file())
+	user := cmp.Or(a.User, a.Name)
+	cluster, credentials := object{"server": a.Server}, object{}
+	cluster.set("certificate-authority", a.CA)
+	credentials.set("client-certificate", a.Cert)
+	credentials.set("client-key", a.Key)
+	return encodeYAML(object{
+		"apiVersion": "v1", "kind": "Config", "current-context": a.Name,
+		"clusters": list(a.Name, "cluster", cluster),
+		"users":    list(user, "user", credentials),
+		"contexts": list(a.Name, "context", object{"cluster": a.Name, "user": user}),
+	})
 }
 
 func encodeYAML(v any) ([]byte, error) {
@@ -90,18 +58,17 @@ func encodeYAML(v any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func (a Access) file() file {
-	if a.User == "" {
-		a.User = a.Name
-	}
-	return file{
-		APIVersion:     "v1",
-		Kind:           "Config",
-		Clusters:       []namedCluster{{a.Name, cluster{Server: a.Server, CAFile: a.CA.File, CAData: encode(a.CA)}}},
-		Contexts:       []namedContext{{a.Name, contextBody{Cluster: a.Name, User: a.User}}},
-		Users:          []namedUser{{a.User, user{CertFile: a.Cert.File, CertData: encode(a.Cert), KeyFile: a.Key.File, KeyData: encode(a.Key)}}},
-		CurrentContext: a.Name,
-	}
-}
+// object is a YAML mapping.
+type object map[string]any
 
-func encode(s Source) string { return base64.StdEncoding.EncodeToString(s.Data) }
+// list returns a list of one entry, as those of a kubeconfig: with a name, and a body under a key.
+func list(name, key string, body object) []object { return []object{{"name": name, key: body}} }
+
+// set sets a key to a file name, or the key with the ending -data to content.
+func (o object) set(key string, s Source) {
+	if s.File != "" {
+		o[key] = s.File
+		return
+	}
+	o[key+"-data"] = base64.StdEncoding.EncodeToString(s.Data)
+}

@@ -7,6 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // UserFile is the file that kubectl would write to: the first one of $KUBECONFIG's that exists, or else the last
@@ -61,7 +64,14 @@ func Update(path string, change func(*File) error) (err error) {
 	if data, err = f.Encode(); err != nil {
 		return err
 	}
-	return replace(path, data)
+	return atomicfile.WriteWith(path, 0o600, func(f *os.File) error {
+		owner := path
+		if !paths.Exists(path) {
+			owner = filepath.Dir(path)
+		}
+		_, err := f.Write(data)
+		return errors.Join(err, giveTo(f.Name(), owner))
+	})
 }
 
 // lock makes the file that kubectl makes while it writes a kubeconfig.
@@ -75,37 +85,6 @@ func lock(path string) (unlock func() error, err error) {
 		return nil, err
 	}
 	return func() error { return os.Remove(name) }, f.Close()
-}
-
-// replace is atomicfile.Write for a file that may be another user's: root merges into the file of who called sudo.
-func replace(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // mode 0600
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	owner := path
-	if _, err := os.Stat(path); err != nil {
-		owner = filepath.Dir(path)
-	}
-	if err := giveTo(f.Name(), owner); err != nil {
-		return err
-	}
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }
 
 // makeDir makes a directory and its parents, each owned by its parent's owner.
@@ -122,7 +101,7 @@ func makeDir(dir string) error {
 	return giveTo(dir, filepath.Dir(dir))
 }
 
-// giveTo gives a file the owner of another one. Only root has files to give.
+// giveTo gives a file the owner of another one, because root may write the file of the user who called sudo.
 func giveTo(path, like string) error {
 	info, err := os.Stat(like)
 	if err != nil {

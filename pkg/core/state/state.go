@@ -8,11 +8,13 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/process"
 )
 
 // The names of the processes.
@@ -87,4 +89,57 @@ func Read(dirs paths.Dirs, name string) (p Process, ok bool, err error) {
 		return Process{}, false, fmt.Errorf("reading %s: %w", dirs.State(name), err)
 	}
 	return p, true, nil
+}
+
+// StartTicks returns when a process was started, in clock ticks since boot. Together with the pid it identifies one process,
+// because the kernel reuses pids. It returns an error for a process that has ended, even if its parent has not waited for it.
+func StartTicks(pid int) (uint64, error) {
+	p, err := process.Find(pid)
+	if err == nil && p.Ended() {
+		err = fmt.Errorf("process %d has ended", pid)
+	}
+	return p.Started, err
+}
+
+// BootID returns the kernel's identifier of this boot, "" if it has none.
+func BootID() string {
+	id, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return strings.TrimSpace(string(id))
+}
+
+// Alive reports whether the process that wrote p still runs.
+func (p Process) Alive() bool {
+	ticks, err := StartTicks(p.PID)
+	return err == nil && ticks == p.StartTicks
+}
+
+// APIServers is the file in which a node's balancer remembers the cluster's API servers, HOST:PORT, for a start without any.
+type APIServers struct {
+	Servers []string `json:"servers"`
+	Former  []string `json:"former,omitempty"` // are tried when none of Servers answers
+}
+
+// ReadAPIServers reads the file. A missing file has no servers.
+func ReadAPIServers(path string) (s APIServers, err error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return s, nil
+	}
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return APIServers{}, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return s, nil
+}
+
+// Write writes the file unless it has the same content.
+func (s APIServers) Write(path string) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	_, err = atomicfile.WriteIfChanged(path, append(data, '\n'), 0o600)
+	return err
 }

@@ -93,6 +93,7 @@ func playFront(socket string) int {
 	s := &Supervisor{
 		Programs: []Program{player("deaf")},
 		Socket:   socket,
+		Line:     ignoreLine,
 		OnChange: func(all []state.Child) {
 			if len(all) > 0 && all[0].State == Ready {
 				fmt.Println(all[0].PID)

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"syscall"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/logs"
 )
 
-// keep runs one program again and again. It returns an error if that is pointless.
+// keep starts a program each time that it ends. It returns an error if the program fails too often.
 func (s *Supervisor) keep(c *child) error {
 	defer s.change(func() { c.State, c.PID = Stopped, 0 })
 	delays, failures, everReady := backoff{}, 0, false
@@ -20,7 +22,7 @@ func (s *Supervisor) keep(c *child) error {
 		if failures++; everReady || !end.ownFault {
 			failures = 0
 		}
-		if failures == s.GiveUp {
+		if failures == cmp.Or(s.GiveUp, 3) {
 			return fmt.Errorf("%s failed %d times and was never ready, giving up: %s", c.Program.Name, failures, cmp.Or(end.why, end.how))
 		}
 		delay := delays.next(end.wasReady)
@@ -36,8 +38,8 @@ func (s *Supervisor) keep(c *child) error {
 
 // ending is how one instance of a program ended.
 type ending struct {
-	how      string        // the kernel's view: its exit status, or the signal that killed it
-	why      string        // what it said itself, "" for nothing
+	how      string        // its exit status, or the signal that killed it
+	why      string        // its last error, "" if it printed none
 	ownFault bool          // it exited by itself rather than being killed
 	wasReady time.Duration // how long it had been ready
 }
@@ -50,15 +52,15 @@ func (e ending) String() string {
 }
 
 func (s *Supervisor) runOnce(c *child) ending {
-	reason := s.Reason()
+	var last logs.LastError
 	s.change(func() {
 		c.State, c.PID, c.Started, c.Ready, c.Status = Starting, 0, time.Now(), time.Time{}, ""
 	})
 	var inst instance
 	var err error
-	s.change(func() { // under the lock, so that no message comes from a process that is not known yet
+	s.change(func() { // under the lock, so that notified does not drop a message because the PID is not set yet
 		inst, err = s.launch(c.Program, func(line string) {
-			reason.Line(line)
+			last.Line(line)
 			s.Line(c.Program.Name, line)
 		})
 		if err == nil {
@@ -90,7 +92,7 @@ func (s *Supervisor) runOnce(c *child) ending {
 	case stopped(c.stop):
 		end.how = "was stopped"
 	case end.ownFault:
-		end.why = reason.String()
+		end.why = last.String()
 	}
 	return s.noteEnd(c, end)
 }
@@ -113,4 +115,25 @@ func in(d time.Duration) string {
 		return "at once"
 	}
 	return "in " + d.String()
+}
+
+// The delays between restarts. The first restart is at once, then the delay doubles; after the program was ready for a while
+// it begins again.
+const (
+	firstDelay = 500 * time.Millisecond
+	lastDelay  = 15 * time.Second
+	healthy    = 10 * time.Second
+)
+
+// backoff calculates the delay before the next restart.
+type backoff struct{ last time.Duration }
+
+// next returns the delay before the next start, given how long the last instance had been ready.
+func (b *backoff) next(wasReady time.Duration) (delay time.Duration) {
+	if wasReady >= healthy {
+		b.last = 0
+	}
+	delay = b.last
+	b.last = min(max(2*b.last, firstDelay), lastDelay)
+	return delay
 }

@@ -1,28 +1,32 @@
 package supervise
 
 import (
-	"errors"
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // instance is one running process of a program.
 type instance interface {
 	pid() int
 	signal(syscall.Signal)
-	// wait returns once, after the process has ended and its output was read to the end. It says how the process
-	// ended and whether that was its own doing.
+	// wait returns after the process has ended and its output was read. how describes the end; ownFault is false if the
+	// process was killed by a signal.
 	wait() (how string, ownFault bool)
 }
 
-// launcher starts processes that end with the process that started them.
+// launcher starts processes that the kernel kills when this process ends.
 type launcher struct {
 	owned  *Children
 	socket *notifySocket
-	path   string
+	path   string // of socket
 	forks  chan func()
 }
 
@@ -30,7 +34,7 @@ func newLauncher(owned *Children, socket string, notified func(pid int, m messag
 	l := &launcher{owned: owned, path: socket, forks: make(chan func())}
 	var err error
 	if l.socket, err = listenNotify(socket, notified); err != nil {
-		return nil, fmt.Errorf("listening to the halves on %s: %w", socket, err)
+		return nil, fmt.Errorf("listening to the child processes on %s: %w", socket, err)
 	}
 	go l.fork()
 	return l, nil
@@ -50,40 +54,29 @@ func (l *launcher) close() {
 	l.socket.close()
 }
 
+// outputDelay bounds the wait for the end of an ended process's output: a process that it left behind may hold the pipe open
+// for hours.
+const outputDelay = time.Second
+
 func (l *launcher) launch(p Program, line func(string)) (instance, error) {
-	output, write, err := os.Pipe()
-	if err != nil {
-		return nil, fmt.Errorf("making a pipe: %w", err)
-	}
-	cmd := exec.Command(p.Path, p.Args...)
-	cmd.Env = append(p.Env[:len(p.Env):len(p.Env)], "NOTIFY_SOCKET="+l.path)
-	cmd.Stdout, cmd.Stderr = write, write
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Pdeathsig: syscall.SIGKILL, // also when we are killed: nobody must hold the store's files on our restart
-		Setpgid:   true,            // Ctrl-C reaches us only; we stop the halves in order
+	proc := &launched{owned: l.owned, cmd: exec.Command(p.Path, p.Args...), output: lineWriter{line: line}}
+	proc.cmd.Env = append(slices.Clip(p.Env), "NOTIFY_SOCKET="+l.path)
+	proc.cmd.Stdout, proc.cmd.Stderr = &proc.output, &proc.output
+	proc.cmd.WaitDelay = outputDelay
+	proc.cmd.SysProcAttr = &syscall.SysProcAttr{
+		Pdeathsig: syscall.SIGKILL, // so that no child holds etcd's files when this process is killed and started again
+		Setpgid:   true,            // Ctrl-C reaches only this process, which stops its children in order
 	}
 	started := make(chan error)
-	l.forks <- func() { started <- l.owned.start(cmd) }
-	err = <-started
-	write.Close()
-	if err != nil {
-		output.Close()
-		return nil, err
-	}
-	proc := &launched{owned: l.owned, cmd: cmd, output: output, read: make(chan struct{})}
-	go func() {
-		defer close(proc.read)
-		pump(output, line)
-	}()
-	return proc, nil
+	l.forks <- func() { started <- l.owned.start(proc.cmd) }
+	return proc, <-started
 }
 
-// launched is an instance of a program.
+// launched is an instance that the launcher has started.
 type launched struct {
 	owned  *Children
 	cmd    *exec.Cmd
-	output *os.File
-	read   chan struct{} // closed when all output was read
+	output lineWriter
 }
 
 func (p *launched) pid() int                { return p.cmd.Process.Pid }
@@ -91,24 +84,44 @@ func (p *launched) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
 func (p *launched) wait() (string, bool) {
 	err := p.owned.wait(p.cmd)
-	endPump(p.output)
-	<-p.read
-	p.output.Close()
-	return describe(p.cmd.ProcessState, err)
+	if len(p.output.rest) > 0 {
+		p.output.line(string(p.output.rest))
+	}
+	if p.cmd.ProcessState == nil {
+		return err.Error(), true
+	}
+	return describe(p.cmd.ProcessState)
 }
 
 // describe says in words how a process ended.
-func describe(s *os.ProcessState, err error) (string, bool) {
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		return err.Error(), true
-	}
+func describe(s *os.ProcessState) (string, bool) {
 	status, ok := s.Sys().(syscall.WaitStatus)
 	switch {
 	case ok && status.Signaled():
-		return fmt.Sprintf("was killed (%s)", signalName(status.Signal())), false
+		return fmt.Sprintf("was killed (%s)", unix.SignalName(status.Signal())), false
 	case s.ExitCode() == 0:
 		return "ended although nobody asked it to", true
 	}
 	return fmt.Sprintf("ended with exit status %d", s.ExitCode()), true
+}
+
+// maxLine is the length in bytes at which a longer line is cut.
+const maxLine = 64 << 10
+
+// lineWriter splits what is written to it into lines.
+type lineWriter struct {
+	line func(string) // takes each line, without its end
+	rest []byte       // of a line that has no end yet
+}
+
+// Write implements io.Writer.
+func (w *lineWriter) Write(data []byte) (int, error) {
+	for line := range bytes.Lines(data) {
+		w.rest = append(w.rest, line...)
+		if bytes.HasSuffix(line, []byte("\n")) || len(w.rest) >= maxLine {
+			w.line(string(bytes.TrimSuffix(bytes.TrimSuffix(w.rest, []byte("\n")), []byte("\r"))))
+			w.rest = w.rest[:0]
+		}
+	}
+	return len(data), nil
 }

@@ -29,7 +29,7 @@ func TestParseMessage(t *testing.T) {
 	}
 }
 
-func TestSplitter(t *testing.T) {
+func TestLineWriter(t *testing.T) {
 	for _, c := range []struct {
 		chunks, want []string
 		rest         string
@@ -39,10 +39,10 @@ func TestSplitter(t *testing.T) {
 		{[]string{"a\r\n\n"}, []string{"a", ""}, ""},
 		{[]string{strings.Repeat("x", maxLine), "y\n"}, []string{strings.Repeat("x", maxLine), "y"}, ""},
 	} {
-		var s splitter
 		var got []string
+		s := lineWriter{line: func(line string) { got = append(got, line) }}
 		for _, chunk := range c.chunks {
-			s.add([]byte(chunk), func(line string) { got = append(got, line) })
+			_, _ = s.Write([]byte(chunk))
 		}
 		if !slices.Equal(got, c.want) || string(s.rest) != c.rest {
 			t.Errorf("%.20q: %.20q and %q", c.chunks, got, s.rest)

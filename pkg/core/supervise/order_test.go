@@ -10,6 +10,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // fake is an instance that does what its program's arguments say, in fake time.
@@ -27,7 +31,7 @@ func (f *fake) signal(s syscall.Signal) {
 	if s == syscall.SIGTERM && f.deaf {
 		return
 	}
-	f.log(signalName(s))
+	f.log(unix.SignalName(s))
 	f.over.Do(func() { f.ends <- "was killed" })
 }
 
@@ -67,6 +71,9 @@ func (g *stage) launch(p Program, _ func(string)) (instance, error) {
 	return f, nil
 }
 
+func ignoreLine(string, string)  {}
+func ignoreChange([]state.Child) {}
+
 // endsAfter makes an instance exit by itself.
 func (f *fake) endsAfter(d time.Duration) {
 	time.AfterFunc(d, func() { f.over.Do(func() { f.ends <- "ended" }) })
@@ -84,7 +91,7 @@ func TestBackoffGrowsAndIsForgotten(t *testing.T) {
 			}
 			return nil
 		})
-		s = &Supervisor{Programs: []Program{{Name: "a"}}, launch: g.launch}
+		s = &Supervisor{Programs: []Program{{Name: "a"}}, launch: g.launch, Line: ignoreLine, OnChange: ignoreChange}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
 		if err := s.Run(ctx); err != nil {
@@ -112,7 +119,7 @@ func TestGivesUpOnWhatNeverWorked(t *testing.T) {
 			}
 			return nil
 		})
-		s := &Supervisor{Programs: []Program{{Name: "a"}, {Name: "b"}}, launch: g.launch}
+		s := &Supervisor{Programs: []Program{{Name: "a"}, {Name: "b"}}, launch: g.launch, Line: ignoreLine, OnChange: ignoreChange}
 		err := s.Run(t.Context())
 		if err == nil || !strings.Contains(err.Error(), "b failed 3 times") {
 			t.Errorf("error %v", err)
@@ -131,7 +138,7 @@ func TestBeingKilledIsNoReasonToGiveUp(t *testing.T) {
 			}
 			return nil
 		})
-		s := &Supervisor{Programs: []Program{{Name: "a"}}, launch: g.launch}
+		s := &Supervisor{Programs: []Program{{Name: "a"}}, launch: g.launch, Line: ignoreLine, OnChange: ignoreChange}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		if err := s.Run(ctx); err != nil {
@@ -163,7 +170,7 @@ func TestStopOrder(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				g := newStage(c.script)
-				s := &Supervisor{Programs: []Program{{Name: "a"}, {Name: "b"}}, launch: g.launch, GiveUp: 100}
+				s := &Supervisor{Programs: []Program{{Name: "a"}, {Name: "b"}}, launch: g.launch, GiveUp: 100, Hurry: make(chan struct{}), Line: ignoreLine, OnChange: ignoreChange}
 				ctx, cancel := context.WithCancel(t.Context())
 				var stopping time.Time
 				go func() {
@@ -172,8 +179,7 @@ func TestStopOrder(t *testing.T) {
 					cancel()
 					if c.hurry {
 						time.Sleep(time.Second)
-						s.Hurry()
-						s.Hurry()
+						close(s.Hurry)
 					}
 				}()
 				if err := s.Run(ctx); err != nil {

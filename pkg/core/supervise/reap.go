@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"sync"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -89,4 +90,10 @@ func (c *Children) reapEnded() {
 		var status unix.WaitStatus
 		_, _ = unix.Wait4(pid, &status, unix.WNOHANG, nil)
 	}
+}
+
+// siginfoPID reads si_pid of a SIGCHLD's siginfo. On 64-bit Linux the fields after si_signo, si_errno and si_code
+// begin at byte 16, si_pid first.
+func siginfoPID(info *unix.Siginfo) int {
+	return int(*(*int32)(unsafe.Add(unsafe.Pointer(info), 16)))
 }

@@ -1,11 +1,13 @@
-// Package supervise keeps a few programs running: it starts them, restarts those that end, listens to what they
-// tell through a notify socket, collects their output line by line, and stops them in order. It is also the init
-// of a container: see Children. What runs inside a program, and in which order, is package lifecycle's
-// business.
+// Package supervise keeps a few programs running: it starts them, restarts those that end, receives their messages on a
+// notify socket, collects their output line by line, and stops them in order. It is also the init of a container: see
+// Children. Package lifecycle orders what runs inside a program.
 package supervise
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,13 +17,13 @@ import (
 // Program is what the supervisor keeps running.
 type Program struct {
 	Name string
-	// Path is the executable, Args what follows its name, Env its whole environment; NOTIFY_SOCKET is added.
+	// Path is the executable, Args are its arguments, Env is its environment, to which NOTIFY_SOCKET is added.
 	Path string
 	Args []string
 	Env  []string
 }
 
-// The states of a child, as state.Child.State tells them.
+// The values of state.Child.State.
 const (
 	Starting = "starting"
 	Ready    = "ready"
@@ -30,42 +32,36 @@ const (
 	Stopped  = "stopped"
 )
 
-// Supervisor runs programs. Fields are set before Run.
+// Supervisor runs programs. Fields are set before Run; Line and OnChange are required.
 type Supervisor struct {
 	// Programs are started together and stopped one after another, the last one first.
 	Programs []Program
-	// Children is told what is started. Nil is a set of its own.
-	Children *Children
-	// Socket is the path of the notify socket that is made for them.
+	// Children holds the processes of the programs.
+	Children Children
+	// Socket is the path at which the notify socket is created.
 	Socket string
-	// Line takes each line that a program prints, without its end. Calls may overlap.
+	// Line takes each line that a program prints, without its newline, and messages of the supervisor, for which program is
+	// empty. Calls may overlap.
 	Line func(program, line string)
-	// OnChange is told how the children are after each event, in the order of Programs. It must not block.
+	// OnChange receives the states of all programs after each event, in the order of Programs. It must not block.
 	OnChange func([]state.Child)
-	// Reason finds in a program's output what went wrong. Nil takes the last line.
-	Reason func() Reason
-	// StopTimeout is how long stopping may take in total before programs are killed. Zero is 30 seconds.
+	// StopTimeout bounds the stop of all programs together, after which they are killed. Zero is 30 seconds.
 	StopTimeout time.Duration
-	// GiveUp is how many times in a row a program that was never ready may fail by itself before Run ends with
-	// its error. Zero is 3. Being killed does not count, and what was ready once is restarted for ever.
+	// Hurry makes the current or the next stop quick when it is closed: all programs are stopped at once, and killed after
+	// 3 seconds.
+	Hurry chan struct{}
+	// GiveUp is how many times in a row a program that was never ready may fail by itself before Run returns
+	// its error. Zero is 3. A program that is killed did not fail, and one that was ready once is always restarted.
 	GiveUp int
 
 	launch func(Program, func(line string)) (instance, error) // replaced by tests
 
-	mu       sync.Mutex
-	telling  sync.Mutex
-	running  []*child
-	hurry    chan struct{}
-	hurrying sync.Once
+	mu        sync.Mutex
+	notifying sync.Mutex // held during OnChange
+	running   []*child
 }
 
-// Reason collects lines of output and tells the one that says best why a program ended.
-type Reason interface {
-	Line(string)
-	String() string
-}
-
-// child is a program and its life so far. The embedded part is guarded by Supervisor.mu.
+// child is a program and its state, which Supervisor.mu guards.
 type child struct {
 	Program
 	state.Child
@@ -77,9 +73,8 @@ type child struct {
 // Run starts all programs and keeps them running until ctx is done, then stops them and returns nil. It returns an
 // error if the socket cannot be made or if a program turns out not to work.
 func (s *Supervisor) Run(ctx context.Context) error {
-	s.defaults()
 	if s.launch == nil {
-		launcher, err := newLauncher(s.Children, s.Socket, s.notified)
+		launcher, err := newLauncher(&s.Children, s.Socket, s.notified)
 		if err != nil {
 			return err
 		}
@@ -118,30 +113,6 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 }
 
-func (s *Supervisor) defaults() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.initHurry()
-	if s.StopTimeout == 0 {
-		s.StopTimeout = 30 * time.Second
-	}
-	if s.GiveUp == 0 {
-		s.GiveUp = 3
-	}
-	if s.Reason == nil {
-		s.Reason = func() Reason { return new(lastLine) }
-	}
-	if s.Children == nil {
-		s.Children = new(Children)
-	}
-	if s.OnChange == nil {
-		s.OnChange = func([]state.Child) {}
-	}
-	if s.Line == nil {
-		s.Line = func(string, string) {}
-	}
-}
-
 // notified takes a message that the process pid sent to the notify socket.
 func (s *Supervisor) notified(pid int, m message) {
 	s.change(func() {
@@ -159,14 +130,14 @@ func (s *Supervisor) notified(pid int, m message) {
 	})
 }
 
-// change changes children and tells OnChange.
+// change changes the states of children and calls OnChange.
 func (s *Supervisor) change(do func()) {
 	s.mu.Lock()
 	do()
 	s.mu.Unlock()
 
-	s.telling.Lock() // so that the last call carries the last state
-	defer s.telling.Unlock()
+	s.notifying.Lock() // so that the last call has the last state
+	defer s.notifying.Unlock()
 	s.mu.Lock()
 	all := make([]state.Child, len(s.running))
 	for i, c := range s.running {
@@ -185,8 +156,41 @@ func stopped(c <-chan struct{}) bool {
 	}
 }
 
-// lastLine is the Reason of programs whose output nothing is known about.
-type lastLine struct{ line string }
+// stopAll stops the programs in reverse order. Each may use the remaining time except a share for each program that is
+// stopped after it, so that a node process that hangs does not keep etcd from an orderly stop.
+func (s *Supervisor) stopAll() {
+	total, share := cmp.Or(s.StopTimeout, 30*time.Second), 8*time.Second
+	deadline := time.Now().Add(total)
+	for i, c := range slices.Backward(s.running) {
+		close(c.stop)
+		timeout := time.NewTimer(time.Until(deadline) - time.Duration(i)*min(share, total/4))
+		select {
+		case <-c.ended:
+		case <-timeout.C:
+			s.Line("", fmt.Sprintf("%s does not stop in time: killing it", c.Program.Name))
+			close(c.kill)
+			<-c.ended
+		case <-s.Hurry:
+			timeout.Stop()
+			stopRest(s.running[:i+1])
+			return
+		}
+		timeout.Stop()
+	}
+}
 
-func (l *lastLine) Line(line string) { l.line = line }
-func (l *lastLine) String() string   { return l.line }
+// stopRest stops programs at the same time; the last one is stopping already.
+func stopRest(left []*child) {
+	for _, c := range left[:len(left)-1] {
+		close(c.stop)
+	}
+	timeout := time.AfterFunc(3*time.Second, func() {
+		for _, c := range left {
+			close(c.kill)
+		}
+	})
+	defer timeout.Stop()
+	for _, c := range left {
+		<-c.ended
+	}
+}

@@ -84,7 +84,7 @@ func (a checkArgs) run() error {
 	}
 	probes, err := check.Only(m.Probes(), a.only)
 	if err != nil {
-		return exitcode.Usage{Err: err}
+		return exitcode.With(exitcode.Misuse, err)
 	}
 	report := check.Run(context.Background(), probes, probeLimit)
 	if err := printReport(os.Stdout, report, a.format); err != nil {
@@ -152,7 +152,7 @@ func (a checkArgs) machine(environ []string) (*check.Machine, error) {
 		}
 	}
 	if err != nil {
-		return nil, exitcode.Usage{Err: err}
+		return nil, exitcode.With(exitcode.Misuse, err)
 	}
 	running := false
 	if front, ok, err := state.Read(cfg.Dirs, state.Front); ok && err == nil && front.Alive() {

@@ -1,11 +1,21 @@
 package command
 
 import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/progress"
 )
 
 // Choice is the value of a flag that takes one of a few words.
@@ -46,4 +56,55 @@ func OutputFlag(c *cobra.Command, format string, formats ...string) *string {
 		usage += " (default is text for people)"
 	}
 	return ChoiceFlag(c, "output", "o", format, usage, formats...)
+}
+
+// PrintAs writes a value as json or yaml.
+func PrintAs(w io.Writer, format string, value any) error {
+	var data bytes.Buffer
+	e := json.NewEncoder(&data)
+	e.SetIndent("", "  ")
+	err := e.Encode(value)
+	text := data.Bytes()
+	if err == nil && format == "yaml" {
+		text, err = asYAML(text)
+	}
+	if err != nil {
+		return fmt.Errorf("encoding the output: %w", err)
+	}
+	_, err = w.Write(text)
+	return err
+}
+
+// asYAML converts JSON to YAML in block style, with the keys in the same order.
+func asYAML(data []byte) ([]byte, error) {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return nil, err
+	}
+	unfold(&doc)
+	return yaml.Marshal(&doc)
+}
+
+func unfold(n *yaml.Node) {
+	n.Style = 0
+	for _, c := range n.Content {
+		unfold(c)
+	}
+}
+
+// Confirm asks for confirmation of what cannot be undone. Without a terminal it fails.
+func Confirm(in io.Reader, out io.Writer, what string) error {
+	f, ok := in.(*os.File)
+	if !ok || !progress.IsTerminal(f) {
+		return exitcode.Usagef("nobody is here to confirm this: give --yes")
+	}
+	fmt.Fprint(out, what+"Type yes to go on: ")
+	answer, err := bufio.NewReader(f).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("reading the answer: %w", err)
+	}
+	if strings.TrimSpace(answer) != "yes" {
+		return errors.New("not confirmed: nothing was changed")
+	}
+	return nil
 }

@@ -103,7 +103,7 @@ func (f installFlags) install(command []string) error {
 // rootOnly returns an error unless root runs the command.
 func rootOnly(command string) error {
 	if os.Geteuid() != 0 {
-		return exitcode.With(exitcode.Unfit, fmt.Errorf("%s changes this machine, which only root may: sudo %s", command, command))
+		return exitcode.With(exitcode.Unfit, fmt.Errorf("%s is for root only: sudo %[1]s", command))
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (f installFlags) wanted(in *install.Installer, command, environ []string) (
 		return w, roleHelp(role)
 	}
 	if err != nil {
-		return w, exitcode.Usage{Err: err}
+		return w, exitcode.With(exitcode.Misuse, err)
 	}
 	if cfg.Ephemeral.On {
 		return w, exitcode.Usagef("an ephemeral cluster cannot be installed: nothing of it would be left after the first stop")
@@ -117,21 +117,21 @@ func joins(environment []string) bool {
 	})
 }
 
-// installed finds the installation that is meant: the named one, or the only one. ok is false if there is none.
-func installed(store install.Store, service string) (r install.Record, ok bool, err error) {
-	if service != "" {
-		return store.Load(service)
-	}
+// installed finds the installation of a name, or without a name the only one. ok is false if there is none.
+func installed(store install.Store, name string) (r install.Record, ok bool, err error) {
 	all, err := store.All()
+	var names []string
+	for _, r := range all {
+		names = append(names, r.Service)
+	}
+	all = slices.DeleteFunc(all, func(r install.Record) bool {
+		return name != "" && r.Service != name && r.Service != "coracle-"+name
+	})
 	switch {
 	case err != nil || len(all) == 0:
-		return install.Record{}, false, err
+		return r, false, err
 	case len(all) > 1:
-		var names []string
-		for _, r := range all {
-			names = append(names, r.Service)
-		}
-		return install.Record{}, false, exitcode.Usagef("several services are installed: say which with --name, of %s", strings.Join(names, ", "))
+		return r, false, exitcode.Usagef("several services are installed: say which with --name, of %s", strings.Join(names, ", "))
 	}
 	return all[0], true, nil
 }

@@ -127,7 +127,7 @@ func (o *runOptions) complete(flags *pflag.FlagSet) (err error) {
 
 // run makes the cluster, runs the command and removes the cluster.
 func (o runOptions) run() error {
-	if err := needRoot("coracle run"); err != nil {
+	if err := rootOnly("coracle run"); err != nil {
 		return err
 	}
 	who, err := o.caller()

@@ -40,7 +40,7 @@ func snapshotCommand() *cobra.Command {
 	to := c.Flags().String("to", "", "Name of the snapshot (default the cluster's)")
 	dir := clustersFlag(c)
 	c.RunE = func(c *cobra.Command, names []string) error {
-		if err := needRoot(c.CommandPath()); err != nil {
+		if err := rootOnly(c.CommandPath()); err != nil {
 			return err
 		}
 		name := localcluster.DefaultName
@@ -65,7 +65,7 @@ func snapshotListCommand() *cobra.Command {
 	output := OutputFlag(c, "", "json")
 	dir := clustersFlag(c)
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		if err := needRoot(c.CommandPath()); err != nil {
+		if err := rootOnly(c.CommandPath()); err != nil {
 			return err
 		}
 		all, err := localcluster.Store{Dir: *dir}.Snapshots()
@@ -102,7 +102,7 @@ func snapshotRemoveCommand() *cobra.Command {
 		if len(names) == 0 {
 			return exitcode.Usagef("say which to remove: coracle snapshot-cluster rm SNAPSHOT...")
 		}
-		if err := needRoot(c.CommandPath()); err != nil {
+		if err := rootOnly(c.CommandPath()); err != nil {
 			return err
 		}
 		for _, name := range names {

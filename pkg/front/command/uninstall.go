@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/front"
 	"github.com/coracle-dev/coracle/pkg/machine/install"
-	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
 
 const (
@@ -47,7 +44,11 @@ func uninstallCommand() *cobra.Command {
 	keep := c.Flags().Bool("keep-data", false, "Leave what the cluster and the node have on the disk")
 	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		in, r, err := theInstalled(c.CommandPath(), *name)
+		r, err := theInstalled(c.CommandPath(), *name)
+		if err != nil {
+			return err
+		}
+		in, err := installer()
 		if err != nil {
 			return err
 		}
@@ -87,7 +88,11 @@ func killallCommand() *cobra.Command {
 	}
 	name := c.Flags().String("name", "", "Which one, where several services are installed")
 	c.RunE = func(c *cobra.Command, _ []string) error {
-		in, r, err := theInstalled(c.CommandPath(), *name)
+		r, err := theInstalled(c.CommandPath(), *name)
+		if err != nil {
+			return err
+		}
+		in, err := installer()
 		if err != nil {
 			return err
 		}
@@ -111,27 +116,22 @@ func killall(in *install.Installer, r install.Record) error {
 	return nil
 }
 
-// theInstalled finds the installation that a command is about.
-func theInstalled(command, name string) (*install.Installer, install.Record, error) {
+// errNotInstalled reports that no coracle is installed as a service.
+var errNotInstalled = errors.New("coracle is not installed as a service here: coracle reset removes what one made that was run by hand")
+
+// theInstalled finds the installation that a command changes. Without a name there must be one only.
+func theInstalled(command, name string) (install.Record, error) {
 	if err := rootOnly(command); err != nil {
-		return nil, install.Record{}, err
+		return install.Record{}, err
 	}
-	in, err := installer()
-	if err != nil {
-		return nil, install.Record{}, err
+	r, ok, err := installed(install.Store{}, name)
+	switch {
+	case err != nil || ok:
+		return r, err
+	case name != "":
+		return r, exitcode.Usagef("no service %s is installed", name)
 	}
-	service := name
-	if service != "" && service != "coracle" && !strings.HasPrefix(service, "coracle-") {
-		service = "coracle-" + service
-	}
-	r, ok, err := installed(in.Store, service)
-	if err == nil && !ok {
-		err = errors.New("coracle is not installed as a service here: coracle reset removes what one made that was run by hand")
-		if service != "" {
-			err = exitcode.Usagef("no service %s is installed", service)
-		}
-	}
-	return in, r, err
+	return r, errNotInstalled
 }
 
 // confirmUninstall asks for confirmation.
@@ -146,39 +146,22 @@ func confirmUninstall(r install.Record, keep bool) error {
 	return Confirm(os.Stdin, os.Stderr, fmt.Sprintf("This stops %s with all its pods and removes it; %s.\n", r.Service, what))
 }
 
-// discardInstalled runs coracle reset for what an installed coracle made.
+// discardInstalled removes what an installed coracle made when it ran.
 func discardInstalled(ctx context.Context, r install.Record, data bool) error {
 	if !left(r) {
 		return nil // it has never run
 	}
-	core, err := filepath.EvalSymlinks(r.Dirs.Tool("coracle-core"))
-	if errors.Is(err, os.ErrNotExist) { // the service was never started
-		err = payload.Unpack(ctx, r.Dirs, func(int64, int64) {})
-		core = r.Dirs.Tool("coracle-core")
-	}
-	if err != nil {
-		return fmt.Errorf("looking for the program that removes things: %w", err)
-	}
-	args := []string{"reset", "--yes", "--data-dir", r.Dirs.Data, "--run-dir", r.Dirs.Run}
+	var args []string
 	if !data {
-		args = append(args, "--keep-data")
+		args = []string{"--keep-data"}
 	}
-	cmd := exec.CommandContext(ctx, core, args...)
 	// reset takes other paths from the configuration of the last start, or else of the next one.
-	cmd.Env = append(os.Environ(), "CORACLE_KUBELET_ROOT_DIR="+r.Dirs.Kubelet)
+	env := append(os.Environ(), "CORACLE_KUBELET_ROOT_DIR="+r.Dirs.Kubelet)
 	if r.Kubeconfig != "" {
-		cmd.Env = append(cmd.Env, "CORACLE_WRITE_KUBECONFIG="+r.Kubeconfig)
+		env = append(env, "CORACLE_WRITE_KUBECONFIG="+r.Kubeconfig)
 	}
-	var output strings.Builder
-	cmd.Stdout, cmd.Stderr = &output, &output
-	if err := cmd.Run(); err != nil {
-		var lines []string
-		for l := range strings.Lines(output.String()) {
-			if text, ok := strings.CutPrefix(l, "coracle: "); ok {
-				lines = append(lines, strings.TrimSpace(text))
-			}
-		}
-		return fmt.Errorf("removing what %s made: %w\n%s", r.Service, err, strings.Join(lines, "\n"))
+	if err := front.Reset(ctx, r.Dirs, env, nil, args...); err != nil {
+		return fmt.Errorf("removing what %s made: %w", r.Service, err)
 	}
 	return nil
 }

@@ -121,7 +121,7 @@ func fillIn(p *localcluster.Plan) error {
 		}
 	}
 	if err := p.Check(); err != nil {
-		return exitcode.Usage{Err: err}
+		return exitcode.With(exitcode.Misuse, err)
 	}
 	if p.Servers%2 == 0 {
 		exitcode.Print(os.Stderr, fmt.Errorf("warning: %d servers survive the loss of no more of them than %d do; use an odd number", p.Servers, p.Servers-1))
@@ -140,7 +140,7 @@ func present(path *string) (err error) {
 
 // makeCluster makes a cluster and prints how to use it.
 func makeCluster(p localcluster.Plan, s localcluster.Store, merge bool) error {
-	if err := needRoot("coracle up"); err != nil {
+	if err := rootOnly("coracle up"); err != nil {
 		return err
 	}
 	ctx, done := interruptible()
@@ -229,7 +229,7 @@ func downCommand() *cobra.Command {
 }
 
 func down(s localcluster.Store, names []string, all bool) error {
-	if err := needRoot("coracle down"); err != nil {
+	if err := rootOnly("coracle down"); err != nil {
 		return err
 	}
 	if all {
@@ -261,13 +261,6 @@ func clustersFlag(c *cobra.Command) *string {
 	dir := c.Flags().String("data-dir", localcluster.DefaultDir, "Where local clusters are kept")
 	_ = c.MarkFlagDirname("data-dir")
 	return dir
-}
-
-func needRoot(command string) error {
-	if os.Geteuid() != 0 {
-		return exitcode.With(exitcode.Unfit, fmt.Errorf("%s makes and removes hosts of namespaces, which only root may: sudo %s", command, command))
-	}
-	return nil
 }
 
 // interruptible returns a context that ends when a signal asks this process to stop.

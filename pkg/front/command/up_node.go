@@ -61,7 +61,7 @@ func upExecCommand() *cobra.Command {
 }
 
 func upExec(s localcluster.Store, cluster, node string, command []string) error {
-	if err := needRoot("coracle up exec"); err != nil {
+	if err := rootOnly("coracle up exec"); err != nil {
 		return err
 	}
 	cmd, err := s.Command(cluster, node, command[0], command[1:]...)

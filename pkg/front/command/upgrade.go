@@ -110,7 +110,7 @@ func (u *upgradeFlags) upgrade(what []string, from release.Source, key string) e
 	if len(what) == 0 && from.Channel == "" && from.Mirror == "" {
 		return exitcode.Usagef("coracle upgrade needs a file, a version, or --channel; see 'coracle upgrade --help'")
 	}
-	t, m, err := findTarget("upgrade", u.service)
+	t, m, err := findTarget("coracle upgrade", u.service)
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func rollbackCommand() *cobra.Command {
 
 // rollback goes back to the version before.
 func (u *upgradeFlags) rollback() error {
-	t, m, err := findTarget("rollback", u.service)
+	t, m, err := findTarget("coracle rollback", u.service)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
@@ -15,41 +14,19 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
 )
 
-// findTarget finds the installed coracle of a name. Without a name there must be one only.
-func findTarget(command, name string) (upgrade.Target, initsystem.Manager, error) {
-	var none upgrade.Target
-	if os.Geteuid() != 0 {
-		return none, nil, exitcode.With(exitcode.Unfit, fmt.Errorf("coracle %s changes this machine, which only root may: sudo coracle %[1]s", command))
-	}
-	all, err := (install.Store{}).All()
-	if err != nil {
-		return none, nil, err
-	}
-	var names []string
-	var found []install.Record
-	for _, r := range all {
-		names = append(names, r.Service)
-		if name == "" || r.Service == name || r.Service == "coracle-"+name {
-			found = append(found, r)
-		}
-	}
+// findTarget finds the installed coracle that a command is about.
+func findTarget(command, name string) (t upgrade.Target, m initsystem.Manager, err error) {
+	r, err := theInstalled(command, name)
 	switch {
-	case len(all) == 0:
-		return none, nil, notInstalled("/")
-	case len(found) == 0:
-		return none, nil, exitcode.Usagef("no service %s is installed here; there is %s", name, strings.Join(names, ", "))
-	case len(found) > 1:
-		return none, nil, exitcode.Usagef("several are installed here: say which is meant, with --name, of %s", strings.Join(names, ", "))
+	case errors.Is(err, errNotInstalled):
+		return t, nil, notInstalled("/")
+	case err != nil:
+		return t, nil, err
+	case !r.Complete:
+		return t, nil, fmt.Errorf("the installation of %s was interrupted: run coracle install again", r.Service)
 	}
-	r := found[0]
-	if !r.Complete {
-		return none, nil, fmt.Errorf("the installation of %s was interrupted: run coracle install again", r.Service)
-	}
-	m, err := initsystem.Detect()
-	if err != nil {
-		return none, nil, err
-	}
-	return targetOf(r), m, nil
+	m, err = initsystem.Detect()
+	return targetOf(r), m, err
 }
 
 // targetOf converts the record of an installation.

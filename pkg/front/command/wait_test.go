@@ -171,32 +171,6 @@ func TestWaitLeavesOutWhatIsOff(t *testing.T) {
 	}
 }
 
-func TestDNSQuery(t *testing.T) {
-	want := "\xc0\xac\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x01a\x02bc\x00\x00\x01\x00\x01"
-	if got := string(dnsQuery("a.bc.", false)); got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if got := dnsQuery("a", true); got[len(got)-3] != 28 {
-		t.Errorf("%q asks for no IPv6 address", got)
-	}
-}
-
-func TestDNSAnswer(t *testing.T) {
-	for answer, want := range map[string]string{
-		"\xc0\xac\x81\x80\x00\x01\x00\x01\x00\x00\x00\x00": "",
-		"\xc0\xac\x81\x83\x00\x01\x00\x00\x00\x00\x00\x00": "code 3",
-		"\xc0\xac\x81\x80\x00\x01\x00\x00\x00\x00\x00\x00": "no such address",
-		"\xc0\xac\x01\x80\x00\x01\x00\x01\x00\x00\x00\x00": "no answer",
-		"\x00\x00\x81\x80\x00\x01\x00\x01\x00\x00\x00\x00": "no answer",
-		"short": "no answer",
-	} {
-		err := dnsAnswer([]byte(answer))
-		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v, want %q", answer, err, want)
-		}
-	}
-}
-
 func TestProbeDNSWithNobodyToAsk(t *testing.T) {
 	var cfg config.Config
 	if err := probeDNS(t.Context(), cfg); err != nil {

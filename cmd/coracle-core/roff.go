@@ -1,51 +1,55 @@
-package manual
+package main
 
 import (
 	"fmt"
 	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// Section is the section of man that the pages are in.
-const Section = "1"
+// section is the section of man that the pages are in.
+const section = "1"
 
-// File is the name of a command's page: coracle-up-list.1.
-func (p Page) File() string { return strings.ReplaceAll(p.Name, " ", "-") + "." + Section }
+// pageName returns the name of a command's page: coracle-up-list.
+func pageName(c *cobra.Command) string { return strings.ReplaceAll(c.CommandPath(), " ", "-") }
 
-// Extra is a further section of a page.
-type Extra struct{ Title, Text string }
+// extraSection is a further section of a page.
+type extraSection struct{ title, text string }
 
-// Roff is the page for man. date is that of the release, version its name. Blocks of extra sections that are indented are
-// set as they are.
-func (p Page) Roff(version, date string, extra ...Extra) string {
+// roff returns the page of a command for man. date is that of the release, version its name. Indented blocks of extra sections
+// are printed as they are.
+func roff(c *cobra.Command, version, date string, extra ...extraSection) string {
 	var see []string
-	if p.Above != "" {
-		see = append(see, strings.ReplaceAll(p.Above, " ", "-"))
+	if c.HasParent() {
+		see = append(see, pageName(c.Parent()))
 	}
-	for _, below := range p.Below {
-		see = append(see, strings.ReplaceAll(below.Name, " ", "-"))
+	for _, below := range visible(c) {
+		see = append(see, pageName(below))
 	}
 	var b strings.Builder
-	name := strings.ReplaceAll(p.Name, " ", "-")
-	fmt.Fprintf(&b, ".TH %s %s %s %s %s\n", quoted(strings.ToUpper(name)), Section, `"`+date+`"`, quoted("coracle "+version), quoted("coracle"))
-	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", escape(name), escape(p.Short))
-	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", escape(p.Usage))
-	b.WriteString(".SH DESCRIPTION\n" + blocks(p.text()))
-	for i, g := range p.Groups {
+	name := pageName(c)
+	fmt.Fprintf(&b, ".TH %s %s %s %s %s\n", quoted(strings.ToUpper(name)), section, `"`+date+`"`, quoted("coracle "+version), quoted("coracle"))
+	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", escape(name), escape(c.Short))
+	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", escape(c.UseLine()))
+	b.WriteString(".SH DESCRIPTION\n" + blocks(longText(c)))
+	for i, g := range flagGroups(c) {
 		if i == 0 {
 			b.WriteString(".SH OPTIONS\n")
 		}
-		if g.Title != "" {
-			b.WriteString(".SS " + escape(g.Title) + "\n")
+		if g.title != "" {
+			b.WriteString(".SS " + escape(g.title) + "\n")
 		}
-		for _, f := range g.Flags {
-			fmt.Fprintf(&b, ".TP\n.B %s\n%s", escape(f.Syntax()), lines(f.Help))
+		for _, f := range g.flags {
+			fmt.Fprintf(&b, ".TP\n.B %s\n%s", escape(config.FlagSyntax(f)), lines(flagHelp(f)))
 		}
 	}
 	for _, e := range extra {
-		b.WriteString(".SH " + escape(strings.ToUpper(e.Title)) + "\n" + blocks(e.Text))
+		b.WriteString(".SH " + escape(strings.ToUpper(e.title)) + "\n" + blocks(e.text))
 	}
-	if example := p.example(); example != "" {
-		b.WriteString(".SH EXAMPLES\n" + verbatim(example))
+	if c.Example != "" {
+		b.WriteString(".SH EXAMPLES\n" + verbatim(c.Example))
 	}
 	if len(see) > 0 {
 		b.WriteString(".SH SEE ALSO\n")
@@ -54,7 +58,7 @@ func (p Page) Roff(version, date string, extra ...Extra) string {
 			if i == len(see)-1 {
 				comma = ""
 			}
-			fmt.Fprintf(&b, ".BR %s (%s)%s\n", escape(s), Section, comma)
+			fmt.Fprintf(&b, ".BR %s (%s)%s\n", escape(s), section, comma)
 		}
 	}
 	return b.String()

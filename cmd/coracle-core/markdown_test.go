@@ -1,26 +1,30 @@
-package manual
+package main
 
 import (
 	"fmt"
 	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// Markdown is the section of a command.
-func (p Page) Markdown() string {
+// markdown is the section of a command in docs/reference.md.
+func markdown(c *cobra.Command, text string, groups []flagGroup) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "## %s\n\n%s\n\n```\n%s\n```\n", p.Name, paragraphs(p.text()), p.Usage)
-	for _, g := range p.Groups {
+	fmt.Fprintf(&b, "## %s\n\n%s\n\n```\n%s\n```\n", c.CommandPath(), paragraphs(text), c.UseLine())
+	for _, g := range groups {
 		title := "flag"
-		if g.Title != "" {
-			title = g.Title
+		if g.title != "" {
+			title = g.title
 		}
 		fmt.Fprintf(&b, "\n| %s | |\n| --- | --- |\n", title)
-		for _, f := range g.Flags {
-			fmt.Fprintf(&b, "| `%s` | %s |\n", f.Syntax(), cell(f.Help))
+		for _, f := range g.flags {
+			fmt.Fprintf(&b, "| `%s` | %s |\n", config.FlagSyntax(f), cell(flagHelp(f)))
 		}
 	}
-	if example := p.example(); example != "" {
-		fmt.Fprintf(&b, "\n```sh\n%s\n```\n", example)
+	if c.Example != "" {
+		fmt.Fprintf(&b, "\n```sh\n%s\n```\n", strings.Trim(c.Example, "\n"))
 	}
 	return b.String()
 }

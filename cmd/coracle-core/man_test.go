@@ -1,4 +1,4 @@
-package manual
+package main
 
 import (
 	"os/exec"
@@ -12,12 +12,12 @@ import (
 	"github.com/coracle-dev/coracle/test/golden"
 )
 
-func sample() Page {
+func sample() *cobra.Command {
 	root := &cobra.Command{Use: "coracle"}
 	c := &cobra.Command{
 		Use: "make [flags] NAME", Short: "Make things", Run: func(*cobra.Command, []string) {},
 		Long:    "Make things at /etc/x.\n.dots and 'quotes' at the begin, a \\ and -- dashes.\n\n  in a list   as it is\n  -f          too",
-		Example: "  # One\n  coracle make --all one\n\n  # Two, with <angles> and *stars*\n  coracle make two",
+		Example: "# One\ncoracle make --all one\n\n# Two, with <angles> and *stars*\ncoracle make two",
 	}
 	flags := c.Flags()
 	flags.SortFlags = false
@@ -34,13 +34,13 @@ func sample() Page {
 	}
 	c.AddCommand(&cobra.Command{Use: "more", Short: "Make more", Run: c.Run})
 	root.AddCommand(c)
-	return Describe(root)[1]
+	return c
 }
 
 func TestPages(t *testing.T) {
-	golden.Check(t, "testdata/page.golden.md", sample().Markdown())
-	golden.Check(t, "testdata/page.golden.1", sample().Roff("v1", "2026-11-21", Extra{"Exit status", "  0  good\n  1  bad"}))
-	if got := sample().File(); got != "coracle-make.1" {
+	golden.Check(t, "testdata/page.golden.md", markdown(sample(), longText(sample()), flagGroups(sample())))
+	golden.Check(t, "testdata/page.golden.1", roff(sample(), "v1", "2026-11-21", extraSection{"Exit status", "  0  good\n  1  bad"}))
+	if got := pageName(sample()); got != "coracle-make" {
 		t.Error(got)
 	}
 }

@@ -1,0 +1,149 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+)
+
+// Client returns a typed client for a kubeconfig file that talks protobuf.
+func Client(kubeconfig string) (*kubernetes.Clientset, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
+	}
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	config.UserAgent = "coracle"
+	config.QPS = -1 // our own parts ask little; the API server has its own fairness
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client from %s: %w", kubeconfig, err)
+	}
+	return client, nil
+}
+
+// APIGate opens when the API server serves this node: when it answers the node's own question for its Node object,
+// authorised. Everything in the node half that would ask earlier, and then back off for seconds, waits behind it.
+type APIGate struct {
+	Kubeconfig, Name string
+	// Admit says whether the machine may still be this node, when the API server has answered; its error ends the
+	// gate. Nil admits all.
+	Admit func(ctx context.Context) error
+
+	open chan struct{}
+	once sync.Once
+}
+
+// NewAPIGate returns the closed gate of the named node, whose kubeconfig it uses.
+func NewAPIGate(kubeconfig, name string) *APIGate {
+	return &APIGate{Kubeconfig: kubeconfig, Name: name, open: make(chan struct{})}
+}
+
+// Opened is closed when the gate opens, for good.
+func (g *APIGate) Opened() <-chan struct{} { return g.open }
+
+// Run asks until the gate opens. It is ready then.
+func (g *APIGate) Run(ctx context.Context, ready func()) error {
+	if err := AwaitAPI(ctx, g.Kubeconfig, g.Name); err != nil {
+		return err
+	}
+	if g.Admit != nil {
+		if err := g.Admit(ctx); err != nil {
+			return err
+		}
+	}
+	g.once.Do(func() { close(g.open) })
+	ready()
+	<-ctx.Done()
+	return nil
+}
+
+// How long to wait between two questions: little at first, because a start is short.
+const (
+	eagerPause  = 25 * time.Millisecond
+	eagerFor    = 10 * time.Second
+	patientWait = time.Second
+)
+
+// AwaitAPI waits until the API server lets the kubeconfig's user read the named Node, or ctx is done. That it does
+// not exist is an answer too.
+func AwaitAPI(ctx context.Context, kubeconfig, node string) error {
+	client, err := Client(kubeconfig)
+	if err != nil {
+		return err
+	}
+	return Await(ctx, func(ctx context.Context) error {
+		_, err := client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// Await calls ask until it succeeds, or ctx is done: at a first start the API answers before everybody has rights.
+func Await(ctx context.Context, ask func(context.Context) error) error {
+	defer lifecycle.WaitingFor(ctx, "")
+	pause, began := eagerPause, time.Now()
+	for {
+		try, cancel := context.WithTimeout(ctx, 5*time.Second)
+		err := ask(try)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		lifecycle.WaitingFor(ctx, fmt.Sprintf("the API server, last: %v", firstLine(err)))
+		if time.Since(began) > eagerFor {
+			pause = patientWait
+		}
+		if lifecycle.Sleep(ctx, pause) != nil {
+			return fmt.Errorf("waiting for the API server: %w, last: %w", context.Cause(ctx), firstLine(err))
+		}
+	}
+}
+
+// firstLine shortens API errors, which repeat the request.
+func firstLine(err error) error {
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return errors.New(status.Status().Message)
+	}
+	return err
+}
+
+// Work handles what is in a queue, one item after the other, until the queue is shut down. What could not be handled is
+// logged for the component and comes again, ever later, unless ctx is done.
+func Work[T comparable](ctx context.Context, component string, queue workqueue.TypedRateLimitingInterface[T], handle func(context.Context, T) error) {
+	for item, down := queue.Get(); !down; item, down = queue.Get() {
+		if err := handle(ctx, item); err != nil && ctx.Err() == nil {
+			logrus.WithField("component", component).WithError(err).Warn("trying again")
+			queue.AddRateLimited(item)
+		} else {
+			queue.Forget(item)
+		}
+		queue.Done(item)
+	}
+}
+
+// APICaches are caches and connections of the API server that an API group served by the same process may use.
+type APICaches struct {
+	Nodes coreinformers.NodeInformer
+	Pods  corelisters.PodLister
+	// Dial connects to nodes, also to those that only their tunnels lead to; nil means to dial directly.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
