@@ -163,3 +163,22 @@ func TestVolatile(t *testing.T) {
 		}
 	}
 }
+
+// TestForgetKernel: a reset that keeps the data removes what is in the kernel; a later reset still has to find the files.
+func TestForgetKernel(t *testing.T) {
+	dirs := paths.Dirs{Data: filepath.Join(t.TempDir(), "data")}
+	if err := Open(dirs).ForgetKernel(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(dirs.Data); err == nil {
+		t.Error("forgetting nothing made a data directory")
+	}
+	file, dir := Entry{Kind: File, Name: "/etc/no-such-file"}, Entry{Kind: Dir, Name: "/etc/no-such-dir"}
+	if err := Open(dirs).Note(file, Entry{Kind: Link, Name: "no-such-link"}, Entry{Kind: Sysctl, Name: "a.b", Old: "0", New: "1"}, dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := Open(dirs).ForgetKernel(); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, Open(dirs), file, dir)
+}

@@ -106,3 +106,40 @@ func TestDamage(t *testing.T) {
 	}
 	try("a text", []byte("hello"))
 }
+
+// TestManifestIsChecked: zstd's own checksums do not notice that a file changed while it was copied, nor where an archive
+// that somebody made writes its files.
+func TestManifestIsChecked(t *testing.T) {
+	for name, tt := range map[string]struct{ file, changed string }{
+		"changed between description and copy": {Database, "DATABASE"},
+		"outside of the directory":             {serverDir + "../../outside", "database"},
+		"an absolute path":                     {"/../outside", "database"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			f := File{Name: tt.file, source: filepath.Join(dir, "db")}
+			write(t, f.source, "database", 0o600)
+			if err := f.describe(); err != nil {
+				t.Fatal(err)
+			}
+			write(t, f.source, tt.changed, 0o600)
+			path := filepath.Join(dir, "backup")
+			out, err := os.Create(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			if err := (Manifest{Files: []File{f}}).write(out); err != nil {
+				t.Fatal(err)
+			}
+			if _, _, err := Extract(path, filepath.Join(dir, "out"), dir); err == nil || !strings.Contains(err.Error(), "is no backup") {
+				t.Errorf("extracted: %v", err)
+			}
+			for _, written := range []string{"out", "outside"} {
+				if _, err := os.Lstat(filepath.Join(dir, written)); err == nil {
+					t.Errorf("%s was written", written)
+				}
+			}
+		})
+	}
+}
