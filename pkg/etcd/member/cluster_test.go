@@ -248,6 +248,29 @@ func TestInterruptedJoin(t *testing.T) {
 	}
 }
 
+// TestClear: a database without a log is removed before a join if it is what an interrupted start left, and kept otherwise.
+func TestClear(t *testing.T) {
+	for size, kept := range map[int64]bool{almostEmpty / 2: false, almostEmpty + 1: true} {
+		e := &Etcd{Dir: filepath.Join(t.TempDir(), "etcd")}
+		db := filepath.Join("member", "snap", "db")
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(e.Dir, db)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(e.Dir, db), make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.clear(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(e.Dir, db)); err == nil {
+			t.Errorf("a database of %d bytes stays in place", size)
+		}
+		if info, err := os.Stat(filepath.Join(e.Dir+".removed", db)); (err == nil) != kept || kept && info.Size() != size {
+			t.Errorf("a database of %d bytes: %v", size, err)
+		}
+	}
+}
+
 // TestTakenPort wants a sentence on either side.
 func TestTakenPort(t *testing.T) {
 	e, _ := cluster(t, 1)

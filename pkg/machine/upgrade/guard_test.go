@@ -337,3 +337,24 @@ func TestInterruptedPreparation(t *testing.T) {
 		t.Error("something is left of the trial")
 	}
 }
+
+// TestOldExecutableMissing: a roll-back is not over before the old executable is back in place.
+func TestOldExecutableMissing(t *testing.T) {
+	m := newMachine(t, t.TempDir())
+	m.arm(nil)
+	never := 1000
+	m.guard(&never, nil)
+	for _, old := range []string{back(m.binary), m.place().trial(binaryName)} {
+		if err := os.Remove(old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e := &engine{place: m.place(), at: func(string) {}, now: time.Now, boot: m.boot}
+	if err := e.guard(); err == nil || m.state().Phase != Restoring {
+		t.Errorf("the trial is %s, and the error %v", m.state().Phase, err)
+	}
+	m.write(m.place().trial(binaryName), "old")
+	if err := e.guard(); err != nil || m.state().Phase != RolledBack || m.read(m.binary) != "old" {
+		t.Errorf("the trial is %s, the executable %q, and the error %v", m.state().Phase, m.read(m.binary), err)
+	}
+}
