@@ -11,9 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 )
@@ -62,23 +61,12 @@ func newController(h HelmCharts, own *clients, log logrus.FieldLogger) *controll
 // watchKinds starts the informers of the two kinds.
 func (c *controller) watchKinds(ctx context.Context) {
 	start := func(api schema.GroupVersionResource) cache.Store {
-		resource := c.clients.dynamic.Resource(api)
-		store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
-			ListerWatcher: &cache.ListWatch{
-				ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-					return resource.List(ctx, o)
-				},
-				WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-					return resource.Watch(ctx, o)
-				},
-			},
-			ObjectType: &unstructured.Unstructured{},
-			Transform:  trim,
-			Handler:    c.handler(),
-		})
+		informer := dynamicinformer.NewFilteredDynamicInformer(c.clients.dynamic, api, metav1.NamespaceAll, 0, nil, nil).Informer()
+		_ = informer.SetTransform(trim) // it fails only after the informer is started
+		_, _ = informer.AddEventHandler(c.handler())
 		c.synced = append(c.synced, informer.HasSynced)
 		go informer.RunWithContext(ctx)
-		return store
+		return informer.GetStore()
 	}
 	c.charts, c.configs = start(chartsAPI), start(chartConfig)
 }

@@ -40,7 +40,11 @@ func TestFiles(t *testing.T) {
 		}
 		expect("a directory that was made again")
 	}
-	if err := errors.Join(os.Rename(dir, dir+".old"), os.Mkdir(dir, 0o700)); err != nil {
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Mkdir(dir+".new", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	expect("a file")
+	if err := errors.Join(os.Rename(dir, dir+".old"), os.Rename(dir+".new", dir)); err != nil {
 		t.Fatal(err)
 	}
 	expect("a directory in the place of another")

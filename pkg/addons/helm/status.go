@@ -8,7 +8,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -16,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // The conditions of a chart. The first two are k3s'.
@@ -123,21 +124,11 @@ func mergePatchOf(s chartStatus) map[string]any {
 	return out
 }
 
-// event records an event, for kubectl describe. Errors are ignored.
+// event creates an Event, for kubectl describe. Errors are ignored.
 func (c *controller) event(ctx context.Context, ch *chart, kind, reason, message string) {
-	now := metav1.Now()
-	e := &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", ch.Name, time.Now().UnixNano()), Namespace: ch.Namespace},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: chartKind.GroupVersion().String(), Kind: chartKind.Kind,
-			Namespace: ch.Namespace, Name: ch.Name, UID: ch.UID,
-		},
-		Type: kind, Reason: reason, Message: shorten(message),
-		FirstTimestamp: now, LastTimestamp: now, Count: 1,
-		Source:              corev1.EventSource{Component: "coracle-helm"},
-		ReportingController: "coracle.io/helm",
-	}
-	_, _ = c.clients.core.CoreV1().Events(ch.Namespace).Create(ctx, e, metav1.CreateOptions{})
+	apiVersion, kindOfChart := chartKind.ToAPIVersionAndKind()
+	about := corev1.ObjectReference{APIVersion: apiVersion, Kind: kindOfChart, Namespace: ch.Namespace, Name: ch.Name, UID: ch.UID}
+	_ = kube.SendEvent(ctx, c.clients.core, corev1.EventSource{Component: "coracle-helm"}, about, kind, reason, shorten(message))
 }
 
 // setProblem sets or, with "", clears the problem of a chart, and reports all problems if it changed.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,10 +35,11 @@ type api struct {
 	field   string         // that cannot change, named in answers of 422; without one these are a policy's
 	boats   bool           // whether the kind Boat is served
 	uids    int
+	now     time.Time // the deployers' clock
 }
 
 func newAPI(t *testing.T) *api {
-	a := &api{t: t, objects: map[string]*unstructured.Unstructured{}, refuse: map[string]int{}}
+	a := &api{t: t, now: time.Now(), objects: map[string]*unstructured.Unstructured{}, refuse: map[string]int{}}
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)
 	a.config = &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}
@@ -51,6 +53,7 @@ func (a *api) start(dir string, files ...embedded.File) *deployer {
 	quiet.SetLevel(logrus.PanicLevel)
 	d := &deployer{
 		Manifests: Manifests{Dir: dir, Node: "n1", Embedded: files},
+		now:       func() time.Time { return a.now },
 		client:    kubernetes.NewForConfigOrDie(a.config), files: map[fileID]*file{}, log: quiet.WithField("component", "manifests"),
 	}
 	d.applier.dynamic = dynamic.NewForConfigOrDie(a.config)

@@ -25,12 +25,13 @@ type deployer struct {
 	files     map[fileID]*file
 	log       *logrus.Entry
 	reported  []state.Manifest
-	scanned   bool   // all files are known: one that is not in files is gone
 	place     string // identifies the user's directory; "" until it was read
-	// settled reports that the user's directory is complete since the start; until then, newest is its last change, and
-	// quietSince when it was made.
-	settled            bool
-	newest, quietSince time.Time
+	// scanned is when the user's directory was read last, which happens at the start and after each change; zero if it was
+	// never read. A file that is not in files is gone then.
+	scanned time.Time
+	// settled reports that the user's directory has not changed for settleFiles since the start.
+	settled bool
+	now     func() time.Time // time.Now; another clock in tests
 	// others are the objects of other servers' user files; nil until a step removes something.
 	others identitySet
 }
@@ -54,11 +55,12 @@ func (d *deployer) add(f *file) {
 		f.due, f.status.State = time.Time{}, state.ManifestSkipped
 	}
 	if f.id.embedded() && f.due != (time.Time{}) && d.inventory[f.id].hash == f.hash {
-		f.due, f.status.State = time.Now().Add(healAfter), state.ManifestApplied
+		f.due, f.status.State = d.now().Add(healAfter), state.ManifestApplied
 	}
 	if f.status.State == state.ManifestFailed {
 		d.log.WithField("file", f.id.name).Warn("broken manifest: " + f.status.Error)
 	}
+	f.seen = d.now()
 	d.files[f.id] = f
 }
 
@@ -69,8 +71,7 @@ func (d *deployer) scan() {
 		d.log.WithField("dir", d.Dir).WithError(err).Warn("the directory of manifests cannot be read; nothing is changed")
 		return
 	}
-	d.scanned = true
-	_ = d.unsettled()
+	d.scanned = d.now()
 	for id := range d.files {
 		if !id.embedded() && !slices.ContainsFunc(found, func(f *file) bool { return f.id == id }) {
 			delete(d.files, id)
@@ -109,7 +110,7 @@ func (d *deployer) step(ctx context.Context) {
 func (d *deployer) todo() []*file {
 	var todo []*file
 	for _, f := range d.files {
-		if !f.due.IsZero() && !f.due.After(time.Now()) {
+		if !f.due.IsZero() && !f.due.After(d.now()) {
 			todo = append(todo, f)
 		}
 	}
@@ -127,7 +128,7 @@ func (d *deployer) intend(ctx context.Context, f *file) error {
 	before := identities(r.objects)
 	complete := true
 	for _, o := range f.objects {
-		e := entry{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
+		e := o.entry()
 		if !before.has(e) && o.GetAnnotations()[applyAnnotation] != unlessEdited {
 			r.objects = append(slices.Clip(r.objects), e)
 			complete = false
@@ -172,14 +173,12 @@ func (d *deployer) applyOne(ctx context.Context, f *file, o object) {
 	e, err := d.applier.apply(ctx, o.Unstructured)
 	if f.id.embedded() && invalidField(err) && replaceable(o) {
 		// A field that cannot change did: the DNS Service's address, a binding's role. The object is ours alone.
-		stale := entry{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
-		if d.applier.remove(ctx, stale) == nil {
+		if d.applier.remove(ctx, o.entry()) == nil {
 			e, err = d.applier.apply(ctx, o.Unstructured)
 		}
 	}
 	if err != nil {
-		named := entry{Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
-		f.failures = append(f.failures, &objectError{line: o.line, object: named.String(), err: err})
+		f.failures = append(f.failures, &objectError{line: o.line, object: o.entry().String(), err: err})
 		return
 	}
 	if e.Name != "" {

@@ -31,7 +31,7 @@ func coredns(names ...string) embedded.File {
 func expect(t *testing.T, d *deployer, a *api, exists, applied string) {
 	t.Helper()
 	d.scan()
-	d.later()
+	a.later()
 	d.step(t.Context())
 	d.applier.forget()
 	gotExists, gotApplied := a.look()

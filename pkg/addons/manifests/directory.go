@@ -85,41 +85,13 @@ func (d *deployer) warnOfOrphans(found []*file) {
 }
 
 // unsettled is how long it is too early to believe that a file which is missing after a start was removed: somebody may be
-// filling the directory, in which nothing must have changed for the time settleFiles.
+// filling the directory.
 func (d *deployer) unsettled() time.Duration {
-	if d.settled {
+	wait := settleFiles - d.now().Sub(d.scanned)
+	if d.settled = d.settled || wait <= 0; d.settled {
 		return 0
 	}
-	now, newest := time.Now(), newestChange(d.Dir)
-	if !newest.Equal(d.newest) {
-		d.newest, d.quietSince = newest, newest
-		if newest.After(now) { // the clock was wrong
-			d.quietSince = now
-		}
-	}
-	wait := settleFiles - now.Sub(d.quietSince)
-	d.settled = wait <= 0
-	return max(wait, 0)
-}
-
-// newestChange is when a file or directory changed last in a directory. Hidden files count: copying programs write them.
-func newestChange(dir string) (t time.Time) {
-	if real, err := filepath.EvalSymlinks(dir); err == nil {
-		dir = real
-	}
-	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return nil
-		}
-		if info, err := entry.Info(); err == nil && info.ModTime().After(t) {
-			t = info.ModTime()
-		}
-		if entry.IsDir() && ignored(entry.Name()) && path != dir {
-			return fs.SkipDir
-		}
-		return nil
-	})
-	return t
+	return wait
 }
 
 // readDir returns the files of the user's directory by their names relative to it; files that cannot be read are broken.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 	logtest "github.com/sirupsen/logrus/hooks/test"
+
+	"github.com/coracle-dev/coracle/pkg/core/filewatch"
 )
 
 // move gives the directory another name, as a machine that is lost does.
@@ -162,7 +164,7 @@ func TestWatchLinks(t *testing.T) {
 		}
 	}
 	lead(one) // nowhere
-	changes, err := watchTree(t.Context(), dir, settle/2)
+	changes, err := watchDir(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +182,7 @@ func TestWatchLinks(t *testing.T) {
 		{"a file in the new directory", func() { write(t, dir, map[string]string{"b.yaml": secret}) }},
 	} {
 		noticed := tt.name != "a file where it led before"
-		patience := 4 * settle
+		patience := 2 * filewatch.Interval
 		if noticed {
 			patience = 20 * time.Second
 		}
@@ -198,7 +200,7 @@ func TestWatchLinks(t *testing.T) {
 		for quiet := false; !quiet; {
 			select {
 			case <-changes:
-			case <-time.After(5 * settle):
+			case <-time.After(filewatch.Interval + 2*filewatch.Settle):
 				quiet = true
 			}
 		}

@@ -29,7 +29,7 @@ type file struct {
 
 // newFile parses a manifest. A broken one gets the state failed.
 func newFile(id fileID, data []byte) *file {
-	f := &file{id: id, hash: hashOf(data), due: time.Now(), seen: time.Now()}
+	f := &file{id: id, hash: hashOf(data), due: time.Unix(0, 0)} // at once
 	f.status = state.Manifest{File: id.name, Embedded: id.embedded(), State: state.ManifestPending}
 	objects, err := parse(data)
 	if err != nil {
@@ -54,12 +54,12 @@ const (
 )
 
 // finish updates the state after a try.
-func (f *file) finish() {
+func (f *file) finish(now time.Time) {
 	err := errors.Join(f.failures...)
 	f.noKind = slices.ContainsFunc(f.failures, meta.IsNoMatchError)
 	if err == nil {
 		f.due, f.tries = time.Time{}, 0
-		f.status.State, f.status.Error, f.status.Applied = state.ManifestApplied, "", time.Now()
+		f.status.State, f.status.Error, f.status.Applied = state.ManifestApplied, "", now
 		return
 	}
 	f.status.Error = oneLine(err)
@@ -71,6 +71,6 @@ func (f *file) finish() {
 		f.due = time.Time{}
 		return
 	}
-	f.due = time.Now().Add(min(firstPause<<min(f.tries, 20), lastPause))
+	f.due = now.Add(min(firstPause<<min(f.tries, 20), lastPause))
 	f.tries++
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/filewatch"
 )
 
 // write makes files, by name below dir, that have been as they are for a while.
@@ -53,9 +55,9 @@ func TestReadDir(t *testing.T) {
 	}
 }
 
-func TestWatchTree(t *testing.T) {
+func TestWatchDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "manifests")
-	changes, err := watchTree(t.Context(), dir, time.Hour)
+	changes, err := watchDir(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +78,7 @@ func TestWatchTree(t *testing.T) {
 		{"the removal of all", func() { os.RemoveAll(dir) }, true},
 		{"a file after that", func() { write(t, dir, map[string]string{"a.yaml": secret}) }, true},
 	} {
-		patience := 4 * settle
+		patience := 2 * filewatch.Interval
 		if tt.noticed {
 			patience = 20 * time.Second
 		}
@@ -94,7 +96,7 @@ func TestWatchTree(t *testing.T) {
 		for quiet := false; !quiet; {
 			select {
 			case <-changes:
-			case <-time.After(5 * settle):
+			case <-time.After(filewatch.Interval + 2*filewatch.Settle):
 				quiet = true
 			}
 		}

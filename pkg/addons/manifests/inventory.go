@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -53,14 +54,15 @@ type entry struct {
 	UID        types.UID `json:"uid,omitempty"` // when it was last applied
 }
 
-// identity identifies an object. The API version does not count, because an object is served in several.
+// identity identifies an object. The API version does not count, because an object is served in several. An object without a
+// namespace has the default one: its kind has no namespaces, or the API server adds that one.
 type identity struct {
 	kind            schema.GroupKind
 	namespace, name string
 }
 
 func (e entry) identity() identity {
-	return identity{schema.FromAPIVersionAndKind(e.APIVersion, e.Kind).GroupKind(), e.Namespace, e.Name}
+	return identity{schema.FromAPIVersionAndKind(e.APIVersion, e.Kind).GroupKind(), cmp.Or(e.Namespace, metav1.NamespaceDefault), e.Name}
 }
 
 func (e entry) String() string {

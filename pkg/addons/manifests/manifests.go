@@ -52,7 +52,7 @@ func (m Manifests) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	changes, err := watchTree(ctx, m.Dir, lookAgain)
+	changes, err := watchDir(ctx, m.Dir)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (m Manifests) deployer() (*deployer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client from %s: %w", m.Kubeconfig, err)
 	}
-	d := &deployer{Manifests: m, files: map[fileID]*file{}, log: logrus.WithField("component", "manifests")}
+	d := &deployer{Manifests: m, now: time.Now, files: map[fileID]*file{}, log: logrus.WithField("component", "manifests")}
 	if d.client, err = kubernetes.NewForConfigAndClient(config, http); err != nil {
 		return nil, err
 	}
@@ -117,11 +117,11 @@ func (d *deployer) deployEmbedded(ctx context.Context) error {
 // follow applies the user's files, and retries files that failed.
 func (d *deployer) follow(ctx context.Context, changes <-chan struct{}) error {
 	d.scan()
-	kinds := d.kindWatch(ctx)
+	kinds := &kindWatch{metadata: d.metadata, changed: make(chan struct{}, 1)}
 	for ctx.Err() == nil {
 		d.step(ctx)
 		d.applier.forget()
-		kinds.want(d.waitsForKind())
+		kinds.want(ctx, d.waitsForKind())
 		retry := time.NewTimer(time.Until(d.due()))
 		select {
 		case <-ctx.Done():

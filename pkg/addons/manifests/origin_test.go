@@ -87,7 +87,7 @@ func TestReplacedWhileItIsRead(t *testing.T) {
 	}
 	writer.Close()
 	scanning.Wait()
-	d.later()
+	a.later()
 	d.step(t.Context())
 	if exists, _ := a.look(); exists != "a" {
 		t.Errorf("exists %q", exists)

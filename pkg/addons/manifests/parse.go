@@ -19,6 +19,11 @@ type object struct {
 	line int // in the file, from 1
 }
 
+// entry is the object in the inventory before it is applied.
+func (o object) entry() entry {
+	return entry{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
 // parse returns the objects of a file of YAML or JSON documents, and the items of lists. The error has all mistakes with
 // their lines.
 func parse(data []byte) ([]object, error) {

@@ -66,9 +66,9 @@ func (d *deployer) conclude(ctx context.Context, f *file, wanted identitySet) {
 		f.failures = append(f.failures, err)
 	}
 	before := f.status
-	f.finish()
+	f.finish(d.now())
 	if wait > 0 && len(f.failures) == 0 {
-		f.due = time.Now().Add(wait)
+		f.due = d.now().Add(wait)
 	}
 	d.logOutcome(f, before)
 }
@@ -79,22 +79,17 @@ func (d *deployer) unsure(f *file) time.Duration {
 	if f.id.embedded() {
 		return 0
 	}
-	path := filepath.Join(d.Dir, f.id.name)
-	data, err := os.ReadFile(path)
+	data, err := os.ReadFile(filepath.Join(d.Dir, f.id.name))
 	if err != nil || hashOf(data) != f.hash {
 		return settleFiles // the file changed since it was read
 	}
-	quiet := time.Since(f.seen)
-	if info, err := os.Stat(path); err == nil {
-		quiet = max(quiet, time.Since(info.ModTime()))
-	}
-	return settleFiles - quiet
+	return settleFiles - d.now().Sub(f.seen)
 }
 
 // removeGone removes the objects of files that are gone. If all of several files are gone at once, the directory was emptied,
 // and their records become orphaned instead.
 func (d *deployer) removeGone(ctx context.Context, wanted identitySet) {
-	if !d.scanned {
+	if d.scanned.IsZero() {
 		return
 	}
 	wait := d.unsettled()

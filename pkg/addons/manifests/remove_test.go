@@ -68,44 +68,31 @@ func TestEmbeddedKindsStay(t *testing.T) {
 // TestAHalfWrittenFileRemovesNothing: copying over a file may stop for a while between two documents.
 func TestAHalfWrittenFileRemovesNothing(t *testing.T) {
 	a, dir := newAPI(t), t.TempDir()
-	file := filepath.Join(dir, "x.yaml")
 	write(t, dir, map[string]string{"x.yaml": configMaps("a", "b"), "y.yaml": configMaps("c")})
 	d := a.start(dir)
 	expect(t, d, a, "a b c", "a b c")
-	half := func(text string) {
-		t.Helper()
-		write(t, dir, map[string]string{"x.yaml": text})
-		if err := os.Chtimes(file, time.Time{}, time.Now()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	half("")
-	expect(t, d, a, "a b c", "")
-	half(configMaps("d"))
-	expect(t, d, a, "a b c d", "d")
+	write(t, dir, map[string]string{"x.yaml": ""})
+	d.scan()
+	still(t, d, a, "a b c", settleFiles)
+	write(t, dir, map[string]string{"x.yaml": configMaps("d")})
+	d.scan()
+	still(t, d, a, "a b c d", settleFiles)
 	if s := d.statuses()[0]; s.State != state.ManifestApplied || s.Objects != 1 {
 		t.Errorf("status is %+v", s)
 	}
-	if wait := time.Until(d.due()); wait <= 0 || wait > settleFiles {
-		t.Errorf("it is looked at again in %s", wait)
-	}
-	half(configMaps("d", "a")) // not yet noticed
-	d.wake()
-	d.step(t.Context())
-	if exists, _ := a.look(); exists != "a b c d" {
-		t.Errorf("exists %q", exists)
-	}
+	a.now = a.now.Add(settleFiles - time.Second)
+	still(t, d, a, "a b c d", time.Second)
+	write(t, dir, map[string]string{"x.yaml": configMaps("d", "a")})
+	a.later() // the change is not yet noticed
+	still(t, d, a, "a b c d", settleFiles)
 	os.Remove(filepath.Join(dir, "y.yaml")) // that is meant
-	expect(t, d, a, "a b d", "a d")
+	d.scan()
+	still(t, d, a, "a b d", settleFiles)
 	d = a.start(dir)
-	expect(t, d, a, "a b d", "a d")
-
-	half(configMaps("d", "a"))
-	for _, f := range d.files {
-		f.seen = time.Now().Add(-settleFiles)
-	}
-	d.wake()
-	expect(t, d, a, "a d", "a d")
+	d.scan()
+	still(t, d, a, "a b d", settleFiles)
+	a.later()
+	still(t, d, a, "a d", time.Hour)
 }
 
 func TestAnEmptiedFileRemovesAll(t *testing.T) {

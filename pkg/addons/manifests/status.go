@@ -1,12 +1,12 @@
 package manifests
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
@@ -17,19 +17,9 @@ type identitySet map[identity]bool
 func identities(entries []entry) identitySet {
 	s := identitySet{}
 	for _, e := range entries {
-		s.add(e)
+		s[e.identity()] = true
 	}
 	return s
-}
-
-// add adds an object. Without a namespace, it may be in the default one.
-func (s identitySet) add(e entry) {
-	id := e.identity()
-	s[id] = true
-	if id.namespace == "" {
-		id.namespace = metav1.NamespaceDefault
-		s[id] = true
-	}
 }
 
 func (s identitySet) has(e entry) bool { return s[e.identity()] }
@@ -40,12 +30,10 @@ func (d *deployer) wanted() identitySet {
 	s := identitySet{}
 	for _, f := range d.files {
 		for _, o := range f.objects {
-			s.add(entry{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Namespace: o.GetNamespace(), Name: o.GetName()})
+			s[o.entry().identity()] = true
 		}
 		if f.unread || f.status.State == state.ManifestSkipped {
-			for _, e := range d.inventory[f.id].objects {
-				s.add(e)
-			}
+			maps.Copy(s, identities(d.inventory[f.id].objects))
 		}
 	}
 	return s
@@ -54,8 +42,8 @@ func (d *deployer) wanted() identitySet {
 // due is when the next step is due, at the latest in an hour.
 func (d *deployer) due() time.Time {
 	next := d.earliest(func(*file) bool { return true })
-	if d.scanned && !d.settled {
-		if again := d.quietSince.Add(settleFiles); again.Before(next) {
+	if !d.scanned.IsZero() && !d.settled {
+		if again := d.scanned.Add(settleFiles); again.Before(next) {
 			return again
 		}
 	}
@@ -69,7 +57,7 @@ func unfinished(f *file) bool {
 
 // earliest is when the next of the selected files is due, at the latest in an hour.
 func (d *deployer) earliest(some func(*file) bool) time.Time {
-	next := time.Now().Add(time.Hour)
+	next := d.now().Add(time.Hour)
 	for _, f := range d.files {
 		if !f.due.IsZero() && f.due.Before(next) && some(f) {
 			next = f.due
@@ -82,7 +70,7 @@ func (d *deployer) earliest(some func(*file) bool) time.Time {
 func (d *deployer) wake() {
 	for _, f := range d.files {
 		if !f.due.IsZero() {
-			f.due, f.tries = time.Now(), 0
+			f.due, f.tries = d.now(), 0
 		}
 	}
 }

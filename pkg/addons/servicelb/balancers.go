@@ -89,12 +89,12 @@ func (b Balancers) run(ctx context.Context, client kubernetes.Interface) error {
 		return nil
 	}
 	log := logrus.WithField("component", "servicelb")
-	pause, cleanedUp := firstPause, false
+	pause := firstPause
 	for {
 		var err error
-		if !cleanedUp {
+		if f.left.Swap(false) {
 			err = c.cleanUp(ctx)
-			cleanedUp = err == nil
+			f.left.CompareAndSwap(false, err != nil)
 		}
 		soon, syncErr := c.sync(ctx)
 		err = errors.Join(err, syncErr)

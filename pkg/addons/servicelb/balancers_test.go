@@ -144,9 +144,8 @@ func TestLetGo(t *testing.T) {
 		if _, err := client.CoreV1().Services(s.Namespace).Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		c.feed.noteGone(s)
 	}
-	if err := c.releaseRetyped(t.Context()); err != nil {
+	if err := c.cleanUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	for name, stays := range map[string]bool{"own": false, "other": true} {

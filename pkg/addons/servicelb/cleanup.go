@@ -4,18 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
-	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// cleanUp removes what an earlier leader could not remove: from Services whose type has changed, and from Nodes if no Service
-// requests ports any more.
+// cleanUp removes addresses and finalizer from Services whose type has changed, and queries that an earlier leader left in
+// Nodes although no Service requests ports any more.
 func (c *controller) cleanUp(ctx context.Context) error {
 	if err := releaseAll(ctx, c.client, func(s *corev1.Service) bool { return s.Spec.Type != corev1.ServiceTypeLoadBalancer }); err != nil {
 		return err
@@ -28,7 +29,7 @@ func (c *controller) cleanUp(ctx context.Context) error {
 
 // releaseAll removes addresses and finalizer from the selected Services of this package.
 func releaseAll(ctx context.Context, client kubernetes.Interface, selected func(*corev1.Service) bool) error {
-	all, err := client.CoreV1().Services("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	all, err := client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing Services: %w", err)
 	}
@@ -51,11 +52,14 @@ func withdrawQueries(ctx context.Context, client kubernetes.Interface) error {
 	var errs []error
 	for _, n := range nodes.Items {
 		if n.Annotations[askedAnnotation] != "" {
-			errs = append(errs, ask(ctx, client, n.Name, ""))
+			errs = append(errs, annotate(ctx, client, n.Name, askedAnnotation, ""))
 		}
 	}
 	return errors.Join(errs...)
 }
+
+// removalPause is the pause after a failed try to remove everything.
+const removalPause = time.Second
 
 // Removal runs instead of Balancers while the add-on is disabled. It removes the addresses and the finalizer from the
 // Services that Balancers served; otherwise the finalizer would block their deletion.
@@ -78,17 +82,11 @@ func (r Removal) Run(ctx context.Context, ready func()) error {
 
 // removal returns when everything is removed, or ctx is done.
 func removal(ctx context.Context, client kubernetes.Interface) {
-	for pause := firstPause; ; pause = min(pause*2, lastPause) {
-		err := errors.Join(
-			releaseAll(ctx, client, func(*corev1.Service) bool { return true }),
-			withdrawQueries(ctx, client),
-		)
-		if err == nil || ctx.Err() != nil {
-			return
+	_ = wait.PollUntilContextCancel(ctx, removalPause, true, func(ctx context.Context) (bool, error) {
+		err := errors.Join(releaseAll(ctx, client, func(*corev1.Service) bool { return true }), withdrawQueries(ctx, client))
+		if err != nil && ctx.Err() == nil {
+			logrus.WithField("component", "servicelb").WithError(err).Warn("removing addresses from Services; trying again")
 		}
-		logrus.WithField("component", "servicelb").WithError(err).Warn("removing addresses from Services; trying again")
-		if lifecycle.Sleep(ctx, pause) != nil {
-			return
-		}
-	}
+		return err == nil, nil
+	})
 }

@@ -2,16 +2,16 @@ package servicelb
 
 import (
 	"context"
-	"maps"
 	"reflect"
-	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
@@ -26,9 +26,8 @@ type feed struct {
 
 	services      *watching
 	nodes, slices *watching // nil while there is no need for them
-
-	mu   sync.Mutex
-	gone map[types.NamespacedName]bool // Services that were deleted or changed their type
+	// left reports that Services were deleted or changed their type, at the start also before it.
+	left atomic.Bool
 }
 
 // watching is the watch of one kind of objects.
@@ -39,7 +38,9 @@ type watching struct {
 }
 
 func newFeed(client kubernetes.Interface) *feed {
-	return &feed{client: client, changed: make(chan struct{}, 1), gone: map[types.NamespacedName]bool{}}
+	f := &feed{client: client, changed: make(chan struct{}, 1)}
+	f.left.Store(true)
+	return f
 }
 
 // notify announces a change.
@@ -52,17 +53,8 @@ func (f *feed) notify() {
 
 // start starts the watch of Services.
 func (f *feed) start(ctx context.Context) {
-	services := f.client.CoreV1().Services("")
-	f.services = f.watch(ctx, &corev1.Service{}, trimService, f.noteGone, &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = balanced
-			return services.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = balanced
-			return services.Watch(ctx, o)
-		},
-	})
+	ofType := func(o *metav1.ListOptions) { o.FieldSelector = balanced }
+	f.services = f.watch(ctx, coreinformers.NewFilteredServiceInformer(f.client, "", 0, nil, ofType), trimService)
 }
 
 // need starts or stops the watches that a plan for some Services needs, and waits until they are in sync.
@@ -72,18 +64,10 @@ func (f *feed) need(ctx context.Context, services []*corev1.Service) {
 		local = local || isLocal(s)
 	}
 	if len(services) > 0 && f.nodes == nil {
-		nodes := f.client.CoreV1().Nodes()
-		f.nodes = f.watch(ctx, &corev1.Node{}, trimNode, nil, &cache.ListWatch{
-			ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) },
-			WatchFuncWithContext: nodes.Watch,
-		})
+		f.nodes = f.watch(ctx, coreinformers.NewNodeInformer(f.client, 0, nil), trimNode)
 	}
 	if local && f.slices == nil {
-		slices := f.client.DiscoveryV1().EndpointSlices("")
-		f.slices = f.watch(ctx, &discoveryv1.EndpointSlice{}, trimSlice, nil, &cache.ListWatch{
-			ListWithContextFunc:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return slices.List(ctx, o) },
-			WatchFuncWithContext: slices.Watch,
-		})
+		f.slices = f.watch(ctx, discoveryinformers.NewEndpointSliceInformer(f.client, "", 0, nil), trimSlice)
 	}
 	f.nodes, f.slices = f.nodes.stopIf(len(services) == 0), f.slices.stopIf(!local)
 	for _, w := range []*watching{f.nodes, f.slices} {
@@ -103,73 +87,38 @@ func (w *watching) stopIf(over bool) *watching {
 }
 
 // watch watches objects in the form that trim returns, and announces changes of that form.
-func (f *feed) watch(ctx context.Context, kind runtime.Object, trim cache.TransformFunc, gone func(any), lw *cache.ListWatch) *watching {
+func (f *feed) watch(ctx context.Context, informer cache.SharedIndexInformer, trim cache.TransformFunc) *watching {
 	ctx, stop := context.WithCancel(ctx)
-	w := &watching{stop: stop}
-	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: cache.ToListWatcherWithWatchListSemantics(lw, f.client),
-		ObjectType:    kind,
-		Transform:     trim,
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { f.notify() },
-			UpdateFunc: func(old, obj any) {
-				if !same(old, obj) {
-					f.notify()
-				}
-			},
-			DeleteFunc: func(obj any) {
-				if gone != nil {
-					gone(obj)
-				}
+	_ = informer.SetTransform(trim) // it fails only after the informer is started
+	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { f.notify() },
+		UpdateFunc: func(old, obj any) {
+			if !same(old, obj) {
 				f.notify()
-			},
+			}
+		},
+		DeleteFunc: func(obj any) {
+			switch obj.(type) {
+			case *corev1.Service, cache.DeletedFinalStateUnknown:
+				f.left.Store(true)
+			}
+			f.notify()
 		},
 	})
-	w.store, w.synced = store, controller.HasSyncedChecker()
-	go controller.RunWithContext(ctx)
-	return w
+	go informer.RunWithContext(ctx)
+	return &watching{store: informer.GetStore(), synced: informer.HasSyncedChecker(), stop: stop}
 }
 
 // same reports whether two versions of a trimmed object differ only in their resource version.
 func same(old, obj any) bool {
-	switch a := old.(type) {
-	case *corev1.Service:
-		b, ok := obj.(*corev1.Service)
-		return ok && versionless(a.ObjectMeta, b.ObjectMeta) && reflect.DeepEqual(a.Spec, b.Spec) && reflect.DeepEqual(a.Status, b.Status)
-	case *corev1.Node:
-		b, ok := obj.(*corev1.Node)
-		return ok && versionless(a.ObjectMeta, b.ObjectMeta) && reflect.DeepEqual(a.Spec, b.Spec) && reflect.DeepEqual(a.Status, b.Status)
-	case *discoveryv1.EndpointSlice:
-		b, ok := obj.(*discoveryv1.EndpointSlice)
-		return ok && versionless(a.ObjectMeta, b.ObjectMeta) && reflect.DeepEqual(a.Endpoints, b.Endpoints)
+	a, okA := old.(runtime.Object)
+	b, okB := obj.(metav1.Object)
+	if !okA || !okB {
+		return false
 	}
-	return false
-}
-
-func versionless(a, b metav1.ObjectMeta) bool {
-	a.ResourceVersion, b.ResourceVersion = "", ""
-	return reflect.DeepEqual(a, b)
-}
-
-// noteGone records a Service that has left the watch. It may still exist, with another type.
-func (f *feed) noteGone(obj any) {
-	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = last.Obj
-	}
-	if s, ok := obj.(*corev1.Service); ok {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.gone[types.NamespacedName{Namespace: s.Namespace, Name: s.Name}] = true
-	}
-}
-
-// takeGone returns the recorded Services and clears the record.
-func (f *feed) takeGone() map[types.NamespacedName]bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	out := maps.Clone(f.gone)
-	clear(f.gone)
-	return out
+	a = a.DeepCopyObject()
+	a.(metav1.Object).SetResourceVersion(b.GetResourceVersion())
+	return reflect.DeepEqual(a, obj)
 }
 
 // listOf returns the objects of a watch.

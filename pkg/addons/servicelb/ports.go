@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -64,7 +63,7 @@ func (p Ports) run(ctx context.Context, client kubernetes.Interface) {
 				looked.next, looked.about, looked.text = time.Now().Add(valid), about, text
 			}
 			if looked.text != node.Annotations[heldAnnotation] {
-				if err := p.say(ctx, client, looked.text); err != nil && ctx.Err() == nil {
+				if err := annotate(ctx, client, p.Node.Name, heldAnnotation, looked.text); err != nil && ctx.Err() == nil {
 					logrus.WithField("component", "lb-ports").WithError(err).Warn("trying again")
 					again = time.After(5 * time.Second)
 				}
@@ -166,23 +165,4 @@ func natAddresses(node *corev1.Node) ([]netip.Addr, error) {
 		}
 	}
 	return out, nil
-}
-
-// say writes an answer into the Node; "" removes the previous answer.
-func (p Ports) say(ctx context.Context, client kubernetes.Interface, text string) error {
-	value := &text
-	if text == "" {
-		value = nil
-	}
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{heldAnnotation: value}}})
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	_, err = client.CoreV1().Nodes().Patch(ctx, p.Node.Name, types.MergePatchType, data, metav1.PatchOptions{}, "status")
-	if err != nil {
-		return fmt.Errorf("saying which ports of this node are in use: %w", err)
-	}
-	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
@@ -42,10 +42,9 @@ type controller struct {
 // sync makes a plan and carries it out. soon is when to call it again even without an event, 0 for never.
 func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 	services := c.services()
-	gone := c.releaseRetyped(ctx)
 	if len(services) == 0 { // before the watch of nodes ends
 		if err := c.writeQueries(ctx, nil); err != nil {
-			return 0, errors.Join(gone, err)
+			return 0, err
 		}
 	}
 	c.feed.need(ctx, services)
@@ -57,7 +56,7 @@ func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 	}
 	nodePorts, err := c.nodePorts(ctx, services)
 	if err != nil {
-		return 0, errors.Join(gone, err)
+		return 0, err
 	}
 	in := snapshot{
 		services: services, nodes: listOf[*corev1.Node](c.feed.nodes), endpoints: c.feed.endpoints(),
@@ -68,7 +67,7 @@ func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 	c.since, soon = remember(c.since, p.open, in.now)
 	asked, written := c.writeQueries(ctx, p.asked), c.write(ctx, p.outcomes)
 	c.report(p.outcomes)
-	return soon, errors.Join(gone, asked, written)
+	return soon, errors.Join(asked, written)
 }
 
 // services returns the Services of this package from the watch, or newer versions that this controller wrote.
@@ -109,7 +108,7 @@ func (c *controller) writeQueries(ctx context.Context, asked map[string][]port) 
 	var todo []func() error
 	for _, n := range listOf[*corev1.Node](c.feed.nodes) {
 		if text := formatPorts(asked[n.Name]); text != n.Annotations[askedAnnotation] {
-			todo = append(todo, func() error { return ask(ctx, c.client, n.Name, text) })
+			todo = append(todo, func() error { return annotate(ctx, c.client, n.Name, askedAnnotation, text) })
 		}
 	}
 	return inParallel(todo)
@@ -196,22 +195,6 @@ func (c *controller) nodePorts(ctx context.Context, services []*corev1.Service) 
 	return out, nil
 }
 
-// releaseRetyped removes addresses and finalizer from Services whose type has changed.
-func (c *controller) releaseRetyped(ctx context.Context) error {
-	var errs []error
-	for key := range c.feed.takeGone() {
-		s, err := c.client.CoreV1().Services(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-		if err == nil && s.Spec.Type != corev1.ServiceTypeLoadBalancer && condition(s, readyCondition) != nil { // else it belongs to another load balancer
-			_, err = patch(ctx, c.client, s, released(s))
-		}
-		if err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, err)
-			c.feed.noteGone(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}})
-		}
-	}
-	return errors.Join(errs...)
-}
-
 // report updates the report for coracle status.
 func (c *controller) report(outcomes []outcome) {
 	if c.Report == nil {
@@ -237,18 +220,14 @@ func (c *controller) report(outcomes []outcome) {
 	c.Report(all)
 }
 
-// inParallel calls all functions, at most writers at once.
+// inParallel calls all functions, at most writers at once, and joins their errors.
 func inParallel(todo []func() error) error {
 	errs := make([]error, len(todo))
-	free := make(chan struct{}, writers)
-	var all sync.WaitGroup
+	var all errgroup.Group
+	all.SetLimit(writers)
 	for i, f := range todo {
-		free <- struct{}{}
-		all.Go(func() {
-			errs[i] = f()
-			<-free
-		})
+		all.Go(func() error { errs[i] = f(); return nil })
 	}
-	all.Wait()
+	_ = all.Wait() // the errors are in errs
 	return errors.Join(errs...)
 }

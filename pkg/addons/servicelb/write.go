@@ -4,18 +4,20 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // The finalizer of load balancers, as in upstream's cloud providers, and that of k3s, which k3s cannot remove any more.
@@ -60,10 +62,12 @@ func released(old *corev1.Service) *corev1.Service {
 // patch writes the difference between two versions of a Service, and returns the result; nil if there is no difference, or
 // if the Service was deleted or replaced meanwhile.
 func patch(ctx context.Context, client kubernetes.Interface, old, changed *corev1.Service) (*corev1.Service, error) {
-	if reflect.DeepEqual(old, changed) {
+	if equality.Semantic.DeepEqual(old, changed) {
 		return nil, nil
 	}
-	before, err := json.Marshal(old)
+	anonymous := *old
+	anonymous.UID = "" // so the patch contains the UID, and does not change a Service that was created anew under this name
+	before, err := json.Marshal(anonymous)
 	if err != nil {
 		return nil, err
 	}
@@ -74,19 +78,6 @@ func patch(ctx context.Context, client kubernetes.Interface, old, changed *corev
 	data, err := strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Service{})
 	if err != nil {
 		return nil, fmt.Errorf("comparing Service %s/%s: %w", old.Namespace, old.Name, err)
-	}
-	var body map[string]any
-	if err := json.Unmarshal(data, &body); err != nil || len(body) == 0 {
-		return nil, err
-	}
-	metadata, _ := body["metadata"].(map[string]any)
-	if metadata == nil {
-		metadata = map[string]any{}
-	}
-	metadata["uid"] = old.UID // a Service that was created anew under this name is not changed
-	body["metadata"] = metadata
-	if data, err = json.Marshal(body); err != nil {
-		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -100,13 +91,13 @@ func patch(ctx context.Context, client kubernetes.Interface, old, changed *corev
 	return got, nil
 }
 
-// ask writes a query into a Node; "" removes the previous query.
-func ask(ctx context.Context, client kubernetes.Interface, node, text string) error {
+// annotate sets an annotation of a Node; "" removes it.
+func annotate(ctx context.Context, client kubernetes.Interface, node, key, text string) error {
 	value := &text
 	if text == "" {
 		value = nil
 	}
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{askedAnnotation: value}}})
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{key: value}}})
 	if err != nil {
 		return err
 	}
@@ -114,26 +105,15 @@ func ask(ctx context.Context, client kubernetes.Interface, node, text string) er
 	defer cancel()
 	_, err = client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, data, metav1.PatchOptions{FieldManager: "coracle"}, "status")
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("asking node %s about its ports: %w", node, err)
+		return fmt.Errorf("annotating node %s with %s: %w", node, key, err)
 	}
 	return nil
 }
 
 // tell creates an Event for a Service.
 func tell(ctx context.Context, client kubernetes.Interface, s *corev1.Service, kind, reason, message string) error {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	now := metav1.Now()
-	_, err := client.CoreV1().Events(s.Namespace).Create(ctx, &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", s.Name, now.UnixNano()), Namespace: s.Namespace},
-		InvolvedObject: corev1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: s.Namespace, Name: s.Name, UID: s.UID},
-		Type:           kind, Reason: reason, Message: message, FirstTimestamp: now, LastTimestamp: now, Count: 1,
-		Source: corev1.EventSource{Component: "coracle"},
-	}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return fmt.Errorf("creating an Event for Service %s/%s: %w", s.Namespace, s.Name, err)
-	}
-	return nil
+	about := corev1.ObjectReference{Kind: "Service", APIVersion: "v1", Namespace: s.Namespace, Name: s.Name, UID: s.UID}
+	return kube.SendEvent(ctx, client, corev1.EventSource{Component: "coracle"}, about, kind, reason, message)
 }
 
 // event is an Event that is to be created.
