@@ -13,8 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -27,8 +27,6 @@ const (
 	orphansComponent = "local-volumes"
 	// unreachableTimeout is how long a node may be unreachable before the claims that wait for it go to another node.
 	unreachableTimeout = time.Minute
-	// allNodes is the key in the queue for all nodes that are gone.
-	allNodes = ""
 )
 
 // Orphans is the component of the control plane that looks after local volumes whose node is gone. It removes such a
@@ -46,78 +44,54 @@ func (o Orphans) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	ready()
-	api := client.CoreV1().RESTClient()
-	ours := func(o *metav1.ListOptions) { o.LabelSelector = localpath.NodeLabel }
-	watchOrphans(kube.WithComponent(ctx, orphansComponent), client, cache.NewListWatchFromClient(api, "nodes", "", fields.Everything()),
-		cache.NewFilteredListWatchFromClient(api, "persistentvolumes", "", ours))
+	watchOrphans(kube.WithComponent(ctx, orphansComponent), client)
 	return nil
 }
 
-// orphanCare handles one node after the other.
+// orphanCare handles the volumes and claims of nodes that are gone.
 type orphanCare struct {
 	client kubernetes.Interface
 	nodes  cache.Store
 }
 
-// watchOrphans queues the nodes that go away or become unreachable, and handles them until ctx is done.
-func watchOrphans(ctx context.Context, client kubernetes.Interface, nodes, volumes cache.ListerWatcher) {
+// watchOrphans looks after orphans at the start, and whenever a node goes away or has been unreachable for
+// unreachableTimeout, or a volume is released, until ctx is done.
+func watchOrphans(ctx context.Context, client kubernetes.Interface) {
+	nodes := coreinformers.NewNodeInformer(client, 0, nil)
+	ours := func(o *metav1.ListOptions) { o.LabelSelector = localpath.NodeLabel }
+	volumes := coreinformers.NewFilteredPersistentVolumeInformer(client, 0, nil, ours)
+	c := orphanCare{client, nodes.GetStore()}
+	const all = "all" // the only item in the queue
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))
-	unreachable := func(obj any) {
-		if node, ok := obj.(*corev1.Node); ok && !unreachableSince(node).IsZero() {
-			queue.AddAfter(node.Name, time.Until(unreachableSince(node).Add(unreachableTimeout)))
+	changed := func(obj any) {
+		switch o := obj.(type) {
+		case *corev1.Node:
+			if since := unreachableSince(o); !since.IsZero() {
+				queue.AddAfter(all, time.Until(since.Add(unreachableTimeout)))
+			}
+		case *corev1.PersistentVolume:
+			if isReleased(o) {
+				queue.Add(all)
+			}
 		}
 	}
-	known, controller := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: nodes, ObjectType: &corev1.Node{}, Transform: trimOrphan,
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    unreachable,
-			UpdateFunc: func(_, obj any) { unreachable(obj) },
-			DeleteFunc: func(obj any) {
-				if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err == nil {
-					queue.Add(name)
-				}
-			},
-		},
-	})
-	c := orphanCare{client, known}
-	_, releases := cache.NewInformerWithOptions(cache.InformerOptions{
-		ListerWatcher: volumes, ObjectType: &corev1.PersistentVolume{}, Transform: trimOrphan,
-		Handler: cache.ResourceEventHandlerFuncs{UpdateFunc: func(_, obj any) { // volumes that exist already are handled with allNodes
-			if pv, ok := obj.(*corev1.PersistentVolume); ok && isReleased(pv) {
-				queue.Add(pv.Labels[localpath.NodeLabel])
-			}
-		}},
-	})
 	var working sync.WaitGroup
-	working.Go(func() { releases.RunWithContext(ctx) })
+	for _, informer := range []cache.SharedIndexInformer{nodes, volumes} {
+		_ = informer.SetTransform(trimOrphan) // it fails only after the informer is started
+		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: func(any) { queue.Add(all) },
+		})
+		working.Go(func() { informer.RunWithContext(ctx) })
+	}
 	working.Go(func() {
-		if !cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
-			return
+		if cache.WaitForCacheSync(ctx.Done(), nodes.HasSynced) {
+			queue.Add(all)
+			kube.Work(ctx, orphansComponent, queue, c.handle)
 		}
-		queue.Add(allNodes)
-		kube.Work(ctx, orphansComponent, queue, c.handle)
 	})
-	controller.RunWithContext(ctx)
+	<-ctx.Done()
 	queue.ShutDown()
 	working.Wait()
-}
-
-// handle deals with the volumes and claims of a node that is gone or unreachable, or of all nodes that are gone.
-func (c orphanCare) handle(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, unreachableTimeout)
-	defer cancel()
-	if name == allNodes {
-		return c.each(ctx, localpath.NodeLabel, c.gone)
-	}
-	if c.gone(name) {
-		return c.each(ctx, labelIs(name), c.gone)
-	}
-	if obj, _, err := c.nodes.GetByKey(name); err == nil {
-		if node, ok := obj.(*corev1.Node); ok && !unreachableSince(node).IsZero() {
-			return c.claims(ctx, func(node string) bool { return node == name })
-		}
-	}
-	return nil // the node has come back
 }
 
 // gone reports whether there is no such node.
@@ -126,22 +100,33 @@ func (c orphanCare) gone(name string) bool {
 	return err == nil && !exists
 }
 
-func labelIs(node string) string { return localpath.NodeLabel + "=" + node }
+// lost reports whether there is no such node, or it has been unreachable for unreachableTimeout.
+func (c orphanCare) lost(name string) bool {
+	obj, _, err := c.nodes.GetByKey(name)
+	if node, ok := obj.(*corev1.Node); ok && err == nil {
+		since := unreachableSince(node)
+		return !since.IsZero() && time.Since(since) >= unreachableTimeout
+	}
+	return c.gone(name)
+}
 
-// each deals with the volumes and claims of nodes that are gone. A failure with one of them does not stop the others.
-func (c orphanCare) each(ctx context.Context, selector string, gone func(node string) bool) error {
-	list, err := c.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{LabelSelector: selector})
+// handle removes the released volumes of nodes that are gone, and gives back the claims that wait for lost nodes. A failure
+// with one of them does not stop the others.
+func (c orphanCare) handle(ctx context.Context, _ string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	list, err := c.client.CoreV1().PersistentVolumes().List(ctx, metav1.ListOptions{LabelSelector: localpath.NodeLabel})
 	if err != nil {
 		return fmt.Errorf("listing local volumes: %w", err)
 	}
 	var errs []error
 	for i := range list.Items {
 		pv := &list.Items[i]
-		if gone(pv.Labels[localpath.NodeLabel]) && isReleased(pv) {
+		if c.gone(pv.Labels[localpath.NodeLabel]) && isReleased(pv) {
 			errs = append(errs, c.forget(ctx, pv))
 		}
 	}
-	return errors.Join(append(errs, c.claims(ctx, gone))...)
+	return errors.Join(append(errs, c.claims(ctx))...)
 }
 
 // isReleased reports whether a volume only waits for its directory to be removed. A volume that is bound to a claim
@@ -171,9 +156,9 @@ func (c orphanCare) forget(ctx context.Context, pv *corev1.PersistentVolume) err
 	return nil
 }
 
-// claims gives the claims that wait for volumes on some nodes back to the scheduler, which would wait for those nodes for
+// claims gives the claims that wait for volumes on lost nodes back to the scheduler, which would wait for those nodes for
 // ever. If such a node has created its volume before that, the claim is bound to it; afterwards the API refuses the volume.
-func (c orphanCare) claims(ctx context.Context, of func(node string) bool) error {
+func (c orphanCare) claims(ctx context.Context) error {
 	list, err := c.client.CoreV1().PersistentVolumeClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return fmt.Errorf("listing claims: %w", err)
@@ -182,7 +167,7 @@ func (c orphanCare) claims(ctx context.Context, of func(node string) bool) error
 	for i := range list.Items {
 		claim := &list.Items[i]
 		node, waits := claim.Annotations[localpath.SelectedNode]
-		if !waits || claim.Annotations[localpath.ProvisionerOf] != localpath.Provisioner || claim.Spec.VolumeName != "" || !of(node) {
+		if !waits || claim.Annotations[localpath.ProvisionerOf] != localpath.Provisioner || claim.Spec.VolumeName != "" || !c.lost(node) {
 			continue
 		}
 		claim = claim.DeepCopy()

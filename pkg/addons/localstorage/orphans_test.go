@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -44,17 +43,11 @@ func claim(name, node, volume string) *corev1.PersistentVolumeClaim {
 // work runs the component against a server that is a map.
 func work(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
-	watching := func(list func(context.Context, metav1.ListOptions) (runtime.Object, error), follow func(context.Context, metav1.ListOptions) (watch.Interface, error)) cache.ListerWatcher {
-		return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{ListWithContextFunc: list, WatchFuncWithContext: follow}, client)
-	}
-	nodes, volumes := client.CoreV1().Nodes(), client.CoreV1().PersistentVolumes()
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		watchOrphans(ctx, client,
-			watching(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return nodes.List(ctx, o) }, nodes.Watch),
-			watching(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return volumes.List(ctx, o) }, volumes.Watch))
+		watchOrphans(ctx, client)
 	}()
 	t.Cleanup(func() { stop(); <-ended })
 }
@@ -136,7 +129,7 @@ func TestOneRefused(t *testing.T) {
 	client.PrependReactor("patch", "persistentvolumes", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		return action.(clienttesting.PatchAction).GetName() == "a", nil, errors.New("not this one")
 	})
-	err := orphanCare{client, cache.NewStore(cache.MetaNamespaceKeyFunc)}.handle(t.Context(), allNodes)
+	err := orphanCare{client, cache.NewStore(cache.MetaNamespaceKeyFunc)}.handle(t.Context(), "")
 	if err == nil || !strings.Contains(err.Error(), "removing volume a: not this one") {
 		t.Errorf("got %v", err)
 	}

@@ -16,71 +16,46 @@ import (
 // called again after a crash at any line. It renames the directory first, so that Create can make another one, and then
 // calls release, which releases what Create's limit took, before it removes the content.
 func (v Volume) Delete(release func(dir *os.File) error) error {
-	root, err := os.OpenRoot(v.Base)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("opening the directory of local volumes: %w", err)
-	}
-	defer root.Close()
 	waste := deleted + v.PV
-	if err := removeAside(root, waste); err != nil { // left by a crash
+	if err := v.FinishDelete(); err != nil { // left by a crash
 		return err
 	}
-	dir, err := openDir(root, v.Folder)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("opening %s: %w", v.Path(), err)
-	}
-	defer dir.Close()
-	if err := v.mayDelete(dir); err != nil {
-		return err
-	}
-	if err := v.putAside(root, dir); err != nil {
-		return err
-	}
-	if release != nil {
-		if err := release(dir); err != nil {
-			return fmt.Errorf("giving back the quota of %s: %w", v.Path(), err)
+	return v.withDir(func(root *os.Root, dir *os.File) error {
+		if err := v.mayDelete(dir); err != nil {
+			return err
 		}
-	}
-	if err := root.RemoveAll(waste); err != nil {
-		return fmt.Errorf("removing what was %s: %w", v.Path(), err)
-	}
-	removeParents(root, v.Folder)
-	return nil
+		if err := v.putAside(root, dir); err != nil {
+			return err
+		}
+		if release != nil {
+			if err := release(dir); err != nil {
+				return fmt.Errorf("giving back the quota of %s: %w", v.Path(), err)
+			}
+		}
+		if err := root.RemoveAll(waste); err != nil {
+			return fmt.Errorf("removing what was %s: %w", v.Path(), err)
+		}
+		removeParents(root, v.Folder)
+		return nil
+	})
 }
 
 // RemoveEmpty removes the directory if it is this volume's and empty, and reports whether it is gone. release is as in
 // Delete.
 func (v Volume) RemoveEmpty(release func(dir *os.File) error) (gone bool, err error) {
-	root, err := os.OpenRoot(v.Base)
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("opening the directory of local volumes: %w", err)
-	}
-	defer root.Close()
-	dir, err := openDir(root, v.Folder)
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("opening %s: %w", v.Path(), err)
-	}
-	defer dir.Close()
-	if v.mayDelete(dir) != nil || root.Remove(v.Folder) != nil {
-		return false, nil
-	}
-	removeParents(root, v.Folder)
-	if err := release(dir); err != nil {
-		return true, fmt.Errorf("giving back the quota of %s: %w", v.Path(), err)
-	}
-	return true, nil
+	gone = true
+	err = v.withDir(func(root *os.Root, dir *os.File) error {
+		if v.mayDelete(dir) != nil || root.Remove(v.Folder) != nil {
+			gone = false
+			return nil
+		}
+		removeParents(root, v.Folder)
+		if err := release(dir); err != nil {
+			return fmt.Errorf("giving back the quota of %s: %w", v.Path(), err)
+		}
+		return nil
+	})
+	return gone && err == nil, err
 }
 
 // removeParents removes the parent directories that are empty now.
@@ -168,6 +143,21 @@ func inBase(base string, do func(root *os.Root) error) error {
 	}
 	defer root.Close()
 	return do(root)
+}
+
+// withDir calls do with the directory, if it exists.
+func (v Volume) withDir(do func(root *os.Root, dir *os.File) error) error {
+	return inBase(v.Base, func(root *os.Root) error {
+		dir, err := openDir(root, v.Folder)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("opening %s: %w", v.Path(), err)
+		}
+		defer dir.Close()
+		return do(root, dir)
+	})
 }
 
 // unmarked matches the names of renamed directories that need no mark.

@@ -1,7 +1,6 @@
 package localpath
 
 import (
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -9,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/quantity"
 )
 
 // Found is the directory of a volume on the disk, with or without a PersistentVolume.
@@ -96,19 +97,5 @@ func Summary(base string) string {
 	for _, f := range found {
 		size += Size(f.Path)
 	}
-	noun := "volumes"
-	if len(found) == 1 {
-		noun = "volume"
-	}
-	return fmt.Sprintf("%d %s with %s", len(found), noun, readable(size))
-}
-
-// readable formats a size.
-func readable(bytes int64) string {
-	units := []string{"KiB", "MiB", "GiB", "TiB"}
-	size := float64(bytes) / 1024
-	for size >= 1024 && len(units) > 1 {
-		size, units = size/1024, units[1:]
-	}
-	return fmt.Sprintf("%.1f %s", size, units[0])
+	return quantity.Count(len(found), "volume", "volumes") + " with " + quantity.Bytes(size)
 }

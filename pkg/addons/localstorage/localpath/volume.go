@@ -27,19 +27,13 @@ type Volume struct {
 func (v Volume) Path() string { return filepath.Join(v.Base, v.Folder) }
 
 // Exists reports whether the directory exists and is this volume's.
-func (v Volume) Exists() bool {
-	root, err := os.OpenRoot(v.Base)
-	if err != nil {
-		return false
-	}
-	defer root.Close()
-	dir, err := openDir(root, v.Folder)
-	if err != nil {
-		return false
-	}
-	defer dir.Close()
-	owner, marked := markOf(dir)
-	return marked && owner == v.PV || !marked && v.namedAfterPV()
+func (v Volume) Exists() (exists bool) {
+	_ = v.withDir(func(_ *os.Root, dir *os.File) error {
+		owner, marked := markOf(dir)
+		exists = marked && owner == v.PV || !marked && v.namedAfterPV()
+		return nil
+	})
+	return exists
 }
 
 // Create creates the directory unless it exists, calls limit with it, and then makes it writable for all users. limit is told
@@ -131,15 +125,7 @@ func (v Volume) finish(dir *os.File, limit func(*os.File, bool) error) error {
 
 // HandOver marks the directory, if it exists, as that of another volume that uses it too.
 func (v Volume) HandOver(pv string) error {
-	return inBase(v.Base, func(root *os.Root) error {
-		dir, err := openDir(root, v.Folder)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("opening %s: %w", v.Path(), err)
-		}
-		defer dir.Close()
+	return v.withDir(func(_ *os.Root, dir *os.File) error {
 		if owner, marked := markOf(dir); !marked || owner != v.PV {
 			return nil
 		}
