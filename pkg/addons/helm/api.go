@@ -37,6 +37,9 @@ type chart struct {
 
 	Spec   chartSpec   `json:"spec"`
 	Status chartStatus `json:"status"`
+
+	// stored is the status in the API.
+	stored chartStatus
 }
 
 // overrides are the fields that HelmChart and HelmChartConfig share.
@@ -169,6 +172,7 @@ func partial(u *unstructured.Unstructured) *chart {
 	ch.Spec.TargetNamespace, ch.Spec.Driver = field("targetNamespace"), field("driver")
 	ch.Spec.Chart, ch.Spec.ChartContent = field("chart"), field("chartContent")
 	_ = decode(&unstructured.Unstructured{Object: map[string]any{"status": u.Object["status"]}}, ch)
+	ch.stored = ch.Status
 	ch.Namespace, ch.Name, ch.UID = u.GetNamespace(), u.GetName(), u.GetUID()
 	ch.Generation, ch.Annotations = u.GetGeneration(), u.GetAnnotations()
 	ch.Finalizers, ch.DeletionTimestamp = u.GetFinalizers(), u.GetDeletionTimestamp()

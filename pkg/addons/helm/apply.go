@@ -96,13 +96,35 @@ func (c *controller) carryOut(ctx context.Context, ch *chart, w desired, step st
 		}
 		return nil
 	}
-	if newest.status.IsPending() { // nobody else works on releases
-		c.log.WithField("chart", name.String()).Info("going on with what was interrupted")
-		if _, err := c.runOnRelease(ctx, request{Chart: ch, Step: markInterrupted, Newest: newest.version}); err != nil {
-			return err
-		}
+	if err := c.markPending(ctx, ch, newest); err != nil {
+		return err
+	}
+	if newest.status.IsPending() && step != rollback {
+		ch.Status.Attempted = "" // if the chart cannot be fetched now, it is still to be tried again
 	}
 	return c.deploy(ctx, ch, w, step)
+}
+
+// markPending marks the newest revision as failed if it is pending. The controller is the only one that works on releases, so
+// the action was interrupted.
+func (c *controller) markPending(ctx context.Context, ch *chart, newest revision) error {
+	if !newest.status.IsPending() {
+		return nil
+	}
+	c.log.WithField("chart", nameOf(ch).String()).Infof("revision %d was interrupted", newest.version)
+	_, err := c.runOnRelease(ctx, request{Chart: ch, Step: markInterrupted, Newest: newest.version})
+	return err
+}
+
+// abandon marks the newest revision of a chart that cannot be applied any more as failed if the controller left it pending.
+func (c *controller) abandon(ctx context.Context, ch *chart) error {
+	history, err := c.clients.history(ctx, ch)
+	newest := newestOf(history)
+	if err != nil || newest.from != ch.Namespace || !newest.status.IsPending() {
+		return err
+	}
+	ch.Status.Attempted = "" // it may be tried again when it can be applied
+	return c.markPending(ctx, ch, newest)
 }
 
 // deploy has a child process install, upgrade or roll back.

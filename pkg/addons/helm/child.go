@@ -1,6 +1,7 @@
 package helm
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -43,7 +44,7 @@ type request struct {
 
 // message is one line of the child's standard output: a log entry, that the chart is rendered, or the result.
 type message struct {
-	Level    string         `json:"level,omitempty"` // as logrus writes it
+	Level    string         `json:"level,omitempty"`
 	Msg      string         `json:"msg,omitempty"`
 	Rendered *renderedChart `json:",omitempty"`
 	Result   *result        `json:",omitempty"`
@@ -108,12 +109,15 @@ func (c *controller) runChild(ctx context.Context, r request, rendered func(rend
 		return result{}, fmt.Errorf("starting the child process for the chart: %w", err)
 	}
 	limited := len(r.Archive) > 0
-	outcome := c.listen(stdout, nameOf(r.Chart).String(), func(chart renderedChart) {
+	outcome, err := c.listen(stdout, nameOf(r.Chart).String(), func(chart renderedChart) {
 		limited = false
 		if err := rendered(chart); err != nil {
 			kill(err)
 		}
 	})
+	if err != nil {
+		kill(err)
+	}
 	switch err := cmd.Wait(); {
 	case outcome != nil:
 		return *outcome, outcome.err()
@@ -124,12 +128,21 @@ func (c *controller) runChild(ctx context.Context, r request, rendered func(rend
 	}
 }
 
-// listen reads the child's messages until it ends. It returns nil if there was no result.
-func (c *controller) listen(stdout io.Reader, chart string, rendered func(renderedChart)) (outcome *result) {
-	for messages := json.NewDecoder(stdout); ; {
+// The size of the child's messages in bytes: a text in a message is cut at maxText, and a message of more than maxMessage
+// ends the child.
+const (
+	maxText    = 64 << 10
+	maxMessage = 1 << 20
+)
+
+// listen reads the child's messages until it ends. The outcome is nil if there was no result.
+func (c *controller) listen(stdout io.Reader, chart string, rendered func(renderedChart)) (outcome *result, err error) {
+	messages := bufio.NewScanner(stdout)
+	messages.Buffer(nil, maxMessage)
+	for messages.Scan() {
 		var m message
-		if messages.Decode(&m) != nil {
-			return outcome
+		if err := json.Unmarshal(messages.Bytes(), &m); err != nil {
+			return nil, fmt.Errorf("reading a message of the child process: %w", err)
 		}
 		switch {
 		case m.Rendered != nil:
@@ -141,6 +154,10 @@ func (c *controller) listen(stdout io.Reader, chart string, rendered func(render
 			c.log.WithField("chart", chart).Log(max(level, logrus.ErrorLevel), m.Msg)
 		}
 	}
+	if err := messages.Err(); err != nil {
+		return nil, fmt.Errorf("reading the messages of the child process: %w", err)
+	}
+	return outcome, nil
 }
 
 // serveAPI forwards requests from the returned socket to the API server until ctx is done, with this process's

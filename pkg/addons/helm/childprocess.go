@@ -37,7 +37,7 @@ func RunChild([]string) int {
 	out := os.Stdout
 	silenceStderr()
 	logrus.SetOutput(out)
-	logrus.SetFormatter(&logrus.JSONFormatter{})
+	logrus.SetFormatter(messageFormatter{})
 	helmkube.ManagedFieldsManager = "helm" // as Helm's own command is called; the default is this process' name
 	spent, done := make(chan os.Signal, 1), make(chan int, 1)
 	signal.Notify(spent, unix.SIGXCPU)
@@ -58,6 +58,15 @@ func silenceStderr() {
 	klog.CopyStandardLogTo("INFO")
 }
 
+// messageFormatter formats log entries as messages.
+type messageFormatter struct{}
+
+// Format implements logrus.Formatter.
+func (messageFormatter) Format(e *logrus.Entry) ([]byte, error) {
+	line, err := json.Marshal(message{Level: e.Level.String(), Msg: cut(e.Message, maxText)})
+	return append(line, '\n'), err
+}
+
 // serveRequest carries out the request from in and writes messages to out.
 func serveRequest(in io.Reader, out io.Writer) (code int) {
 	var r request
@@ -70,6 +79,7 @@ func serveRequest(in io.Reader, out io.Writer) (code int) {
 	}
 	messages := json.NewEncoder(out)
 	res := r.run(context.Background(), clients, func(chart renderedChart) { _ = messages.Encode(message{Rendered: &chart}) })
+	res.Error = cut(res.Error, maxText)
 	if err := messages.Encode(message{Result: &res}); err != nil {
 		return exitUsage
 	}

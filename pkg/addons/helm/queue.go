@@ -173,6 +173,7 @@ func (c *controller) chart(ctx context.Context, name cache.ObjectName) (*chart, 
 	if err := decode(obj, ch); err != nil {
 		return partial(obj), config.Spec, problem{reasonInvalid, err}
 	}
+	ch.stored = ch.Status
 	stored, ok, err := c.configs.GetByKey(name.String())
 	if err == nil && ok {
 		err = decode(stored, &config)

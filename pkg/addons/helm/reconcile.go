@@ -24,6 +24,9 @@ type problem struct {
 
 func (p problem) Unwrap() error { return p.error }
 
+// errUnmanaged is the error in the status of a chart that became unmanaged while it was being applied.
+var errUnmanaged = errors.New("the chart became unmanaged while it was being applied")
+
 // reconcile brings a chart's release to the state that the chart describes. If it returns an error, the chart is tried
 // again after a pause. leading is done when this server no longer leads; a change of the chart does not cancel it.
 func (c *controller) reconcile(leading context.Context, name cache.ObjectName) error {
@@ -43,7 +46,10 @@ func (c *controller) reconcile(leading context.Context, name cache.ObjectName) e
 	case !ch.managed(), c.Disabled && ch.DeletionTimestamp != nil:
 		c.forget(leading, name)
 		c.requeueNamesakes(name)
-		return c.removeFinalizer(ctx, ch)
+		if !ch.managed() && ch.Status.reason() == reasonWorking {
+			err = errors.Join(c.abandon(ctx, ch), c.write(ctx, ch, ch.Status.withConditions(ch.Generation, reasonFailed, errUnmanaged)))
+		}
+		return errors.Join(err, c.removeFinalizer(ctx, ch))
 	case c.Disabled:
 		return nil
 	case ch.DeletionTimestamp != nil:
@@ -81,6 +87,9 @@ func (c *controller) fail(ctx context.Context, ch *chart, config overrides, err 
 	}
 	p.error = withoutQueries{p.error}
 	name := nameOf(ch)
+	if p.reason == reasonInvalid || p.reason == reasonUnsupported || p.reason == reasonNotFetched {
+		p.error = errors.Join(p.error, c.abandon(ctx, ch))
+	}
 	c.log.WithError(p.error).WithFields(logrus.Fields{"chart": name.String(), "reason": p.reason}).Warn("applying the chart")
 	c.setProblem(name, shorten(p.Error()))
 	c.event(ctx, ch, corev1.EventTypeWarning, p.reason, p.Error())

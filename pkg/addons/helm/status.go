@@ -82,17 +82,20 @@ func (d withoutQueries) Error() string { return queries.ReplaceAllString(d.error
 
 func (d withoutQueries) Unwrap() error { return d.error }
 
-// shorten cuts a message between two characters.
-func shorten(s string) string {
-	if len(s) <= longest {
+// shorten cuts a message of more than longest bytes.
+func shorten(s string) string { return cut(s, longest) }
+
+// cut cuts a text of more than most bytes between two characters.
+func cut(s string, most int) string {
+	if len(s) <= most {
 		return s
 	}
-	return strings.ToValidUTF8(s[:longest], "") + " …"
+	return strings.ToValidUTF8(s[:most], "") + " …"
 }
 
-// write writes the status to the API if it differs from the chart's.
+// write writes the status to the API if it differs from the stored one.
 func (c *controller) write(ctx context.Context, ch *chart, status chartStatus) error {
-	if equality.Semantic.DeepEqual(ch.Status, status) {
+	if equality.Semantic.DeepEqual(ch.stored, status) {
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{"status": mergePatchOf(status)})
@@ -107,7 +110,7 @@ func (c *controller) write(ctx context.Context, ch *chart, status chartStatus) e
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("writing the status: %w", err)
 	}
-	ch.Status = status
+	ch.Status, ch.stored = status, status
 	return nil
 }
 
