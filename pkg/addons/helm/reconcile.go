@@ -46,10 +46,11 @@ func (c *controller) reconcile(leading context.Context, name cache.ObjectName) e
 	case !ch.managed(), c.Disabled && ch.DeletionTimestamp != nil:
 		c.forget(leading, name)
 		c.requeueNamesakes(name)
+		var abandoned error
 		if !ch.managed() && ch.Status.reason() == reasonWorking {
-			err = errors.Join(c.abandon(ctx, ch), c.write(ctx, ch, ch.Status.withConditions(ch.Generation, reasonFailed, errUnmanaged)))
+			abandoned = errors.Join(c.abandon(ctx, ch), c.write(ctx, ch, ch.Status.withConditions(ch.Generation, reasonFailed, errUnmanaged)))
 		}
-		return errors.Join(err, c.removeFinalizer(ctx, ch))
+		return errors.Join(abandoned, c.removeFinalizer(ctx, ch))
 	case c.Disabled:
 		return nil
 	case ch.DeletionTimestamp != nil:
