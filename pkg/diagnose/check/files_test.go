@@ -138,7 +138,11 @@ func TestResolve(t *testing.T) {
 		}
 	}
 	for n := range 60 { // answers that end too soon
-		b := append(question("a.b", true), 0xC0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 10, 43, 0, 1)
+		query, err := question("a.b", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := append(query, 0xC0, 12, 0, 1, 0, 1, 0, 0, 0, 5, 0, 4, 10, 43, 0, 1)
 		b[7] = 2
 		_, _ = addresses(b[:min(n, len(b))])
 	}

@@ -3,7 +3,6 @@ package check
 import (
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -14,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -79,17 +79,16 @@ func AskName(ctx context.Context, server netip.AddrPort, name string) error {
 type Refused int
 
 // NoName is the answer that there is no such name.
-const NoName Refused = 3
+const NoName = Refused(dnsmessage.RCodeNameError)
 
 // Error tells the code, by its name where that is known.
 func (r Refused) Error() string {
-	const serverFailure, refused = 2, 5
-	switch r {
-	case serverFailure:
+	switch dnsmessage.RCode(r) {
+	case dnsmessage.RCodeServerFailure:
 		return "it answers that it has failed (SERVFAIL)"
-	case NoName:
+	case dnsmessage.RCodeNameError:
 		return "it knows no such name (NXDOMAIN)"
-	case refused:
+	case dnsmessage.RCodeRefused:
 		return "it refuses to answer (REFUSED)"
 	}
 	return fmt.Sprintf("it answers with error %d", int(r))
@@ -104,10 +103,14 @@ func Resolve(ctx context.Context, server netip.AddrPort, name string, v6 bool) (
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	query, err := question(name, v6)
+	if err != nil {
+		return nil, err
+	}
 	answer := make([]byte, 4096)
 	for range 2 {
 		_ = conn.SetDeadline(time.Now().Add(askTimeout))
-		if _, err = conn.Write(question(name, v6)); err != nil {
+		if _, err = conn.Write(query); err != nil {
 			break
 		}
 		var n int
@@ -133,68 +136,45 @@ func plain(err error) error {
 
 const questionID = 0xC0AD
 
-// Types of records.
-const typeA, typeNS, typeAAAA = 1, 2, 28
-
 // question asks for addresses, or for name servers of the root.
-func question(name string, v6 bool) []byte {
-	const recursion, classIN = 0x0100, 1
-	q := binary.BigEndian.AppendUint16(nil, questionID)
-	q = binary.BigEndian.AppendUint16(q, recursion)
-	q = append(binary.BigEndian.AppendUint16(q, 1), 0, 0, 0, 0, 0, 0)
-	kind := uint16(typeNS)
-	if name = strings.Trim(name, "."); name != "" {
-		kind = typeA
-		if v6 {
-			kind = typeAAAA
-		}
-		for label := range strings.SplitSeq(name, ".") {
-			q = append(append(q, byte(len(label))), label...)
-		}
+func question(name string, v6 bool) ([]byte, error) {
+	kind := dnsmessage.TypeA
+	switch {
+	case name == ".":
+		kind = dnsmessage.TypeNS
+	case v6:
+		kind = dnsmessage.TypeAAAA
 	}
-	q = binary.BigEndian.AppendUint16(append(q, 0), kind)
-	return binary.BigEndian.AppendUint16(q, classIN)
+	absolute, err := dnsmessage.NewName(strings.Trim(name, ".") + ".")
+	if err != nil {
+		return nil, err
+	}
+	m := dnsmessage.Message{Header: dnsmessage.Header{ID: questionID, RecursionDesired: true},
+		Questions: []dnsmessage.Question{{Name: absolute, Type: kind, Class: dnsmessage.ClassINET}}}
+	return m.Pack()
 }
 
-// addresses reads the addresses in an answer.
+// addresses returns the addresses in an answer, which may have been cut off.
 func addresses(b []byte) (out []netip.Addr, err error) {
-	const header, code = 12, 0x000F
-	if len(b) < header || binary.BigEndian.Uint16(b) != questionID {
+	var p dnsmessage.Parser
+	header, err := p.Start(b)
+	if err != nil || header.ID != questionID {
 		return nil, errors.New("what comes back is no answer")
 	}
-	if r := binary.BigEndian.Uint16(b[2:]) & code; r != 0 {
-		return nil, Refused(r)
+	if header.RCode != dnsmessage.RCodeSuccess {
+		return nil, Refused(header.RCode)
 	}
-	records := int(binary.BigEndian.Uint16(b[6:]))
-	at := skipName(b, header) + 4 // the question
-	for ; records > 0; records-- {
-		at = skipName(b, at)
-		if at+10 > len(b) {
-			break
+	for err = p.SkipAllQuestions(); err == nil; {
+		var r dnsmessage.Resource
+		r, err = p.Answer()
+		switch body := r.Body.(type) {
+		case *dnsmessage.AResource:
+			out = append(out, netip.AddrFrom4(body.A))
+		case *dnsmessage.AAAAResource:
+			out = append(out, netip.AddrFrom16(body.AAAA))
 		}
-		kind, size := binary.BigEndian.Uint16(b[at:]), int(binary.BigEndian.Uint16(b[at+8:]))
-		at += 10
-		if ip, ok := netip.AddrFromSlice(b[min(at, len(b)):min(at+size, len(b))]); ok && (kind == typeA || kind == typeAAAA) {
-			out = append(out, ip)
-		}
-		at += size
 	}
 	return out, nil
-}
-
-// skipName returns what comes after a name: labels, ended by an empty one or by a pointer.
-func skipName(b []byte, at int) int {
-	for at < len(b) {
-		switch n := int(b[at]); {
-		case n == 0:
-			return at + 1
-		case n >= 0xC0:
-			return at + 2
-		default:
-			at += n + 1
-		}
-	}
-	return at
 }
 
 // server looks at the server that the machine is to join: the way there, and what time it is there.

@@ -14,9 +14,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -136,11 +136,7 @@ func (d *Doctor) askServers() []answer {
 	}
 	known = slices.DeleteFunc(known, func(s tcpbalancer.Server) bool { return s.Fallback && s.Connections == 0 })
 	answers := make([]answer, len(known))
-	var asking sync.WaitGroup
-	for i, s := range known {
-		asking.Go(func() { answers[i] = d.askServer(s) })
-	}
-	asking.Wait()
+	atOnce(len(known), len(known), func(i int) { answers[i] = d.askServer(known[i]) })
 	return answers
 }
 
@@ -264,6 +260,19 @@ func judgeTunnels(all []state.Tunnel) (out []check.Verdict) {
 // manyNodes is how many nodes are asked at the same time.
 const manyNodes = 16
 
+// atOnce calls do with 0 to n-1, limit of them at the same time.
+func atOnce(limit, n int, do func(i int)) {
+	var group errgroup.Group
+	group.SetLimit(limit)
+	for i := range n {
+		group.Go(func() error {
+			do(i)
+			return nil
+		})
+	}
+	_ = group.Wait() // there are no errors
+}
+
 // nodeAccess asks every kubelet through this machine's own server, which goes directly or by the node's tunnel.
 func (d *Doctor) nodeAccess(ctx context.Context) []check.Verdict {
 	nodes, err := d.nodes()
@@ -272,22 +281,15 @@ func (d *Doctor) nodeAccess(ctx context.Context) []check.Verdict {
 		return check.Skipf("%v", errNoAPI)
 	}
 	failures := make([]error, len(nodes))
-	slots := make(chan struct{}, manyNodes)
-	var asking sync.WaitGroup
-	for i, n := range nodes {
-		asking.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			ctx, cancel := context.WithTimeout(ctx, apiTimeout)
-			defer cancel()
-			body, err := own.client.CoreV1().RESTClient().Get().Resource("nodes").Name(n.Name).SubResource("proxy").Suffix("healthz").Do(ctx).Raw()
-			if err != nil && len(body) > 0 {
-				err = fmt.Errorf("%w: %s", err, strings.Join(strings.Fields(string(body)), " "))
-			}
-			failures[i] = err
-		})
-	}
-	asking.Wait()
+	atOnce(manyNodes, len(nodes), func(i int) {
+		ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+		defer cancel()
+		body, err := own.client.CoreV1().RESTClient().Get().Resource("nodes").Name(nodes[i].Name).SubResource("proxy").Suffix("healthz").Do(ctx).Raw()
+		if err != nil && len(body) > 0 {
+			err = fmt.Errorf("%w: %s", err, strings.Join(strings.Fields(string(body)), " "))
+		}
+		failures[i] = err
+	})
 	var out []check.Verdict
 	for i, n := range nodes {
 		if failures[i] != nil {

@@ -69,16 +69,9 @@ func (d *Doctor) podNetwork(ctx context.Context) []check.Verdict {
 		}
 	}
 	results := make([]pathResult, len(peers))
-	slots := make(chan struct{}, 4*manyNodes)
-	var asking sync.WaitGroup
-	for i, p := range peers {
-		asking.Go(func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			results[i] = tryPath(ctx, p.gateway, sizes[p.gateway.Is6()])
-		})
-	}
-	asking.Wait()
+	atOnce(4*manyNodes, len(peers), func(i int) {
+		results[i] = tryPath(ctx, peers[i].gateway, sizes[peers[i].gateway.Is6()])
+	})
 	var out []check.Verdict
 	for i, p := range peers {
 		out = append(out, judgePath(p, results[i], sizes[p.gateway.Is6()], d.Config.Network.Backend)...)
@@ -216,11 +209,15 @@ func pingOnce(ctx context.Context, to netip.Addr, size int) error {
 		return err
 	}
 	defer conn.Close()
-	id := uint16(os.Getpid()) ^ uint16(size)
+	id := (os.Getpid() ^ size) & 0xffff
+	request, err := p.message(id, size)
+	if err != nil {
+		return err
+	}
 	if err := conn.SetDeadline(time.Now().Add(pingTimeout)); err != nil {
 		return err
 	}
-	if _, err := conn.Write(p.request(id, size)); err != nil {
+	if _, err := conn.Write(request); err != nil {
 		var errno unix.Errno
 		if errors.As(err, &errno) {
 			return errno
