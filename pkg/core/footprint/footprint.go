@@ -1,9 +1,8 @@
 // Package footprint lists everything that the parts of a node make outside coracle's own directories: network
-// interfaces, nft tables and rules, mounts, cgroups, files. The start of a node notes these things in the ledger, `reset`
+// interfaces, nft tables and rules, mounts, cgroups, kernel settings, files. The start of a node notes these things in the ledger, `reset`
 // goes by them when the ledger is unreadable, and `check`, `doctor` and the support bundle recognise them.
 //
 // The table is one light package, because most parts link Kubernetes or flannel, and `reset` and `check` must not.
-// Kernel settings are not listed: their old values are in the ledger only.
 package footprint
 
 import (
@@ -53,7 +52,7 @@ func Parts() []Part {
 	return []Part{
 		{Name: "host", OnDemand: slices.Concat(
 			entries(ledger.Link, ServiceLink), entries(ledger.Mount, NetNSDir)),
-			Shared: slices.Concat(entries(ledger.File, Kmsg, MachineID), entries(ledger.Mount, Kmsg))},
+			Shared: slices.Concat(entries(ledger.File, Kmsg, MachineID), entries(ledger.Mount, Kmsg), sysctlEntries())},
 		{Name: "containerd", Makes: func(cfg config.Config) []ledger.Entry {
 			return slices.Concat(entries(ledger.Dir, filepath.Dir(cfg.Dirs.CNIConfig()), CNIResults), entries(ledger.NFTTable, "ip cni_hostport", "ip6 cni_hostport"))
 		}},

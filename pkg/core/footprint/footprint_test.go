@@ -56,11 +56,20 @@ func TestPossible(t *testing.T) {
 		if e.Kind == ledger.PodNetwork {
 			t.Errorf("has %s %s, which is another pod network's", e.Kind, e.Name)
 		}
-		if e.Kind == ledger.Dir || e.Kind == ledger.Contents || e.Name == Kmsg || e.Name == MachineID {
+		if e.Kind == ledger.Dir || e.Kind == ledger.Contents || e.Kind == ledger.Sysctl || e.Name == Kmsg || e.Name == MachineID {
 			t.Errorf("has %s %s", e.Kind, e.Name)
 		}
 	}
 	if !IsLink("cni0") || !IsLink("coracle0") || IsLink("eth0") || IsLink(PolicyTable) {
 		t.Error("takes links for what they are not")
+	}
+}
+
+// TestSysctls: the table has every kernel setting, and only the ledger can tell who made it.
+func TestSysctls(t *testing.T) {
+	for _, s := range Sysctls() {
+		if !slices.ContainsFunc(Parts(), func(p Part) bool { return has(p.Shared, ledger.Sysctl, s.Name) }) {
+			t.Errorf("no part has %s", s.Name)
+		}
 	}
 }

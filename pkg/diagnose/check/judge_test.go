@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -136,8 +137,10 @@ func TestJudgeNetwork(t *testing.T) {
 		want  Result
 		texts []string
 	}{
-		{"address", judgeAddress([]netip.Addr{ip("10.0.0.1")}, map[netip.Addr]string{ip("10.0.0.1"): "eth0"}), OK, []string{"10.0.0.1 on eth0"}},
-		{"no such address", judgeAddress([]netip.Addr{ip("10.0.0.1")}, nil), Fail, []string{"--node-ip"}},
+		{"address", judgeAddress([]netip.Addr{ip("10.0.0.1")}, map[netip.Addr]string{ip("10.0.0.1"): "eth0"}, nil), OK, []string{"10.0.0.1 on eth0"}},
+		{"no such address", judgeAddress([]netip.Addr{ip("10.0.0.1")}, nil, nil), Fail, []string{"--node-ip"}},
+		{"interrupted, but found", judgeAddress([]netip.Addr{ip("10.0.0.1")}, map[netip.Addr]string{ip("10.0.0.1"): "eth0"}, netlink.ErrDumpInterrupted), OK, nil},
+		{"interrupted", judgeAddress([]netip.Addr{ip("10.0.0.1")}, nil, netlink.ErrDumpInterrupted), Skipped, []string{"cannot be read"}},
 		{"routes", judgeRoutes([]route{{prefixes("10.0.0.0/24")[0], "eth0"}, {prefixes("10.42.1.0/24")[0], "flannel.1"}}, network), OK, nil},
 		{"route into pods", judgeRoutes([]route{{prefixes("10.0.0.0/8")[0], "tun0"}}, network), Fail, []string{"10.0.0.0/8 by tun0", "--cluster-cidr", "--service-cidr"}},
 		{"mtu", judgeMTU("eth0", 1500, 50), OK, []string{"1450"}},

@@ -51,7 +51,8 @@ func made(kind, use string, err error) []Verdict {
 	case errors.Is(err, unix.EPERM):
 		return Failf("in a container, start it with --privileged, or add CAP_NET_ADMIN", "making a %s link is not permitted", kind)
 	}
-	return Failf("load or build in the module "+kind, "a %s link, which %s, cannot be made: %v", kind, use, err)
+	// Such an error may be temporary. If it is not, the node reports it when it makes the link.
+	return Warnf("load or build in the module "+kind, "a %s link, which %s, cannot be made: %v", kind, use, err)
 }
 
 // ruleset makes in a network of its own one of each that kube-proxy and flannel make, one after the other.

@@ -24,30 +24,39 @@ func address(_ context.Context, m *Machine) []Verdict {
 			return Warnf("give the machine an address, or --node-ip", "this machine has no address by which others reach it; %s stands in for one", ip)
 		}
 	}
-	links, err := netlink.LinkList()
-	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-		return Skipf("the interfaces cannot be read: %v", err)
+	addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	for try := 0; try < 5 && errors.Is(err, netlink.ErrDumpInterrupted); try++ {
+		addrs, err = netlink.AddrList(nil, netlink.FAMILY_ALL) // addresses changed during the last dump
 	}
 	where := map[netip.Addr]string{}
-	for _, l := range links {
-		addrs, _ := netlink.AddrList(l, netlink.FAMILY_ALL) // an interface may just have gone
-		for _, a := range addrs {
-			if ip, ok := netip.AddrFromSlice(a.IP); ok {
-				where[ip.Unmap()] = l.Attrs().Name
-			}
+	for _, a := range addrs {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok {
+			where[ip.Unmap()] = linkName(a.LinkIndex)
 		}
 	}
-	return judgeAddress(m.Config.Node.IPs, where)
+	return judgeAddress(m.Config.Node.IPs, where, err)
 }
 
-// judgeAddress looks up the node's addresses among those of the interfaces.
-func judgeAddress(ips []netip.Addr, where map[netip.Addr]string) []Verdict {
+// linkName returns the name of an interface, or its index if it has just been removed.
+func linkName(index int) string {
+	link, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return fmt.Sprintf("interface %d", index)
+	}
+	return link.Attrs().Name
+}
+
+// judgeAddress looks up the node's addresses among those of the interfaces, which are incomplete if err is not nil.
+func judgeAddress(ips []netip.Addr, where map[netip.Addr]string, err error) []Verdict {
 	var out []Verdict
 	var good []string
 	for _, ip := range ips {
 		if link := where[ip]; link != "" {
 			good = append(good, fmt.Sprintf("%s on %s", ip, link))
 			continue
+		}
+		if err != nil {
+			return Skipf("the addresses of the interfaces cannot be read: %v", err)
 		}
 		out = append(out, Failf("choose an address of this machine with --node-ip, or see whether the interface is up",
 			"no interface has the node's address %s", ip)...)

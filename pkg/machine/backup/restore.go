@@ -29,6 +29,7 @@ type Restore struct {
 	dirs paths.Dirs
 	file string
 	lock *os.File
+	swap func(one, two string) error // replaced in tests
 }
 
 // NewRestore reads the manifest of a backup and locks the data directory, so that coracle cannot start until Close.
@@ -45,7 +46,7 @@ func NewRestore(dirs paths.Dirs, file string) (*Restore, error) {
 	if errors.As(err, &held) {
 		return nil, fmt.Errorf("coracle runs here (pid %d): stop it first, as with systemctl stop coracle; pods run on", held.PID)
 	}
-	return &Restore{Manifest: m, dirs: dirs, file: file, lock: lock}, err
+	return &Restore{Manifest: m, dirs: dirs, file: file, lock: lock, swap: swap}, err
 }
 
 // Close lets coracle start again.
@@ -81,6 +82,9 @@ func (r *Restore) Run(node string, restoreEtcd func(snapshot, dir, member string
 		return errors.Join(err, removeTree(r.staging()))
 	}
 	unix.Sync() // etcd's tool does not sync directories
+	if err := r.trySwap(); err != nil {
+		return errors.Join(err, removeTree(r.staging()))
+	}
 	if err := r.removeFormer(); err != nil {
 		return errors.Join(err, removeTree(r.staging()))
 	}
@@ -108,6 +112,23 @@ func (r *Restore) checkMounts() error {
 		}
 	}
 	return nil
+}
+
+// swap exchanges two directories in one step.
+func swap(one, two string) error {
+	return unix.Renameat2(unix.AT_FDCWD, one, unix.AT_FDCWD, two, unix.RENAME_EXCHANGE)
+}
+
+// trySwap fails if the file system cannot exchange directories. It is called before former data is removed.
+func (r *Restore) trySwap() error {
+	one, two := filepath.Join(r.staging(), "one"), filepath.Join(r.staging(), "two")
+	if err := errors.Join(os.Mkdir(one, 0o700), os.Mkdir(two, 0o700)); err != nil {
+		return err
+	}
+	if err := r.swap(one, two); err != nil {
+		return fmt.Errorf("trying to exchange directories in %s: %w", r.dirs.Data, err)
+	}
+	return errors.Join(os.Remove(one), os.Remove(two))
 }
 
 // removeFormer removes the data that an earlier restore replaced, but no backups in it: a restore that failed half-way may
@@ -139,7 +160,7 @@ func (r *Restore) exchange(fresh string) error {
 	if err := os.Rename(fresh, r.former()); err != nil {
 		return fmt.Errorf("putting the restored data in place: %w", err)
 	}
-	if err := unix.Renameat2(unix.AT_FDCWD, r.former(), unix.AT_FDCWD, r.server(), unix.RENAME_EXCHANGE); err != nil {
+	if err := r.swap(r.former(), r.server()); err != nil {
 		return errors.Join(fmt.Errorf("putting the restored data in place: %w", err), os.Rename(r.former(), fresh))
 	}
 	r.Former = r.former()
@@ -156,10 +177,17 @@ func (r *Restore) moveSnapshots() error {
 	if _, err := os.Lstat(from); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	same, err := sameDir(from, to)
+	if err != nil {
+		return err
+	}
+	if same { // an earlier call was killed after it had bound the mount
+		return unix.Unmount(from, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+	}
 	if entries, err := os.ReadDir(to); err == nil && len(entries) > 0 {
 		return nil
 	}
-	err := os.Rename(from, to)
+	err = os.Rename(from, to)
 	if mounted, _ := mountinfo.Mounted(from); !mounted {
 		return err
 	}
@@ -170,6 +198,19 @@ func (r *Restore) moveSnapshots() error {
 		return fmt.Errorf("mounting %s on %s: %w", from, to, err)
 	}
 	return unix.Unmount(from, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+}
+
+// sameDir reports whether two paths lead to the same directory, as two mounts of one file system do.
+func sameDir(one, two string) (bool, error) {
+	a, err := os.Stat(one)
+	if err != nil {
+		return false, err
+	}
+	b, err := os.Stat(two)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil && os.SameFile(a, b), err
 }
 
 // removeTree removes a directory and its content, unless there is a mount point in it.

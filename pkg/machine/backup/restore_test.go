@@ -1,6 +1,7 @@
 package backup
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -174,4 +175,47 @@ func TestRestoreLeavesBackups(t *testing.T) {
 		t.Errorf("restored: %v", err)
 	}
 	m.want("server.before-restore/snapshots/sunday", "an older one")
+}
+
+// TestRestoreKilledBetweenMounts: the backups' mount is at both places after a kill, and at its own after the next restore.
+func TestRestoreKilledBetweenMounts(t *testing.T) {
+	m := newMachine(t)
+	m.mount(m.dirs.Snapshots())
+	write(t, filepath.Join(m.dirs.Snapshots(), "monday"), "a backup", 0o600)
+	second := filepath.Join(m.dirs.Data, "server.before-restore/snapshots")
+	if err := os.MkdirAll(second, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount(m.dirs.Snapshots(), second, "", unix.MS_BIND, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.restore(nil); err != nil {
+		t.Fatal(err)
+	}
+	m.want("server/snapshots/monday", "a backup")
+	if mounts, err := mountsIn(m.dirs.Data); err != nil || len(mounts) != 1 {
+		t.Errorf("mounted: %q, %v", mounts, err)
+	}
+}
+
+// TestRestoreWithoutExchange: a file system that cannot exchange directories keeps the data of an earlier restore.
+func TestRestoreWithoutExchange(t *testing.T) {
+	m := newMachine(t)
+	write(t, m.dirs.ServerCluster(), "first", 0o600)
+	if err := m.restore(nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := NewRestore(m.dirs, m.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	r.swap = func(string, string) error { return unix.EINVAL }
+	if err := r.Run("", func(_, dir, _ string) error { return os.Mkdir(dir, 0o700) }); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("restored: %v", err)
+	}
+	m.want("server.before-restore/cluster.json", "first")
+	if _, err := os.Stat(r.staging()); err == nil {
+		t.Error("the staging directory is left")
+	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 )
 
@@ -57,20 +58,20 @@ func TestShared(t *testing.T) {
 
 func TestSatisfied(t *testing.T) {
 	tests := []struct {
-		s    sysctl
+		s    footprint.Sysctl
 		have string
 		want bool
 	}{
-		{sysctl{value: "1"}, "1", true},
-		{sysctl{value: "1"}, "0", false},
-		{sysctl{value: "1"}, "2", false},
-		{sysctl{value: "8192", atLeast: true}, "10000", true},
-		{sysctl{value: "8192", atLeast: true}, "8192", true},
-		{sysctl{value: "8192", atLeast: true}, "128", false},
-		{sysctl{value: "8192", atLeast: true}, "", false},
+		{footprint.Sysctl{Value: "1"}, "1", true},
+		{footprint.Sysctl{Value: "1"}, "0", false},
+		{footprint.Sysctl{Value: "1"}, "2", false},
+		{footprint.Sysctl{Value: "8192", AtLeast: true}, "10000", true},
+		{footprint.Sysctl{Value: "8192", AtLeast: true}, "8192", true},
+		{footprint.Sysctl{Value: "8192", AtLeast: true}, "128", false},
+		{footprint.Sysctl{Value: "8192", AtLeast: true}, "", false},
 	}
 	for _, tt := range tests {
-		if got := tt.s.satisfied(tt.have); got != tt.want {
+		if got := satisfied(tt.s, tt.have); got != tt.want {
 			t.Errorf("%+v with %q: %v", tt.s, tt.have, got)
 		}
 	}
