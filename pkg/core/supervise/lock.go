@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/filelock"
 )
 
 // HeldError is that of a lock somebody else holds.
@@ -28,32 +30,24 @@ func (e *HeldError) Error() string {
 // Lock takes the lock at path for as long as the returned file is open and this process lives, and writes our pid
 // into it. If somebody has it the error is a HeldError.
 func Lock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("locking: %w", err)
-	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) {
-		defer f.Close()
-		return nil, &HeldError{Path: path, PID: readPID(f)}
-	}
-	if err == nil {
-		err = writePID(f)
+	f, err := filelock.Try(path)
+	if errors.Is(err, filelock.ErrHeld) {
+		return nil, &HeldError{Path: path, PID: readPID(path)}
 	}
 	if err != nil {
+		return nil, err
+	}
+	if err := writePID(f); err != nil {
 		f.Close()
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
 	return f, nil
 }
 
-func readPID(f *os.File) int {
-	buf := make([]byte, 32)
-	n, _ := f.ReadAt(buf, 0)
-	pid, err := strconv.Atoi(strings.TrimSpace(string(buf[:n])))
-	if err != nil {
-		return 0
-	}
+// readPID reads the PID in a lock's file; 0 if there is none.
+func readPID(path string) int {
+	data, _ := os.ReadFile(path)
+	pid, _ := strconv.Atoi(strings.TrimSpace(string(data)))
 	return pid
 }
 

@@ -50,17 +50,16 @@ func judgeDir(what, dir, flag string, exec bool) []Verdict {
 	return Okf("%s", dir)
 }
 
-// mayWriteIn opens a file without a name in a directory. Where the file system has none, it only asks for permission.
+// mayWriteIn makes a file in a directory.
 func mayWriteIn(dir string) error {
-	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if err == nil {
-		return unix.Close(fd)
-	}
-	// A full disk is the business of diskSpace.
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) || errors.Is(err, unix.ENOSPC) {
+	f, err := nameless(dir)
+	if errors.Is(err, unix.ENOSPC) { // diskSpace reports a full disk
 		return unix.Access(dir, unix.W_OK)
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return f.Close()
 }
 
 // reason explains an error about a directory in words that people know, with the directory instead of a temporary file.

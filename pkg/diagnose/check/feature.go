@@ -34,10 +34,7 @@ var wanted = []string{"overlay", "bridge", "br_netfilter", "veth", "vxlan", "nf_
 // modules compares what is loaded with what could be loaded. A kernel that was replaced on the disk and still runs can load
 // nothing any more.
 func modules(_ context.Context, m *Machine) []Verdict {
-	var u unix.Utsname
-	_ = unix.Uname(&u) // it cannot fail
-	release := unix.ByteSliceToString(u.Release[:])
-	dir := "/lib/modules/" + release
+	dir := modulesDir()
 	if !m.exists(dir) {
 		if m.read("/proc/modules") != "" {
 			return Warnf("reboot, if the kernel was upgraded; in a container, mount the host's /lib/modules (-v /lib/modules:/lib/modules:ro)",
@@ -45,10 +42,9 @@ func modules(_ context.Context, m *Machine) []Verdict {
 		}
 		return Okf("the kernel has everything built in that it has")
 	}
-	builtin, loadable := m.read(dir+"/modules.builtin"), m.read(dir+"/modules.dep")
 	var missing []string
 	for _, name := range wanted {
-		if !m.exists("/sys/module/"+name) && !listed(builtin, name) && !listed(loadable, name) {
+		if !m.hasModule(name) {
 			missing = append(missing, name)
 		}
 	}
@@ -59,10 +55,21 @@ func modules(_ context.Context, m *Machine) []Verdict {
 	return Okf("all that are needed are loaded, built in, or in %s", dir)
 }
 
-// listed reports whether a module is in the text of modules.builtin or modules.dep: PATH/NAME.ko, perhaps compressed. The
-// kernel makes no difference between - and _ in names.
-func listed(text, name string) bool {
-	return strings.Contains(strings.ReplaceAll(text, "-", "_"), "/"+name+".ko")
+// release returns the version of the running kernel.
+func release() string {
+	var u unix.Utsname
+	_ = unix.Uname(&u) // it cannot fail
+	return unix.ByteSliceToString(u.Release[:])
+}
+
+// modulesDir is the directory with the modules of the running kernel.
+func modulesDir() string { return "/lib/modules/" + release() }
+
+// hasModule reports whether a module is loaded, built in or loadable. The lists of the last two have lines like
+// PATH/NAME.ko, perhaps with more at the end. The kernel makes no difference between - and _ in names.
+func (m *Machine) hasModule(name string) bool {
+	lists := m.read(modulesDir()+"/modules.builtin") + m.read(modulesDir()+"/modules.dep")
+	return m.exists("/sys/module/"+name) || strings.Contains(strings.ReplaceAll(lists, "-", "_"), "/"+name+".ko")
 }
 
 // deviceRules finds out whether it can be said which devices a pod may use: by a controller, or in v2 by a program.

@@ -30,11 +30,7 @@ func otherCoracle(_ context.Context, m *Machine) []Verdict {
 var oldest = [2]int{5, 13}
 
 func kernel(_ context.Context, _ *Machine) []Verdict {
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return Failf("", "the kernel does not tell its version: %v", err)
-	}
-	return judgeKernel(unix.ByteSliceToString(u.Release[:]))
+	return judgeKernel(release())
 }
 
 func judgeKernel(release string) []Verdict {

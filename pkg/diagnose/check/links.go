@@ -132,10 +132,7 @@ func bridgeNetfilter(_ context.Context, m *Machine) []Verdict {
 	if m.starting && m.Config.Network.Backend == config.BackendNone || m.exists("/proc/sys/net/bridge/bridge-nf-call-iptables") {
 		return Okf("%s is there", name)
 	}
-	var u unix.Utsname
-	_ = unix.Uname(&u) // it cannot fail
-	dir := "/lib/modules/" + unix.ByteSliceToString(u.Release[:])
-	if m.exists("/sys/module/"+name) || listed(m.read(dir+"/modules.builtin"), name) || listed(m.read(dir+"/modules.dep"), name) {
+	if m.hasModule(name) {
 		return Okf("%s is not loaded yet; coracle does that when it starts", name)
 	}
 	return Warnf(fmt.Sprintf("run modprobe %s on the host (a container cannot)", name),

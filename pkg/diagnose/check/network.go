@@ -136,22 +136,17 @@ func mtu(_ context.Context, m *Machine) []Verdict {
 	return judgeMTU(link.Attrs().Name, link.Attrs().MTU, overhead)
 }
 
-// outside is the interface by which other nodes are reached; nil if there is none.
+// outside returns the interface by which other nodes are reached; nil if there is none.
 func (m *Machine) outside() netlink.Link {
 	if name := m.Config.Network.Iface; name != "" {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			return nil
-		}
+		link, _ := netlink.LinkByName(name)
 		return link
 	}
-	links, _ := netlink.LinkList() // none is an answer too
-	for _, l := range links {
-		addrs, _ := netlink.AddrList(l, netlink.FAMILY_ALL)
-		for _, a := range addrs {
-			if ip, ok := netip.AddrFromSlice(a.IP); ok && ip.Unmap() == m.Config.Node.IPs[0] {
-				return l
-			}
+	addrs, _ := netlink.AddrList(nil, netlink.FAMILY_ALL) // without a list the probe is skipped
+	for _, a := range addrs {
+		if ip, _ := netip.AddrFromSlice(a.IP); ip.Unmap() == m.Config.Node.IPs[0] {
+			link, _ := netlink.LinkByIndex(a.LinkIndex)
+			return link
 		}
 	}
 	return nil

@@ -5,10 +5,11 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/machine/host"
 )
 
 // privileges looks for root with the capabilities that root usually has.
@@ -37,21 +38,15 @@ var needed = []struct {
 func MissingCapabilities() error { return failures(capabilities()) }
 
 func capabilities() []Verdict {
-	status, err := os.ReadFile("/proc/self/status")
+	have, err := host.Capabilities()
 	if err != nil {
-		return Failf("mount /proc", "reading this process' capabilities: %v", err)
+		return Failf("", "%v", err)
 	}
-	return judgeCapabilities(string(status))
+	return judgeCapabilities(have)
 }
 
-// judgeCapabilities reads the text of /proc/self/status. It returns nil if no capability is missing.
-func judgeCapabilities(status string) []Verdict {
-	var have uint64
-	for line := range strings.Lines(status) {
-		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			have, _ = strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
-		}
-	}
+// judgeCapabilities returns nil if no capability is missing.
+func judgeCapabilities(have uint64) []Verdict {
 	var missing []string
 	for _, c := range needed {
 		if have&(1<<c.bit) == 0 {

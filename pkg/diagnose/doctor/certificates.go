@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -119,14 +117,7 @@ func pool(file string) (*x509.CertPool, error) {
 		return nil, err
 	}
 	roots := x509.NewCertPool()
-	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		cert, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		roots.AddCert(cert)
-	}
-	if roots.Equal(x509.NewCertPool()) {
+	if !roots.AppendCertsFromPEM(data) {
 		return nil, errors.New(file + " holds no certificate")
 	}
 	return roots, nil

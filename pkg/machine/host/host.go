@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -38,11 +37,12 @@ type Facts struct {
 func Probe() Facts {
 	systemd := paths.Exists("/run/systemd/system")
 	v2 := cgroupV2("/sys/fs/cgroup")
+	capabilities, _ := Capabilities() // none if they cannot be read
 	return Facts{
 		CgroupV2:          v2,
 		SystemdCgroups:    v2 && systemd && paths.Exists("/run/systemd/private"),
 		Logind:            systemd && paths.Exists("/run/systemd/seats"),
-		Resource:          capable(unix.CAP_SYS_RESOURCE),
+		Resource:          capabilities&(1<<unix.CAP_SYS_RESOURCE) != 0,
 		UnprivilegedPorts: paths.Exists("/proc/sys/net/ipv4/ip_unprivileged_port_start"),
 		UnprivilegedICMP:  paths.Exists("/proc/sys/net/ipv4/ping_group_range"),
 		Keyrings:          keyrings(),
@@ -64,24 +64,14 @@ func keyrings() bool {
 	return !errors.Is(err, unix.EPERM)
 }
 
-// capable reports whether this process has the capability.
-func capable(bit int) bool {
-	data, err := os.ReadFile("/proc/self/status")
-	if err != nil {
-		return false
+// Capabilities returns the effective capabilities of this process, a bit for each.
+func Capabilities() (set uint64, err error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		return 0, fmt.Errorf("reading this process' capabilities: %w", err)
 	}
-	set, err := effective(string(data))
-	return err == nil && set&(1<<bit) != 0
-}
-
-// effective reads the effective capabilities from the text of /proc/self/status.
-func effective(status string) (uint64, error) {
-	for line := range strings.Lines(status) {
-		if hex, ok := strings.CutPrefix(line, "CapEff:"); ok {
-			return strconv.ParseUint(strings.TrimSpace(hex), 16, 64)
-		}
-	}
-	return 0, fmt.Errorf("no CapEff line")
+	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective), nil
 }
 
 // read returns a small file's text without surrounding space, "" if it cannot be read.

@@ -13,16 +13,6 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 )
 
-func TestEffective(t *testing.T) {
-	set, err := effective("Name:\tx\nCapInh:\t0000000000000000\nCapEff:\t000001fffeffffff\n")
-	if err != nil || set&(1<<24) != 0 || set&(1<<12) == 0 {
-		t.Errorf("got %x, %v", set, err)
-	}
-	if _, err := effective("Name:\tx\n"); err == nil {
-		t.Error("no capabilities are taken for some")
-	}
-}
-
 // mounts reads the text of a mount table.
 func mounts(t *testing.T, text string) []*mountinfo.Info {
 	t.Helper()

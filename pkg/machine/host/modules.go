@@ -3,6 +3,7 @@ package host
 import (
 	"context"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -32,17 +33,8 @@ func loadModules() {
 		if paths.Exists(m.shows) || m.why == "" {
 			continue
 		}
+		line, _, _ := strings.Cut(string(out), "\n")
 		logrus.WithField("component", "host").WithError(err).
-			Warnf("the kernel module %s is missing: %s; load it on the host: modprobe %s (%s)", m.name, m.why, m.name, firstLine(out))
+			Warnf("the kernel module %s is missing: %s; load it on the host: modprobe %s (%s)", m.name, m.why, m.name, line)
 	}
-}
-
-// firstLine shortens what a command printed.
-func firstLine(out []byte) string {
-	for i, b := range out {
-		if b == '\n' {
-			return string(out[:i])
-		}
-	}
-	return string(out)
 }

@@ -1,12 +1,12 @@
 package host
 
 import (
-	"net"
 	"net/netip"
 	"slices"
 	"strings"
 
 	"github.com/sirupsen/logrus"
+	"github.com/vishvananda/netlink"
 
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 )
@@ -40,26 +40,13 @@ func defaultRoutes(table string) []string {
 }
 
 // interfacesOf returns the interfaces that have one of the IPv6 addresses.
-func interfacesOf(ips []netip.Addr) []string {
-	links, err := net.Interfaces()
-	if err != nil {
-		return nil
-	}
-	var out []string
-	for _, link := range links {
-		addrs, err := link.Addrs()
-		if err != nil {
-			continue // it has just gone
-		}
-		for _, a := range addrs {
-			n, ok := a.(*net.IPNet)
-			if !ok {
-				continue
-			}
-			if ip, ok := netip.AddrFromSlice(n.IP); ok && ip.Is6() && !ip.Is4In6() && slices.Contains(ips, ip) {
-				out = append(out, link.Name)
-			}
+func interfacesOf(ips []netip.Addr) (names []string) {
+	addrs, _ := netlink.AddrList(nil, netlink.FAMILY_V6) // an incomplete list is better than none
+	for _, a := range addrs {
+		ip, _ := netip.AddrFromSlice(a.IP)
+		if link, err := netlink.LinkByIndex(a.LinkIndex); err == nil && slices.Contains(ips, ip) {
+			names = append(names, link.Attrs().Name)
 		}
 	}
-	return out
+	return names
 }

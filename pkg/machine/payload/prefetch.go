@@ -29,11 +29,11 @@ func Prefetch(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 
 func (p payload) prefetch(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 	s := store{dirs.Payloads()}
-	unlock, err := s.lock(ctx)
+	lock, err := s.lock(ctx)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer lock.Close()
 	return s.ensure(ctx, p, progress)
 }
 

@@ -11,10 +11,9 @@ import (
 	"runtime/debug"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
-	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/filelock"
 )
 
 // store is a directory with unpacked payloads, each in a directory named by its SHA-256.
@@ -61,32 +60,16 @@ func (s store) whole(sum string) bool {
 	return true
 }
 
-// lockPoll is how often a lock that another process holds is tried.
-const lockPoll = 50 * time.Millisecond
-
 // lock makes the store's directory and keeps other processes from unpacking to it.
-func (s store) lock(ctx context.Context) (unlock func(), err error) {
+func (s store) lock(ctx context.Context) (*os.File, error) {
 	if err := os.MkdirAll(s.root, 0o755); err != nil {
 		return nil, fmt.Errorf("making the directory for the payload: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(s.root, ".lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	f, err := filelock.Wait(ctx, filepath.Join(s.root, ".lock"))
 	if err != nil {
-		return nil, fmt.Errorf("locking the directory for the payload: %w", err)
+		return nil, fmt.Errorf("unpacking to %s: %w", s.root, err)
 	}
-	for {
-		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			return func() { f.Close() }, nil
-		}
-		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
-			f.Close()
-			return nil, fmt.Errorf("locking %s: %w", f.Name(), err)
-		}
-		if lifecycle.Sleep(ctx, lockPoll) != nil {
-			f.Close()
-			return nil, fmt.Errorf("waiting for another coracle that unpacks to %s: %w", s.root, context.Cause(ctx))
-		}
-	}
+	return f, nil
 }
 
 // Prefixes of names in the store that are not payloads: being unpacked, or put aside because they were not whole.

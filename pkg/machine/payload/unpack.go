@@ -43,11 +43,11 @@ func Borrow(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 
 func (p payload) unpack(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 	s := store{dirs.Payloads()}
-	unlock, err := s.lock(ctx)
+	lock, err := s.lock(ctx)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer lock.Close()
 	if err := s.ensure(ctx, p, progress); err != nil {
 		return err
 	}
@@ -89,11 +89,11 @@ func (p payload) locate(ctx context.Context, dirs paths.Dirs, cache string, prog
 	if s.whole(p.sum) {
 		return s.dir(p.sum), nil
 	}
-	unlock, err := s.lock(ctx)
+	lock, err := s.lock(ctx)
 	if err != nil {
 		return "", err
 	}
-	defer unlock()
+	defer lock.Close()
 	if err := s.ensure(ctx, p, progress); err != nil {
 		return "", err
 	}

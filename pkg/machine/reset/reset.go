@@ -16,9 +16,8 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/filelock"
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
@@ -194,16 +193,12 @@ func lostLedger(dirs paths.Dirs) bool {
 
 // lock prevents that coracle is started while its directory is removed. path is the directory's lock file; it is not created.
 func lock(path string) (io.Closer, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
+	if !paths.Exists(path) {
 		return io.NopCloser(nil), nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("locking coracle's directory: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
+	f, err := filelock.Try(path)
+	if errors.Is(err, filelock.ErrHeld) {
 		return nil, fmt.Errorf("another coracle has been started on %s meanwhile: stop what starts it, then reset again", filepath.Dir(path))
 	}
-	return f, nil
+	return f, err
 }

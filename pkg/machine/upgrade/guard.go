@@ -221,6 +221,21 @@ func (e *engine) cancel(s State, why error) error {
 	return nil
 }
 
+// end ends an upgrade that is in phase from, and removes its files.
+func (e *engine) end(from, to Phase, why string) (State, error) {
+	s, err := e.change(func(s *State) bool {
+		if s.Phase != from {
+			return false
+		}
+		s.Phase, s.Error, s.Ended = to, why, e.now()
+		return true
+	})
+	if err == nil && s.Phase == to {
+		e.tidy(s)
+	}
+	return s, err
+}
+
 // tidy removes the files of a trial that has ended, or keeps them as the previous version after a commit. It removes the
 // guard's executable last: while it exists, the guard runs at each start and repeats what failed here.
 func (e *engine) tidy(s State) {

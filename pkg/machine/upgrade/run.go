@@ -10,6 +10,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/filelock"
 	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
 	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
@@ -46,14 +47,14 @@ func Upgrade(ctx context.Context, t Target, m initsystem.Manager, o Options) (St
 		return State{}, fmt.Errorf("finding the installed executable: %w", err)
 	}
 	u.target.Binary = real
-	unlock, err := hold(u.lock(), false)
-	if errors.Is(err, errHeld) {
+	lock, err := u.hold("lock", filelock.Try)
+	if errors.Is(err, filelock.ErrHeld) {
 		return State{}, errors.New("another upgrade is under way: see coracle status")
 	}
 	if err != nil {
 		return State{}, err
 	}
-	defer unlock()
+	defer lock.Close()
 	if err := u.clear(ctx); err != nil {
 		return State{}, err
 	}
@@ -97,13 +98,7 @@ func (u *upgrading) clear(ctx context.Context) error {
 		_ = u.start(ctx)
 		return fmt.Errorf("an earlier upgrade, %s, has no end yet: see coracle status, and try again when it has", s.Text())
 	}
-	_, err = u.change(func(s *State) bool {
-		if s.Phase != Armed {
-			return false
-		}
-		s.Phase, s.Error, s.Ended = Cancelled, "it was interrupted before it began", time.Now()
-		return true
-	})
+	_, err = newEngine(string(u.place)).end(Armed, Cancelled, "it was interrupted before it began")
 	return err
 }
 
@@ -226,13 +221,7 @@ func (u *upgrading) replace() (State, error) {
 		return State{}, err
 	}
 	e := newEngine(string(u.place))
-	s, err := u.change(func(s *State) bool {
-		if s.Phase != Trial {
-			return false
-		}
-		s.Phase, s.Ended = Committed, e.now()
-		return true
-	})
+	s, err := e.end(Trial, Committed, "")
 	if err != nil {
 		return s, err
 	}
@@ -240,7 +229,6 @@ func (u *upgrading) replace() (State, error) {
 		why := errors.New("a coracle that is not the service's runs with this data: stop it first")
 		return s, errors.Join(why, e.cancel(s, why))
 	}
-	e.tidy(s)
 	u.Say("the service is stopped, and stays so: its next start is the first of " + s.To.Version + ", which is not tried before")
 	return s, s.result()
 }

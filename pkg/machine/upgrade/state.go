@@ -1,17 +1,17 @@
 package upgrade
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/filelock"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
@@ -87,13 +87,13 @@ func Read(data string) (s State, ok bool, err error) {
 	return s, true, nil
 }
 
-// write makes s the state, on the disk, while nobody changes it.
+// write makes s the state.
 func (p place) write(s State) error {
-	unlock, err := hold(p.stateLock(), true)
+	lock, err := p.hold("state.lock", waitForLock)
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer lock.Close()
 	return p.put(s)
 }
 
@@ -105,13 +105,13 @@ func (p place) put(s State) error {
 	return atomicfile.Write(p.state(), text, 0o600)
 }
 
-// change lets f change the state while nobody else does; f returns whether it did.
+// change has f change the state, while no other process can. f returns whether it changed it.
 func (p place) change(f func(*State) bool) (State, error) {
-	unlock, err := hold(p.stateLock(), true)
+	lock, err := p.hold("state.lock", waitForLock)
 	if err != nil {
 		return State{}, err
 	}
-	defer unlock()
+	defer lock.Close()
 	s, _, err := Read(string(p))
 	if err != nil {
 		return State{}, err
@@ -122,37 +122,15 @@ func (p place) change(f func(*State) bool) (State, error) {
 	return s, p.put(s)
 }
 
-// errHeld is that of a lock that another process has.
-var errHeld = errors.New("held by another process")
-
-// hold takes a lock, which is free again when the process dies. It waits for it, or returns errHeld.
-func hold(path string, wait bool) (unlock func(), err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+// hold takes one of three locks: the command has "lock", the watcher "watch.lock", and each change of the state "state.lock".
+func (p place) hold(name string, take func(path string) (*os.File, error)) (*os.File, error) {
+	if err := os.MkdirAll(p.join(), 0o700); err != nil {
 		return nil, fmt.Errorf("making the directory for upgrades: %w", err)
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("locking: %w", err)
-	}
-	how := syscall.LOCK_EX
-	if !wait {
-		how |= syscall.LOCK_NB
-	}
-	for {
-		err = syscall.Flock(int(f.Fd()), how)
-		if !errors.Is(err, syscall.EINTR) {
-			break
-		}
-	}
-	if err != nil {
-		f.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, errHeld
-		}
-		return nil, fmt.Errorf("locking %s: %w", path, err)
-	}
-	return func() { f.Close() }, nil
+	return take(p.join(name))
 }
+
+func waitForLock(path string) (*os.File, error) { return filelock.Wait(context.Background(), path) }
 
 // Text says in a line how the trial is or how it ended, for people.
 func (s State) Text() string {

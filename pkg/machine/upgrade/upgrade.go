@@ -56,11 +56,6 @@ func (p place) join(elem ...string) string {
 // state is the file of the present or last trial.
 func (p place) state() string { return p.join("state.json") }
 
-// lock is held by the command, stateLock by who changes the state, watchLock by the watcher.
-func (p place) lock() string      { return p.join("lock") }
-func (p place) stateLock() string { return p.join("state.lock") }
-func (p place) watchLock() string { return p.join("watch.lock") }
-
 // trial holds the old version while a trial is pending: its executable and its datastore.
 func (p place) trial(elem ...string) string { return p.join(append([]string{"trial"}, elem...)...) }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/filelock"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
@@ -32,14 +33,14 @@ const slack = 15 * time.Second
 
 // Watch begins a trial that is armed and sees it to its end, wherever an earlier watcher left it.
 func Watch(ctx context.Context, data string, m initsystem.Manager) error {
-	unlock, err := hold(place(data).watchLock(), false)
-	if errors.Is(err, errHeld) {
+	lock, err := place(data).hold("watch.lock", filelock.Try)
+	if errors.Is(err, filelock.ErrHeld) {
 		return nil // another one does
 	}
 	if err != nil {
 		return err
 	}
-	defer unlock()
+	defer lock.Close()
 	w := &watcher{place: place(data), manager: m, restarted: make(chan error, 8)}
 	s, ok, err := Read(data)
 	if err != nil || !ok {
@@ -97,17 +98,7 @@ const patience = 30 * time.Second
 
 // giveUp cancels a trial that has not begun.
 func (w *watcher) giveUp(why string) error {
-	e := newEngine(string(w.place))
-	s, err := w.change(func(s *State) bool {
-		if s.Phase != Armed {
-			return false
-		}
-		s.Phase, s.Ended, s.Error = Cancelled, e.now(), why
-		return true
-	})
-	if err == nil && s.Phase == Cancelled {
-		e.tidy(s)
-	}
+	_, err := newEngine(string(w.place)).end(Armed, Cancelled, why)
 	return err
 }
 
