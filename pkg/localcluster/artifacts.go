@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // apiQueries are arguments of kubectl by the file for its output.
@@ -61,24 +63,25 @@ func (s *Session) Collect(ctx context.Context, a Artifacts) error {
 // collectNode writes a node's logs and its state.
 func (s *Session) collectNode(ctx context.Context, n Node, a Artifacts) error {
 	dir := filepath.Join("nodes", strings.TrimPrefix(n.Name, s.Record.Name+"-"))
-	errs := []error{a.copy(s.store.NodeLog(s.Record.Name, n.Name), filepath.Join(dir, "coracle.log"))}
+	statusFile := filepath.Join(dir, "status.txt")
+	errLog := a.copy(s.store.NodeLog(s.Record.Name, n.Name), filepath.Join(dir, "coracle.log"))
 	if n.PID == 0 {
-		return errors.Join(append(errs, a.write(filepath.Join(dir, "status.txt"), []byte("the node is down\n")))...)
+		return errors.Join(errLog, a.write(statusFile, []byte("the node is down\n")))
 	}
-	errs = append(errs, copyPodLogs(n, filepath.Join(dir, "pods"), a))
+	errPods := copyPodLogs(n, filepath.Join(dir, "pods"), a)
 	status, err := s.store.Command(s.Record.Name, n.Name, coraclePath, "status")
-	if err != nil {
-		return errors.Join(append(errs, err)...)
-	}
 	var text bytes.Buffer
-	status.Stdout = &text
-	if err := status.Start(); err != nil {
-		return errors.Join(append(errs, err)...)
+	if err == nil {
+		status.Stdout = &text
+		err = status.Start()
+	}
+	if err != nil {
+		return errors.Join(errLog, errPods, err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = status.Process.Kill() })
 	defer stop()
 	_ = status.Wait() // its exit code is the node's state, which is in the text too
-	return errors.Join(append(errs, a.write(filepath.Join(dir, "status.txt"), text.Bytes()))...)
+	return errors.Join(errLog, errPods, a.write(statusFile, text.Bytes()))
 }
 
 // copyPodLogs copies the logs of all containers on a node, running or not: NAMESPACE_POD_UID/CONTAINER/N.log.
@@ -127,13 +130,13 @@ func (s *Session) Digest(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, digestTimeout)
 	defer cancel()
 	// Events of Nodes are left out: they are about the machine and do not explain why a command failed.
-	questions := [][]string{
+	queries := [][]string{
 		{"get", "pods", "--all-namespaces", "--no-headers", "--field-selector=status.phase!=Running,status.phase!=Succeeded"},
 		{"get", "events", "--all-namespaces", "--no-headers", "--field-selector=type=Warning,involvedObject.kind!=Node", "--sort-by=.metadata.creationTimestamp"},
 	}
-	answers := make([]string, len(questions))
+	answers := make([]string, len(queries))
 	var all sync.WaitGroup
-	for i, q := range questions {
+	for i, q := range queries {
 		all.Go(func() {
 			out, err := s.output(ctx, q...)
 			if err != nil {
@@ -151,4 +154,71 @@ func (s *Session) Digest(ctx context.Context) string {
 		}
 	}
 	return b.String()
+}
+
+// Artifacts is a directory for a cluster's logs and state. Its files belong to the user who reads them.
+type Artifacts struct {
+	Dir      string
+	UID, GID int
+}
+
+// mkdir makes a directory, and those above it.
+func (a Artifacts) mkdir(dir string) error {
+	if paths.Exists(dir) {
+		return nil
+	}
+	if err := a.mkdir(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	return a.chown(dir, os.Mkdir(dir, 0o755), os.Lchown)
+}
+
+// chown gives a new directory to the user. made is the error of making it; that another goroutine has made it is no failure.
+func (a Artifacts) chown(dir string, made error, chown func(path string, uid, gid int) error) error {
+	if errors.Is(made, fs.ErrExist) {
+		return nil
+	}
+	return errors.Join(made, chown(dir, a.UID, a.GID))
+}
+
+// write writes a file and makes its directories. Other users can write to the directory too, so symbolic links in it are not followed out
+// of it.
+func (a Artifacts) write(name string, data []byte) error {
+	if err := a.mkdir(a.Dir); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(a.Dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if err := a.within(root, filepath.Dir(name)); err != nil {
+		return err
+	}
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Chown(a.UID, a.GID), f.Close())
+}
+
+// within makes a directory below the root.
+func (a Artifacts) within(root *os.Root, dir string) error {
+	if dir == "." {
+		return nil
+	}
+	if err := a.within(root, filepath.Dir(dir)); err != nil {
+		return err
+	}
+	return a.chown(dir, root.Mkdir(dir, 0o755), root.Lchown)
+}
+
+// copy copies a file if it exists.
+func (a Artifacts) copy(from, name string) error {
+	data, err := os.ReadFile(from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return errors.Join(err, a.write(name, data))
 }

@@ -63,14 +63,7 @@ func (h *holder) restart(m *member, life int) <-chan error {
 	if !m.wanted || m.life != life {
 		return nil
 	}
-	ended := make(chan error, 1)
-	run, err := h.coracle(m)
-	if err != nil {
-		ended <- err
-		return ended
-	}
-	go func() { ended <- run() }()
-	return ended
+	return h.coracle(m)
 }
 
 // Orders to the holder. See also orderSnapshot.

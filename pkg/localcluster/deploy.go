@@ -1,7 +1,6 @@
 package localcluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // kubectl prepares a call of kubectl with all rights.
@@ -20,17 +20,19 @@ func (s *Session) kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// output runs kubectl and returns its standard output. Its standard error is in the error.
+// output runs kubectl and returns its standard output.
 func (s *Session) output(ctx context.Context, args ...string) ([]byte, error) {
-	cmd := s.kubectl(ctx, args...)
-	var complaint bytes.Buffer
-	cmd.Stderr = &complaint
+	return output(ctx, s.kubectl(ctx, args...))
+}
+
+// output runs a command of ctx and returns its standard output. The error of a command that fails is its standard error.
+func output(ctx context.Context, cmd *exec.Cmd) ([]byte, error) {
 	out, err := cmd.Output()
 	if err != nil && ctx.Err() != nil {
 		return out, context.Cause(ctx)
 	}
-	if text := strings.TrimSpace(complaint.String()); err != nil && text != "" {
-		err = errors.New(text)
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && len(exit.Stderr) > 0 {
+		err = errors.New(strings.TrimSpace(string(exit.Stderr)))
 	}
 	return out, err
 }
@@ -48,10 +50,7 @@ func (s *Session) Apply(ctx context.Context, path string) error {
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() != nil || !strings.Contains(err.Error(), unknownKind) {
-			return fmt.Errorf("applying %s: %w", path, err)
-		}
-		if lifecycle.Sleep(ctx, applyPause) != nil {
+		if !strings.Contains(err.Error(), unknownKind) || lifecycle.Sleep(ctx, applyPause) != nil {
 			return fmt.Errorf("applying %s: %w", path, err)
 		}
 	}
@@ -71,4 +70,60 @@ func (s *Session) RollOut(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// Runtime tells how this machine reaches the containerd of a node.
+type Runtime struct {
+	Node string
+	// Socket is containerd's.
+	Socket string
+	// Root is containerd's directory on this machine. Those of all nodes of a cluster are in one mount, so that files in
+	// them can be linked. Own is the same directory on the node.
+	Root, Own string
+}
+
+// Runtimes lists the containerds of a cluster's nodes that are up, the first server's first.
+func (s Store) Runtimes(cluster string) (all []Runtime, err error) {
+	r, err := s.Load(cluster)
+	if err != nil {
+		return nil, err
+	}
+	if r.State != Running {
+		return nil, fmt.Errorf("cluster %s is %s", r.Name, r.State)
+	}
+	on := paths.Default()
+	for _, n := range r.Nodes {
+		if n.PID == 0 {
+			continue
+		}
+		// The nodes' disks may be on a tmpfs that is mounted in the holder's mount namespace only.
+		disk := fmt.Sprintf("/proc/%d/root%s", r.Holder.PID, s.host(r.Name, n.Name, "data"))
+		all = append(all, Runtime{
+			Node:   n.Name,
+			Socket: fmt.Sprintf("/proc/%d/root%s", n.PID, on.ContainerdSocket()),
+			Root:   filepath.Join(disk, strings.TrimPrefix(on.Containerd(), on.Data)),
+			Own:    on.Containerd(),
+		})
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("no node of cluster %s is up", r.Name)
+	}
+	return all, nil
+}
+
+// shareImages links the images that the first node has imported into the other nodes.
+func (m Maker) shareImages(ctx context.Context, r Record, p Plan) error {
+	if len(r.Images) == 0 || len(r.Nodes) == 1 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, p.Wait)
+	defer cancel()
+	args := append([]string{"images", "load", "--clusters-dir", m.Store.Dir, "--name", r.Name, "--"}, r.Images...)
+	cmd := exec.CommandContext(ctx, filepath.Join(r.Payload, core), args...)
+	cmd.Env = nodeEnv()
+	_, err := output(ctx, cmd)
+	if err != nil && ctx.Err() == nil {
+		err = errors.New(strings.ReplaceAll(err.Error(), "coracle: ", ""))
+	}
+	return err
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,43 +38,37 @@ func serveDNS(ctx context.Context, wire *nshost.Wire, at netip.Addr) error {
 	return nil
 }
 
-// forwardPackets forwards UDP queries, each from its own port, and their answers.
+// forwardPackets forwards UDP queries, each from its own port, and their answers. A query goes to one name server after the other until one
+// answers.
 func forwardPackets(from net.PacketConn) {
 	for {
-		question := make([]byte, 4096)
-		n, client, err := from.ReadFrom(question)
+		query := make([]byte, 4096)
+		n, client, err := from.ReadFrom(query)
 		if err != nil {
 			return
 		}
 		go func() {
-			if answer, err := ask(question[:n]); err == nil {
-				_, _ = from.WriteTo(answer, client)
+			for _, server := range nameservers() {
+				if answer, err := exchange(server, query[:n]); err == nil {
+					_, _ = from.WriteTo(answer, client)
+					return
+				}
 			}
 		}()
 	}
 }
 
-// ask sends a query to this machine's name servers, one after the other, until one answers.
-func ask(question []byte) (answer []byte, err error) {
-	for _, server := range nameservers() {
-		var conn net.Conn
-		if conn, err = net.DialTimeout("udp", server, dnsTimeout); err != nil {
-			continue
-		}
-		answer, err = exchange(conn, question)
-		conn.Close()
-		if err == nil {
-			return answer, nil
-		}
+// exchange sends a query to a name server and returns the answer.
+func exchange(server string, query []byte) ([]byte, error) {
+	conn, err := net.DialTimeout("udp", server, dnsTimeout)
+	if err != nil {
+		return nil, err
 	}
-	return nil, err
-}
-
-func exchange(conn net.Conn, question []byte) ([]byte, error) {
+	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(dnsTimeout)); err != nil {
 		return nil, err
 	}
-	if _, err := conn.Write(question); err != nil {
+	if _, err := conn.Write(query); err != nil {
 		return nil, err
 	}
 	answer := make([]byte, 65535)
@@ -91,8 +86,7 @@ func forwardStreams(ctx context.Context, from net.Listener) {
 		go func() {
 			defer client.Close()
 			for _, name := range nameservers() {
-				server, err := (&net.Dialer{Timeout: dnsTimeout}).DialContext(ctx, "tcp", name)
-				if err == nil {
+				if server, err := (&net.Dialer{Timeout: dnsTimeout}).DialContext(ctx, "tcp", name); err == nil {
 					splice(client, server)
 					return
 				}
@@ -101,33 +95,22 @@ func forwardStreams(ctx context.Context, from net.Listener) {
 	}
 }
 
-// splice copies bytes both ways until one side closes.
-func splice(a, b net.Conn) {
-	done := make(chan struct{}, 2)
-	pass := func(to, from net.Conn) {
-		_, _ = io.Copy(to, from)
-		done <- struct{}{}
-	}
-	go pass(a, b)
-	go pass(b, a)
-	<-done
-	a.Close()
-	b.Close()
-	<-done
+// splice copies bytes both ways until one side closes, and closes both.
+func splice(client, server net.Conn) {
+	go func() {
+		defer server.Close()
+		_, _ = io.Copy(server, client)
+	}()
+	defer client.Close()
+	_, _ = io.Copy(client, server)
 }
 
 const resolvConfFile = "/etc/resolv.conf"
 
 // nameservers returns this machine's name servers as HOST:PORT, from the present content of the file.
 func nameservers() (out []string) {
-	data, err := os.ReadFile(resolvConfFile)
-	if err != nil {
-		return nil
-	}
-	for line := range strings.Lines(string(data)) {
-		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "nameserver" {
-			out = append(out, net.JoinHostPort(fields[1], "53"))
-		}
+	for _, line := range resolvConfLines("nameserver") {
+		out = append(out, net.JoinHostPort(line[1], "53"))
 	}
 	return out
 }
@@ -135,14 +118,19 @@ func nameservers() (out []string) {
 // resolvConf returns a node's resolv.conf: this machine's search domains, and one name server.
 func resolvConf(server netip.Addr) string {
 	out := "nameserver " + server.String() + "\n"
-	data, err := os.ReadFile(resolvConfFile)
-	if err != nil {
-		return out
-	}
-	for line := range strings.Lines(string(data)) {
-		if fields := strings.Fields(line); len(fields) > 1 && (fields[0] == "search" || fields[0] == "domain") {
-			out += strings.Join(fields, " ") + "\n"
-		}
+	for _, line := range resolvConfLines("search", "domain") {
+		out += strings.Join(line, " ") + "\n"
 	}
 	return out
+}
+
+// resolvConfLines returns the fields of those lines of this machine's resolv.conf that begin with one of the keywords and have a value.
+func resolvConfLines(keywords ...string) (lines [][]string) {
+	data, _ := os.ReadFile(resolvConfFile) // without the file there are none
+	for line := range strings.Lines(string(data)) {
+		if fields := strings.Fields(line); len(fields) > 1 && slices.Contains(keywords, fields[0]) {
+			lines = append(lines, fields)
+		}
+	}
+	return lines
 }

@@ -53,15 +53,9 @@ func (s Store) remove(r Record) (Record, error) {
 	if err != nil {
 		return r, err
 	}
-	var others []Record
-	for _, o := range all {
-		if o.Name != r.Name {
-			others = append(others, o)
-		}
-	}
-	errs := []error{s.restoreUserConfig(r), removeLink(r.Link), removeTable(r), removeForwardRules(r), nshost.RemoveCgroups(r.Cgroup()),
-		machineSysctls().Release(ctx, s.realRecordFile(r.Name))}
-	for _, other := range handOver(r, others) {
+	errs := []error{s.restoreUserConfig(r), removeLink(r.Link), removeRules(r), nshost.RemoveCgroups(r.Cgroup()),
+		s.sysctls().Release(ctx, s.realRecordFile(r.Name))}
+	for _, other := range handOver(r, all) {
 		errs = append(errs, s.save(other))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -70,7 +64,7 @@ func (s Store) remove(r Record) (Record, error) {
 	if r.CommandDir != "" {
 		errs = append(errs, os.RemoveAll(r.CommandDir))
 	}
-	if err := errors.Join(append(errs, removeAll(s.dir(r.Name)))...); err != nil {
+	if err := errors.Join(append(errs, nshost.Retry(func() error { return os.RemoveAll(s.dir(r.Name)) }))...); err != nil {
 		return r, fmt.Errorf("removing the files of cluster %s: %w", r.Name, err)
 	}
 	s.tidy()
@@ -78,23 +72,17 @@ func (s Store) remove(r Record) (Record, error) {
 }
 
 // handOver gives other clusters the state of the user's kubeconfig before the removed one. It returns the records that changed.
-func handOver(r Record, others []Record) (updated []Record) {
-	for _, o := range others {
-		changed := false
-		if o.UserConfig.Path == r.UserConfig.Path && o.UserConfig.Previous == r.Context() {
-			o.UserConfig.Previous, changed = r.UserConfig.Previous, true
+func handOver(r Record, all []Record) (updated []Record) {
+	for _, o := range all {
+		previous, made := o.UserConfig.Previous == r.Context(), len(r.UserConfig.Made) > 0
+		if o.Name == r.Name || o.UserConfig.Path != r.UserConfig.Path || !previous && !made {
+			continue
 		}
-		if o.UserConfig.Path == r.UserConfig.Path && len(r.UserConfig.Made) > 0 {
-			o.UserConfig.Made, changed = append(o.UserConfig.Made, r.UserConfig.Made...), true
+		if previous {
+			o.UserConfig.Previous = r.UserConfig.Previous
 		}
-		if changed {
-			updated = append(updated, o)
-		}
+		o.UserConfig.Made = append(o.UserConfig.Made, r.UserConfig.Made...)
+		updated = append(updated, o)
 	}
 	return updated
-}
-
-// removeAll removes a directory, repeatedly while processes that are being killed write to it.
-func removeAll(dir string) error {
-	return nshost.Retry(func() error { return os.RemoveAll(dir) })
 }

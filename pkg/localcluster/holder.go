@@ -35,6 +35,7 @@ type holder struct {
 	leader  uint64 // start time of the group's first process, in clock ticks after boot
 
 	snapshotting sync.Mutex // held while a snapshot is taken
+	changing     sync.Mutex // held while the record is changed
 
 	mu      sync.Mutex
 	record  Record
@@ -150,8 +151,16 @@ func (h *holder) send(e event) {
 }
 
 // change changes the record, in the file too. It reads the file first, because the removal of another cluster may have changed
-// UserConfig there.
+// UserConfig there. The store's lock keeps that removal from overwriting the change, and the removal of this cluster, which other
+// goroutines may be changing, from leaving a record.
 func (h *holder) change(f func(*Record)) error {
+	h.changing.Lock() // so that goroutines of this process do not poll for the store's lock
+	defer h.changing.Unlock()
+	unlock, err := h.store.lock(context.Background())
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r, err := h.store.Load(h.record.Name)
@@ -173,41 +182,23 @@ func (h *holder) make(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := h.change(func(r *Record) { r.Holder = self }); err != nil {
-		return err
-	}
-	if err := host.DelegateCgroups("/sys/fs/cgroup"); err != nil {
-		return err
-	}
-	if err := h.prepare(); err != nil {
-		return err
-	}
-	if h.net, err = makeNetwork(h.record); err != nil {
-		return err
-	}
-	if err := machineSysctls().Hold(ctx, h.store.realRecordFile(h.record.Name), self); err != nil {
-		return err
-	}
-	if err := serveDNS(ctx, h.net.wire, h.record.Wire()); err != nil {
-		return err
-	}
-	if err := h.restore(); err != nil {
-		return err
-	}
-	if err := h.eachNode(func(n *Node) error { return h.boot(n) }); err != nil {
-		return err
-	}
-	if err := h.eachNode(func(n *Node) error { return h.start(ctx, n) }); err != nil {
-		return err
-	}
-	if err := h.writeKubeconfig(); err != nil {
-		return err
-	}
-	if err := h.balance(ctx); err != nil {
-		return err
-	}
-	if err := h.control(); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error { return h.change(func(r *Record) { r.Holder = self }) },
+		func() error { return host.DelegateCgroups("/sys/fs/cgroup") },
+		h.prepare,
+		h.makeNetwork,
+		func() error { return h.store.sysctls().Hold(ctx, h.store.realRecordFile(h.record.Name), self) },
+		func() error { return serveDNS(ctx, h.net.wire, h.record.Wire()) },
+		h.restore,
+		func() error { return h.eachNode(h.boot) },
+		func() error { return h.eachNode(func(n *Node) error { return h.start(ctx, n) }) },
+		h.writeKubeconfig,
+		func() error { return h.balance(ctx) },
+		h.control,
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
 	return h.change(func(r *Record) { r.State = Running })
 }
@@ -252,12 +243,7 @@ func (h *holder) setNode(name string, f func(*Node)) error {
 // start runs coracle on a node that is up and waits until the node is Ready.
 func (h *holder) start(ctx context.Context, n *Node) error {
 	m := h.member(n.Name)
-	ended := make(chan error, 1)
-	run, err := h.coracle(m)
-	if err != nil {
-		return err
-	}
-	go func() { ended <- run() }()
+	ended := h.coracle(m)
 	ready := make(chan error, 1)
 	go func() { ready <- h.awaitReady(ctx, m) }()
 	select {

@@ -91,6 +91,8 @@ type Record struct {
 	Payload string `json:"payload"`
 	// UserConfig describes the changes to the user's kubeconfig.
 	UserConfig UserConfig `json:"userConfig"`
+	// Sysctls are the machine's settings before the cluster was made, by name. Only an earlier version wrote them; see sysctls.
+	Sysctls map[string]string `json:"sysctls,omitempty"`
 }
 
 // State is the state of a cluster.

@@ -1,13 +1,19 @@
 package localcluster
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
@@ -87,52 +93,6 @@ func TestLinkName(t *testing.T) {
 	}
 }
 
-const chains = `table ip nat {
-	chain POSTROUTING {
-		type nat hook postrouting priority srcnat; policy accept;
-	}
-}
-table ip filter {
-	chain FORWARD {
-		type filter hook forward priority filter; policy drop;
-	}
-	chain DOCKER {
-	}
-}
-table ip6 filter {
-	chain FORWARD {
-		type filter hook forward priority filter; policy drop;
-	}
-}
-table inet fw {
-	chain fwd {
-		type filter hook forward priority filter; policy accept;
-	}
-}
-`
-
-func TestForwardChains(t *testing.T) {
-	want := []chain{{"ip", "filter", "FORWARD", true}, {"inet", "fw", "fwd", false}}
-	if got := forwardChains(chains); !slices.Equal(got, want) {
-		t.Errorf("got %v", got)
-	}
-}
-
-func TestOwnRules(t *testing.T) {
-	listing := `table ip filter { # handle 1
-	chain FORWARD { # handle 2
-		type filter hook forward priority filter; policy drop;
-		iifname "cor-a" accept comment "coracle-a" # handle 7
-		iifname "cor-ab" accept comment "coracle-ab" # handle 8
-		oifname "cor-a" accept comment "coracle-a" # handle 9
-	}
-}
-`
-	if got := ruleHandles(listing, "coracle-a"); !slices.Equal(got, []string{"7", "9"}) {
-		t.Errorf("got %v", got)
-	}
-}
-
 func TestHandOver(t *testing.T) {
 	now := time.Now()
 	gone := Record{Name: "gone", Created: now, UserConfig: UserConfig{Path: "/k", Previous: "work", Made: []string{"/k"}}}
@@ -166,6 +126,119 @@ func TestChangeKeepsInheritance(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
+
+// TestChangeAndRemoval: another cluster is removed, and hands its state over, while the holder changes its own record.
+func TestChangeAndRemoval(t *testing.T) {
+	s := Store{Dir: t.TempDir()}
+	r := Record{Name: "younger", UserConfig: UserConfig{Path: "/k"}}
+	if err := os.MkdirAll(s.dir(r.Name), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.save(r); err != nil {
+		t.Fatal(err)
+	}
+	h := &holder{store: s, record: r}
+	const times = 30
+	var both sync.WaitGroup
+	both.Go(func() {
+		for range times {
+			if err := h.change(func(r *Record) { r.Nodes = append(r.Nodes, Node{}) }); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	both.Go(func() {
+		for i := range times {
+			unlock, err := s.lock(t.Context()) // as remove does
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			all, err := s.List()
+			if err != nil {
+				t.Error(err)
+			}
+			for _, o := range handOver(Record{Name: "gone", UserConfig: UserConfig{Path: "/k", Made: []string{fmt.Sprint(i)}}}, all) {
+				if err := s.save(o); err != nil {
+					t.Error(err)
+				}
+			}
+			unlock()
+		}
+	})
+	both.Wait()
+	got, err := s.Load(r.Name)
+	if err != nil || len(got.Nodes) != times || len(got.UserConfig.Made) != times {
+		t.Errorf("%d changes of %d, %d removals of %d: %v", len(got.Nodes), times, len(got.UserConfig.Made), times, err)
+	}
+}
+
+// TestFirewall: the nodes' packets pass another program's chain while the cluster exists.
+func TestFirewall(t *testing.T) {
+	if _, err := exec.LookPath("nft"); err != nil || os.Geteuid() != 0 {
+		t.Skip("needs root and nft")
+	}
+	runtime.LockOSThread() // the thread ends with the test
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		t.Skipf("no network namespace: %v", err)
+	}
+	nft := func(commands string) string {
+		t.Helper()
+		cmd := exec.Command("nft", "-f", "-") // it inherits this thread's network
+		cmd.Stdin = strings.NewReader(commands)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	nft(chains)
+	before := nft("list ruleset")
+	a := Record{Name: "a", Network: netip.MustParsePrefix("10.222.7.0/24")}
+	if err := openFirewall(a); err != nil {
+		t.Fatal(err)
+	}
+	if got := nft("list chain ip filter FORWARD"); strings.Count(got, "10.222.7.0/24") != 2 || strings.Count(got, `accept comment "coracle-a"`) != 2 {
+		t.Error(got)
+	}
+	if got := nft("list chain inet fw forward") + nft("list table ip6 filter"); strings.Contains(got, "coracle") {
+		t.Error("a chain that accepts, or without the nodes' packets, was changed: " + got)
+	}
+	nft("table ip coracle-a { }\ntable ip coracle-ab { }\nadd rule ip filter FORWARD iifname cor-ab accept comment \"coracle-ab\"")
+	// What an earlier version wrote.
+	nft("insert rule ip filter FORWARD iifname cor-a accept comment \"coracle-a\"")
+	if err := removeRules(a); err != nil {
+		t.Fatal(err)
+	}
+	nft("delete table ip coracle-ab\nflush chain ip filter FORWARD")
+	if after := nft("list ruleset"); after != before {
+		t.Errorf("left is %s", after)
+	}
+}
+
+const chains = `table ip nat {
+	chain POSTROUTING {
+		type nat hook postrouting priority srcnat; policy accept;
+	}
+}
+table ip filter {
+	chain FORWARD {
+		type filter hook forward priority filter; policy drop;
+	}
+	chain DOCKER {
+	}
+}
+table ip6 filter {
+	chain FORWARD {
+		type filter hook forward priority filter; policy drop;
+	}
+}
+table inet fw {
+	chain forward {
+		type filter hook forward priority filter; policy accept;
+	}
+}
+`
 
 // TestUserConfig enters a cluster's context into kubeconfigs and takes it out again.
 func TestUserConfig(t *testing.T) {

@@ -1,13 +1,18 @@
 package localcluster
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/kubeconfig"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
@@ -32,7 +37,7 @@ func (h *holder) boot(n *Node) error {
 	machine := &nshost.Host{
 		Name: n.Name, Dir: h.store.host(name, n.Name), Cgroup: n.Cgroup,
 		Mounts: h.mounts(n), Files: h.files(n),
-		Wire: h.net.wire, Addrs: prefixes(n.IP, h.record.Network.Bits()), Gateways: addrs(h.record.Machine()),
+		Wire: h.net.wire, Addrs: []netip.Prefix{netip.PrefixFrom(n.IP, h.record.Network.Bits())}, Gateways: []netip.Addr{h.record.Machine()},
 	}
 	if err := machine.Prepare(); err != nil {
 		return err
@@ -59,20 +64,18 @@ func (h *holder) mounts(n *Node) []nshost.Mount {
 		{Source: h.store.tokenFile(name), Target: tokenPath, ReadOnly: true},
 		{Source: h.store.executable(name), Target: coraclePath, ReadOnly: true},
 	}
-	payload := h.record.Payload
-	if sum := filepath.Base(payload); len(sum) == 64 { // named by its SHA-256
-		mounts = append(mounts, nshost.Mount{Source: payload, Target: filepath.Join(on.Payloads(), sum), ReadOnly: true})
-	} else {
-		mounts = append(mounts, nshost.Mount{Source: payload, Target: payload, ReadOnly: true})
+	payload := nshost.Mount{Source: h.record.Payload, Target: h.record.Payload, ReadOnly: true}
+	if sum := filepath.Base(payload.Source); len(sum) == 64 { // named by its SHA-256
+		payload.Target = filepath.Join(on.Payloads(), sum)
 	}
+	mounts = append(mounts, payload)
 	if n.Role == Server && h.record.Config != "" {
 		mounts = append(mounts, nshost.Mount{Source: h.record.Config, Target: filepath.Join(on.Config, "config.yaml"), ReadOnly: true})
 	}
-	if paths.Exists(on.RegistryHosts()) { // nodes use this machine's registry mirrors
-		mounts = append(mounts, nshost.Mount{Source: on.RegistryHosts(), Target: on.RegistryHosts(), ReadOnly: true})
-	}
-	if paths.Exists(on.Registries()) {
-		mounts = append(mounts, nshost.Mount{Source: on.Registries(), Target: on.Registries(), ReadOnly: true})
+	for _, path := range []string{on.RegistryHosts(), on.Registries()} { // nodes use this machine's registry mirrors
+		if paths.Exists(path) {
+			mounts = append(mounts, nshost.Mount{Source: path, Target: path, ReadOnly: true})
+		}
 	}
 	if n.Name != h.record.Nodes[0].Name {
 		return mounts
@@ -136,38 +139,39 @@ func (h *holder) arguments(n Node) []string {
 	return args
 }
 
-// coracle starts coracle on a node and returns a function that waits for its end and returns the reason.
-func (h *holder) coracle(m *member) (ended func() error, err error) {
+// coracle starts coracle on a node. The channel gets the reason of its end.
+func (h *holder) coracle(m *member) <-chan error {
+	ended := make(chan error, 1)
 	path := h.store.NodeLog(h.record.Name, m.node.Name)
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, err
+		ended <- err
+		return ended
 	}
 	defer log.Close()
 	cmd := m.host.Command(coraclePath, h.arguments(m.node)...)
 	cmd.Env, cmd.Stdout, cmd.Stderr = h.env, log, log
 	release, err := nshost.StartDurably(cmd)
 	if err != nil {
-		return nil, err
+		ended <- err
+		return ended
 	}
-	return func() error {
+	go func() {
 		defer release()
 		err := cmd.Wait()
-		if said := lastLine(path); said != "" {
-			err = errors.New(strings.TrimPrefix(said, "coracle: "))
+		if last := lastLine(path); last != "" {
+			err = errors.New(strings.TrimPrefix(last, "coracle: "))
 		}
-		return err
-	}, nil
+		ended <- err
+	}()
+	return ended
 }
 
-// lastLine returns the last line of a log.
+// lastLine returns the last line of a log, "" if it has none.
 func lastLine(path string) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	return lines[len(lines)-1]
+	data, _ := os.ReadFile(path)
+	text := strings.TrimSpace(string(data))
+	return text[strings.LastIndexByte(text, '\n')+1:]
 }
 
 // writeKubeconfig writes the administrator's kubeconfig for clients on this machine.
@@ -189,4 +193,46 @@ func (h *holder) writeKubeconfig() error {
 		return err
 	}
 	return writePrivate(h.store.Kubeconfig(h.record.Name), data)
+}
+
+// prepare makes the files that the nodes share, and mounts the file system for their disks if needed.
+func (h *holder) prepare() error {
+	name := h.record.Name
+	if err := atomicfile.Write(h.store.tokenFile(name), []byte(rand.Text()+"\n"), 0o600); err != nil {
+		return err
+	}
+	if err := bindExecutable(h.store.executable(name)); err != nil {
+		return err
+	}
+	hosts := h.store.hosts(name)
+	if err := os.MkdirAll(hosts, 0o755); err != nil {
+		return err
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(hosts, &fs); err != nil {
+		return err
+	}
+	if fs.Type != unix.OVERLAYFS_SUPER_MAGIC && (!h.record.Ephemeral || fs.Type == unix.TMPFS_MAGIC) {
+		return nil
+	}
+	// An overlayfs, as in a container, cannot hold the upper layers of another one.
+	if err := unix.Mount("tmpfs", hosts, "tmpfs", 0, "mode=0755"); err != nil {
+		return fmt.Errorf("mounting memory for the nodes' disks: %w", err)
+	}
+	return nil
+}
+
+// bindExecutable mounts this executable at a path, where it stays the same when an upgrade replaces the original file.
+func bindExecutable(at string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this executable: %w", err)
+	}
+	if err := os.WriteFile(at, nil, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(self, at, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("binding %s to %s: %w", self, at, err)
+	}
+	return nil
 }

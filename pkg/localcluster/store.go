@@ -67,17 +67,19 @@ func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("there is no local cluster %s; there is %s", e.Name, strings.Join(e.Names, ", "))
 }
 
+func isNotFound(err error) bool { return errors.As(err, new(*NotFoundError)) }
+
 // Load reads the record of a cluster. The state is Dead if the holder is gone, whatever the file says.
 func (s Store) Load(name string) (Record, error) {
 	data, err := os.ReadFile(s.recordFile(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Record{}, &NotFoundError{name, s.names()}
 	}
-	if err != nil {
-		return Record{}, fmt.Errorf("reading the record of cluster %s: %w", name, err)
-	}
 	var r Record
-	if err := json.Unmarshal(data, &r); err != nil {
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
 		return Record{}, fmt.Errorf("reading the record of cluster %s: %w", name, err)
 	}
 	if !r.Holder.alive() && !r.Holder.none() {
@@ -115,9 +117,8 @@ func (s Store) List() ([]Record, error) {
 	var errs []error
 	for _, name := range s.names() {
 		r, err := s.Load(name)
-		var gone *NotFoundError
 		switch {
-		case errors.As(err, &gone):
+		case isNotFound(err):
 			continue // a directory without a record
 		case err != nil:
 			errs = append(errs, err)
@@ -174,10 +175,9 @@ func sameFile(f *os.File, path string) bool {
 
 // tidy removes the directory for clusters if it holds none. The caller holds the lock.
 func (s Store) tidy() {
-	if len(s.names()) > 0 {
-		return
+	if len(s.names()) == 0 {
+		removeLockedDir(s.Dir)
 	}
-	removeLockedDir(s.Dir)
 }
 
 // removeLockedDir removes files, the lock file, and the directory if nothing else is in it. The caller holds the lock and

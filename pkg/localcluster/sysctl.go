@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,9 +41,24 @@ var notInterfaces = []string{"net/ipv4/conf/all/forwarding", "net/ipv4/conf/defa
 type sysctls struct {
 	dir  string // of the file and its lock; in /run, because values are valid until the next boot
 	proc string // /proc/sys
+	// earlier are the clusters of a version that had no such file and stored the values in the cluster's record, the oldest first.
+	earlier []heldSysctls
 }
 
-func machineSysctls() sysctls { return sysctls{dir: "/run/coracle-clusters", proc: "/proc/sys"} }
+func (s Store) sysctls() sysctls {
+	return sysctls{dir: "/run/coracle-clusters", proc: "/proc/sys", earlier: s.earlierSysctls()}
+}
+
+// earlierSysctls returns what the records of an earlier version hold.
+func (s Store) earlierSysctls() (all []heldSysctls) {
+	records, _ := s.List() // a record that cannot be read holds nothing
+	for _, r := range records {
+		if len(r.Sysctls) > 0 {
+			all = append(all, heldSysctls{r.Holder.Boot, r.Sysctls, map[string]Process{s.realRecordFile(r.Name): r.Holder}})
+		}
+	}
+	return all
+}
 
 // heldSysctls is the content of the file.
 type heldSysctls struct {
@@ -82,7 +98,7 @@ func (s sysctls) Hold(ctx context.Context, record string, holder Process) error 
 
 // Release ends a cluster's need of the changed values. If no other cluster needs them, all settings get their former values.
 func (s sysctls) Release(ctx context.Context, record string) error {
-	if !paths.Exists(s.dir) {
+	if !paths.Exists(s.dir) && len(s.earlier) == 0 {
 		return nil
 	}
 	return s.update(ctx, func(h *heldSysctls) error {
@@ -101,6 +117,13 @@ func (s sysctls) update(ctx context.Context, change func(*heldSysctls) error) er
 	h, err := s.load()
 	if err != nil {
 		return err
+	}
+	for _, e := range s.earlier {
+		if e.Boot == h.Boot {
+			maps.Copy(h.Holders, e.Holders)
+			maps.Copy(e.Values, h.Values)
+			h.Values = e.Values
+		}
 	}
 	if err := change(&h); err != nil {
 		return err

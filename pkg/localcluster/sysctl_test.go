@@ -155,6 +155,42 @@ func TestSysctlsOfOthers(t *testing.T) {
 	s.wantRestored(t, before)
 }
 
+// TestSysctlsOfEarlierVersion: a cluster of a version that kept the values in its record is removed before or after one of this version.
+func TestSysctlsOfEarlierVersion(t *testing.T) {
+	for _, first := range []string{"old", "new"} {
+		s, before := fakeSysctls(t)
+		store := Store{Dir: t.TempDir()}
+		self := thisProcess(t)
+		write(t, store.recordFile("old"), fmt.Sprintf(`{"name": "old", "keeper": {"pid": %d, "start": %d, "boot": %q},
+			"sysctls": {%q: "0", "net/ipv4/conf/docker0/forwarding": "1", "vm/overcommit_memory": "2"}}`, self.PID, self.Start, self.Boot, eth0Forwarding))
+		for name, value := range map[string]string{eth0Forwarding: "1", "vm/overcommit_memory": "1"} {
+			if err := s.write(name, value); err != nil {
+				t.Fatal(err)
+			}
+		}
+		end := func(name string) {
+			s.earlier = store.earlierSysctls()
+			s.end(t, store.realRecordFile(name))
+			if err := os.RemoveAll(store.dir(name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.earlier = store.earlierSysctls()
+		s.use(t, store.realRecordFile("new"), self)
+		end(first)
+		s.wantForwarding(t, "1")
+		end(map[string]string{"old": "new", "new": "old"}[first])
+		s.wantRestored(t, before)
+	}
+	s, before := fakeSysctls(t) // the only cluster
+	s.earlier = []heldSysctls{{thisProcess(t).Boot, map[string]string{eth0Forwarding: "0"}, map[string]Process{"/clusters/old": thisProcess(t)}}}
+	if err := s.write(eth0Forwarding, "1"); err != nil {
+		t.Fatal(err)
+	}
+	s.end(t, "/clusters/old")
+	s.wantRestored(t, before)
+}
+
 // TestRealRecordFile: the cluster that is removed is the one that was made, whatever its directory is called by.
 func TestRealRecordFile(t *testing.T) {
 	dir := t.TempDir()

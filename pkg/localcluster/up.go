@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -78,8 +77,7 @@ func (m Maker) make(ctx context.Context, p Plan) (Record, net.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	var gone *NotFoundError
-	if _, errDown := m.Store.Down(ctx, p.Name); errDown != nil && !errors.As(errDown, &gone) {
+	if _, errDown := m.Store.Down(ctx, p.Name); errDown != nil && !isNotFound(errDown) {
 		err = errors.Join(err, fmt.Errorf("removing the cluster again: %w", errDown))
 	}
 	if kept != "" {
@@ -238,9 +236,3 @@ func (p *progress) missing() string {
 	}
 	return strings.Join(parts, "; ")
 }
-
-func prefixes(a netip.Addr, bits int) []netip.Prefix {
-	return []netip.Prefix{netip.PrefixFrom(a, bits)}
-}
-
-func addrs(a netip.Addr) []netip.Addr { return []netip.Addr{a} }
