@@ -1,7 +1,6 @@
 package localcluster
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
-	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
@@ -37,7 +35,7 @@ func (h *holder) takeSnapshot(name string) (err error) {
 	h.mu.Unlock()
 	one := Snapshot{Name: name, Cluster: r.Name, Version: r.Version, Created: time.Now().Round(0)}
 	if err := one.read(h.store, r); err != nil {
-		return fmt.Errorf("cluster %s cannot be made a snapshot of: %w", r.Name, err)
+		return fmt.Errorf("a snapshot of cluster %s cannot be taken: %w", r.Name, err)
 	}
 	temp := h.store.snapshot("." + name + "." + r.Name) // another cluster may take one of the same name
 	_ = os.RemoveAll(temp)                              // of an interrupted attempt
@@ -115,7 +113,7 @@ func (h *holder) snapshotNode(n Node, to string, seen map[uint64]string) (Snapsh
 	if err != nil {
 		return node, 0, err
 	}
-	fixed := func(path string) bool { return isImmutable(path) && !mounted[layerOf(path)] }
+	fixed := func(path string) bool { return isImmutable(path) && !mounted[layers.FindString(path)] }
 	var copied int64
 	for _, part := range []struct {
 		dir   string
@@ -156,14 +154,7 @@ func snapshotSettings(from, to paths.Dirs) error {
 	for name := range config.Fixed() {
 		settings[name] = m.Settings[name]
 	}
-	data, err := json.Marshal(join.Memory{Cluster: join.Cluster{Settings: settings}})
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(to.ServerCluster()), 0o755); err != nil {
-		return err
-	}
-	return atomicfile.WriteVolatile(to.ServerCluster(), data, 0o600)
+	return join.Memory{Cluster: join.Cluster{Settings: settings}}.Save(to.ServerCluster())
 }
 
 // layers matches the directories of containerd's layers: those of images, and the writable ones of containers.
@@ -174,34 +165,22 @@ const blobs = "node/containerd/io.containerd.content.v1.content/blobs/"
 // isImmutable reports whether a file is part of an image's content or layers, which never change in place.
 func isImmutable(path string) bool { return strings.HasPrefix(path, blobs) || layers.MatchString(path) }
 
-// layerOf returns the layer to which a file belongs, relative to the data directory; "" for none.
-func layerOf(path string) string { return layers.FindString(path) }
-
 // isPreallocated reports whether a file is one of the empty log files that etcd preallocates at each start.
 func isPreallocated(path string) bool {
 	return strings.HasPrefix(path, "server/etcd/") && strings.HasSuffix(path, ".tmp")
 }
 
-// upperDirs returns the writable layers of running containers, from a node's mount table.
+// upperDirs returns the writable layers of running containers, relative to the data directory, from a node's mount table.
 func upperDirs(pid int) (map[string]bool, error) {
-	tables, err := mountTables(pid)
-	if err != nil {
-		return nil, err
+	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("node with process %d is down", pid)
 	}
 	out := map[string]bool{}
-	for _, found := range upper.FindAllStringSubmatch(tables, -1) {
-		out[strings.TrimPrefix(found[1], paths.Default().Data+"/")] = true
+	for _, found := range upper.FindAllSubmatch(table, -1) {
+		out[strings.TrimPrefix(string(found[1]), paths.Default().Data+"/")] = true
 	}
-	return out, nil
+	return out, err
 }
 
 var upper = regexp.MustCompile(`upperdir=([^,\s]+)`)
-
-// mountTables reads a node's mount table, in which the root file systems of containers are.
-func mountTables(pid int) (string, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("node with process %d is down", pid)
-	}
-	return string(data), err
-}

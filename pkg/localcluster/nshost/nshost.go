@@ -40,8 +40,8 @@ type Host struct {
 	// Stderr is the standard error of the host's init. Nil means this process's own.
 	Stderr *os.File
 
-	init   *exec.Cmd
-	thread *durableThread
+	init    *exec.Cmd
+	release func() // of StartDurably
 }
 
 // Mount binds a file or directory of this machine into a host.
@@ -118,22 +118,15 @@ func (h *Host) boot() error {
 	if err := makeCgroups(h.Cgroup); err != nil {
 		return err
 	}
-	told, err := h.spec()
-	if err != nil {
-		return err
-	}
-	defer told.Close()
 	h.init = reexec(roleEnter)
-	h.init.ExtraFiles = []*os.File{told}
 	h.init.Stderr = os.Stderr
 	if h.Stderr != nil {
 		h.init.Stderr = h.Stderr
 	}
 	h.init.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWUTS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC,
-		Pdeathsig:  syscall.SIGKILL,
 	}
-	goOn, err := h.init.StdinPipe()
+	in, err := h.init.StdinPipe()
 	if err != nil {
 		return err
 	}
@@ -141,7 +134,7 @@ func (h *Host) boot() error {
 	if err != nil {
 		return err
 	}
-	if h.thread, err = startDurably(h.init); err != nil {
+	if h.release, err = StartDurably(h.init); err != nil {
 		h.init = nil
 		return err
 	}
@@ -151,9 +144,9 @@ func (h *Host) boot() error {
 	if err := h.connect(); err != nil {
 		return err
 	}
-	if _, err := goOn.Write([]byte("\n")); err != nil {
-		return err
-	}
+	// A write fails if the process has ended; awaitUp returns the reason.
+	_, _ = in.Write([]byte("\n")) // enter waits for it, and leaves the rest for runInit
+	_ = json.NewEncoder(in).Encode(spec{h.Name, h.root(), h.layers(), h.Mounts, h.Files})
 	return awaitUp(up)
 }
 
@@ -170,25 +163,6 @@ func awaitUp(from io.Reader) error {
 	return nil
 }
 
-// spec returns a file with the configuration of the host's init.
-func (h *Host) spec() (*os.File, error) {
-	data, err := json.Marshal(spec{h.Name, h.root(), h.layers(), h.Mounts, h.Files})
-	if err != nil {
-		return nil, err
-	}
-	fd, err := unix.MemfdCreate("host", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("making a file in memory: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "host")
-	_, err = f.WriteAt(data, 0)
-	if err != nil {
-		f.Close()
-		return nil, err
-	}
-	return f, nil
-}
-
 // Kill kills all processes of the host at once, like a power cut. Its disks stay.
 func (h *Host) Kill() {
 	if h.init != nil && h.init.Process != nil {
@@ -198,9 +172,9 @@ func (h *Host) Kill() {
 		killFrozen(h.Cgroup)
 		_ = h.init.Process.Kill()
 		_ = h.init.Wait()
-		h.thread.end()
+		h.release()
 	}
-	h.init, h.thread = nil, nil
+	h.init, h.release = nil, nil
 	_ = RemoveCgroups(h.Cgroup) // what remains is used by the next boot
 }
 

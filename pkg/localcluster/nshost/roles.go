@@ -1,6 +1,7 @@
 package nshost
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"syscall"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -138,42 +140,77 @@ func enterAll(pid int) error {
 	return unix.Chdir("/")
 }
 
-// durableThread is a thread that is kept alive for its child, whose Pdeathsig is sent when the thread that started it ends.
-type durableThread struct{ stop chan struct{} }
-
-// startDurably starts a command with a Pdeathsig on a thread that lives until end.
-func startDurably(cmd *exec.Cmd) (*durableThread, error) {
-	started := make(chan error)
-	t := &durableThread{make(chan struct{})}
-	go func() {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		started <- cmd.Start()
-		<-t.stop
-	}()
-	if err := <-started; err != nil {
-		t.end()
-		return nil, fmt.Errorf("starting %s: %w", cmd.Path, err)
-	}
-	return t, nil
-}
-
-func (t *durableThread) end() {
-	if t != nil {
-		close(t.stop)
-	}
-}
-
-// StartDurably starts a command that the kernel kills when this process ends, and not before. The caller calls release after the command
-// has ended.
+// StartDurably starts a command that the kernel kills when this process ends, and not before: it sends Pdeathsig when the thread that started
+// the command ends, so that thread is kept. The caller calls release after the command has ended.
 func StartDurably(cmd *exec.Cmd) (release func(), err error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
 	cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
-	t, err := startDurably(cmd)
-	if err != nil {
-		return nil, err
+	started, ended := make(chan error), make(chan struct{})
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		started <- cmd.Start()
+		<-ended
+	}()
+	if err := <-started; err != nil {
+		close(ended)
+		return nil, fmt.Errorf("starting %s: %w", cmd.Path, err)
 	}
-	return t.end, nil
+	return func() { close(ended) }, nil
+}
+
+// enter waits until this process is in the host's cgroups and makes them the root of a cgroup namespace. The exec that follows applies it to
+// the whole process.
+func enter() error {
+	if _, err := os.Stdin.Read(make([]byte, 1)); err != nil {
+		return fmt.Errorf("waiting for the cgroups and the network: %w", err)
+	}
+	runtime.LockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWCGROUP); err != nil {
+		return fmt.Errorf("making a cgroup namespace: %w", err)
+	}
+	// The kernel keeps Pdeathsig for each thread, and only the thread that calls exec remains.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("tying the host to the process that boots it: %w", err)
+	}
+	return syscall.Exec(self, []string{roleName, roleInit}, os.Environ())
+}
+
+// runInit builds the host's file systems, reports with an empty line on standard output that the host is up, and reaps processes.
+func runInit() error {
+	var s spec
+	if err := json.NewDecoder(os.Stdin).Decode(&s); err != nil {
+		return fmt.Errorf("reading the host's configuration: %w", err)
+	}
+	if err := unix.Sethostname([]byte(s.Name)); err != nil {
+		return fmt.Errorf("setting the host name: %w", err)
+	}
+	if err := buildRoot(s); err != nil {
+		return err
+	}
+	if err := setLoopbackUp(&netlink.Handle{}); err != nil {
+		return err
+	}
+	ended := make(chan os.Signal, 1)
+	signal.Notify(ended, unix.SIGCHLD)
+	signal.Ignore(unix.SIGHUP, unix.SIGINT, unix.SIGTERM, unix.SIGPIPE)
+	if _, err := os.Stdout.Write([]byte("\n")); err != nil {
+		return err
+	}
+	for {
+		reap()
+		<-ended
+	}
+}
+
+// reap waits for all children that have ended.
+func reap() {
+	for {
+		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		if pid <= 0 && !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
 }

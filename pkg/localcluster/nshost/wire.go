@@ -56,11 +56,7 @@ func NewWire(ns *os.File, addrs ...netip.Prefix) (*Wire, error) {
 }
 
 func (w *Wire) makeBridge(addrs []netip.Prefix) error {
-	lo, err := w.link.LinkByName("lo")
-	if err != nil {
-		return err
-	}
-	if err := w.link.LinkSetUp(lo); err != nil {
+	if err := setLoopbackUp(w.link); err != nil {
 		return err
 	}
 	attrs := netlink.NewLinkAttrs()
@@ -68,6 +64,7 @@ func (w *Wire) makeBridge(addrs []netip.Prefix) error {
 	if err := w.link.LinkAdd(&netlink.Bridge{LinkAttrs: attrs}); err != nil {
 		return err
 	}
+	var err error
 	if w.br, err = w.link.LinkByName(Bridge); err != nil {
 		return err
 	}
@@ -213,12 +210,12 @@ func addAddrs(link *netlink.Handle, dev netlink.Link, addrs []netip.Prefix) erro
 	return nil
 }
 
-func setLoopbackUp() error {
-	lo, err := netlink.LinkByName("lo")
-	if err != nil {
-		return err
+func setLoopbackUp(link *netlink.Handle) error {
+	lo, err := link.LinkByName("lo")
+	if err == nil {
+		err = link.LinkSetUp(lo)
 	}
-	if err := netlink.LinkSetUp(lo); err != nil {
+	if err != nil {
 		return fmt.Errorf("setting lo up: %w", err)
 	}
 	return nil
