@@ -3,10 +3,9 @@ package controlplane
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
+	"net/netip"
 	"os"
-	"strconv"
 	"sync"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
@@ -38,7 +37,7 @@ func newJoinEndpoint(cfg config.Config) (*joinEndpoint, error) {
 	return &joinEndpoint{open: make(chan struct{}), hub: &tunnel.Hub{}, server: &endpoint.Server{
 		Client:       client,
 		Version:      version.Version,
-		Own:          net.JoinHostPort(cfg.API.Advertise.String(), strconv.Itoa(int(cfg.API.Port))),
+		Own:          netip.AddrPortFrom(cfg.API.Advertise, cfg.API.Port).String(),
 		CA:           func() ([]byte, error) { return os.ReadFile(pkiFile(dirs, "ca.crt")) },
 		Settings:     cfg.Shared,
 		Keys:         func() (map[string][]byte, error) { return pki.ReadKeys(dirs) },

@@ -1,11 +1,9 @@
 package node
 
 import (
-	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
@@ -20,7 +18,7 @@ import (
 // apiBalancer is the connection of this node to the API.
 func apiBalancer(cfg config.Config, gate *kube.APIGate, report *state.Recorder) *apibalancer.Balancer {
 	o := apibalancer.Options{
-		Listen:  apiAddress(cfg),
+		Listen:  cfg.Node.Balancer().String(),
 		Servers: slices.Clone(cfg.Join.Servers), File: cfg.Dirs.Servers(),
 		Kubeconfig: cfg.Dirs.NodeConfig("node.kubeconfig"), APIReady: gate.Opened(), CA: cfg.Dirs.NodeCA(),
 		Report: func(s []tcpbalancer.Server) { report.Detail(state.BalancerDetail, s) },
@@ -29,7 +27,7 @@ func apiBalancer(cfg config.Config, gate *kube.APIGate, report *state.Recorder) 
 		o.Fallback = []string{server}
 	}
 	if cfg.Role == config.Server {
-		o.Own, o.OwnDial = hostPort(cfg.API.Advertise, cfg.API.Port), ownAPI(cfg.API)
+		o.Own, o.OwnDial = netip.AddrPortFrom(cfg.API.Advertise, cfg.API.Port).String(), cfg.API.Local().String()
 	}
 	return apibalancer.New(o)
 }
@@ -60,24 +58,4 @@ func podRanges(cfg config.Config, node *kube.OwnNode) (ranges []netip.Prefix) {
 		}
 	}
 	return ranges
-}
-
-// ownAPI returns the address on which this machine's own server listens.
-func ownAPI(api config.API) string {
-	switch {
-	case !api.Bind.IsValid() || api.Bind == netip.IPv4Unspecified():
-		return hostPort(netip.AddrFrom4([4]byte{127, 0, 0, 1}), api.Port)
-	case api.Bind.IsUnspecified():
-		return hostPort(netip.IPv6Loopback(), api.Port)
-	}
-	return hostPort(api.Bind, api.Port)
-}
-
-func hostPort(ip netip.Addr, port uint16) string {
-	return net.JoinHostPort(ip.String(), strconv.Itoa(int(port)))
-}
-
-// apiAddress returns the address at which the components of this node reach the API of any server.
-func apiAddress(cfg config.Config) string {
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(cfg.Node.BalancerPort)))
 }

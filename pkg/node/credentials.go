@@ -81,7 +81,7 @@ func apiAsNode(cfg config.Config) (join.Client, error) {
 		return join.Client{}, fmt.Errorf("reading the cluster's CA certificate: %w", err)
 	}
 	cert, key := pki.NodeFiles(cfg.Dirs)
-	return join.Client{Server: "https://" + apiAddress(cfg), CA: ca, CertFile: cert, KeyFile: key}, nil
+	return join.Client{Server: "https://" + cfg.Node.Balancer().String(), CA: ca, CertFile: cert, KeyFile: key}, nil
 }
 
 // renew requests the node's next certificate from the servers.

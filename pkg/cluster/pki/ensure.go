@@ -6,11 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"time"
 
@@ -185,22 +182,11 @@ func writeUserAccess(cfg config.Config) error {
 	return err
 }
 
-// balancer is the URL under which the parts of a node reach the API of any server.
-func balancer(cfg config.Config) string {
-	return "https://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(int(cfg.Node.BalancerPort)))
-}
+// balancer is the URL at which the parts of a node reach the API of any server.
+func balancer(cfg config.Config) string { return "https://" + cfg.Node.Balancer().String() }
 
-// localAPI is the URL under which processes of this machine reach its apiserver.
-func localAPI(cfg config.Config) string {
-	addr := cfg.API.Bind
-	switch {
-	case !addr.IsValid() || addr == netip.IPv4Unspecified():
-		addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	case addr.IsUnspecified():
-		addr = netip.IPv6Loopback()
-	}
-	return "https://" + net.JoinHostPort(addr.String(), strconv.Itoa(int(cfg.API.Port)))
-}
+// localAPI is the URL at which processes of this machine reach its API server.
+func localAPI(cfg config.Config) string { return "https://" + cfg.API.Local().String() }
 
 // writeIfChanged writes, unsynced, what can be made anew at any time. It reports whether it wrote.
 func writeIfChanged(path string, data []byte, mode fs.FileMode) (bool, error) {

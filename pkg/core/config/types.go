@@ -119,6 +119,18 @@ type API struct {
 	AuditPolicy      string `json:"auditPolicy,omitempty"`
 }
 
+// Local returns the address at which processes of this machine reach its API server.
+func (a API) Local() netip.AddrPort {
+	addr := a.Bind
+	switch {
+	case !addr.IsValid() || addr == netip.IPv4Unspecified():
+		addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	case addr.IsUnspecified():
+		addr = netip.IPv6Loopback()
+	}
+	return netip.AddrPortFrom(addr, a.Port)
+}
+
 // Node holds the settings of this machine as a node.
 type Node struct {
 	Name        string            `json:"name"` // a valid Kubernetes node name
@@ -138,6 +150,11 @@ type Node struct {
 	BalancerPort uint16 `json:"balancerPort"`
 	// NoDefaultRegistry does not ask a registry itself that has mirrors.
 	NoDefaultRegistry bool `json:"noDefaultRegistry,omitempty"`
+}
+
+// Balancer returns the address at which the parts of the node reach the API of any server.
+func (n Node) Balancer() netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), n.BalancerPort)
 }
 
 // Join is how a machine enters a cluster. At most one of Token and TokenFile is set, and of the agent's two.

@@ -8,11 +8,9 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -38,12 +36,7 @@ func (d *Doctor) connect() access {
 	if d.Config.Role == config.Server {
 		file = d.Config.Dirs.ServerConfig("admin.kubeconfig")
 	}
-	return d.connectAs(file, "https://"+d.balancer())
-}
-
-// balancer is where this node's parts reach the API of any server.
-func (d *Doctor) balancer() string {
-	return net.JoinHostPort("127.0.0.1", strconv.Itoa(int(d.Config.Node.BalancerPort)))
+	return d.connectAs(file, "https://"+d.Config.Node.Balancer().String())
 }
 
 // connectAs makes a client with somebody's kubeconfig and another address.
@@ -71,11 +64,11 @@ func (d *Doctor) apiAnswers(ctx context.Context) []check.Verdict {
 	case err != nil && len(body) > 0:
 		return check.Failf(fix, "the API is not ready: %s", failing(string(body)))
 	case err != nil:
-		return check.Failf(fix, "the API does not answer at %s: %v", d.balancer(), short(err))
+		return check.Failf(fix, "the API does not answer at %s: %v", d.Config.Node.Balancer(), short(err))
 	case took > time.Second:
 		return check.Warnf("check disk-latency and check etcd, and the load of the machine", "the API took %s to answer", took)
 	}
-	return check.Okf("%s is ready and answers in %s", d.balancer(), took)
+	return check.Okf("%s is ready and answers in %s", d.Config.Node.Balancer(), took)
 }
 
 // failing are the lines of /readyz that say what fails, or else all of it.
@@ -144,7 +137,7 @@ func (d *Doctor) askServer(s tcpbalancer.Server) (a answer) {
 	a.Server = s
 	address := s.Address
 	if s.Own {
-		address = d.ownAPI()
+		address = d.Config.API.Local().String()
 	}
 	config, err := d.tls()
 	if err != nil {
@@ -167,18 +160,6 @@ func (d *Doctor) askServer(s tcpbalancer.Server) (a answer) {
 		a.err = fmt.Errorf("it answers %s: %s", response.Status, failing(string(body)))
 	}
 	return a
-}
-
-// ownAPI is where this machine's own server listens.
-func (d *Doctor) ownAPI() string {
-	bind := d.Config.API.Bind
-	switch {
-	case !bind.IsValid() || bind == netip.IPv4Unspecified():
-		bind = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	case bind.IsUnspecified():
-		bind = netip.IPv6Loopback()
-	}
-	return net.JoinHostPort(bind.String(), strconv.Itoa(int(d.Config.API.Port)))
 }
 
 // tls is how this node knows servers and proves who it is. Every server's certificate is good for loopback, and perhaps
@@ -276,7 +257,7 @@ func atOnce(limit, n int, do func(i int)) {
 // nodeAccess asks every kubelet through this machine's own server, which goes directly or by the node's tunnel.
 func (d *Doctor) nodeAccess(ctx context.Context) []check.Verdict {
 	nodes, err := d.nodes()
-	own := d.connectAs(d.Config.Dirs.ServerConfig("admin.kubeconfig"), "https://"+d.ownAPI())
+	own := d.connectAs(d.Config.Dirs.ServerConfig("admin.kubeconfig"), "https://"+d.Config.API.Local().String())
 	if err != nil || own.err != nil {
 		return check.Skipf("%v", errNoAPI)
 	}

@@ -129,7 +129,7 @@ func (d *Doctor) pods(ctx context.Context) []check.Verdict {
 	options := metav1.ListOptions{Limit: mostPods}
 	if d.Config.Role == config.Agent || d.OnlyNode {
 		// The kubelet may see the pods of its own node.
-		api = d.connectAs(d.Config.Dirs.NodeConfig("kubelet.kubeconfig"), "https://"+d.balancer())
+		api = d.connectAs(d.Config.Dirs.NodeConfig("kubelet.kubeconfig"), "https://"+d.Config.Node.Balancer().String())
 		options.FieldSelector = "spec.nodeName=" + d.Config.Node.Name
 	}
 	if api.err != nil {
