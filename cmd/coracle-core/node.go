@@ -18,11 +18,9 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/front/command"
 )
-
-// controlPlane is the label of servers' nodes.
-const controlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
 // nodeCommand takes nodes out of the cluster.
 func nodeCommand() *cobra.Command {
@@ -121,7 +119,7 @@ coracle node remove agent-1 --force`,
 		if err := notTheLast(ctx, a.client, node); err != nil {
 			return err
 		}
-		server := node.Labels[controlPlaneLabel] == "true"
+		server := kube.IsServer(node)
 		if server && !*force && serves(ctx, node, cmp.Or(a.config.API.Port, 6443)) {
 			return fmt.Errorf("%s is running, and a server that runs comes back: run coracle node drain %[1]s, then coracle reset "+
 				"on that machine, then this again; --force removes it nevertheless", node.Name)
@@ -156,10 +154,10 @@ coracle node remove agent-1 --force`,
 
 // notTheLast returns an error if the node is that of the only server.
 func notTheLast(ctx context.Context, client kubernetes.Interface, node *corev1.Node) error {
-	if node.Labels[controlPlaneLabel] != "true" {
+	if !kube.IsServer(node) {
 		return nil
 	}
-	servers, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: controlPlaneLabel + "=true"})
+	servers, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: kube.ControlPlaneLabel + "=true"})
 	if err != nil {
 		return fmt.Errorf("listing servers: %w", err)
 	}

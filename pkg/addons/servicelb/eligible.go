@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // Labels that select nodes, of k3s and of coracle, and an annotation of k3s.
@@ -21,7 +23,7 @@ const (
 )
 
 // controlPlane is the label of a server's node.
-const controlPlane = "node-role.kubernetes.io/control-plane"
+const controlPlane = kube.ControlPlaneLabel
 
 // toBeDeleted is the taint that the cluster autoscaler sets on a node before it removes it.
 const toBeDeleted = "ToBeDeletedByClusterAutoscaler"

@@ -97,13 +97,7 @@ func annotate(ctx context.Context, client kubernetes.Interface, node, key, text 
 	if text == "" {
 		value = nil
 	}
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{key: value}}})
-	if err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	_, err = client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, data, metav1.PatchOptions{FieldManager: "coracle"}, "status")
+	err := kube.AnnotateNode(ctx, client, node, map[string]*string{key: value})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("annotating node %s with %s: %w", node, key, err)
 	}

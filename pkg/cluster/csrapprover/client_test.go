@@ -8,6 +8,8 @@ import (
 
 	certificates "k8s.io/api/certificates/v1"
 	core "k8s.io/api/core/v1"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // clientCSR is what a kubelet that bootstraps asks for, on a machine that joined as node agent.
@@ -79,7 +81,7 @@ func outside(n core.Node, ip string) core.Node {
 
 // labelled makes a node a server's.
 func labelled(n core.Node) core.Node {
-	n.Labels = map[string]string{controlPlane: "true"}
+	n.Labels = map[string]string{kube.ControlPlaneLabel: "true"}
 	return n
 }
 

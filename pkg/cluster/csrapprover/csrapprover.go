@@ -1,6 +1,6 @@
-// Package csrapprover decides on the certificates that kubelets ask for. Serving certificates are approved for the
-// node's own name and addresses, first client certificates for the name of the node that asks; everything else is
-// denied, with a sentence. The renewal of client certificates is left to the controller-manager, and signing too.
+// Package csrapprover decides on the certificates that kubelets request. It approves a serving certificate for the node's own name and
+// addresses, and a first client certificate for the name of the requesting node; it denies all other requests, with a reason. The
+// controller-manager renews client certificates, and signs all of them.
 package csrapprover
 
 import (
@@ -23,24 +23,24 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// grace is how long a request may be ahead of its Node object: a kubelet whose address has changed asks for a
-// certificate and tells the API about the address at the same time.
+// grace is how long a request may be ahead of its Node object: a kubelet whose address has changed requests a certificate and reports the
+// address to the API at the same time.
 const grace = time.Minute
 
-// workers is how many requests are decided at the same time: when many machines join a busy server, each decision has
-// to wait for the API.
+// workers is the number of requests that are decided at the same time: when many machines join a busy server, each decision waits for the
+// API.
 const workers = 5
 
-// Approver approves or denies requests for kubelets' certificates. Its identity needs the cluster role
-// system:coracle:csr-approver; until it has it, Approver waits.
+const component = "csr-approver"
+
+// Approver approves or denies requests for kubelets' certificates. Its identity needs the cluster role system:coracle:csr-approver; until it has
+// that role, Approver waits.
 type Approver struct {
 	Kubeconfig string
 	Config     config.Config
-	// Log takes a line per decision. Nil is logrus' standard logger.
-	Log logrus.FieldLogger
 }
 
-// Run decides until ctx is done. It is ready when it has seen the requests that were there before it.
+// Run decides until ctx is done. It is ready when it knows the requests that existed before.
 func (a Approver) Run(ctx context.Context, ready func()) error {
 	client, err := kube.Client(a.Kubeconfig)
 	if err != nil {
@@ -50,13 +50,9 @@ func (a Approver) Run(ctx context.Context, ready func()) error {
 }
 
 func (a Approver) run(ctx context.Context, client kubernetes.Interface, ready func()) error {
-	if a.Log == nil {
-		a.Log = logrus.StandardLogger()
-	}
 	factory := informers.NewSharedInformerFactory(client, 0)
 	informer := factory.Certificates().V1().CertificateSigningRequests()
 	w := &worker{
-		log:    a.Log.WithField("component", "csr-approver"),
 		client: client, policy: newPolicy(a.Config),
 		get:   informer.Lister().Get,
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](200*time.Millisecond, 10*time.Second)),
@@ -77,7 +73,7 @@ func (a Approver) run(ctx context.Context, client kubernetes.Interface, ready fu
 
 	var working sync.WaitGroup
 	for range workers {
-		working.Go(func() { w.work(ctx) })
+		working.Go(func() { kube.Work(ctx, component, w.queue, w.handle) })
 	}
 	<-ctx.Done()
 	w.queue.ShutDown()
@@ -85,9 +81,8 @@ func (a Approver) run(ctx context.Context, client kubernetes.Interface, ready fu
 	return nil
 }
 
-// worker takes one request after the other.
+// worker decides on one request after the other.
 type worker struct {
-	log    logrus.FieldLogger
 	client kubernetes.Interface
 	policy policy
 	get    func(name string) (*certificates.CertificateSigningRequest, error)
@@ -100,73 +95,46 @@ func (w *worker) enqueue(obj any) {
 	}
 }
 
-// kinds are the signers whose requests are decided here, with what people call the certificates.
+// kinds are the kinds of certificates, by the signers whose requests are decided here.
 var kinds = map[string]string{
 	certificates.KubeletServingSignerName:             "serving",
 	certificates.KubeAPIServerClientKubeletSignerName: "client",
 }
 
-// pending reports whether a request is for us and nobody has decided on it yet.
+// pending reports whether a request has one of the signers and no decision yet.
 func pending(csr *certificates.CertificateSigningRequest) bool {
 	return kinds[csr.Spec.SignerName] != "" && len(csr.Status.Conditions) == 0 && len(csr.Status.Certificate) == 0
 }
 
-func (w *worker) work(ctx context.Context) {
-	for {
-		name, down := w.queue.Get()
-		if down {
-			return
-		}
-		again, err := w.handle(ctx, name)
-		if err != nil && ctx.Err() == nil {
-			w.log.WithError(err).WithField("request", name).Warn("deciding on a certificate request; trying again")
-		}
-		if again || err != nil {
-			w.queue.AddRateLimited(name)
-		} else {
-			w.queue.Forget(name)
-		}
-		w.queue.Done(name)
-	}
-}
-
-// handle decides on one request. again asks for another try later.
-func (w *worker) handle(ctx context.Context, name string) (again bool, err error) {
+// handle decides on one request, or enqueues it again while its Node may still change.
+func (w *worker) handle(ctx context.Context, name string) error {
 	csr, err := w.get(name)
 	if apierrors.IsNotFound(err) || err == nil && !pending(csr) {
-		return false, nil
+		return nil
 	}
 	if err != nil {
-		return false, err
+		return err
 	}
 	if csr.Spec.SignerName == certificates.KubeAPIServerClientKubeletSignerName {
-		v, ours := decideClient(csr)
-		if !ours {
-			return false, nil
+		if v, ours := decideClient(csr); ours {
+			return w.record(ctx, csr, v)
 		}
-		return false, w.record(ctx, csr, v)
+		return nil
 	}
-	nodes, err := w.nodes(ctx)
+	// From the API server's cache. A request for each node comes once or twice a year.
+	nodes, err := w.client.CoreV1().Nodes().List(ctx, meta.ListOptions{ResourceVersion: "0"})
 	if err != nil {
-		return false, err
+		return fmt.Errorf("listing nodes for certificate request %s: %w", name, err)
 	}
-	v := w.policy.decide(csr, nodes)
-	if v.wait && time.Since(csr.CreationTimestamp.Time) < grace {
-		return true, nil
+	v := w.policy.decide(csr, nodes.Items)
+	if age := time.Since(csr.CreationTimestamp.Time); v.wait && age < grace {
+		w.queue.AddAfter(name, max(age/5, 200*time.Millisecond))
+		return nil
 	}
-	return false, w.record(ctx, csr, v)
+	return w.record(ctx, csr, v)
 }
 
-// nodes lists the Nodes as the apiserver has them cached: this happens once or twice a year for each.
-func (w *worker) nodes(ctx context.Context) ([]core.Node, error) {
-	list, err := w.client.CoreV1().Nodes().List(ctx, meta.ListOptions{ResourceVersion: "0"})
-	if err != nil {
-		return nil, fmt.Errorf("listing nodes: %w", err)
-	}
-	return list.Items, nil
-}
-
-// record writes the verdict into the request. That somebody else was quicker is no error.
+// record writes the verdict into the request, unless another client has decided first.
 func (w *worker) record(ctx context.Context, csr *certificates.CertificateSigningRequest, v verdict) error {
 	condition := certificates.CertificateSigningRequestCondition{
 		Type: certificates.CertificateDenied, Status: core.ConditionTrue,
@@ -180,12 +148,12 @@ func (w *worker) record(ctx context.Context, csr *certificates.CertificateSignin
 	csr.Status.Conditions = append(csr.Status.Conditions, condition)
 	_, err := w.client.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, csr.Name, csr, meta.UpdateOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // gone, or decided on: a change comes as an event of its own
+		return nil // it was deleted, or changed; the event of a change enqueues it again
 	}
 	if err != nil {
-		return fmt.Errorf("writing the decision: %w", err)
+		return fmt.Errorf("deciding on certificate request %s: %w", csr.Name, err)
 	}
-	log := w.log.WithFields(logrus.Fields{"request": csr.Name, "user": csr.Spec.Username})
+	log := logrus.WithFields(logrus.Fields{"component": component, "request": csr.Name, "user": csr.Spec.Username})
 	if v.approve {
 		log.Infof("approved a kubelet's %s certificate", kinds[csr.Spec.SignerName])
 	} else {

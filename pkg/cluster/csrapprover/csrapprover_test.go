@@ -7,8 +7,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/sirupsen/logrus"
-	logtest "github.com/sirupsen/logrus/hooks/test"
 	certificates "k8s.io/api/certificates/v1"
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,11 +16,9 @@ import (
 // start runs an approver against a fake API inside the bubble, until the test ends.
 func start(t *testing.T, client *fake.Clientset) {
 	t.Helper()
-	logger, _ := logtest.NewNullLogger()
-	logger.SetLevel(logrus.ErrorLevel)
 	ctx, stop := context.WithCancel(t.Context())
 	done, ready := make(chan error, 1), make(chan struct{})
-	go func() { done <- Approver{Config: testConfig(), Log: logger}.run(ctx, client, func() { close(ready) }) }()
+	go func() { done <- Approver{Config: testConfig()}.run(ctx, client, func() { close(ready) }) }()
 	<-ready
 	t.Cleanup(func() {
 		stop()

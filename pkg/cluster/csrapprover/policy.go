@@ -2,8 +2,6 @@ package csrapprover
 
 import (
 	"crypto/x509"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,6 +10,7 @@ import (
 	certificates "k8s.io/api/certificates/v1"
 	core "k8s.io/api/core/v1"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
@@ -21,7 +20,7 @@ const (
 	nodeGroup      = "system:nodes"
 )
 
-// verdict is what policy says about a request. wait marks a denial that a later change of the Node may turn.
+// verdict is the decision on a request. wait marks a denial that a later change of the Node may reverse.
 type verdict struct {
 	approve bool
 	wait    bool
@@ -29,14 +28,14 @@ type verdict struct {
 }
 
 func deny(format string, args ...any) verdict { return verdict{reason: fmt.Sprintf(format, args...)} }
-func hold(format string, args ...any) verdict {
+func wait(format string, args ...any) verdict {
 	return verdict{wait: true, reason: fmt.Sprintf(format, args...)}
 }
 
-// policy holds what no node may have a certificate for. The API is served with certificates of the same authority,
-// and a node writes its addresses into its Node object itself: without this list a node could pass for the API.
+// policy lists the names and addresses for which no node gets a certificate. The CA also signs the API's serving certificates, and a node
+// writes its addresses into its Node object itself: without this list a node could impersonate the API.
 type policy struct {
-	server   string // this server's own node, which may not be labelled yet
+	server   string // the node name of this server, whose Node may not have its label yet
 	domain   string
 	names    []string
 	addrs    []netip.Addr
@@ -58,13 +57,13 @@ func newPolicy(cfg config.Config) policy {
 	return p
 }
 
-// decide judges a pending request for a kubelet's serving certificate.
+// decide decides on a pending request for a kubelet's serving certificate.
 func (p policy) decide(csr *certificates.CertificateSigningRequest, nodes []core.Node) verdict {
 	name, ok := strings.CutPrefix(csr.Spec.Username, nodeUserPrefix)
 	if !ok || name == "" || !slices.Contains(csr.Spec.Groups, nodeGroup) {
 		return deny("%q is not a node", csr.Spec.Username)
 	}
-	req, err := parse(csr.Spec.Request)
+	req, err := pki.ParseRequest(csr.Spec.Request)
 	if err != nil {
 		return deny("reading the request: %v", err)
 	}
@@ -73,7 +72,7 @@ func (p policy) decide(csr *certificates.CertificateSigningRequest, nodes []core
 	}
 	i := slices.IndexFunc(nodes, func(n core.Node) bool { return n.Name == name })
 	if i < 0 {
-		return hold("there is no Node %s", name)
+		return wait("there is no Node %s", name)
 	}
 	if v := p.checkNames(nodes[i], nodes, req); !v.approve {
 		return v
@@ -81,16 +80,37 @@ func (p policy) decide(csr *certificates.CertificateSigningRequest, nodes []core
 	return p.checkAddresses(nodes[i], nodes, req)
 }
 
-func parse(data []byte) (*x509.CertificateRequest, error) {
-	block, _ := pem.Decode(data)
-	if block == nil || block.Type != "CERTIFICATE REQUEST" {
-		return nil, errors.New("no CERTIFICATE REQUEST in PEM form")
+// decideClient decides on a request for a kubelet's client certificate. A machine that joined gets the kubelet's certificate of its own node
+// name. ours is false for requests that others decide on: the controller-manager approves a kubelet's renewal, and an administrator approves
+// his own requests.
+func decideClient(csr *certificates.CertificateSigningRequest) (v verdict, ours bool) {
+	joined, isJoined := strings.CutPrefix(csr.Spec.Username, pki.NodeUser)
+	isJoined = isJoined && joined != "" && slices.Contains(csr.Spec.Groups, pki.NodeGroup)
+	isKubelet := strings.HasPrefix(csr.Spec.Username, nodeUserPrefix) && slices.Contains(csr.Spec.Groups, nodeGroup)
+	if !isJoined && !isKubelet {
+		return verdict{}, false
 	}
-	req, err := x509.ParseCertificateRequest(block.Bytes)
+	req, err := pki.ParseRequest(csr.Spec.Request)
 	if err != nil {
-		return nil, err
+		return deny("reading the request: %v", err), true
 	}
-	return req, req.CheckSignature()
+	want := csr.Spec.Username
+	if isJoined {
+		want = nodeUserPrefix + joined
+	}
+	switch {
+	case req.Subject.CommonName != want:
+		return deny("it is for %q, and %s may have one for %s only", req.Subject.CommonName, csr.Spec.Username, want), true
+	case isKubelet:
+		return verdict{}, false
+	case !slices.Equal(req.Subject.Organization, []string{nodeGroup}):
+		return deny("the organization must be %s", nodeGroup), true
+	case len(req.DNSNames)+len(req.IPAddresses)+len(req.EmailAddresses)+len(req.URIs) > 0:
+		return deny("a client certificate has no alternative names"), true
+	case !usagesFit(csr.Spec.Usages, certificates.UsageClientAuth):
+		return deny("the usages must be digital signature, client auth and at most key encipherment, not %s", fmt.Sprint(csr.Spec.Usages)), true
+	}
+	return verdict{approve: true}, true
 }
 
 // checkForm validates a request without regard to the Node. It returns "" or what is wrong.
@@ -103,7 +123,7 @@ func checkForm(csr *certificates.CertificateSigningRequest, req *x509.Certificat
 	case len(req.EmailAddresses) > 0 || len(req.URIs) > 0:
 		return "only DNS names and IP addresses are allowed as alternative names"
 	case slices.ContainsFunc(req.DNSNames, func(name string) bool { return strings.Contains(name, "*") }):
-		return "a DNS name with a wildcard is good for others too"
+		return "a DNS name with a wildcard is valid for other nodes too"
 	case len(req.DNSNames)+len(req.IPAddresses) == 0:
 		return "there is no DNS name or IP address"
 	case !usagesFit(csr.Spec.Usages, certificates.UsageServerAuth):
@@ -112,8 +132,7 @@ func checkForm(csr *certificates.CertificateSigningRequest, req *x509.Certificat
 	return ""
 }
 
-// usagesFit reports whether the usages are a digital signature, the given one, and key encipherment perhaps, which RSA
-// keys need.
+// usagesFit reports whether the usages are digital signature, the given one and, at most, key encipherment, which RSA keys need.
 func usagesFit(usages []certificates.KeyUsage, auth certificates.KeyUsage) bool {
 	got := slices.DeleteFunc(slices.Clone(usages), func(u certificates.KeyUsage) bool { return u == certificates.UsageKeyEncipherment })
 	slices.Sort(got)
@@ -129,7 +148,7 @@ func (p policy) checkNames(node core.Node, nodes []core.Node, req *x509.Certific
 		case p.reservedName(node, lower) || p.publishedElsewhere(node, nodes, lower):
 			return deny("the name %s belongs to the API or to Services", name)
 		case lower != node.Name && !hasAddress(node, lower):
-			return hold("the name %s is not among the addresses of Node %s", name, node.Name)
+			return wait("the name %s is not among the addresses of Node %s", name, node.Name)
 		}
 		if other := p.claimedByOther(node, nodes, lower); other != "" {
 			return deny("the name %s is Node %s's", name, other)
@@ -146,7 +165,7 @@ func (p policy) checkAddresses(node core.Node, nodes []core.Node, req *x509.Cert
 		case p.reservedAddr(node, addr) || p.publishedElsewhere(node, nodes, addr.String()):
 			return deny("the address %s belongs to the API, to Services or to the loopback", addr)
 		case !hasAddress(node, addr.String()):
-			return hold("the address %s is not among those of Node %s", addr, node.Name)
+			return wait("the address %s is not among those of Node %s", addr, node.Name)
 		}
 		if other := p.claimedByOther(node, nodes, addr.String()); other != "" {
 			return deny("the address %s is Node %s's: give every node addresses of its own, or remove that one if it is gone", addr, other)
@@ -155,8 +174,7 @@ func (p policy) checkAddresses(node core.Node, nodes []core.Node, req *x509.Cert
 	return verdict{approve: true}
 }
 
-// reservedName reports whether a name may stand for the API or a Service. A server's own node may have the names
-// that its user gave the API.
+// reservedName reports whether a name belongs to the API or to a Service. A server's own node may have the names of --tls-san.
 func (p policy) reservedName(node core.Node, name string) bool {
 	first, rest, dotted := strings.Cut(name, ".")
 	switch {
@@ -192,12 +210,8 @@ func (p policy) publishedElsewhere(node core.Node, nodes []core.Node, nameOrAddr
 	})
 }
 
-// isServer reports whether the API is served on a node too. Its label is one that no kubelet can set.
-func (p policy) isServer(node core.Node) bool {
-	return node.Name == p.server || node.Labels[controlPlane] == "true"
-}
-
-const controlPlane = "node-role.kubernetes.io/control-plane"
+// isServer reports whether the API is served on a node too.
+func (p policy) isServer(node core.Node) bool { return node.Name == p.server || kube.IsServer(&node) }
 
 // claimedByOther returns another Node that has the name or address, or "". Dead Nodes do not count, because the Node of a renamed host stays
 // for some time with its addresses. Dead servers do count, because clients would take a machine with a server's address for the
@@ -232,7 +246,7 @@ func hasAddress(node core.Node, nameOrAddr string) bool {
 	return has
 }
 
-// addressType returns as what a Node lists a name or an address first, internal addresses before all others.
+// addressType returns the type with which a Node lists a name or an address: InternalIP if that is one of several.
 func addressType(node core.Node, nameOrAddr string) (kind core.NodeAddressType, has bool) {
 	for _, a := range node.Status.Addresses {
 		if same(a.Address, nameOrAddr) && kind != core.NodeInternalIP {
@@ -242,7 +256,7 @@ func addressType(node core.Node, nameOrAddr string) (kind core.NodeAddressType, 
 	return kind, has
 }
 
-// same compares a name or an address, as somebody wrote it, with one in its usual spelling.
+// same compares a name or an address in any spelling with one in its usual spelling.
 func same(text, nameOrAddr string) bool {
 	text = strings.ToLower(text)
 	if addr, err := netip.ParseAddr(text); err == nil {

@@ -84,7 +84,7 @@ func TestDecide(t *testing.T) {
 	dead := node("agent-before-its-renaming", "192.0.2.2")
 	dead.Status.Conditions[0].Status = core.ConditionUnknown
 	second := node("second", "192.0.2.4")
-	second.Labels = map[string]string{controlPlane: "true"}
+	second.Labels = map[string]string{kube.ControlPlaneLabel: "true"}
 	second.Annotations = map[string]string{kube.APINamesAnnotation: "API-2.example.org,2001:db8:0::99"}
 	pretender := *second.DeepCopy()
 	pretender.Labels = nil

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -202,14 +201,4 @@ func (c Client) checkClock(response *http.Response, data []byte) error {
 			ours.UTC().Format(time.RFC3339), c.Server, theirs.UTC().Format(time.RFC3339))
 	}
 	return nil
-}
-
-// certificates parses all certificates in PEM data.
-func certificates(data []byte) (out []*x509.Certificate) {
-	for _, der := range ders(data) {
-		if cert, err := x509.ParseCertificate(der); err == nil {
-			out = append(out, cert)
-		}
-	}
-	return out
 }

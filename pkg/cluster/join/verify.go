@@ -1,14 +1,14 @@
 package join
 
 import (
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/hex"
 	"encoding/pem"
 	"fmt"
 	"slices"
 	"sync/atomic"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 )
 
 // apiserverCN is the common name of every server's certificate. No other certificate of the CA has it; those of kubelets name their
@@ -54,13 +54,13 @@ func (w *verifier) verifyPin(leaf *x509.Certificate, chain []*x509.Certificate) 
 		return nil // a plain token; the log warns of it
 	}
 	for _, ca := range chain {
-		if hash(ca) == pin && signedByOne(leaf, []*x509.Certificate{ca}) {
+		if pki.Fingerprint(ca) == pin && signedByOne(leaf, []*x509.Certificate{ca}) {
 			return nil
 		}
 	}
 	theirs := "unknown"
 	if len(chain) > 0 {
-		theirs = hash(chain[0])
+		theirs = pki.Fingerprint(chain[0])
 	}
 	return &untrustedError{fmt.Sprintf("%s is a server of another cluster than the token is for: the hash of its CA is %s, and the token says %s; "+
 		"correct --server, or make a token on a server of this cluster with coracle token create", w.client.Server, theirs, pin)}
@@ -74,7 +74,7 @@ func (w *verifier) confirm(ca []byte, t Token) error {
 		return fmt.Errorf("%s answers without its cluster's CA", w.client.Server)
 	case !signedByOne(w.leaf.Load(), cas):
 		return fmt.Errorf("%s answers with a CA that is not its own", w.client.Server)
-	case t.Pin != "" && !slices.ContainsFunc(cas, func(c *x509.Certificate) bool { return hash(c) == t.Pin }):
+	case t.Pin != "" && !slices.ContainsFunc(cas, func(c *x509.Certificate) bool { return pki.Fingerprint(c) == t.Pin }):
 		return fmt.Errorf("%s answers with another CA than the token names", w.client.Server)
 	}
 	return nil
@@ -85,16 +85,11 @@ func signedByOne(cert *x509.Certificate, cas []*x509.Certificate) bool {
 	return slices.ContainsFunc(cas, func(ca *x509.Certificate) bool { return ca.IsCA && cert.CheckSignatureFrom(ca) == nil })
 }
 
-func hash(cert *x509.Certificate) string {
-	sum := sha256.Sum256(cert.RawSubjectPublicKeyInfo)
-	return hex.EncodeToString(sum[:])
-}
-
-// ders returns the DER form of all certificates in PEM data.
-func ders(data []byte) (out [][]byte) {
+// certificates parses all certificates in PEM data.
+func certificates(data []byte) (out []*x509.Certificate) {
 	for block, rest := pem.Decode(data); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type == "CERTIFICATE" {
-			out = append(out, block.Bytes)
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && block.Type == "CERTIFICATE" {
+			out = append(out, cert)
 		}
 	}
 	return out
@@ -102,5 +97,5 @@ func ders(data []byte) (out [][]byte) {
 
 // SameCluster reports whether a token is for the cluster with the CA. A token without a pin fits every cluster.
 func SameCluster(t Token, ca []byte) bool {
-	return t.Pin == "" || slices.ContainsFunc(certificates(ca), func(c *x509.Certificate) bool { return hash(c) == t.Pin })
+	return t.Pin == "" || slices.ContainsFunc(certificates(ca), func(c *x509.Certificate) bool { return pki.Fingerprint(c) == t.Pin })
 }

@@ -6,18 +6,17 @@ package nodeaddresses
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -68,7 +67,7 @@ func (a Addresses) run(ctx context.Context, client kubernetes.Interface, nodes c
 	working.Wait()
 }
 
-// handle patches one node. A conflict is not an error, because the change that caused it will be handled next.
+// handle patches one node.
 func (a Addresses) handle(ctx context.Context, client kubernetes.Interface, store cache.Store, name string) error {
 	obj, exists, err := store.GetByKey(name)
 	node, ok := obj.(*corev1.Node)
@@ -99,14 +98,9 @@ func (a Addresses) handle(ctx context.Context, client kubernetes.Interface, stor
 	return nil
 }
 
-func patch(ctx context.Context, client kubernetes.Interface, name string, body map[string]any, sub ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	data, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	_, err = client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: "coracle"}, sub...)
+// patch patches a Node. A conflict is not an error, because the change that caused it is handled next.
+func patch(ctx context.Context, client kubernetes.Interface, name string, body map[string]any, subresources ...string) error {
+	err := kube.PatchNode(ctx, client, name, body, subresources...)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -130,4 +124,75 @@ func trim(obj any) (any, error) {
 	}
 	slim.Spec.Taints, slim.Status.Addresses = node.Spec.Taints, node.Status.Addresses
 	return slim, nil
+}
+
+// most limits the number of external addresses of a node.
+const most = 8
+
+// plan lists the changes to a Node.
+type plan struct {
+	addresses []corev1.NodeAddress // nil: no change
+	untaint   bool
+	taints    []corev1.Taint // what is left of them
+}
+
+// plan compares a Node with its annotation. An invalid annotation is an error and counts as empty, so that the node works
+// nevertheless.
+func (a Addresses) plan(node *corev1.Node) (p plan, wrong error) {
+	p.taints = slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
+		return t.Key == cloudprovider.TaintExternalCloudProvider
+	})
+	p.untaint = len(p.taints) < len(node.Spec.Taints)
+	provided, external := node.Annotations[cloudprovider.AnnotationAlphaProvidedIPAddr]
+	if !external {
+		return p, nil // this kubelet sets the addresses itself; the taint is of an earlier start
+	}
+	ips, wrong := a.parse(node.Annotations[kube.ExternalIPAnnotation])
+	var want []corev1.NodeAddress
+	for text := range strings.SplitSeq(provided, ",") {
+		ip, err := netip.ParseAddr(text)
+		if err != nil {
+			return p, fmt.Errorf("%s: %w", cloudprovider.AnnotationAlphaProvidedIPAddr, err)
+		}
+		want = append(want, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip.String()})
+	}
+	for _, ip := range ips {
+		want = append(want, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: ip.String()})
+	}
+	for _, have := range node.Status.Addresses {
+		if have.Type != corev1.NodeInternalIP && have.Type != corev1.NodeExternalIP {
+			want = append(want, have)
+		}
+	}
+	if !slices.ContainsFunc(want, func(have corev1.NodeAddress) bool { return have.Type == corev1.NodeHostName }) {
+		want = append(want, corev1.NodeAddress{Type: corev1.NodeHostName, Address: node.Name})
+	}
+	if !slices.Equal(want, node.Status.Addresses) {
+		p.addresses = want
+	}
+	return p, wrong
+}
+
+// parse parses the annotation strictly: a node writes it, and a compromised node must not gain more by it than a kubelet can do anyway.
+func (a Addresses) parse(text string) ([]netip.Addr, error) {
+	var ips []netip.Addr
+	for one := range strings.SplitSeq(text, ",") {
+		ip, err := netip.ParseAddr(one)
+		switch {
+		case err != nil:
+			return nil, err
+		case ip.Zone() != "" || ip.String() != one || ip.Is4In6():
+			return nil, fmt.Errorf("%q is not the usual spelling of an IP address", one)
+		case !ip.IsGlobalUnicast():
+			return nil, fmt.Errorf("%s is not an address that a node can be reached at", ip)
+		case slices.ContainsFunc(a.Reserved, func(p netip.Prefix) bool { return p.Contains(ip) }):
+			return nil, fmt.Errorf("%s belongs to the network of Services or pods", ip)
+		case slices.Contains(ips, ip):
+			return nil, fmt.Errorf("%s is there twice", ip)
+		case len(ips) == most:
+			return nil, fmt.Errorf("more than %d addresses", most)
+		}
+		ips = append(ips, ip)
+	}
+	return ips, nil
 }

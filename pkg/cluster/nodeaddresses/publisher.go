@@ -2,8 +2,6 @@ package nodeaddresses
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,9 +9,6 @@ import (
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	cloudprovider "k8s.io/cloud-provider/api"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -39,8 +34,9 @@ func (p Publisher) Run(ctx context.Context, ready func()) error {
 		node, changed := p.Node.Get()
 		var again <-chan time.Time
 		if value, differs := p.desired(node); differs {
-			if err := p.publish(ctx, client, value); err != nil && ctx.Err() == nil {
-				logrus.WithField("component", "external-ip").WithError(err).Warn("trying again")
+			err := kube.AnnotateNode(ctx, client, p.Node.Name, map[string]*string{kube.ExternalIPAnnotation: value})
+			if err != nil && ctx.Err() == nil {
+				logrus.WithField("component", "external-ip").WithError(err).Warn("publishing this node's external addresses failed; trying again")
 				again = time.After(5 * time.Second)
 			}
 		}
@@ -70,18 +66,4 @@ func (p Publisher) desired(node *corev1.Node) (value *string, differs bool) {
 	}
 	want := strings.Join(texts, ",")
 	return &want, want != have
-}
-
-func (p Publisher) publish(ctx context.Context, client kubernetes.Interface, value *string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]*string{kube.ExternalIPAnnotation: value}}})
-	if err != nil {
-		return err
-	}
-	_, err = client.CoreV1().Nodes().Patch(ctx, p.Node.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err != nil {
-		return fmt.Errorf("telling the control plane this node's external addresses: %w", err)
-	}
-	return nil
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
+const component = "node-claims"
+
 // Claims releases the node names whose Nodes are gone, so that other machines can have them. It runs on one server at a time.
 type Claims struct {
 	// Kubeconfig is allowed to watch Nodes and to list, get and delete Leases in kube-system.
@@ -32,7 +34,7 @@ func (c Claims) Run(ctx context.Context, ready func()) error {
 	}
 	ready()
 	nodes := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "nodes", "", fields.Everything())
-	run(kube.WithComponent(ctx, "node-claims"), client, nodes)
+	run(kube.WithComponent(ctx, component), client, nodes)
 	return nil
 }
 
@@ -43,7 +45,6 @@ type gone struct {
 }
 
 func run(ctx context.Context, client kubernetes.Interface, nodes cache.ListerWatcher) {
-	log := logrus.WithField("component", "node-claims")
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[gone](time.Second, time.Minute))
 	known, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: nodes,
@@ -58,32 +59,23 @@ func run(ctx context.Context, client kubernetes.Interface, nodes cache.ListerWat
 			}
 		}},
 	})
-	claims := endpoint.Claims{Client: client, Log: log}
+	claims := endpoint.Claims{Client: client, Log: logrus.WithField("component", component)}
 	var working sync.WaitGroup
 	working.Go(func() {
 		if !cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
 			return
 		}
 		queue.Add(gone{}) // stands for the Nodes that were deleted before the watch began
-		for node, down := queue.Get(); !down; node, down = queue.Get() {
-			var again time.Duration
-			var err error
+		kube.Work(ctx, component, queue, func(ctx context.Context, node gone) error {
 			if node == (gone{}) {
-				err = enqueueOrphans(ctx, client, known, queue)
-			} else {
-				again, err = claims.Drop(ctx, node.name, node.created)
+				return enqueueOrphans(ctx, client, known, queue)
 			}
-			switch {
-			case err != nil && ctx.Err() == nil:
-				log.WithError(err).Warn("trying again")
-				queue.AddRateLimited(node)
-			case again > 0:
+			again, err := claims.Drop(ctx, node.name, node.created)
+			if again > 0 {
 				queue.AddAfter(node, again)
-			default:
-				queue.Forget(node)
 			}
-			queue.Done(node)
-		}
+			return err
+		})
 	})
 	controller.RunWithContext(ctx)
 	queue.ShutDown()

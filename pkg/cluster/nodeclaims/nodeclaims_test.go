@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 func node(name, ip string) *corev1.Node {
@@ -97,7 +98,7 @@ func TestClaimsFollowNodes(t *testing.T) {
 func TestMine(t *testing.T) {
 	p := TokenPublisher{Node: "a", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}
 	labelled, elsewhere := node("a", "192.0.2.1"), node("a", "192.0.2.9")
-	labelled.Labels = map[string]string{controlPlane: "true"}
+	labelled.Labels = map[string]string{kube.ControlPlaneLabel: "true"}
 	elsewhere.Labels = labelled.Labels
 	for name, test := range map[string]struct {
 		node    *corev1.Node

@@ -72,9 +72,7 @@ func (p TokenPublisher) Run(ctx context.Context, ready func()) error {
 // or if the first server's Node was created before its claim. With a claim the addresses are not sufficient, because kubelets
 // report those themselves; the label, which no kubelet can set, must be there too.
 func (p TokenPublisher) mine(node *corev1.Node, claimed bool) bool {
-	return (!claimed || node.Labels[controlPlane] == "true") && slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool {
+	return (!claimed || kube.IsServer(node)) && slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool {
 		return slices.ContainsFunc(p.IPs, func(ip netip.Addr) bool { return a.Address == ip.String() })
 	})
 }
-
-const controlPlane = "node-role.kubernetes.io/control-plane"

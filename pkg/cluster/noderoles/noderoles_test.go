@@ -67,7 +67,7 @@ func TestRename(t *testing.T) {
 		}
 	}
 	start("solo", "other", "solo")
-	if err := (Roles{Memory: memory}).care(t.Context(), client, node("solo", "1")); err != nil {
+	if err := (Roles{Memory: memory}).ensure(t.Context(), client, node("solo", "1")); err != nil {
 		t.Fatal(err)
 	}
 	start("solo", "other", "solo")
@@ -89,11 +89,11 @@ func TestRename(t *testing.T) {
 func TestLabel(t *testing.T) {
 	memory := &Memory{File: filepath.Join(t.TempDir(), "own.json")}
 	client := api(node("solo", "1"))
-	if err := (Roles{Memory: memory, Names: []string{"a.example.org", "192.0.2.9"}}).care(t.Context(), client, node("solo", "1")); err != nil {
+	if err := (Roles{Memory: memory, Names: []string{"a.example.org", "192.0.2.9"}}).ensure(t.Context(), client, node("solo", "1")); err != nil {
 		t.Fatal(err)
 	}
 	got, err := client.CoreV1().Nodes().Get(t.Context(), "solo", metav1.GetOptions{})
-	if err != nil || got.Labels[label] != "true" {
+	if err != nil || got.Labels[kube.ControlPlaneLabel] != "true" {
 		t.Errorf("labels are %v, %v", got.Labels, err)
 	}
 	if names := got.Annotations[kube.APINamesAnnotation]; names != "a.example.org,192.0.2.9" {
@@ -108,11 +108,11 @@ func TestAnotherMachineHasTheName(t *testing.T) {
 	memory := &Memory{File: filepath.Join(t.TempDir(), "own.json")}
 	client := api(node("solo", "1"))
 	roles := Roles{Memory: memory, Mine: func(context.Context) error { return errors.New("it is another's") }}
-	if err := roles.care(t.Context(), client, node("solo", "1")); err == nil {
+	if err := roles.ensure(t.Context(), client, node("solo", "1")); err == nil {
 		t.Error("another machine's Node is taken for the own one")
 	}
 	got, err := client.CoreV1().Nodes().Get(t.Context(), "solo", metav1.GetOptions{})
-	if err != nil || got.Labels[label] != "" || memory.knows("solo", "1") {
+	if err != nil || got.Labels[kube.ControlPlaneLabel] != "" || memory.knows("solo", "1") {
 		t.Errorf("labels are %v, remembered is %v, %v", got.Labels, memory.Former(""), err)
 	}
 }

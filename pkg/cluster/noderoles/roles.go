@@ -4,24 +4,18 @@ package noderoles
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
-
-// label is the label that kubectl shows in the column ROLES.
-const label = "node-role.kubernetes.io/control-plane"
 
 // Roles sets the label and the annotation of the own Node, and records the Node in Memory.
 type Roles struct {
@@ -50,7 +44,7 @@ func (r Roles) Run(ctx context.Context, ready func()) error {
 		if !ok {
 			return
 		}
-		if err := r.care(ctx, client, node); err != nil && ctx.Err() == nil {
+		if err := r.ensure(ctx, client, node); err != nil && ctx.Err() == nil {
 			logrus.WithField("component", "node-roles").WithError(err).Warn("trying again at the node's next change")
 		}
 	}
@@ -69,10 +63,11 @@ func (r Roles) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-func (r Roles) care(ctx context.Context, client kubernetes.Interface, node *corev1.Node) error {
+// ensure sets the label and the annotation, and records the Node, unless that was done.
+func (r Roles) ensure(ctx context.Context, client kubernetes.Interface, node *corev1.Node) error {
 	names := strings.Join(r.Names, ",")
-	said := node.Labels[label] == "true" && node.Annotations[kube.APINamesAnnotation] == names
-	if said && r.Memory.knows(node.Name, node.UID) {
+	done := kube.IsServer(node) && node.Annotations[kube.APINamesAnnotation] == names
+	if done && r.Memory.knows(node.Name, node.UID) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -82,24 +77,21 @@ func (r Roles) care(ctx context.Context, client kubernetes.Interface, node *core
 			return err
 		}
 	}
-	if err := r.Memory.add(node.Name, node.UID); err != nil || said {
+	if err := r.Memory.add(node.Name, node.UID); err != nil || done {
 		return err
 	}
 	return r.patch(ctx, client, node, names)
 }
 
-// patch writes the label and the annotation.
+// patch writes the label and the annotation, or removes the annotation.
 func (r Roles) patch(ctx context.Context, client kubernetes.Interface, node *corev1.Node, names string) error {
-	annotations := map[string]any{kube.APINamesAnnotation: nil} // removes it
+	annotations := map[string]any{kube.APINamesAnnotation: nil}
 	if names != "" {
 		annotations[kube.APINamesAnnotation] = names
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{label: "true"}, "annotations": annotations}})
-	if err != nil {
-		return err
-	}
-	_, err = client.CoreV1().Nodes().Patch(ctx, node.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "coracle"})
-	if err != nil {
+	labels := map[string]string{kube.ControlPlaneLabel: "true"}
+	body := map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}}
+	if err := kube.PatchNode(ctx, client, node.Name, body); err != nil {
 		return fmt.Errorf("labelling node %s: %w", node.Name, err)
 	}
 	return nil

@@ -56,7 +56,7 @@ func checkAll(t *testing.T, cfg config.Config) {
 func handshake(t *testing.T, cfg config.Config, server, client, host string) (user string, err error) {
 	t.Helper()
 	load := func(name string) (leaf, tls.Certificate) {
-		l, _ := leafNamed(name)
+		l := leafNamed(name)
 		both, err := tls.LoadX509KeyPair(l.certFile(cfg.Dirs), l.keyFile(cfg.Dirs))
 		if err != nil {
 			t.Fatal(err)

@@ -88,7 +88,7 @@ func ensureNode(cfg config.Config) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	if _, err := writeIfChanged(nodeCA(cfg.Dirs), trust, 0o644); err != nil {
+	if err := writeIfChanged(nodeCA(cfg.Dirs), trust, 0o644); err != nil {
 		return Report{}, err
 	}
 	report, err := ensureLeaves(cfg, nodeLeaves, map[authority]*pair{clusterCA: ca})
@@ -133,10 +133,7 @@ func ensureLeaves(cfg config.Config, leaves []leaf, cas map[authority]*pair) (Re
 // writeAccess writes kubeconfigs that point to certificate files: clients read those again after a renewal.
 func writeAccess(cfg config.Config, all []access, caFile, server string) error {
 	for _, a := range all {
-		l, ok := leafNamed(a.Leaf)
-		if !ok {
-			return fmt.Errorf("%s names no certificate: %s", a.File, a.Leaf)
-		}
+		l := leafNamed(a.Leaf)
 		data, err := kubeconfig.Encode(kubeconfig.Access{
 			Name: kubeconfig.DefaultName, User: l.commonName(cfg.Node.Name), Server: server,
 			CA:   kubeconfig.Source{File: caFile},
@@ -146,7 +143,7 @@ func writeAccess(cfg config.Config, all []access, caFile, server string) error {
 		if err != nil {
 			return err
 		}
-		if _, err := writeIfChanged(a.Dir(cfg.Dirs, a.File), data, 0o600); err != nil {
+		if err := writeIfChanged(a.Dir(cfg.Dirs, a.File), data, 0o600); err != nil {
 			return err
 		}
 	}
@@ -155,7 +152,7 @@ func writeAccess(cfg config.Config, all []access, caFile, server string) error {
 
 // writeUserAccess writes the administrator's kubeconfig, complete in itself so that it can be copied elsewhere.
 func writeUserAccess(cfg config.Config) error {
-	admin, _ := leafNamed("admin")
+	admin := leafNamed("admin")
 	a := kubeconfig.Access{Name: kubeconfig.DefaultName, Server: localAPI(cfg)}
 	for file, into := range map[string]*kubeconfig.Source{
 		clusterCA.certFile(cfg.Dirs): &a.CA, admin.certFile(cfg.Dirs): &a.Cert, admin.keyFile(cfg.Dirs): &a.Key,
@@ -170,7 +167,7 @@ func writeUserAccess(cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	// The directory is for everyone: who may read the file is for its mode to say.
+	// All users can search the directory; the mode of the file decides who can read it.
 	made := ledger.Open(cfg.Dirs)
 	if err := made.MkdirAll(filepath.Dir(cfg.API.KubeconfigPath), 0o755); err != nil {
 		return fmt.Errorf("making directory for the kubeconfig: %w", err)
@@ -178,8 +175,7 @@ func writeUserAccess(cfg config.Config) error {
 	if err := made.NoteFile(cfg.API.KubeconfigPath); err != nil {
 		return err
 	}
-	_, err = writeIfChanged(cfg.API.KubeconfigPath, data, cfg.API.KubeconfigMode)
-	return err
+	return writeIfChanged(cfg.API.KubeconfigPath, data, cfg.API.KubeconfigMode)
 }
 
 // balancer is the URL at which the parts of a node reach the API of any server.
@@ -188,12 +184,12 @@ func balancer(cfg config.Config) string { return "https://" + cfg.Node.Balancer(
 // localAPI is the URL at which processes of this machine reach its API server.
 func localAPI(cfg config.Config) string { return "https://" + cfg.API.Local().String() }
 
-// writeIfChanged writes, unsynced, what can be made anew at any time. It reports whether it wrote.
-func writeIfChanged(path string, data []byte, mode fs.FileMode) (bool, error) {
+// writeIfChanged writes a file that can be made again at any time, without syncing it to disk, unless it has the same content and mode.
+func writeIfChanged(path string, data []byte, mode fs.FileMode) error {
 	if info, err := os.Stat(path); err == nil && info.Mode().Perm() == mode {
 		if old, err := os.ReadFile(path); err == nil && bytes.Equal(old, data) {
-			return false, nil
+			return nil
 		}
 	}
-	return true, atomicfile.WriteVolatile(path, data, mode)
+	return atomicfile.WriteVolatile(path, data, mode)
 }

@@ -14,9 +14,9 @@ type Expiry struct {
 	Subject  string    `json:"subject"` // the common name
 	Issuer   string    `json:"issuer"`  // the signer's common name
 	NotAfter time.Time `json:"notAfter"`
-	// RenewAt is when coracle or the kubelet renews it; zero for authorities, which nobody renews by himself.
+	// RenewAt is when coracle or the kubelet renews it; zero for authorities, which are never renewed automatically.
 	RenewAt time.Time `json:"renewAt,omitzero"`
-	// Error says why the certificate cannot be read, if it is there.
+	// Error says why an existing certificate cannot be read.
 	Error string `json:"error,omitempty"`
 }
 
@@ -47,12 +47,11 @@ func Expiries(d paths.Dirs) []Expiry {
 	return all
 }
 
-// ServesAs returns an error with the fix if the API's certificate is there and not valid for a name or address.
+// ServesAs returns an error with the fix if the API's certificate exists and is not valid for a name or address.
 func ServesAs(d paths.Dirs, host string) error {
-	api, _ := leafNamed("apiserver")
-	cert, err := readCert(api.certFile(d))
+	cert, err := readCert(leafNamed("apiserver").certFile(d))
 	if err != nil {
-		return nil // not this machine's business, or not ours to read
+		return nil // this machine is no server, or the user may not read the file
 	}
 	if cert.VerifyHostname(host) != nil {
 		return fmt.Errorf("the API's certificate is not valid for %s; start the server with --tls-san %s", host, host)

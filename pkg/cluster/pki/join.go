@@ -20,28 +20,16 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// nodeLeaf is the identity of a node.
-func nodeLeaf() leaf {
-	l, _ := leafNamed("node")
-	return l
-}
+// NodeFiles returns the paths of the certificate and the key with which coracle's parts of a node call the API.
+func NodeFiles(d paths.Dirs) (certFile, keyFile string) { return leafNamed("node").files(d) }
 
-// NodeFiles names the certificate and the key with which the node's own parts call the API.
-func NodeFiles(d paths.Dirs) (certFile, keyFile string) {
-	l := nodeLeaf()
-	return l.certFile(d), l.keyFile(d)
-}
+// ServerFiles returns the paths of the certificate and the key with which coracle's parts of the control plane call the API.
+func ServerFiles(d paths.Dirs) (certFile, keyFile string) { return leafNamed("coracle").files(d) }
 
-// ServerFiles names the certificate and the key with which coracle's own parts of a control plane call the API.
-func ServerFiles(d paths.Dirs) (certFile, keyFile string) {
-	l, _ := leafNamed("coracle")
-	return l.certFile(d), l.keyFile(d)
-}
-
-// NodeRequest asks for the node's client certificate: a PKCS #10 request in PEM form. It makes the node's key if
+// NodeRequest returns a request for the node's client certificate: PKCS #10 in PEM form. It makes the node's key if
 // there is none; from then on the key is the machine's identity.
 func NodeRequest(d paths.Dirs, node string) ([]byte, error) {
-	l := nodeLeaf()
+	l := leafNamed("node")
 	key, err := readKey(l.keyFile(d))
 	if absent(err) {
 		key, err = l.makeKey(d)
@@ -52,7 +40,7 @@ func NodeRequest(d paths.Dirs, node string) ([]byte, error) {
 	template := &x509.CertificateRequest{Subject: pkix.Name{CommonName: l.commonName(node), Organization: []string{l.Group}}}
 	der, err := x509.CreateCertificateRequest(rand.Reader, template, key)
 	if err != nil {
-		return nil, fmt.Errorf("asking for the node's certificate: %w", err)
+		return nil, fmt.Errorf("making a request for the node's certificate: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: blockRequest, Bytes: der}), nil
 }
@@ -60,21 +48,30 @@ func NodeRequest(d paths.Dirs, node string) ([]byte, error) {
 // CheckNodeRequest validates a request of NodeRequest for the named node and returns the fingerprint of its key. The error is a message for the
 // machine that sent the request.
 func CheckNodeRequest(csr []byte, node string) (identity string, err error) {
-	r, err := parseRequest(csr)
+	r, err := checkNodeRequest(csr, node)
 	if err != nil {
 		return "", err
-	}
-	l := nodeLeaf()
-	if want := l.commonName(node); r.Subject.CommonName != want || !slices.Equal(r.Subject.Organization, []string{l.Group}) {
-		return "", fmt.Errorf("the certificate request is for %q, not for %q of %s", r.Subject.String(), want, l.Group)
-	}
-	if len(r.DNSNames)+len(r.IPAddresses)+len(r.EmailAddresses)+len(r.URIs) > 0 {
-		return "", errors.New("the certificate request is for a server's names too, and a node's client certificate has none")
 	}
 	return fingerprint(r.RawSubjectPublicKeyInfo), nil
 }
 
-func parseRequest(csr []byte) (*x509.CertificateRequest, error) {
+func checkNodeRequest(csr []byte, node string) (*x509.CertificateRequest, error) {
+	r, err := ParseRequest(csr)
+	if err != nil {
+		return nil, err
+	}
+	l := leafNamed("node")
+	if want := l.commonName(node); r.Subject.CommonName != want || !slices.Equal(r.Subject.Organization, []string{l.Group}) {
+		return nil, fmt.Errorf("the certificate request is for %q, not for %q of %s", r.Subject.String(), want, l.Group)
+	}
+	if len(r.DNSNames)+len(r.IPAddresses)+len(r.EmailAddresses)+len(r.URIs) > 0 {
+		return nil, errors.New("the certificate request has alternative names, and a node's client certificate has none")
+	}
+	return r, nil
+}
+
+// ParseRequest parses a PKCS #10 request in PEM form and checks its signature. The error is a message for the machine that sent the request.
+func ParseRequest(csr []byte) (*x509.CertificateRequest, error) {
 	block, _ := pem.Decode(csr)
 	if block == nil || block.Type != blockRequest {
 		return nil, errors.New("the certificate request is not in PEM form")
@@ -89,12 +86,9 @@ func parseRequest(csr []byte) (*x509.CertificateRequest, error) {
 	return r, nil
 }
 
-// SignNode signs a request of NodeRequest's for the named node with the cluster's CA and returns the certificate in PEM form.
+// SignNode signs a request of NodeRequest for the named node with the cluster's CA and returns the certificate in PEM form.
 func SignNode(d paths.Dirs, csr []byte, node string) ([]byte, error) {
-	if _, err := CheckNodeRequest(csr, node); err != nil {
-		return nil, err
-	}
-	r, err := parseRequest(csr)
+	r, err := checkNodeRequest(csr, node)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +97,7 @@ func SignNode(d paths.Dirs, csr []byte, node string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := nodeLeaf()
+	l := leafNamed("node")
 	cert, err := signPublic(leafTemplate(wanted{leaf: l, CN: l.commonName(node)}, now), r.PublicKey, ca)
 	if err != nil {
 		return nil, err
@@ -111,9 +105,9 @@ func SignNode(d paths.Dirs, csr []byte, node string) ([]byte, error) {
 	return encodeCert(cert), nil
 }
 
-// Identity is the fingerprint of the node's key on this machine, as CheckNodeRequest tells it; "" if it has none.
+// Identity is the fingerprint of the node's key on this machine, as CheckNodeRequest returns it; "" if it has none.
 func Identity(d paths.Dirs) (string, error) {
-	key, err := readKey(nodeLeaf().keyFile(d))
+	key, err := readKey(leafNamed("node").keyFile(d))
 	if missing(err) {
 		return "", nil
 	}
@@ -127,39 +121,42 @@ func Identity(d paths.Dirs) (string, error) {
 	return fingerprint(der), nil
 }
 
-// CAPin is the fingerprint of the key with which a cluster signs, of its CA certificate in PEM form; of a chain, the first.
+// CAPin is the fingerprint of the key of a cluster's CA certificate in PEM form; of the first certificate in a chain.
 func CAPin(ca []byte) (string, error) {
 	cert, err := parseCert(ca)
 	if err != nil {
 		return "", fmt.Errorf("reading the cluster's CA certificate: %w", err)
 	}
-	return fingerprint(cert.RawSubjectPublicKeyInfo), nil
+	return Fingerprint(cert), nil
 }
+
+// Fingerprint is the SHA-256 of a certificate's public key (SubjectPublicKeyInfo) in hexadecimal.
+func Fingerprint(cert *x509.Certificate) string { return fingerprint(cert.RawSubjectPublicKeyInfo) }
 
 func fingerprint(publicKeyInfo []byte) string {
 	sum := sha256.Sum256(publicKeyInfo)
 	return hex.EncodeToString(sum[:])
 }
 
-// AcceptNode takes what a cluster answered to NodeRequest: its CA and the node's certificate. They are on disk when it
+// AcceptNode stores a cluster's answer to NodeRequest: its CA and the node's certificate. They are on disk when it
 // returns.
 func AcceptNode(cfg config.Config, ca, cert []byte) error {
-	l := nodeLeaf()
+	l := leafNamed("node")
 	key, err := readKey(l.keyFile(cfg.Dirs))
 	if err != nil {
 		return err
 	}
 	got, err := parseCert(cert)
 	if err != nil {
-		return fmt.Errorf("reading the certificate that the server answered with: %w", err)
+		return fmt.Errorf("reading the certificate in the server's answer: %w", err)
 	}
 	signer, err := parseCert(ca)
 	if err != nil {
-		return fmt.Errorf("reading the CA that the server answered with: %w", err)
+		return fmt.Errorf("reading the CA in the server's answer: %w", err)
 	}
 	w := l.wanted(cfg)
 	if err := w.mismatch(got, key, &pair{Cert: signer}, got.NotBefore); err != nil {
-		return fmt.Errorf("the server answered with a certificate of no use: %w", err)
+		return fmt.Errorf("the server answered with a certificate that this node cannot use: %w", err)
 	}
 	if _, err := atomicfile.WriteIfChanged(nodeCA(cfg.Dirs), ca, 0o644); err != nil {
 		return err
@@ -176,7 +173,7 @@ func EnsureAgent(cfg config.Config) error {
 // NodeCert checks the node's certificate: it must be for this node name and signed by the known CA. due is the time from which it is renewed,
 // expires the end of its validity. The error is fs.ErrNotExist if the node has not joined.
 func NodeCert(cfg config.Config) (due, expires time.Time, err error) {
-	l := nodeLeaf()
+	l := leafNamed("node")
 	key, err := readKey(l.keyFile(cfg.Dirs))
 	if err != nil {
 		return due, expires, err
@@ -196,7 +193,7 @@ func NodeCert(cfg config.Config) (due, expires time.Time, err error) {
 	return renewAt(cert), cert.NotAfter, nil
 }
 
-// keyFiles are the cluster's own keys, which all its servers have: names below the PKI directory.
+// keyFiles are the cluster's own keys and authorities, which all its servers have: names below the PKI directory.
 func keyFiles() []string {
 	files := []string{"sa.key"}
 	for _, a := range authorities {
@@ -205,8 +202,7 @@ func keyFiles() []string {
 	return files
 }
 
-// ReadKeys returns the cluster's own keys and authorities, for a server that joins: names below the PKI directory and
-// content.
+// ReadKeys returns the content of keyFiles by name, for a server that joins.
 func ReadKeys(d paths.Dirs) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	for _, name := range keyFiles() {
@@ -219,8 +215,8 @@ func ReadKeys(d paths.Dirs) (map[string][]byte, error) {
 	return out, nil
 }
 
-// WriteKeys puts the cluster's keys where a server has them, as ReadKeys returned them on another. They are on disk when
-// it returns. It can be interrupted at any point and repeated.
+// WriteKeys stores what ReadKeys returned on another server. The files are on disk when it returns. It can be interrupted at any point and
+// repeated.
 func WriteKeys(d paths.Dirs, files map[string][]byte) error {
 	for _, name := range keyFiles() {
 		data := files[name]
@@ -238,7 +234,7 @@ func WriteKeys(d paths.Dirs, files map[string][]byte) error {
 	return nil
 }
 
-// OwnCA is the cluster's CA that this server has, in PEM form.
+// OwnCA is this server's copy of the cluster's CA certificate, in PEM form.
 func OwnCA(d paths.Dirs) ([]byte, error) { return os.ReadFile(clusterCA.certFile(d)) }
 
 // OwnPin is CAPin of OwnCA.

@@ -164,7 +164,7 @@ func storePair(d paths.Dirs, l leaf, key crypto.Signer, certs []byte) error {
 	if err != nil {
 		return err
 	}
-	if _, err := writeIfChanged(l.keyFile(d), data, 0o600); err != nil {
+	if err := writeIfChanged(l.keyFile(d), data, 0o600); err != nil {
 		return err
 	}
 	return atomicfile.WriteVolatile(l.certFile(d), certs, 0o644)

@@ -26,7 +26,7 @@ func allNames(except ...string) []string {
 // sealWith signs the leaf on disk again after a change to its template, with its own key.
 func sealWith(t *testing.T, cfg config.Config, name string, change func(*wanted, *time.Duration)) {
 	t.Helper()
-	l, _ := leafNamed(name)
+	l := leafNamed(name)
 	want, shift, now := l.wanted(cfg), time.Duration(0), time.Now()
 	change(&want, &shift)
 	ca, err := ensureAuthority(cfg.Dirs, l.CA, time.Now())

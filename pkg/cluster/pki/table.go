@@ -134,14 +134,10 @@ var nodeAccess = []access{
 // allLeaves is the whole table, in order.
 func allLeaves() []leaf { return slices.Concat(serverLeaves, nodeLeaves) }
 
-// leafNamed looks a leaf up by its name, which is unique.
-func leafNamed(name string) (leaf, bool) {
-	for _, l := range allLeaves() {
-		if l.Name == name {
-			return l, true
-		}
-	}
-	return leaf{}, false
+// leafNamed returns the leaf with a name, which must be in the table.
+func leafNamed(name string) leaf {
+	all := allLeaves()
+	return all[slices.IndexFunc(all, func(l leaf) bool { return l.Name == name })]
 }
 
 func (l leaf) commonName(node string) string { return strings.ReplaceAll(l.CN, nodeName, node) }
@@ -149,6 +145,9 @@ func (l leaf) commonName(node string) string { return strings.ReplaceAll(l.CN, n
 // certFile and keyFile are where the pair is; the same file for what the kubelet rotates.
 func (l leaf) certFile(d paths.Dirs) string { return l.file(d, ".crt") }
 func (l leaf) keyFile(d paths.Dirs) string  { return l.file(d, ".key") }
+func (l leaf) files(d paths.Dirs) (certFile, keyFile string) {
+	return l.certFile(d), l.keyFile(d)
+}
 
 func (l leaf) file(d paths.Dirs, ext string) string {
 	if l.Rotated {

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,7 +10,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider/api"
 
@@ -21,6 +25,29 @@ const ExternalIPAnnotation = "node.coracle.io/external-ip"
 
 // APINamesAnnotation is where a server's Node says by which further names and addresses its API is reached.
 const APINamesAnnotation = "coracle.io/api-names"
+
+// ControlPlaneLabel is the label of servers' Nodes, which no kubelet can set. kubectl shows it in the column ROLES.
+const ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
+
+// IsServer reports whether a Node is that of a server. A nil Node is not.
+func IsServer(node *corev1.Node) bool { return node != nil && node.Labels[ControlPlaneLabel] == "true" }
+
+// PatchNode merges a body into a Node, or into a subresource of it, within ten seconds.
+func PatchNode(ctx context.Context, client kubernetes.Interface, name string, body any, subresources ...string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	patch, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	_, err = client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "coracle"}, subresources...)
+	return err
+}
+
+// AnnotateNode sets annotations of a Node through its subresource status, which a kubelet may patch. A nil value removes one.
+func AnnotateNode(ctx context.Context, client kubernetes.Interface, name string, annotations map[string]*string) error {
+	return PatchNode(ctx, client, name, map[string]any{"metadata": map[string]any{"annotations": annotations}}, "status")
+}
 
 // OwnNode follows the Node object of this machine for all who need something of it: one watch of one object.
 type OwnNode struct {

@@ -14,8 +14,6 @@ import (
 	"github.com/flannel-io/flannel/pkg/lease"
 	"github.com/flannel-io/flannel/pkg/subnet"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -58,12 +56,8 @@ func (m *manager) AcquireLease(ctx context.Context, attrs *lease.LeaseAttrs) (*l
 	have := maps.Clone(node.Annotations)
 	maps.DeleteFunc(have, func(key, value string) bool { return want[key] == "" })
 	if !maps.Equal(have, want) {
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": want}})
-		if err != nil {
-			return nil, err
-		}
-		_, err = m.own.CoreV1().Nodes().Patch(ctx, m.node.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-		if err != nil {
+		body := map[string]any{"metadata": map[string]any{"annotations": want}}
+		if err := kube.PatchNode(ctx, m.own, m.node.Name, body, "status"); err != nil {
 			return nil, fmt.Errorf("telling the other nodes how this one's pods are reached: %w", err)
 		}
 	}

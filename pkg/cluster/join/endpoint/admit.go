@@ -2,8 +2,7 @@ package endpoint
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -11,9 +10,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // agent handles requests to join as an agent and to renew a node's certificate.
@@ -103,7 +104,7 @@ func (s *Server) claims() Claims { return Claims{Client: s.Client, Log: s.log()}
 // machine has not registered yet.
 func mayReplace(r *http.Request, who caller, req join.Request, node *corev1.Node) error {
 	switch {
-	case req.Replace && who.in(join.GroupReplace) && isServer(node) && !who.in(join.GroupServer):
+	case req.Replace && who.in(join.GroupReplace) && kube.IsServer(node) && !who.in(join.GroupServer):
 		// A server without its Node loses its etcd membership, which a token for agents must not cause.
 		return refuse(http.StatusConflict, "node name %s is a server's%s, and a token for agents does not allow to replace it: join with one made with "+
 			"coracle token create --role server --allow-replace, or delete the node with coracle node remove %[1]s", req.Node, where(node))
@@ -118,11 +119,6 @@ func mayReplace(r *http.Request, who caller, req join.Request, node *corev1.Node
 	return refuse(http.StatusConflict, "node name %s is another machine's%s: give this machine another name with --node-name; or, if it takes "+
 		"the other's place, delete the node with coracle node remove %[1]s, or join with --replace-node and a token made with coracle token create --allow-replace",
 		req.Node, where(node))
-}
-
-// isServer reports whether a Node is that of a server, by a label that no kubelet can set.
-func isServer(node *corev1.Node) bool {
-	return node != nil && node.Labels["node-role.kubernetes.io/control-plane"] == "true"
 }
 
 // where describes the machine of a Node, for messages.
@@ -161,13 +157,12 @@ func (s *Server) checkNode(r *http.Request, who caller) error {
 	return s.claims().Check(r.Context(), name, clientKey(r))
 }
 
-// clientKey returns the hash of the public key of the client certificate, "" without one.
+// clientKey returns the fingerprint of the client certificate's key, as pki.CheckNodeRequest returns it, "" without a certificate.
 func clientKey(r *http.Request) string {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return ""
 	}
-	sum := sha256.Sum256(r.TLS.PeerCertificates[0].RawSubjectPublicKeyInfo)
-	return hex.EncodeToString(sum[:]) // the same as pki.CheckNodeRequest returns
+	return pki.Fingerprint(r.TLS.PeerCertificates[0])
 }
 
 // mayRenew returns an error if the node must not renew its certificate. The key has to stay the same.
@@ -188,4 +183,34 @@ func (s *Server) respond(ctx context.Context, req join.Request) (*join.Response,
 		return nil, err
 	}
 	return &join.Response{Cluster: cluster, Cert: cert}, nil
+}
+
+// The number of minor versions that a node, and another server, can be behind this server. They cannot be ahead. This is Kubernetes'
+// version skew policy.
+const (
+	maxSkew       = 3
+	maxServerSkew = 1
+)
+
+// checkVersion refuses a machine whose version violates the skew policy.
+func checkVersion(joiner, server string, skew int) error {
+	theirs, err := version.ParseGeneric(joiner)
+	if err != nil {
+		return refuse(http.StatusBadRequest, "%q is no version of coracle", joiner)
+	}
+	ours, err := version.ParseGeneric(server)
+	if err != nil {
+		return fmt.Errorf("reading the server's own version: %w", err)
+	}
+	behind := int(ours.Minor()) - int(theirs.Minor())
+	switch {
+	case theirs.Major() != ours.Major():
+	case behind < 0:
+		return refuse(http.StatusConflict, "this machine has coracle %s and the server %s: a node must not be newer than its servers; "+
+			"upgrade the servers first, or join with coracle %s", joiner, server, server)
+	case behind <= skew:
+		return nil
+	}
+	return refuse(http.StatusConflict, "this machine has coracle %s and the server %s, which is too far apart (at most %d minor versions): "+
+		"join with coracle %[2]s", joiner, server, skew)
 }

@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	leaseclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
 // Claims record which machine owns which node name: one Lease in kube-system for each name, whose holder is the hash of the
@@ -174,15 +175,8 @@ func (c Claims) remove(ctx context.Context, lease *coordinationv1.Lease) error {
 	return nil
 }
 
-func (c Claims) leases() leaseClient { return c.Client.CoordinationV1().Leases(metav1.NamespaceSystem) }
-
-// leaseClient is the part of client-go's interface that is used here.
-type leaseClient interface {
-	Get(ctx context.Context, name string, opts metav1.GetOptions) (*coordinationv1.Lease, error)
-	List(ctx context.Context, opts metav1.ListOptions) (*coordinationv1.LeaseList, error)
-	Create(ctx context.Context, lease *coordinationv1.Lease, opts metav1.CreateOptions) (*coordinationv1.Lease, error)
-	Update(ctx context.Context, lease *coordinationv1.Lease, opts metav1.UpdateOptions) (*coordinationv1.Lease, error)
-	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
+func (c Claims) leases() leaseclient.LeaseInterface {
+	return c.Client.CoordinationV1().Leases(metav1.NamespaceSystem)
 }
 
 // get returns the claim of a name, nil if there is none.
