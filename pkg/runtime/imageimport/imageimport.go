@@ -5,7 +5,6 @@ package imageimport
 import (
 	"context"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,8 +13,6 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/events"
-	"github.com/fsnotify/fsnotify"
-	"github.com/sirupsen/logrus"
 
 	archives "github.com/coracle-dev/coracle/pkg/runtime/images"
 )
@@ -54,63 +51,55 @@ func (im Images) Run(ctx context.Context, ready func()) error {
 	}
 	ready()
 	deleted, _ := client.Subscribe(ctx, `topic=="/images/delete"`)
-	return w.follow(ctx, deleted, lookAgain)
+	return w.follow(ctx, deleted, lookInterval)
 }
 
-const (
-	// quiet is how long a directory must not change before its files count as complete.
-	quiet = time.Second
-	// lookAgain is how often the directory itself is compared with the one that is watched: it may have been
-	// made anew, and no event tells that a file system was mounted on it.
-	lookAgain = 10 * time.Second
-)
+// lookInterval is the time between two looks at the user's directory. A directory is read once it is the same in two looks: its
+// files are complete then.
+const lookInterval = 2 * time.Second
 
-// follow imports the user's archives, and again after every change of the directory and some time after a failure. It
-// brings images of the payload back when somebody deletes them: no pod could start without.
-func (w *work) follow(ctx context.Context, deleted <-chan *events.Envelope, again time.Duration) error {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watching %s: %w", w.User, err)
-	}
-	defer watcher.Close()
+// follow imports the user's archives, and again after every change of the directory and some time after a failure. It imports
+// archives of the payload again when one of their images is deleted, because no pod can start without them.
+//
+// The directory is polled. No event reports that a file system was mounted on it, or that it was replaced by another one.
+func (w *work) follow(ctx context.Context, deleted <-chan *events.Envelope, interval time.Duration) error {
 	lists := make(chan struct{}, 1)
 	var pulling sync.WaitGroup
 	defer pulling.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	pulling.Go(func() { w.followLists(ctx, lists) })
+	importUser := func() {
+		w.forgetGone()
+		w.importAll(ctx, list(w.User))
+		select {
+		case lists <- struct{}{}:
+		default: // a notification is pending
+		}
+	}
 
-	settled, look := time.NewTimer(0), time.NewTicker(again)
+	if err := os.MkdirAll(w.User, 0o755); err != nil {
+		return fmt.Errorf("making the directory of image archives: %w", err)
+	}
+	imported := listing(w.User)
+	importUser()
+	look := time.NewTicker(interval)
 	defer look.Stop()
-	watched, err := directory(w.User)
-	if err != nil {
-		return err
-	}
-	if err := watcher.Add(w.User); err != nil {
-		return fmt.Errorf("watching %s: %w", w.User, err)
-	}
-	for ctx.Err() == nil {
+	for seen := imported; ctx.Err() == nil; {
 		retry := time.NewTimer(time.Until(w.retryAt()))
 		select {
 		case <-ctx.Done():
-		case event := <-watcher.Events:
-			if event.Name == w.User && event.Has(fsnotify.Remove|fsnotify.Rename) {
-				watched = nil // the next one may have the same inode
-			}
-			if !event.Has(fsnotify.Chmod) {
-				settled.Reset(quiet)
-			}
-		case err := <-watcher.Errors: // events were lost
-			logrus.WithField("component", "images").WithError(err).Warn("watching " + w.User)
-			settled.Reset(quiet)
 		case <-look.C:
-			if now := w.watch(watcher, watched); now != watched {
-				watched = now
-				settled.Reset(quiet)
+			_ = os.MkdirAll(w.User, 0o755) // it was removed; another error shows at the next start
+			now := listing(w.User)
+			if now == seen && now != imported {
+				imported = now
+				importUser()
 			}
+			seen = now
 		case event := <-deleted:
 			if event == nil {
-				deleted = nil // containerd stops; what was deleted is noticed at the next start
+				deleted = nil // containerd stops; missing images are noticed at the next start
 				break
 			}
 			w.importAll(ctx, list(w.System))
@@ -118,46 +107,20 @@ func (w *work) follow(ctx context.Context, deleted <-chan *events.Envelope, agai
 			w.forgetGone()
 			w.importAll(ctx, w.failedOf(w.System))
 			w.importAll(ctx, list(w.User))
-		case <-settled.C:
-			w.forgetGone()
-			w.importAll(ctx, list(w.User))
-			select {
-			case lists <- struct{}{}:
-			default: // it is going to look anyway
-			}
 		}
 		retry.Stop()
 	}
 	return nil
 }
 
-// watch keeps the watcher on the user's directory, which is made if it is missing. It returns which directory is watched.
-func (w *work) watch(watcher *fsnotify.Watcher, watched fs.FileInfo) fs.FileInfo {
-	now, err := directory(w.User)
-	if err == nil && watched != nil && os.SameFile(now, watched) {
-		return watched
+// listing is a text about the archives in a directory that differs when one of them was added, changed or removed.
+func listing(dir string) string {
+	var text strings.Builder
+	for _, file := range list(dir) {
+		s, err := stampOf(file)
+		fmt.Fprintln(&text, file, s, err)
 	}
-	if err == nil {
-		_ = watcher.Remove(w.User) // what had this name
-		err = watcher.Add(w.User)
-	}
-	if err != nil && err.Error() != w.trouble {
-		w.trouble = err.Error()
-		logrus.WithField("component", "images").WithError(err).Warn("the directory of image archives is not watched: trying again")
-	}
-	if err != nil {
-		return nil
-	}
-	w.trouble = ""
-	return now
-}
-
-// directory makes a directory that is missing and says which it is.
-func directory(dir string) (fs.FileInfo, error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("making the directory of image archives: %w", err)
-	}
-	return os.Stat(dir)
+	return text.String()
 }
 
 // importAll imports archives of a directory; lists of images are left to followLists.

@@ -22,7 +22,6 @@ type work struct {
 	Images
 	bring   func(ctx context.Context, file string) ([]archives.Image, error)
 	present func(context.Context, []archives.Image) bool
-	trouble string // why the user's directory is not watched, as it was logged
 
 	mu      sync.Mutex
 	index   map[string]imported // by path as given, as all below
