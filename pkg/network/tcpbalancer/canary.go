@@ -18,20 +18,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// keepAlive makes the kernel end the canary's connection 3 s after it last heard from the server's machine. While data is unacknowledged
-// the kernel waits longer, so the canary checks itself.
+// keepAlive makes the kernel test an idle connection of a canary every second, and end it 3 s after the last packet of the machine.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}
 
-const (
-	// maxIdleSilence is the longest silence of a live machine, which answers every keep-alive.
-	maxIdleSilence = 1500 * time.Millisecond
-	// maxSilence is the silence after which the machine of a server is gone while a probe is unanswered.
-	maxSilence = 2 * time.Second
-	// pollInterval is how often the silence is checked.
-	pollInterval = 250 * time.Millisecond
-)
+// maxSilence is longer than any silence of a live machine, which acknowledges data at once and then every keep-alive.
+const maxSilence = 1500 * time.Millisecond
 
-// errVanished is the error for a machine that does not acknowledge data.
+// errVanished is the error for a machine that does not acknowledge data. A frozen server differs: its kernel acknowledges.
 var errVanished = errors.New("its machine does not answer")
 
 // unwellError is the error for a server that answers /readyz with a failure.
@@ -136,10 +129,10 @@ func probe(conn net.Conn, reader *bufio.Reader, host string, timeout time.Durati
 	if _, err := fmt.Fprintf(conn, "GET /readyz HTTP/1.1\r\nHost: %s\r\nUser-Agent: coracle-balancer\r\n\r\n", host); err != nil {
 		return err
 	}
-	if err := awaitAnswer(conn, reader, timeout); err != nil {
-		return err
-	}
 	response, err := http.ReadResponse(reader, nil)
+	if errors.Is(err, os.ErrDeadlineExceeded) && silence(conn) >= maxSilence {
+		return errVanished
+	}
 	if err != nil {
 		return err
 	}
@@ -153,54 +146,18 @@ func probe(conn net.Conn, reader *bufio.Reader, host string, timeout time.Durati
 	return nil
 }
 
-// awaitAnswer waits for the first byte of an answer.
-func awaitAnswer(conn net.Conn, reader *bufio.Reader, timeout time.Duration) error {
-	end := time.Now().Add(timeout)
-	for {
-		if err := conn.SetReadDeadline(earliest(end, time.Now().Add(pollInterval))); err != nil {
-			return err
-		}
-		_, err := reader.Peek(1)
-		switch {
-		case err == nil:
-			return conn.SetDeadline(end)
-		case !errors.Is(err, os.ErrDeadlineExceeded):
-			return err
-		case silence(conn) >= maxSilence:
-			return errVanished
-		case !time.Now().Before(end):
-			return err
-		}
-	}
-}
-
-func earliest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-// awaitNext waits for d on an idle connection. It returns an error if the connection ends. It waits longer while the kernel's
-// keep-alive is unanswered, until the kernel decides.
+// awaitNext waits for d on an idle connection. It returns an error if the connection ends.
 func awaitNext(conn net.Conn, reader *bufio.Reader, d time.Duration) error {
-	for {
-		if err := conn.SetDeadline(time.Now().Add(d)); err != nil {
-			return err
-		}
-		_, err := reader.Peek(1)
-		switch s := silence(conn); {
-		case errors.Is(err, syscall.ETIMEDOUT):
-			return err
-		case !errors.Is(err, os.ErrDeadlineExceeded):
-			return errEnded
-		case s < maxIdleSilence:
-			return nil
-		case s > 2*maxSilence:
-			return errVanished
-		}
-		d = pollInterval
+	if err := conn.SetDeadline(time.Now().Add(d)); err != nil {
+		return err
 	}
+	switch _, err := reader.Peek(1); {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil
+	case err != nil && conclusive(err):
+		return err
+	}
+	return errEnded
 }
 
 // silence is the time since the kernel last received a packet of the connection.
