@@ -4,6 +4,7 @@ package atomicfile
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -13,9 +14,9 @@ import (
 	"syscall"
 )
 
-// Write puts data at path with the given mode, which the file has from the start. Missing parent directories
-// are made with mode 0700. The data is on disk when Write returns. On a full disk it succeeds if the file has this data
-// and mode already, so that coracle can start there.
+// Write puts data at path with the given mode, which the file has from the start. Missing parent directories are made with
+// mode 0755 if everyone may read the file, and 0700 otherwise. The data is on disk when Write returns. On a full disk it succeeds
+// if the file has this data and mode already, so that coracle can start there.
 func Write(path string, data []byte, mode fs.FileMode) error {
 	return write(path, data, mode, true)
 }
@@ -33,6 +34,31 @@ func WriteIfChanged(path string, data []byte, mode fs.FileMode) (bool, error) {
 	return true, Write(path, data, mode)
 }
 
+// WriteJSON writes v as a line of JSON, unless the file holds it already.
+func WriteJSON(path string, v any, mode fs.FileMode) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encoding %s: %w", path, err)
+	}
+	_, err = WriteIfChanged(path, append(data, '\n'), mode)
+	return err
+}
+
+// ReadJSON reads a file of JSON into v. It reports whether the file exists; a missing file is no error.
+func ReadJSON(path string, v any) (found bool, err error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return true, err
+	}
+	if err := json.Unmarshal(data, v); err != nil {
+		return true, fmt.Errorf("reading %s: %w", path, err)
+	}
+	return true, nil
+}
+
 // holds reports whether a file has the data and the mode.
 func holds(path string, data []byte, mode fs.FileMode) bool {
 	info, err := os.Stat(path)
@@ -44,7 +70,11 @@ func holds(path string, data []byte, mode fs.FileMode) bool {
 }
 
 func write(path string, data []byte, mode fs.FileMode, sync bool) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+	dirMode := fs.FileMode(0o700)
+	if mode&0o004 != 0 {
+		dirMode = 0o755
+	}
+	if err := os.MkdirAll(filepath.Dir(path), dirMode); err != nil {
 		return fmt.Errorf("making directory for %s: %w", path, err)
 	}
 	err := replace(path, mode, sync, func(f *os.File) error {

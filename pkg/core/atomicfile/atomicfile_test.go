@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 )
@@ -147,5 +148,38 @@ func TestCopyTree(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(to, "sub", "0.tmp")); err == nil {
 		t.Error("what was to be skipped is copied")
+	}
+}
+
+func TestJSON(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "open", "f.json")
+	var got map[string]int
+	if found, err := ReadJSON(path, &got); found || err != nil {
+		t.Errorf("a missing file: %v, %v", found, err)
+	}
+	if err := WriteJSON(path, map[string]int{"a": 1}, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	before, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteJSON(path, map[string]int{"a": 1}, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if after, err := os.Stat(path); err != nil || !os.SameFile(before, after) {
+		t.Errorf("it is written although it has this content (%v)", err)
+	}
+	if found, err := ReadJSON(path, &got); !found || err != nil || got["a"] != 1 {
+		t.Errorf("read back: %v, %v, %v", found, err, got)
+	}
+	if dir, err := os.Stat(filepath.Dir(path)); err != nil || dir.Mode().Perm() != 0o755 {
+		t.Errorf("the directory of a file for everyone: %v, %v", dir.Mode(), err)
+	}
+	if err := os.WriteFile(path, []byte("{broken"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ReadJSON(path, &got); err == nil || !strings.Contains(err.Error(), path) {
+		t.Errorf("a damaged file: %v", err)
 	}
 }

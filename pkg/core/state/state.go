@@ -121,25 +121,9 @@ type APIServers struct {
 
 // ReadAPIServers reads the file. A missing file has no servers.
 func ReadAPIServers(path string) (s APIServers, err error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return s, nil
-	}
-	if err != nil {
-		return s, err
-	}
-	if err := json.Unmarshal(data, &s); err != nil {
-		return APIServers{}, fmt.Errorf("reading %s: %w", path, err)
-	}
-	return s, nil
+	_, err = atomicfile.ReadJSON(path, &s)
+	return s, err
 }
 
 // Write writes the file unless it has the same content.
-func (s APIServers) Write(path string) error {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	_, err = atomicfile.WriteIfChanged(path, append(data, '\n'), 0o600)
-	return err
-}
+func (s APIServers) Write(path string) error { return atomicfile.WriteJSON(path, s, 0o600) }

@@ -2,7 +2,6 @@ package member
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,26 +22,17 @@ type ResetRequest struct {
 }
 
 // Write puts the request where a member finds it; see Etcd.ResetRequest.
-func (r ResetRequest) Write(file string) error {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return fmt.Errorf("encoding the request: %w", err)
-	}
-	return atomicfile.Write(file, data, 0o600)
-}
+func (r ResetRequest) Write(file string) error { return atomicfile.WriteJSON(file, r, 0o600) }
 
-// prepareReset makes cfg one for a reset if one was asked for.
+// prepareReset changes cfg for a reset if there is a request for one.
 func (e *Etcd) prepareReset(ctx context.Context, cfg *embed.Config) (resetting bool, err error) {
-	data, err := os.ReadFile(e.ResetRequest)
-	if e.ResetRequest == "" || errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading the request to reset the quorum: %w", err)
-	}
 	var request ResetRequest
-	if err := json.Unmarshal(data, &request); err != nil {
-		return false, fmt.Errorf("reading the request to reset the quorum: %s is damaged: remove it and ask again: %w", e.ResetRequest, err)
+	found, err := atomicfile.ReadJSON(e.ResetRequest, &request)
+	if err != nil {
+		return false, fmt.Errorf("reading the request to reset the quorum: %w; if the file is damaged, remove it and repeat the command", err)
+	}
+	if !found {
+		return false, nil
 	}
 	if !e.hasData() {
 		return false, errors.Join(fmt.Errorf("there is no data in %s from which etcd could be made anew", e.Dir), os.Remove(e.ResetRequest))

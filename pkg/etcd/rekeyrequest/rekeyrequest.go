@@ -5,12 +5,8 @@
 package rekeyrequest
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
-	"os"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
@@ -27,24 +23,11 @@ type Request struct {
 
 // Read reads a request. ok is false if there is none.
 func Read(file string) (r Request, ok bool, err error) {
-	data, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, false, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &r)
-	}
-	if err != nil {
+	if ok, err = atomicfile.ReadJSON(file, &r); err != nil {
 		return r, false, fmt.Errorf("reading how this cluster differs from the one that it is a copy of: %w", err)
 	}
-	return r, true, nil
+	return r, ok, nil
 }
 
 // Write writes a request.
-func (r Request) Write(file string) error {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(file, data, 0o600)
-}
+func (r Request) Write(file string) error { return atomicfile.WriteJSON(file, r, 0o600) }

@@ -139,9 +139,6 @@ func (k Kubelet) load() (*kubeletconfig.KubeletConfiguration, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Dir(k.ConfigFile), 0o755); err != nil {
-		return nil, err
-	}
 	if err := atomicfile.Write(k.ConfigFile, data, 0o644); err != nil {
 		return nil, fmt.Errorf("writing its configuration: %w", err)
 	}

@@ -2,11 +2,6 @@ package flannel
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
-	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"time"
 
@@ -48,7 +43,7 @@ func (a *attachment) settle(ctx context.Context) error {
 	if err := a.use(node.Spec.PodCIDRs); err != nil {
 		return err
 	}
-	return a.writeMemory(node.Spec.PodCIDRs)
+	return atomicfile.WriteJSON(a.MemoryFile, memory{Node: a.Node.Name, Subnets: node.Spec.PodCIDRs}, 0o644)
 }
 
 // hasSubnet reports whether the controller manager has assigned the pod CIDRs, which it does for all families at once.
@@ -80,46 +75,28 @@ type memory struct {
 }
 
 func (a *attachment) useRemembered() error {
-	subnets, err := a.readMemory()
-	if err != nil || len(subnets) == 0 {
-		return err
+	subnets := a.readMemory()
+	if len(subnets) == 0 {
+		return nil
 	}
 	logrus.WithField("component", "flannel").Infof("the API does not answer yet: pods get addresses of %s, as before", subnets)
 	return a.use(subnets)
 }
 
 // readMemory returns the remembered subnets of this Node, if they are within the cluster CIDRs.
-func (a *attachment) readMemory() ([]string, error) {
-	data, err := os.ReadFile(a.MemoryFile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading the node's former pod subnet: %w", err)
-	}
+func (a *attachment) readMemory() []string {
 	var m memory
-	if err := json.Unmarshal(data, &m); err != nil || m.Node != a.Node.Name {
-		return nil, nil // damaged, or written when the machine had another name
+	if _, err := atomicfile.ReadJSON(a.MemoryFile, &m); err != nil || m.Node != a.Node.Name {
+		return nil // missing, damaged, or written when the machine had another name
 	}
 	prefixes, err := parseSubnets(m.Subnets)
 	if err != nil || len(prefixes) != len(a.ClusterCIDRs) {
-		return nil, nil
+		return nil
 	}
 	for i, p := range prefixes {
 		if !a.ClusterCIDRs[i].Overlaps(p) {
-			return nil, nil
+			return nil
 		}
 	}
-	return m.Subnets, nil
-}
-
-func (a *attachment) writeMemory(subnets []string) error {
-	data, err := json.Marshal(memory{Node: a.Node.Name, Subnets: subnets})
-	if err != nil {
-		return err
-	}
-	if _, err := atomicfile.WriteIfChanged(a.MemoryFile, append(data, '\n'), 0o644); err != nil {
-		return fmt.Errorf("remembering the node's pod subnet: %w", err)
-	}
-	return nil
+	return m.Subnets
 }

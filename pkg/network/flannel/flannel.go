@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -87,9 +85,6 @@ func (f Flannel) Run(ctx context.Context, ready func()) error {
 func (f Flannel) write() (*subnet.Config, error) {
 	data, err := json.MarshalIndent(f.settings(), "", "  ")
 	if err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(filepath.Dir(f.ConfigFile), 0o755); err != nil {
 		return nil, err
 	}
 	if err := atomicfile.Write(f.ConfigFile, append(data, '\n'), 0o644); err != nil {

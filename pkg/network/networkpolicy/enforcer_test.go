@@ -96,7 +96,7 @@ func newBench(t *testing.T) *bench {
 		<-ctx.Done()
 		return nil
 	}
-	b.enforcer.api, b.isolation = b.served, isolationCache{file: filepath.Join(dir, "etc", "policies.json")}
+	b.enforcer.api, b.isolation = b.served, isolationCache(filepath.Join(dir, "etc", "policies.json"))
 	return b
 }
 

@@ -2,13 +2,8 @@ package networkpolicy
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
-	"maps"
 	"os"
-	"path/filepath"
 
 	"sigs.k8s.io/knftables"
 
@@ -18,57 +13,26 @@ import (
 )
 
 // isolationCache is a file with the namespaces in which policies isolate pods, for a start without the API. It does not say what
-// the policies allow, so pods of these namespaces get no traffic until the API answers.
-type isolationCache struct {
-	file string
-	last map[string][directions]bool
-	kept bool // the file has the content of last
-}
+// the policies allow, so pods of these namespaces get no traffic until the API answers. "" is no file.
+type isolationCache string
 
 // keep writes the file if its content changes. No namespaces is no file.
-func (c *isolationCache) keep(isolated map[string][directions]bool) error {
-	if c.file == "" || c.kept && maps.Equal(c.last, isolated) {
+func (c isolationCache) keep(isolated map[string][directions]bool) error {
+	switch {
+	case c == "":
 		return nil
+	case len(isolated) > 0:
+		return atomicfile.WriteJSON(string(c), isolated, 0o600)
 	}
-	c.kept = false
-	if err := c.write(isolated); err != nil {
-		return err // the next call tries again
-	}
-	c.last, c.kept = isolated, true
-	return nil
-}
-
-func (c *isolationCache) write(isolated map[string][directions]bool) error {
-	if len(isolated) == 0 {
-		if err := os.Remove(c.file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return nil
-	}
-	data, err := json.Marshal(isolated)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(c.file), 0o755); err != nil {
-		return err
-	}
-	return atomicfile.Write(c.file, append(data, '\n'), 0o600)
+	return os.RemoveAll(string(c))
 }
 
 // read returns the content of the file.
-func (c *isolationCache) read() (map[string][directions]bool, error) {
-	data, err := os.ReadFile(c.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+func (c isolationCache) read() (isolated map[string][directions]bool, err error) {
+	if _, err = atomicfile.ReadJSON(string(c), &isolated); err != nil {
+		err = fmt.Errorf("reading which namespaces have network policies: %w", err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading which namespaces have network policies: %w", err)
-	}
-	var out map[string][directions]bool
-	if err := json.Unmarshal(data, &out); err != nil {
-		return nil, fmt.Errorf("reading %s: %w", c.file, err)
-	}
-	return out, nil
+	return isolated, err
 }
 
 // isolatedDirections returns in which directions policies isolate pods of a namespace, by the API's policies if they are known,

@@ -56,7 +56,7 @@ func (n NetworkPolicy) Run(ctx context.Context, ready func()) error {
 	e := newEnforcer(network{n.Network, n.Bridge}, n.Report, func(family knftables.Family) (knftables.Interface, error) {
 		return knftables.New(family, tableName)
 	})
-	e.api, e.isolation = n.API, isolationCache{file: n.IsolationFile}
+	e.api, e.isolation = n.API, isolationCache(n.IsolationFile)
 	e.register()
 	for _, a := range pods {
 		e.engine.attach(a)

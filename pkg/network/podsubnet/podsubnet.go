@@ -3,11 +3,9 @@
 package podsubnet
 
 import (
-	"encoding/json"
 	"fmt"
+	"io/fs"
 	"net/netip"
-	"os"
-	"path/filepath"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
@@ -21,33 +19,20 @@ type Subnet struct {
 
 // Read reads the file. The error wraps fs.ErrNotExist while the node has no subnet.
 func Read(path string) (s Subnet, err error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
+	found, err := atomicfile.ReadJSON(path, &s)
+	switch {
+	case err != nil:
 		return s, err
-	}
-	if err := json.Unmarshal(data, &s); err != nil {
-		return s, fmt.Errorf("reading %s: %w", path, err)
-	}
-	if len(s.PodCIDRs) == 0 {
+	case !found:
+		return s, &fs.PathError{Op: "reading", Path: path, Err: fs.ErrNotExist}
+	case len(s.PodCIDRs) == 0:
 		return s, fmt.Errorf("reading %s: it names no pod subnet", path)
 	}
 	return s, nil
 }
 
 // Write writes the file unless it has the same content: the CNI plugin watches it.
-func (s Subnet) Write(path string) error {
-	data, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	if _, err := atomicfile.WriteIfChanged(path, append(data, '\n'), 0o644); err != nil {
-		return fmt.Errorf("writing the node's pod subnet: %w", err)
-	}
-	return nil
-}
+func (s Subnet) Write(path string) error { return atomicfile.WriteJSON(path, s, 0o644) }
 
 // Gateway is the node's own address in one of its pod subnets, the first one, with the length of the subnet.
 func Gateway(podCIDR netip.Prefix) netip.Prefix {

@@ -102,9 +102,6 @@ func (c Containerd) write() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := os.MkdirAll(filepath.Dir(c.ConfigFile), 0o755); err != nil {
-		return "", err
-	}
 	if err := atomicfile.Write(c.ConfigFile, data, 0o644); err != nil {
 		return "", fmt.Errorf("writing containerd's configuration: %w", err)
 	}

@@ -1,13 +1,13 @@
 package imageimport
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	archives "github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
@@ -44,11 +44,7 @@ func stampOf(file string) (stamp, error) {
 // readIndex returns what was imported from which file. An index that cannot be read means work, not failure.
 func readIndex(file string) map[string]imported {
 	index := map[string]imported{}
-	data, err := os.ReadFile(file)
-	if err == nil {
-		err = json.Unmarshal(data, &index)
-	}
-	if err != nil && !os.IsNotExist(err) {
+	if _, err := atomicfile.ReadJSON(file, &index); err != nil {
 		logrus.WithField("component", "images").WithError(err).Warn("reading what was imported before: importing all again")
 		return map[string]imported{}
 	}

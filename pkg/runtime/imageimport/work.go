@@ -2,7 +2,6 @@ package imageimport
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -165,17 +164,7 @@ func (w *work) save() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	maps.DeleteFunc(w.index, func(file string, i imported) bool { return gone(file) || len(i.Images) == 0 })
-	data, err := json.Marshal(w.index)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(w.Index), 0o755); err != nil {
-		return err
-	}
-	if err := atomicfile.Write(w.Index, append(data, '\n'), 0o644); err != nil {
-		return fmt.Errorf("writing what was imported: %w", err)
-	}
-	return nil
+	return atomicfile.WriteJSON(w.Index, w.index, 0o644)
 }
 
 func (w *work) report(a Archive) {
