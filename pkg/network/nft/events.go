@@ -1,61 +1,76 @@
 package nft
 
 import (
-	"bytes"
+	"context"
 	"encoding/binary"
-	"os"
+	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/google/nftables"
+	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
 // subscribe opens a netlink socket that receives the kernel's events about nft tables.
-func subscribe() (*os.File, error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+func subscribe() (*netlink.Conn, error) {
+	conn, err := netlink.Dial(unix.NETLINK_NETFILTER, nil)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("listening for changes of nft tables: %w", err)
 	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)}); err != nil {
-		unix.Close(fd)
-		return nil, err
+	if err := conn.JoinGroup(unix.NFNLGRP_NFTABLES); err != nil {
+		return nil, errors.Join(fmt.Errorf("listening for changes of nft tables: %w", err), conn.Close())
 	}
-	return os.NewFile(uintptr(fd), "nft events"), nil
+	return conn, nil
 }
 
-// Sizes of netlink headers in bytes: of a message, of the nftables part of it, of an attribute; and kinds of messages.
+// watch calls changed for events that match, and when events were lost, until ctx is done. It closes the socket. kube-proxy causes
+// thousands of events, so match should parse only the attributes that it needs.
+func watch(ctx context.Context, events *netlink.Conn, match func(event) bool, changed func()) error {
+	stop := context.AfterFunc(ctx, func() { events.Close() })
+	defer stop()
+	defer events.Close()
+	matches := func(m netlink.Message) bool {
+		return len(m.Data) >= familyHeader && match(event{uint16(m.Header.Type), nftables.TableFamily(m.Data[0]), m.Data[familyHeader:]})
+	}
+	for {
+		messages, err := events.Receive()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case errors.Is(err, unix.ENOBUFS), err == nil && slices.ContainsFunc(messages, matches): // ENOBUFS: events were lost
+			changed()
+		case err != nil:
+			return fmt.Errorf("listening for changes of nft tables: %w", err)
+		}
+	}
+}
+
+// event is a message of the kernel about an object of a table.
+type event struct {
+	kind       uint16
+	family     nftables.TableFamily
+	attributes []byte
+}
+
+// familyHeader is the size of the header between that of netlink and the attributes, in bytes.
+const familyHeader = 4
+
+// The kinds of events.
 const (
-	messageHeader, familyHeader, attributeHeader = unix.NLMSG_HDRLEN, 4, unix.NLA_HDRLEN
-	chainEvent                                   = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN
-	ruleGone                                     = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELRULE
-	tableGone                                    = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELTABLE
+	chainEvent = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN
+	ruleGone   = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELRULE
+	tableGone  = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_DELTABLE
 )
 
-// affectedBy reports whether one of the messages is about a new chain that drops forwarded packets, or a rule deleted from a chain with
-// rules of the gate. kube-proxy causes thousands of other messages, so only the needed attributes are parsed.
-func (g *Gate) affectedBy(messages []byte) bool {
-	return anyMessage(messages, func(kind uint16, family nftables.TableFamily, body []byte) bool {
-		switch kind {
-		case chainEvent:
-			return drops(body)
-		case ruleGone:
-			return g.has(chainName(family, text(attribute(body, unix.NFTA_RULE_TABLE)), text(attribute(body, unix.NFTA_RULE_CHAIN))))
-		}
-		return false
-	})
-}
-
-// anyMessage reports whether match is true for one of the netlink messages. It stops at a malformed one.
-func anyMessage(messages []byte, match func(kind uint16, family nftables.TableFamily, body []byte) bool) bool {
-	for len(messages) >= messageHeader+familyHeader {
-		size := int(binary.NativeEndian.Uint32(messages))
-		if size < messageHeader+familyHeader || size > len(messages) {
-			return false
-		}
-		kind, family := binary.NativeEndian.Uint16(messages[4:]), nftables.TableFamily(messages[messageHeader])
-		if match(kind, family, messages[messageHeader+familyHeader:size]) {
-			return true
-		}
-		messages = messages[min(align(size), len(messages)):]
+// affectedBy reports whether an event is about a new chain that drops forwarded packets, or a rule deleted from a chain with rules of
+// the gate.
+func (g *Gate) affectedBy(e event) bool {
+	switch e.kind {
+	case chainEvent:
+		return drops(e.attributes)
+	case ruleGone:
+		return g.has(chainName(e.family, text(e.attributes, unix.NFTA_RULE_TABLE), text(e.attributes, unix.NFTA_RULE_CHAIN)))
 	}
 	return false
 }
@@ -70,20 +85,30 @@ func drops(chain []byte) bool {
 
 // attribute returns the value of the first attribute of a kind, nil if there is none.
 func attribute(attributes []byte, kind uint16) []byte {
-	for len(attributes) >= attributeHeader {
-		size := int(binary.NativeEndian.Uint16(attributes))
-		if size < attributeHeader || size > len(attributes) {
-			return nil
+	all, err := netlink.NewAttributeDecoder(attributes)
+	if err != nil {
+		return nil
+	}
+	for all.Next() {
+		if all.Type() == kind {
+			return all.Bytes()
 		}
-		if binary.NativeEndian.Uint16(attributes[2:])&^(unix.NLA_F_NESTED|unix.NLA_F_NET_BYTEORDER) == kind {
-			return attributes[attributeHeader:size]
-		}
-		attributes = attributes[min(align(size), len(attributes)):]
 	}
 	return nil
 }
 
-// align rounds up to where the next message or attribute begins.
-func align(size int) int { return (size + 3) &^ 3 }
+func text(attributes []byte, kind uint16) string {
+	return unix.ByteSliceToString(attribute(attributes, kind))
+}
 
-func text(value []byte) string { return string(bytes.TrimRight(value, "\x00")) }
+// WatchDeleted calls gone whenever a table of that name may have been deleted, as by `nft flush ruleset`, until ctx is done. The table
+// may exist again when gone is called. It returns an error if it cannot receive events.
+func WatchDeleted(ctx context.Context, name string, gone func()) error {
+	events, err := subscribe()
+	if err != nil {
+		return err
+	}
+	return watch(ctx, events, func(e event) bool {
+		return e.kind == tableGone && families[e.family]+" "+text(e.attributes, unix.NFTA_TABLE_NAME) == name
+	}, gone)
+}

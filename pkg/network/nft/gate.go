@@ -3,9 +3,7 @@ package nft
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
@@ -80,21 +78,21 @@ const maxAttempts = 5
 func (g *Gate) Keep(ctx context.Context, report func(error)) error {
 	events, err := subscribe()
 	if err != nil {
-		return fmt.Errorf("listening for changes of nft tables: %w", err)
+		return err
 	}
-	stop := context.AfterFunc(ctx, func() { events.Close() })
-	defer stop()
-	defer events.Close()
 	changed, ended := make(chan struct{}, 1), make(chan error, 1)
-	changed <- struct{}{} // for changes before the subscription
-	go func() { ended <- g.listen(events, changed) }()
+	notify := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // a notification is pending
+		}
+	}
+	notify() // of changes before the subscription
+	go func() { ended <- watch(ctx, events, g.affectedBy, notify) }()
 	for failures := 0; ; {
 		select {
 		case err := <-ended:
-			if ctx.Err() != nil {
-				return nil
-			}
-			return fmt.Errorf("listening for changes of nft tables: %w", err)
+			return err
 		case <-changed:
 		}
 		_ = lifecycle.Sleep(ctx, settleTime)
@@ -104,33 +102,11 @@ func (g *Gate) Keep(ctx context.Context, report func(error)) error {
 			continue
 		}
 		if failures++; failures < maxAttempts {
-			notify(changed) // the table may have changed while it was read
+			notify() // the table may have changed while it was read
 			continue
 		}
 		failures = 0
 		report(err)
-	}
-}
-
-// listen reads events and notifies of those that affect the gate. It ends when the socket is closed.
-func (g *Gate) listen(events *os.File, changed chan<- struct{}) error {
-	buffer := make([]byte, 64<<10) // larger than any datagram of the kernel
-	for {
-		n, err := events.Read(buffer)
-		if err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS means that events were lost
-			return err
-		}
-		if err == nil && !g.affectedBy(buffer[:n]) {
-			continue
-		}
-		notify(changed)
-	}
-}
-
-func notify(changed chan<- struct{}) {
-	select {
-	case changed <- struct{}{}:
-	default:
 	}
 }
 

@@ -1,6 +1,7 @@
 package nft
 
 import (
+	"context"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -136,7 +137,14 @@ func TestGateHeals(t *testing.T) {
 		t.Fatal(err)
 	}
 	changed := make(chan struct{}, 1)
-	go func() { ended <- gate.listen(events, changed) }()
+	go func() {
+		ended <- watch(context.Background(), events, gate.affectedBy, func() {
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		})
+	}()
 	expect := func(chains string) {
 		t.Helper()
 		var got []string
