@@ -13,22 +13,19 @@ import (
 // engine computes the table that enforces the policies on this node from policies, namespaces and pods. It talks to neither the API
 // nor the kernel, and is not safe for concurrent use.
 type engine struct {
-	families        []family
-	namespaces      map[string]labels.Set
-	policies        map[string]map[string]*policy // by namespace and name
-	pods            map[types.UID]*member
-	podsByNamespace map[string]map[types.UID]*member // pods by namespace
-	sandboxes       map[string]*attachment           // pods of this node by sandbox
-	sandboxesOf     map[types.UID]map[string]*attachment
-	owner           map[netip.Addr]*attachment
-	groups          map[string]*group
-	namespaceGroups map[string][]*group // groups with pods of one namespace only, by namespace
-	clusterGroups   []*group            // groups with pods of several namespaces
-	named           map[portName]*namedPorts
-	profiles        map[string]*profile
-	allPods         countedSet // addresses of all pods
-	selfPairs       map[netip.Addr]bool
-	table           *table
+	families    []family
+	namespaces  map[string]labels.Set
+	policies    map[string]map[string]*policy // by namespace and name
+	pods        map[types.UID]*member
+	sandboxes   map[string]*attachment // pods of this node by sandbox
+	sandboxesOf map[types.UID]map[string]*attachment
+	owner       map[netip.Addr]*attachment
+	groups      map[string]*group
+	named       map[portName]*namedPorts
+	profiles    map[string]*profile
+	allPods     countedSet // addresses of all pods
+	selfPairs   map[netip.Addr]bool
+	table       *table
 }
 
 // attachment is a pod sandbox on this node.
@@ -45,9 +42,9 @@ type attachment struct {
 func newEngine(families []family) *engine {
 	e := &engine{
 		families: families, namespaces: map[string]labels.Set{}, policies: map[string]map[string]*policy{},
-		pods: map[types.UID]*member{}, podsByNamespace: map[string]map[types.UID]*member{},
+		pods:      map[types.UID]*member{},
 		sandboxes: map[string]*attachment{}, sandboxesOf: map[types.UID]map[string]*attachment{}, owner: map[netip.Addr]*attachment{},
-		groups: map[string]*group{}, namespaceGroups: map[string][]*group{}, named: map[portName]*namedPorts{},
+		groups: map[string]*group{}, named: map[portName]*namedPorts{},
 		profiles: map[string]*profile{}, selfPairs: map[netip.Addr]bool{}, table: newTable(families),
 	}
 	e.allPods = countedSet{e.table, func(f family) string { return familySet(podsSet, f) }, map[elem]int{}}
@@ -88,15 +85,19 @@ func (e *engine) setNamespace(name string, l labels.Set) {
 		return
 	}
 	e.namespaces[name] = l
-	for _, m := range e.podsByNamespace[name] {
-		e.updateSets(m)
-	}
+	e.updateNamespace(name)
 }
 
 func (e *engine) removeNamespace(name string) {
 	delete(e.namespaces, name)
-	for _, m := range e.podsByNamespace[name] {
-		e.updateSets(m)
+	e.updateNamespace(name)
+}
+
+func (e *engine) updateNamespace(name string) {
+	for _, m := range e.pods {
+		if m.pod.Namespace == name {
+			e.updateSets(m)
+		}
 	}
 }
 
@@ -106,10 +107,6 @@ func (e *engine) setPod(p *pod) {
 	if m == nil {
 		m = &member{}
 		e.pods[p.UID] = m
-		if e.podsByNamespace[p.Namespace] == nil {
-			e.podsByNamespace[p.Namespace] = map[types.UID]*member{}
-		}
-		e.podsByNamespace[p.Namespace][p.UID] = m
 	}
 	m.pod = p
 	e.updateSets(m)
@@ -126,10 +123,6 @@ func (e *engine) removePod(uid types.UID) {
 		return
 	}
 	delete(e.pods, uid)
-	delete(e.podsByNamespace[m.pod.Namespace], uid)
-	if len(e.podsByNamespace[m.pod.Namespace]) == 0 {
-		delete(e.podsByNamespace, m.pod.Namespace)
-	}
 	m.pod = nil
 	e.updateSets(m)
 }

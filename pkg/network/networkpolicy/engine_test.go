@@ -304,8 +304,8 @@ func TestEmpties(t *testing.T) {
 		h.engine.removePolicy(name.Namespace, name.Name)
 	}
 	e := h.engine
-	for what, n := range map[string]int{"chains": len(e.table.chains), "sets": len(e.table.sets) - empty, "groups": len(e.groups), "wide": len(e.clusterGroups),
-		"near": len(e.namespaceGroups), "named": len(e.named), "pods": len(e.pods), "populace": len(e.podsByNamespace), "local": len(e.sandboxes), "attached": len(e.sandboxesOf),
+	for what, n := range map[string]int{"chains": len(e.table.chains), "sets": len(e.table.sets) - empty, "groups": len(e.groups),
+		"named": len(e.named), "pods": len(e.pods), "local": len(e.sandboxes), "attached": len(e.sandboxesOf),
 		"owner": len(e.owner), "known": len(e.allPods.n), "self": len(e.selfPairs), "policies": len(e.policies)} {
 		if n != 0 {
 			t.Errorf("%s: %d left", what, n)

@@ -116,11 +116,9 @@ func (e *engine) updateSets(m *member) {
 	now := member{pod: m.pod, elems: map[elem]bool{}, in: map[*group]bool{}}
 	if m.pod != nil {
 		now.elems, now.ports = e.addresses(m.pod), m.pod.ports
-		for _, list := range [][]*group{e.namespaceGroups[m.pod.Namespace], e.clusterGroups} {
-			for _, g := range list {
-				if e.selects(g.spec, m.pod) {
-					now.in[g] = true
-				}
+		for _, g := range e.groups {
+			if e.selects(g.spec, m.pod) {
+				now.in[g] = true
 			}
 		}
 	}
@@ -180,12 +178,7 @@ func (e *engine) acquireGroup(spec *groupSpec) {
 	for _, f := range e.families {
 		e.table.addSet(name(f), addrType(f))
 	}
-	if spec.crossNamespace() {
-		e.clusterGroups = append(e.clusterGroups, g)
-	} else {
-		e.namespaceGroups[spec.namespace()] = append(e.namespaceGroups[spec.namespace()], g)
-	}
-	for _, m := range e.candidates(spec) {
+	for _, m := range e.pods {
 		if e.selects(spec, m.pod) {
 			m.in[g] = true
 			for addr := range m.elems {
@@ -202,28 +195,12 @@ func (e *engine) releaseGroup(spec *groupSpec) {
 		return
 	}
 	delete(e.groups, spec.key)
-	other := func(x *group) bool { return x == g }
-	if spec.crossNamespace() {
-		e.clusterGroups = slices.DeleteFunc(e.clusterGroups, other)
-	} else if list := slices.DeleteFunc(e.namespaceGroups[spec.namespace()], other); len(list) > 0 {
-		e.namespaceGroups[spec.namespace()] = list
-	} else {
-		delete(e.namespaceGroups, spec.namespace())
-	}
-	for _, m := range e.candidates(spec) {
+	for _, m := range e.pods {
 		delete(m.in, g)
 	}
 	for _, f := range e.families {
 		e.table.dropSet(groupSet(spec.key, f))
 	}
-}
-
-// candidates are the pods that a group may select.
-func (e *engine) candidates(spec *groupSpec) map[types.UID]*member {
-	if spec.crossNamespace() {
-		return e.pods
-	}
-	return e.podsByNamespace[spec.namespace()]
 }
 
 // acquirePorts counts a rule that uses the ports of a name, and creates their set for the first.

@@ -49,14 +49,6 @@ type groupSpec struct {
 	peers []podSelector
 }
 
-// crossNamespace reports whether the pods may be in several namespaces.
-func (s *groupSpec) crossNamespace() bool {
-	return slices.ContainsFunc(s.peers, podSelector.crossNamespace)
-}
-
-// namespace is the namespace of all pods of a group that is not crossNamespace: the policy's.
-func (s *groupSpec) namespace() string { return s.peers[0].namespace }
-
 func newGroupSpec(peers []podSelector) *groupSpec {
 	slices.SortFunc(peers, func(a, b podSelector) int { return strings.Compare(a.String(), b.String()) })
 	peers = slices.CompactFunc(peers, func(a, b podSelector) bool { return a.String() == b.String() })
