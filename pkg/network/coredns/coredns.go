@@ -108,10 +108,8 @@ func (r *running) start(ctx context.Context) error {
 func (r *running) follow(ctx context.Context, unanswered <-chan error) error {
 	corefiles := make(chan candidate)
 	go r.watchCorefile(ctx, corefiles)
-	hosts, err := watchFile(ctx, r.ResolvConf)
-	if err != nil {
-		r.log.WithError(err).Warn("changes of the host's name servers are not noticed")
-	}
+	look := time.NewTicker(hostInterval)
+	defer look.Stop()
 	again := time.NewTimer(time.Hour) // after temporary errors
 	again.Stop()
 	wanted := candidate{r.corefile, r.report.Source}
@@ -133,7 +131,7 @@ func (r *running) follow(ctx context.Context, unanswered <-chan error) error {
 				r.setSource(wanted.source)
 				continue
 			}
-		case <-hosts:
+		case <-look.C:
 			now := upstreams(r.ResolvConf, r.ownAddresses())
 			if slices.Equal(now, r.upstreams) {
 				continue
@@ -147,6 +145,10 @@ func (r *running) follow(ctx context.Context, unanswered <-chan error) error {
 		}
 	}
 }
+
+// hostInterval is the time between two looks at the host's resolv.conf. The file is polled because events miss some of the ways in which
+// it changes: it may be replaced, a symbolic link, or a bind mount.
+const hostInterval = 2 * time.Second
 
 // reload loads a Corefile. If it is invalid, the Corefile in use is loaded again with other changes, such as of upstreams.
 func (r *running) reload(ctx context.Context, c candidate) error {

@@ -197,50 +197,6 @@ func descriptors(t *testing.T) int {
 	return len(open)
 }
 
-func TestWatchFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "resolv.conf")
-	write := func(name string) {
-		t.Helper()
-		if err := os.WriteFile(name, []byte("nameserver 192.0.2.1\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write(path)
-	changes, err := watchFile(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		name string
-		do   func()
-	}{
-		{"written", func() { write(path) }},
-		{"replaced", func() {
-			write(path + ".new")
-			if err := os.Rename(path+".new", path); err != nil {
-				t.Fatal(err)
-			}
-		}},
-		{"written again", func() { write(path) }},
-		{"removed", func() { os.Remove(path) }},
-		{"made", func() { write(path) }},
-	} {
-		tt.do()
-		select {
-		case <-changes:
-		case <-time.After(20 * time.Second):
-			t.Fatalf("nothing was noticed after the file was %s", tt.name)
-		}
-		for drained := false; !drained; {
-			select {
-			case <-changes:
-			case <-time.After(500 * time.Millisecond):
-				drained = true
-			}
-		}
-	}
-}
-
 func TestUpstreams(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "resolv.conf")
 	text := "search x\nnameserver 10.42.0.1\nnameserver 127.0.0.53\nnameserver 10.43.0.10\nnameserver 127.0.0.53\n" +

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	srvconfig "github.com/containerd/containerd/v2/cmd/containerd/server/config"
@@ -421,42 +422,26 @@ func TestTransports(t *testing.T) {
 	}
 }
 
-// TestWatch sees that a mistake is told of when it is made, and that it is mended.
+// TestWatch: a mistake is reported without a pull, and that it is corrected.
 func TestWatch(t *testing.T) {
 	p := newPuller(t, "")
-	said := make(chan error, 10)
-	p.Report = func(err error) { said <- err }
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		p.watch(ctx)
-		close(done)
-	}()
-	await := func(text string, wrong bool) {
-		t.Helper()
-		deadline := time.After(time.Minute)
-		for {
-			// Written again, because nobody says when the watch has begun.
+	synctest.Test(t, func(t *testing.T) {
+		var reported []error
+		p.Report = func(err error) { reported = append(reported, err) }
+		ctx, stop := context.WithCancel(t.Context())
+		var watching sync.WaitGroup
+		watching.Go(func() { p.watch(ctx) })
+		for _, text := range []string{"nonsense: true", "mirrors: {}", "mirrors: {}"} {
 			if err := os.WriteFile(p.File.Path(), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			select {
-			case err := <-said:
-				if (err != nil) != wrong {
-					t.Fatalf("told of %v", err)
-				}
-				return
-			case <-time.After(4 * settle):
-			case <-deadline:
-				t.Fatal("nothing is told")
-			}
+			time.Sleep(2 * checkInterval)
+			synctest.Wait()
 		}
-	}
-	await("nonsense: true", true)
-	await("mirrors: {}", false)
-	stop()
-	<-done
-	if (&puller{Pulls: Pulls{File: registries.NewLive("/nowhere/registries.yaml")}}).watch(t.Context()); t.Context().Err() != nil {
-		t.Error("a directory that is not there is waited for")
-	}
+		stop()
+		watching.Wait()
+		if len(reported) != 2 || reported[0] == nil || reported[1] != nil {
+			t.Errorf("reported %v", reported)
+		}
+	})
 }

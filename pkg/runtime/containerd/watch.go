@@ -2,48 +2,24 @@ package containerd
 
 import (
 	"context"
-	"path/filepath"
 	"time"
 
 	"github.com/containerd/log"
-	"github.com/fsnotify/fsnotify"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// settle is how long registries.yaml must be left alone before it is looked at: editors write in pieces.
-const settle = 100 * time.Millisecond
+// checkInterval is the time between two looks at registries.yaml. Pulls read the file themselves; these looks make the log and the
+// status name a mistake before the next pull.
+const checkInterval = 5 * time.Second
 
-// watch says at once what is wrong with a registries.yaml that somebody edits, instead of at the next pull. Pulls do not
-// need it. A directory that cannot be watched, as one that is not there, is not.
+// watch reports changes of registries.yaml until ctx is done.
 func (p *puller) watch(ctx context.Context) {
-	watcher, err := fsnotify.NewWatcher()
-	if err == nil {
-		defer watcher.Close()
-		err = watcher.Add(filepath.Dir(p.File.Path()))
-	}
-	if err != nil {
-		log.L.WithError(err).Debug("nobody watches registries.yaml")
-		return
-	}
 	last, _ := p.state()
-	quiet := time.NewTimer(settle)
-	quiet.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case event := <-watcher.Events:
-			if event.Name == p.File.Path() && event.Op != fsnotify.Chmod {
-				quiet.Reset(settle)
-			}
-		case <-watcher.Errors: // events were lost
-			quiet.Reset(settle)
-		case <-quiet.C:
-			file, wrong := p.File.Now()
-			_, _ = p.state() // says what is wrong
-			if wrong == nil && file != last {
-				last = file
-				log.L.Info("registries.yaml has changed: the next pull goes by it")
-			}
+	for lifecycle.Sleep(ctx, checkInterval) == nil {
+		if file, err := p.state(); err == nil && file != last {
+			last = file
+			log.L.Info("registries.yaml has changed: the next pull uses its new content")
 		}
 	}
 }
