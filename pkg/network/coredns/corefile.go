@@ -6,6 +6,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+
+	"github.com/coredns/caddy/caddyfile"
 )
 
 // setting has what render adds to a Corefile that is written for CoreDNS in a pod.
@@ -18,131 +21,163 @@ type setting struct {
 // hostResolvConf stands for the upstreams of the host in a Corefile.
 const hostResolvConf = "/etc/resolv.conf"
 
-// render adapts a Corefile of the cluster to this process. Lines keep their numbers, for error messages.
+// render adapts a Corefile of the cluster to this process. Lines keep their numbers, for error messages; comments are dropped.
 //   - A server block without "bind" listens on the addresses of setting instead of all, and on their port instead of 53.
 //   - "kubernetes" gets a client.
 //   - "forward" gets a limit, "forward . /etc/resolv.conf" the host's name servers as well.
 //   - "import" of files is removed, as there is no pod with volumes. Imports of snippets stay.
 func render(corefile string, s setting) ([]byte, error) {
-	r := renderer{setting: s, in: corefile, tokens: tokens(corefile)}
-	r.snippets = snippets(r.tokens)
-	for r.at < len(r.tokens) {
-		if err := r.block(); err != nil {
+	r := renderer{setting: s, tokens: tokens(corefile)}
+	for at := 0; at < len(r.tokens); {
+		var err error
+		if at, err = r.block(at); err != nil {
 			return nil, err
 		}
 	}
-	r.out.WriteString(r.in[r.copied:])
-	return []byte(r.out.String()), nil
+	return []byte(text(r.tokens, strings.Count(corefile, "\n"))), nil
+}
+
+// text writes tokens at their lines, and has as many line breaks as the original.
+func text(tokens []token, breaks int) string {
+	var out strings.Builder
+	line := 1 // of the original
+	for _, t := range tokens {
+		if t.first {
+			out.WriteString(strings.Repeat("\n", t.line-line) + t.out)
+		} else {
+			out.WriteString(" " + t.out)
+		}
+		line = t.line + strings.Count(t.text, "\n")
+	}
+	return out.String() + strings.Repeat("\n", 1+breaks-line)
+}
+
+// token is a word of a Corefile.
+type token struct {
+	text  string // without quotes
+	line  int    // from 1
+	first bool   // whether it is the first of its line
+	out   string // what render writes in its place
+}
+
+// tokens splits a Corefile into words with Caddy's own lexer.
+func tokens(corefile string) []token {
+	var out []token
+	lastLine := 0 // of the end of the previous token
+	for d := caddyfile.NewDispenser("Corefile", strings.NewReader(corefile)); d.Next(); {
+		out = append(out, token{d.Val(), d.Line(), d.Line() != lastLine, quote(d.Val())})
+		lastLine = d.Line() + strings.Count(d.Val(), "\n")
+	}
+	return out
+}
+
+// quote writes a word so that Caddy's lexer reads it as one.
+func quote(word string) string {
+	needed := func(r rune) bool { return unicode.IsSpace(r) || r == '#' }
+	if word == "" || strings.HasPrefix(word, `"`) || strings.ContainsFunc(word, needed) {
+		return `"` + strings.ReplaceAll(word, `"`, `\"`) + `"`
+	}
+	return word
 }
 
 type renderer struct {
 	setting
-	in       string
-	tokens   []token
-	snippets []string
-	at       int // next token
-	copied   int // length of the prefix of in that is in out
-	out      strings.Builder
+	tokens []token
 }
 
-// snippets returns the names of the blocks that can be imported.
-func snippets(all []token) []string {
-	var names []string
-	for _, t := range all {
-		if t.first && strings.HasPrefix(t.text, "(") && strings.HasSuffix(t.text, ")") {
-			names = append(names, strings.Trim(t.text, "()"))
-		}
-	}
-	return names
+// is reports whether a token exists and is this word.
+func (r *renderer) is(at int, word string) bool {
+	return at < len(r.tokens) && r.tokens[at].text == word
 }
 
-// block handles one server block or snippet, from its first key to its closing brace.
-func (r *renderer) block() error {
-	if r.tokens[r.at].text == "import" {
-		r.skipImport()
-		return nil
+// onLine reports whether a token exists and is not the first of its line.
+func (r *renderer) onLine(at int) bool { return at < len(r.tokens) && !r.tokens[at].first }
+
+// block handles one server block or snippet, which begins at a token, and returns the end of its closing brace.
+func (r *renderer) block(at int) (end int, err error) {
+	if r.is(at, "import") {
+		r.skipImport(at)
+		return at + 2, nil
 	}
-	keys := r.at
+	keys := at
 	snippet := strings.HasPrefix(r.tokens[keys].text, "(")
-	for ; r.at < len(r.tokens) && r.tokens[r.at].text != "{"; r.at++ {
-		t := r.tokens[r.at]
-		if t.first && r.at > keys && !strings.HasSuffix(r.tokens[r.at-1].text, ",") {
-			return fmt.Errorf("Corefile:%d: expected { after the names of the server block", r.tokens[r.at-1].line)
+	for ; at < len(r.tokens) && !r.is(at, "{"); at++ {
+		t := &r.tokens[at]
+		if t.first && at > keys && !strings.HasSuffix(r.tokens[at-1].text, ",") {
+			return 0, fmt.Errorf("Corefile:%d: expected { after the names of the server block", r.tokens[at-1].line)
 		}
 		if !snippet {
-			r.replace(t, r.key(t.text))
+			t.out = quote(r.key(t.text))
 		}
 	}
-	if r.at == len(r.tokens) {
-		return nil // names without a block: Caddy reports the error
+	if at == len(r.tokens) {
+		return at, nil // names without a block: Caddy reports the error
 	}
-	open := r.tokens[r.at]
-	if !snippet && !r.hasBind(r.at) {
-		r.replace(open, "{ "+r.bind())
-		if next := r.at + 1; next < len(r.tokens) && !r.tokens[next].first {
-			r.out.WriteString("\n")
+	open := at
+	end, hasBind := r.directives(open)
+	if !snippet && !hasBind {
+		r.tokens[open].out = "{ " + r.bind()
+		if r.onLine(open + 1) {
+			r.tokens[open].out += "\n"
 		}
 	}
-	r.at++
-	r.directives()
-	return nil
+	return end, nil
 }
 
-// directives handles the directives between the braces of a block.
-func (r *renderer) directives() {
+// directives handles the directives of the block that opens at a token. It returns the end of the block, and whether it has "bind".
+func (r *renderer) directives(open int) (end int, hasBind bool) {
 	depth := 1
-	for ; r.at < len(r.tokens) && depth > 0; r.at++ {
-		t := r.tokens[r.at]
-		begins := t.first || (depth == 1 && r.tokens[r.at-1].text == "{")
+	for at := open + 1; at < len(r.tokens); at++ {
+		t := &r.tokens[at]
+		begins := t.first || depth == 1 && r.is(at-1, "{")
 		switch {
 		case t.text == "{":
 			depth++
 		case t.text == "}":
-			depth--
+			if depth--; depth == 0 {
+				return at + 1, hasBind
+			}
 		case begins && t.text == "import":
-			r.skipImport()
-			r.at--
+			r.skipImport(at)
+		case begins && depth == 1 && t.text == "bind":
+			hasBind = true
 		case begins && depth == 1 && t.text == "kubernetes":
-			r.replace(t, kubernetesDirective+" "+quote(r.kubeconfig))
+			t.out = kubernetesDirective + " " + quote(r.kubeconfig)
 		case begins && depth == 1 && t.text == "forward":
-			r.forward()
+			r.forward(at)
 		}
 	}
+	return len(r.tokens), hasBind
 }
 
 // forward handles a forward directive: FROM, then TO on the same line.
-func (r *renderer) forward() {
-	directive := r.tokens[r.at]
-	if from := r.at + 1; from >= len(r.tokens) || r.tokens[from].first {
-		r.replace(directive, forwardDirective) // which reports what is missing
+func (r *renderer) forward(at int) {
+	r.tokens[at].out = forwardDirective // which reports what is missing
+	if !r.onLine(at + 1) {
 		return
 	}
-	var to []token
-	for i := r.at + 2; i < len(r.tokens) && !r.tokens[i].first && r.tokens[i].text != "{"; i++ {
-		to = append(to, r.tokens[i])
+	count, host := 0, -1
+	for i := at + 2; r.onLine(i) && !r.is(i, "{"); i++ {
+		if count++; host < 0 && r.is(i, hostResolvConf) {
+			host = i
+		}
 	}
-	i := slices.IndexFunc(to, func(t token) bool { return t.text == hostResolvConf })
-	if i >= 0 && len(r.upstreams) == 0 && len(to) == 1 {
-		r.replace(directive, noUpstreamDirective)
-		return
-	}
-	r.replace(directive, forwardDirective)
-	if i >= 0 {
-		r.replace(to[i], strings.Join(r.upstreams, " "))
+	switch {
+	case host >= 0 && len(r.upstreams) == 0 && count == 1:
+		r.tokens[at].out = noUpstreamDirective
+	case host >= 0:
+		r.tokens[host].out = strings.Join(r.upstreams, " ")
 	}
 }
 
-// skipImport steps over an import, and removes it if it imports files.
-func (r *renderer) skipImport() {
-	statement := r.tokens[r.at]
-	r.at++
-	if r.at == len(r.tokens) || r.tokens[r.at].first {
+// skipImport removes an import of files.
+func (r *renderer) skipImport(at int) {
+	if !r.onLine(at + 1) {
 		return
 	}
-	pattern := r.tokens[r.at]
-	r.at++
-	if !slices.Contains(r.snippets, pattern.text) {
-		r.replace(token{start: statement.start, end: pattern.end}, "")
+	snippet := "(" + r.tokens[at+1].text + ")"
+	if !slices.ContainsFunc(r.tokens, func(t token) bool { return t.first && t.text == snippet }) {
+		r.tokens[at].out, r.tokens[at+1].out = "", ""
 	}
 }
 
@@ -162,25 +197,6 @@ func (r *renderer) key(key string) string {
 // keyParts splits a key into transport, zone and port.
 var keyParts = regexp.MustCompile(`(?s)^([a-z0-9]+://)?(.*?)(?::(\d+))?$`)
 
-// hasBind reports whether the block that opens at token i has the directive bind.
-func (r *renderer) hasBind(i int) bool {
-	depth := 0
-	for ; i < len(r.tokens); i++ {
-		switch t := r.tokens[i]; {
-		case t.text == "{":
-			depth++
-		case t.text == "}":
-			depth--
-			if depth == 0 {
-				return false
-			}
-		case depth == 1 && t.text == "bind" && (t.first || r.tokens[i-1].text == "{"):
-			return true
-		}
-	}
-	return false
-}
-
 func (r *renderer) bind() string {
 	words := []string{"bind"}
 	for _, l := range r.listen {
@@ -188,15 +204,3 @@ func (r *renderer) bind() string {
 	}
 	return strings.Join(words, " ")
 }
-
-// replace replaces a token by text. Tokens must be replaced in their order.
-func (r *renderer) replace(t token, text string) {
-	if r.in[t.start:t.end] == text {
-		return
-	}
-	r.out.WriteString(r.in[r.copied:t.start])
-	r.out.WriteString(text)
-	r.copied = t.end
-}
-
-func quote(s string) string { return `"` + strings.ReplaceAll(s, `"`, `\"`) + `"` }
