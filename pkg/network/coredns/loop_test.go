@@ -50,8 +50,9 @@ func TestLimit(t *testing.T) {
 		count++
 		return dns.RcodeSuccess, nil
 	})
-	all := &forwarded{places: make(chan struct{}, 1)}
-	l := &loop{Handler: limit{next, all}, probe: "probe.coracle-loop-probe."}
+	all := &forwarded{free: 2}
+	block := &limit{Handler: next, all: all}
+	l := &loop{Handler: block, probe: "probe.coracle-loop-probe."}
 	ask := func(name string) (int, error) {
 		return l.ServeDNS(context.Background(), nil, new(dns.Msg).SetQuestion(name, dns.TypeA))
 	}
@@ -60,7 +61,9 @@ func TestLimit(t *testing.T) {
 			t.Fatalf("answer is %d, %v", rcode, err)
 		}
 	}
-	all.places <- struct{}{}
+	if !block.take() {
+		t.Fatal("no place although all are free")
+	}
 	// An error beside the code would make the cache plugin keep the failure, although a place is free again at once.
 	if rcode, err := ask("example.com."); rcode != dns.RcodeServerFailure || err != nil {
 		t.Errorf("above the limit the answer is %d, %v", rcode, err)
@@ -68,4 +71,31 @@ func TestLimit(t *testing.T) {
 	if rcode, _ := ask("probe.coracle-loop-probe."); rcode != dns.RcodeSuccess || count != 3 {
 		t.Errorf("the probe gets %d, %d queries were forwarded", rcode, count)
 	}
+}
+
+// TestLimitOfABlock: blocks whose upstreams do not answer leave places to another one.
+func TestLimitOfABlock(t *testing.T) {
+	all := &forwarded{free: 1000}
+	if got := fill(&limit{all: all}); got != 500 {
+		t.Errorf("a block alone gets %d places, want 500", got)
+	}
+	fill(&limit{all: all})
+	other := &limit{all: all}
+	if got := fill(other); got < 100 {
+		t.Errorf("beside two blocks that wait another one gets %d places", got)
+	}
+	for other.taken > 0 {
+		other.put()
+	}
+	if all.free != 250 {
+		t.Errorf("%d places are free, want 250", all.free)
+	}
+}
+
+// fill takes places until there are none, and returns their number.
+func fill(l *limit) (n int) {
+	for l.take() {
+		n++
+	}
+	return n
 }

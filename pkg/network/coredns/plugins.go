@@ -37,7 +37,7 @@ import (
 // Directives of coracle. render writes them in the place of upstream's.
 const (
 	kubernetesDirective = "coracle_kubernetes"  // kubernetes with a client: its first argument is a kubeconfig
-	forwardDirective    = "coracle_forward"     // forward with a limit that holds for the whole process
+	forwardDirective    = "coracle_forward"     // forward with a limit
 	noUpstreamDirective = "coracle_no_upstream" // forward without any upstream
 )
 
@@ -73,7 +73,7 @@ func register() error {
 	if err != nil {
 		return fmt.Errorf("choosing CoreDNS plugins: %w", err)
 	}
-	plugin.Register(forwardDirective, limitForward(forward, &forwarded{places: make(chan struct{}, maxForwarded)}))
+	plugin.Register(forwardDirective, limitForward(forward, &forwarded{free: maxForwarded}))
 	if err := dnsserver.SetDirectives(directives); err != nil {
 		return fmt.Errorf("choosing CoreDNS plugins: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -56,53 +57,66 @@ func (noUpstream) ServeDNS(context.Context, dns.ResponseWriter, *dns.Msg) (int, 
 // Name implements plugin.Handler.
 func (noUpstream) Name() string { return noUpstreamDirective }
 
-// maxForwarded is how many queries may wait for upstreams at once: as many as the Corefiles of kubeadm and k3s allow. Each
-// holds a socket, and this process's descriptors are also the kubelet's and containerd's.
-const maxForwarded = 1000
+// maxForwarded is how many queries may wait for upstreams at once in all forward blocks. Each holds a socket, and this process's
+// descriptors are also the kubelet's and containerd's. One block alone gets half: the 1000 that the Corefiles of kubeadm and k3s allow.
+const maxForwarded = 2000
 
-// forwarded counts the queries that wait for upstreams. All server blocks share it, also across reloads.
+// forwarded counts the queries of all forward blocks that wait for upstreams, also across reloads.
 type forwarded struct {
-	places chan struct{}
-	warned atomic.Int64 // Unix time of the last warning
+	mu     sync.Mutex
+	free   int
+	warned time.Time // when a warning was logged last
 }
 
 // limitForward returns the set-up of forward with a limit.
 func limitForward(forward caddy.SetupFunc, all *forwarded) caddy.SetupFunc {
 	return func(c *caddy.Controller) error {
-		dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler { return limit{next, all} })
+		dnsserver.GetConfig(c).AddPlugin(func(next plugin.Handler) plugin.Handler { return &limit{Handler: next, all: all} })
 		return forward(c)
 	}
 }
 
-// limit answers SERVFAIL at once for queries that find no place.
+// limit answers SERVFAIL at once for queries above the limit of a forward block, which is the number of places that are free: so a
+// block whose upstreams do not answer leaves as many places to the others as it takes.
 type limit struct {
 	plugin.Handler // the next one
 	all            *forwarded
+	taken          int // of all, by this block; guarded by all.mu
 }
 
 // ServeDNS implements plugin.Handler. The probe of loop always passes: the loop that it looks for takes all places.
-func (l limit) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
+func (l *limit) ServeDNS(ctx context.Context, w dns.ResponseWriter, r *dns.Msg) (int, error) {
 	if ctx.Value(loopProbe{}) == nil {
-		select {
-		case l.all.places <- struct{}{}:
-			defer func() { <-l.all.places }()
-		default:
-			l.all.warn()
+		if !l.take() {
 			return dns.RcodeServerFailure, nil // with an error, the cache plugin would keep the failure for seconds
 		}
+		defer l.put()
 	}
 	return plugin.NextOrFailure(l.Name(), l.Handler, ctx, w, r)
 }
 
 // Name implements plugin.Handler.
-func (limit) Name() string { return forwardDirective }
+func (*limit) Name() string { return forwardDirective }
 
-// warn logs at most once a minute that queries are refused.
-func (f *forwarded) warn() {
-	now, last := time.Now().Unix(), f.warned.Load()
-	if now-last >= 60 && f.warned.CompareAndSwap(last, now) {
-		logrus.WithField("component", "dns").Warnf("%d queries wait for upstream name servers: refusing further ones", cap(f.places))
+// take takes a place if the block may have one more. It logs at most once a minute that queries are refused.
+func (l *limit) take() bool {
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	if l.taken < l.all.free {
+		l.taken, l.all.free = l.taken+1, l.all.free-1
+		return true
 	}
+	if time.Since(l.all.warned) >= time.Minute {
+		l.all.warned = time.Now()
+		logrus.WithField("component", "dns").Warnf("%d queries of a forward block wait for upstream name servers: refusing further ones", l.taken)
+	}
+	return false
+}
+
+func (l *limit) put() {
+	l.all.mu.Lock()
+	defer l.all.mu.Unlock()
+	l.taken, l.all.free = l.taken-1, l.all.free+1
 }
 
 // loopProbe is the key of a context that carries the probe of loop.
