@@ -72,6 +72,25 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// codePath is a file or directory of this repository, as documents name it.
+var codePath = regexp.MustCompile("`((?:cmd|pkg|manifests|test|scripts)/[A-Za-z0-9_./-]+)`")
+
+// TestPathsExist: the files and directories that a document names exist.
+func TestPathsExist(t *testing.T) {
+	for name, text := range pages(t) {
+		for line := range strings.Lines(text) {
+			if name == filepath.Join("docs", "upstream.md") && strings.Count(line, "|") > 3 {
+				line = strings.Split(line, "|")[3] // the other columns name upstream's files
+			}
+			for _, m := range codePath.FindAllStringSubmatch(line, -1) {
+				if _, err := os.Stat(filepath.Join(top, m[1])); err != nil && !strings.HasSuffix(m[1], "/NAME") {
+					t.Errorf("%s names %s, which does not exist", name, m[1])
+				}
+			}
+		}
+	}
+}
+
 // TestDocumentsAreFound: every document can be reached by links from the README.
 func TestDocumentsAreFound(t *testing.T) {
 	all := pages(t)
