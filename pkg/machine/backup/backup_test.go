@@ -143,3 +143,16 @@ func TestManifestIsChecked(t *testing.T) {
 		})
 	}
 }
+
+// TestChangedWhileWritten: a file that changes between its description and its copy leaves no backup.
+func TestChangedWhileWritten(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "backup")
+	changing := File{Name: Database, source: "/proc/sys/kernel/random/uuid"} // another one at each reading
+	if err := Write(path, Manifest{}, []File{changing}); err == nil || !strings.Contains(err.Error(), "is no backup") {
+		t.Errorf("written: %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -221,6 +222,36 @@ func TestConfirmTooLate(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestConfirmByAnother: only the version that is on trial can confirm it, not the old one that somebody starts by hand.
+func TestConfirmByAnother(t *testing.T) {
+	m := newMachine(t, t.TempDir())
+	m.arm(nil)
+	never := 1000
+	m.guard(&never, nil)
+	s := m.state()
+	if _, ok, err := confirm(t.Context(), s, s.From.SHA256, func() string { return "" }); ok || err != nil || m.state().Phase != Trial {
+		t.Errorf("confirmed: %t, %v, %s", ok, err, m.state().Phase)
+	}
+}
+
+// TestHold: the new version is asked whether it stayed well after the hold time, not before.
+func TestHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMachine(t, t.TempDir())
+		m.arm(func(s *State) { s.Hold = time.Minute })
+		never := 1000
+		m.guard(&never, nil)
+		began, asked := time.Now(), time.Time{}
+		well := func() string { asked = time.Now(); return "" }
+		if s, ok, err := confirm(t.Context(), m.state(), m.state().To.SHA256, well); !ok || err != nil || s.Phase != Committed {
+			t.Errorf("confirmed: %t, %v, %s", ok, err, s.Phase)
+		}
+		if held := asked.Sub(began); held < time.Minute {
+			t.Errorf("held for %v", held)
+		}
+	})
 }
 
 func TestGuard(t *testing.T) {
