@@ -123,7 +123,7 @@ func check(t *testing.T, role Role, args, env []string) bool {
 	}
 	again, err := json.Marshal(back)
 	if err != nil || !reflect.DeepEqual(data, again) {
-		t.Errorf("%q %q: the configuration does not survive the way to the halves:\n%s\n%s", args, env, data, again)
+		t.Errorf("%q %q: the configuration changes on its way to the child processes:\n%s\n%s", args, env, data, again)
 	}
 	if !cfg.Node.IPs[0].IsValid() || cfg.Node.Name == "" || role == Server && (len(cfg.Network.DNS) != len(cfg.Network.ClusterCIDRs) || !cfg.API.Advertise.IsValid()) {
 		t.Errorf("%q %q: incomplete: %s", args, env, data)

@@ -169,7 +169,7 @@ func (d *decoder) args(r *raw) map[string][]string {
 	return out
 }
 
-// Load reads what was resolved for an earlier start, as the front writes it for the halves.
+// Load reads the resolved configuration of an earlier start, which the front writes for its child processes.
 func Load(path string) (Config, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

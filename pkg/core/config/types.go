@@ -24,7 +24,7 @@ const (
 )
 
 // Config is everything that was asked of this process tree. It is passed by value and not changed after Resolve.
-// The front hands it to the halves as JSON.
+// The front passes it to its child processes as JSON.
 type Config struct {
 	Role    Role       `json:"role"`
 	Dirs    paths.Dirs `json:"dirs"`
@@ -144,7 +144,7 @@ type Node struct {
 	// ResolvConf is the host's file with upstream name servers for pods and DNS. For systemd-resolved it is the file
 	// with the servers behind its stub. Where it still lists nothing but loopback servers (Docker's 127.0.0.11, a
 	// dnsmasq of the host), DNS in the host's network namespace may forward to those, but pods cannot reach them:
-	// the node half gives the kubelet a generated file then.
+	// the node process then gives the kubelet a generated file.
 	ResolvConf string `json:"resolvConf"`
 	// BalancerPort is the port on loopback at which the node's own parts reach the API of any server.
 	BalancerPort uint16 `json:"balancerPort"`
@@ -164,7 +164,7 @@ type Join struct {
 	Server string `json:"server,omitempty"`
 	// Token and TokenFile are what this machine joins with; on a server that begins a cluster, or if people chose it,
 	// what others do.
-	// Secrets are not written for the halves: they find what they need in paths.Dirs.Token and AgentToken.
+	// Secrets are not written for the child processes, which read paths.Dirs.Token and AgentToken.
 	Token     string `json:"-"`
 	TokenFile string `json:"tokenFile,omitempty"`
 	// AgentToken and AgentTokenFile are what agents join with, and servers cannot.

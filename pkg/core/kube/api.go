@@ -38,7 +38,7 @@ func Client(kubeconfig string) (*kubernetes.Clientset, error) {
 }
 
 // APIGate opens when the API server serves this node: when it answers the node's own question for its Node object,
-// authorised. Everything in the node half that would ask earlier, and then back off for seconds, waits behind it.
+// authorised. Components of the node process that would send requests earlier, and then back off for seconds, wait for it.
 type APIGate struct {
 	Kubeconfig, Name string
 	// Admit says whether the machine may still be this node, when the API server has answered; its error ends the

@@ -38,7 +38,7 @@ const (
 func startGC() {
 	debug.SetGCPercent(gcStarting)
 	if limit := memoryLimit("/"); limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		// There are two halves, pods, and memory that Go does not know of.
+		// There are two child processes, pods, and memory that Go does not manage.
 		debug.SetMemoryLimit(limit / 2)
 	}
 	time.AfterFunc(startLasts, new(collector).begin)

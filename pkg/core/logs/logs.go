@@ -1,6 +1,6 @@
 // Package logs sets up logrus, the one sink of every log line. Lines carry a "component" field, by which levels can
 // differ. A line is text for people or JSON for machines; Parse reads both back, which is how the front knows what
-// a half complained about last.
+// a child process complained about last.
 package logs
 
 import (

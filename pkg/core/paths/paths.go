@@ -110,7 +110,7 @@ func (d Dirs) Images() string { return d.data("images") }
 // LocalVolumes holds the folders of local volumes, unless people chose another place for them.
 func (d Dirs) LocalVolumes() string { return d.data("storage") }
 
-// NodeConfig holds generated configuration of the node half.
+// NodeConfig holds the generated configuration of the node process.
 func (d Dirs) NodeConfig(name string) string { return d.data("node", "etc", name) }
 
 // NodePKI holds the node's certificates; the kubelet rotates its own in here.
@@ -146,13 +146,13 @@ func (d Dirs) CNIState() string { return d.data("node", "cni") }
 // RunLock is held like Lock: one coracle per run directory, whatever its data directory.
 func (d Dirs) RunLock() string { return d.run("lock") }
 
-// Resolved is the front's resolved configuration for the halves.
+// Resolved is the front's resolved configuration for its child processes.
 func (d Dirs) Resolved() string { return d.run("config.json") }
 
 // State is where a process of ours ("front", "control-plane", "node") writes what it is doing, for status and trace.
 func (d Dirs) State(process string) string { return d.run("state", process+".json") }
 
-// NotifySocket is where the front listens to the halves.
+// NotifySocket is the socket on which the front listens to its child processes.
 func (d Dirs) NotifySocket() string { return d.run("notify.sock") }
 
 // EtcdSocket is etcd's client socket.

@@ -77,7 +77,7 @@ func Mount() error {
 }
 
 // How many files a process may open. Go programs raise the soft limit to the hard one for themselves and give
-// their children the soft one that they were started with: so our halves get the many files that the watches,
+// their children the soft one that they were started with: so our child processes get the many files that the watches,
 // connections and logs of all pods need, and pods get the soft limit that programs expect to find.
 const (
 	hardFiles = 1 << 20

@@ -52,7 +52,7 @@ func TestAddons(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := processes{}
 			if tt.report != "" {
-				p.halves = map[string]state.Process{state.Node: {Details: map[string]json.RawMessage{"examples": json.RawMessage(tt.report)}}}
+				p.children = map[string]state.Process{state.Node: {Details: map[string]json.RawMessage{"examples": json.RawMessage(tt.report)}}}
 			}
 			d := &Doctor{Config: tt.config, processes: func() processes { return p }}
 			got := d.addon(example(tt.by))
@@ -75,7 +75,7 @@ func TestAddons(t *testing.T) {
 	})
 	t.Run("many problems", func(t *testing.T) {
 		all, _ := json.Marshal(make([]string, 25))
-		p := processes{halves: map[string]state.Process{state.Node: {Details: map[string]json.RawMessage{"examples": all}}}}
+		p := processes{children: map[string]state.Process{state.Node: {Details: map[string]json.RawMessage{"examples": all}}}}
 		d := &Doctor{processes: func() processes { return p }}
 		if got := d.addon(example(state.EachNode)); len(got) != 11 || !strings.Contains(got[10].Finding, "and 15 more") {
 			t.Errorf("%d findings, the last is %+v", len(got), got[len(got)-1])

@@ -1,8 +1,8 @@
 // Package doctor finds out what is wrong with a coracle that runs, or that should: what package check asks of the machine,
 // and then the processes, etcd, the API, certificates, names, the container runtime and the networks.
 //
-// Every probe works by itself and has a time limit, so that what is broken is told also when half of everything is: with
-// the API away, etcd without a quorum, a half dead or frozen, an agent without a server. It only asks, and what it asks
+// Every probe is independent and has a time limit, so that doctor reports failures also while much is broken: without
+// the API, without a quorum of etcd, with a dead or frozen child process, on an agent without a server. It only asks, and what it asks
 // is there already: it opens no port and changes nothing.
 package doctor
 
@@ -64,7 +64,7 @@ const (
 var table = []row{
 	{"processes", "coracle's processes", (*Doctor).alive, nothing, false},
 	{"components", "the parts of each process", (*Doctor).components, aRun, false},
-	{"restarts", "halves that ended by themselves", (*Doctor).restarts, nothing, false},
+	{"restarts", "child processes that ended unexpectedly", (*Doctor).restarts, nothing, false},
 	{"certificates", "validity, keys and signatures", (*Doctor).certificates, nothing, false},
 	{"etcd", "members, leader, quorum, alarms, size and latency", (*Doctor).etcd, aServer, false},
 	{"api", "the API as this node reaches it", (*Doctor).apiAnswers, aRun, false},
@@ -135,7 +135,7 @@ type access struct {
 // errNoAPI is what probes say that cannot do without the API; its own probe says why.
 var errNoAPI = errors.New("the API does not answer, see check api")
 
-// detail reads what a component of either half reports of its own work; false if there is nothing.
+// detail reads what a component of either child process reports about its own work; false if there is nothing.
 func (d *Doctor) detail(name string, into any) bool { return d.processes().detail(name, into) }
 
 // several reports whether the machine is one of several servers, or an agent.
@@ -153,5 +153,5 @@ func first(verdicts []check.Verdict, n int) []check.Verdict {
 	return append(slices.Clone(verdicts[:n]), more)
 }
 
-// halves are the processes below the front.
-var halves = []string{state.ControlPlane, state.Node}
+// childNames are the names of the front's child processes.
+var childNames = []string{state.ControlPlane, state.Node}

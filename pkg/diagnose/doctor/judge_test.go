@@ -47,7 +47,7 @@ func ago(d time.Duration) time.Time { return now.Add(-d) }
 func TestProcesses(t *testing.T) {
 	running := func(children ...state.Child) processes {
 		return processes{frontAlive: true, front: state.Process{PID: 1, Version: "v1", Children: children},
-			halves: map[string]state.Process{"node": {PID: 7}}, stuck: map[string]string{}}
+			children: map[string]state.Process{"node": {PID: 7}}, stuck: map[string]string{}}
 	}
 	ready := state.Child{Name: "node", State: "ready"}
 	frozen := running(ready)
@@ -67,7 +67,7 @@ func TestProcesses(t *testing.T) {
 		{"frozen", frozen, check.Fail, []string{"stopped by a signal", "kill -CONT 7"}},
 		{"joining", joining, check.Fail, []string{"coracle is waiting: 10.0.0.1:6443 refuses"}},
 		{"gone", processes{}, check.Fail, []string{"does not run here", "systemctl start coracle"}},
-		{"half left over", processes{halves: map[string]state.Process{"node": {PID: 7}}}, check.Fail, []string{"process 7) runs and nobody supervises it"}},
+		{"child left over", processes{children: map[string]state.Process{"node": {PID: 7}}}, check.Fail, []string{"node process (7) runs without the front"}},
 		{"cannot be read", processes{err: errors.New("permission denied")}, check.Fail, []string{"use sudo"}},
 	}
 	for _, tt := range tests {

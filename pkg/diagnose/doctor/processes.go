@@ -16,18 +16,18 @@ import (
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 )
 
-// processes are coracle's, as their state files and the kernel tell.
+// processes is the state of coracle's processes, from their state files and the kernel.
 type processes struct {
 	front      state.Process
 	frontAlive bool
-	halves     map[string]state.Process // those that live
-	stuck      map[string]string        // those that live and cannot work, and why
+	children   map[string]state.Process // live child processes, by name
+	stuck      map[string]string        // why live processes cannot work
 	err        error                    // why a file cannot be read
 }
 
 func readProcesses(dirs paths.Dirs) processes {
-	out := processes{halves: map[string]state.Process{}, stuck: map[string]string{}}
-	for _, name := range append([]string{state.Front}, halves...) {
+	out := processes{children: map[string]state.Process{}, stuck: map[string]string{}}
+	for _, name := range append([]string{state.Front}, childNames...) {
 		p, ok, err := state.Read(dirs, name)
 		if err != nil {
 			out.err = err
@@ -37,7 +37,7 @@ func readProcesses(dirs paths.Dirs) processes {
 		if name == state.Front {
 			out.front, out.frontAlive = p, alive
 		} else if alive {
-			out.halves[name] = p
+			out.children[name] = p
 		}
 		if alive {
 			now, _ := process.Find(p.PID)
@@ -60,11 +60,11 @@ func stuck(state byte) string {
 	return ""
 }
 
-func (p processes) any() bool { return p.frontAlive || len(p.halves) > 0 }
+func (p processes) any() bool { return p.frontAlive || len(p.children) > 0 }
 
 func (p processes) detail(name string, into any) bool {
-	for _, half := range p.halves {
-		if raw := half.Details[name]; raw != nil && json.Unmarshal(raw, into) == nil {
+	for _, child := range p.children {
+		if raw := child.Details[name]; raw != nil && json.Unmarshal(raw, into) == nil {
 			return true
 		}
 	}
@@ -73,8 +73,8 @@ func (p processes) detail(name string, into any) bool {
 
 // unit finds a component.
 func (p processes) unit(name string) (lifecycle.Status, bool) {
-	for _, half := range p.halves {
-		for _, u := range half.Units {
+	for _, child := range p.children {
+		for _, u := range child.Units {
 			if u.Name == name {
 				return u, true
 			}
@@ -96,16 +96,16 @@ func (p processes) judge(now time.Time) (out []check.Verdict) {
 	if !p.frontAlive {
 		out = append(out, check.Failf("start it: systemctl start coracle, or coracle server; coracle logs shows how it ended",
 			"coracle does not run here%s", lastWords(p.front.Children))...)
-		for _, name := range halves {
-			if half, ok := p.halves[name]; ok {
-				out = append(out, check.Warnf("start coracle, which takes over", "the %s half (process %d) runs and nobody supervises it", name, half.PID)...)
+		for _, name := range childNames {
+			if child, ok := p.children[name]; ok {
+				out = append(out, check.Warnf("start coracle, which takes over", "the %s process (%d) runs without the front, which supervises it", name, child.PID)...)
 			}
 		}
 		return out
 	}
-	for _, name := range append([]string{state.Front}, halves...) {
+	for _, name := range append([]string{state.Front}, childNames...) {
 		if why, ok := p.stuck[name]; ok {
-			pid := cmp.Or(p.halves[name].PID, p.front.PID)
+			pid := cmp.Or(p.children[name].PID, p.front.PID)
 			out = append(out, check.Failf(fmt.Sprintf("kill -CONT %d, or kill -9 %d: it is started again", pid, pid),
 				"the process %s (%d) does nothing: %s", name, pid, why)...)
 		}
@@ -126,22 +126,22 @@ func judgeChild(c state.Child, now time.Time) []check.Verdict {
 	case c.State == "ready":
 		return nil
 	case c.State == "starting" && now.Sub(c.Started) < patience:
-		return check.Warnf("wait: coracle wait", "the %s half is starting: %s", c.Name, cmp.Or(c.Status, "it has just begun"))
+		return check.Warnf("wait: coracle wait", "the %s process is starting: %s", c.Name, cmp.Or(c.Status, "it has just begun"))
 	case c.State == "starting":
-		return check.Failf("check components says what it waits for", "the %s half has been starting for %s: %s",
+		return check.Failf("check components says what it waits for", "the %s process has been starting for %s: %s",
 			c.Name, now.Sub(c.Started).Round(time.Second), cmp.Or(c.Status, "it does not say why"))
 	case c.State == "backoff":
-		return check.Failf("mend what its last line says; coracle logs has more, and it is started again by itself",
-			"the %s half does not stay up: it %s", c.Name, cmp.Or(c.LastExit, "ended"))
+		return check.Failf("mend what its last line says; coracle logs has more, and it is started again automatically",
+			"the %s process does not stay up: it %s", c.Name, cmp.Or(c.LastExit, "ended"))
 	}
-	return check.Failf("restart coracle", "the %s half is %s", c.Name, cmp.Or(c.State, "unknown"))
+	return check.Failf("restart coracle", "the %s process is %s", c.Name, cmp.Or(c.State, "unknown"))
 }
 
 func (p processes) living() string {
 	parts := []string{fmt.Sprintf("coracle %s (%d)", p.front.Version, p.front.PID)}
-	for _, name := range halves {
-		if half, ok := p.halves[name]; ok {
-			parts = append(parts, fmt.Sprintf("%s (%d)", name, half.PID))
+	for _, name := range childNames {
+		if child, ok := p.children[name]; ok {
+			parts = append(parts, fmt.Sprintf("%s (%d)", name, child.PID))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -150,7 +150,7 @@ func (p processes) living() string {
 func lastWords(children []state.Child) string {
 	for _, c := range children {
 		if c.LastExit != "" && c.LastExit != "was stopped" {
-			return fmt.Sprintf("; the %s half %s", c.Name, c.LastExit)
+			return fmt.Sprintf("; the %s process %s", c.Name, c.LastExit)
 		}
 	}
 	return ""
@@ -165,7 +165,7 @@ func judgeRestarts(children []state.Child, now time.Time) (out []check.Verdict) 
 	for _, c := range children {
 		if c.Restarts > 0 && c.LastExit != "" && now.Sub(c.LastExitAt) < recent {
 			out = append(out, check.Warnf("coracle logs shows what came before",
-				"the %s half was started again %s, the last time at %s: it %s", c.Name, times(c.Restarts), c.LastExitAt.Format(time.TimeOnly), c.LastExit)...)
+				"the %s process was started again %s, the last time at %s: it %s", c.Name, times(c.Restarts), c.LastExitAt.Format(time.TimeOnly), c.LastExit)...)
 		}
 	}
 	return check.Else(out, check.Okf("none in the last hour"))
@@ -181,27 +181,27 @@ func times(n int) string {
 func (d *Doctor) components(context.Context) []check.Verdict {
 	var out []check.Verdict
 	count := 0
-	for _, name := range halves {
-		half := d.processes().halves[name]
-		count += len(half.Units)
-		out = append(out, judgeUnits(name, half.Units, time.Now())...)
+	for _, name := range childNames {
+		child := d.processes().children[name]
+		count += len(child.Units)
+		out = append(out, judgeUnits(name, child.Units, time.Now())...)
 	}
 	return check.Else(out, check.Okf("all %d are ready", count))
 }
 
-// judgeUnits judges the components of a half. Those that only wait for others are left out: the others are told.
-func judgeUnits(half string, units []lifecycle.Status, now time.Time) (out []check.Verdict) {
+// judgeUnits judges the components of a process. It omits components that only wait for others, and reports those others.
+func judgeUnits(child string, units []lifecycle.Status, now time.Time) (out []check.Verdict) {
 	for _, u := range units {
 		switch {
 		case u.State == lifecycle.Failed, u.State == lifecycle.Stopped && u.Error != "":
-			out = append(out, check.Failf("coracle logs --component "+u.Name+" has more; the half is started again by itself", "%s of %s failed: %s", u.Name, half, u.Error)...)
+			out = append(out, check.Failf("coracle logs --component "+u.Name+" has more; the process is started again automatically", "%s of %s failed: %s", u.Name, child, u.Error)...)
 		case u.State == lifecycle.Ready && u.Waiting != "":
-			out = append(out, check.Warnf("coracle logs --component "+u.Name+" has more", "%s of %s is not well: %s", u.Name, half, u.Waiting)...)
+			out = append(out, check.Warnf("coracle logs --component "+u.Name+" has more", "%s of %s is not well: %s", u.Name, child, u.Waiting)...)
 		case u.State == lifecycle.Starting && now.Sub(u.Started) < patience:
-			out = append(out, check.Warnf("wait: coracle wait", "%s of %s is starting: %s", u.Name, half, cmp.Or(u.Waiting, "it does not say what it waits for"))...)
+			out = append(out, check.Warnf("wait: coracle wait", "%s of %s is starting: %s", u.Name, child, cmp.Or(u.Waiting, "it does not say what it waits for"))...)
 		case u.State == lifecycle.Starting:
 			out = append(out, check.Failf("mend what it waits for; coracle logs --component "+u.Name+" has more", "%s of %s has been starting for %s and waits for %s",
-				u.Name, half, now.Sub(u.Started).Round(time.Second), cmp.Or(u.Waiting, "something that it does not name"))...)
+				u.Name, child, now.Sub(u.Started).Round(time.Second), cmp.Or(u.Waiting, "something that it does not name"))...)
 		}
 	}
 	return out

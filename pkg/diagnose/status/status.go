@@ -70,7 +70,7 @@ type Process struct {
 	Components []lifecycle.Status `json:"components,omitempty"`
 }
 
-// Failure is the most recent end of a half that nobody asked for.
+// Failure is the most recent unexpected end of a child process.
 type Failure struct {
 	Process string    `json:"process"`
 	Reason  string    `json:"reason"`
@@ -204,7 +204,7 @@ func (s Sources) process(p state.Process, child state.Child) Process {
 	return out
 }
 
-// missing says what keeps a half from being ready.
+// missing returns why a child process is not ready.
 func missing(p state.Process, child state.Child) []string {
 	switch child.State {
 	case "ready":
@@ -223,9 +223,9 @@ func missing(p state.Process, child state.Child) []string {
 	return []string{child.Name + " is " + cmp.Or(child.State, "unknown")}
 }
 
-// awaited says what a starting half waits for, a line for each component that is busy. Those that only need others
+// awaited says what a starting process waits for, a line for each component that is busy. Those that only need others
 // are left out: the others are in the list.
-func awaited(p state.Process, half string) (out []string) {
+func awaited(p state.Process, name string) (out []string) {
 	for _, u := range p.Units {
 		if u.State != lifecycle.Starting {
 			continue
@@ -237,7 +237,7 @@ func awaited(p state.Process, half string) (out []string) {
 		out = append(out, line)
 	}
 	if len(out) == 0 {
-		out = []string{half + " is starting"}
+		out = []string{name + " is starting"}
 	}
 	return out
 }
@@ -255,7 +255,7 @@ func starting(front state.Process) string {
 	return "coracle is starting"
 }
 
-// latestReady is when the last half became ready in its present life.
+// latestReady is when the last child process became ready after its last start.
 func latestReady(front state.Process) time.Time {
 	var last time.Time
 	for _, c := range front.Children {

@@ -18,7 +18,7 @@ import (
 type Trace struct {
 	Version string    `json:"version"`
 	Began   time.Time `json:"began"` // when the front was executed
-	// Parts are the start itself and then the last start of each half that was restarted since.
+	// Parts are the start itself and then the last start of each child process that was restarted since.
 	Parts []Part `json:"parts"`
 }
 
@@ -83,39 +83,39 @@ func Read(dirs paths.Dirs, now time.Time) (Trace, error) {
 	if !ok {
 		return Trace{}, errors.New("coracle has not been started since this machine booted: there is nothing to show")
 	}
-	var halves []state.Process
+	var children []state.Process
 	for _, child := range front.Children {
-		half, ok, err := state.Read(dirs, child.Name)
+		p, ok, err := state.Read(dirs, child.Name)
 		if err != nil {
 			return Trace{}, err
 		}
 		if ok {
-			halves = append(halves, half)
+			children = append(children, p)
 		}
 	}
-	return Make(front, halves, now), nil
+	return Make(front, children, now), nil
 }
 
 // Make is Read for what has been read.
-func Make(front state.Process, halves []state.Process, now time.Time) Trace {
+func Make(front state.Process, children []state.Process, now time.Time) Trace {
 	t := Trace{Version: front.Version, Began: front.Started}
 	first := newPart("Start of coracle "+front.Version, front.Started, now)
 	first.process("coracle", front.Started, front.Started, front.Ready, "")
 	first.phases(front.Phases)
 	var later []Part
-	for _, half := range halves {
-		child := childOf(front, half.Name)
+	for _, p := range children {
+		child := childOf(front, p.Name)
 		part := first
 		if child.Restarts > 0 {
 			times := "once"
 			if child.Restarts > 1 {
 				times = fmt.Sprintf("%d times", child.Restarts)
 			}
-			part = newPart(fmt.Sprintf("Last start of %s, which was restarted %s", half.Name, times), child.Started, now)
+			part = newPart(fmt.Sprintf("Last start of %s, which was restarted %s", p.Name, times), child.Started, now)
 		}
-		part.process(half.Name, cmp.Or(child.Started, half.Started), half.Started, readyOf(child, half), child.LastExit)
-		part.phases(half.Phases)
-		part.units(half.Units)
+		part.process(p.Name, cmp.Or(child.Started, p.Started), p.Started, readyOf(child, p), child.LastExit)
+		part.phases(p.Phases)
+		part.units(p.Units)
 		if part != first {
 			later = append(later, part.finish())
 		}
@@ -133,7 +133,7 @@ func childOf(front state.Process, name string) state.Child {
 	return state.Child{Name: name}
 }
 
-func readyOf(child state.Child, half state.Process) time.Time { return cmp.Or(child.Ready, half.Ready) }
+func readyOf(child state.Child, p state.Process) time.Time { return cmp.Or(child.Ready, p.Ready) }
 
 // part is a Part that is being put together.
 type part struct {

@@ -30,7 +30,7 @@ func unit(name string, added, started, ready float64, needs ...string) lifecycle
 	return lifecycle.Status{Name: name, Added: at(added), Started: at(started), Ready: at(ready), Needs: needs}
 }
 
-func sample() (front state.Process, halves []state.Process) {
+func sample() (front state.Process, children []state.Process) {
 	front = state.Process{Name: state.Front, Version: "v1.37.1+coracle.1", Started: zero, Ready: at(3.1),
 		Phases: []state.Phase{
 			{Name: "unpack", Began: at(0.01), Ended: at(0.48)},
@@ -40,7 +40,7 @@ func sample() (front state.Process, halves []state.Process) {
 			{Name: state.ControlPlane, Started: at(0.54), Ready: at(2.35)},
 			{Name: state.Node, Started: at(0.54), Ready: at(3.1)},
 		}}
-	halves = []state.Process{
+	children = []state.Process{
 		{Name: state.ControlPlane, Started: at(0.61), Units: []lifecycle.Status{
 			unit("etcd", 0.62, 0.62, 0.83),
 			unit("kube-apiserver", 0.62, 0.83, 2.31, "etcd"),
@@ -52,28 +52,28 @@ func sample() (front state.Process, halves []state.Process) {
 			unit("dns", 0.62, 2.9, 3.1, "node"),
 		}},
 	}
-	return front, halves
+	return front, children
 }
 
 func TestRendering(t *testing.T) {
 	tests := []struct {
 		name   string
-		change func(front *state.Process, halves []state.Process)
+		change func(front *state.Process, children []state.Process)
 		width  int
 	}{
 		{name: "start", width: 100},
 		{name: "narrow", width: 60},
-		{name: "unfinished", width: 120, change: func(front *state.Process, halves []state.Process) {
+		{name: "unfinished", width: 120, change: func(front *state.Process, children []state.Process) {
 			front.Ready, front.Children[0].Ready = time.Time{}, time.Time{}
-			halves[0].Units[1] = unit("kube-apiserver", 0.62, 0.83, 0, "etcd")
-			halves[0].Units[2] = unit("kube-scheduler", 0.62, 0, 0, "kube-apiserver")
+			children[0].Units[1] = unit("kube-apiserver", 0.62, 0.83, 0, "etcd")
+			children[0].Units[2] = unit("kube-scheduler", 0.62, 0, 0, "kube-apiserver")
 		}},
-		{name: "standby", width: 100, change: func(_ *state.Process, halves []state.Process) {
-			halves[0].Units[2].Standby, halves[0].Units[2].Started, halves[0].Units[2].Ready = at(2.32), at(9000), at(9001)
+		{name: "standby", width: 100, change: func(_ *state.Process, children []state.Process) {
+			children[0].Units[2].Standby, children[0].Units[2].Started, children[0].Units[2].Ready = at(2.32), at(9000), at(9001)
 		}},
-		{name: "restarted", width: 100, change: func(front *state.Process, halves []state.Process) {
+		{name: "restarted", width: 100, change: func(front *state.Process, children []state.Process) {
 			front.Children[1].Restarts, front.Children[1].Started, front.Children[1].Ready = 2, at(4000), at(4001.5)
-			halves[1] = state.Process{Name: state.Node, Started: at(4000.1), Units: []lifecycle.Status{
+			children[1] = state.Process{Name: state.Node, Started: at(4000.1), Units: []lifecycle.Status{
 				unit("containerd", 4000.1, 4000.1, 4000.4), {Name: "kubelet <1>", Added: at(4000.1), Started: at(4000.4),
 					Ended: at(4001.5), State: lifecycle.Failed, Error: "no space"},
 			}}
@@ -81,11 +81,11 @@ func TestRendering(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			front, halves := sample()
+			front, children := sample()
 			if tt.change != nil {
-				tt.change(&front, halves)
+				tt.change(&front, children)
 			}
-			tr := Make(front, halves, at(5))
+			tr := Make(front, children, at(5))
 			var text, svg bytes.Buffer
 			if err := errors.Join(tr.Text(&text, tt.width), tr.SVG(&svg)); err != nil {
 				t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 
 // logger returns a zap logger that writes to log. etcd ends the process when it logs a fatal line and panics with a
 // stack trace at another kind: here both become an error in the channel and end only their goroutine, so that the
-// half can stop with one sentence.
+// process can stop with one error line.
 func logger(log *logrus.Logger, fatal chan<- error) *zap.Logger {
 	stop := stopper{fatal}
 	return zap.New(core{entry: log.WithField("component", "etcd")}, zap.WithFatalHook(stop), zap.WithPanicHook(stop))

@@ -60,11 +60,11 @@ func alone(d paths.Dirs) (free func(), running bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	halves := []supervise.Program{
+	children := []supervise.Program{
 		{Name: state.ControlPlane, Path: d.Tool("coracle-core"), Args: []string{state.ControlPlane, d.Resolved()}},
 		{Name: state.Node, Path: d.Tool("coracle-core"), Args: []string{state.Node, d.Resolved()}},
 	}
-	if _, err := supervise.EndLeftovers(d.Lock(), halves); err != nil {
+	if _, err := supervise.EndLeftovers(d.Lock(), children); err != nil {
 		lock.Close()
 		return nil, false, err
 	}
