@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
@@ -16,7 +15,9 @@ import (
 
 // WithComponent returns a context under which Kubernetes code logs as the named component.
 func WithComponent(ctx context.Context, component string) context.Context {
-	return klog.NewContext(ctx, logr.New(sink{component: component}))
+	s, _ := klog.Background().GetSink().(sink) // which has the process's filter, unless this is a test
+	s.component = component
+	return klog.NewContext(ctx, logr.New(s))
 }
 
 // setupKlog routes klog into logrus. Errors and warnings keep their level. What klog calls info is written for
@@ -24,8 +25,9 @@ func WithComponent(ctx context.Context, component string) context.Context {
 // and V(4) are trace.
 func setupKlog() {
 	var last atomic.Pointer[string]
-	klog.SetLoggerWithOptions(logr.New(sink{}), klog.ContextualLogger(true),
-		klog.WriteKlogBuffer(func(line []byte) { writeUnstructured(line, &last) }))
+	filter := &noiseFilter{seen: map[int]passingNoise{}}
+	klog.SetLoggerWithOptions(logr.New(sink{noise: filter}), klog.ContextualLogger(true),
+		klog.WriteKlogBuffer(func(line []byte) { filter.writeUnstructured(line, &last) }))
 	switch level := logrus.GetLevel(); {
 	case level >= logrus.TraceLevel:
 		RaiseVerbosity(4)
@@ -53,33 +55,25 @@ func RaiseVerbosity(level int) {
 }
 
 // writeUnstructured takes a finished line of klog: "E1121 10:44:00.000000 1234 file.go:56] text".
-func writeUnstructured(line []byte, last *atomic.Pointer[string]) {
-	severity := byte('I')
-	if len(line) > 0 {
-		severity = line[0]
+func (f *noiseFilter) writeUnstructured(line []byte, last *atomic.Pointer[string]) {
+	prefix, message, ok := strings.Cut(string(line), "] ")
+	if !ok {
+		message = string(line)
 	}
+	message = strings.TrimSpace(message)
 	level := logrus.DebugLevel
-	switch severity {
-	case 'W':
-		level = logrus.WarnLevel
-	case 'E', 'F':
-		level = logrus.ErrorLevel
-	}
-	if severity != 'F' && !logrus.IsLevelEnabled(level) {
+	switch {
+	case strings.HasPrefix(prefix, "F"):
+		last.Store(&message) // logged at the very end, by OsExit
 		return
+	case strings.HasPrefix(prefix, "E"):
+		level, _ = f.level(logrus.ErrorLevel, message, nil)
+	case strings.HasPrefix(prefix, "W"):
+		level, _ = f.level(logrus.WarnLevel, message, nil)
 	}
-	if _, text, ok := bytes.Cut(line, []byte("] ")); ok {
-		line = text
+	if logrus.IsLevelEnabled(level) {
+		logrus.WithField("component", callersComponent()).Log(level, message)
 	}
-	text := string(bytes.TrimSpace(line))
-	if severity != 'F' && isNoise(text, nil) {
-		level = logrus.DebugLevel
-	}
-	if severity == 'F' {
-		last.Store(&text) // logged at the very end, by OsExit
-		return
-	}
-	logrus.WithField("component", callersComponent()).Log(level, text)
 }
 
 // sink takes klog's structured lines. The zero value finds out the component from the caller's package.
@@ -87,6 +81,7 @@ type sink struct {
 	component string
 	name      string
 	values    []any
+	noise     *noiseFilter
 }
 
 func (s sink) Init(logr.RuntimeInfo) {}
@@ -108,11 +103,11 @@ func (s sink) Error(err error, msg string, keysAndValues ...any) {
 	if err != nil {
 		entry = entry.WithError(err)
 	}
-	if isNoise(msg, err) {
-		entry.Debug(msg)
-		return
+	level, times := s.noise.level(logrus.ErrorLevel, msg, err)
+	if times > 0 {
+		entry = entry.WithField("times", times)
 	}
-	entry.Error(msg)
+	entry.Log(level, msg)
 }
 
 func (s sink) WithValues(keysAndValues ...any) logr.LogSink {

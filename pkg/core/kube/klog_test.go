@@ -33,7 +33,7 @@ func TestUnstructured(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			out := capture(t, logrus.InfoLevel)
 			var last atomic.Pointer[string]
-			writeUnstructured([]byte(c.line), &last)
+			new(noiseFilter).writeUnstructured([]byte(c.line), &last)
 			if got := strings.TrimSpace(out.String()); got != c.want {
 				t.Errorf("got %s, want %s", got, c.want)
 			}
@@ -41,7 +41,7 @@ func TestUnstructured(t *testing.T) {
 	}
 	t.Run("fatal is kept for the end", func(t *testing.T) {
 		var last atomic.Pointer[string]
-		writeUnstructured([]byte("F1121 10:44:00.000000 1234 file.go:56] no way\n"), &last)
+		new(noiseFilter).writeUnstructured([]byte("F1121 10:44:00.000000 1234 file.go:56] no way\n"), &last)
 		if p := last.Load(); p == nil || *p != "no way" {
 			t.Errorf("got %v", p)
 		}

@@ -3,13 +3,22 @@ package kube
 import (
 	"context"
 	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
 )
 
-// noise are messages, by how they begin and what their error contains, that Kubernetes logs as errors or warnings
-// although they belong to every healthy start, or to a machine without some privilege, and that no operator can act
-// on. They are logged at debug level. What they are about shows
-// where it matters: in the Node's conditions and in what the parts wait for.
-var noise = []struct{ message, err string }{
+// noise lists messages that Kubernetes logs as errors or warnings although they belong to every healthy start, or to a machine
+// without some privilege, and that no operator can act on. They are logged at debug level. The state of the system shows
+// elsewhere: in the Node's conditions and in what the components wait for.
+var noise = []struct {
+	message string // how the message begins
+	err     string // what its error contains
+	// passing marks a message that is normal for a short time only: when a server starts or stops, and while etcd's leader
+	// changes. If it does not cease, it is logged once a minute.
+	passing bool
+}{
 	// The kubelet starts before the node is registered, and looks for it at once.
 	{message: "Error getting the current node from lister"},
 	{message: "Eviction manager: failed to get summary stats"},
@@ -39,12 +48,12 @@ var noise = []struct{ message, err string }{
 	{message: "Error proxying data from client to backend", err: "close 1006"},
 	{message: "Unable to write event (may retry after sleeping)", err: "use of closed network connection"},
 	// A client of the API did not wait for the answer: it says so itself if it matters.
-	{message: "Unhandled Error", err: "http: Handler timeout"},
-	{message: "Post-timeout activity"},
-	{message: "Timeout or abort while handling"},
+	{message: "Unhandled Error", err: "http: Handler timeout", passing: true},
+	{message: "Post-timeout activity", passing: true},
+	{message: "Timeout or abort while handling", passing: true},
 	// While etcd's members elect a leader, each of a hundred watches asks again and again. etcd says it once.
-	{message: "watch chan error: etcdserver: no leader"},
-	{message: "failed to sync with latest state: etcdserver: leader changed"},
+	{message: "watch chan error: etcdserver: no leader", passing: true},
+	{message: "failed to sync with latest state: etcdserver: leader changed", passing: true},
 	// metrics-server about each try to ask a kubelet: what it says itself is once for each node.
 	{message: "Failed to scrape node"},
 	// The kubelet when it is asked what a container uses that is too young to have been measured.
@@ -52,11 +61,11 @@ var noise = []struct{ message, err string }{
 	// The autoscaler, each time that it looks: the HorizontalPodAutoscaler's conditions and events say it.
 	{message: "Unhandled Error", err: "failed to compute desired number of replicas"},
 	// A controller whose cache has not caught up with what it has just written itself: it tries again.
-	{err: "is not as new as written version"},
+	{err: "is not as new as written version", passing: true},
 	// The folder of a local volume goes as soon as its claim has gone.
 	{message: "GetDeviceMountPath failed, but unmount operation will proceed"},
 	// The kubelet about a pod that was deleted meanwhile: with the pod goes the node's right to read what belongs to it.
-	{err: "no relationship found between node"},
+	{err: "no relationship found between node", passing: true},
 	{message: "Failed to update status for pod", err: "not found"},
 	{message: "ContainerStatus from runtime service failed", err: "code = NotFound"},
 	{message: "Housekeeping took longer than expected"}, // on a busy machine; it only tells the kubelet's developers
@@ -68,27 +77,75 @@ var noise = []struct{ message, err string }{
 	// A Job that was deleted while its controller worked on it.
 	{message: "Unhandled Error", err: "removing uncounted pods from status: jobs.batch"},
 	// Requests on their way while this server's etcd stops, or while its leader changes: clients get the error and try again.
-	{err: "raft: stopped"},
-	{message: "Unhandled Error", err: "etcdserver: request timed out"},
-	{message: "Unhandled Error", err: "apiserver received an error that is not an metav1.Status: context.deadlineExceededError"},
-	{message: "Unhandled Error", err: "post-timeout activity"},
+	{err: "raft: stopped", passing: true},
+	{message: "Unhandled Error", err: "etcdserver: request timed out", passing: true},
+	{message: "Unhandled Error", err: "apiserver received an error that is not an metav1.Status: context.deadlineExceededError", passing: true},
+	{message: "Unhandled Error", err: "post-timeout activity", passing: true},
 	// kube-proxy looks for what an earlier one left in a table that is not there yet.
 	{message: "Failed to list existing sets"},
 }
 
-// isNoise reports whether an error message is for nobody. What was given up because a part stops is noise too.
-func isNoise(message string, err error) bool {
+// The time for which a passing message is normal, the time without it after which it is normal again, and the time between
+// two lines about one that is not.
+const (
+	noiseNormal = 2 * time.Minute
+	noiseOver   = time.Minute
+	noiseEvery  = time.Minute
+)
+
+// noiseFilter counts the passing messages of a process.
+type noiseFilter struct {
+	mu   sync.Mutex
+	seen map[int]passingNoise // by index in noise
+}
+
+// passingNoise is when a message first came, came last and was logged last, and how many times it was not logged.
+type passingNoise struct {
+	first, last, logged time.Time
+	times               int
+}
+
+// level returns the level at which to log a message that has the given level, and how many times it came without being
+// logged. A nil filter takes passing messages for normal.
+func (f *noiseFilter) level(given logrus.Level, message string, err error) (level logrus.Level, times int) {
+	i, ok := findNoise(message, err)
+	switch {
+	case !ok:
+		return given, 0
+	case f == nil || i < 0 || !noise[i].passing:
+		return logrus.DebugLevel, 0
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now, n := time.Now(), f.seen[i]
+	if now.Sub(n.last) > noiseOver {
+		n = passingNoise{first: now}
+	}
+	n.last = now
+	n.times++
+	level = logrus.DebugLevel
+	if now.Sub(n.first) > noiseNormal && now.Sub(n.logged) >= noiseEvery {
+		level, times = logrus.WarnLevel, n.times
+		n.logged, n.times = now, 0
+	}
+	f.seen[i] = n
+	return level, times
+}
+
+// findNoise returns the index of a message in noise, or -1 for what was given up because a component stops. ok is false if the
+// message is no noise.
+func findNoise(message string, err error) (i int, ok bool) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
 	if strings.Contains(text, context.Canceled.Error()) || strings.Contains(message, context.Canceled.Error()) {
-		return true
+		return -1, true
 	}
-	for _, n := range noise {
+	for i, n := range noise {
 		if strings.HasPrefix(message, n.message) && strings.Contains(text, n.err) {
-			return true
+			return i, true
 		}
 	}
-	return false
+	return 0, false
 }

@@ -4,6 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sirupsen/logrus"
 )
 
 func TestNoise(t *testing.T) {
@@ -31,8 +35,40 @@ func TestNoise(t *testing.T) {
 		if c.err != "" {
 			err = errors.New(c.err)
 		}
-		if got := isNoise(c.message, err); got != c.want {
+		if _, got := findNoise(c.message, err); got != c.want {
 			t.Errorf("%s: %v: noise is %t, want %t", c.message, err, got, c.want)
 		}
 	}
+}
+
+// TestNoiseThatLasts: what is normal while etcd stops or elects a leader is logged with its count if it does not cease.
+func TestNoiseThatLasts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &noiseFilter{seen: map[int]passingNoise{}}
+		err := errors.New("rpc error: code = Unknown desc = raft: stopped")
+		count := func(d time.Duration) (lines, times int) {
+			for range d / time.Second {
+				level, n := f.level(logrus.ErrorLevel, "Unhandled Error", err)
+				if level == logrus.WarnLevel {
+					lines++
+				}
+				times += n
+				time.Sleep(time.Second)
+			}
+			return lines, times
+		}
+		if lines, _ := count(noiseNormal); lines != 0 {
+			t.Errorf("%d lines in a time in which it is normal", lines)
+		}
+		if lines, times := count(5 * time.Minute); lines != 5 || times < 300 {
+			t.Errorf("%d lines that count %d messages in five more minutes", lines, times)
+		}
+		time.Sleep(2 * noiseOver)
+		if lines, _ := count(noiseNormal); lines != 0 {
+			t.Errorf("%d lines the next time", lines)
+		}
+		if level, _ := f.level(logrus.ErrorLevel, "Skipping API x", nil); level != logrus.DebugLevel {
+			t.Errorf("what is always normal is logged as %s", level)
+		}
+	})
 }
