@@ -8,15 +8,19 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/fsnotify/fsnotify"
 )
 
 // Follow is Read that goes on with lines as they are logged, until ctx is done; that is no error. caughtUp is called
 // once, after the lines that were there already.
 func Follow(ctx context.Context, path string, filter *Filter, line func(string) error, caughtUp func() error) error {
-	changed, err := watch(ctx, filepath.Dir(path))
+	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
-		return err
+		return fmt.Errorf("watching the log: %w", err)
+	}
+	defer watcher.Close()
+	if err := watcher.Add(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("watching %s: %w", filepath.Dir(path), err)
 	}
 	newest, err := read(path, filter, line)
 	if err != nil {
@@ -25,7 +29,13 @@ func Follow(ctx context.Context, path string, filter *Filter, line func(string) 
 	if err := caughtUp(); err != nil {
 		return err
 	}
-	for range changed {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-watcher.Events: // which file it was does not matter
+		case <-watcher.Errors: // events were lost
+		}
 		if newest != nil {
 			if err := newest.rest(filter, line); err != nil {
 				newest.close()
@@ -36,7 +46,6 @@ func Follow(ctx context.Context, path string, filter *Filter, line func(string) 
 			return err
 		}
 	}
-	return nil
 }
 
 // next goes on to a newer file, if there is one and after the end of the old one.
@@ -66,33 +75,4 @@ func sameFile(a, b *os.File) bool {
 	one, errOne := a.Stat()
 	two, errTwo := b.Stat()
 	return errOne == nil && errTwo == nil && os.SameFile(one, two)
-}
-
-// watch tells when something in dir was written or made. The channel is closed when ctx is done.
-func watch(ctx context.Context, dir string) (<-chan struct{}, error) {
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
-	if err != nil {
-		return nil, fmt.Errorf("watching %s: %w", dir, err)
-	}
-	events := os.NewFile(uintptr(fd), "inotify")
-	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_MODIFY|unix.IN_CREATE|unix.IN_MOVED_TO); err != nil {
-		events.Close()
-		return nil, fmt.Errorf("watching %s: %w", dir, err)
-	}
-	changed := make(chan struct{}, 1)
-	context.AfterFunc(ctx, func() { events.Close() })
-	go func() {
-		defer close(changed)
-		buf := make([]byte, 16<<10) // which file it was does not matter
-		for {
-			if _, err := events.Read(buf); err != nil {
-				return
-			}
-			select {
-			case changed <- struct{}{}:
-			default: // one that nobody has taken yet says the same
-			}
-		}
-	}()
-	return changed, nil
 }
