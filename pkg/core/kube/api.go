@@ -98,23 +98,13 @@ func AwaitAPI(ctx context.Context, kubeconfig, node string) error {
 
 // Await calls ask until it succeeds, or ctx is done: at a first start the API answers before everybody has rights.
 func Await(ctx context.Context, ask func(context.Context) error) error {
-	defer lifecycle.WaitingFor(ctx, "")
-	pause, began := eagerPause, time.Now()
-	for {
-		try, cancel := context.WithTimeout(ctx, 5*time.Second)
-		err := ask(try)
-		cancel()
-		if err == nil {
-			return nil
+	probe := func(ctx context.Context) error { return firstLine(ask(ctx)) }
+	return lifecycle.UntilPaced(ctx, "the API server", probe, func(since time.Duration) time.Duration {
+		if since > eagerFor {
+			return patientWait
 		}
-		lifecycle.WaitingFor(ctx, fmt.Sprintf("the API server, last: %v", firstLine(err)))
-		if time.Since(began) > eagerFor {
-			pause = patientWait
-		}
-		if lifecycle.Sleep(ctx, pause) != nil {
-			return fmt.Errorf("waiting for the API server: %w, last: %w", context.Cause(ctx), firstLine(err))
-		}
-	}
+		return eagerPause
+	})
 }
 
 // firstLine shortens API errors, which repeat the request.

@@ -56,10 +56,17 @@ const (
 )
 
 // Until probes until the probe succeeds or ctx is done, for things that offer no event to wait on. Each try has
-// five seconds. What is awaited and the last error show up in the group's reports and in the returned error.
+// five seconds. The group's reports and the returned error have what is awaited and the last error.
 func Until(ctx context.Context, what string, probe func(context.Context) error) error {
+	return UntilPaced(ctx, what, probe, func(since time.Duration) time.Duration {
+		return min(max(since/4, firstPause), lastPause)
+	})
+}
+
+// UntilPaced is Until with a pause after each try that depends on the time since the first one.
+func UntilPaced(ctx context.Context, what string, probe func(context.Context) error, pause func(time.Duration) time.Duration) error {
 	defer WaitingFor(ctx, "")
-	for pause := firstPause; ; pause = min(pause*5/4, lastPause) {
+	for began := time.Now(); ; {
 		try, cancel := context.WithTimeout(ctx, tryTimeout)
 		err := probe(try)
 		cancel()
@@ -67,7 +74,7 @@ func Until(ctx context.Context, what string, probe func(context.Context) error) 
 			return nil
 		}
 		WaitingFor(ctx, fmt.Sprintf("%s, last: %v", what, err))
-		if Sleep(ctx, pause) != nil {
+		if Sleep(ctx, pause(time.Since(began))) != nil {
 			return fmt.Errorf("waiting for %s: %w, last: %w", what, context.Cause(ctx), err)
 		}
 	}
