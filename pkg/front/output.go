@@ -2,7 +2,6 @@ package front
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -13,12 +12,9 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/logs"
-	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/progress"
 	"github.com/coracle-dev/coracle/pkg/core/state"
-	"github.com/coracle-dev/coracle/pkg/core/supervise"
 	"github.com/coracle-dev/coracle/pkg/diagnose/redact"
-	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
 )
 
 // output shows what happens: as a display on a terminal, else as lines of log on stderr. The ring of log files on disk keeps
@@ -155,93 +151,3 @@ func terminalSize() (columns, rows int) {
 
 // since is the time since t, rounded for people.
 func since(t time.Time) time.Duration { return time.Since(t).Round(10 * time.Millisecond) }
-
-func allReady(all []state.Child) bool {
-	for _, c := range all {
-		if c.State != supervise.Ready {
-			return false
-		}
-	}
-	return true
-}
-
-// summary describes the states of the child processes in one line, for systemctl status.
-func summary(all []state.Child) string {
-	if allReady(all) {
-		return "ready"
-	}
-	var parts []string
-	for _, c := range all {
-		text := c.Name + " " + c.State
-		switch {
-		case c.State == supervise.Backoff:
-			text += ": " + c.LastExit
-		case c.State == supervise.Starting && c.Status != "":
-			text += ": " + c.Status
-		case c.State == supervise.Starting && c.LastExit != "":
-			text += " again, it " + c.LastExit
-		}
-		parts = append(parts, text)
-	}
-	return strings.Join(parts, "; ")
-}
-
-// welcomeText tells how to use what has just become ready.
-func welcomeText(cfg config.Config, took time.Duration) string {
-	if cfg.Role == config.Agent {
-		return fmt.Sprintf(`
-This node is ready after %.1f s, as %s in the cluster of %s.
-
-  How it is doing        coracle status
-  The log                %s
-
-Ctrl-C stops coracle; pods go on running unless --drain-on-stop is given.
-`, took.Seconds(), cfg.Node.Name, strings.Join(cfg.Join.Servers, ", "), cfg.Dirs.LogFile())
-	}
-	flag := ""
-	if cfg.Dirs.Run != paths.Default().Run {
-		flag = "CORACLE_RUN_DIR=" + cfg.Dirs.Run + " "
-	}
-	end := "pods go on running unless --drain-on-stop is given"
-	if cfg.Ephemeral.On {
-		end = "the cluster is removed then, with everything in it"
-	}
-	return fmt.Sprintf(`
-Kubernetes is ready after %.1f s.
-
-  In another terminal    %scoracle kubectl get nodes
-  With your own kubectl  export KUBECONFIG=%s
-  How it is doing        %scoracle status
-  The log                %s
-
-Ctrl-C stops coracle; %s.
-`, took.Seconds(), flag, cfg.API.KubeconfigPath, flag, cfg.Dirs.LogFile(), end)
-}
-
-// confirmUpgrade ends the trial of this version after an upgrade, if there is one, once coracle is ready and stays so.
-func (f *front) confirmUpgrade(ctx context.Context) {
-	select {
-	case <-ctx.Done():
-		return
-	case <-f.became:
-	}
-	restarts := map[string]int{}
-	for _, c := range f.report.Snapshot().Children {
-		restarts[c.Name] = c.Restarts
-	}
-	well := func() string {
-		for _, c := range f.report.Snapshot().Children {
-			if c.Restarts != restarts[c.Name] || c.State != supervise.Ready {
-				return fmt.Sprintf("%s %s", c.Name, c.LastExit)
-			}
-		}
-		return ""
-	}
-	s, onTrial, err := upgrade.Confirm(ctx, f.cfg.Dirs.Data, well)
-	switch {
-	case err != nil:
-		logrus.WithError(err).Warn("ending the trial of this version")
-	case onTrial:
-		logrus.Info("upgrade " + s.Text())
-	}
-}
