@@ -94,6 +94,33 @@ func TestEndGroup(t *testing.T) {
 	}
 }
 
+// TestCommandDir: only the user who runs the command can read its kubeconfig, and no directory of another user is used.
+func TestCommandDir(t *testing.T) {
+	dir := t.TempDir()
+	s := Session{store: Store{Dir: filepath.Join(dir, "clusters")},
+		Record: Record{Name: "one", CommandDir: filepath.Join(dir, "command"), Payload: filepath.Join(dir, "payload")}}
+	for path, text := range map[string]string{s.store.Kubeconfig("one"): "access", filepath.Join(s.Record.Payload, core): "code"} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made, err := s.CommandDir(os.Getuid(), os.Getgid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, mode := range map[string]os.FileMode{made.Dir: 0o700, made.Cache(): 0o700, made.Kubeconfig(): 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != mode {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+	if _, err := s.CommandDir(os.Getuid(), os.Getgid()); err == nil {
+		t.Error("a directory that existed is used")
+	}
+}
+
 func TestOffer(t *testing.T) {
 	open, closed := t.TempDir(), t.TempDir()
 	for dir, mode := range map[string]os.FileMode{open: 0o755, closed: 0o700} {

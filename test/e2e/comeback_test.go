@@ -163,7 +163,7 @@ func testComeBack(t *testing.T, c *hosts.Cluster) {
 		server.For(t).Start("--token-file=/etc/coracle/token")
 		agent.For(t).Coracle("wait", "--timeout", "3m")
 		if s.Restarts() > 0 {
-			t.Errorf("the node half restarted:\n%s", s.Log())
+			t.Errorf("the node process restarted:\n%s", s.Log())
 		}
 		if err := s.Stop(); err != nil {
 			t.Error(err)

@@ -95,11 +95,11 @@ func testCSIExpansion(t *testing.T, h *hosts.Host) {
 
 // testCSIRestart kills the kubelet: pods keep their volumes, and the kubelet finds the driver's socket again.
 func testCSIRestart(t *testing.T, h *hosts.Host, s *hosts.Server) {
-	half, err := s.ChildPID("node")
+	child, err := s.ChildPID("node")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(half, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(child, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	hosts.Eventually(t, 2*time.Minute, func() error {

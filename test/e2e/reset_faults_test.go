@@ -26,9 +26,9 @@ func TestResetAfterFaults(t *testing.T) {
 			signal(t, syscall.SIGKILL, s.FrontPID())
 			_ = s.Wait(waitForEnd)
 		}, nil},
-		{"hung halves", func(t *testing.T, _ *hosts.Host, s *hosts.Server) {
-			for _, half := range []string{"control-plane", "node"} {
-				pid, err := s.ChildPID(half)
+		{"hung processes", func(t *testing.T, _ *hosts.Host, s *hosts.Server) {
+			for _, role := range []string{"control-plane", "node"} {
+				pid, err := s.ChildPID(role)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -3,6 +3,7 @@ package networkpolicy
 import (
 	"context"
 	"errors"
+	"os"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -41,6 +42,22 @@ func TestWithoutAPI(t *testing.T) {
 		b.start(t)
 		if b.kernel.has("jump hold") || !b.kernel.has("ingress4 { 10.42.0.3 : jump i-") {
 			t.Errorf("with the API there is\n%s", b.kernel.Dump())
+		}
+	})
+}
+
+// TestDamagedCache: without the API and with a cache that cannot be read, no pod starts without its policies.
+func TestDamagedCache(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		if err := b.isolation.keep(map[string][directions]bool{"x": {true, false}}); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(string(b.isolation), []byte("{"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.handle(t.Context(), comes("a", "10.42.0.2")); err == nil {
+			t.Error("the pod starts")
 		}
 	})
 }

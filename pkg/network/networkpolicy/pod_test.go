@@ -93,3 +93,21 @@ func TestUnreadable(t *testing.T) {
 		t.Errorf("%d policies, problems %v", b.policies, b.problems)
 	}
 }
+
+// TestPolicyTypes: without policyTypes a policy isolates for ingress, and for egress if it has egress rules, as the API defines.
+func TestPolicyTypes(t *testing.T) {
+	rule := []networkingv1.NetworkPolicyEgressRule{{}}
+	for name, tt := range map[string]struct {
+		spec    networkingv1.NetworkPolicySpec
+		in, out bool
+	}{
+		"nothing":      {networkingv1.NetworkPolicySpec{}, true, false},
+		"egress rules": {networkingv1.NetworkPolicySpec{Egress: rule}, true, true},
+		"only ingress": {networkingv1.NetworkPolicySpec{Egress: rule, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}}, true, false},
+		"only egress":  {networkingv1.NetworkPolicySpec{PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}}, false, true},
+	} {
+		if in, out := typesOf(tt.spec); in != tt.in || out != tt.out {
+			t.Errorf("%s: ingress %t, egress %t", name, in, out)
+		}
+	}
+}

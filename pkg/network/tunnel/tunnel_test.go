@@ -327,3 +327,23 @@ func TestSurplusConnection(t *testing.T) {
 		t.Errorf("%d connections are kept, not %d", n, maxSessions)
 	}
 }
+
+// TestNewestConnection: a node that reconnects is reached by its new connection; the server may not know yet that the former
+// one is dead.
+func TestNewestConnection(t *testing.T) {
+	t.Parallel()
+	h := &Hub{}
+	former := h.session("n")
+	for range 2 {
+		near, far := net.Pipe()
+		defer far.Close()
+		if err := h.Serve("n", near); err != nil {
+			t.Fatal(err)
+		}
+		if now := h.session("n"); now == former {
+			t.Error("the former connection is used")
+		} else {
+			former = now
+		}
+	}
+}
