@@ -102,6 +102,10 @@ func TestContradictions(t *testing.T) {
 	if err := os.WriteFile(file, []byte("kind: EncryptionConfiguration\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	settings := filepath.Join(dir, "config.yaml")
+	if err := os.WriteFile(settings, []byte("cluster-cidr: 10.42.0.0/16\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	_, shared := firstServer(t, "--cluster-cidr=10.60.0.0/16", "--disable=kube-proxy,dns", "--enable-admission-plugins=B,A")
 	for _, tc := range []struct {
 		name       string
@@ -114,6 +118,7 @@ func TestContradictions(t *testing.T) {
 		{"a range", Server, []string{"--cluster-cidr=10.42.0.0/16"}, nil, false,
 			"--cluster-cidr is 10.42.0.0/16, but the cluster's is 10.60.0.0/16, as https://10.0.0.1:6443 says: leave it out, and this machine takes the cluster's"},
 		{"a range in the environment", Server, nil, []string{"CORACLE_CLUSTER_CIDR=10.42.0.0/16"}, false, "CORACLE_CLUSTER_CIDR is 10.42.0.0/16, but"},
+		{"a range in a file", Server, []string{"--config=" + settings}, nil, false, settings + ":1: cluster-cidr is 10.42.0.0/16, but"},
 		{"a service", Agent, []string{"--disable=dns"}, nil, false, "--disable is dns, but the cluster's is dns,kube-proxy, as"},
 		{"a file", Server, []string{"--encryption-provider-config=" + file}, nil, false, "--encryption-provider-config: " + file + " differs from what the cluster has"},
 		{"remembered and fixed", Server, []string{"--cluster-cidr=10.42.0.0/16"}, nil, true, "which this machine remembers"},

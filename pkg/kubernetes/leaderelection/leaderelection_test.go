@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
 func TestMain(m *testing.M) {
@@ -192,6 +193,15 @@ func TestLost(t *testing.T) {
 				a.stop()
 			})
 		})
+	}
+}
+
+// TestReleaseOfAnother: a server that stops gives back its own Lease only, not that of the server that has taken it.
+func TestReleaseOfAnother(t *testing.T) {
+	client := fake.NewClientset(heldBy("b"))
+	lock := &resourcelock.LeaseLock{LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: lease}, Client: client.CoordinationV1()}
+	if err := release(lock, "a"); err == nil || holder(t, client) != "b" {
+		t.Errorf("the Lease is %s's, and the error %v", holder(t, client), err)
 	}
 }
 
