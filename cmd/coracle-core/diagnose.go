@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"time"
@@ -55,11 +56,9 @@ coracle status > /dev/null && systemctl restart my-service`,
 		if err != nil {
 			return err
 		}
-		if *output == "" {
-			err = report.Text(c.OutOrStdout(), time.Now(), addons.Reports())
-		} else {
-			err = command.PrintAs(c.OutOrStdout(), *output, report)
-		}
+		err = command.Print(c.OutOrStdout(), *output, report, func(w io.Writer) error {
+			return report.Text(w, time.Now(), addons.Reports())
+		})
 		switch {
 		case err != nil:
 			return err
@@ -126,11 +125,9 @@ coracle doctor -o json`,
 			return exitcode.With(exitcode.Misuse, err)
 		}
 		report := check.Run(c.Context(), probes, doctor.Limit)
-		if *output == "" {
-			err = report.Text(c.OutOrStdout(), term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "")
-		} else {
-			err = command.PrintAs(c.OutOrStdout(), *output, report)
-		}
+		err = command.Print(c.OutOrStdout(), *output, report, func(w io.Writer) error {
+			return report.Text(w, term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "")
+		})
 		if err == nil && report.Result == check.Fail {
 			return exitcode.Silent(exitcode.Unfit)
 		}
@@ -171,10 +168,8 @@ coracle trace -o json`,
 			return err
 		case *svg != "":
 			return writeSVG(t, *svg)
-		case *output != "":
-			return command.PrintAs(c.OutOrStdout(), *output, t)
 		}
-		return t.Text(c.OutOrStdout(), terminalWidth(100))
+		return command.Print(c.OutOrStdout(), *output, t, func(w io.Writer) error { return t.Text(w, terminalWidth(100)) })
 	}
 	return c
 }

@@ -37,7 +37,7 @@ const etcdTimeout = 10 * time.Second
 
 func etcdMembersCommand() *cobra.Command {
 	c := &cobra.Command{Use: "members", Short: "List etcd's members", Args: command.NoArgs}
-	return reporting(c, func(w io.Writer, s members.Status) { printMembers(w, s.Members) },
+	return reporting(c, func(w io.Writer, s members.Status) error { return printMembers(w, s.Members) },
 		func(s members.Status) any { return s.Members })
 }
 
@@ -47,7 +47,7 @@ func etcdStatusCommand() *cobra.Command {
 }
 
 // reporting adds the flags and RunE to a command that prints a part of the status.
-func reporting(c *cobra.Command, text func(io.Writer, members.Status), value func(members.Status) any) *cobra.Command {
+func reporting(c *cobra.Command, text func(io.Writer, members.Status) error, value func(members.Status) any) *cobra.Command {
 	output := command.OutputFlag(c, "", "json", "yaml")
 	return with(c, installation.members, func(c *cobra.Command, m *members.Members, _ []string) error {
 		ctx, cancel := context.WithTimeout(c.Context(), etcdTimeout)
@@ -56,11 +56,7 @@ func reporting(c *cobra.Command, text func(io.Writer, members.Status), value fun
 		if err != nil {
 			return err
 		}
-		if *output != "" {
-			return command.PrintAs(c.OutOrStdout(), *output, value(status))
-		}
-		text(c.OutOrStdout(), status)
-		return nil
+		return command.Print(c.OutOrStdout(), *output, value(status), func(w io.Writer) error { return text(w, status) })
 	})
 }
 
@@ -177,7 +173,7 @@ func etcdWaits(dirs paths.Dirs) string {
 	return ""
 }
 
-func printMembers(w io.Writer, members []members.MemberStatus) {
+func printMembers(w io.Writer, members []members.MemberStatus) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "NAME\tID\tROLE\tANSWERS\tADDRESS")
 	for _, m := range members {
@@ -194,11 +190,11 @@ func printMembers(w io.Writer, members []members.MemberStatus) {
 		}
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", m.Name, m.ID, role, answers, strings.Join(m.PeerURLs, ","))
 	}
-	t.Flush()
+	return t.Flush()
 }
 
-func printEtcdStatus(w io.Writer, s members.Status) {
-	printMembers(w, s.Members)
+func printEtcdStatus(w io.Writer, s members.Status) error {
+	err := printMembers(w, s.Members)
 	fmt.Fprintf(w, "\netcd %s, term %d, entry %d\n", s.Version, s.Term, s.Index)
 	fmt.Fprintf(w, "database of this server: %s, of which %s in use, limit %s\n", size(s.Size), size(s.InUse), size(s.Quota))
 	if !s.Quorum {
@@ -207,6 +203,7 @@ func printEtcdStatus(w io.Writer, s members.Status) {
 	for _, a := range s.Alarms {
 		fmt.Fprintf(w, "ALARM %s of %s: see docs/high-availability.md\n", a.Kind, a.Member)
 	}
+	return err
 }
 
 // size formats a number of bytes: 12.3 MiB.

@@ -84,11 +84,10 @@ func listed(t endpoint.Token) listedToken {
 
 // show prints the token only, so that output can be piped.
 func (t madeToken) show(w io.Writer, format string) error {
-	if format != "" && format != "text" {
-		return command.PrintAs(w, format, t)
-	}
-	_, err := fmt.Fprintln(w, t.Token)
-	return err
+	return command.Print(w, format, t, func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, t.Token)
+		return err
+	})
 }
 
 func tokenCreateCommand() *cobra.Command {
@@ -134,10 +133,7 @@ func tokenListCommand() *cobra.Command {
 		for _, t := range tokens {
 			all = append(all, listed(t))
 		}
-		if *output != "" {
-			return command.PrintAs(c.OutOrStdout(), *output, all)
-		}
-		return printTokens(c.OutOrStdout(), all, time.Now())
+		return command.Print(c.OutOrStdout(), *output, all, func(w io.Writer) error { return printTokens(w, all, time.Now()) })
 	})
 }
 

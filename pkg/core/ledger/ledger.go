@@ -18,6 +18,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // Kind is the kind of thing that an entry names.
@@ -51,7 +52,7 @@ type Entry struct {
 }
 
 // Current reports whether the thing may still exist: kernel objects end with the boot.
-func (e Entry) Current() bool { return e.Boot == "" || e.Boot == bootID() }
+func (e Entry) Current() bool { return e.Boot == "" || e.Boot == state.BootID() }
 
 // Ledger is the ledger of one data directory. Several goroutines and processes can use it at the same time.
 type Ledger struct {
@@ -76,7 +77,7 @@ func (l *Ledger) Note(entries ...Entry) error {
 	entries = slices.Clone(entries)
 	for i := range entries {
 		if entries[i].Kind.volatile() {
-			entries[i].Boot = bootID()
+			entries[i].Boot = state.BootID()
 		}
 	}
 	if !slices.ContainsFunc(entries, func(e Entry) bool { return !slices.Contains(l.known, e) }) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 func TestNoteIsDurableAndIdempotent(t *testing.T) {
@@ -64,7 +65,7 @@ func TestForeignThingsAreNotOurs(t *testing.T) {
 	foreign(Entry{Kind: Link, Name: "no-such-link"}, false)
 
 	// What was noted in this boot stays ours when it exists; what was ours before a reboot is not.
-	lo := Entry{Kind: Link, Name: "lo", Boot: bootID()}
+	lo := Entry{Kind: Link, Name: "lo", Boot: state.BootID()}
 	if err := l.write([]Entry{lo}); err != nil {
 		t.Fatal(err)
 	}

@@ -95,15 +95,6 @@ func (k Kind) volatile() bool {
 	return slices.Contains([]Kind{Link, NFTTable, NFTRule, Mount, Cgroup, Sysctl, Propagation}, k)
 }
 
-// bootID identifies this boot of the machine.
-func bootID() string {
-	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return "unknown"
-	}
-	return strings.TrimSpace(string(data))
-}
-
 // Foreign reports whether a link, nft table or cgroup exists that is not in the ledger. Call it after Note, which records
 // things that do not exist yet.
 func (l *Ledger) Foreign(e Entry) (bool, error) {

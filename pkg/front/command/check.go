@@ -87,21 +87,16 @@ func (a checkArgs) run() error {
 		return exitcode.With(exitcode.Misuse, err)
 	}
 	report := check.Run(context.Background(), probes, probeLimit)
-	if err := printReport(os.Stdout, report, a.format); err != nil {
+	err = Print(os.Stdout, a.format, report, func(w io.Writer) error {
+		return report.Text(w, term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "")
+	})
+	if err != nil {
 		return err
 	}
 	if report.Result == check.Fail {
 		return exitcode.Silent(exitcode.Unfit)
 	}
 	return nil
-}
-
-func printReport(w io.Writer, report check.Report, format string) error {
-	if format == "json" {
-		return PrintAs(w, format, report)
-	}
-	f, ok := w.(*os.File)
-	return report.Text(w, ok && term.IsTerminal(int(f.Fd())) && os.Getenv("NO_COLOR") == "")
 }
 
 // parseCheck tells check's own flags from the role's.

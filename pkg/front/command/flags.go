@@ -58,6 +58,14 @@ func OutputFlag(c *cobra.Command, format string, formats ...string) *string {
 	return ChoiceFlag(c, "output", "o", format, usage, formats...)
 }
 
+// Print writes a result in a format of OutputFlag: value as json or yaml, else what text writes.
+func Print(w io.Writer, format string, value any, text func(io.Writer) error) error {
+	if format == "json" || format == "yaml" {
+		return PrintAs(w, format, value)
+	}
+	return text(w)
+}
+
 // PrintAs writes a value as json or yaml.
 func PrintAs(w io.Writer, format string, value any) error {
 	var data bytes.Buffer

@@ -184,12 +184,11 @@ func printVersion(format string) error {
 }
 
 func (v versions) print(format string) error {
-	if format == "" {
-		fmt.Printf("coracle %s (%.12s, %s, %s)\n", v.Version, v.Commit, v.Go, v.Platform)
+	return Print(os.Stdout, format, v, func(w io.Writer) error {
+		fmt.Fprintf(w, "coracle %s (%.12s, %s, %s)\n", v.Version, v.Commit, v.Go, v.Platform)
 		for _, c := range v.Components {
-			fmt.Printf("  %-26s %s\n", c.Name, c.Version)
+			fmt.Fprintf(w, "  %-26s %s\n", c.Name, c.Version)
 		}
 		return nil
-	}
-	return PrintAs(os.Stdout, format, v)
+	})
 }

@@ -69,13 +69,12 @@ func snapshotListCommand() *cobra.Command {
 			return err
 		}
 		all, err := localcluster.Store{Dir: *dir}.Snapshots()
-		switch {
-		case err != nil:
+		if err != nil {
 			return err
-		case *output == "":
-			return snapshotsText(os.Stdout, all, time.Now())
 		}
-		return PrintAs(os.Stdout, *output, map[string]any{"snapshots": all})
+		return Print(os.Stdout, *output, map[string]any{"snapshots": all}, func(w io.Writer) error {
+			return snapshotsText(w, all, time.Now())
+		})
 	}
 	return c
 }

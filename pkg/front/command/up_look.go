@@ -29,10 +29,8 @@ func upListCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if *output == "" {
-			return listText(os.Stdout, records, time.Now())
-		}
-		return PrintAs(os.Stdout, *output, map[string]any{"clusters": append([]localcluster.Record{}, records...)})
+		list := map[string]any{"clusters": append([]localcluster.Record{}, records...)}
+		return Print(os.Stdout, *output, list, func(w io.Writer) error { return listText(w, records, time.Now()) })
 	}
 	return c
 }
