@@ -8,36 +8,36 @@ import (
 )
 
 // nodeIPs returns the given addresses, else one of the host's for each family of the cluster.
-func (d *decoder) nodeIPs(r *raw, n Network) []netip.Addr {
+func (d *decoder) nodeIPs(r raw, n Network) []netip.Addr {
 	cluster := prefixAddrs(n.ClusterCIDRs)
-	if len(r.nodeIP.items) == 0 {
+	if len(r["node-ip"].items) == 0 {
 		return d.hostIPs(r, n)
 	}
-	given := d.addrs(&r.nodeIP)
-	d.checkPair(&r.nodeIP, given)
+	given := d.addrs(r["node-ip"])
+	d.checkPair(r["node-ip"], given)
 	for _, a := range given {
 		if why := unusable(a); why != "" {
-			d.add("%s: %s is %s; a node's address must be one that other hosts could use", r.nodeIP.label(), a, why)
+			d.add("%s: %s is %s; a node's address must be one that other hosts could use", r["node-ip"].label(), a, why)
 		}
 	}
-	if d.settled && len(given) == len(r.nodeIP.items) && families(given) != families(cluster) && len(cluster) > 0 {
+	if d.settled && len(given) == len(r["node-ip"].items) && families(given) != families(cluster) && len(cluster) > 0 {
 		d.add("%s is %s but %s is %s; both need the same IP families in the same order",
-			r.nodeIP.label(), families(given), r.clusterCIDR.label(), families(cluster))
+			r["node-ip"].label(), families(given), r["cluster-cidr"].label(), families(cluster))
 	}
 	return given
 }
 
 // externalIPs are the addresses at which the world outside reaches the node.
-func (d *decoder) externalIPs(r *raw, n Network) []netip.Addr {
-	given := d.addrs(&r.nodeExternalIP)
-	d.checkPair(&r.nodeExternalIP, given)
+func (d *decoder) externalIPs(r raw, n Network) []netip.Addr {
+	given := d.addrs(r["node-external-ip"])
+	d.checkPair(r["node-external-ip"], given)
 	for _, a := range given {
 		why := unusable(a)
 		if slices.ContainsFunc(slices.Concat(n.ClusterCIDRs, n.ServiceCIDRs), func(p netip.Prefix) bool { return p.Contains(a) }) {
 			why = "in the network of pods or Services"
 		}
 		if why != "" {
-			d.add("%s: %s is %s; nobody outside could reach the node there", r.nodeExternalIP.label(), a, why)
+			d.add("%s: %s is %s; nobody outside could reach the node there", r["node-external-ip"].label(), a, why)
 		}
 	}
 	return given
@@ -60,7 +60,7 @@ func unusable(a netip.Addr) string {
 
 // hostIPs picks an address of this host for each family of the cluster, or for the first family that the host has
 // if the cluster's are not known yet.
-func (d *decoder) hostIPs(r *raw, n Network) []netip.Addr {
+func (d *decoder) hostIPs(r raw, n Network) []netip.Addr {
 	want := []bool{false, true} // is it IPv6?
 	if d.settled {
 		want = nil
@@ -72,7 +72,7 @@ func (d *decoder) hostIPs(r *raw, n Network) []netip.Addr {
 	var out []netip.Addr
 	take := func(a netip.Addr, how string) {
 		out = append(out, a)
-		r.nodeIP.deriveOne(a.String(), how)
+		r["node-ip"].deriveOne(a.String(), how)
 	}
 	for _, v6 := range want {
 		if a, how := d.host.nodeIP(v6, ours); a.IsValid() && !(!d.settled && len(out) == 1) {
@@ -82,10 +82,10 @@ func (d *decoder) hostIPs(r *raw, n Network) []netip.Addr {
 	if len(out) > 0 {
 		if d.settled && len(out) < len(want) {
 			how := "give one with --node-ip"
-			if r.clusterCIDR.layer != fromCluster {
+			if r["cluster-cidr"].layer != fromCluster {
 				how += ", or one family only with --cluster-cidr and --service-cidr"
 			}
-			d.list = append(d.list, NotYet{fmt.Errorf("%s: this host has no address for %s; %s", r.clusterCIDR.label(), missing(out, want), how)})
+			d.list = append(d.list, NotYet{fmt.Errorf("%s: this host has no address for %s; %s", r["cluster-cidr"].label(), missing(out, want), how)})
 		}
 		return out
 	}
@@ -172,12 +172,12 @@ func (d *decoder) advertise(v *value, bind netip.Addr, node []netip.Addr) netip.
 }
 
 // checkPorts reports an API port that NodePort Services or the node's balancer would take.
-func (d *decoder) checkPorts(r *raw, cfg Config) {
+func (d *decoder) checkPorts(r raw, cfg Config) {
 	if cfg.API.Port == cfg.Node.BalancerPort {
-		d.add("%s and %s are both %d; each needs its own", r.port.label(), r.lbPort.label(), cfg.API.Port)
+		d.add("%s and %s are both %d; each needs its own", r["https-listen-port"].label(), r["lb-server-port"].label(), cfg.API.Port)
 	}
 	first, last, ok := parsePortRange(cfg.Network.NodePorts)
 	if ok && first <= cfg.API.Port && cfg.API.Port <= last {
-		d.add("%s: %d lies in %s %s; choose another port, or another range", r.port.label(), cfg.API.Port, r.nodePorts.label(), cfg.Network.NodePorts)
+		d.add("%s: %d lies in %s %s; choose another port, or another range", r["https-listen-port"].label(), cfg.API.Port, r["service-node-port-range"].label(), cfg.Network.NodePorts)
 	}
 }

@@ -55,14 +55,10 @@ func (h host) remembered(role Role, d paths.Dirs) (k Known) {
 }
 
 // inherit adds the cluster's settings, with lower precedence than the user's, and reports contradictions.
-func (r *raw) inherit(role Role, d paths.Dirs, known Known, p *problems) {
-	for _, s := range r.serverAndNode() {
+func (r raw) inherit(role Role, d paths.Dirs, known Known, p *problems) {
+	for _, s := range r.table(Server) {
 		if s.shared == ownSetting || role == Agent && s.shared != withAll {
 			continue
-		}
-		if s.into.setting.name == "" { // not a setting of this role
-			s.into.setting = s
-			s.into.reset()
 		}
 		theirs, ok := known.Settings[s.name]
 		if !ok {
@@ -86,7 +82,7 @@ func (r *raw) inherit(role Role, d paths.Dirs, known Known, p *problems) {
 }
 
 // contradiction reports a value of the user's that differs from the cluster's.
-func (r *raw) contradiction(s setting, theirs, from string, p *problems) {
+func (r raw) contradiction(s setting, theirs, from string, p *problems) {
 	if from == "" {
 		from = "which this machine remembers"
 	} else {
@@ -117,13 +113,10 @@ func orNothing(text string) string {
 	return text
 }
 
-// serverAndNode lists all settings with their fields, whatever the role.
-func (r *raw) serverAndNode() []setting { return r.bound(append(r.nodeTable(), r.serverTable()...)) }
-
 // Files returns the content, by path, of the files that a server has to write before it uses the settings. It may be secret.
 func (cs ClusterSettings) Files(d paths.Dirs) map[string]string {
 	out := map[string]string{}
-	for _, s := range new(raw).serverTable() {
+	for _, s := range serverTable() {
 		if text := cs[s.name]; s.shared == contentWithServers && text != "" {
 			out[d.SharedFile(s.name)] = text
 		}
@@ -134,7 +127,7 @@ func (cs ClusterSettings) Files(d paths.Dirs) map[string]string {
 // ForAgents returns the settings that agents need. None of them is secret.
 func (cs ClusterSettings) ForAgents() ClusterSettings {
 	out := ClusterSettings{}
-	for _, s := range new(raw).serverAndNode() {
+	for _, s := range allSettings() {
 		if text, ok := cs[s.name]; ok && s.shared == withAll {
 			out[s.name] = text
 		}
@@ -145,7 +138,7 @@ func (cs ClusterSettings) ForAgents() ClusterSettings {
 // Fixed returns the settings that cannot be changed once the cluster has data, each with the data that depends on it.
 func Fixed() map[string]string {
 	out := map[string]string{}
-	for _, s := range new(raw).serverTable() {
+	for _, s := range serverTable() {
 		if s.heldBy != "" {
 			out[s.name] = s.heldBy
 		}
@@ -156,7 +149,7 @@ func Fixed() map[string]string {
 // Shared returns the settings of this server that the machines of its cluster share. It reads the files that some of them name.
 func (c Config) Shared() (ClusterSettings, error) {
 	out := ClusterSettings{}
-	for _, s := range new(raw).serverAndNode() {
+	for _, s := range allSettings() {
 		switch {
 		case s.shared == ownSetting || s.to.text == nil || s.name == "datastore-prefix" && !c.Datastore.External():
 		case s.shared == contentWithServers:

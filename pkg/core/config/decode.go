@@ -195,9 +195,9 @@ func (d *decoder) serverURL(v *value) string {
 }
 
 // log reads the levels. A bare level is the default, NAME=LEVEL is one component's.
-func (d *decoder) log(r *raw) Log {
-	out := Log{Level: "info", Format: d.one(&r.logFormat)}
-	for _, it := range r.logLevel.items {
+func (d *decoder) log(r raw) Log {
+	out := Log{Level: "info", Format: d.one(r["log-format"])}
+	for _, it := range r["log-level"].items {
 		component, level, ok := strings.Cut(it.text, "=")
 		if !ok {
 			component, level = "", it.text
@@ -205,11 +205,11 @@ func (d *decoder) log(r *raw) Log {
 		level = strings.ToLower(level)
 		switch {
 		case !slices.Contains(levels[:], level):
-			d.add("%s: %q is no log level; it must be one of %s", it.label(r.logLevel.setting), level, strings.Join(levels[:], ", "))
+			d.add("%s: %q is no log level; it must be one of %s", it.label(r["log-level"].setting), level, strings.Join(levels[:], ", "))
 		case !ok:
 			out.Level = level
 		case component == "":
-			d.add("%s: %q names no component", it.label(r.logLevel.setting), it.text)
+			d.add("%s: %q names no component", it.label(r["log-level"].setting), it.text)
 		default:
 			if out.Levels == nil {
 				out.Levels = map[string]string{}
@@ -217,7 +217,7 @@ func (d *decoder) log(r *raw) Log {
 			out.Levels[component] = level
 		}
 	}
-	if d.toggle(&r.debug) && out.Level != "trace" {
+	if d.toggle(r["debug"]) && out.Level != "trace" {
 		out.Level = "debug"
 	}
 	return out

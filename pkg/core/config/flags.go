@@ -36,7 +36,7 @@ type setting struct {
 	heldBy string
 	// to is the field of Config that the setting sets.
 	to binding
-	// into is where the text is collected. A row needs it only if other settings look at the text.
+	// into is where the text is collected; raw.table sets it.
 	into *value
 }
 
@@ -59,141 +59,143 @@ const (
 
 var groups = [...]string{groupFiles, groupJoin, groupNode, groupNetwork, groupAPI, groupStore, groupUpstream, groupRunning}
 
-// raw holds the text of all settings with its origin: a field for each setting that is decoded together with others, and the
-// values of the rest by name.
-type raw struct {
-	values map[string]*value
+// raw holds the text of all settings with its origin, by name.
+type raw map[string]*value
 
-	config, dataDir, runDir, kubeletRoot, kubeletDir, containerdDir              value
-	nodeName, nodeIP, nodeExternalIP, nodeLabel, nodeTaint, resolvConf           value
-	clusterCIDR, serviceCIDR, clusterDNS, clusterDomain, backend                 value
-	nodePorts, bind, advertise, port, sans, kubeconfig, kubeconfigMode           value
-	apiserverArg, controllerArg, schedulerArg, etcdArg, kubeletArg, proxyArg     value
-	logLevel, logFormat, debug, disable                                          value
-	server, token, tokenFile, agentToken, agentTokenFile                         value
-	lbPort, storeEndpoint, storeCA, storeCert, storeKey, storePrefix             value
-	ephemeral, ttl, localStorage, noHelmController, noKubeProxy, noNetworkPolicy value
+// newRaw returns all settings with their defaults.
+func newRaw() raw {
+	r := raw{}
+	for _, s := range allSettings() {
+		v := &value{setting: s}
+		if s.def != "" {
+			v.items = s.split(s.def, origin{})
+		}
+		r[s.name] = v
+	}
+	return r
 }
 
-// table lists the settings of a role, in the order of help.
-func (r *raw) table(role Role) []setting {
-	all := r.nodeTable()
+// allSettings lists the settings of servers and agents.
+func allSettings() []setting { return append(nodeTable(), serverTable()...) }
+
+// table lists the settings of a role, in the order of help, each with its value.
+func (r raw) table(role Role) []setting {
+	all := nodeTable()
 	if role == Server {
-		all = append(all, r.serverTable()...)
+		all = allSettings()
 	}
-	r.bound(all)
 	for i := range all {
-		all[i].into.setting = all[i]
+		all[i].into = r[all[i].name]
 	}
 	return all
 }
 
 // nodeTable lists what servers and agents share, because a server is also a node.
-func (r *raw) nodeTable() []setting {
+func nodeTable() []setting {
 	return []setting{
-		{name: "config", short: "c", arg: "FILE", def: "/etc/coracle/config.yaml", into: &r.config, group: groupFiles,
+		{name: "config", short: "c", arg: "FILE", def: "/etc/coracle/config.yaml", group: groupFiles,
 			help: "Settings, by the names of these flags; drop-ins in FILE.d/*.yaml are merged over it"},
-		{name: "data-dir", short: "d", arg: "DIR", def: "/var/lib/coracle", into: &r.dataDir, group: groupFiles,
+		{name: "data-dir", short: "d", arg: "DIR", def: "/var/lib/coracle", group: groupFiles,
 			help: "Everything that must survive a reboot"},
-		{name: "run-dir", arg: "DIR", def: "/run/coracle", into: &r.runDir, group: groupFiles,
+		{name: "run-dir", arg: "DIR", def: "/run/coracle", group: groupFiles,
 			help: "Sockets and other things that need not survive a reboot; its path must be short"},
-		{name: "kubelet-root-dir", arg: "DIR", def: "/var/lib/kubelet", into: &r.kubeletRoot, group: groupFiles,
+		{name: "kubelet-root-dir", arg: "DIR", def: "/var/lib/kubelet", group: groupFiles,
 			help: "Where the kubelet keeps pods and volumes; CSI drivers expect the default"},
-		{name: "kubelet-config-dir", arg: "DIR", note: "kubelet.d beside the config file", into: &r.kubeletDir, group: groupFiles,
+		{name: "kubelet-config-dir", arg: "DIR", note: "kubelet.d beside the config file", group: groupFiles,
 			help: "Drop-ins (*.conf) of kind KubeletConfiguration, merged over coracle's"},
-		{name: "containerd-config-dir", arg: "DIR", note: "containerd.d beside the config file", into: &r.containerdDir, group: groupFiles,
+		{name: "containerd-config-dir", arg: "DIR", note: "containerd.d beside the config file", group: groupFiles,
 			help: "Drop-ins (*.toml) for containerd, merged over coracle's"},
 
-		{name: "node-name", arg: "NAME", note: "the host name in lower case", into: &r.nodeName, group: groupNode,
+		{name: "node-name", arg: "NAME", note: "the host name in lower case", group: groupNode,
 			help: "Name of this node in the cluster"},
-		{name: "node-ip", kind: list, arg: "IP", note: "the source address of the default route", into: &r.nodeIP, group: groupNode,
+		{name: "node-ip", kind: list, arg: "IP", note: "the source address of the default route", group: groupNode,
 			help: "Address of this node in the cluster, one per IP family"},
-		{name: "node-external-ip", kind: list, arg: "IP", into: &r.nodeExternalIP, group: groupNode,
+		{name: "node-external-ip", kind: list, arg: "IP", group: groupNode,
 			help: "Address at which others outside the cluster reach this node, one per IP family"},
-		{name: "node-label", kind: list, arg: "KEY=VALUE", into: &r.nodeLabel, group: groupNode,
+		{name: "node-label", kind: list, arg: "KEY=VALUE", group: groupNode,
 			help: "Label that the node registers with; a node that is registered keeps what it has"},
-		{name: "node-taint", kind: list, arg: "KEY=VALUE:EFFECT", into: &r.nodeTaint, group: groupNode,
+		{name: "node-taint", kind: list, arg: "KEY=VALUE:EFFECT", group: groupNode,
 			help: "Taint that the node registers with; a node that is registered keeps what it has"},
-		{name: "resolv-conf", arg: "FILE", note: "the host's, past a local stub resolver", into: &r.resolvConf, group: groupNode,
+		{name: "resolv-conf", arg: "FILE", note: "the host's, past a local stub resolver", group: groupNode,
 			help: "Name servers for pods that use the host's, and for names outside the cluster"},
 		{name: "disable-default-registry-endpoint", kind: toggle, def: "false", to: aBool(func(c *Config) *bool { return &c.Node.NoDefaultRegistry }), group: groupNode,
 			help: "Pull images of registries that have mirrors in registries.yaml from those mirrors only"},
 
-		{name: "server", short: "s", arg: "URL", into: &r.server, group: groupJoin, alias: envPrefix + "URL",
+		{name: "server", short: "s", arg: "URL", group: groupJoin, alias: envPrefix + "URL",
 			help: "Server of the cluster to join, as https://HOST:6443; a server without it begins a cluster"},
-		{name: "token", short: "t", arg: "TOKEN", into: &r.token, group: groupJoin, secret: true,
+		{name: "token", short: "t", arg: "TOKEN", group: groupJoin, secret: true,
 			help: "Token to join with, or for others to join with on the first server; --token-file keeps it out of process lists"},
-		{name: "token-file", arg: "FILE", into: &r.tokenFile, group: groupJoin,
+		{name: "token-file", arg: "FILE", group: groupJoin,
 			help: "File that holds the token"},
 		{name: "replace-node", kind: toggle, def: "false", to: aBool(func(c *Config) *bool { return &c.Join.Replace }), group: groupJoin,
 			help: "Take the place of another machine that has this node name; the token must allow it"},
 		{name: "join-retry", kind: toggle, def: "true", to: aBool(func(c *Config) *bool { return &c.Join.Retry }), group: groupJoin,
 			help: "Go on trying while no server answers (default true)"},
 
-		{name: "lb-server-port", arg: "PORT", def: "6444", into: &r.lbPort, group: groupNetwork,
+		{name: "lb-server-port", arg: "PORT", def: "6444", group: groupNetwork,
 			help: "Port on loopback at which this node's parts reach the API of any server"},
 		{name: "flannel-iface", arg: "INTERFACE", note: "the one that has the node IP", to: aText(func(c *Config) *string { return &c.Network.Iface }), group: groupNetwork,
 			help: "Interface that carries traffic between the pods of different nodes"},
 
-		{name: "kubelet-arg", kind: lines, arg: "KEY=VALUE", into: &r.kubeletArg, group: groupUpstream,
+		{name: "kubelet-arg", kind: lines, arg: "KEY=VALUE", group: groupUpstream,
 			help: "Flag for the kubelet, without dashes; wins over coracle's"},
-		{name: "kube-proxy-arg", kind: lines, arg: "KEY=VALUE", into: &r.proxyArg, group: groupUpstream,
+		{name: "kube-proxy-arg", kind: lines, arg: "KEY=VALUE", group: groupUpstream,
 			help: "Flag for kube-proxy, without dashes; wins over coracle's"},
 
-		{name: "disable", kind: list, arg: "SERVICE", words: Addons(), into: &r.disable, to: decodedAs(func(c Config) string { return strings.Join(c.Disable, ",") }), group: groupRunning, shared: withAll,
+		{name: "disable", kind: list, arg: "SERVICE", words: Addons(), to: decodedAs(func(c Config) string { return strings.Join(c.Disable, ",") }), group: groupRunning, shared: withAll,
 			help: "Service of coracle to leave out: " + strings.Join(Addons(), ", ")},
-		{name: "disable-helm-controller", kind: toggle, def: "false", into: &r.noHelmController, group: groupRunning,
+		{name: "disable-helm-controller", kind: toggle, def: "false", group: groupRunning,
 			help: "The same as --disable=helm-controller"},
-		{name: "disable-kube-proxy", kind: toggle, def: "false", into: &r.noKubeProxy, group: groupRunning,
+		{name: "disable-kube-proxy", kind: toggle, def: "false", group: groupRunning,
 			help: "The same as --disable=kube-proxy"},
-		{name: "disable-network-policy", kind: toggle, def: "false", into: &r.noNetworkPolicy, group: groupRunning,
+		{name: "disable-network-policy", kind: toggle, def: "false", group: groupRunning,
 			help: "The same as --disable=network-policy"},
 		{name: "drain-on-stop", kind: toggle, def: "false", to: aBool(func(c *Config) *bool { return &c.DrainOnStop }), group: groupRunning,
 			help: "Stop the pods too when coracle stops"},
-		{name: "log-level", kind: list, arg: "LEVEL", words: levels[:], def: "info", into: &r.logLevel, group: groupRunning,
+		{name: "log-level", kind: list, arg: "LEVEL", words: levels[:], def: "info", group: groupRunning,
 			help: "error, warn, info, debug or trace; per component as in info,kubelet=debug"},
-		{name: "log-format", arg: "FORMAT", words: []string{"text", "json"}, def: "text", into: &r.logFormat, group: groupRunning,
+		{name: "log-format", arg: "FORMAT", words: []string{"text", "json"}, def: "text", group: groupRunning,
 			help: "text or json"},
-		{name: "debug", kind: toggle, def: "false", into: &r.debug, group: groupRunning,
+		{name: "debug", kind: toggle, def: "false", group: groupRunning,
 			help: "Short for --log-level=debug"},
 	}
 }
 
 // serverTable lists what only servers have.
-func (r *raw) serverTable() []setting {
+func serverTable() []setting {
 	return []setting{
-		{name: "agent-token", arg: "TOKEN", into: &r.agentToken, group: groupJoin, secret: true,
+		{name: "agent-token", arg: "TOKEN", group: groupJoin, secret: true,
 			help: "Token for agents to join with, which servers cannot use; --agent-token-file keeps it out of process lists"},
-		{name: "agent-token-file", arg: "FILE", into: &r.agentTokenFile, group: groupJoin,
+		{name: "agent-token-file", arg: "FILE", group: groupJoin,
 			help: "File that holds the agents' token"},
 
-		{name: "default-local-storage-path", arg: "DIR", note: "storage in the data directory", into: &r.localStorage, group: groupFiles, shared: withServers,
+		{name: "default-local-storage-path", arg: "DIR", note: "storage in the data directory", group: groupFiles, shared: withServers,
 			help: "Where nodes keep the volumes of StorageClass local-path, unless ConfigMap local-path-config says otherwise"},
 
-		{name: "cluster-cidr", kind: list, arg: "CIDR", def: "10.42.0.0/16", into: &r.clusterCIDR, to: decodedAs(func(c Config) string { return joined(c.Network.ClusterCIDRs) }), group: groupNetwork, shared: withAll, heldBy: "nodes and pods have addresses of it",
+		{name: "cluster-cidr", kind: list, arg: "CIDR", def: "10.42.0.0/16", to: decodedAs(func(c Config) string { return joined(c.Network.ClusterCIDRs) }), group: groupNetwork, shared: withAll, heldBy: "nodes and pods have addresses of it",
 			help: "Addresses of pods, one range per IP family, the preferred family first"},
-		{name: "service-cidr", kind: list, arg: "CIDR", def: "10.43.0.0/16", into: &r.serviceCIDR, to: decodedAs(func(c Config) string { return joined(c.Network.ServiceCIDRs) }), group: groupNetwork, shared: withAll, heldBy: "Services have addresses of it",
+		{name: "service-cidr", kind: list, arg: "CIDR", def: "10.43.0.0/16", to: decodedAs(func(c Config) string { return joined(c.Network.ServiceCIDRs) }), group: groupNetwork, shared: withAll, heldBy: "Services have addresses of it",
 			help: "Addresses of Services, one range per IP family in the order of --cluster-cidr"},
-		{name: "cluster-dns", kind: list, arg: "IP", note: "the tenth address of each service CIDR", into: &r.clusterDNS, to: decodedAs(func(c Config) string { return joined(c.Network.DNS) }), group: groupNetwork, shared: withAll,
+		{name: "cluster-dns", kind: list, arg: "IP", note: "the tenth address of each service CIDR", to: decodedAs(func(c Config) string { return joined(c.Network.DNS) }), group: groupNetwork, shared: withAll,
 			help: "Address of the DNS Service, one per IP family"},
-		{name: "cluster-domain", arg: "DOMAIN", def: "cluster.local", into: &r.clusterDomain, to: decodedAs(func(c Config) string { return c.Network.Domain }), group: groupNetwork, shared: withAll, heldBy: "tokens and pods hold names in it",
+		{name: "cluster-domain", arg: "DOMAIN", def: "cluster.local", to: decodedAs(func(c Config) string { return c.Network.Domain }), group: groupNetwork, shared: withAll, heldBy: "tokens and pods hold names in it",
 			help: "Domain under which Services have names"},
-		{name: "flannel-backend", arg: "BACKEND", words: []string{string(VXLAN), string(HostGW), string(BackendNone)}, def: string(VXLAN), into: &r.backend, to: decodedAs(func(c Config) string { return string(c.Network.Backend) }), group: groupNetwork, shared: withAll,
+		{name: "flannel-backend", arg: "BACKEND", words: []string{string(VXLAN), string(HostGW), string(BackendNone)}, def: string(VXLAN), to: decodedAs(func(c Config) string { return string(c.Network.Backend) }), group: groupNetwork, shared: withAll,
 			help: "How pods of different nodes reach each other: vxlan, host-gw, or none to bring another CNI plugin"},
-		{name: "service-node-port-range", arg: "FIRST-LAST", def: "30000-32767", into: &r.nodePorts, to: decodedAs(func(c Config) string { return c.Network.NodePorts }), group: groupNetwork, shared: withAll,
+		{name: "service-node-port-range", arg: "FIRST-LAST", def: "30000-32767", to: decodedAs(func(c Config) string { return c.Network.NodePorts }), group: groupNetwork, shared: withAll,
 			help: "Ports for Services of type NodePort"},
 
-		{name: "bind-address", arg: "IP", note: "all addresses", into: &r.bind, group: groupAPI,
+		{name: "bind-address", arg: "IP", note: "all addresses", group: groupAPI,
 			help: "Address that the API listens on"},
-		{name: "advertise-address", arg: "IP", note: "the node's first IP", into: &r.advertise, group: groupAPI,
+		{name: "advertise-address", arg: "IP", note: "the node's first IP", group: groupAPI,
 			help: "Address of the API that the cluster is told"},
-		{name: "https-listen-port", arg: "PORT", def: "6443", into: &r.port, group: groupAPI,
+		{name: "https-listen-port", arg: "PORT", def: "6443", group: groupAPI,
 			help: "Port that the API listens on"},
-		{name: "tls-san", kind: list, arg: "NAME|IP", into: &r.sans, group: groupAPI,
+		{name: "tls-san", kind: list, arg: "NAME|IP", group: groupAPI,
 			help: "Further host name or address by which clients reach the API, for its certificate"},
-		{name: "write-kubeconfig", short: "o", arg: "FILE", note: "kubeconfig.yaml beside the config file", into: &r.kubeconfig, group: groupAPI, alias: envPrefix + "KUBECONFIG_OUTPUT",
+		{name: "write-kubeconfig", short: "o", arg: "FILE", note: "kubeconfig.yaml beside the config file", group: groupAPI, alias: envPrefix + "KUBECONFIG_OUTPUT",
 			help: "Where to write the administrator's kubeconfig"},
-		{name: "write-kubeconfig-mode", arg: "MODE", def: "0600", into: &r.kubeconfigMode, group: groupAPI, alias: envPrefix + "KUBECONFIG_MODE",
+		{name: "write-kubeconfig-mode", arg: "MODE", def: "0600", group: groupAPI, alias: envPrefix + "KUBECONFIG_MODE",
 			help: "Permissions of that file, octal"},
 		{name: "enable-admission-plugins", kind: list, arg: "PLUGIN", to: aList(func(c *Config) *[]string { return &c.API.EnableAdmission }), group: groupAPI, shared: withServers,
 			help: "Admission plugin to use besides the default ones"},
@@ -210,29 +212,29 @@ func (r *raw) serverTable() []setting {
 		{name: "kube-scheduler-config", arg: "FILE", to: aFile(func(c *Config) *string { return &c.API.SchedulerConfig }), group: groupUpstream, shared: contentWithServers,
 			help: "Profiles of the scheduler, of kind KubeSchedulerConfiguration"},
 
-		{name: "datastore-endpoint", kind: list, arg: "URL", into: &r.storeEndpoint, to: decodedAs(func(c Config) string { return strings.Join(c.Datastore.Endpoints, ",") }), group: groupStore, shared: withServers,
+		{name: "datastore-endpoint", kind: list, arg: "URL", to: decodedAs(func(c Config) string { return strings.Join(c.Datastore.Endpoints, ",") }), group: groupStore, shared: withServers,
 			help: "etcd that keeps the cluster's data in place of coracle's own, as https://HOST:2379 or unix:///PATH"},
-		{name: "datastore-cafile", arg: "FILE", into: &r.storeCA, to: decodedAs(func(c Config) string { return c.Datastore.CAFile }), group: groupStore, shared: contentWithServers,
+		{name: "datastore-cafile", arg: "FILE", to: decodedAs(func(c Config) string { return c.Datastore.CAFile }), group: groupStore, shared: contentWithServers,
 			help: "CA certificate of that etcd"},
-		{name: "datastore-certfile", arg: "FILE", into: &r.storeCert, to: decodedAs(func(c Config) string { return c.Datastore.CertFile }), group: groupStore, shared: contentWithServers,
+		{name: "datastore-certfile", arg: "FILE", to: decodedAs(func(c Config) string { return c.Datastore.CertFile }), group: groupStore, shared: contentWithServers,
 			help: "Client certificate for that etcd"},
-		{name: "datastore-keyfile", arg: "FILE", into: &r.storeKey, to: decodedAs(func(c Config) string { return c.Datastore.KeyFile }), group: groupStore, shared: contentWithServers,
+		{name: "datastore-keyfile", arg: "FILE", to: decodedAs(func(c Config) string { return c.Datastore.KeyFile }), group: groupStore, shared: contentWithServers,
 			help: "Key of the client certificate"},
-		{name: "datastore-prefix", arg: "PREFIX", def: "/registry", into: &r.storePrefix, to: decodedAs(func(c Config) string { return c.Datastore.Prefix }), group: groupStore, shared: withServers,
+		{name: "datastore-prefix", arg: "PREFIX", def: "/registry", to: decodedAs(func(c Config) string { return c.Datastore.Prefix }), group: groupStore, shared: withServers,
 			help: "What the cluster's keys in that etcd begin with"},
 
-		{name: "kube-apiserver-arg", kind: lines, arg: "KEY=VALUE", into: &r.apiserverArg, group: groupUpstream,
+		{name: "kube-apiserver-arg", kind: lines, arg: "KEY=VALUE", group: groupUpstream,
 			help: "Flag for kube-apiserver, without dashes; wins over coracle's"},
-		{name: "kube-controller-manager-arg", kind: lines, arg: "KEY=VALUE", into: &r.controllerArg, group: groupUpstream,
+		{name: "kube-controller-manager-arg", kind: lines, arg: "KEY=VALUE", group: groupUpstream,
 			help: "Flag for kube-controller-manager, without dashes; wins over coracle's"},
-		{name: "kube-scheduler-arg", kind: lines, arg: "KEY=VALUE", into: &r.schedulerArg, group: groupUpstream,
+		{name: "kube-scheduler-arg", kind: lines, arg: "KEY=VALUE", group: groupUpstream,
 			help: "Flag for kube-scheduler, without dashes; wins over coracle's"},
-		{name: "etcd-arg", kind: lines, arg: "KEY=VALUE", into: &r.etcdArg, group: groupUpstream,
+		{name: "etcd-arg", kind: lines, arg: "KEY=VALUE", group: groupUpstream,
 			help: "Flag for etcd, without dashes; wins over coracle's"},
 
-		{name: "ephemeral", kind: toggle, def: "false", into: &r.ephemeral, group: groupRunning,
+		{name: "ephemeral", kind: toggle, def: "false", group: groupRunning,
 			help: "Keep the whole cluster in memory, and remove it with its pods and everything else when coracle stops"},
-		{name: "ttl", arg: "DURATION", def: "0s", into: &r.ttl, group: groupRunning,
+		{name: "ttl", arg: "DURATION", def: "0s", group: groupRunning,
 			help: "After how long an ephemeral cluster removes itself; 0s is never"},
 	}
 }

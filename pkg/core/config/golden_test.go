@@ -89,7 +89,7 @@ func TestBadFiles(t *testing.T) {
 // TestFlagList keeps names, variables and defaults from changing unseen: people's files depend on them.
 func TestFlagList(t *testing.T) {
 	for _, role := range []Role{Server, Agent} {
-		var r raw
+		r := newRaw()
 		var b strings.Builder
 		for _, s := range r.table(role) {
 			fmt.Fprintf(&b, "--%s %s\n  env     %s\n  default %s\n  help    %s\n", s.name, s.arg, s.env(), s.def+s.note, s.help)
@@ -106,7 +106,7 @@ func TestUsage(t *testing.T) {
 // TestTable holds the table against its own rules.
 func TestTable(t *testing.T) {
 	for _, role := range []Role{Server, Agent} {
-		var r raw
+		r := newRaw()
 		names, shorts, values := map[string]bool{}, map[string]bool{}, map[*value]bool{}
 		for _, s := range r.table(role) {
 			if names[s.name] || s.short != "" && shorts[s.short] || values[s.into] {
@@ -144,11 +144,10 @@ func reference(t *testing.T) string {
 	}
 	var b strings.Builder
 	b.Write(head)
-	var r raw
 	sections := []struct {
 		title string
 		table []setting
-	}{{"Servers and agents", r.nodeTable()}, {"Servers only", r.serverTable()}}
+	}{{"Servers and agents", nodeTable()}, {"Servers only", serverTable()}}
 	for _, section := range sections {
 		fmt.Fprintf(&b, "\n## %s\n", section.title)
 		for _, group := range groups {

@@ -14,7 +14,7 @@ const GroupAnnotation = "coracle_group"
 // Flags are a role's flags in the order of help, for completion and documentation: setting them has no effect. The type of
 // a value is what help calls it, FILE or DIR for paths; a value with the method Words takes these words only.
 func Flags(role Role) *pflag.FlagSet {
-	var r raw
+	r := newRaw()
 	table := r.table(role)
 	all, out := flagSet(role, table), pflag.NewFlagSet("coracle "+string(role), pflag.ContinueOnError)
 	out.SortFlags = false
@@ -102,14 +102,10 @@ func inspect(role Role, args, environ []string, h host) (Config, []Setting, erro
 
 // Defaults returns the settings of a role with their defaults. Settings whose default depends on the host have no value.
 func Defaults(role Role) []Setting {
-	r := &raw{}
-	for _, s := range r.table(role) {
-		s.into.reset()
-	}
-	return r.settings(role)
+	return newRaw().settings(role)
 }
 
-func (r *raw) settings(role Role) []Setting {
+func (r raw) settings(role Role) []Setting {
 	var out []Setting
 	table := r.table(role)
 	for _, group := range groups {

@@ -6,41 +6,41 @@ import (
 	"strings"
 )
 
-func (d *decoder) join(r *raw) Join {
+func (d *decoder) join(r raw) Join {
 	j := Join{
-		Token: r.token.one().text, TokenFile: d.file(&r.tokenFile),
-		AgentToken: r.agentToken.one().text, AgentTokenFile: d.file(&r.agentTokenFile),
+		Token: r["token"].one().text, TokenFile: d.file(r["token-file"]),
+		AgentToken: r["agent-token"].one().text, AgentTokenFile: d.file(r["agent-token-file"]),
 	}
-	if len(r.server.items) > 0 {
-		j.Server = d.serverURL(&r.server)
+	if len(r["server"].items) > 0 {
+		j.Server = d.serverURL(r["server"])
 	}
-	for _, x := range [][2]*value{{&r.token, &r.tokenFile}, {&r.agentToken, &r.agentTokenFile}} {
+	for _, x := range [][2]*value{{r["token"], r["token-file"]}, {r["agent-token"], r["agent-token-file"]}} {
 		if x[0].one().text != "" && x[1].one().text != "" {
 			d.add("%s and %s are both given; choose one", x[0].label(), x[1].label())
 		}
 	}
 	if j.AgentToken != "" && j.AgentToken == j.Token {
-		d.add("%s and %s are the same, and then agents could join as servers; make the one for agents another", r.agentToken.label(), r.token.label())
+		d.add("%s and %s are the same, and then agents could join as servers; make the one for agents another", r["agent-token"].label(), r["token"].label())
 	}
 	return j
 }
 
-func (d *decoder) datastore(r *raw) Datastore {
+func (d *decoder) datastore(r raw) Datastore {
 	s := Datastore{
-		Endpoints: d.storeURLs(&r.storeEndpoint),
-		CAFile:    d.file(&r.storeCA), CertFile: d.file(&r.storeCert), KeyFile: d.file(&r.storeKey),
-		Prefix: r.storePrefix.one().text,
+		Endpoints: d.storeURLs(r["datastore-endpoint"]),
+		CAFile:    d.file(r["datastore-cafile"]), CertFile: d.file(r["datastore-certfile"]), KeyFile: d.file(r["datastore-keyfile"]),
+		Prefix: r["datastore-prefix"].one().text,
 	}
 	if (s.CertFile == "") != (s.KeyFile == "") {
-		d.add("%s and %s belong together; give both or none", r.storeCert.label(), r.storeKey.label())
+		d.add("%s and %s belong together; give both or none", r["datastore-certfile"].label(), r["datastore-keyfile"].label())
 	}
 	if !strings.HasPrefix(s.Prefix, "/") || len(s.Prefix) < 2 {
-		d.add("%s: %q is not a prefix such as /registry", r.storePrefix.label(), s.Prefix)
+		d.add("%s: %q is not a prefix such as /registry", r["datastore-prefix"].label(), s.Prefix)
 	}
-	if s.External() || len(r.storeEndpoint.items) > 0 { // an invalid endpoint is reported already
+	if s.External() || len(r["datastore-endpoint"].items) > 0 { // an invalid endpoint is reported already
 		return s
 	}
-	for _, v := range []*value{&r.storeCA, &r.storeCert, &r.storeKey, &r.storePrefix} {
+	for _, v := range []*value{r["datastore-cafile"], r["datastore-certfile"], r["datastore-keyfile"], r["datastore-prefix"]} {
 		if v.layer >= fromFile && v.one().text != v.setting.def {
 			d.add("%s has a meaning only with --datastore-endpoint, which is not given", v.label())
 		}
@@ -69,15 +69,15 @@ func (d *decoder) storeURLs(v *value) []string {
 }
 
 // ephemeral decodes the settings of an ephemeral server, which starts a cluster with its own etcd.
-func (d *decoder) ephemeral(r *raw, cfg Config) Ephemeral {
-	e := Ephemeral{On: d.toggle(&r.ephemeral), TTL: d.seconds(&r.ttl)}
+func (d *decoder) ephemeral(r raw, cfg Config) Ephemeral {
+	e := Ephemeral{On: d.toggle(r["ephemeral"]), TTL: d.seconds(r["ttl"])}
 	switch {
 	case !e.On && e.TTL > 0:
-		d.add("%s has a meaning only with --ephemeral, which is not given", r.ttl.label())
+		d.add("%s has a meaning only with --ephemeral, which is not given", r["ttl"].label())
 	case e.On && cfg.Join.Server != "":
-		d.add("%s and %s cannot be used together: an ephemeral cluster has one server, which begins it", r.ephemeral.label(), r.server.label())
-	case e.On && len(r.storeEndpoint.items) > 0:
-		d.add("%s and %s cannot be used together: that etcd keeps what it is given", r.ephemeral.label(), r.storeEndpoint.label())
+		d.add("%s and %s cannot be used together: an ephemeral cluster has one server, which begins it", r["ephemeral"].label(), r["server"].label())
+	case e.On && len(r["datastore-endpoint"].items) > 0:
+		d.add("%s and %s cannot be used together: that etcd keeps what it is given", r["ephemeral"].label(), r["datastore-endpoint"].label())
 	}
 	return e
 }

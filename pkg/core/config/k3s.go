@@ -12,8 +12,8 @@ var notBrought = map[string]string{
 }
 
 // translate merges all settings that disable services into one list. It returns remarks that need no action.
-func (r *raw) translate() (remarks []string) {
-	list := &r.disable
+func (r raw) translate() (remarks []string) {
+	list := r["disable"]
 	var items []item
 	for _, it := range list.items {
 		if why := notBrought[it.text]; why != "" {
@@ -29,7 +29,7 @@ func (r *raw) translate() (remarks []string) {
 		asked   *value
 		service string
 	}{
-		{&r.noHelmController, "helm-controller"}, {&r.noKubeProxy, "kube-proxy"}, {&r.noNetworkPolicy, "network-policy"},
+		{r["disable-helm-controller"], "helm-controller"}, {r["disable-kube-proxy"], "kube-proxy"}, {r["disable-network-policy"], "network-policy"},
 	} {
 		if on := single.asked.one(); isTrue(on.text) {
 			items = append(items, item{single.service, on.origin})

@@ -30,17 +30,14 @@ func (p *problems) add(format string, args ...any) {
 func (p *problems) err() error { return errors.Join(p.list...) }
 
 // read fills r from flags, environment and files. The error is pflag.ErrHelp or nil; mistakes go to problems.
-func (r *raw) read(role Role, args, environ []string, h host, p *problems) error {
+func (r raw) read(role Role, args, environ []string, h host, p *problems) error {
 	table := r.table(role)
-	for _, s := range table {
-		s.into.reset()
-	}
 	if err := parseFlags(role, table, args, p); err != nil {
 		return err
 	}
 	env := r.readEnv(role, table, environ, p)
-	if it, ok := env["config"]; ok && r.config.layer < fromEnv {
-		r.config.put([]item{it}, fromEnv)
+	if it, ok := env["config"]; ok && r["config"].layer < fromEnv {
+		r["config"].put([]item{it}, fromEnv)
 	}
 	r.readFiles(role, table, h, p)
 	for _, s := range table {
@@ -123,7 +120,7 @@ func dashed(name string) string {
 }
 
 // readEnv returns the settings in the environment by name.
-func (r *raw) readEnv(role Role, table []setting, environ []string, p *problems) map[string]item {
+func (r raw) readEnv(role Role, table []setting, environ []string, p *problems) map[string]item {
 	found := map[string]item{}
 	byEnv := map[string]setting{}
 	for _, s := range table {
@@ -151,17 +148,17 @@ func (r *raw) readEnv(role Role, table []setting, environ []string, p *problems)
 }
 
 // readFiles merges the configuration file and its drop-ins into r, weakest first.
-func (r *raw) readFiles(role Role, table []setting, h host, p *problems) {
-	it := r.config.one()
+func (r raw) readFiles(role Role, table []setting, h host, p *problems) {
+	it := r["config"].one()
 	main := it.text
 	if main == "" {
-		p.add("%s: the name of the file is empty", r.config.label())
+		p.add("%s: the name of the file is empty", r["config"].label())
 		return
 	}
 	files := []string{main}
 	dropIns, err := h.readDir(main + ".d")
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.ENOTDIR) {
-		p.add("%s: reading drop-ins: %w", r.config.label(), err)
+		p.add("%s: reading drop-ins: %w", r["config"].label(), err)
 	}
 	for _, entry := range dropIns {
 		if ext := filepath.Ext(entry.Name()); !entry.IsDir() && (ext == ".yaml" || ext == ".yml") {
@@ -170,11 +167,11 @@ func (r *raw) readFiles(role Role, table []setting, h host, p *problems) {
 	}
 	for i, file := range files {
 		data, err := h.readFile(file)
-		if errors.Is(err, fs.ErrNotExist) && i == 0 && r.config.layer == fromDefault {
+		if errors.Is(err, fs.ErrNotExist) && i == 0 && r["config"].layer == fromDefault {
 			continue
 		}
 		if err != nil {
-			p.add("%s: reading the configuration: %w", r.config.label(), err)
+			p.add("%s: reading the configuration: %w", r["config"].label(), err)
 			continue
 		}
 		mergeFile(role, table, file, data, p)
@@ -189,7 +186,7 @@ func hint(role Role, table []setting, name, prefix string) string {
 		}
 		return prefix + n
 	}
-	if role == Agent && slices.ContainsFunc(new(raw).serverTable(), func(s setting) bool { return s.name == name }) {
+	if role == Agent && slices.ContainsFunc(serverTable(), func(s setting) bool { return s.name == name }) {
 		return "; it is a setting of servers, and agents take it from theirs where they need it"
 	}
 	best, bestDistance := "", len(name)/3+2

@@ -48,27 +48,27 @@ func (d *decoder) checkPair(v *value, addrs []netip.Addr) {
 }
 
 // checkFamilies reports CIDR lists that are no pair or do not agree.
-func (d *decoder) checkFamilies(r *raw, n Network) {
+func (d *decoder) checkFamilies(r raw, n Network) {
 	for _, x := range []struct {
 		v     *value
 		found []netip.Prefix
-	}{{&r.clusterCIDR, n.ClusterCIDRs}, {&r.serviceCIDR, n.ServiceCIDRs}} {
+	}{{r["cluster-cidr"], n.ClusterCIDRs}, {r["service-cidr"], n.ServiceCIDRs}} {
 		if len(x.v.items) == 0 {
 			d.add("%s: give at least one CIDR", x.v.label())
 		}
 		d.checkPair(x.v, prefixAddrs(x.found))
 	}
 	cluster, service := prefixAddrs(n.ClusterCIDRs), prefixAddrs(n.ServiceCIDRs)
-	whole := len(n.ClusterCIDRs) == len(r.clusterCIDR.items) && len(n.ServiceCIDRs) == len(r.serviceCIDR.items)
+	whole := len(n.ClusterCIDRs) == len(r["cluster-cidr"].items) && len(n.ServiceCIDRs) == len(r["service-cidr"].items)
 	if whole && families(cluster) != families(service) {
 		d.add("%s is %s but %s is %s; both need the same IP families in the same order",
-			r.clusterCIDR.label(), families(cluster), r.serviceCIDR.label(), families(service))
+			r["cluster-cidr"].label(), families(cluster), r["service-cidr"].label(), families(service))
 	}
 }
 
 // checkSizes holds ranges against the limits of kube-apiserver and the node CIDR allocator.
-func (d *decoder) checkSizes(r *raw) {
-	ownMask := slices.ContainsFunc(r.controllerArg.items, func(it item) bool {
+func (d *decoder) checkSizes(r raw) {
+	ownMask := slices.ContainsFunc(r["kube-controller-manager-arg"].items, func(it item) bool {
 		return strings.HasPrefix(it.text, "node-cidr-mask-size")
 	})
 	check := func(v *value, min4, max4, min6, max6 int, why string) {
@@ -86,9 +86,9 @@ func (d *decoder) checkSizes(r *raw) {
 			}
 		}
 	}
-	check(&r.serviceCIDR, 12, 28, 108, 124, "Kubernetes allows 2^20 Services at most, and the DNS Service needs the tenth address")
+	check(r["service-cidr"], 12, 28, 108, 124, "Kubernetes allows 2^20 Services at most, and the DNS Service needs the tenth address")
 	if !ownMask {
-		check(&r.clusterCIDR, 8, 24, 48, 64, "each node gets a /24 (IPv4) or /64 (IPv6) of it, and there may be 2^16 of those")
+		check(r["cluster-cidr"], 8, 24, 48, 64, "each node gets a /24 (IPv4) or /64 (IPv6) of it, and there may be 2^16 of those")
 	}
 }
 
@@ -122,26 +122,26 @@ func (d *decoder) checkDNS(v *value, n Network) {
 }
 
 // checkOverlaps reports ranges and addresses that collide, naming both settings.
-func (d *decoder) checkOverlaps(r *raw, cfg Config) {
+func (d *decoder) checkOverlaps(r raw, cfg Config) {
 	for _, c := range cfg.Network.ClusterCIDRs {
 		for _, s := range cfg.Network.ServiceCIDRs {
 			if c.Overlaps(s) {
 				d.add("%s %s and %s %s overlap; pods and Services need ranges of their own",
-					r.clusterCIDR.label(), c, r.serviceCIDR.label(), s)
+					r["cluster-cidr"].label(), c, r["service-cidr"].label(), s)
 			}
 		}
-		d.checkInside(&r.clusterCIDR, c, r, cfg.Node.IPs)
+		d.checkInside(r["cluster-cidr"], c, r, cfg.Node.IPs)
 	}
 	for _, s := range cfg.Network.ServiceCIDRs {
-		d.checkInside(&r.serviceCIDR, s, r, cfg.Node.IPs)
+		d.checkInside(r["service-cidr"], s, r, cfg.Node.IPs)
 	}
 }
 
-func (d *decoder) checkInside(v *value, p netip.Prefix, r *raw, ips []netip.Addr) {
+func (d *decoder) checkInside(v *value, p netip.Prefix, r raw, ips []netip.Addr) {
 	for _, a := range ips {
 		if p.Contains(a) {
 			d.add("%s: the node's address %s lies in %s %s; choose another range, or another address",
-				r.nodeIP.label(), a, v.label(), p)
+				r["node-ip"].label(), a, v.label(), p)
 		}
 	}
 }
@@ -158,11 +158,11 @@ var systemDirs = [...]string{"/", "/bin", "/boot", "/dev", "/etc", "/home", "/li
 	"/var", "/var/cache", "/var/lib", "/var/lock", "/var/log", "/var/run", "/var/spool", "/var/tmp"}
 
 // checkDirs reports directories that cannot work, alone or together.
-func (d *decoder) checkDirs(r *raw, cfg Config) {
+func (d *decoder) checkDirs(r raw, cfg Config) {
 	roots := []struct {
 		v    *value
 		path string
-	}{{&r.dataDir, cfg.Dirs.Data}, {&r.runDir, cfg.Dirs.Run}, {&r.kubeletRoot, cfg.Dirs.Kubelet}}
+	}{{r["data-dir"], cfg.Dirs.Data}, {r["run-dir"], cfg.Dirs.Run}, {r["kubelet-root-dir"], cfg.Dirs.Kubelet}}
 	for i, x := range roots {
 		if slices.Contains(systemDirs[:], x.path) {
 			d.add("%s: %s belongs to the system, and coracle removes its directory on reset; choose one below it", x.v.label(), x.path)
@@ -178,7 +178,7 @@ func (d *decoder) checkDirs(r *raw, cfg Config) {
 	}
 	if n := len(filepath.Join(cfg.Dirs.Run, deepestSocket)); n > longestSocket {
 		d.add("%s: %s is too long: sockets in it would have paths of %d bytes, and the kernel takes %d; choose a shorter one",
-			r.runDir.label(), cfg.Dirs.Run, n, longestSocket)
+			r["run-dir"].label(), cfg.Dirs.Run, n, longestSocket)
 	}
 }
 

@@ -76,7 +76,7 @@ func TestRandomConfigurations(t *testing.T) {
 	began, good := time.Now(), 0
 	for range 1000 {
 		role := []Role{Server, Agent}[d.IntN(2)]
-		var r raw
+		r := newRaw()
 		table := r.table(role)
 		var args, env []string
 		for range d.IntN(4) {

@@ -32,9 +32,9 @@ func ResolveIn(role Role, args, environ []string, known Known) (Config, error) {
 	return cfg, err
 }
 
-func resolve(role Role, args, environ []string, h host, known *Known) (Config, *raw, error) {
+func resolve(role Role, args, environ []string, h host, known *Known) (Config, raw, error) {
 	var p problems
-	r := &raw{}
+	r := newRaw()
 	if err := r.read(role, args, environ, h, &p); err != nil {
 		return Config{}, r, err
 	}
@@ -46,7 +46,7 @@ func resolve(role Role, args, environ []string, h host, known *Known) (Config, *
 		known = &remembered
 	}
 	r.inherit(role, dirs, *known, &p)
-	d.settled = known.Settings != nil || role == Server && r.server.one().text == ""
+	d.settled = known.Settings != nil || role == Server && r["server"].one().text == ""
 	cfg := d.config(r, dirs)
 	for _, s := range r.table(role) {
 		for _, it := range s.into.items {
@@ -60,8 +60,8 @@ func resolve(role Role, args, environ []string, h host, known *Known) (Config, *
 	}
 	cfg.Remarks = remarks
 	cfg.Join.Joined, cfg.Join.Servers = known.Joined, known.Servers
-	if role == Agent && !known.Joined && cfg.Join.Server == "" && len(r.server.items) == 0 {
-		p.add("%s: an agent needs a server to join, as in --server https://HOST:6443", r.server.label())
+	if role == Agent && !known.Joined && cfg.Join.Server == "" && len(r["server"].items) == 0 {
+		p.add("%s: an agent needs a server to join, as in --server https://HOST:6443", r["server"].label())
 	}
 	return cfg, r, p.err()
 }
@@ -75,23 +75,23 @@ type decoder struct {
 	settled bool
 }
 
-func (d *decoder) dirs(r *raw) paths.Dirs {
+func (d *decoder) dirs(r raw) paths.Dirs {
 	return paths.Dirs{
-		Data:    d.path(&r.dataDir),
-		Run:     d.path(&r.runDir),
-		Config:  filepath.Dir(d.path(&r.config)),
-		Kubelet: d.path(&r.kubeletRoot),
+		Data:    d.path(r["data-dir"]),
+		Run:     d.path(r["run-dir"]),
+		Config:  filepath.Dir(d.path(r["config"])),
+		Kubelet: d.path(r["kubelet-root-dir"]),
 	}
 }
 
 // config decodes the settings that depend on others, or that others depend on.
-func (d *decoder) config(r *raw, dirs paths.Dirs) Config {
+func (d *decoder) config(r raw, dirs paths.Dirs) Config {
 	dir := dirs.Config
 	cfg := Config{
 		Role:    d.role,
 		Dirs:    dirs,
 		Log:     d.log(r),
-		Disable: d.oneOf(&r.disable),
+		Disable: d.oneOf(r["disable"]),
 		Args:    d.args(r),
 	}
 	if d.settled {
@@ -105,63 +105,63 @@ func (d *decoder) config(r *raw, dirs paths.Dirs) Config {
 		return cfg
 	}
 	cfg.API = d.api(r, dir, cfg.Node)
-	cfg.API.LocalStorage = d.pathOr(&r.localStorage, dirs.LocalVolumes())
+	cfg.API.LocalStorage = d.pathOr(r["default-local-storage-path"], dirs.LocalVolumes())
 	cfg.Datastore = d.datastore(r)
 	cfg.Ephemeral = d.ephemeral(r, cfg)
 	d.checkPorts(r, cfg)
 	return cfg
 }
 
-func (d *decoder) network(r *raw) Network {
+func (d *decoder) network(r raw) Network {
 	n := Network{
-		ClusterCIDRs: d.prefixes(&r.clusterCIDR),
-		ServiceCIDRs: d.prefixes(&r.serviceCIDR),
-		DNS:          d.addrs(&r.clusterDNS),
-		Domain:       d.domain(&r.clusterDomain),
-		Backend:      Backend(d.one(&r.backend)),
-		NodePorts:    d.portRange(&r.nodePorts),
+		ClusterCIDRs: d.prefixes(r["cluster-cidr"]),
+		ServiceCIDRs: d.prefixes(r["service-cidr"]),
+		DNS:          d.addrs(r["cluster-dns"]),
+		Domain:       d.domain(r["cluster-domain"]),
+		Backend:      Backend(d.one(r["flannel-backend"])),
+		NodePorts:    d.portRange(r["service-node-port-range"]),
 	}
 	d.checkFamilies(r, n)
 	d.checkSizes(r)
 	if len(n.DNS) == 0 {
-		n.DNS = d.defaultDNS(&r.clusterDNS, n.ServiceCIDRs)
+		n.DNS = d.defaultDNS(r["cluster-dns"], n.ServiceCIDRs)
 	} else {
-		d.checkDNS(&r.clusterDNS, n)
+		d.checkDNS(r["cluster-dns"], n)
 	}
 	return n
 }
 
-func (d *decoder) node(r *raw, dir string, n Network) Node {
-	name := d.nodeName(&r.nodeName)
+func (d *decoder) node(r raw, dir string, n Network) Node {
+	name := d.nodeName(r["node-name"])
 	return Node{
 		Name:                name,
 		IPs:                 d.nodeIPs(r, n),
 		ExternalIPs:         d.externalIPs(r, n),
-		Labels:              d.labels(&r.nodeLabel, name),
-		Taints:              d.taints(&r.nodeTaint),
-		KubeletConfigDir:    d.pathOr(&r.kubeletDir, filepath.Join(dir, "kubelet.d")),
-		ContainerdConfigDir: d.pathOr(&r.containerdDir, filepath.Join(dir, "containerd.d")),
-		ResolvConf:          d.resolvConf(&r.resolvConf),
-		BalancerPort:        d.port(&r.lbPort),
+		Labels:              d.labels(r["node-label"], name),
+		Taints:              d.taints(r["node-taint"]),
+		KubeletConfigDir:    d.pathOr(r["kubelet-config-dir"], filepath.Join(dir, "kubelet.d")),
+		ContainerdConfigDir: d.pathOr(r["containerd-config-dir"], filepath.Join(dir, "containerd.d")),
+		ResolvConf:          d.resolvConf(r["resolv-conf"]),
+		BalancerPort:        d.port(r["lb-server-port"]),
 	}
 }
 
-func (d *decoder) api(r *raw, dir string, node Node) API {
-	bind := d.bind(&r.bind, node.IPs)
+func (d *decoder) api(r raw, dir string, node Node) API {
+	bind := d.bind(r["bind-address"], node.IPs)
 	return API{
 		Bind:           bind,
-		Advertise:      d.advertise(&r.advertise, bind, node.IPs),
-		Port:           d.port(&r.port),
-		SANs:           d.sans(&r.sans),
-		KubeconfigPath: d.pathOr(&r.kubeconfig, filepath.Join(dir, "kubeconfig.yaml")),
-		KubeconfigMode: d.mode(&r.kubeconfigMode),
+		Advertise:      d.advertise(r["advertise-address"], bind, node.IPs),
+		Port:           d.port(r["https-listen-port"]),
+		SANs:           d.sans(r["tls-san"]),
+		KubeconfigPath: d.pathOr(r["write-kubeconfig"], filepath.Join(dir, "kubeconfig.yaml")),
+		KubeconfigMode: d.mode(r["write-kubeconfig-mode"]),
 	}
 }
 
 // args collects the pass-through flags by part.
-func (d *decoder) args(r *raw) map[string][]string {
+func (d *decoder) args(r raw) map[string][]string {
 	out := map[string][]string{}
-	for _, v := range []*value{&r.etcdArg, &r.apiserverArg, &r.controllerArg, &r.schedulerArg, &r.kubeletArg, &r.proxyArg} {
+	for _, v := range []*value{r["etcd-arg"], r["kube-apiserver-arg"], r["kube-controller-manager-arg"], r["kube-scheduler-arg"], r["kubelet-arg"], r["kube-proxy-arg"]} {
 		if texts := d.passThrough(v); len(texts) > 0 {
 			out[strings.TrimSuffix(v.setting.name, "-arg")] = texts
 		}

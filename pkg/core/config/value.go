@@ -51,14 +51,6 @@ type value struct {
 	layer   layer // the strongest layer that has spoken
 }
 
-// reset makes v what the default says.
-func (v *value) reset() {
-	v.items, v.layer = nil, fromDefault
-	if v.setting.def != "" {
-		v.items = v.setting.split(v.setting.def, origin{})
-	}
-}
-
 // split turns text into items by the setting's kind.
 func (s setting) split(text string, from origin) []item {
 	if s.kind != list {
@@ -188,20 +180,4 @@ func joined[T fmt.Stringer](values []T) string {
 		texts[i] = v.String()
 	}
 	return strings.Join(texts, ",")
-}
-
-// bound completes rows of the table: each has its value, which is in raw if other settings look at it.
-func (r *raw) bound(rows []setting) []setting {
-	if r.values == nil {
-		r.values = map[string]*value{}
-	}
-	for i := range rows {
-		if rows[i].into == nil {
-			if r.values[rows[i].name] == nil {
-				r.values[rows[i].name] = &value{}
-			}
-			rows[i].into = r.values[rows[i].name]
-		}
-	}
-	return rows
 }
