@@ -1,6 +1,7 @@
 package helm
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -42,20 +43,13 @@ func newClients(config *rest.Config) (*clients, error) {
 	config.UserAgent = "coracle-helm"
 	config.QPS = -1 // the API server has its own fairness
 	c := &clients{config: config}
-	var err error
-	if c.server, err = url.Parse(config.Host); err != nil {
-		return nil, fmt.Errorf("reading the address of the API server: %w", err)
-	}
-	if c.transport, err = rest.TransportFor(config); err != nil {
-		return nil, fmt.Errorf("making a client of the API: %w", err)
-	}
-	if c.core, err = kubernetes.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("making a client of the API: %w", err)
-	}
-	if c.dynamic, err = dynamic.NewForConfig(config); err != nil {
-		return nil, fmt.Errorf("making a client of the API: %w", err)
-	}
-	if c.metadata, err = metadata.NewForConfig(metadata.ConfigFor(config)); err != nil {
+	var errs [5]error
+	c.server, errs[0] = url.Parse(config.Host)
+	c.transport, errs[1] = rest.TransportFor(config)
+	c.core, errs[2] = kubernetes.NewForConfig(config)
+	c.dynamic, errs[3] = dynamic.NewForConfig(config)
+	c.metadata, errs[4] = metadata.NewForConfig(metadata.ConfigFor(config))
+	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("making a client of the API: %w", err)
 	}
 	return c, nil

@@ -46,23 +46,14 @@ func mergeValues(ctx context.Context, chart chartSpec, config overrides, read se
 		what string
 		overrides
 	}{{"", chart.overrides}, {"HelmChartConfig: ", config}} {
-		for _, l := range []func() (layer, error){
-			func() (layer, error) { return parse("valuesContent", []byte(from.ValuesContent), true) },
-			func() (layer, error) { return layer{from.Values, true}, nil },
-		} {
-			values, err := l()
-			if err != nil {
-				return nil, nil, fmt.Errorf("%s%w", from.what, err)
-			}
-			values.over(all, followed)
+		layers, err := from.layers(ctx, read)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s%w", from.what, err)
 		}
-		for _, s := range from.ValuesSecrets {
-			layers, err := s.layers(ctx, read)
-			if err != nil {
-				return nil, nil, fmt.Errorf("%s%w", from.what, err)
-			}
-			for _, values := range layers {
-				values.over(all, followed)
+		for _, l := range layers {
+			merge(all, l.values)
+			if l.follows {
+				merge(followed, l.values)
 			}
 		}
 	}
@@ -75,11 +66,21 @@ type layer struct {
 	follows bool
 }
 
-func (l layer) over(all, followed map[string]any) {
-	merge(all, l.values)
-	if l.follows {
-		merge(followed, l.values)
+// layers reads the values of a HelmChart or HelmChartConfig, in order.
+func (o overrides) layers(ctx context.Context, read secrets) ([]layer, error) {
+	content, err := parse("valuesContent", []byte(o.ValuesContent), true)
+	if err != nil {
+		return nil, err
 	}
+	all := []layer{content, {o.Values, true}}
+	for _, s := range o.ValuesSecrets {
+		layers, err := s.layers(ctx, read)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, layers...)
+	}
+	return all, nil
 }
 
 // parse parses YAML. Without quote, the error does not contain the parser's, which may repeat a secret.

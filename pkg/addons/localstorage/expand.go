@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -17,10 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedv1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage/fsquota"
@@ -33,7 +29,6 @@ type expander struct {
 	client  kubernetes.Interface
 	claims  cache.SharedIndexInformer
 	volumes cache.Store
-	events  record.EventRecorder
 	resize  func(v localpath.Volume, bytes uint64) error
 }
 
@@ -42,28 +37,19 @@ func newExpander(s *Storage) *expander {
 }
 
 func (e *expander) run(ctx context.Context) {
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typedv1.EventSinkImpl{Interface: e.client.CoreV1().Events(metav1.NamespaceAll)})
-	e.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: localpath.Provisioner})
-
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](500*time.Millisecond, time.Minute))
 	enqueue := func(obj any) {
 		if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok && wantsMore(claim) {
 			queue.Add(claim.Namespace + "/" + claim.Name)
 		}
 	}
-	handler, err := e.claims.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }})
+	_, err := e.claims.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }})
 	if err != nil {
 		logrus.WithField("component", component).WithError(err).Warn("watching for claims that grow")
 		return
 	}
-	defer func() { _ = e.claims.RemoveEventHandler(handler) }()
-	var working sync.WaitGroup
-	working.Go(func() { kube.Work(ctx, component, queue, e.handle) })
-	<-ctx.Done()
-	queue.ShutDown()
-	working.Wait()
+	context.AfterFunc(ctx, queue.ShutDown)
+	kube.Work(ctx, component, queue, e.handle)
 }
 
 func wantsMore(claim *corev1.PersistentVolumeClaim) bool {
@@ -114,7 +100,11 @@ func (e *expander) refuse(ctx context.Context, claim *corev1.PersistentVolumeCla
 	if i := slices.IndexFunc(claim.Status.Conditions, ofResize); i >= 0 && claim.Status.Conditions[i].Message == why.Error() {
 		return nil // the condition is set already
 	}
-	e.events.Event(claim, corev1.EventTypeWarning, "VolumeResizeFailed", why.Error())
+	about := corev1.ObjectReference{
+		APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+	}
+	source := corev1.EventSource{Component: localpath.Provisioner}
+	_ = kube.SendEvent(ctx, e.client, source, about, corev1.EventTypeWarning, "VolumeResizeFailed", why.Error()) // the condition says it, too
 	return e.patchClaim(ctx, claim, claim.Status.Capacity[corev1.ResourceStorage], &corev1.PersistentVolumeClaimCondition{
 		Type: corev1.PersistentVolumeClaimControllerResizeError, Status: corev1.ConditionTrue,
 		LastTransitionTime: metav1.Now(), Reason: reason, Message: why.Error(),

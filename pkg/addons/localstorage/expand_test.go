@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage/fsquota"
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
@@ -36,7 +35,7 @@ func growing(t *testing.T, wanted, volume string, limit error) (*expander, *fake
 	client := fake.NewClientset(claim, pv)
 	var limits []uint64
 	e := &expander{
-		client: client, events: record.NewFakeRecorder(10), volumes: cache.NewStore(cache.MetaNamespaceKeyFunc),
+		client: client, volumes: cache.NewStore(cache.MetaNamespaceKeyFunc),
 		claims: cache.NewSharedIndexInformer(nil, &corev1.PersistentVolumeClaim{}, 0, cache.Indexers{}),
 		resize: func(v localpath.Volume, bytes uint64) error {
 			if v.Path() != "/data/"+testPV+"_shop_data" {

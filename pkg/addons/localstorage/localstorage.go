@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -62,7 +63,9 @@ func newStorage(o Options, client kubernetes.Interface) (*Storage, error) {
 	name := o.Node.Name
 	s := &Storage{Options: o, client: client, used: make(chan struct{})}
 	s.claims = cache.NewSharedIndexInformer(claimsOf(client, name), &corev1.PersistentVolumeClaim{}, 0, cache.Indexers{})
-	s.volumes = cache.NewSharedIndexInformer(volumesOf(client, name), &corev1.PersistentVolume{}, 0, cache.Indexers{})
+	s.volumes = coreinformers.NewFilteredPersistentVolumeInformer(client, 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+		o.LabelSelector = labels.Set{localpath.NodeLabel: name}.String()
+	})
 	begin := cache.ResourceEventHandlerFuncs{AddFunc: func(any) { s.once.Do(func() { close(s.used) }) }}
 	for _, informer := range []cache.SharedIndexInformer{s.claims, s.volumes} {
 		if err := informer.SetTransform(dropManagedFields); err != nil {
@@ -206,22 +209,6 @@ func isMine(claim *corev1.PersistentVolumeClaim, node string) bool {
 // isUnassigned reports whether a claim waits for a volume of a class that binds immediately, without the scheduler.
 func isUnassigned(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Annotations[localpath.SelectedNode] == "" && claim.Annotations[localpath.ProvisionerOf] == localpath.Provisioner && claim.Spec.VolumeName == ""
-}
-
-// volumesOf lists and watches the volumes of this node.
-func volumesOf(client kubernetes.Interface, node string) cache.ListerWatcher {
-	volumes := client.CoreV1().PersistentVolumes()
-	selector := labels.Set{localpath.NodeLabel: node}.String()
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = selector
-			return volumes.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = selector
-			return volumes.Watch(ctx, o)
-		},
-	}, client)
 }
 
 func dropManagedFields(obj any) (any, error) {

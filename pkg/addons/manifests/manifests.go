@@ -5,6 +5,7 @@ package manifests
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -75,19 +76,12 @@ func (m Manifests) deployer() (*deployer, error) {
 		return nil, fmt.Errorf("making a client from %s: %w", m.Kubeconfig, err)
 	}
 	d := &deployer{Manifests: m, now: time.Now, files: map[fileID]*file{}, log: logrus.WithField("component", "manifests")}
-	if d.client, err = kubernetes.NewForConfigAndClient(config, http); err != nil {
-		return nil, err
-	}
-	if d.metadata, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), http); err != nil {
-		return nil, err
-	}
-	if d.applier.dynamic, err = dynamic.NewForConfigAndClient(config, http); err != nil {
-		return nil, err
-	}
-	if d.applier.discovery, err = discovery.NewDiscoveryClientForConfigAndClient(config, http); err != nil {
-		return nil, err
-	}
-	return d, nil
+	var errs [4]error
+	d.client, errs[0] = kubernetes.NewForConfigAndClient(config, http)
+	d.metadata, errs[1] = metadata.NewForConfigAndClient(metadata.ConfigFor(config), http)
+	d.applier.dynamic, errs[2] = dynamic.NewForConfigAndClient(config, http)
+	d.applier.discovery, errs[3] = discovery.NewDiscoveryClientForConfigAndClient(config, http)
+	return d, errors.Join(errs[:]...)
 }
 
 // deployEmbedded returns when all embedded files are applied, or after embeddedPatience.

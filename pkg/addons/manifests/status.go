@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -76,12 +77,7 @@ func (d *deployer) wake() {
 }
 
 func (d *deployer) waitsForKind() bool {
-	for _, f := range d.files {
-		if f.noKind && !f.due.IsZero() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Values(d.files)), func(f *file) bool { return f.noKind && !f.due.IsZero() })
 }
 
 // firstProblem is the first error of the embedded files; "" if there is none.
@@ -100,14 +96,9 @@ func (d *deployer) statuses() []state.Manifest {
 	for _, f := range d.files {
 		out = append(out, f.status)
 	}
+	rank := map[bool]int{true: 0, false: 1}
 	slices.SortFunc(out, func(a, b state.Manifest) int {
-		if a.Embedded != b.Embedded {
-			if a.Embedded {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a.File, b.File)
+		return cmp.Or(rank[a.Embedded]-rank[b.Embedded], strings.Compare(a.File, b.File))
 	})
 	return out
 }

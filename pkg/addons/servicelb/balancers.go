@@ -19,6 +19,7 @@ import (
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -74,13 +75,13 @@ func (b Balancers) Run(ctx context.Context, ready func()) error {
 func (b Balancers) run(ctx context.Context, client kubernetes.Interface) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	nodePorts, err := parseRange(b.NodePorts)
+	nodePorts, err := utilnet.ParsePortRange(b.NodePorts)
 	if err != nil {
-		return err
+		return fmt.Errorf("reading the range of NodePorts: %w", err)
 	}
 	f := newFeed(client)
 	c := &controller{
-		Balancers: b, client: client, feed: f, isNodePort: nodePorts,
+		Balancers: b, client: client, feed: f, inRange: nodePorts.Contains,
 		alive: &liveness{ping: b.Ping, noConnection: b.NoConnection, changed: f.notify},
 		fresh: map[types.UID]*corev1.Service{}, shadowed: map[shadowed]bool{},
 	}
@@ -118,13 +119,4 @@ func (b Balancers) run(ctx context.Context, client kubernetes.Interface) error {
 		case <-again:
 		}
 	}
-}
-
-// parseRange reads FIRST-LAST.
-func parseRange(text string) (func(int32) bool, error) {
-	var first, last int32
-	if _, err := fmt.Sscanf(text, "%d-%d", &first, &last); err != nil {
-		return nil, fmt.Errorf("reading the range of NodePorts %q: %w", text, err)
-	}
-	return func(p int32) bool { return first <= p && p <= last }, nil
 }

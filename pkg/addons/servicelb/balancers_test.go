@@ -214,16 +214,6 @@ func TestShadows(t *testing.T) {
 	}
 }
 
-func TestRange(t *testing.T) {
-	in, err := parseRange("30000-32767")
-	if err != nil || !in(30000) || !in(32767) || in(29999) || in(32768) {
-		t.Errorf("the range is wrong, %v", err)
-	}
-	if _, err := parseRange("30000"); err == nil {
-		t.Error("one number is a range")
-	}
-}
-
 func TestQuestion(t *testing.T) {
 	ports := parsePorts("443/TCP,80/TCP,53/UDP,53/TCP,80/TCP,nonsense,0/TCP,70000/TCP,80")
 	if got, want := formatPorts(ports), "53/TCP,53/UDP,80/TCP,443/TCP"; got != want {

@@ -29,10 +29,10 @@ type shadowed struct {
 // controller carries out plans. One goroutine runs it.
 type controller struct {
 	Balancers
-	client     kubernetes.Interface
-	feed       *feed
-	isNodePort func(int32) bool
-	alive      *liveness
+	client  kubernetes.Interface
+	feed    *feed
+	inRange func(port int) bool // of NodePorts
+	alive   *liveness
 
 	fresh    map[types.UID]*corev1.Service // as written by this controller, while the watch has older versions
 	since    map[portQuery]time.Time       // when each open query was made first; nil before the first sync
@@ -163,7 +163,7 @@ func (c *controller) reportShadows(ctx context.Context, o outcome, mu *sync.Mute
 // nodePorts returns the NodePorts of all Services if any Service of type LoadBalancer requests a port of their range.
 func (c *controller) nodePorts(ctx context.Context, services []*corev1.Service) (map[port]nodePort, error) {
 	wanted := slices.ContainsFunc(services, func(s *corev1.Service) bool {
-		return slices.ContainsFunc(portsOf(s), func(p port) bool { return c.isNodePort(p.number) })
+		return slices.ContainsFunc(portsOf(s), func(p port) bool { return c.inRange(int(p.number)) })
 	})
 	if !wanted {
 		return nil, nil
