@@ -305,7 +305,7 @@ func testChartKilled(t *testing.T, h *hosts.Host, s *hosts.Server) {
 	pending("pending-upgrade")
 	ready(h, "killed")
 	becomes(t, h, "configmap/killed", ".data.text", "new")
-	if !strings.Contains(s.Log(), "going on with what was interrupted") {
+	if !strings.Contains(s.Log(), "revision 2 was interrupted") {
 		t.Error("the upgrade was not interrupted")
 	}
 	removed(t, h, "killed")

@@ -20,14 +20,19 @@ import (
 )
 
 // placeOf identifies a directory by its inode and time of birth: neither a copy nor another file system mounted there has
-// them, and a restart changes neither. On file systems without a time of birth the device takes its place.
+// them, and a restart changes neither. Where there is no time of birth, the file system's identifier takes its place; the number
+// of the device would not do, because it may be another one after a reboot.
 func placeOf(dir string) (string, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, dir, 0, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
 		return "", fmt.Errorf("reading the directory %s: %w", dir, err)
 	}
 	if st.Mask&unix.STATX_BTIME == 0 {
-		return fmt.Sprintf("%d on %d:%d", st.Ino, st.Dev_major, st.Dev_minor), nil
+		var fs unix.Statfs_t
+		if err := unix.Statfs(dir, &fs); err != nil {
+			return "", fmt.Errorf("reading the file system of %s: %w", dir, err)
+		}
+		return fmt.Sprintf("%d on %x", st.Ino, fs.Fsid.Val), nil
 	}
 	return fmt.Sprintf("%d of %d.%09d", st.Ino, st.Btime.Sec, st.Btime.Nsec), nil
 }

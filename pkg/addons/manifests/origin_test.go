@@ -1,8 +1,10 @@
 package manifests
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 
@@ -63,6 +65,25 @@ func TestADirectoryOfTheSameFiles(t *testing.T) {
 	expect(t, d, a, "a c", "c")
 	os.Remove(filepath.Join(two, "x.yaml"))
 	expect(t, d, a, "c", "")
+}
+
+// TestPlaceWithoutBirthTime does not contain the number of the device, which may change at a reboot.
+func TestPlaceWithoutBirthTime(t *testing.T) {
+	const dir = "/proc"
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, dir, 0, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil || st.Mask&unix.STATX_BTIME != 0 {
+		t.Skipf("%s has a time of birth: %v", dir, err)
+	}
+	place, err := placeOf(dir)
+	if device := fmt.Sprintf("%d:%d", st.Dev_major, st.Dev_minor); err != nil || place == "" || strings.Contains(place, device) {
+		t.Errorf("the place is %q, %v", place, err)
+	}
+	if again, _ := placeOf(dir); again != place {
+		t.Errorf("the place is %q, then %q", place, again)
+	}
+	if other, _ := placeOf("/proc/sys"); other == place {
+		t.Error("another directory is the same place")
+	}
 }
 
 // TestReplacedWhileItIsRead: the files that were found are not those of the directory that was identified before.
