@@ -153,10 +153,10 @@ func decode(obj any, into any) error {
 		return fmt.Errorf("reading a %T as a chart", obj)
 	}
 	data, err := json.Marshal(u.Object)
-	if err != nil {
-		return fmt.Errorf("reading %s %s: %w", u.GetKind(), u.GetName(), err)
+	if err == nil {
+		err = json.Unmarshal(data, into)
 	}
-	if err := json.Unmarshal(data, into); err != nil {
+	if err != nil {
 		return fmt.Errorf("reading %s %s: %w", u.GetKind(), u.GetName(), err)
 	}
 	return nil

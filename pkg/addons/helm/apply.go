@@ -71,7 +71,7 @@ func (w desired) step(status chartStatus) step {
 // carryOut does what was decided.
 func (c *controller) carryOut(ctx context.Context, ch *chart, w desired, step step) error {
 	name, newest := nameOf(ch), newestOf(w.history)
-	if err := c.addFinalizer(ctx, ch); err != nil {
+	if err := c.setFinalizer(ctx, ch, true); err != nil { // before anything is installed
 		return err
 	}
 	switch step {

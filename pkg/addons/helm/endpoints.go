@@ -47,16 +47,18 @@ func (a access) clientFor(e registries.Endpoint, host string, last bool) *auth.C
 	}
 	asking := *client
 	asking.Transport = renamer{next: client.Transport, endpoint: e, registry: registries.Canonical(host)}
-	return &auth.Client{
-		Client: &asking,
-		Cache:  auth.NewSingleContextCache(),
-		Credential: func(_ context.Context, at string) (auth.Credential, error) {
-			if at != e.Host {
-				return auth.EmptyCredential, nil
-			}
-			return a.credential(e), nil
-		},
-	}
+	return authenticating(&asking, func(at string) auth.Credential {
+		if at != e.Host {
+			return auth.EmptyCredential
+		}
+		return a.credential(e)
+	})
+}
+
+// authenticating makes a client that sends the credential of a host that asks for one.
+func authenticating(client *http.Client, credential func(host string) auth.Credential) *auth.Client {
+	return &auth.Client{Client: client, Cache: auth.NewSingleContextCache(),
+		Credential: func(_ context.Context, host string) (auth.Credential, error) { return credential(host), nil }}
 }
 
 // credential is the login for an endpoint. A registry gets the HelmChart's login if there is one. A mirror gets the login of
@@ -80,14 +82,10 @@ func (a access) credential(e registries.Endpoint) auth.Credential {
 
 // registryClient makes a client that sends the HelmChart's login to a registry that asks for one.
 func (a access) registryClient() *auth.Client {
-	return &auth.Client{
-		Client: a.client,
-		Cache:  auth.NewSingleContextCache(),
-		Credential: func(_ context.Context, host string) (auth.Credential, error) {
-			l := a.registryLogin(host)
-			return auth.Credential{Username: l.user, Password: l.password}, nil
-		},
-	}
+	return authenticating(a.client, func(host string) auth.Credential {
+		l := a.registryLogin(host)
+		return auth.Credential{Username: l.user, Password: l.password}
+	})
 }
 
 // registryLogin is the HelmChart's login for a registry.

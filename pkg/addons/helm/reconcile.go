@@ -2,7 +2,6 @@ package helm
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/retry"
 )
@@ -50,7 +48,7 @@ func (c *controller) reconcile(leading context.Context, name cache.ObjectName) e
 		if !ch.managed() && ch.Status.reason() == reasonWorking {
 			abandoned = errors.Join(c.abandon(ctx, ch), c.write(ctx, ch, ch.Status.withConditions(ch.Generation, reasonFailed, errUnmanaged)))
 		}
-		return errors.Join(abandoned, c.removeFinalizer(ctx, ch))
+		return errors.Join(abandoned, c.setFinalizer(ctx, ch, false))
 	case c.Disabled:
 		return nil
 	case ch.DeletionTimestamp != nil:
@@ -128,7 +126,7 @@ func (c *controller) remove(ctx context.Context, ch *chart) error {
 	if other := c.otherOwner(ch, history); other != nil {
 		c.log.WithField("chart", name.String()).Infof("deleted; its release stays, which is that of HelmChart %s", nameOf(other))
 		c.setProblem(name, "")
-		return c.removeFinalizer(ctx, ch)
+		return c.setFinalizer(ctx, ch, false)
 	}
 	if len(history) > 0 {
 		_, err = c.runOnRelease(ctx, request{Chart: ch, Overrides: ch.Spec.overrides, Step: uninstall, Newest: newestOf(history).version})
@@ -139,29 +137,12 @@ func (c *controller) remove(ctx context.Context, ch *chart) error {
 	c.event(ctx, ch, corev1.EventTypeNormal, "RemovedChart", "uninstalled")
 	c.log.WithField("chart", name.String()).Info("chart uninstalled")
 	c.setProblem(name, "")
-	return c.removeFinalizer(ctx, ch)
+	return c.setFinalizer(ctx, ch, false)
 }
 
-// addFinalizer adds the controller's finalizer before anything is installed.
-func (c *controller) addFinalizer(ctx context.Context, ch *chart) error {
-	return c.finalizers(ctx, ch, func(now []string) []string {
-		if slices.Contains(now, finalizer) {
-			return now
-		}
-		return append(slices.Clone(now), finalizer)
-	})
-}
-
-// removeFinalizer removes the controller's finalizer.
-func (c *controller) removeFinalizer(ctx context.Context, ch *chart) error {
-	return c.finalizers(ctx, ch, func(now []string) []string {
-		return slices.DeleteFunc(slices.Clone(now), func(f string) bool { return f == finalizer })
-	})
-}
-
-// finalizers changes a chart's finalizers and keeps those that others add or remove meanwhile.
-func (c *controller) finalizers(ctx context.Context, ch *chart, change func([]string) []string) error {
-	if slices.Equal(change(ch.Finalizers), ch.Finalizers) {
+// setFinalizer adds or removes the controller's finalizer, and keeps those that others add or remove meanwhile.
+func (c *controller) setFinalizer(ctx context.Context, ch *chart, want bool) error {
+	if slices.Contains(ch.Finalizers, finalizer) == want {
 		return nil
 	}
 	charts := c.clients.dynamic.Resource(chartsAPI).Namespace(ch.Namespace)
@@ -170,13 +151,12 @@ func (c *controller) finalizers(ctx context.Context, ch *chart, change func([]st
 		if err != nil {
 			return err
 		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"finalizers": change(live.GetFinalizers()), "resourceVersion": live.GetResourceVersion(),
-		}})
-		if err != nil {
-			return err
+		all := slices.DeleteFunc(live.GetFinalizers(), func(f string) bool { return f == finalizer })
+		if want {
+			all = append(all, finalizer)
 		}
-		_, err = charts.Patch(ctx, ch.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "coracle"})
+		live.SetFinalizers(all)
+		_, err = charts.Update(ctx, live, metav1.UpdateOptions{FieldManager: "coracle"})
 		return err
 	})
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -2,7 +2,6 @@ package helm
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -12,8 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -98,14 +95,11 @@ func (c *controller) write(ctx context.Context, ch *chart, status chartStatus) e
 	if equality.Semantic.DeepEqual(ch.stored, status) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"status": mergePatchOf(status)})
-	if err != nil {
-		return fmt.Errorf("encoding a status: %w", err)
-	}
+	patch := map[string]any{"status": mergePatchOf(status)}
 	charts := c.clients.dynamic.Resource(chartsAPI).Namespace(ch.Namespace)
-	_, err = charts.Patch(ctx, ch.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "coracle"}, "status")
+	err := kube.MergePatch(ctx, charts, ch.Name, patch, "status")
 	if apierrors.IsNotFound(err) { // the object is deleted, or somebody's CRD has no status subresource
-		_, err = charts.Patch(ctx, ch.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "coracle"})
+		err = kube.MergePatch(ctx, charts, ch.Name, patch)
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("writing the status: %w", err)

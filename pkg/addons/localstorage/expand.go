@@ -2,7 +2,6 @@ package localstorage
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -117,12 +115,8 @@ func ofResize(c corev1.PersistentVolumeClaimCondition) bool {
 }
 
 func (e *expander) patchVolume(ctx context.Context, pv *corev1.PersistentVolume, size resource.Quantity) error {
-	body := map[string]any{"spec": map[string]any{"capacity": corev1.ResourceList{corev1.ResourceStorage: size}}}
-	data, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	_, err = e.client.CoreV1().PersistentVolumes().Patch(ctx, pv.Name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: "coracle"})
+	patch := map[string]any{"spec": map[string]any{"capacity": corev1.ResourceList{corev1.ResourceStorage: size}}}
+	err := kube.MergePatch(ctx, e.client.CoreV1().PersistentVolumes(), pv.Name, patch)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("writing the size of volume %s: %w", pv.Name, err)
 	}
@@ -142,13 +136,8 @@ func (e *expander) patchClaim(ctx context.Context, claim *corev1.PersistentVolum
 		}
 	}
 	status["conditions"] = conditions
-	body := map[string]any{"metadata": map[string]any{"resourceVersion": claim.ResourceVersion}, "status": status}
-	data, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	_, err = e.client.CoreV1().PersistentVolumeClaims(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, data,
-		metav1.PatchOptions{FieldManager: "coracle"}, "status")
+	patch := map[string]any{"metadata": map[string]any{"resourceVersion": claim.ResourceVersion}, "status": status}
+	err := kube.MergePatch(ctx, e.client.CoreV1().PersistentVolumeClaims(claim.Namespace), claim.Name, patch, "status")
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil // the claim has changed, and its event triggers handle again
 	}

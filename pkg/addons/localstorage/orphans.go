@@ -2,7 +2,6 @@ package localstorage
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -139,12 +137,9 @@ func isReleased(pv *corev1.PersistentVolume) bool {
 // forget removes a volume from the API. Its directory stays on the machine that is gone.
 func (c orphanCare) forget(ctx context.Context, pv *corev1.PersistentVolume) error {
 	rest := slices.DeleteFunc(slices.Clone(pv.Finalizers), func(f string) bool { return f == localpath.VolumeFinalizer })
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": pv.ResourceVersion, "finalizers": rest}})
-	if err != nil {
-		return err
-	}
+	patch := map[string]any{"metadata": map[string]any{"resourceVersion": pv.ResourceVersion, "finalizers": rest}}
 	volumes := c.client.CoreV1().PersistentVolumes()
-	_, err = volumes.Patch(ctx, pv.Name, types.MergePatchType, body, metav1.PatchOptions{FieldManager: "coracle"})
+	err := kube.MergePatch(ctx, volumes, pv.Name, patch)
 	if err == nil {
 		err = volumes.Delete(ctx, pv.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(pv.UID))})
 	}

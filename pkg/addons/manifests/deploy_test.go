@@ -116,6 +116,18 @@ func TestABrokenFileChangesNothing(t *testing.T) {
 	expect(t, d, a, "a c d", "a")
 }
 
+// TestABrokenFileKeepsItsObjects also if another file had them too, and has them no more.
+func TestABrokenFileKeepsItsObjects(t *testing.T) {
+	a, dir := newAPI(t), t.TempDir()
+	d := a.start(dir)
+	write(t, dir, map[string]string{"x.yaml": configMaps("a"), "y.yaml": configMaps("a", "b")})
+	expect(t, d, a, "a b", "a a b")
+	write(t, dir, map[string]string{"x.yaml": "{", "y.yaml": configMaps("b")})
+	expect(t, d, a, "a b", "b")
+	write(t, dir, map[string]string{"x.yaml": configMaps("c")})
+	expect(t, d, a, "b c", "c")
+}
+
 func TestAFileThatIsRefusedRemovesNothing(t *testing.T) {
 	a, dir := newAPI(t), t.TempDir()
 	d := a.start(dir)

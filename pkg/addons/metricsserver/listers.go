@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // reachableNodes leaves out nodes whose status is unknown, because each would delay every round by scrapeTimeout.
@@ -18,7 +20,7 @@ type reachableNodes struct{ corelisters.NodeLister }
 // List implements corelisters.NodeLister.
 func (h reachableNodes) List(selector labels.Selector) ([]*corev1.Node, error) {
 	nodes, err := h.NodeLister.List(selector)
-	return slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return readiness(n) == corev1.ConditionUnknown }), err
+	return slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return kube.NodeReadiness(n) == corev1.ConditionUnknown }), err
 }
 
 // runningPods is a lister of the metadata of running pods, as metrics-server expects it, over a cache of pods.

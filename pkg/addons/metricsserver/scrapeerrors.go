@@ -12,6 +12,8 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"sigs.k8s.io/metrics-server/pkg/scraper/client"
 	"sigs.k8s.io/metrics-server/pkg/storage"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // scrapeErrors records which kubelets did not answer, for coracle status.
@@ -29,7 +31,7 @@ func (o *scrapeErrors) GetMetrics(ctx context.Context, node *corev1.Node) (*stor
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.failed, node.Name)
-	if err != nil && ctx.Err() != context.Canceled && readiness(node) == corev1.ConditionTrue { // the status of other nodes shows the reason
+	if err != nil && ctx.Err() != context.Canceled && kube.NodeReadiness(node) == corev1.ConditionTrue { // the status of other nodes shows the reason
 		o.failed[node.Name] = err.Error()
 	}
 	return batch, err

@@ -14,6 +14,8 @@ import (
 	"k8s.io/metrics/pkg/apis/metrics"
 	"sigs.k8s.io/metrics-server/pkg/scraper"
 	"sigs.k8s.io/metrics-server/pkg/storage"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 const (
@@ -149,7 +151,7 @@ func (u *usage) pause(since map[string]time.Time) time.Duration {
 	}
 	pause := idleInterval
 	for _, node := range nodes {
-		if found, err := u.Storage.GetNodeMetrics(node); err == nil && len(found) > 0 || readiness(node) != corev1.ConditionTrue {
+		if found, err := u.Storage.GetNodeMetrics(node); err == nil && len(found) > 0 || kube.NodeReadiness(node) != corev1.ConditionTrue {
 			delete(since, node.Name)
 			continue
 		}
@@ -181,19 +183,9 @@ func (u *usage) newNodes() cache.ResourceEventHandler {
 		UpdateFunc: func(old, now any) {
 			before, _ := old.(*corev1.Node)
 			after, _ := now.(*corev1.Node)
-			if before != nil && after != nil && readiness(before) != corev1.ConditionTrue && readiness(after) == corev1.ConditionTrue {
+			if before != nil && after != nil && kube.NodeReadiness(before) != corev1.ConditionTrue && kube.NodeReadiness(after) == corev1.ConditionTrue {
 				wake()
 			}
 		},
 	}
-}
-
-// readiness returns the status of a node's condition Ready.
-func readiness(node *corev1.Node) corev1.ConditionStatus {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status
-		}
-	}
-	return corev1.ConditionFalse
 }

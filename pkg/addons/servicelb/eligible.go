@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	scheduling "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/yaml"
 
@@ -64,35 +65,20 @@ func unsuitable(n *corev1.Node, s *corev1.Service, selected bool) string {
 	return ""
 }
 
-// isReady reports the node's condition Ready.
-func isReady(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
-
 // untolerated returns a taint that the Service does not tolerate, as k3s's pod for the Service would not; "" if there is none.
 func untolerated(n *corev1.Node, s *corev1.Service) string {
-	extra := tolerations(s)
 	for _, t := range n.Spec.Taints {
-		switch {
-		case t.Key == toBeDeleted:
-			return t.ToString()
-		case t.Effect == corev1.TaintEffectPreferNoSchedule,
-			strings.HasPrefix(t.Key, "node.kubernetes.io/"), // isReady and the liveness stand for these
-			t.Key == controlPlane, t.Key == "node-role.kubernetes.io/master", t.Key == "CriticalAddonsOnly":
-			continue
-		}
-		tolerated := false
-		for _, e := range extra {
-			tolerated = tolerated || e.ToleratesTaint(klog.Background(), &t, true)
-		}
-		if !tolerated {
+		if t.Key == toBeDeleted {
 			return t.ToString()
 		}
+	}
+	matters := func(t *corev1.Taint) bool {
+		return t.Effect != corev1.TaintEffectPreferNoSchedule &&
+			!strings.HasPrefix(t.Key, "node.kubernetes.io/") && // the readiness and the liveness stand for these
+			t.Key != controlPlane && t.Key != "node-role.kubernetes.io/master" && t.Key != "CriticalAddonsOnly"
+	}
+	if t, found := scheduling.FindMatchingUntoleratedTaint(klog.Background(), n.Spec.Taints, tolerations(s), matters, true); found {
+		return t.ToString()
 	}
 	return ""
 }

@@ -2,11 +2,11 @@ package servicelb
 
 import (
 	"context"
-	"reflect"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -118,7 +118,7 @@ func same(old, obj any) bool {
 	}
 	a = a.DeepCopyObject()
 	a.(metav1.Object).SetResourceVersion(b.GetResourceVersion())
-	return reflect.DeepEqual(a, obj)
+	return equality.Semantic.DeepEqual(a, obj)
 }
 
 // listOf returns the objects of a watch.

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // snapshot is the input of a plan.
@@ -176,7 +178,7 @@ func (in snapshot) candidates(s *request, nodes []*host, selected bool) candidat
 	var silent []*host
 	for _, n := range nodes {
 		reason := unsuitable(n.Node, s.Service, selected)
-		if reason == "" && !isReady(n.Node) {
+		if reason == "" && kube.NodeReadiness(n.Node) != corev1.ConditionTrue {
 			reason = "it is not Ready"
 		}
 		if reason == "" && isLocal(s.Service) && !where.none() && !where.at(n.Name) {

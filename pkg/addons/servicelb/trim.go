@@ -1,9 +1,14 @@
 package servicelb
 
 import (
+	"maps"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // trimService keeps the fields of a Service that a plan reads and patch compares.
@@ -35,11 +40,7 @@ func trimNode(obj any) (any, error) {
 			small.Status.Addresses = append(small.Status.Addresses, a)
 		}
 	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			small.Status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
-		}
-	}
+	small.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: kube.NodeReadiness(n)}}
 	return small, nil
 }
 
@@ -74,14 +75,7 @@ func trimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
 
 // pick returns the entries of some keys.
 func pick(all map[string]string, keys ...string) map[string]string {
-	var out map[string]string
-	for _, k := range keys {
-		if v, ok := all[k]; ok {
-			if out == nil {
-				out = map[string]string{}
-			}
-			out[k] = v
-		}
-	}
+	out := maps.Clone(all)
+	maps.DeleteFunc(out, func(k, _ string) bool { return !slices.Contains(keys, k) })
 	return out
 }
