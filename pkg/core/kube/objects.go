@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,9 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider/api"
@@ -35,14 +32,7 @@ func IsServer(node *corev1.Node) bool { return node != nil && node.Labels[Contro
 
 // PatchNode merges a body into a Node, or into a subresource of it, within ten seconds.
 func PatchNode(ctx context.Context, client kubernetes.Interface, name string, body any, subresources ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	patch, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	_, err = client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "coracle"}, subresources...)
-	return err
+	return MergePatch(ctx, client.CoreV1().Nodes(), name, body, subresources...)
 }
 
 // AnnotateNode sets annotations of a Node through its subresource status, which a kubelet may patch. A nil value removes one.
