@@ -7,8 +7,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/certificates"
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
-	"github.com/coracle-dev/coracle/pkg/cluster/nodecert"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -45,7 +45,7 @@ func (c credentials) add(g *lifecycle.Group, cfg config.Config, gate *kube.APIGa
 	if c.identity == nil {
 		return api
 	}
-	g.Add("node-certificate", nodecert.Renewal{
+	g.Add("node-certificate", certificates.AgentRenewal{
 		Due:       func() (due, expires time.Time, err error) { return pki.NodeCert(cfg) },
 		Renew:     func(ctx context.Context) error { return renew(ctx, cfg) },
 		Reachable: gate.Opened(),

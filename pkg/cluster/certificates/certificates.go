@@ -1,27 +1,35 @@
-// Package certificates renews the certificates of a running server. The parts that use them reload the files (see docs/security.md), so
-// nothing restarts. Package pki issues the certificates; the kubelet rotates its own.
+// Package certificates renews the certificates of a running machine: on a server all of them, on an agent the client certificate of
+// coracle's own parts. The parts that use them reload the files (see docs/security.md), so nothing restarts. Package pki issues the
+// certificates; the kubelet rotates its own.
 package certificates
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// Bounds of the pause between passes. The upper one is for clock changes that the kernel does not report, the lower one for an authority
-// that is about to expire.
+// Bounds of the pause between checks. The upper one is for clock changes that the kernel does not report, the lower one for an authority
+// that is about to expire. After an error a third of the validity, four months, is left for more attempts.
 const (
 	longestSleep  = 24 * time.Hour
 	shortestSleep = time.Minute
 	sleepAfterErr = time.Hour
 )
 
-// Renewal renews certificates when two thirds of their validity have passed, or when they are invalid because the clock was set.
+// tryTimeout limits a request for an agent's certificate.
+const tryTimeout = time.Minute
+
+// Renewal renews a server's certificates when two thirds of their validity have passed, or when they are invalid because the clock was set.
 type Renewal struct {
 	Config config.Config
 	// Log gets a line for each renewal. Nil means logrus' standard logger.
@@ -30,13 +38,9 @@ type Renewal struct {
 	clockSet <-chan struct{} // tests set the clock
 }
 
-// Run renews until ctx is done. A failed pass is logged and repeated: the present certificates are still valid for a third of their
-// validity.
+// Run renews until ctx is done. It is ready at once.
 func (r Renewal) Run(ctx context.Context, ready func()) error {
-	if r.Log == nil {
-		r.Log = logrus.StandardLogger()
-	}
-	log := r.Log.WithField("component", "certificates")
+	log := logger(r.Log, "certificates")
 	if r.clockSet == nil {
 		set, err := watchClock(ctx)
 		if err != nil {
@@ -45,15 +49,27 @@ func (r Renewal) Run(ctx context.Context, ready func()) error {
 		r.clockSet = set
 	}
 	ready()
+	repeat(ctx, r.clockSet, func() time.Duration { return r.pass(log) })
+	return nil
+}
+
+func logger(log logrus.FieldLogger, component string) logrus.FieldLogger {
+	if log == nil {
+		log = logrus.StandardLogger()
+	}
+	return log.WithField("component", component)
+}
+
+// repeat calls pass until ctx is done: at once, after the time that it returns, and when the clock is set.
+func repeat(ctx context.Context, clockSet <-chan struct{}, pass func() time.Duration) {
 	for {
-		timer := time.NewTimer(r.pass(log))
+		timer := time.NewTimer(pass())
 		select {
 		case <-ctx.Done():
 			timer.Stop()
-			return nil
-		case <-r.clockSet:
+			return
+		case <-clockSet:
 			timer.Stop()
-			log.Debug("the clock was set")
 		case <-timer.C:
 		}
 	}
@@ -70,4 +86,83 @@ func (r Renewal) pass(log logrus.FieldLogger) time.Duration {
 		return sleepAfterErr
 	}
 	return min(max(time.Until(report.Next), shortestSleep), longestSleep)
+}
+
+// AgentRenewal renews the client certificate of an agent's own parts when two thirds of its validity have passed.
+type AgentRenewal struct {
+	// Due returns the time of the renewal and the end of the validity.
+	Due func() (due, expires time.Time, err error)
+	// Renew requests another certificate from a server and replaces the present one.
+	Renew func(ctx context.Context) error
+	// Reachable is closed when a server can be reached.
+	Reachable <-chan struct{}
+	// Log gets a line for each renewal. Nil means logrus' standard logger.
+	Log logrus.FieldLogger
+}
+
+// Run renews until ctx is done. It is ready at once.
+func (r AgentRenewal) Run(ctx context.Context, ready func()) error {
+	ready()
+	select {
+	case <-r.Reachable:
+		repeat(ctx, nil, func() time.Duration { return r.pass(ctx, logger(r.Log, "node-certificate")) })
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// pass renews the certificate if that is due and returns the time until the next pass.
+func (r AgentRenewal) pass(ctx context.Context, log logrus.FieldLogger) time.Duration {
+	due, expires, err := r.Due()
+	if err == nil && time.Now().Before(due) {
+		return min(time.Until(due), longestSleep)
+	}
+	if err == nil {
+		try, cancel := context.WithTimeout(ctx, tryTimeout)
+		defer cancel()
+		err = r.Renew(try)
+	}
+	if err != nil {
+		if ctx.Err() == nil {
+			log.WithError(err).Errorf("renewing the node's certificate, which expires on %s; trying again in an hour", expires.Format(time.DateOnly))
+		}
+		return sleepAfterErr
+	}
+	log.Info("renewed the node's certificate")
+	if due, _, err = r.Due(); err != nil {
+		return sleepAfterErr
+	}
+	return min(max(time.Until(due), sleepAfterErr), longestSleep)
+}
+
+// watchClock sends whenever the machine's clock is set, until ctx is done.
+func watchClock(ctx context.Context) (<-chan struct{}, error) {
+	fd, err := unix.TimerfdCreate(unix.CLOCK_REALTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("making a timer that watches the clock: %w", err)
+	}
+	// The timer never fires. Setting the clock cancels it, which makes it readable (TFD_TIMER_CANCEL_ON_SET).
+	never := unix.ItimerSpec{Value: unix.Timespec{Sec: 1 << 40}}
+	if err := unix.TimerfdSettime(fd, unix.TFD_TIMER_ABSTIME|unix.TFD_TIMER_CANCEL_ON_SET, &never, nil); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("starting a timer that watches the clock: %w", err)
+	}
+	timer := os.NewFile(uintptr(fd), "timerfd")
+	stop := context.AfterFunc(ctx, func() { timer.Close() })
+	set := make(chan struct{}, 1)
+	go func() {
+		defer stop()
+		defer timer.Close()
+		buf := make([]byte, 8)
+		for {
+			if _, err := timer.Read(buf); !errors.Is(err, unix.ECANCELED) {
+				return
+			}
+			select {
+			case set <- struct{}{}:
+			default: // a notification is pending
+			}
+		}
+	}()
+	return set, nil
 }

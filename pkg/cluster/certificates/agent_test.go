@@ -1,4 +1,4 @@
-package nodecert
+package certificates
 
 import (
 	"context"
@@ -11,7 +11,7 @@ import (
 	logtest "github.com/sirupsen/logrus/hooks/test"
 )
 
-func TestRenewsAtTwoThirds(t *testing.T) {
+func TestAgentRenewsAtTwoThirds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const year = 365 * 24 * time.Hour
 		var renewals, broken atomic.Int32
@@ -20,7 +20,7 @@ func TestRenewsAtTwoThirds(t *testing.T) {
 		since := func() time.Time { return issued.Load().(time.Time) }
 		log, _ := logtest.NewNullLogger()
 		reachable := make(chan struct{})
-		r := Renewal{
+		r := AgentRenewal{
 			Due: func() (time.Time, time.Time, error) { return since().Add(year * 2 / 3), since().Add(year), nil },
 			Renew: func(context.Context) error {
 				if broken.Load() > 0 {
