@@ -4,6 +4,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/addons"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/kubernetes/apiserver"
@@ -51,4 +52,18 @@ func (p addonParts) add(g *lifecycle.Group, units map[addon.Event]*lifecycle.Uni
 	for _, c := range p.components {
 		g.Add(c.Name, c.Component, c.Needs(units, objects)...)
 	}
+}
+
+// showMetrics makes /metrics show the metrics of all components of this process, and of no others.
+func showMetrics(cfg config.Config) {
+	if !cfg.Datastore.External() { // otherwise etcd is linked but does not run, and would show that it has no leader
+		kube.BridgeMetrics(
+			"etcd_cluster_", "etcd_debugging_", "etcd_disk_", "etcd_mvcc_", "etcd_network_", "etcd_server_", "etcd_snap_",
+			"grpc_server_", // of etcd's server
+		)
+	}
+	kube.OmitMetrics( // metrics of the kubelet
+		"kubelet_imagemanager_inmemory_pulledrecords_usage_percent", "kubelet_imagemanager_inmemory_pullintents_usage_percent",
+		"kubelet_imagemanager_ondisk_pulledrecords", "kubelet_imagemanager_ondisk_pullintents",
+	)
 }

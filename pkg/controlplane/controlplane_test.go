@@ -71,10 +71,7 @@ func settings(t *testing.T) config.Config {
 			t.Fatal(err)
 		}
 	}
-	if err := pki.EnsureServer(cfg); err != nil {
-		t.Fatal(err)
-	}
-	if err := pki.EnsureNode(cfg); err != nil {
+	if _, err := pki.EnsureServer(cfg); err != nil {
 		t.Fatal(err)
 	}
 	return cfg

@@ -88,3 +88,9 @@ func (e *joinEndpoint) isOwn(ctx context.Context, cfg config.Config) error {
 	}
 	return endpoint.Claims{Client: e.server.Client}.Check(ctx, cfg.Node.Name, key)
 }
+
+// egress makes the endpoint accept the nodes' tunnels and the API server use them.
+func (e *joinEndpoint) egress(cfg config.Config) apiserver.Egress {
+	e.server.Tunnel = e.hub.Handler(endpoint.NodeOf, endpoint.Refuse)
+	return apiserver.Egress{Tunnels: e.hub, Node: cfg.Node.Name, AnyPodAddress: cfg.Network.Backend == config.BackendNone}
+}

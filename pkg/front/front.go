@@ -178,10 +178,8 @@ func (f *front) certificates() error {
 	if f.cfg.Role == config.Agent {
 		return pki.EnsureAgent(f.cfg)
 	}
-	if err := pki.EnsureServer(f.cfg); err != nil {
-		return err
-	}
-	return pki.EnsureNode(f.cfg)
+	_, err := pki.EnsureServer(f.cfg)
+	return err
 }
 
 func (f *front) writeResolved() error {

@@ -44,18 +44,10 @@ func tunnels(cfg config.Config, servers *apibalancer.Balancer, node *kube.OwnNod
 }
 
 // podRanges returns the ranges of the addresses of this node's pods. Another CNI plugin can use any address of the cluster.
-func podRanges(cfg config.Config, node *kube.OwnNode) (ranges []netip.Prefix) {
+func podRanges(cfg config.Config, node *kube.OwnNode) []netip.Prefix {
 	if cfg.Network.Backend == config.BackendNone {
 		return cfg.Network.ClusterCIDRs
 	}
 	object, _ := node.Get()
-	if object == nil {
-		return nil
-	}
-	for _, text := range object.Spec.PodCIDRs {
-		if cidr, err := netip.ParsePrefix(text); err == nil {
-			ranges = append(ranges, cidr)
-		}
-	}
-	return ranges
+	return kube.PodCIDRs(object)
 }

@@ -1,14 +1,21 @@
 package node
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-dev/coracle/manifests"
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
@@ -46,13 +53,7 @@ func dnsAddresses(ctx context.Context, cfg config.Config, node *kube.OwnNode, ne
 	}
 	var listen []netip.AddrPort
 	_, err := node.Await(ctx, "the node's pod subnet", func(n *corev1.Node) bool {
-		var cidrs []netip.Prefix
-		for _, text := range n.Spec.PodCIDRs {
-			if cidr, err := netip.ParsePrefix(text); err == nil {
-				cidrs = append(cidrs, cidr)
-			}
-		}
-		listen = clusterdns.Listen(cfg.Network.Backend, cidrs, cfg.Node.IPs)
+		listen = clusterdns.Listen(cfg.Network.Backend, kube.PodCIDRs(n), cfg.Node.IPs)
 		return len(listen) >= len(cfg.Network.ClusterCIDRs)
 	})
 	return listen, err
@@ -72,4 +73,41 @@ func dnsBefore(cfg config.Config) []netip.AddrPort {
 		}
 	}
 	return listen
+}
+
+// podResolvConf returns the file from which the kubelet takes the name servers of pods that use the host's. It is the host's
+// own file unless that is missing, or lists only loopback addresses (Docker's 127.0.0.11, a dnsmasq), which do not work
+// inside a pod. Then the pods use the cluster's DNS, which runs on the host and can query those name servers.
+func podResolvConf(cfg config.Config) (string, error) {
+	host := cfg.Node.ResolvConf
+	data, err := os.ReadFile(host)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("reading the host's name servers: %w", err)
+	}
+	missing := err != nil
+	if !missing && (!config.LoopbackOnly(data) || cfg.Disabled("dns")) {
+		return host, nil
+	}
+	file := cfg.Dirs.NodeConfig("resolv.conf")
+	var servers []netip.Addr
+	if !cfg.Disabled("dns") {
+		servers = cfg.Network.DNS
+	}
+	return file, atomicfile.Write(file, withServers(data, servers), 0o600)
+}
+
+// withServers replaces the name servers in a resolv.conf and keeps search domains and options.
+func withServers(data []byte, servers []netip.Addr) []byte {
+	var b bytes.Buffer
+	for _, s := range servers {
+		fmt.Fprintf(&b, "nameserver %s\n", s)
+	}
+	for line := range strings.Lines(string(data)) {
+		switch fields := strings.Fields(line); {
+		case len(fields) < 2:
+		case fields[0] == "search", fields[0] == "domain", fields[0] == "options":
+			b.WriteString(strings.Join(fields, " ") + "\n")
+		}
+	}
+	return b.Bytes()
 }

@@ -77,7 +77,7 @@ func repeat(ctx context.Context, clockSet <-chan struct{}, pass func() time.Dura
 
 // pass renews the certificates that are due and returns the time until the next pass.
 func (r Renewal) pass(log logrus.FieldLogger) time.Duration {
-	report, err := pki.Renew(r.Config)
+	report, err := pki.EnsureServer(r.Config)
 	if len(report.Issued) > 0 {
 		log.WithField("certificates", strings.Join(report.Issued, ", ")).Info("renewed certificates")
 	}

@@ -51,7 +51,7 @@ func apiserverCert(t *testing.T, cfg config.Config) *x509.Certificate {
 func run(t *testing.T, cfg config.Config) (logged *logtest.Hook, setClock func()) {
 	logger, hook := logtest.NewNullLogger()
 	logger.SetLevel(logrus.InfoLevel)
-	if _, err := pki.Renew(cfg); err != nil {
+	if _, err := pki.EnsureServer(cfg); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())

@@ -32,7 +32,7 @@ func machine(t *testing.T, name string) config.Config {
 		API:  config.API{Bind: netip.IPv4Unspecified(), Advertise: netip.MustParseAddr("192.0.2.1"), Port: 6443, KubeconfigPath: root + "/etc/kubeconfig.yaml", KubeconfigMode: 0o600},
 		Node: config.Node{Name: name, IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
 	}
-	if err := errors.Join(pki.EnsureServer(cfg), pki.EnsureNode(cfg)); err != nil {
+	if _, err := pki.EnsureServer(cfg); err != nil {
 		t.Fatal(err)
 	}
 	return cfg

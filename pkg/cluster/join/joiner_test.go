@@ -43,7 +43,7 @@ type cluster struct {
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{cfg: hostOf(t, config.Server, "first")}
-	if err := errors.Join(pki.EnsureServer(c.cfg), pki.EnsureNode(c.cfg)); err != nil {
+	if _, err := pki.EnsureServer(c.cfg); err != nil {
 		t.Fatal(err)
 	}
 	pin, err := pki.OwnPin(c.cfg.Dirs)
@@ -157,7 +157,7 @@ func TestServerJoins(t *testing.T) {
 	if err != nil || !known.Joined {
 		t.Fatalf("got %+v, %v", known, err)
 	}
-	if err := pki.EnsureServer(cfg); err != nil {
+	if _, err := pki.EnsureServer(cfg); err != nil {
 		t.Fatal(err)
 	}
 	if known, err = joinerOf(t, cfg).server(t.Context(), true); err != nil || known.From != c.url {
@@ -198,7 +198,7 @@ func TestInterruptedServer(t *testing.T) {
 		if known, err := joinerOf(t, c.asking(cfg)).server(t.Context(), false); err != nil || !known.Joined {
 			t.Errorf("after %d files: %v", written, err)
 		}
-		if err := errors.Join(pki.EnsureServer(cfg), pki.EnsureNode(cfg)); err != nil {
+		if _, err := pki.EnsureServer(cfg); err != nil {
 			t.Error(err)
 		}
 	}

@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
+	"path/filepath"
+	"slices"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -60,4 +63,60 @@ func MarkJoined(file string) error {
 	}
 	m.Joined = true
 	return m.Save(file)
+}
+
+// KeepSettings saves the settings of the server that begins a cluster, and refuses to change the fixed ones once the cluster
+// has data: its objects have addresses from the CIDRs, and its tokens name the domain. Errors name the flag, both values
+// and what to do. It must be called before anything uses the settings, and can be interrupted at any point. Data of an
+// earlier coracle that saved nothing counts as made with the present settings.
+func KeepSettings(cfg config.Config) error {
+	if cfg.Role != config.Server {
+		return nil
+	}
+	file := cfg.Dirs.ServerCluster()
+	made, err := HasData(cfg)
+	if err != nil {
+		return err
+	}
+	var memory Memory
+	if made {
+		if memory, err = LoadMemory(file); err != nil {
+			return fmt.Errorf("%w: start with the settings that the cluster was made with after removing the file, which makes it anew", err)
+		}
+	}
+	settings, err := cfg.Shared()
+	if err != nil {
+		return err
+	}
+	if err := checkFixed(memory.Settings, settings); err != nil {
+		return err
+	}
+	memory.Settings = settings
+	return memory.Save(file)
+}
+
+// checkFixed reports the fixed settings that differ from those that the cluster was made with.
+func checkFixed(kept, settings config.ClusterSettings) error {
+	heldBy := config.Fixed()
+	var wrong []error
+	for _, flag := range slices.Sorted(maps.Keys(heldBy)) {
+		if old, ok := kept[flag]; ok && old != settings[flag] {
+			wrong = append(wrong, fmt.Errorf("--%s is %s, but this cluster was made with %s, and its %s: "+
+				"put %[3]s back, or end the cluster with coracle reset and begin a new one", flag, settings[flag], old, heldBy[flag]))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// HasData reports whether this server has, or had in an external datastore, data of a cluster.
+func HasData(cfg config.Config) (bool, error) {
+	if cfg.Datastore.External() {
+		_, err := os.Stat(cfg.Dirs.ServerCluster())
+		return err == nil, nil
+	}
+	_, err := os.Stat(filepath.Join(cfg.Dirs.Etcd(), "member")) // etcd makes it at its first start
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("looking for the cluster's data: %w", err)
+	}
+	return err == nil, nil
 }

@@ -35,24 +35,11 @@ func (r *Report) note(l leaf, cert *x509.Certificate, issued bool) {
 	}
 }
 
-// EnsureServer makes whatever is missing of the control plane's keys, certificates and kubeconfigs, and issues
-// again what no longer fits the configuration or is past two thirds of its life. It can be called at any time and
+// EnsureServer makes whatever is missing of the keys, certificates and kubeconfigs of a server and its node, and issues again what no longer
+// fits the configuration or is past two thirds of its life, except what the kubelet has rotated itself. It can be called at any time and
 // interrupted at any point. Errors name the file and the fix.
-func EnsureServer(cfg config.Config) error {
-	_, err := ensureServer(cfg)
-	return err
-}
-
-// EnsureNode does for a node what EnsureServer does for the control plane. This machine must be a server: the
-// cluster's CA key signs here. It keeps what the kubelet has rotated itself.
-func EnsureNode(cfg config.Config) error {
-	_, err := ensureNode(cfg)
-	return err
-}
-
-// Renew is EnsureServer and EnsureNode for a running server.
-func Renew(cfg config.Config) (Report, error) {
-	server, err := ensureServer(cfg)
+func EnsureServer(cfg config.Config) (Report, error) {
+	server, err := ensureControlPlane(cfg)
 	if err != nil {
 		return server, err
 	}
@@ -64,7 +51,7 @@ func Renew(cfg config.Config) (Report, error) {
 	return server, err
 }
 
-func ensureServer(cfg config.Config) (Report, error) {
+func ensureControlPlane(cfg config.Config) (Report, error) {
 	cas, err := ensureRoots(cfg.Dirs, time.Now())
 	if err != nil {
 		return Report{}, err

@@ -2,7 +2,6 @@ package pki
 
 import (
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -49,7 +48,8 @@ func usageNames(all []x509.ExtKeyUsage) string {
 }
 
 func ensure(cfg config.Config) error {
-	return errors.Join(EnsureServer(cfg), EnsureNode(cfg))
+	_, err := EnsureServer(cfg)
+	return err
 }
 
 func ensureAll(t testing.TB, cfg config.Config) {

@@ -123,7 +123,7 @@ func TestReissue(t *testing.T) {
 			cfg := testConfig(t)
 			ensureAll(t, cfg)
 			tc.change(t, &cfg)
-			got, err := Renew(cfg)
+			got, err := EnsureServer(cfg)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -131,7 +131,7 @@ func TestReissue(t *testing.T) {
 				t.Errorf("issued %q, want %q", got.Issued, tc.want)
 			}
 			checkAll(t, cfg)
-			if again, err := Renew(cfg); err != nil || len(again.Issued) > 0 {
+			if again, err := EnsureServer(cfg); err != nil || len(again.Issued) > 0 {
 				t.Errorf("a second pass issued %q, %v", again.Issued, err)
 			}
 			kubeconfig, _ := os.ReadFile(cfg.API.KubeconfigPath)
@@ -180,7 +180,7 @@ func TestWithoutAClock(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(clockFloor.Add(authorityLife + time.Hour).Sub(time.Now()))
-		if err := EnsureServer(cfg); err == nil || !strings.Contains(err.Error(), "expired on 2036-10-") {
+		if _, err := EnsureServer(cfg); err == nil || !strings.Contains(err.Error(), "expired on 2036-10-") {
 			t.Errorf("got %v", err)
 		}
 	})

@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +30,19 @@ const ControlPlaneLabel = "node-role.kubernetes.io/control-plane"
 
 // IsServer reports whether a Node is that of a server. A nil Node is not.
 func IsServer(node *corev1.Node) bool { return node != nil && node.Labels[ControlPlaneLabel] == "true" }
+
+// PodCIDRs returns the subnets of a Node's pods. A nil Node has none.
+func PodCIDRs(node *corev1.Node) (cidrs []netip.Prefix) {
+	if node == nil {
+		return nil
+	}
+	for _, text := range node.Spec.PodCIDRs {
+		if cidr, err := netip.ParsePrefix(text); err == nil {
+			cidrs = append(cidrs, cidr)
+		}
+	}
+	return cidrs
+}
 
 // PatchNode merges a body into a Node, or into a subresource of it, within ten seconds.
 func PatchNode(ctx context.Context, client kubernetes.Interface, name string, body any, subresources ...string) error {

@@ -181,12 +181,6 @@ func wrap(doing string, s *discoveryv1.EndpointSlice, err error) error {
 
 // listen returns the addresses of a node's name server.
 func (k KubeDNS) listen(n *corev1.Node) []netip.Addr {
-	var cidrs []netip.Prefix
-	for _, text := range n.Spec.PodCIDRs {
-		if cidr, err := netip.ParsePrefix(text); err == nil {
-			cidrs = append(cidrs, cidr)
-		}
-	}
 	var ips []netip.Addr
 	for _, a := range n.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil {
@@ -194,7 +188,7 @@ func (k KubeDNS) listen(n *corev1.Node) []netip.Addr {
 		}
 	}
 	var out []netip.Addr
-	for _, l := range clusterdns.Listen(k.Network.Backend, cidrs, ips) {
+	for _, l := range clusterdns.Listen(k.Network.Backend, kube.PodCIDRs(n), ips) {
 		out = append(out, l.Addr())
 	}
 	return out

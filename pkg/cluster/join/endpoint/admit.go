@@ -51,7 +51,7 @@ func (s *Server) server(r *http.Request, who caller) (any, error) {
 	if err := s.BeforeServer(); err != nil {
 		return nil, err
 	}
-	if response.Cluster, err = s.describe(r.Context(), forServers); err != nil {
+	if response.Cluster, err = s.describe(r.Context(), true); err != nil {
 		return nil, err
 	}
 	files, err := s.Keys()
@@ -174,7 +174,7 @@ func (s *Server) mayRenew(r *http.Request, who caller, key string) error {
 }
 
 func (s *Server) respond(ctx context.Context, req join.Request) (*join.Response, error) {
-	cluster, err := s.describe(ctx, forNodes)
+	cluster, err := s.describe(ctx, false)
 	if err != nil {
 		return nil, err
 	}

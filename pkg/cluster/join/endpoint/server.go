@@ -80,7 +80,7 @@ func (s *Server) Handler() http.Handler {
 // Closed answers requests until machines can join.
 func Closed(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Retry-After", "1")
-	say(w, http.StatusServiceUnavailable, "the server is starting")
+	Refuse(w, http.StatusServiceUnavailable, "the server is starting")
 }
 
 // refusal is a response other than 200, with a message for people.
@@ -110,7 +110,7 @@ func (s *Server) answer(do func(r *http.Request, who caller) (any, error)) http.
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(value) // the caller has gone
+		_ = json.NewEncoder(w).Encode(value)
 	}
 }
 
@@ -122,13 +122,14 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, who caller, err 
 		code, message = told.code, told.message
 	}
 	s.log().WithFields(logrus.Fields{"user": who.name, "from": r.RemoteAddr}).Warnf("refused %s: %s", r.URL.Path, message)
-	say(w, code, message)
+	Refuse(w, code, message)
 }
 
-func say(w http.ResponseWriter, code int, message string) {
+// Refuse answers with a status other than 200 and a message.
+func Refuse(w http.ResponseWriter, code int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(join.Refusal{Message: message, Time: time.Now()})
+	_ = json.NewEncoder(w).Encode(join.Refusal{Message: message, Time: time.Now()}) // an error means that the client has gone
 }
 
 func (s *Server) log() logrus.FieldLogger {
@@ -147,9 +148,18 @@ type caller struct {
 func callerOf(r *http.Request) (caller, error) {
 	user, ok := request.UserFrom(r.Context())
 	if !ok {
-		return caller{}, refuse(http.StatusUnauthorized, "nobody said who asks")
+		return caller{}, refuse(http.StatusUnauthorized, "the request has no authenticated user")
 	}
 	return caller{user.GetName(), user.GetGroups()}, nil
+}
+
+// NodeOf returns the node that sends a request, as the API server has authenticated it.
+func NodeOf(r *http.Request) (string, error) {
+	who, err := callerOf(r)
+	if err == nil && who.node() == "" {
+		err = errors.New("only nodes have tunnels")
+	}
+	return who.node(), err
 }
 
 func (c caller) in(group string) bool { return slices.Contains(c.groups, group) }
@@ -174,18 +184,11 @@ func (s *Server) cluster(r *http.Request, who caller) (any, error) {
 	if err := s.checkNode(r, who); err != nil {
 		return nil, err
 	}
-	if who.node() != "" {
-		return s.describe(r.Context(), forNodes)
-	}
-	return s.describe(r.Context(), forServers)
+	return s.describe(r.Context(), who.node() == "")
 }
 
-// The settings in a response: some are secret, and only servers get those.
-func forServers(all config.ClusterSettings) config.ClusterSettings { return all }
-func forNodes(all config.ClusterSettings) config.ClusterSettings   { return all.ForAgents() }
-
-// describe returns the description of the cluster for a machine.
-func (s *Server) describe(ctx context.Context, pick func(config.ClusterSettings) config.ClusterSettings) (join.Cluster, error) {
+// describe returns the description of the cluster for a machine. Some settings are secret: only servers get those.
+func (s *Server) describe(ctx context.Context, forServer bool) (join.Cluster, error) {
 	none := join.Cluster{}
 	ca, err := s.CA()
 	if err != nil {
@@ -195,11 +198,14 @@ func (s *Server) describe(ctx context.Context, pick func(config.ClusterSettings)
 	if err != nil {
 		return none, err
 	}
+	if !forServer {
+		settings = settings.ForAgents()
+	}
 	servers, err := s.servers(ctx)
 	if err != nil {
 		return none, err
 	}
-	return join.Cluster{CA: ca, Settings: pick(settings), Servers: servers, Version: s.Version}, nil
+	return join.Cluster{CA: ca, Settings: settings, Servers: servers, Version: s.Version}, nil
 }
 
 // servers lists the addresses of all API servers, this one's first.
