@@ -14,11 +14,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// errRestore ends the sentences about what cannot be made anew.
+// errRestore is the advice for files that cannot be made again.
 var errRestore = errors.New("restore it from a backup, or begin a new cluster with: coracle reset")
 
-// ensureAuthority loads an authority, or makes it if nothing was ever signed by it. What is half there or damaged
-// is an error: a new authority would lock out every node and client that trusts the old one.
+// ensureAuthority loads an authority, or makes it if it has never signed anything. A missing or damaged file of an authority in use is an
+// error: a new authority would lock out all nodes and clients, which trust the old one.
 func ensureAuthority(d paths.Dirs, a authority, now time.Time) (*pair, error) {
 	cert, certErr := readCert(a.certFile(d))
 	key, keyErr := readKey(a.keyFile(d))
@@ -33,15 +33,16 @@ func ensureAuthority(d paths.Dirs, a authority, now time.Time) (*pair, error) {
 		}
 		return nil, fmt.Errorf("the cluster's certificate authority: %w", keyErr)
 	case certErr == nil:
-		return nil, fmt.Errorf("%s is missing but its certificate %s is there; %w", a.keyFile(d), a.certFile(d), errRestore)
+		return nil, fmt.Errorf("%s is missing but its certificate %s exists; %w", a.keyFile(d), a.certFile(d), errRestore)
 	}
 	if used := usedBy(d, a); used != "" {
-		return nil, fmt.Errorf("%s is missing but %s was made with it; %w%s", missingHalves(d, a, keyErr), used, errRestore, copyHint(d, a, keyErr))
+		return nil, fmt.Errorf("%s is missing but %s was made with it; %w%s", missingFiles(d, a, keyErr), used, errRestore, copyHint(d, a, keyErr))
 	}
 	return newAuthority(d, a, key, now)
 }
 
-// newAuthority makes an authority. Key first: a crash in between leaves a key, which is used here the next time.
+// newAuthority makes an authority, with an existing key or a new one. It writes the key first, so that after a crash in between the next call
+// uses that key.
 func newAuthority(d paths.Dirs, a authority, key crypto.Signer, now time.Time) (*pair, error) {
 	if key == nil {
 		var err error
@@ -59,7 +60,7 @@ func newAuthority(d paths.Dirs, a authority, key crypto.Signer, now time.Time) (
 	return &pair{cert, key}, atomicfile.Write(a.certFile(d), encodeCert(cert), 0o644)
 }
 
-// writeKey writes a key that must survive a crash of the machine from the moment on that it was used.
+// writeKey writes a key and syncs it to disk, because a key must survive a crash of the machine once it was used.
 func writeKey(path string, key crypto.Signer) error {
 	data, err := encodeKey(key)
 	if err != nil {
@@ -68,7 +69,7 @@ func writeKey(path string, key crypto.Signer) error {
 	return atomicfile.Write(path, data, 0o600)
 }
 
-// checkAuthority tells whether a loaded authority can sign.
+// checkAuthority returns an error if a loaded authority cannot sign.
 func checkAuthority(d paths.Dirs, a authority, p *pair, now time.Time) (*pair, error) {
 	switch {
 	case !p.Cert.IsCA:
@@ -82,7 +83,7 @@ func checkAuthority(d paths.Dirs, a authority, p *pair, now time.Time) (*pair, e
 	return p, nil
 }
 
-// usedBy names a file which shows that an authority has been in use, or "".
+// usedBy returns a file that shows that an authority has been in use, or "".
 func usedBy(d paths.Dirs, a authority) string {
 	for _, l := range allLeaves() {
 		if l.CA == a && paths.Exists(l.certFile(d)) {
@@ -90,13 +91,13 @@ func usedBy(d paths.Dirs, a authority) string {
 		}
 	}
 	if a == etcdCA && paths.Exists(clusterCA.certFile(d)) {
-		return "" // an earlier coracle made clusters of one server without it
+		return "" // clusters of one server that an earlier version made have no CA for etcd
 	}
 	return usedCluster(d)
 }
 
-// usedCluster names what shows that the API has run with the keys of this machine, or "". A copy of another cluster's data
-// gets keys of its own.
+// usedCluster returns a path that shows that the API has run with the keys of this machine, or "". A copy of another cluster's data does not
+// show that: it gets new keys.
 func usedCluster(d paths.Dirs) string {
 	if paths.Exists(d.RekeyRequest()) {
 		return ""
@@ -107,15 +108,15 @@ func usedCluster(d paths.Dirs) string {
 	return ""
 }
 
-// missingHalves names what of an authority is not there, the certificate at least.
-func missingHalves(d paths.Dirs, a authority, keyErr error) string {
+// missingFiles names the missing files of an authority: the certificate, and also the key if keyErr is not nil.
+func missingFiles(d paths.Dirs, a authority, keyErr error) string {
 	if keyErr == nil {
 		return a.certFile(d)
 	}
 	return "the pair " + a.certFile(d) + " and " + filepath.Base(a.keyFile(d))
 }
 
-// copyHint tells of the node's copy of the cluster's CA certificate, which mends a server that has lost only that.
+// copyHint names the node's copy of the cluster's CA certificate, which can replace a lost one.
 func copyHint(d paths.Dirs, a authority, keyErr error) string {
 	copied, err := readCert(nodeCA(d))
 	if a != clusterCA || err != nil {
@@ -127,7 +128,7 @@ func copyHint(d paths.Dirs, a authority, keyErr error) string {
 	return fmt.Sprintf(" (a copy of the certificate, without the key, is %s)", nodeCA(d))
 }
 
-// ensureServiceAccountKey makes sa.key, which signs the tokens of service accounts, and sa.pub, which follows from it.
+// ensureServiceAccountKey makes sa.key, which signs the tokens of service accounts, and its public key sa.pub.
 func ensureServiceAccountKey(d paths.Dirs) error {
 	keyFile, pubFile := filepath.Join(d.PKI(), "sa.key"), filepath.Join(d.PKI(), "sa.pub")
 	key, err := readKey(keyFile)

@@ -60,10 +60,10 @@ func ensureControlPlane(cfg config.Config) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	if err := writeAccess(cfg, serverAccess, clusterCA.certFile(cfg.Dirs), localAPI(cfg)); err != nil {
+	if err := writeKubeconfigs(cfg, serverKubeconfigs, clusterCA.certFile(cfg.Dirs), localAPI(cfg)); err != nil {
 		return report, err
 	}
-	return report, writeUserAccess(cfg)
+	return report, writeAdminKubeconfig(cfg)
 }
 
 func ensureNode(cfg config.Config) (Report, error) {
@@ -71,7 +71,7 @@ func ensureNode(cfg config.Config) (Report, error) {
 	if err != nil {
 		return Report{}, err
 	}
-	trust, err := os.ReadFile(clusterCA.certFile(cfg.Dirs)) // all of it: a user's own may be a chain
+	trust, err := os.ReadFile(clusterCA.certFile(cfg.Dirs)) // the whole file: a CA of the user's may be a chain
 	if err != nil {
 		return Report{}, err
 	}
@@ -82,13 +82,13 @@ func ensureNode(cfg config.Config) (Report, error) {
 	if err != nil {
 		return report, err
 	}
-	return report, writeAccess(cfg, nodeAccess, nodeCA(cfg.Dirs), balancer(cfg))
+	return report, writeKubeconfigs(cfg, nodeKubeconfigs, nodeCA(cfg.Dirs), balancer(cfg))
 }
 
 // nodeCA is the node's copy of the cluster's CA certificate.
 func nodeCA(d paths.Dirs) string { return filepath.Join(d.NodePKI(), "ca.crt") }
 
-// ensureRoots makes what everything else is signed with, at once: each has to reach the disk before it is used.
+// ensureRoots makes the authorities and the key for service accounts in parallel, because each is synced to disk before it is used.
 func ensureRoots(d paths.Dirs, now time.Time) (map[authority]*pair, error) {
 	pairs := make([]*pair, len(authorities))
 	errs := make([]error, len(authorities)+1)
@@ -108,7 +108,7 @@ func ensureRoots(d paths.Dirs, now time.Time) (map[authority]*pair, error) {
 func ensureLeaves(cfg config.Config, leaves []leaf, cas map[authority]*pair) (Report, error) {
 	var report Report
 	for _, l := range leaves {
-		cert, issued, err := ensureLeaf(cfg.Dirs, l.wanted(cfg), cas[l.CA], time.Now())
+		cert, issued, err := ensureLeaf(cfg.Dirs, l.desired(cfg), cas[l.CA], time.Now())
 		if err != nil {
 			return report, fmt.Errorf("making certificate %s: %w", l.Name, err)
 		}
@@ -117,8 +117,8 @@ func ensureLeaves(cfg config.Config, leaves []leaf, cas map[authority]*pair) (Re
 	return report, nil
 }
 
-// writeAccess writes kubeconfigs that point to certificate files: clients read those again after a renewal.
-func writeAccess(cfg config.Config, all []access, caFile, server string) error {
+// writeKubeconfigs writes kubeconfigs that name certificate files, which clients read again after a renewal.
+func writeKubeconfigs(cfg config.Config, all []kubeconfigFile, caFile, server string) error {
 	for _, a := range all {
 		l := leafNamed(a.Leaf)
 		data, err := kubeconfig.Encode(kubeconfig.Access{
@@ -137,8 +137,8 @@ func writeAccess(cfg config.Config, all []access, caFile, server string) error {
 	return nil
 }
 
-// writeUserAccess writes the administrator's kubeconfig, complete in itself so that it can be copied elsewhere.
-func writeUserAccess(cfg config.Config) error {
+// writeAdminKubeconfig writes the administrator's kubeconfig, which contains the certificates, so that it can be copied to other machines.
+func writeAdminKubeconfig(cfg config.Config) error {
 	admin := leafNamed("admin")
 	a := kubeconfig.Access{Name: kubeconfig.DefaultName, Server: localAPI(cfg)}
 	for file, into := range map[string]*kubeconfig.Source{

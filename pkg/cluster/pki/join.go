@@ -98,7 +98,7 @@ func SignNode(d paths.Dirs, csr []byte, node string) ([]byte, error) {
 		return nil, err
 	}
 	l := leafNamed("node")
-	cert, err := signPublic(leafTemplate(wanted{leaf: l, CN: l.commonName(node)}, now), r.PublicKey, ca)
+	cert, err := signPublic(leafTemplate(desired{leaf: l, CN: l.commonName(node)}, now), r.PublicKey, ca)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func AcceptNode(cfg config.Config, ca, cert []byte) error {
 	if err != nil {
 		return fmt.Errorf("reading the CA in the server's answer: %w", err)
 	}
-	w := l.wanted(cfg)
+	w := l.desired(cfg)
 	if err := w.mismatch(got, key, &pair{Cert: signer}, got.NotBefore); err != nil {
 		return fmt.Errorf("the server answered with a certificate that this node cannot use: %w", err)
 	}
@@ -167,7 +167,7 @@ func AcceptNode(cfg config.Config, ca, cert []byte) error {
 
 // EnsureAgent writes the kubeconfigs of an agent that has joined.
 func EnsureAgent(cfg config.Config) error {
-	return writeAccess(cfg, nodeAccess, nodeCA(cfg.Dirs), balancer(cfg))
+	return writeKubeconfigs(cfg, nodeKubeconfigs, nodeCA(cfg.Dirs), balancer(cfg))
 }
 
 // NodeCert checks the node's certificate: it must be for this node name and signed by the known CA. due is the time from which it is renewed,
@@ -187,7 +187,7 @@ func NodeCert(cfg config.Config) (due, expires time.Time, err error) {
 		return due, expires, err
 	}
 	// The validity period is checked by the caller: a machine without a clock is in the year 1970 until it has a network.
-	if err := l.wanted(cfg).mismatch(cert, key, &pair{Cert: ca}, cert.NotBefore); err != nil {
+	if err := l.desired(cfg).mismatch(cert, key, &pair{Cert: ca}, cert.NotBefore); err != nil {
 		return due, expires, fmt.Errorf("%s: %w", l.certFile(cfg.Dirs), err)
 	}
 	return renewAt(cert), cert.NotAfter, nil

@@ -17,27 +17,27 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// wanted is a leaf of the table for one configuration.
-type wanted struct {
+// desired is a leaf of the table with the names and addresses of one configuration.
+type desired struct {
 	leaf
 	CN   string
 	SANs sans
 }
 
-func (l leaf) wanted(cfg config.Config) wanted {
-	w := wanted{leaf: l, CN: l.commonName(cfg.Node.Name)}
+func (l leaf) desired(cfg config.Config) desired {
+	w := desired{leaf: l, CN: l.commonName(cfg.Node.Name)}
 	if l.SANs != nil {
 		w.SANs = l.SANs(cfg)
 	}
 	return w
 }
 
-// ensureLeaf issues a certificate if there is none, or none that fits and lasts. It returns what is in force
-// afterwards and whether it was issued now.
+// ensureLeaf issues a certificate unless there is one that fits the configuration and is not due for renewal. It returns the certificate and
+// whether it was issued now.
 //
-// A re-issued certificate keeps its key, so that the two files of a pair match at every moment. Leaves are not
-// synced to disk: what a power loss damages is issued again.
-func ensureLeaf(d paths.Dirs, want wanted, ca *pair, now time.Time) (cert *x509.Certificate, issued bool, err error) {
+// A re-issued certificate keeps its key, so that the two files of a pair always match. Leaves are not synced to disk: one that a power loss
+// damages is issued again.
+func ensureLeaf(d paths.Dirs, want desired, ca *pair, now time.Time) (cert *x509.Certificate, issued bool, err error) {
 	key, err := readKey(want.keyFile(d))
 	if err != nil && !absent(err) {
 		return nil, false, err
@@ -62,7 +62,7 @@ func ensureLeaf(d paths.Dirs, want wanted, ca *pair, now time.Time) (cert *x509.
 	return cert, true, storePair(d, want.leaf, key, append(encodeCert(cert), want.chain(d)...))
 }
 
-// makeKey makes a key, which is on disk before it is used if others know its owner by it.
+// makeKey makes a key. One that identifies its owner is on disk when makeKey returns.
 func (l leaf) makeKey(d paths.Dirs) (crypto.Signer, error) {
 	key, err := newKey()
 	if err != nil || !l.Identity {
@@ -71,26 +71,26 @@ func (l leaf) makeKey(d paths.Dirs) (crypto.Signer, error) {
 	return key, writeKey(l.keyFile(d), key)
 }
 
-// chain is what follows the certificate in its file.
+// chain returns the certificates that follow the leaf's in its file.
 func (l leaf) chain(d paths.Dirs) []byte {
 	if !l.Chain {
 		return nil
 	}
 	data, err := os.ReadFile(l.CA.certFile(d))
 	if err != nil {
-		return nil // it has just been read: who signs with it tells
+		return nil // ensureAuthority, which has just read it, reports errors
 	}
 	return data
 }
 
-// chained reports whether the file has what should follow the certificate.
+// chained reports whether the file has the chain.
 func (l leaf) chained(d paths.Dirs) bool {
 	data, err := os.ReadFile(l.certFile(d))
 	return err == nil && bytes.HasSuffix(data, l.chain(d))
 }
 
-// mismatch says why an existing certificate must be issued again, or nil.
-func (want wanted) mismatch(cert *x509.Certificate, key crypto.Signer, ca *pair, now time.Time) error {
+// mismatch returns the reason why an existing certificate must be issued again, or nil.
+func (want desired) mismatch(cert *x509.Certificate, key crypto.Signer, ca *pair, now time.Time) error {
 	switch {
 	case !samePublic(cert, key):
 		return errors.New("key and certificate do not match")
@@ -112,16 +112,16 @@ func (want wanted) mismatch(cert *x509.Certificate, key crypto.Signer, ca *pair,
 	return nil
 }
 
-func (want wanted) groups() []string {
+func (want desired) groups() []string {
 	if want.Group == "" {
 		return nil
 	}
 	return []string{want.Group}
 }
 
-// covers reports whether the certificate's names are those that are wanted. One that the kubelet asked for may have
-// more: all addresses of its Node object.
-func (want wanted) covers(cert *x509.Certificate) bool {
+// covers reports whether the certificate has the desired names and addresses. One that the kubelet requested may have more: all addresses of
+// its Node.
+func (want desired) covers(cert *x509.Certificate) bool {
 	have := certSANs(cert)
 	if !want.Rotated {
 		return slices.Equal(have.DNS, want.SANs.DNS) && slices.Equal(have.IPs, want.SANs.IPs)
@@ -139,8 +139,8 @@ func (want wanted) covers(cert *x509.Certificate) bool {
 	return true
 }
 
-// deadline is when the certificate is issued again. The kubelet renews its own between 70 % and 90 % of their
-// life; only what it left lie is taken up here.
+// deadline is when the certificate is issued again. The kubelet renews its own certificates between
+// 70 % and 90 % of their validity; they are issued again here only if it has not.
 func (l leaf) deadline(cert *x509.Certificate) time.Time {
 	if l.Rotated {
 		return cert.NotAfter.Add(-cert.NotAfter.Sub(cert.NotBefore) / 20)
@@ -182,7 +182,7 @@ func storeRotated(d paths.Dirs, l leaf, cert *x509.Certificate, key crypto.Signe
 	if err := atomicfile.WriteVolatile(file, append(encodeCert(cert), keyData...), 0o600); err != nil {
 		return err
 	}
-	// The kubelet's name for a link that is about to become the current one: it cleans up after a crash here.
+	// The kubelet's name for the next link, which the kubelet removes after a crash in between.
 	next := filepath.Join(filepath.Dir(current), l.Name+"-updated.pem")
 	if err := os.Remove(next); err != nil && !missing(err) {
 		return fmt.Errorf("replacing %s: %w", current, err)

@@ -31,11 +31,11 @@ const (
 	blockRequest = "CERTIFICATE REQUEST"
 )
 
-// How long certificates live.
+// Validity of certificates.
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 365 * 24 * time.Hour
-	backdate      = time.Hour // clocks of one cluster differ
+	backdate      = time.Hour // because the clocks of a cluster's machines differ
 )
 
 // clockFloor is a time in the past. A board without a battery boots in 1970; certificates that it signs before it learns the time must
@@ -51,7 +51,7 @@ func validity(now time.Time, life time.Duration) (notBefore, notAfter time.Time)
 	return notBefore.UTC(), from.Add(life).UTC()
 }
 
-// renewAt is when two thirds of a certificate's life have passed.
+// renewAt is the time when two thirds of a certificate's validity have passed.
 func renewAt(c *x509.Certificate) time.Time {
 	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) / 3 * 2)
 }
@@ -62,7 +62,7 @@ type pair struct {
 	Key  crypto.Signer
 }
 
-// newKey makes a private key of the only kind that coracle makes.
+// newKey makes a private key, ECDSA P-256 as all keys of coracle's.
 func newKey() (crypto.Signer, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -126,7 +126,7 @@ func parseCert(data []byte) (*x509.Certificate, error) {
 	return nil, errors.New("no certificate in PEM form")
 }
 
-// readKey reads a private key after checking that nobody else can. The error of a missing file is fs.ErrNotExist.
+// readKey reads a private key that other users can neither read nor replace. The error of a missing file is fs.ErrNotExist.
 func readKey(path string) (crypto.Signer, error) {
 	if err := checkPrivate(path); err != nil {
 		return nil, err
@@ -164,14 +164,14 @@ type damagedError struct {
 func (e *damagedError) Error() string { return fmt.Sprintf("%s is damaged: %v", e.path, e.err) }
 func (e *damagedError) Unwrap() error { return e.err }
 
-// absent reports whether what was read is missing or damaged, so that a leaf can be made anew. Any other error,
-// such as a wrong mode, is for a person.
+// absent reports whether an error means that a file is missing or damaged, so that a leaf can be issued again. Other errors, such as a wrong
+// mode, must be corrected by the administrator.
 func absent(err error) bool {
 	var damaged *damagedError
 	return errors.Is(err, fs.ErrNotExist) || errors.As(err, &damaged)
 }
 
-// checkPrivate says how to mend a key file that others can read, or a directory in which others can replace it.
+// checkPrivate returns an error with the fix if other users can read a key file, or replace it in its directory.
 func checkPrivate(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -207,7 +207,7 @@ func samePublic(cert *x509.Certificate, key crypto.Signer) bool {
 	return errA == nil && errB == nil && bytes.Equal(a, b)
 }
 
-// sign completes the template with what all certificates share and signs it. Without a signer it signs itself.
+// sign signs a certificate for a key. Without a signer the certificate is self-signed.
 func sign(template *x509.Certificate, key crypto.Signer, signer *pair) (*x509.Certificate, error) {
 	if signer == nil {
 		signer = &pair{Cert: template, Key: key}
@@ -215,7 +215,7 @@ func sign(template *x509.Certificate, key crypto.Signer, signer *pair) (*x509.Ce
 	return signPublic(template, key.Public(), signer)
 }
 
-// signPublic is sign for a key of somebody else's, of which only the public half is known.
+// signPublic signs a certificate for a public key. It completes the template with the serial number and limits the validity to the signer's.
 func signPublic(template *x509.Certificate, public crypto.PublicKey, signer *pair) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
@@ -237,7 +237,7 @@ func authorityTemplate(a authority, now time.Time) *x509.Certificate {
 	_, notAfter := validity(now, authorityLife)
 	return &x509.Certificate{
 		Subject: pkix.Name{CommonName: a.CN},
-		// Valid from the epoch on: a board that boots before it knows the time must still trust its cluster.
+		// Valid from the epoch on, because a board without a battery must trust its cluster before it knows the time.
 		NotBefore: time.Unix(0, 0).UTC(),
 		NotAfter:  notAfter,
 		KeyUsage:  x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | x509.KeyUsageCertSign,
@@ -246,7 +246,7 @@ func authorityTemplate(a authority, now time.Time) *x509.Certificate {
 	}
 }
 
-func leafTemplate(want wanted, now time.Time) *x509.Certificate {
+func leafTemplate(want desired, now time.Time) *x509.Certificate {
 	notBefore, notAfter := validity(now, leafLife)
 	template := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: want.CN},

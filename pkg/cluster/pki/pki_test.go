@@ -67,7 +67,7 @@ func TestTable(t *testing.T) {
 		fmt.Fprintf(&out, "%s\n  CN %s\n  for %s\n  files %s %s\n", a.Name, a.CN, a.Use, a.certFile(cfg.Dirs), a.keyFile(cfg.Dirs))
 	}
 	for _, l := range allLeaves() {
-		w := l.wanted(cfg)
+		w := l.desired(cfg)
 		fmt.Fprintf(&out, "%s\n  signed by %s\n  CN %s\n", l.Name, l.CA.Name, w.CN)
 		if l.Group != "" {
 			fmt.Fprintf(&out, "  O %s\n", l.Group)

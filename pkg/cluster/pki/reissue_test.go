@@ -24,10 +24,10 @@ func allNames(except ...string) []string {
 }
 
 // sealWith signs the leaf on disk again after a change to its template, with its own key.
-func sealWith(t *testing.T, cfg config.Config, name string, change func(*wanted, *time.Duration)) {
+func sealWith(t *testing.T, cfg config.Config, name string, change func(*desired, *time.Duration)) {
 	t.Helper()
 	l := leafNamed(name)
-	want, shift, now := l.wanted(cfg), time.Duration(0), time.Now()
+	want, shift, now := l.desired(cfg), time.Duration(0), time.Now()
 	change(&want, &shift)
 	ca, err := ensureAuthority(cfg.Dirs, l.CA, time.Now())
 	if err != nil {
@@ -56,7 +56,7 @@ func sealWith(t *testing.T, cfg config.Config, name string, change func(*wanted,
 func TestReissue(t *testing.T) {
 	age := func(name string, days int) func(*testing.T, *config.Config) {
 		return func(t *testing.T, cfg *config.Config) {
-			sealWith(t, *cfg, name, func(_ *wanted, shift *time.Duration) { *shift = -time.Duration(days) * 24 * time.Hour })
+			sealWith(t, *cfg, name, func(_ *desired, shift *time.Duration) { *shift = -time.Duration(days) * 24 * time.Hour })
 		}
 	}
 	remove := func(names ...string) func(*testing.T, *config.Config) {
@@ -86,13 +86,13 @@ func TestReissue(t *testing.T) {
 		{"the kubelet renews this one", age("kubelet-client", 300), nil},
 		{"the kubelet did not renew this one", age("kubelet-client", 360), []string{"kubelet-client"}},
 		{"another group", func(t *testing.T, cfg *config.Config) {
-			sealWith(t, *cfg, "coracle", func(w *wanted, _ *time.Duration) { w.Group = groupMasters })
+			sealWith(t, *cfg, "coracle", func(w *desired, _ *time.Duration) { w.Group = groupMasters })
 		}, []string{"coracle"}},
 		{"another usage", func(t *testing.T, cfg *config.Config) {
-			sealWith(t, *cfg, "coracle", func(w *wanted, _ *time.Duration) { w.Usage = serverLeaves[0].Usage })
+			sealWith(t, *cfg, "coracle", func(w *desired, _ *time.Duration) { w.Usage = serverLeaves[0].Usage })
 		}, []string{"coracle"}},
 		{"the kubelet got more names", func(t *testing.T, cfg *config.Config) {
-			sealWith(t, *cfg, "kubelet-server", func(w *wanted, shift *time.Duration) {
+			sealWith(t, *cfg, "kubelet-server", func(w *desired, shift *time.Duration) {
 				w.SANs.DNS = append(w.SANs.DNS, "boat-1.cloud")
 				*shift = -time.Hour
 			})

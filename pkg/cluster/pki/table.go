@@ -1,5 +1,5 @@
-// Package pki makes and renews the keys and certificates of a cluster, and the kubeconfigs that hand them out.
-// What exists is a table; docs/security.md says who holds what. Layout and names are kubeadm's.
+// Package pki makes and renews the keys and certificates of a cluster, and the kubeconfigs that use them. A table lists them all;
+// docs/security.md explains it. Layout and names are kubeadm's.
 //
 // It uses the standard library only, because it runs in the front, before any Kubernetes code. It leaves to the
 // kubelet the rotation of the kubelet's own two certificates, and to package certificates when to renew.
@@ -16,14 +16,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// authority is a certificate authority of the cluster. It signs for ten years and is never replaced silently.
+// authority is a certificate authority of the cluster. It is valid for ten years and never replaced automatically.
 type authority struct {
 	Name string // file name without extension under the server's PKI directory
 	CN   string
 	Use  string
 }
 
-// The authorities. etcd's peers have their own: whoever it lets in can write the whole cluster.
+// The authorities. etcd's peers have their own, because a peer can write all of the cluster's data.
 var (
 	clusterCA    = authority{Name: "ca", CN: "kubernetes", Use: "every client, the API and the kubelets' servers"}
 	frontProxyCA = authority{Name: "front-proxy-ca", CN: "front-proxy-ca", Use: "the aggregation layer, towards extension apiservers"}
@@ -39,14 +39,13 @@ const (
 	groupNodes   = "system:nodes"
 )
 
-// The identity of coracle's own parts on a node, with which it also joins: a user, NodeUser and the node's name, in a
-// group.
+// The identity of coracle's parts on a node, with which the node also joins: the user NodeUser followed by the node's name, and a group.
 const (
 	NodeUser  = "system:coracle:node:"
 	NodeGroup = "system:coracle:nodes"
 )
 
-// The places where pairs are kept.
+// The directories of pairs.
 var (
 	inServer = place(paths.Dirs.PKI)
 	inNode   = place(paths.Dirs.NodePKI)
@@ -54,8 +53,7 @@ var (
 
 type place func(paths.Dirs) string
 
-// leaf is a certificate that an authority signed, kept as NAME.crt and NAME.key, valid a year and renewed after
-// two thirds of it.
+// leaf is a certificate that an authority signs, stored as NAME.crt and NAME.key, valid for a year and renewed after two thirds of it.
 type leaf struct {
 	Name  string
 	CA    authority
@@ -65,17 +63,17 @@ type leaf struct {
 	Usage []x509.ExtKeyUsage
 	SANs  func(config.Config) sans // nil for none
 	Use   string
-	// Chain puts the authority's certificate behind the leaf's: who joins knows the authority by its hash only.
+	// Chain appends the authority's certificate to the leaf's, for joiners, which know the authority by its hash only.
 	Chain bool
-	// Identity says that the key must never be lost, because others know its owner by it.
+	// Identity says that the key must never be lost, because it identifies its owner.
 	Identity bool
-	// Rotated marks a pair that the kubelet rotates itself, kept in the one-file layout of its certificate store.
+	// Rotated marks a pair that the kubelet rotates itself, stored in one file, in the layout of the kubelet's certificate store.
 	Rotated bool
 }
 
 const nodeName = "{node}"
 
-// What a certificate can be for.
+// Usages of certificates.
 var (
 	asClient = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	asServer = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
@@ -112,21 +110,21 @@ var nodeLeaves = []leaf{
 		Usage: asClient, Identity: true, Use: "kube-proxy, DNS and the rest of a node; and who it is when it joins"},
 }
 
-// access is a generated kubeconfig: whose certificate it points to, and where it is.
-type access struct {
+// kubeconfigFile is a generated kubeconfig: its name and directory, and the leaf with which it authenticates.
+type kubeconfigFile struct {
 	File string
 	Leaf string
 	Dir  func(paths.Dirs, string) string
 }
 
-var serverAccess = []access{
+var serverKubeconfigs = []kubeconfigFile{
 	{File: "admin.kubeconfig", Leaf: "admin", Dir: paths.Dirs.ServerConfig},
 	{File: "controller-manager.kubeconfig", Leaf: "controller-manager", Dir: paths.Dirs.ServerConfig},
 	{File: "scheduler.kubeconfig", Leaf: "scheduler", Dir: paths.Dirs.ServerConfig},
 	{File: "coracle.kubeconfig", Leaf: "coracle", Dir: paths.Dirs.ServerConfig},
 }
 
-var nodeAccess = []access{
+var nodeKubeconfigs = []kubeconfigFile{
 	{File: "kubelet.kubeconfig", Leaf: "kubelet-client", Dir: paths.Dirs.NodeConfig},
 	{File: "node.kubeconfig", Leaf: "node", Dir: paths.Dirs.NodeConfig},
 }
@@ -142,7 +140,7 @@ func leafNamed(name string) leaf {
 
 func (l leaf) commonName(node string) string { return strings.ReplaceAll(l.CN, nodeName, node) }
 
-// certFile and keyFile are where the pair is; the same file for what the kubelet rotates.
+// certFile and keyFile are the paths of the pair: the same file for a pair that the kubelet rotates.
 func (l leaf) certFile(d paths.Dirs) string { return l.file(d, ".crt") }
 func (l leaf) keyFile(d paths.Dirs) string  { return l.file(d, ".key") }
 func (l leaf) files(d paths.Dirs) (certFile, keyFile string) {
