@@ -18,7 +18,7 @@ import (
 // clone copies a tree of files. Immutable files are hard-linked if both trees are on one file system.
 type clone struct {
 	from, to string
-	// fixed reports whether a file is immutable, skip whether it is left out, by its path relative to from. Nil means none.
+	// fixed reports whether a file is immutable, skip whether it is left out, by its path relative to from. Nil means that no file is.
 	fixed, skip func(path string) bool
 	// marks are overlayfs' whiteouts and opaque directories. They cannot be stored on a file system that is an overlayfs itself, so they
 	// are collected while a tree is copied, or created in the copy if put is set.
@@ -83,7 +83,7 @@ func (c *clone) finish() error {
 	}
 	for _, path := range c.marks.Gone {
 		if err := unix.Mknod(filepath.Join(c.to, path), unix.S_IFCHR, 0); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("marking %s as gone: %w", path, err)
+			return fmt.Errorf("making a whiteout for %s: %w", path, err)
 		}
 	}
 	for _, path := range c.marks.Opaque {
@@ -133,7 +133,7 @@ func (c *clone) one(path string) error {
 			return err
 		}
 	default:
-		return nil // a socket is useless without its listener
+		return nil // sockets are left out: they are useless without their listeners
 	}
 	return c.attributes(path, &st)
 }
@@ -230,7 +230,7 @@ func (c *clone) extended(path, from, to string) error {
 			c.marks.Opaque = append(c.marks.Opaque, path)
 			continue
 		case strings.HasPrefix(name, "trusted.overlay."):
-			continue // of where the original lies
+			continue // it describes the original's directory
 		}
 		if err := unix.Lsetxattr(to, name, value[:n], 0); err != nil && !errors.Is(err, unix.ENOTSUP) && !errors.Is(err, unix.EPERM) {
 			return fmt.Errorf("setting %s: %w", name, err)

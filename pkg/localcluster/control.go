@@ -86,7 +86,7 @@ func (h *holder) control() error {
 	_ = os.Remove(path)
 	listener, err := net.Listen("unix", path)
 	if err != nil {
-		return fmt.Errorf("listening for orders: %w", err)
+		return fmt.Errorf("listening for requests: %w", err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (h *holder) execute(o order) error {
 	h.mu.Unlock()
 	switch {
 	case busy:
-		return fmt.Errorf("node %s is just being started or stopped", o.Node)
+		return fmt.Errorf("node %s is being started or stopped", o.Node)
 	case was == up:
 		return nil
 	}

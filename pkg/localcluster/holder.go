@@ -111,7 +111,7 @@ func (h *holder) followMaker() error {
 			h.leader, _ = state.StartTicks(h.guarded)
 		}
 	}
-	return errors.New("coracle up was ended before the cluster was ready")
+	return errors.New("coracle up ended before the cluster was ready")
 }
 
 // abandon removes a cluster that did not start. What remains in the kernel ends with this process.
@@ -203,7 +203,7 @@ func (h *holder) make(ctx context.Context) error {
 	return h.change(func(r *Record) { r.State = Running })
 }
 
-// explain adds the way out to an error of a container without the needed privileges.
+// explain adds the fix to an error of a container without the needed privileges.
 func explain(err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EROFS) {
 		return fmt.Errorf("%w; inside a container, coracle up needs all privileges (docker run --privileged)", err)

@@ -125,9 +125,9 @@ func (s Store) removeUnfinished(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// handout returns the path of a session's CommandDir. The name is random, so that nobody can make a directory of that name before, which
-// would be removed with the cluster.
-func handout(name string) string {
+// newCommandDir returns the path of a session's CommandDir. The name is random, so that no other user can make a directory of that name
+// before, which would be removed with the cluster.
+func newCommandDir(name string) string {
 	return filepath.Join(os.TempDir(), "coracle-"+name+"-"+strings.ToLower(rand.Text()[:10]))
 }
 

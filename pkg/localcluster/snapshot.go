@@ -86,7 +86,7 @@ func (s Store) LoadSnapshot(name string) (Snapshot, error) {
 	var one Snapshot
 	data, err := os.ReadFile(s.snapshot(name, snapshotFile))
 	if errors.Is(err, fs.ErrNotExist) || !validName.MatchString(name) {
-		return one, fmt.Errorf("there is no snapshot %s; coracle snapshot-cluster list shows which there are", name)
+		return one, fmt.Errorf("there is no snapshot %s; coracle snapshot-cluster list shows all", name)
 	}
 	if err == nil {
 		err = json.Unmarshal(data, &one)
@@ -150,7 +150,7 @@ func checkKeyless(config string) error {
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
 		switch key {
 		case "encryption-provider-config":
-			return errors.New("its Secrets are encrypted with a key that another cluster must not have (encryption-provider-config)")
+			return errors.New("its Secrets are encrypted with a key that another cluster must not share (encryption-provider-config)")
 		case "token", "agent-token", "token-file", "agent-token-file", "datastore-endpoint":
 			return fmt.Errorf("its configuration has %s, which another cluster must not share", key)
 		}
@@ -232,11 +232,11 @@ func (h *holder) restore() error {
 			}
 		}
 	}
-	return h.request(one)
+	return h.requestRekey(one)
 }
 
-// request writes the request to rekey the data, which is a copy of another cluster's, for the first server.
-func (h *holder) request(one Snapshot) error {
+// requestRekey requests new keys for the data of the first server, which is a copy of another cluster's.
+func (h *holder) requestRekey(one Snapshot) error {
 	r := rekeyrequest.Request{CA: one.CA, Addresses: map[netip.Addr]netip.Addr{}, Machines: map[string]string{}}
 	for i, n := range one.Nodes {
 		r.Addresses[n.IP] = h.record.Nodes[i].IP

@@ -27,7 +27,7 @@ const etcdData = "server/etcd"
 // takeSnapshot takes a snapshot of the cluster. All nodes are frozen meanwhile, so that their disks are of the same moment.
 func (h *holder) takeSnapshot(name string) (err error) {
 	if !h.snapshotting.TryLock() {
-		return errors.New("another snapshot of this cluster is being made: try again when it is complete")
+		return errors.New("another snapshot of this cluster is being taken: try again when it is complete")
 	}
 	defer h.snapshotting.Unlock()
 	h.mu.Lock()
@@ -40,7 +40,7 @@ func (h *holder) takeSnapshot(name string) (err error) {
 	temp := h.store.snapshot("." + name + "." + r.Name) // another cluster may take one of the same name
 	_ = os.RemoveAll(temp)                              // of an interrupted attempt
 	if err := os.MkdirAll(temp, 0o700); err != nil {
-		return fmt.Errorf("making the snapshot: %w", err)
+		return fmt.Errorf("taking the snapshot: %w", err)
 	}
 	defer os.RemoveAll(temp)
 	if err := h.flushEtcd(r); err != nil {
@@ -54,14 +54,14 @@ func (h *holder) takeSnapshot(name string) (err error) {
 	}()
 	for _, m := range h.members {
 		if err := m.host.Freeze(true); err != nil {
-			return fmt.Errorf("stopping %s for a moment: %w", m.node.Name, err)
+			return fmt.Errorf("freezing %s: %w", m.node.Name, err)
 		}
 	}
 	seen := map[uint64]string{} // nodes share the files of images
 	for _, n := range r.Nodes {
 		node, copied, err := h.snapshotNode(n, filepath.Join(temp, n.Name), seen)
 		if err != nil {
-			return fmt.Errorf("making the snapshot: %w", err)
+			return fmt.Errorf("taking the snapshot: %w", err)
 		}
 		one.Nodes = append(one.Nodes, node)
 		one.Copied += copied

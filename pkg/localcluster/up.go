@@ -100,7 +100,7 @@ func (m Maker) addRecord(ctx context.Context, p Plan) (Record, error) {
 	return r, err
 }
 
-// newRecord does the same. The caller holds the store's lock.
+// newRecord writes the record. The caller holds the store's lock.
 func (m Maker) newRecord(p Plan) (Record, error) {
 	all, err := m.Store.List()
 	if err != nil {
@@ -120,7 +120,7 @@ func (m Maker) newRecord(p Plan) (Record, error) {
 		Payload: m.Payload, Images: p.Images, Config: p.Config, Ephemeral: p.Ephemeral, From: p.From, Owner: m.owner,
 	}
 	if !m.owner.none() {
-		r.CommandDir = handout(p.Name)
+		r.CommandDir = newCommandDir(p.Name)
 	}
 	if r.Network, err = freeNetwork(all); err != nil {
 		return r, err
@@ -158,7 +158,7 @@ func (m Maker) await(ctx context.Context, conn net.Conn, r Record, p Plan) error
 		return err
 	}
 	if _, err := io.WriteString(conn, detachOrder+"\n"); err != nil {
-		return fmt.Errorf("leaving the cluster to the process that holds it: %w", err)
+		return fmt.Errorf("detaching from the process that holds the cluster: %w", err)
 	}
 	return nil
 }

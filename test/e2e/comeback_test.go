@@ -157,7 +157,7 @@ func testComeBack(t *testing.T, c *hosts.Cluster) {
 			}
 			time.Sleep(100 * time.Millisecond)
 		}
-		if !strings.Contains(s.Log(), "no server answers, so this start is with what is remembered") {
+		if !strings.Contains(s.Log(), "no server answers; starting with the stored settings") {
 			t.Error("nothing is said about the servers")
 		}
 		server.For(t).Start("--token-file=/etc/coracle/token")
@@ -301,7 +301,7 @@ func testReplaceNode(t *testing.T, c *hosts.Cluster) {
 	}
 	s := h.StartAgent(append(at, "--replace-node", "--token-file=/tmp/token")...)
 	h.Coracle("wait", "--timeout", "3m")
-	if strings.Contains(s.Log(), "does not say which cluster") {
+	if strings.Contains(s.Log(), "does not identify its cluster") {
 		t.Error("a token of coracle token create has no pin")
 	}
 	if got := server.Kubectl("get", "node", "agent-1", "-o", "jsonpath={.status.addresses[0].address}"); got != h.IP.String() {

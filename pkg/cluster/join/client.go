@@ -87,7 +87,7 @@ func (c Client) ask(ctx context.Context, method, path string, body []byte, answe
 	if c.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
 		if err != nil {
-			return nil, fmt.Errorf("reading the certificate to ask with: %w", err)
+			return nil, fmt.Errorf("reading the certificate for requests: %w", err)
 		}
 		tlsConfig.Certificates = []tls.Certificate{pair}
 	}
@@ -101,7 +101,7 @@ func (c Client) ask(ctx context.Context, method, path string, body []byte, answe
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, method, c.Server+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("asking %s: %w", c.Server, err)
+		return nil, fmt.Errorf("making a request to %s: %w", c.Server, err)
 	}
 	request.Header.Set("Content-Type", "application/json")
 	if c.CertFile == "" {
@@ -124,7 +124,7 @@ func (c Client) failed(err error, verified bool) error {
 	case errors.As(err, &untrusted):
 		return untrusted
 	case errors.As(err, &noTLS), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return fmt.Errorf("what answers at %s is not a coracle server, it does not speak TLS: correct --server", c.Server)
+		return fmt.Errorf("%s is not a coracle server, because it does not use TLS: correct --server", c.Server)
 	}
 	var op *net.OpError
 	var request *url.Error
@@ -148,7 +148,7 @@ func (c Client) read(response *http.Response, answer any) error {
 	}
 	if response.StatusCode == http.StatusOK {
 		if err := json.Unmarshal(data, answer); err != nil {
-			return fmt.Errorf("what answers at %s is not a coracle server: reading its answer: %w", c.Server, err)
+			return fmt.Errorf("%s is not a coracle server: reading its response: %w", c.Server, err)
 		}
 		return nil
 	}

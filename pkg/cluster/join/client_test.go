@@ -115,11 +115,11 @@ func TestJoin(t *testing.T) {
 		{"with a pin", serveAs(t, ours, admit(t, ours)), good, ""},
 		{"with a plain token", serveAs(t, ours, admit(t, ours)), plain, ""},
 		{"wrong pin", serveAs(t, other, admit(t, other)), good, "another cluster than the token is for"},
-		{"a kubelet in a server's place", serve(t, kubelet, kubelet, admit(t, ours)), plain, `not a coracle server, its certificate is for "system:node:boat-1"`},
+		{"a kubelet in a server's place", serve(t, kubelet, kubelet, admit(t, ours)), plain, `not a coracle server, because its certificate is for "system:node:boat-1"`},
 		{"a CA that is another's", serveAs(t, ours, admit(t, other)), plain, "a CA that is not its own"},
 		{"no answer of ours", serveAs(t, ours, func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("<html>")) }), good, "not a coracle server"},
 		{"no such path", serveAs(t, ours, http.NotFound), good, "not a coracle server that machines can join"},
-		{"no TLS", strings.Replace(plainServer(t), "http:", "https:", 1), good, "does not speak TLS"},
+		{"no TLS", strings.Replace(plainServer(t), "http:", "https:", 1), good, "does not use TLS"},
 		{"nobody", "https://127.0.0.1:1", good, "127.0.0.1:1 does not answer: connect: connection refused"},
 		{"unknown token", serveAs(t, ours, refuse(401, map[string]string{"kind": "Status", "message": "Unauthorized"})), good,
 			"does not accept the token: it is wrong, has expired or was deleted"},
@@ -197,7 +197,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("got %v from %s, %v", cluster, from, err)
 	}
 	trusting := Client{Server: good, CertFile: certFile, KeyFile: keyFile}
-	if _, err := trusting.Cluster(t.Context()); err == nil || !strings.Contains(err.Error(), "nothing is known") {
+	if _, err := trusting.Cluster(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot be verified") {
 		t.Errorf("without a CA: %v", err)
 	}
 	if _, _, err := AskAny(t.Context(), []string{"https://127.0.0.1:1", bad}, client); err == nil || !strings.Contains(err.Error(), "another cluster") {

@@ -18,14 +18,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/version"
 )
 
-// refreshTimeout limits the questions to the servers of a cluster that this machine has joined. Without an answer it starts
-// with what it remembers.
+// refreshTimeout limits the requests for the present settings of a cluster that this machine has joined. Without a response it starts with
+// the stored settings.
 const refreshTimeout = 2 * time.Second
 
 // Resolve resolves the configuration of this machine with the settings of its cluster.
 type Resolve func(config.Known) (config.Config, error)
 
-// Run makes this machine a member of its cluster, if it is not, and asks for the present settings if it is. It returns the
+// Run joins the cluster if this machine is not a member yet; otherwise it requests the present settings. It returns the
 // configuration with those settings. Each step is on disk before the next and can run again after a crash at any line.
 // waiting is called after each attempt to join that will be repeated.
 func Run(ctx context.Context, cfg config.Config, resolve Resolve, waiting func(error)) (config.Config, error) {
@@ -38,7 +38,7 @@ func Run(ctx context.Context, cfg config.Config, resolve Resolve, waiting func(e
 		if err != nil {
 			return cfg, err
 		}
-		return j.settle(known)
+		return j.apply(known)
 	}
 	made, err := HasData(cfg)
 	if err != nil {
@@ -51,7 +51,7 @@ func Run(ctx context.Context, cfg config.Config, resolve Resolve, waiting func(e
 	case known == nil:
 		err = KeepSettings(cfg)
 	default:
-		cfg, err = j.settle(*known)
+		cfg, err = j.apply(*known)
 	}
 	if err != nil {
 		return cfg, err
@@ -88,9 +88,9 @@ func newJoiner(cfg config.Config, resolve Resolve, waiting func(error)) (*joiner
 	return j, exitcode.With(exitcode.Misuse, err)
 }
 
-// settle writes the files that are part of the settings and returns the configuration. It is resolved only if a server has just
-// told the settings: the present configuration already has those that are remembered.
-func (j *joiner) settle(known config.Known) (config.Config, error) {
+// apply writes the files that are part of the settings and returns the configuration. It resolves the configuration again only if a server
+// has just sent the settings: the present configuration already has the stored ones.
+func (j *joiner) apply(known config.Known) (config.Config, error) {
 	if j.cfg.Role == config.Server {
 		for path, text := range known.Settings.Files(j.cfg.Dirs) {
 			if _, err := atomicfile.WriteIfChanged(path, []byte(text), 0o600); err != nil {
@@ -107,7 +107,7 @@ func (j *joiner) settle(known config.Known) (config.Config, error) {
 	return j.resolve(known)
 }
 
-// agent returns what is known of an agent's cluster, after joining it if need be.
+// agent joins an agent's cluster if need be, and returns its settings and servers.
 func (j *joiner) agent(ctx context.Context) (config.Known, error) {
 	if _, err := os.Stat(filepath.Join(j.cfg.Dirs.Etcd(), "member")); err == nil {
 		return config.Known{}, fmt.Errorf("%s has a server's data: run coracle server here, or forget that cluster with coracle reset", j.cfg.Dirs.Etcd())
@@ -142,7 +142,7 @@ func (j *joiner) server(ctx context.Context, made bool) (*config.Known, error) {
 		known, err := j.refresh(ctx, pki.ServerFiles)
 		var denied *Denied
 		if errors.As(err, &denied) {
-			logrus.Warnf("%v; starting with what is remembered of the cluster", err)
+			logrus.Warnf("%v; starting with the stored settings of the cluster", err)
 			err = nil
 		}
 		return &known, err
@@ -159,7 +159,7 @@ func (j *joiner) server(ctx context.Context, made bool) (*config.Known, error) {
 	return &known, err
 }
 
-// join asks the server with the token until it lets this machine in, and saves the response.
+// join sends requests to join with the token until the server accepts this machine, and saves the response.
 func (j *joiner) join(ctx context.Context, path string) (config.Known, error) {
 	server := j.cfg.Join.Server
 	if server == "" && len(j.memory.Servers) > 0 {
@@ -176,7 +176,7 @@ func (j *joiner) join(ctx context.Context, path string) (config.Known, error) {
 		return config.Known{}, err
 	}
 	if j.token.Pin == "" && len(j.memory.CA) == 0 {
-		logrus.Warnf("the token does not say which cluster it is for, so nobody can check that %s is the right one; tokens of coracle token create do", server)
+		logrus.Warnf("the token does not identify its cluster, so it cannot be verified that %s belongs to the right one; tokens of coracle token create do", server)
 	}
 	csr, err := pki.NodeRequest(j.cfg.Dirs, j.cfg.Node.Name)
 	if err != nil {
@@ -206,7 +206,7 @@ func (j *joiner) accept(server string, r Response) (config.Known, error) {
 	j.resolved = &cfg
 	if j.cfg.Role == config.Server {
 		if r.Keys == nil {
-			return config.Known{}, fmt.Errorf("%s let this machine in, but not as a server: is it of the same version?", server)
+			return config.Known{}, fmt.Errorf("%s accepted this machine, but did not send a server's keys: is it of the same version?", server)
 		}
 		// Saved before the keys, so that a machine with some of the keys never takes them for those of its own cluster.
 		if err := (Memory{Joining: server}).Save(j.file); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// Memory is a file with what a machine remembers of its cluster. Package config reads the settings in it.
+// Memory is a machine's file about its cluster, for a start without a server. Package config reads the settings in it.
 type Memory struct {
 	Cluster
 	// Joined says that other machines are or were servers of the cluster; see config.Join.
@@ -31,15 +31,15 @@ func LoadMemory(file string) (m Memory, err error) {
 		return m, nil
 	}
 	if err != nil {
-		return m, fmt.Errorf("reading what is remembered of the cluster: %w", err)
+		return m, fmt.Errorf("reading the stored settings of the cluster: %w", err)
 	}
 	if err := json.Unmarshal(data, &m); err != nil {
-		return Memory{}, fmt.Errorf("reading what is remembered of the cluster: %s is damaged: %w", file, err)
+		return Memory{}, fmt.Errorf("reading the stored settings of the cluster: %s is damaged: %w", file, err)
 	}
 	return m, nil
 }
 
-// known returns the memory as package config needs it. from is the server that has just sent it, "" if it was remembered.
+// known returns the memory as package config needs it. from is the server that has just sent it, "" if it was stored.
 func (m Memory) known(from string) config.Known {
 	return config.Known{Settings: m.Settings, Servers: m.Servers, Joined: m.Joined, From: from}
 }
@@ -48,7 +48,7 @@ func (m Memory) known(from string) config.Known {
 func (m Memory) Save(file string) error {
 	data, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encoding what is remembered of the cluster: %w", err)
+		return fmt.Errorf("encoding the settings of the cluster: %w", err)
 	}
 	_, err = atomicfile.WriteIfChanged(file, append(data, '\n'), 0o600)
 	return err
@@ -81,7 +81,7 @@ func KeepSettings(cfg config.Config) error {
 	var memory Memory
 	if made {
 		if memory, err = LoadMemory(file); err != nil {
-			return fmt.Errorf("%w: start with the settings that the cluster was made with after removing the file, which makes it anew", err)
+			return fmt.Errorf("%w: remove the file and start with the settings that the cluster was made with, which writes it again", err)
 		}
 	}
 	settings, err := cfg.Shared()

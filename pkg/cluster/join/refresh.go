@@ -17,8 +17,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
-// refresh asks the other servers for the present settings, with the certificate that files names. Without an answer it returns what
-// is remembered.
+// refresh requests the present settings from the other servers, with the certificate that files names. Without a response it returns the
+// stored settings.
 func (j *joiner) refresh(ctx context.Context, files func(paths.Dirs) (cert, key string)) (config.Known, error) {
 	if err := j.sameCluster(); err != nil {
 		return config.Known{}, err
@@ -39,10 +39,10 @@ func (j *joiner) refresh(ctx context.Context, files func(paths.Dirs) (cert, key 
 	case errors.As(err, &denied):
 		return j.memory.known(""), err
 	case errors.As(err, &unreachable) && unreachable.Answered:
-		logrus.Warnf("starting with what is remembered of the cluster: %v", err)
+		logrus.Warnf("starting with the stored settings of the cluster: %v", err)
 		return j.memory.known("https://" + from), nil // it is up, with settings at least as new as these
 	case err != nil:
-		logrus.Warnf("no server answers, so this start is with what is remembered of the cluster: %v", err)
+		logrus.Warnf("no server answers; starting with the stored settings of the cluster: %v", err)
 		return j.memory.known(""), nil
 	}
 	cluster.CA = j.memory.CA // an answer never changes which CA is trusted

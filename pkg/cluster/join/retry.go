@@ -22,7 +22,7 @@ const (
 	graceStarting = 30 * time.Second
 )
 
-// retrier asks a server to let this machine join until it does or refuses.
+// retrier sends requests to join to a server until it accepts this machine or refuses it.
 type retrier struct {
 	client  Client
 	path    string
@@ -69,9 +69,9 @@ func (r retrier) join(ctx context.Context) (Response, error) {
 	}
 }
 
-// AskAny asks all servers at once for the cluster's settings and returns the first answer with the server that gave it. client
-// makes the client for a HOST:PORT. A server that cannot answer yet is asked again until ctx is done. Without an answer the
-// error is that of a server that is reachable, else that of the first in the list.
+// AskAny requests the cluster's settings from all servers at once and returns the first response and its server. client makes the client for
+// a HOST:PORT. The request to a server that cannot answer yet is repeated until ctx is done. Without a response the error is that of a
+// reachable server, else that of the first in the list.
 func AskAny(ctx context.Context, servers []string, client func(server string) Client) (Cluster, string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -111,7 +111,7 @@ func AskAny(ctx context.Context, servers []string, client func(server string) Cl
 	return Cluster{}, servers[0], errs[servers[0]]
 }
 
-// askOne asks one server until it answers or is unreachable.
+// askOne requests the settings from one server until it answers or is unreachable.
 func askOne(ctx context.Context, c Client) (cluster Cluster, err error) {
 	var last error
 	for {

@@ -29,7 +29,7 @@ type verifier struct {
 func (w *verifier) verify(state tls.ConnectionState) error {
 	leaf := state.PeerCertificates[0]
 	if leaf.Subject.CommonName != apiserverCN || !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageServerAuth) {
-		return &untrustedError{fmt.Sprintf("what answers at %s is not a coracle server, its certificate is for %q: correct --server",
+		return &untrustedError{fmt.Sprintf("%s is not a coracle server, because its certificate is for %q: correct --server",
 			w.client.Server, leaf.Subject.CommonName)}
 	}
 	if cas := certificates(w.client.CA); len(cas) > 0 {
@@ -49,7 +49,7 @@ func (w *verifier) verifyPin(leaf *x509.Certificate, chain []*x509.Certificate) 
 	pin := w.client.Token.Pin
 	switch {
 	case w.client.Token.ID == "":
-		return &untrustedError{fmt.Sprintf("nothing is known by which %s could be believed to be the cluster's", w.client.Server)}
+		return &untrustedError{fmt.Sprintf("%s cannot be verified: neither a token nor the cluster's CA is known", w.client.Server)}
 	case pin == "":
 		return nil // a plain token; the log warns of it
 	}

@@ -1,10 +1,10 @@
-// Package join is how a machine enters a cluster: the requests and answers between it and a server, and the joiner's
-// side of them. The server side is package endpoint.
+// Package join makes a machine a member of a cluster. It defines the requests and responses between the machine and a server, and
+// implements the joining machine's side. Package endpoint implements the server's side.
 //
-// It uses the standard library only, because the front joins before any Kubernetes code runs.
+// It links no Kubernetes code, because the front joins before any such code runs.
 //
-// Everything is served on the API's own port, behind Kubernetes' authentication; RBAC on these paths says who may ask
-// for what (manifests/join.yaml).
+// The paths are served on the API's port, after Kubernetes' authentication. RBAC rules on them (manifests/join.yaml) define which users
+// can send which request.
 package join
 
 import (
@@ -13,44 +13,43 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// Prefix is what all paths begin with.
+// Prefix is the prefix of all paths.
 const Prefix = "/coracle/v1/"
 
-// The paths, with who may use them.
+// The paths.
 const (
-	// PathAgent takes a POST of Request and answers Response. Bootstrap tokens of role agent and server; nodes that
-	// renew, with the certificate that they have.
+	// PathAgent answers a POST of Request with Response. It is for bootstrap tokens of the roles agent and server, and for nodes that renew
+	// their certificate, which authenticate with the present one.
 	PathAgent = Prefix + "join/agent"
-	// PathServer takes a POST of Request and answers Response with Keys. Bootstrap tokens of role server.
+	// PathServer answers a POST of Request with Response, including Keys. It is for bootstrap tokens of the role server.
 	PathServer = Prefix + "join/server"
-	// PathCluster takes a GET and answers Cluster. Nodes and servers.
+	// PathCluster answers a GET with Cluster. It is for nodes and servers.
 	PathCluster = Prefix + "cluster"
-	// PathMembers takes a GET, which answers []Member, and a POST of AddMember, which answers AddedMember. Servers.
+	// PathMembers answers a GET with []Member, and a POST of AddMember with AddedMember. It is for servers.
 	PathMembers = Prefix + "etcd/members"
-	// PathTunnel takes a GET with "Upgrade: coracle-tunnel" and becomes a multiplexed connection. Nodes.
+	// PathTunnel upgrades a GET with "Upgrade: coracle-tunnel" to a multiplexed connection. It is for nodes.
 	PathTunnel = Prefix + "tunnel"
 )
 
-// The groups that bootstrap tokens of the two roles are in, and one for tokens that may replace another machine's Node.
+// The groups of bootstrap tokens: one for each role, and one for tokens with which a machine can take another machine's node name.
 const (
 	GroupAgent   = "system:bootstrappers:coracle:agent"
 	GroupServer  = "system:bootstrappers:coracle:server"
 	GroupReplace = "system:bootstrappers:coracle:replace"
 )
 
-// Request is what a joiner says of itself.
+// Request is a machine's request to join.
 type Request struct {
 	Node    string `json:"node"`    // its node name
 	Version string `json:"version"` // v1.37.1+coracle.1
 	// CSR is a PKCS #10 request in PEM form for the node's own client certificate, common name
-	// system:coracle:node:NAME, organization system:coracle:nodes. Its key is the machine's identity: who holds it is
-	// the same machine.
+	// system:coracle:node:NAME, organization system:coracle:nodes. Its key identifies the machine.
 	CSR []byte `json:"csr"`
-	// Replace asks to take the place of another machine that has the node name; the token must allow it.
+	// Replace requests the node name even if another machine has it; the token must allow that.
 	Replace bool `json:"replace,omitempty"`
 }
 
-// Response lets a machine in.
+// Response is the response to a machine that is accepted.
 type Response struct {
 	Cluster Cluster `json:"cluster"`
 	Cert    []byte  `json:"cert"` // the node's client certificate, PEM
@@ -58,15 +57,15 @@ type Response struct {
 	Keys *Keys `json:"keys,omitempty"`
 }
 
-// Cluster is what every node knows of its cluster. It is kept on disk (paths.Dirs.Cluster) for a start without a server.
+// Cluster describes a cluster to its machines, which store it (paths.Dirs.Cluster) for a start without a server.
 type Cluster struct {
 	CA       []byte                 `json:"ca"` // bundle, PEM
 	Settings config.ClusterSettings `json:"settings"`
-	Servers  []string               `json:"servers"` // HOST:PORT of every API, as the cluster is told
+	Servers  []string               `json:"servers"` // HOST:PORT of every API, as advertised
 	Version  string                 `json:"version"` // of the server that answered
 }
 
-// Keys are the cluster's own, for a server's PKI directory: file names below it and their content.
+// Keys are the cluster's own keys, for a server's PKI directory.
 type Keys struct {
 	Files map[string][]byte `json:"files"`
 }
@@ -79,23 +78,23 @@ type Member struct {
 	Learner  bool     `json:"learner,omitempty"`
 }
 
-// AddMember asks for a place in etcd, as a learner. A member that has the same name is removed: the server that it
-// was has lost its data.
+// AddMember requests that a member is added to etcd, as a learner. A member of the same name is removed, because that server has lost its
+// data.
 type AddMember struct {
 	Name    string `json:"name"`
 	PeerURL string `json:"peerURL"` // https://IP:2380
 }
 
-// AddedMember is what a new member starts with.
+// AddedMember is the configuration with which a new member starts.
 type AddedMember struct {
 	ID             string `json:"id"`
 	InitialCluster string `json:"initialCluster"` // NAME=URL,...
 }
 
-// Refusal is the body of every answer that is not 200.
+// Refusal is the body of every response that is not 200.
 type Refusal struct {
-	// Message is a sentence for people that names the thing and the fix.
+	// Message is the reason, with the fix.
 	Message string `json:"message"`
-	// Time is the server's clock, so that a joiner whose own is wrong can say so.
+	// Time is the server's clock, with which a joiner detects that its own clock is wrong.
 	Time time.Time `json:"time"`
 }

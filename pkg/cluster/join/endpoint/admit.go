@@ -82,7 +82,7 @@ func (s *Server) request(r *http.Request, skew int) (req join.Request, key strin
 // admit claims the node name for the machine, if that is allowed, and issues its certificate.
 func (s *Server) admit(r *http.Request, who caller, req join.Request, key string) (*join.Response, error) {
 	if !who.in(join.GroupAgent) && !who.in(join.GroupServer) {
-		return nil, refuse(http.StatusForbidden, "%s has no token to join with: make one with coracle token create", who.name)
+		return nil, refuse(http.StatusForbidden, "%s cannot join without a token: make one with coracle token create", who.name)
 	}
 	entitled := func(node *corev1.Node) error { return mayReplace(r, who, req, node) }
 	if err := s.claims().Take(r.Context(), req.Node, key, entitled); err != nil {
@@ -93,7 +93,7 @@ func (s *Server) admit(r *http.Request, who caller, req join.Request, key string
 	}
 	response, err := s.respond(r.Context(), req)
 	if err == nil {
-		s.log().WithField("from", r.RemoteAddr).Infof("let in node %s with token %s", req.Node, strings.TrimPrefix(who.name, "system:bootstrap:"))
+		s.log().WithField("from", r.RemoteAddr).Infof("accepted node %s with token %s", req.Node, strings.TrimPrefix(who.name, "system:bootstrap:"))
 	}
 	return response, err
 }
@@ -196,7 +196,7 @@ const (
 func checkVersion(joiner, server string, skew int) error {
 	theirs, err := version.ParseGeneric(joiner)
 	if err != nil {
-		return refuse(http.StatusBadRequest, "%q is no version of coracle", joiner)
+		return refuse(http.StatusBadRequest, "%q is not a version of coracle", joiner)
 	}
 	ours, err := version.ParseGeneric(server)
 	if err != nil {

@@ -76,7 +76,7 @@ func (c Claims) take(ctx context.Context, name, key string, mayReplace func(*cor
 func (c Claims) Rename(ctx context.Context, name, key string) error {
 	leases, err := c.leases().List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // from the API server's cache
 	if err != nil {
-		return fmt.Errorf("looking for what node %s was before: %w", name, err)
+		return fmt.Errorf("listing the claims for former names of node %s: %w", name, err)
 	}
 	for i := range leases.Items {
 		lease := &leases.Items[i]
@@ -95,8 +95,8 @@ func (c Claims) Rename(ctx context.Context, name, key string) error {
 	return nil
 }
 
-// Adopt claims the name for a server, without a token. It does not if there is a Node of that name which mine says is another machine's.
-// It reports whether the server owns the name.
+// Adopt claims the name for a server, without a token, unless there is a Node of that name and mine returns false for it. It reports whether
+// the server owns the name.
 func (c Claims) Adopt(ctx context.Context, name, key string, mine func(node *corev1.Node, claimed bool) bool) (bool, error) {
 	lease, err := c.get(ctx, name)
 	if err != nil || holder(lease) == key {
@@ -186,7 +186,7 @@ func (c Claims) get(ctx context.Context, name string) (*coordinationv1.Lease, er
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading who has node name %s: %w", name, err)
+		return nil, fmt.Errorf("reading the claim on node name %s: %w", name, err)
 	}
 	return lease, nil
 }

@@ -131,7 +131,7 @@ func TestJoin(t *testing.T) {
 	if !strings.Contains(body, "encryption-provider-config") {
 		t.Errorf("a server is told %s only", body)
 	}
-	c.want(t, who{groups: []string{"system:masters"}}, newMachine(t, "c"), join.PathAgent, 403, "no token")
+	c.want(t, who{groups: []string{"system:masters"}}, newMachine(t, "c"), join.PathAgent, 403, "without a token")
 	if got := strings.Join(c.signed, " "); got != "a a b" {
 		t.Errorf("signed for %s", got)
 	}
@@ -267,7 +267,7 @@ func TestNode(t *testing.T) {
 func TestMembers(t *testing.T) {
 	c := newCluster(t)
 	server := who{groups: []string{"system:authenticated"}}
-	if code, body := c.ask(t, server, nil, http.MethodGet, join.PathMembers, nil); code != 404 || !strings.Contains(body, "not coracle's own") {
+	if code, body := c.ask(t, server, nil, http.MethodGet, join.PathMembers, nil); code != 404 || !strings.Contains(body, "external datastore") {
 		t.Errorf("%d %s", code, body)
 	}
 	if code, body := c.ask(t, server, nil, http.MethodPut, join.PathMembers, nil); code != 405 {
@@ -308,7 +308,7 @@ func TestVersion(t *testing.T) {
 	}{
 		{"v1.37.1+coracle.1", maxSkew, ""}, {"v1.37.9", maxSkew, ""}, {"v1.34.0", maxSkew, ""}, {"v1.37.1+coracle.dev", maxServerSkew, ""},
 		{"v1.33.9", maxSkew, "too far apart"}, {"v1.38.0", maxSkew, "must not be newer"}, {"v2.0.0", maxSkew, "too far apart"},
-		{"v1.36.0", maxServerSkew, ""}, {"v1.35.0", maxServerSkew, "too far apart"}, {"", maxSkew, "no version"},
+		{"v1.36.0", maxServerSkew, ""}, {"v1.35.0", maxServerSkew, "too far apart"}, {"", maxSkew, "not a version"},
 	} {
 		err := checkVersion(test.version, server, test.skew)
 		if (err == nil) != (test.text == "") || err != nil && !strings.Contains(err.Error(), test.text) {

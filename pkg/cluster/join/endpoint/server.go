@@ -238,7 +238,7 @@ func (s *Server) members(r *http.Request, _ caller) (any, error) {
 	return s.Members.List(r.Context())
 }
 
-var errNoMembers = &refusal{http.StatusNotFound, "this cluster's datastore is not coracle's own: its members are not here"}
+var errNoMembers = &refusal{http.StatusNotFound, "this cluster has an external datastore, whose members are not known here"}
 
 func (s *Server) addMember(r *http.Request, _ caller) (any, error) {
 	var member join.AddMember

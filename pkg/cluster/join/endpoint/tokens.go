@@ -142,7 +142,7 @@ func StartedWith(ctx context.Context, client kubernetes.Interface, server string
 		if err := Remove(ctx, client, t.ID); err != nil && !errors.Is(err, ErrNoToken) {
 			return err
 		}
-		log.Infof("deleted token %s: this server is not started with it any more", t.ID)
+		log.Infof("deleted token %s: this server was started without it", t.ID)
 	}
 	for _, t := range tokens {
 		t.From = server
@@ -164,7 +164,7 @@ func ensure(ctx context.Context, client kubernetes.Interface, t Token, log logru
 			return nil // another server was started with the same token
 		}
 	case err == nil && have.Annotations[retiredAnnotation] == fingerprint(t.Secret):
-		log.Warnf("the token that this server is started with is not good any more, it was rotated: give the server the new one of token %s", t.ID)
+		log.Warnf("the token with which this server was started is invalid, because it was rotated: start the server with the new text of token %s", t.ID)
 		return nil
 	case err == nil && maps.EqualFunc(have.Data, want.Data, slices.Equal[[]byte]):
 		return nil
@@ -187,7 +187,7 @@ func fingerprint(secret string) string {
 // Create creates a token. It must not exist.
 func Create(ctx context.Context, client kubernetes.Interface, t Token) error {
 	if _, err := client.CoreV1().Secrets(metav1.NamespaceSystem).Create(ctx, t.Object(), metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("making a token: %w", err)
+		return fmt.Errorf("creating a token: %w", err)
 	}
 	return nil
 }
@@ -205,7 +205,7 @@ func Rotate(ctx context.Context, client kubernetes.Interface, id, secret string)
 	}
 	t, ok := TokenOf(have)
 	if !ok {
-		return Token{}, fmt.Errorf("rotating token %s: it is a bootstrap token for something else than joining", id)
+		return Token{}, fmt.Errorf("rotating token %s: it is a bootstrap token for another purpose than joining", id)
 	}
 	have = have.DeepCopy()
 	have.Data[bootstrap.BootstrapTokenSecretKey] = []byte(secret)
