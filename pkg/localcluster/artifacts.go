@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
@@ -117,43 +116,6 @@ func (m Maker) keepLogs(name string) string {
 		_ = a.copy(filepath.Join(m.Store.logs(name), l.Name()), l.Name()) // some logs are better than none
 	}
 	return a.Dir
-}
-
-// digestLines is the most lines that Digest returns of each query.
-const digestLines = 10
-
-// digestTimeout limits the queries of Digest.
-const digestTimeout = 5 * time.Second
-
-// Digest returns pods that do not run and the last warnings; "" if there are none.
-func (s *Session) Digest(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, digestTimeout)
-	defer cancel()
-	// Events of Nodes are left out: they are about the machine and do not explain why a command failed.
-	queries := [][]string{
-		{"get", "pods", "--all-namespaces", "--no-headers", "--field-selector=status.phase!=Running,status.phase!=Succeeded"},
-		{"get", "events", "--all-namespaces", "--no-headers", "--field-selector=type=Warning,involvedObject.kind!=Node", "--sort-by=.metadata.creationTimestamp"},
-	}
-	answers := make([]string, len(queries))
-	var all sync.WaitGroup
-	for i, q := range queries {
-		all.Go(func() {
-			out, err := s.output(ctx, q...)
-			if err != nil {
-				return // the command's own failure matters more
-			}
-			lines := strings.SplitAfter(strings.TrimRight(string(out), "\n"), "\n")
-			answers[i] = strings.Join(lines[max(0, len(lines)-digestLines):], "")
-		})
-	}
-	all.Wait()
-	var b strings.Builder
-	for i, title := range []string{"pods that do not run:", "the last warnings:"} {
-		if answers[i] != "" {
-			fmt.Fprintf(&b, "%s\n%s\n", title, answers[i])
-		}
-	}
-	return b.String()
 }
 
 // Artifacts is a directory for a cluster's logs and state. Its files belong to the user who reads them.

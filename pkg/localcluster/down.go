@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
@@ -85,4 +86,28 @@ func handOver(r Record, all []Record) (updated []Record) {
 		updated = append(updated, o)
 	}
 	return updated
+}
+
+// endTimeout is the time between SIGTERM and SIGKILL.
+const endTimeout = 2 * time.Second
+
+// endGroup ends a process group, unless its number was reused.
+func endGroup(group int, leader uint64) {
+	if ticks, err := state.StartTicks(group); group <= 0 || err == nil && ticks != leader {
+		return
+	}
+	EndGroup(group)
+}
+
+// EndGroup ends what is left of a process group: by SIGTERM, and after two seconds by SIGKILL.
+func EndGroup(group int) {
+	if syscall.Kill(-group, syscall.SIGTERM) != nil {
+		return // no process is left
+	}
+	for asked := time.Now(); time.Since(asked) < endTimeout; <-time.After(lockPoll) {
+		if syscall.Kill(-group, 0) != nil {
+			return
+		}
+	}
+	_ = syscall.Kill(-group, syscall.SIGKILL)
 }

@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
-	"github.com/coracle-dev/coracle/pkg/core/kubeconfig"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
@@ -172,27 +171,6 @@ func lastLine(path string) string {
 	data, _ := os.ReadFile(path)
 	text := strings.TrimSpace(string(data))
 	return text[strings.LastIndexByte(text, '\n')+1:]
-}
-
-// writeKubeconfig writes the administrator's kubeconfig for clients on this machine.
-func (h *holder) writeKubeconfig() error {
-	first := h.member(h.record.Nodes[0].Name).host
-	data, err := os.ReadFile(first.Path(filepath.Join(paths.Default().Config, "kubeconfig.yaml")))
-	if err != nil {
-		return fmt.Errorf("reading the kubeconfig of %s: %w", first.Name, err)
-	}
-	f, err := kubeconfig.Parse(data)
-	if err != nil {
-		return err
-	}
-	if err := f.Rename(h.record.Context()); err != nil {
-		return fmt.Errorf("reading the kubeconfig of %s: %w", first.Name, err)
-	}
-	f.SetServer("https://" + h.record.API().String())
-	if data, err = f.Encode(); err != nil {
-		return err
-	}
-	return writePrivate(h.store.Kubeconfig(h.record.Name), data)
 }
 
 // prepare makes the files that the nodes share, and mounts the file system for their disks if needed.

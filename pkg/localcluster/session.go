@@ -11,10 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
-
-	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // Session is a cluster that exists as long as the process that made it. When that process ends, for whatever reason, the holder removes the
@@ -61,30 +57,6 @@ func (s *Session) Close(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// endTimeout is the time between SIGTERM and SIGKILL.
-const endTimeout = 2 * time.Second
-
-// endGroup ends a process group, unless its number was reused.
-func endGroup(group int, leader uint64) {
-	if ticks, err := state.StartTicks(group); group <= 0 || err == nil && ticks != leader {
-		return
-	}
-	EndGroup(group)
-}
-
-// EndGroup ends what is left of a process group: by SIGTERM, and after two seconds by SIGKILL.
-func EndGroup(group int) {
-	if syscall.Kill(-group, syscall.SIGTERM) != nil {
-		return // no process is left
-	}
-	for asked := time.Now(); time.Since(asked) < endTimeout; <-time.After(lockPoll) {
-		if syscall.Kill(-group, 0) != nil {
-			return
-		}
-	}
-	_ = syscall.Kill(-group, syscall.SIGKILL)
 }
 
 // Sweep removes what is left of sessions whose owner and holder were both killed.

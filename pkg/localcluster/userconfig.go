@@ -2,6 +2,7 @@ package localcluster
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -97,3 +98,24 @@ func (s Store) restoreUserConfig(r Record) error {
 
 // writePrivate writes a file that holds keys.
 func writePrivate(path string, data []byte) error { return atomicfile.Write(path, data, 0o600) }
+
+// writeKubeconfig writes the administrator's kubeconfig for clients on this machine.
+func (h *holder) writeKubeconfig() error {
+	first := h.member(h.record.Nodes[0].Name).host
+	data, err := os.ReadFile(first.Path(filepath.Join(paths.Default().Config, "kubeconfig.yaml")))
+	if err != nil {
+		return fmt.Errorf("reading the kubeconfig of %s: %w", first.Name, err)
+	}
+	f, err := kubeconfig.Parse(data)
+	if err != nil {
+		return err
+	}
+	if err := f.Rename(h.record.Context()); err != nil {
+		return fmt.Errorf("reading the kubeconfig of %s: %w", first.Name, err)
+	}
+	f.SetServer("https://" + h.record.API().String())
+	if data, err = f.Encode(); err != nil {
+		return err
+	}
+	return writePrivate(h.store.Kubeconfig(h.record.Name), data)
+}
