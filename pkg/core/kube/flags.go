@@ -24,6 +24,15 @@ func (f Flags) String() string {
 	return b.String()
 }
 
+// List joins values with commas, as flags take lists.
+func List[T fmt.Stringer](values []T) string {
+	words := make([]string, len(values))
+	for i, v := range values {
+		words[i] = v.String()
+	}
+	return strings.Join(words, ",")
+}
+
 // Override returns f with the user's "name=value" settings: what the user names replaces ours of the same name and
 // comes last. A lone name is a switch that is set to true.
 func (f Flags) Override(user []string) Flags {

@@ -3,12 +3,12 @@ package members
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"time"
+
+	certutil "k8s.io/client-go/util/cert"
 )
 
 // connectTimeout is for each of the connection and the handshake. A frozen server accepts connections, and says nothing.
@@ -17,13 +17,9 @@ const connectTimeout = 2 * time.Second
 // newClient makes a client for servers of the authority whose certificate is in the file. There is no proxy: all is
 // inside the cluster.
 func newClient(caFile, certFile, keyFile string) (*http.Client, error) {
-	bundle, err := os.ReadFile(caFile)
+	pool, err := certutil.NewPool(caFile)
 	if err != nil {
-		return nil, fmt.Errorf("reading a certificate authority: %w", err)
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(bundle) {
-		return nil, fmt.Errorf("reading a certificate authority: %s holds no certificate", caFile)
+		return nil, fmt.Errorf("reading the certificate authority %s: %w", caFile, err)
 	}
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {

@@ -35,7 +35,7 @@ func (a APIServer) flags() kube.Flags {
 		{"service-account-key-file", a.Files.ServiceAccountPub},
 		{"service-account-signing-key-file", a.Files.ServiceAccountKey},
 
-		{"service-cluster-ip-range", prefixes(a.Network.ServiceCIDRs)},
+		{"service-cluster-ip-range", kube.List(a.Network.ServiceCIDRs)},
 		{"service-node-port-range", a.Network.NodePorts},
 		{"allow-privileged", "true"},
 		{"event-ttl", "1h0m0s"},
@@ -113,11 +113,3 @@ func reconciler(advertise netip.Addr) string {
 }
 
 func seconds(d time.Duration) string { return strconv.Itoa(int(d / time.Second)) }
-
-func prefixes(list []netip.Prefix) string {
-	words := make([]string, len(list))
-	for i, p := range list {
-		words[i] = p.String()
-	}
-	return strings.Join(words, ",")
-}

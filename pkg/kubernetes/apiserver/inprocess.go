@@ -1,9 +1,8 @@
 package apiserver
 
 import (
-	"bytes"
-	"io"
 	"net/http"
+	"net/http/httptest"
 
 	"k8s.io/client-go/rest"
 )
@@ -32,39 +31,15 @@ func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Body == nil {
 		req.Body = http.NoBody
 	}
-	answer := &answer{header: http.Header{}, status: http.StatusOK}
+	answer := recorder{httptest.NewRecorder()}
 	t.handler.ServeHTTP(answer, req)
-	return &http.Response{
-		Status: http.StatusText(answer.status), StatusCode: answer.status,
-		Proto: "HTTP/2.0", ProtoMajor: 2,
-		Header: answer.header, Body: io.NopCloser(&answer.body), ContentLength: int64(answer.body.Len()),
-		Request: req,
-	}, nil
+	response := answer.Result()
+	response.Request = req
+	return response, nil
 }
 
-// answer is the ResponseWriter of one request.
-type answer struct {
-	header  http.Header
-	status  int
-	written bool
-	body    bytes.Buffer
-}
-
-func (a *answer) Header() http.Header { return a.header }
-
-func (a *answer) WriteHeader(status int) {
-	if !a.written {
-		a.status, a.written = status, true
-	}
-}
-
-func (a *answer) Write(data []byte) (int, error) {
-	a.WriteHeader(http.StatusOK)
-	return a.body.Write(data)
-}
-
-// Flush has nothing to do; the server's filters insist on it for HTTP/2.
-func (a *answer) Flush() {}
+// recorder records an answer.
+type recorder struct{ *httptest.ResponseRecorder }
 
 // CloseNotify is required by the server's filters.
-func (a *answer) CloseNotify() <-chan bool { return nil }
+func (recorder) CloseNotify() <-chan bool { return nil }

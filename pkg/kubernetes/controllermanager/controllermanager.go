@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 
 	"github.com/sirupsen/logrus"
@@ -99,8 +98,8 @@ func (c ControllerManager) flags() kube.Flags {
 		{"flex-volume-plugin-dir", c.VolumePlugins},
 
 		{"allocate-node-cidrs", "true"},
-		{"cluster-cidr", prefixes(c.Network.ClusterCIDRs)},
-		{"service-cluster-ip-range", prefixes(c.Network.ServiceCIDRs)},
+		{"cluster-cidr", kube.List(c.Network.ClusterCIDRs)},
+		{"service-cluster-ip-range", kube.List(c.Network.ServiceCIDRs)},
 	}
 	for _, p := range c.Network.ClusterCIDRs {
 		f = append(f, nodeMask(p, len(c.Network.ClusterCIDRs) > 1))
@@ -127,12 +126,4 @@ func nodeMask(cluster netip.Prefix, dual bool) [2]string {
 		name += "-ipv6"
 	}
 	return [2]string{name, strconv.Itoa(share)}
-}
-
-func prefixes(list []netip.Prefix) string {
-	words := make([]string, len(list))
-	for i, p := range list {
-		words[i] = p.String()
-	}
-	return strings.Join(words, ",")
 }

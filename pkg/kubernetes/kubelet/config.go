@@ -225,17 +225,13 @@ func decode(data []byte) (*kubeletconfig.KubeletConfiguration, error) {
 
 // flags are the settings that exist as flags only, and the user's.
 func (k Kubelet) flags() kube.Flags {
-	var ips []string
-	for _, ip := range k.IPs {
-		ips = append(ips, ip.String())
-	}
 	var labels []string
 	for _, name := range slices.Sorted(maps.Keys(k.Labels)) {
 		labels = append(labels, name+"="+k.Labels[name])
 	}
 	f := kube.Flags{
 		{"hostname-override", k.Name},
-		{"node-ip", strings.Join(ips, ",")},
+		{"node-ip", kube.List(k.IPs)},
 		{"kubeconfig", k.Kubeconfig},
 		{"cert-dir", k.PKI},
 		{"root-dir", k.Root},

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -42,16 +41,12 @@ type KubeProxy struct {
 // may, and in a container kube-proxy would fail on them. NodePorts are served on the node's addresses, upstream's
 // default in this mode; 127.0.0.1 is not among them.
 func (p KubeProxy) flags() kube.Flags {
-	var cidrs []string
-	for _, c := range p.ClusterCIDRs {
-		cidrs = append(cidrs, c.String())
-	}
 	return kube.Flags{
 		{"proxy-mode", "nftables"},
 		{"hostname-override", p.Name},
 		{"kubeconfig", p.Kubeconfig},
 		{"kube-api-content-type", "application/vnd.kubernetes.protobuf"},
-		{"cluster-cidr", strings.Join(cidrs, ",")},
+		{"cluster-cidr", kube.List(p.ClusterCIDRs)},
 		{"detect-local-mode", "ClusterCIDR"},
 		{"nodeport-addresses", "primary"},
 		{"healthz-bind-address", netip.AddrPortFrom(p.loopback(), 10256).String()},

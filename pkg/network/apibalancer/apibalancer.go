@@ -8,13 +8,12 @@ package apibalancer
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 
 	"github.com/sirupsen/logrus"
+	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
@@ -100,13 +99,9 @@ func (b *Balancer) report(ctx context.Context) {
 
 // tls is the configuration of probes, with the server name that clients of the balancer use.
 func (b *Balancer) tls() (*tls.Config, error) {
-	pem, err := os.ReadFile(b.CA)
+	roots, err := certutil.NewPool(b.CA)
 	if err != nil {
-		return nil, fmt.Errorf("reading the cluster's CA: %w", err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("reading the cluster's CA: no certificate in %s", b.CA)
+		return nil, fmt.Errorf("reading the cluster's CA %s: %w", b.CA, err)
 	}
 	return &tls.Config{RootCAs: roots, ServerName: "127.0.0.1", NextProtos: []string{"http/1.1"}}, nil
 }

@@ -129,31 +129,24 @@ func setAddresses(link netlink.Link, s podsubnet.Subnet) error {
 	if err != nil {
 		return fmt.Errorf("listing the addresses of %s: %w", name, err)
 	}
-	want := map[string]bool{}
-	for _, cidr := range s.PodCIDRs {
-		want[podsubnet.Gateway(cidr).String()] = true
-	}
-	for _, addr := range have {
-		text := addr.IPNet.String()
-		if want[text] || addr.IP.IsLinkLocalUnicast() {
-			delete(want, text)
-			continue
-		}
-		if err := netlink.AddrDel(link, &addr); err != nil {
-			return fmt.Errorf("removing the old address %s from %s: %w", text, name, err)
-		}
-	}
+	gateways := map[string]bool{}
 	for _, cidr := range s.PodCIDRs {
 		own := podsubnet.Gateway(cidr)
-		if !want[own.String()] {
-			continue
-		}
+		gateways[own.String()] = true
 		addr := &netlink.Addr{IPNet: &net.IPNet{IP: own.Addr().AsSlice(), Mask: ipNet(cidr).Mask}}
 		if own.Addr().Is6() {
 			addr.Flags = unix.IFA_F_NODAD // the address is unique, and DNS listens on it at once
 		}
-		if err := netlink.AddrAdd(link, addr); err != nil {
+		if err := netlink.AddrReplace(link, addr); err != nil {
 			return fmt.Errorf("giving %s the address %s: %w", name, own, err)
+		}
+	}
+	for _, addr := range have {
+		if gateways[addr.IPNet.String()] || addr.IP.IsLinkLocalUnicast() {
+			continue
+		}
+		if err := netlink.AddrDel(link, &addr); err != nil {
+			return fmt.Errorf("removing the old address %s from %s: %w", addr.IPNet, name, err)
 		}
 	}
 	return nil

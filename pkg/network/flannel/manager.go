@@ -3,11 +3,9 @@ package flannel
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
-	"sync"
 	"time"
 
 	"github.com/flannel-io/flannel/pkg/ip"
@@ -33,14 +31,13 @@ const (
 // manager provides the subnets of Nodes to flannel's backends. It differs from upstream's pkg/subnet/kube in three ways: it does not
 // poll, it changes its own Node with the kubelet's credentials, so that no node can change another, and it reads no environment.
 type manager struct {
-	config *subnet.Config
-	cidrs  []netip.Prefix // of all nodes
-	node   *kube.OwnNode
-	own    kubernetes.Interface // has permission to change the status of its own Node
-	all    kubernetes.Interface // has permission to list and watch all nodes
+	subnet.Manager // nil: its methods are flanneld's, and backends do not call them
+	config         *subnet.Config
+	cidrs          []netip.Prefix // of all nodes
+	node           *kube.OwnNode
+	own            kubernetes.Interface // has permission to change the status of its own Node
+	all            kubernetes.Interface // has permission to list and watch all nodes
 }
-
-var _ subnet.Manager = (*manager)(nil)
 
 func (m *manager) Name() string { return "node " + m.node.Name }
 
@@ -138,18 +135,4 @@ func (m *manager) GetStoredMacAddresses(context.Context) (v4, v6 string) {
 		return data.VtepMAC
 	}
 	return mac(backendDataKey), mac(backendV6DataKey)
-}
-
-// Methods that flanneld uses and backends do not.
-
-var errUnused = errors.New("not used by backends")
-
-func (m *manager) GetStoredPublicIP(context.Context) (v4, v6 string)                  { return "", "" }
-func (m *manager) RenewLease(context.Context, *lease.Lease) error                     { return errUnused }
-func (m *manager) CompleteLease(context.Context, *lease.Lease, *sync.WaitGroup) error { return nil }
-func (m *manager) HandleSubnetFile(string, *subnet.Config, bool, ip.IP4Net, ip.IP6Net, int) error {
-	return errUnused
-}
-func (m *manager) WatchLease(context.Context, ip.IP4Net, ip.IP6Net, chan []lease.LeaseWatchResult) error {
-	return errUnused
 }

@@ -5,20 +5,20 @@ package nodetunnel
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
+	certutil "k8s.io/client-go/util/cert"
 
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
 	"github.com/coracle-dev/coracle/pkg/network/tunnel"
@@ -129,12 +129,7 @@ func (r *running) connect(ctx context.Context, server string) {
 		}
 		r.report(ctx, server, &state.Tunnel{Server: server, Error: err.Error()})
 		tries++
-		timer := time.NewTimer(pause(tries, time.Since(lost), err))
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-		}
+		_ = lifecycle.Sleep(ctx, pause(tries, time.Since(lost), err))
 	}
 }
 
@@ -175,13 +170,9 @@ func (r *running) report(ctx context.Context, server string, s *state.Tunnel) {
 
 // tls reads the files at each connection, because certificates are renewed.
 func (r *running) tls() (*tls.Config, error) {
-	pem, err := os.ReadFile(r.CA)
+	roots, err := certutil.NewPool(r.CA)
 	if err != nil {
-		return nil, fmt.Errorf("reading the cluster's CA: %w", err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("reading the cluster's CA: no certificate in %s", r.CA)
+		return nil, fmt.Errorf("reading the cluster's CA %s: %w", r.CA, err)
 	}
 	cert, err := tls.LoadX509KeyPair(r.Cert, r.Key)
 	if err != nil {
