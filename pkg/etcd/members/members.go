@@ -53,21 +53,26 @@ func (m *Members) Dial() (*clientv3.Client, error) {
 }
 
 // List returns the members as the cluster agrees at this moment.
-func (m *Members) List(ctx context.Context) ([]join.Member, error) {
-	client, err := m.Dial()
-	if err != nil {
-		return nil, err
-	}
-	defer client.Close()
-	got, err := client.MemberList(ctx)
+func (m *Members) List(ctx context.Context) (members []join.Member, err error) {
+	err = m.do(func(client *clientv3.Client) error {
+		got, err := list(ctx, client)
+		if err != nil {
+			return err
+		}
+		for _, one := range got.Members {
+			members = append(members, describe(one))
+		}
+		return nil
+	})
+	return members, err
+}
+
+func list(ctx context.Context, client *clientv3.Client, opts ...clientv3.OpOption) (*clientv3.MemberListResponse, error) {
+	got, err := client.MemberList(ctx, opts...)
 	if err != nil {
 		return nil, fmt.Errorf("listing etcd's members: %w", explain(err))
 	}
-	members := make([]join.Member, 0, len(got.Members))
-	for _, one := range got.Members {
-		members = append(members, describe(one))
-	}
-	return members, nil
+	return got, nil
 }
 
 func describe(m *pb.Member) join.Member {
@@ -118,9 +123,9 @@ func check(new join.AddMember) error {
 
 func (m *Members) tryAdd(ctx context.Context, client *clientv3.Client, new join.AddMember) (join.AddedMember, error) {
 	none := join.AddedMember{}
-	got, err := client.MemberList(ctx)
+	got, err := list(ctx, client)
 	if err != nil {
-		return none, fmt.Errorf("listing etcd's members: %w", explain(err))
+		return none, err
 	}
 	for _, one := range got.Members {
 		switch {

@@ -15,20 +15,17 @@ import (
 // Remove takes the member with the name or the identity out of the cluster. etcd refuses if too few would be left that
 // answer.
 func (m *Members) Remove(ctx context.Context, nameOrID string) error {
-	client, err := m.Dial()
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	got, err := client.MemberList(ctx)
-	if err != nil {
-		return fmt.Errorf("listing etcd's members: %w", explain(err))
-	}
-	i := slices.IndexFunc(got.Members, func(one *pb.Member) bool { return one.Name == nameOrID || ID(one.ID) == nameOrID })
-	if i < 0 {
-		return fmt.Errorf("%w: %s", ErrNoMember, nameOrID)
-	}
-	return m.remove(ctx, client, got.Members[i], got)
+	return m.do(func(client *clientv3.Client) error {
+		got, err := list(ctx, client)
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(got.Members, func(one *pb.Member) bool { return one.Name == nameOrID || ID(one.ID) == nameOrID })
+		if i < 0 {
+			return fmt.Errorf("%w: %s", ErrNoMember, nameOrID)
+		}
+		return m.remove(ctx, client, got.Members[i], got)
+	})
 }
 
 // ErrNoMember says that etcd has no such member.

@@ -54,12 +54,12 @@ func (m *Members) own(ctx context.Context, client *clientv3.Client) (Status, err
 	if err != nil {
 		return Status{}, fmt.Errorf("asking etcd for its status: %w", explain(err))
 	}
-	list, err := client.MemberList(ctx, clientv3.WithSerializable())
+	all, err := list(ctx, client, clientv3.WithSerializable())
 	if err != nil {
-		return Status{}, fmt.Errorf("listing etcd's members: %w", explain(err))
+		return Status{}, err
 	}
 	s := Status{Version: own.Version, Term: own.RaftTerm, Index: own.RaftAppliedIndex, Size: own.DbSize, InUse: own.DbSizeInUse, Quota: own.DbSizeQuota}
-	for _, one := range list.Members {
+	for _, one := range all.Members {
 		s.Members = append(s.Members, MemberStatus{Member: describe(one), Self: one.ID == own.Header.MemberId, Leader: one.ID == own.Leader})
 	}
 	s.Alarms = alarms(own.Errors, s.Members)

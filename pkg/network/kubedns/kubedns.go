@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -49,47 +49,31 @@ func (k KubeDNS) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	f := k.follow(kube.WithComponent(ctx, "kube-dns"), client)
+	defer context.AfterFunc(ctx, f.queue.ShutDown)()
 	if !cache.WaitFor(ctx, "", f.synced...) {
 		return nil
 	}
-	log := logrus.WithField("component", "kube-dns")
-	pause := retryMin
-	for {
+	f.queue.Add(struct{}{})
+	kube.Work(ctx, "kube-dns", f.queue, func(ctx context.Context, _ struct{}) error {
 		err := k.sync(ctx, client, f)
-		var retry <-chan time.Time
-		switch {
-		case err == nil:
+		if err == nil {
 			ready()
-			pause = retryMin
-		case ctx.Err() == nil:
-			log.WithError(err).Debug("trying again")
-			retry = time.After(pause)
-			pause = min(pause*2, retryMax)
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-f.changed:
-		case <-retry:
-		}
-	}
+		return err
+	})
+	return nil
 }
 
 // watched are the caches of the watched objects.
 type watched struct {
 	nodes, slices cache.Store
 	synced        []cache.DoneChecker
-	changed       chan struct{}
+	queue         workqueue.TypedRateLimitingInterface[struct{}] // has the only item after a change
 }
 
 func (k KubeDNS) follow(ctx context.Context, client *kubernetes.Clientset) *watched {
-	f := &watched{changed: make(chan struct{}, 1)}
-	notify := func(any) {
-		select {
-		case f.changed <- struct{}{}:
-		default: // a notification is pending
-		}
-	}
+	f := &watched{queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[struct{}](retryMin, retryMax))}
+	notify := func(any) { f.queue.Add(struct{}{}) }
 	handler := cache.ResourceEventHandlerFuncs{
 		AddFunc: notify, UpdateFunc: func(_, obj any) { notify(obj) }, DeleteFunc: notify,
 	}
