@@ -74,28 +74,23 @@ func (r Removal) run(ctx context.Context, nodes cache.ListerWatcher) {
 		Handler:       cache.ResourceEventHandlerFuncs{DeleteFunc: gone},
 	})
 	var working sync.WaitGroup
-	working.Go(func() { r.work(ctx, queue, store) })
+	working.Go(func() {
+		kube.Work(ctx, "etcd-members", queue, func(ctx context.Context, name string) error {
+			err := r.handle(ctx, store, name)
+			if errors.Is(err, errRuns) {
+				queue.AddAfter(name, recheck)
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("removing server %s from etcd, because its Node was deleted: %w", name, err)
+			}
+			return nil
+		})
+	})
 	working.Go(func() { r.orphans(ctx, queue, controller.HasSynced, store) })
 	controller.RunWithContext(ctx)
 	queue.ShutDown()
 	working.Wait()
-}
-
-func (r Removal) work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], store cache.Store) {
-	for name, down := queue.Get(); !down; name, down = queue.Get() {
-		err := r.handle(ctx, store, name)
-		switch {
-		case err == nil:
-			queue.Forget(name)
-		case errors.Is(err, errRuns):
-			queue.Forget(name)
-			queue.AddAfter(name, recheck)
-		case ctx.Err() == nil:
-			logrus.WithField("component", "etcd-members").WithError(err).Warnf("the Node of server %s is deleted, but its member of etcd is still there; trying again", name)
-			queue.AddRateLimited(name)
-		}
-		queue.Done(name)
-	}
 }
 
 // handle removes the member of a server whose Node is gone and which does not run. One that does would only join
