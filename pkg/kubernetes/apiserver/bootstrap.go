@@ -147,32 +147,36 @@ func listPolicy(ctx context.Context, client *kubernetes.Clientset) (policy, erro
 	return p, nil
 }
 
-// role returns the work of reconciling one role. After a conflict the listed role is outdated, so the next try reads it.
+// role returns the work of reconciling one role.
 func (p policy) role(want reconciliation.RuleOwner, client reconciliation.RuleOwnerModifier) func() error {
-	return func() error {
-		from := reconciliation.RuleOwnerModifier(listedRoles{client, p})
-		return retry.OnError(retry.DefaultBackoff, retriable, func() error {
-			opts := reconciliation.ReconcileRoleOptions{Role: want, Client: from, Confirm: true}
-			from = client
-			if _, err := opts.Run(); err != nil {
-				return fmt.Errorf("reconciling role %s: %w", want.GetName(), err)
-			}
-			return nil
-		})
-	}
+	return reconcile(reconciliation.RuleOwnerModifier(listedRoles{client, p}), client, func(from reconciliation.RuleOwnerModifier) error {
+		opts := reconciliation.ReconcileRoleOptions{Role: want, Client: from, Confirm: true}
+		if _, err := opts.Run(); err != nil {
+			return fmt.Errorf("reconciling role %s: %w", want.GetName(), err)
+		}
+		return nil
+	})
 }
 
 // binding is role for a binding.
 func (p policy) binding(want reconciliation.RoleBinding, client reconciliation.RoleBindingModifier) func() error {
+	return reconcile(reconciliation.RoleBindingModifier(listedBindings{client, p}), client, func(from reconciliation.RoleBindingModifier) error {
+		opts := reconciliation.ReconcileRoleBindingOptions{RoleBinding: want, Client: from, Confirm: true}
+		if _, err := opts.Run(); err != nil {
+			return fmt.Errorf("reconciling binding %s: %w", want.GetName(), err)
+		}
+		return nil
+	})
+}
+
+// reconcile returns work that calls do with the lists, and again with the client: after a conflict the listed object is outdated.
+func reconcile[T any](listed, client T, do func(T) error) func() error {
 	return func() error {
-		from := reconciliation.RoleBindingModifier(listedBindings{client, p})
+		from := listed
 		return retry.OnError(retry.DefaultBackoff, retriable, func() error {
-			opts := reconciliation.ReconcileRoleBindingOptions{RoleBinding: want, Client: from, Confirm: true}
+			err := do(from)
 			from = client
-			if _, err := opts.Run(); err != nil {
-				return fmt.Errorf("reconciling binding %s: %w", want.GetName(), err)
-			}
-			return nil
+			return err
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	certutil "k8s.io/client-go/util/cert"
 
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
@@ -98,16 +99,11 @@ func (k Kubelet) useless(file string) error {
 	if err != nil {
 		return err
 	}
-	ca, err := os.ReadFile(k.ClientCA)
+	roots, err := certutil.NewPool(k.ClientCA)
 	if err != nil {
 		return err
 	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(ca)
-	cert, err := x509.ParseCertificate(pair.Certificate[0])
-	if err != nil {
-		return err
-	}
+	cert := pair.Leaf
 	options := x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	if time.Now().Before(cert.NotBefore) { // this machine's clock is wrong, and will be set
 		options.CurrentTime = cert.NotBefore

@@ -58,15 +58,7 @@ type upgraded struct {
 }
 
 // Read reads the buffered bytes first.
-func (u *upgraded) Read(p []byte) (int, error) {
-	if u.reader != nil {
-		if u.reader.Buffered() > 0 {
-			return u.reader.Read(p)
-		}
-		u.reader = nil
-	}
-	return u.Conn.Read(p)
-}
+func (u *upgraded) Read(p []byte) (int, error) { return u.reader.Read(p) }
 
 // requestAddress is the server's part of the beginning of a stream.
 func requestAddress(stream io.ReadWriter, address string) error {

@@ -12,6 +12,7 @@ import (
 	"github.com/containerd/log"
 	"github.com/containerd/plugin"
 	"github.com/containerd/plugin/registry"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/coracle-dev/coracle/pkg/runtime/registries"
 )
@@ -105,7 +106,7 @@ func (p Pulls) checkPulls(config *srvconfig.Config) error {
 		return nil
 	}
 	for name, keeps := range past {
-		value, found := lookup(settings, name)
+		value, found, _ := unstructured.NestedFieldNoCopy(settings, strings.Split(name, ".")...) // an error: it is no table
 		if !found || value == keeps || keeps == nil && isEmpty(value) {
 			continue
 		}
@@ -126,19 +127,6 @@ func shown(value any) any {
 		return "…"
 	}
 	return value
-}
-
-func lookup(settings map[string]any, path string) (any, bool) {
-	first, rest, nested := strings.Cut(path, ".")
-	value, ok := settings[first]
-	if !nested || !ok {
-		return value, ok
-	}
-	inner, ok := value.(map[string]any)
-	if !ok {
-		return nil, false
-	}
-	return lookup(inner, rest)
 }
 
 func isEmpty(value any) bool {

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -98,23 +97,21 @@ func (p *parser) auth(n *yaml.Node, at string) (a Auth) {
 
 // tls reads whom to trust and what to show.
 func (p *parser) tls(n *yaml.Node, at string) *tls.Config {
-	var ca, cert, key struct {
+	type file struct {
 		data []byte
 		set  bool
 	}
+	var ca, cert, key file
 	config := &tls.Config{}
-	file := func(into *struct {
-		data []byte
-		set  bool
-	}) field {
+	into := func(f *file) field {
 		return func(n *yaml.Node, key string) {
 			if path := p.text(n, key); path != "" {
-				into.set, into.data = true, p.content(n, key, path)
+				*f = file{p.content(n, key, path), true}
 			}
 		}
 	}
 	p.fields(n, at, map[string]field{
-		"ca_file": file(&ca), "cert_file": file(&cert), "key_file": file(&key),
+		"ca_file": into(&ca), "cert_file": into(&cert), "key_file": into(&key),
 		"insecure_skip_verify": func(n *yaml.Node, key string) {
 			if err := n.Decode(&config.InsecureSkipVerify); err != nil {
 				p.fail(n, key, "this has to be true or false")
@@ -161,9 +158,4 @@ func systemPool() *x509.CertPool {
 		return x509.NewCertPool()
 	}
 	return pool
-}
-
-func sortedList(names []string) string {
-	slices.Sort(names)
-	return strings.Join(names, ", ")
 }

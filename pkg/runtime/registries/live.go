@@ -2,7 +2,7 @@ package registries
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
+	"fmt"
 	"os"
 	"sync"
 )
@@ -54,6 +54,5 @@ func fingerprint(data []byte, err error) string {
 	if err != nil {
 		return err.Error()
 	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
+	return fmt.Sprintf("%x", sha256.Sum256(data))
 }

@@ -3,6 +3,8 @@ package registries
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -36,13 +38,10 @@ func (p *parser) fields(n *yaml.Node, at string, known map[string]field) {
 }
 
 func suggestion(known map[string]field) string {
-	names := make([]string, 0, len(known))
-	for name := range known {
-		if name != "auths" && name != "token" { // they are understood, and nobody should begin with them
-			names = append(names, name)
-		}
-	}
-	return " (there are: " + sortedList(names) + ")"
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(known)), func(name string) bool {
+		return name == "auths" || name == "token" // outdated: they are read, but not recommended
+	})
+	return " (there are: " + strings.Join(names, ", ") + ")"
 }
 
 // entries reads a mapping with any keys. Nothing at all is an empty one.
