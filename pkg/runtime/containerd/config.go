@@ -50,11 +50,11 @@ func (c Containerd) render() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// Snapshotter chooses overlayfs unless the file system below root, which is made, does not support it. On a full disk that
-// cannot be tried; then it is overlayfs too, because a start with another snapshotter would not find the images.
+// Snapshotter chooses overlayfs unless the file system of root, which is made if missing, does not support it. On a full disk support
+// cannot be tested. The choice is then overlayfs as well, because a start with another snapshotter would not find the images.
 func Snapshotter(root string) string {
 	if err := os.MkdirAll(root, 0o700); err != nil {
-		return overlay // the start will say what is wrong with the directory
+		return overlay // the start reports the error
 	}
 	if err := overlayutils.Supported(root); err != nil && !errors.Is(err, unix.ENOSPC) {
 		logrus.WithField("component", "containerd").WithError(err).
@@ -113,7 +113,7 @@ func check(file string) error {
 	return nil
 }
 
-// checkPlugins refuses settings of plugins that do not decode into them, and of plugins that do not exist.
+// checkPlugins refuses settings that a plugin does not have, and settings of plugins that do not exist.
 func checkPlugins(config *srvconfig.Config, all []plugin.Registration, files []string) error {
 	known := map[string]plugin.Registration{}
 	for _, p := range all {
@@ -141,7 +141,7 @@ func checkPlugins(config *srvconfig.Config, all []plugin.Registration, files []s
 	return nil
 }
 
-// decodes tries settings on a fresh value of the plugin's own type.
+// decodes decodes settings into a new value of the plugin's type.
 func decodes(settings, into any) error {
 	data, err := toml.Marshal(settings)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package containerd runs containerd inside the node process. Containers and their shims are processes of their
-// own: they outlive this part and are found again when it starts next.
+// Package containerd runs containerd inside the node process. Containers and their shims are separate processes: they keep running
+// when containerd stops, and containerd finds them again at its next start.
 package containerd
 
 import (
@@ -43,7 +43,7 @@ type Containerd struct {
 	CNIConf      string   // directory with CNI configurations
 	SandboxImage string   // the pause image, which has to be imported
 	Registries   []string // directories with hosts.toml files
-	Pulls        Pulls    // where images come from besides
+	Pulls        Pulls
 
 	SystemdCgroup     bool // systemd manages the cgroups
 	NoKeyrings        bool // containers cannot have keyrings of their own
@@ -51,7 +51,7 @@ type Containerd struct {
 	UnprivilegedPorts bool // the kernel has ip_unprivileged_port_start
 	UnprivilegedICMP  bool // the kernel has ping_group_range
 	AppArmor          bool
-	Volatile          bool // no write has to outlive the machine
+	Volatile          bool // writes need not survive a crash of the machine
 	LogLevel          logrus.Level
 	PreferIPv6        bool // of two addresses of a pod, the IPv6 one is the first
 }
@@ -75,7 +75,7 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 	if err := prepareDirs(config.Root, func() error { return server.CreateTopLevelDirectories(config) }); err != nil {
 		return err
 	}
-	// The services get a context of their own: a stop goes through Stop, in its order.
+	// The services get a context that is never done, because Stop ends them in the right order.
 	s, err := server.New(context.WithoutCancel(ctx), config)
 	if err != nil {
 		return c.explain(err)
@@ -108,13 +108,13 @@ func (c Containerd) write() (string, error) {
 	return c.ConfigFile, nil
 }
 
-// prepareDirs makes the top directories and takes away temporary mounts that a crash left in the root.
+// prepareDirs makes the top-level directories and removes temporary mounts that a crash left in the root.
 func prepareDirs(root string, create func() error) error {
 	if err := create(); err != nil {
 		return fmt.Errorf("making containerd's directories: %w", err)
 	}
 	if err := mount.SetTempMountLocation(filepath.Join(root, "tmpmounts")); err != nil {
-		return fmt.Errorf("making a place for temporary mounts: %w", err)
+		return fmt.Errorf("making the directory of temporary mounts: %w", err)
 	}
 	warnings, err := mount.CleanupTempMounts(0)
 	if err != nil {
@@ -126,11 +126,11 @@ func prepareDirs(root string, create func() error) error {
 	return nil
 }
 
-// awaitCRI waits until the socket answers what the kubelet will ask first.
+// awaitCRI waits until the socket answers the first requests of the kubelet.
 func (c Containerd) awaitCRI(ctx context.Context, s *server.Server) error {
 	plugins := make(chan struct{})
 	go func() {
-		s.Wait() // recovery of the sandboxes and containers that are running
+		s.Wait() // it recovers the running sandboxes and containers
 		close(plugins)
 	}()
 	lifecycle.WaitingFor(ctx, "containerd to find the running containers again")
@@ -156,15 +156,15 @@ func (c Containerd) awaitCRI(ctx context.Context, s *server.Server) error {
 		return err
 	}
 	if err := c.removeOrphans(ctx, client); err != nil {
-		log.L.WithError(err).Warn("looking for what interrupted starts left over")
+		log.L.WithError(err).Warn("removing shims and network namespaces of interrupted starts")
 	}
 	return nil
 }
 
-// stop closes the services in their order, but waits no longer than a node has for it.
+// stop closes the services. It waits for at most 5 s, because a node has only limited time to stop.
 func stop(s *server.Server) {
 	if log.L.Logger.GetLevel() < logrus.DebugLevel {
-		log.L.Logger.SetLevel(logrus.FatalLevel) // loops complain of the services that close under them
+		log.L.Logger.SetLevel(logrus.FatalLevel) // they log errors about each other while they stop
 	}
 	done := make(chan struct{})
 	go func() {

@@ -12,15 +12,15 @@ import (
 	"github.com/containerd/typeurl/v2"
 )
 
-// credentials are those that a pull brought along: of imagePullSecrets, of a credential provider, of crictl's and ctr's flags.
-// containerd keeps them where only its own messages reach, so this plays the other end of such a stream.
+// credentials are those of one pull: from imagePullSecrets, a credential provider, or flags of crictl and ctr. containerd hands them
+// out only over a stream of its own, on which it answers requests for a host. credentials is the requesting end of that stream.
 type credentials struct {
 	reference string
-	known     bool // there is somebody to ask
+	known     bool // whether the pull has credentials
 
-	mu        sync.Mutex // one question at a time
+	mu        sync.Mutex // one request at a time
 	questions chan typeurl.Any
-	answers   chan typeurl.Any // nil is none
+	answers   chan typeurl.Any // nil: the request could not be answered
 	closed    chan struct{}
 	once      sync.Once
 }
@@ -29,12 +29,12 @@ func newCredentials(reference string) *credentials {
 	return &credentials{reference: reference, questions: make(chan typeurl.Any), answers: make(chan typeurl.Any), closed: make(chan struct{})}
 }
 
-// Create is the end of the stream that containerd is given.
+// Create returns the end of the stream that containerd answers on.
 func (c *credentials) Create(context.Context, string) (streaming.Stream, error) {
 	return &answering{credentials: c}, nil
 }
 
-// Get asks for the credentials for a host; empty ones are none.
+// Get requests the credentials for a host. It returns empty texts if there are none.
 func (c *credentials) Get(host string) (user, secret string, err error) {
 	if !c.known {
 		return "", "", nil
@@ -57,46 +57,46 @@ func (c *credentials) Get(host string) (user, secret string, err error) {
 		return "", "", io.ErrClosedPipe
 	}
 	if answer == nil {
-		return "", "", errors.New("the credentials that came with the pull cannot be read")
+		return "", "", errors.New("containerd cannot read the credentials of the pull")
 	}
-	var said transfertypes.AuthResponse
-	if err := typeurl.UnmarshalTo(answer, &said); err != nil {
+	var response transfertypes.AuthResponse
+	if err := typeurl.UnmarshalTo(answer, &response); err != nil {
 		return "", "", fmt.Errorf("reading a pull's credentials: %w", err)
 	}
-	if said.AuthType == transfertypes.AuthType_CREDENTIALS {
-		return said.Username, said.Secret, nil
+	if response.AuthType == transfertypes.AuthType_CREDENTIALS {
+		return response.Username, response.Secret, nil
 	}
-	return "", said.Secret, nil
+	return "", response.Secret, nil
 }
 
-// Close ends the stream, and with it who answers.
+// Close ends the stream at both ends.
 func (c *credentials) Close() { c.once.Do(func() { close(c.closed) }) }
 
-// answering is the stream's other end, for one goroutine.
+// answering is containerd's end of the stream. It is used by one goroutine.
 type answering struct {
 	*credentials
-	asked bool // and not answered yet
+	pending bool // whether the last request is unanswered
 }
 
-// Recv waits for a question. Who waits for another one has no answer to the last.
+// Recv waits for a request. containerd calls it again without an answer if it could not answer the last one.
 func (a *answering) Recv() (typeurl.Any, error) {
-	if a.asked {
+	if a.pending {
 		if err := a.Send(nil); err != nil {
 			return nil, err
 		}
 	}
 	select {
 	case q := <-a.questions:
-		a.asked = true
+		a.pending = true
 		return q, nil
 	case <-a.closed:
 		return nil, io.EOF
 	}
 }
 
-// Send answers it.
+// Send answers the request.
 func (a *answering) Send(answer typeurl.Any) error {
-	a.asked = false
+	a.pending = false
 	select {
 	case a.answers <- answer:
 		return nil

@@ -17,16 +17,16 @@ import (
 	"github.com/coracle-dev/coracle/pkg/runtime/registries"
 )
 
-// pull is what the endpoints of one pull have in common.
+// pull is one pull of an image, which may try several endpoints.
 type pull struct {
 	*puller
 	file      *registries.File
 	reference string
-	pod       *credentials
-	dead      *dead
+	pod       *credentials // of the pull
+	failed    *failedHosts
 }
 
-// hosts lists where the image's registry is asked, in order.
+// hosts returns the endpoints for the image's registry, in the order in which they are tried.
 func (p *pull) hosts(ctx context.Context, host string) ([]docker.RegistryHost, error) {
 	named, err := reference.ParseDockerRef(p.reference)
 	if err != nil {
@@ -47,15 +47,15 @@ func (p *pull) hosts(ctx context.Context, host string) ([]docker.RegistryHost, e
 	return out, nil
 }
 
-// host is an endpoint in containerd's words.
+// host returns an endpoint in containerd's type.
 func (p *pull) host(e registries.Endpoint, repository string, last bool) docker.RegistryHost {
 	var next http.RoundTripper = p.transport(p.file, e, last)
 	if _, port, _ := net.SplitHostPort(e.Host); e.Scheme == "http" && e.TLS != nil && port != "80" {
-		// As containerd has it for hosts.toml: who says something of TLS means it, if the other end speaks it.
+		// As containerd does for hosts.toml: an http endpoint with TLS settings is tried with TLS first.
 		e.Scheme, next = "https", docker.NewHTTPFallback(next)
 	}
 	client := &http.Client{Transport: &renamer{
-		next: next, dead: p.dead, scheme: e.Scheme, host: e.Host,
+		next: next, failed: p.failed, scheme: e.Scheme, host: e.Host,
 		from: e.Path + "/" + repository + "/", to: e.Path + "/" + e.Repository + "/",
 	}}
 	authorizer := docker.NewDockerAuthorizer(docker.WithAuthClient(client), docker.WithAuthCreds(p.login(e)))
@@ -66,53 +66,53 @@ func (p *pull) host(e registries.Endpoint, repository string, last bool) docker.
 		Capabilities: docker.HostCapabilityPull | docker.HostCapabilityResolve | docker.HostCapabilityReferrers}
 }
 
-// login gives an endpoint what it is to be told: a registry the pod's credentials if there are any, a mirror ours if there
-// are any. Whom it redirects to learns nothing.
+// login returns the credentials for an endpoint. For the registry itself those of the pull go before those of registries.yaml, for a
+// mirror it is the other way round. Other hosts, to which the endpoint may redirect, get none.
 func (p *pull) login(e registries.Endpoint) func(host string) (user, secret string, err error) {
 	return func(host string) (string, string, error) {
 		if host != e.Host {
 			return "", "", nil
 		}
 		if !e.Own && e.Auth.Known() {
-			return spoken(e.Auth)
+			return userSecret(e.Auth)
 		}
 		user, secret, err := p.pod.Get(host)
 		if err != nil || secret != "" {
 			return user, secret, err
 		}
-		return spoken(e.Auth)
+		return userSecret(e.Auth)
 	}
 }
 
-// loginAt is login for what a hosts.toml names.
+// loginAt is login for the hosts of a hosts.toml file.
 func (p *pull) loginAt(registry string) func(host string) (user, secret string, err error) {
 	return func(host string) (string, string, error) {
 		return p.login(registries.Endpoint{Host: host, Auth: p.file.Auth(host), Own: registries.Same(host, registry)})(host)
 	}
 }
 
-// spoken are credentials as containerd has them: a token is a secret without a user.
-func spoken(a registries.Auth) (user, secret string, err error) {
+// userSecret returns credentials in containerd's form, in which an identity token is a secret without a user.
+func userSecret(a registries.Auth) (user, secret string, err error) {
 	if a.User != "" {
 		return a.User, a.Password, nil
 	}
 	return "", a.IdentityToken, nil
 }
 
-// renamer asks an endpoint for a repository by the name that it has there.
+// renamer is a transport that requests a repository by its name at the endpoint.
 type renamer struct {
 	next         http.RoundTripper
-	dead         *dead
+	failed       *failedHosts
 	scheme, host string
-	from, to     string // how paths begin
+	from, to     string // the prefix of paths that is replaced, and its replacement
 }
 
-// RoundTrip makes a request. What the endpoint redirects to elsewhere is passed as it is.
+// RoundTrip implements http.RoundTripper. Requests to other hosts, after a redirect, stay as they are.
 func (r *renamer) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.URL.Scheme != r.scheme || req.URL.Host != r.host {
 		return r.next.RoundTrip(req)
 	}
-	if err := r.dead.at(r.host); err != nil {
+	if err := r.failed.at(r.host); err != nil {
 		return nil, err
 	}
 	if rest, ok := strings.CutPrefix(req.URL.Path, r.from); ok && r.from != r.to {
@@ -121,24 +121,24 @@ func (r *renamer) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	resp, err := r.next.RoundTrip(req)
 	if err != nil && req.Context().Err() == nil {
-		r.dead.note(r.host, err)
+		r.failed.note(r.host, err)
 	}
 	return resp, err
 }
 
-// dead remembers for the length of a pull which endpoints cannot be dialed. Each layer would else wait for a mirror anew.
-type dead struct {
+// failedHosts are the endpoints of one pull that cannot be dialed. Otherwise each layer would wait for the same mirror again.
+type failedHosts struct {
 	mu    sync.Mutex
 	hosts map[string]error
 }
 
-func (d *dead) at(host string) error {
+func (d *failedHosts) at(host string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.hosts[host]
 }
 
-func (d *dead) note(host string, err error) {
+func (d *failedHosts) note(host string, err error) {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "dial" {
 		return
@@ -151,8 +151,8 @@ func (d *dead) note(host string, err error) {
 	d.hosts[host] = fmt.Errorf("not dialed again: %w", op)
 }
 
-// scoped asks for tokens for the name that a repository has at the endpoint, and not for the other one, which a server of
-// tokens may refuse to know.
+// scoped requests tokens for the name that a repository has at the endpoint. A token server may refuse a request that also has the
+// name in the image reference.
 type scoped struct {
 	docker.Authorizer
 	repository string
@@ -163,11 +163,11 @@ func (s scoped) Authorize(ctx context.Context, req *http.Request) error {
 	return s.Authorizer.Authorize(docker.ContextWithAppendPullRepositoryScope(unscoped{ctx}, s.repository), req)
 }
 
-// unscoped hides the scopes that containerd keeps in a context, whose key is its own. Nothing else that it keeps there
-// is a list of texts.
+// unscoped hides the scopes that containerd keeps in a context. Their key is private, so they are recognised by their type, which no
+// other value of containerd's has.
 type unscoped struct{ context.Context }
 
-// Value is the context's, but for scopes.
+// Value implements context.Context.
 func (u unscoped) Value(key any) any {
 	value := u.Context.Value(key)
 	if _, ok := value.([]string); ok {

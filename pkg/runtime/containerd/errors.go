@@ -10,7 +10,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 )
 
-// explain turns what containerd says when it does not start into a sentence with the way out.
+// explain adds the fix to an error of containerd's start.
 func (c Containerd) explain(err error) error {
 	db := filepath.Join(c.Root, "io.containerd.metadata.v1.bolt", "meta.db")
 	switch {

@@ -24,7 +24,7 @@ func TestQuiet(t *testing.T) {
 			e = e.WithError(errors.New(c.err))
 		}
 		e.Message = c.message
-		out, err := quiet{&logrus.TextFormatter{}}.Format(e)
+		out, err := noiseFilter{&logrus.TextFormatter{}}.Format(e)
 		if err != nil || (len(out) == 0) != c.dropped {
 			t.Errorf("%s: %s: became %q, %v; want it dropped: %t", c.message, c.err, out, err, c.dropped)
 		}

@@ -17,15 +17,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/process"
 )
 
-// A kill in the middle of a pod's start can leave a shim, or a network namespace, of which containerd's database
-// knows nothing: containerd would never remove it. They are looked for once, after containerd has found its own
-// again and before anybody can start a pod.
+// If containerd is killed while it starts a pod, a shim or a network namespace may stay that is not in its database, and that it
+// would never remove. The functions here remove them once, after containerd has recovered its containers and before a pod can start.
 
 // netnsDir is where the CRI plugin mounts network namespaces.
 const netnsDir = "/run/netns"
 
-// removeOrphans removes shims and network namespaces that belong to no sandbox. What cannot be removed is logged:
-// it is a leftover, not a reason not to start.
+// removeOrphans removes shims and network namespaces that belong to no sandbox. It logs what it cannot remove, and goes on.
 func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeServiceClient) error {
 	list, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
@@ -45,7 +43,7 @@ func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeService
 	return c.removeNamespaces(ctx, client, list.Items)
 }
 
-// bundles is where containerd keeps a directory for each shim that it knows, in Kubernetes' namespace.
+// bundles is the directory with a subdirectory for each shim that containerd knows, in Kubernetes' namespace.
 func (c Containerd) bundles() string {
 	return filepath.Join(c.State, "io.containerd.runtime.v2.task", "k8s.io")
 }
@@ -67,9 +65,9 @@ func killTree(table []process.Process, pid int) {
 	}
 }
 
-// removeNamespaces removes the CRI plugin's network namespaces that no sandbox has and in which no process lives. Another
-// container runtime names its own alike: ours are those that our database mentions, where the CRI plugin enters each
-// before it is given a network. One that a kill kept out of it stays, empty, until the machine restarts.
+// removeNamespaces removes the CRI plugin's network namespaces that no sandbox uses and no process is in. Other container runtimes use
+// the same names, so only namespaces that are mentioned in this containerd's database are removed. The CRI plugin writes each there
+// before it sets up the network. A namespace that was not written yet stays until the machine restarts.
 func (c Containerd) removeNamespaces(ctx context.Context, client cri.RuntimeServiceClient, sandboxes []*cri.PodSandbox) error {
 	files, err := filepath.Glob(filepath.Join(netnsDir, "cni-*"))
 	if err != nil || len(files) == 0 {
@@ -79,15 +77,15 @@ func (c Containerd) removeNamespaces(ctx context.Context, client cri.RuntimeServ
 	for _, sandbox := range sandboxes {
 		status, err := client.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: sandbox.Id, Verbose: true})
 		if err != nil {
-			return fmt.Errorf("asking for sandbox %s: %w", sandbox.Id, err)
+			return fmt.Errorf("reading the status of sandbox %s: %w", sandbox.Id, err)
 		}
 		path, err := namespaceOf(status.Info["info"])
 		if err != nil {
-			return fmt.Errorf("reading about sandbox %s: %w", sandbox.Id, err)
+			return fmt.Errorf("reading the status of sandbox %s: %w", sandbox.Id, err)
 		}
 		used[filepath.Base(path)] = true
 	}
-	lived, err := inhabited("/proc")
+	inUse, err := namespacesInUse("/proc")
 	if err != nil {
 		return err
 	}
@@ -100,7 +98,7 @@ func (c Containerd) removeNamespaces(ctx context.Context, client cri.RuntimeServ
 			continue
 		}
 		var stat unix.Stat_t
-		if used[filepath.Base(file)] || unix.Stat(file, &stat) != nil || lived[stat.Ino] {
+		if used[filepath.Base(file)] || unix.Stat(file, &stat) != nil || inUse[stat.Ino] {
 			continue
 		}
 		log.L.Warnf("removing a network namespace that an interrupted start left over: %s", file)
@@ -115,14 +113,14 @@ func (c Containerd) removeNamespaces(ctx context.Context, client cri.RuntimeServ
 	return nil
 }
 
-// mentions reports whether the bytes of containerd's database hold a name, also in a record that it has removed and not
-// yet overwritten. Short names prove nothing.
+// mentions reports whether the database contains a name, also in a deleted record that is not overwritten yet. Short names could be
+// there by chance.
 func mentions(database []byte, name string) bool {
 	const shortest = 32
 	return len(name) >= shortest && bytes.Contains(database, []byte(name))
 }
 
-// namespaceOf finds the network namespace's path in what CRI tells about a sandbox; "" for the host's.
+// namespaceOf returns the path of a network namespace from the verbose status of a sandbox, "" for that of the host.
 func namespaceOf(info string) (string, error) {
 	var verbose struct {
 		RuntimeSpec struct {
@@ -148,8 +146,8 @@ func namespaceOf(info string) (string, error) {
 	return "", nil
 }
 
-// inhabited returns the inodes of the network namespaces in which processes live.
-func inhabited(proc string) (map[uint64]bool, error) {
+// namespacesInUse returns the inodes of the network namespaces of all processes.
+func namespacesInUse(proc string) (map[uint64]bool, error) {
 	links, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "ns", "net"))
 	if err != nil {
 		return nil, err

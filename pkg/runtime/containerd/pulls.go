@@ -17,14 +17,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/runtime/registries"
 )
 
-// Pulls says where images come from. All pulls go through containerd's transfer service, around which ours is put: the
-// kubelet's and crictl's through CRI, and ctr's.
+// Pulls are the settings of image pulls. All pulls, of the kubelet and crictl through CRI and of ctr, use containerd's transfer
+// service, which this package wraps.
 type Pulls struct {
-	// File is the registries.yaml, read at each pull. What it says of a registry goes before the hosts.toml files.
+	// File is the registries.yaml, read at each pull. For a registry in it, hosts.toml files are ignored.
 	File *registries.Live
-	// NoDefault does not ask a registry itself that has mirrors in the file.
+	// NoDefault excludes registries themselves if they have mirrors in the file.
 	NoDefault bool
-	// Report is told what is wrong with the file, or nil, when that changes. It may be nil.
+	// Report is called when the error of the file changes, with nil if there is none. It may be nil.
 	Report func(error)
 }
 
@@ -33,8 +33,8 @@ const (
 	imagesPlugin   = "io.containerd.cri.v1.images"
 )
 
-// hook puts ours around containerd's transfer service; type, id and settings stay, so that drop-ins for it go on
-// working. The plugins are in a list of the process, which is why this is done once in it.
+// hook wraps containerd's transfer service. Type, ID and settings of the plugin stay, so that drop-ins for it still work. The list of
+// plugins belongs to the process.
 func (p *puller) hook() {
 	all := registry.Graph(func(*plugin.Registration) bool { return false })
 	registry.Reset()
@@ -42,14 +42,14 @@ func (p *puller) hook() {
 		r := &all[i]
 		if r.URI() == transferPlugin {
 			inner := r.InitFn
-			r.InitFn = func(ic *plugin.InitContext) (any, error) { return p.around(inner(ic)) }
+			r.InitFn = func(ic *plugin.InitContext) (any, error) { return p.wrap(inner(ic)) }
 		}
 		registry.Register(r)
 	}
 }
 
-// around is what the plugin is instead of what it would be.
-func (p *puller) around(instance any, err error) (any, error) {
+// wrap returns the wrapped instance of the plugin.
+func (p *puller) wrap(instance any, err error) (any, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ type transferrer struct {
 	pulls *puller
 }
 
-// Transfer moves images. Pushes, imports and the like are containerd's alone.
+// Transfer implements transfer.Transferrer. Only pulls are changed, not pushes, imports and exports.
 func (t transferrer) Transfer(ctx context.Context, from, to any, opts ...transfer.Opt) error {
 	r, isRegistry := from.(*ociregistry.OCIRegistry)
 	if _, isPull := to.(transfer.ImageStorer); isRegistry && isPull {
@@ -85,9 +85,9 @@ func (t transferrer) Transfer(ctx context.Context, from, to any, opts ...transfe
 	return t.Transferrer.Transfer(ctx, from, to, opts...)
 }
 
-// past are settings of drop-ins with which CRI pulls without the transfer service, and the value that keeps to it. Nil is
-// any empty value.
-var past = map[string]any{
+// bypassing are the settings with which CRI pulls images without the transfer service, each with the value that uses the service.
+// Nil is any empty value.
+var bypassing = map[string]any{
 	"use_local_image_pull":         false,
 	"disable_snapshot_annotations": true,
 	"discard_unpacked_layers":      false,
@@ -98,14 +98,13 @@ var past = map[string]any{
 	"registry.auths":               nil,
 }
 
-// checkPulls refuses drop-ins that would have containerd pull past us, as they would make a registries.yaml, and more than
-// one directory of hosts.toml files, do nothing.
+// checkPulls refuses drop-ins with which containerd would not use the transfer service: registries.yaml would have no effect.
 func (p Pulls) checkPulls(config *srvconfig.Config) error {
 	settings, ok := config.Plugins[imagesPlugin].(map[string]any)
 	if !ok {
 		return nil
 	}
-	for name, keeps := range past {
+	for name, keeps := range bypassing {
 		value, found, _ := unstructured.NestedFieldNoCopy(settings, strings.Split(name, ".")...) // an error: it is no table
 		if !found || value == keeps || keeps == nil && isEmpty(value) {
 			continue
@@ -121,7 +120,7 @@ func (p Pulls) checkPulls(config *srvconfig.Config) error {
 	return nil
 }
 
-// shown is a setting's value, if that can be no secret.
+// shown returns the value of a setting for a message. A table may contain secrets.
 func shown(value any) any {
 	if _, ok := value.(map[string]any); ok {
 		return "…"
@@ -134,30 +133,30 @@ func isEmpty(value any) bool {
 	return value == nil || ok && len(m) == 0
 }
 
-// state returns the newest file, and says once what is wrong with it. A file that was never right is an error.
+// state returns the last valid content of the file, and reports its error if that has changed. It fails if no content was valid.
 func (p *puller) state() (*registries.File, error) {
 	file, wrong := p.File.Now()
 	p.mu.Lock()
-	said := p.said
-	if p.said = wrong; !sameError(said, wrong) {
-		p.tell(wrong)
+	before := p.reported
+	if p.reported = wrong; !sameError(before, wrong) {
+		p.report(wrong)
 	}
 	p.mu.Unlock()
 	if file == nil {
-		return nil, fmt.Errorf("no image is pulled until this is mended: %w", wrong)
+		return nil, fmt.Errorf("no image is pulled until registries.yaml is corrected: %w", wrong)
 	}
 	return file, nil
 }
 
-func (p *puller) tell(wrong error) {
+func (p *puller) report(wrong error) {
 	if p.Report != nil {
 		p.Report(wrong)
 	}
 	if wrong != nil {
-		log.L.WithError(wrong).Error("registries.yaml is as it was before, until this is mended")
+		log.L.WithError(wrong).Error("registries.yaml has a mistake; its previous content stays in force")
 		return
 	}
-	log.L.Info("registries.yaml is right again")
+	log.L.Info("registries.yaml is valid again")
 }
 
 func sameError(a, b error) bool {

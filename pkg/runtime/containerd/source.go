@@ -24,33 +24,33 @@ import (
 	"github.com/coracle-dev/coracle/pkg/runtime/registries"
 )
 
-// puller answers for all pulls of a process.
+// puller chooses the endpoints of all pulls of the process.
 type puller struct {
 	Pulls
 	dirs   []string // with hosts.toml files
-	joined string   // the same as containerd's configuration has them
+	joined string   // the same, in the form of containerd's configuration
 
 	mu         sync.Mutex
-	said       error            // what was last wrong with the file
-	file       *registries.File // which transports are for
+	reported   error            // the last error of registries.yaml
+	file       *registries.File // that transports belong to
 	transports map[transportKey]*http.Transport
 }
 
-// transportKey is what connections can be shared by. A configuration of TLS belongs to one state of the file.
+// transportKey identifies a transport that pulls can share. Each state of the file has TLS configurations of its own.
 type transportKey struct {
 	host string
 	tls  *tls.Config
 	last bool
 }
 
-// patience is how long an endpoint may take to be dialed that is not the last one to ask.
-const patience = 5 * time.Second
+// mirrorTimeout limits the dial of an endpoint if another one can be tried after it.
+const mirrorTimeout = 5 * time.Second
 
-// source is one pull: an image of a registry, by way of where our configuration says.
+// source is the image of one pull, at the endpoints that the configuration chooses.
 type source struct {
 	remotes.Resolver
 	reference string
-	pod       *credentials // that came with the pull
+	pod       *credentials // of the pull
 }
 
 var (
@@ -58,8 +58,7 @@ var (
 	_ transfer.ImageResolverOptionSetter = (*source)(nil)
 )
 
-// source takes over a pull. It returns nil for one that brought settings of its own, as ctr's flags make it: those are
-// containerd's to follow.
+// source returns the source for a pull, nil if the pull has settings of its own, as by ctr's flags. containerd then does it unchanged.
 func (p *puller) source(ctx context.Context, r *ociregistry.OCIRegistry) (*source, error) {
 	pod := newCredentials(r.Image())
 	message, headers, err := unpack(ctx, r, pod)
@@ -77,26 +76,26 @@ func (p *puller) source(ctx context.Context, r *ociregistry.OCIRegistry) (*sourc
 		pod.Close()
 		return nil, err
 	}
-	one := &pull{puller: p, file: file, reference: r.Image(), pod: pod, dead: &dead{}}
+	one := &pull{puller: p, file: file, reference: r.Image(), pod: pod, failed: &failedHosts{}}
 	resolver := docker.NewResolver(docker.ResolverOptions{Headers: headers, Hosts: func(host string) ([]docker.RegistryHost, error) {
 		return one.hosts(ctx, host)
 	}})
 	return &source{Resolver: resolver, reference: r.Image(), pod: pod}, nil
 }
 
-// unpack finds out what a registry of containerd's holds, by the message that it would be sent as: there is no other way.
+// unpack returns the private fields of containerd's registry type. It encodes the value as a message, because there is no accessor.
 func unpack(ctx context.Context, r *ociregistry.OCIRegistry, streams *credentials) (*transfertypes.RegistryResolver, http.Header, error) {
 	packed, err := r.MarshalAny(ctx, streams)
 	if err != nil {
-		return nil, nil, fmt.Errorf("looking into a pull: %w", err)
+		return nil, nil, fmt.Errorf("reading the settings of a pull: %w", err)
 	}
 	var message transfertypes.OCIRegistry
 	if err := typeurl.UnmarshalTo(packed, &message); err != nil {
-		return nil, nil, fmt.Errorf("looking into a pull: %w", err)
+		return nil, nil, fmt.Errorf("reading the settings of a pull: %w", err)
 	}
 	resolver := message.Resolver
 	if message.Reference != r.Image() || resolver == nil {
-		return nil, nil, errors.New("looking into a pull: containerd describes it in another way than we know")
+		return nil, nil, errors.New("reading the settings of a pull: this version of containerd encodes them differently")
 	}
 	headers := http.Header{}
 	for name, value := range resolver.Headers {
@@ -105,33 +104,33 @@ func unpack(ctx context.Context, r *ociregistry.OCIRegistry, streams *credential
 	return resolver, headers, nil
 }
 
-// String is how containerd names the pull in what it says of its progress.
+// String is the name of the pull in containerd's progress messages.
 func (s *source) String() string { return "OCI Registry (" + s.reference + ")" }
 
-// Image is the image's whole name.
+// Image returns the full reference of the image.
 func (s *source) Image() string { return s.reference }
 
-// Resolve finds out which content the name stands for.
+// Resolve returns the descriptor of the image.
 func (s *source) Resolve(ctx context.Context) (string, ocispec.Descriptor, error) {
 	return s.Resolver.Resolve(ctx, s.reference)
 }
 
-// Fetcher gets content.
+// Fetcher returns a fetcher of content.
 func (s *source) Fetcher(ctx context.Context, ref string) (transfer.Fetcher, error) {
 	return s.Resolver.Fetcher(ctx, ref)
 }
 
-// SetResolverOptions takes the limits of downloads.
+// SetResolverOptions sets the limits of downloads.
 func (s *source) SetResolverOptions(options ...transfer.ImageResolverOption) {
 	if r, ok := s.Resolver.(remotes.ResolverWithOptions); ok {
 		r.SetOptions(options...)
 	}
 }
 
-// Close ends the pull.
+// Close closes the stream of credentials.
 func (s *source) Close() { s.pod.Close() }
 
-// hostDir finds a registry's directory with a hosts.toml. One of its own in any place goes before a _default.
+// hostDir returns the directory with a registry's hosts.toml. A directory of the registry goes before any _default directory.
 func (p *puller) hostDir(host string) (string, error) {
 	fallback := ""
 	for _, root := range p.dirs {
@@ -152,9 +151,8 @@ func (p *puller) hostDir(host string) (string, error) {
 	return fallback, nil
 }
 
-// transport keeps connections to an endpoint for later pulls, until the file changes. Where there is another one to ask
-// after it, it is not waited for as long as containerd would. A host that only an image names is forgotten after the pull:
-// people can name as many as they like.
+// transport returns the transport for an endpoint. It is kept for later pulls until the file changes, unless the file does not name
+// the host: images can name any number of hosts. last is false if another endpoint can be tried, so that the dial is short.
 func (p *puller) transport(file *registries.File, e registries.Endpoint, last bool) *http.Transport {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,7 +167,7 @@ func (p *puller) transport(file *registries.File, e registries.Endpoint, last bo
 	if !ok {
 		t = docker.DefaultHTTPTransport(e.TLS.Clone())
 		if !last {
-			t.DialContext = (&net.Dialer{Timeout: patience, KeepAlive: 30 * time.Second}).DialContext
+			t.DialContext = (&net.Dialer{Timeout: mirrorTimeout, KeepAlive: 30 * time.Second}).DialContext
 		}
 		if file.Names(e.Host) {
 			p.transports[key] = t

@@ -1,4 +1,4 @@
-// Package drain stops all pods when coracle stops, for those who asked for it. Ordinarily pods run on.
+// Package drain stops all pods when coracle stops, if that is configured. By default pods keep running.
 package drain
 
 import (
@@ -15,8 +15,8 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Drain stops pods at its own stop. The kubelet has to depend on it, so that it has stopped before and does not
-// start them again, and it has to depend on containerd.
+// Drain stops pods when it is stopped. The kubelet must depend on Drain, so that it stops first and does not start the pods again, and
+// Drain must depend on containerd.
 type Drain struct {
 	Socket  string // CRI's
 	Timeout time.Duration
@@ -25,8 +25,8 @@ type Drain struct {
 // gracePeriod is the annotation in which the kubelet keeps a pod's terminationGracePeriodSeconds.
 const gracePeriod = "io.kubernetes.pod.terminationGracePeriod"
 
-// Run is ready at once. When ctx is done it stops all pods side by side: each container is asked to end and has its
-// pod's grace period for it, but no longer than Timeout. Hooks before the stop are the kubelet's and do not run.
+// Run is ready at once. When ctx is done it stops all pods in parallel. Each container has its pod's grace period, but at most
+// Timeout. preStop hooks do not run, because the kubelet runs them.
 func (d Drain) Run(ctx context.Context, ready func()) error {
 	ready()
 	<-ctx.Done()
@@ -68,7 +68,7 @@ func (d Drain) stopAll(ctx context.Context, client cri.RuntimeServiceClient) err
 	return errors.Join(errs...)
 }
 
-// stop ends a pod's containers, side by side, and then its sandbox.
+// stop stops a pod's containers in parallel, and then its sandbox.
 func (d Drain) stop(ctx context.Context, client cri.RuntimeServiceClient, pod *cri.PodSandbox, containers []*cri.Container) error {
 	errs := make([]error, len(containers)+1)
 	var all sync.WaitGroup
@@ -86,7 +86,7 @@ func (d Drain) stop(ctx context.Context, client cri.RuntimeServiceClient, pod *c
 	return nil
 }
 
-// grace is the number of seconds that a container has to end by itself.
+// grace returns a container's grace period in seconds.
 func (d Drain) grace(c *cri.Container) int64 {
 	limit := int64(d.Timeout / time.Second)
 	seconds, err := strconv.ParseInt(c.Annotations[gracePeriod], 10, 64)
