@@ -57,7 +57,7 @@ func (c *credentials) Get(host string) (user, secret string, err error) {
 		return "", "", io.ErrClosedPipe
 	}
 	if answer == nil {
-		return "", "", errors.New("containerd cannot read the credentials of the pull")
+		return "", "", errors.New("the credentials of the pull cannot be read")
 	}
 	var response transfertypes.AuthResponse
 	if err := typeurl.UnmarshalTo(answer, &response); err != nil {

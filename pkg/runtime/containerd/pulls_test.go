@@ -336,11 +336,11 @@ func TestHook(t *testing.T) {
 		t.Fatalf("transfer services: %v, then %v", before, after)
 	}
 	inner := transferrer{}
-	got, err := p.around(transferrer{inner, &puller{}}, nil)
+	got, err := p.wrap(transferrer{inner, &puller{}}, nil)
 	if ours, ok := got.(transferrer); err != nil || !ok || ours.pulls != p || ours.Transferrer != inner {
 		t.Errorf("around ours is %v, %v", got, err)
 	}
-	if _, err := p.around("something", nil); err == nil {
+	if _, err := p.wrap("something", nil); err == nil {
 		t.Error("something else is taken for a transfer service")
 	}
 }
@@ -379,7 +379,7 @@ func TestPastUs(t *testing.T) {
 }
 
 func TestDead(t *testing.T) {
-	d := &dead{}
+	d := &failedHosts{}
 	d.note("a", errors.New("the answer is broken"))
 	_, err := http.Get("http://127.0.0.1:1")
 	d.note("b", err)
@@ -387,7 +387,7 @@ func TestDead(t *testing.T) {
 		t.Errorf("a: %v, b: %v", d.at("a"), d.at("b"))
 	}
 	began := time.Now()
-	_, err = (&renamer{next: http.DefaultTransport, dead: d, scheme: "http", host: "b"}).RoundTrip(httptest.NewRequest(http.MethodGet, "http://b/v2/", nil))
+	_, err = (&renamer{next: http.DefaultTransport, failed: d, scheme: "http", host: "b"}).RoundTrip(httptest.NewRequest(http.MethodGet, "http://b/v2/", nil))
 	if err == nil || time.Since(began) > time.Second {
 		t.Errorf("a dead host is dialed again: %v", err)
 	}

@@ -9,7 +9,7 @@ import (
 	archives "github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
-// containerdImages are the images that containerd has.
+// containerdImages imports images into containerd.
 type containerdImages struct {
 	client      *containerd.Client
 	snapshotter string
@@ -23,7 +23,7 @@ func (c containerdImages) bring(ctx context.Context, file string) ([]archives.Im
 	return archives.Import(ctx, c.client, file, archives.Options{Snapshotter: c.snapshotter})
 }
 
-// present reports whether the images are there under their names and digests.
+// present reports whether containerd has the images under their names and digests.
 func (c containerdImages) present(ctx context.Context, want []archives.Image) bool {
 	ctx = namespaces.WithNamespace(ctx, archives.Namespace)
 	for _, image := range want {

@@ -1,5 +1,4 @@
-// Package imageimport imports the image archives that came with coracle and those that the user put into a directory,
-// while the node is already starting, and each only once.
+// Package imageimport imports the image archives of the payload and of the user's directory, each once, while the node starts.
 package imageimport
 
 import (
@@ -17,25 +16,25 @@ import (
 	archives "github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
-// Images keeps containerd's images in step with two directories of archives.
+// Images is the component that imports two directories of archives.
 type Images struct {
 	Socket      string // containerd's
-	Snapshotter string // unpacks images at once
-	System      string // archives of the payload; one that cannot be imported is a failure
-	User        string // the user's archives, and lists of images to pull (*.txt); made if missing, and watched
-	Index       string // the file that remembers what has been imported
-	// Report is told what became of each archive, after every change. It may be nil.
+	Snapshotter string // to which images are unpacked at once
+	System      string // the directory with the archives of the payload; Run fails if one cannot be imported
+	User        string // the directory with the user's archives and lists of images to pull (*.txt); made if missing
+	Index       string // the file that records the imported archives
+	// Report is called with the results of all archives after every change. It may be nil.
 	Report func([]Archive)
 }
 
-// Archive is what became of one file.
+// Archive is the result of one file.
 type Archive struct {
 	File   string           `json:"file"`
 	Images []archives.Image `json:"images,omitempty"`
 	Error  string           `json:"error,omitempty"`
 }
 
-// Run imports what is there, then what appears, until ctx is done. It is ready when the payload's images are there.
+// Run imports the archives, and new ones when they appear, until ctx is done. It is ready when the payload's images are imported.
 func (im Images) Run(ctx context.Context, ready func()) error {
 	client, err := containerd.New(im.Socket)
 	if err != nil {
@@ -132,8 +131,8 @@ func (w *work) importAll(ctx context.Context, files []string) {
 	}
 }
 
-// followLists pulls what lists name each time that it is told to look, apart from the archives: a registry that does not
-// answer holds a pull up for long.
+// followLists pulls the images of lists after each notification. It runs in parallel to the import of archives, because a registry that
+// does not answer delays a pull for long.
 func (w *work) followLists(ctx context.Context, look <-chan struct{}) {
 	for {
 		select {
@@ -149,7 +148,7 @@ func (w *work) followLists(ctx context.Context, look <-chan struct{}) {
 	}
 }
 
-// list returns the archives in a directory: all but hidden and partial files. A directory that is not there has none.
+// list returns the files of a directory without hidden and partial ones. A missing directory has none.
 func list(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -11,21 +11,21 @@ import (
 	archives "github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
-// stamp tells one state of a file from another without reading it. Links are resolved: the payload's directory has
-// its digest in the name.
+// stamp identifies a state of a file without reading it. File is the path without symbolic links, because the name of the payload's
+// directory contains its digest.
 type stamp struct {
 	File  string    `json:"file"`
 	Size  int64     `json:"size"`
 	Mtime time.Time `json:"mtime"`
 }
 
-// imported is what one file gave.
+// imported are the images of one file.
 type imported struct {
 	stamp
 	Images []archives.Image `json:"images"`
 }
 
-// stampOf describes a file; a directory by the index in it.
+// stampOf returns the stamp of a file. That of a directory is the stamp of its index.
 func stampOf(file string) (stamp, error) {
 	real, err := filepath.EvalSymlinks(file)
 	if err != nil {
@@ -41,7 +41,7 @@ func stampOf(file string) (stamp, error) {
 	return stamp{File: real, Size: info.Size(), Mtime: info.ModTime().UTC()}, nil
 }
 
-// readIndex returns what was imported from which file. An index that cannot be read means work, not failure.
+// readIndex returns the imported files. If the index cannot be read it is empty, and all files are imported again.
 func readIndex(file string) map[string]imported {
 	index := map[string]imported{}
 	if _, err := atomicfile.ReadJSON(file, &index); err != nil {

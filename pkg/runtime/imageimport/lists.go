@@ -16,11 +16,11 @@ import (
 	archives "github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
-// isList reports whether a file is a list of images to pull, and no archive.
+// isList reports whether a file is a list of images to pull.
 func isList(file string) bool { return filepath.Ext(file) == ".txt" }
 
-// names reads a list: one image a line. Empty lines and those that begin with # are for people. Names are completed as
-// Docker does; the error names the line of one that cannot be.
+// names reads a list with one image in each line. Empty lines and lines that begin with # are ignored. Names are completed as Docker
+// does. The error has the line of an invalid name.
 func names(file string) (out []string, err error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -35,15 +35,14 @@ func names(file string) (out []string, err error) {
 		}
 		ref, err := reference.ParseDockerRef(text)
 		if err != nil {
-			return nil, fmt.Errorf("%s, line %d: %q is no name of an image: %w", file, line, text, err)
+			return nil, fmt.Errorf("%s, line %d: %q is not the name of an image: %w", file, line, text, err)
 		}
 		out = append(out, ref.String())
 	}
 	return out, nil
 }
 
-// pull pulls what a list names, as the kubelet would, and returns what is there then. It goes on after one that cannot be
-// pulled.
+// pull pulls the images of a list through CRI, as the kubelet does, and returns them. It continues after an error.
 func (c containerdImages) pull(ctx context.Context, file string) ([]archives.Image, error) {
 	all, err := names(file)
 	if err != nil {
@@ -68,7 +67,7 @@ func (c containerdImages) pull(ctx context.Context, file string) ([]archives.Ima
 		found = append(found, archives.Image{Name: name, Digest: have.Target.Digest})
 	}
 	if len(failed) > 0 {
-		return nil, fmt.Errorf("%s: %w; what is missing is pulled again when the file changes, and at the next start", file, errors.Join(failed...))
+		return nil, fmt.Errorf("%s: %w; missing images are pulled again when the file changes, and at the next start", file, errors.Join(failed...))
 	}
 	return found, nil
 }

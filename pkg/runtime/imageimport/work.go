@@ -16,7 +16,7 @@ import (
 	archives "github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
-// work is a running import.
+// work is the state of Images.
 type work struct {
 	Images
 	bring   func(ctx context.Context, file string) ([]archives.Image, error)
@@ -32,7 +32,7 @@ func newWork(im Images, bring func(context.Context, string) ([]archives.Image, e
 	return &work{Images: im, bring: bring, present: present, index: readIndex(im.Index), reports: map[string]Archive{}, failed: map[string]failure{}}
 }
 
-// failure is of a file that could not be imported as it is.
+// failure is the last failure of a file.
 type failure struct {
 	stamp
 	text  string
@@ -40,15 +40,15 @@ type failure struct {
 	again time.Time // zero: when the file changes
 }
 
-// Pauses between tries of an archive: the reason may pass, such as a full disk, but a broken one is read and written in
-// vain each time. The payload's cannot be broken, and no pod can start without them.
+// Pauses between tries of an archive. The reason may be temporary, such as a full disk, but each try reads the whole file. Archives of the
+// payload are tried more often, because no pod can start without them.
 const (
 	firstPause  = time.Minute
 	lastPause   = time.Hour
 	systemPause = 10 * time.Second
 )
 
-// try imports a file. A failure is logged and reported; it does not stop the others.
+// try imports a file, and logs an error that is new.
 func (w *work) try(ctx context.Context, file string) {
 	w.mu.Lock()
 	before := w.failed[file].text
@@ -58,8 +58,7 @@ func (w *work) try(ctx context.Context, file string) {
 	}
 }
 
-// once imports a file unless this very file has been imported and its images are still there, or it failed and its time
-// has not come.
+// once imports a file, unless this state of it was imported and its images exist, or it failed and the pause is not over.
 func (w *work) once(ctx context.Context, file string) error {
 	s, err := stampOf(file)
 	if err != nil {
@@ -91,7 +90,7 @@ func (w *work) once(ctx context.Context, file string) error {
 	return w.save()
 }
 
-// system reports whether a file is one of the payload.
+// system reports whether a file belongs to the payload.
 func (w *work) system(file string) bool { return filepath.Dir(file) == filepath.Clean(w.System) }
 
 func (w *work) done(file string, i imported) {
@@ -119,7 +118,7 @@ func (w *work) fail(file string, s stamp, last failure, err error) {
 	w.report(Archive{File: file, Error: err.Error()})
 }
 
-// retryAt is when the next file that failed is to be tried again: in an hour if there is none.
+// retryAt returns when the next failed file is due, in an hour if there is none.
 func (w *work) retryAt() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,19 +129,19 @@ func (w *work) retryAt() time.Time {
 		}
 	}
 	if next.Before(soon) {
-		return soon // its directory cannot be read
+		return soon // its directory may be unreadable
 	}
 	return next
 }
 
-// failedOf are the files of a directory that failed.
+// failedOf returns the failed files of a directory.
 func (w *work) failedOf(dir string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.DeleteFunc(list(dir), func(file string) bool { return w.failed[file].text == "" })
 }
 
-// forgetGone reports nothing any more of files that are gone.
+// forgetGone removes the results of files that do not exist any more.
 func (w *work) forgetGone() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,7 +158,7 @@ func gone(file string) bool {
 	return os.IsNotExist(err)
 }
 
-// save writes the index, without files that are gone.
+// save writes the index, without files that do not exist any more.
 func (w *work) save() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

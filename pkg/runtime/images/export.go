@@ -16,8 +16,7 @@ import (
 	"github.com/distribution/reference"
 )
 
-// Find returns images by names as people write them: with or without docker.io and a tag, or with a digest. The error
-// names what is not there.
+// Find returns images by name: with or without docker.io and a tag, or with a digest. The error has the name of a missing image.
 func Find(ctx context.Context, client *containerd.Client, names []string) ([]images.Image, error) {
 	ctx = namespaces.WithNamespace(ctx, Namespace)
 	var found []images.Image
@@ -28,7 +27,7 @@ func Find(ctx context.Context, client *containerd.Client, names []string) ([]ima
 		}
 		img, err := client.ImageService().Get(ctx, full)
 		if errdefs.IsNotFound(err) {
-			return nil, fmt.Errorf("there is no image %s here: coracle images list shows what there is", name)
+			return nil, fmt.Errorf("there is no image %s here; coracle images list shows all", name)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("looking for image %s: %w", name, err)
@@ -38,8 +37,8 @@ func Find(ctx context.Context, client *containerd.Client, names []string) ([]ima
 	return found, nil
 }
 
-// Export writes images into an archive that Import takes, and docker load and others: in OCI layout, with the file that
-// Docker wants. It holds what this machine's platform needs.
+// Export writes images to an archive for Import, docker load and others: in OCI layout, with Docker's manifest. The archive has only the
+// content for this machine's platform.
 func Export(ctx context.Context, client *containerd.Client, all []images.Image, to io.Writer) error {
 	ctx = namespaces.WithNamespace(ctx, Namespace)
 	platform := platforms.DefaultStrict()
@@ -49,7 +48,7 @@ func Export(ctx context.Context, client *containerd.Client, all []images.Image, 
 			return fmt.Errorf("looking at image %s: %w", img.Name, err)
 		}
 		if len(missing) > 0 {
-			return fmt.Errorf("image %s is not all here, %s for example is not: pull it again", img.Name, missing[0].Digest)
+			return fmt.Errorf("image %s is incomplete, for example %s is missing: pull it again", img.Name, missing[0].Digest)
 		}
 	}
 	err := client.Export(ctx, to, archive.WithImages(all), archive.WithPlatform(platform), archive.WithSkipNonDistributableBlobs())
@@ -59,8 +58,8 @@ func Export(ctx context.Context, client *containerd.Client, all []images.Image, 
 	return nil
 }
 
-// Compress returns a writer that compresses as the end of a file's name asks for: .gz, .tgz, .zst, or else not at all.
-// It has to be closed, and does not close to.
+// Compress returns a writer that compresses by the extension of a file's name: .gz, .tgz and .zst; others are not compressed. The caller
+// closes it; that does not close to.
 func Compress(file string, to io.Writer) (io.WriteCloser, error) {
 	kind := compression.Uncompressed
 	switch {

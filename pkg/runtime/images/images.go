@@ -1,5 +1,5 @@
-// Package images brings image archives into containerd and lists what is there. Imported images are pinned: no
-// registry could give them back after the kubelet's garbage collection.
+// Package images imports image archives into containerd, and lists, exports, shares and removes images. Imported images are pinned:
+// after the kubelet's garbage collection they could not be pulled from a registry.
 package images
 
 import (
@@ -19,10 +19,10 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// Namespace is the containerd namespace of everything that belongs to Kubernetes.
+// Namespace is containerd's namespace for Kubernetes.
 const Namespace = "k8s.io"
 
-// The labels by which the CRI plugin knows its images and what the kubelet must not collect.
+// The labels of images that the CRI plugin manages, and of images that the kubelet must not remove.
 const (
 	managedLabel, managedValue = "io.cri-containerd.image", "managed"
 	pinnedLabel, pinnedValue   = "io.cri-containerd.pinned", "pinned"
@@ -30,22 +30,21 @@ const (
 
 // Options change how an archive is imported. The zero value is usable.
 type Options struct {
-	// Snapshotter unpacks the layers too, so that the first container starts at once. Empty leaves it to that start.
+	// Snapshotter is where the layers are unpacked, so that the first container starts fast. "" leaves that to its start.
 	Snapshotter string
-	// Progress is told how many of the file's bytes have been read, often. Nil is nobody.
+	// Progress is called often with the number of bytes read of the file. It may be nil.
 	Progress func(read, total int64)
 }
 
-// Image is one imported name.
+// Image is the name of an image, and its content.
 type Image struct {
 	Name   string        `json:"name"`
 	Digest digest.Digest `json:"digest"`
 }
 
-// Import brings the images of one file into Kubernetes' namespace and pins them: a docker or OCI archive, plain or
-// compressed with gzip or zstd, or a directory in OCI layout. Images that are there already are pinned and given
-// the names from the archive. Each image gets its names and, for references by digest, name@digest.
-// It returns the names that people know, without those by digest.
+// Import imports the images of one file into Kubernetes' namespace and pins them. The file is a Docker or OCI archive, plain or
+// compressed with gzip or zstd, or a directory in OCI layout. Existing images are pinned, and get the names from the archive. Each image
+// also gets the name name@digest. Import returns the names without those by digest.
 func Import(ctx context.Context, client *containerd.Client, path string, opts Options) ([]Image, error) {
 	imported, err := importFile(namespaces.WithNamespace(ctx, Namespace), client, path, opts)
 	if err != nil {
@@ -54,7 +53,7 @@ func Import(ctx context.Context, client *containerd.Client, path string, opts Op
 	return imported, nil
 }
 
-// ImportFrom is Import for an archive that is read from elsewhere. The name stands for it in errors.
+// ImportFrom is Import for a stream. name is its name in errors.
 func ImportFrom(ctx context.Context, client *containerd.Client, name string, archive io.Reader, opts Options) ([]Image, error) {
 	imported, err := importStream(namespaces.WithNamespace(ctx, Namespace), client, refName{stem: "image"}, archive, opts)
 	if err != nil {
@@ -79,7 +78,7 @@ func importStream(ctx context.Context, client *containerd.Client, name refName, 
 	}
 	defer stream.Close()
 
-	// The lease keeps the garbage collector off what has no image yet.
+	// The lease protects content that no image refers to yet from the garbage collector.
 	ctx, done, err := client.WithLease(ctx)
 	if err != nil {
 		return nil, err
@@ -90,13 +89,13 @@ func importStream(ctx context.Context, client *containerd.Client, name refName, 
 		containerd.WithImageLabels(labels),
 		containerd.WithImageRefTranslator(name.translate),
 		containerd.WithDigestRef(name.byDigest),
-		containerd.WithSkipDigestRef(func(ref string) bool { return ref != "" }), // only what has no name
+		containerd.WithSkipDigestRef(func(ref string) bool { return ref != "" }), // only images without a name
 		containerd.WithSkipMissing(),
 	)
 	if err != nil {
 		return nil, explain(err)
 	}
-	// Whatever follows the archive in the stream is padding; reading it lets progress arrive at the end.
+	// Padding may follow the archive. It is read so that progress reaches the end.
 	_, _ = io.Copy(io.Discard, stream)
 	if len(found) == 0 {
 		return nil, errors.New("it holds no image")
@@ -116,11 +115,11 @@ func importStream(ctx context.Context, client *containerd.Client, name refName, 
 	return out, nil
 }
 
-// nameByDigest gives a tagged image its name@digest too, as a pull would.
+// nameByDigest adds the name name@digest to a tagged image, as a pull does.
 func nameByDigest(ctx context.Context, client *containerd.Client, img images.Image, labels map[string]string) error {
 	ref, err := reference.ParseDockerRef(img.Name)
 	if err != nil {
-		return nil // a name that only the archive's maker understands: nobody will ask for it by digest
+		return nil // not a reference, so it is never used by digest
 	}
 	canonical, err := reference.WithDigest(reference.TrimNamed(ref), img.Target.Digest)
 	if err != nil {
@@ -147,7 +146,7 @@ func unpack(ctx context.Context, client *containerd.Client, img images.Image, sn
 	return nil
 }
 
-// explain adds what a person needs to containerd's own words.
+// explain replaces an error of containerd by one that a user understands.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, tar.ErrHeader), strings.Contains(err.Error(), "unrecognized image format"):

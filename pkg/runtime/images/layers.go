@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shareLayers gives a containerd an image's unpacked layers as trees of links. Where that cannot be it unpacks them.
+// shareLayers makes the unpacked layers of an image in another containerd from hard links. Where that is not possible it unpacks them.
 func shareLayers(ctx context.Context, from, to Store, img images.Image, snapshotter string) error {
 	chain, err := containerd.NewImage(from.Client, img).RootFS(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func shareLayers(ctx context.Context, from, to Store, img images.Image, snapshot
 	return refer(ctx, to.Client, img, snapshotter, parent)
 }
 
-// refer keeps an image's layers from being collected for as long as the image is there, as Unpack does.
+// refer protects the layers of an image from the garbage collector while the image exists, as Unpack does.
 func refer(ctx context.Context, client *containerd.Client, img images.Image, snapshotter, chain string) error {
 	config, err := img.Config(ctx, client.ContentStore(), platforms.Default())
 	if err != nil {
@@ -55,20 +55,20 @@ func refer(ctx context.Context, client *containerd.Client, img images.Image, sna
 	return err
 }
 
-// layer is where a containerd has its unpacked layers.
+// layer is the store of unpacked layers of a containerd.
 type layer struct {
 	store Store
 	snapshots.Snapshotter
 }
 
-// shareLayer makes one layer of one containerd a layer of another.
+// shareLayer makes a layer of one containerd from a layer of another.
 func shareLayer(from, to layer, id, parent string) error {
 	if _, err := to.Stat(to.store.ctx, id); err == nil {
 		return nil
 	}
 	info, err := from.Stat(from.store.ctx, id)
 	if err != nil {
-		return fmt.Errorf("%w: %w", errCopy, err) // it was not unpacked there
+		return fmt.Errorf("%w: %w", errCopy, err) // it is not unpacked in from
 	}
 	key := "share-" + rand.Text()
 	view, err := from.View(from.store.ctx, key, id)
@@ -83,7 +83,7 @@ func shareLayer(from, to layer, id, parent string) error {
 	}
 	target := to.store.path(upper(fresh))
 	if source == "" || target == "" {
-		err = fmt.Errorf("%w: containerd does not say where the files are", errCopy)
+		err = fmt.Errorf("%w: the path of its files is unknown", errCopy)
 	} else {
 		err = linkTree(source, target)
 	}
@@ -97,7 +97,7 @@ func shareLayer(from, to layer, id, parent string) error {
 	return nil
 }
 
-// path is where this process sees a directory of containerd's, "" if it is not below containerd's root.
+// path returns the path for this process of a directory of containerd, "" if it is not in containerd's root.
 func (s Store) path(own string) string {
 	rest, ok := strings.CutPrefix(own, s.Own+"/")
 	if !ok {
@@ -106,7 +106,7 @@ func (s Store) path(own string) string {
 	return filepath.Join(s.Root, rest)
 }
 
-// lowest is the directory of a view's own layer: the only one, or the topmost of several.
+// lowest returns the directory of a view's topmost layer.
 func lowest(view []mount.Mount) string {
 	if len(view) != 1 {
 		return ""
@@ -118,7 +118,7 @@ func lowest(view []mount.Mount) string {
 	return view[0].Source
 }
 
-// upper is the directory that a layer which is being made is written to.
+// upper returns the directory to which a new layer is written.
 func upper(fresh []mount.Mount) string {
 	if len(fresh) != 1 {
 		return ""
@@ -138,13 +138,13 @@ func option(m mount.Mount, name string) string {
 	return ""
 }
 
-// linkTree makes a tree with directories of its own and the files of another.
+// linkTree makes a tree with new directories and hard links to the files of another tree.
 func linkTree(from, to string) error {
 	type times struct {
 		path string
 		at   [2]unix.Timespec
 	}
-	var dirs []times // set last: what is made in a directory changes its own
+	var dirs []times // times of directories are set last, because new entries change them
 	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -175,7 +175,7 @@ func linkTree(from, to string) error {
 	return nil
 }
 
-// likeDir makes a directory like another, without what is in it.
+// likeDir makes an empty directory with the owner, mode and extended attributes of another.
 func likeDir(from, to string, stat *syscall.Stat_t) error {
 	if err := os.Mkdir(to, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err

@@ -15,12 +15,11 @@ import (
 type Listed struct {
 	Name   string        `json:"name"`
 	Digest digest.Digest `json:"digest"`
-	Size   int64         `json:"size"` // bytes of the compressed content that is here
+	Size   int64         `json:"size"` // bytes of the compressed content on this node
 	Pinned bool          `json:"pinned"`
 }
 
-// List returns the images of Kubernetes' namespace by name, each under the names that people know and only if it
-// has none of these under its digest.
+// List returns the images of Kubernetes' namespace, sorted by name. An image is listed by digest only if it has no tag.
 func List(ctx context.Context, client *containerd.Client) ([]Listed, error) {
 	ctx = namespaces.WithNamespace(ctx, Namespace)
 	all, err := client.ListImages(ctx)
@@ -41,7 +40,7 @@ func List(ctx context.Context, client *containerd.Client) ([]Listed, error) {
 		}
 		size, err := img.Size(ctx)
 		if err != nil {
-			size = 0 // content that is not all here has no size that helps anybody
+			size = 0 // incomplete content
 		}
 		out = append(out, Listed{
 			Name: name, Digest: img.Target().Digest, Size: size, Pinned: img.Labels()[pinnedLabel] == pinnedValue,

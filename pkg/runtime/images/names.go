@@ -9,12 +9,12 @@ import (
 	"github.com/opencontainers/go-digest"
 )
 
-// refName makes image names of the shorter ones that OCI layouts hold.
+// refName completes the short image names in OCI layouts.
 type refName struct {
-	stem string // the file's name without extensions: what an image without a name is called
+	stem string // the file's name without extensions, for images without a name
 }
 
-// translate completes the name that an OCI layout gives an image, which may be a whole name or a bare tag.
+// translate completes the name of an image in an OCI layout, which may be a full name or only a tag.
 func (n refName) translate(name string) string {
 	if strings.ContainsAny(name, "/:") {
 		if ref, err := reference.ParseDockerRef(name); err == nil {
@@ -25,12 +25,12 @@ func (n refName) translate(name string) string {
 	return "localhost/" + n.stem + ":" + name
 }
 
-// byDigest names an image that the archive gives no name.
+// byDigest returns the name for an image without a name.
 func (n refName) byDigest(d digest.Digest) string { return "localhost/" + n.stem + "@" + d.String() }
 
 var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
-// stem is the file's name without extensions, in the letters that image names allow.
+// stem returns a file's name without extensions, with only the characters that image names allow.
 func stem(path string) string {
 	base := strings.ToLower(filepath.Base(filepath.Clean(path)))
 	for _, ext := range []string{".zst", ".gz", ".tgz", ".tar", ".oci"} {

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// open returns the archive as a stream; a directory in OCI layout is turned into one on the way.
+// open returns an archive as a stream. A directory in OCI layout is converted to an archive.
 func open(path string, progress func(read, total int64)) (io.ReadCloser, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -62,7 +62,7 @@ func openLayout(dir string, progress func(read, total int64)) (io.ReadCloser, er
 	return counted(out, total, progress), nil
 }
 
-// counter tells progress how much went through it.
+// counter calls progress for each read.
 type counter struct {
 	io.ReadCloser
 	read, total int64
@@ -79,6 +79,6 @@ func counted(r io.ReadCloser, total int64, progress func(read, total int64)) io.
 func (c *counter) Read(p []byte) (int, error) {
 	n, err := c.ReadCloser.Read(p)
 	c.read += int64(n)
-	c.progress(min(c.read, c.total), c.total) // tar headers count too: never more than all
+	c.progress(min(c.read, c.total), c.total) // tar headers are read but not part of total
 	return n, err
 }

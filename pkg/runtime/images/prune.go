@@ -10,21 +10,21 @@ import (
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// Runtime is CRI, by which the kubelet knows of images too.
+// Runtime is the client of CRI, which the kubelet uses too.
 type Runtime struct {
 	cri.RuntimeServiceClient
 	cri.ImageServiceClient
 }
 
-// Unused is an image that no container has, running or not.
+// Unused is an image that no container uses, running or not.
 type Unused struct {
-	Names []string `json:"names"` // by tag; if there is none, by digest
+	Names []string `json:"names"` // the tags; without tags the digests
 	ID    string   `json:"id"`
-	Size  uint64   `json:"size"` // bytes that its content takes
+	Size  uint64   `json:"size"` // in bytes
 }
 
-// FindUnused lists the images that no container uses, by name. Pinned ones, such as all that were imported, are among them
-// only if imported is set, and never those that come with coracle, whose names begin with a prefix.
+// FindUnused returns the images that no container uses, sorted by name. Pinned images, such as all imported ones, are included only if
+// imported is set. Images of coracle itself, whose names begin with prefix, are never included.
 func FindUnused(ctx context.Context, r Runtime, imported bool, prefix string) ([]Unused, error) {
 	containers, err := r.ListContainers(ctx, &cri.ListContainersRequest{})
 	if err != nil {
@@ -59,7 +59,7 @@ func FindUnused(ctx context.Context, r Runtime, imported bool, prefix string) ([
 	return out, nil
 }
 
-// Remove removes images under all of their names. It goes on after one that cannot be removed, and returns those that were.
+// Remove removes images with all of their names. It continues after an error, and returns the images that it removed.
 func Remove(ctx context.Context, r Runtime, unused []Unused) (removed []Unused, err error) {
 	var failed []error
 	for _, u := range unused {

@@ -19,21 +19,20 @@ import (
 // Store is the containerd of one of several hosts on this machine.
 type Store struct {
 	Client *containerd.Client
-	// Root is containerd's directory as this process sees it, Own as containerd itself does.
+	// Root is the path of containerd's directory for this process, Own the path for containerd itself.
 	Root, Own string
 
-	ctx context.Context // with a lease of this one, while images are shared
+	ctx context.Context // with a lease of this containerd, while images are shared
 }
 
 // contentDir holds a containerd's blobs, below its root.
 const contentDir = "io.containerd.content.v1.content"
 
-// Share gives another containerd on the same disk images that one has. Nothing is copied where the file system lets two
-// names stand for one file: blobs and the files of unpacked layers, which nobody ever changes in place, are linked.
-// Elsewhere blobs are copied, and layers are unpacked as after an import.
+// Share copies images from one containerd to another on the same machine. On one file system, blobs and the files of unpacked layers are
+// hard links, which is safe because containerd never changes them in place. Otherwise blobs are copied, and layers are unpacked.
 func Share(ctx context.Context, from, to Store, names []Image, snapshotter string) error {
 	ctx = namespaces.WithNamespace(ctx, Namespace)
-	// Leases keep the garbage collectors off what has no image yet. Each is known to one containerd only.
+	// The leases protect content that no image refers to yet from the garbage collectors. Each lease belongs to one containerd.
 	looking, done, err := from.Client.WithLease(ctx)
 	if err != nil {
 		return err
@@ -64,7 +63,7 @@ func shareImage(ctx context.Context, from, to Store, name, snapshotter string) e
 		}
 		return images.Children(ctx, from.Client.ContentStore(), desc)
 	})
-	// What is for other platforms need not be there.
+	// The content for other platforms may be missing.
 	handler := images.LimitManifests(images.FilterPlatforms(present(from, share), platforms.Default()), platforms.Default(), 1)
 	if err := images.Walk(ctx, handler, img.Target); err != nil {
 		return err
@@ -84,7 +83,7 @@ func shareImage(ctx context.Context, from, to Store, name, snapshotter string) e
 	return nameByDigest(ctx, to.Client, img, img.Labels)
 }
 
-// present is a handler for what a containerd has; the rest is skipped.
+// present is a handler that skips missing content.
 func present(from Store, next images.Handler) images.HandlerFunc {
 	return func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 		children, err := next.Handle(ctx, desc)
@@ -95,7 +94,7 @@ func present(from Store, next images.Handler) images.HandlerFunc {
 	}
 }
 
-// shareBlob gives a containerd a blob with its labels, which hold its references to others.
+// shareBlob copies a blob with its labels, which have its references to other blobs.
 func shareBlob(ctx context.Context, from, to Store, desc ocispec.Descriptor) error {
 	store := from.Client.ContentStore()
 	info, err := store.Info(ctx, desc.Digest)
@@ -106,7 +105,7 @@ func shareBlob(ctx context.Context, from, to Store, desc ocispec.Descriptor) err
 		return nil
 	}
 	blob := filepath.Join(contentDir, "blobs", desc.Digest.Algorithm().String(), desc.Digest.Encoded())
-	// What containerd finds there it takes as it is; if it finds nothing it is written below.
+	// containerd uses an existing file as it is. Without one, WriteBlob writes it.
 	if err := link(filepath.Join(from.Root, blob), filepath.Join(to.Root, blob)); err != nil && !errors.Is(err, errCopy) {
 		return err
 	}
@@ -119,10 +118,10 @@ func shareBlob(ctx context.Context, from, to Store, desc ocispec.Descriptor) err
 		ocispec.Descriptor{Digest: desc.Digest, Size: info.Size}, content.WithLabels(info.Labels))
 }
 
-// errCopy says that two names for one file cannot be had here.
+// errCopy is the error where hard links are not possible.
 var errCopy = errors.New("it must be copied")
 
-// link gives a file a second name, with the directories above it.
+// link makes a hard link, and its missing parent directories.
 func link(from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return fmt.Errorf("%w: %w", errCopy, err)

@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// configs reads what is known of registries and endpoints. A key that is an address counts if its host is not there.
+// configs reads the settings of registries and endpoints. A key that is an address has an effect only if there is none with its host.
 func (p *parser) configs(n *yaml.Node, at string) {
 	var addresses []func()
 	p.entries(n, at, func(name, value *yaml.Node, key string) {
@@ -35,7 +35,7 @@ func (p *parser) configs(n *yaml.Node, at string) {
 	}
 }
 
-// address enters what was written for an address.
+// address adds the settings under a key that is an address.
 func (p *parser) address(name *yaml.Node, key string, a access) {
 	u, err := endpointURL(name.Value)
 	if err != nil {
@@ -51,7 +51,7 @@ func (p *parser) address(name *yaml.Node, key string, a access) {
 	p.out.configs[host] = a
 }
 
-// auths reads the former place of configs.*.auth, whose keys may be addresses.
+// auths reads the outdated form of configs.*.auth, whose keys may be addresses.
 func (p *parser) auths(n *yaml.Node, at string) {
 	p.entries(n, at, func(name, value *yaml.Node, key string) {
 		u, err := endpointURL(name.Value)
@@ -69,7 +69,7 @@ func (p *parser) auths(n *yaml.Node, at string) {
 	})
 }
 
-// auth reads how to log in. Values are not for errors.
+// auth reads credentials. Their values must not get into errors.
 func (p *parser) auth(n *yaml.Node, at string) (a Auth) {
 	var basic string
 	p.fields(n, at, map[string]field{
@@ -89,13 +89,13 @@ func (p *parser) auth(n *yaml.Node, at string) (a Auth) {
 	switch {
 	case (a.User == "") != (a.Password == ""):
 		p.fail(n, at, "a username goes with a password")
-	case a.User == "" && a.IdentityToken == "" && basic != "": // Docker writes both, and then the name alone into auth
+	case a.User == "" && a.IdentityToken == "" && basic != "": // Docker writes both a token and auth, with only the name in auth
 		a.User, a.Password, _ = userPassword(basic)
 	}
 	return a
 }
 
-// tls reads whom to trust and what to show.
+// tls reads TLS settings.
 func (p *parser) tls(n *yaml.Node, at string) *tls.Config {
 	type file struct {
 		data []byte
@@ -137,7 +137,7 @@ func (p *parser) tls(n *yaml.Node, at string) *tls.Config {
 	return config
 }
 
-// content reads a file that a key names.
+// content returns the content of a file that a key names.
 func (p *parser) content(n *yaml.Node, key, path string) []byte {
 	if !filepath.IsAbs(path) {
 		p.fail(n, key, "the path %s has to begin with /", path)
@@ -151,7 +151,7 @@ func (p *parser) content(n *yaml.Node, key, path string) []byte {
 	return data
 }
 
-// systemPool is whom the machine trusts; a machine without certificates trusts nobody.
+// systemPool returns the machine's certificate authorities, an empty pool if it has none.
 func systemPool() *x509.CertPool {
 	pool, err := x509.SystemCertPool()
 	if err != nil {

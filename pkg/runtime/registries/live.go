@@ -7,25 +7,24 @@ import (
 	"sync"
 )
 
-// Live is a registries.yaml as it is when somebody asks: there is no moment between a change and its effect, and nothing
-// is watched. It is safe for concurrent use.
+// Live is a registries.yaml that is read again at each use, so that a change takes effect at once. It is safe for concurrent use.
 type Live struct {
 	path string
 
 	mu       sync.Mutex
-	contents map[string]string // of the file and those that it names, as last read
-	good     *File             // the last one without a mistake; nil if there was none
-	wrong    error             // with the file as last read
+	contents map[string]string // fingerprints of the file and of those that it names, as last read
+	good     *File             // the last valid content; nil if there was none
+	wrong    error             // of the file as last read
 }
 
-// NewLive reads nothing yet.
+// NewLive returns a Live of a file. It does not read the file yet.
 func NewLive(path string) *Live { return &Live{path: path} }
 
-// Path is the file's.
+// Path returns the path of the file.
 func (l *Live) Path() string { return l.path }
 
-// Now returns what the file says, and what is wrong with it. While something is, the file is as it was before; nil if
-// it was never right. The same file is returned until it changes, or one that it names.
+// Now returns the last valid content of the file, nil if it was never valid, and the error of its present content. It returns the same
+// File until the file, or one that it names, changes.
 func (l *Live) Now() (*File, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -40,7 +39,7 @@ func (l *Live) Now() (*File, error) {
 	return l.good, l.wrong
 }
 
-// changed reports whether a file is not what was read. They are small, and times of files can deceive.
+// changed reports whether a file has another content than the one that was read. The files are small, and modification times may lie.
 func (l *Live) changed() bool {
 	for path, was := range l.contents {
 		if fingerprint(os.ReadFile(path)) != was {

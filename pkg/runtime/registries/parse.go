@@ -12,17 +12,17 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Load reads the file and what it names. A file that is not there says nothing. The error names the line and the key of
-// everything that is wrong, and no secret.
+// Load reads the file and the files that it names. A missing file is empty. The error has the line and the key of every mistake, and no
+// secret.
 func Load(file string) (*File, error) {
 	p := newParser(file)
 	return p.load()
 }
 
-// parser reads one file. It goes on after a mistake, to tell of all.
+// parser reads one file. It continues after a mistake, to report all of them.
 type parser struct {
 	file     string
-	contents map[string]string // what was read, by path; see Live
+	contents map[string]string // fingerprints by path, see Live
 	out      *File
 	wrong    []error
 }
@@ -49,14 +49,14 @@ func (p *parser) load() (*File, error) {
 	auths := func() {}
 	p.fields(doc.Content[0], "", map[string]field{"mirrors": p.mirrors, "configs": p.configs,
 		"auths": func(n *yaml.Node, key string) { auths = func() { p.auths(n, key) } }})
-	auths() // wherever it is written: configs beats it
+	auths() // last, because configs goes before it
 	if len(p.wrong) > 0 {
 		return nil, errors.Join(p.wrong...)
 	}
 	return p.out, nil
 }
 
-// withoutText keeps of a YAML error where it is and not what is written there.
+// withoutText keeps the line of a YAML error and drops its text, which may contain secrets.
 func withoutText(err error) error {
 	if at := regexp.MustCompile(`line \d+`).FindString(err.Error()); at != "" {
 		return fmt.Errorf("%s: this is no YAML", at)
@@ -64,7 +64,7 @@ func withoutText(err error) error {
 	return errors.New("this is no YAML")
 }
 
-// read reads a file and remembers what was in it.
+// read reads a file and records its fingerprint.
 func (p *parser) read(path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	p.contents[path] = fingerprint(data, err)
@@ -85,7 +85,7 @@ func (p *parser) mirrors(n *yaml.Node, at string) {
 	})
 }
 
-// before reports whether an entry goes before the one that its registry has under another name, as best does.
+// before reports whether an entry replaces another one of the same registry under another name. The entry under the name best does.
 func (p *parser) before(name *yaml.Node, key, host, best string) bool {
 	better := name.Value == best
 	if better {
@@ -96,7 +96,7 @@ func (p *parser) before(name *yaml.Node, key, host, best string) bool {
 	return better
 }
 
-// host reads the name of a registry.
+// host returns the canonical name of a registry.
 func (p *parser) host(n *yaml.Node, key string) string {
 	if n.Value == "" || n.Value != anyHost && strings.ContainsAny(n.Value, "/*@ ") {
 		p.fail(n, key, `a registry is named as in its images, HOST or HOST:PORT, or "*" for all others`)
@@ -127,7 +127,7 @@ func (p *parser) endpoints(n *yaml.Node, key string) (out []url.URL) {
 	return out
 }
 
-// endpointURL reads the address of an endpoint: what is left out of it is as k3s has it.
+// endpointURL parses the address of an endpoint, with k3s's defaults for missing parts.
 func endpointURL(text string) (url.URL, error) {
 	full := text
 	if !strings.Contains(text, "://") {
@@ -170,7 +170,7 @@ func (p *parser) rewrites(n *yaml.Node, at string) (out []rewrite) {
 	return out
 }
 
-// userPassword reads "user:password" in base64.
+// userPassword decodes "user:password" in base64.
 func userPassword(text string) (user, password string, ok bool) {
 	data, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 	if err != nil {

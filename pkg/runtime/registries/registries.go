@@ -1,6 +1,5 @@
-// Package registries knows the file registries.yaml, in the format of k3s: which mirrors stand for a registry, by what
-// names they know its images, and how to log in there. It links nothing of containerd, so that what is wrong with the
-// file can be said before anything starts.
+// Package registries reads the file registries.yaml, in the format of k3s: the mirrors of registries, the names that repositories have
+// there, and credentials and TLS settings. It links nothing of containerd, so that the front can check the file before a start.
 package registries
 
 import (
@@ -12,16 +11,16 @@ import (
 	"strings"
 )
 
-// File is what a registries.yaml says. The zero value says nothing.
+// File is the content of a registries.yaml. The zero value is an empty file.
 type File struct {
-	// Warnings are sentences about what is understood and had better be written otherwise.
+	// Warnings are about settings that have a better form, or no effect.
 	Warnings []string
 
 	mirrors map[string]mirror
 	configs map[string]access
 }
 
-// anyHost is the name of an entry that is for every registry without one of its own.
+// anyHost is the name of the entry for all registries without an entry of their own.
 const anyHost = "*"
 
 // mirror is an entry of mirrors.
@@ -30,7 +29,7 @@ type mirror struct {
 	rewrites  []rewrite
 }
 
-// rewrite gives repositories that match another name.
+// rewrite replaces the names of repositories that match.
 type rewrite struct {
 	pattern *regexp.Regexp
 	with    string
@@ -42,25 +41,25 @@ type access struct {
 	tls  *tls.Config // nil is the default
 }
 
-// Auth is how to log in: a user with a password, or an identity token. The zero value is nobody.
+// Auth has credentials: a user with a password, or an identity token. The zero value is anonymous.
 type Auth struct{ User, Password, IdentityToken string }
 
-// Known reports whether there is something to log in with.
+// Known reports whether there are credentials.
 func (a Auth) Known() bool { return a != Auth{} }
 
-// Endpoint is one place to get an image from.
+// Endpoint is an address from which an image can be pulled.
 type Endpoint struct {
 	Scheme, Host string // http or https; host[:port]
-	Path         string // what comes before the repository, such as /v2
-	Repository   string // the image's repository as it is called there
+	Path         string // in front of the repository, such as /v2
+	Repository   string // the name of the image's repository at this endpoint
 	Auth         Auth
-	TLS          *tls.Config // nil is the default; not to be changed
-	// Own is set for the registry itself, as against its mirrors.
+	TLS          *tls.Config // nil is the default; callers must not change it
+	// Own is set for the registry itself, not for its mirrors.
 	Own bool
 }
 
-// Endpoints returns where a repository of the registry host[:port] is to be looked for, in order. It reports false if the
-// file says nothing about the registry. With noDefault a registry that has mirrors is not asked itself.
+// Endpoints returns the endpoints for a repository of the registry host[:port], in the order in which they are to be tried. It reports
+// false if the file has no entry for the registry. With noDefault, a registry that has mirrors is not among them.
 func (f *File) Endpoints(host, repository string, noDefault bool) ([]Endpoint, bool) {
 	host = Canonical(host)
 	m, mirrored := f.mirrors[host]
@@ -88,10 +87,10 @@ func (f *File) Endpoints(host, repository string, noDefault bool) ([]Endpoint, b
 	return out, true
 }
 
-// Says reports whether the file says anything.
+// Says reports whether the file has any entry.
 func (f *File) Says() bool { return f != nil && len(f.mirrors)+len(f.configs) > 0 }
 
-// Names reports whether the file has the registry or endpoint host[:port] by its name, and not just by "*".
+// Names reports whether the file contains the registry or endpoint host[:port] by its name, not only as "*".
 func (f *File) Names(host string) bool {
 	host = Canonical(host)
 	if _, ok := f.configs[host]; ok {
@@ -105,7 +104,7 @@ func (f *File) Names(host string) bool {
 	return false
 }
 
-// Secret reports whether the file holds passwords or tokens.
+// Secret reports whether the file contains passwords or tokens.
 func (f *File) Secret() bool {
 	for _, a := range f.configs {
 		if a.auth.Known() {
@@ -115,7 +114,7 @@ func (f *File) Secret() bool {
 	return false
 }
 
-// Auth is how to log in at host[:port].
+// Auth returns the credentials for host[:port].
 func (f *File) Auth(host string) Auth {
 	a, _ := f.access(Canonical(host))
 	return a.auth
@@ -134,7 +133,7 @@ func (f *File) endpoint(at url.URL, repository string) Endpoint {
 	return Endpoint{Scheme: at.Scheme, Host: at.Host, Path: at.Path, Repository: repository, Auth: a.auth, TLS: a.tls}
 }
 
-// rewritten applies the first rule that changes a repository's name.
+// rewritten applies the first rule that changes the name of a repository.
 func rewritten(rules []rewrite, repository string) string {
 	for _, r := range rules {
 		if name := r.pattern.ReplaceAllString(repository, r.with); name != repository {
@@ -144,10 +143,10 @@ func rewritten(rules []rewrite, repository string) string {
 	return repository
 }
 
-// Docker's registry has one name in images and another in the network.
+// The names of Docker's registry in image references and in the network.
 const dockerName, dockerHost = "docker.io", "registry-1.docker.io"
 
-// Canonical is the name host[:port] of a registry as images have it: Docker's has several.
+// Canonical returns the name host[:port] of a registry in image references. Docker's registry has several names.
 func Canonical(host string) string {
 	if host == dockerHost || host == "index."+dockerName {
 		return dockerName
@@ -155,10 +154,10 @@ func Canonical(host string) string {
 	return host
 }
 
-// Same reports whether two names host[:port] are of one registry.
+// Same reports whether two names host[:port] mean the same registry.
 func Same(a, b string) bool { return Canonical(a) == Canonical(b) }
 
-// defaultEndpoint is where a registry is found if nobody says otherwise.
+// defaultEndpoint is the endpoint of a registry itself.
 func defaultEndpoint(host string) url.URL {
 	at := url.URL{Scheme: defaultScheme(host), Host: host, Path: "/v2"}
 	if host == dockerName {
@@ -167,7 +166,7 @@ func defaultEndpoint(host string) url.URL {
 	return at
 }
 
-// defaultScheme is HTTPS, but for ports of this machine that are not HTTPS's.
+// defaultScheme is https, and http for loopback addresses with a port other than 443.
 func defaultScheme(host string) string {
 	name, port, err := net.SplitHostPort(host)
 	if err != nil || port == "443" {

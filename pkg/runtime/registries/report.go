@@ -2,14 +2,14 @@ package registries
 
 import "github.com/coracle-dev/coracle/pkg/core/state"
 
-// Status is what coracle reports of registries.yaml once it was wrong.
+// Status is what coracle reports of registries.yaml after it had a mistake.
 type Status struct {
 	File string `json:"file"`
-	// Error says what is wrong with the file, with the line; its previous content is in force.
+	// Error is the mistake, with its line; the previous content of the file is in force.
 	Error string `json:"error,omitempty"`
 }
 
-// NewStatus returns the report of a file; err is nil if it is in force.
+// NewStatus returns the status of a file; err is nil if its content is in force.
 func NewStatus(file string, err error) Status {
 	s := Status{File: file}
 	if err != nil {

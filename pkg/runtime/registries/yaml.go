@@ -9,7 +9,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// fail notes what is wrong with a key's value.
+// fail adds an error about the value of a key.
 func (p *parser) fail(n *yaml.Node, key, format string, args ...any) {
 	if key != "" {
 		key += ": "
@@ -17,7 +17,7 @@ func (p *parser) fail(n *yaml.Node, key, format string, args ...any) {
 	p.wrong = append(p.wrong, fmt.Errorf("%s, line %d: %s%s", p.file, n.Line, key, fmt.Sprintf(format, args...)))
 }
 
-// warn notes what is understood and had better be written otherwise.
+// warn adds a warning.
 func (p *parser) warn(n *yaml.Node, format string, args ...any) {
 	p.out.Warnings = append(p.out.Warnings, fmt.Sprintf("%s, line %d: %s", p.file, n.Line, fmt.Sprintf(format, args...)))
 }
@@ -25,7 +25,7 @@ func (p *parser) warn(n *yaml.Node, format string, args ...any) {
 // field reads the value of a key.
 type field func(value *yaml.Node, key string)
 
-// fields reads a mapping of which all keys are known.
+// fields reads a mapping with known keys only.
 func (p *parser) fields(n *yaml.Node, at string, known map[string]field) {
 	p.entries(n, at, func(name, value *yaml.Node, key string) {
 		read, ok := known[name.Value]
@@ -44,12 +44,13 @@ func suggestion(known map[string]field) string {
 	return " (there are: " + strings.Join(names, ", ") + ")"
 }
 
-// entries reads a mapping with any keys. Nothing at all is an empty one.
+// entries calls each for the keys of a mapping. Null is an empty mapping.
 func (p *parser) entries(n *yaml.Node, at string, each func(name, value *yaml.Node, key string)) {
 	p.merge(n, at, map[*yaml.Node]bool{}, map[string]bool{}, each)
 }
 
-// merge is entries of a mapping that is within others by YAML's "<<". What they have goes before what it brings.
+// merge is entries for a mapping that others include with YAML's "<<". Keys in had, of the including mappings, go before its own. within are
+// the including mappings, to find cycles.
 func (p *parser) merge(n *yaml.Node, at string, within map[*yaml.Node]bool, had map[string]bool, each func(name, value *yaml.Node, key string)) {
 	n = target(n)
 	if isNull(n) {
@@ -87,7 +88,7 @@ func (p *parser) merge(n *yaml.Node, at string, within map[*yaml.Node]bool, had 
 	}
 }
 
-// target is what an alias stands for.
+// target resolves an alias.
 func target(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -97,7 +98,7 @@ func target(n *yaml.Node) *yaml.Node {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
 
-// text reads a scalar; null is "".
+// text returns a scalar; null is "".
 func (p *parser) text(n *yaml.Node, key string) string {
 	if n.Kind != yaml.ScalarNode {
 		p.fail(n, key, "this has to be text")
