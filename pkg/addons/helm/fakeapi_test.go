@@ -26,6 +26,7 @@ type fakeAPI struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any // by path
 	onWrite func()                    // is called before each write; may be nil
+	refuse  func(*http.Request) bool  // selects requests that fail; may be nil
 }
 
 func newAPI(t *testing.T) *fakeAPI {
@@ -62,6 +63,10 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if r.Method != http.MethodGet && f.onWrite != nil {
 		f.onWrite()
+	}
+	if f.refuse != nil && f.refuse(r) {
+		w.WriteHeader(http.StatusInternalServerError)
+		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
