@@ -188,6 +188,15 @@ func TestRolledBack(t *testing.T) {
 	if err := b.bring(t.Context(), ch, "two"); err != nil || newest(t, b, ch).version != 3 {
 		t.Errorf("it was tried again: %v, %v", newest(t, b, ch), err)
 	}
+	ch.Status.Attempted = "" // the attempt was cancelled, and its roll-back interrupted
+	history, err := b.clients.history(t.Context(), ch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = b.deploy(t.Context(), ch, desired{hash: "two", source: source{spec: ch.Spec}, history: history}, rollback)
+	if !errors.As(err, &p) || p.reason != reasonRolledBack || ch.Status.Attempted != "two" {
+		t.Errorf("got %v; attempted is %q", err, ch.Status.Attempted)
+	}
 }
 
 // TestRemoved deletes a HelmChart. Its finalizer stays until the release is uninstalled.

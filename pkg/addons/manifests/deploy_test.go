@@ -128,6 +128,29 @@ func TestABrokenFileKeepsItsObjects(t *testing.T) {
 	expect(t, d, a, "b c", "c")
 }
 
+// TestASkippedFileKeepsItsObjects also if another file had them too, and has them no more.
+func TestASkippedFileKeepsItsObjects(t *testing.T) {
+	a, dir := newAPI(t), t.TempDir()
+	d := a.start(dir)
+	write(t, dir, map[string]string{"x.yaml": configMaps("a"), "y.yaml": configMaps("a", "b")})
+	expect(t, d, a, "a b", "a a b")
+	write(t, dir, map[string]string{"x.yaml.skip": "", "y.yaml": configMaps("b")})
+	expect(t, d, a, "a b", "b")
+}
+
+// TestWhatPeopleMayEditStays when the file no longer contains it, and when the file is removed.
+func TestWhatPeopleMayEditStays(t *testing.T) {
+	a, dir := newAPI(t), t.TempDir()
+	d := a.start(dir)
+	edited := strings.ReplaceAll(configMaps("a", "b"), "name: ", "annotations: {coracle.io/apply: unless-edited}, name: ")
+	write(t, dir, map[string]string{"x.yaml": edited})
+	expect(t, d, a, "a b", "a b")
+	write(t, dir, map[string]string{"x.yaml": strings.ReplaceAll(edited, "name: b", "name: c")})
+	expect(t, d, a, "a b c", "a c")
+	os.Remove(filepath.Join(dir, "x.yaml"))
+	expect(t, d, a, "a b c", "")
+}
+
 func TestAFileThatIsRefusedRemovesNothing(t *testing.T) {
 	a, dir := newAPI(t), t.TempDir()
 	d := a.start(dir)
