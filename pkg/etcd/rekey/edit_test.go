@@ -58,9 +58,9 @@ func core(kind string) schema.GroupVersionKind { return corev1.SchemeGroupVersio
 func TestTyped(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "x", UID: "old"}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "x", UID: "old", Annotations: map[string]string{"ip": "10.222.0.11", "other": "10.222.0.1"}}}
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.222.0.11"}, {Type: corev1.NodeHostName, Address: "x"}}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "x"}, {Type: corev1.NodeInternalIP, Address: "10.222.0.11"}}
 	got := edited(t, "minions/x", core("Node"), node).(*corev1.Node)
-	if got.Status.Addresses[0].Address != "10.222.1.11" || got.Annotations["ip"] != "10.222.1.11" || got.Annotations["other"] != "10.222.0.1" || got.UID != "old" {
+	if got.Status.Addresses[1].Address != "10.222.1.11" || got.Status.Addresses[0].Address != "x" || got.Annotations["ip"] != "10.222.1.11" || got.Annotations["other"] != "10.222.0.1" || got.UID != "old" {
 		t.Errorf("%+v", got)
 	}
 	if ns := edited(t, "namespaces/kube-system", core("Namespace"), &corev1.Namespace{ObjectMeta: meta}).(*corev1.Namespace); ns.UID == "old" || ns.UID == "" {
