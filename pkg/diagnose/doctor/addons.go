@@ -10,7 +10,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 )
 
-// addonRows are the probes of add-ons. Each judges what the add-on reports of its own work.
+// addonRows are the probes of add-ons. Each judges the add-on's own report.
 func addonRows(addons []addon.Addon) (rows []row) {
 	for _, a := range addons {
 		if a.Report.Judge == nil {

@@ -26,10 +26,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
 )
 
-// apiTimeout is for one request.
+// apiTimeout limits one request.
 const apiTimeout = 3 * time.Second
 
-// connect makes a client that goes by the balancer, so that any server that lives will do: as the administrator on a
+// connect makes a client that uses the balancer, so that it reaches any server that works: as the administrator on a
 // server, as the node on an agent.
 func (d *Doctor) connect() access {
 	file := d.Config.Dirs.NodeConfig("node.kubeconfig")
@@ -39,14 +39,14 @@ func (d *Doctor) connect() access {
 	return d.connectAs(file, "https://"+d.Config.Node.Balancer().String())
 }
 
-// connectAs makes a client with somebody's kubeconfig and another address.
+// connectAs makes a client with a kubeconfig and another address.
 func (d *Doctor) connectAs(kubeconfig, server string) access {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return access{err: fmt.Errorf("reading %s: %w", kubeconfig, err)}
 	}
 	cfg.Host, cfg.Timeout, cfg.QPS = server, apiTimeout, -1
-	cfg.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // all is inside the cluster
+	cfg.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // all requests stay in the cluster
 	client, err := kubernetes.NewForConfig(cfg)
 	return access{client, err}
 }
@@ -71,7 +71,7 @@ func (d *Doctor) apiAnswers(ctx context.Context) []check.Verdict {
 	return check.Okf("%s is ready and answers in %s", d.Config.Node.Balancer(), took)
 }
 
-// failing are the lines of /readyz that say what fails, or else all of it.
+// failing returns the lines of /readyz about failures, or else all of it.
 func failing(body string) string {
 	var bad []string
 	for line := range strings.Lines(body) {
@@ -85,7 +85,7 @@ func failing(body string) string {
 	return strings.Join(bad, ", ")
 }
 
-// short is the end of an error, which says what happened; what is before repeats the request.
+// short returns the end of an error, which says what happened; the beginning repeats the request.
 func short(err error) string {
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
@@ -112,14 +112,14 @@ func (d *Doctor) listNodes() ([]corev1.Node, error) {
 	return list.Items, nil
 }
 
-// answer is what a server says.
+// answer is the result of a request to a server.
 type answer struct {
 	tcpbalancer.Server
 	err  error
 	skew []check.Verdict
 }
 
-// askServers asks every server that is known for /readyz.
+// askServers requests /readyz of every known server.
 func (d *Doctor) askServers() []answer {
 	var known []tcpbalancer.Server
 	if !d.detail(state.BalancerDetail, &known) {
@@ -162,8 +162,8 @@ func (d *Doctor) askServer(s tcpbalancer.Server) (a answer) {
 	return a
 }
 
-// tls is how this node knows servers and proves who it is. Every server's certificate is good for loopback, and perhaps
-// not for the name by which it is reached from here.
+// tls is the configuration with which this node verifies servers and identifies itself. Every server's certificate is
+// valid for loopback, but perhaps not for the name by which this node reaches it.
 func (d *Doctor) tls() (*tls.Config, error) {
 	roots, err := pool(d.Config.Dirs.NodeCA())
 	if err != nil {
@@ -238,10 +238,10 @@ func judgeTunnels(all []state.Tunnel) (out []check.Verdict) {
 	return check.Else(out, check.Okf("to %s", strings.Join(good, ", ")))
 }
 
-// manyNodes is how many nodes are asked at the same time.
+// manyNodes is the number of nodes that are tried in parallel.
 const manyNodes = 16
 
-// atOnce calls do with 0 to n-1, limit of them at the same time.
+// atOnce calls do with 0 to n-1, at most limit of them in parallel.
 func atOnce(limit, n int, do func(i int)) {
 	var group errgroup.Group
 	group.SetLimit(limit)
@@ -254,7 +254,7 @@ func atOnce(limit, n int, do func(i int)) {
 	_ = group.Wait() // there are no errors
 }
 
-// nodeAccess asks every kubelet through this machine's own server, which goes directly or by the node's tunnel.
+// nodeAccess connects to every kubelet through this machine's own server, directly or through the node's tunnel.
 func (d *Doctor) nodeAccess(ctx context.Context) []check.Verdict {
 	nodes, err := d.nodes()
 	own := d.connectAs(d.Config.Dirs.ServerConfig("admin.kubeconfig"), "https://"+d.Config.API.Local().String())

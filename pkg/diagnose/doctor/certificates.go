@@ -36,7 +36,7 @@ func (d *Doctor) certificates(context.Context) []check.Verdict {
 	return check.Else(out, check.Okf("%d, with their keys; the first one ends on %s and is renewed before", len(all), next.Format(time.DateOnly)))
 }
 
-// renews says how a certificate is replaced that cannot be used any more.
+// renews says how a certificate that cannot be used any more is replaced.
 func renews(e pki.Expiry, role config.Role) string {
 	switch {
 	case e.RenewAt.IsZero():
@@ -47,7 +47,7 @@ func renews(e pki.Expiry, role config.Role) string {
 	return "restart coracle, which makes it anew: systemctl restart coracle"
 }
 
-// judgeExpiry judges how long a certificate lasts, as far as it can be read.
+// judgeExpiry judges the remaining life of a certificate, if it can be read.
 func judgeExpiry(e pki.Expiry, role config.Role, now time.Time) []check.Verdict {
 	const soon, late = 90 * 24 * time.Hour, 3 * 24 * time.Hour
 	fix := renews(e, role)
@@ -65,7 +65,7 @@ func judgeExpiry(e pki.Expiry, role config.Role, now time.Time) []check.Verdict 
 	return nil
 }
 
-// judgePair looks whether a certificate has its key, and whether its authority has signed it.
+// judgePair checks that a certificate matches its key and is signed by its authority.
 func (d *Doctor) judgePair(e pki.Expiry, now time.Time) []check.Verdict {
 	if e.RenewAt.IsZero() {
 		return nil // an authority, whose key may be elsewhere
@@ -98,7 +98,7 @@ func (d *Doctor) judgePair(e pki.Expiry, now time.Time) []check.Verdict {
 	return nil
 }
 
-// authorityOf is the file with the authority that signs a certificate.
+// authorityOf returns the file of the authority that signs a certificate.
 func (d *Doctor) authorityOf(file string) string {
 	server := d.Config.Dirs.PKI()
 	switch {
@@ -110,7 +110,7 @@ func (d *Doctor) authorityOf(file string) string {
 	return d.Config.Dirs.NodeCA()
 }
 
-// pool reads authorities.
+// pool reads authorities into a pool.
 func pool(file string) (*x509.CertPool, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

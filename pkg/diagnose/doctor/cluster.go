@@ -24,7 +24,7 @@ func condition(n corev1.Node, kind corev1.NodeConditionType) corev1.NodeConditio
 	return corev1.NodeCondition{Status: corev1.ConditionUnknown, Message: "the kubelet has not reported yet"}
 }
 
-// notReady is a remark about a node that is not Ready.
+// notReady is the finding about a node that is not Ready.
 func notReady(n corev1.Node) string {
 	if condition(n, corev1.NodeReady).Status == corev1.ConditionTrue {
 		return ""
@@ -48,7 +48,7 @@ func (d *Doctor) nodeConditions(context.Context) []check.Verdict {
 	return judgeNodes(nodes, d.Config.Node.Name)
 }
 
-// judgeNodes judges what nodes say of themselves, and misses the own one.
+// judgeNodes judges the conditions of nodes, and reports if the own node is missing.
 func judgeNodes(nodes []corev1.Node, own string) (out []check.Verdict) {
 	found := false
 	cordoned := 0
@@ -100,7 +100,7 @@ func (d *Doctor) leases(ctx context.Context) []check.Verdict {
 	return judgeLeases(nodes, list.Items, time.Now())
 }
 
-// judgeLeases looks for nodes that have not given a sign of life for so long that their pods will be moved.
+// judgeLeases finds nodes whose last heartbeat is so old that their pods will be moved.
 func judgeLeases(nodes []corev1.Node, leases []coordinationv1.Lease, now time.Time) (out []check.Verdict) {
 	const dead = 40 * time.Second
 	last := map[string]time.Time{}
@@ -121,14 +121,14 @@ func judgeLeases(nodes []corev1.Node, leases []coordinationv1.Lease, now time.Ti
 	return check.Else(first(out, 10), check.Okf("all %d nodes are alive", len(nodes)))
 }
 
-// mostPods is how many pods are looked at.
+// mostPods limits the number of pods that are examined.
 const mostPods = 5000
 
 func (d *Doctor) pods(ctx context.Context) []check.Verdict {
 	api := d.api()
 	options := metav1.ListOptions{Limit: mostPods}
 	if d.Config.Role == config.Agent || d.OnlyNode {
-		// The kubelet may see the pods of its own node.
+		// The kubelet can see the pods of its own node.
 		api = d.connectAs(d.Config.Dirs.NodeConfig("kubelet.kubeconfig"), "https://"+d.Config.Node.Balancer().String())
 		options.FieldSelector = "spec.nodeName=" + d.Config.Node.Name
 	}
@@ -166,7 +166,7 @@ func judgePods(pods []corev1.Pod, now time.Time) (out []check.Verdict) {
 	return check.Else(first(out, 10), check.Okf("%d run, and none is kept from it", running))
 }
 
-// whyNot is what keeps a pod from running, "" if nothing is known to.
+// whyNot returns what keeps a pod from running, "" if nothing is known.
 func whyNot(p corev1.Pod) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {

@@ -1,9 +1,10 @@
-// Package doctor finds out what is wrong with a coracle that runs, or that should: what package check asks of the machine,
-// and then the processes, etcd, the API, certificates, names, the container runtime and the networks.
+// Package doctor finds out what is wrong with a running coracle, or one that should run. It runs package check's probes
+// of the machine, and then its own of the processes, etcd, the API, certificates, names, the container runtime and the
+// networks.
 //
 // Every probe is independent and has a time limit, so that doctor reports failures also while much is broken: without
-// the API, without a quorum of etcd, with a dead or frozen child process, on an agent without a server. It only asks, and what it asks
-// is there already: it opens no port and changes nothing.
+// the API, without a quorum of etcd, with a dead or frozen child process, on an agent without a server. It uses only
+// existing interfaces: it opens no port and changes nothing.
 package doctor
 
 import (
@@ -24,15 +25,15 @@ import (
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 )
 
-// Limit is how long one probe may take.
+// Limit is the time limit of one probe.
 const Limit = 8 * time.Second
 
-// Doctor is one look at the coracle of this machine.
+// Doctor is one examination of the coracle of this machine.
 type Doctor struct {
-	// Config is what it was started with last, or would be started with.
+	// Config is the configuration of its last start, or of the next one.
 	Config  config.Config
 	Environ []string
-	// OnlyNode leaves out what is about other nodes.
+	// OnlyNode omits probes about other nodes.
 	OnlyNode bool
 	// Addons are the add-ons that have probes.
 	Addons []addon.Addon
@@ -51,7 +52,7 @@ type row struct {
 	others      bool // it is about other nodes
 }
 
-// need is what a probe cannot do without.
+// need is what a probe requires.
 type need int
 
 const (
@@ -60,7 +61,7 @@ const (
 	aServer      // that this machine is a server
 )
 
-// table lists what is asked of a running coracle.
+// table lists the probes of a running coracle.
 var table = []row{
 	{"processes", "coracle's processes", (*Doctor).alive, nothing, false},
 	{"components", "the parts of each process", (*Doctor).components, aRun, false},
@@ -85,10 +86,10 @@ var table = []row{
 	{"manifests", "manifests that are not applied", (*Doctor).manifests, aServer, false},
 }
 
-// rows are those of the table, and those of add-ons.
+// rows returns the rows of the table and those of add-ons.
 func rows(addons []addon.Addon) []row { return slices.Concat(table, addonRows(addons)) }
 
-// Names are the names of all probes, in order.
+// Names returns the names of all probes, in order.
 func Names(addons []addon.Addon) []string {
 	names := check.Names((&check.Machine{}).Probes())
 	for _, r := range rows(addons) {
@@ -97,7 +98,7 @@ func Names(addons []addon.Addon) []string {
 	return names
 }
 
-// Probes are all probes: of the machine, then of coracle.
+// Probes returns all probes: of the machine, then of coracle.
 func (d *Doctor) Probes() []check.Probe {
 	d.processes = sync.OnceValue(func() processes { return readProcesses(d.Config.Dirs) })
 	d.api = sync.OnceValue(d.connect)
@@ -126,13 +127,13 @@ func (d *Doctor) run(ctx context.Context, r row) []check.Verdict {
 	return r.run(d, ctx)
 }
 
-// access is a way to the API; err says why there is none.
+// access is a client for the API; err says why there is none.
 type access struct {
 	client *kubernetes.Clientset
 	err    error
 }
 
-// errNoAPI is what probes say that cannot do without the API; its own probe says why.
+// errNoAPI is the error of probes that need the API; the API's own probe says why it is missing.
 var errNoAPI = errors.New("the API does not answer, see check api")
 
 // detail reads what a component of either child process reports about its own work; false if there is nothing.

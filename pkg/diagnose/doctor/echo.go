@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// protocol is how an echo request is sent, in IPv4 or IPv6.
+// protocol has the constants for echo requests in IPv4 or IPv6.
 type protocol struct {
 	network              string
-	number               int // of the ICMP that goes with it
+	number               int // of the ICMP protocol
 	header               int // bytes of the IP header
 	level, option, value int // of the socket option that forbids fragments
 	request, reply       icmp.Type

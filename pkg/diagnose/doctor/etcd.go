@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/etcd/members"
 )
 
-// etcdPatience is how long etcd may take to say how it is.
+// etcdPatience is how long etcd may take to report its state.
 const etcdPatience = 5 * time.Second
 
 func (d *Doctor) etcd(ctx context.Context) []check.Verdict {
@@ -44,7 +44,7 @@ func (d *Doctor) etcd(ctx context.Context) []check.Verdict {
 	return judgeEtcd(status, took, err)
 }
 
-// readTime is how long a read takes that a majority has to agree with.
+// readTime measures a linearizable read, with which a majority has to agree.
 func readTime(ctx context.Context, m *members.Members) (time.Duration, error) {
 	client, err := m.Dial()
 	if err != nil {
@@ -58,7 +58,7 @@ func readTime(ctx context.Context, m *members.Members) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// judgeEtcd judges what etcd tells, and a read that took some time or failed.
+// judgeEtcd judges etcd's state, and the duration or the error of a read.
 func judgeEtcd(s members.Status, read time.Duration, readErr error) (out []check.Verdict) {
 	const slow, full = 100 * time.Millisecond, 80
 	answering, leader := 0, ""
@@ -100,7 +100,7 @@ func judgeEtcd(s members.Status, read time.Duration, readErr error) (out []check
 		answering, len(s.Members), leader, s.Size>>20, read.Round(100*time.Microsecond)))
 }
 
-// externalEtcd looks whether somebody else's etcd can be reached.
+// externalEtcd checks whether an external etcd can be reached.
 func externalEtcd(ctx context.Context, endpoints []string) (out []check.Verdict) {
 	reached := 0
 	for _, e := range endpoints {

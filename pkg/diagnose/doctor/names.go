@@ -17,7 +17,7 @@ func (d *Doctor) apiService() netip.Addr {
 	return d.Config.Network.ServiceCIDRs[0].Masked().Addr().Next()
 }
 
-// dnsListens is where this node's name server is, as far as the node knows its pod network.
+// dnsListens returns the addresses of this node's name server, if the node knows its pod network.
 func (d *Doctor) dnsListens() []netip.AddrPort {
 	subnet, _ := podsubnet.Read(d.Config.Dirs.Subnet()) // without a file nothing listens
 	return clusterdns.Listen(d.Config.Network.Backend, subnet.PodCIDRs, d.Config.Node.IPs)
@@ -54,7 +54,7 @@ func (d *Doctor) dns(ctx context.Context) []check.Verdict {
 	return check.Else(out, check.Okf("answers for names in the cluster, %s", outside))
 }
 
-// outside asks a name server of ours for what only others know. That there is no such thing is an answer too.
+// outside asks the cluster's name server for an external name. The answer that there is no such name is an answer too.
 func (d *Doctor) outside(ctx context.Context, server netip.AddrPort) error {
 	_, err := check.Resolve(ctx, server, ".", false)
 	var refused check.Refused
@@ -64,7 +64,7 @@ func (d *Doctor) outside(ctx context.Context, server netip.AddrPort) error {
 	return err
 }
 
-// judgeName asks a name server of ours for the API's Service.
+// judgeName asks the cluster's name server for the API's Service.
 func (d *Doctor) judgeName(ctx context.Context, server netip.AddrPort, name, what string) []check.Verdict {
 	found, err := check.Resolve(ctx, server, name, d.apiService().Is6())
 	want := d.apiService()
@@ -77,8 +77,8 @@ func (d *Doctor) judgeName(ctx context.Context, server netip.AddrPort, name, wha
 	return nil
 }
 
-// dnsLoop looks for name servers that know the cluster's names because they ask us. That is well if it is for those only;
-// if they ask us for everything that we ask them, nothing resolves.
+// dnsLoop looks for name servers that know the cluster's names because they forward to the cluster's DNS. That is
+// correct for these names only; if they forward all queries that they get from it, no name resolves.
 func (d *Doctor) dnsLoop(ctx context.Context) []check.Verdict {
 	var told clusterdns.Status
 	if !d.detail(clusterdns.ReportKey, &told) || len(told.Upstreams) == 0 {

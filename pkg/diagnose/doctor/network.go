@@ -23,7 +23,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
-// services goes the way of pods to the API: by the address of its Service, which kube-proxy's rules translate.
+// services connects to the API like a pod: to the address of its Service, which kube-proxy's rules translate.
 func (d *Doctor) services(ctx context.Context) []check.Verdict {
 	if d.Config.Disabled("kube-proxy") {
 		return check.Skipf("Services are left to another program (--disable=kube-proxy)")
@@ -33,7 +33,7 @@ func (d *Doctor) services(ctx context.Context) []check.Verdict {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	began := time.Now()
-	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // only whether somebody answers
+	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // only tests whether a server answers
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if _, noAPI := d.nodes(); err != nil && noAPI != nil {
 		return check.Skipf("nobody answers behind the Service of the API, see check api")
@@ -79,7 +79,7 @@ func (d *Doctor) podNetwork(ctx context.Context) []check.Verdict {
 	return check.Else(first(out, 10), check.Okf("the pods of %d other nodes are reached, with packets of %d bytes%s", others(peers), sizes[peers[0].gateway.Is6()], from))
 }
 
-// peers are the other nodes: as the API knows them, or if that is away, as the kernel's routes do.
+// peers returns the other nodes: from the API, or if it cannot be reached, from the kernel's routes.
 func (d *Doctor) peers() (all []peer, from string) {
 	nodes, err := d.nodes()
 	if err != nil {
@@ -103,7 +103,7 @@ func others(peers []peer) int {
 	return len(names)
 }
 
-// peersOf are a node's pod networks; none if it has no pods yet.
+// peersOf returns a node's pod networks; none if it has no pods yet.
 func peersOf(n corev1.Node) (all []peer) {
 	var own netip.Addr
 	for _, a := range n.Status.Addresses {
@@ -119,9 +119,9 @@ func peersOf(n corev1.Node) (all []peer) {
 	return all
 }
 
-// routedPeers reads the networks of other nodes from the routes that flannel has made.
+// routedPeers reads the networks of other nodes from flannel's routes.
 func (d *Doctor) routedPeers() (all []peer) {
-	routes, _ := netlink.RouteList(nil, netlink.FAMILY_ALL) // an incomplete list is one too
+	routes, _ := netlink.RouteList(nil, netlink.FAMILY_ALL) // an incomplete list is good enough
 	for _, r := range routes {
 		if r.Dst == nil || r.Gw == nil {
 			continue
@@ -138,7 +138,7 @@ func (d *Doctor) routedPeers() (all []peer) {
 	return all
 }
 
-// podMTU is the size of packets of a family between nodes' pods.
+// podMTU returns the size of packets of a family between pods of different nodes.
 func podMTU(v6 bool) (int, error) {
 	overlay := footprint.VXLAN
 	if v6 {
@@ -152,8 +152,8 @@ func podMTU(v6 bool) (int, error) {
 	return 0, fmt.Errorf("there is neither %s nor %s", overlay, footprint.Bridge)
 }
 
-// pathResult is what became of small and of full packets to a node's pods; and whether its name server answers, where a
-// firewall takes away pings.
+// pathResult is the result of small and of full packets to a node's pod network, and of its name server, in case a
+// firewall drops pings.
 type pathResult struct{ small, full, name error }
 
 func tryPath(ctx context.Context, to netip.Addr, size int) (r pathResult) {
@@ -183,13 +183,13 @@ func judgePath(p peer, r pathResult, size int, backend config.Backend) []check.V
 	return nil
 }
 
-// pings is how often an address is tried, and pingTimeout how long each may take.
+// pings is the number of tries for each address, and pingTimeout the time limit of each.
 const (
 	pings       = 3
 	pingTimeout = 700 * time.Millisecond
 )
 
-// ping sends an echo request in a packet of the given size, which must not be cut in pieces, and waits for its answer.
+// ping sends an echo request in a packet of the given size, which must not be fragmented, and waits for its answer.
 func ping(ctx context.Context, to netip.Addr, size int) (err error) {
 	for range pings {
 		if err = pingOnce(ctx, to, size); err == nil || ctx.Err() != nil {

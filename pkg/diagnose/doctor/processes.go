@@ -85,7 +85,7 @@ func (p processes) unit(name string) (lifecycle.Status, bool) {
 
 func (d *Doctor) alive(context.Context) []check.Verdict { return d.processes().judge(time.Now()) }
 
-// patience is how long something may be starting before that is a failure.
+// patience is how long a process or component may be starting before that is a failure.
 const patience = 90 * time.Second
 
 func (p processes) judge(now time.Time) (out []check.Verdict) {

@@ -48,7 +48,7 @@ func (d *Doctor) kubelet(context.Context) []check.Verdict {
 	return check.Okf("it is well")
 }
 
-// containerdTimeout is for one question.
+// containerdTimeout limits one request.
 const containerdTimeout = 3 * time.Second
 
 func (d *Doctor) dialContainerd() (*containerd.Client, error) {
@@ -90,7 +90,7 @@ func (d *Doctor) runtime(ctx context.Context) []check.Verdict {
 	return check.Okf("containerd %s, %d containers and sandboxes", v.Version, len(pods))
 }
 
-// images looks whether the images that nobody could give back are here, with all their content.
+// images checks that the images that no registry could give back are complete.
 func (d *Doctor) images(ctx context.Context) []check.Verdict {
 	client, err := d.dialContainerd()
 	if err != nil {
@@ -119,7 +119,7 @@ func (d *Doctor) images(ctx context.Context) []check.Verdict {
 	return check.Else(first(out, 10), check.Okf("%s is here; %d names of pinned images, all complete", version.PauseImage, len(all)))
 }
 
-// incomplete says what of an image is not here, "" if all is.
+// incomplete returns which part of an image is missing, "" if none is.
 func incomplete(ctx context.Context, client *containerd.Client, img containerd.Image) string {
 	available, _, _, missing, err := images.Check(ctx, client.ContentStore(), img.Target(), img.Platform())
 	switch {
