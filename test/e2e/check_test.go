@@ -182,7 +182,7 @@ iptables -A INPUT -p tcp --dport 10000:11000 -j ACCEPT; iptables -A INPUT -p tcp
 	r := report(t, h, "check", "--only", "firewall")
 	finds(t, r, check.OK, "firewall", "ip filter FORWARD", "coracle adds rules there that let 10.42.0.0/16 through")
 	input := finds(t, r, check.Fail, "firewall", "ip filter INPUT", "iptables -I INPUT -s 10.42.0.0/16 -j ACCEPT")
-	ports := finds(t, r, check.Warn, "firewall", "lets nobody in to 8472/udp (packets of pods): ")
+	ports := finds(t, r, check.Warn, "firewall", "lets no other machine in to 8472/udp (packets of pods), ")
 	h.Run("sh", "-ec", input.Fix+"; "+ports.Fix)
 	well(t, report(t, h, "check", "--only", "firewall"))
 }

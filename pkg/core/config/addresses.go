@@ -37,7 +37,7 @@ func (d *decoder) externalIPs(r raw, n Network) []netip.Addr {
 			why = "in the network of pods or Services"
 		}
 		if why != "" {
-			d.add("%s: %s is %s; nobody outside could reach the node there", r["node-external-ip"].label(), a, why)
+			d.add("%s: %s is %s; other machines could not reach the node there", r["node-external-ip"].label(), a, why)
 		}
 	}
 	return given

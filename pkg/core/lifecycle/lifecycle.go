@@ -194,7 +194,7 @@ func (g *Group) run(ctx context.Context, u *Unit) error {
 	select {
 	case err := <-result:
 		if err == nil {
-			err = errors.New("ended although nobody asked it to")
+			err = errors.New("ended unexpectedly")
 		}
 		g.set(u, func(s *Status) { s.State, s.Error, s.Ended = Failed, err.Error(), time.Now() })
 		return err

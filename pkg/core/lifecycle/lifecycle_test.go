@@ -91,7 +91,7 @@ func TestFailures(t *testing.T) {
 	}{
 		"error":                       {func(context.Context, func()) error { return boom }, "part: boom"},
 		"a cancelled call of its own": {func(context.Context, func()) error { return fmt.Errorf("asking: %w", context.Canceled) }, "part: asking: context canceled"},
-		"silent end":                  {func(context.Context, func()) error { return nil }, "part: ended although nobody asked it to"},
+		"silent end":                  {func(context.Context, func()) error { return nil }, "part: ended unexpectedly"},
 		"panic":                       {func(context.Context, func()) error { panic("oh no") }, "part: panic: oh no"},
 		"end after ready":             {func(_ context.Context, ready func()) error { ready(); return boom }, "part: boom"},
 		"ready many times":            {func(_ context.Context, ready func()) error { ready(); ready(); return boom }, "part: boom"},

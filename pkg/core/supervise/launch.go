@@ -100,7 +100,7 @@ func describe(s *os.ProcessState) (string, bool) {
 	case ok && status.Signaled():
 		return fmt.Sprintf("was killed (%s)", unix.SignalName(status.Signal())), false
 	case s.ExitCode() == 0:
-		return "ended although nobody asked it to", true
+		return "ended unexpectedly", true
 	}
 	return fmt.Sprintf("ended with exit status %d", s.ExitCode()), true
 }

@@ -49,7 +49,7 @@ func judgeClock(synchronised bool, keeper string) []Verdict {
 		return Okf("%s runs, and has not finished setting the time", keeper)
 	}
 	return Warnf("run chrony or systemd-timesyncd (timedatectl set-ntp true): certificates and leases need clocks that agree",
-		"nobody keeps the time: no time server is in use")
+		"no program synchronises the time: no time server is in use")
 }
 
 func hostname(_ context.Context, m *Machine) []Verdict {

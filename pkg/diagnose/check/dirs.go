@@ -154,7 +154,7 @@ func secretFiles(_ context.Context, m *Machine) (found []Verdict) {
 			found = append(found, Failf("", "looking at the modes of secret files: %v", err)...)
 		}
 	}
-	return Else(found, Okf("nobody but root may read them"))
+	return Else(found, Okf("only root can read them"))
 }
 
 // registriesFile finds mistakes in registries.yaml, with line and key, and whether others can read passwords in it. The

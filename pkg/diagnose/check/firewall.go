@@ -98,7 +98,7 @@ func judgeFirewall(cfg config.Config, keeper string, chains []closed) (out []Ver
 			}
 		}
 		if missing != nil {
-			out = append(out, Warnf(openPorts(keeper, openings(cfg)), "the firewall (%s) lets nobody in to %s: other machines need that", c.name, strings.Join(missing, ", "))...)
+			out = append(out, Warnf(openPorts(keeper, openings(cfg)), "the firewall (%s) lets no other machine in to %s, which they need", c.name, strings.Join(missing, ", "))...)
 		}
 	}
 	return out

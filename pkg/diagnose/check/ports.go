@@ -76,7 +76,7 @@ func ports(_ context.Context, m *Machine) (found []Verdict) {
 	}
 	if m.Running {
 		found = slices.DeleteFunc(found, func(v Verdict) bool { return strings.Contains(v.Finding, "coracle-core") })
-		return Else(found, Okf("nobody but coracle has one"))
+		return Else(found, Okf("no other program uses one"))
 	}
 	return Else(found, Okf("all are free"))
 }

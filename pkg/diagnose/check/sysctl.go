@@ -74,7 +74,7 @@ func forwarding(_ context.Context, m *Machine) []Verdict {
 				"forwarding of %s is off, and coracle may not switch it on here", family)...)
 		case m.Running:
 			out = append(out, Failf("find out who switched it off, and restart coracle, which switches it on",
-				"forwarding of %s is off though coracle runs: pods reach nobody", family)...)
+				"forwarding of %s is off though coracle runs: pods reach no other machine", family)...)
 		default:
 			on = append(on, family+" is off; coracle switches it on when it starts")
 		}

@@ -82,7 +82,7 @@ func (d *Doctor) judgeName(ctx context.Context, server netip.AddrPort, name, wha
 func (d *Doctor) dnsLoop(ctx context.Context) []check.Verdict {
 	var told clusterdns.Status
 	if !d.detail(clusterdns.ReportKey, &told) || len(told.Upstreams) == 0 {
-		return check.Skipf("the cluster's DNS asks nobody")
+		return check.Skipf("the cluster's DNS has no name servers to forward to")
 	}
 	var asked []string
 	for _, u := range told.Upstreams {

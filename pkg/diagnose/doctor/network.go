@@ -36,7 +36,7 @@ func (d *Doctor) services(ctx context.Context) []check.Verdict {
 	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // only tests whether a server answers
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if _, noAPI := d.nodes(); err != nil && noAPI != nil {
-		return check.Skipf("nobody answers behind the Service of the API, see check api")
+		return check.Skipf("no server answers behind the Service of the API; see check api")
 	}
 	if err != nil {
 		return check.Failf(fix, "the Service of the API (%s) cannot be reached: %s", address, short(err))

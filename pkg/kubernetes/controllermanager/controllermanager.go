@@ -64,7 +64,7 @@ func (c ControllerManager) Run(ctx context.Context, ready func()) error {
 	ready()
 	err = app.Run(ctx, complete)
 	if err == nil && ctx.Err() == nil {
-		return errors.New("the controllers ended although nobody asked them to")
+		return errors.New("the controllers ended unexpectedly")
 	}
 	return err
 }
