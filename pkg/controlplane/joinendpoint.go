@@ -2,7 +2,6 @@ package controlplane
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"os"
@@ -60,7 +59,7 @@ func (e *joinEndpoint) publisher(cfg config.Config, data storage, leader *leader
 		e.server.Members = data.members
 		e.server.BeforeAdd = func(ctx context.Context) error { return data.beforeAdd(ctx, leader) }
 	}
-	key, err := identity(cfg)
+	key, err := pki.Identity(cfg.Dirs)
 	if err != nil {
 		return nodeclaims.TokenPublisher{}, err
 	}
@@ -72,17 +71,9 @@ func (e *joinEndpoint) publisher(cfg config.Config, data storage, leader *leader
 	}, nil
 }
 
-func identity(cfg config.Config) (string, error) {
-	key, err := pki.Identity(cfg.Dirs)
-	if err != nil {
-		return "", fmt.Errorf("reading the node's key: %w", err)
-	}
-	return key, nil
-}
-
 // isOwn returns an error if another machine has this server's node name.
 func (e *joinEndpoint) isOwn(ctx context.Context, cfg config.Config) error {
-	key, err := identity(cfg)
+	key, err := pki.Identity(cfg.Dirs)
 	if err != nil {
 		return err
 	}

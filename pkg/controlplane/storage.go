@@ -99,12 +99,8 @@ func (s storage) beforeAdd(ctx context.Context, lead *leaderelection.Leadership)
 }
 
 // remembered returns what this server has recorded about its cluster; other servers may have joined since the front started.
-// The front has reported a file that cannot be read.
 func remembered(cfg config.Config) join.Memory {
-	memory, err := join.LoadMemory(cfg.Dirs.ServerCluster())
-	if err != nil {
-		return join.Memory{}
-	}
+	memory, _ := join.LoadMemory(cfg.Dirs.ServerCluster()) // the front has reported a damaged file
 	return memory
 }
 
@@ -112,12 +108,8 @@ func remembered(cfg config.Config) join.Memory {
 func otherServers(cfg config.Config) []string {
 	balanced, _ := state.ReadAPIServers(cfg.Dirs.Servers()) // one of several sources
 	all := slices.Concat(cfg.Join.Servers, remembered(cfg).Servers, balanced.Servers, balanced.Former)
-	own := func(server string) bool {
-		at, err := netip.ParseAddrPort(server)
-		return err == nil && at.Port() == cfg.API.Port && (at.Addr() == cfg.API.Advertise || slices.Contains(cfg.Node.IPs, at.Addr()))
-	}
 	slices.Sort(all)
-	return slices.DeleteFunc(slices.Compact(all), own)
+	return slices.DeleteFunc(slices.Compact(all), func(server string) bool { return join.IsOwn(cfg, server) })
 }
 
 // addEtcdServices adds the components that maintain coracle's own etcd, if the cluster uses it.

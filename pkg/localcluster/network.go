@@ -92,8 +92,7 @@ func connectMachine(r Record, wire *nshost.Wire) error {
 // removeLink removes the interface if it exists: the kernel removes it some time after the bridge's namespace.
 func removeLink(name string) error {
 	link, err := netlink.LinkByName(name)
-	var missing netlink.LinkNotFoundError
-	if errors.As(err, &missing) {
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil
 	}
 	if err == nil {

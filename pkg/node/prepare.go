@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,12 +58,7 @@ func hasFiles(dir string) bool {
 }
 
 func hasIPv6(cfg config.Config) bool {
-	for _, cidr := range cfg.Network.ClusterCIDRs {
-		if cidr.Addr().Is6() {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(cfg.Network.ClusterCIDRs, func(cidr netip.Prefix) bool { return cidr.Addr().Is6() })
 }
 
 // containerdLevel is the log level of containerd. At level info it logs every plugin and every step of every pod, so this level

@@ -48,6 +48,12 @@ type Unreachable struct {
 func (e *Unreachable) Error() string { return e.err.Error() }
 func (e *Unreachable) Unwrap() error { return e.err }
 
+// answered reports whether an error is that of a server that is there, but could not serve the request.
+func answered(err error) bool {
+	unreachable, ok := errors.AsType[*Unreachable](err)
+	return ok && unreachable.Answered
+}
+
 // Denied means that the server did not authenticate or authorize the request. A server may deny a valid request for some seconds after
 // its start, until it has read its tokens.
 type Denied struct{ err error }
@@ -118,20 +124,16 @@ func (c Client) ask(ctx context.Context, method, path string, body []byte, answe
 
 // failed explains a request without response. verified says that the server was there; it may have no quorum.
 func (c Client) failed(err error, verified bool) error {
-	var untrusted *untrustedError
-	var noTLS tls.RecordHeaderError
-	switch {
-	case errors.As(err, &untrusted):
+	if untrusted, ok := errors.AsType[*untrustedError](err); ok {
 		return untrusted
-	case errors.As(err, &noTLS), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
+	}
+	if errors.As(err, new(tls.RecordHeaderError)) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
 		return fmt.Errorf("%s is not a coracle server, because it does not use TLS: correct --server", c.Server)
 	}
-	var op *net.OpError
-	var request *url.Error
-	switch { // without this side's port, so that the same failure has the same text each time
-	case errors.As(err, &op):
+	// Without this side's port, so that the same failure has the same text each time.
+	if op, ok := errors.AsType[*net.OpError](err); ok {
 		err = op.Err
-	case errors.As(err, &request):
+	} else if request, ok := errors.AsType[*url.Error](err); ok {
 		err = request.Err
 	}
 	return &Unreachable{fmt.Errorf("%s does not answer: %w", c.Server, err), verified}

@@ -117,11 +117,11 @@ func (j *joiner) agent(ctx context.Context) (config.Known, error) {
 		return j.join(ctx, PathAgent)
 	}
 	known, err := j.refresh(ctx, pki.NodeFiles)
-	var denied *Denied
+	denied := errors.As(err, new(*Denied))
 	switch {
-	case errors.As(err, &denied) && j.token != nil:
+	case denied && j.token != nil:
 		return j.join(ctx, PathAgent)
-	case errors.As(err, &denied):
+	case denied:
 		return known, exitcode.With(exitcode.Unreachable, fmt.Errorf("%w; to join again, give it a token with --token-file", err))
 	case err != nil:
 		return known, err
@@ -140,8 +140,7 @@ func (j *joiner) server(ctx context.Context, made bool) (*config.Known, error) {
 	switch {
 	case j.memory.Joined:
 		known, err := j.refresh(ctx, pki.ServerFiles)
-		var denied *Denied
-		if errors.As(err, &denied) {
+		if errors.As(err, new(*Denied)) {
 			logrus.Warnf("%v; starting with the stored settings of the cluster", err)
 			err = nil
 		}

@@ -3,11 +3,9 @@ package join
 import (
 	"context"
 	"errors"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/sirupsen/logrus"
@@ -33,12 +31,10 @@ func (j *joiner) refresh(ctx context.Context, files func(paths.Dirs) (cert, key 
 	cluster, from, err := AskAny(ctx, servers, func(server string) Client {
 		return Client{Server: "https://" + server, CA: j.memory.CA, CertFile: certFile, KeyFile: keyFile}
 	})
-	var denied *Denied
-	var unreachable *Unreachable
 	switch {
-	case errors.As(err, &denied):
+	case errors.As(err, new(*Denied)):
 		return j.memory.known(""), err
-	case errors.As(err, &unreachable) && unreachable.Answered:
+	case answered(err):
 		logrus.Warnf("starting with the stored settings of the cluster: %v", err)
 		return j.memory.known("https://" + from), nil // it is up, with settings at least as new as these
 	case err != nil:
@@ -69,19 +65,16 @@ func (j *joiner) others() (out []string) {
 		all = append(all, given)
 	}
 	for _, s := range all {
-		if !slices.Contains(out, s) && !j.isOwn(s) {
+		if !slices.Contains(out, s) && !IsOwn(j.cfg, s) {
 			out = append(out, s)
 		}
 	}
 	return out
 }
 
-// isOwn reports whether HOST:PORT is the API of this machine.
-func (j *joiner) isOwn(server string) bool {
-	host, port, err := net.SplitHostPort(server)
-	if err != nil || j.cfg.Role != config.Server || port != strconv.Itoa(int(j.cfg.API.Port)) {
-		return false
-	}
-	addr, err := netip.ParseAddr(host)
-	return err == nil && (addr == j.cfg.API.Advertise || slices.Contains(j.cfg.Node.IPs, addr))
+// IsOwn reports whether HOST:PORT is the API of this machine.
+func IsOwn(cfg config.Config, server string) bool {
+	at, err := netip.ParseAddrPort(server)
+	return err == nil && cfg.Role == config.Server && at.Port() == cfg.API.Port &&
+		(at.Addr() == cfg.API.Advertise || slices.Contains(cfg.Node.IPs, at.Addr()))
 }

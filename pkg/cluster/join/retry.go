@@ -41,16 +41,14 @@ func (r retrier) join(ctx context.Context) (Response, error) {
 	)
 	for {
 		response, err := r.client.Join(ctx, r.path, r.request)
-		var unreachable *Unreachable
-		var denied *Denied
 		switch {
 		case err == nil:
 			return response, nil
 		case ctx.Err() != nil:
 			return response, ctx.Err()
-		case errors.As(err, &unreachable) && r.retry:
+		case errors.As(err, new(*Unreachable)) && r.retry:
 			grace, deniedAt = graceStarting, time.Time{}
-		case errors.As(err, &denied) && r.retry:
+		case errors.As(err, new(*Denied)) && r.retry:
 			if deniedAt.IsZero() {
 				deniedAt = time.Now()
 			}
@@ -60,7 +58,7 @@ func (r retrier) join(ctx context.Context) (Response, error) {
 		default:
 			return response, err
 		}
-		if unreachable != nil || grace == graceStarting {
+		if grace == graceStarting {
 			r.waiting(err)
 		}
 		if lifecycle.Sleep(ctx, min(max(time.Since(began)/pauseShare, shortPause), longPause)) != nil {
@@ -100,8 +98,7 @@ func AskAny(ctx context.Context, servers []string, client func(server string) Cl
 		errs[a.server] = a.err
 	}
 	for _, s := range servers {
-		var unreachable *Unreachable
-		if !errors.As(errs[s], &unreachable) || unreachable.Answered {
+		if !errors.As(errs[s], new(*Unreachable)) || answered(errs[s]) {
 			return Cluster{}, s, errs[s]
 		}
 	}
@@ -116,9 +113,8 @@ func askOne(ctx context.Context, c Client) (cluster Cluster, err error) {
 	var last error
 	for {
 		cluster, err = c.Cluster(ctx)
-		var unreachable *Unreachable
 		switch {
-		case errors.As(err, &unreachable) && unreachable.Answered:
+		case answered(err):
 			last = err
 		case err != nil && ctx.Err() != nil && last != nil:
 			return cluster, last

@@ -178,5 +178,8 @@ func writeIfChanged(path string, data []byte, mode fs.FileMode) error {
 			return nil
 		}
 	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil { // also for a public file: keys are next to it
+		return fmt.Errorf("making directory for %s: %w", path, err)
+	}
 	return atomicfile.WriteVolatile(path, data, mode)
 }

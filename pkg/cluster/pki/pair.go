@@ -167,8 +167,7 @@ func (e *damagedError) Unwrap() error { return e.err }
 // absent reports whether an error means that a file is missing or damaged, so that a leaf can be issued again. Other errors, such as a wrong
 // mode, must be corrected by the administrator.
 func absent(err error) bool {
-	var damaged *damagedError
-	return errors.Is(err, fs.ErrNotExist) || errors.As(err, &damaged)
+	return missing(err) || errors.As(err, new(*damagedError))
 }
 
 // checkPrivate returns an error with the fix if other users can read a key file, or replace it in its directory.

@@ -100,8 +100,8 @@ func runOn(args []string) (code int, err error) {
 		}
 	}()
 	err = cmd.Wait()
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	exit, ok := errors.AsType[*exec.ExitError](err)
+	if !ok {
 		return 0, err
 	}
 	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signaled() {

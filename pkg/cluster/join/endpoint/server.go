@@ -117,9 +117,8 @@ func (s *Server) answer(do func(r *http.Request, who caller) (any, error)) http.
 // refuse answers with an error.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, who caller, err error) {
 	code, message := http.StatusServiceUnavailable, "the server cannot answer now: "+err.Error()
-	var told *refusal
-	if errors.As(err, &told) {
-		code, message = told.code, told.message
+	if r, ok := errors.AsType[*refusal](err); ok {
+		code, message = r.code, r.message
 	}
 	s.log().WithFields(logrus.Fields{"user": who.name, "from": r.RemoteAddr}).Warnf("refused %s: %s", r.URL.Path, message)
 	Refuse(w, code, message)
