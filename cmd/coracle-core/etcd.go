@@ -26,8 +26,8 @@ func etcdCommand() *cobra.Command {
 		Use: "etcd",
 		Long: `Show and look after the etcd that keeps the cluster's data. It needs root, on a server.
 
-Nobody needs these commands from day to day: servers become members by themselves when they join, cease to be when
-their Node is deleted, and the database is compacted and defragmented by itself.`,
+These commands are not needed from day to day: servers become members when they join and cease to be when
+their Node is deleted, and the database is compacted and defragmented automatically.`,
 	}
 	return command.Group(c, etcdMembersCommand(), etcdStatusCommand(), etcdRemoveCommand(), etcdDefragCommand(), etcdSnapshotCommand())
 }

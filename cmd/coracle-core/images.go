@@ -25,7 +25,7 @@ func imagesCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "images",
 		Long: `Import container images from files, list the images that pods on this node can use without a registry, write them into files,
-and remove those that nobody uses.
+and remove those that no container uses.
 
 Archives in the directory images of the data directory are imported by themselves, when coracle starts and when they appear.`,
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
-// installation is the coracle of this machine that a command is about.
+// installation is a coracle of this machine.
 type installation struct {
 	dirs paths.Dirs
 	// config is the configuration of its last start, or of the next one; empty if neither is known.
@@ -36,8 +36,8 @@ type installation struct {
 // find returns the installation that the environment names.
 func find() installation { return findIn(paths.Dirs{}) }
 
-// findIn returns an installation by the directories that flags name, then the environment, then by what the last
-// start on this machine was given, then by the configuration file, then by default.
+// findIn returns an installation by its directories: those of the flags, or else of the environment, of the last start on this
+// machine, of the configuration file, or the defaults.
 func findIn(flags paths.Dirs) installation {
 	next := config.Next(os.Environ())
 	run := cmp.Or(flags.Run, next.Dirs.Run)
@@ -131,7 +131,7 @@ func (i installation) administer() (a admin, err error) {
 	return a, err
 }
 
-// explain adds to frequent errors of the API what to do about them.
+// explain adds advice to frequent errors of the API.
 func explain(err error) error {
 	var op *net.OpError
 	switch {

@@ -165,8 +165,8 @@ func tokenDeleteCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:     "delete ID...",
 		Aliases: []string{"rm"},
-		Short:   "Delete tokens: nobody can join with them any more",
-		Long: `Delete tokens: nobody can join with them any more. Machines that have joined stay.
+		Short:   "Delete tokens, so that no machine can join with them any more",
+		Long: `Delete tokens, so that no machine can join with them any more. Machines that have joined stay.
 
 An ID is the part of a token before the point, as coracle token list shows it.`,
 		Args:              someTokens,

@@ -1,4 +1,4 @@
-// Package addon says what an add-on is: a service of coracle that --disable leaves out. An add-on describes itself in its
+// Package addon defines add-ons: services of coracle that --disable leaves out. An add-on describes itself in its
 // own folder with one Addon; package pkg/addons has the table of all of them.
 package addon
 
@@ -18,13 +18,13 @@ type Addon struct {
 	// Name is what --disable takes, and the name of the probe of coracle doctor. Where k3s has the same service, it is
 	// k3s's name.
 	Name string
-	// About says what the probe looks at.
+	// About names what the probe examines.
 	About string
 	// Manifest is YAML that is applied while the add-on is enabled. It may use the variables of package manifests.
 	Manifest []byte
 	// Report describes what the add-on reports; the zero value is for an add-on that reports nothing.
 	Report state.Report
-	// Unsupported says why the add-on does nothing with a configuration, "" if it works. It may be nil.
+	// Unsupported returns why the add-on does not work with a configuration, "" if it does. It may be nil.
 	Unsupported func(config.Config) string
 
 	// ControlPlane returns the components that every server runs while the add-on is enabled. It may be nil.
@@ -39,7 +39,7 @@ type Addon struct {
 	DisabledNode func() error
 }
 
-// Enabled reports whether the add-on does its work with a configuration.
+// Enabled reports whether the add-on works with a configuration and is not disabled.
 func (a Addon) Enabled(cfg config.Config) bool {
 	return !cfg.Disabled(a.Name) && (a.Unsupported == nil || a.Unsupported(cfg) == "")
 }
@@ -50,7 +50,7 @@ type Component struct {
 	lifecycle.Component
 	// After lists what has to be ready before it starts. In the control plane the objects of all manifests always have to.
 	After []Event
-	// BeforePods has the kubelet wait until the component is ready.
+	// BeforePods makes the kubelet wait until the component is ready.
 	BeforePods bool
 }
 
@@ -78,7 +78,7 @@ type Server struct {
 	Kubeconfig string
 	// Admin is an administrator's kubeconfig.
 	Admin string
-	// Ping asks a node through its tunnel to this server for a sign of life.
+	// Ping returns nil if a node answers through its tunnel to this server.
 	Ping func(ctx context.Context, node string) error
 	// Report replaces the add-on's report.
 	Report func(any)

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// nodeIPs returns the given addresses, else one of the host's for each family of the cluster.
+// nodeIPs returns the given addresses, or else one address of the host for each IP family of the cluster.
 func (d *decoder) nodeIPs(r raw, n Network) []netip.Addr {
 	cluster := prefixAddrs(n.ClusterCIDRs)
 	if len(r["node-ip"].items) == 0 {
@@ -17,7 +17,7 @@ func (d *decoder) nodeIPs(r raw, n Network) []netip.Addr {
 	d.checkPair(r["node-ip"], given)
 	for _, a := range given {
 		if why := unusable(a); why != "" {
-			d.add("%s: %s is %s; a node's address must be one that other hosts could use", r["node-ip"].label(), a, why)
+			d.add("%s: %s is %s; a node's address must be one that other hosts can use", r["node-ip"].label(), a, why)
 		}
 	}
 	if d.settled && len(given) == len(r["node-ip"].items) && families(given) != families(cluster) && len(cluster) > 0 {
@@ -27,7 +27,7 @@ func (d *decoder) nodeIPs(r raw, n Network) []netip.Addr {
 	return given
 }
 
-// externalIPs are the addresses at which the world outside reaches the node.
+// externalIPs returns the addresses at which clients outside the cluster reach the node.
 func (d *decoder) externalIPs(r raw, n Network) []netip.Addr {
 	given := d.addrs(r["node-external-ip"])
 	d.checkPair(r["node-external-ip"], given)
@@ -43,7 +43,7 @@ func (d *decoder) externalIPs(r raw, n Network) []netip.Addr {
 	return given
 }
 
-// unusable returns why the kubelet and the API refuse an address, "" if they accept it.
+// unusable returns the reason why the kubelet and the API server refuse an address, "" if they accept it.
 func unusable(a netip.Addr) string {
 	switch {
 	case a.IsLoopback():
@@ -58,8 +58,8 @@ func unusable(a netip.Addr) string {
 	return ""
 }
 
-// hostIPs picks an address of this host for each family of the cluster, or for the first family that the host has
-// if the cluster's are not known yet.
+// hostIPs returns an address of this host for each IP family of the cluster. If the cluster's families are not known yet, it
+// returns one of the first family that the host has.
 func (d *decoder) hostIPs(r raw, n Network) []netip.Addr {
 	want := []bool{false, true} // is it IPv6?
 	if d.settled {
@@ -98,13 +98,13 @@ func (d *decoder) hostIPs(r raw, n Network) []netip.Addr {
 	return out
 }
 
-// NotYet is a mistake that may be temporary: a machine that boots may get an address later.
+// NotYet is an error that may be temporary: a machine that boots may get an address later.
 type NotYet struct{ error }
 
-// Unwrap is the error itself.
+// Unwrap returns the error itself.
 func (n NotYet) Unwrap() error { return n.error }
 
-// OnlyNotYet reports whether all mistakes in an error of Resolve are NotYet, so that a retry may succeed.
+// OnlyNotYet reports whether all errors in an error of Resolve are NotYet, so that a retry may succeed.
 func OnlyNotYet(err error) bool {
 	var several interface{ Unwrap() []error }
 	if !errors.As(err, &several) {
@@ -122,8 +122,8 @@ func missing(have []netip.Addr, want []bool) string {
 	return "all families"
 }
 
-// standIn is the node's address on a host that has none but loopback ones, which Kubernetes refuses: addresses
-// that are set aside for this (RFC 7600, RFC 9780).
+// standIn is the node's address on a host that has only loopback addresses, which Kubernetes refuses. RFC 7600 and RFC 9780
+// reserve these addresses.
 func standIn(v6 bool) netip.Addr {
 	if v6 {
 		return netip.MustParseAddr("100:0:0:1::8")
@@ -148,7 +148,7 @@ func (d *decoder) bind(v *value, node []netip.Addr) netip.Addr {
 	return out
 }
 
-// advertise is the given address, else the one that the API listens on, else the node's.
+// advertise returns the given address, or else the one that the API listens on, or else the node's.
 func (d *decoder) advertise(v *value, bind netip.Addr, node []netip.Addr) netip.Addr {
 	if it := v.one(); it.text != "" {
 		a, ok := d.addr(it, v.setting)

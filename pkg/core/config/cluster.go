@@ -16,7 +16,7 @@ import (
 // content. The first server sets them; machines that join take them from the cluster.
 type ClusterSettings map[string]string
 
-// scope says which machines share a setting.
+// scope is the set of machines that share a setting.
 type scope int
 
 const (
@@ -32,8 +32,8 @@ type Known struct {
 	Servers  []string        `json:"servers"` // HOST:PORT of every API
 	// Joined says that the settings are shared with other machines; see Join.Joined.
 	Joined bool `json:"joined"`
-	// From is the URL of the server that has sent this, "" if it was stored at an earlier start. Then a setting that can be changed is taken
-	// from the user.
+	// From is the URL of the server that has sent this, "" if it was stored at an earlier start. A stored setting does not override
+	// the user's, unless it cannot be changed.
 	From string `json:"-"`
 }
 
@@ -81,7 +81,7 @@ func (r raw) inherit(role Role, d paths.Dirs, known Known, p *problems) {
 	}
 }
 
-// contradiction reports a value of the user's that differs from the cluster's.
+// contradiction reports a setting of the user that differs from the cluster's.
 func (r raw) contradiction(s setting, theirs, from string, p *problems) {
 	if from == "" {
 		from = "which this machine remembers"

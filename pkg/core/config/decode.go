@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// path makes the text an absolute path. In a file it is relative to the file, elsewhere to the working directory.
+// path returns an absolute path. A path in a file is relative to the file, others to the working directory.
 func (d *decoder) path(v *value) string { return d.pathOr(v, "") }
 
 // pathOr is path, with a default.
@@ -65,13 +65,13 @@ func (d *decoder) toggle(v *value) bool {
 	return isTrue(v.one().text)
 }
 
-// isTrue reads a toggle's text, which was checked where it was read.
+// isTrue parses the text of a toggle, which was checked before.
 func isTrue(text string) bool {
 	on, _ := strconv.ParseBool(text)
 	return on
 }
 
-// one is one of the setting's words.
+// one returns a word, which must be one of the setting's words.
 func (d *decoder) one(v *value) string {
 	it := v.one()
 	if words := v.setting.words; !slices.Contains(words, it.text) {
@@ -80,7 +80,7 @@ func (d *decoder) one(v *value) string {
 	return it.text
 }
 
-// oneOf is a list of the setting's words, sorted, each once.
+// oneOf returns a sorted list without duplicates, whose items must be words of the setting.
 func (d *decoder) oneOf(v *value) []string {
 	for _, it := range v.items {
 		if words := v.setting.words; !slices.Contains(words, it.text) {
@@ -101,7 +101,7 @@ func (d *decoder) port(v *value) uint16 {
 	return uint16(n)
 }
 
-// seconds is a duration of whole seconds.
+// seconds returns a duration of whole seconds.
 func (d *decoder) seconds(v *value) time.Duration {
 	it := v.one()
 	n, err := time.ParseDuration(it.text)
@@ -111,7 +111,7 @@ func (d *decoder) seconds(v *value) time.Duration {
 	return n
 }
 
-// portRange is FIRST-LAST.
+// portRange returns FIRST-LAST.
 func (d *decoder) portRange(v *value) string {
 	it := v.one()
 	if _, _, ok := parsePortRange(it.text); !ok {
@@ -175,7 +175,7 @@ func (d *decoder) addr(it item, s setting) (netip.Addr, bool) {
 	return addr.Unmap(), true
 }
 
-// serverURL is https://HOST:PORT; scheme and port may be left out.
+// serverURL returns https://HOST:PORT; the text may lack scheme and port.
 func (d *decoder) serverURL(v *value) string {
 	it := v.one()
 	if it.text == "" {
@@ -194,7 +194,7 @@ func (d *decoder) serverURL(v *value) string {
 	return "https://" + net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "6443"))
 }
 
-// log reads the levels. A bare level is the default, NAME=LEVEL is one component's.
+// log returns the log levels. NAME=LEVEL is the level of a component, a lone level that of all others.
 func (d *decoder) log(r raw) Log {
 	out := Log{Level: "info", Format: d.one(r["log-format"])}
 	for _, it := range r["log-level"].items {
@@ -227,7 +227,7 @@ var levels = [...]string{"error", "warn", "info", "debug", "trace"}
 
 var argKey = regexp.MustCompile(`^[a-z0-9][A-Za-z0-9-.]*$`)
 
-// passThrough are KEY=VALUE pairs for an upstream part.
+// passThrough returns the KEY=VALUE pairs for an upstream component.
 func (d *decoder) passThrough(v *value) []string {
 	var out []string
 	for _, it := range v.items {

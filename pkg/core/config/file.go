@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// mergeFile puts the settings of one file over what weaker files said.
+// mergeFile merges the settings of a file over those of files with lower precedence.
 func mergeFile(role Role, table []setting, file string, data []byte, p *problems) {
 	top, err := parseFile(file, data)
 	if err != nil {
@@ -44,10 +44,10 @@ func mergeFile(role Role, table []setting, file string, data []byte, p *problems
 	}
 }
 
-// yamlLine is how the YAML parser says where a mistake is.
+// yamlLine matches the line number in errors of the YAML parser.
 var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?(?:unmarshal errors:\s*)?`)
 
-// parseFile returns the mapping that a file consists of; one without keys for an empty file.
+// parseFile returns the mapping in a file, an empty one for an empty file.
 func parseFile(file string, data []byte) (*yaml.Node, error) {
 	var doc, second yaml.Node
 	decode := yaml.NewDecoder(bytes.NewReader(data))
@@ -74,7 +74,7 @@ func parseFile(file string, data []byte) (*yaml.Node, error) {
 	return top, nil
 }
 
-// mergeKey puts one key's value over what weaker layers said.
+// mergeKey merges the value of a key over that of layers with lower precedence.
 func mergeKey(s setting, node *yaml.Node, at string, appends bool, p *problems) {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
@@ -93,7 +93,7 @@ func mergeKey(s setting, node *yaml.Node, at string, appends bool, p *problems) 
 	s.into.put(items, fromFile)
 }
 
-// itemsOf reads a YAML value by the setting's kind.
+// itemsOf parses a YAML value by the setting's kind.
 func itemsOf(s setting, node *yaml.Node, at string) ([]item, error) {
 	from := origin{fromFile, at}
 	if node.Kind == yaml.SequenceNode && s.many() {
@@ -125,7 +125,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s[:i], s[i+len(sep):], true
 }
 
-// checkScalar reports whether a YAML value is of the type that the setting takes.
+// checkScalar returns an error if a YAML value is not of the setting's type.
 func checkScalar(s setting, node *yaml.Node) error {
 	want := map[kind]string{text: "one value", list: "a list or one value", lines: "a list or one value", toggle: "true or false"}[s.kind]
 	switch {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// kind is how the text of a setting is read.
+// kind is how the text of a setting is parsed.
 type kind int
 
 const (
@@ -15,24 +15,24 @@ const (
 	toggle             // true or false
 )
 
-// setting is one row of the table: everything that help, files, environment and documentation need, and the field that it sets.
+// setting is a row of the table: the data for help, files, environment and documentation, and the field that the setting sets.
 type setting struct {
 	name  string // flag and file key; CORACLE_NAME_IN_CAPITALS is the variable
 	short string
 	kind  kind
-	def   string   // default as one would type it
-	note  string   // says what the default is where the host or another setting decides it
-	arg   string   // what help calls the value; FILE and DIR mean something to shells
-	words []string // what the value can be, if that is a short list
+	def   string   // default as a user types it
+	note  string   // describes a default that depends on the host or on another setting
+	arg   string   // name of the value in help; shells complete FILE and DIR
+	words []string // all possible values, if that is a short list
 	help  string
 	group string
 	// secret values are never shown.
 	secret bool
 	// alias is another environment variable of the same meaning.
 	alias string
-	// shared says who takes the setting from the cluster.
+	// shared is the set of machines that take the setting from the cluster.
 	shared scope
-	// heldBy says what in a cluster's data depends on the setting, which then cannot change. Empty: it can.
+	// heldBy names the data of a cluster that depends on the setting, which then cannot be changed; "" if there is none.
 	heldBy string
 	// to is the field of Config that the setting sets.
 	to binding
@@ -40,7 +40,7 @@ type setting struct {
 	into *value
 }
 
-// env is the environment variable of the setting.
+// env returns the name of the setting's environment variable.
 func (s setting) env() string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
 }
@@ -90,7 +90,7 @@ func (r raw) table(role Role) []setting {
 	return all
 }
 
-// nodeTable lists what servers and agents share, because a server is also a node.
+// nodeTable lists the settings of servers and agents: a server is also a node.
 func nodeTable() []setting {
 	return []setting{
 		{name: "config", short: "c", arg: "FILE", def: "/etc/coracle/config.yaml", group: groupFiles,
@@ -161,7 +161,7 @@ func nodeTable() []setting {
 	}
 }
 
-// serverTable lists what only servers have.
+// serverTable lists the settings that only servers have.
 func serverTable() []setting {
 	return []setting{
 		{name: "agent-token", arg: "TOKEN", group: groupJoin, secret: true,

@@ -11,8 +11,8 @@ import (
 // GroupAnnotation is the annotation of a flag that holds the title under which help lists it.
 const GroupAnnotation = "coracle_group"
 
-// Flags are a role's flags in the order of help, for completion and documentation: setting them has no effect. The type of
-// a value is what help calls it, FILE or DIR for paths; a value with the method Words takes these words only.
+// Flags returns a role's flags in the order of help, for completion and documentation: setting them has no effect. The type of
+// a value is its name in help, FILE or DIR for paths. A value with the method Words takes only these words.
 func Flags(role Role) *pflag.FlagSet {
 	r := newRaw()
 	table := r.table(role)
@@ -60,7 +60,7 @@ func FlagSyntax(f *pflag.Flag) string {
 	return out
 }
 
-// describe is the help text with the default.
+// describe returns the help text with the default.
 func (s setting) describe() string {
 	switch {
 	case s.note != "":
@@ -71,26 +71,26 @@ func (s setting) describe() string {
 	return s.help
 }
 
-// Setting is the value of one setting with its source, for people.
+// Setting is the value of a setting with its origin, for output.
 type Setting struct {
 	Name   string   `json:"name"`
 	Group  string   `json:"group"`
 	Help   string   `json:"help"`
 	Values []string `json:"values"` // secrets are hidden
-	// Many says that the setting is a list.
+	// Many is true for a list.
 	Many bool `json:"list,omitempty"`
-	// Typed says that Values is a boolean in YAML's eyes.
+	// Typed is true for a boolean.
 	Typed bool `json:"-"`
-	// Set says that Values are not the default.
+	// Set is true if Values are not the default.
 	Set bool `json:"set"`
-	// Origin says where the value is from: "default", what it was derived from, a flag, a variable, or FILE:LINE.
+	// Origin is the source of the value: "default", what it was derived from, a flag, a variable, or FILE:LINE.
 	Origin string `json:"origin"`
 
 	secret bool
 }
 
-// Inspect is Resolve, with every setting and its origin in the order of the flags. The settings are there even
-// when the error is not nil.
+// Inspect is Resolve that also returns every setting with its origin, in the order of the flags. It returns the settings also
+// with an error.
 func Inspect(role Role, args, environ []string) (Config, []Setting, error) {
 	return inspect(role, args, environ, thisHost())
 }
@@ -154,7 +154,7 @@ func (s setting) origin() string {
 		return "default: " + s.note
 	}
 	if len(from) == 0 {
-		return "default" // or an empty list in a file: both say nothing
+		return "default" // or an empty list in a file
 	}
 	return strings.Join(from, ", ")
 }

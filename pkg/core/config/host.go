@@ -63,9 +63,8 @@ func upAddrs() []netip.Addr {
 	return out
 }
 
-// nodeIP is the source address of the default route, else the first other address that Kubernetes takes, else the
-// zero address. What lies in ours is left out: those are addresses that coracle itself gives to bridges. how says
-// which it is.
+// nodeIP returns the source address of the default route, or else the first other address that Kubernetes accepts, or else the
+// zero address. It skips addresses in ours, which coracle gives to bridges. how describes the address.
 func (h host) nodeIP(v6 bool, ours []netip.Prefix) (a netip.Addr, how string) {
 	fits := func(a netip.Addr) bool {
 		return a.IsValid() && a.Is6() == v6 && unusable(a) == "" && !StandIn(a) &&
@@ -82,14 +81,14 @@ func (h host) nodeIP(v6 bool, ours []netip.Prefix) (a netip.Addr, how string) {
 	return netip.Addr{}, ""
 }
 
-// Where name servers are listed, and where systemd-resolved lists those behind its stub.
+// The host's list of name servers, and systemd-resolved's list of those behind its stub.
 const (
 	etcResolvConf     = "/etc/resolv.conf"
 	systemdResolvConf = "/run/systemd/resolve/resolv.conf"
 )
 
-// resolvConf is the given file, else the host's. When that lists loopback addresses only and systemd-resolved is
-// behind them, it is the file with the servers that resolved itself asks.
+// resolvConf returns the given file, or else the host's. If the host's lists only loopback addresses and systemd-resolved runs,
+// it returns the file with the name servers of systemd-resolved.
 func (d *decoder) resolvConf(v *value) string {
 	if v.one().text != "" {
 		return d.file(v)
@@ -121,7 +120,7 @@ func LoopbackOnly(data []byte) bool {
 	return found
 }
 
-// derive records what a setting came to when the host or another setting decided it, as the table's note says.
+// derive records a value that depends on the host or on another setting. Its origin is the note in the table.
 func (v *value) derive(texts ...string) {
 	v.items, v.layer = nil, derived
 	for _, t := range texts {
@@ -129,7 +128,7 @@ func (v *value) derive(texts ...string) {
 	}
 }
 
-// deriveOne adds to what a setting came to, with how.
+// deriveOne adds a derived item with its origin.
 func (v *value) deriveOne(text, how string) {
 	v.items, v.layer = append(v.items, item{text, origin{derived, how}}), derived
 }

@@ -48,7 +48,7 @@ func (d *decoder) datastore(r raw) Datastore {
 	return Datastore{}
 }
 
-// storeURLs are the endpoints of an etcd, each with its scheme.
+// storeURLs returns the endpoints of an etcd, each with its scheme.
 func (d *decoder) storeURLs(v *value) []string {
 	var out []string
 	for _, it := range v.items {
@@ -77,7 +77,7 @@ func (d *decoder) ephemeral(r raw, cfg Config) Ephemeral {
 	case e.On && cfg.Join.Server != "":
 		d.add("%s and %s cannot be used together: an ephemeral cluster has one server, which begins it", r["ephemeral"].label(), r["server"].label())
 	case e.On && len(r["datastore-endpoint"].items) > 0:
-		d.add("%s and %s cannot be used together: that etcd keeps what it is given", r["ephemeral"].label(), r["datastore-endpoint"].label())
+		d.add("%s and %s cannot be used together: that etcd would keep the data", r["ephemeral"].label(), r["datastore-endpoint"].label())
 	}
 	return e
 }

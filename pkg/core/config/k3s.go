@@ -5,7 +5,7 @@ import "fmt"
 // otherWords maps k3s's names of services to coracle's, where they differ.
 var otherWords = map[string]string{"coredns": "dns"}
 
-// notBrought are services of k3s that coracle does not have. Configuration files for k3s may disable them.
+// notBrought lists services of k3s that coracle does not have. Configuration files for k3s may disable them.
 var notBrought = map[string]string{
 	"runtimes": "coracle makes no RuntimeClasses, so there are none to leave out",
 	"traefik":  "coracle brings no ingress controller, so there is none to leave out; docs/addons.md says how to have one",

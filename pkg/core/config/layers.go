@@ -16,11 +16,11 @@ import (
 
 const envPrefix = "CORACLE_"
 
-// foreignEnv are variables with our prefix that are not settings: those of the installer, of tests and of coracle
-// run, and those that Kubernetes puts into every container of a namespace that has a Service named coracle.
+// foreignEnv matches variables with coracle's prefix that are not settings: those of the installer, of tests and of coracle
+// run, and those that Kubernetes sets in every container of a namespace with a Service named coracle.
 var foreignEnv = regexp.MustCompile(`^CORACLE_(VERSION|CLUSTER|INSTALL_.*|BIN|TEST_.*|BENCH(_.*)?|HOLD(_.*)?|SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_.*)$`)
 
-// problems collects mistakes, so that all are reported at once.
+// problems collects errors, so that all are reported at once.
 type problems struct{ list []error }
 
 func (p *problems) add(format string, args ...any) {
@@ -29,7 +29,7 @@ func (p *problems) add(format string, args ...any) {
 
 func (p *problems) err() error { return errors.Join(p.list...) }
 
-// read fills r from flags, environment and files. The error is pflag.ErrHelp or nil; mistakes go to problems.
+// read fills r from flags, environment and files. It returns pflag.ErrHelp or nil; other errors are added to p.
 func (r raw) read(role Role, args, environ []string, h host, p *problems) error {
 	table := r.table(role)
 	if err := parseFlags(role, table, args, p); err != nil {
@@ -53,7 +53,7 @@ func (r raw) read(role Role, args, environ []string, h host, p *problems) error 
 	return nil
 }
 
-// flagSet binds a table to pflag.
+// flagSet returns the flags of a table.
 func flagSet(role Role, table []setting) *pflag.FlagSet {
 	set := pflag.NewFlagSet("coracle "+string(role), pflag.ContinueOnError)
 	set.SortFlags = false
@@ -66,7 +66,7 @@ func flagSet(role Role, table []setting) *pflag.FlagSet {
 	return set
 }
 
-// parseFlags reads the command line. What is wrong with it goes to problems, so that files are still checked.
+// parseFlags reads the command line. Errors are added to p, so that files are still checked.
 func parseFlags(role Role, table []setting, args []string, p *problems) error {
 	set := flagSet(role, table)
 	set.Usage = func() {}
@@ -95,7 +95,7 @@ func sortArgs(set *pflag.FlagSet, args []string) (known, unknown []string) {
 			return append(known, args[i:]...), unknown
 		}
 		if !strings.HasPrefix(arg, "--") {
-			known = append(known, arg) // a word or a short flag, whose errors pflag reports well
+			known = append(known, arg) // pflag reports errors of words and short flags well
 			continue
 		}
 		f := set.Lookup(name)
@@ -147,7 +147,7 @@ func (r raw) readEnv(role Role, table []setting, environ []string, p *problems) 
 	return found
 }
 
-// readFiles merges the configuration file and its drop-ins into r, weakest first.
+// readFiles merges the configuration file and then its drop-ins into r.
 func (r raw) readFiles(role Role, table []setting, h host, p *problems) {
 	it := r["config"].one()
 	main := it.text
@@ -201,7 +201,7 @@ func hint(role Role, table []setting, name, prefix string) string {
 	return "; did you mean " + show(best) + "?"
 }
 
-// Distance counts the letters to insert, delete or change to make b of a (Levenshtein).
+// Distance returns the Levenshtein distance: how many letters to insert, delete or change to turn a into b.
 func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

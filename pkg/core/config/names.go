@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// The forms of names that Kubernetes checks (RFC 1123, label keys and values).
+// The syntax of names in Kubernetes (RFC 1123, label keys and values).
 var (
 	dnsLabel   = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`)
 	qualified  = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$`)
 	taintParts = regexp.MustCompile(`^([^=:]+)(?:=([^=:]*))?:([^=:]+)$`)
 )
 
-// subdomain reports whether s is a DNS name as Kubernetes wants it.
+// subdomain reports whether s is a DNS subdomain name of Kubernetes.
 func subdomain(s string) bool {
 	if s == "" || len(s) > 253 {
 		return false
@@ -28,7 +28,7 @@ func subdomain(s string) bool {
 
 const subdomainForm = "lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"
 
-// nodeName reports whether s can name a node: it becomes a label's value too, and those are shorter than DNS names.
+// nodeName reports whether s can be a node's name. It is also the value of a label, which is shorter than a DNS name.
 func nodeName(s string) bool { return subdomain(s) && len(s) <= 63 }
 
 func (d *decoder) nodeName(v *value) string {
@@ -69,7 +69,7 @@ func labelKey(s string) bool {
 	return subdomain(prefix) && qualified.MatchString(name)
 }
 
-// labels are those that a node of that name is to have beyond what the kubelet gives it.
+// labels returns the labels that a node of that name gets in addition to the kubelet's.
 func (d *decoder) labels(v *value, node string) map[string]string {
 	out := map[string]string{}
 	for _, it := range v.items {
@@ -131,7 +131,7 @@ func (d *decoder) taints(v *value) []string {
 	return out
 }
 
-// sans are host names, perhaps with a wildcard label, and addresses.
+// sans returns host names, which may begin with a wildcard label, and addresses.
 func (d *decoder) sans(v *value) []string {
 	var out []string
 	for _, it := range v.items {

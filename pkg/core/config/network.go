@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// family names an address' family as people do.
+// family returns the name of an address's IP family.
 func family(a netip.Addr) string {
 	if a.Is4() {
 		return "IPv4"
@@ -40,14 +40,14 @@ func prefixAddrs(prefixes []netip.Prefix) []netip.Addr {
 	return out
 }
 
-// checkPair reports a list that is neither one address nor one of each family.
+// checkPair reports a list that is neither one address nor one of each IP family.
 func (d *decoder) checkPair(v *value, addrs []netip.Addr) {
 	if len(addrs) > 2 || len(addrs) == 2 && addrs[0].Is4() == addrs[1].Is4() {
 		d.add("%s: %s is %s; give one, or one IPv4 and one IPv6", v.label(), v, families(addrs))
 	}
 }
 
-// checkFamilies reports CIDR lists that are no pair or do not agree.
+// checkFamilies reports CIDR lists with wrong IP families.
 func (d *decoder) checkFamilies(r raw, n Network) {
 	for _, x := range []struct {
 		v     *value
@@ -66,7 +66,7 @@ func (d *decoder) checkFamilies(r raw, n Network) {
 	}
 }
 
-// checkSizes holds ranges against the limits of kube-apiserver and the node CIDR allocator.
+// checkSizes checks ranges against the limits of kube-apiserver and the node CIDR allocator.
 func (d *decoder) checkSizes(r raw) {
 	ownMask := slices.ContainsFunc(r["kube-controller-manager-arg"].items, func(it item) bool {
 		return strings.HasPrefix(it.text, "node-cidr-mask-size")
@@ -92,7 +92,7 @@ func (d *decoder) checkSizes(r raw) {
 	}
 }
 
-// defaultDNS is the tenth address of each service range.
+// defaultDNS returns the tenth address of each service range.
 func (d *decoder) defaultDNS(v *value, services []netip.Prefix) []netip.Addr {
 	var out []netip.Addr
 	for _, p := range services {
@@ -106,7 +106,7 @@ func (d *decoder) defaultDNS(v *value, services []netip.Prefix) []netip.Addr {
 	return out
 }
 
-// checkDNS holds given DNS addresses against the service ranges.
+// checkDNS checks given DNS addresses against the service ranges.
 func (d *decoder) checkDNS(v *value, n Network) {
 	d.checkPair(v, n.DNS)
 	if len(n.ServiceCIDRs) > 0 && families(n.DNS) != families(prefixAddrs(n.ServiceCIDRs)) {
@@ -146,13 +146,13 @@ func (d *decoder) checkInside(v *value, p netip.Prefix, r raw, ips []netip.Addr)
 	}
 }
 
-// longestSocket is what the kernel takes as a socket's path, without the closing zero byte.
+// longestSocket is the kernel's limit for a socket's path, without the terminating zero byte.
 const longestSocket = 107
 
-// deepestSocket is the longest name below the run directory that a socket of ours has.
+// deepestSocket is the longest path of a socket below the run directory.
 const deepestSocket = "containerd/containerd.sock.ttrpc"
 
-// systemDirs are directories of the system's. coracle reset removes its directories whole, so none of these may be one.
+// systemDirs lists directories of the system. They cannot be coracle's, because coracle reset removes its directories.
 var systemDirs = [...]string{"/", "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt", "/proc", "/root",
 	"/run", "/sbin", "/srv", "/sys", "/tmp", "/usr", "/usr/bin", "/usr/lib", "/usr/local", "/usr/local/bin", "/usr/sbin", "/usr/share",
 	"/var", "/var/cache", "/var/lib", "/var/lock", "/var/log", "/var/run", "/var/spool", "/var/tmp"}
@@ -182,7 +182,7 @@ func (d *decoder) checkDirs(r raw, cfg Config) {
 	}
 }
 
-// breaksMounts reports characters that separate things in overlayfs' options and in /proc/self/mountinfo.
+// breaksMounts reports characters that are separators in overlayfs's options and in /proc/self/mountinfo.
 func breaksMounts(r rune) bool {
 	return strings.ContainsRune(":,\\\"'", r) || unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar
 }

@@ -24,8 +24,8 @@ func WriteTable(w io.Writer, settings []Setting) error {
 	return tab.Flush()
 }
 
-// WriteYAML prints settings as a configuration file that gives the same values, each with its origin. Secrets and
-// what has no value are left out.
+// WriteYAML prints settings as a configuration file that gives the same values, each with its origin. It leaves out secrets and
+// settings without a value.
 func WriteYAML(w io.Writer, settings []Setting) error {
 	doc := &yaml.Node{Kind: yaml.MappingNode}
 	for _, s := range settings {
@@ -48,7 +48,7 @@ func WriteYAML(w io.Writer, settings []Setting) error {
 	return encode.Close()
 }
 
-// node is the setting's value in YAML.
+// node returns the setting's value in YAML.
 func (s Setting) node() *yaml.Node {
 	if !s.Many {
 		return scalar(s.Values[0], s.Typed)
@@ -60,7 +60,7 @@ func (s Setting) node() *yaml.Node {
 	return out
 }
 
-// scalar is a text, in quotes where YAML would take it for something else.
+// scalar returns a text, in quotes where YAML would parse it as another type.
 func scalar(text string, typed bool) *yaml.Node {
 	out := &yaml.Node{}
 	out.SetString(text)
@@ -70,7 +70,7 @@ func scalar(text string, typed bool) *yaml.Node {
 	return out
 }
 
-// Example is a configuration file with every key of a role, commented out.
+// Example returns a configuration file with every key of a role, commented out.
 func Example(role Role) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Settings of coracle %s. Uncomment what you change.\n", role)
@@ -92,7 +92,7 @@ func Example(role Role) (string, error) {
 	return b.String(), nil
 }
 
-// configKey is the one setting that a file cannot hold.
+// configKey is the only setting that a file cannot have.
 const configKey = "config"
 
 func exampleDefault(s Setting) string {
@@ -102,7 +102,7 @@ func exampleDefault(s Setting) string {
 	return ""
 }
 
-// example is the default in one line of YAML.
+// example returns the default in one line of YAML.
 func (s Setting) example() (string, error) {
 	switch {
 	case len(s.Values) == 0 && s.Many:

@@ -14,18 +14,17 @@ import (
 )
 
 // Resolve reads flags (args), environment (as of os.Environ) and files, fills in defaults, and checks everything.
-// A flag wins over the environment, that over drop-ins, those over the file. Nothing is written, and no privilege
-// is needed. The error names every mistake, one per line, each with where it was made; for --help it is
-// pflag.ErrHelp.
+// Flags override the environment, which overrides drop-ins, which override the file. Resolve writes nothing and needs no
+// privilege. The error has a line for every mistake, with its place; for --help it is pflag.ErrHelp.
 //
-// A machine that has joined a cluster takes the cluster's settings as it remembers them. One that has yet to join does
-// not know them: its Network is empty, and it is resolved again by ResolveIn once it knows.
+// A machine that has joined a cluster uses the stored settings of the cluster. Before a machine joins, the settings are not
+// known and Network is empty; ResolveIn resolves the configuration again when they are known.
 func Resolve(role Role, args, environ []string) (Config, error) {
 	cfg, _, err := resolve(role, args, environ, thisHost(), nil)
 	return cfg, err
 }
 
-// ResolveIn is Resolve for a machine that has just learnt what its cluster's settings are. What it was given must not
+// ResolveIn is Resolve with the settings of the cluster, for a machine that joins. It is an error if the machine's own settings
 // contradict them.
 func ResolveIn(role Role, args, environ []string, known Known) (Config, error) {
 	cfg, _, err := resolve(role, args, environ, thisHost(), &known)
@@ -66,12 +65,12 @@ func resolve(role Role, args, environ []string, h host, known *Known) (Config, r
 	return cfg, r, p.err()
 }
 
-// decoder turns text into types and collects what is wrong.
+// decoder parses the text of settings and collects errors.
 type decoder struct {
 	*problems
 	host host
 	role Role
-	// settled says that the cluster's settings are known. They are not on a machine that has yet to join.
+	// settled is true if the cluster's settings are known. They are not before a machine joins.
 	settled bool
 }
 
@@ -158,7 +157,7 @@ func (d *decoder) api(r raw, dir string, node Node) API {
 	}
 }
 
-// args collects the pass-through flags by part.
+// args returns the pass-through flags by component.
 func (d *decoder) args(r raw) map[string][]string {
 	out := map[string][]string{}
 	for _, v := range []*value{r["etcd-arg"], r["kube-apiserver-arg"], r["kube-controller-manager-arg"], r["kube-scheduler-arg"], r["kubelet-arg"], r["kube-proxy-arg"]} {
@@ -182,8 +181,8 @@ func Load(path string) (Config, error) {
 	return cfg, nil
 }
 
-// Next is what a start without flags would be given now. Where that has mistakes, which a start would name, only the
-// directories are told, as the environment and defaults have them.
+// Next returns the configuration of a start without flags. If that has errors, it returns only the directories, from the
+// environment and the defaults.
 func Next(environ []string) Config {
 	for _, role := range []Role{Server, Agent} {
 		if cfg, err := Resolve(role, nil, environ); err == nil {
@@ -196,13 +195,12 @@ func Next(environ []string) Config {
 	return Config{Dirs: dirs}
 }
 
-// IsVariable reports whether an environment variable is for a setting, by its name; whether there is such a setting is
-// another question.
+// IsVariable reports whether an environment variable has the name of a setting. The setting need not exist.
 func IsVariable(name string) bool {
 	return strings.HasPrefix(name, envPrefix) && !foreignEnv.MatchString(name)
 }
 
-// variable is the value of an environment variable, "" if it is not set.
+// variable returns the value of an environment variable, "" if it is not set.
 func variable(environ []string, name string) string {
 	i := slices.IndexFunc(environ, func(pair string) bool { return strings.HasPrefix(pair, name+"=") })
 	if i < 0 {

@@ -1,6 +1,6 @@
 // Package config turns flags, environment and files into one resolved Config: typed, complete and checked.
-// After Resolve nobody parses a string or applies a default again. It imports only the standard library, pflag
-// and yaml, because the front, which links no Kubernetes, uses it.
+// After Resolve no other package parses a string or applies a default. This package imports only light modules, because the
+// front, which links no Kubernetes, uses it.
 package config
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Role is what this machine does in the cluster.
+// Role is the role of this machine in the cluster.
 type Role string
 
 // The two roles. A server is also a node.
@@ -23,7 +23,7 @@ const (
 	Agent  Role = "agent"
 )
 
-// Config is everything that was asked of this process tree. It is passed by value and not changed after Resolve.
+// Config is the whole configuration of coracle. It is passed by value and not changed after Resolve.
 // The front passes it to its child processes as JSON.
 type Config struct {
 	Role    Role       `json:"role"`
@@ -35,25 +35,25 @@ type Config struct {
 	Node Node `json:"node"`
 	// Disable names the add-ons that are disabled, out of Addons.
 	Disable []string `json:"disable,omitempty"`
-	// Remarks are what people should know of their settings although nothing has to be mended.
+	// Remarks are notes for the user about settings that are valid.
 	Remarks []string `json:"remarks,omitempty"`
-	// Args are pass-through flags for upstream parts, as "key=value" without dashes, by part: "kube-apiserver",
-	// "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "etcd". They win over ours.
+	// Args are pass-through flags for upstream components, as "key=value" without dashes, by component: "kube-apiserver",
+	// "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "etcd". They override coracle's.
 	Args map[string][]string `json:"args,omitempty"`
-	// Join says how the machine enters a cluster, and what of the cluster it knows already.
+	// Join is how the machine joins a cluster, with what it knows of the cluster already.
 	Join Join `json:"join,omitzero"`
-	// Datastore is where the cluster's data is kept; unused by agents.
+	// Datastore is the storage of the cluster's data; unused by agents.
 	Datastore Datastore `json:"datastore,omitzero"`
 	// DrainOnStop stops pods too when coracle stops.
 	DrainOnStop bool `json:"drainOnStop,omitempty"`
-	// Ephemeral says that nothing of the cluster is kept.
+	// Ephemeral describes a cluster that is removed when it stops.
 	Ephemeral Ephemeral `json:"ephemeral,omitzero"`
 }
 
-// Ephemeral is how a cluster lives that leaves nothing behind: in memory, until the server stops.
+// Ephemeral is the configuration of a cluster in memory, which is removed when the server stops.
 type Ephemeral struct {
 	On bool `json:"on,omitempty"`
-	// TTL is after how long the server stops by itself, 0 for not.
+	// TTL is the time after which the server stops by itself; 0 is never.
 	TTL time.Duration `json:"ttl,omitempty"`
 }
 
@@ -67,7 +67,7 @@ var addons string
 // package addons; a test there writes their names to addons.txt, because this package links no Kubernetes.
 func Addons() []string { return strings.Fields(addons) }
 
-// Log says what is logged and how.
+// Log is the configuration of logging.
 type Log struct {
 	Level  string `json:"level"`  // logrus level: error, warn, info, debug, trace
 	Format string `json:"format"` // "text" or "json"
@@ -75,10 +75,10 @@ type Log struct {
 	Levels map[string]string `json:"levels,omitempty"`
 }
 
-// Backend is how pods of different nodes reach each other.
+// Backend is the kind of network between the pods of different nodes.
 type Backend string
 
-// The backends. None leaves pod networking to a CNI plugin that the user brings.
+// The backends. With BackendNone the user installs another CNI plugin.
 const (
 	VXLAN       Backend = "vxlan"
 	HostGW      Backend = "host-gw"
@@ -108,9 +108,9 @@ type API struct {
 
 	EnableAdmission  []string `json:"enableAdmission,omitempty"`
 	DisableAdmission []string `json:"disableAdmission,omitempty"`
-	// EvictAfter is how long pods that do not say otherwise tolerate a node that is dead, in whole seconds.
+	// EvictAfter is how long pods tolerate a node that is not ready or unreachable by default, in whole seconds.
 	EvictAfter time.Duration `json:"evictAfter,omitempty"`
-	// LocalStorage is the directory of local volumes on nodes for which nothing else was said.
+	// LocalStorage is the default directory of local volumes on nodes.
 	LocalStorage string `json:"localStorage,omitempty"`
 	// Paths of files in upstream's formats, "" if not given; they exist and are readable.
 	AdmissionConfig  string `json:"admissionConfig,omitempty"`
@@ -138,7 +138,7 @@ type Node struct {
 	ExternalIPs []netip.Addr      `json:"externalIPs,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Taints      []string          `json:"taints,omitempty"` // key=value:Effect
-	// KubeletConfigDir and ContainerdConfigDir hold drop-ins in upstream's formats, merged after ours.
+	// KubeletConfigDir and ContainerdConfigDir hold drop-ins in upstream's formats, merged over coracle's configuration.
 	KubeletConfigDir    string `json:"kubeletConfigDir"`
 	ContainerdConfigDir string `json:"containerdConfigDir"`
 	// ResolvConf is the host's file with upstream name servers for pods and DNS. For systemd-resolved it is the file
@@ -148,7 +148,7 @@ type Node struct {
 	ResolvConf string `json:"resolvConf"`
 	// BalancerPort is the port on loopback at which the node's own parts reach the API of any server.
 	BalancerPort uint16 `json:"balancerPort"`
-	// NoDefaultRegistry does not ask a registry itself that has mirrors.
+	// NoDefaultRegistry pulls images of a registry that has mirrors only from the mirrors.
 	NoDefaultRegistry bool `json:"noDefaultRegistry,omitempty"`
 }
 
@@ -157,33 +157,34 @@ func (n Node) Balancer() netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), n.BalancerPort)
 }
 
-// Join is how a machine enters a cluster. At most one of Token and TokenFile is set, and of the agent's two.
+// Join is how a machine joins a cluster. At most one of Token and TokenFile is set, and at most one of AgentToken and
+// AgentTokenFile.
 type Join struct {
 	// Server is https://HOST:PORT of a server of the cluster to join; "" for a server that begins one. A machine that
 	// has joined does not need it.
 	Server string `json:"server,omitempty"`
-	// Token and TokenFile are what this machine joins with; on a server that begins a cluster, or if people chose it,
-	// what others do.
+	// Token and TokenFile are the token with which this machine joins; on a server that begins a cluster, it is the token with
+	// which other machines join.
 	// Secrets are not written for the child processes, which read paths.Dirs.Token and AgentToken.
 	Token     string `json:"-"`
 	TokenFile string `json:"tokenFile,omitempty"`
-	// AgentToken and AgentTokenFile are what agents join with, and servers cannot.
+	// AgentToken and AgentTokenFile are a token with which agents can join and servers cannot.
 	AgentToken     string `json:"-"`
 	AgentTokenFile string `json:"agentTokenFile,omitempty"`
 	// Replace takes the place of another machine that has the node name.
 	Replace bool `json:"replace,omitempty"`
-	// Retry goes on trying while no server answers.
+	// Retry tries again while no server answers.
 	Retry bool `json:"retry,omitempty"`
 
-	// Joined says that other machines are or were servers of this cluster: this one must not begin a cluster, even
+	// Joined is true if other machines are or were servers of this cluster: this one must not begin a cluster, even
 	// if it has no data. It is true on every agent that has joined.
 	Joined bool `json:"joined,omitempty"`
 	// Servers are HOST:PORT of the cluster's APIs as they were known when the front started; empty on a lone server.
 	Servers []string `json:"servers,omitempty"`
 }
 
-// Datastore is an etcd cluster of somebody else's that keeps this cluster's data. Without endpoints, coracle runs
-// its own.
+// Datastore is an external etcd cluster that keeps this cluster's data. Without endpoints, coracle runs
+// its own etcd.
 type Datastore struct {
 	Endpoints []string `json:"endpoints,omitempty"` // URLs: https://HOST:2379, http://HOST:2379, unix:///PATH
 	// Paths of PEM files, "" if not given; they exist and are readable.
@@ -193,5 +194,5 @@ type Datastore struct {
 	Prefix   string `json:"prefix,omitempty"` // what all keys begin with, /registry
 }
 
-// External reports whether the data is kept by somebody else.
+// External reports whether the data is in an external etcd.
 func (d Datastore) External() bool { return len(d.Endpoints) > 0 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// layer says which kind of source a value came from. A later one wins.
+// layer is the kind of a value's source. A later one overrides an earlier one.
 type layer int
 
 const (
@@ -19,19 +19,19 @@ const (
 	fromFlag
 )
 
-// origin is where a value was written.
+// origin is the place of a value.
 type origin struct {
 	layer layer
 	where string // FILE:LINE of a file, the name of a variable
 }
 
-// item is one piece of text with where it was written.
+// item is a text with its origin.
 type item struct {
 	text   string
 	origin origin
 }
 
-// label names an item in an error, the way its author would look for it.
+// label returns the name of an item for an error, which shows its place.
 func (i item) label(s setting) string {
 	switch i.origin.layer {
 	case fromCluster:
@@ -44,14 +44,14 @@ func (i item) label(s setting) string {
 	return "--" + s.name
 }
 
-// value is a setting's text, before anything is parsed. It is also what pflag sets.
+// value is the unparsed text of a setting. It implements pflag.Value.
 type value struct {
 	setting setting
 	items   []item
-	layer   layer // the strongest layer that has spoken
+	layer   layer // of items
 }
 
-// split turns text into items by the setting's kind.
+// split splits text into items by the setting's kind.
 func (s setting) split(text string, from origin) []item {
 	if s.kind != list {
 		return []item{{strings.TrimSpace(text), from}}
@@ -66,10 +66,10 @@ func (s setting) split(text string, from origin) []item {
 	return items
 }
 
-// put replaces the items by those of a layer.
+// put replaces the items.
 func (v *value) put(items []item, from layer) { v.items, v.layer = items, from }
 
-// Set is called by pflag for each occurrence on the command line. The first one replaces what weaker layers said,
+// Set is called by pflag for each occurrence on the command line. The first one replaces items of other layers,
 // later ones add to a list.
 func (v *value) Set(text string) error {
 	if v.setting.kind == toggle {
@@ -85,7 +85,7 @@ func (v *value) Set(text string) error {
 	return nil
 }
 
-// String is the value as one would type it.
+// String returns the value as a user types it.
 func (v *value) String() string {
 	parts := make([]string, len(v.items))
 	for i, it := range v.items {
@@ -94,7 +94,7 @@ func (v *value) String() string {
 	return strings.Join(parts, ",")
 }
 
-// Type is what pflag's help calls the value.
+// Type returns the name of the value in help.
 func (v *value) Type() string {
 	if v.setting.many() {
 		return v.setting.arg + "..."
@@ -102,12 +102,12 @@ func (v *value) Type() string {
 	return v.setting.arg
 }
 
-// Words are all that the value can be, if they are few.
+// Words returns all possible values, if they are few.
 func (v *value) Words() []string { return v.setting.words }
 
 func (s setting) many() bool { return s.kind == list || s.kind == lines }
 
-// one returns the single item of a setting that is not a list; its text is empty if nothing was said.
+// one returns the item of a setting that is not a list, an empty one if there is none.
 func (v *value) one() item {
 	if len(v.items) == 0 {
 		return item{}
@@ -115,7 +115,7 @@ func (v *value) one() item {
 	return v.items[len(v.items)-1]
 }
 
-// label names the setting in an error, by where its first item was written.
+// label returns the name of the setting for an error, with the place of its first item.
 func (v *value) label() string {
 	if len(v.items) == 0 {
 		return "--" + v.setting.name
@@ -136,11 +136,11 @@ func (v *value) texts() []string {
 type binding struct {
 	// decode sets the field. It is nil for a setting that is decoded together with others, in Config's decoder.
 	decode func(*decoder, *value, *Config)
-	// text is the field as one would type it, for settings that machines share.
+	// text returns the field as a user types it, for settings that machines share.
 	text func(Config) string
 }
 
-// bind makes the binding of a field that depends on no other setting.
+// bind returns the binding of a field that depends on no other setting.
 func bind[T any](field func(*Config) *T, decode func(*decoder, *value) T, text func(T) string) binding {
 	return binding{
 		decode: func(d *decoder, v *value, c *Config) { *field(c) = decode(d, v) },
@@ -148,7 +148,7 @@ func bind[T any](field func(*Config) *T, decode func(*decoder, *value) T, text f
 	}
 }
 
-// Bindings of one kind of field each.
+// Bindings for the types of fields.
 
 func aBool(field func(*Config) *bool) binding {
 	return bind(field, (*decoder).toggle, strconv.FormatBool)
@@ -170,10 +170,10 @@ func aList(field func(*Config) *[]string) binding {
 	return bind(field, func(_ *decoder, v *value) []string { return v.texts() }, func(s []string) string { return strings.Join(s, ",") })
 }
 
-// decodedAs is the binding of a field that is decoded together with others.
+// decodedAs returns the binding of a field that is decoded together with others.
 func decodedAs(text func(Config) string) binding { return binding{text: text} }
 
-// joined is a list as one would type it.
+// joined returns a list as a user types it.
 func joined[T fmt.Stringer](values []T) string {
 	texts := make([]string, len(values))
 	for i, v := range values {

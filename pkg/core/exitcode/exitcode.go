@@ -18,7 +18,7 @@ func Print(w io.Writer, err error) {
 	}
 }
 
-// Class is a kind of failure, and the exit code of a command that fails so. Scripts use it to decide what to do next.
+// Class is a kind of failure, and the exit code of a command with this failure. Scripts use it to decide what to do next.
 type Class int
 
 // The classes. An error without a class is Failed.
@@ -29,7 +29,7 @@ const (
 	Failed Class = 1
 	// Misuse is a mistake in the command line or in the configuration: a retry does not help.
 	Misuse Class = 2
-	// Unfit says that this machine cannot run coracle: the message says why. Trying again is of no use.
+	// Unfit means that this machine cannot run coracle, for the reason in the message. A retry does not help.
 	Unfit Class = 3
 	// TimedOut means that something was not ready in time.
 	TimedOut Class = 4
@@ -96,7 +96,7 @@ func ClassOf(err error) Class {
 	return Failed
 }
 
-// Silent ends a command with an exit code, which need not be a class, when all messages have been printed.
+// Silent is the error of a command that has printed all messages. It is the exit code, which need not be a class.
 type Silent int
 
 // Error is for logs only: Exit prints nothing.

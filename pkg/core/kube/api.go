@@ -29,7 +29,7 @@ func Client(kubeconfig string) (*kubernetes.Clientset, error) {
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	config.UserAgent = "coracle"
-	config.QPS = -1 // our own parts ask little; the API server has its own fairness
+	config.QPS = -1 // coracle sends few requests, and the API server limits each client itself
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client from %s: %w", kubeconfig, err)
@@ -37,12 +37,12 @@ func Client(kubeconfig string) (*kubernetes.Clientset, error) {
 	return client, nil
 }
 
-// APIGate opens when the API server serves this node: when it answers the node's own question for its Node object,
-// authorised. Components of the node process that would send requests earlier, and then back off for seconds, wait for it.
+// APIGate opens when the API server lets this node read its own Node object. Components of the node process that would send
+// requests earlier, and then back off for seconds, wait for it.
 type APIGate struct {
 	Kubeconfig, Name string
-	// Admit says whether the machine may still be this node, when the API server has answered; its error ends the
-	// gate. Nil admits all.
+	// Admit is called when the API server has answered. It returns an error if another machine has become this node, and Run
+	// returns that error. Nil admits every machine.
 	Admit func(ctx context.Context) error
 
 	open chan struct{}
@@ -57,7 +57,7 @@ func NewAPIGate(kubeconfig, name string) *APIGate {
 // Opened is closed when the gate opens, for good.
 func (g *APIGate) Opened() <-chan struct{} { return g.open }
 
-// Run asks until the gate opens. It is ready then.
+// Run sends requests until the gate opens. It is ready then.
 func (g *APIGate) Run(ctx context.Context, ready func()) error {
 	if err := AwaitAPI(ctx, g.Kubeconfig, g.Name); err != nil {
 		return err
@@ -73,15 +73,15 @@ func (g *APIGate) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// How long to wait between two questions: little at first, because a start is short.
+// The pause between two requests: short at first, because most starts are short.
 const (
 	eagerPause  = 25 * time.Millisecond
 	eagerFor    = 10 * time.Second
 	patientWait = time.Second
 )
 
-// AwaitAPI waits until the API server lets the kubeconfig's user read the named Node, or ctx is done. That it does
-// not exist is an answer too.
+// AwaitAPI waits until the API server lets the kubeconfig's user read the named Node, or ctx is done. The Node need not
+// exist.
 func AwaitAPI(ctx context.Context, kubeconfig, node string) error {
 	client, err := Client(kubeconfig)
 	if err != nil {
@@ -96,7 +96,7 @@ func AwaitAPI(ctx context.Context, kubeconfig, node string) error {
 	})
 }
 
-// Await calls ask until it succeeds, or ctx is done: at a first start the API answers before everybody has rights.
+// Await calls ask until it succeeds or ctx is done: at a first start the API server answers before the RBAC objects exist.
 func Await(ctx context.Context, ask func(context.Context) error) error {
 	probe := func(ctx context.Context) error { return firstLine(ask(ctx)) }
 	return lifecycle.UntilPaced(ctx, "the API server", probe, func(since time.Duration) time.Duration {
@@ -116,8 +116,8 @@ func firstLine(err error) error {
 	return err
 }
 
-// Work handles what is in a queue, one item after the other, until the queue is shut down. What could not be handled is
-// logged for the component and comes again, ever later, unless ctx is done.
+// Work handles the items of a queue, one after the other, until the queue is shut down. An item whose handling fails is logged
+// for the component and queued again with back-off, unless ctx is done.
 func Work[T comparable](ctx context.Context, component string, queue workqueue.TypedRateLimitingInterface[T], handle func(context.Context, T) error) {
 	for item, down := queue.Get(); !down; item, down = queue.Get() {
 		if err := handle(ctx, item); err != nil && ctx.Err() == nil {

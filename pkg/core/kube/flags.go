@@ -33,8 +33,8 @@ func List[T fmt.Stringer](values []T) string {
 	return strings.Join(words, ",")
 }
 
-// Override returns f with the user's "name=value" settings: what the user names replaces ours of the same name and
-// comes last. A lone name is a switch that is set to true.
+// Override returns f with the user's "name=value" settings, which replace coracle's flags of the same names and
+// come last. A name without a value is set to true.
 func (f Flags) Override(user []string) Flags {
 	var theirs Flags
 	for _, arg := range user {
@@ -61,12 +61,12 @@ func (f Flags) Names() []string {
 	return names
 }
 
-// Parse sets the flags in the flag sets of the named upstream part, logs them, and makes an error that says which
-// pass-through setting is to be mended. Values that several flags set are handled as the part itself does.
+// Parse sets the flags in the flag sets of the named upstream component, and logs them. An error names the pass-through
+// setting to correct. A flag that is set several times is handled as the component itself does.
 func (f Flags) Parse(part string, sets cliflag.NamedFlagSets) error {
 	all := pflag.NewFlagSet(part, pflag.ContinueOnError)
 	all.SetNormalizeFunc(cliflag.WordSepNormalizeFunc)
-	all.SetOutput(io.Discard) // it would write to stderr which flags upstream calls deprecated
+	all.SetOutput(io.Discard) // else it writes to stderr which flags are deprecated
 	for _, name := range sets.Order {
 		all.AddFlagSet(sets.FlagSets[name])
 	}

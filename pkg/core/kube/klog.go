@@ -20,9 +20,8 @@ func WithComponent(ctx context.Context, component string) context.Context {
 	return klog.NewContext(ctx, logr.New(s))
 }
 
-// setupKlog routes klog into logrus. Errors and warnings keep their level. What klog calls info is written for
-// the developers of Kubernetes and far too much for an operator: it is debug here, V(1) and V(2) too, and V(3)
-// and V(4) are trace.
+// setupKlog routes klog into logrus. Errors and warnings keep their level. klog's info lines are written for the developers of
+// Kubernetes and are too many for an operator: they become debug, as do V(1) and V(2); V(3) and V(4) become trace.
 func setupKlog() {
 	var last atomic.Pointer[string]
 	filter := &noiseFilter{seen: map[int]passingNoise{}}
@@ -34,7 +33,7 @@ func setupKlog() {
 	case level >= logrus.DebugLevel:
 		RaiseVerbosity(2)
 	}
-	// A fatal error somewhere in Kubernetes ends the process. The last line then says why.
+	// A fatal error in Kubernetes ends the process. The reason is logged last.
 	exit := klog.OsExit
 	klog.OsExit = func(code int) {
 		if why := last.Load(); why != nil {
@@ -54,7 +53,7 @@ func RaiseVerbosity(level int) {
 	_ = fs.Set("v", fmt.Sprint(level)) // a number is always accepted
 }
 
-// writeUnstructured takes a finished line of klog: "E1121 10:44:00.000000 1234 file.go:56] text".
+// writeUnstructured logs a complete line of klog: "E1121 10:44:00.000000 1234 file.go:56] text".
 func (f *noiseFilter) writeUnstructured(line []byte, last *atomic.Pointer[string]) {
 	prefix, message, ok := strings.Cut(string(line), "] ")
 	if !ok {
@@ -76,7 +75,7 @@ func (f *noiseFilter) writeUnstructured(line []byte, last *atomic.Pointer[string
 	}
 }
 
-// sink takes klog's structured lines. The zero value finds out the component from the caller's package.
+// sink logs klog's structured lines. Without a component it takes that of the caller's package.
 type sink struct {
 	component string
 	name      string
@@ -139,7 +138,7 @@ func (s sink) entry(keysAndValues []any) *logrus.Entry {
 	return logrus.WithFields(fields)
 }
 
-// fieldName keeps names of fields that logrus or we use for ourselves apart.
+// fieldName renames fields whose names logrus or coracle uses.
 func fieldName(key any) string {
 	switch name := fmt.Sprint(key); name {
 	case "component", "logger", "error", "level", "msg", "time":
@@ -161,7 +160,7 @@ func fieldValue(v any) any {
 	}
 }
 
-// stringOf survives String methods that do not expect a nil receiver.
+// stringOf recovers from String methods that panic on a nil receiver.
 func stringOf(v fmt.Stringer) (s string) {
 	defer func() {
 		if recover() != nil {
@@ -171,7 +170,7 @@ func stringOf(v fmt.Stringer) (s string) {
 	return v.String()
 }
 
-// origins tell which component a package belongs to, for lines that are logged without a context.
+// origins map packages to components, for lines that are logged without a context.
 var origins = []struct{ prefix, component string }{
 	{"k8s.io/kubernetes/pkg/kubelet/", "kubelet"},
 	{"k8s.io/kubernetes/cmd/kubelet/", "kubelet"},
@@ -189,7 +188,7 @@ var origins = []struct{ prefix, component string }{
 	{"github.com/flannel-io/", "flannel"},
 }
 
-// callersComponent names the component whose code is on the calling goroutine's stack, the innermost first.
+// callersComponent returns the component of the innermost function on the calling goroutine's stack that is in origins.
 func callersComponent() string {
 	var pcs [24]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])

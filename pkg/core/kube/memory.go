@@ -12,40 +12,38 @@ import (
 	"time"
 )
 
-// How much the heap may grow over what is in use before it is collected, in percent.
+// GOGC, the growth of the heap in percent of the memory in use at which garbage is collected.
 //
-// A start makes little garbage that lasts and needs both cores for itself, so to collect late is quicker. It is not
-// free: what outlives the start then lies scattered over a larger heap, for ever (measured for the control plane
-// alone: 104, 108, 112, 121 and 129 MB at 25, 35, 100, 200 and 400; beside a node, 124 MB at 35 and 151 MB at 200).
-// Idle, most memory of a small cluster would be garbage. Under load a collector that is called all the time costs too
-// much.
+// A start is quicker if it collects late, because it needs all cores. But then the objects that outlive the start are
+// scattered over a larger heap for the life of the process (measured for the control plane alone: 104, 108, 112, 121 and
+// 129 MB at 25, 35, 100, 200 and 400; beside a node, 124 MB at 35 and 151 MB at 200). When the cluster is idle, a low value
+// keeps garbage from being most of the memory. Under load it would cost too much processor time.
 const (
 	gcStarting = 100
 	gcIdle     = 25
 	gcBusy     = 100
 
-	// busyBelow is the time between two collections that tells that there is load, idleAfter the time without one
-	// after which it is over.
+	// Load begins when two collections are less than busyBelow apart, and is over after idleAfter without a collection.
 	busyBelow = 2 * time.Second
 	idleAfter = 10 * time.Second
 
-	// startLasts leaves the processors to what starts, in this process and beside it.
+	// startLasts is the time after which a start is taken for finished.
 	startLasts = 20 * time.Second
 )
 
-// startGC sets up the collector for the life of the process. The limits of the machine and of the control group hold
-// from the start; GOMEMLIMIT overrides them.
+// startGC configures the garbage collector for the life of the process. The memory limit follows those of the machine and the
+// control group; GOMEMLIMIT overrides it.
 func startGC() {
 	debug.SetGCPercent(gcStarting)
 	if limit := memoryLimit("/"); limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
-		// There are two child processes, pods, and memory that Go does not manage.
+		// Another child process, pods, and memory outside Go's heap need the rest.
 		debug.SetMemoryLimit(limit / 2)
 	}
 	time.AfterFunc(startLasts, new(collector).begin)
 }
 
-// collector adapts the garbage collector to what the process is doing. It acts when a collection has happened, and
-// has a timer only while there is load.
+// collector adapts the garbage collector to the load. It acts when a collection has ended, and has a timer only while there
+// is load.
 type collector struct {
 	mu   sync.Mutex
 	busy bool
@@ -54,11 +52,11 @@ type collector struct {
 
 func (c *collector) begin() {
 	c.calm()
-	c.last = time.Now() // our own collections do not count
+	c.last = time.Now() // calm has just collected
 	c.watch()
 }
 
-// watch has collected called after the next collection, which finds the object unused.
+// watch makes the next collection call collected, by a finalizer of an unused object.
 func (c *collector) watch() {
 	type canary struct{ _ [16]byte }
 	runtime.SetFinalizer(&canary{}, func(*canary) { c.collected(time.Now()); c.watch() })
@@ -76,7 +74,7 @@ func (c *collector) collected(now time.Time) {
 	c.last = now
 }
 
-// load looks whether the load is over, and if so gives back what it took.
+// load checks whether the load is over, and then calms the collector.
 func (c *collector) load() {
 	c.mu.Lock()
 	rest := idleAfter - time.Since(c.last)
@@ -97,8 +95,8 @@ func (c *collector) calm() {
 	debug.FreeOSMemory()
 }
 
-// memoryLimit returns how many bytes the process may use: the smallest limit of the control groups that it is in, of
-// either version, or the machine's memory. 0 is unknown. root is "/" but in tests.
+// memoryLimit returns how many bytes the process may use: the smallest limit of its control groups, of either version, or the
+// machine's memory; 0 if that is unknown. root is "/" except in tests.
 func memoryLimit(root string) int64 {
 	limit := int64(0)
 	lower := func(n int64) {
@@ -122,7 +120,7 @@ func memoryLimit(root string) int64 {
 		default:
 			continue
 		}
-		// A container sees its own group as the root, but may be told the path on the host.
+		// In a container the path may be that on the host, while the own group is mounted as the root.
 		for dir := path.Clean("/" + parts[2]); ; dir = path.Dir(dir) {
 			lower(number(path.Join(root, base, dir, file)))
 			if dir == "/" {
@@ -133,7 +131,7 @@ func memoryLimit(root string) int64 {
 	return limit
 }
 
-// number reads a file with a number. Anything else, like "max", is 0.
+// number reads a file with a number. It returns 0 for anything else, such as "max".
 func number(file string) int64 {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -160,16 +158,15 @@ func memTotal(file string) int64 {
 // timerSlack is how late a timer of an idle control plane may fire. The shortest that matter are etcd's ticks of 500 ms.
 const timerSlack = 50 * time.Millisecond
 
-// CoalesceTimers lets the kernel fire the process' timers up to 50 ms late, so that those that lie close together wake
-// it once. Some hundred caches and work queues of Kubernetes have a ticker each: idle, the control plane does little but
-// wake up, and this saves half of its CPU time (measured: 2.5 % of a core without, 1.1 % with it). Work that arrives
-// over a socket is not delayed.
+// CoalesceTimers lets the kernel fire the process's timers up to 50 ms late, so that timers that are close together cause one
+// wake-up. Some hundred caches and work queues of Kubernetes have a ticker each. In an idle control plane this saves half of
+// the CPU time (measured: 2.5 % of a core without, 1.1 % with it). Work that arrives over a socket is not delayed.
 //
-// Threads and child processes inherit the slack from the thread that makes them, so this is not for a process that
-// starts containers. See timer_slack in prctl(2) and proc_pid_timerslack_ns(5).
+// Threads and child processes inherit the slack from the thread that creates them, so a process that starts containers must
+// not call this. See timer_slack in prctl(2) and proc_pid_timerslack_ns(5).
 func CoalesceTimers() error {
 	slack := []byte(strconv.FormatInt(timerSlack.Nanoseconds(), 10))
-	for range 2 { // a thread that was born during the first walk may have an old slack from its parent
+	for range 2 { // a thread that was created during the first pass may have inherited the old slack
 		threads, err := os.ReadDir("/proc/self/task")
 		if err != nil {
 			return fmt.Errorf("listing the threads: %w", err)
@@ -177,7 +174,7 @@ func CoalesceTimers() error {
 		for _, t := range threads {
 			err := os.WriteFile("/proc/"+t.Name()+"/timerslack_ns", slack, 0)
 			if err != nil && !os.IsNotExist(err) { // a thread may end at any time
-				return fmt.Errorf("letting timers fire late: %w", err)
+				return fmt.Errorf("setting the timer slack: %w", err)
 			}
 		}
 	}

@@ -11,23 +11,23 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"  // kubernetes_build_info
 )
 
-// BridgeMetrics has this process' /metrics show what parts that are not Kubernetes' enter into the Prometheus
-// library's own registry, once each: of that registry, the families whose names begin with one of prefixes. What it
-// has besides is either in Kubernetes' registry too, such as Go's and the process' own, or of parts that are linked
-// into the executable but run in another process. No prefix may be given twice.
+// BridgeMetrics adds to this process's /metrics the families of the Prometheus library's default registry whose names begin
+// with one of prefixes. Components that are not Kubernetes' register there. Its other families are in Kubernetes' registry
+// too, such as those of Go and the process, or belong to components that are linked into the executable but run in another
+// process. No prefix may be given twice.
 func BridgeMetrics(prefixes ...string) {
 	legacyregistry.RawMustRegister(bridge{prometheus.DefaultGatherer, prefixes})
 }
 
-// OmitMetrics takes families out of this process' /metrics: those that a part enters when it is linked into the
-// executable, although it runs in another process, where they mean something. One that is not there is no mistake.
+// OmitMetrics removes families from this process's /metrics: a component that is linked into the executable registers them even
+// if it runs in another process. A family that does not exist is no error.
 func OmitMetrics(names ...string) {
 	for _, name := range names {
 		legacyregistry.Registerer().Unregister(named{prometheus.NewDesc(name, "", nil, nil)})
 	}
 }
 
-// named is a collector that has the identity of another one, which is what a registry knows it by.
+// named is a collector with the same descriptor as another one, by which a registry identifies it.
 type named struct{ desc *prometheus.Desc }
 
 // Describe implements prometheus.Collector.
@@ -42,12 +42,12 @@ type bridge struct {
 	prefixes []string
 }
 
-// Describe implements prometheus.Collector. It says nothing: what there will be is not known yet.
+// Describe implements prometheus.Collector. It sends nothing, because the metrics are not known yet.
 func (bridge) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (b bridge) Collect(out chan<- prometheus.Metric) {
-	families, err := b.from.Gather() // what could be gathered is there in spite of an error
+	families, err := b.from.Gather() // returns families also with an error
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(prometheus.NewDesc("coracle_bridge", "Metrics of other registries.", nil, nil), err)
 	}

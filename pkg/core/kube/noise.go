@@ -25,7 +25,7 @@ var noise = []struct {
 	{message: "Failed to get node when trying to set owner ref to the node lease"},
 	{message: "Failed to read data from checkpoint"}, // there is none before the first pod
 	{message: "Image garbage collection failed once. Stats initialization may not have completed yet"},
-	{message: "Skipping pod synchronization"}, // until containerd has been asked how it is
+	{message: "Skipping pod synchronization"}, // until the first answer of containerd
 	{message: "Unable to register mirror pod because node is not registered yet"},
 	{message: "eviction manager: failed to check if we have separate container filesystem"},
 	{message: "Error updating node status, will retry", err: "not found"},
@@ -34,8 +34,8 @@ var noise = []struct {
 	{message: "Failed to ensure lease exists, will retry", err: `namespaces "kube-node-lease" not found`},
 	{message: "Failed to ensure lease exists, will retry", err: `namespaces "kube-system" not found`},
 	{message: "Error while syncing ConfigMap", err: `namespaces "kube-system" not found`},
-	// Features that nobody configured, API versions that were retired, and what is said even if there was nothing.
-	{message: "[core] "}, // gRPC about connections to etcd: whoever used one says more
+	// Features that are not configured, API versions that were retired, and clean-ups that found nothing.
+	{message: "[core] "}, // gRPC about connections to etcd: their users log the errors
 	{message: "The manifest file is empty, ignoring"},
 	{message: "Skipping API "},
 	{message: "Resetting endpoints for master service"},
@@ -47,41 +47,41 @@ var noise = []struct {
 	{message: "Error on socket receive", err: "use of closed network connection"},
 	{message: "Error proxying data from client to backend", err: "close 1006"},
 	{message: "Unable to write event (may retry after sleeping)", err: "use of closed network connection"},
-	// A client of the API did not wait for the answer: it says so itself if it matters.
+	// A client of the API did not wait for the answer. It logs that itself if it matters.
 	{message: "Unhandled Error", err: "http: Handler timeout", passing: true},
 	{message: "Post-timeout activity", passing: true},
 	{message: "Timeout or abort while handling", passing: true},
-	// While etcd's members elect a leader, each of a hundred watches asks again and again. etcd says it once.
+	// While etcd's members elect a leader, each of a hundred watches is tried again and again. etcd logs the election once.
 	{message: "watch chan error: etcdserver: no leader", passing: true},
 	{message: "failed to sync with latest state: etcdserver: leader changed", passing: true},
-	// metrics-server about each try to ask a kubelet: what it says itself is once for each node.
+	// metrics-server about each request to a kubelet. coracle logs it once for each node.
 	{message: "Failed to scrape node"},
-	// The kubelet when it is asked what a container uses that is too young to have been measured.
+	// The kubelet about the usage of a container that was not measured yet.
 	{message: "Partial failure issuing cadvisor.ContainerInfoV2", err: "unable to find data in memory cache"},
-	// The autoscaler, each time that it looks: the HorizontalPodAutoscaler's conditions and events say it.
+	// The autoscaler, every 15 seconds. The HorizontalPodAutoscaler's conditions and events have it too.
 	{message: "Unhandled Error", err: "failed to compute desired number of replicas"},
-	// A controller whose cache has not caught up with what it has just written itself: it tries again.
+	// A controller whose cache does not have its own latest write yet. It tries again.
 	{err: "is not as new as written version", passing: true},
-	// The folder of a local volume goes as soon as its claim has gone.
+	// The folder of a local volume is deleted as soon as its claim is.
 	{message: "GetDeviceMountPath failed, but unmount operation will proceed"},
-	// The kubelet about a pod that was deleted meanwhile: with the pod goes the node's right to read what belongs to it.
+	// The kubelet about a pod that was deleted meanwhile: the node may no longer read the pod's objects.
 	{err: "no relationship found between node", passing: true},
 	{message: "Failed to update status for pod", err: "not found"},
 	{message: "ContainerStatus from runtime service failed", err: "code = NotFound"},
-	{message: "Housekeeping took longer than expected"}, // on a busy machine; it only tells the kubelet's developers
+	{message: "Housekeeping took longer than expected"}, // on a busy machine
 	{message: "failed to read memory cgroup", err: "no such file or directory"},
-	// The allocator of pod networks worked from a cache that did not have its own write yet; it looks again.
+	// The allocator of pod networks, whose cache does not have its own latest write yet. It tries again.
 	{message: "Failed to update node PodCIDR after multiple attempts", err: "node updates may not change podCIDR"},
 	{message: "CIDR assignment for node failed", err: "node updates may not change podCIDR"},
 	{message: "Error processing node work item", err: "node updates may not change podCIDR"},
 	// A Job that was deleted while its controller worked on it.
 	{message: "Unhandled Error", err: "removing uncounted pods from status: jobs.batch"},
-	// Requests on their way while this server's etcd stops, or while its leader changes: clients get the error and try again.
+	// Requests that are in flight while this server's etcd stops, or while its leader changes. Clients get the error and try again.
 	{err: "raft: stopped", passing: true},
 	{message: "Unhandled Error", err: "etcdserver: request timed out", passing: true},
 	{message: "Unhandled Error", err: "apiserver received an error that is not an metav1.Status: context.deadlineExceededError", passing: true},
 	{message: "Unhandled Error", err: "post-timeout activity", passing: true},
-	// kube-proxy looks for what an earlier one left in a table that is not there yet.
+	// kube-proxy looks for leftovers in a table that does not exist yet.
 	{message: "Failed to list existing sets"},
 }
 

@@ -19,10 +19,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// ExternalIPAnnotation is where a node says which external addresses it wants, separated by commas.
+// ExternalIPAnnotation holds the external addresses that a node requests, separated by commas.
 const ExternalIPAnnotation = "node.coracle.io/external-ip"
 
-// APINamesAnnotation is where a server's Node says by which further names and addresses its API is reached.
+// APINamesAnnotation holds further names and addresses of a server's API, on the server's Node.
 const APINamesAnnotation = "coracle.io/api-names"
 
 // ControlPlaneLabel is the label of servers' Nodes, which no kubelet can set. kubectl shows it in the column ROLES.
@@ -54,7 +54,7 @@ func AnnotateNode(ctx context.Context, client kubernetes.Interface, name string,
 	return PatchNode(ctx, client, name, map[string]any{"metadata": map[string]any{"annotations": annotations}}, "status")
 }
 
-// OwnNode follows the Node object of this machine for all who need something of it: one watch of one object.
+// OwnNode watches the Node object of this machine for all components that need it.
 type OwnNode struct {
 	// Kubeconfig identifies the node. Name is the object's.
 	Kubeconfig, Name string
@@ -100,8 +100,8 @@ func (o *OwnNode) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// Await returns the node as soon as ok says so. While it waits it tells the group what for. The object is shared:
-// it must not be changed.
+// Await returns the node as soon as ok returns true. what is the reason of the wait in the group's reports. The object is
+// shared and must not be changed.
 func (o *OwnNode) Await(ctx context.Context, what string, ok func(*corev1.Node) bool) (*corev1.Node, error) {
 	defer lifecycle.WaitingFor(ctx, "")
 	for told := false; ; told = true {
@@ -136,8 +136,8 @@ func (o *OwnNode) Set(node *corev1.Node) {
 	o.changed = make(chan struct{})
 }
 
-// HeardOf reports whether the kubelet has said anything of the node since a time. What a Node says when a process
-// starts is what an earlier kubelet said, with another address perhaps.
+// HeardOf reports whether the kubelet has updated the node's status since a time. Before that the status is of an earlier
+// kubelet, which may have had another address.
 func HeardOf(node *corev1.Node, since time.Time) bool {
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -147,8 +147,8 @@ func HeardOf(node *corev1.Node, since time.Time) bool {
 	return false
 }
 
-// AddressesSettled reports whether a Node lists the addresses that its kubelet has, where the control plane sets
-// them: it does so a moment after the kubelet has told it of another one.
+// AddressesSettled reports whether a Node lists the addresses of its kubelet. For nodes with external addresses the control
+// plane sets them, shortly after the kubelet has reported a new one.
 func AddressesSettled(node *corev1.Node) bool {
 	if node.Annotations[ExternalIPAnnotation] == "" {
 		return len(node.Status.Addresses) > 0 // the kubelet has set them itself
@@ -161,7 +161,7 @@ func AddressesSettled(node *corev1.Node) bool {
 	return len(node.Status.Addresses) > 0
 }
 
-// trimNode drops the parts of a Node that are large and that nobody here reads.
+// trimNode drops large parts of a Node that coracle does not read.
 func trimNode(obj any) (any, error) {
 	if node, ok := obj.(*corev1.Node); ok {
 		node.ManagedFields = nil

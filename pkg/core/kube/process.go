@@ -9,7 +9,7 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 )
 
-// Notifier tells the process that supervises this one how it is doing, in sd_notify's protocol.
+// Notifier reports to the process that supervises this one, with sd_notify's protocol.
 type Notifier struct{ socket string }
 
 // SetupProcess makes the settings that Kubernetes keeps process-wide, once, before any of its code runs. It takes
@@ -21,22 +21,22 @@ func SetupProcess() Notifier {
 	setupKlog()
 	setupSlog()
 	setupStdLog()
-	// Each part applies its logging options when it starts; all but the first must be let through.
+	// Each component applies its logging options when it starts; all but the first would fail.
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
-	// Deprecation warnings that the API server answers to our own clients are for nobody.
+	// No user can act on deprecation warnings for coracle's own clients.
 	restclient.SetDefaultWarningHandler(restclient.NoWarnings{})
 	startGC()
 	return n
 }
 
-// Ready says that the whole process is ready.
+// Ready reports that the whole process is ready.
 func (n Notifier) Ready() {
 	if n.socket == "" {
 		return
 	}
 	conn, err := net.Dial("unixgram", n.socket)
 	if err != nil {
-		return // nobody listens: nothing to tell
+		return // there is no supervisor any more
 	}
 	defer conn.Close()
 	_, _ = conn.Write([]byte("READY=1"))

@@ -14,13 +14,12 @@ func SlogHandler(component string) slog.Handler {
 	return slogHandler{entry: logrus.WithField("component", component)}
 }
 
-// setupSlog routes what is logged with no logger of its own. It changes the standard library's other logger too, and
-// so comes before setupStdLog.
+// setupSlog routes the default logger. It changes the logger of package log too, so it is called before setupStdLog.
 func setupSlog() {
 	slog.SetDefault(slog.New(SlogHandler("go")))
 }
 
-// slogHandler keeps the fields that were given to its logger.
+// slogHandler writes records to logrus, with the fields of its logger.
 type slogHandler struct {
 	entry  *logrus.Entry
 	prefix string // of fields' names, by groups
@@ -87,7 +86,7 @@ var stdLevels = []struct {
 	level  logrus.Level
 }{
 	{"[DEBUG] ", logrus.DebugLevel},
-	{"[INFO] Reloading", logrus.DebugLevel}, // our line about it says more
+	{"[INFO] Reloading", logrus.DebugLevel}, // coracle logs the reload itself
 	{"[INFO] ", logrus.InfoLevel},
 	{"[WARNING] ", logrus.WarnLevel},
 	{"[ERROR] ", logrus.ErrorLevel},

@@ -8,7 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// File is a kubeconfig that keeps everything it does not know, comments included.
+// File is a kubeconfig. It keeps comments and fields that this package does not know.
 type File struct {
 	doc yaml.Node
 }
@@ -74,8 +74,8 @@ func (f *File) SetServer(url string) {
 	}
 }
 
-// Conflict says which cluster of f is lost if from is merged: one that has the name of one of from's, but neither
-// its URL nor its certificate authority. It returns "" if there is none.
+// Conflict returns the cluster of f that is lost if from is merged: it has the name of a cluster of from, but neither
+// the URL nor the certificate authority. It returns "" if there is none.
 func (f *File) Conflict(from *File) string {
 	for _, theirs := range from.entries("clusters") {
 		ours := f.entry("clusters", text(theirs, "name"))
@@ -92,8 +92,8 @@ func (f *File) Conflict(from *File) string {
 	return ""
 }
 
-// Merge enters from's clusters, users and contexts, in place of those of the same names. With use, from's current
-// context becomes f's; without, only if f has none.
+// Merge adds from's clusters, users and contexts, in place of those with the same names. If use is true, or f has no current
+// context, from's current context becomes f's.
 func (f *File) Merge(from *File, use bool) {
 	for _, l := range lists {
 		for _, theirs := range from.entries(l.key) {
@@ -136,7 +136,7 @@ func (f *File) entry(key, name string) *yaml.Node {
 	return nil
 }
 
-// list returns a list to append to, made if need be. An empty [] becomes a list with a line for each entry.
+// list returns a list, and creates it if it is missing. An empty [] becomes a list with a line for each entry.
 func (f *File) list(key string) *yaml.Node {
 	list := value(f.root(), key)
 	if list == nil {
@@ -149,7 +149,7 @@ func (f *File) list(key string) *yaml.Node {
 	return list
 }
 
-// value returns what a mapping has under a key, or nil.
+// value returns the value of a key in a mapping, or nil.
 func value(mapping *yaml.Node, key string) *yaml.Node {
 	if mapping == nil || mapping.Kind != yaml.MappingNode {
 		return nil
@@ -186,8 +186,8 @@ func scalar(s string) *yaml.Node {
 // CurrentContext is the name of the context that clients use by default; "" if there is none.
 func (f *File) CurrentContext() string { return text(f.root(), currentContext) }
 
-// Remove takes the context, the cluster and the user of a name out. If the context was current, the fallback becomes
-// so if it exists, else none is.
+// Remove removes the context, the cluster and the user of a name. If the context was the current one, fallback becomes
+// the current one if it exists.
 func (f *File) Remove(name, fallback string) {
 	for _, l := range lists {
 		list := value(f.root(), l.key)

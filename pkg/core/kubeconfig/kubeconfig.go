@@ -1,5 +1,5 @@
 // Package kubeconfig writes and merges kubeconfig files without client-go, so that the front can do it too.
-// It knows the few fields that coracle writes; whatever else a file of the user's holds passes through untouched.
+// It knows the few fields that coracle writes, and keeps everything else in a user's file as it is.
 package kubeconfig
 
 import (
@@ -15,7 +15,7 @@ import (
 // DefaultName is the name of the context, the cluster and the user that coracle writes.
 const DefaultName = "coracle"
 
-// Access is one way into a cluster: everything that a kubeconfig with a single context says.
+// Access is the content of a kubeconfig with a single context.
 type Access struct {
 	// Name names context and cluster; the user too, unless User is set.
 	Name string
@@ -23,7 +23,7 @@ type Access struct {
 	User string
 	// Server is the apiserver's URL.
 	Server string
-	// CA, Cert and Key are where the PEM data comes from.
+	// CA, Cert and Key are the sources of the PEM data.
 	CA, Cert, Key Source
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// UserFile is the file that kubectl would write to: the first one of $KUBECONFIG's that exists, or else the last
+// UserFile returns the file that kubectl writes to: the first file of $KUBECONFIG that exists, or else the last
 // one; without $KUBECONFIG .kube/config in the home directory.
 func UserFile() (string, error) {
 	var last string
@@ -36,7 +36,7 @@ func UserFile() (string, error) {
 }
 
 // Update changes the kubeconfig at path, which need not exist, under the lock that kubectl uses. The file is
-// replaced at once and then has mode 0600 and the owner that it, or its directory, had. Symbolic links are followed.
+// replaced atomically. It then has mode 0600 and the former owner, or that of its directory. Symbolic links are followed.
 func Update(path string, change func(*File) error) (err error) {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
@@ -74,7 +74,7 @@ func Update(path string, change func(*File) error) (err error) {
 	})
 }
 
-// lock makes the file that kubectl makes while it writes a kubeconfig.
+// lock creates the file with which kubectl locks a kubeconfig.
 func lock(path string) (unlock func() error, err error) {
 	name := path + ".lock"
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL, 0o600)
@@ -87,7 +87,7 @@ func lock(path string) (unlock func() error, err error) {
 	return func() error { return os.Remove(name) }, f.Close()
 }
 
-// makeDir makes a directory and its parents, each owned by its parent's owner.
+// makeDir makes a directory and its parents, each with the owner of its parent.
 func makeDir(dir string) error {
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -31,12 +31,12 @@ const (
 	File        Kind = "file"        // path of a file or symlink
 	Link        Kind = "link"        // name of a network interface: cni0
 	NFTTable    Kind = "nft-table"   // family and name: "ip kube-proxy"
-	NFTRule     Kind = "nft-rule"    // family, table and chain of others that has rules with the comment RuleComment: "ip filter FORWARD"
+	NFTRule     Kind = "nft-rule"    // family, table and chain of another program that has rules with the comment RuleComment: "ip filter FORWARD"
 	Mount       Kind = "mount"       // mount point
 	Cgroup      Kind = "cgroup"      // path below the root of every hierarchy: "/kubepods"; with all below it
 	Sysctl      Kind = "sysctl"      // name with dots or slashes below /proc/sys; Old and New are its values
 	Propagation Kind = "propagation" // mount point whose propagation was changed; Old and New: private, shared
-	PodNetwork  Kind = "pod-network" // CIDR; routes to destinations inside it are ours
+	PodNetwork  Kind = "pod-network" // CIDR; routes to destinations inside it are coracle's
 )
 
 // Entry names one thing that coracle made or changed.
@@ -157,7 +157,7 @@ func (l *Ledger) change(edit func([]Entry) []Entry) error {
 	return nil
 }
 
-// write puts each entry on a line of its own, as people read the file too.
+// write writes each entry on a line of its own, because users read the file too.
 func (l *Ledger) write(entries []Entry) error {
 	data := []byte("[")
 	for i, e := range entries {

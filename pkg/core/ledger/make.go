@@ -105,8 +105,8 @@ func (l *Ledger) Foreign(e Entry) (bool, error) {
 	return !slices.ContainsFunc(entries, func(h Entry) bool { return h.Kind == e.Kind && h.Name == e.Name && h.Current() }), err
 }
 
-// exists reports whether something with that name exists and does not bear coracle's mark. It is false for the kinds that
-// MkdirAll, Claim, NoteFile and SetSysctl note, because these look themselves.
+// exists reports whether something with that name exists and does not have coracle's mark. It is false for the kinds that
+// MkdirAll, Claim, NoteFile and SetSysctl note, which check that themselves.
 func (l *Ledger) exists(e Entry) bool {
 	switch e.Kind {
 	case Link:

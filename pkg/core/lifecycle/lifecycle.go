@@ -1,8 +1,7 @@
-// Package lifecycle runs the parts of a process in the order of their needs and stops them in reverse.
+// Package lifecycle starts the components of a process in the order of their dependencies and stops them in reverse.
 //
-// A part is a Component: one method. Dependencies are the values that Add returns, so a cycle or a misspelt
-// name does not compile. Supervision across processes is package supervise's business: here any failure ends
-// the whole group with one sentence.
+// A Component has one method. Dependencies are the values that Add returns, so a cycle or a misspelt
+// name does not compile. Any failure ends the whole group with one error; package supervise restarts processes.
 package lifecycle
 
 import (
@@ -15,14 +14,14 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Component is one part of a process. It is its own configuration: a struct literal with a Run method.
+// Component is a part of a process. It is its own configuration: a struct literal with a Run method.
 type Component interface {
-	// Run works until ctx is done, then returns. It calls ready once others may rely on it.
-	// Returning while ctx is live is a failure, whatever the error.
+	// Run works until ctx is done, then returns. It calls ready once other components can use it.
+	// To return before ctx is done is a failure, even with a nil error.
 	Run(ctx context.Context, ready func()) error
 }
 
-// State is where a unit is in its life.
+// State is the state of a unit.
 type State string
 
 // The states of a unit, in the order in which it goes through them.
@@ -36,7 +35,7 @@ const (
 	Failed   State = "failed"
 )
 
-// Status is what is known of one unit. Times are zero until the event has happened.
+// Status describes a unit. Times are zero until the event has happened.
 type Status struct {
 	Name    string    `json:"name"`
 	State   State     `json:"state"`
@@ -46,12 +45,12 @@ type Status struct {
 	Standby time.Time `json:"standby,omitzero"` // when it began to stand by, if it ever did
 	Ready   time.Time `json:"ready,omitzero"`
 	Ended   time.Time `json:"ended,omitzero"`
-	// Waiting says what the unit is waiting for at the moment, with the last probe's error.
+	// Waiting names what the unit waits for, with the last probe's error.
 	Waiting string `json:"waiting,omitempty"`
 	Error   string `json:"error,omitempty"`
 }
 
-// Unit is a component that was added to a group. Its use is to be named as a need of a later one.
+// Unit is a component of a group, which later components can name as a dependency.
 type Unit struct {
 	status    Status
 	component Component
@@ -65,13 +64,13 @@ type Unit struct {
 
 // Group runs units. The zero value is usable; fields are set before Run.
 type Group struct {
-	// Log takes one line per event. Nil is logrus' standard logger.
+	// Log logs one line per event. Nil is logrus' standard logger.
 	Log logrus.FieldLogger
-	// OnChange is told every unit's status after each event, in the order of Add. It must not block for long.
+	// OnChange is called with the status of all units after each event, in the order of Add. It must not block for long.
 	OnChange func([]Status)
 	// StopTimeout is how long one unit may take to stop before it is abandoned. Zero is 10 seconds.
 	StopTimeout time.Duration
-	// ReportEvery is how often the group logs what is still awaited. Zero is 10 seconds.
+	// ReportEvery is the interval at which the group logs which units are not ready. Zero is 10 seconds.
 	ReportEvery time.Duration
 
 	mu        sync.Mutex
@@ -79,7 +78,7 @@ type Group struct {
 	units     []*Unit
 }
 
-// Add enters a component that starts when all its needs are ready and stops before any of them does.
+// Add adds a component that starts when all its needs are ready and stops before any of them does.
 // All calls come before Run.
 func (g *Group) Add(name string, c Component, needs ...*Unit) *Unit {
 	u := &Unit{
@@ -133,7 +132,7 @@ func (g *Group) Run(ctx context.Context) error {
 	return failure
 }
 
-// Ready returns a channel that is closed once every unit has been ready or has been told to stand by.
+// Ready returns a channel that is closed once every unit has been ready or stands by.
 func (g *Group) Ready() <-chan struct{} {
 	all := make(chan struct{})
 	go func() {
@@ -164,18 +163,18 @@ func (g *Group) Status() []Status {
 	return out
 }
 
-// release tells what u needed that u is over.
+// release lets the units that u needs stop.
 func (u *Unit) release() {
 	for _, n := range u.needs {
 		n.dependers.Done()
 	}
 }
 
-// run takes one unit through its life. It returns nil for an ordinary stop.
+// run starts and stops one unit. It returns nil if the unit was stopped.
 func (g *Group) run(ctx context.Context, u *Unit) error {
 	if err := g.awaitNeeds(ctx, u); err != nil {
 		g.set(u, func(s *Status) { s.State, s.Ended = Stopped, time.Now() })
-		return nil // never started: somebody else failed, or we are asked to stop
+		return nil // the group stops before the unit has started
 	}
 	g.set(u, func(s *Status) { s.State, s.Started = Starting, time.Now() })
 	log := g.Log.WithField("component", u.status.Name)
@@ -231,7 +230,7 @@ func (g *Group) awaitNeeds(ctx context.Context, u *Unit) error {
 		case <-n.ready:
 			continue
 		case <-n.standby:
-			g.standBy(u, "") // it is to be awaited as patiently
+			g.standBy(u, "") // the group must not wait for u either
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -259,7 +258,7 @@ func (g *Group) readyFunc(u *Unit, log logrus.FieldLogger) func() {
 	}
 }
 
-// set changes a unit's status and tells OnChange.
+// set changes a unit's status and calls OnChange.
 func (g *Group) set(u *Unit, change func(*Status)) {
 	g.mu.Lock()
 	change(&u.status)
@@ -271,7 +270,7 @@ func (g *Group) notify() {
 	if g.OnChange == nil {
 		return
 	}
-	g.notifying.Lock() // so that the last call carries the last state
+	g.notifying.Lock() // so that the last call has the last state
 	defer g.notifying.Unlock()
 	g.OnChange(g.Status())
 }

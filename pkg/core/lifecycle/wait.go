@@ -8,29 +8,29 @@ import (
 	"time"
 )
 
-// tellKey is the context key under which a group listens to its units.
+// tellKey is the context key of a unit's told.
 type tellKey struct{}
 
-// told is what a unit can tell its group.
+// told holds the functions by which a unit reports to its group.
 type told struct{ waiting, standby func(string) }
 
-// WaitingFor tells the group that runs ctx's unit what the unit waits for. An empty text ends the wait.
+// WaitingFor reports what ctx's unit waits for. An empty text ends the wait.
 func WaitingFor(ctx context.Context, what string) {
 	if t, ok := ctx.Value(tellKey{}).(told); ok {
 		t.waiting(what)
 	}
 }
 
-// StandBy tells the group that runs ctx's unit that the unit may not be ready for as long as it likes, and that all
-// is well nevertheless: another server leads, say. The group is then ready without it and without those that need
-// it. Why is shown to people. The unit calls ready as ever when its time comes.
+// StandBy reports that ctx's unit may not become ready for a long time although nothing is wrong, for example because
+// another server leads. The group is then ready without the unit and without those that need it. coracle status shows why.
+// The unit calls ready when it becomes ready.
 func StandBy(ctx context.Context, why string) {
 	if t, ok := ctx.Value(tellKey{}).(told); ok {
 		t.standby(why)
 	}
 }
 
-// standBy notes that u stands by, unless it is ready already.
+// standBy records that u stands by, unless u is ready already.
 func (g *Group) standBy(u *Unit, why string) {
 	var first bool
 	g.set(u, func(s *Status) {
@@ -48,7 +48,7 @@ func (g *Group) standBy(u *Unit, why string) {
 	}
 }
 
-// The pace of Until: quick at first because a start is short, slow for what takes long.
+// The pauses of Until: short at first because most starts are short.
 const (
 	firstPause = 10 * time.Millisecond
 	lastPause  = 250 * time.Millisecond
@@ -92,7 +92,7 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// report logs now and then what is still awaited, until all are ready or the returned function is called.
+// report logs every ReportEvery which units are not ready, until all are or the returned function is called.
 func (g *Group) report(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ready := g.Ready()
@@ -117,7 +117,7 @@ func (g *Group) report(ctx context.Context) (stop func()) {
 	}
 }
 
-// Pending says in one line which units are not ready yet and what each waits for.
+// Pending returns one line about the units that are not ready yet, with what each waits for.
 func Pending(all []Status) string {
 	var parts []string
 	for _, s := range all {

@@ -11,8 +11,8 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Follow is Read that goes on with lines as they are logged, until ctx is done; that is no error. caughtUp is called
-// once, after the lines that were there already.
+// Follow is Read that continues with new lines as they are logged. It returns nil when ctx is done. caughtUp is called
+// once, after the existing lines.
 func Follow(ctx context.Context, path string, filter *Filter, line func(string) error, caughtUp func() error) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -48,7 +48,7 @@ func Follow(ctx context.Context, path string, filter *Filter, line func(string) 
 	}
 }
 
-// next goes on to a newer file, if there is one and after the end of the old one.
+// next returns the reader of a newer file, if there is one, after it has read the rest of the old one.
 func next(have *reader, path string, filter *Filter, line func(string) error) (*reader, error) {
 	r, err := openReader(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,7 +62,7 @@ func next(have *reader, path string, filter *Filter, line func(string) error) (*
 			r.close()
 			return have, nil
 		}
-		err = have.rest(filter, line) // what came before it was renamed
+		err = have.rest(filter, line) // lines that were written before it was renamed
 		have.close()
 	}
 	if err == nil {

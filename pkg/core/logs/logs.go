@@ -1,6 +1,5 @@
-// Package logs sets up logrus, the one sink of every log line. Lines carry a "component" field, by which levels can
-// differ. A line is text for people or JSON for machines; Parse reads both back, which is how the front knows what
-// a child process complained about last.
+// Package logs configures logrus, which writes all log lines. Lines have a field "component", and each component can have a
+// level of its own. A line is text or JSON. Parse reads both, so that the front can show the last error of a child process.
 package logs
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// Line is what Parse understands of a log line. Message keeps the fields of a text line.
+// Line is a parsed log line. The Message of a text line includes its fields.
 type Line struct {
 	Time      time.Time
 	Level     logrus.Level
@@ -23,7 +22,7 @@ type Line struct {
 	Message   string
 }
 
-// Parse reads a line that Text without colour or the JSON format wrote. ok is false for anything else.
+// Parse parses a line of Text without colour, or of the JSON format. ok is false for any other line.
 func Parse(s string) (line Line, ok bool) {
 	if strings.HasPrefix(s, "{") {
 		return parseJSON(s)
@@ -74,22 +73,22 @@ func isName(s string) bool {
 	})
 }
 
-// Alarming reports whether a line tells of an error, or is the first of a crash.
+// Alarming reports whether a line is an error, or the first line of a crash.
 func Alarming(s string) bool {
 	line, ok := Parse(s)
 	return ok && line.Level <= logrus.ErrorLevel || crash(s)
 }
 
-// crash finds the line with which the Go runtime begins to tell of one. Stacks follow.
+// crash reports whether a line is the first one of a crash of the Go runtime, before the stacks.
 func crash(s string) bool {
 	return strings.HasPrefix(s, "panic: ") || strings.HasPrefix(s, "fatal error: ")
 }
 
-// LastError collects the lines of a program and tells the one that says best why it ended: the last error it
-// logged, the panic or fatal error of the Go runtime, or else simply its last line.
+// LastError finds in the lines of a program the best description of why it ended: the last error that it
+// logged, the panic or fatal error of the Go runtime, or else its last line.
 type LastError struct{ last, worst string }
 
-// Line takes the next line.
+// Line adds the next line.
 func (l *LastError) Line(s string) {
 	if strings.TrimSpace(s) == "" {
 		return
@@ -110,7 +109,7 @@ func (l *LastError) Line(s string) {
 	}
 }
 
-// String tells what was found, "" if the program printed nothing.
+// String returns the description, "" if the program printed nothing.
 func (l *LastError) String() string {
 	if l.worst != "" {
 		return l.worst
@@ -118,7 +117,7 @@ func (l *LastError) String() string {
 	return l.last
 }
 
-// Component is the name of the field that says which part a line is from.
+// Component is the name of the field with the component of a line.
 const Component = "component"
 
 // Setup applies the log settings to the standard logger, which writes to stderr.
@@ -126,7 +125,7 @@ func Setup(cfg config.Log) {
 	Apply(logrus.StandardLogger(), cfg, term.IsTerminal(int(os.Stderr.Fd())))
 }
 
-// Apply gives a logger the settings. Colour is for text on a terminal.
+// Apply applies the log settings to a logger. colour is for text on a terminal.
 func Apply(logger *logrus.Logger, cfg config.Log, colour bool) {
 	levels := newLevels(cfg)
 	logger.SetLevel(levels.most())
@@ -157,7 +156,7 @@ func newLevels(cfg config.Log) levels {
 func parseLevel(text string) logrus.Level {
 	level, err := logrus.ParseLevel(text)
 	if err != nil {
-		return logrus.InfoLevel // Resolve has checked it
+		return logrus.InfoLevel // does not happen: config.Resolve checks the level
 	}
 	return level
 }
@@ -169,7 +168,7 @@ func (l levels) of(component string) logrus.Level {
 	return l.others
 }
 
-// most is the most talkative level that any component has.
+// most returns the most verbose level of all components.
 func (l levels) most() logrus.Level {
 	most := l.others
 	for _, level := range l.by {
@@ -184,7 +183,7 @@ type filter struct {
 	format logrus.Formatter
 }
 
-// Format implements logrus.Formatter. A dropped line is no bytes.
+// Format implements logrus.Formatter. It returns no bytes for a dropped line.
 func (f filter) Format(e *logrus.Entry) ([]byte, error) {
 	if len(f.levels.by) > 0 {
 		component, _ := e.Data[Component].(string)

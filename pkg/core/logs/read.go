@@ -14,21 +14,21 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// Filter says which lines are wanted. The zero value wants all of them.
+// Filter selects lines. The zero value selects all of them.
 type Filter struct {
-	// Since leaves out what was logged before.
+	// Since drops earlier lines.
 	Since time.Time
-	// Component wants the lines of one part only, by its name; "" wants all.
+	// Component selects the lines of one component; "" selects all.
 	Component string
-	// Level leaves out what is less serious. The zero value, panic, leaves out nothing.
+	// Level drops less severe lines. The zero value, panic, drops nothing.
 	Level logrus.Level
 
-	// carried says whether the last line that could be read was wanted: the lines of a stack have no time and no
-	// component, and go with the line before them.
+	// carried is the result for the last line that Parse could read. Lines of a stack have no time and no component, and
+	// are treated like the line before them.
 	carried, began bool
 }
 
-// Wants reports whether a line is wanted. Lines come in the order in which they were logged.
+// Wants reports whether a line is selected. It is called with all lines in the order in which they were logged.
 func (f *Filter) Wants(s string) bool {
 	line, ok := Parse(s)
 	switch {
@@ -57,26 +57,26 @@ func Files(path string) (out []string) {
 	return out
 }
 
-// Read hands the lines of a ring that filter wants to line, the oldest first, until that returns an error. Zeros that
-// a power loss left instead of a line's end are skipped.
+// Read calls line with the selected lines of a ring, the oldest first, until line returns an error. It skips zero bytes, which
+// a power loss leaves in place of the last lines.
 func Read(path string, filter *Filter, line func(string) error) error {
 	newest, err := read(path, filter, line)
 	if err != nil || newest == nil {
 		return err
 	}
 	defer newest.close()
-	// A line that whoever wrote it did not finish may be the one that tells why.
+	// An unfinished line may be the one that describes a crash.
 	if text := strings.Trim(newest.part, "\x00"); text != "" && filter.Wants(text) {
 		return line(text)
 	}
 	return nil
 }
 
-// read returns how far it came in the newest file, for following it, and nil if there is no newest file yet.
+// read is Read without an unfinished last line. It returns the reader of the newest file, nil if there is none yet.
 func read(path string, filter *Filter, line func(string) error) (newest *reader, err error) {
 	for _, name := range Files(path) {
 		r, err := openReader(name)
-		if errors.Is(err, fs.ErrNotExist) { // renamed just now: its lines come again under the next name
+		if errors.Is(err, fs.ErrNotExist) { // renamed just now: its lines follow under the next name
 			continue
 		}
 		if err != nil {
@@ -113,7 +113,7 @@ func openReader(name string) (*reader, error) {
 
 func (r *reader) close() { r.file.Close() }
 
-// rest hands over the lines up to where the file ends for now.
+// rest reads the lines up to the current end of the file.
 func (r *reader) rest(filter *Filter, line func(string) error) error {
 	for {
 		text, err := r.buf.ReadString('\n')

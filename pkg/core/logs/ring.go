@@ -9,27 +9,26 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// The size of the ring on disk: the file that is written to, and the full ones.
+// The size of each file of the ring in bytes, and the number of its files.
 const (
 	ringFile  = 2 << 20
 	ringFiles = 8
 )
 
-// How soon lines are on the disk for good, so that a power loss spares them: those that tell of an error, and others.
-// Nothing is written, and nothing wakes up, while nothing is logged.
+// The time after which lines are synced, so that they survive a power loss: alarming lines, and others. There are no syncs
+// and no wake-ups while nothing is logged.
 const (
 	syncAlarming = 100 * time.Millisecond
 	syncOther    = 5 * time.Second
 )
 
-// maxQueued is how many bytes of lines may wait for a disk that takes none.
+// maxQueued bounds the bytes of lines that wait for the disk.
 const maxQueued = 4 << 20
 
-// Ring keeps the last lines of log on disk: some MiB, the oldest go first. Nobody ever waits for it, and what goes
-// wrong with the disk stops nothing: lines that it did not take are counted, and the next one that it takes says so.
-// Write it only through Line; read it with Read, also while it is written.
+// Ring keeps the last 16 MiB of log lines on disk. Callers never wait for the disk. Lines that could not be written are
+// counted, and a line with their number follows when writing works again. Read reads a ring, also while it is written.
 type Ring struct {
-	// Clean takes out of a line what must not be kept. It is set before the first Line; nil takes out nothing.
+	// Clean removes secrets from a line. It is set before the first Line; nil changes nothing.
 	Clean func(string) string
 
 	file *File
@@ -46,7 +45,7 @@ type Ring struct {
 	done   chan struct{}
 }
 
-// OpenRing returns the ring with its newest file at path. Older ones have .1, .2 and so on behind that name.
+// OpenRing returns the ring whose newest file is path. Older files are path.1, path.2 and so on.
 func OpenRing(path string) *Ring {
 	r := &Ring{
 		file: &File{Path: path, Max: ringFile, Keep: ringFiles - 1},
@@ -58,7 +57,7 @@ func OpenRing(path string) *Ring {
 	return r
 }
 
-// Line takes one line, which has no end yet.
+// Line adds a line, which must not contain a newline.
 func (r *Ring) Line(text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -74,7 +73,7 @@ func (r *Ring) Line(text string) {
 	r.poke()
 }
 
-// Close writes what has been taken so far, and makes sure that it is on the disk. Later lines are dropped.
+// Close writes and syncs all lines. Later ones are dropped.
 func (r *Ring) Close() {
 	r.mu.Lock()
 	if !r.closed {
@@ -88,25 +87,25 @@ func (r *Ring) Close() {
 func (r *Ring) poke() {
 	select {
 	case r.wake <- struct{}{}:
-	default: // it is about to look
+	default: // write is woken already
 	}
 }
 
-// write takes lines to the file, as many at once as have come.
+// write writes the queue to the file whenever it is woken.
 func (r *Ring) write() {
 	defer close(r.done)
 	for range r.wake {
 		r.mu.Lock()
 		lines, lost, closed := r.queue, 0, r.closed
 		r.queue, r.queued = nil, 0
-		if len(lines) > 0 { // only then it is told
+		if len(lines) > 0 { // only then store can write their number
 			lost, r.lost = r.lost, 0
 		}
 		r.mu.Unlock()
 
 		r.store(lines, lost)
 		if closed {
-			_ = r.sync() // nobody could be told
+			_ = r.sync() // there is nowhere to report an error
 			_ = r.file.Close()
 			return
 		}
@@ -120,7 +119,7 @@ func (r *Ring) store(lines []string, lost int) {
 	var b strings.Builder
 	if lost > 0 {
 		note, _ := Text{}.Format(&logrus.Entry{Time: time.Now(), Level: logrus.WarnLevel,
-			Message: fmt.Sprintf("%d lines are missing here: the disk did not take them", lost)})
+			Message: fmt.Sprintf("%d lines are missing here: writing to the disk failed", lost)})
 		b.Write(note)
 	}
 	alarming := false
@@ -135,14 +134,13 @@ func (r *Ring) store(lines []string, lost int) {
 		r.mu.Lock()
 		r.lost += lost + len(lines)
 		r.mu.Unlock()
-		_ = r.file.Close() // the next line tries again from the start
+		_ = r.file.Close() // it is opened again for the next line
 		return
 	}
 	r.syncIn(alarming)
 }
 
-// syncIn sees to it that what has been written is synced, soon if it is alarming. It happens beside the writing, since
-// it may take seconds.
+// syncIn schedules a sync, soon if alarming is true. The sync runs in its own goroutine, because it may take seconds.
 func (r *Ring) syncIn(alarming bool) {
 	delay := syncOther
 	if alarming {
@@ -158,7 +156,7 @@ func (r *Ring) syncIn(alarming bool) {
 			r.mu.Lock()
 			r.due = time.Time{}
 			r.mu.Unlock()
-			_ = r.sync() // nobody could be told
+			_ = r.sync() // there is nowhere to report an error
 		})
 	case at.Before(r.due):
 		r.due = at

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// File is a log file that does not grow without end: when it is full it is renamed to PATH.1, an older PATH.1 to
+// File is a log file of limited size: when it is full it is renamed to PATH.1, an older PATH.1 to
 // PATH.2, and so on; the oldest is removed. Fields are set before the first Write.
 type File struct {
 	Path string
@@ -22,8 +22,8 @@ type File struct {
 	size int64
 }
 
-// Write appends one or more whole lines. It never splits data over two files. After an error nothing of data is in the
-// file, as far as the disk allows.
+// Write appends whole lines. It never splits data over two files. After an error it truncates the file to its former size, if
+// the disk allows.
 func (l *File) Write(data []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +45,7 @@ func (l *File) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// Sync returns when all that was written is on the disk. Others may write meanwhile.
+// Sync syncs the file. Write does not wait for it.
 func (l *File) Sync() error {
 	l.mu.Lock()
 	f := l.f
@@ -99,7 +99,7 @@ func (l *File) open() error {
 	return nil
 }
 
-// mend gives the last line its end if whoever wrote it did not come to it, and returns the file's size.
+// mend ends the last line with a newline if a crash has left it unfinished, and returns the file's size.
 func mend(f *os.File) (size int64, err error) {
 	info, err := f.Stat()
 	if err != nil || info.Size() == 0 {
@@ -114,7 +114,7 @@ func mend(f *os.File) (size int64, err error) {
 }
 
 func (l *File) rotate() error {
-	_ = l.f.Sync() // nobody syncs it later
+	_ = l.f.Sync() // a later Sync is for the new file
 	l.f.Close()
 	l.f = nil
 	for i := l.keep(); i > 1; i-- {

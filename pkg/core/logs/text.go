@@ -14,7 +14,7 @@ import (
 // timeFormat is RFC 3339 with milliseconds.
 const timeFormat = "2006-01-02T15:04:05.000Z07:00"
 
-// Text writes an entry as one line for people: time, level, component, message, then the fields:
+// Text formats an entry as one line: time, level, component, message, then the fields:
 //
 //	2026-11-21T10:44:00.123Z INFO  kubelet: ready took=12ms
 type Text struct{ Colour bool }
@@ -70,7 +70,7 @@ func (t Text) Format(e *logrus.Entry) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// oneLine keeps an entry on one line, so that nobody can forge one with a value that holds a line's end.
+// oneLine escapes newlines, so that a message cannot forge a further entry.
 func oneLine(s string) string {
 	s = strings.TrimRight(s, "\n")
 	if !strings.ContainsAny(s, "\n\r") {
@@ -79,7 +79,7 @@ func oneLine(s string) string {
 	return strings.NewReplacer("\r\n", `\n`, "\n", `\n`, "\r", `\r`).Replace(s)
 }
 
-// quote quotes a field's value if it would not be one word.
+// quote quotes a field's value if it is not one word.
 func quote(s string) string {
 	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || r == '"' || r == '=' }) {
 		return strconv.Quote(s)
@@ -87,7 +87,7 @@ func quote(s string) string {
 	return s
 }
 
-// Colour puts colour to a line that Text wrote without. Any other line is left as it is.
+// Colour adds colour to a line that Text wrote without. It returns any other line unchanged.
 func Colour(s string) string {
 	line, ok := Parse(s)
 	if !ok || strings.HasPrefix(s, "{") {

@@ -1,5 +1,4 @@
-// Package paths names every file and directory that coracle makes. Nobody else joins path names of ours, and
-// reset walks this list.
+// Package paths names every file and directory that coracle makes. Other packages do not build such paths themselves.
 package paths
 
 import (
@@ -7,13 +6,13 @@ import (
 	"path/filepath"
 )
 
-// Exists reports whether there is anything at path, be it a symbolic link to nothing.
+// Exists reports whether there is anything at path, even a dangling symbolic link.
 func Exists(path string) bool {
 	_, err := os.Lstat(path)
 	return err == nil
 }
 
-// Dirs are the roots of what one coracle keeps on a machine.
+// Dirs are the root directories of one coracle on a machine.
 type Dirs struct {
 	Data    string `json:"data"`    // survives reboots; /var/lib/coracle
 	Run     string `json:"run"`     // gone after a reboot; /run/coracle. Short: it holds sockets
@@ -29,7 +28,7 @@ func Default() Dirs {
 func (d Dirs) data(elem ...string) string { return filepath.Join(append([]string{d.Data}, elem...)...) }
 func (d Dirs) run(elem ...string) string  { return filepath.Join(append([]string{d.Run}, elem...)...) }
 
-// Lock is held (flock) by the front for as long as it lives: one coracle per data directory.
+// Lock is locked (flock) by the front while it runs: only one coracle uses a data directory.
 func (d Dirs) Lock() string { return d.data("lock") }
 
 // Payloads holds one directory per unpacked payload, named by its SHA-256.
@@ -71,31 +70,31 @@ func (d Dirs) Etcd() string { return d.data("server", "etcd") }
 // ResetRequest asks etcd to become a cluster of one member at its next start.
 func (d Dirs) ResetRequest() string { return d.data("server", "reset-quorum.json") }
 
-// RekeyRequest exists while etcd's data is an unchanged copy of another cluster's: it says how the new cluster differs.
+// RekeyRequest describes how a new cluster differs from the one whose etcd data it has copied. It exists until the data is changed.
 func (d Dirs) RekeyRequest() string { return d.data("server", "refound.json") }
 
 // Snapshots holds copies of etcd's data.
 func (d Dirs) Snapshots() string { return d.data("server", "snapshots") }
 
-// ServerCluster is what a server remembers of its cluster: the settings that it was made with, and who serves it.
+// ServerCluster stores what a server knows of its cluster: the shared settings and the API servers.
 func (d Dirs) ServerCluster() string { return d.data("server", "cluster.json") }
 
-// SharedFile is a file that a server took from the cluster when it joined, by the flag that names such a file.
+// SharedFile is a copy of a file that the cluster's servers share, by the name of its flag.
 func (d Dirs) SharedFile(flag string) string { return d.data("server", "shared", flag) }
 
-// Token is the token that a server was told to let others join with.
+// Token is the configured token with which other machines join.
 func (d Dirs) Token() string { return d.data("server", "token") }
 
-// AgentToken is the token that a server was told to let agents join with.
+// AgentToken is the configured token with which only agents join.
 func (d Dirs) AgentToken() string { return d.data("server", "agent-token") }
 
 // ServerConfig holds generated configuration of the control plane (kubeconfigs, component configuration files).
 func (d Dirs) ServerConfig(name string) string { return d.data("server", "etc", name) }
 
-// VolumePlugins holds FlexVolume plugins for the control plane. Upstream's place is in /usr, which is not ours.
+// VolumePlugins holds FlexVolume plugins for the control plane. Upstream's default is in /usr, where coracle does not write.
 func (d Dirs) VolumePlugins() string { return d.data("server", "volume-plugins") }
 
-// OwnNodes is where a server remembers which Node objects are or were its machine.
+// OwnNodes lists the present and former Node objects of a server's machine.
 func (d Dirs) OwnNodes() string { return d.data("server", "own-nodes.json") }
 
 // Manifests holds the user's manifests, applied while coracle runs.
@@ -107,7 +106,7 @@ func (d Dirs) Charts() string { return d.data("charts") }
 // Images holds the user's image archives, imported at start.
 func (d Dirs) Images() string { return d.data("images") }
 
-// LocalVolumes holds the folders of local volumes, unless people chose another place for them.
+// LocalVolumes is the default directory of local volumes.
 func (d Dirs) LocalVolumes() string { return d.data("storage") }
 
 // NodeConfig holds the generated configuration of the node process.
@@ -116,40 +115,40 @@ func (d Dirs) NodeConfig(name string) string { return d.data("node", "etc", name
 // NodePKI holds the node's certificates; the kubelet rotates its own in here.
 func (d Dirs) NodePKI() string { return d.data("node", "pki") }
 
-// Cluster is what an agent remembers of its cluster, for a start without a server.
+// Cluster stores what an agent knows of its cluster, for a start without a server.
 func (d Dirs) Cluster() string { return d.data("node", "cluster.json") }
 
-// Servers remembers the API servers that a node's balancer knows.
+// Servers stores the API servers that a node's balancer knows.
 func (d Dirs) Servers() string { return d.data("node", "servers.json") }
 
-// NodeCA is the cluster's CA certificate as the node knows it.
+// NodeCA is the node's copy of the cluster's CA certificate.
 func (d Dirs) NodeCA() string { return filepath.Join(d.NodePKI(), "ca.crt") }
 
 // Containerd is containerd's root: content, snapshots, metadata.
 func (d Dirs) Containerd() string { return d.data("node", "containerd") }
 
-// ImageIndex remembers which image archives have been imported.
+// ImageIndex lists the image archives that have been imported.
 func (d Dirs) ImageIndex() string { return d.data("node", "images.json") }
 
 // StaticPods holds manifests of pods that the kubelet runs by itself.
 func (d Dirs) StaticPods() string { return d.data("node", "static-pods") }
 
-// RegistryHosts holds hosts.toml files that say how registries are reached.
+// RegistryHosts holds containerd's hosts.toml files for registries.
 func (d Dirs) RegistryHosts() string { return filepath.Join(d.Config, "certs.d") }
 
-// Registries is the file that says which mirrors and credentials registries have, in the format of k3s.
+// Registries is the file with the mirrors and credentials of registries, in the format of k3s.
 func (d Dirs) Registries() string { return filepath.Join(d.Config, "registries.yaml") }
 
-// CNIState holds what CNI plugins remember: address leases.
+// CNIState holds the state of CNI plugins: address leases.
 func (d Dirs) CNIState() string { return d.data("node", "cni") }
 
-// RunLock is held like Lock: one coracle per run directory, whatever its data directory.
+// RunLock is locked like Lock: only one coracle uses a run directory.
 func (d Dirs) RunLock() string { return d.run("lock") }
 
 // Resolved is the front's resolved configuration for its child processes.
 func (d Dirs) Resolved() string { return d.run("config.json") }
 
-// State is where a process of ours ("front", "control-plane", "node") writes what it is doing, for status and trace.
+// State is the state file of a process ("front", "control-plane", "node"), which status and trace read.
 func (d Dirs) State(process string) string { return d.run("state", process+".json") }
 
 // NotifySocket is the socket on which the front listens to its child processes.
@@ -164,7 +163,7 @@ func (d Dirs) ContainerdSocket() string { return d.run("containerd", "containerd
 // ContainerdState is containerd's state directory; shims keep their bundles in it.
 func (d Dirs) ContainerdState() string { return d.run("containerd", "state") }
 
-// ShimSockets holds the sockets of the containers' shims. Short: 42 bytes at most.
+// ShimSockets holds the sockets of containers' shims. The limit for its path is 42 bytes.
 func (d Dirs) ShimSockets() string { return d.run("s") }
 
 // Runc is runc's state directory.
@@ -173,19 +172,19 @@ func (d Dirs) Runc() string { return d.run("runc") }
 // Subnet is the node's pod subnet as flannel leased it, read by the CNI plugin.
 func (d Dirs) Subnet() string { return d.run("subnet.json") }
 
-// PolicySocket is where the CNI plugin tells of pods that come and go, so that network policies hold from their first
-// packet on.
+// PolicySocket receives the CNI plugin's events about pods, so that network policies are in force before a pod's first
+// packet.
 func (d Dirs) PolicySocket() string { return d.run("policy.sock") }
 
-// PolicyRecall remembers which namespaces have network policies, for a start without an API.
+// PolicyRecall lists the namespaces with network policies, for a start without an API server.
 func (d Dirs) PolicyRecall() string { return d.NodeConfig("policies.json") }
 
-// CNIConfig is the CNI configuration list that coracle writes when it does the pod network itself.
+// CNIConfig is the CNI configuration list, which coracle writes unless the pod network is the user's.
 func (d Dirs) CNIConfig() string { return "/etc/cni/net.d/10-coracle.conflist" }
 
-// CNIPlugins holds the payload's CNI plugins by type. They are not in Bin itself: one is called bridge, as a tool of
-// iproute2 is.
+// CNIPlugins holds the payload's CNI plugins by type. They are not in Bin, because one has the name of iproute2's program
+// bridge.
 func (d Dirs) CNIPlugins() string { return filepath.Join(d.Bin(), "cni") }
 
-// CNIBin is where plugins that the user brings are looked for.
+// CNIBin holds the user's own CNI plugins.
 func (d Dirs) CNIBin() string { return "/opt/cni/bin" }

@@ -15,7 +15,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/logs"
 )
 
-// Display draws frames at the bottom of a terminal until End, and warnings and errors of the log above them. It is safe for
+// Display draws frames at the bottom of a terminal until End, and errors of the log above them. It is safe for
 // concurrent use.
 type Display struct {
 	// Out is the terminal. Size returns its columns and rows.
@@ -83,14 +83,14 @@ func (d *Display) erase() string {
 	return fmt.Sprintf("\x1b[%dA\r\x1b[J", d.drawn)
 }
 
-// Line shows a line of log, without its newline, if it is a warning or an error.
+// Line shows a line of log, without its newline, if it is an error.
 func (d *Display) Line(text string) {
 	if logs.Alarming(text) {
 		d.show(logs.Colour(text) + "\n")
 	}
 }
 
-// show writes text above the frame, or at the end if there is no frame any more.
+// show writes text above the frame, or at the end after End.
 func (d *Display) show(text string) {
 	v := d.View()
 	d.mu.Lock()

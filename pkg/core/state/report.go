@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// Report describes to people what a component reports in Process.Details. NewReport makes one.
+// Report describes how the report of a component in Process.Details is shown. NewReport makes one.
 type Report struct {
 	// Key is the name of the report in Process.Details.
 	Key string
-	// Reporter says which processes write the report.
+	// Reporter is the kind of machine whose process writes the report.
 	Reporter Reporter
 	// Title stands before the first line of coracle status.
 	Title string
 	// Lines are the lines of coracle status; there are none while nothing is worth a line.
 	Lines func(json.RawMessage) []string
-	// Judge lists the problems that coracle doctor shows, and says what is well if there are none. It takes a missing
+	// Judge returns the problems for coracle doctor, and a text for the case that there are none. It takes a missing
 	// report for an empty one. It is nil for a report without a probe.
 	Judge func(json.RawMessage) (problems []Problem, fine string)
 }
 
-// Reporter says where a report is written.
+// Reporter is the kind of machine that writes a report.
 type Reporter int
 
 // The reporters: every node, every server, or only the server that leads.
@@ -33,12 +33,12 @@ const (
 // Problem is one finding of coracle doctor.
 type Problem struct {
 	Text  string
-	Fix   string // what people can do about it
+	Fix   string // what the user can do about it
 	Fails bool   // it is a failure and not a warning
 }
 
-// NewReport describes a report of type T. judge may be nil. A report that another version wrote in another form counts
-// as missing.
+// NewReport describes a report of type T. judge may be nil. A report in the format of another version is taken for a missing
+// one.
 func NewReport[T any](key string, by Reporter, title string, lines func(T) []string, judge func(T) ([]Problem, string)) Report {
 	r := Report{Key: key, Reporter: by, Title: title, Lines: func(raw json.RawMessage) []string {
 		var report T

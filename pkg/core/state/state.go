@@ -49,7 +49,7 @@ type Phase struct {
 	Name  string    `json:"name"`
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended,omitzero"`
-	// Waiting says what the step waits for.
+	// Waiting names what the step waits for.
 	Waiting string `json:"waiting,omitempty"`
 }
 
@@ -62,7 +62,7 @@ type Child struct {
 	Ready    time.Time `json:"ready,omitzero"`
 	Restarts int       `json:"restarts"`
 	Status   string    `json:"status,omitempty"` // the child's last STATUS= line
-	// LastExit says why the last instance ended: exit status and its last error line.
+	// LastExit describes the end of the last instance: its exit status and its last error.
 	LastExit   string    `json:"lastExit,omitempty"`
 	LastExitAt time.Time `json:"lastExitAt,omitzero"`
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/process"
 )
 
-// mount is a file system that a machine or a container has, as a rule, before its first process runs.
+// mount is a file system that most machines and containers mount before their first process runs.
 type mount struct {
 	target, fstype, data string
 	flags                uintptr
 	missing              func(target string) bool
 }
 
-// mounts are what init sees to, in order.
+// mounts lists the file systems in the order in which they are mounted.
 var mounts = [...]mount{
 	{"/proc", "proc", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, foreign},
 	{"/sys", "sysfs", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, lacks("kernel")},
@@ -32,18 +32,18 @@ var mounts = [...]mount{
 	{"/sys/fs/cgroup", "cgroup2", "", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, isOf("/sys")},
 }
 
-// foreign finds a /proc that is not there, or is that of another PID namespace than ours.
+// foreign reports whether /proc is not mounted, or is of another PID namespace.
 func foreign(target string) bool {
 	self, err := os.Readlink(target + "/self")
 	return err != nil || self != strconv.Itoa(os.Getpid())
 }
 
-// lacks finds a directory that has no entry of that name.
+// lacks reports whether a directory has no entry of that name.
 func lacks(name string) func(string) bool {
 	return func(target string) bool { return notThere(target + "/" + name) }
 }
 
-// isOf finds a directory that is still of the same file system as the one it is in.
+// isOf reports whether a directory is of the same file system as its parent, so that nothing is mounted on it.
 func isOf(parent string) func(string) bool {
 	return func(target string) bool {
 		var t, p unix.Stat_t
@@ -59,8 +59,7 @@ func notThere(path string) bool {
 	return os.IsNotExist(err)
 }
 
-// Mount gives PID 1 the file systems that it would have found mounted on a machine with an init of its own. What
-// is there already stays as it is.
+// Mount mounts the file systems that PID 1 needs, except those that are mounted already.
 func Mount() error {
 	for _, m := range mounts {
 		if !m.missing(m.target) {
@@ -104,8 +103,8 @@ func RaiseLimits() {
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte(strconv.Itoa(oomScore)), 0) // needs CAP_SYS_RESOURCE
 }
 
-// EndOthers ends everything else in the PID namespace that this process is the init of, as a machine does that is shut
-// down: all are asked, and what is left after grace is killed.
+// EndOthers ends all other processes in the PID namespace of this process, which is its init: with SIGTERM, and after grace
+// with SIGKILL.
 func EndOthers(grace time.Duration) {
 	_ = unix.Kill(-1, unix.SIGTERM)
 	for deadline := time.Now().Add(grace); others() && time.Now().Before(deadline); {

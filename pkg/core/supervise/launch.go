@@ -93,7 +93,7 @@ func (p *launched) wait() (string, bool) {
 	return describe(p.cmd.ProcessState)
 }
 
-// describe says in words how a process ended.
+// describe returns how a process ended: "was killed (SIGKILL)".
 func describe(s *os.ProcessState) (string, bool) {
 	status, ok := s.Sys().(syscall.WaitStatus)
 	switch {
@@ -108,7 +108,7 @@ func describe(s *os.ProcessState) (string, bool) {
 // maxLine is the length in bytes at which a longer line is cut.
 const maxLine = 64 << 10
 
-// lineWriter splits what is written to it into lines.
+// lineWriter calls line with each line that is written to it.
 type lineWriter struct {
 	line func(string) // takes each line, without its end
 	rest []byte       // of a line that has no end yet

@@ -17,11 +17,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/process"
 )
 
-// EndLeftovers kills what an earlier front has left: processes that were called with a program's arguments and see
-// the same file at lock as we do (those of a coracle in a container may look the same otherwise). It returns once
-// they are gone, so that their files and ports are free. The caller holds the lock. Such processes are rare: the
-// kernel kills children with their front. But it does not wait for their end, so those that are about to end are
-// waited for as well.
+// EndLeftovers kills child processes of an earlier front: processes with a program's arguments, for which lock is
+// the same file (a coracle in a container may have the same arguments). It returns once
+// they have ended, so that their files and ports are free. The caller holds the lock. Such processes are rare, because the
+// kernel kills children with their front. But it does not wait for their end, so EndLeftovers also waits for processes that
+// are about to end.
 func EndLeftovers(lock string, programs []Program) (killed []int, err error) {
 	ours, err := os.Stat(lock)
 	if err != nil {
@@ -52,17 +52,17 @@ func EndLeftovers(lock string, programs []Program) (killed []int, err error) {
 	return killed, nil
 }
 
-// comm is the name that the kernel gives to a process that runs the file at path.
+// comm returns the kernel's name of a process that runs the file at path.
 func comm(path string) string {
 	const most = 15
 	name := filepath.Base(path)
 	return name[:min(len(name), most)]
 }
 
-// endTimeout is how long a killed process may take to go. Large ones take a while to give their memory back.
+// endTimeout bounds the wait for a killed process. The kernel needs seconds to free a lot of memory.
 const endTimeout = 10 * time.Second
 
-// HeldError is that of a lock somebody else holds.
+// HeldError is the error of a lock that another process holds.
 type HeldError struct {
 	Path string
 	PID  int // 0 if not known
@@ -76,8 +76,8 @@ func (e *HeldError) Error() string {
 	return fmt.Sprintf("another coracle (pid %d) is using %s", e.PID, dir)
 }
 
-// Lock takes the lock at path for as long as the returned file is open and this process lives, and writes our pid
-// into it. If somebody has it the error is a HeldError.
+// Lock takes the lock at path until the returned file is closed or this process ends, and writes this process's PID
+// into it. If another process holds the lock, the error is a HeldError.
 func Lock(path string) (*os.File, error) {
 	f, err := filelock.Try(path)
 	if errors.Is(err, filelock.ErrHeld) {

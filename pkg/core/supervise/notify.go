@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// message is what we understand of sd_notify's protocol.
+// message is the part of sd_notify's protocol that the supervisor uses.
 type message struct {
 	ready     bool
 	hasStatus bool
@@ -34,8 +34,8 @@ func parseMessage(text string) (m message) {
 	return m
 }
 
-// notifySocket receives messages. The kernel says who sent one, so a message of an instance that has died since,
-// or of a stranger, is never taken for one of a running program.
+// notifySocket receives messages. The kernel adds the sender's PID, so that a message of another process is never taken for
+// one of a running program.
 type notifySocket struct {
 	conn *net.UnixConn
 	done chan struct{}
@@ -106,11 +106,11 @@ func (s *notifySocket) close() {
 // Systemd is the service manager that started this process, if one did. Its methods do nothing otherwise.
 type Systemd struct {
 	socket   string
-	watchdog time.Duration // how often it wants to hear from us, 0 for never
+	watchdog time.Duration // the longest interval between messages to it; 0 is no limit
 }
 
-// TakeSystemd reads what a service manager said in the environment and takes it out, so that no child believes
-// itself to be meant.
+// TakeSystemd reads the service manager's variables and removes them from the environment, so that no child process uses
+// them.
 func TakeSystemd() Systemd {
 	s := Systemd{socket: take("NOTIFY_SOCKET")}
 	usec, err := strconv.ParseInt(take("WATCHDOG_USEC"), 10, 64)
@@ -132,9 +132,9 @@ func (s Systemd) Notify(assignments ...string) {
 	if s.socket == "" {
 		return
 	}
-	conn, err := net.Dial("unixgram", s.socket) // a leading @ is an abstract name to both
+	conn, err := net.Dial("unixgram", s.socket) // a leading @ is an abstract name
 	if err != nil {
-		return // a manager that does not listen has nothing to be told
+		return // the service manager does not listen
 	}
 	defer conn.Close()
 	_, _ = conn.Write([]byte(strings.Join(assignments, "\n")))
@@ -143,7 +143,7 @@ func (s Systemd) Notify(assignments ...string) {
 // Status replaces the one line that systemctl shows.
 func (s Systemd) Status(text string) { s.Notify("STATUS=" + oneLine(text)) }
 
-// Watch says that we are alive, twice as often as asked for, until ctx is done.
+// Watch sends watchdog messages at half the required interval, until ctx is done.
 func (s Systemd) Watch(ctx context.Context) {
 	if s.socket == "" || s.watchdog == 0 {
 		return

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Children knows which child processes of this one have somebody who waits for them. The zero value is usable.
+// Children records the child processes that this process waits for itself. The zero value is usable.
 type Children struct {
 	mu     sync.Mutex
-	reaped map[int]chan struct{} // by process id; closed once its status was taken
+	reaped map[int]chan struct{} // by process id; closed after wait
 }
 
-// start starts cmd. The lock is held over the fork, so that a child that ends at once is not taken for an orphan.
+// start starts cmd. The lock is held until the PID is recorded, so that a child that ends at once is not taken for an orphan.
 func (c *Children) start(cmd *exec.Cmd) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,7 +31,7 @@ func (c *Children) start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// wait takes the status of a child that start started.
+// wait waits for a child that start has started.
 func (c *Children) wait(cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	c.mu.Lock()
@@ -41,7 +41,7 @@ func (c *Children) wait(cmd *exec.Cmd) error {
 	return err
 }
 
-// Run runs a program to its end, as cmd.Run. A nil Children does nothing else.
+// Run is cmd.Run for a child that ReapOrphans must leave alone. On a nil Children it is just that.
 func (c *Children) Run(cmd *exec.Cmd) error {
 	if c == nil {
 		return cmd.Run()
@@ -52,8 +52,8 @@ func (c *Children) Run(cmd *exec.Cmd) error {
 	return c.wait(cmd)
 }
 
-// ReapOrphans takes the exit status of every process that was orphaned to this one, until ctx is done. PID 1 owes
-// that to its container. It leaves supervised programs alone, and takes the status of any other child.
+// ReapOrphans waits for every process that became a child of this one because its parent ended, until ctx is done. PID 1 of a
+// container has to do so, or zombies accumulate. It leaves children alone that Children has started.
 func (c *Children) ReapOrphans(ctx context.Context) {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
@@ -68,7 +68,7 @@ func (c *Children) ReapOrphans(ctx context.Context) {
 	}
 }
 
-// reapEnded looks at ended children without taking them. It takes orphans, and waits for the owners of others.
+// reapEnded reaps ended orphans. For other ended children it waits until wait has reaped them.
 func (c *Children) reapEnded() {
 	for {
 		var info unix.Siginfo

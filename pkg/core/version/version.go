@@ -1,4 +1,4 @@
-// Package version says what this build is. The build stamps its variables with -ldflags -X; a plain `go build`
+// Package version has the versions of this build. The build sets the variables with -ldflags -X; a plain `go build`
 // leaves the defaults.
 package version
 
