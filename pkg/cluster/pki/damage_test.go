@@ -106,6 +106,9 @@ func copyFile(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	if err := atomicfile.Write(to, data, info.Mode().Perm()); err != nil {
 		t.Fatal(err)
 	}
