@@ -9,6 +9,7 @@ package supportbundle
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"fmt"
@@ -16,6 +17,8 @@ import (
 	"path"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/coracle-dev/coracle/pkg/diagnose/redact"
 )
@@ -116,16 +119,15 @@ func (b Bundle) Write(ctx context.Context, to io.Writer, collectors []Collector)
 	zipped := gzip.NewWriter(to)
 	a := &archive{Bundle: b, tar: tar.NewWriter(zipped)}
 	outcomes := make([]Outcome, len(collectors))
-	slots := make(chan struct{}, max(b.AtOnce, 1))
-	var all sync.WaitGroup
+	var all errgroup.Group
+	all.SetLimit(max(b.AtOnce, 1))
 	for i, c := range collectors {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
+		all.Go(func() error {
 			outcomes[i] = a.run(ctx, c)
+			return nil
 		})
 	}
-	all.Wait()
+	_ = all.Wait() // an outcome has the error of its collector
 	a.add("README.txt", readme(b, outcomes))
 	if a.err == nil {
 		a.err = a.tar.Close()
@@ -153,10 +155,7 @@ const grace = 500 * time.Millisecond
 
 // run runs one collector. One that does not heed its time limit, as when a disk hangs, is left behind.
 func (a *archive) run(ctx context.Context, c Collector) Outcome {
-	limit := c.Timeout
-	if limit == 0 {
-		limit = a.Timeout
-	}
+	limit := cmp.Or(c.Timeout, a.Timeout)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	began := time.Now()

@@ -13,25 +13,26 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 
 	"github.com/coracle-dev/coracle/pkg/diagnose/redact"
 )
 
 // resource is one kind of objects that is collected. Secrets are not in the table, and never read but for Secrets.
 type resource struct {
-	gvr schema.GroupVersionResource
-	// namespaces limits it; none is all.
-	namespaces []string
-	fields     string // a field selector
+	gvr        schema.GroupVersionResource
+	namespaces []string // "" for all
+	fields     string   // a field selector
 }
 
 func in(group, version string, names ...string) (out []resource) {
 	for _, name := range names {
-		out = append(out, resource{gvr: schema.GroupVersionResource{Group: group, Version: version, Resource: name}})
+		out = append(out, resource{schema.GroupVersionResource{Group: group, Version: version, Resource: name}, []string{metav1.NamespaceAll}, ""})
 	}
 	return out
 }
@@ -111,47 +112,30 @@ func unreachable(err error) bool {
 const most = 5000
 
 func list(ctx context.Context, client dynamic.Interface, r resource) (items []unstructured.Unstructured, err error) {
-	namespaces := r.namespaces
-	if len(namespaces) == 0 {
-		namespaces = []string{metav1.NamespaceAll}
-	}
-	for _, ns := range namespaces {
-		options := metav1.ListOptions{Limit: 500, FieldSelector: r.fields}
-		for {
-			page, err := client.Resource(r.gvr).Namespace(ns).List(ctx, options)
-			if err != nil {
-				return items, err
-			}
-			items = append(items, page.Items...)
-			options.Continue = page.GetContinue()
-			if options.Continue == "" {
-				break
-			}
+	for _, namespace := range r.namespaces {
+		list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return client.Resource(r.gvr).Namespace(namespace).List(ctx, options)
+		})
+		err := list.EachListItem(ctx, metav1.ListOptions{FieldSelector: r.fields}, func(object runtime.Object) error {
 			if len(items) >= most {
-				return items, fmt.Errorf("there are more than %d; the others are left out", most)
+				return fmt.Errorf("there are more than %d; the others are left out", most)
 			}
+			items = append(items, *object.(*unstructured.Unstructured))
+			return nil
+		})
+		if err != nil {
+			return items, err
 		}
 	}
 	return items, nil
 }
 
 func encodeList(items []unstructured.Unstructured) ([]byte, error) {
-	var out bytes.Buffer
-	out.WriteString("{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": [")
 	for i := range items {
 		clean(items[i].Object)
-		data, err := json.MarshalIndent(items[i].Object, "", " ")
-		if err != nil {
-			return nil, err
-		}
-		if i > 0 {
-			out.WriteByte(',')
-		}
-		out.WriteByte('\n')
-		out.Write(data)
 	}
-	out.WriteString("\n]}\n")
-	return out.Bytes(), nil
+	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}, Items: items}
+	return json.MarshalIndent(list, "", " ")
 }
 
 // hidden values are those that people put secrets into: variables and headers. What they are called stays.
@@ -255,26 +239,24 @@ func Secrets(ctx context.Context, config *rest.Config) (values []string, err err
 	if err != nil {
 		return nil, err
 	}
-	options := metav1.ListOptions{Limit: 500}
-	for {
-		page, err := client.CoreV1().Secrets("").List(ctx, options)
-		if err != nil {
-			return values, fmt.Errorf("reading the cluster's Secrets, to be able to take them out: %w", err)
-		}
-		for _, s := range page.Items {
-			values = append(values, secretValues(s)...)
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			return values, nil
-		}
+	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return client.CoreV1().Secrets("").List(ctx, options)
+	})
+	err = list.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+		values = append(values, secretValues(object.(*corev1.Secret))...)
+		return nil
+	})
+	if err != nil {
+		return values, fmt.Errorf("reading the cluster's Secrets, to be able to remove their values: %w", err)
 	}
+	return values, nil
 }
 
 // ordinary are keys of Secrets whose values are no secret, and so common that they would be taken out of everything.
 var ordinary = []string{"ca.crt", "tls.crt", "namespace", "username", "user", "host", "port", "database", "dbname", "name", "description",
 	"expiration", "auth-extra-groups", "type", "token-id"}
 
-func secretValues(s corev1.Secret) (values []string) {
+func secretValues(s *corev1.Secret) (values []string) {
 	for key, value := range s.Data {
 		if slices.Contains(ordinary, key) || strings.HasPrefix(key, "usage-bootstrap-") {
 			continue

@@ -55,7 +55,7 @@ func TestNoSecrets(t *testing.T) {
 }
 
 func TestSecretValues(t *testing.T) {
-	got := secretValues(corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Data: map[string][]byte{
+	got := secretValues(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Data: map[string][]byte{
 		"username": []byte("postgres"), "usage-bootstrap-signing": []byte("true"), "config.yaml": []byte("db:\n  password: hunter2!\n"),
 	}})
 	if !slices.Contains(got, "hunter2!") || slices.Contains(got, "postgres") || slices.Contains(got, "true") {

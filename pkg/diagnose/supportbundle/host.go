@@ -15,42 +15,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/nft"
 )
 
-// kernelFiles tell of the machine: name in the bundle and path.
-var kernelFiles = []struct{ name, path string }{
-	{"os-release", "/etc/os-release"},
-	{"cmdline", "/proc/cmdline"},
-	{"cpuinfo", "/proc/cpuinfo"},
-	{"meminfo", "/proc/meminfo"},
-	{"loadavg", "/proc/loadavg"},
-	{"uptime", "/proc/uptime"},
-	{"vmstat", "/proc/vmstat"},
-	{"pressure-cpu", "/proc/pressure/cpu"},
-	{"pressure-io", "/proc/pressure/io"},
-	{"pressure-memory", "/proc/pressure/memory"},
-	{"mounts", "/proc/self/mountinfo"},
-	{"modules", "/proc/modules"},
-	{"filesystems", "/proc/filesystems"},
-	{"cgroups", "/proc/cgroups"},
-	{"cgroup-controllers", "/sys/fs/cgroup/cgroup.controllers"},
-	{"diskstats", "/proc/diskstats"},
-	{"interrupts-soft", "/proc/softirqs"},
-	{"resolv.conf", "/etc/resolv.conf"},
-	{"hosts", "/etc/hosts"},
-	{"nsswitch.conf", "/etc/nsswitch.conf"},
-}
-
-// Kernel collects what the kernel and the distribution say about the machine.
-func Kernel(_ context.Context, to *Files) error {
-	for _, f := range kernelFiles {
-		addFile(to, f.name, f.path)
-	}
-	var u unix.Utsname
-	if err := unix.Uname(&u); err != nil {
-		return fmt.Errorf("asking for the kernel's version: %w", err)
-	}
-	text := unix.ByteSliceToString
-	to.Add("kernel", []byte(fmt.Sprintf("%s %s %s %s\n", text(u.Sysname[:]), text(u.Release[:]), text(u.Version[:]), text(u.Machine[:]))))
-	return nil
+// kernelFiles describe the machine, its kernel and its distribution.
+var kernelFiles = []string{
+	"/etc/os-release", "/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf",
+	"/proc/version", "/proc/cmdline", "/proc/cpuinfo", "/proc/meminfo", "/proc/loadavg", "/proc/uptime", "/proc/vmstat", "/proc/pressure/*",
+	"/proc/self/mountinfo", "/proc/modules", "/proc/filesystems", "/proc/cgroups", "/sys/fs/cgroup/cgroup.controllers", "/proc/diskstats", "/proc/softirqs",
 }
 
 // sysctls are patterns below /proc/sys of settings that matter to a node.

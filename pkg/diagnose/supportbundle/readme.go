@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/quantity"
 )
 
 // readme lists what is in the bundle, and what is not and why.
@@ -18,14 +20,14 @@ What is in it:
 
 `)
 	for _, o := range outcomes {
-		var size int
+		var size int64
 		for _, f := range o.Files {
-			size += f.Size
+			size += int64(f.Size)
 		}
-		fmt.Fprintf(&w, "%-34s %9s   %s\n", o.Name, bytesText(size), o.About)
+		fmt.Fprintf(&w, "%-34s %9s   %s\n", o.Name, quantity.Bytes(size), o.About)
 		if len(o.Files) > 1 || len(o.Files) == 1 && o.Files[0].Name != o.Name {
 			for _, f := range o.Files {
-				fmt.Fprintf(&w, "    %-30s %9s\n", strings.TrimPrefix(f.Name, o.Name+"/"), bytesText(f.Size))
+				fmt.Fprintf(&w, "    %-30s %9s\n", strings.TrimPrefix(f.Name, o.Name+"/"), quantity.Bytes(int64(f.Size)))
 			}
 		}
 	}
@@ -44,16 +46,4 @@ What is in it:
 		fmt.Fprintf(&w, "- %s\n", strings.ReplaceAll(strings.TrimSpace(note), "\n", "\n  "))
 	}
 	return []byte(w.String())
-}
-
-func bytesText(n int) string {
-	switch {
-	case n == 0:
-		return "-"
-	case n < 10<<10:
-		return fmt.Sprintf("%d B", n)
-	case n < 10<<20:
-		return fmt.Sprintf("%d KiB", n>>10)
-	}
-	return fmt.Sprintf("%d MiB", n>>20)
 }

@@ -88,7 +88,7 @@ func host(s Sources) []Collector {
 		return Command(s.Env, append([]string{"ip"}, args...)...)
 	}
 	return []Collector{
-		{Name: "host/kernel", About: "kernel, distribution, memory, mounts, cgroups", Collect: Kernel},
+		{Name: "host/kernel", About: "kernel, distribution, memory, mounts, cgroups", Collect: Paths(nil, kernelFiles...)},
 		{Name: "host/sysctls.txt", About: "kernel settings", Collect: Sysctls},
 		{Name: "host/clock.txt", About: "time, and whether it is kept right", Collect: Clock},
 		{Name: "host/disks.txt", About: "how full the file systems are", Collect: Disks("/", d.Data, d.Run, d.Kubelet, "/tmp", "/var/log")},

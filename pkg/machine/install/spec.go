@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -162,11 +163,7 @@ var proxies = []string{"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "ht
 func Environment(environ []string) (out []string) {
 	for _, pair := range environ {
 		name, value, _ := strings.Cut(pair, "=")
-		own := config.IsVariable(name)
-		for _, proxy := range proxies {
-			own = own || name == proxy
-		}
-		if own && value != "" {
+		if value != "" && (config.IsVariable(name) || slices.Contains(proxies, name)) {
 			out = append(out, pair)
 		}
 	}
