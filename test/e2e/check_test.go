@@ -148,12 +148,12 @@ END`)
 	finds(t, r, check.Fail, "disk-space", "MiB of space left", "make room")
 	finds(t, r, check.Warn, "mtu", "packets of eth0 have up to 1000 bytes, those of pods 950", "mtu 1330")
 	finds(t, r, check.Fail, "routes", "10.42.7.0/24 by eth0 leads into --cluster-cidr 10.42.0.0/16")
-	finds(t, r, check.Fail, "other-kubernetes", "05-other.conflist comes before coracle's")
+	finds(t, r, check.Fail, "other-kubernetes", "05-other.conflist sorts before coracle's")
 	finds(t, r, check.Fail, "other-kubernetes", "kubelet runs (process")
 	finds(t, r, check.Warn, "name-servers", "172.30.0.77 does not answer")
 	finds(t, r, check.Warn, "hostname", `"localhost"`)
-	forward := finds(t, r, check.Fail, "firewall", "inet mine forward", "what pods say to each other")
-	input := finds(t, r, check.Fail, "firewall", "inet mine input", "questions to DNS")
+	forward := finds(t, r, check.Fail, "firewall", "inet mine forward", "packets between pods")
+	input := finds(t, r, check.Fail, "firewall", "inet mine input", "DNS queries")
 	if missing := finds(t, r, check.Warn, "firewall", "8472/udp (packets of pods)"); strings.Contains(missing.Finding, "6443") || strings.Contains(missing.Finding, "10250") {
 		t.Errorf("ports that are let in are missed: %s", missing.Finding)
 	}
@@ -180,9 +180,9 @@ iptables -P FORWARD DROP; iptables -A FORWARD -i docker0 -j ACCEPT; iptables -N 
 iptables -P INPUT DROP; iptables -A INPUT -i lo -j ACCEPT; iptables -A INPUT -m state --state ESTABLISHED -j ACCEPT
 iptables -A INPUT -p tcp --dport 10000:11000 -j ACCEPT; iptables -A INPUT -p tcp --dport 6443 -j ACCEPT`)
 	r := report(t, h, "check", "--only", "firewall")
-	finds(t, r, check.OK, "firewall", "ip filter FORWARD", "coracle adds rules there that let 10.42.0.0/16 through")
+	finds(t, r, check.OK, "firewall", "ip filter FORWARD", "coracle adds rules there that accept 10.42.0.0/16")
 	input := finds(t, r, check.Fail, "firewall", "ip filter INPUT", "iptables -I INPUT -s 10.42.0.0/16 -j ACCEPT")
-	ports := finds(t, r, check.Warn, "firewall", "lets no other machine in to 8472/udp (packets of pods), ")
+	ports := finds(t, r, check.Warn, "firewall", "drops connections to 8472/udp (packets of pods): ")
 	h.Run("sh", "-ec", input.Fix+"; "+ports.Fix)
 	well(t, report(t, h, "check", "--only", "firewall"))
 }

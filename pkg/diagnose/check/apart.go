@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errNamespaces is the error of apart if the kernel refuses new namespaces.
+// errNamespaces is part of the error of inNamespaces if the kernel refuses new namespaces.
 var errNamespaces = errors.New("making namespaces")
 
-// apart runs do on a thread that gets new namespaces and ends with them: what do makes there is invisible to others and
-// does not stay.
-func apart(namespaces int, do func() error) error {
+// inNamespaces runs do on a thread in new namespaces, which end with the thread. Other threads do not see what do makes
+// there.
+func inNamespaces(namespaces int, do func() error) error {
 	result := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() == unix.Getpid() {
-			// The first thread never ends, and what /proc tells of the process is told of this thread.
-			result <- apart(namespaces, do) // on another one, because this one is taken
+			// The first thread never ends, and /proc/PID describes the process by this thread.
+			result <- inNamespaces(namespaces, do) // on another thread
 			runtime.UnlockOSThread()
 			return
 		}
-		// Never unlocked from here on: the thread ends with this function.
+		// The thread is not unlocked from here on, so that it ends with this function.
 		if err := unix.Unshare(namespaces); err != nil {
 			result <- fmt.Errorf("%w: %w", errNamespaces, err)
 			return
@@ -36,7 +36,7 @@ func apart(namespaces int, do func() error) error {
 	return <-result
 }
 
-// noNamespaces is the verdict on an error of apart that is about namespaces; nil if it is not.
+// noNamespaces returns the verdict on an error of inNamespaces; nil if the error is not about namespaces.
 func noNamespaces(err error) []Verdict {
 	if !errors.Is(err, errNamespaces) {
 		return nil
@@ -44,8 +44,8 @@ func noNamespaces(err error) []Verdict {
 	return Failf("the kernel must have them, and in a container it takes --privileged", "%v", err)
 }
 
-// withoutNamespaces returns the verdict of a probe that needs namespaces and has none; nil if err is not about them. Outside a
-// start it skips the probe, because the probe of namespaces fails.
+// withoutNamespaces returns the verdict of a probe that needs namespaces and cannot make them; nil if err is another error.
+// Except at a start it skips the probe, because the probe "namespaces" fails.
 func (m *Machine) withoutNamespaces(err error) []Verdict {
 	v := noNamespaces(err)
 	if v != nil && !m.starting {
@@ -58,7 +58,7 @@ func (m *Machine) withoutNamespaces(err error) []Verdict {
 func overlayfs(_ context.Context, m *Machine) []Verdict {
 	const all = unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWPID
 	dir := nearest(m.Config.Dirs.Data)
-	err := apart(all, func() error {
+	err := inNamespaces(all, func() error {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			return fmt.Errorf("trying out mounts: %w", err)
 		}
@@ -70,11 +70,11 @@ func overlayfs(_ context.Context, m *Machine) []Verdict {
 	return judgeOverlay(dir, err)
 }
 
-// mountOverlay mounts an overlay of new directories in dir, and removes everything again.
+// mountOverlay mounts an overlay of new directories in dir, and removes everything afterwards.
 func mountOverlay(data string) error {
 	dir, err := os.MkdirTemp(data, ".check-*")
 	if err != nil {
-		return nil // the check of the data directory says it better
+		return nil // the probe "data-dir" reports it
 	}
 	defer os.RemoveAll(dir)
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -84,7 +84,7 @@ func mountOverlay(data string) error {
 		}
 	}
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", at("lower"), at("upper"), at("work"))
-	err = unix.Mount("overlay", at("merged"), "overlay", 0, options+",volatile") // its end would sync the whole disk
+	err = unix.Mount("overlay", at("merged"), "overlay", 0, options+",volatile") // otherwise the unmount syncs the whole disk
 	if errors.Is(err, unix.EINVAL) {
 		err = unix.Mount("overlay", at("merged"), "overlay", 0, options) // before Linux 5.10
 	}

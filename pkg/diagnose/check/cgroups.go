@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroups looks for the controllers that the kubelet needs, and whether cgroups can be made.
+// cgroups checks that the controllers that the kubelet needs exist, and that cgroups can be made.
 func cgroups(_ context.Context, m *Machine) []Verdict {
 	found := controllers()
 	if m.starting || slices.ContainsFunc(found, func(v Verdict) bool { return v.Result == Fail }) {
@@ -22,15 +22,15 @@ func cgroups(_ context.Context, m *Machine) []Verdict {
 		dir, version = "/sys/fs/cgroup", "v2"
 	}
 	fine := Else(found, Okf("%s, with the controllers that are needed", version))
-	if m.Running { // it makes cgroups all the time, and its kubelet would notice one more
+	if m.Running { // coracle makes cgroups all the time, and its kubelet would see the one that is made here
 		return fine
 	}
 	err := makeCgroup(dir)
 	if errors.Is(err, unix.EROFS) {
-		err = m.unlocked(dir, func() error { return makeCgroup(dir) })
+		err = m.writable(dir, func() error { return makeCgroup(dir) })
 	}
 	if err != nil {
-		return append(found, Failf("in a container, give it cgroups that it may write: --privileged, or --cap-add SYS_ADMIN",
+		return append(found, Failf("in a container, make cgroups writable: --privileged, or --cap-add SYS_ADMIN",
 			"no cgroup can be made in %s: %v", dir, err)...)
 	}
 	return fine
@@ -40,15 +40,15 @@ func cgroups(_ context.Context, m *Machine) []Verdict {
 func makeCgroup(dir string) error {
 	try, err := os.MkdirTemp(dir, "coracle-check-")
 	if err != nil {
-		return errors.Unwrap(err) // without the name that was tried
+		return errors.Unwrap(err) // without the random name
 	}
 	return os.Remove(try)
 }
 
-// unlocked runs do in a mount namespace in which a mount is writable that a container engine has made read-only, as
-// coracle does when it starts.
-func (m *Machine) unlocked(point string, do func() error) error {
-	return apart(unix.CLONE_NEWNS, func() error {
+// writable runs do in a mount namespace in which a mount is writable that a container engine has made read-only. coracle
+// makes such mounts writable when it starts.
+func (m *Machine) writable(point string, do func() error) error {
+	return inNamespaces(unix.CLONE_NEWNS, func() error {
 		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 			return err
 		}
@@ -62,11 +62,11 @@ func (m *Machine) unlocked(point string, do func() error) error {
 // neededControllers are the cgroup controllers without which the kubelet does not start.
 var neededControllers = []string{"cpu", "cpuset", "memory", "pids"}
 
-// controllers looks for cgroups and their controllers. It returns nil if all is well.
+// controllers checks that cgroups and their controllers exist. It returns nil if they do.
 func controllers() []Verdict {
 	var fs unix.Statfs_t
 	if err := unix.Statfs("/sys/fs/cgroup", &fs); err != nil {
-		return Failf("the kernel has to have cgroups, and they have to be mounted there", "looking at /sys/fs/cgroup: %v", err)
+		return Failf("use a kernel with cgroups, and mount them there", "looking at /sys/fs/cgroup: %v", err)
 	}
 	if fs.Type == unix.CGROUP2_SUPER_MAGIC {
 		have, err := os.ReadFile("/sys/fs/cgroup/cgroup.controllers")
@@ -83,7 +83,7 @@ func controllers() []Verdict {
 		return missing
 	}
 	return Warnf("boot the kernel with systemd.unified_cgroup_hierarchy=1 to change to v2",
-		"this machine uses cgroup v1, which Kubernetes is about to give up")
+		"this machine uses cgroup v1, support of which ends in Kubernetes")
 }
 
 // v1Controllers lists the controllers of mounted hierarchies, among other mount options.

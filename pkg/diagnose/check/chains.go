@@ -10,8 +10,8 @@ import (
 	"github.com/google/nftables/xt"
 )
 
-// closedChains finds the closed chains of this network.
-func closedChains() (out []closed, err error) {
+// closedChains returns the chains of this network namespace that drop or reject what no rule accepts.
+func closedChains() (out []closedChain, err error) {
 	conn, err := nftables.New()
 	if err != nil {
 		return nil, err
@@ -33,19 +33,19 @@ func closedChains() (out []closed, err error) {
 		if !drops && (len(rules) == 0 || !refusesAll(rules[len(rules)-1])) {
 			continue
 		}
-		r := &reader{conn: conn, chains: chains}
+		r := &ruleReader{conn: conn, chains: chains}
 		r.follow(c, rules, 0)
-		out = append(out, closed{
+		out = append(out, closedChain{
 			name:    fmt.Sprintf("%s %s %s", family, c.Table.Name, c.Name),
 			forward: *c.Hooknum == *nftables.ChainHookForward,
 			v4:      c.Table.Family != nftables.TableFamilyIPv6, v6: c.Table.Family != nftables.TableFamilyIPv4,
-			policy: drops, knows: r.knows,
+			policy: drops, matches: r.matches,
 		})
 	}
 	return out, nil
 }
 
-// refusesAll reports whether a rule drops or rejects every packet that comes to it.
+// refusesAll reports whether a rule drops or rejects every packet that reaches it.
 func refusesAll(rule *nftables.Rule) bool {
 	for _, e := range rule.Exprs {
 		switch e := e.(type) {
@@ -61,42 +61,42 @@ func refusesAll(rule *nftables.Rule) bool {
 	return false
 }
 
-// reader collects what the rules of a chain, and of those that it leads to, compare packets with before they let them pass.
-type reader struct {
+// ruleReader collects the values that the accepting rules of a chain, and of chains that it jumps to, compare packets with.
+type ruleReader struct {
 	conn   *nftables.Conn
 	chains []*nftables.Chain
 
 	values [][]byte
 	ranges [][2][]byte
-	any    bool // a rule lets everything pass
+	any    bool // a rule accepts every packet
 }
 
-// deepest is how far chains are followed.
-const deepest = 6
+// maxDepth is the number of jumps that are followed.
+const maxDepth = 6
 
-func (r *reader) follow(c *nftables.Chain, rules []*nftables.Rule, depth int) {
+func (r *ruleReader) follow(c *nftables.Chain, rules []*nftables.Rule, depth int) {
 	for _, rule := range rules {
-		verdict, matches := r.read(rule)
+		verdict, conditional := r.read(rule)
 		if verdict == nil || verdict.Kind == expr.VerdictDrop || verdict.Kind == expr.VerdictReturn {
 			continue
 		}
 		if verdict.Kind == expr.VerdictAccept {
-			r.any = r.any || !matches && depth == 0
+			r.any = r.any || !conditional && depth == 0
 			continue
 		}
 		for _, next := range r.chains {
-			if next.Name != verdict.Chain || next.Table.Name != c.Table.Name || next.Table.Family != c.Table.Family || depth == deepest {
+			if next.Name != verdict.Chain || next.Table.Name != c.Table.Name || next.Table.Family != c.Table.Family || depth == maxDepth {
 				continue
 			}
-			if rules, err := r.conn.GetRules(next.Table, next); err == nil { // it may just have gone
+			if rules, err := r.conn.GetRules(next.Table, next); err == nil { // otherwise it has just been removed
 				r.follow(next, rules, depth+1)
 			}
 		}
 	}
 }
 
-// read takes in what a rule compares with. matches says that it does not take every packet.
-func (r *reader) read(rule *nftables.Rule) (verdict *expr.Verdict, matches bool) {
+// read adds the values that a rule compares with. conditional reports that the rule does not apply to every packet.
+func (r *ruleReader) read(rule *nftables.Rule) (verdict *expr.Verdict, conditional bool) {
 	var low []byte
 	var values [][]byte
 	var ranges [][2][]byte
@@ -106,7 +106,7 @@ func (r *reader) read(rule *nftables.Rule) (verdict *expr.Verdict, matches bool)
 			verdict = e
 		case *expr.Counter:
 		case *expr.Cmp:
-			matches = true
+			conditional = true
 			switch e.Op {
 			case expr.CmpOpGte:
 				low = e.Data
@@ -116,25 +116,25 @@ func (r *reader) read(rule *nftables.Rule) (verdict *expr.Verdict, matches bool)
 				values = append(values, e.Data)
 			}
 		case *expr.Range:
-			matches, ranges = true, append(ranges, [2][]byte{e.FromData, e.ToData})
+			conditional, ranges = true, append(ranges, [2][]byte{e.FromData, e.ToData})
 		case *expr.Lookup:
-			matches = true
+			conditional = true
 			values = append(values, r.elements(rule.Table, e)...)
 		case *expr.Match:
-			matches = true
+			conditional = true
 			ranges = append(ranges, portsOf(e)...)
 		default:
-			matches = true
+			conditional = true
 		}
 	}
 	if verdict != nil && verdict.Kind != expr.VerdictDrop {
 		r.values, r.ranges = append(r.values, values...), append(r.ranges, ranges...)
 	}
-	return verdict, matches
+	return verdict, conditional
 }
 
-// elements are a set's keys.
-func (r *reader) elements(table *nftables.Table, e *expr.Lookup) (keys [][]byte) {
+// elements returns the keys of a set; none if it cannot be read.
+func (r *ruleReader) elements(table *nftables.Table, e *expr.Lookup) (keys [][]byte) {
 	set, err := r.conn.GetSetByName(table, e.SetName)
 	if err != nil {
 		return nil
@@ -149,7 +149,7 @@ func (r *reader) elements(table *nftables.Table, e *expr.Lookup) (keys [][]byte)
 	return keys
 }
 
-// portsOf reads the destination ports that a match of iptables' extension tcp or udp has.
+// portsOf returns the destination ports of a match of iptables' extension tcp or udp.
 func portsOf(e *expr.Match) [][2][]byte {
 	data, ok := e.Info.(*xt.Unknown)
 	if !ok || e.Name != "tcp" && e.Name != "udp" || len(*data) < 8 {
@@ -161,8 +161,8 @@ func portsOf(e *expr.Match) [][2][]byte {
 	return [][2][]byte{{port(4), port(6)}}
 }
 
-// knows is closed.knows.
-func (r *reader) knows(data []byte) bool {
+// matches is closedChain.matches.
+func (r *ruleReader) matches(data []byte) bool {
 	if r.any {
 		return true
 	}

@@ -1,11 +1,11 @@
-// Package check has the table of probes of a machine. Each probe says what it found, whether coracle can run with that,
-// and what to do if not. Probes change nothing on the machine, except that the kernel may load modules.
+// Package check has the table of probes of a machine. Each probe reports what it found, whether coracle can run with that,
+// and how to fix it if not. Probes change nothing on the machine, except that the kernel may load modules.
 //
-// Three commands run them: the start of a server or agent those without which coracle does not work (Start), `coracle
-// check` all of them before there is a coracle, and `coracle doctor` all of them on a machine on which coracle runs, to
-// which package doctor adds probes of coracle itself.
+// Three commands run probes. The start of a server or agent runs those whose failure prevents coracle from working (Start).
+// `coracle check` runs all of them on a machine without coracle. `coracle doctor` runs all of them where coracle runs, and
+// package doctor adds probes of coracle itself.
 //
-// The package links no Kubernetes, because the front runs the probes before anything is unpacked.
+// The package links no Kubernetes, because the front runs the probes before the payload is unpacked.
 package check
 
 import (
@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// Result is the one word for what a probe found.
+// Result sums up a finding in one word.
 type Result string
 
-// The results, the worse the later. Skipped says that there was nothing to look at, or no way to.
+// The results, from best to worst. Skipped means that there was nothing to check, or no way to check it.
 const (
 	OK      Result = "ok"
 	Skipped Result = "skipped"
@@ -34,26 +34,26 @@ var order = []Result{OK, Skipped, Warn, Fail}
 type Verdict struct {
 	Result  Result `json:"result"`
 	Finding string `json:"finding"`
-	// Fix is what people can do about it: a command, or what to change. "" if there is nothing to do.
+	// Fix is a command, or what to change; "" if there is nothing to do.
 	Fix string `json:"fix,omitempty"`
 }
 
-// Okf is the verdict that all is well; the text says what was seen.
+// Okf returns the verdict OK; the text describes what was found.
 func Okf(format string, args ...any) []Verdict {
 	return []Verdict{{Result: OK, Finding: fmt.Sprintf(format, args...)}}
 }
 
-// Skipf is the verdict that nothing was looked at; the text says why.
+// Skipf returns the verdict Skipped; the text gives the reason.
 func Skipf(format string, args ...any) []Verdict {
 	return []Verdict{{Result: Skipped, Finding: fmt.Sprintf(format, args...)}}
 }
 
-// Warnf is the verdict that something works, but not well or perhaps not for long. The finding is formatted.
+// Warnf returns the verdict that something works, but not well or perhaps not for long. The finding is formatted.
 func Warnf(fix, format string, args ...any) []Verdict {
 	return []Verdict{{Result: Warn, Finding: fmt.Sprintf(format, args...), Fix: fix}}
 }
 
-// Failf is the verdict that something does not work. The finding is formatted.
+// Failf returns the verdict that something does not work. The finding is formatted.
 func Failf(fix, format string, args ...any) []Verdict {
 	return []Verdict{{Result: Fail, Finding: fmt.Sprintf(format, args...), Fix: fix}}
 }
@@ -68,8 +68,8 @@ func Else(found, fine []Verdict) []Verdict {
 
 // Probe is one row of the table.
 type Probe struct {
-	Name  string // short and stable: people name it with --only, and docs/troubleshooting.md has a section for it
-	About string // what it looks at
+	Name  string // short and stable: --only takes it, and docs/troubleshooting.md has a section for it
+	About string // what it checks
 	Run   func(context.Context) []Verdict
 }
 
@@ -84,12 +84,12 @@ type Row struct {
 
 // Report is what all probes found, in the order of the table. Its JSON form is stable.
 type Report struct {
-	// Result is the worst of the rows, where being skipped is as good as ok.
+	// Result is the worst result of the rows, where Skipped counts as OK.
 	Result Result `json:"result"`
 	Rows   []Row  `json:"checks"`
 }
 
-// Only keeps the named probes; all of them if no name is given. An unknown name is an error with those that exist.
+// Only returns the named probes; all of them if no name is given. The error for an unknown name lists the known ones.
 func Only(probes []Probe, names []string) ([]Probe, error) {
 	if len(names) == 0 {
 		return probes, nil
@@ -105,7 +105,7 @@ func Only(probes []Probe, names []string) ([]Probe, error) {
 	return kept, nil
 }
 
-// Names are the probes' names, in order.
+// Names returns the names of probes, in order.
 func Names(probes []Probe) []string {
 	names := make([]string, len(probes))
 	for i, p := range probes {
@@ -134,7 +134,7 @@ func Run(ctx context.Context, probes []Probe, limit time.Duration) Report {
 
 func worse(a, b Result) bool { return slices.Index(order, a) > slices.Index(order, b) }
 
-// grace is how long a probe may go on after its time limit, to report what it waited for.
+// grace is how long a probe may continue after its time limit, to report what it waited for.
 const grace = 300 * time.Millisecond
 
 func (p Probe) rows(ctx context.Context, limit time.Duration) []Row {
@@ -149,8 +149,8 @@ func (p Probe) rows(ctx context.Context, limit time.Duration) []Row {
 	select {
 	case verdicts = <-done:
 	case <-late.C:
-		verdicts = Failf("see whether a disk or a file system hangs: dmesg, and processes in state D",
-			"this could not be found out in %s", limit)
+		verdicts = Failf("look for a disk or file system that hangs: dmesg, and processes in state D",
+			"the probe did not finish in %s", limit)
 	}
 	rows := make([]Row, len(verdicts))
 	for i, v := range verdicts {

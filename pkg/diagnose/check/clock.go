@@ -16,46 +16,46 @@ func clock(_ context.Context, m *Machine) []Verdict {
 	}
 	var t unix.Timex // with no mode set it only reads
 	if _, err := unix.Adjtimex(&t); err != nil {
-		return Skipf("the kernel does not say whether the time is kept: %v", err)
+		return Skipf("the state of the clock cannot be read: %v", err)
 	}
-	keeper := ""
+	service := ""
 	for _, p := range m.processes() {
-		if slices.ContainsFunc(timeKeepers, func(known string) bool { return strings.HasPrefix(p.Name, known) }) {
-			keeper = p.Name
+		if slices.ContainsFunc(timeServices, func(known string) bool { return strings.HasPrefix(p.Name, known) }) {
+			service = p.Name
 		}
 	}
-	return judgeClock(t.Status&unix.STA_UNSYNC == 0, keeper)
+	return judgeClock(t.Status&unix.STA_UNSYNC == 0, service)
 }
 
 // firstRelease is before any release of coracle.
 var firstRelease = time.Date(2026, time.January, 1, 0, 0, 0, 0, time.UTC)
 
-// judgeDate returns nil unless the time cannot be right: with such a clock coracle makes certificates that nobody accepts.
+// judgeDate returns nil unless the time must be wrong: with such a clock coracle would make certificates that are not valid.
 func judgeDate(now time.Time) []Verdict {
 	if now.Before(firstRelease) {
-		return Warnf("set it, or certificates will not be valid", "the clock says %s, which is before coracle was written", now.Format(time.DateOnly))
+		return Warnf("set the clock, otherwise certificates are not valid", "the date is %s, which is before the first release of coracle", now.Format(time.DateOnly))
 	}
 	return nil
 }
 
-// timeKeepers are programs that keep the time, as far as the kernel keeps a process' name.
-var timeKeepers = []string{"chronyd", "systemd-timesyn", "ntpd", "openntpd", "ptp4l", "phc2sys"}
+// timeServices are programs that synchronise the clock, as far as the kernel keeps the name of a process: 15 bytes.
+var timeServices = []string{"chronyd", "systemd-timesyn", "ntpd", "openntpd", "ptp4l", "phc2sys"}
 
-func judgeClock(synchronised bool, keeper string) []Verdict {
+func judgeClock(synchronised bool, service string) []Verdict {
 	switch {
 	case synchronised:
-		return Okf("the time is kept by a time server")
-	case keeper != "":
-		return Okf("%s runs, and has not finished setting the time", keeper)
+		return Okf("the clock is synchronised with a time server")
+	case service != "":
+		return Okf("%s runs, and has not synchronised the clock yet", service)
 	}
 	return Warnf("run chrony or systemd-timesyncd (timedatectl set-ntp true): certificates and leases need clocks that agree",
-		"no program synchronises the time: no time server is in use")
+		"the clock is not synchronised: no time service runs")
 }
 
 func hostname(_ context.Context, m *Machine) []Verdict {
 	name, err := os.Hostname()
 	if err != nil {
-		return Failf("give it one: hostnamectl set-hostname NAME", "the machine has no name: %v", err)
+		return Failf("set one: hostnamectl set-hostname NAME", "the machine has no name: %v", err)
 	}
 	known := false
 	m.fields("/etc/hosts", func(f []string) {
@@ -69,14 +69,14 @@ func hostname(_ context.Context, m *Machine) []Verdict {
 func judgeHostname(name, node string, known bool) []Verdict {
 	switch first, _, _ := strings.Cut(node, "."); first {
 	case "localhost", "":
-		return Warnf("hostnamectl set-hostname NAME, or --node-name NAME", "the node would be called %q, as others are too", node)
+		return Warnf("hostnamectl set-hostname NAME, or --node-name NAME", "the name of the node would be %q, which other machines have too", node)
 	}
 	text := "node " + node
 	if node != name {
 		text += ", on host " + name
 	}
 	if !known {
-		text += "; the name is not in /etc/hosts, which nothing here needs"
+		text += "; the name is not in /etc/hosts, which coracle does not need"
 	}
 	return Okf("%s", text)
 }

@@ -24,8 +24,8 @@ func runDir(_ context.Context, m *Machine) []Verdict {
 	return judgeDir("run directory", m.Config.Dirs.Run, "--run-dir", false)
 }
 
-// judgeDir finds out, changing nothing, whether files can be written in a directory, which need not exist, and with exec
-// whether programs can be executed there. flag is the flag that chooses another directory.
+// judgeDir checks that files can be written in a directory, which need not exist, and with exec that programs can be
+// executed there. It changes nothing. flag is the flag that chooses another directory.
 func judgeDir(what, dir, flag string, exec bool) []Verdict {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return Failf("remove the file, or choose another with "+flag, "the %s %s is a file", what, dir)
@@ -45,7 +45,7 @@ func judgeDir(what, dir, flag string, exec bool) []Verdict {
 			"the data directory %s is mounted noexec, and coracle's programs are unpacked into it", there)
 	}
 	if there != dir {
-		dir += " is yet to be made in " + there
+		dir += " does not exist yet and will be made in " + there
 	}
 	return Okf("%s", dir)
 }
@@ -62,7 +62,7 @@ func mayWriteIn(dir string) error {
 	return f.Close()
 }
 
-// reason explains an error about a directory in words that people know, with the directory instead of a temporary file.
+// reason explains an error about a directory, and names the directory instead of a temporary file.
 func reason(dir string, err error) error {
 	switch {
 	case errors.Is(err, unix.EROFS):
@@ -77,7 +77,7 @@ func reason(dir string, err error) error {
 
 const mib = 1 << 20
 
-// Free space that the data directory needs: for the datastore to go on, and before the first start for the payload too.
+// Free space that the data directory needs: for the datastore, and before the first start for the payload too.
 const (
 	spaceToRun    = 128 * mib
 	spaceToUnpack = 512 * mib
@@ -92,7 +92,7 @@ func diskSpace(_ context.Context, m *Machine) []Verdict {
 	}
 	lack := judgeFree(dir, fs, payload.Unpacks() && missing(m.Config.Dirs.Tool("coracle-core")))
 	if m.starting && !missing(m.Config.Dirs.NodePKI()) {
-		// The node has run before. Only if it starts can the kubelet remove images and evict pods, and people delete volumes.
+		// The node has run before. The kubelet can remove images and evict pods, and users can delete volumes, only if it starts.
 		for i := range lack {
 			lack[i].Result = Warn
 		}
@@ -132,8 +132,8 @@ func secrets(d paths.Dirs) []string {
 
 var secretNames = []string{".key", ".kubeconfig", ".conf", ".pem"}
 
-// secretFiles finds keys that others on this machine could have read. Their modes are not corrected silently: whoever
-// changed them should consider who may have a copy by now.
+// secretFiles finds keys that other users of this machine could have read. It does not correct their modes silently, because
+// the administrator has to consider whether a key was copied.
 func secretFiles(_ context.Context, m *Machine) (found []Verdict) {
 	for _, dir := range secrets(m.Config.Dirs) {
 		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -145,8 +145,8 @@ func secretFiles(_ context.Context, m *Machine) (found []Verdict) {
 				return err
 			}
 			if mode := info.Mode().Perm(); mode&0o077 != 0 {
-				found = append(found, Failf("consider who may have a copy, then: chmod 600 "+path,
-					"%s holds a secret and others can read it (mode %#o)", path, mode)...)
+				found = append(found, Failf("consider whether it was copied, then: chmod 600 "+path,
+					"%s holds a secret and other users can read it (mode %#o)", path, mode)...)
 			}
 			return nil
 		})
@@ -157,8 +157,8 @@ func secretFiles(_ context.Context, m *Machine) (found []Verdict) {
 	return Else(found, Okf("only root can read them"))
 }
 
-// registriesFile finds mistakes in registries.yaml, with line and key, and whether others can read passwords in it. The
-// file may be missing.
+// registriesFile finds mistakes in registries.yaml, with line and key, and checks that other users cannot read passwords in
+// it. The file may be missing.
 func registriesFile(_ context.Context, m *Machine) (found []Verdict) {
 	path := m.Config.Dirs.Registries()
 	file, err := registries.Load(path)
@@ -172,10 +172,10 @@ func registriesFile(_ context.Context, m *Machine) (found []Verdict) {
 		found = append(found, Warnf("", "%s", text)...)
 	}
 	if info, err := os.Stat(path); err == nil && file.Secret() && info.Mode().Perm()&0o077 != 0 {
-		found = append(found, Warnf("consider who may have a copy, then: chmod 600 "+path,
-			"%s holds a secret and others can read it (mode %#o)", path, info.Mode().Perm())...)
+		found = append(found, Warnf("consider whether it was copied, then: chmod 600 "+path,
+			"%s holds a secret and other users can read it (mode %#o)", path, info.Mode().Perm())...)
 	}
-	return Else(found, Okf("%s is right, or not there", path))
+	return Else(found, Okf("%s is valid, or does not exist", path))
 }
 
 // split returns the errors that were joined into one.

@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// judgeSpace compares with what the kubelet does: from 85 % on it removes images, from 95 % on it ends pods.
+// judgeSpace judges by the kubelet's thresholds: from 85 % on it removes images, from 95 % on it evicts pods.
 func judgeSpace(fs unix.Statfs_t) []Verdict {
 	const removes, evicts = 85, 95
 	unit := uint64(fs.Bsize)
@@ -34,19 +34,19 @@ func judgeSpace(fs unix.Statfs_t) []Verdict {
 	return Okf("%s", text)
 }
 
-// How the disk is tried: as etcd writes, for some time at most.
+// The test of the disk: number and size of writes, and its longest time.
 const (
 	syncs       = 100
 	syncBytes   = 2 << 10
 	longestSync = 1500 * time.Millisecond
 )
 
-// diskLatency writes as etcd's log does. Every request that changes something waits for one such write on most servers.
+// diskLatency writes and syncs as etcd's log does. Every change of the cluster waits for one such write on most servers.
 func diskLatency(ctx context.Context, m *Machine) []Verdict {
 	dir := nearest(m.Config.Dirs.Data)
 	f, err := nameless(dir)
 	if err != nil {
-		return Skipf("there can be no file in %s: %v", dir, err)
+		return Skipf("no file can be made in %s: %v", dir, err)
 	}
 	defer f.Close()
 	block := make([]byte, syncBytes)
@@ -64,7 +64,7 @@ func diskLatency(ctx context.Context, m *Machine) []Verdict {
 	return judgeLatency(m.Config.Role, took)
 }
 
-// nameless makes a file that is in no directory, or else one that is removed at once.
+// nameless makes a file without a name. Where the file system cannot do that, it makes a file and removes its name.
 func nameless(dir string) (*os.File, error) {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err == nil {
@@ -80,15 +80,15 @@ func nameless(dir string) (*os.File, error) {
 	return f, os.Remove(f.Name())
 }
 
-// judgeLatency goes by etcd's advice, 10 ms, and by its heartbeat, 100 ms: what often takes longer loses the leader.
+// judgeLatency judges by etcd's recommendation of 10 ms and by its heartbeat of 100 ms, above which it loses its leader.
 func judgeLatency(role config.Role, took []time.Duration) []Verdict {
 	const slow, broken = 10 * time.Millisecond, 100 * time.Millisecond
 	if len(took) == 0 {
-		return Skipf("there was no time for it")
+		return Skipf("the time limit was over before the first write")
 	}
 	slices.Sort(took)
 	p50, p99 := took[len(took)/2], took[min(len(took)-1, len(took)*99/100)]
-	text := fmt.Sprintf("half of %d writes are on the disk after %s, 99 %% after %s", len(took), brief(p50), brief(p99))
+	text := fmt.Sprintf("50 %% of %d writes are on disk after %s, 99 %% after %s", len(took), brief(p50), brief(p99))
 	const fix = "put the data directory on an SSD of its own (--data-dir), and nothing else that syncs often"
 	switch {
 	case role == config.Agent && p99 > broken:
@@ -100,12 +100,12 @@ func judgeLatency(role config.Role, took []time.Duration) []Verdict {
 	case p99 > broken:
 		return Warnf(fix, "%s: etcd may lose its leader at times (its limit is 100 ms)", text)
 	case p99 > slow:
-		return Warnf(fix, "%s: etcd wants 10 ms", text)
+		return Warnf(fix, "%s: etcd recommends 10 ms", text)
 	}
 	return Okf("%s", text)
 }
 
-// brief is a duration with no more digits than it deserves.
+// brief rounds a duration to a useful number of digits.
 func brief(d time.Duration) string {
 	if d >= 100*time.Millisecond {
 		return d.Round(10 * time.Millisecond).String()
@@ -113,7 +113,7 @@ func brief(d time.Duration) string {
 	return d.Round(10 * time.Microsecond).String()
 }
 
-// systems are kinds of file systems that need a word.
+// systems are known kinds of file systems, with a verdict on those that are not fully suitable.
 var systems = map[int64]struct {
 	name string
 	Verdict
@@ -123,14 +123,14 @@ var systems = map[int64]struct {
 	unix.BTRFS_SUPER_MAGIC:     {name: "btrfs"},
 	unix.F2FS_SUPER_MAGIC:      {name: "f2fs"},
 	0x2fc12fc1:                 {"zfs", Verdict{OK, "images need ZFS 2.2 or newer; see check overlayfs", ""}},
-	unix.TMPFS_MAGIC:           {"tmpfs", Verdict{Warn, "the cluster is gone after a reboot", "choose a --data-dir on a disk, unless that is wanted"}},
-	unix.RAMFS_MAGIC:           {"ramfs", Verdict{Warn, "the cluster is gone after a reboot", "choose a --data-dir on a disk, unless that is wanted"}},
-	unix.OVERLAYFS_SUPER_MAGIC: {"overlay", Verdict{Warn, "in a container all is lost with it, and image layers are copied", "mount a volume there: docker run -v coracle:/var/lib/coracle"}},
+	unix.TMPFS_MAGIC:           {"tmpfs", Verdict{Warn, "the cluster is gone after a reboot", "choose a --data-dir on a disk, unless that is intended"}},
+	unix.RAMFS_MAGIC:           {"ramfs", Verdict{Warn, "the cluster is gone after a reboot", "choose a --data-dir on a disk, unless that is intended"}},
+	unix.OVERLAYFS_SUPER_MAGIC: {"overlay", Verdict{Warn, "data is lost with the container, and image layers are copied", "mount a volume there: docker run -v coracle:/var/lib/coracle"}},
 	unix.NFS_SUPER_MAGIC:       {"nfs", Verdict{Fail, "neither etcd nor images work reliably on it", "choose a --data-dir on a local disk"}},
 	unix.CIFS_SUPER_MAGIC:      {"cifs", Verdict{Fail, "neither etcd nor images work on it", "choose a --data-dir on a local disk"}},
 	unix.SMB2_SUPER_MAGIC:      {"smb", Verdict{Fail, "neither etcd nor images work on it", "choose a --data-dir on a local disk"}},
 	unix.V9FS_MAGIC:            {"9p", Verdict{Fail, "neither etcd nor images work reliably on it", "choose a --data-dir on a local disk"}},
-	unix.FUSE_SUPER_MAGIC:      {"fuse", Verdict{Warn, "few of them keep what etcd relies on", "choose a --data-dir on a local disk"}},
+	unix.FUSE_SUPER_MAGIC:      {"fuse", Verdict{Warn, "few of these file systems give the guarantees that etcd relies on", "choose a --data-dir on a local disk"}},
 	unix.MSDOS_SUPER_MAGIC:     {"vfat", Verdict{Fail, "it has no owners, modes or links", "choose a --data-dir on ext4 or xfs"}},
 }
 
@@ -149,7 +149,7 @@ func judgeFileSystem(kind int64, readOnly bool) []Verdict {
 	case readOnly:
 		return Failf("mount it read-write; after an error the kernel does that: see dmesg", "the file system is read-only")
 	case !known:
-		return Okf("of a kind that is not known here (%#x)", kind)
+		return Okf("a file system of an unknown kind (%#x)", kind)
 	case s.Finding == "":
 		return Okf("%s", s.name)
 	}

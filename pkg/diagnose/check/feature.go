@@ -15,7 +15,7 @@ import (
 
 func namespaces(_ context.Context, m *Machine) []Verdict {
 	const all = unix.CLONE_NEWNS | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC | unix.CLONE_NEWPID | unix.CLONE_NEWNET
-	if err := apart(all, func() error { return nil }); err != nil {
+	if err := inNamespaces(all, func() error { return nil }); err != nil {
 		return noNamespaces(err)
 	}
 	// The kernel makes the namespace before it looks for the program, which is not there.
@@ -28,19 +28,19 @@ func namespaces(_ context.Context, m *Machine) []Verdict {
 	return Okf("mount, UTS, IPC, PID, network and user namespaces")
 }
 
-// wanted are modules that coracle has the kernel load when it needs them.
+// wanted are the modules that the kernel loads when a node needs them.
 var wanted = []string{"overlay", "bridge", "br_netfilter", "veth", "vxlan", "nf_tables", "nf_conntrack", "nf_nat", "nft_masq", "nft_fib"}
 
-// modules compares what is loaded with what could be loaded. A kernel that was replaced on the disk and still runs can load
-// nothing any more.
+// modules checks that the modules are loaded or can be loaded. A running kernel whose files were replaced by an upgrade cannot
+// load modules any more.
 func modules(_ context.Context, m *Machine) []Verdict {
 	dir := modulesDir()
 	if !m.exists(dir) {
 		if m.read("/proc/modules") != "" {
 			return Warnf("reboot, if the kernel was upgraded; in a container, mount the host's /lib/modules (-v /lib/modules:/lib/modules:ro)",
-				"there is no %s: modules of the running kernel that are not loaded yet cannot be", dir)
+				"there is no %s: the running kernel cannot load modules", dir)
 		}
-		return Okf("the kernel has everything built in that it has")
+		return Okf("the kernel has no loadable modules")
 	}
 	var missing []string
 	for _, name := range wanted {
@@ -50,7 +50,7 @@ func modules(_ context.Context, m *Machine) []Verdict {
 	}
 	if missing != nil {
 		return Warnf("install the package with the kernel's other modules (as linux-modules-extra, kernel-modules-extra)",
-			"the kernel has no modules %s; the checks below say whether they are missed", strings.Join(missing, ", "))
+			"the kernel has no modules %s; other checks report whether a node needs them", strings.Join(missing, ", "))
 	}
 	return Okf("all that are needed are loaded, built in, or in %s", dir)
 }
@@ -72,7 +72,7 @@ func (m *Machine) hasModule(name string) bool {
 	return m.exists("/sys/module/"+name) || strings.Contains(strings.ReplaceAll(lists, "-", "_"), "/"+name+".ko")
 }
 
-// deviceRules finds out whether it can be said which devices a pod may use: by a controller, or in v2 by a program.
+// deviceRules checks that the devices of pods can be restricted: by a controller, or in cgroup v2 by a BPF program.
 func deviceRules(_ context.Context, m *Machine) []Verdict {
 	if !m.exists("/sys/fs/cgroup/cgroup.controllers") {
 		if strings.Contains(m.read("/proc/self/mounts"), "devices") {
@@ -87,7 +87,7 @@ func deviceRules(_ context.Context, m *Machine) []Verdict {
 	return Okf("the kernel takes BPF programs for them")
 }
 
-// loadDeviceProgram loads the program "return 1" and forgets it.
+// loadDeviceProgram loads the program "return 1" and unloads it.
 func loadDeviceProgram() error {
 	const loadProgram, cgroupDevice = 5, 15 // of linux/bpf.h
 	attributes := struct {
@@ -105,11 +105,11 @@ func loadDeviceProgram() error {
 func securityModules(_ context.Context, m *Machine) []Verdict {
 	var out []Verdict
 	if m.read("/sys/fs/selinux/enforce") == "1" {
-		out = append(out, Warnf("if pods are denied files, look at ausearch -m avc; setenforce 0 tells whether it is SELinux",
-			"SELinux is enforcing, and coracle brings no policy and labels no containers")...)
+		out = append(out, Warnf("if pods cannot access files, look at ausearch -m avc; setenforce 0 shows whether SELinux is the cause",
+			"SELinux is enforcing, and coracle has no policy for it and does not label containers")...)
 	}
 	if m.read("/sys/module/apparmor/parameters/enabled") == "Y" && !m.exists("/sbin/apparmor_parser") {
 		out = append(out, Warnf("install the package apparmor", "AppArmor is on, and without apparmor_parser pods run without its default profile")...)
 	}
-	return Else(out, Okf("nothing that is in the way"))
+	return Else(out, Okf("neither SELinux nor AppArmor restricts coracle"))
 }

@@ -26,7 +26,7 @@ func TestFiles(t *testing.T) {
 		want  Result
 		texts []string
 	}{
-		{"no modules at all", modules, nil, OK, []string{"built in"}},
+		{"no modules at all", modules, nil, OK, []string{"no loadable modules"}},
 		{"kernel was replaced", modules, map[string]string{"/proc/modules": "overlay 1 0 - Live 0x0\n"}, Warn, []string{"reboot"}},
 		{"some are missing", modules, map[string]string{
 			modulesDir + "/modules.dep":     "kernel/fs/overlayfs/overlay.ko.xz:\nkernel/net/bridge/bridge.ko: a b\nkernel/net/bridge/br-netfilter.ko:\n",
@@ -42,7 +42,7 @@ func TestFiles(t *testing.T) {
 		{"neither", securityModules, nil, OK, nil},
 		{"no forwarding, no way", forwarding, nil, Fail, []string{"no IPv4"}},
 		{"forwarding", forwarding, map[string]string{"/proc/sys/net/ipv4/ip_forward": "1\n"}, OK, []string{"IPv4 is on"}},
-		{"forwarding is made", forwarding, map[string]string{"/proc/sys/net/ipv4/ip_forward": "0\n"}, OK, []string{"switches it on"}},
+		{"forwarding is made", forwarding, map[string]string{"/proc/sys/net/ipv4/ip_forward": "0\n"}, OK, []string{"enables it"}},
 		{"sysctls", sysctls, map[string]string{"/proc/sys/fs/inotify/max_user_instances": "128\n"}, OK, nil},
 		{"kubelet of others", otherKubernetes, map[string]string{"/proc/7/stat": "7 (kubelet)" + stat, "/proc/8/stat": "8 (sh)" + stat, "/proc/net/x": ""}, OK, nil}, // its network is not known
 	}
@@ -57,7 +57,7 @@ func TestFirewallKeeper(t *testing.T) {
 		"ufw":       {"/etc/ufw/ufw.conf": "# x\nENABLED=yes\n"},
 		"firewalld": {"/etc/ufw/ufw.conf": "ENABLED=yes\n", "/proc/12/stat": "12 (firewalld)" + stat},
 	} {
-		if got := machine(t, files).firewallKeeper(); got != want {
+		if got := machine(t, files).firewallManager(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -24,7 +24,7 @@ func holder(port uint16) string {
 	return "a process that cannot be seen from here"
 }
 
-// listeners are the sockets that listen on the port, as /proc/PID/fd names them.
+// listeners returns the sockets that listen on the port, by their names in /proc/PID/fd.
 func listeners(port uint16) map[string]bool {
 	found := map[string]bool{}
 	for _, file := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
@@ -39,7 +39,7 @@ func listeners(port uint16) map[string]bool {
 	return found
 }
 
-// listening reads a table of the kernel's TCP sockets: field 2 is ADDRESS:PORT in hex, 4 the state, 10 the inode.
+// listening reads a table of TCP sockets such as /proc/net/tcp: field 2 is ADDRESS:PORT in hex, 4 the state, 10 the inode.
 func listening(table string, port uint16) map[string]bool {
 	const stateListen = "0A"
 	inodes := map[string]bool{}

@@ -19,14 +19,14 @@ func otherCoracle(_ context.Context, m *Machine) []Verdict {
 	front, ok, err := state.Read(m.Config.Dirs, state.Front)
 	switch {
 	case err != nil:
-		return Warnf("use sudo, or see whether the file is damaged", "it cannot be told whether coracle runs: %v", err)
+		return Warnf("use sudo, or check whether the file is damaged", "the state of coracle cannot be read: %v", err)
 	case ok && front.Alive():
 		return Okf("coracle %s runs here (process %d); its ports and directories count as free", front.Version, front.PID)
 	}
 	return Okf("none runs with %s and %s", m.Config.Dirs.Data, m.Config.Dirs.Run)
 }
 
-// oldest is what kube-proxy's rules need of the kernel.
+// oldest is the oldest kernel that has all that kube-proxy's nftables rules need.
 var oldest = [2]int{5, 13}
 
 func kernel(_ context.Context, _ *Machine) []Verdict {
@@ -54,12 +54,12 @@ func processor(_ context.Context, m *Machine) []Verdict {
 	aes := strings.Contains(info, " aes")
 	text := fmt.Sprintf("%d of %s", runtime.NumCPU(), runtime.GOARCH)
 	if !aes {
-		text += ", without AES instructions: TLS takes more of them"
+		text += ", without AES instructions: TLS needs more CPU time"
 	}
 	return Okf("%s", text)
 }
 
-// What coracle needs of memory: what it keeps for itself on an idle machine, and as much again for pods and the page cache.
+// The memory that coracle needs on an idle machine, and with room for pods and the page cache.
 var (
 	leastMemory   = map[config.Role]int64{config.Server: 384 << 20, config.Agent: 128 << 20}
 	comfortMemory = map[config.Role]int64{config.Server: 896 << 20, config.Agent: 320 << 20}
@@ -78,7 +78,7 @@ func judgeMemory(role config.Role, running bool, total, available, swap, limit i
 	}
 	text := fmt.Sprintf("%s %d MiB, of which %d MiB are available", where, have/mib, min(available, have)/mib)
 	if swap > 0 {
-		text += "; there is swap, which pods do not use"
+		text += "; there is swap, which pods cannot use"
 	}
 	switch least, comfort := leastMemory[role], comfortMemory[role]; {
 	case have < least:
@@ -91,7 +91,7 @@ func judgeMemory(role config.Role, running bool, total, available, swap, limit i
 	return Okf("%s", text)
 }
 
-// meminfo reads the text of /proc/meminfo; bytes.
+// meminfo reads the text of /proc/meminfo. The results are in bytes.
 func meminfo(text string) (total, available, swap int64) {
 	into := map[string]*int64{"MemTotal:": &total, "MemAvailable:": &available, "SwapTotal:": &swap}
 	for line := range strings.Lines(text) {
@@ -104,7 +104,7 @@ func meminfo(text string) (total, available, swap int64) {
 	return total, available, swap
 }
 
-// memoryLimit is what the cgroup of this process may use at most; 0 if there is no limit to be seen.
+// memoryLimit returns the memory limit of the cgroup of this process in bytes; 0 if it has none.
 func (m *Machine) memoryLimit() (limit int64) {
 	for _, file := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
 		n, err := strconv.ParseInt(m.read(file), 10, 64)
@@ -148,7 +148,7 @@ func (m *Machine) processes() []process.Process {
 	return all
 }
 
-// fields calls visit with the fields of each line of a file that is no comment.
+// fields calls visit with the fields of each line of a file, except comments.
 func (m *Machine) fields(name string, visit func([]string)) {
 	for lines := bufio.NewScanner(strings.NewReader(m.read(name))); lines.Scan(); {
 		if f := strings.Fields(lines.Text()); len(f) > 0 && !strings.HasPrefix(f[0], "#") {

@@ -54,7 +54,7 @@ func TestJudgeHost(t *testing.T) {
 		{"old kernel", judgeKernel("5.4.0-150-generic"), Fail, []string{"Linux 5.4.0", "upgrade"}},
 		{"odd kernel", judgeKernel("x"), Warn, nil},
 		{"memory", judgeMemory(server, false, 4*gib, 3*gib, 0, 0), OK, []string{"4096 MiB"}},
-		{"swap", judgeMemory(server, false, 4*gib, 3*gib, gib, 0), OK, []string{"swap, which pods do not use"}},
+		{"swap", judgeMemory(server, false, 4*gib, 3*gib, gib, 0), OK, []string{"swap, which pods cannot use"}},
 		{"little memory", judgeMemory(server, false, gib/2, gib/2, 0, 0), Warn, []string{"little for coracle server"}},
 		{"too little memory", judgeMemory(server, false, gib/4, gib/5, 0, 0), Fail, []string{"give it at least 896 MiB"}},
 		{"enough for an agent", judgeMemory(agent, false, gib/2, gib/2, 0, 0), OK, nil},
@@ -109,7 +109,7 @@ func TestJudgeDisk(t *testing.T) {
 		{"nearly full", judgeSpace(fs(90, 5)), Warn, []string{"remove images"}},
 		{"few inodes", judgeSpace(fs(10, 96)), Fail, []string{"evict"}},
 		{"fast", judgeLatency(server, latency(ms, 5*ms)), OK, []string{"after 1ms, 99 % after 5ms"}},
-		{"at times slow", judgeLatency(server, latency(ms, 50*ms)), Warn, []string{"etcd wants 10 ms", "SSD"}},
+		{"at times slow", judgeLatency(server, latency(ms, 50*ms)), Warn, []string{"etcd recommends 10 ms", "SSD"}},
 		{"at times very slow", judgeLatency(server, latency(ms, 500*ms)), Warn, []string{"lose its leader"}},
 		{"slow", judgeLatency(server, latency(200*ms, 500*ms)), Fail, []string{"cannot keep a leader"}},
 		{"slow for an agent", judgeLatency(agent, latency(ms, 50*ms)), OK, nil},
@@ -171,8 +171,8 @@ func TestJudgeNetwork(t *testing.T) {
 func TestFirewall(t *testing.T) {
 	cfg := machine(t, nil).Config
 	cfg.API.Port = 6443
-	chain := func(forward bool, known ...string) closed {
-		return closed{name: "inet mine c", forward: forward, v4: true, v6: true, knows: func(b []byte) bool {
+	chain := func(forward bool, known ...string) closedChain {
+		return closedChain{name: "inet mine c", forward: forward, v4: true, v6: true, matches: func(b []byte) bool {
 			for _, k := range known {
 				if k == string(b) {
 					return true
@@ -184,11 +184,11 @@ func TestFirewall(t *testing.T) {
 	open := []string{"\x28\x0a", "\x19\x2b", "\x21\x18"} // 10250, 6443, 8472
 	tests := []struct {
 		name, keeper string
-		chain        closed
+		chain        closedChain
 		want         Result
 		texts        []string
 	}{
-		{"drops pods", "", chain(true), Fail, []string{"each other", "nft insert rule inet mine c ip saddr 10.42.0.0/16 accept"}},
+		{"drops pods", "", chain(true), Fail, []string{"between pods", "nft insert rule inet mine c ip saddr 10.42.0.0/16 accept"}},
 		{"knows pods", "", chain(true, "\x0a\x2a\x00\x00"), Skipped, nil},
 		{"knows pods by their mask", "", chain(true, "\x0a\x2a"), Skipped, nil},
 		{"knows the bridge", "", chain(true, "cni0"), Skipped, nil},
@@ -198,12 +198,12 @@ func TestFirewall(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			expect(t, Else(judgeFirewall(cfg, tt.keeper, []closed{tt.chain}), Skipf("nothing")), tt.want, tt.texts...)
+			expect(t, Else(judgeFirewall(cfg, tt.keeper, []closedChain{tt.chain}), Skipf("nothing")), tt.want, tt.texts...)
 		})
 	}
 	docker := chain(true)
 	docker.name, docker.policy = "ip filter FORWARD", true
-	expect(t, judgeFirewall(cfg, "", []closed{docker}), OK, "ip filter FORWARD", "coracle adds rules", "10.42.0.0/16")
+	expect(t, judgeFirewall(cfg, "", []closedChain{docker}), OK, "ip filter FORWARD", "coracle adds rules", "10.42.0.0/16")
 	docker.policy = false
-	expect(t, judgeFirewall(cfg, "", []closed{docker}), Fail, "iptables -I FORWARD -s 10.42.0.0/16 -j ACCEPT; iptables -I FORWARD -d 10.42.0.0/16")
+	expect(t, judgeFirewall(cfg, "", []closedChain{docker}), Fail, "iptables -I FORWARD -s 10.42.0.0/16 -j ACCEPT; iptables -I FORWARD -d 10.42.0.0/16")
 }

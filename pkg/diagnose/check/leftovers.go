@@ -12,7 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
 )
 
-// others are programs of other distributions, by the name that the kernel knows, and what ends them.
+// others are processes of other distributions by their name in the kernel, and how to stop each.
 var others = map[string]string{
 	"kubelet":        "kubeadm reset, or systemctl disable --now kubelet",
 	"k3s":            "k3s-uninstall.sh, or systemctl disable --now k3s",
@@ -26,7 +26,7 @@ var others = map[string]string{
 	"kube-proxy":     "stop the cluster that it belongs to",
 }
 
-// traces are interfaces of other pod networks.
+// traces are prefixes of the names of interfaces of other pod networks.
 var traces = []string{"cilium_", "cali", "weave", "kube-ipvs0", "kube-bridge", "antrea-gw", "ovn-k8s"}
 
 func otherKubernetes(_ context.Context, m *Machine) []Verdict {
@@ -38,7 +38,7 @@ func otherKubernetes(_ context.Context, m *Machine) []Verdict {
 		where, err := os.Readlink(m.path(fmt.Sprintf("/proc/%d/ns/net", p.PID)))
 		if fix != "" && !seen[p.Name] && err == nil && where == here { // in a container of its own it does no harm
 			seen[p.Name] = true
-			out = append(out, Failf(fix, "%s runs (process %d): two of them on one machine fight over ports, pods and rules", p.Name, p.PID)...)
+			out = append(out, Failf(fix, "%s runs (process %d): two of them on one machine conflict over ports, pods and rules", p.Name, p.PID)...)
 		}
 	}
 	var names []string
@@ -61,9 +61,9 @@ func judgeLeftovers(backend config.Backend, installed bool, links, files []strin
 	for _, l := range links {
 		switch {
 		case footprint.IsLink(l) && !installed && backend != config.BackendNone:
-			out = append(out, Failf("ip link delete "+l+", if nothing uses it", "there is an interface %s, which coracle did not make: the node would not start", l)...)
+			out = append(out, Failf("ip link delete "+l+", if nothing uses it", "there is an interface %s that coracle did not make: the node would not start", l)...)
 		case backend != config.BackendNone && slices.ContainsFunc(traces, func(t string) bool { return strings.HasPrefix(l, t) }):
-			out = append(out, Warnf("remove what made it, or reboot", "the interface %s is of another pod network", l)...)
+			out = append(out, Warnf("remove the program that made it, or reboot", "the interface %s belongs to another pod network", l)...)
 		}
 	}
 	if backend == config.BackendNone {
@@ -75,11 +75,11 @@ func judgeLeftovers(backend config.Backend, installed bool, links, files []strin
 			continue
 		}
 		if f < own {
-			out = append(out, Failf("remove it, or leave the network to it: --flannel-backend=none",
-				"/etc/cni/net.d/%s comes before coracle's by its name: pods would get that network", f)...)
+			out = append(out, Failf("remove it, or use that network: --flannel-backend=none",
+				"/etc/cni/net.d/%s sorts before coracle's file: pods would get that network", f)...)
 			continue
 		}
-		out = append(out, Warnf("remove it if nothing uses it", "/etc/cni/net.d/%s is another pod network's; coracle's comes first", f)...)
+		out = append(out, Warnf("remove it if nothing uses it", "/etc/cni/net.d/%s belongs to another pod network; coracle's file sorts first", f)...)
 	}
 	return out
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// links makes in a network of its own what a node makes for its pods.
+// links makes interfaces of the kinds that a node makes for its pods, in a network namespace of its own.
 func links(_ context.Context, m *Machine) []Verdict {
 	if m.Config.Network.Backend == config.BackendNone {
-		return Skipf("the pod network is left to another plugin (--flannel-backend=none)")
+		return Skipf("another plugin provides the pod network (--flannel-backend=none)")
 	}
 	var out []Verdict
-	err := apart(unix.CLONE_NEWNET, func() error {
+	err := inNamespaces(unix.CLONE_NEWNET, func() error {
 		bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "b0"}}
 		out = append(out, made("bridge", "connects the pods of this node", netlink.LinkAdd(bridge))...)
 		veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "v0"}, PeerName: "v1"}
@@ -41,7 +41,7 @@ func links(_ context.Context, m *Machine) []Verdict {
 	return Else(out, Okf("bridge, veth%s", map[bool]string{true: ", vxlan"}[m.Config.Network.Backend == config.VXLAN]))
 }
 
-// made judges the making of a link.
+// made judges the error of making a link.
 func made(kind, use string, err error) []Verdict {
 	switch {
 	case err == nil:
@@ -55,10 +55,10 @@ func made(kind, use string, err error) []Verdict {
 	return Warnf("load or build in the module "+kind, "a %s link, which %s, cannot be made: %v", kind, use, err)
 }
 
-// ruleset makes in a network of its own one of each that kube-proxy and flannel make, one after the other.
+// ruleset makes one of each nftables object that kube-proxy and flannel make, in a network namespace of its own.
 func ruleset(_ context.Context, m *Machine) []Verdict {
 	var missing []string
-	err := apart(unix.CLONE_NEWNET, func() error {
+	err := inNamespaces(unix.CLONE_NEWNET, func() error {
 		conn, err := nftables.New()
 		if err != nil {
 			return err
@@ -80,7 +80,7 @@ func ruleset(_ context.Context, m *Machine) []Verdict {
 	}
 	switch {
 	case err != nil:
-		return Failf("load or build in the module nf_tables", "the kernel has no nftables (%v), which Services are made with", err)
+		return Failf("load or build in the module nf_tables", "the kernel has no nftables (%v), which Services need", err)
 	case missing != nil:
 		return Failf("load or build in the modules of nftables: nf_nat, nft_chain_nat, nft_masq, nft_ct, nft_fib_ipv4, nft_reject, nft_numgen",
 			"the kernel's nftables lacks %s", strings.Join(missing, ", "))
@@ -93,7 +93,7 @@ type part struct {
 	add  func() error
 }
 
-// parts are what the rules of Services and of the pod network are made of.
+// parts returns the kinds of nftables objects that Services and the pod network need.
 func parts(conn *nftables.Conn, t *nftables.Table) []part {
 	nat := &nftables.Chain{Name: "nat", Table: t, Type: nftables.ChainTypeNAT,
 		Hooknum: nftables.ChainHookPostrouting, Priority: nftables.ChainPriorityNATSource}
@@ -130,13 +130,13 @@ func parts(conn *nftables.Conn, t *nftables.Table) []part {
 func bridgeNetfilter(_ context.Context, m *Machine) []Verdict {
 	const name = "br_netfilter"
 	if m.starting && m.Config.Network.Backend == config.BackendNone || m.exists("/proc/sys/net/bridge/bridge-nf-call-iptables") {
-		return Okf("%s is there", name)
+		return Okf("%s is loaded", name)
 	}
 	if m.hasModule(name) {
 		return Okf("%s is not loaded yet; coracle does that when it starts", name)
 	}
 	return Warnf(fmt.Sprintf("run modprobe %s on the host (a container cannot)", name),
-		"the kernel's %s is not loaded, and is not to be found: pods of one node do not reach each other through a Service", name)
+		"the kernel's %s is not loaded and cannot be found: pods of one node do not reach each other through a Service", name)
 }
 
 func conntrack(_ context.Context, m *Machine) []Verdict {

@@ -10,27 +10,27 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Machine is a machine to look at.
+// Machine is the machine that is checked.
 type Machine struct {
 	// Config is the configuration with which coracle runs, or would run.
 	Config config.Config
-	// Running says that coracle runs on the machine, so that it holds its ports and directories itself.
+	// Running is true if coracle runs on the machine: its ports and directories are in use by itself.
 	Running bool
 	// Environ is the environment of coracle.
 	Environ  []string
-	starting bool // Start runs the probes: only what keeps coracle from starting counts
-	// Root is put in front of /proc, /sys and /etc; "" but in tests.
+	starting bool // Start runs the probes: only what prevents coracle from starting counts
+	// Root is put in front of /proc, /sys and /etc; "" except in tests.
 	Root string
 }
 
-// when says which commands run a probe.
+// when has a bit for each command that runs a probe.
 type when int
 
 const (
 	before       when = 1 << iota // `coracle check`
 	running                       // `coracle doctor`
 	atStart                       // `coracle server` and `coracle agent`, before they start anything
-	firstAtStart                  // like atStart, but alone: if it fails, all others would give wrong answers
+	firstAtStart                  // like atStart, but before all others, whose results would be wrong if it fails
 
 	always = before | running
 )
@@ -50,7 +50,7 @@ var table = []row{
 	{"processor", "number and kind of processors", always, processor},
 	{"memory", "memory of the machine and of its cgroup", always, memory},
 	{"limits", "open files, processes, threads", always, limits},
-	{"clock", "the time, and whether it is kept", always | atStart, clock},
+	{"clock", "the clock, and whether it is synchronised", always | atStart, clock},
 	{"hostname", "the machine's name and its name in the cluster", always, hostname},
 	{"cgroups", "controllers, and whether cgroups can be made", always | atStart, cgroups},
 	{"namespaces", "namespaces of pods, by making some", always, namespaces},
@@ -60,28 +60,28 @@ var table = []row{
 	{"device-rules", "pods' access to devices", always, deviceRules},
 	{"links", "bridge, veth and vxlan, by making some", always | atStart, links},
 	{"nftables", "what Services are made of, by making some", always | atStart, ruleset},
-	{"bridge-netfilter", "pods of one node behind a Service", always | atStart, bridgeNetfilter},
-	{"conntrack", "table of connections", always, conntrack},
-	{"sysctls", "kernel settings that coracle makes", always, sysctls},
+	{"bridge-netfilter", "Services whose pods run on the same node", always | atStart, bridgeNetfilter},
+	{"conntrack", "the table of connections", always, conntrack},
+	{"sysctls", "kernel settings that coracle changes", always, sysctls},
 	{"security-modules", "SELinux and AppArmor", always, securityModules},
-	{"data-dir", "data directory: can be written and executed in", always | atStart, dataDir},
-	{"run-dir", "run directory: can be written", always | atStart, runDir},
+	{"data-dir", "data directory: writable, and programs can be executed", always | atStart, dataDir},
+	{"run-dir", "run directory: writable", always | atStart, runDir},
 	{"disk-space", "space and inodes of the data directory", always | atStart, diskSpace},
 	{"disk-latency", "writing and syncing in the data directory", always, diskLatency},
 	{"file-system", "kind of file system of the data directory", always, fileSystem},
-	{"secret-files", "who may read keys", always | atStart, secretFiles},
+	{"secret-files", "modes of files with keys", always | atStart, secretFiles},
 	{"registries", "registries.yaml: mirrors and credentials", always | atStart, registriesFile},
 	{"ports", "ports that coracle listens on", always | atStart, ports},
 	{"address", "the node's address", always | atStart, address},
 	{"routes", "routes into the networks of pods and Services", always, routes},
 	{"mtu", "size of packets between nodes", always, mtu},
 	{"forwarding", "routing between interfaces", always, forwarding},
-	{"reverse-path", "packets that come back another way", always, reversePath},
-	{"firewall", "rules of others that drop packets of pods", always, firewall},
+	{"reverse-path", "filters of packets that come in by another interface", always, reversePath},
+	{"firewall", "rules of other programs that drop packets of pods", always, firewall},
 	{"name-servers", "name servers of the machine", always, nameServers},
 	{"proxy", "proxies in the environment", always, proxy},
 	{"server", "the server to join", always, server},
-	{"other-kubernetes", "another Kubernetes, or what is left of one", always, otherKubernetes},
+	{"other-kubernetes", "another Kubernetes, or leftovers of one", always, otherKubernetes},
 }
 
 // Probes returns the probes that `coracle check` runs, or `coracle doctor` if coracle runs on the machine.
@@ -96,7 +96,7 @@ func (m *Machine) Probes() (probes []Probe) {
 		}
 		probes = append(probes, Probe{Name: r.name, About: r.about, Run: func(ctx context.Context) []Verdict {
 			if os.Geteuid() != 0 && r.name != table[0].name {
-				return Skipf("only root can find this out")
+				return Skipf("only root can check this")
 			}
 			return r.run(ctx, m)
 		}})
@@ -104,7 +104,7 @@ func (m *Machine) Probes() (probes []Probe) {
 	return probes
 }
 
-// path returns where a file of the machine is.
+// path returns the path of a file of the machine.
 func (m *Machine) path(name string) string { return filepath.Join(m.Root, name) }
 
 // read returns a small file without surrounding space; "" if it cannot be read.

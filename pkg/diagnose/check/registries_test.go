@@ -14,7 +14,7 @@ import (
 func TestRegistries(t *testing.T) {
 	m := &Machine{Config: config.Config{Dirs: paths.Dirs{Config: t.TempDir()}}}
 	file := filepath.Join(m.Config.Dirs.Config, "registries.yaml")
-	expect(t, registriesFile(t.Context(), m), OK, "not there")
+	expect(t, registriesFile(t.Context(), m), OK, "does not exist")
 	const login = "configs: {a.test: {auth: {username: me, password: s3cret}}}\n"
 	for _, tt := range []struct {
 		name, text string

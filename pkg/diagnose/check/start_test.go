@@ -95,7 +95,7 @@ func TestPivot(t *testing.T) {
 
 func TestDate(t *testing.T) {
 	fine(t, judgeDate(firstRelease.Add(time.Hour)))
-	expect(t, judgeDate(time.Unix(0, 0)), Warn, "1970-01-01", "set it")
+	expect(t, judgeDate(time.Unix(0, 0)), Warn, "1970-01-01", "set the clock")
 }
 
 func TestControllers(t *testing.T) {
@@ -142,7 +142,7 @@ func TestFullDisk(t *testing.T) {
 
 func TestDirs(t *testing.T) {
 	dir := t.TempDir()
-	expect(t, judgeDir("data directory", filepath.Join(dir, "a/b"), "--data-dir", true), OK, "a/b is yet to be made in "+dir)
+	expect(t, judgeDir("data directory", filepath.Join(dir, "a/b"), "--data-dir", true), OK, "a/b does not exist yet and will be made in "+dir)
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -297,7 +297,7 @@ func TestApartLeavesTheFirstThread(t *testing.T) {
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
-				if err := apart(unix.CLONE_NEWNET, func() error { return nil }); err != nil {
+				if err := inNamespaces(unix.CLONE_NEWNET, func() error { return nil }); err != nil {
 					t.Error(err)
 				}
 			})

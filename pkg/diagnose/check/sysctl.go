@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// settings are the kernel's that matter and that coracle raises when it starts, if it may.
+// settings are limits of the kernel that coracle raises when it starts, if it is permitted to.
 var settings = []struct {
 	file  string
 	least int64
@@ -32,16 +32,16 @@ func sysctls(_ context.Context, m *Machine) []Verdict {
 		}
 		name := strings.ReplaceAll(s.file, "/", ".")
 		out = append(out, Warnf(fmt.Sprintf("on the host: sysctl -w %s=%d", name, s.least*8),
-			"%s is %d, which is little, and coracle may not raise it here", name, have)...)
+			"%s is %d, which is low, and coracle is not permitted to raise it here", name, have)...)
 	}
 	return Else(out, Okf("high enough, or coracle raises them when it starts"))
 }
 
-// mayWrite finds out whether coracle could write a kernel setting, and writes nothing.
+// mayWrite reports whether coracle could write a kernel setting. It writes nothing.
 func (m *Machine) mayWrite(name string) bool {
 	err := openToWrite(m.path(name))
 	if errors.Is(err, unix.EROFS) && m.Root == "" {
-		err = m.unlocked("/proc/sys", func() error { return openToWrite(name) })
+		err = m.writable("/proc/sys", func() error { return openToWrite(name) })
 	}
 	return err == nil
 }
@@ -64,25 +64,26 @@ func forwarding(_ context.Context, m *Machine) []Verdict {
 		switch have := m.read(file); {
 		case have == "":
 			out = append(out, Failf("boot without ipv6.disable=1, or leave the other family out of --cluster-cidr",
-				"the machine has no %s, and pods shall have addresses of it", family)...)
+				"the machine has no %s, and pods need addresses of it", family)...)
 		case v6 && m.read("/proc/sys/net/ipv6/conf/all/disable_ipv6") == "1" && !m.mayWrite("/proc/sys/net/ipv6/conf/all/disable_ipv6"):
-			out = append(out, Failf("sysctl -w net.ipv6.conf.all.disable_ipv6=0", "IPv6 is switched off, and pods shall have addresses of it")...)
+			out = append(out, Failf("sysctl -w net.ipv6.conf.all.disable_ipv6=0", "IPv6 is disabled, and pods need addresses of it")...)
 		case have == "1":
 			on = append(on, family+" is on")
 		case !m.mayWrite(file):
 			out = append(out, Failf("on the host: sysctl -w "+strings.ReplaceAll(strings.TrimPrefix(file, "/proc/sys/"), "/", ".")+"=1",
-				"forwarding of %s is off, and coracle may not switch it on here", family)...)
+				"forwarding of %s is off, and coracle is not permitted to enable it here", family)...)
 		case m.Running:
-			out = append(out, Failf("find out who switched it off, and restart coracle, which switches it on",
-				"forwarding of %s is off though coracle runs: pods reach no other machine", family)...)
+			out = append(out, Failf("find the program that disabled it, and restart coracle, which enables it",
+				"forwarding of %s is off although coracle runs: pods cannot reach other machines", family)...)
 		default:
-			on = append(on, family+" is off; coracle switches it on when it starts")
+			on = append(on, family+" is off; coracle enables it when it starts")
 		}
 	}
 	return Else(out, Okf("%s", strings.Join(on, ", ")))
 }
 
-// reversePath looks for strict filters on a machine that has several ways out, where answers often come in by another.
+// reversePath looks for strict reverse path filters on a machine with several default routes, where answers may come in by
+// another interface than the one that requests leave by.
 func reversePath(_ context.Context, m *Machine) []Verdict {
 	routes, err := netlink.RouteList(nil, unix.AF_INET)
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
@@ -100,7 +101,7 @@ func reversePath(_ context.Context, m *Machine) []Verdict {
 func judgeReversePath(all string, ways int) []Verdict {
 	if all == "1" && ways > 1 {
 		return Warnf("sysctl -w net.ipv4.conf.all.rp_filter=2",
-			"the kernel drops packets that come in by another interface than the answer would leave by (rp_filter=1), and there are %d default routes", ways)
+			"the kernel drops packets that come in by another interface than their answer would leave by (rp_filter=1), and there are %d default routes", ways)
 	}
 	return Okf("rp_filter is %s, with %d default routes", map[string]string{"0": "off", "1": "strict", "2": "loose"}[all], ways)
 }
