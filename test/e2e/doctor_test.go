@@ -245,7 +245,7 @@ func doctorProcesses(t *testing.T, c *hosts.Cluster, agent *hosts.Host) {
 	if err := syscall.Kill(node, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	findsSoon(t, agent, check.Warn, "restarts", "the node process was started again once", "was killed")
+	findsSoon(t, agent, check.Warn, "restarts", "the process node was restarted once", "was killed")
 	findsSoon(t, agent, check.OK, "api")
 	hosts.Eventually(t, awaited, func() error { // its kubelet has just been restarted
 		r := report(t, agent, "doctor", "--node", "--only", "nodes")

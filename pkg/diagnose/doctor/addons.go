@@ -10,7 +10,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 )
 
-// addonRows are the probes of add-ons. Each judges the add-on's own report.
+// addonRows returns the probes of add-ons. Each judges the report of the add-on about its own work.
 func addonRows(addons []addon.Addon) (rows []row) {
 	for _, a := range addons {
 		if a.Report.Judge == nil {
@@ -37,7 +37,7 @@ func (d *Doctor) addon(a addon.Addon) (out []check.Verdict) {
 	var report json.RawMessage
 	found := d.detail(a.Report.Key, &report)
 	if !found && a.Report.Reporter == state.LeadingServer && d.Config.Role == config.Server && d.several() {
-		return check.Skipf("only the server that leads reports it: ask that one")
+		return check.Skipf("only the leading server reports it: run coracle doctor there")
 	}
 	problems, fine := a.Report.Judge(report)
 	for _, p := range problems {

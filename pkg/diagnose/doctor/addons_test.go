@@ -44,7 +44,7 @@ func TestAddons(t *testing.T) {
 		"another form":         {report: `{"a":1}`, result: check.OK, finding: "no example"},
 		"no report":            {config: several, result: check.OK, finding: "no example"},
 		"no report of one":     {by: state.LeadingServer, config: config.Config{Role: config.Server}, result: check.OK, finding: "no example"},
-		"another server leads": {by: state.LeadingServer, config: several, result: check.Skipped, finding: "the server that leads"},
+		"another server leads": {by: state.LeadingServer, config: several, result: check.Skipped, finding: "the leading server"},
 		"this server leads":    {by: state.LeadingServer, config: several, report: `["odd"]`, result: check.Warn, finding: "odd"},
 		"disabled":             {config: config.Config{Disable: []string{"example"}}, report: `["broken"]`, result: check.Skipped, finding: "disabled"},
 		"unsupported":          {config: config.Config{Network: config.Network{Backend: config.BackendNone}}, result: check.Skipped, finding: "no pod network"},

@@ -26,11 +26,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
 )
 
-// apiTimeout limits one request.
+// apiTimeout is the time limit of one request.
 const apiTimeout = 3 * time.Second
 
-// connect makes a client that uses the balancer, so that it reaches any server that works: as the administrator on a
-// server, as the node on an agent.
+// connect makes a client that connects through the balancer, so that it reaches any server that works. It has the rights of
+// the administrator on a server, and of the node on an agent.
 func (d *Doctor) connect() access {
 	file := d.Config.Dirs.NodeConfig("node.kubeconfig")
 	if d.Config.Role == config.Server {
@@ -39,23 +39,23 @@ func (d *Doctor) connect() access {
 	return d.connectAs(file, "https://"+d.Config.Node.Balancer().String())
 }
 
-// connectAs makes a client with a kubeconfig and another address.
+// connectAs makes a client with the user of a kubeconfig file and another address.
 func (d *Doctor) connectAs(kubeconfig, server string) access {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return access{err: fmt.Errorf("reading %s: %w", kubeconfig, err)}
 	}
 	cfg.Host, cfg.Timeout, cfg.QPS = server, apiTimeout, -1
-	cfg.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // all requests stay in the cluster
+	cfg.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // all addresses are inside the cluster
 	client, err := kubernetes.NewForConfig(cfg)
 	return access{client, err}
 }
 
 func (d *Doctor) apiAnswers(ctx context.Context) []check.Verdict {
-	const fix = "check servers says which server is at fault; on a server also check etcd and check components"
+	const fix = "see check servers for the server at fault; on a server also check etcd and check components"
 	api := d.api()
 	if api.err != nil {
-		return check.Failf("restart coracle, which writes it anew", "there is no way to the API: %v", api.err)
+		return check.Failf("restart coracle, which writes the file again", "the API cannot be reached: %v", api.err)
 	}
 	began := time.Now()
 	body, err := api.client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Raw()
@@ -71,7 +71,7 @@ func (d *Doctor) apiAnswers(ctx context.Context) []check.Verdict {
 	return check.Okf("%s is ready and answers in %s", d.Config.Node.Balancer(), took)
 }
 
-// failing returns the lines of /readyz about failures, or else all of it.
+// failing returns the failing checks in an answer of /readyz, or the whole answer if there are none.
 func failing(body string) string {
 	var bad []string
 	for line := range strings.Lines(body) {
@@ -85,7 +85,7 @@ func failing(body string) string {
 	return strings.Join(bad, ", ")
 }
 
-// short returns the end of an error, which says what happened; the beginning repeats the request.
+// short returns the end of an error, which is the reason; the part before it repeats the request.
 func short(err error) string {
 	var timeout net.Error
 	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, context.DeadlineExceeded) {
@@ -112,14 +112,14 @@ func (d *Doctor) listNodes() ([]corev1.Node, error) {
 	return list.Items, nil
 }
 
-// answer is the result of a request to a server.
+// answer is the answer of a server, or its error.
 type answer struct {
 	tcpbalancer.Server
 	err  error
 	skew []check.Verdict
 }
 
-// askServers requests /readyz of every known server.
+// askServers asks all known servers for /readyz.
 func (d *Doctor) askServers() []answer {
 	var known []tcpbalancer.Server
 	if !d.detail(state.BalancerDetail, &known) {
@@ -152,7 +152,7 @@ func (d *Doctor) askServer(s tcpbalancer.Server) (a answer) {
 		return a
 	}
 	defer response.Body.Close()
-	body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<14)) // the status is enough
+	body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<14)) // the status suffices
 	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
 		a.skew = check.JudgeSkew(s.Address, date, began, time.Now())
 	}
@@ -162,8 +162,8 @@ func (d *Doctor) askServer(s tcpbalancer.Server) (a answer) {
 	return a
 }
 
-// tls is the configuration with which this node verifies servers and identifies itself. Every server's certificate is
-// valid for loopback, but perhaps not for the name by which this node reaches it.
+// tls returns the TLS configuration with which this node authenticates itself and servers. It expects the name 127.0.0.1,
+// because every server's certificate is valid for it, and perhaps not for the address by which the server is reached.
 func (d *Doctor) tls() (*tls.Config, error) {
 	roots, err := pool(d.Config.Dirs.NodeCA())
 	if err != nil {
@@ -185,7 +185,7 @@ func (d *Doctor) everyServer(context.Context) []check.Verdict {
 			good = append(good, a.Address)
 			continue
 		}
-		fix := "see coracle doctor there, and whether a firewall is between: nc -vz " + strings.Replace(a.Address, ":", " ", 1)
+		fix := "run coracle doctor there, and check for a firewall between: nc -vz " + strings.Replace(a.Address, ":", " ", 1)
 		if a.Own {
 			fix = "it is this machine's: check processes, check components and check etcd"
 		}
@@ -210,7 +210,7 @@ func (d *Doctor) clockSkew(context.Context) []check.Verdict {
 		}
 	}
 	if asked == 0 {
-		return check.Skipf("there is no other server that answers")
+		return check.Skipf("no other server answers")
 	}
 	return check.Else(out, check.Okf("%d other servers agree with this clock", asked))
 }
@@ -219,9 +219,9 @@ func (d *Doctor) tunnels(context.Context) []check.Verdict {
 	var all []state.Tunnel
 	if !d.detail(state.TunnelsDetail, &all) || len(all) == 0 {
 		if d.Config.Role == config.Agent {
-			return check.Failf("check servers says what the servers answer", "this node has no tunnel to any server: logs, exec and webhooks need one where servers cannot dial nodes")
+			return check.Failf("see check servers for the answers of servers", "this node has no tunnel to any server: logs, exec and webhooks need one where servers cannot dial nodes")
 		}
-		return check.Okf("none is needed: there is no other server")
+		return check.Okf("none is needed: this is the only server")
 	}
 	return judgeTunnels(all)
 }
@@ -233,12 +233,12 @@ func judgeTunnels(all []state.Tunnel) (out []check.Verdict) {
 			good = append(good, t.Server)
 			continue
 		}
-		out = append(out, check.Failf("check servers says whether it answers; it is tried again and again by itself", "no tunnel to server %s: %s", t.Server, t.Error)...)
+		out = append(out, check.Failf("see check servers for its answer; coracle keeps trying", "no tunnel to server %s: %s", t.Server, t.Error)...)
 	}
 	return check.Else(out, check.Okf("to %s", strings.Join(good, ", ")))
 }
 
-// manyNodes is the number of nodes that are tried in parallel.
+// manyNodes is the number of nodes that are asked at the same time.
 const manyNodes = 16
 
 // atOnce calls do with 0 to n-1, at most limit of them in parallel.
@@ -254,7 +254,7 @@ func atOnce(limit, n int, do func(i int)) {
 	_ = group.Wait() // there are no errors
 }
 
-// nodeAccess connects to every kubelet through this machine's own server, directly or through the node's tunnel.
+// nodeAccess asks every kubelet through this machine's own server, which connects directly or through the node's tunnel.
 func (d *Doctor) nodeAccess(ctx context.Context) []check.Verdict {
 	nodes, err := d.nodes()
 	own := d.connectAs(d.Config.Dirs.ServerConfig("admin.kubeconfig"), "https://"+d.Config.API.Local().String())

@@ -33,42 +33,42 @@ func (d *Doctor) certificates(context.Context) []check.Verdict {
 		}
 		out = append(out, found...)
 	}
-	return check.Else(out, check.Okf("%d, with their keys; the first one ends on %s and is renewed before", len(all), next.Format(time.DateOnly)))
+	return check.Else(out, check.Okf("%d, with their keys; the first one expires on %s and is renewed before", len(all), next.Format(time.DateOnly)))
 }
 
-// renews says how a certificate that cannot be used any more is replaced.
+// renews returns how to replace a certificate that is not valid.
 func renews(e pki.Expiry, role config.Role) string {
 	switch {
 	case e.RenewAt.IsZero():
-		return "an authority is never replaced by itself: see docs/security.md"
+		return "coracle does not replace an authority: see docs/security.md"
 	case role == config.Agent:
 		return "join again: coracle agent --server URL --token-file FILE; see docs/security.md"
 	}
-	return "restart coracle, which makes it anew: systemctl restart coracle"
+	return "restart coracle, which makes a new one: systemctl restart coracle"
 }
 
-// judgeExpiry judges the remaining life of a certificate, if it can be read.
+// judgeExpiry judges the validity of a certificate.
 func judgeExpiry(e pki.Expiry, role config.Role, now time.Time) []check.Verdict {
 	const soon, late = 90 * 24 * time.Hour, 3 * 24 * time.Hour
 	fix := renews(e, role)
 	switch {
 	case e.Error != "":
-		return check.Failf("restart coracle, which makes anew what can be", "certificate %s cannot be read: %s", e.Name, e.Error)
+		return check.Failf("restart coracle, which makes new ones where it can", "certificate %s cannot be read: %s", e.Name, e.Error)
 	case now.After(e.NotAfter):
 		return check.Failf(fix, "certificate %s has expired on %s (%s)", e.Name, e.NotAfter.Format(time.DateTime), e.File)
 	case e.RenewAt.IsZero() && now.Add(soon).After(e.NotAfter):
-		return check.Warnf(fix, "authority %s ends on %s", e.Name, e.NotAfter.Format(time.DateOnly))
+		return check.Warnf(fix, "authority %s expires on %s", e.Name, e.NotAfter.Format(time.DateOnly))
 	case !e.RenewAt.IsZero() && now.After(e.RenewAt.Add(late)):
-		return check.Warnf(fix, "certificate %s should have been renewed on %s, and ends on %s",
+		return check.Warnf(fix, "certificate %s should have been renewed on %s, and expires on %s",
 			e.Name, e.RenewAt.Format(time.DateOnly), e.NotAfter.Format(time.DateOnly))
 	}
 	return nil
 }
 
-// judgePair checks that a certificate matches its key and is signed by its authority.
+// judgePair checks that a certificate and its key belong together, and that its authority has signed it.
 func (d *Doctor) judgePair(e pki.Expiry, now time.Time) []check.Verdict {
 	if e.RenewAt.IsZero() {
-		return nil // an authority, whose key may be elsewhere
+		return nil // an authority, whose key may be on another server
 	}
 	fix := renews(e, d.Config.Role)
 	key := strings.TrimSuffix(e.File, ".crt") + ".key"
@@ -89,7 +89,7 @@ func (d *Doctor) judgePair(e pki.Expiry, now time.Time) []check.Verdict {
 		return check.Failf(fix, "certificate %s is damaged: %v", e.Name, err)
 	}
 	if now.Before(leaf.NotBefore) {
-		return check.Failf("set the clock", "certificate %s is valid from %s on, and here it is %s", e.Name, leaf.NotBefore.Format(time.DateTime), now.Format(time.DateTime))
+		return check.Failf("set the clock", "certificate %s is valid from %s on, and the clock of this machine says %s", e.Name, leaf.NotBefore.Format(time.DateTime), now.Format(time.DateTime))
 	}
 	_, err = leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
 	if err != nil {
@@ -98,7 +98,7 @@ func (d *Doctor) judgePair(e pki.Expiry, now time.Time) []check.Verdict {
 	return nil
 }
 
-// authorityOf returns the file of the authority that signs a certificate.
+// authorityOf returns the file with the authority of a certificate.
 func (d *Doctor) authorityOf(file string) string {
 	server := d.Config.Dirs.PKI()
 	switch {
@@ -110,7 +110,7 @@ func (d *Doctor) authorityOf(file string) string {
 	return d.Config.Dirs.NodeCA()
 }
 
-// pool reads authorities into a pool.
+// pool reads the certificates of authorities.
 func pool(file string) (*x509.CertPool, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 )
 
-// condition finds a condition of a node.
+// condition returns a condition of a node.
 func condition(n corev1.Node, kind corev1.NodeConditionType) corev1.NodeCondition {
 	for _, c := range n.Status.Conditions {
 		if c.Type == kind {
@@ -24,7 +24,7 @@ func condition(n corev1.Node, kind corev1.NodeConditionType) corev1.NodeConditio
 	return corev1.NodeCondition{Status: corev1.ConditionUnknown, Message: "the kubelet has not reported yet"}
 }
 
-// notReady is the finding about a node that is not Ready.
+// notReady returns a remark about a node that is not Ready; "" for other nodes.
 func notReady(n corev1.Node) string {
 	if condition(n, corev1.NodeReady).Status == corev1.ConditionTrue {
 		return ""
@@ -48,7 +48,7 @@ func (d *Doctor) nodeConditions(context.Context) []check.Verdict {
 	return judgeNodes(nodes, d.Config.Node.Name)
 }
 
-// judgeNodes judges the conditions of nodes, and reports if the own node is missing.
+// judgeNodes judges the conditions of nodes, and fails if this machine's own node is not among them.
 func judgeNodes(nodes []corev1.Node, own string) (out []check.Verdict) {
 	found := false
 	cordoned := 0
@@ -58,7 +58,7 @@ func judgeNodes(nodes []corev1.Node, own string) (out []check.Verdict) {
 			cordoned++
 		}
 		if c := condition(n, corev1.NodeReady); c.Status != corev1.ConditionTrue {
-			out = append(out, check.Failf("coracle doctor there; if it is gone for good: coracle node remove "+n.Name,
+			out = append(out, check.Failf("run coracle doctor there; if it is gone for good: coracle node remove "+n.Name,
 				"node %s is not Ready: %s", n.Name, c.Message)...)
 		}
 		for kind, fix := range pressures {
@@ -68,11 +68,11 @@ func judgeNodes(nodes []corev1.Node, own string) (out []check.Verdict) {
 		}
 	}
 	if !found {
-		out = append(out, check.Failf("check kubelet; coracle logs --component kubelet", "the cluster knows no node %s, which is this one", own)...)
+		out = append(out, check.Failf("check kubelet; coracle logs --component kubelet", "the cluster has no node %s, which is this machine", own)...)
 	}
 	text := fmt.Sprintf("%d Ready", len(nodes))
 	if cordoned > 0 {
-		text += fmt.Sprintf(", %d of them cordoned: coracle kubectl uncordon NODE lets pods on it again", cordoned)
+		text += fmt.Sprintf(", %d of them cordoned: coracle kubectl uncordon NODE allows pods again", cordoned)
 	}
 	return check.Else(first(out, 10), check.Okf("%s", text))
 }
@@ -100,7 +100,7 @@ func (d *Doctor) leases(ctx context.Context) []check.Verdict {
 	return judgeLeases(nodes, list.Items, time.Now())
 }
 
-// judgeLeases finds nodes whose last heartbeat is so old that their pods will be moved.
+// judgeLeases finds nodes that have not renewed their lease for so long that their pods will be evicted.
 func judgeLeases(nodes []corev1.Node, leases []coordinationv1.Lease, now time.Time) (out []check.Verdict) {
 	const dead = 40 * time.Second
 	last := map[string]time.Time{}
@@ -112,23 +112,23 @@ func judgeLeases(nodes []corev1.Node, leases []coordinationv1.Lease, now time.Ti
 	for _, n := range nodes {
 		switch when, ok := last[n.Name]; {
 		case !ok && now.Sub(n.CreationTimestamp.Time) > dead:
-			out = append(out, check.Warnf("check kubelet there", "node %s has never given a sign of life", n.Name)...)
+			out = append(out, check.Warnf("check kubelet there", "node %s has never renewed its lease", n.Name)...)
 		case ok && now.Sub(when) > dead:
-			out = append(out, check.Failf("see whether the machine is up and reaches the servers: coracle doctor there",
-				"node %s gave its last sign of life %s ago", n.Name, now.Sub(when).Round(time.Second))...)
+			out = append(out, check.Failf("check whether the machine is up and reaches the servers: coracle doctor there",
+				"node %s renewed its lease %s ago", n.Name, now.Sub(when).Round(time.Second))...)
 		}
 	}
-	return check.Else(first(out, 10), check.Okf("all %d nodes are alive", len(nodes)))
+	return check.Else(first(out, 10), check.Okf("all %d nodes renew their leases", len(nodes)))
 }
 
-// mostPods limits the number of pods that are examined.
+// mostPods limits the number of pods that are checked.
 const mostPods = 5000
 
 func (d *Doctor) pods(ctx context.Context) []check.Verdict {
 	api := d.api()
 	options := metav1.ListOptions{Limit: mostPods}
 	if d.Config.Role == config.Agent || d.OnlyNode {
-		// The kubelet can see the pods of its own node.
+		// The kubelet is authorised to read the pods of its own node.
 		api = d.connectAs(d.Config.Dirs.NodeConfig("kubelet.kubeconfig"), "https://"+d.Config.Node.Balancer().String())
 		options.FieldSelector = "spec.nodeName=" + d.Config.Node.Name
 	}
@@ -144,7 +144,7 @@ func (d *Doctor) pods(ctx context.Context) []check.Verdict {
 	return judgePods(list.Items, time.Now())
 }
 
-// judgePods finds pods that should run by now and do not.
+// judgePods finds pods that do not run although they should.
 func judgePods(pods []corev1.Pod, now time.Time) (out []check.Verdict) {
 	const patience = 30 * time.Second
 	running := 0
@@ -163,10 +163,10 @@ func judgePods(pods []corev1.Pod, now time.Time) (out []check.Verdict) {
 			out = append(out, check.Warnf(describe, "pod %s does not start: %s", name, reason)...)
 		}
 	}
-	return check.Else(first(out, 10), check.Okf("%d run, and none is kept from it", running))
+	return check.Else(first(out, 10), check.Okf("%d run, and all others have ended", running))
 }
 
-// whyNot returns what keeps a pod from running, "" if nothing is known.
+// whyNot returns what prevents a pod from running, "" if that is not known.
 func whyNot(p corev1.Pod) string {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse {

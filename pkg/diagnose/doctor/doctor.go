@@ -1,10 +1,9 @@
-// Package doctor finds out what is wrong with a running coracle, or one that should run. It runs package check's probes
-// of the machine, and then its own of the processes, etcd, the API, certificates, names, the container runtime and the
-// networks.
+// Package doctor diagnoses a coracle that runs, or that should run: with the probes of the machine of package check, and with
+// probes of processes, etcd, the API, certificates, DNS, the container runtime and the networks.
 //
-// Every probe is independent and has a time limit, so that doctor reports failures also while much is broken: without
-// the API, without a quorum of etcd, with a dead or frozen child process, on an agent without a server. It uses only
-// existing interfaces: it opens no port and changes nothing.
+// Probes do not depend on each other and each has a time limit, so that they work while much is broken: without the API, with
+// etcd without a quorum, with a child process that is dead or frozen, on an agent without a server. They change nothing and
+// open no port.
 package doctor
 
 import (
@@ -28,12 +27,12 @@ import (
 // Limit is the time limit of one probe.
 const Limit = 8 * time.Second
 
-// Doctor is one examination of the coracle of this machine.
+// Doctor is one diagnosis of the coracle of this machine.
 type Doctor struct {
 	// Config is the configuration of its last start, or of the next one.
 	Config  config.Config
 	Environ []string
-	// OnlyNode omits probes about other nodes.
+	// OnlyNode leaves out probes of other nodes.
 	OnlyNode bool
 	// Addons are the add-ons that have probes.
 	Addons []addon.Addon
@@ -49,16 +48,16 @@ type row struct {
 	name, about string
 	run         func(*Doctor, context.Context) []check.Verdict
 	needs       need
-	others      bool // it is about other nodes
+	others      bool // it probes other nodes
 }
 
-// need is what a probe requires.
+// need is the condition for a probe.
 type need int
 
 const (
 	nothing need = iota
-	aRun         // that coracle runs
-	aServer      // that this machine is a server
+	aRun         // coracle runs
+	aServer      // coracle runs, and this machine is a server
 )
 
 // table lists the probes of a running coracle.
@@ -74,19 +73,19 @@ var table = []row{
 	{"tunnels", "this node's tunnels to servers", (*Doctor).tunnels, aRun, false},
 	{"node-access", "kubelets of all nodes, as this server reaches them", (*Doctor).nodeAccess, aServer, true},
 	{"dns", "answers for names in the cluster and outside", (*Doctor).dns, aRun, false},
-	{"dns-loop", "name servers that ask the cluster's DNS back", (*Doctor).dnsLoop, aRun, false},
+	{"dns-loop", "name servers that forward to the cluster's DNS", (*Doctor).dnsLoop, aRun, false},
 	{"kubelet", "the kubelet's health", (*Doctor).kubelet, aRun, false},
 	{"container-runtime", "containerd and its plugins", (*Doctor).runtime, aRun, false},
 	{"images", "the pause image and imported images, complete", (*Doctor).images, aRun, false},
 	{"services", "the API's Service, from this host", (*Doctor).services, aRun, false},
 	{"pod-network", "the way to the pods of every node, with packets of full size", (*Doctor).podNetwork, aRun, true},
 	{"nodes", "conditions of the nodes", (*Doctor).nodeConditions, aRun, false},
-	{"leases", "signs of life", (*Doctor).leases, aServer, true},
+	{"leases", "node leases", (*Doctor).leases, aServer, true},
 	{"pods", "pods that do not start", (*Doctor).pods, aRun, false},
 	{"manifests", "manifests that are not applied", (*Doctor).manifests, aServer, false},
 }
 
-// rows returns the rows of the table and those of add-ons.
+// rows returns the probes of the table and of add-ons.
 func rows(addons []addon.Addon) []row { return slices.Concat(table, addonRows(addons)) }
 
 // Names returns the names of all probes, in order.
@@ -98,7 +97,7 @@ func Names(addons []addon.Addon) []string {
 	return names
 }
 
-// Probes returns all probes: of the machine, then of coracle.
+// Probes returns the probes of the machine, and after them those of coracle.
 func (d *Doctor) Probes() []check.Probe {
 	d.processes = sync.OnceValue(func() processes { return readProcesses(d.Config.Dirs) })
 	d.api = sync.OnceValue(d.connect)
@@ -118,7 +117,7 @@ func (d *Doctor) Probes() []check.Probe {
 func (d *Doctor) run(ctx context.Context, r row) []check.Verdict {
 	switch {
 	case os.Geteuid() != 0:
-		return check.Skipf("only root can find this out")
+		return check.Skipf("only root can check this")
 	case r.needs == aServer && d.Config.Role == config.Agent:
 		return check.Skipf("this machine is an agent: ask a server")
 	case r.needs != nothing && !d.processes().any():
@@ -127,16 +126,16 @@ func (d *Doctor) run(ctx context.Context, r row) []check.Verdict {
 	return r.run(d, ctx)
 }
 
-// access is a client for the API; err says why there is none.
+// access is a client of the API, or the reason why there is none.
 type access struct {
 	client *kubernetes.Clientset
 	err    error
 }
 
-// errNoAPI is the error of probes that need the API; the API's own probe says why it is missing.
+// errNoAPI is the finding of probes that need the API; the probe "api" reports why it does not answer.
 var errNoAPI = errors.New("the API does not answer, see check api")
 
-// detail reads what a component of either child process reports about its own work; false if there is nothing.
+// detail reads a report of a component about its own work; false if there is none.
 func (d *Doctor) detail(name string, into any) bool { return d.processes().detail(name, into) }
 
 // several reports whether the machine is one of several servers, or an agent.
@@ -144,7 +143,7 @@ func (d *Doctor) several() bool {
 	return d.Config.Role == config.Agent || d.Config.Join.Joined || len(d.Config.Join.Servers) > 1
 }
 
-// first shortens a list for people.
+// first shortens a list to n verdicts and one that counts the others.
 func first(verdicts []check.Verdict, n int) []check.Verdict {
 	if len(verdicts) <= n {
 		return verdicts
@@ -154,5 +153,5 @@ func first(verdicts []check.Verdict, n int) []check.Verdict {
 	return append(slices.Clone(verdicts[:n]), more)
 }
 
-// childNames are the names of the front's child processes.
-var childNames = []string{state.ControlPlane, state.Node}
+// children are the names of the child processes of the front.
+var children = []string{state.ControlPlane, state.Node}

@@ -13,16 +13,16 @@ import (
 	"github.com/coracle-dev/coracle/pkg/etcd/members"
 )
 
-// etcdPatience is how long etcd may take to report its state.
+// etcdPatience is the time limit for reading etcd's status.
 const etcdPatience = 5 * time.Second
 
 func (d *Doctor) etcd(ctx context.Context) []check.Verdict {
 	if d.Config.Datastore.External() {
 		return externalEtcd(ctx, d.Config.Datastore.Endpoints)
 	}
-	const fix = "check processes and check components say why; coracle logs --component etcd has more"
+	const fix = "see check processes and check components for the reason; coracle logs --component etcd has more"
 	if why, ok := d.processes().stuck[state.ControlPlane]; ok {
-		return check.Failf("check processes says what to do", "etcd does not answer, because its process does nothing: %s", why)
+		return check.Failf("see check processes", "etcd does not answer, because its process does nothing: %s", why)
 	}
 	if u, ok := d.processes().unit("etcd"); ok && u.Waiting != "" {
 		return check.Failf("see docs/high-availability.md", "etcd does not answer yet, because it waits for %s", u.Waiting)
@@ -44,7 +44,7 @@ func (d *Doctor) etcd(ctx context.Context) []check.Verdict {
 	return judgeEtcd(status, took, err)
 }
 
-// readTime measures a linearizable read, with which a majority has to agree.
+// readTime measures a linearizable read, which needs a majority of the members.
 func readTime(ctx context.Context, m *members.Members) (time.Duration, error) {
 	client, err := m.Dial()
 	if err != nil {
@@ -58,7 +58,7 @@ func readTime(ctx context.Context, m *members.Members) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// judgeEtcd judges etcd's state, and the duration or the error of a read.
+// judgeEtcd judges etcd's status, and the time or error of a read.
 func judgeEtcd(s members.Status, read time.Duration, readErr error) (out []check.Verdict) {
 	const slow, full = 100 * time.Millisecond, 80
 	answering, leader := 0, ""
@@ -70,19 +70,19 @@ func judgeEtcd(s members.Status, read time.Duration, readErr error) (out []check
 			answering++
 			continue
 		}
-		out = append(out, check.Failf(fmt.Sprintf("start coracle there, or see coracle doctor there; if it is lost for good: coracle etcd remove %s", m.Name),
+		out = append(out, check.Failf(fmt.Sprintf("start coracle there, or run coracle doctor there; if it is lost for good: coracle etcd remove %s", m.Name),
 			"etcd's member %s does not answer", m.Name)...)
 	}
 	if !s.Quorum {
-		out = append(out, check.Failf("bring servers back, or see docs/high-availability.md on lost quorums: coracle cluster reset-quorum",
-			"etcd has no quorum (%d of %d members answer): nothing can be changed", answering, len(s.Members))...)
+		out = append(out, check.Failf("start the other servers, or see docs/high-availability.md on lost quorums: coracle cluster reset-quorum",
+			"etcd has no quorum (%d of %d members answer): the cluster cannot be changed", answering, len(s.Members))...)
 	} else if leader == "" {
-		out = append(out, check.Warnf("wait for the election, which takes seconds", "etcd has no leader at this moment")...)
+		out = append(out, check.Warnf("wait for the election, which takes seconds", "etcd has no leader now")...)
 	}
 	for _, a := range s.Alarms {
 		fix := "the member's data is damaged: see docs/high-availability.md on wiping a server"
 		if a.Kind == "NOSPACE" {
-			fix = "delete what is not needed, and coracle makes room by itself (coracle etcd defrag does at once); or --etcd-arg quota-backend-bytes=N"
+			fix = "delete objects that are not needed, and coracle frees the space later (coracle etcd defrag: at once); or --etcd-arg quota-backend-bytes=N"
 		}
 		out = append(out, check.Failf(fix, "etcd's alarm %s of %s: it refuses writes", a.Kind, a.Member)...)
 	}
@@ -100,18 +100,18 @@ func judgeEtcd(s members.Status, read time.Duration, readErr error) (out []check
 		answering, len(s.Members), leader, s.Size>>20, read.Round(100*time.Microsecond)))
 }
 
-// externalEtcd checks whether an external etcd can be reached.
+// externalEtcd checks that an etcd that coracle does not run can be reached.
 func externalEtcd(ctx context.Context, endpoints []string) (out []check.Verdict) {
 	reached := 0
 	for _, e := range endpoints {
 		if err := reach(ctx, e); err != nil {
-			out = append(out, check.Warnf("see whether it runs, and whether a firewall is between", "etcd's endpoint %s cannot be reached: %v", e, err)...)
+			out = append(out, check.Warnf("check whether it runs, and for a firewall between", "etcd's endpoint %s cannot be reached: %v", e, err)...)
 			continue
 		}
 		reached++
 	}
 	if reached == 0 {
-		return append(out, check.Failf("bring one of the endpoints back", "no endpoint of the external etcd can be reached")...)
+		return append(out, check.Failf("start one of the endpoints", "no endpoint of the external etcd can be reached")...)
 	}
 	return check.Else(out, check.Okf("%d endpoints of an etcd that coracle does not run can be reached", reached))
 }

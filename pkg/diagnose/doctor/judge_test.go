@@ -67,7 +67,7 @@ func TestProcesses(t *testing.T) {
 		{"frozen", frozen, check.Fail, []string{"stopped by a signal", "kill -CONT 7"}},
 		{"joining", joining, check.Fail, []string{"coracle is waiting: 10.0.0.1:6443 refuses"}},
 		{"gone", processes{}, check.Fail, []string{"does not run here", "systemctl start coracle"}},
-		{"child left over", processes{children: map[string]state.Process{"node": {PID: 7}}}, check.Fail, []string{"node process (7) runs without the front"}},
+		{"child process left over", processes{children: map[string]state.Process{"node": {PID: 7}}}, check.Fail, []string{"pid 7) runs without a supervisor"}},
 		{"cannot be read", processes{err: errors.New("permission denied")}, check.Fail, []string{"use sudo"}},
 	}
 	for _, tt := range tests {
@@ -79,7 +79,7 @@ func TestProcesses(t *testing.T) {
 		{Name: "a", State: lifecycle.Ready}, {Name: "b", State: lifecycle.Waiting}, {Name: "c", State: lifecycle.Standby},
 	}, now), check.OK)
 	expect(t, judgeUnits("node", []lifecycle.Status{{Name: "dns", State: lifecycle.Starting, Started: ago(time.Hour), Waiting: "the network"}}, now), check.Fail, "waits for the network", "logs --component dns")
-	expect(t, judgeUnits("node", []lifecycle.Status{{Name: "dns", State: lifecycle.Ready, Waiting: "an answer"}}, now), check.Warn, "not well: an answer")
+	expect(t, judgeUnits("node", []lifecycle.Status{{Name: "dns", State: lifecycle.Ready, Waiting: "an answer"}}, now), check.Warn, "has a problem: an answer")
 	expect(t, judgeUnits("node", []lifecycle.Status{{Name: "dns", State: lifecycle.Failed, Error: "no port"}}, now), check.Fail, "no port")
 	expect(t, judgeManifests([]state.Manifest{{File: "a", State: state.ManifestApplied}, {File: "b.yaml", State: state.ManifestFailed, Error: "line 1"}, {State: state.ManifestPending}}), check.Fail, "b.yaml: line 1")
 }
@@ -98,7 +98,7 @@ func TestCertificates(t *testing.T) {
 		{"expired on an agent", pki.Expiry{Name: "node", NotAfter: ago(day), RenewAt: ago(100 * day)}, config.Agent, check.Fail, "join again"},
 		{"was not renewed", pki.Expiry{NotAfter: now.Add(day), RenewAt: ago(100 * day)}, config.Server, check.Warn, "should have been renewed"},
 		{"authority", pki.Expiry{NotAfter: now.Add(1000 * day)}, config.Server, check.OK, ""},
-		{"authority ends", pki.Expiry{Name: "ca", NotAfter: now.Add(10 * day)}, config.Server, check.Warn, "authority ca ends"},
+		{"authority ends", pki.Expiry{Name: "ca", NotAfter: now.Add(10 * day)}, config.Server, check.Warn, "authority ca expires"},
 		{"damaged", pki.Expiry{Name: "ca", Error: "no PEM"}, config.Server, check.Fail, "no PEM"},
 	}
 	for _, tt := range tests {
@@ -156,13 +156,13 @@ func TestNodes(t *testing.T) {
 	expect(t, judgeNodes([]corev1.Node{a}, "a"), check.OK, "1 Ready")
 	expect(t, judgeNodes([]corev1.Node{a, b}, "a"), check.Fail, "node b is not Ready: because", "coracle node remove b")
 	expect(t, judgeNodes([]corev1.Node{node("a", corev1.ConditionTrue, corev1.NodeDiskPressure)}, "a"), check.Fail, "node a has DiskPressure: really")
-	expect(t, judgeNodes([]corev1.Node{a}, "me"), check.Fail, "the cluster knows no node me")
+	expect(t, judgeNodes([]corev1.Node{a}, "me"), check.Fail, "the cluster has no node me")
 	lease := func(name string, age time.Duration) coordinationv1.Lease {
 		at := metav1.NewMicroTime(ago(age))
 		return coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: coordinationv1.LeaseSpec{RenewTime: &at}}
 	}
 	expect(t, judgeLeases([]corev1.Node{a}, []coordinationv1.Lease{lease("a", 5*time.Second), lease("gone", time.Hour)}, now), check.OK)
-	expect(t, judgeLeases([]corev1.Node{a}, []coordinationv1.Lease{lease("a", 2*time.Minute)}, now), check.Fail, "sign of life 2m0s ago")
+	expect(t, judgeLeases([]corev1.Node{a}, []coordinationv1.Lease{lease("a", 2*time.Minute)}, now), check.Fail, "renewed its lease 2m0s ago")
 	expect(t, judgeLeases([]corev1.Node{a}, nil, now), check.Warn, "never")
 	young := a
 	young.CreationTimestamp = metav1.NewTime(now)

@@ -23,20 +23,20 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
 )
 
-// services connects to the API like a pod: to the address of its Service, which kube-proxy's rules translate.
+// services connects to the API as pods do: by the address of its Service, which kube-proxy's rules translate.
 func (d *Doctor) services(ctx context.Context) []check.Verdict {
 	if d.Config.Disabled("kube-proxy") {
-		return check.Skipf("Services are left to another program (--disable=kube-proxy)")
+		return check.Skipf("another program provides Services (--disable=kube-proxy)")
 	}
-	const fix = "check servers, as each connection goes to any of them; then check components (kube-proxy) and check firewall"
+	const fix = "check servers, because a connection goes to any of them; then check components (kube-proxy) and check firewall"
 	address := net.JoinHostPort(d.apiService().String(), "443")
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	began := time.Now()
-	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // only tests whether a server answers
+	dialer := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}} // the server need not be authenticated
 	conn, err := dialer.DialContext(ctx, "tcp", address)
 	if _, noAPI := d.nodes(); err != nil && noAPI != nil {
-		return check.Skipf("no server answers behind the Service of the API; see check api")
+		return check.Skipf("no server answers behind the Service of the API, see check api")
 	}
 	if err != nil {
 		return check.Failf(fix, "the Service of the API (%s) cannot be reached: %s", address, short(err))
@@ -55,7 +55,7 @@ type peer struct {
 
 func (d *Doctor) podNetwork(ctx context.Context) []check.Verdict {
 	if d.Config.Network.Backend == config.BackendNone {
-		return check.Skipf("the pod network is left to another plugin")
+		return check.Skipf("another plugin provides the pod network")
 	}
 	peers, from := d.peers()
 	if len(peers) == 0 {
@@ -79,7 +79,7 @@ func (d *Doctor) podNetwork(ctx context.Context) []check.Verdict {
 	return check.Else(first(out, 10), check.Okf("the pods of %d other nodes are reached, with packets of %d bytes%s", others(peers), sizes[peers[0].gateway.Is6()], from))
 }
 
-// peers returns the other nodes: from the API, or if it cannot be reached, from the kernel's routes.
+// peers returns the other nodes according to the API, or to the kernel's routes if the API does not answer.
 func (d *Doctor) peers() (all []peer, from string) {
 	nodes, err := d.nodes()
 	if err != nil {
@@ -94,7 +94,7 @@ func (d *Doctor) peers() (all []peer, from string) {
 	return all, ""
 }
 
-// others counts nodes, which may have a network of each family.
+// others counts nodes, each of which may have a network of each family.
 func others(peers []peer) int {
 	names := map[string]bool{}
 	for _, p := range peers {
@@ -103,7 +103,7 @@ func others(peers []peer) int {
 	return len(names)
 }
 
-// peersOf returns a node's pod networks; none if it has no pods yet.
+// peersOf returns a node's pod networks; none before it has been assigned one.
 func peersOf(n corev1.Node) (all []peer) {
 	var own netip.Addr
 	for _, a := range n.Status.Addresses {
@@ -119,9 +119,9 @@ func peersOf(n corev1.Node) (all []peer) {
 	return all
 }
 
-// routedPeers reads the networks of other nodes from flannel's routes.
+// routedPeers returns the networks of other nodes according to the routes that flannel has made.
 func (d *Doctor) routedPeers() (all []peer) {
-	routes, _ := netlink.RouteList(nil, netlink.FAMILY_ALL) // an incomplete list is good enough
+	routes, _ := netlink.RouteList(nil, netlink.FAMILY_ALL) // an incomplete list is better than none
 	for _, r := range routes {
 		if r.Dst == nil || r.Gw == nil {
 			continue
@@ -138,7 +138,7 @@ func (d *Doctor) routedPeers() (all []peer) {
 	return all
 }
 
-// podMTU returns the size of packets of a family between pods of different nodes.
+// podMTU returns the size of packets of an address family between the pods of different nodes.
 func podMTU(v6 bool) (int, error) {
 	overlay := footprint.VXLAN
 	if v6 {
@@ -152,8 +152,8 @@ func podMTU(v6 bool) (int, error) {
 	return 0, fmt.Errorf("there is neither %s nor %s", overlay, footprint.Bridge)
 }
 
-// pathResult is the result of small and of full packets to a node's pod network, and of its name server, in case a
-// firewall drops pings.
+// pathResult has the errors of small packets and of packets of full size to a node's pods, and of a query to its name server,
+// which is used where a firewall drops pings.
 type pathResult struct{ small, full, name error }
 
 func tryPath(ctx context.Context, to netip.Addr, size int) (r pathResult) {
@@ -172,24 +172,24 @@ func judgePath(p peer, r pathResult, size int, backend config.Backend) []check.V
 	}
 	switch {
 	case r.small != nil && r.name != nil:
-		return check.Failf(fmt.Sprintf("see whether %s is up and reachable (ping %s), and the firewalls: %s; coracle doctor there", p.node, p.ip, way),
+		return check.Failf(fmt.Sprintf("check whether %s is up and reachable (ping %s), and the firewalls: %s; run coracle doctor there", p.node, p.ip, way),
 			"the pods of node %s%s cannot be reached from here: %s does not answer (%v)", p.node, p.remark, p.gateway, r.small)
 	case r.small != nil:
-		return check.Okf("the pods of node %s are reached; pings are not answered, so packets of full size were not tried", p.node)
+		return check.Okf("the pods of node %s are reached; pings are not answered, so packets of full size were not tested", p.node)
 	case r.full != nil:
-		return check.Failf(fmt.Sprintf("make the MTU of the nodes' interfaces what the network between them carries (ping -M do -s SIZE %s), and restart coracle", p.ip),
+		return check.Failf(fmt.Sprintf("set the MTU of the nodes' interfaces to what the network between them supports (ping -M do -s SIZE %s), and restart coracle", p.ip),
 			"packets of %d bytes do not come through to the pods of node %s, small ones do: %v", size, p.node, r.full)
 	}
 	return nil
 }
 
-// pings is the number of tries for each address, and pingTimeout the time limit of each.
+// pings is the number of attempts, and pingTimeout the time limit of each.
 const (
 	pings       = 3
 	pingTimeout = 700 * time.Millisecond
 )
 
-// ping sends an echo request in a packet of the given size, which must not be fragmented, and waits for its answer.
+// ping sends an echo request in a packet of the given size, which must not be fragmented, and waits for the reply.
 func ping(ctx context.Context, to netip.Addr, size int) (err error) {
 	for range pings {
 		if err = pingOnce(ctx, to, size); err == nil || ctx.Err() != nil {
@@ -226,7 +226,7 @@ func pingOnce(ctx context.Context, to netip.Addr, size int) error {
 	}
 	answer := make([]byte, 1<<16)
 	for {
-		n, _, err := conn.ReadFrom(answer) // without the IP header, which Read would leave
+		n, _, err := conn.ReadFrom(answer) // without the IP header, which Read would include
 		if err != nil {
 			return errors.New("no answer in time")
 		}

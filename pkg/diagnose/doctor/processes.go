@@ -16,18 +16,18 @@ import (
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 )
 
-// processes is the state of coracle's processes, from their state files and the kernel.
+// processes are coracle's processes according to their state files and the kernel.
 type processes struct {
 	front      state.Process
 	frontAlive bool
-	children   map[string]state.Process // live child processes, by name
-	stuck      map[string]string        // why live processes cannot work
+	children   map[string]state.Process // those that run, by name
+	stuck      map[string]string        // why processes that run do nothing
 	err        error                    // why a file cannot be read
 }
 
 func readProcesses(dirs paths.Dirs) processes {
 	out := processes{children: map[string]state.Process{}, stuck: map[string]string{}}
-	for _, name := range append([]string{state.Front}, childNames...) {
+	for _, name := range append([]string{state.Front}, children...) {
 		p, ok, err := state.Read(dirs, name)
 		if err != nil {
 			out.err = err
@@ -71,7 +71,7 @@ func (p processes) detail(name string, into any) bool {
 	return false
 }
 
-// unit finds a component.
+// unit returns the status of a component.
 func (p processes) unit(name string) (lifecycle.Status, bool) {
 	for _, child := range p.children {
 		for _, u := range child.Units {
@@ -85,34 +85,34 @@ func (p processes) unit(name string) (lifecycle.Status, bool) {
 
 func (d *Doctor) alive(context.Context) []check.Verdict { return d.processes().judge(time.Now()) }
 
-// patience is how long a process or component may be starting before that is a failure.
+// patience is the time after which a start that has not finished is a failure.
 const patience = 90 * time.Second
 
 func (p processes) judge(now time.Time) (out []check.Verdict) {
 	if p.err != nil {
-		out = append(out, check.Failf("use sudo; if that is not it, restart coracle, which writes the files anew",
-			"what coracle tells of itself cannot be read: %v", p.err)...)
+		out = append(out, check.Failf("use sudo; if that does not help, restart coracle, which writes the files again",
+			"the state of coracle cannot be read: %v", p.err)...)
 	}
 	if !p.frontAlive {
 		out = append(out, check.Failf("start it: systemctl start coracle, or coracle server; coracle logs shows how it ended",
 			"coracle does not run here%s", lastWords(p.front.Children))...)
-		for _, name := range childNames {
+		for _, name := range children {
 			if child, ok := p.children[name]; ok {
-				out = append(out, check.Warnf("start coracle, which takes over", "the %s process (%d) runs without the front, which supervises it", name, child.PID)...)
+				out = append(out, check.Warnf("start coracle, which takes over", "the process %s (pid %d) runs without a supervisor", name, child.PID)...)
 			}
 		}
 		return out
 	}
-	for _, name := range append([]string{state.Front}, childNames...) {
+	for _, name := range append([]string{state.Front}, children...) {
 		if why, ok := p.stuck[name]; ok {
 			pid := cmp.Or(p.children[name].PID, p.front.PID)
-			out = append(out, check.Failf(fmt.Sprintf("kill -CONT %d, or kill -9 %d: it is started again", pid, pid),
+			out = append(out, check.Failf(fmt.Sprintf("kill -CONT %d, or kill -9 %d: coracle restarts it", pid, pid),
 				"the process %s (%d) does nothing: %s", name, pid, why)...)
 		}
 	}
 	for _, phase := range p.front.Phases {
 		if phase.Ended.IsZero() && phase.Waiting != "" {
-			out = append(out, check.Failf("see whether the servers can be reached, and docs/joining.md", "coracle is waiting: %s", phase.Waiting)...)
+			out = append(out, check.Failf("check whether the servers can be reached, and see docs/joining.md", "coracle is waiting: %s", phase.Waiting)...)
 		}
 	}
 	for _, c := range p.front.Children {
@@ -126,20 +126,20 @@ func judgeChild(c state.Child, now time.Time) []check.Verdict {
 	case c.State == "ready":
 		return nil
 	case c.State == "starting" && now.Sub(c.Started) < patience:
-		return check.Warnf("wait: coracle wait", "the %s process is starting: %s", c.Name, cmp.Or(c.Status, "it has just begun"))
+		return check.Warnf("wait: coracle wait", "the process %s is starting: %s", c.Name, cmp.Or(c.Status, "it has just begun"))
 	case c.State == "starting":
-		return check.Failf("check components says what it waits for", "the %s process has been starting for %s: %s",
-			c.Name, now.Sub(c.Started).Round(time.Second), cmp.Or(c.Status, "it does not say why"))
+		return check.Failf("see check components for what it waits for", "the process %s has been starting for %s: %s",
+			c.Name, now.Sub(c.Started).Round(time.Second), cmp.Or(c.Status, "it does not report why"))
 	case c.State == "backoff":
-		return check.Failf("mend what its last line says; coracle logs has more, and it is started again automatically",
-			"the %s process does not stay up: it %s", c.Name, cmp.Or(c.LastExit, "ended"))
+		return check.Failf("fix what its last line says; coracle logs has more; coracle restarts it",
+			"the process %s does not stay up: it %s", c.Name, cmp.Or(c.LastExit, "ended"))
 	}
-	return check.Failf("restart coracle", "the %s process is %s", c.Name, cmp.Or(c.State, "unknown"))
+	return check.Failf("restart coracle", "the process %s is %s", c.Name, cmp.Or(c.State, "unknown"))
 }
 
 func (p processes) living() string {
 	parts := []string{fmt.Sprintf("coracle %s (%d)", p.front.Version, p.front.PID)}
-	for _, name := range childNames {
+	for _, name := range children {
 		if child, ok := p.children[name]; ok {
 			parts = append(parts, fmt.Sprintf("%s (%d)", name, child.PID))
 		}
@@ -150,7 +150,7 @@ func (p processes) living() string {
 func lastWords(children []state.Child) string {
 	for _, c := range children {
 		if c.LastExit != "" && c.LastExit != "was stopped" {
-			return fmt.Sprintf("; the %s process %s", c.Name, c.LastExit)
+			return fmt.Sprintf("; the process %s %s", c.Name, c.LastExit)
 		}
 	}
 	return ""
@@ -165,7 +165,7 @@ func judgeRestarts(children []state.Child, now time.Time) (out []check.Verdict) 
 	for _, c := range children {
 		if c.Restarts > 0 && c.LastExit != "" && now.Sub(c.LastExitAt) < recent {
 			out = append(out, check.Warnf("coracle logs shows what came before",
-				"the %s process was started again %s, the last time at %s: it %s", c.Name, times(c.Restarts), c.LastExitAt.Format(time.TimeOnly), c.LastExit)...)
+				"the process %s was restarted %s, the last time at %s: it %s", c.Name, times(c.Restarts), c.LastExitAt.Format(time.TimeOnly), c.LastExit)...)
 		}
 	}
 	return check.Else(out, check.Okf("none in the last hour"))
@@ -181,7 +181,7 @@ func times(n int) string {
 func (d *Doctor) components(context.Context) []check.Verdict {
 	var out []check.Verdict
 	count := 0
-	for _, name := range childNames {
+	for _, name := range children {
 		child := d.processes().children[name]
 		count += len(child.Units)
 		out = append(out, judgeUnits(name, child.Units, time.Now())...)
@@ -189,19 +189,19 @@ func (d *Doctor) components(context.Context) []check.Verdict {
 	return check.Else(out, check.Okf("all %d are ready", count))
 }
 
-// judgeUnits judges the components of a process. It omits components that only wait for others, and reports those others.
+// judgeUnits judges the components of a child process, except those that only wait for other components.
 func judgeUnits(child string, units []lifecycle.Status, now time.Time) (out []check.Verdict) {
 	for _, u := range units {
 		switch {
 		case u.State == lifecycle.Failed, u.State == lifecycle.Stopped && u.Error != "":
-			out = append(out, check.Failf("coracle logs --component "+u.Name+" has more; the process is started again automatically", "%s of %s failed: %s", u.Name, child, u.Error)...)
+			out = append(out, check.Failf("coracle logs --component "+u.Name+" has more; coracle restarts the process", "%s of %s failed: %s", u.Name, child, u.Error)...)
 		case u.State == lifecycle.Ready && u.Waiting != "":
-			out = append(out, check.Warnf("coracle logs --component "+u.Name+" has more", "%s of %s is not well: %s", u.Name, child, u.Waiting)...)
+			out = append(out, check.Warnf("coracle logs --component "+u.Name+" has more", "%s of %s has a problem: %s", u.Name, child, u.Waiting)...)
 		case u.State == lifecycle.Starting && now.Sub(u.Started) < patience:
-			out = append(out, check.Warnf("wait: coracle wait", "%s of %s is starting: %s", u.Name, child, cmp.Or(u.Waiting, "it does not say what it waits for"))...)
+			out = append(out, check.Warnf("wait: coracle wait", "%s of %s is starting: %s", u.Name, child, cmp.Or(u.Waiting, "it does not report what it waits for"))...)
 		case u.State == lifecycle.Starting:
-			out = append(out, check.Failf("mend what it waits for; coracle logs --component "+u.Name+" has more", "%s of %s has been starting for %s and waits for %s",
-				u.Name, child, now.Sub(u.Started).Round(time.Second), cmp.Or(u.Waiting, "something that it does not name"))...)
+			out = append(out, check.Failf("fix what it waits for; coracle logs --component "+u.Name+" has more", "%s of %s has been starting for %s and waits for %s",
+				u.Name, child, now.Sub(u.Started).Round(time.Second), cmp.Or(u.Waiting, "something that it does not report"))...)
 		}
 	}
 	return out
@@ -210,7 +210,7 @@ func judgeUnits(child string, units []lifecycle.Status, now time.Time) (out []ch
 func (d *Doctor) manifests(context.Context) []check.Verdict {
 	var all []state.Manifest
 	if !d.detail(state.ManifestsDetail, &all) {
-		return check.Skipf("nothing is told of them yet")
+		return check.Skipf("there is no report about them yet")
 	}
 	return judgeManifests(all)
 }
@@ -220,9 +220,9 @@ func judgeManifests(all []state.Manifest) (out []check.Verdict) {
 	for _, m := range all {
 		switch m.State {
 		case state.ManifestFailed:
-			out = append(out, check.Failf("mend the file: it is applied again as soon as it changes", "%s: %s", m.File, m.Error)...)
+			out = append(out, check.Failf("fix the file: it is applied again when it changes", "%s: %s", m.File, m.Error)...)
 		case state.ManifestPending:
-			out = append(out, check.Warnf("see what it waits for: it is applied as soon as that is there", "%s is not applied yet: %s", m.File, cmp.Or(m.Error, "it is waiting"))...)
+			out = append(out, check.Warnf("check what it waits for: it is applied when that exists", "%s is not applied yet: %s", m.File, cmp.Or(m.Error, "it is waiting"))...)
 		case state.ManifestApplied:
 			applied++
 		}

@@ -27,12 +27,12 @@ func (d *Doctor) kubelet(context.Context) []check.Verdict {
 		}
 	}
 	if port == 0 {
-		return check.Skipf("its health check is switched off")
+		return check.Skipf("its health check is disabled")
 	}
 	client := &http.Client{Timeout: apiTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
 	var response *http.Response
 	var err error
-	for _, loopback := range []string{"127.0.0.1", "::1"} { // a node with IPv6 only listens on the second
+	for _, loopback := range []string{"127.0.0.1", "::1"} { // the kubelet of an IPv6-only node listens on the second
 		if response, err = client.Get("http://" + net.JoinHostPort(loopback, strconv.Itoa(port)) + "/healthz"); err == nil {
 			break
 		}
@@ -43,12 +43,12 @@ func (d *Doctor) kubelet(context.Context) []check.Verdict {
 	defer response.Body.Close()
 	body, _ := io.ReadAll(io.LimitReader(response.Body, 1<<12)) // the status is enough
 	if response.StatusCode != http.StatusOK {
-		return check.Failf("coracle logs --component kubelet", "the kubelet says that it is not well: %s", strings.TrimSpace(string(body)))
+		return check.Failf("coracle logs --component kubelet", "the kubelet is not healthy: %s", strings.TrimSpace(string(body)))
 	}
-	return check.Okf("it is well")
+	return check.Okf("it is healthy")
 }
 
-// containerdTimeout limits one request.
+// containerdTimeout is the time limit of one request.
 const containerdTimeout = 3 * time.Second
 
 func (d *Doctor) dialContainerd() (*containerd.Client, error) {
@@ -76,7 +76,7 @@ func (d *Doctor) runtime(ctx context.Context) []check.Verdict {
 	}
 	plugins, err := client.IntrospectionService().Plugins(ctx)
 	if err != nil {
-		return check.Failf(fix, "containerd does not say what is in it: %v", err)
+		return check.Failf(fix, "containerd does not list its plugins: %v", err)
 	}
 	for _, p := range plugins.Plugins {
 		if p.InitErr != nil && p.Type == "io.containerd.cri.v1" {
@@ -90,7 +90,7 @@ func (d *Doctor) runtime(ctx context.Context) []check.Verdict {
 	return check.Okf("containerd %s, %d containers and sandboxes", v.Version, len(pods))
 }
 
-// images checks that the images that no registry could give back are complete.
+// images checks that the images that are not in any registry are complete.
 func (d *Doctor) images(ctx context.Context) []check.Verdict {
 	client, err := d.dialContainerd()
 	if err != nil {
@@ -101,7 +101,7 @@ func (d *Doctor) images(ctx context.Context) []check.Verdict {
 	defer cancel()
 	var out []check.Verdict
 	if _, err := client.GetImage(ctx, version.PauseImage); errdefs.IsNotFound(err) {
-		out = append(out, check.Failf("restart coracle, which puts it back", "the image %s is missing: no pod can start", version.PauseImage)...)
+		out = append(out, check.Failf("restart coracle, which imports it again", "the image %s is missing: no pod can start", version.PauseImage)...)
 	}
 	all, err := client.ListImages(ctx, `labels."io.cri-containerd.pinned"==pinned`)
 	if err != nil {
@@ -112,14 +112,14 @@ func (d *Doctor) images(ctx context.Context) []check.Verdict {
 		missing := incomplete(ctx, client, img)
 		if digest := img.Target().Digest.String(); missing != "" && !broken[digest] {
 			broken[digest] = true
-			out = append(out, check.Failf("import it again: coracle images import FILE; one of coracle's own is put back by a restart",
+			out = append(out, check.Failf("import it again: coracle images import FILE; a restart of coracle imports its own images",
 				"the image %s is not complete: %s", img.Name(), missing)...)
 		}
 	}
-	return check.Else(first(out, 10), check.Okf("%s is here; %d names of pinned images, all complete", version.PauseImage, len(all)))
+	return check.Else(first(out, 10), check.Okf("%s exists; %d names of pinned images, all complete", version.PauseImage, len(all)))
 }
 
-// incomplete returns which part of an image is missing, "" if none is.
+// incomplete returns what is missing of an image, "" if it is complete.
 func incomplete(ctx context.Context, client *containerd.Client, img containerd.Image) string {
 	available, _, _, missing, err := images.Check(ctx, client.ContentStore(), img.Target(), img.Platform())
 	switch {
