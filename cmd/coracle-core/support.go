@@ -30,17 +30,17 @@ const (
 	bundleMost       = 128 << 20
 )
 
-// supportBundleCommand makes one file of all that helps to understand a problem.
+// supportBundleCommand collects information about a problem in one file.
 func supportBundleCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "support-bundle",
-		Long: `Collect what helps to understand a problem in one compressed archive: logs, what the parts say about themselves,
-configuration, events and objects of the cluster, etcd, containerd, and facts about the machine. A README.txt in it lists
-what is there, and what could not be had and why: it works also when parts hang and when coracle does not run.
+		Long: `Collect information about a problem in one compressed archive: logs, the state of coracle's components, configuration,
+events and objects of the cluster, etcd, containerd, and facts about the machine. Its README.txt lists the files, and what
+is missing and why. The command also works when components hang or coracle does not run.
 
-Secrets are taken out: objects of kind Secret and values of pods' variables are not collected, and everything is searched
-for tokens, keys and passwords, those that this machine and the cluster have and those that look like some. Logs of pods
-are not collected. Look through it before you give it to somebody.
+Secrets are removed: objects of kind Secret and values of pods' variables are not collected, and all files are searched for
+the tokens, keys and passwords of this machine and the cluster, and for text that looks like one. Logs of pods are not
+collected. Look through the archive before you share it.
 
 It needs root.`,
 		Example: `# A file in this directory
@@ -60,7 +60,7 @@ coracle support-bundle --no-cluster --since 168h`,
 	_ = c.MarkFlagFilename("output", "gz")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		if os.Geteuid() != 0 {
-			return errors.New("only root may see all that is needed: use sudo")
+			return errors.New("only root can read everything that is collected: use sudo")
 		}
 		if *since <= 0 {
 			return exitcode.Usagef("--since: %s is not longer than nothing", *since)
@@ -194,7 +194,7 @@ func sayBundle(path string, outcomes []supportbundle.Outcome, notes []string) er
 		size = fmt.Sprintf("%s has %d KiB", path, max(info.Size()>>10, 1))
 	}
 	if missing > 0 {
-		size += fmt.Sprintf("; %d things could not be had, its README.txt says which and why", missing)
+		size += fmt.Sprintf("; %d things are missing; its README.txt lists them with the reasons", missing)
 	}
 	_, err := fmt.Fprintln(os.Stderr, size)
 	return err

@@ -9,7 +9,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
 )
 
-// details sums up what components report of their own work, and says all that is wrong with it.
+// details sums up the components' reports of their own work, and lists all problems.
 func (w *writer) details(all map[string]json.RawMessage, reports []state.Report) {
 	w.etcd(all[state.EtcdDetail])
 	w.manifests(all[state.ManifestsDetail])
@@ -21,7 +21,7 @@ func (w *writer) details(all map[string]json.RawMessage, reports []state.Report)
 	}
 }
 
-// fields writes lines, with a name before the first of them.
+// fields writes lines with a name before the first of them.
 func (w *writer) fields(name string, lines []string) {
 	for _, line := range lines {
 		w.field(name, line)
@@ -47,12 +47,14 @@ func (w *writer) addons(all []Addon) {
 	}
 }
 
-// told reads a component's report; false means that there is none, or that it is of another version.
-func told(raw json.RawMessage, into any) bool { return raw != nil && json.Unmarshal(raw, into) == nil }
+// decode reads a component's report. It returns false if there is none, or if it is of another version.
+func decode(raw json.RawMessage, into any) bool {
+	return raw != nil && json.Unmarshal(raw, into) == nil
+}
 
 func (w *writer) etcd(raw json.RawMessage) {
 	var alarms []state.EtcdAlarm
-	if !told(raw, &alarms) {
+	if !decode(raw, &alarms) {
 		return
 	}
 	for _, a := range alarms {
@@ -62,7 +64,7 @@ func (w *writer) etcd(raw json.RawMessage) {
 
 func (w *writer) manifests(raw json.RawMessage) {
 	var all []state.Manifest
-	if !told(raw, &all) || len(all) == 0 {
+	if !decode(raw, &all) || len(all) == 0 {
 		return
 	}
 	counts := map[state.ManifestState]int{}
@@ -83,10 +85,10 @@ func (w *writer) manifests(raw json.RawMessage) {
 	}
 }
 
-// servers tells which API server the node uses, where there is a choice or it is another machine's.
+// servers writes the API servers that the node uses, unless this machine's own is the only one.
 func (w *writer) servers(raw json.RawMessage) {
 	var all []tcpbalancer.Server
-	if !told(raw, &all) || len(all) == 1 && all[0].Own {
+	if !decode(raw, &all) || len(all) == 1 && all[0].Own {
 		return
 	}
 	name := "API servers"
@@ -102,17 +104,17 @@ func (w *writer) servers(raw json.RawMessage) {
 			text += ", in use"
 		}
 		if s.Problem != "" {
-			text += fmt.Sprintf(", not well for %s: %s", w.age(s.Since), s.Problem)
+			text += fmt.Sprintf(", failing for %s: %s", w.age(s.Since), s.Problem)
 		}
 		w.field(name, text)
 		name = ""
 	}
 }
 
-// tunnels tells by which servers the node can be reached.
+// tunnels writes the servers to which the node has tunnels.
 func (w *writer) tunnels(raw json.RawMessage) {
 	var all []state.Tunnel
-	if !told(raw, &all) {
+	if !decode(raw, &all) {
 		return
 	}
 	name := "Tunnels"
@@ -126,13 +128,13 @@ func (w *writer) tunnels(raw json.RawMessage) {
 	}
 }
 
-// archives tells of image archives that could not be imported.
+// archives writes the image archives that could not be imported.
 func (w *writer) archives(raw json.RawMessage) {
 	var all []struct {
 		File  string `json:"file"`
 		Error string `json:"error"`
 	}
-	if !told(raw, &all) {
+	if !decode(raw, &all) {
 		return
 	}
 	for _, a := range all {

@@ -15,7 +15,7 @@ import (
 	metrics "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 )
 
-// Node is this machine as the cluster sees it.
+// Node is this machine's node in the cluster.
 type Node struct {
 	Name       string   `json:"name"`
 	Ready      bool     `json:"ready"`
@@ -25,10 +25,10 @@ type Node struct {
 	PodCIDRs   []string `json:"podCIDRs,omitempty"`
 	Cordoned   bool     `json:"cordoned,omitempty"`
 	Containers string   `json:"containerRuntime,omitempty"`
-	Usage      *Usage   `json:"usage,omitempty"` // nil if metrics-server does not say
+	Usage      *Usage   `json:"usage,omitempty"` // nil if metrics-server has no figures
 }
 
-// Usage is what all that runs on the node uses, as kubectl top shows it, and what the node has for pods.
+// Usage is the use of resources on the node, as kubectl top shows it, and what the node has for pods.
 type Usage struct {
 	MilliCPU    int64     `json:"milliCPU"`
 	MilliCPUs   int64     `json:"allocatableMilliCPU"`
@@ -53,9 +53,9 @@ func AskAPI(kubeconfig, name string) func(context.Context) (*Node, error) {
 		node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
-			return nil, fmt.Errorf("it knows no node %s", name)
+			return nil, fmt.Errorf("the cluster has no node %s", name)
 		case errors.Is(err, context.DeadlineExceeded):
-			return nil, errors.New("it does not answer in time")
+			return nil, errors.New("the API does not answer in time")
 		case err != nil:
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func AskAPI(kubeconfig, name string) func(context.Context) (*Node, error) {
 	}
 }
 
-// askUsage returns what metrics-server says of a node; nil if there is none, or if it has no figures yet.
+// askUsage returns metrics-server's figures for a node; nil if it has none yet, or is disabled.
 func askUsage(ctx context.Context, client kubernetes.Interface, name string) *metrics.NodeMetrics {
 	data, err := client.CoreV1().RESTClient().Get().AbsPath("/apis/metrics.k8s.io/v1beta1/nodes", name).DoRaw(ctx)
 	var out metrics.NodeMetrics

@@ -14,7 +14,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/process"
 )
 
-// usage is what a process takes of the machine.
+// usage is the use of resources by a process.
 type usage struct {
 	memory int64   // bytes
 	cpu    float64 // seconds, of all its threads since its start
@@ -36,7 +36,7 @@ func readUsage(pid int) (usage, error) {
 	return u, err
 }
 
-// dirSize adds up the bytes on disk of a directory on its own file system. It is zero if that takes too long.
+// dirSize adds up the bytes on disk of a directory, without other file systems in it. It returns zero if that takes too long.
 func dirSize(root string, until time.Time) (total int64) {
 	info, err := os.Lstat(root)
 	if err != nil {
@@ -46,7 +46,7 @@ func dirSize(root string, until time.Time) (total int64) {
 	linked := map[uint64]bool{}
 	err = filepath.WalkDir(root, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // gone meanwhile, or not for us
+			return nil // it was removed meanwhile, or cannot be read
 		}
 		if time.Now().After(until) {
 			return errors.New("too long")

@@ -1,5 +1,5 @@
-// Package status says how coracle is doing on this machine: from its state files and /proc, which answer also when
-// coracle hangs or is dead, and from the API about the node when that answers in time.
+// Package status reports the state of coracle on this machine: from its state files and /proc, which work also when coracle
+// hangs or is dead, and the state of the node from the API, if that answers in time.
 package status
 
 import (
@@ -21,10 +21,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
 )
 
-// Health is the one word that sums a report up.
+// Health sums up a report in one word.
 type Health string
 
-// The healths. Starting and Degraded both mean that something is awaited; Degraded was ready before.
+// The healths. Starting and Degraded both mean that something is not ready; Degraded was ready before.
 const (
 	Ready    Health = "ready"
 	Starting Health = "starting"
@@ -32,21 +32,21 @@ const (
 	Stopped  Health = "stopped"
 )
 
-// Report is all that is known. Its JSON form is stable.
+// Report is the state of coracle. Its JSON form is stable.
 type Report struct {
 	Health  Health `json:"health"`
 	Version string `json:"version,omitempty"`
-	// Since is when coracle became ready, or else when it started.
+	// Since is the time at which coracle became ready, or at which it started if it is not ready.
 	Since time.Time `json:"since,omitzero"`
-	// Reasons say in words what is missing for Ready.
+	// Reasons describe what is missing for Ready.
 	Reasons      []string                   `json:"reasons,omitempty"`
 	Processes    []Process                  `json:"processes,omitempty"`
 	Node         *Node                      `json:"node,omitempty"`
 	LastFailure  *Failure                   `json:"lastFailure,omitempty"`
 	Certificates []pki.Expiry               `json:"certificates,omitempty"`
 	Data         Data                       `json:"data"`
-	Upgrade      *upgrade.State             `json:"upgrade,omitempty"`   // the present one, or the last
-	Addons       []Addon                    `json:"batteries,omitempty"` // the key that the first release had
+	Upgrade      *upgrade.State             `json:"upgrade,omitempty"`   // the present or the last one
+	Addons       []Addon                    `json:"batteries,omitempty"` // the key of the first release
 	Details      map[string]json.RawMessage `json:"details,omitempty"`   // components' own reports
 }
 
@@ -66,56 +66,56 @@ type Process struct {
 	Memory     int64              `json:"memoryBytes,omitempty"` // private memory (RssAnon)
 	CPU        float64            `json:"cpuSeconds,omitempty"`
 	Restarts   int                `json:"restarts"`
-	Status     string             `json:"status,omitempty"` // what it says it is doing
+	Status     string             `json:"status,omitempty"` // what it is doing
 	Components []lifecycle.Status `json:"components,omitempty"`
 }
 
-// Failure is the most recent unexpected end of a child process.
+// Failure is the last unexpected end of a child process.
 type Failure struct {
 	Process string    `json:"process"`
 	Reason  string    `json:"reason"`
 	Time    time.Time `json:"time,omitzero"`
 }
 
-// Data is the data directory. Size is zero if it took too long to find out.
+// Data is the data directory. Size is zero if it took too long to measure.
 type Data struct {
 	Path string `json:"path"`
 	Size int64  `json:"sizeBytes,omitempty"`
 }
 
-// Sources are where a report comes from besides the state files.
+// Sources are what a report is made of besides the state files.
 type Sources struct {
 	Dirs paths.Dirs
-	// Config is what coracle runs with here; without a role nothing is known of it.
+	// Config is coracle's configuration; it is unknown if it has no role.
 	Config config.Config
-	// Node asks the API about this machine's node; nil is nobody.
+	// Node reads this machine's node from the API; nil reads nothing.
 	Node func(context.Context) (*Node, error)
 	// usage reads /proc; replaced in tests.
 	usage func(pid int) (usage, error)
 	alive func(state.Process) bool
 }
 
-// The longest that status waits for the API and for the size of the data directory.
+// Time limits for the API and for measuring the data directory.
 const (
 	nodeTimeout = 2 * time.Second
 	sizeTimeout = time.Second
 )
 
-// Collect puts a report together. It fails only if the state files cannot be read.
+// Collect makes a report. It fails only if the state files cannot be read.
 func Collect(ctx context.Context, from Sources) (Report, error) {
 	if from.usage == nil {
 		from.usage, from.alive = readUsage, state.Process.Alive
 	}
-	told := map[string]state.Process{}
+	recorded := map[string]state.Process{}
 	for _, name := range []string{state.Front, state.ControlPlane, state.Node} {
 		p, ok, err := state.Read(from.Dirs, name)
 		switch {
 		case errors.Is(err, fs.ErrPermission):
-			return Report{}, fmt.Errorf("only root may see how coracle is doing: use sudo (%w)", err)
+			return Report{}, fmt.Errorf("only root can read the state of coracle: use sudo (%w)", err)
 		case err != nil:
 			return Report{}, err
 		case ok:
-			told[name] = p
+			recorded[name] = p
 		}
 	}
 	size := make(chan int64, 1)
@@ -125,7 +125,7 @@ func Collect(ctx context.Context, from Sources) (Report, error) {
 	if last, ok, err := upgrade.Read(from.Dirs.Data); ok && err == nil {
 		r.Upgrade = &last
 	}
-	r.addProcesses(told, from)
+	r.addProcesses(recorded, from)
 	if r.Health != Stopped && from.Node != nil {
 		r.addNode(ctx, from.Node)
 	}
@@ -138,17 +138,17 @@ func Collect(ctx context.Context, from Sources) (Report, error) {
 	return r, nil
 }
 
-// addProcesses fills in what the processes tell and sums it up.
-func (r *Report) addProcesses(told map[string]state.Process, from Sources) {
-	front, ok := told[state.Front]
+// addProcesses adds the processes by their state files, and sets the health.
+func (r *Report) addProcesses(recorded map[string]state.Process, from Sources) {
+	front, ok := recorded[state.Front]
 	if !ok || !from.alive(front) {
 		r.Health = Stopped
 		r.Version = front.Version
 		r.LastFailure = lastFailure(front.Children)
 		for _, name := range []string{state.ControlPlane, state.Node} {
-			if p, ok := told[name]; ok && from.alive(p) {
+			if p, ok := recorded[name]; ok && from.alive(p) {
 				r.Health = Degraded
-				r.Reasons = append(r.Reasons, fmt.Sprintf("%s (pid %d) runs without the front, which supervises it", name, p.PID))
+				r.Reasons = append(r.Reasons, fmt.Sprintf("%s (pid %d) runs without a supervisor", name, p.PID))
 			}
 		}
 		return
@@ -158,9 +158,9 @@ func (r *Report) addProcesses(told map[string]state.Process, from Sources) {
 		PID: front.PID, State: "ready", Started: front.Started, Ready: front.Ready,
 	}))
 	for _, child := range front.Children {
-		p := told[child.Name]
+		p := recorded[child.Name]
 		if p.PID != child.PID {
-			p = state.Process{} // of an instance before this one
+			p = state.Process{} // of an earlier instance
 		}
 		r.Processes = append(r.Processes, from.process(p, child))
 		r.Reasons = append(r.Reasons, missing(p, child)...)
@@ -189,7 +189,7 @@ func (r *Report) addProcesses(told map[string]state.Process, from Sources) {
 	}
 }
 
-// process joins what a process tells, what the front tells about it, and what the kernel knows.
+// process combines the state file of a process, the front's state of it, and the kernel's.
 func (s Sources) process(p state.Process, child state.Child) Process {
 	out := Process{
 		Name: cmp.Or(child.Name, p.Name), PID: child.PID, State: child.State, Started: child.Started, Ready: child.Ready,
@@ -204,7 +204,7 @@ func (s Sources) process(p state.Process, child state.Child) Process {
 	return out
 }
 
-// missing returns why a child process is not ready.
+// missing describes what prevents a child process from being ready.
 func missing(p state.Process, child state.Child) []string {
 	switch child.State {
 	case "ready":
@@ -218,14 +218,14 @@ func missing(p state.Process, child state.Child) []string {
 	case "starting":
 		return awaited(p, child.Name)
 	case "backoff":
-		return []string{child.Name + " " + cmp.Or(child.LastExit, "ended") + "; it will be started again"}
+		return []string{child.Name + " " + cmp.Or(child.LastExit, "ended") + "; it will be restarted"}
 	}
 	return []string{child.Name + " is " + cmp.Or(child.State, "unknown")}
 }
 
-// awaited says what a starting process waits for, a line for each component that is busy. Those that only need others
-// are left out: the others are in the list.
-func awaited(p state.Process, name string) (out []string) {
+// awaited returns a line for each component that a starting child process waits for. Components that only wait for other
+// components are left out.
+func awaited(p state.Process, child string) (out []string) {
 	for _, u := range p.Units {
 		if u.State != lifecycle.Starting {
 			continue
@@ -237,12 +237,12 @@ func awaited(p state.Process, name string) (out []string) {
 		out = append(out, line)
 	}
 	if len(out) == 0 {
-		out = []string{name + " is starting"}
+		out = []string{child + " is starting"}
 	}
 	return out
 }
 
-// starting says what the front does before it has child processes.
+// starting describes what the front does before it has child processes.
 func starting(front state.Process) string {
 	for _, phase := range slices.Backward(front.Phases) {
 		if phase.Ended.IsZero() && phase.Waiting != "" {
@@ -255,7 +255,7 @@ func starting(front state.Process) string {
 	return "coracle is starting"
 }
 
-// latestReady is when the last child process became ready after its last start.
+// latestReady is the time at which the last of the present child processes became ready.
 func latestReady(front state.Process) time.Time {
 	var last time.Time
 	for _, c := range front.Children {
@@ -276,13 +276,13 @@ func lastFailure(children []state.Child) *Failure {
 	return last
 }
 
-// addNode asks the API about the node.
+// addNode reads the node from the API.
 func (r *Report) addNode(ctx context.Context, ask func(context.Context) (*Node, error)) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	node, err := ask(ctx)
 	if err != nil {
-		r.Reasons = append(r.Reasons, "the API does not say how the node is: "+err.Error())
+		r.Reasons = append(r.Reasons, "the node cannot be read from the API: "+err.Error())
 	} else {
 		r.Node = node
 		if node == nil || node.Ready {

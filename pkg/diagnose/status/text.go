@@ -16,7 +16,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
-// Text writes the report for people. Ages are counted from now; reports describe details of add-ons.
+// Text writes the report as text. Ages are relative to now; reports describe details of add-ons.
 func (r Report) Text(out io.Writer, now time.Time, reports []state.Report) error {
 	w := &writer{out: out, now: now}
 	w.line("%s", strings.TrimSpace("coracle "+r.Version))
@@ -48,7 +48,7 @@ func (r Report) Text(out io.Writer, now time.Time, reports []state.Report) error
 	return w.err
 }
 
-// headline is the health with since when.
+// headline is the health and since when.
 func (r Report) headline(w *writer) string {
 	switch r.Health {
 	case Stopped:
@@ -91,7 +91,7 @@ func (d Data) text() string {
 	return fmt.Sprintf("%s, %s", d.Path, quantity.Bytes(d.Size))
 }
 
-// writer keeps the first error, so that a page can be written without a check per line.
+// writer keeps the first error, so that a page can be written without a check of each line.
 type writer struct {
 	out io.Writer
 	now time.Time
@@ -120,7 +120,7 @@ func (w *writer) ago(t time.Time) string {
 	return ", " + w.age(t) + " ago"
 }
 
-// certificates tells of the one that ends first, and of each that cannot be read or has ended.
+// certificates writes the certificate that expires first, and each that has expired or cannot be read.
 func (w *writer) certificates(all []pki.Expiry) {
 	var first *pki.Expiry
 	var bad []string
@@ -176,7 +176,7 @@ func (w *writer) components(all []Process) {
 			took, age := "-", "-"
 			if !u.Ready.IsZero() {
 				age = w.age(u.Ready)
-				if !u.Standby.After(u.Started) { // else it was not busy with becoming ready
+				if !u.Standby.After(u.Started) { // otherwise the time includes waiting
 					took = quantity.Seconds(u.Ready.Sub(u.Started))
 				}
 			}
@@ -186,7 +186,7 @@ func (w *writer) components(all []Process) {
 	w.flush(tab)
 }
 
-// table is a tabwriter whose lines end where their text ends, because the last column may be empty.
+// table is a tabwriter that removes blanks at the ends of lines, because the last column may be empty.
 type table struct {
 	*tabwriter.Writer
 	page *bytes.Buffer

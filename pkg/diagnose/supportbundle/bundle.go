@@ -1,9 +1,8 @@
-// Package supportbundle puts what is needed to understand a problem into one file: what collectors find out, in a
-// compressed archive. A collector that fails, hangs or finds too much spoils nothing but its own part, and the archive
-// says which and why. Whatever is written passes a redactor, so that no secret leaves the machine.
+// Package supportbundle collects information about a problem into one compressed archive. A collector that fails, hangs or
+// finds too much affects only its own part, and the archive lists such collectors with the reason. Everything that is written
+// passes a redactor, so that no secret leaves the machine.
 //
-// Where things are found out is a table (Tables); what asks a cluster is in cluster.go, and the rest works when
-// nothing of coracle runs.
+// The collectors are a table (Sources.Collectors). Those in cluster.go need the API; the others work when coracle does not run.
 package supportbundle
 
 import (
@@ -23,39 +22,38 @@ import (
 	"github.com/coracle-dev/coracle/pkg/diagnose/redact"
 )
 
-// Collector finds something out and adds it as one or more files. What it has added counts also if it returns an
-// error.
+// Collector adds one or more files. The files that it has added are kept if it returns an error.
 type Collector struct {
 	// Name is the path of its file, or the directory of its files.
 	Name string
-	// About says in a few words what that is.
+	// About describes them in a few words.
 	About   string
 	Collect func(ctx context.Context, to *Files) error
-	// Timeout is how long it may take. Zero is Bundle.Timeout.
+	// Timeout is its time limit. Zero means Bundle.Timeout.
 	Timeout time.Duration
 }
 
-// Bundle says how an archive is made.
+// Bundle has the settings for an archive.
 type Bundle struct {
-	// Name is the directory in the archive that everything is in.
+	// Name is the top directory in the archive.
 	Name     string
 	Made     time.Time
 	Title    string   // the first line of the README
-	Notes    []string // what could not be had from the start, and why
+	Notes    []string // what is missing from the start, and why
 	Redactor *redact.Redactor
-	// Timeout is for each collector, Atonce how many run at a time.
+	// Timeout is the time limit of each collector, and AtOnce the number that run at the same time.
 	Timeout time.Duration
 	AtOnce  int
-	// MaxFile and Max are how many bytes one file and all of them may have, before compression.
+	// MaxFile and Max limit the bytes of one file and of all files, before compression.
 	MaxFile, Max int
 }
 
-// Outcome is what became of a collector.
+// Outcome is the result of a collector.
 type Outcome struct {
 	Name  string   `json:"name"`
 	About string   `json:"about"`
 	Files []File   `json:"files,omitempty"`
-	Notes []string `json:"notes,omitempty"` // what could not be had, or was cut, and why
+	Notes []string `json:"notes,omitempty"` // what is missing or was cut, and why
 	Took  float64  `json:"tookSeconds"`
 }
 
@@ -65,7 +63,7 @@ type File struct {
 	Size int    `json:"sizeBytes"`
 }
 
-// Files takes what a collector adds. It is safe for use by several goroutines.
+// Files receives what a collector adds. It is safe for use by several goroutines.
 type Files struct {
 	name string
 	most int
@@ -81,8 +79,8 @@ type content struct {
 	data []byte
 }
 
-// Add adds a file. An empty name is the collector's own, any other one is below it. Of a file that is too large the
-// end is kept.
+// Add adds a file. An empty name means the collector's own name; other names are below it. Of a file that is too large, only
+// the end is kept.
 func (f *Files) Add(name string, data []byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +95,7 @@ func (f *Files) Add(name string, data []byte) {
 	f.all = append(f.all, content{full, data})
 }
 
-// Note says what could not be had, and why.
+// Note records what is missing, and why.
 func (f *Files) Note(format string, args ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,7 +104,7 @@ func (f *Files) Note(format string, args ...any) {
 	}
 }
 
-// close returns what has been added; what comes later is dropped.
+// close returns what has been added. Later additions are dropped.
 func (f *Files) close() ([]content, []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -150,10 +148,10 @@ type archive struct {
 	err     error // the first one
 }
 
-// grace is how long a collector may go on after its time, to say what it was waiting for.
+// grace is how long a collector may continue after its time limit, to report what it waited for.
 const grace = 500 * time.Millisecond
 
-// run runs one collector. One that does not heed its time limit, as when a disk hangs, is left behind.
+// run runs one collector. A collector that ignores its time limit, as when a disk hangs, is abandoned.
 func (a *archive) run(ctx context.Context, c Collector) Outcome {
 	limit := cmp.Or(c.Timeout, a.Timeout)
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -166,7 +164,7 @@ func (a *archive) run(ctx context.Context, c Collector) Outcome {
 	select {
 	case err = <-done:
 	case <-time.After(limit + grace):
-		err = fmt.Errorf("it took longer than %s and was left", limit)
+		err = fmt.Errorf("it took longer than %s and was abandoned", limit)
 	}
 	contents, notes := files.close()
 	out := Outcome{Name: c.Name, About: c.About, Notes: notes, Took: time.Since(began).Seconds()}
@@ -186,17 +184,17 @@ func (a *archive) run(ctx context.Context, c Collector) Outcome {
 	return out
 }
 
-// safely is the collector's own function; a panic is an error of that one only.
+// safely calls the collector's function, and returns a panic as an error.
 func safely(ctx context.Context, c Collector, to *Files) (err error) {
 	defer func() {
 		if broken := recover(); broken != nil {
-			err = fmt.Errorf("it broke: %v", broken)
+			err = fmt.Errorf("it panicked: %v", broken)
 		}
 	}()
 	return c.Collect(ctx, to)
 }
 
-// add writes one file, redacted. why says what kept it out.
+// add writes one file, redacted. why is the reason why it was left out, "" if it was written.
 func (a *archive) add(name string, data []byte) (why string) {
 	text := a.Redactor.String(string(bytes.ToValidUTF8(data, []byte("?"))))
 	a.mu.Lock()

@@ -92,7 +92,7 @@ func TestWrite(t *testing.T) {
 		t.Error("it is too large")
 	}
 	for _, want := range []string{
-		"A bundle.", "what good.txt says", "- from the start", "- hangs: it took longer than 2s and was left", "- breaks: it broke: boom",
+		"A bundle.", "what good.txt says", "- from the start", "- hangs: it took longer than 2s and was abandoned", "- breaks: it panicked: boom",
 		"- fails: the second one is missing: Bearer (removed)", "- fails: no more of the (removed)", "only the last 1000 of 1800 bytes", "would be larger",
 	} {
 		if !strings.Contains(files["README.txt"], want) {
@@ -124,7 +124,7 @@ func TestCommand(t *testing.T) {
 		{"good", []string{"sh", "-c", "echo yes"}, "yes\n", ""},
 		{"code as an answer", []string{"sh", "-c", "echo no; exit 3"}, "no\n", ""},
 		{"fails", []string{"sh", "-c", "echo half; echo why >&2; exit 1"}, "half\n", "why"},
-		{"missing", []string{"no-such-program"}, "", "there is no program no-such-program here"},
+		{"missing", []string{"no-such-program"}, "", "there is no program no-such-program"},
 		{"hangs", []string{"sleep", "60"}, "", "sleep 60 did not answer in time"},
 		{"leaves a child", []string{"sh", "-c", "sleep 60 & echo up"}, "up\n", ""},
 		{"environment", []string{"sh", "-c", "echo $X"}, "y\n", ""},

@@ -23,7 +23,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/diagnose/redact"
 )
 
-// resource is one kind of objects that is collected. Secrets are not in the table, and never read but for Secrets.
+// resource is a kind of objects that is collected. Secrets are not in the table; only the function Secrets reads them.
 type resource struct {
 	gvr        schema.GroupVersionResource
 	namespaces []string // "" for all
@@ -37,7 +37,7 @@ func in(group, version string, names ...string) (out []resource) {
 	return out
 }
 
-// resources are in the order of what one looks at first.
+// resources are in the order in which they are most useful.
 var resources = slices.Concat(
 	in("", "v1", "nodes", "pods", "namespaces", "services", "persistentvolumes", "persistentvolumeclaims", "resourcequotas", "limitranges"),
 	[]resource{{gvr: corev1.SchemeGroupVersion.WithResource("configmaps"), namespaces: []string{"kube-system", "kube-public"}}},
@@ -56,19 +56,19 @@ var resources = slices.Concat(
 	in("apiregistration.k8s.io", "v1", "apiservices"),
 )
 
-// ofNode is what a node may see with its own rights.
+// ofNode returns what a node is authorised to read.
 func ofNode(name string) []resource {
 	nodes, pods := in("", "v1", "nodes"), in("", "v1", "pods")
 	nodes[0].fields, pods[0].fields = "metadata.name="+name, "spec.nodeName="+name
 	return slices.Concat(nodes, pods, in("", "v1", "services"), in("node.k8s.io", "v1", "runtimeclasses"), in("storage.k8s.io", "v1", "csidrivers"))
 }
 
-// Objects collects what is in the cluster, a file for each kind.
+// Objects collects the objects of the cluster, in a file for each kind.
 func Objects(config *rest.Config) func(context.Context, *Files) error {
 	return objects(config, resources)
 }
 
-// NodeObjects is Objects with the rights of a node, which sees itself and its pods.
+// NodeObjects is Objects with the rights of a node, which can read itself and its pods.
 func NodeObjects(config *rest.Config, name string) func(context.Context, *Files) error {
 	return objects(config, ofNode(name))
 }
@@ -90,11 +90,11 @@ func objects(config *rest.Config, resources []resource) func(context.Context, *F
 			}
 			switch {
 			case ctx.Err() != nil:
-				return fmt.Errorf("the API did not answer in time: it was asked for %s", r.gvr.Resource)
+				return fmt.Errorf("the API did not answer in time when it was asked for %s", r.gvr.Resource)
 			case err != nil:
 				to.Note("%s: %v", r.gvr.Resource, err)
 			}
-			if unreachable(err) { // the others will not do better
+			if unreachable(err) { // requests for others would fail too
 				return nil
 			}
 		}
@@ -108,7 +108,7 @@ func unreachable(err error) bool {
 	return err != nil && !answered
 }
 
-// most is how many objects of one kind are collected.
+// most limits the objects of one kind that are collected.
 const most = 5000
 
 func list(ctx context.Context, client dynamic.Interface, r resource) (items []unstructured.Unstructured, err error) {
@@ -138,13 +138,13 @@ func encodeList(items []unstructured.Unstructured) ([]byte, error) {
 	return json.MarshalIndent(list, "", " ")
 }
 
-// hidden values are those that people put secrets into: variables and headers. What they are called stays.
+// hidden are the lists whose values may be secrets: variables and headers. Their names are kept.
 var hidden = map[string]bool{"env": true, "httpHeaders": true}
 
 // lastApplied is an annotation that repeats the object.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// clean takes out of an object what may be secret wherever a pod is described, and what only repeats it.
+// clean removes from an object the values of variables and headers, and what only repeats other fields.
 func clean(value any) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -173,7 +173,7 @@ func hide(list []any) {
 	}
 }
 
-// Events collects what happened, as lines in the order of time.
+// Events collects events, as lines in the order of time.
 func Events(config *rest.Config) func(context.Context, *Files) error {
 	return func(ctx context.Context, to *Files) error {
 		client, err := kubernetes.NewForConfig(config)
@@ -199,7 +199,7 @@ func Events(config *rest.Config) func(context.Context, *Files) error {
 	}
 }
 
-// when is the last time of an event, in whichever of its fields that is.
+// when returns the last time of an event, which may be in one of several fields.
 func when(e corev1.Event) time.Time {
 	last := e.CreationTimestamp.Time
 	for _, t := range []time.Time{e.EventTime.Time, e.LastTimestamp.Time} {
@@ -213,7 +213,7 @@ func when(e corev1.Event) time.Time {
 	return last
 }
 
-// Healthz collects what the API says of its own health.
+// Healthz collects the API server's health endpoints.
 func Healthz(config *rest.Config) func(context.Context, *Files) error {
 	return func(ctx context.Context, to *Files) error {
 		client, err := kubernetes.NewForConfig(config)
@@ -233,7 +233,7 @@ func Healthz(config *rest.Config) func(context.Context, *Files) error {
 	}
 }
 
-// Secrets reads the values of the cluster's Secrets, for the redactor to look for them. They go nowhere else.
+// Secrets reads the values of the cluster's Secrets, for the redactor only.
 func Secrets(ctx context.Context, config *rest.Config) (values []string, err error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -252,7 +252,7 @@ func Secrets(ctx context.Context, config *rest.Config) (values []string, err err
 	return values, nil
 }
 
-// ordinary are keys of Secrets whose values are no secret, and so common that they would be taken out of everything.
+// ordinary are keys of Secrets whose values are not secret, and so common that they would be removed from everything.
 var ordinary = []string{"ca.crt", "tls.crt", "namespace", "username", "user", "host", "port", "database", "dbname", "name", "description",
 	"expiration", "auth-extra-groups", "type", "token-id"}
 

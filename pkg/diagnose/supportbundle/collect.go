@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Command collects the output of a program, which is killed when its time is over. env is added to ours.
+// Command collects the output of a program, which is killed after its time limit. env is added to this process' environment.
 func Command(env []string, argv ...string) func(context.Context, *Files) error {
 	return func(ctx context.Context, to *Files) error {
 		out, err := output(ctx, env, argv...)
@@ -27,26 +27,26 @@ func Command(env []string, argv ...string) func(context.Context, *Files) error {
 	}
 }
 
-// output is what a program prints, also if it fails. What it says on stderr is its error then.
+// output returns what a program prints, also if it fails. Then its error is what it writes to stderr.
 func output(ctx context.Context, env []string, argv ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.WaitDelay = grace / 2
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	err := cmd.Run()
 	var ended *exec.ExitError
 	switch {
-	case errors.As(err, &ended) && ctx.Err() == nil && out.Len() > 0 && complaint.Len() == 0: // the code is an answer too
+	case errors.As(err, &ended) && ctx.Err() == nil && out.Len() > 0 && stderr.Len() == 0: // the exit code is a result too
 		err = nil
 	case ctx.Err() != nil:
 		err = fmt.Errorf("%s did not answer in time", strings.Join(argv[:min(len(argv), 3)], " "))
-	case errors.Is(err, exec.ErrWaitDelay): // somebody whom it left behind holds its output open
+	case errors.Is(err, exec.ErrWaitDelay): // a process that it started holds its output open
 		err = nil
 	case errors.Is(err, exec.ErrNotFound):
-		err = fmt.Errorf("there is no program %s here", argv[0])
-	case err != nil && complaint.Len() > 0:
-		err = errors.New(lastLines(complaint.String(), 5))
+		err = fmt.Errorf("there is no program %s", argv[0])
+	case err != nil && stderr.Len() > 0:
+		err = errors.New(lastLines(stderr.String(), 5))
 	}
 	return out.Bytes(), err
 }
@@ -56,13 +56,13 @@ func lastLines(text string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// Paths collects files by patterns, as filepath.Glob has them. What skip returns true for is left out; nil keeps all.
-// Each has its path without the leading slash as its name. That nothing matches is no error.
+// Paths collects the files that match patterns of filepath.Glob, except those that skip selects; nil selects none. The name
+// of each is its path without the leading slash. It is no error if nothing matches.
 func Paths(skip func(path string) bool, patterns ...string) func(context.Context, *Files) error {
 	return matching(skip, func(path string) string { return strings.TrimPrefix(path, "/") }, patterns)
 }
 
-// Flat is Paths for files that are known by their last names.
+// Flat is Paths with the last element of the path as the name.
 func Flat(skip func(path string) bool, patterns ...string) func(context.Context, *Files) error {
 	return matching(skip, filepath.Base, patterns)
 }
@@ -88,7 +88,7 @@ func matching(skip func(path string) bool, name func(path string) string, patter
 	}
 }
 
-// One collects a single file under the collector's name. That it is missing is noted.
+// One collects one file under the collector's name. If it is missing, that is noted.
 func One(path string) func(context.Context, *Files) error {
 	return func(_ context.Context, to *Files) error {
 		addFile(to, "", path)
@@ -96,8 +96,7 @@ func One(path string) func(context.Context, *Files) error {
 	}
 }
 
-// Tree collects the names of all files below directories, with their sizes, modes and owners. It does not go into
-// other file systems, nor into where containers' files are.
+// Tree lists all files below directories with their sizes, modes and times, but not the files of containers.
 func Tree(dirs ...string) func(context.Context, *Files) error {
 	return func(ctx context.Context, to *Files) error {
 		var out bytes.Buffer
@@ -125,7 +124,7 @@ func Tree(dirs ...string) func(context.Context, *Files) error {
 	}
 }
 
-// deep are directories with too much in them that nobody of us made.
+// deep are directories whose many files are not coracle's.
 var deep = map[string]bool{
 	"io.containerd.content.v1.content": true, "io.containerd.snapshotter.v1.overlayfs": true, "io.containerd.snapshotter.v1.native": true,
 	"io.containerd.runtime.v2.task": true, "busybox.d": true, "pods": true,
@@ -138,13 +137,13 @@ func entry(path string, d fs.DirEntry) string {
 	}
 	target := ""
 	if info.Mode()&fs.ModeSymlink != 0 {
-		target, _ = os.Readlink(path) // it is gone
+		target, _ = os.Readlink(path) // "" if it was removed
 		target = " -> " + target
 	}
 	return fmt.Sprintf("%s %10d %s %s%s", info.Mode(), info.Size(), info.ModTime().UTC().Format(time.RFC3339), path, target)
 }
 
-// addFile adds the end of a regular file, without ever waiting for a pipe or a device.
+// addFile adds the end of a regular file. It never waits for a pipe or a device.
 func addFile(to *Files, name, path string) {
 	data, err := tail(path, int64(to.most)+1)
 	switch {
@@ -156,10 +155,9 @@ func addFile(to *Files, name, path string) {
 	}
 }
 
-var errNoFile = errors.New("it is no file")
+var errNoFile = errors.New("not a regular file")
 
-// tail reads at most the last most bytes of a file. Files of the kernel, whose size is not known, are read from the
-// beginning.
+// tail reads at most the last most bytes of a file. The kernel's files have no size, and are read from the beginning.
 func tail(path string, most int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -181,7 +179,7 @@ func tail(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
-// modifiedSince reports whether a file was written after a time; one that cannot be looked at was not.
+// modifiedSince reports whether a file was written after a time; false if it cannot be read.
 func modifiedSince(path string, since time.Time) bool {
 	info, err := os.Stat(path)
 	return err == nil && !info.ModTime().Before(since)

@@ -36,7 +36,7 @@ var sysctls = []string{
 func Sysctls(ctx context.Context, to *Files) error {
 	var out bytes.Buffer
 	for _, pattern := range sysctls {
-		found, _ := filepath.Glob("/proc/sys/" + pattern) // the patterns are sound
+		found, _ := filepath.Glob("/proc/sys/" + pattern) // the patterns are valid
 		for _, path := range found {
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -53,7 +53,7 @@ func Sysctls(ctx context.Context, to *Files) error {
 	return nil
 }
 
-// Clock collects what time it is and whether the kernel thinks that somebody keeps it right.
+// Clock collects the time, and whether the kernel considers the clock synchronised.
 func Clock(_ context.Context, to *Files) error {
 	now := time.Now()
 	zone, _ := now.Zone()
@@ -67,7 +67,7 @@ func Clock(_ context.Context, to *Files) error {
 	return nil
 }
 
-// Disks collects how full the file systems are that the directories are on.
+// Disks collects the use of the file systems of the directories.
 func Disks(dirs ...string) func(context.Context, *Files) error {
 	return func(ctx context.Context, to *Files) error {
 		var out bytes.Buffer
@@ -97,8 +97,8 @@ func Dmesg(_ context.Context, to *Files) error {
 	return nil
 }
 
-// Firewall collects the rules that are coracle's and the pods' whole, and of other people's tables only the chains
-// with their hooks and policies. ours tells which tables are coracle's, as "ip kube-proxy".
+// Firewall collects the rules of coracle's tables, and of other tables only the chains with their hooks and policies. ours are
+// the names of coracle's tables, such as "ip kube-proxy".
 func Firewall(program string, ours []string) func(context.Context, *Files) error {
 	return func(ctx context.Context, to *Files) error {
 		tables, err := nft.Tables()

@@ -10,11 +10,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/diagnose/redact"
 )
 
-// secretFile is the most that is read of a file with secrets, in bytes.
+// secretFile is the number of bytes that are read of a file with secrets.
 const secretFile = 256 << 10
 
-// Known reads the secrets that this machine has, for the redactor to look for them: tokens, keys, what configuration
-// calls a secret, and what the environment has. Files that cannot be read hide nothing.
+// Known reads the secrets of this machine, for the redactor: tokens, keys, and secret values of configuration files and of the
+// environment. Files that cannot be read are skipped.
 func Known(dirs paths.Dirs, cfg config.Config, environ []string) (values []string) {
 	for _, variable := range environ {
 		values = append(values, redact.Find(variable)...)
@@ -40,7 +40,7 @@ func Known(dirs paths.Dirs, cfg config.Config, environ []string) (values []strin
 	return values
 }
 
-// tokenValues are the spellings of a join token.
+// tokenValues returns a join token and its parts.
 func tokenValues(text string) (values []string) {
 	t, err := join.ParseToken(text)
 	if err != nil {
@@ -49,7 +49,7 @@ func tokenValues(text string) (values []string) {
 	return []string{strings.TrimSpace(text), t.Secret, t.Bearer()}
 }
 
-// keysOf is what a file of certificates and keys holds besides certificates.
+// keysOf returns a file of certificates and keys without the certificates.
 func keysOf(text string) string {
 	for {
 		before, rest, found := strings.Cut(text, "-----BEGIN CERTIFICATE-----")
@@ -75,7 +75,7 @@ func contentOf(name string) string {
 func matchingFiles(patterns ...string) (out []string) {
 	for _, pattern := range patterns {
 		found, err := filepath.Glob(pattern)
-		if err == nil { // directories of ours with signs of a pattern in their names hide nothing
+		if err == nil { // a directory whose name is no valid pattern is skipped
 			out = append(out, found...)
 		}
 	}

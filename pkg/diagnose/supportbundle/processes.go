@@ -13,8 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/diagnose/redact"
 )
 
-// Processes collects all processes of the machine, without their environments and with what may be secret taken out
-// of their arguments.
+// Processes lists all processes of the machine, without their environments and without secrets in their arguments.
 func Processes(r *redact.Redactor) func(context.Context, *Files) error {
 	return func(ctx context.Context, to *Files) error {
 		dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -49,7 +48,7 @@ func describe(dir string, r *redact.Redactor) (line string, ok bool) {
 		word, _, _ = strings.Cut(word, "\t")
 		return word
 	}
-	argv, _ := os.ReadFile(dir + "/cmdline") // a kernel's thread has none
+	argv, _ := os.ReadFile(dir + "/cmdline") // a kernel thread has none
 	command := "[" + field("Name") + "]"
 	if len(argv) > 0 {
 		args := strings.Split(strings.TrimRight(string(argv), "\x00"), "\x00")
@@ -63,7 +62,7 @@ func describe(dir string, r *redact.Redactor) (line string, ok bool) {
 		strings.TrimSpace(string(score)), field("State"), field("Threads"), field("VmRSS"), field("RssAnon"), cgroup(dir), command), true
 }
 
-// shortened keeps an argument that is a whole script or document from filling the list, on one line.
+// shortened returns an argument on one line, and cuts it off if it is long, such as a script.
 func shortened(arg string) string {
 	const most = 300
 	if len(arg) > most {
@@ -75,9 +74,9 @@ func shortened(arg string) string {
 	return arg
 }
 
-// cgroup is where a process is in the hierarchy of memory, or in the unified one where that has none of its own.
+// cgroup returns the cgroup of a process in the memory hierarchy, or in the unified one if there is no memory hierarchy.
 func cgroup(dir string) string {
-	data, _ := os.ReadFile(dir + "/cgroup") // it has ended
+	data, _ := os.ReadFile(dir + "/cgroup") // "" if it has ended
 	best := "-"
 	for line := range strings.Lines(string(data)) {
 		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
@@ -88,8 +87,8 @@ func cgroup(dir string) string {
 	return best
 }
 
-// Blocked collects the threads of the machine that wait for a disk or a network file system and cannot be interrupted,
-// with what the kernel does for them.
+// Blocked lists the threads of the machine that wait uninterruptibly, as for a disk or a network file system, with their
+// kernel stacks.
 func Blocked(ctx context.Context, to *Files) error {
 	tasks, err := filepath.Glob("/proc/[0-9]*/task/[0-9]*")
 	if err != nil {

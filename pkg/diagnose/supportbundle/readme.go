@@ -9,14 +9,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/quantity"
 )
 
-// readme lists what is in the bundle, and what is not and why.
+// readme lists the files of the bundle, and what is missing and why.
 func readme(b Bundle, outcomes []Outcome) []byte {
 	var w strings.Builder
 	fmt.Fprintf(&w, "%s\nMade at %s.\n\n", b.Title, b.Made.UTC().Format(time.RFC3339))
-	w.WriteString(`Secrets have been taken out, as far as they could be told: where one was, there is "(removed)". Names of machines, pods
-and images, addresses, and lines of log are in here. Look through it before you give it to somebody.
+	w.WriteString(`Secrets that were recognised have been replaced by "(removed)". The bundle contains names of machines, pods and images,
+addresses, and lines of logs. Look through it before you share it.
 
-What is in it:
+Files:
 
 `)
 	for _, o := range outcomes {
@@ -41,7 +41,7 @@ What is in it:
 		w.WriteString("\nNothing is missing.\n")
 		return []byte(w.String())
 	}
-	w.WriteString("\nWhat could not be had, or not whole, and why:\n\n")
+	w.WriteString("\nMissing or incomplete, and why:\n\n")
 	for _, note := range notes {
 		fmt.Fprintf(&w, "- %s\n", strings.ReplaceAll(strings.TrimSpace(note), "\n", "\n  "))
 	}

@@ -8,11 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// The measures of the drawing in pixels.
+// Sizes in pixels.
 const (
 	rowHeight  = 20
 	barHeight  = 12
-	nameWidth  = 7.2 // of a letter
+	nameWidth  = 7.2 // of one letter
 	plotWidth  = 760
 	timesWidth = 150
 	topHeight  = 62 // title and axis
@@ -119,7 +119,7 @@ func (d *drawing) row(r Row, y int, x func(float64) float64) {
 	d.text(float64(d.left+plotWidth+timesWidth), base, "dim", "end", times)
 }
 
-// tip is what a browser shows over the bar.
+// tip is the text that a browser shows over the bar.
 func (r Row) tip() string {
 	text := fmt.Sprintf("%s: began at %.3fs, took %.3fs", r.Name, r.Began, r.Took())
 	if len(r.Needs) > 0 {

@@ -82,7 +82,7 @@ type scale struct {
 	length  float64 // seconds
 }
 
-// eighths is the position of a moment in eighths of a column.
+// eighths returns the position of a moment in eighths of a column.
 func (s scale) eighths(at float64) int {
 	if s.length == 0 {
 		return 0
@@ -90,13 +90,13 @@ func (s scale) eighths(at float64) int {
 	return int(at/s.length*float64(s.columns)*8 + 0.5)
 }
 
-// column is the column in which a moment lies.
+// column returns the column of a moment.
 func (s scale) column(at float64) int { return min(s.eighths(at)/8, s.columns-1) }
 
 // The left part of a column, in eighths.
 var blocks = []rune(" ▏▎▍▌▋▊▉█")
 
-// bar draws dots while the row waits and blocks while it works: at least one mark, however short the work.
+// bar draws dots while the row waits and blocks while it works, at least one block.
 func (s scale) bar(r Row) string {
 	queued, began, ended := s.column(r.Queued), s.eighths(r.Began), s.eighths(r.Ended)
 	began, ended = min(began, s.columns*8-1), max(ended, began+1)
@@ -117,7 +117,7 @@ func (s scale) bar(r Row) string {
 // steps are distances between marks on the axis, in seconds.
 var steps = []float64{0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600}
 
-// step is the smallest distance that leaves room columns between marks.
+// step returns the smallest distance between marks that leaves at least room columns.
 func (s scale) step(room int) float64 {
 	for _, step := range steps {
 		if step/s.length*float64(s.columns) >= float64(room) {

@@ -1,5 +1,5 @@
-// Package trace draws a start of coracle as a waterfall: which step waited for what, began when, and took how long.
-// All times come from the state files, so a start can be looked at as long as the machine has not been rebooted.
+// Package trace draws a start of coracle as a waterfall: when each step began, how long it took, and what it waited for. All
+// times come from the state files, so the trace is available until the machine reboots.
 package trace
 
 import (
@@ -18,11 +18,11 @@ import (
 type Trace struct {
 	Version string    `json:"version"`
 	Began   time.Time `json:"began"` // when the front was executed
-	// Parts are the start itself and then the last start of each child process that was restarted since.
+	// Parts are the start itself, and the last start of each child process that was restarted since.
 	Parts []Part `json:"parts"`
 }
 
-// Part is one waterfall: rows against one axis of time. All its numbers are seconds after Zero.
+// Part is one waterfall: rows on one axis of time. All its numbers are seconds after Zero.
 type Part struct {
 	Title      string      `json:"title"`
 	Zero       time.Time   `json:"zero"`
@@ -31,7 +31,7 @@ type Part struct {
 	Milestones []Milestone `json:"milestones,omitempty"`
 }
 
-// Kind is what a row stands for.
+// Kind is the kind of a row.
 type Kind string
 
 // The kinds of rows. Phases and units follow the process that they belong to.
@@ -49,32 +49,31 @@ type Row struct {
 	Began  float64  `json:"began"`
 	Ended  float64  `json:"ended"`
 	Needs  []string `json:"needs,omitempty"`
-	// Open says that it has not ended: Ended is how far it has come.
+	// Open is true if the work has not ended; then Ended is the present.
 	Open bool `json:"open,omitempty"`
-	// Standby says that it was or is a spare, which others do not wait for: it has no bar.
+	// Standby is true for a unit that was or is on standby. Others do not wait for it, and it has no bar.
 	Standby bool `json:"standby,omitempty"`
-	// Failed says why it ended otherwise than ready.
+	// Failed is the reason why it ended without becoming ready.
 	Failed string `json:"failed,omitempty"`
 }
 
-// Took is how long the row's own work took, in seconds.
+// Took is the duration of the row's own work, in seconds.
 func (r Row) Took() float64 { return r.Ended - r.Began }
 
-// Milestone is a moment that people wait for.
+// Milestone is a moment that matters to users.
 type Milestone struct {
 	Name string  `json:"name"`
 	At   float64 `json:"at"`
 }
 
-// milestones are the units whose being ready means something to people outside.
+// milestones are the units whose readiness is a milestone.
 var milestones = []struct{ unit, name string }{
 	{"kube-apiserver", "API ready"},
 	{"node-ready", "node Ready"},
 	{"dns", "DNS answers"},
 }
 
-// Read makes the trace of the start that the state files of an installation tell of. now is where bars of what is
-// not ready yet end.
+// Read makes the trace of the last start from the state files. Bars of units that are not ready end at now.
 func Read(dirs paths.Dirs, now time.Time) (Trace, error) {
 	front, ok, err := state.Read(dirs, state.Front)
 	if err != nil {
@@ -85,37 +84,37 @@ func Read(dirs paths.Dirs, now time.Time) (Trace, error) {
 	}
 	var children []state.Process
 	for _, child := range front.Children {
-		p, ok, err := state.Read(dirs, child.Name)
+		process, ok, err := state.Read(dirs, child.Name)
 		if err != nil {
 			return Trace{}, err
 		}
 		if ok {
-			children = append(children, p)
+			children = append(children, process)
 		}
 	}
 	return Make(front, children, now), nil
 }
 
-// Make is Read for what has been read.
+// Make is Read for state files that have been read.
 func Make(front state.Process, children []state.Process, now time.Time) Trace {
 	t := Trace{Version: front.Version, Began: front.Started}
 	first := newPart("Start of coracle "+front.Version, front.Started, now)
 	first.process("coracle", front.Started, front.Started, front.Ready, "")
 	first.phases(front.Phases)
 	var later []Part
-	for _, p := range children {
-		child := childOf(front, p.Name)
+	for _, process := range children {
+		child := childOf(front, process.Name)
 		part := first
 		if child.Restarts > 0 {
 			times := "once"
 			if child.Restarts > 1 {
 				times = fmt.Sprintf("%d times", child.Restarts)
 			}
-			part = newPart(fmt.Sprintf("Last start of %s, which was restarted %s", p.Name, times), child.Started, now)
+			part = newPart(fmt.Sprintf("Last start of %s, which was restarted %s", process.Name, times), child.Started, now)
 		}
-		part.process(p.Name, cmp.Or(child.Started, p.Started), p.Started, readyOf(child, p), child.LastExit)
-		part.phases(p.Phases)
-		part.units(p.Units)
+		part.process(process.Name, cmp.Or(child.Started, process.Started), process.Started, cmp.Or(child.Ready, process.Ready), child.LastExit)
+		part.phases(process.Phases)
+		part.units(process.Units)
 		if part != first {
 			later = append(later, part.finish())
 		}
@@ -133,9 +132,7 @@ func childOf(front state.Process, name string) state.Child {
 	return state.Child{Name: name}
 }
 
-func readyOf(child state.Child, p state.Process) time.Time { return cmp.Or(child.Ready, p.Ready) }
-
-// part is a Part that is being put together.
+// part is a Part that is being made.
 type part struct {
 	Part
 	now time.Time
@@ -145,12 +142,12 @@ func newPart(title string, zero, now time.Time) *part {
 	return &part{Part: Part{Title: title, Zero: zero}, now: now}
 }
 
-// after is the number of seconds between the part's zero and t, without a false precision.
+// after returns the number of seconds between the part's zero and t, in steps of 0.1 ms.
 func (p *part) after(t time.Time) float64 {
 	return max(0, t.Sub(p.Zero).Round(100*time.Microsecond).Seconds())
 }
 
-// add enters a bar; a zero began or ended is something that has not happened.
+// add adds a bar. A zero began or ended means that it has not happened yet.
 func (p *part) add(r Row, queued, began, ended time.Time) {
 	if ended.IsZero() {
 		r.Open, ended = true, p.now
@@ -178,7 +175,7 @@ func (p *part) phases(all []state.Phase) {
 
 func (p *part) units(all []lifecycle.Status) {
 	for _, u := range all {
-		if !u.Standby.IsZero() { // what it did later, if anything, is not part of the start
+		if !u.Standby.IsZero() { // what it did later is not part of the start
 			p.add(Row{Kind: Unit, Name: u.Name, Needs: u.Needs, Standby: true}, u.Added, u.Standby, u.Standby)
 			continue
 		}
@@ -195,7 +192,7 @@ func (p *part) units(all []lifecycle.Status) {
 	}
 }
 
-// finish sets the length, until the last bar ends, and puts the milestones in order.
+// finish sets the length to the end of the last bar, and sorts the milestones.
 func (p *part) finish() Part {
 	for _, r := range p.Rows {
 		p.Length = max(p.Length, r.Ended)
