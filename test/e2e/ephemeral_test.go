@@ -98,7 +98,7 @@ func ephemeralRefused(t *testing.T, h *hosts.Host) {
 		t.Fatal(err)
 	}
 	out, err := h.TryCoracle("server", "--ephemeral")
-	if err == nil || !strings.Contains(fmt.Sprint(out, err), "/var/lib/coracle holds one already") {
+	if err == nil || !strings.Contains(fmt.Sprint(out, err), "/var/lib/coracle has one already") {
 		t.Errorf("%v: %s", err, out)
 	}
 	h.Start()

@@ -65,7 +65,7 @@ func TestCluster(t *testing.T) {
 		if members := s.Run("coracle", "etcd", "members"); strings.Count(members, "yes") != 3 {
 			t.Errorf("members:\n%s", members)
 		}
-		if _, err := s.Try("coracle", "rollback", "--datastore"); err == nil || !strings.Contains(err.Error(), "no datastore of the version before") {
+		if _, err := s.Try("coracle", "rollback", "--datastore"); err == nil || !strings.Contains(err.Error(), "no datastore of the previous version") {
 			t.Errorf("a member's data may go back: %v", err)
 		}
 	})

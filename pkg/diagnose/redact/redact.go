@@ -1,6 +1,6 @@
-// Package redact takes secrets out of text that leaves the machine or is kept for long: logs, configuration, whatever
-// a support bundle collects. It knows what secrets look like (the table in rules.go) and, as the last line of defence,
-// the values that it was told. It imports nothing but the standard library.
+// Package redact removes secrets from text that leaves the machine or is kept for long, such as logs, configuration and support
+// bundles. It recognises secrets by their form (the table in rules.go), and known values wherever they are. It imports only the
+// standard library.
 package redact
 
 import (
@@ -12,17 +12,16 @@ import (
 	"strings"
 )
 
-// Removed stands where a secret was.
+// Removed replaces a secret.
 const Removed = "(removed)"
 
-// Redactor takes secrets out. The zero value knows what secrets look like. It is safe for use by several goroutines
-// once it is made.
+// Redactor removes secrets. The zero value recognises secrets by their form only. It is safe for use by several goroutines.
 type Redactor struct {
 	known *strings.Replacer
 }
 
-// New returns a redactor that also knows values. Those that are too short, or that are ordinary words, would take
-// harmless text along and are left out.
+// New returns a redactor that also removes the given values, except values that are so short or ordinary that harmless text
+// would be removed too.
 func New(values ...string) *Redactor {
 	all := map[string]bool{}
 	for _, v := range values {
@@ -34,7 +33,7 @@ func New(values ...string) *Redactor {
 	for form := range all {
 		list = append(list, form)
 	}
-	// Of two that begin alike, the longer one must go as a whole.
+	// Where one value begins with another, the longer one must be replaced as a whole.
 	slices.SortFunc(list, func(a, b string) int {
 		if len(a) != len(b) {
 			return len(b) - len(a)
@@ -52,15 +51,15 @@ func New(values ...string) *Redactor {
 	return r
 }
 
-// The longest secret that is looked for as a whole, and the shortest line of one with several lines, in bytes.
+// The longest value that is looked for as a whole, and the shortest line of a value with several lines, in bytes.
 const (
 	longest      = 64 << 10
 	shortestLine = 16
 )
 
-// forms are the spellings in which a value may turn up.
+// forms returns the encodings in which a value may occur.
 func forms(v string) (out []string) {
-	if !telling(v) || len(v) > longest || strings.HasPrefix(v, "-----BEGIN CERT") {
+	if !specific(v) || len(v) > longest || strings.HasPrefix(v, "-----BEGIN CERT") {
 		return nil
 	}
 	out = []string{v, base64.StdEncoding.EncodeToString([]byte(v)), base64.RawURLEncoding.EncodeToString([]byte(v)), url.QueryEscape(v)}
@@ -77,8 +76,8 @@ func forms(v string) (out []string) {
 	return out
 }
 
-// telling reports whether a value is unlikely to be a word that means nothing.
-func telling(v string) bool {
+// specific reports whether a value is unlikely to be an ordinary word.
+func specific(v string) bool {
 	digit := strings.ContainsAny(v, "0123456789")
 	return len(v) >= 8 || len(v) >= 6 && digit && strings.ContainsFunc(v, func(r rune) bool { return r > '9' })
 }
@@ -110,8 +109,8 @@ func applyRules(text string, whole bool) string {
 	return text
 }
 
-// Find returns the values in a document, such as a configuration file or the contents of a Secret, that the names of
-// their fields call secret. They may turn up elsewhere under no name.
+// Find returns the values of fields with the names of secrets in a document, such as a configuration file or the content of a
+// Secret, so that they can be removed where they occur without the name.
 func Find(document string) (values []string) {
 	for _, pattern := range []*regexp.Regexp{line, named} {
 		for _, groups := range pattern.FindAllStringSubmatch(document, -1) {

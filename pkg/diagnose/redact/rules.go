@@ -7,23 +7,23 @@ import (
 	"strings"
 )
 
-// rule is one look that a secret has.
+// rule describes one form of secrets.
 type rule struct {
 	name string
 	// hints are in lower case; the pattern is tried only on lines that have one of them.
 	hints []string
-	// look takes the place of hints.
-	look func(lower string) bool
-	// whole is for what goes over several lines.
+	// hint replaces hints where that is not enough.
+	hint func(lower string) bool
+	// whole is true for patterns that match several lines.
 	whole   bool
 	pattern *regexp.Regexp
 	// with is the replacement, in which $1 is the pattern's first group.
 	with string
-	// unless keeps a match, given as the pattern's groups, that is harmless after all.
+	// unless reports whether a match, given as the pattern's groups, is harmless and must be kept.
 	unless func(groups []string) bool
 }
 
-// secretWords are in the names of settings, fields and flags whose values are secrets.
+// secretWords occur in the names of settings, fields and flags whose values are secrets.
 const secretWords = `pass(?:word|wd|phrase)|secret|token|api[-_.]?key|access[-_.]?key|private[-_.]?key|key[-_]data|credential|client[-_]key`
 
 var (
@@ -32,14 +32,13 @@ var (
 	named = regexp.MustCompile(`(?i)([\w.-]*(?:` + secretWords + `)[\w.-]*)(\\?["']?\s*(?:=|:\s)\s*|\\?["']\s*:\s*)(?:(\\")[^"\\]*\\"|(")(?:[^"\\\n]|\\.)*"|(')[^'\n]*'|[^\s,;&"'\\\]}\[{]+)`)
 	// line is the same on a line of its own in a file: the value goes to its end.
 	line = regexp.MustCompile(`(?im)^([ \t]*(?:-[ \t]+|export[ \t]+)?(?:\w[\w.-]*)?(?:` + secretWords + `)[\w.-]*)([ \t]*[:=][ \t]*)([^\s"'\[{(|>&][^\n]*?)[ \t\r]*$`)
-	// login is what registries' credentials are called in Docker's configuration: the second group is USER:PASSWORD in
-	// base64.
+	// login is the field for a registry's credentials in Docker's configuration. The second group is USER:PASSWORD in base64.
 	login = regexp.MustCompile(`(\\?"auth\\?"\s*:\s*\\?")([^"\\]+)`)
 	// yamlLogin is the same in a registries.yaml.
 	yamlLogin = regexp.MustCompile(`(?m)((?:^|[{,])[ \t]*auth:[ \t]*["']?)([A-Za-z0-9+/]{8,}={0,2})`)
 )
 
-// secretHints are in all that secretWords match.
+// secretHints are substrings of everything that secretWords match, in lower case.
 var secretHints = []string{"pass", "secret", "token", "key", "credential"}
 
 // rules are applied in order.
@@ -67,7 +66,7 @@ var rules = []rule{
 		with:    "${1}" + Removed,
 	},
 	{
-		name: "bootstrap token", look: bootstrapToken,
+		name: "bootstrap token", hint: bootstrapToken,
 		pattern: regexp.MustCompile(`\b[a-z0-9]{6}\.[a-z0-9]{16}\b`),
 		with:    Removed,
 		unless:  func(groups []string) bool { return !strings.ContainsAny(groups[0][7:], "0123456789") },
@@ -99,7 +98,7 @@ var rules = []rule{
 		unless:  func(groups []string) bool { return passwordOf(groups[2]) == "" },
 	},
 	{
-		name: "line with a named value", look: beginsWithSecret,
+		name: "line with a named value", hint: beginsWithSecret,
 		pattern: line,
 		with:    "${1}${2}" + Removed,
 		unless:  harmless,
@@ -113,7 +112,7 @@ var rules = []rule{
 	},
 }
 
-// passwordOf is the password in a registry's login; "" if it is none.
+// passwordOf returns the password in a registry's login; "" if the text is no login.
 func passwordOf(login string) string {
 	plain, err := base64.StdEncoding.DecodeString(login)
 	if err != nil {
@@ -123,17 +122,16 @@ func passwordOf(login string) string {
 	return password
 }
 
-// references end the names of fields that say where a secret is, or something else about it.
+// references match the ends of names of fields that refer to a secret or describe it, but do not have its value.
 var references = regexp.MustCompile(`(?i)(file|path|names?|refs?|dir|ttl|seconds|types?|count|version|audiences?|mode|namespace|uid|policy|url|usages?|expiry|expiration|timestamp|controller|signer|cleaner|issuer|ca)$`)
 
-// onlyCertificates reports whether nothing but certificates begins in a text in base64.
+// onlyCertificates reports whether all PEM blocks in a text in base64 are certificates.
 func onlyCertificates(text string) bool {
 	const begin = "LS0tLS1CRUdJTi"
 	return strings.Count(text, begin) == strings.Count(text, begin+"BDRVJU")
 }
 
-// harmless keeps a named value that is none: where the name says so, or the value is a file's path, a number or a word
-// of the syntax.
+// harmless reports whether a named value is no secret: because of its name, or because it is a path, a number or a keyword.
 func harmless(groups []string) bool {
 	value := valueOf(groups)
 	switch {
@@ -145,7 +143,7 @@ func harmless(groups []string) bool {
 	return len(value) < 8 && strings.Trim(value, "0123456789") == ""
 }
 
-// valueOf is the value in a match of named, without quotes.
+// valueOf returns the value in a match of named, without quotes.
 func valueOf(groups []string) string {
 	return strings.Trim(strings.TrimPrefix(groups[0], groups[1]+groups[2]), `\"'`)
 }
@@ -158,13 +156,13 @@ func secretFlag(flag string) bool {
 }
 
 func (r rule) hinted(lower string) bool {
-	if r.look != nil {
-		return r.look(lower)
+	if r.hint != nil {
+		return r.hint(lower)
 	}
 	return slices.ContainsFunc(r.hints, func(h string) bool { return strings.Contains(lower, h) })
 }
 
-// beginsWithSecret reports whether the name that a line begins with may be that of a secret.
+// beginsWithSecret reports whether the name at the beginning of a line may be the name of a secret.
 func beginsWithSecret(lower string) bool {
 	name := strings.TrimLeft(lower, " \t-")
 	name = strings.TrimLeft(strings.TrimPrefix(name, "export "), " \t")
@@ -172,8 +170,7 @@ func beginsWithSecret(lower string) bool {
 	return end > 0 && slices.ContainsFunc(secretHints, func(h string) bool { return strings.Contains(name[:end], h) })
 }
 
-// bootstrapToken reports whether a word like abcdef.0123456789abcdef may be in a line: dots are everywhere, and the
-// pattern is slow.
+// bootstrapToken reports whether a line may have a word like abcdef.0123456789abcdef. It is faster than the pattern.
 func bootstrapToken(line string) bool {
 	for i := 6; i+16 < len(line); i++ {
 		if line[i] == '.' && allWord(line[i-6:i]) && allWord(line[i+1:i+17]) {

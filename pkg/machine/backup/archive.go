@@ -17,7 +17,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
-// Write makes a backup of what Gather has found. It is there as a whole, read once and found right, or not at all.
+// Write makes a backup of the files that Gather has found. The backup appears only when it is complete and verified.
 func Write(path string, m Manifest, files []File) error {
 	for i := range files {
 		if err := files[i].describe(); err != nil {
@@ -37,7 +37,7 @@ func Write(path string, m Manifest, files []File) error {
 	})
 }
 
-// describe fills in what the file is at this moment.
+// describe sets size, mode and checksum of the file.
 func (f *File) describe() error {
 	in, err := os.Open(f.source)
 	if err != nil {
@@ -80,7 +80,7 @@ func (m Manifest) write(out io.Writer) error {
 	return errors.Join(archive.Close(), packed.Close())
 }
 
-// add writes a file as long as it was when it was described; what has changed since does not pass Verify.
+// add writes as many bytes of a file as it had when it was described. If it has changed since, Verify fails.
 func (f File) add(archive *tar.Writer, m Manifest) error {
 	in, err := os.Open(f.source)
 	if err != nil {
@@ -94,7 +94,7 @@ func (f File) add(archive *tar.Writer, m Manifest) error {
 	return err
 }
 
-// archive is a backup as it is read.
+// archive is a backup that is being read.
 type archive struct {
 	path string
 	file *os.File
@@ -120,12 +120,12 @@ func (a *archive) close() {
 	a.file.Close()
 }
 
-// damaged says what may be behind an error of reading.
+// damaged wraps an error of reading.
 func (a *archive) damaged(err error) error {
-	return fmt.Errorf("%s is no backup of coracle's, or is damaged: %w", a.path, err)
+	return fmt.Errorf("%s is not a backup of coracle, or is damaged: %w", a.path, err)
 }
 
-// manifestLimit keeps a file that is something else from filling the memory.
+// manifestLimit prevents that a file of another kind fills the memory.
 const manifestLimit = 16 << 20
 
 func (a *archive) manifest() (m Manifest, err error) {
@@ -146,8 +146,8 @@ func (a *archive) manifest() (m Manifest, err error) {
 	return m, nil
 }
 
-// walk reads a backup and compares it with its manifest. Each file is written to where place says; "", or no place, is
-// nowhere.
+// walk reads a backup and compares it with its manifest. place returns the path that a file is written to, "" for none; place
+// may be nil.
 func walk(path string, place func(File) (string, error)) (m Manifest, err error) {
 	a, err := open(path)
 	if err != nil {
@@ -163,7 +163,7 @@ func walk(path string, place func(File) (string, error)) (m Manifest, err error)
 			return m, a.damaged(err)
 		}
 		if h.Name != f.Name || !filepath.IsLocal(f.Name) {
-			return m, a.damaged(fmt.Errorf("where %q should be is %q", f.Name, h.Name))
+			return m, a.damaged(fmt.Errorf("it has %q in the place of %q", h.Name, f.Name))
 		}
 		to := ""
 		if place != nil {
@@ -176,12 +176,12 @@ func walk(path string, place func(File) (string, error)) (m Manifest, err error)
 		}
 	}
 	if _, err := a.tar.Next(); !errors.Is(err, io.EOF) {
-		return m, a.damaged(errors.Join(errors.New("something follows its end"), err))
+		return m, a.damaged(errors.Join(errors.New("there is data after its end"), err))
 	}
 	return m, nil
 }
 
-// read takes one file.
+// read reads one file, and writes it to the path to unless that is "".
 func (a *archive) read(f File, to string) error {
 	h := sha256.New()
 	w := io.Writer(h)
@@ -206,7 +206,7 @@ func (a *archive) read(f File, to string) error {
 		return a.damaged(err)
 	}
 	if got := hex.EncodeToString(h.Sum(nil)); got != f.SHA256 {
-		return a.damaged(fmt.Errorf("the checksum of %s is not right", f.Name))
+		return a.damaged(fmt.Errorf("the checksum of %s is wrong", f.Name))
 	}
 	if out == nil {
 		return nil

@@ -1,6 +1,5 @@
-// Package backup is the file that a server's cluster can be made of again: etcd's data, the cluster's keys, and what the
-// server knows of the cluster, in one archive whose content is checked. It holds all secrets of the cluster. How etcd's
-// data is taken and put back is the business of others.
+// Package backup writes and restores backups: archives of etcd's data, the cluster's keys and the server's settings, from which
+// a cluster can be restored. A backup has all secrets of the cluster. Callers take and restore the snapshot of etcd.
 package backup
 
 import (
@@ -17,24 +16,24 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Suffix is how the names of backups end: a tar archive under zstd.
+// Suffix is the end of backups' names: a tar archive compressed with zstd.
 const Suffix = ".tar.zst"
 
-// Manifest is the first file of a backup: what is in it.
+// Manifest is the first file of a backup. It lists the others.
 type Manifest struct {
 	Version  string    `json:"version"` // coracle's
 	Created  time.Time `json:"created"`
 	Node     string    `json:"node"`
-	Revision int64     `json:"revision"` // etcd's, up to which it has everything
-	// Members are the servers that kept the data.
+	Revision int64     `json:"revision"` // etcd's revision of the snapshot
+	// Members are the names of etcd's members.
 	Members []string `json:"members"`
-	// Files are all others in the archive, in its order.
+	// Files are the other files of the archive, in its order.
 	Files []File `json:"files"`
 }
 
 // File is a file in a backup.
 type File struct {
-	// Name is that in the archive: "etcd.db", "server/…" for what is below the data directory, "machine/…" for what is not.
+	// Name is the name in the archive: "etcd.db", "server/…" for files of the data directory, "machine/…" for other files.
 	Name   string      `json:"name"`
 	Mode   fs.FileMode `json:"mode"`
 	Size   int64       `json:"size"`
@@ -51,8 +50,8 @@ const (
 	machineDir   = "machine/"
 )
 
-// Gather lists what of a server belongs into a backup besides the manifest: the database, which lies at db for now, the
-// keys, what the server remembers, and the machine's files that settings name.
+// Gather lists the files of a server that belong in a backup: the snapshot of etcd at db, the keys, the server's state, and
+// files of the machine whose paths are in settings.
 func Gather(d paths.Dirs, db string, settings []string) ([]File, error) {
 	list := []File{{Name: Database, Mode: 0o600, source: db}}
 	for _, path := range []string{d.PKI(), d.ServerCluster(), d.OwnNodes(), d.Token(), d.AgentToken(), filepath.Dir(d.SharedFile("any"))} {
@@ -71,7 +70,7 @@ func Gather(d paths.Dirs, db string, settings []string) ([]File, error) {
 			return nil
 		})
 		if err != nil {
-			return nil, fmt.Errorf("looking for what belongs into the backup: %w", err)
+			return nil, fmt.Errorf("listing the files of the backup: %w", err)
 		}
 	}
 	for _, path := range settings {
@@ -82,7 +81,7 @@ func Gather(d paths.Dirs, db string, settings []string) ([]File, error) {
 	return list, nil
 }
 
-// Read returns the manifest of a backup without looking at the rest.
+// Read returns the manifest of a backup. It does not check the other files.
 func Read(path string) (Manifest, error) {
 	a, err := open(path)
 	if err != nil {
@@ -92,12 +91,12 @@ func Read(path string) (Manifest, error) {
 	return a.manifest()
 }
 
-// Verify reads a backup and says what is wrong with it.
+// Verify reads a backup and compares all files with the manifest.
 func Verify(path string) (Manifest, error) { return walk(path, nil) }
 
-// Extract writes the content of a backup to a directory, which must not exist: Database, and below server what belongs to the
-// data directory's server. What is the machine's is written to its place below root, where nothing is there yet. If
-// anything is wrong with the backup nothing is left.
+// Extract writes the content of a backup to a directory, which must not exist: Database, and below "server" the files of the
+// data directory. Files of the machine are written to their places below root, unless they exist there. If the backup is
+// damaged, nothing is left.
 func Extract(path, dir, root string) (m Manifest, restored []string, err error) {
 	if m, err = Verify(path); err != nil {
 		return m, nil, err

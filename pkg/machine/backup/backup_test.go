@@ -91,7 +91,7 @@ func TestDamage(t *testing.T) {
 	}
 	try := func(name string, data []byte) {
 		write(t, path, string(data), 0o600)
-		if _, _, err := Extract(path, filepath.Join(dir, "out"), dir); err == nil || !strings.Contains(err.Error(), "is no backup") {
+		if _, _, err := Extract(path, filepath.Join(dir, "out"), dir); err == nil || !strings.Contains(err.Error(), "is not a backup") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := os.Stat(filepath.Join(dir, "out")); err == nil {
@@ -132,7 +132,7 @@ func TestManifestIsChecked(t *testing.T) {
 			if err := (Manifest{Files: []File{f}}).write(out); err != nil {
 				t.Fatal(err)
 			}
-			if _, _, err := Extract(path, filepath.Join(dir, "out"), dir); err == nil || !strings.Contains(err.Error(), "is no backup") {
+			if _, _, err := Extract(path, filepath.Join(dir, "out"), dir); err == nil || !strings.Contains(err.Error(), "is not a backup") {
 				t.Errorf("extracted: %v", err)
 			}
 			for _, written := range []string{"out", "outside"} {

@@ -1,6 +1,5 @@
-// Package ephemeral keeps the data of a server that is to leave nothing behind in memory: a file system of the kernel's
-// is mounted over the data directory and, out of the same memory, over the kubelet's. What else such a server makes is
-// removed as by `coracle reset`, which takes these mounts away too.
+// Package ephemeral keeps the data of an ephemeral server in memory: it mounts a tmpfs on the data directory, and a directory
+// of it on the kubelet's directory. `coracle reset` removes these mounts with everything else.
 package ephemeral
 
 import (
@@ -16,25 +15,25 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Left reports whether an ephemeral server has run here and what it made was not removed: it was killed, or still runs.
+// Left reports whether an ephemeral server still runs, or has been killed so that what it made was not removed.
 func Left(dirs paths.Dirs) bool {
 	return paths.Exists(dirs.Ephemeral())
 }
 
-// Refuse is an error if the data directory holds a cluster, or a node of one: memory over it would hide that.
+// Refuse fails if the data directory has the data of a cluster or a node, which the tmpfs would hide.
 func Refuse(dirs paths.Dirs) error {
 	for _, file := range []string{filepath.Join(dirs.Etcd(), "member"), dirs.ServerCluster(), dirs.Cluster(), dirs.PKI()} {
 		if _, err := os.Lstat(file); !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("--ephemeral begins a new cluster in memory, and %s holds one already: leave --ephemeral out to go on with that, "+
-				"choose another --data-dir and --run-dir, or end it with coracle reset", dirs.Data)
+			return fmt.Errorf("--ephemeral makes a new cluster in memory, and %s has one already: start without --ephemeral to continue it, "+
+				"choose another --data-dir and --run-dir, or remove it with coracle reset", dirs.Data)
 		}
 	}
 	return nil
 }
 
-// Begin makes the data directory, which Refuse has looked at, a place in memory, and notes everything in the ledger there.
-// A directory that lies in memory already is used as it is. The memory that all of it may take is half of the machine's.
-// Image archives and manifests of the user's that lie in the directory are seen in the new one too.
+// Begin mounts a tmpfs on the data directory, unless it is on one already, and notes everything in the ledger there. The caller
+// has called Refuse. The tmpfs can use half of the machine's memory. Image archives and manifests of the user in the data
+// directory remain visible.
 func Begin(dirs paths.Dirs) error {
 	missing := missing(dirs.Data)
 	if err := os.MkdirAll(dirs.Data, 0o755); err != nil {
@@ -55,7 +54,7 @@ func Begin(dirs paths.Dirs) error {
 		entries = append(entries, ledger.Entry{Kind: ledger.Mount, Name: dirs.Data})
 	}
 	if err := os.WriteFile(dirs.Ephemeral(), nil, 0o600); err != nil {
-		return fmt.Errorf("marking the data directory as one that is not kept: %w", err)
+		return fmt.Errorf("marking the data directory as ephemeral: %w", err)
 	}
 	l := ledger.Open(dirs)
 	if err := l.Note(entries...); err != nil {
@@ -64,10 +63,10 @@ func Begin(dirs paths.Dirs) error {
 	return bindKubelet(l, dirs)
 }
 
-// Source is what the mount table calls the memory on the data directory.
+// Source is the source of the data directory's tmpfs in the mount table.
 const Source = "coracle-ephemeral"
 
-// cover mounts memory over the data directory, and into it what users put there for coracle to take.
+// cover mounts a tmpfs on the data directory, and binds the user's image archives and manifests into it.
 func cover(dirs paths.Dirs) error {
 	given := map[string]*os.File{}
 	for _, dir := range []string{dirs.Images(), dirs.Manifests()} {
@@ -90,7 +89,7 @@ func cover(dirs paths.Dirs) error {
 	return nil
 }
 
-// bindKubelet puts the kubelet's directory into the same memory.
+// bindKubelet mounts a directory of the same tmpfs on the kubelet's directory.
 func bindKubelet(l *ledger.Ledger, dirs paths.Dirs) error {
 	if inMemory, err := onTmpfs(dirs.Kubelet); err == nil && inMemory {
 		return nil
@@ -110,7 +109,7 @@ func bindKubelet(l *ledger.Ledger, dirs paths.Dirs) error {
 	return nil
 }
 
-// missing lists a directory and those above it that are not there, the uppermost first.
+// missing lists a directory and its parents that do not exist, parents first.
 func missing(dir string) (out []string) {
 	for ; dir != "/"; dir = filepath.Dir(dir) {
 		if _, err := os.Lstat(dir); err == nil {

@@ -24,7 +24,7 @@ func TestRefuse(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := Refuse(dirs)
-		if (err == nil) != harmless || err != nil && !strings.Contains(err.Error(), dirs.Data+" holds one already") {
+		if (err == nil) != harmless || err != nil && !strings.Contains(err.Error(), dirs.Data+" has one already") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if err := os.RemoveAll(dirs.Data); err != nil {

@@ -108,7 +108,7 @@ func detect(root string, look func(string) (string, error)) (Manager, error) {
 type base struct {
 	name        string // of the init system
 	dir, suffix string // of the files that define services
-	root        string // in front of paths; / but in tests
+	root        string // put in front of paths; / except in tests
 	booted      bool   // the init system runs
 	run         runner
 }
@@ -142,17 +142,18 @@ func ValidName(name string) error {
 	return nil
 }
 
-// stopLimit is for stopping a service. Init systems kill what takes longer than they were told; this is for when they hang.
+// stopLimit is the time limit for stopping a service. Init systems kill services after a shorter time; this is for init systems
+// that hang.
 const stopLimit = 3 * time.Minute
 
 // runner runs a command of an init system and returns what it printed.
 type runner func(ctx context.Context, name string, args ...string) (string, error)
 
-// command is the runner of a real machine. Its error carries what the command had to say.
+// command is the runner of a real machine. Its error has what the command wrote to stderr.
 func command(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "SYSTEMD_COLORS=0", "SYSTEMD_PAGER=", "LC_ALL=C")
-	// An init script's children hold its output open: without this they would be waited for, and stay.
+	// An init script's children keep its output open. They are killed with it, so that they are not waited for.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second

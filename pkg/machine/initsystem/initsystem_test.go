@@ -182,7 +182,7 @@ func TestComplaint(t *testing.T) {
 		{"the last of several starts", "coracle: old\nx\ncoracle: new\n", "new"},
 	}
 	for _, tt := range tests {
-		if got := complaint(tt.log, 2); got != tt.want {
+		if got := reason(tt.log, 2); got != tt.want {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}

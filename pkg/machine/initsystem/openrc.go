@@ -75,7 +75,7 @@ func (o *openRC) start(ctx context.Context, verb, name string) error {
 		return nil
 	}
 	log, _ := os.ReadFile(filepath.Join(o.root, openRCLog(name)))
-	return failure(name, context.Cause(ctx), 0, complaint(string(log), saidLines), o.Log(name))
+	return failure(name, context.Cause(ctx), 0, reason(string(log), shownLines), o.Log(name))
 }
 
 func (o *openRC) Stop(ctx context.Context, name string) error {

@@ -105,11 +105,11 @@ func (s *systemd) exitCode(ctx context.Context, name string) int {
 // logged returns the reason for a failure from what a service has logged since it was started.
 func (s *systemd) logged(ctx context.Context, name string, since time.Time) string {
 	out, err := s.run(ctx, "journalctl", "--unit="+name, "--output=cat", "--no-pager", "--quiet",
-		"--lines="+strconv.Itoa(10*saidLines), "--since=@"+strconv.FormatInt(since.Unix(), 10))
+		"--lines="+strconv.Itoa(10*shownLines), "--since=@"+strconv.FormatInt(since.Unix(), 10))
 	if err != nil {
 		return ""
 	}
-	return complaint(out, saidLines)
+	return reason(out, shownLines)
 }
 
 func (s *systemd) Stop(ctx context.Context, name string) error {

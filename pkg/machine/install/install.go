@@ -101,7 +101,7 @@ func (in *Installer) Install(ctx context.Context, w Spec) (done Done, err error)
 		}
 	}
 	if err := i.run(ctx); err != nil {
-		return Done{}, i.takeBack(ctx, err)
+		return Done{}, i.rollBack(ctx, err)
 	}
 	return Done{Record: i.record, Changed: i.changed || i.upgrade, Started: i.started, Upgraded: i.upgrade, Taken: i.taken}, nil
 }

@@ -209,7 +209,7 @@ func TestStartFails(t *testing.T) {
 		}
 		before := w.tree(t)
 		w.init.fail = "start"
-		if _, err := w.Install(t.Context(), w.want); err == nil || !strings.Contains(err.Error(), "start fails\nThat is why it was not installed; nothing of it is left") {
+		if _, err := w.Install(t.Context(), w.want); err == nil || !strings.Contains(err.Error(), "start fails\ncoracle was not installed; nothing of it is left") {
 			t.Errorf("%v", err)
 		}
 		w.same(t, before)

@@ -92,25 +92,25 @@ func (i *installation) run(ctx context.Context) error {
 	return nil
 }
 
-// takeBack undoes all steps. It returns why, joined with the errors of steps that cannot be undone.
-func (i *installation) takeBack(ctx context.Context, why error) error {
-	i.Say("taking back what was done")
-	i.ctxUndo(context.WithoutCancel(ctx))
+// rollBack undoes all steps. It returns why, joined with the errors of steps that cannot be undone.
+func (i *installation) rollBack(ctx context.Context, why error) error {
+	i.Say("undoing what was done")
+	i.undoStart(context.WithoutCancel(ctx))
 	if err := i.undo.run(); err != nil {
-		return fmt.Errorf("%w\nNot everything could be taken back: %w", why, err)
+		return fmt.Errorf("%w\nNot everything could be undone: %w", why, err)
 	}
 	text := "nothing of it is left on this machine"
 	if i.there {
 		text = "the installation is as it was before"
 	}
 	if i.upgrade {
-		text = i.Version + " has replaced the version before, and the rest is as it was; coracle rollback takes that back too"
+		text = i.Version + " has replaced the previous version, and the rest is as it was; coracle rollback restores that too"
 	}
-	return fmt.Errorf("%w\nThat is why it was not installed; %s.", why, text)
+	return fmt.Errorf("%w\ncoracle was not installed; %s.", why, text)
 }
 
-// ctxUndo adds the end of the service to what is undone: it comes first, before the service's files are removed.
-func (i *installation) ctxUndo(ctx context.Context) {
+// undoStart adds the stop or restart of the service to the steps that are undone.
+func (i *installation) undoStart(ctx context.Context) {
 	if !i.touched {
 		return
 	}
@@ -139,7 +139,7 @@ func (i *installation) ctxUndo(ctx context.Context) {
 	})
 }
 
-// plan writes down what will be made, before it is.
+// plan writes the record before anything is made.
 func (i *installation) plan(context.Context) error {
 	data, err := os.ReadDir(i.at(i.Config.Dirs.Data))
 	i.record = Record{
@@ -149,7 +149,7 @@ func (i *installation) plan(context.Context) error {
 	if i.Manager != nil {
 		i.record.Init = i.Manager.Name()
 	}
-	if i.there { // what was ours stays so
+	if i.there { // what coracle made before is still coracle's
 		i.record.OwnData, i.record.Complete = i.old.OwnData, true
 		i.record.Files, i.record.Made = slices.Clone(i.old.Files), slices.Clone(i.old.Made)
 		i.record.Links = slices.Clone(i.old.Links)
@@ -183,7 +183,7 @@ func (i *installation) enter(path, digest string) error {
 	return i.save(i.record)
 }
 
-// write writes one file, unless it is as it should be.
+// write writes one file, unless it has the right content.
 func (i *installation) write(f file) (changed bool, err error) {
 	if err := i.makeDir(filepath.Dir(f.path), 0o755); err != nil {
 		return false, err

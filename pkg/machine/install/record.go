@@ -27,7 +27,7 @@ type Record struct {
 	Binary     string     `json:"binary"`
 	Dirs       paths.Dirs `json:"dirs"`
 	Kubeconfig string     `json:"kubeconfig,omitempty"`
-	// OwnData says that there was no data directory before, or an empty one.
+	// OwnData is true if the data directory was missing or empty before.
 	OwnData bool `json:"ownData"`
 	// Files are regular files. The executable's sum is of the file that was installed, not of what it was upgraded to.
 	Files []File `json:"files"`
@@ -52,12 +52,11 @@ type Link struct {
 
 // Store keeps the records of a machine.
 type Store struct {
-	// Root is in front of all paths; "" but in tests.
+	// Root is put in front of all paths; "" except in tests.
 	Root string
 }
 
-// recordDir is where records are. Parents are coracle's own directory for configuration, and whoever can write there can
-// do anything.
+// recordDir is the directory of records. It is in coracle's configuration directory, which only root can write.
 const recordDir = "/etc/coracle/install"
 
 func (s Store) path(name string) string {
@@ -71,7 +70,7 @@ func (s Store) Load(name string) (r Record, ok bool, err error) {
 		return Record{}, false, nil
 	}
 	if err != nil {
-		return Record{}, false, fmt.Errorf("reading what was installed: %w", err)
+		return Record{}, false, fmt.Errorf("reading the record of the installation: %w", err)
 	}
 	if err := json.Unmarshal(data, &r); err != nil {
 		return Record{}, false, fmt.Errorf("reading %s: %w", s.path(name), err)
@@ -86,7 +85,7 @@ func (s Store) All() ([]Record, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("looking for what is installed: %w", err)
+		return nil, fmt.Errorf("reading the records of installations: %w", err)
 	}
 	var all []Record
 	for _, f := range files {
@@ -103,7 +102,7 @@ func (s Store) All() ([]Record, error) {
 	return all, nil
 }
 
-// others are the records of services besides one.
+// others returns the records of all services except one.
 func (s Store) others(name string) ([]Record, error) {
 	all, err := s.All()
 	return slices.DeleteFunc(all, func(r Record) bool { return r.Service == name }), err
@@ -112,20 +111,20 @@ func (s Store) others(name string) ([]Record, error) {
 func (s Store) save(r Record) error {
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encoding what is installed: %w", err)
+		return fmt.Errorf("encoding the record of the installation: %w", err)
 	}
 	return atomicfile.Write(s.path(r.Service), append(data, '\n'), 0o600)
 }
 
 func (s Store) forget(name string) error {
 	if err := os.Remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("removing the record of what was installed: %w", err)
+		return fmt.Errorf("removing the record of the installation: %w", err)
 	}
 	return nil
 }
 
-// used is the record of an installation that has been started, and was not there before or was. From here on the data may
-// be somebody's cluster: if the installer is killed now, who cleans up after it weeks later must leave that.
+// used returns the record of an installation that has been started. From then on the data directory may have a cluster, so that
+// cleaning up after a killed installer must keep it; there is true if the service was installed before.
 func (r Record) used(there bool) Record {
 	r.OwnData = r.OwnData && there
 	return r
@@ -153,7 +152,7 @@ func (s Store) ByData(dir string) (r Record, ok bool, err error) {
 	return Record{}, false, err
 }
 
-// Variables are those that an installed service gets.
+// Variables returns the environment variables of an installed service.
 func (in *Installer) Variables(r Record) ([]string, error) {
 	data, err := os.ReadFile(in.at(EnvironmentFile(r.Service)))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -19,7 +19,7 @@ type file struct {
 	path string
 	data []byte
 	mode os.FileMode
-	// extra files are a convenience: where they cannot be written, that is said and nothing else.
+	// extra is true for files that are not essential: if they cannot be written, that is only reported.
 	extra bool
 }
 

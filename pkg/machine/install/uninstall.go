@@ -12,9 +12,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/release"
 )
 
-// Uninstall takes an installation off the machine: what coracle made when it ran, and then what the record lists. With
-// keepData, what the cluster and the node have kept on the disk stays. It returns files that it left because
-// somebody has changed them. It can run again after a failure.
+// Uninstall removes what coracle made when it ran, and then what the record lists. With keepData, it keeps the data of cluster
+// and node. It returns the files that it kept because they were changed. It can run again after a failure.
 func (in *Installer) Uninstall(ctx context.Context, r Record, keepData bool) (left []string, err error) {
 	if err := in.stop(ctx, r); err != nil {
 		return nil, err
@@ -29,7 +28,7 @@ func (in *Installer) Uninstall(ctx context.Context, r Record, keepData bool) (le
 	return left, err
 }
 
-// handOn tells the data's own list of directories that are still in use: who removes the data removes them too.
+// handOn notes directories that still exist in the ledger of the data directory, so that a later reset removes them.
 func (in *Installer) handOn(r Record) error {
 	for _, dir := range r.Made {
 		if !paths.Exists(in.at(dir)) || !paths.Exists(in.at(r.Dirs.Data)) {
@@ -44,7 +43,7 @@ func (in *Installer) handOn(r Record) error {
 	return nil
 }
 
-// Stop ends an installation's service and all that it made when it ran, but not its data.
+// Stop stops an installation's service and removes what it made when it ran, except its data.
 func (in *Installer) Stop(ctx context.Context, r Record) error {
 	if err := in.stop(ctx, r); err != nil {
 		return err
@@ -54,7 +53,7 @@ func (in *Installer) Stop(ctx context.Context, r Record) error {
 
 func (in *Installer) stop(ctx context.Context, r Record) error {
 	if in.Manager == nil {
-		return nil // who started it, or Discard, stops it
+		return nil // Discard stops it
 	}
 	if err := in.Manager.Stop(ctx, r.Service); err != nil {
 		return fmt.Errorf("stopping the service %s: %w", r.Service, err)
@@ -62,7 +61,7 @@ func (in *Installer) stop(ctx context.Context, r Record) error {
 	return nil
 }
 
-// clear takes back an installation that was killed.
+// clear removes an installation that was interrupted.
 func (in *Installer) clear(ctx context.Context, r Record) error {
 	if err := in.stop(ctx, r); err != nil {
 		return err
@@ -89,7 +88,7 @@ func (in *Installer) remove(ctx context.Context, r Record, changedToo bool) (lef
 	if in.Manager != nil {
 		errs = append(errs, in.Manager.Disable(ctx, r.Service))
 	}
-	for _, f := range slices.Backward(r.Files) { // the executable is the first: it can be asked to go on as long as possible
+	for _, f := range slices.Backward(r.Files) { // the executable is removed last, so that uninstall can be repeated
 		changed := !changedToo && f.Path != r.Binary && in.changed(f)
 		switch {
 		case lists(others, f.Path):
@@ -103,7 +102,7 @@ func (in *Installer) remove(ctx context.Context, r Record, changedToo bool) (lef
 		errs = append(errs, in.Manager.Reload(ctx, r.Service))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return left, fmt.Errorf("removing what was installed: %w", err)
+		return left, fmt.Errorf("removing the installation: %w", err)
 	}
 	if err := in.forget(r.Service); err != nil {
 		return left, err
@@ -111,19 +110,19 @@ func (in *Installer) remove(ctx context.Context, r Record, changedToo bool) (lef
 	var still []string
 	for _, dir := range slices.Backward(r.Made) {
 		if err := removeEmpty(in.at(dir)); err != nil || paths.Exists(in.at(dir)) {
-			still = append(still, dir) // somebody uses it
+			still = append(still, dir) // another program uses it
 		}
 	}
 	if len(others) == 0 {
 		return left, removeEmpty(in.at(recordDir))
 	}
 	slices.Reverse(still)
-	heir := others[0]
-	heir.Made = append(still, heir.Made...)
-	return left, in.save(heir)
+	next := others[0] // it removes the directories that remain
+	next.Made = append(still, next.Made...)
+	return left, in.save(next)
 }
 
-// changed reports whether somebody has changed a file since it was written.
+// changed reports whether a file has been changed since it was written.
 func (in *Installer) changed(f File) bool {
 	digest, err := release.SumFile(in.at(f.Path))
 	return err == nil && digest != f.SHA256

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 )
 
-// Cache is the directory to which Locate unpacks for a command of this user; "" if he has none.
+// Cache is the directory to which Locate unpacks for commands of this user; "" for a user without a cache directory.
 func Cache() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {

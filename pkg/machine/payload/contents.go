@@ -11,20 +11,19 @@ import (
 	"path/filepath"
 )
 
-// Component is one thing that is in a build.
+// Component is a component of a build.
 type Component struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 }
 
-// Names of the payload's files about itself. They are the first in the archive, so that reading them costs nothing.
+// Names of files that describe the payload. They are the first in the archive, so that they can be read quickly.
 const (
 	versionsName = "versions.json"
 	licensesName = "licenses.txt"
 )
 
-// Versions lists what is in the payload, in the order to print it. A build without payload and without unpacked
-// parts beside it has none to list.
+// Versions lists the components of the payload, in the order in which they are printed.
 func Versions() ([]Component, error) {
 	data, err := readPart(versionsName)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 // maxWindow is the largest window that the build's compressor uses.
 const maxWindow = 1 << 26
 
-// archive is the payload as it is read: decompressed on the way, with the sum of what was read.
+// archive reads the payload decompressed.
 type archive struct {
 	payload payload
 	raw     *meter
@@ -52,7 +52,7 @@ func (a *archive) Close() error {
 	return a.closer.Close()
 }
 
-// meter passes the archive's bytes on, telling how far it is, until ctx is done.
+// meter reads the archive's bytes and reports progress, until ctx is done.
 type meter struct {
 	ctx         context.Context
 	in          io.Reader
@@ -72,7 +72,7 @@ func (m *meter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// verify compares the archive with the sum that the build stamped.
+// verify compares the archive with the checksum of the build.
 func (p payload) verify() error {
 	raw, closer, err := p.open()
 	if err != nil {
@@ -89,8 +89,8 @@ func (p payload) verify() error {
 	return nil
 }
 
-// extract unpacks the payload to an empty directory and returns when everything is on disk. The archive is checked
-// meanwhile; a payload that is not what was built is reported as that, not as whatever went wrong in consequence.
+// extract unpacks the payload to an empty directory and returns when everything is on disk. It verifies the archive at the same
+// time, and returns the error of a damaged archive instead of the errors that the damage causes.
 func extract(ctx context.Context, p payload, dir string, progress Progress) error {
 	verified := make(chan error, 1)
 	go func() { verified <- p.verify() }()
@@ -137,7 +137,7 @@ func unpackTo(ctx context.Context, p payload, dir string, progress Progress) err
 	return syncDirs(dir)
 }
 
-// writer puts an archive's entries into a directory. Files are synced while the next ones are written.
+// writer writes an archive's entries to a directory. It syncs files while it writes the next ones.
 type writer struct {
 	dir     string
 	files   map[string]unpackedFile // regular files and links, for the list
@@ -149,7 +149,7 @@ type writer struct {
 func (w *writer) entry(h *tar.Header, in io.Reader) error {
 	name, ok := strings.CutPrefix(h.Name, place)
 	if !ok && h.Typeflag == tar.TypeDir && strings.HasPrefix(place, h.Name) {
-		return nil // what the payload's directory is in
+		return nil // a parent of the payload's directory
 	}
 	name = filepath.Clean(name)
 	if !ok || !filepath.IsLocal(name) || strings.HasPrefix(name, listName) {

@@ -10,15 +10,14 @@ import (
 	"strings"
 )
 
-// installed is what the build says about a payload that lies unpacked where the executable is, as in a container image:
-// the directory and the SHA-256 of the list of its files, separated by a colon. Set with -ldflags -X; empty in a
-// build that carries its payload, or has none.
+// installed describes an unpacked payload in a container image: its directory and the SHA-256 of the list of its files,
+// separated by a colon. The build sets it with -ldflags -X; it is empty for other builds.
 var installed string
 
-// Unpacks reports whether this executable carries a payload, so that it will need room for it.
+// Unpacks reports whether this executable has a payload, which needs disk space.
 func Unpacks() bool { return stamp != "" }
 
-// elsewhere returns the directory with the parts for an executable that carries no payload.
+// elsewhere returns the directory with the programs for an executable without payload.
 func elsewhere() (string, error) {
 	if installed == "" {
 		return beside()
@@ -28,14 +27,14 @@ func elsewhere() (string, error) {
 		return "", fmt.Errorf("this build's stamp is %q, not directory:sum", installed)
 	}
 	if err := checkInstalled(dir, sum); err != nil {
-		return "", fmt.Errorf("the parts in %s are not those that this coracle was built with: %w; get the image again, "+
-			"and mount nothing over that directory", dir, err)
+		return "", fmt.Errorf("the programs in %s do not belong to this build of coracle: %w; get the image again, "+
+			"and do not mount anything on that directory", dir, err)
 	}
 	return dir, nil
 }
 
-// checkInstalled compares the files of an unpacked payload with the list that was made when it was built. It looks
-// at names, sizes and modes: that the bytes are right is for who keeps the image.
+// checkInstalled compares names, sizes and modes of an unpacked payload's files with the list that the build made. The image's
+// digests protect the content.
 func checkInstalled(dir, sum string) error {
 	list := filepath.Join(dir, listName)
 	data, err := os.ReadFile(list)

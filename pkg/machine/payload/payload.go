@@ -1,10 +1,10 @@
-// Package payload is the payload: the archive of everything that coracle runs besides itself, appended to the
-// executable by the build. It unpacks it once, keeps it whole and removes what is no longer used. In a container image
-// the payload lies unpacked beside the executable, which carries none. A plain `go build` has no payload at all; then the
-// parts are looked for beside the executable and in PATH.
+// Package payload unpacks the payload: the archive of all programs that coracle runs, which the build appends to the executable.
+// It unpacks the payload once, replaces damaged copies, and removes those that are not used any more. In a container image the
+// payload is unpacked beside the executable. An executable of `go build` has no payload; its programs are looked for beside
+// the executable and in PATH.
 //
-// The archive is behind the executable's own bytes and not embedded in them, so that a file that was cut short while
-// it was copied still starts and can say so. The front uses this package: it links the standard library and zstd only.
+// The archive is appended and not embedded, so that an executable that was not copied completely still starts and can report
+// it. The front uses this package: it links only the standard library and zstd.
 package payload
 
 import (
@@ -18,26 +18,26 @@ import (
 	"strings"
 )
 
-// stamp is what the build says about the payload it appends: its SHA-256, its size and its size unpacked, separated
-// by colons. Set with -ldflags -X; empty in a build without payload.
+// stamp describes the payload: its SHA-256, its size and its unpacked size, separated by colons. The build sets it with
+// -ldflags -X; it is empty in a build without payload.
 var stamp string
 
-// place is what the archive's names begin with: the archive is a layer of the container image, too.
+// place is the prefix of the archive's names. The archive is a layer of the container image, too.
 const place = "usr/lib/coracle/"
 
-// mainPart is the part that a directory must hold to be taken for a payload.
+// mainPart is the program by which an unpacked payload is recognised.
 const mainPart = "coracle-core"
 
 // payload is the archive inside an executable.
 type payload struct {
-	executable string // for messages
-	file       string // what to open: an upgrade may have replaced the file at the executable's path since it was started
+	executable string // its path, for messages
+	file       string // path of the running executable: an upgrade may have replaced the file at the other path
 	sum        string // SHA-256 of the archive, in hex
 	size       int64  // of the archive, in bytes
-	unpacked   int64  // in bytes, roughly
+	unpacked   int64  // approximate size in bytes
 }
 
-// own returns the payload that the build promised for this executable; ok is false if it promised none.
+// own returns the payload of this executable; ok is false if it was built without one.
 func own() (p payload, ok bool, err error) {
 	if stamp == "" {
 		return payload{}, false, nil
@@ -83,17 +83,17 @@ func (p payload) open() (io.Reader, io.Closer, error) {
 	return io.NewSectionReader(f, start, p.size), f, nil
 }
 
-// damaged says what to do about a payload that is not what the build made.
+// damaged wraps the error of a payload that is not what the build made.
 func (p payload) damaged(why error) error {
 	return fmt.Errorf("the executable %s is damaged or was not copied whole: its payload is not what was built (%w); "+
 		"get the file again", p.executable, why)
 }
 
-// errNoParts is what a build without payload says if it finds no parts elsewhere either.
+// errNoParts is the error of a build without payload if its programs are not found.
 var errNoParts = errors.New("this build of coracle has no payload, and " + mainPart +
 	" is neither beside it nor in PATH; `make build` makes one that has everything")
 
-// beside returns the directory with the parts for a build without payload.
+// beside returns the directory with the programs for a build without payload.
 func beside() (string, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -14,8 +14,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Prefetch unpacks this executable's payload to where Unpack will find it. The payload of a running coracle of another
-// version stays in use.
+// Prefetch unpacks this executable's payload for a later Unpack. A running coracle of another version keeps its payload.
 func Prefetch(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 	p, ok, err := own()
 	if err != nil {

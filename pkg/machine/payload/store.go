@@ -21,11 +21,11 @@ type store struct{ root string }
 
 func (s store) dir(sum string) string { return filepath.Join(s.root, sum) }
 
-// listName is the file in an unpacked payload that says what else was unpacked.
+// listName is the file in an unpacked payload that lists the others.
 const listName = ".files.json"
 
-// unpackedFile is what an unpacked file looked like when it was whole. Writing to a file, whoever does it, changes
-// its times, so that damage shows without reading 200 MB.
+// unpackedFile describes a file when it was unpacked. Every write changes the ctime, so that damage is detected without reading
+// 200 MB.
 type unpackedFile struct {
 	Size    int64       `json:"size"`
 	Mode    fs.FileMode `json:"mode"`
@@ -40,7 +40,7 @@ func describe(info fs.FileInfo) unpackedFile {
 	return f
 }
 
-// whole reports whether the payload is there with every file as it was unpacked, and may be used by the caller.
+// whole reports whether the payload exists with every file as it was unpacked, and the caller can read it.
 func (s store) whole(sum string) bool {
 	dir := s.dir(sum)
 	data, err := os.ReadFile(filepath.Join(dir, listName))
@@ -72,13 +72,13 @@ func (s store) lock(ctx context.Context) (*os.File, error) {
 	return f, nil
 }
 
-// Prefixes of names in the store that are not payloads: being unpacked, or put aside because they were not whole.
+// Prefixes of directories that are not payloads: those that are being unpacked, and damaged ones.
 const (
 	tempPrefix  = ".unpacking-"
 	asidePrefix = ".damaged-"
 )
 
-// ensure unpacks the payload unless it is there whole. The caller holds the lock.
+// ensure unpacks the payload unless a whole copy exists. The caller holds the lock.
 func (s store) ensure(ctx context.Context, p payload, progress Progress) error {
 	if s.whole(p.sum) {
 		return nil
@@ -97,8 +97,8 @@ func (s store) ensure(ctx context.Context, p payload, progress Progress) error {
 	if err := extract(ctx, p, temp, progress); err != nil {
 		return err
 	}
-	debug.FreeOSMemory() // the decompressor's windows: the front runs on for months and needs none of it
-	// What lies there instead may still be run from; prune removes it when that is over.
+	debug.FreeOSMemory() // of the decompressor, which the front does not need again
+	// Processes may still run programs of a damaged copy; prune removes it later.
 	aside := filepath.Join(s.root, asidePrefix+filepath.Base(temp)[len(tempPrefix):])
 	if err := os.Rename(s.dir(p.sum), aside); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("putting a damaged payload aside: %w", err)
@@ -109,11 +109,11 @@ func (s store) ensure(ctx context.Context, p payload, progress Progress) error {
 	return atomicfile.SyncDir(s.root)
 }
 
-// room makes sure that so many bytes can be written, which is easier to understand than half a payload.
+// room fails if less than need bytes can be written, before anything is unpacked.
 func (s store) room(need int64) error {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(s.root, &fs); err != nil {
-		return nil // then writing will tell
+		return nil // then writing fails
 	}
 	const mb = 1_000_000
 	if free := int64(fs.Bavail) * fs.Bsize; free < need {
@@ -122,8 +122,7 @@ func (s store) room(need int64) error {
 	return nil
 }
 
-// prune removes every payload but one, except those that processes run out of. What cannot be removed stays: the
-// next start tries again.
+// prune removes every payload except keep, held ones, and those whose programs run. The next start repeats what fails.
 func (s store) prune(keep string) {
 	entries, err := os.ReadDir(s.root)
 	if err != nil {
@@ -147,10 +146,10 @@ func (s store) prune(keep string) {
 	}
 }
 
-// fileID is a file whatever its name, as seen from any mount namespace.
+// fileID identifies a file in any mount namespace.
 type fileID struct{ dev, ino uint64 }
 
-// executables returns what processes run.
+// executables returns the executables of all processes.
 func executables() map[fileID]bool {
 	links, _ := filepath.Glob("/proc/[0-9]*/exe")
 	running := map[fileID]bool{}

@@ -10,12 +10,11 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Progress is told how many bytes of how many are done.
+// Progress is called with the number of bytes that have been read, and the total.
 type Progress func(done, total int64)
 
-// Unpack makes dirs.Bin() a whole copy of this executable's payload, which takes a millisecond if it is one already.
-// A copy in which a file is missing or was changed is replaced. Payloads of other versions are removed as soon as
-// no process runs out of them. progress may be nil.
+// Unpack makes dirs.Bin() lead to a whole copy of this executable's payload. That takes a millisecond if it exists. A damaged
+// copy is replaced. Payloads of other versions are removed when no process runs their programs. progress may be nil.
 func Unpack(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 	p, ok, err := own()
 	if err != nil {
@@ -31,8 +30,8 @@ func Unpack(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 	return p.unpack(ctx, dirs, progress)
 }
 
-// Borrow is Unpack for a data directory that will not last: dirs.Bin() leads to a copy of the payload that commands of
-// this user share, as Locate finds it, and only if there can be none to one in the data directory.
+// Borrow is Unpack for an ephemeral data directory: dirs.Bin() leads to the copy of Locate, which commands of this user share,
+// or to a copy in the data directory if that is not possible.
 func Borrow(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 	dir, err := Locate(ctx, dirs, progress)
 	if err != nil {
@@ -62,9 +61,9 @@ func (p payload) unpack(ctx context.Context, dirs paths.Dirs, progress Progress)
 	return nil
 }
 
-// Locate returns a directory with the parts of this executable's payload for a command to use. It never changes
-// what a running coracle uses: dirs.Bin() stays as it is. It takes the copy in the data directory if that is of this
-// version and may be read, else one in the user's cache directory, unpacked on first use.
+// Locate returns a directory with this executable's payload, for a command. It does not change dirs.Bin(), which a running
+// coracle uses. The directory is the copy in the data directory if it is of this version and can be read, otherwise one in the
+// user's cache directory, which is unpacked at first use.
 func Locate(ctx context.Context, dirs paths.Dirs, progress Progress) (string, error) {
 	p, ok, err := own()
 	if err != nil {
@@ -110,7 +109,7 @@ func point(link, target string) error {
 		return fmt.Errorf("making directory for %s: %w", link, err)
 	}
 	temp := fmt.Sprintf("%s.%d", link, os.Getpid())
-	_ = os.Remove(temp) // of a process that died with our number
+	_ = os.Remove(temp) // left by a process with the same PID
 	if err := os.Symlink(target, temp); err != nil {
 		return fmt.Errorf("linking to the payload: %w", err)
 	}

@@ -11,15 +11,15 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
-// sizeLimit is more than any executable of ours has; a server must not fill the disk.
+// sizeLimit is larger than any executable of coracle. It prevents that a server fills the disk.
 const sizeLimit = 1 << 30
 
-// Progress is told how many bytes have come, and of how many; the latter is -1 if the server does not say it.
+// Progress is called with the number of bytes received, and the total, which is -1 if the server does not send it.
 type Progress func(done, total int64)
 
-// Fetch puts the executable into file, which nobody sees before its checksum and signature are found right, and returns
-// its version. file's directory must be there; what file was is replaced. progress may be nil. The error is an
-// Untrusted if a checksum or the signature is wrong.
+// Fetch downloads the executable to file and returns its version. It replaces file only after it has checked the checksum and
+// the signature. The directory of file must exist. progress may be nil. The error is an Untrusted if a checksum or the
+// signature is wrong.
 func (s Source) Fetch(ctx context.Context, file string, progress Progress) (version string, err error) {
 	version, err = s.Resolve(ctx)
 	if err != nil {
@@ -39,7 +39,7 @@ func (s Source) Fetch(ctx context.Context, file string, progress Progress) (vers
 	})
 }
 
-// sums returns the checksums of a version, which are signed and that version's.
+// sums returns the checksums of a version, after it has checked that they are signed and of that version.
 func (s Source) sums(ctx context.Context, version string) (Sums, error) {
 	text, from, err := s.read(ctx, version, SumsFile)
 	if err != nil {
@@ -70,12 +70,12 @@ func (s Source) download(ctx context.Context, to io.Writer, progress Progress, e
 		return "", from, fmt.Errorf("reading %s: %w", from, err)
 	}
 	if n > sizeLimit {
-		return "", from, fmt.Errorf("reading %s: it is larger than an executable can be", from)
+		return "", from, fmt.Errorf("reading %s: it is too large for an executable", from)
 	}
 	return hex.EncodeToString(h.Sum(nil)), from, nil
 }
 
-// counter tells what has been written to it.
+// counter reports the number of bytes that have been written to it.
 type counter struct {
 	done, total int64
 	tell        Progress

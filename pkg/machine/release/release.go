@@ -2,16 +2,15 @@
 //
 // A release is a directory, on a web server or a disk:
 //
-//	BASE/channels/stable                the version that the channel stands at, as a line of text
+//	BASE/channels/stable                the version of the channel, as a line of text
 //	BASE/VERSION/coracle-linux-amd64    the executable, for each architecture
 //	BASE/VERSION/SHA256SUMS             a checksum for each file of the directory
 //	BASE/VERSION/SHA256SUMS.sig         the release key's signature of SHA256SUMS
 //
-// Only the signature is trusted, so BASE may be a mirror that anybody runs, and plain HTTP. The checksums have one of
-// the file "version" too, whose text is the version: a mirror cannot pass off one release as another.
+// Only the signature is trusted, so BASE may be anyone's mirror, and plain HTTP. The checksums include one of a file "version",
+// whose text is the version, so that a mirror cannot pass off one release as another.
 //
-// install.sh does the same in shell, for machines that have no coracle yet. What is done with an executable is left to
-// package install and package upgrade.
+// install.sh does the same in shell, for machines without coracle. Packages install and upgrade use the executable.
 package release
 
 import (
@@ -21,16 +20,16 @@ import (
 )
 
 const (
-	// DefaultMirror is the base of releases if no other is named.
+	// DefaultMirror is the default base of releases.
 	DefaultMirror = "https://github.com/coracle-dev/coracle/releases/download"
-	// DefaultChannel is the channel of those who name neither a channel nor a version.
+	// DefaultChannel is the channel if neither a channel nor a version is given.
 	DefaultChannel = "stable"
 
 	// SumsFile lists the checksums of a release's files, as sha256sum writes them.
 	SumsFile = "SHA256SUMS"
 	// SignatureFile is the signature of SumsFile.
 	SignatureFile = SumsFile + ".sig"
-	// versionFile is in SumsFile, so that the signature covers the version.
+	// versionFile has a checksum in SumsFile, so that the signature covers the version.
 	versionFile = "version"
 )
 
@@ -52,9 +51,9 @@ KZE2ZxN/2MUg+ZqPt0JfPcExsqu4VkJggAPZ1nuV7ZetAgMBAAE=
 // Asset is the name of the executable for an architecture by Go's name for it, such as amd64.
 func Asset(arch string) string { return "coracle-linux-" + arch }
 
-// Untrusted is a file whose checksum or signature is wrong, as against one that could not be had or read.
+// Untrusted is the error of a file whose checksum or signature is wrong. Files that cannot be read have other errors.
 type Untrusted struct {
-	File   string // which file, or where from
+	File   string // its name, or where it was read from
 	Reason string
 }
 
@@ -62,7 +61,7 @@ func (u Untrusted) Error() string {
 	return fmt.Sprintf("%s is not to be trusted: %s; nothing was changed", u.File, u.Reason)
 }
 
-// untrusted is an Untrusted with the exit code of its kind.
+// untrusted returns an Untrusted with its exit code.
 func untrusted(file, reason string) error {
 	return exitcode.With(exitcode.Untrusted, Untrusted{file, reason})
 }

@@ -99,11 +99,11 @@ func TestFetchRefuses(t *testing.T) {
 		"no such architecture":  {nil, release.Source{Arch: "riscv64"}, false, "riscv64"},
 		"no such version":       {nil, release.Source{Version: "v2"}, false, "v2"},
 		"no such channel":       {nil, release.Source{Channel: "edge"}, false, "finding the version of channel edge"},
-		"version that climbs":   {nil, release.Source{Version: "../" + version}, false, "is no version"},
-		"channel that climbs":   {nil, release.Source{Channel: "../x"}, false, "is no channel"},
-		"channel of other text": {channelSays("<!doctype html>"), release.Source{}, false, "which is no version"},
+		"version that climbs":   {nil, release.Source{Version: "../" + version}, false, "is not a version"},
+		"channel that climbs":   {nil, release.Source{Channel: "../x"}, false, "is not a channel"},
+		"channel of other text": {channelSays("<!doctype html>"), release.Source{}, false, "which is not a version"},
 		"channel that climbs on": {
-			channelSays("../../etc"), release.Source{}, false, "which is no version",
+			channelSays("../../etc"), release.Source{}, false, "which is not a version",
 		},
 		"key that is none": {nil, release.Source{Key: "no key"}, false, "not a public key in PEM"},
 	}

@@ -20,34 +20,34 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
-// Source says which release is meant and where it is. Its zero value is the newest stable one of DefaultMirror.
+// Source identifies a release and its mirror. The zero value is the newest stable release of DefaultMirror.
 type Source struct {
 	Mirror  string // the base: a URL (https, http, file) or a directory; "" is DefaultMirror
 	Channel string // "" is DefaultChannel
-	Version string // "" is what the channel stands at
+	Version string // "" is the version of the channel
 	Key     string // public key in PEM; "" is PublicKey
 	Arch    string // Go's name; "" is this machine's
-	// Stall is for how long a server may send nothing; zero is 30 s.
+	// Stall is the longest time in which a server sends nothing; zero is 30 s.
 	Stall time.Duration
 }
 
-// names are what goes into a path: a channel's text comes from a server that nobody vouches for.
+// names matches what may become part of a path. The text of a channel comes from an untrusted server.
 var names = regexp.MustCompile(`^[0-9A-Za-z][0-9A-Za-z.+_-]*$`)
 
-// smallest files are read whole, up to this size.
+// smallLimit is the size up to which files are read into memory.
 const smallLimit = 1 << 20
 
-// Resolve returns the version that is meant, which it asks the channel for if none is given.
+// Resolve returns the version, which it reads from the channel if none is given.
 func (s Source) Resolve(ctx context.Context) (string, error) {
 	if s.Version != "" {
 		if !names.MatchString(s.Version) {
-			return "", fmt.Errorf("%q is no version; they look like v1.37.1+coracle.1", s.Version)
+			return "", fmt.Errorf("%q is not a version such as v1.37.1+coracle.1", s.Version)
 		}
 		return s.Version, nil
 	}
 	channel := cmp.Or(s.Channel, DefaultChannel)
 	if !names.MatchString(channel) {
-		return "", fmt.Errorf("%q is no channel; there is %s", channel, DefaultChannel)
+		return "", fmt.Errorf("%q is not a channel; there is %s", channel, DefaultChannel)
 	}
 	text, from, err := s.read(ctx, "channels", channel)
 	if err != nil {
@@ -55,12 +55,12 @@ func (s Source) Resolve(ctx context.Context) (string, error) {
 	}
 	version := strings.TrimSpace(string(text))
 	if !names.MatchString(version) {
-		return "", fmt.Errorf("finding the version of channel %s: %s says %.60q, which is no version", channel, from, version)
+		return "", fmt.Errorf("finding the version of channel %s: %s has %.60q, which is not a version", channel, from, version)
 	}
 	return version, nil
 }
 
-// at is where a file of the mirror is. Versions have a plus sign, which some servers take for a blank if it stands plain.
+// at returns the place of a file of the mirror. It escapes the plus sign of versions, which some servers take for a blank.
 func (s Source) at(elem ...string) (place string, remote bool) {
 	base := cmp.Or(s.Mirror, DefaultMirror)
 	if strings.HasPrefix(base, "https://") || strings.HasPrefix(base, "http://") {
@@ -73,7 +73,7 @@ func (s Source) at(elem ...string) (place string, remote bool) {
 	return filepath.Join(append([]string{strings.TrimPrefix(base, "file://")}, elem...)...), false
 }
 
-// read returns a small file and where it was.
+// read returns a small file and its place.
 func (s Source) read(ctx context.Context, elem ...string) (data []byte, from string, err error) {
 	body, _, from, err := s.open(ctx, elem...)
 	if err != nil {
@@ -86,12 +86,12 @@ func (s Source) read(ctx context.Context, elem ...string) (data []byte, from str
 		return nil, from, fmt.Errorf("reading %s: %w", from, err)
 	}
 	if n > smallLimit {
-		return nil, from, fmt.Errorf("reading %s: it is larger than such a file can be", from)
+		return nil, from, fmt.Errorf("reading %s: it is too large", from)
 	}
 	return b.Bytes(), from, nil
 }
 
-// open starts to read a file. size is -1 if the server does not say it. ctx must live until the body is closed.
+// open starts to read a file. size is -1 if the server does not send it. ctx must not end before the body is closed.
 func (s Source) open(ctx context.Context, elem ...string) (body io.ReadCloser, size int64, from string, err error) {
 	from, remote := s.at(elem...)
 	if !remote {
@@ -113,7 +113,7 @@ func (s Source) open(ctx context.Context, elem ...string) (body io.ReadCloser, s
 	return body, size, from, exitcode.With(exitcode.Unreachable, err)
 }
 
-// get asks a server for a file. It gives up when nothing comes for the time of stall.
+// get requests a file from a server. It fails when the server sends nothing for the time of stall.
 func get(ctx context.Context, from string, stall time.Duration) (io.ReadCloser, int64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	silent := fmt.Errorf("%s sent nothing for %v", from, stall)
@@ -141,7 +141,7 @@ func get(ctx context.Context, from string, stall time.Duration) (io.ReadCloser, 
 	return &download{resp.Body, ctx, timer, stall, cancel}, resp.ContentLength, nil
 }
 
-// download is a body that restarts the timer with each piece that comes.
+// download is a body that restarts the timer whenever data arrives.
 type download struct {
 	io.ReadCloser
 	ctx    context.Context

@@ -21,8 +21,8 @@ import (
 // Sums are checksums by the name of the file: SHA-256 in lower-case hexadecimal digits.
 type Sums map[string]string
 
-// Verify checks that signature, as base64, is key's signature of sums, the text of SumsFile, and returns what is in it. key
-// is a public key in PEM; "" is PublicKey. The error is an Untrusted if the signature is not right.
+// Verify checks that signature, in base64, is key's signature of sums, the text of SumsFile, and returns the checksums. key is
+// a public key in PEM; "" is PublicKey. The error is an Untrusted if the signature is wrong.
 func Verify(sums, signature []byte, key string) (Sums, error) {
 	public, err := parseKey(cmp.Or(key, PublicKey))
 	if err != nil {
@@ -30,7 +30,7 @@ func Verify(sums, signature []byte, key string) (Sums, error) {
 	}
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(signature)))
 	if err != nil {
-		return nil, untrusted(SignatureFile, "it is no signature in base64")
+		return nil, untrusted(SignatureFile, "it is not a signature in base64")
 	}
 	digest := sha256.Sum256(sums)
 	if rsa.VerifyPKCS1v15(public, crypto.SHA256, digest[:], raw) != nil {
@@ -39,7 +39,7 @@ func Verify(sums, signature []byte, key string) (Sums, error) {
 	return ParseSums(sums)
 }
 
-// parseKey reads a public key as openssl and cosign write it.
+// parseKey parses a public key in the form of openssl and cosign.
 func parseKey(text string) (*rsa.PublicKey, error) {
 	block, _ := pem.Decode([]byte(text))
 	if block == nil {
@@ -56,7 +56,7 @@ func parseKey(text string) (*rsa.PublicKey, error) {
 	return public, nil
 }
 
-// ParseSums reads checksums as sha256sum writes them.
+// ParseSums parses checksums in the form of sha256sum.
 func ParseSums(text []byte) (Sums, error) {
 	sums := Sums{}
 	for line := range strings.Lines(string(text)) {
@@ -69,7 +69,7 @@ func ParseSums(text []byte) (Sums, error) {
 	return sums, nil
 }
 
-// checkVersion makes sure that these are the checksums of version.
+// checkVersion checks that these are the checksums of version.
 func (s Sums) checkVersion(version, from string) error {
 	sum := sha256.Sum256([]byte(version + "\n"))
 	if s[versionFile] != hex.EncodeToString(sum[:]) {
@@ -78,7 +78,7 @@ func (s Sums) checkVersion(version, from string) error {
 	return nil
 }
 
-// check makes sure that what was read from a place has the checksum of the file called name.
+// check checks that got, the checksum of what was read from a place, is that of the file with the given name.
 func (s Sums) check(name, got, from string) error {
 	switch want := s[name]; want {
 	case got:
@@ -90,15 +90,14 @@ func (s Sums) check(name, got, from string) error {
 	}
 }
 
-// Evidence is what lay beside a local file and was found right.
+// Evidence is what was verified about a local file.
 type Evidence struct {
-	Checksum  bool // SumsFile names the file, and its checksum is that
-	Signature bool // and the key signed SumsFile
+	Checksum  bool // SumsFile has the checksum of the file
+	Signature bool // the key signed SumsFile
 }
 
-// VerifyLocal checks a local executable for arch against SumsFile and SignatureFile in the same directory, as far as they
-// are there: a file with nothing beside it is not an error, only without evidence. key is as in Verify. The file may
-// have any name.
+// VerifyLocal checks a local executable for arch with those of SumsFile and SignatureFile that exist in the same directory. It
+// is no error if neither exists; then there is no evidence. key is as in Verify. The executable may have any name.
 func VerifyLocal(file, arch, key string) (Evidence, error) {
 	dir := filepath.Dir(file)
 	text, err := os.ReadFile(filepath.Join(dir, SumsFile))
@@ -132,7 +131,7 @@ func VerifyLocal(file, arch, key string) (Evidence, error) {
 	return seen, nil
 }
 
-// SumFile is the SHA-256 of a file, in hexadecimal digits.
+// SumFile returns the SHA-256 of a file, in hexadecimal digits.
 func SumFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

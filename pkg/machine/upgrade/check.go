@@ -11,23 +11,25 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/machine/release"
 )
 
-// machines are what an executable can be for, by Go's names.
+// machines are the architectures of executables by Go's names.
 var machines = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
-// inspect says what is wrong with a file without running it.
+// inspect checks that a file is an executable for this machine, without running it.
 func inspect(file string) error {
 	info, err := os.Stat(file)
 	switch {
 	case err != nil:
 		return exitcode.Usagef("%w", err)
 	case !info.Mode().IsRegular():
-		return exitcode.Usagef("%s is not a file", file)
+		return exitcode.Usagef("%s is not a regular file", file)
 	}
 	if !isELF(file) {
 		return exitcode.Usagef("%s is not an executable for Linux", file)
@@ -60,42 +62,46 @@ func isELF(file string) bool {
 	return err == nil && string(begin) == elf.ELFMAG
 }
 
-// askTimeout is for a command of an executable that only prints.
+// askTimeout is the time limit of a command that only prints.
 const askTimeout = 15 * time.Second
 
-// identify runs an executable to learn its version. name is what people call it.
+// identify runs an executable to get its version. Errors call it name.
 func identify(ctx context.Context, path, name string) (Build, error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	out, err := command(ctx, path, "version", "--output=json").Output()
-	var told struct {
+	// A child that another goroutine has just forked may have the new file open for writing until it executes its program.
+	for errors.Is(err, syscall.ETXTBSY) && lifecycle.Sleep(ctx, 10*time.Millisecond) == nil {
+		out, err = command(ctx, path, "version", "--output=json").Output()
+	}
+	var printed struct {
 		Version string `json:"version"`
 	}
-	if err == nil && json.Unmarshal(out, &told) != nil {
-		err = errors.New("it does not tell its version as coracle does")
+	if err == nil && json.Unmarshal(out, &printed) != nil {
+		err = errors.New("it does not print a version as coracle does")
 	}
 	if err == nil {
-		_, err = parseVersion(told.Version)
+		_, err = parseVersion(printed.Version)
 	}
 	if ctx.Err() != nil {
 		err = fmt.Errorf("it does not answer within %v", askTimeout)
 	}
 	if err != nil {
-		return Build{}, exitcode.Usagef("%s is not a coracle that runs here: %w", name, said(err))
+		return Build{}, exitcode.Usagef("%s is not a coracle that runs here: %w", name, withStderr(err))
 	}
 	s, err := release.SumFile(path)
-	return Build{told.Version, s}, err
+	return Build{printed.Version, s}, err
 }
 
-// unpack has an executable unpack its payload, so that its start has not to. It finds out whether the file is whole.
+// unpack runs an executable to unpack its payload before its first start. It fails if the file is incomplete.
 func unpack(ctx context.Context, path, name, data string) error {
 	if _, err := command(ctx, path, UnpackCommand, data).Output(); err != nil {
-		return errors.New(strings.ReplaceAll(fmt.Sprintf("unpacking %s: %v", name, said(err)), path, name))
+		return errors.New(strings.ReplaceAll(fmt.Sprintf("unpacking %s: %v", name, withStderr(err)), path, name))
 	}
 	return nil
 }
 
-// command is one that gets nothing of what this process was told.
+// command returns a command without the environment of this process, except PATH and HOME.
 func command(ctx context.Context, path string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")}
@@ -103,8 +109,8 @@ func command(ctx context.Context, path string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// said adds what a command wrote to its error.
-func said(err error) error {
+// withStderr replaces the error of a command by what it wrote to stderr.
+func withStderr(err error) error {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		return err

@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
-// linkOrCopy makes to another name of the file from, or a copy of it where that cannot be. What was at to is replaced.
+// linkOrCopy makes to a hard link to the file from, or a copy where a link is not possible. It replaces to.
 func linkOrCopy(from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return err
@@ -30,7 +30,7 @@ func linkOrCopy(from, to string) error {
 // prepared reports whether a file is one that etcd has prepared and does not use yet.
 func prepared(path string) bool { return strings.HasSuffix(path, ".tmp") }
 
-// treeSize is how much of a disk a copy needs, in bytes. What is not there needs nothing.
+// treeSize returns the disk space of a copy, in bytes; 0 if the path does not exist.
 func treeSize(path string) (size int64) {
 	_ = filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || prepared(path) {
@@ -44,11 +44,11 @@ func treeSize(path string) (size int64) {
 	return size
 }
 
-// room says so if less than need bytes can be written in dir.
+// room fails if less than need bytes can be written in dir.
 func room(dir string, need int64, what string) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		return nil // then writing will tell
+		return nil // then writing fails
 	}
 	const mb = 1_000_000
 	if free := int64(st.Bavail) * st.Bsize; free < need {
@@ -57,8 +57,8 @@ func room(dir string, need int64, what string) error {
 	return nil
 }
 
-// move renames, or copies where a rename cannot do it because the file systems differ. from is gone when it returns, and
-// to is there as a whole or not at all.
+// move renames a file or directory, or copies it to another file system. Afterwards from does not exist. to appears only when
+// it is complete.
 func move(from, to string) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
 		return err
@@ -66,7 +66,7 @@ func move(from, to string) error {
 	err := os.Rename(from, to)
 	if errors.Is(err, unix.EXDEV) {
 		part := to + ".moving"
-		moved := from + ".moved" // what is left of from must not be taken for the whole by who goes on after a power loss
+		moved := from + ".moved" // so that a partly removed from is not used after a power loss
 		if err := errors.Join(os.RemoveAll(part), os.RemoveAll(moved)); err != nil {
 			return err
 		}

@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// Detach runs a command that outlives this process and the session that it belongs to: under systemd as a service of its
-// own, which is started again if it dies, else in a session of its own.
+// Detach runs a command that outlives this process and its session: with systemd as a service of its own, which is restarted
+// if it fails, otherwise in a session of its own.
 func Detach(ctx context.Context, t Target, argv []string) error {
 	if _, err := os.Stat("/run/systemd/system"); err == nil {
 		args := []string{"--quiet", "--collect", "--no-ask-password",
 			"--unit=" + t.Service + "-upgrade-" + strconv.FormatInt(time.Now().Unix(), 10),
 			"--description=Upgrade of " + t.Service, "--property=Restart=on-failure", "--property=RestartSec=1", "--"}
-		// Who interrupts this must be told whether it was started, and what is started begins at once.
+		// An interrupt does not end this, because the caller has to know whether the watcher was started.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), detachTimeout)
 		defer cancel()
 		out, err := exec.CommandContext(ctx, "systemd-run", append(args, argv...)...).CombinedOutput()
 		if err != nil {
-			return fmt.Errorf("starting what watches the upgrade: systemd-run: %w: %s", err, strings.TrimSpace(string(out)))
+			return fmt.Errorf("starting the watcher of the upgrade: systemd-run: %w: %s", err, strings.TrimSpace(string(out)))
 		}
 		return nil
 	}
@@ -31,10 +31,10 @@ func Detach(ctx context.Context, t Target, argv []string) error {
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("starting what watches the upgrade: %w", err)
+		return fmt.Errorf("starting the watcher of the upgrade: %w", err)
 	}
 	return cmd.Process.Release()
 }
 
-// detachTimeout is for systemd to start a service.
+// detachTimeout is the time in which systemd has to start a service.
 const detachTimeout = 30 * time.Second

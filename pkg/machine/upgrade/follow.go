@@ -8,23 +8,23 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
-// follow tells how the trial goes until its end.
+// follow reports the progress of the trial until its end.
 func (u *upgrading) follow(ctx context.Context) (State, error) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	relieve := time.NewTicker(relief)
 	defer relieve.Stop()
-	told := Phase("")
+	reported := Phase("")
 	for {
 		s, ok, err := Read(string(u.place))
 		if err == nil && !ok {
-			err = fmt.Errorf("somebody has removed %s: what came of the upgrade cannot be told", u.state())
+			err = fmt.Errorf("%s was removed: the result of the upgrade is unknown", u.state())
 		}
 		if err != nil {
 			return s, err
 		}
-		if s.Phase != told {
-			told = s.Phase
+		if s.Phase != reported {
+			reported = s.Phase
 			u.Say(s.Text())
 		}
 		if !s.Pending() && (!s.Settled.IsZero() || s.Unsettled != "") {
@@ -32,18 +32,18 @@ func (u *upgrading) follow(ctx context.Context) (State, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return s, fmt.Errorf("the upgrade goes on without this command; see coracle status: %w", context.Cause(ctx))
+			return s, fmt.Errorf("the upgrade continues without this command; see coracle status: %w", context.Cause(ctx))
 		case <-relieve.C:
-			go func() { _ = Watch(ctx, string(u.place), u.manager) }() // which ends at once if there is a watcher
+			go func() { _ = Watch(ctx, string(u.place), u.manager) }() // it returns at once if another watcher runs
 		case <-tick.C:
 		}
 	}
 }
 
-// relief is how often the command takes the place of a watcher that is gone.
+// relief is the interval at which the command replaces a watcher that has died.
 const relief = 10 * time.Second
 
-// result is the error of a trial that is over.
+// result returns the error of a trial that has ended.
 func (s State) result() error {
 	var err error
 	switch s.Phase {
@@ -60,14 +60,14 @@ func (s State) result() error {
 	return err
 }
 
-// restored says what was put back.
+// restored describes what was restored.
 func (s State) restored() string {
-	text := s.From.Version + " is back"
+	text := s.From.Version + " is installed again"
 	if s.Unsettled == "" {
 		text = s.From.Version + " runs again"
 	}
 	if s.Datastore {
-		return fmt.Sprintf("%s, with the cluster's data of before; what was written meanwhile is in %s", text, s.Failed)
+		return fmt.Sprintf("%s, with the cluster's data from before the upgrade; what was written since is in %s", text, s.Failed)
 	}
 	return text + "; the datastore was left as it is: " + s.Kept
 }

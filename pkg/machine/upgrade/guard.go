@@ -97,7 +97,7 @@ func (e *engine) begin(s State) error {
 		}
 	}
 	if s.OldData && !s.Datastore {
-		return e.cancel(s, errors.New("the datastore cannot go back: "+s.Kept))
+		return e.cancel(s, errors.New("the datastore cannot be restored: "+s.Kept))
 	}
 	if s.Datastore {
 		e.at("copy datastore")

@@ -278,7 +278,7 @@ func TestGuard(t *testing.T) {
 		{name: "armed by a clock that went back", arm: func(_ *machine, s *State) { s.Armed = s.Armed.Add(time.Hour) }, want: Cancelled, runs: "old", data: "old", because: "interrupted before"},
 		{name: "armed some minutes ago", arm: func(_ *machine, s *State) { s.Armed = s.Armed.Add(-fresh + time.Minute) }, want: Committed, runs: "new", data: "new"},
 		{name: "old data wanted where another server joined", arm: func(m *machine, s *State) { s.OldData = true; m.write(peersMark(m.dirs), "") },
-			want: Cancelled, runs: "old", data: "old", because: "cannot go back"},
+			want: Cancelled, runs: "old", data: "old", because: "cannot be restored"},
 		{name: "new file changed", arm: func(m *machine, _ *State) { m.write(next(m.binary), "other") }, want: Cancelled, runs: "old", data: "old", because: "not as it was"},
 		{name: "old file removed", trial: func(m *machine) { _ = os.Remove(back(m.binary)) }, want: RolledBack, runs: "old", data: "old"},
 		{name: "old data wanted", arm: func(m *machine, s *State) {

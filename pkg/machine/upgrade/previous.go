@@ -12,25 +12,25 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
 
-// Previous makes o the way back to the version before, as it was kept by the last upgrade.
+// Previous sets o to return to the previous version, which the last upgrade has kept.
 func Previous(t Target, o *Options) error {
 	p := place(t.Dirs.Data)
 	o.File, o.Back, o.Downgrade = p.previous(binaryName), true, true
-	o.Name = "the version before"
+	o.Name = "the previous version"
 	if _, err := os.Stat(o.File); err != nil {
-		why := "nothing has been upgraded yet"
+		why := "there has been no upgrade yet"
 		if s, ok, _ := Read(t.Dirs.Data); ok && s.Phase == RolledBack {
-			why = "the last upgrade was taken back already"
+			why = "the last upgrade has been rolled back already"
 		}
-		return exitcode.Usagef("there is no version before to go back to: %s", why)
+		return exitcode.Usagef("there is no previous version: %s", why)
 	}
 	if o.OldData && !paths.Exists(p.previous(dataName)) {
-		return exitcode.Usagef("there is no datastore of the version before: it is kept only where this server alone has the cluster's data")
+		return exitcode.Usagef("there is no datastore of the previous version: it is kept only if this server is the only one with the cluster's data")
 	}
 	return nil
 }
 
-// sameMinor refuses to go back to another Kubernetes minor version with data that the newer one has written.
+// sameMinor fails for a rollback to another Kubernetes minor version, which may not read what the newer one has written.
 func sameMinor(from, to string) error {
 	a, err := parseVersion(from)
 	if err != nil {
@@ -44,13 +44,13 @@ func sameMinor(from, to string) error {
 		return nil
 	}
 	return exitcode.Usagef("%s may not understand what Kubernetes %d.%d has written to the cluster's data since the upgrade: "+
-		"give --datastore to go back to the data of before the upgrade too, and lose what was written since", to, a.major, a.minor)
+		"with --datastore the data from before the upgrade is restored too, and what was written since is lost", to, a.major, a.minor)
 }
 
-// UnpackAhead unpacks this executable's payload for a data directory whose coracle is of another version.
+// UnpackAhead unpacks this executable's payload into a data directory that another version uses.
 func UnpackAhead(data string) error {
 	if !filepath.IsAbs(data) {
-		return fmt.Errorf("%s is no absolute path", data)
+		return fmt.Errorf("%s is not an absolute path", data)
 	}
 	if _, err := os.Stat(data); err != nil {
 		return &fs.PathError{Op: "looking at the data directory", Path: data, Err: err}

@@ -15,25 +15,25 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
 
-// Options say what is wanted of an upgrade.
+// Options has the settings of an upgrade.
 type Options struct {
 	File string // the new executable
-	Name string // what people call it; "" is File
-	// Timeout is how long the new version may take to become ready, Hold how long it has to stay so.
+	Name string // its name in messages; "" is File
+	// Timeout is the time in which the new version has to become ready, and Hold the time in which it has to stay ready.
 	Timeout, Hold time.Duration
-	Downgrade     bool // an older version is meant
-	Back          bool // the new version is the one before, and OldData wants its datastore too
+	Downgrade     bool // an older version is allowed
+	Back          bool // the new version is the previous one; with OldData its datastore is restored too
 	OldData       bool
 	DryRun        bool         // only check
-	Say           func(string) // told each step; may be nil
+	Say           func(string) // called with each step, for users; may be nil
 	Launch        Launcher     // nil is Detach
 }
 
 // Launcher starts a command that outlives this process.
 type Launcher func(ctx context.Context, t Target, argv []string) error
 
-// Upgrade puts another version in the place of the installed one and returns when that works, or when the old one is back:
-// then the error is of class complain.RolledBack. A file that cannot be used is refused before anything is changed.
+// Upgrade replaces the installed version and returns when the new one works, or when the old one has been restored: then the
+// error is of class exitcode.RolledBack. A file that cannot be used is refused before anything is changed.
 func Upgrade(ctx context.Context, t Target, m initsystem.Manager, o Options) (State, error) {
 	u := upgrading{place: place(t.Dirs.Data), target: t, manager: m, Options: o}
 	if u.Say == nil {
@@ -49,7 +49,7 @@ func Upgrade(ctx context.Context, t Target, m initsystem.Manager, o Options) (St
 	u.target.Binary = real
 	lock, err := u.hold("lock", filelock.Try)
 	if errors.Is(err, filelock.ErrHeld) {
-		return State{}, errors.New("another upgrade is under way: see coracle status")
+		return State{}, errors.New("another upgrade is in progress: see coracle status")
 	}
 	if err != nil {
 		return State{}, err
@@ -84,7 +84,7 @@ type upgrading struct {
 	Options
 }
 
-// clear ends what an earlier command has left.
+// clear ends an interrupted upgrade of an earlier command.
 func (u *upgrading) clear(ctx context.Context) error {
 	s, ok, err := Read(string(u.place))
 	if err != nil || !ok {
@@ -96,7 +96,7 @@ func (u *upgrading) clear(ctx context.Context) error {
 	}
 	if s.Phase != Armed {
 		_ = u.start(ctx)
-		return fmt.Errorf("an earlier upgrade, %s, has no end yet: see coracle status, and try again when it has", s.Text())
+		return fmt.Errorf("an earlier upgrade is not finished: %s; see coracle status, and try again when it is", s.Text())
 	}
 	_, err = newEngine(string(u.place)).end(Armed, Cancelled, "it was interrupted before it began")
 	return err
@@ -107,7 +107,7 @@ func (u *upgrading) lastFailed() string {
 	return s.Failed
 }
 
-// prepare puts everything in place that a trial needs, and arms it.
+// prepare makes everything that a trial needs, and arms it.
 func (u *upgrading) prepare(ctx context.Context) (State, error) {
 	s := State{
 		Phase: Armed, Back: u.Back, Service: u.target.Service, Binary: u.target.Binary, Dirs: u.target.Dirs, OldData: u.OldData,
@@ -119,15 +119,15 @@ func (u *upgrading) prepare(ctx context.Context) (State, error) {
 	s.Kept = kept(s.Dirs, u.target.Server)
 	s.Datastore = s.Kept == ""
 	if s.OldData && !s.Datastore {
-		return s, exitcode.Usagef("the datastore cannot go back: %s", s.Kept)
+		return s, exitcode.Usagef("the datastore cannot be restored: %s", s.Kept)
 	}
 	if s.Datastore {
-		u.Say(fmt.Sprintf("the cluster's data, %d MB, is copied before and put back if %s does not work", datastoreSize(s.Dirs)>>20, s.To.Version))
+		u.Say(fmt.Sprintf("the cluster's data, %d MB, is copied first and restored if %s does not work", datastoreSize(s.Dirs)>>20, s.To.Version))
 		if err := room(s.Dirs.Data, datastoreSize(s.Dirs), "a copy of the cluster's data"); err != nil {
 			return s, err
 		}
 	} else {
-		u.Say("the datastore stays as it is: " + s.Kept)
+		u.Say("the datastore is not copied: " + s.Kept)
 	}
 	if u.DryRun {
 		return s, u.tryUnpack(ctx, s)
@@ -143,7 +143,7 @@ func (u *upgrading) prepare(ctx context.Context) (State, error) {
 	return s, u.write(s)
 }
 
-// tryUnpack finds out whether the file is whole and its payload fits, and leaves nothing.
+// tryUnpack checks that the file is complete and that its payload fits on the disk. It leaves nothing.
 func (u *upgrading) tryUnpack(ctx context.Context, s State) error {
 	temp, err := os.MkdirTemp(u.join(), "dry-run-")
 	if err != nil {
@@ -153,7 +153,7 @@ func (u *upgrading) tryUnpack(ctx context.Context, s State) error {
 	return unpack(ctx, next(s.Binary), u.Name, temp)
 }
 
-// stage copies the new file beside the installed one and finds out what both are.
+// stage copies the new file beside the installed one, and gets the versions of both.
 func (u *upgrading) stage(ctx context.Context, s *State) error {
 	if err := inspect(u.File); err != nil {
 		return err
@@ -185,13 +185,13 @@ func (u *upgrading) stage(ctx context.Context, s *State) error {
 	return allowed(s.From.Version, s.To.Version, u.target.Server, u.Downgrade)
 }
 
-// ErrSame says that the new file is the one that is installed.
-var ErrSame = errors.New("this very file is installed already")
+// ErrSame is the error of an upgrade to the installed file.
+var ErrSame = errors.New("this file is installed already")
 
-// keepOld makes sure that the old version can come back whatever happens: it needs no space and no file of the new one.
+// keepOld keeps what a rollback needs, so that it needs neither disk space nor a file of the new version.
 func (u *upgrading) keepOld(s State) error {
-	// From now on what is in the directory of a trial belongs to this one, and not to one that was committed.
-	s.Phase, s.Error, s.Ended = Cancelled, "it was interrupted while it was prepared", time.Now()
+	// From now on the files in the directory of the trial belong to this trial, and not to one that was committed.
+	s.Phase, s.Error, s.Ended = Cancelled, "it was interrupted during the preparation", time.Now()
 	if err := u.write(s); err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (u *upgrading) keepOld(s State) error {
 	const reserve = 1 << 20
 	noise := make([]byte, reserve)
 	for i := range noise {
-		noise[i] = byte(i*7 + i>>8) // so that no file system saves it
+		noise[i] = byte(i*7 + i>>8) // so that no file system compresses it
 	}
 	if err := atomicfile.Write(u.trial(reserveName), noise, 0o600); err != nil {
 		return err
@@ -215,7 +215,7 @@ func (u *upgrading) keepOld(s State) error {
 	return payload.Hold(s.Dirs)
 }
 
-// replace does without a trial what the guard does, for a service that is stopped: it stays so.
+// replace replaces the executable of a service that is stopped and stays so, without a trial.
 func (u *upgrading) replace() (State, error) {
 	if err := Guard(string(u.place)); err != nil {
 		return State{}, err
@@ -226,14 +226,14 @@ func (u *upgrading) replace() (State, error) {
 		return s, err
 	}
 	if s.Phase == Armed {
-		why := errors.New("a coracle that is not the service's runs with this data: stop it first")
+		why := errors.New("a coracle that is not the service runs with this data directory: stop it first")
 		return s, errors.Join(why, e.cancel(s, why))
 	}
-	u.Say("the service is stopped, and stays so: its next start is the first of " + s.To.Version + ", which is not tried before")
+	u.Say("the service is stopped and stays so: its next start is the first one of " + s.To.Version + ", without a trial")
 	return s, s.result()
 }
 
-// start lets the watcher begin.
+// start starts the watcher.
 func (u *upgrading) start(ctx context.Context) error {
 	launch := u.Launch
 	if launch == nil {

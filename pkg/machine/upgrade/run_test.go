@@ -159,12 +159,12 @@ func TestUpgrade(t *testing.T) {
 		{name: "service is stopped", version: "v1.37.1+coracle.2", stopped: true, want: Committed},
 		{name: "exits", version: "v1.37.1+coracle.2", behaviour: "exits", want: RolledBack, class: exitcode.RolledBack, says: "I do not work"},
 		{name: "misconfigured", version: "v1.37.1+coracle.2", behaviour: "fails", want: RolledBack, class: exitcode.RolledBack, says: "I am misconfigured"},
-		{name: "hangs", version: "v1.37.1+coracle.2", behaviour: "hangs", want: RolledBack, class: exitcode.RolledBack, says: "not ready within 300ms, and has told nothing"},
+		{name: "hangs", version: "v1.37.1+coracle.2", behaviour: "hangs", want: RolledBack, class: exitcode.RolledBack, says: "not ready within 300ms, and has written no state"},
 		{name: "does not stay ready", version: "v1.37.1+coracle.2", behaviour: "stumbles", want: RolledBack, class: exitcode.RolledBack, says: "the node exited"},
 		{name: "older", version: "v1.37.0+coracle.9", class: exitcode.Misuse, says: "is older than v1.37.1+coracle.1"},
 		{name: "older and meant", version: "v1.37.0+coracle.9", options: Options{Downgrade: true}, want: Committed},
 		{name: "minor skipped", version: "v1.39.0+coracle.1", class: exitcode.Misuse, says: "upgrade to 1.38 first"},
-		{name: "no version", version: "v1", class: exitcode.Misuse, says: "is no version of coracle"},
+		{name: "no version", version: "v1", class: exitcode.Misuse, says: "is not a version of coracle"},
 		{name: "payload damaged", version: "v1.37.1+coracle.13", class: exitcode.Failed, says: "not copied whole"},
 		{name: "only a look", version: "v1.37.1+coracle.2", options: Options{DryRun: true}},
 	} {
@@ -265,7 +265,7 @@ func TestVersions(t *testing.T) {
 		{"v1.37.1+coracle.1", "v1.39.0+coracle.1", true, false, "must not skip"},
 		{"v1.37.1+coracle.1", "v1.39.0+coracle.1", false, false, ""},
 		{"v1.37.1+coracle.1", "v2.0.0+coracle.1", true, false, "must not skip"},
-		{"v1.37.1+coracle.1", "v1.37.1+k3s1", true, false, "no version of coracle"},
+		{"v1.37.1+coracle.1", "v1.37.1+k3s1", true, false, "not a version of coracle"},
 	} {
 		err := allowed(c.from, c.to, c.server, c.downgrade)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

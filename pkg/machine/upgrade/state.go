@@ -15,17 +15,17 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// Phase is how far a trial is.
+// Phase is the progress of a trial.
 type Phase string
 
-// The phases. The last three are ends.
+// The phases. A trial in one of the last three has ended.
 const (
 	Armed      Phase = "armed"       // the next start of the service begins the trial
-	Trial      Phase = "trial"       // the new version runs, or is about to
-	Restoring  Phase = "restoring"   // the old version and its datastore are being put back
-	Committed  Phase = "committed"   // the new version was found good
-	RolledBack Phase = "rolled-back" // the old version runs again, or is about to
-	Cancelled  Phase = "cancelled"   // it never came to a trial: nothing was changed
+	Trial      Phase = "trial"       // the new version runs, or is about to start
+	Restoring  Phase = "restoring"   // the old version and its datastore are being restored
+	Committed  Phase = "committed"   // the new version works
+	RolledBack Phase = "rolled-back" // the old version runs again, or is about to start
+	Cancelled  Phase = "cancelled"   // the trial did not begin, and nothing was changed
 )
 
 // Build is one executable.
@@ -34,40 +34,40 @@ type Build struct {
 	SHA256  string `json:"sha256"`
 }
 
-// State is what is known of the present trial, or the last one.
+// State is the state of the present or the last trial.
 type State struct {
 	Phase Phase `json:"phase"`
-	// Back is set where people went back to the version before by hand.
+	// Back is true for a rollback that a user started.
 	Back    bool       `json:"back,omitempty"`
 	Service string     `json:"service"`
-	Binary  string     `json:"binary"` // the path that is swapped
+	Binary  string     `json:"binary"` // path of the executable that is replaced
 	Dirs    paths.Dirs `json:"dirs"`
 	From    Build      `json:"from"`
 	To      Build      `json:"to"`
-	// Datastore says that the datastore is copied before the trial and put back after one that failed; else Kept says why not.
+	// Datastore is true if the datastore is copied before the trial and restored if it fails. Otherwise Kept is the reason.
 	Datastore bool   `json:"datastore"`
 	Kept      string `json:"kept,omitempty"`
-	// OldData says that the trial runs with the datastore that is kept with the version before.
+	// OldData is true if the trial uses the datastore that was kept with the previous version.
 	OldData bool `json:"oldData,omitempty"`
-	// Saved are the parts of the datastore that there were when it was copied.
+	// Saved are the parts of the datastore that existed when it was copied.
 	Saved   []string      `json:"saved,omitempty"`
-	Timeout time.Duration `json:"timeout"` // until it is ready
-	Hold    time.Duration `json:"hold"`    // and for how long it has to stay so
+	Timeout time.Duration `json:"timeout"` // for becoming ready
+	Hold    time.Duration `json:"hold"`    // for staying ready
 
 	Boot  string    `json:"boot"` // the boot of the machine in which it was armed
 	Armed time.Time `json:"armed"`
 	Began time.Time `json:"began,omitzero"` // of the trial
 	Ended time.Time `json:"ended,omitzero"`
-	// Error is why the new version was given up.
+	// Error is the reason for a rollback or cancellation.
 	Error string `json:"error,omitempty"`
-	// Failed is the directory with the datastore that was given up.
+	// Failed is the directory with the datastore of the failed version.
 	Failed string `json:"failed,omitempty"`
-	// Settled is when the service was seen working after the end; Unsettled is why it was not.
+	// Settled is the time at which the service was ready after the end, and Unsettled the reason why it was not.
 	Settled   time.Time `json:"settled,omitzero"`
 	Unsettled string    `json:"unsettled,omitempty"`
 }
 
-// Pending reports whether the trial has no end yet.
+// Pending reports whether the trial has not ended.
 func (s State) Pending() bool {
 	return s.Phase == Armed || s.Phase == Trial || s.Phase == Restoring
 }
@@ -79,7 +79,7 @@ func Read(data string) (s State, ok bool, err error) {
 		return State{}, false, nil
 	}
 	if err != nil {
-		return State{}, false, fmt.Errorf("reading how far the upgrade is: %w", err)
+		return State{}, false, fmt.Errorf("reading the state of the upgrade: %w", err)
 	}
 	if err := json.Unmarshal(text, &s); err != nil {
 		return State{}, false, fmt.Errorf("reading %s: %w", place(data).state(), err)
@@ -100,7 +100,7 @@ func (p place) write(s State) error {
 func (p place) put(s State) error {
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encoding how far the upgrade is: %w", err)
+		return fmt.Errorf("encoding the state of the upgrade: %w", err)
 	}
 	return atomicfile.Write(p.state(), text, 0o600)
 }
@@ -132,7 +132,7 @@ func (p place) hold(name string, take func(path string) (*os.File, error)) (*os.
 
 func waitForLock(path string) (*os.File, error) { return filelock.Wait(context.Background(), path) }
 
-// Text says in a line how the trial is or how it ended, for people.
+// Text describes the trial in one line, for users.
 func (s State) Text() string {
 	step := fmt.Sprintf("the change from %s to %s", s.From.Version, s.To.Version)
 	switch s.Phase {
@@ -141,11 +141,11 @@ func (s State) Text() string {
 	case Trial:
 		return step + " is on trial"
 	case Restoring:
-		return step + " did not work; " + s.From.Version + " is being put back"
+		return step + " did not work; " + s.From.Version + " is being restored"
 	case Committed:
 		return step + " was done"
 	case RolledBack:
-		return step + " did not work and was taken back: " + firstLine(s.Error)
+		return step + " did not work and was rolled back: " + firstLine(s.Error)
 	case Cancelled:
 		return step + " was not tried: " + firstLine(s.Error)
 	}

@@ -9,10 +9,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
-// number is a version as it can be compared: of Kubernetes, and our own count behind it.
+// number is a version in comparable form: of Kubernetes, and the number of coracle's release of it.
 type number struct {
 	major, minor, patch int
-	count               int // -1 if it is a developer's build, which has none
+	count               int // -1 for a developer's build
 }
 
 var versionForm = regexp.MustCompile(`^v(\d+)\.(\d+)\.(\d+)(?:-[0-9A-Za-z.-]+)?\+coracle\.(\d+|dev)`)
@@ -20,7 +20,7 @@ var versionForm = regexp.MustCompile(`^v(\d+)\.(\d+)\.(\d+)(?:-[0-9A-Za-z.-]+)?\
 func parseVersion(text string) (number, error) {
 	m := versionForm.FindStringSubmatch(text)
 	if m == nil {
-		return number{}, fmt.Errorf("%q is no version of coracle; they look like v1.37.1+coracle.1", text)
+		return number{}, fmt.Errorf("%q is not a version of coracle such as v1.37.1+coracle.1", text)
 	}
 	n := number{count: -1}
 	for i, to := range []*int{&n.major, &n.minor, &n.patch, &n.count} {
@@ -29,14 +29,14 @@ func parseVersion(text string) (number, error) {
 		}
 		v, err := strconv.Atoi(m[i+1])
 		if err != nil {
-			return number{}, fmt.Errorf("%q is no version of coracle: %w", text, err)
+			return number{}, fmt.Errorf("%q is not a version of coracle: %w", text, err)
 		}
 		*to = v
 	}
 	return n, nil
 }
 
-// older reports whether a is certainly older than b: a developer's build is as old as any of the same Kubernetes.
+// older reports whether a is older than b. A developer's build is not older than others of the same Kubernetes version.
 func older(a, b number) bool {
 	for _, pair := range [][2]int{{a.major, b.major}, {a.minor, b.minor}, {a.patch, b.patch}} {
 		if pair[0] != pair[1] {
@@ -46,8 +46,8 @@ func older(a, b number) bool {
 	return a.count >= 0 && b.count >= 0 && a.count < b.count
 }
 
-// Step says why a service that is stopped must not get another executable; nil if it may, also where the installed one is
-// broken and cannot tell what it is.
+// Step returns why file must not replace the executable of a stopped service; nil if it may, or if the installed executable is
+// damaged so that its version is unknown.
 func Step(ctx context.Context, t Target, file string) error {
 	from, err := identify(ctx, t.Binary, t.Binary)
 	if err != nil {
@@ -60,7 +60,7 @@ func Step(ctx context.Context, t Target, file string) error {
 	return allowed(from.Version, to.Version, t.Server, false)
 }
 
-// allowed says why a step between versions must not be made, nil if it may.
+// allowed returns why a change between versions is not allowed; nil if it is.
 func allowed(from, to string, server, downgrade bool) error {
 	a, err := parseVersion(from)
 	if err != nil {
@@ -73,7 +73,7 @@ func allowed(from, to string, server, downgrade bool) error {
 	minor := func(n number) string { return fmt.Sprintf("%d.%d", n.major, n.minor) }
 	switch {
 	case older(b, a) && !downgrade:
-		return exitcode.Usagef("%s is older than %s, which runs here: give --allow-downgrade to go back nevertheless, "+
+		return exitcode.Usagef("%s is older than %s, which is installed: give --allow-downgrade to install it nevertheless, "+
 			"or see coracle rollback", to, from)
 	case server && (a.major != b.major || b.minor > a.minor+1):
 		step := number{major: a.major, minor: a.minor + 1}

@@ -20,22 +20,22 @@ type watcher struct {
 	manager   initsystem.Manager
 	restarted chan error
 	service   string
-	judged    bool      // it has been restarted for being bad
-	failedAt  time.Time // when a restart has failed
-	said      string    // by the service manager, of the first restart
+	judged    bool      // the service has been restarted because the new version does not work
+	failedAt  time.Time // of the last restart that failed
+	reason    string    // the service manager's error of the first restart
 }
 
-// look is how often the watcher looks, while there is a trial.
+// look is the interval at which the watcher reads the state of a trial.
 const look = 100 * time.Millisecond
 
-// slack is what a version that is ready may take to say so after it has been watched long enough.
+// slack is the time in which a version has to confirm the trial after the hold time.
 const slack = 15 * time.Second
 
 // Watch begins a trial that is armed and sees it to its end, wherever an earlier watcher left it.
 func Watch(ctx context.Context, data string, m initsystem.Manager) error {
 	lock, err := place(data).hold("watch.lock", filelock.Try)
 	if errors.Is(err, filelock.ErrHeld) {
-		return nil // another one does
+		return nil // another watcher runs
 	}
 	if err != nil {
 		return err
@@ -53,7 +53,7 @@ func Watch(ctx context.Context, data string, m initsystem.Manager) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for {
-		if s, ok, err = Read(data); err != nil || !ok { // coracle was taken off this machine
+		if s, ok, err = Read(data); err != nil || !ok { // coracle was uninstalled
 			return err
 		}
 		if !s.Pending() {
@@ -78,13 +78,13 @@ func (w *watcher) restart(ctx context.Context, s State) {
 	go func() { w.restarted <- w.manager.Restart(ctx, s.Service) }()
 }
 
-// noteRestart takes the end of a restart. What the service manager tries again by itself is let be for a while.
+// noteRestart handles the end of a restart. A restart that the service manager repeats by itself is not a failure yet.
 func (w *watcher) noteRestart(ctx context.Context, failed error) error {
 	if failed == nil {
 		return w.giveUp("the service was restarted without the step that begins an upgrade: install it again with coracle install")
 	}
-	if w.said == "" {
-		w.said = failed.Error()
+	if w.reason == "" {
+		w.reason = failed.Error()
 	}
 	w.failedAt = time.Now()
 	if how, err := w.manager.State(ctx, w.service); err == nil && how.Running == initsystem.Starting {
@@ -93,7 +93,7 @@ func (w *watcher) noteRestart(ctx context.Context, failed error) error {
 	return w.giveUp("restarting the service: " + failed.Error())
 }
 
-// patience is for how long a service that does not come to its guard is tried.
+// patience is the time in which a service has to run its guard.
 const patience = 30 * time.Second
 
 // giveUp cancels a trial that has not begun.
@@ -102,10 +102,10 @@ func (w *watcher) giveUp(why string) error {
 	return err
 }
 
-// judge restarts the service if the version on trial is no good, so that the guard puts the old one back.
+// judge restarts the service if the version on trial does not work, so that the guard restores the old one.
 func (w *watcher) judge(ctx context.Context, s State) error {
 	if s.Phase == Armed && !w.failedAt.IsZero() && time.Since(w.failedAt) > patience {
-		return w.giveUp("the service does not start: " + w.said)
+		return w.giveUp("the service does not start: " + w.reason)
 	}
 	if s.Phase != Trial || w.judged {
 		return nil
@@ -132,7 +132,7 @@ func (w *watcher) judge(ctx context.Context, s State) error {
 	return nil
 }
 
-// fault says what is wrong with the version on trial, "" if it may go on.
+// fault returns why the version on trial does not work, "" if it may continue.
 func (w *watcher) fault(ctx context.Context, s State) string {
 	front, ok, _ := state.Read(s.Dirs, state.Front)
 	if !ok || front.Started.Before(s.Began) {
@@ -146,15 +146,15 @@ func (w *watcher) fault(ctx context.Context, s State) string {
 	case front.Ready.IsZero() && ran > s.Timeout:
 		return fmt.Sprintf("it was not ready within %v%s", s.Timeout, awaited(s, front))
 	case !front.Ready.IsZero() && time.Since(front.Ready) > s.Hold+slack:
-		return "it was ready, but did not say that it stayed so"
+		return "it was ready, but did not confirm that it stayed so"
 	}
 	return ""
 }
 
-// awaited says what a version that is not ready waits for.
+// awaited describes what a version that is not ready waits for.
 func awaited(s State, front state.Process) string {
 	if front.PID == 0 {
-		return ", and has told nothing"
+		return ", and has written no state"
 	}
 	var list []string
 	if last := lastExit(front); last != "" {
@@ -177,13 +177,13 @@ func awaited(s State, front state.Process) string {
 	return ": " + strings.Join(list, "; ")
 }
 
-// log is what the service manager has found in the new version's log.
+// log returns what the service manager has found in the new version's log.
 func (w *watcher) log() string {
-	_, log, _ := strings.Cut(w.said, "it says:\n")
+	_, log, _ := strings.Cut(w.reason, "it says:\n")
 	return log
 }
 
-// settle notes whether the service works after the trial.
+// settle records whether the service works after the trial.
 func (w *watcher) settle(ctx context.Context, s State) error {
 	if !s.Settled.IsZero() || s.Unsettled != "" {
 		return nil
