@@ -148,7 +148,7 @@ func (r *Report) addProcesses(recorded map[string]state.Process, from Sources) {
 		for _, name := range []string{state.ControlPlane, state.Node} {
 			if p, ok := recorded[name]; ok && from.alive(p) {
 				r.Health = Degraded
-				r.Reasons = append(r.Reasons, fmt.Sprintf("%s (pid %d) runs without a supervisor", name, p.PID))
+				r.Reasons = append(r.Reasons, fmt.Sprintf("%s (pid %d) runs without the front, which supervises it", name, p.PID))
 			}
 		}
 		return

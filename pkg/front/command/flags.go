@@ -104,7 +104,7 @@ func unfold(n *yaml.Node) {
 func Confirm(in io.Reader, out io.Writer, what string) error {
 	f, ok := in.(*os.File)
 	if !ok || !progress.IsTerminal(f) {
-		return exitcode.Usagef("this has to be confirmed, and there is no terminal to ask on: give --yes")
+		return exitcode.Usagef("standard input is not a terminal, so this cannot be confirmed: give --yes")
 	}
 	fmt.Fprint(out, what+"Type yes to go on: ")
 	answer, err := bufio.NewReader(f).ReadString('\n')

@@ -149,7 +149,7 @@ func TestChangedWhileWritten(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "backup")
 	changing := File{Name: Database, source: "/proc/sys/kernel/random/uuid"} // another one at each reading
-	if err := Write(path, Manifest{}, []File{changing}); err == nil || !strings.Contains(err.Error(), "is no backup") {
+	if err := Write(path, Manifest{}, []File{changing}); err == nil || !strings.Contains(err.Error(), "is not a backup") {
 		t.Errorf("written: %v", err)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
