@@ -28,7 +28,7 @@ type APIServer struct {
 	Issuer    string // of service account tokens
 	Files     Files
 	AuditLog  string            // file, used if there is an audit policy
-	Extension Extension         // our own paths; the zero value has none
+	Extension Extension         // paths of coracle; the zero value has none
 	Egress    Egress            // how nodes and pods are reached
 	Groups    []Group           // API groups of coracle
 	Admission []addon.Admission // plugins of coracle, which are on by default
@@ -51,7 +51,7 @@ type Files struct {
 	Authentication    string // AuthenticationConfiguration, generated
 }
 
-// authentication lets everybody ask whether the server is well, and nothing else, without saying who they are.
+// authentication allows anonymous requests to the health endpoints only.
 const authentication = `apiVersion: apiserver.config.k8s.io/v1
 kind: AuthenticationConfiguration
 anonymous:
@@ -95,7 +95,7 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 	return prepared.Run(ctx)
 }
 
-// explain names the file that upstream's error is about, where upstream does not.
+// explain adds the name of the file to an error of upstream that lacks it.
 func (a APIServer) explain(err error) error {
 	if a.API.EncryptionConfig != "" && strings.Contains(err.Error(), "parsing file") {
 		return fmt.Errorf("reading the encryption configuration %s: %w", a.API.EncryptionConfig, err)
@@ -103,7 +103,7 @@ func (a APIServer) explain(err error) error {
 	return err
 }
 
-// options are the completed, checked options.
+// options returns the completed and validated options.
 func (a APIServer) options(ctx context.Context) (options.CompletedOptions, error) {
 	none := options.CompletedOptions{}
 	opts := options.NewServerRunOptions()
@@ -127,7 +127,7 @@ func (a APIServer) options(ctx context.Context) (options.CompletedOptions, error
 	return completed, errors.Join(completed.Validate()...)
 }
 
-// awaitHealthy asks the handler itself, without a connection.
+// awaitHealthy waits until the health endpoints succeed. It calls the handler without a connection.
 func awaitHealthy(ctx context.Context, handler http.Handler) error {
 	for _, path := range []string{"/readyz", "/healthz"} {
 		err := lifecycle.Until(ctx, path, func(ctx context.Context) error {

@@ -25,17 +25,17 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/tunnel"
 )
 
-// Egress is how the server reaches nodes, pods and webhooks: directly, or through the tunnels that nodes make.
+// Egress are the connections of the server to nodes, pods and webhooks: direct ones, or through tunnels of nodes.
 type Egress struct {
-	Tunnels *tunnel.Hub // nil has none
-	Node    string      // the server's own, which has no tunnel
-	// AnyPodAddress says that a pod's address does not tell its node: a CNI plugin of the user's gives them out.
+	Tunnels *tunnel.Hub // may be nil
+	Node    string      // the name of the server's own node, which has no tunnel
+	// AnyPodAddress is set if pod addresses do not belong to the pod CIDR of their node, as with a CNI plugin of the user.
 	AnyPodAddress bool
 }
 
-// newConfig makes the servers' configurations from upstream's functions, in upstream's order. It is there for one
-// addition, which has no flag: the egress selector's dialer is a function of ours, in this process. A selector of the
-// user's own is left alone.
+// newConfig makes the configurations of the servers with upstream's functions, in upstream's order. It differs from upstream's NewConfig
+// in what no flag can set: the authorizer, and the dialer of the egress selector, which is a function of this process. A selector that the
+// user configured is not changed.
 func (e Egress) newConfig(opts options.CompletedOptions, groups []Group) (*app.Config, error) {
 	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme}
 	for _, g := range groups {
@@ -73,7 +73,7 @@ func (e Egress) newConfig(opts options.CompletedOptions, groups []Group) (*app.C
 	return &app.Config{Options: opts, Aggregator: aggregator, KubeAPIs: kube, ApiExtensions: extensions}, nil
 }
 
-// install enters the dialer.
+// install sets the dialer.
 func (e Egress) install(generic *genericserver.Config, shared informers.SharedInformerFactory) {
 	if e.Tunnels == nil || generic.EgressSelector != nil {
 		return
@@ -84,14 +84,14 @@ func (e Egress) install(generic *genericserver.Config, shared informers.SharedIn
 	}
 	dialer := &tunnel.Dialer{Hub: e.Tunnels, Self: e.Node, Owner: owners.of}
 	generic.EgressSelector = egressselector.NewEgressSelectorWithMap(map[egressselector.EgressType]utilnet.DialFunc{
-		egressselector.Cluster: dialer.DialContext, // the other two, which are not set, are dialled as ever
+		egressselector.Cluster: dialer.DialContext, // the other two are not set, so they are dialled directly
 	})
 }
 
-// owners finds the node that has an address. Both listers are the server's own, which it has anyway.
+// owners finds the node of an address. Both listers exist in the server anyway.
 type owners struct {
 	nodes corelisters.NodeLister
-	pods  corelisters.PodLister // asked instead of the nodes' pod ranges; nil if these tell
+	pods  corelisters.PodLister // used instead of the nodes' pod CIDRs; nil if the CIDRs are right
 }
 
 func (o owners) of(host string) (owner tunnel.Owner, ok bool) {
@@ -99,13 +99,13 @@ func (o owners) of(host string) (owner tunnel.Owner, ok bool) {
 	if err != nil {
 		return owner, false
 	}
-	ip, _ := netip.ParseAddr(host) // the zero value, for a name, is in no range
-	// Ranges first: they are the control plane's to give, while nodes say themselves what their addresses are.
-	for _, tells := range []func(*corev1.Node) bool{
+	ip, _ := netip.ParseAddr(host) // a name has the zero value, which is in no CIDR
+	// CIDRs go first: the control plane assigns them, while nodes report their addresses themselves.
+	for _, matches := range []func(*corev1.Node) bool{
 		func(n *corev1.Node) bool { return o.pods == nil && contains(n.Spec.PodCIDRs, ip) },
 		func(n *corev1.Node) bool { return has(n, host) },
 	} {
-		if i := slices.IndexFunc(nodes, tells); i >= 0 {
+		if i := slices.IndexFunc(nodes, matches); i >= 0 {
 			return ownerOf(nodes[i]), true
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// flags is what kube-apiserver would be called with on a command line.
+// flags returns kube-apiserver's command-line flags.
 func (a APIServer) flags() kube.Flags {
 	f := kube.Flags{
 		{"etcd-servers", strings.Join(a.Store.Endpoints, ",")},
@@ -39,19 +39,19 @@ func (a APIServer) flags() kube.Flags {
 		{"service-node-port-range", a.Network.NodePorts},
 		{"allow-privileged", "true"},
 		{"event-ttl", "1h0m0s"},
-		// A stop would else wait for the watches of other nodes, which go on until somebody cuts them.
+		// Otherwise a stop would wait for the watches of other nodes, which do not end by themselves.
 		{"shutdown-watch-termination-grace-period", "1s"},
-		// What a pod that does not say otherwise tolerates.
+		// The default tolerations of pods.
 		{"default-not-ready-toleration-seconds", seconds(a.API.EvictAfter)},
 		{"default-unreachable-toleration-seconds", seconds(a.API.EvictAfter)},
 
 		{"kubelet-certificate-authority", a.Files.KubeletCA},
 		{"kubelet-client-certificate", a.Files.KubeletClientCert},
 		{"kubelet-client-key", a.Files.KubeletClientKey},
-		// The default begins with the host name, and what needs a connection hangs where it does not resolve.
+		// The default begins with the host name. Where it does not resolve, logs and exec would hang.
 		{"kubelet-preferred-address-types", "InternalIP,ExternalIP,Hostname"},
 
-		// Requests for aggregated APIs go to the pods themselves, so that it works without kube-proxy on a server.
+		// Requests for aggregated APIs go to pods instead of Services, so that a server needs no kube-proxy.
 		{"enable-aggregator-routing", "true"},
 		{"proxy-client-cert-file", a.Files.ProxyClientCert},
 		{"proxy-client-key-file", a.Files.ProxyClientKey},
@@ -93,7 +93,7 @@ func (a APIServer) flags() kube.Flags {
 	return withUsersAuthentication(f)
 }
 
-// withUsersAuthentication drops our authentication configuration if the user's own flags exclude it.
+// withUsersAuthentication removes the flag of coracle's authentication configuration if one of the user's flags excludes it.
 func withUsersAuthentication(f kube.Flags) kube.Flags {
 	if slices.ContainsFunc(f.Names(), func(name string) bool {
 		return name == "anonymous-auth" || strings.HasPrefix(name, "oidc-")
@@ -103,8 +103,8 @@ func withUsersAuthentication(f kube.Flags) kube.Flags {
 	return f
 }
 
-// reconciler says how the endpoints of Service kubernetes are kept. A loopback address, all that a host without a
-// network has, is not valid in them.
+// reconciler returns how the endpoints of the Service kubernetes are maintained. A loopback address, the only one of a host without a
+// network, is not valid in endpoints.
 func reconciler(advertise netip.Addr) string {
 	if advertise.IsLoopback() {
 		return "none"

@@ -50,7 +50,7 @@ func ensure[T ensured](ctx context.Context, ops ensurer.ObjectOps[T], wanted []T
 	return all
 }
 
-// keepFlowControl is upstream's hook, which finds nothing left to make and then looks again every minute.
+// keepFlowControl returns upstream's hook, which checks the objects again every minute.
 func keepFlowControl(informers informers.SharedInformerFactory) (genericserver.PostStartHookFunc, error) {
 	_, hook, err := flowcontrolrest.RESTStorageProvider{InformerFactory: informers}.PostStartHook()
 	return hook, err

@@ -20,7 +20,7 @@ type Group interface {
 	Install(*genericserver.GenericAPIServer, kube.APICaches) error
 }
 
-// installGroups enters the groups into the server that cfg was made for.
+// installGroups adds the groups to the server that was made from cfg.
 func installGroups(groups []Group, server *genericserver.GenericAPIServer, cfg *app.Config) error {
 	if len(groups) == 0 {
 		return nil

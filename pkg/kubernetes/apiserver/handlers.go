@@ -10,19 +10,19 @@ import (
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
 )
 
-// Extension serves paths of our own on the API's port, behind its authentication and authorization.
+// Extension serves paths of coracle on the port of the API, behind its authentication and authorization.
 type Extension struct {
 	Prefix  string // of the paths, with a slash at both ends
 	Handler http.Handler
-	// LongRunning are paths whose requests may last: no timeout ends them and nothing counts them as load.
+	// LongRunning are paths whose requests have no timeout and are exempt from the limits of concurrent requests.
 	LongRunning []string
-	// Open is closed when requests can be answered. Until then Closed answers them, before anybody asks who sent them: a
-	// token that is not known yet would else count as wrong for as long as the authenticator remembers.
+	// Open is closed when Handler can answer. Until then Closed answers, before authentication: the authenticator would cache that a token
+	// which does not exist yet is invalid.
 	Open   <-chan struct{}
 	Closed http.Handler
 }
 
-// prepare changes the configuration of the server that requests come to first. It comes before the server is made.
+// prepare changes the configuration of the outermost server, the aggregator. It is called before the server is made.
 func (e Extension) prepare(cfg *app.Config) {
 	if e.Handler == nil {
 		return
@@ -41,7 +41,7 @@ func (e Extension) longRunning(otherwise apirequest.LongRunningRequestCheck) api
 	}
 }
 
-// gate answers for the extension while it is not open.
+// gate passes requests for the extension to Closed until Open is closed.
 func (e Extension) gate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, e.Prefix) {
@@ -56,7 +56,7 @@ func (e Extension) gate(next http.Handler) http.Handler {
 	})
 }
 
-// mount enters the handler. It comes before the server is prepared to run.
+// mount adds the handler to the server. It is called before PrepareRun.
 func (e Extension) mount(server *genericserver.GenericAPIServer) {
 	if e.Handler != nil {
 		server.Handler.NonGoRestfulMux.UnlistedHandlePrefix(e.Prefix, e.Handler)

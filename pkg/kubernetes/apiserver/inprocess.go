@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// handlerConfig makes a client configuration with loopback's identity whose requests are answered by the handler
-// itself: no TLS, no connection. It is for requests with short answers, not for watches.
+// handlerConfig returns a client configuration with the identity of loopback whose requests call the handler, without TLS or a connection.
+// The whole answer is buffered, so it is not for watches.
 func handlerConfig(handler http.Handler, loopback *rest.Config) *rest.Config {
 	cfg := rest.AnonymousClientConfig(loopback)
 	cfg.TLSClientConfig = rest.TLSClientConfig{}
@@ -22,7 +22,7 @@ func handlerConfig(handler http.Handler, loopback *rest.Config) *rest.Config {
 
 type transport struct{ handler http.Handler }
 
-// RoundTrip lets the handler answer.
+// RoundTrip implements http.RoundTripper.
 func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	req = req.Clone(req.Context())
 	req.RequestURI = req.URL.RequestURI()

@@ -24,17 +24,16 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// openAPI serves the OpenAPI documents of the built-in APIs below the aggregation layer, in upstream's place.
+// openAPI serves the OpenAPI documents of the built-in APIs to the aggregation layer, in place of upstream's handlers.
 //
-// Upstream builds all of them when it starts and keeps them: half a second of work and 45 MB for documents that most
-// clusters are never asked for. They follow from the version, the feature gates and the enabled APIs alone. So here
-// their ETags are computed from those, and a document is built by upstream's code when somebody asks for it, and
-// dropped when nobody has for a while.
+// Upstream builds all documents at the start and keeps them: half a second of CPU and 45 MB, although most clusters never get a request for
+// them. The documents depend only on the version, the feature gates and the enabled APIs, so ETags are computed from these. A document is
+// built with upstream's code at the first request, and dropped when there was no request for openAPIIdle.
 type openAPI struct {
 	container *restful.Container
 	v2        *common.Config
 	v3        *common.OpenAPIV3Config
-	etags     map[string]string // by path below /openapi/v3/; "" is version 2, all in one
+	etags     map[string]string // by path below /openapi/v3/; "" is the one document of version 2
 	services  map[string]*restful.WebService
 
 	mu    sync.Mutex
@@ -43,10 +42,10 @@ type openAPI struct {
 	drop  *time.Timer
 }
 
-// openAPIIdle is how long documents are kept after the last request for one.
+// openAPIIdle is how long documents are kept after the last request.
 const openAPIIdle = 2 * time.Minute
 
-// installOpenAPI adds the handlers to a server that was told to skip its own.
+// installOpenAPI adds the handlers to a server that skips the installation of its own.
 func installOpenAPI(server *genericserver.GenericAPIServer, v2 *common.Config, v3 *common.OpenAPIV3Config, fingerprint string) {
 	o := &openAPI{container: server.Handler.GoRestfulContainer, v2: v2, v3: v3}
 	o.index(fingerprint)
@@ -56,7 +55,7 @@ func installOpenAPI(server *genericserver.GenericAPIServer, v2 *common.Config, v
 	handler.HandlePrefix("/openapi/v3/", http.HandlerFunc(o.serveV3))
 }
 
-// index finds out which documents there are. fingerprint is what else they depend on besides the routes.
+// index lists the documents and computes their ETags. fingerprint has everything that they depend on besides the routes.
 func (o *openAPI) index(fingerprint string) {
 	o.etags, o.services, o.built = map[string]string{}, map[string]*restful.WebService{}, map[string]http.Handler{}
 	for _, service := range o.container.RegisteredWebServices() {
@@ -71,7 +70,7 @@ func (o *openAPI) index(fingerprint string) {
 	o.etags[""] = fmt.Sprintf("%X", all.Sum(nil))
 }
 
-// etag stands for the document of one service: what is served, and everything else that shapes it.
+// etag returns the ETag of the document of one service.
 func etag(service *restful.WebService, fingerprint string) string {
 	h := sha512.New()
 	fmt.Fprintln(h, version.Get(), fingerprint, service.RootPath())
@@ -81,7 +80,7 @@ func etag(service *restful.WebService, fingerprint string) string {
 	return fmt.Sprintf("%X", h.Sum(nil))
 }
 
-// serveDiscovery lists the documents of version 3.
+// serveDiscovery serves the list of documents of version 3.
 func (o *openAPI) serveDiscovery(w http.ResponseWriter, r *http.Request) {
 	answer := handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}}
 	for gv := range o.services {
@@ -109,7 +108,7 @@ func (o *openAPI) serveV3(w http.ResponseWriter, r *http.Request) {
 	tag := o.etags[gv]
 	switch hash := r.URL.Query().Get("hash"); hash {
 	case tag:
-		// The URL names the content, so it never changes.
+		// The URL contains a hash of the content, so the content never changes.
 		w.Header().Set("Cache-Control", "public, immutable")
 		w.Header().Set("Expires", time.Now().AddDate(1, 0, 0).Format(time.RFC1123))
 	case "":
@@ -123,7 +122,7 @@ func (o *openAPI) serveV3(w http.ResponseWriter, r *http.Request) {
 
 func (o *openAPI) serveV2(w http.ResponseWriter, r *http.Request) { o.serve(w, r, "") }
 
-// serve answers with the document and our ETag in the place of upstream's, which is a hash of the built document.
+// serve serves a document with the ETag of etags. Upstream's ETag is a hash of the built document.
 func (o *openAPI) serve(w http.ResponseWriter, r *http.Request, key string) {
 	if notModified(w, r, o.etags[key]) {
 		return
@@ -134,7 +133,7 @@ func (o *openAPI) serve(w http.ResponseWriter, r *http.Request, key string) {
 	o.document(key).ServeHTTP(etagWriter{w, strconv.Quote(o.etags[key])}, plain)
 }
 
-// notModified answers a request of somebody who has the current document.
+// notModified answers a conditional request of a client that has the current document, and reports whether it did.
 func notModified(w http.ResponseWriter, r *http.Request, tag string) bool {
 	w.Header().Set("Etag", strconv.Quote(tag))
 	if !strings.Contains(r.Header.Get("If-None-Match"), strconv.Quote(tag)) {
@@ -144,7 +143,7 @@ func notModified(w http.ResponseWriter, r *http.Request, tag string) bool {
 	return true
 }
 
-// document returns upstream's handler of a document, which it builds if it is not at hand.
+// document returns upstream's handler of a document, and builds it if necessary.
 func (o *openAPI) document(key string) http.Handler {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -172,7 +171,7 @@ func (o *openAPI) document(key string) http.Handler {
 	return m
 }
 
-// reference is how one schema of version 3 refers to another.
+// reference returns a reference to a schema of version 3.
 func (o *openAPI) reference(name string) spec.Ref {
 	def, _ := o.v3.GetDefinitionName(name)
 	return spec.MustCreateRef("#/components/schemas/" + common.EscapeJsonPointer(def))
@@ -184,7 +183,7 @@ func (o *openAPI) forget() {
 	o.built, o.defs = map[string]http.Handler{}, nil
 }
 
-// etagWriter keeps the ETag that is set in the header.
+// etagWriter replaces the ETag in the header by tag.
 type etagWriter struct {
 	http.ResponseWriter
 	tag string

@@ -17,8 +17,8 @@ import (
 	flowcontrolrest "k8s.io/kubernetes/pkg/registry/flowcontrol/rest"
 )
 
-// createServer builds the chain of servers: custom resources, the built-in APIs, and the aggregation layer, which is
-// returned. Some work that upstream does at every start is replaced: see bootstrap and openAPI.
+// createServer builds the chain of servers: custom resources, the built-in APIs, and the aggregation layer, which it returns. It replaces
+// two parts of upstream's start: see bootstrap and openAPI.
 func createServer(cfg *app.Config, groups []Group) (*apiserver.APIAggregator, error) {
 	complete, err := cfg.Complete()
 	if err != nil {
@@ -69,7 +69,7 @@ func addHooks(server *apiserver.APIAggregator, informers informers.SharedInforme
 	return nil
 }
 
-// replacedHooks are the hooks in bootstrap, but for those that the user's flags exclude.
+// replacedHooks returns the names of the hooks in bootstrap that the user's flags do not disable.
 func replacedHooks(generic *genericserver.Config) (names []string) {
 	for name := range bootstrap {
 		if !generic.DisabledPostStartHooks.Has(name) {
@@ -79,7 +79,7 @@ func replacedHooks(generic *genericserver.Config) (names []string) {
 	return names
 }
 
-// gates tells which features are on.
+// gates returns the state of all feature gates as text.
 func gates() string {
 	features := utilfeature.DefaultMutableFeatureGate
 	var b strings.Builder
@@ -89,8 +89,8 @@ func gates() string {
 	return b.String()
 }
 
-// nameOperations sets what the OpenAPI builder would set itself, but with a function that keeps the builder alive and
-// with it the schemas of all types, once for each version.
+// nameOperations sets the functions that the OpenAPI builder would set itself: the builder's closures would keep it alive, with the schemas
+// of all types, for each version.
 func nameOperations(generic *genericserver.Config) {
 	name := func(route common.Route) (string, []string, error) {
 		r, ok := route.(*restfuladapter.RouteAdapter)
@@ -103,8 +103,8 @@ func nameOperations(generic *genericserver.Config) {
 	generic.OpenAPIV3Config.GetOperationIDAndTagsFromRoute = name
 }
 
-// forgetDefinitions lets go of the schemas of all types, of which the servers' configurations keep a set for
-// documents that are built later. It can be made again.
+// forgetDefinitions releases the schemas of all types that the configurations of the servers keep for documents that are built later. They
+// can be computed again.
 func forgetDefinitions(cfg *app.Config) {
 	for _, generic := range []*genericserver.Config{
 		cfg.KubeAPIs.ControlPlane.Generic, &cfg.ApiExtensions.GenericConfig.Config, &cfg.Aggregator.GenericConfig.Config,

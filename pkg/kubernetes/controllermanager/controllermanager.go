@@ -28,7 +28,7 @@ type ControllerManager struct {
 	Args              []string // pass-through flags, "name=value"
 }
 
-// Run runs the controllers until ctx is done. It is ready when they are configured: nothing waits for them as a whole.
+// Run runs the controllers until ctx is done. It is ready when they are configured.
 func (c ControllerManager) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "kube-controller-manager")
 	opts, err := options.NewKubeControllerManagerOptions()
@@ -69,10 +69,10 @@ func (c ControllerManager) Run(ctx context.Context, ready func()) error {
 	return err
 }
 
-// controllers are all, one that is off by default, and not the one that runs apart.
+// controllers is the flag for all controllers, with one that is off by default, and without the one that runs apart.
 var controllers = [2]string{"controllers", "*,tokencleaner,-" + policyStatus}
 
-// flags is what kube-controller-manager would be called with on a command line.
+// flags returns kube-controller-manager's command-line flags.
 func (c ControllerManager) flags() kube.Flags {
 	f := kube.Flags{
 		{"kubeconfig", c.Kubeconfig},
@@ -84,10 +84,10 @@ func (c ControllerManager) flags() kube.Flags {
 		{"profiling", "false"},
 		controllers,
 		{"use-service-account-credentials", "true"},
-		// Four heartbeats. Upstream has ten seconds more for kubelets whose API server died: ours find another at once.
+		// Four heartbeats. Upstream adds ten seconds for kubelets whose API server has died; the balancer finds another one at once.
 		{"node-monitor-grace-period", "40s"},
-		// Each controller makes itself an account and a token at start: at 20 requests a second that takes five
-		// seconds, in which nodes get no pod network. The API server has its own fairness.
+		// At the start each controller requests a token. With upstream's 20 requests per second that takes 5 s, in which nodes get no pod
+		// CIDR. The API server has its own flow control.
 		{"kube-api-qps", "1000"},
 		{"kube-api-burst", "1000"},
 
@@ -107,9 +107,8 @@ func (c ControllerManager) flags() kube.Flags {
 	return f.Override(c.Args)
 }
 
-// nodeMask sizes a node's share of a cluster CIDR: 254 addresses of IPv4, or a /64 of IPv6, as upstream does. If the
-// CIDR has no room for several of these a share is a quarter of it, and if it has room for more than 65536 the shares
-// are larger, because that is how many upstream can count.
+// nodeMask returns the flag with the size of a node's part of a cluster CIDR: a /24 of IPv4 or a /64 of IPv6, upstream's defaults. If the
+// CIDR is too small for several of these, a part is a quarter of it. If it has more than 65536 of these, upstream's limit, parts are larger.
 func nodeMask(cluster netip.Prefix, dual bool) [2]string {
 	name, share := "node-cidr-mask-size", 24
 	if cluster.Addr().Is6() {

@@ -26,9 +26,9 @@ import (
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/scheme"
 )
 
-// policyStatus is upstream's controller that checks the types in ValidatingAdmissionPolicies, run apart from the
-// others: they would give it the schemas of all types when they start, 7 MB for policies that most clusters do not
-// have. Here they are made when there is a policy to check.
+// policyStatus is upstream's controller that checks the types in ValidatingAdmissionPolicies. It runs apart from the others: with them it
+// would get the schemas of all types at the start, 7 MB for policies that most clusters do not have. Here the schemas are made when there
+// is a policy to check.
 const policyStatus = names.ValidatingAdmissionPolicyStatusController
 
 // runPolicyStatus runs the controller until ctx is done.
@@ -39,7 +39,7 @@ func runPolicyStatus(ctx context.Context, cfg *config.CompletedConfig) error {
 	if err != nil {
 		return fmt.Errorf("making the client of %s: %w", policyStatus, err)
 	}
-	// Discovery is asked for at every check that the schemas do not answer: custom resources come and go.
+	// Types without a built-in schema are looked up by discovery at each check, because custom resources may be added and removed.
 	found := cacheddiscovery.NewMemCacheClient(client.Discovery())
 	mapper := restmapper.NewDeferredDiscoveryRESTMapper(found)
 	factory := informers.NewSharedInformerFactory(cfg.Client, 0)
@@ -63,7 +63,7 @@ const schemasIdle = time.Minute
 
 // lazySchemas resolves the built-in types from schemas that are made when they are needed.
 type lazySchemas struct {
-	forget func() // is called when the schemas are dropped
+	forget func() // called when the schemas are dropped
 
 	mu      sync.Mutex
 	schemas *resolver.DefinitionsSchemaResolver
@@ -87,7 +87,7 @@ func (l *lazySchemas) ResolveSchema(gvk schema.GroupVersionKind) (*spec.Schema, 
 	return l.schemas.ResolveSchema(gvk)
 }
 
-// Combine asks next for what l does not know.
+// Combine returns a resolver that uses next for types without a built-in schema.
 func (l *lazySchemas) Combine(next resolver.SchemaResolver) resolver.SchemaResolver {
 	return either{l, next}
 }
@@ -102,7 +102,7 @@ func (e either) ResolveSchema(gvk schema.GroupVersionKind) (*spec.Schema, error)
 	return e.second.ResolveSchema(gvk)
 }
 
-// apart reports whether the policy status controller is ours to run: not if the user has listed the controllers.
+// apart reports whether this package runs the policy status controller: not if the user set the flag of controllers.
 func (c ControllerManager) apart() bool {
 	return slices.Contains(c.flags(), controllers)
 }

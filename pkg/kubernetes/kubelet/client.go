@@ -23,8 +23,8 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/certificate"
 )
 
-// clients makes the kubelet's API clients, as its command would, with two additions: requests wait for the API
-// server to serve this node, and rotation begins with the certificate that was issued before the first start.
+// clients makes the kubelet's API clients as upstream's command does, with two differences: requests wait until the API server serves
+// this node, and rotation begins with the certificate that was issued before the first start.
 func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, deps *kubelet.Dependencies) error {
 	config, err := k.access()
 	if err != nil {
@@ -61,11 +61,11 @@ func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, dep
 	return nil
 }
 
-// rotating returns a configuration whose certificate is asked of the cluster if there is none, and renewed by another
-// request, live.
+// rotating returns a client configuration with a certificate that is requested from the cluster if there is none, and renewed while the
+// kubelet runs.
 func (k Kubelet) rotating(ctx context.Context, config *restclient.Config, server *options.KubeletServer) (*restclient.Config, error) {
 	first, own := restclient.CopyConfig(config), config
-	if k.BootstrapKubeconfig != "" { // then there are no files but those of the certificate manager
+	if k.BootstrapKubeconfig != "" { // the only files are those of the certificate manager
 		own = restclient.AnonymousClientConfig(config)
 		own.WrapTransport, own.ContentType = config.WrapTransport, config.ContentType
 	}
@@ -77,7 +77,7 @@ func (k Kubelet) rotating(ctx context.Context, config *restclient.Config, server
 			if current == nil || k.BootstrapKubeconfig == "" {
 				return clientset.NewForConfig(first)
 			}
-			return clientset.NewForConfig(config) // which has its transport before the manager starts
+			return clientset.NewForConfig(config) // its transport is set before the manager starts
 		})
 	if err != nil {
 		return nil, wrapRotation(err)
@@ -96,18 +96,18 @@ func (k Kubelet) rotating(ctx context.Context, config *restclient.Config, server
 	return config, nil
 }
 
-// transport adds a transport that always shows the manager's certificate. If there is none yet, has says when there is.
+// transport adds a transport that uses the manager's present certificate. has is closed when there is a certificate.
 func (k Kubelet) transport(ctx context.Context, config *restclient.Config, manager clientcert.Manager, has <-chan struct{}) (*restclient.Config, error) {
-	// Five minutes after the certificate has become useless the process ends, so that a restart can mend it.
-	const patience = 5 * time.Minute
+	// If the certificate stays invalid for this long the process ends, because a restart may help.
+	const exitDelay = 5 * time.Minute
 	if manager.Current() != nil {
-		_, err := certificate.UpdateTransport(klog.FromContext(ctx), wait.NeverStop, config, manager, patience)
+		_, err := certificate.UpdateTransport(klog.FromContext(ctx), wait.NeverStop, config, manager, exitDelay)
 		return config, wrapRotation(err)
 	}
 	rotated := restclient.CopyConfig(config)
 	config.TLSClientConfig = restclient.TLSClientConfig{}
-	config.Transport = late{has, sync.OnceValues(func() (http.RoundTripper, error) {
-		_, err := certificate.UpdateTransport(klog.FromContext(ctx), wait.NeverStop, rotated, manager, patience)
+	config.Transport = lateTransport{has, sync.OnceValues(func() (http.RoundTripper, error) {
+		_, err := certificate.UpdateTransport(klog.FromContext(ctx), wait.NeverStop, rotated, manager, exitDelay)
 		return rotated.Transport, wrapRotation(err)
 	})}
 	return config, nil
@@ -120,7 +120,7 @@ func wrapRotation(err error) error {
 	return nil
 }
 
-// gate holds requests back until it is open.
+// gate is a transport whose requests wait until it is open.
 type gate struct {
 	next http.RoundTripper
 	open <-chan struct{}
@@ -135,10 +135,10 @@ func (g gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	return g.next.RoundTrip(r)
 }
 
-// WrappedRoundTripper lets client-go find the transport whose idle connections it may close.
+// WrappedRoundTripper returns the transport for client-go, which closes its idle connections.
 func (g gate) WrappedRoundTripper() http.RoundTripper { return g.next }
 
-// healthy asks the kubelet's health endpoint; where the user switched it off, it asks nothing.
+// healthy returns a probe of the kubelet's health endpoint. It always succeeds if the user disabled the endpoint.
 func healthy(server *options.KubeletServer) func(context.Context) error {
 	if server.HealthzPort == 0 {
 		return func(context.Context) error { return nil }

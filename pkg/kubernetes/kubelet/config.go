@@ -34,7 +34,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// config is what coracle asks of the kubelet. What is not here has upstream's default.
+// config returns coracle's configuration. Other settings have upstream's defaults.
 func (k Kubelet) config() *kubeletv1.KubeletConfiguration {
 	c := &kubeletv1.KubeletConfiguration{
 		TypeMeta: metav1.TypeMeta{APIVersion: kubeletv1.SchemeGroupVersion.String(), Kind: "KubeletConfiguration"},
@@ -54,18 +54,18 @@ func (k Kubelet) config() *kubeletv1.KubeletConfiguration {
 
 		ContainerRuntimeEndpoint: "unix://" + k.CRISocket,
 		StaticPodPath:            k.StaticPods,
-		VolumePluginDir:          filepath.Join(k.Root, "volumeplugins"), // not in /usr, which may be read-only and is not ours
-		MakeIPTablesUtilChains:   new(false),                             // they would outlive us in the host's own tables; kube-proxy's other modes need them
+		VolumePluginDir:          filepath.Join(k.Root, "volumeplugins"), // upstream's default is in /usr, which may be read-only
+		MakeIPTablesUtilChains:   new(false),                             // they would stay in the host's tables; only kube-proxy's other modes need them
 		ClusterDomain:            k.Domain,
 		ResolverConfig:           &k.ResolvConf,
 
 		CgroupRoot:   k.CgroupRoot,
-		CgroupDriver: "cgroupfs", // containerd is asked and has the last word; this says the same
+		CgroupDriver: "cgroupfs", // the same as containerd's, which goes before it
 		FailCgroupV1: new(false),
-		FailSwapOn:   new(false), // swap stays the host's; pods do not use it
+		FailSwapOn:   new(false), // the host may have swap; pods do not use it
 
-		// Images that came with us cannot be pulled again: they are pinned. Pods are evicted
-		// when the disk is nearly full; other images go, the oldest first, from upstream's 85 % on.
+		// Pods are evicted when the disk is nearly full. Before that, from 85 % on (upstream's default), unused images are removed,
+		// the oldest first, except for pinned ones.
 		EvictionHard: map[string]string{
 			"memory.available": "100Mi", "nodefs.available": "5%", "imagefs.available": "5%",
 			"nodefs.inodesFree": "5%", "imagefs.inodesFree": "5%", "pid.available": "5%",
@@ -75,8 +75,7 @@ func (k Kubelet) config() *kubeletv1.KubeletConfiguration {
 		ContainerLogMaxSize:   "10Mi",
 		ContainerLogMaxFiles:  new(int32(5)),
 
-		// The lease says every 10 s that the node lives; the whole status only has to follow changes, and those are
-		// sent at once.
+		// The Lease is the heartbeat, every 10 s. Changes of the status are sent at once, so an unchanged status is sent rarely.
 		NodeStatusReportFrequency: metav1.Duration{Duration: 5 * time.Minute},
 		NodeStatusUpdateFrequency: metav1.Duration{Duration: 10 * time.Second},
 	}
@@ -99,7 +98,7 @@ func (k Kubelet) config() *kubeletv1.KubeletConfiguration {
 	return c
 }
 
-// render returns the configuration as the file that is written.
+// render returns the content of the configuration file.
 func (k Kubelet) render() ([]byte, error) {
 	data, err := json.Marshal(k.config())
 	if err != nil {
@@ -109,7 +108,7 @@ func (k Kubelet) render() ([]byte, error) {
 	if err := json.Unmarshal(data, &tree); err != nil {
 		return nil, err
 	}
-	delete(tree, "logging") // where lines go is not the kubelet's business here
+	delete(tree, "logging") // coracle configures logging
 	prune(tree)
 	data, err = yaml.Marshal(tree)
 	if err != nil {
@@ -119,8 +118,7 @@ func (k Kubelet) render() ([]byte, error) {
 	return append([]byte(head), data...), nil
 }
 
-// prune drops what Go's encoder writes for settings that nobody made: zero durations, nulls and empty objects.
-// A zero duration means the default in this API.
+// prune removes settings without a value: zero durations, which mean the default in this API, nulls and empty objects.
 func prune(tree map[string]any) {
 	for key, value := range tree {
 		if child, ok := value.(map[string]any); ok {
@@ -166,7 +164,7 @@ func (k Kubelet) load() (*kubeletconfig.KubeletConfiguration, error) {
 	return config, nil
 }
 
-// dropIns lists the files of a directory that may not exist, in the order of their names.
+// dropIns returns the configuration files of a directory, sorted by name. A missing directory has none.
 func dropIns(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) || dir == "" {
@@ -184,7 +182,7 @@ func dropIns(dir string) ([]string, error) {
 	return files, nil
 }
 
-// mergeFile applies one drop-in, which has to be a KubeletConfiguration without unknown settings.
+// mergeFile applies one drop-in, which must be a KubeletConfiguration without unknown settings.
 func mergeFile(merged []byte, file string) ([]byte, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -223,7 +221,7 @@ func decode(data []byte) (*kubeletconfig.KubeletConfiguration, error) {
 	return config, nil
 }
 
-// flags are the settings that exist as flags only, and the user's.
+// flags returns the settings that exist only as flags, and the user's flags.
 func (k Kubelet) flags() kube.Flags {
 	var labels []string
 	for _, name := range slices.Sorted(maps.Keys(k.Labels)) {
@@ -248,7 +246,7 @@ func (k Kubelet) flags() kube.Flags {
 	return f.Override(k.Args)
 }
 
-// parse applies the flags. Those that stand for settings of the configuration change config.
+// parse applies the flags. Flags for settings of the configuration change config.
 func (k Kubelet) parse(flags *options.KubeletFlags, config *kubeletconfig.KubeletConfiguration) error {
 	gates := maps.Clone(config.FeatureGates)
 	set := pflag.NewFlagSet("kubelet", pflag.ContinueOnError)
@@ -264,7 +262,7 @@ func (k Kubelet) parse(flags *options.KubeletFlags, config *kubeletconfig.Kubele
 	if flags.KubeletConfigFile != "" || flags.KubeletDropinConfigDirectory != "" {
 		return fmt.Errorf("--kubelet-arg config and config-dir are coracle's own: put the files into %s instead", k.DropIns)
 	}
-	// A flag replaces the configuration's gates although it means to add to them.
+	// The flag replaces all gates of the configuration, although it should only add to them.
 	for name, on := range gates {
 		if _, ok := config.FeatureGates[name]; !ok {
 			config.FeatureGates[name] = on

@@ -19,16 +19,16 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// currentCert is the kubelet's name for the certificate and key in use, in its certificate directory.
+// currentCert is the kubelet's file, in its certificate directory, with the certificate and key in use.
 const currentCert = "kubelet-client-current.pem"
 
-// Identity is a component that is ready when the kubelet has a client certificate, for others that use it.
+// Identity is a component that is ready when the kubelet has a client certificate, for components that use the certificate.
 type Identity struct {
 	once sync.Once
 	has  chan struct{}
 }
 
-// NewIdentity returns the Identity of a kubelet that has not said anything yet.
+// NewIdentity returns an Identity that is not ready.
 func NewIdentity() *Identity { return &Identity{has: make(chan struct{})} }
 
 // Run waits for the certificate, and then until ctx is done.
@@ -50,7 +50,7 @@ func (i *Identity) known() {
 	}
 }
 
-// awaitCertificate returns when there is a certificate. Its manager does not say when it got one.
+// awaitCertificate returns when there is a certificate. It polls, because upstream's manager has no notification.
 func (k Kubelet) awaitCertificate(ctx context.Context, current func() *tls.Certificate) error {
 	return lifecycle.Until(ctx, "its client certificate", func(context.Context) error {
 		if current() == nil {
@@ -60,11 +60,11 @@ func (k Kubelet) awaitCertificate(ctx context.Context, current func() *tls.Certi
 	})
 }
 
-// access is how the API is reached, with a certificate to begin with: the kubelet's own, or the one to ask for that.
+// access returns a client configuration with the first certificate: the kubelet's own, or the one with which it requests its own.
 func (k Kubelet) access() (*restclient.Config, error) {
 	file := k.Kubeconfig
 	if k.BootstrapKubeconfig != "" {
-		if err := k.dropUseless(); err != nil {
+		if err := k.removeInvalid(); err != nil {
 			return nil, err
 		}
 		file = k.BootstrapKubeconfig
@@ -76,25 +76,25 @@ func (k Kubelet) access() (*restclient.Config, error) {
 	return config, nil
 }
 
-// dropUseless removes a client certificate that the API would not take, or that is another node's: the machine had
-// another name, or was in another cluster. The kubelet asks for a new one then.
-func (k Kubelet) dropUseless() error {
+// removeInvalid removes a client certificate that the API server would refuse, or that belongs to another node, because the machine had
+// another name or was in another cluster. The kubelet then requests a new one.
+func (k Kubelet) removeInvalid() error {
 	file := filepath.Join(k.PKI, currentCert)
-	why := k.useless(file)
+	why := k.checkCertificate(file)
 	if why == nil {
 		return nil
 	}
 	if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
-		return fmt.Errorf("removing a client certificate that is of no use: %w", err)
+		return fmt.Errorf("removing an invalid client certificate: %w", err)
 	}
 	if !os.IsNotExist(why) {
-		logrus.WithField("component", "kubelet").Infof("asking for a new client certificate: %v", why)
+		logrus.WithField("component", "kubelet").Infof("requesting a new client certificate: %v", why)
 	}
 	return nil
 }
 
-// useless says why a certificate cannot be used, or nil.
-func (k Kubelet) useless(file string) error {
+// checkCertificate returns why a certificate cannot be used, nil if it can.
+func (k Kubelet) checkCertificate(file string) error {
 	pair, err := tls.LoadX509KeyPair(file, file)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (k Kubelet) useless(file string) error {
 	}
 	cert := pair.Leaf
 	options := x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	if time.Now().Before(cert.NotBefore) { // this machine's clock is wrong, and will be set
+	if time.Now().Before(cert.NotBefore) { // the clock of this machine is wrong, and will be corrected
 		options.CurrentTime = cert.NotBefore
 	}
 	if _, err := cert.Verify(options); err != nil {

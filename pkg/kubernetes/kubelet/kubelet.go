@@ -1,5 +1,5 @@
-// Package kubelet runs the kubelet inside the node process, from a generated KubeletConfiguration, the user's
-// drop-ins and the user's flags, in this order of precedence.
+// Package kubelet runs the kubelet inside the node process. Its configuration is a generated KubeletConfiguration, which the user's
+// drop-ins override, which the user's flags override.
 package kubelet
 
 import (
@@ -27,18 +27,18 @@ type Kubelet struct {
 	ExternalAddresses bool
 
 	Kubeconfig string
-	// BootstrapKubeconfig is the identity with which the kubelet asks for its first client certificate; "" if one was
-	// made for it. Identity is told when there is one; nil tells nobody.
+	// BootstrapKubeconfig has the identity with which the kubelet requests its first client certificate; "" if the certificate exists.
+	// Identity becomes ready with the certificate; it may be nil.
 	BootstrapKubeconfig string
 	Identity            *Identity
-	// APIReady is closed when the API server serves this node. The kubelet starts earlier and holds its requests
-	// back until then: it would back off for seconds after the first refusal.
+	// APIReady is closed when the API server serves this node. The kubelet starts earlier, and its requests wait until then: after a
+	// refused request it would back off for seconds.
 	APIReady <-chan struct{}
 
 	ConfigFile, DropIns string // the generated configuration; a directory of the user's *.conf and *.yaml files
 	Root                string // /var/lib/kubelet
-	PKI                 string // certificates; the kubelet rotates its own in here
-	ClientCA            string // signs who may call the kubelet
+	PKI                 string // directory of certificates, where the kubelet rotates its own
+	ClientCA            string // file of the authority for clients of the kubelet
 	StaticPods          string // directory of pod manifests that run without an API server
 	CRISocket           string
 
@@ -49,14 +49,14 @@ type Kubelet struct {
 	CgroupV2      bool
 	CgroupRoot    string // "" is the root
 	SystemdCgroup bool   // systemd manages the cgroups
-	DelayShutdown bool   // logind is there to delay a shutdown for
+	DelayShutdown bool   // logind is there, which can delay a shutdown
 
 	// Args are the user's flags, "name=value".
 	Args []string
 }
 
-// Run works until ctx is done. It is ready when the kubelet's own health endpoint says so: the node may become
-// Ready later. Pods stay as they are when it stops.
+// Run works until ctx is done. It is ready when the kubelet's health endpoint answers; the Node may become Ready later. Pods keep running
+// when it stops.
 func (k Kubelet) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "kubelet")
 	server, err := k.server()
@@ -70,7 +70,7 @@ func (k Kubelet) Run(ctx context.Context, ready func()) error {
 	}
 	deps, err := app.UnsecuredDependencies(ctx, server, utilfeature.DefaultFeatureGate)
 	if err != nil {
-		return fmt.Errorf("putting together its dependencies: %w", err)
+		return fmt.Errorf("making its dependencies: %w", err)
 	}
 	if err := k.clients(ctx, server, deps); err != nil {
 		return err
@@ -85,7 +85,7 @@ func (k Kubelet) Run(ctx context.Context, ready func()) error {
 	return <-result
 }
 
-// server makes the kubelet's settings of configuration, drop-ins and flags.
+// server returns the kubelet's settings from configuration, drop-ins and flags.
 func (k Kubelet) server() (*options.KubeletServer, error) {
 	config, err := k.load()
 	if err != nil {

@@ -4,14 +4,14 @@ import (
 	"net/http"
 )
 
-// late is a transport that is made once the kubelet has its first certificate; requests wait for that. One that is
-// made before would send requests without a certificate, and break those off that are on their way when there is one.
-type late struct {
-	has  <-chan struct{}
-	make func() (http.RoundTripper, error) // the same one every time
+// lateTransport is a transport that is made when the kubelet has its first certificate. Requests wait until then. A transport that is
+// made earlier would send requests without a certificate, and abort requests in flight when the certificate arrives.
+type lateTransport struct {
+	has  <-chan struct{}                   // closed when there is a certificate
+	make func() (http.RoundTripper, error) // returns the same transport each time
 }
 
-func (l late) RoundTrip(r *http.Request) (*http.Response, error) {
+func (l lateTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	select {
 	case <-l.has:
 	case <-r.Context().Done():
@@ -24,8 +24,8 @@ func (l late) RoundTrip(r *http.Request) (*http.Response, error) {
 	return next.RoundTrip(r)
 }
 
-// CloseIdleConnections is for client-go, which finds it by name.
-func (l late) CloseIdleConnections() {
+// CloseIdleConnections is called by client-go, which looks for a method of this name.
+func (l lateTransport) CloseIdleConnections() {
 	select {
 	case <-l.has:
 		if next, err := l.make(); err == nil {

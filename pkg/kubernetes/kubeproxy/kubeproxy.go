@@ -1,5 +1,5 @@
-// Package kubeproxy runs kube-proxy inside the node process, in nftables mode: Services are rules in tables of its
-// own, looked up in maps, whatever their number.
+// Package kubeproxy runs kube-proxy inside the node process, in nftables mode: Services are elements of maps, so the cost per packet does not
+// depend on their number.
 package kubeproxy
 
 import (
@@ -23,8 +23,8 @@ import (
 
 // KubeProxy is a node's kube-proxy.
 type KubeProxy struct {
-	// Node has to have its addresses before kube-proxy looks: it would look again once a second only, and end the
-	// process when they change. Since is when this process started.
+	// Node must have its addresses before kube-proxy starts, which looks for them only once a second, and ends the process when they
+	// change. Since is when this process started.
 	Node  *kube.OwnNode
 	Since time.Time
 
@@ -37,9 +37,9 @@ type KubeProxy struct {
 	Args []string
 }
 
-// flags are all settings, the user's last. Conntrack's limits are left alone: package host has set them where it
-// may, and in a container kube-proxy would fail on them. NodePorts are served on the node's addresses, upstream's
-// default in this mode; 127.0.0.1 is not among them.
+// flags returns kube-proxy's flags, with the user's last. kube-proxy does not change the limits of conntrack: package host sets them if it
+// has permission, and in a container kube-proxy would fail. NodePorts are served on the node's addresses, not on 127.0.0.1, which is
+// upstream's default in this mode.
 func (p KubeProxy) flags() kube.Flags {
 	return kube.Flags{
 		{"proxy-mode", "nftables"},
@@ -66,8 +66,8 @@ func (p KubeProxy) loopback() netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 0, 0, 1})
 }
 
-// Run works until ctx is done. It is ready when the rules for all Services have been written once. kube-proxy
-// itself knows no stop: what is left of it ends with the process, and its rules stay in force.
+// Run works until ctx is done. It is ready when the rules for all Services have been written once. kube-proxy cannot be stopped: its
+// goroutines end with the process, and its rules stay in force.
 func (p KubeProxy) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "kube-proxy")
 	opts := app.NewOptions()
@@ -88,13 +88,13 @@ func (p KubeProxy) Run(ctx context.Context, ready func()) error {
 	if err := opts.Validate(); err != nil {
 		return fmt.Errorf("checking its options: %w", err)
 	}
-	_, err := p.Node.Await(ctx, "the kubelet to say the node's addresses", func(n *corev1.Node) bool {
+	_, err := p.Node.Await(ctx, "the kubelet to report the node's addresses", func(n *corev1.Node) bool {
 		return kube.HeardOf(n, p.Since) && kube.AddressesSettled(n)
 	})
 	if err != nil {
 		return err
 	}
-	// Its role is made a moment after the API server answers the first nodes; refused, its informers would back off.
+	// A new cluster grants the permission a moment after its API answers, and informers back off after a refusal.
 	if err := kube.AwaitAPI(ctx, p.Kubeconfig, p.Name); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (p KubeProxy) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// synced asks kube-proxy's health server whether rules have been written.
+// synced returns a probe that asks kube-proxy's health server whether it has written the rules.
 func synced(address string) func(context.Context) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	return func(ctx context.Context) error {

@@ -10,8 +10,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
-// mergeConfig writes the user's configuration with what kube-scheduler takes from no flag once it has a file: where
-// the API server is. What the user says about that stays.
+// mergeConfig writes the user's configuration with the settings that kube-scheduler ignores as flags if it has a file: the connection to the
+// API server. The user's values are kept.
 func (s Scheduler) mergeConfig() error {
 	data, err := os.ReadFile(s.Config)
 	if err != nil {

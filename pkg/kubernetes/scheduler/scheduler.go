@@ -14,10 +14,10 @@ import (
 // Scheduler is the component.
 type Scheduler struct {
 	Kubeconfig string
-	// Config is the user's KubeSchedulerConfiguration, "" for none. Effective is where Run puts what becomes of it.
+	// Config is the file of the user's KubeSchedulerConfiguration, "" for none. Effective is the file that Run writes from it.
 	Config, Effective string
 	Args              []string // pass-through flags, "name=value"
-	// Plugins are framework plugins of ours, by name, for use in profiles.
+	// Plugins are framework plugins of coracle, for use in profiles.
 	Plugins []app.Option
 }
 
@@ -49,18 +49,18 @@ func (s Scheduler) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// requestRate is how many requests a second the scheduler may make.
+// requestRate is the limit of requests per second.
 const requestRate = "1000"
 
-// flags is what kube-scheduler would be called with on a command line.
+// flags returns kube-scheduler's command-line flags.
 func (s Scheduler) flags() (kube.Flags, error) {
 	f := kube.Flags{
 		{"kubeconfig", s.Kubeconfig},
 		{"authentication-kubeconfig", s.Kubeconfig},
 		{"authorization-kubeconfig", s.Kubeconfig},
 		{"leader-elect", "false"}, // losing the lead would end the whole process
-		// Upstream's limit of 50 requests a second is all that keeps the scheduler from some hundred pods a second. The API
-		// server has its own fairness.
+		// Upstream's limit of 50 requests per second would limit the scheduler to 50 pods per second. The API server has its own flow
+		// control.
 		{"kube-api-qps", requestRate},
 		{"kube-api-burst", requestRate},
 		// Its metrics are among the API server's: one process, one registry.
