@@ -13,26 +13,26 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Cluster is what several servers share, and where people look.
+// Cluster coordinates servers with a Lease, and reports alarms in Events.
 type Cluster struct {
 	Client kubernetes.Interface // may keep leases in kube-system and create events
 	Node   string               // this server's
 }
 
-// The Lease of whose turn it is. A server that dies in its turn loses it after a while.
+// The Lease of the server that defragments. It expires if that server dies.
 const (
 	turnNamespace = "kube-system"
 	turnLease     = "coracle-etcd-defrag"
 	turnDuration  = 10 * time.Minute
 )
 
-// Turn calls work unless another server has the Lease, and gives the Lease back.
+// Turn takes the Lease, calls work, and releases the Lease. It does nothing if another server holds the Lease.
 func (c Cluster) Turn(ctx context.Context, work func(context.Context) error) (bool, error) {
 	leases := c.Client.CoordinationV1().Leases(turnNamespace)
 	lease, err := leases.Get(ctx, turnLease, metav1.GetOptions{})
 	absent := apierrors.IsNotFound(err)
 	if err != nil && !absent {
-		return false, fmt.Errorf("looking whose turn it is: %w", err)
+		return false, fmt.Errorf("reading the Lease of defragmentation: %w", err)
 	}
 	if !absent && !c.free(lease) {
 		return false, nil
@@ -47,12 +47,12 @@ func (c Cluster) Turn(ctx context.Context, work func(context.Context) error) (bo
 		return false, nil // another server was faster
 	}
 	if err != nil {
-		return false, fmt.Errorf("taking the turn: %w", err)
+		return false, fmt.Errorf("taking the Lease of defragmentation: %w", err)
 	}
 	result := work(ctx)
 	lease.Spec = c.turn("")
 	if _, err := leases.Update(ctx, lease, metav1.UpdateOptions{}); err != nil && result == nil {
-		return true, fmt.Errorf("giving the turn back: %w", err)
+		return true, fmt.Errorf("releasing the Lease of defragmentation: %w", err)
 	}
 	return true, result
 }
@@ -67,8 +67,8 @@ func (c Cluster) turn(holder string) coordinationv1.LeaseSpec {
 	return coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, AcquireTime: &now, RenewTime: &now}
 }
 
-// Event tells of alarms, or that there are none any more, at this server's Node. While etcd takes no writes it cannot:
-// the log and coracle status tell then.
+// Event writes an Event about alarms, or about their end, for this server's Node. It fails while etcd refuses writes; the log and coracle
+// status show alarms then.
 func (c Cluster) Event(ctx context.Context, alarms, before []Alarm) error {
 	kind, reason, message := corev1.EventTypeNormal, "EtcdHealthy", ""
 	for _, a := range before {
@@ -88,7 +88,7 @@ func (c Cluster) Event(ctx context.Context, alarms, before []Alarm) error {
 		Source: corev1.EventSource{Component: "coracle", Host: c.Node},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("telling of etcd's alarms in an Event: %w", err)
+		return fmt.Errorf("writing an Event about etcd's alarms: %w", err)
 	}
 	return nil
 }

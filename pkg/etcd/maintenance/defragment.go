@@ -10,8 +10,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/etcd/members"
 )
 
-// defragment gives space back when much of it is unused: on one server at a time, while all others answer, and on the
-// one that leads last, after it has handed over.
+// defragment frees unused space if there is much. It does so on one server at a time, while all others answer, and on the leader last, after
+// the leadership has moved.
 func (k *checker) defragment(ctx context.Context, s members.Status) error {
 	waste := s.Size - s.InUse
 	if waste < minWaste || 2*waste < s.Size || len(s.Alarms) > 0 {

@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// owned are the settings that make this member what it is; another value would only break the cluster.
+// owned are the settings that coracle computes. Another value would break the cluster.
 var owned = []string{
 	"name", "data-dir", "listen-peer-urls", "initial-advertise-peer-urls", "advertise-client-urls", "initial-cluster",
 	"initial-cluster-state", "initial-cluster-token", "force-new-cluster", "peer-cert-file", "peer-key-file",
@@ -25,10 +25,10 @@ func parseURLs(texts ...string) ([]url.URL, error) {
 	return urls, err
 }
 
-// urls are the settings that etcd's own flag set parses but does not put into the configuration.
+// urls returns the fields of the flags that etcd's flag set parses but does not store.
 func urls(cfg *embed.Config) map[string]*[]url.URL {
 	return map[string]*[]url.URL{
-		"listen-client-urls":      &cfg.ListenClientUrls, // besides the socket
+		"listen-client-urls":      &cfg.ListenClientUrls, // in addition to the socket
 		"listen-client-http-urls": &cfg.ListenClientHttpUrls,
 		"listen-metrics-urls":     &cfg.ListenMetricsUrls,
 	}
@@ -38,11 +38,11 @@ func urls(cfg *embed.Config) map[string]*[]url.URL {
 func (e *Etcd) override(cfg *embed.Config, gates string) error {
 	fs := flag.NewFlagSet("etcd", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
-	// AddFlags puts etcd's defaults into some fields again, hence the copies.
-	quiet := *cfg
+	// AddFlags resets some fields to etcd's defaults, so they are restored afterwards.
+	before := *cfg
 	cfg.AddFlags(fs)
-	cfg.ListenPeerUrls, cfg.InitialCluster = quiet.ListenPeerUrls, quiet.InitialCluster
-	cfg.PeerTLSInfo = quiet.PeerTLSInfo
+	cfg.ListenPeerUrls, cfg.InitialCluster = before.ListenPeerUrls, before.InitialCluster
+	cfg.PeerTLSInfo = before.PeerTLSInfo
 	if err := fs.Set("feature-gates", gates); err != nil {
 		return fmt.Errorf("setting etcd's feature gates: %w", err)
 	}

@@ -10,15 +10,15 @@ import (
 	"go.uber.org/zap"
 )
 
-// Database is what is in a snapshot of etcd's database.
+// Database describes a snapshot of etcd's database.
 type Database struct {
 	Revision int64
 	Keys     int
 	Size     int64 // bytes
 }
 
-// Save writes a snapshot of the running member's database to a file, which is there as a whole or not at all, and returns what
-// is in it, after it has been read again.
+// Save writes a snapshot of the running member's database to a file, reads it again, and returns its description. After an error there is
+// no partial file.
 func Save(ctx context.Context, socket, file string) (Database, error) {
 	cfg := clientv3.Config{Endpoints: []string{"unix://" + socket}, Logger: zap.NewNop()}
 	if _, err := snapshot.NewV3(zap.NewNop()).Save(ctx, cfg, file); err != nil {
@@ -27,10 +27,10 @@ func Save(ctx context.Context, socket, file string) (Database, error) {
 	return Inspect(file)
 }
 
-// Inspect reads a snapshot and says what is wrong with it.
+// Inspect checks a snapshot and returns its description.
 func Inspect(file string) (d Database, err error) {
 	defer func() {
-		if p := recover(); p != nil { // as bbolt answers some damage
+		if p := recover(); p != nil { // bbolt panics at some kinds of damage
 			err = fmt.Errorf("reading the snapshot %s: %v", file, p)
 		}
 	}()
@@ -41,24 +41,23 @@ func Inspect(file string) (d Database, err error) {
 	return Database{Revision: status.Revision, Keys: status.TotalKey, Size: status.TotalSize}, nil
 }
 
-// revisionBump is how much higher revisions are after a restore. Clients that have seen later ones than the snapshot's
-// must not take what is written from now on for what they know: they read everything again. That many revisions are
-// written in years.
+// revisionBump is added to the revision at a restore. Clients may have seen higher revisions than the snapshot's, and must not mistake new
+// writes for old ones. A cluster needs years for that many revisions.
 const revisionBump = 1_000_000_000
 
-// Restore checks a snapshot and makes a data directory, which must not exist, out of it: that of the only member of a new
-// cluster, with the name of this server's node.
+// Restore checks a snapshot and makes a data directory from it: that of the only member of a new cluster, whose name is that of this
+// server's node. The directory must not exist.
 func Restore(file, dir, name string) error {
 	if _, err := Inspect(file); err != nil {
 		return err
 	}
-	const url = "https://127.0.0.1:2380" // as of every member that is alone
+	const url = "https://127.0.0.1:2380" // of every member that is alone
 	err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
 		SnapshotPath: file, OutputDataDir: dir, Name: name, PeerURLs: []string{url}, InitialCluster: name + "=" + url,
 		InitialClusterToken: rand.Text(), RevisionBump: revisionBump, MarkCompacted: true,
 	})
 	if err != nil {
-		return fmt.Errorf("making etcd's data out of the snapshot: %w", err)
+		return fmt.Errorf("making etcd's data from the snapshot: %w", err)
 	}
 	return nil
 }

@@ -10,15 +10,14 @@ import (
 	"google.golang.org/grpc"
 )
 
-// catchUp is how many entries of the log that were applied are kept in memory for members that lag behind. One that
-// lags further gets the whole database instead. A member that starts alone has nobody to keep them for; if others join
-// later, that is still right, only slower.
+// The number of applied log entries that are kept in memory for slower members. A member that is further behind gets the whole database.
+// A member that starts alone needs few; members that join it later get the database, which is only slower.
 const (
 	catchUpAlone  = 100
 	catchUpOthers = 5000
 )
 
-// config is what etcd is started with, for a member that begins a cluster or has data.
+// config returns the configuration of a member that starts a cluster or has data.
 func (e *Etcd) config(fatal chan<- error) (*embed.Config, error) {
 	cfg := embed.NewConfig()
 	cfg.Name = e.Name
@@ -26,16 +25,15 @@ func (e *Etcd) config(fatal chan<- error) (*embed.Config, error) {
 	cfg.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger(logrus.StandardLogger(), fatal))
 	cfg.ListenClientUrls = []url.URL{{Scheme: "unix", Path: e.Socket}}
 	cfg.AdvertiseClientUrls = cfg.ListenClientUrls
-	// Peers are served by OpenPeers. The first member's URL is only its identity until then, and must not depend on
-	// addresses of the host.
+	// OpenPeers serves peers. Until then the URL of the first member is only its identity, and must not depend on addresses of the host.
 	cfg.ListenPeerUrls = nil
 	cfg.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "127.0.0.1:2380"}}
 	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
-	cfg.InitialClusterToken = rand.Text() // so that no two clusters have the same ID
+	cfg.InitialClusterToken = rand.Text() // makes the ID of each cluster different
 	cfg.PeerTLSInfo = e.TLS.info()
 
-	// The check would let a server wait for five seconds because another has just joined. Learners do no harm to the
-	// quorum; who removes members looks after it (package members).
+	// The check would delay a server for 5 s after another one has joined. Learners do not affect the quorum, and package members checks
+	// the quorum before it removes a member.
 	cfg.StrictReconfigCheck = false
 	cfg.TickMs, cfg.ElectionMs = 100, 1000
 	cfg.SnapshotCount, cfg.SnapshotCatchUpEntries = 2000, catchUpAlone
@@ -44,13 +42,13 @@ func (e *Etcd) config(fatal chan<- error) (*embed.Config, error) {
 		cfg.SnapshotCatchUpEntries = catchUpOthers
 		gates += ",InitialCorruptCheck=true"
 	}
-	// What was acknowledged is in the log. The database may follow in larger steps, which writes less: after a crash
-	// the log is read from where the database is. The limit keeps a step short when there is much to write.
+	// Acknowledged writes are in the log. The database may be written in larger steps, which writes less to the disk: after a crash etcd
+	// replays the log from the state of the database. The limit bounds the size of a step.
 	cfg.BackendBatchInterval, cfg.BackendBatchLimit = 5*time.Second, 1000
 	cfg.UnsafeNoFsync = e.Volatile
 	cfg.EnableGRPCGateway = false
-	cfg.WarningApplyDuration = 500 * time.Millisecond // on two busy cores a start has dozens of a tenth of a second
-	// kube-apiserver has one connection for each of some seventy kinds, nearly all of them idle.
+	cfg.WarningApplyDuration = 500 * time.Millisecond // a start on two busy cores has dozens of 100 ms
+	// kube-apiserver has one connection for each of about 70 kinds, nearly all of them idle.
 	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{
 		grpc.ReadBufferSize(8 << 10), grpc.SharedWriteBuffer(true), grpc.ChainUnaryInterceptor(e.endLostWrites),
 		grpc.StreamInterceptor(e.holdStreams), // before etcd's own

@@ -13,9 +13,9 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// elect returns when the member knows a leader. An only member is told to become leader now: by itself it would wait
-// for up to two election timeouts for a leader that cannot be. The message is the one with which a leader hands over.
-// Where others are members or may be, it lets them in. That there are others may be known only after the log was read.
+// elect returns when the member knows a leader. An only member gets a message to become leader now, the one with which a leader hands over:
+// by itself it would wait for up to two election timeouts for another leader. If there are other members, which may be known only after the
+// log was read, elect opens the peer port.
 func (l life) elect(ctx context.Context) error {
 	server := l.server.Server
 	self := uint64(server.MemberID())
@@ -41,27 +41,25 @@ func (l life) elect(ctx context.Context) error {
 
 const electionRetry = 5 * time.Millisecond
 
-// caughtUp reports whether raft has applied what it had committed before the start. A candidate looks for changes of
-// the membership in what is not applied yet, and panics if the log was compacted meanwhile. etcd tells raft's state
-// nowhere else.
+// caughtUp reports whether raft has applied the entries that were committed before the start. A candidate looks for changes of the
+// membership among unapplied entries, and panics if the log was compacted meanwhile. expvar is the only access to raft's state.
 func caughtUp() bool {
-	told, ok := expvar.Get("raft.status").(expvar.Func)
+	published, ok := expvar.Get("raft.status").(expvar.Func)
 	if !ok {
 		return false
 	}
-	status, ok := told.Value().(raft.Status)
+	status, ok := published.Value().(raft.Status)
 	return ok && status.Applied >= status.GetCommit()
 }
 
-// errAgain says that etcd is to be started once more, with the data that it has now.
-var errAgain = errors.New("etcd has got the whole database and starts again")
+// errRestart is the error of a member that must be started again with its present data.
+var errRestart = errors.New("etcd has received the whole database and starts again")
 
-// awaitPublished returns when the member has written its name into the cluster's data, which makes etcd serve clients.
+// awaitPublished returns when the member has published its name in the cluster's data, after which etcd serves clients.
 //
-// A member that gets a whole database from the leader does not see what became of its own write, because that is part
-// of the database: it would wait for seven seconds. And if it was thousands of entries behind, it believes that it
-// still is until the next entry comes, and accepts no writes, this one neither. A new start with the data helps in
-// both cases; it is tried once.
+// A member that receives the whole database from the leader does not see the result of its own write, which is part of the database, and
+// waits for 7 s. If it was thousands of entries behind, it rejects all writes, its own included, until the next entry arrives. A restart
+// with the new data helps in both cases. It is tried once.
 func (l life) awaitPublished(ctx context.Context) error {
 	replaced := make(chan struct{})
 	if !l.alone() && !l.again {
@@ -75,19 +73,19 @@ func (l life) awaitPublished(ctx context.Context) error {
 		return context.Cause(ctx)
 	case <-replaced:
 	}
-	select { // it may just have made it
+	select { // it may have been published meanwhile
 	case <-published:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(publishPatience):
-		return errAgain
+	case <-time.After(publishGrace):
+		return errRestart
 	}
 }
 
-// watchReplacement closes the channel when the member has got a whole database: the data is newer then, although the
-// member has applied no entry of the log that would have changed it. Should an entry come in between, a read that sees
-// every write tells at least that the member has caught up.
+// watchReplacement closes the channel when the member has received the whole database: the revision is then higher although no log entry
+// was applied. If an entry arrives at the same time that is not visible, so the channel is also closed after a linearizable read, which
+// shows that the member has caught up.
 func (l life) watchReplacement(ctx context.Context, replaced chan<- struct{}) {
 	defer close(replaced)
 	server := l.server.Server
@@ -95,9 +93,9 @@ func (l life) watchReplacement(ctx context.Context, replaced chan<- struct{}) {
 	caughtUp := make(chan struct{})
 	go func() {
 		for ctx.Err() == nil && readOnce(ctx, l.server) != nil {
-			_ = lifecycle.Sleep(ctx, publishPatience)
+			_ = lifecycle.Sleep(ctx, publishGrace)
 		}
-		_ = lifecycle.Sleep(ctx, publishPatience)
+		_ = lifecycle.Sleep(ctx, publishGrace)
 		close(caughtUp)
 	}()
 	for {
@@ -116,11 +114,10 @@ func (l life) watchReplacement(ctx context.Context, replaced chan<- struct{}) {
 	}
 }
 
-// publishPatience is how long the write may take after the member has caught up.
-const publishPatience = 100 * time.Millisecond
+// publishGrace is how long the write may take after the member has caught up.
+const publishGrace = 100 * time.Millisecond
 
-// promote has a learner made a voting member as soon as it has caught up. A read that sees every write returns at that
-// moment.
+// promote makes a learner a voting member as soon as it has caught up, which is when a linearizable read returns.
 func (l life) promote(ctx context.Context) error {
 	server := l.server.Server
 	for server.IsLearner() {
@@ -131,7 +128,7 @@ func (l life) promote(ctx context.Context) error {
 			cancel()
 		}
 		if err == nil {
-			// The leader has agreed; the member itself hears of it with the log.
+			// The leader has agreed. The member learns it from the log.
 			err = readOnce(ctx, l.server)
 		}
 		if err != nil && !errors.Is(err, etcderrors.ErrLearnerNotReady) {

@@ -21,16 +21,15 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// External stands for an etcd that somebody else runs. It starts nothing: it waits until the etcd answers, and tells
-// meanwhile why it does not.
+// External is the component for an external etcd. It waits until the etcd answers, and reports why it does not.
 type External struct {
 	Store config.Datastore
-	// Cluster returns a name of this server's cluster, the pin of its CA. The datastore keeps the first one, and two clusters must
-	// not use the same: each would accept what the other has signed for somebody else, or nothing of it.
+	// Cluster returns an identity of this server's cluster, the hash of its CA. The datastore keeps the first one, so that two clusters
+	// cannot use the same data.
 	Cluster func() (string, error)
 }
 
-// Run is ready when a key can be read; nothing is watched afterwards, because kube-apiserver does that itself.
+// Run is ready when a key can be read. Afterwards kube-apiserver checks the datastore itself.
 func (e External) Run(ctx context.Context, ready func()) error {
 	tlsConfig, err := e.tls()
 	if err != nil {
@@ -57,10 +56,10 @@ func (e External) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// errOthers says that the data is another cluster's.
+// errOthers is the error if the data belongs to another cluster.
 var errOthers = errors.New("another cluster keeps its data there")
 
-// claim notes whose the data is, or refuses another cluster's.
+// claim records the cluster in the datastore. It fails if another cluster is recorded.
 func (e External) claim(ctx context.Context, tlsConfig *tls.Config) error {
 	own, err := e.Cluster()
 	if err != nil {
@@ -74,17 +73,17 @@ func (e External) claim(ctx context.Context, tlsConfig *tls.Config) error {
 	}
 	defer client.Close()
 	key := e.Store.Prefix + "/coracle.io/cluster"
-	// In two steps and in this form, as kube-apiserver creates its objects: a shim that stands for etcd knows that.
+	// In two steps and in this form, as kube-apiserver creates objects: shims such as kine support no other transactions.
 	made, err := client.Txn(try).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).Then(clientv3.OpPut(key, own)).Commit()
 	if err != nil {
-		return fmt.Errorf("noting in the datastore whose it is: %w", err)
+		return fmt.Errorf("recording the cluster in the datastore: %w", err)
 	}
 	if made.Succeeded {
 		return nil
 	}
 	got, err := client.Get(try, key)
 	if err != nil {
-		return fmt.Errorf("reading from the datastore whose it is: %w", err)
+		return fmt.Errorf("reading the cluster of the datastore: %w", err)
 	}
 	if len(got.Kvs) == 0 || string(got.Kvs[0].Value) == own {
 		return nil
@@ -93,7 +92,7 @@ func (e External) claim(ctx context.Context, tlsConfig *tls.Config) error {
 		"to begin another one, give it another --datastore-prefix", strings.Join(e.Store.Endpoints, ", "), e.Store.Prefix, errOthers)
 }
 
-// tls is nil if no endpoint needs it.
+// tls returns the TLS configuration, nil if no endpoint uses TLS.
 func (e External) tls() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if file := e.Store.CAFile; file != "" {
@@ -125,10 +124,10 @@ func (e External) client(ctx context.Context, tlsConfig *tls.Config) (*clientv3.
 	return clientv3.New(clientv3.Config{Context: ctx, Endpoints: e.Store.Endpoints, TLS: tlsConfig, Logger: zap.NewNop()})
 }
 
-// probeTimeout is for reading a key. Beside it there must be time to find out why that fails.
+// probeTimeout limits the read of a key. It leaves time to find the reason of a failure.
 const probeTimeout = 2 * time.Second
 
-// probe reads a key below the prefix, which needs a leader and, where etcd has users, the right to do so.
+// probe reads a key below the prefix, which needs a leader, and permission if etcd has users.
 func (e External) probe(ctx context.Context, tlsConfig *tls.Config) error {
 	try, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -143,7 +142,7 @@ func (e External) probe(ctx context.Context, tlsConfig *tls.Config) error {
 	return errors.Join(e.reasons(ctx, tlsConfig, err)...)
 }
 
-// reasons says of each endpoint what is wrong with it. etcd's client knows, but says no more than that it took too long.
+// reasons returns an error for each endpoint. etcd's client returns only that the time is over.
 func (e External) reasons(ctx context.Context, tlsConfig *tls.Config, err error) (all []error) {
 	transport := &http.Transport{TLSClientConfig: tlsConfig}
 	defer transport.CloseIdleConnections()
@@ -160,7 +159,7 @@ func (e External) reasons(ctx context.Context, tlsConfig *tls.Config, err error)
 			all = append(all, probeErr)
 			continue
 		}
-		all = append(all, fmt.Errorf("%s is there, but answers no reads: %w", endpoint, err))
+		all = append(all, fmt.Errorf("%s accepts connections, but does not answer reads: %w", endpoint, err))
 	}
 	return all
 }

@@ -12,38 +12,38 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// life is one run of etcd's server.
+// life is one run of etcd's server, from its start to its end.
 type life struct {
 	*Etcd
 	server *embed.Etcd
 	fatal  <-chan error
 
-	joining   bool // it has just got a place
-	again     bool // the life before ended with errAgain
-	resetting bool // it becomes the only member
+	joining   bool // the cluster has just added the member
+	again     bool // the previous run ended with errRestart
+	resetting bool // the member becomes the only one
 }
 
-// run takes the member from its start to its end.
+// run waits for the member to become ready and for its end, and closes it.
 func (l life) run(ctx context.Context, ready func()) error {
 	work, stop := context.WithCancel(ctx)
 	steps := make(chan error, 1)
-	go func() { steps <- l.becomeReady(work) }() // beside what follows: it may not see that etcd has died
+	go func() { steps <- l.becomeReady(work) }() // in parallel, because it may not notice that etcd has died
 	err := l.await(ctx, steps, ready)
 	stop()
 	switch {
 	case err == nil:
 		l.handOver()
-	case errors.Is(err, errAgain):
-		l.server.Server.HardStop() // Close waits for clients' servers, which wait until the member is ready
+	case errors.Is(err, errRestart):
+		l.server.Server.HardStop() // Close would wait for the servers of clients, which wait until the member is ready
 	case !errors.Is(err, errRemoved):
-		return l.explain(err) // etcd's goroutines are gone or stuck
+		return l.explain(err) // etcd's goroutines have ended or are stuck, so it is not closed
 	}
 	l.server.Close()
 	l.closePeers()
 	return err
 }
 
-// await returns nil when ctx is done, else why the member cannot go on.
+// await returns nil when ctx is done, or the error that ends the member.
 func (l life) await(ctx context.Context, steps <-chan error, ready func()) error {
 	for {
 		select {
@@ -60,7 +60,7 @@ func (l life) await(ctx context.Context, steps <-chan error, ready func()) error
 			return err
 		case err := <-l.server.Err():
 			return l.cause(err)
-		case <-l.server.Server.StopNotify(): // by itself it stops for this reason only
+		case <-l.server.Server.StopNotify(): // the only reason for which etcd stops by itself
 			return errRemoved
 		case <-ctx.Done():
 			return nil
@@ -68,7 +68,7 @@ func (l life) await(ctx context.Context, steps <-chan error, ready func()) error
 	}
 }
 
-// cause looks behind an error of a step, or of serving clients: all fail when the member stops.
+// cause returns the cause of an error of a step or of serving clients: both also fail when the member stops.
 func (l life) cause(err error) error {
 	select {
 	case err := <-l.fatal:
@@ -83,7 +83,7 @@ func (l life) cause(err error) error {
 	}
 }
 
-// becomeReady does what there is to do until the member votes and answers.
+// becomeReady runs the steps until the member votes and answers.
 func (l life) becomeReady(ctx context.Context) error {
 	if l.joining || l.hadPeers() {
 		if err := l.openPeers(); err != nil {
@@ -101,9 +101,9 @@ func (l life) becomeReady(ctx context.Context) error {
 	if err := l.elect(ctx); err != nil {
 		return err
 	}
-	// Before the member has caught up: until the others know where it is, they cannot send it a whole database.
+	// This comes before the member has caught up, because the others need its address to send it the whole database.
 	if !l.alone() {
-		if err := l.tellURL(ctx); err != nil {
+		if err := l.publishURL(ctx); err != nil {
 			return err
 		}
 	}
@@ -128,14 +128,14 @@ func (l life) alone() bool {
 	return len(members) == 1 && members[0].ID == l.server.Server.MemberID()
 }
 
-// handOver gives the leadership away, so that nobody waits for the time-out after which a leader is missed. Where nobody
-// takes it the member is stopped at once: etcd would try for seven seconds more.
+// handOver moves the leadership to another member, so that the cluster does not have to wait for an election timeout. If no member takes it,
+// this one is stopped at once: etcd would try for another 7 s.
 func (l life) handOver() {
 	server := l.server.Server
 	switch {
 	case l.alone():
 		return
-	case server.Leader() == 0: // clients wait for what does not come, and Close for them
+	case server.Leader() == 0: // requests of clients hang, and Close would wait for them
 		server.HardStop()
 		return
 	case server.Leader() != server.MemberID():
@@ -145,7 +145,7 @@ func (l life) handOver() {
 		if other.ID == server.MemberID() || other.IsLearner {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), handOverPatience)
+		ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 		err := server.MoveLeader(ctx, uint64(server.MemberID()), uint64(other.ID))
 		cancel()
 		if err == nil || server.Leader() != server.MemberID() {
@@ -155,10 +155,10 @@ func (l life) handOver() {
 	server.HardStop()
 }
 
-// handOverPatience is how long another member may take to become leader.
-const handOverPatience = 700 * time.Millisecond
+// handOverTimeout is how long another member may take to become leader.
+const handOverTimeout = 700 * time.Millisecond
 
-// readOnce proves that the member knows a leader and has caught up with it.
+// readOnce does a linearizable read, which succeeds if the member knows a leader and has caught up with it.
 func readOnce(ctx context.Context, server *embed.Etcd) error {
 	_, err := server.Server.Range(ctx, &pb.RangeRequest{Key: []byte("health")})
 	return err

@@ -22,7 +22,7 @@ func logger(log *logrus.Logger, fatal chan<- error) *zap.Logger {
 
 type stopper struct{ fatal chan<- error }
 
-// OnWrite is called after a fatal line was logged.
+// OnWrite is called after a fatal or panic line was logged.
 func (s stopper) OnWrite(line *zapcore.CheckedEntry, fields []zapcore.Field) {
 	err := errors.New(line.Message)
 	for _, f := range fields {
@@ -37,7 +37,7 @@ func (s stopper) OnWrite(line *zapcore.CheckedEntry, fields []zapcore.Field) {
 	runtime.Goexit()
 }
 
-// core hands lines to logrus. What etcd calls info is debug here: a start alone has some forty such lines.
+// core writes lines to logrus. Lines of level info get level debug: a start has about 40 of them.
 type core struct{ entry *logrus.Entry }
 
 func level(l zapcore.Level) logrus.Level {
@@ -75,7 +75,7 @@ func (c core) Write(line zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// expected are parts of warnings and errors that are part of every start or stop of a single member.
+// expected are parts of warnings and errors that normal starts, stops and joins cause.
 var expected = []string{
 	"Running http and grpc server on single port",
 	"simple token is not cryptographically signed",

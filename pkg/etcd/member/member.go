@@ -1,5 +1,5 @@
-// Package member runs the embedded etcd: one member of the cluster's, whose clients connect to a unix socket. While the
-// member is alone, no peer can reach it. OpenPeers changes that; a member that joins a cluster is open from the start.
+// Package member runs the embedded etcd, one member of the cluster's. Clients connect to a unix socket. While the member is alone it has no
+// open port for peers; OpenPeers opens it. A member that joins a cluster opens it at the start.
 package member
 
 import (
@@ -23,11 +23,11 @@ type Etcd struct {
 	Socket string         // where clients connect; its directory exists
 	Peer   netip.AddrPort // where other members reach this one
 	TLS    TLS            // between members
-	Others Others         // nil if no other server can be known
+	Others Others         // nil if there cannot be other servers
 	Args   []string       // pass-through settings, "name=value"
-	// ResetRequest is the file of a ResetRequest, looked for at the start; "" is none.
+	// ResetRequest is the file in which the start looks for a ResetRequest; "" is none.
 	ResetRequest string
-	// Volatile says that no write has to outlive the machine: nothing waits for a disk.
+	// Volatile is set if writes need not survive a crash of the machine. etcd then does not sync files.
 	Volatile bool
 
 	updating sync.Mutex // held while this member's URL is changed
@@ -36,32 +36,32 @@ type Etcd struct {
 	opened   *peers      // nil while the member is alone
 }
 
-// PeerPort is where members reach each other, as everywhere.
+// PeerPort is etcd's usual port for peers.
 const PeerPort = 2380
 
-// TLS are the files of the certificate that a member shows to other members, and of the authority that signs it. They
-// are read again at each connection.
+// TLS are the files of a member's certificate for other members and of the authority for these certificates. They are read again at each
+// connection.
 type TLS struct{ CA, Cert, Key string }
 
 // Others are the cluster's other servers.
 type Others interface {
-	// Known reports whether there are or were any. If so, a cluster is never begun here.
+	// Known reports whether there are or were other servers. This server then never starts a new cluster.
 	Known() bool
-	// Members asks any of them who is a member, as the cluster agrees at this moment.
+	// Members returns the present members from any of the servers, by a linearizable read.
 	Members(ctx context.Context) ([]join.Member, error)
-	// AddMember asks any of them for a place.
+	// AddMember asks any of the servers to add a member.
 	AddMember(ctx context.Context, m join.AddMember) (join.AddedMember, error)
 }
 
-// errRemoved says that the cluster has removed this member: its data is of no use to anybody.
+// errRemoved is the error of a member that the cluster has removed. Its data is useless then.
 var errRemoved = errors.New("this server's member was removed from the cluster's etcd")
 
-// Run serves clients until ctx is done. It is ready when the member votes and answers reads that see every write.
+// Run serves clients until ctx is done. It is ready when the member votes and answers linearizable reads.
 func (e *Etcd) Run(ctx context.Context, ready func()) error {
 	wasReady, again := false, false
 	for {
 		err := e.serve(ctx, again, func() { wasReady = true; ready() })
-		if errors.Is(err, errAgain) && ctx.Err() == nil {
+		if errors.Is(err, errRestart) && ctx.Err() == nil {
 			again = true
 			continue
 		}
@@ -81,7 +81,7 @@ func (e *Etcd) Run(ctx context.Context, ready func()) error {
 	}
 }
 
-// serve runs one life of the member; again says that the one before ended with errAgain.
+// serve runs the member once. again is set if the previous run ended with errRestart.
 func (e *Etcd) serve(ctx context.Context, again bool, ready func()) error {
 	fatal := make(chan error, 1)
 	cfg, err := e.config(fatal)
@@ -94,12 +94,12 @@ func (e *Etcd) serve(ctx context.Context, again bool, ready func()) error {
 	}
 	joining := false
 	if !e.hasData() && e.Others != nil && e.Others.Known() {
-		if err := e.askForPlace(ctx, cfg); err != nil {
+		if err := e.requestMembership(ctx, cfg); err != nil {
 			return err
 		}
 		joining = true
 	}
-	// A socket left by a crash is nobody's: the front holds the lock of the data directory.
+	// A socket that a crash left is unused, because the front holds the lock of the data directory.
 	if err := os.Remove(e.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing the old socket: %w", err)
 	}
@@ -113,7 +113,7 @@ func (e *Etcd) serve(ctx context.Context, again bool, ready func()) error {
 	return l.run(ctx, ready)
 }
 
-// hasData reports whether the member has run before: its log is the last that etcd makes.
+// hasData reports whether the member has run before. The log is the last file that etcd makes.
 func (e *Etcd) hasData() bool {
 	found, err := filepath.Glob(filepath.Join(e.Dir, "member", "wal", "*.wal"))
 	return err == nil && len(found) > 0
@@ -125,8 +125,7 @@ func (e *Etcd) setRunning(server *embed.Etcd) {
 	e.running = server
 }
 
-// start calls StartEtcd in a goroutine of its own, because etcd answers damaged files with a panic, or with a fatal
-// log line, which ends the goroutine (see logger).
+// start calls StartEtcd in a new goroutine, because damaged files cause a panic, or a fatal log line that ends the goroutine (see logger).
 func (e *Etcd) start(cfg *embed.Config, fatal <-chan error) (*embed.Etcd, error) {
 	type result struct {
 		server *embed.Etcd
@@ -153,7 +152,7 @@ func (e *Etcd) start(cfg *embed.Config, fatal <-chan error) (*embed.Etcd, error)
 	}
 }
 
-// explain adds to an error of etcd where its data is and what can be done.
+// explain adds the directory of the data and the fix to an error of etcd.
 func (e *Etcd) explain(err error) error {
 	if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("using the data in %s: %w", e.Dir, err)

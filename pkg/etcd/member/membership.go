@@ -18,12 +18,12 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
-// askForPlace asks the other servers until one gives this one a place, and completes cfg for it.
-func (e *Etcd) askForPlace(ctx context.Context, cfg *embed.Config) error {
+// requestMembership asks the other servers to add this member, and completes cfg.
+func (e *Etcd) requestMembership(ctx context.Context, cfg *embed.Config) error {
 	if err := e.clear(); err != nil {
 		return err
 	}
-	if probe, err := net.Listen("tcp", e.Peer.String()); err != nil { // before the cluster counts on it
+	if probe, err := net.Listen("tcp", e.Peer.String()); err != nil { // before the cluster expects it to be open
 		return e.explainListen(err)
 	} else if err := probe.Close(); err != nil {
 		return fmt.Errorf("trying the port for other members of etcd: %w", err)
@@ -42,21 +42,22 @@ func (e *Etcd) askForPlace(ctx context.Context, cfg *embed.Config) error {
 	return nil
 }
 
-// clear removes what an interrupted start left, which has no log yet. A database that is not almost empty has lost its
-// log some other way: it is kept.
+// clear removes the files of an interrupted start, which has no log yet. A larger database has lost its log for another reason, so it is
+// moved aside instead.
 func (e *Etcd) clear() error {
 	if db, err := os.Stat(filepath.Join(e.Dir, "member", "snap", "db")); err == nil && db.Size() > almostEmpty {
 		return e.moveAside()
 	}
 	if err := os.RemoveAll(filepath.Join(e.Dir, "member")); err != nil {
-		return fmt.Errorf("removing what an interrupted start left: %w", err)
+		return fmt.Errorf("removing the files of an interrupted start: %w", err)
 	}
 	return nil
 }
 
-const almostEmpty = 256 << 10 // bytes
+// almostEmpty is the largest size in bytes of a database without data.
+const almostEmpty = 256 << 10
 
-// place asks until it is granted. One request may take long, because the other server waits until it can grant it.
+// place repeats the request until it succeeds. A request may take long, because the other server waits until it can add the member.
 func (e *Etcd) place(ctx context.Context) (join.AddedMember, error) {
 	defer lifecycle.WaitingFor(ctx, "")
 	lifecycle.WaitingFor(ctx, "a place in the cluster's etcd")
@@ -79,8 +80,8 @@ func (e *Etcd) place(ctx context.Context) (join.AddedMember, error) {
 
 const placeRetry = 500 * time.Millisecond
 
-// stillMember asks the other servers whether this member is one of theirs, and ends with errRemoved through stop if
-// not. Until the cluster has a leader they cannot know, so it asks as long as ctx lives.
+// stillMember asks the other servers whether this is still a member, and calls stop with errRemoved if not. They cannot answer while the
+// cluster has no leader, so it repeats the request until ctx is done.
 func (l life) stillMember(ctx context.Context, stop context.CancelCauseFunc) {
 	id := l.server.Server.MemberID().String()
 	for pause := time.Second; ; pause = min(2*pause, 10*time.Second) {
@@ -102,7 +103,7 @@ func (l life) stillMember(ctx context.Context, stop context.CancelCauseFunc) {
 	}
 }
 
-// moveAside keeps the data of a removed member, in place of any that was kept before.
+// moveAside renames the data directory of a removed member. It replaces data that was moved aside before.
 func (e *Etcd) moveAside() error {
 	kept := e.Dir + ".removed"
 	if err := os.RemoveAll(kept); err != nil {
@@ -116,7 +117,7 @@ func (e *Etcd) moveAside() error {
 	return nil
 }
 
-// peersMark is a file in the data directory that says that the member has had peers.
+// peersMark is the file in the data directory that records that the member has had peers.
 func (e *Etcd) peersMark() string { return filepath.Join(e.Dir, "peers") }
 
 func (e *Etcd) rememberPeers() error {
@@ -126,7 +127,7 @@ func (e *Etcd) rememberPeers() error {
 	return nil
 }
 
-// hadPeers reports whether other members could reach this one in an earlier life.
+// hadPeers reports whether the peer port was open in an earlier run.
 func (e *Etcd) hadPeers() bool {
 	return paths.Exists(e.peersMark())
 }

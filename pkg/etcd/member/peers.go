@@ -25,11 +25,11 @@ type peers struct {
 	ended  chan struct{}
 }
 
-// peerReadTimeout is how long another member may take to send a request, a whole database among them.
+// peerReadTimeout limits a request of another member, which may contain the whole database.
 const peerReadTimeout = 5 * time.Minute
 
-// OpenPeers lets other members reach this one and tells the cluster where. It belongs before the first member is
-// added, and may be called again. The member must be running.
+// OpenPeers opens the port for peers and publishes its URL in the cluster. It is called before the first member is added, and may be called
+// again. The member must be running.
 func (e *Etcd) OpenPeers(ctx context.Context) error {
 	if err := e.openPeers(); err != nil {
 		return err
@@ -53,12 +53,12 @@ func (e *Etcd) OpenPeers(ctx context.Context) error {
 	}
 }
 
-// updateTimeout is for one try: of two changes of the membership at the same time etcd drops one without a word.
+// updateTimeout limits one try: of two concurrent changes of the membership etcd silently drops one.
 const updateTimeout = 2 * time.Second
 
 var errNotRunning = errors.New("etcd is not running at this moment: try again")
 
-// updateURL tells the cluster where this member is reached, unless it knows.
+// updateURL publishes this member's URL in the cluster, unless it is known.
 func (l life) updateURL(ctx context.Context) error {
 	id, url := l.server.Server.MemberID(), l.peerURL()
 	self := l.server.Server.Cluster().Member(id)
@@ -76,20 +76,20 @@ func (l life) updateURL(ctx context.Context) error {
 	return nil
 }
 
-// tellURL goes on until the cluster knows.
-func (l life) tellURL(ctx context.Context) error {
+// publishURL repeats updateURL until it succeeds.
+func (l life) publishURL(ctx context.Context) error {
 	return lifecycle.Until(ctx, "etcd's other members to learn this one's address", l.updateURL)
 }
 
-// info is how etcd is told. The address in the certificate of a member that connects is not compared with where it
-// connects from: a member whose address has changed must be able to say so.
+// info returns the files as etcd's type. The addresses in the certificate of a connecting member are not compared with its source address,
+// so that a member whose address has changed can publish the new one.
 func (t TLS) info() transport.TLSInfo {
 	return transport.TLSInfo{CertFile: t.Cert, KeyFile: t.Key, TrustedCAFile: t.CA, ClientCertAuth: t.CA != "", SkipClientSANVerify: true}
 }
 
 func (e *Etcd) peerURL() string { return "https://" + e.Peer.String() }
 
-// openPeers listens, unless it does already.
+// openPeers opens the port for peers, unless it is open.
 func (e *Etcd) openPeers() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -108,7 +108,7 @@ func (e *Etcd) openPeers() error {
 	p := &peers{ended: make(chan struct{}), server: &http.Server{
 		Handler:     etcdhttp.NewPeerHandler(e.running.GetLogger(), e.running.Server),
 		ReadTimeout: peerReadTimeout,
-		ErrorLog:    zap.NewStdLog(e.running.GetLogger()), // of handshakes that strangers begin; seen when debugging
+		ErrorLog:    zap.NewStdLog(e.running.GetLogger()), // about failed TLS handshakes, at level debug
 	}}
 	go func() {
 		defer close(p.ended)
@@ -121,7 +121,7 @@ func (e *Etcd) openPeers() error {
 	return e.rememberPeers()
 }
 
-// explainListen turns an error of listening into a sentence.
+// explainListen adds the fix to an error of listening.
 func (e *Etcd) explainListen(err error) error {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
@@ -133,7 +133,7 @@ func (e *Etcd) explainListen(err error) error {
 	return fmt.Errorf("listening on %s for other members of etcd: %w", e.Peer, err)
 }
 
-// closePeers ends the server, after etcd's own.
+// closePeers closes the port for peers, after etcd has stopped.
 func (e *Etcd) closePeers() {
 	e.mu.Lock()
 	p := e.opened

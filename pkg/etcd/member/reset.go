@@ -13,14 +13,14 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// ResetRequest asks a member to become the only one at its next start, with the data that it has. The others are then
-// no members any more, and learn it when they ask. It is a file, so that an interrupted reset goes on.
+// ResetRequest asks a member to become the only one at its next start, with its present data. The other members are then removed, and
+// learn that at their next request. It is a file, so that an interrupted reset continues.
 type ResetRequest struct {
 	// Snapshot is a directory that does not exist: the member's data is copied there first.
 	Snapshot string `json:"snapshot"`
 }
 
-// Write puts the request where a member finds it; see Etcd.ResetRequest.
+// Write writes the request to the file of Etcd.ResetRequest.
 func (r ResetRequest) Write(file string) error { return atomicfile.WriteJSON(file, r, 0o600) }
 
 // prepareReset changes cfg for a reset if there is a request for one.
@@ -34,7 +34,7 @@ func (e *Etcd) prepareReset(ctx context.Context, cfg *embed.Config) (resetting b
 		return false, nil
 	}
 	if !e.hasData() {
-		return false, errors.Join(fmt.Errorf("there is no data in %s from which etcd could be made anew", e.Dir), os.Remove(e.ResetRequest))
+		return false, errors.Join(fmt.Errorf("there is no data in %s from which a new etcd could be made", e.Dir), os.Remove(e.ResetRequest))
 	}
 	lifecycle.WaitingFor(ctx, "a copy of etcd's data in "+request.Snapshot)
 	defer lifecycle.WaitingFor(ctx, "")
@@ -46,19 +46,19 @@ func (e *Etcd) prepareReset(ctx context.Context, cfg *embed.Config) (resetting b
 	return true, nil
 }
 
-// finishReset forgets the request once the member is alone.
+// finishReset removes the request when the member is the only one.
 func (l life) finishReset() error {
 	if !l.alone() {
 		return fmt.Errorf("etcd has %d members after the quorum was reset", len(l.server.Server.Cluster().Members()))
 	}
 	if err := os.Remove(l.ResetRequest); err != nil {
-		return fmt.Errorf("forgetting the request to reset the quorum: %w", err)
+		return fmt.Errorf("removing the request to reset the quorum: %w", err)
 	}
 	logrus.WithField("component", "etcd").Info("this server's etcd is a cluster of one member now; the other servers join it again")
 	return nil
 }
 
-// copyData copies a stopped member's directory. What is there already was copied before.
+// copyData copies the directory of a stopped member. It does nothing if the copy exists.
 func copyData(from, to string) error {
 	if _, err := os.Stat(to); err == nil {
 		return nil

@@ -1,5 +1,5 @@
-// Package memberremoval removes a member of etcd when the Node of its server is deleted, by which people say that the server is
-// gone for good. It runs on the leading server.
+// Package memberremoval removes a member of etcd when the Node of its server is deleted, which means that the server does not come back. It
+// runs on the leading server.
 package memberremoval
 
 import (
@@ -46,7 +46,7 @@ const (
 	timeout      = 20 * time.Second // of one removal
 )
 
-// errRuns says that a member may not be removed yet.
+// errRuns is the error for a member that must not be removed, because it answers.
 var errRuns = errors.New("the server still runs")
 
 // Run works until ctx is done. It is ready at once.
@@ -93,8 +93,7 @@ func (r Removal) run(ctx context.Context, nodes cache.ListerWatcher) {
 	working.Wait()
 }
 
-// handle removes the member of a server whose Node is gone and which does not run. One that does would only join
-// again, or has just done so.
+// handle removes the member of a server whose Node is deleted. A server that runs is not removed: it would join again, or has just done so.
 func (r Removal) handle(ctx context.Context, store cache.Store, name string) error {
 	if _, exists, err := store.GetByKey(name); err != nil || exists || name == r.Own {
 		return err
@@ -120,7 +119,7 @@ func (r Removal) handle(ctx context.Context, store cache.Store, name string) err
 	return nil
 }
 
-// orphans looks once for members without a Node, which were deleted while nobody was looking.
+// orphans looks once for members whose Node was deleted while no server watched Nodes.
 func (r Removal) orphans(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], synced func() bool, store cache.Store) {
 	if lifecycle.Sleep(ctx, registration) != nil {
 		return
@@ -130,7 +129,7 @@ func (r Removal) orphans(ctx context.Context, queue workqueue.TypedRateLimitingI
 	}
 	members, err := r.Members.List(ctx)
 	if err != nil {
-		return // somebody else says it
+		return // other components report that etcd does not answer
 	}
 	for _, m := range members {
 		if _, exists, err := store.GetByKey(m.Name); err == nil && !exists && m.Name != "" {
@@ -139,7 +138,7 @@ func (r Removal) orphans(ctx context.Context, queue workqueue.TypedRateLimitingI
 	}
 }
 
-// nameOnly leaves nothing but the name of a Node: there may be thousands.
+// nameOnly keeps only the name of a Node, to save memory.
 func nameOnly(obj any) (any, error) {
 	node, ok := obj.(*corev1.Node)
 	if !ok {

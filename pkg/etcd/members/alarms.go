@@ -10,10 +10,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// alarmText is how a member tells of an alarm among its errors: memberID:123 alarm:NOSPACE.
+// alarmText is the form of an alarm among the errors in a status: memberID:123 alarm:NOSPACE.
 var alarmText = regexp.MustCompile(`memberID:(\d+)\s+alarm:(\w+)`)
 
-// alarms reads them from what a member says of itself. Asking for the list would be a write.
+// alarms parses the alarms in the errors of a status. A request for the list of alarms would be a write.
 func alarms(errors []string, members []MemberStatus) []Alarm {
 	list := []Alarm{}
 	for _, text := range errors {
@@ -36,7 +36,7 @@ func alarms(errors []string, members []MemberStatus) []Alarm {
 	return list
 }
 
-// Compact forgets all revisions before the present one. Watches that are behind begin anew.
+// Compact removes all revisions before the present one. Watches that are behind must start again.
 func (m *Members) Compact(ctx context.Context) error {
 	return m.do(func(client *clientv3.Client) error {
 		now, err := client.Maintenance.Status(ctx, "unix://"+m.Socket)
@@ -50,11 +50,11 @@ func (m *Members) Compact(ctx context.Context) error {
 	})
 }
 
-// Disarm ends an alarm. If its cause is still there etcd raises it again.
+// Disarm disarms an alarm. etcd raises it again if its cause persists.
 func (m *Members) Disarm(ctx context.Context, alarm Alarm) error {
 	id, err := strconv.ParseUint(alarm.ID, 16, 64)
 	if err != nil {
-		return fmt.Errorf("reading the identity of a member: %w", err)
+		return fmt.Errorf("reading the ID of a member: %w", err)
 	}
 	kind, ok := pb.AlarmType_value[alarm.Kind]
 	if !ok {
@@ -62,17 +62,17 @@ func (m *Members) Disarm(ctx context.Context, alarm Alarm) error {
 	}
 	return m.do(func(client *clientv3.Client) error {
 		if _, err := client.AlarmDisarm(ctx, &clientv3.AlarmMember{MemberID: id, Alarm: pb.AlarmType(kind)}); err != nil {
-			return fmt.Errorf("ending alarm %s of %s: %w", alarm.Kind, alarm.Member, explain(err))
+			return fmt.Errorf("disarming alarm %s of %s: %w", alarm.Kind, alarm.Member, explain(err))
 		}
 		return nil
 	})
 }
 
-// Lead makes another member leader. The local one must be it.
+// Lead makes another member the leader. The local member must be the leader.
 func (m *Members) Lead(ctx context.Context, id string) error {
 	number, err := strconv.ParseUint(id, 16, 64)
 	if err != nil {
-		return fmt.Errorf("reading the identity of a member: %w", err)
+		return fmt.Errorf("reading the ID of a member: %w", err)
 	}
 	return m.do(func(client *clientv3.Client) error {
 		if _, err := client.MoveLeader(ctx, number); err != nil {
@@ -82,7 +82,7 @@ func (m *Members) Lead(ctx context.Context, id string) error {
 	})
 }
 
-// do calls work with a client.
+// do calls work with a client of the local member.
 func (m *Members) do(work func(*clientv3.Client) error) error {
 	client, err := m.Dial()
 	if err != nil {

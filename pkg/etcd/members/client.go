@@ -11,11 +11,10 @@ import (
 	certutil "k8s.io/client-go/util/cert"
 )
 
-// connectTimeout is for each of the connection and the handshake. A frozen server accepts connections, and says nothing.
+// connectTimeout limits the connection and the TLS handshake, each. A frozen server accepts connections and does not answer.
 const connectTimeout = 2 * time.Second
 
-// newClient makes a client for servers of the authority whose certificate is in the file. There is no proxy: all is
-// inside the cluster.
+// newClient returns a client for servers with certificates of an authority. It uses no proxy, because the servers are in the cluster.
 func newClient(caFile, certFile, keyFile string) (*http.Client, error) {
 	pool, err := certutil.NewPool(caFile)
 	if err != nil {
@@ -32,7 +31,7 @@ func newClient(caFile, certFile, keyFile string) (*http.Client, error) {
 	}}, nil
 }
 
-// Answers reports whether a member runs at one of the URLs and talks to other members.
+// Answers reports whether a member answers other members at one of the URLs.
 func (m *Members) Answers(ctx context.Context, peerURLs []string) bool {
 	client, err := newClient(m.CA, m.Cert, m.Key)
 	if err != nil {

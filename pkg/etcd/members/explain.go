@@ -8,7 +8,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// reasons explain etcd's errors and name the fix.
+// reasons are explanations of etcd's errors, with the fix.
 var reasons = []struct {
 	err  error
 	text string
@@ -22,7 +22,7 @@ var reasons = []struct {
 	{context.DeadlineExceeded, "more than half of the members must answer, and do not: start the other servers, or run coracle cluster reset-quorum if they are lost"},
 }
 
-// explain adds its reason to an error of etcd.
+// explain adds the explanation to an error of etcd.
 func explain(err error) error {
 	for _, r := range reasons {
 		if errors.Is(err, r.err) {

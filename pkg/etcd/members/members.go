@@ -1,6 +1,5 @@
-// Package members is how servers become members of the cluster's etcd and cease to be: a server's own view of it
-// through its socket (Members), and what a server that joins asks of others over their API (Remote). Running a member is
-// the business of component member.
+// Package members lists, adds and removes members of the cluster's etcd: on a server through the socket of its own member (Members), and from
+// a joining server through the API of the others (Remote). Package member runs a member.
 package members
 
 import (
@@ -23,14 +22,13 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// Members are etcd's, as the member behind a socket sees and changes them. Its exported fields are set before use;
-// methods may be called from several goroutines.
+// Members is a client of the local member. Its exported fields are set before use. Methods are safe for concurrent use.
 type Members struct {
 	Socket string // of the local member
-	// CA, Cert and Key are the files with which members talk to each other.
+	// CA, Cert and Key are the files for TLS between members.
 	CA, Cert, Key string
 
-	adding   sync.Mutex // held from the look at the members to the addition of one
+	adding   sync.Mutex // held while the members are listed and one is added
 	mu       sync.Mutex
 	learning map[uint64]time.Time // learners, and when each was seen first
 }
@@ -39,8 +37,8 @@ type Members struct {
 const (
 	addPatience  = 15 * time.Second // how long Add waits until the cluster can take a member
 	addPause     = 100 * time.Millisecond
-	addTry       = 4 * time.Second // for one try: of two changes at the same time etcd drops one without a word
-	learnerGrace = time.Minute     // how long a learner that does not answer may block others
+	addTry       = 4 * time.Second // limit of one try: of two concurrent changes etcd silently drops one
+	learnerGrace = time.Minute     // how long a learner that does not answer may block other joins
 )
 
 // Dial connects to the local member. The caller closes the client.
@@ -52,7 +50,7 @@ func (m *Members) Dial() (*clientv3.Client, error) {
 	return client, nil
 }
 
-// List returns the members as the cluster agrees at this moment.
+// List returns the present members, by a linearizable read.
 func (m *Members) List(ctx context.Context) (members []join.Member, err error) {
 	err = m.do(func(client *clientv3.Client) error {
 		got, err := list(ctx, client)
@@ -79,11 +77,11 @@ func describe(m *pb.Member) join.Member {
 	return join.Member{ID: ID(m.ID), Name: m.Name, PeerURLs: m.PeerURLs, Learner: m.IsLearner}
 }
 
-// ID is a member's identity as people see it.
+// ID formats a member's ID as etcdctl does.
 func ID(id uint64) string { return strconv.FormatUint(id, 16) }
 
-// Add makes a place for a learner. What has its name or its URL is removed first: it is what the server was before it
-// lost its data. If another server is joining at this moment, or the cluster is not well enough yet, Add waits a while.
+// Add adds a learner. A member with the same name or URL is removed first: it is the same server before it lost its data. Add waits up to
+// addPatience while another server is joining or the cluster is unhealthy.
 func (m *Members) Add(ctx context.Context, new join.AddMember) (join.AddedMember, error) {
 	none := join.AddedMember{}
 	if err := check(new); err != nil {
@@ -96,15 +94,15 @@ func (m *Members) Add(ctx context.Context, new join.AddMember) (join.AddedMember
 	defer client.Close()
 	until := time.Now().Add(addPatience)
 	for {
-		// etcd counts learners only when it applies an addition, and whoever reads the log again later dials those
-		// that were refused for ever.
+		// One at a time: etcd checks the number of learners only when it applies an addition, and a member that replays the log later
+		// would dial refused learners forever.
 		m.adding.Lock()
 		try, cancel := context.WithTimeout(ctx, addTry)
 		added, err := m.tryAdd(try, client, new)
 		m.adding.Unlock()
 		dropped := try.Err() != nil && ctx.Err() == nil
 		cancel()
-		if err == nil || !dropped && !worthWaiting(err) || time.Now().After(until) {
+		if err == nil || !dropped && !retriable(err) || time.Now().After(until) {
 			return added, err
 		}
 		if lifecycle.Sleep(ctx, addPause) != nil {
@@ -166,11 +164,11 @@ func initialCluster(members []*pb.Member, own uint64, name string) string {
 	return strings.Join(parts, ",")
 }
 
-// errBusy says that another server is joining.
+// errBusy is the error while another server is joining.
 var errBusy = errors.New("etcd takes one new member at a time")
 
-// yieldTo says that another server's learner comes first, unless that server seems to have given up long ago: then
-// the learner is removed.
+// yieldTo returns errBusy because of another server's learner. If that server has not answered for learnerGrace, the learner is removed
+// instead.
 func (m *Members) yieldTo(ctx context.Context, client *clientv3.Client, learner *pb.Member, all *clientv3.MemberListResponse) error {
 	busy := fmt.Errorf("%w, and %s is still catching up", errBusy, Label(learner))
 	m.mu.Lock()
@@ -188,7 +186,7 @@ func (m *Members) yieldTo(ctx context.Context, client *clientv3.Client, learner 
 	return m.remove(ctx, client, learner, all)
 }
 
-// Label is how people know a member: by its name, or by its URL before it has one.
+// Label is the name of a member, or its URL before it has a name.
 func Label(m *pb.Member) string {
 	if m.Name != "" {
 		return m.Name
@@ -196,7 +194,7 @@ func Label(m *pb.Member) string {
 	return strings.Join(m.PeerURLs, ",")
 }
 
-// worthWaiting reports whether the same request may be granted in a moment.
-func worthWaiting(err error) bool {
+// retriable reports whether the same request may succeed soon.
+func retriable(err error) bool {
 	return errors.Is(err, errBusy) || errors.Is(err, rpctypes.ErrUnhealthy) || errors.Is(err, rpctypes.ErrTooManyLearners)
 }

@@ -13,39 +13,39 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 )
 
-// Remote asks the cluster's other servers, over their API.
+// Remote is a client of the cluster's other servers, over their API.
 type Remote struct {
 	// Joined reports whether there are or were other servers.
 	Joined func() bool
-	// Servers lists HOST:PORT of the APIs that are known at the moment. It may name this server too.
+	// Servers returns the known APIs, HOST:PORT. This server may be among them.
 	Servers func() []string
 	// CA verifies the servers; Cert and Key are the files of user system:coracle.
 	CA, Cert, Key string
 }
 
-// Timeouts of a request. A frozen server accepts connections, and says nothing.
+// Limits of a request. A frozen server accepts connections and does not answer.
 const (
 	listTimeout = 5 * time.Second
 	addTimeout  = addPatience + 15*time.Second
-	mostAnswer  = 1 << 20 // bytes
+	maxAnswer   = 1 << 20 // bytes
 )
 
-// Known is Joined.
+// Known reports whether there are or were other servers.
 func (r Remote) Known() bool { return r.Joined() }
 
-// Members asks who is a member.
+// Members returns the present members.
 func (r Remote) Members(ctx context.Context) (members []join.Member, err error) {
 	err = r.any(ctx, http.MethodGet, listTimeout, nil, &members)
 	return members, err
 }
 
-// AddMember asks for a place.
+// AddMember asks a server to add a member.
 func (r Remote) AddMember(ctx context.Context, m join.AddMember) (added join.AddedMember, err error) {
 	err = r.any(ctx, http.MethodPost, addTimeout, m, &added)
 	return added, err
 }
 
-// any asks one server after the other until one grants the request.
+// any sends a request to one server after the other, until one succeeds.
 func (r Remote) any(ctx context.Context, method string, timeout time.Duration, body, answer any) error {
 	client, err := newClient(r.CA, r.Cert, r.Key)
 	if err != nil {
@@ -87,7 +87,7 @@ func ask(ctx context.Context, client *http.Client, method, url string, body []by
 		return err
 	}
 	defer resp.Body.Close()
-	data, err := io.ReadAll(io.LimitReader(resp.Body, mostAnswer))
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
 		return fmt.Errorf("reading the answer: %w", err)
 	}

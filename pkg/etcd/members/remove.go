@@ -12,8 +12,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Remove takes the member with the name or the identity out of the cluster. etcd refuses if too few would be left that
-// answer.
+// Remove removes the member with a name or ID. It fails if too few of the remaining members answer.
 func (m *Members) Remove(ctx context.Context, nameOrID string) error {
 	return m.do(func(client *clientv3.Client) error {
 		got, err := list(ctx, client)
@@ -28,11 +27,11 @@ func (m *Members) Remove(ctx context.Context, nameOrID string) error {
 	})
 }
 
-// ErrNoMember says that etcd has no such member.
+// ErrNoMember is the error if etcd has no such member.
 var ErrNoMember = errors.New("etcd has no such member")
 
-// remove takes a member out, unless too few of the others answer to go on without it. It is of no use to ask etcd for
-// that check: it looks at how long members have been connected, and is switched off.
+// remove removes a member, unless too few of the others answer. etcd's own check is disabled, see member.config: it requires that members
+// have been connected for some time.
 func (m *Members) remove(ctx context.Context, client *clientv3.Client, gone *pb.Member, all *clientv3.MemberListResponse) error {
 	if !gone.IsLearner {
 		voters, answering, silent := 0, 0, []string{}

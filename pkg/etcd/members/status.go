@@ -10,37 +10,37 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 )
 
-// Status is how etcd is doing, as far as one member can tell.
+// Status is the state of etcd as one member reports it.
 type Status struct {
 	Members []MemberStatus `json:"members"`
-	// Quorum says that the members agree with each other at this moment; if not, nothing can be written.
+	// Quorum is set if a linearizable read succeeds. Otherwise nothing can be written.
 	Quorum bool `json:"quorum"`
-	// The rest is of the local member.
+	// The other fields are those of the local member.
 	Version string  `json:"version"`
 	Term    uint64  `json:"term"`
-	Index   uint64  `json:"index"`  // of the last entry of the log that it has applied
+	Index   uint64  `json:"index"`  // of the last applied log entry
 	Size    int64   `json:"size"`   // of the database, in bytes
-	InUse   int64   `json:"inUse"`  // of it; the rest can be given back by defragmentation
-	Quota   int64   `json:"quota"`  // at this size etcd stops writing
+	InUse   int64   `json:"inUse"`  // in bytes; defragmentation frees the rest
+	Quota   int64   `json:"quota"`  // in bytes; above it etcd refuses writes
 	Alarms  []Alarm `json:"alarms"` // of all members
 }
 
-// MemberStatus is one member's.
+// MemberStatus is the state of one member.
 type MemberStatus struct {
 	join.Member
 	Self    bool `json:"self,omitempty"` // the one that was asked
 	Leader  bool `json:"leader,omitempty"`
-	Answers bool `json:"answers"` // it talks to the one that was asked
+	Answers bool `json:"answers"` // it answers the member that was asked
 }
 
-// Alarm is why etcd refuses writes.
+// Alarm is a reason why etcd refuses writes.
 type Alarm struct {
-	Member string `json:"member"` // its name, or its identity if it is no member any more
+	Member string `json:"member"` // its name, or its ID if it was removed
 	ID     string `json:"id"`     // of the member
 	Kind   string `json:"kind"`   // NOSPACE or CORRUPT
 }
 
-// Own is the status without asking anybody else: Quorum and what others answer are not told.
+// Own returns the status without requests to other members: Quorum and Answers are not set.
 func (m *Members) Own(ctx context.Context) (s Status, err error) {
 	err = m.do(func(client *clientv3.Client) error {
 		s, err = m.own(ctx, client)
@@ -66,7 +66,7 @@ func (m *Members) own(ctx context.Context, client *clientv3.Client) (Status, err
 	return s, nil
 }
 
-// Status asks the local member, and whether the others answer.
+// Status returns the status with Quorum and Answers.
 func (m *Members) Status(ctx context.Context) (s Status, err error) {
 	err = m.do(func(client *clientv3.Client) error {
 		if s, err = m.own(ctx, client); err != nil {
@@ -88,11 +88,10 @@ func (m *Members) Status(ctx context.Context) (s Status, err error) {
 	return s, err
 }
 
-// quorumTimeout is how long members may take to agree.
+// quorumTimeout limits the linearizable read.
 const quorumTimeout = connectTimeout * 3 / 2
 
-// Defragment gives unused space of the local member's database back to the file system. The member answers nothing
-// meanwhile: some seconds for each gigabyte.
+// Defragment frees the unused space of the local member's database. The member does not answer meanwhile, for some seconds per gigabyte.
 func (m *Members) Defragment(ctx context.Context) error {
 	return m.do(func(client *clientv3.Client) error {
 		if _, err := client.Defragment(ctx, "unix://"+m.Socket); err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/etcd/rekeyrequest"
 )
 
-// edit is how objects change.
+// edit has the changes to objects.
 type edit struct {
 	formerCA, ca string
 	addresses    map[string]string
@@ -40,24 +40,24 @@ func newEdit(r rekeyrequest.Request, ca []byte) *edit {
 	}
 	types := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme, apiregistrationv1.AddToScheme} {
-		utilruntime.Must(add(types)) // it fails for types that are not what they are everywhere else
+		utilruntime.Must(add(types)) // it fails only for conflicting types
 	}
 	e.codec = protobuf.NewSerializer(types, types)
 	return e
 }
 
-// How values in etcd begin.
+// The first bytes of values in etcd.
 var (
 	protobufMark  = []byte("k8s\x00")
 	encryptedMark = []byte("k8s:enc:")
 )
 
-// object returns the new form of a value, nil if it stays as it is.
+// object returns the new form of a value, nil if it does not change.
 func (e *edit) object(key string, value []byte) ([]byte, error) {
 	key = strings.TrimPrefix(key, Prefix)
 	switch {
 	case bytes.HasPrefix(value, encryptedMark):
-		return nil, errors.New("it is encrypted, with a key of the former cluster's")
+		return nil, errors.New("it is encrypted with a key of the former cluster")
 	case bytes.HasPrefix(value, protobufMark) && e.concerns(key, value):
 		return e.typed(key, value)
 	case bytes.HasPrefix(value, []byte("{")):
@@ -66,14 +66,14 @@ func (e *edit) object(key string, value []byte) ([]byte, error) {
 	return nil, nil
 }
 
-// concerns reports whether there may be something to change in a value, which is quicker than decoding it.
+// concerns reports whether a value may have to change. It is faster than decoding the value.
 func (e *edit) concerns(key string, value []byte) bool {
 	kind, _, _ := strings.Cut(key, "/")
 	return slices.Contains([]string{"minions", "pods", "endpointslices"}, kind) || key == "namespaces/kube-system" || strings.HasPrefix(key, claims) ||
 		bytes.Contains(value, []byte(e.formerCA)) || bytes.Contains(value, []byte(corev1.SecretTypeServiceAccountToken))
 }
 
-// typed changes an object of a type of Kubernetes'.
+// typed changes an object of a built-in type.
 func (e *edit) typed(key string, value []byte) ([]byte, error) {
 	object, _, err := e.codec.Decode(value, nil, nil)
 	if runtime.IsNotRegisteredError(err) {
@@ -85,11 +85,11 @@ func (e *edit) typed(key string, value []byte) ([]byte, error) {
 	before := object.DeepCopyObject()
 	switch o := object.(type) {
 	case *corev1.Namespace:
-		if key == "namespaces/kube-system" { // by which others tell clusters apart
+		if key == "namespaces/kube-system" { // its UID identifies the cluster
 			o.UID = uuid.NewUUID()
 		}
 	case *corev1.Secret:
-		if o.Type == corev1.SecretTypeServiceAccountToken { // the token is made anew
+		if o.Type == corev1.SecretTypeServiceAccountToken { // a controller makes a new token
 			delete(o.Data, corev1.ServiceAccountTokenKey)
 		}
 	case *corev1.Node:
@@ -114,8 +114,8 @@ func (e *edit) typed(key string, value []byte) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// foreign is for types that client-go does not know: of an aggregated API's registration, for one. They hold an
-// authority only as bytes of the length that the new one has not.
+// foreign handles types that client-go does not know. It fails if the object contains the former authority, which cannot be replaced in
+// protobuf without the type, because its length differs.
 func (e *edit) foreign(value []byte) ([]byte, error) {
 	if !bytes.Contains(value, []byte(e.formerCA)) {
 		return nil, nil
@@ -127,7 +127,7 @@ func (e *edit) foreign(value []byte) ([]byte, error) {
 	return nil, fmt.Errorf("an object of kind %s holds the former cluster's authority, and coracle does not know that kind", unknown.Kind)
 }
 
-// node gives a Node the machine's new addresses, so that nobody is sent to the former ones.
+// node replaces the addresses of a Node, so that no request goes to the former ones.
 func (e *edit) node(n *corev1.Node) {
 	for i, a := range n.Status.Addresses {
 		if now, ok := e.addresses[a.Address]; ok {
@@ -141,7 +141,7 @@ func (e *edit) node(n *corev1.Node) {
 	}
 }
 
-// custom changes an object that is kept as JSON: a custom resource.
+// custom changes a custom resource, which is stored as JSON.
 func (e *edit) custom(value []byte) ([]byte, error) {
 	changed := value
 	for _, form := range []func(pem string) ([]byte, error){
@@ -168,7 +168,7 @@ func (e *edit) custom(value []byte) ([]byte, error) {
 	return changed, nil
 }
 
-// walk puts the new authority wherever the former one stands, in texts and in bytes.
+// walk replaces the former authority in all texts and bytes of a value.
 func (e *edit) walk(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -204,7 +204,7 @@ func (e *edit) bytes(v reflect.Value) {
 	}
 }
 
-// mapped does it for the values of a map, which cannot be changed where they are.
+// mapped is walk for a map, whose values cannot be changed in place.
 func (e *edit) mapped(v reflect.Value) {
 	for _, key := range v.MapKeys() {
 		changed := reflect.New(v.Type().Elem()).Elem()

@@ -1,7 +1,7 @@
-// Package rekeyrequest reads and writes the request to turn a copy of a cluster's data into a new cluster, which has the same
-// objects and shares no secret with the first. Whoever copies the data leaves out all keys and writes a Request. Because of
-// the request the front makes new keys instead of asking for the old ones, and component rekey changes the data before the
-// API is served and deletes the request. It is a package of its own because the front links it, but no etcd client.
+// Package rekeyrequest reads and writes the request to turn a copy of a cluster's data into a new cluster, with the same objects and without
+// a secret of the former one. The copy contains no keys, but a Request. Because of it the front makes new keys instead of asking for the old
+// ones, and component rekey changes the data before the API is served, and deletes the request. It is a separate package because the front
+// links it, and no etcd client.
 package rekeyrequest
 
 import (
