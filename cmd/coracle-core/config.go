@@ -44,7 +44,7 @@ coracle config validate /etc/coracle/config.yaml`,
 	return c
 }
 
-// roleFlag adds the flag that says whose settings are meant.
+// roleFlag adds the flag for the role whose settings are shown.
 func roleFlag(c *cobra.Command) *string {
 	return command.ChoiceFlag(c, "role", "", string(config.Server), "Whose settings: server or agent", string(config.Server), string(config.Agent))
 }

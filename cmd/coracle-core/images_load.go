@@ -114,7 +114,7 @@ func load(ctx context.Context, stores []images.Store, what string) error {
 	began := time.Now()
 	first := stores[0]
 	snapshotter := usableSnapshotter(ctx, first.Client)
-	found, err := bring(ctx, first.Client, what, snapshotter)
+	found, err := importFrom(ctx, first.Client, what, snapshotter)
 	if err != nil {
 		return err
 	}
@@ -133,8 +133,8 @@ func load(ctx context.Context, stores []images.Store, what string) error {
 	return nil
 }
 
-// bring imports a file, or an image of a container engine.
-func bring(ctx context.Context, client *containerd.Client, what, snapshotter string) ([]images.Image, error) {
+// importFrom imports a file, or an image of a container engine.
+func importFrom(ctx context.Context, client *containerd.Client, what, snapshotter string) ([]images.Image, error) {
 	options := images.Options{Snapshotter: snapshotter}
 	_, err := os.Stat(what)
 	if err == nil {

@@ -36,7 +36,7 @@ func main() {
 	os.Exit(exitcode.Exit(os.Stderr, command.Execute(root(all), all)))
 }
 
-// isCommand tells the command coracle node from the child process of that name, whose only argument is an absolute path.
+// isCommand distinguishes the command coracle node from the child process of that name, whose only argument is an absolute path.
 func isCommand(name string, args []string) bool {
 	return name == "node" && (len(args) != 1 || !filepath.IsAbs(args[0]))
 }

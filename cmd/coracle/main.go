@@ -1,4 +1,4 @@
-// Command coracle is the front: the one file people run. Its commands are in pkg/front/command. It links no Kubernetes;
+// Command coracle is the front: the executable that users run. Its commands are in pkg/front/command. It links no Kubernetes;
 // commands that need it are run by coracle-core out of the payload.
 package main
 

@@ -1,4 +1,4 @@
-// Package front is the process that people start as coracle server or coracle agent: it resolves the configuration, unpacks the
+// Package front is the process of coracle server and coracle agent: it resolves the configuration, unpacks the
 // payload, joins the cluster, runs the control plane and the node as child processes, and is their init in a container.
 package front
 

@@ -29,10 +29,10 @@ func (f *front) join(ctx context.Context) error {
 	return nil
 }
 
-// remind is how often the log says that joining still waits for the same.
+// remind is the interval between two log lines about the same reason to wait.
 const remind = time.Minute
 
-// waits returns a function that tells why joining goes on waiting: in the log when that is news, and to who looks.
+// waits returns a function that reports why joining waits: in the log if the reason is new, in the state file, and to systemd.
 func (f *front) waits(ctx context.Context) func(error) {
 	var said string
 	var when time.Time
@@ -43,7 +43,7 @@ func (f *front) waits(ctx context.Context) func(error) {
 		}
 		if said == "" { // coracle wait and status look there for whom to ask
 			if err := f.writeResolved(); err != nil {
-				logrus.WithError(err).Warn("telling coracle wait that this one is starting")
+				logrus.WithError(err).Warn("writing the configuration for coracle wait")
 			}
 			go f.prefetch(ctx)
 		}

@@ -149,5 +149,5 @@ func terminalSize() (columns, rows int) {
 	return columns, rows
 }
 
-// since is the time since t, rounded for people.
+// since returns the time since t, rounded to 10 ms.
 func since(t time.Time) time.Duration { return time.Since(t).Round(10 * time.Millisecond) }

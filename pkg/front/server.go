@@ -22,7 +22,7 @@ func Run(role config.Role, args []string) error {
 	if err != nil {
 		return err
 	}
-	if os.Geteuid() == 0 { // otherwise check.Start fails and says why
+	if os.Geteuid() == 0 { // otherwise check.Start returns the reason
 		if err := host.RemountWritable(); err != nil {
 			return err
 		}

@@ -75,7 +75,7 @@ func (f *front) announceStop(why string) {
 	f.out.stop(false, "\n"+text+"\n")
 }
 
-// SignalName names a signal for people.
+// SignalName returns the name of a signal for messages.
 func SignalName(s os.Signal) string {
 	if s == os.Interrupt {
 		return "Ctrl-C"

@@ -45,7 +45,7 @@ func summary(all []state.Child) string {
 	return strings.Join(parts, "; ")
 }
 
-// welcomeText tells how to use what has just become ready.
+// welcomeText describes how to use a cluster, or a node, that has become ready.
 func welcomeText(cfg config.Config, took time.Duration) string {
 	if cfg.Role == config.Agent {
 		return fmt.Sprintf(`

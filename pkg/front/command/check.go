@@ -99,7 +99,7 @@ func (a checkArgs) run() error {
 	return nil
 }
 
-// parseCheck tells check's own flags from the role's.
+// parseCheck separates check's own flags from the role's.
 func parseCheck(args []string) (a checkArgs, err error) {
 	a.role, a.format = config.Server, "text"
 	if len(args) > 0 && (args[0] == string(config.Server) || args[0] == string(config.Agent)) {

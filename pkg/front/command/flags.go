@@ -49,7 +49,7 @@ func ChoiceFlag(c *cobra.Command, name, short, value, usage string, words ...str
 	return &choice.value
 }
 
-// OutputFlag adds -o with one of several formats. The empty one is text for people.
+// OutputFlag adds -o with one of several formats. The empty one is text.
 func OutputFlag(c *cobra.Command, format string, formats ...string) *string {
 	usage := "Output format, one of: " + strings.Join(formats, "|")
 	if format == "" {

@@ -53,7 +53,7 @@ func CompleteCommands(c *cobra.Command, given []string, _ string) (names []cobra
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// exitCodes says what a script can tell from how a command ended.
+// exitCodes describes the exit codes of all commands.
 func exitCodes() string {
 	var b strings.Builder
 	b.WriteString("Exit codes of coracle's commands:\n\n")

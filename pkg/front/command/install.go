@@ -76,7 +76,7 @@ func installCommand() *cobra.Command {
 	return c
 }
 
-// roleHelp says that the arguments of the service ask for the help of its role.
+// roleHelp reports that the arguments of the service ask for the help of its role.
 type roleHelp config.Role
 
 func (r roleHelp) Error() string { return pflag.ErrHelp.Error() }
@@ -93,7 +93,7 @@ func (f installFlags) install(command []string) error {
 	if err != nil {
 		return err
 	}
-	w, err := f.wanted(in, command, os.Environ())
+	w, err := f.spec(in, command, os.Environ())
 	if err != nil {
 		return err
 	}

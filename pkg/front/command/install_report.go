@@ -72,7 +72,7 @@ func (r report) ready(ctx context.Context, line func(string, ...any)) {
 	}
 }
 
-// kubectl says which program the command kubectl runs.
+// kubectl describes the program that the command kubectl runs.
 func (r report) kubectl() string {
 	for _, l := range r.done.Record.Links {
 		if filepath.Base(l.Path) == "kubectl" {

@@ -18,10 +18,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/machine/install"
 )
 
-// wanted is what the flags, the command after them and the environment ask for.
-func (f installFlags) wanted(in *install.Installer, command, environ []string) (w install.Spec, err error) {
+// spec returns the installation that the flags, the command after them and the environment ask for.
+func (f installFlags) spec(in *install.Installer, command, environ []string) (w install.Spec, err error) {
 	environment := install.Environment(environ)
-	role, args, name, err := f.what(in, command, &environment)
+	role, args, name, err := f.service(in, command, &environment)
 	if err != nil {
 		return w, err
 	}
@@ -59,8 +59,9 @@ func (f installFlags) wanted(in *install.Installer, command, environ []string) (
 	}, nil
 }
 
-// what finds role, arguments and service out of what was said, and else out of what is installed.
-func (f installFlags) what(in *install.Installer, command []string, environment *[]string) (config.Role, []string, string, error) {
+// service returns role, arguments and name of the service from the command line and the environment, or else from what is
+// installed.
+func (f installFlags) service(in *install.Installer, command []string, environment *[]string) (config.Role, []string, string, error) {
 	named := ""
 	if f.name != "" {
 		named = "coracle-" + strings.TrimPrefix(f.name, "coracle-")
@@ -92,8 +93,8 @@ func (f installFlags) what(in *install.Installer, command []string, environment 
 	return config.Server, command, cmp.Or(named, serviceName(config.Server)), nil
 }
 
-// merged are the variables of an installed service with those that are set now: a shell that has no more than a proxy must
-// not take the others away.
+// merged returns the variables of an installed service with those that are set now, so that a shell with fewer variables
+// does not remove any.
 func merged(stored, now []string) []string {
 	name := func(pair string) string { name, _, _ := strings.Cut(pair, "="); return name }
 	kept := slices.DeleteFunc(stored, func(s string) bool {
@@ -102,7 +103,7 @@ func merged(stored, now []string) []string {
 	return append(kept, now...)
 }
 
-// serviceName is what the first service of a role is called.
+// serviceName is the name of the first service of a role.
 func serviceName(role config.Role) string {
 	if role == config.Agent {
 		return "coracle-agent"

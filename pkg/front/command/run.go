@@ -65,10 +65,10 @@ type runOptions struct {
 	command   []string
 }
 
-// runCommand makes a cluster for a command. Every failure of its own has the exit code 125, whatever its class.
+// runCommand makes a cluster for a command. All failures of coracle run itself have the exit code 125.
 func runCommand() *cobra.Command { return runCommandWith(runOptions.run) }
 
-// runCommandWith hands what the flags ask for to run.
+// runCommandWith calls run with the options of the flags.
 func runCommandWith(run func(runOptions) error) *cobra.Command {
 	c := &cobra.Command{
 		Use: "run [flags] -- COMMAND...", Short: "Run a command with a cluster of its own, which goes when the command ends", Long: runLong, Example: runExample,
@@ -83,7 +83,7 @@ func runCommandWith(run func(runOptions) error) *cobra.Command {
 	disk := flags.Bool("disk", false, "Keep the nodes' data on the disk, for images that are too large for memory")
 	flags.DurationVar(&o.plan.Wait, "wait", 2*time.Minute, "How long it may take until the command runs")
 	flags.StringVar(&o.artifacts, "artifacts", "", "Directory for logs, events and states, written when the command has ended")
-	flags.BoolVar(&o.asRoot, "root", false, "Run the command as root also if sudo was called by somebody else")
+	flags.BoolVar(&o.asRoot, "root", false, "Run the command as root, not as the user who called sudo")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "Say nothing but what goes wrong")
 	dir := clustersFlag(c)
 	_, _ = c.MarkFlagFilename("manifest"), c.MarkFlagDirname("artifacts")
@@ -105,7 +105,7 @@ func runCommandWith(run func(runOptions) error) *cobra.Command {
 	return c
 }
 
-// complete fills in what the flags left open and finds mistakes.
+// complete sets defaults and checks the options.
 func (o *runOptions) complete(flags *pflag.FlagSet) (err error) {
 	if len(o.command) == 0 {
 		return exitcode.Usagef("say what to run, as in: coracle run -- make test")

@@ -18,7 +18,7 @@ const (
 	uninstallLong = `Take an installed coracle off this machine: stop it and its pods, remove all that it made, as coracle reset does, with
 all data of the cluster that is kept here, and then what coracle install has put onto the machine.
 
-It goes by coracle's own notes and touches nothing else. A file that somebody has changed since is left, and named. The link
+It goes by coracle's own notes and touches nothing else. A file that was changed since is left, and named. The link
 coracle-uninstall does the same.
 
 It needs root, and asks first unless --yes is given.`
@@ -71,7 +71,7 @@ func uninstall(in *install.Installer, r install.Record, keep, yes bool) error {
 		return fmt.Errorf("%w\nnot everything could be removed; once the reasons above are gone, run coracle uninstall again", err)
 	}
 	for _, path := range left {
-		fmt.Printf("%s is left, because somebody has changed it since it was installed.\n", path)
+		fmt.Printf("%s is left, because it was changed after the installation.\n", path)
 	}
 	switch {
 	case keep:

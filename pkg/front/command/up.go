@@ -95,7 +95,7 @@ func planFlags(c *cobra.Command, p *localcluster.Plan, name string) {
 	_ = c.RegisterFlagCompletionFunc("from", completeSnapshots)
 }
 
-// completePlan fills in what the flags left open, from the snapshot to begin with if there is one, and finds mistakes.
+// completePlan sets defaults of a plan, from its snapshot if there is one, and checks it.
 func completePlan(p *localcluster.Plan, s localcluster.Store, flags *pflag.FlagSet) error {
 	if flags.Changed("nodes") && p.Nodes < 1 {
 		return exitcode.Usagef("--nodes: %d is less than one", p.Nodes)
@@ -188,7 +188,7 @@ func userConfig() (string, error) {
 	return kubeconfig.UserFile()
 }
 
-// upText tells how to use a cluster that has just become ready.
+// upText describes how to use a cluster that has become ready.
 func upText(s localcluster.Store, r localcluster.Record, merged bool, took time.Duration) string {
 	use, name := "kubectl get nodes", " "+r.Name
 	if !merged {

@@ -24,9 +24,9 @@ type condition struct {
 	name    string
 	process string // the child process whose state has the unit
 	unit    string
-	// probe tests the condition once the unit is ready. Nil: there is no test.
+	// probe tests the condition once the unit is ready. It may be nil.
 	probe func(context.Context, config.Config) error
-	// off says why there is nothing to wait for with a configuration; empty: there is.
+	// off returns why a configuration has nothing to wait for, "" if it has. It may be nil.
 	off func(config.Config) string
 }
 
@@ -209,7 +209,7 @@ func brief(text string) string {
 	return text
 }
 
-// unready says why a condition's unit is not ready; it is empty if the unit is ready.
+// unready returns why a condition's unit is not ready, "" if it is ready.
 func unready(dirs paths.Dirs, c condition) string {
 	front, ok, err := state.Read(dirs, state.Front)
 	if err != nil {
