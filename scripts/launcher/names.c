@@ -1,13 +1,16 @@
 /*
  * names.so answers the lookups for which nft reads files of the host: the names of protocols (/etc/protocols, by way of
- * /etc/nsswitch.conf) and of marks, realms, groups and connection labels (/etc/iproute2/, /etc/connlabel.conf). Minimal
- * hosts lack these files; then nft cannot parse "tcp" in a key of type inet_proto and lists it as 6, and kube-proxy, which
- * compares the text of keys, deletes the rules of Services. The launcher preloads this library into the bundled nft only.
+ * /etc/nsswitch.conf), of users and groups (the same way), and of marks, realms, interface groups and connection labels
+ * (/etc/iproute2/, /etc/connlabel.conf). Minimal hosts lack these files; then nft cannot parse "tcp" in a key of type
+ * inet_proto and lists it as 6, and kube-proxy, which compares the text of keys, deletes the rules of Services. The launcher
+ * preloads this library into the bundled nft only.
  */
 
 #define _LARGEFILE64_SOURCE /* fopen64 */
 #include <errno.h>
+#include <grp.h>
 #include <netdb.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -44,6 +47,30 @@ struct protoent *getprotobyname(const char *name)
 		if (strcmp(protocols[i].p_name, name) == 0)
 			return &protocols[i];
 	return NULL;
+}
+
+/*
+ * Users and groups are numbers. To look for their names, the C library would load modules of the host (/etc/nsswitch.conf),
+ * which may need another C library than ours.
+ */
+struct passwd *getpwnam(const char *name)
+{
+	return (void)name, NULL;
+}
+
+struct group *getgrnam(const char *name)
+{
+	return (void)name, NULL;
+}
+
+struct passwd *getpwuid(uid_t id)
+{
+	return (void)id, NULL;
+}
+
+struct group *getgrgid(gid_t id)
+{
+	return (void)id, NULL;
 }
 
 /* Hides the files with names for numbers. fopen64 is the C library's fopen under its other name. */

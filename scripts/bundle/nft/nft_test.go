@@ -46,10 +46,12 @@ func TestHostFiles(t *testing.T) {
 		mount --bind etc /etc
 		export LD_PRELOAD=/etc/nothing.so
 		./nft "add table ip t; add map ip t m { type ipv4_addr . inet_proto : mark; }; add element ip t m { 192.0.2.1 . tcp : 0x7 }"
-		./nft list map ip t m`, "sh", parts)
+		./nft "add chain ip t c; add rule ip t c meta skuid 7 meta skgid 7"
+		./nft list table ip t`, "sh", parts)
 	etc := filepath.Join(parts, "etc")
 	for name, content := range map[string]string{
-		"ld.so.preload": "/etc/nothing.so\n", "nsswitch.conf": "protocols: db\n", "protocols": "cpt 6\n", "iproute2/rt_marks": "7 seven\n",
+		"ld.so.preload": "/etc/nothing.so\n", "nsswitch.conf": "protocols: db\npasswd: files\ngroup: files\n", "passwd": "7:x:8:8::/:\n", "group": "7:x:8:\n",
+		"protocols": "cpt 6\n", "iproute2/rt_marks": "7 seven\n",
 	} {
 		path := filepath.Join(etc, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -60,7 +62,8 @@ func TestHostFiles(t *testing.T) {
 		}
 	}
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "elements = { 192.0.2.1 . tcp : 0x00000007 }") || strings.Contains(string(out), "ld.so") {
+	if err != nil || !strings.Contains(string(out), "elements = { 192.0.2.1 . tcp : 0x00000007 }") ||
+		!strings.Contains(string(out), "meta skuid 7 meta skgid 7") || strings.Contains(string(out), "ld.so") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
