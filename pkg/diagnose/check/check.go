@@ -11,6 +11,7 @@ package check
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -142,7 +143,13 @@ func (p Probe) rows(ctx context.Context, limit time.Duration) []Row {
 	defer cancel()
 	began := time.Now()
 	done := make(chan []Verdict, 1)
-	go func() { done <- p.Run(ctx) }()
+	go func() {
+		if os.Geteuid() != 0 && p.Name != table[0].name {
+			done <- Skipf("only root can check this")
+			return
+		}
+		done <- p.Run(ctx)
+	}()
 	late := time.NewTimer(limit + grace)
 	defer late.Stop()
 	var verdicts []Verdict

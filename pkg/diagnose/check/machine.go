@@ -94,12 +94,7 @@ func (m *Machine) Probes() (probes []Probe) {
 		if r.when&now == 0 {
 			continue
 		}
-		probes = append(probes, Probe{Name: r.name, About: r.about, Run: func(ctx context.Context) []Verdict {
-			if os.Geteuid() != 0 && r.name != table[0].name {
-				return Skipf("only root can check this")
-			}
-			return r.run(ctx, m)
-		}})
+		probes = append(probes, Probe{Name: r.name, About: r.about, Run: func(ctx context.Context) []Verdict { return r.run(ctx, m) }})
 	}
 	return probes
 }

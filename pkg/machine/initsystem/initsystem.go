@@ -95,11 +95,11 @@ func detect(root string, look func(string) (string, error)) (Manager, error) {
 	}
 	switch {
 	case there("/run/systemd/system") && has("systemctl"):
-		return newSystemd(root, true, command), nil
+		return newSystemd(root, true, Command), nil
 	case has("openrc-run") && has("rc-service"):
-		return newOpenRC(root, there("/run/openrc/softlevel"), command), nil
+		return newOpenRC(root, there("/run/openrc/softlevel"), Command), nil
 	case has("systemctl"):
-		return newSystemd(root, false, command), nil
+		return newSystemd(root, false, Command), nil
 	}
 	return nil, ErrNone
 }
@@ -149,8 +149,8 @@ const stopLimit = 3 * time.Minute
 // runner runs a command of an init system and returns what it printed.
 type runner func(ctx context.Context, name string, args ...string) (string, error)
 
-// command is the runner of a real machine. Its error has what the command wrote to stderr.
-func command(ctx context.Context, name string, args ...string) (string, error) {
+// Command runs a command of an init system and returns its output. The error has what the command wrote to stderr.
+func Command(ctx context.Context, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), "SYSTEMD_COLORS=0", "SYSTEMD_PAGER=", "LC_ALL=C")
 	// An init script's children keep its output open. They are killed with it, so that they are not waited for.

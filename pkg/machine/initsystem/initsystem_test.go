@@ -201,7 +201,7 @@ func TestCommandEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	began := time.Now()
-	pid, err := command(ctx, "sh", "-c", "sleep 30 & echo $!; wait; wait")
+	pid, err := Command(ctx, "sh", "-c", "sleep 30 & echo $!; wait; wait")
 	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 20*time.Second {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}

@@ -2,6 +2,7 @@ package initsystem
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -10,19 +11,14 @@ import (
 // the form NAME=VALUE; of two with the same name the last one counts.
 func Environment(variables []string) []byte {
 	values := map[string]string{}
-	var names []string
 	for _, v := range variables {
 		name, value, _ := strings.Cut(v, "=")
-		if _, ok := values[name]; !ok {
-			names = append(names, name)
-		}
 		values[name] = value
 	}
-	slices.Sort(names)
-	// What both take a backslash away from, in double quotes.
+	// Both remove a backslash before these characters in double quotes.
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, `$`, `\$`, "`", "\\`")
 	var b strings.Builder
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(values)) {
 		fmt.Fprintf(&b, "%s=\"%s\"\n", name, escape.Replace(values[name]))
 	}
 	return []byte(b.String())

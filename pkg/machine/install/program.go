@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"strings"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
 	"github.com/coracle-dev/coracle/pkg/machine/release"
 )
 
@@ -51,11 +50,11 @@ func (i *installation) label(path string) error {
 		if i.find(command[0]) == "" {
 			continue
 		}
-		out, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
+		_, err := initsystem.Command(ctx, command[0], command[1:]...)
 		if err == nil {
 			return nil
 		}
-		errs = append(errs, fmt.Errorf("%s: %w: %s", strings.Join(command, " "), err, strings.TrimSpace(string(out))))
+		errs = append(errs, err)
 	}
 	i.Say(fmt.Sprintf("SELinux is on and %s could not be labelled: if the service may not run it, do: chcon -t bin_t %[1]s", path))
 	if len(errs) > 0 {

@@ -14,7 +14,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 )
 
@@ -52,16 +51,10 @@ func own() (p payload, ok bool, err error) {
 }
 
 func parseStamp(text string) (sum string, size, unpacked int64, err error) {
-	parts := strings.Split(text, ":")
-	if len(parts) == 3 && len(parts[0]) == 64 {
-		var errSize, errUnpacked error
-		size, errSize = strconv.ParseInt(parts[1], 10, 64)
-		unpacked, errUnpacked = strconv.ParseInt(parts[2], 10, 64)
-		if errSize == nil && errUnpacked == nil {
-			return parts[0], size, unpacked, nil
-		}
+	if _, err := fmt.Sscanf(strings.ReplaceAll(text, ":", " "), "%64s %d %d", &sum, &size, &unpacked); err != nil || len(sum) != 64 || strings.Count(text, ":") != 2 {
+		return "", 0, 0, fmt.Errorf("this build's payload stamp is %q, not sum:size:size", text)
 	}
-	return "", 0, 0, fmt.Errorf("this build's payload stamp is %q, not sum:size:size", text)
+	return sum, size, unpacked, nil
 }
 
 // open returns the archive's bytes.

@@ -191,7 +191,7 @@ func TestDamagedExecutable(t *testing.T) {
 func TestNoRoom(t *testing.T) {
 	dirs, p := testDirs(t), build(t, "1")
 	p.unpacked = 1 << 60
-	if err := p.unpack(t.Context(), dirs, nil); err == nil || !strings.Contains(err.Error(), "MB free") {
+	if err := p.unpack(t.Context(), dirs, nil); err == nil || !strings.Contains(err.Error(), "MB are free") {
 		t.Errorf("unpack: %v", err)
 	}
 }

@@ -83,7 +83,7 @@ func (s store) ensure(ctx context.Context, p payload, progress Progress) error {
 	if s.whole(p.sum) {
 		return nil
 	}
-	if err := s.room(p.unpacked); err != nil {
+	if err := Room(s.root, p.unpacked, "unpacking"); err != nil {
 		return err
 	}
 	temp, err := os.MkdirTemp(s.root, tempPrefix)
@@ -109,15 +109,15 @@ func (s store) ensure(ctx context.Context, p payload, progress Progress) error {
 	return atomicfile.SyncDir(s.root)
 }
 
-// room fails if less than need bytes can be written, before anything is unpacked.
-func (s store) room(need int64) error {
+// Room fails if less than need bytes can be written in dir. what needs them.
+func Room(dir string, need int64, what string) error {
 	var fs syscall.Statfs_t
-	if err := syscall.Statfs(s.root, &fs); err != nil {
+	if err := syscall.Statfs(dir, &fs); err != nil {
 		return nil // then writing fails
 	}
 	const mb = 1_000_000
 	if free := int64(fs.Bavail) * fs.Bsize; free < need {
-		return fmt.Errorf("unpacking needs %d MB in %s, which has %d MB free", need/mb+1, s.root, free/mb)
+		return fmt.Errorf("%s needs %d MB in %s, where %d MB are free", what, need/mb+1, dir, free/mb)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package release
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -80,15 +79,14 @@ func (s Source) read(ctx context.Context, elem ...string) (data []byte, from str
 		return nil, from, err
 	}
 	defer body.Close()
-	var b bytes.Buffer
-	n, err := b.ReadFrom(io.LimitReader(body, smallLimit+1))
+	data, err = io.ReadAll(io.LimitReader(body, smallLimit+1))
+	if err == nil && len(data) > smallLimit {
+		err = errors.New("it is too large")
+	}
 	if err != nil {
 		return nil, from, fmt.Errorf("reading %s: %w", from, err)
 	}
-	if n > smallLimit {
-		return nil, from, fmt.Errorf("reading %s: it is too large", from)
-	}
-	return b.Bytes(), from, nil
+	return data, from, nil
 }
 
 // open starts to read a file. size is -1 if the server does not send it. ctx must not end before the body is closed.

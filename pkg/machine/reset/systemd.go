@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path"
 	"slices"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
 )
 
 // systemdUnit returns the service whose main process pid is, "" for none. systemd would start such a process again if it were
@@ -23,8 +23,8 @@ func systemdUnit(ctx context.Context, pid int) string {
 	}
 	for _, unit := range services(string(data)) {
 		// A process that was started from a shell is in the shell's service, but not its main process.
-		out, err := exec.CommandContext(ctx, "systemctl", "show", "--property=MainPID", "--value", unit).Output()
-		if err == nil && strings.TrimSpace(string(out)) == strconv.Itoa(pid) {
+		out, err := initsystem.Command(ctx, "systemctl", "show", "--property=MainPID", "--value", unit)
+		if err == nil && strings.TrimSpace(out) == strconv.Itoa(pid) {
 			return unit
 		}
 	}
@@ -46,11 +46,8 @@ func services(cgroups string) (units []string) {
 func systemctl(ctx context.Context, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "systemctl", args...).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("systemctl %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
-	}
-	return nil
+	_, err := initsystem.Command(ctx, "systemctl", args...)
+	return err
 }
 
 // underSystemd reports whether systemd runs this machine.

@@ -2,7 +2,6 @@ package upgrade
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -42,19 +41,6 @@ func treeSize(path string) (size int64) {
 		return nil
 	})
 	return size
-}
-
-// room fails if less than need bytes can be written in dir.
-func room(dir string, need int64, what string) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
-		return nil // then writing fails
-	}
-	const mb = 1_000_000
-	if free := int64(st.Bavail) * st.Bsize; free < need {
-		return fmt.Errorf("%s needs %d MB in %s, where %d MB are free", what, need/mb+1, dir, free/mb)
-	}
-	return nil
 }
 
 // move renames a file or directory, or copies it to another file system. Afterwards from does not exist. to appears only when

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
 
 // parts returns the files that make up a server's datastore: etcd's data, the keys that sign what is in it, and the server's
@@ -66,7 +67,7 @@ func saveDatastore(d paths.Dirs, dir string) (saved []string, err error) {
 	if err := os.MkdirAll(part, 0o700); err != nil {
 		return nil, err
 	}
-	if err := room(part, datastoreSize(d), "a copy of the cluster's data"); err != nil {
+	if err := payload.Room(part, datastoreSize(d), "a copy of the cluster's data"); err != nil {
 		return nil, err
 	}
 	for _, p := range parts(d) {

@@ -6,9 +6,10 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
 )
 
 // Detach runs a command that outlives this process and its session: with systemd as a service of its own, which is restarted
@@ -21,9 +22,8 @@ func Detach(ctx context.Context, t Target, argv []string) error {
 		// An interrupt does not end this, because the caller has to know whether the watcher was started.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), detachTimeout)
 		defer cancel()
-		out, err := exec.CommandContext(ctx, "systemd-run", append(args, argv...)...).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("starting the watcher of the upgrade: systemd-run: %w: %s", err, strings.TrimSpace(string(out)))
+		if _, err := initsystem.Command(ctx, "systemd-run", append(args, argv...)...); err != nil {
+			return fmt.Errorf("starting the watcher of the upgrade: %w", err)
 		}
 		return nil
 	}

@@ -123,7 +123,7 @@ func (u *upgrading) prepare(ctx context.Context) (State, error) {
 	}
 	if s.Datastore {
 		u.Say(fmt.Sprintf("the cluster's data, %d MB, is copied first and restored if %s does not work", datastoreSize(s.Dirs)>>20, s.To.Version))
-		if err := room(s.Dirs.Data, datastoreSize(s.Dirs), "a copy of the cluster's data"); err != nil {
+		if err := payload.Room(s.Dirs.Data, datastoreSize(s.Dirs), "a copy of the cluster's data"); err != nil {
 			return s, err
 		}
 	} else {
@@ -162,7 +162,7 @@ func (u *upgrading) stage(ctx context.Context, s *State) error {
 	if err != nil {
 		return err
 	}
-	if err := room(filepath.Dir(s.Binary), info.Size(), "the new executable"); err != nil {
+	if err := payload.Room(filepath.Dir(s.Binary), info.Size(), "the new executable"); err != nil {
 		return err
 	}
 	if err := atomicfile.Copy(u.File, next(s.Binary), 0o755); err != nil {
