@@ -55,7 +55,7 @@ func TestManifest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if places, err := paths.Places("any", "local-path"); err != nil || len(places.Paths) != 1 || places.Paths[0] != `/srv/"my" disk` {
+		if places, err := paths.Places("any", "local-path"); err != nil || len(places) != 1 || places[0] != `/srv/"my" disk` {
 			t.Errorf("places are %v, %v", places, err)
 		}
 		return

@@ -59,10 +59,7 @@ func leftOf(t *testing.T, client kubernetes.Interface) Volumes {
 	own := kube.NewOwnNode("", "edge-1")
 	own.Set(testNode())
 	reports := make(chan Volumes, 1)
-	s, err := newStorage(Options{Node: own, Report: func(v Volumes) { reports <- v }}, client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newStorage(Options{Node: own, Report: func(v Volumes) { reports <- v }}, client)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, func() {}) }()
@@ -87,10 +84,7 @@ func TestSummary(t *testing.T) {
 	})
 	own := kube.NewOwnNode("", "edge-1")
 	own.Set(testNode())
-	s, err := newStorage(Options{Node: own}, client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newStorage(Options{Node: own}, client)
 	s.dirs = []string{base}
 	for i, quota := range []string{"enforced (xfs)", "not enforced: there were files before", "enforced (xfs)", ""} {
 		pv := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i), Annotations: map[string]string{localpath.QuotaAnnotation: quota}}}
@@ -114,10 +108,7 @@ func TestLife(t *testing.T) {
 	})
 	client := fake.NewClientset(testConfig(base), testClass(), foreign)
 	reports := make(chan Volumes, 100)
-	s, err := newStorage(Options{Node: own, Report: func(v Volumes) { reports <- v }}, client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := newStorage(Options{Node: own, Report: func(v Volumes) { reports <- v }}, client)
 	ctx, stop := context.WithCancel(t.Context())
 	ended, ready := make(chan error, 1), make(chan struct{})
 	go func() { ended <- s.Run(ctx, func() { close(ready) }) }()

@@ -5,7 +5,6 @@ package localstorage
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -56,10 +55,10 @@ func New(o Options) (*Storage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newStorage(o, client)
+	return newStorage(o, client), nil
 }
 
-func newStorage(o Options, client kubernetes.Interface) (*Storage, error) {
+func newStorage(o Options, client kubernetes.Interface) *Storage {
 	name := o.Node.Name
 	s := &Storage{Options: o, client: client, used: make(chan struct{})}
 	s.claims = cache.NewSharedIndexInformer(claimsOf(client, name), &corev1.PersistentVolumeClaim{}, 0, cache.Indexers{})
@@ -68,12 +67,8 @@ func newStorage(o Options, client kubernetes.Interface) (*Storage, error) {
 	})
 	begin := cache.ResourceEventHandlerFuncs{AddFunc: func(any) { s.once.Do(func() { close(s.used) }) }}
 	for _, informer := range []cache.SharedIndexInformer{s.claims, s.volumes} {
-		if err := informer.SetTransform(dropManagedFields); err != nil {
-			return nil, fmt.Errorf("preparing to watch volumes: %w", err)
-		}
-		if _, err := informer.AddEventHandler(begin); err != nil {
-			return nil, fmt.Errorf("preparing to watch volumes: %w", err)
-		}
+		_ = informer.SetTransform(dropManagedFields) // it fails only after the informer is started
+		_, _ = informer.AddEventHandler(begin)
 	}
 	limiter := func() workqueue.TypedRateLimiter[string] {
 		return workqueue.NewTypedItemExponentialFailureRateLimiter[string](500*time.Millisecond, time.Minute)
@@ -89,7 +84,7 @@ func newStorage(o Options, client kubernetes.Interface) (*Storage, error) {
 		controller.FailedProvisionThreshold(0), controller.FailedDeleteThreshold(0),
 		controller.RateLimiter(limiter()), controller.CreateProvisionedPVLimiter(limiter()),
 	)
-	return s, nil
+	return s
 }
 
 const component = "local-storage"

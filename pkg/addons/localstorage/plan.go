@@ -50,14 +50,14 @@ func newPlan(o controller.ProvisionOptions, config localpath.Config, node *corev
 				o.StorageClass.Name, name, nodePath, pathPattern, unsafePattern)
 		}
 	}
-	places, err := config.Places(node.Name, o.StorageClass.Name)
+	paths, err := config.Places(node.Name, o.StorageClass.Name)
+	if errors.Is(err, localpath.ErrShared) {
+		return p, err
+	}
 	if err != nil {
 		return p, elsewhere{err}
 	}
-	if places.Shared {
-		return p, errors.New("sharedFileSystemPath in the ConfigMap " + localpath.ConfigMap + " is not supported: use a CSI driver for shared file systems")
-	}
-	if p.bases, err = chosen(places.Paths, o.StorageClass.Parameters[nodePath]); err != nil {
+	if p.bases, err = chosen(paths, o.StorageClass.Parameters[nodePath]); err != nil {
 		return p, elsewhere{err}
 	}
 	names := localpath.Names{PVName: o.PVName, PVC: localpath.Claim{

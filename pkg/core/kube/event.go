@@ -24,6 +24,7 @@ func SendEvent(ctx context.Context, client kubernetes.Interface, source corev1.E
 	_, err := client.CoreV1().Events(namespace).Create(ctx, &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Name: fmt.Sprintf("%s.%x", about.Name, now.UnixNano()), Namespace: namespace},
 		InvolvedObject: about, Type: kind, Reason: reason, Message: message, Source: source,
+		ReportingController: source.Component, ReportingInstance: source.Host,
 		FirstTimestamp: now, LastTimestamp: now, Count: 1,
 	}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // Cluster coordinates servers with a Lease, and reports alarms in Events.
@@ -80,13 +82,9 @@ func (c Cluster) Event(ctx context.Context, alarms, before []Alarm) error {
 			message += fmt.Sprintf("%s of %s: %s. ", a.Kind, a.Member, a.Advice)
 		}
 	}
-	now := metav1.Now()
-	_, err := c.Client.CoreV1().Events(metav1.NamespaceDefault).Create(ctx, &corev1.Event{
-		ObjectMeta:     metav1.ObjectMeta{GenerateName: c.Node + ".etcd-"},
-		InvolvedObject: corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: c.Node, UID: types.UID(c.Node)}, // as kubelets do
-		Type:           kind, Reason: reason, Message: message, FirstTimestamp: now, LastTimestamp: now, Count: 1,
-		Source: corev1.EventSource{Component: "coracle", Host: c.Node},
-	}, metav1.CreateOptions{})
+	source := corev1.EventSource{Component: "coracle", Host: c.Node}
+	about := corev1.ObjectReference{Kind: "Node", APIVersion: "v1", Name: c.Node, UID: types.UID(c.Node)} // as kubelets do
+	err := kube.SendEvent(ctx, c.Client, source, about, kind, reason, message)
 	if err != nil {
 		return fmt.Errorf("writing an Event about etcd's alarms: %w", err)
 	}

@@ -96,20 +96,10 @@ func (r *running) watchCorefile(ctx context.Context, to chan<- candidate) {
 
 // event writes a Warning event about the ConfigMap. Its error is logged at debug level only, as the problem is also in the log.
 func (r *running) event(ctx context.Context, problem error) {
-	ctx, cancel := context.WithTimeout(ctx, fetchTimeout)
-	defer cancel()
-	now := metav1.Now()
-	_, err := r.client.CoreV1().Events(clusterdns.Namespace).Create(ctx, &corev1.Event{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "coredns-", Namespace: clusterdns.Namespace},
-		InvolvedObject: corev1.ObjectReference{
-			APIVersion: "v1", Kind: "ConfigMap", Namespace: clusterdns.Namespace, Name: clusterdns.ConfigMap,
-		},
-		Type: corev1.EventTypeWarning, Reason: "BadCorefile",
-		Message:        fmt.Sprintf("node %s keeps its last good Corefile: %v", r.Node, problem),
-		Source:         corev1.EventSource{Component: "coracle-dns", Host: r.Node},
-		FirstTimestamp: now, LastTimestamp: now, Count: 1,
-		ReportingController: "coracle.io/dns", ReportingInstance: r.Node,
-	}, metav1.CreateOptions{})
+	source := corev1.EventSource{Component: "coracle-dns", Host: r.Node}
+	about := corev1.ObjectReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: clusterdns.Namespace, Name: clusterdns.ConfigMap}
+	message := fmt.Sprintf("node %s keeps its last good Corefile: %v", r.Node, problem)
+	err := kube.SendEvent(ctx, r.client, source, about, corev1.EventTypeWarning, "BadCorefile", message)
 	if err != nil {
 		r.log.WithError(err).Debug("writing an event about the Corefile")
 	}

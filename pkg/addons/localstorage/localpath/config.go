@@ -22,17 +22,14 @@ type Config struct {
 	classes map[string]places
 }
 
-// places are directories by node, or one that all nodes share.
+// places are directories by node.
 type places struct {
 	nodes  map[string][]string
-	shared string
+	shared bool // all nodes share one directory instead
 }
 
-// Places are the directories of one node for one class. Shared says that there is one, which is the same on all nodes.
-type Places struct {
-	Paths  []string
-	Shared bool
-}
+// ErrShared is the error for a class whose directory is the same on all nodes.
+var ErrShared = errors.New("sharedFileSystemPath in the ConfigMap " + ConfigMap + " is not supported: use a CSI driver for shared file systems")
 
 // file is the format.
 type file struct {
@@ -100,8 +97,8 @@ func (f fileMap) places() (places, error) {
 		if len(f.Nodes) > 0 {
 			return p, errors.New("nodePathMap and sharedFileSystemPath exclude each other: remove one")
 		}
-		var err error
-		p.shared, err = checkPath(f.Shared)
+		p.shared = true
+		_, err := checkPath(f.Shared)
 		return p, err
 	}
 	for _, n := range f.Nodes {
@@ -136,34 +133,32 @@ func checkPath(text string) (string, error) {
 }
 
 // Places returns where volumes of a class are created on a node. It returns an error if the configuration allows none.
-func (c Config) Places(node, class string) (Places, error) {
+func (c Config) Places(node, class string) ([]string, error) {
 	p, ok := c.classes[class]
 	if !ok {
 		p = c.all
 	}
-	if p.shared != "" {
-		return Places{Paths: []string{p.shared}, Shared: true}, nil
+	if p.shared {
+		return nil, ErrShared
 	}
 	paths, listed := p.nodes[node]
 	if !listed {
 		if paths, listed = p.nodes[DefaultNode]; !listed {
-			return Places{}, fmt.Errorf("node %s is not in nodePathMap, and there is no %s", node, DefaultNode)
+			return nil, fmt.Errorf("node %s is not in nodePathMap, and there is no %s", node, DefaultNode)
 		}
 	}
 	if len(paths) == 0 {
-		return Places{}, fmt.Errorf("node %s has no path for local volumes in nodePathMap", node)
+		return nil, fmt.Errorf("node %s has no path for local volumes in nodePathMap", node)
 	}
-	return Places{Paths: paths}, nil
+	return paths, nil
 }
 
 // Bases returns all directories in which a node's volumes may be, of any class, sorted.
 func (c Config) Bases(node string) []string {
 	var all []string
 	for _, class := range append(slices.Collect(maps.Keys(c.classes)), "") {
-		p, err := c.Places(node, class)
-		if err == nil && !p.Shared {
-			all = append(all, p.Paths...)
-		}
+		paths, _ := c.Places(node, class)
+		all = append(all, paths...)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

@@ -50,15 +50,12 @@ func TestPlaces(t *testing.T) {
 		{"one", "local-path", "/default", ""},
 		{"two", "local-path", "/a /b", ""},
 		{"none", "local-path", "", "node none has no path"},
-		{"one", "shared", "shared /nfs", ""},
+		{"one", "shared", "", "sharedFileSystemPath in the ConfigMap"},
 		{"two", "fast", "/nvme", ""},
 		{"one", "fast", "", "node one is not in nodePathMap"},
 	} {
-		p, err := c.Places(x.node, x.class)
-		got := strings.Join(p.Paths, " ")
-		if p.Shared {
-			got = "shared " + got
-		}
+		paths, err := c.Places(x.node, x.class)
+		got := strings.Join(paths, " ")
 		if got != x.want || (x.err == "") != (err == nil) || err != nil && !strings.Contains(err.Error(), x.err) {
 			t.Errorf("%s, %s: %q %v, want %q %q", x.node, x.class, got, err, x.want, x.err)
 		}
