@@ -157,7 +157,7 @@ func (c *controller) deploy(ctx context.Context, ch *chart, w desired, step step
 	switch isProblem := errors.As(err, &p); {
 	case err == nil:
 	case p.reason == reasonTooLarge:
-		ch.Status.Attempted = w.hash // it stays so until somebody changes something
+		ch.Status.Attempted = w.hash // it is not tried again until the chart changes
 		return err
 	case p.reason == reasonRolledBack:
 		ch.Status.Attempted = w.hash // also after a try that was forgotten: what was rolled back is not tried again

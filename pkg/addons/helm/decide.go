@@ -34,7 +34,7 @@ type step string
 
 const (
 	stay       step = "stay"        // it is as desired
-	stayFailed step = "stay failed" // the desired state was tried and failed; somebody must change something
+	stayFailed step = "stay failed" // the desired state was tried and failed; it is not tried again until it changes
 	install    step = "install"
 	upgrade    step = "upgrade"
 	reinstall  step = "reinstall" // uninstall what is left, and install
@@ -48,7 +48,7 @@ const (
 
 // decide compares a release's history, oldest revision first, with the desired hash. attempted is the hash that was
 // tried last: a roll-back restores an old revision with its hash, which alone would look like a change of the chart.
-// Nobody else works on releases, so a pending revision was interrupted.
+// Only the controller works on releases, so a pending revision was interrupted.
 func decide(history []revision, hash, attempted string, policy failurePolicy) step {
 	if len(history) == 0 {
 		return install

@@ -27,11 +27,11 @@ func (a access) endpoints(ref registry.Reference) ([]registries.Endpoint, bool, 
 	if file == nil {
 		return nil, false, fmt.Errorf("no chart is taken from a registry until this is mended: %w", wrong)
 	}
-	out, ours := file.Endpoints(ref.Registry, ref.Repository, a.noDefault)
-	if ours && len(out) == 0 {
+	out, configured := file.Endpoints(ref.Registry, ref.Repository, a.noDefault)
+	if configured && len(out) == 0 {
 		return nil, false, fmt.Errorf("registries.yaml names no endpoint for %s, and --disable-default-registry-endpoint is set", ref.Registry)
 	}
-	return out, ours, nil
+	return out, configured, nil
 }
 
 // clientFor makes a client of an endpoint for the charts of a registry. TLS settings of a HelmChart apply to the registry
@@ -66,15 +66,15 @@ func authenticating(client *http.Client, credential func(host string) auth.Crede
 // another host and the HelmChart sets whom to trust, that host gets no login of registries.yaml.
 func (a access) credential(e registries.Endpoint) auth.Credential {
 	l, _ := a.dockerLogin(e.Host)
-	ours := e.Auth.Known()
+	fromFile := e.Auth.Known()
 	if e.Own {
 		l = a.registryLogin(e.Host)
-		ours = ours && l == login{} && !(a.elsewhere && (a.ownTLS || a.plainHTTP))
+		fromFile = fromFile && l == login{} && !(a.elsewhere && (a.ownTLS || a.plainHTTP))
 	}
 	switch {
-	case ours && e.Auth.User == "":
+	case fromFile && e.Auth.User == "":
 		return auth.Credential{RefreshToken: e.Auth.IdentityToken}
-	case ours:
+	case fromFile:
 		return auth.Credential{Username: e.Auth.User, Password: e.Auth.Password}
 	}
 	return auth.Credential{Username: l.user, Password: l.password}
@@ -120,11 +120,11 @@ type renamer struct {
 func (r renamer) RoundTrip(req *http.Request) (*http.Response, error) {
 	e := r.endpoint
 	to := e.Path + "/" + e.Repository + "/"
-	path, ours := strings.CutPrefix(req.URL.Path, "/v2/"+e.Repository+"/")
-	if !ours { // the link to the next page of a list has the endpoint's path
-		path, ours = strings.CutPrefix(req.URL.Path, to)
+	path, matches := strings.CutPrefix(req.URL.Path, "/v2/"+e.Repository+"/")
+	if !matches { // the link to the next page of a list has the endpoint's path
+		path, matches = strings.CutPrefix(req.URL.Path, to)
 	}
-	if req.URL.Host != e.Host || !ours {
+	if req.URL.Host != e.Host || !matches {
 		return r.next.RoundTrip(req)
 	}
 	req = req.Clone(req.Context())

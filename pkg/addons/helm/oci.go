@@ -30,11 +30,11 @@ func (a access) oci(ctx context.Context, address, version string) ([]byte, error
 	if err := settleTag(&ref, version); err != nil {
 		return nil, fmt.Errorf("%s: %w", address, err)
 	}
-	endpoints, ours, err := a.endpoints(ref)
+	endpoints, configured, err := a.endpoints(ref)
 	if err != nil {
 		return nil, err
 	}
-	if !ours {
+	if !configured {
 		return from(ctx, ref, version, a.registryClient(), a.plainHTTP)
 	}
 	failed := make([]string, 0, len(endpoints))

@@ -92,14 +92,14 @@ func (c *controller) fail(ctx context.Context, ch *chart, config overrides, err 
 	c.log.WithError(p.error).WithFields(logrus.Fields{"chart": name.String(), "reason": p.reason}).Warn("applying the chart")
 	c.setProblem(name, shorten(p.Error()))
 	c.event(ctx, ch, corev1.EventTypeWarning, p.reason, p.Error())
-	told := c.write(ctx, ch, ch.Status.withConditions(ch.Generation, p.reason, p.error))
+	written := c.write(ctx, ch, ch.Status.withConditions(ch.Generation, p.reason, p.error))
 	if settled(ch.Spec.overrides.with(config).FailurePolicy, p, conflict, ch.Status.Attempted != "") {
-		return told
+		return written
 	}
-	return errors.Join(p, told)
+	return errors.Join(p, written)
 }
 
-// settled reports whether a failed chart is not tried again until somebody changes it.
+// settled reports whether a failed chart is not tried again until it changes.
 func settled(policy failurePolicy, p problem, conflict, tried bool) bool {
 	switch {
 	case p.reason == reasonRolledBack, p.reason == reasonTooLarge:

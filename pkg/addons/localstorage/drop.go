@@ -36,7 +36,7 @@ func (p *provisioner) drop(ctx context.Context, pv *corev1.PersistentVolume) (bo
 	log := logrus.WithField("component", component).WithField("volume", pv.Name)
 	shares := func(other corev1.PersistentVolume) bool { return samePath(&other, pv) }
 	if i := slices.IndexFunc(others, shares); i >= 0 { // also a volume that is to be removed: only with the mark it can be
-		log.Infof("nobody waits for the volume any more, and %s is the folder of volume %s again", v.Path(), others[i].Name)
+		log.Infof("no claim waits for the volume any more, and %s is the folder of volume %s again", v.Path(), others[i].Name)
 		return true, v.HandOver(others[i].Name)
 	}
 	removed, err := v.RemoveEmpty(func(dir *os.File) error { return release(v.Base, dir) })
@@ -44,9 +44,9 @@ func (p *provisioner) drop(ctx context.Context, pv *corev1.PersistentVolume) (bo
 		return false, err
 	}
 	if removed {
-		log.Infof("nobody waits for the volume any more: removed %s", v.Path())
+		log.Infof("no claim waits for the volume any more: removed %s", v.Path())
 	} else {
-		log.Warnf("nobody waits for the volume any more, and its folder stays: %s", v.Path())
+		log.Warnf("no claim waits for the volume any more, and its folder stays: %s", v.Path())
 	}
 	return true, nil
 }

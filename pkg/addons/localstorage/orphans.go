@@ -56,8 +56,8 @@ type orphanCare struct {
 // unreachableTimeout, or a volume is released, until ctx is done.
 func watchOrphans(ctx context.Context, client kubernetes.Interface) {
 	nodes := coreinformers.NewNodeInformer(client, 0, nil)
-	ours := func(o *metav1.ListOptions) { o.LabelSelector = localpath.NodeLabel }
-	volumes := coreinformers.NewFilteredPersistentVolumeInformer(client, 0, nil, ours)
+	withNode := func(o *metav1.ListOptions) { o.LabelSelector = localpath.NodeLabel }
+	volumes := coreinformers.NewFilteredPersistentVolumeInformer(client, 0, nil, withNode)
 	c := orphanCare{client, nodes.GetStore()}
 	const all = "all" // the only item in the queue
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))

@@ -103,7 +103,7 @@ func (p *provisioner) provision(ctx context.Context, o controller.ProvisionOptio
 	if err != nil {
 		return nil, err
 	}
-	return plan.pv(v, mount, limit.told), nil
+	return plan.pv(v, mount, limit.quota), nil
 }
 
 // overlaps returns an error if the directory of a volume would contain that of another volume, or be inside it, which is
@@ -152,7 +152,7 @@ func (p plan) choose() (localpath.Volume, error) {
 type limit struct {
 	base, name string
 	bytes      uint64
-	told       string // the annotation for the PersistentVolume
+	quota      string // the annotation for the PersistentVolume
 }
 
 func (l *limit) set(dir *os.File, empty bool) error {
@@ -161,7 +161,7 @@ func (l *limit) set(dir *os.File, empty bool) error {
 		return err
 	}
 	defer fs.Close()
-	l.told = fs.String()
+	l.quota = fs.String()
 	switch {
 	case !fs.Enforced():
 		return nil
@@ -169,7 +169,7 @@ func (l *limit) set(dir *os.File, empty bool) error {
 		return fs.Limit(dir, l.name, l.bytes)
 	}
 	if err := fs.Resize(dir, l.bytes); err != nil {
-		l.told = "not enforced: there were files before"
+		l.quota = "not enforced: there were files before"
 	}
 	return nil
 }

@@ -12,14 +12,14 @@ import (
 // test checks that the order still holds, and that everything else goes on. It can go when the library has an option.
 type quiet struct {
 	context.Context
-	told atomic.Bool
+	called atomic.Bool
 }
 
 // libraryRun is the function in which the library starts its loops.
 const libraryRun = "sigs.k8s.io/sig-storage-lib-external-provisioner/v13/controller.(*ProvisionController).Run.func1"
 
 func (q *quiet) Done() <-chan struct{} {
-	if !q.told.Load() && calledFrom(libraryRun) && q.told.CompareAndSwap(false, true) {
+	if !q.called.Load() && calledFrom(libraryRun) && q.called.CompareAndSwap(false, true) {
 		over := make(chan struct{})
 		close(over)
 		return over

@@ -172,7 +172,7 @@ func (d *deployer) applyOne(ctx context.Context, f *file, o object) {
 	defer cancel()
 	e, err := d.applier.apply(ctx, o.Unstructured)
 	if f.id.embedded() && invalidField(err) && replaceable(o) {
-		// A field that cannot change did: the DNS Service's address, a binding's role. The object is ours alone.
+		// A field that cannot change did: the DNS Service's address, a binding's role. Only coracle writes the object.
 		if d.applier.remove(ctx, o.entry()) == nil {
 			e, err = d.applier.apply(ctx, o.Unstructured)
 		}

@@ -89,7 +89,7 @@ func (d *deployer) warnOfOrphans(found []*file) {
 		inventoryNamespace + "/" + inventoryPrefix + "*")
 }
 
-// unsettled is how long it is too early to believe that a file which is missing after a start was removed: somebody may be
+// unsettled is how long it is too early to believe that a file which is missing after a start was removed: you may be
 // filling the directory.
 func (d *deployer) unsettled() time.Duration {
 	wait := settleFiles - d.now().Sub(d.scanned)

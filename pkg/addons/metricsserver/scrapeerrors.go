@@ -20,9 +20,9 @@ import (
 type scrapeErrors struct {
 	getter client.KubeletMetricsGetter
 
-	mu     sync.Mutex
-	failed map[string]string // errors by node
-	told   *Scrapes          // the last report
+	mu       sync.Mutex
+	failed   map[string]string // errors by node
+	reported *Scrapes          // the last report
 }
 
 // GetMetrics implements client.KubeletMetricsGetter.
@@ -50,9 +50,9 @@ func (o *scrapeErrors) report(nodes corelisters.NodeLister, tell func(Scrapes)) 
 	o.mu.Lock()
 	maps.DeleteFunc(o.failed, func(name, _ string) bool { return !exists[name] })
 	now := Scrapes{Nodes: len(all), Failed: maps.Clone(o.failed)}
-	before := o.told
+	before := o.reported
 	changed := before == nil || before.Nodes != now.Nodes || !maps.Equal(before.Failed, now.Failed)
-	o.told = &now
+	o.reported = &now
 	o.mu.Unlock()
 	if changed {
 		tell(now)

@@ -46,7 +46,7 @@ func published(s *corev1.Service, nodes []*host) map[string][]address {
 		isExternal := func(a address) bool { return a.external && family(a.Addr) == f }
 		external := slices.ContainsFunc(nodes, func(n *host) bool { return slices.ContainsFunc(n.addrs, isExternal) })
 		for _, n := range nodes {
-			behindNAT := slices.ContainsFunc(n.addrs, func(a address) bool { return isExternal(a) && slices.Contains(n.told.NAT, a.Addr) })
+			behindNAT := slices.ContainsFunc(n.addrs, func(a address) bool { return isExternal(a) && slices.Contains(n.answer.NAT, a.Addr) })
 			for _, a := range n.addrs {
 				if family(a.Addr) == f && (a.external == external || external && behindNAT) {
 					out[n.Name] = append(out[n.Name], a)
@@ -70,7 +70,7 @@ func restrict(published map[string][]address, nodes []*host, wanted netip.Addr) 
 			continue
 		}
 		hit := n.addrs[i]
-		behindNAT := slices.Contains(n.told.NAT, wanted)
+		behindNAT := slices.Contains(n.answer.NAT, wanted)
 		rest := slices.DeleteFunc(published[n.Name], func(a address) bool {
 			return family(a.Addr) == family(wanted) && !(behindNAT && !a.external)
 		})

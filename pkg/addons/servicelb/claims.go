@@ -29,12 +29,12 @@ func (l *allocation) note(s *request) {
 
 // judge decides about one placement and returns the queries that have no answer yet.
 func (l *allocation) judge(st *placement) (open []portQuery) {
-	told, about := st.node.told, st.node.about
+	answer, about := st.node.answer, st.node.about
 	var gets []port
 	for _, p := range st.service.ports {
 		q := portQuery{st.node.Name, p}
 		since, tracked := l.in.since[q]
-		held := told.Held[p.String()]
+		held := answer.Held[p.String()]
 		by := l.holder(st, p)
 		switch {
 		case by != "":

@@ -108,7 +108,7 @@ func isLocal(s *corev1.Service) bool {
 	return s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// ours reports whether this package serves a Service.
-func ours(s *corev1.Service) bool {
+// serves reports whether this package serves a Service.
+func serves(s *corev1.Service) bool {
 	return s.Spec.Type == corev1.ServiceTypeLoadBalancer && (s.Spec.LoadBalancerClass == nil || *s.Spec.LoadBalancerClass == Class)
 }

@@ -115,7 +115,7 @@ type shadow struct {
 // shadows returns the ports of a placement that a process on the node uses although the Service has them.
 func shadows(st *placement) (out []shadow) {
 	for _, p := range st.service.ports {
-		if by := st.node.told.Held[p.String()]; by != "" && st.granted(p) {
+		if by := st.node.answer.Held[p.String()]; by != "" && st.granted(p) {
 			out = append(out, shadow{
 				portQuery{st.node.Name, p},
 				fmt.Sprintf("port %s of node %s is in use by %s as well, which gets nothing from outside while the Service has the port", p, st.node.Name, by),

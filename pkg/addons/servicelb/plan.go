@@ -50,9 +50,9 @@ type plan struct {
 // host is a Node, parsed once for a plan.
 type host struct {
 	*corev1.Node
-	addrs []address
-	told  answer
-	about map[port]bool // the ports that the answer is about
+	addrs  []address
+	answer answer
+	about  map[port]bool // the ports that the answer is about
 }
 
 // request is a Service, parsed once for a plan.
@@ -136,12 +136,12 @@ func (in snapshot) plan(reserved []Reserved) plan {
 func (in snapshot) read() (nodes []*host, own []*request) {
 	for _, n := range in.nodes {
 		h := &host{Node: n, addrs: nodeAddresses(n)}
-		h.told, h.about = answerOf(n)
+		h.answer, h.about = answerOf(n)
 		nodes = append(nodes, h)
 	}
 	slices.SortFunc(nodes, func(a, b *host) int { return cmp.Compare(a.Name, b.Name) })
 	for _, s := range in.services {
-		if !ours(s) || foreign(s, nodes) {
+		if !serves(s) || foreign(s, nodes) {
 			continue
 		}
 		d := &request{Service: s, ports: portsOf(s), has: map[netip.Addr]map[port]bool{}}

@@ -72,7 +72,7 @@ func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 
 // services returns the Services of this package from the watch, or newer versions that this controller wrote.
 func (c *controller) services() []*corev1.Service {
-	all := slices.DeleteFunc(listOf[*corev1.Service](c.feed.services), func(s *corev1.Service) bool { return !ours(s) })
+	all := slices.DeleteFunc(listOf[*corev1.Service](c.feed.services), func(s *corev1.Service) bool { return !serves(s) })
 	here := map[types.UID]bool{}
 	for i, s := range all {
 		here[s.UID] = true
@@ -150,10 +150,10 @@ func (c *controller) reportShadows(ctx context.Context, o outcome, mu *sync.Mute
 	for _, s := range o.shadows {
 		key := shadowed{o.service.UID, s.portQuery}
 		mu.Lock()
-		told := c.shadowed[key]
+		sent := c.shadowed[key]
 		c.shadowed[key] = true
 		mu.Unlock()
-		if !told {
+		if !sent {
 			err = errors.Join(err, tell(ctx, c.client, o.service, corev1.EventTypeWarning, "PortShadowed", s.text))
 		}
 	}

@@ -83,7 +83,7 @@ func (fs *FS) Limit(dir *os.File, name string, bytes uint64) error {
 	if err != nil {
 		return fmt.Errorf("reading the project of %s: %w", dir.Name(), err)
 	}
-	if !ours(id) {
+	if !isOwn(id) {
 		if id, err = fs.unused(name); err != nil {
 			return err
 		}
@@ -114,7 +114,7 @@ func (fs *FS) Release(dir *os.File) error {
 		return nil
 	}
 	id, err := fs.kernel.project(dir)
-	if err != nil || !ours(id) {
+	if err != nil || !isOwn(id) {
 		return nil // it has none
 	}
 	return fs.setLimit(id, 0)
@@ -125,7 +125,7 @@ func (fs *FS) own(dir *os.File) (uint32, error) {
 		return 0, ErrNotEnforced
 	}
 	id, err := fs.kernel.project(dir)
-	if err == nil && !ours(id) {
+	if err == nil && !isOwn(id) {
 		err = fmt.Errorf("it has none of coracle's: %w", ErrNotEnforced)
 	}
 	if err != nil {
@@ -161,4 +161,4 @@ func (fs *FS) unused(name string) (uint32, error) {
 	return 0, fmt.Errorf("looking for a project that nothing has: none of %d after %d", tries, id-tries)
 }
 
-func ours(id uint32) bool { return id >= firstID && id <= lastID }
+func isOwn(id uint32) bool { return id >= firstID && id <= lastID }

@@ -71,7 +71,7 @@ func TestLimit(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if len(k.limits) != 1 || !ours(k.projects["a"]) {
+	if len(k.limits) != 1 || !isOwn(k.projects["a"]) {
 		t.Errorf("done twice: %+v", k)
 	}
 	if err := fs.Limit(b, "pvc-1", 2<<20); err != nil { // the same number is tried first

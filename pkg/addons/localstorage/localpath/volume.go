@@ -36,7 +36,7 @@ func (v Volume) Exists() (exists bool) {
 	return exists
 }
 
-// Create creates the directory unless it exists, calls limit with it, and then makes it writable for all users. limit is told
+// Create creates the directory unless it exists, calls limit with it, and then makes it writable for all users. limit receives
 // whether the directory is empty. A directory with files in it is used as it is, because a pathPattern can give a claim the
 // data of an earlier claim of the same name. Create can be called again after a crash at any line.
 func (v Volume) Create(limit func(dir *os.File, empty bool) error) error {

@@ -31,8 +31,8 @@ func (p *Plugin) grows(ctx context.Context, a admission.Attributes) error {
 	if err != nil {
 		return nil // the node that expands the volume reports it
 	}
-	quota, told := pv.Annotations[localpath.QuotaAnnotation]
-	if !told || strings.HasPrefix(quota, "enforced") {
+	quota, known := pv.Annotations[localpath.QuotaAnnotation]
+	if !known || strings.HasPrefix(quota, "enforced") {
 		return nil
 	}
 	return admission.NewForbidden(a, fmt.Errorf("the size of local volume %s is %s, so there is nothing to make larger: its pods can use all "+
