@@ -2,7 +2,6 @@ package localcluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -84,14 +83,11 @@ func (s Store) Snapshots() ([]Snapshot, error) {
 // LoadSnapshot reads a snapshot's description.
 func (s Store) LoadSnapshot(name string) (Snapshot, error) {
 	var one Snapshot
-	data, err := os.ReadFile(s.snapshot(name, snapshotFile))
-	if errors.Is(err, fs.ErrNotExist) || !validName.MatchString(name) {
+	found, err := atomicfile.ReadJSON(s.snapshot(name, snapshotFile), &one)
+	switch {
+	case err == nil && !found, !validName.MatchString(name):
 		return one, fmt.Errorf("there is no snapshot %s; coracle snapshot-cluster list shows all", name)
-	}
-	if err == nil {
-		err = json.Unmarshal(data, &one)
-	}
-	if err != nil {
+	case err != nil:
 		return one, fmt.Errorf("reading snapshot %s: %w", name, err)
 	}
 	return one, nil
@@ -158,13 +154,7 @@ func checkKeyless(config string) error {
 	return nil
 }
 
-func (one Snapshot) write(file string) error {
-	data, err := json.MarshalIndent(one, "", "  ")
-	if err != nil {
-		return err
-	}
-	return atomicfile.Write(file, data, 0o600)
-}
+func (one Snapshot) write(file string) error { return atomicfile.WriteJSON(file, one, 0o600) }
 
 // fork plans the nodes of a cluster that starts from a snapshot. They keep their names, because pods are bound to them. Agents can be
 // added.

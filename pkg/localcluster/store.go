@@ -2,7 +2,6 @@ package localcluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -71,16 +70,13 @@ func isNotFound(err error) bool { return errors.As(err, new(*NotFoundError)) }
 
 // Load reads the record of a cluster. The state is Dead if the holder is gone, whatever the file says.
 func (s Store) Load(name string) (Record, error) {
-	data, err := os.ReadFile(s.recordFile(name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return Record{}, &NotFoundError{name, s.names()}
-	}
 	var r Record
-	if err == nil {
-		err = json.Unmarshal(data, &r)
-	}
-	if err != nil {
+	found, err := atomicfile.ReadJSON(s.recordFile(name), &r)
+	switch {
+	case err != nil:
 		return Record{}, fmt.Errorf("reading the record of cluster %s: %w", name, err)
+	case !found:
+		return Record{}, &NotFoundError{name, s.names()}
 	}
 	if !r.Holder.alive() && !r.Holder.none() {
 		r.State = Dead
@@ -90,11 +86,7 @@ func (s Store) Load(name string) (Record, error) {
 
 // save writes a cluster's record.
 func (s Store) save(r Record) error {
-	data, err := json.MarshalIndent(r, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := atomicfile.Write(s.recordFile(r.Name), data, 0o600); err != nil {
+	if err := atomicfile.WriteJSON(s.recordFile(r.Name), r, 0o600); err != nil {
 		return fmt.Errorf("writing the record of cluster %s: %w", r.Name, err)
 	}
 	return nil

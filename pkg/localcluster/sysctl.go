@@ -2,7 +2,6 @@ package localcluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -142,16 +141,9 @@ func (s sysctls) update(ctx context.Context, change func(*heldSysctls) error) er
 // which Down or Sweep removes together with the cluster.
 func (s sysctls) load() (heldSysctls, error) {
 	h := heldSysctls{Boot: state.BootID(), Values: map[string]string{}, Holders: map[string]Process{}}
-	data, err := os.ReadFile(s.file())
-	if errors.Is(err, fs.ErrNotExist) {
-		return h, nil
-	}
 	var found heldSysctls
-	if err == nil {
-		err = json.Unmarshal(data, &found)
-	}
-	if err != nil {
-		return h, fmt.Errorf("reading the sysctls of this machine from %s: %w", s.file(), err)
+	if _, err := atomicfile.ReadJSON(s.file(), &found); err != nil {
+		return h, fmt.Errorf("reading the former sysctls of this machine: %w", err)
 	}
 	if found.Boot != h.Boot {
 		return h, nil
@@ -167,13 +159,7 @@ func (s sysctls) load() (heldSysctls, error) {
 	return h, nil
 }
 
-func (s sysctls) save(h heldSysctls) error {
-	data, err := json.Marshal(h)
-	if err != nil {
-		return err
-	}
-	return atomicfile.WriteVolatile(s.file(), data, 0o600)
-}
+func (s sysctls) save(h heldSysctls) error { return atomicfile.WriteJSON(s.file(), h, 0o600) }
 
 // restore gives settings their former values. Forwarding stays on if it has been switched on for all interfaces since.
 func (s sysctls) restore(values map[string]string) error {

@@ -1,7 +1,6 @@
 package join
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,15 +25,8 @@ type Memory struct {
 
 // LoadMemory reads a memory. It is empty if the file does not exist.
 func LoadMemory(file string) (m Memory, err error) {
-	data, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return m, nil
-	}
-	if err != nil {
-		return m, fmt.Errorf("reading the stored settings of the cluster: %w", err)
-	}
-	if err := json.Unmarshal(data, &m); err != nil {
-		return Memory{}, fmt.Errorf("reading the stored settings of the cluster: %s is damaged: %w", file, err)
+	if _, err := atomicfile.ReadJSON(file, &m); err != nil {
+		return Memory{}, fmt.Errorf("the stored settings of the cluster are damaged: %w", err)
 	}
 	return m, nil
 }
@@ -45,14 +37,7 @@ func (m Memory) known(from string) config.Known {
 }
 
 // Save writes the memory and syncs it to disk. It may contain secrets.
-func (m Memory) Save(file string) error {
-	data, err := json.MarshalIndent(m, "", "  ")
-	if err != nil {
-		return fmt.Errorf("encoding the settings of the cluster: %w", err)
-	}
-	_, err = atomicfile.WriteIfChanged(file, append(data, '\n'), 0o600)
-	return err
-}
+func (m Memory) Save(file string) error { return atomicfile.WriteJSON(file, m, 0o600) }
 
 // MarkJoined records that the cluster has another server. From then on this one must not start a cluster of its own, and takes its
 // settings from the cluster.

@@ -2,12 +2,8 @@ package noderoles
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"sync"
 	"time"
 
@@ -122,24 +118,15 @@ func (m *Memory) change(f func(map[string]types.UID)) error {
 	if maps.Equal(before, nodes) {
 		return nil
 	}
-	data, err := json.Marshal(nodes)
-	if err != nil {
-		return err
-	}
-	if err := atomicfile.Write(m.File, append(data, '\n'), 0o600); err != nil {
+	if err := atomicfile.WriteJSON(m.File, nodes, 0o600); err != nil {
 		return fmt.Errorf("remembering the machine's Node: %w", err)
 	}
 	return nil
 }
 
+// read reads the file. A missing file is empty.
 func (m *Memory) read() (map[string]types.UID, error) {
-	data, err := os.ReadFile(m.File)
-	if errors.Is(err, fs.ErrNotExist) {
-		return map[string]types.UID{}, nil
-	}
-	if err != nil {
-		return nil, err
-	}
 	nodes := map[string]types.UID{}
-	return nodes, json.Unmarshal(data, &nodes)
+	_, err := atomicfile.ReadJSON(m.File, &nodes)
+	return nodes, err
 }
