@@ -16,6 +16,7 @@ import (
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/containerd/containerd/v2/core/snapshots"
+	"github.com/containerd/continuity/sysx"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/image-spec/identity"
@@ -186,26 +187,18 @@ func likeDir(from, to string, stat *syscall.Stat_t) error {
 	if err := unix.Chmod(to, stat.Mode&0o7777); err != nil {
 		return err
 	}
-	names := make([]byte, 64<<10)
-	n, err := unix.Llistxattr(from, names)
+	names, err := sysx.LListxattr(from)
 	if errors.Is(err, unix.ENOTSUP) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	for name := range strings.SplitSeq(strings.TrimRight(string(names[:n]), "\x00"), "\x00") {
-		if name == "" {
-			continue
+	for _, name := range names {
+		value, err := sysx.LGetxattr(from, name)
+		if err == nil {
+			err = sysx.LSetxattr(to, name, value, 0)
 		}
-		value := make([]byte, 64<<10)
-		n, err := unix.Lgetxattr(from, name, value)
 		if err != nil {
 			return err
 		}
-		if err := unix.Lsetxattr(to, name, value[:n], 0); err != nil {
-			return err
-		}
 	}
-	return nil
+	return err
 }
