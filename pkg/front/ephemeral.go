@@ -74,19 +74,19 @@ func (f *front) remove() error {
 	if f.super != nil {
 		children = &f.super.Children
 	}
-	if err := Reset(context.Background(), f.cfg.Dirs, env, children); err != nil {
+	core, err := coreFor(context.Background(), f.cfg.Dirs)
+	if err == nil {
+		err = Reset(context.Background(), core, f.cfg.Dirs, env, children)
+	}
+	if err != nil {
 		return fmt.Errorf("removing the ephemeral cluster: %w", err)
 	}
 	return nil
 }
 
-// Reset runs coracle reset with further arguments for the coracle that uses the given directories. The error has the messages
-// of that command. children may be nil.
-func Reset(ctx context.Context, dirs paths.Dirs, env []string, children *supervise.Children, args ...string) error {
-	core, err := coreFor(ctx, dirs)
-	if err != nil {
-		return fmt.Errorf("looking for the program that removes things: %w", err)
-	}
+// Reset runs the command reset of coracle-core, with further arguments, for the coracle that uses the given directories. The
+// error has the messages of that command. children may be nil.
+func Reset(ctx context.Context, core string, dirs paths.Dirs, env []string, children *supervise.Children, args ...string) error {
 	cmd := exec.CommandContext(ctx, core, append([]string{"reset", "--yes", "--data-dir", dirs.Data, "--run-dir", dirs.Run}, args...)...)
 	cmd.Env = env
 	var output strings.Builder

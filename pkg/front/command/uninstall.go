@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/front"
 	"github.com/coracle-dev/coracle/pkg/machine/install"
+	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
 
 const (
@@ -151,6 +153,14 @@ func discardInstalled(ctx context.Context, r install.Record, data bool) error {
 	if !left(r) {
 		return nil // it has never run
 	}
+	core, err := filepath.EvalSymlinks(r.Dirs.Tool("coracle-core"))
+	if errors.Is(err, os.ErrNotExist) { // the first start did not come to unpacking; a user's cache would be left
+		err = payload.Unpack(ctx, r.Dirs, func(int64, int64) {})
+		core = r.Dirs.Tool("coracle-core")
+	}
+	if err != nil {
+		return fmt.Errorf("looking for the program that removes things: %w", err)
+	}
 	var args []string
 	if !data {
 		args = []string{"--keep-data"}
@@ -160,7 +170,7 @@ func discardInstalled(ctx context.Context, r install.Record, data bool) error {
 	if r.Kubeconfig != "" {
 		env = append(env, "CORACLE_WRITE_KUBECONFIG="+r.Kubeconfig)
 	}
-	if err := front.Reset(ctx, r.Dirs, env, nil, args...); err != nil {
+	if err := front.Reset(ctx, core, r.Dirs, env, nil, args...); err != nil {
 		return fmt.Errorf("removing what %s made: %w", r.Service, err)
 	}
 	return nil
