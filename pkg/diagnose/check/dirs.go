@@ -90,8 +90,8 @@ func diskSpace(_ context.Context, m *Machine) []Verdict {
 	if err := unix.Statfs(dir, &fs); err != nil {
 		return Failf("", "looking at %s: %v", dir, err)
 	}
-	lack := judgeFree(dir, fs, payload.Unpacks() && missing(m.Config.Dirs.Tool("coracle-core")))
-	if m.starting && !missing(m.Config.Dirs.NodePKI()) {
+	lack := judgeFree(dir, fs, payload.Unpacks() && !paths.Exists(m.Config.Dirs.Tool("coracle-core")))
+	if m.starting && paths.Exists(m.Config.Dirs.NodePKI()) {
 		// The node has run before. The kubelet can remove images and evict pods, and users can delete volumes, only if it starts.
 		for i := range lack {
 			lack[i].Result = Warn
@@ -118,11 +118,6 @@ func judgeFree(dir string, fs unix.Statfs_t, unpack bool) []Verdict {
 			"the file system of the data directory %s has %d inodes free and needs %d", dir, fs.Ffree, inodesToRun)
 	}
 	return nil
-}
-
-func missing(path string) bool {
-	_, err := os.Stat(path)
-	return err != nil
 }
 
 // secrets returns the directories that hold keys; secretNames are the endings of the names of files with keys.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
 	"github.com/coracle-dev/coracle/pkg/machine/release"
 )
@@ -40,7 +41,7 @@ const selinux = "/sys/fs/selinux/enforce"
 
 // label gives the executable the SELinux label that the program of a service needs.
 func (i *installation) label(path string) error {
-	if _, err := os.Stat(i.at(selinux)); err != nil {
+	if !paths.Exists(i.at(selinux)) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)

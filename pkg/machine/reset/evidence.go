@@ -99,12 +99,8 @@ func (e evidence) mentions(name string) bool {
 	if len(name) < shortest {
 		return false
 	}
-	for _, b := range e.containers {
-		if b.id == name || b.netns == name {
-			return true
-		}
-	}
-	return bytes.Contains(e.database, []byte(name))
+	inSpec := slices.ContainsFunc(e.containers, func(c container) bool { return c.id == name || c.netns == name })
+	return inSpec || bytes.Contains(e.database, []byte(name))
 }
 
 var containerID = regexp.MustCompile(`[0-9a-f]{64}`)

@@ -24,7 +24,7 @@ func findFiles(_ context.Context, m *machine) ([]Item, error) {
 	var items []Item
 	seen := map[string]bool{}
 	add := func(kind, path string) {
-		if _, err := os.Lstat(path); err == nil && !seen[path] {
+		if paths.Exists(path) && !seen[path] {
 			seen[path] = true
 			items = append(items, Item{Kind: kind, Name: path, remove: func(context.Context) error { return m.removeTree(path) }})
 		}
@@ -62,12 +62,7 @@ func findFiles(_ context.Context, m *machine) ([]Item, error) {
 
 // here reports whether coracle has ever run on this machine. If not, files with its names belong to other programs.
 func (m *machine) here() bool {
-	for _, dir := range []string{m.dirs.Data, m.dirs.Run} {
-		if _, err := os.Stat(dir); err == nil {
-			return true
-		}
-	}
-	return false
+	return paths.Exists(m.dirs.Data) || paths.Exists(m.dirs.Run)
 }
 
 // list returns the paths of the entries of a directory of the machine.

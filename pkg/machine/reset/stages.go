@@ -3,6 +3,7 @@ package reset
 import (
 	"context"
 	"path/filepath"
+	"slices"
 
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage/localpath"
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -51,23 +52,13 @@ type machine struct {
 }
 
 // entries returns the entries of one kind.
-func (m *machine) entries(kind ledger.Kind) (out []ledger.Entry) {
-	for _, e := range m.noted {
-		if e.Kind == kind {
-			out = append(out, e)
-		}
-	}
-	return out
+func (m *machine) entries(kind ledger.Kind) []ledger.Entry {
+	return slices.DeleteFunc(slices.Clone(m.noted), func(e ledger.Entry) bool { return e.Kind != kind })
 }
 
 // made reports whether the ledger has the thing.
 func (m *machine) made(kind ledger.Kind, name string) bool {
-	for _, e := range m.noted {
-		if e.Kind == kind && e.Name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(m.noted, func(e ledger.Entry) bool { return e.Kind == kind && e.Name == name })
 }
 
 // host returns where a path outside coracle's directories is.
