@@ -11,7 +11,6 @@ import (
 	"time"
 
 	containerd "github.com/containerd/containerd/v2/client"
-	"github.com/containerd/containerd/v2/core/events"
 
 	archives "github.com/coracle-dev/coracle/pkg/runtime/images"
 )
@@ -49,77 +48,57 @@ func (im Images) Run(ctx context.Context, ready func()) error {
 		}
 	}
 	ready()
-	deleted, _ := client.Subscribe(ctx, `topic=="/images/delete"`)
-	return w.follow(ctx, deleted, lookInterval)
+	return w.follow(ctx, lookInterval)
 }
 
-// lookInterval is the time between two looks at the user's directory. A directory is read once it is the same in two looks: its
-// files are complete then.
+// lookInterval is the time between two looks at the directories.
 const lookInterval = 2 * time.Second
 
-// follow imports the user's archives, and again after every change of the directory and some time after a failure. It imports
-// archives of the payload again when one of their images is deleted, because no pod can start without them.
+// follow imports the user's archives when they appear or change, and archives again that failed. It imports archives of the
+// payload again when one of their images was deleted, because no pod can start without them.
 //
-// The directory is polled. No event reports that a file system was mounted on it, or that it was replaced by another one.
-func (w *work) follow(ctx context.Context, deleted <-chan *events.Envelope, interval time.Duration) error {
-	lists := make(chan struct{}, 1)
+// The directories are polled. No event reports that a file system was mounted on one, or that it was replaced by another.
+func (w *work) follow(ctx context.Context, interval time.Duration) error {
+	lists := make(chan []string, 1)
 	var pulling sync.WaitGroup
 	defer pulling.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	pulling.Go(func() { w.followLists(ctx, lists) })
-	importUser := func() {
-		w.forgetGone()
-		w.importAll(ctx, list(w.User))
-		select {
-		case lists <- struct{}{}:
-		default: // a notification is pending
-		}
-	}
-
 	if err := os.MkdirAll(w.User, 0o755); err != nil {
 		return fmt.Errorf("making the directory of image archives: %w", err)
 	}
-	imported := listing(w.User)
-	importUser()
 	look := time.NewTicker(interval)
 	defer look.Stop()
-	for seen := imported; ctx.Err() == nil; {
-		retry := time.NewTimer(time.Until(w.retryAt()))
+	w.settled() // files that are there at the start are complete
+	for ctx.Err() == nil {
+		w.forgetGone()
+		files := w.settled()
+		w.importAll(ctx, append(list(w.System), files...))
+		select {
+		case lists <- files:
+		default: // the last ones are still being pulled
+		}
 		select {
 		case <-ctx.Done():
 		case <-look.C:
 			_ = os.MkdirAll(w.User, 0o755) // it was removed; another error shows at the next start
-			now := listing(w.User)
-			if now == seen && now != imported {
-				imported = now
-				importUser()
-			}
-			seen = now
-		case event := <-deleted:
-			if event == nil {
-				deleted = nil // containerd stops; missing images are noticed at the next start
-				break
-			}
-			w.importAll(ctx, list(w.System))
-		case <-retry.C:
-			w.forgetGone()
-			w.importAll(ctx, w.failedOf(w.System))
-			w.importAll(ctx, list(w.User))
 		}
-		retry.Stop()
 	}
 	return nil
 }
 
-// listing is a text about the archives in a directory that differs when one of them was added, changed or removed.
-func listing(dir string) string {
-	var text strings.Builder
-	for _, file := range list(dir) {
-		s, err := stampOf(file)
-		fmt.Fprintln(&text, file, s, err)
+// settled returns the user's files that are as they were at the last call: they are complete.
+func (w *work) settled() (files []string) {
+	now := map[string]stamp{}
+	for _, file := range list(w.User) {
+		now[file], _ = stampOf(file) // importing it gives the same error
+		if last, ok := w.seen[file]; ok && last == now[file] {
+			files = append(files, file)
+		}
 	}
-	return text.String()
+	w.seen = now
+	return files
 }
 
 // importAll imports archives of a directory; lists of images are left to followLists.
@@ -131,18 +110,18 @@ func (w *work) importAll(ctx context.Context, files []string) {
 	}
 }
 
-// followLists pulls the images of lists after each notification. It runs in parallel to the import of archives, because a registry that
-// does not answer delays a pull for long.
-func (w *work) followLists(ctx context.Context, look <-chan struct{}) {
+// followLists pulls the images of lists. It runs in parallel to the import of archives, because a registry that does not answer
+// delays a pull for long.
+func (w *work) followLists(ctx context.Context, lists <-chan []string) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-look:
-		}
-		for _, file := range list(w.User) {
-			if isList(file) {
-				w.try(ctx, file)
+		case files := <-lists:
+			for _, file := range files {
+				if isList(file) {
+					w.try(ctx, file)
+				}
 			}
 		}
 	}

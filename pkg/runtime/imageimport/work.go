@@ -26,6 +26,8 @@ type work struct {
 	index   map[string]imported // by path as given, as all below
 	reports map[string]Archive
 	failed  map[string]failure
+
+	seen map[string]stamp // by follow, at its last look at the user's directory
 }
 
 func newWork(im Images, bring func(context.Context, string) ([]archives.Image, error), present func(context.Context, []archives.Image) bool) *work {
@@ -58,21 +60,25 @@ func (w *work) try(ctx context.Context, file string) {
 	}
 }
 
-// once imports a file, unless this state of it was imported and its images exist, or it failed and the pause is not over.
+// once imports a file, unless this state of it was imported and its images exist, or it failed and the pause is not over. The images of
+// a user's file are looked for once in the life of the process.
 func (w *work) once(ctx context.Context, file string) error {
 	s, err := stampOf(file)
 	if err != nil {
 		err = fmt.Errorf("importing %s: %w", file, err)
 	}
 	w.mu.Lock()
-	have, known := w.index[file]
+	have, report := w.index[file], w.reports[file]
 	last, failed := w.failed[file]
 	w.mu.Unlock()
-	if err == nil && known && have.stamp == s && w.present(ctx, have.Images) {
-		w.done(file, have)
+	fresh := report.File == "" || report.Error != ""
+	switch {
+	case err == nil && have.stamp == s && (!fresh && !w.system(file) || w.present(ctx, have.Images)):
+		if fresh {
+			w.done(file, have)
+		}
 		return nil
-	}
-	if failed && last.stamp == s && !w.system(file) && (last.again.IsZero() || time.Now().Before(last.again)) {
+	case failed && last.stamp == s && (last.again.IsZero() || time.Now().Before(last.again)):
 		return nil
 	}
 	var found []archives.Image
@@ -116,29 +122,6 @@ func (w *work) fail(file string, s stamp, last failure, err error) {
 	}
 	w.failed[file] = next
 	w.report(Archive{File: file, Error: err.Error()})
-}
-
-// retryAt returns when the next failed file is due, in an hour if there is none.
-func (w *work) retryAt() time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	soon, next := time.Now().Add(time.Second), time.Now().Add(time.Hour)
-	for _, f := range w.failed {
-		if !f.again.IsZero() && f.again.Before(next) {
-			next = f.again
-		}
-	}
-	if next.Before(soon) {
-		return soon // its directory may be unreadable
-	}
-	return next
-}
-
-// failedOf returns the failed files of a directory.
-func (w *work) failedOf(dir string) []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.DeleteFunc(list(dir), func(file string) bool { return w.failed[file].text == "" })
 }
 
 // forgetGone removes the results of files that do not exist any more.

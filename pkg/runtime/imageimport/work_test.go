@@ -33,13 +33,13 @@ func (s *store) present(context.Context, []archives.Image) bool { return !s.miss
 
 // TestAFailureIsTriedAgain runs what follow does when time has passed.
 func TestAFailureIsTriedAgain(t *testing.T) {
-	const m, h = time.Minute, time.Hour
+	const m = time.Minute
 	for name, c := range map[string]struct {
 		file string
 		want []time.Duration
 	}{
 		"an archive":                {"user/a.tar", []time.Duration{0, m, 3 * m, 7 * m, 15 * m, 31 * m, 63 * m, 123 * m, 183 * m}},
-		"one of the payload":        {"system/a.tar", []time.Duration{0, 10 * time.Second, 20 * time.Second, 30 * time.Second}},
+		"one of the payload":        {"system/a.tar", []time.Duration{0, 10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second, 50 * time.Second, m}},
 		"a list":                    {"user/a.txt", []time.Duration{0}},
 		"a link that leads nowhere": {"user/link.tar", nil},
 	} {
@@ -58,12 +58,8 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 				} else {
 					write(t, file, "x")
 				}
-				for range max(len(c.want), 3) {
+				for end := time.Now().Add(slices.Max(append(c.want, m))); !time.Now().After(end); time.Sleep(lookInterval) {
 					w.try(t.Context(), file)
-					if !w.system(file) {
-						w.try(t.Context(), file) // for another reason, too early
-					}
-					time.Sleep(time.Until(w.retryAt()))
 				}
 				if !slices.Equal(s.tried, c.want) {
 					t.Errorf("tried after %v, want %v", s.tried, c.want)
@@ -75,8 +71,8 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 				os.Remove(file)
 				write(t, file, "changed")
 				w.try(t.Context(), file)
-				if len(reported) != 1 || reported[0].Error != "" || time.Until(w.retryAt()) != h {
-					t.Errorf("reported %+v, next try %v", reported, time.Until(w.retryAt()))
+				if len(reported) != 1 || reported[0].Error != "" {
+					t.Errorf("reported %+v", reported)
 				}
 				if len(readIndex(im.Index)) != 1 {
 					t.Error("it is not in the index")
@@ -91,23 +87,29 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestAnImageOfThePayloadComesBack whatever became of the tries before.
+// TestAnImageOfThePayloadComesBack also after a try that failed.
 func TestAnImageOfThePayloadComesBack(t *testing.T) {
 	dir := t.TempDir()
-	s := &store{}
-	w := newWork(Images{System: dir, Index: filepath.Join(t.TempDir(), "index")}, s.bring, s.present)
-	write(t, filepath.Join(dir, "pause.tar"), "x")
-	w.importAll(t.Context(), list(dir))
-	s.missing, s.fail = true, errors.New("containerd is busy")
-	w.importAll(t.Context(), list(dir))
-	if got := w.failedOf(dir); len(got) != 1 {
-		t.Errorf("failed are %v", got)
-	}
-	s.fail = nil
-	w.importAll(t.Context(), list(dir))
-	if len(s.tried) != 3 || len(w.failedOf(dir)) != 0 {
-		t.Errorf("tried %d times", len(s.tried))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &store{began: time.Now()}
+		reports := 0
+		w := newWork(Images{System: dir, Index: filepath.Join(dir, ".index"), Report: func([]Archive) { reports++ }}, s.bring, s.present)
+		write(t, filepath.Join(dir, "pause.tar"), "x")
+		for range 5 {
+			w.importAll(t.Context(), list(dir))
+		}
+		if len(s.tried) != 1 || reports != 1 {
+			t.Errorf("imported %d times and reported %d times", len(s.tried), reports)
+		}
+		s.missing, s.fail = true, errors.New("containerd is busy")
+		w.importAll(t.Context(), list(dir))
+		s.fail = nil
+		time.Sleep(systemPause)
+		w.importAll(t.Context(), list(dir))
+		if len(s.tried) != 3 {
+			t.Errorf("tried %d times", len(s.tried))
+		}
+	})
 }
 
 // TestFollow has a list whose registry never answers, and a directory that is made anew.
@@ -128,7 +130,7 @@ func TestFollow(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	const interval = 50 * time.Millisecond
 	ended := make(chan error, 1)
-	go func() { ended <- w.follow(ctx, nil, interval) }()
+	go func() { ended <- w.follow(ctx, interval) }()
 	want := func(file string) {
 		t.Helper()
 		select {
