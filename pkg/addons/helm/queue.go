@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // Pauses after something failed.
@@ -62,21 +64,13 @@ func newController(h HelmCharts, own *clients, log logrus.FieldLogger) *controll
 func (c *controller) watchKinds(ctx context.Context) {
 	start := func(api schema.GroupVersionResource) cache.Store {
 		informer := dynamicinformer.NewFilteredDynamicInformer(c.clients.dynamic, api, metav1.NamespaceAll, 0, nil, nil).Informer()
-		_ = informer.SetTransform(trim) // it fails only after the informer is started
+		_ = informer.SetTransform(kube.DropManagedFields) // it fails only after the informer is started
 		_, _ = informer.AddEventHandler(c.handler())
 		c.synced = append(c.synced, informer.HasSynced)
 		go informer.RunWithContext(ctx)
 		return informer.GetStore()
 	}
 	c.charts, c.configs = start(chartsAPI), start(chartConfig)
-}
-
-// trim drops managed fields from cached objects.
-func trim(obj any) (any, error) {
-	if u, ok := obj.(*unstructured.Unstructured); ok {
-		u.SetManagedFields(nil)
-	}
-	return obj, nil
 }
 
 // handler queues charts that change. A HelmChartConfig has the name of its HelmChart.

@@ -67,7 +67,7 @@ func newStorage(o Options, client kubernetes.Interface) *Storage {
 	})
 	begin := cache.ResourceEventHandlerFuncs{AddFunc: func(any) { s.once.Do(func() { close(s.used) }) }}
 	for _, informer := range []cache.SharedIndexInformer{s.claims, s.volumes} {
-		_ = informer.SetTransform(dropManagedFields) // it fails only after the informer is started
+		_ = informer.SetTransform(kube.DropManagedFields) // it fails only after the informer is started
 		_, _ = informer.AddEventHandler(begin)
 	}
 	limiter := func() workqueue.TypedRateLimiter[string] {
@@ -204,11 +204,4 @@ func isMine(claim *corev1.PersistentVolumeClaim, node string) bool {
 // isUnassigned reports whether a claim waits for a volume of a class that binds immediately, without the scheduler.
 func isUnassigned(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Annotations[localpath.SelectedNode] == "" && claim.Annotations[localpath.ProvisionerOf] == localpath.Provisioner && claim.Spec.VolumeName == ""
-}
-
-func dropManagedFields(obj any) (any, error) {
-	if o, ok := obj.(metav1.Object); ok {
-		o.SetManagedFields(nil)
-	}
-	return obj, nil
 }

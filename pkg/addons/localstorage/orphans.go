@@ -73,9 +73,11 @@ func watchOrphans(ctx context.Context, client kubernetes.Interface) {
 			}
 		}
 	}
+	// Both fail only after the informer is started.
+	_ = nodes.SetTransform(kube.Trim(func(full, small *corev1.Node) { small.Spec.Taints = full.Spec.Taints }))
+	_ = volumes.SetTransform(kube.DropManagedFields)
 	var working sync.WaitGroup
 	for _, informer := range []cache.SharedIndexInformer{nodes, volumes} {
-		_ = informer.SetTransform(trimOrphan) // it fails only after the informer is started
 		_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: func(any) { queue.Add(all) },
 		})
@@ -188,17 +190,4 @@ func unreachableSince(node *corev1.Node) time.Time {
 		}
 	}
 	return time.Time{}
-}
-
-// trimOrphan drops the parts of an object that are not read here, because there may be thousands of objects.
-func trimOrphan(obj any) (any, error) {
-	switch o := obj.(type) {
-	case *corev1.Node:
-		slim := &corev1.Node{}
-		slim.Name, slim.ResourceVersion, slim.Spec.Taints = o.Name, o.ResourceVersion, o.Spec.Taints
-		return slim, nil
-	case *corev1.PersistentVolume:
-		o.ManagedFields = nil
-	}
-	return obj, nil
 }

@@ -14,6 +14,8 @@ import (
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // balanced selects Services of type LoadBalancer.
@@ -54,7 +56,7 @@ func (f *feed) notify() {
 // start starts the watch of Services.
 func (f *feed) start(ctx context.Context) {
 	ofType := func(o *metav1.ListOptions) { o.FieldSelector = balanced }
-	f.services = f.watch(ctx, coreinformers.NewFilteredServiceInformer(f.client, "", 0, nil, ofType), trimService)
+	f.services = f.watch(ctx, coreinformers.NewFilteredServiceInformer(f.client, "", 0, nil, ofType), kube.Trim(trimService))
 }
 
 // need starts or stops the watches that a plan for some Services needs, and waits until they are in sync.
@@ -64,10 +66,10 @@ func (f *feed) need(ctx context.Context, services []*corev1.Service) {
 		local = local || isLocal(s)
 	}
 	if len(services) > 0 && f.nodes == nil {
-		f.nodes = f.watch(ctx, coreinformers.NewNodeInformer(f.client, 0, nil), trimNode)
+		f.nodes = f.watch(ctx, coreinformers.NewNodeInformer(f.client, 0, nil), kube.Trim(trimNode))
 	}
 	if local && f.slices == nil {
-		f.slices = f.watch(ctx, discoveryinformers.NewEndpointSliceInformer(f.client, "", 0, nil), trimSlice)
+		f.slices = f.watch(ctx, discoveryinformers.NewEndpointSliceInformer(f.client, "", 0, nil), kube.Trim(trimSlice))
 	}
 	f.nodes, f.slices = f.nodes.stopIf(len(services) == 0), f.slices.stopIf(!local)
 	for _, w := range []*watching{f.nodes, f.slices} {

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // writers is how many requests are in flight at once.
@@ -128,7 +130,7 @@ func (c *controller) write(ctx context.Context, outcomes []outcome) error {
 			if patchErr != nil || got == nil {
 				return errors.Join(err, patchErr)
 			}
-			small, _ := trimService(got)
+			small, _ := kube.Trim(trimService)(got)
 			mu.Lock()
 			c.fresh[got.UID] = small.(*corev1.Service)
 			mu.Unlock()

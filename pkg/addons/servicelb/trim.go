@@ -6,30 +6,19 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // trimService keeps the fields of a Service that a plan reads and patch compares.
-func trimService(obj any) (any, error) {
-	s, ok := obj.(*corev1.Service)
-	if !ok {
-		return obj, nil
-	}
-	small := &corev1.Service{ObjectMeta: trimMeta(s.ObjectMeta), Spec: s.Spec, Status: s.Status}
+func trimService(s, small *corev1.Service) {
+	small.Spec, small.Status = s.Spec, s.Status
 	small.Labels, small.Finalizers = pick(s.Labels, k3sPool, ownPool), s.Finalizers
 	small.Annotations = pick(s.Annotations, k3sTolerations)
-	return small, nil
 }
 
 // trimNode keeps the fields of a Node that a plan reads, so that heartbeats change nothing.
-func trimNode(obj any) (any, error) {
-	n, ok := obj.(*corev1.Node)
-	if !ok {
-		return obj, nil
-	}
-	small := &corev1.Node{ObjectMeta: trimMeta(n.ObjectMeta)}
+func trimNode(n, small *corev1.Node) {
 	small.Labels = pick(n.Labels, k3sEnable, ownEnable, k3sPool, ownPool, corev1.LabelNodeExcludeBalancers, controlPlane)
 	small.Annotations = pick(n.Annotations, askedAnnotation, heldAnnotation)
 	for _, t := range n.Spec.Taints {
@@ -41,16 +30,10 @@ func trimNode(obj any) (any, error) {
 		}
 	}
 	small.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: kube.NodeReadiness(n)}}
-	return small, nil
 }
 
 // trimSlice keeps the nodes of the endpoints.
-func trimSlice(obj any) (any, error) {
-	slice, ok := obj.(*discoveryv1.EndpointSlice)
-	if !ok {
-		return obj, nil
-	}
-	small := &discoveryv1.EndpointSlice{ObjectMeta: trimMeta(slice.ObjectMeta)}
+func trimSlice(slice, small *discoveryv1.EndpointSlice) {
 	small.Labels = pick(slice.Labels, discoveryv1.LabelServiceName)
 	seen := map[string]bool{}
 	for _, e := range slice.Endpoints {
@@ -62,14 +45,6 @@ func trimSlice(obj any) (any, error) {
 			seen[key] = true
 			small.Endpoints = append(small.Endpoints, few)
 		}
-	}
-	return small, nil
-}
-
-func trimMeta(m metav1.ObjectMeta) metav1.ObjectMeta {
-	return metav1.ObjectMeta{
-		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
-		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp,
 	}
 }
 

@@ -55,7 +55,7 @@ func (a Addresses) run(ctx context.Context, client kubernetes.Interface, nodes c
 	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: nodes,
 		ObjectType:    &corev1.Node{},
-		Transform:     trim,
+		Transform:     kube.Trim(trim),
 		Handler:       cache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, obj any) { enqueue(obj) }},
 	})
 	var working sync.WaitGroup
@@ -107,23 +107,16 @@ func patch(ctx context.Context, client kubernetes.Interface, name string, body m
 	return err
 }
 
-// trim drops the fields of a Node that plan does not read, to save memory.
-func trim(obj any) (any, error) {
-	node, ok := obj.(*corev1.Node)
-	if !ok {
-		return obj, nil
+// trim keeps only what plan reads.
+func trim(full, small *corev1.Node) {
+	if full.Annotations[kube.ExternalIPAnnotation] == "" {
+		return
 	}
-	slim := &corev1.Node{}
-	slim.Name, slim.ResourceVersion = node.Name, node.ResourceVersion
-	if node.Annotations[kube.ExternalIPAnnotation] == "" {
-		return slim, nil
+	small.Annotations = map[string]string{kube.ExternalIPAnnotation: full.Annotations[kube.ExternalIPAnnotation]}
+	if internal, ok := full.Annotations[cloudprovider.AnnotationAlphaProvidedIPAddr]; ok {
+		small.Annotations[cloudprovider.AnnotationAlphaProvidedIPAddr] = internal
 	}
-	slim.Annotations = map[string]string{kube.ExternalIPAnnotation: node.Annotations[kube.ExternalIPAnnotation]}
-	if internal, ok := node.Annotations[cloudprovider.AnnotationAlphaProvidedIPAddr]; ok {
-		slim.Annotations[cloudprovider.AnnotationAlphaProvidedIPAddr] = internal
-	}
-	slim.Spec.Taints, slim.Status.Addresses = node.Spec.Taints, node.Status.Addresses
-	return slim, nil
+	small.Spec.Taints, small.Status.Addresses = full.Spec.Taints, full.Status.Addresses
 }
 
 // most limits the number of external addresses of a node.

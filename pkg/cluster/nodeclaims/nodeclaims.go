@@ -55,7 +55,7 @@ func run(ctx context.Context, client kubernetes.Interface, nodes cache.ListerWat
 	known, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: nodes,
 		ObjectType:    &corev1.Node{},
-		Transform:     nameOnly,
+		Transform:     kube.Trim(func(_, _ *corev1.Node) {}), // names and times are enough
 		Handler: cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
 			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = unknown.Obj
@@ -103,16 +103,6 @@ func enqueueOrphans(ctx context.Context, client kubernetes.Interface, nodes cach
 		}
 	}
 	return nil
-}
-
-// nameOnly drops the fields of a Node that are not needed here, to save memory.
-func nameOnly(obj any) (any, error) {
-	if node, ok := obj.(*corev1.Node); ok {
-		slim := &corev1.Node{}
-		slim.Name, slim.ResourceVersion, slim.CreationTimestamp = node.Name, node.ResourceVersion, node.CreationTimestamp
-		return slim, nil
-	}
-	return obj, nil
 }
 
 // TokenPublisher publishes a server's tokens and then opens it to machines that join.

@@ -52,7 +52,7 @@ func (r Roles) Run(ctx context.Context, ready func()) error {
 		ListerWatcher: cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "nodes", "",
 			fields.OneTermEqualSelector("metadata.name", r.Node)),
 		ObjectType: &corev1.Node{},
-		Transform:  trim,
+		Transform:  kube.Trim(trim),
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc:    check,
 			UpdateFunc: func(_, obj any) { check(obj) },
@@ -97,13 +97,5 @@ func (r Roles) patch(ctx context.Context, client kubernetes.Interface, node *cor
 	return nil
 }
 
-// trim drops the fields of a Node that are not needed here.
-func trim(obj any) (any, error) {
-	if node, ok := obj.(*corev1.Node); ok {
-		slim := &corev1.Node{}
-		slim.Name, slim.UID, slim.ResourceVersion = node.Name, node.UID, node.ResourceVersion
-		slim.Labels, slim.Annotations = node.Labels, node.Annotations
-		return slim, nil
-	}
-	return obj, nil
-}
+// trim keeps only what is read here.
+func trim(full, small *corev1.Node) { small.Labels, small.Annotations = full.Labels, full.Annotations }

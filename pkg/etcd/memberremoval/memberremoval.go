@@ -70,7 +70,7 @@ func (r Removal) run(ctx context.Context, nodes cache.ListerWatcher) {
 	store, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: nodes,
 		ObjectType:    &corev1.Node{},
-		Transform:     nameOnly,
+		Transform:     kube.Trim(func(_, _ *corev1.Node) {}), // the names are enough
 		Handler:       cache.ResourceEventHandlerFuncs{DeleteFunc: gone},
 	})
 	var working sync.WaitGroup
@@ -136,15 +136,4 @@ func (r Removal) orphans(ctx context.Context, queue workqueue.TypedRateLimitingI
 			queue.Add(m.Name)
 		}
 	}
-}
-
-// nameOnly keeps only the name of a Node, to save memory.
-func nameOnly(obj any) (any, error) {
-	node, ok := obj.(*corev1.Node)
-	if !ok {
-		return obj, nil
-	}
-	slim := &corev1.Node{}
-	slim.Name, slim.ResourceVersion = node.Name, node.ResourceVersion
-	return slim, nil
 }

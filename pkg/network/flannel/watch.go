@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // WatchLeases sends the leases of all nodes, and then changes, until ctx is done.
@@ -48,7 +50,7 @@ func (m *manager) WatchLeases(ctx context.Context, receiver chan []lease.LeaseWa
 	nodes, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(m.all.CoreV1().RESTClient(), "nodes", "", fields.Everything()),
 		ObjectType:    &corev1.Node{},
-		Transform:     trimNode,
+		Transform:     kube.Trim(trimNode),
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc: update, UpdateFunc: func(_, obj any) { update(obj) }, DeleteFunc: remove,
 		},
@@ -79,20 +81,13 @@ func (m *manager) others(nodes cache.Store) (subnets []netip.Prefix) {
 	return subnets
 }
 
-// trimNode keeps only what leaseOf reads, to save memory: there may be thousands of nodes.
-func trimNode(obj any) (any, error) {
-	node, ok := obj.(*corev1.Node)
-	if !ok {
-		return obj, nil
-	}
-	slim := &corev1.Node{}
-	slim.Name, slim.ResourceVersion = node.Name, node.ResourceVersion
-	slim.Spec.PodCIDRs = node.Spec.PodCIDRs
-	slim.Annotations = map[string]string{}
+// trimNode keeps only what leaseOf reads: there may be thousands of nodes.
+func trimNode(full, small *corev1.Node) {
+	small.Spec.PodCIDRs = full.Spec.PodCIDRs
+	small.Annotations = map[string]string{}
 	for _, key := range []string{managedKey, backendTypeKey, backendDataKey, backendV6DataKey, publicIPKey, publicIPv6Key} {
-		if value, ok := node.Annotations[key]; ok {
-			slim.Annotations[key] = value
+		if value, ok := full.Annotations[key]; ok {
+			small.Annotations[key] = value
 		}
 	}
-	return slim, nil
 }

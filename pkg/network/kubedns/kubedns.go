@@ -87,7 +87,7 @@ func (k KubeDNS) follow(ctx context.Context, client *kubernetes.Clientset) *watc
 	f.nodes = run(cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "nodes", "", fields.Everything()),
 		ObjectType:    &corev1.Node{},
-		Transform:     k.trimNode,
+		Transform:     kube.Trim(trimNode),
 	})
 	ours := labels.SelectorFromSet(k.labels()).String()
 	f.slices = run(cache.InformerOptions{
@@ -98,22 +98,14 @@ func (k KubeDNS) follow(ctx context.Context, client *kubernetes.Clientset) *watc
 	return f
 }
 
-// trimNode keeps only what listen reads, to save memory.
-func (k KubeDNS) trimNode(obj any) (any, error) {
-	node, ok := obj.(*corev1.Node)
-	if !ok {
-		return obj, nil
-	}
-	small := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion},
-		Spec:       corev1.NodeSpec{PodCIDR: node.Spec.PodCIDR, PodCIDRs: node.Spec.PodCIDRs},
-	}
-	for _, a := range node.Status.Addresses {
+// trimNode keeps only what listen reads.
+func trimNode(full, small *corev1.Node) {
+	small.Spec = corev1.NodeSpec{PodCIDR: full.Spec.PodCIDR, PodCIDRs: full.Spec.PodCIDRs}
+	for _, a := range full.Status.Addresses {
 		if a.Type == corev1.NodeInternalIP {
 			small.Status.Addresses = append(small.Status.Addresses, a)
 		}
 	}
-	return small, nil
 }
 
 func (k KubeDNS) labels() map[string]string {

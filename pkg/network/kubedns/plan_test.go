@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 func dualNodes(n int) []node {
@@ -134,7 +135,7 @@ func TestListen(t *testing.T) {
 		config.BackendNone: "[192.0.2.7]",
 	} {
 		k := KubeDNS{Network: config.Network{Backend: backend}}
-		trimmed, err := k.trimNode(n)
+		trimmed, err := kube.Trim(trimNode)(n)
 		if err != nil {
 			t.Fatal(err)
 		}

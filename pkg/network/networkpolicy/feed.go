@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // feed watches the API for an enforcer.
@@ -50,13 +52,8 @@ func (f feed) policies(ctx context.Context, e *enforcer) cache.DoneChecker {
 	return run(ctx, &sync.WaitGroup{}, cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(f.client.NetworkingV1().RESTClient(), "networkpolicies", "", fields.Everything()),
 		ObjectType:    &networkingv1.NetworkPolicy{},
-		Transform: func(obj any) (any, error) {
-			if p, ok := obj.(*networkingv1.NetworkPolicy); ok {
-				p.ManagedFields, p.Annotations, p.Labels = nil, nil, nil
-			}
-			return obj, nil
-		},
-		Handler: handler(func(_, p *networkingv1.NetworkPolicy) { e.setPolicy(p) }, e.removePolicy),
+		Transform:     kube.Trim(func(full, small *networkingv1.NetworkPolicy) { small.Spec = full.Spec }),
+		Handler:       handler(func(_, p *networkingv1.NetworkPolicy) { e.setPolicy(p) }, e.removePolicy),
 	})
 }
 
@@ -67,13 +64,7 @@ func (f feed) peers(ctx context.Context, e *enforcer) (synced []cache.DoneChecke
 		run(ctx, working, cache.InformerOptions{
 			ListerWatcher: cache.NewListWatchFromClient(f.client.CoreV1().RESTClient(), "namespaces", "", fields.Everything()),
 			ObjectType:    &corev1.Namespace{},
-			Transform: func(obj any) (any, error) {
-				n, ok := obj.(*corev1.Namespace)
-				if !ok {
-					return obj, nil
-				}
-				return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion, Labels: n.Labels}}, nil
-			},
+			Transform:     kube.Trim(func(full, small *corev1.Namespace) { small.Labels = full.Labels }),
 			Handler: handler(
 				func(_, n *corev1.Namespace) {
 					e.change(func(g *engine) { g.setNamespace(n.Name, labels.Set(n.Labels)) })
