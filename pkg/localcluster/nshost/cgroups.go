@@ -13,6 +13,8 @@ import (
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/process"
 )
 
 // hierarchy is one mounted cgroup hierarchy of this machine.
@@ -195,26 +197,12 @@ func RemoveCgroups(name string) error {
 	return Retry(func() error {
 		var errs []error
 		for _, h := range hierarchies() {
-			h.kill(name)
-			errs = append(errs, removeDirs(h.dir(name)))
+			for _, pid := range process.InCgroup(h.dir(name)) {
+				_ = unix.Kill(pid, unix.SIGKILL)
+			}
+			errs = append(errs, process.RemoveCgroup(h.dir(name)))
 		}
 		return errors.Join(errs...)
-	})
-}
-
-// kill kills all processes in a cgroup and below it.
-func (h hierarchy) kill(name string) {
-	_ = filepath.WalkDir(h.dir(name), func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.Name() != "cgroup.procs" {
-			return nil
-		}
-		pids, _ := os.ReadFile(path)
-		for _, pid := range strings.Fields(string(pids)) {
-			if n, err := strconv.Atoi(pid); err == nil && n > 0 {
-				_ = unix.Kill(n, unix.SIGKILL)
-			}
-		}
-		return nil
 	})
 }
 
@@ -230,23 +218,4 @@ func retry(timeout time.Duration, try func() error) error {
 		}
 		<-time.After(10 * time.Millisecond)
 	}
-}
-
-// removeDirs removes a tree of directories, but not their files, deepest first, as cgroups are removed.
-func removeDirs(root string) error {
-	var dirs []string
-	_ = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			dirs = append(dirs, path)
-		}
-		return nil
-	})
-	slices.Reverse(dirs)
-	var errs []error
-	for _, dir := range dirs {
-		if err := os.Remove(dir); !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
-	}
-	return errors.Join(errs...)
 }

@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
+	"github.com/coracle-dev/coracle/pkg/core/process"
 	"github.com/coracle-dev/coracle/pkg/core/quantity"
 )
 
@@ -28,7 +27,7 @@ func findCgroups(_ context.Context, m *machine) ([]Item, error) {
 				}
 				var errs []error
 				for _, dir := range dirs {
-					errs = append(errs, removeCgroup(dir))
+					errs = append(errs, process.RemoveCgroup(dir))
 				}
 				return errors.Join(errs...)
 			}})
@@ -67,43 +66,14 @@ func (m *machine) cgroups() map[string][]string {
 	return out
 }
 
-// removeCgroup removes a cgroup and all below it, which hold no processes any more.
-func removeCgroup(dir string) error {
-	var dirs []string
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			dirs = append(dirs, path)
-		}
-		return removed(err)
-	})
-	if err != nil {
-		return err
-	}
-	for _, d := range slices.Backward(dirs) {
-		if err := removed(unix.Rmdir(d)); err != nil {
-			return fmt.Errorf("%s: %w", d, err)
-		}
-	}
-	return nil
-}
-
 // inOurCgroups returns the PIDs in the kubelet's cgroups, also of processes that are no descendants of a shim any more.
 func (m *machine) inOurCgroups() map[int]bool {
 	pids := map[int]bool{}
 	for _, dirs := range m.cgroups() {
 		for _, dir := range dirs {
-			_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-				if err != nil || d.Name() != "cgroup.procs" {
-					return nil
-				}
-				data, _ := os.ReadFile(path)
-				for _, field := range strings.Fields(string(data)) {
-					if pid, err := strconv.Atoi(field); err == nil {
-						pids[pid] = true
-					}
-				}
-				return nil
-			})
+			for _, pid := range process.InCgroup(dir) {
+				pids[pid] = true
+			}
 		}
 	}
 	return pids
