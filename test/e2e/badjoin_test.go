@@ -218,7 +218,7 @@ func (b *badJoins) version(t *testing.T) {
 	for v, sentence := range map[string]string{
 		"v1.99.0+coracle.1": "a node must not be newer than its servers",
 		"v1.2.0":            "too far apart",
-		"new":               "no version of coracle",
+		"new":               "is not a version of coracle",
 	} {
 		m := newMachine(t, "skewed", "system:coracle:node:skewed", "system:coracle:nodes")
 		m.version = v
