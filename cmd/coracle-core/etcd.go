@@ -165,12 +165,8 @@ func etcdWaits(dirs paths.Dirs) string {
 	if err != nil || !ok || !p.Alive() {
 		return ""
 	}
-	for _, u := range p.Units {
-		if u.Name == "etcd" {
-			return u.Waiting
-		}
-	}
-	return ""
+	etcd, _ := p.Unit("etcd")
+	return etcd.Waiting
 }
 
 func printMembers(w io.Writer, members []members.MemberStatus) error {

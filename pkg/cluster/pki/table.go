@@ -188,15 +188,13 @@ func (s sans) sorted() sans {
 }
 
 func apiserverSANs(cfg config.Config) sans {
-	var s sans
+	s := kubeletSANs(cfg)
 	s.add("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc."+cfg.Network.Domain,
-		"localhost", "127.0.0.1", "::1", cfg.Node.Name)
+		"localhost", "127.0.0.1", "::1")
 	for _, cidr := range cfg.Network.ServiceCIDRs {
 		s.addIPs(cidr.Masked().Addr().Next()) // the kubernetes Service
 	}
 	s.addIPs(cfg.API.Advertise, cfg.API.Bind)
-	s.addIPs(cfg.Node.IPs...)
-	s.addIPs(cfg.Node.ExternalIPs...)
 	s.add(cfg.API.SANs...)
 	return s.sorted()
 }
@@ -209,9 +207,7 @@ func peerSANs(cfg config.Config) sans {
 }
 
 func kubeletSANs(cfg config.Config) sans {
-	var s sans
-	s.add(cfg.Node.Name)
-	s.addIPs(cfg.Node.IPs...)
+	s := peerSANs(cfg)
 	s.addIPs(cfg.Node.ExternalIPs...)
 	return s.sorted()
 }

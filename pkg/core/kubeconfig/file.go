@@ -207,10 +207,5 @@ func (f *File) Remove(name, fallback string) {
 
 // Empty reports whether the file has no cluster, user or context.
 func (f *File) Empty() bool {
-	for _, l := range lists {
-		if len(f.entries(l.key)) > 0 {
-			return false
-		}
-	}
-	return true
+	return len(f.entries("clusters"))+len(f.entries("users"))+len(f.entries("contexts")) == 0
 }

@@ -82,11 +82,7 @@ func phase(p state.Phase, v View) string {
 }
 
 func child(c state.Child) string {
-	name := headings[c.Name]
-	if name == "" {
-		name = c.Name
-	}
-	line := "  " + paint(bold, name)
+	line := "  " + paint(bold, cmp.Or(headings[c.Name], c.Name))
 	if c.LastExit != "" {
 		line += "  " + paint(red, c.LastExit)
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -111,6 +112,22 @@ func BootID() string {
 func (p Process) Alive() bool {
 	ticks, err := StartTicks(p.PID)
 	return err == nil && ticks == p.StartTicks
+}
+
+// Unit returns the component with a name.
+func (p Process) Unit(name string) (u lifecycle.Status, ok bool) {
+	if i := slices.IndexFunc(p.Units, func(u lifecycle.Status) bool { return u.Name == name }); i >= 0 {
+		return p.Units[i], true
+	}
+	return u, false
+}
+
+// Child returns the supervised process with a name. If there is none, the other fields are zero.
+func (p Process) Child(name string) Child {
+	if i := slices.IndexFunc(p.Children, func(c Child) bool { return c.Name == name }); i >= 0 {
+		return p.Children[i]
+	}
+	return Child{Name: name}
 }
 
 // APIServers is the file in which a node's balancer remembers the cluster's API servers, HOST:PORT, for a start without any.

@@ -74,10 +74,8 @@ func (p processes) detail(name string, into any) bool {
 // unit returns the status of a component.
 func (p processes) unit(name string) (lifecycle.Status, bool) {
 	for _, child := range p.children {
-		for _, u := range child.Units {
-			if u.Name == name {
-				return u, true
-			}
+		if u, ok := child.Unit(name); ok {
+			return u, true
 		}
 	}
 	return lifecycle.Status{}, false

@@ -103,7 +103,7 @@ func Make(front state.Process, children []state.Process, now time.Time) Trace {
 	first.phases(front.Phases)
 	var later []Part
 	for _, process := range children {
-		child := childOf(front, process.Name)
+		child := front.Child(process.Name)
 		part := first
 		if child.Restarts > 0 {
 			times := "once"
@@ -121,15 +121,6 @@ func Make(front state.Process, children []state.Process, now time.Time) Trace {
 	}
 	t.Parts = append([]Part{first.finish()}, later...)
 	return t
-}
-
-func childOf(front state.Process, name string) state.Child {
-	for _, c := range front.Children {
-		if c.Name == name {
-			return c
-		}
-	}
-	return state.Child{Name: name}
 }
 
 // part is a Part that is being made.

@@ -228,23 +228,16 @@ func unready(dirs paths.Dirs, c condition) string {
 		return err.Error()
 	}
 	if !ok || !p.Alive() {
-		return "the process " + c.process + " has not started" + lastExit(front, c.process)
-	}
-	for _, u := range p.Units {
-		if u.Name == c.unit {
-			return unreadyUnit(u, p.Units)
+		why := "the process " + c.process + " has not started"
+		if last := front.Child(c.process).LastExit; last != "" {
+			why += "; the last one " + last
 		}
+		return why
+	}
+	if u, ok := p.Unit(c.unit); ok {
+		return unreadyUnit(u, p.Units)
 	}
 	return "the process " + c.process + " has not come to " + c.unit
-}
-
-func lastExit(front state.Process, name string) string {
-	for _, child := range front.Children {
-		if child.Name == name && child.LastExit != "" {
-			return "; the last one " + child.LastExit
-		}
-	}
-	return ""
 }
 
 func unreadyUnit(u lifecycle.Status, all []lifecycle.Status) string {
