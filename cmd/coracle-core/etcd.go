@@ -180,11 +180,7 @@ func printMembers(w io.Writer, members []members.MemberStatus) error {
 		case m.Learner:
 			role = "learner"
 		}
-		answers := "yes"
-		if !m.Answers {
-			answers = "no"
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", m.Name, m.ID, role, answers, strings.Join(m.PeerURLs, ","))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", m.Name, m.ID, role, yesNo(m.Answers), strings.Join(m.PeerURLs, ","))
 	}
 	return t.Flush()
 }
@@ -204,3 +200,10 @@ func printEtcdStatus(w io.Writer, s members.Status) error {
 
 // size formats a number of bytes: 12.3 MiB.
 func size(bytes int64) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}

@@ -23,6 +23,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/front"
 	"github.com/coracle-dev/coracle/pkg/front/command"
 )
 
@@ -71,13 +72,14 @@ func dirFlags(c *cobra.Command) func() installation {
 	return func() installation { return findIn(dirs) }
 }
 
-// interruptible ends the context of a command at the first SIGINT or SIGTERM. A second one ends the process.
+// interruptible ends the context of a command at the first SIGINT or SIGTERM. A later one ends the process, unless it is the same
+// request sent twice.
 func interruptible(c *cobra.Command) *cobra.Command {
 	run := c.RunE
 	c.RunE = func(c *cobra.Command, args []string) error {
 		ctx, stop := signal.NotifyContext(c.Context(), syscall.SIGINT, syscall.SIGTERM)
 		defer stop()
-		context.AfterFunc(ctx, stop)
+		context.AfterFunc(ctx, func() { time.AfterFunc(front.SameSignal, stop) })
 		c.SetContext(ctx)
 		return run(c, args)
 	}

@@ -148,15 +148,11 @@ func printTokens(out io.Writer, all []listedToken, now time.Time) error {
 		case !t.Expires.IsZero():
 			expires = "in " + t.Expires.Sub(now).Round(time.Minute).String()
 		}
-		replace := "no"
-		if t.AllowReplace {
-			replace = "yes"
-		}
 		description := t.Description
 		if t.Server != "" {
 			description += " (" + t.Server + " is started with it)"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.ID, t.Role, expires, replace, description)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", t.ID, t.Role, expires, yesNo(t.AllowReplace), description)
 	}
 	return w.Flush()
 }

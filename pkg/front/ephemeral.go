@@ -1,6 +1,7 @@
 package front
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,7 +100,8 @@ func Reset(ctx context.Context, core string, dirs paths.Dirs, env []string, chil
 				lines = append(lines, strings.TrimSpace(text))
 			}
 		}
-		return fmt.Errorf("%w\n%s", err, strings.Join(lines, "\n"))
+		// Without a message it did not get as far as to report the reason.
+		return fmt.Errorf("%w\n%s", err, cmp.Or(strings.Join(lines, "\n"), strings.TrimSpace(output.String())))
 	}
 	return nil
 }

@@ -178,7 +178,9 @@ func removeRules(r Record) error {
 	chains, err := nft.Chains()
 	errs := []error{errTable, err}
 	for _, c := range chains {
-		errs = append(errs, c.DeleteMarked(r.table()))
+		if c.Forwards() {
+			errs = append(errs, c.DeleteMarked(r.table()))
+		}
 	}
 	return errors.Join(errs...)
 }

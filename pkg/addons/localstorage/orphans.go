@@ -86,7 +86,14 @@ func watchOrphans(ctx context.Context, client kubernetes.Interface) {
 	working.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), nodes.HasSynced) {
 			queue.Add(all)
-			kube.Work(ctx, orphansComponent, queue, c.handle)
+			kube.Work(ctx, orphansComponent, queue, func(ctx context.Context, key string) error {
+				for _, obj := range nodes.GetStore().List() { // the queue has only the next time of an item, not all
+					if since := unreachableSince(obj.(*corev1.Node)); time.Since(since) < unreachableTimeout {
+						queue.AddAfter(all, time.Until(since.Add(unreachableTimeout)))
+					}
+				}
+				return c.handle(ctx, key)
+			})
 		}
 	})
 	<-ctx.Done()

@@ -122,6 +122,18 @@ func TestNodeDead(t *testing.T) {
 	}
 }
 
+// TestNodesDieOneAfterTheOther needs a wake-up for each of them.
+func TestNodesDieOneAfterTheOther(t *testing.T) {
+	since := func(ago time.Duration) corev1.Taint {
+		at := metav1.NewTime(time.Now().Add(-ago))
+		return corev1.Taint{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute, TimeAdded: &at}
+	}
+	client := fake.NewClientset(node("one", since(unreachableTimeout-time.Second)), node("two", since(unreachableTimeout-2*time.Second)),
+		claim("one", "one", ""), claim("two", "two", ""))
+	work(t, client)
+	eventually(t, func() error { return errors.Join(givenBack(t, client, "one"), givenBack(t, client, "two")) })
+}
+
 // TestOneRefused: a volume that somebody keeps from being removed holds up neither the others nor the claims.
 func TestOneRefused(t *testing.T) {
 	client := fake.NewClientset(volume("a", "old", corev1.VolumeReleased, corev1.PersistentVolumeReclaimDelete),

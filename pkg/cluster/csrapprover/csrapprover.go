@@ -128,7 +128,7 @@ func (w *worker) handle(ctx context.Context, name string) error {
 	}
 	v := w.policy.decide(csr, nodes.Items)
 	if age := time.Since(csr.CreationTimestamp.Time); v.wait && age < grace {
-		w.queue.AddAfter(name, max(age/5, 200*time.Millisecond))
+		w.queue.AddAfter(name, min(max(age.Abs()/5, 200*time.Millisecond), 10*time.Second)) // another server's clock may be ahead
 		return nil
 	}
 	return w.record(ctx, csr, v)

@@ -9,7 +9,6 @@ import (
 	"syscall"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
-	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // UserFile returns the file that kubectl writes to: the first file of $KUBECONFIG that exists, or else the last
@@ -66,7 +65,7 @@ func Update(path string, change func(*File) error) (err error) {
 	}
 	return atomicfile.WriteWith(path, 0o600, func(f *os.File) error {
 		owner := path
-		if !paths.Exists(path) {
+		if _, err := os.Stat(path); err != nil {
 			owner = filepath.Dir(path)
 		}
 		_, err := f.Write(data)

@@ -6,6 +6,7 @@
 package ledger
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -52,7 +53,10 @@ type Entry struct {
 }
 
 // Current reports whether the thing may still exist: kernel objects end with the boot.
-func (e Entry) Current() bool { return e.Boot == "" || e.Boot == state.BootID() }
+func (e Entry) Current() bool { return e.Boot == "" || e.Boot == bootID() }
+
+// bootID is the id of this boot. An unknown one must not be empty, which would mean any boot.
+func bootID() string { return cmp.Or(state.BootID(), "unknown") }
 
 // Ledger is the ledger of one data directory. Several goroutines and processes can use it at the same time.
 type Ledger struct {
@@ -77,7 +81,7 @@ func (l *Ledger) Note(entries ...Entry) error {
 	entries = slices.Clone(entries)
 	for i := range entries {
 		if entries[i].Kind.volatile() {
-			entries[i].Boot = state.BootID()
+			entries[i].Boot = bootID()
 		}
 	}
 	if !slices.ContainsFunc(entries, func(e Entry) bool { return !slices.Contains(l.known, e) }) {

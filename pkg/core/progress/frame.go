@@ -31,7 +31,13 @@ const (
 	grey   = "90"
 )
 
-func paint(colour, s string) string { return "\x1b[" + colour + "m" + s + "\x1b[0m" }
+// paint colours a text. Nothing stays nothing.
+func paint(colour, s string) string {
+	if s == "" {
+		return ""
+	}
+	return "\x1b[" + colour + "m" + s + "\x1b[0m"
+}
 
 // headings are the titles of the child processes.
 var headings = map[string]string{state.ControlPlane: "control plane", state.Node: "node"}
@@ -76,7 +82,7 @@ func row(mark, name, took, note string) string {
 
 func phase(p state.Phase, v View) string {
 	if p.Ended.IsZero() {
-		return row(paint(yellow, "◌"), p.Name, seconds(v.Now.Sub(p.Began)), note(cmp.Or(p.Waiting, v.Note)))
+		return row(paint(yellow, "◌"), p.Name, seconds(v.Now.Sub(p.Began)), paint(grey, cmp.Or(p.Waiting, v.Note)))
 	}
 	return row(paint(green, "●"), p.Name, seconds(p.Ended.Sub(p.Began)), "")
 }
@@ -99,20 +105,13 @@ func unit(u lifecycle.Status, now time.Time) string {
 		}
 		return row(mark, name, seconds(u.Ready.Sub(u.Started)), u.Waiting)
 	case lifecycle.Starting:
-		return row(paint(yellow, "◌"), name, seconds(now.Sub(u.Started)), note(u.Waiting))
+		return row(paint(yellow, "◌"), name, seconds(now.Sub(u.Started)), paint(grey, u.Waiting))
 	case lifecycle.Failed:
 		return row(paint(red, "✗"), name, "", paint(red, u.Error))
 	case lifecycle.Stopping, lifecycle.Stopped, lifecycle.Standby:
 		return row(paint(grey, "○"), name, "", paint(grey, string(u.State)))
 	}
 	return row(paint(grey, "·"), name, "", paint(grey, "needs "+strings.Join(u.Needs, ", ")))
-}
-
-func note(text string) string {
-	if text == "" {
-		return ""
-	}
-	return paint(grey, text)
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", max(d, 0).Seconds()) }

@@ -183,7 +183,8 @@ func (r *Report) addProcesses(recorded map[string]state.Process, from Sources) {
 		r.Health = Degraded
 	}
 	if r.Health == Ready {
-		r.Since = latestReady(front)
+		// the last of the present child processes became ready then
+		r.Since = slices.MaxFunc(front.Children, func(a, b state.Child) int { return a.Ready.Compare(b.Ready) }).Ready
 	} else {
 		r.Processes[0].State = string(r.Health)
 	}
@@ -253,17 +254,6 @@ func starting(front state.Process) string {
 		}
 	}
 	return "coracle is starting"
-}
-
-// latestReady is the time at which the last of the present child processes became ready.
-func latestReady(front state.Process) time.Time {
-	var last time.Time
-	for _, c := range front.Children {
-		if c.Ready.After(last) {
-			last = c.Ready
-		}
-	}
-	return last
 }
 
 func lastFailure(children []state.Child) *Failure {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/sirupsen/logrus"
 	"go.etcd.io/etcd/server/v3/embed"
@@ -62,6 +64,15 @@ func (l life) finishReset() error {
 func copyData(from, to string) error {
 	if _, err := os.Stat(to); err == nil {
 		return nil
+	}
+	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
+		if err == nil && entry.Type() == fs.ModeSymlink {
+			err = fmt.Errorf("%s is a symbolic link, of which a copy would be no backup: mount the disk there instead", path)
+		}
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	partial := to + ".partial"
 	if err := os.RemoveAll(partial); err != nil {

@@ -202,14 +202,12 @@ func (r *Restore) moveSnapshots() error {
 
 // sameDir reports whether two paths lead to the same directory, as two mounts of one file system do.
 func sameDir(one, two string) (bool, error) {
-	a, err := os.Stat(one)
-	if err != nil {
-		return false, err
+	a, errA := os.Stat(one)
+	b, errB := os.Stat(two)
+	if errors.Is(errA, fs.ErrNotExist) || errors.Is(errB, fs.ErrNotExist) {
+		return false, nil // also a symbolic link that leads nowhere now
 	}
-	b, err := os.Stat(two)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
+	err := errors.Join(errA, errB)
 	return err == nil && os.SameFile(a, b), err
 }
 

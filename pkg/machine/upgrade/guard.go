@@ -200,6 +200,7 @@ func (e *engine) swapBack(s State) error {
 	}
 	if got, err := release.SumFile(s.Binary); err != nil || got != s.From.SHA256 { // the file beside it was removed
 		e.at("copy executable back")
+		removeUnfinished(s.Binary)
 		if err := atomicfile.Copy(e.trial(binaryName), s.Binary, 0o755); err != nil {
 			return fmt.Errorf("putting the old executable back: %w", err)
 		}
@@ -244,11 +245,11 @@ func (e *engine) tidy(s State) {
 	}
 	e.at("tidy")
 	payload.Release(s.Dirs)
-	for _, path := range []string{next(s.Binary), back(s.Binary)} {
-		for _, file := range append(atomicfile.Unfinished(path), path) {
-			_ = os.Remove(file)
-		}
+	for _, path := range []string{s.Binary, next(s.Binary), back(s.Binary)} {
+		removeUnfinished(path)
 	}
+	_ = os.Remove(next(s.Binary))
+	_ = os.Remove(back(s.Binary))
 	e.pruneFailed(s.Failed)
 	if s.Phase == Committed && paths.Exists(e.trial(binaryName)) {
 		e.at("remove previous")
@@ -261,6 +262,13 @@ func (e *engine) tidy(s State) {
 	e.at("remove trial")
 	_ = os.RemoveAll(e.trial(dataName))
 	_ = os.RemoveAll(e.trial())
+}
+
+// removeUnfinished removes copies to path that were interrupted.
+func removeUnfinished(path string) {
+	for _, file := range atomicfile.Unfinished(path) {
+		_ = os.Remove(file)
+	}
 }
 
 // unexplained is the reason for the failure of a version that left no reason; its log may have one.

@@ -44,10 +44,14 @@ func chainName(family nftables.TableFamily, table, chain string) string {
 	return families[family] + " " + table + " " + chain
 }
 
+// Forwards reports whether it is a base chain for forwarded packets.
+func (c Chain) Forwards() bool {
+	return c.chain.Hooknum != nil && *c.chain.Hooknum == *nftables.ChainHookForward
+}
+
 // dropsForwarded reports whether it is a forward chain with the policy drop.
 func (c Chain) dropsForwarded() bool {
-	return c.chain.Hooknum != nil && *c.chain.Hooknum == *nftables.ChainHookForward &&
-		c.chain.Policy != nil && *c.chain.Policy == nftables.ChainPolicyDrop
+	return c.Forwards() && c.chain.Policy != nil && *c.chain.Policy == nftables.ChainPolicyDrop
 }
 
 // Marked counts the rules of the chain with a comment. A chain that does not exist has none.

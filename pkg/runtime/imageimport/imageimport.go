@@ -74,7 +74,7 @@ func (w *work) follow(ctx context.Context, interval time.Duration) error {
 	for ctx.Err() == nil {
 		w.forgetGone()
 		files := w.settled()
-		w.importAll(ctx, append(list(w.System), files...))
+		w.tryAll(ctx, append(list(w.System), files...), false)
 		select {
 		case lists <- files:
 		default: // the last ones are still being pulled
@@ -101,10 +101,10 @@ func (w *work) settled() (files []string) {
 	return files
 }
 
-// importAll imports archives of a directory; lists of images are left to followLists.
-func (w *work) importAll(ctx context.Context, files []string) {
+// tryAll imports archives, or pulls the images of lists.
+func (w *work) tryAll(ctx context.Context, files []string, lists bool) {
 	for _, file := range files {
-		if !isList(file) {
+		if isList(file) == lists {
 			w.try(ctx, file)
 		}
 	}
@@ -118,11 +118,7 @@ func (w *work) followLists(ctx context.Context, lists <-chan []string) {
 		case <-ctx.Done():
 			return
 		case files := <-lists:
-			for _, file := range files {
-				if isList(file) {
-					w.try(ctx, file)
-				}
-			}
+			w.tryAll(ctx, files, true)
 		}
 	}
 }

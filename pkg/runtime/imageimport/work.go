@@ -145,7 +145,7 @@ func gone(file string) bool {
 func (w *work) save() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	maps.DeleteFunc(w.index, func(file string, i imported) bool { return gone(file) || len(i.Images) == 0 })
+	maps.DeleteFunc(w.index, func(file string, _ imported) bool { return gone(file) })
 	return atomicfile.WriteJSON(w.Index, w.index, 0o644)
 }
 

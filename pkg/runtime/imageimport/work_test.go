@@ -96,20 +96,34 @@ func TestAnImageOfThePayloadComesBack(t *testing.T) {
 		w := newWork(Images{System: dir, Index: filepath.Join(dir, ".index"), Report: func([]Archive) { reports++ }}, s.bring, s.present)
 		write(t, filepath.Join(dir, "pause.tar"), "x")
 		for range 5 {
-			w.importAll(t.Context(), list(dir))
+			w.tryAll(t.Context(), list(dir), false)
 		}
 		if len(s.tried) != 1 || reports != 1 {
 			t.Errorf("imported %d times and reported %d times", len(s.tried), reports)
 		}
 		s.missing, s.fail = true, errors.New("containerd is busy")
-		w.importAll(t.Context(), list(dir))
+		w.tryAll(t.Context(), list(dir), false)
 		s.fail = nil
 		time.Sleep(systemPause)
-		w.importAll(t.Context(), list(dir))
+		w.tryAll(t.Context(), list(dir), false)
 		if len(s.tried) != 3 {
 			t.Errorf("tried %d times", len(s.tried))
 		}
 	})
+}
+
+// TestEmptyList is read once.
+func TestEmptyList(t *testing.T) {
+	dir, tried := t.TempDir(), 0
+	bring := func(context.Context, string) ([]archives.Image, error) { tried++; return nil, nil }
+	w := newWork(Images{User: dir, Index: filepath.Join(dir, ".index")}, bring, (&store{missing: true}).present)
+	write(t, filepath.Join(dir, "a.txt"), "# nothing yet\n")
+	for range 3 {
+		w.tryAll(t.Context(), list(dir), true)
+	}
+	if tried != 1 {
+		t.Errorf("read %d times", tried)
+	}
 }
 
 // TestFollow has a list whose registry never answers, and a directory that is made anew.
