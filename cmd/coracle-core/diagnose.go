@@ -30,7 +30,7 @@ func statusCommand() *cobra.Command {
 		Long: `Show how coracle is doing on this machine: its processes and their components with what they wait for,
 the node, certificates, the last failure and the data directory.
 
-It reads what the processes write about themselves, so it answers also when they hang or are dead. It needs root.
+It reads what the processes write about themselves, so it answers even when they hang or are dead. It needs root.
 
 The exit code is 0 if all is ready, 1 if coracle does not run here, and 4 if it is starting or something is missing.`,
 		Example: `# How is it doing?
@@ -95,10 +95,10 @@ func doctorCommand() *cobra.Command {
 		Use: "doctor",
 		Long: `Find out what is wrong with the coracle of this machine: what coracle check looks at, and then its processes and their
 parts, certificates, etcd, the API and every server, clocks, tunnels, DNS, the kubelet, containerd, images, Services, the
-network to the pods of every other node, nodes, pods that do not start, manifests. It changes nothing, and works also when
+network to the pods of every other node, nodes, pods that do not start, manifests. It changes nothing, and works even when
 much is broken, or coracle does not run.
 
-Each finding has a name, under which docs/troubleshooting.md says more. The exit code is 0 if nothing fails, also if
+Each finding has a name, under which docs/troubleshooting.md says more. The exit code is 0 if nothing fails, even if
 something is to be looked at, and 3 if something fails.`,
 		Example: `# What is wrong?
 coracle doctor

@@ -136,7 +136,7 @@ coracle node remove agent-1 --force`,
 			}
 		}
 		// The claim goes first, so that the machine is refused as soon as its Node is gone: it would register again.
-		if err := (endpoint.Claims{Client: a.client}).Release(ctx, node.Name); err != nil {
+		if err := (endpoint.Claims{Client: a.client}).ReleaseName(ctx, node.Name); err != nil {
 			return err
 		}
 		same := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))}

@@ -27,7 +27,7 @@ namespaces, interfaces, nft tables, routes, cgroups, and files with all data of 
 settings that it changed get their old values back.
 
 It goes by coracle's own notes and touches nothing else: other containers, networks and rules stay as they are, and so do
-the configuration in /etc/coracle and whatever is mounted inside coracle's directories. It works also when processes
+the configuration in /etc/coracle and whatever is mounted inside coracle's directories. It works even when processes
 hang, after a reboot, and when a part of coracle is damaged. What cannot be removed is said, and another reset tries again.
 
 A service that coracle install has made stays; coracle uninstall removes that too.

@@ -13,7 +13,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
-// Down removes a cluster with everything that belongs to it, also after its holder was killed. It returns the cluster's record.
+// Down removes a cluster with everything that belongs to it, even after its holder was killed. It returns the cluster's record.
 func (s Store) Down(ctx context.Context, name string) (Record, error) {
 	r, err := s.Load(name)
 	if err != nil {

@@ -180,7 +180,7 @@ func removeLockedDir(dir string, files ...string) {
 	}
 }
 
-// Process identifies a process, also after its PID was reused.
+// Process identifies a process, even after its PID was reused.
 type Process struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks after boot

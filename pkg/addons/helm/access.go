@@ -24,17 +24,17 @@ type access struct {
 	client *http.Client
 	ownTLS bool   // the client's trust is set by the HelmChart
 	api    string // HOST:PORT of the API server
-	// login is sent to the repository, and with everywhere to all other hosts that its index names.
-	login      login
-	everywhere bool
+	// login is sent to the repository's host; if loginForAllHosts, also to hosts its index refers to.
+	login            login
+	loginForAllHosts bool
 	// registries are logins by the HOST or HOST:PORT of a registry.
 	registries map[string]login
 	plainHTTP  bool
 	// mirrors is registries.yaml, for charts in registries; may be nil.
 	mirrors   *registries.Live
 	noDefault bool // a registry that has mirrors is not asked itself
-	elsewhere bool // the index named another host than the HelmChart
-	// memorySlot holds one token while an index is parsed.
+	otherHost bool // the index named another host than the HelmChart
+	// memorySlot admits one memory-hungry job at a time: rendering a chart or parsing an index; shared by all workers.
 	memorySlot chan struct{}
 }
 
@@ -45,7 +45,7 @@ type login struct{ user, password string }
 func (c *controller) accessFor(ctx context.Context, ch *chart) (access, error) {
 	spec := ch.Spec
 	a := access{
-		api: c.clients.server.Host, everywhere: spec.AuthPassCredentials, plainHTTP: spec.PlainHTTP, memorySlot: c.memorySlot,
+		api: c.clients.server.Host, loginForAllHosts: spec.AuthPassCredentials, plainHTTP: spec.PlainHTTP, memorySlot: c.memorySlot,
 		mirrors: c.Registries, noDefault: c.NoDefault,
 	}
 	read := c.clients.secretsOf(ch.Namespace)
@@ -158,7 +158,7 @@ func dockerLogins(data []byte) (map[string]login, error) {
 		Auths map[string]struct{ Username, Password, Auth string }
 	}
 	if err := json.Unmarshal(data, &file); err != nil {
-		return nil, fmt.Errorf("key %s is no JSON", corev1.DockerConfigJsonKey) // the decoder's error may contain a password
+		return nil, fmt.Errorf("key %s is not valid JSON", corev1.DockerConfigJsonKey) // the decoder's error may contain a password
 	}
 	out := map[string]login{}
 	for host, entry := range file.Auths {

@@ -160,7 +160,7 @@ func (c *controller) deploy(ctx context.Context, ch *chart, w desired, step step
 		ch.Status.Attempted = w.hash // it is not tried again until the chart changes
 		return err
 	case p.reason == reasonRolledBack:
-		ch.Status.Attempted = w.hash // also after a try that was forgotten: what was rolled back is not tried again
+		ch.Status.Attempted = w.hash // even after a try that was forgotten: what was rolled back is not tried again
 		ch.Status.Revision, ch.Status.ChartVersion, ch.Status.AppVersion = res.Revision, res.ChartVersion, res.AppVersion
 		return err
 	case step != rollback && !isProblem && !res.Begun:

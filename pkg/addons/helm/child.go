@@ -108,9 +108,9 @@ func (c *controller) runChild(ctx context.Context, r request, rendered func(rend
 	if err != nil {
 		return result{}, fmt.Errorf("starting the child process for the chart: %w", err)
 	}
-	limited := len(r.Archive) > 0
+	rendering := len(r.Archive) > 0
 	outcome, err := c.listen(stdout, nameOf(r.Chart).String(), func(chart renderedChart) {
-		limited = false
+		rendering = false
 		if err := rendered(chart); err != nil {
 			kill(err)
 		}
@@ -124,7 +124,7 @@ func (c *controller) runChild(ctx context.Context, r request, rendered func(rend
 	case ctx.Err() != nil:
 		return result{}, fmt.Errorf("applying the chart: %w", context.Cause(ctx))
 	default:
-		return result{}, r.Limits.explain(err, stderr.fatalError(), limited)
+		return result{}, r.Limits.explain(err, stderr.fatalError(), rendering)
 	}
 }
 
@@ -194,19 +194,19 @@ func (c *controller) serveAPI(ctx context.Context) (*os.File, error) {
 // maxStreams is how many requests a child may have open at once. Helm watches each kind of each namespace of a chart.
 const maxStreams = 10000
 
-// explain is the error of a child that ended without a result. It is a problem of the chart only if the child exceeded
-// a limit while limited, which it is until the chart is rendered. A child that was killed says nothing about the chart:
+// explain is the error of a child that ended without a result. It is a problem of the chart only if it exceeded a limit
+// before the chart was rendered: limits apply only until then. A child that was killed says nothing about the chart:
 // the machine may be short of memory.
-func (l renderLimits) explain(err error, fatal string, limited bool) error {
+func (l renderLimits) explain(err error, fatal string, rendering bool) error {
 	var ended *exec.ExitError
 	switch {
-	case !errors.As(err, &ended), !limited:
+	case !errors.As(err, &ended), !rendering:
 	case ended.ExitCode() == exitLimit,
 		ended.ExitCode() == exitFatal && exhausted(fatal, overcommitDenied()),
 		ended.UserTime()+ended.SystemTime() > time.Duration(l.CPU)*time.Second:
 		return problem{reasonTooLarge, l.exceeded()}
 	}
-	return fmt.Errorf("applying the chart in a child process: %w: %s", err, cmp.Or(fatal, "a mistake in Helm or coracle"))
+	return fmt.Errorf("applying the chart in a child process: %w: %s", err, cmp.Or(fatal, "a bug in Helm or coracle"))
 }
 
 // exceeded names the limits.

@@ -69,7 +69,7 @@ func (a access) credential(e registries.Endpoint) auth.Credential {
 	fromFile := e.Auth.Known()
 	if e.Own {
 		l = a.registryLogin(e.Host)
-		fromFile = fromFile && l == login{} && !(a.elsewhere && (a.ownTLS || a.plainHTTP))
+		fromFile = fromFile && l == login{} && !(a.otherHost && (a.ownTLS || a.plainHTTP))
 	}
 	switch {
 	case fromFile && e.Auth.User == "":

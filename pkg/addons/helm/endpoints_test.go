@@ -212,7 +212,7 @@ func TestIndexAndFile(t *testing.T) {
 		{"trusting nobody else", access{}, true},
 		{"trusting another authority", access{ownTLS: true}, false},
 		{"without TLS", access{plainHTTP: true}, false},
-		{"with a login for everywhere", access{plainHTTP: true, everywhere: true, login: login{"me", "hunter2"}}, true},
+		{"with a login for everywhere", access{plainHTTP: true, loginForAllHosts: true, login: login{"me", "hunter2"}}, true},
 	} {
 		client, err := newClient(nil, false)
 		if err != nil {

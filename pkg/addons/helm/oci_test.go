@@ -137,7 +137,7 @@ func TestIndexLeadsToRegistry(t *testing.T) {
 		ok   bool
 	}{
 		{"the repository's login", access{login: me}, false},
-		{"a login for everywhere", access{login: me, everywhere: true}, true},
+		{"a login for everywhere", access{login: me, loginForAllHosts: true}, true},
 		{"the registry's own login", access{registries: map[string]login{host: me}}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -33,7 +33,7 @@ type controller struct {
 	HelmCharts
 	clients    *clients
 	limits     renderLimits
-	memorySlot chan struct{} // holds one token while a chart is rendered or an index is parsed, which take much memory
+	memorySlot chan struct{} // see access.memorySlot
 	key        []byte        // of hashes
 	log        logrus.FieldLogger
 	queue      workqueue.TypedRateLimitingInterface[cache.ObjectName]

@@ -52,8 +52,8 @@ func (a access) fromRepository(ctx context.Context, repo, name, version string) 
 		return nil, fmt.Errorf("index.yaml of %s: %w", base.Redacted(), err)
 	}
 	if at.Scheme == "oci" {
-		a.elsewhere = at.Host != base.Host
-		if a.elsewhere && !a.everywhere {
+		a.otherHost = at.Host != base.Host
+		if a.otherHost && !a.loginForAllHosts {
 			a.login = login{} // the repository's
 		}
 		return a.oci(ctx, at.String(), "")
@@ -145,7 +145,7 @@ func (a access) download(ctx context.Context, u, repo *url.URL, most int64) ([]b
 		return nil, fmt.Errorf("asking for %s: %w", u.Redacted(), err)
 	}
 	r.Header.Set("User-Agent", "coracle-helm")
-	if a.login != (login{}) && (a.everywhere || u.Scheme == repo.Scheme && u.Host == repo.Host) {
+	if a.login != (login{}) && (a.loginForAllHosts || u.Scheme == repo.Scheme && u.Host == repo.Host) {
 		r.SetBasicAuth(a.login.user, a.login.password)
 	}
 	response, err := a.client.Do(r)

@@ -61,12 +61,12 @@ func TestRepository(t *testing.T) {
 	s := newChartServer(t)
 	me := login{"me", "hunter2"}
 	for _, tt := range []struct {
-		name, chart, version string
-		login                login
-		ca                   string
-		everywhere, insecure bool
-		want                 string // "" is the chart
-		told                 bool   // the other host got the login
+		name, chart, version       string
+		login                      login
+		ca                         string
+		loginForAllHosts, insecure bool
+		want                       string // "" is the chart
+		told                       bool   // the other host got the login
 	}{
 		{name: "newest", chart: "web", login: me, ca: s.ca},
 		{name: "range", chart: "web", version: "~1.0", login: me, ca: s.ca},
@@ -78,7 +78,7 @@ func TestRepository(t *testing.T) {
 		{name: "no such chart", chart: "none", login: me, ca: s.ca, want: "has no chart none"},
 		{name: "no address", chart: "nowhere", login: me, ca: s.ca, want: "says nowhere"},
 		{name: "another host", chart: "elsewhere", login: me, ca: s.ca},
-		{name: "another host, trusted", chart: "elsewhere", login: me, ca: s.ca, everywhere: true, told: true},
+		{name: "another host, trusted", chart: "elsewhere", login: me, ca: s.ca, loginForAllHosts: true, told: true},
 		{name: "another archive", chart: "forged", login: me, ca: s.ca, want: "SHA-256 differs"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestRepository(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := access{client: client, login: tt.login, everywhere: tt.everywhere, memorySlot: make(chan struct{}, 1)}
+			a := access{client: client, login: tt.login, loginForAllHosts: tt.loginForAllHosts, memorySlot: make(chan struct{}, 1)}
 			spec := chartSpec{Repo: s.repo.URL + "/sub", Chart: tt.chart, Version: tt.version}
 			c, err := source{spec, "/charts"}.fetch(t.Context(), a)
 			switch {

@@ -39,7 +39,8 @@ func (c *clients) secretsOf(namespace string) secrets {
 }
 
 // mergeValues merges the values that override the chart's own. Later ones win: those of the HelmChart and its Secrets, then
-// those of the HelmChartConfig, then set. followed are the values without Secrets whose changes cause no upgrade.
+// those of the HelmChartConfig, then set. followed is the same without the values of Secrets with
+// ignoreUpdates: only a change in followed causes an upgrade.
 func mergeValues(ctx context.Context, chart chartSpec, config overrides, read secrets) (all, followed map[string]any, err error) {
 	all, followed = map[string]any{}, map[string]any{}
 	for _, from := range []struct {
@@ -83,15 +84,15 @@ func (o overrides) layers(ctx context.Context, read secrets) ([]layer, error) {
 	return all, nil
 }
 
-// parse parses YAML. Without quote, the error does not contain the parser's, which may repeat a secret.
+// parse parses YAML. If quote is false, the parser's error is left out, because it may contain a secret.
 func parse(what string, data []byte, quote bool) (layer, error) {
 	var values map[string]any
 	err := yaml.Unmarshal(data, &values)
 	switch {
 	case err != nil && quote:
-		return layer{}, fmt.Errorf("%s is no mapping in YAML: %w", what, err)
+		return layer{}, fmt.Errorf("%s is not a YAML mapping: %w", what, err)
 	case err != nil:
-		return layer{}, fmt.Errorf("%s is no mapping in YAML", what)
+		return layer{}, fmt.Errorf("%s is not a YAML mapping", what)
 	}
 	return layer{values, true}, nil
 }
@@ -147,8 +148,8 @@ func merge(dst, src map[string]any) {
 // commas matches commas with the backslashes before them.
 var commas = regexp.MustCompile(`\\*,`)
 
-// words are not text, in upper or lower case.
-var words = [...]string{"true", "false", "null"}
+// typedWords are values that keep their type in any letter case, instead of becoming strings.
+var typedWords = [...]string{"true", "false", "null"}
 
 // set sets values by path in the syntax of `helm --set`, in sorted order. Numbers, true, false and null keep their type;
 // other values are text, in which a comma needs no backslash. Setting the same values again changes nothing.
@@ -157,7 +158,7 @@ func set(values map[string]intstr.IntOrString, into map[string]any) error {
 		value := values[path]
 		put, text := strvals.ParseIntoString, value.String()
 		switch {
-		case value.Type == intstr.Int, slices.Contains(words[:], strings.ToLower(text)):
+		case value.Type == intstr.Int, slices.Contains(typedWords[:], strings.ToLower(text)):
 			put = strvals.ParseInto
 		default:
 			text = commas.ReplaceAllStringFunc(text, func(found string) string {

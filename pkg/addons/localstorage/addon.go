@@ -55,14 +55,14 @@ func lines(v Volumes) []string {
 	return out
 }
 
-func judge(v Volumes) (problems []state.Problem, fine string) {
+func judge(v Volumes) (problems []state.Problem, okText string) {
 	for _, dir := range v.Left {
 		problems = append(problems, state.Problem{Text: dir + " holds data of a volume that the cluster does not know any more",
 			Fix: "make sure that nothing uses it, save what you need from it, and remove it"})
 	}
-	fine = fmt.Sprintf("%d volumes on this node", v.Volumes)
+	okText = fmt.Sprintf("%d volumes on this node", v.Volumes)
 	for _, dir := range slices.Sorted(maps.Keys(v.Quota)) {
-		fine += fmt.Sprintf("; sizes in %s: %s", dir, v.Quota[dir])
+		okText += fmt.Sprintf("; sizes in %s: %s", dir, v.Quota[dir])
 	}
-	return problems, fine
+	return problems, okText
 }

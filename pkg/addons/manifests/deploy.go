@@ -15,7 +15,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
-// deployer is a Manifests at work, on one goroutine.
+// deployer is the running state of a Manifests. Its methods are called from one goroutine; only applyStage is parallel inside.
 type deployer struct {
 	Manifests
 	client    kubernetes.Interface
@@ -25,13 +25,13 @@ type deployer struct {
 	files     map[fileID]*file
 	log       *logrus.Entry
 	reported  []state.Manifest
-	place     string // identifies the user's directory; "" until it was read
-	// scanned is when the user's directory was read last, which happens at the start and after each change; zero if it was
-	// never read. A file that is not in files is gone then.
+	dirID     string // identifies the user's directory; "" until it was read
+	// scanned is the time of the last read of the user's directory, zero before the first one. After it, a file that is missing
+	// from files has been removed.
 	scanned time.Time
-	// settled reports that the user's directory has not changed for settleFiles since the start.
-	settled bool
-	now     func() time.Time // time.Now; another clock in tests
+	// quietSinceStart reports that since the start the user's directory once did not change for settleFiles.
+	quietSinceStart bool
+	now             func() time.Time // time.Now; another clock in tests
 	// others are the objects of other servers' user files; nil until a step removes something.
 	others identitySet
 }
@@ -92,7 +92,7 @@ func (d *deployer) step(ctx context.Context) {
 	todo := d.todo()
 	for _, f := range todo {
 		f.applied, f.failures = nil, nil
-		if err := d.intend(ctx, f); err != nil {
+		if err := d.recordIntent(ctx, f); err != nil {
 			f.failures = append(f.failures, err)
 		}
 	}
@@ -118,9 +118,9 @@ func (d *deployer) todo() []*file {
 	return todo
 }
 
-// intend records the objects of a user's file before they are created, so that they can be deleted if coracle crashes and the
+// recordIntent records the objects of a user's file before they are created, so that they can be deleted if coracle crashes and the
 // file is removed meanwhile. Embedded files are not removed while coracle is down.
-func (d *deployer) intend(ctx context.Context, f *file) error {
+func (d *deployer) recordIntent(ctx context.Context, f *file) error {
 	if f.id.embedded() {
 		return nil
 	}
@@ -137,7 +137,7 @@ func (d *deployer) intend(ctx context.Context, f *file) error {
 	if complete {
 		return nil
 	}
-	return d.save(ctx, record{file: f.id, place: d.place, objects: r.objects})
+	return d.save(ctx, record{file: f.id, dirID: d.dirID, objects: r.objects})
 }
 
 // known is the record of a file; the zero value if there is none, or an orphaned one.
@@ -200,7 +200,7 @@ func (e *objectError) Unwrap() error { return e.err }
 
 func (d *deployer) save(ctx context.Context, r record) error {
 	old, exists := d.inventory[r.file]
-	if exists && old.hash == r.hash && old.place == r.place && slices.Equal(old.objects, r.objects) {
+	if exists && old.hash == r.hash && old.dirID == r.dirID && slices.Equal(old.objects, r.objects) {
 		return nil
 	}
 	if err := r.save(ctx, d.client, exists); err != nil {

@@ -116,7 +116,7 @@ func TestABrokenFileChangesNothing(t *testing.T) {
 	expect(t, d, a, "a c d", "a")
 }
 
-// TestABrokenFileKeepsItsObjects also if another file had them too, and has them no more.
+// TestABrokenFileKeepsItsObjects even if another file had them too, and has them no more.
 func TestABrokenFileKeepsItsObjects(t *testing.T) {
 	a, dir := newAPI(t), t.TempDir()
 	d := a.start(dir)
@@ -128,7 +128,7 @@ func TestABrokenFileKeepsItsObjects(t *testing.T) {
 	expect(t, d, a, "b c", "c")
 }
 
-// TestASkippedFileKeepsItsObjects also if another file had them too, and has them no more.
+// TestASkippedFileKeepsItsObjects even if another file had them too, and has them no more.
 func TestASkippedFileKeepsItsObjects(t *testing.T) {
 	a, dir := newAPI(t), t.TempDir()
 	d := a.start(dir)
@@ -306,7 +306,7 @@ func TestAFileThatDisappearsDuringACrash(t *testing.T) {
 	write(t, dir, map[string]string{"x.yaml": configMaps("a")})
 	d.scan()
 	for _, f := range d.todo() { // step, up to the crash
-		if err := d.intend(t.Context(), f); err != nil {
+		if err := d.recordIntent(t.Context(), f); err != nil {
 			t.Fatal(err)
 		}
 		d.applyOne(t.Context(), f, f.objects[0])

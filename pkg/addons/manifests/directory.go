@@ -19,10 +19,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
-// placeOf identifies a directory by its inode and time of birth: neither a copy nor another file system mounted there has
+// dirIDOf identifies a directory by its inode and time of birth: neither a copy nor another file system mounted there has
 // them, and a restart changes neither. Where there is no time of birth, the file system's identifier takes its place; the number
 // of the device would not do, because it may be another one after a reboot.
-func placeOf(dir string) (string, error) {
+func dirIDOf(dir string) (string, error) {
 	var st unix.Statx_t
 	if err := unix.Statx(unix.AT_FDCWD, dir, 0, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
 		return "", fmt.Errorf("reading the directory %s: %w", dir, err)
@@ -39,11 +39,11 @@ func placeOf(dir string) (string, error) {
 
 // orphaned reports whether a record is of a user's file in another directory than the present one, or in one that was
 // emptied. Its objects are not removed.
-func (d *deployer) orphaned(r record) bool { return !r.file.embedded() && r.place != d.place }
+func (d *deployer) orphaned(r record) bool { return !r.file.embedded() && r.dirID != d.dirID }
 
 // look reads the user's directory. If it was replaced, all files are applied anew, so that their records name the new one.
 func (d *deployer) look() ([]*file, error) {
-	before, err := placeOf(d.Dir)
+	before, err := dirIDOf(d.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -51,14 +51,14 @@ func (d *deployer) look() ([]*file, error) {
 	if err != nil {
 		return nil, err
 	}
-	if after, err := placeOf(d.Dir); err != nil || after != before {
+	if after, err := dirIDOf(d.Dir); err != nil || after != before {
 		return nil, cmp.Or(err, errReplaced)
 	}
-	if before != d.place {
-		if d.place != "" {
+	if before != d.dirID {
+		if d.dirID != "" {
 			maps.DeleteFunc(d.files, func(id fileID, _ *file) bool { return !id.embedded() })
 		}
-		d.place = before
+		d.dirID = before
 		d.warnOfOrphans(found)
 	}
 	return found, nil
@@ -93,7 +93,7 @@ func (d *deployer) warnOfOrphans(found []*file) {
 // filling the directory.
 func (d *deployer) unsettled() time.Duration {
 	wait := settleFiles - d.now().Sub(d.scanned)
-	if d.settled = d.settled || wait <= 0; d.settled {
+	if d.quietSinceStart = d.quietSinceStart || wait <= 0; d.quietSinceStart {
 		return 0
 	}
 	return wait

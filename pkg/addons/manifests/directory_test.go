@@ -106,7 +106,7 @@ func TestRecordsOfOlderVersions(t *testing.T) {
 			d := a.start(dir)
 			expect(t, d, a, "a b", "a b")
 			for _, r := range d.inventory {
-				r.place = ""
+				r.dirID = ""
 				if err := r.save(t.Context(), d.client, true); err != nil {
 					t.Fatal(err)
 				}

@@ -30,8 +30,8 @@ const (
 // record is the inventory of one file.
 type record struct {
 	file fileID
-	// place identifies the directory that a user's file was in; "" if it was emptied, or if that is not known.
-	place string
+	// dirID identifies the directory that a user's file was in; "" if it was emptied, or if that is not known.
+	dirID string
 	// hash is the hash of the content, if all of it was applied; "" otherwise.
 	hash    string
 	objects []entry
@@ -112,7 +112,7 @@ func loadRecords(ctx context.Context, client kubernetes.Interface) (map[fileID]r
 	}
 	out := map[fileID]record{}
 	for _, item := range list.Items {
-		r := record{file: fileID{item.Data["file"], item.Data["node"]}, place: item.Data["dir"], hash: item.Data["hash"]}
+		r := record{file: fileID{item.Data["file"], item.Data["node"]}, dirID: item.Data["dir"], hash: item.Data["hash"]}
 		if err := json.Unmarshal([]byte(item.Data["objects"]), &r.objects); err != nil {
 			return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", inventoryNamespace, item.Name, err)
 		}
@@ -137,8 +137,8 @@ func (r record) save(ctx context.Context, client kubernetes.Interface, exists bo
 		},
 		Data: map[string]string{"file": r.file.name, "node": r.file.node, "hash": r.hash, "objects": string(objects)},
 	}
-	if r.place != "" {
-		configMap.Data["dir"] = r.place
+	if r.dirID != "" {
+		configMap.Data["dir"] = r.dirID
 	}
 	inventory := client.CoreV1().ConfigMaps(inventoryNamespace)
 	if exists {

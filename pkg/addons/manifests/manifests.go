@@ -97,7 +97,7 @@ func (d *deployer) deployEmbedded(ctx context.Context) error {
 		if problem == "" {
 			return nil
 		}
-		if next.After(end) { // also when a try would not help
+		if next.After(end) { // even when a try would not help
 			d.log.WithField("problem", problem).Warn("going on without all of coracle's own objects")
 			return nil
 		}

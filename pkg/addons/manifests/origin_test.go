@@ -74,14 +74,14 @@ func TestPlaceWithoutBirthTime(t *testing.T) {
 	if err := unix.Statx(unix.AT_FDCWD, dir, 0, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil || st.Mask&unix.STATX_BTIME != 0 {
 		t.Skipf("%s has a time of birth: %v", dir, err)
 	}
-	place, err := placeOf(dir)
+	place, err := dirIDOf(dir)
 	if device := fmt.Sprintf("%d:%d", st.Dev_major, st.Dev_minor); err != nil || place == "" || strings.Contains(place, device) {
 		t.Errorf("the place is %q, %v", place, err)
 	}
-	if again, _ := placeOf(dir); again != place {
+	if again, _ := dirIDOf(dir); again != place {
 		t.Errorf("the place is %q, then %q", place, again)
 	}
-	if other, _ := placeOf("/proc/sys"); other == place {
+	if other, _ := dirIDOf("/proc/sys"); other == place {
 		t.Error("another directory is the same place")
 	}
 }

@@ -39,9 +39,9 @@ func invalidField(err error) bool {
 // conclude updates the inventory after a try. If the try succeeded, it deletes objects that the file no longer contains.
 func (d *deployer) conclude(ctx context.Context, f *file, wanted identitySet) {
 	old := d.known(f.id)
-	next := record{file: f.id, place: d.place, hash: f.hash, objects: f.applied}
+	next := record{file: f.id, dirID: d.dirID, hash: f.hash, objects: f.applied}
 	if f.id.embedded() {
-		next.place = ""
+		next.dirID = ""
 	}
 	now := identities(f.applied)
 	surplus := slices.DeleteFunc(backwards(old.objects), now.has)
@@ -109,7 +109,7 @@ func (d *deployer) removeGone(ctx context.Context, wanted identitySet) {
 		switch {
 		case !id.embedded() && emptied:
 			r := d.inventory[id]
-			r.place = ""
+			r.dirID = ""
 			if err := d.save(ctx, r); err != nil {
 				d.log.WithField("file", id.name).WithError(err).Warn("noting that the directory of manifests was emptied")
 			}

@@ -43,7 +43,7 @@ func (d *deployer) wanted() identitySet {
 // due is when the next step is due, at the latest in an hour.
 func (d *deployer) due() time.Time {
 	next := d.earliest(func(*file) bool { return true })
-	if !d.scanned.IsZero() && !d.settled {
+	if !d.scanned.IsZero() && !d.quietSinceStart {
 		if again := d.scanned.Add(settleFiles); again.Before(next) {
 			return again
 		}

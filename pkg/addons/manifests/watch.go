@@ -39,8 +39,8 @@ func stateOf(dir string) string {
 	if err != nil {
 		return err.Error()
 	}
-	place, _ := placeOf(root)
-	states := []string{place}
+	id, _ := dirIDOf(root)
+	states := []string{id}
 	_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:

@@ -7,7 +7,7 @@ import (
 )
 
 // How nodes are pinged. A node is lost when a ping has no answer in time; the timeout allows for a slow machine or a lost
-// packet. A node whose connection was closed in good order may only be restarting coracle, while kube-proxy's rules stay
+// packet. A node that closed its connection cleanly may only be restarting coracle, while kube-proxy's rules stay
 // in force, so it gets more time.
 const (
 	pingInterval = 2 * time.Second
@@ -29,13 +29,15 @@ type liveness struct {
 
 // nodeLiveness is the state of one node.
 type nodeLiveness struct {
-	seen   bool // it has or had a connection
-	silent bool // the last ping had no answer
-	gone   int  // consecutive pings without a connection
-	busy   bool // a ping is in flight
+	everConnected bool // it has or had a connection
+	unanswered    bool // the last ping had no answer
+	missedPings   int  // consecutive pings without a connection
+	busy          bool // a ping is in flight
 }
 
-func (p *nodeLiveness) lost() bool { return p.silent || p.seen && p.gone >= maxMissing }
+func (p *nodeLiveness) lost() bool {
+	return p.unanswered || p.everConnected && p.missedPings >= maxMissing
+}
 
 // lost returns the nodes that are lost.
 func (l *liveness) lost() map[string]bool {
@@ -111,11 +113,11 @@ func (l *liveness) note(p *nodeLiveness, err error) {
 	p.busy = false
 	switch {
 	case err == nil:
-		p.seen, p.silent, p.gone = true, false, 0
+		p.everConnected, p.unanswered, p.missedPings = true, false, 0
 	case l.noConnection != nil && l.noConnection(err):
-		p.gone++
+		p.missedPings++
 	default:
-		p.seen, p.silent = true, true
+		p.everConnected, p.unanswered = true, true
 	}
 	changed := was != p.lost()
 	l.mu.Unlock()

@@ -33,7 +33,7 @@ type outcome struct {
 	service *corev1.Service
 	// release says that the Service is being deleted, so that its finalizer has to go.
 	release bool
-	// hold says that nothing is written yet: an answer is awaited, and no address has to be removed.
+	// hold: the status is not written yet, because a node's answer is pending and no listed address must be withdrawn.
 	hold    bool
 	ingress []corev1.LoadBalancerIngress
 	ready   metav1.Condition
@@ -42,42 +42,42 @@ type outcome struct {
 	shadows []shadow
 }
 
-func outcomeOf(s *request, placements []*placement, c candidates) outcome {
-	o := outcome{service: s.Service, release: s.DeletionTimestamp != nil}
+func outcomeOf(req *request, placements []*placement, c candidates) outcome {
+	o := outcome{service: req.Service, release: req.DeletionTimestamp != nil}
 	if o.release {
 		return o
 	}
 	var addrs []address
 	var nodes, unchecked []string
-	old := map[address]bool{} // entries that stay as they are
+	unchanged := map[address]bool{} // entries that stay as they are
 	waits := false
-	for _, st := range placements {
-		waits = waits || st.waits && len(st.refused) == 0
-		if len(st.refused) > 0 || st.waits && st.rank == wanted {
+	for _, p := range placements {
+		waits = waits || p.waits && len(p.refused) == 0
+		if len(p.refused) > 0 || p.waits && p.rank == wanted {
 			continue
 		}
-		nodes = append(nodes, st.node.Name)
-		if st.unchecked {
-			unchecked = append(unchecked, st.node.Name)
+		nodes = append(nodes, p.node.Name)
+		if p.unchecked {
+			unchecked = append(unchecked, p.node.Name)
 		}
-		for _, a := range st.addrs {
-			if _, listed := s.has[a.Addr]; st.waits && !listed {
+		for _, a := range p.addrs {
+			if _, listed := req.has[a.Addr]; p.waits && !listed {
 				continue
 			}
 			addrs = append(addrs, a)
-			old[a] = st.waits
+			unchanged[a] = p.waits
 		}
-		o.shadows = append(o.shadows, shadows(st)...)
+		o.shadows = append(o.shadows, shadows(p)...)
 	}
-	sortAddresses(s.Service, addrs)
+	sortAddresses(req.Service, addrs)
 	for _, a := range slices.CompactFunc(addrs, func(a, b address) bool { return a.Addr == b.Addr }) {
-		entry := entryFor(s.Service, a)
-		if old[a] {
-			entry, _ = entryOf(s.Service, a.Addr)
+		entry := entryFor(req.Service, a)
+		if unchanged[a] {
+			entry, _ = entryOf(req.Service, a.Addr)
 		}
 		o.ingress = append(o.ingress, entry)
 	}
-	o.hold = waits && keepsAll(s.Service, addrs)
+	o.hold = waits && keepsAll(req.Service, addrs)
 	o.refused = refusals(placements)
 	o.ready = readiness(nodes, unchecked, o.refused, c)
 	if len(nodes) == 0 && waits {
@@ -113,12 +113,12 @@ type shadow struct {
 }
 
 // shadows returns the ports of a placement that a process on the node uses although the Service has them.
-func shadows(st *placement) (out []shadow) {
-	for _, p := range st.service.ports {
-		if by := st.node.answer.Held[p.String()]; by != "" && st.granted(p) {
+func shadows(p *placement) (out []shadow) {
+	for _, port := range p.service.ports {
+		if by := p.node.answer.Held[port.String()]; by != "" && p.granted(port) {
 			out = append(out, shadow{
-				portQuery{st.node.Name, p},
-				fmt.Sprintf("port %s of node %s is in use by %s as well, which gets nothing from outside while the Service has the port", p, st.node.Name, by),
+				portQuery{p.node.Name, port},
+				fmt.Sprintf("port %s of node %s is in use by %s as well, which gets nothing from outside while the Service has the port", port, p.node.Name, by),
 			})
 		}
 	}
@@ -128,10 +128,10 @@ func shadows(st *placement) (out []shadow) {
 // refusals returns the condition that lists the refused ports, nil if there are none.
 func refusals(placements []*placement) *metav1.Condition {
 	nodes := map[string][]string{}
-	for _, st := range placements {
-		for _, r := range st.refused {
+	for _, p := range placements {
+		for _, r := range p.refused {
 			text := fmt.Sprintf("port %s is held by %s", r.port, r.holder)
-			nodes[text] = append(nodes[text], st.node.Name)
+			nodes[text] = append(nodes[text], p.node.Name)
 		}
 	}
 	if len(nodes) == 0 {
@@ -180,7 +180,7 @@ func readiness(nodes, unchecked []string, refused *metav1.Condition, c candidate
 	return ready
 }
 
-// notChecked precedes the nodes that did not answer in time in a condition's message.
+// notChecked introduces the nodes that did not answer in a condition's message. uncheckedBefore parses it: do not change the text.
 const notChecked = "; whether its ports are in use was not checked on "
 
 // uncheckedBefore returns the queries that were unanswered when an earlier leader granted the ports, from the conditions of

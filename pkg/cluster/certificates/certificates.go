@@ -19,7 +19,7 @@ import (
 )
 
 // Bounds of the pause between checks. The upper one is for clock changes that the kernel does not report, the lower one for an authority
-// that is about to expire. After an error a third of the validity, four months, is left for more attempts.
+// that is about to expire. Renewal begins with a third of the validity left (four months), so hourly retries suffice after an error.
 const (
 	longestSleep  = 24 * time.Hour
 	shortestSleep = time.Minute

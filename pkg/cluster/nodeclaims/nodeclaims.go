@@ -76,7 +76,7 @@ func run(ctx context.Context, client kubernetes.Interface, nodes cache.ListerWat
 			if node == (gone{}) {
 				return enqueueOrphans(ctx, client, known, queue)
 			}
-			again, err := claims.Drop(ctx, node.name, node.created)
+			again, err := claims.DropStale(ctx, node.name, node.created)
 			if again > 0 {
 				queue.AddAfter(node, again)
 			}

@@ -27,7 +27,7 @@ type Former struct {
 	Memory *Memory
 }
 
-// Run deletes the Nodes and then waits until ctx is done. It is ready after the first attempt, also if that fails, so that no pods are
+// Run deletes the Nodes and then waits until ctx is done. It is ready after the first attempt, even if that fails, so that no pods are
 // scheduled before and an error of the API does not block the start.
 func (f Former) Run(ctx context.Context, ready func()) error {
 	client, err := kube.Client(f.Kubeconfig)

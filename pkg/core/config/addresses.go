@@ -75,7 +75,7 @@ func (d *decoder) hostIPs(r raw, n Network) []netip.Addr {
 		r["node-ip"].deriveOne(a.String(), how)
 	}
 	for _, v6 := range want {
-		if a, how := d.host.nodeIP(v6, ours); a.IsValid() && !(!d.settled && len(out) == 1) {
+		if a, how := d.host.nodeIP(v6, ours); a.IsValid() && (d.settled || len(out) == 0) {
 			take(a, how)
 		}
 	}
@@ -98,7 +98,7 @@ func (d *decoder) hostIPs(r raw, n Network) []netip.Addr {
 	return out
 }
 
-// NotYet is an error that may be temporary: a machine that boots may get an address later.
+// NotYet is an error that may be temporary: a machine that is still booting may get an address later.
 type NotYet struct{ error }
 
 // Unwrap returns the error itself.

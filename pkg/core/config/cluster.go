@@ -64,7 +64,7 @@ func (r raw) inherit(role Role, d paths.Dirs, known Known, p *problems) {
 		if !ok {
 			continue // a server of another version does not know the setting
 		}
-		if s.into.layer >= fromFile {
+		if s.collected.layer >= fromFile {
 			if known.From == "" && s.heldBy == "" {
 				continue
 			}
@@ -74,9 +74,9 @@ func (r raw) inherit(role Role, d paths.Dirs, known Known, p *problems) {
 		if s.shared == contentWithServers && theirs != "" {
 			theirs = d.SharedFile(s.name)
 		}
-		s.into.put(s.split(theirs, origin{fromCluster, "the cluster"}), fromCluster)
+		s.collected.put(s.split(theirs, origin{fromCluster, "the cluster"}), fromCluster)
 		if theirs == "" {
-			s.into.items = nil
+			s.collected.items = nil
 		}
 	}
 }
@@ -89,20 +89,20 @@ func (r raw) contradiction(s setting, theirs, from string, p *problems) {
 		from = "as " + from + " says"
 	}
 	if s.shared == contentWithServers {
-		path := s.into.one().text
+		path := s.collected.one().text
 		if ours, err := os.ReadFile(path); path != "" && err == nil && strings.TrimSpace(string(ours)) != strings.TrimSpace(theirs) {
-			p.add("%s: %s differs from what the cluster has, %s: leave it out, and this server takes the cluster's", s.into.label(), path, from)
+			p.add("%s: %s differs from what the cluster has, %s: leave it out, and this server takes the cluster's", s.collected.label(), path, from)
 		}
 		return
 	}
-	ours, want := s.into.texts(), (&value{setting: s, items: s.split(theirs, origin{})}).texts()
+	ours, want := s.collected.texts(), (&value{setting: s, items: s.split(theirs, origin{})}).texts()
 	if s.name == "disable" || s.shared == withServers && s.kind == list {
 		slices.Sort(ours)
 		slices.Sort(want)
 	}
 	if strings.Join(ours, ",") != strings.Join(want, ",") {
 		p.add("%s is %s, but the cluster's is %s, %s: leave it out, and this machine takes the cluster's",
-			s.into.label(), orNothing(s.into.String()), orNothing(theirs), from)
+			s.collected.label(), orNothing(s.collected.String()), orNothing(theirs), from)
 	}
 }
 
@@ -151,7 +151,7 @@ func (c Config) Shared() (ClusterSettings, error) {
 	out := ClusterSettings{}
 	for _, s := range allSettings() {
 		switch {
-		case s.shared == ownSetting || s.to.text == nil || s.name == "datastore-prefix" && !c.Datastore.External():
+		case s.shared == ownSetting || s.field.text == nil || s.name == "datastore-prefix" && !c.Datastore.External():
 		case s.shared == contentWithServers:
 			text, err := s.content(c)
 			if err != nil {
@@ -159,7 +159,7 @@ func (c Config) Shared() (ClusterSettings, error) {
 			}
 			out[s.name] = text
 		default:
-			out[s.name] = s.to.text(c)
+			out[s.name] = s.field.text(c)
 		}
 	}
 	return out, nil
@@ -167,7 +167,7 @@ func (c Config) Shared() (ClusterSettings, error) {
 
 // content reads the file that a setting names. It is "" if the setting names none.
 func (s setting) content(c Config) (string, error) {
-	path := s.to.text(c)
+	path := s.field.text(c)
 	if path == "" {
 		return "", nil
 	}

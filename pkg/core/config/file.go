@@ -84,13 +84,13 @@ func mergeKey(s setting, node *yaml.Node, at string, appends bool, p *problems) 
 		p.add("%s: %s: %w", at, s.name, err)
 		return
 	}
-	if s.into.layer > fromFile {
+	if s.collected.layer > fromFile {
 		return
 	}
 	if appends {
-		items = append(s.into.items[:len(s.into.items):len(s.into.items)], items...)
+		items = append(s.collected.items[:len(s.collected.items):len(s.collected.items)], items...)
 	}
-	s.into.put(items, fromFile)
+	s.collected.put(items, fromFile)
 }
 
 // itemsOf parses a YAML value by the setting's kind.

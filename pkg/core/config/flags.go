@@ -34,10 +34,10 @@ type setting struct {
 	shared scope
 	// heldBy names the data of a cluster that depends on the setting, which then cannot be changed; "" if there is none.
 	heldBy string
-	// to is the field of Config that the setting sets.
-	to binding
-	// into is where the text is collected; raw.table sets it.
-	into *value
+	// field is the field of Config that the setting sets.
+	field binding
+	// collected is the raw text; raw.table sets it.
+	collected *value
 }
 
 // env returns the name of the setting's environment variable.
@@ -85,7 +85,7 @@ func (r raw) table(role Role) []setting {
 		all = allSettings()
 	}
 	for i := range all {
-		all[i].into = r[all[i].name]
+		all[i].collected = r[all[i].name]
 	}
 	return all
 }
@@ -118,7 +118,7 @@ func nodeTable() []setting {
 			help: "Taint that the node registers with; a node that is registered keeps what it has"},
 		{name: "resolv-conf", arg: "FILE", note: "the host's, past a local stub resolver", group: groupNode,
 			help: "Name servers for pods that use the host's, and for names outside the cluster"},
-		{name: "disable-default-registry-endpoint", kind: toggle, def: "false", to: aBool(func(c *Config) *bool { return &c.Node.NoDefaultRegistry }), group: groupNode,
+		{name: "disable-default-registry-endpoint", kind: toggle, def: "false", field: aBool(func(c *Config) *bool { return &c.Node.NoDefaultRegistry }), group: groupNode,
 			help: "Pull images of registries that have mirrors in registries.yaml from those mirrors only"},
 
 		{name: "server", short: "s", arg: "URL", group: groupJoin, alias: envPrefix + "URL",
@@ -127,14 +127,14 @@ func nodeTable() []setting {
 			help: "Token to join with, or for others to join with on the first server; --token-file keeps it out of process lists"},
 		{name: "token-file", arg: "FILE", group: groupJoin,
 			help: "File that holds the token"},
-		{name: "replace-node", kind: toggle, def: "false", to: aBool(func(c *Config) *bool { return &c.Join.Replace }), group: groupJoin,
+		{name: "replace-node", kind: toggle, def: "false", field: aBool(func(c *Config) *bool { return &c.Join.Replace }), group: groupJoin,
 			help: "Take the place of another machine that has this node name; the token must allow it"},
-		{name: "join-retry", kind: toggle, def: "true", to: aBool(func(c *Config) *bool { return &c.Join.Retry }), group: groupJoin,
+		{name: "join-retry", kind: toggle, def: "true", field: aBool(func(c *Config) *bool { return &c.Join.Retry }), group: groupJoin,
 			help: "Go on trying while no server answers (default true)"},
 
 		{name: "lb-server-port", arg: "PORT", def: "6444", group: groupNetwork,
 			help: "Port on loopback at which this node's parts reach the API of any server"},
-		{name: "flannel-iface", arg: "INTERFACE", note: "the one that has the node IP", to: aText(func(c *Config) *string { return &c.Network.Iface }), group: groupNetwork,
+		{name: "flannel-iface", arg: "INTERFACE", note: "the one that has the node IP", field: aText(func(c *Config) *string { return &c.Network.Iface }), group: groupNetwork,
 			help: "Interface that carries traffic between the pods of different nodes"},
 
 		{name: "kubelet-arg", kind: lines, arg: "KEY=VALUE", group: groupUpstream,
@@ -142,7 +142,7 @@ func nodeTable() []setting {
 		{name: "kube-proxy-arg", kind: lines, arg: "KEY=VALUE", group: groupUpstream,
 			help: "Flag for kube-proxy, without dashes; wins over coracle's"},
 
-		{name: "disable", kind: list, arg: "SERVICE", words: Addons(), to: decodedAs(func(c Config) string { return strings.Join(c.Disable, ",") }), group: groupRunning, shared: withAll,
+		{name: "disable", kind: list, arg: "SERVICE", words: Addons(), field: decodedAs(func(c Config) string { return strings.Join(c.Disable, ",") }), group: groupRunning, shared: withAll,
 			help: "Service of coracle to leave out: " + strings.Join(Addons(), ", ")},
 		{name: "disable-helm-controller", kind: toggle, def: "false", group: groupRunning,
 			help: "The same as --disable=helm-controller"},
@@ -150,7 +150,7 @@ func nodeTable() []setting {
 			help: "The same as --disable=kube-proxy"},
 		{name: "disable-network-policy", kind: toggle, def: "false", group: groupRunning,
 			help: "The same as --disable=network-policy"},
-		{name: "drain-on-stop", kind: toggle, def: "false", to: aBool(func(c *Config) *bool { return &c.DrainOnStop }), group: groupRunning,
+		{name: "drain-on-stop", kind: toggle, def: "false", field: aBool(func(c *Config) *bool { return &c.DrainOnStop }), group: groupRunning,
 			help: "Stop the pods too when coracle stops"},
 		{name: "log-level", kind: list, arg: "LEVEL", words: levels[:], def: "info", group: groupRunning,
 			help: "error, warn, info, debug or trace; per component as in info,kubelet=debug"},
@@ -172,17 +172,17 @@ func serverTable() []setting {
 		{name: "default-local-storage-path", arg: "DIR", note: "storage in the data directory", group: groupFiles, shared: withServers,
 			help: "Where nodes keep the volumes of StorageClass local-path, unless ConfigMap local-path-config says otherwise"},
 
-		{name: "cluster-cidr", kind: list, arg: "CIDR", def: "10.42.0.0/16", to: decodedAs(func(c Config) string { return joined(c.Network.ClusterCIDRs) }), group: groupNetwork, shared: withAll, heldBy: "nodes and pods have addresses of it",
+		{name: "cluster-cidr", kind: list, arg: "CIDR", def: "10.42.0.0/16", field: decodedAs(func(c Config) string { return joined(c.Network.ClusterCIDRs) }), group: groupNetwork, shared: withAll, heldBy: "nodes and pods have addresses from it",
 			help: "Addresses of pods, one range per IP family, the preferred family first"},
-		{name: "service-cidr", kind: list, arg: "CIDR", def: "10.43.0.0/16", to: decodedAs(func(c Config) string { return joined(c.Network.ServiceCIDRs) }), group: groupNetwork, shared: withAll, heldBy: "Services have addresses of it",
+		{name: "service-cidr", kind: list, arg: "CIDR", def: "10.43.0.0/16", field: decodedAs(func(c Config) string { return joined(c.Network.ServiceCIDRs) }), group: groupNetwork, shared: withAll, heldBy: "Services have addresses from it",
 			help: "Addresses of Services, one range per IP family in the order of --cluster-cidr"},
-		{name: "cluster-dns", kind: list, arg: "IP", note: "the tenth address of each service CIDR", to: decodedAs(func(c Config) string { return joined(c.Network.DNS) }), group: groupNetwork, shared: withAll,
+		{name: "cluster-dns", kind: list, arg: "IP", note: "the tenth address of each service CIDR", field: decodedAs(func(c Config) string { return joined(c.Network.DNS) }), group: groupNetwork, shared: withAll,
 			help: "Address of the DNS Service, one per IP family"},
-		{name: "cluster-domain", arg: "DOMAIN", def: "cluster.local", to: decodedAs(func(c Config) string { return c.Network.Domain }), group: groupNetwork, shared: withAll, heldBy: "tokens and pods hold names in it",
+		{name: "cluster-domain", arg: "DOMAIN", def: "cluster.local", field: decodedAs(func(c Config) string { return c.Network.Domain }), group: groupNetwork, shared: withAll, heldBy: "tokens and pods contain names under it",
 			help: "Domain under which Services have names"},
-		{name: "flannel-backend", arg: "BACKEND", words: []string{string(VXLAN), string(HostGW), string(BackendNone)}, def: string(VXLAN), to: decodedAs(func(c Config) string { return string(c.Network.Backend) }), group: groupNetwork, shared: withAll,
+		{name: "flannel-backend", arg: "BACKEND", words: []string{string(VXLAN), string(HostGW), string(BackendNone)}, def: string(VXLAN), field: decodedAs(func(c Config) string { return string(c.Network.Backend) }), group: groupNetwork, shared: withAll,
 			help: "How pods of different nodes reach each other: vxlan, host-gw, or none to bring another CNI plugin"},
-		{name: "service-node-port-range", arg: "FIRST-LAST", def: "30000-32767", to: decodedAs(func(c Config) string { return c.Network.NodePorts }), group: groupNetwork, shared: withAll,
+		{name: "service-node-port-range", arg: "FIRST-LAST", def: "30000-32767", field: decodedAs(func(c Config) string { return c.Network.NodePorts }), group: groupNetwork, shared: withAll,
 			help: "Ports for Services of type NodePort"},
 
 		{name: "bind-address", arg: "IP", note: "all addresses", group: groupAPI,
@@ -197,30 +197,30 @@ func serverTable() []setting {
 			help: "Where to write the administrator's kubeconfig"},
 		{name: "write-kubeconfig-mode", arg: "MODE", def: "0600", group: groupAPI, alias: envPrefix + "KUBECONFIG_MODE",
 			help: "Permissions of that file, octal"},
-		{name: "enable-admission-plugins", kind: list, arg: "PLUGIN", to: aList(func(c *Config) *[]string { return &c.API.EnableAdmission }), group: groupAPI, shared: withServers,
+		{name: "enable-admission-plugins", kind: list, arg: "PLUGIN", field: aList(func(c *Config) *[]string { return &c.API.EnableAdmission }), group: groupAPI, shared: withServers,
 			help: "Admission plugin to use besides the default ones"},
-		{name: "disable-admission-plugins", kind: list, arg: "PLUGIN", to: aList(func(c *Config) *[]string { return &c.API.DisableAdmission }), group: groupAPI, shared: withServers,
+		{name: "disable-admission-plugins", kind: list, arg: "PLUGIN", field: aList(func(c *Config) *[]string { return &c.API.DisableAdmission }), group: groupAPI, shared: withServers,
 			help: "Admission plugin of the default ones to leave out"},
-		{name: "pod-eviction-timeout", arg: "DURATION", def: "30s", to: aDuration(func(c *Config) *time.Duration { return &c.API.EvictAfter }), group: groupAPI, shared: withServers,
-			help: "How long pods wait for a node that does not answer any more, before others are made elsewhere; pods may say otherwise"},
-		{name: "admission-control-config-file", arg: "FILE", to: aFile(func(c *Config) *string { return &c.API.AdmissionConfig }), group: groupAPI, shared: contentWithServers,
+		{name: "pod-eviction-timeout", arg: "DURATION", def: "30s", field: aDuration(func(c *Config) *time.Duration { return &c.API.EvictAfter }), group: groupAPI, shared: withServers,
+			help: "How long pods stay bound to an unreachable node before they are replaced on another; a pod's own tolerations win"},
+		{name: "admission-control-config-file", arg: "FILE", field: aFile(func(c *Config) *string { return &c.API.AdmissionConfig }), group: groupAPI, shared: contentWithServers,
 			help: "Settings of admission plugins, of kind AdmissionConfiguration"},
-		{name: "encryption-provider-config", arg: "FILE", to: aFile(func(c *Config) *string { return &c.API.EncryptionConfig }), group: groupAPI, shared: contentWithServers,
+		{name: "encryption-provider-config", arg: "FILE", field: aFile(func(c *Config) *string { return &c.API.EncryptionConfig }), group: groupAPI, shared: contentWithServers,
 			help: "How Secrets and others are encrypted in etcd, of kind EncryptionConfiguration"},
-		{name: "audit-policy-file", arg: "FILE", to: aFile(func(c *Config) *string { return &c.API.AuditPolicy }), group: groupAPI, shared: contentWithServers,
+		{name: "audit-policy-file", arg: "FILE", field: aFile(func(c *Config) *string { return &c.API.AuditPolicy }), group: groupAPI, shared: contentWithServers,
 			help: "What the API writes to its audit log, of kind Policy"},
-		{name: "kube-scheduler-config", arg: "FILE", to: aFile(func(c *Config) *string { return &c.API.SchedulerConfig }), group: groupUpstream, shared: contentWithServers,
+		{name: "kube-scheduler-config", arg: "FILE", field: aFile(func(c *Config) *string { return &c.API.SchedulerConfig }), group: groupUpstream, shared: contentWithServers,
 			help: "Profiles of the scheduler, of kind KubeSchedulerConfiguration"},
 
-		{name: "datastore-endpoint", kind: list, arg: "URL", to: decodedAs(func(c Config) string { return strings.Join(c.Datastore.Endpoints, ",") }), group: groupStore, shared: withServers,
+		{name: "datastore-endpoint", kind: list, arg: "URL", field: decodedAs(func(c Config) string { return strings.Join(c.Datastore.Endpoints, ",") }), group: groupStore, shared: withServers,
 			help: "etcd that keeps the cluster's data in place of coracle's own, as https://HOST:2379 or unix:///PATH"},
-		{name: "datastore-cafile", arg: "FILE", to: decodedAs(func(c Config) string { return c.Datastore.CAFile }), group: groupStore, shared: contentWithServers,
+		{name: "datastore-cafile", arg: "FILE", field: decodedAs(func(c Config) string { return c.Datastore.CAFile }), group: groupStore, shared: contentWithServers,
 			help: "CA certificate of that etcd"},
-		{name: "datastore-certfile", arg: "FILE", to: decodedAs(func(c Config) string { return c.Datastore.CertFile }), group: groupStore, shared: contentWithServers,
+		{name: "datastore-certfile", arg: "FILE", field: decodedAs(func(c Config) string { return c.Datastore.CertFile }), group: groupStore, shared: contentWithServers,
 			help: "Client certificate for that etcd"},
-		{name: "datastore-keyfile", arg: "FILE", to: decodedAs(func(c Config) string { return c.Datastore.KeyFile }), group: groupStore, shared: contentWithServers,
+		{name: "datastore-keyfile", arg: "FILE", field: decodedAs(func(c Config) string { return c.Datastore.KeyFile }), group: groupStore, shared: contentWithServers,
 			help: "Key of the client certificate"},
-		{name: "datastore-prefix", arg: "PREFIX", def: "/registry", to: decodedAs(func(c Config) string { return c.Datastore.Prefix }), group: groupStore, shared: withServers,
+		{name: "datastore-prefix", arg: "PREFIX", def: "/registry", field: decodedAs(func(c Config) string { return c.Datastore.Prefix }), group: groupStore, shared: withServers,
 			help: "What the cluster's keys in that etcd begin with"},
 
 		{name: "kube-apiserver-arg", kind: lines, arg: "KEY=VALUE", group: groupUpstream,

@@ -109,10 +109,10 @@ func TestTable(t *testing.T) {
 		r := newRaw()
 		names, shorts, values := map[string]bool{}, map[string]bool{}, map[*value]bool{}
 		for _, s := range r.table(role) {
-			if names[s.name] || s.short != "" && shorts[s.short] || values[s.into] {
+			if names[s.name] || s.short != "" && shorts[s.short] || values[s.collected] {
 				t.Errorf("%s is there twice, or shares its letter or its field", s.name)
 			}
-			names[s.name], shorts[s.short], values[s.into] = true, true, true
+			names[s.name], shorts[s.short], values[s.collected] = true, true, true
 			if s.name != strings.ToLower(s.name) || strings.Contains(s.name, "_") {
 				t.Errorf("%s is not spelt like a flag", s.name)
 			}

@@ -121,8 +121,8 @@ func (r raw) settings(role Role) []Setting {
 func (s setting) shown() Setting {
 	out := Setting{
 		Name: s.name, Group: s.group, Help: s.help,
-		Values: append([]string{}, s.into.texts()...), Many: s.many(), Typed: s.kind == toggle,
-		Set: s.into.layer > fromCluster, Origin: s.origin(),
+		Values: append([]string{}, s.collected.texts()...), Many: s.many(), Typed: s.kind == toggle,
+		Set: s.collected.layer > fromCluster, Origin: s.origin(),
 	}
 	if s.secret {
 		out.secret = true
@@ -136,7 +136,7 @@ func (s setting) shown() Setting {
 // origin describes the source of the value.
 func (s setting) origin() string {
 	var from []string
-	for _, it := range s.into.items {
+	for _, it := range s.collected.items {
 		where := it.origin.where
 		switch it.origin.layer {
 		case fromDefault:

@@ -42,10 +42,10 @@ func (r raw) read(role Role, args, environ []string, h host, p *problems) error 
 	r.readFiles(role, table, h, p)
 	for _, s := range table {
 		it, ok := env[s.name]
-		if !ok || s.into.layer == fromFlag {
+		if !ok || s.collected.layer == fromFlag {
 			continue
 		}
-		s.into.put(s.split(it.text, it.origin), fromEnv)
+		s.collected.put(s.split(it.text, it.origin), fromEnv)
 		if _, err := strconv.ParseBool(it.text); s.kind == toggle && err != nil {
 			p.add("%s: %q is not true or false", it.label(s), it.text)
 		}
@@ -58,7 +58,7 @@ func flagSet(role Role, table []setting) *pflag.FlagSet {
 	set := pflag.NewFlagSet("coracle "+string(role), pflag.ContinueOnError)
 	set.SortFlags = false
 	for _, s := range table {
-		f := set.VarPF(s.into, s.name, s.short, s.help)
+		f := set.VarPF(s.collected, s.name, s.short, s.help)
 		if s.kind == toggle {
 			f.NoOptDefVal = "true"
 		}

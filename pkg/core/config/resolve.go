@@ -48,13 +48,13 @@ func resolve(role Role, args, environ []string, h host, known *Known) (Config, r
 	d.settled = known.Settings != nil || role == Server && r["server"].one().text == ""
 	cfg := d.config(r, dirs)
 	for _, s := range r.table(role) {
-		for _, it := range s.into.items {
+		for _, it := range s.collected.items {
 			if !utf8.ValidString(it.text) { // the child processes get the configuration as JSON, which would change it
 				p.add("%s: %q is not UTF-8", it.label(s), it.text)
 			}
 		}
-		if s.to.decode != nil {
-			s.to.decode(d, s.into, &cfg)
+		if s.field.decode != nil {
+			s.field.decode(d, s.collected, &cfg)
 		}
 	}
 	cfg.Remarks = remarks

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Usagef makes an error of class Misuse as fmt.Errorf makes an error.
+// Usagef is fmt.Errorf with class Misuse.
 func Usagef(format string, args ...any) error { return With(Misuse, fmt.Errorf(format, args...)) }
 
 // Print writes err with "coracle: " before each line. Other programs find messages for users in a log by that prefix.
@@ -47,11 +47,11 @@ var classes = []struct {
 	text  string
 }{
 	{OK, "it worked"},
-	{Failed, "it failed, for a reason that is none of those below; the message says which"},
+	{Failed, "it failed, for any reason not listed below; the message says which"},
 	{Misuse, "a mistake in the command line or in the configuration"},
 	{Unfit, "this machine cannot run it: something is missing, occupied or not allowed"},
 	{TimedOut, "it was not ready in time"},
-	{Unreachable, "the server does not answer, or refuses us"},
+	{Unreachable, "the server does not answer, or denies access"},
 	{RolledBack, "the upgrade failed and was rolled back: the version before runs again"},
 	{Untrusted, "a checksum or a signature is wrong; nothing was used of that file"},
 }

@@ -26,7 +26,7 @@ const (
 const maxQueued = 4 << 20
 
 // Ring keeps the last 16 MiB of log lines on disk. Callers never wait for the disk. Lines that could not be written are
-// counted, and a line with their number follows when writing works again. Read reads a ring, also while it is written.
+// counted, and a line with their number follows when writing works again. Read reads a ring, even while it is written.
 type Ring struct {
 	// Clean removes secrets from a line. It is set before the first Line; nil changes nothing.
 	Clean func(string) string

@@ -99,7 +99,7 @@ func (r *Recorder) Detail(component string, report any) {
 
 // Watch returns a channel that receives a value when a process has written its state since the last value was received. The
 // first value is there at once. The channel is closed when ctx is done. Watch creates the directory of the files if it is
-// missing, also after a reset has removed it, so that callers can wait for processes that have not started yet.
+// missing, even after a reset has removed it, so that callers can wait for processes that have not started yet.
 func Watch(ctx context.Context, dirs paths.Dirs) (<-chan struct{}, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err == nil {

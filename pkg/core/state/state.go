@@ -1,5 +1,5 @@
 // Package state reads and writes the small JSON file in which each process of coracle describes itself, so that status,
-// trace, wait and reset work without the processes, also when these hang or are dead.
+// trace, wait and reset work without the processes, even when these hang or are dead.
 package state
 
 import (

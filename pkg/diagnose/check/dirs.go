@@ -166,7 +166,7 @@ func registriesFile(_ context.Context, m *Machine) (found []Verdict) {
 	for _, text := range file.Warnings {
 		found = append(found, Warnf("", "%s", text)...)
 	}
-	if info, err := os.Stat(path); err == nil && file.Secret() && info.Mode().Perm()&0o077 != 0 {
+	if info, err := os.Stat(path); err == nil && file.HasSecrets() && info.Mode().Perm()&0o077 != 0 {
 		found = append(found, Warnf("consider whether it was copied, then: chmod 600 "+path,
 			"%s holds a secret and other users can read it (mode %#o)", path, info.Mode().Perm())...)
 	}

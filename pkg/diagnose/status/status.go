@@ -1,4 +1,4 @@
-// Package status reports the state of coracle on this machine: from its state files and /proc, which work also when coracle
+// Package status reports the state of coracle on this machine: from its state files and /proc, which work even when coracle
 // hangs or is dead, and the state of the node from the API, if that answers in time.
 package status
 

@@ -27,7 +27,7 @@ func Command(env []string, argv ...string) func(context.Context, *Files) error {
 	}
 }
 
-// output returns what a program prints, also if it fails. Then its error is what it writes to stderr.
+// output returns what a program prints, even if it fails. Then its error is what it writes to stderr.
 func output(ctx context.Context, env []string, argv ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), env...)

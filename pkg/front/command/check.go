@@ -26,7 +26,7 @@ what is left of others. It changes nothing, but that the kernel may load modules
 Give it the role and the flags that coracle is to be started with: they decide which ports and directories are looked at.
 Where coracle runs already, its own ports count as free; coracle doctor looks at what runs.
 
-The exit code is 0 if nothing fails, also if something is to be looked at, 3 if something fails, and 2 if the flags are
+The exit code is 0 if nothing fails, even if something is to be looked at, 3 if something fails, and 2 if the flags are
 wrong.`
 	checkExample = `
 # Before the first coracle server

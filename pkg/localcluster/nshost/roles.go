@@ -25,7 +25,7 @@ const (
 	roleExec  = "exec"  // enters a host and runs a command there: PID CGROUP COMMAND...
 )
 
-// self is the path of this program, also after its file was replaced.
+// self is the path of this program, even after its file was replaced.
 const self = "/proc/self/exe"
 
 // reexec prepares this program in a role.

@@ -11,7 +11,7 @@ func openRCLog(name string) string { return "/var/log/" + name + ".log" }
 // openRCScript returns the text of an init script.
 func openRCScript(u Unit) string {
 	var b strings.Builder
-	b.WriteString("#!/sbin/openrc-run\n# Made by coracle install, which replaces it. Put changes of yours into /etc/conf.d/" + u.Name + ".\n\n")
+	b.WriteString("#!/sbin/openrc-run\n# Made by coracle install, which replaces it. Put your own changes into /etc/conf.d/" + u.Name + ".\n\n")
 	set := func(name, value string) { fmt.Fprintf(&b, "%s=%s\n", name, shellWord(value)) }
 	set("name", u.Name)
 	set("description", u.Description)

@@ -9,7 +9,7 @@ import (
 func systemdUnit(u Unit) string {
 	var b strings.Builder
 	line := func(key, value string) { fmt.Fprintf(&b, "%s=%s\n", key, value) }
-	b.WriteString("# Made by coracle install, which replaces it. Put changes of yours into a file of\n")
+	b.WriteString("# Made by coracle install, which replaces it. Put your own changes into a drop-in in\n")
 	fmt.Fprintf(&b, "# %s/%s.service.d (systemctl edit %s).\n[Unit]\n", unitDir, u.Name, u.Name)
 	line("Description", strings.ReplaceAll(u.Description, "%", "%%"))
 	line("Wants", "network-online.target")
@@ -17,7 +17,7 @@ func systemdUnit(u Unit) string {
 	for _, dir := range u.Mounts {
 		line("RequiresMountsFor", systemdLine([]string{dir}))
 	}
-	b.WriteString("# However often it fails, it is started again.\n")
+	b.WriteString("# Restart without limit.\n")
 	line("StartLimitIntervalSec", "0")
 
 	b.WriteString("\n[Service]\n")
@@ -41,7 +41,7 @@ KillMode=process
 Delegate=yes
 Restart=always
 RestartSec=3
-# A mistake in the command line or the configuration: only people can mend that.
+# A mistake in the command line or the configuration: a restart cannot fix that.
 RestartPreventExitStatus=2
 # An agent waits for its server as long as it takes.
 TimeoutStartSec=0

@@ -33,8 +33,8 @@ type part struct{ name, path string }
 // peersMark is the file that records that etcd has or had other members.
 func peersMark(d paths.Dirs) string { return filepath.Join(d.Etcd(), "peers") }
 
-// kept returns why the datastore is not restored when a trial fails; "" if it is restored.
-func kept(d paths.Dirs, server bool) string {
+// whyNotRestored returns why the datastore is not restored when a trial fails; "" if it is restored.
+func whyNotRestored(d paths.Dirs, server bool) string {
 	logs, _ := filepath.Glob(filepath.Join(d.Etcd(), "member", "wal", "*.wal"))
 	switch {
 	case !server:
@@ -116,8 +116,8 @@ func (e *engine) restoreDatastore(d paths.Dirs, dir string, saved []string, asid
 	return nil
 }
 
-// useDatastore replaces the datastore, of which a copy exists, by a copy of the one in dir.
-func (e *engine) useDatastore(d paths.Dirs, dir string) error {
+// replaceDatastore replaces the datastore with a copy of the one in dir. The caller has saved the present one.
+func (e *engine) replaceDatastore(d paths.Dirs, dir string) error {
 	for _, p := range parts(d) {
 		e.at("use the old " + p.name)
 		if err := os.RemoveAll(p.path); err != nil {

@@ -92,7 +92,7 @@ func (e *engine) guard() error {
 // begin copies the datastore and swaps the executables. On a failure the old version stays as it was.
 func (e *engine) begin(s State) error {
 	if s.Datastore {
-		if s.Kept = kept(s.Dirs, true); s.Kept != "" {
+		if s.Kept = whyNotRestored(s.Dirs, true); s.Kept != "" {
 			s.Datastore = false // another server has joined since
 		}
 	}
@@ -142,7 +142,7 @@ const (
 
 func (e *engine) swap(s State) error {
 	if s.OldData {
-		if err := e.useDatastore(s.Dirs, e.previous(dataName)); err != nil {
+		if err := e.replaceDatastore(s.Dirs, e.previous(dataName)); err != nil {
 			return err
 		}
 	}

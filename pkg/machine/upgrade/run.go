@@ -116,7 +116,7 @@ func (u *upgrading) prepare(ctx context.Context) (State, error) {
 	if err := u.stage(ctx, &s); err != nil {
 		return s, err
 	}
-	s.Kept = kept(s.Dirs, u.target.Server)
+	s.Kept = whyNotRestored(s.Dirs, u.target.Server)
 	s.Datastore = s.Kept == ""
 	if s.OldData && !s.Datastore {
 		return s, exitcode.Usagef("the datastore cannot be restored: %s", s.Kept)

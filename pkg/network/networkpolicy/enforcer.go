@@ -25,8 +25,8 @@ type enforcer struct {
 	exists    func(table string) (bool, error)
 	lost      func(ctx context.Context, table string, gone func()) error // nft.Lost, except in tests
 	report    func(Status)
-	filter    func(bridge string) error // bridgefilter.Filter, except in tests
-	adopt     func(bridge string) error // bridgefilter.Adopt, except in tests
+	filter    func(bridge string) error // bridgefilter.EnableNetfilter, except in tests
+	adopt     func(bridge string) error // bridgefilter.MarkPorts, except in tests
 	api       <-chan struct{}           // closed when the API server serves this node
 	isolation isolationCache
 
@@ -54,7 +54,7 @@ type enforcer struct {
 
 func newEnforcer(on network, report func(Status), open func(knftables.Family) (knftables.Interface, error)) *enforcer {
 	return &enforcer{
-		network: on, open: open, exists: nft.Exists, lost: nft.WatchDeleted, report: report, filter: bridgefilter.Filter, adopt: bridgefilter.Adopt,
+		network: on, open: open, exists: nft.Exists, lost: nft.WatchDeleted, report: report, filter: bridgefilter.EnableNetfilter, adopt: bridgefilter.MarkPorts,
 		engine: newEngine(familiesOf(on.prefixes)), advanced: make(chan struct{}),
 		seen: map[types.UID]chan struct{}{}, problems: map[string]string{}, changed: make(chan struct{}, 1), kernel: map[knftables.Family]knftables.Interface{}, metrics: newMetrics(),
 	}

@@ -45,7 +45,7 @@ func (p podSelector) String() string {
 
 // groupSpec selects the pods of a group: those that any of its peers selects.
 type groupSpec struct {
-	key   string // digest of rules: policies with the same peers share a group
+	key   string // digest of the peers, so that policies with the same peers share a group
 	peers []podSelector
 }
 

@@ -112,7 +112,7 @@ func (p Pulls) checkPulls(config *srvconfig.Config) error {
 		err := fmt.Errorf("[plugins.%q]: with %s = %v containerd pulls images by itself, past registries.yaml: take it out of your drop-ins, "+
 			"or do without that file", imagesPlugin, name, shown(value))
 		file, wrong := p.File.Now()
-		if wrong != nil || file.Says() {
+		if wrong != nil || file.HasEntries() {
 			return err
 		}
 		log.L.Warn(err)

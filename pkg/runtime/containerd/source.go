@@ -169,7 +169,7 @@ func (p *puller) transport(file *registries.File, e registries.Endpoint, last bo
 		if !last {
 			t.DialContext = (&net.Dialer{Timeout: mirrorTimeout, KeepAlive: 30 * time.Second}).DialContext
 		}
-		if file.Names(e.Host) {
+		if file.MentionsHost(e.Host) {
 			p.transports[key] = t
 		}
 	}

@@ -1,4 +1,5 @@
-// Package imageimport imports the image archives of the payload and of the user's directory, each once, while the node starts.
+// Package imageimport imports the image archives of the payload and of the user's directory at the start, and follows the directories
+// as long as the node runs.
 package imageimport
 
 import (

@@ -87,7 +87,7 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestAnImageOfThePayloadComesBack also after a try that failed.
+// TestAnImageOfThePayloadComesBack even after a try that failed.
 func TestAnImageOfThePayloadComesBack(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {

@@ -87,11 +87,11 @@ func (f *File) Endpoints(host, repository string, noDefault bool) ([]Endpoint, b
 	return out, true
 }
 
-// Says reports whether the file has any entry.
-func (f *File) Says() bool { return f != nil && len(f.mirrors)+len(f.configs) > 0 }
+// HasEntries reports whether the file has any entry.
+func (f *File) HasEntries() bool { return f != nil && len(f.mirrors)+len(f.configs) > 0 }
 
-// Names reports whether the file contains the registry or endpoint host[:port] by its name, not only as "*".
-func (f *File) Names(host string) bool {
+// MentionsHost reports whether the file contains the registry or endpoint host[:port] by its name, not only as "*".
+func (f *File) MentionsHost(host string) bool {
 	host = Canonical(host)
 	if _, ok := f.configs[host]; ok {
 		return true
@@ -104,8 +104,8 @@ func (f *File) Names(host string) bool {
 	return false
 }
 
-// Secret reports whether the file contains passwords or tokens.
-func (f *File) Secret() bool {
+// HasSecrets reports whether the file contains passwords or tokens.
+func (f *File) HasSecrets() bool {
 	for _, a := range f.configs {
 		if a.auth.Known() {
 			return true

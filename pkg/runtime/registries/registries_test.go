@@ -221,8 +221,8 @@ func TestLive(t *testing.T) {
 	now := func(says, right bool) *File {
 		t.Helper()
 		f, err := l.Now()
-		if f.Says() != says || (err == nil) != right {
-			t.Fatalf("the file says something: %t, and is wrong: %v", f.Says(), err)
+		if f.HasEntries() != says || (err == nil) != right {
+			t.Fatalf("the file says something: %t, and is wrong: %v", f.HasEntries(), err)
 		}
 		return f
 	}

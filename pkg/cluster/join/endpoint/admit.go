@@ -27,7 +27,7 @@ func (s *Server) agent(r *http.Request, who caller) (any, error) {
 		return s.admit(r, who, req, key)
 	}
 	if who.node() != req.Node {
-		return nil, refuse(http.StatusForbidden, "node %s cannot have a certificate for node %s", who.node(), req.Node)
+		return nil, newRefusal(http.StatusForbidden, "node %s cannot have a certificate for node %s", who.node(), req.Node)
 	}
 	if err := s.mayRenew(r, who, key); err != nil {
 		return nil, err
@@ -38,7 +38,7 @@ func (s *Server) agent(r *http.Request, who caller) (any, error) {
 // server handles requests to join as a server. The response has the cluster's keys.
 func (s *Server) server(r *http.Request, who caller) (any, error) {
 	if !who.in(join.GroupServer) { // RBAC has checked this already; the response has the cluster's keys
-		return nil, refuse(http.StatusForbidden, "%s may not join as a server: make a token with coracle token create --role server", who.name)
+		return nil, newRefusal(http.StatusForbidden, "%s may not join as a server: make a token with coracle token create --role server", who.name)
 	}
 	req, key, err := s.request(r, maxServerSkew)
 	if err != nil {
@@ -68,13 +68,13 @@ func (s *Server) request(r *http.Request, skew int) (req join.Request, key strin
 		return req, "", err
 	}
 	if wrong := validation.NameIsDNSSubdomain(req.Node, false); len(wrong) > 0 || len(req.Node) > 63 {
-		return req, "", refuse(http.StatusBadRequest, "%q is not a node name: %s", req.Node, strings.Join(append(wrong, "63 characters at most"), "; "))
+		return req, "", newRefusal(http.StatusBadRequest, "%q is not a node name: %s", req.Node, strings.Join(append(wrong, "63 characters at most"), "; "))
 	}
 	if err := checkVersion(req.Version, s.Version, skew); err != nil {
 		return req, "", err
 	}
 	if key, err = pki.CheckNodeRequest(req.CSR, req.Node); err != nil {
-		return req, "", refuse(http.StatusBadRequest, "%v", err)
+		return req, "", newRefusal(http.StatusBadRequest, "%v", err)
 	}
 	return req, key, nil
 }
@@ -82,7 +82,7 @@ func (s *Server) request(r *http.Request, skew int) (req join.Request, key strin
 // admit claims the node name for the machine, if that is allowed, and issues its certificate.
 func (s *Server) admit(r *http.Request, who caller, req join.Request, key string) (*join.Response, error) {
 	if !who.in(join.GroupAgent) && !who.in(join.GroupServer) {
-		return nil, refuse(http.StatusForbidden, "%s cannot join without a token: make one with coracle token create", who.name)
+		return nil, newRefusal(http.StatusForbidden, "%s cannot join without a token: make one with coracle token create", who.name)
 	}
 	entitled := func(node *corev1.Node) error { return mayReplace(r, who, req, node) }
 	if err := s.claims().Take(r.Context(), req.Node, key, entitled); err != nil {
@@ -106,17 +106,17 @@ func mayReplace(r *http.Request, who caller, req join.Request, node *corev1.Node
 	switch {
 	case req.Replace && who.in(join.GroupReplace) && kube.IsServer(node) && !who.in(join.GroupServer):
 		// A server without its Node loses its etcd membership, which a token for agents must not cause.
-		return refuse(http.StatusConflict, "node name %s is a server's%s, and a token for agents does not allow to replace it: join with one made with "+
+		return newRefusal(http.StatusConflict, "node name %s is a server's%s, and a token for agents does not allow to replace it: join with one made with "+
 			"coracle token create --role server --allow-replace, or delete the node with coracle node remove %[1]s", req.Node, where(node))
 	case req.Replace && who.in(join.GroupReplace):
 		return nil
 	case req.Replace:
-		return refuse(http.StatusConflict, "node name %s is another machine's%s, and this token does not allow --replace-node: make one that does with "+
+		return newRefusal(http.StatusConflict, "node name %s is another machine's%s, and this token does not allow --replace-node: make one that does with "+
 			"coracle token create --allow-replace, or delete the node with coracle node remove %[1]s", req.Node, where(node))
 	case who.in(join.GroupServer) && node != nil && hasAddress(node, r.RemoteAddr):
 		return nil // a server that has lost its data; a server's token gives all keys anyway
 	}
-	return refuse(http.StatusConflict, "node name %s is another machine's%s: give this machine another name with --node-name; or, if it takes "+
+	return newRefusal(http.StatusConflict, "node name %s is another machine's%s: give this machine another name with --node-name; or, if it takes "+
 		"the other's place, delete the node with coracle node remove %[1]s, or join with --replace-node and a token made with coracle token create --allow-replace",
 		req.Node, where(node))
 }
@@ -168,7 +168,7 @@ func clientKey(r *http.Request) string {
 // mayRenew returns an error if the node must not renew its certificate. The key has to stay the same.
 func (s *Server) mayRenew(r *http.Request, who caller, key string) error {
 	if key != clientKey(r) {
-		return refuse(http.StatusForbidden, "a node's certificate is renewed for the key that it has")
+		return newRefusal(http.StatusForbidden, "a node's certificate is renewed for the key that it has")
 	}
 	return s.claims().Renew(r.Context(), who.node(), key)
 }
@@ -196,7 +196,7 @@ const (
 func checkVersion(joiner, server string, skew int) error {
 	theirs, err := version.ParseGeneric(joiner)
 	if err != nil {
-		return refuse(http.StatusBadRequest, "%q is not a version of coracle", joiner)
+		return newRefusal(http.StatusBadRequest, "%q is not a version of coracle", joiner)
 	}
 	ours, err := version.ParseGeneric(server)
 	if err != nil {
@@ -206,11 +206,11 @@ func checkVersion(joiner, server string, skew int) error {
 	switch {
 	case theirs.Major() != ours.Major():
 	case behind < 0:
-		return refuse(http.StatusConflict, "this machine has coracle %s and the server %s: a node must not be newer than its servers; "+
+		return newRefusal(http.StatusConflict, "this machine has coracle %s and the server %s: a node must not be newer than its servers; "+
 			"upgrade the servers first, or join with coracle %s", joiner, server, server)
 	case behind <= skew:
 		return nil
 	}
-	return refuse(http.StatusConflict, "this machine has coracle %s and the server %s, which is too far apart (at most %d minor versions): "+
+	return newRefusal(http.StatusConflict, "this machine has coracle %s and the server %s, which is too far apart (at most %d minor versions): "+
 		"join with coracle %[2]s", joiner, server, skew)
 }

@@ -84,7 +84,7 @@ func (c Claims) Rename(ctx context.Context, name, key string) error {
 		if former == "" || former == name || holder(lease) != key {
 			continue
 		}
-		if err := c.remove(ctx, lease); err != nil {
+		if err := c.deleteUnchanged(ctx, lease); err != nil {
 			return err
 		}
 		if err := c.Client.CoreV1().Nodes().Delete(ctx, former, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -95,8 +95,8 @@ func (c Claims) Rename(ctx context.Context, name, key string) error {
 	return nil
 }
 
-// Adopt claims the name for a server, without a token, unless there is a Node of that name and mine returns false for it. It reports whether
-// the server owns the name.
+// Adopt claims the name for a server, without a token, and reports whether the server owns it. If there is a Node of that name, mine must
+// return that it is this server's; claimed is whether another machine has a claim on the name.
 func (c Claims) Adopt(ctx context.Context, name, key string, mine func(node *corev1.Node, claimed bool) bool) (bool, error) {
 	lease, err := c.get(ctx, name)
 	if err != nil || holder(lease) == key {
@@ -121,11 +121,11 @@ func (c Claims) check(ctx context.Context, name, key string) (*coordinationv1.Le
 	case err != nil || holder(lease) == key:
 		return lease, err
 	case lease != nil:
-		return nil, refuse(http.StatusForbidden, "node name %s is another machine's now: give this machine another name with --node-name and join again", name)
+		return nil, newRefusal(http.StatusForbidden, "node name %s is another machine's now: give this machine another name with --node-name and join again", name)
 	}
 	node, err := c.node(ctx, name)
 	if err == nil && node == nil {
-		err = refuse(http.StatusForbidden, "node %s was removed from the cluster: join again with a token", name)
+		err = newRefusal(http.StatusForbidden, "node %s was removed from the cluster: join again with a token", name)
 	}
 	return nil, err
 }
@@ -139,18 +139,18 @@ func (c Claims) Renew(ctx context.Context, name, key string) error {
 	return c.write(ctx, lease, name, key, renewing)
 }
 
-// Release deletes the claim of a node before the node is removed.
-func (c Claims) Release(ctx context.Context, name string) error {
+// ReleaseName deletes the claim of a node before the node is removed.
+func (c Claims) ReleaseName(ctx context.Context, name string) error {
 	lease, err := c.get(ctx, name)
 	if err != nil || lease == nil {
 		return err
 	}
-	return c.remove(ctx, lease)
+	return c.deleteUnchanged(ctx, lease)
 }
 
-// Drop deletes the claim of a node that does not exist. If the machine joined within ClaimAge, and after the creation of the Node that was
-// deleted, it may still register: then Drop returns after which time to try again. created is zero if there was no Node.
-func (c Claims) Drop(ctx context.Context, name string, created time.Time) (again time.Duration, err error) {
+// DropStale deletes the claim of a node that does not exist. If the machine joined within ClaimAge, and after the creation of the Node that was
+// deleted, it may still register: then DropStale keeps the claim and returns how long to wait before trying again. created is zero if there was no Node.
+func (c Claims) DropStale(ctx context.Context, name string, created time.Time) (again time.Duration, err error) {
 	lease, err := c.get(ctx, name)
 	if err != nil || lease == nil {
 		return 0, err
@@ -162,11 +162,11 @@ func (c Claims) Drop(ctx context.Context, name string, created time.Time) (again
 	if err != nil || node != nil {
 		return 0, err
 	}
-	return 0, c.remove(ctx, lease)
+	return 0, c.deleteUnchanged(ctx, lease)
 }
 
-// remove deletes a claim, unless it has changed since it was read.
-func (c Claims) remove(ctx context.Context, lease *coordinationv1.Lease) error {
+// deleteUnchanged deletes a claim, unless it has changed since it was read.
+func (c Claims) deleteUnchanged(ctx context.Context, lease *coordinationv1.Lease) error {
 	same := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion}}
 	err := c.leases().Delete(ctx, lease.Name, same)
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {

@@ -252,7 +252,7 @@ func TestNode(t *testing.T) {
 	c.want(t, node, m, join.PathAgent, 403, "for the key that it has")
 	m.key = key
 
-	if err := c.claims().Release(t.Context(), "a"); err != nil {
+	if err := c.claims().ReleaseName(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
 	get(m, join.PathCluster, 403, "was removed")

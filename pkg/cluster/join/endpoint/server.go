@@ -80,7 +80,7 @@ func (s *Server) Handler() http.Handler {
 // Closed answers requests until machines can join.
 func Closed(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Retry-After", "1")
-	Refuse(w, http.StatusServiceUnavailable, "the server is starting")
+	WriteRefusal(w, http.StatusServiceUnavailable, "the server is starting")
 }
 
 // refusal is a response other than 200, with a message for people.
@@ -92,7 +92,7 @@ type refusal struct {
 // Error returns the message.
 func (r *refusal) Error() string { return r.message }
 
-func refuse(code int, format string, args ...any) error {
+func newRefusal(code int, format string, args ...any) error {
 	return &refusal{code, fmt.Sprintf(format, args...)}
 }
 
@@ -106,7 +106,7 @@ func (s *Server) answer(do func(r *http.Request, who caller) (any, error)) http.
 			value, err = do(r, who)
 		}
 		if err != nil {
-			s.refuse(w, r, who, err)
+			s.writeError(w, r, who, err)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -114,18 +114,18 @@ func (s *Server) answer(do func(r *http.Request, who caller) (any, error)) http.
 	}
 }
 
-// refuse answers with an error.
-func (s *Server) refuse(w http.ResponseWriter, r *http.Request, who caller, err error) {
+// writeError answers with an error.
+func (s *Server) writeError(w http.ResponseWriter, r *http.Request, who caller, err error) {
 	code, message := http.StatusServiceUnavailable, "the server cannot answer now: "+err.Error()
 	if r, ok := errors.AsType[*refusal](err); ok {
 		code, message = r.code, r.message
 	}
 	s.log().WithFields(logrus.Fields{"user": who.name, "from": r.RemoteAddr}).Warnf("refused %s: %s", r.URL.Path, message)
-	Refuse(w, code, message)
+	WriteRefusal(w, code, message)
 }
 
-// Refuse answers with a status other than 200 and a message.
-func Refuse(w http.ResponseWriter, code int, message string) {
+// WriteRefusal answers with a status other than 200 and a message.
+func WriteRefusal(w http.ResponseWriter, code int, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_ = json.NewEncoder(w).Encode(join.Refusal{Message: message, Time: time.Now()}) // an error means that the client has gone
@@ -147,7 +147,7 @@ type caller struct {
 func callerOf(r *http.Request) (caller, error) {
 	user, ok := request.UserFrom(r.Context())
 	if !ok {
-		return caller{}, refuse(http.StatusUnauthorized, "the request has no authenticated user")
+		return caller{}, newRefusal(http.StatusUnauthorized, "the request has no authenticated user")
 	}
 	return caller{user.GetName(), user.GetGroups()}, nil
 }
@@ -174,7 +174,7 @@ func (c caller) node() string {
 // read decodes a request's body.
 func read(r *http.Request, into any) error {
 	if err := json.NewDecoder(r.Body).Decode(into); err != nil {
-		return refuse(http.StatusBadRequest, "reading the request: %v", err)
+		return newRefusal(http.StatusBadRequest, "reading the request: %v", err)
 	}
 	return nil
 }
@@ -265,10 +265,10 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request) {
 		err = s.checkNode(r, who)
 	}
 	if err == nil && s.Tunnel == nil {
-		err = refuse(http.StatusNotFound, "this server has no tunnels")
+		err = newRefusal(http.StatusNotFound, "this server has no tunnels")
 	}
 	if err != nil {
-		s.refuse(w, r, who, err)
+		s.writeError(w, r, who, err)
 		return
 	}
 	s.Tunnel.ServeHTTP(w, r)

@@ -192,7 +192,7 @@ func Create(ctx context.Context, client kubernetes.Interface, t Token) error {
 	return nil
 }
 
-// Rotate replaces a token's secret and returns the token. The old secret becomes invalid, also if a server is still started with
+// Rotate replaces a token's secret and returns the token. The old secret becomes invalid, even if a server is still started with
 // it.
 func Rotate(ctx context.Context, client kubernetes.Interface, id, secret string) (Token, error) {
 	secrets := client.CoreV1().Secrets(metav1.NamespaceSystem)

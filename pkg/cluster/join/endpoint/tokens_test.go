@@ -95,7 +95,7 @@ func rotate(t *testing.T, client *fake.Clientset, id string) error {
 	return err
 }
 
-func TestDrop(t *testing.T) {
+func TestDropStale(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		age      time.Duration // of the claim
@@ -135,7 +135,7 @@ func TestDrop(t *testing.T) {
 			if test.made > 0 {
 				made = time.Now().Add(-test.made)
 			}
-			again, err := claims.Drop(t.Context(), "a", made)
+			again, err := claims.DropStale(t.Context(), "a", made)
 			if err != nil || (again > 0) != test.tryAgain {
 				t.Errorf("again in %s, %v", again, err)
 			}

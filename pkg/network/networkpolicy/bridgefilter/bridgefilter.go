@@ -20,14 +20,14 @@ const Group = 25455 // "co"
 // Table is the name of the nft tables that enforce policies.
 const Table = "coracle-policy"
 
-// ErrNoFilter is the error of Filter on a machine whose bridges cannot pass packets to the IP hooks of nftables.
+// ErrNoFilter is the error of EnableNetfilter on a machine whose bridges cannot pass packets to the IP hooks of nftables.
 var ErrNoFilter = errors.New("the kernel module br_netfilter is missing; run `modprobe br_netfilter` on the machine")
 
 // Attach puts the port of a new pod into the group, and filters its bridge. netns is the path of the pod's network namespace, ifName
-// the pod's interface in it. Without policies it returns no error, because the node calls Adopt and Filter when the first policy
+// the pod's interface in it. Without policies it returns no error, because the node calls MarkPorts and EnableNetfilter when the first policy
 // comes. It never returns ErrNoFilter, because pods without policies run on such machines as well.
 func Attach(bridge, netns, ifName string) error {
-	err := Filter(bridge)
+	err := EnableNetfilter(bridge)
 	if errors.Is(err, ErrNoFilter) {
 		err = nil
 	}
@@ -69,8 +69,8 @@ func governed() bool {
 	return !errors.Is(err, unix.ENOENT)
 }
 
-// Adopt puts all veth ports of a bridge into the group. A missing bridge is no error.
-func Adopt(bridge string) error {
+// MarkPorts puts all veth ports of a bridge into the group. A missing bridge is no error.
+func MarkPorts(bridge string) error {
 	link, err := netlink.LinkByName(bridge)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {
 		return nil
@@ -106,13 +106,13 @@ func list(all func() ([]netlink.Link, error)) (links []netlink.Link, err error) 
 	return links, err
 }
 
-// settings is the directory that exists if the kernel module br_netfilter is loaded.
-const settings = "/proc/sys/net/bridge"
+// brNetfilterDir is the directory that exists if the kernel module br_netfilter is loaded.
+const brNetfilterDir = "/proc/sys/net/bridge"
 
-// Filter makes packets between the ports of a bridge pass the IP hooks of nftables, whatever the sysctls for all bridges
+// EnableNetfilter makes packets between the ports of a bridge pass the IP hooks of nftables, whatever the sysctls for all bridges
 // (net.bridge.bridge-nf-call-iptables) are. A missing bridge is no error.
-func Filter(bridge string) error {
-	if _, err := os.Stat(settings); err != nil {
+func EnableNetfilter(bridge string) error {
+	if _, err := os.Stat(brNetfilterDir); err != nil {
 		return ErrNoFilter
 	}
 	link, err := netlink.LinkByName(bridge)
@@ -122,7 +122,7 @@ func Filter(bridge string) error {
 	if err != nil {
 		return fmt.Errorf("looking for %s: %w", bridge, err)
 	}
-	if filters(link.Attrs().Index) {
+	if netfilterEnabled(link.Attrs().Index) {
 		return nil // setting it again would notify all watchers of links
 	}
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
@@ -141,8 +141,8 @@ func Filter(bridge string) error {
 	return nil
 }
 
-// filters reports whether a bridge passes IPv4 and IPv6 to the IP hooks; false if that cannot be read.
-func filters(bridge int) bool {
+// netfilterEnabled reports whether a bridge passes IPv4 and IPv6 to the IP hooks; false if that cannot be read.
+func netfilterEnabled(bridge int) bool {
 	msg := nl.NewIfInfomsg(unix.AF_UNSPEC)
 	msg.Index = int32(bridge)
 	request := nl.NewNetlinkRequest(unix.RTM_GETLINK, unix.NLM_F_ACK)

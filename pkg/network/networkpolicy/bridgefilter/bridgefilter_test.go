@@ -36,7 +36,7 @@ func own() string { return fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid(
 // TestLinks makes a bridge with ports.
 func TestLinks(t *testing.T) {
 	must := isolate(t)
-	must(Adopt("cni0")) // there is none yet
+	must(MarkPorts("cni0")) // there is none yet
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cni0"}}
 	must(netlink.LinkAdd(bridge))
 	must(netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "machine", MasterIndex: bridge.Index}, VxlanId: 1, Port: 4789}))
@@ -51,7 +51,7 @@ func TestLinks(t *testing.T) {
 	old, err := netlink.LinkByName("old")
 	must(err)
 	must(netlink.LinkSetMaster(old, bridge))
-	must(Adopt("cni0"))
+	must(MarkPorts("cni0"))
 	if group("old") != Group || group("new") == Group || group("other") == Group || group("machine") == Group {
 		t.Errorf("the groups are %d, %d, %d and %d", group("old"), group("new"), group("other"), group("machine"))
 	}
@@ -73,7 +73,7 @@ func TestFailing(t *testing.T) {
 	}
 }
 
-// TestWithoutModule: pods come on a machine without br_netfilter, also while there are policies.
+// TestWithoutModule: pods come on a machine without br_netfilter, even while there are policies.
 func TestWithoutModule(t *testing.T) {
 	must := isolate(t)
 	must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cni0"}}))
@@ -82,7 +82,7 @@ func TestWithoutModule(t *testing.T) {
 	kernel.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: Table})
 	must(kernel.Flush())
 	must(unix.Mount("none", "/proc/sys/net", "tmpfs", 0, ""))
-	if err := Filter("cni0"); !errors.Is(err, ErrNoFilter) {
+	if err := EnableNetfilter("cni0"); !errors.Is(err, ErrNoFilter) {
 		t.Errorf("got %v", err)
 	}
 	must(Attach("cni0", own(), "of-new"))
@@ -91,14 +91,14 @@ func TestWithoutModule(t *testing.T) {
 // TestFilter: a bridge that is set already is left alone, as all who listen for links hear of each change.
 func TestFilter(t *testing.T) {
 	must := isolate(t)
-	err := Filter("cni0") // there is none yet
+	err := EnableNetfilter("cni0") // there is none yet
 	if errors.Is(err, ErrNoFilter) {
 		t.Skip(err)
 	}
 	must(err)
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cni0"}}
 	must(netlink.LinkAdd(bridge))
-	if filters(bridge.Index) {
+	if netfilterEnabled(bridge.Index) {
 		t.Error("a new bridge is taken for one that is set")
 	}
 	must(netlink.LinkSetUp(bridge)) // the kernel tells of no other
@@ -107,9 +107,9 @@ func TestFilter(t *testing.T) {
 	must(netlink.LinkSubscribe(heard, done))
 	const often = 10
 	for range often {
-		must(Filter("cni0"))
+		must(EnableNetfilter("cni0"))
 	}
-	if !filters(bridge.Index) {
+	if !netfilterEnabled(bridge.Index) {
 		t.Error("the bridge is not set")
 	}
 	must(netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "last"}}))
