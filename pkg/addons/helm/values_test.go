@@ -74,8 +74,8 @@ func TestMergeValues(t *testing.T) {
 func TestMergeValuesComplains(t *testing.T) {
 	secrets := stored{"s": {"broken": "hunter2: [", "text": "hunter2"}}
 	for _, tt := range []struct{ name, chart, config, want string }{
-		{"no YAML", `valuesContent: "a: ["`, ``, "valuesContent is no mapping"},
-		{"no mapping", ``, `valuesContent: "a"`, "HelmChartConfig: valuesContent is no mapping"},
+		{"no YAML", `valuesContent: "a: ["`, ``, "valuesContent is not a YAML mapping"},
+		{"no mapping", ``, `valuesContent: "a"`, "HelmChartConfig: valuesContent is not a YAML mapping"},
 		{"no Secret", `valuesSecrets: [{name: none, keys: [a]}]`, ``, "there is no Secret none"},
 		{"no key", `valuesSecrets: [{name: s, keys: [a]}]`, ``, "Secret s has no key a"},
 		{"a broken Secret", `valuesSecrets: [{name: s, keys: [broken]}]`, ``, "key broken of Secret s"},
