@@ -35,7 +35,9 @@ type nodeLiveness struct {
 	busy          bool // a ping is in flight
 }
 
-func (p *nodeLiveness) lost() bool { return p.unanswered || p.everConnected && p.missedPings >= maxMissing }
+func (p *nodeLiveness) lost() bool {
+	return p.unanswered || p.everConnected && p.missedPings >= maxMissing
+}
 
 // lost returns the nodes that are lost.
 func (l *liveness) lost() map[string]bool {

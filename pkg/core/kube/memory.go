@@ -134,10 +134,7 @@ func memoryLimit(root string) int64 {
 // number reads a file with a number. It returns 0 for anything else, such as "max".
 func number(file string) int64 {
 	data, _ := os.ReadFile(file)
-	n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
-	if err != nil {
-		return 0
-	}
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
 	return n
 }
 
