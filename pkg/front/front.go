@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
 	"syscall"
 	"time"
@@ -259,6 +260,7 @@ func (f *front) welcome() {
 	f.systemd.Notify("READY=1", fmt.Sprintf("MAINPID=%d", os.Getpid()))
 	logrus.WithField("took", since(f.began)).Info("coracle is ready")
 	f.out.stop(true, welcomeText(f.cfg, since(f.began)))
+	debug.FreeOSMemory() // unpacking and waiting took more memory than supervising needs
 }
 
 // view returns what the display shows.
