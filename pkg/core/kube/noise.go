@@ -31,8 +31,7 @@ var noise = []struct {
 	{message: "Error updating node status, will retry", err: "not found"},
 	// Its first events and its lease come before the API server has made the namespaces that they go to.
 	{message: "Server rejected event (will not retry!)"},
-	{message: "Failed to ensure lease exists, will retry", err: `namespaces "kube-node-lease" not found`},
-	{message: "Failed to ensure lease exists, will retry", err: `namespaces "kube-system" not found`},
+	{message: "Failed to ensure lease exists, will retry", err: `namespaces "kube-`},
 	{message: "Error while syncing ConfigMap", err: `namespaces "kube-system" not found`},
 	// Features that are not configured, API versions that were retired, and clean-ups that found nothing.
 	{message: "[core] "}, // gRPC about connections to etcd: their users log the errors
@@ -74,7 +73,8 @@ var noise = []struct {
 	{message: "Failed to update node PodCIDR after multiple attempts", err: "node updates may not change podCIDR"},
 	{message: "CIDR assignment for node failed", err: "node updates may not change podCIDR"},
 	{message: "Error processing node work item", err: "node updates may not change podCIDR"},
-	// A Job that was deleted while its controller worked on it.
+	// A Job or ReplicaSet that was deleted while its controller worked on it.
+	{message: "Unhandled Error", err: "failed with replicasets.apps", passing: true},
 	{message: "Unhandled Error", err: "removing uncounted pods from status: jobs.batch"},
 	// Requests that are in flight while this server's etcd stops, or while its leader changes. Clients get the error and try again.
 	{err: "raft: stopped", passing: true},

@@ -28,6 +28,9 @@ func TestNoise(t *testing.T) {
 		{"Unhandled Error", "apiserver received an error that is not an metav1.Status: rpc error: code = Unknown desc = raft: stopped", true},
 		{"Unhandled Error", "apiserver received an error that is not an metav1.Status: the disk is on fire", false},
 		{"Unhandled Error", "the disk is on fire", false},
+		{"Unhandled Error", `sync "default/web-1" failed with replicasets.apps "web-1" not found`, true},
+		{"Failed to ensure lease exists, will retry", `namespaces "kube-node-lease" not found`, true},
+		{"Failed to ensure lease exists, will retry", "connection refused", false},
 		{"anything", fmt.Sprint("asking: ", "context canceled"), true},
 		{"anything", "", false},
 	} {
