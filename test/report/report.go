@@ -33,7 +33,7 @@ type result struct {
 	action string  // pass, fail or skip; "" while it runs
 	waited float64 // for slots, in seconds
 	took   float64 // after that, in seconds
-	reason string  // of a skip
+	reason string  // its last message: the reason of a skip or failure
 }
 
 // report collects the events of one run of go test.
@@ -150,7 +150,7 @@ var (
 	sourceLine = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)\n`)
 )
 
-// parse finds the time that a test waited for slots or held them in a line of its output, or a possible reason of a skip.
+// parse finds the time that a test waited for slots or held them in a line of its output, or a possible reason.
 // The times of the events would not do: go test keeps the result of a test back until the next line of its package comes.
 func (t *result) parse(e event) {
 	if m := waitedLine.FindStringSubmatch(e.Output); m != nil {
@@ -191,6 +191,11 @@ func (r *report) finish(allowed []skip, strict bool) (good bool) {
 		if most := float64(tolerance*r.seconds(t.name) + slack); t.took > most {
 			fmt.Fprintf(r.to, "too slow: %s took %.1f s, more than %.0f s: make it faster, or change its row in test/slots/budget.txt\n", t.name, t.took, most)
 			good = false
+		}
+	}
+	for _, name := range r.order { // last, because a log is often cut to its end
+		if t := r.tests[name]; t.action == "fail" || t.action == "" {
+			fmt.Fprintf(r.to, "failed: %s: %s\n", name, t.reason)
 		}
 	}
 	return good

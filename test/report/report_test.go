@@ -48,7 +48,7 @@ func TestReport(t *testing.T) {
 		t.Error("a skip is a failure where CI is not true")
 	}
 	for _, want := range []string{
-		"--- PASS: e2e/TestGood (20.0 s)\n", "x.go:3: this is wrong\n", "FAIL\tx/e2e\t62.000s\n",
+		"--- PASS: e2e/TestGood (20.0 s)\n", "x.go:3: this is wrong\n", "failed: e2e/TestBad/part: this is wrong\n", "FAIL\tx/e2e\t62.000s\n",
 		"skipped, and not in test/report/skips.txt: e2e/TestAbsent: there is no moon\n",
 		"   160.0       10      0.0  e2e/TestSlow\n    20.0       20     40.5  e2e/TestGood\n",
 	} {

@@ -59,6 +59,7 @@ func TestKilledAtAnyWrite(t *testing.T) {
 		}, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			last := false // the action succeeded although it was killed, which only its last write allows
 			for n, killed := 1, true; killed; n++ {
 				api := newAPI(t)
 				b, ch := onAPI(t, api), inlineChart(archive)
@@ -79,6 +80,10 @@ func TestKilledAtAnyWrite(t *testing.T) {
 				if killed = ctx.Err() != nil; err != nil && !killed {
 					t.Fatalf("write %d: %v", n, err)
 				}
+				if killed && last {
+					t.Fatalf("the action wrote on after write %d, at which it was killed", n-1)
+				}
+				last = err == nil
 				api.onWrite = nil
 				found, err := b.clients.history(t.Context(), ch)
 				if err != nil {

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -14,7 +15,7 @@ import (
 // elsewhere: in the Node's conditions and in what the components wait for.
 var noise = []struct {
 	message string // how the message begins
-	err     string // what its error contains
+	err     string // what its error contains; a * stands for any text
 	// passing marks a message that is normal for a short time only: when a server starts or stops, and while etcd's leader
 	// changes. If it does not cease, it is logged once a minute.
 	passing bool
@@ -31,7 +32,8 @@ var noise = []struct {
 	{message: "Error updating node status, will retry", err: "not found"},
 	// Its first events and its lease come before the API server has made the namespaces that they go to.
 	{message: "Server rejected event (will not retry!)"},
-	{message: "Failed to ensure lease exists, will retry", err: `namespaces "kube-`},
+	{message: "Failed to ensure lease exists, will retry", err: `namespaces "kube-node-lease" not found`},
+	{message: "Failed to ensure lease exists, will retry", err: `namespaces "kube-system" not found`},
 	{message: "Error while syncing ConfigMap", err: `namespaces "kube-system" not found`},
 	// Features that are not configured, API versions that were retired, and clean-ups that found nothing.
 	{message: "[core] "}, // gRPC about connections to etcd: their users log the errors
@@ -74,8 +76,8 @@ var noise = []struct {
 	{message: "CIDR assignment for node failed", err: "node updates may not change podCIDR"},
 	{message: "Error processing node work item", err: "node updates may not change podCIDR"},
 	// A Job or ReplicaSet that was deleted while its controller worked on it.
-	{message: "Unhandled Error", err: "failed with replicasets.apps", passing: true},
-	{message: "Unhandled Error", err: "removing uncounted pods from status: jobs.batch"},
+	{message: "Unhandled Error", err: "failed with replicasets.apps*not found", passing: true},
+	{message: "Unhandled Error", err: "removing uncounted pods from status: jobs.batch*not found"},
 	// Requests that are in flight while this server's etcd stops, or while its leader changes. Clients get the error and try again.
 	{err: "raft: stopped", passing: true},
 	{message: "Unhandled Error", err: "etcdserver: request timed out", passing: true},
@@ -135,15 +137,14 @@ func (f *noiseFilter) level(given logrus.Level, message string, err error) (leve
 // findNoise returns the index of a message in noise, or -1 for what was given up because a component stops. ok is false if the
 // message is no noise.
 func findNoise(message string, err error) (i int, ok bool) {
-	text := ""
-	if err != nil {
-		text = err.Error()
-	}
+	text := fmt.Sprint(err)
 	if strings.Contains(text, context.Canceled.Error()) || strings.Contains(message, context.Canceled.Error()) {
 		return -1, true
 	}
 	for i, n := range noise {
-		if strings.HasPrefix(message, n.message) && strings.Contains(text, n.err) {
+		before, after, _ := strings.Cut(n.err, "*")
+		_, rest, found := strings.Cut(text, before)
+		if found && strings.Contains(rest, after) && strings.HasPrefix(message, n.message) {
 			return i, true
 		}
 	}
