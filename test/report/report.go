@@ -100,8 +100,8 @@ func (r *report) take(e event) {
 		t.parse(e)
 	case "pass", "fail", "skip":
 		t.action = e.Action
-		if t.took == 0 { // else known better: Elapsed is without parallel subtests, and with the wait for slots
-			t.took = e.Elapsed
+		if t.took == 0 { // else known better: Elapsed is without parallel subtests
+			t.took = max(0, e.Elapsed-t.waited)
 		}
 		if _, ok := r.budget[name]; ok {
 			fmt.Fprintf(r.to, "--- %s: %s (%.1f s)\n", strings.ToUpper(t.action), t.name, t.took)

@@ -2,11 +2,13 @@ package servicelb
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,11 +20,34 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
+// versionServices makes a fake API give Services a new resource version with each write, as a real one does. Without
+// versions the controller cannot know that the watch is behind its own writes.
+func versionServices(client *fake.Clientset) {
+	var version atomic.Int64
+	client.PrependReactor("patch", "services", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		p := a.(clienttesting.PatchActionImpl)
+		patch := map[string]map[string]any{}
+		if err := json.Unmarshal(p.Patch, &patch); err != nil {
+			return true, nil, err
+		}
+		if patch["metadata"] == nil {
+			patch["metadata"] = map[string]any{}
+		}
+		patch["metadata"]["resourceVersion"] = fmt.Sprint(1 + version.Add(1))
+		var err error
+		if p.Patch, err = json.Marshal(patch); err != nil {
+			return true, nil, err
+		}
+		return clienttesting.ObjectReaction(client.Tracker())(p)
+	})
+}
+
 // TestRun lets the controller work on Services from their creation on.
 func TestRun(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	client := fake.NewClientset(member("a", "10.0.0.1"), member("b", "10.0.0.2", silent))
+	versionServices(client)
 	stopped := make(chan error, 1)
 	go func() { stopped <- (Balancers{NodePorts: "30000-32767", Reserved: reserved}).run(ctx, client) }()
 	services := client.CoreV1().Services("default")
@@ -44,6 +69,7 @@ func TestRun(t *testing.T) {
 	}
 	create := func(s *corev1.Service) {
 		t.Helper()
+		s.ResourceVersion = "1"
 		if _, err := services.Create(ctx, s, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
