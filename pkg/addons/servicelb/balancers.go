@@ -89,7 +89,6 @@ func (b Balancers) run(ctx context.Context, client kubernetes.Interface) error {
 	if !cache.WaitFor(ctx, "", f.services.synced) {
 		return nil
 	}
-	log := logrus.WithField("component", "servicelb")
 	pause := firstPause
 	for {
 		var err error
@@ -101,7 +100,7 @@ func (b Balancers) run(ctx context.Context, client kubernetes.Interface) error {
 		err = errors.Join(err, syncErr)
 		var again <-chan time.Time
 		if err != nil && ctx.Err() == nil {
-			log.WithError(err).Warn("trying again")
+			logrus.WithField("component", "servicelb").WithError(err).Warn("trying again")
 			if soon == 0 || pause < soon { // a failed write does not delay the rest
 				soon = pause
 			}
