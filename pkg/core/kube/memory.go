@@ -131,7 +131,7 @@ func memoryLimit(root string) int64 {
 	return limit
 }
 
-// number reads a file with a number. It returns 0 for anything else, such as "max".
+// number reads a file with a number. It returns 0 for anything else, such as "max", and the largest int64 for a number above it.
 func number(file string) int64 {
 	data, _ := os.ReadFile(file)
 	n, _ := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)

@@ -102,7 +102,7 @@ func (w *work) settled() (files []string) {
 	return files
 }
 
-// tryAll imports archives, or pulls the images of lists.
+// tryAll imports the archives among files, or, if lists is set, pulls the images of the lists among them.
 func (w *work) tryAll(ctx context.Context, files []string, lists bool) {
 	for _, file := range files {
 		if isList(file) == lists {
