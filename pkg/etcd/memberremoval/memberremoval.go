@@ -40,8 +40,10 @@ type Members interface {
 const (
 	// A server that comes back without its data deletes its Node and then replaces its member itself. Two changes of the
 	// membership at the same time would conflict.
-	grace        = 4 * time.Second
-	registration = 5 * time.Minute  // after the start; until then a member without a Node may be about to register
+	grace = 4 * time.Second
+	// A member has a name as soon as it has run, and its server's Node follows within seconds. If such a member has no Node and does not
+	// answer this long after this server began to lead, its Node was deleted before. A server that was only slow joins again.
+	registration = 30 * time.Second
 	recheck      = 30 * time.Second // of a server that runs although its Node was deleted
 	timeout      = 20 * time.Second // of one removal
 )
@@ -119,21 +121,21 @@ func (r Removal) handle(ctx context.Context, store cache.Store, name string) err
 	return nil
 }
 
-// orphans looks once for members whose Node was deleted while no server watched Nodes.
+// orphans looks once for members whose Node was deleted while no server watched Nodes: the leading one is often the one that is removed.
 func (r Removal) orphans(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], synced func() bool, store cache.Store) {
-	if lifecycle.Sleep(ctx, registration) != nil {
-		return
-	}
-	if !synced() {
-		return
-	}
-	members, err := r.Members.List(ctx)
-	if err != nil {
-		return // other components report that etcd does not answer
-	}
-	for _, m := range members {
-		if _, exists, err := store.GetByKey(m.Name); err == nil && !exists && m.Name != "" {
-			queue.Add(m.Name)
+	for lifecycle.Sleep(ctx, registration) == nil {
+		if !synced() {
+			continue
 		}
+		members, err := r.Members.List(ctx)
+		if err != nil {
+			continue // other components report that etcd does not answer
+		}
+		for _, m := range members {
+			if _, exists, err := store.GetByKey(m.Name); err == nil && !exists && m.Name != "" {
+				queue.Add(m.Name)
+			}
+		}
+		return
 	}
 }

@@ -88,9 +88,10 @@ func TestRemoval(t *testing.T) {
 		expect(grace+time.Second, "n1 n3 n4 orphan joining")
 		nodes.delete("n3") // one that runs, and stops later
 		nodes.delete("n1") // the one that leads
-		expect(time.Minute, "n1 n3 n4 orphan joining")
+		expect(registration-10*time.Second, "n1 n3 n4 orphan joining")
+		expect(10*time.Second, "n1 n3 n4 joining") // one whose Node was deleted before this server led
 		e.stop("n3")
-		expect(time.Minute, "n1 n4 orphan joining")
+		expect(time.Minute, "n1 n4 joining")
 		nodes.delete("n4") // one that comes back
 		nodes.add("n4")
 		e.stop("n4")
