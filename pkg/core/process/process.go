@@ -34,6 +34,15 @@ const tick = time.Second / 100
 
 // Read reads a process from its directory, /proc/PID except in tests.
 func Read(dir string) (Process, error) {
+	p, err := readStat(dir)
+	if args, _ := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil && len(args) > 0 {
+		p.Args = strings.Split(strings.TrimSuffix(string(args), "\x00"), "\x00")
+	}
+	return p, err
+}
+
+// readStat reads all but Args.
+func readStat(dir string) (Process, error) {
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
 		return Process{}, err
@@ -48,17 +57,13 @@ func Read(dir string) (Process, error) {
 		n, _ := strconv.ParseUint(fields[field], 10, 64) // the kernel writes numbers there
 		return n
 	}
-	p := Process{Name: string(stat[begin+1 : end]), State: fields[0][0], Parent: int(number(1)),
-		CPU: time.Duration(number(11)+number(12)) * tick, Started: number(19)}
-	p.PID, _ = strconv.Atoi(filepath.Base(dir))
-	if args, err := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil && len(args) > 0 {
-		p.Args = strings.Split(strings.TrimSuffix(string(args), "\x00"), "\x00")
-	}
-	return p, nil
+	pid, _ := strconv.Atoi(filepath.Base(dir))
+	return Process{PID: pid, Name: string(stat[begin+1 : end]), State: fields[0][0], Parent: int(number(1)),
+		CPU: time.Duration(number(11)+number(12)) * tick, Started: number(19)}, nil
 }
 
-// Find reads the process with the given PID.
-func Find(pid int) (Process, error) { return Read(fmt.Sprintf("/proc/%d", pid)) }
+// Find reads the process with the given PID, without Args: the kernel takes a lock of the process to read them.
+func Find(pid int) (Process, error) { return readStat(fmt.Sprintf("/proc/%d", pid)) }
 
 // All reads all processes in proc, /proc except in tests, in the order of their PIDs.
 func All(proc string) (all []Process, err error) {

@@ -124,11 +124,8 @@ func (r Removal) handle(ctx context.Context, store cache.Store, name string) err
 // orphans looks once for members whose Node was deleted while no server watched Nodes: the leading one is often the one that is removed.
 func (r Removal) orphans(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], synced func() bool, store cache.Store) {
 	for lifecycle.Sleep(ctx, registration) == nil {
-		if !synced() {
-			continue
-		}
 		members, err := r.Members.List(ctx)
-		if err != nil {
+		if err != nil || !synced() {
 			continue // other components report that etcd does not answer
 		}
 		for _, m := range members {
