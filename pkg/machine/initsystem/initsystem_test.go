@@ -7,9 +7,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/test/golden"
@@ -205,7 +208,24 @@ func TestCommandEnds(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) > 20*time.Second {
 		t.Errorf("%v after %v", err, time.Since(began))
 	}
-	if state, err := os.ReadFile("/proc/" + strings.TrimSpace(pid) + "/stat"); err == nil && !strings.Contains(string(state), ") Z ") {
-		t.Errorf("its child %s lives: %s", strings.TrimSpace(pid), state)
+	// A process that ends closes its output a moment before it has ended.
+	id, err := strconv.Atoi(strings.TrimSpace(pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := unix.PidfdOpen(id, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(child)
+	ended, err := unix.Poll([]unix.PollFd{{Fd: int32(child), Events: unix.POLLIN}}, 10_000)
+	for errors.Is(err, unix.EINTR) {
+		ended, err = unix.Poll([]unix.PollFd{{Fd: int32(child), Events: unix.POLLIN}}, 10_000)
+	}
+	if ended != 1 {
+		t.Errorf("its child %d lives: %v", id, err)
 	}
 }
