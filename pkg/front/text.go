@@ -3,6 +3,7 @@ package front
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,12 +17,7 @@ import (
 )
 
 func allReady(all []state.Child) bool {
-	for _, c := range all {
-		if c.State != supervise.Ready {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(all, func(c state.Child) bool { return c.State != supervise.Ready })
 }
 
 // summary describes the states of the child processes in one line, for systemctl status.

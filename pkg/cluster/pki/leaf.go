@@ -131,12 +131,7 @@ func (want desired) covers(cert *x509.Certificate) bool {
 			return false
 		}
 	}
-	for _, ip := range want.SANs.IPs {
-		if !slices.Contains(have.IPs, ip) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(want.SANs.IPs, func(ip netip.Addr) bool { return !slices.Contains(have.IPs, ip) })
 }
 
 // deadline is when the certificate is issued again. The kubelet renews its own certificates between

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -63,12 +64,7 @@ func (b bridge) Collect(out chan<- prometheus.Metric) {
 }
 
 func (b bridge) wants(name string) bool {
-	for _, prefix := range b.prefixes {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(b.prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 // gathered is a metric that another registry has gathered.

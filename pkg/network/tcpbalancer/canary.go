@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"syscall"
 	"time"
 
@@ -18,19 +19,18 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// keepAlive makes the kernel test an idle connection of a canary every second, and end it 3 s after the last packet of the machine.
+// keepAlive makes the kernel test an idle connection of a canary every second.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}
 
-// maxSilence is longer than any silence of a live machine, which acknowledges data at once and then every keep-alive.
-const maxSilence = 1500 * time.Millisecond
+// maxSilence is longer than any silence of a live machine, which acknowledges data at once and then every keep-alive. Two in a row
+// have to be lost.
+const maxSilence = 2250 * time.Millisecond
 
 // errVanished is the error for a machine that does not acknowledge data. A frozen server differs: its kernel acknowledges.
 var errVanished = errors.New("its machine does not answer")
 
-// unwellError is the error for a server that answers /readyz with a failure.
-type unwellError struct{ status string }
-
-func (e *unwellError) Error() string { return "/readyz says " + e.status }
+// errUnready is the error for a server that answers /readyz with a failure.
+var errUnready = errors.New("/readyz says")
 
 // watch is a canary: it probes a server in intervals while needsCanary. Between probes it notices at once when its connection ends.
 func (b *Balancer) watch(ctx context.Context, s *server) {
@@ -64,12 +64,8 @@ func (b *Balancer) keepWatching(s *server) bool {
 
 // conclusive reports whether one such error is enough to mark a server unhealthy.
 func conclusive(err error) bool {
-	for _, e := range []error{errVanished, syscall.ECONNREFUSED, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	enough := []error{errVanished, syscall.ECONNREFUSED, syscall.ETIMEDOUT, syscall.EHOSTUNREACH, syscall.ENETUNREACH}
+	return slices.ContainsFunc(enough, func(e error) bool { return errors.Is(err, e) })
 }
 
 // errEnded is the error for a connection that was closed between two probes.
@@ -129,10 +125,14 @@ func probe(conn net.Conn, reader *bufio.Reader, host string, timeout time.Durati
 	if _, err := fmt.Fprintf(conn, "GET /readyz HTTP/1.1\r\nHost: %s\r\nUser-Agent: coracle-balancer\r\n\r\n", host); err != nil {
 		return err
 	}
-	response, err := http.ReadResponse(reader, nil)
-	if errors.Is(err, os.ErrDeadlineExceeded) && silence(conn) >= maxSilence {
+	err := awaitData(conn, reader, timeout)
+	if errors.Is(err, os.ErrDeadlineExceeded) && silence(conn) >= timeout*3/4 { // several retransmissions, too
 		return errVanished
 	}
+	if err != nil {
+		return err
+	}
+	response, err := http.ReadResponse(reader, nil)
 	if err != nil {
 		return err
 	}
@@ -141,20 +141,39 @@ func probe(conn net.Conn, reader *bufio.Reader, host string, timeout time.Durati
 		return err
 	}
 	if response.StatusCode >= http.StatusInternalServerError {
-		return &unwellError{response.Status}
+		return fmt.Errorf("%w %s", errUnready, response.Status)
 	}
 	return nil
 }
 
-// awaitNext waits for d on an idle connection. It returns an error if the connection ends.
-func awaitNext(conn net.Conn, reader *bufio.Reader, d time.Duration) error {
-	if err := conn.SetDeadline(time.Now().Add(d)); err != nil {
-		return err
+// awaitData waits for data, at most for d, and leaves the end of d as the deadline. It returns errVanished as soon as the machine has
+// been silent for maxSilence, and looks when that can be the case at the earliest.
+func awaitData(conn net.Conn, reader *bufio.Reader, d time.Duration) error {
+	end := time.Now().Add(d)
+	for {
+		look := min(maxSilence-silence(conn), time.Until(end))
+		if err := conn.SetDeadline(time.Now().Add(look)); err != nil {
+			return err
+		}
+		switch _, err := reader.Peek(1); {
+		case err == nil:
+			return conn.SetDeadline(end)
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return err
+		case silence(conn) >= maxSilence:
+			return errVanished
+		case !time.Now().Before(end):
+			return err
+		}
 	}
-	switch _, err := reader.Peek(1); {
+}
+
+// awaitNext waits for d on an idle connection. It returns an error if the connection ends or the machine vanishes.
+func awaitNext(conn net.Conn, reader *bufio.Reader, d time.Duration) error {
+	switch err := awaitData(conn, reader, d); {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil
-	case err != nil && conclusive(err):
+	case conclusive(err):
 		return err
 	}
 	return errEnded
@@ -169,13 +188,11 @@ func silence(conn net.Conn) time.Duration {
 	if !ok {
 		return 0
 	}
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		return 0
-	}
 	var info *unix.TCPInfo
-	err = raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
-	if err != nil || info == nil {
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { info, _ = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO) })
+	}
+	if info == nil {
 		return 0
 	}
 	return time.Duration(min(info.Last_ack_recv, info.Last_data_recv)) * time.Millisecond

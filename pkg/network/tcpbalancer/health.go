@@ -60,8 +60,7 @@ func (b *Balancer) setHealth(s *server, problem error) {
 	if (s.problem == nil) != (problem == nil) {
 		b.setProblem(s, problem)
 	}
-	var unwell *unwellError
-	if problem != nil && !errors.As(problem, &unwell) {
+	if problem != nil && !errors.Is(problem, errUnready) {
 		s.closePairs()
 	}
 	if slices.ContainsFunc(b.servers, func(s *server) bool { return s.problem == nil && s.tier != fallback }) {

@@ -47,7 +47,7 @@ type Timing struct {
 	Hold     time.Duration // how long a client waits for any server
 }
 
-// defaultTiming leaves a server whose machine is gone after 3 s, by the canary's keep-alive, and a frozen one after at most 8 s.
+// defaultTiming leaves a server whose machine is gone after maxSilence, and a frozen one after at most 8 s.
 var defaultTiming = Timing{
 	Interval: 4 * time.Second, Answer: 2 * time.Second, Dial: 3 * time.Second, Next: 300 * time.Millisecond, Hold: 5 * time.Second,
 }
