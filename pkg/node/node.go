@@ -173,6 +173,11 @@ func prepare(cfg config.Config, report *state.Recorder) error {
 			}
 		}
 	}
+	if !footprint.VXLANs(cfg) {
+		if err := nft.Remove(footprint.WireTable); err != nil {
+			return err
+		}
+	}
 	if cfg.Network.Backend == config.BackendNone {
 		return removeIfOurs(cfg.Dirs.CNIConfig())
 	}

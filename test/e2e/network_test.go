@@ -72,6 +72,9 @@ func TestNetwork(t *testing.T) {
 			t.Run("host network", n.testHostNetwork)
 			t.Run("node ports", n.testNodePorts)
 			t.Run("external traffic policy Local", n.testLocal)
+			if strings.HasPrefix(name, "vxlan") {
+				t.Run("forged packets between nodes", n.testForgedVXLAN)
+			}
 			t.Run("doctor", n.testDoctor)
 		})
 	}

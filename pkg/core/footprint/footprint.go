@@ -26,6 +26,8 @@ const (
 	// PolicyTable and PolicyBridgeTable are the nft tables of network policies, with their families.
 	PolicyTable       = "inet coracle-policy"
 	PolicyBridgeTable = "bridge coracle-policy"
+	// WireTable is the nft table that decides what other machines may send to pods.
+	WireTable = "inet coracle-wire"
 	// Kmsg and MachineID are files that the kubelet reads; a node makes them where the machine has none.
 	Kmsg      = "/dev/kmsg"
 	MachineID = "/etc/machine-id"
@@ -73,8 +75,8 @@ func Parts() []Part {
 			}
 			return made
 		}},
-		{Name: "vxlan", Runs: func(cfg config.Config) bool { return cfg.Network.Backend == config.VXLAN },
-			Makes: always(entries(ledger.Link, VXLAN, VXLAN6)...)},
+		{Name: "vxlan", Runs: VXLANs,
+			Makes: always(slices.Concat(entries(ledger.Link, VXLAN, VXLAN6), entries(ledger.NFTTable, WireTable))...)},
 		// Rules that let packets of pods through are added to any chain that drops them; these are the usual names.
 		{Name: "forwarding", OnDemand: entries(ledger.NFTRule, "ip filter FORWARD", "ip6 filter FORWARD")},
 	}
@@ -87,6 +89,9 @@ func podNetwork(cfg config.Config) bool { return cfg.Network.Backend != config.B
 func NetworkPolicies(cfg config.Config) bool {
 	return podNetwork(cfg) && !cfg.Disabled("network-policy")
 }
+
+// VXLANs reports whether packets of pods travel between nodes in VXLAN.
+func VXLANs(cfg config.Config) bool { return cfg.Network.Backend == config.VXLAN }
 
 // Of returns what a node with this configuration makes on every machine.
 func Of(cfg config.Config) (all []ledger.Entry) {

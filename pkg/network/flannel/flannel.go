@@ -153,6 +153,10 @@ func (f Flannel) routes(ctx context.Context, config *subnet.Config, link *backen
 		return err // the role comes with coracle's manifests, which are applied while the node starts
 	}
 	subnets := &manager{config: config, cidrs: f.ClusterCIDRs, node: f.Node, own: own, all: all}
+	if config.BackendType == "vxlan" {
+		subnets.wire = newWire(f.Bridge, f.ClusterCIDRs)
+		subnets.guard(ctx)
+	}
 	be, err := backend.NewManager(ctx, subnets, link).GetBackend(config.BackendType)
 	if err != nil {
 		return fmt.Errorf("choosing the backend %s: %w", f.Backend, err)

@@ -37,6 +37,7 @@ type manager struct {
 	node           *kube.OwnNode
 	own            kubernetes.Interface // has permission to change the status of its own Node
 	all            kubernetes.Interface // has permission to list and watch all nodes
+	wire           *wire                // nil: the backend needs none
 }
 
 func (m *manager) Name() string { return "node " + m.node.Name }

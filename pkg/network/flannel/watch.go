@@ -47,18 +47,38 @@ func (m *manager) WatchLeases(ctx context.Context, receiver chan []lease.LeaseWa
 			send(lease.EventRemoved, old)
 		}
 	}
+	var guard func()
 	nodes, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(m.all.CoreV1().RESTClient(), "nodes", "", fields.Everything()),
 		ObjectType:    &corev1.Node{},
 		Transform:     kube.Trim(trimNode),
 		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc: update, UpdateFunc: func(_, obj any) { update(obj) }, DeleteFunc: remove,
+			AddFunc: func(obj any) {
+				update(obj)
+				guard()
+			},
+			UpdateFunc: func(old, obj any) {
+				update(obj)
+				if !sameSender(old, obj) {
+					guard()
+				}
+			},
+			DeleteFunc: func(obj any) {
+				remove(obj)
+				guard()
+			},
 		},
 	})
+	guard = func() {
+		if m.wire != nil && controller.HasSynced() {
+			m.wire.set(func() peers { return m.peersOf(nodesIn(nodes)) })
+		}
+	}
 	go func() {
 		if !cache.WaitForCacheSync(ctx.Done(), controller.HasSynced) {
 			return
 		}
+		guard()
 		if err := removeStaleRoutes(m.cidrs, m.others(nodes)); err != nil {
 			logrus.WithField("component", "flannel").Warn(err)
 		}
@@ -69,9 +89,8 @@ func (m *manager) WatchLeases(ctx context.Context, receiver chan []lease.LeaseWa
 
 // others returns the subnets of all nodes but this one.
 func (m *manager) others(nodes cache.Store) (subnets []netip.Prefix) {
-	for _, obj := range nodes.List() {
-		node, ok := obj.(*corev1.Node)
-		if !ok || node.Name == m.node.Name {
+	for _, node := range nodesIn(nodes) {
+		if node.Name == m.node.Name {
 			continue
 		}
 		if s, err := parseSubnets(node.Spec.PodCIDRs); err == nil {
@@ -81,8 +100,18 @@ func (m *manager) others(nodes cache.Store) (subnets []netip.Prefix) {
 	return subnets
 }
 
-// trimNode keeps only what leaseOf reads: there may be thousands of nodes.
+func nodesIn(store cache.Store) (all []*corev1.Node) {
+	for _, obj := range store.List() {
+		if node, ok := obj.(*corev1.Node); ok {
+			all = append(all, node)
+		}
+	}
+	return all
+}
+
+// trimNode keeps only what leaseOf and addressesOf read: there may be thousands of nodes.
 func trimNode(full, small *corev1.Node) {
+	small.Status.Addresses = full.Status.Addresses
 	small.Spec.PodCIDRs = full.Spec.PodCIDRs
 	small.Annotations = map[string]string{}
 	for _, key := range []string{managedKey, backendTypeKey, backendDataKey, backendV6DataKey, publicIPKey, publicIPv6Key} {

@@ -2,12 +2,9 @@ package networkpolicy
 
 import (
 	_ "embed" // the manifest
-	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -61,21 +58,7 @@ func Socket(cfg config.Config) string {
 }
 
 // removeTables removes the nft tables of an earlier start.
-func removeTables() error {
-	tables, err := nft.Tables()
-	if err != nil {
-		return nil //nolint:nilerr // a kernel that lists no tables has none of these
-	}
-	for _, t := range tables {
-		if t.Name != footprint.PolicyTable && t.Name != footprint.PolicyBridgeTable {
-			continue
-		}
-		if err := t.Delete(); err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("removing the network policies of an earlier start: %w", err)
-		}
-	}
-	return nil
-}
+func removeTables() error { return nft.Remove(footprint.PolicyTable, footprint.PolicyBridgeTable) }
 
 func lines(s Status) []string {
 	switch {

@@ -46,7 +46,7 @@ func Tables() ([]Table, error) {
 func Exists(name string) (bool, error) {
 	tables, err := Tables()
 	if err != nil {
-		if unsupported(err) {
+		if Unsupported(err) {
 			err = nil
 		}
 		return false, err
@@ -54,11 +54,28 @@ func Exists(name string) (bool, error) {
 	return slices.ContainsFunc(tables, func(t Table) bool { return t.Name == name }), nil
 }
 
-// unsupported reports whether a netlink error means that the kernel has no nftables.
-func unsupported(err error) bool {
+// Unsupported reports whether a netlink error means that the kernel has no nftables.
+func Unsupported(err error) bool {
 	return slices.ContainsFunc([]unix.Errno{unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.EOPNOTSUPP, unix.EINVAL}, func(no unix.Errno) bool {
 		return errors.Is(err, no)
 	})
+}
+
+// Remove deletes tables by their names. Those that do not exist are no error.
+func Remove(names ...string) error {
+	tables, err := Tables()
+	if err != nil {
+		return nil //nolint:nilerr // a kernel that lists no tables has none of these
+	}
+	for _, t := range tables {
+		if !slices.Contains(names, t.Name) {
+			continue
+		}
+		if err := t.Delete(); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("removing nft table %s of an earlier start: %w", t.Name, err)
+		}
+	}
+	return nil
 }
 
 // Delete deletes the table with its content. The error is ENOENT if the table does not exist any more.
