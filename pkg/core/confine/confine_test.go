@@ -1,0 +1,138 @@
+package confine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	childRoot = "CORACLE_TEST_CONFINED_IN" // the environment variable that makes the test's executable the confined process
+	testID    = 60999
+)
+
+func TestMain(m *testing.M) {
+	if root := os.Getenv(childRoot); root != "" {
+		confined(root)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// confined enters a confinement and prints one line for each thing that it tries.
+func confined(root string) {
+	opened, _ := os.Open("/etc")
+	defer opened.Close()
+	if err := (Confinement{ID: testID, Root: root, Syscalls: NameServer()}).Enter(); err != nil {
+		fmt.Println("enter:", err)
+	}
+	say := func(what string, err error) { fmt.Printf("%s: %v\n", what, err) }
+	data, err := os.ReadFile("/zone")
+	say("read its file", errors.Join(err, map[bool]error{true: nil, false: errors.New("other content")}[string(data) == "its own\n"]))
+	for _, name := range []string{"/etc/shadow", "../../../../etc/shadow", root + "/zone", "/proc/self/environ"} {
+		_, err = os.ReadFile(name)
+		say("read "+name, err)
+	}
+	say("write", os.WriteFile("/zone", nil, 0o644))
+	_, err = unix.Openat(int(opened.Fd()), "shadow", unix.O_RDONLY, 0)
+	say("open beside a descriptor", err)
+	say("run a program", exec.Command("/zone").Run())
+	say("become root", syscall.Setuid(0))
+	say("mount", unix.Mount("", "/", "tmpfs", 0, ""))
+	say("chroot", unix.Chroot("/"))
+	say("new namespace", unix.Unshare(unix.CLONE_NEWUSER))
+	_, _, errno := syscall.RawSyscall6(unix.SYS_CLONE, unix.CLONE_NEWUSER|uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
+	say("clone a namespace", asError(errno))
+	say("trace", unix.PtraceAttach(os.Getppid()))
+	_, err = net.Listen("tcp", "127.0.0.1:0")
+	say("listen", err)
+	done := make(chan string)
+	go func() { // in another thread
+		caps, _ := capabilities()
+		done <- fmt.Sprintf("user %d group %d capabilities %d", os.Getuid(), os.Getgid(), caps)
+	}()
+	fmt.Println(<-done)
+}
+
+func capabilities() (uint32, error) {
+	header, data := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
+	err := unix.Capget(&header, &data[0])
+	return data[0].Permitted | data[1].Permitted | data[0].Effective | data[0].Inheritable, err
+}
+
+func run(t *testing.T, flags uintptr) string {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	root := filepath.Join(t.TempDir(), "root")
+	if err := os.Mkdir(root, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "zone"), []byte("its own\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for dir := root; dir != "/"; dir = filepath.Dir(dir) { // another user has to get there
+		if err := os.Chmod(dir, 0o755); err != nil && !errors.Is(err, fs.ErrPermission) {
+			t.Fatal(err)
+		}
+		if dir == os.TempDir() {
+			break
+		}
+	}
+	var out bytes.Buffer
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), childRoot+"="+root)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: flags}
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %s", err, out.String())
+	}
+	return strings.ReplaceAll(out.String(), root, "ROOT")
+}
+
+func TestEnter(t *testing.T) {
+	got := run(t, unix.CLONE_NEWNS)
+	const want = `read its file: <nil>
+read /etc/shadow: open /etc/shadow: no such file or directory
+read ../../../../etc/shadow: open ../../../../etc/shadow: no such file or directory
+read ROOT/zone: open ROOT/zone: no such file or directory
+read /proc/self/environ: open /proc/self/environ: no such file or directory
+`
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+	for _, line := range []string{"listen: <nil>\n", fmt.Sprintf("\nuser %d group %[1]d capabilities 0\n", testID)} {
+		if !strings.Contains(got, line) {
+			t.Errorf("no %q in:\n%s", line, got)
+		}
+	}
+	for _, what := range []string{"write", "open beside a descriptor", "run a program", "become root", "mount", "chroot", "new namespace", "clone a namespace", "trace"} {
+		if strings.Contains(got, "\n"+what+": <nil>") || !strings.Contains(got, "\n"+what+": ") {
+			t.Errorf("%s: allowed, or not tried:\n%s", what, got)
+		}
+	}
+}
+
+// TestWithoutMountNamespace: what is possible is done, and what is missing is said.
+func TestWithoutMountNamespace(t *testing.T) {
+	got := run(t, 0)
+	for _, want := range []string{"enter: changing the root directory: there is no mount namespace", fmt.Sprintf("\nuser %d group %[1]d capabilities 0\n", testID)} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in:\n%s", want, got)
+		}
+	}
+	if strings.Contains(got, "read /etc/shadow: <nil>") {
+		t.Errorf("another user's file was read:\n%s", got)
+	}
+}
