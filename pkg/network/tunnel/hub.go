@@ -7,19 +7,23 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"time"
-
-	"github.com/hashicorp/yamux"
 )
 
-// maxSessions is how many connections of one node are kept: a node that lost its connection may dial again before the server notices.
-const maxSessions = 3
+// maxSessions is how many connections of one node are kept: a node that lost its connection may dial again before the server notices. The
+// oldest is closed for another, so that dead connections never keep a node out.
+const maxSessions = 2
 
 // Hub is the server's end of tunnels, with the connections of all nodes. The zero value is usable.
 type Hub struct {
 	mu      sync.Mutex
-	nodes   map[string][]*yamux.Session // newest last
-	arrival chan struct{}               // closed when the next connection comes; nil if no goroutine waits
+	nodes   map[string]*peer
+	arrival chan struct{} // closed when the next connection comes; nil if no goroutine waits
+}
+
+// peer is a node with connections.
+type peer struct {
+	sessions  []*session // newest last
+	allowance *allowance // of all of them
 }
 
 // ErrNoTunnel means that a node has no connection to this server.
@@ -27,52 +31,65 @@ var ErrNoTunnel = errors.New("it has no tunnel to this server")
 
 // Serve adds a connection of a node, and keeps it until it ends. It does not block.
 func (h *Hub) Serve(node string, conn net.Conn) error {
-	session, err := yamux.Client(conn, yamuxConfig())
+	added, surplus, err := h.add(node, conn)
 	if err != nil {
-		return errors.Join(err, conn.Close())
+		return err
 	}
-	h.mu.Lock()
-	if h.nodes == nil {
-		h.nodes = map[string][]*yamux.Session{}
-	}
-	all := append(h.nodes[node], session)
-	var surplus *yamux.Session
-	if len(all) > maxSessions {
-		surplus, all = all[0], all[1:]
-	}
-	h.nodes[node] = all
-	if h.arrival != nil {
-		close(h.arrival)
-		h.arrival = nil
-	}
-	h.mu.Unlock()
 	if surplus != nil {
 		_ = surplus.Close()
 	}
 	go func() {
-		<-session.CloseChan()
-		h.remove(node, session)
+		<-added.CloseChan()
+		h.remove(node, added)
 	}()
 	return nil
 }
 
-func (h *Hub) remove(node string, session *yamux.Session) {
+// add adds a connection. It returns the one that is too many, or nil.
+func (h *Hub) add(node string, conn net.Conn) (added, surplus *session, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	rest := slices.DeleteFunc(slices.Clone(h.nodes[node]), func(s *yamux.Session) bool { return s == session })
-	if len(rest) == 0 {
+	p := h.nodes[node]
+	if p == nil {
+		p = &peer{allowance: newAllowance()}
+	}
+	if added, err = newSession(conn, false, p.allowance); err != nil {
+		return nil, nil, err
+	}
+	if h.nodes == nil {
+		h.nodes = map[string]*peer{}
+	}
+	h.nodes[node] = p
+	if p.sessions = append(p.sessions, added); len(p.sessions) > maxSessions {
+		surplus = p.sessions[0]
+		p.sessions = slices.Delete(p.sessions, 0, 1)
+	}
+	if h.arrival != nil {
+		close(h.arrival)
+		h.arrival = nil
+	}
+	return added, surplus, nil
+}
+
+func (h *Hub) remove(node string, ended *session) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.nodes[node]
+	if p == nil {
+		return
+	}
+	p.sessions = slices.DeleteFunc(p.sessions, func(s *session) bool { return s == ended })
+	if len(p.sessions) == 0 {
 		delete(h.nodes, node)
-	} else {
-		h.nodes[node] = rest
 	}
 }
 
 // Close ends all connections.
 func (h *Hub) Close() {
 	h.mu.Lock()
-	var all []*yamux.Session
-	for _, sessions := range h.nodes {
-		all = append(all, sessions...)
+	var all []*session
+	for _, p := range h.nodes {
+		all = append(all, p.sessions...)
 	}
 	h.mu.Unlock()
 	for _, s := range all {
@@ -81,21 +98,21 @@ func (h *Hub) Close() {
 }
 
 // session returns a node's newest connection, or nil.
-func (h *Hub) session(node string) *yamux.Session {
+func (h *Hub) session(node string) *session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := h.nodes[node]
-	if len(all) == 0 {
+	p := h.nodes[node]
+	if p == nil {
 		return nil
 	}
-	return all[len(all)-1]
+	return p.sessions[len(p.sessions)-1]
 }
 
 // awaitSession waits until a node has a connection. The error is ErrNoTunnel when enough is closed or ctx is done before.
 func (h *Hub) awaitSession(ctx context.Context, node string, enough <-chan struct{}) error {
 	for {
 		h.mu.Lock()
-		there := len(h.nodes[node]) > 0
+		there := h.nodes[node] != nil
 		if h.arrival == nil {
 			h.arrival = make(chan struct{})
 		}
@@ -137,11 +154,10 @@ func (h *Hub) Dial(ctx context.Context, node, address string) (net.Conn, error) 
 	if session == nil {
 		return nil, ErrNoTunnel
 	}
-	stream, err := session.OpenStream()
+	conn, err := session.open()
 	if err != nil {
 		return nil, fmt.Errorf("opening a stream: %w", err)
 	}
-	conn := &duplex{Stream: stream}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	err = requestAddress(conn, address)
 	if !stop() {
@@ -152,12 +168,4 @@ func (h *Hub) Dial(ctx context.Context, node, address string) (net.Conn, error) 
 		return nil, err
 	}
 	return conn, nil
-}
-
-// duplex is a stream whose Close also ends pending reads, as that of a net.Conn does. The multiplexer's Close ends one direction only.
-type duplex struct{ *yamux.Stream }
-
-func (s *duplex) Close() error {
-	_ = s.SetReadDeadline(time.Unix(1, 0))
-	return s.Stream.Close()
 }

@@ -5,15 +5,12 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strings"
 	"time"
-
-	"github.com/hashicorp/yamux"
 )
 
 // Node is the node's end of tunnels.
@@ -38,15 +35,15 @@ func (n Node) Connect(ctx context.Context, server string, up func()) error {
 	if err != nil {
 		return err
 	}
-	session, err := yamux.Server(conn, yamuxConfig())
+	session, err := newSession(conn, true, newAllowance())
 	if err != nil {
-		return errors.Join(err, conn.Close())
+		return err
 	}
 	defer session.Close()
 	defer context.AfterFunc(ctx, func() { _ = session.Close() })()
 	up()
 	for {
-		stream, err := session.AcceptStream()
+		stream, err := session.accept()
 		if err != nil {
 			return err
 		}
@@ -123,7 +120,7 @@ func (e *AnswerError) Error() string {
 }
 
 // serve connects one stream to its target.
-func (n Node) serve(ctx context.Context, stream *yamux.Stream) {
+func (n Node) serve(ctx context.Context, stream *stream) {
 	defer stream.Close()
 	_ = stream.SetReadDeadline(time.Now().Add(connectTimeout))
 	address, err := readAddress(stream)

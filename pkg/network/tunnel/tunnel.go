@@ -37,13 +37,13 @@ const (
 // keepAliveInterval is how often both ends ping each other. NATs keep an idle connection for at least some minutes.
 const keepAliveInterval = 30 * time.Second
 
-// yamuxConfig is the configuration of the multiplexer. A stream buffers at most 1 MiB, so that a stream that is not read neither
-// fills memory nor blocks the others.
+// yamuxConfig is the configuration of the multiplexer. A stream that is not read buffers at most its window; see allowance for all of them.
 func yamuxConfig() *yamux.Config {
 	c := yamux.DefaultConfig()
 	c.KeepAliveInterval = keepAliveInterval
 	c.ConnectionWriteTimeout = 30 * time.Second
-	c.MaxStreamWindowSize = 1 << 20
+	c.MaxStreamWindowSize = maxWindow
+	c.StreamCloseTimeout = closeTimeout
 	c.LogOutput = io.Discard // methods return the errors that matter
 	return c
 }

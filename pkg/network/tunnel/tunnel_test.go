@@ -323,7 +323,7 @@ func TestSurplusConnection(t *testing.T) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if n := len(h.nodes["n"]); n != maxSessions {
+	if n := len(h.nodes["n"].sessions); n != maxSessions {
 		t.Errorf("%d connections are kept, not %d", n, maxSessions)
 	}
 }
