@@ -28,7 +28,7 @@ type refusal struct {
 // TestJoinMistakes: a mistake in a join command is reported within seconds.
 func TestJoinMistakes(t *testing.T) {
 	slots.Take(t)
-	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, ServerArgs: []string{"--agent-token=for-agents-only"}})
+	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, ServerArgs: []string{"--agent-token=only-for-the-agents"}})
 	server := "https://" + c.Servers[0].IP.String() + ":6443"
 	at := []string{"--server=" + server}
 	bootstrapSecret(c.Servers[0], "aaaaaa", "0123456789abcdef", "agent", time.Hour)
@@ -39,7 +39,7 @@ func TestJoinMistakes(t *testing.T) {
 		{name: "unknown token", role: "agent", token: "bbbbbb.0123456789abcdef", args: at, want: []string{server, "does not accept the token"}},
 		{name: "expired token", role: "agent", token: "eeeeee.0123456789abcdef", args: at, want: []string{"has expired"}},
 		{name: "agents' token for a server", role: "server", token: "aaaaaa.0123456789abcdef", args: at, want: []string{"--role server"}},
-		{name: "--agent-token for a server", role: "server", token: "for-agents-only", args: at, want: []string{"--role server"}},
+		{name: "--agent-token for a server", role: "server", token: "only-for-the-agents", args: at, want: []string{"--role server"}},
 		{name: "no token", role: "agent", args: at, want: []string{"needs a token", "coracle token create"}, code: 2},
 		{name: "cut token", role: "agent", token: wrongPin[:60], args: at, want: []string{"not whole"}, code: 2},
 		{name: "no server", role: "agent", token: "aaaaaa.0123456789abcdef", args: []string{}, want: []string{"--server"}, code: 2},

@@ -44,6 +44,14 @@ func Run(ctx context.Context, cfg config.Config, resolve Resolve, waiting func(e
 	if err != nil {
 		return cfg, err
 	}
+	agents, err := parseEither(cfg.Join.AgentToken, cfg.Join.AgentTokenFile)
+	if err != nil {
+		return cfg, exitcode.Usagef("the agents' token: %w", err)
+	}
+	begins := !made && !j.memory.Joined && cfg.Join.Server == ""
+	if err := checkLength(begins, j.token, agents); err != nil {
+		return cfg, err
+	}
 	known, err := j.server(ctx, made)
 	switch {
 	case err != nil:
@@ -56,7 +64,7 @@ func Run(ctx context.Context, cfg config.Config, resolve Resolve, waiting func(e
 	if err != nil {
 		return cfg, err
 	}
-	return cfg, offerTokens(cfg, j.token)
+	return cfg, offerTokens(cfg, j.token, agents)
 }
 
 // joiner is one call of Run.

@@ -227,7 +227,11 @@ func TestTokensForOthers(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return offerTokens(cfg, t)
+		agents, err := parseEither(cfg.Join.AgentToken, "")
+		if err != nil {
+			return err
+		}
+		return offerTokens(cfg, t, agents)
 	}
 	cfg.Join.AgentToken = "for-agents-only"
 	if err := keep("for-everybody"); err != nil {
@@ -259,11 +263,47 @@ func TestTokensForOthers(t *testing.T) {
 		}
 	}
 	cfg.Join.Server, cfg.Join.AgentToken = "", ""
-	if err := offerTokens(cfg, nil); err != nil {
+	if err := offerTokens(cfg, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(cfg.Dirs.Token()); err == nil {
 		t.Error("a token that is not given any more is kept")
+	}
+}
+
+// TestShortTokens: a cluster does not begin with a token that can be guessed, and one that has it goes on.
+func TestShortTokens(t *testing.T) {
+	for _, c := range []struct {
+		name, own, agents string
+		exists            bool // the cluster
+		want              string
+	}{
+		{"15 characters", "correct-horse-b", "", false, "the text of --token can be guessed, because it has fewer than 16 characters"},
+		{"15 characters of two bytes", strings.Repeat("é", 15), "", false, "--token can be guessed"},
+		{"for agents", "", "correct-horse-b", false, "--agent-token can be guessed"},
+		{"16 characters", "correct-horse-ba", "battery-staple-16", false, ""},
+		{"of Kubernetes", "abcdef.0123456789abcdef", "", false, ""},
+		{"existing cluster", "correct-horse", "correct-cow", true, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := hostOf(t, config.Server, "first")
+			cfg.Join.Token, cfg.Join.AgentToken = c.own, c.agents
+			if c.exists {
+				if err := os.MkdirAll(filepath.Join(cfg.Dirs.Etcd(), "member"), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := Run(t.Context(), cfg, nil, nil)
+			switch {
+			case c.want == "" && err != nil:
+				t.Error(err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("got %v", err)
+			}
+			if _, err := os.Stat(cfg.Dirs.ServerCluster()); (err == nil) != (c.want == "") {
+				t.Errorf("the settings are written: %v", err)
+			}
+		})
 	}
 }
 

@@ -10,6 +10,9 @@ import (
 	"regexp"
 	"strings"
 	"unicode"
+	"unicode/utf8"
+
+	"github.com/sirupsen/logrus"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
@@ -31,6 +34,8 @@ type Token struct {
 	ID, Secret string
 	// Chosen says that the token was derived from a plain text, which all machines may have been given.
 	Chosen bool
+	// Short says that the plain text has fewer than minNewLength characters.
+	Short bool
 }
 
 // tokenPrefix begins the text of a token with a pin. Its number is the version of the format.
@@ -40,8 +45,10 @@ const (
 	alphabet     = "abcdefghijklmnopqrstuvwxyz0123456789"
 	idLength     = 6
 	secretLength = 16
-	// minPlainLength is the least length of a plain token in bytes.
+	// minPlainLength is the least length of a plain token in bytes, which clusters of earlier releases accept.
 	minPlainLength = 8
+	// minNewLength is the least number of characters of a plain token with which a cluster begins.
+	minNewLength = 16
 	// maxLength is the largest length of a token in bytes: a longer text is some other file.
 	maxLength = 4096
 )
@@ -101,7 +108,7 @@ func deriveToken(text string) (Token, error) {
 	for i, b := range bytes {
 		bytes[i] = alphabet[int(b)%len(alphabet)]
 	}
-	return Token{ID: string(bytes[:idLength]), Secret: string(bytes[idLength:]), Chosen: true}, nil
+	return Token{ID: string(bytes[:idLength]), Secret: string(bytes[idLength:]), Chosen: true, Short: utf8.RuneCountInString(text) < minNewLength}, nil
 }
 
 // NewToken makes a random token for the cluster with the pin.
@@ -150,9 +157,28 @@ func parseEither(text, file string) (*Token, error) {
 	return &t, err
 }
 
+// checkLength refuses a short token with which a server begins a cluster, as its ID, which is in logs, lets people try texts on their own machine. With a
+// token that an existing cluster has, the server starts with a warning.
+func checkLength(begins bool, own, agents *Token) error {
+	for _, given := range []struct {
+		flag  string
+		token *Token
+	}{{"--token", own}, {"--agent-token", agents}} {
+		if given.token == nil || !given.token.Short {
+			continue
+		}
+		text := fmt.Sprintf("the text of %s can be guessed, because it has fewer than %d characters", given.flag, minNewLength)
+		if begins {
+			return exitcode.Usagef("%s: choose a longer one, as openssl rand -hex 16 prints, or leave it out and make tokens with coracle token create", text)
+		}
+		logrus.Warnf("%s: start all servers with a longer one; machines that have joined do not need it again", text)
+	}
+	return nil
+}
+
 // offerTokens writes the tokens that a server was started with to files, from which the control plane publishes them, so that
-// other machines can join with them. own is the token of --token, nil if there is none.
-func offerTokens(cfg config.Config, own *Token) error {
+// other machines can join with them. own is the token of --token and agents that of --agent-token, nil if there is none.
+func offerTokens(cfg config.Config, own, agents *Token) error {
 	if cfg.Join.Server != "" && own != nil && !own.Chosen {
 		own = nil // this machine joined with it; it belongs to the cluster. A plain token may be on all machines and stays valid
 	}
@@ -160,10 +186,6 @@ func offerTokens(cfg config.Config, own *Token) error {
 		if pin, err := pki.OwnPin(cfg.Dirs); err != nil || pin != own.Pin {
 			return exitcode.Usagef("the token is for joining a cluster that exists: say where it is with --server https://HOST:6443")
 		}
-	}
-	agents, err := parseEither(cfg.Join.AgentToken, cfg.Join.AgentTokenFile)
-	if err != nil {
-		return exitcode.Usagef("the agents' token: %w", err)
 	}
 	if own != nil && agents != nil && own.ID == agents.ID {
 		return exitcode.Usagef("the token and the agents' token are the same, and then agents could join as servers: make them different")

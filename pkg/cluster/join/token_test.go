@@ -16,10 +16,10 @@ func TestParseToken(t *testing.T) {
 		want       Token
 		err        string
 	}{
-		{"pinned", "C1" + pin + "::abcdef.0123456789abcdef", Token{pin, "abcdef", "0123456789abcdef", false}, ""},
-		{"with a line's end", "C1" + pin + "::abcdef.0123456789abcdef\n", Token{pin, "abcdef", "0123456789abcdef", false}, ""},
-		{"bootstrap token", "abcdef.0123456789abcdef", Token{"", "abcdef", "0123456789abcdef", false}, ""},
-		{"plain", "correct-horse", Token{"", "7tm7fj", "nn0gc6t3d7sy68tj", true}, ""},
+		{"pinned", "C1" + pin + "::abcdef.0123456789abcdef", Token{pin, "abcdef", "0123456789abcdef", false, false}, ""},
+		{"with a line's end", "C1" + pin + "::abcdef.0123456789abcdef\n", Token{pin, "abcdef", "0123456789abcdef", false, false}, ""},
+		{"bootstrap token", "abcdef.0123456789abcdef", Token{"", "abcdef", "0123456789abcdef", false, false}, ""},
+		{"plain", "correct-horse", Token{"", "7tm7fj", "nn0gc6t3d7sy68tj", true, true}, ""},
 		{"empty", " \n", Token{}, "empty"},
 		{"short", "1234567", Token{}, "too short"},
 		{"long", strings.Repeat("a", 5000), Token{}, "too long"},
@@ -89,7 +89,7 @@ func FuzzParseToken(f *testing.F) {
 		if !bareToken.MatchString(tok.Bearer()) || tok.Pin != "" && !pinnedToken.MatchString(tok.Text()) {
 			t.Errorf("%q is %s", text, tok.Text())
 		}
-		tok.Chosen = false // what is handed on is the bootstrap token
+		tok.Chosen, tok.Short = false, false // what is handed on is the bootstrap token
 		if back, err := ParseToken(tok.Text()); err != nil || back != tok {
 			t.Errorf("%q came back as %s, %v", text, back.Text(), err)
 		}

@@ -308,6 +308,8 @@ func TestNeverLockedOut(t *testing.T) {
 		}
 		return err == nil
 	})
+	hub.mu.Lock()
+	defer hub.mu.Unlock()
 	if sessions := len(hub.nodes["n"].sessions); sessions != maxSessions {
 		t.Errorf("%d connections are kept, not %d", sessions, maxSessions)
 	}
