@@ -6,12 +6,15 @@ import (
 	"path/filepath"
 	"slices"
 
+	"k8s.io/apiserver/pkg/admission"
+
 	embedded "github.com/coracle-dev/coracle/manifests"
 	"github.com/coracle-dev/coracle/pkg/addons"
 	"github.com/coracle-dev/coracle/pkg/addons/manifests"
 	"github.com/coracle-dev/coracle/pkg/cluster/certificates"
 	"github.com/coracle-dev/coracle/pkg/cluster/csrapprover"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeaddresses"
+	"github.com/coracle-dev/coracle/pkg/cluster/nodeadmission"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeclaims"
 	"github.com/coracle-dev/coracle/pkg/cluster/noderoles"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
@@ -53,7 +56,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Extension: joins.extension(),
 		Egress:    joins.egress(cfg),
 		Groups:    extras.groups,
-		Admission: extras.admission,
+		Admission: append(extras.admission, addon.Admission{Name: nodeadmission.Name, New: func() admission.Interface { return nodeadmission.New() }}),
 		Gates:     gates,
 		Args:      cfg.Args["kube-apiserver"],
 	}, data.unit)

@@ -83,5 +83,7 @@ func (e *joinEndpoint) isOwn(ctx context.Context, cfg config.Config) error {
 // egress makes the endpoint accept the nodes' tunnels and the API server use them.
 func (e *joinEndpoint) egress(cfg config.Config) apiserver.Egress {
 	e.server.Tunnel = e.hub.Handler(endpoint.NodeOf, endpoint.WriteRefusal)
-	return apiserver.Egress{Tunnels: e.hub, Node: cfg.Node.Name, AnyPodAddress: cfg.Network.Backend == config.BackendNone}
+	return apiserver.Egress{
+		Tunnels: e.hub, Node: cfg.Node.Name, AnyPodAddress: cfg.Network.Backend == config.BackendNone, ClusterCIDRs: cfg.Network.ClusterCIDRs,
+	}
 }

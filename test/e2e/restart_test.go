@@ -228,10 +228,15 @@ func (w *configMapWriter) wait() []string {
 func testHostReboot(t *testing.T, h *hosts.Host, _ *hosts.Server) *hosts.Server {
 	startSleepers(t, h)
 	h.Kubectl("create", "configmap", "kept")
+	h.Apply(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "elsewhere"}, "spec": {"podCIDR": "198.51.100.0/24", "podCIDRs": ["198.51.100.0/24"]}}`)
 	h.Kill()
 	h.Boot()
 	s := h.Start()
 	waitReady(t, h)
+	if s.Restarts() > 0 || !strings.Contains(s.Log(), "the node's pod subnet 198.51.100.0/24 is another node's or not one of the cluster's") {
+		t.Error("a Node with a subnet outside of the cluster's stops the control plane, or nothing is said about it")
+	}
+	h.Kubectl("delete", "node", "elsewhere")
 	h.Kubectl("get", "configmap", "kept")
 	hosts.Eventually(t, 3*time.Minute, func() error {
 		ready := h.Kubectl("get", "deployment", "sleepers", "-o", "jsonpath={.status.readyReplicas}")

@@ -22,6 +22,7 @@ import (
 	controlplaneserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/network/tunnel"
 )
 
@@ -31,6 +32,7 @@ type Egress struct {
 	Node    string      // the name of the server's own node, which has no tunnel
 	// AnyPodAddress is set if pod addresses do not belong to the pod CIDR of their node, as with a CNI plugin of the user.
 	AnyPodAddress bool
+	ClusterCIDRs  []netip.Prefix
 }
 
 // newConfig makes the configurations of the servers with upstream's functions, in upstream's order. It differs from upstream's NewConfig
@@ -53,11 +55,11 @@ func (e Egress) newConfig(opts options.CompletedOptions, groups []Group) (*app.C
 	}
 	generic.Authorization.Authorizer = newSyncedAuthorizer(generic.Authorization.Authorizer, shared)
 	e.install(generic, shared)
-	kube, resolver, admission, err := app.CreateKubeAPIServerConfig(opts, generic, shared, storage)
+	built, resolver, admission, err := app.CreateKubeAPIServerConfig(opts, generic, shared, storage)
 	if err != nil {
 		return nil, err
 	}
-	base := &kube.ControlPlane
+	base := &built.ControlPlane
 	webhooks := webhook.NewDefaultAuthenticationInfoResolverWrapper(base.ProxyTransport, base.Generic.EgressSelector,
 		base.Generic.LoopbackClientConfig, base.Generic.TracerProvider)
 	extensions, err := controlplaneserver.CreateAPIExtensionsConfig(*base.Generic, base.VersionedInformers, admission,
@@ -70,7 +72,7 @@ func (e Egress) newConfig(opts options.CompletedOptions, groups []Group) (*app.C
 	if err != nil {
 		return nil, err
 	}
-	return &app.Config{Options: opts, Aggregator: aggregator, KubeAPIs: kube, ApiExtensions: extensions}, nil
+	return &app.Config{Options: opts, Aggregator: aggregator, KubeAPIs: built, ApiExtensions: extensions}, nil
 }
 
 // install sets the dialer.
@@ -78,7 +80,7 @@ func (e Egress) install(generic *genericserver.Config, shared informers.SharedIn
 	if e.Tunnels == nil || generic.EgressSelector != nil {
 		return
 	}
-	owners := owners{nodes: shared.Core().V1().Nodes().Lister()}
+	owners := owners{nodes: shared.Core().V1().Nodes().Lister(), cluster: e.ClusterCIDRs}
 	if e.AnyPodAddress {
 		owners.pods = shared.Core().V1().Pods().Lister()
 	}
@@ -90,8 +92,9 @@ func (e Egress) install(generic *genericserver.Config, shared informers.SharedIn
 
 // owners finds the node of an address. Both listers exist in the server anyway.
 type owners struct {
-	nodes corelisters.NodeLister
-	pods  corelisters.PodLister // used instead of the nodes' pod CIDRs; nil if the CIDRs are right
+	nodes   corelisters.NodeLister
+	pods    corelisters.PodLister // used instead of the nodes' pod CIDRs; nil if the CIDRs are right
+	cluster []netip.Prefix        // in which the pod CIDRs are
 }
 
 func (o owners) of(host string) (owner tunnel.Owner, ok bool) {
@@ -100,13 +103,19 @@ func (o owners) of(host string) (owner tunnel.Owner, ok bool) {
 		return owner, false
 	}
 	ip, _ := netip.ParseAddr(host) // a name has the zero value, which is in no CIDR
-	// CIDRs go first: the control plane assigns them, while nodes report their addresses themselves.
+	// CIDRs go first: the control plane assigns them, while nodes report their addresses themselves. Of several Nodes the oldest counts.
 	for _, matches := range []func(*corev1.Node) bool{
-		func(n *corev1.Node) bool { return o.pods == nil && contains(n.Spec.PodCIDRs, ip) },
+		func(n *corev1.Node) bool { return o.pods == nil && contains(n, o.cluster, ip) },
 		func(n *corev1.Node) bool { return has(n, host) },
 	} {
-		if i := slices.IndexFunc(nodes, matches); i >= 0 {
-			return ownerOf(nodes[i]), true
+		var oldest *corev1.Node
+		for _, n := range nodes {
+			if matches(n) && (oldest == nil || kube.Older(n, oldest)) {
+				oldest = n
+			}
+		}
+		if oldest != nil {
+			return ownerOf(oldest), true
 		}
 	}
 	if o.pods == nil || !ip.IsValid() {
@@ -138,9 +147,7 @@ func has(node *corev1.Node, host string) bool {
 	return slices.ContainsFunc(node.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == host })
 }
 
-func contains(cidrs []string, ip netip.Addr) bool {
-	return slices.ContainsFunc(cidrs, func(text string) bool {
-		cidr, err := netip.ParsePrefix(text)
-		return err == nil && cidr.Contains(ip.Unmap())
-	})
+// contains reports whether an address is one of a Node's pods.
+func contains(node *corev1.Node, cluster []netip.Prefix, ip netip.Addr) bool {
+	return slices.ContainsFunc(kube.PodCIDRs(node), func(cidr netip.Prefix) bool { return cidr.Contains(ip.Unmap()) }) && kube.InCluster(node, cluster)
 }

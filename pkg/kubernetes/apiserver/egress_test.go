@@ -1,6 +1,8 @@
 package apiserver
 
 import (
+	"cmp"
+	"net/netip"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,8 +19,12 @@ func TestOwners(t *testing.T) {
 	}{
 		"n1": {[]string{"10.0.0.1", "n1"}, []string{"10.42.0.0/24", "fd00:42::/64"}},
 		"n2": {[]string{"10.0.0.2", "n2"}, []string{"10.42.1.0/24", "fd00:42:0:1::/64"}},
+		// It came last and claims what others have.
+		"a-late-one": {[]string{"10.0.0.1", "10.0.0.2"}, []string{"10.42.0.0/23", "fd00:42::/56"}},
+		"outside":    {nil, []string{"198.51.100.0/24"}},
 	} {
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.NodeSpec{PodCIDRs: c.cidrs}}
+		made := map[string]int64{"n1": 1, "n2": 2}[name]
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(cmp.Or(made, 3), 0)}, Spec: corev1.NodeSpec{PodCIDRs: c.cidrs}}
 		for _, a := range c.addresses {
 			node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Address: a})
 		}
@@ -33,7 +39,8 @@ func TestOwners(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	byRange := owners{nodes: corelisters.NewNodeLister(nodes)}
+	cluster := []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd00:42::/56")}
+	byRange := owners{nodes: corelisters.NewNodeLister(nodes), cluster: cluster}
 	byPod := owners{nodes: byRange.nodes, pods: corelisters.NewPodLister(pods)}
 	for _, c := range []struct {
 		host                  string
@@ -46,6 +53,7 @@ func TestOwners(t *testing.T) {
 		{"10.42.0.10", "n1", ""},
 		{"fd00:42:0:1::9", "n2", ""},
 		{"10.43.0.1", "", ""},
+		{"198.51.100.7", "", ""},
 		{"webhook.example", "", ""},
 	} {
 		for _, o := range []struct {

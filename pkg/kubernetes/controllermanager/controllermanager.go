@@ -45,6 +45,7 @@ func (c ControllerManager) Run(ctx context.Context, ready func()) error {
 	if err := os.MkdirAll(c.VolumePlugins, 0o755); err != nil { // the prober of FlexVolumes warns if it has to make it
 		return fmt.Errorf("making the directory of volume plugins: %w", err)
 	}
+	subnets := takeNodeIPAM(opts)
 	cfg, err := opts.Config(ctx, known, disabled, aliases)
 	if err != nil {
 		return err
@@ -54,6 +55,15 @@ func (c ControllerManager) Run(ctx context.Context, ready func()) error {
 	var apart sync.WaitGroup
 	defer apart.Wait()
 	defer cancel()
+	failed := make(chan error, 1)
+	if subnets {
+		apart.Go(func() {
+			if err := runNodeIPAM(ctx, complete); err != nil && ctx.Err() == nil {
+				failed <- err
+				cancel()
+			}
+		})
+	}
 	if c.apart() {
 		apart.Go(func() {
 			if err := runPolicyStatus(ctx, complete); err != nil && ctx.Err() == nil {
@@ -63,6 +73,11 @@ func (c ControllerManager) Run(ctx context.Context, ready func()) error {
 	}
 	ready()
 	err = app.Run(ctx, complete)
+	select {
+	case err := <-failed:
+		return err
+	default:
+	}
 	if err == nil && ctx.Err() == nil {
 		return errors.New("the controllers ended unexpectedly")
 	}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/flannel-io/flannel/pkg/backend"
@@ -15,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -109,6 +111,7 @@ func nodeNamed(name string, podCIDRs []string, attrs *lease.LeaseAttrs) *corev1.
 }
 
 func TestLease(t *testing.T) {
+	cluster := []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd42::/48")}
 	both := &lease.LeaseAttrs{BackendType: "vxlan", PublicIP: ip.FromIP(addr4.AsSlice()), PublicIPv6: ip.FromIP6(addr6.AsSlice()),
 		BackendData: json.RawMessage(`{"VNI":1,"VtepMAC":"aa:bb:cc:00:11:22"}`), BackendV6Data: json.RawMessage(`{"VNI":1,"VtepMAC":"aa:bb:cc:00:11:33"}`)}
 	v4 := &lease.LeaseAttrs{BackendType: "host-gw", PublicIP: both.PublicIP}
@@ -122,15 +125,22 @@ func TestLease(t *testing.T) {
 	}{
 		{"IPv4", false, []string{"10.42.1.0/24"}, v4, true, "10.42.1.0/24"},
 		{"dual stack", true, []string{"10.42.1.0/24", "fd42:0:0:1::/64"}, both, true, "10.42.1.0/24"},
-		{"dual stack, IPv6 first", true, []string{"fd42:0:0:1::/64", "10.42.1.0/24"}, both, true, "10.42.1.0/24"},
+		{"outside", false, []string{"198.51.100.0/24"}, v4, false, ""},
+		{"larger than the cluster's", false, []string{"10.0.0.0/8"}, v4, false, ""},
+		{"an older node's half", false, []string{"10.42.7.128/25"}, v4, false, ""},
+		{"a younger node's", false, []string{"10.42.8.0/24"}, v4, true, "10.42.8.0/24"},
 		{"one family missing", true, []string{"10.42.1.0/24"}, both, false, ""},
 		{"one address missing", true, []string{"10.42.1.0/24", "fd42:0:0:1::/64"}, v4, false, ""},
 		{"no subnet", false, nil, v4, false, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			m := &manager{config: &subnet.Config{EnableIPv4: true, EnableIPv6: tt.dual}}
-			l, ok := m.leaseOf(nodeNamed("b", tt.podCIDRs, tt.attrs))
+			m := &manager{config: &subnet.Config{EnableIPv4: true, EnableIPv6: tt.dual}, cidrs: cluster}
+			b := nodeNamed("b", tt.podCIDRs, tt.attrs)
+			b.CreationTimestamp = metav1.Unix(100, 0)
+			older, younger := nodeNamed("z", []string{"10.42.7.0/24"}, v4), nodeNamed("a", []string{"10.42.8.0/25"}, v4)
+			older.CreationTimestamp, younger.CreationTimestamp = metav1.Unix(99, 0), metav1.Unix(101, 0)
+			l, ok := m.leaseOf(b, []*corev1.Node{younger, older, b})
 			if ok != tt.ok || ok && (l.Subnet.String() != tt.subnet || l.EnableIPv6 != tt.dual) {
 				t.Errorf("got %v %+v", ok, l)
 			}
@@ -138,11 +148,51 @@ func TestLease(t *testing.T) {
 	}
 	foreign := nodeNamed("b", []string{"10.42.1.0/24"}, v4)
 	foreign.Annotations[managedKey] = "false"
-	if _, ok := (&manager{config: &subnet.Config{EnableIPv4: true}}).leaseOf(foreign); ok {
+	m := &manager{config: &subnet.Config{EnableIPv4: true}, cidrs: cluster}
+	if _, ok := m.leaseOf(foreign, nil); ok {
 		t.Error("a node whose subnet flannel does not manage gives a lease")
 	}
-	if _, ok := (&manager{config: &subnet.Config{EnableIPv4: true}}).leaseOf(&corev1.Node{}); ok {
+	if _, ok := m.leaseOf(&corev1.Node{}, nil); ok {
 		t.Error("a node without annotations gives a lease")
+	}
+}
+
+// TestSubnetConflict: who has a subnet first keeps it, whatever comes first in the watch.
+func TestSubnetConflict(t *testing.T) {
+	attrs := &lease.LeaseAttrs{BackendType: "host-gw", PublicIP: ip.FromIP(addr4.AsSlice())}
+	older, younger := nodeNamed("z", []string{"10.42.1.0/24"}, attrs), nodeNamed("a", []string{"10.42.1.128/25"}, attrs)
+	older.CreationTimestamp, younger.CreationTimestamp = metav1.Unix(99, 0), metav1.Unix(100, 0)
+	var events []string
+	store := cache.NewStore(cache.MetaNamespaceKeyFunc)
+	w := watched{
+		manager: &manager{config: &subnet.Config{EnableIPv4: true}, cidrs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}},
+		known:   map[string]lease.Lease{},
+		send: func(kind lease.EventType, l lease.Lease) {
+			events = append(events, map[lease.EventType]string{lease.EventAdded: "+", lease.EventRemoved: "-"}[kind]+l.Subnet.String())
+		},
+	}
+	for _, step := range []struct {
+		was, is any
+		want    string
+	}{
+		{nil, younger, "+10.42.1.128/25"},
+		{nil, older, "-10.42.1.128/25 +10.42.1.0/24"},
+		{younger, younger, ""},
+		{older, nil, "-10.42.1.0/24 +10.42.1.128/25"},
+		{nil, older, "-10.42.1.128/25 +10.42.1.0/24"},
+		{younger, nil, ""},
+	} {
+		events = nil
+		var err error
+		if step.is != nil {
+			err = store.Add(step.is)
+		} else {
+			err = store.Delete(step.was)
+		}
+		w.changed(step.was, step.is, store)
+		if got := strings.Join(events, " "); got != step.want || err != nil {
+			t.Errorf("sent %q, want %q (%v)", got, step.want, err)
+		}
 	}
 }
 

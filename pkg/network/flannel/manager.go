@@ -91,15 +91,17 @@ func dataText(data json.RawMessage) string {
 	return string(data)
 }
 
-// leaseOf reads how a node's pods are reached; ok is false while the node has not published it.
-func (m *manager) leaseOf(node *corev1.Node) (l lease.Lease, ok bool) {
+// leaseOf reads how a node's pods are reached; ok is false while the node has not published it, or if its subnets are not its own. all
+// are the Nodes of the cluster.
+func (m *manager) leaseOf(node *corev1.Node, all []*corev1.Node) (l lease.Lease, ok bool) {
 	if node.Annotations[managedKey] != "true" {
 		return l, false
 	}
-	s, err := parseSubnets(node.Spec.PodCIDRs)
-	if err != nil {
+	s := kube.SubnetsOf(node, all, m.cidrs)
+	if len(s) == 0 {
 		return l, false
 	}
+	var err error
 	l.Attrs.BackendType = node.Annotations[backendTypeKey]
 	l.Subnet, l.IPv6Subnet = flannelNets(s)
 	if m.config.EnableIPv4 {

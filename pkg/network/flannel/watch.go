@@ -2,7 +2,9 @@ package flannel
 
 import (
 	"context"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"github.com/flannel-io/flannel/pkg/lease"
 	"github.com/sirupsen/logrus"
@@ -16,37 +18,14 @@ import (
 // WatchLeases sends the leases of all nodes, and then changes, until ctx is done.
 func (m *manager) WatchLeases(ctx context.Context, receiver chan []lease.LeaseWatchResult) error {
 	defer close(receiver)
-	known := map[string]lease.Lease{} // by node; used by the informer's goroutine only
-	send := func(kind lease.EventType, l lease.Lease) {
+	var nodes cache.Store
+	w := watched{manager: m, known: map[string]lease.Lease{}, send: func(kind lease.EventType, l lease.Lease) {
 		result := lease.LeaseWatchResult{Events: []lease.Event{{Type: kind, Lease: l}}}
 		select {
 		case receiver <- []lease.LeaseWatchResult{result}:
 		case <-ctx.Done():
 		}
-	}
-	update := func(obj any) {
-		node, ok := obj.(*corev1.Node)
-		if !ok {
-			return
-		}
-		l, ok := m.leaseOf(node)
-		old, had := known[node.Name]
-		if !ok || had && sameLease(old, l) {
-			return
-		}
-		if had && (!old.Subnet.Equal(l.Subnet) || !old.IPv6Subnet.Equal(l.IPv6Subnet)) {
-			send(lease.EventRemoved, old)
-		}
-		known[node.Name] = l
-		send(lease.EventAdded, l)
-	}
-	remove := func(obj any) {
-		key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
-		if old, had := known[key]; err == nil && had {
-			delete(known, key)
-			send(lease.EventRemoved, old)
-		}
-	}
+	}}
 	var guard func()
 	nodes, controller := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: cache.NewListWatchFromClient(m.all.CoreV1().RESTClient(), "nodes", "", fields.Everything()),
@@ -54,17 +33,20 @@ func (m *manager) WatchLeases(ctx context.Context, receiver chan []lease.LeaseWa
 		Transform:     kube.Trim(trimNode),
 		Handler: cache.ResourceEventHandlerFuncs{
 			AddFunc: func(obj any) {
-				update(obj)
+				w.changed(nil, obj, nodes)
 				guard()
 			},
 			UpdateFunc: func(old, obj any) {
-				update(obj)
+				w.changed(old, obj, nodes)
 				if !sameSender(old, obj) {
 					guard()
 				}
 			},
 			DeleteFunc: func(obj any) {
-				remove(obj)
+				if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+					obj = unknown.Obj
+				}
+				w.changed(obj, nil, nodes)
 				guard()
 			},
 		},
@@ -79,7 +61,7 @@ func (m *manager) WatchLeases(ctx context.Context, receiver chan []lease.LeaseWa
 			return
 		}
 		guard()
-		if err := removeStaleRoutes(m.cidrs, m.others(nodes)); err != nil {
+		if err := removeStaleRoutes(m.cidrs, m.others(nodesIn(nodes))); err != nil {
 			logrus.WithField("component", "flannel").Warn(err)
 		}
 	}()
@@ -87,14 +69,64 @@ func (m *manager) WatchLeases(ctx context.Context, receiver chan []lease.LeaseWa
 	return nil
 }
 
-// others returns the subnets of all nodes but this one.
-func (m *manager) others(nodes cache.Store) (subnets []netip.Prefix) {
-	for _, node := range nodesIn(nodes) {
-		if node.Name == m.node.Name {
+// watched are the leases that were sent. It is used by the informer's goroutine only.
+type watched struct {
+	*manager
+	known map[string]lease.Lease // by node
+	send  func(lease.EventType, lease.Lease)
+}
+
+// changed sends what a change of a Node changes: its own lease, and if its subnets change, those of Nodes whose subnets overlap them. old and
+// is are nil for a Node that is new or gone.
+func (w *watched) changed(old, is any, store cache.Store) {
+	was, _ := old.(*corev1.Node)
+	now, _ := is.(*corev1.Node)
+	if was != nil && now != nil && slices.Equal(was.Spec.PodCIDRs, now.Spec.PodCIDRs) && maps.Equal(was.Annotations, now.Annotations) {
+		return
+	}
+	all := nodesIn(store)
+	affected := map[string]*corev1.Node{} // nil: it is gone
+	for _, n := range []*corev1.Node{was, now} {
+		if n == nil {
 			continue
 		}
-		if s, err := parseSubnets(node.Spec.PodCIDRs); err == nil {
-			subnets = append(subnets, s...)
+		affected[n.Name] = now
+		for _, other := range all {
+			if kube.Overlap(n, other) {
+				affected[other.Name] = other
+			}
+		}
+	}
+	leases := map[string]lease.Lease{}
+	for name, n := range affected { // first what goes: another node may have the same subnet now
+		var l lease.Lease
+		var ok bool
+		if n != nil {
+			l, ok = w.leaseOf(n, all)
+		}
+		old, had := w.known[name]
+		lost := n == nil || len(kube.SubnetsOf(n, all, w.cidrs)) == 0
+		if had && (lost || ok && (!old.Subnet.Equal(l.Subnet) || !old.IPv6Subnet.Equal(l.IPv6Subnet))) {
+			delete(w.known, name)
+			w.send(lease.EventRemoved, old)
+		}
+		if ok {
+			leases[name] = l
+		}
+	}
+	for name, l := range leases {
+		if old, had := w.known[name]; !had || !sameLease(old, l) {
+			w.known[name] = l
+			w.send(lease.EventAdded, l)
+		}
+	}
+}
+
+// others returns the subnets of all nodes but this one.
+func (m *manager) others(nodes []*corev1.Node) (subnets []netip.Prefix) {
+	for _, node := range nodes {
+		if node.Name != m.node.Name {
+			subnets = append(subnets, kube.SubnetsOf(node, nodes, m.cidrs)...)
 		}
 	}
 	return subnets

@@ -16,34 +16,23 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/network/nft"
 )
 
 // peers are the pod ranges of the other nodes, by the addresses from which each node sends.
 type peers map[netip.Addr][]netip.Prefix
 
-// peersOf returns what the Nodes say, without ranges outside the pod network or of this node, and, of ranges that overlap, only the first.
+// peersOf returns what the Nodes say, without the subnets of this node.
 func (m *manager) peersOf(nodes []*corev1.Node) peers {
-	var taken []netip.Prefix
-	if own, _ := m.node.Get(); own != nil {
-		taken, _ = parseSubnets(own.Spec.PodCIDRs)
-	}
-	valid := func(p netip.Prefix) bool {
-		return slices.ContainsFunc(m.cidrs, func(c netip.Prefix) bool { return c.Bits() <= p.Bits() && c.Contains(p.Addr()) }) &&
-			!slices.ContainsFunc(taken, p.Overlaps)
-	}
+	own, _ := m.node.Get()
 	out := peers{}
 	slices.SortFunc(nodes, func(a, b *corev1.Node) int { return strings.Compare(a.Name, b.Name) })
 	for _, node := range nodes {
-		if node.Name == m.node.Name {
+		if node.Name == m.node.Name || own != nil && kube.Overlap(own, node) {
 			continue
 		}
-		ranges, err := parseSubnets(node.Spec.PodCIDRs)
-		if err != nil {
-			continue
-		}
-		ranges = slices.DeleteFunc(ranges, func(p netip.Prefix) bool { return !valid(p) })
-		taken = append(taken, ranges...)
+		ranges := kube.SubnetsOf(node, nodes, m.cidrs)
 		for _, addr := range addressesOf(node) {
 			for _, p := range ranges {
 				if p.Addr().Is4() == addr.Is4() { // a packet of pods has the IP version of the packet that contains it

@@ -155,7 +155,7 @@ func wrap(doing string, s *discoveryv1.EndpointSlice, err error) error {
 	return fmt.Errorf("%s EndpointSlice %s: %w", doing, s.Name, err)
 }
 
-// listen returns the addresses of a node's name server.
+// listen returns the addresses of a node's name server, which only the node itself uses.
 func (k KubeDNS) listen(n *corev1.Node) []netip.Addr {
 	var ips []netip.Addr
 	for _, a := range n.Status.Addresses {
@@ -163,8 +163,12 @@ func (k KubeDNS) listen(n *corev1.Node) []netip.Addr {
 			ips = append(ips, ip)
 		}
 	}
+	var subnets []netip.Prefix
+	if kube.InCluster(n, k.Network.ClusterCIDRs) {
+		subnets = kube.PodCIDRs(n)
+	}
 	var out []netip.Addr
-	for _, l := range clusterdns.Listen(k.Network.Backend, kube.PodCIDRs(n), ips) {
+	for _, l := range clusterdns.Listen(k.Network.Backend, subnets, ips) {
 		out = append(out, l.Addr())
 	}
 	return out

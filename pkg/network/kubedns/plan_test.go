@@ -134,7 +134,8 @@ func TestListen(t *testing.T) {
 		config.HostGW:      "[10.42.3.1 fd42:0:0:3::1]",
 		config.BackendNone: "[192.0.2.7]",
 	} {
-		k := KubeDNS{Network: config.Network{Backend: backend}}
+		k := KubeDNS{Network: config.Network{Backend: backend, ClusterCIDRs: []netip.Prefix{
+			netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd42::/56")}}}
 		trimmed, err := kube.Trim(trimNode)(n)
 		if err != nil {
 			t.Fatal(err)
