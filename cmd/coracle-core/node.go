@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -95,14 +96,18 @@ func nodeRemoveCommand() *cobra.Command {
 		Use:     "remove NAME",
 		Aliases: []string{"rm"},
 		Short:   "Take a node out of the cluster",
-		Long: `Take a node out of the cluster: drain it if it lives, then delete its Node. Another machine can have its name then. The
-machine itself is left as it is: run coracle reset there.
+		Long: `Take a node out of the cluster: drain it if it lives, then refuse its keys and certificates at every server, and delete its
+Node and the pods on it. Another machine can have its name then. The machine itself is left as it is: run coracle reset there.
 
-The etcd member of a server goes too. A server has to be stopped before, because one that runs comes back.`,
+The etcd member of a server goes too. A server has to be stopped before. The keys of a cluster that are on a server's disk are not
+refused: they are every server's.`,
 		Example: `# A node that lives
 coracle node remove agent-1
 
 # One that cannot be drained
+coracle node remove agent-1 --force
+
+# One whose Node was deleted before, with kubectl
 coracle node remove agent-1 --force`,
 		Args:              oneNode,
 		ValidArgsFunction: completeNodes,
@@ -111,45 +116,60 @@ coracle node remove agent-1 --force`,
 	d.flags(c)
 	force := c.Flags().Bool("force", false, "Do not drain: pods on the node are made again elsewhere while they may still run there")
 	return interruptible(with(c, installation.administer, func(c *cobra.Command, a admin, args []string) error {
-		ctx := c.Context()
-		node, err := getNode(ctx, a.client, args[0])
+		node, err := getNode(c.Context(), a.client, args[0])
+		if errors.Is(err, errNoNode) && *force && args[0] != a.config.Node.Name {
+			return finishRemoval(c, a, args[0])
+		}
 		if err != nil {
 			return err
 		}
-		if err := notTheLast(ctx, a.client, node); err != nil {
+		if err := d.beforeRemoval(c, a, node, *force); err != nil {
 			return err
 		}
-		server := kube.IsServer(node)
-		if server && !*force && serves(ctx, node, cmp.Or(a.config.API.Port, 6443)) {
-			return fmt.Errorf("%s is running, and a server that runs comes back: run coracle node drain %[1]s, then coracle reset "+
-				"on that machine, then this again; --force removes it nevertheless", node.Name)
-		}
-		switch {
-		case *force:
-		case server:
-			fmt.Fprintf(c.ErrOrStderr(), "Server %s does not answer, so it is not drained.\n", node.Name)
-		case !nodeReady(node):
-			fmt.Fprintf(c.ErrOrStderr(), "Node %s is not Ready, so it is not drained.\n", node.Name)
-		default:
-			if err := d.drain(c, a.client, node); err != nil {
-				return fmt.Errorf("%w; --force removes the node without draining it", err)
-			}
-		}
-		// The claim goes first, so that the machine is refused as soon as its Node is gone: it would register again.
-		if err := (endpoint.Claims{Client: a.client}).ReleaseName(ctx, node.Name); err != nil {
-			return err
-		}
-		same := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))}
-		if err := a.client.CoreV1().Nodes().Delete(ctx, node.Name, same); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("deleting node %s: %w", node.Name, err)
-		}
-		back := "if it is to join again, it needs a token"
-		if server {
-			back = "else it comes back when coracle starts there"
-		}
-		fmt.Fprintf(c.ErrOrStderr(), "Removed node %s. Run coracle reset on that machine; %s.\n", node.Name, back)
-		return nil
+		return finishRemoval(c, a, node.Name)
 	}))
+}
+
+// beforeRemoval drains a node that lives, unless forced, and refuses to remove a server that is needed.
+func (d draining) beforeRemoval(c *cobra.Command, a admin, node *corev1.Node, force bool) error {
+	ctx := c.Context()
+	if err := notTheLast(ctx, a.client, node); err != nil {
+		return err
+	}
+	server := kube.IsServer(node)
+	if server && !force && serves(ctx, node, cmp.Or(a.config.API.Port, 6443)) {
+		return fmt.Errorf("%s is running, and etcd keeps a server that runs: run coracle node drain %[1]s, then coracle reset "+
+			"on that machine, then this again; --force removes it nevertheless", node.Name)
+	}
+	switch {
+	case force:
+	case server:
+		fmt.Fprintf(c.ErrOrStderr(), "Server %s does not answer, so it is not drained.\n", node.Name)
+	case !nodeReady(node):
+		fmt.Fprintf(c.ErrOrStderr(), "Node %s is not Ready, so it is not drained.\n", node.Name)
+	default:
+		if err := d.drain(c, a.client, node); err != nil {
+			return fmt.Errorf("%w; --force removes the node without draining it", err)
+		}
+	}
+	return nil
+}
+
+// finishRemoval first refuses the machine, whose kubelet would make the Node again, then deletes the Node and its pods.
+func finishRemoval(c *cobra.Command, a admin, name string) error {
+	ctx := c.Context()
+	claims := endpoint.Claims{Client: a.client}
+	if err := claims.Revoke(ctx, name); err != nil {
+		return err
+	}
+	if err := a.client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting node %s: %w", name, err)
+	}
+	if err := claims.Evict(ctx, name); err != nil {
+		return err
+	}
+	fmt.Fprintf(c.ErrOrStderr(), "Removed node %s; its keys are refused. Run coracle reset on that machine; if it is to join again, it needs a token.\n", name)
+	return nil
 }
 
 // notTheLast returns an error if the node is that of the only server.
@@ -189,10 +209,12 @@ func nodeReady(node *corev1.Node) bool {
 	})
 }
 
+var errNoNode = errors.New("there is no node")
+
 func getNode(ctx context.Context, client kubernetes.Interface, name string) (*corev1.Node, error) {
 	node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, fmt.Errorf("there is no node %s; coracle kubectl get nodes shows all", name)
+		return nil, fmt.Errorf("%w %s; coracle kubectl get nodes shows all", errNoNode, name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("looking for node %s: %w", name, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/controlplane"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/logs"
@@ -26,7 +27,7 @@ func nodeProcess(args []string) int  { return childProcess(state.Node, args, nod
 func childProcess(name string, args []string, add func(*lifecycle.Group, config.Config, *state.Recorder) error) int {
 	if err := runChild(name, args, add); err != nil {
 		logrus.Error(err)
-		return 1
+		return exitcode.Code(err)
 	}
 	return 0
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/csrapprover"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeaddresses"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeadmission"
-	"github.com/coracle-dev/coracle/pkg/cluster/nodeclaims"
 	"github.com/coracle-dev/coracle/pkg/cluster/noderoles"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -55,6 +54,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		AuditLog:  dirs.AuditLog(),
 		Extension: joins.extension(),
 		Egress:    joins.egress(cfg),
+		Guard:     joins.guard,
 		Groups:    extras.groups,
 		Admission: append(extras.admission, addon.Admission{Name: nodeadmission.Name, New: func() admission.Interface { return nodeadmission.New() }}),
 		Gates:     gates,
@@ -83,7 +83,6 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		return err
 	}
 	g.Add("join", publisher, objects)
-	g.Add("node-claims", nodeclaims.Claims{Kubeconfig: coracle}, lead, objects)
 	g.Add("kube-controller-manager", controllermanager.ControllerManager{
 		Kubeconfig:        dirs.ServerConfig("controller-manager.kubeconfig"),
 		CA:                pkiFile(dirs, "ca.crt"),

@@ -10,6 +10,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeclaims"
+	"github.com/coracle-dev/coracle/pkg/cluster/nodeguard"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -23,6 +24,7 @@ import (
 type joinEndpoint struct {
 	server *endpoint.Server
 	hub    *tunnel.Hub // of the nodes' tunnels
+	guard  *nodeguard.Guard
 	open   chan struct{}
 	once   sync.Once
 }
@@ -33,7 +35,8 @@ func newJoinEndpoint(cfg config.Config) (*joinEndpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &joinEndpoint{open: make(chan struct{}), hub: &tunnel.Hub{}, server: &endpoint.Server{
+	hub := &tunnel.Hub{}
+	return &joinEndpoint{open: make(chan struct{}), hub: hub, guard: nodeguard.New(hub.Disconnect), server: &endpoint.Server{
 		Client:       client,
 		Version:      version.Version,
 		Own:          netip.AddrPortFrom(cfg.API.Advertise, cfg.API.Port).String(),
@@ -63,9 +66,13 @@ func (e *joinEndpoint) publisher(cfg config.Config, data storage, leader *leader
 	if err != nil {
 		return nodeclaims.TokenPublisher{}, err
 	}
+	kubelet, err := pki.KubeletIdentity(cfg.Dirs)
+	if err != nil {
+		return nodeclaims.TokenPublisher{}, err
+	}
 	return nodeclaims.TokenPublisher{
 		Kubeconfig: cfg.Dirs.ServerConfig("admin.kubeconfig"),
-		Node:       cfg.Node.Name, IPs: cfg.Node.IPs, Key: key,
+		Node:       cfg.Node.Name, IPs: cfg.Node.IPs, Key: key, KubeletKey: kubelet,
 		Tokens: func() ([]endpoint.Token, error) { return endpoint.GivenTokens(cfg.Dirs) },
 		Open:   func() { e.once.Do(func() { close(e.open) }) },
 	}, nil

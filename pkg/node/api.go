@@ -38,8 +38,9 @@ func tunnels(cfg config.Config, servers *apibalancer.Balancer, node *kube.OwnNod
 	return nodetunnel.Tunnels{
 		Path: join.PathTunnel, CA: cfg.Dirs.NodeCA(), Cert: filepath.Join(pki, "node.crt"), Key: filepath.Join(pki, "node.key"),
 		Servers: servers.Servers, Name: cfg.Node.Name, IPs: cfg.Node.IPs, ExternalIPs: cfg.Node.ExternalIPs,
-		Pods:   func() []netip.Prefix { return podRanges(cfg, node) },
-		Report: func(t []state.Tunnel) { report.Detail(state.TunnelsDetail, t) },
+		Pods:    func() []netip.Prefix { return podRanges(cfg, node) },
+		Report:  func(t []state.Tunnel) { report.Detail(state.TunnelsDetail, t) },
+		Removed: join.ReasonRemoved,
 	}
 }
 

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/kubernetes/kubelet"
@@ -60,18 +62,16 @@ func admitted(ctx context.Context, cfg config.Config) error {
 	if err != nil {
 		return err
 	}
-	var denied *join.Denied
+	var denied error
 	err = lifecycle.Until(ctx, "a server to know this node", func(ctx context.Context) error {
 		_, err := client.Cluster(ctx)
-		if errors.As(err, &denied) {
+		if errors.As(err, new(*join.Denied)) || exitcode.ClassOf(err) == exitcode.Removed {
+			denied = err
 			return nil
 		}
 		return err
 	})
-	if err == nil && denied != nil {
-		return denied
-	}
-	return err
+	return cmp.Or(err, denied)
 }
 
 // apiAsNode returns a client that calls the servers through the balancer with the node's certificate.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -194,10 +195,25 @@ func (b *badJoins) remove(t *testing.T) {
 			t.Fatal("the agent does not learn of it")
 		}
 	}
-	time.Sleep(5 * time.Second) // a kubelet would register again within this time
+	if err := b.Running(b.agent).Wait(time.Minute); err == nil || !strings.Contains(err.Error(), "exit status 8") {
+		t.Errorf("the agent ends with %v", err)
+	}
 	if !gone(b.agent.Name) {
 		t.Error("the node is there again")
 	}
+	again := b.agent.StartAgent("--token-file=/etc/coracle/token", "--server=https://"+b.server.IP.String()+":6443")
+	if err := again.Wait(time.Minute); err == nil || !strings.Contains(again.Log(), "run coracle reset on this machine") {
+		t.Errorf("with a token and its old key: %v\n%s", err, again.Log())
+	}
+	b.agent.Coracle("reset", "--yes")
+	began := time.Now()
+	b.Provision(b.agent)
+	if err := os.WriteFile(b.agent.Path("/etc/coracle/token"), []byte(b.token()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.Start(b.agent)
+	b.AwaitHealthy(began, 3*time.Minute)
+	b.server.Coracle("node", "remove", b.agent.Name)
 	m := newMachine(t, b.agent.Name, "system:coracle:node:"+b.agent.Name, "system:coracle:nodes")
 	asker{b: b, bearer: bearer(t, b.token())}.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusOK, "")
 	dead := b.Agents[1]
@@ -208,7 +224,7 @@ func (b *badJoins) remove(t *testing.T) {
 	}
 }
 
-// testRemoveServer removes one of three servers, with its member, and lets it return.
+// testRemoveServer removes one of three servers, with its member. It returns after a reset only.
 func testRemoveServer(t *testing.T, c *hosts.Cluster) {
 	b := &badJoins{Cluster: c}
 	first, last := b.Servers[0], b.Servers[2]
@@ -222,6 +238,12 @@ func testRemoveServer(t *testing.T, c *hosts.Cluster) {
 			t.Fatal("its member stays")
 		}
 	}
+	refused := b.Start(last)
+	if err := refused.Wait(2 * time.Minute); err == nil || !strings.Contains(refused.Log(), "run coracle reset on this machine") {
+		t.Errorf("a removed server: %v\n%s", err, refused.Log())
+	}
+	last.Coracle("reset", "--yes")
+	b.Provision(last)
 	began := time.Now()
 	b.Start(last)
 	b.AwaitHealthy(began, 3*time.Minute)

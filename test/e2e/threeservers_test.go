@@ -16,6 +16,7 @@ func TestThreeServers(t *testing.T) {
 		test func(*testing.T, *hosts.Cluster)
 	}{
 		{"a chart's leader is cut off", testChartsLeader},
+		{"a stolen machine is removed", testRevoked},
 		{"a server is removed", testRemoveServer},
 		{"quorum is reset", testResetQuorum},
 		{"a server boots alone", func(t *testing.T, c *hosts.Cluster) { testOffline(t, c, c.Servers[2], c.Servers[:2]) }},

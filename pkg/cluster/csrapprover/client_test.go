@@ -45,7 +45,7 @@ func TestDecideClient(t *testing.T) {
 		{name: "with RSA", csr: withUsages("digital signature", "key encipherment", "client auth"), want: "ok"},
 		{name: "another node's", request: forOther, want: `may have one for system:node:agent only`},
 		{name: "another node's, by a kubelet", request: forOther, csr: kubelet, want: `may have one for system:node:agent only`},
-		{name: "a kubelet's renewal", csr: kubelet, want: "leave"},
+		{name: "a kubelet's renewal", csr: kubelet, want: "ok"},
 		{name: "an administrator's", csr: func(c *certificates.CertificateSigningRequest) {
 			c.Spec.Username, c.Spec.Groups = "system:admin", []string{"system:masters"}
 		}, want: "leave"},
@@ -103,7 +103,7 @@ func TestDecideAmongServers(t *testing.T) {
 			[]core.Node{outside(node("agent", "192.0.2.2"), nat), outside(labelled(node("second", "192.0.2.3")), nat)}, "is Node second's"},
 		{"an agent whose external address is another's internal one", "agent", "192.0.2.3",
 			[]core.Node{outside(node("agent", "192.0.2.2"), "192.0.2.3"), node("third", "192.0.2.3")}, "is Node third's"},
-		{"a dead agent's address", "agent", "192.0.2.3", []core.Node{node("agent", "192.0.2.3"), dead(node("third", "192.0.2.3"))}, "ok"},
+		{"a dead agent's address", "agent", "192.0.2.3", []core.Node{node("agent", "192.0.2.3"), dead(node("third", "192.0.2.3"))}, "is Node third's"},
 		{"a dead server's address", "agent", "192.0.2.3", []core.Node{node("agent", "192.0.2.3"), dead(labelled(node("second", "192.0.2.3")))}, "is Node second's"},
 		{"another server's own address", "second", "192.0.2.3", []core.Node{labelled(node("second", "192.0.2.3"))}, "ok"},
 		{"the API's extra address on another server", "second", "198.51.100.7", []core.Node{labelled(node("second", "198.51.100.7"))}, "ok"},

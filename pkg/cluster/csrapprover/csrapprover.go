@@ -1,11 +1,13 @@
 // Package csrapprover decides on the certificates that kubelets request. It approves a serving certificate for the node's own name and
-// addresses, and a first client certificate for the name of the requesting node; it denies all other requests, with a reason. The
-// controller-manager renews client certificates, and signs all of them.
+// addresses, and a client certificate for the name of the requesting node, of a machine that was not removed or replaced; it denies all other
+// requests, with a reason. The controller-manager signs the certificates.
 package csrapprover
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,6 +21,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
+	"github.com/coracle-dev/coracle/pkg/cluster/nodeguard"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
@@ -117,7 +121,7 @@ func (w *worker) handle(ctx context.Context, name string) error {
 	}
 	if csr.Spec.SignerName == certificates.KubeAPIServerClientKubeletSignerName {
 		if v, ours := decideClient(csr); ours {
-			return w.record(ctx, csr, v)
+			return w.finish(ctx, csr, v)
 		}
 		return nil
 	}
@@ -130,6 +134,21 @@ func (w *worker) handle(ctx context.Context, name string) error {
 	if age := time.Since(csr.CreationTimestamp.Time); v.wait && age < grace {
 		w.queue.AddAfter(name, min(max(age.Abs()/5, 200*time.Millisecond), 10*time.Second)) // another server's clock may be ahead
 		return nil
+	}
+	return w.finish(ctx, csr, v)
+}
+
+// finish records the verdict. Before an approval it records the certificate's key in the claim on the node name, unless the request was
+// made with a key that may not use the name any more.
+func (w *worker) finish(ctx context.Context, csr *certificates.CertificateSigningRequest, v verdict) error {
+	if v.approve {
+		by := strings.Join(csr.Spec.Extra[nodeguard.KeyExtra], "")
+		err := endpoint.Claims{Client: w.client}.Allow(ctx, nodeOf(csr), by, cmp.Or(v.key, by))
+		if endpoint.IsRefusal(err) {
+			v = deny("%v", err)
+		} else if err != nil {
+			return err
+		}
 	}
 	return w.record(ctx, csr, v)
 }

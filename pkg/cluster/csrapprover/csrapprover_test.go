@@ -72,7 +72,7 @@ func TestRun(t *testing.T) {
 		synctest.Wait()
 		for name, want := range map[string]certificates.RequestConditionType{
 			"before": certificates.CertificateApproved, "good": certificates.CertificateApproved,
-			"bad": certificates.CertificateDenied, "client": "", "decided": certificates.CertificateDenied,
+			"bad": certificates.CertificateDenied, "client": certificates.CertificateDenied, "decided": certificates.CertificateDenied,
 		} {
 			if got := decision(t, client, name); got != want {
 				t.Errorf("%s: %q, want %q", name, got, want)

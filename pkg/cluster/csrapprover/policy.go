@@ -10,21 +10,20 @@ import (
 	certificates "k8s.io/api/certificates/v1"
 	core "k8s.io/api/core/v1"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/nodeguard"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-const (
-	nodeUserPrefix = "system:node:"
-	nodeGroup      = "system:nodes"
-)
+const nodeGroup = "system:nodes"
 
 // verdict is the decision on a request. wait marks a denial that a later change of the Node may reverse.
 type verdict struct {
 	approve bool
 	wait    bool
 	reason  string
+	key     string // of an approved client certificate, as a fingerprint
 }
 
 func deny(format string, args ...any) verdict { return verdict{reason: fmt.Sprintf(format, args...)} }
@@ -35,7 +34,7 @@ func wait(format string, args ...any) verdict {
 // policy lists the names and addresses for which no node gets a certificate. The CA also signs the API's serving certificates, and a node
 // writes its addresses into its Node object itself: without this list a node could impersonate the API.
 type policy struct {
-	server   string // the node name of this server, whose Node may not have its label yet
+	server   string // the node name of this server
 	domain   string
 	names    []string
 	addrs    []netip.Addr
@@ -59,7 +58,7 @@ func newPolicy(cfg config.Config) policy {
 
 // decide decides on a pending request for a kubelet's serving certificate.
 func (p policy) decide(csr *certificates.CertificateSigningRequest, nodes []core.Node) verdict {
-	name, ok := strings.CutPrefix(csr.Spec.Username, nodeUserPrefix)
+	name, ok := strings.CutPrefix(csr.Spec.Username, nodeguard.KubeletUser)
 	if !ok || name == "" || !slices.Contains(csr.Spec.Groups, nodeGroup) {
 		return deny("%q is not a node", csr.Spec.Username)
 	}
@@ -74,35 +73,30 @@ func (p policy) decide(csr *certificates.CertificateSigningRequest, nodes []core
 	if i < 0 {
 		return wait("there is no Node %s", name)
 	}
-	if v := p.checkNames(nodes[i], nodes, req); !v.approve {
-		return v
+	v := p.checkNames(nodes[i], nodes, req)
+	if v.approve {
+		v = p.checkAddresses(nodes[i], nodes, req)
 	}
-	return p.checkAddresses(nodes[i], nodes, req)
+	if name == p.server && !kube.IsServer(&nodes[i]) {
+		v.wait = !v.approve // the Node gets its label soon, unless another machine has this server's name
+	}
+	return v
 }
 
-// decideClient decides on a request for a kubelet's client certificate. A machine that joined gets the kubelet's certificate of its own node
-// name. ours is false for requests that others decide on: the controller-manager approves a kubelet's renewal, and an administrator approves
-// his own requests.
+// decideClient decides on a request for a kubelet's client certificate. The kubelet, and its machine, which joined, get the certificate of
+// their own node name. ours is false for requests that others decide on: an administrator approves his own requests.
 func decideClient(csr *certificates.CertificateSigningRequest) (v verdict, ours bool) {
-	joined, isJoined := strings.CutPrefix(csr.Spec.Username, pki.NodeUser)
-	isJoined = isJoined && joined != "" && slices.Contains(csr.Spec.Groups, pki.NodeGroup)
-	isKubelet := strings.HasPrefix(csr.Spec.Username, nodeUserPrefix) && slices.Contains(csr.Spec.Groups, nodeGroup)
-	if !isJoined && !isKubelet {
+	node := nodeOf(csr)
+	if node == "" {
 		return verdict{}, false
 	}
 	req, err := pki.ParseRequest(csr.Spec.Request)
 	if err != nil {
 		return deny("reading the request: %v", err), true
 	}
-	want := csr.Spec.Username
-	if isJoined {
-		want = nodeUserPrefix + joined
-	}
-	switch {
+	switch want := nodeguard.KubeletUser + node; {
 	case req.Subject.CommonName != want:
 		return deny("it is for %q, and %s may have one for %s only", req.Subject.CommonName, csr.Spec.Username, want), true
-	case isKubelet:
-		return verdict{}, false
 	case !slices.Equal(req.Subject.Organization, []string{nodeGroup}):
 		return deny("the organization must be %s", nodeGroup), true
 	case len(req.DNSNames)+len(req.IPAddresses)+len(req.EmailAddresses)+len(req.URIs) > 0:
@@ -110,7 +104,17 @@ func decideClient(csr *certificates.CertificateSigningRequest) (v verdict, ours 
 	case !usagesFit(csr.Spec.Usages, certificates.UsageClientAuth):
 		return deny("the usages must be digital signature, client auth and at most key encipherment, not %s", fmt.Sprint(csr.Spec.Usages)), true
 	}
-	return verdict{approve: true}, true
+	return verdict{approve: true, key: pki.RequestFingerprint(req)}, true
+}
+
+// nodeOf returns the node of the requestor, "" if it is neither a kubelet nor a machine that joined.
+func nodeOf(csr *certificates.CertificateSigningRequest) string {
+	for _, user := range [][2]string{{pki.NodeUser, pki.NodeGroup}, {nodeguard.KubeletUser, nodeGroup}} {
+		if node, ok := strings.CutPrefix(csr.Spec.Username, user[0]); ok && slices.Contains(csr.Spec.Groups, user[1]) {
+			return node
+		}
+	}
+	return ""
 }
 
 // checkForm validates a request without regard to the Node. It returns "" or what is wrong.
@@ -144,9 +148,12 @@ func usagesFit(usages []certificates.KeyUsage, auth certificates.KeyUsage) bool 
 func (p policy) checkNames(node core.Node, nodes []core.Node, req *x509.CertificateRequest) verdict {
 	for _, name := range req.DNSNames {
 		lower := strings.ToLower(name)
+		_, noAddress := netip.ParseAddr(lower)
 		switch {
+		case noAddress == nil:
+			return deny("%s is an address, not a name", name)
 		case p.reservedName(node, lower) || p.publishedElsewhere(node, nodes, lower):
-			return deny("the name %s belongs to the API or to Services", name)
+			return deny("the name %s belongs to the API, to Services or to the loopback", name)
 		case lower != node.Name && !hasAddress(node, lower):
 			return wait("the name %s is not among the addresses of Node %s", name, node.Name)
 		}
@@ -174,7 +181,7 @@ func (p policy) checkAddresses(node core.Node, nodes []core.Node, req *x509.Cert
 	return verdict{approve: true}
 }
 
-// reservedName reports whether a name belongs to the API or to a Service. A server's own node may have the names of --tls-san.
+// reservedName reports whether a name belongs to the API, to a Service or to the loopback. A server's own node may have the names of --tls-san.
 func (p policy) reservedName(node core.Node, name string) bool {
 	first, rest, dotted := strings.Cut(name, ".")
 	switch {
@@ -183,7 +190,8 @@ func (p policy) reservedName(node core.Node, name string) bool {
 	case strings.HasSuffix(name, ".svc") || strings.HasSuffix(name, "."+p.domain):
 		return true
 	}
-	return !p.isServer(node) && slices.Contains(p.names, name)
+	local := name == "localhost" || strings.HasSuffix(name, ".localhost") || strings.HasPrefix(name, "localhost.")
+	return !kube.IsServer(&node) && (local || slices.Contains(p.names, name))
 }
 
 func (p policy) reservedAddr(node core.Node, addr netip.Addr) bool {
@@ -192,13 +200,13 @@ func (p policy) reservedAddr(node core.Node, addr netip.Addr) bool {
 			return true
 		}
 	}
-	return !p.isServer(node) && (addr.IsLoopback() || addr.IsUnspecified() || slices.Contains(p.addrs, addr))
+	return !kube.IsServer(&node) && (addr.IsLoopback() || addr.IsUnspecified() || slices.Contains(p.addrs, addr))
 }
 
 // publishedElsewhere reports whether the API of a server on another node has the name or address.
 func (p policy) publishedElsewhere(node core.Node, nodes []core.Node, nameOrAddr string) bool {
-	return !p.isServer(node) && slices.ContainsFunc(nodes, func(other core.Node) bool {
-		if !p.isServer(other) {
+	return !kube.IsServer(&node) && slices.ContainsFunc(nodes, func(other core.Node) bool {
+		if !kube.IsServer(&other) {
 			return false
 		}
 		for text := range strings.SplitSeq(other.Annotations[kube.APINamesAnnotation], ",") {
@@ -210,19 +218,14 @@ func (p policy) publishedElsewhere(node core.Node, nodes []core.Node, nameOrAddr
 	})
 }
 
-// isServer reports whether the API is served on a node too.
-func (p policy) isServer(node core.Node) bool { return node.Name == p.server || kube.IsServer(&node) }
-
-// claimedByOther returns another Node that has the name or address, or "". Dead Nodes do not count, because the Node of a renamed host stays
-// for some time with its addresses. Dead servers do count, because clients would take a machine with a server's address for the
-// API. Agents behind one NAT may share its address as their external one.
+// claimedByOther returns another Node that has the name or address, or "". Agents behind one NAT may share its address as their external one.
 func (p policy) claimedByOther(node core.Node, nodes []core.Node, nameOrAddr string) string {
 	for _, other := range nodes {
-		if other.Name == node.Name || !live(other) && !p.isServer(other) {
+		if other.Name == node.Name {
 			continue
 		}
 		kind, has := addressType(other, nameOrAddr)
-		if kind == core.NodeExternalIP && !p.isServer(other) && !p.isServer(node) {
+		if kind == core.NodeExternalIP && !kube.IsServer(&other) && !kube.IsServer(&node) {
 			if own, _ := addressType(node, nameOrAddr); own == core.NodeExternalIP {
 				continue
 			}
@@ -232,12 +235,6 @@ func (p policy) claimedByOther(node core.Node, nodes []core.Node, nameOrAddr str
 		}
 	}
 	return ""
-}
-
-func live(node core.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c core.NodeCondition) bool {
-		return c.Type == core.NodeReady && c.Status == core.ConditionTrue
-	})
 }
 
 // hasAddress reports whether a Node lists a name or an address, in its usual spelling, among its addresses.

@@ -107,7 +107,9 @@ func TestDecide(t *testing.T) {
 		{name: "a usage that RSA keys need", csr: withUsages("key encipherment", "server auth", "digital signature"), want: "ok"},
 		{name: "fewer addresses", request: func(r *x509.CertificateRequest) { r.IPAddresses = nil }, want: "ok"},
 		{name: "a name that a cloud gave it", request: addDNS("agent.zone.example"), nodes: claims("agent.zone.example"), want: "ok"},
-		{name: "a dead node with its address", nodes: append(claims(), dead), want: "ok"},
+		{name: "a dead node with its address", nodes: append(claims(), dead), want: "is Node agent-before-its-renaming's"},
+		{name: "localhost", request: addDNS("localhost"), nodes: claims("localhost"), want: "belongs to the API"},
+		{name: "a Service's address as a name", request: addDNS("10.43.0.1"), nodes: claims("10.43.0.1"), want: "is an address"},
 		{name: "an address that is not there yet", request: addIP("192.0.2.77"), want: "192.0.2.77 is not among", wait: true},
 		{name: "a name that is not its own", request: addDNS("other"), want: "other is not among", wait: true},
 		{name: "no node", nodes: []core.Node{node("server")}, want: "no Node agent", wait: true},
@@ -154,13 +156,18 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestDecideServersOwnNode: the server's own name is decided like every other. The Node has its label a moment after the first start, unless
+// the name is another machine's.
 func TestDecideServersOwnNode(t *testing.T) {
 	c := csr(request(t, func(r *x509.CertificateRequest) {
 		r.Subject.CommonName = "system:node:server"
 		r.DNSNames, r.IPAddresses = []string{"server"}, []net.IP{net.ParseIP("192.0.2.1")}
 	}))
 	c.Spec.Username = "system:node:server"
-	if v := newPolicy(testConfig()).decide(c, []core.Node{node("server", "192.0.2.1")}); !v.approve {
+	if v := newPolicy(testConfig()).decide(c, []core.Node{node("server", "192.0.2.1")}); v.approve || !v.wait {
+		t.Errorf("without a label: %+v", v)
+	}
+	if v := newPolicy(testConfig()).decide(c, []core.Node{labelled(node("server", "192.0.2.1"))}); !v.approve {
 		t.Errorf("denied: %s", v.reason)
 	}
 }

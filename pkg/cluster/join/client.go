@@ -14,6 +14,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
 // Client sends requests to one server. It verifies the server with CA, else with the token's pin; with neither it cannot verify it.
@@ -157,7 +159,7 @@ func (c Client) read(response *http.Response, answer any) error {
 	return c.refused(response.StatusCode, data)
 }
 
-// refused explains a response that is not 200.
+// refused explains a response that is not 200. The error has class exitcode.Removed if the server refuses this machine for good.
 func (c Client) refused(code int, data []byte) error {
 	var body struct { // a Refusal, or a Status of Kubernetes'
 		Refusal
@@ -165,6 +167,9 @@ func (c Client) refused(code int, data []byte) error {
 	}
 	ours := json.Unmarshal(data, &body) == nil && body.Kind == "" && body.Message != ""
 	why := cmp.Or(body.Message, http.StatusText(code))
+	if body.Reason == ReasonRemoved {
+		return exitcode.With(exitcode.Removed, errors.New(why))
+	}
 	switch code {
 	case http.StatusUnauthorized:
 		who := "the token: it is wrong, has expired or was deleted; make another on a server with coracle token create"

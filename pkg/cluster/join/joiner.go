@@ -196,8 +196,11 @@ func (j *joiner) join(ctx context.Context, path string) (config.Known, error) {
 		retry:   j.cfg.Join.Retry,
 		waiting: j.waiting,
 	}.join(ctx)
+	if err != nil && exitcode.ClassOf(err) != exitcode.Removed {
+		err = exitcode.With(exitcode.Unreachable, err)
+	}
 	if err != nil {
-		return config.Known{}, exitcode.With(exitcode.Unreachable, err)
+		return config.Known{}, err
 	}
 	logrus.Infof("joined the cluster of %s as node %s", server, j.cfg.Node.Name)
 	return j.accept(server, response)

@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
@@ -32,7 +33,7 @@ func (j *joiner) refresh(ctx context.Context, files func(paths.Dirs) (cert, key 
 		return Client{Server: "https://" + server, CA: j.memory.CA, CertFile: certFile, KeyFile: keyFile}
 	})
 	switch {
-	case errors.As(err, new(*Denied)):
+	case errors.As(err, new(*Denied)), exitcode.ClassOf(err) == exitcode.Removed:
 		return j.memory.known(""), err
 	case answered(err):
 		logrus.Warnf("starting with the stored settings of the cluster: %v", err)

@@ -91,10 +91,15 @@ type AddedMember struct {
 	InitialCluster string `json:"initialCluster"` // NAME=URL,...
 }
 
+// ReasonRemoved is the reason of a refusal of a machine that was removed or replaced: its key is never accepted again.
+const ReasonRemoved = "NodeRemoved"
+
 // Refusal is the body of every response that is not 200.
 type Refusal struct {
 	// Message is the reason, with the fix.
 	Message string `json:"message"`
+	// Reason is ReasonRemoved or "".
+	Reason string `json:"reason,omitempty"`
 	// Time is the server's clock, with which a joiner detects that its own clock is wrong.
 	Time time.Time `json:"time"`
 }

@@ -52,7 +52,7 @@ func CheckNodeRequest(csr []byte, node string) (identity string, err error) {
 	if err != nil {
 		return "", err
 	}
-	return fingerprint(r.RawSubjectPublicKeyInfo), nil
+	return RequestFingerprint(r), nil
 }
 
 func checkNodeRequest(csr []byte, node string) (*x509.CertificateRequest, error) {
@@ -106,13 +106,18 @@ func SignNode(d paths.Dirs, csr []byte, node string) ([]byte, error) {
 }
 
 // Identity is the fingerprint of the node's key on this machine, as CheckNodeRequest returns it; "" if it has none.
-func Identity(d paths.Dirs) (string, error) {
-	key, err := readKey(leafNamed("node").keyFile(d))
+func Identity(d paths.Dirs) (string, error) { return keyIdentity(d, "node") }
+
+// KubeletIdentity is the fingerprint of the kubelet's first key on a server; "" on an agent.
+func KubeletIdentity(d paths.Dirs) (string, error) { return keyIdentity(d, "kubelet-client") }
+
+func keyIdentity(d paths.Dirs, leaf string) (string, error) {
+	key, err := readKey(leafNamed(leaf).keyFile(d))
 	if missing(err) {
 		return "", nil
 	}
 	if err != nil {
-		return "", fmt.Errorf("reading the node's key: %w", err)
+		return "", fmt.Errorf("reading the key of %s: %w", leaf, err)
 	}
 	der, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
@@ -132,6 +137,11 @@ func CAPin(ca []byte) (string, error) {
 
 // Fingerprint is the SHA-256 of a certificate's public key (SubjectPublicKeyInfo) in hexadecimal.
 func Fingerprint(cert *x509.Certificate) string { return fingerprint(cert.RawSubjectPublicKeyInfo) }
+
+// RequestFingerprint is Fingerprint of the certificate that a request is for.
+func RequestFingerprint(r *x509.CertificateRequest) string {
+	return fingerprint(r.RawSubjectPublicKeyInfo)
+}
 
 func fingerprint(publicKeyInfo []byte) string {
 	sum := sha256.Sum256(publicKeyInfo)

@@ -39,6 +39,8 @@ const (
 	RolledBack Class = 6
 	// Untrusted means that a file does not match its checksum or signature.
 	Untrusted Class = 7
+	// Removed means that the cluster has removed this machine, or another one has replaced it. A retry does not help.
+	Removed Class = 8
 )
 
 // classes describes each class for users.
@@ -54,6 +56,7 @@ var classes = []struct {
 	{Unreachable, "the server does not answer, or denies access"},
 	{RolledBack, "the upgrade failed and was rolled back: the version before runs again"},
 	{Untrusted, "a checksum or a signature is wrong; nothing was used of that file"},
+	{Removed, "this machine was removed from its cluster"},
 }
 
 // List prints all exit codes, one per line.

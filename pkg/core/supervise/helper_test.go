@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
@@ -44,6 +45,10 @@ func play(role string) int {
 		fmt.Println("level one")
 		fmt.Print("the last words")
 		return 7
+	case "removed": // was ready, and learns that the machine is not a node any more
+		say("READY=1")
+		fmt.Println("node n was removed")
+		return int(exitcode.Removed)
 	case "leaver": // leaves somebody behind who holds its output open
 		left := exec.Command(os.Args[0], "play", "holder")
 		left.Stdout = os.Stdout

@@ -2,14 +2,17 @@ package supervise
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"syscall"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/logs"
 )
 
-// keep starts a program each time that it ends. It returns an error if the program fails too often.
+// keep starts a program each time that it ends. It returns an error if the program fails too often, or if it ends because the machine was
+// removed from its cluster.
 func (s *Supervisor) keep(c *child) error {
 	defer s.change(func() { c.State, c.PID = Stopped, 0 })
 	delays, failures, everReady := backoff{}, 0, false
@@ -17,6 +20,9 @@ func (s *Supervisor) keep(c *child) error {
 		end := s.runOnce(c)
 		if stopped(c.stop) {
 			return nil
+		}
+		if end.how == exited(int(exitcode.Removed)) {
+			return exitcode.With(exitcode.Removed, errors.New(cmp.Or(end.why, end.how)))
 		}
 		everReady = everReady || end.wasReady > 0
 		if failures++; everReady || !end.ownFault {

@@ -102,8 +102,10 @@ func describe(s *os.ProcessState) (string, bool) {
 	case s.ExitCode() == 0:
 		return "ended unexpectedly", true
 	}
-	return fmt.Sprintf("ended with exit status %d", s.ExitCode()), true
+	return exited(s.ExitCode()), true
 }
+
+func exited(code int) string { return fmt.Sprintf("ended with exit status %d", code) }
 
 // maxLine is the length in bytes at which a longer line is cut.
 const maxLine = 64 << 10

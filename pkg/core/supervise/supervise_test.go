@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
@@ -55,6 +56,17 @@ func TestOutputIsComplete(t *testing.T) {
 	}
 	if err := err(); err == nil || !strings.Contains(err.Error(), "giving up: the last words") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestRemoved: a program whose machine was removed from its cluster is not started again, and the others are stopped.
+func TestRemoved(t *testing.T) {
+	s := &Supervisor{Programs: []Program{player("steady"), player("removed")}}
+	w := watch(s)
+	stop := run(t, s)
+	all := w.until(t, "the end of both", func(all []state.Child) bool { return all[0].State == Stopped && all[1].State == Stopped })
+	if err := stop(); exitcode.ClassOf(err) != exitcode.Removed || err.Error() != "node n was removed" || all[1].Restarts != 0 {
+		t.Errorf("error %v after %d restarts", err, all[1].Restarts)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
@@ -57,7 +58,7 @@ func (e *Etcd) clear() error {
 // almostEmpty is the largest size in bytes of a database without data.
 const almostEmpty = 256 << 10
 
-// place repeats the request until it succeeds. A request may take long, because the other server waits until it can add the member.
+// place repeats the request until it succeeds, or the cluster refuses this machine for good. A request may take long, because the other server waits until it can add the member.
 func (e *Etcd) place(ctx context.Context) (join.AddedMember, error) {
 	defer lifecycle.WaitingFor(ctx, "")
 	lifecycle.WaitingFor(ctx, "a place in the cluster's etcd")
@@ -66,6 +67,9 @@ func (e *Etcd) place(ctx context.Context) (join.AddedMember, error) {
 		added, err := e.Others.AddMember(ctx, join.AddMember{Name: e.Name, PeerURL: e.peerURL()})
 		if err == nil {
 			return added, nil
+		}
+		if exitcode.ClassOf(err) == exitcode.Removed {
+			return added, err
 		}
 		lifecycle.WaitingFor(ctx, "a place in the cluster's etcd, last: "+err.Error())
 		if err.Error() != told {

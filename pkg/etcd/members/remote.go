@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 )
 
 // Remote is a client of the cluster's other servers, over their API.
@@ -95,7 +96,10 @@ func ask(ctx context.Context, client *http.Client, method, url string, body []by
 		return json.Unmarshal(data, answer)
 	}
 	var refusal join.Refusal
-	if json.Unmarshal(data, &refusal) == nil && refusal.Message != "" {
+	if json.Unmarshal(data, &refusal) == nil && refusal.Reason == join.ReasonRemoved {
+		return exitcode.With(exitcode.Removed, errors.New(refusal.Message))
+	}
+	if refusal.Message != "" {
 		return errors.New(refusal.Message)
 	}
 	return fmt.Errorf("it answers %s", resp.Status)

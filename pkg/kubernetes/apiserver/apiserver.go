@@ -30,6 +30,7 @@ type APIServer struct {
 	AuditLog  string            // file, used if there is an audit policy
 	Extension Extension         // paths of coracle; the zero value has none
 	Egress    Egress            // how nodes and pods are reached
+	Guard     Guard             // checks the requests of nodes; may be nil
 	Groups    []Group           // API groups of coracle
 	Admission []addon.Admission // plugins of coracle, which are on by default
 	Gates     string            // the pass-through feature gates of all parts of the process, "feature-gates=...", or ""
@@ -72,13 +73,16 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	cfg, err := a.Egress.newConfig(completed, a.Groups)
+	cfg, err := a.Egress.newConfig(completed, a.Groups, a.Guard)
 	if err != nil {
 		return a.explain(err)
 	}
 	a.Extension.prepare(cfg)
 	server, err := createServer(cfg, a.Groups)
 	if err != nil {
+		return err
+	}
+	if err := runGuard(a.Guard, server.GenericAPIServer); err != nil {
 		return err
 	}
 	a.Extension.mount(server.GenericAPIServer)

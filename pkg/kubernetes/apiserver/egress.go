@@ -36,9 +36,9 @@ type Egress struct {
 }
 
 // newConfig makes the configurations of the servers with upstream's functions, in upstream's order. It differs from upstream's NewConfig
-// in what no flag can set: the authorizer, and the dialer of the egress selector, which is a function of this process. A selector that the
+// in what no flag can set: the authorizer, the guard, and the dialer of the egress selector, which is a function of this process. A selector that the
 // user configured is not changed.
-func (e Egress) newConfig(opts options.CompletedOptions, groups []Group) (*app.Config, error) {
+func (e Egress) newConfig(opts options.CompletedOptions, groups []Group, guard Guard) (*app.Config, error) {
 	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme}
 	for _, g := range groups {
 		schemes = append(schemes, g.Scheme())
@@ -54,6 +54,7 @@ func (e Egress) newConfig(opts options.CompletedOptions, groups []Group) (*app.C
 		return nil, err
 	}
 	generic.Authorization.Authorizer = newSyncedAuthorizer(generic.Authorization.Authorizer, shared)
+	addGuard(guard, generic)
 	e.install(generic, shared)
 	built, resolver, admission, err := app.CreateKubeAPIServerConfig(opts, generic, shared, storage)
 	if err != nil {

@@ -41,8 +41,8 @@ KillMode=process
 Delegate=yes
 Restart=always
 RestartSec=3
-# A mistake in the command line or the configuration: a restart cannot fix that.
-RestartPreventExitStatus=2
+# A mistake in the command line or the configuration, and a machine that was removed from its cluster: a restart cannot fix that.
+RestartPreventExitStatus=2 8
 # An agent waits for its server as long as it takes.
 TimeoutStartSec=0
 # With --drain-on-stop, pods end first.

@@ -18,6 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 	certutil "k8s.io/client-go/util/cert"
 
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/tcpbalancer"
@@ -36,14 +37,22 @@ type Tunnels struct {
 	// Pods returns the pod CIDRs of this node, as far as they are known.
 	Pods   func() []netip.Prefix
 	Report func([]state.Tunnel)
+	// Removed is the reason of an answer with which a server says that this machine is not a node any more. Run then returns the answer's
+	// message.
+	Removed string
 }
 
 // Run keeps tunnels until ctx is done. It is ready at once, as no other component of the node needs a tunnel.
 func (t Tunnels) Run(ctx context.Context, ready func()) error {
 	ready()
 	r := &running{Tunnels: t, log: logrus.WithField("component", "tunnel"), stops: map[string]context.CancelFunc{}, states: map[string]state.Tunnel{}}
+	ctx, r.fail = context.WithCancelCause(ctx)
+	defer r.fail(nil)
 	r.follow(ctx)
 	r.tasks.Wait()
+	if err := context.Cause(ctx); exitcode.ClassOf(err) == exitcode.Removed {
+		return err
+	}
 	return nil
 }
 
@@ -51,6 +60,7 @@ func (t Tunnels) Run(ctx context.Context, ready func()) error {
 type running struct {
 	Tunnels
 	log   logrus.FieldLogger
+	fail  context.CancelCauseFunc
 	tasks sync.WaitGroup
 	stops map[string]context.CancelFunc // of tunnels, by the address of the server
 
@@ -121,6 +131,10 @@ func (r *running) connect(ctx context.Context, server string) {
 			r.report(ctx, server, &state.Tunnel{Server: server, Since: time.Now()})
 		})
 		if ctx.Err() != nil {
+			return
+		}
+		if answer, ok := errors.AsType[*tunnel.AnswerError](err); ok && answer.Reason != "" && answer.Reason == r.Removed {
+			r.fail(exitcode.With(exitcode.Removed, errors.New(answer.Sentence)))
 			return
 		}
 		if tries == 0 {

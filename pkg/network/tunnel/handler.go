@@ -36,6 +36,9 @@ func (h *Hub) Handler(who func(*http.Request) (node string, err error), refuse f
 			return
 		}
 		_ = h.Serve(node, &upgraded{conn, buffered.Reader}) // after an error the connection is closed, and the node dials again
+		if r.Context().Err() != nil {                       // the request was ended while it was served: Disconnect may have come before
+			_ = conn.Close()
+		}
 	})
 }
 

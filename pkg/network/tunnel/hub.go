@@ -84,6 +84,16 @@ func (h *Hub) remove(node string, ended *session) {
 	}
 }
 
+// Disconnect ends the connections of a node.
+func (h *Hub) Disconnect(node string) {
+	h.mu.Lock()
+	all := slices.Clone(h.nodes[node])
+	h.mu.Unlock()
+	for _, s := range all {
+		_ = s.Close()
+	}
+}
+
 // Close ends all connections.
 func (h *Hub) Close() {
 	h.mu.Lock()

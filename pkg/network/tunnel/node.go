@@ -93,26 +93,28 @@ func (n Node) upgrade(ctx context.Context, conn *tls.Conn, server string) (*bufi
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		defer response.Body.Close()
 		body, _ := io.ReadAll(io.LimitReader(response.Body, maxSentence)) // the status alone is enough
-		return nil, &AnswerError{Status: response.StatusCode, Sentence: sentence(body)}
+		return nil, answerError(response.StatusCode, body)
 	}
 	return reader, nil
 }
 
-// sentence is the message of an answer, which is JSON with a message or plain text.
-func sentence(body []byte) string {
+// answerError returns the error for an answer, which is JSON with a message or plain text.
+func answerError(status int, body []byte) *AnswerError {
 	var answer struct {
 		Message string `json:"message"`
+		Reason  string `json:"reason"`
 	}
 	if json.Unmarshal(body, &answer) == nil && answer.Message != "" {
-		return answer.Message
+		return &AnswerError{Status: status, Sentence: answer.Message, Reason: answer.Reason}
 	}
-	return strings.TrimSpace(string(body))
+	return &AnswerError{Status: status, Sentence: strings.TrimSpace(string(body))}
 }
 
 // AnswerError is the answer of a server that refuses a tunnel.
 type AnswerError struct {
 	Status   int // of HTTP
 	Sentence string
+	Reason   string // for programs, "" if the answer has none
 }
 
 func (e *AnswerError) Error() string {

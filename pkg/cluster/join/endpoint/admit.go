@@ -84,11 +84,15 @@ func (s *Server) admit(r *http.Request, who caller, req join.Request, key string
 	if !who.in(join.GroupAgent) && !who.in(join.GroupServer) {
 		return nil, newRefusal(http.StatusForbidden, "%s cannot join without a token: make one with coracle token create", who.name)
 	}
+	former, err := s.claims().Former(r.Context(), req.Node, key)
+	if err != nil {
+		return nil, err
+	}
 	entitled := func(node *corev1.Node) error { return mayReplace(r, who, req, node) }
 	if err := s.claims().Take(r.Context(), req.Node, key, entitled); err != nil {
 		return nil, err
 	}
-	if err := s.claims().Rename(r.Context(), req.Node, key); err != nil {
+	if err := s.claims().Rename(r.Context(), former, req.Node, key); err != nil {
 		return nil, err
 	}
 	response, err := s.respond(r.Context(), req)

@@ -33,24 +33,20 @@ const ClaimAge = time.Minute
 const tries = 5
 
 // Take claims the node name for the machine with the key. If another machine may own the name, mayReplace is called with that machine's
-// Node, or nil if it has not registered yet; unless it returns an error, the Node is deleted.
+// Node, or nil if it has not registered yet; unless it returns an error, that machine is revoked and its Node deleted.
 func (c Claims) Take(ctx context.Context, name, key string, mayReplace func(*corev1.Node) error) error {
-	for try := 1; ; try++ {
-		err := c.take(ctx, name, key, mayReplace)
-		if try < tries && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)) {
-			continue
-		}
-		return err
-	}
+	return retry(func() error { return c.take(ctx, name, key, mayReplace) })
 }
 
 func (c Claims) take(ctx context.Context, name, key string, mayReplace func(*corev1.Node) error) error {
 	lease, err := c.get(ctx, name)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if holder(lease) == key {
-		return c.write(ctx, lease, name, key, joining)
+	case KeysOf(lease).Revoked(key):
+		return removed(name)
+	case holder(lease) == key:
+		return c.write(ctx, lease, editable(lease, name), key, joining)
 	}
 	node, err := c.node(ctx, name)
 	if err != nil {
@@ -67,30 +63,55 @@ func (c Claims) take(ctx context.Context, name, key string, mayReplace func(*cor
 			return fmt.Errorf("deleting node %s, which is replaced: %w", name, err)
 		}
 		c.Log.Infof("deleted node %s: another machine takes its place", name)
+		if err := c.Evict(ctx, name); err != nil {
+			c.Log.WithError(err).Warnf("the machine that was node %s may use the service accounts of its pods until they are deleted", name)
+		}
 	}
-	return c.write(ctx, lease, name, key, joining)
+	claim := editable(lease, name)
+	if node != nil || holder(lease) != "" {
+		restrict(claim, true)
+	}
+	return c.write(ctx, lease, claim, key, joining)
 }
 
-// Rename deletes the Nodes and claims that the machine with the key had under other names than the given one. Only the claims tell that
-// those nodes will not come back.
-func (c Claims) Rename(ctx context.Context, name, key string) error {
+// Former returns the other node names that the machine with the key had. It refuses a machine that was removed under any name.
+func (c Claims) Former(ctx context.Context, name, key string) (former []string, err error) {
 	leases, err := c.leases().List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // from the API server's cache
 	if err != nil {
-		return fmt.Errorf("listing the claims for former names of node %s: %w", name, err)
+		return nil, fmt.Errorf("listing the claims for former names of node %s: %w", name, err)
 	}
 	for i := range leases.Items {
 		lease := &leases.Items[i]
-		former := ClaimedBy(lease.Name)
-		if former == "" || former == name || holder(lease) != key {
-			continue
+		other := ClaimedBy(lease.Name)
+		switch {
+		case other == "" || other == name:
+		case KeysOf(lease).Revoked(key):
+			return nil, removed(other)
+		case holder(lease) == key:
+			former = append(former, other)
 		}
-		if err := c.deleteUnchanged(ctx, lease); err != nil {
+	}
+	return former, nil
+}
+
+// Rename gives up the former names of the machine with the key, whose certificates are refused from then on, and deletes their Nodes. Only
+// the claims tell that those nodes will not come back.
+func (c Claims) Rename(ctx context.Context, former []string, name, key string) error {
+	for _, old := range former {
+		err := c.edit(ctx, old, func(claim *coordinationv1.Lease) error {
+			if holder(claim) != key {
+				return errUnchanged
+			}
+			restrict(claim, false) // the key is the machine's under its new name
+			return nil
+		})
+		if err != nil {
 			return err
 		}
-		if err := c.Client.CoreV1().Nodes().Delete(ctx, former, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("deleting node %s, which is node %s now: %w", former, name, err)
+		if err := c.Client.CoreV1().Nodes().Delete(ctx, old, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting node %s, which is node %s now: %w", old, name, err)
 		}
-		c.Log.Infof("deleted node %s: that machine is now node %s", former, name)
+		c.Log.Infof("deleted node %s: that machine is now node %s", old, name)
 	}
 	return nil
 }
@@ -99,14 +120,17 @@ func (c Claims) Rename(ctx context.Context, name, key string) error {
 // return that it is this server's; claimed is whether another machine has a claim on the name.
 func (c Claims) Adopt(ctx context.Context, name, key string, mine func(node *corev1.Node, claimed bool) bool) (bool, error) {
 	lease, err := c.get(ctx, name)
-	if err != nil || holder(lease) == key {
-		return err == nil, err
+	if err != nil || KeysOf(lease).Revoked(key) {
+		return false, err
+	}
+	if holder(lease) == key {
+		return true, nil
 	}
 	node, err := c.node(ctx, name)
 	if err != nil || node != nil && !mine(node, lease != nil) {
 		return false, err
 	}
-	return true, c.write(ctx, lease, name, key, joining)
+	return true, c.write(ctx, lease, editable(lease, name), key, joining)
 }
 
 // Check refuses a machine whose node name belongs to another machine, or whose node was removed.
@@ -120,6 +144,8 @@ func (c Claims) check(ctx context.Context, name, key string) (*coordinationv1.Le
 	switch {
 	case err != nil || holder(lease) == key:
 		return lease, err
+	case KeysOf(lease).Revoked(key):
+		return nil, removed(name)
 	case lease != nil:
 		return nil, newRefusal(http.StatusForbidden, "node name %s is another machine's now: give this machine another name with --node-name and join again", name)
 	}
@@ -136,43 +162,7 @@ func (c Claims) Renew(ctx context.Context, name, key string) error {
 	if err != nil {
 		return err
 	}
-	return c.write(ctx, lease, name, key, renewing)
-}
-
-// ReleaseName deletes the claim of a node before the node is removed.
-func (c Claims) ReleaseName(ctx context.Context, name string) error {
-	lease, err := c.get(ctx, name)
-	if err != nil || lease == nil {
-		return err
-	}
-	return c.deleteUnchanged(ctx, lease)
-}
-
-// DropStale deletes the claim of a node that does not exist. If the machine joined within ClaimAge, and after the creation of the Node that was
-// deleted, it may still register: then DropStale keeps the claim and returns how long to wait before trying again. created is zero if there was no Node.
-func (c Claims) DropStale(ctx context.Context, name string, created time.Time) (again time.Duration, err error) {
-	lease, err := c.get(ctx, name)
-	if err != nil || lease == nil {
-		return 0, err
-	}
-	if young(lease) && lease.Spec.AcquireTime.After(created) {
-		return time.Until(lease.Spec.AcquireTime.Add(ClaimAge)) + time.Second, nil
-	}
-	node, err := c.node(ctx, name)
-	if err != nil || node != nil {
-		return 0, err
-	}
-	return 0, c.deleteUnchanged(ctx, lease)
-}
-
-// deleteUnchanged deletes a claim, unless it has changed since it was read.
-func (c Claims) deleteUnchanged(ctx context.Context, lease *coordinationv1.Lease) error {
-	same := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion}}
-	err := c.leases().Delete(ctx, lease.Name, same)
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting the claim %s: %w", lease.Name, err)
-	}
-	return nil
+	return c.write(ctx, lease, editable(lease, name), key, renewing)
 }
 
 func (c Claims) leases() leaseclient.LeaseInterface {
@@ -206,25 +196,14 @@ func (c Claims) node(ctx context.Context, name string) (*corev1.Node, error) {
 // Values of write's parameter: whether the machine joins or was a node before.
 const joining, renewing = true, false
 
-// write writes the machine's claim. It replaces lease, which is nil if there is none.
-func (c Claims) write(ctx context.Context, lease *coordinationv1.Lease, name, key string, joins bool) (err error) {
+// write makes claim the machine's, and saves it. It was read as old.
+func (c Claims) write(ctx context.Context, old, claim *coordinationv1.Lease, key string, joins bool) error {
 	now := metav1.NowMicro()
-	if lease == nil {
-		lease = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: ClaimPrefix + name, Namespace: metav1.NamespaceSystem}}
-		lease.Spec.HolderIdentity, lease.Spec.AcquireTime, lease.Spec.RenewTime = &key, &now, &now
-		_, err = c.leases().Create(ctx, lease, metav1.CreateOptions{})
-	} else {
-		lease = lease.DeepCopy()
-		if joins {
-			lease.Spec.AcquireTime = &now
-		}
-		lease.Spec.HolderIdentity, lease.Spec.RenewTime = &key, &now
-		_, err = c.leases().Update(ctx, lease, metav1.UpdateOptions{})
+	if joins || old == nil {
+		claim.Spec.AcquireTime = &now
 	}
-	if err != nil {
-		return fmt.Errorf("claiming node name %s: %w", name, err)
-	}
-	return nil
+	claim.Spec.HolderIdentity, claim.Spec.RenewTime = &key, &now
+	return c.save(ctx, old, claim)
 }
 
 func holder(lease *coordinationv1.Lease) string {

@@ -218,8 +218,11 @@ func TestRename(t *testing.T) {
 		t.Error(err)
 	}
 	leases, err := c.claims().leases().List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(leases.Items) != 2 {
+	if err != nil || len(leases.Items) != 3 {
 		t.Errorf("the claims are %v, %v", leases, err)
+	}
+	if keys := c.keys(t, "before"); keys.Allows(m.fingerprint(t)) || keys.Revoked(m.fingerprint(t)) {
+		t.Errorf("the machine's key under its former name: %+v", keys)
 	}
 	c.want(t, agentToken, newMachine(t, "before"), join.PathAgent, 200, "") // the name is free
 }
@@ -252,10 +255,10 @@ func TestNode(t *testing.T) {
 	c.want(t, node, m, join.PathAgent, 403, "for the key that it has")
 	m.key = key
 
-	if err := c.claims().ReleaseName(t.Context(), "a"); err != nil {
+	if err := c.claims().leases().Delete(t.Context(), ClaimPrefix+"a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	get(m, join.PathCluster, 403, "was removed")
+	get(m, join.PathCluster, 403, "was removed") // by a release that keeps no revocations
 	c.want(t, node, m, join.PathAgent, 403, "was removed")
 	if _, err := c.client.CoreV1().Nodes().Create(t.Context(), nodeAt("a", "192.0.2.7"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -87,13 +87,14 @@ func Closed(w http.ResponseWriter, _ *http.Request) {
 type refusal struct {
 	code    int
 	message string
+	reason  string // join.ReasonRemoved or ""
 }
 
 // Error returns the message.
 func (r *refusal) Error() string { return r.message }
 
 func newRefusal(code int, format string, args ...any) error {
-	return &refusal{code, fmt.Sprintf(format, args...)}
+	return &refusal{code: code, message: fmt.Sprintf(format, args...)}
 }
 
 // answer makes a handler from a function that returns the response or an error.
@@ -116,19 +117,23 @@ func (s *Server) answer(do func(r *http.Request, who caller) (any, error)) http.
 
 // writeError answers with an error.
 func (s *Server) writeError(w http.ResponseWriter, r *http.Request, who caller, err error) {
-	code, message := http.StatusServiceUnavailable, "the server cannot answer now: "+err.Error()
-	if r, ok := errors.AsType[*refusal](err); ok {
-		code, message = r.code, r.message
+	refused, ok := errors.AsType[*refusal](err)
+	if !ok {
+		refused = &refusal{code: http.StatusServiceUnavailable, message: "the server cannot answer now: " + err.Error()}
 	}
-	s.log().WithFields(logrus.Fields{"user": who.name, "from": r.RemoteAddr}).Warnf("refused %s: %s", r.URL.Path, message)
-	WriteRefusal(w, code, message)
+	s.log().WithFields(logrus.Fields{"user": who.name, "from": r.RemoteAddr}).Warnf("refused %s: %s", r.URL.Path, refused.message)
+	refused.write(w)
 }
 
 // WriteRefusal answers with a status other than 200 and a message.
 func WriteRefusal(w http.ResponseWriter, code int, message string) {
+	(&refusal{code: code, message: message}).write(w)
+}
+
+func (r *refusal) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(join.Refusal{Message: message, Time: time.Now()}) // an error means that the client has gone
+	w.WriteHeader(r.code)
+	_ = json.NewEncoder(w).Encode(join.Refusal{Message: r.message, Reason: r.reason, Time: time.Now()}) // an error means that the client has gone
 }
 
 func (s *Server) log() logrus.FieldLogger {
@@ -237,7 +242,7 @@ func (s *Server) members(r *http.Request, _ caller) (any, error) {
 	return s.Members.List(r.Context())
 }
 
-var errNoMembers = &refusal{http.StatusNotFound, "this cluster has an external datastore, whose members are not known here"}
+var errNoMembers = newRefusal(http.StatusNotFound, "this cluster has an external datastore, whose members are not known here")
 
 func (s *Server) addMember(r *http.Request, _ caller) (any, error) {
 	var member join.AddMember
@@ -246,6 +251,9 @@ func (s *Server) addMember(r *http.Request, _ caller) (any, error) {
 	}
 	if s.Members == nil {
 		return nil, errNoMembers
+	}
+	if err := s.claims().checkServer(r.Context(), member.Name); err != nil {
+		return nil, err
 	}
 	if s.BeforeAdd != nil {
 		if err := s.BeforeAdd(r.Context()); err != nil {

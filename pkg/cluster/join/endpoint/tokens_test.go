@@ -7,7 +7,6 @@ import (
 	"time"
 
 	logtest "github.com/sirupsen/logrus/hooks/test"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -93,55 +92,4 @@ func TestStartedWith(t *testing.T) {
 func rotate(t *testing.T, client *fake.Clientset, id string) error {
 	_, err := Rotate(t.Context(), client, id, "4444444444444444")
 	return err
-}
-
-func TestDropStale(t *testing.T) {
-	for _, test := range []struct {
-		name     string
-		age      time.Duration // of the claim
-		node     bool          // there is one
-		made     time.Duration // how long ago the Node was made that has gone; 0 is unknown
-		remains  bool
-		tryAgain bool
-	}{
-		{name: "old", age: time.Hour},
-		{name: "old, but the node is there", age: time.Hour, node: true, remains: true},
-		{name: "let in just now", age: time.Second, remains: true, tryAgain: true},
-		{name: "had just come", age: 10 * time.Second, made: 5 * time.Second},
-		{name: "takes the place of the node that went", age: time.Second, made: time.Hour, remains: true, tryAgain: true},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			client := fake.NewClientset()
-			log, _ := logtest.NewNullLogger()
-			claims := Claims{Client: client, Log: log}
-			if err := claims.Take(t.Context(), "a", "key", nil); err != nil {
-				t.Fatal(err)
-			}
-			lease, err := claims.get(t.Context(), "a")
-			if err != nil {
-				t.Fatal(err)
-			}
-			then := metav1.NewMicroTime(time.Now().Add(-test.age))
-			lease.Spec.AcquireTime, lease.Spec.RenewTime = &then, &then
-			if _, err := claims.leases().Update(t.Context(), lease, metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			if test.node {
-				if _, err := client.CoreV1().Nodes().Create(t.Context(), nodeAt("a", "192.0.2.7"), metav1.CreateOptions{}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			var made time.Time
-			if test.made > 0 {
-				made = time.Now().Add(-test.made)
-			}
-			again, err := claims.DropStale(t.Context(), "a", made)
-			if err != nil || (again > 0) != test.tryAgain {
-				t.Errorf("again in %s, %v", again, err)
-			}
-			if lease, err := claims.get(t.Context(), "a"); err != nil || (lease != nil) != test.remains {
-				t.Errorf("the claim is %v, %v", lease, err)
-			}
-		})
-	}
 }

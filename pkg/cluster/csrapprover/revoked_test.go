@@ -1,0 +1,70 @@
+package csrapprover
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	certificates "k8s.io/api/certificates/v1"
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
+	"github.com/coracle-dev/coracle/pkg/cluster/nodeguard"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+)
+
+// TestRevoked: once a name was revoked, only keys of the machine that has it now get certificates, and the key of a client certificate is
+// recorded before it is approved.
+func TestRevoked(t *testing.T) {
+	by := func(c *certificates.CertificateSigningRequest, name, key string) *certificates.CertificateSigningRequest {
+		c.Name = name
+		if key != "" {
+			c.Spec.Extra = map[string]certificates.ExtraValue{nodeguard.KeyExtra: {key}}
+		}
+		return c
+	}
+	wanted := clientCSR(t, nil)
+	req, err := pki.ParseRequest(wanted.Spec.Request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests := []*certificates.CertificateSigningRequest{
+		by(clientCSR(t, nil), "old", "old"), by(clientCSR(t, nil), "unknown", ""), by(wanted, "new", "new"),
+		by(csr(request(t, nil)), "serving-old", "old"), by(csr(request(t, nil)), "serving-new", "new"),
+	}
+	synctest.Test(t, func(t *testing.T) {
+		agent := node("agent", "192.0.2.2", "2001:db8::2")
+		client := fake.NewClientset(&agent)
+		claims := endpoint.Claims{Client: client}
+		for _, key := range []string{"old", "new"} {
+			if err := claims.Revoke(t.Context(), "agent"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := claims.Adopt(t.Context(), "agent", key, func(*core.Node, bool) bool { return true }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start(t, client)
+		for _, r := range requests {
+			if _, err := client.CertificatesV1().CertificateSigningRequests().Create(t.Context(), r, meta.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		for name, want := range map[string]certificates.RequestConditionType{
+			"old": certificates.CertificateDenied, "unknown": certificates.CertificateDenied, "new": certificates.CertificateApproved,
+			"serving-old": certificates.CertificateDenied, "serving-new": certificates.CertificateApproved,
+		} {
+			if got := decision(t, client, name); got != want {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		claim, err := client.CoordinationV1().Leases("kube-system").Get(t.Context(), endpoint.ClaimPrefix+"agent", meta.GetOptions{})
+		if keys := endpoint.KeysOf(claim); err != nil || !keys.Allows(pki.RequestFingerprint(req)) || keys.Allows("unknown") {
+			t.Errorf("recorded are %+v, %v", keys, err)
+		}
+	})
+}

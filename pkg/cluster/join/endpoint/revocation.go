@@ -1,0 +1,195 @@
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+)
+
+// RestrictedLabel is a label of the claims whose name only recorded keys may use, because a machine with the name was removed or replaced. A
+// finalizer of the same name keeps these claims: the release before this one deletes claims without a Node.
+const RestrictedLabel = "coracle.io/revoked"
+
+// Annotations of restricted claims: fingerprints, separated by spaces. The holder's key is allowed too.
+const (
+	revokedAnnotation = "coracle.io/revoked-keys"
+	allowedAnnotation = "coracle.io/allowed-keys"
+)
+
+// maxKeys limits the recorded keys. A kubelet makes one a year, and one for each request that it gave up.
+const maxKeys = 20
+
+// Keys are the keys that may use a node name, as fingerprints of pki.Fingerprint.
+type Keys struct {
+	// Restricted means that only recorded keys may use the name. Otherwise each key with a certificate may.
+	Restricted       bool
+	allowed, revoked []string
+}
+
+// KeysOf returns the keys of a claim, which may be nil.
+func KeysOf(claim *coordinationv1.Lease) Keys {
+	if claim == nil || claim.Labels[RestrictedLabel] == "" {
+		return Keys{}
+	}
+	k := Keys{Restricted: true, allowed: strings.Fields(claim.Annotations[allowedAnnotation]), revoked: strings.Fields(claim.Annotations[revokedAnnotation])}
+	if h := holder(claim); h != "" {
+		k.allowed = append(k.allowed, h)
+	}
+	return k
+}
+
+// Allows reports whether a key may use the name.
+func (k Keys) Allows(key string) bool { return !k.Restricted || slices.Contains(k.allowed, key) }
+
+// Revoked reports whether a key identified a machine that was removed or replaced. It is never allowed again.
+func (k Keys) Revoked(key string) bool { return slices.Contains(k.revoked, key) }
+
+// Includes reports whether each key that other allows is allowed.
+func (k Keys) Includes(other Keys) bool {
+	return !k.Restricted || other.Restricted && !slices.ContainsFunc(other.allowed, func(key string) bool { return !k.Allows(key) })
+}
+
+// restrict makes a claim refuse all keys but those that are recorded from now on. With revoke the holder's key can never join again.
+func restrict(claim *coordinationv1.Lease, revoke bool) {
+	metav1.SetMetaDataLabel(&claim.ObjectMeta, RestrictedLabel, "true")
+	if !slices.Contains(claim.Finalizers, RestrictedLabel) && claim.DeletionTimestamp == nil {
+		claim.Finalizers = append(claim.Finalizers, RestrictedLabel)
+	}
+	revoked := strings.Fields(claim.Annotations[revokedAnnotation])
+	if h := holder(claim); revoke && h != "" && !slices.Contains(revoked, h) {
+		revoked = append(revoked, h)
+	}
+	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, revokedAnnotation, strings.Join(revoked, " "))
+	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, allowedAnnotation, "")
+	claim.Spec.HolderIdentity, claim.Spec.AcquireTime = nil, nil
+}
+
+// Revoke refuses the machine that has a node name from now on, and frees the name.
+func (c Claims) Revoke(ctx context.Context, name string) error {
+	return c.edit(ctx, name, func(claim *coordinationv1.Lease) error {
+		restrict(claim, true)
+		return nil
+	})
+}
+
+// Allow records another key of the machine that has a node name, if the name is restricted. by is the key with which the machine asks for
+// that. The error is one of IsRefusal if that key may not use the name.
+func (c Claims) Allow(ctx context.Context, name, by, key string) error {
+	return c.edit(ctx, name, func(claim *coordinationv1.Lease) error {
+		keys := KeysOf(claim)
+		switch {
+		case !keys.Allows(by):
+			return newRefusal(http.StatusForbidden, "it was not requested with a key of the machine that is node %s now", name)
+		case keys.Allows(key):
+			return errUnchanged
+		}
+		recorded := append(strings.Fields(claim.Annotations[allowedAnnotation]), key)
+		claim.Annotations[allowedAnnotation] = strings.Join(recorded[max(0, len(recorded)-maxKeys):], " ")
+		return nil
+	})
+}
+
+// IsRefusal reports whether an error refuses a machine; otherwise the API could not be asked.
+func IsRefusal(err error) bool {
+	_, ok := errors.AsType[*refusal](err)
+	return ok
+}
+
+// removed is the refusal of a key that was revoked.
+func removed(name string) error {
+	return &refusal{http.StatusForbidden, Removed(name), join.ReasonRemoved}
+}
+
+// Removed is the message for a machine that was removed or replaced.
+func Removed(name string) string {
+	return fmt.Sprintf("node %s was removed from the cluster, or another machine has replaced it: run coracle reset on this machine, "+
+		"then join again with a token", name)
+}
+
+// Evict deletes the pods of a node that is gone: their service accounts' tokens, which the machine has, are valid as long as they exist.
+func (c Claims) Evict(ctx context.Context, name string) error {
+	pods, err := c.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", name).String()})
+	if err != nil {
+		return fmt.Errorf("listing the pods of node %s: %w", name, err)
+	}
+	now := metav1.NewDeleteOptions(0)
+	for _, pod := range pods.Items {
+		now.Preconditions = metav1.NewUIDPreconditions(string(pod.UID))
+		if err := c.Client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, *now); err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting pod %s/%s of node %s: %w", pod.Namespace, pod.Name, name, err)
+		}
+	}
+	return nil
+}
+
+var errUnchanged = errors.New("the claim stays as it is")
+
+// edit changes the claim on a name, or makes it. change returns errUnchanged to leave the claim as it is.
+func (c Claims) edit(ctx context.Context, name string, change func(*coordinationv1.Lease) error) error {
+	err := retry(func() error {
+		old, err := c.get(ctx, name)
+		if err != nil {
+			return err
+		}
+		claim := editable(old, name)
+		if err := change(claim); err != nil {
+			return err
+		}
+		return c.save(ctx, old, claim)
+	})
+	if errors.Is(err, errUnchanged) {
+		return nil
+	}
+	return err
+}
+
+// retry repeats a write that others' writes at the same time make fail.
+func retry(write func() error) error {
+	for try := 1; ; try++ {
+		err := write()
+		if try < tries && (apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)) {
+			continue
+		}
+		return err
+	}
+}
+
+// editable returns a copy of a claim, or an empty one if it is nil.
+func editable(claim *coordinationv1.Lease, name string) *coordinationv1.Lease {
+	if claim != nil {
+		return claim.DeepCopy()
+	}
+	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: ClaimPrefix + name, Namespace: metav1.NamespaceSystem}}
+}
+
+// save writes a claim that was read as old, nil if there was none.
+func (c Claims) save(ctx context.Context, old, claim *coordinationv1.Lease) (err error) {
+	if old == nil {
+		_, err = c.leases().Create(ctx, claim, metav1.CreateOptions{})
+	} else {
+		_, err = c.leases().Update(ctx, claim, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("writing the claim %s: %w", claim.Name, err)
+	}
+	return nil
+}
+
+// checkServer refuses a member of etcd for a server that was removed and has not joined again.
+func (c Claims) checkServer(ctx context.Context, name string) error {
+	claim, err := c.get(ctx, name)
+	if err == nil && KeysOf(claim).Restricted && holder(claim) == "" {
+		err = removed(name)
+	}
+	return err
+}

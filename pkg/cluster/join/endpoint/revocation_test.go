@@ -1,0 +1,169 @@
+package endpoint
+
+import (
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+)
+
+func (m *machine) fingerprint(t *testing.T) string {
+	t.Helper()
+	spki, err := x509.MarshalPKIXPublicKey(m.key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pki.Fingerprint(&x509.Certificate{RawSubjectPublicKeyInfo: spki})
+}
+
+func (c *cluster) keys(t *testing.T, name string) Keys {
+	t.Helper()
+	claim, err := c.claims().get(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return KeysOf(claim)
+}
+
+// TestRevoke: a removed machine comes back with a token and a new key only.
+func TestRevoke(t *testing.T) {
+	c := newCluster(t)
+	m := newMachine(t, "a")
+	c.want(t, agentToken, m, join.PathAgent, 200, "")
+	if k := c.keys(t, "a"); k.Restricted || !k.Allows("any") {
+		t.Errorf("a name that was never revoked: %+v", k)
+	}
+	for range 2 { // the second time nothing changes
+		if err := c.claims().Revoke(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	node := who{node: "a"}
+	c.want(t, node, m, join.PathAgent, 403, `"reason":"NodeRemoved"`)
+	for _, path := range []string{join.PathCluster, join.PathTunnel} {
+		if code, body := c.ask(t, node, m, http.MethodGet, path, nil); code != 403 {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	c.want(t, agentToken, m, join.PathAgent, 403, "run coracle reset")
+	other := newMachine(t, "b")
+	other.key = m.key
+	other.sign(t)
+	c.want(t, agentToken, other, join.PathAgent, 403, "node a was removed")
+
+	again := newMachine(t, "a")
+	c.want(t, agentToken, again, join.PathAgent, 200, "")
+	k := c.keys(t, "a")
+	if !k.Restricted || k.Allows(m.fingerprint(t)) || !k.Revoked(m.fingerprint(t)) || !k.Allows(again.fingerprint(t)) || k.Allows("a kubelet's") {
+		t.Errorf("after the name was taken again: %+v", k)
+	}
+	c.want(t, node, again, join.PathAgent, 200, "")
+	if claim, _ := c.claims().get(t.Context(), "a"); !slices.Contains(claim.Finalizers, RestrictedLabel) {
+		t.Error("the release before would delete the claim")
+	}
+}
+
+// TestReplacedIsRevoked: the machine whose name another one takes, also if its Node was deleted before.
+func TestReplacedIsRevoked(t *testing.T) {
+	for name, node := range map[string]*corev1.Node{"with a Node": nodeAt("a", "192.0.2.7"), "without": nil} {
+		t.Run(name, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "a"}}
+			c := newCluster(t, pod)
+			old, m := newMachine(t, "a"), newMachine(t, "a")
+			c.want(t, agentToken, old, join.PathAgent, 200, "")
+			if node != nil {
+				if _, err := c.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m.request.Replace = true
+			c.want(t, who{groups: []string{join.GroupAgent, join.GroupReplace}}, m, join.PathAgent, 200, "")
+			k := c.keys(t, "a")
+			if !k.Revoked(old.fingerprint(t)) || !k.Allows(m.fingerprint(t)) {
+				t.Errorf("%+v", k)
+			}
+			_, err := c.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
+			if gone := apierrors.IsNotFound(err); gone != (node != nil) {
+				t.Errorf("the pod of the old machine: %v", err)
+			}
+		})
+	}
+}
+
+// TestAllow: only a key that may use a name adds others.
+func TestAllow(t *testing.T) {
+	c := newCluster(t)
+	claims := c.claims()
+	old, m := newMachine(t, "a"), newMachine(t, "a")
+	c.want(t, agentToken, old, join.PathAgent, 200, "")
+	if err := claims.Allow(t.Context(), "a", "", "first"); err != nil || c.keys(t, "a").Restricted {
+		t.Errorf("a name that was never revoked: %v", err)
+	}
+	if err := claims.Revoke(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	c.want(t, agentToken, m, join.PathAgent, 200, "")
+	for _, by := range []string{"", "first", old.fingerprint(t)} {
+		if err := claims.Allow(t.Context(), "a", by, "second"); !IsRefusal(err) {
+			t.Errorf("by %q: %v", by, err)
+		}
+	}
+	before := m.fingerprint(t)
+	for i := range 2 * maxKeys {
+		key := fmt.Sprintf("kubelet-%d", i)
+		if err := claims.Allow(t.Context(), "a", before, key); err != nil {
+			t.Fatal(err)
+		}
+		before = key
+	}
+	k := c.keys(t, "a")
+	if len(k.allowed) != maxKeys+1 || !k.Allows(before) || !k.Allows(m.fingerprint(t)) || k.Allows("kubelet-0") {
+		t.Errorf("%+v", k)
+	}
+}
+
+// TestRemovedServer gets no place in etcd until it has joined again.
+func TestRemovedServer(t *testing.T) {
+	c := newCluster(t)
+	m := newMachine(t, "a")
+	c.want(t, serverToken, m, join.PathServer, 200, "")
+	check := func(refused bool) {
+		t.Helper()
+		if err := c.claims().checkServer(t.Context(), "a"); IsRefusal(err) != refused || !refused && err != nil {
+			t.Error(err)
+		}
+	}
+	check(false)
+	if err := c.claims().Revoke(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	check(true)
+	if mine, err := c.claims().Adopt(t.Context(), "a", m.fingerprint(t), nil); mine || err != nil {
+		t.Errorf("it takes its name again: %t, %v", mine, err)
+	}
+	c.want(t, serverToken, newMachine(t, "a"), join.PathServer, 200, "")
+	check(false)
+}
+
+func TestIncludes(t *testing.T) {
+	keys := func(allowed ...string) Keys { return Keys{Restricted: true, allowed: allowed} }
+	for _, test := range []struct {
+		before, now Keys
+		want        bool
+	}{
+		{Keys{}, Keys{}, true}, {Keys{}, keys("a"), false}, {keys("a"), Keys{}, true},
+		{keys("a"), keys("a", "b"), true}, {keys("a", "b"), keys("b"), false}, {keys(), keys(), true},
+	} {
+		if got := test.now.Includes(test.before); got != test.want {
+			t.Errorf("%+v includes %+v: %t", test.now, test.before, got)
+		}
+	}
+}

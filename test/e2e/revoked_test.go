@@ -1,0 +1,280 @@
+package e2e
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/test/hosts"
+)
+
+const signingRequests = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+
+// thief has copies of the keys and certificates of a machine.
+type thief struct {
+	name          string
+	from          *hosts.Host
+	node, kubelet tls.Certificate
+	joined        *machine // whose keys they are
+}
+
+// try sends a request to a server and returns the answer's status and body; the status is 0 if the server does not answer.
+func (x *thief) try(ctx context.Context, h *hosts.Host, pair *tls.Certificate, bearer, method, path string, body any) (int, string) {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "https://"+net.JoinHostPort(h.IP.String(), "6443")+path, strings.NewReader(string(data)))
+	if err != nil {
+		return 0, err.Error()
+	}
+	request.Header.Set("Content-Type", "application/json")
+	config := &tls.Config{InsecureSkipVerify: true}
+	if pair != nil {
+		config.Certificates = []tls.Certificate{*pair}
+	} else {
+		request.Header.Set("Authorization", "Bearer "+bearer)
+	}
+	client := &http.Client{Transport: &http.Transport{DialContext: x.from.Dial, TLSClientConfig: config, DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	answer, err := client.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer answer.Body.Close()
+	text, _ := io.ReadAll(answer.Body)
+	return answer.StatusCode, string(text)
+}
+
+// newThief joins as a machine, makes its kubelet's certificate and its Node, and copies everything.
+func newThief(t *testing.T, client kubernetes.Interface, server *hosts.Host, token, name string) *thief {
+	t.Helper()
+	x := &thief{name: name, from: server, joined: newMachine(t, name, "system:coracle:node:"+name, "system:coracle:nodes")}
+	code, text := x.try(t.Context(), server, nil, bearer(t, token), http.MethodPost, join.PathAgent, x.joined.request())
+	var response join.Response
+	if err := json.Unmarshal([]byte(text), &response); err != nil || code != http.StatusOK {
+		t.Fatalf("joining as %s: %d %s", name, code, text)
+	}
+	x.node = pairOf(response.Cert, x.joined)
+	kubelet := newMachine(t, name, "system:node:"+name, "system:nodes")
+	request := signing(certificatesv1.KubeAPIServerClientKubeletSignerName, kubelet.csr)
+	request.Name = name
+	hosts.Eventually(t, time.Minute, func() error {
+		if code, text = x.try(t.Context(), server, &x.node, "", http.MethodPost, signingRequests, request); code != http.StatusCreated {
+			return fmt.Errorf("requesting a kubelet's certificate: %d %s", code, text)
+		}
+		return nil
+	})
+	hosts.Eventually(t, time.Minute, func() error {
+		csr, err := client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), name, metav1.GetOptions{})
+		if err == nil && len(csr.Status.Certificate) == 0 {
+			err = fmt.Errorf("there is no certificate: %+v", csr.Status.Conditions)
+		}
+		if err == nil {
+			x.kubelet = pairOf(csr.Status.Certificate, kubelet)
+		}
+		return err
+	})
+	hosts.Eventually(t, time.Minute, func() error {
+		node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if code, text := x.try(t.Context(), server, &x.kubelet, "", http.MethodPost, "/api/v1/nodes", node); code != http.StatusCreated && code != http.StatusConflict {
+			return fmt.Errorf("making a Node: %d %s", code, text)
+		}
+		return nil
+	})
+	return x
+}
+
+func pairOf(cert []byte, m *machine) tls.Certificate {
+	block, _ := pem.Decode(cert)
+	return tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: m.key}
+}
+
+// hold opens a watch or, with a protocol to upgrade to, a tunnel, and returns a channel that gets the time when the server closes it.
+func (x *thief) hold(t *testing.T, h *hosts.Host, pair *tls.Certificate, path, upgrade string) <-chan time.Time {
+	t.Helper()
+	plain, err := x.from.Dial(t.Context(), "tcp", net.JoinHostPort(h.IP.String(), "6443"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn := tls.Client(plain, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{*pair}, NextProtos: []string{"http/1.1"}})
+	t.Cleanup(func() { conn.Close() })
+	headers := "Host: x\r\n"
+	if upgrade != "" {
+		headers += "Connection: Upgrade\r\nUpgrade: " + upgrade + "\r\n"
+	}
+	fmt.Fprintf(conn, "GET %s HTTP/1.1\r\n%s\r\n", path, headers)
+	reader := bufio.NewReader(conn)
+	answer, err := http.ReadResponse(reader, nil)
+	if err != nil || answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%s at %s: %+v, %v", path, h.Name, answer, err)
+	}
+	closed := make(chan time.Time, 1)
+	go func() {
+		if answer.StatusCode == http.StatusOK {
+			_, _ = io.Copy(io.Discard, answer.Body)
+		} else {
+			_, _ = io.Copy(io.Discard, reader)
+		}
+		closed <- time.Now()
+	}()
+	return closed
+}
+
+// holdAll opens a watch with each identity, and a tunnel, at a server.
+func (x *thief) holdAll(t *testing.T, h *hosts.Host) []<-chan time.Time {
+	t.Helper()
+	return []<-chan time.Time{
+		x.hold(t, h, &x.node, "/api/v1/nodes?watch=true", ""),
+		x.hold(t, h, &x.kubelet, "/api/v1/nodes?watch=true&fieldSelector=metadata.name%3D"+x.name, ""),
+		x.hold(t, h, &x.node, join.PathTunnel, "coracle-tunnel"),
+	}
+}
+
+// lastServed asks a server with both identities until it has refused them for two seconds, and returns when it last served one; at most for a
+// minute.
+func (x *thief) lastServed(ctx context.Context, h *hosts.Host) (last time.Time, err error) {
+	refused, end := time.Time{}, time.Now().Add(time.Minute)
+	for time.Now().Before(end) && ctx.Err() == nil {
+		node, text := x.try(ctx, h, &x.node, "", http.MethodGet, "/api/v1/nodes", nil)
+		kubelet, _ := x.try(ctx, h, &x.kubelet, "", http.MethodGet, "/api/v1/nodes/"+x.name, nil)
+		switch {
+		case node == http.StatusOK || kubelet == http.StatusOK || kubelet == http.StatusNotFound:
+			last, refused = time.Now(), time.Time{}
+		case node != http.StatusUnauthorized || kubelet != http.StatusUnauthorized:
+			err = fmt.Errorf("%s answers %d and %d: %s", h.Name, node, kubelet, text) // it starts
+		case refused.IsZero():
+			refused = time.Now()
+		case time.Since(refused) > 2*time.Second:
+			return last, nil
+		}
+		_ = sleepFor(ctx, 5*time.Millisecond)
+	}
+	return last, errors.Join(fmt.Errorf("%s does not refuse the machine", h.Name), err)
+}
+
+func sleepFor(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// wantRefused sends what a removed machine must not be able to do to a server.
+func (x *thief) wantRefused(t *testing.T, h *hosts.Host, token string) {
+	t.Helper()
+	kubelet := newMachine(t, x.name, "system:node:"+x.name, "system:nodes")
+	serving := newMachine(t, x.name, "system:node:"+x.name, "system:nodes")
+	serving.template.DNSNames = []string{x.name}
+	serving.sign(t, serving.key)
+	for _, a := range []struct {
+		what         string
+		pair         *tls.Certificate
+		method, path string
+		body         any
+	}{
+		{"reading pods as the node", &x.node, http.MethodGet, "/api/v1/pods", nil},
+		{"reading its pods as the kubelet", &x.kubelet, http.MethodGet, "/api/v1/pods?fieldSelector=spec.nodeName%3D" + x.name, nil},
+		{"making its Node again", &x.kubelet, http.MethodPost, "/api/v1/nodes", &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: x.name}}},
+		{"a kubelet's certificate as the node", &x.node, http.MethodPost, signingRequests, signing(certificatesv1.KubeAPIServerClientKubeletSignerName, kubelet.csr)},
+		{"the renewal of a kubelet's certificate", &x.kubelet, http.MethodPost, signingRequests, signing(certificatesv1.KubeAPIServerClientKubeletSignerName, kubelet.csr)},
+		{"a serving certificate", &x.kubelet, http.MethodPost, signingRequests, signing(certificatesv1.KubeletServingSignerName, serving.csr)},
+		{"the renewal of the node's certificate", &x.node, http.MethodPost, join.PathAgent, x.joined.request()},
+		{"the cluster's settings", &x.node, http.MethodGet, join.PathCluster, nil},
+		{"a tunnel", &x.node, http.MethodGet, join.PathTunnel, nil},
+	} {
+		if code, text := x.try(t.Context(), h, a.pair, "", a.method, a.path, a.body); code != http.StatusUnauthorized {
+			t.Errorf("%s: %s: %d %s", h.Name, a.what, code, text)
+		}
+	}
+	code, text := x.try(t.Context(), h, nil, bearer(t, token), http.MethodPost, join.PathAgent, x.joined.request())
+	if code != http.StatusForbidden || !strings.Contains(text, "run coracle reset") {
+		t.Errorf("%s: joining again with the old key: %d %s", h.Name, code, text)
+	}
+}
+
+// testRevoked removes machines whose keys somebody has copied, while one of three servers restarts. CORACLE_TEST_REVOCATIONS is how many.
+func testRevoked(t *testing.T, c *hosts.Cluster) {
+	first, last := c.Servers[0], c.Servers[2]
+	client, err := c.Client(first, hosts.OwnAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rounds, _ := strconv.Atoi(os.Getenv("CORACLE_TEST_REVOCATIONS"))
+	token := strings.TrimSpace(first.Coracle("token", "create"))
+	var took []time.Duration
+	for i := range max(rounds, 1) {
+		x := newThief(t, client, first, token, fmt.Sprintf("stolen-%d", i))
+		var held []<-chan time.Time
+		for _, h := range c.Servers[:2] {
+			held = append(held, x.holdAll(t, h)...)
+		}
+		if err := c.Running(last).Stop(); err != nil {
+			t.Error(err)
+		}
+		began := time.Now()
+		c.Start(last)
+		first.Coracle("node", "remove", "--force", x.name)
+		removed := time.Now()
+
+		var mu sync.Mutex
+		var asking sync.WaitGroup
+		worst := removed
+		note := func(at time.Time) {
+			mu.Lock()
+			defer mu.Unlock()
+			if at.After(worst) {
+				worst = at
+			}
+		}
+		for _, h := range c.Servers {
+			asking.Go(func() {
+				at, err := x.lastServed(t.Context(), h)
+				if err != nil {
+					t.Error(err)
+				}
+				note(at)
+			})
+		}
+		for _, closed := range held {
+			select {
+			case at := <-closed:
+				note(at)
+			case <-time.After(time.Minute):
+				t.Error("a watch or a tunnel stays open")
+			}
+		}
+		asking.Wait()
+		for _, h := range c.Servers {
+			x.wantRefused(t, h, token)
+		}
+		took = append(took, worst.Sub(removed))
+		c.AwaitHealthy(began, 3*time.Minute)
+	}
+	slices.Sort(took)
+	t.Logf("from the end of coracle node remove to the last answer: %s", took)
+	if worst := took[len(took)-1]; worst > 5*time.Second {
+		t.Errorf("a removed machine is served for %s", worst)
+	}
+}
