@@ -101,6 +101,7 @@ func (e *edit) typed(key string, value []byte) ([]byte, error) {
 	case *coordinationv1.Lease:
 		if machine := e.machines[endpoint.ClaimedBy(o.Name)]; machine != "" && strings.HasPrefix(key, claims) {
 			o.Spec.HolderIdentity = &machine
+			o.Labels, o.Annotations, o.Finalizers = nil, nil, nil // the former authority's certificates, which were revoked, are worthless
 		}
 	}
 	e.walk(reflect.ValueOf(object))

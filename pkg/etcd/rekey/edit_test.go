@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
 	"github.com/coracle-dev/coracle/pkg/etcd/rekeyrequest"
 )
 
@@ -74,11 +75,11 @@ func TestTyped(t *testing.T) {
 	if got := edited(t, "secrets/default/x", core("Secret"), token).(*corev1.Secret); string(got.Data["ca.crt"]) != now || got.Data["token"] != nil {
 		t.Errorf("%q", got.Data)
 	}
-	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "coracle-node-x", UID: "old"}}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "coracle-node-x", UID: "old", Labels: map[string]string{endpoint.RestrictedLabel: "true"}, Finalizers: []string{endpoint.RestrictedLabel}}}
 	holder := "former"
 	lease.Spec.HolderIdentity = &holder
 	kind := coordinationv1.SchemeGroupVersion.WithKind("Lease")
-	if got := edited(t, "leases/kube-system/coracle-node-x", kind, lease).(*coordinationv1.Lease); *got.Spec.HolderIdentity != "key" {
+	if got := edited(t, "leases/kube-system/coracle-node-x", kind, lease).(*coordinationv1.Lease); *got.Spec.HolderIdentity != "key" || len(got.Labels)+len(got.Finalizers) > 0 {
 		t.Errorf("%+v", got.Spec)
 	}
 	hook := &admissionv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionv1.ValidatingWebhook{{Name: "a"}, {Name: "b"}}}

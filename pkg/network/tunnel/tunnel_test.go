@@ -125,6 +125,30 @@ func TestEcho(t *testing.T) {
 	}
 }
 
+// TestDisconnect: the tunnel of a removed node ends, with its open streams.
+func TestDisconnect(t *testing.T) {
+	p := connect(t, allowAll)
+	conn, err := p.hub.Dial(t.Context(), "n", listen(t, echo))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	p.hub.Disconnect("another")
+	if _, err := io.WriteString(conn, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	p.hub.Disconnect("n")
+	if _, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Error("the stream goes on")
+	}
+	err = <-p.ended
+	p.ended <- err
+	await(t, "no session", func() bool { return p.hub.Nodes() == 0 })
+}
+
 // TestMuch: much data arrives whole while another stream, which nobody reads, is full.
 func TestMuch(t *testing.T) {
 	p := connect(t, allowAll)
