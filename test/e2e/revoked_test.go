@@ -30,8 +30,8 @@ import (
 
 const signingRequests = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
-// thief has copies of the keys and certificates of a machine.
-type thief struct {
+// copiedKeys has copies of the keys and certificates of a machine.
+type copiedKeys struct {
 	name          string
 	from          *hosts.Host
 	node, kubelet tls.Certificate
@@ -39,7 +39,7 @@ type thief struct {
 }
 
 // try sends a request to a server and returns the answer's status and body; the status is 0 if the server does not answer.
-func (x *thief) try(ctx context.Context, h *hosts.Host, pair *tls.Certificate, bearer, method, path string, body any) (int, string) {
+func (x *copiedKeys) try(ctx context.Context, h *hosts.Host, pair *tls.Certificate, bearer, method, path string, body any) (int, string) {
 	data, err := json.Marshal(body)
 	if err != nil {
 		return 0, err.Error()
@@ -65,10 +65,10 @@ func (x *thief) try(ctx context.Context, h *hosts.Host, pair *tls.Certificate, b
 	return answer.StatusCode, string(text)
 }
 
-// newThief joins as a machine, makes its kubelet's certificate and its Node, and copies everything.
-func newThief(t *testing.T, client kubernetes.Interface, server *hosts.Host, token, name string) *thief {
+// copyKeys joins as a machine, makes its kubelet's certificate and its Node, and copies everything.
+func copyKeys(t *testing.T, client kubernetes.Interface, server *hosts.Host, token, name string) *copiedKeys {
 	t.Helper()
-	x := &thief{name: name, from: server, joined: newMachine(t, name, "system:coracle:node:"+name, "system:coracle:nodes")}
+	x := &copiedKeys{name: name, from: server, joined: newMachine(t, name, "system:coracle:node:"+name, "system:coracle:nodes")}
 	code, text := x.try(t.Context(), server, nil, bearer(t, token), http.MethodPost, join.PathAgent, x.joined.request())
 	var response join.Response
 	if err := json.Unmarshal([]byte(text), &response); err != nil || code != http.StatusOK {
@@ -110,7 +110,7 @@ func pairOf(cert []byte, m *machine) tls.Certificate {
 }
 
 // hold opens a watch or, with a protocol to upgrade to, a tunnel, and returns a channel that gets the time when the server closes it.
-func (x *thief) hold(t *testing.T, h *hosts.Host, pair *tls.Certificate, path, upgrade string) <-chan time.Time {
+func (x *copiedKeys) hold(t *testing.T, h *hosts.Host, pair *tls.Certificate, path, upgrade string) <-chan time.Time {
 	t.Helper()
 	plain, err := x.from.Dial(t.Context(), "tcp", net.JoinHostPort(h.IP.String(), "6443"))
 	if err != nil {
@@ -141,7 +141,7 @@ func (x *thief) hold(t *testing.T, h *hosts.Host, pair *tls.Certificate, path, u
 }
 
 // holdAll opens a watch with each identity, and a tunnel, at a server.
-func (x *thief) holdAll(t *testing.T, h *hosts.Host) []<-chan time.Time {
+func (x *copiedKeys) holdAll(t *testing.T, h *hosts.Host) []<-chan time.Time {
 	t.Helper()
 	return []<-chan time.Time{
 		x.hold(t, h, &x.node, "/api/v1/nodes?watch=true", ""),
@@ -152,7 +152,7 @@ func (x *thief) holdAll(t *testing.T, h *hosts.Host) []<-chan time.Time {
 
 // lastServed asks a server with both identities until it has refused them for two seconds, and returns when it last served one; at most for a
 // minute.
-func (x *thief) lastServed(ctx context.Context, h *hosts.Host) (last time.Time, err error) {
+func (x *copiedKeys) lastServed(ctx context.Context, h *hosts.Host) (last time.Time, err error) {
 	refused, end := time.Time{}, time.Now().Add(time.Minute)
 	for time.Now().Before(end) && ctx.Err() == nil {
 		node, text := x.try(ctx, h, &x.node, "", http.MethodGet, "/api/v1/nodes", nil)
@@ -182,7 +182,7 @@ func sleepFor(ctx context.Context, d time.Duration) error {
 }
 
 // wantRefused sends what a removed machine must not be able to do to a server.
-func (x *thief) wantRefused(t *testing.T, h *hosts.Host, token string) {
+func (x *copiedKeys) wantRefused(t *testing.T, h *hosts.Host, token string) {
 	t.Helper()
 	kubelet := newMachine(t, x.name, "system:node:"+x.name, "system:nodes")
 	serving := newMachine(t, x.name, "system:node:"+x.name, "system:nodes")
@@ -225,7 +225,7 @@ func testRevoked(t *testing.T, c *hosts.Cluster) {
 	token := strings.TrimSpace(first.Coracle("token", "create"))
 	var took []time.Duration
 	for i := range max(rounds, 1) {
-		x := newThief(t, client, first, token, fmt.Sprintf("stolen-%d", i))
+		x := copyKeys(t, client, first, token, fmt.Sprintf("stolen-%d", i))
 		var held []<-chan time.Time
 		for _, h := range c.Servers[:2] {
 			held = append(held, x.holdAll(t, h)...)

@@ -87,7 +87,10 @@ func (h *Hub) remove(node string, ended *session) {
 // Disconnect ends the connections of a node.
 func (h *Hub) Disconnect(node string) {
 	h.mu.Lock()
-	all := slices.Clone(h.nodes[node])
+	var all []*session
+	if p := h.nodes[node]; p != nil {
+		all = slices.Clone(p.sessions)
+	}
 	h.mu.Unlock()
 	for _, s := range all {
 		_ = s.Close()
