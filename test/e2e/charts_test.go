@@ -18,7 +18,7 @@ import (
 // charts' own.
 func TestCharts(t *testing.T) {
 	slots.Take(t)
-	h, s := newCluster(t)
+	h, s := newCluster(t, "--helm-controller-namespaces=default,doomed")
 	t.Run("inline", func(t *testing.T) { testInlineChart(t, h.For(t)) })
 	t.Run("file", func(t *testing.T) { testChartFile(t, h.For(t)) })
 	t.Run("repository", func(t *testing.T) { testChartRepository(t, h.For(t)) })
@@ -28,6 +28,7 @@ func TestCharts(t *testing.T) {
 	t.Run("abort", func(t *testing.T) { testChartAbort(t, h.For(t)) })
 	t.Run("endless", func(t *testing.T) { testChartEndless(t, h.For(t), s) })
 	t.Run("let go", func(t *testing.T) { testChartLetGo(t, h.For(t)) })
+	t.Run("tenant", func(t *testing.T) { testChartTenant(t, h.For(t)) })
 	t.Run("killed", func(t *testing.T) { testChartKilled(t, h.For(t), s) })
 	t.Run("restart", func(t *testing.T) { s = testChartRestart(t, h.For(t), s) })
 	t.Run("disabled", func(t *testing.T) { testChartDisabled(t, h.For(t), s) })

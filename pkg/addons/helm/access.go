@@ -34,6 +34,7 @@ type access struct {
 	mirrors   *registries.Live
 	noDefault bool // a registry that has mirrors is not asked itself
 	otherHost bool // the index named another host than the HelmChart
+	tenant    bool // the HelmChart has a ServiceAccount
 	// memorySlot admits one memory-hungry job at a time: rendering a chart or parsing an index; shared by all workers.
 	memorySlot chan struct{}
 }
@@ -46,9 +47,13 @@ func (c *controller) accessFor(ctx context.Context, ch *chart) (access, error) {
 	spec := ch.Spec
 	a := access{
 		api: c.clients.server.Host, loginForAllHosts: spec.AuthPassCredentials, plainHTTP: spec.PlainHTTP, memorySlot: c.memorySlot,
-		mirrors: c.Registries, noDefault: c.NoDefault,
+		mirrors: c.Registries, noDefault: c.NoDefault, tenant: spec.ServiceAccountName != "",
 	}
-	read := c.clients.secretsOf(ch.Namespace)
+	clients, err := c.as(ctx, ch)
+	if err != nil {
+		return access{}, err
+	}
+	read := clients.secretsOf(ch.Namespace)
 	if name := spec.AuthSecret.Name; name != "" {
 		data, err := requiredKeys(ctx, read, "authSecret", name, corev1.BasicAuthUsernameKey, corev1.BasicAuthPasswordKey)
 		if err != nil {
@@ -67,7 +72,7 @@ func (c *controller) accessFor(ctx context.Context, ch *chart) (access, error) {
 	}
 	roots := []string{spec.RepoCA}
 	if name := spec.RepoCAConfigMap.Name; name != "" {
-		m, err := c.clients.core.CoreV1().ConfigMaps(ch.Namespace).Get(ctx, name, metav1.GetOptions{})
+		m, err := clients.core.CoreV1().ConfigMaps(ch.Namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return access{}, fmt.Errorf("repoCAConfigMap: %w", err)
 		}
@@ -76,7 +81,6 @@ func (c *controller) accessFor(ctx context.Context, ch *chart) (access, error) {
 		}
 	}
 	a.ownTLS = spec.InsecureSkipTLSVerify || slices.ContainsFunc(roots, notBlank)
-	var err error
 	a.client, err = newClient(roots, spec.InsecureSkipTLSVerify)
 	return a, err
 }

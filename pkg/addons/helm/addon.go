@@ -28,6 +28,7 @@ func components(s addon.Server, disabled bool) []addon.Component {
 	dirs := s.Config.Dirs
 	return []addon.Component{{Name: "helm-controller", After: []addon.Event{addon.Leading}, Component: HelmCharts{
 		Kubeconfig: s.Admin,
+		Namespaces: s.Config.API.HelmNamespaces,
 		Charts:     dirs.Charts(),
 		KeyFile:    filepath.Join(dirs.PKI(), "sa.key"),
 		Registries: registries.NewLive(dirs.Registries()),

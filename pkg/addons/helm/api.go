@@ -69,6 +69,8 @@ type chartSpec struct {
 	ChartContent    string                        `json:"chartContent,omitempty"`
 	Timeout         metav1.Duration               `json:"timeout,omitzero"`
 	Driver          string                        `json:"driver,omitempty"`
+	// ServiceAccountName is the ServiceAccount of the HelmChart's namespace with whose permissions everything is done; see as.
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
 
 	AuthSecret            reference `json:"authSecret,omitzero"`
 	AuthPassCredentials   bool      `json:"authPassCredentials,omitempty"`
@@ -171,6 +173,7 @@ func partial(u *unstructured.Unstructured) *chart {
 	}
 	ch.Spec.TargetNamespace, ch.Spec.Driver = field("targetNamespace"), field("driver")
 	ch.Spec.Chart, ch.Spec.ChartContent = field("chart"), field("chartContent")
+	ch.Spec.ServiceAccountName = field("serviceAccountName")
 	_ = decode(&unstructured.Unstructured{Object: map[string]any{"status": u.Object["status"]}}, ch)
 	ch.stored = ch.Status
 	ch.Namespace, ch.Name, ch.UID = u.GetNamespace(), u.GetName(), u.GetUID()

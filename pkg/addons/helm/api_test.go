@@ -77,6 +77,7 @@ func TestKinds(t *testing.T) {
 		"dockerRegistrySecret", "driver", "helmVersion", "insecureSkipTLSVerify", "jobImage", "plainHTTP",
 		"podSecurityContext", "repo", "repoCA", "repoCAConfigMap", "securityContext", "set", "takeOwnership",
 		"targetNamespace", "timeout", "version",
+		"serviceAccountName", // coracle's own
 	}, shared...)
 	slices.Sort(k3s)
 	if got := properties(t, kinds["HelmChart"], "spec"); !slices.Equal(got, k3s) {

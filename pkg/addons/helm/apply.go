@@ -35,8 +35,12 @@ func (c *controller) apply(ctx, leading context.Context, ch *chart, config overr
 		return problem{reasonInvalid, err}
 	}
 	c.refs.set(ctx, leading, nameOf(ch), refsOf(ch, config, file))
+	clients, err := c.as(ctx, ch)
+	if err != nil {
+		return err
+	}
 	var followed map[string]any
-	if w.values, followed, err = mergeValues(ctx, ch.Spec, config, c.clients.secretsOf(ch.Namespace)); err != nil {
+	if w.values, followed, err = mergeValues(ctx, ch.Spec, config, clients.secretsOf(ch.Namespace)); err != nil {
 		return problem{reasonInvalid, err}
 	}
 	content, err := w.source.content()
@@ -46,7 +50,7 @@ func (c *controller) apply(ctx, leading context.Context, ch *chart, config overr
 	if w.hash, err = hash(c.key, ch, content, w.with, followed); err != nil {
 		return err
 	}
-	if w.history, err = c.clients.history(ctx, ch); err != nil {
+	if w.history, err = clients.history(ctx, ch); err != nil {
 		return err
 	}
 	if other := c.otherOwner(ch, w.history); other != nil && other.managed() {
@@ -118,7 +122,7 @@ func (c *controller) markPending(ctx context.Context, ch *chart, newest revision
 
 // abandon marks the newest revision of a chart that cannot be applied any more as failed if the controller left it pending.
 func (c *controller) abandon(ctx context.Context, ch *chart) error {
-	history, err := c.clients.history(ctx, ch)
+	history, err := c.history(ctx, ch)
 	newest := newestOf(history)
 	if err != nil || newest.from != ch.Namespace || !newest.status.IsPending() {
 		return err

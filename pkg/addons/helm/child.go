@@ -9,12 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
 	"os"
 	"os/exec"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -89,7 +91,11 @@ func (c *controller) runChild(ctx context.Context, r request, rendered func(rend
 	}
 	ctx, kill := context.WithCancelCause(ctx)
 	defer kill(nil)
-	api, err := c.serveAPI(ctx)
+	clients, err := c.as(ctx, r.Chart)
+	if err != nil {
+		return result{}, err
+	}
+	api, err := c.serveAPI(ctx, clients)
 	if err != nil {
 		return result{}, err
 	}
@@ -160,9 +166,9 @@ func (c *controller) listen(stdout io.Reader, chart string, rendered func(render
 	return outcome, nil
 }
 
-// serveAPI forwards requests from the returned socket to the API server until ctx is done, with this process's
-// credentials. The caller closes the socket.
-func (c *controller) serveAPI(ctx context.Context) (*os.File, error) {
+// serveAPI forwards requests from the returned socket to the API server until ctx is done, as the user of the clients: the
+// child cannot name another one. The caller closes the socket.
+func (c *controller) serveAPI(ctx context.Context, as *clients) (*os.File, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("making a socket for the child process: %w", err)
@@ -176,8 +182,13 @@ func (c *controller) serveAPI(ctx context.Context) (*os.File, error) {
 	}
 	quiet := zap.NewStdLog(zap.NewNop()) // the child ends at any moment, and reports errors itself
 	proxy := &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(c.clients.server) },
-		Transport:     c.clients.transport,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(as.server)
+			maps.DeleteFunc(r.Out.Header, func(name string, _ []string) bool { // client-go adds its own only if there are none
+				return name == "Authorization" || strings.HasPrefix(name, "Impersonate-")
+			})
+		},
+		Transport:     as.transport,
 		FlushInterval: -1, // watches
 		ErrorLog:      quiet,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {

@@ -74,6 +74,7 @@ func TestRenderLimits(t *testing.T) {
 		{"a mistake", `{{ fail "no" }}`, "", nil, 20, "", "): no"},
 		{"recursion", "{{ tpl .Values.x . }}", "", map[string]any{"x": "{{ tpl .Values.x . }}", "warns": map[string]any{"of": "this"}}, 20, reasonTooLarge, "more than"},
 		{"much memory", "{{ range 1000000000000 }}x: aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n{{ end }}", "", nil, 20, reasonTooLarge, "more than"},
+		{"much memory in one piece", `{{ $x := repeat 1000000000 "a" }}` + object, "", nil, 20, reasonTooLarge, "more than"},
 		{"no end", "{{ range 1000000000000 }}{{ end }}", "", nil, 2, reasonTooLarge, "more than"},
 		{"much output", object + `data: {x: {{ repeat 1100000 "a" }}}`, "", nil, 20, reasonTooLarge, "more than"},
 		{"an integer is one", object + `{{ if eq .Values.count 1 }}{{ fail "it is" }}{{ end }}`, "count", map[string]any{"count": 1}, 20, "", "it is"},
@@ -226,7 +227,8 @@ func TestNothingIsAskedAfterTheEnd(t *testing.T) {
 	}))
 	defer api.Close()
 	ctx, end := context.WithCancel(t.Context())
-	file, err := newBench(nil).using(t, api.URL).serveAPI(ctx)
+	b := newBench(nil).using(t, api.URL)
+	file, err := b.serveAPI(ctx, b.clients)
 	if err != nil {
 		t.Fatal(err)
 	}

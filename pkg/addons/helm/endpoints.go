@@ -62,14 +62,14 @@ func authenticating(client *http.Client, credential func(host string) auth.Crede
 }
 
 // credential is the login for an endpoint. A registry gets the HelmChart's login if there is one. A mirror gets the login of
-// registries.yaml or the one that dockerRegistrySecret has for the mirror, never authSecret. If a repository's index names
-// another host and the HelmChart sets whom to trust, that host gets no login of registries.yaml.
+// registries.yaml or the one that dockerRegistrySecret has for the mirror, never authSecret. If the HelmChart sets
+// whom to trust, a host that a repository's index names gets no login of registries.yaml, and no host does if a tenant may have written the HelmChart.
 func (a access) credential(e registries.Endpoint) auth.Credential {
 	l, _ := a.dockerLogin(e.Host)
 	fromFile := e.Auth.Known()
 	if e.Own {
 		l = a.registryLogin(e.Host)
-		fromFile = fromFile && l == login{} && !(a.otherHost && (a.ownTLS || a.plainHTTP))
+		fromFile = fromFile && l == login{} && !((a.otherHost || a.tenant) && (a.ownTLS || a.plainHTTP))
 	}
 	switch {
 	case fromFile && e.Auth.User == "":

@@ -223,6 +223,16 @@ func TestIndexAndFile(t *testing.T) {
 			t.Errorf("%s: %v", tt.name, err)
 		}
 	}
+	for _, tenant := range []bool{false, true} {
+		client, err := newClient(nil, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := access{client: client, mirrors: registries.NewLive(file), plainHTTP: true, tenant: tenant}
+		if _, err := a.oci(t.Context(), all.replaced("oci://{own}/charts/web:1.0.0"), ""); (err == nil) == tenant {
+			t.Errorf("without TLS, a tenant's: %v: %v", tenant, err)
+		}
+	}
 }
 
 func write(t *testing.T, path, text string) {

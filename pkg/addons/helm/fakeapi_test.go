@@ -71,7 +71,7 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	at := r.URL.Path
-	kind := map[string]string{"secrets": "Secret", "configmaps": "ConfigMap"}[path.Base(at)]
+	kind := map[string]string{"secrets": "Secret", "configmaps": "ConfigMap", "serviceaccounts": "ServiceAccount"}[path.Base(at)]
 	switch {
 	case r.Method == http.MethodGet && kind != "":
 		f.list(w, r, kind)

@@ -1,7 +1,7 @@
 // Package helm installs charts: HelmChart and HelmChartConfig objects, as k3s and rke2 have them. The controller runs in
 // the control plane on the server that leads. It fetches charts, decides what to do, and writes statuses; Helm's library
-// runs in a child process for each action, which reaches the API through the controller only. There is no job, no pod and
-// no service account; a chart is applied with an administrator's rights. docs/charts.md is the contract.
+// runs in a child process for each action, which reaches the API through the controller only. There is no job and no
+// pod; a chart is applied as the ServiceAccount that it names, or else as an administrator. docs/charts.md is the contract.
 //
 // The schema of the kinds is in manifests/helm-crds.yaml.
 package helm
@@ -26,6 +26,9 @@ import (
 type HelmCharts struct {
 	// Kubeconfig is an administrator's, because charts may contain anything.
 	Kubeconfig string
+	// Namespaces are those whose charts may be applied as the administrator; all if there are none. Charts elsewhere need a
+	// ServiceAccount.
+	Namespaces []string
 	// Charts is the directory of charts that are named by file. It is created if it is missing.
 	Charts string
 	// KeyFile contains a secret that all servers of the cluster share. It keys the hashes in statuses, so that nobody can guess

@@ -32,19 +32,21 @@ const renderStack = 64 << 20
 func (l renderLimits) impose() (lift func()) {
 	debug.SetMaxStack(renderStack)
 	debug.SetMemoryLimit(int64(l.Memory) * 3 / 4) // collect garbage rather than exceed the limit
-	var cpu, data unix.Rlimit
+	var cpu, space unix.Rlimit
 	var used unix.Rusage
 	_ = unix.Getrlimit(unix.RLIMIT_CPU, &cpu)
-	_ = unix.Getrlimit(unix.RLIMIT_DATA, &data)
+	_ = unix.Getrlimit(unix.RLIMIT_AS, &space)
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &used)
 	spent := uint64(used.Utime.Sec) + uint64(used.Stime.Sec) + 1
 	_ = unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: spent + uint64(l.CPU), Max: cpu.Max})
-	if has := dataSize(); has > 0 { // address space would be wrong: Go reserves much that it does not use
-		_ = unix.Setrlimit(unix.RLIMIT_DATA, &unix.Rlimit{Cur: has + uint64(l.Memory), Max: data.Max})
+	// RLIMIT_DATA would let one large allocation pass: Go takes memory from what it has reserved with MAP_FIXED, for which the
+	// kernel does not count the pages that it replaces. What Go has reserved until now does not matter.
+	if has := addressSpace(); has > 0 {
+		_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: has + uint64(l.Memory), Max: space.Max})
 	}
 	return func() {
 		_ = unix.Setrlimit(unix.RLIMIT_CPU, &cpu)
-		_ = unix.Setrlimit(unix.RLIMIT_DATA, &data)
+		_ = unix.Setrlimit(unix.RLIMIT_AS, &space)
 		debug.SetMemoryLimit(math.MaxInt64)
 	}
 }
@@ -61,17 +63,17 @@ func (l renderLimits) check(r *releasev1.Release) error {
 	return nil
 }
 
-// dataSize is the memory of this process that RLIMIT_DATA counts, in bytes; 0 if it is not known.
-func dataSize() uint64 {
+// addressSpace is the memory of this process that RLIMIT_AS counts, in bytes; 0 if it is not known.
+func addressSpace() uint64 {
+	var pages uint64
 	statm, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		return 0
 	}
-	var size, resident, shared, text, library, data uint64
-	if _, err := fmt.Fscan(bytes.NewReader(statm), &size, &resident, &shared, &text, &library, &data); err != nil {
+	if _, err := fmt.Fscan(bytes.NewReader(statm), &pages); err != nil {
 		return 0
 	}
-	return data * uint64(os.Getpagesize())
+	return pages * uint64(os.Getpagesize())
 }
 
 // firstBytes keeps the first 8 KiB that are written to it.

@@ -119,9 +119,15 @@ func (c *controller) remove(ctx context.Context, ch *chart) error {
 	if !slices.Contains(ch.Finalizers, finalizer) {
 		return nil
 	}
-	history, err := c.clients.history(ctx, ch)
+	history, err := c.history(ctx, ch)
+	if err != nil && c.lostWithNamespace(ctx, ch, err) {
+		c.log.WithField("chart", name.String()).Infof("deleted with its namespace; what its release has elsewhere stays: %v", err)
+		c.setProblem(name, "")
+		return c.setFinalizer(ctx, ch, false)
+	}
+	const hint = "uninstalling; annotation %s makes it be left alone: %w"
 	if err != nil {
-		return err
+		return fmt.Errorf(hint, unmanagedAnnotation, err)
 	}
 	if other := c.otherOwner(ch, history); other != nil {
 		c.log.WithField("chart", name.String()).Infof("deleted; its release stays, which is that of HelmChart %s", nameOf(other))
@@ -132,7 +138,7 @@ func (c *controller) remove(ctx context.Context, ch *chart) error {
 		_, err = c.runOnRelease(ctx, request{Chart: ch, Overrides: ch.Spec.overrides, Step: uninstall, Newest: newestOf(history).version})
 	}
 	if err != nil {
-		return problem{reasonNotRemoved, fmt.Errorf("uninstalling; annotation %s makes it be left alone: %w", unmanagedAnnotation, err)}
+		return problem{reasonNotRemoved, fmt.Errorf(hint, unmanagedAnnotation, err)}
 	}
 	c.event(ctx, ch, corev1.EventTypeNormal, "RemovedChart", "uninstalled")
 	c.log.WithField("chart", name.String()).Info("chart uninstalled")

@@ -15,9 +15,9 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/filewatch"
 )
 
-// ref names a Secret, ConfigMap or file that a chart depends on.
+// ref names a Secret, ConfigMap, ServiceAccount or file that a chart depends on.
 type ref struct {
-	resource  string // secrets, configmaps, or "" for a file
+	resource  string // secrets, configmaps, serviceaccounts, or "" for a file
 	namespace string
 	name      string
 }
@@ -31,6 +31,9 @@ func refsOf(ch *chart, config overrides, file string) []ref {
 				out = append(out, ref{"secrets", ch.Namespace, s.Name})
 			}
 		}
+	}
+	if account := ch.Spec.ServiceAccountName; account != "" {
+		out = append(out, ref{"serviceaccounts", ch.Namespace, account})
 	}
 	for _, r := range []reference{ch.Spec.AuthSecret, ch.Spec.DockerRegistrySecret} {
 		if r.Name != "" {
@@ -46,7 +49,7 @@ func refsOf(ch *chart, config overrides, file string) []ref {
 	return out
 }
 
-// references watches what charts refer to: each Secret and ConfigMap with a watch of its own and of its metadata only, so
+// references watches what charts refer to: each object with a watch of its own and of its metadata only, so
 // that it watches nothing that no chart names.
 type references struct {
 	clients *clients

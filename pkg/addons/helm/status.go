@@ -34,6 +34,7 @@ const (
 	reasonRolledBack  = "RolledBack" // an earlier revision is deployed
 	reasonNotRemoved  = "NotRemoved" // a deleted chart could not be uninstalled
 	reasonUnsupported = "UnsupportedVersion"
+	reasonNoAccount   = "NoServiceAccount" // it needs one in its namespace, or the one that it names is missing
 )
 
 // longest is the length of a message in bytes beyond which it is cut.

@@ -185,9 +185,10 @@ func hash(key []byte, c *chart, content string, o overrides, followed map[string
 		Timeout, Driver, Retry        string
 		Overrides                     overrides
 		Values                        map[string]any
+		Account                       string `json:",omitempty"` // a chart without one keeps the hash that it had before there were any
 	}{
 		c.Spec.Chart, c.Spec.Version, c.Spec.Repo, content, c.Spec.TakeOwnership,
-		c.Spec.Timeout.Duration.String(), c.Spec.Driver, c.Annotations[retryAnnotation], o, followed,
+		c.Spec.Timeout.Duration.String(), c.Spec.Driver, c.Annotations[retryAnnotation], o, followed, c.Spec.ServiceAccountName,
 	})
 	if err != nil {
 		return "", fmt.Errorf("hashing: %w", err)

@@ -209,6 +209,8 @@ func serverTable() []setting {
 			help: "How Secrets and others are encrypted in etcd, of kind EncryptionConfiguration"},
 		{name: "audit-policy-file", arg: "FILE", field: aFile(func(c *Config) *string { return &c.API.AuditPolicy }), group: groupAPI, shared: contentWithServers,
 			help: "What the API writes to its audit log, of kind Policy"},
+		{name: "helm-controller-namespaces", kind: list, arg: "NAMESPACE", note: "all namespaces", field: aList(func(c *Config) *[]string { return &c.API.HelmNamespaces }), group: groupAPI, shared: withServers,
+			help: "Namespace whose HelmCharts are applied as an administrator; those in others need spec.serviceAccountName"},
 		{name: "kube-scheduler-config", arg: "FILE", field: aFile(func(c *Config) *string { return &c.API.SchedulerConfig }), group: groupUpstream, shared: contentWithServers,
 			help: "Profiles of the scheduler, of kind KubeSchedulerConfiguration"},
 

@@ -110,6 +110,8 @@ type API struct {
 	DisableAdmission []string `json:"disableAdmission,omitempty"`
 	// EvictAfter is how long pods tolerate a node that is not ready or unreachable by default, in whole seconds.
 	EvictAfter time.Duration `json:"evictAfter,omitempty"`
+	// HelmNamespaces are those in which HelmCharts may do without a ServiceAccount; all if there are none.
+	HelmNamespaces []string `json:"helmNamespaces,omitempty"`
 	// LocalStorage is the default directory of local volumes on nodes.
 	LocalStorage string `json:"localStorage,omitempty"`
 	// Paths of files in upstream's formats, "" if not given; they exist and are readable.
