@@ -17,7 +17,8 @@
 #   INSTALL_CORACLE_NAME             for a second service beside the first: coracle-NAME.
 #   INSTALL_CORACLE_BIN_DIR          the directory of the executable; default: /usr/local/bin.
 #   INSTALL_CORACLE_MIRROR           the location of releases: a URL or a directory.
-#   INSTALL_CORACLE_FILE             a local executable to install instead of a release.
+#   INSTALL_CORACLE_FILE             a local executable to install instead of a release, with its signature beside it.
+#   INSTALL_CORACLE_INSECURE_UNSIGNED  true: install a local executable without a signature, such as one that you have built.
 #   INSTALL_CORACLE_SKIP_DOWNLOAD    true: use the executable in INSTALL_CORACLE_BIN_DIR.
 #   INSTALL_CORACLE_SKIP_START       true: do not start the service now. INSTALL_CORACLE_SKIP_ENABLE: nor at boot.
 #   INSTALL_CORACLE_KEY              a file with the public key to trust instead of the one below.
@@ -242,23 +243,21 @@ fetch_release() {
 	say "checksum and signature are right"
 }
 
-# take_file copies a local executable to the work directory, and verifies it with the checksum and signature beside it, if any.
+# take_file copies a local executable to the work directory, and verifies the copy with the checksum and signature beside it.
 take_file() {
 	cp "$INSTALL_CORACLE_FILE" "$work/coracle" || fail "INSTALL_CORACLE_FILE could not be copied to $work"
 	beside=$(dirname "$INSTALL_CORACLE_FILE")
-	if ! [ -e "$beside/SHA256SUMS" ]; then
-		say "$INSTALL_CORACLE_FILE is installed unverified: there is no SHA256SUMS beside it"
-		return
-	fi
-	cp "$beside/SHA256SUMS" "$work/SHA256SUMS"
-	if [ -e "$beside/SHA256SUMS.sig" ]; then
+	if [ -e "$beside/SHA256SUMS" ]; then cp "$beside/SHA256SUMS" "$work/SHA256SUMS"; fi
+	if [ -e "$work/SHA256SUMS" ] && [ -e "$beside/SHA256SUMS.sig" ]; then
 		cp "$beside/SHA256SUMS.sig" "$work/SHA256SUMS.sig"
 		check_signature
 		say "the signature is right"
+	elif is_true INSTALL_CORACLE_INSECURE_UNSIGNED; then
+		say "$INSTALL_CORACLE_FILE is installed although it is unsigned"
 	else
-		say "there is no SHA256SUMS.sig beside $INSTALL_CORACLE_FILE: only its checksum is verified"
+		fail "$INSTALL_CORACLE_FILE is unsigned: put SHA256SUMS and SHA256SUMS.sig of its release beside it, or set INSTALL_CORACLE_INSECURE_UNSIGNED=true for a file that you have built" 7
 	fi
-	check_sum "$asset" "$work/coracle"
+	if [ -e "$work/SHA256SUMS" ]; then check_sum "$asset" "$work/coracle"; fi
 }
 
 # as_root PROGRAM ARGS…: runs a program as root. It passes settings in a file, because sudo clears the environment and other

@@ -150,7 +150,7 @@ func TestAction(t *testing.T) {
 	slots.Take(t)
 	l, _ := newLaptop(t)
 	l.workspace()
-	env := l.use(nil, map[string]string{"file": binary, "nodes": "2", "images": "app.tar\n", "manifests": "deploy\n", "rollout": "true"})
+	env := l.use(nil, map[string]string{"file": binary, "insecure-unsigned": "true", "nodes": "2", "images": "app.tar\n", "manifests": "deploy\n", "rollout": "true"})
 	out, err := l.job(env, "./e2e.sh")
 	if err != nil || out != "2" {
 		t.Errorf("a step after it: %v: %q", err, out)
@@ -183,7 +183,7 @@ func TestGitLab(t *testing.T) {
 	}
 	decode(t, "docs/examples/gitlab-ci.yml", &jobs)
 	env := maps.Clone(jobs[".coracle"].Variables)
-	maps.Copy(env, map[string]string{"HOME": "/root", "CI": "true", "CORACLE_INSTALL_SCRIPT": source(t, "install.sh"), "INSTALL_CORACLE_FILE": binary})
+	maps.Copy(env, map[string]string{"HOME": "/root", "CI": "true", "CORACLE_INSTALL_SCRIPT": source(t, "install.sh"), "INSTALL_CORACLE_FILE": binary, "INSTALL_CORACLE_INSECURE_UNSIGNED": "true"})
 	lines := append(jobs[".coracle"].BeforeScript, jobs["e2e"].Script...)
 	l.script("job.sh", "set -eo pipefail\n"+strings.Join(lines, "\n")+"\n")
 	out, err := l.job(env, "bash", workspace+"/job.sh")

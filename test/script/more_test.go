@@ -39,14 +39,15 @@ func TestLocalFile(t *testing.T) {
 		code   int
 		say    string
 	}{
-		"all beside it": {func(*testing.T, string) {}, 0, "the signature is right"},
-		"no signature":  {func(_ *testing.T, d string) { os.Remove(filepath.Join(d, "SHA256SUMS.sig")) }, 0, "only its checksum"},
+		"all beside it":           {func(*testing.T, string) {}, 0, "the signature is right"},
+		"no signature":            {func(_ *testing.T, d string) { os.Remove(filepath.Join(d, "SHA256SUMS.sig")) }, 7, "INSECURE_UNSIGNED"},
+		"no signature, and meant": {func(_ *testing.T, d string) { os.Remove(filepath.Join(d, "SHA256SUMS.sig")) }, 0, "although it is unsigned"},
 		"nothing": {func(_ *testing.T, d string) {
 			os.Remove(filepath.Join(d, "SHA256SUMS"))
 			os.Remove(filepath.Join(d, "SHA256SUMS.sig"))
-		}, 0, "unverified"},
+		}, 7, "INSECURE_UNSIGNED"},
 		"changed": {func(t *testing.T, d string) { write(t, d, "my coracle", program+"x") }, 7, "wrong checksum"},
-		"changed without signature": {func(t *testing.T, d string) {
+		"changed without signature, and meant": {func(t *testing.T, d string) {
 			write(t, d, "my coracle", program+"x")
 			os.Remove(filepath.Join(d, "SHA256SUMS.sig"))
 		}, 7, "wrong checksum"},
@@ -64,6 +65,9 @@ func TestLocalFile(t *testing.T) {
 				test.change(t, here)
 				s.env["INSTALL_CORACLE_FILE"] = filepath.Join(here, "my coracle")
 				s.env["INSTALL_CORACLE_MIRROR"] = "/none"
+				if strings.Contains(name, "meant") {
+					s.env["INSTALL_CORACLE_INSECURE_UNSIGNED"] = "true"
+				}
 				before := s.tree()
 				r := s.run()
 				if test.code != 0 {

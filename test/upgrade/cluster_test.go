@@ -28,10 +28,10 @@ func TestCluster(t *testing.T) {
 	t.Run("agent", func(t *testing.T) {
 		a := agent.With(t)
 		a.Write("/etc/standin", "exits\n")
-		if _, err := a.Try("coracle", "upgrade", stage.Standin); machines.Code(err) != 6 || !strings.Contains(err.Error(), "an agent has none") {
+		if _, err := a.Try("coracle", "upgrade", "--insecure-unsigned", stage.Standin); machines.Code(err) != 6 || !strings.Contains(err.Error(), "an agent has none") {
 			t.Errorf("exit code %d: %v", machines.Code(err), err)
 		}
-		a.Run("coracle", "upgrade", "--hold=1s", stage.Newer)
+		a.Run("coracle", "upgrade", "--insecure-unsigned", "--hold=1s", stage.Newer)
 		if got := a.Running(); got == a.Version {
 			t.Errorf("%s runs", got)
 		}
@@ -41,7 +41,7 @@ func TestCluster(t *testing.T) {
 		s.Write("/etc/standin", "hangs\n")
 		done := make(chan error, 1)
 		go func() {
-			_, err := s.Try("coracle", "upgrade", "--timeout=4s", stage.Standin)
+			_, err := s.Try("coracle", "upgrade", "--insecure-unsigned", "--timeout=4s", stage.Standin)
 			done <- err
 		}()
 		s.AwaitPhase(t, "trial")
@@ -58,7 +58,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("exit code %d: %v", machines.Code(err), err)
 		}
 		s.Kubectl("get", "configmap", "during")
-		s.Run("coracle", "upgrade", "--hold=1s", stage.Newer)
+		s.Run("coracle", "upgrade", "--insecure-unsigned", "--hold=1s", stage.Newer)
 		if got := s.Running(); got == s.Version {
 			t.Errorf("%s runs", got)
 		}

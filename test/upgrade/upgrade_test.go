@@ -67,7 +67,7 @@ func refused(t *testing.T, s stage.Server) {
 		"/root/short": "not copied whole", "/root/script": "not an executable for Linux", "/root/other": "not a coracle",
 		"/root/arm": "is for arm64", "/root/none": "no such file",
 	} {
-		out, err := s.Try("coracle", "upgrade", file)
+		out, err := s.Try("coracle", "upgrade", "--insecure-unsigned", file)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v %s", file, err, out)
 		}
@@ -83,7 +83,7 @@ func broken(t *testing.T, s stage.Server, mode, want string, args ...string) {
 	s.Write("/etc/standin", mode+"\n")
 	s.Sh("rm -f /etc/standin-dies")
 	missed := s.Ask(t, func() {
-		_, err := s.Try("coracle", append([]string{"upgrade", stage.Standin}, args...)...)
+		_, err := s.Try("coracle", append([]string{"upgrade", "--insecure-unsigned", stage.Standin}, args...)...)
 		if machines.Code(err) != 6 || !strings.Contains(err.Error(), want) {
 			t.Errorf("exit code %d: %v", machines.Code(err), err)
 		} else {
@@ -137,7 +137,7 @@ func dies(t *testing.T, s stage.Server) {
 // plugPulled kills the upgrader and its helpers, and then the machine.
 func plugPulled(t *testing.T, s stage.Server) {
 	s.Write("/etc/standin", "hangs\n")
-	s.Sh(`coracle upgrade --timeout=100s ` + stage.Standin + ` >/dev/null 2>&1 &`)
+	s.Sh(`coracle upgrade --insecure-unsigned --timeout=100s ` + stage.Standin + ` >/dev/null 2>&1 &`)
 	s.AwaitPhase(t, "trial")
 	s.Sh(`pkill -9 -f '[c]oracle upgrade'`)
 	s.PullPlug()
@@ -155,7 +155,7 @@ func plugPulled(t *testing.T, s stage.Server) {
 // works upgrades while the upgrader is killed: the upgrade continues.
 func works(t *testing.T, s stage.Server) {
 	missed := s.Ask(t, func() {
-		s.Run("coracle", "upgrade", "--hold=3s", stage.Newer)
+		s.Run("coracle", "upgrade", "--insecure-unsigned", "--hold=3s", stage.Newer)
 	})
 	missed.Check(t)
 	if got := s.Running(); got == s.Version {

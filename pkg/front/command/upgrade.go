@@ -47,8 +47,9 @@ coracle rollback`
 
 // upgradeFlags are what upgrade and rollback have in common.
 type upgradeFlags struct {
-	options upgrade.Options
-	service string
+	options  upgrade.Options
+	service  string
+	unsigned bool
 }
 
 func (u *upgradeFlags) add(c *cobra.Command) {
@@ -94,6 +95,7 @@ func upgradeCommand() *cobra.Command {
 	flags.StringVar(&from.Channel, "channel", "", "Download the version that this channel stands at (default "+release.DefaultChannel+")")
 	flags.StringVar(&from.Mirror, "mirror", "", "Download from this URL or directory (default $INSTALL_CORACLE_MIRROR or "+release.DefaultMirror+")")
 	key := flags.String("key", "", "File with the public key that releases are signed with, if it is not the one in this file (default $INSTALL_CORACLE_KEY)")
+	flags.BoolVar(&u.unsigned, "insecure-unsigned", false, "Accept a FILE without signature, such as one that you have built")
 	flags.BoolVar(&u.options.Downgrade, "allow-downgrade", false, "Accept a version that is older than the installed one")
 	u.add(c)
 	_, _ = c.MarkFlagFilename("mirror"), c.MarkFlagFilename("key")
@@ -162,21 +164,26 @@ func (u *upgradeFlags) obtain(ctx context.Context, what []string, from release.S
 	return forget, untrusted(err)
 }
 
-// local takes a local file, and verifies it by the checksum and signature beside it, if there are any.
+// local takes a local file. What is verified, by the checksum and signature beside it, is the copy that is installed.
 func (u *upgradeFlags) local(file, key string) error {
 	u.options.File = file
 	if _, err := os.Stat(file); err != nil {
 		return exitcode.Usagef("%w", err)
 	}
-	evidence, err := release.VerifyLocal(file, runtime.GOARCH, key)
-	if err != nil {
-		return untrusted(err)
-	}
-	switch {
-	case evidence.Signature:
-		fmt.Fprintln(os.Stderr, "the signature beside it is right")
-	case evidence.Checksum:
-		fmt.Fprintln(os.Stderr, "the checksum beside it is right; there is no signature")
+	u.options.Verify = func(copied string) error {
+		evidence, err := release.VerifyLocal(copied, file, filepath.Dir(file), runtime.GOARCH, key)
+		switch {
+		case err != nil:
+			return untrusted(err)
+		case evidence.Signature:
+			fmt.Fprintln(os.Stderr, "the signature beside it is right")
+		case !u.unsigned:
+			return exitcode.With(exitcode.Untrusted, fmt.Errorf("%s is unsigned: put %s and %s of its release beside it, or accept a file that you have built with --insecure-unsigned; nothing was changed",
+				file, release.SumsFile, release.SignatureFile))
+		case evidence.Checksum:
+			fmt.Fprintln(os.Stderr, "the checksum beside it is right; there is no signature")
+		}
+		return nil
 	}
 	return nil
 }

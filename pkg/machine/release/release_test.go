@@ -189,7 +189,7 @@ func TestVerifyLocal(t *testing.T) {
 			if name == "wrong key" {
 				key = ""
 			}
-			got, err := release.VerifyLocal(filepath.Join(dir, "mine"), runtime.GOARCH, key)
+			got, err := release.VerifyLocal(filepath.Join(dir, "mine"), "mine", dir, runtime.GOARCH, key)
 			if got != test.want || (err == nil) != (test.say == "") || err != nil && !strings.Contains(err.Error(), test.say) {
 				t.Errorf("got %+v, %v; want %+v and %q", got, err, test.want, test.say)
 			}

@@ -96,10 +96,9 @@ type Evidence struct {
 	Signature bool // the key signed SumsFile
 }
 
-// VerifyLocal checks a local executable for arch with those of SumsFile and SignatureFile that exist in the same directory. It
-// is no error if neither exists; then there is no evidence. key is as in Verify. The executable may have any name.
-func VerifyLocal(file, arch, key string) (Evidence, error) {
-	dir := filepath.Dir(file)
+// VerifyLocal checks file, an executable for arch, with those of SumsFile and SignatureFile that exist in dir. It is no error if
+// neither exists; then there is no evidence. key is as in Verify. The executable may have any name; name is for errors.
+func VerifyLocal(file, name, dir, arch, key string) (Evidence, error) {
 	text, err := os.ReadFile(filepath.Join(dir, SumsFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Evidence{}, nil
@@ -118,13 +117,13 @@ func VerifyLocal(file, arch, key string) (Evidence, error) {
 		sums, err = ParseSums(text)
 	}
 	if err != nil {
-		return Evidence{}, fmt.Errorf("checking %s: %w", file, err)
+		return Evidence{}, fmt.Errorf("checking %s: %w", name, err)
 	}
 	got, err := SumFile(file)
 	if err != nil {
 		return Evidence{}, err
 	}
-	if err := sums.check(Asset(arch), got, file); err != nil {
+	if err := sums.check(Asset(arch), got, name); err != nil {
 		return Evidence{}, err
 	}
 	seen.Checksum = true

@@ -21,12 +21,14 @@ type Options struct {
 	Name string // its name in messages; "" is File
 	// Timeout is the time in which the new version has to become ready, and Hold the time in which it has to stay ready.
 	Timeout, Hold time.Duration
-	Downgrade     bool // an older version is allowed
-	Back          bool // the new version is the previous one; with OldData its datastore is restored too
-	OldData       bool
-	DryRun        bool         // only check
-	Say           func(string) // called with each step, for users; may be nil
-	Launch        Launcher     // nil is Detach
+	// Verify checks the copy of File that is installed, before any of it is run; nil accepts every file.
+	Verify    func(file string) error
+	Downgrade bool // an older version is allowed
+	Back      bool // the new version is the previous one; with OldData its datastore is restored too
+	OldData   bool
+	DryRun    bool         // only check
+	Say       func(string) // called with each step, for users; may be nil
+	Launch    Launcher     // nil is Detach
 }
 
 // Launcher starts a command that outlives this process.
@@ -167,6 +169,11 @@ func (u *upgrading) stage(ctx context.Context, s *State) error {
 	}
 	if err := atomicfile.Copy(u.File, next(s.Binary), 0o755); err != nil {
 		return fmt.Errorf("copying %s: %w", u.Name, err)
+	}
+	if u.Verify != nil {
+		if err := u.Verify(next(s.Binary)); err != nil {
+			return err
+		}
 	}
 	if s.To, err = identify(ctx, next(s.Binary), u.Name); err != nil {
 		return err

@@ -3,6 +3,7 @@ package upgrade
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -153,7 +154,15 @@ func TestUpgrade(t *testing.T) {
 		want                     Phase // "" if it is refused
 		class                    exitcode.Class
 		says                     string
+		verify                   func(t *testing.T, file string) error // file is the one that was given
 	}{
+		{name: "replaced after it was verified", version: "v1.37.1+coracle.2", want: Committed, verify: func(t *testing.T, file string) error {
+			makeStandin(t, file, "v1.37.1+coracle.3", "")
+			return nil
+		}},
+		{name: "not verified", version: "v1.37.1+coracle.2", class: exitcode.Untrusted, says: "not to be trusted", verify: func(*testing.T, string) error {
+			return exitcode.With(exitcode.Untrusted, errors.New("not to be trusted"))
+		}},
 		{name: "works", version: "v1.37.1+coracle.2", want: Committed},
 		{name: "next minor", version: "v1.38.0+coracle.1", want: Committed},
 		{name: "service is stopped", version: "v1.37.1+coracle.2", stopped: true, want: Committed},
@@ -182,6 +191,15 @@ func TestUpgrade(t *testing.T) {
 			}
 			o := c.options
 			o.File, o.Timeout, o.Hold = filepath.Join(dir, "new"), time.Minute, 50*time.Millisecond
+			if c.verify != nil {
+				given := o.File
+				o.Verify = func(copied string) error {
+					if version, _, _ := standin(copied); version != c.version {
+						t.Errorf("%s is verified", version)
+					}
+					return c.verify(t, given)
+				}
+			}
 			if c.behaviour == "hangs" {
 				o.Timeout = 300 * time.Millisecond
 			}
