@@ -24,6 +24,11 @@ var apiQueries = map[string][]string{
 		"pods,deployments,replicasets,daemonsets,statefulsets,jobs,cronjobs,services,endpointslices,ingresses,persistentvolumeclaims,persistentvolumes,configmaps"},
 }
 
+// Secrets returns the cluster's Secrets as a list in JSON, so that artifacts can be written without their values.
+func (s *Session) Secrets(ctx context.Context) ([]byte, error) {
+	return s.output(ctx, "get", "secrets", "--all-namespaces", "-o", "json")
+}
+
 // Collect writes the logs of the nodes and their pods, the nodes' states, events, and objects without Secrets to a directory, which it
 // makes. It collects as much as it can; the error says what is missing.
 func (s *Session) Collect(ctx context.Context, a Artifacts) error {
@@ -107,7 +112,7 @@ func (m Maker) keepLogs(name string) string {
 	}
 	a := m.Logs
 	if a.Dir == "" {
-		a = Artifacts{UID: os.Geteuid(), GID: os.Getegid()}
+		a.UID, a.GID = os.Geteuid(), os.Getegid()
 		if a.Dir, err = os.MkdirTemp("", "coracle-"+name+"-logs-"); err != nil {
 			return ""
 		}
@@ -122,6 +127,7 @@ func (m Maker) keepLogs(name string) string {
 type Artifacts struct {
 	Dir      string
 	UID, GID int
+	Clean    func(string) string // removes secrets from what is written; nil keeps them
 }
 
 // mkdir makes a directory, and those above it.
@@ -160,6 +166,9 @@ func (a Artifacts) write(name string, data []byte) error {
 	f, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
+	}
+	if a.Clean != nil {
+		data = []byte(a.Clean(string(data)))
 	}
 	_, err = f.Write(data)
 	return errors.Join(err, f.Chown(a.UID, a.GID), f.Close())

@@ -120,11 +120,15 @@ func TestRun(t *testing.T) {
 		l := l.in(t)
 		l.Run("sh", "-c", "echo dev:x:1234:1234::/home/dev:/bin/sh >> /etc/passwd; mkdir -p /home/dev; chown 1234:1234 /home/dev")
 		before := l.state()
-		script := `id -u; echo $HOME; kubectl get nodes -o name | wc -l; kubectl create configmap mine >&2`
+		script := `id -u; echo $HOME; kubectl get nodes -o name | wc -l; (kubectl create secret generic key --from-literal=word=correct-horse-7
+			kubectl create configmap mine --from-literal=note=with-correct-horse-7 --from-literal=other=kept) >&2`
 		out, err := l.Command("env", "SUDO_UID=1234", "SUDO_GID=1234", "SUDO_USER=dev", binary, "run", "-q", "--artifacts", "/home/dev/out",
 			"--", "sh", "-c", script).Output()
 		if want := "1234\n/home/dev\n1\n"; err != nil || string(out) != want {
 			t.Errorf("%v: %q, want %q", err, out, want)
+		}
+		if found := l.Run("sh", "-c", "grep -rl correct-horse-7 /home/dev/out; grep -rl 'other: kept' /home/dev/out"); found != "/home/dev/out/objects.yaml\n" {
+			t.Errorf("the value of a Secret, and then what is not secret, are in %s", found)
 		}
 		if owners := l.Run("sh", "-c", "find /home/dev -printf '%U\\n' | sort -u; rm -r /home/dev/out; ls -A /home/dev"); owners != "1234\n" {
 			t.Errorf("files in the user's home belong to, and what is left there: %s", owners)

@@ -130,6 +130,22 @@ func Find(document string) (values []string) {
 	return values
 }
 
+// ordinary are keys of Secrets whose values are not secret, and so common that they would be removed from everything.
+var ordinary = []string{"ca.crt", "tls.crt", "namespace", "username", "user", "host", "port", "database", "dbname", "name", "description",
+	"expiration", "auth-extra-groups", "type", "token-id"}
+
+// SecretValues returns the values of a Secret's data that are secret, and those of the documents in it.
+func SecretValues(data map[string][]byte) (values []string) {
+	for key, value := range data {
+		if slices.Contains(ordinary, key) || strings.HasPrefix(key, "usage-bootstrap-") {
+			continue
+		}
+		values = append(values, string(value))
+		values = append(values, Find(string(value))...)
+	}
+	return values
+}
+
 // Args returns a command line without the values of flags that hold secrets.
 func (r *Redactor) Args(args []string) []string {
 	out := make([]string, len(args))

@@ -2,6 +2,7 @@ package redact
 
 import (
 	"encoding/base64"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -98,5 +99,14 @@ func BenchmarkLog(b *testing.B) {
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
 		r.String(text)
+	}
+}
+
+func TestSecretValues(t *testing.T) {
+	got := SecretValues(map[string][]byte{
+		"username": []byte("postgres"), "usage-bootstrap-signing": []byte("true"), "config.yaml": []byte("db:\n  password: hunter2!\n"),
+	})
+	if !slices.Contains(got, "hunter2!") || slices.Contains(got, "postgres") || slices.Contains(got, "true") {
+		t.Errorf("%q", got)
 	}
 }

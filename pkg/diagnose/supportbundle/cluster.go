@@ -243,26 +243,11 @@ func Secrets(ctx context.Context, config *rest.Config) (values []string, err err
 		return client.CoreV1().Secrets("").List(ctx, options)
 	})
 	err = list.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
-		values = append(values, secretValues(object.(*corev1.Secret))...)
+		values = append(values, redact.SecretValues(object.(*corev1.Secret).Data)...)
 		return nil
 	})
 	if err != nil {
 		return values, fmt.Errorf("reading the cluster's Secrets, to be able to remove their values: %w", err)
 	}
 	return values, nil
-}
-
-// ordinary are keys of Secrets whose values are not secret, and so common that they would be removed from everything.
-var ordinary = []string{"ca.crt", "tls.crt", "namespace", "username", "user", "host", "port", "database", "dbname", "name", "description",
-	"expiration", "auth-extra-groups", "type", "token-id"}
-
-func secretValues(s *corev1.Secret) (values []string) {
-	for key, value := range s.Data {
-		if slices.Contains(ordinary, key) || strings.HasPrefix(key, "usage-bootstrap-") {
-			continue
-		}
-		values = append(values, string(value))
-		values = append(values, redact.Find(string(value))...)
-	}
-	return values
 }

@@ -2,6 +2,8 @@ package command
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/user"
@@ -13,6 +15,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/diagnose/redact"
 	"github.com/coracle-dev/coracle/pkg/front"
 	"github.com/coracle-dev/coracle/pkg/localcluster"
 )
@@ -63,10 +66,10 @@ func (c caller) owner() (uid, gid int) {
 	return int(c.credential.Uid), int(c.credential.Gid)
 }
 
-// artifacts describes a directory of files for the caller.
-func (c caller) artifacts(dir string) localcluster.Artifacts {
+// artifacts describes a directory of files for the caller, without what looks like a secret and without the given ones.
+func (c caller) artifacts(dir string, secrets ...string) localcluster.Artifacts {
 	uid, gid := c.owner()
-	return localcluster.Artifacts{Dir: dir, UID: uid, GID: gid}
+	return localcluster.Artifacts{Dir: dir, UID: uid, GID: gid, Clean: redact.New(secrets...).String}
 }
 
 // environ returns the command's environment. PATH is that of this process.
@@ -176,7 +179,11 @@ func (t *trial) collect(failed bool) {
 	defer cancel()
 	switch {
 	case t.artifacts != "":
-		if err := t.session.Collect(ctx, t.who.artifacts(t.artifacts)); err != nil {
+		text, err := t.session.Secrets(ctx)
+		if err != nil {
+			err = fmt.Errorf("reading the Secrets, whose values are removed from artifacts: %w", err)
+		}
+		if err := errors.Join(err, t.session.Collect(ctx, t.who.artifacts(t.artifacts, secretsIn(text)...))); err != nil {
 			exitcode.Print(os.Stderr, err)
 		}
 		t.say("artifacts are in " + t.artifacts)
@@ -185,4 +192,16 @@ func (t *trial) collect(failed bool) {
 			exitcode.Print(os.Stderr, fmt.Errorf("%s--artifacts DIR keeps the rest", text))
 		}
 	}
+}
+
+// secretsIn returns the secret values in a list of Secrets in JSON.
+func secretsIn(text []byte) (values []string) {
+	var list struct {
+		Items []struct{ Data map[string][]byte }
+	}
+	_ = json.Unmarshal(text, &list) // there is no list if the API did not answer, which is reported
+	for _, secret := range list.Items {
+		values = append(values, redact.SecretValues(secret.Data)...)
+	}
+	return values
 }
