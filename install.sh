@@ -18,7 +18,7 @@
 #   INSTALL_CORACLE_BIN_DIR          the directory of the executable; default: /usr/local/bin.
 #   INSTALL_CORACLE_MIRROR           the location of releases: a URL or a directory.
 #   INSTALL_CORACLE_FILE             a local executable to install instead of a release, with its signature beside it.
-#   INSTALL_CORACLE_INSECURE_UNSIGNED  true: install a local executable without a signature, such as one that you have built.
+#   INSTALL_CORACLE_INSECURE_UNSIGNED  true: accept a local executable without a signature, such as one that you have built, and a channel without.
 #   INSTALL_CORACLE_SKIP_DOWNLOAD    true: use the executable in INSTALL_CORACLE_BIN_DIR.
 #   INSTALL_CORACLE_SKIP_START       true: do not start the service now. INSTALL_CORACLE_SKIP_ENABLE: nor at boot.
 #   INSTALL_CORACLE_KEY              a file with the public key to trust instead of the one below.
@@ -107,7 +107,7 @@ at() {
 	esac
 }
 
-# fetch NAME FILE: copies a file of the mirror. show is a flag of curl: to print errors only, or progress.
+# fetch NAME FILE [WAY OUT]: copies a file of the mirror. show is a flag of curl: to print errors only, or progress.
 show=sS
 fetch() {
 	from=$(at "$1")
@@ -125,7 +125,7 @@ fetch() {
 		fi
 		;;
 	*) cp "$from" "$2" ;;
-	esac || fail "$from could not be fetched into $work. Set INSTALL_CORACLE_MIRROR to use another location than $mirror" 5
+	esac || fail "$from could not be fetched into $work. Set INSTALL_CORACLE_MIRROR to use another location than $mirror${3-}" 5
 }
 
 # sum FILE: the SHA-256 of a file.
@@ -146,31 +146,32 @@ check_sum() {
 	[ "$want" = "$got" ] || fail "$2 has the wrong checksum: $1 must have $want, this has $got" 7
 }
 
-# check_signature makes sure that the release key signed SHA256SUMS: RSA with 3072 bits, PKCS #1 v1.5, SHA-256.
+# check_signature FILE: makes sure that the release key signed a file of the work directory, whose signature is in FILE.sig:
+# RSA with 3072 bits, PKCS #1 v1.5, SHA-256.
 check_signature() {
 	release_key >"$work/key"
 	if have openssl; then
-		openssl base64 -d -A -in "$work/SHA256SUMS.sig" -out "$work/signature"
-		said=$(openssl dgst -sha256 -verify "$work/key" -signature "$work/signature" "$work/SHA256SUMS" 2>&1)
+		openssl base64 -d -A -in "$work/$1.sig" -out "$work/signature"
+		said=$(openssl dgst -sha256 -verify "$work/key" -signature "$work/signature" "$work/$1" 2>&1)
 		[ "$said" = "Verified OK" ]
 	elif have awk; then
-		check_signature_with_awk
+		check_signature_with_awk "$1"
 	else
 		fail "openssl or awk is needed to verify the release's signature" 3
-	fi || fail "the signature of SHA256SUMS was not made by the release key" 7
+	fi || fail "the signature of $1 was not made by the release key" 7
 }
 
 # check_signature_with_awk raises the signature to the power of 65537, modulo the key's modulus, and compares the result
 # with the expected value. In base64, three bytes are four digits; these are one limb of the numbers here. In every RSA key
 # of 3072 bits the modulus begins at a limb, between the two constants.
 check_signature_with_awk() {
-	signature=$(tr -d '\r\n' <"$work/SHA256SUMS.sig")
+	signature=$(tr -d '\r\n' <"$work/$1.sig")
 	modulus=$(grep -v -e '---' "$work/key" | tr -d '\r\n')
 	modulus=${modulus#MIIBojANBgkqhkiG9w0BAQEFAAOCAY8AMIIBigKCAYEA}
 	modulus=${modulus%AgMBAAE=}
 	[ ${#modulus} = 512 ] || fail "the release key is not RSA with 3072 bits; openssl is needed to use it" 3
 	[ ${#signature} = 512 ] || return 1
-	awk -v modulus="$modulus" -v signature="$signature" -v digest="$(sum "$work/SHA256SUMS")" '
+	awk -v modulus="$modulus" -v signature="$signature" -v digest="$(sum "$work/$1")" '
 	function read_number(text, number,   i, j, limb) {
 		for (i = 0; i < 128; i++) {
 			limb = 0
@@ -221,20 +222,34 @@ check_signature_with_awk() {
 	}'
 }
 
+# read_channel sets version to the channel's. That a signed channel is old is no error: the clock may be wrong.
+read_channel() {
+	if is_true INSTALL_CORACLE_INSECURE_UNSIGNED; then
+		fetch "channels/$channel" "$work/channel"
+		version=$(cat "$work/channel")
+		return
+	fi
+	fetch "channels/$channel.signed" "$work/signed" ", or INSTALL_CORACLE_VERSION to name the version"
+	seconds="" signed=""
+	{ read -r version seconds && read -r signed; } <"$work/signed" || :
+	printf '%s %s\n' "$version" "$seconds" >"$work/channel"
+	printf %s "$signed" >"$work/channel.sig"
+	check_signature channel
+	days=$((($(date +%s || echo 0) - seconds) / 86400))
+	[ "$days" -le 100 ] || say "channel $channel was signed $days days ago: $mirror may withhold newer versions, or the clock of this machine is wrong" >&2
+}
+
 # fetch_release downloads a release's executable to the work directory and verifies it.
 fetch_release() {
 	version=${INSTALL_CORACLE_VERSION-}
-	if [ -z "$version" ]; then
-		fetch "channels/$channel" "$work/channel"
-		version=$(cat "$work/channel")
-	fi
+	[ -n "$version" ] || read_channel
 	case $version in
 	[!0-9A-Za-z]* | *[!0-9A-Za-z.+_-]* | "") fail "\"$version\" is no version; they look like v1.37.1+coracle.1" 2 ;;
 	esac
 	say "fetching $version from $mirror"
 	fetch "$version/SHA256SUMS" "$work/SHA256SUMS"
 	fetch "$version/SHA256SUMS.sig" "$work/SHA256SUMS.sig"
-	check_signature
+	check_signature SHA256SUMS
 	printf '%s\n' "$version" >"$work/version"
 	check_sum version "$work/version" # without this a mirror could serve one release as another
 	! [ -t 2 ] || show="#" # a progress bar: this file is large
@@ -250,7 +265,7 @@ take_file() {
 	if [ -e "$beside/SHA256SUMS" ]; then cp "$beside/SHA256SUMS" "$work/SHA256SUMS"; fi
 	if [ -e "$work/SHA256SUMS" ] && [ -e "$beside/SHA256SUMS.sig" ]; then
 		cp "$beside/SHA256SUMS.sig" "$work/SHA256SUMS.sig"
-		check_signature
+		check_signature SHA256SUMS
 		say "the signature is right"
 	elif is_true INSTALL_CORACLE_INSECURE_UNSIGNED; then
 		say "$INSTALL_CORACLE_FILE is installed although it is unsigned"

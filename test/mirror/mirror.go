@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Mirror is a directory of releases.
@@ -104,7 +105,15 @@ func (m *Mirror) Signature(t testing.TB, text string) string {
 // Channel sets the version of a channel.
 func (m *Mirror) Channel(t testing.TB, name, version string) {
 	t.Helper()
+	m.ChannelOf(t, name, version, time.Now())
+}
+
+// ChannelOf sets the version of a channel, signed at a time.
+func (m *Mirror) ChannelOf(t testing.TB, name, version string, signed time.Time) {
+	t.Helper()
 	write(t, filepath.Join(m.Dir, "channels", name), version+"\n", 0o644)
+	line := fmt.Sprintf("%s %d\n", version, signed.Unix())
+	write(t, filepath.Join(m.Dir, "channels", name+".signed"), line+m.Signature(t, line), 0o644)
 }
 
 // Serve serves the mirror until the test ends, and returns its URL.

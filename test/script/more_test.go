@@ -7,6 +7,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/mirror"
 )
 
 // TestWget: either of curl and wget is sufficient, also busybox's wget.
@@ -28,6 +31,59 @@ func TestWget(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestChannel: the file of a channel must be signed; an old one is told of and used.
+func TestChannel(t *testing.T) {
+	m := newMirror(t)
+	each(t, func(t *testing.T, shell []string) {
+		for name, test := range map[string]struct {
+			change func(t *testing.T, own *mirror.Mirror, s *sandbox, signed string)
+			code   int
+			say    string
+		}{
+			"old": {func(t *testing.T, own *mirror.Mirror, _ *sandbox, _ string) {
+				own.ChannelOf(t, "stable", version, time.Unix(0, 0))
+			}, 0, "days ago"},
+			"of the future": {func(t *testing.T, own *mirror.Mirror, _ *sandbox, _ string) {
+				own.ChannelOf(t, "stable", version, time.Now().AddDate(20, 0, 0))
+			}, 0, "are right"},
+			"another version": {func(t *testing.T, _ *mirror.Mirror, _ *sandbox, signed string) {
+				write(t, filepath.Dir(signed), "stable.signed", "v0"+strings.TrimPrefix(read(t, signed), version))
+			}, 7, "signature of channel"},
+			"cut off": {func(t *testing.T, _ *mirror.Mirror, _ *sandbox, signed string) {
+				write(t, filepath.Dir(signed), "stable.signed", version)
+			}, 7, "signature of channel"},
+			"none": {func(_ *testing.T, _ *mirror.Mirror, _ *sandbox, signed string) { os.Remove(signed) }, 5, "INSTALL_CORACLE_VERSION"},
+			"none, and a version": {func(_ *testing.T, _ *mirror.Mirror, s *sandbox, signed string) {
+				os.Remove(signed)
+				s.env["INSTALL_CORACLE_VERSION"] = version
+			}, 0, "are right"},
+			"none, and meant": {func(_ *testing.T, _ *mirror.Mirror, s *sandbox, signed string) {
+				os.Remove(signed)
+				s.env["INSTALL_CORACLE_INSECURE_UNSIGNED"] = "true"
+			}, 0, "are right"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				own := m.Empty(t)
+				if err := os.CopyFS(own.Dir, os.DirFS(m.Dir)); err != nil {
+					t.Fatal(err)
+				}
+				s := newSandbox(t, own, shell)
+				test.change(t, own, s, filepath.Join(own.Dir, "channels", "stable.signed"))
+				before := s.tree()
+				r := s.run()
+				if test.code != 0 {
+					s.refused(r, before, test.code, test.say)
+					return
+				}
+				s.installed(r, before, "install", "--bin-dir", s.bin)
+				if !strings.Contains(r.output, test.say) {
+					t.Errorf("no word of %q:\n%s", test.say, r.output)
+				}
+			})
+		}
+	})
 }
 
 // TestLocalFile: a local executable is verified with the files beside it.
@@ -217,9 +273,9 @@ func TestEachCallFails(t *testing.T) {
 func harmless(failure, call string) bool {
 	switch failure {
 	case "fails":
-		return call == "mktemp" || call == "chmod" // another directory is tried
+		return call == "mktemp" || call == "chmod" || call == "date" // another directory is tried; a wrong clock stops nothing
 	case "says nothing":
-		return call == "mktemp" || call == "chmod"
+		return call == "mktemp" || call == "chmod" || call == "date"
 	}
 	return false
 }

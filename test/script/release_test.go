@@ -31,6 +31,7 @@ func TestRelease(t *testing.T) {
 	if err := os.Remove(signature); err != nil {
 		t.Fatal(err)
 	}
+	write(t, dir, "channel", version+" 1\n")
 	if out, err := run("", "../../scripts/release", "sign", dir); err == nil || !strings.Contains(out, "CORACLE_RELEASE_KEY must name") {
 		t.Errorf("without a key it says %q (%v)", out, err)
 	}
@@ -39,6 +40,9 @@ func TestRelease(t *testing.T) {
 	call(t, private, "../../scripts/release", "sign", dir)
 	if read(t, signature) != first {
 		t.Error("two signatures of the same differ")
+	}
+	if got, err := (release.Source{Mirror: m.Dir, Key: read(t, public)}).Resolve(t.Context()); got != version || err != nil {
+		t.Errorf("the channel is at %s: %v", got, err)
 	}
 
 	if _, err := release.Verify([]byte(read(t, filepath.Join(dir, release.SumsFile))), []byte(first), read(t, public)); err != nil {

@@ -24,7 +24,7 @@ import (
 const version = "v1.37.1+coracle.7"
 
 // tools are the programs that install.sh may call. A sandbox's PATH has links to them, and nothing else.
-var tools = []string{"cat", "chmod", "cp", "curl", "cut", "dirname", "env", "grep", "id", "mktemp", "openssl", "rm", "sed", "sha256sum", "tr", "uname"}
+var tools = []string{"cat", "chmod", "cp", "curl", "cut", "date", "dirname", "env", "grep", "id", "mktemp", "openssl", "rm", "sed", "sha256sum", "tr", "uname"}
 
 // shells are the command lines of the shells in which install.sh must work. bash runs as sh.
 var shells = map[string][]string{

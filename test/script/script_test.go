@@ -227,15 +227,15 @@ func TestFails(t *testing.T) {
 		"another release": {
 			copied(func(d string) {
 				rename(t, d, filepath.Join(filepath.Dir(d), "v9"))
-				write(t, filepath.Dir(d), "channels/stable", "v9")
+				write(t, filepath.Dir(d), "channels/stable.signed", "v9 1\n"+m.Signature(t, "v9 1\n"))
 			}),
 			7, "wrong checksum: version",
 		},
 		"the script's own key": {set("INSTALL_CORACLE_KEY", ""), 7, "was not made by the release key"},
 		"no key":               {set("INSTALL_CORACLE_KEY", "/none"), 1, "nothing was installed"},
-		"no mirror":            {set("INSTALL_CORACLE_MIRROR", "/none"), 5, "/none/channels/stable could not be fetched"},
-		"no server":            {set("INSTALL_CORACLE_MIRROR", "http://127.0.0.1:1"), 5, "channels/stable could not be fetched"},
-		"no channel":           {set("INSTALL_CORACLE_CHANNEL", "edge"), 5, "channels/edge could not be fetched"},
+		"no mirror":            {set("INSTALL_CORACLE_MIRROR", "/none"), 5, "/none/channels/stable.signed could not be fetched"},
+		"no server":            {set("INSTALL_CORACLE_MIRROR", "http://127.0.0.1:1"), 5, "channels/stable.signed could not be fetched"},
+		"no channel":           {set("INSTALL_CORACLE_CHANNEL", "edge"), 5, "channels/edge.signed could not be fetched"},
 		"no version":           {set("INSTALL_CORACLE_VERSION", "v0"), 5, "v0/SHA256SUMS could not be fetched"},
 		"404":                  {func(_ *testing.T, s *sandbox) { s.env["INSTALL_CORACLE_MIRROR"] = url + "/x" }, 5, "404"},
 		"version that climbs":  {set("INSTALL_CORACLE_VERSION", "v1/../../x"), 2, "is no version"},

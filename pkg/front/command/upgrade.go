@@ -95,7 +95,7 @@ func upgradeCommand() *cobra.Command {
 	flags.StringVar(&from.Channel, "channel", "", "Download the version that this channel stands at (default "+release.DefaultChannel+")")
 	flags.StringVar(&from.Mirror, "mirror", "", "Download from this URL or directory (default $INSTALL_CORACLE_MIRROR or "+release.DefaultMirror+")")
 	key := flags.String("key", "", "File with the public key that releases are signed with, if it is not the one in this file (default $INSTALL_CORACLE_KEY)")
-	flags.BoolVar(&u.unsigned, "insecure-unsigned", false, "Accept a FILE without signature, such as one that you have built")
+	flags.BoolVar(&u.unsigned, "insecure-unsigned", false, "Accept a FILE without signature, such as one that you have built, and a channel without")
 	flags.BoolVar(&u.options.Downgrade, "allow-downgrade", false, "Accept a version that is older than the installed one")
 	u.add(c)
 	_, _ = c.MarkFlagFilename("mirror"), c.MarkFlagFilename("key")
@@ -146,6 +146,7 @@ func (u *upgradeFlags) obtain(ctx context.Context, what []string, from release.S
 		}
 		from.Version = what[0]
 	}
+	from.Unsigned, from.Say = u.unsigned, func(line string) { fmt.Fprintln(os.Stderr, line) }
 	if from.Version, err = from.Resolve(ctx); err != nil {
 		return forget, err
 	}

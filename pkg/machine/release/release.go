@@ -2,10 +2,12 @@
 //
 // A release is a directory, on a web server or a disk:
 //
-//	BASE/channels/stable                the version of the channel, as a line of text
+//	BASE/channels/stable.signed         the version of the channel and when that was signed, in seconds since 1970; its signature
+//	BASE/channels/stable                the version alone, which older releases read
 //	BASE/VERSION/coracle-linux-amd64    the executable, for each architecture
 //	BASE/VERSION/SHA256SUMS             a checksum for each file of the directory
 //	BASE/VERSION/SHA256SUMS.sig         the release key's signature of SHA256SUMS
+//	BASE/VERSION/channel                what a channel's signed file has while it is at this version
 //
 // Only the signature is trusted, so BASE may be anyone's mirror, and plain HTTP. The checksums include one of a file "version",
 // whose text is the version, so that a mirror cannot pass off one release as another.
@@ -29,6 +31,8 @@ const (
 	SumsFile = "SHA256SUMS"
 	// SignatureFile is the signature of SumsFile.
 	SignatureFile = SumsFile + ".sig"
+	// SignedChannel is the end of the name of a channel's signed file.
+	SignedChannel = ".signed"
 	// versionFile has a checksum in SumsFile, so that the signature covers the version.
 	versionFile = "version"
 )

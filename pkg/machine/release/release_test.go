@@ -101,7 +101,20 @@ func TestFetchRefuses(t *testing.T) {
 		"no such channel":       {nil, release.Source{Channel: "edge"}, false, "finding the version of channel edge"},
 		"version that climbs":   {nil, release.Source{Version: "../" + version}, false, "is not a version"},
 		"channel that climbs":   {nil, release.Source{Channel: "../x"}, false, "is not a channel"},
-		"channel of other text": {channelSays("<!doctype html>"), release.Source{}, false, "which is not a version"},
+		"channel of other text": {channelSays("<!doctype>"), release.Source{}, false, "which is not a version"},
+		"channel without signature": {
+			func(t *testing.T, m *mirror.Mirror, _ string) {
+				if err := os.Remove(filepath.Join(m.Dir, "channels", "stable.signed")); err != nil {
+					t.Fatal(err)
+				}
+			}, release.Source{}, false, "name the version instead",
+		},
+		"channel of another version": {
+			func(t *testing.T, m *mirror.Mirror, _ string) {
+				dir := filepath.Join(m.Dir, "channels")
+				put(t, dir, "stable.signed", "v0"+strings.TrimPrefix(get(t, dir, "stable.signed"), version))
+			}, release.Source{}, true, "signature",
+		},
 		"channel that climbs on": {
 			channelSays("../../etc"), release.Source{}, false, "which is not a version",
 		},
@@ -137,6 +150,35 @@ func TestFetchRefuses(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestOldChannel: a channel that was signed long ago, or by a clock that is wrong, is told of and used; a channel without signature
+// is used if that is wanted.
+func TestOldChannel(t *testing.T) {
+	m := newMirror(t)
+	for name, tt := range map[string]struct {
+		signed time.Time
+		told   bool
+	}{
+		"new":    {time.Now(), false},
+		"old":    {time.Now().Add(-200 * 24 * time.Hour), true},
+		"1970":   {time.Unix(0, 0), true},
+		"future": {time.Now().Add(20 * 365 * 24 * time.Hour), false},
+	} {
+		m.ChannelOf(t, "stable", version, tt.signed)
+		var said string
+		got, err := release.Source{Mirror: m.Dir, Key: m.Key, Say: func(s string) { said = s }}.Resolve(t.Context())
+		if got != version || err != nil || strings.Contains(said, "days ago") != tt.told {
+			t.Errorf("%s: %s, %v; said %q", name, got, err, said)
+		}
+	}
+	m.Channel(t, "mine", version)
+	if err := os.Remove(filepath.Join(m.Dir, "channels", "mine.signed")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := (release.Source{Mirror: m.Dir, Key: m.Key, Channel: "mine", Unsigned: true}).Resolve(t.Context()); got != version || err != nil {
+		t.Errorf("%s, %v", got, err)
 	}
 }
 

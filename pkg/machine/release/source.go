@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,7 +26,11 @@ type Source struct {
 	Channel string // "" is DefaultChannel
 	Version string // "" is the version of the channel
 	Key     string // public key in PEM; "" is PublicKey
-	Arch    string // Go's name; "" is this machine's
+	// Unsigned takes the version of a channel from its file without a signature.
+	Unsigned bool
+	// Say is told of a channel that is old; may be nil.
+	Say  func(string)
+	Arch string // Go's name; "" is this machine's
 	// Stall is the longest time in which a server sends nothing; zero is 30 s.
 	Stall time.Duration
 }
@@ -48,13 +53,49 @@ func (s Source) Resolve(ctx context.Context) (string, error) {
 	if !names.MatchString(channel) {
 		return "", fmt.Errorf("%q is not a channel; there is %s", channel, DefaultChannel)
 	}
-	text, from, err := s.read(ctx, "channels", channel)
+	version, err := s.channel(ctx, channel)
 	if err != nil {
 		return "", fmt.Errorf("finding the version of channel %s: %w", channel, err)
 	}
-	version := strings.TrimSpace(string(text))
+	return version, nil
+}
+
+// old is the age from which a channel is remarkable: releases are made more often.
+const old = 100 * 24 * time.Hour
+
+// channel reads the version of a channel. A mirror can serve an old file of a channel as it can withhold a release, and a clock can be wrong:
+// that a file is old is no error.
+func (s Source) channel(ctx context.Context, name string) (string, error) {
+	if s.Unsigned {
+		text, from, err := s.read(ctx, "channels", name)
+		if err != nil {
+			return "", err
+		}
+		return isVersion(strings.TrimSpace(string(text)), from)
+	}
+	text, from, err := s.read(ctx, "channels", name+SignedChannel)
+	if err != nil {
+		return "", fmt.Errorf("%w: name the version instead, or use a mirror that has the signed file", err)
+	}
+	line, signature, _ := strings.Cut(string(text), "\n")
+	if err := verify([]byte(line+"\n"), []byte(signature), s.Key, from); err != nil {
+		return "", err
+	}
+	version, made, _ := strings.Cut(line, " ")
+	seconds, err := strconv.ParseInt(made, 10, 64)
+	if err != nil {
+		return "", untrusted(from, "it does not say when it was made")
+	}
+	if age := time.Since(time.Unix(seconds, 0)); age > old && s.Say != nil {
+		s.Say(fmt.Sprintf("%s was signed %d days ago: its mirror may withhold newer versions, or the clock of this machine is wrong", from, age/(24*time.Hour)))
+	}
+	return isVersion(version, from)
+}
+
+// isVersion returns the version that was read from a place, if it is one.
+func isVersion(version, from string) (string, error) {
 	if !names.MatchString(version) {
-		return "", fmt.Errorf("finding the version of channel %s: %s has %.60q, which is not a version", channel, from, version)
+		return "", fmt.Errorf("%s has %.60q, which is not a version", from, version)
 	}
 	return version, nil
 }

@@ -24,19 +24,27 @@ type Sums map[string]string
 // Verify checks that signature, in base64, is key's signature of sums, the text of SumsFile, and returns the checksums. key is
 // a public key in PEM; "" is PublicKey. The error is an Untrusted if the signature is wrong.
 func Verify(sums, signature []byte, key string) (Sums, error) {
+	if err := verify(sums, signature, key, SumsFile); err != nil {
+		return nil, err
+	}
+	return ParseSums(sums)
+}
+
+// verify checks that signature, in base64, is key's signature of a text. name is the text's, for errors.
+func verify(text, signature []byte, key, name string) error {
 	public, err := parseKey(cmp.Or(key, PublicKey))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(signature)))
 	if err != nil {
-		return nil, untrusted(SignatureFile, "it is not a signature in base64")
+		return untrusted(name, "its signature is not in base64")
 	}
-	digest := sha256.Sum256(sums)
+	digest := sha256.Sum256(text)
 	if rsa.VerifyPKCS1v15(public, crypto.SHA256, digest[:], raw) != nil {
-		return nil, untrusted(SumsFile, "the signature beside it was not made by the release key for this text")
+		return untrusted(name, "its signature was not made by the release key for this text")
 	}
-	return ParseSums(sums)
+	return nil
 }
 
 // parseKey parses a public key in the form of openssl and cosign.
