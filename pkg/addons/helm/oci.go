@@ -16,6 +16,8 @@ import (
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/errcode"
+
+	"github.com/coracle-dev/coracle/pkg/addons/helm/chartindex"
 )
 
 // chartLayers are the media types of a packed chart; the second is the legacy one.
@@ -131,7 +133,7 @@ func choose(ctx context.Context, repository *remote.Repository, ref *registry.Re
 	if err != nil {
 		return fmt.Errorf("listing its tags: %w", explain(err))
 	}
-	i, err := pick(versions, version)
+	i, err := chartindex.Pick(versions, version)
 	if err != nil {
 		return err
 	}

@@ -10,20 +10,8 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/Masterminds/semver/v3"
-	"sigs.k8s.io/yaml"
+	"github.com/coracle-dev/coracle/pkg/addons/helm/chartindex"
 )
-
-// index is the needed part of a repository's index.yaml, which can be huge.
-type index struct {
-	Entries map[string][]entry `json:"entries"`
-}
-
-type entry struct {
-	Version string   `json:"version"`
-	URLs    []string `json:"urls"`
-	Digest  string   `json:"digest"`
-}
 
 // fromRepository fetches a chart by its name and a version, a range of versions, or "" for the newest stable version.
 func (a access) fromRepository(ctx context.Context, repo, name, version string) ([]byte, error) {
@@ -39,7 +27,7 @@ func (a access) fromRepository(ctx context.Context, repo, name, version string) 
 	for _, e := range entries {
 		versions = append(versions, e.Version)
 	}
-	i, err := pick(versions, version)
+	i, err := chartindex.Pick(versions, version)
 	if err != nil {
 		return nil, fmt.Errorf("chart %s of %s: %w", name, base.Redacted(), err)
 	}
@@ -47,7 +35,7 @@ func (a access) fromRepository(ctx context.Context, repo, name, version string) 
 	if len(chosen.URLs) == 0 {
 		return nil, fmt.Errorf("index.yaml of %s says nowhere where %s %s is", base.Redacted(), name, chosen.Version)
 	}
-	at, err := resolve(base, chosen.URLs[0])
+	at, err := chartindex.Resolve(base, chosen.URLs[0])
 	if err != nil {
 		return nil, fmt.Errorf("index.yaml of %s: %w", base.Redacted(), err)
 	}
@@ -70,7 +58,7 @@ func (a access) fromRepository(ctx context.Context, repo, name, version string) 
 }
 
 // entries reads the versions of a chart in a repository. Indexes are downloaded in parallel, and parsed one at a time.
-func (a access) entries(ctx context.Context, base *url.URL, name string) ([]entry, error) {
+func (a access) entries(ctx context.Context, base *url.URL, name string) ([]chartindex.Entry, error) {
 	data, err := a.download(ctx, base.JoinPath("index.yaml"), base, indexLimit)
 	if err != nil {
 		return nil, err
@@ -81,61 +69,15 @@ func (a access) entries(ctx context.Context, base *url.URL, name string) ([]entr
 	case <-ctx.Done():
 		return nil, fmt.Errorf("waiting to read index.yaml of %s: %w", base.Redacted(), ctx.Err())
 	}
-	var all index
-	if err := yaml.Unmarshal(data, &all); err != nil {
+	all, err := chartindex.Parse(data)
+	if err != nil {
 		return nil, fmt.Errorf("reading index.yaml of %s: %w", base.Redacted(), err)
 	}
-	found, ok := all.Entries[name]
+	found, ok := all[name]
 	if !ok {
 		return nil, fmt.Errorf("%s has no chart %s", base.Redacted(), name)
 	}
 	return found, nil
-}
-
-// resolve resolves an address in an index, which may be relative to the repository.
-func resolve(base *url.URL, text string) (*url.URL, error) {
-	u, err := url.Parse(text)
-	if err != nil {
-		return nil, errors.New("an address in it is none")
-	}
-	if u.IsAbs() {
-		return u, nil
-	}
-	directory := *base
-	directory.Path = strings.TrimSuffix(directory.Path, "/") + "/"
-	directory.RawPath = ""
-	at := directory.ResolveReference(u)
-	at.RawQuery = base.RawQuery // some repositories want a token in each request
-	return at, nil
-}
-
-// pick returns the index of the wanted version: the same text, or else the newest version in a range.
-func pick(versions []string, want string) (int, error) {
-	best, found := -1, (*semver.Version)(nil)
-	asked := want
-	if want == "" {
-		asked = "*" // leaves versions like 2.0.0-rc.1 out
-	}
-	constraint, err := semver.NewConstraint(asked)
-	if err != nil {
-		return 0, fmt.Errorf("version %s is neither a version nor a range: %w", want, err)
-	}
-	for i, text := range versions {
-		if text == want {
-			return i, nil
-		}
-		v, err := semver.NewVersion(text)
-		if err == nil && constraint.Check(v) && (found == nil || v.GreaterThan(found)) {
-			best, found = i, v
-		}
-	}
-	switch {
-	case best >= 0:
-		return best, nil
-	case want == "":
-		return 0, errors.New("there is no stable version; set version to have another")
-	}
-	return 0, fmt.Errorf("there is no version %s", want)
 }
 
 // download fetches a file of at most so many bytes. The login is sent to the repository's own host, or everywhere.

@@ -105,18 +105,6 @@ func TestRepository(t *testing.T) {
 	}
 }
 
-func TestPick(t *testing.T) {
-	versions := []string{"1.0.0", "1.10.0", "1.9.0", "2.0.0-rc.1", "broken", "v0.5.0"}
-	for want, version := range map[string]string{
-		"": "1.10.0", "1.0.0": "1.0.0", "^1": "1.10.0", "1.9.x": "1.9.0", ">=2.0.0-0": "2.0.0-rc.1", "2.0.0-rc.1": "2.0.0-rc.1",
-		"0.5.0": "v0.5.0", "<1 || >=1.10": "1.10.0",
-	} {
-		if i, err := pick(versions, want); err != nil || versions[i] != version {
-			t.Errorf("%q: got %d, %v; want %s", want, i, err, version)
-		}
-	}
-}
-
 func TestDownloadIsLimitedInTime(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

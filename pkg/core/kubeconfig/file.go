@@ -43,8 +43,17 @@ func Parse(data []byte) (*File, error) {
 	return f, nil
 }
 
-// Encode returns the file's content.
-func (f *File) Encode() ([]byte, error) { return encodeYAML(&f.doc) }
+// Encode returns the file's content. It fails if an anchor of YAML was in an entry that is gone.
+func (f *File) Encode() ([]byte, error) {
+	data, err := encodeYAML(&f.doc)
+	if err == nil {
+		err = yaml.Unmarshal(data, &yaml.Node{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing a kubeconfig: %w", err)
+	}
+	return data, nil
+}
 
 // Rename gives the context, the cluster and the user of a file that has one of each another name.
 func (f *File) Rename(name string) error {

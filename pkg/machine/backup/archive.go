@@ -162,7 +162,7 @@ func walk(path string, place func(File) (string, error)) (m Manifest, err error)
 		if err != nil {
 			return m, a.damaged(err)
 		}
-		if h.Name != f.Name || !filepath.IsLocal(f.Name) {
+		if h.Name != f.Name || !fs.ValidPath(f.Name) {
 			return m, a.damaged(fmt.Errorf("it has %q in the place of %q", h.Name, f.Name))
 		}
 		to := ""
