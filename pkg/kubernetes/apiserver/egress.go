@@ -36,8 +36,8 @@ type Egress struct {
 }
 
 // newConfig makes the configurations of the servers with upstream's functions, in upstream's order. It differs from upstream's NewConfig
-// in what no flag can set: the authorizer, the guard, and the dialer of the egress selector, which is a function of this process. A selector that the
-// user configured is not changed.
+// in what no flag can set: the authorizer, the limit of guesses, the guard, and the dialer of the egress selector, which is a function of this
+// process. A selector that the user configured is not changed.
 func (e Egress) newConfig(opts options.CompletedOptions, groups []Group, guard Guard) (*app.Config, error) {
 	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme}
 	for _, g := range groups {
@@ -54,6 +54,7 @@ func (e Egress) newConfig(opts options.CompletedOptions, groups []Group, guard G
 		return nil, err
 	}
 	generic.Authorization.Authorizer = newSyncedAuthorizer(generic.Authorization.Authorizer, shared)
+	limitGuesses(generic)
 	addGuard(guard, generic)
 	e.install(generic, shared)
 	built, resolver, admission, err := app.CreateKubeAPIServerConfig(opts, generic, shared, storage)
