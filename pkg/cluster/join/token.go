@@ -62,6 +62,15 @@ var (
 // ParseToken parses the text of a token. Errors do not contain the text.
 func ParseToken(text string) (Token, error) {
 	text = strings.TrimSpace(text)
+	t, err := checkToken(text)
+	if err != nil || t.ID != "" {
+		return t, err
+	}
+	return deriveToken(text)
+}
+
+// checkToken parses the text of a token without blanks around it. For a plain token it returns the zero value.
+func checkToken(text string) (Token, error) {
 	if m := pinnedToken.FindStringSubmatch(text); m != nil {
 		return Token{Pin: m[1], ID: m[2], Secret: m[3]}, nil
 	}
@@ -80,7 +89,7 @@ func ParseToken(text string) (Token, error) {
 	case strings.ContainsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r == unicode.ReplacementChar }):
 		return Token{}, errors.New("the token has blanks or line breaks in it: it must be one word")
 	}
-	return deriveToken(text)
+	return Token{}, nil
 }
 
 // ReadToken reads a token from a file.

@@ -8,8 +8,12 @@
 package join
 
 import (
+	"encoding/json"
+	"fmt"
+	"io"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
@@ -47,6 +51,18 @@ type Request struct {
 	CSR []byte `json:"csr"`
 	// Replace requests the node name even if another machine has it; the token must allow that.
 	Replace bool `json:"replace,omitempty"`
+}
+
+// ReadRequest decodes and checks a Request. It returns the fingerprint of the machine's public key too. The error is a message for the machine.
+func ReadRequest(body io.Reader) (r Request, key string, err error) {
+	if err := json.NewDecoder(body).Decode(&r); err != nil {
+		return r, "", fmt.Errorf("reading the request: %w", err)
+	}
+	if !config.IsNodeName(r.Node) {
+		return r, "", fmt.Errorf("%q is not a node name; it must consist of %s, 63 at most", r.Node, config.NodeNameForm)
+	}
+	key, err = pki.CheckNodeRequest(r.CSR, r.Node)
+	return r, key, err
 }
 
 // Response is the response to a machine that is accepted.

@@ -102,7 +102,7 @@ func TestMistakesOutsideFiles(t *testing.T) {
 	}{
 		{Server, []string{"--node-nam", "--tls-sans=a", "--zzz", "--node-name=B"}, nil,
 			"unknown flag --node-nam; did you mean --node-name?\nunknown flag --tls-sans; did you mean --tls-san?\nunknown flag --zzz\n" +
-				"--node-name: \"B\" is not a node name; it must consist of " + subdomainForm + ", 63 at most"},
+				"--node-name: \"B\" is not a node name; it must consist of " + NodeNameForm + ", 63 at most"},
 		{Server, []string{"--token-fil=a"}, nil, "unknown flag --token-fil; did you mean --token-file?"},
 		{Agent, nil, nil, "--server: an agent needs a server to join, as in --server https://HOST:6443"},
 		{Server, []string{"--token=a", "--token-file=testdata/files/some.yaml"}, nil, "--token and --token-file are both given; choose one"},

@@ -26,15 +26,16 @@ func subdomain(s string) bool {
 	return true
 }
 
-const subdomainForm = "lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"
+// NodeNameForm describes a node's name, which also has 63 characters at most.
+const NodeNameForm = "lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit"
 
-// nodeName reports whether s can be a node's name. It is also the value of a label, which is shorter than a DNS name.
-func nodeName(s string) bool { return subdomain(s) && len(s) <= 63 }
+// IsNodeName reports whether s can be a node's name. It is also the value of a label, which is shorter than a DNS name.
+func IsNodeName(s string) bool { return subdomain(s) && len(s) <= 63 }
 
 func (d *decoder) nodeName(v *value) string {
 	if it := v.one(); it.text != "" {
-		if !nodeName(it.text) {
-			d.add("%s: %q is not a node name; it must consist of %s, 63 at most", v.label(), it.text, subdomainForm)
+		if !IsNodeName(it.text) {
+			d.add("%s: %q is not a node name; it must consist of %s, 63 at most", v.label(), it.text, NodeNameForm)
 		}
 		return it.text
 	}
@@ -44,9 +45,9 @@ func (d *decoder) nodeName(v *value) string {
 		return ""
 	}
 	name := strings.ToLower(strings.TrimSpace(host))
-	if !nodeName(name) {
+	if !IsNodeName(name) {
 		d.add("%s: this host's name %q cannot be a node name, which must consist of %s, 63 at most; give one with --node-name",
-			v.label(), host, subdomainForm)
+			v.label(), host, NodeNameForm)
 	}
 	v.derive(name)
 	return name
@@ -55,7 +56,7 @@ func (d *decoder) nodeName(v *value) string {
 func (d *decoder) domain(v *value) string {
 	it := v.one()
 	if !subdomain(it.text) {
-		d.add("%s: %q is not a domain; it must consist of %s", v.label(), it.text, subdomainForm)
+		d.add("%s: %q is not a domain; it must consist of %s", v.label(), it.text, NodeNameForm)
 	}
 	return it.text
 }

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
@@ -64,17 +63,11 @@ func (s *Server) server(r *http.Request, who caller) (any, error) {
 
 // request decodes and validates a request. It returns the hash of the machine's public key too.
 func (s *Server) request(r *http.Request, skew int) (req join.Request, key string, err error) {
-	if err := read(r, &req); err != nil {
-		return req, "", err
-	}
-	if wrong := validation.NameIsDNSSubdomain(req.Node, false); len(wrong) > 0 || len(req.Node) > 63 {
-		return req, "", newRefusal(http.StatusBadRequest, "%q is not a node name: %s", req.Node, strings.Join(append(wrong, "63 characters at most"), "; "))
+	if req, key, err = join.ReadRequest(r.Body); err != nil {
+		return req, "", newRefusal(http.StatusBadRequest, "%v", err)
 	}
 	if err := checkVersion(req.Version, s.Version, skew); err != nil {
 		return req, "", err
-	}
-	if key, err = pki.CheckNodeRequest(req.CSR, req.Node); err != nil {
-		return req, "", newRefusal(http.StatusBadRequest, "%v", err)
 	}
 	return req, key, nil
 }
