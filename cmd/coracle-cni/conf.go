@@ -23,7 +23,10 @@ type conf struct {
 	DataDir    string `json:"dataDir"` // of host-local: leases are files in a directory with the name of the network
 	MTU        int    `json:"mtu,omitempty"`
 	// PolicySocket is the socket on which the node puts network policies in force for a pod, see package cnievents; "" is none.
-	PolicySocket string `json:"policySocket,omitempty"`
+	PolicySocket  string `json:"policySocket,omitempty"`
+	RuntimeConfig struct {
+		Annotations map[string]string `json:"io.kubernetes.cri.pod-annotations"` // portguard.AnnotationsCapability
+	} `json:"runtimeConfig"`
 }
 
 // result is the result of an IPAM plugin.

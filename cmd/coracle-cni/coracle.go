@@ -13,6 +13,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/bridgefilter"
 	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
+	"github.com/coracle-dev/coracle/pkg/network/portguard"
 )
 
 // errNoBridge is the error in a build without the upstream plugins.
@@ -20,7 +21,7 @@ var errNoBridge = errors.New("this build of coracle-cni has no bridge plugin; bu
 
 func coracleMain() {
 	verbs, ok := bridgeVerbs()
-	p := plugin{bridge: verbs, port: bridgefilter.Attach}
+	p := plugin{bridge: verbs, port: bridgefilter.Attach, guard: portguard.Add, unguard: portguard.Remove}
 	funcs := skel.CNIFuncs{Add: p.add, Check: p.check, Del: p.del, GC: p.gc, Status: p.status}
 	if !ok {
 		funcs.Add = func(*skel.CmdArgs) error { return errNoBridge }
@@ -32,7 +33,9 @@ func coracleMain() {
 // plugin within this process for the rest.
 type plugin struct {
 	bridge skel.CNIFuncs
-	port   func(bridge, netns, ifName string) error // bridgefilter.Attach, except in tests
+	// These are bridgefilter.Attach, portguard.Add and portguard.Remove, except in tests.
+	port           func(bridge, port string) error
+	guard, unguard func(portguard.Port) error
 }
 
 // add waits for the node's subnet: the CNI configuration is written before the node has one, because containerd looks for it only every
@@ -66,8 +69,17 @@ func (p plugin) add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return err
 	}
+	port, err := portguard.PortOf(answer, c.Bridge)
+	if err != nil {
+		return err
+	}
+	if !portguard.Exempt(c.RuntimeConfig.Annotations) {
+		if err := p.guard(port); err != nil {
+			return err
+		}
+	}
 	if c.PolicySocket != "" {
-		if err := p.port(c.Bridge, args.Netns, args.IfName); err != nil {
+		if err := p.port(c.Bridge, port.Name); err != nil {
 			return err
 		}
 	}
@@ -117,8 +129,20 @@ func (p plugin) undo(c conf, args *skel.CmdArgs) error {
 			return fmt.Errorf("removing the pod's link: %w", err)
 		}
 	}
+	p.release(c)
 	c.sendDel(args)
 	return leases{c.DataDir, c.Name}.release(args.ContainerID, args.IfName)
+}
+
+// release removes the addresses of the pod's port, which only the previous result names. Errors do not matter: no other port gets the name.
+func (p plugin) release(c conf) {
+	result, err := json.Marshal(c.RawPrevResult)
+	if err != nil {
+		return
+	}
+	if port, err := portguard.PortOf(result, c.Bridge); err == nil {
+		_ = p.unguard(port)
+	}
 }
 
 func (p plugin) check(args *skel.CmdArgs) error {

@@ -13,6 +13,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/cnievents"
+	"github.com/coracle-dev/coracle/pkg/network/portguard"
 )
 
 // listener is a node that writes down what it is told.
@@ -42,6 +43,10 @@ func listen(t *testing.T, order *[]string) *listener {
 	return l
 }
 
+// attached is a result of the bridge plugin.
+const attached = `{"cniVersion":"1.0.0","interfaces":[{"name":"cni0","mac":"0a:58:0a:2a:03:01"},{"name":"veth1","mac":"2e:00:00:00:00:01"},` +
+	`{"name":"eth0","mac":"0a:58:0a:2a:03:02","sandbox":"/run/netns/n1"}],"ips":[{"interface":2,"address":"10.42.3.2/24","gateway":"10.42.3.1"}]}`
+
 // TestNotices: policies are in force before a pod has a link, and its address is free only when that has been told.
 func TestNotices(t *testing.T) {
 	var order []string
@@ -54,26 +59,43 @@ func TestNotices(t *testing.T) {
 	}
 	var stuck error
 	p := plugin{bridge: skel.CNIFuncs{
-		Add: func(*skel.CmdArgs) error { order = append(order, "link"); fmt.Println("result"); return nil },
+		Add: func(*skel.CmdArgs) error { order = append(order, "link"); fmt.Println(attached); return nil },
 		Del: func(*skel.CmdArgs) error { order = append(order, "unlink"); return nil },
-	}, port: func(bridge, netns, ifName string) error {
-		order = append(order, "port of "+ifName+" at "+bridge+" in "+netns)
+	}, port: func(bridge, port string) error {
+		order = append(order, "port "+port+" at "+bridge)
 		return stuck
+	}, guard: func(p portguard.Port) error {
+		order = append(order, fmt.Sprint("guard ", p.Name, " ", p.MAC, " ", p.IPs))
+		return nil
+	}, unguard: func(p portguard.Port) error {
+		order = append(order, "unguard "+p.Name)
+		return nil
 	}}
 	args := &skel.CmdArgs{ContainerID: "s1", IfName: "eth0", Netns: "n1", StdinData: []byte(conf),
 		Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=web;K8S_POD_NAME=front;K8S_POD_INFRA_CONTAINER_ID=s1;K8S_POD_UID=u1"}
-	if out, err := printed(func() error { return p.add(args) }); err != nil || string(out) != "result\n" {
+	if out, err := printed(func() error { return p.add(args) }); err != nil || string(out) != attached+"\n" {
 		t.Fatalf("%v; printed is %q", err, out)
 	}
 	if n := l.told[0]; n.Sandbox != "s1" || n.Namespace != "web" || n.Name != "front" || n.UID != "u1" || len(n.IPs) != 1 || n.IPs[0].String() != "10.42.3.2" {
 		t.Errorf("told %+v", n)
 	}
+	args.StdinData = []byte(strings.Replace(conf, `"bridge"`, `"prevResult":`+attached+`,"bridge"`, 1))
 	if err := p.del(args); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(order, " "); got != "add link port of eth0 at cni0 in n1 unlink del" {
+	args.StdinData = []byte(conf)
+	if got := strings.Join(order, " "); got != "add link guard veth1 0a:58:0a:2a:03:02 [10.42.3.2] port veth1 at cni0 unlink unguard veth1 del" {
 		t.Errorf("the order was %s", got)
 	}
+	order = nil
+	args.StdinData = []byte(strings.Replace(conf, `"bridge"`, `"runtimeConfig":{"io.kubernetes.cri.pod-annotations":{"coracle.io/allow-spoofing":"true"}},"bridge"`, 1))
+	if _, err := printed(func() error { return p.add(args) }); err != nil || strings.Contains(strings.Join(order, " "), "guard") {
+		t.Errorf("a pod that is exempt: %v, %v", err, order)
+	}
+	if err := p.del(args); err != nil {
+		t.Fatal(err)
+	}
+	args.StdinData = []byte(conf)
 	stuck = errors.New("no such port")
 	if out, err := printed(func() error { return p.add(args) }); !errors.Is(err, stuck) || len(out) > 0 {
 		t.Errorf("a pod came with a port that was not prepared: %v; printed is %q", err, out)

@@ -23,6 +23,7 @@ func (n *network) testForgedVXLAN(t *testing.T) {
 	const victim, node = "agent-2", "agent-1"
 	victimPID, clientPID := n.processOf(t, n.clients[victim]), n.processOf(t, n.clients[node])
 	server := n.Servers[0].Name
+	n.loseTable(t, n.Agents[1], "inet coracle-wire", n.nodes[node][0].String())
 	for i, to := range n.clientIPs[victim] {
 		own, neighbour, foreign := n.clientIPs[node][i], n.web[node][i], n.web[server][i]
 		vtep := n.vtep(t, victim, to.Is6())

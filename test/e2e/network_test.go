@@ -74,6 +74,11 @@ func TestNetwork(t *testing.T) {
 			t.Run("external traffic policy Local", n.testLocal)
 			if strings.HasPrefix(name, "vxlan") {
 				t.Run("forged packets between nodes", n.testForgedVXLAN)
+			} else {
+				t.Run("a pod that is exempt", n.testExemptPod)
+			}
+			if len(n.nodes[n.outside.Name]) == 2 || n.outside.IP.Is6() {
+				t.Run("spoofed addresses on the bridge", n.testSpoofedPorts)
 			}
 			t.Run("doctor", n.testDoctor)
 		})

@@ -28,6 +28,8 @@ const (
 	PolicyBridgeTable = "bridge coracle-policy"
 	// WireTable is the nft table that decides what other machines may send to pods.
 	WireTable = "inet coracle-wire"
+	// PortTable is the nft table that holds pods to their own addresses.
+	PortTable = "bridge coracle-ports"
 	// Kmsg and MachineID are files that the kubelet reads; a node makes them where the machine has none.
 	Kmsg      = "/dev/kmsg"
 	MachineID = "/etc/machine-id"
@@ -69,7 +71,7 @@ func Parts() []Part {
 		{Name: "network-policy", Runs: NetworkPolicies, Makes: always(entries(ledger.NFTTable, PolicyTable, PolicyBridgeTable)...)},
 		{Name: "pod network", Runs: podNetwork, Makes: func(cfg config.Config) []ledger.Entry {
 			made := slices.Concat(entries(ledger.File, cfg.Dirs.CNIConfig()), entries(ledger.Link, Bridge),
-				entries(ledger.NFTTable, "ip flannel-ipv4", "ip6 flannel-ipv6"))
+				entries(ledger.NFTTable, "ip flannel-ipv4", "ip6 flannel-ipv6", PortTable))
 			for _, cidr := range cfg.Network.ClusterCIDRs {
 				made = append(made, ledger.Entry{Kind: ledger.PodNetwork, Name: cidr.String()})
 			}

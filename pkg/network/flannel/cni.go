@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/network/portguard"
 )
 
 // CNI is the CNI configuration list for pods on the bridge. It does not contain the subnet, so it can be written before containerd
@@ -37,7 +38,8 @@ func (c CNI) Render() ([]byte, error) {
 		Name       string   `json:"name"`
 		Plugins    []plugin `json:"plugins"`
 	}{"1.0.0", "coracle", []plugin{
-		{Type: "coracle", Bridge: c.Bridge, SubnetFile: c.SubnetFile, DataDir: c.StateDir, PolicySocket: c.PolicySocket},
+		{Type: "coracle", Bridge: c.Bridge, SubnetFile: c.SubnetFile, DataDir: c.StateDir, PolicySocket: c.PolicySocket,
+			Capabilities: map[string]bool{portguard.AnnotationsCapability: true}},
 		{Type: "portmap", Backend: "nftables", SNAT: true, Capabilities: map[string]bool{"portMappings": true}},
 		{Type: "bandwidth", Capabilities: map[string]bool{"bandwidth": true}},
 	}}, "", "  ")

@@ -20,8 +20,11 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/network/nft"
 	"github.com/coracle-dev/coracle/pkg/network/podsubnet"
+	"github.com/coracle-dev/coracle/pkg/network/portguard"
 )
 
 // Flannel is the component.
@@ -47,6 +50,7 @@ type Flannel struct {
 // Run works until ctx is done. It is ready when pods can be attached and reach everything. Bridge, routes and rules stay.
 func (f Flannel) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "flannel")
+	go f.guardPorts(ctx)
 	config, err := f.write()
 	if err != nil {
 		return err
@@ -79,6 +83,19 @@ func (f Flannel) Run(ctx context.Context, ready func()) error {
 		}
 	}
 	return f.routes(ctx, config, link)
+}
+
+// guardPorts holds pods to their own addresses, now and whenever another program has deleted the table for it, until ctx is done.
+func (f Flannel) guardPorts(ctx context.Context) {
+	restore := func() {
+		if err := portguard.Restore(footprint.CNIResults, f.Bridge); err != nil && ctx.Err() == nil {
+			logrus.WithField("component", "flannel").WithError(err).Warn("pods of this node may send with the addresses of other pods")
+		}
+	}
+	restore()
+	if err := nft.WatchDeleted(ctx, footprint.PortTable, restore); err != nil {
+		logrus.WithField("component", "flannel").WithError(err).Warnf("deletions of nft table %s are not noticed", footprint.PortTable)
+	}
 }
 
 // write writes flannel's configuration file, which is for information only, and returns it as the library parses it.

@@ -6,11 +6,14 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/apiserver/pkg/admission"
+
 	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/network/nft"
+	"github.com/coracle-dev/coracle/pkg/network/portguard/admit"
 )
 
 //go:embed network-policy.yaml
@@ -46,6 +49,7 @@ func Addon() addon.Addon {
 			}}}, nil
 		},
 		DisabledNode: removeTables,
+		Admission:    &addon.Admission{Name: admit.Name, New: func() admission.Interface { return admit.New() }},
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 
-	"github.com/containernetworking/plugins/pkg/ns"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -23,39 +22,27 @@ const Table = "coracle-policy"
 // ErrNoFilter is the error of EnableNetfilter on a machine whose bridges cannot pass packets to the IP hooks of nftables.
 var ErrNoFilter = errors.New("the kernel module br_netfilter is missing; run `modprobe br_netfilter` on the machine")
 
-// Attach puts the port of a new pod into the group, and filters its bridge. netns is the path of the pod's network namespace, ifName
-// the pod's interface in it. Without policies it returns no error, because the node calls MarkPorts and EnableNetfilter when the first policy
+// Attach puts the port of a new pod into the group, and filters its bridge. Without policies it returns no error, because the node calls MarkPorts and EnableNetfilter when the first policy
 // comes. It never returns ErrNoFilter, because pods without policies run on such machines as well.
-func Attach(bridge, netns, ifName string) error {
+func Attach(bridge, port string) error {
 	err := EnableNetfilter(bridge)
 	if errors.Is(err, ErrNoFilter) {
 		err = nil
 	}
-	if err = errors.Join(mark(netns, ifName), err); err != nil && governed() {
+	if err = errors.Join(mark(port), err); err != nil && governed() {
 		return err
 	}
 	return nil
 }
 
-// mark puts the port of a pod, the host's end of its veth pair, into the group.
-func mark(netns, ifName string) error {
-	var port int
-	err := ns.WithNetNSPath(netns, func(ns.NetNS) error {
-		link, err := netlink.LinkByName(ifName)
-		if err == nil {
-			port = link.Attrs().ParentIndex
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("looking for the pod's interface %s: %w", ifName, err)
-	}
-	link, err := netlink.LinkByIndex(port)
+// mark puts the port of a pod into the group.
+func mark(port string) error {
+	link, err := netlink.LinkByName(port)
 	if err == nil {
 		err = netlink.LinkSetGroup(link, Group)
 	}
 	if err != nil {
-		return fmt.Errorf("marking the pod's port: %w", err)
+		return fmt.Errorf("marking the pod's port %s: %w", port, err)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package bridgefilter
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"runtime"
 	"testing"
@@ -30,9 +29,6 @@ func isolate(t *testing.T) (must func(error)) {
 	return must
 }
 
-// own is the path of the test's network namespace.
-func own() string { return fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()) }
-
 // TestLinks makes a bridge with ports.
 func TestLinks(t *testing.T) {
 	must := isolate(t)
@@ -55,7 +51,7 @@ func TestLinks(t *testing.T) {
 	if group("old") != Group || group("new") == Group || group("other") == Group || group("machine") == Group {
 		t.Errorf("the groups are %d, %d, %d and %d", group("old"), group("new"), group("other"), group("machine"))
 	}
-	must(Attach("cni0", own(), "of-new"))
+	must(Attach("cni0", "new"))
 	if group("new") != Group || group("other") == Group {
 		t.Errorf("the groups are %d and %d", group("new"), group("other"))
 	}
@@ -64,11 +60,11 @@ func TestLinks(t *testing.T) {
 // TestFailing: what goes wrong with the port of a pod stops it only while there are policies.
 func TestFailing(t *testing.T) {
 	must := isolate(t)
-	must(Attach("cni0", own(), "gone"))
+	must(Attach("cni0", "gone"))
 	kernel := &nftables.Conn{}
 	kernel.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: Table})
 	must(kernel.Flush())
-	if err := Attach("cni0", own(), "gone"); err == nil {
+	if err := Attach("cni0", "gone"); err == nil {
 		t.Error("attached a link that is not there")
 	}
 }
@@ -85,7 +81,7 @@ func TestWithoutModule(t *testing.T) {
 	if err := EnableNetfilter("cni0"); !errors.Is(err, ErrNoFilter) {
 		t.Errorf("got %v", err)
 	}
-	must(Attach("cni0", own(), "of-new"))
+	must(Attach("cni0", "new"))
 }
 
 // TestFilter: a bridge that is set already is left alone, as all who listen for links hear of each change.
