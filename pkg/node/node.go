@@ -123,7 +123,7 @@ func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder
 		network = g.Add("flannel", flannel.Flannel{
 			Node: node, Own: creds.kubelet, OwnReady: kubeletUser.Ready(), All: creds.node,
 			Backend: string(cfg.Network.Backend), IPs: cfg.Node.IPs, Iface: cfg.Network.Iface, ClusterCIDRs: cfg.Network.ClusterCIDRs,
-			ConfigFile: dirs.NodeConfig("flannel.json"), SubnetFile: dirs.Subnet(), MemoryFile: dirs.NodeConfig("subnet.json"), Bridge: footprint.Bridge,
+			ConfigFile: dirs.NodeConfig("flannel.json"), SubnetFile: dirs.Subnet(), KeyFile: dirs.WireGuardKey(), MemoryFile: dirs.NodeConfig("subnet.json"), Bridge: footprint.Bridge,
 			NoteRules: noteRules(dirs),
 		})
 		ready = append(ready, network)
@@ -173,7 +173,7 @@ func prepare(cfg config.Config, report *state.Recorder) error {
 			}
 		}
 	}
-	if !footprint.VXLANs(cfg) {
+	if !footprint.Overlay(cfg) {
 		if err := nft.Remove(footprint.WireTable); err != nil {
 			return err
 		}

@@ -60,8 +60,13 @@ func reservedPorts(cfg config.Config) []Reserved {
 		{Port: 2380, Protocol: corev1.ProtocolTCP, Holder: "coracle (etcd)", ServersOnly: true},
 		{Port: 10250, Protocol: corev1.ProtocolTCP, Holder: "coracle (kubelet)"},
 	}
-	if cfg.Network.Backend == config.VXLAN {
+	switch cfg.Network.Backend {
+	case config.VXLAN:
 		all = append(all, Reserved{Port: 8472, Protocol: corev1.ProtocolUDP, Holder: "coracle (vxlan)"})
+	case config.WireGuard:
+		for _, port := range []uint16{51820, 51821} {
+			all = append(all, Reserved{Port: port, Protocol: corev1.ProtocolUDP, Holder: "coracle (wireguard)"})
+		}
 	}
 	return all
 }

@@ -180,8 +180,8 @@ func serverTable() []setting {
 			help: "Address of the DNS Service, one per IP family"},
 		{name: "cluster-domain", arg: "DOMAIN", def: "cluster.local", field: decodedAs(func(c Config) string { return c.Network.Domain }), group: groupNetwork, shared: withAll, heldBy: "tokens and pods contain names under it",
 			help: "Domain under which Services have names"},
-		{name: "flannel-backend", arg: "BACKEND", words: []string{string(VXLAN), string(HostGW), string(BackendNone)}, def: string(VXLAN), field: decodedAs(func(c Config) string { return string(c.Network.Backend) }), group: groupNetwork, shared: withAll,
-			help: "How pods of different nodes reach each other: vxlan, host-gw, or none to bring another CNI plugin"},
+		{name: "flannel-backend", arg: "BACKEND", words: []string{string(VXLAN), string(HostGW), string(WireGuard), string(BackendNone)}, def: string(VXLAN), field: decodedAs(func(c Config) string { return string(c.Network.Backend) }), group: groupNetwork, shared: withAll,
+			help: "How pods of different nodes reach each other: vxlan, host-gw, wireguard-native (encrypted), or none to bring another CNI plugin"},
 		{name: "service-node-port-range", arg: "FIRST-LAST", def: "30000-32767", field: decodedAs(func(c Config) string { return c.Network.NodePorts }), group: groupNetwork, shared: withAll,
 			help: "Ports for Services of type NodePort"},
 

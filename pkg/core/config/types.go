@@ -82,6 +82,7 @@ type Backend string
 const (
 	VXLAN       Backend = "vxlan"
 	HostGW      Backend = "host-gw"
+	WireGuard   Backend = "wireguard-native"
 	BackendNone Backend = "none"
 )
 

@@ -18,8 +18,10 @@ const (
 	Bridge        = "cni0"         // network interface to which pods are attached
 	VXLAN         = "flannel.1"    // overlay interface for IPv4
 	VXLAN6        = "flannel-v6.1" // overlay interface for IPv6
-	ServiceLink   = "coracle0"     // interface that carries routes and addresses on a machine without a network
-	NetNSDir      = "/run/netns"   // where containerd and `ip netns` mount network namespaces
+	WireGuard     = "flannel-wg"   // the same with WireGuard
+	WireGuard6    = "flannel-wg-v6"
+	ServiceLink   = "coracle0"   // interface that carries routes and addresses on a machine without a network
+	NetNSDir      = "/run/netns" // where containerd and `ip netns` mount network namespaces
 	PodLogs       = "/var/log/pods"
 	ContainerLogs = "/var/log/containers"
 	CNIResults    = "/var/lib/cni/results"
@@ -77,8 +79,11 @@ func Parts() []Part {
 			}
 			return made
 		}},
-		{Name: "vxlan", Runs: VXLANs,
-			Makes: always(slices.Concat(entries(ledger.Link, VXLAN, VXLAN6), entries(ledger.NFTTable, WireTable))...)},
+		{Name: "vxlan", Runs: func(cfg config.Config) bool { return cfg.Network.Backend == config.VXLAN },
+			Makes: always(entries(ledger.Link, VXLAN, VXLAN6)...)},
+		{Name: "wireguard", Runs: func(cfg config.Config) bool { return cfg.Network.Backend == config.WireGuard },
+			Makes: always(entries(ledger.Link, WireGuard, WireGuard6)...)},
+		{Name: "wire", Runs: Overlay, Makes: always(entries(ledger.NFTTable, WireTable)...)},
 		// Rules that let packets of pods through are added to any chain that drops them; these are the usual names.
 		{Name: "forwarding", OnDemand: entries(ledger.NFTRule, "ip filter FORWARD", "ip6 filter FORWARD")},
 	}
@@ -92,8 +97,10 @@ func NetworkPolicies(cfg config.Config) bool {
 	return podNetwork(cfg) && !cfg.Disabled("network-policy")
 }
 
-// VXLANs reports whether packets of pods travel between nodes in VXLAN.
-func VXLANs(cfg config.Config) bool { return cfg.Network.Backend == config.VXLAN }
+// Overlay reports whether packets of pods travel between nodes within other packets.
+func Overlay(cfg config.Config) bool {
+	return cfg.Network.Backend == config.VXLAN || cfg.Network.Backend == config.WireGuard
+}
 
 // Of returns what a node with this configuration makes on every machine.
 func Of(cfg config.Config) (all []ledger.Entry) {

@@ -172,6 +172,9 @@ func (d Dirs) Runc() string { return d.run("runc") }
 // Subnet is the node's pod subnet as flannel leased it, read by the CNI plugin.
 func (d Dirs) Subnet() string { return d.run("subnet.json") }
 
+// WireGuardKey is the node's key for the backend wireguard-native, which does not survive a reboot.
+func (d Dirs) WireGuardKey() string { return d.run("wireguard.key") }
+
 // PolicySocket receives the CNI plugin's events about pods, so that network policies are in force before a pod's first
 // packet.
 func (d Dirs) PolicySocket() string { return d.run("policy.sock") }

@@ -65,8 +65,14 @@ func openings(cfg config.Config) []opening {
 			list = append(list, opening{2380, "tcp", "etcd"})
 		}
 	}
-	if cfg.Network.Backend == config.VXLAN {
+	switch cfg.Network.Backend {
+	case config.VXLAN:
 		list = append(list, opening{8472, "udp", "packets of pods"})
+	case config.WireGuard:
+		for _, cidr := range cfg.Network.ClusterCIDRs {
+			port := map[bool]uint16{true: 51820, false: 51821}[cidr.Addr().Is4()]
+			list = append(list, opening{port, "udp", "packets of pods"})
+		}
 	}
 	return list
 }

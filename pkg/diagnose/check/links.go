@@ -33,12 +33,16 @@ func links(_ context.Context, m *Machine) []Verdict {
 			out = append(out, made("vxlan", "connects the pods of different nodes (or choose --flannel-backend=host-gw)",
 				netlink.LinkAdd(&netlink.Vxlan{LinkAttrs: netlink.LinkAttrs{Name: "x0"}, VxlanId: 1, Port: 8472, Learning: false}))...)
 		}
+		if m.Config.Network.Backend == config.WireGuard {
+			out = append(out, made("wireguard", "encrypts packets of pods between nodes (or choose --flannel-backend=vxlan)",
+				netlink.LinkAdd(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Name: "w0"}, LinkType: "wireguard"}))...)
+		}
 		return nil
 	})
 	if v := m.withoutNamespaces(err); v != nil {
 		return v
 	}
-	return Else(out, Okf("bridge, veth%s", map[bool]string{true: ", vxlan"}[m.Config.Network.Backend == config.VXLAN]))
+	return Else(out, Okf("bridge, veth%s", map[config.Backend]string{config.VXLAN: ", vxlan", config.WireGuard: ", wireguard"}[m.Config.Network.Backend]))
 }
 
 // made judges the error of making a link.

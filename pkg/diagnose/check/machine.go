@@ -58,7 +58,7 @@ var table = []row{
 	{"modules", "modules of the running kernel", always, modules},
 	{"seccomp", "filters of system calls", always | firstAtStart, seccomp},
 	{"device-rules", "pods' access to devices", always, deviceRules},
-	{"links", "bridge, veth and vxlan, by making some", always | atStart, links},
+	{"links", "bridge, veth and vxlan or wireguard, by making some", always | atStart, links},
 	{"nftables", "what Services are made of, by making some", always | atStart, ruleset},
 	{"bridge-netfilter", "Services whose pods run on the same node", always | atStart, bridgeNetfilter},
 	{"conntrack", "the table of connections", always, conntrack},

@@ -114,6 +114,7 @@ func judgeRoutes(all []route, n config.Network) (out []Verdict) {
 // What an overlay adds to each packet, by whether nodes talk IPv6 to each other; and what IPv6 asks of every link.
 const (
 	vxlan4, vxlan6 = 50, 70
+	wireguard      = 80
 	leastMTU       = 1280
 )
 
@@ -127,11 +128,13 @@ func mtu(_ context.Context, m *Machine) []Verdict {
 		return Skipf("no interface has the node's address")
 	}
 	overhead := 0
-	if n.Backend == config.VXLAN {
+	switch {
+	case n.Backend == config.VXLAN && m.Config.Node.IPs[0].Is6():
+		overhead = vxlan6
+	case n.Backend == config.VXLAN:
 		overhead = vxlan4
-		if m.Config.Node.IPs[0].Is6() {
-			overhead = vxlan6
-		}
+	case n.Backend == config.WireGuard:
+		overhead = wireguard
 	}
 	return judgeMTU(link.Attrs().Name, link.Attrs().MTU, overhead)
 }

@@ -259,6 +259,12 @@ func TestKernel(t *testing.T) {
 		t.Errorf("left %v (%v)", left, err)
 	}
 	expect(t, links(t.Context(), m), OK, "bridge, veth, vxlan")
+	m.Config.Network.Backend = config.WireGuard
+	if got := links(t.Context(), m); got[0].Result == OK {
+		expect(t, got, OK, "bridge, veth, wireguard")
+	} else {
+		expect(t, got, Fail, "no wireguard links, and one encrypts", "the module wireguard", "--flannel-backend=vxlan")
+	}
 	if _, err := net.InterfaceByName("b0"); err == nil {
 		t.Error("the link is to be seen")
 	}

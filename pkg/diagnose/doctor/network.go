@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -140,16 +141,16 @@ func (d *Doctor) routedPeers() (all []peer) {
 
 // podMTU returns the size of packets of an address family between the pods of different nodes.
 func podMTU(v6 bool) (int, error) {
-	overlay := footprint.VXLAN
+	overlays := []string{footprint.VXLAN, footprint.WireGuard}
 	if v6 {
-		overlay = footprint.VXLAN6
+		overlays = []string{footprint.VXLAN6, footprint.WireGuard6}
 	}
-	for _, name := range []string{overlay, footprint.Bridge} {
+	for _, name := range append(overlays, footprint.Bridge) {
 		if link, err := netlink.LinkByName(name); err == nil {
 			return link.Attrs().MTU, nil
 		}
 	}
-	return 0, fmt.Errorf("there is neither %s nor %s", overlay, footprint.Bridge)
+	return 0, fmt.Errorf("there is neither %s nor %s", strings.Join(overlays, " nor "), footprint.Bridge)
 }
 
 // pathResult has the errors of small packets and of packets of full size to a node's pods, and of a query to its name server,
@@ -167,8 +168,11 @@ func tryPath(ctx context.Context, to netip.Addr, size int) (r pathResult) {
 
 func judgePath(p peer, r pathResult, size int, backend config.Backend) []check.Verdict {
 	way := "udp port 8472 must be open between nodes"
-	if backend == config.HostGW {
+	switch backend {
+	case config.HostGW:
 		way = "with host-gw all nodes must be in one network segment"
+	case config.WireGuard:
+		way = "udp ports 51820 (IPv4) and 51821 (IPv6) must be open between nodes"
 	}
 	switch {
 	case r.small != nil && r.name != nil:

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,7 +35,7 @@ type Flannel struct {
 	// OwnReady is closed when Own can be used; nil is at once. A node that had a subnet before can attach pods earlier.
 	OwnReady     <-chan struct{}
 	All          string // kubeconfig with permission to list and watch all nodes
-	Backend      string // vxlan or host-gw
+	Backend      string // vxlan, host-gw or wireguard-native
 	IPs          []netip.Addr
 	Iface        string // "" is the interface with the first IP
 	ClusterCIDRs []netip.Prefix
@@ -43,6 +44,7 @@ type Flannel struct {
 
 	ConfigFile string // flannel's own configuration, which Run writes
 	SubnetFile string // for the CNI plugin, see package podsubnet
+	KeyFile    string // WireGuard's key, which should not survive a reboot
 	MemoryFile string // remembers the node's subnet across reboots, for a start without the API
 	Bridge     string // cni0
 }
@@ -126,7 +128,7 @@ type settings struct {
 
 func (f Flannel) settings() settings {
 	s := settings{EnableNFTables: true}
-	s.Backend.Type = f.Backend
+	s.Backend.Type = strings.TrimSuffix(f.Backend, "-native")
 	for _, cidr := range f.ClusterCIDRs {
 		if cidr.Addr().Is4() {
 			s.EnableIPv4, s.Network = true, cidr.String()
@@ -170,18 +172,31 @@ func (f Flannel) routes(ctx context.Context, config *subnet.Config, link *backen
 		return err // the role comes with coracle's manifests, which are applied while the node starts
 	}
 	subnets := &manager{config: config, cidrs: f.ClusterCIDRs, node: f.Node, own: own, all: all}
-	if config.BackendType == "vxlan" {
+	if config.BackendType != "host-gw" {
 		subnets.wire = newWire(f.Bridge, f.ClusterCIDRs)
 		subnets.guard(ctx)
 	}
-	be, err := backend.NewManager(ctx, subnets, link).GetBackend(config.BackendType)
-	if err != nil {
-		return fmt.Errorf("choosing the backend %s: %w", f.Backend, err)
+	register := func(ctx context.Context, running *sync.WaitGroup) (backend.Network, error) {
+		be, err := backend.NewManager(ctx, subnets, link).GetBackend(config.BackendType)
+		if err != nil {
+			return nil, fmt.Errorf("choosing the backend %s: %w", f.Backend, err)
+		}
+		network, err := be.RegisterNetwork(ctx, running, config)
+		if err != nil {
+			return nil, fmt.Errorf("setting up %s on %s: %w", f.Backend, link.IfaceName, err)
+		}
+		return network, nil
+	}
+	if config.BackendType == wireguard {
+		return f.wireguardNetwork(ctx, register)
+	}
+	if err := removeLinks(footprint.WireGuard, footprint.WireGuard6); err != nil {
+		return err
 	}
 	var running sync.WaitGroup
-	network, err := be.RegisterNetwork(ctx, &running, config)
+	network, err := register(ctx, &running)
 	if err != nil {
-		return fmt.Errorf("setting up %s on %s: %w", f.Backend, link.IfaceName, err)
+		return err
 	}
 	done := make(chan struct{})
 	go func() {

@@ -38,8 +38,9 @@ func TestConfigurationLists(t *testing.T) {
 	}
 	golden.Check(t, "testdata/cni.golden", list)
 	for name, f := range map[string]Flannel{
-		"vxlan.golden":  {Backend: "vxlan", ClusterCIDRs: []netip.Prefix{four}},
-		"hostgw.golden": {Backend: "host-gw", ClusterCIDRs: []netip.Prefix{six, four}},
+		"vxlan.golden":     {Backend: "vxlan", ClusterCIDRs: []netip.Prefix{four}},
+		"wireguard.golden": {Backend: "wireguard-native", ClusterCIDRs: []netip.Prefix{four}},
+		"hostgw.golden":    {Backend: "host-gw", ClusterCIDRs: []netip.Prefix{six, four}},
 	} {
 		f.ConfigFile = filepath.Join(t.TempDir(), "flannel.json")
 		config, err := f.write()
@@ -51,7 +52,7 @@ func TestConfigurationLists(t *testing.T) {
 			t.Fatal(err)
 		}
 		golden.Check(t, "testdata/"+name, data)
-		if config.BackendType != f.Backend || !config.EnableNFTables {
+		if config.BackendType != strings.TrimSuffix(f.Backend, "-native") || !config.EnableNFTables {
 			t.Errorf("%s is read as %+v", name, config)
 		}
 	}
@@ -68,6 +69,7 @@ func TestSubnet(t *testing.T) {
 	}{
 		{"vxlan", "vxlan", ethernet, false, []string{"10.42.3.0/24"}, `{"podCIDRs":["10.42.3.0/24"],"mtu":1450,"clusterCIDRs":["10.42.0.0/16"]}`},
 		{"vxlan over IPv6", "vxlan", ethernet, true, []string{"10.42.3.0/24"}, `{"podCIDRs":["10.42.3.0/24"],"mtu":1430,"clusterCIDRs":["10.42.0.0/16"]}`},
+		{"wireguard", "wireguard-native", ethernet, false, []string{"10.42.3.0/24"}, `{"podCIDRs":["10.42.3.0/24"],"mtu":1420,"clusterCIDRs":["10.42.0.0/16"]}`},
 		{"host-gw", "host-gw", ethernet, false, []string{"10.42.3.0/24"}, `{"podCIDRs":["10.42.3.0/24"],"mtu":1500,"clusterCIDRs":["10.42.0.0/16"]}`},
 		{"loopback only", "vxlan", lo, false, []string{"10.42.3.0/24"}, `{"podCIDRs":["10.42.3.0/24"],"mtu":1500,"clusterCIDRs":["10.42.0.0/16"]}`},
 	}

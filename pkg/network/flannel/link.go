@@ -76,6 +76,8 @@ func (f Flannel) subnet(podCIDRs []string, link *backend.ExternalInterface) (pod
 		s.MTU -= vxlanOverIPv6
 	case f.Backend == "vxlan":
 		s.MTU -= vxlanOverIPv4
+	case f.Backend == "wireguard-native":
+		s.MTU -= wireguardOverhead
 	}
 	return s, nil
 }

@@ -106,7 +106,8 @@ func (w *watched) changed(old, is any, store cache.Store) {
 		}
 		old, had := w.known[name]
 		lost := n == nil || len(kube.SubnetsOf(n, all, w.cidrs)) == 0
-		if had && (lost || ok && (!old.Subnet.Equal(l.Subnet) || !old.IPv6Subnet.Equal(l.IPv6Subnet))) {
+		newKey := old.Attrs.BackendType == wireguard && !sameLease(old, l) // the peer with the former key goes
+		if had && (lost || ok && (newKey || !old.Subnet.Equal(l.Subnet) || !old.IPv6Subnet.Equal(l.IPv6Subnet))) {
 			delete(w.known, name)
 			w.send(lease.EventRemoved, old)
 		}

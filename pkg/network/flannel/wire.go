@@ -222,13 +222,14 @@ func (w *wire) render(tx *knftables.Transaction, p peers) {
 	chain("to-node", "", others, "ip daddr @nodes4 counter drop", "ip6 daddr @nodes6 counter drop")
 	chain("input", knftables.InputHook, fmt.Sprintf("udp dport %d jump vxlan", vxlanPort))
 	forward := []string{fmt.Sprintf("iifname %s udp dport %d jump to-node", w.bridge, vxlanPort)}
+	ours := []string{w.bridge, footprint.VXLAN, footprint.VXLAN6, footprint.WireGuard, footprint.WireGuard6}
 	for _, cidr := range w.cidrs {
 		ip := "ip"
 		if cidr.Addr().Is6() {
 			ip = "ip6"
 		}
-		forward = append(forward, fmt.Sprintf("iifname != { %[1]s, %[2]s, %[3]s } oifname %[1]s %[4]s saddr %[5]s counter drop",
-			w.bridge, footprint.VXLAN, footprint.VXLAN6, ip, cidr.Masked()))
+		forward = append(forward, fmt.Sprintf("iifname != { %s } oifname %s %s saddr %s counter drop",
+			strings.Join(ours, ", "), w.bridge, ip, cidr.Masked()))
 	}
 	chain("forward", knftables.ForwardHook, forward...)
 }
