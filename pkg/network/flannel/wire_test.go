@@ -1,13 +1,16 @@
 package flannel
 
 import (
+	"net"
 	"net/netip"
 	"os"
 	"reflect"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,30 +73,83 @@ func TestWireRules(t *testing.T) {
 	golden.Check(t, "testdata/wire.golden", []byte(tx.String()))
 }
 
-// TestWireKept: the kernel takes the table, and it is written again when another program has deleted it.
-func TestWireKept(t *testing.T) {
+// TestWireInKernel sends packets to the port of VXLAN.
+func TestWireInKernel(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
 	runtime.LockOSThread() // the thread ends with the test
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		t.Fatal(err)
-	}
-	w := newWire("cni0", []netip.Prefix{four, six})
-	if err := w.write(t.Context(), testPeers); err != nil {
-		t.Fatal(err)
-	}
-	there := func(want bool) {
+	must := func(err error) {
 		t.Helper()
-		if got, err := nft.Exists("inet coracle-wire"); got != want || err != nil {
-			t.Errorf("the table is there: %t, %v", got, err)
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
-	there(true)
-	if err := nft.Remove("inet coracle-wire", "ip other"); err != nil {
-		t.Fatal(err)
+	must(unix.Unshare(unix.CLONE_NEWNET))
+	lo, err := netlink.LinkByName("lo")
+	must(err)
+	must(netlink.LinkSetUp(lo))
+	w := newWire("cni0", []netip.Prefix{four, six})
+	one, other, v6 := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2"), netip.IPv6Loopback()
+	must(w.write(t.Context(), peers{
+		one: {netip.MustParsePrefix("10.42.1.0/24"), netip.MustParsePrefix("10.42.64.128/25"), netip.MustParsePrefix("10.42.128.0/18")},
+		v6:  {netip.MustParsePrefix("fd42:0:0:1::/64"), netip.MustParsePrefix("fd42:0:0:1000::/52")},
+	}))
+	packet := func(number byte, from string) []byte {
+		addr := netip.MustParseAddr(from)
+		inner := append(make([]byte, 12), 0x86, 0xdd, 0x60, 0, 0, 0, 0, 0, 59, 64)
+		if addr.Is4() {
+			inner = append(make([]byte, 12), 0x08, 0x00, 0x45, 0, 0, 20, 0, 0, 0, 0, 64, 253, 0, 0)
+		}
+		return slices.Concat([]byte{8, 0, 0, 0, 0, 0, number, 0}, inner, addr.AsSlice(), addr.AsSlice())
 	}
-	there(false)
+	for _, tt := range []struct {
+		name string
+		from netip.Addr
+		data []byte
+		pass bool
+	}{
+		{"a node", one, packet(1, "10.42.1.7"), true},
+		{"half a byte more", one, packet(1, "10.42.64.130"), true},
+		{"half a byte less", one, packet(1, "10.42.191.255"), true},
+		{"below half a byte", one, packet(1, "10.42.64.127"), false},
+		{"above half a byte", one, packet(1, "10.42.192.0"), false},
+		{"another's pod", one, packet(1, "10.42.2.7"), false},
+		{"the other family", one, packet(1, "fd42:0:0:1::7"), false},
+		{"a stranger", other, packet(1, "10.42.1.7"), false},
+		{"another network", other, packet(2, "10.42.1.7"), true},
+		{"too short", one, packet(1, "10.42.1.7")[:20], false},
+		{"a node, IPv6", v6, packet(1, "fd42:0:0:1::7"), true},
+		{"a node, IPv6, half a byte", v6, packet(1, "fd42:0:0:1fff::7"), true},
+		{"another's pod, IPv6", v6, packet(1, "fd42:0:0:2000::7"), false},
+	} {
+		to := net.UDPAddr{IP: tt.from.AsSlice(), Port: vxlanPort} // a loopback address sends to itself
+		listener, err := net.ListenUDP("udp", &to)
+		must(err)
+		must(send(to, tt.data))
+		must(send(to, []byte{0, 0, 0, 0, 0, 0, 2, 0})) // another network's always arrives
+		data := make([]byte, 200)
+		size, err := listener.Read(data)
+		must(err)
+		if pass := slices.Equal(data[:size], tt.data); pass != tt.pass {
+			t.Errorf("%s: passes: %t", tt.name, pass)
+		}
+		listener.Close()
+	}
+	must(nft.Remove("inet coracle-wire", "ip other"))
+	if there, err := nft.Exists("inet coracle-wire"); there || err != nil {
+		t.Errorf("the table is there: %t, %v", there, err)
+	}
+}
+
+func send(to net.UDPAddr, data []byte) error {
+	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: to.IP}, &to)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.Write(data)
+	return err
 }
 
 // TestWireRetries: only changes are written, and failures again.
