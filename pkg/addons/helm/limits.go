@@ -42,7 +42,8 @@ func (l renderLimits) impose() (lift func()) {
 	// RLIMIT_DATA would let one large allocation pass: Go takes memory from what it has reserved with MAP_FIXED, for which the
 	// kernel does not count the pages that it replaces. What Go has reserved until now does not matter.
 	if has := addressSpace(); has > 0 {
-		_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: has + uint64(l.Memory), Max: space.Max})
+		const arena = 64 << 20 // bytes of address space that Go reserves for its heap at once
+		_ = unix.Setrlimit(unix.RLIMIT_AS, &unix.Rlimit{Cur: has + uint64(l.Memory) + arena, Max: space.Max})
 	}
 	return func() {
 		_ = unix.Setrlimit(unix.RLIMIT_CPU, &cpu)
