@@ -10,6 +10,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/addons/helm"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/front/command"
+	"github.com/coracle-dev/coracle/pkg/network/coredns"
 )
 
 // programs are the names, besides the commands of root, under which this file can be called: as its first argument or as its
@@ -22,6 +23,7 @@ var programs = map[string]func(args []string) int{
 	"crictl":        crictl,
 
 	helm.ChildProgram: helm.RunChild,
+	coredns.Program:   coredns.RunChild,
 }
 
 func main() {

@@ -16,8 +16,11 @@ import (
 // with one of prefixes. Components that are not Kubernetes' register there. Its other families are in Kubernetes' registry
 // too, such as those of Go and the process, or belong to components that are linked into the executable but run in another
 // process. No prefix may be given twice.
-func BridgeMetrics(prefixes ...string) {
-	legacyregistry.RawMustRegister(bridge{prometheus.DefaultGatherer, prefixes})
+func BridgeMetrics(prefixes ...string) { BridgeMetricsOf(prometheus.DefaultGatherer, prefixes...) }
+
+// BridgeMetricsOf is BridgeMetrics for another gatherer, such as that of a child process.
+func BridgeMetricsOf(from prometheus.Gatherer, prefixes ...string) {
+	legacyregistry.RawMustRegister(bridge{from, prefixes})
 }
 
 // OmitMetrics removes families from this process's /metrics: a component that is linked into the executable registers them even

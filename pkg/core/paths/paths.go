@@ -112,6 +112,9 @@ func (d Dirs) LocalVolumes() string { return d.data("storage") }
 // NodeConfig holds the generated configuration of the node process.
 func (d Dirs) NodeConfig(name string) string { return d.data("node", "etc", name) }
 
+// NameServer is all that the node's name server sees of the machine's files: copies of coracle's, and the user's.
+func (d Dirs) NameServer() string { return d.data("node", "dns") }
+
 // NodePKI holds the node's certificates; the kubelet rotates its own in here.
 func (d Dirs) NodePKI() string { return d.data("node", "pki") }
 

@@ -21,6 +21,11 @@ const (
 // listens on all addresses: with the same port, only one of the two could start.
 const Port = 10053
 
+// UserID is the user and the group of the name server's process, which have no name and own nothing. It is below 65536, so that it
+// exists in containers with user namespaces too, and one that no distribution and no part of systemd assigns, see
+// https://systemd.io/UIDS-GIDS.
+const UserID = 60972
+
 // Listen returns the addresses of a node's name server: the gateway of each of its pod subnets, or the node's own addresses if the pod
 // network is not coracle's. It is empty while the node has no pod subnet.
 func Listen(backend config.Backend, podCIDRs []netip.Prefix, nodeIPs []netip.Addr) []netip.AddrPort {

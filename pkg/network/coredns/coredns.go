@@ -1,4 +1,8 @@
-// Package coredns runs CoreDNS as a library: every node answers the queries of its own pods.
+// Package coredns runs CoreDNS: every node answers the queries of its own pods.
+//
+// CoreDNS runs in a child process without privileges, see RunChild, because whoever may write the Corefile may have it open any file, and
+// whoever may send it a packet may find a bug in it. This process, which has privileges, watches what the Corefile depends on and
+// forwards the child's requests to the API; it never parses a Corefile further than into words.
 //
 // The Corefile is in the ConfigMap kube-system/coredns, and is reloaded when it changes. It is written for a CoreDNS in a pod, so this
 // package adds the addresses to listen on, a client for the API server, the host's name servers, and a limit on forwarded queries.
@@ -9,14 +13,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/sirupsen/logrus"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
 )
@@ -30,6 +38,11 @@ type DNS struct {
 	Before func() []netip.AddrPort
 	// Kubeconfig is the node's. It has permission to read Services, EndpointSlices, Namespaces and the ConfigMap.
 	Kubeconfig string
+	// Dir is all that CoreDNS sees of the machine's files, as its root directory: copies of the host's resolv.conf and public
+	// authorities, and what an administrator puts there.
+	Dir string
+	// Log configures the child's log.
+	Log config.Log
 	// Node is the Node object's name, for events.
 	Node string
 	// Default is the Corefile while the ConfigMap has none.
@@ -49,18 +62,19 @@ type DNS struct {
 
 // Run serves until ctx is done. It is ready when the Service kubernetes resolves.
 func (d DNS) Run(ctx context.Context, ready func()) error {
-	if err := register(); err != nil {
-		return err
-	}
 	client, err := kube.Client(d.Kubeconfig)
 	if err != nil {
 		return err
 	}
 	r := &running{DNS: d, client: client, listenKnown: make(chan struct{}), log: logrus.WithField("component", "dns")}
+	if r.api, err = apiProxy(d.Kubeconfig, r.readsPods.Load); err != nil {
+		return err
+	}
 	if err := r.findListen(ctx); err != nil {
 		return err
 	}
-	defer r.server.stop()
+	defer func() { r.current.Load().stop() }()
+	kube.BridgeMetricsOf(prometheus.GathererFunc(r.gather), "coredns_")
 	if err := r.start(ctx); err != nil {
 		return err
 	}
@@ -78,7 +92,9 @@ type running struct {
 	listenKnown chan struct{}    // closed when Listen has returned
 	log         *logrus.Entry
 
-	server    server
+	api       http.Handler // for the child
+	readsPods atomic.Bool
+	current   atomic.Pointer[process]
 	upstreams []string
 	corefile  string // the Corefile in use, before render
 	report    clusterdns.Status
@@ -110,10 +126,16 @@ func (r *running) follow(ctx context.Context, unanswered <-chan error) error {
 	go r.watchCorefile(ctx, corefiles)
 	look := time.NewTicker(hostInterval)
 	defer look.Stop()
-	again := time.NewTimer(time.Hour) // after temporary errors
+	again, restart := time.NewTimer(time.Hour), time.NewTimer(time.Hour) // after temporary errors; after the child's end
 	again.Stop()
+	restart.Stop()
+	restarting := false
 	wanted := candidate{r.corefile, r.report.Source}
 	for {
+		ended := r.current.Load().end()
+		if restarting = restarting && !r.current.Load().alive(); restarting {
+			ended = nil // it is known
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -139,6 +161,15 @@ func (r *running) follow(ctx context.Context, unanswered <-chan error) error {
 			r.log.WithField("servers", now).Info("the host's name servers changed")
 			r.upstreams = now
 		case <-again.C:
+		case <-ended:
+			restarting = true
+			restart.Reset(r.noteEnd())
+			continue
+		case <-restart.C:
+			if err := r.restore(); err != nil {
+				restart.Reset(restartDelay)
+			}
+			continue
 		}
 		if err := r.reload(ctx, wanted); errors.Is(err, errNotSynced) {
 			again.Reset(5 * time.Second)
@@ -158,21 +189,37 @@ func (r *running) reload(ctx context.Context, c candidate) error {
 	}
 	r.reject(ctx, err)
 	if c.corefile != r.corefile && !slices.Equal(r.upstreams, r.report.Upstreams) {
-		if err := r.load(r.corefile, r.report.Source); err != nil {
-			r.log.WithError(err).Warn("loading the Corefile in use again")
-		}
-		r.setReport(func(s *clusterdns.Status) { s.Error = err.Error() })
+		_ = r.restore()
 	}
+	return err
+}
+
+// restore loads the Corefile in use again, and leaves the report of an error as it is.
+func (r *running) restore() error {
+	reported := r.report.Error
+	err := r.load(r.corefile, r.report.Source)
+	if err != nil {
+		r.log.WithError(err).Warn("loading the Corefile in use again")
+	}
+	r.setReport(func(s *clusterdns.Status) { s.Error = reported })
 	return err
 }
 
 // load replaces the Corefile in use, or changes nothing and returns an error.
 func (r *running) load(corefile, source string) error {
-	text, err := render(corefile, setting{listen: r.listen, kubeconfig: r.Kubeconfig, upstreams: r.upstreams})
+	text, err := render(corefile, setting{listen: r.listen, upstreams: r.upstreams})
 	if err != nil {
 		return err
 	}
-	if err := r.server.load(text); err != nil {
+	if err := fillDirectory(r.Dir, r.ResolvConf); err != nil {
+		return err
+	}
+	child, err := r.child()
+	if err != nil {
+		return err
+	}
+	r.readsPods.Store(slices.ContainsFunc(tokens(corefile), func(t token) bool { return t.text == "verified" }))
+	if err := child.load(text); err != nil {
 		return err
 	}
 	r.corefile = corefile
@@ -180,7 +227,7 @@ func (r *running) load(corefile, source string) error {
 	r.setReport(func(s *clusterdns.Status) {
 		s.Upstreams, s.Loaded, s.Error = r.upstreams, time.Now(), ""
 	})
-	r.log.WithFields(logrus.Fields{"corefile": source, "listen": r.report.Listen, "upstreams": r.upstreams}).Info("serving")
+	r.log.WithFields(logrus.Fields{"corefile": source, "listen": r.report.Listen, "upstreams": r.upstreams, "pid": child.pid}).Info("serving")
 	return nil
 }
 

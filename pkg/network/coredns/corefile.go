@@ -13,9 +13,8 @@ import (
 
 // setting has what render adds to a Corefile that is written for CoreDNS in a pod.
 type setting struct {
-	listen     []netip.AddrPort
-	kubeconfig string
-	upstreams  []string // in the place of /etc/resolv.conf
+	listen    []netip.AddrPort
+	upstreams []string // in the place of /etc/resolv.conf
 }
 
 // hostResolvConf stands for the upstreams of the host in a Corefile.
@@ -142,7 +141,7 @@ func (r *renderer) directives(open int) (end int, hasBind bool) {
 		case begins && depth == 1 && t.text == "bind":
 			hasBind = true
 		case begins && depth == 1 && t.text == "kubernetes":
-			t.out = kubernetesDirective + " " + quote(r.kubeconfig)
+			t.out = kubernetesDirective
 		case begins && depth == 1 && t.text == "forward":
 			r.forward(at)
 		}

@@ -44,7 +44,6 @@ func TestRender(t *testing.T) {
 				}
 				in = string(data)
 			}
-			tt.set.kubeconfig = "/var/lib/coracle/node/etc/node.kubeconfig"
 			out, err := render(in, tt.set)
 			if err != nil {
 				t.Fatal(err)
@@ -91,7 +90,7 @@ func FuzzRender(f *testing.F) {
 	f.Add("forward . /etc/resolv.conf")
 	f.Add(". {\n\ta \"b \\\\\\\" c\" \"\" d\\\"e \"\\\"f\" \"g\nh\" {$I}\n}")
 	f.Fuzz(func(t *testing.T, in string) {
-		_, _ = render(in, setting{listen: gateways, kubeconfig: "/k"})
+		_, _ = render(in, setting{listen: gateways})
 		before := tokens(in)
 		if after := tokens(text(before, strings.Count(in, "\n"))); !slices.Equal(before, after) {
 			t.Fatalf("%+v is read back as %+v", before, after)

@@ -3,6 +3,7 @@ package coredns
 import (
 	"context"
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/coredns/caddy"
@@ -20,14 +21,14 @@ const (
 	reloadSync = 10 * time.Second
 )
 
-// setupKubernetes is setup of upstream's plugin/kubernetes/setup.go with three differences: the client is from a kubeconfig and uses
+// setupKubernetes returns setup of upstream's plugin/kubernetes/setup.go with three differences: the client is the parent's and uses
 // protobuf, klog is not redirected, and the start continues as soon as the caches are filled, not at the next 100 ms tick.
-func setupKubernetes(c *caddy.Controller) error {
+func setupKubernetes(api http.RoundTripper) caddy.SetupFunc {
+	return func(c *caddy.Controller) error { return addKubernetes(c, api) }
+}
+
+func addKubernetes(c *caddy.Controller, api http.RoundTripper) error {
 	c.Next()
-	if !c.NextArg() {
-		return plugin.Error("kubernetes", c.ArgErr())
-	}
-	kubeconfig := c.Val()
 	k, err := kubernetes.ParseStanza(c)
 	if err != nil {
 		return plugin.Error("kubernetes", err)
@@ -36,7 +37,7 @@ func setupKubernetes(c *caddy.Controller) error {
 		return plugin.Error("kubernetes", plugin.ErrOnce)
 	}
 	if k.ClientConfig == nil && len(k.APIServerList) == 0 {
-		k.ClientConfig = clientConfig(kubeconfig)
+		k.ClientConfig = parentClient{api: api}
 	}
 	_, stop, err := k.InitKubeCache(context.Background())
 	if err != nil {
@@ -81,25 +82,19 @@ func waitSynced(synced func() bool, timeout time.Duration) bool {
 	return synced()
 }
 
-// inner is another name of the interface, so that protobufClient can embed it and override its method ClientConfig.
+// inner is another name of the interface, so that parentClient can embed it and override its method ClientConfig.
 type inner = clientcmd.ClientConfig
 
-type protobufClient struct{ inner }
-
-// clientConfig is the configuration of a kubeconfig file, with protobuf.
-func clientConfig(path string) clientcmd.ClientConfig {
-	return protobufClient{clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
-		&clientcmd.ClientConfigLoadingRules{ExplicitPath: path}, &clientcmd.ConfigOverrides{})}
+// parentClient reaches the API through the parent, with protobuf.
+type parentClient struct {
+	inner
+	api http.RoundTripper
 }
 
 // ClientConfig implements clientcmd.ClientConfig.
-func (p protobufClient) ClientConfig() (*rest.Config, error) {
-	cfg, err := p.inner.ClientConfig()
-	if err != nil {
-		return nil, err
-	}
-	cfg.ContentType = "application/vnd.kubernetes.protobuf"
-	cfg.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
-	cfg.UserAgent = "coracle-dns"
-	return cfg, nil
+func (p parentClient) ClientConfig() (*rest.Config, error) {
+	const protobuf = "application/vnd.kubernetes.protobuf"
+	return &rest.Config{Host: "http://kubernetes", Transport: p.api, UserAgent: "coracle-dns", ContentConfig: rest.ContentConfig{
+		ContentType: protobuf, AcceptContentTypes: protobuf + ",application/json",
+	}}, nil
 }

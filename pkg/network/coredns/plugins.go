@@ -2,6 +2,7 @@ package coredns
 
 import (
 	"fmt"
+	"net/http"
 
 	"github.com/coredns/caddy"
 	"github.com/coredns/coredns/core/dnsserver"
@@ -36,7 +37,7 @@ import (
 
 // Directives of coracle. render writes them in the place of upstream's.
 const (
-	kubernetesDirective = "coracle_kubernetes"  // kubernetes with a client: its first argument is a kubeconfig
+	kubernetesDirective = "coracle_kubernetes"  // kubernetes with a client that reaches the API through the parent
 	forwardDirective    = "coracle_forward"     // forward with a limit
 	noUpstreamDirective = "coracle_no_upstream" // forward without any upstream
 )
@@ -49,9 +50,8 @@ var directives = []string{
 	"template", "hosts", "k8s_external", kubernetesDirective, "kubernetes", "file", "loop", noUpstreamDirective, forwardDirective,
 }
 
-// own are the directives that this package implements.
+// own are the directives that this package implements, besides those that need something.
 var own = map[string]caddy.SetupFunc{
-	kubernetesDirective: setupKubernetes,
 	noUpstreamDirective: setupNoUpstream,
 	"loop":              setupLoop, // upstream's plugin ends the process when it finds a loop
 	// Corefiles written for CoreDNS in a pod have these. coracle reloads on events, and probes with queries.
@@ -60,8 +60,8 @@ var own = map[string]caddy.SetupFunc{
 	"ready":  ignore,
 }
 
-// register registers the directives in CoreDNS' process-wide registry. Further calls do nothing.
-func register() error {
+// register registers the directives in CoreDNS' process-wide registry. Further calls do nothing. api leads to the API server.
+func register(api http.RoundTripper) error {
 	if _, err := caddy.DirectiveAction(serverType, kubernetesDirective); err == nil {
 		return nil
 	}
@@ -69,6 +69,7 @@ func register() error {
 	for name, setup := range own {
 		plugin.Register(name, setup)
 	}
+	plugin.Register(kubernetesDirective, setupKubernetes(api))
 	forward, err := caddy.DirectiveAction(serverType, "forward")
 	if err != nil {
 		return fmt.Errorf("choosing CoreDNS plugins: %w", err)

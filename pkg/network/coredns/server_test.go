@@ -37,7 +37,7 @@ func freePort(t *testing.T) int {
 // serve starts a Corefile whose %d is the returned address' port.
 func serve(t *testing.T, corefile string) (*server, string, int) {
 	t.Helper()
-	if err := register(); err != nil {
+	if err := register(nil); err != nil {
 		t.Fatal(err)
 	}
 	port, s := freePort(t), &server{}

@@ -1,0 +1,137 @@
+package coredns
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
+)
+
+// TestMain lets this executable be the child process.
+func TestMain(m *testing.M) {
+	if os.Args[0] == Program {
+		os.Exit(RunChild(nil))
+	}
+	os.Exit(m.Run())
+}
+
+// startChild starts a child that sees a directory with the file zone.
+func startChild(t *testing.T) *process {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	for dir := dir; dir != os.TempDir(); dir = filepath.Dir(dir) {
+		if err := os.Chmod(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "zone"), []byte("192.0.2.7 harbour.test\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	none := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no API", http.StatusBadGateway) })
+	p, err := startProcess(dir, config.Log{Level: "info"}, none)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.stop)
+	if p.missing != "" {
+		t.Errorf("not confined: %s", p.missing)
+	}
+	return p
+}
+
+// secret is a file that only root can read.
+func secret(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(path, []byte("hunter2.of.root\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestPluginsReadNoFiles: a Corefile's plugins open none of root's files, and no error quotes one.
+func TestPluginsReadNoFiles(t *testing.T) {
+	p, path := startChild(t), secret(t)
+	t.Setenv("CORACLE_TEST_SECRET", "hunter2")
+	for _, directive := range []string{
+		"file " + path + " x", "hosts " + path, "import " + path, "import ../../../../../../" + path,
+		"forward . tls://127.0.0.1 {\n tls " + path + " " + path + " " + path + "\n}",
+		"kubernetes {\n kubeconfig " + path + "\n}", "forward . " + path, "acl {$CORACLE_TEST_SECRET}",
+		"kubernetes {\n endpoint https://127.0.0.1:1\n tls " + path + " " + path + " " + path + "\n}",
+	} {
+		err := p.load(fmt.Appendf(nil, ".:%d {\n bind 127.0.0.1\n %s\n}\n", freePort(t), strings.ReplaceAll(directive, "forward", forwardDirective)))
+		t.Logf("%q: %v", directive, err)
+		if err != nil && strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%q: the error quotes the file: %v", directive, err)
+		}
+		if err == nil && (strings.HasPrefix(directive, "import") || strings.Contains(directive, "tls")) {
+			t.Errorf("%q is accepted", directive)
+		}
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := fmt.Sprintf("\t%d\t%[1]d\t%[1]d\t%[1]d\n", clusterdns.UserID)
+	for _, want := range []string{"Uid:" + id, "Gid:" + id, "CapPrm:\t0000000000000000\n", "NoNewPrivs:\t1\n", "Seccomp:\t2\n"} {
+		if !strings.Contains(string(status), want) {
+			t.Errorf("no %q in %s", want, status)
+		}
+	}
+}
+
+// TestProcessServes its own files, and its metrics, and ends when its parent lets go of it.
+func TestProcessServes(t *testing.T) {
+	p, port := startChild(t), freePort(t)
+	corefile := fmt.Appendf(nil, ".:%d {\n bind 127.0.0.1\n hosts /zone\n}\n", port)
+	if err := p.load(corefile); err != nil {
+		t.Fatal(err)
+	}
+	if got := ask(t, fmt.Sprintf("127.0.0.1:%d", port), "harbour.test."); got != "192.0.2.7" {
+		t.Errorf("answer is %s", got)
+	}
+	families, err := p.gather()
+	found := false
+	for _, f := range families {
+		found = found || f.GetName() == "coredns_panics_total"
+	}
+	if err != nil || !found {
+		t.Errorf("no metrics of CoreDNS: %v", err)
+	}
+	if err := p.load([]byte("nonsense {")); err == nil || !strings.Contains(err.Error(), "Corefile:1") {
+		t.Errorf("error is %v", err)
+	}
+	p.stop()
+	if p.alive() {
+		t.Error("it still runs")
+	}
+	if err := p.load(corefile); err == nil || !strings.Contains(err.Error(), "exit status 0") {
+		t.Errorf("loading after the end: %v", err)
+	}
+}
+
+// TestProcessIsKilled: the parent notices, and a request in flight fails.
+func TestProcessIsKilled(t *testing.T) {
+	p := startChild(t)
+	if err := syscall.Kill(p.pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.end():
+	case <-time.After(time.Minute):
+		t.Fatal("its end is not noticed")
+	}
+	if err := p.load(nil); err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("error is %v", err)
+	}
+}

@@ -1,0 +1,51 @@
+package coredns
+
+import (
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
+)
+
+// child returns the child process. It starts one if there is none.
+func (r *running) child() (*process, error) {
+	if p := r.current.Load(); p.alive() {
+		return p, nil
+	}
+	p, err := startProcess(r.Dir, r.Log, r.api)
+	if err != nil {
+		return nil, err
+	}
+	r.current.Store(p)
+	if p.missing != "" && p.missing != r.report.Unconfined {
+		r.log.WithField("missing", p.missing).Info("the name server has more privileges than it needs: this machine or container does not let it give them up")
+	}
+	r.setReport(func(s *clusterdns.Status) { s.PID, s.Unconfined = p.pid, p.missing })
+	return p, nil
+}
+
+// noteEnd logs that the child has ended, and returns how long to wait before it is started again.
+func (r *running) noteEnd() time.Duration {
+	p, delay := r.current.Load(), time.Duration(0)
+	if time.Since(p.started) < lived {
+		delay = restartDelay
+	}
+	r.log.WithField("pid", p.pid).Errorf("the name server's process ended (%s); starting it again", p.how)
+	return delay
+}
+
+// A child that ended earlier than lived after its start is started again after restartDelay, others at once.
+const (
+	lived        = 10 * time.Second
+	restartDelay = 2 * time.Second
+)
+
+// gather implements prometheus.Gatherer with the metrics of the child that runs.
+func (r *running) gather() ([]*dto.MetricFamily, error) {
+	p := r.current.Load()
+	if !p.alive() {
+		return nil, nil
+	}
+	return p.gather()
+}
