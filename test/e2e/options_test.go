@@ -249,6 +249,7 @@ func testCorefile(t *testing.T, h *hosts.Host) {
 	expect(t, "192.0.2.99", func() (string, error) { return inClient(h, "nslookup -type=a harbour.test") })
 	expect(t, "10.43.0.1", func() (string, error) { return inClient(h, "nslookup kubernetes.default.svc.cluster.local") })
 	edit(corefile)
+	t.Run("reads no files", func(t *testing.T) { testCorefileReadsNoFiles(t, h.For(t)) })
 	h.Kubectl("delete", "pod", "client")
 }
 
