@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -113,6 +114,7 @@ func (c *child) load(w http.ResponseWriter, r *http.Request) {
 	corefile, err := io.ReadAll(r.Body)
 	if err == nil {
 		err = c.server.load(corefile)
+		debug.FreeOSMemory()
 	}
 	switch {
 	case errors.Is(err, errNotSynced):

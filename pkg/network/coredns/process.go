@@ -98,7 +98,7 @@ func (p *process) run(control, api *os.File, started chan<- error) {
 	start := func(flags uintptr) (*exec.Cmd, error) {
 		cmd := exec.Command("/proc/self/exe")
 		cmd.Args, cmd.ExtraFiles = []string{Program}, []*os.File{control, api}
-		cmd.Env = []string{"GODEBUG=memprofilerate=0"} // a Corefile can name variables: none of this process
+		cmd.Env = []string{startGC} // a Corefile can name variables: none of this process's
 		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Cloneflags: flags}
 		return cmd, cmd.Start()
@@ -119,6 +119,10 @@ func (p *process) run(control, api *os.File, started chan<- error) {
 	p.cancel()
 	close(p.ended)
 }
+
+// startGC has garbage collected eagerly while packages are initialized: the objects of Kubernetes that this executable has, and the child
+// does not use, then take 15 MB instead of 17.
+const startGC = "GOGC=10"
 
 // socketPair returns the parent's and the child's end of a connection.
 func socketPair() (net.Conn, *os.File, error) {
