@@ -126,6 +126,7 @@ require (
 
 require (
 	github.com/mdlayher/genetlink v1.3.2 // indirect
+	golang.zx2c4.com/wireguard v0.0.0-20231211153847-12269c276173 // indirect
 	golang.zx2c4.com/wireguard/wgctrl v0.0.0-20230429144221-925a1e7659e6 // indirect
 )
 
