@@ -146,9 +146,11 @@ func (i installation) resetHere(ctx context.Context, out io.Writer, snapshot str
 
 // awaitReset restarts the control plane, and prints the progress until the reset is done.
 func (i installation) awaitReset(ctx context.Context, out io.Writer) error {
-	if p, ok, err := state.Read(i.dirs, state.ControlPlane); err == nil && ok && p.Alive() {
+	// The front knows its process; the control plane's own file could name another one.
+	front, ok, err := state.Read(i.dirs, state.Front)
+	if pid := front.Child(state.ControlPlane).PID; err == nil && ok && front.Alive() && pid != 0 {
 		fmt.Fprintln(out, "stopping the control plane; pods keep running")
-		if err := syscall.Kill(p.PID, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 			return fmt.Errorf("stopping the control plane: %w", err)
 		}
 	}

@@ -3,14 +3,18 @@
 package state
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
@@ -79,7 +83,7 @@ func Write(dirs paths.Dirs, p Process) error {
 
 // Read returns the state that a process wrote last. ok is false if it has written none since boot.
 func Read(dirs paths.Dirs, name string) (p Process, ok bool, err error) {
-	data, err := os.ReadFile(dirs.State(name))
+	data, err := readOwn(dirs.State(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return Process{}, false, nil
 	}
@@ -91,6 +95,23 @@ func Read(dirs paths.Dirs, name string) (p Process, ok bool, err error) {
 	}
 	return p, true, nil
 }
+
+// readOwn reads a file, but not through a link, a pipe or a device, so that a process which writes its state cannot make root read
+// something else.
+func readOwn(path string) ([]byte, error) {
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, cmp.Or(err, fmt.Errorf("%s is not a file", path))
+	}
+	return io.ReadAll(io.LimitReader(file, maxSize))
+}
+
+// maxSize is more than a state file has with reports about thousands of objects.
+const maxSize = 16 << 20
 
 // StartTicks returns when a process was started, in clock ticks since boot. Together with the pid it identifies one process,
 // because the kernel reuses pids. It returns an error for a process that has ended, even if its parent has not waited for it.

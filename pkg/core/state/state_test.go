@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
@@ -130,5 +132,29 @@ func TestWatch(t *testing.T) {
 	}
 	cancel()
 	for next() {
+	}
+}
+
+// TestReadNoLinks: root reads no other file for a process that puts a link or a pipe in place of its state.
+func TestReadNoLinks(t *testing.T) {
+	dirs := paths.Dirs{Run: t.TempDir()}
+	other := filepath.Join(dirs.Run, "other")
+	if err := os.WriteFile(other, []byte(`{"name":"another file"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Dir(dirs.State(Node)), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(other, dirs.State(Node)); err != nil {
+		t.Fatal(err)
+	}
+	if p, ok, err := Read(dirs, Node); ok || err == nil {
+		t.Errorf("through a link: %+v, %v", p, err)
+	}
+	if err := unix.Mkfifo(dirs.State(ControlPlane), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if p, ok, err := Read(dirs, ControlPlane); ok || err == nil {
+		t.Errorf("from a pipe: %+v, %v", p, err)
 	}
 }

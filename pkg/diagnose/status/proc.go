@@ -18,6 +18,7 @@ import (
 type usage struct {
 	memory int64   // bytes
 	cpu    float64 // seconds, of all its threads since its start
+	user   int     // its effective user
 }
 
 func readUsage(pid int) (usage, error) {
@@ -31,6 +32,11 @@ func readUsage(pid int) (usage, error) {
 		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
 			kb, _ := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
 			u.memory = kb * 1024
+		}
+		if rest, ok := strings.CutPrefix(line, "Uid:"); ok {
+			if ids := strings.Fields(rest); len(ids) > 1 { // the real one, the effective one and others
+				u.user, _ = strconv.Atoi(ids[1])
+			}
 		}
 	}
 	return u, err

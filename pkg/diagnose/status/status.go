@@ -65,6 +65,7 @@ type Process struct {
 	Ready      time.Time          `json:"ready,omitzero"`
 	Memory     int64              `json:"memoryBytes,omitempty"` // private memory (RssAnon)
 	CPU        float64            `json:"cpuSeconds,omitempty"`
+	User       int                `json:"user"` // its user id, 0 for root
 	Restarts   int                `json:"restarts"`
 	Status     string             `json:"status,omitempty"` // what it is doing
 	Components []lifecycle.Status `json:"components,omitempty"`
@@ -200,7 +201,7 @@ func (s Sources) process(p state.Process, child state.Child) Process {
 		return out
 	}
 	if u, err := s.usage(child.PID); err == nil {
-		out.Memory, out.CPU = u.memory, u.cpu
+		out.Memory, out.CPU, out.User = u.memory, u.cpu, u.user
 	}
 	return out
 }

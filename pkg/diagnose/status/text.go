@@ -149,24 +149,6 @@ func (w *writer) certificates(all []pki.Expiry) {
 	}
 }
 
-func (w *writer) processes(all []Process) {
-	w.line("")
-	tab := w.table()
-	fmt.Fprintln(tab, "PROCESS\tSTATE\tPID\tAGE\tMEMORY\tCPU\tRESTARTS")
-	for _, p := range all {
-		if p.Name == state.Front {
-			p.Name = "coracle"
-		}
-		if p.PID == 0 {
-			fmt.Fprintf(tab, "%s\t%s\t-\t-\t-\t-\t%d\n", p.Name, p.State, p.Restarts)
-			continue
-		}
-		fmt.Fprintf(tab, "%s\t%s\t%d\t%s\t%s\t%.1fs\t%d\n",
-			p.Name, p.State, p.PID, w.age(p.Started), quantity.Bytes(p.Memory), p.CPU, p.Restarts)
-	}
-	w.flush(tab)
-}
-
 func (w *writer) components(all []Process) {
 	w.line("")
 	tab := w.table()
