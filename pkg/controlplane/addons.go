@@ -22,7 +22,7 @@ type addonParts struct {
 func newAddonParts(cfg config.Config, report *state.Recorder, nodes *tunnel.Hub) (parts addonParts) {
 	for _, a := range addons.All() {
 		if a.Admission != nil {
-			parts.admission = append(parts.admission, *a.Admission)
+			parts.admission = append(parts.admission, *a.Admission(cfg))
 		}
 		components := a.ControlPlane
 		if !a.Enabled(cfg) {

@@ -138,7 +138,7 @@ var external = []struct {
 	may     []string // directories
 	why     string
 }{
-	{regexp.MustCompile(`^k8s\.io/kubernetes(/|$)`), []string{"pkg/kubernetes", "pkg/addons/localstorage/nodevolumes", "pkg/cluster/nodeadmission"},
+	{regexp.MustCompile(`^k8s\.io/kubernetes(/|$)`), []string{"pkg/kubernetes", "pkg/addons/localstorage/nodevolumes", "pkg/addons/servicelb", "pkg/cluster/nodeadmission"},
 		"only the component that runs a part of Kubernetes imports it, and plugins of the API server, which get its internal objects"},
 	{regexp.MustCompile(`^k8s\.io/kubectl(/|$)`), []string{"cmd/coracle-core"}, "only the kubectl command needs it"},
 	{regexp.MustCompile(`^go\.etcd\.io/etcd/server(/|$)`), []string{"pkg/etcd/member"}, "only the component that runs etcd imports its server"},

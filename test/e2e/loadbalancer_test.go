@@ -55,6 +55,7 @@ func TestLoadBalancer(t *testing.T) {
 	t.Run("loadBalancerClass", b.testClass)
 	t.Run("a port twice", b.testTwice)
 	t.Run("ports of nodes", b.testPortsOfNodes)
+	t.Run("ports of others", b.testTakenPorts)
 	t.Run("type changes", b.testType)
 	t.Run("labels", b.testLabels)
 	t.Run("node loss", b.testLoss)
@@ -343,9 +344,6 @@ func (b *balancers) testType(t *testing.T) {
 	})
 	b.Servers[0].Kubectl("patch", "service", "changing", "-p", `{"spec":{"type":"LoadBalancer"}}`)
 	b.await(t, "changing", time.Minute, b.Hosts()...)
-	b.Servers[0].Kubectl("patch", "service", "changing", "--type=json", "-p", `[{"op":"add","path":"/spec/ports/-","value":{"name":"kubelet","port":10250}},{"op":"add","path":"/spec/ports/0/name","value":"web"}]`)
-	b.says(t, "changing", "PortTaken", "port 10250/TCP is held by coracle (kubelet)")
-	b.await(t, "changing", time.Minute)
 }
 
 func (b *balancers) testLabels(t *testing.T) {

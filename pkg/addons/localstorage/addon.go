@@ -10,6 +10,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/addons/localstorage/nodevolumes"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
+	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
@@ -33,7 +34,9 @@ func Addon() addon.Addon {
 		ControlPlane: func(s addon.Server) []addon.Component {
 			return []addon.Component{{Name: "local-volumes", Component: Orphans{Kubeconfig: s.Kubeconfig}, After: []addon.Event{addon.Leading}}}
 		},
-		Admission: &addon.Admission{Name: nodevolumes.Name, New: func() admission.Interface { return nodevolumes.New() }},
+		Admission: func(config.Config) *addon.Admission {
+			return &addon.Admission{Name: nodevolumes.Name, New: func() admission.Interface { return nodevolumes.New() }}
+		},
 		Node: func(n addon.Node) ([]addon.Component, error) {
 			storage, err := New(Options{Kubeconfig: n.Kubeconfig, Node: n.Own, Report: func(v Volumes) { n.Report(v) }})
 			return []addon.Component{{Name: "local-storage", Component: storage, After: []addon.Event{addon.Registered}}}, err

@@ -29,10 +29,13 @@ func Addon() addon.Addon {
 	return addon.Addon{
 		Name: "servicelb", About: "Services of type LoadBalancer", Manifest: manifest,
 		Report:       state.NewReport("load-balancers", state.LeadingServer, "LoadBalancer", lines, judge),
-		ControlPlane: balancers,
+		ControlPlane: balancers, Admission: newAdmission,
 		Disabled: func(s addon.Server) []addon.Component {
 			// As the administrator, because the role of system:coracle is pruned with the manifest.
-			return []addon.Component{{Name: "servicelb-removal", Component: Removal{Kubeconfig: s.Admin}, After: []addon.Event{addon.Leading}}}
+			return []addon.Component{
+				{Name: "servicelb-removal", Component: Removal{Kubeconfig: s.Admin}, After: []addon.Event{addon.Leading}},
+				{Name: "service-ports", Component: Existing{Kubeconfig: s.Admin, Config: s.Config}, After: []addon.Event{addon.Leading}},
+			}
 		},
 		Node: func(n addon.Node) ([]addon.Component, error) {
 			ports := Ports{Node: n.Own, Kubeconfig: n.Kubelet}
@@ -42,7 +45,8 @@ func Addon() addon.Addon {
 }
 
 func balancers(s addon.Server) []addon.Component {
-	return []addon.Component{{Name: "servicelb", After: []addon.Event{addon.Leading}, Component: Balancers{
+	existing := Existing{Kubeconfig: s.Kubeconfig, Config: s.Config}
+	return []addon.Component{{Name: "service-ports", After: []addon.Event{addon.Leading}, Component: existing}, {Name: "servicelb", After: []addon.Event{addon.Leading}, Component: Balancers{
 		Kubeconfig:   s.Kubeconfig,
 		Self:         s.Config.Node.Name,
 		Reserved:     reservedPorts(s.Config),

@@ -82,6 +82,9 @@ func (l *allocation) holder(st *placement, p port) string {
 		if other := l.taken[claim{a.Addr, p}]; other != nil && other.UID != st.service.UID {
 			return "Service " + other.Namespace + "/" + other.Name
 		}
+		if other, has := l.in.external[claim{a.Addr, p}]; has && other.service != st.service.UID && !st.granted(p) {
+			return other.text
+		}
 	}
 	if np := l.in.nodePorts[p]; np.service != st.service.UID && !st.granted(p) {
 		return np.text

@@ -23,7 +23,23 @@ const (
 	noNodes     = "NoNodes"
 	noEndpoints = "NoEndpoints"
 	waiting     = "Waiting"
+	// changing is set by the admission plugin; the message is toCome with the ports that the Service is about to have.
+	changing = "PortsChanging"
+	toCome   = "the Service is about to have the ports "
 )
+
+// changeTimeout is how long a Service gets no addresses after the admission plugin withdrew some, unless its ports change before.
+const changeTimeout = 5 * time.Second
+
+// isChanging reports whether the plugin withdrew addresses for ports that the Service does not have yet.
+func isChanging(s *corev1.Service, now time.Time) bool {
+	c := condition(s, readyCondition)
+	if c == nil || c.Reason != changing || now.Sub(c.LastTransitionTime.Time) > changeTimeout {
+		return false
+	}
+	ports := portsOf(s)
+	return slices.ContainsFunc(parsePorts(strings.TrimPrefix(c.Message, toCome)), func(p port) bool { return !slices.Contains(ports, p) })
+}
 
 // noEndpoint is why a node does not serve a Service whose externalTrafficPolicy is Local.
 const noEndpoint = "it has no endpoint"
@@ -33,7 +49,8 @@ type outcome struct {
 	service *corev1.Service
 	// release says that the Service is being deleted, so that its finalizer has to go.
 	release bool
-	// hold: the status is not written yet, because a node's answer is pending and no listed address must be withdrawn.
+	// hold: the status is not written yet, because a node's answer or a change of the ports is pending and no listed address must
+	// be withdrawn.
 	hold    bool
 	ingress []corev1.LoadBalancerIngress
 	ready   metav1.Condition
@@ -42,7 +59,7 @@ type outcome struct {
 	shadows []shadow
 }
 
-func outcomeOf(req *request, placements []*placement, c candidates) outcome {
+func outcomeOf(req *request, placements []*placement, c candidates, now time.Time) outcome {
 	o := outcome{service: req.Service, release: req.DeletionTimestamp != nil}
 	if o.release {
 		return o
@@ -77,7 +94,7 @@ func outcomeOf(req *request, placements []*placement, c candidates) outcome {
 		}
 		o.ingress = append(o.ingress, entry)
 	}
-	o.hold = waits && keepsAll(req.Service, addrs)
+	o.hold = (waits || isChanging(req.Service, now)) && keepsAll(req.Service, addrs)
 	o.refused = refusals(placements)
 	o.ready = readiness(nodes, unchecked, o.refused, c)
 	if len(nodes) == 0 && waits {

@@ -19,11 +19,12 @@ type snapshot struct {
 	endpoints map[types.NamespacedName]places // of Services with externalTrafficPolicy Local
 	lost      map[string]bool                 // nodes that do not answer pings
 	nodePorts map[port]nodePort               // ports that Services have as NodePorts
+	external  map[claim]nodePort              // ports of externalIPs
 	since     map[portQuery]time.Time         // queries without an answer, and when each was made first
 	now       time.Time
 }
 
-// nodePort is the Service that has a port as its NodePort.
+// nodePort is the Service that has a port as its NodePort, or a port of an external address.
 type nodePort struct {
 	service types.UID
 	text    string // for messages
@@ -45,6 +46,7 @@ type plan struct {
 	asked    map[string][]port   // by node, the ports to query
 	open     []portQuery         // queries without an answer
 	serving  map[string]struct{} // nodes that serve a Service, or would if they were not lost
+	grants   bool                // a Service gets a port or an address that it does not have yet
 }
 
 // host is a Node, parsed once for a plan.
@@ -125,9 +127,10 @@ func (in snapshot) plan(reserved []Reserved) plan {
 	}
 	for _, st := range all {
 		p.open = append(p.open, l.judge(st)...)
+		p.grants = p.grants || st.rank != settled && len(st.refused) == 0
 	}
 	for _, s := range own {
-		p.outcomes = append(p.outcomes, outcomeOf(s, byService[s.UID], why[s.UID]))
+		p.outcomes = append(p.outcomes, outcomeOf(s, byService[s.UID], why[s.UID], in.now))
 	}
 	return p
 }

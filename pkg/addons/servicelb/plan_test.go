@@ -96,6 +96,13 @@ func says(asked, held string) change[*corev1.Node] {
 	return func(n *corev1.Node) { n.Annotations[heldAnnotation] = fmt.Sprintf(`{"asked":%q%s}`, asked, held) }
 }
 
+// withdrawn is a Service that the admission plugin took addresses from.
+func withdrawn(at time.Time, ports string) change[*corev1.Service] {
+	return func(s *corev1.Service) {
+		s.Status.Conditions = []metav1.Condition{{Type: readyCondition, Reason: changing, Message: toCome + ports, LastTransitionTime: metav1.NewTime(at)}}
+	}
+}
+
 func silent(n *corev1.Node) { delete(n.Annotations, heldAnnotation) }
 
 func external(ip string) change[*corev1.Node] {
@@ -223,8 +230,13 @@ func TestPlan(t *testing.T) {
 		{title: "a NodePort", services: []*corev1.Service{lb("web", 0, "30080")}, nodes: two, in: snapshot{nodePorts: map[port]nodePort{{30080, corev1.ProtocolTCP}: {"other", "the NodePort of Service x/y"}}},
 			want: []string{"PortTaken (port 30080/TCP is held by the NodePort of Service x/y on nodes a, b)"}},
 
+		{title: "an external address", services: []*corev1.Service{lb("web", 0, "80")}, nodes: two, in: snapshot{external: map[claim]nodePort{{netip.MustParseAddr("10.0.0.1"), port{80, corev1.ProtocolTCP}}: {"other", "Service x/y (externalIPs)"}}},
+			want: []string{"10.0.0.2 (port 80/TCP is held by Service x/y (externalIPs) on node a)"}},
 		{title: "its own NodePort", services: []*corev1.Service{lb("web", 0, "30080")}, nodes: two, in: snapshot{nodePorts: map[port]nodePort{{30080, corev1.ProtocolTCP}: {"uid-web", "the NodePort of Service default/web"}}}, want: []string{both}},
 
+		{title: "addresses withdrawn for a change", services: []*corev1.Service{lb("web", 0, "80", has("10.0.0.1"), withdrawn(now, "22/TCP"))}, nodes: two, want: []string{"hold: " + both}},
+		{title: "addresses withdrawn for a change that came", services: []*corev1.Service{lb("web", 0, "80", has("10.0.0.1"), withdrawn(now, "80/TCP"))}, nodes: two, want: []string{both}},
+		{title: "addresses withdrawn for a change that does not come", services: []*corev1.Service{lb("web", 0, "80", has("10.0.0.1"), withdrawn(now.Add(-time.Minute), "22/TCP"))}, nodes: two, want: []string{both}},
 		{title: "no answer yet", services: []*corev1.Service{web}, nodes: []*corev1.Node{member("a", "10.0.0.1", silent), b}, want: []string{"hold: 10.0.0.2"}},
 		{title: "no answer yet, but a node to take back", services: []*corev1.Service{lb("web", 0, "80", has("10.0.0.3"))}, nodes: []*corev1.Node{member("a", "10.0.0.1", silent), b, member("c", "10.0.0.3", notReady)}, want: []string{"10.0.0.2"}},
 		{title: "no answer in time", services: []*corev1.Service{web}, nodes: []*corev1.Node{member("a", "10.0.0.1", silent)},

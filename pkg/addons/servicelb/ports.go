@@ -19,21 +19,25 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// Ports answers on each node which of the requested ports are in use there.
+// Ports reports which ports are in use on a node, and answers which of the requested ports are.
 type Ports struct {
 	Node *kube.OwnNode
 	// Kubeconfig is the kubelet's, which may change its own Node and list the pods on it.
 	Kubeconfig string
 
 	listening func([]port, []netip.Addr) ([]socket, map[corev1.Protocol]error) // the function of this name; replaced in tests
+	names     map[uint32]string                                                // of the processes that hold the sockets, as of the last check
 }
 
-// checkInterval is how often a node checks the ports again while there is a query, because processes come and go.
+// checkInterval is how often a node checks the ports again, because processes come and go.
 // retryInterval applies while the API server does not list the host ports of pods.
 const (
 	checkInterval = 60 * time.Second
 	retryInterval = 5 * time.Second
 )
+
+// mostSockets limits the annotation with the ports in use, which is at most 256 KiB with all others of a Node.
+const mostSockets = 1000
 
 // Run answers queries until ctx is done. It is ready at once.
 func (p Ports) Run(ctx context.Context, ready func()) error {
@@ -47,7 +51,7 @@ func (p Ports) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-func (p Ports) run(ctx context.Context, client kubernetes.Interface) {
+func (p *Ports) run(ctx context.Context, client kubernetes.Interface) {
 	var looked struct {
 		next  time.Time // when to check again
 		about string    // the query and the node's addresses
@@ -68,7 +72,7 @@ func (p Ports) run(ctx context.Context, client kubernetes.Interface) {
 					again = time.After(5 * time.Second)
 				}
 			}
-			if asked != "" && again == nil {
+			if again == nil {
 				again = time.After(time.Until(looked.next))
 			}
 		}
@@ -81,14 +85,14 @@ func (p Ports) run(ctx context.Context, client kubernetes.Interface) {
 	}
 }
 
-// look returns the answer to a query, "" without a query, and how long the answer is valid. It does not list ports that
-// could not be checked among those it is about, because such ports would count as free.
-func (p Ports) look(ctx context.Context, client kubernetes.Interface, node *corev1.Node, asked string) (text string, valid time.Duration) {
-	if asked == "" {
-		return "", checkInterval
-	}
+// look returns the ports in use with the answer to a query, and how long it is valid. It does not list ports that could not
+// be checked among those it is about, because such ports would count as free.
+func (p *Ports) look(ctx context.Context, client kubernetes.Interface, node *corev1.Node, asked string) (text string, valid time.Duration) {
 	valid = checkInterval
-	log := logrus.WithField("component", "lb-ports")
+	log, level := logrus.WithField("component", "lb-ports"), logrus.WarnLevel
+	if asked == "" { // nobody waits for it
+		level = logrus.DebugLevel
+	}
 	a := answer{Held: map[string]string{}}
 	var own []netip.Addr
 	for _, at := range nodeAddresses(node) {
@@ -96,30 +100,35 @@ func (p Ports) look(ctx context.Context, client kubernetes.Interface, node *core
 	}
 	wanted := parsePorts(asked)
 	sockets, unseen := p.listening(wanted, own)
-	for _, err := range unseen {
-		log.WithError(err).Warn("cannot see which ports are in use")
+	if len(sockets) > mostSockets {
+		log.Logf(level, "%d sockets listen on this node; of those that no Service asks for, the first %d count", len(sockets), mostSockets)
+		rest := sockets[mostSockets:]
+		sockets = append(sockets[:mostSockets:mostSockets], slices.DeleteFunc(rest, func(s socket) bool { return !slices.Contains(wanted, s.port) })...)
 	}
-	names := holders(sockets)
+	for _, err := range unseen {
+		log.WithError(err).Log(level, "cannot see which ports are in use")
+	}
+	if slices.ContainsFunc(sockets, func(s socket) bool { return p.names[s.inode] == "" }) {
+		p.names = holders(sockets) // it reads /proc of all processes
+	}
 	for _, s := range sockets {
-		a.Held[s.port.String()] = names[s.inode]
+		a.Held[s.port.String()] = p.names[s.inode]
 	}
 	pods, err := p.hostPorts(ctx, client, node.Name)
 	if err != nil {
-		log.WithError(err).Warn("cannot see which pods have host ports")
+		log.WithError(err).Log(level, "cannot see which pods have host ports")
 		valid = retryInterval
 	}
-	for _, w := range wanted {
-		if pod := pods[w]; pod != "" {
-			a.Held[w.String()] = pod
-		}
+	for at, pod := range pods {
+		a.Held[at.String()] = pod
 	}
 	a.Asked = formatPorts(slices.DeleteFunc(wanted, func(w port) bool { return a.Held[w.String()] == "" && (err != nil || unseen[w.protocol] != nil) }))
 	if a.NAT, err = natAddresses(node); err != nil {
-		log.WithError(err).Warn("cannot see the addresses of the interfaces")
+		log.WithError(err).Log(level, "cannot see the addresses of the interfaces")
 	}
 	data, err := json.Marshal(a)
 	if err != nil {
-		log.WithError(err).Warn("cannot answer")
+		log.WithError(err).Log(level, "cannot answer")
 		return "", valid
 	}
 	return string(data), valid

@@ -30,23 +30,25 @@ const (
 	udpUnconnected = 1 << 7
 )
 
-// listening returns the sockets on some ports that are bound to all addresses or to one of the node's own, and for each
-// protocol the error if not all sockets could be listed. It asks the kernel for listening sockets only, because there may
-// be very many connections.
-func listening(ports []port, own []netip.Addr) (out []socket, unseen map[corev1.Protocol]error) {
+// listening returns the sockets that are bound to all addresses or to one of the node's own, and for each protocol the error
+// if not all sockets could be listed. Of UDP sockets on ports that the kernel gives to clients it returns those on wanted
+// ports. It asks the kernel for listening sockets only, because there may be very many connections.
+func listening(wanted []port, own []netip.Addr) (out []socket, unseen map[corev1.Protocol]error) {
 	unseen = map[corev1.Protocol]error{}
+	first, last := uint16(32768), uint16(60999)
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		_, _ = fmt.Sscan(string(text), &first, &last) // it has this form
+	}
 	for _, kind := range []struct {
 		protocol corev1.Protocol
 		number   uint8
 		states   uint32
 	}{{corev1.ProtocolTCP, unix.IPPROTO_TCP, tcpListen}, {corev1.ProtocolUDP, unix.IPPROTO_UDP, udpUnconnected}} {
-		if !slices.ContainsFunc(ports, func(p port) bool { return p.protocol == kind.protocol }) {
-			continue
-		}
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 			err := dump(family, kind.number, kind.states, func(at netip.AddrPort, inode uint32) {
 				p := port{int32(at.Port()), kind.protocol}
-				if slices.Contains(ports, p) && (at.Addr().IsUnspecified() || slices.Contains(own, at.Addr())) {
+				client := p.protocol == corev1.ProtocolUDP && at.Port() >= first && at.Port() <= last
+				if (!client || slices.Contains(wanted, p)) && (at.Addr().IsUnspecified() || slices.Contains(own, at.Addr())) {
 					out = append(out, socket{p, inode})
 				}
 			})

@@ -65,8 +65,21 @@ func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 		lost: c.alive.lost(), nodePorts: nodePorts, since: c.since, now: time.Now(),
 	}
 	p := in.plan(c.Reserved)
+	if p.grants {
+		if in.external, err = c.external(ctx); err != nil {
+			return 0, err
+		}
+		p = in.plan(c.Reserved)
+	}
 	c.alive.follow(ctx, slices.DeleteFunc(slices.Collect(maps.Keys(p.serving)), func(n string) bool { return n == c.Self }))
 	c.since, soon = remember(c.since, p.open, in.now)
+	switch {
+	case soon > 0:
+	case slices.ContainsFunc(services, func(s *corev1.Service) bool { return isChanging(s, in.now) }):
+		soon = changeTimeout
+	case len(in.external) > 0: // the watch does not show when they are removed
+		soon = checkInterval
+	}
 	asked, written := c.writeQueries(ctx, p.asked), c.write(ctx, p.outcomes)
 	c.report(p.outcomes)
 	return soon, errors.Join(asked, written)
@@ -193,6 +206,25 @@ func (c *controller) nodePorts(ctx context.Context, services []*corev1.Service) 
 	}
 	for _, s := range services {
 		note(s)
+	}
+	return out, nil
+}
+
+// external returns the ports of external addresses that any Services have.
+func (c *controller) external(ctx context.Context) (map[claim]nodePort, error) {
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	all, err := c.client.CoreV1().Services("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return nil, err
+	}
+	out := map[claim]nodePort{}
+	for i := range all.Items {
+		s := &all.Items[i]
+		s.Status.LoadBalancer.Ingress = nil
+		for _, taken := range claimsOf(s) {
+			out[taken] = nodePort{s.UID, "Service " + s.Namespace + "/" + s.Name + " (externalIPs)"}
+		}
 	}
 	return out, nil
 }

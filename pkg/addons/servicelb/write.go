@@ -67,6 +67,9 @@ func patch(ctx context.Context, client kubernetes.Interface, old, changed *corev
 	}
 	anonymous := *old
 	anonymous.UID = "" // so the patch contains the UID, and does not change a Service that was created anew under this name
+	if len(changed.Status.LoadBalancer.Ingress) > 0 {
+		anonymous.ResourceVersion = "" // nor give addresses to one whose ports have changed meanwhile
+	}
 	before, err := json.Marshal(anonymous)
 	if err != nil {
 		return nil, err

@@ -43,6 +43,8 @@ const (
 const (
 	NodeUser  = "system:coracle:node:"
 	NodeGroup = "system:coracle:nodes"
+	// ControllerUser is the user of coracle's own parts of the control plane.
+	ControllerUser = "system:coracle"
 )
 
 // The directories of pairs.
@@ -94,7 +96,7 @@ var serverLeaves = []leaf{
 		Usage: asClient, Use: "kube-controller-manager"},
 	{Name: "scheduler", CA: clusterCA, Dir: inServer, CN: "system:kube-scheduler",
 		Usage: asClient, Use: "kube-scheduler"},
-	{Name: "coracle", CA: clusterCA, Dir: inServer, CN: "system:coracle",
+	{Name: "coracle", CA: clusterCA, Dir: inServer, CN: ControllerUser,
 		Usage: asClient, Use: "coracle's own parts of the control plane"},
 	{Name: "etcd/peer", CA: etcdCA, Dir: inServer, CN: nodeName, Usage: asPeer,
 		SANs: peerSANs, Use: "this member of etcd, towards the others"},

@@ -31,8 +31,8 @@ type Addon struct {
 	ControlPlane func(Server) []Component
 	// Disabled replaces ControlPlane while the add-on is disabled. It may be nil.
 	Disabled func(Server) []Component
-	// Admission is the add-on's plugin of the API server. It also runs while the add-on is disabled. It may be nil.
-	Admission *Admission
+	// Admission returns the add-on's plugin of the API server. It also runs while the add-on is disabled. It may be nil.
+	Admission func(config.Config) *Admission
 	// Node returns the components that every node runs while the add-on is enabled. It may be nil.
 	Node func(Node) ([]Component, error)
 	// DisabledNode removes what an earlier start left on this node while the add-on was enabled. It may be nil.

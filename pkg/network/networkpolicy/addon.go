@@ -49,7 +49,9 @@ func Addon() addon.Addon {
 			}}}, nil
 		},
 		DisabledNode: removeTables,
-		Admission:    &addon.Admission{Name: admit.Name, New: func() admission.Interface { return admit.New() }},
+		Admission: func(config.Config) *addon.Admission {
+			return &addon.Admission{Name: admit.Name, New: func() admission.Interface { return admit.New() }}
+		},
 	}
 }
 
