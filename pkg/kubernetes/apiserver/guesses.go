@@ -43,9 +43,13 @@ type guesses struct {
 // limitGuesses makes the limit part of all servers of the chain that copy the configuration.
 func limitGuesses(generic *genericserver.Config) {
 	g := &guesses{due: map[netip.Prefix]time.Time{}}
-	generic.Authentication.Authenticator = guarded{generic.Authentication.Authenticator, g}
+	generic.Authentication.Authenticator = guarded{generic.Authentication.Authenticator, g, false}
 	build := generic.BuildHandlerChainFunc
-	generic.BuildHandlerChainFunc = func(handler http.Handler, c *genericserver.Config) http.Handler { return g.gate(build(handler, c)) }
+	generic.BuildHandlerChainFunc = func(handler http.Handler, c *genericserver.Config) http.Handler {
+		// Around what upstream adds for the server's own token, whose errors the handler would log for each request.
+		c.Authentication.Authenticator = guarded{c.Authentication.Authenticator, g, true}
+		return g.gate(build(handler, c))
+	}
 }
 
 var errManyGuesses = errors.New("too many wrong bootstrap tokens came from this address: try again later")
@@ -67,12 +71,13 @@ func (g *guesses) gate(next http.Handler) http.Handler {
 type guarded struct {
 	authenticator.Request
 	guesses *guesses
+	remote  bool // it is for requests of clients, not for TokenReviews
 }
 
 // AuthenticateRequest delays the answer to a wrong token. A TokenReview has no remote address: all of them are one source, as the kubelets, whose ports
 // anybody can ask, send them.
 func (a guarded) AuthenticateRequest(r *http.Request) (*authenticator.Response, bool, error) {
-	if !offersToken(r) {
+	if a.remote != (r.RemoteAddr != "") || !offersToken(r) {
 		return a.Request.AuthenticateRequest(r)
 	}
 	source := sourceOf(r.RemoteAddr)
@@ -93,7 +98,7 @@ func (a guarded) AuthenticateRequest(r *http.Request) (*authenticator.Response, 
 	case <-timer.C:
 	case <-r.Context().Done():
 	}
-	if r.RemoteAddr != "" {
+	if a.remote {
 		err = nil // upstream's handler would log it for each request
 	}
 	return nil, false, err

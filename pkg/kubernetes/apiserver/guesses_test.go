@@ -41,7 +41,7 @@ func offer(from, token string) *http.Request {
 }
 
 func newGuarded(checked *int) guarded {
-	return guarded{oneToken{checked}, &guesses{due: map[netip.Prefix]time.Time{}}}
+	return guarded{oneToken{checked}, &guesses{due: map[netip.Prefix]time.Time{}}, true}
 }
 
 // TestGuesser: a source gets fewer than five answers to wrong tokens a second, and right tokens of it are answered at once.
