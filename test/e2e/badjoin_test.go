@@ -40,6 +40,7 @@ func TestBadJoins(t *testing.T) {
 		{"version", b.version},
 		{"request for another node", b.otherName},
 		{"kubelets' requests", b.kubelets},
+		{"names of others", b.namesOfOthers},
 		{"wrong clock", b.clock},
 		{"replaced", b.replaced}, // last, because it takes the agent's name
 	} {
@@ -273,6 +274,45 @@ func (b *badJoins) kubelets(t *testing.T) {
 			awaitDenied(t, client, text, test.sentence)
 		})
 	}
+}
+
+// namesOfOthers requests serving certificates for what a machine says are its addresses, and are others'.
+func (b *badJoins) namesOfOthers(t *testing.T) {
+	client, err := b.Client(b.server, hosts.OwnAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	neighbour := copyKeys(t, client, b.server, b.agentToken, "neighbour") // it is never Ready
+	neighbour.says(t, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "172.30.0.77"})
+	impostor := copyKeys(t, client, b.server, b.agentToken, "impostor")
+	for name, address := range map[string]corev1.NodeAddress{
+		"an absent neighbour's address": {Type: corev1.NodeInternalIP, Address: "172.30.0.77"},
+		"localhost":                     {Type: corev1.NodeHostName, Address: "localhost"},
+		"a service's address as a name": {Type: corev1.NodeInternalDNS, Address: "10.43.0.1"},
+		"the server's name":             {Type: corev1.NodeInternalDNS, Address: b.server.Name},
+		"the server's address":          {Type: corev1.NodeExternalIP, Address: b.server.IP.String()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wanted := address.Address
+			if code := impostor.says(t, address); code == http.StatusForbidden {
+				return // the address is refused at once, so a certificate for it is too
+			}
+			m := newMachine(t, "", "system:node:impostor", "system:nodes")
+			if ip := net.ParseIP(wanted); ip != nil && address.Type != corev1.NodeInternalDNS {
+				m.template.IPAddresses = []net.IP{ip}
+			} else {
+				m.template.DNSNames = []string{wanted}
+			}
+			m.sign(t, m.key)
+			code, text := impostor.try(t.Context(), b.server, &impostor.kubelet, "", http.MethodPost, signingRequests, signing(certificatesv1.KubeletServingSignerName, m.csr))
+			if code != http.StatusCreated {
+				t.Fatalf("%d %s", code, text)
+			}
+			awaitDenied(t, client, "\r\n\r\n"+text, wanted)
+		})
+	}
+	b.server.Coracle("node", "remove", "--force", "impostor")
+	b.server.Coracle("node", "remove", "--force", "neighbour")
 }
 
 // awaitDenied waits until a certificate request is denied; body is the created object.

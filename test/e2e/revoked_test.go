@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -107,6 +108,59 @@ func copyKeys(t *testing.T, client kubernetes.Interface, server *hosts.Host, tok
 func pairOf(cert []byte, m *machine) tls.Certificate {
 	block, _ := pem.Decode(cert)
 	return tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: m.key}
+}
+
+// podToken makes a pod on the machine's node and returns the token of its service account, as the kubelet gets it.
+func (x *copiedKeys) podToken(t *testing.T, client kubernetes.Interface) string {
+	t.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: x.name}, Spec: corev1.PodSpec{NodeName: x.name, Containers: []corev1.Container{{Name: "c", Image: "none"}}}}
+	pod, err := client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := &authenticationv1.TokenRequest{
+		TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenRequest"},
+		Spec:     authenticationv1.TokenRequestSpec{BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}},
+	}
+	hosts.Eventually(t, time.Minute, func() error {
+		code, text := x.try(t.Context(), x.from, &x.kubelet, "", http.MethodPost, "/api/v1/namespaces/default/serviceaccounts/default/token", request)
+		if err := json.Unmarshal([]byte(text), request); err != nil || code != http.StatusCreated {
+			return fmt.Errorf("requesting a token: %d %s", code, text)
+		}
+		return nil
+	})
+	token := request.Status.Token
+	if code, text := x.try(t.Context(), x.from, nil, token, http.MethodGet, "/api/v1/pods", nil); code != http.StatusForbidden {
+		t.Errorf("before the removal a pod's token is answered %d %s", code, text)
+	}
+	return token
+}
+
+// says sets the addresses of the machine's Node, as its kubelet, and returns the answer's status.
+func (x *copiedKeys) says(t *testing.T, address corev1.NodeAddress) int {
+	t.Helper()
+	data, err := json.Marshal(map[string]any{"status": map[string]any{"addresses": []corev1.NodeAddress{address}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := "/api/v1/nodes/" + x.name + "/status"
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPatch, "https://"+net.JoinHostPort(x.from.IP.String(), "6443")+path, strings.NewReader(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/merge-patch+json")
+	transport := &http.Transport{DialContext: x.from.Dial, DisableKeepAlives: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{x.kubelet}}}
+	answer, err := (&http.Client{Transport: transport, Timeout: 10 * time.Second}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusForbidden {
+		text, _ := io.ReadAll(answer.Body)
+		t.Fatalf("%s says %+v: %d %s", x.name, address, answer.StatusCode, text)
+	}
+	return answer.StatusCode
 }
 
 // hold opens a watch or, with a protocol to upgrade to, a tunnel, and returns a channel that gets the time when the server closes it.
@@ -222,14 +276,15 @@ func testRevoked(t *testing.T, c *hosts.Cluster) {
 		t.Fatal(err)
 	}
 	rounds, _ := strconv.Atoi(os.Getenv("CORACLE_TEST_REVOCATIONS"))
-	token := strings.TrimSpace(first.Coracle("token", "create"))
+	joinToken := strings.TrimSpace(first.Coracle("token", "create"))
 	var took []time.Duration
 	for i := range max(rounds, 1) {
-		x := copyKeys(t, client, first, token, fmt.Sprintf("stolen-%d", i))
+		x := copyKeys(t, client, first, joinToken, fmt.Sprintf("stolen-%d", i))
 		var held []<-chan time.Time
 		for _, h := range c.Servers[:2] {
 			held = append(held, x.holdAll(t, h)...)
 		}
+		token := x.podToken(t, client)
 		if err := c.Running(last).Stop(); err != nil {
 			t.Error(err)
 		}
@@ -267,10 +322,16 @@ func testRevoked(t *testing.T, c *hosts.Cluster) {
 		}
 		asking.Wait()
 		for _, h := range c.Servers {
-			x.wantRefused(t, h, token)
+			x.wantRefused(t, h, joinToken)
 		}
 		took = append(took, worst.Sub(removed))
 		c.AwaitHealthy(began, 3*time.Minute)
+		hosts.Eventually(t, 20*time.Second, func() error { // the API server caches that a token is valid for ten seconds
+			if code, text := x.try(t.Context(), first, nil, token, http.MethodGet, "/api/v1/pods", nil); code != http.StatusUnauthorized {
+				return fmt.Errorf("with the token of a pod: %d %s", code, text)
+			}
+			return nil
+		})
 	}
 	slices.Sort(took)
 	t.Logf("from the end of coracle node remove to the last answer: %s", took)
