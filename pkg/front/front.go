@@ -151,11 +151,11 @@ func (f *front) prepare(ctx context.Context) error {
 	}
 	for _, s := range steps {
 		end := f.report.Phase(s.name)
-		err := s.do()
-		end()
-		if err != nil {
+		if err := s.do(); err != nil {
+			f.report.Waiting(err.Error()) // for coracle status
 			return err
 		}
+		end()
 	}
 	return nil
 }

@@ -198,12 +198,18 @@ func (b *badJoins) remove(t *testing.T) {
 	if err := b.Running(b.agent).Wait(time.Minute); err == nil || !strings.Contains(err.Error(), "exit status 8") {
 		t.Errorf("the agent ends with %v", err)
 	}
+	if status, _ := b.agent.TryCoracle("status"); !strings.Contains(status, "was removed from the cluster") {
+		t.Errorf("the status is\n%s", status)
+	}
 	if !gone(b.agent.Name) {
 		t.Error("the node is there again")
 	}
 	again := b.agent.StartAgent("--token-file=/etc/coracle/token", "--server=https://"+b.server.IP.String()+":6443")
 	if err := again.Wait(time.Minute); err == nil || !strings.Contains(again.Log(), "run coracle reset on this machine") {
 		t.Errorf("with a token and its old key: %v\n%s", err, again.Log())
+	}
+	if status, _ := b.agent.TryCoracle("status"); !strings.Contains(status, "was removed from the cluster") {
+		t.Errorf("the status is then\n%s", status)
 	}
 	b.agent.Coracle("reset", "--yes")
 	began := time.Now()

@@ -145,7 +145,7 @@ func (r *Report) addProcesses(recorded map[string]state.Process, from Sources) {
 	if !ok || !from.alive(front) {
 		r.Health = Stopped
 		r.Version = front.Version
-		r.LastFailure = lastFailure(front.Children)
+		r.LastFailure = cmp.Or(lastFailure(front.Children), failedStart(front))
 		for _, name := range []string{state.ControlPlane, state.Node} {
 			if p, ok := recorded[name]; ok && from.alive(p) {
 				r.Health = Degraded
@@ -265,6 +265,14 @@ func lastFailure(children []state.Child) *Failure {
 		}
 	}
 	return last
+}
+
+// failedStart returns why the front ended before it had child processes, nil if it did not.
+func failedStart(front state.Process) *Failure {
+	if n := len(front.Phases); n > 0 && front.Phases[n-1].Ended.IsZero() && front.Phases[n-1].Waiting != "" {
+		return &Failure{Process: "coracle", Reason: "could not " + front.Phases[n-1].Name + ": " + front.Phases[n-1].Waiting}
+	}
+	return nil
 }
 
 // addNode reads the node from the API.

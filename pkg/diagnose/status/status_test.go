@@ -113,6 +113,10 @@ func TestReport(t *testing.T) {
 		})},
 		{name: "node-not-ready", health: Degraded, told: tell(nil), node: &Node{
 			Name: "alpha", Version: "v1.37.1", Addresses: []string{"192.0.2.7", "2001:db8::7"}, Message: "container runtime is down", Cordoned: true}},
+		{name: "refused", health: Stopped, alive: func(state.Process) bool { return false }, told: tell(func(front, _, _ *state.Process) {
+			front.Children = nil
+			front.Phases = []state.Phase{{Name: "join", Began: front.Started, Waiting: "node edge was removed from the cluster"}}
+		})},
 		{name: "crashed", health: Stopped, alive: func(state.Process) bool { return false }, told: tell(func(front, _, _ *state.Process) {
 			front.Children[0].LastExit, front.Children[0].LastExitAt = "was killed (SIGKILL)", at(10)
 		})},
