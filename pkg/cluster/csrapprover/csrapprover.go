@@ -143,7 +143,11 @@ func (w *worker) handle(ctx context.Context, name string) error {
 func (w *worker) finish(ctx context.Context, csr *certificates.CertificateSigningRequest, v verdict) error {
 	if v.approve {
 		by := strings.Join(csr.Spec.Extra[nodeguard.KeyExtra], "")
-		err := endpoint.Claims{Client: w.client}.Allow(ctx, nodeOf(csr), by, cmp.Or(v.key, by))
+		claims := endpoint.Claims{Client: w.client}
+		err := claims.Allow(ctx, nodeOf(csr), by, cmp.Or(v.key, by))
+		if err == nil && v.key == "" { // a serving certificate, so there is a Node
+			err = claims.Registered(ctx, nodeOf(csr))
+		}
 		if endpoint.IsRefusal(err) {
 			v = deny("%v", err)
 		} else if err != nil {

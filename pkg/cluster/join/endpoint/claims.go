@@ -26,7 +26,7 @@ type Claims struct {
 // ClaimPrefix is the prefix of the Leases' names. The node name follows.
 const ClaimPrefix = "coracle-node-"
 
-// ClaimAge is how long a claim is valid without a Node: the time that a machine has to register after it joined.
+// ClaimAge is how long a claim is valid without a Node: the time that a machine has to register after it joined. See Registered.
 const ClaimAge = time.Minute
 
 // tries limits the attempts to write a claim when other servers write it at the same time.

@@ -99,6 +99,17 @@ func (c Claims) Allow(ctx context.Context, name, by, key string) error {
 	})
 }
 
+// Registered records that the machine that has a node name has made its Node: when the Node is deleted, the name is free at once.
+func (c Claims) Registered(ctx context.Context, name string) error {
+	return c.edit(ctx, name, func(claim *coordinationv1.Lease) error {
+		if claim.Spec.AcquireTime == nil {
+			return errUnchanged
+		}
+		claim.Spec.AcquireTime = nil
+		return nil
+	})
+}
+
 // IsRefusal reports whether an error refuses a machine; otherwise the API could not be asked.
 func IsRefusal(err error) bool {
 	_, ok := errors.AsType[*refusal](err)

@@ -98,6 +98,19 @@ func TestReplacedIsRevoked(t *testing.T) {
 	}
 }
 
+// TestRegistered: nobody else can have the name of a machine that has just joined, until it has registered and its Node is deleted.
+func TestRegistered(t *testing.T) {
+	c := newCluster(t)
+	c.want(t, agentToken, newMachine(t, "a"), join.PathAgent, 200, "")
+	c.want(t, agentToken, newMachine(t, "a"), join.PathAgent, 409, "joined just now")
+	for range 2 {
+		if err := c.claims().Registered(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.want(t, agentToken, newMachine(t, "a"), join.PathAgent, 200, "")
+}
+
 // TestAllow: only a key that may use a name adds others.
 func TestAllow(t *testing.T) {
 	c := newCluster(t)
