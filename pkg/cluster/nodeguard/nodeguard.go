@@ -105,6 +105,11 @@ func (g *Guard) set(node string, keys endpoint.Keys) {
 		}
 	}
 	g.mu.Unlock()
+	select {
+	case <-g.synced:
+	default: // no node is served yet
+		return
+	}
 	if keys.Includes(before) {
 		return
 	}

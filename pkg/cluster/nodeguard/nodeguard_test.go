@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -157,8 +158,21 @@ func TestRun(t *testing.T) {
 	g := New(func(node string) { heard <- node })
 	go g.Run(t.Context(), client)
 	<-g.synced
-	if first := <-heard; first != "before" {
-		t.Errorf("heard of %s", first)
+	if _, ok := g.begin("before", &call{cert: certOf("", "k")}); ok {
+		t.Error("a machine that was removed before is served")
+	}
+	for { // the fake API has no events from before the watch
+		if err := claims.Revoke(t.Context(), "now"); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case first := <-heard:
+			if first != "now" {
+				t.Errorf("heard of %s", first)
+			}
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
 }
 
