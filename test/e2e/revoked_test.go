@@ -76,25 +76,7 @@ func copyKeys(t *testing.T, client kubernetes.Interface, server *hosts.Host, tok
 		t.Fatalf("joining as %s: %d %s", name, code, text)
 	}
 	x.node = pairOf(response.Cert, x.joined)
-	kubelet := newMachine(t, name, "system:node:"+name, "system:nodes")
-	request := signing(certificatesv1.KubeAPIServerClientKubeletSignerName, kubelet.csr)
-	request.Name = name
-	hosts.Eventually(t, time.Minute, func() error {
-		if code, text = x.try(t.Context(), server, &x.node, "", http.MethodPost, signingRequests, request); code != http.StatusCreated {
-			return fmt.Errorf("requesting a kubelet's certificate: %d %s", code, text)
-		}
-		return nil
-	})
-	hosts.Eventually(t, time.Minute, func() error {
-		csr, err := client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), name, metav1.GetOptions{})
-		if err == nil && len(csr.Status.Certificate) == 0 {
-			err = fmt.Errorf("there is no certificate: %+v", csr.Status.Conditions)
-		}
-		if err == nil {
-			x.kubelet = pairOf(csr.Status.Certificate, kubelet)
-		}
-		return err
-	})
+	x.kubelet = x.kubeletPair(t, client, &x.node)
 	hosts.Eventually(t, time.Minute, func() error {
 		node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if code, text := x.try(t.Context(), server, &x.kubelet, "", http.MethodPost, "/api/v1/nodes", node); code != http.StatusCreated && code != http.StatusConflict {
@@ -103,6 +85,31 @@ func copyKeys(t *testing.T, client kubernetes.Interface, server *hosts.Host, tok
 		return nil
 	})
 	return x
+}
+
+// kubeletPair requests a certificate for the machine's kubelet with one of its identities.
+func (x *copiedKeys) kubeletPair(t *testing.T, client kubernetes.Interface, as *tls.Certificate) (pair tls.Certificate) {
+	t.Helper()
+	m := newMachine(t, x.name, "system:node:"+x.name, "system:nodes")
+	request := signing(certificatesv1.KubeAPIServerClientKubeletSignerName, m.csr)
+	hosts.Eventually(t, time.Minute, func() error {
+		code, text := x.try(t.Context(), x.from, as, "", http.MethodPost, signingRequests, request)
+		if err := json.Unmarshal([]byte(text), request); err != nil || code != http.StatusCreated {
+			return fmt.Errorf("requesting a kubelet's certificate: %d %s", code, text)
+		}
+		return nil
+	})
+	hosts.Eventually(t, time.Minute, func() error {
+		csr, err := client.CertificatesV1().CertificateSigningRequests().Get(t.Context(), request.Name, metav1.GetOptions{})
+		if err == nil && len(csr.Status.Certificate) == 0 {
+			err = fmt.Errorf("there is no certificate: %+v", csr.Status.Conditions)
+		}
+		if err == nil {
+			pair = pairOf(csr.Status.Certificate, m)
+		}
+		return err
+	})
+	return pair
 }
 
 func pairOf(cert []byte, m *machine) tls.Certificate {
@@ -333,6 +340,19 @@ func testRevoked(t *testing.T, c *hosts.Cluster) {
 			return nil
 		})
 	}
+	again := copyKeys(t, client, first, joinToken, "stolen-0") // another machine with the name, and its kubelet renews its certificate
+	again.kubelet = again.kubeletPair(t, client, &again.kubelet)
+	hosts.Eventually(t, 20*time.Second, func() error {
+		for _, h := range c.Servers {
+			for _, pair := range []*tls.Certificate{&again.node, &again.kubelet} {
+				if code, text := again.try(t.Context(), h, pair, "", http.MethodGet, "/api/v1/nodes/stolen-0", nil); code != http.StatusOK {
+					return fmt.Errorf("%s: the next machine with the name: %d %s", h.Name, code, text)
+				}
+			}
+		}
+		return nil
+	})
+	first.Coracle("node", "remove", "--force", again.name)
 	slices.Sort(took)
 	t.Logf("from the end of coracle node remove to the last answer: %s", took)
 	if worst := took[len(took)-1]; worst > 5*time.Second {
