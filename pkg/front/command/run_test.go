@@ -94,3 +94,13 @@ func TestJobCodes(t *testing.T) {
 		}
 	}
 }
+
+// TestArtifactsWithoutSecrets: the values of Secrets, and what looks like one, are not in what the caller gets.
+func TestArtifactsWithoutSecrets(t *testing.T) {
+	secrets := secretsIn([]byte(`{"kind": "List", "items": [{"kind": "Secret", "data": {"word": "Y29ycmVjdC1ob3JzZS03", "username": "cG9zdGdyZXM="}}]}`))
+	const text = "note: with-correct-horse-7\npassword: of the form\nuser: postgres\n"
+	const want = "note: with-(removed)\npassword: (removed)\nuser: postgres\n"
+	if got := (caller{}).artifacts("out", secrets...).Clean(text); got != want {
+		t.Errorf("got %q", got)
+	}
+}
