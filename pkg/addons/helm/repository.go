@@ -16,7 +16,7 @@ import (
 // fromRepository fetches a chart by its name and a version, a range of versions, or "" for the newest stable version.
 func (a access) fromRepository(ctx context.Context, repo, name, version string) ([]byte, error) {
 	base, err := url.Parse(repo)
-	if err != nil || base.Host == "" {
+	if err != nil || base.Host == "" || base.Scheme == "" {
 		return nil, errors.New("repo is no address") // without the text, which may contain a password
 	}
 	entries, err := a.entries(ctx, base, name)

@@ -16,7 +16,7 @@ func FuzzIndex(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte, name, want, repo string) {
 		base, err := url.Parse(repo)
-		if err != nil || base.Host == "" {
+		if err != nil || base.Host == "" || base.Scheme == "" {
 			return
 		}
 		all, err := Parse(data)
