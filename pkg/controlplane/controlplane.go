@@ -56,7 +56,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Egress:    joins.egress(cfg),
 		Guard:     joins.guard,
 		Groups:    extras.groups,
-		Admission: append(extras.admission, addon.Admission{Name: nodeadmission.Name, New: func() admission.Interface { return nodeadmission.New() }}),
+		Admission: append(extras.admission, addon.Admission{Name: nodeadmission.Name, New: func() admission.Interface { return nodeadmission.New(cfg) }}),
 		Gates:     gates,
 		Args:      cfg.Args["kube-apiserver"],
 	}, data.unit)

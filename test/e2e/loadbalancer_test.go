@@ -388,6 +388,7 @@ func (b *balancers) restart(t *testing.T, h *hosts.Host, line string) {
 func (b *balancers) testNAT(t *testing.T) {
 	const public = "203.0.113.7"
 	agent := b.Agents[1]
+	b.Servers[0].Kubectl("annotate", "node", agent.Name, "coracle.io/allowed-addresses="+public) // the server does not see it
 	b.restart(t, agent, "node-external-ip: "+public)
 	b.outside.Run("sh", "-c", "ip route add "+public+" dev eth0 && nft add table ip nat && "+
 		"nft add chain ip nat output '{ type nat hook output priority -100; }' && nft add rule ip nat output ip daddr "+public+" dnat to "+agent.IP.String())

@@ -1,9 +1,12 @@
 package e2e
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/coracle-dev/coracle/test/hosts"
 )
@@ -48,9 +51,45 @@ func testStolenNode(t *testing.T, c *hosts.Cluster) {
 	patch(`{"spec":{"unschedulable":true}}`, "cannot change its own spec")
 	patch(`{"metadata":{"finalizers":["example.com/forever"]}}`, "cannot set finalizers")
 
+	patch(`{"metadata":{"labels":{"svccontroller.k3s.cattle.io/enablelb":"true"}}}`, "cannot change its label")
+	patch(`{"metadata":{"annotations":{"coracle.io/allowed-addresses":"203.0.113.66"}}}`, "is the control plane's and administrators' to set")
+	for _, address := range []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "203.0.113.66"}, {Type: corev1.NodeInternalIP, Address: server.IP.String()}} {
+		stolen.reports(t, func(n *corev1.Node) { n.Status.Addresses = append(n.Status.Addresses, address) })
+		stolen.reports(t, func(n *corev1.Node) { n.Annotations["node.coracle.io/external-ip"] = address.Address })
+	}
+	if got := server.Kubectl("get", "node", "stolen", "-o", "jsonpath={.status.addresses[*].address} {.metadata.annotations.node\\.coracle\\.io/external-ip}"); got != h.IP.String()+" stolen none" {
+		t.Errorf("it gave itself the addresses %s", got)
+	}
+
+	server.Kubectl("-n", "kube-system", "create", "role", "leases", "--verb=*", "--resource=leases.coordination.k8s.io")
+	server.Kubectl("-n", "kube-system", "create", "rolebinding", "leases", "--role=leases", "--user=tenant")
+	if out, err := server.TryCoracle("kubectl", "--as=tenant", "-n", "kube-system", "delete", "lease", "coracle-node-stolen"); err == nil || !strings.Contains(err.Error(), "only those who may delete Nodes") {
+		t.Errorf("a writer of Leases removes a claim: %s %v", out, err)
+	}
+
 	server.Kubectl("delete", "node", "stolen")
 	for _, subnet := range []string{"10.42.0.128/25", "198.51.100.0/24"} {
 		stolen.refused(t, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "stolen"}, "spec": {"podCIDR": %q, "podCIDRs": [%[1]q]}}`, subnet),
 			"the control plane assigns spec.podCIDR", "create", "-f", "-")
+	}
+	server.Kubectl("-n", "kube-system", "delete", "lease", "coracle-node-stolen", "--ignore-not-found")
+	stolen.refused(t, `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "stolen"}}`, "no machine has joined as node stolen", "create", "-f", "-")
+}
+
+// reports changes the status of the machine's Node.
+func (s thief) reports(t *testing.T, change func(*corev1.Node)) {
+	t.Helper()
+	out, err := s.kubectl("", "get", "node", "stolen", "-o", "json")
+	var node corev1.Node
+	if err != nil || json.Unmarshal([]byte(out), &node) != nil {
+		t.Fatalf("its Node: %v: %s", err, out)
+	}
+	change(&node)
+	data, err := json.Marshal(node)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := s.kubectl(string(data), "replace", "--raw=/api/v1/nodes/stolen/status", "-f", "-"); err != nil {
+		t.Errorf("reporting the status: %v: %s", err, out)
 	}
 }

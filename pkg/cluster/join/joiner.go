@@ -190,9 +190,10 @@ func (j *joiner) join(ctx context.Context, path string) (config.Known, error) {
 		return config.Known{}, err
 	}
 	response, err := retrier{
-		client:  Client{Server: server, CA: j.memory.CA, Token: *j.token},
-		path:    path,
-		request: Request{Node: j.cfg.Node.Name, Version: version.Version, CSR: csr, Replace: j.cfg.Join.Replace},
+		client: Client{Server: server, CA: j.memory.CA, Token: *j.token},
+		path:   path,
+		request: Request{Node: j.cfg.Node.Name, Version: version.Version, CSR: csr, Replace: j.cfg.Join.Replace,
+			Addresses: j.cfg.Node.IPs, External: j.cfg.Node.ExternalIPs, Labels: j.cfg.Node.Labels},
 		retry:   j.cfg.Join.Retry,
 		waiting: j.waiting,
 	}.join(ctx)

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/netip"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
@@ -51,6 +52,10 @@ type Request struct {
 	CSR []byte `json:"csr"`
 	// Replace requests the node name even if another machine has it; the token must allow that.
 	Replace bool `json:"replace,omitempty"`
+	// Addresses, External and Labels are those with which the machine is configured as a node.
+	Addresses []netip.Addr      `json:"addresses,omitempty"`
+	External  []netip.Addr      `json:"external,omitempty"`
+	Labels    map[string]string `json:"labels,omitempty"`
 }
 
 // ReadRequest decodes and checks a Request. It returns the fingerprint of the machine's public key too. The error is a message for the machine.

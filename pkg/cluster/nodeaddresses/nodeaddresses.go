@@ -168,6 +168,9 @@ func (a Addresses) plan(node *corev1.Node) (p plan, wrong error) {
 
 // parse parses the annotation strictly: a node writes it, and a compromised node must not gain more by it than a kubelet can do anyway.
 func (a Addresses) parse(text string) ([]netip.Addr, error) {
+	if text == kube.NoExternalIP {
+		return nil, nil
+	}
 	var ips []netip.Addr
 	for one := range strings.SplitSeq(text, ",") {
 		ip, err := netip.ParseAddr(one)

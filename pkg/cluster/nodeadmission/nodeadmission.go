@@ -1,18 +1,32 @@
 // Package nodeadmission is an admission plugin of the API server for what nodes write about themselves: upstream's NodeRestriction limits
 // a node to its own Node object, and this plugin to what others do not rely on, or what the control plane can verify.
+//
+// What only an administrator or the control plane may write is refused. Addresses and labels that a node may not have are left out, with a
+// warning that its kubelet logs, so that it works otherwise.
 package nodeadmission
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
+	"sync"
 
-	"k8s.io/apimachinery/pkg/api/equality"
+	"github.com/sirupsen/logrus"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/warning"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/kubernetes/pkg/apis/coordination"
 	"k8s.io/kubernetes/pkg/apis/core"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // Name is the plugin's name, for --disable-admission-plugins.
@@ -22,32 +36,109 @@ const Name = "CoracleNodes"
 const kubeletUser = "system:node:"
 
 // Plugin restricts what nodes write. Without it, root on one node could take the place of others.
-type Plugin struct{ *admission.Handler }
+type Plugin struct {
+	*admission.Handler
+	own      string       // the node of this server, which is trusted
+	reserved []netip.Addr // addresses of this server
+	networks []netip.Prefix
 
-// New returns the plugin.
-func New() *Plugin {
-	return &Plugin{Handler: admission.NewHandler(admission.Create, admission.Update)}
+	client     kubernetes.Interface
+	nodes      corelisters.NodeLister
+	services   corelisters.ServiceLister
+	authorizer authorizer.UnconditionalAuthorizer
+
+	mu   sync.Mutex
+	told map[string]string // by node, what was left out last
 }
 
-// Validate refuses what a node must not write.
-func (p *Plugin) Validate(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if nodeOf(a.GetUserInfo().GetName()) == "" || a.GetResource().GroupResource() != core.Resource("nodes") {
+// New returns the plugin for a server.
+func New(cfg config.Config) *Plugin {
+	p := &Plugin{
+		Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete),
+		own:     cfg.Node.Name, told: map[string]string{},
+	}
+	p.reserved = append(p.reserved, cfg.API.Advertise, cfg.API.Bind)
+	p.reserved = append(append(p.reserved, cfg.Node.IPs...), cfg.Node.ExternalIPs...)
+	for _, san := range cfg.API.SANs {
+		if addr, err := netip.ParseAddr(san); err == nil {
+			p.reserved = append(p.reserved, addr.Unmap())
+		}
+	}
+	p.networks = append(append(p.networks, cfg.Network.ClusterCIDRs...), cfg.Network.ServiceCIDRs...)
+	return p
+}
+
+// SetExternalKubeClientSet sets the client of the API server.
+func (p *Plugin) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
+
+// SetExternalKubeInformerFactory sets the caches of the API server.
+func (p *Plugin) SetExternalKubeInformerFactory(f informers.SharedInformerFactory) {
+	nodes, services := f.Core().V1().Nodes(), f.Core().V1().Services()
+	p.nodes, p.services = nodes.Lister(), services.Lister()
+	p.SetReadyFunc(func() bool { return nodes.Informer().HasSynced() && services.Informer().HasSynced() })
+}
+
+// SetUnconditionalAuthorizer sets the authorizer.
+func (p *Plugin) SetUnconditionalAuthorizer(a authorizer.UnconditionalAuthorizer) { p.authorizer = a }
+
+// ValidateInitialization returns an error if something was not set.
+func (p *Plugin) ValidateInitialization() error {
+	if p.client == nil || p.nodes == nil || p.authorizer == nil {
+		return fmt.Errorf("%s has no client, caches or authorizer", Name)
+	}
+	return nil
+}
+
+// Admit leaves out what a node may not say of itself.
+func (p *Plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	w, ok := p.write(ctx, a)
+	if !ok || w.name == p.own || kube.IsServer(w.stored()) {
 		return nil
 	}
-	node, ok := a.GetObject().(*core.Node)
+	if w.old == nil {
+		if err := w.readClaim(); err != nil {
+			return admission.NewForbidden(a, err)
+		}
+		w.labels()
+	}
+	if err := w.addresses(); err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	p.tell(ctx, w)
+	return nil
+}
+
+// Validate refuses what a node must not write, and changes of claims.
+func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetResource().GroupResource() == coordination.Resource("leases") {
+		return p.claim(ctx, a)
+	}
+	w, ok := p.write(ctx, a)
 	if !ok {
-		return nil // a connection to the kubelet
+		return nil
 	}
 	var err error
-	if a.GetOperation() == admission.Create {
-		err = checkNew(node)
-	} else if old, ok := a.GetOldObject().(*core.Node); ok {
-		err = checkChange(old, node, a.GetSubresource())
+	switch {
+	case w.old == nil && len(w.now.Spec.PodCIDRs) > 0:
+		err = errors.New("the control plane assigns spec.podCIDR; a node cannot choose it")
+	case w.old != nil && a.GetSubresource() == "":
+		err = w.checkSpec()
 	}
-	if err != nil {
+	if err := errors.Join(err, w.checkMeta()); err != nil {
 		return admission.NewForbidden(a, err)
 	}
 	return nil
+}
+
+// write returns what a node writes into a Node; ok is false for other requests.
+func (p *Plugin) write(ctx context.Context, a admission.Attributes) (w write, ok bool) {
+	name := nodeOf(a.GetUserInfo().GetName())
+	if name == "" || a.GetResource().GroupResource() != core.Resource("nodes") {
+		return w, false
+	}
+	now, ok := a.GetObject().(*core.Node) // not of a connection to the kubelet
+	old, _ := a.GetOldObject().(*core.Node)
+	return write{Plugin: p, ctx: ctx, name: name, old: old, now: now, source: kube.PeerOf(ctx)}, ok
 }
 
 // nodeOf returns the node name of a kubelet, or of coracle's part on a node; "" for other users.
@@ -60,25 +151,44 @@ func nodeOf(user string) string {
 	return ""
 }
 
-// checkNew checks the Node that a kubelet registers.
-func checkNew(node *core.Node) error {
-	if len(node.Spec.PodCIDRs) > 0 {
-		return errors.New("the control plane assigns spec.podCIDR; a node cannot choose it")
+// tell warns the node about what was left out, unless it was told the same before.
+func (p *Plugin) tell(ctx context.Context, w write) {
+	text := strings.Join(w.leftOut, "; ")
+	p.mu.Lock()
+	before := p.told[w.name]
+	if text == "" && !w.compared {
+		text = before // nothing was asked for
 	}
-	return checkMeta(nil, node)
+	if p.told[w.name] = text; text == "" {
+		delete(p.told, w.name)
+	}
+	p.mu.Unlock()
+	if text != "" && text != before {
+		warning.AddWarning(ctx, "", text)
+		logrus.WithField("component", "join").WithField("node", w.name).Warn(text)
+	}
 }
 
-// checkChange checks a change of a Node by itself. A change of the status does not change the spec.
-func checkChange(old, node *core.Node, subresource string) error {
-	if subresource == "" && !equality.Semantic.DeepEqual(old.Spec, node.Spec) {
-		return errors.New("a node cannot change its own spec, such as podCIDR, taints and unschedulable: an administrator can, with kubectl")
+// claim refuses changes of the claims on node names to users who could not remove Nodes either.
+func (p *Plugin) claim(ctx context.Context, a admission.Attributes) error {
+	if a.GetNamespace() != "kube-system" {
+		return nil
 	}
-	return checkMeta(old.Finalizers, node)
-}
-
-func checkMeta(finalizers []string, node *core.Node) error {
-	if !equality.Semantic.DeepEqual(finalizers, node.Finalizers) {
-		return fmt.Errorf("a node cannot set finalizers on itself: nobody could remove node %s", node.Name)
+	name := a.GetName()
+	for _, obj := range []any{a.GetObject(), a.GetOldObject()} { // the name is generated, or of a collection
+		if lease, ok := obj.(*coordination.Lease); ok && lease != nil && name == "" {
+			name = lease.Name
+		}
 	}
-	return nil
+	if endpoint.ClaimedBy(name) == "" {
+		return nil
+	}
+	decision, _, err := p.authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: a.GetUserInfo(), Verb: "delete", APIVersion: "v1", Resource: "nodes", ResourceRequest: true,
+	})
+	if decision == authorizer.DecisionAllow {
+		return nil
+	}
+	return admission.NewForbidden(a, errors.Join(fmt.Errorf("the Lease says which machine is node %s: only those who may delete Nodes may change it",
+		endpoint.ClaimedBy(name)), err))
 }

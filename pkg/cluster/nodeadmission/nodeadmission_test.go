@@ -11,6 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/kubernetes/pkg/apis/core"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
 const kubelet, admin = "system:node:a", "system:admin"
@@ -52,16 +54,23 @@ func TestRefused(t *testing.T) {
 		"has one":                           {who: kubelet, is: subnet, was: subnet},
 		"uncordons itself":                  {who: kubelet, was: cordoned, want: "cannot change its own spec"},
 		"status":                            {who: kubelet, sub: "status"},
-		"a finalizer":                       {who: kubelet, sub: "status", is: kept, want: "cannot set finalizers"},
-		"registers with a finalizer":        {who: kubelet, create: true, is: kept, want: "cannot set finalizers"},
-		"an administrator's finalizer":      {who: kubelet, sub: "status", is: kept, was: kept},
+		"selects itself for load balancers": {who: kubelet, sub: "status", want: "cannot change its label svccontroller.k3s.cattle.io/enablelb",
+			is: func(n *core.Node) { n.Labels["svccontroller.k3s.cattle.io/enablelb"] = "true" }},
+		"is not excluded any more": {who: kubelet, want: "cannot change its label node.kubernetes.io/exclude-from-external-load-balancers",
+			was: func(n *core.Node) { n.Labels["node.kubernetes.io/exclude-from-external-load-balancers"] = "" }},
+		"a CSI driver's label": {who: kubelet, is: func(n *core.Node) { n.Labels["topology.example.com/rack"] = "1" }},
+		"permits itself addresses": {who: kubelet, want: "coracle.io/allowed-addresses of a node is the control plane's",
+			is: func(n *core.Node) { n.Annotations = map[string]string{AllowedAnnotation: "192.0.2.1"} }},
+		"a finalizer":                  {who: kubelet, sub: "status", is: kept, want: "cannot set finalizers"},
+		"registers with a finalizer":   {who: kubelet, create: true, is: kept, want: "cannot set finalizers"},
+		"an administrator's finalizer": {who: kubelet, sub: "status", is: kept, was: kept},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var was runtime.Object
 			if !c.create {
 				was = node(c.was)
 			}
-			err := New().Validate(context.Background(), attributes(c.who, c.sub, node(c.is), was), nil)
+			err := New(config.Config{}).Validate(context.Background(), attributes(c.who, c.sub, node(c.is), was), nil)
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}

@@ -22,6 +22,9 @@ import (
 // ExternalIPAnnotation holds the external addresses that a node requests, separated by commas.
 const ExternalIPAnnotation = "node.coracle.io/external-ip"
 
+// NoExternalIP is the annotation's value if the node may have none of the addresses that it requested.
+const NoExternalIP = "none"
+
 // APINamesAnnotation holds further names and addresses of a server's API, on the server's Node.
 const APINamesAnnotation = "coracle.io/api-names"
 

@@ -8,6 +8,8 @@ import (
 	apirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // Extension serves paths of coracle on the port of the API, behind its authentication and authorization.
@@ -41,7 +43,7 @@ func (e Extension) longRunning(otherwise apirequest.LongRunningRequestCheck) api
 	}
 }
 
-// gate passes requests for the extension to Closed until Open is closed.
+// gate passes requests for the extension to Closed until Open is closed, and tells admission where requests come from.
 func (e Extension) gate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, e.Prefix) {
@@ -52,7 +54,7 @@ func (e Extension) gate(next http.Handler) http.Handler {
 				return
 			}
 		}
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(w, kube.WithPeer(r))
 	})
 }
 

@@ -11,7 +11,10 @@ import (
 	"github.com/flannel-io/flannel/pkg/ip"
 	"github.com/flannel-io/flannel/pkg/lease"
 	"github.com/flannel-io/flannel/pkg/subnet"
+	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -27,6 +30,9 @@ const (
 	publicIPKey      = annotated + "public-ip"
 	publicIPv6Key    = annotated + "public-ipv6"
 )
+
+// publishInterval is the time between attempts to publish what was refused.
+const publishInterval = 10 * time.Second
 
 // manager provides the subnets of Nodes to flannel's backends. It differs from upstream's pkg/subnet/kube in three ways: it does not
 // poll, it changes its own Node with the kubelet's credentials, so that no node can change another, and it reads no environment.
@@ -54,8 +60,7 @@ func (m *manager) AcquireLease(ctx context.Context, attrs *lease.LeaseAttrs) (*l
 	have := maps.Clone(node.Annotations)
 	maps.DeleteFunc(have, func(key, value string) bool { return want[key] == "" })
 	if !maps.Equal(have, want) {
-		body := map[string]any{"metadata": map[string]any{"annotations": want}}
-		if err := kube.PatchNode(ctx, m.own, m.node.Name, body, "status"); err != nil {
+		if err := m.publish(ctx, want); err != nil {
 			return nil, fmt.Errorf("telling the other nodes how this one's pods are reached: %w", err)
 		}
 	}
@@ -69,6 +74,22 @@ func (m *manager) AcquireLease(ctx context.Context, attrs *lease.LeaseAttrs) (*l
 	}
 	l.Subnet, l.IPv6Subnet = flannelNets(s)
 	return l, nil
+}
+
+// publish writes the annotations. If they are refused, as while another node still has the address, it tries again until ctx is done.
+func (m *manager) publish(ctx context.Context, want map[string]string) error {
+	body := map[string]any{"metadata": map[string]any{"annotations": want}}
+	err := kube.PatchNode(ctx, m.own, m.node.Name, body, "status")
+	if !apierrors.IsForbidden(err) {
+		return err
+	}
+	logrus.WithField("component", "flannel").Warnf("no node can reach the pods of this one: %v", err)
+	go func() {
+		_ = wait.PollUntilContextCancel(ctx, publishInterval, false, func(ctx context.Context) (bool, error) { // the error is ctx's
+			return kube.PatchNode(ctx, m.own, m.node.Name, body, "status") == nil, nil
+		})
+	}()
+	return nil
 }
 
 // annotations returns the attributes as annotations of a Node.

@@ -88,6 +88,9 @@ func (s *Server) admit(r *http.Request, who caller, req join.Request, key string
 	if err := s.claims().Rename(r.Context(), former, req.Node, key); err != nil {
 		return nil, err
 	}
+	if err := s.claims().record(r.Context(), req.Node, joinsAs(r, who, req, key)); err != nil {
+		return nil, err
+	}
 	response, err := s.respond(r.Context(), req)
 	if err == nil {
 		s.log().WithField("from", r.RemoteAddr).Infof("accepted node %s with token %s", req.Node, strings.TrimPrefix(who.name, "system:bootstrap:"))

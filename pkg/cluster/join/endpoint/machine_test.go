@@ -7,6 +7,8 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"net/netip"
+	"reflect"
 	"testing"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
@@ -37,4 +39,39 @@ func (m *machine) sign(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.request.CSR = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der})
+}
+
+// TestMachine: what a machine may say of itself is recorded when it joins with a token, and only then.
+func TestMachine(t *testing.T) {
+	c := newCluster(t)
+	inside, outside, seen := netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("198.51.100.9")
+	want := func(name string, want Machine) {
+		t.Helper()
+		claim, err := c.claims().get(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, known := MachineOf(claim)
+		got.Key = ""
+		if !reflect.DeepEqual(got, want) || known != (len(want.Addresses) > 0) {
+			t.Errorf("%s: %v %+v, want %+v", name, known, got, want)
+		}
+	}
+	labels := map[string]string{"example.com/zone": "b"}
+	m := newMachine(t, "a")
+	m.request.Addresses, m.request.External, m.request.Labels = []netip.Addr{inside}, []netip.Addr{outside, seen}, labels
+	c.want(t, agentToken, m, join.PathAgent, 200, "")
+	want("a", Machine{Addresses: []netip.Addr{inside}, External: []netip.Addr{seen}, Labels: labels})
+
+	m.request.Addresses = []netip.Addr{outside}
+	c.want(t, who{node: "a"}, m, join.PathAgent, 200, "") // renewal
+	want("a", Machine{Addresses: []netip.Addr{inside}, External: []netip.Addr{seen}, Labels: labels})
+
+	m = newMachine(t, "b")
+	m.request.Addresses, m.request.External = []netip.Addr{inside}, []netip.Addr{outside}
+	c.want(t, serverToken, m, join.PathServer, 200, "")
+	want("b", Machine{Server: true, Addresses: []netip.Addr{inside}, External: []netip.Addr{outside}})
+
+	c.want(t, agentToken, newMachine(t, "before"), join.PathAgent, 200, "")
+	want("before", Machine{})
 }
