@@ -74,7 +74,7 @@ func TestCompletionOfValues(t *testing.T) {
 		{"support-bundle ", "", none},
 		{"support-bundle --output ", "gz", ":8"},
 		{"man token ", "create list delete rotate join-command", none},
-		{"server --flannel-backend ", "vxlan host-gw none", none},
+		{"server --flannel-backend ", "vxlan host-gw wireguard-native none", none},
 		{"server --data-dir ", "", dirs},
 		{"version -o ", "json yaml", none},
 		{"help ", "exit-codes " + strings.Join(topCommands(), " "), none},

@@ -151,6 +151,7 @@ var known = map[schema.GroupKind]meta.RESTScope{
 	{Kind: "ServiceAccount"}: meta.RESTScopeNamespace,
 	{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}: meta.RESTScopeRoot,
 	{Group: "apiregistration.k8s.io", Kind: "APIService"}:             meta.RESTScopeRoot,
+	{Group: "flowcontrol.apiserver.k8s.io", Kind: "FlowSchema"}:       meta.RESTScopeRoot,
 	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:         meta.RESTScopeRoot,
 	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}:  meta.RESTScopeRoot,
 	{Group: "rbac.authorization.k8s.io", Kind: "Role"}:                meta.RESTScopeNamespace,
