@@ -9,19 +9,26 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
 
 const (
 	childRoot = "CORACLE_TEST_CONFINED_IN" // the environment variable that makes the test's executable the confined process
+	diverged  = "diverged"                 // its value for a process of which one thread cannot be confined
 	testID    = 60999
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(childRoot) == diverged {
+		fmt.Println(filterWithOtherThread())
+		os.Exit(0)
+	}
 	if root := os.Getenv(childRoot); root != "" {
 		confined(root)
 		os.Exit(0)
@@ -134,5 +141,35 @@ func TestWithoutMountNamespace(t *testing.T) {
 	}
 	if strings.Contains(got, "read /etc/shadow: <nil>") {
 		t.Errorf("another user's file was read:\n%s", got)
+	}
+}
+
+// filterWithOtherThread installs a filter while another thread has one of its own, which the kernel does not replace.
+func filterWithOtherThread() error {
+	if err := allThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); err != nil {
+		return err
+	}
+	ready := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		allow := unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW}
+		prog := unix.SockFprog{Len: 1, Filter: &allow}
+		_, _, errno := syscall.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog)))
+		ready <- asError(errno)
+		select {}
+	}()
+	if err := <-ready; err != nil {
+		return err
+	}
+	return filter(NameServer())
+}
+
+// TestFilterNeedsAllThreads: the kernel reports a thread that it cannot confine in another way than errors.
+func TestFilterNeedsAllThreads(t *testing.T) {
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), childRoot+"="+diverged)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "has another filter") {
+		t.Errorf("%v: %s", err, out)
 	}
 }
