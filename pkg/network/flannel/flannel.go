@@ -90,8 +90,19 @@ func (f Flannel) Run(ctx context.Context, ready func()) error {
 // guardPorts holds pods to their own addresses, now and whenever another program has deleted the table for it, until ctx is done.
 func (f Flannel) guardPorts(ctx context.Context) {
 	restore := func() {
-		if err := portguard.Restore(footprint.CNIResults, f.Bridge); err != nil && ctx.Err() == nil {
+		for pause := wireRetryMin; ctx.Err() == nil; pause = min(2*pause, wireRetryMax) {
+			err := portguard.Restore(footprint.CNIResults, f.Bridge)
+			if err == nil {
+				return
+			}
 			logrus.WithField("component", "flannel").WithError(err).Warn("pods of this node may send with the addresses of other pods")
+			if nft.Unsupported(err) {
+				return
+			}
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
 		}
 	}
 	restore()

@@ -99,13 +99,7 @@ func Remove(p Port) error {
 // attached. results is the directory in which the runtime keeps the results of CNI plugins.
 func Restore(results, bridge string) error {
 	ports, err := portsIn(results, bridge)
-	failed := change(func(t table) error {
-		err := t.make()
-		for _, p := range ports {
-			err = errors.Join(err, t.add(p))
-		}
-		return err
-	})
+	failed := change(func(t table) error { return errors.Join(t.make(), t.add(ports...)) })
 	if nft.Unsupported(failed) {
 		failed = fmt.Errorf("the kernel lacks CONFIG_NF_TABLES_BRIDGE: %w", failed)
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/network/nft"
@@ -146,5 +147,31 @@ func TestRestore(t *testing.T) {
 	}
 	if err := Restore(filepath.Join(dir, "missing"), "cni0"); err != nil {
 		t.Errorf("before the first pod: %v", err)
+	}
+}
+
+// TestRestoreMany restores more pods than a node has by default.
+func TestRestoreMany(t *testing.T) {
+	isolate(t)
+	dir := t.TempDir()
+	const pods = 250
+	for i := range pods {
+		name, hw := fmt.Sprintf("veth%d", i), fmt.Sprintf("0a:58:0a:2a:03:%02x", i)
+		if i%2 == 0 {
+			pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: fmt.Sprintf("veth%d", i+1)}
+			if err := netlink.LinkAdd(pair); err != nil {
+				t.Fatal(err)
+			}
+		}
+		text := `{"result":` + resultFor(name, hw, fmt.Sprintf("10.42.3.%d/24", i), fmt.Sprintf("fd42::%x/64", i), fmt.Sprintf("fd43::%x/64", i)) + `}`
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := Restore(dir, "cni0"); err != nil {
+		t.Fatal(err)
+	}
+	if now := list(t); strings.Count(now, " . 10.42.3.") != pods || strings.Count(now, " . fe80::") != pods || strings.Count(now, " . fd43::") != pods {
+		t.Errorf("the table is\n%s", now)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
@@ -35,34 +36,40 @@ func newTable(conn *nftables.Conn) (t table, err error) {
 	return t, err
 }
 
-// elements calls do with the elements of a port.
-func elements(p Port, t table, do func(*nftables.Set, []nftables.SetElement) error) error {
-	// A key has one field after the other, each a multiple of four bytes long.
-	name := make([]byte, unix.IFNAMSIZ)
-	copy(name, p.Name)
-	sender := append(append(name, p.MAC...), 0, 0)
-	var own4, own6 []nftables.SetElement
-	for _, addr := range append([]netip.Addr{linkLocal(p.MAC)}, p.IPs...) {
-		e := nftables.SetElement{Key: append(sender[:len(sender):len(sender)], addr.AsSlice()...)}
-		if addr.Is4() {
-			own4 = append(own4, e)
-		} else {
-			own6 = append(own6, e)
+// chunk is how many elements a message has at most: the kernel takes 64 KiB.
+const chunk = 500
+
+// elements calls do with the elements of ports, few times: each call becomes a message, and the kernel's answers to all messages of a
+// transaction have to fit into the socket's buffer.
+func elements(ports []Port, t table, do func(*nftables.Set, []nftables.SetElement) error) error {
+	var names, own4, own6 []nftables.SetElement
+	for _, p := range ports {
+		// A key has one field after the other, each a multiple of four bytes long.
+		name := make([]byte, unix.IFNAMSIZ)
+		copy(name, p.Name)
+		names = append(names, nftables.SetElement{Key: name})
+		sender := slices.Concat(name, p.MAC, []byte{0, 0})
+		for _, addr := range append([]netip.Addr{linkLocal(p.MAC)}, p.IPs...) {
+			e := nftables.SetElement{Key: slices.Concat(sender, addr.AsSlice())}
+			if addr.Is4() {
+				own4 = append(own4, e)
+			} else {
+				own6 = append(own6, e)
+			}
 		}
 	}
-	for set, all := range map[*nftables.Set][]nftables.SetElement{t.ports: {{Key: name}}, t.own4: own4, t.own6: own6} {
-		if len(all) == 0 {
-			continue
-		}
-		if err := do(set, all); err != nil {
-			return fmt.Errorf("naming the addresses of port %s: %w", p.Name, err)
+	for set, all := range map[*nftables.Set][]nftables.SetElement{t.ports: names, t.own4: own4, t.own6: own6} {
+		for some := range slices.Chunk(all, chunk) {
+			if err := do(set, some); err != nil {
+				return fmt.Errorf("naming the addresses of ports in the set %s: %w", set.Name, err)
+			}
 		}
 	}
 	return nil
 }
 
-func (t table) add(p Port) error    { return elements(p, t, t.conn.SetAddElements) }
-func (t table) remove(p Port) error { return elements(p, t, t.conn.SetDeleteElements) }
+func (t table) add(ports ...Port) error    { return elements(ports, t, t.conn.SetAddElements) }
+func (t table) remove(ports ...Port) error { return elements(ports, t, t.conn.SetDeleteElements) }
 
 // linkLocal is the address that the kernel derives from a MAC (RFC 4291, appendix A).
 func linkLocal(mac net.HardwareAddr) netip.Addr {
