@@ -88,7 +88,8 @@ func (m *manager) guard(ctx context.Context) {
 
 // wire is the nft table that decides what other machines may send to pods. The device of VXLAN takes packets from everybody who can send to its
 // port, and a packet of a pod need not have the pod's address. So the table accepts VXLAN only from nodes, with inside a packet of the
-// node's own pods, and packets with addresses of pods only from the bridge and VXLAN. A pod cannot send VXLAN to nodes in its node's name.
+// node's own pods, and forwards packets with addresses of pods only from the bridge and the overlay: also to other nodes, which would take
+// them for packets of this node's pods. Nobody can have this node send VXLAN to nodes in its name, neither a pod nor through a Service.
 type wire struct {
 	bridge string
 	cidrs  []netip.Prefix
@@ -217,15 +218,17 @@ func (w *wire) render(tx *knftables.Transaction, p peers) {
 	chain("vxlan", "", others, "ip saddr vmap @senders4", "ip6 saddr vmap @senders6", "counter drop")
 	chain("to-node", "", others, "ip daddr @nodes4 counter drop", "ip6 daddr @nodes6 counter drop")
 	chain("input", knftables.InputHook, fmt.Sprintf("udp dport %d jump vxlan", vxlanPort))
-	forward := []string{fmt.Sprintf("iifname %s udp dport %d jump to-node", w.bridge, vxlanPort)}
+	forward := []string{
+		fmt.Sprintf("iifname %s udp dport %d jump to-node", w.bridge, vxlanPort),
+		fmt.Sprintf("udp dport %d ct status dnat jump to-node", vxlanPort), // a Service may have a node's port as its endpoint
+	}
 	ours := []string{w.bridge, footprint.VXLAN, footprint.VXLAN6, footprint.WireGuard, footprint.WireGuard6}
 	for _, cidr := range w.cidrs {
 		ip := "ip"
 		if cidr.Addr().Is6() {
 			ip = "ip6"
 		}
-		forward = append(forward, fmt.Sprintf("iifname != { %s } oifname %s %s saddr %s counter drop",
-			strings.Join(ours, ", "), w.bridge, ip, cidr.Masked()))
+		forward = append(forward, fmt.Sprintf("iifname != { %s } %s saddr %s counter drop", strings.Join(ours, ", "), ip, cidr.Masked()))
 	}
 	chain("forward", knftables.ForwardHook, forward...)
 }

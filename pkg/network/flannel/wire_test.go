@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -156,26 +157,119 @@ func send(to net.UDPAddr, data []byte) error {
 func TestWireRetries(t *testing.T) {
 	w := newWire("cni0", []netip.Prefix{four})
 	fake := knftables.NewFake(knftables.InetFamily, "coracle-wire")
-	opened := make(chan struct{}, 10)
+	attempts := 0
 	w.open = func() (knftables.Interface, error) {
-		opened <- struct{}{}
-		if len(opened) == 1 {
+		if attempts++; attempts == 1 {
 			return nil, os.ErrPermission
 		}
 		return fake, nil
 	}
 	tried := make(chan struct{})
 	go w.keep(t.Context(), tried)
-	for range 3 {
-		w.set(func() peers { return peers{addr4: {netip.MustParsePrefix("10.42.1.0/24")}} })
+	set := func(pods string) { w.set(func() peers { return peers{addr4: {netip.MustParsePrefix(pods)}} }) }
+	await := func(what, rule string) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !strings.Contains(fake.Dump(), rule); runtime.Gosched() {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s is not written", what)
+			}
+		}
 	}
+	set("10.42.1.0/24")
 	<-tried
-	deadline := time.After(time.Minute)
-	for range 2 {
-		select {
-		case <-opened:
-		case <-deadline:
-			t.Fatal("a failure is not tried again")
+	await("what failed", "0xa2a01 accept")
+	for range 3 {
+		set("10.42.1.0/24")
+		for len(w.nodes) > 0 { // until keep has read it
+			runtime.Gosched()
+		}
+	}
+	set("10.42.2.0/24")
+	await("a change", "0xa2a02 accept")
+	if attempts != 3 { // the fake's lock orders this after the write
+		t.Errorf("%d attempts to write, want 3: the failure, its repetition and the change", attempts)
+	}
+}
+
+// TestWireForwards: this machine forwards packets with addresses of pods from the bridge and the overlay only, wherever they go.
+func TestWireForwards(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	runtime.LockOSThread() // the thread ends with the test
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(unix.Unshare(unix.CLONE_NEWNET))
+	for name, value := range map[string]string{"ip_forward": "1", "conf/all/rp_filter": "0", "conf/default/rp_filter": "0"} {
+		if err := os.WriteFile("/proc/sys/net/ipv4/"+name, []byte(value), 0o644); err != nil {
+			t.Skip(err)
+		}
+	}
+	links, sockets := map[string]netlink.Link{}, map[string]int{} // the sockets are at the other ends
+	for i, name := range []string{"cni0", "eth0", "flannel.1"} {
+		must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: "to-" + name}))
+		link, err := netlink.LinkByName(name)
+		must(err)
+		peer, err := netlink.LinkByName("to-" + name)
+		must(err)
+		must(netlink.LinkSetUp(link))
+		must(netlink.LinkSetUp(peer))
+		links[name] = link
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.ETH_P_IP<<8&0xffff|unix.ETH_P_IP>>8)
+		must(err)
+		defer unix.Close(fd)
+		must(unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: unix.ETH_P_IP<<8&0xffff | unix.ETH_P_IP>>8, Ifindex: peer.Attrs().Index}))
+		must(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 5}))
+		sockets[name] = fd
+		to := net.IPv4(10, 42, byte(i), 7) // who is there
+		must(netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: netlink.NewIPNet(to)}))
+		elsewhere := net.HardwareAddr{2, 0, 0, 0, 0, 7} // or the other end forwards it too
+		must(netlink.NeighAdd(&netlink.Neigh{LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: to, HardwareAddr: elsewhere}))
+	}
+	w := newWire("cni0", []netip.Prefix{four})
+	must(w.write(t.Context(), peers{addr4: {netip.MustParsePrefix("10.42.2.0/24")}}))
+	packet := func(into string, from, to [4]byte) []byte {
+		header := slices.Concat([]byte{0x45, 0, 0, 20, 0, 1, 0, 0, 64, 253, 0, 0}, from[:], to[:])
+		sum := 0
+		for i, b := range header {
+			sum += int(b) << (8 * (1 - i%2))
+		}
+		sum = ^(sum>>16 + sum&0xffff)
+		header[10], header[11] = byte(sum>>8), byte(sum)
+		return slices.Concat(links[into].Attrs().HardwareAddr, make([]byte, 6), []byte{0x08, 0x00}, header)
+	}
+	own, other, stranger := [4]byte{10, 42, 0, 7}, [4]byte{10, 42, 2, 7}, [4]byte{198, 51, 100, 7}
+	for _, tt := range []struct {
+		name, in, out string
+		from, to      [4]byte
+		pass          bool
+	}{
+		{"a pod to another node", "cni0", "flannel.1", own, other, true},
+		{"another node's pod", "flannel.1", "cni0", other, own, true},
+		{"a stranger", "eth0", "cni0", stranger, own, true},
+		{"a stranger as another node's pod", "eth0", "cni0", other, own, false},
+		{"a stranger as a pod, to another node", "eth0", "flannel.1", own, other, false},
+	} {
+		_, err := unix.Write(sockets[tt.in], packet(tt.in, tt.from, tt.to))
+		must(err)
+		end := [4]byte{198, 51, 100, 250}
+		_, err = unix.Write(sockets[tt.in], packet(tt.in, end, tt.to)) // always arrives
+		must(err)
+		passed := false
+		for frame := make([]byte, 2000); ; {
+			size, err := unix.Read(sockets[tt.out], frame)
+			must(err)
+			if size >= 34 && [4]byte(frame[26:30]) == end {
+				break
+			}
+			passed = passed || size >= 34 && [4]byte(frame[26:30]) == tt.from
+		}
+		if passed != tt.pass {
+			t.Errorf("%s: passes: %t", tt.name, passed)
 		}
 	}
 }
