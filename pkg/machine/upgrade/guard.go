@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/core/supervise"
 	"github.com/coracle-dev/coracle/pkg/machine/payload"
 	"github.com/coracle-dev/coracle/pkg/machine/release"
+	"github.com/coracle-dev/coracle/pkg/network/nft"
 )
 
 // fresh is how long after it was armed a trial may begin. A later start of the service has another cause.
@@ -23,13 +25,14 @@ const fresh = 10 * time.Minute
 // engine does the part of an upgrade that happens while the service is stopped. Tests replace its fields.
 type engine struct {
 	place
-	at   func(step string) // called before each step, so that a test can stop it there
-	now  func() time.Time
-	boot string
+	at           func(step string) // called before each step, so that a test can stop it there
+	now          func() time.Time
+	boot         string
+	removeTables func(names ...string) error // removes nft tables
 }
 
 func newEngine(data string) *engine {
-	return &engine{place: place(data), at: func(string) {}, now: time.Now, boot: bootID()}
+	return &engine{place: place(data), at: func(string) {}, now: time.Now, boot: bootID(), removeTables: nft.Remove}
 }
 
 // Guard is run by the old version's executable before each start of the service while a trial is pending. It begins the trial
@@ -141,6 +144,13 @@ const (
 )
 
 func (e *engine) swap(s State) error {
+	if s.Back || s.downgrade() {
+		// The older version may not know these tables, and would leave them as they are while pods and nodes come and go.
+		e.at("remove tables")
+		if err := e.removeTables(footprint.WireTable, footprint.PortTable); err != nil {
+			return err
+		}
+	}
 	if s.OldData {
 		if err := e.replaceDatastore(s.Dirs, e.previous(dataName)); err != nil {
 			return err
@@ -284,14 +294,4 @@ func (e *engine) why(s State) string {
 		return unexplained
 	}
 	return cmp.Or(lastExit(p), "it ended, or was restarted, while it was on trial")
-}
-
-// lastExit returns why a child process ended; "" if none has.
-func lastExit(front state.Process) string {
-	for _, c := range front.Children {
-		if c.LastExit != "" && c.LastExit != "was stopped" {
-			return c.Name + " " + c.LastExit
-		}
-	}
-	return ""
 }

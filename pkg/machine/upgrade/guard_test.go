@@ -19,6 +19,8 @@ type machine struct {
 	dirs   paths.Dirs
 	binary string
 	boot   string
+	// removed are the nft tables that guards have removed.
+	removed []string
 }
 
 func newMachine(t *testing.T, dir string) *machine {
@@ -85,6 +87,12 @@ func (m *machine) guard(left *int, steps *[]string) (lived bool) {
 		if *left--; *left == -1 {
 			panic(died{})
 		}
+	}, removeTables: func(names ...string) error {
+		if m.read(m.binary) != "old" {
+			m.t.Error("tables are removed after the executable was swapped")
+		}
+		m.removed = append(m.removed, names...)
+		return nil
 	}}
 	defer func() {
 		if p := recover(); p != nil && p != (died{}) {
@@ -323,6 +331,33 @@ func TestGuard(t *testing.T) {
 				t.Errorf("the data that was given up is %q", given)
 			}
 		})
+	}
+}
+
+// TestTablesOfNewerVersion: an older version does not find nft tables that it may not know.
+func TestTablesOfNewerVersion(t *testing.T) {
+	both := []string{"inet coracle-wire", "bridge coracle-ports"}
+	for name, c := range map[string]struct {
+		change func(*State)
+		want   []string
+	}{
+		"upgrade": {func(*State) {}, nil},
+		"rollback": {func(s *State) {
+			s.Back, s.From.Version, s.To.Version = true, "v1.37.1+coracle.dev", "v1.37.1+coracle.dev"
+		}, both},
+		"downgrade": {func(s *State) { s.From.Version, s.To.Version = s.To.Version, s.From.Version }, both},
+	} {
+		m := newMachine(t, t.TempDir())
+		m.arm(c.change)
+		never := 1000
+		m.guard(&never, nil)
+		if m.read(m.binary) != "new" || !slices.Equal(m.removed, c.want) {
+			t.Errorf("%s: the %s version runs, and the tables %q were removed", name, m.read(m.binary), m.removed)
+		}
+		m.guard(&never, nil)
+		if len(m.removed) != len(c.want) {
+			t.Errorf("%s failed: the tables %q were removed", name, m.removed)
+		}
 	}
 }
 

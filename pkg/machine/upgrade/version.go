@@ -46,6 +46,13 @@ func older(a, b number) bool {
 	return a.count >= 0 && b.count >= 0 && a.count < b.count
 }
 
+// downgrade reports whether the trial is one of an older version.
+func (s State) downgrade() bool {
+	from, err := parseVersion(s.From.Version)
+	to, too := parseVersion(s.To.Version)
+	return err == nil && too == nil && older(to, from)
+}
+
 // Step returns why file must not replace the executable of a stopped service; nil if it may, or if the installed executable is
 // damaged so that its version is unknown.
 func Step(ctx context.Context, t Target, file string) error {

@@ -202,3 +202,13 @@ func (w *watcher) settle(ctx context.Context, s State) error {
 	})
 	return changed
 }
+
+// lastExit returns why a child process ended; "" if none has.
+func lastExit(front state.Process) string {
+	for _, c := range front.Children {
+		if c.LastExit != "" && c.LastExit != "was stopped" {
+			return c.Name + " " + c.LastExit
+		}
+	}
+	return ""
+}
