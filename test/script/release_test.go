@@ -4,8 +4,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/machine/release"
 	"github.com/coracle-dev/coracle/test/mirror"
@@ -31,11 +33,16 @@ func TestRelease(t *testing.T) {
 	if err := os.Remove(signature); err != nil {
 		t.Fatal(err)
 	}
-	write(t, dir, "channel", version+" 1\n")
+	write(t, dir, "channel", version+"\n")
 	if out, err := run("", "../../scripts/release", "sign", dir); err == nil || !strings.Contains(out, "CORACLE_RELEASE_KEY must name") {
 		t.Errorf("without a key it says %q (%v)", out, err)
 	}
 	call(t, private, "../../scripts/release", "sign", dir)
+	line, _, _ := strings.Cut(read(t, filepath.Join(dir, "channel")), "\n")
+	seconds, err := strconv.ParseInt(strings.TrimPrefix(line, version+" "), 10, 64)
+	if age := time.Since(time.Unix(seconds, 0)); err != nil || age < 0 || age > time.Hour {
+		t.Errorf("the channel's line is %q, without the time of signing (%v)", line, err)
+	}
 	first := read(t, signature)
 	call(t, private, "../../scripts/release", "sign", dir)
 	if read(t, signature) != first {
