@@ -180,10 +180,11 @@ func (t *trial) collect(failed bool) {
 	switch {
 	case t.artifacts != "":
 		text, err := t.session.Secrets(ctx)
-		if err != nil {
-			err = fmt.Errorf("reading the Secrets, whose values are removed from artifacts: %w", err)
+		a := t.who.artifacts(t.artifacts, secretsIn(text)...)
+		if a.Unsure = err != nil; a.Unsure {
+			err = fmt.Errorf("ConfigMaps and logs of pods are left out of the artifacts, because the Secrets to remove from them are not known: %w", err)
 		}
-		if err := errors.Join(err, t.session.Collect(ctx, t.who.artifacts(t.artifacts, secretsIn(text)...))); err != nil {
+		if err := errors.Join(err, t.session.Collect(ctx, a)); err != nil {
 			exitcode.Print(os.Stderr, err)
 		}
 		t.say("artifacts are in " + t.artifacts)
