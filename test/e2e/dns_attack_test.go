@@ -39,7 +39,7 @@ func testCorefileReadsNoFiles(t *testing.T, h *hosts.Host) {
 	for _, directive := range []string{
 		"file " + file + " x", "hosts " + file, "hosts /etc/shadow", "file " + key + " x", "file ../.." + file + " y",
 		"import" + " " + file, "forward x /proc/self/environ", "forward x tls://192.0.2.1 {\ntls " + file + " " + file + " " + file + "\n}",
-		"template IN A x {\nanswer \"{{ .Zone }}\"\n}\nimport " + file, "nonsense {$PATH}",
+		"template IN A x {\nanswer \"{{ .Zone }}\"\n}\nimport " + file, "acl {\n{$PATH}\n}",
 	} {
 		edit(strings.Replace(corefile, "{", "{\n"+directive+"\n", 1))
 		if out, _ := inClient(h, "nslookup -type=a "+planted); strings.Contains(out, "192.0.2.66") {

@@ -37,8 +37,8 @@ type DNS struct {
 	Before func() []netip.AddrPort
 	// Kubeconfig is the node's. It has permission to read Services, EndpointSlices, Namespaces and the ConfigMap.
 	Kubeconfig string
-	// Dir is all that CoreDNS sees of the machine's files, as its root directory: copies of the host's resolv.conf and public
-	// authorities, and what an administrator puts there.
+	// Dir is all that CoreDNS sees of the machine's files, as its root directory: copies of the host's resolv.conf, hosts and
+	// public authorities, and what an administrator puts there.
 	Dir string
 	// Log configures the child's log.
 	Log config.Log
@@ -65,7 +65,7 @@ func (d DNS) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	r := &running{DNS: d, client: client, listenKnown: make(chan struct{}), log: logrus.WithField("component", "dns")}
+	r := &running{DNS: d, client: client, listenKnown: make(chan struct{}), notCopied: map[string]bool{}, log: logrus.WithField("component", "dns")}
 	if r.api, err = apiProxy(d.Kubeconfig, r.readsPods.Load); err != nil {
 		return err
 	}
@@ -95,7 +95,8 @@ type running struct {
 	readsPods atomic.Bool
 	current   atomic.Pointer[process]
 	upstreams []string
-	corefile  string // the Corefile in use, before render
+	corefile  string          // the Corefile in use, before render
+	notCopied map[string]bool // the host's files that could not be copied, by path
 	report    clusterdns.Status
 }
 
@@ -153,6 +154,7 @@ func (r *running) follow(ctx context.Context, unanswered <-chan error) error {
 				continue
 			}
 		case <-look.C:
+			r.copyHostFiles(hostFile{[]string{hostsFile}, hostsFile}) // the plugin hosts notices a change by itself
 			now := upstreams(r.ResolvConf, r.ownAddresses())
 			if slices.Equal(now, r.upstreams) {
 				continue
@@ -176,6 +178,6 @@ func (r *running) follow(ctx context.Context, unanswered <-chan error) error {
 	}
 }
 
-// hostInterval is the time between two looks at the host's resolv.conf. The file is polled because events miss some of the ways in which
-// it changes: it may be replaced, a symbolic link, or a bind mount.
+// hostInterval is the time between two looks at the host's resolv.conf and hosts. The files are polled because events miss some of the
+// ways in which they change: they may be replaced, symbolic links, or bind mounts.
 const hostInterval = 2 * time.Second

@@ -42,7 +42,7 @@ func (r *running) load(corefile, source string) error {
 	if err != nil {
 		return err
 	}
-	if err := fillDirectory(r.Dir, r.ResolvConf); err != nil {
+	if err := r.fillDirectory(); err != nil {
 		return err
 	}
 	child, err := r.child()

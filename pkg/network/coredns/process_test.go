@@ -61,12 +61,12 @@ func secret(t *testing.T) string {
 
 // TestPluginsReadNoFiles: a Corefile's plugins open none of root's files, and no error quotes one.
 func TestPluginsReadNoFiles(t *testing.T) {
+	t.Setenv("CORACLE_TEST_SECRET", "hunter2") // before the child starts, which would inherit it
 	p, path := startChild(t), secret(t)
-	t.Setenv("CORACLE_TEST_SECRET", "hunter2")
 	for _, directive := range []string{
 		"file " + path + " x", "hosts " + path, "import " + path, "import ../../../../../../" + path,
 		"forward . tls://127.0.0.1 {\n tls " + path + " " + path + " " + path + "\n}",
-		"kubernetes {\n kubeconfig " + path + "\n}", "forward . " + path, "acl {$CORACLE_TEST_SECRET}",
+		"kubernetes {\n kubeconfig " + path + "\n}", "forward . " + path, "acl {\n {$CORACLE_TEST_SECRET}\n}",
 		"kubernetes {\n endpoint https://127.0.0.1:1\n tls " + path + " " + path + " " + path + "\n}",
 	} {
 		err := p.load(fmt.Appendf(nil, ".:%d {\n bind 127.0.0.1\n %s\n}\n", freePort(t), strings.ReplaceAll(directive, "forward", forwardDirective)))
