@@ -159,8 +159,11 @@ func TestAction(t *testing.T) {
 		t.Errorf("loading an image: %v: %s", err, out)
 	}
 	l.use(env, map[string]string{"do": "down", "artifacts": "cluster"})
-	if err := contains("logs", l.Run("cat", workspace+"/cluster/nodes.log"), "coracle is ready"); err != nil {
-		t.Error(err)
+	for _, node := range []string{"server-1", "agent-1"} {
+		log := l.Run("sh", "-c", "tar -xzOf "+workspace+"/cluster/*-"+node+".tar.gz | grep -ac 'coracle is ready'; true")
+		if strings.TrimSpace(log) == "0" {
+			t.Errorf("the bundle of %s lacks its log", node)
+		}
 	}
 	if err := contains("pods", l.Run("cat", workspace+"/cluster/pods.txt"), "web-"); err != nil {
 		t.Error(err)
