@@ -66,6 +66,9 @@ func (s *Server) request(r *http.Request, skew int) (req join.Request, key strin
 	if req, key, err = join.ReadRequest(r.Body); err != nil {
 		return req, "", newRefusal(http.StatusBadRequest, "%v", err)
 	}
+	if err := checkMachine(req); err != nil {
+		return req, "", err
+	}
 	if err := checkVersion(req.Version, s.Version, skew); err != nil {
 		return req, "", err
 	}

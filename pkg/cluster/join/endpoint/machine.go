@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 )
@@ -32,6 +33,31 @@ func MachineOf(claim *coordinationv1.Lease) (m Machine, known bool) {
 		return Machine{}, false
 	}
 	return m, true
+}
+
+// Limits of what a machine may say of itself. All of it is recorded in its claim, whose annotations have 256 KiB: one that is full could not be
+// revoked.
+const (
+	maxLabels    = 64
+	maxAddresses = 16
+)
+
+// checkMachine refuses labels that Kubernetes would refuse, addresses that are none, and too many of them.
+func checkMachine(req join.Request) error {
+	if len(req.Labels) > maxLabels || len(req.Addresses) > maxAddresses || len(req.External) > maxAddresses {
+		return newRefusal(http.StatusBadRequest, "a machine can join with at most %d labels, %d addresses and %[2]d external addresses", maxLabels, maxAddresses)
+	}
+	for key, value := range req.Labels {
+		if wrong := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(wrong) > 0 {
+			return newRefusal(http.StatusBadRequest, "%.300q=%.100q is not a label: %s", key, value, wrong[0])
+		}
+	}
+	for _, ip := range slices.Concat(req.Addresses, req.External) {
+		if !ip.IsValid() || ip.Zone() != "" {
+			return newRefusal(http.StatusBadRequest, "%.100q is not an IP address without a zone", ip)
+		}
+	}
+	return nil
 }
 
 // joinsAs is what the token of a request permits: all of a server; of an agent its labels and internal addresses, and external ones only if

@@ -7,9 +7,13 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
@@ -74,4 +78,51 @@ func TestMachine(t *testing.T) {
 
 	c.want(t, agentToken, newMachine(t, "before"), join.PathAgent, 200, "")
 	want("before", Machine{})
+}
+
+// TestLargeMachine: what a machine says of itself cannot fill its claim, which could not be revoked then.
+func TestLargeMachine(t *testing.T) {
+	ip := netip.MustParseAddr("192.0.2.10")
+	many := map[string]string{}
+	for i := range maxLabels + 1 {
+		many[fmt.Sprintf("example.com/%d", i)] = ""
+	}
+	for name, test := range map[string]struct {
+		change func(*join.Request)
+		text   string
+	}{
+		"many labels":    {func(r *join.Request) { r.Labels = many }, "at most 64 labels"},
+		"a long value":   {func(r *join.Request) { r.Labels = map[string]string{"zone": strings.Repeat("<", 9000)} }, "is not a label"},
+		"no key":         {func(r *join.Request) { r.Labels = map[string]string{"a b": "c"} }, "is not a label"},
+		"many addresses": {func(r *join.Request) { r.Addresses = make([]netip.Addr, maxAddresses+1) }, "at most"},
+		"many external":  {func(r *join.Request) { r.External = make([]netip.Addr, maxAddresses+1) }, "at most"},
+		"a zone":         {func(r *join.Request) { r.Addresses = []netip.Addr{ip, netip.MustParseAddr("fd00::1%x")} }, "without a zone"},
+		"no address":     {func(r *join.Request) { r.External = make([]netip.Addr, 1) }, "without a zone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t, "a")
+			m.request.Addresses = []netip.Addr{ip}
+			test.change(&m.request)
+			newCluster(t).want(t, agentToken, m, join.PathAgent, 400, test.text)
+		})
+	}
+	c := newCluster(t)
+	m := newMachine(t, "a")
+	m.request.Addresses = []netip.Addr{ip}
+	c.want(t, agentToken, m, join.PathAgent, 200, "")
+	if err := c.claims().Revoke(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if claim, err := c.claims().get(t.Context(), "a"); err != nil || claim.Annotations[machineAnnotation] != "" {
+		t.Errorf("a claim that was too large stays so: %v, %v", claim, err)
+	}
+	var claim coordinationv1.Lease
+	for i := range maxRevoked + 9 {
+		key := fmt.Sprint(i)
+		claim.Spec.HolderIdentity = &key
+		restrict(&claim, true)
+	}
+	if k := KeysOf(&claim); len(k.revoked) != maxRevoked || !k.Revoked(fmt.Sprint(maxRevoked+8)) {
+		t.Errorf("%d keys are recorded", len(k.revoked))
+	}
 }

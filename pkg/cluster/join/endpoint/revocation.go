@@ -29,6 +29,10 @@ const (
 // maxKeys limits the recorded keys. A kubelet makes one a year, and one for each request that it gave up.
 const maxKeys = 20
 
+// maxRevoked limits the revoked keys of a name, so that the claim can always be written. A key that is forgotten stays refused, but its machine
+// may join again with a token.
+const maxRevoked = 500
+
 // Keys are the keys that may use a node name, as fingerprints of pki.Fingerprint.
 type Keys struct {
 	// Restricted means that only recorded keys may use the name. Otherwise each key with a certificate may.
@@ -69,6 +73,8 @@ func restrict(claim *coordinationv1.Lease, revoke bool) {
 	if h := holder(claim); revoke && h != "" && !slices.Contains(revoked, h) {
 		revoked = append(revoked, h)
 	}
+	revoked = revoked[max(0, len(revoked)-maxRevoked):]
+	delete(claim.Annotations, machineAnnotation) // of a release before this one, which did not limit it
 	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, revokedAnnotation, strings.Join(revoked, " "))
 	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, allowedAnnotation, "")
 	claim.Spec.HolderIdentity, claim.Spec.AcquireTime = nil, nil
