@@ -57,21 +57,30 @@ func (c Claims) take(ctx context.Context, name, key string, mayReplace func(*cor
 			return err
 		}
 	}
-	if node != nil { // before the claim is written, so that its new owner never has the former machine's Node
+	claim := editable(lease, name)
+	if node != nil || holder(lease) != "" { // first, so that the former machine is refused even if the rest fails
+		restrict(claim, true)
+		if lease, err = c.save(ctx, lease, claim); err != nil {
+			return err
+		}
+		claim = editable(lease, name)
+	}
+	if err := c.clear(ctx, name, node); err != nil {
+		return err
+	}
+	return c.write(ctx, lease, claim, key, joining)
+}
+
+// clear deletes the Node and the pods of the machine that had a node name, before another one has it. node is nil if there is none.
+func (c Claims) clear(ctx context.Context, name string, node *corev1.Node) error {
+	if node != nil {
 		gone := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))}
 		if err := c.Client.CoreV1().Nodes().Delete(ctx, name, gone); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("deleting node %s, which is replaced: %w", name, err)
 		}
 		c.Log.Infof("deleted node %s: another machine takes its place", name)
-		if err := c.Evict(ctx, name); err != nil {
-			c.Log.WithError(err).Warnf("the machine that was node %s may use the service accounts of its pods until they are deleted", name)
-		}
 	}
-	claim := editable(lease, name)
-	if node != nil || holder(lease) != "" {
-		restrict(claim, true)
-	}
-	return c.write(ctx, lease, claim, key, joining)
+	return c.Evict(ctx, name)
 }
 
 // Former returns the other node names that the machine with the key had. It refuses a machine that was removed under any name.
@@ -203,7 +212,8 @@ func (c Claims) write(ctx context.Context, old, claim *coordinationv1.Lease, key
 		claim.Spec.AcquireTime = &now
 	}
 	claim.Spec.HolderIdentity, claim.Spec.RenewTime = &key, &now
-	return c.save(ctx, old, claim)
+	_, err := c.save(ctx, old, claim)
+	return err
 }
 
 func holder(lease *coordinationv1.Lease) string {

@@ -162,7 +162,8 @@ func (c Claims) edit(ctx context.Context, name string, change func(*coordination
 		if err := change(claim); err != nil {
 			return err
 		}
-		return c.save(ctx, old, claim)
+		_, err = c.save(ctx, old, claim)
+		return err
 	})
 	if errors.Is(err, errUnchanged) {
 		return nil
@@ -189,17 +190,17 @@ func editable(claim *coordinationv1.Lease, name string) *coordinationv1.Lease {
 	return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: ClaimPrefix + name, Namespace: metav1.NamespaceSystem}}
 }
 
-// save writes a claim that was read as old, nil if there was none.
-func (c Claims) save(ctx context.Context, old, claim *coordinationv1.Lease) (err error) {
+// save writes a claim that was read as old, nil if there was none, and returns it as it is stored.
+func (c Claims) save(ctx context.Context, old, claim *coordinationv1.Lease) (saved *coordinationv1.Lease, err error) {
 	if old == nil {
-		_, err = c.leases().Create(ctx, claim, metav1.CreateOptions{})
+		saved, err = c.leases().Create(ctx, claim, metav1.CreateOptions{})
 	} else {
-		_, err = c.leases().Update(ctx, claim, metav1.UpdateOptions{})
+		saved, err = c.leases().Update(ctx, claim, metav1.UpdateOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("writing the claim %s: %w", claim.Name, err)
+		return nil, fmt.Errorf("writing the claim %s: %w", claim.Name, err)
 	}
-	return nil
+	return saved, nil
 }
 
 // checkServer refuses a member of etcd for a server that was removed and has not joined again.

@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
@@ -91,10 +94,40 @@ func TestReplacedIsRevoked(t *testing.T) {
 				t.Errorf("%+v", k)
 			}
 			_, err := c.client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{})
-			if gone := apierrors.IsNotFound(err); gone != (node != nil) {
+			if !apierrors.IsNotFound(err) {
 				t.Errorf("the pod of the old machine: %v", err)
 			}
 		})
+	}
+}
+
+// TestReplacedInOrder: the former machine is refused before its Node is deleted, and the name is not given away while it has pods.
+func TestReplacedInOrder(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "a"}}
+	c := newCluster(t, pod)
+	old, m := newMachine(t, "a"), newMachine(t, "a")
+	c.want(t, agentToken, old, join.PathAgent, 200, "")
+	if _, err := c.client.CoreV1().Nodes().Create(t.Context(), nodeAt("a", "192.0.2.7"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	fails := true
+	for _, resource := range []string{"nodes", "pods"} {
+		c.client.PrependReactor("delete", resource, func(k8stesting.Action) (bool, runtime.Object, error) {
+			if k := c.keys(t, "a"); !k.Revoked(old.fingerprint(t)) || k.Allows(old.fingerprint(t)) || k.Allows(m.fingerprint(t)) {
+				t.Errorf("when the %s are deleted: %+v", resource, k)
+			}
+			return fails && resource == "pods", nil, apierrors.NewInternalError(errors.New("etcd is away"))
+		})
+	}
+	m.request.Replace = true
+	c.want(t, replaceToken, m, join.PathAgent, 503, "etcd is away")
+	if c.keys(t, "a").Allows(m.fingerprint(t)) {
+		t.Error("another machine has the name, and the former one has tokens of its pods")
+	}
+	fails = false
+	c.want(t, replaceToken, m, join.PathAgent, 200, "")
+	if pods, err := c.client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); err != nil || len(pods.Items) != 0 || !c.keys(t, "a").Allows(m.fingerprint(t)) {
+		t.Errorf("left are %v, %v", pods, err)
 	}
 }
 
