@@ -59,7 +59,7 @@ func (c Claims) take(ctx context.Context, name, key string, mayReplace func(*cor
 	}
 	claim := editable(lease, name)
 	if node != nil || holder(lease) != "" { // first, so that the former machine is refused even if the rest fails
-		restrict(claim, true)
+		restrict(claim, node != nil || registered(lease))
 		if lease, err = c.save(ctx, lease, claim); err != nil {
 			return err
 		}
@@ -85,7 +85,7 @@ func (c Claims) clear(ctx context.Context, name string, node *corev1.Node) error
 
 // Former returns the other node names that the machine with the key had. It refuses a machine that was removed under any name.
 func (c Claims) Former(ctx context.Context, name, key string) (former []string, err error) {
-	leases, err := c.leases().List(ctx, metav1.ListOptions{ResourceVersion: "0"}) // from the API server's cache
+	leases, err := c.leases().List(ctx, metav1.ListOptions{}) // not from a cache, which may not have a revocation yet
 	if err != nil {
 		return nil, fmt.Errorf("listing the claims for former names of node %s: %w", name, err)
 	}
@@ -107,8 +107,13 @@ func (c Claims) Former(ctx context.Context, name, key string) (former []string, 
 // the claims tell that those nodes will not come back.
 func (c Claims) Rename(ctx context.Context, former []string, name, key string) error {
 	for _, old := range former {
-		err := c.edit(ctx, old, func(claim *coordinationv1.Lease) error {
-			if holder(claim) != key {
+		node, err := c.node(ctx, old) // read before the claim, so that it is not that of another machine which takes the name meanwhile
+		if err != nil {
+			return err
+		}
+		var its bool
+		err = c.edit(ctx, old, func(claim *coordinationv1.Lease) error {
+			if its = holder(claim) == key; !its {
 				return errUnchanged
 			}
 			restrict(claim, false) // the key is the machine's under its new name
@@ -117,7 +122,11 @@ func (c Claims) Rename(ctx context.Context, former []string, name, key string) e
 		if err != nil {
 			return err
 		}
-		if err := c.Client.CoreV1().Nodes().Delete(ctx, old, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		if !its || node == nil {
+			continue
+		}
+		gone := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))}
+		if err := c.Client.CoreV1().Nodes().Delete(ctx, old, gone); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("deleting node %s, which is node %s now: %w", old, name, err)
 		}
 		c.Log.Infof("deleted node %s: that machine is now node %s", old, name)
@@ -227,6 +236,9 @@ func holder(lease *coordinationv1.Lease) string {
 func young(lease *coordinationv1.Lease) bool {
 	return lease.Spec.AcquireTime != nil && time.Since(lease.Spec.AcquireTime.Time) < ClaimAge
 }
+
+// registered reports whether the machine has made its Node; one that was only too slow may join again with its key.
+func registered(lease *coordinationv1.Lease) bool { return lease.Spec.AcquireTime == nil }
 
 // ClaimedBy returns the node name that a Lease claims, "" for other Leases.
 func ClaimedBy(lease string) string {

@@ -87,6 +87,11 @@ func TestReplacedIsRevoked(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			if node == nil {
+				if err := c.claims().Registered(t.Context(), "a"); err != nil {
+					t.Fatal(err)
+				}
+			}
 			m.request.Replace = true
 			c.want(t, who{groups: []string{join.GroupAgent, join.GroupReplace}}, m, join.PathAgent, 200, "")
 			k := c.keys(t, "a")
@@ -128,6 +133,45 @@ func TestReplacedInOrder(t *testing.T) {
 	c.want(t, replaceToken, m, join.PathAgent, 200, "")
 	if pods, err := c.client.CoreV1().Pods("").List(t.Context(), metav1.ListOptions{}); err != nil || len(pods.Items) != 0 || !c.keys(t, "a").Allows(m.fingerprint(t)) {
 		t.Errorf("left are %v, %v", pods, err)
+	}
+}
+
+// TestSlow: a machine that was too slow to register loses the name only, and can join under another one with its key.
+func TestSlow(t *testing.T) {
+	c := newCluster(t)
+	slow, m := newMachine(t, "a"), newMachine(t, "a")
+	c.want(t, agentToken, slow, join.PathAgent, 200, "")
+	m.request.Replace = true
+	c.want(t, replaceToken, m, join.PathAgent, 200, "")
+	if k := c.keys(t, "a"); k.Allows(slow.fingerprint(t)) || k.Revoked(slow.fingerprint(t)) || !k.Allows(m.fingerprint(t)) {
+		t.Errorf("%+v", k)
+	}
+	other := newMachine(t, "b")
+	other.key = slow.key
+	other.sign(t)
+	c.want(t, agentToken, other, join.PathAgent, 200, "")
+}
+
+// TestRenameLeavesOthers: a former name that another machine has meanwhile keeps its Node.
+func TestRenameLeavesOthers(t *testing.T) {
+	c := newCluster(t, nodeAt("a", "192.0.2.7"))
+	m := newMachine(t, "a")
+	m.request.Replace = true
+	c.want(t, replaceToken, m, join.PathAgent, 200, "")
+	if _, err := c.client.CoreV1().Nodes().Create(t.Context(), nodeAt("a", "192.0.2.8"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.claims().Rename(t.Context(), []string{"a"}, "b", "a key of another machine"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.client.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{}); err != nil || !c.keys(t, "a").Allows(m.fingerprint(t)) {
+		t.Errorf("the other machine's node: %v", err)
+	}
+	if err := c.claims().Rename(t.Context(), []string{"a"}, "b", m.fingerprint(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.client.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the own former node: %v", err)
 	}
 }
 
