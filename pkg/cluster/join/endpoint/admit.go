@@ -80,6 +80,9 @@ func (s *Server) admit(r *http.Request, who caller, req join.Request, key string
 	if !who.in(join.GroupAgent) && !who.in(join.GroupServer) {
 		return nil, newRefusal(http.StatusForbidden, "%s cannot join without a token: make one with coracle token create", who.name)
 	}
+	if err := s.notAMember(r.Context(), who, req.Node); err != nil {
+		return nil, err
+	}
 	former, err := s.claims().Former(r.Context(), req.Node, key)
 	if err != nil {
 		return nil, err
@@ -99,6 +102,22 @@ func (s *Server) admit(r *http.Request, who caller, req join.Request, key string
 		s.log().WithField("from", r.RemoteAddr).Infof("accepted node %s with token %s", req.Node, strings.TrimPrefix(who.name, "system:bootstrap:"))
 	}
 	return response, err
+}
+
+// notAMember refuses the name of a member of etcd to a token for agents: it is a server's, also while there is no Node.
+func (s *Server) notAMember(ctx context.Context, who caller, name string) error {
+	if s.Members == nil || who.in(join.GroupServer) {
+		return nil
+	}
+	members, err := s.Members.List(ctx)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(members, func(m join.Member) bool { return m.Name == name }) {
+		return newRefusal(http.StatusConflict, "node name %s is a server's, which is a member of etcd: give this machine another name with --node-name, "+
+			"or remove that server with coracle node remove %[1]s --force", name)
+	}
+	return nil
 }
 
 func (s *Server) claims() Claims { return Claims{Client: s.Client, Log: s.log()} }

@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
@@ -276,6 +277,26 @@ func TestMembers(t *testing.T) {
 	if code, body := c.ask(t, server, nil, http.MethodPut, join.PathMembers, nil); code != 405 {
 		t.Errorf("%d %s", code, body)
 	}
+}
+
+type oneMember string
+
+func (m oneMember) List(context.Context) ([]join.Member, error) {
+	return []join.Member{{Name: string(m)}}, nil
+}
+
+func (m oneMember) Add(context.Context, join.AddMember) (join.AddedMember, error) {
+	return join.AddedMember{}, nil
+}
+
+// TestNameOfMember: a server keeps its name without a Node.
+func TestNameOfMember(t *testing.T) {
+	c := newCluster(t)
+	c.Members = oneMember("a")
+	c.want(t, agentToken, newMachine(t, "a"), join.PathAgent, 409, "a member of etcd")
+	c.want(t, replaceToken, newMachine(t, "a"), join.PathAgent, 409, "a member of etcd")
+	c.want(t, agentToken, newMachine(t, "b"), join.PathAgent, 200, "")
+	c.want(t, serverToken, newMachine(t, "a"), join.PathServer, 200, "")
 }
 
 func TestMistakes(t *testing.T) {

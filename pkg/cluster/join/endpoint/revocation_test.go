@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,9 +80,12 @@ func TestReplacedIsRevoked(t *testing.T) {
 	for name, node := range map[string]*corev1.Node{"with a Node": nodeAt("a", "192.0.2.7"), "without": nil} {
 		t.Run(name, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "a"}}
-			c := newCluster(t, pod)
+			c := newCluster(t)
 			old, m := newMachine(t, "a"), newMachine(t, "a")
 			c.want(t, agentToken, old, join.PathAgent, 200, "")
+			if _, err := c.client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
 			if node != nil {
 				if _, err := c.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
@@ -109,16 +113,25 @@ func TestReplacedIsRevoked(t *testing.T) {
 // TestReplacedInOrder: the former machine is refused before its Node is deleted, and the name is not given away while it has pods.
 func TestReplacedInOrder(t *testing.T) {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}, Spec: corev1.PodSpec{NodeName: "a"}}
-	c := newCluster(t, pod)
+	c := newCluster(t)
 	old, m := newMachine(t, "a"), newMachine(t, "a")
 	c.want(t, agentToken, old, join.PathAgent, 200, "")
+	if _, err := c.client.CoreV1().Pods("default").Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	if _, err := c.client.CoreV1().Nodes().Create(t.Context(), nodeAt("a", "192.0.2.7"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	fails := true
 	for _, resource := range []string{"nodes", "pods"} {
 		c.client.PrependReactor("delete", resource, func(k8stesting.Action) (bool, runtime.Object, error) {
-			if k := c.keys(t, "a"); !k.Revoked(old.fingerprint(t)) || k.Allows(old.fingerprint(t)) || k.Allows(m.fingerprint(t)) {
+			// Not with the client, which is locked.
+			claim, err := c.client.Tracker().Get(coordinationv1.SchemeGroupVersion.WithResource("leases"), metav1.NamespaceSystem, ClaimPrefix+"a")
+			if err != nil {
+				t.Error(err)
+				return false, nil, nil
+			}
+			if k := KeysOf(claim.(*coordinationv1.Lease)); !k.Revoked(old.fingerprint(t)) || k.Allows(old.fingerprint(t)) || k.Allows(m.fingerprint(t)) {
 				t.Errorf("when the %s are deleted: %+v", resource, k)
 			}
 			return fails && resource == "pods", nil, apierrors.NewInternalError(errors.New("etcd is away"))
