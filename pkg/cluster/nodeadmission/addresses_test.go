@@ -173,6 +173,18 @@ func TestRegisters(t *testing.T) {
 	}
 }
 
+// TestOwn: the server's node name alone gives no trust.
+func TestOwn(t *testing.T) {
+	for key, want := range map[string]string{"key": "true", "another": "", "": ""} {
+		p := plugin(t)
+		p.own, p.key = "former", key
+		now := node(func(n *core.Node) { n.Labels[enableLB] = "true" })
+		if err := p.Admit(from("192.0.2.10"), attributes("system:node:former", "", now, nil), nil); err != nil || now.Labels[enableLB] != want {
+			t.Errorf("the server has key %q, and the machine that joined as its node %v, %v", key, now.Labels, err)
+		}
+	}
+}
+
 // TestRequested: annotations from which the control plane and other nodes take addresses.
 func TestRequested(t *testing.T) {
 	p := plugin(t)

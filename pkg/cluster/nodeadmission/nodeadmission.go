@@ -14,6 +14,8 @@ import (
 	"sync"
 
 	"github.com/sirupsen/logrus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/warning"
@@ -22,6 +24,7 @@ import (
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/kubernetes/pkg/apis/coordination"
 	"k8s.io/kubernetes/pkg/apis/core"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
@@ -38,7 +41,7 @@ const kubeletUser = "system:node:"
 // Plugin restricts what nodes write. Without it, root on one node could take the place of others.
 type Plugin struct {
 	*admission.Handler
-	own      string       // the node of this server, which is trusted
+	own, key string       // the node of this server, which is trusted, and the fingerprint of its key
 	reserved []netip.Addr // addresses of this server
 	networks []netip.Prefix
 
@@ -57,6 +60,7 @@ func New(cfg config.Config) *Plugin {
 		Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete),
 		own:     cfg.Node.Name, told: map[string]string{},
 	}
+	p.key, _ = pki.Identity(cfg.Dirs) // without its key no server starts
 	p.reserved = append(p.reserved, cfg.API.Advertise, cfg.API.Bind)
 	p.reserved = append(append(p.reserved, cfg.Node.IPs...), cfg.Node.ExternalIPs...)
 	for _, san := range cfg.API.SANs {
@@ -92,7 +96,7 @@ func (p *Plugin) ValidateInitialization() error {
 // Admit leaves out what a node may not say of itself.
 func (p *Plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	w, ok := p.write(ctx, a)
-	if !ok || w.name == p.own || kube.IsServer(w.stored()) {
+	if !ok || kube.IsServer(w.stored()) || p.isOwn(ctx, w.name) {
 		return nil
 	}
 	if w.old == nil {
@@ -106,6 +110,15 @@ func (p *Plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	}
 	p.tell(ctx, w)
 	return nil
+}
+
+// isOwn reports whether a node name is this server's, and not that of a machine that has claimed it. Until the server has, nobody can.
+func (p *Plugin) isOwn(ctx context.Context, name string) bool {
+	if name != p.own {
+		return false
+	}
+	claim, err := p.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, endpoint.ClaimPrefix+name, metav1.GetOptions{})
+	return apierrors.IsNotFound(err) || err == nil && p.key != "" && ptr.Deref(claim.Spec.HolderIdentity, "") == p.key
 }
 
 // Validate refuses what a node must not write, and changes of claims.
