@@ -8,8 +8,11 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/hashicorp/yamux"
 )
 
 // raw is a peer that sends frames as it likes.
@@ -203,6 +206,55 @@ func (p *pair) age(by time.Duration) {
 	defer a.mu.Unlock()
 	for s := range a.streams {
 		s.since = s.since.Add(-by)
+	}
+}
+
+// TestStallClock: the time for which a stream was not read counts from when the room was used up. Room is free again when a buffer was released.
+func TestStallClock(t *testing.T) {
+	a := newAllowance()
+	var all []*stream
+	for range 3 {
+		s := &stream{Stream: &yamux.Stream{}}
+		a.hold(s, maxWindow)
+		s.since = s.since.Add(-time.Hour)
+		all = append(all, s)
+	}
+	if changed, _, stalled, left := a.full(); changed == nil || stalled != nil || left <= 0 {
+		t.Errorf("the room is used up: %v, to be closed at once: %v, left: %s", changed != nil, stalled != nil, left)
+	}
+	a.filled = a.filled.Add(-stallTimeout)
+	if _, _, stalled, _ := a.full(); !slices.Contains(all, stalled) {
+		t.Error("no stream is closed that nobody reads")
+	}
+
+	a.release(all[1], maxWindow)
+	_, empty, _, _ := a.full()
+	since, ok := empty[all[1]]
+	if !ok {
+		t.Fatal("a stream without data is not found")
+	}
+	a.hold(all[1], 1)
+	a.release(all[1], 1)
+	if a.shrunk(all[1], since); a.held != 3*maxWindow {
+		t.Error("the buffer of a stream does not count, to which data came before it could be released")
+	}
+	if a.shrunk(all[1], all[1].since); a.held != 2*maxWindow {
+		t.Errorf("%d bytes are held", a.held)
+	}
+}
+
+// TestDialEnds: a dial ends with its context, even if the node reads nothing.
+func TestDialEnds(t *testing.T) {
+	hub := &Hub{}
+	hostileNode(t, hub)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if _, err := hub.Dial(ctx, "n", "10.0.0.1:80"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %s", took)
 	}
 }
 

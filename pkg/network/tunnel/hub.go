@@ -167,7 +167,35 @@ func (h *Hub) Dial(ctx context.Context, node, address string) (net.Conn, error) 
 	if session == nil {
 		return nil, ErrNoTunnel
 	}
-	conn, err := session.open()
+	type result struct {
+		conn *stream
+		err  error
+	}
+	done := make(chan result)
+	go func() { // a node that does not read makes even the opening of a stream wait
+		conn, err := session.dial(ctx, address)
+		select {
+		case done <- result{conn, err}:
+		case <-ctx.Done():
+			if err == nil {
+				_ = conn.Close()
+			}
+		}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return nil, r.err
+		}
+		return r.conn, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// dial opens a stream that is connected to an address.
+func (s *session) dial(ctx context.Context, address string) (*stream, error) {
+	conn, err := s.open()
 	if err != nil {
 		return nil, fmt.Errorf("opening a stream: %w", err)
 	}

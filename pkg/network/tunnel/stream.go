@@ -80,6 +80,7 @@ func (r reader) Read(p []byte) (int, error) { return r(p) }
 type allowance struct {
 	mu      sync.Mutex
 	held    int                  // the sum of all peaks
+	filled  time.Time            // when held reached maxHeld last
 	streams map[*stream]struct{} // those with a peak
 	changed chan struct{}        // closed when a stream was read; nil if no goroutine waits
 }
@@ -89,7 +90,8 @@ const (
 	maxWindow = 512 << 10
 	// maxHeld is the allowance in bytes; a frame may exceed it by maxWindow. It is the room of three streams that are not read at all.
 	maxHeld = 3 * maxWindow
-	// stallTimeout is how long a stream may be unread while the allowance is used up. Meanwhile all streams of the peer wait.
+	// stallTimeout is how long a stream may be unread while the allowance is used up. Meanwhile all streams of the peer wait. The time before does not
+	// count, as then the stream was in nobody's way.
 	stallTimeout = time.Second
 	// closeTimeout is how long the peer has to close a stream that this end has closed.
 	closeTimeout = 10 * time.Second
@@ -108,9 +110,13 @@ func (a *allowance) hold(s *stream, n int) {
 		s.since = time.Now()
 	}
 	if s.unread += n; s.unread > s.peak {
+		before := a.held
 		a.held += s.unread - s.peak
 		s.peak = s.unread
 		a.streams[s] = struct{}{}
+		if before < maxHeld && a.held >= maxHeld {
+			a.filled = time.Now()
+		}
 	}
 }
 
@@ -170,11 +176,15 @@ func (a *allowance) reason(s *stream) error {
 func (a *allowance) wait(done <-chan struct{}) {
 	for {
 		changed, empty, stalled, left := a.full()
-		for _, s := range empty {
-			s.Shrink()
-		}
 		if changed == nil {
 			return
+		}
+		if len(empty) > 0 {
+			for s, since := range empty {
+				s.Shrink()
+				a.shrunk(s, since)
+			}
+			continue
 		}
 		if stalled != nil {
 			go stalled.Close()
@@ -191,32 +201,44 @@ func (a *allowance) wait(done <-chan struct{}) {
 	}
 }
 
-// full makes room if the allowance is used up: the caller has to shrink the empty streams. If that is not enough, it returns a channel that is closed
-// when a stream was read, the stream that was not read for longest if that is stallTimeout, and the time until the next one may be that.
-func (a *allowance) full() (changed <-chan struct{}, empty []*stream, stalled *stream, left time.Duration) {
+// shrunk notes that the buffer of a stream was released, unless data came since the stream was empty.
+func (a *allowance) shrunk(s *stream, since time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s.unread == 0 && s.since.Equal(since) {
+		a.drop(s)
+		a.notify()
+	}
+}
+
+// full says what makes room if the allowance is used up. These are the empty streams, with the time of their last data, which the caller has to shrink.
+// Without any it is a channel that is closed when a stream was read, the stream that is to be closed as it was not read for stallTimeout, and the time
+// until the next one may be that. Without a channel there is room.
+func (a *allowance) full() (changed <-chan struct{}, empty map[*stream]time.Time, stalled *stream, left time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.held < maxHeld {
 		return nil, nil, nil, 0
 	}
+	empty = map[*stream]time.Time{}
 	var oldest *stream
 	for s := range a.streams {
 		switch {
 		case s.Stream == nil: // not accepted yet
 		case s.unread == 0:
-			a.drop(s)
-			empty = append(empty, s)
+			empty[s] = s.since
 		case s.stalled: // being drained
 		case oldest == nil || s.since.Before(oldest.since):
 			oldest = s
 		}
 	}
-	if a.held < maxHeld {
-		return nil, empty, nil, 0
-	}
 	left = stallTimeout
-	if oldest != nil {
-		if left = stallTimeout - time.Since(oldest.since); left <= 0 {
+	if oldest != nil && len(empty) == 0 {
+		since := oldest.since
+		if since.Before(a.filled) {
+			since = a.filled
+		}
+		if left = stallTimeout - time.Since(since); left <= 0 {
 			oldest.stalled, stalled, left = true, oldest, stallTimeout
 		}
 	}
