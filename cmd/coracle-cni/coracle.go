@@ -21,7 +21,7 @@ var errNoBridge = errors.New("this build of coracle-cni has no bridge plugin; bu
 
 func coracleMain() {
 	verbs, ok := bridgeVerbs()
-	p := plugin{bridge: verbs, port: bridgefilter.Attach, guard: portguard.Add, unguard: portguard.Remove}
+	p := plugin{bridge: verbs, port: bridgefilter.Attach, guard: portguard.Add, unguard: portguard.Remove, tidy: portguard.Tidy}
 	funcs := skel.CNIFuncs{Add: p.add, Check: p.check, Del: p.del, GC: p.gc, Status: p.status}
 	if !ok {
 		funcs.Add = func(*skel.CmdArgs) error { return errNoBridge }
@@ -33,9 +33,10 @@ func coracleMain() {
 // plugin within this process for the rest.
 type plugin struct {
 	bridge skel.CNIFuncs
-	// These are bridgefilter.Attach, portguard.Add and portguard.Remove, except in tests.
+	// These are bridgefilter.Attach and functions of package portguard, except in tests.
 	port           func(bridge, port string) error
 	guard, unguard func(portguard.Port) error
+	tidy           func() error
 }
 
 // add waits for the node's subnet: the CNI configuration is written before the node has one, because containerd looks for it only every
@@ -134,8 +135,13 @@ func (p plugin) undo(c conf, args *skel.CmdArgs) error {
 	return leases{c.DataDir, c.Name}.release(args.ContainerID, args.IfName)
 }
 
-// release removes the addresses of the pod's port, which only the previous result names. Errors do not matter: no other port gets the name.
+// release removes the addresses of the pod's port, which is gone. Only the previous result names it, which there is not after an ADD that failed, also one
+// of the next plugins. Errors do not matter: no other port gets the name.
 func (p plugin) release(c conf) {
+	if c.RawPrevResult == nil {
+		_ = p.tidy()
+		return
+	}
 	result, err := json.Marshal(c.RawPrevResult)
 	if err != nil {
 		return

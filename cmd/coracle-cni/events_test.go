@@ -70,6 +70,9 @@ func TestNotices(t *testing.T) {
 	}, unguard: func(p portguard.Port) error {
 		order = append(order, "unguard "+p.Name)
 		return nil
+	}, tidy: func() error {
+		order = append(order, "tidy")
+		return nil
 	}}
 	args := &skel.CmdArgs{ContainerID: "s1", IfName: "eth0", Netns: "n1", StdinData: []byte(conf),
 		Args: "IgnoreUnknown=1;K8S_POD_NAMESPACE=web;K8S_POD_NAME=front;K8S_POD_INFRA_CONTAINER_ID=s1;K8S_POD_UID=u1"}
@@ -96,9 +99,12 @@ func TestNotices(t *testing.T) {
 		t.Fatal(err)
 	}
 	args.StdinData = []byte(conf)
-	stuck = errors.New("no such port")
+	stuck, order = errors.New("no such port"), nil
 	if out, err := printed(func() error { return p.add(args) }); !errors.Is(err, stuck) || len(out) > 0 {
 		t.Errorf("a pod came with a port that was not prepared: %v; printed is %q", err, out)
+	}
+	if got := strings.Join(order, " "); !strings.HasSuffix(got, "unlink tidy del") {
+		t.Errorf("after a failure the order was %s", got)
 	}
 	stuck = nil
 	l.refuse = errors.New("nft is out of order")

@@ -66,7 +66,7 @@ func TestAddUndoes(t *testing.T) {
 	p := plugin{bridge: skel.CNIFuncs{
 		Add: func(*skel.CmdArgs) error { return broken },
 		Del: func(*skel.CmdArgs) error { deleted++; return nil },
-	}}
+	}, tidy: func() error { return nil }}
 	args := &skel.CmdArgs{ContainerID: "a", IfName: "eth0", StdinData: []byte(conf)}
 	if err := p.add(args); !errors.Is(err, broken) {
 		t.Fatalf("got %v", err)
@@ -91,7 +91,7 @@ func TestDelKeepsLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	stuck := errors.New("stuck")
-	p := plugin{bridge: skel.CNIFuncs{Del: func(*skel.CmdArgs) error { return stuck }}}
+	p := plugin{bridge: skel.CNIFuncs{Del: func(*skel.CmdArgs) error { return stuck }}, tidy: func() error { return nil }}
 	args := &skel.CmdArgs{ContainerID: "a", IfName: "eth0", StdinData: []byte(conf)}
 	if err := p.del(args); !errors.Is(err, stuck) {
 		t.Fatalf("got %v", err)

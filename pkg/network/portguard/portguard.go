@@ -95,6 +95,15 @@ func Remove(p Port) error {
 	return nil
 }
 
+// Tidy removes the addresses of ports that do not exist. A runtime whose network plugins failed for a pod does not say which port it had. Without the
+// table it returns an error, whose kind the library hides.
+func Tidy() error {
+	if err := change(func(t table) error { return t.tidy() }); err != nil {
+		return fmt.Errorf("removing the addresses of ports that do not exist: %w", err)
+	}
+	return nil
+}
+
 // Restore makes the table and puts the addresses of all pods of a bridge in force, also of those that an earlier version of coracle
 // attached. results is the directory in which the runtime keeps the results of CNI plugins.
 func Restore(results, bridge string) error {

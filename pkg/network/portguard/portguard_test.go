@@ -115,6 +115,22 @@ func TestTable(t *testing.T) {
 		}
 		expect("after it went", false)
 	}
+	here := p
+	here.Name = "lo"
+	for _, e := range []Port{p, here} {
+		if err := Add(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := Tidy(); err != nil {
+			t.Fatal(err)
+		}
+		expect("when its port was gone", false)
+		if now := list(t); strings.Count(now, `"lo"`) != 4 {
+			t.Errorf("the port that exists lost addresses:\n%s", now)
+		}
+	}
 	if err := nft.Remove("bridge coracle-ports"); err != nil {
 		t.Fatal(err)
 	}

@@ -71,6 +71,37 @@ func elements(ports []Port, t table, do func(*nftables.Set, []nftables.SetElemen
 func (t table) add(ports ...Port) error    { return elements(ports, t, t.conn.SetAddElements) }
 func (t table) remove(ports ...Port) error { return elements(ports, t, t.conn.SetDeleteElements) }
 
+// tidy removes the elements of ports that do not exist.
+func (t table) tidy() error {
+	all := map[*nftables.Set][]nftables.SetElement{}
+	for _, set := range []*nftables.Set{t.ports, t.own4, t.own6} {
+		found, err := t.conn.GetSetElements(set)
+		if err != nil {
+			return err
+		}
+		all[set] = found
+	}
+	links, err := net.Interfaces() // after the elements: a port exists before it has any
+	if err != nil {
+		return fmt.Errorf("listing network interfaces: %w", err)
+	}
+	exists := map[string]bool{}
+	for _, l := range links {
+		exists[l.Name] = true
+	}
+	for set, found := range all {
+		gone := slices.DeleteFunc(found, func(e nftables.SetElement) bool {
+			return len(e.Key) < unix.IFNAMSIZ || exists[unix.ByteSliceToString(e.Key[:unix.IFNAMSIZ])]
+		})
+		for some := range slices.Chunk(gone, chunk) {
+			if err := t.conn.SetDeleteElements(set, some); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // linkLocal is the address that the kernel derives from a MAC (RFC 4291, appendix A).
 func linkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
