@@ -39,6 +39,7 @@ type controller struct {
 	fresh    map[types.UID]*corev1.Service // as written by this controller, while the watch has older versions
 	since    map[portQuery]time.Time       // when each open query was made first; nil before the first sync
 	shadowed map[shadowed]bool             // events that were sent already
+	given    []given                       // lately
 }
 
 // sync makes a plan and carries it out. soon is when to call it again even without an event, 0 for never.
@@ -81,8 +82,12 @@ func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 		soon = checkInterval
 	}
 	asked, written := c.writeQueries(ctx, p.asked), c.write(ctx, p.outcomes)
+	again, withdrawn := c.withdraw(ctx)
+	if again > 0 && (soon == 0 || again < soon) {
+		soon = again
+	}
 	c.report(p.outcomes)
-	return soon, errors.Join(asked, written)
+	return soon, errors.Join(asked, written, withdrawn)
 }
 
 // services returns the Services of this package from the watch, or newer versions that this controller wrote.
@@ -143,9 +148,11 @@ func (c *controller) write(ctx context.Context, outcomes []outcome) error {
 			if patchErr != nil || got == nil {
 				return errors.Join(err, patchErr)
 			}
-			small, _ := kube.Trim(trimService)(got)
 			mu.Lock()
-			c.fresh[got.UID] = small.(*corev1.Service)
+			c.remember(got)
+			if more := without(grantsOf(got), grantsOf(o.service)); len(more) > 0 {
+				c.given = append(c.given, given{got.UID, more, time.Now()})
+			}
 			mu.Unlock()
 			if o.release {
 				return err
@@ -157,6 +164,12 @@ func (c *controller) write(ctx context.Context, outcomes []outcome) error {
 		})
 	}
 	return inParallel(todo)
+}
+
+// remember keeps a Service as it was written.
+func (c *controller) remember(got *corev1.Service) {
+	small, _ := kube.Trim(trimService)(got)
+	c.fresh[got.UID] = small.(*corev1.Service)
 }
 
 // reportShadows sends one event for each port that a process uses as well.
@@ -210,11 +223,11 @@ func (c *controller) nodePorts(ctx context.Context, services []*corev1.Service) 
 	return out, nil
 }
 
-// external returns the ports of external addresses that any Services have.
+// external returns the ports of external addresses that any Services have now, not as a cache knows.
 func (c *controller) external(ctx context.Context) (map[claim]nodePort, error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	all, err := c.client.CoreV1().Services("").List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	all, err := c.client.CoreV1().Services("").List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
