@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,19 +92,39 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestNotSynced: before the claims are known no node is served, and everybody else is.
+// TestNotSynced: before the claims are known the requests of nodes wait, and at last are refused; everybody else is served.
 func TestNotSynced(t *testing.T) {
-	g := New(func(string) {})
 	served := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) })
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for cert, want := range map[*x509.Certificate]int{certOf("system:node:n", "k"): http.StatusServiceUnavailable, certOf("system:admin", "k"): http.StatusTeapot} {
-		w := httptest.NewRecorder()
-		g.Handler(served).ServeHTTP(w, requestBy(ctx, cert, http.MethodGet, "/"))
-		if w.Code != want {
-			t.Errorf("%s: %d", cert.Subject.CommonName, w.Code)
+	synctest.Test(t, func(t *testing.T) {
+		ask := func(g *Guard, user string) <-chan int {
+			code := make(chan int, 1)
+			go func() {
+				w := httptest.NewRecorder()
+				g.Handler(served).ServeHTTP(w, requestBy(t.Context(), certOf(user, "k"), http.MethodGet, "/"))
+				code <- w.Code
+			}()
+			return code
 		}
-	}
+		g := New(func(string) {})
+		if code := <-ask(g, "system:admin"); code != http.StatusTeapot {
+			t.Errorf("an administrator: %d", code)
+		}
+		began := time.Now()
+		if code := <-ask(g, "system:node:n"); code != http.StatusServiceUnavailable || time.Since(began) != syncTimeout {
+			t.Errorf("a node, after %s: %d", time.Since(began), code)
+		}
+		waiting := ask(g, "system:coracle:node:n")
+		synctest.Wait()
+		select {
+		case code := <-waiting:
+			t.Errorf("a node is answered %d at once", code)
+		default:
+			close(g.synced)
+			if code := <-waiting; code != http.StatusTeapot {
+				t.Errorf("a node that waited: %d", code)
+			}
+		}
+	})
 }
 
 // TestOpenRequests: a request ends when its key is not allowed any more, and those of other keys and nodes go on.

@@ -108,8 +108,14 @@ func TestLargeMachine(t *testing.T) {
 	}
 	c := newCluster(t)
 	m := newMachine(t, "a")
-	m.request.Addresses = []netip.Addr{ip}
+	m.request.Addresses, m.request.Labels = []netip.Addr{ip}, map[string]string{}
+	for i := range maxLabels {
+		m.request.Labels[fmt.Sprintf("%s%03d.com/%s", strings.Repeat("a.", 123), i, strings.Repeat("b", 63))] = strings.Repeat("c", 63)
+	}
 	c.want(t, agentToken, m, join.PathAgent, 200, "")
+	if claim, err := c.claims().get(t.Context(), "a"); err != nil || len(claim.Annotations[machineAnnotation]) > 64<<10 {
+		t.Errorf("the largest machine takes %d bytes in its claim, %v", len(claim.Annotations[machineAnnotation]), err)
+	}
 	if err := c.claims().Revoke(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
