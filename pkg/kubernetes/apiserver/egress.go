@@ -54,8 +54,8 @@ func (e Egress) newConfig(opts options.CompletedOptions, groups []Group, guard G
 		return nil, err
 	}
 	generic.Authorization.Authorizer = newSyncedAuthorizer(generic.Authorization.Authorizer, shared)
-	limitGuesses(generic)
-	addGuard(guard, generic)
+	limit := newGuesses()
+	generic.Authentication.Authenticator = guarded{generic.Authentication.Authenticator, limit, false}
 	e.install(generic, shared)
 	built, resolver, admission, err := app.CreateKubeAPIServerConfig(opts, generic, shared, storage)
 	if err != nil {
@@ -74,6 +74,9 @@ func (e Egress) newConfig(opts options.CompletedOptions, groups []Group, guard G
 	if err != nil {
 		return nil, err
 	}
+	// On the outermost server only, whose handlers upstream replaces if some feature gates are on.
+	limit.add(&aggregator.GenericConfig.Config)
+	addGuard(guard, &aggregator.GenericConfig.Config)
 	return &app.Config{Options: opts, Aggregator: aggregator, KubeAPIs: built, ApiExtensions: extensions}, nil
 }
 

@@ -19,7 +19,7 @@ type Guard interface {
 	Authenticator(next authenticator.Request) authenticator.Request
 }
 
-// addGuard makes the guard part of all servers of the chain that copy the configuration. Only the handlers of the outermost are called.
+// addGuard makes the guard part of a server, the outermost of the chain: the handlers of the others are not called.
 func addGuard(g Guard, generic *genericserver.Config) {
 	if g == nil {
 		return

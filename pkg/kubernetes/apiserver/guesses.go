@@ -40,10 +40,10 @@ type guesses struct {
 	reporting bool
 }
 
-// limitGuesses makes the limit part of all servers of the chain that copy the configuration.
-func limitGuesses(generic *genericserver.Config) {
-	g := &guesses{due: map[netip.Prefix]time.Time{}}
-	generic.Authentication.Authenticator = guarded{generic.Authentication.Authenticator, g, false}
+func newGuesses() *guesses { return &guesses{due: map[netip.Prefix]time.Time{}} }
+
+// add makes the limit part of a server, the outermost of the chain.
+func (g *guesses) add(generic *genericserver.Config) {
 	build := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(handler http.Handler, c *genericserver.Config) http.Handler {
 		// Around what upstream adds for the server's own token, whose errors the handler would log for each request.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -41,7 +40,7 @@ func offer(from, token string) *http.Request {
 }
 
 func newGuarded(checked *int) guarded {
-	return guarded{oneToken{checked}, &guesses{due: map[netip.Prefix]time.Time{}}, true}
+	return guarded{oneToken{checked}, newGuesses(), true}
 }
 
 // TestGuesser: a source gets fewer than five answers to wrong tokens a second, and right tokens of it are answered at once.
@@ -116,7 +115,7 @@ func TestImpatientGuesser(t *testing.T) {
 }
 
 func TestManySources(t *testing.T) {
-	g := &guesses{due: map[netip.Prefix]time.Time{}}
+	g := newGuesses()
 	for i := range 3 * guessSources {
 		g.enter(sourceOf(fmt.Sprintf("[2001:db8:%x:%x::1]:1", i>>16, i&0xffff)))
 	}
@@ -150,7 +149,7 @@ func TestGuessesLog(t *testing.T) {
 	hook := logtest.NewGlobal()
 	defer logrus.StandardLogger().ReplaceHooks(logrus.LevelHooks{})
 	synctest.Test(t, func(t *testing.T) {
-		g := &guesses{due: map[netip.Prefix]time.Time{}}
+		g := newGuesses()
 		for range 1119 {
 			g.note(sourceOf("192.0.2.1:1"))
 		}
