@@ -23,8 +23,9 @@ import (
 	"k8s.io/kubernetes/pkg/kubelet/certificate"
 )
 
-// clients makes the kubelet's API clients as upstream's command does, with two differences: requests wait until the API server serves
-// this node, and rotation begins with the certificate that was issued before the first start.
+// clients makes the kubelet's API clients as upstream's command does, with three differences: requests wait until the API server serves
+// this node, rotation begins with the certificate that was issued before the first start, and a restarted kubelet's first report of the
+// Node's status waits for its CSINode.
 func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, deps *kubelet.Dependencies) error {
 	config, err := k.access()
 	if err != nil {
@@ -32,6 +33,7 @@ func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, dep
 	}
 	config.ContentType = server.ContentType
 	config.QPS, config.Burst = float32(server.KubeAPIQPS), int(server.KubeAPIBurst)
+	config.Wrap(newCSINode().reports)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return gate{next: next, open: k.APIReady} })
 	if server.RotateCertificates {
 		if config, err = k.rotating(ctx, config, server); err != nil {
