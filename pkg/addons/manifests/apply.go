@@ -149,14 +149,15 @@ var known = map[schema.GroupKind]meta.RESTScope{
 	{Kind: "Secret"}:         meta.RESTScopeNamespace,
 	{Kind: "Service"}:        meta.RESTScopeNamespace,
 	{Kind: "ServiceAccount"}: meta.RESTScopeNamespace,
-	{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}: meta.RESTScopeRoot,
-	{Group: "apiregistration.k8s.io", Kind: "APIService"}:             meta.RESTScopeRoot,
-	{Group: "flowcontrol.apiserver.k8s.io", Kind: "FlowSchema"}:       meta.RESTScopeRoot,
-	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:         meta.RESTScopeRoot,
-	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}:  meta.RESTScopeRoot,
-	{Group: "rbac.authorization.k8s.io", Kind: "Role"}:                meta.RESTScopeNamespace,
-	{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}:         meta.RESTScopeNamespace,
-	{Group: "storage.k8s.io", Kind: "StorageClass"}:                   meta.RESTScopeRoot,
+	{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:           meta.RESTScopeRoot,
+	{Group: "apiregistration.k8s.io", Kind: "APIService"}:                       meta.RESTScopeRoot,
+	{Group: "flowcontrol.apiserver.k8s.io", Kind: "FlowSchema"}:                 meta.RESTScopeRoot,
+	{Group: "flowcontrol.apiserver.k8s.io", Kind: "PriorityLevelConfiguration"}: meta.RESTScopeRoot,
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:                   meta.RESTScopeRoot,
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}:            meta.RESTScopeRoot,
+	{Group: "rbac.authorization.k8s.io", Kind: "Role"}:                          meta.RESTScopeNamespace,
+	{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}:                   meta.RESTScopeNamespace,
+	{Group: "storage.k8s.io", Kind: "StorageClass"}:                             meta.RESTScopeRoot,
 }
 
 // stages are the order in which kinds are applied: namespaces, kinds that others refer to, the rest, and at last webhooks

@@ -318,7 +318,7 @@ func TestMistakes(t *testing.T) {
 		})
 	}
 	c := newCluster(t)
-	if code, body := c.ask(t, agentToken, nil, http.MethodPost, join.PathAgent, strings.Repeat("x", largestBody)); code != 400 {
+	if code, body := c.ask(t, agentToken, nil, http.MethodPost, join.PathAgent, strings.Repeat("x", largestBody)); code != 413 {
 		t.Errorf("a large body: %d %s", code, body)
 	}
 }

@@ -27,9 +27,6 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
-// largestBody limits a request's body, in bytes.
-const largestBody = 64 << 10
-
 // Members lists and adds members of etcd, for servers that join. It is nil with an external datastore.
 type Members interface {
 	List(ctx context.Context) ([]join.Member, error)
@@ -100,8 +97,10 @@ func newRefusal(code int, format string, args ...any) error {
 // answer makes a handler from a function that returns the response or an error.
 func (s *Server) answer(do func(r *http.Request, who caller) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, largestBody)
 		who, err := callerOf(r)
+		if err == nil {
+			err = receive(w, r)
+		}
 		var value any
 		if err == nil {
 			value, err = do(r, who)
