@@ -36,7 +36,7 @@ type Egress struct {
 }
 
 // newConfig makes the configurations of the servers with upstream's functions, in upstream's order. It differs from upstream's NewConfig
-// in what no flag can set: the authorizer, the limit of guesses, the guard, and the dialer of the egress selector, which is a function of this
+// in what no flag can set: the authorizer, the limits of guesses and of newcomers, the guard, and the dialer of the egress selector, which is a function of this
 // process. A selector that the user configured is not changed.
 func (e Egress) newConfig(opts options.CompletedOptions, groups []Group, guard Guard) (*app.Config, error) {
 	schemes := []*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme}
@@ -76,6 +76,7 @@ func (e Egress) newConfig(opts options.CompletedOptions, groups []Group, guard G
 	}
 	// On the outermost server only, whose handlers upstream replaces if some feature gates are on.
 	limit.add(&aggregator.GenericConfig.Config)
+	limitNewcomers(&aggregator.GenericConfig.Config)
 	addGuard(guard, &aggregator.GenericConfig.Config)
 	return &app.Config{Options: opts, Aggregator: aggregator, KubeAPIs: built, ApiExtensions: extensions}, nil
 }

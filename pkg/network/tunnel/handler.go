@@ -47,7 +47,9 @@ func enableKeepAlive(conn net.Conn) error {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
-	if plain, ok := conn.(*net.TCPConn); ok {
+	if plain, ok := conn.(interface {
+		SetKeepAliveConfig(net.KeepAliveConfig) error
+	}); ok {
 		return plain.SetKeepAliveConfig(keepAlive)
 	}
 	return nil

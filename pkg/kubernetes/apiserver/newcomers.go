@@ -1,0 +1,201 @@
+package apiserver
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	genericserver "k8s.io/apiserver/pkg/server"
+	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+)
+
+const (
+	// maxNewcomers is how many connections of one source are kept that nobody known has used yet. Each costs some 50 KB. Honest ones are among them
+	// for some milliseconds, or until a machine has joined.
+	maxNewcomers = 100
+	// maxVisitors is how many others are kept of which only anonymous requests came: each agent keeps one to each server, for /readyz.
+	maxVisitors = 1000
+	// acceptedKeepAlive is that of upstream, which sets it only for connections that it accepts itself.
+	acceptedKeepAlive = 3 * time.Minute
+)
+
+// newcomers are the connections to the API on which no request was made by somebody who has more than a bootstrap token. If a source has too many, any of
+// them is closed for the next one: so a source that opens many, slow ones for example, keeps others behind the same address out only if it
+// opens them faster than these make their first request.
+type newcomers struct {
+	mu        sync.Mutex
+	pools     map[pool]map[*newcomer]struct{}
+	byAddress map[string]*newcomer
+
+	closed int       // since the last log line
+	report time.Time // when the next line may be logged
+}
+
+// pool is what a limit is for.
+type pool struct {
+	source   netip.Prefix
+	visitors bool
+}
+
+func (p pool) limit() int {
+	if p.visitors {
+		return maxVisitors
+	}
+	return maxNewcomers
+}
+
+// newcomer is a connection.
+type newcomer struct {
+	*net.TCPConn
+	all    *newcomers
+	remote string
+	pool   pool // the newcomers' mu protects it
+}
+
+func newNewcomers() *newcomers {
+	return &newcomers{pools: map[pool]map[*newcomer]struct{}{}, byAddress: map[string]*newcomer{}}
+}
+
+// limitNewcomers limits them at the outermost server.
+func limitNewcomers(generic *genericserver.Config) {
+	if generic.SecureServing == nil || generic.SecureServing.Listener == nil {
+		return
+	}
+	n := newNewcomers()
+	generic.SecureServing.Listener = newcomerListener{generic.SecureServing.Listener, n}
+	build := generic.BuildHandlerChainFunc
+	generic.BuildHandlerChainFunc = func(handler http.Handler, c *genericserver.Config) http.Handler {
+		c.Authentication.Authenticator = n.authenticator(c.Authentication.Authenticator)
+		return build(handler, c)
+	}
+}
+
+// authenticator notes who is no newcomer any more.
+func (n *newcomers) authenticator(next authenticator.Request) authenticator.Request {
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		response, ok, err := next.AuthenticateRequest(r)
+		switch {
+		case !ok:
+		case response.User.GetName() == user.Anonymous:
+			n.visit(r.RemoteAddr)
+		case !slices.Contains(response.User.GetGroups(), bootstrapapi.BootstrapDefaultGroup):
+			n.forget(r.RemoteAddr)
+		}
+		return response, ok, err
+	})
+}
+
+// newcomerListener accepts connections as newcomers, except those from this machine itself.
+type newcomerListener struct {
+	net.Listener
+	all *newcomers
+}
+
+// Accept returns the next connection. It may close another one.
+func (l newcomerListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return conn, nil
+	}
+	remote := tcp.RemoteAddr().String()
+	source := sourceOf(remote)
+	if source.Addr().IsLoopback() {
+		return conn, nil
+	}
+	_ = tcp.SetKeepAlivePeriod(acceptedKeepAlive) // it is on
+	c := &newcomer{tcp, l.all, remote, pool{source: source}}
+	l.all.arrive(c)
+	return c, nil
+}
+
+// Close closes the connection.
+func (c *newcomer) Close() error {
+	c.all.mu.Lock()
+	c.all.drop(c)
+	c.all.mu.Unlock()
+	return c.TCPConn.Close()
+}
+
+// arrive adds a connection, and closes one that is too many.
+func (n *newcomers) arrive(c *newcomer) {
+	n.mu.Lock()
+	surplus := n.add(c)
+	n.mu.Unlock()
+	if surplus != nil {
+		_ = surplus.Close()
+	}
+}
+
+// visit makes the connection from an address that of a visitor, if it is among the newcomers.
+func (n *newcomers) visit(remote string) {
+	n.mu.Lock()
+	var surplus *newcomer
+	if c := n.byAddress[remote]; c != nil && !c.pool.visitors {
+		n.drop(c)
+		c.pool.visitors = true
+		surplus = n.add(c)
+	}
+	n.mu.Unlock()
+	if surplus != nil {
+		_ = surplus.Close()
+	}
+}
+
+// add adds a connection to its pool. It returns the one that is too many, or nil. mu is held.
+func (n *newcomers) add(c *newcomer) (surplus *newcomer) {
+	its := n.pools[c.pool]
+	if its == nil {
+		its = map[*newcomer]struct{}{}
+		n.pools[c.pool] = its
+	}
+	if len(its) >= c.pool.limit() {
+		for surplus = range its { // any
+			break
+		}
+		n.drop(surplus)
+		n.note(c.pool)
+	}
+	its[c] = struct{}{}
+	n.byAddress[c.remote] = c
+	return surplus
+}
+
+// note counts a closed connection and logs at most one line a minute. mu is held.
+func (n *newcomers) note(p pool) {
+	n.closed++
+	if now := time.Now(); now.After(n.report) {
+		logrus.WithFields(logrus.Fields{"component": "kube-apiserver", "from": p.source.Addr()}).Warnf(
+			"closing connections of an address with more than %d on which nobody has shown more than a join token; %d since the last such line", p.limit(), n.closed)
+		n.closed, n.report = 0, now.Add(time.Minute)
+	}
+}
+
+// forget forgets the connection from an address, if it is among the newcomers.
+func (n *newcomers) forget(remote string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if c := n.byAddress[remote]; c != nil {
+		n.drop(c)
+	}
+}
+
+// drop removes a connection, if it is there. mu is held.
+func (n *newcomers) drop(c *newcomer) {
+	if n.byAddress[c.remote] == c { // else the client has used its port again
+		delete(n.byAddress, c.remote)
+	}
+	delete(n.pools[c.pool], c)
+	if len(n.pools[c.pool]) == 0 {
+		delete(n.pools, c.pool)
+	}
+}

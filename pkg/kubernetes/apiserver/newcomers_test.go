@@ -1,0 +1,77 @@
+package apiserver
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// TestNewcomers: a source has few connections that nobody known has used, more with anonymous requests, and as many others as it likes; other sources are
+// not affected.
+func TestNewcomers(t *testing.T) {
+	n := newNewcomers()
+	port := 0
+	arrive := func(host string) *newcomer {
+		port++
+		c := &newcomer{TCPConn: &net.TCPConn{}, all: n, remote: fmt.Sprintf("%s:%d", host, port), pool: pool{source: sourceOf(host + ":1")}}
+		n.arrive(c)
+		return c
+	}
+	request := func(c *newcomer, who *user.DefaultInfo) {
+		r := httptest.NewRequest(http.MethodGet, "/", nil)
+		r.RemoteAddr = c.remote
+		next := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+			return &authenticator.Response{User: who}, who != nil, nil
+		})
+		if _, ok, err := n.authenticator(next).AuthenticateRequest(r); ok != (who != nil) || err != nil {
+			t.Error(ok, err)
+		}
+	}
+	other := arrive("192.0.2.2")
+	for range 3 * maxNewcomers {
+		request(arrive("192.0.2.1"), &user.DefaultInfo{Name: "system:node:a", Groups: []string{"system:nodes"}})
+	}
+	if len(n.byAddress) != 1 || n.closed > 0 || !n.report.IsZero() {
+		t.Errorf("connections of nodes count: %d", len(n.byAddress))
+	}
+	for _, who := range []*user.DefaultInfo{
+		nil,
+		{Name: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:bootstrappers:coracle:agent"}},
+	} {
+		for range maxNewcomers {
+			request(arrive("192.0.2.1"), who)
+		}
+	}
+	if len(n.byAddress) != maxNewcomers+1 || n.byAddress[other.remote] != other {
+		t.Errorf("%d connections are kept", len(n.byAddress))
+	}
+	if n.report.IsZero() || n.closed != maxNewcomers-1 {
+		t.Errorf("%d closed connections are to be logged", n.closed)
+	}
+	visitor := &user.DefaultInfo{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
+	for range maxVisitors + 3 {
+		c := arrive("192.0.2.3")
+		request(c, visitor)
+		request(c, visitor)
+	}
+	if got := len(n.byAddress); got != maxVisitors+maxNewcomers+1 {
+		t.Errorf("%d connections are kept with visitors", got)
+	}
+	again := &newcomer{TCPConn: &net.TCPConn{}, all: n, remote: other.remote, pool: other.pool}
+	n.arrive(again)
+	other.Close()
+	if n.byAddress[again.remote] != again || len(n.pools[again.pool]) != 1 {
+		t.Error("a connection from a port that was used before is not known")
+	}
+	for _, c := range n.byAddress {
+		c.Close()
+	}
+	if len(n.byAddress)+len(n.pools) > 0 {
+		t.Errorf("%d connections and %d pools are left", len(n.byAddress), len(n.pools))
+	}
+}
