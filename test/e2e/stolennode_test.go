@@ -3,11 +3,15 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
@@ -38,6 +42,7 @@ func (s thief) refused(t *testing.T, input, reason string, args ...string) {
 func testStolenNode(t *testing.T, c *hosts.Cluster) {
 	h := c.NewHost("stolen")
 	server := c.Servers[0]
+	squatter := squat(t, c, "squatter", h.IP.String())
 	s := h.StartAgent("--server=https://"+server.IP.String()+":6443", "--token-file=/etc/coracle/token")
 	h.Coracle("wait", "--timeout", "3m")
 	if err := s.Stop(); err != nil {
@@ -60,6 +65,15 @@ func testStolenNode(t *testing.T, c *hosts.Cluster) {
 	if got := server.Kubectl("get", "node", "stolen", "-o", "jsonpath={.status.addresses[*].address} {.metadata.annotations.node\\.coracle\\.io/external-ip}"); got != h.IP.String()+" stolen none" {
 		t.Errorf("it gave itself the addresses %s", got)
 	}
+	squatter.says(t, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: h.IP.String()})
+	if got := server.Kubectl("get", "node", "squatter", "-o", "jsonpath={.status.addresses[*].address}"); got != "" {
+		t.Errorf("who only claims an address keeps %s", got)
+	}
+	squatter.says(t, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "fd00::1%x"})
+	if got := server.Kubectl("get", "node", "squatter", "-o", "jsonpath={.status.addresses[*].address}"); got != "" {
+		t.Errorf("a node has the address %s", got)
+	}
+	server.Coracle("node", "remove", "--force", "squatter")
 
 	server.Kubectl("-n", "kube-system", "create", "role", "leases", "--verb=*", "--resource=leases.coordination.k8s.io")
 	server.Kubectl("-n", "kube-system", "create", "rolebinding", "leases", "--role=leases", "--user=tenant")
@@ -74,6 +88,37 @@ func testStolenNode(t *testing.T, c *hosts.Cluster) {
 	}
 	server.Kubectl("-n", "kube-system", "delete", "lease", "coracle-node-stolen", "--ignore-not-found")
 	stolen.refused(t, `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "stolen"}}`, "no machine has joined as node stolen", "create", "-f", "-")
+}
+
+// squat joins as a machine that says it has an address, and makes a Node with it.
+func squat(t *testing.T, c *hosts.Cluster, name, address string) *copiedKeys {
+	t.Helper()
+	server := c.Servers[0]
+	client, err := c.Client(server, hosts.OwnAPI)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &copiedKeys{name: name, from: server, joined: newMachine(t, name, "system:coracle:node:"+name, "system:coracle:nodes")}
+	request := x.joined.request()
+	request.Addresses = []netip.Addr{netip.MustParseAddr(address)}
+	token := strings.TrimSpace(server.Coracle("token", "create"))
+	code, text := x.try(t.Context(), server, nil, bearer(t, token), http.MethodPost, join.PathAgent, request)
+	var response join.Response
+	if err := json.Unmarshal([]byte(text), &response); err != nil || code != http.StatusOK {
+		t.Fatalf("joining as %s: %d %s", name, code, text)
+	}
+	x.node = pairOf(response.Cert, x.joined)
+	x.kubelet = x.kubeletPair(t, client, &x.node)
+	node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: metav1.ObjectMeta{Name: name}}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	if code, text := x.try(t.Context(), server, &x.kubelet, "", http.MethodPost, "/api/v1/nodes", node); code != http.StatusCreated {
+		t.Fatalf("making the Node: %d %s", code, text)
+	}
+	x.says(t, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: address})
+	if got := server.Kubectl("get", "node", name, "-o", "jsonpath={.status.addresses[*].address}"); got != address {
+		t.Errorf("node %s has the addresses %q", name, got)
+	}
+	return x
 }
 
 // reports changes the status of the machine's Node.

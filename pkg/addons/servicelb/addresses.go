@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // address is an address of a node.
@@ -33,6 +35,21 @@ func nodeAddresses(n *corev1.Node) []address {
 			}
 			out = append(out, address{ip, kind == corev1.NodeExternalIP})
 		}
+	}
+	return out
+}
+
+// undisputed returns the addresses of nodes by their names, without internal ones that a node only claims while another one is known to have them.
+func undisputed(nodes []*corev1.Node) map[string][]address {
+	known := map[netip.Addr]bool{}
+	for _, n := range nodes {
+		for _, a := range nodeAddresses(n) {
+			known[a.Addr] = known[a.Addr] || kube.HasForSure(n, a.Addr)
+		}
+	}
+	out := map[string][]address{}
+	for _, n := range nodes {
+		out[n.Name] = slices.DeleteFunc(nodeAddresses(n), func(a address) bool { return !a.external && known[a.Addr] && !kube.HasForSure(n, a.Addr) })
 	}
 	return out
 }

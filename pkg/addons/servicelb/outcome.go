@@ -10,11 +10,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // readyCondition of a Service says whether it has addresses, and marks it as served by this package. Upstream's condition
 // corev1.LoadBalancerPortsError is set while ports are refused on some node.
-const readyCondition = "coracle.io/LoadBalancerReady"
+const readyCondition = kube.LoadBalancerCondition
 
 // Reasons of the conditions, and of the corresponding events.
 const (

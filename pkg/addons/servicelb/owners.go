@@ -30,9 +30,13 @@ func (p *plugin) owners(ctx context.Context, services bool) (owners, error) {
 	if err != nil {
 		return o, fmt.Errorf("listing nodes: %w", err)
 	}
+	all := make([]*corev1.Node, len(nodes.Items))
 	for i := range nodes.Items {
-		n := &nodes.Items[i]
-		for _, a := range addressesOf(n) {
+		all[i] = &nodes.Items[i]
+	}
+	addresses := undisputed(all)
+	for _, n := range all {
+		for _, a := range apiAddresses(n, addresses[n.Name]) {
 			o.nodes[a] = append(o.nodes[a], n)
 		}
 	}
@@ -46,9 +50,9 @@ func (p *plugin) owners(ctx context.Context, services bool) (owners, error) {
 	return o, nil
 }
 
-// addressesOf returns the addresses of a Node and, of a server, further ones of its API.
-func addressesOf(n *corev1.Node) (out []netip.Addr) {
-	for _, a := range nodeAddresses(n) {
+// apiAddresses returns the addresses of a Node and, of a server, further ones of its API.
+func apiAddresses(n *corev1.Node, addresses []address) (out []netip.Addr) {
+	for _, a := range addresses {
 		out = append(out, a.Addr)
 	}
 	if kube.IsServer(n) {

@@ -137,8 +137,9 @@ func (in snapshot) plan(reserved []Reserved) plan {
 
 // read returns the nodes sorted by name, and the Services of this package sorted by age.
 func (in snapshot) read() (nodes []*host, own []*request) {
+	addresses := undisputed(in.nodes)
 	for _, n := range in.nodes {
-		h := &host{Node: n, addrs: nodeAddresses(n)}
+		h := &host{Node: n, addrs: addresses[n.Name]}
 		h.answer, h.about = answerOf(n)
 		nodes = append(nodes, h)
 	}

@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 var reserved = []Reserved{
@@ -254,5 +256,24 @@ func TestPlan(t *testing.T) {
 				t.Errorf("got  %q\nwant %q", got, test.want)
 			}
 		})
+	}
+}
+
+// TestUndisputed: an address that one node has for sure is not another one's who claims it, except an external one that they share.
+func TestUndisputed(t *testing.T) {
+	node := func(name, seen string, addresses ...corev1.NodeAddress) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{kube.SeenAddresses: seen}}, Status: corev1.NodeStatus{Addresses: addresses}}
+	}
+	internal := func(ip string) corev1.NodeAddress {
+		return corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip}
+	}
+	shared := corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.1"}
+	got := fmt.Sprint(undisputed([]*corev1.Node{
+		node("claims", "", internal("192.0.2.1"), internal("192.0.2.9"), shared),
+		node("seen", "192.0.2.1,203.0.113.1", internal("192.0.2.1"), shared),
+		node("claims-too", "", internal("192.0.2.9")),
+	}))
+	if want := "map[claims:[203.0.113.1 192.0.2.9] claims-too:[192.0.2.9] seen:[203.0.113.1 192.0.2.1]]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -20,7 +20,7 @@ func trimService(s, small *corev1.Service) {
 // trimNode keeps the fields of a Node that a plan reads, so that heartbeats change nothing.
 func trimNode(n, small *corev1.Node) {
 	small.Labels = pick(n.Labels, k3sEnable, ownEnable, k3sPool, ownPool, corev1.LabelNodeExcludeBalancers, controlPlane)
-	small.Annotations = pick(n.Annotations, askedAnnotation, heldAnnotation)
+	small.Annotations = pick(n.Annotations, askedAnnotation, heldAnnotation, kube.SeenAddresses, kube.AllowedAddresses)
 	for _, t := range n.Spec.Taints {
 		small.Spec.Taints = append(small.Spec.Taints, corev1.Taint{Key: t.Key, Value: t.Value, Effect: t.Effect})
 	}

@@ -224,6 +224,9 @@ func (p policy) claimedByOther(node core.Node, nodes []core.Node, nameOrAddr str
 		if other.Name == node.Name {
 			continue
 		}
+		if ip, err := netip.ParseAddr(nameOrAddr); err == nil && kube.HasForSure(&node, ip) && kube.OnlyClaims(&other, ip) {
+			continue
+		}
 		kind, has := addressType(other, nameOrAddr)
 		if kind == core.NodeExternalIP && !kube.IsServer(&other) && !kube.IsServer(&node) {
 			if own, _ := addressType(node, nameOrAddr); own == core.NodeExternalIP {

@@ -39,6 +39,13 @@ func node(name string, addresses ...string) core.Node {
 	return n
 }
 
+// marked is a Node that was seen at an address.
+func marked(n core.Node, seen string) core.Node {
+	n = *n.DeepCopy()
+	n.Annotations = map[string]string{kube.SeenAddresses: seen}
+	return n
+}
+
 func request(t *testing.T, change func(*x509.CertificateRequest)) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -138,6 +145,8 @@ func TestDecide(t *testing.T) {
 		{name: "the loopback", request: addIP("127.0.0.1"), nodes: claims("127.0.0.1"), want: "belongs to the API"},
 		{name: "the server's address", request: addIP("192.0.2.1"), nodes: claims("192.0.2.1"), want: "belongs to the API"},
 		{name: "another node's address", request: addIP("192.0.2.3"), nodes: append(claims("192.0.2.3"), node("third", "192.0.2.3")), want: "is Node third's"},
+		{name: "its address, which another node only claims", nodes: []core.Node{marked(agent, "192.0.2.2"), marked(node("third", "192.0.2.2"), "")}, want: "ok"},
+		{name: "its address, where another node was seen too", nodes: []core.Node{marked(agent, "192.0.2.2"), marked(node("third", "192.0.2.2"), "192.0.2.2")}, want: "is Node third's"},
 		{name: "another node's name", request: addDNS("third"), nodes: append(claims("third"), node("third")), want: "is Node third's"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -8,17 +8,20 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	cloudprovider "k8s.io/cloud-provider/api"
 	"k8s.io/kubernetes/pkg/apis/core"
+	netutils "k8s.io/utils/net"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// AllowedAnnotation of a Node lists addresses that an administrator permits the node to have, separated by commas.
-const AllowedAnnotation = "coracle.io/allowed-addresses"
+// maxAddresses limits the addresses that a node has.
+const maxAddresses = 16
 
-// addresses leaves out the addresses that the node may not have. Those that a Node has stay.
+// addresses leaves out the addresses that the node may not have. Those that a Node has stay, unless another one was seen there and this one never.
 func (w *write) addresses() error {
 	var before []core.NodeAddress
 	if w.old != nil {
@@ -26,16 +29,16 @@ func (w *write) addresses() error {
 	}
 	var kept []core.NodeAddress
 	for _, a := range w.now.Status.Addresses {
-		if slices.Contains(before, a) || a.Type == core.NodeHostName && strings.EqualFold(a.Address, w.name) {
+		if slices.Contains(before, a) && !w.lost(a) || w.isName(a) {
 			kept = append(kept, a)
 			continue
 		}
-		if w.allows(a.Address, a.Type) {
+		if w.allows(a.Address, a.Type, len(kept)) {
 			kept = append(kept, a)
 			continue
 		}
 		for _, b := range before { // what it would replace
-			if b.Type == a.Type && strings.Contains(b.Address, ":") == strings.Contains(a.Address, ":") && !slices.Contains(kept, b) {
+			if b.Type == a.Type && strings.Contains(b.Address, ":") == strings.Contains(a.Address, ":") && !slices.Contains(kept, b) && !w.lost(b) {
 				kept = append(kept, b)
 			}
 		}
@@ -43,6 +46,7 @@ func (w *write) addresses() error {
 	if len(w.leftOut) > 0 {
 		w.now.Status.Addresses = slices.CompactFunc(kept, func(a, b core.NodeAddress) bool { return a == b })
 	}
+	w.mark()
 	w.annotation(cloudprovider.AnnotationAlphaProvidedIPAddr, core.NodeInternalIP, "")
 	w.annotation(kube.ExternalIPAnnotation, core.NodeExternalIP, kube.NoExternalIP)
 	return w.checkFlannel()
@@ -57,7 +61,7 @@ func (w *write) annotation(key string, kind core.NodeAddressType, none string) {
 	}
 	var kept []string
 	for one := range strings.SplitSeq(value, ",") {
-		if slices.Contains(strings.Split(before, ","), one) || w.allows(one, kind) {
+		if slices.Contains(strings.Split(before, ","), one) || w.allows(one, kind, len(kept)) {
 			kept = append(kept, one)
 		}
 	}
@@ -71,10 +75,46 @@ func (w *write) annotation(key string, kind core.NodeAddressType, none string) {
 	}
 }
 
-// allows reports whether the node may have an address, and notes if not.
-func (w *write) allows(address string, kind core.NodeAddressType) bool {
+// isName reports whether an entry is the node's name. A name that looks like an address would be taken for one.
+func (w *write) isName(a core.NodeAddress) bool {
+	_, err := netip.ParseAddr(a.Address)
+	return err != nil && a.Type == core.NodeHostName && strings.EqualFold(a.Address, w.name)
+}
+
+// mark records at which of its addresses the node was seen.
+func (w *write) mark() {
+	var seen []string
+	for _, a := range w.now.Status.Addresses {
+		ip, err := netip.ParseAddr(a.Address)
+		if err == nil && !slices.Contains(seen, a.Address) && (ip == w.source || w.listed(kube.SeenAddresses, ip)) {
+			seen = append(seen, a.Address)
+		}
+	}
+	metav1.SetMetaDataAnnotation(&w.now.ObjectMeta, kube.SeenAddresses, strings.Join(seen, ","))
+}
+
+// lost reports whether an internal address that the node only claims is that of a live node which was seen there.
+func (w *write) lost(a core.NodeAddress) bool {
+	ip, err := netip.ParseAddr(a.Address)
+	if err != nil || a.Type != core.NodeInternalIP || ip == w.source || w.listed(kube.SeenAddresses, ip) || w.listed(kube.AllowedAddresses, ip) {
+		return false
+	}
+	all, err := w.nodes.List(labels.Everything())
+	return err == nil && slices.ContainsFunc(all, func(n *corev1.Node) bool { return n.Name != w.name && live(n) && kube.HasForSure(n, ip.Unmap()) })
+}
+
+// listed reports whether an annotation of the Node listed an address before.
+func (w *write) listed(annotation string, ip netip.Addr) bool {
+	return kube.Lists(w.annotationsBefore()[annotation], ip)
+}
+
+// allows reports whether the node may have an address, and notes if not. have is how many it has.
+func (w *write) allows(address string, kind core.NodeAddressType, have int) bool {
 	w.compared = true
 	reason := w.refuses(address, kind)
+	if have >= maxAddresses {
+		reason = fmt.Sprintf("it has %d addresses already", have)
+	}
 	if reason != "" {
 		w.leftOut = append(w.leftOut, fmt.Sprintf("%s %s of node %s is left out: %s", kind, address, w.name, reason))
 	}
@@ -85,18 +125,17 @@ func (w *write) allows(address string, kind core.NodeAddressType) bool {
 // administrator permits it, or it is one of those with which the machine joined; and nobody else has it.
 func (w *write) refuses(address string, kind core.NodeAddressType) string {
 	ip, err := netip.ParseAddr(address)
-	ip = ip.Unmap()
-	if err != nil || !ip.IsGlobalUnicast() || kind != core.NodeInternalIP && kind != core.NodeExternalIP {
+	if err != nil || ip.String() != address || ip.Zone() != "" || ip.Is4In6() || !ip.IsGlobalUnicast() || kind != core.NodeInternalIP && kind != core.NodeExternalIP {
 		return "it is not an address at which a node can be reached"
 	}
 	if !w.WaitForReady() {
 		return "the server is starting"
 	}
-	seen := ip == w.source
-	if other := w.holder(ip, kind, seen); other != "" {
+	seen, permitted := ip == w.source, w.listed(kube.AllowedAddresses, ip)
+	if other := w.holder(ip, kind, seen, permitted); other != "" {
 		return "it is that of " + other
 	}
-	if seen || slices.Contains(strings.Split(w.annotationsBefore()[AllowedAnnotation], ","), address) {
+	if seen || permitted {
 		return ""
 	}
 	if slices.ContainsFunc(w.networks, func(p netip.Prefix) bool { return p.Contains(ip) }) {
@@ -115,12 +154,12 @@ func (w *write) refuses(address string, kind core.NodeAddressType) string {
 		return "" // it joined before this was recorded, or before it knew the cluster's address families
 	}
 	return fmt.Sprintf("the server sees the node's connections come from %s; to permit it: kubectl annotate node %s %s=%s",
-		w.source, w.name, AllowedAnnotation, address)
+		w.source, w.name, kube.AllowedAddresses, address)
 }
 
-// holder returns who else has an address, "" if nobody has. The address of a node that is not Ready can be taken by the one that is seen at it.
-// Nodes behind one NAT share their external address.
-func (w *write) holder(ip netip.Addr, kind core.NodeAddressType, seen bool) string {
+// holder returns who else has an address, "" if nobody has. The one that is seen at an address, or permitted to have it, takes
+// it from a node that only claims it or is not Ready. Nodes behind one NAT share their external address.
+func (w *write) holder(ip netip.Addr, kind core.NodeAddressType, seen, permitted bool) string {
 	if slices.Contains(w.reserved, ip) {
 		return "server " + w.own
 	}
@@ -137,8 +176,12 @@ func (w *write) holder(ip netip.Addr, kind core.NodeAddressType, seen bool) stri
 			return "server " + n.Name
 		}
 		for _, a := range n.Status.Addresses {
+			other, err := netip.ParseAddr(a.Address)
+			if err != nil || other.Unmap() != ip {
+				continue
+			}
 			shared := kind == core.NodeExternalIP && a.Type == corev1.NodeExternalIP
-			if other, err := netip.ParseAddr(a.Address); err == nil && other.Unmap() == ip && (server || !seen || live(n) && !shared) {
+			if server || !seen && !permitted || live(n) && !shared && !kube.OnlyClaims(n, ip) {
 				return "node " + n.Name
 			}
 		}
@@ -151,11 +194,22 @@ func (w *write) holder(ip netip.Addr, kind core.NodeAddressType, seen bool) stri
 		return err.Error()
 	}
 	for _, s := range services {
-		if slices.Contains(s.Spec.ExternalIPs, ip.String()) {
+		if slices.ContainsFunc(addressesOf(s), func(text string) bool { return netutils.ParseIPSloppy(text).Equal(ip.AsSlice()) }) {
 			return "Service " + s.Namespace + "/" + s.Name
 		}
 	}
 	return ""
+}
+
+// addressesOf returns the addresses that a Service takes for itself, in any spelling. Those of coracle's load balancers are nodes' own.
+func addressesOf(s *corev1.Service) []string {
+	all := slices.Clone(s.Spec.ExternalIPs)
+	if meta.FindStatusCondition(s.Status.Conditions, kube.LoadBalancerCondition) == nil {
+		for _, i := range s.Status.LoadBalancer.Ingress {
+			all = append(all, i.IP)
+		}
+	}
+	return all
 }
 
 func live(n *corev1.Node) bool {

@@ -2,6 +2,7 @@ package nodeadmission
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -50,6 +51,20 @@ func claim(name, machine string) *coordinationv1.Lease {
 	return l
 }
 
+func service(name string, spec corev1.ServiceSpec, ingress ...string) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Spec: spec}
+	for _, ip := range ingress {
+		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ip})
+	}
+	return s
+}
+
+// balanced has addresses of nodes.
+func balanced(s *corev1.Service) *corev1.Service {
+	s.Status.Conditions = []metav1.Condition{{Type: kube.LoadBalancerCondition}}
+	return s
+}
+
 func plugin(t *testing.T) *Plugin {
 	cfg := config.Config{Node: config.Node{Name: "server-1", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}
 	cfg.Network.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")}
@@ -64,7 +79,14 @@ func plugin(t *testing.T) *Plugin {
 		other("dead", "192.0.2.4", "203.0.113.4", corev1.ConditionUnknown, func(n *corev1.Node) {
 			n.Annotations = map[string]string{backendDataKey: `{"VNI":1,"VtepMAC":"aa:bb:cc:00:11:22"}`}
 		}),
-		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}, Spec: corev1.ServiceSpec{ExternalIPs: []string{"192.0.2.50"}}},
+		other("squatter", "192.0.2.20", "203.0.113.20", corev1.ConditionTrue, func(n *corev1.Node) {
+			n.Annotations = map[string]string{kube.SeenAddresses: ""}
+		}),
+		other("seen", "192.0.2.21", "203.0.113.21", corev1.ConditionTrue, func(n *corev1.Node) {
+			n.Annotations = map[string]string{kube.SeenAddresses: "192.0.2.21"}
+		}),
+		service("web", corev1.ServiceSpec{ExternalIPs: []string{"192.0.2.050"}}),
+		service("metallb", corev1.ServiceSpec{}, "192.0.2.51"), balanced(service("own", corev1.ServiceSpec{}, "192.0.2.10")),
 	)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	p.SetExternalKubeClientSet(client)
@@ -123,6 +145,18 @@ func TestAddresses(t *testing.T) {
 		"an address of the API":              {"a", "192.0.2.200", "192.0.2.10", "192.0.2.200", "192.0.2.10"},
 		"a Service's network":                {"a", "192.0.2.10", "192.0.2.10", "10.43.0.1", "192.0.2.10"},
 		"loopback":                           {"a", "192.0.2.10", "192.0.2.10", "127.0.0.1", "192.0.2.10"},
+		"a claim of somebody else":           {"a", "192.0.2.20", created, "192.0.2.20", "192.0.2.20"},
+		"a claim of somebody else, not seen": {"former", "192.0.2.10", created, "192.0.2.20", ""},
+		"where another one is seen":          {"a", "192.0.2.21", created, "192.0.2.21", ""},
+		"keeps what another one only claims": {"a", "192.0.2.77", "192.0.2.20", "192.0.2.20", "192.0.2.20"},
+		"loses where another one is seen":    {"a", "192.0.2.77", "192.0.2.10 192.0.2.21", "192.0.2.10 192.0.2.21", "192.0.2.10"},
+		"a load balancer's":                  {"former", "192.0.2.77", created, "192.0.2.51", ""},
+		"its own, of a load balancer":        {"a", "192.0.2.77", created, "192.0.2.10", "192.0.2.10"},
+		"a zone":                             {"former", "192.0.2.77", created, "fd00::1%x", ""},
+		"another spelling":                   {"former", "192.0.2.77", created, "::ffff:192.0.2.3 FD00::1", ""},
+		"too many": {"former", "192.0.2.77", created, "10.9.0.1 10.9.0.2 10.9.0.3 10.9.0.4 10.9.0.5 10.9.0.6 10.9.0.7 10.9.0.8 10.9.0.9 10.9.0.10 10.9.0.11 " +
+			"10.9.0.12 10.9.0.13 10.9.0.14 10.9.0.15 10.9.0.16 10.9.0.17", "10.9.0.1 10.9.0.2 10.9.0.3 10.9.0.4 10.9.0.5 10.9.0.6 10.9.0.7 10.9.0.8 10.9.0.9 10.9.0.10 " +
+			"10.9.0.11 10.9.0.12 10.9.0.13 10.9.0.14 10.9.0.15 10.9.0.16"},
 		"external, joined with":              {"a", "192.0.2.10", "192.0.2.10", "192.0.2.10 ext:203.0.113.10", "192.0.2.10 ext:203.0.113.10"},
 		"external, of its choice":            {"a", "192.0.2.10", "192.0.2.10", "192.0.2.10 ext:203.0.113.11", "192.0.2.10"},
 		"external, shared behind one NAT":    {"a", "203.0.113.9", "192.0.2.10", "192.0.2.10 ext:203.0.113.9", "192.0.2.10 ext:203.0.113.9"},
@@ -137,7 +171,7 @@ func TestAddresses(t *testing.T) {
 			var old runtime.Object
 			if c.was != created {
 				was := withAddresses(strings.NewReplacer("permitted", "", "server", "").Replace(c.was))
-				was.Annotations[AllowedAnnotation] = map[bool]string{true: "192.0.2.12,192.0.2.3"}[strings.Contains(c.was, "permitted")]
+				was.Annotations[kube.AllowedAddresses] = map[bool]string{true: "192.0.2.12,192.0.2.3"}[strings.Contains(c.was, "permitted")]
 				if strings.Contains(c.was, "server") {
 					was.Labels[kube.ControlPlaneLabel] = "true"
 				}
@@ -181,6 +215,24 @@ func TestOwn(t *testing.T) {
 		now := node(func(n *core.Node) { n.Labels[enableLB] = "true" })
 		if err := p.Admit(from("192.0.2.10"), attributes("system:node:former", "", now, nil), nil); err != nil || now.Labels[enableLB] != want {
 			t.Errorf("the server has key %q, and the machine that joined as its node %v, %v", key, now.Labels, err)
+		}
+	}
+}
+
+// TestSeen: the plugin notes at which addresses a node was seen, as long as it has them.
+func TestSeen(t *testing.T) {
+	p := plugin(t)
+	for _, c := range [][4]string{
+		{"", "192.0.2.10 2001:db8::10", "192.0.2.10", "192.0.2.10"},
+		{"192.0.2.10", "192.0.2.10 2001:db8::10", "2001:db8::10", "192.0.2.10,2001:db8::10"},
+		{"192.0.2.10", "2001:db8::10", "198.51.100.1", ""},
+	} {
+		was, now := withAddresses(c[1]), withAddresses(c[1])
+		was.Annotations[kube.SeenAddresses], now.Annotations[kube.SeenAddresses] = c[0], "192.0.2.1"
+		a := attributes(kubelet, "status", now, was)
+		err := errors.Join(p.Admit(from(c[2]), a, nil), p.Validate(from(c[2]), a, nil))
+		if got := now.Annotations[kube.SeenAddresses]; err != nil || got != c[3] {
+			t.Errorf("%v: got %q, %v", c, got, err)
 		}
 	}
 }

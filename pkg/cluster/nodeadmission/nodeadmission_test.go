@@ -13,6 +13,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 const kubelet, admin = "system:node:a", "system:admin"
@@ -60,7 +61,7 @@ func TestRefused(t *testing.T) {
 			was: func(n *core.Node) { n.Labels["node.kubernetes.io/exclude-from-external-load-balancers"] = "" }},
 		"a CSI driver's label": {who: kubelet, is: func(n *core.Node) { n.Labels["topology.example.com/rack"] = "1" }},
 		"permits itself addresses": {who: kubelet, want: "coracle.io/allowed-addresses of a node is the control plane's",
-			is: func(n *core.Node) { n.Annotations = map[string]string{AllowedAnnotation: "192.0.2.1"} }},
+			is: func(n *core.Node) { n.Annotations = map[string]string{kube.AllowedAddresses: "192.0.2.1"} }},
 		"a finalizer":                  {who: kubelet, sub: "status", is: kept, want: "cannot set finalizers"},
 		"registers with a finalizer":   {who: kubelet, create: true, is: kept, want: "cannot set finalizers"},
 		"an administrator's finalizer": {who: kubelet, sub: "status", is: kept, was: kept},

@@ -17,6 +17,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/core"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // write is what a node writes into its Node.
@@ -83,7 +84,7 @@ func (w *write) checkMeta() error {
 		return fmt.Errorf("a node cannot set finalizers on itself: nobody could remove node %s", w.name)
 	}
 	for _, key := range changed(was.Annotations, w.now.Annotations) {
-		if guardedDomain(key) {
+		if guardedDomain(key) && key != kube.SeenAddresses { // which Admit sets
 			return fmt.Errorf("annotation %s of a node is the control plane's and administrators' to set", key)
 		}
 	}

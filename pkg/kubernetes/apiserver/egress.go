@@ -109,9 +109,11 @@ func (o owners) of(host string) (owner tunnel.Owner, ok bool) {
 		return owner, false
 	}
 	ip, _ := netip.ParseAddr(host) // a name has the zero value, which is in no CIDR
-	// CIDRs go first: the control plane assigns them, while nodes report their addresses themselves. Of several Nodes the oldest counts.
+	// CIDRs go first: the control plane assigns them, while nodes report their addresses themselves. Then the node that was seen at the address; else of
+	// several Nodes the oldest counts.
 	for _, matches := range []func(*corev1.Node) bool{
 		func(n *corev1.Node) bool { return o.pods == nil && contains(n, o.cluster, ip) },
+		func(n *corev1.Node) bool { return kube.HasForSure(n, ip.Unmap()) },
 		func(n *corev1.Node) bool { return has(n, host) },
 	} {
 		var oldest *corev1.Node

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 func TestOwners(t *testing.T) {
@@ -20,11 +22,15 @@ func TestOwners(t *testing.T) {
 		"n1": {[]string{"10.0.0.1", "n1"}, []string{"10.42.0.0/24", "fd00:42::/64"}},
 		"n2": {[]string{"10.0.0.2", "n2"}, []string{"10.42.1.0/24", "fd00:42:0:1::/64"}},
 		// It came last and claims what others have.
-		"a-late-one": {[]string{"10.0.0.1", "10.0.0.2"}, []string{"10.42.0.0/23", "fd00:42::/56"}},
+		"a-late-one": {[]string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}, []string{"10.42.0.0/23", "fd00:42::/56"}},
+		"seen":       {[]string{"10.0.0.3"}, nil}, // where the one before is not
 		"outside":    {nil, []string{"198.51.100.0/24"}},
 	} {
-		made := map[string]int64{"n1": 1, "n2": 2}[name]
+		made := map[string]int64{"n1": 1, "n2": 2, "seen": 4}[name]
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(cmp.Or(made, 3), 0)}, Spec: corev1.NodeSpec{PodCIDRs: c.cidrs}}
+		if name == "seen" {
+			node.Annotations = map[string]string{kube.SeenAddresses: "10.0.0.3"}
+		}
 		for _, a := range c.addresses {
 			node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Address: a})
 		}
@@ -48,6 +54,7 @@ func TestOwners(t *testing.T) {
 	}{
 		{"10.0.0.1", "n1", "n1"},
 		{"n2", "n2", "n2"},
+		{"10.0.0.3", "seen", "seen"},
 		{"10.42.1.9", "n2", "n1"},
 		{"10.42.0.9", "n1", "n2"},
 		{"10.42.0.10", "n1", ""},
