@@ -116,9 +116,13 @@ coracle node remove agent-1 --force`,
 	d.flags(c)
 	force := c.Flags().Bool("force", false, "Do not drain: pods on the node are made again elsewhere while they may still run there")
 	return interruptible(with(c, installation.administer, func(c *cobra.Command, a admin, args []string) error {
+		key, err := endpoint.Claims{Client: a.client}.Holder(c.Context(), args[0])
+		if err != nil {
+			return err
+		}
 		node, err := getNode(c.Context(), a.client, args[0])
 		if errors.Is(err, errNoNode) && *force && args[0] != a.config.Node.Name {
-			return finishRemoval(c, a, args[0])
+			return finishRemoval(c, a, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: args[0]}}, key)
 		}
 		if err != nil {
 			return err
@@ -126,7 +130,7 @@ coracle node remove agent-1 --force`,
 		if err := d.beforeRemoval(c, a, node, *force); err != nil {
 			return err
 		}
-		return finishRemoval(c, a, node.Name)
+		return finishRemoval(c, a, node, key)
 	}))
 }
 
@@ -155,15 +159,19 @@ func (d draining) beforeRemoval(c *cobra.Command, a admin, node *corev1.Node, fo
 	return nil
 }
 
-// finishRemoval first refuses the machine, whose kubelet would make the Node again, then deletes the Node and its pods.
-func finishRemoval(c *cobra.Command, a admin, name string) error {
-	ctx := c.Context()
+// finishRemoval first refuses the machine with the key, whose kubelet would make the Node again, then deletes the Node and its pods; not those of
+// another machine that has taken the name meanwhile. A Node without a UID is deleted already.
+func finishRemoval(c *cobra.Command, a admin, node *corev1.Node, key string) error {
+	ctx, name := c.Context(), node.Name
 	claims := endpoint.Claims{Client: a.client}
-	if err := claims.Revoke(ctx, name); err != nil {
-		return err
+	if err := claims.Revoke(ctx, name, key); err != nil {
+		return fmt.Errorf("removing node %s: %w", name, err)
 	}
-	if err := a.client.CoreV1().Nodes().Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting node %s: %w", name, err)
+	if node.UID != "" {
+		its := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(node.UID))}
+		if err := a.client.CoreV1().Nodes().Delete(ctx, name, its); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("deleting node %s, whose keys are refused now: %w", name, err)
+		}
 	}
 	if err := claims.Evict(ctx, name); err != nil {
 		return err

@@ -38,13 +38,15 @@ func TestRevoked(t *testing.T) {
 		agent := node("agent", "192.0.2.2", "2001:db8::2")
 		client := fake.NewClientset(&agent)
 		claims := endpoint.Claims{Client: client}
+		before := ""
 		for _, key := range []string{"old", "new"} {
-			if err := claims.Revoke(t.Context(), "agent"); err != nil {
+			if err := claims.Revoke(t.Context(), "agent", before); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := claims.Adopt(t.Context(), "agent", key, func(*core.Node, bool) bool { return true }); err != nil {
 				t.Fatal(err)
 			}
+			before = key
 		}
 		start(t, client)
 		for _, r := range requests {

@@ -46,7 +46,7 @@ func keysOf(t *testing.T, before, now string) endpoint.Keys {
 		}
 	}
 	adopt(before)
-	if err := claims.Revoke(t.Context(), "n"); err != nil {
+	if err := claims.Revoke(t.Context(), "n", pki.Fingerprint(certOf("", before))); err != nil {
 		t.Fatal(err)
 	}
 	if now != "" {
@@ -172,7 +172,7 @@ func TestOpenRequests(t *testing.T) {
 func TestRun(t *testing.T) {
 	client := fake.NewClientset()
 	claims := endpoint.Claims{Client: client}
-	if err := claims.Revoke(t.Context(), "before"); err != nil {
+	if err := claims.Revoke(t.Context(), "before", ""); err != nil {
 		t.Fatal(err)
 	}
 	heard := make(chan string, 10)
@@ -183,7 +183,7 @@ func TestRun(t *testing.T) {
 		t.Error("a machine that was removed before is served")
 	}
 	for { // the fake API has no events from before the watch
-		if err := claims.Revoke(t.Context(), "now"); err != nil {
+		if err := claims.Revoke(t.Context(), "now", ""); err != nil {
 			t.Fatal(err)
 		}
 		select {

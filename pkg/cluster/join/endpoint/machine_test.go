@@ -116,7 +116,7 @@ func TestLargeMachine(t *testing.T) {
 	if claim, err := c.claims().get(t.Context(), "a"); err != nil || len(claim.Annotations[machineAnnotation]) > 64<<10 {
 		t.Errorf("the largest machine takes %d bytes in its claim, %v", len(claim.Annotations[machineAnnotation]), err)
 	}
-	if err := c.claims().Revoke(t.Context(), "a"); err != nil {
+	if err := c.claims().Revoke(t.Context(), "a", m.fingerprint(t)); err != nil {
 		t.Fatal(err)
 	}
 	if claim, err := c.claims().get(t.Context(), "a"); err != nil || claim.Annotations[machineAnnotation] != "" {

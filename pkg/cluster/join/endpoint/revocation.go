@@ -80,9 +80,18 @@ func restrict(claim *coordinationv1.Lease, revoke bool) {
 	claim.Spec.HolderIdentity, claim.Spec.AcquireTime = nil, nil
 }
 
-// Revoke refuses the machine that has a node name from now on, and frees the name.
-func (c Claims) Revoke(ctx context.Context, name string) error {
+// Holder returns the key of the machine that has a node name, "" if none has.
+func (c Claims) Holder(ctx context.Context, name string) (key string, err error) {
+	claim, err := c.get(ctx, name)
+	return holder(claim), err
+}
+
+// Revoke refuses the machine with the key, which has a node name, from now on, and frees the name. It is an error if another machine has it now.
+func (c Claims) Revoke(ctx context.Context, name, key string) error {
 	return c.edit(ctx, name, func(claim *coordinationv1.Lease) error {
+		if h := holder(claim); h != "" && h != key {
+			return newRefusal(http.StatusConflict, "another machine has joined as node %s since: the name is that machine's", name)
+		}
 		restrict(claim, true)
 		return nil
 	})

@@ -46,7 +46,7 @@ func TestRevoke(t *testing.T) {
 		t.Errorf("a name that was never revoked: %+v", k)
 	}
 	for range 2 { // the second time nothing changes
-		if err := c.claims().Revoke(t.Context(), "a"); err != nil {
+		if err := c.claims().Revoke(t.Context(), "a", m.fingerprint(t)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,6 +70,9 @@ func TestRevoke(t *testing.T) {
 		t.Errorf("after the name was taken again: %+v", k)
 	}
 	c.want(t, node, again, join.PathAgent, 200, "")
+	if err := c.claims().Revoke(t.Context(), "a", m.fingerprint(t)); !IsRefusal(err) || c.keys(t, "a").Revoked(again.fingerprint(t)) {
+		t.Errorf("a removal that began before revokes the next machine: %v", err)
+	}
 	if claim, _ := c.claims().get(t.Context(), "a"); !slices.Contains(claim.Finalizers, RestrictedLabel) {
 		t.Error("the release before would delete the claim")
 	}
@@ -210,7 +213,7 @@ func TestAllow(t *testing.T) {
 	if err := claims.Allow(t.Context(), "a", "", "first"); err != nil || c.keys(t, "a").Restricted {
 		t.Errorf("a name that was never revoked: %v", err)
 	}
-	if err := claims.Revoke(t.Context(), "a"); err != nil {
+	if err := claims.Revoke(t.Context(), "a", old.fingerprint(t)); err != nil {
 		t.Fatal(err)
 	}
 	c.want(t, agentToken, m, join.PathAgent, 200, "")
@@ -245,7 +248,7 @@ func TestRemovedServer(t *testing.T) {
 		}
 	}
 	check(false)
-	if err := c.claims().Revoke(t.Context(), "a"); err != nil {
+	if err := c.claims().Revoke(t.Context(), "a", m.fingerprint(t)); err != nil {
 		t.Fatal(err)
 	}
 	check(true)
