@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/addons"
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeaddresses"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeready"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
@@ -103,7 +104,7 @@ func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder
 	agent := g.Add("kubelet", kubelet.Kubelet{
 		Name: cfg.Node.Name, IPs: cfg.Node.IPs, Labels: cfg.Node.Labels, Taints: cfg.Node.Taints,
 		ExternalAddresses: len(cfg.Node.ExternalIPs) > 0,
-		Kubeconfig:        creds.kubelet, BootstrapKubeconfig: creds.bootstrap, Identity: creds.identity, APIReady: gate.Opened(),
+		Kubeconfig:        creds.kubelet, BootstrapKubeconfig: creds.bootstrap, Identity: creds.identity, UnknownKey: join.ReasonUnknownKey, APIReady: gate.Opened(),
 		ConfigFile: dirs.NodeConfig("kubelet.yaml"), DropIns: cfg.Node.KubeletConfigDir,
 		Root: dirs.Kubelet, PKI: dirs.NodePKI(), ClientCA: dirs.NodeCA(), StaticPods: dirs.StaticPods(),
 		CRISocket: dirs.ContainerdSocket(), ClusterDNS: cfg.Network.DNS, Domain: cfg.Network.Domain, ResolvConf: f.resolvConf,

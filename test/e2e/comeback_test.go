@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -308,4 +309,13 @@ func testReplaceNode(t *testing.T, c *hosts.Cluster) {
 	if got := server.Kubectl("get", "node", "agent-1", "-o", "jsonpath={.status.addresses[0].address}"); got != h.IP.String() {
 		t.Errorf("agent-1 is at %s", got)
 	}
+	// The kubelet's key is not recorded, as after a restore: it requests another certificate by itself.
+	server.Kubectl("-n", "kube-system", "annotate", "lease", "coracle-node-agent-1", "coracle.io/allowed-keys=", "--overwrite")
+	hosts.Eventually(t, time.Minute, func() error {
+		if keys := server.Kubectl("-n", "kube-system", "get", "lease", "coracle-node-agent-1", "-o", `jsonpath={.metadata.annotations.coracle\.io/allowed-keys}`); keys == "" {
+			return errors.New("the kubelet of agent-1 has no key that the cluster knows")
+		}
+		return nil
+	})
+	h.Coracle("wait", "--timeout", "1m")
 }

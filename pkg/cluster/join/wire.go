@@ -115,6 +115,10 @@ type AddedMember struct {
 // ReasonRemoved is the reason of a refusal of a machine that was removed or replaced: its key is never accepted again.
 const ReasonRemoved = "NodeRemoved"
 
+// ReasonUnknownKey is the reason of a refusal of a key that is not recorded for the node, as that of a kubelet after a restore. The kubelet requests
+// another certificate.
+const ReasonUnknownKey = "NodeKeyUnknown"
+
 // Refusal is the body of every response that is not 200.
 type Refusal struct {
 	// Message is the reason, with the fix.

@@ -154,7 +154,7 @@ func (g *Guard) Handler(next http.Handler) http.Handler {
 		defer cancel()
 		c := &call{cert, cancel}
 		if keys, ok := g.begin(node, c); !ok {
-			reason, message := metav1.StatusReasonUnauthorized, fmt.Sprintf("this certificate's key is not one of the machine that is node %s now", node)
+			reason, message := metav1.StatusReason(join.ReasonUnknownKey), fmt.Sprintf("this certificate's key is not one of the machine that is node %s now", node)
 			if keys.Revoked(pki.Fingerprint(cert)) {
 				reason, message = join.ReasonRemoved, endpoint.Removed(node)
 			}

@@ -1,15 +1,19 @@
 package kubelet
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -25,8 +29,8 @@ import (
 
 // clients makes the kubelet's API clients as upstream's command does, with three differences: requests wait until the API server serves
 // this node, rotation begins with the certificate that was issued before the first start, and a restarted kubelet's first report of the
-// Node's status waits for its CSINode.
-func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, deps *kubelet.Dependencies) error {
+// Node's status waits for its CSINode. unknownKey is called if the API server does not know the key of the certificate.
+func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, deps *kubelet.Dependencies, unknownKey func()) error {
 	config, err := k.access()
 	if err != nil {
 		return err
@@ -34,7 +38,9 @@ func (k Kubelet) clients(ctx context.Context, server *options.KubeletServer, dep
 	config.ContentType = server.ContentType
 	config.QPS, config.Burst = float32(server.KubeAPIQPS), int(server.KubeAPIBurst)
 	config.Wrap(newCSINode().reports)
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return gate{next: next, open: k.APIReady} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return gate{next, k.APIReady, k.UnknownKey, unknownKey}
+	})
 	if server.RotateCertificates {
 		if config, err = k.rotating(ctx, config, server); err != nil {
 			return err
@@ -122,10 +128,12 @@ func wrapRotation(err error) error {
 	return nil
 }
 
-// gate is a transport whose requests wait until it is open.
+// gate is a transport whose requests wait until it is open. It calls refused at answers with the reason.
 type gate struct {
-	next http.RoundTripper
-	open <-chan struct{}
+	next    http.RoundTripper
+	open    <-chan struct{}
+	reason  string
+	refused func()
 }
 
 func (g gate) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -134,7 +142,21 @@ func (g gate) RoundTrip(r *http.Request) (*http.Response, error) {
 	case <-r.Context().Done():
 		return nil, r.Context().Err()
 	}
-	return g.next.RoundTrip(r)
+	answer, err := g.next.RoundTrip(r)
+	if err != nil || answer.StatusCode != http.StatusUnauthorized || g.reason == "" {
+		return answer, err
+	}
+	body, err := io.ReadAll(io.LimitReader(answer.Body, 64<<10))
+	answer.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	answer.Body = io.NopCloser(bytes.NewReader(body))
+	var status metav1.Status
+	if json.Unmarshal(body, &status) == nil && string(status.Reason) == g.reason {
+		g.refused()
+	}
+	return answer, nil
 }
 
 // WrappedRoundTripper returns the transport for client-go, which closes its idle connections.

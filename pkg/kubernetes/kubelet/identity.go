@@ -93,6 +93,15 @@ func (k Kubelet) removeInvalid() error {
 	return nil
 }
 
+// forgetCertificate removes the client certificate, whose key the API server does not know, and ends the kubelet. It does nothing if the identity with
+// which certificates are requested is unknown too.
+func (k Kubelet) forgetCertificate(end chan<- error) {
+	if k.BootstrapKubeconfig == "" || os.Remove(filepath.Join(k.PKI, currentCert)) != nil {
+		return
+	}
+	end <- errors.New("the API server does not know the key of its client certificate, as after a restore: it starts again and requests another one")
+}
+
 // checkCertificate returns why a certificate cannot be used, nil if it can.
 func (k Kubelet) checkCertificate(file string) error {
 	pair, err := tls.LoadX509KeyPair(file, file)

@@ -31,6 +31,9 @@ type Kubelet struct {
 	// Identity becomes ready with the certificate; it may be nil.
 	BootstrapKubeconfig string
 	Identity            *Identity
+	// UnknownKey is the reason of the API server's 401 for a certificate whose key it does not know. Run then removes the certificate and returns an
+	// error: the next start requests another one with BootstrapKubeconfig.
+	UnknownKey string
 	// APIReady is closed when the API server serves this node. The kubelet starts earlier, and its requests wait until then: after a
 	// refused request it would back off for seconds.
 	APIReady <-chan struct{}
@@ -72,10 +75,10 @@ func (k Kubelet) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return fmt.Errorf("making its dependencies: %w", err)
 	}
-	if err := k.clients(ctx, server, deps); err != nil {
+	result := make(chan error, 2)
+	if err := k.clients(ctx, server, deps, func() { k.forgetCertificate(result) }); err != nil {
 		return err
 	}
-	result := make(chan error, 1)
 	go func() { result <- app.Run(ctx, server, deps, utilfeature.DefaultFeatureGate) }()
 	go func() {
 		if lifecycle.Until(ctx, "the kubelet's health endpoint", healthy(server)) == nil {

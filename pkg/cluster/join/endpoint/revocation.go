@@ -108,7 +108,11 @@ func (c Claims) Allow(ctx context.Context, name, by, key string) error {
 		case keys.Allows(key):
 			return errUnchanged
 		}
-		recorded := append(strings.Fields(claim.Annotations[allowedAnnotation]), key)
+		recorded := strings.Fields(claim.Annotations[allowedAnnotation])
+		if i := slices.Index(recorded, by); i >= 0 { // it is in use, so it is the last to be forgotten
+			recorded = append(slices.Delete(recorded, i, i+1), by)
+		}
+		recorded = append(recorded, key)
 		claim.Annotations[allowedAnnotation] = strings.Join(recorded[max(0, len(recorded)-maxKeys):], " ")
 		return nil
 	})

@@ -230,6 +230,11 @@ func TestAllow(t *testing.T) {
 		}
 		before = key
 	}
+	for i := range 2 * maxKeys { // requests that the kubelet gave up
+		if err := claims.Allow(t.Context(), "a", before, fmt.Sprintf("given-up-%d", i)); err != nil {
+			t.Fatal(err)
+		}
+	}
 	k := c.keys(t, "a")
 	if len(k.allowed) != maxKeys+1 || !k.Allows(before) || !k.Allows(m.fingerprint(t)) || k.Allows("kubelet-0") {
 		t.Errorf("%+v", k)
