@@ -51,8 +51,8 @@ func (p TokenPublisher) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	var mine bool
+	claims := endpoint.Claims{Client: client, Log: log}
 	err = lifecycle.Until(ctx, "the claim on the node name", func(ctx context.Context) (err error) {
-		claims := endpoint.Claims{Client: client, Log: log}
 		if mine, err = claims.Adopt(ctx, p.Node, p.Key, p.mine); err != nil || !mine {
 			return err
 		}
@@ -67,8 +67,18 @@ func (p TokenPublisher) Run(ctx context.Context, ready func()) error {
 	}
 	p.Open()
 	ready()
-	<-ctx.Done()
-	return nil
+	daily := time.NewTicker(24 * time.Hour)
+	defer daily.Stop()
+	for {
+		if err := claims.Tidy(ctx); err != nil && ctx.Err() == nil {
+			log.WithError(err).Warn("trying again tomorrow")
+		}
+		select {
+		case <-daily.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
 }
 
 // mine reports whether a Node whose name has no claim, or one with another key, is this server: after a restore on new hardware,

@@ -85,12 +85,16 @@ func (c Claims) clear(ctx context.Context, name string, node *corev1.Node) error
 
 // Former returns the other node names that the machine with the key had. It refuses a machine that was removed under any name.
 func (c Claims) Former(ctx context.Context, name, key string) (former []string, err error) {
-	leases, err := c.leases().List(ctx, metav1.ListOptions{}) // not from a cache, which may not have a revocation yet
-	if err != nil {
-		return nil, fmt.Errorf("listing the claims for former names of node %s: %w", name, err)
+	var leases []coordinationv1.Lease
+	for _, selector := range []string{RestrictedLabel, keyLabel + "=" + shortened(key) + ",!" + RestrictedLabel} {
+		list, err := c.leases().List(ctx, metav1.ListOptions{LabelSelector: selector}) // not from a cache, which may not have a revocation yet
+		if err != nil {
+			return nil, fmt.Errorf("listing the claims for former names of node %s: %w", name, err)
+		}
+		leases = append(leases, list.Items...)
 	}
-	for i := range leases.Items {
-		lease := &leases.Items[i]
+	for i := range leases {
+		lease := &leases[i]
 		other := ClaimedBy(lease.Name)
 		switch {
 		case other == "" || other == name:
@@ -221,6 +225,7 @@ func (c Claims) write(ctx context.Context, old, claim *coordinationv1.Lease, key
 		claim.Spec.AcquireTime = &now
 	}
 	claim.Spec.HolderIdentity, claim.Spec.RenewTime = &key, &now
+	metav1.SetMetaDataLabel(&claim.ObjectMeta, keyLabel, shortened(key))
 	_, err := c.save(ctx, old, claim)
 	return err
 }

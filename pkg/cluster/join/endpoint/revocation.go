@@ -77,6 +77,7 @@ func restrict(claim *coordinationv1.Lease, revoke bool) {
 	delete(claim.Annotations, machineAnnotation) // of a release before this one, which did not limit it
 	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, revokedAnnotation, strings.Join(revoked, " "))
 	metav1.SetMetaDataAnnotation(&claim.ObjectMeta, allowedAnnotation, "")
+	delete(claim.Labels, keyLabel)
 	claim.Spec.HolderIdentity, claim.Spec.AcquireTime = nil, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -262,6 +263,60 @@ func TestRemovedServer(t *testing.T) {
 	}
 	c.want(t, serverToken, newMachine(t, "a"), join.PathServer, 200, "")
 	check(false)
+}
+
+// TestTidy: claims of machines that are gone are deleted, but none that says whose keys are refused.
+func TestTidy(t *testing.T) {
+	c := newCluster(t)
+	old := func(age time.Duration, registered bool) *coordinationv1.Lease {
+		key, at := "key", metav1.NewMicroTime(time.Now().Add(-age))
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem}, Spec: coordinationv1.LeaseSpec{HolderIdentity: &key, RenewTime: &at}}
+		if !registered {
+			l.Spec.AcquireTime = &at
+		}
+		return l
+	}
+	revoked := old(2*expiredAge, true)
+	restrict(revoked, true)
+	for name, lease := range map[string]*coordinationv1.Lease{
+		"never-came": old(unregisteredAge+time.Hour, false), "comes-yet": old(time.Hour, false), "gone": old(expiredAge+time.Hour, true),
+		"deleted": old(unregisteredAge+time.Hour, true), "lives": old(2*expiredAge, false), "revoked": revoked,
+	} {
+		lease.Name = ClaimPrefix + name
+		if _, err := c.claims().leases().Create(t.Context(), lease, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.client.CoreV1().Nodes().Create(t.Context(), nodeAt("lives", "192.0.2.9"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if former, err := c.claims().Former(t.Context(), "new", "other"); err != nil || len(former) > 0 {
+		t.Errorf("another machine had %v, %v", former, err)
+	}
+	if err := c.claims().Tidy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	list, err := c.claims().leases().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, l := range list.Items {
+		names = append(names, ClaimedBy(l.Name))
+	}
+	if slices.Sort(names); !slices.Equal(names, []string{"comes-yet", "deleted", "lives", "revoked"}) {
+		t.Errorf("left are %v", names)
+	}
+	if _, err := c.claims().Former(t.Context(), "new", "key"); !IsRefusal(err) {
+		t.Errorf("a revoked key: %v", err)
+	}
+	if err := c.claims().leases().Delete(t.Context(), ClaimPrefix+"revoked", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	former, err := c.claims().Former(t.Context(), "lives", "key")
+	if slices.Sort(former); err != nil || !slices.Equal(former, []string{"comes-yet", "deleted"}) {
+		t.Errorf("former names are %v, %v", former, err)
+	}
 }
 
 func TestIncludes(t *testing.T) {
