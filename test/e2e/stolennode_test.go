@@ -45,6 +45,15 @@ func testStolenNode(t *testing.T, c *hosts.Cluster) {
 	squatter := squat(t, c, "squatter", h.IP.String())
 	s := h.StartAgent("--server=https://"+server.IP.String()+":6443", "--token-file=/etc/coracle/token")
 	h.Coracle("wait", "--timeout", "3m")
+	squatter.says(t, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: h.IP.String()})
+	if got := server.Kubectl("get", "node", "squatter", "-o", "jsonpath={.status.addresses[*].address}"); got != "" {
+		t.Errorf("who only claims an address keeps %s", got)
+	}
+	squatter.says(t, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "fd00::1%x"})
+	if got := server.Kubectl("get", "node", "squatter", "-o", "jsonpath={.status.addresses[*].address}"); got != "" {
+		t.Errorf("a node has the address %s", got)
+	}
+	server.Coracle("node", "remove", "--force", "squatter")
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -65,15 +74,6 @@ func testStolenNode(t *testing.T, c *hosts.Cluster) {
 	if got := server.Kubectl("get", "node", "stolen", "-o", "jsonpath={.status.addresses[*].address} {.metadata.annotations.node\\.coracle\\.io/external-ip}"); got != h.IP.String()+" stolen none" {
 		t.Errorf("it gave itself the addresses %s", got)
 	}
-	squatter.says(t, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: h.IP.String()})
-	if got := server.Kubectl("get", "node", "squatter", "-o", "jsonpath={.status.addresses[*].address}"); got != "" {
-		t.Errorf("who only claims an address keeps %s", got)
-	}
-	squatter.says(t, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "fd00::1%x"})
-	if got := server.Kubectl("get", "node", "squatter", "-o", "jsonpath={.status.addresses[*].address}"); got != "" {
-		t.Errorf("a node has the address %s", got)
-	}
-	server.Coracle("node", "remove", "--force", "squatter")
 
 	server.Kubectl("-n", "kube-system", "create", "role", "leases", "--verb=*", "--resource=leases.coordination.k8s.io")
 	server.Kubectl("-n", "kube-system", "create", "rolebinding", "leases", "--role=leases", "--user=tenant")
