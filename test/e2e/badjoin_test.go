@@ -42,6 +42,9 @@ func TestBadJoins(t *testing.T) {
 		{"kubelets' requests", b.kubelets},
 		{"names of others", b.namesOfOthers},
 		{"wrong clock", b.clock},
+		{"tunnels", b.tunnels},
+		{"guesses", b.guesses},
+		{"bad input", b.badInput},
 		{"replaced", b.replaced}, // last, because it takes the agent's name
 	} {
 		t.Run(test.name, test.run)
