@@ -230,12 +230,13 @@ func (p *process) gather() ([]*dto.MetricFamily, error) {
 	}
 }
 
-// stop waits until the child has answered the queries in flight, for a limited time.
+// stop waits until the child has answered the queries in flight, for a limited time. The child reaches the API until it has ended: its
+// watches would fail otherwise, and it would log that.
 func (p *process) stop() {
 	if p == nil {
 		return
 	}
-	p.cancel()
+	p.control.Close()
 	select {
 	case <-p.ended:
 	case <-time.After(stopTimeout):

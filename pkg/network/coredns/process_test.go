@@ -1,6 +1,7 @@
 package coredns
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"os"
@@ -22,8 +23,16 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// startChild starts a child that sees a directory with the file zone.
+// startChild starts a child that sees a directory with the file zone, and no API.
 func startChild(t *testing.T) *process {
+	t.Helper()
+	none := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no API", http.StatusBadGateway) })
+	p, _ := startChildWith(t, none)
+	return p
+}
+
+// startChildWith starts a child that sees an API, and the returned directory with the file zone.
+func startChildWith(t *testing.T, api http.Handler) (*process, string) {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -37,8 +46,7 @@ func startChild(t *testing.T) *process {
 	if err := os.WriteFile(filepath.Join(dir, "zone"), []byte("192.0.2.7 harbour.test\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	none := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "no API", http.StatusBadGateway) })
-	p, err := startProcess(dir, config.Log{Level: "info"}, none)
+	p, err := startProcess(dir, config.Log{Level: "info"}, api)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +54,7 @@ func startChild(t *testing.T) *process {
 	if p.missing != "" {
 		t.Errorf("not confined: %s", p.missing)
 	}
-	return p
+	return p, dir
 }
 
 // secret is a file that only root can read.
@@ -117,6 +125,50 @@ func TestProcessServes(t *testing.T) {
 	}
 	if err := p.load(corefile); err == nil || !strings.Contains(err.Error(), "exit status 0") {
 		t.Errorf("loading after the end: %v", err)
+	}
+}
+
+// TestStopKeepsAPI: a child that is about to end still reaches the API. It would log an error for each watch that ends before.
+func TestStopKeepsAPI(t *testing.T) {
+	watches := make(chan context.Context, 100)
+	p, dir := startChildWith(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		watches <- r.Context()
+		<-r.Context().Done()
+	}))
+	if err := p.load(fmt.Appendf(nil, "a.test:%d {\n bind 127.0.0.1\n %s\n}\n", freePort(t), kubernetesDirective)); err != nil {
+		t.Fatal(err)
+	}
+	watch := <-watches
+
+	// The child does not end while it reads a hosts file.
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	loaded := make(chan error, 1)
+	go func() {
+		loaded <- p.load(fmt.Appendf(nil, "b.test:%d {\n bind 127.0.0.1\n hosts /pipe\n}\n", freePort(t)))
+	}()
+	reading, err := os.OpenFile(pipe, os.O_WRONLY, 0) // waits for the child
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := make(chan struct{})
+	go func() {
+		p.stop()
+		close(stopped)
+	}()
+	if err := <-loaded; err == nil {
+		t.Error("the load was not given up")
+	}
+	if watch.Err() != nil || !p.alive() {
+		t.Errorf("the watch: %v, the child lives: %t", watch.Err(), p.alive())
+	}
+	reading.Close()
+	<-stopped
+	<-watch.Done()
+	if !strings.Contains(p.how, "exit status 0") {
+		t.Errorf("it ended with %s", p.how)
 	}
 }
 
