@@ -159,49 +159,6 @@ func TestFailing(t *testing.T) {
 	})
 }
 
-// TestSameTime: an address that comes to two Services at the same time, because neither was there when the other was checked, is taken from the load balancer.
-func TestSameTime(t *testing.T) {
-	for name, late := range map[string]time.Duration{"before the address is written": 0, "after that": settleTime / 2} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithCancel(t.Context())
-				client := fake.NewClientset(member("a", "10.0.0.1", silent), member("b", "10.0.0.2", silent))
-				versionServices(client)
-				other := lb("other", 1, "80")
-				other.Spec.Type, other.Spec.ClusterIP, other.Spec.ExternalIPs = corev1.ServiceTypeClusterIP, "10.43.0.7", []string{"10.0.0.1"}
-				write := func() { _ = client.Tracker().Add(other) }
-				var once sync.Once
-				client.PrependReactor("patch", "services", func(a clienttesting.Action) (bool, runtime.Object, error) {
-					if strings.Contains(string(a.(clienttesting.PatchAction).GetPatch()), "10.0.0.1") {
-						once.Do(func() {
-							if late == 0 {
-								write()
-							} else {
-								time.AfterFunc(late, write)
-							}
-						})
-					}
-					return false, nil, nil
-				})
-				stopped := make(chan error, 1)
-				go func() { stopped <- (Balancers{NodePorts: "30000-32767"}).run(ctx, client) }()
-				if _, err := client.CoreV1().Services("default").Create(ctx, lb("web", 0, "80"), metav1.CreateOptions{}); err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(answerTimeout + 2*settleTime)
-				web, err := client.CoreV1().Services("default").Get(ctx, "web", metav1.GetOptions{})
-				if err != nil || ipsOf(web) != "10.0.0.2" {
-					t.Errorf("it has %s, %v", ipsOf(web), err)
-				}
-				cancel()
-				if err := <-stopped; err != nil {
-					t.Error(err)
-				}
-			})
-		})
-	}
-}
-
 // TestLetGo sees that what another balancer has left on a Service stays its own to clean up.
 func TestLetGo(t *testing.T) {
 	own, other := lb("own", 0, "80", has("10.0.0.1")), lb("other", 1, "80", has("192.0.2.1"))

@@ -68,15 +68,21 @@ func (c *controller) withdraw(ctx context.Context) (soon time.Duration, err erro
 	return soon, nil
 }
 
-// take removes the addresses of claims from the status of a Service.
+// take removes the addresses of claims from the status of a Service. If the Service changes at the same time it returns an error.
 func (c *controller) take(ctx context.Context, s *corev1.Service, lost []claim, external map[claim]nodePort) error {
 	changed := s.DeepCopy()
 	changed.Status.LoadBalancer.Ingress = slices.DeleteFunc(changed.Status.LoadBalancer.Ingress, func(i corev1.LoadBalancerIngress) bool {
 		addr, ok := parseAddr(i.IP)
 		return ok && slices.ContainsFunc(lost, func(l claim) bool { return l.addr == addr })
 	})
+	if len(changed.Status.LoadBalancer.Ingress) == len(s.Status.LoadBalancer.Ingress) {
+		return nil // it does not have them any more
+	}
 	got, err := patch(ctx, c.client, s, changed)
-	if err != nil || got == nil {
+	if err == nil && got == nil {
+		err = fmt.Errorf("taking %s from Service %s/%s: it has changed meanwhile", lost[0].addr, s.Namespace, s.Name)
+	}
+	if err != nil {
 		return err
 	}
 	c.remember(got)
