@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -288,6 +289,8 @@ func (b *badJoins) namesOfOthers(t *testing.T) {
 	neighbour := copyKeys(t, client, b.server, b.agentToken, "neighbour") // it is never Ready
 	neighbour.says(t, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "172.30.0.77"})
 	impostor := copyKeys(t, client, b.server, b.agentToken, "impostor")
+	var said []corev1.NodeAddress
+	requests := map[string]string{} // the answers to requests for names and addresses; they are decided at the same time
 	for name, address := range map[string]corev1.NodeAddress{
 		"an absent neighbour's address": {Type: corev1.NodeInternalIP, Address: "172.30.0.77"},
 		"localhost":                     {Type: corev1.NodeHostName, Address: "localhost"},
@@ -297,9 +300,10 @@ func (b *badJoins) namesOfOthers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			wanted := address.Address
-			if code := impostor.says(t, address); code == http.StatusForbidden {
+			if code := impostor.says(t, append(slices.Clone(said), address)...); code == http.StatusForbidden {
 				return // the address is refused at once, so a certificate for it is too
 			}
+			said = append(said, address)
 			m := newMachine(t, "", "system:node:impostor", "system:nodes")
 			if ip := net.ParseIP(wanted); ip != nil && address.Type != corev1.NodeInternalDNS {
 				m.template.IPAddresses = []net.IP{ip}
@@ -311,8 +315,11 @@ func (b *badJoins) namesOfOthers(t *testing.T) {
 			if code != http.StatusCreated {
 				t.Fatalf("%d %s", code, text)
 			}
-			awaitDenied(t, client, "\r\n\r\n"+text, wanted)
+			requests[wanted] = text
 		})
+	}
+	for wanted, text := range requests {
+		t.Run("denied "+wanted, func(t *testing.T) { awaitDenied(t, client, "\r\n\r\n"+text, wanted) })
 	}
 	b.server.Coracle("node", "remove", "--force", "impostor")
 	b.server.Coracle("node", "remove", "--force", "neighbour")
@@ -354,6 +361,7 @@ func (b *badJoins) replaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	node, kubelet := b.as(t, "node"), b.as(t, "kubelet") // the kubelet removes its certificate when it is refused
 	m := newMachine(t, b.agent.Name, "system:coracle:node:"+b.agent.Name, "system:coracle:nodes")
 	m.replace = true
 	who := asker{b: b, bearer: bearer(t, b.token("--allow-replace"))}
@@ -361,13 +369,13 @@ func (b *badJoins) replaced(t *testing.T) {
 	who.want(t, http.MethodPost, join.PathAgent, m.request(), http.StatusOK, "") // again, like after a crash
 	sentence := "node " + b.agent.Name + " was removed from the cluster, or another machine has replaced it"
 	hosts.Eventually(t, 5*time.Second, func() error {
-		if code, text := b.as(t, "node").ask(t, http.MethodGet, join.PathTunnel, nil); code != http.StatusUnauthorized || !strings.Contains(text, sentence) {
+		if code, text := node.ask(t, http.MethodGet, join.PathTunnel, nil); code != http.StatusUnauthorized || !strings.Contains(text, sentence) {
 			return fmt.Errorf("%d %s", code, text)
 		}
 		return nil
 	})
-	b.as(t, "node").want(t, http.MethodGet, join.PathCluster, nil, http.StatusUnauthorized, sentence)
-	b.as(t, "kubelet").want(t, http.MethodGet, "/api/v1/nodes/"+b.agent.Name, nil, http.StatusUnauthorized, "")
+	node.want(t, http.MethodGet, join.PathCluster, nil, http.StatusUnauthorized, sentence)
+	kubelet.want(t, http.MethodGet, "/api/v1/nodes/"+b.agent.Name, nil, http.StatusUnauthorized, "")
 
 	// The old machine must not create its Node again, although its kubelet has a valid certificate.
 	if err := b.Running(b.agent).Wait(2 * time.Minute); err == nil || !strings.Contains(b.Running(b.agent).Log(), sentence) {

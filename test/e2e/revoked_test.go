@@ -163,9 +163,9 @@ func (x *copiedKeys) podToken(t *testing.T, client kubernetes.Interface) string 
 }
 
 // says sets the addresses of the machine's Node, as its kubelet, and returns the answer's status.
-func (x *copiedKeys) says(t *testing.T, address corev1.NodeAddress) int {
+func (x *copiedKeys) says(t *testing.T, addresses ...corev1.NodeAddress) int {
 	t.Helper()
-	data, err := json.Marshal(map[string]any{"status": map[string]any{"addresses": []corev1.NodeAddress{address}}})
+	data, err := json.Marshal(map[string]any{"status": map[string]any{"addresses": addresses}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +184,7 @@ func (x *copiedKeys) says(t *testing.T, address corev1.NodeAddress) int {
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusForbidden {
 		text, _ := io.ReadAll(answer.Body)
-		t.Fatalf("%s says %+v: %d %s", x.name, address, answer.StatusCode, text)
+		t.Fatalf("%s says %+v: %d %s", x.name, addresses, answer.StatusCode, text)
 	}
 	return answer.StatusCode
 }
