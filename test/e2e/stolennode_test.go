@@ -67,7 +67,13 @@ func testStolenNode(t *testing.T, c *hosts.Cluster) {
 
 	patch(`{"metadata":{"labels":{"svccontroller.k3s.cattle.io/enablelb":"true"}}}`, "cannot change its label")
 	patch(`{"metadata":{"annotations":{"coracle.io/allowed-addresses":"203.0.113.66"}}}`, "is the control plane's and administrators' to set")
-	for _, address := range []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "203.0.113.66"}, {Type: corev1.NodeInternalIP, Address: server.IP.String()}} {
+	patch(`{"metadata":{"labels":{"kubernetes.io/hostname":"agent-1"}}}`, "cannot change its label")
+	neighbour := server.Kubectl("get", "node", "agent-1", "-o", `jsonpath={.metadata.annotations.flannel\.alpha\.coreos\.com/backend-data}`)
+	neighbour = strings.NewReplacer(`":"`, `":"`, `":`, `":`, ":", "-").Replace(neighbour) // of the MAC address only
+	body, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{"flannel.alpha.coreos.com/backend-data": neighbour}}})
+	patch(string(body), "node agent-1 has")
+	for _, address := range []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "203.0.113.66"}, {Type: corev1.NodeExternalIP, Address: h.IP.String()},
+		{Type: corev1.NodeInternalIP, Address: server.IP.String()}} {
 		stolen.reports(t, func(n *corev1.Node) { n.Status.Addresses = append(n.Status.Addresses, address) })
 		stolen.reports(t, func(n *corev1.Node) { n.Annotations["node.coracle.io/external-ip"] = address.Address })
 	}

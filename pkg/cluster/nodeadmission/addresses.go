@@ -16,11 +16,21 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
-// maxAddresses limits the addresses that a node has.
-const maxAddresses = 16
+// maxAddresses limits the addresses that a node has, and mostAsked those that it asks for.
+const (
+	maxAddresses = 16
+	mostAsked    = 64
+)
 
 // addresses leaves out the addresses that the node may not have. Those that a Node has stay, unless another one was seen there and this one never.
 func (w *write) addresses() error {
+	asked := len(w.now.Status.Addresses)
+	for _, key := range []string{cloudprovider.AnnotationAlphaProvidedIPAddr, kube.ExternalIPAnnotation} {
+		asked = max(asked, 1+strings.Count(w.now.Annotations[key], ","))
+	}
+	if asked > mostAsked {
+		return fmt.Errorf("node %s asks for %d addresses, and at most %d are possible", w.name, asked, mostAsked)
+	}
 	var before []core.NodeAddress
 	if w.old != nil {
 		before = w.old.Status.Addresses
@@ -41,7 +51,7 @@ func (w *write) addresses() error {
 			}
 		}
 	}
-	if len(w.leftOut) > 0 {
+	if w.leftOut > 0 {
 		w.now.Status.Addresses = slices.CompactFunc(kept, func(a, b core.NodeAddress) bool { return a == b })
 	}
 	w.mark()
@@ -54,21 +64,21 @@ func (w *write) addresses() error {
 // any; "" keeps what it was.
 func (w *write) annotation(key string, kind core.NodeAddressType, none string) {
 	before, value := w.annotationsBefore()[key], w.now.Annotations[key]
-	if value == "" || value == before || value == none {
+	if value == "" || value == none {
 		return
 	}
+	held := strings.Split(before, ",")
+	held = slices.DeleteFunc(held, func(one string) bool { return one == "" || w.lost(core.NodeAddress{Type: kind, Address: one}) })
 	var kept []string
 	for one := range strings.SplitSeq(value, ",") {
-		if slices.Contains(strings.Split(before, ","), one) || w.allows(one, kind, len(kept)) {
+		if slices.Contains(held, one) || w.allows(one, kind, len(kept)) {
 			kept = append(kept, one)
 		}
 	}
-	switch {
-	case len(kept) > 0:
-		w.now.Annotations[key] = strings.Join(kept, ",")
-	case none != "" || before != "":
-		w.now.Annotations[key] = cmp.Or(before, none)
-	default:
+	if len(kept) == 0 {
+		kept = held
+	}
+	if w.now.Annotations[key] = cmp.Or(strings.Join(kept, ","), none); w.now.Annotations[key] == "" {
 		delete(w.now.Annotations, key)
 	}
 }
@@ -114,13 +124,14 @@ func (w *write) allows(address string, kind core.NodeAddressType, have int) bool
 		reason = fmt.Sprintf("it has %d addresses already", have)
 	}
 	if reason != "" {
-		w.leftOut = append(w.leftOut, fmt.Sprintf("%s %s of node %s is left out: %s", kind, address, w.name, reason))
+		w.leaveOut("%.20s %.60s of node %s is left out: %s", kind, address, w.name, reason)
 	}
 	return reason == ""
 }
 
 // refuses returns why the node may not have an address, "" if it may: the API sees it as the source of the node's connection, or an
-// administrator permits it, or it is one of those with which the machine joined; and nobody else has it.
+// administrator permits it, or it is one of those with which the machine joined; and nobody else has it. An external address that is seen may
+// only change: if any node has one, load balancers leave out the nodes without.
 func (w *write) refuses(address string, kind core.NodeAddressType) string {
 	ip, err := netip.ParseAddr(address)
 	if err != nil || ip.String() != address || ip.Zone() != "" || ip.Is4In6() || !ip.IsGlobalUnicast() || kind != core.NodeInternalIP && kind != core.NodeExternalIP {
@@ -129,15 +140,16 @@ func (w *write) refuses(address string, kind core.NodeAddressType) string {
 	if !w.WaitForReady() {
 		return "the server is starting"
 	}
-	seen, permitted := ip == w.source, w.listed(kube.AllowedAddresses, ip)
+	permitted := w.listed(kube.AllowedAddresses, ip)
+	if !permitted && slices.ContainsFunc(w.networks, func(p netip.Prefix) bool { return p.Contains(ip) }) {
+		return "it belongs to the network of Services or pods"
+	}
+	seen := ip == w.source && (kind != core.NodeExternalIP || w.hasExternal())
 	if other := w.holder(ip, kind, seen, permitted); other != "" {
 		return "it is that of " + other
 	}
 	if seen || permitted {
 		return ""
-	}
-	if slices.ContainsFunc(w.networks, func(p netip.Prefix) bool { return p.Contains(ip) }) {
-		return "it belongs to the network of Services or pods"
 	}
 	if err := w.readClaim(); err != nil {
 		return err.Error()
@@ -153,4 +165,12 @@ func (w *write) refuses(address string, kind core.NodeAddressType) string {
 	}
 	return fmt.Sprintf("the server sees the node's connections come from %s; to permit it: kubectl annotate node %s %s=%s",
 		w.source, w.name, kube.AllowedAddresses, address)
+}
+
+// hasExternal reports whether the node has an external address, or joined with one.
+func (w *write) hasExternal() bool {
+	if w.old != nil && slices.ContainsFunc(w.old.Status.Addresses, func(a core.NodeAddress) bool { return a.Type == core.NodeExternalIP }) {
+		return true
+	}
+	return w.readClaim() == nil && (w.machine.Server || len(w.machine.External) > 0)
 }

@@ -3,6 +3,7 @@ package nodeadmission
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -83,7 +84,7 @@ func plugin(t *testing.T) *Plugin {
 			n.Annotations = map[string]string{kube.SeenAddresses: ""}
 		}),
 		other("seen", "192.0.2.21", "203.0.113.21", corev1.ConditionTrue, func(n *corev1.Node) {
-			n.Annotations = map[string]string{kube.SeenAddresses: "192.0.2.21"}
+			n.Annotations = map[string]string{kube.SeenAddresses: "192.0.2.21", backendDataKey: `{"PublicKey":"` + strings.Repeat("B", 42) + `A="}`}
 		}),
 		service("web", corev1.ServiceSpec{ExternalIPs: []string{"192.0.2.050"}}),
 		service("metallb", corev1.ServiceSpec{}, "192.0.2.51"), balanced(service("own", corev1.ServiceSpec{}, "192.0.2.10")),
@@ -159,6 +160,9 @@ func TestAddresses(t *testing.T) {
 			"10.9.0.11 10.9.0.12 10.9.0.13 10.9.0.14 10.9.0.15 10.9.0.16"},
 		"external, joined with":              {"a", "192.0.2.10", "192.0.2.10", "192.0.2.10 ext:203.0.113.10", "192.0.2.10 ext:203.0.113.10"},
 		"external, of its choice":            {"a", "192.0.2.10", "192.0.2.10", "192.0.2.10 ext:203.0.113.11", "192.0.2.10"},
+		"external, only seen":                {"former", "192.0.2.77", "192.0.2.77", "192.0.2.77 ext:192.0.2.77", "192.0.2.77"},
+		"external, seen, instead of another": {"former", "203.0.113.78", "192.0.2.77 ext:203.0.113.77", "192.0.2.77 ext:203.0.113.78", "192.0.2.77 ext:203.0.113.78"},
+		"seen in a Service's network":        {"a", "10.43.0.1", "192.0.2.10", "192.0.2.10 10.43.0.1", "192.0.2.10"},
 		"external, shared behind one NAT":    {"a", "203.0.113.9", "192.0.2.10", "192.0.2.10 ext:203.0.113.9", "192.0.2.10 ext:203.0.113.9"},
 		"external, of others, not seen":      {"a", "192.0.2.10", "192.0.2.10", "192.0.2.10 ext:203.0.113.9", "192.0.2.10"},
 		"before the upgrade":                 {"former", "192.0.2.10", "192.0.2.3 ext:203.0.113.9", "192.0.2.3 ext:203.0.113.9", "192.0.2.3 ext:203.0.113.9"},
@@ -199,6 +203,10 @@ func TestRegisters(t *testing.T) {
 		err := p.Admit(from("192.0.2.10"), attributes("system:node:"+name, "", now, nil), nil)
 		if err != nil || now.Labels[enableLB] != want || now.Labels["example.com/zone"] != "b" {
 			t.Errorf("%s: %v has %v", name, err, now.Labels)
+		}
+		host, named := now.Labels["kubernetes.io/hostname"]
+		if named != (name == "a") || named && host != name {
+			t.Errorf("%s registered with the name %q", name, host)
 		}
 	}
 	err := p.Admit(from("192.0.2.10"), attributes("system:node:unknown", "", node(nil), nil), nil)
@@ -242,15 +250,27 @@ func TestRequested(t *testing.T) {
 	p := plugin(t)
 	const external, provided = kube.ExternalIPAnnotation, "alpha.kubernetes.io/provided-node-ip"
 	for name, c := range map[string]struct{ key, was, is, want, refused string }{
-		"external":                  {external, "", "203.0.113.10,203.0.113.99", "203.0.113.10", ""},
-		"external, none":            {external, "", "203.0.113.99", "none", ""},
-		"external, another one":     {external, "203.0.113.10", "203.0.113.99", "203.0.113.10", ""},
-		"internal":                  {provided, "192.0.2.10", "192.0.2.2", "192.0.2.10", ""},
-		"internal, first":           {provided, "", "192.0.2.2", "", ""},
-		"the pod network":           {publicIPKey, "", "192.0.2.10", "192.0.2.10", ""},
-		"a neighbour's pod network": {publicIPKey, "192.0.2.10", "192.0.2.3", "", "cannot be reached at 192.0.2.3: it is that of node b"},
-		"a MAC address":             {backendDataKey, "", `{"VNI":1,"VtepMAC":"aa:bb:cc:00:11:33"}`, `{"VNI":1,"VtepMAC":"aa:bb:cc:00:11:33"}`, ""},
-		"another's MAC address":     {backendDataKey, "", `{"VtepMAC":"AA:bb:cc:00:11:22"}`, "", "node dead has aa:bb:cc:00:11:22 in the pod network"},
+		"external":                            {external, "", "203.0.113.10,203.0.113.99", "203.0.113.10", ""},
+		"external, none":                      {external, "", "203.0.113.99", "none", ""},
+		"external, another one":               {external, "203.0.113.10", "203.0.113.99", "203.0.113.10", ""},
+		"internal":                            {provided, "192.0.2.10", "192.0.2.2", "192.0.2.10", ""},
+		"internal, another one is seen there": {provided, "192.0.2.10,192.0.2.21", "192.0.2.10,192.0.2.21", "192.0.2.10", ""},
+		"internal, only where another one is": {provided, "192.0.2.21", "192.0.2.21", "", ""},
+		"internal, first":                     {provided, "", "192.0.2.2", "", ""},
+		"the pod network":                     {publicIPKey, "", "192.0.2.10", "192.0.2.10", ""},
+		"a neighbour's pod network":           {publicIPKey, "192.0.2.10", "192.0.2.3", "", "cannot be reached at 192.0.2.3: it is that of node b"},
+		"a MAC address":                       {backendDataKey, "", `{"VNI":1,"VtepMAC":"aa:bb:cc:00:11:33"}`, `{"VNI":1,"VtepMAC":"aa:bb:cc:00:11:33"}`, ""},
+		"another's MAC address":               {backendDataKey, "", `{"VtepMAC":"AA:bb:cc:00:11:22"}`, "", "node dead has aa:bb:cc:00:11:22 in the pod network"},
+		"another's, with dashes":              {backendDataKey, "", `{"VtepMAC":"AA-BB-CC-00-11-22"}`, "", "node dead has aa:bb:cc:00:11:22"},
+		"another's, with dots":                {backendV6DataKey, "", `{"VtepMAC":"aabb.cc00.1122"}`, "", "node dead has aa:bb:cc:00:11:22"},
+		"another's, beside a key":             {backendDataKey, "", `{"VtepMAC":"aa:bb:cc:00:11:22","PublicKey":"` + strings.Repeat("A", 43) + `="}`, "", "node dead has aa:bb:cc:00:11:22"},
+		"all MAC addresses":                   {backendDataKey, "", `{"VtepMAC":"ff:ff:ff:ff:ff:ff"}`, "", "is not the MAC address of a device"},
+		"no MAC address":                      {backendDataKey, "", `{"VtepMAC":"00:00:00:00:00:00"}`, "", "is not the MAC address of a device"},
+		"a long MAC address":                  {backendDataKey, "", `{"VtepMAC":"aa:bb:cc:00:11:22:33:44"}`, "", "is not the MAC address of a device"},
+		"another's key":                       {backendDataKey, "", `{"PublicKey":"` + strings.Repeat("B", 42) + `B="}`, "", "node seen has BBBB"},
+		"no key":                              {backendDataKey, "", `{"PublicKey":"BB=="}`, "", "is not a key of WireGuard"},
+		"another backend":                     {backendDataKey, "", `null`, "null", ""},
+		"65 addresses":                        {provided, "192.0.2.10", strings.Repeat("192.0.2.9,", 64) + "192.0.2.9", "", "asks for 65 addresses"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			with := func(value string) *core.Node {
@@ -269,6 +289,30 @@ func TestRequested(t *testing.T) {
 				t.Errorf("it has %v", now.Annotations)
 			}
 		})
+	}
+}
+
+// TestManyAddresses: what a node is told of, and the log, do not grow with what it asks for.
+func TestManyAddresses(t *testing.T) {
+	p := plugin(t)
+	is := func(n int) *core.Node {
+		now := withAddresses("192.0.2.10 a")
+		for i := range n {
+			now.Status.Addresses = append(now.Status.Addresses, core.NodeAddress{Type: core.NodeInternalIP, Address: fmt.Sprintf("10.43.0.%d%s", i, strings.Repeat("0", 2000))})
+		}
+		return now
+	}
+	err := p.Admit(from("192.0.2.10"), attributes(kubelet, "status", is(40_000), withAddresses("192.0.2.10 a")), nil)
+	if err == nil || !strings.Contains(err.Error(), "asks for 40002 addresses") {
+		t.Error(err)
+	}
+	err = p.Admit(from("192.0.2.10"), attributes(kubelet, "status", is(60), withAddresses("192.0.2.10 a")), nil)
+	first := p.told["a"].text
+	if err != nil || len(first) > 2500 || !strings.HasSuffix(first, "and 55 more") {
+		t.Errorf("%v, told %d bytes: %s", err, len(first), first)
+	}
+	if err := p.Admit(from("192.0.2.10"), attributes(kubelet, "status", is(3), withAddresses("192.0.2.10 a")), nil); err != nil || p.told["a"].text != first {
+		t.Errorf("%v, told at once: %s", err, p.told["a"].text)
 	}
 }
 

@@ -13,12 +13,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/sirupsen/logrus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
@@ -51,14 +49,14 @@ type Plugin struct {
 	authorizer authorizer.UnconditionalAuthorizer
 
 	mu   sync.Mutex
-	told map[string]string // by node, what was left out last
+	told map[string]notice // by node
 }
 
 // New returns the plugin for a server.
 func New(cfg config.Config) *Plugin {
 	p := &Plugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete),
-		own:     cfg.Node.Name, told: map[string]string{},
+		own:     cfg.Node.Name, told: map[string]notice{},
 	}
 	p.key, _ = pki.Identity(cfg.Dirs) // without its key no server starts
 	p.reserved = append(p.reserved, cfg.API.Advertise, cfg.API.Bind)
@@ -162,24 +160,6 @@ func nodeOf(user string) string {
 		}
 	}
 	return ""
-}
-
-// tell warns the node about what was left out, unless it was told the same before.
-func (p *Plugin) tell(ctx context.Context, w write) {
-	text := strings.Join(w.leftOut, "; ")
-	p.mu.Lock()
-	before := p.told[w.name]
-	if text == "" && !w.compared {
-		text = before // nothing was asked for
-	}
-	if p.told[w.name] = text; text == "" {
-		delete(p.told, w.name)
-	}
-	p.mu.Unlock()
-	if text != "" && text != before {
-		warning.AddWarning(ctx, "", text)
-		logrus.WithField("component", "join").WithField("node", w.name).Warn(text)
-	}
 }
 
 // claim refuses changes of the claims on node names to users who could not remove Nodes either.

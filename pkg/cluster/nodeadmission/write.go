@@ -2,7 +2,6 @@ package nodeadmission
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/kubernetes/pkg/apis/core"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join/endpoint"
@@ -30,7 +28,8 @@ type write struct {
 
 	machine  *endpoint.Machine // read when it is needed
 	compared bool              // there were addresses to check
-	leftOut  []string
+	leftOut  int
+	told     []string // the first of what is left out
 }
 
 // stored returns the metadata of the Node as it was.
@@ -89,7 +88,7 @@ func (w *write) checkMeta() error {
 		}
 	}
 	for _, key := range changed(was.Labels, w.now.Labels) {
-		if w.old != nil && guardedLabel(key) {
+		if w.old != nil && (guardedLabel(key) || key == corev1.LabelHostname && w.now.Labels[key] != w.name) {
 			return fmt.Errorf("a node that is registered cannot change its label %s: an administrator can, with kubectl label node", key)
 		}
 	}
@@ -113,62 +112,21 @@ func changed(was, now map[string]string) (keys []string) {
 	return keys
 }
 
-// labels leaves out the guarded labels that the machine was not configured with when it joined.
+// labels leaves out the guarded labels that the machine was not configured with when it joined, and another node's name: pods and volumes are
+// bound to nodes by it.
 func (w *write) labels() {
+	if host, ok := w.now.Labels[corev1.LabelHostname]; ok && host != w.name {
+		w.leaveOut("label %s=%.100s of node %s is left out: it can only be the node's name", corev1.LabelHostname, host, w.name)
+		delete(w.now.Labels, corev1.LabelHostname)
+	}
 	for _, key := range slices.Sorted(maps.Keys(w.now.Labels)) {
 		joined, ok := w.machine.Labels[key]
 		if guardedLabel(key) && (!ok || joined != w.now.Labels[key]) {
-			w.leftOut = append(w.leftOut, fmt.Sprintf("label %s of node %s is left out, because the machine did not join with it: set it with kubectl label node %[2]s %[1]s=%s",
-				key, w.name, w.now.Labels[key]))
+			w.leaveOut("label %.100s of node %s is left out, because the machine did not join with it: set it with kubectl label node %[2]s %.100[1]s=%.63s",
+				key, w.name, w.now.Labels[key])
 			delete(w.now.Labels, key)
 		}
 	}
-}
-
-// Annotations of flannel by which other nodes reach this one's pods.
-const (
-	flannel          = "flannel.alpha.coreos.com/"
-	publicIPKey      = flannel + "public-ip"
-	publicIPv6Key    = flannel + "public-ipv6"
-	backendDataKey   = flannel + "backend-data"
-	backendV6DataKey = flannel + "backend-v6-data"
-)
-
-// checkFlannel refuses an address, a MAC address and a key of the pod network that are not the node's.
-func (w *write) checkFlannel() error {
-	was, now := w.annotationsBefore(), w.now.Annotations
-	for _, key := range []string{publicIPKey, publicIPv6Key} {
-		if now[key] == "" || now[key] == was[key] || slices.ContainsFunc(w.now.Status.Addresses, func(a core.NodeAddress) bool { return a.Address == now[key] }) {
-			continue
-		}
-		if reason := w.refuses(now[key], core.NodeInternalIP); reason != "" {
-			return fmt.Errorf("the pods of node %s cannot be reached at %s: %s", w.name, now[key], reason)
-		}
-	}
-	for _, key := range []string{backendDataKey, backendV6DataKey} {
-		own := tunnelOf(now[key])
-		if own == "" || now[key] == was[key] {
-			continue
-		}
-		all, err := w.nodes.List(labels.Everything())
-		if err != nil {
-			return err
-		}
-		for _, n := range all {
-			if n.Name != w.name && (tunnelOf(n.Annotations[backendDataKey]) == own || tunnelOf(n.Annotations[backendV6DataKey]) == own) {
-				return fmt.Errorf("node %s has %s in the pod network", n.Name, own)
-			}
-		}
-	}
-	return nil
-}
-
-// tunnelOf returns what identifies a node in a backend's data: the MAC address of vxlan, or the public key of WireGuard. It is "" if there
-// is none.
-func tunnelOf(text string) string {
-	var data struct{ VtepMAC, PublicKey string }
-	_ = json.Unmarshal([]byte(text), &data) // another backend's data has none
-	return strings.ToLower(data.VtepMAC) + data.PublicKey
 }
 
 func (w *write) annotationsBefore() map[string]string {
