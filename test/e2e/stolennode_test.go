@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/test/hosts"
@@ -81,6 +83,8 @@ func testStolenNode(t *testing.T, c *hosts.Cluster) {
 		t.Errorf("it gave itself the addresses %s", got)
 	}
 
+	stolen.makesPod(t, server)
+
 	server.Kubectl("-n", "kube-system", "create", "role", "leases", "--verb=*", "--resource=leases.coordination.k8s.io")
 	server.Kubectl("-n", "kube-system", "create", "rolebinding", "leases", "--role=leases", "--user=tenant")
 	if out, err := server.TryCoracle("kubectl", "--as=tenant", "-n", "kube-system", "delete", "lease", "coracle-node-stolen"); err == nil || !strings.Contains(err.Error(), "only those who may delete Nodes") {
@@ -94,6 +98,36 @@ func testStolenNode(t *testing.T, c *hosts.Cluster) {
 	}
 	server.Kubectl("-n", "kube-system", "delete", "lease", "coracle-node-stolen", "--ignore-not-found")
 	stolen.refused(t, `{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "stolen"}}`, "no machine has joined as node stolen", "create", "-f", "-")
+}
+
+// makesPod makes a pod that a Service would choose, with an address of its choice.
+func (s thief) makesPod(t *testing.T, server *hosts.Host) {
+	t.Helper()
+	pod := corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "mirror", Namespace: "default"}}
+	pod.Labels = map[string]string{"app": "web"}
+	pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x", "kubernetes.io/config.hash": "x", "kubernetes.io/config.source": "file"}
+	uid := server.Kubectl("get", "node", "stolen", "-o", "jsonpath={.metadata.uid}")
+	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "stolen", UID: types.UID(uid), Controller: ptr.To(true)}}
+	pod.Spec = corev1.PodSpec{NodeName: "stolen", Containers: []corev1.Container{{Name: "c", Image: "none"}}, Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}}
+	text, _ := json.Marshal(pod)
+	out, err := s.kubectl(string(text), "create", "-f", "-", "-o", "json")
+	pod = corev1.Pod{}
+	if i := strings.Index(out, "{"); err != nil || i < 0 || json.NewDecoder(strings.NewReader(out[i:])).Decode(&pod) != nil {
+		t.Fatalf("making a static pod's mirror: %v: %s", err, out)
+	}
+	status := func() []string {
+		text, _ := json.Marshal(pod)
+		return []string{string(text), "replace", "--raw=/api/v1/namespaces/default/pods/mirror/status", "-f", "-"}
+	}
+	pod.Finalizers = []string{"example.com/stay"}
+	s.refused(t, status()[0], "cannot set or remove finalizers", status()[1:]...)
+	pod.Finalizers, pod.Status.PodIP, pod.Status.PodIPs = nil, server.IP.String(), []corev1.PodIP{{IP: server.IP.String()}}
+	if out, err := s.kubectl(status()[0], status()[1:]...); err != nil {
+		t.Errorf("reporting the pod's status: %v: %s", err, out)
+	}
+	if got := server.Kubectl("get", "pod", "mirror", "-o", "jsonpath={.metadata.labels}{.status.podIPs}"); got != "" {
+		t.Errorf("a stolen node's pod has %s", got)
+	}
 }
 
 // squat joins as a machine that says it has an address, and makes a Node with it.

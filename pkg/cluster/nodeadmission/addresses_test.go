@@ -69,14 +69,17 @@ func balanced(s *corev1.Service) *corev1.Service {
 func plugin(t *testing.T) *Plugin {
 	cfg := config.Config{Node: config.Node{Name: "server-1", IPs: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}}
 	cfg.Network.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")}
+	cfg.Network.ClusterCIDRs = []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}
 	p := New(cfg)
 	client := fake.NewClientset(
 		claim("a", `{"key":"key","addresses":["192.0.2.10","192.0.2.3"],"external":["203.0.113.10"],"labels":{"svccontroller.k3s.cattle.io/enablelb":"true"}}`),
-		claim("former", ""), claim("stale", `{"key":"another","addresses":["192.0.2.99"],"labels":{"svccontroller.k3s.cattle.io/enablelb":"true"}}`),
+		claim("former", ""), claim("new-server", `{"key":"key","server":true,"addresses":["192.0.2.5"]}`), claim("stale", `{"key":"another","addresses":["192.0.2.99"],"labels":{"svccontroller.k3s.cattle.io/enablelb":"true"}}`),
 		other("server-2", "192.0.2.2", "203.0.113.2", corev1.ConditionFalse, func(n *corev1.Node) {
 			n.Labels, n.Annotations = map[string]string{kube.ControlPlaneLabel: "true"}, map[string]string{kube.APINamesAnnotation: "api.test,192.0.2.200"}
 		}),
-		other("b", "192.0.2.3", "203.0.113.9", corev1.ConditionTrue, nil),
+		other("b", "192.0.2.3", "203.0.113.9", corev1.ConditionTrue, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.42.1.0/24"} }),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}},
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "edge", Annotations: map[string]string{staticLabels: "true"}}},
 		other("dead", "192.0.2.4", "203.0.113.4", corev1.ConditionUnknown, func(n *corev1.Node) {
 			n.Annotations = map[string]string{backendDataKey: `{"VNI":1,"VtepMAC":"aa:bb:cc:00:11:22"}`}
 		}),
@@ -203,6 +206,9 @@ func TestRegisters(t *testing.T) {
 		err := p.Admit(from("192.0.2.10"), attributes("system:node:"+name, "", now, nil), nil)
 		if err != nil || now.Labels[enableLB] != want || now.Labels["example.com/zone"] != "b" {
 			t.Errorf("%s: %v has %v", name, err, now.Labels)
+		}
+		if want == "" && !strings.HasSuffix(p.told[name].text, "kubectl label node "+name+" "+enableLB+"=true") {
+			t.Errorf("%s is told %s", name, p.told[name].text)
 		}
 		host, named := now.Labels["kubernetes.io/hostname"]
 		if named != (name == "a") || named && host != name {

@@ -1,5 +1,5 @@
-// Package nodeadmission is an admission plugin of the API server for what nodes write about themselves: upstream's NodeRestriction limits
-// a node to its own Node object, and this plugin to what others do not rely on, or what the control plane can verify.
+// Package nodeadmission is an admission plugin of the API server for what nodes write about themselves and their pods: upstream's
+// NodeRestriction limits a node to its own Node object and pods, and this plugin to what others do not rely on, or what the control plane can verify.
 //
 // What only an administrator or the control plane may write is refused. Addresses and labels that a node may not have are left out, with a
 // warning that its kubelet logs, so that it works otherwise.
@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 
@@ -43,20 +44,23 @@ type Plugin struct {
 	reserved []netip.Addr // addresses of this server
 	networks []netip.Prefix
 
+	podNetworks []netip.Prefix // nil: addresses of pods are not known
+
 	client     kubernetes.Interface
 	nodes      corelisters.NodeLister
+	namespaces corelisters.NamespaceLister
 	services   corelisters.ServiceLister
 	authorizer authorizer.UnconditionalAuthorizer
 
 	mu   sync.Mutex
-	told map[string]notice // by node
+	told map[string]notice // by node, for its pods with "/pods"
 }
 
 // New returns the plugin for a server.
 func New(cfg config.Config) *Plugin {
 	p := &Plugin{
 		Handler: admission.NewHandler(admission.Create, admission.Update, admission.Delete),
-		own:     cfg.Node.Name, told: map[string]notice{},
+		own:     cfg.Node.Name, told: map[string]notice{}, podNetworks: networksOf(cfg),
 	}
 	p.key, _ = pki.Identity(cfg.Dirs) // without its key no server starts
 	p.reserved = append(p.reserved, cfg.API.Advertise, cfg.API.Bind)
@@ -76,8 +80,9 @@ func (p *Plugin) SetExternalKubeClientSet(client kubernetes.Interface) { p.clien
 // SetExternalKubeInformerFactory sets the caches of the API server.
 func (p *Plugin) SetExternalKubeInformerFactory(f informers.SharedInformerFactory) {
 	nodes, services := f.Core().V1().Nodes(), f.Core().V1().Services()
-	p.nodes, p.services = nodes.Lister(), services.Lister()
-	p.SetReadyFunc(func() bool { return nodes.Informer().HasSynced() && services.Informer().HasSynced() })
+	p.nodes, p.services, p.namespaces = nodes.Lister(), services.Lister(), f.Core().V1().Namespaces().Lister()
+	synced := []func() bool{nodes.Informer().HasSynced, services.Informer().HasSynced, f.Core().V1().Namespaces().Informer().HasSynced}
+	p.SetReadyFunc(func() bool { return !slices.ContainsFunc(synced, func(has func() bool) bool { return !has() }) })
 }
 
 // SetUnconditionalAuthorizer sets the authorizer.
@@ -93,6 +98,9 @@ func (p *Plugin) ValidateInitialization() error {
 
 // Admit leaves out what a node may not say of itself.
 func (p *Plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if node, is, was, ok := podOf(a); ok {
+		return p.admitPod(ctx, a, node, is, was)
+	}
 	w, ok := p.write(ctx, a)
 	if !ok || kube.IsServer(w.stored()) || p.isOwn(ctx, w.name) {
 		return nil
@@ -106,7 +114,7 @@ func (p *Plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	if err := w.addresses(); err != nil {
 		return admission.NewForbidden(a, err)
 	}
-	p.tell(ctx, w)
+	p.tell(ctx, w.name, w)
 	return nil
 }
 
@@ -123,6 +131,12 @@ func (p *Plugin) isOwn(ctx context.Context, name string) bool {
 func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() == coordination.Resource("leases") {
 		return p.claim(ctx, a)
+	}
+	if _, is, was, ok := podOf(a); ok {
+		if err := checkPod(is, was); err != nil {
+			return admission.NewForbidden(a, err)
+		}
+		return nil
 	}
 	w, ok := p.write(ctx, a)
 	if !ok {

@@ -24,7 +24,8 @@ func (w *write) leaveOut(format string, args ...any) {
 }
 
 // tell warns the node about what was left out, unless it was told the same before, and at most once a minute: the node can vary it.
-func (p *Plugin) tell(ctx context.Context, w write) {
+// about is what was written.
+func (p *Plugin) tell(ctx context.Context, about string, w write) {
 	if w.leftOut == 0 && !w.compared {
 		return // nothing was asked for
 	}
@@ -33,13 +34,13 @@ func (p *Plugin) tell(ctx context.Context, w write) {
 		text += fmt.Sprintf("; and %d more", more)
 	}
 	p.mu.Lock()
-	before, now := p.told[w.name], time.Now()
+	before, now := p.told[about], time.Now()
 	news := text != before.text && (text == "" || now.Sub(before.at) >= time.Minute)
 	switch {
 	case news && text == "":
-		p.told[w.name] = notice{at: before.at}
+		p.told[about] = notice{at: before.at}
 	case news:
-		p.told[w.name] = notice{text, now}
+		p.told[about] = notice{text, now}
 	}
 	p.mu.Unlock()
 	if news && text != "" {

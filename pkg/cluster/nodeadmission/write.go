@@ -122,7 +122,7 @@ func (w *write) labels() {
 	for _, key := range slices.Sorted(maps.Keys(w.now.Labels)) {
 		joined, ok := w.machine.Labels[key]
 		if guardedLabel(key) && (!ok || joined != w.now.Labels[key]) {
-			w.leaveOut("label %.100s of node %s is left out, because the machine did not join with it: set it with kubectl label node %[2]s %.100[1]s=%.63s",
+			w.leaveOut("label %.100s of node %s is left out, because the machine did not join with it: set it with kubectl label node %[2]s %.100[1]s=%.63[3]s",
 				key, w.name, w.now.Labels[key])
 			delete(w.now.Labels, key)
 		}
