@@ -91,6 +91,16 @@ func testStolenNode(t *testing.T, c *hosts.Cluster) {
 		t.Errorf("a writer of Leases removes a claim: %s %v", out, err)
 	}
 
+	server.Kubectl("create", "rolebinding", "tenant", "--clusterrole=edit", "--user=tenant")
+	for _, port := range []string{"6443", "10250", "2380"} { // at the address of a machine that joins later
+		service := `{"apiVersion":"v1","kind":"Service","metadata":{"name":"later"},"spec":{"externalIPs":["172.30.200.1"],"ports":[{"port":` + port + `}]}}`
+		cmd := server.Command(stolen.bin, "kubectl", "--as=tenant", "create", "-f", "-")
+		cmd.Stdin = strings.NewReader(service)
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "would be held by coracle") {
+			t.Errorf("a tenant takes port %s of an address that no node has yet: %s %v", port, out, err)
+		}
+	}
+
 	server.Kubectl("delete", "node", "stolen")
 	for _, subnet := range []string{"10.42.0.128/25", "198.51.100.0/24"} {
 		stolen.refused(t, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "stolen"}, "spec": {"podCIDR": %q, "podCIDRs": [%[1]q]}}`, subnet),

@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/kubernetes/pkg/apis/core"
 	conversion "k8s.io/kubernetes/pkg/apis/core/v1"
@@ -32,6 +34,7 @@ const pluginName = "CoracleServicePorts"
 type plugin struct {
 	*admission.Handler
 	client   kubernetes.Interface
+	authz    authorizer.UnconditionalAuthorizer
 	reserved []Reserved
 	etcd     []claim        // external etcd
 	ranges   []netip.Prefix // of pods and Services
@@ -54,10 +57,13 @@ func newPlugin(cfg config.Config) *plugin {
 // SetExternalKubeClientSet sets the client of the API server.
 func (p *plugin) SetExternalKubeClientSet(client kubernetes.Interface) { p.client = client }
 
-// ValidateInitialization returns an error if the client is missing.
+// SetUnconditionalAuthorizer sets the authorizer.
+func (p *plugin) SetUnconditionalAuthorizer(a authorizer.UnconditionalAuthorizer) { p.authz = a }
+
+// ValidateInitialization returns an error if the client or the authorizer is missing.
 func (p *plugin) ValidateInitialization() error {
-	if p.client == nil {
-		return fmt.Errorf("%s has no client", pluginName)
+	if p.client == nil || p.authz == nil {
+		return fmt.Errorf("%s has no client or authorizer", pluginName)
 	}
 	return nil
 }
@@ -87,7 +93,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		return admission.NewForbidden(a, err)
 	}
 	for _, c := range added {
-		if err := p.refuse(o, c, is); err != nil {
+		if err := errors.Join(p.refuse(o, c, is), p.refuseLater(ctx, a.GetUserInfo(), c, is)); err != nil {
 			return admission.NewForbidden(a, err)
 		}
 	}
@@ -138,6 +144,26 @@ func (p *plugin) refuse(o owners, c claim, s *corev1.Service) error {
 		return fmt.Errorf("port %s of %s is held by %s: use another port or address", c.port, c.addr, other)
 	}
 	return nil
+}
+
+// refuseLater returns an error if a machine that joins with a Service's external address could not work: nobody looks at a Node's new
+// addresses. Users who may change Nodes know which ones come.
+func (p *plugin) refuseLater(ctx context.Context, who user.Info, c claim, s *corev1.Service) error {
+	i := slices.IndexFunc(p.reserved, func(r Reserved) bool { return r.is(c.port) })
+	if i < 0 || !hasExternal(s, c.addr) {
+		return nil
+	}
+	decision, _, err := p.authz.Authorize(ctx, authorizer.AttributesRecord{User: who, Verb: "update", APIVersion: "v1", Resource: "nodes", ResourceRequest: true})
+	if decision == authorizer.DecisionAllow {
+		return nil
+	}
+	return errors.Join(fmt.Errorf("port %s of %s would be held by %s if a node gets the address: use another port, or ask an administrator who may update nodes",
+		c.port, c.addr, p.reserved[i].Holder), err)
+}
+
+// hasExternal reports whether an address is one of the externalIPs of a Service.
+func hasExternal(s *corev1.Service, addr netip.Addr) bool {
+	return slices.ContainsFunc(s.Spec.ExternalIPs, func(ip string) bool { a, _ := parseAddr(ip); return a == addr })
 }
 
 // withdraw removes addresses from the status of a Service, on whose nodes a process holds a port that is to be added to the

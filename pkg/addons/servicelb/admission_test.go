@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/kubernetes/pkg/apis/core"
 	conversion "k8s.io/kubernetes/pkg/apis/core/v1"
@@ -61,6 +62,16 @@ func asInternal(t *testing.T, s *corev1.Service) runtime.Object {
 	return out
 }
 
+// administrator may update Nodes.
+type administrator string
+
+func (who administrator) Authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if a.GetUser().GetName() == string(who) && a.GetVerb() == "update" && a.GetResource() == "nodes" {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
 func TestAdmission(t *testing.T) {
 	everything := map[string]string{}
 	for p := range int32(20000) {
@@ -107,8 +118,12 @@ func TestAdmission(t *testing.T) {
 		"API, leading zeros":       {is: offer("tenant", []int32{6443}, "192.000.002.001"), want: "held by coracle (API server)"},
 		"API, mapped":              {is: offer("tenant", []int32{6443}, "::ffff:192.0.2.1"), want: "held by coracle (API server)"},
 		"API, further address":     {is: offer("tenant", []int32{6443}, "203.0.113.1"), want: "held by coracle (API server)"},
-		"API's port on an agent":   {is: offer("tenant", []int32{6443}, "192.0.2.2")},
-		"API's port elsewhere":     {is: offer("tenant", []int32{6443}, "198.51.100.1")},
+		"API's port on an agent":   {is: offer("tenant", []int32{6443}, "192.0.2.2"), want: "would be held by coracle (API server)"},
+		"API's port elsewhere":     {is: offer("tenant", []int32{6443}, "198.51.100.1"), want: "would be held by coracle (API server)"},
+		"kubelet's port elsewhere": {is: offer("tenant", []int32{10250}, "198.051.100.001"), want: "would be held by coracle (kubelet)"},
+		"administrator, elsewhere": {is: offer("admin", []int32{6443}, "198.51.100.1")},
+		"other port elsewhere":     {is: offer("tenant", []int32{8443}, "198.51.100.1")},
+		"another's API, status":    {is: balancing("tenant", []int32{6443}, "198.51.100.1"), was: balancing("tenant", []int32{6443}), sub: "status"},
 		"kubelet":                  {is: offer("tenant", []int32{80, 10250}, "192.0.2.2"), want: "held by coracle (kubelet) on node agent"},
 		"etcd":                     {is: offer("tenant", []int32{2380}, "192.0.2.1"), want: "held by coracle (etcd)"},
 		"external etcd":            {is: offer("tenant", []int32{2379}, "198.51.100.9"), want: "is the cluster's etcd"},
@@ -121,7 +136,7 @@ func TestAdmission(t *testing.T) {
 		"rogue's own":              {is: offer("tenant", []int32{80}, "192.0.2.3"), want: "held by everything"},
 		"load balancer":            {is: offer("tenant", []int32{443}, "192.0.2.2"), want: "held by Service shop/holder"},
 		"NodePort":                 {is: offer("tenant", []int32{30443}, "192.0.2.2"), want: "held by the NodePort of Service shop/ported"},
-		"added address":            {is: offer("tenant", []int32{6443}, "192.0.2.2", "192.0.2.1"), was: offer("tenant", []int32{6443}, "192.0.2.2"), want: "held by coracle"},
+		"added address":            {is: offer("tenant", []int32{6443}, "192.0.2.2", "192.0.2.1"), was: offer("tenant", []int32{6443}, "192.0.2.2"), want: "held by coracle (API server) on node server"},
 		"added port":               {is: offer("tenant", []int32{80, 10250}, "192.0.2.2"), was: offer("tenant", []int32{80}, "192.0.2.2"), want: "held by coracle"},
 		"another type":             {is: offer("tenant", []int32{6443}, "192.0.2.1"), was: external, want: "held by coracle"},
 		"from before, other field": {is: labeled, was: legacy},
@@ -150,13 +165,14 @@ func TestAdmission(t *testing.T) {
 			p, _ := newAdmission(cfg).New().(*plugin)
 			client := fake.NewClientset(objects...)
 			p.SetExternalKubeClientSet(client)
+			p.SetUnconditionalAuthorizer(administrator("admin"))
 			op := admission.Update
 			if c.was == nil {
 				op = admission.Create
 			}
 			validate := func(dry bool) error {
 				return p.Validate(context.Background(), admission.NewAttributesRecord(asInternal(t, c.is), asInternal(t, c.was), schema.GroupVersionKind{},
-					"shop", c.is.Name, schema.GroupVersionResource{Version: "v1", Resource: "services"}, c.sub, op, nil, dry, &user.DefaultInfo{Name: "tenant"}), nil)
+					"shop", c.is.Name, schema.GroupVersionResource{Version: "v1", Resource: "services"}, c.sub, op, nil, dry, &user.DefaultInfo{Name: c.is.Name}), nil)
 			}
 			addresses := func() (lost []string) {
 				if c.was == nil || len(c.was.Status.LoadBalancer.Ingress) == 0 {

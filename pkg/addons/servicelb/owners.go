@@ -96,7 +96,7 @@ func (o owners) processes(added []claim, s *corev1.Service) (lost []netip.Addr, 
 			answer, _ := answerOf(n)
 			switch by := answer.Held[c.port.String()]; {
 			case by == "" || !o.balances:
-			case !serves(s) || slices.ContainsFunc(s.Spec.ExternalIPs, func(ip string) bool { a, _ := parseAddr(ip); return a == c.addr }):
+			case !serves(s) || hasExternal(s, c.addr):
 				return nil, fmt.Errorf("port %s of %s is held by %s on node %s: use another port or address", c.port, c.addr, by, n.Name)
 			default:
 				lost = append(lost, c.addr)
