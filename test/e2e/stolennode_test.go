@@ -1,12 +1,16 @@
 package e2e
 
 import (
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,6 +59,7 @@ func testStolenNode(t *testing.T, c *hosts.Cluster) {
 	if got := server.Kubectl("get", "node", "squatter", "-o", "jsonpath={.status.addresses[*].address}"); got != "" {
 		t.Errorf("a node has the address %s", got)
 	}
+	squatter.connects(t)
 	server.Coracle("node", "remove", "--force", "squatter")
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)
@@ -169,6 +174,35 @@ func squat(t *testing.T, c *hosts.Cluster, name, address string) *copiedKeys {
 		t.Errorf("node %s has the addresses %q", name, got)
 	}
 	return x
+}
+
+// connects keeps many connections, of which the server must close some.
+func (x *copiedKeys) connects(t *testing.T) {
+	t.Helper()
+	const opened, limit = 300, 200
+	ended := make(chan error, opened)
+	for range opened {
+		conn, err := x.from.Dial(t.Context(), "tcp", net.JoinHostPort(x.from.IP.String(), "6443"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{x.kubelet}})
+		defer known.Close()
+		if _, err := io.WriteString(known, "GET /version HTTP/1.1\r\nHost: api\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			_, err := io.Copy(io.Discard, known)
+			ended <- err
+		}()
+	}
+	for i := range opened - limit {
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			t.Fatalf("the server has closed %d of %d connections of a node", i, opened)
+		}
+	}
 }
 
 // reports changes the status of the machine's Node.

@@ -21,13 +21,15 @@ const (
 	maxNewcomers = 100
 	// maxVisitors is how many others are kept of which only anonymous requests came: each agent keeps one to each server, for /readyz.
 	maxVisitors = 1000
+	// maxOfNode is how many a node keeps with its kubelet's certificate, and as many with its own, from wherever: some ten are usual.
+	maxOfNode = 200
 	// acceptedKeepAlive is that of upstream, which sets it only for connections that it accepts itself.
 	acceptedKeepAlive = 3 * time.Minute
 )
 
 // newcomers are the connections to the API on which no request was made by somebody who has more than a bootstrap token. If a source has too many, any of
 // them is closed for the next one: so a source that opens many, slow ones for example, keeps others behind the same address out only if it
-// opens them faster than these make their first request.
+// opens them faster than these make their first request. Connections of nodes are limited for each node instead.
 type newcomers struct {
 	mu        sync.Mutex
 	pools     map[pool]map[*newcomer]struct{}
@@ -41,10 +43,14 @@ type newcomers struct {
 type pool struct {
 	source   netip.Prefix
 	visitors bool
+	node     string // its user; without a source
 }
 
 func (p pool) limit() int {
-	if p.visitors {
+	switch {
+	case p.node != "":
+		return maxOfNode
+	case p.visitors:
 		return maxVisitors
 	}
 	return maxNewcomers
@@ -83,12 +89,19 @@ func (n *newcomers) authenticator(next authenticator.Request) authenticator.Requ
 		switch {
 		case !ok:
 		case response.User.GetName() == user.Anonymous:
-			n.visit(r.RemoteAddr)
+			n.move(r.RemoteAddr, pool{source: sourceOf(r.RemoteAddr), visitors: true})
+		case isNode(response.User):
+			n.move(r.RemoteAddr, pool{node: response.User.GetName()})
 		case !slices.Contains(response.User.GetGroups(), bootstrapapi.BootstrapDefaultGroup):
 			n.forget(r.RemoteAddr)
 		}
 		return response, ok, err
 	})
+}
+
+// isNode reports whether a user is a kubelet, or coracle's part on a node.
+func isNode(who user.Info) bool {
+	return slices.ContainsFunc(who.GetGroups(), func(group string) bool { return group == user.NodesGroup || group == "system:coracle:nodes" })
 }
 
 // newcomerListener accepts connections as newcomers, except those from this machine itself.
@@ -136,13 +149,13 @@ func (n *newcomers) arrive(c *newcomer) {
 	}
 }
 
-// visit makes the connection from an address that of a visitor, if it is among the newcomers.
-func (n *newcomers) visit(remote string) {
+// move moves the connection from an address to another pool, if it is in one. That of a node stays with it.
+func (n *newcomers) move(remote string, to pool) {
 	n.mu.Lock()
 	var surplus *newcomer
-	if c := n.byAddress[remote]; c != nil && !c.pool.visitors {
+	if c := n.byAddress[remote]; c != nil && c.pool != to && c.pool.node == "" {
 		n.drop(c)
-		c.pool.visitors = true
+		c.pool = to
 		surplus = n.add(c)
 	}
 	n.mu.Unlock()
@@ -174,17 +187,20 @@ func (n *newcomers) add(c *newcomer) (surplus *newcomer) {
 func (n *newcomers) note(p pool) {
 	n.closed++
 	if now := time.Now(); now.After(n.report) {
-		logrus.WithFields(logrus.Fields{"component": "kube-apiserver", "from": p.source.Addr()}).Warnf(
-			"closing connections of an address with more than %d on which nobody has shown more than a join token; %d since the last such line", p.limit(), n.closed)
+		from, what := p.node, "a node with more than %d"
+		if from == "" {
+			from, what = p.source.Addr().String(), "an address with more than %d on which nobody has shown more than a join token"
+		}
+		logrus.WithFields(logrus.Fields{"component": "kube-apiserver", "from": from}).Warnf("closing connections of "+what+"; %d since the last such line", p.limit(), n.closed)
 		n.closed, n.report = 0, now.Add(time.Minute)
 	}
 }
 
-// forget forgets the connection from an address, if it is among the newcomers.
+// forget forgets the connection from an address, if it is among the newcomers and no node's.
 func (n *newcomers) forget(remote string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if c := n.byAddress[remote]; c != nil {
+	if c := n.byAddress[remote]; c != nil && c.pool.node == "" {
 		n.drop(c)
 	}
 }

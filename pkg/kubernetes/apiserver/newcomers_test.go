@@ -6,12 +6,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// TestNewcomers: a source has few connections that nobody known has used, more with anonymous requests, and as many others as it likes; other sources are
+// TestNewcomers: a source has few connections that nobody known has used, more with anonymous requests, a node has some, and users as many as they like; other sources are
 // not affected.
 func TestNewcomers(t *testing.T) {
 	n := newNewcomers()
@@ -34,11 +35,31 @@ func TestNewcomers(t *testing.T) {
 	}
 	other := arrive("192.0.2.2")
 	for range 3 * maxNewcomers {
-		request(arrive("192.0.2.1"), &user.DefaultInfo{Name: "system:node:a", Groups: []string{"system:nodes"}})
+		request(arrive("192.0.2.1"), &user.DefaultInfo{Name: "tenant", Groups: []string{"system:authenticated"}})
 	}
 	if len(n.byAddress) != 1 || n.closed > 0 || !n.report.IsZero() {
-		t.Errorf("connections of nodes count: %d", len(n.byAddress))
+		t.Errorf("connections of users count: %d", len(n.byAddress))
 	}
+	visitor := &user.DefaultInfo{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
+	for _, who := range []*user.DefaultInfo{
+		{Name: "system:node:a", Groups: []string{"system:nodes"}}, {Name: "system:coracle:node:a", Groups: []string{"system:coracle:nodes"}},
+	} {
+		for range maxOfNode + 7 {
+			c := arrive("192.0.2.1")
+			request(c, who)
+			request(c, visitor) // it stays the node's
+			request(c, who)
+		}
+	}
+	if got := len(n.byAddress); got != 2*maxOfNode+1 || n.closed != 2*7-1 { // one was logged
+		t.Errorf("%d connections are kept with a node's, %d closed", got, n.closed)
+	}
+	for _, c := range n.byAddress {
+		if c != other {
+			c.Close()
+		}
+	}
+	n.closed, n.report = 0, time.Time{}
 	for _, who := range []*user.DefaultInfo{
 		nil,
 		{Name: "system:bootstrap:abcdef", Groups: []string{"system:bootstrappers", "system:bootstrappers:coracle:agent"}},
@@ -53,7 +74,6 @@ func TestNewcomers(t *testing.T) {
 	if n.report.IsZero() || n.closed != maxNewcomers-1 {
 		t.Errorf("%d closed connections are to be logged", n.closed)
 	}
-	visitor := &user.DefaultInfo{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
 	for range maxVisitors + 3 {
 		c := arrive("192.0.2.3")
 		request(c, visitor)
