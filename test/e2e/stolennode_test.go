@@ -130,6 +130,7 @@ func (s thief) makesPod(t *testing.T, server *hosts.Host) {
 	if i := strings.Index(out, "{"); err != nil || i < 0 || json.NewDecoder(strings.NewReader(out[i:])).Decode(&pod) != nil {
 		t.Fatalf("making a static pod's mirror: %v: %s", err, out)
 	}
+	pod.ResourceVersion = "" // others may write its status meanwhile
 	status := func() []string {
 		text, _ := json.Marshal(pod)
 		return []string{string(text), "replace", "--raw=/api/v1/namespaces/default/pods/mirror/status", "-f", "-"}
