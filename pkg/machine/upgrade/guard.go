@@ -186,6 +186,8 @@ func (e *engine) rollBack(s State) error {
 			return err
 		}
 	}
+	e.at("remove tables of the trial")
+	_ = e.removeTables(footprint.WireTable, footprint.PortTable) // as in swap; nothing keeps the old version from starting
 	if err := e.swapBack(s); err != nil {
 		return err
 	}
