@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
@@ -29,34 +28,33 @@ type usage struct {
 func measureIdle(t *testing.T, wire *hosts.Wire, r *results) {
 	h := hosts.New(t, wire, "idle", hosts.Options{})
 	s, _ := start(t, h)
-	pids := map[string]int{state.Front: s.FrontPID()}
-	for _, half := range []string{state.ControlPlane, state.Node} {
-		pid, err := s.ChildPID(half)
-		if err != nil {
-			t.Fatal(err)
-		}
-		pids[half] = pid
-	}
+	processes := s.Processes()
 	time.Sleep(settle)
-	before := map[string]usage{}
-	for name, pid := range pids {
-		before[name] = measure(t, pid)
-	}
+	before := measureAll(t, processes)
 	time.Sleep(window)
 	var memory, cpu, written float64
-	for _, name := range []string{state.Front, state.ControlPlane, state.Node} {
-		now := measure(t, pids[name])
-		percent := (now.cpu - before[name].cpu) / window.Seconds() * 100
-		r.add("idle: private memory of "+name, "MB", 0, before[name].anonMB)
+	for i, now := range measureAll(t, processes) {
+		name, was := processes[i].Name, before[i]
+		percent := (now.cpu - was.cpu) / window.Seconds() * 100
+		r.add("idle: private memory of "+name, "MB", 0, was.anonMB)
 		r.add("idle: CPU of "+name, "%", 0, percent)
-		memory += before[name].anonMB
+		memory += was.anonMB
 		cpu += percent
-		written += now.written - before[name].written
+		written += now.written - was.written
 	}
 	r.add("idle: private memory", "MB", 240, memory)
 	r.add("idle: CPU", "%", 3, cpu)
 	r.add("idle: bytes written per hour", "MB", 0, written*float64(time.Hour/window)/1e6)
 	h.Kill()
+}
+
+// measureAll measures each of the processes.
+func measureAll(t *testing.T, processes []hosts.Process) (all []usage) {
+	t.Helper()
+	for _, p := range processes {
+		all = append(all, measure(t, p.PID))
+	}
+	return all
 }
 
 func measure(t *testing.T, pid int) usage {

@@ -40,21 +40,13 @@ func await(t *testing.T, h *hosts.Host) {
 // measureIdleAgent measures an agent without pods.
 func measureIdleAgent(t *testing.T, r *results) {
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})
-	agent := c.Running(c.Agents[0])
-	half, err := agent.ChildPID(state.Node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pids := []int{agent.FrontPID(), half}
+	processes := c.Running(c.Agents[0]).Processes()
 	time.Sleep(settle)
-	var before []usage
-	for _, pid := range pids {
-		before = append(before, measure(t, pid))
-	}
+	before := measureAll(t, processes)
 	time.Sleep(window)
 	var memory, cpu float64
-	for i, pid := range pids {
-		now := measure(t, pid)
+	for i, now := range measureAll(t, processes) {
+		r.add("idle agent: private memory of "+processes[i].Name, "MB", 0, now.anonMB)
 		memory += now.anonMB
 		cpu += 100 * (now.cpu - before[i].cpu) / window.Seconds()
 	}

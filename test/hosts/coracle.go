@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // Bin is the path of the coracle executable under test, from CORACLE_BIN. Without it, and without root, the test is
@@ -156,6 +159,36 @@ func (s *Server) ChildPID(role string) (int, error) {
 		return 0, fmt.Errorf("finding the front of %s: %w", s.Host.Name, err)
 	}
 	return onlyChild(front, "-f", "coracle-core "+role)
+}
+
+// Process is one of a server's processes. Its PID is of this machine's PID namespace.
+type Process struct {
+	Name string // "front", a child process' role, or the program as which it was started
+	PID  int
+}
+
+// Processes are the front and all processes below it that are coracle's own: no pods, and no programs that run for a moment.
+func (s *Server) Processes() []Process {
+	s.Host.t.Helper()
+	all := []Process{{state.Front, s.FrontPID()}}
+	for i := 0; i < len(all); i++ {
+		out, err := exec.Command("pgrep", "-a", "-P", fmt.Sprint(all[i].PID), "-f", `^([^ ]*/)?coracle-[a-z]+( |$)`).Output()
+		if exit := (*exec.ExitError)(nil); err != nil && (!errors.As(err, &exit) || exit.ExitCode() != 1) { // 1: none
+			s.Host.t.Fatalf("listing the processes of %s: %v", s.Host.Name, err)
+		}
+		for line := range strings.Lines(string(out)) {
+			words := strings.Fields(line) // process ID, program, arguments
+			p := Process{Name: filepath.Base(words[1])}
+			if p.Name == "coracle-core" {
+				p.Name = words[2]
+			}
+			if p.PID, err = strconv.Atoi(words[0]); err != nil {
+				s.Host.t.Fatalf("reading %q of pgrep: %v", line, err)
+			}
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 // Stop sends SIGTERM to the front and waits until the server has ended. It returns the error of its end, if any.
