@@ -49,7 +49,7 @@ func TestJoinMistakes(t *testing.T) {
 		{name: "the kubelet's port", role: "agent", token: "aaaaaa.0123456789abcdef",
 			args: []string{"--server=" + strings.Replace(server, "6443", "10250", 1)}, want: []string{"is not a coracle server"}},
 		{name: "taken name", role: "agent", token: "aaaaaa.0123456789abcdef", args: append(at, "--node-name=server-1"),
-			want: []string{"node name server-1 is another machine's", "--node-name"}},
+			want: []string{"node name server-1 is a server's, which is a member of etcd", "--node-name"}},
 		{name: "contradiction", role: "server", token: "the-same-everywhere", args: append(at, "--cluster-cidr=10.99.0.0/16", "--node-name=other-1"),
 			want: []string{"--cluster-cidr is 10.99.0.0/16, but the cluster's is 10.42.0.0/16", server}, code: 2},
 		{name: "a token that needs a server", role: "server", token: wrongPin, want: []string{"--server https://HOST:6443"}, code: 2},

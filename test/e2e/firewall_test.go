@@ -62,7 +62,7 @@ func TestFirewallThatDrops(t *testing.T) {
 		})
 		t.Logf("healed in %s: %s", time.Since(began).Round(10*time.Millisecond), change)
 		hosts.Eventually(t, 15*time.Second, passes)
-		if rules := h.Run("nft", "list", "ruleset"); strings.Contains(rules, "ip saddr 10.42.0.0/16 counter packets 0 ") {
+		if rules := h.Run("nft", "list", "ruleset"); strings.Contains(rules, "ip saddr 10.42.0.0/16 counter packets 0 bytes 0 accept "+ours) {
 			t.Errorf("no packet needed our rules:\n%s", rules)
 		}
 	}

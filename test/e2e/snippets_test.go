@@ -70,8 +70,8 @@ type action struct {
 }
 
 var (
-	expression = regexp.MustCompile(`\$\{\{ *inputs\.([a-z]+) *\}\}`)
-	comparison = regexp.MustCompile(`^inputs\.([a-z]+) *(==|!=) *'([^']*)'$`)
+	expression = regexp.MustCompile(`\$\{\{ *inputs\.([a-z-]+) *\}\}`)
+	comparison = regexp.MustCompile(`^inputs\.([a-z-]+) *(==|!=) *'([^']*)'$`)
 )
 
 // shells are the command lines with which GitHub runs steps.
