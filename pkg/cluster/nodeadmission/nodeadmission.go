@@ -132,8 +132,8 @@ func (p *Plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if a.GetResource().GroupResource() == coordination.Resource("leases") {
 		return p.claim(ctx, a)
 	}
-	if _, is, was, ok := podOf(a); ok {
-		if err := checkPod(is, was); err != nil {
+	if node, is, was, ok := podOf(a); ok {
+		if err := checkPod(node, is, was); err != nil {
 			return admission.NewForbidden(a, err)
 		}
 		return nil

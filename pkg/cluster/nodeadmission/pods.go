@@ -3,8 +3,10 @@ package nodeadmission
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -89,11 +91,14 @@ func has(n *corev1.Node, subnets []netip.Prefix, address string) bool {
 		slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool { return a.Address == address }))
 }
 
-// checkPod refuses finalizers: a pod that is kept keeps its token valid.
-func checkPod(is, was *core.Pod) error {
+// checkPod refuses finalizers, because a pod that is kept keeps its token valid, and names that the kubelet gives no static pod
+// (k8s.io/kubernetes/pkg/kubelet/config, generatePodName), because another pod may be about to get them, as a StatefulSet's.
+func checkPod(node string, is, was *core.Pod) error {
 	var before []string
 	if was != nil {
 		before = was.Finalizers
+	} else if suffix := "-" + strings.ToLower(node); !strings.HasSuffix(is.Name, suffix) {
+		return fmt.Errorf("the name of a static pod of node %s ends with %s", node, suffix)
 	}
 	if !slices.Equal(before, is.Finalizers) {
 		return errors.New("a node cannot set or remove finalizers of a pod")

@@ -49,7 +49,9 @@ func TestStaticPods(t *testing.T) {
 		{"system:node:b", "shop", false}, {"system:node:b", "unknown", false}, {"system:node:b", "edge", true},
 		{"system:node:server-2", "shop", true}, {"system:node:new-server", "shop", true}, {admin, "shop", true},
 	} {
-		is := pod("", func(p *core.Pod) { p.Labels = map[string]string{"app": "web"} })
+		is := pod("", func(p *core.Pod) {
+			p.Name, p.Labels = "web-"+strings.TrimPrefix(c.who, kubeletUser), map[string]string{"app": "web"}
+		})
 		if err := writePod(t, p, c.who, c.namespace, is, nil); err != nil || (is.Labels["app"] == "web") != c.kept {
 			t.Errorf("%s in %s: labels %v, %v", c.who, c.namespace, is.Labels, err)
 		}
@@ -105,6 +107,17 @@ func TestFinalizers(t *testing.T) {
 	} {
 		if err := writePod(t, p, c.who, "shop", c.is, c.was); (err != nil) != c.refused {
 			t.Errorf("%s: %v", c.who, err)
+		}
+	}
+}
+
+// TestStaticPodNames: a node cannot take the name of a pod that is no static pod of its own.
+func TestStaticPodNames(t *testing.T) {
+	p := plugin(t)
+	for name, refused := range map[string]bool{"web-b": false, "web-0": true, "web-server-2": true, "web": true, "": true} {
+		is := pod("", func(p *core.Pod) { p.Name, p.GenerateName = name, "web-" })
+		if err := writePod(t, p, "system:node:b", "shop", is, nil); (err != nil) != refused {
+			t.Errorf("%q: %v", name, err)
 		}
 	}
 }

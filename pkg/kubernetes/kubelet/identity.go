@@ -93,8 +93,8 @@ func (k Kubelet) removeInvalid() error {
 	return nil
 }
 
-// forgetCertificate removes the client certificate, whose key the API server does not know, and ends the kubelet. It does nothing if the identity with
-// which certificates are requested is unknown too.
+// forgetCertificate removes the client certificate, whose key the API server does not know, and ends the kubelet. It does nothing if the kubelet has
+// no such certificate, and so uses the identity with which certificates are requested, or if there is no such identity.
 func (k Kubelet) forgetCertificate(end chan<- error) {
 	if k.BootstrapKubeconfig == "" || os.Remove(filepath.Join(k.PKI, currentCert)) != nil {
 		return

@@ -126,7 +126,7 @@ func probe(conn net.Conn, reader *bufio.Reader, host string, timeout time.Durati
 		return err
 	}
 	err := awaitData(conn, reader, timeout)
-	if errors.Is(err, os.ErrDeadlineExceeded) && silence(conn) >= timeout*3/4 { // several retransmissions, too
+	if errors.Is(err, os.ErrDeadlineExceeded) && silence(conn) >= timeout*3/4 { // several retransmissions were lost, too
 		return errVanished
 	}
 	if err != nil {
