@@ -14,6 +14,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/resetrequest"
 	"github.com/coracle-dev/coracle/pkg/controlplane"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
@@ -125,10 +126,13 @@ func (i installation) resetHere(ctx context.Context, out io.Writer, snapshot str
 		return err
 	}
 	logrus.SetOutput(io.Discard)
-	if err := os.MkdirAll(i.dirs.Run, 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(i.dirs.EtcdSocket()), 0o700); err != nil {
 		return err
 	}
 	fmt.Fprintln(out, "coracle is stopped: copying etcd's data and making it anew")
+	if err := resetrequest.CopyData(i.dirs); err != nil {
+		return err
+	}
 	var g lifecycle.Group
 	controlplane.AddStorage(&g, i.config)
 	ctx, stop := context.WithCancel(ctx)

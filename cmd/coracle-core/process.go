@@ -10,10 +10,12 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/controlplane"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/controlplaneuser"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/logs"
+	"github.com/coracle-dev/coracle/pkg/core/privileges"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/core/version"
 	"github.com/coracle-dev/coracle/pkg/node"
@@ -44,7 +46,14 @@ func runChild(name string, args []string, add func(*lifecycle.Group, config.Conf
 	}
 	logs.Setup(cfg.Log)
 	notify := kube.SetupProcess()
-
+	if name == state.ControlPlane {
+		cfg = controlplaneuser.View(cfg)
+		if user := cfg.ControlPlane.User; user != 0 {
+			if err := privileges.Drop(user); err != nil {
+				return fmt.Errorf("becoming user %d: %w", user, err)
+			}
+		}
+	}
 	recorder := state.NewRecorder(cfg.Dirs, name, version.Version)
 	group := &lifecycle.Group{OnChange: recorder.Units}
 	if err := add(group, cfg, recorder); err != nil {

@@ -11,7 +11,6 @@ import (
 	embedded "github.com/coracle-dev/coracle/manifests"
 	"github.com/coracle-dev/coracle/pkg/addons"
 	"github.com/coracle-dev/coracle/pkg/addons/manifests"
-	"github.com/coracle-dev/coracle/pkg/cluster/certificates"
 	"github.com/coracle-dev/coracle/pkg/cluster/csrapprover"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeaddresses"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeadmission"
@@ -68,6 +67,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Kubeconfig: dirs.ServerConfig("admin.kubeconfig"),
 		Embedded:   files,
 		Dir:        dirs.Manifests(),
+		Copy:       dirs.ManifestsToRead(),
 		Node:       cfg.Node.Name,
 		Report:     func(m []state.Manifest) { report.Detail(state.ManifestsDetail, m) },
 	}, api)
@@ -116,7 +116,6 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	if err := addEtcdServices(g, cfg, data, report, lead, objects); err != nil {
 		return err
 	}
-	g.Add("certificates", certificates.Renewal{Config: cfg})
 	extras.add(g, map[addon.Event]*lifecycle.Unit{addon.Leading: lead}, objects)
 	addScheduler(g, cfg, memory, api, lead)
 	return nil
@@ -136,7 +135,7 @@ func addScheduler(g *lifecycle.Group, cfg config.Config, memory *noderoles.Memor
 	g.Add("kube-scheduler", scheduler.Scheduler{
 		Kubeconfig: cfg.Dirs.ServerConfig("scheduler.kubeconfig"),
 		Config:     cfg.API.SchedulerConfig,
-		Effective:  cfg.Dirs.ServerConfig("scheduler.yaml"),
+		Effective:  cfg.Dirs.ControlPlaneRun("scheduler.yaml"),
 		Args:       cfg.Args["kube-scheduler"],
 	}, needs...)
 }
@@ -157,6 +156,6 @@ func apiserverFiles(d paths.Dirs) apiserver.Files {
 		ProxyClientCA:     pkiFile(d, "front-proxy-ca.crt"),
 		ProxyClientCert:   pkiFile(d, "front-proxy-client.crt"),
 		ProxyClientKey:    pkiFile(d, "front-proxy-client.key"),
-		Authentication:    d.ServerConfig("authentication.yaml"),
+		Authentication:    d.ControlPlaneRun("authentication.yaml"),
 	}
 }

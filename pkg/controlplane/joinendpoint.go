@@ -12,8 +12,10 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeclaims"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeguard"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/version"
 	"github.com/coracle-dev/coracle/pkg/kubernetes/apiserver"
 	"github.com/coracle-dev/coracle/pkg/kubernetes/leaderelection"
@@ -44,8 +46,19 @@ func newJoinEndpoint(cfg config.Config) (*joinEndpoint, error) {
 		Settings:     cfg.Shared,
 		Keys:         func() (map[string][]byte, error) { return pki.ReadKeys(dirs) },
 		Sign:         func(csr []byte, node string) ([]byte, error) { return pki.SignNode(dirs, csr, node) },
-		BeforeServer: func() error { return join.MarkJoined(dirs.ServerCluster()) },
+		BeforeServer: func() error { return markJoined(dirs) },
 	}}, nil
+}
+
+// markJoined records that the cluster has another server; as another user than root, in a mark that the front takes.
+func markJoined(dirs paths.Dirs) error {
+	if dirs.Copies == "" {
+		return join.MarkJoined(dirs.ServerCluster())
+	}
+	if paths.Exists(dirs.Joined()) {
+		return nil
+	}
+	return atomicfile.Write(dirs.Joined(), nil, 0o600)
 }
 
 // extension adds the paths to the API server.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -12,7 +11,9 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/cluster/resetrequest"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/controlplaneuser"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -36,9 +37,9 @@ type storage struct {
 // AddStorage adds only the datastore to g, for commands that repair it.
 func AddStorage(g *lifecycle.Group, cfg config.Config) { addStorage(g, cfg) }
 
-// RequestReset makes the next start reduce etcd to this member alone, after it has copied the data to the directory snapshot.
+// RequestReset makes the next start reduce etcd to this member alone, after the data is copied to the directory snapshot.
 func RequestReset(dirs paths.Dirs, snapshot string) error {
-	return member.ResetRequest{Snapshot: snapshot}.Write(dirs.ResetRequest())
+	return resetrequest.Request{Snapshot: snapshot}.Write(dirs.ResetRequest())
 }
 
 func addStorage(g *lifecycle.Group, cfg config.Config) storage {
@@ -64,9 +65,12 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 			Servers: func() []string { return otherServers(cfg) },
 			CA:      pkiFile(dirs, "ca.crt"), Cert: cert, Key: key,
 		},
-		Args:         cfg.Args["etcd"],
-		ResetRequest: dirs.ResetRequest(),
-		Volatile:     cfg.Ephemeral.On,
+		Args: cfg.Args["etcd"],
+		Reset: member.Reset{
+			Pending: func() bool { return controlplaneuser.Pending(dirs, dirs.ResetRequest()) },
+			Finish:  func() error { return controlplaneuser.Finish(dirs, dirs.ResetRequest()) },
+		},
+		Volatile: cfg.Ephemeral.On,
 	}
 	s := storage{
 		unit:    g.Add("etcd", member),
@@ -74,8 +78,11 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 		member:  member,
 		members: &members.Members{Socket: dirs.EtcdSocket(), CA: peer.CA, Cert: peer.Cert, Key: peer.Key},
 	}
-	if _, err := os.Stat(dirs.RekeyRequest()); err == nil {
-		s.unit = g.Add("rekey", rekey.Rekey{Request: dirs.RekeyRequest(), CA: pkiFile(dirs, "ca.crt"), Dial: s.members.Dial}, s.unit)
+	if controlplaneuser.Pending(dirs, dirs.RekeyRequest()) {
+		s.unit = g.Add("rekey", rekey.Rekey{
+			Request: dirs.RekeyRequest(), Finish: func() error { return controlplaneuser.Finish(dirs, dirs.RekeyRequest()) },
+			CA: pkiFile(dirs, "ca.crt"), Dial: s.members.Dial,
+		}, s.unit)
 	}
 	return s
 }
@@ -101,6 +108,7 @@ func (s storage) beforeAdd(ctx context.Context, lead *leaderelection.Leadership)
 // remembered returns what this server has recorded about its cluster; other servers may have joined since the front started.
 func remembered(cfg config.Config) join.Memory {
 	memory, _ := join.LoadMemory(cfg.Dirs.ServerCluster()) // the front has reported a damaged file
+	memory.Joined = memory.Joined || paths.Exists(cfg.Dirs.Joined())
 	return memory
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/controlplaneuser"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 	"github.com/coracle-dev/coracle/pkg/core/progress"
@@ -39,6 +40,7 @@ type front struct {
 	report   *state.Recorder
 	out      *output
 	super    *supervise.Supervisor
+	copies   *controlplaneuser.Copies // nil on an agent
 	ready    sync.Once
 	became   chan struct{} // closed when everything is ready for the first time
 
@@ -80,6 +82,7 @@ func runFront(cfg config.Config, settle func(config.Known) (config.Config, error
 		return err
 	}
 	go f.systemd.Watch(ctx)
+	f.serveControlPlane(ctx)
 	go f.confirmUpgrade(ctx)
 	err = f.super.Run(ctx)
 	if os.Getpid() == 1 {
@@ -147,6 +150,7 @@ func (f *front) prepare(ctx context.Context) error {
 		{"join", func() error { return f.join(ctx) }},
 		{"unpack", func() error { return f.unpack(ctx) }},
 		{"make certificates", f.certificates},
+		{"choose users", f.chooseUser},
 		{"write config", f.writeResolved},
 	}
 	for _, s := range steps {
@@ -217,12 +221,16 @@ func (f *front) supervisor() *supervise.Supervisor {
 
 func (f *front) programs() (out []supervise.Program) {
 	for _, child := range f.children {
-		out = append(out, supervise.Program{
+		p := supervise.Program{
 			Name: child,
 			Path: f.cfg.Dirs.Tool("coracle-core"),
 			Args: []string{child, f.cfg.Dirs.Resolved()},
 			Env:  environment(f.cfg),
-		})
+		}
+		if child == state.ControlPlane && f.copies != nil {
+			p.Prepare = f.prepareControlPlane
+		}
+		out = append(out, p)
 	}
 	return out
 }

@@ -69,7 +69,7 @@ func TestFetchingEnds(t *testing.T) {
 		}}
 		began := time.Now()
 		with := access{client: &http.Client{Transport: transport}, memorySlot: make(chan struct{}, 1)}
-		_, err := source{chartSpec{Repo: "http://charts.test", Chart: "web"}, "/charts"}.fetch(t.Context(), with)
+		_, err := source{spec: chartSpec{Repo: "http://charts.test", Chart: "web"}, charts: "/charts"}.fetch(t.Context(), with)
 		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > fetchPatience {
 			t.Errorf("after %s: %v", took, err)
 		}

@@ -30,6 +30,7 @@ func components(s addon.Server, disabled bool) []addon.Component {
 		Kubeconfig: s.Admin,
 		Namespaces: s.Config.API.HelmNamespaces,
 		Charts:     dirs.Charts(),
+		Copy:       dirs.ChartsToRead(),
 		KeyFile:    filepath.Join(dirs.PKI(), "sa.key"),
 		Registries: registries.NewLive(dirs.Registries()),
 		NoDefault:  s.Config.Node.NoDefaultRegistry,

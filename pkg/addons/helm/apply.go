@@ -29,7 +29,7 @@ func (c *controller) apply(ctx, leading context.Context, ch *chart, config overr
 	if err := chartutil.ValidateReleaseName(ch.Name); err != nil {
 		return problem{reasonInvalid, fmt.Errorf("the name of a HelmChart is its release's, which may have 53 characters: %w", err)}
 	}
-	w := desired{with: ch.Spec.overrides.with(config), source: source{ch.Spec, c.Charts}}
+	w := desired{with: ch.Spec.overrides.with(config), source: source{ch.Spec, c.Charts, c.Copy}}
 	file, _, err := w.source.local()
 	if err != nil {
 		return problem{reasonInvalid, err}

@@ -152,7 +152,7 @@ func TestMirrorsOfCharts(t *testing.T) {
 			for host, l := range tt.with.registries {
 				a.registries[all.replaced(host)] = l
 			}
-			c, err := source{chartSpec{Chart: "oci://" + all.replaced(tt.chart), Version: tt.version}, "/charts"}.fetch(t.Context(), a)
+			c, err := source{spec: chartSpec{Chart: "oci://" + all.replaced(tt.chart), Version: tt.version}, charts: "/charts"}.fetch(t.Context(), a)
 			if err == nil && c.Metadata.Version != tt.want || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, %v; want %s", c, err, tt.want)
 			}

@@ -7,6 +7,7 @@
 package helm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -31,6 +32,8 @@ type HelmCharts struct {
 	Namespaces []string
 	// Charts is the directory of charts that are named by file. It is created if it is missing.
 	Charts string
+	// Copy is where it is read, if that is elsewhere.
+	Copy string
 	// KeyFile contains a secret that all servers of the cluster share. It keys the hashes in statuses, so that nobody can guess
 	// the contents of Secrets from them. If it changes, each chart is applied once more.
 	KeyFile string
@@ -54,7 +57,7 @@ func (h HelmCharts) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(h.Charts, 0o700); err != nil {
+	if err := os.MkdirAll(cmp.Or(h.Copy, h.Charts), 0o700); err != nil {
 		return fmt.Errorf("making the directory of charts: %w", err)
 	}
 	key, err := os.ReadFile(h.KeyFile)

@@ -116,7 +116,7 @@ func TestOCI(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.with.client, tt.with.plainHTTP = client, true
-			c, err := source{tt.spec, "/charts"}.fetch(t.Context(), tt.with)
+			c, err := source{spec: tt.spec, charts: "/charts"}.fetch(t.Context(), tt.with)
 			if err == nil && c.Metadata.Version != tt.want || err != nil && !strings.Contains(err.Error(), tt.want) {
 				t.Errorf("got %v, %v; want %s", c, err, tt.want)
 			}
@@ -146,7 +146,7 @@ func TestIndexLeadsToRegistry(t *testing.T) {
 				t.Fatal(err)
 			}
 			tt.with.client, tt.with.plainHTTP, tt.with.memorySlot = client, true, make(chan struct{}, 1)
-			_, err = source{chartSpec{Repo: server.URL, Chart: "web"}, "/charts"}.fetch(t.Context(), tt.with)
+			_, err = source{spec: chartSpec{Repo: server.URL, Chart: "web"}, charts: "/charts"}.fetch(t.Context(), tt.with)
 			if (err == nil) != tt.ok {
 				t.Errorf("got %v", err)
 			}

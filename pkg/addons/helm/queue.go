@@ -1,6 +1,7 @@
 package helm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,7 @@ func newController(h HelmCharts, own *clients, log logrus.FieldLogger) *controll
 		running:  map[cache.ObjectName]context.CancelCauseFunc{},
 		problems: map[cache.ObjectName]string{},
 	}
-	c.refs = &references{clients: own, charts: h.Charts, changed: c.changed}
+	c.refs = &references{clients: own, charts: cmp.Or(h.Copy, h.Charts), changed: c.changed}
 	return c
 }
 

@@ -89,7 +89,7 @@ func TestRepository(t *testing.T) {
 			}
 			a := access{client: client, login: tt.login, loginForAllHosts: tt.loginForAllHosts, memorySlot: make(chan struct{}, 1)}
 			spec := chartSpec{Repo: s.repo.URL + "/sub", Chart: tt.chart, Version: tt.version}
-			c, err := source{spec, "/charts"}.fetch(t.Context(), a)
+			c, err := source{spec: spec, charts: "/charts"}.fetch(t.Context(), a)
 			switch {
 			case tt.want == "" && (err != nil || c.Name() != "web"):
 				t.Fatal(err)

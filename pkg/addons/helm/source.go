@@ -2,6 +2,7 @@ package helm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -33,6 +34,7 @@ const apiHost = "%{KUBERNETES_API}%"
 type source struct {
 	spec   chartSpec
 	charts string // the directory of charts on this machine
+	copy   string // where it is read, if that is elsewhere
 }
 
 // local returns the name of a file in the directory of charts, and whether the chart is one: by a path in it, or by the
@@ -74,7 +76,7 @@ func (s source) content() (string, error) {
 
 // file reads a file in the directory of charts, and none outside of it, through links neither.
 func (s source) file(name string) ([]byte, error) {
-	f, err := os.OpenInRoot(s.charts, name)
+	f, err := os.OpenInRoot(cmp.Or(s.copy, s.charts), name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("there is no %s on this server; it is read by the server that leads, so put it on each", filepath.Join(s.charts, name))
 	}

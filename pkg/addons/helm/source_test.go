@@ -36,7 +36,7 @@ func TestLocalCharts(t *testing.T) {
 		{"charts/../x.tgz", "escapes"},
 		{"charts/link.tgz", "escapes"},
 	} {
-		s := source{chartSpec{Chart: tt.chart}, dir}
+		s := source{spec: chartSpec{Chart: tt.chart}, charts: dir}
 		_, err := s.fetch(t.Context(), access{})
 		content, err2 := s.content()
 		switch {
@@ -72,7 +72,7 @@ func TestFetchComplains(t *testing.T) {
 		{"odd repository", chartSpec{Chart: "web", Repo: "hunter2"}, "repo is no address"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			_, err := source{tt.spec, "/charts"}.fetch(t.Context(), access{})
+			_, err := source{spec: tt.spec, charts: "/charts"}.fetch(t.Context(), access{})
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Fatalf("error is %v, want %q", err, tt.want)
 			}

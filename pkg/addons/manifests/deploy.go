@@ -51,7 +51,7 @@ func (d *deployer) add(f *file) {
 	if ok && old.hash == f.hash && old.status.State != state.ManifestSkipped && f.status.State != state.ManifestSkipped {
 		return
 	}
-	if f.id.embedded() && skipped(d.Dir, f.id.name) {
+	if f.id.embedded() && skipped(d.read(), f.id.name) {
 		f.due, f.status.State = time.Time{}, state.ManifestSkipped
 	}
 	if f.id.embedded() && f.due != (time.Time{}) && d.inventory[f.id].hash == f.hash {

@@ -13,29 +13,11 @@ import (
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"golang.org/x/sys/unix"
 
+	"github.com/coracle-dev/coracle/pkg/core/controlplaneuser"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
-
-// dirIDOf identifies a directory by its inode and time of birth: neither a copy nor another file system mounted there has
-// them, and a restart changes neither. Where there is no time of birth, the file system's identifier takes its place; the number
-// of the device would not do, because it may be another one after a reboot.
-func dirIDOf(dir string) (string, error) {
-	var st unix.Statx_t
-	if err := unix.Statx(unix.AT_FDCWD, dir, 0, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
-		return "", fmt.Errorf("reading the directory %s: %w", dir, err)
-	}
-	if st.Mask&unix.STATX_BTIME == 0 {
-		var fs unix.Statfs_t
-		if err := unix.Statfs(dir, &fs); err != nil {
-			return "", fmt.Errorf("reading the file system of %s: %w", dir, err)
-		}
-		return fmt.Sprintf("%d on %x", st.Ino, fs.Fsid.Val), nil
-	}
-	return fmt.Sprintf("%d of %d.%09d", st.Ino, st.Btime.Sec, st.Btime.Nsec), nil
-}
 
 // orphaned reports whether a record is of a user's file in another directory than the present one, or in one that was
 // emptied. Its objects are not removed.
@@ -43,15 +25,15 @@ func (d *deployer) orphaned(r record) bool { return !r.file.embedded() && r.dirI
 
 // look reads the user's directory. If it was replaced, all files are applied anew, so that their records name the new one.
 func (d *deployer) look() ([]*file, error) {
-	before, err := dirIDOf(d.Dir)
+	before, err := controlplaneuser.DirID(d.read())
 	if err != nil {
 		return nil, err
 	}
-	found, err := readDir(d.Dir, d.Node)
+	found, err := readDir(d.read(), d.Node)
 	if err != nil {
 		return nil, err
 	}
-	if after, err := dirIDOf(d.Dir); err != nil || after != before {
+	if after, err := controlplaneuser.DirID(d.read()); err != nil || after != before {
 		return nil, cmp.Or(err, errReplaced)
 	}
 	if before != d.dirID {

@@ -4,6 +4,7 @@
 package manifests
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,8 @@ type Manifests struct {
 	Embedded []embedded.File
 	// Dir is the user's directory. It is created if it is missing.
 	Dir string
+	// Copy is where it is read, if that is elsewhere.
+	Copy string
 	// Node is the name of this server, which tells its user files from those of other servers.
 	Node string
 	// Report receives the state of all files after each change; may be nil.
@@ -39,6 +42,9 @@ type Manifests struct {
 // embeddedPatience is how long readiness waits for embedded files that cannot be applied. A user's broken admission
 // webhook must not keep a cluster from starting: often only a started cluster can cure it.
 const embeddedPatience = 15 * time.Second
+
+// read is where the user's directory is read.
+func (m Manifests) read() string { return cmp.Or(m.Copy, m.Dir) }
 
 // Run applies files until ctx is done. It is ready when the embedded files are applied, or after embeddedPatience.
 func (m Manifests) Run(ctx context.Context, ready func()) error {
@@ -53,7 +59,7 @@ func (m Manifests) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
-	changes, err := watchDir(ctx, m.Dir)
+	changes, err := watchDir(ctx, m.read())
 	if err != nil {
 		return err
 	}

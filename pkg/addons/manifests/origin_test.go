@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/controlplaneuser"
 )
 
 // TestAMountThatIsLate lands while the directory below it is read: what was found is not what is there.
@@ -74,14 +76,14 @@ func TestPlaceWithoutBirthTime(t *testing.T) {
 	if err := unix.Statx(unix.AT_FDCWD, dir, 0, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil || st.Mask&unix.STATX_BTIME != 0 {
 		t.Skipf("%s has a time of birth: %v", dir, err)
 	}
-	place, err := dirIDOf(dir)
+	place, err := controlplaneuser.DirID(dir)
 	if device := fmt.Sprintf("%d:%d", st.Dev_major, st.Dev_minor); err != nil || place == "" || strings.Contains(place, device) {
 		t.Errorf("the place is %q, %v", place, err)
 	}
-	if again, _ := dirIDOf(dir); again != place {
+	if again, _ := controlplaneuser.DirID(dir); again != place {
 		t.Errorf("the place is %q, then %q", place, again)
 	}
-	if other, _ := dirIDOf("/proc/sys"); other == place {
+	if other, _ := controlplaneuser.DirID("/proc/sys"); other == place {
 		t.Error("another directory is the same place")
 	}
 }

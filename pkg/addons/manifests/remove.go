@@ -79,7 +79,7 @@ func (d *deployer) unsure(f *file) time.Duration {
 	if f.id.embedded() {
 		return 0
 	}
-	data, err := os.ReadFile(filepath.Join(d.Dir, f.id.name))
+	data, err := os.ReadFile(filepath.Join(d.read(), f.id.name))
 	if err != nil || hashOf(data) != f.hash {
 		return settleFiles // the file changed since it was read
 	}

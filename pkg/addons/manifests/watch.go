@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 
+	"github.com/coracle-dev/coracle/pkg/core/controlplaneuser"
 	"github.com/coracle-dev/coracle/pkg/core/filewatch"
 )
 
@@ -39,7 +40,7 @@ func stateOf(dir string) string {
 	if err != nil {
 		return err.Error()
 	}
-	id, _ := dirIDOf(root)
+	id, _ := controlplaneuser.DirID(root)
 	states := []string{id}
 	_ = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {

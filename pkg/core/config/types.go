@@ -46,8 +46,17 @@ type Config struct {
 	Datastore Datastore `json:"datastore,omitzero"`
 	// DrainOnStop stops pods too when coracle stops.
 	DrainOnStop bool `json:"drainOnStop,omitempty"`
+	// ControlPlane is the user that the control plane runs as. The front decides it.
+	ControlPlane ControlPlane `json:"controlPlane,omitzero"`
 	// Ephemeral describes a cluster that is removed when it stops.
 	Ephemeral Ephemeral `json:"ephemeral,omitzero"`
+}
+
+// ControlPlane is the user and group that the control plane runs as.
+type ControlPlane struct {
+	User int `json:"user,omitempty"` // 0 is root
+	// AsRoot is why it runs as root, "" if it does not.
+	AsRoot string `json:"asRoot,omitempty"`
 }
 
 // Ephemeral is the configuration of a cluster in memory, which is removed when the server stops.

@@ -9,7 +9,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // GOGC, the growth of the heap in percent of the memory in use at which garbage is collected.
@@ -159,18 +162,10 @@ const timerSlack = 50 * time.Millisecond
 // Threads and child processes inherit the slack from the thread that creates them, so a process that starts containers must
 // not call this. See timer_slack in prctl(2) and proc_pid_timerslack_ns(5).
 func CoalesceTimers() error {
-	slack := []byte(strconv.FormatInt(timerSlack.Nanoseconds(), 10))
-	for range 2 { // a thread that was created during the first pass may have inherited the old slack
-		threads, err := os.ReadDir("/proc/self/task")
-		if err != nil {
-			return fmt.Errorf("listing the threads: %w", err)
-		}
-		for _, t := range threads {
-			err := os.WriteFile("/proc/"+t.Name()+"/timerslack_ns", slack, 0)
-			if err != nil && !os.IsNotExist(err) { // a thread may end at any time
-				return fmt.Errorf("setting the timer slack: %w", err)
-			}
-		}
+	// For all threads by their own call: only a process with CAP_SYS_NICE may write another thread's timerslack_ns.
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, uintptr(timerSlack.Nanoseconds()), 0)
+	if errno != 0 {
+		return fmt.Errorf("setting the timer slack: %w", errno)
 	}
 	return nil
 }

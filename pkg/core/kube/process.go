@@ -10,13 +10,13 @@ import (
 )
 
 // Notifier reports to the process that supervises this one, with sd_notify's protocol.
-type Notifier struct{ socket string }
+type Notifier struct{ conn net.Conn }
 
 // SetupProcess makes the settings that Kubernetes keeps process-wide, once, before any of its code runs. It takes
 // NOTIFY_SOCKET out of the environment: the apiserver and the kubelet would both send READY=1 themselves.
 // Call it after logs.Setup: klog's verbosity follows the log level.
 func SetupProcess() Notifier {
-	n := Notifier{socket: os.Getenv("NOTIFY_SOCKET")}
+	n := connectNotifier(os.Getenv("NOTIFY_SOCKET"))
 	os.Unsetenv("NOTIFY_SOCKET")
 	setupKlog()
 	setupSlog()
@@ -29,15 +29,23 @@ func SetupProcess() Notifier {
 	return n
 }
 
+// connectNotifier connects now, because only root may, and the control plane gives root up.
+func connectNotifier(socket string) Notifier {
+	if socket == "" {
+		return Notifier{}
+	}
+	conn, err := net.Dial("unixgram", socket)
+	if err != nil {
+		return Notifier{} // there is no supervisor any more
+	}
+	return Notifier{conn}
+}
+
 // Ready reports that the whole process is ready.
 func (n Notifier) Ready() {
-	if n.socket == "" {
+	if n.conn == nil {
 		return
 	}
-	conn, err := net.Dial("unixgram", n.socket)
-	if err != nil {
-		return // there is no supervisor any more
-	}
-	defer conn.Close()
-	_, _ = conn.Write([]byte("READY=1"))
+	defer n.conn.Close()
+	_, _ = n.conn.Write([]byte("READY=1"))
 }

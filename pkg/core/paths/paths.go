@@ -18,6 +18,8 @@ type Dirs struct {
 	Run     string `json:"run"`     // gone after a reboot; /run/coracle. Short: it holds sockets
 	Config  string `json:"config"`  // /etc/coracle
 	Kubelet string `json:"kubelet"` // the kubelet's root, where CSI drivers expect it; /var/lib/kubelet
+	// Copies holds the copies of root's files that the control plane reads as another user; "" in all other processes.
+	Copies string `json:"-"`
 }
 
 // Default are the roots that a plain `coracle server` uses.
@@ -27,6 +29,14 @@ func Default() Dirs {
 
 func (d Dirs) data(elem ...string) string { return filepath.Join(append([]string{d.Data}, elem...)...) }
 func (d Dirs) run(elem ...string) string  { return filepath.Join(append([]string{d.Run}, elem...)...) }
+
+// readable is a file of root's that the control plane reads.
+func (d Dirs) readable(elem ...string) string {
+	if d.Copies != "" {
+		return filepath.Join(append([]string{d.Copies}, elem...)...)
+	}
+	return d.data(elem...)
+}
 
 // Lock is locked (flock) by the front while it runs: only one coracle uses a data directory.
 func (d Dirs) Lock() string { return d.data("lock") }
@@ -59,49 +69,70 @@ func (d Dirs) Ledger() string { return d.data("ledger.json") }
 func (d Dirs) LogFile() string { return d.data("log", "coracle.log") }
 
 // AuditLog is kube-apiserver's audit log, written if there is an audit policy.
-func (d Dirs) AuditLog() string { return d.data("log", "audit.log") }
+func (d Dirs) AuditLog() string { return d.data("log", "audit", "audit.log") }
+
+// AuditLogLink leads to AuditLog, where the log was before the control plane ran as a user of its own.
+func (d Dirs) AuditLogLink() string { return d.data("log", "audit.log") }
 
 // PKI holds the cluster's keys and certificates, laid out and named as kubeadm does.
-func (d Dirs) PKI() string { return d.data("server", "pki") }
+func (d Dirs) PKI() string { return d.readable("server", "pki") }
 
 // Etcd is the data directory of the embedded etcd.
 func (d Dirs) Etcd() string { return d.data("server", "etcd") }
 
 // ResetRequest asks etcd to become a cluster of one member at its next start.
-func (d Dirs) ResetRequest() string { return d.data("server", "reset-quorum.json") }
+func (d Dirs) ResetRequest() string { return d.readable("server", "reset-quorum.json") }
 
 // RekeyRequest describes how a new cluster differs from the one whose etcd data it has copied. It exists until the data is changed.
-func (d Dirs) RekeyRequest() string { return d.data("server", "refound.json") }
+func (d Dirs) RekeyRequest() string { return d.readable("server", "refound.json") }
 
 // Snapshots holds copies of etcd's data.
 func (d Dirs) Snapshots() string { return d.data("server", "snapshots") }
 
 // ServerCluster stores what a server knows of its cluster: the shared settings and the API servers.
-func (d Dirs) ServerCluster() string { return d.data("server", "cluster.json") }
+func (d Dirs) ServerCluster() string { return d.readable("server", "cluster.json") }
 
 // SharedFile is a copy of a file that the cluster's servers share, by the name of its flag.
 func (d Dirs) SharedFile(flag string) string { return d.data("server", "shared", flag) }
 
 // Token is the configured token with which other machines join.
-func (d Dirs) Token() string { return d.data("server", "token") }
+func (d Dirs) Token() string { return d.readable("server", "token") }
 
 // AgentToken is the configured token with which only agents join.
-func (d Dirs) AgentToken() string { return d.data("server", "agent-token") }
+func (d Dirs) AgentToken() string { return d.readable("server", "agent-token") }
 
 // ServerConfig holds generated configuration of the control plane (kubeconfigs, component configuration files).
-func (d Dirs) ServerConfig(name string) string { return d.data("server", "etc", name) }
+func (d Dirs) ServerConfig(name string) string { return d.readable("server", "etc", name) }
 
 // VolumePlugins holds FlexVolume plugins for the control plane. Upstream's default is in /usr, where coracle does not write.
 func (d Dirs) VolumePlugins() string { return d.data("server", "volume-plugins") }
 
 // OwnNodes lists the present and former Node objects of a server's machine.
-func (d Dirs) OwnNodes() string { return d.data("server", "own-nodes.json") }
+func (d Dirs) OwnNodes() string { return d.ControlPlane("own-nodes.json") }
+
+// FormerOwnNodes is where OwnNodes was before the control plane ran as a user of its own.
+func (d Dirs) FormerOwnNodes() string { return d.data("server", "own-nodes.json") }
+
+// ControlPlane is a small file that the control plane writes. Its directory belongs to the control plane's user.
+func (d Dirs) ControlPlane(name string) string { return d.data("server", "control-plane", name) }
+
+// Joined marks that another server has joined; the front records it in ServerCluster.
+func (d Dirs) Joined() string { return d.ControlPlane("joined") }
+
+// Done marks that a request in a file of root's is done; the front then removes that file.
+func (d Dirs) Done(request string) string { return d.ControlPlane(filepath.Base(request) + ".done") }
 
 // Manifests holds the user's manifests, applied while coracle runs.
 func (d Dirs) Manifests() string { return d.data("manifests") }
 
+// ManifestsToRead is where the control plane reads them: the directory itself or its copy.
+func (d Dirs) ManifestsToRead() string { return d.readable("manifests") }
+
 // Charts holds the user's packed Helm charts.
 func (d Dirs) Charts() string { return d.data("charts") }
+
+// ChartsToRead is where the control plane reads them: the directory itself or its copy.
+func (d Dirs) ChartsToRead() string { return d.readable("charts") }
 
 // Images holds the user's image archives, imported at start.
 func (d Dirs) Images() string { return d.data("images") }
@@ -116,13 +147,13 @@ func (d Dirs) NodeConfig(name string) string { return d.data("node", "etc", name
 func (d Dirs) NameServer() string { return d.data("node", "dns") }
 
 // NodePKI holds the node's certificates; the kubelet rotates its own in here.
-func (d Dirs) NodePKI() string { return d.data("node", "pki") }
+func (d Dirs) NodePKI() string { return d.readable("node", "pki") }
 
 // Cluster stores what an agent knows of its cluster, for a start without a server.
 func (d Dirs) Cluster() string { return d.data("node", "cluster.json") }
 
 // Servers stores the API servers that a node's balancer knows.
-func (d Dirs) Servers() string { return d.data("node", "servers.json") }
+func (d Dirs) Servers() string { return d.readable("node", "servers.json") }
 
 // NodeCA is the node's copy of the cluster's CA certificate.
 func (d Dirs) NodeCA() string { return filepath.Join(d.NodePKI(), "ca.crt") }
@@ -140,7 +171,12 @@ func (d Dirs) StaticPods() string { return d.data("node", "static-pods") }
 func (d Dirs) RegistryHosts() string { return filepath.Join(d.Config, "certs.d") }
 
 // Registries is the file with the mirrors and credentials of registries, in the format of k3s.
-func (d Dirs) Registries() string { return filepath.Join(d.Config, "registries.yaml") }
+func (d Dirs) Registries() string {
+	if d.Copies != "" {
+		return d.readable("registries.yaml")
+	}
+	return filepath.Join(d.Config, "registries.yaml")
+}
 
 // CNIState holds the state of CNI plugins: address leases.
 func (d Dirs) CNIState() string { return d.data("node", "cni") }
@@ -158,7 +194,13 @@ func (d Dirs) State(process string) string { return d.run("state", process+".jso
 func (d Dirs) NotifySocket() string { return d.run("notify.sock") }
 
 // EtcdSocket is etcd's client socket.
-func (d Dirs) EtcdSocket() string { return d.run("etcd.sock") }
+func (d Dirs) EtcdSocket() string { return d.ControlPlaneRun("etcd.sock") }
+
+// ControlPlaneRun is a file of the control plane that a reboot removes. Its directory belongs to the control plane's user.
+func (d Dirs) ControlPlaneRun(name string) string { return d.run("control-plane", name) }
+
+// CopiesFor is where the front keeps the copies for the control plane; see Copies.
+func (d Dirs) CopiesFor() string { return d.run("copies") }
 
 // ContainerdSocket is containerd's and CRI's socket.
 func (d Dirs) ContainerdSocket() string { return d.run("containerd", "containerd.sock") }

@@ -62,6 +62,11 @@ func (s *Supervisor) runOnce(c *child) ending {
 	s.change(func() {
 		c.State, c.PID, c.Started, c.Ready, c.Status = Starting, 0, time.Now(), time.Time{}, ""
 	})
+	if c.Prepare != nil {
+		if err := c.Prepare(); err != nil {
+			return s.noteEnd(c, ending{how: "did not start", why: err.Error(), ownFault: true})
+		}
+	}
 	var inst instance
 	var err error
 	s.change(func() { // under the lock, so that notified does not drop a message because the PID is not set yet

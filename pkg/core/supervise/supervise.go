@@ -21,6 +21,8 @@ type Program struct {
 	Path string
 	Args []string
 	Env  []string
+	// Prepare is called before each start of the program; nil does nothing.
+	Prepare func() error
 }
 
 // The values of state.Child.State.

@@ -25,8 +25,7 @@ type Etcd struct {
 	TLS    TLS            // between members
 	Others Others         // nil if there cannot be other servers
 	Args   []string       // pass-through settings, "name=value"
-	// ResetRequest is the file in which the start looks for a ResetRequest; "" is none.
-	ResetRequest string
+	Reset  Reset
 	// Volatile is set if writes need not survive a crash of the machine. etcd then does not sync files.
 	Volatile bool
 
@@ -88,7 +87,7 @@ func (e *Etcd) serve(ctx context.Context, again bool, ready func()) error {
 	if err != nil {
 		return err
 	}
-	resetting, err := e.prepareReset(ctx, cfg)
+	resetting, err := e.prepareReset(cfg)
 	if err != nil {
 		return err
 	}

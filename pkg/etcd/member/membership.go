@@ -109,12 +109,17 @@ func (l life) stillMember(ctx context.Context, stop context.CancelCauseFunc) {
 
 // moveAside renames the data directory of a removed member. It replaces data that was moved aside before.
 func (e *Etcd) moveAside() error {
-	kept := e.Dir + ".removed"
+	kept := filepath.Join(e.Dir, "removed") // it may write nowhere else
 	if err := os.RemoveAll(kept); err != nil {
 		return fmt.Errorf("removing the data that was moved aside before: %w", err)
 	}
-	if err := os.Rename(e.Dir, kept); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Mkdir(kept, 0o700); err != nil {
 		return fmt.Errorf("moving the data of the removed member aside: %w", err)
+	}
+	for _, name := range []string{"member", filepath.Base(e.peersMark())} {
+		if err := os.Rename(filepath.Join(e.Dir, name), filepath.Join(kept, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("moving the data of the removed member aside: %w", err)
+		}
 	}
 	logrus.WithField("component", "etcd").WithField("kept", kept).
 		Warn("the cluster has removed this server's member: its data is moved aside, and it joins anew")

@@ -4,9 +4,7 @@ package rekey
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"time"
 
@@ -19,8 +17,9 @@ import (
 
 // Rekey is the component. Once it is ready it has no more work.
 type Rekey struct {
-	// Request is the file of the request. It is deleted when all is done.
+	// Request is the file of the request. Finish is called when all is done.
 	Request string
+	Finish  func() error
 	// CA is the file with the new authority's certificate.
 	CA string
 	// Dial connects to etcd.
@@ -85,7 +84,7 @@ func (r Rekey) rekey(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Remove(r.Request); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := r.Finish(); err != nil {
 		return fmt.Errorf("noting that this is a cluster of its own: %w", err)
 	}
 	logrus.WithField("component", "rekey").WithField("took", time.Since(began).Round(time.Millisecond)).

@@ -111,7 +111,7 @@ func (m *machine) ownDirs() []owned {
 	def := paths.Default()
 	return []owned{
 		{dir: m.dirs.Run, usual: def.Run, entries: []string{
-			"config.json", "lock", "state", "notify.sock", "etcd.sock", "containerd", "runc", "s", "subnet.json"}},
+			"config.json", "lock", "state", "notify.sock", "etcd.sock", "control-plane", "copies", "containerd", "runc", "s", "subnet.json"}},
 		{dir: m.dirs.Kubelet, entries: []string{
 			"actuated_pods_state", "allocated_pods_state", "checkpoints", "config", "cpu_manager_state", "device-plugins",
 			"dra_manager_state", "image_manager", "memory_manager_state", "pki", "plugins", "plugins_registry",

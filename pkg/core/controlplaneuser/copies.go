@@ -1,0 +1,238 @@
+package controlplaneuser
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/filewatch"
+)
+
+// Copies keeps the copies for the control plane. Its methods are safe for concurrent use.
+type Copies struct {
+	cfg    config.Config
+	joined func() error
+
+	mu sync.Mutex
+	// copied are the states of the originals when they were copied, by the path of the copy.
+	copied map[string]string
+}
+
+// NewCopies returns the copies for the control plane of a server with the given configuration. joined records that another server has
+// joined.
+func NewCopies(cfg config.Config, joined func() error) *Copies {
+	return &Copies{cfg: cfg, joined: joined, copied: map[string]string{}}
+}
+
+// state describes all originals: the result differs after each change.
+func (c *Copies) state() string {
+	var all strings.Builder
+	for _, s := range sources(c.cfg) {
+		if s.wants == nil {
+			fmt.Fprintln(&all, s.from, filewatch.State(s.from))
+			continue
+		}
+		fmt.Fprintln(&all, s.from, dirID(s.from))
+		s.walk(func(name string) { fmt.Fprintln(&all, name, filewatch.State(filepath.Join(s.from, name))) })
+	}
+	return all.String()
+}
+
+// sync makes the copies agree with the originals. A copy is only removed when its original is known to be gone.
+func (c *Copies) sync() error {
+	var errs []error
+	for _, s := range sources(c.cfg) {
+		if s.wants == nil {
+			errs = append(errs, c.copy(s.to, filewatch.State(s.from), func() (*os.File, error) { return os.Open(s.from) }))
+			continue
+		}
+		errs = append(errs, c.syncTree(s))
+	}
+	return errors.Join(errs...)
+}
+
+// syncTree updates the copy of a tree. Its ID is empty while the copy of another directory changes, so that nobody takes the mixture for
+// the content of either.
+func (c *Copies) syncTree(s source) error {
+	id, err := DirID(s.from)
+	if err != nil {
+		return fmt.Errorf("copying for the control plane: %w", err)
+	}
+	if err := c.makeDir(s.to); err != nil {
+		return err
+	}
+	if before, _ := os.ReadFile(s.to + idSuffix); string(before) != id {
+		if err := c.write(s.to+idSuffix, strings.NewReader("")); err != nil {
+			return err
+		}
+	}
+	wanted := map[string]bool{}
+	var errs []error
+	err = s.walk(func(name string) {
+		to := filepath.Join(s.to, name)
+		wanted[to] = true
+		errs = append(errs, c.copy(to, filewatch.State(filepath.Join(s.from, name)), func() (*os.File, error) { return s.open(s.from, name) }))
+	})
+	if err == nil { // the whole tree was listed
+		errs = append(errs, c.prune(s, wanted))
+	}
+	if after := dirID(s.from); after != id {
+		return errors.Join(append(errs, fmt.Errorf("%s was replaced while it was copied for the control plane", s.from))...)
+	}
+	return errors.Join(append(errs, err, c.write(s.to+idSuffix, strings.NewReader(id)))...)
+}
+
+// walk calls visit with the names of a tree's files. Hidden directories are left out.
+func (s source) walk(visit func(name string)) error {
+	root, err := filepath.EvalSymlinks(s.from)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(root, path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case entry.IsDir() && path != root && strings.HasPrefix(entry.Name(), "."):
+			return fs.SkipDir
+		case !entry.IsDir() && s.wants(name) && !strings.HasPrefix(entry.Name(), "."):
+			visit(name)
+		}
+		return nil
+	})
+}
+
+// copy updates one copy. Where the original cannot be read, a dangling link takes its place, which cannot be read either.
+func (c *Copies) copy(to, state string, open func() (*os.File, error)) error {
+	if c.copied[to] == state {
+		return nil
+	}
+	file, err := open()
+	switch {
+	case err == nil:
+		defer file.Close()
+		if info, statErr := file.Stat(); statErr == nil && info.Mode().IsRegular() {
+			err = c.write(to, file)
+		}
+	case errors.Is(err, fs.ErrNotExist) && !strings.HasPrefix(state, "leads to"):
+		err = remove(to)
+	default:
+		err = errors.Join(remove(to), c.makeDir(filepath.Dir(to)), os.Symlink("/nonexistent/unreadable", to))
+	}
+	if err != nil {
+		return fmt.Errorf("copying %s for the control plane: %w", filepath.Base(to), err)
+	}
+	c.copied[to] = state
+	return nil
+}
+
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// prune removes copies whose originals are gone.
+func (c *Copies) prune(s source, wanted map[string]bool) error {
+	return filepath.WalkDir(s.to, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || wanted[path] {
+			return err
+		}
+		delete(c.copied, path)
+		return os.Remove(path)
+	})
+}
+
+// write replaces a copy in one step. It belongs to the control plane's user, which cannot replace it.
+func (c *Copies) write(to string, from io.Reader) error {
+	if err := c.makeDir(filepath.Dir(to)); err != nil {
+		return err
+	}
+	if strings.HasSuffix(to, ".kubeconfig") { // it names keys, which have copies
+		data, err := io.ReadAll(from)
+		if err != nil {
+			return err
+		}
+		copies := c.cfg.Dirs
+		copies.Copies = copies.CopiesFor()
+		from = bytes.NewReader(bytes.ReplaceAll(data, []byte(c.cfg.Dirs.PKI()+"/"), []byte(copies.PKI()+"/")))
+	}
+	file, err := os.CreateTemp(filepath.Dir(to), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	_, err = io.Copy(file, from)
+	if err = errors.Join(err, file.Chown(c.cfg.ControlPlane.User, c.cfg.ControlPlane.User)); err == nil {
+		err = os.Rename(file.Name(), to)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	return nil
+}
+
+// makeDir makes a directory of root's that the control plane's group can read.
+func (c *Copies) makeDir(dir string) error {
+	top := c.cfg.Dirs.CopiesFor()
+	if _, err := os.Lstat(dir); err == nil && dir != top {
+		return nil
+	}
+	if dir != top {
+		if err := c.makeDir(filepath.Dir(dir)); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(dir, 0o750); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.Chown(dir, 0, c.cfg.ControlPlane.User)
+}
+
+// idSuffix is that of the file beside the copy of a tree that has the ID of the original directory.
+const idSuffix = ".id"
+
+// DirID identifies a directory by its inode and time of birth: neither a copy nor another file system mounted there has
+// them, and a restart changes neither. Where there is no time of birth, the file system's identifier takes its place; the number
+// of the device would not do, because it may be another one after a reboot. The ID of a copy is that of its original.
+func DirID(dir string) (string, error) {
+	if id, err := os.ReadFile(dir + idSuffix); err == nil {
+		if len(id) == 0 {
+			return "", fmt.Errorf("the copy of the directory %s is being made", dir)
+		}
+		return string(id), nil
+	}
+	var st unix.Statx_t
+	if err := unix.Statx(unix.AT_FDCWD, dir, 0, unix.STATX_INO|unix.STATX_BTIME, &st); err != nil {
+		return "", fmt.Errorf("reading the directory %s: %w", dir, err)
+	}
+	if st.Mask&unix.STATX_BTIME == 0 {
+		var fs unix.Statfs_t
+		if err := unix.Statfs(dir, &fs); err != nil {
+			return "", fmt.Errorf("reading the file system of %s: %w", dir, err)
+		}
+		return fmt.Sprintf("%d on %x", st.Ino, fs.Fsid.Val), nil
+	}
+	return fmt.Sprintf("%d of %d.%09d", st.Ino, st.Btime.Sec, st.Btime.Nsec), nil
+}
+
+// dirID is DirID, or "" for a directory that cannot be read.
+func dirID(dir string) string {
+	id, _ := DirID(dir)
+	return id
+}

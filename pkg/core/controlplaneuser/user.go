@@ -1,0 +1,285 @@
+package controlplaneuser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/filewatch"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/privileges"
+)
+
+// Choose returns the user that the control plane of a server runs as: its own, or root if that cannot work on this machine or with
+// this configuration.
+func Choose(cfg config.Config) config.ControlPlane {
+	for _, obstacle := range []func(config.Config) error{lacking, lowPort, ownFiles, references, unreachable} {
+		if err := obstacle(cfg); err != nil {
+			return config.ControlPlane{AsRoot: err.Error()}
+		}
+	}
+	return config.ControlPlane{User: ID}
+}
+
+// lacking returns an error if this process may not start one of another user and stop it.
+func lacking(config.Config) error {
+	for name, capability := range privileges.Needed {
+		if !privileges.Has(capability) {
+			return fmt.Errorf("coracle lacks %s", name)
+		}
+	}
+	return nil
+}
+
+// lowPort returns an error if only root may listen on the API's port.
+func lowPort(cfg config.Config) error {
+	data, _ := os.ReadFile("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+	first, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		first = 1024
+	}
+	if int(cfg.API.Port) < first {
+		return fmt.Errorf("only root may listen on port %d", cfg.API.Port)
+	}
+	return nil
+}
+
+// ownFiles returns an error if a pass-through flag names a file that upstream writes and root owns.
+func ownFiles(cfg config.Config) error {
+	for _, component := range components {
+		for _, arg := range cfg.Args[component] {
+			name, value, _ := strings.Cut(arg, "=")
+			if written(name) && filepath.IsAbs(value) && !strings.HasPrefix(value, cfg.Dirs.Etcd()+"/") {
+				return fmt.Errorf("--%s-arg %s names what only root may write", component, arg)
+			}
+		}
+	}
+	return nil
+}
+
+// references returns an error if a configuration file of the control plane names a file that only root can read, such as the key in a
+// webhook's kubeconfig. There would be no copy of it.
+func references(cfg config.Config) error {
+	for _, s := range sources(cfg) {
+		if !strings.Contains(s.to, "/files/") || s.wants != nil {
+			continue
+		}
+		data, _ := os.ReadFile(s.from) // its reader reports the error
+		for _, word := range strings.FieldsFunc(string(data), func(r rune) bool { return strings.ContainsRune(" \t\r\n\"',[]{}", r) }) {
+			info, err := os.Stat(word)
+			if filepath.IsAbs(word) && err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o004 == 0 {
+				return fmt.Errorf("%s names %s, which only root can read", s.from, word)
+			}
+		}
+	}
+	return nil
+}
+
+// unreachable returns an error if the user may not get to its directories.
+func unreachable(cfg config.Config) error {
+	if err := giveDirs(cfg, ID); err != nil {
+		return err
+	}
+	return as(ID, func() error {
+		for _, dir := range ownDirs(cfg) {
+			d, err := os.Open(dir)
+			if err != nil {
+				return fmt.Errorf("user %d cannot reach %s: %w", ID, dir, err)
+			}
+			d.Close()
+		}
+		return nil
+	})
+}
+
+// as calls do with the rights of another user to files. It ends the thread that it uses.
+func as(id int, do func() error) error {
+	result := make(chan error)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		err := unix.Setfsgid(id)
+		if err == nil {
+			err = unix.Setfsuid(id)
+		}
+		if err == nil {
+			err = do()
+		}
+		result <- err
+	}()
+	return <-result
+}
+
+// ownDirs are the directories that belong to the control plane's user, with all that is in them.
+func ownDirs(cfg config.Config) []string {
+	d := cfg.Dirs
+	dirs := []string{filepath.Dir(d.ControlPlane("x")), filepath.Dir(d.ControlPlaneRun("x"))}
+	if !cfg.Datastore.External() {
+		dirs = append(dirs, d.Etcd())
+	}
+	if cfg.API.AuditPolicy != "" || paths.Exists(filepath.Dir(d.AuditLog())) {
+		dirs = append(dirs, filepath.Dir(d.AuditLog()))
+	}
+	return dirs
+}
+
+// giveDirs makes the user's directories, gives them with all that is in them to the user, and lets the user get there.
+func giveDirs(cfg config.Config, id int) error {
+	for _, dir := range ownDirs(cfg) {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		if err := give(dir, id); err != nil {
+			return fmt.Errorf("giving %s to user %d: %w", dir, id, err)
+		}
+	}
+	for _, dir := range []string{filepath.Dir(cfg.Dirs.Etcd()), filepath.Dir(cfg.Dirs.AuditLogLink())} {
+		if err := os.Chmod(dir, 0o711); err != nil && !errors.Is(err, fs.ErrNotExist) { // names in it remain root's to list
+			return err
+		}
+	}
+	state := filepath.Dir(cfg.Dirs.State("x"))
+	if err := os.MkdirAll(state, 0o755); err != nil {
+		return err
+	}
+	// Everybody replaces only files of their own in it.
+	return errors.Join(os.Chown(state, 0, id), unix.Chmod(state, 0o1775))
+}
+
+// give changes the owner of a directory and of all that is in it. No process of the user runs; links are not followed, and a file of
+// root's that has another name elsewhere is left alone.
+func give(dir string, id int) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := root.Lstat(name)
+		if err != nil {
+			return err
+		}
+		stat, ok := info.Sys().(*syscall.Stat_t)
+		if !ok || int(stat.Uid) == id && int(stat.Gid) == id || !entry.IsDir() && stat.Nlink > 1 && stat.Uid == 0 {
+			return nil
+		}
+		return root.Lchown(name, id, id)
+	})
+}
+
+// Prepare does what must precede each start of the control plane: its directories belong to its user, or to root if it runs as root,
+// the requests of the last run that are done are gone, and the copies are there.
+func (c *Copies) Prepare() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err := c.adopt(); err != nil {
+		return err
+	}
+	if err := giveDirs(c.cfg, c.cfg.ControlPlane.User); err != nil {
+		return err
+	}
+	if c.cfg.ControlPlane.User == 0 {
+		return os.RemoveAll(c.cfg.Dirs.CopiesFor())
+	}
+	if err := os.Remove(c.cfg.Dirs.State("control-plane")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, dir := range []string{c.cfg.Dirs.Manifests(), c.cfg.Dirs.Charts(), c.cfg.Dirs.VolumePlugins()} {
+		if !paths.Exists(dir) {
+			if err := os.MkdirAll(dir, 0o700); err != nil {
+				return err
+			}
+		}
+	}
+	if err := c.takeMarks(); err != nil {
+		return err
+	}
+	return c.sync()
+}
+
+// adopt moves files of earlier versions to where the control plane's user may write them. The old version reads them there.
+func (c *Copies) adopt() error {
+	d := c.cfg.Dirs
+	for from, to := range map[string]string{d.FormerOwnNodes(): d.OwnNodes(), d.AuditLogLink(): d.AuditLog()} {
+		info, err := os.Lstat(from)
+		if err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
+			return err
+		}
+		if err := os.Rename(from, to); err != nil {
+			return err
+		}
+	}
+	if c.cfg.API.AuditPolicy == "" || paths.Exists(d.AuditLogLink()) {
+		return nil
+	}
+	return os.Symlink("audit/audit.log", d.AuditLogLink())
+}
+
+// takeMarks does what the control plane's marks ask for.
+func (c *Copies) takeMarks() error {
+	d := c.cfg.Dirs
+	if paths.Exists(d.Joined()) {
+		if err := c.joined(); err != nil {
+			return err
+		}
+		if err := remove(d.Joined()); err != nil {
+			return err
+		}
+	}
+	for _, request := range []string{d.ResetRequest(), d.RekeyRequest()} {
+		if done := d.Done(request); paths.Exists(done) {
+			if err := errors.Join(remove(request), c.sync(), remove(done)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// marks describes the marks of the control plane.
+func (c *Copies) marks() string {
+	d := c.cfg.Dirs
+	all := []string{d.Joined(), d.Done(d.ResetRequest()), d.Done(d.RekeyRequest())}
+	return strings.Join(slices.DeleteFunc(all, func(file string) bool { return !paths.Exists(file) }), " ")
+}
+
+// Keep takes marks, and updates the copies after changes of their originals, until ctx is done. failed gets errors.
+func (c *Copies) Keep(ctx context.Context, failed func(error)) {
+	if c.cfg.ControlPlane.User == 0 {
+		return
+	}
+	changes := filewatch.Changes(ctx, func() string { return c.marks() + c.state() })
+	for {
+		if err := c.Sync(); err != nil {
+			failed(err)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changes:
+		}
+	}
+}
+
+// Sync takes marks and makes the copies agree with the originals. After an error a copy may be older than its original.
+func (c *Copies) Sync() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return errors.Join(c.takeMarks(), c.sync())
+}

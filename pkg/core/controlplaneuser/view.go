@@ -1,0 +1,141 @@
+// Package controlplaneuser lets the control plane run as a user of its own that owns etcd's data and nothing else. Keys and
+// configuration files stay root's: the front keeps copies of exactly those that the control plane reads, in a directory of root's in the
+// run directory. What the control plane has to tell root it leaves as marks in a directory of its own; root follows no link there.
+package controlplaneuser
+
+import (
+	"errors"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// ID is the id of the user and of its group. It needs no entry in /etc/passwd, which may be read-only, and is the same on each machine
+// and in each container. No distribution and no part of systemd assigns the ids from 60706 to 61183, see
+// https://systemd.io/UIDS-GIDS; Debian's policy assigns those from 60000 to 64999 one by one, and none of these.
+const ID = 60971
+
+// View returns the configuration as the control plane uses it: with the paths of the copies, if it runs as another user.
+func View(cfg config.Config) config.Config {
+	if cfg.ControlPlane.User == 0 {
+		return cfg
+	}
+	copies := cfg.Dirs.CopiesFor()
+	cfg.Args = maps.Clone(cfg.Args)
+	for _, component := range components {
+		cfg.Args[component] = slices.Clone(cfg.Args[component])
+		for i, arg := range cfg.Args[component] {
+			for _, file := range filesIn(arg) {
+				arg = strings.Replace(arg, file, copyOf(copies, file), 1)
+			}
+			cfg.Args[component][i] = arg
+		}
+	}
+	for _, file := range files(&cfg) {
+		*file = copyOf(copies, *file)
+	}
+	cfg.Dirs.Copies = copies
+	return cfg
+}
+
+// copyOf is where the copy of a user's file is. The original path is part of it, because it is in messages.
+func copyOf(copies, file string) string { return filepath.Join(copies, "files", file) }
+
+// components are those of the control plane that have pass-through flags.
+var components = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"}
+
+// files returns the settings of the control plane that name a file.
+func files(cfg *config.Config) []*string {
+	all := []*string{&cfg.API.AdmissionConfig, &cfg.API.SchedulerConfig, &cfg.API.EncryptionConfig, &cfg.API.AuditPolicy,
+		&cfg.Datastore.CAFile, &cfg.Datastore.CertFile, &cfg.Datastore.KeyFile}
+	return slices.DeleteFunc(all, func(file *string) bool { return *file == "" })
+}
+
+// filesIn returns the files that a pass-through flag names and that upstream reads.
+func filesIn(arg string) (out []string) {
+	name, value, _ := strings.Cut(arg, "=")
+	if written(name) {
+		return nil
+	}
+	for part := range strings.SplitSeq(value, ",") {
+		part, _, _ = strings.Cut(part, ":") // tls-sni-cert-key has names after the files
+		if info, err := os.Stat(part); filepath.IsAbs(part) && err == nil && info.Mode().IsRegular() {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+// written reports whether a flag names a file or a directory that upstream writes.
+func written(name string) bool {
+	name = strings.TrimLeft(name, "-")
+	return strings.HasSuffix(name, "-dir") || strings.HasSuffix(name, "-log-path") || name == "log-file" || name == "log-outputs"
+}
+
+// source is a file, or a tree of files, of which the control plane gets a copy.
+type source struct {
+	from, to string
+	wants    func(name string) bool                   // of a tree; nil for a file
+	open     func(dir, name string) (*os.File, error) // of a tree
+}
+
+// sources lists everything that the control plane may read of root's.
+func sources(cfg config.Config) []source {
+	root, copies := cfg.Dirs, cfg.Dirs
+	copies.Copies = root.CopiesFor()
+	of := func(path func(paths.Dirs) string) source { return source{from: path(root), to: path(copies)} }
+	list := []source{
+		of(paths.Dirs.Token), of(paths.Dirs.AgentToken), of(paths.Dirs.ServerCluster), of(paths.Dirs.Servers), of(paths.Dirs.Registries),
+		of(paths.Dirs.ResetRequest), of(paths.Dirs.RekeyRequest),
+	}
+	for _, name := range []string{"node.crt", "node.key"} { // by the key the machine recognizes itself
+		list = append(list, of(func(d paths.Dirs) string { return filepath.Join(d.NodePKI(), name) }))
+	}
+	keys, kubeconfigs := of(paths.Dirs.PKI), of(func(d paths.Dirs) string { return filepath.Dir(d.ServerConfig("x")) })
+	keys.wants, keys.open = suffix(".crt", ".key", ".pub"), follow
+	kubeconfigs.wants, kubeconfigs.open = suffix(".kubeconfig"), follow
+	manifests, charts := of(paths.Dirs.ManifestsToRead), of(paths.Dirs.ChartsToRead)
+	manifests.wants, manifests.open = suffix(".yaml", ".yml", ".json", ".skip"), follow
+	charts.wants, charts.open = func(string) bool { return true }, os.OpenInRoot // a link out of the directory is none of the charts
+	list = append(list, keys, kubeconfigs, manifests, charts)
+	for _, file := range files(&cfg) {
+		list = append(list, source{from: *file, to: copyOf(copies.Copies, *file)})
+	}
+	for _, component := range components {
+		for _, arg := range cfg.Args[component] {
+			for _, file := range filesIn(arg) {
+				list = append(list, source{from: file, to: copyOf(copies.Copies, file)})
+			}
+		}
+	}
+	return list
+}
+
+func suffix(any ...string) func(string) bool {
+	return func(name string) bool { return slices.Contains(any, strings.ToLower(filepath.Ext(name))) }
+}
+
+func follow(dir, name string) (*os.File, error) { return os.Open(filepath.Join(dir, name)) }
+
+// Pending reports whether there is a request in a file of root's, by its path in d, which is not done.
+func Pending(d paths.Dirs, request string) bool {
+	return paths.Exists(request) && (d.Copies == "" || !paths.Exists(d.Done(request)))
+}
+
+// Finish notes that the request in a file of root's is done, by its path in d: the file is removed, or the front removes it.
+func Finish(d paths.Dirs, request string) error {
+	if d.Copies != "" {
+		return atomicfile.Write(d.Done(request), nil, 0o600)
+	}
+	if err := os.Remove(request); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,48 @@
+package front
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/coracle-dev/coracle/pkg/cluster/certificates"
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/cluster/resetrequest"
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/controlplaneuser"
+)
+
+// chooseUser decides which user the control plane runs as.
+func (f *front) chooseUser() error {
+	if f.cfg.Role != config.Server {
+		return nil
+	}
+	f.cfg.ControlPlane = controlplaneuser.Choose(f.cfg)
+	if why := f.cfg.ControlPlane.AsRoot; why != "" {
+		logrus.Infof("the control plane runs as root: %s", why)
+	}
+	f.copies = controlplaneuser.NewCopies(f.cfg, func() error { return join.MarkJoined(f.cfg.Dirs.ServerCluster()) })
+	f.super.Programs = f.programs()
+	return nil
+}
+
+// prepareControlPlane does as root what the next instance of the control plane may not do itself.
+func (f *front) prepareControlPlane() error {
+	if err := resetrequest.CopyData(f.cfg.Dirs); err != nil {
+		return err
+	}
+	if err := f.copies.Prepare(); err != nil {
+		return fmt.Errorf("preparing the control plane's files: %w", err)
+	}
+	return nil
+}
+
+// serveControlPlane does what the control plane needs root for while it runs: new certificates, and copies of root's files.
+func (f *front) serveControlPlane(ctx context.Context) {
+	if f.copies == nil {
+		return
+	}
+	go f.copies.Keep(ctx, func(err error) { logrus.WithError(err).Warn("copying files for the control plane") })
+	go func() { _ = certificates.Renewal{Config: f.cfg}.Run(ctx, func() {}) }() // it ends with ctx, and logs what fails
+}
