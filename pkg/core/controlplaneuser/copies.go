@@ -15,6 +15,7 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/filewatch"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
 // Copies keeps the copies for the control plane. Its methods are safe for concurrent use.
@@ -49,6 +50,13 @@ func (c *Copies) state() string {
 
 // sync makes the copies agree with the originals. A copy is only removed when its original is known to be gone.
 func (c *Copies) sync() error {
+	for dir, mode := range map[string]fs.FileMode{c.cfg.Dirs.Manifests(): 0o700, c.cfg.Dirs.Charts(): 0o700, c.cfg.Dirs.VolumePlugins(): 0o755} {
+		if !paths.Exists(dir) { // a link without a target is there
+			if err := os.MkdirAll(dir, mode); err != nil {
+				return err
+			}
+		}
+	}
 	var errs []error
 	for _, s := range sources(c.cfg) {
 		if s.wants == nil {

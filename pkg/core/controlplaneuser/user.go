@@ -197,13 +197,6 @@ func (c *Copies) Prepare() error {
 	if err := os.Remove(c.cfg.Dirs.State("control-plane")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	for _, dir := range []string{c.cfg.Dirs.Manifests(), c.cfg.Dirs.Charts(), c.cfg.Dirs.VolumePlugins()} {
-		if !paths.Exists(dir) {
-			if err := os.MkdirAll(dir, 0o700); err != nil {
-				return err
-			}
-		}
-	}
 	if err := c.takeMarks(); err != nil {
 		return err
 	}

@@ -29,9 +29,12 @@ func View(cfg config.Config) config.Config {
 	}
 	copies := cfg.Dirs.CopiesFor()
 	cfg.Args = maps.Clone(cfg.Args)
-	for _, component := range components {
-		cfg.Args[component] = slices.Clone(cfg.Args[component])
-		for i, arg := range cfg.Args[component] {
+	for component, args := range cfg.Args {
+		if !slices.Contains(components, component) {
+			continue
+		}
+		cfg.Args[component] = slices.Clone(args)
+		for i, arg := range args {
 			for _, file := range filesIn(arg) {
 				arg = strings.Replace(arg, file, copyOf(copies, file), 1)
 			}
