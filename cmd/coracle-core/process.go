@@ -10,12 +10,12 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/controlplane"
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/confine"
 	"github.com/coracle-dev/coracle/pkg/core/controlplaneuser"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/logs"
-	"github.com/coracle-dev/coracle/pkg/core/privileges"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/core/version"
 	"github.com/coracle-dev/coracle/pkg/node"
@@ -49,7 +49,7 @@ func runChild(name string, args []string, add func(*lifecycle.Group, config.Conf
 	if name == state.ControlPlane {
 		cfg = controlplaneuser.View(cfg)
 		if user := cfg.ControlPlane.User; user != 0 {
-			if err := privileges.Drop(user); err != nil {
+			if err := confine.Become(user); err != nil {
 				return fmt.Errorf("becoming user %d: %w", user, err)
 			}
 		}

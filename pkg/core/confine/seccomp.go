@@ -11,8 +11,11 @@ import (
 
 // filter installs a seccomp filter for all threads: system calls that are not listed fail with EPERM, and so does clone for a new
 // namespace.
-func filter(allowed []uint32) error {
-	program, err := bpf.Assemble(instructions(allowed))
+func filter(allowed []uint32) error { return install(instructions(allowed)) }
+
+// install installs a seccomp filter for all threads.
+func install(instructions []bpf.Instruction) error {
+	program, err := bpf.Assemble(instructions)
 	if err != nil {
 		return fmt.Errorf("assembling the filter: %w", err)
 	}

@@ -16,9 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/confine"
 	"github.com/coracle-dev/coracle/pkg/core/filewatch"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
-	"github.com/coracle-dev/coracle/pkg/core/privileges"
 )
 
 // Choose returns the user that the control plane of a server runs as: its own, or root if that cannot work on this machine or with
@@ -34,8 +34,8 @@ func Choose(cfg config.Config) config.ControlPlane {
 
 // lacking returns an error if this process may not start one of another user and stop it.
 func lacking(config.Config) error {
-	for name, capability := range privileges.Needed {
-		if !privileges.Has(capability) {
+	for name, capability := range confine.Needed() {
+		if !confine.Has(capability) {
 			return fmt.Errorf("coracle lacks %s", name)
 		}
 	}

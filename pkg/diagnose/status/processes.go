@@ -8,7 +8,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
-// processes writes the table of processes.
+// processes writes the table of processes, and why a process is root although it has a user of its own.
 func (w *writer) processes(all []Process) {
 	w.line("")
 	tab := w.table()
@@ -25,6 +25,11 @@ func (w *writer) processes(all []Process) {
 			p.Name, p.State, p.PID, userName(p.User), w.age(p.Started), quantity.Bytes(p.Memory), p.CPU, p.Restarts)
 	}
 	w.flush(tab)
+	for _, p := range all {
+		if p.AsRoot != "" {
+			w.line("%s runs as root: %s", p.Name, p.AsRoot)
+		}
+	}
 }
 
 // userName is root, or the id of a user that has no name.

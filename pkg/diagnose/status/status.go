@@ -65,7 +65,8 @@ type Process struct {
 	Ready      time.Time          `json:"ready,omitzero"`
 	Memory     int64              `json:"memoryBytes,omitempty"` // private memory (RssAnon)
 	CPU        float64            `json:"cpuSeconds,omitempty"`
-	User       int                `json:"user"` // its user id, 0 for root
+	User       int                `json:"user"`             // its user id, 0 for root
+	AsRoot     string             `json:"asRoot,omitempty"` // why it runs as root although it has a user of its own
 	Restarts   int                `json:"restarts"`
 	Status     string             `json:"status,omitempty"` // what it is doing
 	Components []lifecycle.Status `json:"components,omitempty"`
@@ -196,6 +197,9 @@ func (s Sources) process(p state.Process, child state.Child) Process {
 	out := Process{
 		Name: cmp.Or(child.Name, p.Name), PID: child.PID, State: child.State, Started: child.Started, Ready: child.Ready,
 		Restarts: child.Restarts, Status: child.Status, Components: p.Units,
+	}
+	if child.Name == state.ControlPlane {
+		out.AsRoot = s.Config.ControlPlane.AsRoot
 	}
 	if child.PID == 0 {
 		return out

@@ -1,5 +1,4 @@
-// Package privileges gives up this process's privileges for good.
-package privileges
+package confine
 
 import (
 	"errors"
@@ -10,10 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Needed are the capabilities without which a process cannot hand work over to another user, and stop it there.
-var Needed = map[string]int{
-	"CAP_SETUID": unix.CAP_SETUID, "CAP_SETGID": unix.CAP_SETGID, "CAP_CHOWN": unix.CAP_CHOWN,
-	"CAP_FOWNER": unix.CAP_FOWNER, "CAP_KILL": unix.CAP_KILL, "CAP_DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE,
+// Needed are the capabilities without which a process cannot start one that calls Become, give it files, and stop it.
+func Needed() map[string]int {
+	return map[string]int{
+		"CAP_SETUID": unix.CAP_SETUID, "CAP_SETGID": unix.CAP_SETGID, "CAP_CHOWN": unix.CAP_CHOWN,
+		"CAP_FOWNER": unix.CAP_FOWNER, "CAP_KILL": unix.CAP_KILL, "CAP_DAC_OVERRIDE": unix.CAP_DAC_OVERRIDE,
+	}
 }
 
 // Has reports whether this process has a capability.
@@ -31,10 +32,10 @@ func capabilities() (data [2]unix.CapUserData, err error) {
 // errOrphan means that the process that started this one has ended.
 var errOrphan = errors.New("the process that started this one has ended")
 
-// Drop makes this process, with all its threads, run as the user and the group with one id, without capabilities, and neither it nor
-// its children can gain any. The kernel forgets at a change of the user that the process is to end with its parent, so Drop says so
-// again.
-func Drop(id int) error {
+// Become makes this process, with all its threads, run for good as the user and the group with one id, without capabilities. Neither it
+// nor its children can gain any, and they are refused the system calls of Administrative. It is for a process of which the work needs
+// more files than one directory; after an error nothing is certain, and the process must end.
+func Become(id int) error {
 	parent := os.Getppid()
 	for _, step := range []struct {
 		name string
@@ -43,8 +44,12 @@ func Drop(id int) error {
 		{"leaving root's groups", func() error { return syscall.Setgroups([]int{}) }},
 		{"changing the group", func() error { return syscall.Setresgid(id, id, id) }},
 		{"changing the user", func() error { return syscall.Setresuid(id, id, id) }},
-		{"refusing new privileges", func() error { return allThreads(unix.PR_SET_NO_NEW_PRIVS, 1) }},
-		{"ending with the parent", func() error { return allThreads(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL)) }},
+		{"refusing new privileges", func() error { return allThreads(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0) }},
+		// The kernel forgets this at a change of the user.
+		{"ending with the parent", func() error {
+			return allThreads(unix.SYS_PRCTL, unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0)
+		}},
+		{"restricting system calls", func() error { return install(refusing(Administrative())) }},
 	} {
 		if err := step.do(); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
@@ -58,13 +63,6 @@ func Drop(id int) error {
 		return errors.New("capabilities are left after the change of the user")
 	case os.Getppid() != parent:
 		return errOrphan
-	}
-	return nil
-}
-
-func allThreads(option int, value uintptr) error {
-	if _, _, errno := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, uintptr(option), value, 0, 0, 0, 0); errno != 0 {
-		return errno
 	}
 	return nil
 }
