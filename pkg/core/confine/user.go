@@ -19,11 +19,11 @@ func Needed() map[string]int {
 
 // Has reports whether this process has a capability.
 func Has(capability int) bool {
-	data, err := capabilities()
+	data, err := ownCapabilities()
 	return err == nil && data[capability/32].Effective&(1<<(capability%32)) != 0
 }
 
-func capabilities() (data [2]unix.CapUserData, err error) {
+func ownCapabilities() (data [2]unix.CapUserData, err error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	err = unix.Capget(&header, &data[0])
 	return data, err
@@ -55,7 +55,7 @@ func Become(id int) error {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
 	}
-	data, err := capabilities()
+	data, err := ownCapabilities()
 	switch {
 	case err != nil:
 		return fmt.Errorf("reading the capabilities: %w", err)

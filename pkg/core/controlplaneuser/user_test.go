@@ -1,0 +1,193 @@
+package controlplaneuser
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/coracle-dev/coracle/pkg/core/config"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
+)
+
+// server returns the configuration of a server with directories of the test's, which every user can search.
+func server(t *testing.T) config.Config {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("only root changes owners")
+	}
+	root, err := os.MkdirTemp("", "cpu")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(root) })
+	if err := errors.Join(os.Chmod(root, 0o755), os.Mkdir(filepath.Join(root, "run"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	in := func(name string) string { return filepath.Join(root, name) }
+	cfg := config.Config{Role: config.Server, Dirs: paths.Dirs{Data: in("data"), Run: in("run"), Config: in("etc")}}
+	cfg.API.Port = 6443
+	put(t, filepath.Join(cfg.Dirs.PKI(), "ca.key"), "key")
+	put(t, filepath.Join(cfg.Dirs.PKI(), "etcd", "peer.key"), "peer")
+	put(t, cfg.Dirs.ServerConfig("admin.kubeconfig"), "key: "+filepath.Join(cfg.Dirs.PKI(), "admin.key"))
+	return cfg
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func owner(t *testing.T, path string) uint32 {
+	t.Helper()
+	info, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Sys().(*syscall.Stat_t).Uid
+}
+
+// readable reads a file as the control plane's user.
+func readable(path string) (text string, err error) {
+	err = as(ID, func() error {
+		data, err := os.ReadFile(path)
+		text = string(data)
+		return err
+	})
+	return text, err
+}
+
+func prepared(t *testing.T, cfg *config.Config) *Copies {
+	t.Helper()
+	if cfg.ControlPlane = Choose(*cfg); cfg.ControlPlane.User != ID {
+		t.Fatal(cfg.ControlPlane.AsRoot)
+	}
+	c := NewCopies(*cfg, func() error { return nil })
+	if err := c.Prepare(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestCopies: the user reads what it needs of root's files, and root's files stay root's.
+func TestCopies(t *testing.T) {
+	cfg := server(t)
+	cfg.API.AuditPolicy = filepath.Join(cfg.Dirs.Config, "audit.yaml")
+	put(t, cfg.API.AuditPolicy, "policy")
+	put(t, filepath.Join(cfg.Dirs.Data, "manifests", "sub", "one.yaml"), "one")
+	c := prepared(t, &cfg)
+	view := View(cfg)
+	for path, want := range map[string]string{
+		filepath.Join(view.Dirs.PKI(), "etcd", "peer.key"):            "peer",
+		view.Dirs.ServerConfig("admin.kubeconfig"):                    "key: " + filepath.Join(view.Dirs.PKI(), "admin.key"),
+		view.API.AuditPolicy:                                          "policy",
+		filepath.Join(view.Dirs.ManifestsToRead(), "sub", "one.yaml"): "one",
+	} {
+		if got, err := readable(path); got != want || err != nil {
+			t.Errorf("%s: %q, %v", path, got, err)
+		}
+	}
+	key := filepath.Join(cfg.Dirs.PKI(), "ca.key")
+	if _, err := readable(key); !errors.Is(err, os.ErrPermission) || owner(t, key) != 0 {
+		t.Errorf("root's own key: %v", err)
+	}
+	if err := as(ID, func() error { return os.WriteFile(filepath.Join(view.Dirs.PKI(), "ca.crt"), nil, 0o600) }); err == nil {
+		t.Error("the user can add keys")
+	}
+
+	id, _ := DirID(cfg.Dirs.Manifests())
+	if got, err := DirID(view.Dirs.ManifestsToRead()); got != id || err != nil {
+		t.Errorf("the copy is %q instead of %q: %v", got, id, err)
+	}
+	put(t, filepath.Join(cfg.Dirs.Data, "manifests", "two.yaml"), "two")
+	if err := os.RemoveAll(filepath.Join(cfg.Dirs.Data, "manifests", "sub")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readable(filepath.Join(view.Dirs.ManifestsToRead(), "two.yaml")); got != "two" {
+		t.Error("a new file:", err)
+	}
+	if _, err := readable(filepath.Join(view.Dirs.ManifestsToRead(), "sub", "one.yaml")); !errors.Is(err, os.ErrNotExist) {
+		t.Error("a removed file:", err)
+	}
+}
+
+// TestLinks: root follows no link that the user has made.
+func TestLinks(t *testing.T) {
+	cfg := server(t)
+	prepared(t, &cfg)
+	secret := filepath.Join(cfg.Dirs.Config, "secret")
+	put(t, secret, "root's")
+	link, member := cfg.Dirs.ControlPlane("own-nodes.json"), filepath.Join(cfg.Dirs.Etcd(), "member")
+	if err := errors.Join(os.Symlink(secret, link), os.Symlink(cfg.Dirs.Config, member)); err != nil {
+		t.Fatal(err)
+	}
+	prepared(t, &cfg)
+	if owner(t, secret) != 0 || owner(t, cfg.Dirs.Config) != 0 {
+		t.Error("root gave away what a link leads to")
+	}
+	if owner(t, link) != ID || owner(t, member) != ID {
+		t.Error("the links are not the user's")
+	}
+}
+
+// TestMarks: what the control plane tells root is taken once.
+func TestMarks(t *testing.T) {
+	cfg := server(t)
+	put(t, cfg.Dirs.ResetRequest(), "{}")
+	c := prepared(t, &cfg)
+	joined := 0
+	c.joined = func() error { joined++; return nil }
+	view := View(cfg)
+	if !Pending(view.Dirs, view.Dirs.ResetRequest()) {
+		t.Fatal("the request is not seen")
+	}
+	if err := errors.Join(Finish(view.Dirs, view.Dirs.ResetRequest()), os.WriteFile(view.Dirs.Joined(), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if Pending(view.Dirs, view.Dirs.ResetRequest()) {
+		t.Error("the request is not done")
+	}
+	for range 2 {
+		if err := c.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if paths.Exists(cfg.Dirs.ResetRequest()) || paths.Exists(view.Dirs.ResetRequest()) || joined != 1 || c.marks() != "" {
+		t.Errorf("joined %d times, marks %q", joined, c.marks())
+	}
+}
+
+// TestAsRoot: what only root can do keeps the control plane root's.
+func TestAsRoot(t *testing.T) {
+	for name, change := range map[string]func(*config.Config){
+		"port 443": func(c *config.Config) { c.API.Port = 443 },
+		"audit-log-path": func(c *config.Config) {
+			c.Args = map[string][]string{"kube-apiserver": {"audit-log-path=/var/log/audit.log"}}
+		},
+		"only root can read": func(c *config.Config) {
+			c.API.AdmissionConfig = filepath.Join(c.Dirs.Config, "admission.yaml")
+			put(t, c.API.AdmissionConfig, "kubeConfigFile: "+filepath.Join(c.Dirs.PKI(), "ca.key"))
+		},
+		"cannot reach": func(c *config.Config) {
+			if err := os.Chmod(c.Dirs.Data, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		cfg := server(t)
+		change(&cfg)
+		if got := Choose(cfg); got.User != 0 || !strings.Contains(got.AsRoot, name) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
