@@ -66,7 +66,7 @@ func settings(t *testing.T) config.Config {
 			KubeconfigPath: in("kubeconfig.yaml"), KubeconfigMode: 0o600},
 		Node: config.Node{Name: "n1", IPs: []netip.Addr{address}},
 	}
-	for _, dir := range []string{cfg.Dirs.Run, cfg.Dirs.Data, filepath.Dir(cfg.Dirs.State("x"))} {
+	for _, dir := range []string{cfg.Dirs.Run, cfg.Dirs.Data, filepath.Dir(cfg.Dirs.State("x")), filepath.Dir(cfg.Dirs.EtcdSocket())} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}

@@ -21,6 +21,7 @@ func TestWorkloads(t *testing.T) {
 	slots.Take(t)
 	h, _ := newCluster(t)
 	t.Run("nothing listens in vain", func(t *testing.T) { testNothingListensInVain(t, h.For(t)) })
+	t.Run("users of processes", func(t *testing.T) { testUsers(t, h.For(t)) })
 	t.Run("commands", func(t *testing.T) { testCommands(t, h.For(t)) })
 	t.Run("manifests", func(t *testing.T) { testManifests(t, h.For(t)) })
 	t.Run("Corefile", func(t *testing.T) { testCorefile(t, h.For(t)) })

@@ -1,14 +1,12 @@
 package controlplaneuser
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,7 +15,6 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/confine"
-	"github.com/coracle-dev/coracle/pkg/core/filewatch"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
@@ -178,101 +175,4 @@ func give(dir string, id int) error {
 		}
 		return root.Lchown(name, id, id)
 	})
-}
-
-// Prepare does what must precede each start of the control plane: its directories belong to its user, or to root if it runs as root,
-// the requests of the last run that are done are gone, and the copies are there.
-func (c *Copies) Prepare() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err := c.adopt(); err != nil {
-		return err
-	}
-	if err := giveDirs(c.cfg, c.cfg.ControlPlane.User); err != nil {
-		return err
-	}
-	if c.cfg.ControlPlane.User == 0 {
-		return os.RemoveAll(c.cfg.Dirs.CopiesFor())
-	}
-	if err := os.Remove(c.cfg.Dirs.State("control-plane")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := c.takeMarks(); err != nil {
-		return err
-	}
-	return c.sync()
-}
-
-// adopt moves files of earlier versions to where the control plane's user may write them. The old version reads them there.
-func (c *Copies) adopt() error {
-	d := c.cfg.Dirs
-	for from, to := range map[string]string{d.FormerOwnNodes(): d.OwnNodes(), d.AuditLogLink(): d.AuditLog()} {
-		info, err := os.Lstat(from)
-		if err != nil || !info.Mode().IsRegular() {
-			continue
-		}
-		if err := os.MkdirAll(filepath.Dir(to), 0o700); err != nil {
-			return err
-		}
-		if err := os.Rename(from, to); err != nil {
-			return err
-		}
-	}
-	if c.cfg.API.AuditPolicy == "" || paths.Exists(d.AuditLogLink()) {
-		return nil
-	}
-	return os.Symlink("audit/audit.log", d.AuditLogLink())
-}
-
-// takeMarks does what the control plane's marks ask for.
-func (c *Copies) takeMarks() error {
-	d := c.cfg.Dirs
-	if paths.Exists(d.Joined()) {
-		if err := c.joined(); err != nil {
-			return err
-		}
-		if err := remove(d.Joined()); err != nil {
-			return err
-		}
-	}
-	for _, request := range []string{d.ResetRequest(), d.RekeyRequest()} {
-		if done := d.Done(request); paths.Exists(done) {
-			if err := errors.Join(remove(request), c.sync(), remove(done)); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// marks describes the marks of the control plane.
-func (c *Copies) marks() string {
-	d := c.cfg.Dirs
-	all := []string{d.Joined(), d.Done(d.ResetRequest()), d.Done(d.RekeyRequest())}
-	return strings.Join(slices.DeleteFunc(all, func(file string) bool { return !paths.Exists(file) }), " ")
-}
-
-// Keep takes marks, and updates the copies after changes of their originals, until ctx is done. failed gets errors.
-func (c *Copies) Keep(ctx context.Context, failed func(error)) {
-	if c.cfg.ControlPlane.User == 0 {
-		return
-	}
-	changes := filewatch.Changes(ctx, func() string { return c.marks() + c.state() })
-	for {
-		if err := c.Sync(); err != nil {
-			failed(err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-changes:
-		}
-	}
-}
-
-// Sync takes marks and makes the copies agree with the originals. After an error a copy may be older than its original.
-func (c *Copies) Sync() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return errors.Join(c.takeMarks(), c.sync())
 }

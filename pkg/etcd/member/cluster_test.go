@@ -153,7 +153,7 @@ func TestRemoved(t *testing.T) {
 	put(t, e[0], "a", "1")
 	mustRun(t, e[1])
 	want(t, e[1], "a", "1")
-	if _, err := os.Stat(e[1].Dir + ".removed"); err != nil {
+	if _, err := os.Stat(filepath.Join(e[1].Dir, "removed", "member")); err != nil {
 		t.Error("the removed member's data was not kept:", err)
 	}
 
@@ -260,7 +260,7 @@ func TestClear(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(e.Dir, db)); err == nil {
 			t.Errorf("a database of %d bytes stays in place", size)
 		}
-		if info, err := os.Stat(filepath.Join(e.Dir+".removed", db)); (err == nil) != kept || kept && info.Size() != size {
+		if info, err := os.Stat(filepath.Join(e.Dir, "removed", db)); (err == nil) != kept || kept && info.Size() != size {
 			t.Errorf("a database of %d bytes: %v", size, err)
 		}
 	}

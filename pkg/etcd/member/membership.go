@@ -113,7 +113,7 @@ func (e *Etcd) moveAside() error {
 	if err := os.RemoveAll(kept); err != nil {
 		return fmt.Errorf("removing the data that was moved aside before: %w", err)
 	}
-	if err := os.Mkdir(kept, 0o700); err != nil {
+	if err := os.MkdirAll(kept, 0o700); err != nil {
 		return fmt.Errorf("moving the data of the removed member aside: %w", err)
 	}
 	for _, name := range []string{"member", filepath.Base(e.peersMark())} {
