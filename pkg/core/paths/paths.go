@@ -68,12 +68,6 @@ func (d Dirs) Ledger() string { return d.data("ledger.json") }
 // LogFile is the newest file of the ring that keeps the last lines of log.
 func (d Dirs) LogFile() string { return d.data("log", "coracle.log") }
 
-// AuditLog is kube-apiserver's audit log, written if there is an audit policy.
-func (d Dirs) AuditLog() string { return d.data("log", "audit", "audit.log") }
-
-// AuditLogLink leads to AuditLog, where the log was before the control plane ran as a user of its own.
-func (d Dirs) AuditLogLink() string { return d.data("log", "audit.log") }
-
 // PKI holds the cluster's keys and certificates, laid out and named as kubeadm does.
 func (d Dirs) PKI() string { return d.readable("server", "pki") }
 
@@ -110,29 +104,11 @@ func (d Dirs) VolumePlugins() string { return d.data("server", "volume-plugins")
 // OwnNodes lists the present and former Node objects of a server's machine.
 func (d Dirs) OwnNodes() string { return d.ControlPlane("own-nodes.json") }
 
-// FormerOwnNodes is where OwnNodes was before the control plane ran as a user of its own.
-func (d Dirs) FormerOwnNodes() string { return d.data("server", "own-nodes.json") }
-
-// ControlPlane is a small file that the control plane writes. Its directory belongs to the control plane's user.
-func (d Dirs) ControlPlane(name string) string { return d.data("server", "control-plane", name) }
-
-// Joined marks that another server has joined; the front records it in ServerCluster.
-func (d Dirs) Joined() string { return d.ControlPlane("joined") }
-
-// Done marks that a request in a file of root's is done; the front then removes that file.
-func (d Dirs) Done(request string) string { return d.ControlPlane(filepath.Base(request) + ".done") }
-
 // Manifests holds the user's manifests, applied while coracle runs.
 func (d Dirs) Manifests() string { return d.data("manifests") }
 
-// ManifestsToRead is where the control plane reads them: the directory itself or its copy.
-func (d Dirs) ManifestsToRead() string { return d.readable("manifests") }
-
 // Charts holds the user's packed Helm charts.
 func (d Dirs) Charts() string { return d.data("charts") }
-
-// ChartsToRead is where the control plane reads them: the directory itself or its copy.
-func (d Dirs) ChartsToRead() string { return d.readable("charts") }
 
 // Images holds the user's image archives, imported at start.
 func (d Dirs) Images() string { return d.data("images") }
@@ -195,12 +171,6 @@ func (d Dirs) NotifySocket() string { return d.run("notify.sock") }
 
 // EtcdSocket is etcd's client socket.
 func (d Dirs) EtcdSocket() string { return d.ControlPlaneRun("etcd.sock") }
-
-// ControlPlaneRun is a file of the control plane that a reboot removes. Its directory belongs to the control plane's user.
-func (d Dirs) ControlPlaneRun(name string) string { return d.run("control-plane", name) }
-
-// CopiesFor is where the front keeps the copies for the control plane; see Copies.
-func (d Dirs) CopiesFor() string { return d.run("copies") }
 
 // ContainerdSocket is containerd's and CRI's socket.
 func (d Dirs) ContainerdSocket() string { return d.run("containerd", "containerd.sock") }
