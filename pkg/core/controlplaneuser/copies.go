@@ -18,8 +18,9 @@ import (
 
 // Copies keeps the copies for the control plane. Its methods are safe for concurrent use.
 type Copies struct {
-	cfg    config.Config
-	joined func() error
+	cfg     config.Config
+	sources []source
+	joined  func() error
 
 	mu sync.Mutex
 	// copied are the states of the originals when they were copied, by the path of the copy.
@@ -29,15 +30,21 @@ type Copies struct {
 // NewCopies returns the copies for the control plane of a server with the given configuration. joined records that another server has
 // joined.
 func NewCopies(cfg config.Config, joined func() error) *Copies {
-	return &Copies{cfg: cfg, joined: joined, copied: map[string]string{}}
+	return &Copies{cfg: cfg, sources: sources(cfg), joined: joined, copied: map[string]string{}}
 }
 
 // state describes all originals: the result differs after each change.
 func (c *Copies) state() string {
 	var all strings.Builder
-	for _, s := range sources(c.cfg) {
+	for _, s := range c.sources {
 		if s.wants == nil {
 			fmt.Fprintln(&all, s.from, filewatch.State(s.from))
+			continue
+		}
+		if s.replaced {
+			for _, dir := range []string{s.from, filepath.Join(s.from, "etcd")} {
+				fmt.Fprintln(&all, dir, filewatch.State(dir))
+			}
 			continue
 		}
 		fmt.Fprintln(&all, s.from, dirID(s.from))
@@ -56,7 +63,7 @@ func (c *Copies) sync() error {
 		}
 	}
 	var errs []error
-	for _, s := range sources(c.cfg) {
+	for _, s := range c.sources {
 		if s.wants == nil {
 			errs = append(errs, c.copy(s.to, filewatch.State(s.from), func() (*os.File, error) { return os.Open(s.from) }))
 			continue

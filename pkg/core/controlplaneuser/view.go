@@ -87,6 +87,8 @@ type source struct {
 	from, to string
 	wants    func(name string) bool                   // of a tree; nil for a file
 	open     func(dir, name string) (*os.File, error) // of a tree
+	// replaced says that files of the tree are replaced and never written in place, so that its directories tell of changes.
+	replaced bool
 }
 
 // sources lists everything that the control plane may read of root's.
@@ -104,6 +106,7 @@ func sources(cfg config.Config) []source {
 	keys, kubeconfigs := of(paths.Dirs.PKI), of(func(d paths.Dirs) string { return filepath.Dir(d.ServerConfig("x")) })
 	keys.wants, keys.open = suffix(".crt", ".key", ".pub"), follow
 	kubeconfigs.wants, kubeconfigs.open = suffix(".kubeconfig"), follow
+	keys.replaced, kubeconfigs.replaced = true, true // by coracle itself
 	manifests, charts := of(paths.Dirs.ManifestsToRead), of(paths.Dirs.ChartsToRead)
 	manifests.wants, manifests.open = suffix(".yaml", ".yml", ".json", ".skip"), follow
 	charts.wants, charts.open = func(string) bool { return true }, os.OpenInRoot // a link out of the directory is none of the charts
