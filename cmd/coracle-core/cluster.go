@@ -11,10 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sirupsen/logrus"
 	"github.com/spf13/cobra"
 
-	"github.com/coracle-dev/coracle/pkg/cluster/resetrequest"
 	"github.com/coracle-dev/coracle/pkg/controlplane"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
@@ -110,7 +108,9 @@ func (i installation) resetQuorum(ctx context.Context, out io.Writer) error {
 		return err
 	default:
 		defer lock.Close()
-		err = i.resetHere(ctx, out, snapshot)
+		cfg := i.config
+		cfg.Dirs = i.dirs
+		err = resetStopped(ctx, out, cfg, snapshot)
 	}
 	if err != nil {
 		return err
@@ -118,34 +118,6 @@ func (i installation) resetQuorum(ctx context.Context, out io.Writer) error {
 	fmt.Fprintf(out, "This server's etcd is a cluster of one member. Its data as it was is in %s.\n", snapshot)
 	fmt.Fprintln(out, "The other servers join it again when coracle starts there.")
 	return nil
-}
-
-// resetHere runs only etcd, until the reset is done.
-func (i installation) resetHere(ctx context.Context, out io.Writer, snapshot string) error {
-	if err := controlplane.RequestReset(i.dirs, snapshot); err != nil {
-		return err
-	}
-	logrus.SetOutput(io.Discard)
-	if err := os.MkdirAll(filepath.Dir(i.dirs.EtcdSocket()), 0o700); err != nil {
-		return err
-	}
-	fmt.Fprintln(out, "coracle is stopped: copying etcd's data and making it anew")
-	if err := resetrequest.CopyData(i.dirs); err != nil {
-		return err
-	}
-	var g lifecycle.Group
-	controlplane.AddStorage(&g, i.config)
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	ready := g.Ready()
-	go func() {
-		select {
-		case <-ready:
-			stop()
-		case <-ctx.Done():
-		}
-	}()
-	return g.Run(ctx)
 }
 
 // awaitReset restarts the control plane, and prints the progress until the reset is done.

@@ -18,6 +18,7 @@ import (
 var programs = map[string]func(args []string) int{
 	"control-plane": controlPlane,
 	"node":          nodeProcess,
+	resetProgram:    resetStorage,
 	"kubectl":       kubectl,
 	"ctr":           ctr,
 	"crictl":        crictl,

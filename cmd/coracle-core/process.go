@@ -47,11 +47,8 @@ func runChild(name string, args []string, add func(*lifecycle.Group, config.Conf
 	logs.Setup(cfg.Log)
 	notify := kube.SetupProcess()
 	if name == state.ControlPlane {
-		cfg = controlplaneuser.View(cfg)
-		if user := cfg.ControlPlane.User; user != 0 {
-			if err := confine.Become(user); err != nil {
-				return fmt.Errorf("becoming user %d: %w", user, err)
-			}
+		if cfg, err = asUser(cfg); err != nil {
+			return err
 		}
 	}
 	recorder := state.NewRecorder(cfg.Dirs, name, version.Version)
@@ -70,4 +67,15 @@ func runChild(name string, args []string, add func(*lifecycle.Group, config.Conf
 		}
 	}()
 	return group.Run(ctx)
+}
+
+// asUser makes this process run as the user of the control plane, and returns the configuration with the files that the user may read.
+func asUser(cfg config.Config) (config.Config, error) {
+	cfg = controlplaneuser.View(cfg)
+	if user := cfg.ControlPlane.User; user != 0 {
+		if err := confine.Become(user); err != nil {
+			return cfg, fmt.Errorf("becoming user %d: %w", user, err)
+		}
+	}
+	return cfg, nil
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/resetrequest"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/controlplaneuser"
+	"github.com/coracle-dev/coracle/pkg/runtime/registries"
 )
 
 // chooseUser decides which user the control plane runs as.
@@ -22,7 +23,10 @@ func (f *front) chooseUser() error {
 	if why := f.cfg.ControlPlane.AsRoot; why != "" {
 		logrus.Infof("the control plane runs as root: %s", why)
 	}
-	f.copies = controlplaneuser.NewCopies(f.cfg, func() error { return join.MarkJoined(f.cfg.Dirs.ServerCluster()) })
+	f.copies = controlplaneuser.NewCopies(f.cfg, controlplaneuser.Front{
+		Joined: func() error { return join.MarkJoined(f.cfg.Dirs.ServerCluster()) },
+		Named:  registries.Named,
+	})
 	f.super.Programs = f.programs()
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
 
@@ -165,7 +166,7 @@ const block = 64 << 10
 
 // content copies a file's content and leaves holes for zeros, of which etcd's log mostly consists.
 func (c *clone) content(from, to string) error {
-	in, err := os.Open(from)
+	in, err := atomicfile.Open(from)
 	if err != nil {
 		return err
 	}

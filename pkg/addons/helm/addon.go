@@ -32,7 +32,7 @@ func components(s addon.Server, disabled bool) []addon.Component {
 		Charts:     dirs.Charts(),
 		Copy:       dirs.ChartsToRead(),
 		KeyFile:    filepath.Join(dirs.PKI(), "sa.key"),
-		Registries: registries.NewLive(dirs.Registries()),
+		Registries: registries.NewCopied(dirs.Registries(), dirs.CopyOf),
 		NoDefault:  s.Config.Node.NoDefaultRegistry,
 		Disabled:   disabled,
 		Report:     func(all []FailedChart) { s.Report(all) },

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 
@@ -20,22 +21,34 @@ import (
 type Copies struct {
 	cfg     config.Config
 	sources []source
-	joined  func() error
+	front   Front
 
 	mu sync.Mutex
+	// named are the files that registries.yaml named at the last update.
+	named []string
 	// copied are the states of the originals when they were copied, by the path of the copy.
 	copied map[string]string
 }
 
-// NewCopies returns the copies for the control plane of a server with the given configuration. joined records that another server has
-// joined.
-func NewCopies(cfg config.Config, joined func() error) *Copies {
-	return &Copies{cfg: cfg, sources: sources(cfg), joined: joined, copied: map[string]string{}}
+// Front is what the process that keeps the copies knows of other packages.
+type Front struct {
+	Joined func() error                     // records that another server has joined
+	Named  func(registries string) []string // lists the files that a registries.yaml names
+}
+
+// NewCopies returns the copies for the control plane of a server with the given configuration.
+func NewCopies(cfg config.Config, front Front) *Copies {
+	return &Copies{cfg: cfg, sources: sources(cfg), front: front, copied: map[string]string{}}
 }
 
 // state describes all originals: the result differs after each change.
 func (c *Copies) state() string {
 	var all strings.Builder
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, file := range c.named {
+		fmt.Fprintln(&all, file, filewatch.State(file))
+	}
 	for _, s := range c.sources {
 		if s.wants == nil {
 			fmt.Fprintln(&all, s.from, filewatch.State(s.from))
@@ -62,13 +75,32 @@ func (c *Copies) sync() error {
 			}
 		}
 	}
-	var errs []error
+	errs := []error{c.syncNamed()}
 	for _, s := range c.sources {
 		if s.wants == nil {
 			errs = append(errs, c.copy(s.to, filewatch.State(s.from), func() (*os.File, error) { return os.Open(s.from) }))
 			continue
 		}
 		errs = append(errs, c.syncTree(s))
+	}
+	return errors.Join(errs...)
+}
+
+// syncNamed updates the copies of the files that registries.yaml names.
+func (c *Copies) syncNamed() error {
+	var errs []error
+	copies := c.cfg.Dirs
+	copies.Copies = copies.CopiesFor()
+	named := c.front.Named(c.cfg.Dirs.Registries())
+	for _, file := range c.named {
+		if !slices.Contains(named, file) {
+			delete(c.copied, copies.CopyOf(file))
+			errs = append(errs, remove(copies.CopyOf(file)))
+		}
+	}
+	c.named = named
+	for _, file := range named {
+		errs = append(errs, c.copy(copies.CopyOf(file), filewatch.State(file), func() (*os.File, error) { return os.Open(file) }))
 	}
 	return errors.Join(errs...)
 }

@@ -36,7 +36,8 @@ func (c *Copies) Prepare() error {
 	return c.sync()
 }
 
-// adopt moves files of earlier versions to where the control plane's user may write them. The old version reads them there.
+// adopt moves files of earlier versions to where the control plane's user may write them. An earlier version that runs again finds
+// them through links.
 func (c *Copies) adopt() error {
 	d := c.cfg.Dirs
 	for from, to := range map[string]string{d.FormerOwnNodes(): d.OwnNodes(), d.AuditLogLink(): d.AuditLog()} {
@@ -51,17 +52,26 @@ func (c *Copies) adopt() error {
 			return err
 		}
 	}
-	if c.cfg.API.AuditPolicy == "" || paths.Exists(d.AuditLogLink()) {
-		return nil
+	links := map[string]string{d.FormerOwnNodes(): "control-plane/own-nodes.json"}
+	if c.cfg.API.AuditPolicy != "" {
+		links[d.AuditLogLink()] = "audit/audit.log"
 	}
-	return os.Symlink("audit/audit.log", d.AuditLogLink())
+	for path, target := range links {
+		if paths.Exists(path) {
+			continue
+		}
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(target, path)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // takeMarks does what the control plane's marks ask for.
 func (c *Copies) takeMarks() error {
 	d := c.cfg.Dirs
 	if paths.Exists(d.Joined()) {
-		if err := c.joined(); err != nil {
+		if err := c.front.Joined(); err != nil {
 			return err
 		}
 		if err := remove(d.Joined()); err != nil {

@@ -69,7 +69,7 @@ func prepared(t *testing.T, cfg *config.Config) *Copies {
 	if cfg.ControlPlane = Choose(*cfg); cfg.ControlPlane.User != ID {
 		t.Fatal(cfg.ControlPlane.AsRoot)
 	}
-	c := NewCopies(*cfg, func() error { return nil })
+	c := NewCopies(*cfg, Front{Joined: func() error { return nil }, Named: func(string) []string { return nil }})
 	if err := c.Prepare(); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestMarks(t *testing.T) {
 	put(t, cfg.Dirs.ResetRequest(), "{}")
 	c := prepared(t, &cfg)
 	joined := 0
-	c.joined = func() error { joined++; return nil }
+	c.front.Joined = func() error { joined++; return nil }
 	view := View(cfg)
 	if !Pending(view.Dirs, view.Dirs.ResetRequest()) {
 		t.Fatal("the request is not seen")

@@ -27,7 +27,7 @@ func View(cfg config.Config) config.Config {
 	if cfg.ControlPlane.User == 0 {
 		return cfg
 	}
-	copies := cfg.Dirs.CopiesFor()
+	cfg.Dirs.Copies = cfg.Dirs.CopiesFor()
 	cfg.Args = maps.Clone(cfg.Args)
 	for component, args := range cfg.Args {
 		if !slices.Contains(components, component) {
@@ -36,20 +36,16 @@ func View(cfg config.Config) config.Config {
 		cfg.Args[component] = slices.Clone(args)
 		for i, arg := range args {
 			for _, file := range filesIn(arg) {
-				arg = strings.Replace(arg, file, copyOf(copies, file), 1)
+				arg = strings.Replace(arg, file, cfg.Dirs.CopyOf(file), 1)
 			}
 			cfg.Args[component][i] = arg
 		}
 	}
 	for _, file := range files(&cfg) {
-		*file = copyOf(copies, *file)
+		*file = cfg.Dirs.CopyOf(*file)
 	}
-	cfg.Dirs.Copies = copies
 	return cfg
 }
-
-// copyOf is where the copy of a user's file is. The original path is part of it, because it is in messages.
-func copyOf(copies, file string) string { return filepath.Join(copies, "files", file) }
 
 // components are those of the control plane that have pass-through flags.
 var components = []string{"kube-apiserver", "kube-controller-manager", "kube-scheduler", "etcd"}
@@ -112,12 +108,12 @@ func sources(cfg config.Config) []source {
 	charts.wants, charts.open = func(string) bool { return true }, os.OpenInRoot // a link out of the directory is none of the charts
 	list = append(list, keys, kubeconfigs, manifests, charts)
 	for _, file := range files(&cfg) {
-		list = append(list, source{from: *file, to: copyOf(copies.Copies, *file)})
+		list = append(list, source{from: *file, to: copies.CopyOf(*file)})
 	}
 	for _, component := range components {
 		for _, arg := range cfg.Args[component] {
 			for _, file := range filesIn(arg) {
-				list = append(list, source{from: file, to: copyOf(copies.Copies, file)})
+				list = append(list, source{from: file, to: copies.CopyOf(file)})
 			}
 		}
 	}

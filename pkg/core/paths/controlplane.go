@@ -26,6 +26,15 @@ func (d Dirs) ManifestsToRead() string { return d.readable("manifests") }
 // ChartsToRead is where the control plane reads them: the directory itself or its copy.
 func (d Dirs) ChartsToRead() string { return d.readable("charts") }
 
+// CopyOf is where the control plane reads a file that a setting names: the file itself or its copy. The original path is part of it, because
+// it is in messages.
+func (d Dirs) CopyOf(file string) string {
+	if d.Copies == "" {
+		return file
+	}
+	return filepath.Join(d.Copies, "files", file)
+}
+
 // ControlPlaneRun is a file of the control plane that a reboot removes. Its directory belongs to the control plane's user.
 func (d Dirs) ControlPlaneRun(name string) string { return d.run("control-plane", name) }
 

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
 // Command collects the output of a program, which is killed after its time limit. env is added to this process' environment.
@@ -157,18 +157,9 @@ func addFile(to *Files, name, path string) {
 
 var errNoFile = errors.New("not a regular file")
 
-// linksIn returns the flag that forbids to follow a link in a directory that others than root can write.
-func linksIn(dir string) int {
-	var st unix.Stat_t
-	if unix.Stat(dir, &st) == nil && (st.Uid != 0 || st.Mode&0o022 != 0) {
-		return unix.O_NOFOLLOW
-	}
-	return 0
-}
-
 // tail reads at most the last most bytes of a file. The kernel's files have no size, and are read from the beginning.
 func tail(path string, most int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK|linksIn(filepath.Dir(path)), 0)
+	f, err := atomicfile.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func Write(path string, m Manifest, files []File) error {
 
 // describe sets size, mode and checksum of the file.
 func (f *File) describe() error {
-	in, err := os.Open(f.source)
+	in, err := atomicfile.Open(f.source)
 	if err != nil {
 		return err
 	}
@@ -82,7 +82,7 @@ func (m Manifest) write(out io.Writer) error {
 
 // add writes as many bytes of a file as it had when it was described. If it has changed since, Verify fails.
 func (f File) add(archive *tar.Writer, m Manifest) error {
-	in, err := os.Open(f.source)
+	in, err := atomicfile.Open(f.source)
 	if err != nil {
 		return err
 	}

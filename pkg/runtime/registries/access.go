@@ -143,7 +143,7 @@ func (p *parser) content(n *yaml.Node, key, path string) []byte {
 		p.fail(n, key, "the path %s has to begin with /", path)
 		return nil
 	}
-	data, err := p.read(path)
+	data, err := p.read(p.at(path))
 	if err != nil {
 		p.fail(n, key, "%v", err)
 		return nil

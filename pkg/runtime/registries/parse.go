@@ -22,13 +22,14 @@ func Load(file string) (*File, error) {
 // parser reads one file. It continues after a mistake, to report all of them.
 type parser struct {
 	file     string
-	contents map[string]string // fingerprints by path, see Live
+	at       func(path string) string // see Live
+	contents map[string]string        // fingerprints by path, see Live
 	out      *File
 	wrong    []error
 }
 
 func newParser(file string) *parser {
-	return &parser{file: file, contents: map[string]string{}, out: &File{mirrors: map[string]mirror{}, configs: map[string]access{}}}
+	return &parser{file: file, at: func(named string) string { return named }, contents: map[string]string{}, out: &File{mirrors: map[string]mirror{}, configs: map[string]access{}}}
 }
 
 func (p *parser) load() (*File, error) {
