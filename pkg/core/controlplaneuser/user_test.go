@@ -4,9 +4,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -127,6 +130,10 @@ func TestLinks(t *testing.T) {
 	prepared(t, &cfg)
 	secret := filepath.Join(cfg.Dirs.Config, "secret")
 	put(t, secret, "root's")
+	former := filepath.Join(cfg.Dirs.Data, "server", "own-nodes.json")
+	if got, err := os.Readlink(former); got != "control-plane/own-nodes.json" {
+		t.Errorf("for earlier versions there is %q: %v", got, err)
+	}
 	link, member := cfg.Dirs.ControlPlane("own-nodes.json"), filepath.Join(cfg.Dirs.Etcd(), "member")
 	if err := errors.Join(os.Symlink(secret, link), os.Symlink(cfg.Dirs.Config, member)); err != nil {
 		t.Fatal(err)
@@ -164,6 +171,54 @@ func TestMarks(t *testing.T) {
 	}
 	if paths.Exists(cfg.Dirs.ResetRequest()) || paths.Exists(view.Dirs.ResetRequest()) || joined != 1 || c.marks() != "" {
 		t.Errorf("joined %d times, marks %q", joined, c.marks())
+	}
+}
+
+// TestCannotChangeUsers: without a capability that it takes to change users, the control plane stays root's.
+func TestCannotChangeUsers(t *testing.T) {
+	cfg := server(t)
+	chosen := make(chan config.ControlPlane)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		header, data := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
+		err := unix.Capget(&header, &data[0])
+		data[0].Effective &^= 1 << unix.CAP_SETUID
+		if err = errors.Join(err, unix.Capset(&header, &data[0])); err != nil {
+			t.Error(err)
+		}
+		chosen <- Choose(cfg)
+	}()
+	if got := <-chosen; got.User != 0 || !strings.Contains(got.AsRoot, "CAP_SETUID") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestNamed: the files that registries.yaml names have copies as long as it names them.
+func TestNamed(t *testing.T) {
+	cfg := server(t)
+	key, other := filepath.Join(cfg.Dirs.Config, "tls.key"), filepath.Join(cfg.Dirs.Config, "ca.pem")
+	put(t, key, "one")
+	put(t, other, "ca")
+	c := prepared(t, &cfg)
+	at := View(cfg).Dirs.CopyOf
+	for _, step := range []struct {
+		named     []string
+		key       string // "" has no copy
+		withOther bool
+	}{
+		{[]string{key, other}, "one", true}, {[]string{key}, "two", false}, {nil, "", false},
+	} {
+		c.front.Named = func(string) []string { return step.named }
+		put(t, key, step.key)
+		if err := c.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readable(at(key)); got != step.key || (err == nil) != (step.key != "") {
+			t.Errorf("named are %s: the copy is %q: %v", step.named, got, err)
+		}
+		if paths.Exists(at(other)) != step.withOther {
+			t.Errorf("named are %s: the other copy exists: %t", step.named, !step.withOther)
+		}
 	}
 }
 

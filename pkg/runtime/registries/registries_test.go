@@ -11,6 +11,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -243,6 +244,21 @@ func TestLive(t *testing.T) {
 	}
 	write(ca, authority(t))
 	third := now(true, true)
+	if got := Named(file); !slices.Equal(got, []string{ca}) {
+		t.Errorf("it names %s", got)
+	}
+	elsewhere := filepath.Join(dir, "copies", ca)
+	if err := os.MkdirAll(filepath.Dir(elsewhere), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	copied := NewCopied(file, func(named string) string { return filepath.Join(dir, "copies", named) })
+	if _, err := copied.Now(); err == nil {
+		t.Error("the original is read instead of the copy")
+	}
+	write(elsewhere, authority(t))
+	if f, err := copied.Now(); !f.HasEntries() {
+		t.Error("the copy is not read:", err)
+	}
 	write(ca, authority(t))
 	if now(true, true) == third {
 		t.Error("another authority is not noticed")
