@@ -96,7 +96,7 @@ func sources(cfg config.Config) []source {
 		of(paths.Dirs.Token), of(paths.Dirs.AgentToken), of(paths.Dirs.ServerCluster), of(paths.Dirs.Servers), of(paths.Dirs.Registries),
 		of(paths.Dirs.ResetRequest), of(paths.Dirs.RekeyRequest),
 	}
-	for _, name := range []string{"node.crt", "node.key"} { // by the key the machine recognizes itself
+	for _, name := range []string{"node.crt", "node.key", "kubelet-client-current.pem"} { // by the keys the machine recognizes itself
 		list = append(list, of(func(d paths.Dirs) string { return filepath.Join(d.NodePKI(), name) }))
 	}
 	keys, kubeconfigs := of(paths.Dirs.PKI), of(func(d paths.Dirs) string { return filepath.Dir(d.ServerConfig("x")) })
