@@ -38,6 +38,9 @@ func testResetQuorum(t *testing.T, c *hosts.Cluster) {
 			t.Log(survivor.Coracle("cluster", "reset-quorum", "--yes"))
 			t.Logf("reset after %.1f s", time.Since(began).Seconds())
 			if !running {
+				if left := survivor.Run("find", "/var/lib/coracle/server/etcd", "-user", "root"); left != "" {
+					t.Errorf("the reset leaves files of root's: %s", left)
+				}
 				c.Start(survivor)
 			}
 			survivor.Coracle("wait", "--timeout", "3m")
