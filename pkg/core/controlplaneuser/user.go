@@ -65,20 +65,50 @@ func ownFiles(cfg config.Config) error {
 	return nil
 }
 
-// references returns an error if a configuration file of the control plane names a file that only root can read, such as the key in a
-// webhook's kubeconfig. There would be no copy of it.
+// references returns an error if the control plane has to open what only root can, and of which there is no copy: the socket of the
+// datastore, or what a configuration file names, such as the key in a webhook's kubeconfig or the socket of a KMS plugin.
 func references(cfg config.Config) error {
+	for _, endpoint := range cfg.Datastore.Endpoints {
+		if err := closed("--datastore-endpoint", endpoint); err != nil {
+			return err
+		}
+	}
 	for _, s := range sources(cfg) {
 		if !strings.Contains(s.to, "/files/") || s.wants != nil {
 			continue
 		}
 		data, _ := os.ReadFile(s.from) // its reader reports the error
 		for _, word := range strings.FieldsFunc(string(data), func(r rune) bool { return strings.ContainsRune(" \t\r\n\"',[]{}", r) }) {
-			info, err := os.Stat(word)
-			if filepath.IsAbs(word) && err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o004 == 0 {
-				return fmt.Errorf("%s names %s, which only root can read", s.from, word)
+			if err := closed(s.from, word); err != nil {
+				return err
 			}
 		}
+	}
+	return nil
+}
+
+// closed returns an error if a word in the file from names a file or a socket that the user may not open.
+func closed(from, word string) error {
+	path, url := strings.CutPrefix(word, "unix://")
+	if !filepath.IsAbs(path) {
+		if info, err := os.Stat(filepath.Join(filepath.Dir(from), word)); err == nil && info.Mode().IsRegular() {
+			return fmt.Errorf("%s names %s without its directory", from, word)
+		}
+		return nil
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil && url:
+		return fmt.Errorf("%s names the socket %s, which is not there yet", from, path)
+	case err != nil || info.IsDir():
+		return nil
+	}
+	right := uint32(unix.R_OK)
+	if info.Mode().Type() == fs.ModeSocket {
+		right = unix.W_OK
+	}
+	if as(ID, func() error { return unix.Faccessat(unix.AT_FDCWD, path, right, unix.AT_EACCESS) }) != nil {
+		return fmt.Errorf("%s names %s, which only root can open", from, path)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package controlplaneuser
 
 import (
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -229,10 +230,22 @@ func TestAsRoot(t *testing.T) {
 		"audit-log-path": func(c *config.Config) {
 			c.Args = map[string][]string{"kube-apiserver": {"audit-log-path=/var/log/audit.log"}}
 		},
-		"only root can read": func(c *config.Config) {
+		"only root can open": func(c *config.Config) {
 			c.API.AdmissionConfig = filepath.Join(c.Dirs.Config, "admission.yaml")
 			put(t, c.API.AdmissionConfig, "kubeConfigFile: "+filepath.Join(c.Dirs.PKI(), "ca.key"))
 		},
+		"without its directory": func(c *config.Config) {
+			c.API.AdmissionConfig = filepath.Join(c.Dirs.Config, "admission.yaml")
+			put(t, c.API.AdmissionConfig, "path: security.yaml")
+			put(t, filepath.Join(c.Dirs.Config, "security.yaml"), "{}")
+		},
+		"kms.sock, which only root can open": func(c *config.Config) {
+			socket := filepath.Join(c.Dirs.Run, "kms.sock")
+			listen(t, socket, 0o755)
+			c.API.EncryptionConfig = filepath.Join(c.Dirs.Config, "encryption.yaml")
+			put(t, c.API.EncryptionConfig, "endpoint: unix://"+socket)
+		},
+		"not there yet": func(c *config.Config) { c.Datastore.Endpoints = []string{"unix:///run/none.sock"} },
 		"cannot reach": func(c *config.Config) {
 			if err := os.Chmod(c.Dirs.Data, 0o700); err != nil {
 				t.Fatal(err)
@@ -244,5 +257,28 @@ func TestAsRoot(t *testing.T) {
 		if got := Choose(cfg); got.User != 0 || !strings.Contains(got.AsRoot, name) {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+}
+
+// TestOpenSocket: a datastore's socket that everybody may open keeps the control plane from no user.
+func TestOpenSocket(t *testing.T) {
+	cfg := server(t)
+	socket := filepath.Join(cfg.Dirs.Run, "kine.sock")
+	listen(t, socket, 0o666)
+	cfg.Datastore.Endpoints = []string{"unix://" + socket}
+	if got := Choose(cfg); got.User != ID {
+		t.Error(got.AsRoot)
+	}
+}
+
+func listen(t *testing.T, socket string, mode os.FileMode) {
+	t.Helper()
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	if err := os.Chmod(socket, mode); err != nil {
+		t.Fatal(err)
 	}
 }
