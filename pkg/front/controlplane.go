@@ -11,6 +11,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/resetrequest"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/controlplaneuser"
+	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
 	"github.com/coracle-dev/coracle/pkg/runtime/registries"
 )
 
@@ -49,4 +50,15 @@ func (f *front) serveControlPlane(ctx context.Context) {
 	}
 	go f.copies.Keep(ctx, func(err error) { logrus.WithError(err).Warn("copying files for the control plane") })
 	go func() { _ = certificates.Renewal{Config: f.cfg}.Run(ctx, func() {}) }() // it ends with ctx, and logs what fails
+}
+
+// leaveTrial gives the control plane's files to root if this version is still on trial: the guard, which may restore the version before,
+// belongs to that one, and need not know the control plane's user.
+func (f *front) leaveTrial() {
+	if s, _, err := upgrade.Read(f.cfg.Dirs.Data); f.copies == nil || err != nil || s.Phase != upgrade.Trial {
+		return
+	}
+	if err := controlplaneuser.ToRoot(f.cfg.Dirs); err != nil {
+		logrus.WithError(err).Warn("giving the control plane's files to root")
+	}
 }

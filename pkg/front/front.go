@@ -85,6 +85,7 @@ func runFront(cfg config.Config, settle func(config.Known) (config.Config, error
 	f.serveControlPlane(ctx)
 	go f.confirmUpgrade(ctx)
 	err = f.super.Run(ctx)
+	f.leaveTrial()
 	if os.Getpid() == 1 {
 		supervise.EndOthers(podGrace)
 	}

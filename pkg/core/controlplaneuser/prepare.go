@@ -25,7 +25,7 @@ func (c *Copies) Prepare() error {
 		return err
 	}
 	if c.cfg.ControlPlane.User == 0 {
-		return os.RemoveAll(c.cfg.Dirs.CopiesFor())
+		return ToRoot(c.cfg.Dirs)
 	}
 	if err := os.Remove(c.cfg.Dirs.State("control-plane")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

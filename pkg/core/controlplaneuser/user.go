@@ -9,7 +9,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -181,28 +180,4 @@ func giveDirs(cfg config.Config, id int) error {
 	}
 	// Everybody replaces only files of their own in it.
 	return errors.Join(os.Chown(state, 0, id), unix.Chmod(state, 0o1775))
-}
-
-// give changes the owner of a directory and of all that is in it. No process of the user runs; links are not followed, and a file of
-// root's that has another name elsewhere is left alone.
-func give(dir string, id int) error {
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	return fs.WalkDir(root.FS(), ".", func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := root.Lstat(name)
-		if err != nil {
-			return err
-		}
-		stat, ok := info.Sys().(*syscall.Stat_t)
-		if !ok || int(stat.Uid) == id && int(stat.Gid) == id || !entry.IsDir() && stat.Nlink > 1 && stat.Uid == 0 {
-			return nil
-		}
-		return root.Lchown(name, id, id)
-	})
 }

@@ -136,15 +136,17 @@ func TestLinks(t *testing.T) {
 		t.Errorf("for earlier versions there is %q: %v", got, err)
 	}
 	link, member := cfg.Dirs.ControlPlane("own-nodes.json"), filepath.Join(cfg.Dirs.Etcd(), "member")
-	if err := errors.Join(os.Symlink(secret, link), os.Symlink(cfg.Dirs.Config, member)); err != nil {
+	ofRoot := filepath.Join(cfg.Dirs.Etcd(), "of-root")
+	if err := errors.Join(os.Symlink(secret, link), os.Symlink(cfg.Dirs.Config, member), os.Symlink(secret, ofRoot),
+		os.Lchown(link, ID, ID), os.Lchown(member, ID, ID)); err != nil {
 		t.Fatal(err)
 	}
 	prepared(t, &cfg)
 	if owner(t, secret) != 0 || owner(t, cfg.Dirs.Config) != 0 {
 		t.Error("root gave away what a link leads to")
 	}
-	if owner(t, link) != ID || owner(t, member) != ID {
-		t.Error("the links are not the user's")
+	if owner(t, link) != ID || owner(t, member) != ID || owner(t, ofRoot) != 0 {
+		t.Error("links changed their owner")
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
-	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/core/supervise"
@@ -145,9 +144,7 @@ const (
 
 func (e *engine) swap(s State) error {
 	if s.Back || s.downgrade() {
-		// The older version may not know these tables, and would leave them as they are while pods and nodes come and go.
-		e.at("remove tables")
-		if err := e.removeTables(footprint.WireTable, footprint.PortTable); err != nil {
+		if err := e.forOlder(s.Dirs); err != nil {
 			return err
 		}
 	}
@@ -186,8 +183,7 @@ func (e *engine) rollBack(s State) error {
 			return err
 		}
 	}
-	e.at("remove tables of the trial")
-	_ = e.removeTables(footprint.WireTable, footprint.PortTable) // as in swap; nothing keeps the old version from starting
+	_ = e.forOlder(s.Dirs) // nothing keeps the old version from starting
 	if err := e.swapBack(s); err != nil {
 		return err
 	}

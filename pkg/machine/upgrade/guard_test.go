@@ -1,6 +1,7 @@
 package upgrade
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -334,8 +335,8 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestTablesOfNewerVersion: an older version does not find nft tables that it may not know.
-func TestTablesOfNewerVersion(t *testing.T) {
+// TestThingsOfNewerVersion: an older version does not find nft tables that it may not know, nor links of the control plane's user.
+func TestThingsOfNewerVersion(t *testing.T) {
 	both := []string{"inet coracle-wire", "bridge coracle-ports"}
 	for name, c := range map[string]struct {
 		change func(*State)
@@ -349,12 +350,27 @@ func TestTablesOfNewerVersion(t *testing.T) {
 	} {
 		m := newMachine(t, t.TempDir())
 		m.arm(c.change)
+		link := m.dirs.OwnNodes()
+		plant := func() {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o700), os.Symlink("/etc/passwd", link), os.Lchown(link, 60971, 60971)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		plant()
 		never := 1000
 		m.guard(&never, nil)
 		if m.read(m.binary) != "new" || !slices.Equal(m.removed, c.want) {
 			t.Errorf("%s: the %s version runs, and the tables %q were removed", name, m.read(m.binary), m.removed)
 		}
+		if _, err := os.Lstat(link); (err == nil) != (c.want == nil) {
+			t.Errorf("%s: the link of the control plane's user is there: %t", name, err == nil)
+		}
+		_ = os.Remove(link)
+		plant()
 		m.guard(&never, nil)
+		if _, err := os.Lstat(link); err == nil && m.read(link) != "" {
+			t.Errorf("%s failed: the link of the control plane's user is there", name)
+		}
 		if want := append(c.want, both...); m.read(m.binary) != "old" || !slices.Equal(m.removed, want) {
 			t.Errorf("%s failed: the %s version runs, and the tables %q were removed", name, m.read(m.binary), m.removed)
 		}

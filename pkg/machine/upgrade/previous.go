@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/coracle-dev/coracle/pkg/core/controlplaneuser"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/machine/payload"
 )
@@ -45,6 +47,15 @@ func sameMinor(from, to string) error {
 	}
 	return exitcode.Usagef("%s may not understand what Kubernetes %d.%d has written to the cluster's data since the upgrade: "+
 		"with --datastore the data from before the upgrade is restored too, and what was written since is lost", to, a.major, a.minor)
+}
+
+// forOlder removes what an older version may not know, and would leave as it is: links of the control plane's user in its directories, and
+// nft tables, while pods and nodes come and go.
+func (e *engine) forOlder(d paths.Dirs) error {
+	e.at("give files to root")
+	_ = controlplaneuser.ToRoot(d) // it has done what it could, and nothing keeps the older version from starting
+	e.at("remove tables")
+	return e.removeTables(footprint.WireTable, footprint.PortTable)
 }
 
 // UnpackAhead unpacks this executable's payload into a data directory that another version uses.
