@@ -151,6 +151,38 @@ func TestCopyTree(t *testing.T) {
 	}
 }
 
+// TestOthersLinks: in a directory of another user root reads and copies only what that user may read. The test needs root.
+func TestOthersLinks(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it gives files to another user, which needs root")
+	}
+	dir, secret := t.TempDir(), filepath.Join(t.TempDir(), "secret")
+	in := func(name string) string { return filepath.Join(dir, name) }
+	if err := errors.Join(os.WriteFile(secret, []byte("secret"), 0o600), os.Symlink(secret, in("link")), os.Link(secret, in("name")),
+		syscall.Mkfifo(in("pipe"), 0o600), os.WriteFile(in("own"), []byte("own"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", "link", "pipe", "own"} {
+		if err := os.Lchown(in(name), 1234, 1234); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, refused := range map[string]bool{"link": true, "name": true, "pipe": false, "own": false} {
+		f, err := Open(in(name))
+		if (err != nil) != refused {
+			t.Errorf("%s: %v", name, err)
+		}
+		f.Close()
+	}
+	to := filepath.Join(t.TempDir(), "to")
+	if err := CopyTree(dir, to, func(path string) bool { return filepath.Base(path) == "name" }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(filepath.Join(to, "link")); err == nil {
+		t.Error("root has made a link of the user's its own")
+	}
+}
+
 func TestJSON(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "open", "f.json")
 	var got map[string]int

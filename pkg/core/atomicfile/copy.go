@@ -7,19 +7,25 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// Open opens a file for reading. In a directory that others than root can write it follows no link, and it waits for no pipe: root must
-// not read for them what they may not read.
+// Open opens a file for reading. In a directory that others than root can write it follows no link, neither a symbolic one nor another name
+// of root's file, and it waits for no pipe: root must not read for them what they may not read.
 func Open(path string) (*os.File, error) {
 	flags := os.O_RDONLY | unix.O_NONBLOCK
-	var dir unix.Stat_t
-	if unix.Stat(filepath.Dir(path), &dir) == nil && (dir.Uid != 0 || dir.Mode&0o022 != 0) {
-		flags |= unix.O_NOFOLLOW
+	var dir, file unix.Stat_t
+	if unix.Stat(filepath.Dir(path), &dir) != nil || dir.Uid == 0 && dir.Mode&0o022 == 0 {
+		return os.OpenFile(path, flags, 0)
 	}
-	return os.OpenFile(path, flags, 0)
+	f, err := os.OpenFile(path, flags|unix.O_NOFOLLOW, 0)
+	if err == nil && unix.Fstat(int(f.Fd()), &file) == nil && file.Uid == 0 && file.Nlink > 1 {
+		f.Close()
+		return nil, &fs.PathError{Op: "open", Path: path, Err: errors.New("it is a file of root's with several names")}
+	}
+	return f, err
 }
 
 // Copy makes path, whose directory must exist, a copy of the file from. The copy is on disk when Copy returns.
@@ -60,8 +66,9 @@ func copyData(out, in *os.File) error {
 	}
 }
 
-// CopyTree copies a file, or a directory with its files, directories and symbolic links, but no paths that skip selects; nil
-// selects none. Everything is on disk when it returns. A failed copy is incomplete.
+// CopyTree copies a file, or a directory with its files, directories and own symbolic links, but no paths that skip selects; nil
+// selects none. Links of other users are left out: the copies would be this user's. Everything is on disk when it returns. A failed copy
+// is incomplete.
 func CopyTree(from, to string, skip func(path string) bool) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -83,6 +90,9 @@ func CopyTree(from, to string, skip func(path string) bool) error {
 			}
 			return SyncDir(filepath.Dir(target))
 		case entry.Type() == fs.ModeSymlink:
+			if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
+				return nil
+			}
 			link, err := os.Readlink(path)
 			if err != nil {
 				return err
