@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/controlplaneuser"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/core/supervise"
@@ -93,6 +94,7 @@ func (e *engine) guard() error {
 
 // begin copies the datastore and swaps the executables. On a failure the old version stays as it was.
 func (e *engine) begin(s State) error {
+	_ = controlplaneuser.ToRoot(s.Dirs) // first: a copy of a link of the user's would be root's
 	if s.Datastore {
 		if s.Kept = whyNotRestored(s.Dirs, true); s.Kept != "" {
 			s.Datastore = false // another server has joined since
