@@ -118,7 +118,7 @@ func testStolenNode(t *testing.T, c *hosts.Cluster) {
 // makesPod makes a pod that a Service would choose, with an address of its choice.
 func (s thief) makesPod(t *testing.T, server *hosts.Host) {
 	t.Helper()
-	pod := corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "mirror", Namespace: "default"}}
+	pod := corev1.Pod{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}, ObjectMeta: metav1.ObjectMeta{Name: "mirror-stolen", Namespace: "default"}}
 	pod.Labels = map[string]string{"app": "web"}
 	pod.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x", "kubernetes.io/config.hash": "x", "kubernetes.io/config.source": "file"}
 	uid := server.Kubectl("get", "node", "stolen", "-o", "jsonpath={.metadata.uid}")
@@ -133,7 +133,7 @@ func (s thief) makesPod(t *testing.T, server *hosts.Host) {
 	pod.ResourceVersion = "" // others may write its status meanwhile
 	status := func() []string {
 		text, _ := json.Marshal(pod)
-		return []string{string(text), "replace", "--raw=/api/v1/namespaces/default/pods/mirror/status", "-f", "-"}
+		return []string{string(text), "replace", "--raw=/api/v1/namespaces/default/pods/mirror-stolen/status", "-f", "-"}
 	}
 	pod.Finalizers = []string{"example.com/stay"}
 	s.refused(t, status()[0], "cannot set or remove finalizers", status()[1:]...)
@@ -141,7 +141,7 @@ func (s thief) makesPod(t *testing.T, server *hosts.Host) {
 	if out, err := s.kubectl(status()[0], status()[1:]...); err != nil {
 		t.Errorf("reporting the pod's status: %v: %s", err, out)
 	}
-	if got := server.Kubectl("get", "pod", "mirror", "-o", "jsonpath={.metadata.labels}{.status.podIPs}"); got != "" {
+	if got := server.Kubectl("get", "pod", "mirror-stolen", "-o", "jsonpath={.metadata.labels}{.status.podIPs}"); got != "" {
 		t.Errorf("a stolen node's pod has %s", got)
 	}
 }

@@ -26,6 +26,10 @@ func probeAPI(ctx context.Context, cfg config.Config) error {
 	return conn.Close()
 }
 
+// firstAnswer is how long probeDNS waits for the first answer, and twice as long for each further one. A query that was sent a moment before
+// kube-proxy wrote the rules for the Service's endpoints is never answered.
+const firstAnswer = 200 * time.Millisecond
+
 // probeDNS asks the cluster's DNS Service for the records of the API's Service.
 func probeDNS(ctx context.Context, cfg config.Config) error {
 	if len(cfg.Network.DNS) == 0 || cfg.Disabled("kube-proxy") {
@@ -35,10 +39,18 @@ func probeDNS(ctx context.Context, cfg config.Config) error {
 	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, server, 53) }}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	if _, _, err := r.LookupSRV(ctx, "https", "tcp", "kubernetes.default.svc."+cfg.Network.Domain+"."); err != nil {
-		return fmt.Errorf("asking %s: %w", server, err)
+	for patience := firstAnswer; ; patience *= 2 {
+		try, stop := context.WithTimeout(ctx, patience)
+		_, _, err := r.LookupSRV(try, "https", "tcp", "kubernetes.default.svc."+cfg.Network.Domain+".")
+		again := err != nil && try.Err() != nil && ctx.Err() == nil
+		stop()
+		if err == nil {
+			return nil
+		}
+		if !again {
+			return fmt.Errorf("asking %s: %w", server, err)
+		}
 	}
-	return nil
 }
 
 func dial(ctx context.Context, network string, host netip.Addr, port uint16) (net.Conn, error) {

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/dns/dnsmessage"
+
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
@@ -180,5 +182,43 @@ func TestProbeDNSWithNobodyToAsk(t *testing.T) {
 	cfg.Disable = []string{"kube-proxy"}
 	if err := probeDNS(t.Context(), cfg); err != nil {
 		t.Errorf("without kube-proxy: %v", err)
+	}
+}
+
+// TestProbeDNSAsksAgain: the first query may get lost, because kube-proxy's rules come a moment later. The test needs root, for port 53.
+func TestProbeDNSAsksAgain(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it listens on port 53, which needs root")
+	}
+	address := netip.MustParseAddr("127.53.0.10")
+	conn, err := net.ListenPacket("udp", netip.AddrPortFrom(address, 53).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	go func() {
+		for query := make([]byte, 512); ; {
+			_, _, err := conn.ReadFrom(query) // the first
+			if err != nil {
+				return
+			}
+			n, from, err := conn.ReadFrom(query[:cap(query)])
+			var m dnsmessage.Message
+			if err != nil || m.Unpack(query[:n]) != nil {
+				return
+			}
+			m.Response, m.Additionals = true, nil
+			m.Answers = []dnsmessage.Resource{{
+				Header: dnsmessage.ResourceHeader{Name: m.Questions[0].Name, Class: dnsmessage.ClassINET},
+				Body:   &dnsmessage.SRVResource{Port: 443, Target: dnsmessage.MustNewName("kubernetes.default.svc.cluster.local.")},
+			}}
+			answer, _ := m.Pack()
+			_, _ = conn.WriteTo(answer, from)
+		}
+	}()
+	var cfg config.Config
+	cfg.Network.DNS, cfg.Network.Domain = []netip.Addr{address}, "cluster.local"
+	if err := probeDNS(t.Context(), cfg); err != nil {
+		t.Error(err)
 	}
 }
