@@ -46,6 +46,7 @@ func resetStopped(ctx context.Context, out io.Writer, cfg config.Config, snapsho
 	copies := controlplaneuser.NewCopies(cfg, controlplaneuser.Front{
 		Joined: func() error { return join.MarkJoined(cfg.Dirs.ServerCluster()) },
 		Named:  registries.Named,
+		Failed: func(err error) { logrus.WithError(err).Warn("copying files for the control plane") },
 	})
 	if err := copies.Prepare(); err != nil {
 		return err

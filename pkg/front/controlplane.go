@@ -27,6 +27,7 @@ func (f *front) chooseUser() error {
 	f.copies = controlplaneuser.NewCopies(f.cfg, controlplaneuser.Front{
 		Joined: func() error { return join.MarkJoined(f.cfg.Dirs.ServerCluster()) },
 		Named:  registries.Named,
+		Failed: func(err error) { logrus.WithError(err).Warn("copying files for the control plane") },
 	})
 	f.super.Programs = f.programs()
 	return nil
@@ -48,7 +49,7 @@ func (f *front) serveControlPlane(ctx context.Context) {
 	if f.copies == nil {
 		return
 	}
-	go f.copies.Keep(ctx, func(err error) { logrus.WithError(err).Warn("copying files for the control plane") })
+	go f.copies.Keep(ctx)
 	go func() { _ = certificates.Renewal{Config: f.cfg}.Run(ctx, func() {}) }() // it ends with ctx, and logs what fails
 }
 

@@ -10,7 +10,7 @@ import (
 func Administrative() []uint32 {
 	return []uint32{
 		unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_ADJTIMEX, unix.SYS_BPF, unix.SYS_CHROOT, unix.SYS_CLOCK_ADJTIME, unix.SYS_CLOCK_SETTIME,
-		unix.SYS_CLONE3, unix.SYS_DELETE_MODULE, unix.SYS_FANOTIFY_INIT, unix.SYS_FINIT_MODULE, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT,
+		unix.SYS_DELETE_MODULE, unix.SYS_FANOTIFY_INIT, unix.SYS_FINIT_MODULE, unix.SYS_FSCONFIG, unix.SYS_FSMOUNT,
 		unix.SYS_FSOPEN, unix.SYS_FSPICK, unix.SYS_INIT_MODULE, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER, unix.SYS_IO_URING_SETUP,
 		unix.SYS_KCMP, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_KEXEC_LOAD, unix.SYS_KEYCTL, unix.SYS_MKNODAT, unix.SYS_MOUNT,
 		unix.SYS_MOUNT_SETATTR, unix.SYS_MOVE_MOUNT, unix.SYS_NAME_TO_HANDLE_AT, unix.SYS_NFSSERVCTL, unix.SYS_OPEN_BY_HANDLE_AT,
@@ -24,17 +24,21 @@ func Administrative() []uint32 {
 // otherABI is the first number of amd64's second set of system calls, x32, which would be a way around a list of numbers.
 const otherABI = 0x40000000
 
-// refusing returns a filter that refuses the listed system calls, and clone for a new namespace, with EPERM.
+// refusing returns a filter that refuses the listed system calls, and clone for a new namespace, with EPERM. A filter cannot see the flags of
+// clone3: with ENOSYS libc uses clone instead.
 func refusing(listed []uint32) []bpf.Instruction {
 	const (
-		deny  = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
-		allow = unix.SECCOMP_RET_ALLOW
+		deny   = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
+		absent = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
+		allow  = unix.SECCOMP_RET_ALLOW
 	)
 	out := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offsetArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: auditArch, SkipTrue: 1},
 		bpf.RetConstant{Val: deny},
 		bpf.LoadAbsolute{Off: offsetNumber, Size: 4},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE3, SkipTrue: 1},
+		bpf.RetConstant{Val: absent},
 		bpf.JumpIf{Cond: bpf.JumpLessThan, Val: otherABI, SkipTrue: 1},
 		bpf.RetConstant{Val: deny},
 		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: unix.SYS_CLONE, SkipTrue: 4},

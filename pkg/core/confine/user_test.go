@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -51,6 +52,9 @@ func TestBecome(t *testing.T) {
 		if err := try(); !errors.Is(err, os.ErrPermission) {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	if _, _, errno := syscall.RawSyscall(unix.SYS_CLONE3, 0, 0, 0); errno != unix.ENOSYS {
+		t.Errorf("clone3: %v, and libc does not use clone instead", errno)
 	}
 	tasks, _ := filepath.Glob("/proc/self/task/*/status")
 	id := fmt.Sprint(testID)

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/filewatch"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -34,6 +36,7 @@ type Copies struct {
 type Front struct {
 	Joined func() error                     // records that another server has joined
 	Named  func(registries string) []string // lists the files that a registries.yaml names
+	Failed func(error)                      // gets errors that do not keep the control plane from starting
 }
 
 // NewCopies returns the copies for the control plane of a server with the given configuration.
@@ -66,25 +69,31 @@ func (c *Copies) state() string {
 	return all.String()
 }
 
-// sync makes the copies agree with the originals. A copy is only removed when its original is known to be gone.
-func (c *Copies) sync() error {
+// sync makes the copies agree with the originals. A copy is only removed when its original is known to be gone. needed has the errors
+// with which the control plane cannot start, and further those of users' manifests, charts and logins.
+func (c *Copies) sync() (needed, further error) {
 	for dir, mode := range map[string]fs.FileMode{c.cfg.Dirs.Manifests(): 0o700, c.cfg.Dirs.Charts(): 0o700, c.cfg.Dirs.VolumePlugins(): 0o755} {
 		if !paths.Exists(dir) { // a link without a target is there
 			if err := os.MkdirAll(dir, mode); err != nil {
-				return err
+				return err, nil
 			}
 		}
 	}
-	errs := []error{c.syncNamed()}
 	for _, s := range c.sources {
-		if s.wants == nil {
-			errs = append(errs, c.copy(s.to, filewatch.State(s.from), func() (*os.File, error) { return os.Open(s.from) }))
-			continue
+		switch {
+		case s.wants == nil:
+			needed = errors.Join(needed, c.copy(s.to, filewatch.State(s.from), func() (*os.File, error) { return open(s.from) }))
+		case s.replaced:
+			needed = errors.Join(needed, c.syncTree(s))
+		default:
+			further = errors.Join(further, c.syncTree(s))
 		}
-		errs = append(errs, c.syncTree(s))
 	}
-	return errors.Join(errs...)
+	return needed, errors.Join(further, c.syncNamed())
 }
+
+// open opens a file and waits for no pipe.
+func open(path string) (*os.File, error) { return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) }
 
 // syncNamed updates the copies of the files that registries.yaml names.
 func (c *Copies) syncNamed() error {
@@ -100,7 +109,7 @@ func (c *Copies) syncNamed() error {
 	}
 	c.named = named
 	for _, file := range named {
-		errs = append(errs, c.copy(copies.CopyOf(file), filewatch.State(file), func() (*os.File, error) { return os.Open(file) }))
+		errs = append(errs, c.copy(copies.CopyOf(file), filewatch.State(file), func() (*os.File, error) { return open(file) }))
 	}
 	return errors.Join(errs...)
 }
@@ -115,7 +124,8 @@ func (c *Copies) syncTree(s source) error {
 	if err := c.makeDir(s.to); err != nil {
 		return err
 	}
-	if before, _ := os.ReadFile(s.to + idSuffix); string(before) != id {
+	before, _ := os.ReadFile(s.to + idSuffix)
+	if string(before) != id {
 		if err := c.write(s.to+idSuffix, strings.NewReader("")); err != nil {
 			return err
 		}
@@ -133,7 +143,10 @@ func (c *Copies) syncTree(s source) error {
 	if after := dirID(s.from); after != id {
 		return errors.Join(append(errs, fmt.Errorf("%s was replaced while it was copied for the control plane", s.from))...)
 	}
-	return errors.Join(append(errs, err, c.write(s.to+idSuffix, strings.NewReader(id)))...)
+	if string(before) != id {
+		errs = append(errs, c.write(s.to+idSuffix, strings.NewReader(id)))
+	}
+	return errors.Join(append(errs, err)...)
 }
 
 // walk calls visit with the names of a tree's files. Hidden directories are left out.

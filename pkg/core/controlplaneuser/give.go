@@ -28,8 +28,8 @@ func ToRoot(d paths.Dirs) error {
 	return errors.Join(errs...)
 }
 
-// give changes the owner of a directory and of all that is in it, as far as it can. No process of the user runs. Links are not followed, and
-// root's own, or a file of root's that has another name elsewhere, are left alone.
+// give changes the owner of a directory and of all that is in it, as far as it can. The control plane does not run. Links are not followed, and
+// others' links, or their files that have another name elsewhere, are left alone.
 func give(dir string, id int) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -68,7 +68,7 @@ func giveOne(root *os.Root, name string, id int) error {
 	regular := info.Mode().IsRegular()
 	linked := info.Mode().Type() == fs.ModeSymlink || regular && stat.Nlink > 1
 	switch {
-	case stat.Uid == 0 && linked:
+	case stat.Uid != ID && linked:
 		return nil
 	case stat.Uid == 0 || id != 0:
 		return root.Lchown(name, id, id)

@@ -3,11 +3,11 @@ package controlplaneuser
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/filewatch"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -27,13 +27,17 @@ func (c *Copies) Prepare() error {
 	if c.cfg.ControlPlane.User == 0 {
 		return ToRoot(c.cfg.Dirs)
 	}
-	if err := os.Remove(c.cfg.Dirs.State("control-plane")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.RemoveAll(c.cfg.Dirs.State("control-plane")); err != nil {
 		return err
 	}
 	if err := c.takeMarks(); err != nil {
 		return err
 	}
-	return c.sync()
+	needed, further := c.sync()
+	if further != nil {
+		c.front.Failed(further)
+	}
+	return needed
 }
 
 // adopt moves files of earlier versions to where the control plane's user may write them. An earlier version that runs again finds
@@ -74,13 +78,17 @@ func (c *Copies) takeMarks() error {
 		if err := c.front.Joined(); err != nil {
 			return err
 		}
-		if err := remove(d.Joined()); err != nil {
+		if err := os.RemoveAll(d.Joined()); err != nil { // the user may have made anything
 			return err
 		}
 	}
 	for _, request := range []string{d.ResetRequest(), d.RekeyRequest()} {
 		if done := d.Done(request); paths.Exists(done) {
-			if err := errors.Join(remove(request), c.sync(), remove(done)); err != nil {
+			if err := remove(request); err != nil {
+				return err
+			}
+			needed, _ := c.sync()
+			if err := errors.Join(needed, os.RemoveAll(done)); err != nil {
 				return err
 			}
 		}
@@ -95,20 +103,26 @@ func (c *Copies) marks() string {
 	return strings.Join(slices.DeleteFunc(all, func(file string) bool { return !paths.Exists(file) }), " ")
 }
 
-// Keep takes marks, and updates the copies after changes of their originals, until ctx is done. failed gets errors.
-func (c *Copies) Keep(ctx context.Context, failed func(error)) {
+// retryAfter is the pause after an error of Keep.
+const retryAfter = 10 * time.Second
+
+// Keep takes marks, and updates the copies after changes of their originals, until ctx is done.
+func (c *Copies) Keep(ctx context.Context) {
 	if c.cfg.ControlPlane.User == 0 {
 		return
 	}
 	changes := filewatch.Changes(ctx, func() string { return c.marks() + c.state() })
 	for {
+		var again <-chan time.Time
 		if err := c.Sync(); err != nil {
-			failed(err)
+			c.front.Failed(err)
+			again = time.After(retryAfter)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-changes:
+		case <-again:
 		}
 	}
 }
@@ -117,5 +131,7 @@ func (c *Copies) Keep(ctx context.Context, failed func(error)) {
 func (c *Copies) Sync() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return errors.Join(c.takeMarks(), c.sync())
+	err := c.takeMarks()
+	needed, further := c.sync()
+	return errors.Join(err, needed, further)
 }

@@ -73,7 +73,8 @@ func prepared(t *testing.T, cfg *config.Config) *Copies {
 	if cfg.ControlPlane = Choose(*cfg); cfg.ControlPlane.User != ID {
 		t.Fatal(cfg.ControlPlane.AsRoot)
 	}
-	c := NewCopies(*cfg, Front{Joined: func() error { return nil }, Named: func(string) []string { return nil }})
+	c := NewCopies(*cfg, Front{Joined: func() error { return nil }, Named: func(string) []string { return nil },
+		Failed: func(err error) { t.Log(err) }})
 	if err := c.Prepare(); err != nil {
 		t.Fatal(err)
 	}
@@ -171,6 +172,13 @@ func TestMarks(t *testing.T) {
 		if err := c.Sync(); err != nil {
 			t.Fatal(err)
 		}
+	}
+	for _, mark := range []string{cfg.Dirs.Joined(), cfg.Dirs.Done(cfg.Dirs.RekeyRequest()), cfg.Dirs.State("control-plane")} {
+		put(t, filepath.Join(mark, "in-the-way"), "") // the user can make a directory instead
+	}
+	c.front.Joined = func() error { return nil }
+	if err := c.Prepare(); err != nil {
+		t.Error(err)
 	}
 	if paths.Exists(cfg.Dirs.ResetRequest()) || paths.Exists(view.Dirs.ResetRequest()) || joined != 1 || c.marks() != "" {
 		t.Errorf("joined %d times, marks %q", joined, c.marks())

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
@@ -35,10 +37,7 @@ func View(cfg config.Config) config.Config {
 		}
 		cfg.Args[component] = slices.Clone(args)
 		for i, arg := range args {
-			for _, file := range filesIn(arg) {
-				arg = strings.Replace(arg, file, cfg.Dirs.CopyOf(file), 1)
-			}
-			cfg.Args[component][i] = arg
+			cfg.Args[component][i] = withFiles(arg, cfg.Dirs.CopyOf)
 		}
 	}
 	for _, file := range files(&cfg) {
@@ -59,17 +58,30 @@ func files(cfg *config.Config) []*string {
 
 // filesIn returns the files that a pass-through flag names and that upstream reads.
 func filesIn(arg string) (out []string) {
-	name, value, _ := strings.Cut(arg, "=")
-	if written(name) {
-		return nil
+	withFiles(arg, func(file string) string {
+		out = append(out, file)
+		return file
+	})
+	return out
+}
+
+// withFiles returns a pass-through flag with other names for the files that it names and that upstream reads.
+func withFiles(arg string, name func(file string) string) string {
+	flag, value, found := strings.Cut(arg, "=")
+	if !found || written(flag) {
+		return arg
 	}
-	for part := range strings.SplitSeq(value, ",") {
-		part, _, _ = strings.Cut(part, ":") // tls-sni-cert-key has names after the files
-		if info, err := os.Stat(part); filepath.IsAbs(part) && err == nil && info.Mode().IsRegular() {
-			out = append(out, part)
+	parts := strings.Split(value, ",")
+	for i, part := range parts {
+		file, names, sni := strings.Cut(part, ":") // tls-sni-cert-key has names after the files
+		if info, err := os.Stat(file); !filepath.IsAbs(file) || err != nil || !info.Mode().IsRegular() {
+			continue
+		}
+		if parts[i] = name(file); sni {
+			parts[i] += ":" + names
 		}
 	}
-	return out
+	return flag + "=" + strings.Join(parts, ",")
 }
 
 // written reports whether a flag names a file or a directory that upstream writes.
@@ -105,7 +117,7 @@ func sources(cfg config.Config) []source {
 	keys.replaced, kubeconfigs.replaced = true, true // by coracle itself
 	manifests, charts := of(paths.Dirs.ManifestsToRead), of(paths.Dirs.ChartsToRead)
 	manifests.wants, manifests.open = suffix(".yaml", ".yml", ".json", ".skip"), follow
-	charts.wants, charts.open = func(string) bool { return true }, os.OpenInRoot // a link out of the directory is none of the charts
+	charts.wants, charts.open = func(string) bool { return true }, within // a link out of the directory is none of the charts
 	list = append(list, keys, kubeconfigs, manifests, charts)
 	for _, file := range files(&cfg) {
 		list = append(list, source{from: *file, to: copies.CopyOf(*file)})
@@ -124,7 +136,16 @@ func suffix(any ...string) func(string) bool {
 	return func(name string) bool { return slices.Contains(any, strings.ToLower(filepath.Ext(name))) }
 }
 
-func follow(dir, name string) (*os.File, error) { return os.Open(filepath.Join(dir, name)) }
+func follow(dir, name string) (*os.File, error) { return open(filepath.Join(dir, name)) }
+
+func within(dir, name string) (*os.File, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
+}
 
 // Pending reports whether there is a request in a file of root's, by its path in d, which is not done.
 func Pending(d paths.Dirs, request string) bool {

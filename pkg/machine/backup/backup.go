@@ -59,6 +59,9 @@ func Gather(d paths.Dirs, db string, settings []string) ([]File, error) {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
+			if entry != nil && entry.IsDir() && path == d.OwnNodes() { // the control plane's user made it, and may change it meanwhile
+				return fs.SkipDir
+			}
 			if err != nil || !entry.Type().IsRegular() || strings.HasPrefix(entry.Name(), ".") {
 				return err
 			}
