@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -42,12 +43,11 @@ func probeDNS(ctx context.Context, cfg config.Config) error {
 	for patience := firstAnswer; ; patience *= 2 {
 		try, stop := context.WithTimeout(ctx, patience)
 		_, _, err := r.LookupSRV(try, "https", "tcp", "kubernetes.default.svc."+cfg.Network.Domain+".")
-		again := err != nil && try.Err() != nil && ctx.Err() == nil
 		stop()
 		if err == nil {
 			return nil
 		}
-		if !again {
+		if late, ok := errors.AsType[net.Error](err); !ok || !late.Timeout() || ctx.Err() != nil {
 			return fmt.Errorf("asking %s: %w", server, err)
 		}
 	}
