@@ -223,8 +223,13 @@ func TestStallClock(t *testing.T) {
 		t.Errorf("the room is used up: %v, to be closed at once: %v, left: %s", changed != nil, stalled != nil, left)
 	}
 	a.filled = a.filled.Add(-stallTimeout)
-	if _, _, stalled, _ := a.full(); !slices.Contains(all, stalled) {
-		t.Error("no stream is closed that nobody reads")
+	_, _, first, _ := a.full()
+	if !slices.Contains(all, first) {
+		t.Fatal("no stream is closed that nobody reads")
+	}
+	a.release(first, 1) // it is drained, which wakes those that wait
+	if _, _, second, left := a.full(); second != nil || left <= 0 {
+		t.Errorf("another stream is closed while the first is drained: %v, left: %s", second != nil, left)
 	}
 
 	a.release(all[1], maxWindow)

@@ -80,7 +80,7 @@ func (r reader) Read(p []byte) (int, error) { return r(p) }
 type allowance struct {
 	mu      sync.Mutex
 	held    int                  // the sum of all peaks
-	filled  time.Time            // when held reached maxHeld last
+	filled  time.Time            // when held reached maxHeld last, or a stream was closed because it was not read
 	streams map[*stream]struct{} // those with a peak
 	changed chan struct{}        // closed when a stream was read; nil if no goroutine waits
 }
@@ -240,6 +240,7 @@ func (a *allowance) full() (changed <-chan struct{}, empty map[*stream]time.Time
 		}
 		if left = stallTimeout - time.Since(since); left <= 0 {
 			oldest.stalled, stalled, left = true, oldest, stallTimeout
+			a.filled = time.Now() // the others wait for what this one makes free
 		}
 	}
 	if a.changed == nil {
