@@ -18,7 +18,7 @@ import (
 
 const (
 	// Interval is the time between two looks.
-	Interval = 500 * time.Millisecond
+	Interval = time.Second
 	// Settle is how long files must not change before a change is announced, because copying programs write in pieces.
 	Settle = 100 * time.Millisecond
 	// share of the time that looks take at most is 1/share.

@@ -27,7 +27,7 @@ func TestChanges(t *testing.T) {
 			t.Error("announced without a change")
 		}
 		began := time.Now()
-		for range 20 { // somebody writes for a second
+		for range 40 { // somebody writes for two seconds
 			state.Add(1)
 			if announced(Settle / 2) {
 				t.Error("announced while it changed")
@@ -36,7 +36,7 @@ func TestChanges(t *testing.T) {
 		if !announced(Interval + Settle) {
 			t.Error("not announced")
 		}
-		if took := time.Since(began); took > 20*Settle/2+Settle+Settle/2 {
+		if took := time.Since(began); took > 40*Settle/2+Settle+Settle/2 {
 			t.Errorf("announced after %s", took)
 		}
 		if announced(time.Hour) {

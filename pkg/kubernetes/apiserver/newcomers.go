@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -23,6 +24,8 @@ const (
 	maxVisitors = 1000
 	// maxOfNode is how many a node keeps with its kubelet's certificate, and as many with its own, from wherever: some ten are usual.
 	maxOfNode = 200
+	// maxHandshakes is how many newcomers' TLS handshakes are computed at the same time, so that many at once leave time for requests of others.
+	maxHandshakes = 1
 	// acceptedKeepAlive is that of upstream, which sets it only for connections that it accepts itself.
 	acceptedKeepAlive = 3 * time.Minute
 )
@@ -34,6 +37,7 @@ type newcomers struct {
 	mu        sync.Mutex
 	pools     map[pool]map[*newcomer]struct{}
 	byAddress map[string]*newcomer
+	turns     chan struct{} // holds an entry for each handshake that is being computed
 
 	closed int       // since the last log line
 	report time.Time // when the next line may be logged
@@ -62,10 +66,13 @@ type newcomer struct {
 	all    *newcomers
 	remote string
 	pool   pool // the newcomers' mu protects it
+
+	greeted bool        // it has sent something; only Read uses it
+	turn    atomic.Bool // it holds one of the turns
 }
 
 func newNewcomers() *newcomers {
-	return &newcomers{pools: map[pool]map[*newcomer]struct{}{}, byAddress: map[string]*newcomer{}}
+	return &newcomers{pools: map[pool]map[*newcomer]struct{}{}, byAddress: map[string]*newcomer{}, turns: make(chan struct{}, maxHandshakes)}
 }
 
 // limitNewcomers limits them at the outermost server.
@@ -126,13 +133,39 @@ func (l newcomerListener) Accept() (net.Conn, error) {
 		return conn, nil
 	}
 	_ = tcp.SetKeepAlivePeriod(acceptedKeepAlive) // it is on
-	c := &newcomer{tcp, l.all, remote, pool{source: source}}
+	c := &newcomer{TCPConn: tcp, all: l.all, remote: remote, pool: pool{source: source}}
 	l.all.arrive(c)
 	return c, nil
 }
 
+// Read reads from the connection. The first read takes a turn once it has data: with it the server computes its part of the handshake, which ends when
+// it writes, or reads because there was too little. So nobody waits for a peer who is slow.
+func (c *newcomer) Read(p []byte) (int, error) {
+	c.endTurn()
+	n, err := c.TCPConn.Read(p)
+	if n > 0 && !c.greeted {
+		c.greeted = true
+		c.all.turns <- struct{}{}
+		c.turn.Store(true)
+	}
+	return n, err
+}
+
+// Write writes to the connection.
+func (c *newcomer) Write(p []byte) (int, error) {
+	c.endTurn()
+	return c.TCPConn.Write(p)
+}
+
+func (c *newcomer) endTurn() {
+	if c.turn.CompareAndSwap(true, false) {
+		<-c.all.turns
+	}
+}
+
 // Close closes the connection.
 func (c *newcomer) Close() error {
+	c.endTurn()
 	c.all.mu.Lock()
 	c.all.drop(c)
 	c.all.mu.Unlock()

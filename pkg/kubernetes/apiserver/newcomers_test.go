@@ -95,3 +95,67 @@ func TestNewcomers(t *testing.T) {
 		t.Errorf("%d connections and %d pools are left", len(n.byAddress), len(n.pools))
 	}
 }
+
+// TestTurns: newcomers' handshakes are computed in turn. A connection that sends nothing, is slow, or is closed keeps no turn.
+func TestTurns(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	n := newNewcomers()
+	connect := func() (client net.Conn, server *newcomer) {
+		client, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { client.Close() })
+		conn, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return client, &newcomer{TCPConn: conn.(*net.TCPConn), all: n, remote: conn.RemoteAddr().String()}
+	}
+	// arrives makes a connection that sends a byte, and returns it with a channel that is closed when the server has the byte.
+	arrives := func() (*newcomer, chan struct{}) {
+		client, server := connect()
+		if _, err := client.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		has := make(chan struct{})
+		go func() {
+			_, _ = server.Read(make([]byte, 1))
+			close(has)
+		}()
+		return server, has
+	}
+	connectSilent, silent := connect()
+	defer connectSilent.Close()
+	go func() { _, _ = silent.Read(make([]byte, 1)) }()
+	for name, end := range map[string]func(*newcomer){
+		"write": func(c *newcomer) { _, _ = c.Write([]byte("x")) },
+		"close": func(c *newcomer) { c.Close() },
+		"read":  func(c *newcomer) { go func() { _, _ = c.Read(make([]byte, 1)) }() },
+	} {
+		first, has := arrives()
+		<-has
+		second, hasToo := arrives()
+		select {
+		case <-hasToo:
+			t.Errorf("%s: two handshakes are computed at the same time", name)
+		case <-time.After(50 * time.Millisecond):
+		}
+		end(first)
+		select {
+		case <-hasToo:
+		case <-time.After(time.Minute):
+			t.Fatalf("%s: the turn is not given to the next", name)
+		}
+		second.Close()
+		first.Close()
+	}
+	silent.Close()
+	if len(n.turns) != 0 {
+		t.Errorf("%d turns are taken", len(n.turns))
+	}
+}
