@@ -21,6 +21,7 @@
 #   INSTALL_CORACLE_INSECURE_UNSIGNED  true: accept a local executable without a signature, such as one that you have built, and a channel without.
 #   INSTALL_CORACLE_SKIP_DOWNLOAD    true: use the executable in INSTALL_CORACLE_BIN_DIR.
 #   INSTALL_CORACLE_SKIP_START       true: do not start the service now. INSTALL_CORACLE_SKIP_ENABLE: nor at boot.
+#   INSTALL_CORACLE_WAIT             how long the start may take, such as 10m; what takes longer is taken back. Default: 2m.
 #   INSTALL_CORACLE_KEY              a file with the public key to trust instead of the one below.
 #
 # Exit codes: 0 done, 1 failed, 2 a variable or argument is wrong, 3 this machine cannot run it, 5 the release could not be
@@ -308,6 +309,7 @@ main() {
 	[ $# = 0 ] || set -- -- "$@"
 	! is_true INSTALL_CORACLE_SKIP_ENABLE || set -- --skip-enable "$@"
 	! is_true INSTALL_CORACLE_SKIP_START || set -- --skip-start "$@"
+	[ -z "${INSTALL_CORACLE_WAIT-}" ] || set -- --wait "$INSTALL_CORACLE_WAIT" "$@"
 	[ -z "${INSTALL_CORACLE_NAME-}" ] || set -- --name "$INSTALL_CORACLE_NAME" "$@"
 	[ -z "${INSTALL_CORACLE_BIN_DIR-}" ] || set -- --bin-dir "$bin_dir" "$@"
 

@@ -41,8 +41,8 @@ func TestInstall(t *testing.T) {
 		"exec":              {map[string]string{"INSTALL_CORACLE_EXEC": "agent --x *"}, []string{"--y"}, []string{"--", "agent", "--x", "*", "--y"}},
 		"exec of flags":     {map[string]string{"INSTALL_CORACLE_EXEC": "--x"}, []string{"--y"}, []string{"--", "--x", "--y"}},
 		"all else": {
-			map[string]string{"INSTALL_CORACLE_NAME": "two", "INSTALL_CORACLE_SKIP_START": "true", "INSTALL_CORACLE_SKIP_ENABLE": "1"}, nil,
-			[]string{"--name", "two", "--skip-start", "--skip-enable"},
+			map[string]string{"INSTALL_CORACLE_NAME": "two", "INSTALL_CORACLE_SKIP_START": "true", "INSTALL_CORACLE_SKIP_ENABLE": "1", "INSTALL_CORACLE_WAIT": "10m"}, nil,
+			[]string{"--name", "two", "--wait", "10m", "--skip-start", "--skip-enable"},
 		},
 		"said to be false": {
 			map[string]string{"INSTALL_CORACLE_SKIP_DOWNLOAD": "false", "INSTALL_CORACLE_SKIP_START": "0", "INSTALL_CORACLE_SKIP_ENABLE": "no"}, nil,
