@@ -1,6 +1,6 @@
 # Each target is one line that calls a script, which can also be called directly.
 
-.PHONY: build image release run test conformance bench clean
+.PHONY: build image release run test machines conformance bench clean
 
 build: ## dist/coracle, everything in one file
 	scripts/build
@@ -16,6 +16,9 @@ run: ## builds if needed and runs a server in the foreground
 
 test: ## unit and end-to-end tests
 	scripts/test
+
+machines: ## tries coracle on virtual machines of several kinds, and writes docs/machines.md
+	scripts/machines
 
 conformance: ## the parts of Kubernetes' own tests with scores in docs/conformance.md
 	for suite in netpol loadbalancers local-path volumes; do scripts/conformance $$suite || code=1; done; exit $${code:-0}

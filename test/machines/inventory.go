@@ -27,14 +27,14 @@ func (m *Machine) Files() Inventory {
 		args = append(args, "-path", dir)
 	}
 	args = append(args, ")", "-prune", "-o", "-type", "d", "-printf", "%p\t%y %m %U:%G\n", "-o", "-printf", "%p\t%y %m %U:%G %s %t %l\n")
-	return inventory(m.Run("find", args...))
+	return Parse(m.Run("find", args...))
 }
 
 // Kernel lists the machine's objects in the kernel: links, routes, mounts, cgroups except those of systemd's units,
 // network namespaces, and the sysctls that Kubernetes sets.
 func (m *Machine) Kernel() Inventory {
 	m.t.Helper()
-	return inventory(m.Sh(`
+	return Parse(m.Sh(`
 ip -o link | awk '{ sub("@.*", "", $2); print "link " $2 "\t" $3 }'
 ip route show table all | sort -u | awk '{ print "route " $0 "\t" }'
 ip -6 route show table all | sort -u | awk '{ print "route6 " $0 "\t" }'
@@ -51,7 +51,7 @@ done
 // Processes lists the running programs, each once, except those that list them.
 func (m *Machine) Processes() Inventory {
 	m.t.Helper()
-	return inventory(m.Sh(`for p in /proc/[0-9]*; do
+	return Parse(m.Sh(`for p in /proc/[0-9]*; do
 	cat $p/comm 2>/dev/null || true
 done | grep -vxE 'sh|cat|sort|grep|awk|sleep|runc.*' | sort -u | awk '{ print "process " $0 "\t" }'`))
 }
@@ -64,7 +64,8 @@ func (m *Machine) Firewall() string {
 done`)
 }
 
-func inventory(text string) Inventory {
+// Parse reads lines of a name, a tab and a value.
+func Parse(text string) Inventory {
 	inv := Inventory{}
 	for line := range strings.Lines(text) {
 		name, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")

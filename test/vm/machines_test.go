@@ -1,0 +1,111 @@
+package vm
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/machines"
+	"github.com/coracle-dev/coracle/test/slots"
+)
+
+func TestMain(m *testing.M) { os.Exit(hosts.Main(m)) }
+
+// story is the state that the steps share.
+type story struct {
+	kind
+	m      *Machine
+	before machines.Inventory
+	pods   string
+	facts  map[string]string // what people want to know of the machine
+}
+
+// step is something that is tried on each machine.
+type step struct {
+	name string
+	run  func(*story, *testing.T)
+}
+
+func steps() []step {
+	return []step{
+		{"boot", (*story).boot},
+		{"install.sh", (*story).install},
+		{"app", (*story).app},
+		{"network", (*story).network},
+		{"volume, logs, exec, top", (*story).tools},
+		{"memory limit", (*story).memory},
+		{"cgroups", (*story).cgroups},
+		{"restart", (*story).restart},
+		{"reboot", (*story).reboot},
+		{"power cut", (*story).powerCut},
+		{"upgrade", (*story).upgrade},
+		{"uninstall", (*story).uninstall},
+	}
+}
+
+// TestMachines tries each step on each kind of machine, one machine after another, since each takes all processors. It takes 20 minutes for each where
+// the processor is emulated; `make machines` runs it, and sets CORACLE_TEST_VM.
+func TestMachines(t *testing.T) {
+	if os.Getenv("CORACLE_TEST_VM") == "" {
+		t.Skip("CORACLE_TEST_VM is not set: run `make machines`, which takes hours where the processor has to be emulated")
+	}
+	hosts.Bin(t)
+	hosts.Images(t)
+	slots.Take(t)
+	for _, k := range kinds() {
+		t.Run(k.name, func(t *testing.T) {
+			s := &story{kind: k, facts: map[string]string{}}
+			s.opts.Arch = k.arch
+			s.m = New(t, image(t, k), s.opts)
+			report := Report{Machine: k.name, What: k.what, Date: time.Now().UTC().Format(time.DateOnly)}
+			began := time.Now()
+			defer func() {
+				report.Version = s.facts["commit"]
+				delete(s.facts, "commit")
+				report.Seconds, report.Slower, report.Facts = time.Since(began).Seconds(), s.m.Slower, s.facts
+				if err := report.write(filepath.Join(reports, k.name+".json")); err != nil {
+					t.Error(err)
+				}
+			}()
+			for i, st := range steps() {
+				at := time.Now()
+				ok := t.Run(st.name, func(t *testing.T) {
+					if why := k.skip[st.name]; why != "" {
+						t.Skip(why)
+					}
+					s.m.For(t)
+					st.run(s, t)
+				})
+				report.Steps = append(report.Steps, Result{Step: st.name, OK: ok, Skipped: k.skip[st.name], Said: said(ok, k.known[st.name]), Seconds: time.Since(at).Seconds()})
+				t.Logf("%s: %t after %s", st.name, ok, time.Since(at).Round(time.Second))
+				if !ok && i < 3 { // nothing can be tried without the app
+					return
+				}
+			}
+		})
+	}
+}
+
+// said is what is known of a step that failed.
+func said(ok bool, known string) string {
+	if ok {
+		return ""
+	}
+	return known
+}
+
+// image makes the disk that a machine begins with, and returns its directory.
+func image(t *testing.T, k kind) string {
+	t.Helper()
+	cmd := exec.Command("../../scripts/test-vm", append([]string{k.suite, k.arch}, strings.Fields(k.packages)...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("making the disk: %v", err)
+	}
+	return strings.TrimSpace(string(out))
+}

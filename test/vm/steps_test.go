@@ -1,0 +1,242 @@
+package vm
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	imageutils "k8s.io/kubernetes/test/utils/image"
+
+	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/machines"
+)
+
+//go:embed testdata/app.yaml
+var app string
+
+// The steps wait as long as their work may take on a busy machine with two cores, times the machine's slowness.
+const (
+	readyWithin = 40 * time.Second
+	podsWithin  = 40 * time.Second
+	answerIn    = 15 * time.Second
+)
+
+func (s *story) boot(t *testing.T) {
+	took := s.m.Boot()
+	s.facts["boot"] = took.Round(time.Second).String()
+	s.facts["accelerator"] = s.m.Accelerator()
+	s.facts["slower"] = fmt.Sprintf("%.1f", s.m.Slower)
+	s.facts["kernel"] = s.m.Run("uname", "-r")
+	s.facts["cgroups"] = s.m.Run("stat", "-f", "-c", "%T", "/sys/fs/cgroup")
+	s.facts["systemd"] = s.m.Sh("systemctl --version | sed -n '1s/systemd \\([0-9]*\\).*/\\1/p'")
+	if s.prepare != "" {
+		s.m.Sh(s.prepare)
+	}
+	script, err := os.ReadFile("../../install.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.m.Write("/root/install.sh", string(script))
+	s.before = s.m.Inventory()
+	t.Logf("booted after %s; a loop takes %.1f times as long as here; %v", took, s.m.Slower, s.facts)
+}
+
+// installs runs install.sh with a file.
+func (s *story) installs(t *testing.T, file string) {
+	t.Helper()
+	began := time.Now()
+	out := s.m.Sh(`INSTALL_CORACLE_INSECURE_UNSIGNED=true INSTALL_CORACLE_FILE=`+file+` INSTALL_CORACLE_BIN_DIR=`+s.binDir+` INSTALL_CORACLE_WAIT=`+s.m.Within(readyWithin).String()+
+		` sh /root/install.sh "$@" 2>&1`, s.server...)
+	t.Logf("install.sh took %s and said:\n%s", time.Since(began).Round(time.Second), out)
+	if !strings.Contains(out, "is Ready after") {
+		t.Error("it does not say that the node is Ready")
+	}
+}
+
+func (s *story) install(t *testing.T) {
+	began := time.Now()
+	s.installs(t, Bin)
+	s.facts["commit"] = s.m.Sh(`coracle version | sed -n '1s/.*(\([0-9a-f]*\),.*/\1/p'`)
+	s.facts["install to Ready"] = time.Since(began).Round(time.Second).String()
+}
+
+func (s *story) app(t *testing.T) {
+	s.m.Sh("coracle images import " + Images + "/*.tar")
+	s.m.Write("/root/app.yaml", strings.ReplaceAll(app, "${AGNHOST}", imageutils.GetE2EImage(imageutils.Agnhost)))
+	s.m.Run("kubectl", "apply", "-f", "/root/app.yaml")
+	s.running(t)
+	s.pods = s.containers()
+}
+
+// running waits until the pods are Ready.
+func (s *story) running(t *testing.T) {
+	t.Helper()
+	s.m.Run("kubectl", "wait", "--for=condition=Ready", "pod", "-l", "run", "--timeout="+s.m.Within(podsWithin).String())
+}
+
+// containers are the containers of the pods that stay; a restart of one changes them.
+func (s *story) containers() string {
+	out := s.m.Run("kubectl", "get", "pods", "-l", "run", "-o", "jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].containerID}{'\\n'}{end}")
+	lines := strings.Split(out, "\n")
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// eventually tries a script until it succeeds.
+func (s *story) eventually(t *testing.T, script string) {
+	t.Helper()
+	hosts.Eventually(t, s.m.Within(answerIn), func() error {
+		_, err := s.m.TrySh(script)
+		return err
+	})
+}
+
+// network asks for names, through each kind of Service, and as somebody whom the policy does not let in.
+func (s *story) network(t *testing.T) {
+	s.eventually(t, `kubectl exec client -- probe lookup web.default.svc.cluster.local; kubectl exec client -- probe lookup kubernetes.default`)
+	s.eventually(t, `kubectl exec client -- probe get http://web:8090/hostname`)
+	s.eventually(t, `ip=$(kubectl get node -o jsonpath='{.items[0].status.addresses[0].address}'); for port in 30090 8090; do curl -sS -m 30 http://$ip:$port/hostname; done`)
+	if out, err := s.m.TrySh(`kubectl get service web -o jsonpath='{.status.loadBalancer.ingress[0].ip}' | grep .`); err != nil {
+		t.Errorf("the load balancer has no address: %s %v", out, err)
+	}
+	if out, err := s.m.TrySh(`kubectl exec stranger -- probe get http://web:8090/hostname`); err == nil {
+		t.Errorf("the policy lets a stranger in: %s", out)
+	} else if !strings.Contains(err.Error(), "probe:") {
+		t.Errorf("the stranger could not ask: %v", err)
+	}
+}
+
+func (s *story) tools(t *testing.T) {
+	if out := s.m.Run("kubectl", "exec", "client", "--", "cat", "/store/starts"); out != "started" {
+		t.Errorf("the volume holds %q", out)
+	}
+	if s.quotas {
+		if out, err := s.m.TrySh("kubectl exec client -- dd if=/dev/zero of=/store/large bs=1M count=24"); err == nil {
+			t.Errorf("24 MiB are in a volume of 16: %s", out)
+		}
+	}
+	if out := s.m.Sh("echo hello | kubectl exec -i client -- cat"); out != "hello" {
+		t.Errorf("exec: %q", out)
+	}
+	if out := s.m.Run("kubectl", "logs", "deployment/web"); !strings.Contains(out, "8080") {
+		t.Errorf("logs: %q", out)
+	}
+	hosts.Eventually(t, s.m.Within(answerIn)+90*time.Second, func() error { // measured every minute
+		_, err := s.m.TrySh(`kubectl top nodes; kubectl top pods | grep ^web`)
+		return err
+	})
+}
+
+// memory looks whether the kernel has ended the container that took too much, and no other.
+func (s *story) memory(t *testing.T) {
+	s.eventually(t, `kubectl get pod glutton -o jsonpath='{.status.containerStatuses[?(@.name=="greedy")].state}' | grep terminated`)
+	if out := s.m.Run("kubectl", "get", "pod", "glutton", "-o", `jsonpath={.status.containerStatuses[?(@.name=="greedy")].state.terminated.reason}`); out != "OOMKilled" {
+		t.Errorf("the greedy container ended as %q\n%s", out, s.m.Sh("dmesg | grep -iE 'oom|killed process' | tail -n 5 || true"))
+	}
+	if out := s.m.Run("kubectl", "get", "pod", "glutton", "-o", `jsonpath={.status.containerStatuses[?(@.name=="modest")].state}`); !strings.Contains(out, "running") {
+		t.Errorf("the modest container is %s", out)
+	}
+	if now := s.containers(); now != s.pods {
+		t.Errorf("other containers ended: they were\n%s\nand are\n%s", s.pods, now)
+	}
+}
+
+// cgroups looks where the containers are, and whether their limits are in force.
+func (s *story) cgroups(t *testing.T) {
+	out := s.m.Sh(`pid=$(crictl inspect -o go-template --template '{{.info.pid}}' $(crictl ps --name agnhost -q | head -n 1))
+cat /proc/$pid/cgroup; echo; cat /proc/$pid/attr/apparmor/current 2>/dev/null || echo unconfined
+if [ -e /sys/fs/cgroup/cgroup.controllers ]; then
+	cd /sys/fs/cgroup$(cut -d: -f3 /proc/$pid/cgroup); echo memory $(cat memory.max) cpu $(cat cpu.max)
+else
+	echo memory $(cat /sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/$pid/cgroup)/memory.limit_in_bytes) cpu $(cat /sys/fs/cgroup/cpu$(sed -n 's/^[0-9]*:cpu,cpuacct://p' /proc/$pid/cgroup)/cpu.cfs_quota_us) 100000
+fi`)
+	t.Log(out)
+	want := []string{"memory 100663296", "cpu 70000 100000"}
+	if s.facts["cgroups"] == "cgroup2fs" {
+		want = append(want, "/kubepods.slice/", ".scope")
+	}
+	for _, w := range want {
+		if !strings.Contains(out, w) {
+			t.Errorf("%q is not in\n%s", w, out)
+		}
+	}
+	if enabled, _ := s.m.Try("cat", "/sys/module/apparmor/parameters/enabled"); enabled == "Y" && !strings.Contains(out, "(enforce)") {
+		t.Errorf("no AppArmor profile is in force:\n%s", out)
+	}
+}
+
+// restart restarts the service; pods do not notice.
+func (s *story) restart(t *testing.T) {
+	s.m.Run("systemctl", "restart", "coracle")
+	s.ready(t)
+	if now := s.containers(); now != s.pods {
+		t.Errorf("pods were restarted: they were\n%s\nand are\n%s", s.pods, now)
+	}
+	s.network(t)
+}
+
+// ready waits until coracle says that all is well.
+func (s *story) ready(t *testing.T) {
+	t.Helper()
+	s.m.Run("coracle", "wait", "--quiet", "--timeout", s.m.Within(readyWithin).String())
+}
+
+func (s *story) reboot(t *testing.T) {
+	down := s.m.Off(s.m.Within(readyWithin))
+	up := s.m.Boot()
+	began := time.Now()
+	s.ready(t)
+	s.facts["boot to Ready"] = (up + time.Since(began)).Round(time.Second).String()
+	t.Logf("down after %s, up after %s, ready after %s more", down.Round(time.Second), up.Round(time.Second), time.Since(began).Round(time.Second))
+	s.well(t, 2)
+}
+
+// well looks at everything after the pods were started again for the nth time.
+func (s *story) well(t *testing.T, starts int) {
+	t.Helper()
+	s.running(t)
+	s.network(t)
+	if out := s.m.Run("kubectl", "exec", "client", "--", "cat", "/store/starts"); strings.Count(out, "started") < starts {
+		t.Errorf("the volume holds %q after %d starts", out, starts)
+	}
+	s.pods = s.containers()
+}
+
+func (s *story) upgrade(t *testing.T) {
+	if _, err := s.m.Try("test", "-x", Next); err != nil {
+		t.Skipf("there is no %s: scripts/next makes it", Next)
+	}
+	was := s.m.Run("coracle", "version")
+	s.installs(t, Next)
+	if now := s.m.Run("coracle", "version"); now == was {
+		t.Errorf("the version is still %s", now)
+	}
+	if now := s.containers(); now != s.pods {
+		t.Errorf("pods were restarted: they were\n%s\nand are\n%s", s.pods, now)
+	}
+	s.network(t)
+}
+
+// leftovers are differences that are allowed after an uninstallation, each with its reason.
+var leftovers = []struct{ begins, why string }{
+	{"+ module ", "the kernel keeps modules until it is booted again; other programs may use them by now"},
+	{"- module ", "udev loads and the kernel removes modules at any time"},
+	{"+ sysctl net/bridge/", "comes and goes with its module"},
+	{"+ process kthread", "the kernel's"},
+}
+
+func (s *story) uninstall(t *testing.T) {
+	began := time.Now()
+	t.Log(s.m.Run("coracle", "uninstall", "--yes"))
+	s.facts["uninstall"] = time.Since(began).Round(time.Second).String()
+	diff := slices.DeleteFunc(machines.Diff(s.before, s.m.Inventory()), func(line string) bool {
+		return slices.ContainsFunc(leftovers, func(l struct{ begins, why string }) bool { return strings.HasPrefix(line, l.begins) })
+	})
+	if len(diff) > 0 {
+		t.Errorf("left behind:\n%s", strings.Join(diff, "\n"))
+	}
+}

@@ -1,0 +1,110 @@
+package vm
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/golden"
+)
+
+// reports is the directory with a report of each machine, as it was seen last.
+const reports = "testdata/reports"
+
+// Report is what was seen on a machine.
+type Report struct {
+	Machine, What string
+	Date, Version string
+	Seconds       float64 // in all
+	Slower        float64 // than here, for a loop
+	Facts         map[string]string
+	Steps         []Result
+}
+
+// Result is how a step ended.
+type Result struct {
+	Step    string
+	OK      bool
+	Skipped string `json:",omitempty"` // why it was not tried
+	Said    string `json:",omitempty"` // what it said when it failed
+	Seconds float64
+}
+
+func (r Report) write(path string) error {
+	text, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
+
+// TestTable: the table in docs/machines.md is that of the reports; -update writes it.
+func TestTable(t *testing.T) {
+	const page, begin, end = "../../docs/machines.md", "<!-- Written by `scripts/machines` out of test/vm/testdata/reports. -->\n", "<!-- End of what is written. -->\n"
+	files, err := filepath.Glob(reports + "/*.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []Report
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var r Report
+		if err := json.Unmarshal(text, &r); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		all = append(all, r)
+	}
+	text, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, rest, ok := strings.Cut(string(text), begin)
+	_, tail, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the table", page)
+	}
+	golden.Check(t, page, head+begin+table(all)+end+tail)
+}
+
+// table is the reports as Markdown: a line for each machine, and then a sentence for what fails or was not tried.
+func table(all []Report) string {
+	order := map[string]int{}
+	for i, k := range kinds() {
+		order[k.name] = i
+	}
+	slices.SortFunc(all, func(a, b Report) int { return cmp.Compare(order[a.Machine], order[b.Machine]) })
+	out := &strings.Builder{}
+	fmt.Fprint(out, "\n| machine | kernel | slower | boot | install to Ready | boot to Ready | steps that work | took | coracle, date |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	var notes []string
+	for _, r := range all {
+		worked := 0
+		for _, s := range r.Steps {
+			switch {
+			case s.Skipped != "":
+				notes = append(notes, fmt.Sprintf("- %s: %s was not tried: %s", r.What, s.Step, s.Skipped))
+			case !s.OK:
+				notes = append(notes, fmt.Sprintf("- %s: **%s fails**: %s", r.What, s.Step, cmp.Or(s.Said, "see the test's log")))
+			default:
+				worked++
+			}
+		}
+		if len(r.Steps) < len(steps()) {
+			notes = append(notes, fmt.Sprintf("- %s: the steps after %q were not tried.", r.What, r.Steps[len(r.Steps)-1].Step))
+		}
+		fmt.Fprintf(out, "| %s | %s | %.0f times | %s | %s | %s | %d of %d | %s | %s, %s |\n", r.What, r.Facts["kernel"], r.Slower, r.Facts["boot"], r.Facts["install to Ready"],
+			r.Facts["boot to Ready"], worked, len(steps()), time.Duration(r.Seconds*float64(time.Second)).Round(time.Second), r.Version, r.Date)
+	}
+	if len(notes) > 0 {
+		fmt.Fprintf(out, "\n%s\n", strings.Join(notes, "\n"))
+	}
+	return out.String() + "\n"
+}
