@@ -73,7 +73,6 @@ func startProcess(root string, log config.Log, api http.Handler) (*process, erro
 	var ctx context.Context
 	ctx, p.cancel = context.WithCancel(context.Background())
 	context.AfterFunc(ctx, func() { control.Close(); apiConn.Close() })
-	go serveConn(ctx, apiConn, api)
 
 	started := make(chan error, 1)
 	go p.run(childControl, childAPI, started)
@@ -88,6 +87,8 @@ func startProcess(root string, log config.Log, api http.Handler) (*process, erro
 		p.cancel()
 		return nil, fmt.Errorf("starting the name server's process: %w", err)
 	}
+	// Only now that the child has started, which takes a slow machine long: http2's server closes a connection on which nothing comes within 10 s.
+	go serveConn(ctx, apiConn, api)
 	return p, nil
 }
 
