@@ -72,15 +72,17 @@ func (s *story) app(t *testing.T) {
 	s.pods = s.containers()
 }
 
-// running waits until the pods are Ready.
+// running waits until all Deployments are as they should be.
 func (s *story) running(t *testing.T) {
 	t.Helper()
-	s.m.Run("kubectl", "wait", "--for=condition=Ready", "pod", "-l", "run", "--timeout="+s.m.Within(podsWithin).String())
+	limit := "--timeout=" + s.m.Within(podsWithin).String()
+	s.m.Run("kubectl", "rollout", "status", "deployment", "-l", "app!=none", limit)
+	s.m.Run("kubectl", "wait", "--for=condition=Ready", "pod", "-l", "run", "--field-selector=status.phase=Running", limit)
 }
 
 // containers are the containers of the pods that stay; a restart of one changes them.
 func (s *story) containers() string {
-	out := s.m.Run("kubectl", "get", "pods", "-l", "run", "-o", "jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].containerID}{'\\n'}{end}")
+	out := s.m.Run("kubectl", "get", "pods", "-l", "run", "--field-selector=status.phase=Running", "-o", "jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].containerID}{'\\n'}{end}")
 	lines := strings.Split(out, "\n")
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
@@ -97,13 +99,13 @@ func (s *story) eventually(t *testing.T, script string) {
 
 // network asks for names, through each kind of Service, and as somebody whom the policy does not let in.
 func (s *story) network(t *testing.T) {
-	s.eventually(t, `kubectl exec client -- probe lookup web.default.svc.cluster.local; kubectl exec client -- probe lookup kubernetes.default`)
-	s.eventually(t, `kubectl exec client -- probe get http://web:8090/hostname`)
+	s.eventually(t, `kubectl exec deployment/client -- probe lookup web.default.svc.cluster.local; kubectl exec deployment/client -- probe lookup kubernetes.default`)
+	s.eventually(t, `kubectl exec deployment/client -- probe get http://web:8090/hostname`)
 	s.eventually(t, `ip=$(kubectl get node -o jsonpath='{.items[0].status.addresses[0].address}'); for port in 30090 8090; do curl -sS -m 30 http://$ip:$port/hostname; done`)
 	if out, err := s.m.TrySh(`kubectl get service web -o jsonpath='{.status.loadBalancer.ingress[0].ip}' | grep .`); err != nil {
 		t.Errorf("the load balancer has no address: %s %v", out, err)
 	}
-	if out, err := s.m.TrySh(`kubectl exec stranger -- probe get http://web:8090/hostname`); err == nil {
+	if out, err := s.m.TrySh(`kubectl exec deployment/stranger -- probe get http://web:8090/hostname`); err == nil {
 		t.Errorf("the policy lets a stranger in: %s", out)
 	} else if !strings.Contains(err.Error(), "probe:") {
 		t.Errorf("the stranger could not ask: %v", err)
@@ -111,15 +113,15 @@ func (s *story) network(t *testing.T) {
 }
 
 func (s *story) tools(t *testing.T) {
-	if out := s.m.Run("kubectl", "exec", "client", "--", "cat", "/store/starts"); out != "started" {
+	if out := s.m.Run("kubectl", "exec", "deployment/client", "--", "cat", "/store/starts"); out != "started" {
 		t.Errorf("the volume holds %q", out)
 	}
 	if s.quotas {
-		if out, err := s.m.TrySh("kubectl exec client -- dd if=/dev/zero of=/store/large bs=1M count=24"); err == nil {
+		if out, err := s.m.TrySh("kubectl exec deployment/client -- dd if=/dev/zero of=/store/large bs=1M count=24"); err == nil {
 			t.Errorf("24 MiB are in a volume of 16: %s", out)
 		}
 	}
-	if out := s.m.Sh("echo hello | kubectl exec -i client -- cat"); out != "hello" {
+	if out := s.m.Sh("echo hello | kubectl exec -i deployment/client -- cat"); out != "hello" {
 		t.Errorf("exec: %q", out)
 	}
 	if out := s.m.Run("kubectl", "logs", "deployment/web"); !strings.Contains(out, "8080") {
@@ -200,7 +202,7 @@ func (s *story) well(t *testing.T, starts int) {
 	t.Helper()
 	s.running(t)
 	s.network(t)
-	if out := s.m.Run("kubectl", "exec", "client", "--", "cat", "/store/starts"); strings.Count(out, "started") < starts {
+	if out := s.m.Run("kubectl", "exec", "deployment/client", "--", "cat", "/store/starts"); strings.Count(out, "started") < starts {
 		t.Errorf("the volume holds %q after %d starts", out, starts)
 	}
 	s.pods = s.containers()

@@ -83,7 +83,7 @@ func table(all []Report) string {
 	}
 	slices.SortFunc(all, func(a, b Report) int { return cmp.Compare(order[a.Machine], order[b.Machine]) })
 	out := &strings.Builder{}
-	fmt.Fprint(out, "\n| machine | kernel | slower | boot | install to Ready | boot to Ready | steps that work | took | coracle, date |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	fmt.Fprint(out, "\n| machine | kernel | slower | boot | install to Ready | boot to Ready | power cut | steps that work | took | coracle, date |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	var notes []string
 	for _, r := range all {
 		worked := 0
@@ -100,8 +100,12 @@ func table(all []Report) string {
 		if len(r.Steps) < len(steps()) {
 			notes = append(notes, fmt.Sprintf("- %s: the steps after %q were not tried.", r.What, r.Steps[len(r.Steps)-1].Step))
 		}
-		fmt.Fprintf(out, "| %s | %s | %.0f times | %s | %s | %s | %d of %d | %s | %s, %s |\n", r.What, r.Facts["kernel"], r.Slower, r.Facts["boot"], r.Facts["install to Ready"],
-			r.Facts["boot to Ready"], worked, len(steps()), time.Duration(r.Seconds*float64(time.Second)).Round(time.Second), r.Version, r.Date)
+		cut := ""
+		if n := r.Facts["acknowledged before the cut"]; n != "" {
+			cut = r.Facts["lost"] + " of " + n + " writes lost"
+		}
+		fmt.Fprintf(out, "| %s | %s | %.0f times | %s | %s | %s | %s | %d of %d | %s | %s, %s |\n", r.What, r.Facts["kernel"], r.Slower, r.Facts["boot"], r.Facts["install to Ready"],
+			r.Facts["boot to Ready"], cut, worked, len(steps()), time.Duration(r.Seconds*float64(time.Second)).Round(time.Second), r.Version, r.Date)
 	}
 	if len(notes) > 0 {
 		fmt.Fprintf(out, "\n%s\n", strings.Join(notes, "\n"))
