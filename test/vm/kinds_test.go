@@ -11,6 +11,7 @@ type kind struct {
 	prepare     string            // a script that changes the machine before the installation
 	server      []string          // arguments for coracle server
 	binDir      string            // of the executable, if it is not the usual one
+	engine      string            // of the container that coracle runs in, if it does
 	quotas      bool              // volumes cannot become larger than they may
 	skip        map[string]string // steps that are not tried on this machine, with the reason
 	known       map[string]string // steps that fail, with what is known of it
@@ -25,10 +26,24 @@ systemctl daemon-reload
 mount /var/lib/coracle`, make, fs, options)
 }
 
+// inContainer runs coracle in a container of the engine, of those that the machine has.
+func inContainer(engine string) func(*kind) {
+	return func(k *kind) { k.engine, k.packages = engine, "docker.io podman crun netavark iptables" }
+}
+
+// steps are what is tried on the kind of machine.
+func (k kind) steps() []step {
+	if k.engine != "" {
+		return containerSteps()
+	}
+	return steps()
+}
+
 // kinds are the machines on which all steps are tried, unless the row says otherwise. Debian loads none of the modules that coracle needs at its boot.
 func kinds() []kind {
 	debian12 := func(name, what string) kind {
-		return kind{name: name, what: what, suite: "bookworm", arch: "amd64", opts: Options{Memory: 2048}}
+		return kind{name: name, what: what, suite: "bookworm", arch: "amd64", opts: Options{Memory: 2048}, known: map[string]string{"uninstall": "what is left is " +
+			"`/etc/systemd/logind.conf.d/99-kubelet.conf`, with which logind delays a shutdown for 30 s, and the AppArmor profile `cri-containerd.apparmor.d`"}}
 	}
 	with := func(k kind, change func(*kind)) kind {
 		change(&k)
@@ -64,6 +79,8 @@ func kinds() []kind {
 		with(debian12("btrfs", "Debian 12, btrfs"), func(k *kind) {
 			k.opts.Disk, k.prepare = 4, second("mkfs.btrfs -q", "btrfs", "defaults")
 		}),
+		with(debian12("docker", "Debian 12, in a container of its Docker"), inContainer("docker")),
+		with(debian12("podman", "Debian 12, in a container of its podman"), inContainer("podman")),
 		with(debian12("selinux", "Debian 12, SELinux enforcing with Debian's policy"), func(k *kind) {
 			k.packages = "selinux-basics selinux-policy-default auditd"
 			k.opts.Append = "security=selinux selinux=1"

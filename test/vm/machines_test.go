@@ -72,7 +72,7 @@ func TestMachines(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			for i, st := range steps() {
+			for i, st := range k.steps() {
 				at := time.Now()
 				why := k.skip[st.name]
 				if why == "" && st.long && testing.Short() {

@@ -48,7 +48,7 @@ func (s *story) powerCut(t *testing.T) {
 					continue
 				}
 				lock.Lock()
-				if acknowledged = append(acknowledged, name); len(acknowledged) == 200 {
+				if acknowledged = append(acknowledged, name); len(acknowledged) == 500 {
 					close(enough)
 				}
 				lock.Unlock()

@@ -77,27 +77,30 @@ func TestTable(t *testing.T) {
 
 // table is the reports as Markdown: a line for each machine, and then a sentence for what fails or was not tried.
 func table(all []Report) string {
-	order := map[string]int{}
+	order, total := map[string]int{}, map[string]int{}
 	for i, k := range kinds() {
-		order[k.name] = i
+		order[k.name], total[k.name] = i, len(k.steps())
 	}
 	slices.SortFunc(all, func(a, b Report) int { return cmp.Compare(order[a.Machine], order[b.Machine]) })
 	out := &strings.Builder{}
 	fmt.Fprint(out, "\n| machine | kernel | slower | boot | install to Ready | boot to Ready | power cut | steps that work | took | coracle, date |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	var notes []string
 	for _, r := range all {
-		worked := 0
+		worked, skipped := 0, map[string][]string{} // by reason
 		for _, s := range r.Steps {
 			switch {
 			case s.Skipped != "":
-				notes = append(notes, fmt.Sprintf("- %s: %s was not tried: %s", r.What, s.Step, s.Skipped))
+				skipped[s.Skipped] = append(skipped[s.Skipped], s.Step)
 			case !s.OK:
-				notes = append(notes, fmt.Sprintf("- %s: **%s fails**: %s", r.What, s.Step, cmp.Or(s.Said, "see the test's log")))
+				notes = append(notes, fmt.Sprintf("- %s: **%s fails**: %s.", r.What, s.Step, cmp.Or(s.Said, "see the test's log")))
 			default:
 				worked++
 			}
 		}
-		if len(r.Steps) < len(steps()) {
+		for why, names := range skipped {
+			notes = append(notes, fmt.Sprintf("- %s: not tried: %s: %s.", r.What, strings.Join(names, ", "), why))
+		}
+		if len(r.Steps) < total[r.Machine] {
 			notes = append(notes, fmt.Sprintf("- %s: the steps after %q were not tried.", r.What, r.Steps[len(r.Steps)-1].Step))
 		}
 		cut := ""
@@ -105,8 +108,9 @@ func table(all []Report) string {
 			cut = r.Facts["lost"] + " of " + n + " writes lost"
 		}
 		fmt.Fprintf(out, "| %s | %s | %.0f times | %s | %s | %s | %s | %d of %d | %s | %s, %s |\n", r.What, r.Facts["kernel"], r.Slower, r.Facts["boot"], r.Facts["install to Ready"],
-			r.Facts["boot to Ready"], cut, worked, len(steps()), time.Duration(r.Seconds*float64(time.Second)).Round(time.Second), r.Version, r.Date)
+			r.Facts["boot to Ready"], cut, worked, total[r.Machine], time.Duration(r.Seconds*float64(time.Second)).Round(time.Second), r.Version, r.Date)
 	}
+	slices.Sort(notes)
 	if len(notes) > 0 {
 		fmt.Fprintf(out, "\n%s\n", strings.Join(notes, "\n"))
 	}
