@@ -42,8 +42,11 @@ func (k kind) steps() []step {
 // kinds are the machines on which all steps are tried, unless the row says otherwise. Debian loads none of the modules that coracle needs at its boot.
 func kinds() []kind {
 	debian12 := func(name, what string) kind {
-		return kind{name: name, what: what, suite: "bookworm", arch: "amd64", opts: Options{Memory: 2048}, known: map[string]string{"uninstall": "what is left is " +
-			"`/etc/systemd/logind.conf.d/99-kubelet.conf`, with which logind delays a shutdown for 30 s, and the AppArmor profile `cri-containerd.apparmor.d`"}}
+		return kind{name: name, what: what, suite: "bookworm", arch: "amd64", opts: Options{Memory: 2048}, known: map[string]string{
+			"memory limit": "the kernel ended the right container, but its reason was `Error`, see below",
+			"uninstall": "what is left is `/etc/systemd/logind.conf.d/99-kubelet.conf`, with which logind delays a shutdown for 30 s, " +
+				"and the AppArmor profile `cri-containerd.apparmor.d`",
+		}}
 	}
 	with := func(k kind, change func(*kind)) kind {
 		change(&k)
