@@ -64,6 +64,9 @@ func (s *story) install(t *testing.T) {
 	began := time.Now()
 	s.installs(t, Bin)
 	s.facts["commit"] = s.m.Sh(commit)
+	errors := s.m.Sh(`journalctl --no-pager --output=cat --unit=coracle | grep -E ' ERROR |level=error' || true`)
+	s.facts["errors in the log of the first start"] = fmt.Sprint(len(strings.FieldsFunc(errors, func(r rune) bool { return r == '\n' })))
+	t.Logf("errors in the log of the first start:\n%s", errors)
 	s.facts["install to Ready"] = time.Since(began).Round(time.Second).String()
 }
 
