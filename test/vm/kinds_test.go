@@ -13,6 +13,7 @@ type kind struct {
 	binDir      string            // of the executable, if it is not the usual one
 	engine      string            // of the container that coracle runs in, if it does
 	quotas      bool              // volumes cannot become larger than they may
+	steps       func() []step     // nil for the usual ones
 	skip        map[string]string // steps that are not tried on this machine, with the reason
 	known       map[string]string // steps that fail, with what is known of it
 }
@@ -28,13 +29,15 @@ mount /var/lib/coracle`, make, fs, options)
 
 // inContainer runs coracle in a container of the engine, of those that the machine has.
 func inContainer(engine string) func(*kind) {
-	return func(k *kind) { k.engine, k.packages = engine, "docker.io podman crun netavark iptables" }
+	return func(k *kind) {
+		k.steps, k.engine, k.packages = containerSteps, engine, "docker.io podman crun netavark iptables"
+	}
 }
 
-// steps are what is tried on the kind of machine.
-func (k kind) steps() []step {
-	if k.engine != "" {
-		return containerSteps()
+// all are the steps that are tried on the kind of machine.
+func (k kind) all() []step {
+	if k.steps != nil {
+		return k.steps()
 	}
 	return steps()
 }
@@ -82,6 +85,7 @@ func kinds() []kind {
 		with(debian12("btrfs", "Debian 12, btrfs"), func(k *kind) {
 			k.opts.Disk, k.prepare = 4, second("mkfs.btrfs -q", "btrfs", "defaults")
 		}),
+		with(debian12("wireguard", "Debian 12, two nodes with `wireguard-native`"), func(k *kind) { k.steps = wireGuardSteps }),
 		with(debian12("docker", "Debian 12, in a container of its Docker"), inContainer("docker")),
 		with(debian12("podman", "Debian 12, in a container of its podman"), inContainer("podman")),
 		with(debian12("selinux", "Debian 12, SELinux enforcing with Debian's policy"), func(k *kind) {

@@ -78,7 +78,7 @@ func TestTable(t *testing.T) {
 func table(all []Report) string {
 	order, total, known := map[string]int{}, map[string]int{}, map[string]map[string]string{}
 	for i, k := range kinds() {
-		order[k.name], total[k.name], known[k.name] = i, len(k.steps()), k.known
+		order[k.name], total[k.name], known[k.name] = i, len(k.all()), k.known
 	}
 	slices.SortFunc(all, func(a, b Report) int { return cmp.Compare(order[a.Machine], order[b.Machine]) })
 	out := &strings.Builder{}
