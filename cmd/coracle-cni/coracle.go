@@ -50,7 +50,7 @@ func (p plugin) add(args *skel.CmdArgs) (err error) {
 	if err != nil {
 		return err
 	}
-	leased, err := leases{c.DataDir, c.Name}.take(args.ContainerID, args.IfName, subnet.PodCIDRs)
+	leased, err := c.leases().take(args.ContainerID, args.IfName, subnet.PodCIDRs)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (p plugin) undo(c conf, args *skel.CmdArgs) error {
 	}
 	p.release(c)
 	c.sendDel(args)
-	return leases{c.DataDir, c.Name}.release(args.ContainerID, args.IfName)
+	return c.leases().release(args.ContainerID, args.IfName)
 }
 
 // release removes the addresses of the pod's port, which is gone. Only the previous result names it, which there is not after an ADD that failed, also one
@@ -159,7 +159,7 @@ func (p plugin) check(args *skel.CmdArgs) error {
 	if p.bridge.Check == nil {
 		return errNoBridge
 	}
-	if err := (leases{c.DataDir, c.Name}).check(args.ContainerID, args.IfName); err != nil {
+	if err := c.leases().check(args.ContainerID, args.IfName); err != nil {
 		return err
 	}
 	subnet, err := podsubnet.Read(c.SubnetFile)
@@ -180,7 +180,7 @@ func (p plugin) gc(args *skel.CmdArgs) error {
 		return err
 	}
 	c.sendKeep()
-	return leases{c.DataDir, c.Name}.keepOnly(c.ValidAttachments)
+	return c.leases().keepOnly(c.ValidAttachments)
 }
 
 // status succeeds without a subnet file: add waits for it.

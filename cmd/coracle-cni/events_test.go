@@ -111,7 +111,7 @@ func TestNotices(t *testing.T) {
 	if err := p.add(args); err == nil || !strings.Contains(err.Error(), "putting network policies in force: nft is out of order") {
 		t.Errorf("got %v", err)
 	}
-	if left := held(t, leases{c.DataDir, c.Name}); len(left) != 0 {
+	if left := held(t, c.leases()); len(left) != 0 {
 		t.Errorf("still leased: %v", left)
 	}
 	c.ValidAttachments = []types.GCAttachment{{ContainerID: "s7", IfName: "eth0"}}

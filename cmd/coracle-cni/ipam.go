@@ -7,9 +7,7 @@ import (
 	"io/fs"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
@@ -85,7 +83,11 @@ func awaitSubnet(path string, limit time.Duration) (podsubnet.Subnet, error) {
 type leases struct {
 	dataDir string
 	network string
+	boot    func() string // thisBoot, except in tests
 }
+
+// leases returns the leases of the configured network.
+func (c conf) leases() leases { return leases{c.DataDir, c.Name, thisBoot} }
 
 func (l leases) open() (*disk.Store, error) {
 	store, err := disk.New(l.network, l.dataDir)
@@ -97,6 +99,9 @@ func (l leases) open() (*disk.Store, error) {
 
 // take leases one address out of each subnet, all or none.
 func (l leases) take(id, ifName string, subnets []netip.Prefix) (_ *result, err error) {
+	if err := l.releaseFormer(); err != nil {
+		return nil, err
+	}
 	store, err := l.open()
 	if err != nil {
 		return nil, err
@@ -168,23 +173,6 @@ func (l leases) keepOnly(valid []types.GCAttachment) error {
 		for _, a := range valid {
 			keep[a.ContainerID+disk.LineBreak+a.IfName] = true
 		}
-		dir := filepath.Join(l.dataDir, l.network)
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			return fmt.Errorf("listing address leases: %w", err)
-		}
-		for _, e := range entries {
-			if _, err := netip.ParseAddr(e.Name()); err != nil {
-				continue // not a lease, but the lock or the last leased address
-			}
-			holder, err := os.ReadFile(filepath.Join(dir, e.Name()))
-			if err != nil || keep[strings.TrimSpace(string(holder))] {
-				continue
-			}
-			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
-				return fmt.Errorf("releasing %s: %w", e.Name(), err)
-			}
-		}
-		return nil
+		return removeLeases(filepath.Join(l.dataDir, l.network), keep)
 	})
 }

@@ -36,7 +36,7 @@ func held(t *testing.T, l leases) []string {
 }
 
 func TestLeases(t *testing.T) {
-	l := leases{t.TempDir(), "coracle"}
+	l := leases{t.TempDir(), "coracle", thisBoot}
 	dual := prefixes("10.42.3.0/24", "fd00:42::/64")
 	first, err := l.take("a", "eth0", dual)
 	if err != nil {
@@ -65,7 +65,7 @@ func TestLeases(t *testing.T) {
 }
 
 func TestTakeAllOrNone(t *testing.T) {
-	l := leases{t.TempDir(), "coracle"}
+	l := leases{t.TempDir(), "coracle", thisBoot}
 	// The second subnet has room for one pod beside the gateway.
 	subnets := prefixes("10.42.3.0/24", "10.43.0.0/30")
 	if _, err := l.take("a", "eth0", subnets); err != nil {
@@ -83,7 +83,7 @@ func TestTakeAllOrNone(t *testing.T) {
 }
 
 func TestKeepOnly(t *testing.T) {
-	l := leases{t.TempDir(), "coracle"}
+	l := leases{t.TempDir(), "coracle", thisBoot}
 	for _, id := range []string{"a", "b", "c"} {
 		if _, err := l.take(id, "eth0", prefixes("10.42.3.0/24")); err != nil {
 			t.Fatal(err)

@@ -174,7 +174,7 @@ func (h *liveHost) dualStack(t *testing.T) {
 	h.del(t, a)
 	h.del(t, a)
 	h.del(t, b)
-	if left := held(t, leases{filepath.Join(h.dir, "leases"), "coracle"}); len(left) != 0 {
+	if left := held(t, leases{filepath.Join(h.dir, "leases"), "coracle", thisBoot}); len(left) != 0 {
 		t.Errorf("still leased: %v", left)
 	}
 }
@@ -199,7 +199,7 @@ func (h *liveHost) failed(t *testing.T) {
 	if _, err := h.call("ADD", filepath.Join(h.dir, "gone"), nil); err == nil {
 		t.Error("a pod without namespace was added")
 	}
-	if left := held(t, leases{filepath.Join(h.dir, "leases"), "coracle"}); len(left) != 0 {
+	if left := held(t, leases{filepath.Join(h.dir, "leases"), "coracle", thisBoot}); len(left) != 0 {
 		t.Errorf("still leased: %v", left)
 	}
 }

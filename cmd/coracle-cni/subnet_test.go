@@ -74,7 +74,7 @@ func TestAddUndoes(t *testing.T) {
 	if deleted != 1 {
 		t.Errorf("the half-made link was deleted %d times", deleted)
 	}
-	if left := held(t, leases{c.DataDir, c.Name}); len(left) != 0 {
+	if left := held(t, c.leases()); len(left) != 0 {
 		t.Errorf("still leased: %v", left)
 	}
 }
@@ -86,7 +86,7 @@ func TestDelKeepsLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := leases{c.DataDir, c.Name}
+	l := c.leases()
 	if _, err := l.take("a", "eth0", prefixes("10.42.3.0/24")); err != nil {
 		t.Fatal(err)
 	}
