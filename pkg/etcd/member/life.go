@@ -122,9 +122,12 @@ func (l life) becomeReady(ctx context.Context) error {
 	return nil
 }
 
-// alone reports whether the member is the only one.
+// alone reports whether the member is the only one. After a crash it does not know its members until it has applied the begin of its log.
 func (l life) alone() bool {
 	members := l.server.Server.Cluster().Members()
+	if len(members) == 0 {
+		return !l.joining && !l.hadPeers()
+	}
 	return len(members) == 1 && members[0].ID == l.server.Server.MemberID()
 }
 

@@ -99,12 +99,20 @@ func (e *Etcd) serve(ctx context.Context, again bool, ready func()) error {
 		joining = true
 	}
 	// A socket that a crash left is unused, because the front holds the lock of the data directory.
-	if err := os.Remove(e.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+	switch err := os.Remove(e.Socket); {
+	case err == nil && !e.Volatile:
+		if err := e.reread(); err != nil {
+			return err
+		}
+	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("removing the old socket: %w", err)
 	}
 	server, err := e.start(cfg, fatal)
 	if err != nil {
-		return err
+		if moved, failed := e.rebuild(err); failed != nil || !moved {
+			return errors.Join(err, failed)
+		}
+		return e.serve(ctx, again, ready)
 	}
 	e.setRunning(server)
 	defer e.setRunning(nil)

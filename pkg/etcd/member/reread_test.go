@@ -1,0 +1,78 @@
+package member
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestRebuild damages the database of a member that has its whole log: it makes the database again. Once it has deleted a part of
+// its log it must not.
+func TestRebuild(t *testing.T) {
+	e := newEtcd(t)
+	err, stop := run(t, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := client(t, e)
+	if _, err := c.Put(t.Context(), "key", "value"); err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	stop()
+	db := filepath.Join(e.Dir, "member", "snap", "db")
+	damage := func() {
+		t.Helper()
+		if err := os.WriteFile(db, make([]byte, 16<<10), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damage()
+	err, stop = run(t, e)
+	if err != nil {
+		t.Fatalf("with the whole log: %v", err)
+	}
+	c = client(t, e)
+	got, err := c.Get(t.Context(), "key")
+	if err != nil || len(got.Kvs) != 1 || string(got.Kvs[0].Value) != "value" {
+		t.Errorf("the database that was made again has %v: %v", got, err)
+	}
+	c.Close()
+	stop()
+	if aside, _ := filepath.Glob(db + ".damaged-*"); len(aside) != 1 {
+		t.Errorf("the damaged database was not kept: %v", aside)
+	}
+
+	damage()
+	wal := filepath.Join(e.Dir, "member", "wal")
+	if err := os.Rename(filepath.Join(wal, "0000000000000000-0000000000000000.wal"), filepath.Join(wal, "0000000000000001-0000000000000001.wal")); err != nil {
+		t.Fatal(err)
+	}
+	if moved, err := e.rebuild(context.Canceled); moved || err != nil {
+		t.Errorf("it was moved because of another error: %v", err)
+	}
+	if err, _ = run(t, e); err == nil {
+		t.Fatal("it began with an empty database, although a part of its log was deleted")
+	}
+	if info, err := os.Stat(db); err != nil || info.Size() != 16<<10 {
+		t.Errorf("the damaged database is gone: %v", err)
+	}
+}
+
+// TestNeverWritten: a power cut while the first database is being made leaves one without content, and nothing else.
+func TestNeverWritten(t *testing.T) {
+	e := newEtcd(t)
+	dir := filepath.Join(e.Dir, "member", "snap")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "db"), make([]byte, 16<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err, stop := run(t, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+}
