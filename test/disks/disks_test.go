@@ -1,0 +1,77 @@
+package disks
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// write writes a file and syncs it if asked.
+func write(t *testing.T, path, text string, sync bool) error {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.WriteString(text); err != nil {
+		return err
+	}
+	if sync {
+		return f.Sync()
+	}
+	return nil
+}
+
+// TestDisk: a power cut loses what was not synced and nothing else, and faults come when they were asked for.
+func TestDisk(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 1))
+	d, dir := New(t, 64), t.TempDir()
+	d.Mount(dir)
+	safe, unsafe := filepath.Join(dir, "safe"), filepath.Join(dir, "unsafe")
+	if err := write(t, safe, "synced", true); err != nil {
+		t.Fatal(err)
+	}
+	if err := write(t, unsafe, "not synced", false); err != nil {
+		t.Fatal(err)
+	}
+	d.Cut(0, random)
+	d.Unplug()
+	d.Mount(dir)
+	if text, err := os.ReadFile(safe); err != nil || string(text) != "synced" {
+		t.Errorf("a file that was synced is %q after a power cut: %v", text, err)
+	}
+	if text, err := os.ReadFile(unsafe); err == nil && string(text) == "not synced" {
+		t.Error("a file that was not synced survived a power cut")
+	}
+
+	d.Stall(300 * time.Millisecond)
+	began := time.Now()
+	if err := write(t, safe, "again", true); err != nil || time.Since(began) < 300*time.Millisecond {
+		t.Errorf("with a stall it took %s: %v", time.Since(began), err)
+	}
+	d.Heal()
+
+	d.FailWrite(1, 1000)
+	if err := write(t, filepath.Join(dir, "fails"), "text", true); !errors.Is(err, syscall.EIO) {
+		t.Errorf("a failed write was reported as %v", err)
+	}
+	d.Heal()
+	d.Cut(1, random)
+	d.Unplug()
+	d.Mount(dir)
+	if text, err := os.ReadFile(safe); err != nil || string(text) != "again" {
+		t.Errorf("after a failure and a power cut the file is %q: %v", text, err)
+	}
+	d.FailFlush(1)
+	if err := write(t, filepath.Join(dir, "fails"), "text", true); err == nil {
+		t.Error("a failed flush was not reported")
+	}
+	if _, _, failed := d.Counts(); failed < 2 {
+		t.Errorf("only %d requests were failed", failed)
+	}
+}
