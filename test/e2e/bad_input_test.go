@@ -158,9 +158,9 @@ func TestDamage(t *testing.T) {
 		want                 []string
 	}{
 		{
-			name:   "etcd database",
-			damage: "cd /var/lib/coracle/server/etcd/member/snap && cp db db.good && dd if=/dev/urandom of=db bs=4096 count=8 conv=notrunc",
-			repair: "cd /var/lib/coracle/server/etcd/member/snap && mv db.good db",
+			name:   "etcd database whose log is missing",
+			damage: "cd /var/lib/coracle/server/etcd/member && mv wal ../wal.good && cp snap/db ../db.good && " + damageDatabase,
+			repair: "cd /var/lib/coracle/server/etcd/member && rm -rf wal && mv ../wal.good wal && mv ../db.good snap/db",
 			want:   []string{"etcd", "/var/lib/coracle/server/etcd"},
 		},
 		{
@@ -197,13 +197,19 @@ func TestDamage(t *testing.T) {
 			checkRefusal(t, serverEnds(t, h.For(t), nil, binary, []string{arg}), want)
 		})
 	}
-	t.Run("unpacked payload heals itself", func(t *testing.T) {
-		h.Run("sh", "-c", "rm /var/lib/coracle/bin/runc")
-		h.Start()
+	t.Run("unpacked payload and a database whose log is complete heal themselves", func(t *testing.T) {
+		h.Run("sh", "-c", "rm /var/lib/coracle/bin/runc; cd /var/lib/coracle/server/etcd/member && "+damageDatabase)
+		s := h.Start()
 		waitReady(t, h)
 		h.Run("test", "-x", "/var/lib/coracle/bin/runc")
+		if !strings.Contains(s.Log(), "etcd's database is damaged") {
+			t.Error("the log does not tell of the damaged database")
+		}
 	})
 }
+
+// damageDatabase overwrites the begin of etcd's database in the directory of the member.
+const damageDatabase = "dd if=/dev/urandom of=snap/db bs=4096 count=8 conv=notrunc"
 
 // TestDamagedExecutable starts a copy of coracle that has a flipped byte in its payload.
 func TestDamagedExecutable(t *testing.T) {
