@@ -44,13 +44,18 @@ func (f *front) prepareControlPlane() error {
 	return nil
 }
 
-// serveControlPlane does what the control plane needs root for while it runs: new certificates, and copies of root's files.
-func (f *front) serveControlPlane(ctx context.Context) {
-	if f.copies == nil {
-		return
+// keepCopies keeps the control plane's copies of root's files current until ctx is done.
+func (f *front) keepCopies(ctx context.Context) {
+	if f.copies != nil {
+		go f.copies.Keep(ctx)
 	}
-	go f.copies.Keep(ctx)
-	go func() { _ = certificates.Renewal{Config: f.cfg}.Run(ctx, func() {}) }() // it ends with ctx, and logs what fails
+}
+
+// renew renews the control plane's certificates until ctx is done.
+func (f *front) renew(ctx context.Context) {
+	if f.copies != nil {
+		_ = certificates.Renewal{Config: f.cfg}.Run(ctx, func() {}) // it ends with ctx, and logs what fails
+	}
 }
 
 // leaveTrial gives the control plane's files to root if this version is still on trial: the guard, which may restore the version before,

@@ -82,9 +82,9 @@ func runFront(cfg config.Config, settle func(config.Known) (config.Config, error
 		return err
 	}
 	go f.systemd.Watch(ctx)
-	f.serveControlPlane(ctx)
+	f.keepCopies(ctx)
 	go f.confirmUpgrade(ctx)
-	err = f.super.Run(ctx)
+	err = f.live(ctx)
 	f.leaveTrial()
 	if os.Getpid() == 1 {
 		supervise.EndOthers(podGrace)

@@ -118,6 +118,7 @@ func TestComeBack(t *testing.T) {
 	c := hosts.NewCluster(t, hosts.Plan{Servers: 1, Agents: 1})
 	t.Run("tokens are hidden", func(t *testing.T) { testTokensAreHidden(t, c.For(t)) })
 	t.Run("a stolen node", func(t *testing.T) { testStolenNode(t, c.For(t)) })
+	t.Run("another address while it runs", func(t *testing.T) { testRunningAgentMoves(t, c.For(t)) })
 	t.Run("come back", func(t *testing.T) { testComeBack(t, c) })
 	t.Run("replace a node", func(t *testing.T) { testReplaceNode(t, c) })
 }

@@ -35,9 +35,9 @@ spec:
 `
 
 // containers lists the pods' containers with their ids and restart counts, in a stable order.
-func containers(h *hosts.Host) string {
-	return h.Kubectl("get", "pods", "--sort-by=.metadata.name", "-o",
-		`jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}{"\n"}{end}`)
+func containers(h *hosts.Host, args ...string) string {
+	return h.Kubectl(append(args, "get", "pods", "--sort-by=.metadata.name", "-o",
+		`jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}{"\n"}{end}`)...)
 }
 
 func startSleepers(t *testing.T, h *hosts.Host) (running string) {

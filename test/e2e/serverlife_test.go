@@ -27,6 +27,7 @@ func TestServerLife(t *testing.T) {
 		{"another external address", testNewExternalIP},
 		{"the host reboots", testHostReboot},
 		{"another address", testNewAddress},
+		{"an address after the start", testLateAddress},
 		{"lost data", testStartAfterLostData},
 		{"reset", testStartAfterReset},
 		{"another hostname", testNewHostname},

@@ -129,6 +129,14 @@ func (h *Host) SetIP(ip netip.Addr) {
 	h.must(h.vm.Configure())
 }
 
+// LoseIP removes the address and the default route of a running host, as the end of a DHCP lease does.
+func (h *Host) LoseIP() {
+	h.t.Helper()
+	h.connect()
+	h.vm.Addrs, h.vm.Gateways = nil, nil
+	h.must(h.vm.Configure())
+}
+
 // Kill ends the host at once, as a power cut does. Its disks stay.
 func (h *Host) Kill() { h.vm.Kill() }
 

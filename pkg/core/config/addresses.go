@@ -7,12 +7,16 @@ import (
 	"slices"
 )
 
-// nodeIPs returns the given addresses, or else one address of the host for each IP family of the cluster.
-func (d *decoder) nodeIPs(r raw, n Network) []netip.Addr {
-	cluster := prefixAddrs(n.ClusterCIDRs)
+// nodeIPs returns the given addresses, or else one address of the host for each IP family of the cluster, with their sources.
+func (d *decoder) nodeIPs(r raw, n Network) ([]netip.Addr, []AddressSource) {
 	if len(r["node-ip"].items) == 0 {
 		return d.hostIPs(r, n)
 	}
+	return d.givenIPs(r, n), nil
+}
+
+func (d *decoder) givenIPs(r raw, n Network) []netip.Addr {
+	cluster := prefixAddrs(n.ClusterCIDRs)
 	given := d.addrs(r["node-ip"])
 	d.checkPair(r["node-ip"], given)
 	for _, a := range given {
@@ -60,7 +64,7 @@ func unusable(a netip.Addr) string {
 
 // hostIPs returns an address of this host for each IP family of the cluster. If the cluster's families are not known yet, it
 // returns one of the first family that the host has.
-func (d *decoder) hostIPs(r raw, n Network) []netip.Addr {
+func (d *decoder) hostIPs(r raw, n Network) (out []netip.Addr, sources []AddressSource) {
 	want := []bool{false, true} // is it IPv6?
 	if d.settled {
 		want = nil
@@ -69,10 +73,9 @@ func (d *decoder) hostIPs(r raw, n Network) []netip.Addr {
 		}
 	}
 	ours := slices.Concat(n.ClusterCIDRs, n.ServiceCIDRs)
-	var out []netip.Addr
-	take := func(a netip.Addr, how string) {
-		out = append(out, a)
-		r["node-ip"].deriveOne(a.String(), how)
+	take := func(a netip.Addr, source AddressSource) {
+		out, sources = append(out, a), append(sources, source)
+		r["node-ip"].deriveOne(a.String(), source.String())
 	}
 	for _, v6 := range want {
 		if a, how := d.host.nodeIP(v6, ours); a.IsValid() && (d.settled || len(out) == 0) {
@@ -87,15 +90,15 @@ func (d *decoder) hostIPs(r raw, n Network) []netip.Addr {
 			}
 			d.list = append(d.list, NotYet{fmt.Errorf("%s: this host has no address for %s; %s", r["cluster-cidr"].label(), missing(out, want), how)})
 		}
-		return out
+		return out, sources
 	}
 	if !d.settled {
 		want = want[:1]
 	}
 	for _, v6 := range want {
-		take(standIn(v6), "a stand-in, as this host has loopback addresses only")
+		take(standIn(v6), NoAddress)
 	}
-	return out
+	return out, sources
 }
 
 // NotYet is an error that may be temporary: a machine that is still booting may get an address later.

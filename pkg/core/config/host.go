@@ -15,14 +15,15 @@ type host struct {
 	hostname func() (string, error)
 	// source returns the source address of the default route, or the zero address.
 	source func(v6 bool) netip.Addr
-	// addrs are the addresses of all interfaces that are up.
+	// addrs are the addresses of all interfaces that are up, those of bridges last. bridge reports whether an address is one of those.
 	addrs    func() []netip.Addr
+	bridge   func(netip.Addr) bool
 	readFile func(name string) ([]byte, error)
 	readDir  func(name string) ([]os.DirEntry, error)
 }
 
 func thisHost() host {
-	return host{hostname: os.Hostname, source: routeSource, addrs: upAddrs, readFile: os.ReadFile, readDir: os.ReadDir}
+	return host{hostname: os.Hostname, source: routeSource, addrs: upAddrs, bridge: onBridge, readFile: os.ReadFile, readDir: os.ReadDir}
 }
 
 // routeSource finds the source address by connecting a datagram socket, which sends no packet.
@@ -44,41 +45,59 @@ func routeSource(v6 bool) netip.Addr {
 }
 
 func upAddrs() []netip.Addr {
+	others, bridges := upAddrsByKind()
+	return append(others, bridges...)
+}
+
+func onBridge(a netip.Addr) bool {
+	_, bridges := upAddrsByKind()
+	return slices.Contains(bridges, a)
+}
+
+// upAddrsByKind returns the addresses of interfaces that are up: apart those of bridges, most of which connect the host with its own
+// containers and virtual machines only.
+func upAddrsByKind() (others, bridges []netip.Addr) {
 	links, err := net.Interfaces()
 	if err != nil {
-		return nil // then there is nothing to choose from
+		return nil, nil // then there is nothing to choose from
 	}
-	var out []netip.Addr
 	for _, link := range links {
 		addrs, err := link.Addrs()
 		if err != nil || link.Flags&net.FlagUp == 0 {
 			continue
 		}
+		to := &others
+		if _, err := os.Stat("/sys/class/net/" + link.Name + "/bridge"); err == nil {
+			to = &bridges
+		}
 		for _, a := range addrs {
 			if prefix, err := netip.ParsePrefix(a.String()); err == nil {
-				out = append(out, prefix.Addr().Unmap())
+				*to = append(*to, prefix.Addr().Unmap())
 			}
 		}
 	}
-	return out
+	return others, bridges
 }
 
 // nodeIP returns the source address of the default route, or else the first other address that Kubernetes accepts, or else the
-// zero address. It skips addresses in ours, which coracle gives to bridges. how describes the address.
-func (h host) nodeIP(v6 bool, ours []netip.Prefix) (a netip.Addr, how string) {
+// zero address. It skips addresses in ours, which coracle gives to bridges.
+func (h host) nodeIP(v6 bool, ours []netip.Prefix) (netip.Addr, AddressSource) {
 	fits := func(a netip.Addr) bool {
 		return a.IsValid() && a.Is6() == v6 && unusable(a) == "" && !StandIn(a) &&
 			!slices.ContainsFunc(ours, func(p netip.Prefix) bool { return p.Contains(a) })
 	}
 	if a := h.source(v6); a.IsValid() && a.Is6() == v6 && unusable(a) == "" {
-		return a, "the source address of the default route"
+		return a, RouteAddress
 	}
 	for _, a := range h.addrs() {
 		if fits(a) {
-			return a, "an address of this host, which has no default route"
+			if h.bridge != nil && h.bridge(a) {
+				return a, BridgeAddress
+			}
+			return a, LinkAddress
 		}
 	}
-	return netip.Addr{}, ""
+	return netip.Addr{}, NoAddress
 }
 
 // The host's list of name servers, and systemd-resolved's list of those behind its stub.

@@ -132,9 +132,11 @@ func (d *decoder) network(r raw) Network {
 
 func (d *decoder) node(r raw, dir string, n Network) Node {
 	name := d.nodeName(r["node-name"])
+	ips, sources := d.nodeIPs(r, n)
 	return Node{
 		Name:                name,
-		IPs:                 d.nodeIPs(r, n),
+		IPs:                 ips,
+		Sources:             sources,
 		ExternalIPs:         d.externalIPs(r, n),
 		Labels:              d.labels(r["node-label"], name),
 		Taints:              d.taints(r["node-taint"]),
@@ -147,8 +149,10 @@ func (d *decoder) node(r raw, dir string, n Network) Node {
 
 func (d *decoder) api(r raw, dir string, node Node) API {
 	bind := d.bind(r["bind-address"], node.IPs)
+	follows := r["advertise-address"].one().text == "" && unusable(bind) != ""
 	return API{
 		Bind:           bind,
+		AdvertiseNode:  follows,
 		Advertise:      d.advertise(r["advertise-address"], bind, node.IPs),
 		Port:           d.port(r["https-listen-port"]),
 		SANs:           d.sans(r["tls-san"]),

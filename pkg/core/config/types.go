@@ -109,9 +109,11 @@ type Network struct {
 
 // API holds the settings of the control plane.
 type API struct {
-	Bind           netip.Addr  `json:"bind"`      // the unspecified address listens on all
-	Advertise      netip.Addr  `json:"advertise"` // what clients inside the cluster are told; default the node's first IP
-	Port           uint16      `json:"port"`      // 6443
+	Bind      netip.Addr `json:"bind"`      // the unspecified address listens on all
+	Advertise netip.Addr `json:"advertise"` // what clients inside the cluster are told; default the node's first IP
+	// AdvertiseNode is true if Advertise is the node's first IP, and changes with it.
+	AdvertiseNode  bool        `json:"advertiseNode,omitempty"`
+	Port           uint16      `json:"port"` // 6443
 	SANs           []string    `json:"sans,omitempty"`
 	KubeconfigPath string      `json:"kubeconfigPath"` // /etc/coracle/kubeconfig.yaml
 	KubeconfigMode fs.FileMode `json:"kubeconfigMode"` // 0600
@@ -145,8 +147,10 @@ func (a API) Local() netip.AddrPort {
 
 // Node holds the settings of this machine as a node.
 type Node struct {
-	Name        string            `json:"name"` // a valid Kubernetes node name
-	IPs         []netip.Addr      `json:"ips"`  // one, or one of each family, in the order of ClusterCIDRs; see StandIn
+	Name string       `json:"name"` // a valid Kubernetes node name
+	IPs  []netip.Addr `json:"ips"`  // one, or one of each family, in the order of ClusterCIDRs; see StandIn
+	// Sources says of each of IPs how the host was found to have it. It is empty if they were given.
+	Sources     []AddressSource   `json:"sources,omitempty"`
 	ExternalIPs []netip.Addr      `json:"externalIPs,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Taints      []string          `json:"taints,omitempty"` // key=value:Effect

@@ -73,20 +73,26 @@ type child struct {
 }
 
 // Run starts all programs and keeps them running until ctx is done, then stops them and returns nil. It returns an
-// error if the socket cannot be made or if a program turns out not to work.
+// error if the socket cannot be made or if a program turns out not to work. After nil it can be called again.
 func (s *Supervisor) Run(ctx context.Context) error {
 	if s.launch == nil {
 		launcher, err := newLauncher(&s.Children, s.Socket, s.notified)
 		if err != nil {
 			return err
 		}
-		defer launcher.close()
 		s.launch = launcher.launch
+		defer func() {
+			launcher.close()
+			s.launch = nil
+		}()
 	}
 	ctx, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	failed := make(chan error, len(s.Programs))
 
+	s.mu.Lock()
+	s.running = nil
+	s.mu.Unlock()
 	for _, p := range s.Programs {
 		s.running = append(s.running, &child{
 			Program: p,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -18,13 +19,16 @@ import (
 // EnsureServiceRoutes adds what a machine without a network or a default route lacks: the node's address if it is a
 // placeholder, and routes to the Services. Without a route the kernel refuses a connection before kube-proxy's rules see
 // the first packet. They are on the interface footprint.ServiceLink, a bridge without ports, because every kernel that
-// runs pods has bridges. On other machines it does nothing.
+// runs pods has bridges. On other machines it does nothing, except that it removes a placeholder of an earlier start.
 func EnsureServiceRoutes(l *ledger.Ledger, node []netip.Addr, services []netip.Prefix) error {
 	var addrs []netip.Addr
 	for _, a := range node {
 		if config.StandIn(a) {
 			addrs = append(addrs, a)
 		}
+	}
+	if err := dropStandIns(addrs); err != nil {
+		return fmt.Errorf("removing a former address from %s: %w", footprint.ServiceLink, err)
 	}
 	var unrouted []netip.Prefix
 	for _, s := range services {
@@ -50,6 +54,28 @@ func EnsureServiceRoutes(l *ledger.Ledger, node []netip.Addr, services []netip.P
 		route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(s), Src: sourceFor(s, node), Scope: netlink.SCOPE_LINK}
 		if err := netlink.RouteReplace(route); err != nil {
 			return fmt.Errorf("adding a route to Services (%s) over %s: %w", s, footprint.ServiceLink, err)
+		}
+	}
+	return nil
+}
+
+// dropStandIns removes placeholders that are not the node's addresses any more, and with them the routes from them.
+func dropStandIns(except []netip.Addr) error {
+	link, err := netlink.LinkByName(footprint.ServiceLink)
+	if err != nil {
+		return nil // there is none
+	}
+	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return err
+	}
+	for _, a := range list {
+		ip, ok := netip.AddrFromSlice(a.IP)
+		if ip = ip.Unmap(); !ok || !config.StandIn(ip) || slices.Contains(except, ip) {
+			continue
+		}
+		if err := netlink.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+			return err
 		}
 	}
 	return nil

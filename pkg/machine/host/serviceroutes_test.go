@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -109,5 +110,47 @@ func TestEnsureServiceRoutesWithoutDefaultRoute(t *testing.T) {
 	}
 	if _, err := netlink.LinkByName(footprint.ServiceLink); err == nil {
 		t.Error("an interface was made although there is a default route")
+	}
+}
+
+// TestPlaceholderIsDropped: when the machine gets an address, the placeholder goes, and connections to Services come from the new one.
+func TestPlaceholderIsDropped(t *testing.T) {
+	l := alone(t)
+	services := prefixes("10.43.0.0/16")
+	if err := EnsureServiceRoutes(l, []netip.Addr{netip.MustParseAddr("192.0.0.8")}, services); err != nil {
+		t.Fatal(err)
+	}
+	changed, err := WatchAddresses(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	real := netip.MustParseAddr("172.30.0.2")
+	eth := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}}
+	if err := netlink.LinkAdd(eth); err != nil {
+		t.Fatal(err)
+	}
+	if err := netlink.AddrAdd(eth, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(real, 24))}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-changed:
+	case <-time.After(10 * time.Second):
+		t.Error("the new address was not noticed")
+	}
+	if err := netlink.LinkSetUp(eth); err != nil {
+		t.Fatal(err)
+	}
+	if err := EnsureServiceRoutes(l, []netip.Addr{real}, services); err != nil {
+		t.Fatal(err)
+	}
+	if from := reaches(t, "10.43.0.1"); from != real.String() {
+		t.Errorf("Services are reached from %s", from)
+	}
+	link, err := netlink.LinkByName(footprint.ServiceLink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if left, err := netlink.AddrList(link, netlink.FAMILY_V4); err != nil || len(left) > 0 {
+		t.Errorf("%v are left on %s: %v", left, footprint.ServiceLink, err)
 	}
 }
