@@ -17,12 +17,15 @@ import (
 // membership, the kubelet, kube-proxy and the pod network take addresses at their start only. Pods keep running. What an agent may do with
 // its new address, the API server decides as after any start.
 func (f *front) live(ctx context.Context) error {
-	for {
+	for moves := 0; ; moves++ {
 		life, end := context.WithCancel(ctx)
 		var moved config.Config
 		var working sync.WaitGroup
 		working.Go(func() { f.renew(life) })
 		working.Go(func() {
+			if moves > 2 && !pause(life, time.Minute) { // an address that comes and goes must not stop the machine's work all the time
+				return
+			}
 			if now, ok := f.watchAddresses(life); ok {
 				moved = now
 				end()
@@ -70,7 +73,7 @@ func awaitMove(ctx context.Context, cfg config.Config, changed <-chan struct{}, 
 		now, moved, lost := look(cfg)
 		for moved {
 			last := now.Node.IPs
-			if !pause(ctx) {
+			if !pause(ctx, calm) {
 				return cfg, false
 			}
 			if now, moved, lost = look(cfg); moved && slices.Equal(now.Node.IPs, last) {
@@ -86,7 +89,7 @@ func awaitMove(ctx context.Context, cfg config.Config, changed <-chan struct{}, 
 		case <-ctx.Done():
 			return cfg, false
 		case <-changed: // pods cause many: one look for all of a second
-			if !pause(ctx) {
+			if !pause(ctx, calm) {
 				return cfg, false
 			}
 		}
@@ -96,12 +99,12 @@ func awaitMove(ctx context.Context, cfg config.Config, changed <-chan struct{}, 
 // look is config.Config.Moved, which tests replace.
 type look func(config.Config) (now config.Config, moved bool, lost []netip.Addr)
 
-// pause waits for calm. It returns false when ctx is done.
-func pause(ctx context.Context) bool {
+// pause waits. It returns false when ctx is done.
+func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(calm):
+	case <-time.After(d):
 		return true
 	}
 }

@@ -36,8 +36,8 @@ spec:
 
 // containers lists the pods' containers with their ids and restart counts, in a stable order.
 func containers(h *hosts.Host, args ...string) string {
-	return h.Kubectl(append(args, "get", "pods", "--sort-by=.metadata.name", "-o",
-		`jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}{"\n"}{end}`)...)
+	return h.Kubectl(append([]string{"get", "pods", "--sort-by=.metadata.name", "-o",
+		`jsonpath={range .items[*]}{.metadata.name} {.status.containerStatuses[0].containerID} {.status.containerStatuses[0].restartCount}{"\n"}{end}`}, args...)...)
 }
 
 func startSleepers(t *testing.T, h *hosts.Host) (running string) {

@@ -209,17 +209,21 @@ func (x *copiedKeys) connects(t *testing.T) {
 // reports changes the status of the machine's Node.
 func (s thief) reports(t *testing.T, change func(*corev1.Node)) {
 	t.Helper()
-	out, err := s.kubectl("", "get", "node", "stolen", "-o", "json")
-	var node corev1.Node
-	if err != nil || json.Unmarshal([]byte(out), &node) != nil {
-		t.Fatalf("its Node: %v: %s", err, out)
-	}
-	change(&node)
-	data, err := json.Marshal(node)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if out, err := s.kubectl(string(data), "replace", "--raw=/api/v1/nodes/stolen/status", "-f", "-"); err != nil {
-		t.Errorf("reporting the status: %v: %s", err, out)
-	}
+	// The control plane taints a Node whose kubelet is silent, perhaps between the two requests.
+	hosts.Eventually(t, 30*time.Second, func() error {
+		out, err := s.kubectl("", "get", "node", "stolen", "-o", "json")
+		var node corev1.Node
+		if err != nil || json.Unmarshal([]byte(out), &node) != nil {
+			return fmt.Errorf("its Node: %v: %s", err, out)
+		}
+		change(&node)
+		data, err := json.Marshal(node)
+		if err != nil {
+			return err
+		}
+		if out, err := s.kubectl(string(data), "replace", "--raw=/api/v1/nodes/stolen/status", "-f", "-"); err != nil {
+			return fmt.Errorf("reporting the status: %v: %s", err, out)
+		}
+		return nil
+	})
 }

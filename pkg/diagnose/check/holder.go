@@ -11,6 +11,9 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/process"
 )
 
+// unseen is the holder of a port if no process is found that has it.
+const unseen = "a process that cannot be seen from here"
+
 // holder describes the process that listens on a TCP port.
 func holder(port uint16) string {
 	inodes := listeners(port)
@@ -21,7 +24,7 @@ func holder(port uint16) string {
 			return fmt.Sprintf("process %d (%s)", p.PID, commandOf(p))
 		}
 	}
-	return "a process that cannot be seen from here"
+	return unseen
 }
 
 // listeners returns the sockets that listen on the port, by their names in /proc/PID/fd.

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
@@ -68,10 +69,10 @@ func at(cfg config.Config, addr netip.Addr, number uint16, component, flag strin
 }
 
 // ports tries to listen on each port and finds out who does if that fails. Where coracle runs, its own ports count as free.
-func ports(_ context.Context, m *Machine) (found []Verdict) {
+func ports(ctx context.Context, m *Machine) (found []Verdict) {
 	for _, p := range listened(m.Config) {
 		if p.addr.Port() != 0 { // 0: the component is configured not to listen
-			found = append(found, p.try()...)
+			found = append(found, p.try(ctx, true)...)
 		}
 	}
 	if m.Running {
@@ -81,8 +82,11 @@ func ports(_ context.Context, m *Machine) (found []Verdict) {
 	return Else(found, Okf("all are free"))
 }
 
-// try listens on the port for a moment.
-func (p port) try() []Verdict {
+// passing is how long the listener of a process that is ending may still be there.
+const passing = 500 * time.Millisecond
+
+// try listens on the port for a moment. It tries again if that fails and nobody is seen who listens.
+func (p port) try(ctx context.Context, again bool) []Verdict {
 	address := p.addr.String()
 	if p.addr.Addr().IsUnspecified() {
 		address = ":" + strconv.Itoa(int(p.addr.Port())) // both families where the machine has both
@@ -97,7 +101,16 @@ func (p port) try() []Verdict {
 		if p.fix != "" {
 			fix += ", or choose another port with " + p.fix
 		}
-		return Failf(fix, "port %d, which %s needs, is taken by %s", p.addr.Port(), p.use, holder(p.addr.Port()))
+		who := holder(p.addr.Port())
+		if again && who == unseen {
+			// Perhaps a child of a coracle that has just ended: it had a copy of the listener from its fork until it has called exec.
+			select {
+			case <-ctx.Done():
+			case <-time.After(passing):
+			}
+			return p.try(ctx, false)
+		}
+		return Failf(fix, "port %d, which %s needs, is taken by %s", p.addr.Port(), p.use, who)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
 		return Failf("", "%s cannot listen on %s: this machine has no such address", p.use, p.addr.Addr())
 	}

@@ -190,14 +190,14 @@ func TestPortIsTaken(t *testing.T) {
 	defer l.Close()
 	taken := l.Addr().(*net.TCPAddr).AddrPort()
 	for _, addr := range []netip.Addr{taken.Addr(), netip.IPv6Unspecified()} {
-		expect(t, port{"the API", netip.AddrPortFrom(addr, taken.Port()), "--x=PORT"}.try(), Fail, "port "+strconv.Itoa(int(taken.Port())), "the API needs",
+		expect(t, port{"the API", netip.AddrPortFrom(addr, taken.Port()), "--x=PORT"}.try(t.Context(), true), Fail, "port "+strconv.Itoa(int(taken.Port())), "the API needs",
 			fmt.Sprintf("process %d (%s", os.Getpid(), os.Args[0]), "with --x=PORT")
 	}
-	expect(t, port{"x", netip.MustParseAddrPort("192.0.2.1:1"), ""}.try(), Fail, "no such address")
+	expect(t, port{"x", netip.MustParseAddrPort("192.0.2.1:1"), ""}.try(t.Context(), true), Fail, "no such address")
 	l.Close()
 	var found []Verdict
 	for range 5 { // another program may take a port as soon as it is free
-		if found = (port{"x", taken, ""}).try(); found == nil {
+		if found = (port{"x", taken, ""}).try(t.Context(), true); found == nil {
 			break
 		}
 		if l, err := net.Listen("tcp", "127.0.0.1:0"); err == nil {
