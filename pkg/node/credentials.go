@@ -65,6 +65,11 @@ func admitted(ctx context.Context, cfg config.Config) error {
 	var denied error
 	err = lifecycle.Until(ctx, "a server to know this node", func(ctx context.Context) error {
 		_, err := client.Cluster(ctx)
+		if errors.As(err, new(*join.Denied)) && expired(cfg) { // while it ran, or before its clock was right
+			if err = renew(ctx, cfg); err == nil {
+				_, err = client.Cluster(ctx)
+			}
+		}
 		if errors.As(err, new(*join.Denied)) || exitcode.ClassOf(err) == exitcode.Removed {
 			denied = err
 			return nil
@@ -72,6 +77,11 @@ func admitted(ctx context.Context, cfg config.Config) error {
 		return err
 	})
 	return cmp.Or(err, denied)
+}
+
+func expired(cfg config.Config) bool {
+	_, expires, err := pki.NodeCert(cfg)
+	return err == nil && time.Now().After(expires)
 }
 
 // apiAsNode returns a client that calls the servers through the balancer with the node's certificate.

@@ -31,7 +31,7 @@ func TestAgentRenewsAtTwoThirds(t *testing.T) {
 				renewals.Add(1)
 				return nil
 			},
-			Reachable: reachable, Log: log,
+			Reachable: reachable, Log: log, clockSet: make(chan struct{}),
 		}
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error)

@@ -98,6 +98,8 @@ type AgentRenewal struct {
 	Reachable <-chan struct{}
 	// Log gets a line for each renewal. Nil means logrus' standard logger.
 	Log logrus.FieldLogger
+
+	clockSet <-chan struct{} // tests set the clock
 }
 
 // Run renews until ctx is done. It is ready at once.
@@ -105,7 +107,10 @@ func (r AgentRenewal) Run(ctx context.Context, ready func()) error {
 	ready()
 	select {
 	case <-r.Reachable:
-		repeat(ctx, nil, func() time.Duration { return r.pass(ctx, logger(r.Log, "node-certificate")) })
+		if r.clockSet == nil {
+			r.clockSet, _ = watchClock(ctx) // else an error is noticed within a day
+		}
+		repeat(ctx, r.clockSet, func() time.Duration { return r.pass(ctx, logger(r.Log, "node-certificate")) })
 	case <-ctx.Done():
 	}
 	return nil
@@ -123,10 +128,14 @@ func (r AgentRenewal) pass(ctx context.Context, log logrus.FieldLogger) time.Dur
 		err = r.Renew(try)
 	}
 	if err != nil {
-		if ctx.Err() == nil {
-			log.WithError(err).Errorf("renewing the node's certificate, which expires on %s; trying again in an hour", expires.Format(time.DateOnly))
+		pause := sleepAfterErr
+		if time.Now().After(expires) { // the node is cut off until then
+			pause = shortestSleep
 		}
-		return sleepAfterErr
+		if ctx.Err() == nil {
+			log.WithError(err).Errorf("renewing the node's certificate, valid until %s; trying again in %s", expires.Format(time.DateOnly), pause)
+		}
+		return pause
 	}
 	log.Info("renewed the node's certificate")
 	if due, _, err = r.Due(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,7 +46,7 @@ func Run(ctx context.Context, cfg config.Config, resolve Resolve, waiting func(e
 		return cfg, err
 	}
 	agents, err := parseEither(cfg.Join.AgentToken, cfg.Join.AgentTokenFile)
-	if err != nil {
+	if err != nil && !((made || j.memory.Joined) && forgiven(err)) {
 		return cfg, exitcode.Usagef("the agents' token: %w", err)
 	}
 	begins := !made && !j.memory.Joined && cfg.Join.Server == ""
@@ -92,8 +93,25 @@ func newJoiner(cfg config.Config, resolve Resolve, waiting func(error)) (*joiner
 	if ca, err := pki.OwnCA(cfg.Dirs); err == nil && j.memory.Joined && cfg.Role == config.Server {
 		j.memory.CA = ca
 	}
-	j.token, err = parseEither(cfg.Join.Token, cfg.Join.TokenFile)
+	if j.token, err = parseEither(cfg.Join.Token, cfg.Join.TokenFile); err != nil && j.member() && forgiven(err) {
+		return j, nil
+	}
 	return j, exitcode.With(exitcode.Misuse, err)
+}
+
+// member reports whether the machine belongs to a cluster, so that it starts without a token.
+func (j *joiner) member() bool {
+	made, err := HasData(j.cfg)
+	return j.memory.Joined || j.cfg.Role == config.Server && made && err == nil && j.memory.Joining == ""
+}
+
+// forgiven reports, with a warning, whether an error is only that the file of a token is gone.
+func forgiven(err error) bool {
+	if !errors.Is(err, fs.ErrNotExist) {
+		return false
+	}
+	logrus.Warnf("starting without it, as this machine has joined: %v", err)
+	return true
 }
 
 // apply writes the files that are part of the settings and returns the configuration. It resolves the configuration again only if a server
@@ -121,8 +139,11 @@ func (j *joiner) agent(ctx context.Context) (config.Known, error) {
 		return config.Known{}, fmt.Errorf("%s has a server's data: run coracle server here, or forget that cluster with coracle reset", j.cfg.Dirs.Etcd())
 	}
 	due, expires, err := pki.NodeCert(j.cfg)
-	if !j.memory.Joined || err != nil || time.Now().After(expires) {
+	if !j.memory.Joined || err != nil {
 		return j.join(ctx, PathAgent)
+	}
+	if time.Now().After(expires) {
+		return j.rejoin(ctx)
 	}
 	known, err := j.refresh(ctx, pki.NodeFiles)
 	denied := errors.As(err, new(*Denied))

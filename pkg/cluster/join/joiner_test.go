@@ -38,6 +38,9 @@ type cluster struct {
 	code  int    // what it refuses with, if not 0
 	ca    []byte // what it says is its CA, if not its own
 	asked []string
+
+	reason string // of refusals
+	tokens int    // requests with a token
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -65,8 +68,12 @@ func newCluster(t *testing.T) *cluster {
 
 func (c *cluster) answer(w http.ResponseWriter, r *http.Request) {
 	c.asked = append(c.asked, r.URL.Path)
+	if r.Header.Get("Authorization") != "" {
+		c.tokens++
+	}
 	if c.code != 0 {
 		w.WriteHeader(c.code)
+		_ = json.NewEncoder(w).Encode(Refusal{Reason: c.reason})
 		return
 	}
 	ca, _ := pki.OwnCA(c.cfg.Dirs)

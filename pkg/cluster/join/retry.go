@@ -127,16 +127,23 @@ func askOne(ctx context.Context, c Client) (cluster Cluster, err error) {
 	}
 }
 
-// Renew requests a new certificate for the node's key, authenticated with the present one, and replaces the present one.
+// Renew requests a new certificate for the node's key, authenticated with the present one, and replaces the present one. Servers accept one that has
+// expired for this.
 func Renew(ctx context.Context, cfg config.Config, client Client) error {
+	_, err := renew(ctx, cfg, client)
+	return err
+}
+
+// renew does the same and returns what the server says of the cluster.
+func renew(ctx context.Context, cfg config.Config, client Client) (Cluster, error) {
 	csr, err := pki.NodeRequest(cfg.Dirs, cfg.Node.Name)
 	if err != nil {
-		return err
+		return Cluster{}, err
 	}
 	client.CertFile, client.KeyFile = pki.NodeFiles(cfg.Dirs)
 	response, err := client.Join(ctx, PathAgent, Request{Node: cfg.Node.Name, Version: version.Version, CSR: csr})
 	if err != nil {
-		return err
+		return Cluster{}, err
 	}
-	return pki.AcceptNode(cfg, client.CA, response.Cert)
+	return response.Cluster, pki.AcceptNode(cfg, client.CA, response.Cert)
 }

@@ -163,7 +163,10 @@ func parseEither(text, file string) (*Token, error) {
 	default:
 		return nil, nil
 	}
-	return &t, err
+	if err != nil {
+		return nil, err
+	}
+	return &t, nil
 }
 
 // checkLength refuses a short token with which a server begins a cluster, as its ID, which is in logs, lets people try texts on their own machine. With a
@@ -188,6 +191,7 @@ func checkLength(begins bool, own, agents *Token) error {
 // offerTokens writes the tokens that a server was started with to files, from which the control plane publishes them, so that
 // other machines can join with them. own is the token of --token and agents that of --agent-token, nil if there is none.
 func offerTokens(cfg config.Config, own, agents *Token) error {
+	lost := own == nil && cfg.Join.TokenFile != ""
 	if cfg.Join.Server != "" && own != nil && !own.Chosen {
 		own = nil // this machine joined with it; it belongs to the cluster. A plain token may be on all machines and stays valid
 	}
@@ -199,7 +203,11 @@ func offerTokens(cfg config.Config, own, agents *Token) error {
 	if own != nil && agents != nil && own.ID == agents.ID {
 		return exitcode.Usagef("the token and the agents' token are the same, and then agents could join as servers: make them different")
 	}
+	gone := map[string]bool{cfg.Dirs.Token(): own == nil && lost, cfg.Dirs.AgentToken(): agents == nil && cfg.Join.AgentTokenFile != ""}
 	for file, t := range map[string]*Token{cfg.Dirs.Token(): own, cfg.Dirs.AgentToken(): agents} {
+		if gone[file] {
+			continue // it goes on with the token of an earlier start
+		}
 		if t == nil {
 			if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
 				return fmt.Errorf("removing the token of an earlier start: %w", err)

@@ -117,10 +117,10 @@ func (g *Guard) set(node string, keys endpoint.Keys) {
 	logrus.WithField("component", "node-guard").Infof("refusing a machine that was node %s; ended %d of its requests", node, ended)
 }
 
-// Authenticator adds KeyExtra to nodes that create certificate requests.
+// Authenticator adds KeyExtra to nodes that create certificate requests, and accepts the expired certificate of a node that renews it.
 func (g *Guard) Authenticator(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
-		response, ok, err := next.AuthenticateRequest(r)
+		response, ok, err := next.AuthenticateRequest(renewable(r))
 		if err != nil || !ok || r.Method != http.MethodPost || !strings.HasPrefix(r.URL.Path, "/apis/certificates.k8s.io/") {
 			return response, ok, err
 		}

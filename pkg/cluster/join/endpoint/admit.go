@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -191,6 +192,12 @@ func clientKey(r *http.Request) string {
 func (s *Server) mayRenew(r *http.Request, who caller, key string) error {
 	if key != clientKey(r) {
 		return newRefusal(http.StatusForbidden, "a node's certificate is renewed for the key that it has")
+	}
+	if expired := r.TLS.PeerCertificates[0].NotAfter; time.Now().After(expired) {
+		if err := s.claims().checkHolder(r.Context(), who.node(), key); err != nil {
+			return err
+		}
+		s.log().WithField("from", r.RemoteAddr).Infof("renewing the certificate of node %s, which expired on %s", who.node(), expired.Format(time.DateOnly))
 	}
 	return s.claims().Renew(r.Context(), who.node(), key)
 }

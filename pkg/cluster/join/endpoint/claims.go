@@ -178,6 +178,15 @@ func (c Claims) check(ctx context.Context, name, key string) (*coordinationv1.Le
 	return nil, err
 }
 
+// checkHolder refuses a machine unless its key is recorded for the node name. A certificate that has expired proves no more than the key.
+func (c Claims) checkHolder(ctx context.Context, name, key string) error {
+	lease, err := c.check(ctx, name, key)
+	if err == nil && holder(lease) != key {
+		err = newRefusal(http.StatusForbidden, "the cluster does not know the machine of node %s any more: join again with a token", name)
+	}
+	return err
+}
+
 // Renew does the same as Check and sets the claim's renew time.
 func (c Claims) Renew(ctx context.Context, name, key string) error {
 	lease, err := c.check(ctx, name, key)

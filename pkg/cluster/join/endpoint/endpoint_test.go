@@ -2,6 +2,7 @@ package endpoint
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
@@ -66,6 +68,7 @@ type who struct {
 	groups []string
 	node   string
 	from   string
+	ago    time.Duration // since its certificate has expired, if not 0
 }
 
 var (
@@ -93,7 +96,7 @@ func (c *cluster) ask(t *testing.T, w who, m *machine, method, path string, body
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{RawSubjectPublicKeyInfo: spki}}}
+		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{{RawSubjectPublicKeyInfo: spki, NotAfter: time.Now().Add(cmp.Or(-w.ago, time.Hour))}}}
 	}
 	answer := httptest.NewRecorder()
 	c.Handler().ServeHTTP(answer, r.WithContext(request.WithUser(r.Context(), info)))
