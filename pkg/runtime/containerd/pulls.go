@@ -29,20 +29,24 @@ type Pulls struct {
 }
 
 const (
+	differPlugin   = "io.containerd.differ.v1.walking"
 	transferPlugin = "io.containerd.transfer.v1.local"
 	imagesPlugin   = "io.containerd.cri.v1.images"
 )
 
-// hook wraps containerd's transfer service. Type, ID and settings of the plugin stay, so that drop-ins for it still work. The list of
+// hook wraps containerd's transfer service, and what unpacks layers. Type, ID and settings of the plugin stay, so that drop-ins for it still work. The list of
 // plugins belongs to the process.
 func (p *puller) hook() {
 	all := registry.Graph(func(*plugin.Registration) bool { return false })
 	registry.Reset()
 	for i := range all {
 		r := &all[i]
-		if r.URI() == transferPlugin {
-			inner := r.InitFn
+		inner := r.InitFn
+		switch r.URI() {
+		case transferPlugin:
 			r.InitFn = func(ic *plugin.InitContext) (any, error) { return p.wrap(inner(ic)) }
+		case differPlugin:
+			r.InitFn = func(ic *plugin.InitContext) (any, error) { return syncLayers(inner(ic)) }
 		}
 		registry.Register(r)
 	}
