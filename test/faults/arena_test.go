@@ -50,15 +50,23 @@ type arena struct {
 const diskMiB = 1400
 
 func newArena(t *testing.T, servers, agents int) *arena {
-	a := &arena{t: t, gates: map[string]*gate{}, direct: map[string]kubernetes.Interface{}, args: map[string][]string{}}
 	limited := false
-	a.Cluster = hosts.NewCluster(t, hosts.Plan{Servers: servers, Agents: agents, Prepare: func(h *hosts.Host) []string {
+	return newArenaOf(t, hosts.Plan{Servers: servers, Agents: agents}, func(h *hosts.Host) {
 		if h.Name == fmt.Sprintf("server-%d", servers) && servers > 1 && !limited {
 			limited = true
 			h.LimitDisk(diskMiB)
 		}
+	})
+}
+
+// newArenaOf makes the cluster of a plan; prepare is called for every host after each boot.
+func newArenaOf(t *testing.T, plan hosts.Plan, prepare func(*hosts.Host)) *arena {
+	a := &arena{t: t, gates: map[string]*gate{}, direct: map[string]kubernetes.Interface{}, args: map[string][]string{}}
+	plan.Prepare = func(h *hosts.Host) []string {
+		prepare(h)
 		return a.args[h.Name]
-	}})
+	}
+	a.Cluster = hosts.NewCluster(t, plan)
 	for _, h := range a.Hosts() {
 		a.gates[h.Name] = &gate{}
 		config, err := a.Config(h, hosts.Balancer)

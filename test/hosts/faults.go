@@ -46,6 +46,24 @@ func (h *Host) LimitDisk(mib int64) {
 	h.Boot()
 }
 
+// Disk is a disk that a test made.
+type Disk interface {
+	Mount(dir string)
+	Unplug()
+}
+
+// Insert gives the host a data directory on a disk. The host must not have been used yet: it is booted again.
+func (h *Host) Insert(d Disk) {
+	h.t.Helper()
+	h.Kill()
+	d.Mount(h.Data())
+	h.t.Cleanup(func() {
+		h.Kill()
+		d.Unplug()
+	})
+	h.Boot()
+}
+
 // filler is the name of the file with which FillDisk fills a disk.
 const filler = "filler"
 

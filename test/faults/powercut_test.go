@@ -1,0 +1,195 @@
+package faults
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/coracle-dev/coracle/test/disks"
+	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
+	"github.com/coracle-dev/coracle/test/verdicts"
+)
+
+// outage is a server whose data directory is on a disk that loses what was not flushed.
+type outage struct {
+	*arena
+	host *hosts.Host
+	disk *disks.Disk
+	// broken is set while a run may leave the server unwell: the next run then takes a new one.
+	broken bool
+}
+
+// replicas is the number of pods on the server.
+const replicas = 3
+
+func newOutage(t *testing.T) *outage {
+	o := &outage{disk: disks.New(t, 4096)}
+	o.arena = newArenaOf(t, hosts.Plan{Servers: 1}, func(h *hosts.Host) {
+		if o.host == nil {
+			o.host = h
+			h.Insert(o.disk)
+			h.CopyImages()
+		}
+	})
+	o.host.Apply(fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: app}, spec: {replicas: %d, selector: {matchLabels: {app: app}}, template: {
+		metadata: {labels: {app: app}}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: "coracle.test/busybox:1", command: [sleep, "99999"]}]}}}}`, replicas))
+	o.well()
+	return o
+}
+
+// cut takes the power away and boots again: of the blocks that were not flushed it keeps none, or some at random.
+func (o *outage) cut(random *rand.Rand) {
+	o.t.Helper()
+	o.gates[o.host.Name].set(true)
+	o.host.Freeze() // all at once, as a power cut does
+	lost := o.disk.Cut([]float64{0, 0.5, 0.9}[random.IntN(3)], random)
+	o.host.Kill()
+	o.disk.Unplug()
+	o.disk.Mount(o.host.Data())
+	o.t.Logf("power cut; %d blocks lost", lost)
+	o.boot(o.host)
+}
+
+// well waits until the pods run again, and checks what pods need of the disk: the content of images, and addresses.
+func (o *outage) well() {
+	o.t.Helper()
+	o.await("all pods run", func() error {
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		api := o.direct[o.host.Name]
+		if api == nil {
+			return errors.New("no client")
+		}
+		pods, err := api.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		leased, err := o.leases()
+		if err != nil {
+			return err
+		}
+		var wanted []string
+		for _, p := range pods.Items {
+			if len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].Ready && p.Status.PodIP != "" {
+				wanted = append(wanted, p.Status.PodIP)
+			}
+		}
+		slices.Sort(wanted)
+		if len(wanted) != replicas || !slices.Equal(wanted, leased) {
+			return fmt.Errorf("%d of %d pods are ready, with the addresses %v; leased are %v", len(wanted), replicas, wanted, leased)
+		}
+		return nil
+	})
+	if err := o.layers(); err != nil {
+		o.t.Error(err)
+	}
+}
+
+// leases are the addresses that are leased to pods.
+func (o *outage) leases() (found []string, err error) {
+	err = filepath.WalkDir(o.host.Data("node", "cni"), func(path string, d fs.DirEntry, err error) error {
+		if _, not := netip.ParseAddr(filepath.Base(path)); err == nil && not == nil && !d.IsDir() {
+			found = append(found, filepath.Base(path))
+		}
+		return err
+	})
+	slices.Sort(found)
+	return found, err
+}
+
+// layers returns an error if the content of an image differs from its digest, which is the name of its file.
+func (o *outage) layers() error {
+	blobs, err := filepath.Glob(o.host.Data("node", "containerd", "*content*", "blobs", "sha256", "*"))
+	if err == nil && len(blobs) == 0 {
+		err = errors.New("no content of images was found")
+	}
+	for _, blob := range blobs {
+		err = errors.Join(err, checkDigest(blob))
+	}
+	return err
+}
+
+func checkDigest(blob string) error {
+	f, err := os.Open(blob)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	hash := sha256.New()
+	if _, err := io.Copy(hash, f); err != nil {
+		return err
+	}
+	if got := fmt.Sprintf("%x", hash.Sum(nil)); got != filepath.Base(blob) {
+		return fmt.Errorf("content %s of an image is damaged", filepath.Base(blob))
+	}
+	return nil
+}
+
+// pause waits for a random part of a duration, so that the power goes at any moment.
+func pause(random *rand.Rand, most time.Duration) {
+	<-time.After(time.Duration(random.Int64N(int64(most))))
+}
+
+// addImage puts an archive of an image where coracle finds and imports it while it runs. Its content is that of others, with other bytes
+// behind the archive's end, so that it is another file.
+func (o *outage) addImage(t *testing.T, seed uint64) {
+	t.Helper()
+	archive := hosts.Images(t)[int(seed)%len(hosts.Images(t))]
+	data, err := os.ReadFile(archive)
+	if err == nil {
+		err = os.WriteFile(o.host.Data("images", fmt.Sprintf("again-%d.tar", seed%3)), append(data, make([]byte, 1024*seed)...), 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPowerCuts cuts the power of a server under load, while it starts, and while it imports an image.
+func TestPowerCuts(t *testing.T) {
+	slots.Take(t)
+	hosts.Bin(t)
+	var o *outage
+	c := verdicts.Class{Name: "server-power-cut", Kinds: []string{"under-load", "in-start", "in-import"}, Short: 1, Long: 60}
+	c.Each(t, func(sub *testing.T, kind string, seed uint64, row *verdicts.Row) {
+		if o == nil || o.broken {
+			o = newOutage(t)
+		}
+		o.broken = true // until all is well
+		random := rand.New(rand.NewPCG(seed, uint64(len(kind))))
+		began := time.Now()
+		v := o.suffer(sub, fault{"power-" + kind, func(a *arena) []*hosts.Host {
+			pause(random, 2*time.Second)
+			if kind == "in-import" {
+				o.addImage(sub, seed)
+				pause(random, 2*time.Second)
+			}
+			o.cut(random)
+			if kind == "in-start" {
+				pause(random, 4*time.Second)
+				o.cut(random)
+			}
+			began = time.Now()
+			return a.Servers
+		}}, normal)
+		row.Acknowledged, row.Lost = v.acknowledged, len(v.lost)
+		for _, finding := range v.bad() {
+			sub.Error(finding)
+		}
+		o.well()
+		row.Seconds = time.Since(began).Seconds()
+		o.broken = sub.Failed()
+	})
+}
