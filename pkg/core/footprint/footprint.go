@@ -35,6 +35,10 @@ const (
 	// Kmsg and MachineID are files that the kubelet reads; a node makes them where the machine has none.
 	Kmsg      = "/dev/kmsg"
 	MachineID = "/etc/machine-id"
+	// LogindConfig is where the kubelet tells logind how long it may delay a shutdown.
+	LogindConfig = "/etc/systemd/logind.conf.d/99-kubelet.conf"
+	// AppArmorProfile is the profile that containerd loads for containers that choose none.
+	AppArmorProfile = "cri-containerd.apparmor.d"
 )
 
 // Part is a part of a node with what it makes.
@@ -58,7 +62,7 @@ func Parts() []Part {
 	return []Part{
 		{Name: "host", OnDemand: slices.Concat(
 			entries(ledger.Link, ServiceLink), entries(ledger.Mount, NetNSDir)),
-			Shared: slices.Concat(entries(ledger.File, Kmsg, MachineID), entries(ledger.Mount, Kmsg), sysctlEntries())},
+			Shared: slices.Concat(entries(ledger.File, Kmsg, MachineID, LogindConfig), entries(ledger.AppArmor, AppArmorProfile), entries(ledger.Mount, Kmsg), sysctlEntries())},
 		{Name: "containerd", Makes: func(cfg config.Config) []ledger.Entry {
 			return slices.Concat(entries(ledger.Dir, filepath.Dir(cfg.Dirs.CNIConfig()), CNIResults), entries(ledger.NFTTable, "ip cni_hostport", "ip6 cni_hostport"))
 		}},

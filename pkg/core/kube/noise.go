@@ -78,6 +78,8 @@ var noise = []struct {
 	// A Job or ReplicaSet that was deleted while its controller worked on it.
 	{message: "Unhandled Error", err: "failed with replicasets.apps*not found", passing: true},
 	{message: "Unhandled Error", err: "removing uncounted pods from status: jobs.batch*not found"},
+	// Two controllers that write to one object, such as a volume that is being deleted. The one that is late tries again.
+	{message: "Unhandled Error", err: "failed with*the object has been modified", passing: true},
 	// Requests that are in flight while this server's etcd stops, or while its leader changes. Clients get the error and try again.
 	{err: "raft: stopped", passing: true},
 	{message: "Unhandled Error", err: "etcdserver: request timed out", passing: true},

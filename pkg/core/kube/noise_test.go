@@ -33,6 +33,8 @@ func TestNoise(t *testing.T) {
 		{"Unhandled Error", `sync "default/web-1" failed with replicasets.apps "web-1" is forbidden: no`, false},
 		{"Unhandled Error", `syncing job: removing uncounted pods from status: jobs.batch "a" not found`, true},
 		{"Unhandled Error", `syncing job: removing uncounted pods from status: jobs.batch "a" is forbidden: no`, false},
+		{"Unhandled Error", `PV pvc-1 failed with : Operation cannot be fulfilled on persistentvolumes "pvc-1": the object has been modified; please apply your changes`, true},
+		{"Unhandled Error", `PV pvc-1 failed with : the disk is on fire`, false},
 		{"Failed to ensure lease exists, will retry", `namespaces "kube-public" not found`, false},
 		{"Failed to ensure lease exists, will retry", "connection refused", false},
 		{"anything", fmt.Sprint("asking: ", "context canceled"), true},

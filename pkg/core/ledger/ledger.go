@@ -37,6 +37,7 @@ const (
 	Cgroup      Kind = "cgroup"      // path below the root of every hierarchy: "/kubepods"; with all below it
 	Sysctl      Kind = "sysctl"      // name with dots or slashes below /proc/sys; Old and New are its values
 	Propagation Kind = "propagation" // mount point whose propagation was changed; Old and New: private, shared
+	AppArmor    Kind = "apparmor"    // name of a profile in the kernel
 	PodNetwork  Kind = "pod-network" // CIDR; routes to destinations inside it are coracle's
 )
 
@@ -73,7 +74,7 @@ type Ledger struct {
 func Open(dirs paths.Dirs) *Ledger { return &Ledger{path: dirs.Ledger()} }
 
 // Note records things that are about to be made. The entries are on disk when it returns. An entry with the same kind and
-// name is replaced if Old or New differ. A link, nft table or cgroup that exists although no entry of this boot names it
+// name is replaced if Old or New differ. A link, nft table, cgroup or AppArmor profile that exists although no entry of this boot names it
 // belongs to another program and is not recorded.
 func (l *Ledger) Note(entries ...Entry) error {
 	l.mu.Lock()

@@ -84,6 +84,20 @@ func SysctlFile(name string) string {
 	return filepath.Join("/proc/sys", name)
 }
 
+// AppArmorDir is where the kernel shows and takes AppArmor's profiles.
+const AppArmorDir = "/sys/kernel/security/apparmor"
+
+// ProfileLoaded reports whether the kernel has a profile. dir is AppArmorDir, except in tests.
+func ProfileLoaded(dir, name string) bool {
+	list, _ := os.ReadFile(filepath.Join(dir, "profiles")) // a line for each: NAME (MODE)
+	for line := range strings.Lines(string(list)) {
+		if strings.HasPrefix(line, name+" (") {
+			return true
+		}
+	}
+	return false
+}
+
 // LinkAlias is the alias of links that coracle makes. It identifies them even if the ledger is lost.
 const LinkAlias = "coracle"
 
@@ -92,7 +106,7 @@ const RuleComment = "coracle"
 
 // volatile reports whether things of this kind live in the kernel, so that they end with the boot.
 func (k Kind) volatile() bool {
-	return slices.Contains([]Kind{Link, NFTTable, NFTRule, Mount, Cgroup, Sysctl, Propagation}, k)
+	return slices.Contains([]Kind{Link, NFTTable, NFTRule, Mount, Cgroup, Sysctl, Propagation, AppArmor}, k)
 }
 
 // Foreign reports whether a link, nft table or cgroup exists that is not in the ledger. Call it after Note, which records
@@ -119,6 +133,8 @@ func (l *Ledger) exists(e Entry) bool {
 				return true
 			}
 		}
+	case AppArmor:
+		return ProfileLoaded(AppArmorDir, e.Name)
 	case NFTTable:
 		return l.TableExists != nil && l.TableExists(e.Name)
 	}

@@ -2,7 +2,9 @@ package host
 
 import (
 	"net/netip"
+	"path/filepath"
 
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/ledger"
 )
 
@@ -28,5 +30,24 @@ func Prepare(l *ledger.Ledger, run string, ips []netip.Addr, ipv6 bool) error {
 	if err := ensureMachineID(l); err != nil {
 		return err
 	}
+	if err := noteDaemons(l, Probe()); err != nil {
+		return err
+	}
 	return DelegateCgroups("/sys/fs/cgroup")
+}
+
+// noteDaemons notes what the kubelet and containerd tell the machine's logind and AppArmor.
+func noteDaemons(l *ledger.Ledger, f Facts) error {
+	if f.Logind {
+		if err := l.MkdirAll(filepath.Dir(footprint.LogindConfig), 0o755); err != nil {
+			return err
+		}
+		if err := l.NoteFile(footprint.LogindConfig); err != nil {
+			return err
+		}
+	}
+	if f.AppArmor {
+		return l.Note(ledger.Entry{Kind: ledger.AppArmor, Name: footprint.AppArmorProfile})
+	}
+	return nil
 }

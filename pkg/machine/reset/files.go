@@ -37,6 +37,9 @@ func findFiles(_ context.Context, m *machine) ([]Item, error) {
 	}
 	for _, e := range m.entries(ledger.File) {
 		written(m.host(e.Name))
+		if n := len(items); e.Name == footprint.LogindConfig && n > 0 && items[n-1].Name == m.host(e.Name) {
+			items[n-1].remove = m.removeLogindConfig
+		}
 	}
 	if m.here() {
 		written(m.host(m.dirs.CNIConfig()))

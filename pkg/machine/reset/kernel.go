@@ -94,7 +94,20 @@ func findSettings(_ context.Context, m *machine) ([]Item, error) {
 		items = append(items, Item{Kind: "sysctl", Name: e.Name, Detail: fmt.Sprintf("from %s back to %s", e.New, e.Old),
 			remove: func(context.Context) error { return os.WriteFile(file, []byte(e.Old), 0o644) }})
 	}
-	return append(items, m.propagations()...), nil
+	return slices.Concat(items, m.profiles(), m.propagations()), nil
+}
+
+// profiles returns AppArmor's profiles that containerd has loaded. Another containerd that runs here loads them again with its next container.
+func (m *machine) profiles() (items []Item) {
+	for _, e := range m.entries(ledger.AppArmor) {
+		if dir := m.host(ledger.AppArmorDir); ledger.ProfileLoaded(dir, e.Name) {
+			items = append(items, Item{Kind: "AppArmor profile", Name: e.Name,
+				remove: func(context.Context) error {
+					return os.WriteFile(filepath.Join(dir, ".remove"), []byte(e.Name), 0o644)
+				}})
+		}
+	}
+	return items
 }
 
 // propagations returns one item for all mounts that coracle made shared.

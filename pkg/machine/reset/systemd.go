@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
 )
@@ -40,6 +41,18 @@ func services(cgroups string) (units []string) {
 		}
 	}
 	return units
+}
+
+// removeLogindConfig removes what the kubelet has told logind, and makes logind read its configuration again.
+func (m *machine) removeLogindConfig(ctx context.Context) error {
+	if err := m.removeTree(m.host(footprint.LogindConfig)); err != nil {
+		return err
+	}
+	if m.root == "" && underSystemd() {
+		// systemd before version 256 has no "reload" for it. Without a logind, nothing has to be told.
+		_ = systemctl(ctx, "kill", "--signal=HUP", "systemd-logind.service")
+	}
+	return nil
 }
 
 // systemctl runs systemctl and waits for its end.
