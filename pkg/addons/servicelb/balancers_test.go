@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -233,6 +234,16 @@ func TestShadows(t *testing.T) {
 	}
 	if events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{}); err != nil || len(events.Items) != 1 {
 		t.Errorf("the events are %v, %v", events, err)
+	}
+	for _, gone := range []snapshot{{services: in.services, nodes: []*corev1.Node{member("b", "10.0.0.2")}}, {nodes: in.nodes}} {
+		if c.forget(in); len(c.shadowed) != 1 {
+			t.Fatalf("it remembers %v", c.shadowed)
+		}
+		before := maps.Clone(c.shadowed)
+		if c.forget(gone); len(c.shadowed) != 0 {
+			t.Errorf("it still remembers %v", c.shadowed)
+		}
+		c.shadowed = before
 	}
 	in.nodes = []*corev1.Node{member("a", "10.0.0.1")}
 	if got := in.plan(nil).outcomes[0].shadows; len(got) > 0 {

@@ -65,6 +65,7 @@ func (c *controller) sync(ctx context.Context) (soon time.Duration, err error) {
 		services: services, nodes: listOf[*corev1.Node](c.feed.nodes), endpoints: c.feed.endpoints(),
 		lost: c.alive.lost(), nodePorts: nodePorts, since: c.since, now: time.Now(),
 	}
+	c.forget(in)
 	p := in.plan(c.Reserved)
 	if p.grants {
 		if in.external, err = c.external(ctx); err != nil {
@@ -186,6 +187,14 @@ func (c *controller) reportShadows(ctx context.Context, o outcome, mu *sync.Mute
 		}
 	}
 	return err
+}
+
+// forget drops the events about Services and nodes that are gone.
+func (c *controller) forget(in snapshot) {
+	maps.DeleteFunc(c.shadowed, func(key shadowed, _ bool) bool {
+		return !slices.ContainsFunc(in.services, func(s *corev1.Service) bool { return s.UID == key.service }) ||
+			!slices.ContainsFunc(in.nodes, func(n *corev1.Node) bool { return n.Name == key.node })
+	})
 }
 
 // nodePorts returns the NodePorts of all Services if any Service of type LoadBalancer requests a port of their range.
