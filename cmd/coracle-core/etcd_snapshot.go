@@ -84,11 +84,11 @@ func (i installation) saveSnapshot(ctx context.Context, file string) (member.Dat
 			return none, fmt.Errorf("making the directory for backups: %w", err)
 		}
 	}
-	temp, err := os.MkdirTemp(dir, ".snapshot-*") // for root only
+	temp, done, err := backup.TempDir(dir)
 	if err != nil {
-		return none, fmt.Errorf("writing a backup: %w", err)
+		return none, err
 	}
-	defer os.RemoveAll(temp)
+	defer done()
 	db := filepath.Join(temp, "db")
 	found, err := member.Save(ctx, i.dirs.EtcdSocket(), db)
 	if err != nil {

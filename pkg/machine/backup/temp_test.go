@@ -1,0 +1,65 @@
+package backup
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestTempDir: what a killed save has left is removed by the next one, and nothing that is in use or somebody else's.
+func TestTempDir(t *testing.T) {
+	dir := t.TempDir()
+	make := func(name string, mode os.FileMode, files ...string) string {
+		path := filepath.Join(dir, name)
+		if err := os.Mkdir(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if err := os.WriteFile(filepath.Join(path, f), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return path
+	}
+	exists := func(path string) bool {
+		_, err := os.Lstat(path)
+		return err == nil
+	}
+	killed, empty := make(".snapshot-1", 0o700, "db.part"), make(".snapshot-2", 0o700)
+	stays := []string{make(".snapshot-3", 0o700, "notes"), make(".snapshot-4", 0o755), make("snapshot-5", 0o700), make(".snapshot-6", 0o700, "db")}
+	busy, err := lock(stays[3], unix.LOCK_EX)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer busy.Close()
+	target := make("elsewhere", 0o700, "db")
+	if err := os.Symlink(target, filepath.Join(dir, ".snapshot-7")); err != nil {
+		t.Fatal(err)
+	}
+	first, doneFirst, err := TempDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, doneSecond, err := TempDir(dir) // at the same time
+	if err != nil {
+		t.Fatal(err)
+	}
+	if exists(killed) || exists(empty) {
+		t.Error("what was left is still there")
+	}
+	for _, path := range append(stays, filepath.Join(target, "db"), first, second) {
+		if !exists(path) {
+			t.Errorf("%s was removed", path)
+		}
+	}
+	doneFirst()
+	doneSecond()
+	if exists(first) || exists(second) {
+		t.Error("the directory stays")
+	}
+	if _, _, err := TempDir(filepath.Join(dir, "missing")); err == nil {
+		t.Error("in a directory that is not there")
+	}
+}
