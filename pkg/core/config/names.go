@@ -1,6 +1,8 @@
 package config
 
 import (
+	"crypto/x509"
+	"encoding/pem"
 	"net/netip"
 	"regexp"
 	"strings"
@@ -49,7 +51,29 @@ func (d *decoder) nodeName(v *value) string {
 		d.add("%s: this host's name %q cannot be a node name, which must consist of %s, 63 at most; give one with --node-name",
 			v.label(), host, NodeNameForm)
 	}
+	if former := d.formerName(); former != "" && (name == "localhost" || strings.HasPrefix(name, "localhost.")) {
+		name = former
+	}
 	v.derive(name)
+	return name
+}
+
+// formerName returns the node name in the certificate of the last start, "" if there is none. A host is called localhost until DHCP or a service has
+// named it; a node that followed would lose its Node, with the volumes and pods on it.
+func (d *decoder) formerName() string {
+	data, _ := d.host.readFile(d.nodeCert)
+	block, _ := pem.Decode(data)
+	if block == nil {
+		return ""
+	}
+	cert, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return ""
+	}
+	name, found := strings.CutPrefix(cert.Subject.CommonName, "system:coracle:node:")
+	if !found || !IsNodeName(name) {
+		return ""
+	}
 	return name
 }
 

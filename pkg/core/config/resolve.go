@@ -40,6 +40,7 @@ func resolve(role Role, args, environ []string, h host, known *Known) (Config, r
 	remarks := r.translate()
 	d := &decoder{problems: &p, host: h, role: role}
 	dirs := d.dirs(r)
+	d.nodeCert = filepath.Join(dirs.NodePKI(), "node.crt")
 	if known == nil {
 		remembered := h.remembered(role, dirs)
 		known = &remembered
@@ -70,6 +71,8 @@ type decoder struct {
 	*problems
 	host host
 	role Role
+	// nodeCert is the file of the node's certificate, from the last start.
+	nodeCert string
 	// settled is true if the cluster's settings are known. They are not before a machine joins.
 	settled bool
 }
