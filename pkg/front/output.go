@@ -35,7 +35,7 @@ func newOutput(cfg config.Config, view func() progress.View) *output {
 	terminal := progress.IsTerminal(os.Stderr)
 	o := &output{
 		ring:  logs.OpenRing(cfg.Dirs.LogFile()),
-		plain: progress.Plain{W: os.Stderr, Colour: terminal && os.Getenv("NO_COLOR") == ""},
+		plain: progress.Plain{W: logs.Bounded(os.Stderr, os.Getenv("RC_SVCNAME")), Colour: terminal && os.Getenv("NO_COLOR") == ""},
 		json:  cfg.Log.Format == "json",
 		end:   func() {},
 	}
