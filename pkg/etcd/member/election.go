@@ -20,6 +20,9 @@ func (l life) elect(ctx context.Context) error {
 	server := l.server.Server
 	self := uint64(server.MemberID())
 	for server.Leader() == 0 {
+		if l.unfinished() {
+			return errUnfinished
+		}
 		message := raftpb.Message{Type: raftpb.MsgTimeoutNow.Enum(), To: &self, From: &self}
 		if !l.alone() {
 			if err := l.openPeers(); err != nil {
@@ -39,17 +42,34 @@ func (l life) elect(ctx context.Context) error {
 	return nil
 }
 
+// errUnfinished is the error of a first member whose log has no entry, because its very first start was interrupted.
+var errUnfinished = errors.New("etcd's first start was interrupted")
+
+// unfinished reports whether the log of a first member has not even the entry that makes it a member: etcd then waits for ever. Its
+// commit index is saved together with that entry, so nothing was written yet, and the database has no revision.
+func (l life) unfinished() bool {
+	status, ok := raftStatus()
+	return ok && status.ID == uint64(l.server.Server.MemberID()) && status.GetCommit() == 0 && l.server.Server.KV().Rev() <= 1 &&
+		!l.joining && !l.hadPeers() && len(l.server.Server.Cluster().Members()) == 0
+}
+
 const electionRetry = 5 * time.Millisecond
 
 // caughtUp reports whether raft has applied the entries that were committed before the start. A candidate looks for changes of the
-// membership among unapplied entries, and panics if the log was compacted meanwhile. expvar is the only access to raft's state.
+// membership among unapplied entries, and panics if the log was compacted meanwhile.
 func caughtUp() bool {
+	status, ok := raftStatus()
+	return ok && status.Applied >= status.GetCommit()
+}
+
+// raftStatus returns raft's state, to which expvar is the only access.
+func raftStatus() (raft.Status, bool) {
 	published, ok := expvar.Get("raft.status").(expvar.Func)
 	if !ok {
-		return false
+		return raft.Status{}, false
 	}
 	status, ok := published.Value().(raft.Status)
-	return ok && status.Applied >= status.GetCommit()
+	return status, ok
 }
 
 // errRestart is the error of a member that must be started again with its present data.

@@ -33,7 +33,7 @@ func (l life) run(ctx context.Context, ready func()) error {
 	switch {
 	case err == nil:
 		l.handOver()
-	case errors.Is(err, errRestart):
+	case errors.Is(err, errRestart), errors.Is(err, errUnfinished):
 		l.server.Server.HardStop() // Close would wait for the servers of clients, which wait until the member is ready
 	case !errors.Is(err, errRemoved):
 		return l.explain(err) // etcd's goroutines have ended or are stuck, so it is not closed
@@ -50,6 +50,9 @@ func (l life) await(ctx context.Context, steps <-chan error, ready func()) error
 		case err := <-steps:
 			if ctx.Err() != nil {
 				return nil
+			}
+			if errors.Is(err, errUnfinished) {
+				return err
 			}
 			if err != nil {
 				return l.cause(err)

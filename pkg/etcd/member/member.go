@@ -64,6 +64,12 @@ func (e *Etcd) Run(ctx context.Context, ready func()) error {
 			again = true
 			continue
 		}
+		if errors.Is(err, errUnfinished) && ctx.Err() == nil {
+			if err := os.RemoveAll(filepath.Join(e.Dir, "member")); err != nil {
+				return fmt.Errorf("removing the files of an interrupted start: %w", err)
+			}
+			continue
+		}
 		if !errors.Is(err, errRemoved) || ctx.Err() != nil {
 			return err
 		}

@@ -5,6 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	etcdwal "go.etcd.io/etcd/server/v3/storage/wal"
+	"go.uber.org/zap"
+	"google.golang.org/protobuf/proto"
 )
 
 // TestRebuild damages the database of a member that has its whole log: it makes the database again. Once it has deleted a part of
@@ -68,6 +73,31 @@ func TestNeverWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "db"), make([]byte, 16<<10), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	err, stop := run(t, e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop()
+}
+
+// TestUnfinished: a power cut in the first start leaves a log without the entry that makes this server a member.
+func TestUnfinished(t *testing.T) {
+	e := newEtcd(t)
+	dir := filepath.Join(e.Dir, "member", "wal")
+	data, err := proto.Marshal(&pb.Metadata{NodeID: proto.Uint64(1), ClusterID: proto.Uint64(2)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(e.Dir, "member", "snap"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	log, err := etcdwal.Create(zap.NewNop(), dir, data)
+	if err == nil {
+		err = log.Close()
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	err, stop := run(t, e)
