@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,9 @@ func testExpiredAgent(t *testing.T, server, agent *hosts.Host) {
 // expire replaces a certificate in a file by one of the same key whose validity has ended a month ago. What else is in the file stays.
 func expire(t *testing.T, ca tls.Certificate, file string) {
 	t.Helper()
+	if target, err := os.Readlink(file); err == nil { // with the path that it has on the host
+		file = filepath.Join(filepath.Dir(file), filepath.Base(target))
+	}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
