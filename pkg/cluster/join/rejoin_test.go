@@ -91,6 +91,14 @@ func TestComesBackExpired(t *testing.T) {
 	if _, err := joinerOf(t, cfg).agent(t.Context()); exitcode.ClassOf(err) != exitcode.Removed {
 		t.Errorf("removed: %v", err)
 	}
+	before := newCluster(t)
+	before.code, j = http.StatusUnauthorized, joinerOf(t, cfg)
+	before.cfg = c.cfg // an older server of the same cluster, which denies it, is asked first
+	j.memory.Servers = []string{strings.TrimPrefix(before.serveAs(t, c.cfg), "https://"), strings.TrimPrefix(c.url, "https://")}
+	j.cfg.Join.Server = ""
+	if _, err := j.agent(t.Context()); exitcode.ClassOf(err) != exitcode.Removed {
+		t.Errorf("removed, says one of two servers: %v", err)
+	}
 	stranger := newCluster(t) // has the address of the server now
 	cfg.Join.Server = stranger.url
 	j = joinerOf(t, cfg)
@@ -105,6 +113,11 @@ func TestComesBackExpired(t *testing.T) {
 	if _, err := j.agent(t.Context()); err != nil {
 		t.Errorf("with one server of several: %v", err)
 	}
+}
+
+// serveAs serves with the certificate of another cluster's server.
+func (c *cluster) serveAs(t *testing.T, cfg config.Config) string {
+	return serveAs(t, cfg, c.answer)
 }
 
 func mustCA(t *testing.T, c *cluster) []byte {

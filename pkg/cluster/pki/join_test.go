@@ -1,9 +1,16 @@
 package pki
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"io/fs"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -84,6 +91,10 @@ func TestBadRequests(t *testing.T) {
 		{"cut", string(csr[:len(csr)/2]), "boat-2", "not in PEM form"},
 		{"damaged", strings.Replace(string(csr), "\nMI", "\nAA", 1), "boat-2", "certificate request"},
 		{"no request", strings.ReplaceAll(string(csr), "CERTIFICATE REQUEST", "CERTIFICATE"), "boat-2", "not in PEM form"},
+		{"with addresses", altered(t, func(r *x509.CertificateRequest) { r.IPAddresses = []net.IP{{192, 0, 2, 1}} }), "boat-2", "alternative names"},
+		{"with names", altered(t, func(r *x509.CertificateRequest) { r.DNSNames = []string{"kubernetes"} }), "boat-2", "alternative names"},
+		{"of no group", altered(t, func(r *x509.CertificateRequest) { r.Subject.Organization = nil }), "boat-2", "is for"},
+		{"of the masters", altered(t, func(r *x509.CertificateRequest) { r.Subject.Organization = []string{"system:masters"} }), "boat-2", "is for"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if _, err := SignNode(server.Dirs, []byte(tc.csr), tc.node); err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -91,6 +102,22 @@ func TestBadRequests(t *testing.T) {
 			}
 		})
 	}
+}
+
+// altered is a request for node boat-2 that asks for something else too.
+func altered(t *testing.T, change func(*x509.CertificateRequest)) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &x509.CertificateRequest{Subject: pkix.Name{CommonName: NodeUser + "boat-2", Organization: []string{NodeGroup}}}
+	change(r)
+	der, err := x509.CreateCertificateRequest(rand.Reader, r, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: blockRequest, Bytes: der}))
 }
 
 // A certificate for somebody else's key, or by another authority, is not accepted.

@@ -268,6 +268,9 @@ func TestNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.want(t, node, m, join.PathAgent, 200, "") // somebody deleted the claim, or the node registered again
+	if claim, err := c.claims().get(t.Context(), "a"); err != nil || registered(claim) {
+		t.Errorf("a new claim counts as that of a machine which registered: %v", err)
+	}
 	get(other, join.PathCluster, 403, "another machine's now")
 }
 
