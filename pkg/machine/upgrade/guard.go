@@ -27,12 +27,13 @@ type engine struct {
 	place
 	at           func(step string) // called before each step, so that a test can stop it there
 	now          func() time.Time
+	uptime       func() time.Duration
 	boot         string
 	removeTables func(names ...string) error // removes nft tables
 }
 
 func newEngine(data string) *engine {
-	return &engine{place: place(data), at: func(string) {}, now: time.Now, boot: bootID(), removeTables: nft.Remove}
+	return &engine{place: place(data), at: func(string) {}, now: time.Now, uptime: uptime, boot: bootID(), removeTables: nft.Remove}
 }
 
 // Guard is run by the old version's executable before each start of the service while a trial is pending. It begins the trial
@@ -81,7 +82,7 @@ func (e *engine) guard() error {
 	}
 	switch s.Phase {
 	case Armed:
-		if s.Boot != e.boot || e.now().Sub(s.Armed) > fresh || e.now().Before(s.Armed) {
+		if s.Boot != e.boot || e.uptime()-s.ArmedUptime > fresh {
 			return e.cancel(s, errors.New("the upgrade was interrupted before it began"))
 		}
 		return e.begin(s)
@@ -115,7 +116,8 @@ func (e *engine) begin(s State) error {
 		return e.cancel(s, errors.Join(errors.New("the new executable is not as it was put in place"), err))
 	}
 	e.at("write trial")
-	s.Phase, s.Began = Trial, e.now()
+	forget(s.Dirs)
+	s.Phase, s.Began, s.BeganUptime = Trial, e.now(), e.uptime()
 	now, err := e.change(func(now *State) bool {
 		if now.Phase != Armed {
 			return false // the watcher has given it up meanwhile
@@ -290,7 +292,7 @@ func (e *engine) why(s State) string {
 		return "the machine was restarted while it was on trial"
 	}
 	p, ok, err := state.Read(s.Dirs, state.Front)
-	if err != nil || !ok || p.Started.Before(s.Began) {
+	if err != nil || !ok {
 		return unexplained
 	}
 	return cmp.Or(lastExit(p), "it ended, or was restarted, while it was on trial")

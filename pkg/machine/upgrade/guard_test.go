@@ -65,7 +65,7 @@ func (m *machine) arm(change func(*State)) {
 	}
 	from, _ := release.SumFile(m.binary)
 	to, _ := release.SumFile(next(m.binary))
-	s := State{Phase: Armed, Service: "coracle", Binary: m.binary, Dirs: m.dirs, Datastore: true, Boot: m.boot, Armed: time.Now(),
+	s := State{Phase: Armed, Service: "coracle", Binary: m.binary, Dirs: m.dirs, Datastore: true, Boot: m.boot, Armed: time.Now(), ArmedUptime: uptime(),
 		From: Build{"v1.37.1+coracle.1", from}, To: Build{"v1.37.1+coracle.2", to}}
 	if change != nil {
 		change(&s)
@@ -81,7 +81,7 @@ type died struct{}
 // guard runs the guard, which dies at the step that left says: 0 for the next one. It returns whether it lived.
 func (m *machine) guard(left *int, steps *[]string) (lived bool) {
 	m.t.Helper()
-	e := &engine{place: m.place(), now: time.Now, boot: m.boot, at: func(step string) {
+	e := &engine{place: m.place(), now: time.Now, uptime: uptime, boot: m.boot, at: func(step string) {
 		if steps != nil {
 			*steps = append(*steps, step)
 		}
@@ -114,7 +114,7 @@ func (m *machine) start(left *int, steps *[]string, powerLoss bool) (running str
 		}
 	}
 	running = m.read(m.binary)
-	for _, path := range []string{filepath.Join(m.dirs.Etcd(), "member", "snap", "db"), filepath.Join(m.dirs.PKI(), "ca.key"), m.dirs.ServerCluster()} {
+	for _, path := range []string{filepath.Join(m.dirs.Etcd(), "member", "snap", "db"), filepath.Join(m.dirs.Etcd(), "member", "wal", "1.wal"), filepath.Join(m.dirs.PKI(), "ca.key"), m.dirs.ServerCluster()} {
 		if m.read(path) == "" {
 			m.t.Errorf("the %s version runs without %s", running, path)
 		}
@@ -283,9 +283,10 @@ func TestGuard(t *testing.T) {
 		{name: "external datastore", arm: func(_ *machine, s *State) { s.Datastore, s.Kept = false, "elsewhere" },
 			trial: func(*machine) {}, want: RolledBack, runs: "old", data: "new"},
 		{name: "armed in another boot", arm: func(_ *machine, s *State) { s.Boot = "zeroth" }, want: Cancelled, runs: "old", data: "old", because: "interrupted before"},
-		{name: "armed long ago", arm: func(_ *machine, s *State) { s.Armed = s.Armed.Add(-time.Hour) }, want: Cancelled, runs: "old", data: "old", because: "interrupted before"},
-		{name: "armed by a clock that went back", arm: func(_ *machine, s *State) { s.Armed = s.Armed.Add(time.Hour) }, want: Cancelled, runs: "old", data: "old", because: "interrupted before"},
-		{name: "armed some minutes ago", arm: func(_ *machine, s *State) { s.Armed = s.Armed.Add(-fresh + time.Minute) }, want: Committed, runs: "new", data: "new"},
+		{name: "armed long ago", arm: func(_ *machine, s *State) { s.ArmedUptime -= time.Hour }, want: Cancelled, runs: "old", data: "old", because: "interrupted before"},
+		{name: "armed by a clock that was set back since", arm: func(_ *machine, s *State) { s.Armed = s.Armed.Add(time.Hour) }, want: Committed, runs: "new", data: "new"},
+		{name: "armed by a clock that was set forward since", arm: func(_ *machine, s *State) { s.Armed = time.Time{} }, want: Committed, runs: "new", data: "new"},
+		{name: "armed some minutes ago", arm: func(_ *machine, s *State) { s.ArmedUptime -= fresh - time.Minute }, want: Committed, runs: "new", data: "new"},
 		{name: "old data wanted where another server joined", arm: func(m *machine, s *State) { s.OldData = true; m.write(peersMark(m.dirs), "") },
 			want: Cancelled, runs: "old", data: "old", because: "cannot be restored"},
 		{name: "new file changed", arm: func(m *machine, _ *State) { m.write(next(m.binary), "other") }, want: Cancelled, runs: "old", data: "old", because: "not as it was"},
@@ -384,7 +385,7 @@ func TestOneFailure(t *testing.T) {
 		m.arm(nil)
 		s := m.state()
 		m.guard(&never, nil)
-		e := &engine{place: m.place(), at: func(string) {}, now: func() time.Time { return s.Armed.Add(time.Duration(i) * time.Minute) }, boot: m.boot,
+		e := &engine{place: m.place(), at: func(string) {}, now: func() time.Time { return s.Armed.Add(time.Duration(i) * time.Minute) }, uptime: uptime, boot: m.boot,
 			removeTables: func(...string) error { return nil }}
 		if err := e.guard(); err != nil {
 			t.Fatal(err)
@@ -431,7 +432,7 @@ func TestOldExecutableMissing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e := &engine{place: m.place(), at: func(string) {}, now: time.Now, boot: m.boot,
+	e := &engine{place: m.place(), at: func(string) {}, now: time.Now, uptime: uptime, boot: m.boot,
 		removeTables: func(...string) error { return nil }}
 	if err := e.guard(); err == nil || m.state().Phase != Restoring {
 		t.Errorf("the trial is %s, and the error %v", m.state().Phase, err)

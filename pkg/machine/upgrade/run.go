@@ -141,7 +141,7 @@ func (u *upgrading) prepare(ctx context.Context) (State, error) {
 	if err := u.keepOld(s); err != nil {
 		return s, fmt.Errorf("keeping the installed version: %w", err)
 	}
-	s.Armed = time.Now()
+	s.Armed, s.ArmedUptime = time.Now(), uptime()
 	return s, u.write(s)
 }
 

@@ -54,7 +54,11 @@ type State struct {
 	Timeout time.Duration `json:"timeout"` // for becoming ready
 	Hold    time.Duration `json:"hold"`    // for staying ready
 
-	Boot  string    `json:"boot"` // the boot of the machine in which it was armed
+	Boot string `json:"boot"` // the boot of the machine in which it was armed
+	// ArmedUptime and BeganUptime are of that boot, see uptime. Armed, Began and Ended are for people: clocks may be set.
+	ArmedUptime time.Duration `json:"armedUptime,omitempty"`
+	BeganUptime time.Duration `json:"beganUptime,omitempty"`
+
 	Armed time.Time `json:"armed"`
 	Began time.Time `json:"began,omitzero"` // of the trial
 	Ended time.Time `json:"ended,omitzero"`

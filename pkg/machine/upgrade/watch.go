@@ -23,6 +23,8 @@ type watcher struct {
 	judged    bool      // the service has been restarted because the new version does not work
 	failedAt  time.Time // of the last restart that failed
 	reason    string    // the service manager's error of the first restart
+	uptime    func() time.Duration
+	ready     time.Duration // uptime when the new version was first seen ready
 }
 
 // look is the interval at which the watcher reads the state of a trial.
@@ -41,7 +43,7 @@ func Watch(ctx context.Context, data string, m initsystem.Manager) error {
 		return err
 	}
 	defer lock.Close()
-	w := &watcher{place: place(data), manager: m, restarted: make(chan error, 8)}
+	w := &watcher{place: place(data), manager: m, restarted: make(chan error, 8), uptime: uptime}
 	s, ok, err := Read(data)
 	if err != nil || !ok {
 		return err
@@ -134,18 +136,19 @@ func (w *watcher) judge(ctx context.Context, s State) error {
 
 // fault returns why the version on trial does not work, "" if it may continue.
 func (w *watcher) fault(ctx context.Context, s State) string {
-	front, ok, _ := state.Read(s.Dirs, state.Front)
-	if !ok || front.Started.Before(s.Began) {
-		front = state.Process{}
-	}
+	front, _, _ := state.Read(s.Dirs, state.Front)
 	if how, err := w.manager.State(ctx, s.Service); err == nil && how.Running == initsystem.Failed {
 		return cmp.Or(lastExit(front), unexplained)
 	}
-	ran := time.Since(s.Began)
+	now := w.uptime()
 	switch {
-	case front.Ready.IsZero() && ran > s.Timeout:
-		return fmt.Sprintf("it was not ready within %v%s", s.Timeout, awaited(s, front))
-	case !front.Ready.IsZero() && time.Since(front.Ready) > s.Hold+slack:
+	case front.Ready.IsZero():
+		if w.ready = 0; now-s.BeganUptime > s.Timeout {
+			return fmt.Sprintf("it was not ready within %v%s", s.Timeout, awaited(s, front))
+		}
+	case w.ready == 0:
+		w.ready = now
+	case now-w.ready > s.Hold+slack:
 		return "it was ready, but did not confirm that it stayed so"
 	}
 	return ""
@@ -162,7 +165,7 @@ func awaited(s State, front state.Process) string {
 	}
 	for _, name := range []string{state.ControlPlane, state.Node} {
 		p, ok, err := state.Read(s.Dirs, name)
-		if err != nil || !ok || p.Started.Before(s.Began) {
+		if err != nil || !ok {
 			continue
 		}
 		for _, u := range p.Units {
