@@ -1,9 +1,12 @@
 package upgrade
 
 import (
+	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/state"
@@ -69,5 +72,108 @@ func TestForget(t *testing.T) {
 	m.guard(&never, nil)
 	if _, ok, _ := state.Read(m.dirs, state.Front); ok || m.state().Phase != Trial {
 		t.Errorf("the front's state is there: %t; the trial is %s", ok, m.state().Phase)
+	}
+}
+
+// restarts is a service manager that counts restarts.
+type restarts struct {
+	initsystem.Manager
+	count chan struct{}
+}
+
+func (r restarts) State(context.Context, string) (initsystem.State, error) {
+	return initsystem.State{Running: initsystem.Failed}, nil
+}
+
+func (r restarts) Restart(context.Context, string) error {
+	r.count <- struct{}{}
+	return nil
+}
+
+// TestJudge: a trial that does not work is ended by one restart; one that was confirmed since the watcher looked is never taken back.
+func TestJudge(t *testing.T) {
+	for _, confirmed := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) { testJudge(t, confirmed) })
+	}
+}
+
+func testJudge(t *testing.T, confirmed bool) {
+	m := newMachine(t, t.TempDir())
+	m.arm(nil)
+	never := 1000
+	m.guard(&never, nil)
+	seen := m.state()
+	if confirmed {
+		commit(t, m)
+	}
+	manager := restarts{count: make(chan struct{}, 8)}
+	w := &watcher{place: m.place(), manager: manager, restarted: make(chan error, 8), uptime: uptime}
+	for range 3 {
+		if err := w.judge(t.Context(), seen); err != nil {
+			t.Fatal(err)
+		}
+		if !confirmed {
+			seen = m.state()
+		}
+	}
+	if confirmed {
+		if s := m.state(); s.Phase != Committed || s.Error != "" || w.judged {
+			t.Errorf("a confirmed trial is %s, %q; restarted: %t", s.Phase, s.Error, w.judged)
+		}
+		return
+	}
+	synctest.Wait()
+	if s := m.state(); s.Error != unexplained || len(manager.count) != 1 || len(w.restarted) != 1 {
+		t.Errorf("%q, %d restarts", s.Error, len(manager.count))
+	}
+}
+
+// TestGivenUp: the watcher gives up a trial while the guard copies the datastore for it. Then it does not begin.
+func TestGivenUp(t *testing.T) {
+	m := newMachine(t, t.TempDir())
+	m.arm(nil)
+	e := &engine{place: m.place(), now: time.Now, uptime: uptime, boot: m.boot, removeTables: func(...string) error { return nil }}
+	e.at = func(step string) {
+		if step == "write trial" {
+			s := m.state()
+			s.Phase, s.Error = Cancelled, "the service does not start"
+			if err := m.place().write(s); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := e.guard(); err != nil || m.state().Phase != Cancelled || m.read(m.binary) != "old" {
+		t.Errorf("%v: the trial is %s, and %s is installed", err, m.state().Phase, m.read(m.binary))
+	}
+}
+
+// TestRestoresOnce: a roll-back that is interrupted continues, and what the new version has written is in one place.
+func TestRestoresOnce(t *testing.T) {
+	m := newMachine(t, t.TempDir())
+	m.arm(nil)
+	never := 1000
+	m.start(&never, nil, false)
+	began := time.Now()
+	for turn := 0; m.state().Phase != RolledBack; turn++ {
+		func() {
+			defer func() { _ = recover() }()
+			moved := 0
+			e := &engine{place: m.place(), now: func() time.Time { return began.Add(time.Duration(turn) * time.Hour) }, uptime: uptime, boot: m.boot,
+				removeTables: func(...string) error { return nil }, at: func(step string) {
+					if strings.HasPrefix(step, "put ") {
+						if moved++; moved == 2 {
+							panic(died{})
+						}
+					}
+				}}
+			if err := e.guard(); err != nil {
+				t.Fatal(err)
+			}
+		}()
+	}
+	for _, name := range []string{"etcd-member/snap/db", "etcd-member/wal/1.wal", "pki/ca.key", "cluster.json"} {
+		if got := m.read(filepath.Join(m.state().Failed, name)); got != "new" {
+			t.Errorf("%s in %s is %q", name, m.state().Failed, got)
+		}
 	}
 }
