@@ -1,6 +1,6 @@
 # Each target is one line that calls a script, which can also be called directly.
 
-.PHONY: build image release run test machines conformance bench clean
+.PHONY: build image release run test machines faults conformance bench clean
 
 build: ## dist/coracle, everything in one file
 	scripts/build
@@ -19,6 +19,9 @@ test: ## unit and end-to-end tests
 
 machines: ## tries coracle on virtual machines of several kinds, and writes docs/machines.md
 	scripts/machines
+
+faults: ## breaks disks, and cuts the power, thousands of times, and writes docs/reliability.md
+	scripts/faults
 
 conformance: ## the parts of Kubernetes' own tests with scores in docs/conformance.md
 	for suite in netpol loadbalancers local-path volumes; do scripts/conformance $$suite || code=1; done; exit $${code:-0}

@@ -48,7 +48,7 @@ func New(t testing.TB, mib int64) *Disk {
 	if err == nil {
 		err = backing.Truncate(mib << 20)
 	}
-	d := &Disk{t: t, dir: t.TempDir(), store: &store{size: mib << 20, file: backing, dirty: map[int64][]byte{}}}
+	d := &Disk{t: t, dir: mountPoint(t), store: &store{size: mib << 20, file: backing, dirty: map[int64][]byte{}}}
 	if err == nil {
 		d.server, err = fs.Mount(d.dir, &root{store: d.store}, &fs.Options{MountOptions: fuse.MountOptions{
 			DirectMountStrict: true, FsName: "coracle-disk", MaxWrite: 512 << 10,
@@ -62,13 +62,23 @@ func New(t testing.TB, mib int64) *Disk {
 	return d
 }
 
+// mountPoint makes a directory that is not removed while it is busy.
+func mountPoint(t testing.TB) string {
+	dir, err := os.MkdirTemp("", "coracle-fuse-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.Remove(dir) })
+	return dir
+}
+
 func (d *Disk) remove() {
 	d.Heal()
-	if err := d.detach(); err != nil {
+	if err := d.detach(); err != nil && !errors.Is(err, errBusy) {
 		d.t.Errorf("removing a disk: %v", err)
 	}
 	if err := d.server.Unmount(); err != nil {
-		d.t.Errorf("removing a disk: %v", err)
+		_ = unix.Unmount(d.dir, unix.MNT_DETACH)
 	}
 	_ = d.store.file.Close()
 }
@@ -102,10 +112,17 @@ func (d *Disk) Cut(keep float64, random *rand.Rand) (lost int) {
 // Unplug detaches the disk after Cut, when the programs that used it are dead.
 func (d *Disk) Unplug() {
 	d.t.Helper()
-	if err := d.detach(); err != nil {
+	err := d.detach()
+	if errors.Is(err, errBusy) {
+		d.t.Skip(err)
+	}
+	if err != nil {
 		d.t.Fatalf("unplugging a disk: %v", err)
 	}
 }
+
+// errBusy is the error of a disk that another program still has mounted: whoever makes a mount namespace gets a copy of all mounts.
+var errBusy = errors.New("another mount namespace keeps the disk mounted")
 
 // detach unmounts the disk. A process that was killed, or the kernel, may still use it for a moment.
 func (d *Disk) detach() error {
@@ -131,7 +148,21 @@ func (d *Disk) detach() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%s is still in use", loop)
+	if mountedElsewhere("/dev/" + loop) {
+		return fmt.Errorf("%s: %w", loop, errBusy)
+	}
+	return fmt.Errorf("%s is still in use, and no mount namespace has it", loop)
+}
+
+// mountedElsewhere reports whether any process's mount namespace has a device mounted.
+func mountedElsewhere(device string) bool {
+	files, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
+	for _, file := range files {
+		if text, err := os.ReadFile(file); err == nil && strings.Contains(string(text), " "+device+" ") {
+			return true
+		}
+	}
+	return false
 }
 
 // FailWrite fails the n-th write from now on, 1 for the next, with EIO; with more than one, so many in a row.

@@ -30,7 +30,8 @@ func write(t *testing.T, path, text string, sync bool) error {
 // TestDisk: a power cut loses what was not synced and nothing else, and faults come when they were asked for.
 func TestDisk(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
-	d, dir := New(t, 64), t.TempDir()
+	dir := mountPoint(t) // removed after the disk
+	d := New(t, 64)
 	d.Mount(dir)
 	safe, unsafe := filepath.Join(dir, "safe"), filepath.Join(dir, "unsafe")
 	if err := write(t, safe, "synced", true); err != nil {

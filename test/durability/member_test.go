@@ -127,6 +127,13 @@ func (m *machine) once() (again bool) {
 	return !m.off
 }
 
+// started is how often the member was started.
+func (m *machine) started() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.starts
+}
+
 // freeze stops all that the member does, also the acknowledging.
 func (m *machine) freeze() {
 	m.mu.Lock()
@@ -148,6 +155,19 @@ func (m *machine) kill() {
 	if m.done != nil {
 		<-m.done
 	}
+}
+
+// stop ends the member in good order.
+func (m *machine) stop() {
+	m.t.Helper()
+	m.mu.Lock()
+	m.off = true
+	err := m.process.Signal(syscall.SIGTERM)
+	m.mu.Unlock()
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	<-m.done
 }
 
 // client is a client of the member, which may be down.

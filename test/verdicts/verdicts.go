@@ -8,6 +8,7 @@
 package verdicts
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
 // Row is the verdict of one run.
@@ -76,7 +79,14 @@ func (c Class) Each(t *testing.T, run func(t *testing.T, kind string, seed uint6
 				continue
 			}
 			row := Row{Class: c.Name, Kind: kind, Seed: seed, Commit: commit, Date: time.Now().UTC().Format(time.DateOnly)}
-			row.OK = t.Run(fmt.Sprintf("%s/%d", kind, seed), func(t *testing.T) { run(t, kind, seed, &row) })
+			skipped := false
+			row.OK = t.Run(fmt.Sprintf("%s/%d", kind, seed), func(t *testing.T) {
+				defer func() { skipped = t.Skipped() }()
+				run(t, kind, seed, &row)
+			})
+			if skipped {
+				continue
+			}
 			if err := row.record(dir); err != nil {
 				t.Fatal(err)
 			}
@@ -92,12 +102,13 @@ func (r Row) record(dir string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, r.Class+".jsonl"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
+	file := filepath.Join(dir, r.Class+".jsonl")
+	data, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_, err = f.Write(append(line, '\n'))
-	return errors.Join(err, f.Close())
+	data = data[:bytes.LastIndexByte(data, '\n')+1] // without a line that was cut short
+	return atomicfile.Write(file, append(append(data, line...), '\n'), 0o644)
 }
 
 // recorded are the runs of a class that have a verdict.
