@@ -25,11 +25,11 @@ import (
 // Disk is a block device with ext4, which Mount mounts.
 type Disk struct {
 	t      testing.TB
-	dir    string // of the FUSE file system
 	store  *store
-	server *fuse.Server
-	at     string // where it is mounted
-	loop   string // the device while it is attached
+	server *fuse.Server // while it is plugged in, as are the following
+	dir    string       // of the FUSE file system
+	loop   string       // the device
+	at     string       // where it is mounted
 }
 
 // New makes a disk of the given size in MiB, and removes it when the test ends. The test is skipped where there is no FUSE or no loop
@@ -42,45 +42,21 @@ func New(t testing.TB, mib int64) *Disk {
 		}
 	}
 	backing, err := os.CreateTemp("", "coracle-disk-")
-	if err == nil {
-		err = os.Remove(backing.Name()) // it lives as long as it is open
-	}
-	if err == nil {
-		err = backing.Truncate(mib << 20)
-	}
-	d := &Disk{t: t, dir: mountPoint(t), store: &store{size: mib << 20, file: backing, dirty: map[int64][]byte{}}}
-	if err == nil {
-		d.server, err = fs.Mount(d.dir, &root{store: d.store}, &fs.Options{MountOptions: fuse.MountOptions{
-			DirectMountStrict: true, FsName: "coracle-disk", MaxWrite: 512 << 10,
-		}})
-	}
-	if err != nil {
-		t.Fatalf("making a disk: %v", err)
-	}
-	t.Cleanup(d.remove)
-	d.run("mkfs.ext4", "-q", "-m", "0", "-E", "lazy_itable_init=0,nodiscard", filepath.Join(d.dir, fileName))
-	return d
-}
-
-// mountPoint makes a directory that is not removed while it is busy.
-func mountPoint(t testing.TB) string {
-	dir, err := os.MkdirTemp("", "coracle-fuse-")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.Remove(dir) })
-	return dir
-}
-
-func (d *Disk) remove() {
-	d.Heal()
-	if err := d.detach(); err != nil && !errors.Is(err, errBusy) {
-		d.t.Errorf("removing a disk: %v", err)
+	d := &Disk{t: t, store: &store{size: mib << 20, file: backing, dirty: map[int64][]byte{}}}
+	t.Cleanup(func() {
+		d.Heal()
+		d.Unplug()
+		_ = backing.Close()
+	})
+	err = backing.Truncate(mib << 20)
+	d.run("mkfs.ext4", "-q", "-m", "0", "-E", "lazy_itable_init=0,nodiscard", backing.Name())
+	if err = errors.Join(err, os.Remove(backing.Name())); err != nil { // it lives as long as it is open
+		t.Fatalf("making a disk: %v", err)
 	}
-	if err := d.server.Unmount(); err != nil {
-		_ = unix.Unmount(d.dir, unix.MNT_DETACH)
-	}
-	_ = d.store.file.Close()
+	return d
 }
 
 func (d *Disk) run(name string, args ...string) string {
@@ -92,77 +68,61 @@ func (d *Disk) run(name string, args ...string) string {
 	return string(bytes.TrimSpace(out))
 }
 
-// Mount mounts the disk at a directory, as a machine does that boots: ext4 replays its journal.
+// Mount plugs the disk in and mounts it at a directory, as a machine does that boots: ext4 replays its journal.
 func (d *Disk) Mount(dir string) {
 	d.t.Helper()
 	d.store.set(func(s *store) { s.off = false })
+	var err error
+	if d.dir, err = os.MkdirTemp("", "coracle-fuse-"); err == nil {
+		d.server, err = fs.Mount(d.dir, &root{store: d.store}, &fs.Options{MountOptions: fuse.MountOptions{
+			DirectMountStrict: true, FsName: "coracle-disk", MaxWrite: 512 << 10,
+		}})
+	}
+	if err != nil {
+		d.t.Fatalf("plugging a disk in: %v", err)
+	}
 	d.loop = d.run("losetup", "--find", "--show", filepath.Join(d.dir, fileName))
 	d.run("mount", "-t", "ext4", d.loop, dir)
 	d.at = dir
 }
 
 // Cut takes the power away: of what was written since the last flush each block is kept with the given probability, and the rest is
-// lost. All programs that use the disk must be frozen or dead. Mount comes next.
-func (d *Disk) Cut(keep float64, random *rand.Rand) (lost int) {
-	d.t.Helper()
-	lost = d.store.cut(keep, random)
-	return lost
-}
+// lost. All programs that use the disk must be frozen or dead. Unplug comes next, when they are dead, and then Mount.
+func (d *Disk) Cut(keep float64, random *rand.Rand) (lost int) { return d.store.cut(keep, random) }
 
-// Unplug detaches the disk after Cut, when the programs that used it are dead.
+// Unplug unmounts the disk and unplugs it. Whoever makes a mount namespace gets a copy of all mounts, so the kernel may keep the former
+// file system for longer. It fails there: the disk is another device when it is plugged in again.
 func (d *Disk) Unplug() {
 	d.t.Helper()
-	err := d.detach()
-	if errors.Is(err, errBusy) {
-		d.t.Skip(err)
+	if d.server == nil {
+		return
 	}
-	if err != nil {
-		d.t.Fatalf("unplugging a disk: %v", err)
+	var at unix.Stat_t
+	err := unix.Stat(d.dir, &at)
+	if err == nil {
+		err = os.WriteFile(fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", unix.Minor(at.Dev)), []byte("1"), 0o200)
 	}
+	if d.at != "" {
+		err = errors.Join(err, unmount(d.at))
+	}
+	if d.loop != "" {
+		_ = exec.Command("losetup", "--detach", d.loop).Run() // at the latest when the last file system on it is gone
+	}
+	if err = errors.Join(err, unix.Unmount(d.dir, unix.MNT_DETACH), os.Remove(d.dir)); err != nil {
+		d.t.Errorf("unplugging a disk: %v", err)
+	}
+	d.server.Wait() // it has ended, because its connection has
+	d.server, d.at, d.loop = nil, "", ""
 }
 
-// errBusy is the error of a disk that another program still has mounted: whoever makes a mount namespace gets a copy of all mounts.
-var errBusy = errors.New("another mount namespace keeps the disk mounted")
-
-// detach unmounts the disk. A process that was killed, or the kernel, may still use it for a moment.
-func (d *Disk) detach() error {
-	for deadline := time.Now().Add(20 * time.Second); d.at != ""; <-time.After(10 * time.Millisecond) {
-		err := unix.Unmount(d.at, 0)
-		if err == nil || errors.Is(err, unix.EINVAL) {
-			d.at = ""
-		} else if time.Now().After(deadline) {
-			return fmt.Errorf("unmounting %s: %w", d.at, errors.Join(err, unix.Unmount(d.at, unix.MNT_DETACH)))
+// unmount unmounts a directory. A process that was killed may still use it for a moment.
+func unmount(dir string) error {
+	for deadline := time.Now().Add(20 * time.Second); ; <-time.After(10 * time.Millisecond) {
+		err := unix.Unmount(dir, 0)
+		if err == nil || time.Now().After(deadline) {
+			return err
 		}
 	}
-	if d.loop == "" {
-		return nil
-	}
-	out, err := exec.Command("losetup", "--detach", d.loop).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("losetup --detach %s: %w: %s", d.loop, err, out)
-	}
-	loop := filepath.Base(d.loop)
-	d.loop = ""
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
-		if _, err := os.Stat("/sys/block/" + loop + "/loop/backing_file"); err != nil {
-			return nil
-		}
-	}
-	if mountedElsewhere("/dev/" + loop) {
-		return fmt.Errorf("%s: %w", loop, errBusy)
-	}
-	return fmt.Errorf("%s is still in use, and no mount namespace has it", loop)
-}
-
-// mountedElsewhere reports whether any process's mount namespace has a device mounted.
-func mountedElsewhere(device string) bool {
-	files, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
-	for _, file := range files {
-		if text, err := os.ReadFile(file); err == nil && strings.Contains(string(text), " "+device+" ") {
-			return true
-		}
-	}
-	return false
 }
 
 // FailWrite fails the n-th write from now on, 1 for the next, with EIO; with more than one, so many in a row.

@@ -30,7 +30,7 @@ func write(t *testing.T, path, text string, sync bool) error {
 // TestDisk: a power cut loses what was not synced and nothing else, and faults come when they were asked for.
 func TestDisk(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
-	dir := mountPoint(t) // removed after the disk
+	dir := t.TempDir() // removed after the disk
 	d := New(t, 64)
 	d.Mount(dir)
 	safe, unsafe := filepath.Join(dir, "safe"), filepath.Join(dir, "unsafe")
