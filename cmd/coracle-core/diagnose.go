@@ -124,7 +124,7 @@ coracle doctor -o json`,
 		if err != nil {
 			return exitcode.With(exitcode.Misuse, err)
 		}
-		report := check.Run(c.Context(), probes, doctor.Limit)
+		report := check.Run(c.Context(), probes, check.Limit{Answer: doctor.Limit})
 		err = command.Print(c.OutOrStdout(), *output, report, func(w io.Writer) error {
 			return report.Text(w, term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "")
 		})

@@ -115,9 +115,19 @@ func Names(probes []Probe) []string {
 	return names
 }
 
-// Run runs all probes at the same time, each with the time limit. A probe that does not return in time, as when a disk
+// Limit is how long a probe may take.
+type Limit struct {
+	// Answer is how long a probe waits for others, such as a name server.
+	Answer time.Duration
+	// Patience is how much longer a probe may be at work itself: a slow machine takes long to load the kernel's modules.
+	Patience time.Duration
+	// Slow, if not nil, is called when a probe needs patience, perhaps by several probes at once.
+	Slow func(Probe)
+}
+
+// Run runs all probes at the same time, each with the limit. A probe that does not return in time, as when a disk
 // hangs, is abandoned and reported as a failure.
-func Run(ctx context.Context, probes []Probe, limit time.Duration) Report {
+func Run(ctx context.Context, probes []Probe, limit Limit) Report {
 	found := make([][]Row, len(probes))
 	var all sync.WaitGroup
 	for i, p := range probes {
@@ -138,8 +148,8 @@ func worse(a, b Result) bool { return slices.Index(order, a) > slices.Index(orde
 // grace is how long a probe may continue after its time limit, to report what it waited for.
 const grace = 300 * time.Millisecond
 
-func (p Probe) rows(ctx context.Context, limit time.Duration) []Row {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+func (p Probe) rows(ctx context.Context, limit Limit) []Row {
+	ctx, cancel := context.WithTimeout(ctx, limit.Answer)
 	defer cancel()
 	began := time.Now()
 	done := make(chan []Verdict, 1)
@@ -150,18 +160,32 @@ func (p Probe) rows(ctx context.Context, limit time.Duration) []Row {
 		}
 		done <- p.Run(ctx)
 	}()
-	late := time.NewTimer(limit + grace)
-	defer late.Stop()
-	var verdicts []Verdict
-	select {
-	case verdicts = <-done:
-	case <-late.C:
+	verdicts, ok := within(done, limit.Answer+grace)
+	if !ok && limit.Patience > 0 {
+		if limit.Slow != nil {
+			limit.Slow(p)
+		}
+		verdicts, ok = within(done, limit.Patience)
+	}
+	if !ok {
 		verdicts = Failf("look for a disk or file system that hangs: dmesg, and processes in state D",
-			"the probe did not finish in %s", limit)
+			"the probe did not finish in %s", limit.Answer+limit.Patience)
 	}
 	rows := make([]Row, len(verdicts))
 	for i, v := range verdicts {
 		rows[i] = Row{Name: p.Name, About: p.About, Verdict: v, Took: time.Since(began).Milliseconds()}
 	}
 	return rows
+}
+
+// within returns what done has within a time, and whether it had something.
+func within(done <-chan []Verdict, limit time.Duration) ([]Verdict, bool) {
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	select {
+	case verdicts := <-done:
+		return verdicts, true
+	case <-late.C:
+		return nil, false
+	}
 }

@@ -51,7 +51,7 @@ func TestReport(t *testing.T) {
 			probe("second", Verdict{Fail, "this is broken", "mend it"}, Verdict{Warn, "that is odd", "look at it"}),
 			probe("third", Verdict{Skipped, "there is nothing", ""}),
 			hang,
-		}, time.Second)
+		}, Limit{Answer: time.Second})
 		if r.Result != Fail || len(r.Rows) != 5 {
 			t.Errorf("%s, %d rows", r.Result, len(r.Rows))
 		}
@@ -69,9 +69,24 @@ func TestReport(t *testing.T) {
 		}
 		time.Sleep(time.Hour) // until the one that hangs has ended
 	})
-	if r := Run(t.Context(), []Probe{probe("a", Verdict{Skipped, "x", ""})}, time.Second); r.Result != OK {
+	if r := Run(t.Context(), []Probe{probe("a", Verdict{Skipped, "x", ""})}, Limit{Answer: time.Second}); r.Result != OK {
 		t.Errorf("being skipped is %s", r.Result)
 	}
+}
+
+// TestSlowProbe finds a probe that a slow machine does not let finish.
+func TestSlowProbe(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		modules := Probe{Name: "modules", Run: func(context.Context) []Verdict {
+			time.Sleep(20 * time.Second)
+			return Okf("loaded")
+		}}
+		var slow []string
+		r := Run(t.Context(), []Probe{modules}, Limit{Answer: time.Second, Patience: time.Minute, Slow: func(p Probe) { slow = append(slow, p.Name) }})
+		if r.Result != OK || r.Rows[0].Finding != "loaded" || len(slow) != 1 {
+			t.Errorf("%+v, slow: %q", r, slow)
+		}
+	})
 }
 
 func TestOnly(t *testing.T) {

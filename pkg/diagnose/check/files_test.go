@@ -155,7 +155,7 @@ func TestOnThisMachine(t *testing.T) {
 		t.Skip("this machine has a configuration of its own: ", err)
 	}
 	m := &Machine{Config: cfg}
-	r := Run(t.Context(), m.Probes(), askTimeout*5)
+	r := Run(t.Context(), m.Probes(), Limit{Answer: askTimeout * 5})
 	seen := map[string]bool{}
 	for _, row := range r.Rows {
 		seen[row.Name] = true

@@ -47,7 +47,7 @@ func TestNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, row := range check.Run(t.Context(), probes, Limit).Rows {
+	for _, row := range check.Run(t.Context(), probes, check.Limit{Answer: Limit}).Rows {
 		if (row.Name == "processes") != (row.Result == check.Fail) {
 			t.Errorf("%s %s: %s", row.Result, row.Name, row.Finding)
 		}

@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -42,8 +43,12 @@ coracle check -o json
 coracle check --only disk-latency,disk-space`
 )
 
-// probeLimit bounds one check.
-const probeLimit = 2500 * time.Millisecond
+// probeLimit bounds one check. It says on stderr which checks a slow machine takes long for.
+func probeLimit() check.Limit {
+	return check.Limit{Answer: 2500 * time.Millisecond, Patience: 2 * time.Minute, Slow: func(p check.Probe) {
+		fmt.Fprintf(os.Stderr, "coracle: this machine is slow: still checking %s (%s)\n", p.Name, p.About)
+	}}
+}
 
 // checkArgs are the arguments of check.
 type checkArgs struct {
@@ -86,7 +91,7 @@ func (a checkArgs) run() error {
 	if err != nil {
 		return exitcode.With(exitcode.Misuse, err)
 	}
-	report := check.Run(context.Background(), probes, probeLimit)
+	report := check.Run(context.Background(), probes, probeLimit())
 	err = Print(os.Stdout, a.format, report, func(w io.Writer) error {
 		return report.Text(w, term.IsTerminal(int(os.Stdout.Fd())) && os.Getenv("NO_COLOR") == "")
 	})

@@ -172,7 +172,7 @@ func warnOfOthers(cfg config.Config, warn func(error)) {
 	if err != nil {
 		return
 	}
-	for _, row := range check.Run(context.Background(), probes, probeLimit).Rows {
+	for _, row := range check.Run(context.Background(), probes, probeLimit()).Rows {
 		if row.Result == check.Warn || row.Result == check.Fail {
 			warn(fmt.Errorf("%s: %s", row.Finding, row.Fix))
 		}
