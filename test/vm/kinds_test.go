@@ -31,7 +31,7 @@ mount /var/lib/coracle`, make, fs, options)
 func inContainer(engine string) func(*kind) {
 	return func(k *kind) {
 		k.steps, k.engine, k.packages = containerSteps, engine, "docker.io podman crun netavark iptables"
-		k.known = map[string]string{"network": "names and Services answer inside; connections from the machine to the Services' ports at the container's address fail, and why is not known yet"}
+		k.known = map[string]string{"network": "names and Services answer inside; connections from the machine to the NodePort at the container's address fail. The app's own policy, which lets only its client in, would refuse them, as they come from outside of the node; whether that is all was not tried"}
 	}
 }
 
