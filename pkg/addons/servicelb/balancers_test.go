@@ -235,7 +235,7 @@ func TestShadows(t *testing.T) {
 	if events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{}); err != nil || len(events.Items) != 1 {
 		t.Errorf("the events are %v, %v", events, err)
 	}
-	for _, gone := range []snapshot{{services: in.services, nodes: []*corev1.Node{member("b", "10.0.0.2")}}, {nodes: in.nodes}} {
+	for _, gone := range []snapshot{{services: in.services, nodes: []*corev1.Node{member("b", "10.0.0.2")}}, {services: []*corev1.Service{lb("next", 1, "80")}, nodes: in.nodes}} {
 		if c.forget(in); len(c.shadowed) != 1 {
 			t.Fatalf("it remembers %v", c.shadowed)
 		}
