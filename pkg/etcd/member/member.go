@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"go.etcd.io/etcd/server/v3/embed"
 
@@ -169,6 +170,10 @@ func (e *Etcd) start(cfg *embed.Config, fatal <-chan error) (*embed.Etcd, error)
 func (e *Etcd) explain(err error) error {
 	if errors.Is(err, os.ErrPermission) || errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("using the data in %s: %w", e.Dir, err)
+	}
+	if errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EIO) {
+		return fmt.Errorf("%w; the disk of %s fails, or was made read-only because it had failed (dmesg says why): restart the machine, "+
+			"or put the data or a backup on another disk", err, e.Dir)
 	}
 	if e.Others != nil && e.Others.Known() {
 		return fmt.Errorf("%w; if the data in %s is damaged, move it away: this server then gets it from the others", err, e.Dir)

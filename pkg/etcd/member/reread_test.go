@@ -2,8 +2,11 @@ package member
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -105,4 +108,15 @@ func TestUnfinished(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop()
+}
+
+// TestFailingDiskIsNamed: nobody is told to move data away because a disk fails.
+func TestFailingDiskIsNamed(t *testing.T) {
+	e := &Etcd{Dir: "/data"}
+	for _, cause := range []error{syscall.EIO, syscall.EROFS} {
+		got := e.explain(fmt.Errorf("writing: %w", &os.PathError{Op: "open", Path: "/data/x", Err: cause})).Error()
+		if !strings.Contains(got, "the disk of /data fails") || strings.Contains(got, "move it away") {
+			t.Errorf("%v is explained as: %s", cause, got)
+		}
+	}
 }
