@@ -69,3 +69,29 @@ func TestLocalhost(t *testing.T) {
 		}
 	}
 }
+
+// TestTokenFileIsGone: it is missed by a machine that has not joined only.
+func TestTokenFileIsGone(t *testing.T) {
+	for _, joined := range []bool{true, false} {
+		h := edge()
+		read := h.readFile
+		h.readFile = func(name string) ([]byte, error) {
+			if joined && name == "/var/lib/coracle/node/pki/node.crt" {
+				return nil, nil
+			}
+			return read(name)
+		}
+		for _, flag := range []string{"--token-file", "--agent-token-file"} {
+			role, args := Server, []string{flag + "=/etc/coracle/gone"}
+			if flag == "--token-file" {
+				role, args = Agent, append(args, "--server=https://192.0.2.1:6443")
+			}
+			if _, _, err := resolve(role, args, nil, h, nil); (err == nil) != joined {
+				t.Errorf("%s on a machine that joined (%t): %v", flag, joined, err)
+			}
+			if _, _, err := resolve(role, append(args, flag+"="+t.TempDir()), nil, h, nil); err == nil {
+				t.Errorf("%s is a directory, and that is no error", flag)
+			}
+		}
+	}
+}

@@ -1,15 +1,18 @@
 package config
 
 import (
+	"errors"
+	"io/fs"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 )
 
 func (d *decoder) join(r raw) Join {
 	j := Join{
-		Token: r["token"].one().text, TokenFile: d.file(r["token-file"]),
-		AgentToken: r["agent-token"].one().text, AgentTokenFile: d.file(r["agent-token-file"]),
+		Token: r["token"].one().text, TokenFile: d.tokenFile(r["token-file"]),
+		AgentToken: r["agent-token"].one().text, AgentTokenFile: d.tokenFile(r["agent-token-file"]),
 	}
 	if len(r["server"].items) > 0 {
 		j.Server = d.serverURL(r["server"])
@@ -23,6 +26,18 @@ func (d *decoder) join(r raw) Join {
 		d.add("%s and %s are the same, and then agents could join as servers; make the one for agents another", r["agent-token"].label(), r["token"].label())
 	}
 	return j
+}
+
+// tokenFile is file, but on a machine that was part of a cluster before, the file can be gone: package join decides whether it is needed.
+func (d *decoder) tokenFile(v *value) string {
+	if v.one().text != "" {
+		_, gone := os.Stat(d.path(v))
+		_, never := d.host.readFile(d.nodeCert)
+		if errors.Is(gone, fs.ErrNotExist) && never == nil {
+			return d.path(v)
+		}
+	}
+	return d.file(v)
 }
 
 func (d *decoder) datastore(r raw) Datastore {
