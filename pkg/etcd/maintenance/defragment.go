@@ -18,8 +18,12 @@ func (k *checker) defragment(ctx context.Context, s members.Status) error {
 		k.wasted = 0
 		return nil
 	}
+	if k.triedInVain() {
+		return nil
+	}
 	if len(s.Members) == 1 {
-		return k.defragmentNow(ctx, s)
+		_, err := k.defragmentNow(ctx, s)
+		return err
 	}
 	k.wasted++
 	leads := slices.ContainsFunc(s.Members, func(m members.MemberStatus) bool { return m.Self && m.Leader })
@@ -37,18 +41,33 @@ func (k *checker) defragment(ctx context.Context, s members.Status) error {
 				return err
 			}
 		}
-		return k.defragmentNow(ctx, s)
+		_, err = k.defragmentNow(ctx, s)
+		return err
 	})
 	return err
 }
 
-func (k *checker) defragmentNow(ctx context.Context, before members.Status) error {
+// triedInVain reports whether it is too early for another defragmentation.
+func (k *checker) triedInVain() bool {
+	return !k.fruitless.IsZero() && time.Since(k.fruitless) < tryEvery
+}
+
+// defragmentNow defragments this server's database and returns the status afterwards.
+func (k *checker) defragmentNow(ctx context.Context, before members.Status) (after members.Status, err error) {
 	began := time.Now()
+	k.fruitless = began
 	if err := k.Members.Defragment(ctx); err != nil {
-		return err
+		return after, err
+	}
+	took := time.Since(began).Round(time.Millisecond)
+	if after, err = k.Members.Own(ctx); err != nil {
+		return after, err
 	}
 	k.wasted = 0
-	logrus.WithField("component", "etcd-maintenance").WithField("took", time.Since(began).Round(time.Millisecond)).
-		Infof("defragmented etcd's database of %d MiB, of which %d MiB were in use", before.Size>>20, before.InUse>>20)
-	return nil
+	if freed := before.Size - after.Size; 2*freed >= before.Size-before.InUse {
+		k.fruitless = time.Time{}
+	}
+	logrus.WithField("component", "etcd-maintenance").WithField("took", took).
+		Infof("defragmented etcd's database of %d MiB, of which %d MiB were in use: it has %d MiB now", before.Size>>20, before.InUse>>20, after.Size>>20)
+	return after, nil
 }

@@ -46,6 +46,7 @@ const (
 	fullShare = 0.9      // of the quota; above it the database counts as full
 
 	checkEvery = time.Minute
+	tryEvery   = time.Hour       // after a defragmentation that failed or freed nothing: the member does not answer meanwhile
 	timeout    = 2 * time.Minute // of one check with all its work
 )
 
@@ -83,6 +84,8 @@ type checker struct {
 	Maintenance
 	told   []Alarm
 	wasted int // checks in a row that found enough unused space
+	// fruitless is when a defragmentation began that failed or freed nothing; zero after one that did.
+	fruitless time.Time
 }
 
 // once does one check and the work that it finds.
@@ -145,10 +148,10 @@ func (k *checker) disarm(ctx context.Context, s members.Status) (members.Status,
 	return k.Members.Own(ctx)
 }
 
-// makeRoom compacts and defragments a full database. More needs a person. Kubernetes cannot compact a full database itself,
+// makeRoom compacts a full database, and defragments it if that ends the alarm. More needs a person. Kubernetes cannot compact a full database itself,
 // because its compaction begins with a write.
 func (k *checker) makeRoom(ctx context.Context, a members.Alarm, s members.Status) error {
-	if !full(s) {
+	if !full(s.Size, s.Quota) {
 		return k.Members.Disarm(ctx, a)
 	}
 	if err := k.Members.Compact(ctx); err != nil {
@@ -157,22 +160,18 @@ func (k *checker) makeRoom(ctx context.Context, a members.Alarm, s members.Statu
 	if err := k.stagger(ctx, s); err != nil {
 		return err
 	}
-	if err := k.Members.Defragment(ctx); err != nil {
+	s, err := k.Members.Own(ctx)
+	if err != nil || full(s.InUse, s.Quota) || k.triedInVain() {
 		return err
 	}
-	after, err := k.Members.Own(ctx)
-	if err != nil {
+	after, err := k.defragmentNow(ctx, s)
+	if err != nil || full(after.Size, after.Quota) {
 		return err
-	}
-	logrus.WithField("component", "etcd-maintenance").Warnf("etcd's database was full: it had %d MiB and has %d MiB now, of at most %d MiB",
-		s.Size>>20, after.Size>>20, after.Quota>>20)
-	if full(after) {
-		return nil
 	}
 	return k.Members.Disarm(ctx, a)
 }
 
-func full(s members.Status) bool { return float64(s.Size) > fullShare*float64(s.Quota) }
+func full(size, quota int64) bool { return float64(size) > fullShare*float64(quota) }
 
 // stagger delays members that became full at the same time by different times. A lock in the cluster would be a write, which
 // a full database refuses.

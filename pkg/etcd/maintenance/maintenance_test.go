@@ -28,6 +28,8 @@ type etcd struct {
 	status members.Status
 	did    []string
 	held   bool // another server has the turn
+	stuck  bool // defragmentation frees nothing
+	fails  bool // defragmentation fails
 }
 
 func (e *etcd) Own(context.Context) (members.Status, error) {
@@ -44,7 +46,12 @@ func (e *etcd) Compact(context.Context) error {
 
 func (e *etcd) Defragment(context.Context) error {
 	e.did = append(e.did, "defragment")
-	e.status.Size = e.status.InUse
+	if e.fails {
+		return errors.New("no space left on device")
+	}
+	if !e.stuck {
+		e.status.Size = e.status.InUse
+	}
 	return nil
 }
 
@@ -101,7 +108,7 @@ func TestMaintenance(t *testing.T) {
 		{name: "full of old revisions", status: members.Status{Members: alone(), Size: 200 * mib, InUse: 20 * mib, Quota: 200 * mib,
 			Alarms: alarm("NOSPACE", "a")}, did: "compact, defragment, disarm NOSPACE of na", told: "It is compacted now"},
 		{name: "full", status: members.Status{Members: alone(), Size: 200 * mib, InUse: 190 * mib, Quota: 200 * mib, Alarms: alarm("NOSPACE", "a")},
-			did: "compact, defragment", told: "raise the limit of 200 MiB"},
+			looks: 3, did: "compact, compact, compact", told: "raise the limit of 200 MiB"},
 		{name: "another is full", status: members.Status{Members: cluster("a", "b"), Alarms: alarm("NOSPACE", "b")}, told: "database is full"},
 		{name: "raised the limit", status: members.Status{Members: alone(), Size: 200 * mib, InUse: 190 * mib, Quota: 400 * mib,
 			Alarms: alarm("NOSPACE", "a")}, did: "disarm NOSPACE of na", told: "database is full"},
