@@ -8,6 +8,9 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver"
+	serverversion "go.etcd.io/etcd/server/v3/etcdserver/version"
+	"go.uber.org/zap"
 
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
@@ -119,6 +122,9 @@ func (l life) becomeReady(ctx context.Context) error {
 	if err := readOnce(ctx, l.server); err != nil {
 		return fmt.Errorf("reading a key: %w", err)
 	}
+	if err := decideVersion(ctx, l.server.Server); err != nil {
+		return fmt.Errorf("deciding the version of the cluster: %w", err)
+	}
 	if l.resetting {
 		return l.finishReset()
 	}
@@ -168,4 +174,21 @@ const handOverTimeout = 700 * time.Millisecond
 func readOnce(ctx context.Context, server *embed.Etcd) error {
 	_, err := server.Server.Range(ctx, &pb.RangeRequest{Key: []byte("health")})
 	return err
+}
+
+// decideVersion has the leader record the cluster's version, without which no other member can join. etcd does it when it becomes leader, but
+// only 5 s later if that happens before its monitor listens (EtcdServer.monitorClusterVersions).
+func decideVersion(ctx context.Context, server *etcdserver.EtcdServer) error {
+	if server.ClusterVersion() != nil || server.Leader() != server.MemberID() {
+		return nil
+	}
+	if err := serverversion.NewMonitor(zap.NewNop(), etcdserver.NewServerVersionAdapter(server)).UpdateClusterVersionIfNeeded(); err != nil {
+		return err
+	}
+	for server.ClusterVersion() == nil {
+		if err := lifecycle.Sleep(ctx, 5*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
 }
