@@ -14,6 +14,7 @@ const inventory = `
 find / -xdev \( -path /proc -o -path /sys -o -path /dev -o -path /run -o -path /tmp -o -path /mnt -o -path /root/.kube -o -path /var/log/journal \
 	-o -path /var/lib/systemd -o -path /var/log/wtmp -o -path /var/log/lastlog -o -path /var/log/btmp -o -path /var/lib/private -o -path '/var/tmp/systemd-private-*' \) -prune \
 	-o -type d -printf '%p\t%y %m %U:%G\n' -o -printf '%p\t%y %m %U:%G %s %l\n'
+[ ! -d /var/lib/coracle ] || find /var/lib/coracle -xdev -printf '%p\t%y %m %U:%G\n'
 find /run -xdev \( -path /run/log -o -path /run/udev -o -path /run/systemd -o -path /run/user -o -path /run/utmp \) -prune -o -printf '%p\t%y %m %U:%G\n'
 ip -o link | awk '{ sub("@.*", "", $2); print "link " $2 "\t" $3 }'
 ip route show table all | sed 's/ expires [0-9]*sec//' | awk '{ print "route " $0 "\t" }'

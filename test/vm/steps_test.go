@@ -2,6 +2,7 @@ package vm
 
 import (
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -36,6 +37,7 @@ func (s *story) boot(t *testing.T) {
 	if s.prepare != "" {
 		s.m.Sh(s.prepare)
 	}
+	s.is(t)
 	script, err := os.ReadFile("../../install.sh")
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +45,16 @@ func (s *story) boot(t *testing.T) {
 	s.m.Write("/root/install.sh", string(script))
 	s.before = s.m.Inventory()
 	t.Logf("booted after %s; a loop takes %.1f times as long as here; %v", took, s.m.Slower, s.facts)
+}
+
+// is looks whether the machine is what it is called.
+func (s *story) is(t *testing.T) {
+	t.Helper()
+	for script, want := range s.has {
+		if got, err := s.m.TrySh(script); err != nil || got != want {
+			t.Fatalf("this is another kind of machine: %s prints %q instead of %q, %v", script, got, want, err)
+		}
+	}
 }
 
 // installs runs install.sh with a file.
@@ -203,6 +215,7 @@ func (s *story) reboot(t *testing.T) {
 	down := s.m.Off(s.m.Within(readyWithin))
 	up := s.m.Boot()
 	began := time.Now()
+	s.is(t)
 	s.ready(t)
 	s.facts["boot to Ready"] = (up + time.Since(began)).Round(time.Second).String()
 	t.Logf("down after %s, up after %s, ready after %s more", down.Round(time.Second), up.Round(time.Second), time.Since(began).Round(time.Second))
@@ -220,15 +233,31 @@ func (s *story) well(t *testing.T, starts int) {
 	s.pods = s.containers()
 }
 
+// release prints the version that an executable has, such as v1.37.1+coracle.1.
+func (s *story) release(executable string) string {
+	return s.m.Sh(`"$1" version | awk 'NR == 1 { print $2 }'`, executable)
+}
+
+// served is the version of the service that runs.
+func (s *story) served(t *testing.T) string {
+	t.Helper()
+	var status struct{ Version string }
+	if err := json.Unmarshal([]byte(s.m.Run("coracle", "status", "--output", "json")), &status); err != nil {
+		t.Fatal(err)
+	}
+	return status.Version
+}
+
 func (s *story) upgrade(t *testing.T) {
-	if _, err := s.m.Try("test", "-x", Next); err != nil {
-		t.Skipf("there is no %s: scripts/next makes it", Next)
+	before, next := s.release("coracle"), s.release(Next) // scripts/next makes it
+	if served := s.served(t); before == next || served != before {
+		t.Fatalf("before the upgrade to %q the executable is %q and the service that runs %q", next, before, served)
 	}
-	was := s.m.Run("coracle", "version")
 	s.installs(t, Next)
-	if now := s.m.Run("coracle", "version"); now == was {
-		t.Errorf("the version is still %s", now)
+	if after, served := s.release("coracle"), s.served(t); after != next || served != next {
+		t.Errorf("after the upgrade from %q to %q the executable is %q and the service that runs %q", before, next, after, served)
 	}
+	s.facts["upgrade"] = before + " to " + next
 	if now := s.containers(); now != s.pods {
 		t.Errorf("pods were restarted: they were\n%s\nand are\n%s", s.pods, now)
 	}

@@ -121,7 +121,7 @@ func (m *Machine) arguments() []string {
 	if accelerator == "kvm" {
 		cpu = "host"
 	}
-	args := append([]string{"nice", "-n", "15"}, qemu...)
+	args := append([]string{"nice", "-n", "10"}, qemu...)
 	args = append(args, "-accel", accelerator, "-cpu", cpu, "-smp", "2", "-m", strconv.Itoa(m.Memory),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-monitor", "none", "-serial", "file:"+m.path("console"),
 		"-kernel", filepath.Join(m.image, "vmlinuz"), "-initrd", filepath.Join(m.image, "initrd.img"),
