@@ -40,6 +40,7 @@ var commands = map[string]command{
 	"image": {"GOARCH VERSION PAYLOAD ROOT CONFIG OUTFILE", 6, func(a []string) error {
 		return productImage(a[0], a[1], a[2], a[3], a[4], a[5])
 	}},
+	"index": {"OUTFILE AMD64_IMAGE ARM64_IMAGE", 3, func(a []string) error { return imageIndex(a[0], a[1:]) }},
 	"sbom": {"ROOT RELEASE_DIR VERSION COMMIT CREATED PAUSE_VERSION ARCH=DEBIAN_ROOT,... OUTFILE", 8, func(a []string) error {
 		return writeSBOM(a[0], release{a[1], a[2], a[3], a[4], a[5]}, a[6], a[7])
 	}},

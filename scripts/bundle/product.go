@@ -102,6 +102,19 @@ func productImage(arch, version, payload, root, config, out string) error {
 	return os.Rename(out+".new", out)
 }
 
+// imageIndex makes one archive of the images for several architectures.
+func imageIndex(out string, images []string) error {
+	f, err := os.Create(out + ".new")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := oci.WriteIndex(f, images); err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Rename(out+".new", out))
+}
+
 // dated adds the fields that differ between builds to an image's configuration.
 func dated(config []byte, arch string) ([]byte, error) {
 	var all map[string]any
