@@ -125,7 +125,7 @@ func userland(busybox, users, groups string) ([]oci.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	applets, err := exec.Command(busybox, "--list").Output()
+	applets, err := exec.Command("/bin/busybox", "--list").Output() // the other may be for another architecture; both are of the same Debian
 	if err != nil {
 		return nil, err
 	}

@@ -92,6 +92,7 @@ echo '/usr /usr none bind,ro 0 0' >>/etc/fstab; systemctl daemon-reload; mount -
 			k.prepare = `restorecon -R / 2>/dev/null || true; sed -i 's/^SELINUX=.*/SELINUX=enforcing/' /etc/selinux/config; setenforce 1`
 			k.has = map[string]string{"getenforce": "Enforcing"}
 		}),
+		with(debian12("arm64", "Debian 12, arm64"), func(k *kind) { k.arch = "arm64" }),
 		with(debian12("wireguard", "Debian 12, two nodes with `wireguard-native`"), func(k *kind) { k.steps = wireGuardSteps }),
 		with(debian12("docker", "Debian 12, in a container of its Docker"), inContainer("docker")),
 		with(debian12("podman", "Debian 12, in a container of its podman"), inContainer("podman")),

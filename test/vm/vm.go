@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,7 +19,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
-// Bin is the executable under test on a machine, Next the one of the next version, Images the directory with the test images.
+// Bin is the executable under test on a machine, Next the one of the next version, Images the directory with the test images. Here those of another architecture
+// are in a folder with its name, see scripts/machines.
 const (
 	Bin    = "/mnt/coracle/coracle"
 	Next   = "/mnt/coracle/next/coracle"
@@ -96,18 +98,13 @@ func (m *Machine) For(t testing.TB) *Machine {
 func (m *Machine) Accelerator() string {
 	// There are machines with a /dev/kvm that only runs kernels made for it; their processors have neither flag.
 	flags, _ := os.ReadFile("/proc/cpuinfo")
-	if m.native() && (strings.Contains(string(flags), " vmx ") || strings.Contains(string(flags), " svm ")) {
+	if m.Arch == runtime.GOARCH && (strings.Contains(string(flags), " vmx ") || strings.Contains(string(flags), " svm ")) {
 		if f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0); err == nil {
 			_ = f.Close()
 			return "kvm"
 		}
 	}
 	return "tcg,thread=multi"
-}
-
-func (m *Machine) native() bool {
-	out, _ := exec.Command("dpkg", "--print-architecture").Output()
-	return strings.TrimSpace(string(out)) == m.Arch
 }
 
 // arguments are those of qemu. Writes of the machine go to this machine's page cache when they are flushed at the latest; what
@@ -134,6 +131,9 @@ func (m *Machine) arguments() []string {
 		args = append(args, "-drive", "file="+m.path("second")+",format=qcow2,if=none,id=second,cache=writeback", "-device", "virtio-blk-pci,drive=second")
 	}
 	for tag, dir := range map[string]string{"coracle": filepath.Dir(os.Getenv("CORACLE_BIN")), "images": os.Getenv("CORACLE_TEST_IMAGES")} {
+		if m.Arch != runtime.GOARCH {
+			dir = filepath.Join(dir, m.Arch)
+		}
 		args = append(args, "-virtfs", "local,path="+dir+",mount_tag="+tag+",security_model=none,readonly=on")
 	}
 	return args
