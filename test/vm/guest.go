@@ -13,8 +13,8 @@ import (
 	"github.com/coracle-dev/coracle/pkg/localcluster/nshost"
 )
 
-// bootLimit limits a boot, which takes an emulated processor a minute.
-const bootLimit = 10 * time.Minute
+// bootLimit limits a boot, which takes an emulated processor a minute, and longer beside other work.
+const bootLimit = 30 * time.Minute
 
 // Boot starts the machine, and returns when systemd has started all units, with how long that took.
 func (m *Machine) Boot() time.Duration {

@@ -53,6 +53,8 @@ func kinds() []kind {
 	debian12 := func(name, what string) kind {
 		return kind{name: name, what: what, suite: "bookworm", arch: "amd64", opts: Options{Memory: 2048}, known: map[string]string{
 			"memory limit": "the kernel ended the right container, but its reason was `Error`, see below",
+			"uninstall": "what was left is `/etc/systemd/logind.conf.d/99-kubelet.conf`, with which logind delays a shutdown for 30 s, " +
+				"and the AppArmor profile `cri-containerd.apparmor.d`; since f134e26 both are taken back",
 		}}
 	}
 	with := func(k kind, change func(*kind)) kind {
