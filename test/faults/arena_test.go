@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -42,8 +43,8 @@ type arena struct {
 	args    map[string][]string             // further arguments at the next start, by host
 	loads   int                             // the number of loads so far, for their names
 	load    *load                           // the current load
-	runs    int                             // the number of runs that total sums up
-	total   verdict
+	random  *rand.Rand                      // what faults choose
+	broken  bool                            // the cluster may be unwell: the next run takes a new one
 }
 
 // diskMiB is the size of the last server's disk, which one of the faults fills.
@@ -105,6 +106,13 @@ func (a *arena) boot(all ...*hosts.Host) {
 	for _, h := range all {
 		a.Boot(h)
 		a.gates[h.Name].set(false)
+	}
+}
+
+// end kills all hosts of a cluster that is not used any more.
+func (a *arena) end() {
+	for _, h := range a.Hosts() {
+		a.kill(h)
 	}
 }
 

@@ -27,9 +27,42 @@ type verdict struct {
 	stale                 []finding // reads that returned an old value
 	impossible            []finding // registers whose history is not linearizable
 	undecided             []string  // registers for which the check took too long
+
+	gap   time.Duration // the longest time in which no write of a client was acknowledged that should have been
+	whole time.Duration // from the end of the fault until the cluster was healthy
 }
 
+// bad are the violations of consistency.
 func (v verdict) bad() []finding { return slices.Concat(v.lost, v.stale, v.impossible) }
+
+// What must be in each run.
+const (
+	// gapLimit is the longest time in which no write is acknowledged, at a host that the fault spares, or after the fault.
+	gapLimit = 10 * time.Second
+	// leastWrites is the least number of acknowledged writes: fewer show nothing.
+	leastWrites = 100
+)
+
+// problems are what must not be after a fault, of many violations the first.
+func (v verdict) problems() (out []string) {
+	bad := v.bad()
+	for _, f := range bad[:min(20, len(bad))] {
+		out = append(out, f.String())
+	}
+	if len(bad) > 0 {
+		out = append(out, fmt.Sprintf("%d things that must not be", len(bad)))
+	}
+	if len(v.undecided) > 0 {
+		out = append(out, fmt.Sprintf("the check of the histories of %v was not finished: nothing is known of them", v.undecided))
+	}
+	if v.acknowledged < leastWrites {
+		out = append(out, fmt.Sprintf("only %d writes were acknowledged, of at least %d", v.acknowledged, leastWrites))
+	}
+	if v.gap > gapLimit {
+		out = append(out, fmt.Sprintf("no write was acknowledged for %s, of at most %s", short(v.gap), gapLimit))
+	}
+	return out
+}
 
 // check looks for violations in a history. final has, by key, the values of the created objects after it, as one of the
 // servers shows them; there may be several such views.

@@ -145,3 +145,38 @@ func TestLongestGap(t *testing.T) {
 		}
 	}
 }
+
+// TestProblems: a run in which little happened, or that was not decided, is not a good one.
+func TestProblems(t *testing.T) {
+	good := verdict{acknowledged: 100, gap: gapLimit}
+	for name, c := range map[string]struct {
+		change func(*verdict)
+		want   string
+	}{
+		"good":       {func(*verdict) {}, ""},
+		"lost":       {func(v *verdict) { v.lost = []finding{{"o", "is lost"}} }, "o: is lost"},
+		"stale":      {func(v *verdict) { v.stale = []finding{{"r", "is stale"}} }, "r: is stale"},
+		"undecided":  {func(v *verdict) { v.undecided = []string{"r"} }, "was not finished"},
+		"few writes": {func(v *verdict) { v.acknowledged = 99 }, "only 99 writes"},
+		"a long gap": {func(v *verdict) { v.gap += time.Millisecond }, "for 10.001s"},
+	} {
+		v := good
+		c.change(&v)
+		if got := strings.Join(v.problems(), "; "); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestGaps: what a client on a broken host misses counts from the end of the fault, and a client of which nothing is heard misses all.
+func TestGaps(t *testing.T) {
+	made := func(client string, end float64) op {
+		return at(end, end, op{client: client, kind: create, acknowledged: true})
+	}
+	a := &arena{clients: []*client{{host: "a"}, {host: "b"}, {host: "c"}}}
+	ops := []op{made("a", 2), made("a", 4), made("a", 6), made("b", 4.5), made("b", 6)}
+	since := map[string]time.Duration{"a": time.Second, "b": 4 * time.Second, "c": 4 * time.Second}
+	if got, text := a.gaps(ops, since, 7*time.Second); got != 3*time.Second {
+		t.Errorf("the longest gap is %s, not 3 s:\n%s", got, text)
+	}
+}

@@ -43,6 +43,21 @@ func (a *arena) awaitServed(but ...*hosts.Host) {
 	})
 }
 
+// awaitWrites waits until the load has had the least number of writes acknowledged: few clients take longer than many.
+func (a *arena) awaitWrites() {
+	a.t.Helper()
+	a.await("enough writes are acknowledged", func() error {
+		v := verdict{}
+		for _, o := range a.load.seen.all() {
+			v.count(o)
+		}
+		if v.acknowledged < leastWrites {
+			return fmt.Errorf("only %d writes are acknowledged", v.acknowledged)
+		}
+		return nil
+	})
+}
+
 // awaitLeaderless waits until a server's etcd member follows no leader and its API server says that it is not ready.
 func (a *arena) awaitLeaderless(h *hosts.Host) {
 	a.t.Helper()

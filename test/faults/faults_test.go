@@ -5,51 +5,64 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
+	"github.com/coracle-dev/coracle/test/verdicts"
 )
 
-// chosen are the faults in CORACLE_TEST_FAULTS, in that order, or all.
-func chosen(t *testing.T) []fault {
-	all := slices.Concat(faults, often)
-	names := strings.Fields(os.Getenv("CORACLE_TEST_FAULTS"))
-	if len(names) == 0 {
-		return faults
+// chosen are the faults in CORACLE_TEST_FAULTS, or those of this lane.
+func chosen(t *testing.T) (names []string) {
+	list := faults
+	if verdicts.Long() {
+		list = slices.Concat(faults, others)
 	}
-	var out []fault
-	for _, name := range names {
-		i := slices.IndexFunc(all, func(f fault) bool { return f.name == name })
-		if i < 0 {
-			t.Fatalf("CORACLE_TEST_FAULTS: there is no fault %q", name)
-		}
-		out = append(out, all[i])
+	if names = strings.Fields(os.Getenv("CORACLE_TEST_FAULTS")); len(names) > 0 {
+		return names
 	}
-	return out
+	for _, f := range list {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// named is the fault with a name.
+func named(t *testing.T, name string) fault {
+	t.Helper()
+	all := slices.Concat(faults, others)
+	i := slices.IndexFunc(all, func(f fault) bool { return f.name == name })
+	if i < 0 {
+		t.Fatalf("CORACLE_TEST_FAULTS: there is no fault %q", name)
+	}
+	return all[i]
 }
 
 // TestFaults applies one fault after the other to a cluster of three servers and an agent. CORACLE_TEST_FAULTS selects
-// faults, in order. CORACLE_TEST_FAULT_ROUNDS is for long runs: all faults so many times, in random order.
+// faults, in order; package verdicts says how many runs of each are made.
 func TestFaults(t *testing.T) {
 	slots.Take(t)
 	hosts.Bin(t)
-	list := chosen(t)
-	rounds, _ := strconv.Atoi(os.Getenv("CORACLE_TEST_FAULT_ROUNDS"))
-	if rounds > 0 {
-		list = random(t, list, rounds)
-	}
-	a := newArena(t, 3, 1)
-	a.long = rounds > 0
-	for _, f := range list {
-		if !t.Run(f.name, func(t *testing.T) { a.survive(t, f) }) {
-			break // the next fault would find an unhealthy cluster
+	var a *arena
+	c := verdicts.Class{Name: "cluster", Kinds: chosen(t), Short: 1, Long: 2}
+	c.Each(t, func(sub *testing.T, kind string, seed uint64, row *verdicts.Row) {
+		f := named(sub, kind)
+		if a != nil && a.broken {
+			a.end() // the next fault would find an unhealthy cluster
+			a = nil
 		}
-	}
-	t.Logf("%d faults: %s", a.runs, a.total)
-	if !t.Failed() && os.Getenv("CORACLE_TEST_FAULTS") == "" {
+		if a == nil {
+			a = newArena(t, 3, 1)
+			a.long = verdicts.Long()
+		}
+		a.broken = true // until all is well
+		a.random = rand.New(rand.NewPCG(seed, uint64(len(kind))))
+		v := a.survive(sub, f)
+		row.Acknowledged, row.Lost, row.Seconds, row.Gap = v.acknowledged, len(v.lost), v.whole.Seconds(), v.gap.Seconds()
+		a.broken = sub.Failed()
+	})
+	if !t.Failed() && !verdicts.Long() && os.Getenv("CORACLE_TEST_FAULTS") == "" {
 		t.Run("reads-from-caches", func(t *testing.T) { seesThePast(t, a) })
 	}
 }
@@ -59,24 +72,9 @@ func TestFaults(t *testing.T) {
 func seesThePast(t *testing.T, a *arena) {
 	p := normal
 	p.cached = true
-	if v := a.suffer(t, fault{"reads-from-caches", followerCutOff}, p); len(v.stale) == 0 || len(v.impossible) == 0 {
+	if v := a.suffer(t, fault{name: "reads-from-caches", do: followerCutOff}, p); len(v.stale) == 0 || len(v.impossible) == 0 {
 		t.Error("a server that was cut off answered from its cache, and the check did not notice")
 	}
-}
-
-// random returns a list several times over, including faults that are not run by default, shuffled.
-func random(t *testing.T, list []fault, rounds int) []fault {
-	if os.Getenv("CORACLE_TEST_FAULTS") == "" {
-		list = slices.Concat(list, often)
-	}
-	list = slices.Repeat(list, rounds)
-	seed, err := strconv.ParseUint(os.Getenv("CORACLE_TEST_SEED"), 10, 64)
-	if err != nil {
-		seed = rand.Uint64()
-	}
-	t.Logf("CORACLE_TEST_SEED=%d", seed)
-	rand.New(rand.NewPCG(seed, 0)).Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-	return list
 }
 
 // TestOneServer kills the control plane of a single server, with the same clients and checks.
@@ -84,7 +82,7 @@ func TestOneServer(t *testing.T) {
 	slots.Take(t)
 	hosts.Bin(t)
 	a := newArena(t, 1, 0)
-	a.survive(t, fault{"killed", func(a *arena) []*hosts.Host {
+	a.survive(t, fault{name: "killed", do: func(a *arena) []*hosts.Host {
 		for range 3 {
 			a.killChild(a.Servers[0], "control-plane")
 			a.awaitServed()

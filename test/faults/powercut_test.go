@@ -28,8 +28,6 @@ type outage struct {
 	*arena
 	host *hosts.Host
 	disk *disks.Disk
-	// broken is set while a run may leave the server unwell: the next run then takes a new one.
-	broken bool
 }
 
 // replicas is the number of pods on the server.
@@ -164,13 +162,17 @@ func TestPowerCuts(t *testing.T) {
 	var o *outage
 	c := verdicts.Class{Name: "server-power-cut", Kinds: []string{"under-load", "in-start", "in-import"}, Short: 1, Long: 60}
 	c.Each(t, func(sub *testing.T, kind string, seed uint64, row *verdicts.Row) {
-		if o == nil || o.broken {
+		if o != nil && o.broken {
+			o.end()
+			o = nil
+		}
+		if o == nil {
 			o = newOutage(t)
 		}
 		o.broken = true // until all is well
 		random := rand.New(rand.NewPCG(seed, uint64(len(kind))))
 		began := time.Now()
-		v := o.suffer(sub, fault{"power-" + kind, func(a *arena) []*hosts.Host {
+		v := o.suffer(sub, fault{name: "power-" + kind, stops: true, do: func(a *arena) []*hosts.Host {
 			pause(random, 2*time.Second)
 			if kind == "in-import" {
 				o.addImage(sub, seed)
@@ -184,9 +186,9 @@ func TestPowerCuts(t *testing.T) {
 			began = time.Now()
 			return a.Servers
 		}}, normal)
-		row.Acknowledged, row.Lost = v.acknowledged, len(v.lost)
-		for _, finding := range v.bad() {
-			sub.Error(finding)
+		row.Acknowledged, row.Lost, row.Gap = v.acknowledged, len(v.lost), v.gap.Seconds()
+		for _, problem := range v.problems() {
+			sub.Error(problem)
 		}
 		o.well()
 		row.Seconds = time.Since(began).Seconds()

@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
@@ -13,32 +12,35 @@ type fault struct {
 	// do breaks something, waits, and repairs what a person, or the end of a power cut, would repair. It returns the
 	// hosts whose own clients cannot be served meanwhile because of the fault.
 	do func(a *arena) (hurt []*hosts.Host)
+	// stops says that the fault leaves no majority: nobody can be served while it lasts.
+	stops bool
 }
 
+// faults are those of every `make test`.
 var faults = []fault{
-	{"leader-dies", leaderDies},
-	{"follower-cut-off", followerCutOff},
-	{"leader-cut-off", leaderCutOff},
-	{"leader-cut-from-one", leaderCutFromOne},
-	{"leader-freezes", leaderFreezes},
-	{"disk-full", diskFull},
-	{"wiped", wiped},
-	{"all-die", allDie},
-	{"rolling-restart", rollingRestart},
+	{name: "leader-dies", do: leaderDies},
+	{name: "follower-cut-off", do: followerCutOff},
+	{name: "leader-cut-off", do: leaderCutOff},
+	{name: "leader-cut-from-one", do: leaderCutFromOne},
+	{name: "leader-freezes", do: leaderFreezes},
+	{name: "disk-full", do: diskFull},
+	{name: "wiped", do: wiped},
+	{name: "all-die", do: allDie, stops: true},
+	{name: "rolling-restart", do: rollingRestart},
 }
 
-// often are faults for which CI has no time.
-var often = []fault{
-	{"follower-freezes", followerFreezes},
-	{"leader-cut-one-way", leaderCutOneWay},
-	{"packets-lost", packetsLost},
-	{"children-killed", childrenKilled},
-	{"follower-dies", followerDies},
-	{"two-die", twoDie},
-	{"one-after-the-other", oneAfterTheOther},
-	{"wiped-without-quorum", wipedWithoutQuorum},
-	{"joins-interrupted", joinsInterrupted},
-	{"all-wiped-in-turn", allWipedInTurn},
+// others are run only by `make faults`.
+var others = []fault{
+	{name: "follower-freezes", do: followerFreezes},
+	{name: "leader-cut-one-way", do: leaderCutOneWay},
+	{name: "packets-lost", do: packetsLost},
+	{name: "children-killed", do: childrenKilled},
+	{name: "follower-dies", do: followerDies},
+	{name: "two-die", do: twoDie, stops: true},
+	{name: "one-after-the-other", do: oneAfterTheOther, stops: true},
+	{name: "wiped-without-quorum", do: wipedWithoutQuorum, stops: true},
+	{name: "joins-interrupted", do: joinsInterrupted},
+	{name: "all-wiped-in-turn", do: allWipedInTurn},
 }
 
 // leaderDies pulls the plug of the host that leads etcd and that the agent's balancer uses, and boots it later.
@@ -55,7 +57,7 @@ func leaderDies(a *arena) []*hosts.Host {
 }
 
 func followerDies(a *arena) []*hosts.Host {
-	h := a.others(a.leader())[rand.IntN(2)]
+	h := a.others(a.leader())[a.random.IntN(2)]
 	a.plug(h)
 	time.Sleep(10 * time.Second)
 	a.boot(h)
@@ -64,7 +66,7 @@ func followerDies(a *arena) []*hosts.Host {
 
 // twoDie leaves a server without a quorum until one of the others is back.
 func twoDie(a *arena) []*hosts.Host {
-	all := a.others(a.Servers[rand.IntN(len(a.Servers))])
+	all := a.others(a.Servers[a.random.IntN(len(a.Servers))])
 	for _, h := range all {
 		a.plug(h)
 	}
@@ -78,9 +80,9 @@ func oneAfterTheOther(a *arena) []*hosts.Host {
 	for range 3 {
 		h := a.leader()
 		a.plug(h)
-		time.Sleep(time.Duration(2+rand.IntN(3)) * time.Second)
+		time.Sleep(time.Duration(2+a.random.IntN(3)) * time.Second)
 		a.boot(h)
-		time.Sleep(time.Duration(rand.IntN(6)) * time.Second)
+		time.Sleep(time.Duration(a.random.IntN(6)) * time.Second)
 	}
 	return a.Servers
 }
@@ -110,7 +112,7 @@ func leaderCutFromOne(a *arena) []*hosts.Host {
 
 func leaderCutOneWay(a *arena) []*hosts.Host {
 	h := a.leader()
-	a.Links.CutOneWay(h, a.others(h)[rand.IntN(2)])
+	a.Links.CutOneWay(h, a.others(h)[a.random.IntN(2)])
 	time.Sleep(15 * time.Second)
 	a.Links.Heal()
 	return nil
@@ -158,9 +160,9 @@ func diskFull(a *arena) []*hosts.Host {
 
 // wiped reinstalls a server, which joins like a new one.
 func wiped(a *arena) []*hosts.Host {
-	h := a.others(a.leader())[rand.IntN(2)]
+	h := a.others(a.leader())[a.random.IntN(2)]
 	if a.long {
-		h = a.Servers[rand.IntN(len(a.Servers))]
+		h = a.Servers[a.random.IntN(len(a.Servers))]
 	}
 	a.wipe(h)
 	return []*hosts.Host{h}
@@ -207,7 +209,7 @@ func joinsInterrupted(a *arena) []*hosts.Host {
 	h := a.Servers[1]
 	a.wipe(h)
 	for range 4 {
-		time.Sleep(time.Duration(500+rand.IntN(4000)) * time.Millisecond)
+		time.Sleep(time.Duration(500+a.random.IntN(4000)) * time.Millisecond)
 		a.plug(h)
 		a.boot(h)
 	}
@@ -244,8 +246,8 @@ func rollingRestart(a *arena) []*hosts.Host {
 // childrenKilled kills processes of coracle at random, on any server.
 func childrenKilled(a *arena) []*hosts.Host {
 	for range 6 {
-		a.killChild(a.Servers[rand.IntN(len(a.Servers))], []string{"control-plane", "control-plane", "node"}[rand.IntN(3)])
-		time.Sleep(time.Duration(rand.IntN(4000)) * time.Millisecond)
+		a.killChild(a.Servers[a.random.IntN(len(a.Servers))], []string{"control-plane", "control-plane", "node"}[a.random.IntN(3)])
+		time.Sleep(time.Duration(a.random.IntN(4000)) * time.Millisecond)
 	}
 	return a.Servers
 }

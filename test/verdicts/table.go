@@ -20,14 +20,14 @@ func Table(rows []Row) string {
 		return cmp.Or(strings.Compare(a.class, b.class), strings.Compare(a.kind, b.kind))
 	})
 	out := &strings.Builder{}
-	fmt.Fprint(out, "\n| class | kind | runs | good | writes acknowledged | lost | well again, median | at most | ended as | commits | dates |\n"+
-		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
+	fmt.Fprint(out, "\n| class | kind | runs | good | writes acknowledged | lost | well again, median | at most | no write for, at most | ended as | commits | dates |\n"+
+		"| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	total, good, acknowledged, lost := 0, 0, 0, 0
 	var failed []string
 	for _, g := range order {
 		s := summarize(groups[g])
-		fmt.Fprintf(out, "| %s | %s | %d | %d | %d | %d | %.1f s | %.1f s | %s | %s | %s |\n", g.class, g.kind, s.runs, s.good, s.acknowledged, s.lost,
-			s.median, s.most, s.seen, s.commits, s.dates)
+		fmt.Fprintf(out, "| %s | %s | %d | %d | %d | %d | %.1f s | %.1f s | %s | %s | %s | %s |\n", g.class, g.kind, s.runs, s.good, s.acknowledged, s.lost,
+			s.median, s.most, s.gap, s.seen, s.commits, s.dates)
 		total, good, acknowledged, lost = total+s.runs, good+s.good, acknowledged+s.acknowledged, lost+s.lost
 		failed = append(failed, s.failed...)
 	}
@@ -42,12 +42,14 @@ func Table(rows []Row) string {
 type summary struct {
 	runs, good, acknowledged, lost int
 	median, most                   float64 // seconds
+	gap                            string  // the longest, where it is measured
 	seen, commits, dates           string
 	failed                         []string
 }
 
 func summarize(rows []Row) (s summary) {
 	var seconds []float64
+	gap := 0.0
 	seen := map[string]int{}
 	commits, dates := map[string]bool{}, map[string]bool{}
 	for _, r := range rows {
@@ -58,7 +60,7 @@ func summarize(rows []Row) (s summary) {
 			continue
 		}
 		s.good++
-		seconds = append(seconds, r.Seconds)
+		seconds, gap = append(seconds, r.Seconds), max(gap, r.Gap)
 		if r.Seen != "" {
 			seen[r.Seen]++
 		}
@@ -66,6 +68,9 @@ func summarize(rows []Row) (s summary) {
 	slices.Sort(seconds)
 	if n := len(seconds); n > 0 {
 		s.median, s.most = seconds[n/2], seconds[n-1]
+	}
+	if gap > 0 {
+		s.gap = fmt.Sprintf("%.1f s", gap)
 	}
 	var ends []string
 	for _, what := range slices.Sorted(maps.Keys(seen)) {

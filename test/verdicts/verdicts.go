@@ -32,6 +32,7 @@ type Row struct {
 	Acknowledged int     // writes
 	Lost         int     // of these
 	Seconds      float64 // from the fault's end until all was well
+	Gap          float64 `json:",omitempty"` // seconds: the longest time in which no write was acknowledged that should have been
 	Seen         string  `json:",omitempty"` // what happened, in a word, where runs of a kind may end in several good ways
 	Commit, Date string
 }
@@ -50,12 +51,15 @@ type id struct {
 	seed uint64
 }
 
+// Long reports whether all runs are made, and recorded, instead of the short part.
+func Long() bool { return os.Getenv("CORACLE_FAULT_RECORDS") != "" }
+
 // Each runs what was not run before, each as a subtest. run fills in what it saw and fails the test for what must not be.
 func (c Class) Each(t *testing.T, run func(t *testing.T, kind string, seed uint64, row *Row)) {
 	t.Helper()
 	dir := os.Getenv("CORACLE_FAULT_RECORDS")
 	runs := c.Short
-	if dir != "" {
+	if Long() {
 		runs = c.Long
 	}
 	if n, err := strconv.Atoi(os.Getenv("CORACLE_FAULT_RUNS")); err == nil {
