@@ -73,6 +73,7 @@ type count struct {
 
 func (c *count) every(ctx context.Context, pause time.Duration, ask func() error) {
 	answered := time.Now()
+	defer func() { c.gap = max(c.gap, time.Since(answered)) }()
 	for ctx.Err() == nil {
 		err := ask()
 		if ctx.Err() != nil {
