@@ -97,11 +97,7 @@ func (d *Disk) Unplug() {
 	if d.server == nil {
 		return
 	}
-	var at unix.Stat_t
-	err := unix.Stat(d.dir, &at)
-	if err == nil {
-		err = os.WriteFile(fmt.Sprintf("/sys/fs/fuse/connections/%d/abort", unix.Minor(at.Dev)), []byte("1"), 0o200)
-	}
+	err := abort(d.dir)
 	if d.at != "" {
 		err = errors.Join(err, unmount(d.at))
 	}
@@ -113,6 +109,25 @@ func (d *Disk) Unplug() {
 	}
 	d.server.Wait() // it has ended, because its connection has
 	d.server, d.at, d.loop = nil, "", ""
+}
+
+// abort ends the connection of a FUSE file system. The kernel's control files for that are mounted for a moment, because not every
+// machine has them at /sys/fs/fuse/connections.
+func abort(dir string) (err error) {
+	var at unix.Stat_t
+	if err := unix.Stat(dir, &at); err != nil {
+		return err
+	}
+	control, err := os.MkdirTemp("", "coracle-fusectl-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.Remove(control)) }()
+	if err := unix.Mount("none", control, "fusectl", 0, ""); err != nil {
+		return fmt.Errorf("mounting fusectl: %w", err)
+	}
+	defer func() { err = errors.Join(err, unix.Unmount(control, unix.MNT_DETACH)) }()
+	return os.WriteFile(filepath.Join(control, fmt.Sprint(unix.Minor(at.Dev)), "abort"), []byte("1"), 0o200)
 }
 
 // unmount unmounts a directory. A process that was killed may still use it for a moment.
