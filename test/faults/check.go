@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+
+	"github.com/coracle-dev/coracle/test/verdicts"
 )
 
 // initial is the value of every register before the load begins.
@@ -35,13 +37,17 @@ type verdict struct {
 // bad are the violations of consistency.
 func (v verdict) bad() []finding { return slices.Concat(v.lost, v.stale, v.impossible) }
 
-// What must be in each run.
-const (
-	// gapLimit is the longest time in which no write is acknowledged, at a host that the fault spares, or after the fault.
-	gapLimit = 10 * time.Second
-	// leastWrites is the least number of acknowledged writes: fewer show nothing.
-	leastWrites = 100
-)
+// leastWrites is the least number of acknowledged writes in each run: fewer show nothing.
+const leastWrites = 100
+
+// gapLimit is the longest time in which no write may be acknowledged, at a host that the fault spares, or after the fault. In
+// `make test` other clusters start on the same cores meanwhile: a server that alone starts in 4 s was seen to take 16 s.
+func gapLimit() time.Duration {
+	if verdicts.Long() {
+		return 10 * time.Second
+	}
+	return 30 * time.Second
+}
 
 // problems are what must not be after a fault, of many violations the first.
 func (v verdict) problems() (out []string) {
@@ -58,8 +64,8 @@ func (v verdict) problems() (out []string) {
 	if v.acknowledged < leastWrites {
 		out = append(out, fmt.Sprintf("only %d writes were acknowledged, of at least %d", v.acknowledged, leastWrites))
 	}
-	if v.gap > gapLimit {
-		out = append(out, fmt.Sprintf("no write was acknowledged for %s, of at most %s", short(v.gap), gapLimit))
+	if v.gap > gapLimit() {
+		out = append(out, fmt.Sprintf("no write was acknowledged for %s, of at most %s", short(v.gap), gapLimit()))
 	}
 	return out
 }
