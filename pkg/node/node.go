@@ -81,7 +81,7 @@ func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder
 		LogLevel: containerdLevel(cfg.Log), PreferIPv6: cfg.Network.ClusterCIDRs[0].Addr().Is6(),
 	})
 	archives := g.Add("images", imageimport.Images{
-		Socket: dirs.ContainerdSocket(), Snapshotter: f.snapshotter,
+		Socket: dirs.ContainerdSocket(), Root: dirs.Containerd(), Snapshotter: f.snapshotter,
 		System: dirs.SystemImages(), User: dirs.Images(), Index: dirs.ImageIndex(),
 		Report: func(a []imageimport.Archive) { report.Detail("images", a) },
 	}, cri)

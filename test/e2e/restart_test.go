@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -224,12 +225,14 @@ func (w *configMapWriter) wait() []string {
 	return w.names
 }
 
-// testHostReboot ends all processes like a power cut; /run is empty, and the cluster recovers without help.
+// testHostReboot ends all processes like a power cut; /run is empty, the pause image is damaged, and the cluster recovers without help.
 func testHostReboot(t *testing.T, h *hosts.Host, _ *hosts.Server) *hosts.Server {
 	startSleepers(t, h)
 	h.Kubectl("create", "configmap", "kept")
 	h.Apply(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "elsewhere"}, "spec": {"podCIDR": "198.51.100.0/24", "podCIDRs": ["198.51.100.0/24"]}}`)
+	pause := pauseBlobs(h)
 	h.Kill()
+	damagePause(t, h, pause)
 	h.Boot()
 	s := h.Start()
 	waitReady(t, h)
@@ -251,6 +254,39 @@ func testHostReboot(t *testing.T, h *hosts.Host, _ *hosts.Server) *hosts.Server 
 		return contains("sleeping processes", out, "3")
 	})
 	return s
+}
+
+// pauseBlobs returns the names of the pause image's blobs.
+func pauseBlobs(h *hosts.Host) []string {
+	return strings.Fields(h.Run("sh", "-c", "tar -tf /var/lib/coracle/bin/images/pause.tar | grep 'blobs/sha256/.'"))
+}
+
+// damagePause overwrites the files of the pause image with zeros, as file systems leave them after a power cut: all of its blobs, and the
+// program in the unpacked layer.
+func damagePause(t *testing.T, h *hosts.Host, blobs []string) {
+	t.Helper()
+	zeroed := 0
+	zero := func(pattern string, args ...any) {
+		files, _ := filepath.Glob(fmt.Sprintf(pattern, args...))
+		for _, file := range files {
+			info, err := os.Stat(file)
+			if err == nil {
+				err = os.WriteFile(file, make([]byte, info.Size()), info.Mode())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			zeroed++
+		}
+	}
+	root := h.Data("node", "containerd")
+	for _, blob := range blobs {
+		zero("%s/io.containerd.content.v1.content/%s", root, blob)
+	}
+	zero("%s/io.containerd.snapshotter.v1.overlayfs/snapshots/*/fs/pause", root)
+	if zeroed < 4 {
+		t.Fatalf("%d files of the pause image were found, want a manifest, a configuration, a layer and the program", zeroed)
+	}
 }
 
 // TestInit runs coracle as the first process of a container: it must reap its pods' orphans and stop cleanly.

@@ -11,8 +11,8 @@ import (
 
 // containerdImages imports images into containerd.
 type containerdImages struct {
-	client      *containerd.Client
-	snapshotter string
+	client            *containerd.Client
+	root, snapshotter string
 }
 
 // bring imports an archive, or pulls a list.
@@ -33,4 +33,18 @@ func (c containerdImages) present(ctx context.Context, want []archives.Image) bo
 		}
 	}
 	return len(want) > 0
+}
+
+// mendContent replaces the damaged files that containerd has of an archive.
+func (c containerdImages) mendContent(ctx context.Context, file string) (bool, error) {
+	return archives.MendBlobs(ctx, c.store(), file)
+}
+
+// mendLayers replaces the damaged files of unpacked images.
+func (c containerdImages) mendLayers(ctx context.Context, all []archives.Image) (bool, error) {
+	return archives.MendLayers(ctx, c.store(), all, c.snapshotter)
+}
+
+func (c containerdImages) store() archives.Store {
+	return archives.Store{Client: c.client, Root: c.root, Own: c.root}
 }

@@ -19,6 +19,7 @@ import (
 // Images is the component that imports two directories of archives.
 type Images struct {
 	Socket      string // containerd's
+	Root        string // containerd's
 	Snapshotter string // to which images are unpacked at once
 	System      string // the directory with the archives of the payload; Run fails if one cannot be imported
 	User        string // the directory with the user's archives and lists of images to pull (*.txt); made if missing
@@ -41,10 +42,10 @@ func (im Images) Run(ctx context.Context, ready func()) error {
 		return fmt.Errorf("dialing containerd: %w", err)
 	}
 	defer client.Close()
-	c := containerdImages{client: client, snapshotter: im.Snapshotter}
+	c := containerdImages{client: client, root: im.Root, snapshotter: im.Snapshotter}
 	w := newWork(im, c.bring, c.present)
 	for _, file := range list(im.System) {
-		if err := w.once(ctx, file); err != nil {
+		if err := w.intact(ctx, file, c.mendContent, c.mendLayers); err != nil {
 			return err
 		}
 	}

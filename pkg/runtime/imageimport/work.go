@@ -96,6 +96,32 @@ func (w *work) once(ctx context.Context, file string) error {
 	return w.save()
 }
 
+// intact imports an archive of the payload, and replaces what is damaged of an earlier import: a disk that loses power or fails can leave
+// files of zeros, and without the pause image no pod can start. What cannot be mended does not end the node.
+func (w *work) intact(ctx context.Context, file string,
+	content func(ctx context.Context, file string) (mended bool, err error), layers func(context.Context, []archives.Image) (mended bool, err error),
+) error {
+	log := logrus.WithField("component", "images")
+	mended, err := content(ctx, file)
+	if err != nil {
+		log.WithError(err).Errorf("comparing containerd's content with %s", file)
+	}
+	if mended {
+		delete(w.index, file) // containerd has not been able to read its images
+	}
+	if err := w.once(ctx, file); err != nil {
+		return err
+	}
+	again, err := layers(ctx, w.index[file].Images)
+	if err != nil {
+		log.WithError(err).Errorf("comparing the unpacked images with %s", file)
+	}
+	if mended || again {
+		log.Warnf("containerd's files of %s were damaged, and are made again", filepath.Base(file))
+	}
+	return nil
+}
+
 // system reports whether a file belongs to the payload.
 func (w *work) system(file string) bool { return filepath.Dir(file) == filepath.Clean(w.System) }
 

@@ -173,3 +173,26 @@ func TestFollow(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestDamageIsMended: content that containerd could not read is imported again, and what cannot be mended does not end the node.
+func TestDamageIsMended(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "pause.tar")
+	write(t, file, "x")
+	s := &store{}
+	w := newWork(Images{System: filepath.Dir(file), Index: filepath.Join(t.TempDir(), "index")}, s.bring, s.present)
+	for _, c := range []struct {
+		content, layers bool
+		err             error
+		imports         int
+	}{{imports: 1}, {imports: 1}, {content: true, imports: 2}, {layers: true, imports: 2}, {err: errors.New("EIO"), imports: 2}} {
+		compared := 0
+		err := w.intact(t.Context(), file, func(context.Context, string) (bool, error) { return c.content, c.err },
+			func(_ context.Context, all []archives.Image) (bool, error) {
+				compared += len(all)
+				return c.layers, c.err
+			})
+		if err != nil || len(s.tried) != c.imports || compared != 1 {
+			t.Errorf("%+v: imported %d times, %d images compared, %v", c, len(s.tried), compared, err)
+		}
+	}
+}

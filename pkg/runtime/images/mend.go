@@ -1,0 +1,158 @@
+package images
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+
+	containerd "github.com/containerd/containerd/v2/client"
+	"github.com/containerd/containerd/v2/core/images"
+	"github.com/containerd/containerd/v2/pkg/archive/compression"
+	"github.com/containerd/containerd/v2/pkg/namespaces"
+	"github.com/containerd/errdefs"
+	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
+	"github.com/opencontainers/image-spec/identity"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+)
+
+// Images are mended in place: an import skips content that containerd knows, whatever its files hold, and containerd does not
+// remove layers that containers use, not even those of containers that a power cut ended.
+
+// MendBlobs compares containerd's blobs with those of an archive in OCI layout, which must be small, and replaces the files that differ.
+// It reports whether there were any; then the archive has to be imported again, because containerd could not read its images.
+func MendBlobs(ctx context.Context, s Store, archive string) (mended bool, err error) {
+	ctx = namespaces.WithNamespace(ctx, Namespace)
+	file, err := os.Open(archive)
+	if err != nil {
+		return false, err
+	}
+	defer file.Close()
+	return mendTree(file, func(name string) string {
+		dir, base := path.Split(name)
+		sum := digest.NewDigestFromEncoded(digest.SHA256, base)
+		if dir != "blobs/sha256/" {
+			return ""
+		}
+		if _, err := s.Client.ContentStore().Info(ctx, sum); err != nil {
+			return "" // the import brings it
+		}
+		return filepath.Join(s.Root, contentDir, name)
+	}, func(name string, data []byte) error {
+		if sum := digest.FromBytes(data).Encoded(); sum != path.Base(name) {
+			return fmt.Errorf("%s of %s is damaged itself", name, archive)
+		}
+		return nil
+	})
+}
+
+// MendLayers compares the files of the unpacked layers with the blobs of the images, and replaces those that differ.
+func MendLayers(ctx context.Context, s Store, all []Image, snapshotter string) (mended bool, err error) {
+	s.ctx = namespaces.WithNamespace(ctx, Namespace)
+	for _, name := range all {
+		img, err := s.Client.ImageService().Get(s.ctx, name.Name)
+		if err != nil {
+			return mended, err
+		}
+		did, err := s.mendImage(img, snapshotter)
+		if mended = mended || did; err != nil {
+			return mended, fmt.Errorf("the layers of %s: %w", name.Name, err)
+		}
+	}
+	return mended, nil
+}
+
+func (s Store) mendImage(img images.Image, snapshotter string) (mended bool, err error) {
+	manifest, err := images.Manifest(s.ctx, s.Client.ContentStore(), img.Target, platforms.Default())
+	if err != nil {
+		return false, err
+	}
+	chain, err := containerd.NewImage(s.Client, img).RootFS(s.ctx)
+	if err != nil {
+		return false, err
+	}
+	for i, blob := range manifest.Layers {
+		dir, err := s.unpacked(identity.ChainID(chain[:i+1]).String(), snapshotter)
+		if err != nil || dir == "" {
+			return mended, err
+		}
+		file, err := os.Open(filepath.Join(s.Root, contentDir, "blobs", blob.Digest.Algorithm().String(), blob.Digest.Encoded()))
+		if err != nil {
+			return mended, err
+		}
+		defer file.Close()
+		did, err := mendTree(file, func(name string) string { return filepath.Join(dir, filepath.Clean("/"+name)) }, nil)
+		if mended = mended || did; err != nil {
+			return mended, err
+		}
+	}
+	return mended, nil
+}
+
+// unpacked returns the directory with the files of a layer, "" if it is not known.
+func (s Store) unpacked(id, snapshotter string) (string, error) {
+	layers, key := s.Client.SnapshotService(snapshotter), "mend-"+rand.Text()
+	view, err := layers.View(s.ctx, key, id)
+	if errdefs.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	err = layers.Remove(context.WithoutCancel(s.ctx), key)
+	if err != nil && !errdefs.IsNotFound(err) { // the garbage collector may have removed it
+		return "", err
+	}
+	return s.path(lowest(view)), nil
+}
+
+// mendTree compares the regular files of an archive with the files at the paths that place returns, "" for those to skip, and replaces
+// those that differ if check, which may be nil, returns no error.
+func mendTree(archive io.Reader, place func(name string) string, check func(name string, data []byte) error) (mended bool, err error) {
+	stream, err := compression.DecompressStream(archive)
+	if err != nil {
+		return false, err
+	}
+	defer stream.Close()
+	for files := tar.NewReader(stream); ; {
+		h, err := files.Next()
+		if errors.Is(err, io.EOF) {
+			return mended, nil
+		}
+		if err != nil {
+			return mended, err
+		}
+		target := ""
+		if h.Typeflag == tar.TypeReg {
+			target = place(h.Name)
+		}
+		if target == "" {
+			continue
+		}
+		want, err := io.ReadAll(files)
+		if err != nil {
+			return mended, err
+		}
+		have, err := os.ReadFile(target)
+		if err == nil && bytes.Equal(have, want) {
+			continue
+		}
+		if check != nil {
+			if err := check(h.Name, want); err != nil {
+				return mended, err
+			}
+		}
+		if err := atomicfile.Write(target, want, h.FileInfo().Mode().Perm()); err != nil {
+			return mended, err
+		}
+		mended = true
+	}
+}
