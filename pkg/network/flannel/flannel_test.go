@@ -2,12 +2,15 @@ package flannel
 
 import (
 	"encoding/json"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/flannel-io/flannel/pkg/backend"
 	"github.com/flannel-io/flannel/pkg/ip"
@@ -15,7 +18,9 @@ import (
 	"github.com/flannel-io/flannel/pkg/subnet"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	clientgotesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
@@ -232,6 +237,29 @@ func TestAcquireLease(t *testing.T) {
 	if len(client.Actions()) != writes {
 		t.Error("it writes what the node says already")
 	}
+}
+
+// TestPublishIsTriedAgain: a request that fails does not end the node, which serves its own pods without it.
+func TestPublishIsTriedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.42.1.0/24"}}}
+		client, tries := fake.NewClientset(node), 0
+		client.PrependReactor("patch", "nodes", func(clientgotesting.Action) (bool, runtime.Object, error) {
+			tries++
+			return tries < 5, nil, errors.New("write: broken pipe")
+		})
+		own := kube.NewOwnNode("", "a")
+		own.Set(node)
+		m := &manager{config: &subnet.Config{EnableIPv4: true}, node: own, own: client}
+		if _, err := m.AcquireLease(t.Context(), &lease.LeaseAttrs{BackendType: "vxlan"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		got, err := client.CoreV1().Nodes().Get(t.Context(), "a", metav1.GetOptions{})
+		if err != nil || got.Annotations[backendTypeKey] != "vxlan" || tries != 5 {
+			t.Errorf("after %d tries the node says %v (%v)", tries, got.Annotations, err)
+		}
+	})
 }
 
 func TestRecall(t *testing.T) {

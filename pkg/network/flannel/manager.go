@@ -3,7 +3,6 @@ package flannel
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"net/netip"
 	"time"
@@ -13,11 +12,10 @@ import (
 	"github.com/flannel-io/flannel/pkg/subnet"
 	"github.com/sirupsen/logrus"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/pkg/core/kube"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // The annotations with which nodes publish how their pods are reached. They are upstream's, for interoperability with flanneld.
@@ -31,8 +29,11 @@ const (
 	publicIPv6Key    = annotated + "public-ipv6"
 )
 
-// publishInterval is the time between attempts to publish what was refused.
-const publishInterval = 10 * time.Second
+// Pauses between attempts to publish.
+const (
+	firstPublishPause = 500 * time.Millisecond
+	lastPublishPause  = 10 * time.Second
+)
 
 // manager provides the subnets of Nodes to flannel's backends. It differs from upstream's pkg/subnet/kube in three ways: it does not
 // poll, it changes its own Node with the kubelet's credentials, so that no node can change another, and it reads no environment.
@@ -60,9 +61,7 @@ func (m *manager) AcquireLease(ctx context.Context, attrs *lease.LeaseAttrs) (*l
 	have := maps.Clone(node.Annotations)
 	maps.DeleteFunc(have, func(key, value string) bool { return want[key] == "" })
 	if !maps.Equal(have, want) {
-		if err := m.publish(ctx, want); err != nil {
-			return nil, fmt.Errorf("telling the other nodes how this one's pods are reached: %w", err)
-		}
+		m.publish(ctx, want)
 	}
 	s, err := parseSubnets(node.Spec.PodCIDRs)
 	if err != nil {
@@ -76,20 +75,22 @@ func (m *manager) AcquireLease(ctx context.Context, attrs *lease.LeaseAttrs) (*l
 	return l, nil
 }
 
-// publish writes the annotations. If they are refused, as while another node still has the address, it tries again until ctx is done.
-func (m *manager) publish(ctx context.Context, want map[string]string) error {
+// publish writes the annotations. If that fails, as while the API server is overloaded or another node still has the address, it tries
+// again until ctx is done, because this node's pods do not need it.
+func (m *manager) publish(ctx context.Context, want map[string]string) {
 	body := map[string]any{"metadata": map[string]any{"annotations": want}}
 	err := kube.PatchNode(ctx, m.own, m.node.Name, body, "status")
-	if !apierrors.IsForbidden(err) {
-		return err
+	if err == nil || ctx.Err() != nil {
+		return
 	}
-	logrus.WithField("component", "flannel").Warnf("no node can reach the pods of this one: %v", err)
+	logrus.WithField("component", "flannel").Warnf("no node can reach the pods of this one yet: %v", err)
 	go func() {
-		_ = wait.PollUntilContextCancel(ctx, publishInterval, false, func(ctx context.Context) (bool, error) { // the error is ctx's
-			return kube.PatchNode(ctx, m.own, m.node.Name, body, "status") == nil, nil
-		})
+		for pause := firstPublishPause; lifecycle.Sleep(ctx, pause) == nil; pause = min(2*pause, lastPublishPause) {
+			if kube.PatchNode(ctx, m.own, m.node.Name, body, "status") == nil {
+				return
+			}
+		}
 	}()
-	return nil
 }
 
 // annotations returns the attributes as annotations of a Node.
