@@ -60,7 +60,7 @@ type Installer struct {
 type Done struct {
 	Record  Record
 	Changed bool // anything at all
-	Started bool // the service was started or restarted, and is ready
+	Started bool // the service was started or restarted, or was starting already, and is ready
 	// Upgraded says that there was another executable before.
 	Upgraded bool
 	// Taken are commands of the machine with the names of links that therefore were not made.

@@ -24,6 +24,7 @@ type initSystem struct {
 	running map[string]int // how often it was started
 	enabled map[string]bool
 	fail    string // what fails, once
+	coming  bool   // its services are not ready yet
 }
 
 func (f *initSystem) Name() string { return "systemd" }
@@ -74,6 +75,9 @@ func (f *initSystem) State(_ context.Context, name string) (initsystem.State, er
 	s := initsystem.State{Enabled: f.enabled[name], Running: initsystem.Stopped}
 	if f.running[name] > 0 {
 		s.Running = initsystem.Ready
+	}
+	if f.coming {
+		s.Running = initsystem.Starting
 	}
 	return s, nil
 }
@@ -256,6 +260,26 @@ func TestInstall(t *testing.T) {
 	w.same(t, before)
 	if len(w.init.enabled)+len(w.init.running) > 0 {
 		t.Errorf("left with the init system: %v %v", w.init.running, w.init.enabled)
+	}
+}
+
+// TestStarting: it waits for a service that is starting already, and fails if that does not become ready.
+func TestStarting(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.Install(t.Context(), w.want); err != nil {
+		t.Fatal(err)
+	}
+	w.init.coming = true
+	for _, want := range []error{nil, errors.New("the node is not Ready")} {
+		waited := 0
+		w.Ready = func(context.Context) error { waited++; return want }
+		done, err := w.Install(t.Context(), w.want)
+		if !errors.Is(err, want) || waited != 1 || err == nil && (!done.Started || done.Changed) {
+			t.Errorf("waited %d times: %+v, %v", waited, done, err)
+		}
+	}
+	if got := w.init.running["coracle"]; got != 1 {
+		t.Errorf("started %d times", got)
 	}
 }
 

@@ -21,6 +21,7 @@ type installation struct {
 	old     Record
 	there   bool // old exists
 	running bool // the old service runs
+	coming  bool // it is not ready yet
 	upgrade bool // the executable is replaced
 	record  Record
 	undo    undo
@@ -39,7 +40,8 @@ func (i *installation) survey(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		i.running = state.Running == initsystem.Ready || state.Running == initsystem.Starting
+		i.coming = state.Running == initsystem.Starting
+		i.running = state.Running == initsystem.Ready || i.coming
 	}
 	if !i.there {
 		return nil

@@ -163,6 +163,10 @@ func (i *installation) enable(ctx context.Context) error {
 // start starts the service, or restarts it if its settings have changed. Pods run on meanwhile.
 func (i *installation) start(ctx context.Context) error {
 	if !i.Start || i.Manager == nil || i.running && !i.rewrote {
+		if i.Start && i.coming {
+			i.Say("waiting for " + i.Service + ", which is starting already")
+			i.started = true
+		}
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, i.Wait)
