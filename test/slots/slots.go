@@ -121,7 +121,7 @@ type counter struct {
 func open() (*counter, error) {
 	c := &counter{dir: os.Getenv(dirEnv), total: perCore * runtime.NumCPU(), poll: 300 * time.Millisecond, line: &line}
 	if c.dir == "" {
-		c.dir = filepath.Join(os.TempDir(), "coracle-test-slots")
+		c.dir = filepath.Join(place("/dev/shm"), "coracle-test-slots")
 	}
 	if text := os.Getenv(numberEnv); text != "" {
 		n, err := strconv.Atoi(text)
@@ -134,6 +134,15 @@ func open() (*counter, error) {
 		return nil, fmt.Errorf("making the directory for the slots: %w", err)
 	}
 	return c, nil
+}
+
+// place is where the files of slots are best: in memory, so that nobody who holds the lock waits for a disk under load.
+func place(memory string) string {
+	var fs unix.Statfs_t
+	if unix.Statfs(memory, &fs) != nil || fs.Type != unix.TMPFS_MAGIC || unix.Access(memory, unix.W_OK) != nil {
+		return os.TempDir()
+	}
+	return memory
 }
 
 // ticket is the content of a locked file: the request or the grant of a test.

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // holderEnv makes this test binary take slots in the directory that it names, and hold them until it is killed.
@@ -27,6 +29,17 @@ func TestMain(m *testing.M) {
 
 func testCounter(dir string) *counter {
 	return &counter{dir: dir, total: 4, poll: time.Millisecond, line: &queue{}}
+}
+
+// directory is where the files of all tests of this machine are too, because these tests wait only so long.
+func directory(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(place("/dev/shm"), "coracle-slots-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	return dir
 }
 
 // await fails the test unless the channel is closed, or stays open, as wanted.
@@ -68,7 +81,7 @@ func take(t *testing.T, c *counter, r Row) (granted chan struct{}, release func(
 }
 
 func TestSlots(t *testing.T) {
-	c := testCounter(t.TempDir())
+	c := testCounter(directory(t))
 	first, endFirst := take(t, c, Row{Test: "first", Slots: 3})
 	await(t, "the first", first, true)
 	alone, endAlone := take(t, c, Row{Test: "alone", Alone: true, Seconds: 90})
@@ -93,7 +106,7 @@ func TestSlots(t *testing.T) {
 
 // TestKilled kills a process that holds slots.
 func TestKilled(t *testing.T) {
-	dir := t.TempDir()
+	dir := directory(t)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), holderEnv+"="+dir)
 	out, err := cmd.StdoutPipe()
@@ -114,4 +127,23 @@ func TestKilled(t *testing.T) {
 	_ = cmd.Wait()
 	await(t, "it", next, true)
 	end()
+}
+
+// TestPlace wants the files on a tmpfs only where it is one.
+func TestPlace(t *testing.T) {
+	disk := t.TempDir()
+	var fs unix.Statfs_t
+	if err := unix.Statfs(disk, &fs); err != nil {
+		t.Fatal(err)
+	}
+	want := os.TempDir()
+	if fs.Type == unix.TMPFS_MAGIC {
+		want = disk
+	}
+	if got := place(disk); got != want {
+		t.Errorf("the place is %s, want %s", got, want)
+	}
+	if got := place(disk + "/missing"); got != os.TempDir() {
+		t.Errorf("without /dev/shm, the place is %s", got)
+	}
 }
