@@ -150,6 +150,9 @@ func TestAgentJoinsOnce(t *testing.T) {
 	if _, err = joinerOf(t, cfg).agent(t.Context()); err == nil || !strings.Contains(err.Error(), "needs a token") {
 		t.Errorf("under another name: %v", err)
 	}
+	if _, err = joinerOf(t, other.asking(cfg)).agent(t.Context()); err == nil || !strings.Contains(err.Error(), "the token is for another one") {
+		t.Errorf("under another name, with another cluster's token: %v", err)
+	}
 }
 
 func TestServerJoins(t *testing.T) {
