@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,12 +9,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/coracle-dev/coracle/pkg/cluster/join"
 	"github.com/coracle-dev/coracle/pkg/controlplane"
+	"github.com/coracle-dev/coracle/pkg/core/exitcode"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/core/supervise"
@@ -37,7 +41,8 @@ func resetQuorumCommand() *cobra.Command {
 
 More than half of the servers must run for the cluster to write anything. If that many are gone and will not come back,
 run this on the server that is left; of several, on the one with the highest entry in coracle etcd status. A copy of
-its data is kept below the data directory. Coracle may run or not.
+its data is kept below the data directory. Coracle may run or not. The command asks the other servers first, and
+refuses while more than half of all agree with each other.
 
 The other servers, should they come back, and new ones, join this one by themselves. What they have written after they
 lost contact with this one is lost.`,
@@ -46,7 +51,7 @@ coracle cluster reset-quorum`,
 		Args: command.NoArgs,
 	}
 	here := dirFlags(c)
-	force := c.Flags().Bool("force", false, "Do it though the servers agree with each other; the others lose what they know better")
+	force := c.Flags().Bool("force", false, "Do it though most servers agree with each other; the others lose what they know better")
 	yes := c.Flags().BoolP("yes", "y", false, "Do not ask")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		i := here()
@@ -63,7 +68,7 @@ coracle cluster reset-quorum`,
 	return interruptible(c)
 }
 
-// mayReset returns an error if this server has no data, or if the servers have a quorum and force is false.
+// mayReset returns an error if this server has no data, or if force is false and it, or another server that is known here, is one of a majority.
 func (i installation) mayReset(ctx context.Context, force bool) error {
 	if err := i.ownEtcd(); err != nil {
 		return err
@@ -71,23 +76,46 @@ func (i installation) mayReset(ctx context.Context, force bool) error {
 	if found, _ := filepath.Glob(filepath.Join(i.dirs.Etcd(), "member", "wal", "*.wal")); len(found) == 0 {
 		return fmt.Errorf("there is no data of etcd in %s: run this on a server that has some", i.dirs.Etcd())
 	}
-	m, err := i.members()
-	if err != nil {
-		return nil // etcd is stopped or waits for the other members
-	}
-	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
-	defer cancel()
-	status, err := m.Status(ctx)
-	switch {
-	case err != nil || force:
+	if force {
 		return nil
-	case len(status.Members) == 1:
-		return errors.New("this server is etcd's only member: there is nothing to reset")
-	case status.Quorum:
-		return fmt.Errorf("more than half of the %d servers run and agree with each other: there is nothing to reset "+
-			"(a single one is removed with coracle etcd remove; --force resets nevertheless)", len(status.Members))
 	}
-	return nil
+	if m, err := i.members(); err == nil { // else etcd is stopped or waits for the other members
+		asking, cancel := context.WithTimeout(ctx, etcdTimeout)
+		status, err := m.Status(asking)
+		cancel()
+		switch {
+		case err != nil:
+		case len(status.Members) == 1:
+			return errors.New("this server is etcd's only member: there is nothing to reset")
+		case status.Quorum:
+			return fmt.Errorf("more than half of the %d servers run and agree with each other: there is nothing to reset "+
+				"(a single one is removed with coracle etcd remove; --force resets nevertheless)", len(status.Members))
+		}
+	}
+	cfg := i.config
+	cfg.Dirs = i.dirs
+	others := controlplane.Others(cfg)
+	if len(others.Servers()) == 0 {
+		return nil
+	}
+	list, err := others.Members(ctx) // a server answers only if more than half of the members agree
+	if err != nil && exitcode.ClassOf(err) != exitcode.Removed {
+		return nil
+	}
+	return fmt.Errorf("more than half of the servers%s run and agree with each other without this one: start coracle here, and it joins them "+
+		"(--force resets nevertheless; they lose what they have written since)", memberNames(list))
+}
+
+// memberNames names members in brackets, if there are any.
+func memberNames(list []join.Member) string {
+	var names []string
+	for _, m := range list {
+		names = append(names, cmp.Or(m.Name, m.ID))
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(names, ", ") + ")"
 }
 
 // resetQuorum lets the running control plane do the reset, or does it in this process if coracle is stopped.

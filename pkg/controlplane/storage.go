@@ -48,7 +48,6 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 		return storage{unit: g.Add("datastore", member.External{Store: cfg.Datastore, Cluster: own}), store: cfg.Datastore}
 	}
 	dirs := cfg.Dirs
-	cert, key := pki.ServerFiles(dirs)
 	peer := member.TLS{
 		CA:   pkiFile(dirs, filepath.Join("etcd", "ca.crt")),
 		Cert: pkiFile(dirs, filepath.Join("etcd", "peer.crt")),
@@ -60,12 +59,8 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 		Socket: dirs.EtcdSocket(),
 		Peer:   netip.AddrPortFrom(cfg.Node.IPs[0], member.PeerPort),
 		TLS:    peer,
-		Others: members.Remote{
-			Joined:  func() bool { return cfg.Join.Joined || remembered(cfg).Joined },
-			Servers: func() []string { return otherServers(cfg) },
-			CA:      pkiFile(dirs, "ca.crt"), Cert: cert, Key: key,
-		},
-		Args: cfg.Args["etcd"],
+		Others: Others(cfg),
+		Args:   cfg.Args["etcd"],
 		Reset: member.Reset{
 			Pending: func() bool { return controlplaneuser.Pending(dirs, dirs.ResetRequest()) },
 			Finish:  func() error { return controlplaneuser.Finish(dirs, dirs.ResetRequest()) },
@@ -85,6 +80,16 @@ func addStorage(g *lifecycle.Group, cfg config.Config) storage {
 		}, s.unit)
 	}
 	return s
+}
+
+// Others is the client of the cluster's other servers that are known on this machine.
+func Others(cfg config.Config) members.Remote {
+	cert, key := pki.ServerFiles(cfg.Dirs)
+	return members.Remote{
+		Joined:  func() bool { return cfg.Join.Joined || remembered(cfg).Joined },
+		Servers: func() []string { return otherServers(cfg) },
+		CA:      pkiFile(cfg.Dirs, "ca.crt"), Cert: cert, Key: key,
+	}
 }
 
 // several reports whether there may be other servers.

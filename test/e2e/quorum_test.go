@@ -26,13 +26,16 @@ func testResetQuorum(t *testing.T, c *hosts.Cluster) {
 			if out, err := survivor.TryCoracle("cluster", "reset-quorum", "--yes"); err == nil || !strings.Contains(err.Error(), "there is nothing to reset") {
 				t.Errorf("with a quorum: %s %v", out, err)
 			}
-			for _, h := range c.Servers[:2] {
-				h.Kill()
-			}
 			if !running {
 				if err := c.Running(survivor).Stop(); err != nil {
 					t.Error(err)
 				}
+				if out, err := survivor.TryCoracle("cluster", "reset-quorum", "--yes"); err == nil || !strings.Contains(err.Error(), "agree with each other without this one") {
+					t.Errorf("stopped, while the others have a quorum: %s %v", out, err)
+				}
+			}
+			for _, h := range c.Servers[:2] {
+				h.Kill()
 			}
 			began := time.Now()
 			t.Log(survivor.Coracle("cluster", "reset-quorum", "--yes"))
