@@ -84,6 +84,10 @@ func TestBackup(t *testing.T) {
 	second.Kubectl("get", "configmap", "deployed")
 	// The agent gets this object through the restored cluster.
 	second.Kubectl("label", "node", c.Agents[0].Name, "told=again")
+	kubelet := []string{"kubectl", "--kubeconfig=/var/lib/coracle/node/etc/kubelet.kubeconfig", "get", "node", c.Agents[0].Name, "-o", "jsonpath={.metadata.labels.told}"}
+	if told := c.Agents[0].Coracle(kubelet...); told != "again" {
+		t.Errorf("the agent's kubelet reads the label told=%q, want again", told)
+	}
 	c.Agents[0].Coracle("status")
 	t.Logf("all are back after %.1f s", time.Since(began).Seconds())
 }

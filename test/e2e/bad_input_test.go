@@ -161,13 +161,13 @@ func TestDamage(t *testing.T) {
 			name:   "etcd database whose log is missing",
 			damage: "cd /var/lib/coracle/server/etcd/member && mv wal ../wal.good && cp snap/db ../db.good && " + damageDatabase,
 			repair: "cd /var/lib/coracle/server/etcd/member && rm -rf wal && mv ../wal.good wal && mv ../db.good snap/db",
-			want:   []string{"etcd", "/var/lib/coracle/server/etcd"},
+			want:   []string{damagedEtcd},
 		},
 		{
 			name:   "etcd write-ahead log",
 			damage: "cd /var/lib/coracle/server/etcd/member && cp -r wal wal.good && for f in wal/*.wal; do dd if=/dev/urandom of=$f bs=4096 count=1 conv=notrunc; done",
 			repair: "cd /var/lib/coracle/server/etcd/member && rm -r wal && mv wal.good wal",
-			want:   []string{"etcd", "/var/lib/coracle/server/etcd"},
+			want:   []string{damagedEtcd},
 		},
 		{
 			name:   "readable private key",
@@ -207,6 +207,9 @@ func TestDamage(t *testing.T) {
 		}
 	})
 }
+
+// damagedEtcd is what the error says when etcd cannot read its files.
+const damagedEtcd = "if the data in /var/lib/coracle/server/etcd is damaged, put a backup in its place, or move it away to begin with an empty cluster"
 
 // damageDatabase overwrites the begin of etcd's database in the directory of the member.
 const damageDatabase = "dd if=/dev/urandom of=snap/db bs=4096 count=8 conv=notrunc"
