@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -76,5 +77,16 @@ func heldFor(t *testing.T, began time.Time, err error) {
 	t.Helper()
 	if took := time.Since(began); !errors.Is(err, rpctypes.ErrNoLeader) || took < leaderWait {
 		t.Fatalf("a watch ends after %s with %v", took, err)
+	}
+}
+
+// TestChanges wants all that kube-apiserver writes with, and no reads, which another leader can answer.
+func TestChanges(t *testing.T) {
+	for request, want := range map[any]bool{
+		&pb.PutRequest{}: true, &pb.DeleteRangeRequest{}: true, &pb.TxnRequest{}: true, &pb.LeaseGrantRequest{}: true, &pb.RangeRequest{}: false,
+	} {
+		if changes(request) != want {
+			t.Errorf("%T is a write: %v", request, !want)
+		}
 	}
 }

@@ -10,9 +10,11 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// cluster is the part of a client that removes members.
+// cluster is the part of a client that lists, adds and removes members.
 type cluster struct {
 	clientv3.Cluster
+	members []*pb.Member
+	added   []string // URLs
 	removed []uint64
 }
 
