@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestWrite(t *testing.T) {
@@ -213,5 +215,56 @@ func TestJSON(t *testing.T) {
 	}
 	if _, err := ReadJSON(path, &got); err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("a damaged file: %v", err)
+	}
+}
+
+// TestOnDisk asks the kernel whether what was written only waits to be. It needs a file system on a disk, and Linux 6.5.
+func TestOnDisk(t *testing.T) {
+	dir := t.TempDir()
+	path, data := filepath.Join(dir, "file"), bytes.Repeat([]byte("data"), 4096)
+	waits := func(path string) bool {
+		t.Helper()
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		var stat unix.Cachestat_t
+		if err := unix.Cachestat(uint(f.Fd()), &unix.CachestatRange{}, &stat, 0); err != nil {
+			t.Skipf("the kernel does not tell: %v", err)
+		}
+		return stat.Dirty+stat.Writeback > 0
+	}
+	if err := WriteVolatile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !waits(path) {
+		t.Skip("here files are on disk at once, or never")
+	}
+	for name, write := range map[string]func(path string) error{
+		"Write": func(path string) error { return Write(path, data, 0o600) },
+		"WriteWith": func(path string) error {
+			return WriteWith(path, 0o600, func(f *os.File) error { _, err := f.Write(data); return err })
+		},
+		"Copy": func(path string) error { return Copy(filepath.Join(dir, "file"), path, 0o600) },
+	} {
+		if err := write(path + name); err != nil || waits(path+name) {
+			t.Errorf("%s: it is not on disk (%v)", name, err)
+		}
+	}
+}
+
+// TestCopyEndsWithHole: zeros at the end count too.
+func TestCopyEndsWithHole(t *testing.T) {
+	from := filepath.Join(t.TempDir(), "from")
+	data := append([]byte("begin"), make([]byte, 1<<20)...)
+	if err := os.WriteFile(from, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Copy(from, from+".copy", 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(from + ".copy"); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes, not %d: %v", len(got), len(data), err)
 	}
 }

@@ -65,3 +65,43 @@ func TestView(t *testing.T) {
 		t.Errorf("%q instead of %q", got, want)
 	}
 }
+
+// TestHalfCopied: while the files of another directory take the place of the former ones, nobody can take the copy for either.
+func TestHalfCopied(t *testing.T) {
+	cfg := server(t)
+	dir := filepath.Join(cfg.Dirs.Data, "tree")
+	put(t, filepath.Join(dir, "one.yaml"), "one")
+	c := prepared(t, &cfg)
+	s := source{from: dir, to: filepath.Join(cfg.Dirs.CopiesFor(), "tree"), wants: suffix(".yaml")}
+	id := func() string {
+		data, err := os.ReadFile(s.to + idSuffix)
+		if err != nil {
+			t.Error(err)
+		}
+		return string(data)
+	}
+	var meanwhile []string
+	s.open = func(dir, name string) (*os.File, error) {
+		meanwhile = append(meanwhile, id())
+		return follow(dir, name)
+	}
+	if err := c.syncTree(s); err != nil {
+		t.Fatal(err)
+	}
+	before := id()
+	if err := os.Rename(dir, dir+".before"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, filepath.Join(dir, "two.yaml"), "two")
+	if err := c.syncTree(s); err != nil {
+		t.Fatal(err)
+	}
+	if after := id(); before == "" || after == "" || before == after || !slices.Equal(meanwhile, []string{"", ""}) {
+		t.Errorf("it is %q, then %q, and meanwhile %q", before, after, meanwhile)
+	}
+	put(t, filepath.Join(dir, "three.yaml"), "three")
+	meanwhile = nil
+	if err := c.syncTree(s); err != nil || !slices.Equal(meanwhile, []string{id()}) {
+		t.Errorf("with a new file it is %q, %v", meanwhile, err)
+	}
+}
