@@ -45,6 +45,17 @@ func TestPortOf(t *testing.T) {
 	}
 }
 
+func TestExempt(t *testing.T) {
+	for value, want := range map[string]bool{"true": true, "false": false, "": false, "True": false, "1": false} {
+		if Exempt(map[string]string{Annotation: value}) != want {
+			t.Errorf("%q: it is exempt is %v", value, !want)
+		}
+	}
+	if Exempt(map[string]string{"allow-spoofing": "true"}) {
+		t.Error("another annotation exempts a pod")
+	}
+}
+
 // isolate gives the test a network of its own, with the kernel's nft tables.
 func isolate(t *testing.T) {
 	t.Helper()
