@@ -50,7 +50,7 @@ coracle status > /dev/null && systemctl restart my-service`,
 		from := status.Sources{Dirs: i.dirs, Config: i.config}
 		// Agents have no administrator's kubeconfig, but the kubelet's can read the node.
 		if kubeconfig := i.dirs.NodeConfig("kubelet.kubeconfig"); readable(kubeconfig) && i.config.Node.Name != "" {
-			from.Node = status.AskAPI(kubeconfig, i.config.Node.Name)
+			from.Node, from.Services = status.AskAPI(kubeconfig, i.config.Node.Name), status.Services(i.config)
 		}
 		report, err := status.Collect(c.Context(), from)
 		if err != nil {

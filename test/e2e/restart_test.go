@@ -230,6 +230,10 @@ func testHostReboot(t *testing.T, h *hosts.Host, _ *hosts.Server) *hosts.Server 
 	startSleepers(t, h)
 	h.Kubectl("create", "configmap", "kept")
 	h.Apply(`{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "elsewhere"}, "spec": {"podCIDR": "198.51.100.0/24", "podCIDRs": ["198.51.100.0/24"]}}`)
+	h.Run("/var/lib/coracle/bin/nft", "delete", "table", "ip", "kube-proxy")
+	if out, err := h.TryCoracle("status"); err == nil || !strings.Contains(out, "the Service kubernetes does not answer at 10.43.0.1:443") {
+		t.Errorf("without kube-proxy's rules: %v\n%s", err, out)
+	}
 	pause := pauseBlobs(h)
 	h.Kill()
 	damagePause(t, h, pause)

@@ -37,6 +37,29 @@ type Usage struct {
 	Measured    time.Time `json:"measured,omitzero"`
 }
 
+// addNode reads the node from the API.
+func (r *Report) addNode(ctx context.Context, ask func(context.Context) (*Node, error)) {
+	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
+	defer cancel()
+	node, err := ask(ctx)
+	if err != nil {
+		r.add("the node cannot be read from the API: " + err.Error())
+		return
+	}
+	r.Node = node
+	if node != nil && !node.Ready {
+		r.add("the node is not Ready: " + node.Message)
+	}
+}
+
+// add adds reasons why coracle is not ready.
+func (r *Report) add(reasons ...string) {
+	r.Reasons = append(r.Reasons, reasons...)
+	if len(reasons) > 0 && r.Health == Ready {
+		r.Health, r.Since = Degraded, r.Processes[0].Started
+	}
+}
+
 // AskAPI returns a function that reads the named node with a kubeconfig file.
 func AskAPI(kubeconfig, name string) func(context.Context) (*Node, error) {
 	return func(ctx context.Context) (*Node, error) {

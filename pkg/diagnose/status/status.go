@@ -92,6 +92,8 @@ type Sources struct {
 	Config config.Config
 	// Node reads this machine's node from the API; nil reads nothing.
 	Node func(context.Context) (*Node, error)
+	// Services returns a sentence about each Service that does not answer; nil looks at none.
+	Services func(context.Context) []string
 	// usage reads /proc; replaced in tests.
 	usage func(pid int) (usage, error)
 	alive func(state.Process) bool
@@ -130,6 +132,9 @@ func Collect(ctx context.Context, from Sources) (Report, error) {
 	r.addProcesses(recorded, from)
 	if r.Health != Stopped && from.Node != nil {
 		r.addNode(ctx, from.Node)
+	}
+	if r.Node != nil && from.Services != nil { // without the API it is no news
+		r.add(from.Services(ctx)...)
 	}
 	if r.Health != Stopped && from.Config.Role != "" {
 		for _, name := range config.Addons() {
@@ -277,23 +282,4 @@ func failedStart(front state.Process) *Failure {
 		return &Failure{Process: "coracle", Reason: "could not " + front.Phases[n-1].Name + ": " + front.Phases[n-1].Waiting}
 	}
 	return nil
-}
-
-// addNode reads the node from the API.
-func (r *Report) addNode(ctx context.Context, ask func(context.Context) (*Node, error)) {
-	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
-	defer cancel()
-	node, err := ask(ctx)
-	if err != nil {
-		r.Reasons = append(r.Reasons, "the node cannot be read from the API: "+err.Error())
-	} else {
-		r.Node = node
-		if node == nil || node.Ready {
-			return
-		}
-		r.Reasons = append(r.Reasons, "the node is not Ready: "+node.Message)
-	}
-	if r.Health == Ready {
-		r.Health, r.Since = Degraded, r.Processes[0].Started
-	}
 }
