@@ -40,10 +40,13 @@ var noise = []struct {
 	{message: "The manifest file is empty, ignoring"},
 	{message: "Skipping API "},
 	{message: "Resetting endpoints for master service"},
+	{message: "Error removing old endpoints from kubernetes service: no API server IP addresses were listed in storage"}, // the only server, some time after it was stopped
 	{message: "Found stale data, removed previous endpoints"},
 	// Without CAP_SYS_RESOURCE, as in most containers.
 	{message: "Failed to ensure process in container with oom score"},
 	{message: "Failed to set rlimit on max file handles"},
+	// Controllers that are stopped before they have read what they need, as by a stop right after a start.
+	{message: "Unable to sync caches"},
 	// Streams of exec and the like end by being closed, and a kubelet closes its connections when it changes its identity.
 	{message: "Error on socket receive", err: "use of closed network connection"},
 	{message: "Error proxying data from client to backend", err: "close 1006"},

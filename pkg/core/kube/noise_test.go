@@ -37,6 +37,9 @@ func TestNoise(t *testing.T) {
 		{"Unhandled Error", `PV pvc-1 failed with : the disk is on fire`, false},
 		{"Failed to ensure lease exists, will retry", `namespaces "kube-public" not found`, false},
 		{"Failed to ensure lease exists, will retry", "connection refused", false},
+		{"Error removing old endpoints from kubernetes service: no API server IP addresses were listed in storage, refusing to erase all endpoints for the kubernetes Service", "", true},
+		{"Error removing old endpoints from kubernetes service: the disk is on fire", "", false},
+		{"Unable to sync caches", "", true},
 		{"anything", fmt.Sprint("asking: ", "context canceled"), true},
 		{"anything", "", false},
 	} {
