@@ -74,11 +74,14 @@ func testRestartKeepsPods(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.S
 	return s
 }
 
-// TestDrainOnStop checks that --drain-on-stop also stops the pods.
+// TestDrainOnStop checks that --drain-on-stop also stops the pods, and before that, that --kubelet-arg can filter their system calls.
 func TestDrainOnStop(t *testing.T) {
 	slots.Take(t)
-	h, s := newCluster(t, "--drain-on-stop")
+	h, s := newCluster(t, "--drain-on-stop", "--kubelet-arg=seccomp-default=true")
 	startSleepers(t, h)
+	if out := h.Run("sh", "-c", `grep Seccomp: /proc/$(pgrep -xn sleep)/status`); out != "Seccomp:\t2\n" {
+		t.Errorf("with a default filter, a container has %q", out)
+	}
 	if err := s.Stop(); err != nil {
 		t.Fatalf("stopping: %v", err)
 	}
