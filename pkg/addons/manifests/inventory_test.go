@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,4 +78,46 @@ func TestADamagedRecord(t *testing.T) {
 	if _, err := loadInventory(t.Context(), d.client, "n1"); err == nil || !strings.Contains(err.Error(), name) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// TestNothingIsGoneBeforeTheFirstLook: embedded files are applied before the user's directory is read. Records of older versions, and
+// those of a directory that was emptied, name no directory, as nothing does until then.
+func TestNothingIsGoneBeforeTheFirstLook(t *testing.T) {
+	a, dir := newAPI(t), t.TempDir()
+	write(t, dir, map[string]string{"x.yaml": configMaps("a")})
+	d := a.start(dir)
+	expect(t, d, a, "a", "a")
+	for _, r := range d.inventory {
+		r.dirID = ""
+		if err := r.save(t.Context(), d.client, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d = a.start(dir, coredns("e"))
+	d.step(t.Context())
+	if exists, _ := a.look(); exists != "a e" {
+		t.Errorf("exists %q", exists)
+	}
+}
+
+// TestARefusedFileIsNotRecordedAsApplied: the next start tries it at once.
+func TestARefusedFileIsNotRecordedAsApplied(t *testing.T) {
+	a, dir := newAPI(t), t.TempDir()
+	const path = "/api/v1/namespaces/default/configmaps/a"
+	a.refuse[path] = http.StatusServiceUnavailable
+	expect(t, a.start(dir, coredns("a", "b")), a, "b", "b")
+	delete(a.refuse, path)
+	expect(t, a.start(dir, coredns("a", "b")), a, "a b", "a b")
+}
+
+// TestAHiddenDirectory: what is in it is hidden in another one, and not if it is the directory itself, to which a link may lead.
+func TestAHiddenDirectory(t *testing.T) {
+	a, base := newAPI(t), t.TempDir()
+	dir := filepath.Join(base, "manifests")
+	write(t, filepath.Join(base, ".data"), map[string]string{"x.yaml": configMaps("a")})
+	write(t, filepath.Join(base, ".data", ".git"), map[string]string{"y.yaml": configMaps("b")})
+	if err := os.Symlink(".data", dir); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, a.start(dir), a, "a", "a")
 }
