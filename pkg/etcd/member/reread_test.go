@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	berrors "go.etcd.io/bbolt/errors"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	etcdwal "go.etcd.io/etcd/server/v3/storage/wal"
 	"go.uber.org/zap"
@@ -65,6 +67,36 @@ func TestRebuild(t *testing.T) {
 	}
 	if info, err := os.Stat(db); err != nil || info.Size() != 16<<10 {
 		t.Errorf("the damaged database is gone: %v", err)
+	}
+}
+
+// TestNotRebuilt: what the log does not have, or no longer, cannot be made again from it.
+func TestNotRebuilt(t *testing.T) {
+	const first = "wal/0000000000000000-0000000000000000.wal"
+	for name, c := range map[string]struct {
+		files   []string
+		cause   error
+		rebuilt bool
+	}{
+		"the whole log":   {[]string{first}, berrors.ErrInvalid, true},
+		"a later log":     {[]string{"wal/0000000000000001-0000000000010000.wal"}, berrors.ErrInvalid, false},
+		"a snapshot":      {[]string{first, "snap/0000000000000002-0000000000010000.snap"}, berrors.ErrInvalid, false},
+		"another problem": {[]string{first}, berrors.ErrTimeout, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &Etcd{Dir: t.TempDir()}
+			for _, file := range append(c.files, "snap/db") {
+				path := filepath.Join(e.Dir, "member", file)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte("x"), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			moved, err := e.rebuild(c.cause)
+			_, left := os.Stat(filepath.Join(e.Dir, "member", "snap", "db"))
+			if err != nil || moved != c.rebuilt || os.IsNotExist(left) != c.rebuilt {
+				t.Errorf("moved: %v, %v; the database: %v", moved, err, left)
+			}
+		})
 	}
 }
 

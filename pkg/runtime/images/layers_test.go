@@ -60,3 +60,15 @@ func TestLinkTree(t *testing.T) {
 		t.Error("there are more names than two")
 	}
 }
+
+// TestStorePath: only what is in containerd's directory has a path for this process.
+func TestStorePath(t *testing.T) {
+	s := Store{Root: "/proc/7/root/var/lib/containerd", Own: "/var/lib/containerd"}
+	for own, want := range map[string]string{
+		"/var/lib/containerd/snapshots/1/fs": s.Root + "/snapshots/1/fs", "/var/lib/containerd-2/snapshots/1/fs": "", "/etc": "", "": "",
+	} {
+		if got := s.path(own); got != want {
+			t.Errorf("%q: %q, not %q", own, got, want)
+		}
+	}
+}
