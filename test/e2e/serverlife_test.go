@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/coracle-dev/coracle/test/hosts"
@@ -21,6 +22,11 @@ func TestServerLife(t *testing.T) {
 		{"no error is logged", func(t *testing.T, _ *hosts.Host, s *hosts.Server) *hosts.Server {
 			for _, line := range append(first.Errors(), s.Errors()...) {
 				t.Error(line)
+			}
+			for line := range strings.Lines(first.Log() + s.Log()) { // what the API server refuses before there are roles
+				if strings.Contains(line, " forbidden") && !strings.Contains(line, "INFO  still waiting: ") {
+					t.Error(line)
+				}
 			}
 			return s
 		}},
