@@ -31,6 +31,9 @@ import (
 // It reports whether there were any; then the archive has to be imported again, because containerd could not read its images.
 func MendBlobs(ctx context.Context, s Store, archive string) (mended bool, err error) {
 	ctx = namespaces.WithNamespace(ctx, Namespace)
+	if _, err := os.Stat(filepath.Join(s.Root, contentDir)); err != nil {
+		return false, nil // the user has given containerd another directory
+	}
 	file, err := os.Open(archive)
 	if err != nil {
 		return false, err
