@@ -116,12 +116,20 @@ func firstLine(err error) error {
 	return err
 }
 
+// lastingConflict is the number of conflicts in a row that are normal for an item.
+const lastingConflict = 3
+
 // Work handles the items of a queue, one after the other, until the queue is shut down. An item whose handling fails is logged
-// for the component and queued again with back-off, unless ctx is done.
+// for the component and queued again with back-off, unless ctx is done. A write that comes too late is logged only if that lasts: the cache
+// does not have the latest version yet.
 func Work[T comparable](ctx context.Context, component string, queue workqueue.TypedRateLimitingInterface[T], handle func(context.Context, T) error) {
 	for item, down := queue.Get(); !down; item, down = queue.Get() {
 		if err := handle(ctx, item); err != nil && ctx.Err() == nil {
-			logrus.WithField("component", component).WithError(err).Warn("trying again")
+			level := logrus.WarnLevel
+			if apierrors.IsConflict(err) && queue.NumRequeues(item) < lastingConflict {
+				level = logrus.DebugLevel
+			}
+			logrus.WithField("component", component).WithError(err).Log(level, "trying again")
 			queue.AddRateLimited(item)
 		} else {
 			queue.Forget(item)
