@@ -95,8 +95,11 @@ func TokenOf(s *corev1.Secret) (t Token, ok bool) {
 		}
 	}
 	t.Replace = slices.Contains(in, join.GroupReplace)
-	if text, has := s.Data[bootstrap.BootstrapTokenExpirationKey]; has {
-		t.Expires, _ = time.Parse(time.RFC3339, string(text)) // an invalid time means expired, as in Kubernetes
+	if text := string(s.Data[bootstrap.BootstrapTokenExpirationKey]); text != "" {
+		var err error
+		if t.Expires, err = time.Parse(time.RFC3339, text); err != nil {
+			t.Expires = time.Unix(0, 0) // an invalid time means expired, as in Kubernetes
+		}
 	}
 	return t, t.Role != ""
 }

@@ -30,6 +30,19 @@ func TestTokenIsASecretAndBack(t *testing.T) {
 	}
 }
 
+// TestExpired is as Kubernetes decides whether a token is valid: one with a time that cannot be read is not.
+func TestExpired(t *testing.T) {
+	for text, want := range map[string]bool{
+		"": false, time.Now().Add(time.Hour).Format(time.RFC3339): false, time.Now().Add(-time.Hour).Format(time.RFC3339): true, "tomorrow": true,
+	} {
+		s := Token{ID: "abcdef", Secret: "0123456789abcdef", Role: config.Agent}.Object()
+		s.Data["expiration"] = []byte(text)
+		if got, ok := TokenOf(s); !ok || got.Expired() != want {
+			t.Errorf("with %q it has expired: %v", text, !want)
+		}
+	}
+}
+
 // TestStartedWith goes through the life of a token that a server is started with.
 func TestStartedWith(t *testing.T) {
 	client := fake.NewClientset()
