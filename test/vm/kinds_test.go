@@ -63,7 +63,7 @@ func kinds() []kind {
 	}
 	return []kind{
 		debian12("debian12", "Debian 12: cgroup v2, AppArmor"),
-		with(debian12("debian13", "Debian 13: cgroup v2, AppArmor"), func(k *kind) { k.suite = "trixie" }),
+		with(debian12("debian13", "Debian 13: cgroup v2, AppArmor, one processor"), func(k *kind) { k.suite, k.opts.CPUs = "trixie", 1 }),
 		with(debian12("cgroup1", "Debian 12 with cgroup v1"), func(k *kind) { k.opts.Append = "systemd.unified_cgroup_hierarchy=0" }),
 		with(debian12("xfs-swap-no-ipv6", "Debian 12: xfs with project quotas, swap, no IPv6"), func(k *kind) {
 			k.opts.Append, k.opts.Disk, k.quotas = "ipv6.disable=1", 4, true

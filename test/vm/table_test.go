@@ -74,7 +74,7 @@ func TestTable(t *testing.T) {
 	golden.Check(t, page, head+begin+table(all)+end+tail)
 }
 
-// table is the reports as Markdown: a line for each machine, and then a sentence for what fails or was not tried.
+// table is the reports as Markdown: a line for each machine, and then a sentence for what fails or was not tried, and for machines that were never seen.
 func table(all []Report) string {
 	order, total, known := map[string]int{}, map[string]int{}, map[string]map[string]string{}
 	for i, k := range kinds() {
@@ -110,6 +110,11 @@ func table(all []Report) string {
 			r.Facts["boot to Ready"], cut, worked, total[r.Machine], time.Duration(r.Seconds*float64(time.Second)).Round(time.Second), r.Version, r.Date)
 	}
 	slices.Sort(notes)
+	for _, k := range kinds() {
+		if !slices.ContainsFunc(all, func(r Report) bool { return r.Machine == k.name }) {
+			notes = append(notes, fmt.Sprintf("- %s: **not seen**: `scripts/machines %s` tries it.", k.what, k.name))
+		}
+	}
 	if len(notes) > 0 {
 		fmt.Fprintf(out, "\n%s\n", strings.Join(notes, "\n"))
 	}

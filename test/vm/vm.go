@@ -5,6 +5,7 @@
 package vm
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -32,6 +33,7 @@ type Options struct {
 	Arch   string // amd64 or arm64
 	Append string // more for the kernel's command line
 	Memory int    // MiB
+	CPUs   int    // 2 if it is not given
 	Disk   int    // GiB of a second, empty disk, /dev/vdb; 0 for none
 }
 
@@ -119,7 +121,7 @@ func (m *Machine) arguments() []string {
 		cpu = "host"
 	}
 	args := append([]string{"nice", "-n", "10"}, qemu...)
-	args = append(args, "-accel", accelerator, "-cpu", cpu, "-smp", "2", "-m", strconv.Itoa(m.Memory),
+	args = append(args, "-accel", accelerator, "-cpu", cpu, "-smp", strconv.Itoa(cmp.Or(m.CPUs, 2)), "-m", strconv.Itoa(m.Memory),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-monitor", "none", "-serial", "file:"+m.path("console"),
 		"-kernel", filepath.Join(m.image, "vmlinuz"), "-initrd", filepath.Join(m.image, "initrd.img"),
 		"-append", "root=/dev/vda rw quiet panic=-1 net.ifnames=0 console="+tty+" "+m.Append,
