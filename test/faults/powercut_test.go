@@ -33,6 +33,7 @@ type outage struct {
 // replicas is the number of pods on the server.
 const replicas = 3
 
+// newOutage installs a server. Its pods are created when it returns, and may not run yet.
 func newOutage(t *testing.T) *outage {
 	o := &outage{disk: disks.New(t, 4096)}
 	o.arena = newArenaOf(t, hosts.Plan{Servers: 1}, func(h *hosts.Host) {
@@ -44,8 +45,18 @@ func newOutage(t *testing.T) *outage {
 	})
 	o.host.Apply(fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: app}, spec: {replicas: %d, selector: {matchLabels: {app: app}}, template: {
 		metadata: {labels: {app: app}}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: "coracle.test/busybox:1", command: [sleep, "99999"]}]}}}}`, replicas))
-	o.well()
 	return o
+}
+
+// restore restores a backup that it makes, and starts the server.
+func (o *outage) restore() {
+	o.t.Helper()
+	o.host.Coracle("etcd", "snapshot", "save", "/root/backup")
+	if err := o.Running(o.host).Stop(); err != nil {
+		o.t.Fatal(err)
+	}
+	o.host.Coracle("etcd", "snapshot", "restore", "--yes", "/root/backup")
+	o.Start(o.host)
 }
 
 // cut takes the power away and boots again: of the blocks that were not flushed it keeps none, or some at random.
@@ -155,23 +166,31 @@ func (o *outage) addImage(t *testing.T, seed uint64) {
 	}
 }
 
-// TestPowerCuts cuts the power of a server under load, while it starts, and while it imports an image.
+// TestPowerCuts cuts the power of a server under load, while it starts, and while it imports an image; `make faults` also right after its
+// very first start, and after a backup was restored.
 func TestPowerCuts(t *testing.T) {
 	slots.Take(t)
 	hosts.Bin(t)
 	var o *outage
-	c := verdicts.Class{Name: "server-power-cut", Kinds: []string{"under-load", "in-start", "in-import"}, Short: 1, Long: 60}
+	c := verdicts.Class{Name: "server-power-cut", Kinds: []string{"under-load", "in-start", "in-import"}, Short: 1, Long: 36}
+	if verdicts.Long() {
+		c.Kinds = append(c.Kinds, "after-install", "after-restore")
+	}
 	c.Each(t, func(sub *testing.T, kind string, seed uint64, row *verdicts.Row) {
-		if o != nil && o.broken {
+		if o != nil && (o.broken || kind == "after-install") {
 			o.end()
 			o = nil
 		}
 		if o == nil {
-			o = newOutage(t)
+			if o = newOutage(t); kind != "after-install" {
+				o.well()
+			}
 		}
-		o.broken = true // until all is well
+		o.t, o.broken = sub, true // until all is well
+		if kind == "after-restore" {
+			o.restore()
+		}
 		random := rand.New(rand.NewPCG(seed, uint64(len(kind))))
-		began := time.Now()
 		v := o.suffer(sub, fault{name: "power-" + kind, stops: true, do: func(a *arena) []*hosts.Host {
 			pause(random, 2*time.Second)
 			if kind == "in-import" {
@@ -183,15 +202,15 @@ func TestPowerCuts(t *testing.T) {
 				pause(random, 4*time.Second)
 				o.cut(random)
 			}
-			began = time.Now()
 			return a.Servers
 		}}, normal)
 		row.Acknowledged, row.Lost, row.Gap = v.acknowledged, len(v.lost), v.gap.Seconds()
 		for _, problem := range v.problems() {
 			sub.Error(problem)
 		}
+		began := time.Now()
 		o.well()
-		row.Seconds = time.Since(began).Seconds()
+		row.Seconds = (v.whole + time.Since(began)).Seconds()
 		o.broken = sub.Failed()
 	})
 }

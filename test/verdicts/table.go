@@ -55,12 +55,13 @@ func summarize(rows []Row) (s summary) {
 	for _, r := range rows {
 		s.runs, s.acknowledged, s.lost = s.runs+1, s.acknowledged+r.Acknowledged, s.lost+r.Lost
 		commits[r.Commit], dates[r.Date] = true, true
+		gap = max(gap, r.Gap)
 		if !r.OK {
 			s.failed = append(s.failed, fmt.Sprintf("%s/%s/%d at %s", r.Class, r.Kind, r.Seed, r.Commit))
 			continue
 		}
 		s.good++
-		seconds, gap = append(seconds, r.Seconds), max(gap, r.Gap)
+		seconds = append(seconds, r.Seconds)
 		if r.Seen != "" {
 			seen[r.Seen]++
 		}
