@@ -36,7 +36,10 @@ var errUnready = errors.New("/readyz says")
 func (b *Balancer) watch(ctx context.Context, s *server) {
 	strikes := 0
 	for b.keepWatching(s) {
-		err := b.observe(ctx, s)
+		answered, err := b.observe(ctx, s)
+		if answered {
+			strikes = 0 // only those in a row count
+		}
 		switch {
 		case ctx.Err() != nil || err == nil:
 			continue // keepWatching decides
@@ -71,28 +74,29 @@ func conclusive(err error) bool {
 // errEnded is the error for a connection that was closed between two probes.
 var errEnded = errors.New("the connection has ended")
 
-// observe probes a server over one connection. It returns nil when the canary is not needed any more.
-func (b *Balancer) observe(ctx context.Context, s *server) error {
+// observe probes a server over one connection. It returns whether the server has answered, and no error when the canary is not needed any more.
+func (b *Balancer) observe(ctx context.Context, s *server) (answered bool, err error) {
 	conn, err := b.dialCanary(ctx, s)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	reader := bufio.NewReader(conn)
 	for {
 		if err := probe(conn, reader, s.address, b.Answer); err != nil {
-			return err
+			return answered, err
 		}
+		answered = true
 		b.setHealth(s, nil)
 		if err := awaitNext(conn, reader, b.Interval); err != nil {
-			return err
+			return answered, err
 		}
 		b.mu.Lock()
 		wanted := b.needsCanary(s)
 		b.mu.Unlock()
 		if !wanted {
-			return nil
+			return answered, nil
 		}
 	}
 }

@@ -30,6 +30,7 @@ type backend struct {
 	listener      net.Listener
 	unwell        atomic.Bool // /readyz fails
 	frozen        atomic.Bool // nothing is answered
+	late          atomic.Bool // the next request for /readyz is not answered
 	asked         atomic.Int32
 
 	mu    sync.Mutex
@@ -75,6 +76,9 @@ func (b *backend) serve(conn net.Conn) {
 			fmt.Fprintln(conn, b.name)
 		case strings.HasPrefix(line, "GET /readyz"):
 			b.asked.Add(1)
+			if b.late.CompareAndSwap(true, false) {
+				continue
+			}
 			status := http.StatusOK
 			if b.unwell.Load() {
 				status = http.StatusInternalServerError
@@ -267,6 +271,23 @@ func TestFrozen(t *testing.T) {
 		who, err := dial(t, address).who()
 		return err == nil && who == "own"
 	})
+}
+
+// TestLate: an answer that does not come proves nothing, unless it is the second in a row.
+func TestLate(t *testing.T) {
+	t.Parallel()
+	a, o := start(t, "a", "127.0.0.1:0"), start(t, "own", "127.0.0.1:0")
+	timing := quick
+	timing.Answer = 3 * time.Second // in a shorter time no keep-alive tells a slow server from a machine that is gone
+	_, address := serve(t, Options{Own: o.address, OwnDial: o.address, Listed: []string{a.address}, Timing: timing})
+	c := dial(t, address)
+	for range 2 {
+		o.late.Store(true)
+		await(t, "a request that is not answered", func() bool { return !o.late.Load() })
+		for before := o.asked.Load(); o.asked.Load() < before+2; time.Sleep(quick.Interval / 10) {
+			c.expect(t, "own")
+		}
+	}
 }
 
 func TestListChanges(t *testing.T) {
