@@ -131,3 +131,52 @@ func TestDialerWaits(t *testing.T) {
 	cancel()
 	<-ended
 }
+
+// TestDialerOwnNode: a server that does not reach its own node is not helped by whoever has a tunnel under its name.
+func TestDialerOwnNode(t *testing.T) {
+	through := listen(t, named("tunnel"))
+	p := connect(t, func(string) (string, error) { return through, nil })
+	d := &Dialer{
+		Hub: p.hub, Self: "n",
+		Owner:  func(string) (Owner, bool) { return Owner{"n", []string{"127.0.0.1"}}, true },
+		Direct: func(context.Context, string, string) (net.Conn, error) { return nil, errors.New("no route to host") },
+	}
+	if got, err := fetch(t, d, "10.0.0.3:1"); got != "" || err == nil || err.Error() != "no route to host" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestLateConnection: of two ways the slower one is closed, whichever that is.
+func TestLateConnection(t *testing.T) {
+	for name, slowFirst := range map[string]bool{"the first": true, "the second": false} {
+		t.Run(name, func(t *testing.T) {
+			late, peer := net.Pipe()
+			fast, other := net.Pipe()
+			defer other.Close()
+			begun, won := make(chan struct{}), make(chan struct{})
+			slow := func(context.Context) (net.Conn, error) {
+				close(begun)
+				<-won
+				return late, nil
+			}
+			quick := func(context.Context) (net.Conn, error) {
+				<-begun
+				return fast, nil
+			}
+			first, second := quick, slow
+			if slowFirst {
+				first, second = slow, quick
+			}
+			conn, _, _ := race(t.Context(), 0, first, second)
+			close(won)
+			if conn != fast {
+				t.Fatal("the quick way did not win")
+			}
+			_ = peer.SetReadDeadline(time.Now().Add(30 * time.Second))
+			if _, err := peer.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+				t.Errorf("the late connection is open: %v", err)
+			}
+			fast.Close()
+		})
+	}
+}

@@ -346,3 +346,19 @@ func TestVersion(t *testing.T) {
 		}
 	}
 }
+
+// TestCallerIsANode only by name and group: tokens, certificates and service accounts may have any name.
+func TestCallerIsANode(t *testing.T) {
+	for _, test := range []struct {
+		caller
+		node string
+	}{
+		{caller{pki.NodeUser + "a", []string{pki.NodeGroup}}, "a"},
+		{caller{pki.NodeUser + "a", []string{"system:authenticated"}}, ""},
+		{caller{"system:bootstrap:abcdef", []string{pki.NodeGroup}}, ""},
+	} {
+		if got := test.caller.node(); got != test.node {
+			t.Errorf("%+v: %q", test.caller, got)
+		}
+	}
+}

@@ -245,10 +245,15 @@ func TestAllow(t *testing.T) {
 // TestRemovedServer gets no place in etcd until it has joined again.
 func TestRemovedServer(t *testing.T) {
 	c := newCluster(t)
+	c.Members = oneMember("b")
 	m := newMachine(t, "a")
 	c.want(t, serverToken, m, join.PathServer, 200, "")
 	check := func(refused bool) {
 		t.Helper()
+		code, body := c.ask(t, who{groups: []string{"system:authenticated"}}, nil, http.MethodPost, join.PathMembers, join.AddMember{Name: "a"})
+		if code != http.StatusOK != refused {
+			t.Errorf("etcd answers %d %s", code, body)
+		}
 		if err := c.claims().checkServer(t.Context(), "a"); IsRefusal(err) != refused || !refused && err != nil {
 			t.Error(err)
 		}
