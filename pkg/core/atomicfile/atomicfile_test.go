@@ -226,7 +226,9 @@ func TestOnDisk(t *testing.T) {
 		"WriteWith": func(path string) error {
 			return WriteWith(path, 0o600, func(f *os.File) error { _, err := f.Write(data); return err })
 		},
-		"Copy": func(path string) error { return errors.Join(WriteVolatile(path+"2", data, 0o600), Copy(path+"2", path, 0o600)) },
+		"Copy": func(path string) error {
+			return errors.Join(WriteVolatile(path+"2", data, 0o600), Copy(path+"2", path, 0o600))
+		},
 	} {
 		if err := write(path + name); err != nil {
 			t.Fatal(err)

@@ -105,3 +105,22 @@ func TestHalfCopied(t *testing.T) {
 		t.Errorf("with a new file it is %q, %v", meanwhile, err)
 	}
 }
+
+// TestLinksOutOfTheCharts lead nowhere in the copy: who may write charts could read any file of root's otherwise.
+func TestLinksOutOfTheCharts(t *testing.T) {
+	cfg := server(t)
+	charts := cfg.Dirs.Charts()
+	put(t, filepath.Join(charts, "one.tgz"), "one")
+	put(t, filepath.Join(cfg.Dirs.Config, "secret"), "secret")
+	for name, target := range map[string]string{"inside.tgz": "one.tgz", "out.tgz": filepath.Join(cfg.Dirs.Config, "secret")} {
+		if err := os.Symlink(target, filepath.Join(charts, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	prepared(t, &cfg)
+	for name, want := range map[string]string{"one.tgz": "one", "inside.tgz": "one", "out.tgz": ""} {
+		if got, err := readable(filepath.Join(View(cfg).Dirs.ChartsToRead(), name)); got != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+}

@@ -183,3 +183,22 @@ func TestForgetKernel(t *testing.T) {
 	}
 	expect(t, Open(dirs), file, dir)
 }
+
+// TestFilesOfOthers: a file that is there is not coracle's to remove, even if coracle writes it then.
+func TestFilesOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	l := Open(paths.Dirs{Data: filepath.Join(dir, "data")})
+	theirs, ours, link := filepath.Join(dir, "theirs"), filepath.Join(dir, "ours"), filepath.Join(dir, "link")
+	if err := os.WriteFile(theirs, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("nowhere", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{theirs, ours, link} {
+		if err := l.NoteFile(path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, l, Entry{Kind: File, Name: ours})
+}

@@ -46,6 +46,26 @@ func TestWithoutAPI(t *testing.T) {
 	})
 }
 
+// TestAddressOfAHeldPod: the next pod with the address is not held if its namespace had no policies.
+func TestAddressOfAHeldPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		if err := b.isolation.keep(map[string][directions]bool{"x": {true, true}}); err != nil {
+			t.Fatal(err)
+		}
+		next := comes("o", "10.42.0.2")
+		next.Namespace = "y"
+		for _, n := range []cnievents.Event{comes("a", "10.42.0.2"), comes("b", "10.42.0.3"), next} {
+			if err := b.handle(t.Context(), n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if b.kernel.has("10.42.0.2") || !b.kernel.has("ingress4 { 10.42.0.3 : jump hold }") {
+			t.Errorf("the kernel has\n%s", b.kernel.Dump())
+		}
+	})
+}
+
 // TestDamagedCache: without the API and with a cache that cannot be read, no pod starts without its policies.
 func TestDamagedCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
