@@ -19,7 +19,7 @@ func TestSubnetsOf(t *testing.T) {
 	cluster := []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd42::/56")}
 	nodes := map[*corev1.Node]bool{
 		node("a", time.Hour, "10.42.0.0/24", "fd42::/64"): true, node("b", time.Hour, "10.42.1.0/24"): true, node("none", time.Hour): false,
-		node("larger", time.Minute, "10.42.0.0/15"): false, node("all", time.Minute, "0.0.0.0/0"): false, node("elsewhere", time.Hour, "10.43.0.0/24"): false,
+		node("larger", 3*time.Hour, "10.42.0.0/15"): false, node("all", time.Minute, "0.0.0.0/0"): false, node("elsewhere", time.Hour, "10.43.0.0/24"): false,
 		node("swapped", time.Minute, "fd42:0:0:9::/64", "10.42.9.0/24"): false, node("half", time.Minute, "10.42.8.0/24", "fd43::/64"): false,
 		node("no-cidr", time.Minute, "10.42.7.0/24", "x"): false, node("younger", time.Minute, "10.42.0.128/25"): false,
 		node("c", time.Hour, "10.42.1.0/24"):             false, // of the same second as b

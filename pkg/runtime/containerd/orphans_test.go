@@ -1,8 +1,18 @@
 package containerd
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
 
 	"github.com/coracle-dev/coracle/pkg/core/process"
 )
@@ -47,5 +57,58 @@ func TestMentions(t *testing.T) {
 		if got := mentions(database, name); got != want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// noPods is a CRI that knows no sandbox.
+type noPods struct{ cri.RuntimeServiceClient }
+
+func (noPods) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest, ...grpc.CallOption) (*cri.ListPodSandboxResponse, error) {
+	return &cri.ListPodSandboxResponse{}, nil
+}
+
+// TestRemoveOrphans ends the shim without a bundle, and not those of pods that run.
+func TestRemoveOrphans(t *testing.T) {
+	dir := t.TempDir()
+	c := Containerd{Root: filepath.Join(dir, "root"), State: filepath.Join(dir, "state"), Socket: filepath.Join(dir, "sock"), Shim: filepath.Join(dir, "shim")}
+	meta := filepath.Join(c.Root, "io.containerd.metadata.v1.bolt")
+	if err := errors.Join(os.MkdirAll(filepath.Join(c.bundles(), "live"), 0o700), os.MkdirAll(meta, 0o700), os.WriteFile(filepath.Join(meta, "meta.db"), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	ended := map[string]chan struct{}{}
+	for _, id := range []string{"live", "orphan"} {
+		shim := exec.Command("sh")
+		shim.Args = []string{c.Shim, "-c", "read line", "-address", c.Socket, "-id", id}
+		hold, err := shim.StdinPipe()
+		if err == nil {
+			err = shim.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended[id] = make(chan struct{})
+		go func() { _ = shim.Wait(); close(ended[id]) }()
+		t.Cleanup(func() { hold.Close(); <-ended[id] })
+		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+			if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", shim.Process.Pid)); strings.HasPrefix(string(line), c.Shim) {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("the shim does not start")
+			}
+		}
+	}
+	if err := c.removeOrphans(t.Context(), noPods{}); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-ended["orphan"]:
+	case <-time.After(time.Minute):
+		t.Error("the orphan runs")
+	}
+	select {
+	case <-ended["live"]:
+		t.Error("the shim of a running pod has ended")
+	case <-time.After(100 * time.Millisecond):
 	}
 }
