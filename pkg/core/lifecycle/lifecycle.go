@@ -48,6 +48,17 @@ type Status struct {
 	// Waiting names what the unit waits for, with the last probe's error.
 	Waiting string `json:"waiting,omitempty"`
 	Error   string `json:"error,omitempty"`
+	// Restarted is when the unit last started again, because one that it needs was withdrawn in between. The other times are of the
+	// first start.
+	Restarted time.Time `json:"restarted,omitzero"`
+}
+
+// Began returns when the unit last started.
+func (s Status) Began() time.Time {
+	if s.Restarted.IsZero() {
+		return s.Started
+	}
+	return s.Restarted
 }
 
 // Unit is a component of a group, which later components can name as a dependency.
@@ -55,11 +66,16 @@ type Unit struct {
 	status    Status
 	component Component
 	needs     []*Unit
-	dependers sync.WaitGroup // units that need this one and have not ended
 
-	ready   chan struct{}
-	standby chan struct{}
+	ready   chan struct{} // closed when it is ready for the first time
+	standby chan struct{} // closed when it stands by for the first time, with stoodBy
+	stoodBy sync.Once
 	ended   chan struct{}
+
+	// Guarded by the group's mu.
+	serving chan struct{}                     // closed while it is ready; another one after each withdrawal
+	users   map[*Unit]context.CancelCauseFunc // those that need this one and run; the function stops them
+	freed   chan struct{}                     // closed when a user has ended; another one for the next
 }
 
 // Group runs units. The zero value is usable; fields are set before Run.
@@ -88,10 +104,12 @@ func (g *Group) Add(name string, c Component, needs ...*Unit) *Unit {
 		ready:     make(chan struct{}),
 		standby:   make(chan struct{}),
 		ended:     make(chan struct{}),
+		serving:   make(chan struct{}),
+		users:     map[*Unit]context.CancelCauseFunc{},
+		freed:     make(chan struct{}),
 	}
 	for _, n := range needs {
 		u.status.Needs = append(u.status.Needs, n.status.Name)
-		n.dependers.Add(1)
 	}
 	g.units = append(g.units, u)
 	return u
@@ -118,7 +136,6 @@ func (g *Group) Run(ctx context.Context) error {
 	for _, u := range g.units {
 		running.Go(func() {
 			defer close(u.ended)
-			defer u.release()
 			if err := g.run(ctx, u); err != nil {
 				failing.Do(func() { failure = fmt.Errorf("%s: %w", u.status.Name, err) })
 				stop()
@@ -149,7 +166,7 @@ func (g *Group) Ready() <-chan struct{} {
 	return all
 }
 
-// Ready returns a channel that is closed when the unit is ready, for a component that can begin before it is.
+// Ready returns a channel that is closed when the unit is ready for the first time, for a component that can begin before it is.
 func (u *Unit) Ready() <-chan struct{} { return u.ready }
 
 // Status returns every unit's status, in the order of Add.
@@ -163,20 +180,32 @@ func (g *Group) Status() []Status {
 	return out
 }
 
-// release lets the units that u needs stop.
-func (u *Unit) release() {
-	for _, n := range u.needs {
-		n.dependers.Done()
+// run starts and stops one unit, again each time that one it needs is withdrawn. It returns nil if the unit was stopped.
+func (g *Group) run(ctx context.Context, u *Unit) error {
+	for {
+		needed, err := g.awaitNeeds(ctx, u)
+		if err != nil {
+			g.set(u, func(s *Status) { s.State, s.Ended = Stopped, time.Now() })
+			return nil // the group stops before the unit has started
+		}
+		err = g.runWhile(ctx, needed, u)
+		g.release(u)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
 	}
 }
 
-// run starts and stops one unit. It returns nil if the unit was stopped.
-func (g *Group) run(ctx context.Context, u *Unit) error {
-	if err := g.awaitNeeds(ctx, u); err != nil {
-		g.set(u, func(s *Status) { s.State, s.Ended = Stopped, time.Now() })
-		return nil // the group stops before the unit has started
-	}
-	g.set(u, func(s *Status) { s.State, s.Started = Starting, time.Now() })
+// runWhile starts a unit, and stops it when needed is done. It returns nil if the unit was stopped.
+func (g *Group) runWhile(ctx, needed context.Context, u *Unit) error {
+	g.set(u, func(s *Status) {
+		s.State, s.Waiting = Starting, ""
+		if s.Started.IsZero() {
+			s.Started = time.Now()
+		} else {
+			s.Restarted = time.Now()
+		}
+	})
 	log := g.Log.WithField("component", u.status.Name)
 	log.Debug("starting")
 
@@ -184,11 +213,12 @@ func (g *Group) run(ctx context.Context, u *Unit) error {
 	own, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	own = context.WithValue(own, tellKey{}, told{
-		waiting: func(what string) { g.set(u, func(s *Status) { s.Waiting = what }) },
-		standby: func(why string) { g.standBy(u, why) },
+		waiting:  func(what string) { g.set(u, func(s *Status) { s.Waiting = what }) },
+		standby:  func(why string) { g.standBy(u, why, false) },
+		withdraw: func(why error) error { return g.withdraw(ctx, u, why) },
 	})
 	result := make(chan error, 1)
-	go func() { result <- runSafely(own, u.component, g.readyFunc(u, log)) }()
+	go func() { result <- runSafely(own, u.component, g.readyFunc(own, u, log)) }()
 
 	select {
 	case err := <-result:
@@ -197,20 +227,31 @@ func (g *Group) run(ctx context.Context, u *Unit) error {
 		}
 		g.set(u, func(s *Status) { s.State, s.Error, s.Ended = Failed, err.Error(), time.Now() })
 		return err
-	case <-ctx.Done():
+	case <-needed.Done():
 	}
-	u.dependers.Wait()
-	g.stop(u, log, stop, result)
-	return nil
+	if ctx.Err() != nil {
+		g.awaitUsers(u)
+		g.stop(u, log, g.StopTimeout, stop, result)
+		g.set(u, func(s *Status) { s.State, s.Ended = Stopped, time.Now() })
+		return nil
+	}
+	g.stopUsers(u, context.Cause(needed))
+	if g.stop(u, log, withdrawTimeout, stop, result) {
+		g.standBy(u, "", true)
+		return nil
+	}
+	err := fmt.Errorf("it has not stopped within %s, but must: %w", withdrawTimeout, context.Cause(needed))
+	g.set(u, func(s *Status) { s.State, s.Error, s.Ended = Failed, err.Error(), time.Now() })
+	return err
 }
 
-// stop cancels a running unit and waits for it, at most StopTimeout.
-func (g *Group) stop(u *Unit, log logrus.FieldLogger, cancel func(), result <-chan error) {
+// stop cancels a running unit and waits for it, at most timeout. It reports whether the unit has stopped.
+func (g *Group) stop(u *Unit, log logrus.FieldLogger, timeout time.Duration, cancel func(), result <-chan error) bool {
 	began := time.Now()
 	g.set(u, func(s *Status) { s.State = Stopping })
 	cancel()
-	timeout := time.NewTimer(g.StopTimeout)
-	defer timeout.Stop()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
 	select {
 	case err := <-result:
 		entry := log.WithField("took", since(began))
@@ -218,43 +259,10 @@ func (g *Group) stop(u *Unit, log logrus.FieldLogger, cancel func(), result <-ch
 			entry = entry.WithError(err)
 		}
 		entry.Debug("stopped")
-	case <-timeout.C:
+		return true
+	case <-timer.C:
 		log.WithField("took", since(began)).Warn("abandoned: it did not stop in time")
-	}
-	g.set(u, func(s *Status) { s.State, s.Ended = Stopped, time.Now() })
-}
-
-func (g *Group) awaitNeeds(ctx context.Context, u *Unit) error {
-	for _, n := range u.needs {
-		select {
-		case <-n.ready:
-			continue
-		case <-n.standby:
-			g.standBy(u, "") // the group must not wait for u either
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		select {
-		case <-n.ready:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-	return ctx.Err()
-}
-
-func (g *Group) readyFunc(u *Unit, log logrus.FieldLogger) func() {
-	var once sync.Once
-	return func() {
-		once.Do(func() {
-			var took time.Duration
-			g.set(u, func(s *Status) {
-				s.State, s.Ready, s.Waiting = Ready, time.Now(), ""
-				took = s.Ready.Sub(s.Started)
-			})
-			log.WithField("took", took.Round(time.Millisecond)).Info("ready")
-			close(u.ready)
-		})
+		return false
 	}
 }
 

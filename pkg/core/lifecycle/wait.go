@@ -12,7 +12,10 @@ import (
 type tellKey struct{}
 
 // told holds the functions by which a unit reports to its group.
-type told struct{ waiting, standby func(string) }
+type told struct {
+	waiting, standby func(string)
+	withdraw         func(error) error
+}
 
 // WaitingFor reports what ctx's unit waits for. An empty text ends the wait.
 func WaitingFor(ctx context.Context, what string) {
@@ -30,21 +33,21 @@ func StandBy(ctx context.Context, why string) {
 	}
 }
 
-// standBy records that u stands by, unless u is ready already.
-func (g *Group) standBy(u *Unit, why string) {
-	var first bool
+// standBy records that u stands by, unless u is ready already or stops. With withdrawn it does so in any case.
+func (g *Group) standBy(u *Unit, why string, withdrawn bool) {
+	var does bool
 	g.set(u, func(s *Status) {
-		if s.State != Waiting && s.State != Starting && s.State != Standby {
+		does = withdrawn || s.State == Waiting || s.State == Starting || s.State == Standby
+		if !does {
 			return
 		}
-		first = s.Standby.IsZero()
-		s.State, s.Waiting = Standby, why
-		if first {
+		if s.Standby.IsZero() && s.Ready.IsZero() {
 			s.Standby = time.Now()
 		}
+		s.State, s.Waiting = Standby, why
 	})
-	if first {
-		close(u.standby)
+	if does {
+		u.stoodBy.Do(func() { close(u.standby) })
 	}
 }
 
@@ -123,9 +126,9 @@ func Pending(all []Status) string {
 	for _, s := range all {
 		switch {
 		case s.State == Starting && s.Waiting != "":
-			parts = append(parts, fmt.Sprintf("%s (%s: %s)", s.Name, since(s.Started), s.Waiting))
+			parts = append(parts, fmt.Sprintf("%s (%s: %s)", s.Name, since(s.Began()), s.Waiting))
 		case s.State == Starting:
-			parts = append(parts, fmt.Sprintf("%s (%s)", s.Name, since(s.Started)))
+			parts = append(parts, fmt.Sprintf("%s (%s)", s.Name, since(s.Began())))
 		case s.State == Waiting:
 			parts = append(parts, fmt.Sprintf("%s (needs %s)", s.Name, strings.Join(s.Needs, ", ")))
 		}
