@@ -1,0 +1,115 @@
+package kube
+
+import (
+	"context"
+	"encoding/pem"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// slowAPI answers like an API server, and requests for a Node "slow" only when their connection is closed.
+type slowAPI struct {
+	*httptest.Server
+	requests atomic.Int32
+	ended    chan struct{}
+}
+
+func newSlowAPI(t *testing.T) *slowAPI {
+	api := &slowAPI{ended: make(chan struct{}, 1)}
+	api.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		api.requests.Add(1)
+		if filepath.Base(r.URL.Path) == "slow" {
+			<-r.Context().Done()
+			api.ended <- struct{}{}
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"Node","apiVersion":"v1","metadata":{"name":"a"}}`))
+	}))
+	api.EnableHTTP2 = true
+	api.StartTLS()
+	t.Cleanup(api.Close)
+	return api
+}
+
+func (api *slowAPI) config(t *testing.T) *rest.Config {
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: api.Certificate().Raw}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &rest.Config{Host: api.URL, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAFile: file}}
+}
+
+func remove(client kubernetes.Interface, name string) error {
+	return client.CoreV1().Nodes().Delete(context.Background(), name, metav1.DeleteOptions{})
+}
+
+func TestFence(t *testing.T) {
+	api := newSlowAPI(t)
+	ctx, lose := context.WithCancel(t.Context())
+	config := api.config(t)
+	Fence(ctx, config)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remove(client, "a"); err != nil || api.requests.Load() != 1 {
+		t.Errorf("while it leads: %v after %d requests", err, api.requests.Load())
+	}
+	lose()
+	if err := remove(client, "a"); !errors.Is(err, errFenced) || api.requests.Load() != 1 {
+		t.Errorf("after the loss: %v after %d requests", err, api.requests.Load())
+	}
+}
+
+func TestFenceConnections(t *testing.T) {
+	for name, derive := range map[string]func(*rest.Config) *rest.Config{
+		"itself":                 func(c *rest.Config) *rest.Config { return c },
+		"with another agent":     func(c *rest.Config) *rest.Config { return rest.AddUserAgent(c, "scheduler") },
+		"of a client builder":    rest.AnonymousClientConfig,
+		"with a token, built so": func(c *rest.Config) *rest.Config { c = rest.AnonymousClientConfig(c); c.BearerToken = "t"; return c },
+	} {
+		t.Run(name, func(t *testing.T) {
+			api := newSlowAPI(t)
+			for range 2 { // terms
+				ctx, lose := context.WithCancel(t.Context())
+				defer lose()
+				config := api.config(t)
+				if err := FenceConnections(ctx, config); err != nil {
+					t.Fatal(err)
+				}
+				client, err := kubernetes.NewForConfig(derive(config))
+				if err != nil {
+					t.Fatal(err)
+				}
+				api.requests.Store(0)
+				if err := remove(client, "a"); err != nil || api.requests.Load() != 1 {
+					t.Errorf("while it leads: %v after %d requests", err, api.requests.Load())
+				}
+				slow := make(chan error, 1)
+				go func() { slow <- remove(client, "slow") }()
+				for api.requests.Load() < 2 {
+					time.Sleep(time.Millisecond)
+				}
+				lose()
+				<-api.ended // the server ends it too
+				if err := <-slow; err == nil {
+					t.Error("a request on its way has succeeded")
+				}
+				if err := remove(client, "a"); !errors.Is(err, errFenced) || api.requests.Load() != 2 {
+					t.Errorf("after the loss: %v after %d requests", err, api.requests.Load())
+				}
+			}
+		})
+	}
+}
