@@ -30,17 +30,22 @@ import (
 
 // Add adds all components of the control plane to g. The front has created the keys, certificates and kubeconfigs.
 func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
+	_, err := add(g, cfg, report)
+	return err
+}
+
+func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leaderelection.Leadership, error) {
 	dirs := cfg.Dirs
 	coracle := dirs.ServerConfig("coracle.kubeconfig") // of user system:coracle
 	gates, err := kube.ShareFeatureGates(cfg.Args, "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 	if err != nil {
-		return err
+		return nil, err
 	}
 
 	data := addStorage(g, cfg)
 	joins, err := newJoinEndpoint(cfg)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	showMetrics(cfg)
 	extras := newAddonParts(cfg, report, joins.hub)
@@ -61,7 +66,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	}, data.unit)
 	files, err := embedded.Render(cfg, addons.Manifests()...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	objects := g.Add("manifests", manifests.Manifests{
 		Kubeconfig: dirs.ServerConfig("admin.kubeconfig"),
@@ -80,7 +85,7 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 	lead := g.Add("leadership", leader, leaderNeeds)
 	publisher, err := joins.publisher(cfg, data, leader)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	g.Add("join", publisher, objects)
 	g.Add("kube-controller-manager", controllermanager.ControllerManager{
@@ -114,11 +119,11 @@ func Add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) error {
 		Config:     cfg,
 	}, lead, objects)
 	if err := addEtcdServices(g, cfg, data, report, lead, objects); err != nil {
-		return err
+		return nil, err
 	}
 	extras.add(g, map[addon.Event]*lifecycle.Unit{addon.Leading: lead}, objects)
 	addScheduler(g, cfg, memory, api, lead)
-	return nil
+	return leader, nil
 }
 
 // addScheduler adds the scheduler. After a change of the machine's name it first adds the removal of the former node, so that

@@ -1,6 +1,7 @@
 package helm
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -16,6 +17,8 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/coracle-dev/coracle/pkg/core/kube"
 )
 
 // clients reach the API.
@@ -29,12 +32,13 @@ type clients struct {
 	transport http.RoundTripper
 }
 
-// connect makes clients from a kubeconfig.
-func connect(kubeconfig string) (*clients, error) {
+// connect makes clients from a kubeconfig, which send nothing once ctx is done.
+func connect(ctx context.Context, kubeconfig string) (*clients, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading %s: %w", kubeconfig, err)
 	}
+	kube.Fence(ctx, config)
 	return newClients(config)
 }
 

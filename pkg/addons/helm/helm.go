@@ -53,7 +53,7 @@ const workers = 8
 // Run applies charts until ctx is done. It is ready at once, because no other component needs charts.
 func (h HelmCharts) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "helm")
-	clients, err := connect(h.Kubeconfig)
+	clients, err := connect(ctx, h.Kubeconfig)
 	if err != nil {
 		return err
 	}

@@ -37,7 +37,7 @@ type Orphans struct {
 
 // Run works until ctx is done. It is ready at once, because no other component depends on it.
 func (o Orphans) Run(ctx context.Context, ready func()) error {
-	client, err := kube.Client(o.Kubeconfig)
+	client, err := kube.FencedClient(ctx, o.Kubeconfig)
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ const (
 
 // Run works until ctx is done. It is ready at once, because no component depends on it.
 func (b Balancers) Run(ctx context.Context, ready func()) error {
-	client, err := kube.Client(b.Kubeconfig)
+	client, err := kube.FencedClient(ctx, b.Kubeconfig)
 	if err != nil {
 		return err
 	}

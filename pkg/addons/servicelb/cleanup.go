@@ -70,7 +70,7 @@ type Removal struct {
 
 // Run is ready at once, and waits for ctx when its work is done.
 func (r Removal) Run(ctx context.Context, ready func()) error {
-	client, err := kube.Client(r.Kubeconfig)
+	client, err := kube.FencedClient(ctx, r.Kubeconfig)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ type Existing struct {
 
 // Run is ready at once, and waits for ctx when its work is done.
 func (e Existing) Run(ctx context.Context, ready func()) error {
-	client, err := kube.Client(e.Kubeconfig)
+	client, err := kube.FencedClient(ctx, e.Kubeconfig)
 	if err != nil {
 		return err
 	}

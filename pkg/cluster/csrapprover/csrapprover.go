@@ -46,7 +46,7 @@ type Approver struct {
 
 // Run decides until ctx is done. It is ready when it knows the requests that existed before.
 func (a Approver) Run(ctx context.Context, ready func()) error {
-	client, err := kube.Client(a.Kubeconfig)
+	client, err := kube.FencedClient(ctx, a.Kubeconfig)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ type Addresses struct {
 
 // Run works until ctx is done. It is ready at once, because no other part needs external addresses.
 func (a Addresses) Run(ctx context.Context, ready func()) error {
-	client, err := kube.Client(a.Kubeconfig)
+	client, err := kube.FencedClient(ctx, a.Kubeconfig)
 	if err != nil {
 		return err
 	}

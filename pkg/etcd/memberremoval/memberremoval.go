@@ -53,7 +53,7 @@ var errRuns = errors.New("the server still runs")
 
 // Run works until ctx is done. It is ready at once.
 func (r Removal) Run(ctx context.Context, ready func()) error {
-	client, err := kube.Client(r.Kubeconfig)
+	client, err := kube.FencedClient(ctx, r.Kubeconfig)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,10 @@ import (
 	"sync"
 
 	"github.com/sirupsen/logrus"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-base/configz"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	"k8s.io/kubernetes/cmd/kube-controller-manager/app/options"
 
@@ -28,7 +32,7 @@ type ControllerManager struct {
 	Args              []string // pass-through flags, "name=value"
 }
 
-// Run runs the controllers until ctx is done. It is ready when they are configured.
+// Run runs the controllers until ctx is done, and may be called again then. It is ready when they are configured.
 func (c ControllerManager) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "kube-controller-manager")
 	opts, err := options.NewKubeControllerManagerOptions()
@@ -50,7 +54,16 @@ func (c ControllerManager) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return err
 	}
+	if err := kube.FenceConnections(ctx, cfg.Kubeconfig); err != nil {
+		return err
+	}
+	if cfg.Client, err = kubernetes.NewForConfig(restclient.AddUserAgent(cfg.Kubeconfig, options.KubeControllerManagerUserAgent)); err != nil {
+		return fmt.Errorf("making the client: %w", err)
+	}
 	complete := cfg.Complete()
+	// Upstream registers these for the life of the process, and refuses a second time.
+	cache.ResetInformerNamesForTesting()
+	configz.Delete(app.ConfigzName)
 	ctx, cancel := context.WithCancel(ctx)
 	var apart sync.WaitGroup
 	defer apart.Wait()

@@ -1,5 +1,6 @@
 // Package leaderelection decides on which server the controllers work, when there are several: on the one that holds the
-// Lease kube-system/coracle-control-plane. What must run once in a cluster needs this component, and so runs behind it.
+// Lease kube-system/coracle-control-plane. What must run once in a cluster needs this component, and so runs behind it: it is stopped
+// when the Lease is lost, and starts again when this server leads again. Its clients are of kube.Fence.
 //
 // A server that is alone takes no Lease: no other server contends for it, and each renewal is a write to the datastore,
 // every two seconds.
@@ -7,7 +8,6 @@ package leaderelection
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -24,9 +24,9 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// The Lease and its timing. A leader ends at most retryPeriod + renewDeadline (10 s) after its last renewal. Another server
+// The Lease and its timing. A leader writes nothing more at most retryPeriod + renewDeadline (10 s) after its last renewal. Another server
 // looks at the Lease every retryPeriod to 2.2 times retryPeriod (client-go's JitterFactor is 1.2) and takes it when it has
-// seen no renewal for leaseDuration, so it leads between 12 s and 20.8 s after that renewal: never beside the former leader.
+// seen no renewal for leaseDuration, so it leads between 12 s and 20.8 s after that renewal: nothing of the former leader writes then.
 const (
 	namespace = "kube-system"
 	lease     = "coracle-control-plane"
@@ -35,9 +35,6 @@ const (
 	renewDeadline = 8 * time.Second
 	retryPeriod   = 2 * time.Second
 )
-
-// releaseTimeout limits how long a stopping server tries to release the Lease. An unreleased Lease expires.
-const releaseTimeout = 2 * time.Second
 
 // Leadership is the component. It is ready once this server leads; until then it reports that it stands by.
 type Leadership struct {
@@ -51,13 +48,14 @@ type Leadership struct {
 	ask        sync.Once
 	asked      chan struct{} // closed by the first Contest
 	contesting chan struct{} // closed when this server leads only while it holds the Lease
+	withdraw   func(context.Context, error) error
 }
 
 // New returns the component of the named server.
 func New(kubeconfig, server string, several func(context.Context) (bool, error)) *Leadership {
 	return &Leadership{
 		Kubeconfig: kubeconfig, Server: server, Several: several,
-		asked: make(chan struct{}), contesting: make(chan struct{}),
+		asked: make(chan struct{}), contesting: make(chan struct{}), withdraw: lifecycle.Withdraw,
 	}
 }
 
@@ -73,7 +71,7 @@ func (l *Leadership) Contest(ctx context.Context) error {
 	}
 }
 
-// Run contends for the lead and holds it until ctx is done. Losing it is an error: the components that need it must end.
+// Run contends for the lead until ctx is done, again each time it is lost.
 func (l *Leadership) Run(ctx context.Context, ready func()) error {
 	config, err := clientcmd.BuildConfigFromFlags("", l.Kubeconfig)
 	if err != nil {
@@ -98,20 +96,35 @@ func (l *Leadership) run(ctx context.Context, client kubernetes.Interface, ready
 	if err != nil {
 		return err
 	}
+	var contests sync.Once
+	lead := func() {
+		contests.Do(func() { close(l.contesting) })
+		ready()
+	}
 	if several {
-		close(l.contesting)
-		return l.contend(ctx, client, ready)
+		contests.Do(func() { close(l.contesting) })
+	} else {
+		ready()
+		select {
+		case <-l.asked:
+		case <-ctx.Done():
+			return nil
+		}
+		if err := l.deleteOldLease(ctx, client); err != nil {
+			return err
+		}
 	}
-	ready()
-	select {
-	case <-l.asked:
-	case <-ctx.Done():
-		return nil
+	for {
+		lost, err := l.contend(ctx, client, lead)
+		if lost == nil {
+			return err
+		}
+		logrus.WithField("component", "leadership").Warnf("%v: the controllers of this server stop", lost)
+		if l.withdraw(ctx, lost) != nil {
+			<-ctx.Done() // one of them has not stopped, so the process ends
+			return nil
+		}
 	}
-	if err := l.deleteOldLease(ctx, client); err != nil {
-		return err
-	}
-	return l.contend(ctx, client, func() { close(l.contesting) })
 }
 
 // deleteOldLease removes a Lease that is left from when the cluster had other servers. This server is alone and need not wait
@@ -126,14 +139,16 @@ func (l *Leadership) deleteOldLease(ctx context.Context, client kubernetes.Inter
 	})
 }
 
-// contend takes the Lease when it is free, calls onLead, and renews it until ctx is done.
-func (l *Leadership) contend(ctx context.Context, client kubernetes.Interface, onLead func()) error {
+// contend takes the Lease when it is free, calls onLead, and renews it until ctx is done or the Lease is lost.
+func (l *Leadership) contend(ctx context.Context, client kubernetes.Interface, onLead func()) (lost, err error) {
 	lock := &resourcelock.LeaseLock{
 		LeaseMeta:  metav1.ObjectMeta{Namespace: namespace, Name: lease},
 		Client:     client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: l.Server},
 	}
 	leading := make(chan struct{})
+	var callback sync.Mutex
+	over := false // the elector's call may come after its end
 	work, stop := context.WithCancel(ctx)
 	defer stop()
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -141,8 +156,12 @@ func (l *Leadership) contend(ctx context.Context, client kubernetes.Interface, o
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(context.Context) {
-				onLead()
-				close(leading)
+				callback.Lock()
+				defer callback.Unlock()
+				if !over {
+					onLead()
+					close(leading)
+				}
 			},
 			OnStoppedLeading: func() {},
 			OnNewLeader: func(server string) {
@@ -154,64 +173,19 @@ func (l *Leadership) contend(ctx context.Context, client kubernetes.Interface, o
 		},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	elector.Run(work)
+	callback.Lock()
+	over = true
+	callback.Unlock()
 	if ctx.Err() == nil {
-		return l.lost(elector.GetLeader())
+		return l.lost(elector.GetLeader()), nil
 	}
 	select {
 	case <-leading:
-		return release(lock, l.Server)
+		return nil, release(lock, l.Server)
 	default:
-		return nil
+		return nil, nil
 	}
-}
-
-// stopWhenTaken is a lock that calls stop as soon as it reads that another server holds the Lease. Without it a machine that
-// was frozen would lead beside that server until renewDeadline is over.
-type stopWhenTaken struct {
-	resourcelock.Interface
-	leading <-chan struct{} // closed when this server leads
-	stop    func()
-}
-
-// Get reads the Lease. The elector calls it when a renewal failed.
-func (w stopWhenTaken) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	record, raw, err := w.Interface.Get(ctx)
-	select {
-	case <-w.leading:
-		if err == nil && record.HolderIdentity != "" && record.HolderIdentity != w.Identity() {
-			w.stop()
-		}
-	default:
-	}
-	return record, raw, err
-}
-
-// lost is the error of a leader that no longer holds the Lease; leader is the holder as last seen.
-func (l *Leadership) lost(leader string) error {
-	if leader != l.Server && leader != "" {
-		return fmt.Errorf("server %s leads now: the control plane starts again behind it", leader)
-	}
-	return fmt.Errorf("the Lease %s/%s could not be renewed for %s, and another server may take it: the control plane starts again",
-		namespace, lease, renewDeadline)
-}
-
-// release gives the Lease back at a stop, so that another server leads at its next try. The elector's own ReleaseOnCancel
-// would also release after a failed renewal, while the components behind the lead still work.
-func release(lock resourcelock.Interface, server string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), releaseTimeout)
-	defer cancel()
-	record, _, err := lock.Get(ctx)
-	switch {
-	case err != nil:
-		return fmt.Errorf("giving the lead back: %w", err)
-	case record.HolderIdentity != server:
-		return errors.New("giving the lead back: it is " + record.HolderIdentity + "'s already")
-	}
-	now := metav1.Now()
-	return lock.Update(ctx, resourcelock.LeaderElectionRecord{
-		LeaderTransitions: record.LeaderTransitions, LeaseDurationSeconds: 1, RenewTime: now, AcquireTime: now,
-	})
 }

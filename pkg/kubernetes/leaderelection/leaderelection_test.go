@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 // server runs a Leadership, without a group.
 type server struct {
 	*Leadership
-	ready chan struct{}
+	ready chan struct{} // receives when it begins to lead
+	lost  chan error
 	stop  func()
 	ended chan error
 }
@@ -36,11 +37,22 @@ func start(t *testing.T, client kubernetes.Interface, name string, several bool)
 	t.Helper()
 	s := server{
 		Leadership: New("", name, func(context.Context) (bool, error) { return several, nil }),
-		ready:      make(chan struct{}), ended: make(chan error, 1),
+		ready:      make(chan struct{}, 1), lost: make(chan error, 1), ended: make(chan error, 1),
+	}
+	s.withdraw = func(_ context.Context, why error) error {
+		s.lost <- why
+		return nil
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	s.stop = cancel
-	go func() { s.ended <- s.run(ctx, client, func() { close(s.ready) }) }()
+	go func() {
+		s.ended <- s.run(ctx, client, func() {
+			select {
+			case s.ready <- struct{}{}:
+			default: // as a group does it
+			}
+		})
+	}()
 	return s
 }
 
@@ -156,44 +168,87 @@ func TestOwnLeaseAfterACrash(t *testing.T) {
 	})
 }
 
+// taken makes another server hold the Lease.
+func taken(client *fake.Clientset) {
+	_ = client.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), heldBy("thief"), namespace)
+	client.PrependReactor("update", "leases", func(ktesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("conflict")
+	})
+}
+
 func TestLost(t *testing.T) {
+	away := func(client *fake.Clientset) {
+		client.PrependReactor("*", "leases", func(ktesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("connection refused")
+		})
+	}
 	for name, c := range map[string]struct {
-		harm func(*fake.Clientset)
-		want string
-		took time.Duration
+		several bool
+		harm    func(*fake.Clientset)
+		want    string
+		took    time.Duration
 	}{
-		"taken": {func(client *fake.Clientset) {
-			l := heldBy("thief")
-			_ = client.Tracker().Update(coordinationv1.SchemeGroupVersion.WithResource("leases"), l, namespace)
-			client.PrependReactor("update", "leases", func(ktesting.Action) (bool, runtime.Object, error) {
-				return true, nil, errors.New("conflict")
-			})
-		}, "server thief leads now", retryPeriod},
-		"API away": {func(client *fake.Clientset) {
-			client.PrependReactor("*", "leases", func(ktesting.Action) (bool, runtime.Object, error) {
-				return true, nil, errors.New("connection refused")
-			})
-		}, "could not be renewed for 8s", retryPeriod + renewDeadline},
+		"taken":             {true, taken, "server thief leads now", retryPeriod},
+		"API away":          {true, away, "could not be renewed for 8s", retryPeriod + renewDeadline},
+		"taken, once alone": {false, taken, "server thief leads now", retryPeriod},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := fake.NewClientset()
-				a := start(t, client, "a", true)
+				a := start(t, client, "a", c.several)
 				if !a.leads() {
 					t.Fatal("it does not lead")
 				}
-				began := time.Now()
-				c.harm(client)
-				if err := <-a.ended; err == nil || !strings.Contains(err.Error(), c.want) {
-					t.Errorf("got %v, want %q", err, c.want)
+				if err := a.Contest(t.Context()); err != nil {
+					t.Fatal(err)
 				}
-				if took := time.Since(began); took > c.took || took >= leaseDuration {
-					t.Errorf("it led for %s without a Lease, want %s at most", took, c.took)
+				a.leads() // a lone one says so again
+				for range 3 {
+					began, reactors := time.Now(), client.ReactionChain
+					c.harm(client)
+					if err := <-a.lost; err == nil || !strings.Contains(err.Error(), c.want) {
+						t.Errorf("got %v, want %q", err, c.want)
+					}
+					if took := time.Since(began); took > c.took || took >= leaseDuration {
+						t.Errorf("it led for %s without a Lease, want %s at most", took, c.took)
+					}
+					if a.leads() {
+						t.Error("it leads again at once")
+					}
+					client.ReactionChain = reactors
+					time.Sleep(leaseDuration + nextTry)
+					if !a.leads() || holder(t, client) != "a" {
+						t.Errorf("it does not lead again, the Lease is %s's", holder(t, client))
+					}
 				}
 				a.stop()
+				if err := <-a.ended; err != nil || holder(t, client) == "a" {
+					t.Errorf("it ended with %v, and the Lease is %s's", err, holder(t, client))
+				}
 			})
 		})
 	}
+}
+
+// TestLostForGood: if a controller does not stop, the process ends, and this server does not contend again.
+func TestLostForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		a := start(t, client, "a", true)
+		a.withdraw = func(context.Context, error) error { return errors.New("one still runs") }
+		if !a.leads() {
+			t.Fatal("it does not lead")
+		}
+		taken(client)
+		time.Sleep(time.Minute)
+		if a.leads() || holder(t, client) != "thief" {
+			t.Errorf("the Lease is %s's", holder(t, client))
+		}
+		a.stop()
+		if err := <-a.ended; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestReleaseOfAnother: a server that stops gives back its own Lease only, not that of the server that has taken it.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/component-base/configz"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 
@@ -21,7 +22,7 @@ type Scheduler struct {
 	Plugins []app.Option
 }
 
-// Run schedules pods until ctx is done.
+// Run schedules pods until ctx is done, and may be called again then.
 func (s Scheduler) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "kube-scheduler")
 	flags, err := s.flags()
@@ -33,10 +34,13 @@ func (s Scheduler) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	kube.RaiseVerbosity(int(opts.Logs.Verbosity))
-	cfg, scheduler, err := app.Setup(ctx, opts, s.Plugins...)
+	cfg, scheduler, err := setup(ctx, opts, s.Plugins...)
 	if err != nil {
 		return err
 	}
+	defer cfg.DynInformerFactory.Shutdown()
+	defer cfg.InformerFactory.Shutdown()
+	configz.Delete("componentconfig") // upstream registers it for the life of the process, and refuses a second time
 	go func() {
 		cfg.InformerFactory.WaitForCacheSync(ctx.Done())
 		if scheduler.WaitForHandlersSync(ctx) == nil {

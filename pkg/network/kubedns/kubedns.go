@@ -44,7 +44,7 @@ const (
 
 // Run works until ctx is done. It is ready when the endpoints of all nodes were written once.
 func (k KubeDNS) Run(ctx context.Context, ready func()) error {
-	client, err := kube.Client(k.Kubeconfig)
+	client, err := kube.FencedClient(ctx, k.Kubeconfig)
 	if err != nil {
 		return err
 	}
