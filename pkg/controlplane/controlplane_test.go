@@ -85,8 +85,11 @@ func TestControlPlane(t *testing.T) {
 	logrus.SetOutput(io.Discard)
 	kube.SetupProcess()
 	cfg := settings(t)
-	var group lifecycle.Group
-	if err := Add(&group, cfg, state.NewRecorder(cfg.Dirs, state.ControlPlane, "test")); err != nil {
+	recordWrites(t, &cfg)
+	units := &history{}
+	group := lifecycle.Group{OnChange: units.add}
+	leader, err := add(&group, cfg, state.NewRecorder(cfg.Dirs, state.ControlPlane, "test"))
+	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -114,9 +117,11 @@ func TestControlPlane(t *testing.T) {
 	for name, check := range map[string]func(*testing.T, *kubernetes.Clientset){
 		"default policy": defaultPolicy, "OpenAPI": openAPI, "pod CIDR": podCIDR, "admission policy": admissionPolicy,
 		"ready": readyz, "resource metrics": resourceMetricsAPI,
+		"flow schemas": func(t *testing.T, c *kubernetes.Clientset) { flowSchemas(t, c, cfg) },
 	} {
 		t.Run(name, func(t *testing.T) { check(t, client) })
 	}
+	t.Run("lost leads", func(t *testing.T) { loseLeads(t, client, cfg, leader, units) })
 
 	cancel()
 	select {
