@@ -64,6 +64,7 @@ func TestExpand(t *testing.T) {
 		"larger":             {"2Gi", "1Gi", nil, 1, "2Gi", "2Gi"},
 		"crash after volume": {"2Gi", "2Gi", nil, 0, "2Gi", "2Gi"},
 		"as it was":          {"1Gi", "1Gi", nil, 0, "1Gi", "1Gi"},
+		"larger already":     {"2Gi", "4Gi", nil, 0, "4Gi", "4Gi"},
 		"not enforced":       {"2Gi", "1Gi", refused, 1, "1Gi", "1Gi"},
 		"fails for now":      {"2Gi", "1Gi", failed, 1, "1Gi", "1Gi"},
 	} {

@@ -84,8 +84,11 @@ func TestAdmission(t *testing.T) {
 	agent := member("agent", "192.0.2.2", holding(map[string]string{"2222/TCP": "sshd (pid 7)"}))
 	// rogue says that it holds all ports, and that it has the server's address.
 	rogue := member("rogue", "192.0.2.3", holding(everything), func(n *corev1.Node) {
-		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "192.0.2.1"})
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
+			corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: "203.0.113.1"})
 	})
+	twin := offer("tenant", []int32{8181}, "192.0.2.2")
+	twin.Namespace = "other"
 	holder := balancing("holder", []int32{443}, "192.0.2.1", "192.0.2.2")
 	legacy := offer("legacy", []int32{10250}, "192.0.2.1") // from before the upgrade
 	ported := offer("ported", []int32{1})
@@ -134,6 +137,8 @@ func TestAdmission(t *testing.T) {
 		"another node's process":   {is: offer("tenant", []int32{2222}, "192.0.2.1")},
 		"free":                     {is: offer("tenant", []int32{80}, "192.0.2.1", "192.0.2.2")},
 		"rogue's own":              {is: offer("tenant", []int32{80}, "192.0.2.3"), want: "held by everything"},
+		"shared with a server":     {is: offer("tenant", []int32{80}, "203.0.113.1")},
+		"its name elsewhere":       {is: offer("tenant", []int32{8181}, "192.0.2.2"), want: "held by Service other/tenant"},
 		"load balancer":            {is: offer("tenant", []int32{443}, "192.0.2.2"), want: "held by Service shop/holder"},
 		"NodePort":                 {is: offer("tenant", []int32{30443}, "192.0.2.2"), want: "held by the NodePort of Service shop/ported"},
 		"added address":            {is: offer("tenant", []int32{6443}, "192.0.2.2", "192.0.2.1"), was: offer("tenant", []int32{6443}, "192.0.2.2"), want: "held by coracle (API server) on node server"},
@@ -154,7 +159,7 @@ func TestAdmission(t *testing.T) {
 		"balancer, port changed":   {is: balancing("tenant", []int32{2222}, ips...), was: balancing("tenant", []int32{80}, ips...), lost: "192.0.2.2 192.0.2.3"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			objects := []runtime.Object{server, agent, rogue, holder, legacy, ported}
+			objects := []runtime.Object{server, agent, rogue, holder, legacy, ported, twin}
 			if c.was != nil && c.was.Name == "tenant" {
 				objects = append(objects, c.was)
 			}

@@ -105,8 +105,9 @@ func BenchmarkLog(b *testing.B) {
 func TestSecretValues(t *testing.T) {
 	got := SecretValues(map[string][]byte{
 		"username": []byte("postgres"), "usage-bootstrap-signing": []byte("true"), "config.yaml": []byte("db:\n  password: hunter2!\n"),
+		"license": []byte("a plain text"),
 	})
-	if !slices.Contains(got, "hunter2!") || slices.Contains(got, "postgres") || slices.Contains(got, "true") {
+	if !slices.Contains(got, "hunter2!") || !slices.Contains(got, "a plain text") || slices.Contains(got, "postgres") || slices.Contains(got, "true") {
 		t.Errorf("%q", got)
 	}
 }
