@@ -82,7 +82,7 @@ func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder
 	})
 	archives := g.Add("images", imageimport.Images{
 		Socket: dirs.ContainerdSocket(), Root: dirs.Containerd(), Snapshotter: f.snapshotter,
-		System: dirs.SystemImages(), User: dirs.Images(), Index: dirs.ImageIndex(),
+		System: dirs.SystemImages(), User: dirs.Images(), Index: dirs.ImageIndex(), Compared: dirs.ImagesCompared(),
 		Report: func(a []imageimport.Archive) { report.Detail("images", a) },
 	}, cri)
 	api := g.Add("api", gate, balancer)

@@ -140,6 +140,9 @@ func (d Dirs) Containerd() string { return d.data("node", "containerd") }
 // ImageIndex lists the image archives that have been imported.
 func (d Dirs) ImageIndex() string { return d.data("node", "images.json") }
 
+// ImagesCompared holds the boot in which the payload's images were last compared with what containerd has.
+func (d Dirs) ImagesCompared() string { return d.run("images-compared") }
+
 // StaticPods holds manifests of pods that the kubelet runs by itself.
 func (d Dirs) StaticPods() string { return d.data("node", "static-pods") }
 

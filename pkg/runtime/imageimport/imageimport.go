@@ -13,6 +13,8 @@ import (
 
 	containerd "github.com/containerd/containerd/v2/client"
 
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 	archives "github.com/coracle-dev/coracle/pkg/runtime/images"
 )
 
@@ -24,6 +26,7 @@ type Images struct {
 	System      string // the directory with the archives of the payload; Run fails if one cannot be imported
 	User        string // the directory with the user's archives and lists of images to pull (*.txt); made if missing
 	Index       string // the file that records the imported archives
+	Compared    string // the file with the boot in which the payload's images were compared with the archives
 	// Report is called with the results of all archives after every change. It may be nil.
 	Report func([]Archive)
 }
@@ -44,8 +47,18 @@ func (im Images) Run(ctx context.Context, ready func()) error {
 	defer client.Close()
 	c := containerdImages{client: client, root: im.Root, snapshotter: im.Snapshotter}
 	w := newWork(im, c.bring, c.present)
+	bring := w.once
+	boot := state.BootID()
+	if last, err := os.ReadFile(im.Compared); err != nil || string(last) != boot { // it may have been a power cut
+		bring = func(ctx context.Context, file string) error { return w.intact(ctx, file, c.mendContent, c.mendLayers) }
+	}
 	for _, file := range list(im.System) {
-		if err := w.intact(ctx, file, c.mendContent, c.mendLayers); err != nil {
+		if err := bring(ctx, file); err != nil {
+			return err
+		}
+	}
+	if !w.unknown {
+		if err := atomicfile.WriteVolatile(im.Compared, []byte(boot), 0o644); err != nil {
 			return err
 		}
 	}

@@ -27,6 +27,8 @@ type work struct {
 	reports map[string]Archive
 	failed  map[string]failure
 
+	unknown bool // after intact: whether an archive's images are damaged
+
 	seen map[string]stamp // by follow, at its last look at the user's directory
 }
 
@@ -104,16 +106,19 @@ func (w *work) intact(ctx context.Context, file string,
 	log := logrus.WithField("component", "images")
 	mended, err := content(ctx, file)
 	if err != nil {
+		w.unknown = true
 		log.WithError(err).Errorf("comparing containerd's content with %s", file)
 	}
+	_, before := w.index[file]
 	if mended {
 		delete(w.index, file) // containerd has not been able to read its images
 	}
-	if err := w.once(ctx, file); err != nil {
+	if err := w.once(ctx, file); err != nil || !before {
 		return err
 	}
 	again, err := layers(ctx, w.index[file].Images)
 	if err != nil {
+		w.unknown = true
 		log.WithError(err).Errorf("comparing the unpacked images with %s", file)
 	}
 	if mended || again {

@@ -184,14 +184,15 @@ func TestDamageIsMended(t *testing.T) {
 		content, layers bool
 		err             error
 		imports         int
-	}{{imports: 1}, {imports: 1}, {content: true, imports: 2}, {layers: true, imports: 2}, {err: errors.New("EIO"), imports: 2}} {
+		compared        int // images
+	}{{imports: 1}, {imports: 1, compared: 1}, {content: true, imports: 2, compared: 1}, {layers: true, imports: 2, compared: 1}, {err: errors.New("EIO"), imports: 2, compared: 1}} {
 		compared := 0
 		err := w.intact(t.Context(), file, func(context.Context, string) (bool, error) { return c.content, c.err },
 			func(_ context.Context, all []archives.Image) (bool, error) {
 				compared += len(all)
 				return c.layers, c.err
 			})
-		if err != nil || len(s.tried) != c.imports || compared != 1 {
+		if err != nil || len(s.tried) != c.imports || compared != c.compared || w.unknown != (c.err != nil) {
 			t.Errorf("%+v: imported %d times, %d images compared, %v", c, len(s.tried), compared, err)
 		}
 	}
