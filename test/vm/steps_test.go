@@ -28,6 +28,9 @@ const (
 
 func (s *story) boot(t *testing.T) {
 	took := s.m.Boot()
+	if s.m.Slower > tooSlow {
+		t.Fatalf("a loop takes %.0f times as long as here: let other programs that need the processors end, and try again", s.m.Slower)
+	}
 	s.facts["boot"] = took.Round(time.Second).String()
 	s.facts["accelerator"] = s.m.Accelerator()
 	s.facts["slower"] = fmt.Sprintf("%.1f", s.m.Slower)
