@@ -1,6 +1,9 @@
 package controlplane
 
 import (
+	"context"
+	"slices"
+
 	"github.com/coracle-dev/coracle/pkg/addons"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -31,13 +34,19 @@ func newAddonParts(cfg config.Config, report *state.Recorder, nodes *tunnel.Hub)
 		if components == nil {
 			continue
 		}
-		parts.components = append(parts.components, components(addon.Server{
+		own := components(addon.Server{
 			Config:     cfg,
 			Kubeconfig: cfg.Dirs.ServerConfig("coracle.kubeconfig"),
 			Admin:      cfg.Dirs.ServerConfig("admin.kubeconfig"),
 			Ping:       nodes.Ping,
 			Report:     func(r any) { report.Detail(a.Report.Key, r) },
-		})...)
+		})
+		for i, c := range own {
+			if slices.Contains(c.After, addon.Leading) {
+				own[i].Component = ofLeader{c.Component, func() { report.Detail(a.Report.Key, nil) }}
+			}
+		}
+		parts.components = append(parts.components, own...)
 	}
 	for _, c := range parts.components {
 		if group, ok := c.Component.(apiserver.Group); ok {
@@ -45,6 +54,18 @@ func newAddonParts(cfg config.Config, report *state.Recorder, nodes *tunnel.Hub)
 		}
 	}
 	return parts
+}
+
+// ofLeader is a component whose report is void when it ends, because another server leads.
+type ofLeader struct {
+	lifecycle.Component
+	forget func()
+}
+
+// Run implements lifecycle.Component.
+func (o ofLeader) Run(ctx context.Context, ready func()) error {
+	defer o.forget()
+	return o.Component.Run(ctx, ready)
 }
 
 // add adds the components to g.

@@ -105,7 +105,7 @@ func unit(u lifecycle.Status, now time.Time) string {
 		}
 		return row(mark, name, seconds(u.Ready.Sub(u.Started)), u.Waiting)
 	case lifecycle.Starting:
-		return row(paint(yellow, "◌"), name, seconds(now.Sub(u.Started)), paint(grey, u.Waiting))
+		return row(paint(yellow, "◌"), name, seconds(now.Sub(u.Began())), paint(grey, u.Waiting))
 	case lifecycle.Failed:
 		return row(paint(red, "✗"), name, "", paint(red, u.Error))
 	case lifecycle.Stopping, lifecycle.Stopped, lifecycle.Standby:

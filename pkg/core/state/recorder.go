@@ -82,8 +82,12 @@ func (r *Recorder) Units(units []lifecycle.Status) {
 	r.Update(func(p *Process) { p.Units = units })
 }
 
-// Detail records the report of a component under its key.
+// Detail records the report of a component under its key. Nil removes it.
 func (r *Recorder) Detail(component string, report any) {
+	if report == nil {
+		r.Update(func(p *Process) { delete(p.Details, component) })
+		return
+	}
 	data, err := json.Marshal(report)
 	if err != nil {
 		logrus.WithError(err).WithField("component", component).Warn("encoding a report")

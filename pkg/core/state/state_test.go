@@ -35,6 +35,10 @@ func TestRecorder(t *testing.T) {
 	if p.Phases[0].Ended.IsZero() || p.Units[0].Name != "etcd" || string(p.Details["manifests"]) != `{"applied":3}` || p.Version != "v1" {
 		t.Errorf("%+v", p)
 	}
+	r.Detail("manifests", nil)
+	if p, _, err := Read(dirs, Front); err != nil || len(p.Details) != 0 {
+		t.Errorf("a report that was withdrawn: %s, %v", p.Details, err)
+	}
 	if !p.Alive() {
 		t.Error("this process is not alive")
 	}

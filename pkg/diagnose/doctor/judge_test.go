@@ -79,6 +79,7 @@ func TestProcesses(t *testing.T) {
 		{Name: "a", State: lifecycle.Ready}, {Name: "b", State: lifecycle.Waiting}, {Name: "c", State: lifecycle.Standby},
 	}, now), check.OK)
 	expect(t, judgeUnits("node", []lifecycle.Status{{Name: "dns", State: lifecycle.Starting, Started: ago(time.Hour), Waiting: "the network"}}, now), check.Fail, "waits for the network", "logs --component dns")
+	expect(t, judgeUnits("control-plane", []lifecycle.Status{{Name: "kube-dns", State: lifecycle.Starting, Started: ago(time.Hour), Restarted: ago(time.Second)}}, now), check.Warn, "is starting")
 	expect(t, judgeUnits("node", []lifecycle.Status{{Name: "dns", State: lifecycle.Ready, Waiting: "an answer"}}, now), check.Warn, "has a problem: an answer")
 	expect(t, judgeUnits("node", []lifecycle.Status{{Name: "dns", State: lifecycle.Failed, Error: "no port"}}, now), check.Fail, "no port")
 	expect(t, judgeManifests([]state.Manifest{{File: "a", State: state.ManifestApplied}, {File: "b.yaml", State: state.ManifestFailed, Error: "line 1"}, {State: state.ManifestPending}}), check.Fail, "b.yaml: line 1")

@@ -195,11 +195,11 @@ func judgeUnits(child string, units []lifecycle.Status, now time.Time) (out []ch
 			out = append(out, check.Failf("coracle logs --component "+u.Name+" has more; coracle restarts the process", "%s of %s failed: %s", u.Name, child, u.Error)...)
 		case u.State == lifecycle.Ready && u.Waiting != "":
 			out = append(out, check.Warnf("coracle logs --component "+u.Name+" has more", "%s of %s has a problem: %s", u.Name, child, u.Waiting)...)
-		case u.State == lifecycle.Starting && now.Sub(u.Started) < patience:
+		case u.State == lifecycle.Starting && now.Sub(u.Began()) < patience:
 			out = append(out, check.Warnf("wait: coracle wait", "%s of %s is starting: %s", u.Name, child, cmp.Or(u.Waiting, "it does not report what it waits for"))...)
 		case u.State == lifecycle.Starting:
 			out = append(out, check.Failf("fix what it waits for; coracle logs --component "+u.Name+" has more", "%s of %s has been starting for %s and waits for %s",
-				u.Name, child, now.Sub(u.Started).Round(time.Second), cmp.Or(u.Waiting, "something that it does not report"))...)
+				u.Name, child, now.Sub(u.Began()).Round(time.Second), cmp.Or(u.Waiting, "something that it does not report"))...)
 		}
 	}
 	return out
