@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -65,8 +66,37 @@ func runChild(name string, args []string, add func(*lifecycle.Group, config.Conf
 				logrus.WithError(err).Warn("an idle control plane will use more of the processor than it needs")
 			}
 		}
+		signsOfLife(ctx, group, notify)
 	}()
 	return group.Run(ctx)
+}
+
+// The front restarts this process after a minute without a sign of life: three probes without an answer.
+const (
+	probeEvery   = 10 * time.Second
+	probeTimeout = 20 * time.Second
+)
+
+// signsOfLife sends one each time that all parts have answered, until ctx is done.
+func signsOfLife(ctx context.Context, group *lifecycle.Group, notify kube.Notifier) {
+	for pause := probeEvery; ; {
+		try, cancel := context.WithTimeout(ctx, probeTimeout)
+		err := group.Probe(try)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil:
+			logrus.Warnf("%v within %s; if that goes on for a minute, this process is restarted", err, probeTimeout)
+			pause = time.Second
+		default:
+			notify.Alive()
+			pause = probeEvery
+		}
+		if lifecycle.Sleep(ctx, pause) != nil {
+			return
+		}
+	}
 }
 
 // asUser makes this process run as the user of the control plane, and returns the configuration with the files that the user may read.

@@ -30,6 +30,7 @@ func TestServerLife(t *testing.T) {
 			}
 			return s
 		}},
+		{"a half hangs", testHalfHangs},
 		{"another external address", testNewExternalIP},
 		{"the host reboots", testHostReboot},
 		{"another address", testNewAddress},

@@ -42,10 +42,13 @@ func connectNotifier(socket string) Notifier {
 }
 
 // Ready reports that the whole process is ready.
-func (n Notifier) Ready() {
-	if n.conn == nil {
-		return
+func (n Notifier) Ready() { n.send("READY=1") }
+
+// Alive is a sign of life, without which the supervisor ends this process after a minute.
+func (n Notifier) Alive() { n.send("WATCHDOG=1") }
+
+func (n Notifier) send(message string) {
+	if n.conn != nil {
+		_, _ = n.conn.Write([]byte(message)) // there is nobody to report an error to
 	}
-	defer n.conn.Close()
-	_, _ = n.conn.Write([]byte("READY=1"))
 }

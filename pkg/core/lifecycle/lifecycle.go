@@ -65,6 +65,7 @@ func (s Status) Began() time.Time {
 type Unit struct {
 	status    Status
 	component Component
+	probe     Probe // nil if it has none
 	needs     []*Unit
 
 	ready   chan struct{} // closed when it is ready for the first time
@@ -216,6 +217,7 @@ func (g *Group) runWhile(ctx, needed context.Context, u *Unit) error {
 		waiting:  func(what string) { g.set(u, func(s *Status) { s.Waiting = what }) },
 		standby:  func(why string) { g.standBy(u, why, false) },
 		withdraw: func(why error) error { return g.withdraw(ctx, u, why) },
+		probed:   func(p Probe) { g.setProbe(u, p) },
 	})
 	result := make(chan error, 1)
 	go func() { result <- runSafely(own, u.component, g.readyFunc(own, u, log)) }()

@@ -15,6 +15,7 @@ type tellKey struct{}
 type told struct {
 	waiting, standby func(string)
 	withdraw         func(error) error
+	probed           func(Probe)
 }
 
 // WaitingFor reports what ctx's unit waits for. An empty text ends the wait.

@@ -41,6 +41,11 @@ func play(role string) int {
 		signal.Ignore(syscall.SIGTERM)
 		say("READY=1")
 		forever()
+	case "lively": // gives signs of life
+		for say("READY=1"); ; time.Sleep(20 * time.Millisecond) {
+			say("WATCHDOG=1")
+			fmt.Println("beat")
+		}
 	case "broken":
 		fmt.Println("level one")
 		fmt.Print("the last words")

@@ -61,6 +61,7 @@ func (s *Supervisor) runOnce(c *child) ending {
 	var last logs.LastError
 	s.change(func() {
 		c.State, c.PID, c.Started, c.Ready, c.Status = Starting, 0, time.Now(), time.Time{}, ""
+		c.silent, c.hung = 0, false
 	})
 	if c.Prepare != nil {
 		if err := c.Prepare(); err != nil {
@@ -75,7 +76,7 @@ func (s *Supervisor) runOnce(c *child) ending {
 			s.Line(c.Program.Name, line)
 		})
 		if err == nil {
-			c.PID = inst.pid()
+			c.PID, c.running = inst.pid(), inst
 		}
 	})
 	if err != nil {
@@ -102,6 +103,8 @@ func (s *Supervisor) runOnce(c *child) ending {
 	switch {
 	case stopped(c.stop):
 		end.how = "was stopped"
+	case s.isHung(c):
+		end = ending{how: fmt.Sprintf("gave no sign of life for %d s and was killed", patience)}
 	case end.ownFault:
 		end.why = last.String()
 	}
@@ -113,6 +116,7 @@ func (s *Supervisor) noteEnd(c *child, end ending) ending {
 		if !c.Ready.IsZero() {
 			end.wasReady = time.Since(c.Ready)
 		}
+		c.running = nil
 		c.State, c.PID, c.LastExit, c.LastExitAt = Backoff, 0, end.String(), time.Now()
 		if stopped(c.stop) {
 			c.State = Stopped

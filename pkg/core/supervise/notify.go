@@ -17,6 +17,7 @@ import (
 // message is the part of sd_notify's protocol that the supervisor uses.
 type message struct {
 	ready     bool
+	alive     bool
 	hasStatus bool
 	status    string
 }
@@ -27,6 +28,8 @@ func parseMessage(text string) (m message) {
 		switch key {
 		case "READY":
 			m.ready = value == "1"
+		case "WATCHDOG":
+			m.alive = value == "1"
 		case "STATUS":
 			m.hasStatus, m.status = true, value
 		}
@@ -127,6 +130,9 @@ func take(name string) string {
 	return value
 }
 
+// notifyTimeout bounds the wait for a service manager that does not read its socket.
+const notifyTimeout = time.Second
+
 // Notify sends assignments such as READY=1 in one message.
 func (s Systemd) Notify(assignments ...string) {
 	if s.socket == "" {
@@ -137,6 +143,7 @@ func (s Systemd) Notify(assignments ...string) {
 		return // the service manager does not listen
 	}
 	defer conn.Close()
+	_ = conn.SetWriteDeadline(time.Now().Add(notifyTimeout)) // it may hang
 	_, _ = conn.Write([]byte(strings.Join(assignments, "\n")))
 }
 

@@ -19,6 +19,7 @@ func TestParseMessage(t *testing.T) {
 		{"READY=1", message{ready: true}},
 		{"READY=0", message{}},
 		{"STATUS=half way\nREADY=1\n", message{ready: true, hasStatus: true, status: "half way"}},
+		{"WATCHDOG=1", message{alive: true}},
 		{"STATUS=", message{hasStatus: true}},
 		{"", message{}},
 		{"nonsense\n\n=", message{}},

@@ -85,7 +85,7 @@ func TestBackoffGrowsAndIsForgotten(t *testing.T) {
 		g := newStage(func(_ string, start int, f *fake) error {
 			time.AfterFunc(time.Millisecond, func() { s.notified(f.id, message{ready: true}) })
 			if start == 7 {
-				f.endsAfter(time.Minute)
+				f.endsAfter(30 * time.Second)
 			} else {
 				f.endsAfter(time.Second)
 			}
@@ -105,7 +105,7 @@ func TestBackoffGrowsAndIsForgotten(t *testing.T) {
 				t.Fatalf("start %d at %s, want %s", i+1, g.starts["a"][i], at)
 			}
 			if at += time.Second; i == 6 {
-				at += 59 * time.Second
+				at += 29 * time.Second
 			}
 		}
 	})

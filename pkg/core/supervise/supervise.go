@@ -57,6 +57,7 @@ type Supervisor struct {
 	GiveUp int
 
 	launch func(Program, func(line string)) (instance, error) // replaced by tests
+	ticks  <-chan time.Time                                   // replaced by tests; nil is one each second
 
 	mu        sync.Mutex
 	notifying sync.Mutex // held during OnChange
@@ -67,8 +68,13 @@ type Supervisor struct {
 type child struct {
 	Program
 	state.Child
-	stop  chan struct{} // closed: end the running instance and do not start another
-	kill  chan struct{} // closed: do not wait for an orderly end
+	stop chan struct{} // closed: end the running instance and do not start another
+	kill chan struct{} // closed: do not wait for an orderly end
+
+	running instance // nil while there is none
+	silent  int      // ticks since its last sign of life
+	hung    bool     // it was silent for too long and is being ended
+
 	ended chan struct{} // closed when the program has stopped for good
 }
 
@@ -111,7 +117,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 			}
 		}()
 	}
-	<-ctx.Done()
+	s.watch(ctx)
 	s.stopAll()
 	select {
 	case err := <-failed:
@@ -121,8 +127,12 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	}
 }
 
-// notified takes a message that the process pid sent to the notify socket.
+// notified takes a message that the process pid sent to the notify socket. A mere sign of life changes no state.
 func (s *Supervisor) notified(pid int, m message) {
+	if m == (message{alive: true}) {
+		s.lives(pid)
+		return
+	}
 	s.change(func() {
 		for _, c := range s.running {
 			if c.PID != pid {

@@ -50,7 +50,7 @@ func (e *Etcd) config(fatal chan<- error) (*embed.Config, error) {
 	cfg.WarningApplyDuration = 500 * time.Millisecond // a start on two busy cores has dozens of 100 ms
 	// kube-apiserver has one connection for each of about 70 kinds, nearly all of them idle.
 	cfg.GRPCAdditionalServerOptions = []grpc.ServerOption{
-		grpc.ReadBufferSize(8 << 10), grpc.SharedWriteBuffer(true), grpc.ChainUnaryInterceptor(e.endLostWrites),
+		grpc.ReadBufferSize(8 << 10), grpc.SharedWriteBuffer(true), grpc.ChainUnaryInterceptor(e.endLostWrites, e.noteDefragment),
 		grpc.StreamInterceptor(e.holdStreams), // before etcd's own
 	}
 	return cfg, e.override(cfg, gates)

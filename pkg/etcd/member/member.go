@@ -10,11 +10,13 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/join"
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // Etcd is the component. Its exported fields are set before Run.
@@ -30,10 +32,11 @@ type Etcd struct {
 	// Volatile is set if writes need not survive a crash of the machine. etcd then does not sync files.
 	Volatile bool
 
-	updating sync.Mutex // held while this member's URL is changed
-	mu       sync.Mutex
-	running  *embed.Etcd // nil before the start
-	opened   *peers      // nil while the member is alone
+	updating      sync.Mutex   // held while this member's URL is changed
+	defragmenting atomic.Int32 // requests to do so that are under way
+	mu            sync.Mutex
+	running       *embed.Etcd // nil before the start
+	opened        *peers      // nil while the member is alone
 }
 
 // PeerPort is etcd's usual port for peers.
@@ -58,6 +61,7 @@ var errRemoved = errors.New("this server's member was removed from the cluster's
 
 // Run serves clients until ctx is done. It is ready when the member votes and answers linearizable reads.
 func (e *Etcd) Run(ctx context.Context, ready func()) error {
+	lifecycle.ProbeWith(ctx, e.answer)
 	wasReady, again := false, false
 	for {
 		err := e.serve(ctx, again, func() { wasReady = true; ready() })

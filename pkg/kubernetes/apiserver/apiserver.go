@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 
+	"k8s.io/client-go/rest"
 	basecompatibility "k8s.io/component-base/compatibility"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
@@ -91,6 +92,9 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	forgetDefinitions(cfg)
+	if err := setProbe(ctx, server.GenericAPIServer.LoopbackClientConfig); err != nil {
+		return err
+	}
 	go func() {
 		if awaitHealthy(ctx, server.GenericAPIServer.Handler) == nil {
 			ready()
@@ -129,6 +133,26 @@ func (a APIServer) options(ctx context.Context) (options.CompletedOptions, error
 		return none, err
 	}
 	return completed, errors.Join(completed.Validate()...)
+}
+
+// setProbe sets the probe of whether the server lives: a request over its port that needs nothing but the server itself.
+func setProbe(ctx context.Context, loopback *rest.Config) error {
+	client, err := rest.HTTPClientFor(loopback)
+	if err != nil {
+		return fmt.Errorf("making a client of its own port: %w", err)
+	}
+	lifecycle.ProbeWith(ctx, func(ctx context.Context) error {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, loopback.Host+"/livez/ping", nil)
+		if err != nil {
+			return err
+		}
+		response, err := client.Do(request)
+		if err != nil {
+			return err
+		}
+		return response.Body.Close()
+	})
+	return nil
 }
 
 // awaitHealthy waits until the health endpoints succeed. It calls the handler without a connection.

@@ -81,7 +81,9 @@ func (k Kubelet) Run(ctx context.Context, ready func()) error {
 	}
 	go func() { result <- app.Run(ctx, server, deps, utilfeature.DefaultFeatureGate) }()
 	go func() {
-		if lifecycle.Until(ctx, "the kubelet's health endpoint", healthy(server)) == nil {
+		probe := healthy(server)
+		lifecycle.ProbeWith(ctx, probe)
+		if lifecycle.Until(ctx, "the kubelet's health endpoint", probe) == nil {
 			ready()
 		}
 	}()

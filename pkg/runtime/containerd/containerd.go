@@ -87,9 +87,19 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 	if err := s.Start(context.WithoutCancel(ctx)); err != nil {
 		return fmt.Errorf("starting its services: %w", err)
 	}
-	if err := c.awaitCRI(ctx, s); err != nil {
+	conn, err := grpc.NewClient("unix://"+c.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		return fmt.Errorf("dialing CRI: %w", err)
+	}
+	defer conn.Close()
+	client := cri.NewRuntimeServiceClient(conn)
+	if err := c.awaitCRI(ctx, s, client); err != nil {
 		return err
 	}
+	lifecycle.ProbeWith(ctx, func(ctx context.Context) error {
+		_, err := client.Version(ctx, &cri.VersionRequest{})
+		return err
+	})
 	ready()
 	pulls.watch(ctx)
 	<-ctx.Done()
@@ -127,7 +137,7 @@ func prepareDirs(root string, create func() error) error {
 }
 
 // awaitCRI waits until the socket answers the first requests of the kubelet.
-func (c Containerd) awaitCRI(ctx context.Context, s *server.Server) error {
+func (c Containerd) awaitCRI(ctx context.Context, s *server.Server, client cri.RuntimeServiceClient) error {
 	plugins := make(chan struct{})
 	go func() {
 		s.Wait() // it recovers the running sandboxes and containers
@@ -139,13 +149,7 @@ func (c Containerd) awaitCRI(ctx context.Context, s *server.Server) error {
 	case <-ctx.Done():
 		return nil
 	}
-	conn, err := grpc.NewClient("unix://"+c.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return fmt.Errorf("dialing CRI: %w", err)
-	}
-	defer conn.Close()
-	client := cri.NewRuntimeServiceClient(conn)
-	err = lifecycle.Until(ctx, "CRI on "+c.Socket, func(ctx context.Context) error {
+	err := lifecycle.Until(ctx, "CRI on "+c.Socket, func(ctx context.Context) error {
 		if _, err := client.Version(ctx, &cri.VersionRequest{}); err != nil {
 			return err
 		}
