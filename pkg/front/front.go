@@ -64,9 +64,12 @@ func runFront(cfg config.Config, settle func(config.Known) (config.Config, error
 	defer func() {
 		unlock()
 		err = errors.Join(err, f.discard())
+		if f.out != nil {
+			f.out.flush()
+		}
 	}()
 
-	f.out = newOutput(cfg, f.view)
+	f.out = newOutput(cfg, os.Stderr, f.view)
 	defer func() { f.out.close(err) }()
 	f.report = state.NewRecorder(cfg.Dirs, state.Front, version.Version)
 	f.super = f.supervisor()

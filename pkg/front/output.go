@@ -2,12 +2,14 @@ package front
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
@@ -21,6 +23,7 @@ import (
 // all lines.
 type output struct {
 	ring    *logs.Ring
+	stderr  *logs.Unblocked // nobody waits for who reads it
 	plain   progress.Plain
 	display *progress.Display // nil for plain lines
 	json    bool
@@ -31,21 +34,25 @@ type output struct {
 
 // newOutput redirects logrus' standard logger, so that the front's lines go where those of the child processes go. There is no
 // display for a log level below info, or for JSON.
-func newOutput(cfg config.Config, view func() progress.View) *output {
-	terminal := progress.IsTerminal(os.Stderr)
+func newOutput(cfg config.Config, stderr *os.File, view func() progress.View) *output {
+	terminal := progress.IsTerminal(stderr)
+	unblocked := &logs.Unblocked{To: logs.Bounded(duplicate(stderr), os.Getenv("RC_SVCNAME"))}
 	o := &output{
-		ring:  logs.OpenRing(cfg.Dirs.LogFile()),
-		plain: progress.Plain{W: logs.Bounded(os.Stderr, os.Getenv("RC_SVCNAME")), Colour: terminal && os.Getenv("NO_COLOR") == ""},
-		json:  cfg.Log.Format == "json",
-		end:   func() {},
+		ring:   logs.OpenRing(cfg.Dirs.LogFile()),
+		stderr: unblocked,
+		plain:  progress.Plain{W: unblocked, Colour: terminal && os.Getenv("NO_COLOR") == ""},
+		json:   cfg.Log.Format == "json",
+		end:    func() {},
 	}
 	o.ring.Clean = redact.New(cfg.Join.Token, cfg.Join.AgentToken).String
 	if level := logs.Level(cfg.Log, ""); terminal && !o.json && level <= logrus.InfoLevel && os.Getenv("TERM") != "dumb" {
 		o.display = &progress.Display{
-			Out:  os.Stderr,
+			Out:  unblocked,
 			Size: terminalSize,
 			View: view,
 		}
+	} else {
+		unblocked.Missing = missing
 	}
 	logs.Apply(logrus.StandardLogger(), cfg.Log, false)
 	logrus.SetOutput(lineWriter{o})
@@ -87,14 +94,51 @@ func (o *output) close(err error) {
 		o.record(err)
 	}
 	o.ring.Close()
+	o.flush()
+}
+
+// flush waits a moment for who reads stderr. If nobody does, the rest of this process, which writes there directly, writes to nowhere.
+func (o *output) flush() {
+	if o.stderr.Flush(flushTimeout) {
+		return
+	}
+	if nowhere, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
+		_ = unix.Dup3(int(nowhere.Fd()), unix.Stderr, 0)
+		nowhere.Close()
+	}
+}
+
+const flushTimeout = 2 * time.Second
+
+// duplicate returns another descriptor of f, which can be written to while f itself is replaced.
+func duplicate(f *os.File) *os.File {
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+	if err != nil {
+		return f
+	}
+	return os.NewFile(uintptr(fd), f.Name())
+}
+
+// missing is the line in place of lines that nobody read.
+func missing(lines int) string {
+	text, _ := format(logrus.WarnLevel, fmt.Sprintf("%d lines are missing here, because nobody read them; coracle logs has them", lines), nil)
+	return text
+}
+
+func format(level logrus.Level, message string, err error) (string, error) {
+	entry := logrus.NewEntry(logrus.StandardLogger())
+	if err != nil {
+		entry = entry.WithError(err)
+	}
+	entry.Time, entry.Level, entry.Message = time.Now(), level, message
+	text, err := logrus.StandardLogger().Formatter.Format(entry)
+	return string(text), err
 }
 
 // record writes an error to the ring only: main prints it.
 func (o *output) record(err error) {
-	entry := logrus.WithError(err)
-	entry.Time, entry.Level, entry.Message = time.Now(), logrus.ErrorLevel, "coracle ended"
-	if text, err := logrus.StandardLogger().Formatter.Format(entry); err == nil {
-		o.ring.Line(strings.TrimSuffix(string(text), "\n"))
+	if text, err := format(logrus.ErrorLevel, "coracle ended", err); err == nil {
+		o.ring.Line(strings.TrimSuffix(text, "\n"))
 	}
 }
 
