@@ -74,9 +74,10 @@ type Unit struct {
 	ended   chan struct{}
 
 	// Guarded by the group's mu.
-	serving chan struct{}                     // closed while it is ready; another one after each withdrawal
-	users   map[*Unit]context.CancelCauseFunc // those that need this one and run; the function stops them
-	freed   chan struct{}                     // closed when a user has ended; another one for the next
+	serving chan struct{}           // closed while it is ready; another one after each withdrawal
+	users   map[*Unit]bool          // those that need this one and run
+	freed   chan struct{}           // closed when a user has ended; another one for the next
+	stop    context.CancelCauseFunc // ends its run, since it has last begun to use what it needs
 }
 
 // Group runs units. The zero value is usable; fields are set before Run.
@@ -106,7 +107,7 @@ func (g *Group) Add(name string, c Component, needs ...*Unit) *Unit {
 		standby:   make(chan struct{}),
 		ended:     make(chan struct{}),
 		serving:   make(chan struct{}),
-		users:     map[*Unit]context.CancelCauseFunc{},
+		users:     map[*Unit]bool{},
 		freed:     make(chan struct{}),
 	}
 	for _, n := range needs {

@@ -33,6 +33,12 @@ func (d *diary) note(event string) {
 	d.events = append(d.events, event)
 }
 
+func (d *diary) last() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.events[len(d.events)-1]
+}
+
 // part is a component that becomes ready after a while and writes what happens to it into the diary.
 func (d *diary) part(name string, startup, shutdown time.Duration) runFunc {
 	return func(ctx context.Context, ready func()) error {

@@ -35,8 +35,8 @@ func (g *Group) stopUsers(u *Unit, why error) {
 		u.serving = make(chan struct{})
 	default:
 	}
-	for _, stop := range u.users {
-		stop(why)
+	for user := range u.users {
+		user.stop(why)
 	}
 	g.mu.Unlock()
 	g.awaitUsers(u)
@@ -110,9 +110,9 @@ func (g *Group) use(ctx context.Context, u *Unit) (needed context.Context, all b
 			return nil, false
 		}
 	}
-	needed, stop := context.WithCancelCause(ctx)
+	needed, u.stop = context.WithCancelCause(ctx)
 	for _, n := range u.needs {
-		n.users[u] = stop
+		n.users[u] = true
 	}
 	return needed, true
 }
@@ -121,9 +121,9 @@ func (g *Group) use(ctx context.Context, u *Unit) (needed context.Context, all b
 func (g *Group) release(u *Unit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	u.stop(errors.New("it has ended"))
 	for _, n := range u.needs {
-		if stop, used := n.users[u]; used {
-			stop(errors.New("it has ended"))
+		if n.users[u] {
 			delete(n.users, u)
 			close(n.freed)
 			n.freed = make(chan struct{})

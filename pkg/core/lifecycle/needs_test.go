@@ -117,7 +117,7 @@ func TestWithdrawDeaf(t *testing.T) {
 		if err := <-lead.withdrawn; err == nil {
 			t.Error("the gate does not learn that one of them still runs")
 		}
-		if last := d.events[len(d.events)-1]; last != "api stopped" {
+		if last := d.last(); last != "api stopped" {
 			t.Errorf("at the end: %s", last)
 		}
 		time.Sleep(time.Minute) // the deaf one ends
