@@ -148,14 +148,10 @@ func loseLeads(t *testing.T, c *kubernetes.Clientset, cfg config.Config, leader 
 		if n == 0 {
 			first = last
 		}
+		profile(n)
 	}
 	if last.goroutines > first.goroutines*105/100 || last.heap > first.heap*1.05 {
 		t.Errorf("at first %+v, after %d losses %+v", first, losses, last)
-		if file := os.Getenv("CORACLE_TEST_PROFILE"); file != "" {
-			var text bytes.Buffer
-			_ = pprof.Lookup("goroutine").WriteTo(&text, 1)
-			_ = os.WriteFile(file, text.Bytes(), 0o600)
-		}
 	}
 	all := writes(t, cfg)
 	if len(all) < 10*losses {
@@ -167,6 +163,19 @@ func loseLeads(t *testing.T, c *kubernetes.Clientset, cfg config.Config, leader 
 				t.Errorf("written without the lead, %s after its loss: %+v", w.Received.Sub(p.from), w)
 			}
 		}
+	}
+}
+
+// profile writes what is alive to the directory CORACLE_TEST_PROFILES, if it is set.
+func profile(n int) {
+	dir := os.Getenv("CORACLE_TEST_PROFILES")
+	if dir == "" {
+		return
+	}
+	for _, kind := range []string{"heap", "goroutine"} {
+		var data bytes.Buffer
+		_ = pprof.Lookup(kind).WriteTo(&data, 0)
+		_ = os.WriteFile(filepath.Join(dir, kind+"-"+strconv.Itoa(n)), data.Bytes(), 0o600)
 	}
 }
 
