@@ -141,6 +141,7 @@ func (g *Group) Run(ctx context.Context) error {
 			if err := g.run(ctx, u); err != nil {
 				failing.Do(func() { failure = fmt.Errorf("%s: %w", u.status.Name, err) })
 				stop()
+				g.release(u) // not earlier: who waits for u's end must see that the group ends
 			}
 		})
 	}
@@ -190,10 +191,12 @@ func (g *Group) run(ctx context.Context, u *Unit) error {
 			g.set(u, func(s *Status) { s.State, s.Ended = Stopped, time.Now() })
 			return nil // the group stops before the unit has started
 		}
-		err = g.runWhile(ctx, needed, u)
-		g.release(u)
-		if err != nil || ctx.Err() != nil {
+		if err := g.runWhile(ctx, needed, u); err != nil {
 			return err
+		}
+		g.release(u)
+		if ctx.Err() != nil {
+			return nil
 		}
 	}
 }

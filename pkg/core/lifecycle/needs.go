@@ -63,8 +63,8 @@ func (g *Group) awaitNeeds(ctx context.Context, u *Unit) (context.Context, error
 				return nil, err
 			}
 		}
-		if needed, all := g.use(ctx, u); all {
-			return needed, ctx.Err()
+		if needed, err := g.use(ctx, u); needed != nil || err != nil {
+			return needed, err
 		}
 	}
 }
@@ -95,26 +95,26 @@ func (g *Group) awaitUnit(ctx context.Context, u, n *Unit) error {
 	}
 }
 
-// use makes u a user of what it needs, unless one of these was withdrawn meanwhile, or the group stops: it must not see that all users
-// of a unit have ended and then get another one.
-func (g *Group) use(ctx context.Context, u *Unit) (needed context.Context, all bool) {
+// use makes u a user of what it needs. It returns no context if one of these was withdrawn meanwhile, and an error if the group stops: a unit must
+// not see that all its users have ended and then get another one.
+func (g *Group) use(ctx context.Context, u *Unit) (needed context.Context, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if ctx.Err() != nil {
-		return nil, true
+		return nil, ctx.Err()
 	}
 	for _, n := range u.needs {
 		select {
 		case <-n.serving:
 		default:
-			return nil, false
+			return nil, nil
 		}
 	}
 	needed, u.stop = context.WithCancelCause(ctx)
 	for _, n := range u.needs {
 		n.users[u] = true
 	}
-	return needed, true
+	return needed, nil
 }
 
 // release lets the units that u needs stop.
