@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider/api"
 
@@ -134,6 +136,27 @@ func TestRun(t *testing.T) {
 	}
 	cancel()
 	<-stopped
+}
+
+// TestUntaintsWhatItHasSeen: the list of taints is replaced as a whole, and must not lose one that came meanwhile.
+func TestUntaintsWhatItHasSeen(t *testing.T) {
+	n := node("none", "", "InternalIP", "172.30.0.2", "Hostname", "boat")
+	n.ResourceVersion, n.Spec.Taints = "7", []corev1.Taint{marked, foreign}
+	client, store := fake.NewClientset(n), cache.NewStore(cache.MetaNamespaceKeyFunc)
+	var patches []string
+	client.PrependReactor("patch", "nodes", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		patches = append(patches, string(action.(clienttesting.PatchAction).GetPatch()))
+		return true, n, nil
+	})
+	if err := store.Add(n); err != nil {
+		t.Fatal(err)
+	}
+	if err := controller.handle(t.Context(), client, store, "boat"); err != nil {
+		t.Fatal(err)
+	}
+	if len(patches) != 1 || !strings.Contains(patches[0], `"resourceVersion":"7"`) || !strings.Contains(patches[0], "dedicated") {
+		t.Errorf("the patches are %q", patches)
+	}
 }
 
 func TestDesired(t *testing.T) {

@@ -1,11 +1,15 @@
 package backup
 
 import (
+	"archive/tar"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
 )
@@ -141,6 +145,47 @@ func TestManifestIsChecked(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestMoreThanTheManifest: what the manifest does not name is not taken for a backup's.
+func TestMoreThanTheManifest(t *testing.T) {
+	dir := t.TempDir()
+	f := File{Name: Database, source: filepath.Join(dir, "db")}
+	write(t, f.source, "database", 0o600)
+	if err := f.describe(); err != nil {
+		t.Fatal(err)
+	}
+	m := Manifest{Files: []File{f}}
+	text, err := m.encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for more, ok := range map[int]bool{0: true, 1: false} {
+		path := filepath.Join(dir, "backup")
+		out, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		packed, err := zstd.NewWriter(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		archive := tar.NewWriter(packed)
+		err = archive.WriteHeader(&tar.Header{Name: manifestName, Mode: 0o600, Size: int64(len(text))})
+		if err == nil {
+			_, err = archive.Write(text)
+		}
+		for range 1 + more {
+			err = errors.Join(err, f.add(archive, m))
+		}
+		if err := errors.Join(err, archive.Close(), packed.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Verify(path); (err == nil) != ok {
+			t.Errorf("with %d more files: %v", more, err)
+		}
 	}
 }
 

@@ -219,3 +219,30 @@ func TestRestoreWithoutExchange(t *testing.T) {
 		t.Error("the staging directory is left")
 	}
 }
+
+// TestExchangeFails although a try of it did not: the data is what it was, and nothing of the backup is left.
+func TestExchangeFails(t *testing.T) {
+	m := newMachine(t)
+	write(t, m.dirs.ServerCluster(), "first", 0o600)
+	r, err := NewRestore(m.dirs, m.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	calls := 0
+	r.swap = func(one, two string) error {
+		if calls++; calls > 1 {
+			return unix.EIO
+		}
+		return swap(one, two)
+	}
+	if err := r.Run("", func(_, dir, _ string) error { return os.Mkdir(dir, 0o700) }); !errors.Is(err, unix.EIO) {
+		t.Errorf("restored: %v", err)
+	}
+	m.want("server/cluster.json", "first")
+	for _, dir := range []string{r.staging(), r.former()} {
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%s is left", dir)
+		}
+	}
+}
