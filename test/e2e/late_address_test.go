@@ -55,9 +55,7 @@ func testLateAddress(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server
 	if got := containers(h, "-l", "app=sleepers"); got != before {
 		t.Errorf("containers before:\n%s\nafter:\n%s", before, got)
 	}
-	if got := h.Run("pgrep", "-x", "sleep"); got != pids {
-		t.Errorf("the pods' processes changed: %q, then %q", pids, got)
-	}
+	checkSleepers(t, h, pids)
 	h.Kubectl("delete", "service/web", "daemonset/web")
 	return s
 }
