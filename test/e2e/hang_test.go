@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -13,7 +11,7 @@ import (
 // testHalfHangs freezes the control plane, and the node while that is dealt with: each is restarted by itself, and the pods notice nothing.
 func testHalfHangs(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	before := startSleepers(t, h)
-	pids := h.Run("pgrep", "-x", "sleep")
+	pids := sleeperProcesses(t, h)
 	halves := []string{"control-plane", "node"}
 	for _, role := range halves {
 		pid, err := s.ChildPID(role)
@@ -35,18 +33,11 @@ func testHalfHangs(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	if got := containers(h); got != before {
 		t.Errorf("containers before:\n%s\nafter:\n%s", before, got)
 	}
-	checkSleepers(t, h, pids)
+	if got := h.Run("pgrep", "-x", "sleep"); got != pids {
+		t.Errorf("the pods' processes changed: %q, then %q", pids, got)
+	}
 	if n := s.Restarts(); n != 2 {
 		t.Errorf("%d processes were restarted, not 2", n)
 	}
 	return s
-}
-
-// checkSleepers fails if a process of the sleepers is not among those before. Others may have ended: pods of an earlier test that were still ending.
-func checkSleepers(t *testing.T, h *hosts.Host, before string) {
-	t.Helper()
-	got := strings.Fields(h.Run("pgrep", "-x", "sleep"))
-	if strangers := slices.DeleteFunc(slices.Clone(got), func(pid string) bool { return slices.Contains(strings.Fields(before), pid) }); len(got) < 3 || len(strangers) > 0 {
-		t.Errorf("the pods' processes changed: %q, then %s", before, got)
-	}
 }

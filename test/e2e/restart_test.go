@@ -48,10 +48,23 @@ func startSleepers(t *testing.T, h *hosts.Host) (running string) {
 	return containers(h)
 }
 
+// sleeperProcesses returns the process ids of the three sleepers, once only these run: a pod of an earlier test can end after it is gone from the API.
+func sleeperProcesses(t *testing.T, h *hosts.Host) (pids string) {
+	t.Helper()
+	hosts.Eventually(t, time.Minute, func() error {
+		pids = h.Run("pgrep", "-x", "sleep")
+		if n := len(strings.Fields(pids)); n != 3 {
+			return fmt.Errorf("%d sleepers run, not 3", n)
+		}
+		return nil
+	})
+	return pids
+}
+
 // testRestartKeepsPods stops and starts coracle: the containers continue to run.
 func testRestartKeepsPods(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	before := startSleepers(t, h)
-	pids := h.Run("pgrep", "-x", "sleep")
+	pids := sleeperProcesses(t, h)
 
 	began := time.Now()
 	if err := s.Stop(); err != nil {
