@@ -76,7 +76,7 @@ func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder
 			File: registries.NewLive(dirs.Registries()), NoDefault: cfg.Node.NoDefaultRegistry,
 			Report: func(err error) { report.Detail(registries.Report().Key, registries.NewStatus(dirs.Registries(), err)) },
 		},
-		SystemdCgroup: f.SystemdCgroups, RestrictOOMScore: !f.Resource, NoKeyrings: !f.Keyrings, AppArmor: f.AppArmor, Volatile: cfg.Ephemeral.On,
+		Systemd: f.Systemd, SystemdCgroup: f.SystemdCgroups, RestrictOOMScore: !f.Resource, NoKeyrings: !f.Keyrings, AppArmor: f.AppArmor, Volatile: cfg.Ephemeral.On,
 		UnprivilegedPorts: f.UnprivilegedPorts, UnprivilegedICMP: f.UnprivilegedICMP,
 		LogLevel: containerdLevel(cfg.Log), PreferIPv6: cfg.Network.ClusterCIDRs[0].Addr().Is6(),
 	})

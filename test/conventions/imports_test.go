@@ -149,6 +149,7 @@ var external = []struct {
 	{regexp.MustCompile(`^(helm\.sh|oras\.land)/`), []string{"pkg/addons/helm"}, "only the component that applies charts imports Helm"},
 	{regexp.MustCompile(`^sigs\.k8s\.io/knftables(/|$)`), []string{"pkg/network/networkpolicy", "pkg/network/flannel"}, "only network policies and the pod network write nft tables"},
 	{regexp.MustCompile(`^github\.com/spf13/cobra(/|$)`), []string{"cmd/coracle-core", "pkg/front/command"}, "commands are declared there"},
+	{regexp.MustCompile(`^github\.com/(coreos/go-systemd|godbus)/`), []string{"pkg/runtime/containerd"}, "only the scope of the shims is asked of systemd over D-Bus"},
 	{regexp.MustCompile(`^(log|log/slog)$`), []string{"pkg/core/kube"}, "logrus is the one sink, and pkg/core/kube leads the others into it"},
 	{regexp.MustCompile(`^(io/ioutil|github\.com/pkg/errors)$`), []string{}, "it is outdated"},
 }

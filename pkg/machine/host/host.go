@@ -17,6 +17,8 @@ import (
 type Facts struct {
 	// CgroupV2 is true where the unified hierarchy is mounted at /sys/fs/cgroup.
 	CgroupV2 bool
+	// Systemd is true where systemd runs the machine and can be talked to.
+	Systemd bool
 	// SystemdCgroups is true where systemd manages the cgroups: runc and the kubelet then use the systemd cgroup driver.
 	SystemdCgroups bool
 	// Logind is true where the kubelet can delay a shutdown.
@@ -40,6 +42,7 @@ func Probe() Facts {
 	capabilities, _ := Capabilities() // none if they cannot be read
 	return Facts{
 		CgroupV2:          v2,
+		Systemd:           paths.Exists("/run/systemd/private") && read("/proc/1/comm") == "systemd",
 		SystemdCgroups:    v2 && systemd && paths.Exists("/run/systemd/private"),
 		Logind:            systemd && paths.Exists("/run/systemd/seats"),
 		Resource:          capabilities&(1<<unix.CAP_SYS_RESOURCE) != 0,

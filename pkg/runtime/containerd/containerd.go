@@ -45,6 +45,7 @@ type Containerd struct {
 	Registries   []string // directories with hosts.toml files
 	Pulls        Pulls
 
+	Systemd           bool // systemd runs, and keeps the shims in a scope
 	SystemdCgroup     bool // systemd manages the cgroups
 	NoKeyrings        bool // containers cannot have keyrings of their own
 	RestrictOOMScore  bool // CAP_SYS_RESOURCE is missing
@@ -100,6 +101,9 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 		_, err := client.Version(ctx, &cri.VersionRequest{})
 		return err
 	})
+	if c.Systemd {
+		go c.keepShimsInScope(ctx)
+	}
 	ready()
 	pulls.watch(ctx)
 	<-ctx.Done()
