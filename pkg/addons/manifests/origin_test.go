@@ -90,29 +90,36 @@ func TestPlaceWithoutBirthTime(t *testing.T) {
 
 // TestReplacedWhileItIsRead: the files that were found are not those of the directory that was identified before.
 func TestReplacedWhileItIsRead(t *testing.T) {
-	a, dir := newAPI(t), filepath.Join(t.TempDir(), "manifests")
-	write(t, dir, map[string]string{"x.yaml": configMaps("a")})
-	expect(t, a.start(dir), a, "a", "a")
-	pipe := filepath.Join(dir, "b.yaml") // reading it, before x.yaml, waits for the test
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	d := a.start(dir)
-	var scanning sync.WaitGroup
-	scanning.Go(d.scan)
-	writer, err := os.OpenFile(pipe, os.O_WRONLY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	move(t, dir, dir+".away")
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	writer.Close()
-	scanning.Wait()
-	a.later()
-	d.step(t.Context())
-	if exists, _ := a.look(); exists != "a" {
-		t.Errorf("exists %q", exists)
+	for name, replace := range map[string]func(dir string) error{
+		"by another": func(dir string) error { return os.Mkdir(dir, 0o700) },
+		"by nothing": func(string) error { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, dir := newAPI(t), filepath.Join(t.TempDir(), "manifests")
+			write(t, dir, map[string]string{"x.yaml": configMaps("a")})
+			expect(t, a.start(dir), a, "a", "a")
+			pipe := filepath.Join(dir, "b.yaml") // reading it, before x.yaml, waits for the test
+			if err := unix.Mkfifo(pipe, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d := a.start(dir)
+			var scanning sync.WaitGroup
+			scanning.Go(d.scan)
+			writer, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			move(t, dir, dir+".away")
+			if err := replace(dir); err != nil {
+				t.Fatal(err)
+			}
+			writer.Close()
+			scanning.Wait()
+			a.later()
+			d.step(t.Context())
+			if exists, _ := a.look(); exists != "a" {
+				t.Errorf("exists %q", exists)
+			}
+		})
 	}
 }

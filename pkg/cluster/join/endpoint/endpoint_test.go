@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -191,6 +192,17 @@ func TestReplaceDeletesThatNode(t *testing.T) {
 	if precondition == nil || *precondition != "1" {
 		t.Errorf("the Node was deleted with UID precondition %v", precondition)
 	}
+}
+
+// TestReplaceFails: while the former machine's Node is there, another one does not get its name.
+func TestReplaceFails(t *testing.T) {
+	c := newCluster(t, nodeAt("a", "192.0.2.7"))
+	c.client.PrependReactor("delete", "nodes", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewConflict(corev1.Resource("nodes"), "a", errors.New("it is another one now"))
+	})
+	m := newMachine(t, "a")
+	m.request.Replace = true
+	c.want(t, replaceToken, m, join.PathAgent, 503, "it is another one now")
 }
 
 // TestServersVersion: a server may be one minor version behind, a node three.
