@@ -89,11 +89,16 @@ func TestKeepOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := l.keepOnly([]types.GCAttachment{{ContainerID: "b", IfName: "eth0"}, {ContainerID: "c", IfName: "net1"}}); err != nil {
-		t.Fatal(err)
-	}
-	if got := held(t, l); !slices.Equal(got, []string{"10.42.3.3"}) {
-		t.Errorf("leased: %v", got)
+	for _, valid := range [][]types.GCAttachment{
+		{{ContainerID: "b", IfName: "eth0"}, {ContainerID: "c", IfName: "net1"}},
+		{{ContainerID: "b", IfName: "eth0"}},
+	} {
+		if err := l.keepOnly(valid); err != nil {
+			t.Fatal(err)
+		}
+		if got := held(t, l); !slices.Equal(got, []string{"10.42.3.3"}) {
+			t.Errorf("leased: %v", got)
+		}
 	}
 	if _, err := os.Stat(filepath.Join(l.dataDir, l.network, "last_reserved_ip.0")); err != nil {
 		t.Errorf("the place to go on from is lost: %v", err)

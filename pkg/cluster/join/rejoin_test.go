@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"net/http"
 	"net/netip"
 	"os"
@@ -87,6 +88,12 @@ func TestComesBackExpired(t *testing.T) {
 	if _, err := joinerOf(t, cfg).agent(t.Context()); exitcode.ClassOf(err) != exitcode.Unreachable || !strings.Contains(err.Error(), "--token-file") {
 		t.Errorf("denied: %v", err)
 	}
+	j = joinerOf(t, cfg) // a server that is away says less than one that denies it
+	j.cfg.Join.Server = ""
+	j.memory.Servers = []string{"127.0.0.1:1", strings.TrimPrefix(c.url, "https://")}
+	if _, err := j.agent(t.Context()); err == nil || !strings.Contains(err.Error(), "--token-file") {
+		t.Errorf("denied by the one that answers: %v", err)
+	}
 	c.code, c.reason = http.StatusForbidden, ReasonRemoved
 	if _, err := joinerOf(t, cfg).agent(t.Context()); exitcode.ClassOf(err) != exitcode.Removed {
 		t.Errorf("removed: %v", err)
@@ -135,6 +142,14 @@ func TestTokenFileIsGone(t *testing.T) {
 	cfg.Join.Server, cfg.Join.TokenFile = "https://192.0.2.1:6443", cfg.Dirs.Config+"/gone"
 	if _, err := newJoiner(cfg, nil, nil); exitcode.ClassOf(err) != exitcode.Misuse {
 		t.Errorf("a machine that has not joined: %v", err)
+	}
+	begun := hostOf(t, config.Server, "second")
+	begun.Join.Server, begun.Join.TokenFile = cfg.Join.Server, cfg.Join.TokenFile
+	if err := errors.Join(Memory{Joining: cfg.Join.Server}.Save(begun.Dirs.ServerCluster()), os.MkdirAll(begun.Dirs.Etcd()+"/member", 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := newJoiner(begun, nil, nil); exitcode.ClassOf(err) != exitcode.Misuse {
+		t.Errorf("a server that has begun to join: %v", err)
 	}
 	cfg = hostOf(t, config.Server, "first")
 	cfg.Network.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.43.0.0/16")}

@@ -42,6 +42,7 @@ func TestMoved(t *testing.T) {
 		{"still none", "192.0.0.8", NoAddress, fakeNetwork("", []string{"127.0.0.1", "192.0.0.8"}, nil), "192.0.0.8", false, 0},
 		{"Docker starts before DHCP answers", "192.0.0.8", NoAddress, fakeNetwork("", nil, docker), "192.0.0.8", false, 0},
 		{"DHCP answers after the start with Docker's", "172.17.0.1", BridgeAddress, fakeNetwork("10.0.0.5", lan, docker), "10.0.0.5", true, 0},
+		{"Docker's network has another range", "172.17.0.1", BridgeAddress, fakeNetwork("", nil, []string{"172.18.0.1"}), "172.18.0.1", true, 0},
 		{"another one", "10.0.0.5", RouteAddress, fakeNetwork("10.0.0.6", other, docker), "10.0.0.6", true, 0},
 		{"another one, without a default route", "10.0.0.5", RouteAddress, fakeNetwork("", other, nil), "10.0.0.6", true, 0},
 		{"between two leases", "10.0.0.5", RouteAddress, fakeNetwork("", nil, docker), "10.0.0.5", false, 1},
