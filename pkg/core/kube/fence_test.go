@@ -72,6 +72,24 @@ func TestFence(t *testing.T) {
 	}
 }
 
+// TestFencesAreApart: the end of one component closes the connections of no other.
+func TestFencesAreApart(t *testing.T) {
+	api := newSlowAPI(t)
+	ctx, lose := context.WithCancel(t.Context())
+	kept, lost := api.config(t), api.config(t)
+	if err := errors.Join(FenceConnections(t.Context(), kept), FenceConnections(ctx, lost)); err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(kept)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lose()
+	if err := remove(client, "a"); err != nil {
+		t.Errorf("after another's loss: %v", err)
+	}
+}
+
 func TestFenceConnections(t *testing.T) {
 	for name, derive := range map[string]func(*rest.Config) *rest.Config{
 		"itself":                 func(c *rest.Config) *rest.Config { return c },

@@ -153,7 +153,7 @@ func expect(t *testing.T, l *Ledger, want ...Entry) {
 
 // TestVolatile: things in the kernel end with the boot, and so do their entries; files do not.
 func TestVolatile(t *testing.T) {
-	for _, kind := range []Kind{Link, NFTTable, NFTRule, Mount, Cgroup, Sysctl, Propagation} {
+	for _, kind := range []Kind{Link, NFTTable, NFTRule, Mount, Cgroup, Sysctl, Propagation, AppArmor} {
 		if !kind.volatile() {
 			t.Errorf("%s outlives a reboot", kind)
 		}
@@ -162,6 +162,16 @@ func TestVolatile(t *testing.T) {
 		if kind.volatile() {
 			t.Errorf("%s ends with the boot", kind)
 		}
+	}
+}
+
+func TestProfileLoaded(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "profiles"), []byte("docker-default (enforce)\ncri.d-old (enforce)\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if !ProfileLoaded(dir, "docker-default") || ProfileLoaded(dir, "cri.d") || ProfileLoaded(dir+"/none", "docker-default") {
+		t.Error("another profile is taken for one")
 	}
 }
 

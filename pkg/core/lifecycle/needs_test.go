@@ -160,3 +160,16 @@ func TestWithdrawEarly(t *testing.T) {
 		}
 	})
 }
+
+// TestNobodyBeginsInTheEnd: a unit that has seen all its users end gets no other one.
+func TestNobodyBeginsInTheEnd(t *testing.T) {
+	g := &Group{}
+	needed := g.Add("needed", newGate())
+	user := g.Add("user", newGate(), needed)
+	close(needed.serving)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if got, err := g.use(ctx, user); got != nil || err == nil || len(needed.users) > 0 {
+		t.Errorf("got %v, %v; %d users", got, err, len(needed.users))
+	}
+}

@@ -63,7 +63,7 @@ func TestNotBounded(t *testing.T) {
 		f       *os.File
 		service string
 	}{
-		{open("/boat.log", os.O_APPEND), ""}, {open("/boat.log", 0), "boat"}, {open("/mine.txt", os.O_APPEND), "boat"}, {pipe, "boat"},
+		{open("/boat.log", os.O_APPEND), ""}, {open("/boat.log", 0), "boat"}, {open("/mine.txt", os.O_APPEND), "boat"}, {open("/other.log", os.O_APPEND), "boat"}, {pipe, "boat"},
 	} {
 		if w := Bounded(test.f, test.service); w != io.Writer(test.f) {
 			t.Errorf("%s of service %q is bounded", test.f.Name(), test.service)

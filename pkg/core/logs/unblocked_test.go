@@ -59,3 +59,14 @@ func TestUnblocked(t *testing.T) {
 		t.Error("not all is written")
 	}
 }
+
+// TestUnblockedKeepsTheOrder: a short line that would still fit does not come before the place of a long one that was dropped.
+func TestUnblockedKeepsTheOrder(t *testing.T) {
+	u := &Unblocked{writing: true} // as while the reader reads nothing
+	for _, text := range []string{strings.Repeat("x", maxUnread-10) + "\n", "a line of 20 letters\n", "short\n"} {
+		fmt.Fprint(u, text)
+	}
+	if len(u.queue) != maxUnread-9 || u.dropped != 2 {
+		t.Errorf("%d bytes are kept, %d lines are dropped", len(u.queue), u.dropped)
+	}
+}

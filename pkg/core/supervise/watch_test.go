@@ -96,7 +96,7 @@ func TestHungIsRestarted(t *testing.T) {
 			tick(4)
 			p.say(t, s, w, message{alive: true}) // too late
 			if c.endsAt == syscall.SIGKILL {
-				tick(lastWords)
+				tick(lastWords - 2)
 			}
 			w.line(t, "half (pid 1001) has given no sign of life for 60 s: ending it")
 			w.line(t, "|half gave no sign of life for 60 s and was killed; restarting at once")

@@ -165,6 +165,16 @@ func TestAPIThatDoesNotAnswerIsAReason(t *testing.T) {
 	}
 }
 
+// TestReasonsDoNotHeal: only what is ready can be degraded.
+func TestReasonsDoNotHeal(t *testing.T) {
+	for _, health := range []Health{Starting, Stopped} {
+		r := Report{Health: health, Processes: []Process{{Name: state.Front}}}
+		if r.add("a Service does not answer"); r.Health != health || len(r.Reasons) != 1 {
+			t.Errorf("%s has become %s for %q", health, r.Health, r.Reasons)
+		}
+	}
+}
+
 func TestUsageOfThisProcess(t *testing.T) {
 	u, err := readUsage(os.Getpid())
 	if err != nil || u.memory == 0 {

@@ -48,9 +48,10 @@ func (c Containerd) bundles() string {
 	return filepath.Join(c.State, "io.containerd.runtime.v2.task", "k8s.io")
 }
 
-// shimOf returns the sandbox for which p is a running shim of this containerd, "" if it is none.
+// shimOf returns the sandbox for which p is a running shim of this containerd, "" if it is none. The directory of its executable is that of
+// the version that started it, without links.
 func (c Containerd) shimOf(p process.Process) string {
-	if len(p.Args) == 0 || p.Args[0] != c.Shim || p.Value("-address") != c.Socket || slices.Contains(p.Args, "delete") || slices.Contains(p.Args, "start") {
+	if len(p.Args) == 0 || filepath.Base(p.Args[0]) != filepath.Base(c.Shim) || p.Value("-address") != c.Socket || slices.Contains(p.Args, "delete") || slices.Contains(p.Args, "start") {
 		return ""
 	}
 	return p.Value("-id")

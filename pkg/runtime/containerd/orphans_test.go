@@ -22,6 +22,7 @@ func TestShimOf(t *testing.T) {
 	tests := []struct{ cmdline, want string }{
 		{"/bin/shim -namespace k8s.io -id abc -address /run/c.sock", "abc"},
 		{"/bin/shim -namespace k8s.io -id abc -address /run/other.sock", ""},
+		{"/data/0123/shim -namespace k8s.io -id abc -address /run/c.sock", "abc"},
 		{"/bin/other -namespace k8s.io -id abc -address /run/c.sock", ""},
 		{"/bin/shim -namespace k8s.io -address /run/c.sock -id abc delete", ""},
 		{"/bin/shim -id", ""},

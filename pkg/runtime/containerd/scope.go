@@ -36,13 +36,17 @@ func (c Containerd) keepShimsInScope(ctx context.Context) {
 	defer containers.Close()
 	created, ended := containers.Subscribe(ctx, `topic=="/tasks/create"`)
 	var retry <-chan time.Time
+	said := ""
 	candidates, err := process.All("/proc")
 	for {
 		if shims := c.outsideScope("/proc", candidates); err == nil && len(shims) > 0 {
 			err = moveToScope(ctx, shims)
 		}
 		if err != nil && ctx.Err() == nil {
-			log.L.WithError(err).Infof("moving shims into %s; trying again", scope)
+			if said != err.Error() {
+				said = err.Error()
+				log.L.WithError(err).Warnf("moving shims into %s; trying again", scope)
+			}
 			retry = time.After(scopeRetry)
 		}
 		select {
