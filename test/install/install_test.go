@@ -281,7 +281,7 @@ func (s *story) change(t *testing.T) {
 for p in $(pidof containerd-shim-runc-v2); do grep -q /coracle-pods.scope /proc/$p/cgroup || cat /proc/$p/cgroup; done`); out != "" {
 		t.Errorf("of the pods' shims systemd says and has: %s", out)
 	}
-	if out := m.Run("systemctl", "show", "coracle-pods.scope", "--property=ActiveState,Delegate,CollectMode"); out != "CollectMode=inactive-or-failed\nActiveState=active\nDelegate=yes" {
+	if out := m.Run("systemctl", "show", "coracle-pods.scope", "--property=ActiveState,Delegate,CollectMode"); out != "Delegate=yes\nActiveState=active\nCollectMode=inactive-or-failed" {
 		t.Errorf("the shims' scope: %s", out)
 	}
 }
