@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
@@ -106,6 +108,11 @@ func (r Row) record(dir string) error {
 	if err != nil {
 		return err
 	}
+	unlock, err := lock(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	file := filepath.Join(dir, r.Class+".jsonl")
 	data, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -113,6 +120,15 @@ func (r Row) record(dir string) error {
 	}
 	data = data[:bytes.LastIndexByte(data, '\n')+1] // without a line that was cut short
 	return atomicfile.Write(file, append(append(data, line...), '\n'), 0o644)
+}
+
+// lock keeps other tests from recording at the same time.
+func lock(dir string) (unlock func(), err error) {
+	d, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	return func() { d.Close() }, unix.Flock(int(d.Fd()), unix.LOCK_EX)
 }
 
 // recorded are the runs of a class that have a verdict.

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/coracle-dev/coracle/test/golden"
@@ -64,5 +65,25 @@ func TestResume(t *testing.T) {
 	rows, err := Read(file)
 	if err != nil || len(rows) != 6 || rows[0].Acknowledged != 7 || !rows[0].OK {
 		t.Errorf("the records are %v: %v", rows, err)
+	}
+}
+
+// TestTogether: tests that record verdicts of one class at the same time keep each other's.
+func TestTogether(t *testing.T) {
+	dir := t.TempDir()
+	const many, each = 8, 20
+	var group sync.WaitGroup
+	for i := range uint64(many) {
+		group.Go(func() {
+			for n := range uint64(each) {
+				if err := (Row{Class: "class", Seed: i*each + n}).record(dir); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	group.Wait()
+	if rows, err := Read(filepath.Join(dir, "class.jsonl")); err != nil || len(rows) != many*each {
+		t.Errorf("%d of %d verdicts are recorded: %v", len(rows), many*each, err)
 	}
 }
