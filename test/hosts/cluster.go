@@ -22,6 +22,7 @@ type Plan struct {
 	Net             netip.Prefix // of the wire; the zero value is 172.30.0.0/24
 	ServerArgs      []string     // further arguments of the first server; the others take the cluster's settings from it
 	Images          bool         // puts the test images on every host
+	Options         Options      // of every host
 	// Join returns the name or address of the first server that a host joins. Nil means its current IP address.
 	Join func(h, first *Host) string
 	// Prepare is called for every host after each boot, before coracle starts, and returns further arguments for it.
@@ -75,7 +76,7 @@ func NewCluster(t testing.TB, plan Plan) *Cluster {
 // NewHost makes a host on the cluster's wire, ready for Start.
 func (c *Cluster) NewHost(name string) *Host {
 	c.t.Helper()
-	h := New(c.t, c.Wire, name, Options{})
+	h := New(c.t, c.Wire, name, c.plan.Options)
 	c.Provision(h)
 	return h
 }

@@ -55,6 +55,8 @@ type Server struct {
 	done chan struct{}
 	err  error // of Wait; valid once done is closed
 	stop sync.Once
+
+	reader *os.Process // of the log, if the host has Piped
 }
 
 // Start runs `coracle server` on the host with the given further arguments. The test's log shows the server's log
@@ -79,6 +81,11 @@ func (h *Host) start(role string, args ...string) *Server {
 	// frontPID finds the front as the only child of this shell.
 	s.cmd = h.Command("sh", append([]string{"-c", `"$@" & wait $!`, "sh", Bin(h.t), role}, args...)...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
+	if h.piped {
+		pipe := s.read()
+		defer pipe.Close()
+		s.cmd.Stdout, s.cmd.Stderr = pipe, pipe
+	}
 	h.must(s.cmd.Start())
 	go func() {
 		s.err = s.cmd.Wait()
@@ -92,6 +99,27 @@ func (h *Host) start(role string, args ...string) *Server {
 	})
 	return s
 }
+
+// read starts the process that writes to the log what it reads from the returned end of a pipe, until nobody has that end any more.
+func (s *Server) read() *os.File {
+	s.Host.t.Helper()
+	r, w, err := os.Pipe()
+	s.Host.must(err)
+	defer r.Close()
+	cat := exec.Command("cat")
+	cat.Stdin, cat.Stdout = r, s.log
+	s.Host.must(cat.Start())
+	s.reader = cat.Process
+	go func() { _ = cat.Wait() }()
+	s.Host.t.Cleanup(s.ReadAgain)
+	return w
+}
+
+// StopReading lets nobody read the server's output, as when journald hangs. The host must have the option Piped.
+func (s *Server) StopReading() { _ = s.reader.Signal(syscall.SIGSTOP) }
+
+// ReadAgain ends StopReading.
+func (s *Server) ReadAgain() { _ = s.reader.Signal(syscall.SIGCONT) }
 
 // Log is the server's log so far.
 func (s *Server) Log() string {
@@ -213,6 +241,19 @@ func (s *Server) Wait(timeout time.Duration) error {
 	case <-time.After(timeout):
 		return fmt.Errorf("coracle %s has not ended within %s", s.role, timeout)
 	}
+}
+
+// Kill kills the front as soon as it runs, and with it its child processes. The pods stay.
+func (s *Server) Kill() {
+	s.Host.t.Helper()
+	Eventually(s.Host.t, time.Minute, func() error {
+		pid, err := s.frontPID()
+		if err != nil {
+			return err
+		}
+		return syscall.Kill(pid, syscall.SIGKILL)
+	})
+	_ = s.Wait(time.Minute)
 }
 
 // Coracle runs a coracle command on the host and returns its output; the test fails if the command does.

@@ -27,6 +27,8 @@ type Host struct {
 	wire *Wire
 	dir  string // scratch on this machine's disk
 	vm   *nshost.Host
+
+	piped bool
 }
 
 // Options are the properties of a host.
@@ -37,6 +39,8 @@ type Options struct {
 	OwnPayload bool
 	// Disks are further directories of the host on a real disk; they are empty at first.
 	Disks []string
+	// Piped gives coracle a pipe for its output, for StopReading.
+	Piped bool
 }
 
 // New boots a host on the wire and removes it, with everything that runs on it, when the test ends.
@@ -48,7 +52,7 @@ func New(t testing.TB, wire *Wire, name string, opts Options) *Host {
 	if err != nil {
 		t.Fatalf("making a directory for host %s: %v", name, err)
 	}
-	h := &Host{Name: name, IP: opts.IP, t: t, wire: wire, dir: dir}
+	h := &Host{Name: name, IP: opts.IP, t: t, wire: wire, dir: dir, piped: opts.Piped}
 	h.vm = &nshost.Host{Name: name, Dir: dir, Cgroup: filepath.Base(dir), Mounts: h.mounts(opts)}
 	for _, m := range h.vm.Mounts {
 		h.must(os.MkdirAll(m.Source, 0o755))
