@@ -24,7 +24,7 @@ const missing = "(not found)"
 // pace is the rate of a client. A beat does not wait for the previous answer, so that a request that hangs does not
 // hide that others would succeed; a worker does wait.
 type pace struct {
-	beat    time.Duration // between two creations, and between two reads
+	beat    time.Duration // between two creations, and between two reads; 0 for none
 	workers int           // that write registers
 	pause   time.Duration // of a worker between two requests
 	timeout time.Duration // of a request
@@ -106,8 +106,10 @@ func begin(ctx context.Context, name string, clients []*client, p pace) (*load, 
 	}
 	ctx, l.stop = context.WithCancel(ctx)
 	for _, c := range clients {
-		l.beat(ctx, func() { l.create(ctx, c) }, c)
-		l.beat(ctx, func() { l.read(ctx, c, l.key()) }, c)
+		if p.beat > 0 {
+			l.beat(ctx, func() { l.create(ctx, c) }, c)
+			l.beat(ctx, func() { l.read(ctx, c, l.key()) }, c)
+		}
 		for range p.workers {
 			l.group.Go(func() { l.work(ctx, c) })
 		}

@@ -1,21 +1,15 @@
 package faults
 
 import (
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-dev/coracle/test/disks"
 	"github.com/coracle-dev/coracle/test/hosts"
@@ -25,26 +19,21 @@ import (
 
 // outage is a server whose data directory is on a disk that loses what was not flushed.
 type outage struct {
-	*arena
-	host *hosts.Host
+	*single
 	disk *disks.Disk
 }
-
-// replicas is the number of pods on the server.
-const replicas = 3
 
 // newOutage installs a server. Its pods are created when it returns, and may not run yet.
 func newOutage(t *testing.T) *outage {
 	o := &outage{disk: disks.New(t, 4096)}
-	o.arena = newArenaOf(t, hosts.Plan{Servers: 1}, func(h *hosts.Host) {
-		if o.host == nil {
-			o.host = h
+	inserted := false
+	o.single = newSingle(t, hosts.Plan{Servers: 1}, func(h *hosts.Host) {
+		if !inserted {
+			inserted = true
 			h.Insert(o.disk)
 			h.CopyImages()
 		}
 	})
-	o.host.Apply(fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: app}, spec: {replicas: %d, selector: {matchLabels: {app: app}}, template: {
-		metadata: {labels: {app: app}}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: "coracle.test/busybox:1", command: [sleep, "99999"]}]}}}}`, replicas))
 	return o
 }
 
@@ -75,48 +64,10 @@ func (o *outage) cut(random *rand.Rand) {
 // well waits until the pods run again, and checks what pods need of the disk: the content of images, and addresses.
 func (o *outage) well() {
 	o.t.Helper()
-	o.await("all pods run", func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-		defer cancel()
-		api := o.direct[o.host.Name]
-		if api == nil {
-			return errors.New("no client")
-		}
-		pods, err := api.CoreV1().Pods("default").List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err
-		}
-		leased, err := o.leases()
-		if err != nil {
-			return err
-		}
-		var wanted []string
-		for _, p := range pods.Items {
-			if len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].Ready && p.Status.PodIP != "" {
-				wanted = append(wanted, p.Status.PodIP)
-			}
-		}
-		slices.Sort(wanted)
-		if len(wanted) != replicas || !slices.Equal(wanted, leased) {
-			return fmt.Errorf("%d of %d pods are ready, with the addresses %v; leased are %v", len(wanted), replicas, wanted, leased)
-		}
-		return nil
-	})
+	o.single.well()
 	if err := o.layers(); err != nil {
 		o.t.Error(err)
 	}
-}
-
-// leases are the addresses that are leased to pods.
-func (o *outage) leases() (found []string, err error) {
-	err = filepath.WalkDir(o.host.Data("node", "cni"), func(path string, d fs.DirEntry, err error) error {
-		if _, not := netip.ParseAddr(filepath.Base(path)); err == nil && not == nil && !d.IsDir() {
-			found = append(found, filepath.Base(path))
-		}
-		return err
-	})
-	slices.Sort(found)
-	return found, err
 }
 
 // layers returns an error if the content of an image differs from its digest, which is the name of its file.
@@ -145,11 +96,6 @@ func checkDigest(blob string) error {
 		return fmt.Errorf("content %s of an image is damaged", filepath.Base(blob))
 	}
 	return nil
-}
-
-// pause waits for a random part of a duration, so that the power goes at any moment.
-func pause(random *rand.Rand, most time.Duration) {
-	<-time.After(time.Duration(random.Int64N(int64(most))))
 }
 
 // addImage puts an archive of an image where coracle finds and imports it while it runs. Its content is that of others, with other bytes
