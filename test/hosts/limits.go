@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // cgroup is the directory of the cgroup, in a hierarchy of cgroup v1, of everything that runs on the host, pods included.
@@ -32,11 +33,14 @@ func (h *Host) LimitCPU(cores float64) {
 	h.setCgroup("cpu", "cpu.cfs_quota_us", int64(cores*period))
 }
 
-// Throttled is the part of its time since LimitCPU in which the host had to wait because more wanted to run than may.
-func (h *Host) Throttled() float64 {
+// CPUTime is the processor time that everything on the host together has used.
+func (h *Host) CPUTime() time.Duration {
 	h.t.Helper()
-	stat := h.cgroupStat("cpu", "cpu.stat")
-	return float64(stat["nr_throttled"]) / float64(max(1, stat["nr_periods"]))
+	data, err := os.ReadFile(filepath.Join(h.cgroup("cpuacct"), "cpuacct.usage"))
+	h.must(err)
+	n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	h.must(err)
+	return time.Duration(n)
 }
 
 // LimitMemory limits the memory of everything on the host together, with the files that the kernel keeps in memory for it and can drop,
