@@ -84,10 +84,13 @@ func anotherBoot(h *hosts.Host) {
 	}
 }
 
-// again starts the server again, after it has run for a moment: with the host, or alone.
+// again starts the server again, with the host or alone: while it starts, or a moment after it serves clients.
 func (l *bootLoop) again(random *rand.Rand) {
 	l.t.Helper()
-	pause(random, 4*time.Second)
+	if random.IntN(2) == 0 {
+		l.awaitServed()
+	}
+	pause(random, 3*time.Second)
 	if random.IntN(2) == 0 {
 		l.kill(l.host)
 		l.boot(l.host)

@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +60,10 @@ func (s *single) well() {
 		slices.Sort(wanted)
 		if len(wanted) != replicas || !slices.Equal(wanted, leased) {
 			return fmt.Errorf("%d of %d pods are ready, with the addresses %v; leased are %v", len(wanted), replicas, wanted, leased)
+		}
+		// What the API says may be of before a power cut.
+		if out, _ := s.host.Try("pgrep", "-c", "-x", "sleep"); strings.TrimSpace(out) != strconv.Itoa(replicas) {
+			return fmt.Errorf("%d pods are ready, and of their processes these run: %s", replicas, out)
 		}
 		return nil
 	})
