@@ -79,6 +79,7 @@ func (k Kubelet) Run(ctx context.Context, ready func()) error {
 	if err := k.clients(ctx, server, deps, func() { k.forgetCertificate(result) }); err != nil {
 		return err
 	}
+	go k.trimLastWords(ctx)
 	go func() { result <- app.Run(ctx, server, deps, utilfeature.DefaultFeatureGate) }()
 	go func() {
 		probe := healthy(server)
