@@ -71,7 +71,7 @@ func runChild(name string, args []string, add func(*lifecycle.Group, config.Conf
 	return group.Run(ctx)
 }
 
-// The front restarts this process after a minute without a sign of life: three probes without an answer.
+// The front restarts this process after a minute without a sign of life, the node after 40 s: two or three probes without an answer.
 const (
 	probeEvery   = 10 * time.Second
 	probeTimeout = 20 * time.Second
@@ -87,7 +87,7 @@ func signsOfLife(ctx context.Context, group *lifecycle.Group, notify kube.Notifi
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			logrus.Warnf("%v within %s; if that goes on for a minute, this process is restarted", err, probeTimeout)
+			logrus.Warnf("%v within %s; if that goes on, this process is restarted", err, probeTimeout)
 			pause = time.Second
 		default:
 			notify.Alive()

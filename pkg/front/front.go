@@ -223,6 +223,10 @@ func (f *front) supervisor() *supervise.Supervisor {
 	return s
 }
 
+// nodePatience is how many seconds without a sign of life the node may take. Servers replace the pods of a node that is silent for 70 s, where the last
+// heartbeat may have been 10 s before it hung: until then it has to be ended, started, and heard of.
+const nodePatience = 40
+
 func (f *front) programs() (out []supervise.Program) {
 	for _, child := range f.children {
 		p := supervise.Program{
@@ -230,6 +234,9 @@ func (f *front) programs() (out []supervise.Program) {
 			Path: f.cfg.Dirs.Tool("coracle-core"),
 			Args: []string{child, f.cfg.Dirs.Resolved()},
 			Env:  environment(f.cfg),
+		}
+		if child == state.Node {
+			p.Patience = nodePatience
 		}
 		if child == state.ControlPlane && f.copies != nil {
 			p.Prepare = f.prepareControlPlane

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"syscall"
 	"testing"
 	"time"
@@ -12,9 +13,12 @@ import (
 func testHalfHangs(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	before := startSleepers(t, h)
 	pids := sleeperProcesses(t, h)
-	halves := []string{"control-plane", "node"}
-	for _, role := range halves {
-		pid, err := s.ChildPID(role)
+	halves := []struct {
+		role    string
+		seconds int
+	}{{"control-plane", 60}, {"node", 40}}
+	for _, half := range halves {
+		pid, err := s.ChildPID(half.role)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -23,9 +27,9 @@ func testHalfHangs(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 		}
 		time.Sleep(5 * time.Second) // so that the node's end comes at another moment than the control plane's
 	}
-	for _, role := range halves {
+	for _, half := range halves {
 		hosts.Eventually(t, 3*time.Minute, func() error {
-			return contains("the log", s.Log(), role+" gave no sign of life for 60 s and was killed; restarting at once")
+			return contains("the log", s.Log(), fmt.Sprintf("%s gave no sign of life for %d s and was killed; restarting at once", half.role, half.seconds))
 		})
 	}
 	waitReady(t, h)

@@ -104,7 +104,7 @@ func (s *Supervisor) runOnce(c *child) ending {
 	case stopped(c.stop):
 		end.how = "was stopped"
 	case s.isHung(c):
-		end = ending{how: fmt.Sprintf("gave no sign of life for %d s and was killed", patience)}
+		end = ending{how: fmt.Sprintf("gave no sign of life for %d s and was killed", c.patience())}
 	case end.ownFault:
 		end.why = last.String()
 	}

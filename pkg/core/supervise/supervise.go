@@ -23,7 +23,11 @@ type Program struct {
 	Env  []string
 	// Prepare is called before each start of the program; nil does nothing.
 	Prepare func() error
+	// Patience is after how many seconds without a sign of life it is restarted. Zero is 60.
+	Patience int
 }
+
+func (p Program) patience() int { return cmp.Or(p.Patience, patience) }
 
 // The values of state.Child.State.
 const (

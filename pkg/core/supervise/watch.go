@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A program that was ready and then sends no WATCHDOG=1 for patience ticks hangs. It has lastWords more to print its goroutines, and is killed
+// A program that was ready and then sends no WATCHDOG=1 for patience ticks, or for its own Patience, hangs. It has lastWords more to print its goroutines, and is killed
 // then. A tick is a second in which this process ran: while the machine is suspended, or so busy that not even this process runs, time does not count.
 const (
 	patience  = 60
@@ -44,11 +44,11 @@ func (s *Supervisor) tick() (lines []string) {
 		}
 		c.silent++
 		switch {
-		case !c.hung && c.silent == patience:
+		case !c.hung && c.silent == c.patience():
 			c.hung, c.silent = true, 0
 			c.running.signal(syscall.SIGQUIT)
 			lines = append(lines, fmt.Sprintf("%s (pid %d) has given no sign of life for %d s: ending it, so that it is started again; "+
-				"its goroutines follow if it can print them", c.Program.Name, c.PID, patience))
+				"its goroutines follow if it can print them", c.Program.Name, c.PID, c.patience()))
 		case c.hung && c.silent == lastWords:
 			c.running.signal(syscall.SIGKILL)
 			lines = append(lines, fmt.Sprintf("%s (pid %d) does not end by itself: killing it", c.Program.Name, c.PID))

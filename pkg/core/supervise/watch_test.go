@@ -1,6 +1,8 @@
 package supervise
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -35,11 +37,11 @@ func (p *puppet) wait() (string, bool) {
 }
 
 // puppets runs a supervisor with one puppet after the other, and with ticks of the test's own.
-func puppets(t *testing.T, endsAt ...syscall.Signal) (s *Supervisor, w *watched, played chan *puppet, tick func(n int)) {
+func puppets(t *testing.T, patience int, endsAt ...syscall.Signal) (s *Supervisor, w *watched, played chan *puppet, tick func(n int)) {
 	played = make(chan *puppet, 10)
 	ticks := make(chan time.Time)
 	number := 1000
-	s = &Supervisor{Programs: []Program{{Name: "half"}}, ticks: ticks, launch: func(Program, func(string)) (instance, error) {
+	s = &Supervisor{Programs: []Program{{Name: "half", Patience: patience}}, ticks: ticks, launch: func(Program, func(string)) (instance, error) {
 		number++
 		p := &puppet{number: number, endsAt: append(endsAt, syscall.SIGTERM), end: make(chan struct{}), got: make(chan syscall.Signal, 10)}
 		played <- p
@@ -76,15 +78,18 @@ func (p *puppet) say(t *testing.T, s *Supervisor, w *watched, m message) {
 
 func TestHungIsRestarted(t *testing.T) {
 	for _, c := range []struct {
-		name   string
-		endsAt syscall.Signal
-		want   []syscall.Signal
+		name     string
+		patience int // of the program; 0 is the usual one
+		endsAt   syscall.Signal
+		want     []syscall.Signal
 	}{
-		{"prints its goroutines", syscall.SIGQUIT, []syscall.Signal{syscall.SIGQUIT}},
-		{"is deaf", syscall.SIGKILL, []syscall.Signal{syscall.SIGQUIT, syscall.SIGKILL}},
+		{"prints its goroutines", 0, syscall.SIGQUIT, []syscall.Signal{syscall.SIGQUIT}},
+		{"is deaf", 0, syscall.SIGKILL, []syscall.Signal{syscall.SIGQUIT, syscall.SIGKILL}},
+		{"is urgent", 20, syscall.SIGQUIT, []syscall.Signal{syscall.SIGQUIT}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s, w, played, tick := puppets(t, c.endsAt)
+			s, w, played, tick := puppets(t, c.patience, c.endsAt)
+			patience := cmp.Or(c.patience, patience)
 			p := <-played
 			tick(10 * patience)
 			p.expect(t) // because a start may take long
@@ -98,8 +103,8 @@ func TestHungIsRestarted(t *testing.T) {
 			if c.endsAt == syscall.SIGKILL {
 				tick(lastWords - 2)
 			}
-			w.line(t, "half (pid 1001) has given no sign of life for 60 s: ending it")
-			w.line(t, "|half gave no sign of life for 60 s and was killed; restarting at once")
+			w.line(t, fmt.Sprintf("half (pid 1001) has given no sign of life for %d s: ending it", patience))
+			w.line(t, fmt.Sprintf("|half gave no sign of life for %d s and was killed; restarting at once", patience))
 			p.expect(t, c.want...)
 			again := <-played
 			again.say(t, s, w, message{ready: true})
@@ -115,7 +120,7 @@ func TestHungIsRestarted(t *testing.T) {
 
 // TestAliveIsLeftAlone: an hour of rare signs of life, none of which is reported as a change.
 func TestAliveIsLeftAlone(t *testing.T) {
-	s, w, played, tick := puppets(t)
+	s, w, played, tick := puppets(t, 0)
 	p := <-played
 	p.say(t, s, w, message{ready: true})
 	w.until(t, "ready", allReady)
