@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -8,6 +9,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
@@ -26,24 +30,31 @@ func TestHangs(t *testing.T) {
 	skipUnlessLong(t)
 	slots.Take(t)
 	hosts.Bin(t)
-	var s *single
 	const blocked = "blocked-stderr"
 	halves := map[string][]string{controlPlane: {controlPlane}, node: {node}, "both": {controlPlane, node}, blocked: nil}
+	servers := map[string]*single{} // by log level: in one that says much, it is soon more than coracle keeps for who does not read
 	c := verdicts.Class{Name: "hang", Kinds: []string{controlPlane, node, "both", blocked}, Long: 5}
 	c.Each(t, func(sub *testing.T, kind string, seed uint64, row *verdicts.Row) {
+		level := "info"
+		if kind == blocked {
+			level = "trace"
+		}
+		s := servers[level]
 		if s != nil && s.broken {
 			s.end()
 			s = nil
 		}
 		if s == nil {
-			plan := hosts.Plan{Servers: 1, Images: true, Options: hosts.Options{Piped: true}, ServerArgs: []string{"--log-level=debug"}}
+			plan := hosts.Plan{Servers: 1, Images: true, Options: hosts.Options{Piped: true}, ServerArgs: []string{"--log-level=" + level}}
 			s = newSingle(t, plan, func(*hosts.Host) {})
 			s.well()
+			servers[level] = s
 		}
 		s.t, s.broken = sub, true
 		random := rand.New(rand.NewPCG(seed, uint64(len(kind))))
 		before, restarts := s.containers(), s.Running(s.host).Restarts()
-		f := fault{name: "hang-" + kind, stops: slices.Contains(halves[kind], controlPlane), do: func(*arena) []*hosts.Host {
+		// The clients' balancer is in the node. While only that is frozen, the API's own address is asked.
+		f := fault{name: "hang-" + kind, stops: kind != blocked, do: func(*arena) []*hosts.Host {
 			if kind == blocked {
 				s.stopReading(random)
 			} else {
@@ -70,7 +81,8 @@ func TestHangs(t *testing.T) {
 func (s *single) freezeHalves(random *rand.Rand, halves []string) {
 	s.t.Helper()
 	killed := func(half string) int {
-		return strings.Count(s.Running(s.host).Log(), half+" gave no sign of life for 60 s and was killed; restarting at once")
+		return strings.Count(s.Running(s.host).Log(), fmt.Sprintf("%s gave no sign of life for %d s and was killed; restarting at once",
+			half, map[string]int{controlPlane: 60, node: 40}[half]))
 	}
 	before := map[string]int{}
 	for _, half := range halves {
@@ -86,11 +98,25 @@ func (s *single) freezeHalves(random *rand.Rand, halves []string) {
 	}
 	for _, half := range halves {
 		s.await(half+" is killed", func() error {
+			if !slices.Contains(halves, controlPlane) {
+				s.writes()
+			}
 			if killed(half) == before[half] {
 				return fmt.Errorf("%s was not killed", half)
 			}
 			return nil
 		})
+	}
+}
+
+// writes fails the test unless the API takes a write at its own address.
+func (s *single) writes() {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), gapLimit())
+	defer cancel()
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "meanwhile-"}}
+	if _, err := s.direct[s.host.Name].CoreV1().ConfigMaps("default").Create(ctx, object, metav1.CreateOptions{}); err != nil {
+		s.t.Errorf("the API takes no writes: %v", err)
 	}
 }
 
