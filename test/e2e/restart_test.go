@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/coracle-dev/coracle/test/growth"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
 )
@@ -116,7 +117,7 @@ func kills(t *testing.T) int {
 }
 
 // TestKill kills each child process and the front at random moments while a client writes. Every acknowledged write
-// must still exist afterwards, and the pods must not restart.
+// must still exist afterwards, the pods must not restart, and the kills leave nothing on the host.
 func TestKill(t *testing.T) {
 	slots.Take(t)
 	h, s := newCluster(t)
@@ -127,7 +128,12 @@ func TestKill(t *testing.T) {
 
 	ctx, stop := context.WithCancel(t.Context())
 	writer := writeConfigMaps(ctx, h.Client())
+	var first growth.Figures
 	for i := range kills(t) {
+		if i == 3 { // each was killed once
+			waitReady(t, h)
+			first = h.Figures()
+		}
 		target := []string{"control-plane", "node", "front"}[i%3]
 		s = kill(t, h, s, target)
 		if random.IntN(3) > 0 {
@@ -164,6 +170,12 @@ func TestKill(t *testing.T) {
 	if got := containers(h); got != before {
 		t.Errorf("containers before:\n%s\nafter:\n%s", before, got)
 	}
+	hosts.Eventually(t, time.Minute, func() error {
+		if grown := growth.Grown(first, h.Figures()); len(grown) > 0 {
+			return fmt.Errorf("more is left on the host than after three kills: %q", grown)
+		}
+		return nil
+	})
 	h.Kubectl("scale", "deployment/sleepers", "--replicas=5")
 	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=3m")
 }
@@ -172,10 +184,7 @@ func TestKill(t *testing.T) {
 func kill(t *testing.T, h *hosts.Host, s *hosts.Server, target string) *hosts.Server {
 	t.Helper()
 	if target == "front" {
-		if err := syscall.Kill(s.FrontPID(), syscall.SIGKILL); err != nil {
-			t.Fatalf("killing the front: %v", err)
-		}
-		_ = s.Wait(time.Minute)
+		s.Kill()
 		return h.Start()
 	}
 	var pid int

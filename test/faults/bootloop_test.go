@@ -127,20 +127,10 @@ func (l *bootLoop) least(good func(growth.Figures) bool) growth.Figures {
 	return growth.Least(samples)
 }
 
-// limits are what grows to a limit and not beyond: etcd keeps five files of its log of 64 MB each, makes one in advance, and keeps five snapshots;
-// coracle's log has 16 MiB.
-var limits = growth.Figures{"files of etcd": 6 + 1 + 5 + 3, growth.Bytes + "etcd": 7*64<<20 + 128<<20, "files of log": 8, growth.Bytes + "log": 17 << 20}
-
 // figures are what is there and should not be more at a later boot.
 func (l *bootLoop) figures() growth.Figures {
 	l.t.Helper()
 	f := l.host.Figures()
-	for name, most := range limits {
-		if f[name] > most {
-			l.t.Errorf("%s: %.0f, of at most %.0f", name, f[name], most)
-		}
-		delete(f, name)
-	}
 	for name, n := range l.Running(l.host).Usage() {
 		if strings.HasPrefix(name, "descriptors of ") { // memory and threads are those of a young process
 			f[name] = n

@@ -3,6 +3,7 @@ package hosts
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/coracle-dev/coracle/test/growth"
@@ -33,8 +34,15 @@ func (s *Server) Usage() growth.Figures {
 	return f
 }
 
-// Figures count what coracle and its pods leave on a host that runs it: files, and objects of the kernel. The files of etcd and of the log, which
-// grow to a limit, are counted apart.
+// limits are what grows to a limit and not beyond: etcd keeps five files of its log of 64 MB each, makes one in advance, and keeps five snapshots;
+// coracle's log has 16 MiB; three files for the last words of a container are kept at a start, which adds one. 40 are those of ten containers.
+func limits() growth.Figures {
+	return growth.Figures{"files of etcd": 6 + 1 + 5 + 3, growth.Bytes + "etcd": 7*64<<20 + 128<<20, "files of log": 8, growth.Bytes + "log": 17 << 20,
+		"files of last words": 40, growth.Bytes + "last words": 1 << 20}
+}
+
+// Figures count what coracle and its pods leave on a host that runs it: files, and objects of the kernel. The test fails if what may grow to a limit
+// exceeds it; that is not among the figures.
 func (h *Host) Figures() growth.Figures {
 	h.t.Helper()
 	f := growth.Figures{
@@ -52,7 +60,19 @@ func (h *Host) Figures() growth.Figures {
 	f.Add(h.files("run", "/run"))
 	f.Add(h.files("logs of pods", "/var/log"))
 	f.Add(h.files("configuration", "/etc"))
+	for name, most := range limits() {
+		if f[name] > most {
+			h.t.Errorf("%s: %s: %.0f, of at most %.0f", h.Name, name, f[name], most)
+		}
+		delete(f, name)
+	}
 	return f
+}
+
+// lastWords reports whether a file of the kubelet is for the last words of a container.
+func lastWords(path string) bool {
+	ok, _ := filepath.Match("pods/*/containers/*/*", path)
+	return ok
 }
 
 // lines is the number of lines that a command prints on the host.
@@ -81,6 +101,8 @@ func (h *Host) files(what, dir string) growth.Figures {
 			name = "etcd"
 		case what == "data" && strings.HasPrefix(path, "log/"):
 			name = "log"
+		case what == "the kubelet" && lastWords(path):
+			name = "last words"
 		}
 		f["files of "+name]++
 		f[growth.Bytes+name] += size
