@@ -12,6 +12,7 @@ func containerSteps() []step {
 		{"run --privileged", (*story).runContainer, false},
 		{"app", (*story).app, false},
 		{"network", (*story).network, false},
+		{between, (*story).between, false},
 		{"volume, logs, exec, top", (*story).tools, false},
 		{"memory limit", (*story).memory, false},
 		{"restart of the container", (*story).restartContainer, true},
@@ -27,7 +28,7 @@ for name in coracle kubectl crictl; do
 done
 $1 load --quiet --input "$2"/coracle-image.tar`, s.engine, Bin[:len(Bin)-len("/coracle")])
 	began := time.Now()
-	s.m.Sh(`$1 run --detach --name coracle --hostname coracle --privileged --volume coracle:/var/lib/coracle --volume /mnt/images:/mnt/images:ro $($1 images --quiet | head -n 1) server`, s.engine)
+	s.m.Sh(`$1 run --detach --name coracle --hostname coracle --privileged --volume coracle:/var/lib/coracle --volume /mnt/images:/mnt/images:ro --publish 30090:30090 --publish 30091:30091 --publish 8091:8091 $($1 images --quiet | head -n 1) server`, s.engine)
 	s.ready(t)
 	s.facts["commit"] = s.m.Sh(commit)
 	s.facts["install to Ready"] = time.Since(began).Round(time.Second).String()

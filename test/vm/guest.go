@@ -69,7 +69,7 @@ func (m *Machine) Within(native time.Duration) time.Duration {
 
 // options are those of ssh. What is compared is the machine's port on the loopback interface, not a host that others could be.
 func (m *Machine) options(more ...string) []string {
-	return append([]string{"-q", "-i", filepath.Join(m.image, "key"), "-p", strconv.Itoa(m.ssh), "-S", m.path("ssh"), "-o", "StrictHostKeyChecking=no",
+	return append([]string{"-q", "-i", filepath.Join(m.image, "key"), "-p", strconv.Itoa(m.ports[ssh]), "-S", m.path("ssh"), "-o", "StrictHostKeyChecking=no",
 		"-o", "UserKnownHostsFile=/dev/null", "-o", "BatchMode=yes", "-o", "ServerAliveInterval=10", "-o", "ServerAliveCountMax=30"}, more...)
 }
 
@@ -162,6 +162,3 @@ func (m *Machine) do(input string, command []string) (string, error) {
 	}
 	return strings.TrimSpace(out.String()), err
 }
-
-// API is where the machine's API server answers here.
-func (m *Machine) API() string { return "https://127.0.0.1:" + strconv.Itoa(m.api) }

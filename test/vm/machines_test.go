@@ -37,6 +37,7 @@ func steps() []step {
 		{"install.sh", (*story).install, false},
 		{"app", (*story).app, false},
 		{"network", (*story).network, false},
+		{between, (*story).between, false},
 		{"volume, logs, exec, top", (*story).tools, false},
 		{"memory limit", (*story).memory, false},
 		{"cgroups", (*story).cgroups, false},

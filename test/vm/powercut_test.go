@@ -23,7 +23,7 @@ func (s *story) client(t *testing.T) kubernetes.Interface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Host, config.Timeout, config.QPS = s.m.API(), time.Minute, -1
+	config.Host, config.Timeout, config.QPS = "https://"+s.m.Outside(api), time.Minute, -1
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)

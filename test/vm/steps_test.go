@@ -4,6 +4,8 @@ import (
 	_ "embed"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"slices"
 	"strings"
@@ -118,18 +120,66 @@ func (s *story) eventually(t *testing.T, script string) {
 	})
 }
 
-// network asks for names, through each kind of Service, and as somebody whom the policy does not let in.
+// network asks for names and through each kind of Service, from the node and from outside of the machine. The policy always lets in the node itself; to a node in
+// a container its machine is somebody from outside.
 func (s *story) network(t *testing.T) {
 	s.eventually(t, `kubectl exec deployment/client -- probe lookup web.default.svc.cluster.local; kubectl exec deployment/client -- probe lookup kubernetes.default`)
-	s.eventually(t, `kubectl exec deployment/client -- probe get http://web:8090/hostname`)
-	s.eventually(t, `ip=$(kubectl get node -o jsonpath='{.items[0].status.addresses[0].address}'); for port in 30090 8090; do curl -sS -m 30 http://$ip:$port/hostname; done`)
+	ports := "30090 8090 30091 8091"
+	if s.engine != "" {
+		ports = "30091 8091"
+	}
+	s.eventually(t, `ip=$(kubectl get node -o jsonpath='{.items[0].status.addresses[0].address}'); for port in `+ports+`; do curl -sS -m 30 http://$ip:$port/hostname; done`)
 	if out, err := s.m.TrySh(`kubectl get service web -o jsonpath='{.status.loadBalancer.ingress[0].ip}' | grep .`); err != nil {
 		t.Errorf("the load balancer has no address: %s %v", out, err)
 	}
+	s.outside(t)
+}
+
+// between is the name of a step that one kind of machine skips.
+const between = "Service and policy between pods"
+
+// between asks through a Service as the pod that the policy lets in, and as one that it does not.
+func (s *story) between(t *testing.T) {
+	s.eventually(t, `kubectl exec deployment/client -- probe get http://web:8090/hostname`)
 	if out, err := s.m.TrySh(`kubectl exec deployment/stranger -- probe get http://web:8090/hostname`); err == nil {
 		t.Errorf("the policy lets a stranger in: %s", out)
 	} else if !strings.Contains(err.Error(), "probe:") {
 		t.Errorf("the stranger could not ask: %v", err)
+	}
+}
+
+// connected is both.
+func (s *story) connected(t *testing.T) {
+	t.Helper()
+	s.network(t)
+	if s.skip[between] == "" {
+		s.between(t)
+	}
+}
+
+// outside asks from outside of the machine, through a NodePort and a load balancer, and for what the policy does not let in.
+func (s *story) outside(t *testing.T) {
+	get := func(port int, limit time.Duration) (string, error) {
+		client := http.Client{Timeout: limit, Transport: &http.Transport{DisableKeepAlives: true}}
+		response, err := client.Get("http://" + s.m.Outside(port) + "/hostname")
+		if err != nil {
+			return "", err
+		}
+		defer response.Body.Close()
+		name, err := io.ReadAll(response.Body)
+		return string(name), err
+	}
+	for _, port := range []int{30091, 8091} {
+		hosts.Eventually(t, s.m.Within(answerIn), func() error {
+			name, err := get(port, s.m.Within(5*time.Second))
+			if err == nil && !strings.HasPrefix(name, "stranger-") {
+				err = fmt.Errorf("%q answers at port %d", name, port)
+			}
+			return err
+		})
+	}
+	if name, err := get(30090, s.m.Within(time.Second)); err == nil {
+		t.Errorf("the policy lets in who is outside: %q answers", name)
 	}
 }
 
@@ -205,7 +255,7 @@ func (s *story) restart(t *testing.T) {
 	if now := s.containers(); now != s.pods {
 		t.Errorf("pods were restarted: they were\n%s\nand are\n%s", s.pods, now)
 	}
-	s.network(t)
+	s.connected(t)
 }
 
 // ready waits until coracle says that all is well.
@@ -229,7 +279,7 @@ func (s *story) reboot(t *testing.T) {
 func (s *story) well(t *testing.T, starts int) {
 	t.Helper()
 	s.running(t)
-	s.network(t)
+	s.connected(t)
 	if out := s.m.Run("kubectl", "exec", "deployment/client", "--", "cat", "/store/starts"); strings.Count(out, "started") < starts {
 		t.Errorf("the volume holds %q after %d starts", out, starts)
 	}
@@ -264,7 +314,7 @@ func (s *story) upgrade(t *testing.T) {
 	if now := s.containers(); now != s.pods {
 		t.Errorf("pods were restarted: they were\n%s\nand are\n%s", s.pods, now)
 	}
-	s.network(t)
+	s.connected(t)
 }
 
 // leftovers are differences that are allowed after an uninstallation, each with its reason.

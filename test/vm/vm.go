@@ -44,8 +44,7 @@ type Machine struct {
 	Slower float64
 	image  string // its directory
 	dir    string
-	ssh    int // the port here that leads to the machine's ssh
-	api    int // and to its API server
+	ports  map[int]int // of the machine, and those here that lead to them
 	t      testing.TB
 	qemu   *exec.Cmd
 	ended  chan struct{} // closed when qemu has ended
@@ -60,7 +59,7 @@ func New(t testing.TB, image string, opts Options) *Machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Machine{Options: opts, image: image, dir: dir, ssh: freePort(t), api: freePort(t), t: t}
+	m := &Machine{Options: opts, image: image, dir: dir, ports: freePorts(t, ssh, api, 30090, 30091, 8091), t: t}
 	t.Cleanup(m.remove)
 	m.here("qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", filepath.Join(image, "disk.img"), m.path("disk"))
 	if opts.Disk > 0 {
@@ -79,16 +78,26 @@ func (m *Machine) here(name string, args ...string) {
 
 func (m *Machine) path(name string) string { return filepath.Join(m.dir, name) }
 
-// freePort returns a port that nobody listens on.
-func freePort(t testing.TB) int {
+// The machine's ports for ssh and the API server.
+const ssh, api = 22, 6443
+
+// freePorts returns a port that nobody listens on for each of the given ports.
+func freePorts(t testing.TB, ports ...int) map[int]int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	free := map[int]int{}
+	for _, port := range ports {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close() // after all are found, so that they differ
+		free[port] = l.Addr().(*net.TCPAddr).Port
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return free
 }
+
+// Outside is where one of the machine's ports answers here.
+func (m *Machine) Outside(port int) string { return "127.0.0.1:" + strconv.Itoa(m.ports[port]) }
 
 // For is the machine for a subtest: its methods fail t. The subtest must not start the machine.
 func (m *Machine) For(t testing.TB) *Machine {
@@ -120,15 +129,18 @@ func (m *Machine) arguments() []string {
 	if accelerator == "kvm" {
 		cpu = "host"
 	}
-	args := append([]string{"nice", "-n", "10"}, qemu...)
+	forward := ""
+	for port, here := range m.ports {
+		forward += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-:%d", here, port)
+	}
+	args := append([]string{"nice", "-n", "5"}, qemu...)
 	args = append(args, "-accel", accelerator, "-cpu", cpu, "-smp", strconv.Itoa(cmp.Or(m.CPUs, 2)), "-m", strconv.Itoa(m.Memory),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-monitor", "none", "-serial", "file:"+m.path("console"),
 		"-kernel", filepath.Join(m.image, "vmlinuz"), "-initrd", filepath.Join(m.image, "initrd.img"),
 		"-append", "root=/dev/vda rw quiet panic=-1 net.ifnames=0 console="+tty+" "+m.Append,
 		"-drive", "file="+m.path("disk")+",format=qcow2,if=none,id=disk,cache=writeback", "-device", "virtio-blk-pci,drive=disk",
 		"-device", "virtio-rng-pci",
-		"-netdev", fmt.Sprintf("user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:%d-:22,hostfwd=tcp:127.0.0.1:%d-:6443", m.ssh, m.api),
-		"-device", "virtio-net-pci,netdev=net")
+		"-netdev", "user,id=net,restrict=on"+forward, "-device", "virtio-net-pci,netdev=net")
 	if m.Disk > 0 {
 		args = append(args, "-drive", "file="+m.path("second")+",format=qcow2,if=none,id=second,cache=writeback", "-device", "virtio-blk-pci,drive=second")
 	}
