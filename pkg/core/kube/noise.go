@@ -42,6 +42,8 @@ var noise = []struct {
 	{message: "Resetting endpoints for master service"},
 	{message: "Error removing old endpoints from kubernetes service: no API server IP addresses were listed in storage"}, // the only server, some time after it was stopped
 	{message: "Found stale data, removed previous endpoints"},
+	// Where swap is on, the kubelet tries whether a kernel before 6.4 knows an option of tmpfs.
+	{message: "Mount failed: exit status 32\nMounting command: mount\nMounting arguments:  -t tmpfs -o noswap"},
 	// Without CAP_SYS_RESOURCE, as in most containers.
 	{message: "Failed to ensure process in container with oom score"},
 	{message: "Failed to set rlimit on max file handles"},
