@@ -9,6 +9,7 @@ type kind struct {
 	packages    string // more of Debian's packages
 	opts        Options
 	prepare     string            // a script that changes the machine before the installation
+	again       bool              // what was prepared needs another boot
 	has         map[string]string // scripts with what they print on a machine that is what it is called, at each boot in order
 	server      []string          // arguments for coracle server
 	binDir      string            // of the executable, if it is not the usual one
@@ -89,7 +90,8 @@ echo '/usr /usr none bind,ro 0 0' >>/etc/fstab; systemctl daemon-reload; mount -
 		with(debian12("selinux", "Debian 12, SELinux enforcing with Debian's policy"), func(k *kind) {
 			k.packages = "selinux-basics selinux-policy-default auditd"
 			k.opts.Append = "security=selinux selinux=1"
-			k.prepare = `restorecon -R / 2>/dev/null || true; sed -i 's/^SELINUX=.*/SELINUX=enforcing/' /etc/selinux/config; setenforce 1`
+			// The first boot is permissive, and its programs run in the kernel's domain, since no file has a label.
+			k.prepare, k.again = `restorecon -R / 2>/dev/null || true; sed -i 's/^SELINUX=.*/SELINUX=enforcing/' /etc/selinux/config`, true
 			k.has = map[string]string{"getenforce": "Enforcing"}
 		}),
 		with(debian12("arm64", "Debian 12, arm64"), func(k *kind) { k.arch = "arm64" }),

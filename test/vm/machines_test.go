@@ -53,6 +53,9 @@ func steps() []step {
 // etcd took longer than the 7 s that it gives them, and were repeated.
 const tooSlow = 80
 
+// quietWithin is how long a machine that is too slow waits for other programs to end.
+const quietWithin = 15 * time.Minute
+
 // TestMachines tries each step on each kind of machine, one machine after another, since each takes all processors. It takes 20 minutes for each where
 // the processor is emulated; `make machines` runs it, and sets CORACLE_TEST_VM.
 func TestMachines(t *testing.T) {

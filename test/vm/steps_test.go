@@ -30,6 +30,9 @@ const (
 
 func (s *story) boot(t *testing.T) {
 	took := s.m.Boot()
+	for began := time.Now(); s.m.Slower > tooSlow && time.Since(began) < quietWithin; {
+		s.m.Slower = s.m.measure()
+	}
 	if s.m.Slower > tooSlow {
 		t.Fatalf("a loop takes %.0f times as long as here: let other programs that need the processors end, and try again", s.m.Slower)
 	}
@@ -41,6 +44,10 @@ func (s *story) boot(t *testing.T) {
 	s.facts["systemd"] = s.m.Sh("systemctl --version | sed -n '1s/systemd \\([0-9]*\\).*/\\1/p'")
 	if s.prepare != "" {
 		s.m.Sh(s.prepare)
+	}
+	if s.again {
+		s.m.Off(s.m.Within(readyWithin))
+		s.m.Boot()
 	}
 	s.is(t)
 	script, err := os.ReadFile("../../install.sh")
