@@ -3,6 +3,7 @@ package docker
 import (
 	"crypto/tls"
 	_ "embed"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -60,7 +61,7 @@ func server(t *testing.T, e *engine.Engine) {
 	e.Docker("network", "create", "--subnet", "172.31.0.0/24", "lan")
 	e.Docker("run", "--detach", "--name", "neighbour", "--network", "lan", "--entrypoint", "/usr/lib/coracle/busybox", "coracle", "sleep", "100000")
 	since := time.Now()
-	n := run(t, e, "one", "--network", "lan", "--publish", "6443:6443", "--volume", "/kubeconfigs:/out",
+	n := run(t, e, "one", "--network", "lan", "--publish", "6443:6443", "--publish", "30080:30080", "--volume", "/kubeconfigs:/out",
 		"--env", "CORACLE_KUBECONFIG_OUTPUT=/out/kubeconfig", "--env", "CORACLE_KUBECONFIG_MODE=0640", "--", "server")
 	t.Logf("docker run to ready: %s", n.awaitReady(since).Round(10*time.Millisecond))
 	n.reached()
@@ -70,6 +71,7 @@ func server(t *testing.T, e *engine.Engine) {
 	n.apply(pods)
 	n.exec("kubectl", "wait", "--for=condition=Ready", "pod", "--all", "--timeout=300s")
 	n.probe(2 * time.Minute)
+	n.nodePort()
 	n.exec("kubectl", "exec", "plain", "--", "touch", "/disk/mark")
 	if got := n.exec("kubectl", "exec", "plain", "--", "nslookup", "neighbour"); !strings.Contains(got, "172.31.0.") {
 		t.Errorf("a pod with the host's name servers finds another container by its name: %s", got)
@@ -149,6 +151,31 @@ func (n node) reached() {
 	if info, err := os.Stat(h.Path("/kubeconfigs/kubeconfig")); err != nil || info.Mode().Perm() != 0o640 {
 		n.t.Errorf("the kubeconfig that was asked for: %v, %v", info, err)
 	}
+}
+
+// nodePort asks for a NodePort from the engine's host, at the container's address and where it is published. To a policy the host is somebody from outside.
+func (n node) nodePort() {
+	n.t.Helper()
+	address := n.exec("kubectl", "get", "node", n.name, "--output", "jsonpath={.status.addresses[0].address}")
+	for _, place := range []string{address, "127.0.0.1"} {
+		hosts.Eventually(n.t, time.Minute, func() error {
+			name, err := n.e.Host.Get("http://" + place + ":30080/hostname")
+			if err == nil && !strings.HasPrefix(name, "web-") {
+				err = fmt.Errorf("%q answers at %s", name, place)
+			}
+			return err
+		})
+	}
+	n.apply(`{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: web},
+spec: {podSelector: {matchLabels: {app: web}}, ingress: [{from: [{podSelector: {}}]}]}}`)
+	hosts.Eventually(n.t, time.Minute, func() error {
+		if _, err := n.e.Host.Get("http://" + address + ":30080/hostname"); err == nil {
+			return errors.New("the policy lets the engine's host in")
+		}
+		return nil
+	})
+	n.probe(time.Minute)
+	n.exec("kubectl", "delete", "networkpolicy", "web")
 }
 
 // recreated removes a container and makes another one with its volume, like an upgrade to a newer image.
