@@ -30,7 +30,7 @@ $1 load --quiet --input "$2"/coracle-image.tar`, s.engine, Bin[:len(Bin)-len("/c
 	began := time.Now()
 	s.m.Sh(`$1 run --detach --name coracle --hostname coracle --privileged --volume coracle:/var/lib/coracle --volume /mnt/images:/mnt/images:ro --publish 30090:30090 --publish 30091:30091 --publish 8091:8091 $($1 images --quiet | head -n 1) server`, s.engine)
 	s.ready(t)
-	s.facts["commit"] = s.m.Sh(commit)
+	s.report.Version = s.m.Sh(commit)
 	s.facts["install to Ready"] = time.Since(began).Round(time.Second).String()
 	s.facts["engine"] = s.m.Run(s.engine, "--version")
 }

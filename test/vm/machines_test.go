@@ -22,6 +22,7 @@ type story struct {
 	before machines.Inventory
 	pods   string
 	facts  map[string]string // what people want to know of the machine
+	report *Report
 }
 
 // step is something that is tried on each machine.
@@ -67,25 +68,23 @@ func TestMachines(t *testing.T) {
 	slots.Take(t)
 	for _, k := range kinds() {
 		t.Run(k.name, func(t *testing.T) {
-			s := &story{kind: k, facts: map[string]string{}}
+			report := &Report{Machine: k.name, What: k.what, Date: time.Now().UTC().Format(time.DateOnly)}
+			s := &story{kind: k, facts: map[string]string{}, report: report}
 			s.opts.Arch = k.arch
 			s.m = New(t, image(t, k), s.opts)
 			if err := os.MkdirAll(reports, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			report := Report{Machine: k.name, What: k.what, Date: time.Now().UTC().Format(time.DateOnly)}
 			began := time.Now()
-			defer func() {
+			save := func() { // after each step, so that a run that is interrupted has a report too
+				report.Seconds, report.Slower, report.Facts = time.Since(began).Seconds(), s.m.Slower, s.facts
 				if s.m.Slower > tooSlow {
 					return // it says nothing of this kind of machine
 				}
-				report.Version = s.facts["commit"]
-				delete(s.facts, "commit")
-				report.Seconds, report.Slower, report.Facts = time.Since(began).Seconds(), s.m.Slower, s.facts
 				if err := report.write(filepath.Join(reports, k.name+".json")); err != nil {
 					t.Error(err)
 				}
-			}()
+			}
 			for i, st := range k.all() {
 				at := time.Now()
 				why := k.skip[st.name]
@@ -100,6 +99,7 @@ func TestMachines(t *testing.T) {
 					st.run(s, t)
 				})
 				report.Steps = append(report.Steps, Result{Step: st.name, OK: ok, Skipped: why, Seconds: time.Since(at).Seconds()})
+				save()
 				t.Logf("%s: %t after %s", st.name, ok, time.Since(at).Round(time.Second))
 				if !ok && i < 3 { // nothing can be tried without the app
 					return

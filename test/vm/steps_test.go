@@ -87,7 +87,7 @@ const commit = `coracle version | sed -n '1s/.*(\([0-9a-f]*\),.*/\1/p'`
 func (s *story) install(t *testing.T) {
 	began := time.Now()
 	s.installs(t, Bin)
-	s.facts["commit"] = s.m.Sh(commit)
+	s.report.Version = s.m.Sh(commit)
 	errors := s.m.Sh(`journalctl --no-pager --output=cat --unit=coracle | grep -E ' ERROR |level=error' || true`)
 	s.facts["errors in the log of the first start"] = fmt.Sprint(len(strings.FieldsFunc(errors, func(r rune) bool { return r == '\n' })))
 	t.Logf("errors in the log of the first start:\n%s", errors)

@@ -25,7 +25,7 @@ func (s *story) up(t *testing.T) {
 	s.m.Sh(`mkdir -p /opt/bin; ln -s "$1" /opt/bin/coracle; ln -s "$1" /opt/bin/kubectl`, Bin)
 	began := time.Now()
 	t.Log(s.m.Sh(`coracle up --nodes 2 --config /tmp/config.yaml --image "$1"/agnhost.tar --wait "$2" 2>&1`, Images, s.m.Within(2*readyWithin).String()))
-	s.facts["commit"] = s.m.Sh(commit)
+	s.report.Version = s.m.Sh(commit)
 	s.facts["install to Ready"] = time.Since(began).Round(time.Second).String()
 }
 
