@@ -103,6 +103,10 @@ func (stdLog) Write(line []byte) (int, error) {
 			return len(line), nil
 		}
 	}
-	logrus.WithField("component", "go").Info(string(text))
+	level := logrus.InfoLevel
+	if bytes.HasPrefix(text, []byte("http: TLS handshake error")) {
+		level = logrus.DebugLevel // any neighbour can cause as many as it likes
+	}
+	logrus.WithField("component", "go").Log(level, string(text))
 	return len(line), nil
 }

@@ -18,6 +18,7 @@ func TestSlogHandler(t *testing.T) {
 	log := slog.New(SlogHandler("helm")).With("release", "web").WithGroup("g")
 	log.Debug("unseen")
 	log.Warn("seen", "n", 3)
+	_, _ = stdLog{}.Write([]byte("http: TLS handshake error unseen\n"))
 	for _, want := range []string{"level=warning", "msg=seen", "component=helm", "release=web", "g.n=3"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s in %s", want, out.String())

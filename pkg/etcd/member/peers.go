@@ -100,11 +100,16 @@ func (e *Etcd) openPeers() error {
 		return errNotRunning
 	}
 	info := e.TLS.info()
-	listener, err := transport.NewListenerWithOpts(e.Peer.String(), "https", transport.WithTLSInfo(&info),
+	plain, err := transport.NewListenerWithOpts(e.Peer.String(), "http",
 		transport.WithTimeout(rafthttp.ConnReadTimeout, rafthttp.ConnWriteTimeout), limitUnacknowledged)
 	if err != nil {
 		return e.explainListen(err)
 	}
+	secure, err := transport.NewTLSListener(newDoor(plain), &info)
+	if err != nil {
+		return errors.Join(err, plain.Close())
+	}
+	listener := inside{secure}
 	p := &peers{ended: make(chan struct{}), server: &http.Server{
 		Handler:     etcdhttp.NewPeerHandler(e.running.GetLogger(), e.running.Server),
 		ReadTimeout: peerReadTimeout,

@@ -2,13 +2,13 @@ package member
 
 import (
 	"errors"
-	"os"
-	"strconv"
 	"syscall"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/sockets"
 )
 
 // Every live peer sends something on each connection at least every two seconds.
@@ -25,6 +25,7 @@ func limitUnacknowledged(options *transport.ListenerOptions) {
 	options.ListenConfig.Control = func(_, _ string, listener syscall.RawConn) error {
 		var err error
 		failed := listener.Control(func(fd uintptr) { // connections inherit it
+			sockets.RepeatOften(int(fd))
 			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(ackTimeout.Milliseconds()))
 		})
 		return errors.Join(failed, err)
@@ -51,42 +52,21 @@ func closeSilent(done <-chan struct{}, port int) {
 	}
 }
 
-// closeSilentOnce closes this process' connections to a port of other machines that have been silent for longer than silence.
+// closeSilentOnce closes this process' connections to a port of other machines that have been silent for longer than silence, and makes the others repeat
+// often what is lost: etcd has no place to set that where it dials.
 func closeSilentOnce(port int, silence time.Duration) {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		fd, err := strconv.Atoi(e.Name())
-		if err != nil || !leadsTo(fd, port) {
-			continue
+	for _, fd := range sockets.Descriptors() {
+		if leadsTo(fd, port) {
+			sockets.RepeatOften(fd)
+			sockets.Shutdown(fd, func(fd int) bool { return leadsTo(fd, port) && silentFor(fd) > silence })
 		}
-		// The descriptor is etcd's. etcd may close it at any moment, and the number may be used again, so work on a duplicate.
-		ours, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
-		if err != nil {
-			continue
-		}
-		if leadsTo(ours, port) && silentFor(ours) > silence {
-			_ = unix.Shutdown(ours, unix.SHUT_RDWR)
-		}
-		_ = unix.Close(ours)
 	}
 }
 
 // leadsTo reports whether a descriptor is a connection to a port of another machine.
 func leadsTo(fd, port int) bool {
-	to, err := unix.Getpeername(fd)
-	if err != nil {
-		return false
-	}
-	switch to := to.(type) {
-	case *unix.SockaddrInet4:
-		return to.Port == port
-	case *unix.SockaddrInet6:
-		return to.Port == port
-	}
-	return false
+	to := sockets.Address(unix.Getpeername(fd))
+	return to.IsValid() && int(to.Port()) == port
 }
 
 // silentFor is how long nothing was sent or received on a connection. It is 0 for connections on which this member has sent

@@ -94,6 +94,9 @@ func TestForgetUnheard(t *testing.T) {
 			if err != nil || time.Duration(got)*time.Millisecond != ackTimeout {
 				t.Errorf("%d ms, %v", got, err)
 			}
+			if got, err := unix.GetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_THIN_LINEAR_TIMEOUTS); err != nil || got != 1 {
+				t.Errorf("it does not repeat often: %d, %v", got, err)
+			}
 			return
 		}
 	}

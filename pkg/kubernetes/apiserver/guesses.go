@@ -17,6 +17,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	"github.com/coracle-dev/coracle/pkg/core/sockets"
 )
 
 // Limits of wrong bootstrap tokens. Tokens that people chose may be guessable, and upstream answers a thousand guesses a second.
@@ -119,17 +121,8 @@ func offersToken(r *http.Request) bool {
 
 // sourceOf returns the source of a remote address. The zero value is that of a request without one.
 func sourceOf(remote string) netip.Prefix {
-	at, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	bits := 64
-	ip := at.Addr().Unmap().WithZone("")
-	if ip.Is4() {
-		bits = 32
-	}
-	source, _ := ip.Prefix(bits) // cannot fail with these
-	return source
+	at, _ := netip.ParseAddrPort(remote)
+	return sockets.Source(at.Addr())
 }
 
 // full reports whether the queue of a source is full.

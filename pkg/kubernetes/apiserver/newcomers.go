@@ -14,6 +14,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericserver "k8s.io/apiserver/pkg/server"
 	bootstrapapi "k8s.io/cluster-bootstrap/token/api"
+
+	"github.com/coracle-dev/coracle/pkg/core/sockets"
 )
 
 const (
@@ -133,6 +135,9 @@ func (l newcomerListener) Accept() (net.Conn, error) {
 		return conn, nil
 	}
 	_ = tcp.SetKeepAlivePeriod(acceptedKeepAlive) // it is on
+	if raw, err := tcp.SyscallConn(); err == nil {
+		_ = sockets.ControlOften("", "", raw)
+	}
 	c := &newcomer{TCPConn: tcp, all: l.all, remote: remote, pool: pool{source: source}}
 	l.all.arrive(c)
 	return c, nil

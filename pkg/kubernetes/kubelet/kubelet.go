@@ -81,6 +81,7 @@ func (k Kubelet) Run(ctx context.Context, ready func()) error {
 	}
 	go k.trimLastWords(ctx)
 	go func() { result <- app.Run(ctx, server, deps, utilfeature.DefaultFeatureGate) }()
+	go limitConnections(ctx, uint16(server.Port))
 	go func() {
 		probe := healthy(server)
 		lifecycle.ProbeWith(ctx, probe)

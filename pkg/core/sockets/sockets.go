@@ -1,0 +1,77 @@
+// Package sockets looks at this process' connections from outside of the code that has them: for servers and clients of upstream that cannot be
+// configured.
+package sockets
+
+import (
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Descriptors are those of this process. Any of them may be closed when they are looked at, and its number used again.
+func Descriptors() (all []int) {
+	dir, err := os.Open("/proc/self/fd")
+	if err != nil {
+		return nil
+	}
+	defer dir.Close()
+	names, _ := dir.Readdirnames(-1)
+	for _, name := range names {
+		if fd, err := strconv.Atoi(name); err == nil {
+			all = append(all, fd)
+		}
+	}
+	return all
+}
+
+// Shutdown ends a connection in both directions, which its owner notices, if the descriptor still is what it is to be.
+func Shutdown(fd int, still func(fd int) bool) {
+	// The owner may close it at any moment, and the number may be used again, so work on a duplicate.
+	ours, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	if still(ours) {
+		_ = unix.Shutdown(ours, unix.SHUT_RDWR)
+	}
+	_ = unix.Close(ours)
+}
+
+// RepeatOften makes TCP send unacknowledged data of a connection again in equal intervals, of some 200 ms, instead of ever longer ones, while there is little
+// of it. Where a network loses one of seven packets, connections otherwise stand still for seconds. What a listener accepts inherits it.
+func RepeatOften(fd int) {
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_THIN_LINEAR_TIMEOUTS, 1)
+}
+
+// ControlOften is RepeatOften as a function for net.Dialer and net.ListenConfig.
+func ControlOften(_, _ string, raw syscall.RawConn) error {
+	return raw.Control(func(fd uintptr) { RepeatOften(int(fd)) })
+}
+
+// Address returns the address of a connection's end, as unix.Getpeername or unix.Getsockname return it. It is invalid after an error, and for
+// what is no connection of IP.
+func Address(at unix.Sockaddr, err error) netip.AddrPort {
+	if err == nil {
+		switch at := at.(type) {
+		case *unix.SockaddrInet4:
+			return netip.AddrPortFrom(netip.AddrFrom4(at.Addr), uint16(at.Port))
+		case *unix.SockaddrInet6:
+			return netip.AddrPortFrom(netip.AddrFrom16(at.Addr).Unmap(), uint16(at.Port))
+		}
+	}
+	return netip.AddrPort{}
+}
+
+// Source returns whom an address counts as in limits for each source: an IPv4 address is one, and an IPv6 network of 64 bits.
+func Source(at netip.Addr) netip.Prefix {
+	bits := 64
+	ip := at.Unmap().WithZone("")
+	if ip.Is4() {
+		bits = 32
+	}
+	source, _ := ip.Prefix(bits) // cannot fail with these
+	return source
+}

@@ -1,0 +1,104 @@
+package member
+
+import (
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/sockets"
+)
+
+// maxStrangers is how many connections of one source are kept whose TLS handshake has not ended. A peer's are among them for milliseconds.
+const maxStrangers = 100
+
+// acceptPause is the pause after an error of accepting, such as a lack of descriptors. etcd's listener would end with it.
+const acceptPause = 100 * time.Millisecond
+
+// door is a listener for peers. If a source has too many connections that are not a peer's yet, any of them is closed for the next one: a pod has its
+// node's address, so it must not keep the peer there out.
+type door struct {
+	net.Listener
+	mu        sync.Mutex
+	strangers map[netip.Prefix]map[*stranger]struct{}
+}
+
+func newDoor(listener net.Listener) *door {
+	return &door{Listener: listener, strangers: map[netip.Prefix]map[*stranger]struct{}{}}
+}
+
+// stranger is a connection on which nobody has shown a certificate of a peer yet.
+type stranger struct {
+	net.Conn
+	at     *door
+	source netip.Prefix
+}
+
+// Accept returns the next connection. It may close another one.
+func (d *door) Accept() (net.Conn, error) {
+	conn, err := d.Listener.Accept()
+	for err != nil && !errors.Is(err, net.ErrClosed) {
+		<-time.After(acceptPause)
+		conn, err = d.Listener.Accept()
+	}
+	if err != nil {
+		return nil, err
+	}
+	from, _ := netip.ParseAddrPort(conn.RemoteAddr().String())
+	s := &stranger{conn, d, sockets.Source(from.Addr())}
+	if surplus := d.add(s); surplus != nil {
+		_ = surplus.Close()
+	}
+	return s, nil
+}
+
+// add adds a stranger. It returns one that is too many, or nil.
+func (d *door) add(s *stranger) (surplus *stranger) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := d.strangers[s.source]
+	if len(all) >= maxStrangers {
+		for surplus = range all { // any
+			break
+		}
+		delete(all, surplus)
+	}
+	if all == nil {
+		all = map[*stranger]struct{}{}
+		d.strangers[s.source] = all
+	}
+	all[s] = struct{}{}
+	return surplus
+}
+
+// Close closes the connection.
+func (s *stranger) Close() error {
+	s.known()
+	return s.Conn.Close()
+}
+
+// known says that the connection is no stranger's any more.
+func (s *stranger) known() {
+	s.at.mu.Lock()
+	defer s.at.mu.Unlock()
+	delete(s.at.strangers[s.source], s)
+	if len(s.at.strangers[s.source]) == 0 {
+		delete(s.at.strangers, s.source)
+	}
+}
+
+// inside is the listener behind the door that returns connections whose handshake has ended: those of peers.
+type inside struct{ net.Listener }
+
+// Accept returns the next connection.
+func (i inside) Accept() (net.Conn, error) {
+	conn, err := i.Listener.Accept()
+	if secure, ok := conn.(*tls.Conn); ok {
+		if s, ok := secure.NetConn().(*stranger); ok {
+			s.known()
+		}
+	}
+	return conn, err
+}

@@ -1,0 +1,102 @@
+package kubelet
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/sockets"
+)
+
+const (
+	// maxConnections is how many connections to the kubelet are kept of one source: each exec, attach and log that is followed takes one of
+	// an API server, and each takes some 15 KB.
+	maxConnections = 1000
+	// connectionsInterval is the time between two looks at them.
+	connectionsInterval = time.Second
+	// connectionsReport is the time between two log lines about them.
+	connectionsReport = time.Minute
+)
+
+// limitConnections limits the connections to the kubelet, which itself keeps those on which nothing is said for four hours, and shares its descriptors
+// with containerd. ctx ends it. This can go when upstream's server has a ReadHeaderTimeout, or takes a listener.
+func limitConnections(ctx context.Context, port uint16) {
+	ticker := time.NewTicker(connectionsInterval)
+	defer ticker.Stop()
+	var reported time.Time
+	for closed := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			closed += closeSurplus(port, maxConnections)
+		}
+		if closed > 0 && time.Since(reported) > connectionsReport {
+			logrus.WithField("component", "kubelet").Warnf("closed %d connections of addresses with more than %d", closed, maxConnections)
+			closed, reported = 0, time.Now()
+		}
+	}
+}
+
+// connection is one to the kubelet.
+type connection struct {
+	fd   int
+	from netip.AddrPort
+	said uint64 // bytes that arrived
+}
+
+// closeSurplus closes the connections to a port that a source has more than it may, and returns how many these were.
+func closeSurplus(port uint16, most int) int {
+	descriptors := sockets.Descriptors()
+	if len(descriptors) <= most {
+		return 0
+	}
+	var all []connection
+	for _, fd := range descriptors {
+		if c := connectionOf(fd, port); c.from.IsValid() {
+			all = append(all, c)
+		}
+	}
+	toClose := surplus(all, most)
+	for _, c := range toClose {
+		sockets.Shutdown(c.fd, func(fd int) bool { return connectionOf(fd, port).from == c.from })
+	}
+	return len(toClose)
+}
+
+// surplus returns those connections that a source has more than it may, and of its own those that have said least: a client with a certificate has said
+// more than any stranger who waits. Connections of this machine are not limited: those through tunnels are among them.
+func surplus(all []connection, most int) (out []connection) {
+	sources := map[netip.Prefix][]connection{}
+	for _, c := range all {
+		if !c.from.Addr().IsLoopback() {
+			source := sockets.Source(c.from.Addr())
+			sources[source] = append(sources[source], c)
+		}
+	}
+	for _, its := range sources {
+		slices.SortFunc(its, func(a, b connection) int { return cmp.Compare(a.said, b.said) })
+		out = append(out, its[:max(0, len(its)-most)]...)
+	}
+	return out
+}
+
+// established is TCP_ESTABLISHED of the kernel.
+const established = 1
+
+// connectionOf returns the connection to a port of this machine that a descriptor is; without a valid address if it is none, or is ending.
+func connectionOf(fd int, port uint16) connection {
+	if sockets.Address(unix.Getsockname(fd)).Port() != port {
+		return connection{}
+	}
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil || info.State != established {
+		return connection{}
+	}
+	return connection{fd: fd, from: sockets.Address(unix.Getpeername(fd)), said: info.Bytes_received}
+}

@@ -1,0 +1,66 @@
+package kubelet
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/coracle-dev/coracle/pkg/core/sockets"
+)
+
+// TestSurplus: of a source that has too many connections those go that have said least; others, and this machine's own, stay.
+func TestSurplus(t *testing.T) {
+	connect := func(from string, n int, said uint64) (all []connection) {
+		for range n {
+			all = append(all, connection{from: netip.MustParseAddrPort(from), said: said})
+		}
+		return all
+	}
+	all := append(connect("192.0.2.1:1", 4, 3000), connect("192.0.2.1:2", 5, 0)...)
+	all = append(append(all, connect("192.0.2.2:1", 6, 0)...), connect("127.0.0.1:1", 9, 0)...)
+	closed := map[string]int{}
+	for _, c := range surplus(all, 6) {
+		closed[c.from.String()]++
+	}
+	if len(closed) != 1 || closed["192.0.2.1:2"] != 3 {
+		t.Errorf("closed are %v", closed)
+	}
+}
+
+// TestConnectionOf: the server's end of a connection to its port is found, and how much arrived there.
+func TestConnectionOf(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	client, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	if _, err := client.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Read(make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	port := uint16(listener.Addr().(*net.TCPAddr).Port)
+	var found []connection
+	for _, fd := range sockets.Descriptors() {
+		if c := connectionOf(fd, port); c.from.IsValid() {
+			found = append(found, c)
+		}
+	}
+	if len(found) != 1 || found[0].from.String() != client.LocalAddr().String() || found[0].said != 5 {
+		t.Errorf("found are %v", found)
+	}
+	if closeSurplus(port, 0) != 0 {
+		t.Error("a connection of this machine was closed")
+	}
+}
