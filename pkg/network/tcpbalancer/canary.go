@@ -17,14 +17,18 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/sockets"
 )
 
 // keepAlive makes the kernel test an idle connection of a canary every second.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}
 
-// maxSilence is longer than any silence of a live machine, which acknowledges data at once and then every keep-alive. Two in a row
-// have to be lost.
-const maxSilence = 2250 * time.Millisecond
+// A live machine acknowledges data at once, and then every keep-alive. When one of these is lost (suspicion), a probe is sent, whose data TCP sends again
+// several times until maxSilence: a network that loses some packets is no dead machine.
+const (
+	suspicion  = 1250 * time.Millisecond
+	maxSilence = 2250 * time.Millisecond
+)
 
 // errVanished is the error for a machine that does not acknowledge data. A frozen server differs: its kernel acknowledges.
 var errVanished = errors.New("its machine does not answer")
@@ -104,7 +108,7 @@ func (b *Balancer) observe(ctx context.Context, s *server) (answered bool, err e
 func (b *Balancer) dialCanary(ctx context.Context, s *server) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.Answer)
 	defer cancel()
-	conn, err := (&net.Dialer{KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", s.dial)
+	conn, err := (&net.Dialer{KeepAliveConfig: keepAlive, Control: sockets.ControlOften}).DialContext(ctx, "tcp", s.dial)
 	if err != nil || b.tls == nil {
 		return conn, err
 	}
@@ -129,7 +133,7 @@ func probe(conn net.Conn, reader *bufio.Reader, host string, timeout time.Durati
 	if _, err := fmt.Fprintf(conn, "GET /readyz HTTP/1.1\r\nHost: %s\r\nUser-Agent: coracle-balancer\r\n\r\n", host); err != nil {
 		return err
 	}
-	err := awaitData(conn, reader, timeout)
+	err := awaitData(conn, reader, timeout, maxSilence)
 	if errors.Is(err, os.ErrDeadlineExceeded) && silence(conn) >= timeout*3/4 { // several retransmissions were lost, too
 		return errVanished
 	}
@@ -151,11 +155,11 @@ func probe(conn net.Conn, reader *bufio.Reader, host string, timeout time.Durati
 }
 
 // awaitData waits for data, at most for d, and leaves the end of d as the deadline. It returns errVanished as soon as the machine has
-// been silent for maxSilence, and looks when that can be the case at the earliest.
-func awaitData(conn net.Conn, reader *bufio.Reader, d time.Duration) error {
+// been silent for so long, and looks when that can be the case at the earliest.
+func awaitData(conn net.Conn, reader *bufio.Reader, d, silent time.Duration) error {
 	end := time.Now().Add(d)
 	for {
-		look := min(maxSilence-silence(conn), time.Until(end))
+		look := min(silent-silence(conn), time.Until(end))
 		if err := conn.SetDeadline(time.Now().Add(look)); err != nil {
 			return err
 		}
@@ -164,7 +168,7 @@ func awaitData(conn net.Conn, reader *bufio.Reader, d time.Duration) error {
 			return conn.SetDeadline(end)
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return err
-		case silence(conn) >= maxSilence:
+		case silence(conn) >= silent:
 			return errVanished
 		case !time.Now().Before(end):
 			return err
@@ -172,10 +176,11 @@ func awaitData(conn net.Conn, reader *bufio.Reader, d time.Duration) error {
 	}
 }
 
-// awaitNext waits for d on an idle connection. It returns an error if the connection ends or the machine vanishes.
+// awaitNext waits for d on an idle connection, or until the machine is suspiciously silent: the next probe shows what is the matter. It returns an
+// error if the connection ends.
 func awaitNext(conn net.Conn, reader *bufio.Reader, d time.Duration) error {
-	switch err := awaitData(conn, reader, d); {
-	case errors.Is(err, os.ErrDeadlineExceeded):
+	switch err := awaitData(conn, reader, d, suspicion); {
+	case errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, errVanished):
 		return nil
 	case conclusive(err):
 		return err

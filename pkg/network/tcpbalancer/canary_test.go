@@ -30,7 +30,10 @@ func TestVanishedMachine(t *testing.T) {
 	}
 	for name, watch := range map[string]func(net.Conn) error{
 		"idle": func(conn net.Conn) error {
-			return awaitNext(conn, bufio.NewReader(conn), defaultTiming.Interval)
+			if err := awaitNext(conn, bufio.NewReader(conn), defaultTiming.Interval); err != nil {
+				return err
+			}
+			return probe(conn, bufio.NewReader(conn), "server", defaultTiming.Answer)
 		},
 		"with a probe": func(conn net.Conn) error {
 			return probe(conn, bufio.NewReader(conn), "server", defaultTiming.Answer)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
+	"github.com/coracle-dev/coracle/pkg/core/sockets"
 )
 
 // Pauses between tries while a client waits: short for the first 10 s, because a restart of a server is short.
@@ -78,7 +79,7 @@ func (b *Balancer) try(ctx context.Context) (*net.TCPConn, *server, error) {
 			s := servers[begun]
 			begun++
 			go func() {
-				conn, err := (&net.Dialer{KeepAliveConfig: patientKeepAlive}).DialContext(ctx, "tcp", s.dial)
+				conn, err := (&net.Dialer{KeepAliveConfig: patientKeepAlive, Control: sockets.ControlOften}).DialContext(ctx, "tcp", s.dial)
 				outcomes <- dialResult{s, conn, err}
 			}()
 		}
