@@ -128,10 +128,7 @@ func (r AgentRenewal) pass(ctx context.Context, log logrus.FieldLogger) time.Dur
 		err = r.Renew(try)
 	}
 	if err != nil {
-		pause := sleepAfterErr
-		if time.Now().After(expires) { // the node is cut off until then
-			pause = shortestSleep
-		}
+		pause := max(min(sleepAfterErr, time.Until(expires)), shortestSleep) // when it has ended, the node is cut off
 		if ctx.Err() == nil {
 			log.WithError(err).Errorf("renewing the node's certificate, valid until %s; trying again in %s", expires.Format(time.DateOnly), pause)
 		}
