@@ -19,6 +19,7 @@ type Links struct {
 	t      testing.TB
 	wire   *Wire
 	lost   map[direction]int // packets lost, in percent
+	cables map[string]cable  // by host; the others have good ones
 	relays map[string]*relay // by host
 }
 
@@ -28,7 +29,7 @@ type direction struct{ from, to string }
 // NewLinks makes the Links of a wire. A wire has one at most.
 func NewLinks(t testing.TB, wire *Wire) *Links {
 	t.Helper()
-	l := &Links{t: t, wire: wire, lost: map[direction]int{}, relays: map[string]*relay{}}
+	l := &Links{t: t, wire: wire, lost: map[direction]int{}, cables: map[string]cable{}, relays: map[string]*relay{}}
 	t.Cleanup(func() {
 		for _, r := range l.relays {
 			r.close()
@@ -68,21 +69,50 @@ func (l *Links) Drop(percent int, a, b *Host) {
 // Delay delays each packet that a host sends or receives, so that a round trip takes 2*by longer. Zero ends it.
 func (l *Links) Delay(h *Host, by time.Duration) {
 	l.t.Helper()
-	l.undelay(h.Name)
-	if by > 0 {
-		r, err := newRelay(l.wire, port(h.Name), by)
-		if err != nil {
-			l.t.Fatalf("delaying the packets of %s: %v", h.Name, err)
-		}
-		l.relays[h.Name] = r
-	}
+	c := l.cables[h.Name]
+	c.delay = by
+	l.replace(h, c)
 	l.t.Logf("links: packets from and to %s take %s longer", h.Name, by)
 }
 
-func (l *Links) undelay(name string) {
+// Reorder lets others overtake a percentage of the packets that a host sends or receives, at random.
+func (l *Links) Reorder(percent int, h *Host) {
+	l.t.Helper()
+	c := l.cables[h.Name]
+	c.reorder = percent
+	l.replace(h, c)
+	l.t.Logf("links: %d %% of the packets from and to %s come after later ones", percent, h.Name)
+}
+
+// Duplicate lets a percentage of the packets that a host sends or receives come twice, at random.
+func (l *Links) Duplicate(percent int, h *Host) {
+	l.t.Helper()
+	c := l.cables[h.Name]
+	c.duplicate = percent
+	l.replace(h, c)
+	l.t.Logf("links: %d %% of the packets from and to %s come twice", percent, h.Name)
+}
+
+// replace replaces a host's cable. Packets on their way are lost.
+func (l *Links) replace(h *Host, c cable) {
+	l.t.Helper()
+	l.restore(h.Name)
+	if c == (cable{}) {
+		return
+	}
+	r, err := newRelay(l.wire, port(h.Name), c)
+	if err != nil {
+		l.t.Fatalf("replacing the cable of %s: %v", h.Name, err)
+	}
+	l.relays[h.Name], l.cables[h.Name] = r, c
+}
+
+// restore gives a host its good cable back.
+func (l *Links) restore(name string) {
 	if r := l.relays[name]; r != nil {
 		r.close()
 		delete(l.relays, name)
+		delete(l.cables, name)
 	}
 }
 
@@ -92,7 +122,7 @@ func (l *Links) Heal() {
 	clear(l.lost)
 	l.apply()
 	for name := range l.relays {
-		l.undelay(name)
+		l.restore(name)
 	}
 	l.t.Log("links: healed")
 }

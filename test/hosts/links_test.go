@@ -3,6 +3,8 @@ package hosts
 import (
 	"net/netip"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +29,28 @@ func fastest(t *testing.T, from, to *Host) time.Duration {
 		t.Fatalf("%v in %s", err, out)
 	}
 	return d
+}
+
+const pingCount = 40
+
+// echoes are the numbers of echoes whose answers came, in that order.
+func echoes(t *testing.T, from, to *Host) (numbers []int) {
+	t.Helper()
+	out, err := from.Try("busybox", "ping", "-c", strconv.Itoa(pingCount), "-i0.005", "-w3", to.IP.String())
+	for line := range strings.Lines(out) {
+		if _, rest, ok := strings.Cut(line, "seq="); ok {
+			text, _, _ := strings.Cut(rest, " ")
+			n, bad := strconv.Atoi(text)
+			if bad != nil {
+				t.Fatalf("%v in %s", bad, line)
+			}
+			numbers = append(numbers, n)
+		}
+	}
+	if len(numbers) == 0 {
+		t.Fatalf("nothing answers: %v", err)
+	}
+	return numbers
 }
 
 func TestLinks(t *testing.T) {
@@ -69,6 +93,19 @@ func TestLinks(t *testing.T) {
 	links.Heal()
 	if took := fastest(t, a, c); took > 60*time.Millisecond {
 		t.Errorf("after the delay a round trip takes %s", took)
+	}
+	links.Reorder(50, a)
+	if order := echoes(t, a, b); slices.IsSorted(order) {
+		t.Errorf("with half of the packets late, the answers come in the order %v", order)
+	}
+	links.Heal()
+	links.Duplicate(50, a)
+	if got := len(echoes(t, a, b)); got <= pingCount {
+		t.Errorf("with half of the packets twice, %d echoes are answered by %d", pingCount, got)
+	}
+	links.Heal()
+	if got := echoes(t, a, b); !slices.IsSorted(got) || len(got) != pingCount {
+		t.Errorf("after all that, the answers to %d echoes are %v", pingCount, got)
 	}
 	links.Drop(50, a, b)
 	if out, _ := a.Try("timeout", "-s", "INT", "1", "busybox", "ping", "-i0.01", b.IP.String()); strings.Contains(out, " 0% packet loss") {

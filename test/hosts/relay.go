@@ -3,6 +3,7 @@ package hosts
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"sync"
@@ -11,7 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relay replaces a host's cable in the wire's bridge and forwards all frames after a delay. It is for kernels without
+// cable is what happens to the frames of a host's cable, in both directions.
+type cable struct {
+	delay     time.Duration
+	reorder   int // percent that come up to reorderDelay later, after others
+	duplicate int // percent that come twice
+}
+
+// reorderDelay is how much later a frame comes at most that others overtake: some round trips later, and before TCP sends it again.
+const reorderDelay = 20 * time.Millisecond
+
+// relay replaces a host's cable in the wire's bridge and forwards all frames as a worse one does. It is for kernels without
 // sch_netem, such as those of small CI machines.
 //
 //	host eth0 ── PORT-in ──(relay)── PORT, a tap ── bridge
@@ -26,8 +37,8 @@ type relay struct {
 // yet.
 const maxFrame = 1<<16 + 64
 
-// newRelay delays frames of the port in both directions.
-func newRelay(w *Wire, port string, by time.Duration) (*relay, error) {
+// newRelay makes the cable of a port another one.
+func newRelay(w *Wire, port string, c cable) (*relay, error) {
 	r := &relay{wire: w, port: port}
 	inner := port + "-in"
 	if err := w.try("ip -n %[1]s link set %[2]s nomaster && ip -n %[1]s link set %[2]s name %[3]s", w.name, port, inner); err != nil {
@@ -40,8 +51,8 @@ func newRelay(w *Wire, port string, by time.Duration) (*relay, error) {
 		r.close()
 		return nil, err
 	}
-	r.group.Go(func() { pass(r.ends[0], r.ends[1], by) })
-	r.group.Go(func() { pass(r.ends[1], r.ends[0], by) })
+	r.group.Go(func() { c.pass(r.ends[0], r.ends[1]) })
+	r.group.Go(func() { c.pass(r.ends[1], r.ends[0]) })
 	return r, nil
 }
 
@@ -138,8 +149,8 @@ type frame struct {
 	data []byte
 }
 
-// pass reads frames and writes each after the delay, in order, until an end is closed.
-func pass(from, to *os.File, by time.Duration) {
+// pass reads frames and writes each after the delay until an end is closed.
+func (c cable) pass(from, to *os.File) {
 	queue := make(chan frame, 4096) // a full queue loses packets, like a switch
 	go func() {
 		defer close(queue)
@@ -154,13 +165,21 @@ func pass(from, to *os.File, by time.Duration) {
 				continue
 			}
 			select {
-			case queue <- frame{time.Now().Add(by), append([]byte(nil), buf[:n]...)}:
+			case queue <- frame{time.Now().Add(c.delay), append([]byte(nil), buf[:n]...)}:
 			default:
 			}
 		}
 	}()
 	for f := range queue {
 		time.Sleep(time.Until(f.due))
-		_, _ = to.Write(f.data) // frames that do not fit are lost
+		write := func() { _, _ = to.Write(f.data) } // frames that do not fit are lost
+		if rand.IntN(100) < c.duplicate {
+			write()
+		}
+		if rand.IntN(100) < c.reorder {
+			time.AfterFunc(rand.N(reorderDelay), write)
+			continue
+		}
+		write()
 	}
 }
