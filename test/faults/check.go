@@ -31,6 +31,7 @@ type verdict struct {
 	undecided             []string  // registers for which the check took too long
 
 	gap   time.Duration // the longest time in which no write of a client was acknowledged that should have been
+	ready time.Duration // 99 of 100 questions for /readyz were answered within, if they were asked
 	whole time.Duration // from the end of the fault until the cluster was healthy
 }
 
@@ -49,6 +50,9 @@ func gapLimit() time.Duration {
 	return 30 * time.Second
 }
 
+// readyLimit is how long 99 of 100 questions for /readyz may take while the network is bad, where cores are shared as above.
+func readyLimit() time.Duration { return gapLimit() / 10 }
+
 // problems are what must not be after a fault, of many violations the first.
 func (v verdict) problems() (out []string) {
 	bad := v.bad()
@@ -66,6 +70,9 @@ func (v verdict) problems() (out []string) {
 	}
 	if v.gap > gapLimit() {
 		out = append(out, fmt.Sprintf("no write was acknowledged for %s, of at most %s", short(v.gap), gapLimit()))
+	}
+	if v.ready > readyLimit() {
+		out = append(out, fmt.Sprintf("of 100 questions for /readyz one took %s, of at most %s", short(v.ready), readyLimit()))
 	}
 	return out
 }

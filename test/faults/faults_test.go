@@ -13,14 +13,14 @@ import (
 	"github.com/coracle-dev/coracle/test/verdicts"
 )
 
-// chosen are the faults in CORACLE_TEST_FAULTS, or those of this lane.
-func chosen(t *testing.T) (names []string) {
-	list := faults
+// chosen are the names of the faults of a class that are in CORACLE_TEST_FAULTS, in that order, or of those of this lane.
+func chosen(short, long []fault) (names []string) {
+	list := short
 	if verdicts.Long() {
-		list = slices.Concat(faults, others)
+		list = long
 	}
 	if names = strings.Fields(os.Getenv("CORACLE_TEST_FAULTS")); len(names) > 0 {
-		return names
+		return slices.DeleteFunc(names, func(name string) bool { return named(long, name) == nil })
 	}
 	for _, f := range list {
 		names = append(names, f.name)
@@ -28,15 +28,14 @@ func chosen(t *testing.T) (names []string) {
 	return names
 }
 
-// named is the fault with a name.
-func named(t *testing.T, name string) fault {
-	t.Helper()
-	all := slices.Concat(faults, others)
-	i := slices.IndexFunc(all, func(f fault) bool { return f.name == name })
-	if i < 0 {
-		t.Fatalf("CORACLE_TEST_FAULTS: there is no fault %q", name)
+// named is the fault with a name, or nil.
+func named(all []fault, name string) *fault {
+	for _, f := range all {
+		if f.name == name {
+			return &f
+		}
 	}
-	return all[i]
+	return nil
 }
 
 // TestFaults applies one fault after the other to a cluster of three servers and an agent. CORACLE_TEST_FAULTS selects
@@ -45,9 +44,8 @@ func TestFaults(t *testing.T) {
 	slots.Take(t)
 	hosts.Bin(t)
 	var a *arena
-	c := verdicts.Class{Name: "cluster", Kinds: chosen(t), Short: 1, Long: 2}
-	c.Each(t, func(sub *testing.T, kind string, seed uint64, row *verdicts.Row) {
-		f := named(sub, kind)
+	// apply applies a fault to the cluster, and records the verdict.
+	apply := func(sub *testing.T, f *fault, seed uint64, row *verdicts.Row) {
 		if a != nil && a.broken {
 			a.end() // the next fault would find an unhealthy cluster
 			a = nil
@@ -57,10 +55,29 @@ func TestFaults(t *testing.T) {
 			a.long = verdicts.Long()
 		}
 		a.broken = true // until all is well
-		a.random = rand.New(rand.NewPCG(seed, uint64(len(kind))))
-		v := a.survive(sub, f)
-		row.Acknowledged, row.Lost, row.Seconds, row.Gap = v.acknowledged, len(v.lost), v.whole.Seconds(), v.gap.Seconds()
+		defer func() {
+			if sub.Skipped() {
+				a.broken = false // nothing was done
+			}
+		}()
+		a.random = rand.New(rand.NewPCG(seed, uint64(len(f.name))))
+		v := a.survive(sub, *f)
+		row.Acknowledged, row.Lost, row.Seconds, row.Gap, row.Ready = v.acknowledged, len(v.lost), v.whole.Seconds(), v.gap.Seconds(), v.ready.Seconds()
 		a.broken = sub.Failed()
+	}
+	all := slices.Concat(faults, others)
+	c := verdicts.Class{Name: "cluster", Kinds: chosen(faults, all), Short: 1, Long: 2}
+	n := verdicts.Class{Name: "network", Kinds: chosen(networkFaults[:1], networkFaults), Short: 1, Long: 20}
+	for _, name := range strings.Fields(os.Getenv("CORACLE_TEST_FAULTS")) {
+		if !slices.Contains(slices.Concat(c.Kinds, n.Kinds), name) {
+			t.Fatalf("CORACLE_TEST_FAULTS: there is no fault %q", name)
+		}
+	}
+	c.Each(t, func(sub *testing.T, kind string, seed uint64, row *verdicts.Row) {
+		apply(sub, named(all, kind), seed, row)
+	})
+	n.Each(t, func(sub *testing.T, kind string, seed uint64, row *verdicts.Row) {
+		apply(sub, named(networkFaults, kind), seed, row)
 	})
 	if !t.Failed() && !verdicts.Long() && os.Getenv("CORACLE_TEST_FAULTS") == "" {
 		t.Run("reads-from-caches", func(t *testing.T) { seesThePast(t, a) })

@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"syscall"
@@ -38,11 +39,24 @@ func (a *arena) suffer(t *testing.T, f fault, p pace) verdict {
 	}
 	a.load = l
 	a.awaitServed()
+	var asked *readiness
+	if f.asks != nil {
+		if !a.calm(f.asks(a)) {
+			l.end()
+			t.Skip("other programs need the processors: what /readyz takes would say nothing about the network")
+		}
+		asked = a.watchReady(f.asks(a))
+	}
 	from := l.seen.now()
 	hurt := f.do(a)
+	ready, answers := asked.end(hurt)
 	mended := time.Now()
 	after := l.seen.now()
+	patience := cmp.Or(f.patience, patience)
 	whole, err := a.healed(mended, hurt, patience)
+	if err == nil && f.after != nil {
+		f.after(a, hurt)
+	}
 	if err == nil {
 		a.awaitWrites()
 	}
@@ -52,7 +66,7 @@ func (a *arena) suffer(t *testing.T, f fault, p pace) verdict {
 		t.Fatalf("%s: the cluster is not whole %s after: %v", f.name, patience, err)
 	}
 	v := check(ops, a.views(l)...)
-	v.whole = whole.Sub(mended)
+	v.whole, v.ready = whole.Sub(mended), ready
 	since := map[string]time.Duration{} // by host: when it should be served
 	for _, h := range a.Hosts() {
 		since[h.Name] = from
@@ -62,7 +76,7 @@ func (a *arena) suffer(t *testing.T, f fault, p pace) verdict {
 	}
 	gaps := ""
 	v.gap, gaps = a.gaps(ops, since, to)
-	t.Logf("%s: %s; broken for %s, whole %s after\n%s", f.name, v, short(after-from), short(v.whole), gaps)
+	t.Logf("%s: %s; broken for %s, whole %s after\n%s", f.name, v, short(after-from), short(v.whole), gaps+answers)
 	if err := a.SameData(); err != nil {
 		t.Errorf("%s: %v", f.name, err)
 	}

@@ -14,6 +14,12 @@ type fault struct {
 	do func(a *arena) (hurt []*hosts.Host)
 	// stops says that the fault leaves no majority: nobody can be served while it lasts.
 	stops bool
+	// asks is the host from which /readyz is asked for meanwhile; nil if nobody asks.
+	asks func(a *arena) *hosts.Host
+	// patience is how long the cluster may take to become healthy without help; 0 for the usual time.
+	patience time.Duration
+	// after waits for what else must be well afterwards; it may be nil.
+	after func(a *arena, hurt []*hosts.Host)
 }
 
 // faults are those of every `make test`.

@@ -35,6 +35,7 @@ type Row struct {
 	Lost         int     // of these
 	Seconds      float64 // from the fault's end until all was well
 	Gap          float64 `json:",omitempty"` // seconds: the longest time in which no write was acknowledged that should have been
+	Ready        float64 `json:",omitempty"` // seconds: 99 of 100 questions for /readyz were answered within
 	Seen         string  `json:",omitempty"` // what happened, in a word, where runs of a kind may end in several good ways
 	Commit, Date string
 }
