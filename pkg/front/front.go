@@ -26,6 +26,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/supervise"
 	"github.com/coracle-dev/coracle/pkg/core/version"
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
+	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
 )
 
 // front is one run of coracle server or coracle agent.
@@ -151,11 +152,13 @@ func (f *front) prepare(ctx context.Context) error {
 	}{
 		{"end leftovers", f.endLeftovers},
 		{"check machine", f.checkMachine},
+		{"check version", func() error { return f.serverData(upgrade.CheckData) }},
 		{"join", func() error { return f.join(ctx) }},
 		{"unpack", func() error { return f.unpack(ctx) }},
 		{"make certificates", f.certificates},
 		{"choose users", f.chooseUser},
 		{"write config", f.writeResolved},
+		{"record version", func() error { return f.serverData(upgrade.RecordData) }},
 	}
 	for _, s := range steps {
 		end := f.report.Phase(s.name)

@@ -9,8 +9,10 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/core/supervise"
+	"github.com/coracle-dev/coracle/pkg/core/version"
 	"github.com/coracle-dev/coracle/pkg/diagnose/check"
 	"github.com/coracle-dev/coracle/pkg/machine/host"
 )
@@ -58,4 +60,12 @@ func resolve(role config.Role, args []string) (config.Config, error) {
 		return cfg, exitcode.With(exitcode.Misuse, err)
 	}
 	return cfg, nil
+}
+
+// serverData calls do for the data of a server, and this version.
+func (f *front) serverData(do func(paths.Dirs, string) error) error {
+	if f.cfg.Role == config.Agent {
+		return nil
+	}
+	return do(f.cfg.Dirs, version.Version)
 }

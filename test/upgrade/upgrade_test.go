@@ -36,6 +36,7 @@ func TestUpgrade(t *testing.T) {
 		{"dies after it was ready", dies},
 		{"upgrader and machine die", plugPulled},
 		{"works", works},
+		{"older", func(t *testing.T, s stage.Server) { s.RefusesOlder(t, machines.Bin) }},
 		{"and back", back},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -74,6 +74,9 @@ func (d Dirs) PKI() string { return d.readable("server", "pki") }
 // Etcd is the data directory of the embedded etcd.
 func (d Dirs) Etcd() string { return d.data("server", "etcd") }
 
+// DataVersion has the version that has used the server's data last.
+func (d Dirs) DataVersion() string { return d.data("server", "version") }
+
 // ResetRequest asks etcd to become a cluster of one member at its next start.
 func (d Dirs) ResetRequest() string { return d.readable("server", "reset-quorum.json") }
 

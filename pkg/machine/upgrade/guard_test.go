@@ -353,6 +353,7 @@ func TestThingsOfNewerVersion(t *testing.T) {
 		m.arm(c.change)
 		link := m.dirs.OwnNodes()
 		plant := func() {
+			m.write(m.dirs.DataVersion(), "v1.37.1+coracle.2")
 			if err := errors.Join(os.MkdirAll(filepath.Dir(link), 0o700), os.Symlink("/etc/passwd", link), os.Lchown(link, 60971, 60971)); err != nil {
 				t.Fatal(err)
 			}
@@ -360,8 +361,8 @@ func TestThingsOfNewerVersion(t *testing.T) {
 		plant()
 		never := 1000
 		m.guard(&never, nil)
-		if m.read(m.binary) != "new" || !slices.Equal(m.removed, c.want) {
-			t.Errorf("%s: the %s version runs, and the tables %q were removed", name, m.read(m.binary), m.removed)
+		if m.read(m.binary) != "new" || !slices.Equal(m.removed, c.want) || paths.Exists(m.dirs.DataVersion()) != (c.want == nil) {
+			t.Errorf("%s: the %s version runs, and the tables %q were removed; record of the version: %t", name, m.read(m.binary), m.removed, paths.Exists(m.dirs.DataVersion()))
 		}
 		if _, err := os.Lstat(link); err == nil {
 			t.Errorf("%s: the link of the control plane's user is there", name)

@@ -40,8 +40,14 @@ func Install(t testing.TB, site *machines.Site, name, role string, args ...strin
 	if _, err := os.Stat(filepath.Join(filepath.Dir(hosts.Bin(t)), "next", "coracle")); err != nil {
 		t.Skip("there is no other version to upgrade to: run `make test`, which has scripts/next make one")
 	}
+	return InstallFile(t, site, machines.Bin, name, role, args...)
+}
+
+// InstallFile is Install of an executable on the machine.
+func InstallFile(t testing.TB, site *machines.Site, file, name, role string, args ...string) Server {
+	t.Helper()
 	s := Server{Machine: site.Boot(t, name, machines.Options{})}
-	s.Run(machines.Bin, append([]string{"install", "--", role}, args...)...)
+	s.Run(file, append([]string{"install", "--", role}, args...)...)
 	s.Version = s.Running()
 	return s
 }
