@@ -244,23 +244,28 @@ func (a *arena) alive(since time.Time, all []*hosts.Host) error {
 }
 
 // views returns the load's objects as each server's own API shows them.
-func (a *arena) views(l *load) []map[string]string {
+func (a *arena) views(l *load) (out []map[string]string) {
 	a.t.Helper()
-	var out []map[string]string
 	for _, h := range a.Servers {
-		view := map[string]string{}
-		ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
-		list, err := a.direct[h.Name].CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
-		cancel()
-		if err != nil {
-			a.t.Fatalf("listing what is there after %s, at %s: %v", l.name, h.Name, err)
-		}
-		for _, item := range list.Items {
-			if strings.HasPrefix(item.Name, l.name+"-") {
-				view[item.Name] = item.Data[valueKey]
-			}
-		}
-		out = append(out, view)
+		out = append(out, l.view(a.t, h.Name, a.direct[h.Name]))
 	}
 	return out
+}
+
+// view returns the load's objects as a server shows them.
+func (l *load) view(t *testing.T, server string, set kubernetes.Interface) map[string]string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	list, err := set.CoreV1().ConfigMaps(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatalf("listing what is there after %s, at %s: %v", l.name, server, err)
+	}
+	view := map[string]string{}
+	for _, item := range list.Items {
+		if strings.HasPrefix(item.Name, l.name+"-") {
+			view[item.Name] = item.Data[valueKey]
+		}
+	}
+	return view
 }
