@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -159,12 +160,12 @@ func setProbe(ctx context.Context, loopback *rest.Config) error {
 func awaitHealthy(ctx context.Context, handler http.Handler) error {
 	for _, path := range []string{"/readyz", "/healthz"} {
 		err := lifecycle.Until(ctx, path, func(ctx context.Context) error {
-			answer := httptest.NewRecorder()
-			handler.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
-			if answer.Code != http.StatusOK {
-				return fmt.Errorf("%d %s", answer.Code, answer.Body)
+			answer, err := transport{handler}.RoundTrip(httptest.NewRequestWithContext(ctx, http.MethodGet, path, nil))
+			if err == nil && answer.StatusCode != http.StatusOK {
+				text, _ := io.ReadAll(answer.Body) // it is in memory
+				err = fmt.Errorf("%d %s", answer.StatusCode, text)
 			}
-			return nil
+			return err
 		})
 		if err != nil {
 			return err

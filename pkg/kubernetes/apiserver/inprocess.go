@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"errors"
 	"net/http"
 	"net/http/httptest"
 
@@ -20,10 +21,20 @@ func handlerConfig(handler http.Handler, loopback *rest.Config) *rest.Config {
 	return cfg
 }
 
+var errAborted = errors.New("the API server has given up the request")
+
 type transport struct{ handler http.Handler }
 
-// RoundTrip implements http.RoundTripper.
-func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip implements http.RoundTripper. A handler that gives up an answer which it has begun, as when the request has timed out, panics, and only a
+// server of package http would expect that.
+func (t transport) RoundTrip(req *http.Request) (_ *http.Response, err error) {
+	defer func() {
+		if failure := recover(); failure == http.ErrAbortHandler {
+			err = errAborted
+		} else if failure != nil {
+			panic(failure)
+		}
+	}()
 	req = req.Clone(req.Context())
 	req.RequestURI = req.URL.RequestURI()
 	req.RemoteAddr = "127.0.0.1:0"

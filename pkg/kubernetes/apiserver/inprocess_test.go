@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -36,6 +37,21 @@ func TestInProcess(t *testing.T) {
 	body, _ := io.ReadAll(answer.Body)
 	if want := "POST /api/v1/things?x=1 hello"; answer.StatusCode != http.StatusCreated || string(body) != want {
 		t.Errorf("got %d %q, want 201 %q", answer.StatusCode, body, want)
+	}
+}
+
+// TestAborted: an answer that the handler gives up is an error, not the end of the process.
+func TestAborted(t *testing.T) {
+	handler := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusOK)
+		panic(http.ErrAbortHandler)
+	})
+	client, err := rest.HTTPClientFor(handlerConfig(handler, &rest.Config{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := client.Get("http://in-process/api"); !errors.Is(err, errAborted) {
+		t.Errorf("got %v and the error %v", answer, err)
 	}
 }
 
