@@ -104,6 +104,14 @@ func (h *Host) Data(elem ...string) string {
 // PID is the host's init as this machine sees it; /proc/PID/ns holds the host's namespaces.
 func (h *Host) PID() int { return h.vm.PID() }
 
+// Cgroup is the directory of the host's cgroup v2 as this machine sees it: the processes in it and below it are the host's.
+func (h *Host) Cgroup() string {
+	h.t.Helper()
+	dir, err := h.vm.Unified()
+	h.must(err)
+	return dir
+}
+
 // Path is a file on the host as seen from this machine.
 func (h *Host) Path(name string) string { return h.vm.Path(name) }
 

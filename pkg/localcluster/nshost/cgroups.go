@@ -144,16 +144,24 @@ func (h *Host) Freeze(freeze bool) error {
 	if freeze {
 		state = "1"
 	}
-	for _, hierarchy := range hierarchies() {
-		if hierarchy.fstype != "cgroup2" {
-			continue
-		}
-		if err := os.WriteFile(filepath.Join(hierarchy.dir(h.Cgroup), "cgroup.freeze"), []byte(state), 0o644); err != nil {
-			return fmt.Errorf("freezing: %w", err)
-		}
-		return awaitFrozen(filepath.Join(hierarchy.dir(h.Cgroup), "cgroup.events"), state)
+	dir, err := h.Unified()
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "cgroup.freeze"), []byte(state), 0o644)
 	}
-	return errors.New("freezing: no cgroup v2 hierarchy is mounted")
+	if err != nil {
+		return fmt.Errorf("freezing: %w", err)
+	}
+	return awaitFrozen(filepath.Join(dir, "cgroup.events"), state)
+}
+
+// Unified is the directory of the host's root in the hierarchy of cgroup v2, as this machine sees it.
+func (h *Host) Unified() (string, error) {
+	for _, hierarchy := range hierarchies() {
+		if hierarchy.fstype == "cgroup2" {
+			return hierarchy.dir(h.Cgroup), nil
+		}
+	}
+	return "", errors.New("no cgroup v2 hierarchy is mounted")
 }
 
 // awaitFrozen waits until the kernel reports the state.
