@@ -12,6 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeaddresses"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeready"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
+	"github.com/coracle-dev/coracle/pkg/core/clock"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -25,6 +26,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/flannel"
 	"github.com/coracle-dev/coracle/pkg/network/networkpolicy"
 	"github.com/coracle-dev/coracle/pkg/network/nft"
+	"github.com/coracle-dev/coracle/pkg/runtime/attempts"
 	"github.com/coracle-dev/coracle/pkg/runtime/containerd"
 	"github.com/coracle-dev/coracle/pkg/runtime/drain"
 	"github.com/coracle-dev/coracle/pkg/runtime/imageimport"
@@ -63,6 +65,7 @@ func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder
 	}
 	node := kube.NewOwnNode(creds.reader, cfg.Node.Name)
 
+	g.Add("clock", clock.Steps{})
 	servers := apiBalancer(cfg, gate, report)
 	balancer := g.Add("balancer", servers)
 	cri := g.Add("containerd", containerd.Containerd{
@@ -85,6 +88,7 @@ func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder
 		System: dirs.SystemImages(), User: dirs.Images(), Index: dirs.ImageIndex(), Compared: dirs.ImagesCompared(),
 		Report: func(a []imageimport.Archive) { report.Detail("images", a) },
 	}, cri)
+	g.Add("attempts", attempts.Attempts{Socket: dirs.ContainerdSocket()}, cri)
 	api := g.Add("api", gate, balancer)
 	registered := g.Add("node", node, api)
 	kubeletUser := creds.add(g, cfg, gate, api)

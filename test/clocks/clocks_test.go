@@ -10,8 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/coracle-dev/coracle/pkg/core/clock"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
 )
@@ -130,25 +129,18 @@ func TestClock(t *testing.T) {
 		return nil
 	})
 	stop()
-	fd, err := setWatcher()
+	set, err := clock.Watch(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer fd.Close()
-	if err := announce(os.Getpid()); err != nil {
-		t.Fatal(err)
+	for range 2 {
+		if err := announce(os.Getpid()); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-set:
+		case <-time.After(10 * time.Second):
+			t.Fatal("who waits until the clock is set was not told")
+		}
 	}
-	if n, err := fd.Read(make([]byte, 8)); n != 8 || err != nil {
-		t.Errorf("who waits until the clock is set was told: %d bytes, %v", n, err)
-	}
-}
-
-// setWatcher is a timer that setting the clock cancels.
-func setWatcher() (*os.File, error) {
-	fd, err := unix.TimerfdCreate(unix.CLOCK_REALTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
-	if err != nil {
-		return nil, err
-	}
-	never := unix.ItimerSpec{Value: unix.Timespec{Sec: 1 << 40}}
-	return os.NewFile(uintptr(fd), "timerfd"), unix.TimerfdSettime(fd, unix.TFD_TIMER_ABSTIME|unix.TFD_TIMER_CANCEL_ON_SET, &never, nil)
 }

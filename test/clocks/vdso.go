@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"strings"
@@ -87,13 +86,11 @@ func (v *vdso) set(pid int, off time.Duration) error {
 	return v.write(pid, off, func(mem *os.File, begin int64) error {
 		code := binary.LittleEndian.AppendUint64(bytes.Clone(stub), mark)
 		code = binary.LittleEndian.AppendUint64(code, uint64(off))
-		if _, err := mem.WriteAt(code, begin+v.room); err != nil {
-			return fmt.Errorf("changing the vDSO of process %d: %w", pid, err)
+		_, err := mem.WriteAt(code, begin+v.room)
+		if err == nil {
+			_, err = mem.WriteAt(jump(v.room-v.entry), begin+v.entry)
 		}
-		if _, err := mem.WriteAt(jump(v.room-v.entry), begin+v.entry); err != nil {
-			return fmt.Errorf("changing the vDSO of process %d: %w", pid, err)
-		}
-		return nil
+		return err
 	})
 }
 
@@ -115,14 +112,19 @@ func (v *vdso) write(pid int, off time.Duration, change func(mem *os.File, begin
 	defer mem.Close()
 	at := begin + v.room + int64(len(stub))
 	found := make([]byte, 8)
-	switch _, err := mem.ReadAt(found, at); {
-	case errors.Is(err, io.EOF): // it is ending, or begins another program
-		return errNoVDSO
+	_, err = mem.ReadAt(found, at)
+	switch {
 	case err != nil:
-		return fmt.Errorf("reading the vDSO of process %d: %w", pid, err)
-	case binary.LittleEndian.Uint64(found) != mark:
-		return change(mem, begin)
+	case binary.LittleEndian.Uint64(found) == mark:
+		_, err = mem.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(off)), at+8)
+	default:
+		err = change(mem, begin)
 	}
-	_, err = mem.WriteAt(binary.LittleEndian.AppendUint64(nil, uint64(off)), at+8)
-	return err
+	if err == nil {
+		return nil
+	}
+	if now, _, gone := mapped(pid); gone != nil || now != begin { // it ended, or began another program
+		return errNoVDSO
+	}
+	return fmt.Errorf("changing the vDSO of process %d: %w", pid, err)
 }

@@ -17,11 +17,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/transport"
 
 	"github.com/coracle-dev/coracle/test/hosts"
 )
 
 func TestMain(m *testing.M) {
+	transport.CertCallbackRefreshDuration = time.Second // clients notice at once that the administrator's certificate was renewed
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(devNull{}, devNull{}, devNull{}))
 	os.Exit(hosts.Main(m))
 }

@@ -5,16 +5,13 @@ package certificates
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/sirupsen/logrus"
-	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
+	"github.com/coracle-dev/coracle/pkg/core/clock"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
@@ -42,7 +39,7 @@ type Renewal struct {
 func (r Renewal) Run(ctx context.Context, ready func()) error {
 	log := logger(r.Log, "certificates")
 	if r.clockSet == nil {
-		set, err := watchClock(ctx)
+		set, err := clock.Watch(ctx)
 		if err != nil {
 			log.WithError(err).Debug("checking once a day only")
 		}
@@ -108,7 +105,7 @@ func (r AgentRenewal) Run(ctx context.Context, ready func()) error {
 	select {
 	case <-r.Reachable:
 		if r.clockSet == nil {
-			r.clockSet, _ = watchClock(ctx) // else an error is noticed within a day
+			r.clockSet, _ = clock.Watch(ctx) // else an error is noticed within a day
 		}
 		repeat(ctx, r.clockSet, func() time.Duration { return r.pass(ctx, logger(r.Log, "node-certificate")) })
 	case <-ctx.Done():
@@ -139,36 +136,4 @@ func (r AgentRenewal) pass(ctx context.Context, log logrus.FieldLogger) time.Dur
 		return sleepAfterErr
 	}
 	return min(max(time.Until(due), sleepAfterErr), longestSleep)
-}
-
-// watchClock sends whenever the machine's clock is set, until ctx is done.
-func watchClock(ctx context.Context) (<-chan struct{}, error) {
-	fd, err := unix.TimerfdCreate(unix.CLOCK_REALTIME, unix.TFD_CLOEXEC|unix.TFD_NONBLOCK)
-	if err != nil {
-		return nil, fmt.Errorf("making a timer that watches the clock: %w", err)
-	}
-	// The timer never fires. Setting the clock cancels it, which makes it readable (TFD_TIMER_CANCEL_ON_SET).
-	never := unix.ItimerSpec{Value: unix.Timespec{Sec: 1 << 40}}
-	if err := unix.TimerfdSettime(fd, unix.TFD_TIMER_ABSTIME|unix.TFD_TIMER_CANCEL_ON_SET, &never, nil); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("starting a timer that watches the clock: %w", err)
-	}
-	timer := os.NewFile(uintptr(fd), "timerfd")
-	stop := context.AfterFunc(ctx, func() { timer.Close() })
-	set := make(chan struct{}, 1)
-	go func() {
-		defer stop()
-		defer timer.Close()
-		buf := make([]byte, 8)
-		for {
-			if _, err := timer.Read(buf); !errors.Is(err, unix.ECANCELED) {
-				return
-			}
-			select {
-			case set <- struct{}{}:
-			default: // a notification is pending
-			}
-		}
-	}()
-	return set, nil
 }

@@ -18,6 +18,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/coracle-dev/coracle/pkg/core/clock"
 )
 
 // PEM block types.
@@ -35,18 +37,16 @@ const (
 const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	leafLife      = 365 * 24 * time.Hour
-	backdate      = time.Hour // because the clocks of a cluster's machines differ
+	// backdate is because the clocks of a cluster's machines differ, and because one that was wrong is set back.
+	backdate = 30 * 24 * time.Hour
 )
 
-// clockFloor is a time in the past. A board without a battery boots in 1970; certificates that it signs before it learns the time must
-// still be valid then.
-var clockFloor = time.Date(2026, time.November, 1, 0, 0, 0, 0, time.UTC)
-
-// validity is the period for a certificate that is issued now.
+// validity is the period for a certificate that is issued now. A board without a battery boots in 1970; a certificate that it signs before
+// it learns the time is still valid then.
 func validity(now time.Time, life time.Duration) (notBefore, notAfter time.Time) {
 	notBefore, from := now.Add(-backdate), now
-	if from.Before(clockFloor) {
-		from = clockFloor
+	if from.Before(clock.Floor) {
+		from = clock.Floor
 	}
 	return notBefore.UTC(), from.Add(life).UTC()
 }

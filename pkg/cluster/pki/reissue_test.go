@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/core/clock"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 )
 
@@ -164,7 +165,7 @@ func TestWithoutAClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ensureAll(t, cfg)
 		checkAll(t, cfg)
-		time.Sleep(clockFloor.Add(200 * 24 * time.Hour).Sub(time.Now()))
+		time.Sleep(clock.Floor.Add(200 * 24 * time.Hour).Sub(time.Now()))
 		checkAll(t, cfg)
 		ensureAll(t, cfg)
 		checkAll(t, cfg)
@@ -179,7 +180,7 @@ func TestWithoutAClock(t *testing.T) {
 		checkAll(t, cfg)
 	})
 	synctest.Test(t, func(t *testing.T) {
-		time.Sleep(clockFloor.Add(authorityLife + time.Hour).Sub(time.Now()))
+		time.Sleep(clock.Floor.Add(authorityLife + time.Hour).Sub(time.Now()))
 		if _, err := EnsureServer(cfg); err == nil || !strings.Contains(err.Error(), "expired on 2036-10-") {
 			t.Errorf("got %v", err)
 		}

@@ -16,11 +16,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	certutil "k8s.io/client-go/util/cert"
 
+	"github.com/coracle-dev/coracle/pkg/core/clock"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
-// currentCert is the kubelet's file, in its certificate directory, with the certificate and key in use.
-const currentCert = "kubelet-client-current.pem"
+// The kubelet's files, in its certificate directory, with the certificates and keys in use.
+const (
+	currentCert = "kubelet-client-current.pem"
+	servingCert = "kubelet-server-current.pem"
+)
 
 // Identity is a component that is ready when the kubelet has a client certificate, for components that use the certificate.
 type Identity struct {
@@ -102,6 +106,20 @@ func (k Kubelet) forgetCertificate(end chan<- error) {
 	end <- errors.New("the API server does not know the key of its client certificate, as after a restore: it starts again and requests another one")
 }
 
+// removeEarly removes a serving certificate that is not valid yet, because the clock was set back: its signer dates it back by five minutes only.
+// The kubelet then requests another one. In a year that is certainly wrong nobody could issue one that stays valid.
+func (k Kubelet) removeEarly() error {
+	file := filepath.Join(k.PKI, servingCert)
+	pair, err := tls.LoadX509KeyPair(file, file)
+	if now := time.Now(); err != nil || now.Before(clock.Floor) || !now.Before(pair.Leaf.NotBefore) {
+		return nil // the kubelet looks after it
+	}
+	if err := os.Remove(file); err != nil {
+		return fmt.Errorf("removing a serving certificate that is not valid yet: %w", err)
+	}
+	return nil
+}
+
 // checkCertificate returns why a certificate cannot be used, nil if it can.
 func (k Kubelet) checkCertificate(file string) error {
 	pair, err := tls.LoadX509KeyPair(file, file)
@@ -114,7 +132,7 @@ func (k Kubelet) checkCertificate(file string) error {
 	}
 	cert := pair.Leaf
 	options := x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
-	if time.Now().Before(cert.NotBefore) { // the clock of this machine is wrong, and will be corrected
+	if now := time.Now(); now.Before(cert.NotBefore) && now.Before(clock.Floor) { // the clock is wrong, and will be corrected
 		options.CurrentTime = cert.NotBefore
 	}
 	if _, err := cert.Verify(options); err != nil {

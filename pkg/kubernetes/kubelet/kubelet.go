@@ -71,6 +71,9 @@ func (k Kubelet) Run(ctx context.Context, ready func()) error {
 			return fmt.Errorf("making a directory of the kubelet: %w", err)
 		}
 	}
+	if err := k.removeEarly(); err != nil {
+		return err
+	}
 	deps, err := app.UnsecuredDependencies(ctx, server, utilfeature.DefaultFeatureGate)
 	if err != nil {
 		return fmt.Errorf("making its dependencies: %w", err)

@@ -1,0 +1,181 @@
+package faults
+
+import (
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/clocks"
+	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
+	"github.com/coracle-dev/coracle/test/verdicts"
+)
+
+// timed is a cluster whose hosts have clocks of their own. It has a pod on each node.
+type timed struct {
+	*arena
+	clocks map[string]*clocks.Clock // by host
+	random *rand.Rand
+}
+
+// newTimed makes a cluster in which all clocks show the same time at first.
+func newTimed(t *testing.T, servers, agents int, at time.Time) *timed {
+	x := &timed{clocks: map[string]*clocks.Clock{}}
+	x.arena = newArenaOf(t, hosts.Plan{Servers: servers, Agents: agents, Images: true, Clocks: true}, func(h *hosts.Host) {
+		c := x.clocks[h.Name]
+		if c == nil {
+			c = clocks.New(t)
+			c.Set(at)
+			x.clocks[h.Name] = c
+		}
+		c.Give(h)
+	})
+	x.Servers[0].Apply(`{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: app}, spec: {selector: {matchLabels: {app: app}}, template: {
+		metadata: {labels: {app: app}}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: "coracle.test/busybox:1", command: [sh, -c, "trap exit TERM; sleep 99999 & wait"]}]}}}}`)
+	x.await("a pod runs on each node", func() error { return x.podsRun(nil) })
+	return x
+}
+
+// anyOrder calls do for all hosts at once, or for one after the other.
+func (x *timed) anyOrder(do func(h *hosts.Host)) {
+	all := x.Hosts()
+	x.random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	apart := time.Duration(x.random.IntN(2)) * time.Second
+	for i, h := range all {
+		if i > 0 && apart > 0 {
+			pause(x.random, 5*apart)
+		}
+		do(h)
+		x.t.Logf("%s: it is %s", h.Name, x.clocks[h.Name].Now().UTC().Format(time.DateTime))
+	}
+}
+
+// clockFault is a kind of trouble with clocks.
+type clockFault struct {
+	servers, agents int
+	began           time.Time // what the clocks show at first, now if it is zero
+	do              func(x *timed)
+}
+
+// day is how far clocks jump.
+const day = 24 * time.Hour
+
+// clockFaults are the kinds by name.
+func clockFaults() map[string]clockFault {
+	jump := func(by time.Duration) func(*timed) {
+		return func(x *timed) { x.anyOrder(func(h *hosts.Host) { x.clocks[h.Name].Jump(by) }) }
+	}
+	return map[string]clockFault{
+		"starts-in-1970": {servers: 1, agents: 1, do: startsIn1970},
+		"fresh-in-1970":  {servers: 1, agents: 1, began: clocks.Epoch, do: timeArrives},
+		"day-forward":    {servers: 1, agents: 1, do: jump(day)},
+		"day-back":       {servers: 1, agents: 1, do: jump(-day)},
+		"13-months-off":  {servers: 1, agents: 1, do: monthsOff},
+		"drift":          {servers: 3, agents: 1, do: drift},
+	}
+}
+
+// startsIn1970 boots machines without a battery for their clocks: the server, and often the agent too.
+func startsIn1970(x *timed) {
+	booted := x.Hosts()
+	if x.random.IntN(3) == 0 {
+		booted = x.Servers
+	}
+	for _, h := range booted {
+		x.kill(h)
+		x.clocks[h.Name].Set(clocks.Epoch)
+	}
+	x.boot(booted...)
+	pause(x.random, 20*time.Second)
+	timeArrives(x)
+}
+
+// timeArrives sets all clocks right.
+func timeArrives(x *timed) {
+	x.anyOrder(func(h *hosts.Host) { x.clocks[h.Name].Set(time.Now()) })
+}
+
+// monthsOff turns all machines off for 13 months, longer than certificates are valid. The agent has no token any more.
+func monthsOff(x *timed) {
+	for _, h := range x.Agents {
+		if err := os.Remove(h.Path("/etc/coracle/token")); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+	for _, h := range x.Hosts() {
+		x.kill(h)
+		x.clocks[h.Name].Jump(13 * 30 * day)
+	}
+	x.boot(x.Hosts()...)
+}
+
+// drift lets the clocks of all machines go apart, by up to two minutes and while clients work, and sets them right.
+func drift(x *timed) {
+	var stops []func()
+	for _, h := range x.Hosts() {
+		c := x.clocks[h.Name]
+		c.Jump(time.Duration(x.random.IntN(240)-120) * time.Second)
+		stops = append(stops, c.Slew(time.Duration(x.random.IntN(1000)-500)*time.Millisecond))
+	}
+	x.awaitServed()
+	<-time.After(20 * time.Second) // in which they go on
+	for _, stop := range stops {
+		stop()
+	}
+	x.awaitServed()
+	timeArrives(x)
+}
+
+// limit is the time in which all must be well again.
+const limit = 2 * time.Minute
+
+// TestClocks gives the machines of a cluster wrong clocks while clients write, and sets them right.
+func TestClocks(t *testing.T) {
+	slots.Take(t)
+	hosts.Bin(t)
+	all := clockFaults()
+	kinds := []string{"day-back", "starts-in-1970"}
+	if verdicts.Long() {
+		kinds = []string{"day-back", "starts-in-1970", "day-forward", "fresh-in-1970", "13-months-off", "drift"}
+	}
+	if list := os.Getenv("CORACLE_TEST_FAULTS"); list != "" {
+		kinds = slices.DeleteFunc(strings.Fields(list), func(k string) bool { _, ok := all[k]; return !ok })
+	}
+	var x *timed
+	verdicts.Class{Name: "clock", Kinds: kinds, Short: 1, Long: 5}.Each(t, func(sub *testing.T, kind string, seed uint64, row *verdicts.Row) {
+		f := all[kind]
+		if x != nil && (verdicts.Long() || x.broken) {
+			x.end() // each has a new cluster, with certificates of these clocks
+			x = nil
+		}
+		if x == nil {
+			began := f.began
+			if began.IsZero() {
+				began = time.Now()
+			}
+			x = newTimed(t, f.servers, f.agents, began)
+		}
+		x.t, x.broken = sub, true // until all is well
+		x.random = rand.New(rand.NewPCG(seed, uint64(len(kind))))
+		var before map[string]string
+		var ended time.Time
+		v := x.suffer(sub, fault{name: "clock-" + kind, stops: true, do: func(*arena) []*hosts.Host {
+			f.do(x)
+			before, ended = x.renewals(), time.Now()
+			return nil
+		}}, normal)
+		row.Acknowledged, row.Lost, row.Gap = v.acknowledged, len(v.lost), v.gap.Seconds()
+		for _, problem := range v.problems() {
+			sub.Error(problem)
+		}
+		x.well(before)
+		row.Seconds = time.Since(ended).Seconds()
+		if took := time.Since(ended); took > limit {
+			sub.Errorf("all was well again after %s, of at most %s", short(took), limit)
+		}
+		x.broken = sub.Failed()
+	})
+}
