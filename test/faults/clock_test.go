@@ -141,13 +141,14 @@ func TestClocks(t *testing.T) {
 	if verdicts.Long() {
 		kinds = []string{"day-back", "starts-in-1970", "day-forward", "fresh-in-1970", "13-months-off", "drift"}
 	}
-	if list := os.Getenv("CORACLE_TEST_FAULTS"); list != "" {
+	list := os.Getenv("CORACLE_TEST_FAULTS")
+	if list != "" {
 		kinds = slices.DeleteFunc(strings.Fields(list), func(k string) bool { _, ok := all[k]; return !ok })
 	}
 	var x *timed
 	verdicts.Class{Name: "clock", Kinds: kinds, Short: 1, Long: 5}.Each(t, func(sub *testing.T, kind string, seed uint64, row *verdicts.Row) {
 		f := all[kind]
-		if x != nil && (verdicts.Long() || x.broken) {
+		if x != nil && (verdicts.Long() || list != "" || x.broken) {
 			x.end() // each has a new cluster, with certificates of these clocks
 			x = nil
 		}

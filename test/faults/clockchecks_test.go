@@ -68,8 +68,8 @@ func (x *timed) podsRun(former map[string]corev1.Pod) error {
 	return nil
 }
 
-// well waits until each kubelet has been heard of since before, programs can be run in all pods, their tokens are valid, and pods that are
-// deleted are replaced.
+// well waits until each kubelet has been heard of since before, the tokens of all pods are valid, programs can be run in them, and containers
+// and pods that end are replaced.
 func (x *timed) well(before map[string]string) {
 	x.t.Helper()
 	x.await("all kubelets are heard of", func() error {
@@ -86,37 +86,34 @@ func (x *timed) well(before map[string]string) {
 	if err != nil {
 		x.t.Fatal(err)
 	}
-	for _, p := range former {
-		x.await("a program can be run in the pod on "+p.Spec.NodeName, func() error {
-			_, err := x.Servers[0].TryCoracle("kubectl", "exec", p.Name, "--", "true")
-			return err
-		})
-	}
 	for _, h := range x.Hosts() {
 		x.await("the pods' tokens on "+h.Name+" are valid", func() error { return x.tokens(ctx, h) })
 	}
-	x.await("containers that end are started again", func() error { return x.restarts(former) })
+	for _, p := range former {
+		x.await("the container on "+p.Spec.NodeName+" was ended", func() error { return x.endContainer(p) })
+	}
+	x.await("containers that have ended were started again", func() error { return x.restarted(former) })
 	if err := x.direct[x.Servers[0].Name].CoreV1().Pods("default").DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		x.t.Fatal(err)
 	}
 	x.await("pods are replaced", func() error { return x.podsRun(former) })
 }
 
-// restarts returns an error unless the containers of all pods were started again since the former ones were listed. It ends those that were not.
-func (x *timed) restarts(former map[string]corev1.Pod) error {
+// endContainer ends the container of a pod.
+func (x *timed) endContainer(p corev1.Pod) error {
+	_, err := x.Servers[0].TryCoracle("kubectl", "exec", p.Name, "--", "kill", "1")
+	return err
+}
+
+// restarted returns an error unless the containers of all pods were started again since the pods were listed.
+func (x *timed) restarted(former map[string]corev1.Pod) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	now, err := x.pods(ctx)
-	if err != nil {
-		return err
-	}
 	for uid, p := range former {
-		was, is := p.Status.ContainerStatuses[0], now[uid].Status.ContainerStatuses
-		if len(is) == 0 || is[0].RestartCount == was.RestartCount {
-			_, err = x.Servers[0].TryCoracle("kubectl", "exec", p.Name, "--", "kill", "1")
-			err = errors.Join(err, fmt.Errorf("the container on %s was not started again", p.Spec.NodeName))
-		} else if !is[0].Ready {
-			err = errors.Join(err, fmt.Errorf("the container on %s is not ready again", p.Spec.NodeName))
+		is := now[uid].Status.ContainerStatuses
+		if err == nil && (len(is) == 0 || is[0].RestartCount == p.Status.ContainerStatuses[0].RestartCount || !is[0].Ready) {
+			err = fmt.Errorf("the container on %s was not started again", p.Spec.NodeName)
 		}
 	}
 	return err
