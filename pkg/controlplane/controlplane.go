@@ -16,7 +16,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeadmission"
 	"github.com/coracle-dev/coracle/pkg/cluster/noderoles"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
-	"github.com/coracle-dev/coracle/pkg/core/clock"
+	"github.com/coracle-dev/coracle/pkg/core/clocksteps"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
@@ -43,7 +43,7 @@ func add(g *lifecycle.Group, cfg config.Config, report *state.Recorder) (*leader
 		return nil, err
 	}
 
-	g.Add("clock", clock.Steps{})
+	g.Add("clock", clocksteps.Steps{})
 	data := addStorage(g, cfg)
 	joins, err := newJoinEndpoint(cfg)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeaddresses"
 	"github.com/coracle-dev/coracle/pkg/cluster/nodeready"
 	"github.com/coracle-dev/coracle/pkg/core/addon"
-	"github.com/coracle-dev/coracle/pkg/core/clock"
+	"github.com/coracle-dev/coracle/pkg/core/clocksteps"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/footprint"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -65,7 +65,7 @@ func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder
 	}
 	node := kube.NewOwnNode(creds.reader, cfg.Node.Name)
 
-	g.Add("clock", clock.Steps{})
+	g.Add("clock", clocksteps.Steps{})
 	servers := apiBalancer(cfg, gate, report)
 	balancer := g.Add("balancer", servers)
 	cri := g.Add("containerd", containerd.Containerd{

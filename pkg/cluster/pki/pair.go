@@ -51,9 +51,9 @@ func validity(now time.Time, life time.Duration) (notBefore, notAfter time.Time)
 	return notBefore.UTC(), from.Add(life).UTC()
 }
 
-// renewAt is the time when two thirds of a certificate's validity have passed.
+// renewAt is the time when two thirds of a certificate's life have passed, without what it is dated back.
 func renewAt(c *x509.Certificate) time.Time {
-	return c.NotBefore.Add(c.NotAfter.Sub(c.NotBefore) / 3 * 2)
+	return c.NotAfter.Add(-min(c.NotAfter.Sub(c.NotBefore), leafLife) / 3)
 }
 
 // pair is a certificate and its key.
