@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -32,9 +33,9 @@ type Disk struct {
 	at     string       // where it is mounted
 }
 
-// New makes a disk of the given size in MiB, and removes it when the test ends. The test is skipped where there is no FUSE or no loop
-// device.
-func New(t testing.TB, mib int64) *Disk {
+// New makes a disk of the given size in MiB, and removes it when the test ends. options are further ones of mkfs.ext4. The test is
+// skipped where there is no FUSE or no loop device.
+func New(t testing.TB, mib int64, options ...string) *Disk {
 	t.Helper()
 	for _, need := range []string{"/dev/fuse", "/dev/loop-control"} {
 		if _, err := os.Stat(need); err != nil || os.Geteuid() != 0 {
@@ -52,7 +53,7 @@ func New(t testing.TB, mib int64) *Disk {
 		_ = backing.Close()
 	})
 	err = backing.Truncate(mib << 20)
-	d.run("mkfs.ext4", "-q", "-m", "0", "-E", "lazy_itable_init=0,nodiscard", backing.Name())
+	d.run("mkfs.ext4", slices.Concat([]string{"-q", "-m", "0", "-E", "lazy_itable_init=0,nodiscard"}, options, []string{backing.Name()})...)
 	if err = errors.Join(err, os.Remove(backing.Name())); err != nil { // it lives as long as it is open
 		t.Fatalf("making a disk: %v", err)
 	}
@@ -68,7 +69,8 @@ func (d *Disk) run(name string, args ...string) string {
 	return string(bytes.TrimSpace(out))
 }
 
-// Mount plugs the disk in and mounts it at a directory, as a machine does that boots: ext4 replays its journal.
+// Mount plugs the disk in and mounts it at a directory, as a machine does that boots: e2fsck replays the journal, and looks at all of the
+// file system if the kernel has noted an error.
 func (d *Disk) Mount(dir string) {
 	d.t.Helper()
 	d.store.set(func(s *store) { s.off = false })
@@ -82,6 +84,13 @@ func (d *Disk) Mount(dir string) {
 		d.t.Fatalf("plugging a disk in: %v", err)
 	}
 	d.loop = d.run("losetup", "--find", "--show", filepath.Join(d.dir, fileName))
+	// 1 and 2 are errors that were corrected; more needs a person, on any machine.
+	if out, err := exec.Command("e2fsck", "-p", d.loop).CombinedOutput(); err != nil {
+		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() > 2 {
+			d.t.Fatalf("the file system is damaged: %v: %s", err, out)
+		}
+		d.t.Logf("e2fsck: %s", bytes.TrimSpace(out))
+	}
 	d.run("mount", "-t", "ext4", d.loop, dir)
 	d.at = dir
 }
@@ -148,14 +157,45 @@ func (d *Disk) FailWrite(n, many int) {
 // FailFlush fails the n-th flush from now on with EIO.
 func (d *Disk) FailFlush(n int) { d.store.set(func(s *store) { s.failFlush = s.flushes + n }) }
 
+// FillUp lets the n-th write from now on and all after it fail with ENOSPC where they need blocks that were never written: a thin disk
+// whose pool is full.
+func (d *Disk) FillUp(n int) { d.store.set(func(s *store) { s.full = s.writes + n }) }
+
+// Sync flushes all that was written.
+func (d *Disk) Sync() {
+	d.t.Helper()
+	dir, err := os.Open(d.at)
+	if err == nil {
+		err = errors.Join(unix.Syncfs(int(dir.Fd())), dir.Close())
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// Abort makes the file system read-only, as the kernel does after an error of the disk: only Unplug and Mount help.
+func (d *Disk) Abort() {
+	d.t.Helper()
+	d.run("mount", "-o", "remount,abort", d.at)
+}
+
+// ReadOnly reports whether the kernel has given up writing the file system after an error.
+func (d *Disk) ReadOnly() bool {
+	f, err := os.CreateTemp(d.at, ".probe-") // each time a new file: opening an old one needs no write
+	if err == nil {
+		_ = errors.Join(f.Close(), os.Remove(f.Name()))
+	}
+	return errors.Is(err, unix.EROFS)
+}
+
 // Stall lets no flush end for that long.
 func (d *Disk) Stall(duration time.Duration) {
 	d.store.set(func(s *store) { s.stall = time.Now().Add(duration) })
 }
 
-// Heal ends what FailWrite, FailFlush and Stall began.
+// Heal ends what FailWrite, FailFlush, FillUp and Stall began.
 func (d *Disk) Heal() {
-	d.store.set(func(s *store) { s.failFrom, s.failTo, s.failFlush, s.stall = 0, 0, 0, time.Time{} })
+	d.store.set(func(s *store) { s.failFrom, s.failTo, s.failFlush, s.full, s.stall = 0, 0, 0, 0, time.Time{} })
 }
 
 // Counts are the numbers of writes and flushes so far, and of those that were failed on purpose.

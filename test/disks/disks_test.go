@@ -72,7 +72,33 @@ func TestDisk(t *testing.T) {
 	if err := write(t, filepath.Join(dir, "fails"), "text", true); err == nil {
 		t.Error("a failed flush was not reported")
 	}
-	if _, _, failed := d.Counts(); failed < 2 {
+	_, _, failed := d.Counts()
+	if failed < 2 {
 		t.Errorf("only %d requests were failed", failed)
+	}
+	d.Heal()
+	d.Unplug()
+	d.Mount(dir)
+
+	d.FillUp(1)
+	old, err := os.OpenFile(safe, os.O_WRONLY, 0)
+	if err == nil {
+		_, err = old.WriteAt([]byte("fresh"), 0)
+	}
+	if err := errors.Join(err, old.Sync(), old.Close()); err != nil {
+		t.Errorf("overwriting blocks of a full thin disk: %v", err)
+	}
+	err = write(t, filepath.Join(dir, "more"), string(make([]byte, 8<<20)), true)
+	if _, _, now := d.Counts(); err == nil || now == failed {
+		t.Errorf("new blocks of a full thin disk: %v, %d requests failed", err, now-failed)
+	}
+	d.Heal()
+	d.Unplug()
+	d.Mount(dir)
+	if d.ReadOnly() {
+		t.Error("it is read-only after a restart")
+	}
+	if d.Abort(); !d.ReadOnly() {
+		t.Error("it is not read-only after Abort")
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hanwen/go-fuse/v2/fs"
 	"github.com/hanwen/go-fuse/v2/fuse"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -35,6 +36,7 @@ type store struct {
 
 	failFrom, failTo int       // the writes with these numbers fail
 	failFlush        int       // the flush with this number fails
+	full             int       // from the write with this number on there is no room for new blocks
 	stall            time.Time // flushes wait until then
 }
 
@@ -117,6 +119,10 @@ func (s *store) write(data []byte, at int64) (n int, err error) {
 		s.failed++
 		return 0, syscall.EIO
 	}
+	if 0 < s.full && s.full <= s.writes && !s.allocated(at, int64(len(data))) {
+		s.failed++
+		return 0, syscall.ENOSPC
+	}
 	for n < len(data) && at < s.size {
 		number := at / blockSize
 		b, err := s.block(number)
@@ -131,6 +137,19 @@ func (s *store) write(data []byte, at int64) (n int, err error) {
 		return n, s.persist()
 	}
 	return n, nil
+}
+
+// allocated reports whether all blocks of a range were written before: the others are holes of the file.
+func (s *store) allocated(at, size int64) bool {
+	for n := at / blockSize; n*blockSize < at+size; n++ {
+		if s.dirty[n] != nil {
+			continue
+		}
+		if found, err := unix.Seek(int(s.file.Fd()), n*blockSize, unix.SEEK_DATA); err != nil || found >= (n+1)*blockSize {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *store) flush(ctx context.Context) error {

@@ -126,7 +126,7 @@ func TestFailingDisk(t *testing.T) {
 		r.disk.Heal()
 		r.ended = time.Now()
 		row.Seen = "went on"
-		if r.readOnly() || r.await(3*time.Second) != nil {
+		if r.disk.ReadOnly() || r.await(3*time.Second) != nil {
 			row.Seen = "after a reboot"
 			r.cut()
 		} else if r.starts > 1 {

@@ -2,7 +2,6 @@ package durability
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -195,13 +194,4 @@ func (m *machine) await(within time.Duration) error {
 			return fmt.Errorf("the member does not answer within %s: %w", within, err)
 		}
 	}
-}
-
-// readOnly reports whether the kernel has given up writing the file system after an error: only a restart of the machine helps.
-func (m *machine) readOnly() bool {
-	f, err := os.Create(filepath.Join(m.dir, "probe"))
-	if err == nil {
-		_ = f.Close()
-	}
-	return errors.Is(err, syscall.EROFS)
 }

@@ -19,7 +19,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/transport"
 
+	"github.com/coracle-dev/coracle/test/disks"
 	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/verdicts"
 )
 
 func TestMain(m *testing.M) {
@@ -47,19 +49,30 @@ type arena struct {
 	load    *load                           // the current load
 	random  *rand.Rand                      // what faults choose
 	broken  bool                            // the cluster may be unwell: the next run takes a new one
+	disk    *disks.Disk                     // of the last server, in the long part
 }
 
 // diskMiB is the size of the last server's disk, which one of the faults fills.
 const diskMiB = 1400
 
 func newArena(t *testing.T, servers, agents int) *arena {
+	var disk *disks.Disk
+	if verdicts.Long() && servers > 1 {
+		disk = disks.New(t, diskMiB)
+	}
 	limited := false
-	return newArenaOf(t, hosts.Plan{Servers: servers, Agents: agents}, func(h *hosts.Host) {
+	a := newArenaOf(t, hosts.Plan{Servers: servers, Agents: agents}, func(h *hosts.Host) {
 		if h.Name == fmt.Sprintf("server-%d", servers) && servers > 1 && !limited {
 			limited = true
+			if disk != nil {
+				h.Insert(disk)
+				return
+			}
 			h.LimitDisk(diskMiB)
 		}
 	})
+	a.disk = disk
+	return a
 }
 
 // newArenaOf makes the cluster of a plan; prepare is called for every host after each boot.
@@ -72,6 +85,17 @@ func newArenaOf(t *testing.T, plan hosts.Plan, prepare func(*hosts.Host)) *arena
 	a.Cluster = hosts.NewCluster(t, plan)
 	for _, h := range a.Hosts() {
 		a.gates[h.Name] = &gate{}
+	}
+	if !plan.Stopped {
+		a.connect()
+	}
+	return a
+}
+
+// connect makes the clients.
+func (a *arena) connect() {
+	a.t.Helper()
+	for _, h := range a.Hosts() {
 		config, err := a.Config(h, hosts.Balancer)
 		if err == nil {
 			var c *client
@@ -82,11 +106,10 @@ func newArenaOf(t *testing.T, plan hosts.Plan, prepare func(*hosts.Host)) *arena
 			a.direct[h.Name], err = a.Client(h, hosts.OwnAPI)
 		}
 		if err != nil {
-			t.Fatal(err)
+			a.t.Fatal(err)
 		}
 	}
 	slices.Reverse(a.clients) // the agent's first
-	return a
 }
 
 // plug unplugs a host's cable: the others get no packet from it, not even about the end of its connections.

@@ -81,21 +81,51 @@ func (a *arena) awaitLeaderless(h *hosts.Host) {
 	})
 }
 
-// awaitOtherControllers waits until another host than the given one leads the controllers, which have one Lease together.
+// controllers is the identity of who leads the controllers, which have one Lease together, as another server than the given one says.
+func (a *arena) controllers(h *hosts.Host) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	lease, err := a.direct[a.others(h)[0].Name].CoordinationV1().Leases("kube-system").Get(ctx, "coracle-control-plane", metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	if lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return "", errors.New("nobody leads the controllers")
+	}
+	return *lease.Spec.HolderIdentity, nil
+}
+
+// awaitOtherControllers waits until another host than the given one leads the controllers.
 func (a *arena) awaitOtherControllers(h *hosts.Host) {
 	a.t.Helper()
 	a.await("another host than "+h.Name+" leads the controllers", func() error {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-		defer cancel()
-		lease, err := a.direct[a.others(h)[0].Name].CoordinationV1().Leases("kube-system").Get(ctx, "coracle-control-plane", metav1.GetOptions{})
-		if err != nil {
+		holder, err := a.controllers(h)
+		if err == nil && strings.Contains(holder, h.Name) {
+			err = fmt.Errorf("%s leads the controllers", h.Name)
+		}
+		return err
+	})
+}
+
+// leadControllers makes a server lead the controllers: those that lead are restarted until it does.
+func (a *arena) leadControllers(h *hosts.Host) {
+	a.t.Helper()
+	a.await(h.Name+" leads the controllers", func() error {
+		holder, err := a.controllers(h)
+		if err != nil || strings.Contains(holder, h.Name) {
 			return err
 		}
-		if holder := lease.Spec.HolderIdentity; holder == nil || *holder == "" || strings.Contains(*holder, h.Name) {
-			return fmt.Errorf("%s leads the controllers", h.Name)
+		for _, o := range a.others(h) {
+			if strings.Contains(holder, o.Name) {
+				a.killChild(o, "control-plane")
+				a.awaitOtherControllers(o)
+			}
 		}
-		return nil
+		return fmt.Errorf("%s led the controllers", holder)
 	})
+	if _, err := a.healed(time.Time{}, nil, patience); err != nil {
+		a.t.Error(err)
+	}
 }
 
 // awaitStart waits until the control plane on a host, which was killed, answers, or was started so often that it cannot.

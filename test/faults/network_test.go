@@ -8,8 +8,8 @@ import (
 
 // networkFaults are those that only the network has. `make test` has the first.
 var networkFaults = []fault{
-	{name: "idle-connections", do: idleConnections, asks: theAgent},
 	{name: "reorder", do: reordered, asks: theAgent},
+	{name: "idle-connections", do: idleConnections, asks: theAgent},
 	{name: "duplicate", do: duplicated, asks: theAgent},
 	{name: "loss", do: lossy, asks: theAgent},
 	{name: "node-longer-than-a-certificate", do: nodeOutlives, asks: theFirstServer, after: renewed, patience: patienceOfOutlived},

@@ -76,6 +76,9 @@ func (a *arena) suffer(t *testing.T, f fault, p pace) verdict {
 	if err != nil {
 		t.Fatalf("%s: the cluster is not whole %s after: %v", f.name, patience, err)
 	}
+	if f.undone != nil {
+		ops = f.undone(l.seen.began, ops)
+	}
 	v := check(ops, a.views(l)...)
 	v.whole, v.ready = whole.Sub(mended), ready
 	since := map[string]time.Duration{} // by host: when it should be served

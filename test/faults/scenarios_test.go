@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"strings"
 	"time"
 
 	"github.com/coracle-dev/coracle/test/hosts"
@@ -20,6 +21,8 @@ type fault struct {
 	patience time.Duration
 	// after waits for what else must be well afterwards; it may be nil.
 	after func(a *arena, hurt []*hosts.Host)
+	// undone returns the requests without those that the fault is meant to undo; nil returns all. began is the history's begin.
+	undone func(began time.Time, ops []op) []op
 }
 
 // faults are those of every `make test`.
@@ -47,6 +50,7 @@ var others = []fault{
 	{name: "wiped-without-quorum", do: wipedWithoutQuorum, stops: true},
 	{name: "joins-interrupted", do: joinsInterrupted},
 	{name: "all-wiped-in-turn", do: allWipedInTurn},
+	{name: "leader-disk-stalls", do: leaderDiskStalls},
 }
 
 // leaderDies pulls the plug of the host that leads etcd and that the agent's balancer uses, and boots it later.
@@ -161,6 +165,29 @@ func diskFull(a *arena) []*hosts.Host {
 	a.killChild(h, "control-plane")
 	a.awaitStart(h, restarts)
 	h.FreeDisk()
+	return []*hosts.Host{h}
+}
+
+// leaderDiskStalls lets no flush of the leader's disk end for 1 to 8 seconds. Another member may lead etcd then, but the leader of the
+// controllers stays. The last stall may be longer than they wait.
+func leaderDiskStalls(a *arena) []*hosts.Host {
+	h := a.Servers[len(a.Servers)-1]
+	if a.disk == nil {
+		a.t.Skip("the disk of the last server stalls only in the long part")
+	}
+	a.leadControllers(h)
+	for n, most := range []time.Duration{3, 6, 8, 10} {
+		a.lead(h)
+		stall := most*time.Second - time.Duration(a.random.IntN(1500))*time.Millisecond
+		a.disk.Stall(stall)
+		time.Sleep(stall)
+		now, err := a.controllers(h)
+		a.t.Logf("stalled for %s: %s leads the controllers (%v)", short(stall), now, err)
+		if n < 3 && (err != nil || !strings.Contains(now, h.Name)) {
+			a.t.Errorf("after a stall of %s %s leads the controllers (%v)", short(stall), now, err)
+		}
+		a.awaitServed()
+	}
 	return []*hosts.Host{h}
 }
 

@@ -34,9 +34,15 @@ const replicas = 3
 func newSingle(t *testing.T, plan hosts.Plan, prepare func(*hosts.Host)) *single {
 	s := &single{arena: newArenaOf(t, plan, prepare)}
 	s.host = s.Servers[0]
-	s.host.Apply(fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: app}, spec: {replicas: %d, selector: {matchLabels: {app: app}}, template: {
-		metadata: {labels: {app: app}}, spec: {terminationGracePeriodSeconds: 0, containers: [{name: app, image: "coracle.test/busybox:1", command: [sleep, "99999"]}]}}}}`, replicas))
+	s.deploy("")
 	return s
+}
+
+// deploy creates the pods, with more of their spec.
+func (s *single) deploy(spec string) {
+	s.t.Helper()
+	s.host.Apply(fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: app}, spec: {replicas: %d, selector: {matchLabels: {app: app}}, template: {
+		metadata: {labels: {app: app}}, spec: {%s terminationGracePeriodSeconds: 0, containers: [{name: app, image: "coracle.test/busybox:1", command: [sleep, "99999"]}]}}}}`, replicas, spec))
 }
 
 // well waits until the pods run again, and just their addresses are leased.

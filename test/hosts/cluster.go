@@ -25,6 +25,11 @@ type Plan struct {
 	Images          bool         // puts the test images on every host
 	Options         Options      // of every host
 	Clocks          bool         // the hosts' clocks may differ from this machine's
+	// Service installs coracle as a service, which is started again whenever it ends. Its executable and the programs of its payload
+	// are on the host's own disk.
+	Service bool
+	// Stopped leaves the start of coracle to the caller.
+	Stopped bool
 	// Join returns the name or address of the first server that a host joins. Nil means its current IP address.
 	Join func(h, first *Host) string
 	// Prepare is called for every host after each boot, before coracle starts, and returns further arguments for it.
@@ -66,6 +71,9 @@ func NewCluster(t testing.TB, plan Plan) *Cluster {
 	for i := range plan.Agents {
 		c.Agents = append(c.Agents, c.NewHost(fmt.Sprintf("agent-%d", i+1)))
 	}
+	if plan.Stopped {
+		return c
+	}
 	made := time.Since(began)
 	for _, h := range c.Hosts() {
 		c.Start(h)
@@ -78,7 +86,9 @@ func NewCluster(t testing.TB, plan Plan) *Cluster {
 // NewHost makes a host on the cluster's wire, ready for Start.
 func (c *Cluster) NewHost(name string) *Host {
 	c.t.Helper()
-	h := New(c.t, c.Wire, name, c.plan.Options)
+	of := c.plan.Options
+	of.OwnPayload = of.OwnPayload || c.plan.Service
+	h := New(c.t, c.Wire, name, of)
 	c.Provision(h)
 	return h
 }
@@ -148,11 +158,22 @@ func (c *Cluster) command(h *Host) (role string, args []string) {
 func (c *Cluster) Start(h *Host) *Server {
 	c.t.Helper()
 	role, args := c.command(h)
-	s := h.start(role, args...)
+	start := h.start
+	if c.plan.Service {
+		start = h.startService
+	}
+	s := start(role, args...)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.running[h.Name] = s
 	return s
+}
+
+// Install installs coracle as a service on a host of a plan with Service, without starting it.
+func (c *Cluster) Install(h *Host) {
+	c.t.Helper()
+	role, args := c.command(h)
+	h.install(role, args)
 }
 
 // Running is the server or agent that Start started last on the host.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/coracle-dev/coracle/pkg/core/paths"
 	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
@@ -56,7 +57,8 @@ type Server struct {
 	err  error // of Wait; valid once done is closed
 	stop sync.Once
 
-	reader *os.Process // of the log, if the host has Piped
+	service bool        // it is started again when it ends, until Stop
+	reader  *os.Process // of the log, if the host has Piped
 }
 
 // Start runs `coracle server` on the host with the given further arguments. The test's log shows the server's log
@@ -75,11 +77,17 @@ func (h *Host) StartAgent(args ...string) *Server {
 // start runs coracle in one of its roles.
 func (h *Host) start(role string, args ...string) *Server {
 	h.t.Helper()
+	// frontPID finds the front as the only child of this shell.
+	return h.run(role, append([]string{"sh", "-c", `"$@" & wait $!`, "sh", Bin(h.t), role}, args...)...)
+}
+
+// run runs a shell whose only child is coracle in one of its roles.
+func (h *Host) run(role string, command ...string) *Server {
+	h.t.Helper()
 	log, err := os.CreateTemp(h.dir, role+"-*.log")
 	h.must(err)
 	s := &Server{Host: h, role: role, log: log, done: make(chan struct{})}
-	// frontPID finds the front as the only child of this shell.
-	s.cmd = h.Command("sh", append([]string{"-c", `"$@" & wait $!`, "sh", Bin(h.t), role}, args...)...)
+	s.cmd = h.Command(command[0], command[1:]...)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	if h.piped {
 		pipe := s.read()
@@ -222,15 +230,26 @@ func (s *Server) Processes() []Process {
 // Stop sends SIGTERM to the front and waits until the server has ended. It returns the error of its end, if any.
 func (s *Server) Stop() error {
 	s.Host.t.Helper()
-	select {
-	case <-s.done:
+	if s.Ended() {
 		return s.err
-	default:
+	}
+	if s.service {
+		s.Host.must(os.Remove(s.Host.Path("/run/openrc/started")))
 	}
 	if err := syscall.Kill(s.FrontPID(), syscall.SIGTERM); err != nil {
 		return err
 	}
 	return s.Wait(90 * time.Second)
+}
+
+// Ended reports whether the server has ended. A service is started again, until Stop.
+func (s *Server) Ended() bool {
+	select {
+	case <-s.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // Wait waits for the server's end and returns the error of its end, if any.
@@ -259,11 +278,19 @@ func (s *Server) Kill() {
 // Coracle runs a coracle command on the host and returns its output; the test fails if the command does.
 func (h *Host) Coracle(args ...string) string {
 	h.t.Helper()
-	return h.Run(Bin(h.t), args...)
+	return h.Run(h.bin(), args...)
 }
 
 // TryCoracle runs a coracle command on the host.
-func (h *Host) TryCoracle(args ...string) (string, error) { return h.Try(Bin(h.t), args...) }
+func (h *Host) TryCoracle(args ...string) (string, error) { return h.Try(h.bin(), args...) }
+
+// bin is the executable of commands: the installed one, as that has its programs unpacked, or the one under test.
+func (h *Host) bin() string {
+	if paths.Exists(h.Data("service", "coracle")) {
+		return h.ServiceBin()
+	}
+	return Bin(h.t)
+}
 
 // Kubectl runs `coracle kubectl` on the host; the test fails if the command does.
 func (h *Host) Kubectl(args ...string) string {
@@ -274,7 +301,7 @@ func (h *Host) Kubectl(args ...string) string {
 // Apply pipes a manifest into `coracle kubectl apply`.
 func (h *Host) Apply(manifest string) {
 	h.t.Helper()
-	cmd := h.Command(Bin(h.t), "kubectl", "apply", "-f", "-")
+	cmd := h.Command(h.bin(), "kubectl", "apply", "-f", "-")
 	cmd.Stdin = strings.NewReader(manifest)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		h.t.Fatalf("applying: %v: %s", err, out)

@@ -2,9 +2,11 @@ package hosts
 
 import (
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -67,12 +69,18 @@ func (h *Host) Insert(d Disk) {
 // filler is the name of the file with which FillDisk fills a disk.
 const filler = "filler"
 
-// FillDisk fills the disk of the host's data directory, which LimitDisk must have made.
+// FillDisk fills the disk of the host's data directory, which LimitDisk or Insert must have made.
 func (h *Host) FillDisk() {
 	h.t.Helper()
 	file, err := os.Create(h.Data(filler))
 	h.must(err)
 	defer file.Close()
+	var room unix.Statfs_t
+	h.must(unix.Statfs(h.Data(), &room))
+	if size := int64(room.Bavail) * room.Bsize * 9 / 10; unix.Fallocate(int(file.Fd()), 0, 0, size) == nil { // most of it is quicker without writing
+		_, err = file.Seek(size, io.SeekStart)
+		h.must(err)
+	}
 	block := make([]byte, 1<<20)
 	for size := len(block); size >= 512; size /= 2 {
 		for err == nil {
@@ -85,6 +93,20 @@ func (h *Host) FillDisk() {
 	}
 }
 
+// FillInodes uses all inodes of the disk of the host's data directory, which Insert must have made.
+func (h *Host) FillInodes() {
+	h.t.Helper()
+	h.must(os.MkdirAll(h.Data(filler), 0o755))
+	for n := 0; ; n++ {
+		file, err := os.Create(h.Data(filler, strconv.Itoa(n)))
+		if errors.Is(err, syscall.ENOSPC) {
+			return
+		}
+		h.must(err)
+		h.must(file.Close())
+	}
+}
+
 // LeaveOnDisk makes room for n bytes on a disk that FillDisk filled.
 func (h *Host) LeaveOnDisk(n int64) {
 	h.t.Helper()
@@ -93,10 +115,10 @@ func (h *Host) LeaveOnDisk(n int64) {
 	h.must(os.Truncate(h.Data(filler), info.Size()-n))
 }
 
-// FreeDisk removes the file that FillDisk wrote.
+// FreeDisk removes what FillDisk or FillInodes wrote.
 func (h *Host) FreeDisk() {
 	h.t.Helper()
-	h.must(os.Remove(h.Data(filler)))
+	h.must(os.RemoveAll(h.Data(filler)))
 }
 
 // Wipe removes all that a killed host has written, as if it was installed again. Boot comes next.

@@ -85,8 +85,8 @@ func mountOverlay(data string) error {
 	}
 	options := fmt.Sprintf("lowerdir=%s,upperdir=%s,workdir=%s", at("lower"), at("upper"), at("work"))
 	err = unix.Mount("overlay", at("merged"), "overlay", 0, options+",volatile") // otherwise the unmount syncs the whole disk
-	if errors.Is(err, unix.EINVAL) {
-		err = unix.Mount("overlay", at("merged"), "overlay", 0, options) // before Linux 5.10
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EIO) {                 // before Linux 5.10, or the disk had an error that no syncfs has seen yet
+		err = unix.Mount("overlay", at("merged"), "overlay", 0, options)
 	}
 	if err != nil {
 		return err

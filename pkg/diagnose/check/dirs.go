@@ -103,6 +103,24 @@ func diskSpace(_ context.Context, m *Machine) []Verdict {
 	return judgeSpace(fs)
 }
 
+// Disk returns what keeps coracle from writing to its data directory, or soon will, a sentence for each; nothing if there is none.
+func Disk(d paths.Dirs) (wrong []string) {
+	if !paths.Exists(d.Data) {
+		return nil
+	}
+	if err := mayWriteIn(d.Data); err != nil {
+		return []string{fmt.Sprintf("writing to the data directory fails: %v", reason(d.Data, err))}
+	}
+	var fs unix.Statfs_t
+	if unix.Statfs(d.Data, &fs) != nil {
+		return nil
+	}
+	for _, v := range judgeFree(d.Data, fs, false) {
+		wrong = append(wrong, v.Error())
+	}
+	return wrong
+}
+
 // judgeFree compares what is free in a file system with what the data directory dir needs. It returns nil if that is enough.
 func judgeFree(dir string, fs unix.Statfs_t, unpack bool) []Verdict {
 	need := uint64(spaceToRun)

@@ -67,7 +67,7 @@ func TestServices(t *testing.T) {
 	}
 }
 
-// TestServicesMatter: what is ready otherwise is not while a Service does not answer.
+// TestServicesMatter: what is ready otherwise is not while a Service does not answer, or the disk is full.
 func TestServicesMatter(t *testing.T) {
 	dirs := paths.Dirs{Data: "/nowhere", Run: t.TempDir()}
 	for _, p := range tell(nil) {
@@ -91,5 +91,10 @@ func TestServicesMatter(t *testing.T) {
 		if err != nil || r.Health != c.health || len(r.Reasons) != c.lines {
 			t.Errorf("%v: %s %q (%v)", c.err, r.Health, r.Reasons, err)
 		}
+	}
+	from.Node, from.Services = func(context.Context) (*Node, error) { return goodNode, nil }, nil
+	from.Disk = func() []string { return []string{"no space is left: make room"} }
+	if r, err := Collect(t.Context(), from); err != nil || r.Health != Degraded || len(r.Reasons) != 1 {
+		t.Errorf("with a full disk: %s %q (%v)", r.Health, r.Reasons, err)
 	}
 }

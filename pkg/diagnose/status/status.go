@@ -94,6 +94,8 @@ type Sources struct {
 	Node func(context.Context) (*Node, error)
 	// Services returns a sentence about each Service that does not answer; nil looks at none.
 	Services func(context.Context) []string
+	// Disk returns a sentence about what the disk of the data directory lacks; nil looks at nothing.
+	Disk func() []string
 	// usage reads /proc; replaced in tests.
 	usage func(pid int) (usage, error)
 	alive func(state.Process) bool
@@ -135,6 +137,9 @@ func Collect(ctx context.Context, from Sources) (Report, error) {
 	}
 	if r.Node != nil && from.Services != nil { // without the API it is no news
 		r.add(from.Services(ctx)...)
+	}
+	if from.Disk != nil { // also while it does not run: that may be why
+		r.add(from.Disk()...)
 	}
 	if r.Health != Stopped && from.Config.Role != "" {
 		for _, name := range config.Addons() {

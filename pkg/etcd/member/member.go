@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -178,6 +179,9 @@ func (e *Etcd) explain(err error) error {
 	if errors.Is(err, syscall.EROFS) || errors.Is(err, syscall.EIO) {
 		return fmt.Errorf("%w; the disk of %s fails, or was made read-only because it had failed (dmesg says why): restart the machine, "+
 			"or put the data or a backup on another disk", err, e.Dir)
+	}
+	if strings.Contains(err.Error(), syscall.ENOSPC.Error()) { // etcd's log has it as text
+		return fmt.Errorf("%w; the disk of %s is full: make room there, and etcd starts again by itself", err, e.Dir)
 	}
 	if e.Others != nil && e.Others.Known() {
 		return fmt.Errorf("%w; if the data in %s is damaged, move it away: this server then gets it from the others", err, e.Dir)

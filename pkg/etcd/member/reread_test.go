@@ -151,4 +151,9 @@ func TestFailingDiskIsNamed(t *testing.T) {
 			t.Errorf("%v is explained as: %s", cause, got)
 		}
 	}
+	for _, full := range []error{&os.PathError{Op: "open", Path: "/data/x", Err: syscall.ENOSPC}, errors.New("failed to commit tx: write /data/db: no space left on device")} {
+		if got := e.explain(full).Error(); !strings.Contains(got, "the disk of /data is full") || strings.Contains(got, "move it away") {
+			t.Errorf("a full disk is explained as: %s", got)
+		}
+	}
 }

@@ -81,7 +81,9 @@ func (r *Restore) Run(node string, restoreEtcd func(snapshot, dir, member string
 	if err := restoreEtcd(snapshot, filepath.Join(fresh, filepath.Base(r.dirs.Etcd())), cmp.Or(node, r.Manifest.Node)); err != nil {
 		return errors.Join(err, removeTree(r.staging()))
 	}
-	unix.Sync() // etcd's tool does not sync directories
+	if err := syncAll(r.staging()); err != nil { // etcd's tool does not sync directories
+		return errors.Join(fmt.Errorf("writing the restored data: %w", err), removeTree(r.staging()))
+	}
 	if err := r.trySwap(); err != nil {
 		return errors.Join(err, removeTree(r.staging()))
 	}
@@ -112,6 +114,16 @@ func (r *Restore) checkMounts() error {
 		}
 	}
 	return nil
+}
+
+// syncAll makes everything on the file system of a directory safe. Sync would wait for all other file systems too, and return no error.
+func syncAll(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return unix.Syncfs(int(d.Fd()))
 }
 
 // swap exchanges two directories in one step.
@@ -187,6 +199,7 @@ func (r *Restore) moveSnapshots() error {
 	if entries, err := os.ReadDir(to); err == nil && len(entries) > 0 {
 		return nil
 	}
+	_ = unix.Rmdir(to) // an empty directory is in the way; everything else stays
 	err = os.Rename(from, to)
 	if mounted, _ := mountinfo.Mounted(from); !mounted {
 		return err

@@ -246,3 +246,19 @@ func TestExchangeFails(t *testing.T) {
 		}
 	}
 }
+
+// TestRestoreOverEmptySnapshots: an empty directory for backups is not in the way of those that an earlier restore left in the former data.
+func TestRestoreOverEmptySnapshots(t *testing.T) {
+	m := newMachine(t)
+	write(t, filepath.Join(m.dirs.Data, "server.before-restore/snapshots/sunday"), "an older one", 0o600)
+	if err := os.RemoveAll(filepath.Join(m.dirs.Data, "server/snapshots")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(m.dirs.Data, "server/snapshots"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.restore(nil); err != nil {
+		t.Fatal(err)
+	}
+	m.want("server/snapshots/sunday", "an older one")
+}

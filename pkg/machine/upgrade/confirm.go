@@ -2,6 +2,7 @@ package upgrade
 
 import (
 	"context"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/machine/release"
@@ -22,6 +23,9 @@ func Confirm(ctx context.Context, data string, well func() string) (s State, ok 
 	return confirm(ctx, s, own, well)
 }
 
+// confirmPause is the time between two tries to write that a version is confirmed.
+const confirmPause = time.Second
+
 // confirm is Confirm for the executable with the checksum own.
 func confirm(ctx context.Context, s State, own string, well func() string) (State, bool, error) {
 	if own != s.To.SHA256 {
@@ -32,7 +36,10 @@ func confirm(ctx context.Context, s State, own string, well func() string) (Stat
 	}
 	e := newEngine(s.Dirs.Data)
 	wrong := well()
-	s, err := e.change(func(s *State) bool {
+	decide := func(s *State) bool {
+		if s.Phase == Committed {
+			return true // an earlier try could not make it safe
+		}
 		if s.Phase != Trial || s.Error != "" {
 			return false // the watcher has decided meanwhile
 		}
@@ -42,7 +49,11 @@ func confirm(ctx context.Context, s State, own string, well func() string) (Stat
 		}
 		s.Phase, s.Ended = Committed, e.now()
 		return true
-	})
+	}
+	s, err := e.change(decide)
+	for err != nil && lifecycle.Sleep(ctx, confirmPause) == nil { // a disk that is full for a moment takes back no good version
+		s, err = e.change(decide)
+	}
 	if err == nil && s.Phase == Committed {
 		e.tidy(s)
 	}

@@ -81,3 +81,10 @@ func move(from, to string) error {
 	}
 	return atomicfile.SyncDir(filepath.Dir(from))
 }
+
+// removeUnfinished removes copies to path that were interrupted.
+func removeUnfinished(path string) {
+	for _, file := range atomicfile.Unfinished(path) {
+		_ = os.Remove(file)
+	}
+}

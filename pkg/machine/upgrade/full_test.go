@@ -3,10 +3,12 @@ package upgrade
 import (
 	"crypto/rand"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,6 +62,60 @@ func TestDiskFull(t *testing.T) {
 				t.Errorf("the data is %q", got)
 			}
 		})
+	}
+}
+
+// TestDiskFullAtTheEnd: a version that works is confirmed when there is room again.
+func TestDiskFullAtTheEnd(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("making a small file system needs root")
+	}
+	dir := t.TempDir()
+	data := filepath.Join(dir, "data")
+	if err := errors.Join(os.Mkdir(data, 0o755), unix.Mount("tmpfs", data, "tmpfs", 0, "size=8m")); err != nil {
+		t.Skipf("mounting a small file system: %v", err)
+	}
+	defer unix.Unmount(data, unix.MNT_DETACH)
+	m := newMachine(t, dir)
+	m.arm(nil)
+	never := 1000
+	m.guard(&never, nil)
+	s := m.state()
+	filler := filepath.Join(data, "filler")
+	m.fill(filler)
+	tries := make(chan error)
+	go func() {
+		_, _, err := confirm(t.Context(), s, s.To.SHA256, func() string { return "" })
+		tries <- err
+	}()
+	select {
+	case err := <-tries:
+		t.Fatalf("it has ended on a full disk: %v, %s", err, m.state().Phase)
+	case <-time.After(confirmPause / 2):
+	}
+	if err := errors.Join(os.Remove(filler), <-tries); err != nil || m.state().Phase != Committed {
+		t.Errorf("with room again: %v, %s", err, m.state().Phase)
+	}
+}
+
+// TestHalfBegun: where a trial was begun and that could not be made safe, the old version does not start: what it writes would be taken back.
+func TestHalfBegun(t *testing.T) {
+	m := newMachine(t, t.TempDir())
+	m.arm(nil)
+	s := m.state()
+	s.Phase = Trial
+	if err := m.place().put(s); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(m.place().join("state.lock"), m.place().join("aside")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(m.place().join("state.lock"), 0o700); err != nil { // so that nothing can be written
+		t.Fatal(err)
+	}
+	e := newEngine(m.dirs.Data)
+	if err := e.cancel(s, errors.New("the disk fails")); err == nil {
+		t.Error("the old version would start")
 	}
 }
 

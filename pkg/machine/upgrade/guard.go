@@ -226,6 +226,11 @@ func (e *engine) cancel(s State, why error) error {
 	_ = os.Remove(e.trial(reserveName)) // the disk may be full
 	s.Phase, s.Error, s.Ended = Cancelled, why.Error(), e.now()
 	if err := e.write(s); err != nil {
+		if now, _, failed := Read(string(e.place)); failed != nil || now.Phase == Trial {
+			// It was written that the trial has begun, but maybe not safely. The old version must not start, because what it writes would
+			// be taken back. The guard runs again.
+			return errors.Join(why, err)
+		}
 		// The state cannot be written either. The old version starts, and the trial expires after the time of fresh.
 		_ = os.Remove(next(s.Binary))
 		return nil
@@ -274,13 +279,6 @@ func (e *engine) tidy(s State) {
 	e.at("remove trial")
 	_ = os.RemoveAll(e.trial(dataName))
 	_ = os.RemoveAll(e.trial())
-}
-
-// removeUnfinished removes copies to path that were interrupted.
-func removeUnfinished(path string) {
-	for _, file := range atomicfile.Unfinished(path) {
-		_ = os.Remove(file)
-	}
 }
 
 // unexplained is the reason for the failure of a version that left no reason; its log may have one.

@@ -47,7 +47,7 @@ type failure struct {
 // Pauses between tries of an archive. The reason may be temporary, such as a full disk, but each try reads the whole file. Archives of the
 // payload are tried more often, because no pod can start without them.
 const (
-	firstPause  = time.Minute
+	firstPause  = 30 * time.Second
 	lastPause   = time.Hour
 	systemPause = 10 * time.Second
 )

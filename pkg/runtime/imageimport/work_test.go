@@ -38,7 +38,7 @@ func TestAFailureIsTriedAgain(t *testing.T) {
 		file string
 		want []time.Duration
 	}{
-		"an archive":                {"user/a.tar", []time.Duration{0, m, 3 * m, 7 * m, 15 * m, 31 * m, 63 * m, 123 * m, 183 * m}},
+		"an archive":                {"user/a.tar", []time.Duration{0, m / 2, 3 * m / 2, 7 * m / 2, 15 * m / 2, 31 * m / 2, 63 * m / 2, 127 * m / 2, 247 * m / 2, 367 * m / 2}},
 		"one of the payload":        {"system/a.tar", []time.Duration{0, 10 * time.Second, 20 * time.Second, 30 * time.Second, 40 * time.Second, 50 * time.Second, m}},
 		"a list":                    {"user/a.txt", []time.Duration{0}},
 		"a link that leads nowhere": {"user/link.tar", nil},
