@@ -24,13 +24,20 @@ type life struct {
 	joining   bool // the cluster has just added the member
 	again     bool // the previous run ended with errRestart
 	resetting bool // the member becomes the only one
+	sealed    bool // the database is what it was when it was closed in good order
 }
 
 // run waits for the member to become ready and for its end, and closes it.
 func (l life) run(ctx context.Context, ready func()) error {
 	work, stop := context.WithCancel(ctx)
-	steps := make(chan error, 1)
-	go func() { steps <- l.becomeReady(work) }() // in parallel, because it may not notice that etcd has died
+	steps := make(chan error, 2)
+	go func() { // in parallel, because it may not notice that etcd has died
+		err := l.becomeReady(work)
+		steps <- err
+		if err == nil {
+			steps <- l.watchData(work)
+		}
+	}()
 	err := l.await(ctx, steps, ready)
 	stop()
 	switch {
@@ -43,6 +50,9 @@ func (l life) run(ctx context.Context, ready func()) error {
 	}
 	l.server.Close()
 	l.closePeers()
+	if err == nil {
+		l.sealDatabase()
+	}
 	return err
 }
 
@@ -61,7 +71,6 @@ func (l life) await(ctx context.Context, steps <-chan error, ready func()) error
 				return l.cause(err)
 			}
 			ready()
-			steps = nil
 		case err := <-l.fatal:
 			return err
 		case err := <-l.server.Err():
@@ -124,6 +133,9 @@ func (l life) becomeReady(ctx context.Context) error {
 	}
 	if err := decideVersion(ctx, l.server.Server); err != nil {
 		return fmt.Errorf("deciding the version of the cluster: %w", err)
+	}
+	if err := l.checkStart(ctx); err != nil {
+		return err
 	}
 	if l.resetting {
 		return l.finishReset()

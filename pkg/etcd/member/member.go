@@ -119,6 +119,10 @@ func (e *Etcd) serve(ctx context.Context, again bool, ready func()) error {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return fmt.Errorf("removing the old socket: %w", err)
 	}
+	sealed, err := e.checkDatabase()
+	if err != nil {
+		return err
+	}
 	server, err := e.start(cfg, fatal)
 	if err != nil {
 		if moved, failed := e.rebuild(err); failed != nil || !moved {
@@ -128,7 +132,7 @@ func (e *Etcd) serve(ctx context.Context, again bool, ready func()) error {
 	}
 	e.setRunning(server)
 	defer e.setRunning(nil)
-	l := life{Etcd: e, server: server, fatal: fatal, joining: joining, again: again, resetting: resetting}
+	l := life{Etcd: e, server: server, fatal: fatal, joining: joining, again: again, resetting: resetting, sealed: sealed}
 	return l.run(ctx, ready)
 }
 
