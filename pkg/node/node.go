@@ -71,7 +71,7 @@ func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder
 	cri := g.Add("containerd", containerd.Containerd{
 		ConfigFile: dirs.NodeConfig("containerd.toml"), DropIns: cfg.Node.ContainerdConfigDir,
 		Root: dirs.Containerd(), State: dirs.ContainerdState(), Socket: dirs.ContainerdSocket(), ShimSocket: dirs.ShimSockets(),
-		Snapshotter: f.snapshotter, RuncState: dirs.Runc(),
+		Databases: dirs.ContainerdDatabases(), Snapshotter: f.snapshotter, RuncState: dirs.Runc(),
 		Runc: dirs.Tool("runc"), Shim: dirs.Tool("containerd-shim-runc-v2"),
 		CNIBin: []string{dirs.CNIPlugins(), dirs.CNIBin()}, CNIConf: cniDir(dirs),
 		SandboxImage: version.PauseImage, Registries: []string{dirs.RegistryHosts(), "/etc/containerd/certs.d", "/etc/docker/certs.d"},

@@ -34,17 +34,18 @@ func WriteIfChanged(path string, data []byte, mode fs.FileMode) (bool, error) {
 	return true, Write(path, data, mode)
 }
 
-// WriteJSON writes v as a line of JSON, unless the file holds it already.
+// WriteJSON writes v as a line of JSON with a checksum, unless the file holds it already.
 func WriteJSON(path string, v any, mode fs.FileMode) error {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encoding %s: %w", path, err)
 	}
-	_, err = WriteIfChanged(path, append(data, '\n'), mode)
+	_, err = WriteIfChanged(path, SumJSON(append(data, '\n')), mode)
 	return err
 }
 
-// ReadJSON reads a file of JSON into v. It reports whether the file exists; a missing file is no error.
+// ReadJSON reads a file of JSON into v, and compares its checksum if it has one. It reports whether the file exists; a missing file is
+// no error.
 func ReadJSON(path string, v any) (found bool, err error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +54,11 @@ func ReadJSON(path string, v any) (found bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	if err := json.Unmarshal(data, v); err != nil {
+	err = CheckJSON(data)
+	if err == nil {
+		err = json.Unmarshal(data, v)
+	}
+	if err != nil {
 		return true, fmt.Errorf("reading %s: %w", path, err)
 	}
 	return true, nil

@@ -20,6 +20,9 @@ import (
 // ErrDamaged is the error of a database that is not what was written.
 var ErrDamaged = errors.New("the disk or the memory has changed it since it was written")
 
+// SealOf is where the seal of a database is, unless another place is better.
+func SealOf(path string) string { return path + ".sum" }
+
 // Seal notes the sum of a database in the file seal. It fails while a program has the database open.
 func Seal(path, seal string) error {
 	f, err := os.Open(path)

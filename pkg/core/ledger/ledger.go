@@ -117,7 +117,11 @@ func (l *Ledger) Entries() ([]Entry, error) {
 		return nil, fmt.Errorf("reading the ledger: %w", err)
 	}
 	var entries []Entry
-	if err := json.Unmarshal(data, &entries); err != nil {
+	err = atomicfile.CheckJSON(data)
+	if err == nil {
+		err = json.Unmarshal(data, &entries)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading the ledger %s: %w", l.path, err)
 	}
 	return entries, nil
@@ -176,7 +180,7 @@ func (l *Ledger) write(entries []Entry) error {
 		data = append(append(data, "\n  "...), line...)
 	}
 	data = append(data, "\n]\n"...)
-	if err := atomicfile.Write(l.path, data, 0o600); err != nil {
+	if err := atomicfile.Write(l.path, atomicfile.SumJSON(data), 0o600); err != nil {
 		return fmt.Errorf("writing the ledger: %w", err)
 	}
 	return nil

@@ -140,11 +140,20 @@ func (d Dirs) NodeCA() string { return filepath.Join(d.NodePKI(), "ca.crt") }
 // Containerd is containerd's root: content, snapshots, metadata.
 func (d Dirs) Containerd() string { return d.data("node", "containerd") }
 
+// ContainerdDatabases are containerd's databases that outlive a boot.
+func (d Dirs) ContainerdDatabases() []string {
+	snapshots, _ := filepath.Glob(filepath.Join(d.Containerd(), "io.containerd.snapshotter.v1.*", "metadata.db"))
+	return append(snapshots, filepath.Join(d.Containerd(), "io.containerd.metadata.v1.bolt", "meta.db"))
+}
+
 // ImageIndex lists the image archives that have been imported.
 func (d Dirs) ImageIndex() string { return d.data("node", "images.json") }
 
 // ImagesCompared holds the boot in which the payload's images were last compared with what containerd has.
 func (d Dirs) ImagesCompared() string { return d.run("images-compared") }
+
+// PayloadCompared holds the payload and the boot in which its files were last compared with their checksums.
+func (d Dirs) PayloadCompared() string { return d.run("payload-compared") }
 
 // StaticPods holds manifests of pods that the kubelet runs by itself.
 func (d Dirs) StaticPods() string { return d.data("node", "static-pods") }

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
@@ -166,8 +167,10 @@ func (w *writer) entry(h *tar.Header, in io.Reader) error {
 		w.files[name] = unpackedFile{}
 		return os.Symlink(h.Linkname, path)
 	case tar.TypeReg:
-		w.files[name] = unpackedFile{}
-		return w.file(path, fs.FileMode(h.Mode).Perm(), in)
+		sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+		err := w.file(path, fs.FileMode(h.Mode).Perm(), io.TeeReader(in, sum))
+		w.files[name] = unpackedFile{Sum: sum.Sum32()}
+		return err
 	}
 	return fmt.Errorf("the archive has %s of unknown type %q", h.Name, h.Typeflag)
 }
@@ -211,7 +214,9 @@ func (w *writer) list() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		w.files[name] = describe(info)
+		file := describe(info)
+		file.Sum = w.files[name].Sum
+		w.files[name] = file
 	}
 	return json.MarshalIndent(w.files, "", " ")
 }

@@ -33,7 +33,7 @@ func (p payload) prefetch(ctx context.Context, dirs paths.Dirs, progress Progres
 		return err
 	}
 	defer lock.Close()
-	return s.ensure(ctx, p, progress)
+	return s.ensure(ctx, p, false, progress)
 }
 
 // heldName is the file in a store with the names of payloads that are kept although nothing runs from them, one per line.

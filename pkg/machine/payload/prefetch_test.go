@@ -35,7 +35,7 @@ func TestPrefetch(t *testing.T) {
 	if err := two.unpack(t.Context(), dirs, again); err != nil {
 		t.Fatal(err)
 	}
-	if (store{dirs.Payloads()}).whole(one.sum) {
+	if (store{dirs.Payloads()}).whole(one.sum, false) {
 		t.Error("the first version's payload is kept for ever")
 	}
 }

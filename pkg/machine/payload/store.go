@@ -5,12 +5,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
+	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
+
+	"github.com/sirupsen/logrus"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/filelock"
@@ -24,12 +32,13 @@ func (s store) dir(sum string) string { return filepath.Join(s.root, sum) }
 // listName is the file in an unpacked payload that lists the others.
 const listName = ".files.json"
 
-// unpackedFile describes a file when it was unpacked. Every write changes the ctime, so that damage is detected without reading
-// 200 MB.
+// unpackedFile describes a file when it was unpacked. Every write changes the ctime, so that most damage is detected without reading
+// 200 MB. What the disk itself changes only the checksum shows.
 type unpackedFile struct {
 	Size    int64       `json:"size"`
 	Mode    fs.FileMode `json:"mode"`
-	Changed int64       `json:"changed"` // ctime, nanoseconds
+	Changed int64       `json:"changed"`       // ctime, nanoseconds
+	Sum     uint32      `json:"sum,omitempty"` // CRC-32C of a regular file
 }
 
 func describe(info fs.FileInfo) unpackedFile {
@@ -40,8 +49,9 @@ func describe(info fs.FileInfo) unpackedFile {
 	return f
 }
 
-// whole reports whether the payload exists with every file as it was unpacked, and the caller can read it.
-func (s store) whole(sum string) bool {
+// whole reports whether the payload exists with every file as it was unpacked, and the caller can read it. Only with read it compares the
+// files' content.
+func (s store) whole(sum string, read bool) bool {
 	dir := s.dir(sum)
 	data, err := os.ReadFile(filepath.Join(dir, listName))
 	if err != nil {
@@ -53,11 +63,44 @@ func (s store) whole(sum string) bool {
 	}
 	for name, want := range files {
 		info, err := os.Lstat(filepath.Join(dir, name))
+		want.Sum = 0
 		if err != nil || describe(info) != want {
 			return false
 		}
 	}
-	return true
+	if !read {
+		return true
+	}
+	names := slices.Collect(maps.Keys(files))
+	var damaged atomic.Bool
+	var readers sync.WaitGroup
+	for reader := range 2 {
+		readers.Go(func() {
+			for i := reader; i < len(names); i += 2 {
+				file := filepath.Join(dir, names[i])
+				if want := files[names[i]].Sum; want != 0 && sumOf(file) != want {
+					logrus.Warnf("%s has changed since it was unpacked: unpacking all again", file)
+					damaged.Store(true)
+				}
+			}
+		})
+	}
+	readers.Wait()
+	return !damaged.Load()
+}
+
+// sumOf returns the checksum of a file, 0 if it cannot be read.
+func sumOf(file string) uint32 {
+	f, err := os.Open(file)
+	if err != nil {
+		return 0
+	}
+	defer f.Close()
+	sum := crc32.New(crc32.MakeTable(crc32.Castagnoli))
+	if _, err := io.CopyBuffer(struct{ io.Writer }{sum}, struct{ io.Reader }{f}, make([]byte, 256<<10)); err != nil {
+		return 0
+	}
+	return sum.Sum32()
 }
 
 // lock makes the store's directory and keeps other processes from unpacking to it.
@@ -78,9 +121,9 @@ const (
 	asidePrefix = ".damaged-"
 )
 
-// ensure unpacks the payload unless a whole copy exists. The caller holds the lock.
-func (s store) ensure(ctx context.Context, p payload, progress Progress) error {
-	if s.whole(p.sum) {
+// ensure unpacks the payload unless a whole copy exists, of which it reads all if read is set. The caller holds the lock.
+func (s store) ensure(ctx context.Context, p payload, read bool, progress Progress) error {
+	if s.whole(p.sum, read) {
 		return nil
 	}
 	if err := Room(s.root, p.unpacked, "unpacking"); err != nil {

@@ -8,13 +8,14 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/pkg/core/state"
 )
 
 // Progress is called with the number of bytes that have been read, and the total.
 type Progress func(done, total int64)
 
-// Unpack makes dirs.Bin() lead to a whole copy of this executable's payload. That takes a millisecond if it exists. A damaged
-// copy is replaced. Payloads of other versions are removed when no process runs their programs. progress may be nil.
+// Unpack makes dirs.Bin() lead to a whole copy of this executable's payload. That takes a millisecond if it exists, and the first
+// time after a boot as long as reading it. A damaged copy is replaced. Payloads of other versions are removed when no process runs their programs. progress may be nil.
 func Unpack(ctx context.Context, dirs paths.Dirs, progress Progress) error {
 	p, ok, err := own()
 	if err != nil {
@@ -47,7 +48,13 @@ func (p payload) unpack(ctx context.Context, dirs paths.Dirs, progress Progress)
 		return err
 	}
 	defer lock.Close()
-	if err := s.ensure(ctx, p, progress); err != nil {
+	// The first use after a boot reads all files, as the machine may have been off for long, or have lost its power.
+	compared := p.sum + " " + state.BootID()
+	last, _ := os.ReadFile(dirs.PayloadCompared())
+	if err := s.ensure(ctx, p, string(last) != compared, progress); err != nil {
+		return err
+	}
+	if err := atomicfile.WriteVolatile(dirs.PayloadCompared(), []byte(compared), 0o644); err != nil {
 		return err
 	}
 	target, err := filepath.Rel(filepath.Dir(dirs.Bin()), s.dir(p.sum))
@@ -77,7 +84,7 @@ func Locate(ctx context.Context, dirs paths.Dirs, progress Progress) (string, er
 
 func (p payload) locate(ctx context.Context, dirs paths.Dirs, cache string, progress Progress) (string, error) {
 	installed := store{dirs.Payloads()}
-	if installed.whole(p.sum) {
+	if installed.whole(p.sum, false) {
 		return installed.dir(p.sum), nil
 	}
 	if cache == "" {
@@ -85,7 +92,7 @@ func (p payload) locate(ctx context.Context, dirs paths.Dirs, cache string, prog
 			"XDG_CACHE_HOME is set", installed.root)
 	}
 	s := store{cache}
-	if s.whole(p.sum) {
+	if s.whole(p.sum, false) {
 		return s.dir(p.sum), nil
 	}
 	lock, err := s.lock(ctx)
@@ -93,7 +100,7 @@ func (p payload) locate(ctx context.Context, dirs paths.Dirs, cache string, prog
 		return "", err
 	}
 	defer lock.Close()
-	if err := s.ensure(ctx, p, progress); err != nil {
+	if err := s.ensure(ctx, p, false, progress); err != nil {
 		return "", err
 	}
 	s.prune(p.sum)

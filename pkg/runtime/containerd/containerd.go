@@ -37,6 +37,7 @@ type Containerd struct {
 
 	Snapshotter  string   // overlayfs or native
 	RuncState    string   // directory of runc's state
+	Databases    []string // its files of bbolt
 	Runc         string   // executable
 	Shim         string   // executable
 	CNIBin       []string // directories with CNI plugins
@@ -74,6 +75,9 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	if err := prepareDirs(config.Root, func() error { return server.CreateTopLevelDirectories(config) }); err != nil {
+		return err
+	}
+	if err := c.checkDatabases(); err != nil {
 		return err
 	}
 	// The services get a context that is never done, because Stop ends them in the right order.

@@ -16,9 +16,13 @@ func (c Containerd) explain(err error) error {
 	switch {
 	case errors.Is(err, bolterrors.ErrInvalid), errors.Is(err, bolterrors.ErrChecksum), errors.Is(err, bolterrors.ErrVersionMismatch),
 		strings.Contains(err.Error(), bolterrors.ErrInvalid.Error()):
-		return fmt.Errorf("its database %s is damaged: stop coracle, move %s away and start again; images and containers are then made anew (%w)", db, c.Root, err)
+		return c.damaged(db, err)
 	case errors.Is(err, bbolt.ErrTimeout), strings.Contains(err.Error(), bbolt.ErrTimeout.Error()):
 		return fmt.Errorf("its database %s is in use: another containerd works on the same directory (%w)", db, err)
 	}
 	return fmt.Errorf("setting up its services: %w", err)
+}
+
+func (c Containerd) damaged(db string, err error) error {
+	return fmt.Errorf("its database %s is damaged: stop coracle, move %s away and start again; images and containers are then made anew (%w)", db, c.Root, err)
 }
