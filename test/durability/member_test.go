@@ -42,7 +42,10 @@ func serve(dir string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	e := &member.Etcd{Name: "n1", Dir: filepath.Join(dir, "db"), Socket: os.Getenv(memberEnv + "_SOCKET"), Peer: netip.MustParseAddrPort("127.0.0.1:2380")}
-	if err := e.Run(ctx, func() {}); err != nil {
+	mark := e.Socket + ".ready"
+	_ = os.Remove(mark)
+	if err := e.Run(ctx, func() { _ = os.WriteFile(mark, nil, 0o600) }); err != nil {
+		_ = os.Remove(mark)
 		fmt.Fprintln(os.Stderr, "member ended:", err)
 		return 1
 	}
@@ -194,4 +197,10 @@ func (m *machine) await(within time.Duration) error {
 			return fmt.Errorf("the member does not answer within %s: %w", within, err)
 		}
 	}
+}
+
+// ready reports whether the member has said that it is ready, before which it may answer and still find its data damaged.
+func (m *machine) ready() bool {
+	_, err := os.Stat(m.socket + ".ready")
+	return err == nil
 }
