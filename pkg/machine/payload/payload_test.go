@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -89,7 +90,8 @@ func build(t *testing.T, version string) payload {
 }
 
 func testDirs(t *testing.T) paths.Dirs {
-	return paths.Dirs{Data: filepath.Join(t.TempDir(), "data")}
+	dir := t.TempDir()
+	return paths.Dirs{Data: filepath.Join(dir, "data"), Run: filepath.Join(dir, "run")}
 }
 
 // checkParts fails the test unless dir holds every file of the payload.
@@ -154,6 +156,55 @@ func TestUnpackHeals(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRotIsFoundAtBoot: a bit that the disk changes leaves the times of a file as they are, and is found by the first start after a boot.
+func TestRotIsFoundAtBoot(t *testing.T) {
+	dirs, p := testDirs(t), build(t, "1")
+	if err := p.unpack(t.Context(), dirs, nil); err != nil {
+		t.Fatal(err)
+	}
+	dir := store{dirs.Payloads()}.dir(p.sum)
+	if err := flip(filepath.Join(dir, "program"), 3); err != nil {
+		t.Fatal(err)
+	}
+	list, err := os.ReadFile(filepath.Join(dir, listName)) // as if the time of the change were the old one
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files map[string]unpackedFile
+	if err := json.Unmarshal(list, &files); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Lstat(filepath.Join(dir, "program"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := describe(info)
+	file.Sum = files["program"].Sum
+	files["program"] = file
+	if list, err = json.Marshal(files); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, listName), list, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	unpacked := func() (again bool) {
+		if err := p.unpack(t.Context(), dirs, func(int64, int64) { again = true }); err != nil {
+			t.Fatal(err)
+		}
+		return again
+	}
+	if unpacked() {
+		t.Error("all files are read at each start")
+	}
+	if err := os.Remove(dirs.PayloadCompared()); err != nil { // a boot
+		t.Fatal(err)
+	}
+	if !unpacked() {
+		t.Error("the changed bit is not found")
+	}
+	checkParts(t, dirs.Bin(), "1")
 }
 
 func TestDamagedExecutable(t *testing.T) {
