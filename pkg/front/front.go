@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"runtime/debug"
 	"sync"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/coracle-dev/coracle/pkg/cluster/pki"
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
-	"github.com/coracle-dev/coracle/pkg/core/boltfile"
 	"github.com/coracle-dev/coracle/pkg/core/config"
 	"github.com/coracle-dev/coracle/pkg/core/controlplaneuser"
 	"github.com/coracle-dev/coracle/pkg/core/exitcode"
@@ -203,15 +201,6 @@ func (f *front) writeResolved() error {
 		return fmt.Errorf("encoding the resolved configuration: %w", err)
 	}
 	return atomicfile.WriteVolatile(f.cfg.Dirs.Resolved(), data, 0o600)
-}
-
-// sealDatabases notes what containerd's databases are, now that no process has them open.
-func (f *front) sealDatabases() {
-	for _, db := range f.cfg.Dirs.ContainerdDatabases() {
-		if err := boltfile.Seal(db, boltfile.SealOf(db)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			logrus.WithError(err).Debug("noting the checksum of a database")
-		}
-	}
 }
 
 // drainTimeout bounds a stop that stops the pods too, whose grace period is 30 seconds by default. systemd kills after 90
