@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/x509"
 	"encoding/pem"
@@ -76,11 +77,20 @@ func checkAuthority(d paths.Dirs, a authority, p *pair, now time.Time) (*pair, e
 		return nil, fmt.Errorf("%s is not the certificate of an authority (CA:TRUE is missing); %w", a.certFile(d), errRestore)
 	case !samePublic(p.Cert, p.Key):
 		return nil, fmt.Errorf("%s is not the key of %s; %w", a.keyFile(d), a.certFile(d), errRestore)
+	case selfSignedWrong(p.Cert):
+		return nil, fmt.Errorf("%s is damaged: its signature is not that of its content; %w", a.certFile(d), errRestore)
 	case now.After(p.Cert.NotAfter):
 		return nil, fmt.Errorf("%s expired on %s (this machine's clock says %s)", a.certFile(d),
 			p.Cert.NotAfter.Format(time.DateOnly), now.UTC().Format(time.DateOnly))
 	}
 	return p, nil
+}
+
+// selfSignedWrong reports whether a certificate names itself as its authority, and its signature is wrong: a disk has changed it.
+func selfSignedWrong(c *x509.Certificate) bool {
+	err := c.CheckSignature(c.SignatureAlgorithm, c.RawTBSCertificate, c.Signature)
+	var old x509.InsecureAlgorithmError
+	return bytes.Equal(c.RawIssuer, c.RawSubject) && err != nil && !errors.As(err, &old) && !errors.Is(err, x509.ErrUnsupportedAlgorithm)
 }
 
 // usedBy returns a file that shows that an authority has been in use, or "".
