@@ -38,7 +38,7 @@ func (l life) digests(ctx context.Context, former int64) (now digest, then *dige
 		case ctx.Err() != nil:
 			err = context.Cause(ctx)
 		case server.Backend() != database:
-			err = errAgain
+			err = fmt.Errorf("%w: %v", errAgain, p)
 		default:
 			err = fmt.Errorf("%w: %v", errChanged, p)
 		}
@@ -71,7 +71,7 @@ func (l life) digests(ctx context.Context, former int64) (now digest, then *dige
 		}
 	}
 	if last.Main != now.revision || first > now.revision {
-		return now, nil, errAgain
+		return now, nil, fmt.Errorf("%w: revision %d of %d, compacted to %d", errAgain, last.Main, now.revision, first)
 	}
 	now.keys, now.sum = total(latest)
 	if former >= max(first, 1) && former <= now.revision {
