@@ -51,8 +51,7 @@ type front struct {
 
 // runFront prepares what the child processes need, and runs them until a signal asks it to stop.
 func runFront(cfg config.Config, settle func(config.Known) (config.Config, error), children ...string) (err error) {
-	f := &front{asked: cfg, cfg: cfg, settle: settle, children: children, began: time.Now(), systemd: supervise.TakeSystemd(),
-		became: make(chan struct{})}
+	f := &front{asked: cfg, cfg: cfg, settle: settle, children: children, began: time.Now(), systemd: supervise.TakeSystemd(), became: make(chan struct{})}
 	syscall.Umask(0o022)
 	supervise.RaiseLimits()
 	if err := f.ephemeral(); err != nil {

@@ -104,7 +104,7 @@ func (l life) checkStart(ctx context.Context) error {
 
 const (
 	firstNote = 10 * time.Second // after the start, which has other work
-	noteEvery = time.Minute
+	noteEvery = 10 * time.Minute
 	noteShare = 500 // the pause is at least this many times as long as the note takes
 )
 
