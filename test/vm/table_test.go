@@ -76,9 +76,9 @@ func TestTable(t *testing.T) {
 
 // table is the reports as Markdown: a line for each machine, and then a sentence for what fails or was not tried, and for machines that were never seen.
 func table(all []Report) string {
-	order, total, known := map[string]int{}, map[string]int{}, map[string]map[string]string{}
+	order, tried, known := map[string]int{}, map[string][]step{}, map[string]map[string]string{}
 	for i, k := range kinds() {
-		order[k.name], total[k.name], known[k.name] = i, len(k.all()), k.known
+		order[k.name], tried[k.name], known[k.name] = i, k.all(), k.known
 	}
 	slices.SortFunc(all, func(a, b Report) int { return cmp.Compare(order[a.Machine], order[b.Machine]) })
 	out := &strings.Builder{}
@@ -99,15 +99,21 @@ func table(all []Report) string {
 		for why, names := range skipped {
 			notes = append(notes, fmt.Sprintf("- %s: not tried: %s: %s.", r.What, strings.Join(names, ", "), why))
 		}
-		if len(r.Steps) < total[r.Machine] {
-			notes = append(notes, fmt.Sprintf("- %s: the steps after %q were not tried.", r.What, r.Steps[len(r.Steps)-1].Step))
+		var missing []string // because the run ended, or the step is newer
+		for _, step := range tried[r.Machine] {
+			if !slices.ContainsFunc(r.Steps, func(s Result) bool { return s.Step == step.name }) {
+				missing = append(missing, step.name)
+			}
+		}
+		if len(missing) > 0 {
+			notes = append(notes, fmt.Sprintf("- %s: not tried: %s.", r.What, strings.Join(missing, ", ")))
 		}
 		cut := ""
 		if n := r.Facts["acknowledged before the cut"]; n != "" {
 			cut = r.Facts["lost"] + " of " + n + " writes lost"
 		}
 		fmt.Fprintf(out, "| %s | %s | %.0f times | %s | %s | %s | %s | %d of %d | %s | %s, %s |\n", r.What, r.Facts["kernel"], r.Slower, r.Facts["boot"], r.Facts["install to Ready"],
-			r.Facts["boot to Ready"], cut, worked, total[r.Machine], time.Duration(r.Seconds*float64(time.Second)).Round(time.Second), r.Version, r.Date)
+			r.Facts["boot to Ready"], cut, worked, len(tried[r.Machine]), time.Duration(r.Seconds*float64(time.Second)).Round(time.Second), r.Version, r.Date)
 	}
 	slices.Sort(notes)
 	for _, k := range kinds() {
