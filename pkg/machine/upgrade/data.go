@@ -38,5 +38,6 @@ func CheckData(d paths.Dirs, version string) error {
 
 // RecordData records that a version is about to use the data.
 func RecordData(d paths.Dirs, version string) error {
-	return atomicfile.Write(d.DataVersion(), []byte(version+"\n"), 0o600)
+	_, err := atomicfile.WriteIfChanged(d.DataVersion(), []byte(version+"\n"), 0o600)
+	return err
 }
