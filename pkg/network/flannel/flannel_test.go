@@ -93,11 +93,15 @@ func TestSubnet(t *testing.T) {
 			if err := s.Write(file); err != nil {
 				t.Fatal(err)
 			}
-			got, err := os.ReadFile(file)
+			read, err := podsubnet.Read(file)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if string(got) != tt.want+"\n" {
+			got, err := json.Marshal(read)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if string(got) != tt.want {
 				t.Errorf("got %s want %s", got, tt.want)
 			}
 		})
