@@ -1,6 +1,7 @@
 package member
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -50,28 +51,35 @@ func (l life) digests(ctx context.Context, former int64) (now digest, then *dige
 	first := server.KV().FirstRev()
 	scan := scanner{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
 	latest, past := map[[2]uint64]uint32{}, map[[2]uint64]uint32{}
-	last := mvcc.Revision{}
-	end := mvcc.RevToBytes(mvcc.Revision{Main: now.revision + 1}, mvcc.NewRevBytes())
-	for {
-		keys, values := tx.UnsafeRange(schema.Key, mvcc.RevToBytes(mvcc.Revision{Main: last.Main, Sub: last.Sub + 1}, mvcc.NewRevBytes()), end, page)
+	last := revisionKey(0)
+	for from, width := int64(0), int64(page); from <= now.revision; {
+		to := from + min(width, now.revision+1-from)
+		// No limit, because UnsafeRange counts what is in the buffer of writes first, and after a commit that buffer may still be seen
+		// (backend.ConcurrentReadTx takes a former copy if there was no write since): with one, it leaves out what is in between.
+		keys, values := tx.UnsafeRange(schema.Key, revisionKey(from), revisionKey(to), 0)
 		for i := range keys {
-			last = mvcc.BytesToRev(keys[i])
+			if bytes.Compare(keys[i], last) <= 0 {
+				continue // it is in the database and in the buffer
+			}
+			last = keys[i]
 			if err := scan.add(keys[i], values[i], latest); err != nil {
 				return now, nil, err
 			}
-			if last.Main <= former {
+			if mvcc.BytesToRev(last).Main <= former {
 				_ = scan.add(keys[i], values[i], past)
 			}
 		}
-		if len(keys) < page {
-			break
+		if from = to; len(keys) < page/2 { // compacted revisions leave gaps
+			width *= 2
+		} else if len(keys) > page {
+			width = max(width/2, 1)
 		}
 		if ctx.Err() != nil {
 			return now, nil, context.Cause(ctx)
 		}
 	}
-	if last.Main != now.revision || first > now.revision {
-		return now, nil, fmt.Errorf("%w: revision %d of %d, compacted to %d", errAgain, last.Main, now.revision, first)
+	if end := mvcc.BytesToRev(last).Main; end != now.revision || first > now.revision {
+		return now, nil, fmt.Errorf("%w: revision %d of %d, compacted to %d", errAgain, end, now.revision, first)
 	}
 	now.keys, now.sum = total(latest)
 	if former >= max(first, 1) && former <= now.revision {
@@ -84,8 +92,13 @@ func (l life) digests(ctx context.Context, former int64) (now digest, then *dige
 // errAgain is the error of a note that cannot be taken at this moment.
 var errAgain = errors.New("the database was replaced meanwhile")
 
-// page is how many keys are read at a time.
+// page is about how many revisions are read at a time.
 const page = 1000
+
+// revisionKey is where a revision begins in the database.
+func revisionKey(revision int64) []byte {
+	return mvcc.RevToBytes(mvcc.Revision{Main: revision}, mvcc.NewRevBytes())
+}
 
 // scanner reads keys in the order of their revisions.
 type scanner struct{ seeds [2]maphash.Seed }

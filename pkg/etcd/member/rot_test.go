@@ -94,6 +94,32 @@ func TestChangedValue(t *testing.T) {
 	}
 }
 
+// TestNoteAfterReads: a note has all keys also if there was no write between etcd's last read and the note, so that etcd still has a copy of its
+// buffer of writes, and if there are more keys than are read at a time.
+func TestNoteAfterReads(t *testing.T) {
+	e := newEtcd(t)
+	defer mustRun(t, e)()
+	c := client(t, e)
+	defer c.Close()
+	for _, many := range []int{page * 3 / 2, 10, page / 2} {
+		for n := range many {
+			if _, err := c.Put(t.Context(), fmt.Sprint("key", n), "value"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Get(t.Context(), "key1"); err != nil {
+			t.Fatal(err)
+		}
+		now, then, err := running(e).digests(t.Context(), running(e).server.Server.KV().Rev())
+		if err != nil || then == nil || *then != now || now.keys != page*3/2 {
+			t.Errorf("after %d writes there are %d keys of %d: %v", many, now.keys, page*3/2, err)
+		}
+		if err := running(e).checkNote(t.Context()); err != nil {
+			t.Errorf("after %d writes: %v", many, err)
+		}
+	}
+}
+
 // TestNoFalseAlarm does what changes the database or the log, and wants that no note is ever found wrong, while clients write.
 func TestNoFalseAlarm(t *testing.T) {
 	e := newEtcd(t)
