@@ -1,13 +1,16 @@
 package faults
 
 import (
+	"errors"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/pkg/machine/upgrade"
 	"github.com/coracle-dev/coracle/test/clocks"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
@@ -22,9 +25,13 @@ type timed struct {
 }
 
 // newTimed makes a cluster in which all clocks show the same time at first.
-func newTimed(t *testing.T, servers, agents int, at time.Time) *timed {
+func newTimed(t *testing.T, f clockFault) *timed {
+	at := f.began
+	if at.IsZero() {
+		at = time.Now()
+	}
 	x := &timed{clocks: map[string]*clocks.Clock{}}
-	x.arena = newArenaOf(t, hosts.Plan{Servers: servers, Agents: agents, Images: true, Clocks: true}, func(h *hosts.Host) {
+	x.arena = newArenaOf(t, hosts.Plan{Servers: f.servers, Agents: f.agents, Service: f.service, Images: true, Clocks: true}, func(h *hosts.Host) {
 		c := x.clocks[h.Name]
 		if c == nil {
 			c = clocks.New(t)
@@ -56,6 +63,7 @@ func (x *timed) anyOrder(do func(h *hosts.Host)) {
 // clockFault is a kind of trouble with clocks.
 type clockFault struct {
 	servers, agents int
+	service         bool      // coracle is installed as a service
 	began           time.Time // what the clocks show at first, now if it is zero
 	do              func(x *timed)
 }
@@ -69,12 +77,13 @@ func clockFaults() map[string]clockFault {
 		return func(x *timed) { x.anyOrder(func(h *hosts.Host) { x.clocks[h.Name].Jump(by) }) }
 	}
 	return map[string]clockFault{
-		"starts-in-1970": {servers: 1, agents: 1, do: startsIn1970},
-		"fresh-in-1970":  {servers: 1, agents: 1, began: clocks.Epoch, do: timeArrives},
-		"day-forward":    {servers: 1, agents: 1, do: jump(day)},
-		"day-back":       {servers: 1, agents: 1, do: jump(-day)},
-		"13-months-off":  {servers: 1, agents: 1, do: monthsOff},
-		"drift":          {servers: 3, agents: 1, do: drift},
+		"starts-in-1970":   {servers: 1, agents: 1, do: startsIn1970},
+		"fresh-in-1970":    {servers: 1, agents: 1, began: clocks.Epoch, do: timeArrives},
+		"day-forward":      {servers: 1, agents: 1, do: jump(day)},
+		"day-back":         {servers: 1, agents: 1, do: jump(-day)},
+		"13-months-off":    {servers: 1, agents: 1, do: monthsOff},
+		"drift":            {servers: 3, agents: 1, do: drift},
+		"suspend-in-trial": {servers: 1, service: true, do: suspendInTrial},
 	}
 }
 
@@ -129,6 +138,34 @@ func drift(x *timed) {
 	timeArrives(x)
 }
 
+// suspendInTrial suspends the machine for hours while an upgrade tries the new version: nothing runs, and the clock has gone on. The monotonic
+// clock, which a suspend stops, goes on for a few seconds.
+func suspendInTrial(x *timed) {
+	h := x.Servers[0]
+	ended := make(chan error, 1)
+	go func() {
+		_, err := h.TryCoracle("upgrade", "--insecure-unsigned", "--hold=5s", filepath.Join(filepath.Dir(hosts.Bin(x.t)), "next", "coracle"))
+		ended <- err
+	}()
+	x.await("a trial runs", func() error {
+		if s, _, err := upgrade.Read(h.Data()); err != nil || s.Phase != upgrade.Trial {
+			return errors.Join(err, errors.New("no trial runs: "+s.Text()))
+		}
+		return nil
+	})
+	pause(x.random, 5*time.Second)
+	h.Freeze()
+	asleep := time.Hour + time.Duration(x.random.Int64N(int64(day)))
+	pause(x.random, 5*time.Second)
+	x.clocks[h.Name].Jump(asleep)
+	h.Thaw()
+	x.t.Logf("slept for %s", asleep)
+	err := <-ended
+	if s, _, unread := upgrade.Read(h.Data()); err != nil || unread != nil || s.Phase != upgrade.Committed {
+		x.t.Errorf("the upgrade: %v; %s", errors.Join(err, unread), s.Text())
+	}
+}
+
 // limit is the time in which all must be well again.
 const limit = 2 * time.Minute
 
@@ -139,7 +176,7 @@ func TestClocks(t *testing.T) {
 	all := clockFaults()
 	kinds := []string{"day-back"}
 	if verdicts.Long() {
-		kinds = []string{"day-back", "starts-in-1970", "day-forward", "fresh-in-1970", "13-months-off", "drift"}
+		kinds = []string{"day-back", "starts-in-1970", "day-forward", "fresh-in-1970", "13-months-off", "drift", "suspend-in-trial"}
 	}
 	list := os.Getenv("CORACLE_TEST_FAULTS")
 	if list != "" {
@@ -153,11 +190,7 @@ func TestClocks(t *testing.T) {
 			x = nil
 		}
 		if x == nil {
-			began := f.began
-			if began.IsZero() {
-				began = time.Now()
-			}
-			x = newTimed(t, f.servers, f.agents, began)
+			x = newTimed(t, f)
 		}
 		x.t, x.broken = sub, true // until all is well
 		x.random = rand.New(rand.NewPCG(seed, uint64(len(kind))))

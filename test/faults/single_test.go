@@ -48,31 +48,34 @@ func (s *single) deploy(spec string) {
 // well waits until the pods run again, and just their addresses are leased.
 func (s *single) well() {
 	s.t.Helper()
-	s.await("all pods run", func() error {
-		pods, err := s.pods()
-		if err != nil {
-			return err
+	s.await("all pods run", s.podsRun)
+}
+
+// podsRun is nil if all pods run, and just their addresses are leased.
+func (s *single) podsRun() error {
+	pods, err := s.pods()
+	if err != nil {
+		return err
+	}
+	leased, err := s.leases()
+	if err != nil {
+		return err
+	}
+	var wanted []string
+	for _, p := range pods {
+		if len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].Ready && p.Status.PodIP != "" {
+			wanted = append(wanted, p.Status.PodIP)
 		}
-		leased, err := s.leases()
-		if err != nil {
-			return err
-		}
-		var wanted []string
-		for _, p := range pods {
-			if len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].Ready && p.Status.PodIP != "" {
-				wanted = append(wanted, p.Status.PodIP)
-			}
-		}
-		slices.Sort(wanted)
-		if len(wanted) != replicas || !slices.Equal(wanted, leased) {
-			return fmt.Errorf("%d of %d pods are ready, with the addresses %v; leased are %v", len(wanted), replicas, wanted, leased)
-		}
-		// What the API says may be of before a power cut.
-		if out, _ := s.host.Try("pgrep", "-c", "-x", "sleep"); strings.TrimSpace(out) != strconv.Itoa(replicas) {
-			return fmt.Errorf("%d pods are ready, and of their processes these run: %s", replicas, out)
-		}
-		return nil
-	})
+	}
+	slices.Sort(wanted)
+	if len(wanted) != replicas || !slices.Equal(wanted, leased) {
+		return fmt.Errorf("%d of %d pods are ready, with the addresses %v; leased are %v", len(wanted), replicas, wanted, leased)
+	}
+	// What the API says may be of before a power cut.
+	if out, _ := s.host.Try("pgrep", "-c", "-x", "sleep"); strings.TrimSpace(out) != strconv.Itoa(replicas) {
+		return fmt.Errorf("%d pods are ready, and of their processes these run: %s", replicas, out)
+	}
+	return nil
 }
 
 func (s *single) pods() ([]corev1.Pod, error) {

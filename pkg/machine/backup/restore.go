@@ -73,7 +73,13 @@ func (r *Restore) Run(node string, restoreEtcd func(snapshot, dir, member string
 	if err := removeTree(r.staging()); err != nil {
 		return err
 	}
-	var err error
+	// The first call gets errors of writes before, of which nobody has been told; the one after our writes gets those since.
+	disk, err := os.Open(filepath.Dir(r.staging()))
+	if err != nil {
+		return err
+	}
+	defer disk.Close()
+	_ = syncAll(disk)
 	if r.Manifest, r.Machine, err = Extract(r.file, r.staging(), "/"); err != nil {
 		return errors.Join(fmt.Errorf("unpacking the backup: %w", err), removeTree(r.staging()))
 	}
@@ -81,7 +87,7 @@ func (r *Restore) Run(node string, restoreEtcd func(snapshot, dir, member string
 	if err := restoreEtcd(snapshot, filepath.Join(fresh, filepath.Base(r.dirs.Etcd())), cmp.Or(node, r.Manifest.Node)); err != nil {
 		return errors.Join(err, removeTree(r.staging()))
 	}
-	if err := syncAll(r.staging()); err != nil { // etcd's tool does not sync directories
+	if err := syncAll(disk); err != nil { // etcd's tool does not sync directories
 		return errors.Join(fmt.Errorf("writing the restored data: %w", err), removeTree(r.staging()))
 	}
 	if err := r.trySwap(); err != nil {
@@ -116,15 +122,8 @@ func (r *Restore) checkMounts() error {
 	return nil
 }
 
-// syncAll makes everything on the file system of a directory safe. Sync would wait for all other file systems too, and return no error.
-func syncAll(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return unix.Syncfs(int(d.Fd()))
-}
+// syncAll makes everything on the file system of an open file safe. Sync would wait for all other file systems too, and return no error.
+func syncAll(on *os.File) error { return unix.Syncfs(int(on.Fd())) }
 
 // swap exchanges two directories in one step.
 func swap(one, two string) error {
