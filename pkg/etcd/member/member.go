@@ -111,13 +111,11 @@ func (e *Etcd) serve(ctx context.Context, again bool, ready func()) error {
 		joining = true
 	}
 	// A socket that a crash left is unused, because the front holds the lock of the data directory.
-	switch err := os.Remove(e.Socket); {
-	case err == nil && !e.Volatile:
-		if err := e.reread(); err != nil {
-			return err
-		}
-	case err != nil && !errors.Is(err, os.ErrNotExist):
+	if err := os.Remove(e.Socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("removing the old socket: %w", err)
+	}
+	if err := e.reread(); err != nil {
+		return err
 	}
 	sealed, err := e.checkDatabase()
 	if err != nil {

@@ -70,6 +70,30 @@ func TestRebuild(t *testing.T) {
 	}
 }
 
+// TestNoStartWithoutReread: a member whose files cannot be read from the disk again does not start at the next try either.
+func TestNoStartWithoutReread(t *testing.T) {
+	e := newEtcd(t)
+	mustRun(t, e)()
+	bad := filepath.Join(e.Dir, "member", "snap", "bad")
+	if err := os.Symlink("/nowhere/at/all", bad); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		err, stop := run(t, e)
+		if err == nil {
+			stop()
+			t.Fatalf("start %d trusts what the kernel has of the files", n)
+		}
+		if !strings.Contains(err.Error(), bad) {
+			t.Errorf("start %d: %v", n, err)
+		}
+	}
+	if err := os.Remove(bad); err != nil {
+		t.Fatal(err)
+	}
+	mustRun(t, e)()
+}
+
 // TestNotRebuilt: what the log does not have, or no longer, cannot be made again from it.
 func TestNotRebuilt(t *testing.T) {
 	const first = "wal/0000000000000000-0000000000000000.wal"
