@@ -9,7 +9,8 @@ import (
 
 	"github.com/sirupsen/logrus"
 	berrors "go.etcd.io/bbolt/errors"
-	"golang.org/x/sys/unix"
+
+	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
 
 // reread makes the kernel read this member's files from the disk again. If a write has failed, the kernel keeps what should have been
@@ -29,23 +30,11 @@ func (e *Etcd) reread() error {
 		files = append(files, found...)
 	}
 	for _, name := range files {
-		if err := rereadFile(name); err != nil {
+		if err := atomicfile.Reread(name); err != nil {
 			return fmt.Errorf("writing what is left of the last run to the disk: %w", err)
 		}
 	}
 	return nil
-}
-
-func rereadFile(name string) error {
-	f, err := os.OpenFile(name, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Sync(); err != nil { // only what is on the disk can be read again
-		return err
-	}
-	return unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED)
 }
 
 // rebuild moves a database that is not one away if etcd can make it again: the log has all that was ever written, or nothing was ever

@@ -9,6 +9,7 @@ import (
 	srvconfig "github.com/containerd/containerd/v2/cmd/containerd/server/config"
 	"github.com/containerd/containerd/v2/core/transfer"
 	ociregistry "github.com/containerd/containerd/v2/core/transfer/registry"
+	"github.com/containerd/containerd/v2/plugins"
 	"github.com/containerd/log"
 	"github.com/containerd/plugin"
 	"github.com/containerd/plugin/registry"
@@ -29,12 +30,13 @@ type Pulls struct {
 }
 
 const (
+	contentPlugin  = "io.containerd.content.v1.content"
 	differPlugin   = "io.containerd.differ.v1.walking"
 	transferPlugin = "io.containerd.transfer.v1.local"
 	imagesPlugin   = "io.containerd.cri.v1.images"
 )
 
-// hook wraps containerd's transfer service, and what unpacks layers. Type, ID and settings of the plugin stay, so that drop-ins for it still work. The list of
+// hook wraps containerd's transfer service, its content store, and what unpacks layers. Type, ID and settings of the plugin stay, so that drop-ins for it still work. The list of
 // plugins belongs to the process.
 func (p *puller) hook() {
 	all := registry.Graph(func(*plugin.Registration) bool { return false })
@@ -47,6 +49,11 @@ func (p *puller) hook() {
 			r.InitFn = func(ic *plugin.InitContext) (any, error) { return p.wrap(inner(ic)) }
 		case differPlugin:
 			r.InitFn = func(ic *plugin.InitContext) (any, error) { return syncLayers(inner(ic)) }
+		case contentPlugin:
+			r.InitFn = func(ic *plugin.InitContext) (any, error) {
+				instance, err := inner(ic)
+				return resumeSafely(instance, ic.Properties[plugins.PropertyRootDir], err)
+			}
 		}
 		registry.Register(r)
 	}
