@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/coracle-dev/coracle/test/hosts"
 )
@@ -107,21 +108,21 @@ func (a *arena) awaitOtherControllers(h *hosts.Host) {
 	})
 }
 
-// leadControllers makes a server lead the controllers: those that lead are restarted until it does.
+// leadControllers makes a server lead the controllers: it is given the Lease, and renews it.
 func (a *arena) leadControllers(h *hosts.Host) {
 	a.t.Helper()
+	leases := a.direct[h.Name].CoordinationV1().Leases("kube-system")
+	patch := fmt.Appendf(nil, `{"spec":{"holderIdentity":%q}}`, h.Name)
+	given, err := leases.Patch(a.t.Context(), "coracle-control-plane", types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		a.t.Fatal(err)
+	}
 	a.await(h.Name+" leads the controllers", func() error {
-		holder, err := a.controllers(h)
-		if err != nil || strings.Contains(holder, h.Name) {
-			return err
+		lease, err := leases.Get(a.t.Context(), "coracle-control-plane", metav1.GetOptions{})
+		if err == nil && (*lease.Spec.HolderIdentity != h.Name || lease.Spec.RenewTime.Equal(given.Spec.RenewTime)) {
+			err = fmt.Errorf("the Lease is %s's, renewed %s", *lease.Spec.HolderIdentity, lease.Spec.RenewTime)
 		}
-		for _, o := range a.others(h) {
-			if strings.Contains(holder, o.Name) {
-				a.killChild(o, "control-plane")
-				a.awaitOtherControllers(o)
-			}
-		}
-		return fmt.Errorf("%s led the controllers", holder)
+		return err
 	})
 	if _, err := a.healed(time.Time{}, nil, patience); err != nil {
 		a.t.Error(err)
