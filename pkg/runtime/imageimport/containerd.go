@@ -40,6 +40,11 @@ func (c containerdImages) mendContent(ctx context.Context, file string) (bool, e
 	return archives.MendBlobs(ctx, c.store(), file)
 }
 
+// dropDamaged removes images that are damaged.
+func (c containerdImages) dropDamaged(ctx context.Context) ([]string, error) {
+	return archives.DropDamaged(ctx, c.store())
+}
+
 // mendLayers replaces the damaged files of unpacked images.
 func (c containerdImages) mendLayers(ctx context.Context, all []archives.Image) (bool, error) {
 	return archives.MendLayers(ctx, c.store(), all, c.snapshotter)

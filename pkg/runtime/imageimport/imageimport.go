@@ -49,13 +49,18 @@ func (im Images) Run(ctx context.Context, ready func()) error {
 	w := newWork(im, c.bring, c.present)
 	bring := w.once
 	boot := state.BootID()
-	if last, err := os.ReadFile(im.Compared); err != nil || string(last) != boot { // it may have been a power cut
+	last, err := os.ReadFile(im.Compared)
+	compare := err != nil || string(last) != boot // it may have been a power cut
+	if compare {
 		bring = func(ctx context.Context, file string) error { return w.intact(ctx, file, c.mendContent, c.mendLayers) }
 	}
 	for _, file := range list(im.System) {
 		if err := bring(ctx, file); err != nil {
 			return err
 		}
+	}
+	if compare {
+		w.dropDamaged(ctx, c.dropDamaged)
 	}
 	if !w.unknown {
 		if err := atomicfile.WriteVolatile(im.Compared, []byte(boot), 0o644); err != nil {

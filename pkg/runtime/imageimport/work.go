@@ -127,6 +127,19 @@ func (w *work) intact(ctx context.Context, file string,
 	return nil
 }
 
+// dropDamaged removes damaged images, and says so. The user's archives are imported again where they had them.
+func (w *work) dropDamaged(ctx context.Context, drop func(context.Context) ([]string, error)) {
+	log := logrus.WithField("component", "images")
+	dropped, err := drop(ctx)
+	for _, text := range dropped {
+		log.Warn(text)
+	}
+	if err != nil {
+		w.unknown = true
+		log.WithError(err).Error("comparing containerd's images with their digests")
+	}
+}
+
 // system reports whether a file belongs to the payload.
 func (w *work) system(file string) bool { return filepath.Dir(file) == filepath.Clean(w.System) }
 

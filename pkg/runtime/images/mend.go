@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"github.com/containerd/platforms"
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/identity"
+	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"github.com/coracle-dev/coracle/pkg/core/atomicfile"
 )
@@ -55,6 +57,83 @@ func MendBlobs(ctx context.Context, s Store, archive string) (mended bool, err e
 		}
 		return nil
 	})
+}
+
+// DropDamaged removes images whose index, manifest or configuration is not what its digest says: they start no container, and are pulled or
+// imported again. It returns a sentence for each.
+func DropDamaged(ctx context.Context, s Store) (dropped []string, err error) {
+	ctx = namespaces.WithNamespace(ctx, Namespace)
+	all, err := s.Client.ImageService().List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	known := map[digest.Digest]error{}
+	for _, img := range all {
+		bad := images.Walk(ctx, images.HandlerFunc(func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+			if desc.Size > largestDescription || images.IsLayerType(desc.MediaType) {
+				return nil, nil
+			}
+			damage, seen := known[desc.Digest]
+			if !seen {
+				damage = s.checkBlob(desc.Digest)
+				known[desc.Digest] = damage
+			}
+			if damage != nil {
+				return nil, damage
+			}
+			children, err := images.Children(ctx, s.Client.ContentStore(), desc)
+			if errdefs.IsNotFound(err) { // an index names more than was pulled
+				return nil, nil
+			}
+			return children, err
+		}), img.Target)
+		var damaged damagedBlob
+		if !errors.As(bad, &damaged) {
+			err = errors.Join(err, bad)
+			continue
+		}
+		sum := digest.Digest(damaged)
+		gone := errors.Join(withoutNotFound(s.Client.ImageService().Delete(ctx, img.Name)),
+			withoutNotFound(s.Client.ContentStore().Delete(ctx, sum)), withoutNotFound(os.Remove(s.blob(sum))))
+		if gone != nil {
+			err = errors.Join(err, fmt.Errorf("removing image %s: %w", img.Name, gone))
+			continue
+		}
+		dropped = append(dropped, fmt.Sprintf("image %s is removed, to be pulled or imported again: %s", img.Name, damaged.Error()))
+	}
+	return dropped, err
+}
+
+// largestDescription is larger than any index, manifest or configuration, in bytes; containerd reads them into memory.
+const largestDescription = 8 << 20
+
+// damagedBlob is the error of a blob that is not what its digest says.
+type damagedBlob digest.Digest
+
+func (d damagedBlob) Error() string { return fmt.Sprintf("its content %s is damaged", string(d)) }
+
+func (s Store) blob(sum digest.Digest) string {
+	return filepath.Join(s.Root, contentDir, "blobs", sum.Algorithm().String(), sum.Encoded())
+}
+
+// checkBlob returns a damagedBlob if containerd's file is not what its digest says. A missing one is left to containerd.
+func (s Store) checkBlob(sum digest.Digest) error {
+	data, err := os.ReadFile(s.blob(sum))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil && sum.Algorithm().FromBytes(data) != sum {
+		return damagedBlob(sum)
+	}
+	return err
+}
+
+// withoutNotFound is nil for the error of something that is not there.
+func withoutNotFound(err error) error {
+	if errdefs.IsNotFound(err) || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // MendLayers compares the files of the unpacked layers with the blobs of the images, and replaces those that differ.
