@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bytes"
+	"errors"
 	"io/fs"
 	"maps"
 	"math/rand/v2"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
@@ -111,17 +114,15 @@ func (r *bitRot) damage(h *hosts.Host) {
 	r.t.Logf("%s: bit %d of byte %d of %d changes", r.file, bit, at, len(r.good))
 }
 
-// overwrite changes the content of a file and nothing else of it.
+// overwrite replaces a file by one with other content and the same owner, mode and time: it may have names elsewhere.
 func overwrite(path string, data []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
+	var info unix.Stat_t
+	if err := unix.Stat(path, &info); err != nil {
 		return err
 	}
-	if _, err = f.WriteAt(data, 0); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	other := path + ".other"
+	err := errors.Join(os.WriteFile(other, data, 0o600), os.Chown(other, int(info.Uid), int(info.Gid)), os.Chmod(other, os.FileMode(info.Mode&0o777)))
+	return errors.Join(err, unix.UtimesNanoAt(unix.AT_FDCWD, other, []unix.Timespec{info.Atim, info.Mtim}, 0), os.Rename(other, path))
 }
 
 // ended is how it ended, in a word.
