@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -100,5 +101,32 @@ func TestDisk(t *testing.T) {
 	}
 	if d.Abort(); !d.ReadOnly() {
 		t.Error("it is not read-only after Abort")
+	}
+}
+
+// TestFailedWriteIsTold: whichever write of a large file fails, who flushes the file gets an error, or the disk has all of it.
+func TestFailedWriteIsTold(t *testing.T) {
+	text := strings.Repeat("0123456789abcdef", 256<<10)
+	told := 0
+	for n := 1; n <= 12; n++ {
+		dir := t.TempDir()
+		d := New(t, 64)
+		d.Mount(dir)
+		d.FailWrite(n, 1)
+		file := filepath.Join(dir, "file")
+		if err := write(t, file, text, true); err != nil {
+			told++
+			continue
+		}
+		d.Cut(0, rand.New(rand.NewPCG(1, 1)))
+		d.Unplug()
+		d.Heal()
+		d.Mount(dir)
+		if got, err := os.ReadFile(file); err != nil || string(got) != text {
+			t.Errorf("write %d failed, nobody was told, and the file is damaged: %v", n, err)
+		}
+	}
+	if told == 0 {
+		t.Error("no failed write was told")
 	}
 }
