@@ -261,7 +261,7 @@ func (m *machine) emptyDir(dir string) error {
 	var errs []error
 	for _, f := range files {
 		path := filepath.Join(dir, f.Name())
-		if slices.Contains(points, path) {
+		if slices.Contains(points, path) || f.Name() == lostFound {
 			continue // a user's mount: coracle's were unmounted before
 		}
 		errs = append(errs, m.removeTree(path))
@@ -274,7 +274,11 @@ func (m *machine) isMountPoint(path string) bool {
 	return err == nil && slices.Contains(points, path)
 }
 
+// isEmpty reports whether a directory has nothing that coracle or a user made.
 func isEmpty(dir string) bool {
 	files, err := os.ReadDir(dir)
-	return err == nil && len(files) == 0
+	return err == nil && !slices.ContainsFunc(files, func(f os.DirEntry) bool { return f.Name() != lostFound })
 }
+
+// lostFound belongs to a file system that is mounted: fsck puts files there that have lost their names.
+const lostFound = "lost+found"
