@@ -330,6 +330,7 @@ var leftovers = []struct{ begins, why string }{
 	{"- module ", "udev loads and the kernel removes modules at any time"},
 	{"+ sysctl net/bridge/", "comes and goes with its module"},
 	{"- process (udev-worker)", "udev starts and ends them at any time"},
+	{"~ /var/log/audit/audit.log", "auditd notes every login of the test"},
 	{"+ process (udev-worker)", "udev starts and ends them at any time"},
 	{"~ unit network-online.target: loaded inactive -> loaded active", "systemd has waited for it, because the service asked for that, until the next boot"},
 }
