@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"io"
 
+	"github.com/sirupsen/logrus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
@@ -52,11 +54,17 @@ func Restore(file, dir, name string) error {
 		return err
 	}
 	const url = "https://127.0.0.1:2380" // of every member that is alone
-	err := snapshot.NewV3(zap.NewNop()).Restore(snapshot.RestoreConfig{
-		SnapshotPath: file, OutputDataDir: dir, Name: name, PeerURLs: []string{url}, InitialCluster: name + "=" + url,
-		InitialClusterToken: rand.Text(), RevisionBump: revisionBump, MarkCompacted: true,
-	})
-	if err != nil {
+	ended := make(chan error, 1)
+	quiet := logrus.New()
+	quiet.SetOutput(io.Discard)
+	go func() { // a fatal line, such as of a disk that fails, ends only this goroutine
+		err := snapshot.NewV3(logger(quiet, ended)).Restore(snapshot.RestoreConfig{
+			SnapshotPath: file, OutputDataDir: dir, Name: name, PeerURLs: []string{url}, InitialCluster: name + "=" + url,
+			InitialClusterToken: rand.Text(), RevisionBump: revisionBump, MarkCompacted: true,
+		})
+		ended <- err
+	}()
+	if err := <-ended; err != nil {
 		return fmt.Errorf("making etcd's data from the snapshot: %w", err)
 	}
 	return nil
