@@ -74,6 +74,7 @@ func (o *outage) importing(seed uint64, random *rand.Rand, row *verdicts.Row) (i
 	if byItself {
 		inside := o.host.Data("images", file+".part")
 		o.archive(seed, inside)
+		o.disk.Sync() // the archive itself is whole
 		do = func() error { return os.Rename(inside, strings.TrimSuffix(inside, "part")+"tar") }
 	}
 	well := func() error {
