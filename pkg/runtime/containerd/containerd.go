@@ -80,6 +80,7 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 	if err := c.checkDatabases(); err != nil {
 		return err
 	}
+	c.awaitRoom(ctx)
 	// The services get a context that is never done, because Stop ends them in the right order.
 	s, err := server.New(context.WithoutCancel(ctx), config)
 	if err != nil {
