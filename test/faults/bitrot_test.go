@@ -27,7 +27,7 @@ var rotting = map[string][]string{
 	"certificates": {"/var/lib/coracle/server/pki/*[!c][!a].crt", "/var/lib/coracle/server/pki/*[!c][!as].key", "/var/lib/coracle/node/pki"},
 	"kubeconfigs":  {"/etc/coracle/kubeconfig.yaml", "/var/lib/coracle/server/etc", "/var/lib/coracle/node/etc"},
 	"records":      {"/var/lib/coracle/server/*.json", "/var/lib/coracle/server/version", "/var/lib/coracle/server/control-plane", "/var/lib/coracle/ledger.json", "/var/lib/coracle/node/*.json"},
-	"kubelet":      {"/var/lib/kubelet/*_state", "/var/lib/kubelet/device-plugins", "/var/lib/kubelet/actuated_pods_state", "/var/lib/kubelet/allocated_pods_state"},
+	"kubelet":      {"/var/lib/kubelet/*_state", "/var/lib/kubelet/device-plugins"},
 	"leases":       {"/var/lib/coracle/node/cni"},
 	"containerd":   {"/var/lib/coracle/node/containerd/*/*.db"},
 	"images":       {"/var/lib/coracle/node/containerd/*content*/blobs", "/var/lib/coracle/images", "/var/lib/coracle/data/*/images"},

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -144,7 +143,7 @@ func suspendInTrial(x *timed) {
 	h := x.Servers[0]
 	ended := make(chan error, 1)
 	go func() {
-		_, err := h.TryCoracle("upgrade", "--insecure-unsigned", "--hold=5s", filepath.Join(filepath.Dir(hosts.Bin(x.t)), "next", "coracle"))
+		_, err := h.TryCoracle("upgrade", "--insecure-unsigned", "--hold=5s", hosts.Next(x.t))
 		ended <- err
 	}()
 	x.await("a trial runs", func() error {

@@ -19,10 +19,9 @@ import (
 
 // upgrade changes to the next version, or from that back to the one under test, as an upgrade too.
 func (o *outage) upgrade() error {
-	bin := hosts.Bin(o.t)
-	file := filepath.Join(filepath.Dir(bin), "next", "coracle")
+	file := hosts.Next(o.t)
 	if o.sum(o.host.Data("service", "coracle")) == o.sum(file) {
-		file = bin
+		file = hosts.Bin(o.t)
 	}
 	_, err := o.host.TryCoracle("upgrade", "--insecure-unsigned", "--allow-downgrade", "--timeout=40s", "--hold=1s", file)
 	return err

@@ -37,6 +37,12 @@ func Bin(t testing.TB) string {
 	return bin
 }
 
+// Next is the executable of the next version, which is beside the one under test if scripts/next has made it.
+func Next(t testing.TB) string {
+	t.Helper()
+	return filepath.Join(filepath.Dir(Bin(t)), "next", "coracle")
+}
+
 // Images are the test images' archives, from CORACLE_TEST_IMAGES: a directory that `make test` fills.
 func Images(t testing.TB) []string {
 	t.Helper()

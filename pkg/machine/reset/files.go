@@ -262,7 +262,7 @@ func (m *machine) emptyDir(dir string) error {
 	for _, f := range files {
 		path := filepath.Join(dir, f.Name())
 		if slices.Contains(points, path) || f.Name() == lostFound {
-			continue // a user's mount: coracle's were unmounted before
+			continue // a user's mount, because coracle's were unmounted before, or the file system's own
 		}
 		errs = append(errs, m.removeTree(path))
 	}

@@ -50,7 +50,7 @@ func MendBlobs(ctx context.Context, s Store, archive string) (mended bool, err e
 		if _, err := s.Client.ContentStore().Info(ctx, sum); err != nil {
 			return "" // the import brings it
 		}
-		return filepath.Join(s.Root, contentDir, name)
+		return s.blob(sum)
 	}, func(name string, data []byte) error {
 		if sum := digest.FromBytes(data).Encoded(); sum != path.Base(name) {
 			return fmt.Errorf("%s of %s is damaged itself", name, archive)
@@ -68,25 +68,22 @@ func DropDamaged(ctx context.Context, s Store) (dropped []string, err error) {
 		return nil, err
 	}
 	known := map[digest.Digest]error{}
+	check := images.HandlerFunc(func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
+		if desc.Size > largestDescription || images.IsLayerType(desc.MediaType) {
+			return nil, nil
+		}
+		damage, seen := known[desc.Digest]
+		if !seen {
+			damage = s.checkBlob(desc.Digest)
+			known[desc.Digest] = damage
+		}
+		if damage != nil {
+			return nil, damage
+		}
+		return images.Children(ctx, s.Client.ContentStore(), desc)
+	})
 	for _, img := range all {
-		bad := images.Walk(ctx, images.HandlerFunc(func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-			if desc.Size > largestDescription || images.IsLayerType(desc.MediaType) {
-				return nil, nil
-			}
-			damage, seen := known[desc.Digest]
-			if !seen {
-				damage = s.checkBlob(desc.Digest)
-				known[desc.Digest] = damage
-			}
-			if damage != nil {
-				return nil, damage
-			}
-			children, err := images.Children(ctx, s.Client.ContentStore(), desc)
-			if errdefs.IsNotFound(err) { // an index names more than was pulled
-				return nil, nil
-			}
-			return children, err
-		}), img.Target)
+		bad := images.Walk(ctx, present(check), img.Target) // an index names more than was pulled
 		var damaged damagedBlob
 		if !errors.As(bad, &damaged) {
 			err = errors.Join(err, bad)
@@ -99,7 +96,7 @@ func DropDamaged(ctx context.Context, s Store) (dropped []string, err error) {
 			err = errors.Join(err, fmt.Errorf("removing image %s: %w", img.Name, gone))
 			continue
 		}
-		dropped = append(dropped, fmt.Sprintf("image %s is removed, to be pulled or imported again: %s", img.Name, damaged.Error()))
+		dropped = append(dropped, fmt.Sprintf("image %s is removed, to be pulled or imported again: %v", img.Name, damaged))
 	}
 	return dropped, err
 }
@@ -111,10 +108,6 @@ const largestDescription = 8 << 20
 type damagedBlob digest.Digest
 
 func (d damagedBlob) Error() string { return fmt.Sprintf("its content %s is damaged", string(d)) }
-
-func (s Store) blob(sum digest.Digest) string {
-	return filepath.Join(s.Root, contentDir, "blobs", sum.Algorithm().String(), sum.Encoded())
-}
 
 // checkBlob returns a damagedBlob if containerd's file is not what its digest says. A missing one is left to containerd.
 func (s Store) checkBlob(sum digest.Digest) error {
@@ -166,7 +159,7 @@ func (s Store) mendImage(img images.Image, snapshotter string) (mended bool, err
 		if err != nil || dir == "" {
 			return mended, err
 		}
-		file, err := os.Open(filepath.Join(s.Root, contentDir, "blobs", blob.Digest.Algorithm().String(), blob.Digest.Encoded()))
+		file, err := os.Open(s.blob(blob.Digest))
 		if err != nil {
 			return mended, err
 		}

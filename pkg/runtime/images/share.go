@@ -13,6 +13,7 @@ import (
 	"github.com/containerd/containerd/v2/pkg/namespaces"
 	"github.com/containerd/errdefs"
 	"github.com/containerd/platforms"
+	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
@@ -27,6 +28,11 @@ type Store struct {
 
 // contentDir holds a containerd's blobs, below its root.
 const contentDir = "io.containerd.content.v1.content"
+
+// blob is containerd's file of a blob.
+func (s Store) blob(sum digest.Digest) string {
+	return filepath.Join(s.Root, contentDir, "blobs", sum.Algorithm().String(), sum.Encoded())
+}
 
 // Share copies images from one containerd to another on the same machine. On one file system, blobs and the files of unpacked layers are
 // hard links, which is safe because containerd never changes them in place. Otherwise blobs are copied, and layers are unpacked.
@@ -64,7 +70,7 @@ func shareImage(ctx context.Context, from, to Store, name, snapshotter string) e
 		return images.Children(ctx, from.Client.ContentStore(), desc)
 	})
 	// The content for other platforms may be missing.
-	handler := images.LimitManifests(images.FilterPlatforms(present(from, share), platforms.Default()), platforms.Default(), 1)
+	handler := images.LimitManifests(images.FilterPlatforms(present(share), platforms.Default()), platforms.Default(), 1)
 	if err := images.Walk(ctx, handler, img.Target); err != nil {
 		return err
 	}
@@ -84,7 +90,7 @@ func shareImage(ctx context.Context, from, to Store, name, snapshotter string) e
 }
 
 // present is a handler that skips missing content.
-func present(from Store, next images.Handler) images.HandlerFunc {
+func present(next images.Handler) images.HandlerFunc {
 	return func(ctx context.Context, desc ocispec.Descriptor) ([]ocispec.Descriptor, error) {
 		children, err := next.Handle(ctx, desc)
 		if errdefs.IsNotFound(err) {
@@ -104,9 +110,8 @@ func shareBlob(ctx context.Context, from, to Store, desc ocispec.Descriptor) err
 	if _, err := to.Client.ContentStore().Info(ctx, desc.Digest); err == nil {
 		return nil
 	}
-	blob := filepath.Join(contentDir, "blobs", desc.Digest.Algorithm().String(), desc.Digest.Encoded())
 	// containerd uses an existing file as it is. Without one, WriteBlob writes it.
-	if err := link(filepath.Join(from.Root, blob), filepath.Join(to.Root, blob)); err != nil && !errors.Is(err, errCopy) {
+	if err := link(from.blob(desc.Digest), to.blob(desc.Digest)); err != nil && !errors.Is(err, errCopy) {
 		return err
 	}
 	blobReader, err := store.ReaderAt(ctx, desc)

@@ -37,7 +37,7 @@ func (s Server) With(t testing.TB) Server {
 // Install boots a machine and installs coracle on it.
 func Install(t testing.TB, site *machines.Site, name, role string, args ...string) Server {
 	t.Helper()
-	if _, err := os.Stat(filepath.Join(filepath.Dir(hosts.Bin(t)), "next", "coracle")); err != nil {
+	if _, err := os.Stat(hosts.Next(t)); err != nil {
 		t.Skip("there is no other version to upgrade to: run `make test`, which has scripts/next make one")
 	}
 	return InstallFile(t, site, machines.Bin, name, role, args...)
