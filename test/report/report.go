@@ -24,11 +24,14 @@ type event struct {
 	Test    string
 	Elapsed float64 // seconds
 	Output  string
+	// ImportPath is what Package is in other events, where the build of a package says something.
+	ImportPath string
 }
 
 // result is the outcome of a test.
 type result struct {
 	name   string  // package and test, as in e2e/TestBackup
+	pkg    string  // as packageName returns it
 	isSub  bool    // it is a subtest
 	action string  // pass, fail or skip; "" while it runs
 	waited float64 // for slots, in seconds
@@ -43,10 +46,12 @@ type report struct {
 	tests  map[string]*result
 	order  []string            // names of the tests in the order of their start
 	output map[string][]string // of tests that have not ended, by top-level test
+	failed []string            // packages
+	said   map[string]string   // what go test said last of a package, before its own line
 }
 
 func newReport(to io.Writer, rows []slots.Row) *report {
-	r := &report{to: to, budget: map[string]slots.Row{}, tests: map[string]*result{}, output: map[string][]string{}}
+	r := &report{to: to, budget: map[string]slots.Row{}, tests: map[string]*result{}, output: map[string][]string{}, said: map[string]string{}}
 	for _, row := range rows {
 		r.budget[row.Test] = row
 	}
@@ -90,7 +95,7 @@ func (r *report) take(e event) {
 	top := packageName(e.Package) + "/" + topName
 	t := r.tests[name]
 	if t == nil {
-		t = &result{name: name, isSub: isSub}
+		t = &result{name: name, pkg: packageName(e.Package), isSub: isSub}
 		r.tests[name] = t
 		r.order = append(r.order, name)
 	}
@@ -132,15 +137,26 @@ func (r *report) takePackage(e event) {
 	switch {
 	case e.Action == "build-output":
 		fmt.Fprint(r.to, e.Output)
+		r.hear(e.ImportPath, e.Output)
 	case e.Action == "output" && e.Output != "PASS\n" && !strings.HasPrefix(e.Output, "testing: warning: no tests to run"):
 		fmt.Fprint(r.to, e.Output)
+		r.hear(e.Package, e.Output)
 	case e.Action == "fail":
+		r.failed = append(r.failed, packageName(e.Package))
 		for name, lines := range r.output { // the process ended before these tests did
 			if strings.HasPrefix(name, packageName(e.Package)+"/") {
 				fmt.Fprint(r.to, strings.Join(lines, ""))
 				delete(r.output, name)
 			}
 		}
+	}
+}
+
+// hear remembers a line about a package, or about the variant "PACKAGE [PACKAGE.test]" that is built for its tests.
+func (r *report) hear(importPath, line string) {
+	importPath, _, _ = strings.Cut(importPath, " ")
+	if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "FAIL") {
+		r.said[packageName(importPath)] = line
 	}
 }
 
@@ -168,6 +184,7 @@ const shown = 20
 // finish prints the summary of the whole run and reports whether it succeeded.
 func (r *report) finish(allowed []skip, strict bool) (good bool) {
 	good = true
+	var unlisted []*result
 	for _, name := range r.order {
 		t := r.tests[name]
 		if t.action != "skip" {
@@ -176,7 +193,7 @@ func (r *report) finish(allowed []skip, strict bool) (good bool) {
 		if why, ok := reasonFor(allowed, name); ok {
 			fmt.Fprintf(r.to, "skipped: %s: %s\n", name, why)
 		} else {
-			fmt.Fprintf(r.to, "skipped, and not in test/report/skips.txt: %s: %s\n", name, t.reason)
+			unlisted = append(unlisted, t)
 			good = good && !strict
 		}
 	}
@@ -193,9 +210,20 @@ func (r *report) finish(allowed []skip, strict bool) (good bool) {
 			good = false
 		}
 	}
-	for _, name := range r.order { // last, because a log is often cut to its end
+	// What makes a run fail comes last, because a log is often cut to its end.
+	for _, t := range unlisted {
+		fmt.Fprintf(r.to, "skipped, and not in test/report/skips.txt: %s: %s\n", t.name, t.reason)
+	}
+	explained := map[string]bool{}
+	for _, name := range r.order {
 		if t := r.tests[name]; t.action == "fail" || t.action == "" {
+			explained[t.pkg] = true
 			fmt.Fprintf(r.to, "failed: %s: %s\n", name, t.reason)
+		}
+	}
+	for _, name := range r.failed {
+		if !explained[name] {
+			fmt.Fprintf(r.to, "failed: %s, though none of its tests did: %s\n", name, r.said[name])
 		}
 	}
 	return good

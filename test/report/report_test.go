@@ -28,6 +28,14 @@ const events = `{"Action":"start","Package":"github.com/coracle-dev/coracle/test
 {"Action":"pass","Package":"github.com/coracle-dev/coracle/test/e2e","Test":"TestSlow","Elapsed":SLOW}
 {"Action":"output","Package":"github.com/coracle-dev/coracle/test/e2e","Output":"FAIL\tx/e2e\t62.000s\n"}
 {"Action":"fail","Package":"github.com/coracle-dev/coracle/test/e2e","Elapsed":62}
+{"Action":"pass","Package":"github.com/coracle-dev/coracle/pkg/x","Test":"TestX","Elapsed":1}
+{"Action":"output","Package":"github.com/coracle-dev/coracle/pkg/x","Output":"PASS\n"}
+{"Action":"output","Package":"github.com/coracle-dev/coracle/pkg/x","Output":"exec: WaitDelay expired before I/O complete\n"}
+{"Action":"output","Package":"github.com/coracle-dev/coracle/pkg/x","Output":"FAIL\tx/pkg/x\t1.000s\n"}
+{"Action":"fail","Package":"github.com/coracle-dev/coracle/pkg/x","Elapsed":1}
+{"Action":"build-output","ImportPath":"github.com/coracle-dev/coracle/pkg/y [github.com/coracle-dev/coracle/pkg/y.test]","Output":"y.go:1: undefined: z\n"}
+{"Action":"output","Package":"github.com/coracle-dev/coracle/pkg/y","Output":"FAIL\tx/pkg/y [build failed]\n"}
+{"Action":"fail","Package":"github.com/coracle-dev/coracle/pkg/y","Elapsed":0}
 `
 
 // summarize reads the events and returns the printed summary.
@@ -50,11 +58,16 @@ func TestReport(t *testing.T) {
 	for _, want := range []string{
 		"--- PASS: e2e/TestGood (20.0 s)\n", "x.go:3: this is wrong\n", "failed: e2e/TestBad/part: this is wrong\n", "FAIL\tx/e2e\t62.000s\n",
 		"skipped, and not in test/report/skips.txt: e2e/TestAbsent: there is no moon\n",
+		"failed: pkg/x, though none of its tests did: exec: WaitDelay expired before I/O complete\n",
+		"failed: pkg/y, though none of its tests did: y.go:1: undefined: z\n",
 		"   160.0       10      0.0  e2e/TestSlow\n    20.0       20     40.5  e2e/TestGood\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("missing: %q", want)
 		}
+	}
+	if strings.Contains(text, "failed: e2e, though") {
+		t.Error("a package with a failed test is said to have none")
 	}
 	if strings.Contains(text, "of no interest") || strings.Contains(text, "=== RUN") {
 		t.Error("the output of a test that passed is printed")
