@@ -44,9 +44,9 @@ func Shutdown(fd int, still func(fd int) bool) {
 // rtoMinMicroseconds is TCP_RTO_MIN_US of Linux, since 6.16, which package unix does not have yet.
 const rtoMinMicroseconds = 45
 
-// firstRepeat is how long unacknowledged data waits at least until TCP sends it again, besides the time that packets take: more than the 40 ms for
-// which a receiver may hold back its acknowledgement.
-const firstRepeat = 50 * time.Millisecond
+// firstRepeat is how long unacknowledged data waits until TCP sends it again, besides the time that acknowledgements usually take, of which it allows for
+// four times their mean deviation. So a peer that holds back its acknowledgements for 40 ms, as Linux does, is not asked twice for long.
+const firstRepeat = 20 * time.Millisecond
 
 // RepeatOften makes TCP send unacknowledged data of a connection again sooner, and in equal intervals instead of ever longer ones, while there is
 // little of it. Where a network loses one of seven packets, connections otherwise stand still for seconds. What a listener accepts inherits it. Kernels before 6.16
