@@ -228,6 +228,23 @@ func TestReset(t *testing.T) {
 	}
 }
 
+// TestResetFromBehind: what was reset has not had the last writes, and then has others of the same revisions. The members that had them join again.
+func TestResetFromBehind(t *testing.T) {
+	e, stop := cluster(t, 3)
+	stop[0]()
+	put(t, e[2], "a", "1")
+	stop[1]()
+	stop[2]()
+	requested := true
+	e[0].Reset = Reset{Pending: func() bool { return requested }, Finish: func() error { requested = false; return nil }}
+	mustRun(t, e[0])
+	put(t, e[0], "b", "2")
+	put(t, e[0], "c", "3")
+	mustRun(t, e[1])
+	want(t, e[1], "b", "2")
+	want(t, e[1], "a", "")
+}
+
 // TestInterruptedJoin leaves a learner that never came.
 func TestInterruptedJoin(t *testing.T) {
 	e, _ := cluster(t, 1)

@@ -123,6 +123,9 @@ func (e *Etcd) serve(ctx context.Context, again bool, ready func()) error {
 	}
 	server, err := e.start(cfg, fatal)
 	if err != nil {
+		if e.leftBehind(ctx, err) {
+			return errRemoved
+		}
 		if moved, failed := e.rebuild(err); failed != nil || !moved {
 			return errors.Join(err, failed)
 		}

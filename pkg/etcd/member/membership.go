@@ -7,6 +7,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -84,27 +86,45 @@ func (e *Etcd) place(ctx context.Context) (join.AddedMember, error) {
 
 const placeRetry = 500 * time.Millisecond
 
-// stillMember asks the other servers whether this is still a member, and calls stop with errRemoved if not. They cannot answer while the
-// cluster has no leader, so it repeats the request until ctx is done.
+// stillMember calls stop with errRemoved if this is no member of the cluster any more.
 func (l life) stillMember(ctx context.Context, stop context.CancelCauseFunc) {
-	id := l.server.Server.MemberID().String()
+	if l.removed(ctx, l.server.Server.MemberID().String()) {
+		stop(errRemoved)
+	}
+}
+
+// removed asks the other servers whether the cluster has no member with this ID. They cannot answer while it has no leader, so the request is repeated
+// until ctx is done, and then nothing is known: false.
+func (e *Etcd) removed(ctx context.Context, id string) bool {
 	for pause := time.Second; ; pause = min(2*pause, 10*time.Second) {
 		try, cancel := context.WithTimeout(ctx, 5*time.Second)
-		members, err := l.Others.Members(try)
+		members, err := e.Others.Members(try)
 		cancel()
 		if err == nil {
-			for _, m := range members {
-				if m.ID == id {
-					return
-				}
-			}
-			stop(errRemoved)
-			return
+			return !slices.ContainsFunc(members, func(m join.Member) bool { return m.ID == id })
 		}
 		if lifecycle.Sleep(ctx, pause) != nil {
-			return
+			return false
 		}
 	}
+}
+
+// differs is the beginning of the error of a member whose data is not that of its peers at the same revision, with its ID: corrupt.go of etcdserver.
+var differs = regexp.MustCompile(`^([0-9a-f]+) found data inconsistency with peers`)
+
+// askPatience is how long a member whose data differs asks whether it is one.
+const askPatience = 30 * time.Second
+
+// leftBehind reports whether a member did not start because the cluster went on without it from an earlier revision, after coracle reset-quorum. etcd compares the data
+// before it hears that the member was removed.
+func (e *Etcd) leftBehind(ctx context.Context, err error) bool {
+	found := differs.FindStringSubmatch(err.Error())
+	if found == nil || e.Others == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	return e.removed(ctx, found[1])
 }
 
 // moveAside renames the data directory of a removed member. It replaces data that was moved aside before.
