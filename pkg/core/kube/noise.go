@@ -90,6 +90,8 @@ var noise = []struct {
 	{message: "Unhandled Error", err: "etcdserver: request timed out", passing: true},
 	{message: "Unhandled Error", err: "apiserver received an error that is not an metav1.Status: context.deadlineExceededError", passing: true},
 	{message: "Unhandled Error", err: "post-timeout activity", passing: true},
+	// Somebody asks the kubelet for figures while the node stops: containerd has ended before it.
+	{err: "containerd.sock: connect: no such file or directory", passing: true},
 	// kube-proxy looks for leftovers in a table that does not exist yet.
 	{message: "Failed to list existing sets"},
 }

@@ -26,6 +26,7 @@ func TestNoise(t *testing.T) {
 		{"ContainerStatus from runtime service failed", "rpc error: code = NotFound desc = not found", true},
 		{"ContainerStatus from runtime service failed", "rpc error: code = Unavailable desc = connection refused", false},
 		{"Unhandled Error", "apiserver received an error that is not an metav1.Status: rpc error: code = Unknown desc = raft: stopped", true},
+		{"ListContainers with filter from runtime service failed", `rpc error: code = Unavailable desc = connection error: desc = "transport: Error while dialing: dial unix /run/coracle/containerd/containerd.sock: connect: no such file or directory"`, true},
 		{"Unhandled Error", "apiserver received an error that is not an metav1.Status: the disk is on fire", false},
 		{"Unhandled Error", "the disk is on fire", false},
 		{"Unhandled Error", `sync "default/web-1" failed with replicasets.apps "web-1" not found`, true},
