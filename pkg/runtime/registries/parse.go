@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"regexp"
+	"regexp/syntax"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -162,8 +163,8 @@ func endpointURL(text string) (url.URL, error) {
 func (p *parser) rewrites(n *yaml.Node, at string) (out []rewrite) {
 	p.entries(n, at, func(name, value *yaml.Node, key string) {
 		pattern, err := regexp.Compile(name.Value)
-		if err != nil {
-			p.fail(name, key, "this is no regular expression: %v", err)
+		if bad := (*syntax.Error)(nil); errors.As(err, &bad) { // without its text, as in shown
+			p.fail(name, key, "this is no regular expression: %s", bad.Code)
 			return
 		}
 		out = append(out, rewrite{pattern, p.text(value, key)})

@@ -66,9 +66,9 @@ func (p *parser) merge(n *yaml.Node, at string, within map[*yaml.Node]bool, had 
 	here := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], target(n.Content[i+1])
-		key := name.Value
+		key := shown(name.Value)
 		if at != "" {
-			key = at + "." + name.Value
+			key = at + "." + key
 		}
 		switch {
 		case name.Tag == "!!merge" && value.Kind == yaml.SequenceNode:
@@ -86,6 +86,14 @@ func (p *parser) merge(n *yaml.Node, at string, within map[*yaml.Node]bool, had 
 	for _, more := range brought {
 		p.merge(more, at, within, had, each)
 	}
+}
+
+// shown is a key as messages show it. Where a quotation mark or a brace is missing, a key may contain what was meant to be values, even a password.
+func shown(key string) string {
+	if strings.ContainsAny(key, " \t\r\n\"'") {
+		return "(a key with blanks or quotation marks)"
+	}
+	return key
 }
 
 // target resolves an alias.
