@@ -101,7 +101,7 @@ func (e *Etcd) openPeers() error {
 	}
 	info := e.TLS.info()
 	plain, err := transport.NewListenerWithOpts(e.Peer.String(), "http",
-		transport.WithTimeout(rafthttp.ConnReadTimeout, rafthttp.ConnWriteTimeout), limitUnacknowledged)
+		transport.WithTimeout(rafthttp.ConnReadTimeout, rafthttp.ConnWriteTimeout), prepareAccepted)
 	if err != nil {
 		return e.explainListen(err)
 	}

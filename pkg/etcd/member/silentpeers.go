@@ -19,12 +19,12 @@ const (
 	ackTimeout = 4 * time.Second
 )
 
-// limitUnacknowledged makes the kernel close accepted peer connections whose peer does not acknowledge data for ackTimeout.
+// prepareAccepted makes the kernel close accepted peer connections whose peer does not acknowledge data for ackTimeout.
 // A stream writer of etcd (rafthttp/stream.go) that is blocked in a write takes no newer connection of the same peer.
 //
 // It also avoids BBR where that is the host's default: Linux's first version of it mistakes a few small messages on a network that loses one of seven
 // packets for a slow network, and then spaces them by seconds. Databases are sent on connections that the sender opens, and keep it.
-func limitUnacknowledged(options *transport.ListenerOptions) {
+func prepareAccepted(options *transport.ListenerOptions) {
 	options.ListenConfig.Control = func(_, _ string, listener syscall.RawConn) error {
 		var err error
 		failed := listener.Control(func(fd uintptr) { // connections inherit it

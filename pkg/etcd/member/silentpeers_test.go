@@ -14,7 +14,7 @@ import (
 // listen makes a listener as members have it, without TLS, and returns what it accepts.
 func listen(t *testing.T) (net.Listener, <-chan net.Conn) {
 	t.Helper()
-	listener, err := transport.NewListenerWithOpts("127.0.0.1:0", "http", transport.WithTimeout(time.Minute, time.Minute), limitUnacknowledged)
+	listener, err := transport.NewListenerWithOpts("127.0.0.1:0", "http", transport.WithTimeout(time.Minute, time.Minute), prepareAccepted)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -163,8 +163,10 @@ func endpointURL(text string) (url.URL, error) {
 func (p *parser) rewrites(n *yaml.Node, at string) (out []rewrite) {
 	p.entries(n, at, func(name, value *yaml.Node, key string) {
 		pattern, err := regexp.Compile(name.Value)
-		if bad := (*syntax.Error)(nil); errors.As(err, &bad) { // without its text, as in shown
-			p.fail(name, key, "this is no regular expression: %s", bad.Code)
+		if err != nil {
+			bad := &syntax.Error{} // Compile returns no other kind
+			errors.As(err, &bad)
+			p.fail(name, key, "this is no regular expression: %s", bad.Code) // without its text, as in shown
 			return
 		}
 		out = append(out, rewrite{pattern, p.text(value, key)})
