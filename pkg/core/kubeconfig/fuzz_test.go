@@ -11,7 +11,7 @@ func FuzzMerge(f *testing.F) {
 	for _, text := range []string{
 		string(one), "", "# only a comment\n", "null", "clusters: [&a {name: one, cluster: {server: x}}, *a]\nusers: ~\n",
 		"x: &x {name: two}\ncontexts: [*x]\ncurrent-context: *x\n", `{"kind":"Config","clusters":[{"name":"one","cluster":null}],"current-context":1}`,
-		"kind: Config\n<<: {clusters: []}\n", "clusters: []\n---\nusers: []\n", "- 1\n", "? {a: b}\n: c\nusers: [{name: one}, {name: one}]\n",
+		"kind: Config\n<<: {clusters: []}\n", "clusters: []\n---\nusers: []\n", "- 1\n", "{clusters: , users: , current-context: }", "? {a: b}\n: c\nusers: [{name: one}, {name: one}]\n",
 	} {
 		f.Add(text, string(one), "one")
 		f.Add(string(one), text, "two")

@@ -63,6 +63,7 @@ func TestMerge(t *testing.T) {
 			return f.Rename("edge")
 		}},
 		{name: "again", into: "again.in.yaml", use: true},
+		{name: "braces", into: "braces.in.yaml", use: true},
 		{name: "json", into: "json.in.json", use: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
