@@ -17,8 +17,9 @@ const (
 	// maxConnections is how many connections to the kubelet are kept of one source: each exec, attach and log that is followed takes one of
 	// an API server, and each takes some 15 KB.
 	maxConnections = 1000
-	// connectionsInterval is the time between two looks at them.
+	// connectionsInterval is the time between two looks at them, and crowdedInterval if there may be many: a stranger opens some thousands a second.
 	connectionsInterval = time.Second
+	crowdedInterval     = 100 * time.Millisecond
 	// connectionsReport is the time between two log lines about them.
 	connectionsReport = time.Minute
 )
@@ -26,16 +27,19 @@ const (
 // limitConnections limits the connections to the kubelet, which itself keeps those on which nothing is said for four hours, and shares its descriptors
 // with containerd. ctx ends it. This can go when upstream's server has a ReadHeaderTimeout, or takes a listener.
 func limitConnections(ctx context.Context, port uint16) {
-	ticker := time.NewTicker(connectionsInterval)
-	defer ticker.Stop()
+	interval := connectionsInterval
 	var reported time.Time
 	for closed := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
-			closed += closeSurplus(port, maxConnections)
+		case <-time.After(interval):
 		}
+		descriptors := sockets.Descriptors()
+		if interval = connectionsInterval; len(descriptors) > maxConnections/2 {
+			interval = crowdedInterval
+		}
+		closed += closeSurplus(descriptors, port, maxConnections)
 		if closed > 0 && time.Since(reported) > connectionsReport {
 			logrus.WithField("component", "kubelet").Warnf("closed %d connections of addresses with more than %d", closed, maxConnections)
 			closed, reported = 0, time.Now()
@@ -50,9 +54,8 @@ type connection struct {
 	said uint64 // bytes that arrived
 }
 
-// closeSurplus closes the connections to a port that a source has more than it may, and returns how many these were.
-func closeSurplus(port uint16, most int) int {
-	descriptors := sockets.Descriptors()
+// closeSurplus closes those of the descriptors that are connections to a port, and more than their source may have, and returns how many these were.
+func closeSurplus(descriptors []int, port uint16, most int) int {
 	if len(descriptors) <= most {
 		return 0
 	}

@@ -60,7 +60,7 @@ func TestConnectionOf(t *testing.T) {
 	if len(found) != 1 || found[0].from.String() != client.LocalAddr().String() || found[0].said != 5 {
 		t.Errorf("found are %v", found)
 	}
-	if closeSurplus(port, 0) != 0 {
+	if closeSurplus(sockets.Descriptors(), port, 0) != 0 {
 		t.Error("a connection of this machine was closed")
 	}
 }
