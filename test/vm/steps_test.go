@@ -332,6 +332,7 @@ var leftovers = []struct{ begins, why string }{
 	{"- process (udev-worker)", "udev starts and ends them at any time"},
 	{"~ /var/log/audit/audit.log", "auditd notes every login of the test"},
 	{"+ process (udev-worker)", "udev starts and ends them at any time"},
+	{"~ unit ldconfig.service: loaded active -> loaded inactive", "systemd runs it at the first boot of a new system only"},
 	{"~ unit network-online.target: loaded inactive -> loaded active", "systemd has waited for it, because the service asked for that, until the next boot"},
 }
 

@@ -30,7 +30,8 @@ type watcher struct {
 // look is the interval at which the watcher reads the state of a trial.
 const look = 100 * time.Millisecond
 
-// slack is the time in which a version has to confirm the trial after the hold time.
+// slack is the least time in which a version has to confirm the trial after the hold time. It has half of the time that it took to become ready, if
+// that is longer: it reads its whole executable first, and a slow disk or processor needs longer than slack for that.
 const slack = 15 * time.Second
 
 // Watch begins a trial that is armed and sees it to its end, wherever an earlier watcher left it.
@@ -148,7 +149,7 @@ func (w *watcher) fault(ctx context.Context, s State) string {
 		}
 	case w.ready == 0:
 		w.ready = now
-	case now-w.ready > s.Hold+slack:
+	case now-w.ready > s.Hold+max(slack, (w.ready-s.BeganUptime)/2):
 		return "it was ready, but did not confirm that it stayed so"
 	}
 	return ""
