@@ -56,7 +56,7 @@ func (f *File) Encode() ([]byte, error) {
 	return data, nil
 }
 
-// spellNulls writes null for the values without text within {...} and [...], where yaml.v3 makes them the text ''.
+// spellNulls writes null for the values without text within {...} and [...], which yaml.v3 would make empty strings.
 func spellNulls(n *yaml.Node, within bool) {
 	if within && n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		n.Value = "null"
