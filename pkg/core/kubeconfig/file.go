@@ -45,8 +45,7 @@ func Parse(data []byte) (*File, error) {
 
 // Encode returns the file's content. It fails if an anchor of YAML was in an entry that is gone.
 func (f *File) Encode() ([]byte, error) {
-	spellNulls(f.root(), false)
-	data, err := encodeYAML(&f.doc)
+	data, err := encodeYAML(spellNulls(&f.doc, false))
 	if err == nil {
 		err = yaml.Unmarshal(data, &yaml.Node{})
 	}
@@ -54,16 +53,6 @@ func (f *File) Encode() ([]byte, error) {
 		return nil, fmt.Errorf("writing a kubeconfig: %w", err)
 	}
 	return data, nil
-}
-
-// spellNulls writes null for the values without text within {...} and [...], which yaml.v3 would make empty strings.
-func spellNulls(n *yaml.Node, within bool) {
-	if within && n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
-		n.Value = "null"
-	}
-	for _, child := range n.Content {
-		spellNulls(child, within || n.Style&yaml.FlowStyle != 0)
-	}
 }
 
 // Rename gives the context, the cluster and the user of a file that has one of each another name.

@@ -58,6 +58,17 @@ func encodeYAML(v any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
+// spellNulls writes null for the values without text within {...} and [...], which yaml.v3 would make empty strings. It returns n.
+func spellNulls(n *yaml.Node, within bool) *yaml.Node {
+	if within && n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		n.Value = "null"
+	}
+	for _, child := range n.Content {
+		spellNulls(child, within || n.Style&yaml.FlowStyle != 0)
+	}
+	return n
+}
+
 // object is a YAML mapping.
 type object map[string]any
 
