@@ -31,7 +31,7 @@ type watcher struct {
 const look = 100 * time.Millisecond
 
 // slack is the least time in which a version has to confirm the trial after the hold time. It has half of the time that it took to become ready, if
-// that is longer: it reads its whole executable first, and a slow disk or processor needs longer than slack for that.
+// that is longer: it reads its whole executable first, which may take longer than slack on a slow disk or processor.
 const slack = 15 * time.Second
 
 // Watch begins a trial that is armed and sees it to its end, wherever an earlier watcher left it.
