@@ -36,7 +36,7 @@ func nameServer(cfg config.Config, node *kube.OwnNode, network *lifecycle.Unit, 
 		Before:     func() []netip.AddrPort { return dnsBefore(cfg) },
 		Kubeconfig: cfg.Dirs.NodeConfig("node.kubeconfig"), Node: cfg.Node.Name,
 		Dir: cfg.Dirs.NameServer(), Log: cfg.Log, Default: corefile, Cache: cfg.Dirs.NodeConfig("Corefile"),
-		ResolvConf: cfg.Node.ResolvConf, ServiceIPs: cfg.Network.DNS,
+		ResolvConf: cfg.Node.ResolvConf, ServiceIPs: cfg.Network.DNS, Proxied: !cfg.Disabled("kube-proxy"),
 		Domain: cfg.Network.Domain, APIServer: cfg.Network.ServiceCIDRs[0].Masked().Addr().Next(),
 		Report: func(s clusterdns.Status) { report.Detail(clusterdns.ReportKey, s) },
 	}, nil

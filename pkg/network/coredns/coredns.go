@@ -52,6 +52,8 @@ type DNS struct {
 	ResolvConf string
 	// ServiceIPs are the addresses of the cluster's DNS Service, which lead back to this name server.
 	ServiceIPs []netip.Addr
+	// Proxied says that kube-proxy runs, and makes the ServiceIPs lead here once it knows this node's endpoint.
+	Proxied bool
 	// Domain and APIServer are for the readiness probe: the cluster's domain, and the address of the Service kubernetes.
 	Domain    string
 	APIServer netip.Addr
@@ -59,7 +61,7 @@ type DNS struct {
 	Report func(clusterdns.Status)
 }
 
-// Run serves until ctx is done. It is ready when the Service kubernetes resolves.
+// Run serves until ctx is done. It is ready when the Service kubernetes resolves, with Proxied also for who asks at the ServiceIPs.
 func (d DNS) Run(ctx context.Context, ready func()) error {
 	client, err := kube.Client(d.Kubeconfig)
 	if err != nil {

@@ -48,8 +48,8 @@ func (r *running) findListen(ctx context.Context) error {
 	}
 }
 
-// awaitReady calls ready when the Service kubernetes resolves. If it does not within readyTimeout, for instance because of the user's
-// Corefile, it sends the error to unanswered and calls ready as well, so that the node can start.
+// awaitReady calls ready when the Service kubernetes resolves, also by way of kube-proxy. If it does not within readyTimeout, for instance
+// because of the user's Corefile, it sends the error to unanswered and calls ready as well, so that the node can start.
 func (r *running) awaitReady(ctx context.Context, ready func(), unanswered chan<- error) {
 	probing, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
@@ -70,6 +70,10 @@ func (r *running) awaitReady(ctx context.Context, ready func(), unanswered chan<
 	}
 	if err != nil {
 		unanswered <- fmt.Errorf("the Corefile does not answer for the cluster: %w", err)
+	} else if r.Proxied {
+		if err := lifecycle.Until(probing, "kube-proxy to send queries here", r.probeService); err != nil && ctx.Err() == nil {
+			r.log.WithError(err).Warn("ready, but queries of pods do not arrive: is there a firewall, or is kube-proxy late?")
+		}
 	}
 	ready()
 }
@@ -81,6 +85,16 @@ const readyTimeout = 15 * time.Second
 func (r *running) probe(ctx context.Context) error {
 	for _, l := range r.listen {
 		if err := probe(ctx, l, r.Domain, r.APIServer); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// probeService probes the cluster's DNS Service.
+func (r *running) probeService(ctx context.Context) error {
+	for _, ip := range r.ServiceIPs {
+		if err := probe(ctx, netip.AddrPortFrom(ip, 53), r.Domain, r.APIServer); err != nil {
 			return err
 		}
 	}
