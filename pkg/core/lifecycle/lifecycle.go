@@ -129,8 +129,8 @@ func (g *Group) Run(ctx context.Context) error {
 	if g.ReportEvery == 0 {
 		g.ReportEvery = 10 * time.Second
 	}
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
 
 	var failure error // the first one
 	var failing sync.Once
@@ -140,7 +140,7 @@ func (g *Group) Run(ctx context.Context) error {
 			defer close(u.ended)
 			if err := g.run(ctx, u); err != nil {
 				failing.Do(func() { failure = fmt.Errorf("%s: %w", u.status.Name, err) })
-				stop()
+				stop(failed{failure})
 				g.release(u) // not earlier: who waits for u's end must see that the group ends
 			}
 		})
@@ -215,8 +215,8 @@ func (g *Group) runWhile(ctx, needed context.Context, u *Unit) error {
 	log.Debug("starting")
 
 	// The unit's own context outlives ctx until everything that needs the unit has stopped.
-	own, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer stop()
+	own, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer stop(nil)
 	own = context.WithValue(own, tellKey{}, told{
 		waiting:  func(what string) { g.set(u, func(s *Status) { s.Waiting = what }) },
 		standby:  func(why string) { g.standBy(u, why, false) },
@@ -237,39 +237,18 @@ func (g *Group) runWhile(ctx, needed context.Context, u *Unit) error {
 	}
 	if ctx.Err() != nil {
 		g.awaitUsers(u)
-		g.stop(u, log, g.StopTimeout, stop, result)
+		g.stop(u, log, g.stopTimeout(u), func() { stop(context.Cause(ctx)) }, result)
 		g.set(u, func(s *Status) { s.State, s.Ended = Stopped, time.Now() })
 		return nil
 	}
 	g.stopUsers(u, context.Cause(needed))
-	if g.stop(u, log, withdrawTimeout, stop, result) {
+	if g.stop(u, log, withdrawTimeout, func() { stop(context.Cause(needed)) }, result) {
 		g.standBy(u, "", true)
 		return nil
 	}
 	err := fmt.Errorf("it has not stopped within %s, but must: %w", withdrawTimeout, context.Cause(needed))
 	g.set(u, func(s *Status) { s.State, s.Error, s.Ended = Failed, err.Error(), time.Now() })
 	return err
-}
-
-// stop cancels a running unit and waits for it, at most timeout. It reports whether the unit has stopped.
-func (g *Group) stop(u *Unit, log logrus.FieldLogger, timeout time.Duration, cancel func(), result <-chan error) bool {
-	began := time.Now()
-	g.set(u, func(s *Status) { s.State = Stopping })
-	cancel()
-	timer := time.NewTimer(timeout)
-	defer timer.Stop()
-	select {
-	case err := <-result:
-		entry := log.WithField("took", since(began))
-		if err != nil && !errors.Is(err, context.Canceled) {
-			entry = entry.WithError(err)
-		}
-		entry.Debug("stopped")
-		return true
-	case <-timer.C:
-		log.WithField("took", since(began)).Warn("abandoned: it did not stop in time")
-		return false
-	}
 }
 
 // set changes a unit's status and calls OnChange.

@@ -314,3 +314,58 @@ func TestUntilSlowsDown(t *testing.T) {
 		}
 	})
 }
+
+// TestStopAfterFailure: a unit hears whether its group was asked to end or ends for a failure, and does not wait long for answers of one that has failed.
+func TestStopAfterFailure(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			g := &Group{Log: quiet()}
+			store := g.Add("store", runFunc(func(ctx context.Context, ready func()) error {
+				ready()
+				if fails {
+					time.Sleep(time.Second)
+					return errors.New("the disk is gone")
+				}
+				<-ctx.Done()
+				return nil
+			}))
+			waits := func(failure *error) runFunc {
+				return func(ctx context.Context, ready func()) error {
+					ready()
+					<-ctx.Done()
+					if *failure = Failure(ctx); !errors.Is(context.Cause(ctx), context.Canceled) {
+						t.Errorf("the cause is no cancellation: %v", context.Cause(ctx))
+					}
+					time.Sleep(5 * time.Second)
+					return nil
+				}
+			}
+			var api, other error
+			g.Add("api", waits(&api), store)
+			g.Add("other", waits(&other))
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if !fails {
+				go func() {
+					<-g.Ready()
+					cancel()
+				}()
+			}
+			began := time.Now()
+			err := g.Run(ctx)
+			took := time.Since(began)
+			synctest.Wait()
+			if (err != nil) != fails || took.Truncate(5*time.Second) != 5*time.Second {
+				t.Errorf("it ended after %s with %v", took, err)
+			}
+			if s := g.Status(); fails && s[1].Ended.Sub(s[0].Ended) != forlornTimeout {
+				t.Errorf("the API server was stopped after %s", s[1].Ended.Sub(s[0].Ended))
+			}
+			for name, got := range map[string]error{"api": api, "other": other} {
+				if fails != (got != nil) || fails && got.Error() != "store: the disk is gone" {
+					t.Errorf("%s, failure %t: it hears %v", name, fails, got)
+				}
+			}
+		})
+	}
+}

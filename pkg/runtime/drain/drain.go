@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // Drain stops pods when it is stopped. The kubelet must depend on Drain, so that it stops first and does not start the pods again, and
@@ -25,11 +27,14 @@ type Drain struct {
 // gracePeriod is the annotation in which the kubelet keeps a pod's terminationGracePeriodSeconds.
 const gracePeriod = "io.kubernetes.pod.terminationGracePeriod"
 
-// Run is ready at once. When ctx is done it stops all pods in parallel. Each container has its pod's grace period, but at most
+// Run is ready at once. When coracle is asked to stop, it stops all pods in parallel; after a failure, coracle starts again, and pods go on. Each container has its pod's grace period, but at most
 // Timeout. preStop hooks do not run, because the kubelet runs them.
 func (d Drain) Run(ctx context.Context, ready func()) error {
 	ready()
 	<-ctx.Done()
+	if lifecycle.Failure(ctx) != nil {
+		return nil
+	}
 	conn, err := grpc.NewClient("unix://"+d.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return fmt.Errorf("dialing CRI: %w", err)

@@ -13,6 +13,8 @@ import (
 
 	"google.golang.org/grpc"
 	cri "k8s.io/cri-api/pkg/apis/runtime/v1"
+
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 )
 
 // runtime is a CRI server that writes down what it is asked.
@@ -87,3 +89,22 @@ func TestRun(t *testing.T) {
 		})
 	}
 }
+
+// TestFailure: pods go on when coracle starts again because one of its parts has failed.
+func TestFailure(t *testing.T) {
+	var g lifecycle.Group
+	g.Add("drain", Drain{Socket: filepath.Join(t.TempDir(), "none.sock"), Timeout: time.Hour})
+	g.Add("clock", failing{})
+	began := time.Now()
+	if err := g.Run(t.Context()); err == nil || time.Since(began) > 5*time.Second {
+		t.Errorf("it ended after %s: %v", time.Since(began), err)
+	}
+	if s := g.Status()[0]; s.State != lifecycle.Stopped {
+		t.Errorf("drain is %s: %s", s.State, s.Error)
+	}
+}
+
+type failing struct{}
+
+// Run implements lifecycle.Component.
+func (failing) Run(context.Context, func()) error { return errors.New("the clock was set") }
