@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -66,6 +67,7 @@ func sleeperProcesses(t *testing.T, h *hosts.Host) (pids string) {
 func testRestartKeepsPods(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	before := startSleepers(t, h)
 	pids := sleeperProcesses(t, h)
+	stopWhileFollowing(t, h, s)
 
 	began := time.Now()
 	if err := s.Stop(); err != nil {
@@ -86,6 +88,40 @@ func testRestartKeepsPods(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.S
 	h.Kubectl("scale", "deployment/sleepers", "--replicas=4")
 	h.Kubectl("rollout", "status", "deployment/sleepers", "--timeout=3m")
 	return s
+}
+
+// stopWhileFollowing stops the control plane while a client follows a log, which ends only when one of both sides ends it.
+func stopWhileFollowing(t *testing.T, h *hosts.Host, s *hosts.Server) {
+	t.Helper()
+	pods, err := h.Client().CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{LabelSelector: "app=sleepers"})
+	if err != nil || len(pods.Items) == 0 {
+		t.Fatalf("no sleepers: %v", err)
+	}
+	log, err := h.Client().CoreV1().Pods("default").GetLogs(pods.Items[0].Name, &corev1.PodLogOptions{Follow: true}).Stream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	pid, err := s.ChildPID("control-plane")
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	hosts.Eventually(t, time.Minute, func() error {
+		if syscall.Kill(pid, 0) == nil {
+			return errors.New("the control plane stops")
+		}
+		return nil
+	})
+	if took := time.Since(began); took > 8*time.Second {
+		t.Errorf("the control plane stopped after %s, while a log was followed", took)
+	} else {
+		t.Logf("the control plane stopped in %s, while a log was followed", took.Round(time.Millisecond))
+	}
+	waitReady(t, h)
 }
 
 // TestDrainOnStop checks that --drain-on-stop also stops the pods, and before that, that --kubelet-arg can filter their system calls.

@@ -49,6 +49,8 @@ var noise = []struct {
 	{message: "Failed to set rlimit on max file handles"},
 	// Controllers that are stopped before they have read what they need, as by a stop right after a start.
 	{message: "Unable to sync caches"},
+	// The API server when it stops: it does not wait for logs that are followed.
+	{message: "Failed to shutdown server", err: "context deadline exceeded"},
 	// Streams of exec and the like end by being closed, and a kubelet closes its connections when it changes its identity.
 	{message: "Error on socket receive", err: "use of closed network connection"},
 	{message: "Error proxying data from client to backend", err: "close 1006"},

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"time"
 
 	"k8s.io/client-go/rest"
 	basecompatibility "k8s.io/component-base/compatibility"
@@ -65,6 +66,10 @@ anonymous:
   - path: /healthz
 `
 
+// streamsTimeout is how long a stop waits for connections after all requests but watches, logs that are followed, and the like have been answered. Those
+// do not end by themselves, and a connection whose handshake ends after the stop has begun is not told to.
+const streamsTimeout = 2 * time.Second
+
 // Run serves the API until ctx is done. It is ready when /readyz and /healthz are.
 func (a APIServer) Run(ctx context.Context, ready func()) error {
 	ctx = kube.WithComponent(ctx, "kube-apiserver")
@@ -88,6 +93,7 @@ func (a APIServer) Run(ctx context.Context, ready func()) error {
 		return err
 	}
 	a.Extension.mount(server.GenericAPIServer)
+	server.GenericAPIServer.ShutdownTimeout = streamsTimeout
 	prepared, err := server.PrepareRun()
 	if err != nil {
 		return err
