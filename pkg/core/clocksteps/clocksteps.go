@@ -15,7 +15,12 @@ import (
 const (
 	mostBack    = time.Minute
 	mostForward = 30 * 24 * time.Hour
+	// together is how close to each other steps count as one.
+	together = 10 * time.Minute
 )
+
+// Reason begins the errors of Steps.
+const Reason = "the clock was set from "
 
 // Steps is a component that ends its process when the clock is set so far that certificates, and tokens which the process holds for itself
 // or for pods, may not be valid any more, or not yet. The process is then started again and gets others. It does not notice that by itself: it keeps
@@ -44,6 +49,7 @@ func (s Steps) Run(ctx context.Context, ready func()) error {
 		<-ctx.Done()
 		return nil
 	}
+	var sum, before time.Duration // of the steps close to each other, and when the last of them was
 	for {
 		select {
 		case <-ctx.Done():
@@ -51,11 +57,14 @@ func (s Steps) Run(ctx context.Context, ready func()) error {
 		case <-set:
 		}
 		now := s.now()
-		step := now.wall.Sub(last.wall) - (now.steady - last.steady)
-		if step < -mostBack || step > mostForward {
-			return fmt.Errorf("the clock was set from %s to %s: starting again with certificates and tokens that are valid now",
-				now.wall.Add(-step).UTC().Format(time.RFC3339), now.wall.UTC().Format(time.RFC3339))
+		if now.steady-before > together {
+			sum = 0
 		}
-		last = now
+		sum += now.wall.Sub(last.wall) - (now.steady - last.steady)
+		if sum < -mostBack || sum > mostForward {
+			return fmt.Errorf(Reason+"%s to %s: starting again with certificates and tokens that are valid now",
+				now.wall.Add(-sum).UTC().Format(time.RFC3339), now.wall.UTC().Format(time.RFC3339))
+		}
+		last, before = now, now.steady
 	}
 }

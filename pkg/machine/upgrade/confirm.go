@@ -9,7 +9,7 @@ import (
 )
 
 // Confirm is called by a version that has become ready. If that version is on trial and stays well for the hold time, Confirm
-// commits the upgrade. well returns what has been wrong since the call, "" for nothing. Confirm returns the new state; ok is
+// commits the upgrade. well returns what has been wrong since the call, "" for nothing; it may wait for that until ctx is done. Confirm returns the new state; ok is
 // false if no trial is pending.
 func Confirm(ctx context.Context, data string, well func() string) (s State, ok bool, err error) {
 	s, there, err := Read(data)
@@ -36,6 +36,9 @@ func confirm(ctx context.Context, s State, own string, well func() string) (Stat
 	}
 	e := newEngine(s.Dirs.Data)
 	wrong := well()
+	if ctx.Err() != nil {
+		return s, false, nil
+	}
 	decide := func(s *State) bool {
 		if s.Phase == Committed {
 			return true // an earlier try could not make it safe

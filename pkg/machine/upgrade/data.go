@@ -41,3 +41,18 @@ func RecordData(d paths.Dirs, version string) error {
 	_, err := atomicfile.WriteIfChanged(d.DataVersion(), []byte(version+"\n"), 0o600)
 	return err
 }
+
+// ForgetData removes the record, for which CheckData would refuse an older version.
+func ForgetData(d paths.Dirs) error {
+	err := os.Remove(d.DataVersion())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = atomicfile.SyncDir(filepath.Dir(d.DataVersion()))
+	}
+	if err != nil {
+		return fmt.Errorf("removing the record of the version that has used the data: %w", err)
+	}
+	return nil
+}

@@ -1,7 +1,9 @@
 package upgrade
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -42,5 +44,19 @@ func TestCheckData(t *testing.T) {
 	}
 	if err := CheckData(d, "v1.37.1+coracle.1"); err == nil {
 		t.Error("a record that cannot be read counts as none")
+	}
+}
+
+// TestForgetData: a record that cannot be removed is an error, because the older version would refuse the data.
+func TestForgetData(t *testing.T) {
+	d := paths.Dirs{Data: t.TempDir()}
+	if err := errors.Join(ForgetData(d), RecordData(d, "v1.38.0+coracle.1"), ForgetData(d), CheckData(d, "v1.37.1+coracle.1")); err != nil {
+		t.Error(err)
+	}
+	if err := os.MkdirAll(filepath.Join(d.DataVersion(), "child"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := ForgetData(d); err == nil {
+		t.Error("a record that is still there counts as removed")
 	}
 }

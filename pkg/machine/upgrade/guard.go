@@ -148,7 +148,7 @@ const (
 
 func (e *engine) swap(s State) error {
 	if s.Back || s.downgrade() {
-		if err := e.forOlder(s.Dirs); err != nil {
+		if err := errors.Join(e.forOlder(s.Dirs), ForgetData(s.Dirs)); err != nil {
 			return err
 		}
 	}
@@ -187,7 +187,10 @@ func (e *engine) rollBack(s State) error {
 			return err
 		}
 	}
-	_ = e.forOlder(s.Dirs) // nothing keeps the old version from starting
+	_ = e.forOlder(s.Dirs) // nothing keeps the old version from starting, except the record of a newer one
+	if err := ForgetData(s.Dirs); err != nil {
+		return err
+	}
 	if err := e.swapBack(s); err != nil {
 		return err
 	}

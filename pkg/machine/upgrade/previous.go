@@ -50,11 +50,10 @@ func sameMinor(from, to string) error {
 }
 
 // forOlder removes what an older version may not know, and would leave as it is: links of the control plane's user in its directories, and
-// nft tables, while pods and nodes come and go. It also removes the record of the version, for which CheckData would refuse the older one.
+// nft tables, while pods and nodes come and go.
 func (e *engine) forOlder(d paths.Dirs) error {
 	e.at("give files to root")
 	_ = controlplaneuser.ToRoot(d) // it has done what it could, and nothing keeps the older version from starting
-	_ = os.Remove(d.DataVersion())
 	e.at("remove tables")
 	return e.removeTables(footprint.WireTable, footprint.PortTable)
 }

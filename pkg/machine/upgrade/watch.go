@@ -24,6 +24,7 @@ type watcher struct {
 	failedAt  time.Time // of the last restart that failed
 	reason    string    // the service manager's error of the first restart
 	uptime    func() time.Duration
+	began     time.Duration // uptime when it began to watch, for a trial that a release without State.BeganUptime has begun
 	ready     time.Duration // uptime when the new version was first seen ready
 }
 
@@ -44,7 +45,7 @@ func Watch(ctx context.Context, data string, m initsystem.Manager) error {
 		return err
 	}
 	defer lock.Close()
-	w := &watcher{place: place(data), manager: m, restarted: make(chan error, 8), uptime: uptime}
+	w := &watcher{place: place(data), manager: m, restarted: make(chan error, 8), uptime: uptime, began: uptime()}
 	s, ok, err := Read(data)
 	if err != nil || !ok {
 		return err
@@ -141,15 +142,15 @@ func (w *watcher) fault(ctx context.Context, s State) string {
 	if how, err := w.manager.State(ctx, s.Service); err == nil && how.Running == initsystem.Failed {
 		return cmp.Or(lastExit(front), unexplained)
 	}
-	now := w.uptime()
+	now, began := w.uptime(), cmp.Or(s.BeganUptime, w.began)
 	switch {
 	case front.Ready.IsZero():
-		if w.ready = 0; now-s.BeganUptime > s.Timeout {
+		if w.ready = 0; now-began > s.Timeout {
 			return fmt.Sprintf("it was not ready within %v%s", s.Timeout, awaited(s, front))
 		}
 	case w.ready == 0:
 		w.ready = now
-	case now-w.ready > s.Hold+max(slack, (w.ready-s.BeganUptime)/2):
+	case now-w.ready > s.Hold+max(slack, (w.ready-began)/2):
 		return "it was ready, but did not confirm that it stayed so"
 	}
 	return ""

@@ -20,6 +20,7 @@ func TestFault(t *testing.T) {
 		name  string
 		clock time.Duration // what the clock was set forward by since the trial began
 		ready bool
+		old   bool            // the release that began the trial did not write its uptime
 		ran   []time.Duration // uptimes after the trial's begin at which the watcher looks
 		want  string
 	}{
@@ -30,6 +31,8 @@ func TestFault(t *testing.T) {
 		{name: "slow", ready: true, ran: []time.Duration{50 * time.Second, 104 * time.Second}},
 		{name: "slow, not confirmed", ready: true, ran: []time.Duration{50 * time.Second, 106 * time.Second}, want: "did not confirm"},
 		{name: "a new watcher of one that was ready long ago", ready: true, ran: []time.Duration{time.Hour}},
+		{name: "begun by an old release", old: true, ran: []time.Duration{0, 59 * time.Second}},
+		{name: "begun by an old release, not ready", old: true, ran: []time.Duration{0, 61 * time.Second}, want: "it was not ready within 1m0s"},
 		{name: "starting, and the clock is set to a year later", clock: 12 * month, ran: []time.Duration{0, 59 * time.Second}},
 		{name: "starting, and the clock is set to a day before", clock: -24 * time.Hour, ran: []time.Duration{0, 59 * time.Second}},
 		{name: "ready, and the clock is set to a year later", clock: 13 * month, ready: true, ran: []time.Duration{0, 40 * time.Second}},
@@ -52,7 +55,10 @@ func TestFault(t *testing.T) {
 			if err := state.Write(m.dirs, front); err != nil {
 				t.Fatal(err)
 			}
-			w := &watcher{place: m.place(), manager: &manager{how: initsystem.Starting}}
+			if test.old {
+				s.BeganUptime = 0
+			}
+			w := &watcher{place: m.place(), manager: &manager{how: initsystem.Starting}, began: began}
 			got := ""
 			for _, ran := range test.ran {
 				w.uptime = func() time.Duration { return began + ran }
