@@ -65,18 +65,32 @@ func (f *front) watchAddresses(ctx context.Context) (config.Config, bool) {
 // calm is how long addresses must not change before they count: DHCP and network managers remove and add them again.
 const calm = time.Second
 
+// outage is how long a network with a default route must be away before the node takes an address of another interface, with which it then stays: a router
+// that starts again is back earlier.
+const outage = time.Minute
+
+// worse reports whether a node had an address with a default route, and has none with one now.
+func worse(was, now config.Config) bool {
+	for i, source := range was.Node.Sources {
+		if source == config.RouteAddress && now.Node.Sources[i] != source {
+			return true
+		}
+	}
+	return false
+}
+
 // awaitMove waits until the addresses of the host are others than those of cfg, and stay so. It looks at once, because they may have changed
 // since cfg was resolved, and after each message of changed. It returns false when ctx is done.
 func awaitMove(ctx context.Context, cfg config.Config, changed <-chan struct{}, look look) (config.Config, bool) {
 	var said []netip.Addr
 	for {
 		now, moved, lost := look(cfg)
-		for moved {
+		for waited := calm; moved; waited += calm {
 			last := now.Node.IPs
 			if !pause(ctx, calm) {
 				return cfg, false
 			}
-			if now, moved, lost = look(cfg); moved && slices.Equal(now.Node.IPs, last) {
+			if now, moved, lost = look(cfg); moved && slices.Equal(now.Node.IPs, last) && (waited >= outage || !worse(cfg, now)) {
 				return now, true
 			}
 		}
