@@ -81,6 +81,7 @@ func (d DNS) Run(ctx context.Context, ready func()) error {
 	}
 	unanswered := make(chan error, 1)
 	go r.awaitReady(ctx, ready, unanswered)
+	go r.endHung(ctx)
 	return r.follow(ctx, unanswered)
 }
 

@@ -162,6 +162,20 @@ func (p *process) end() <-chan struct{} {
 	return p.ended
 }
 
+// hangs reports whether the child does not answer for some time.
+func (p *process) hangs(ctx context.Context, patience time.Duration) bool {
+	waiting, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return errors.Is(p.control.Ping(waiting), context.DeadlineExceeded) && ctx.Err() == nil
+}
+
+// kill ends the child at once.
+func (p *process) kill() {
+	if p.alive() { // else its number may be another process's
+		_ = syscall.Kill(p.pid, syscall.SIGKILL)
+	}
+}
+
 // requestTimeout bounds a request to the child. A load waits for the cluster's names, see reloadSync.
 const requestTimeout = time.Minute
 
@@ -241,7 +255,7 @@ func (p *process) stop() {
 	select {
 	case <-p.ended:
 	case <-time.After(stopTimeout):
-		_ = syscall.Kill(p.pid, syscall.SIGKILL)
+		p.kill()
 		<-p.ended
 	}
 }

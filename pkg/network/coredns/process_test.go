@@ -187,3 +187,28 @@ func TestProcessIsKilled(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 }
+
+// TestHungChild: a child that is stopped is noticed and killed, and one that is busy is not.
+func TestHungChild(t *testing.T) {
+	p := startChild(t)
+	if p.hangs(t.Context(), time.Minute) {
+		t.Error("a child that works is taken for hung")
+	}
+	if err := syscall.Kill(p.pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	for stat := ""; !strings.Contains(stat, ") T "); {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
+		if stat = string(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !p.hangs(t.Context(), 100*time.Millisecond) {
+		t.Error("a child that is stopped is not taken for hung")
+	}
+	p.kill()
+	<-p.ended
+	if p.hangs(t.Context(), time.Minute) {
+		t.Error("a child that has ended is taken for hung")
+	}
+}

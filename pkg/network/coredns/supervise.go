@@ -1,10 +1,12 @@
 package coredns
 
 import (
+	"context"
 	"time"
 
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/coracle-dev/coracle/pkg/core/lifecycle"
 	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
 )
 
@@ -40,6 +42,20 @@ const (
 	lived        = 10 * time.Second
 	restartDelay = 2 * time.Second
 )
+
+// endHung kills each child that does not answer at all, so that follow starts another one. A child that is busy answers: this asks its HTTP/2 server, not
+// CoreDNS, and anything may keep a query without an answer.
+func (r *running) endHung(ctx context.Context) {
+	for lifecycle.Sleep(ctx, lived) == nil {
+		if p := r.current.Load(); p.alive() && p.hangs(ctx, patience) {
+			r.log.WithField("pid", p.pid).Errorf("the name server's process gives no sign of life for %s: killing it", patience)
+			p.kill()
+		}
+	}
+}
+
+// patience is how long a child may give no sign of life.
+const patience = 30 * time.Second
 
 // gather implements prometheus.Gatherer with the metrics of the child that runs.
 func (r *running) gather() ([]*dto.MetricFamily, error) {
