@@ -3,6 +3,7 @@ package kubelet
 import (
 	"cmp"
 	"context"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"time"
@@ -72,8 +73,12 @@ func closeSurplus(descriptors []int, port uint16, most int) int {
 	return len(toClose)
 }
 
-// surplus returns those connections that a source has more than it may, and of its own those that have said least: a client with a certificate has said
-// more than any stranger who waits. Connections of this machine are not limited: those through tunnels are among them.
+// introduced is how many bytes any client with a certificate has sent when it is known.
+const introduced = 1 << 10
+
+// surplus returns those connections that a source has more than it may. Of its own those go first that have not said enough to be a client with a
+// certificate, and then any: strangers who say more are many, and the API server's connections from the same address few. Connections of this machine are
+// not limited: those through tunnels are among them.
 func surplus(all []connection, most int) (out []connection) {
 	sources := map[netip.Prefix][]connection{}
 	for _, c := range all {
@@ -83,7 +88,8 @@ func surplus(all []connection, most int) (out []connection) {
 		}
 	}
 	for _, its := range sources {
-		slices.SortFunc(its, func(a, b connection) int { return cmp.Compare(a.said, b.said) })
+		rand.Shuffle(len(its), func(i, j int) { its[i], its[j] = its[j], its[i] })
+		slices.SortStableFunc(its, func(a, b connection) int { return cmp.Compare(min(a.said, introduced), min(b.said, introduced)) })
 		out = append(out, its[:max(0, len(its)-most)]...)
 	}
 	return out

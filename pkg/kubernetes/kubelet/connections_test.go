@@ -3,6 +3,7 @@ package kubelet
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/coracle-dev/coracle/pkg/core/sockets"
@@ -24,6 +25,16 @@ func TestSurplus(t *testing.T) {
 	}
 	if len(closed) != 1 || closed["192.0.2.1:2"] != 3 {
 		t.Errorf("closed are %v", closed)
+	}
+	spared := 0
+	for range 100 { // strangers from the API server's address who say more than it does
+		all := append(connect("192.0.2.1:1", 1, 3000), connect("192.0.2.1:2", 50, 16000)...)
+		if c := surplus(all, 40); len(c) == 11 && !slices.Contains(c, all[0]) {
+			spared++
+		}
+	}
+	if spared < 50 { // 78 are expected
+		t.Errorf("the API server's connection was spared %d times of 100", spared)
 	}
 }
 
