@@ -67,7 +67,6 @@ func sleeperProcesses(t *testing.T, h *hosts.Host) (pids string) {
 func testRestartKeepsPods(t *testing.T, h *hosts.Host, s *hosts.Server) *hosts.Server {
 	before := startSleepers(t, h)
 	pids := sleeperProcesses(t, h)
-	stopWhileFollowing(t, h, s)
 
 	began := time.Now()
 	if err := s.Stop(); err != nil {
@@ -124,7 +123,8 @@ func stopWhileFollowing(t *testing.T, h *hosts.Host, s *hosts.Server) {
 	waitReady(t, h)
 }
 
-// TestDrainOnStop checks that --drain-on-stop also stops the pods, and before that, that --kubelet-arg can filter their system calls.
+// TestDrainOnStop checks that --drain-on-stop also stops the pods, and before that, that --kubelet-arg can filter their system calls, and that a control
+// plane stops while a client wants more.
 func TestDrainOnStop(t *testing.T) {
 	slots.Take(t)
 	h, s := newCluster(t, "--drain-on-stop", "--kubelet-arg=seccomp-default=true")
@@ -132,6 +132,7 @@ func TestDrainOnStop(t *testing.T) {
 	if out := h.Run("sh", "-c", `grep Seccomp: /proc/$(pgrep -xn sleep)/status`); out != "Seccomp:\t2\n" {
 		t.Errorf("with a default filter, a container has %q", out)
 	}
+	stopWhileFollowing(t, h, s)
 	if err := s.Stop(); err != nil {
 		t.Fatalf("stopping: %v", err)
 	}

@@ -37,10 +37,19 @@ func setupKlog() {
 	exit := klog.OsExit
 	klog.OsExit = func(code int) {
 		if why := last.Load(); why != nil {
-			logrus.Errorf("Kubernetes gave up: %s", *why)
+			logrus.StandardLogger().Log(exitLevel(*why), "Kubernetes gave up: ", *why)
 		}
 		exit(code)
 	}
+}
+
+// exitLevel returns the level of the last message. A controller that is just being made when all are stopped cannot make its client, and ends the process
+// that is about to end: ClientOrDie of k8s.io/controller-manager.
+func exitLevel(why string) logrus.Level {
+	if strings.HasSuffix(why, errFenced.Error()) {
+		return logrus.DebugLevel
+	}
+	return logrus.ErrorLevel
 }
 
 // RaiseVerbosity makes klog at least as verbose as level. It is never lowered: several parts share it.

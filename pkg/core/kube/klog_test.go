@@ -60,3 +60,12 @@ level=error msg=gone component=kube-scheduler error=bad k8s.level=3 logger=queue
 		t.Errorf("got\n%swant\n%s", out, want)
 	}
 }
+
+func TestExitLevel(t *testing.T) {
+	if got := exitLevel(`Get "https://127.0.0.1:6443": ` + errFenced.Error()); got != logrus.DebugLevel {
+		t.Errorf("a client that was stopped: %s", got)
+	}
+	if got := exitLevel("no such file"); got != logrus.ErrorLevel {
+		t.Errorf("another reason: %s", got)
+	}
+}

@@ -49,8 +49,9 @@ var noise = []struct {
 	{message: "Failed to set rlimit on max file handles"},
 	// Controllers that are stopped before they have read what they need, as by a stop right after a start.
 	{message: "Unable to sync caches"},
+	{err: errFenced.Error()},
 	// The API server when it stops: it does not wait for logs that are followed.
-	{message: "Failed to shutdown server", err: "context deadline exceeded"},
+	{message: "Failed to shutdown server: context deadline exceeded"},
 	// Streams of exec and the like end by being closed, and a kubelet closes its connections when it changes its identity.
 	{message: "Error on socket receive", err: "use of closed network connection"},
 	{message: "Error proxying data from client to backend", err: "close 1006"},
@@ -94,6 +95,7 @@ var noise = []struct {
 	{message: "Unhandled Error", err: "post-timeout activity", passing: true},
 	// Somebody asks the kubelet for figures while the node stops: containerd has ended before it.
 	{err: "containerd.sock: connect: no such file or directory", passing: true},
+	{err: "code = Unavailable desc = error reading from server: EOF", passing: true},
 	// kube-proxy looks for leftovers in a table that does not exist yet.
 	{message: "Failed to list existing sets"},
 }
