@@ -242,7 +242,7 @@ func (g *Group) runWhile(ctx, needed context.Context, u *Unit) error {
 		return nil
 	}
 	g.stopUsers(u, context.Cause(needed))
-	if g.stop(u, log, withdrawTimeout, func() { stop(context.Cause(needed)) }, result) {
+	if g.stop(u, log, withdrawTimeout, func() { stop(nil) }, result) {
 		g.standBy(u, "", true)
 		return nil
 	}

@@ -46,7 +46,7 @@ const (
 // endHung kills each child that does not answer at all, so that follow starts another one. A child that is busy answers: this asks its HTTP/2 server, not
 // CoreDNS, and anything may keep a query without an answer.
 func (r *running) endHung(ctx context.Context) {
-	for lifecycle.Sleep(ctx, lived) == nil {
+	for lifecycle.Sleep(ctx, pingInterval) == nil {
 		if p := r.current.Load(); p.alive() && p.hangs(ctx, patience) {
 			r.log.WithField("pid", p.pid).Errorf("the name server's process gives no sign of life for %s: killing it", patience)
 			p.kill()
@@ -54,8 +54,11 @@ func (r *running) endHung(ctx context.Context) {
 	}
 }
 
-// patience is how long a child may give no sign of life.
-const patience = 30 * time.Second
+// The time between two signs of life that a child is asked for, and how long it may give none.
+const (
+	pingInterval = 10 * time.Second
+	patience     = 30 * time.Second
+)
 
 // gather implements prometheus.Gatherer with the metrics of the child that runs.
 func (r *running) gather() ([]*dto.MetricFamily, error) {
