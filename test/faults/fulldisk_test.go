@@ -28,8 +28,11 @@ func (o *outage) sleepers() string {
 	return o.host.Run("sh", "-c", "pgrep -f '^sleep 99999' || :")
 }
 
+// starts is how often containerd has become ready.
+func (o *outage) starts() int { return strings.Count(o.Running(o.host).Log(), "containerd: ready") }
+
 // lack lets the disk of a server lack something for a while. With each third seed the service is restarted meanwhile, and with each
-// third the machine. It returns what happened.
+// third the machine, and with each sixth it is too long without room for containerd. It returns what happened.
 func (o *outage) lack(kind string, seed uint64, random *rand.Rand) (seen string) {
 	o.t.Helper()
 	shortage, seen := shortages[kind], "kept running"
@@ -48,8 +51,18 @@ func (o *outage) lack(kind string, seed uint64, random *rand.Rand) (seen string)
 	switch seed % 3 {
 	case 1:
 		seen = "service restarted"
+		starts := o.starts()
 		o.host.Run("rc-service", "coracle", "restart")
-		pause(random, 4*time.Second)
+		if pause(random, 4*time.Second); seed%6 == 4 && kind == "disk-full" {
+			seen += ", which waited for room in vain" // so that containerd forgot the containers
+			pods = ""
+			o.await("containerd starts", func() error {
+				if now := o.starts(); now <= starts {
+					return fmt.Errorf("it has started %d times", now)
+				}
+				return nil
+			})
+		}
 	case 2:
 		seen = "machine restarted"
 		if kind == "read-only" {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 
 	"github.com/containerd/log"
 	"golang.org/x/sys/unix"
@@ -18,21 +19,35 @@ import (
 )
 
 // If containerd is killed while it starts a pod, a shim or a network namespace may stay that is not in its database, and that it
-// would never remove. The functions here remove them once, after containerd has recovered its containers and before a pod can start.
+// would never remove. And containers whose state it cannot write, because the disk is full, it does not know any more. The functions here remove
+// them once, after containerd has recovered its containers and before a pod can start.
 
 // netnsDir is where the CRI plugin mounts network namespaces.
 const netnsDir = "/run/netns"
 
-// removeOrphans removes shims and network namespaces that belong to no sandbox. It logs what it cannot remove, and goes on.
+// removeOrphans removes shims and network namespaces that belong to no sandbox, and ends containers that the kubelet cannot see and would
+// start once more. It logs what it cannot remove, and goes on.
 func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeServiceClient) error {
 	list, err := client.ListPodSandbox(ctx, &cri.ListPodSandboxRequest{})
 	if err != nil {
 		return fmt.Errorf("listing sandboxes: %w", err)
 	}
+	containers, err := client.ListContainers(ctx, &cri.ListContainersRequest{})
+	if err != nil {
+		return fmt.Errorf("listing containers: %w", err)
+	}
 	table, err := process.All("/proc")
 	if err != nil {
 		return err
 	}
+	known := map[string]bool{}
+	for _, s := range list.Items {
+		known[s.Id] = true
+	}
+	for _, container := range containers.Containers {
+		known[container.Id] = true
+	}
+	c.endUnknown(table, known)
 	for _, p := range table {
 		id := c.shimOf(p)
 		if id != "" && !paths.Exists(filepath.Join(c.bundles(), id)) && p.SharesMounts("/proc") {
@@ -43,7 +58,29 @@ func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeService
 	return c.removeNamespaces(ctx, client, list.Items)
 }
 
-// bundles is the directory with a subdirectory for each shim that containerd knows, in Kubernetes' namespace.
+// endUnknown kills the containers that CRI does not know, sandboxes among them, by the process that runc wrote into their bundles.
+func (c Containerd) endUnknown(table []process.Process, known map[string]bool) {
+	shims, unknown := map[int]bool{}, map[int]string{}
+	for _, p := range table {
+		shims[p.PID] = c.shimOf(p) != "" && p.SharesMounts("/proc")
+	}
+	files, _ := filepath.Glob(filepath.Join(c.bundles(), "*", "init.pid"))
+	for _, file := range files {
+		id := filepath.Base(filepath.Dir(file))
+		text, err := os.ReadFile(file)
+		if pid, malformed := strconv.Atoi(string(text)); err == nil && malformed == nil && !known[id] {
+			unknown[pid] = id
+		}
+	}
+	for _, p := range table {
+		if id := unknown[p.PID]; id != "" && shims[p.Parent] { // else the number is another process's by now
+			log.L.Warnf("ending container %s, whose state could not be read or written: the kubelet starts it again", id)
+			killTree(table, p.PID)
+		}
+	}
+}
+
+// bundles is the directory with a subdirectory for each container that containerd knows, in Kubernetes' namespace.
 func (c Containerd) bundles() string {
 	return filepath.Join(c.State, "io.containerd.runtime.v2.task", "k8s.io")
 }

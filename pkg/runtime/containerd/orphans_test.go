@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -61,25 +62,36 @@ func TestMentions(t *testing.T) {
 	}
 }
 
-// noPods is a CRI that knows no sandbox.
+// noPods is a CRI that knows one container and no sandbox.
 type noPods struct{ cri.RuntimeServiceClient }
 
 func (noPods) ListPodSandbox(context.Context, *cri.ListPodSandboxRequest, ...grpc.CallOption) (*cri.ListPodSandboxResponse, error) {
 	return &cri.ListPodSandboxResponse{}, nil
 }
 
-// TestRemoveOrphans ends the shim without a bundle, and not those of pods that run.
+func (noPods) ListContainers(context.Context, *cri.ListContainersRequest, ...grpc.CallOption) (*cri.ListContainersResponse, error) {
+	return &cri.ListContainersResponse{Containers: []*cri.Container{{Id: "known"}}}, nil
+}
+
+// TestRemoveOrphans ends the shim without a bundle and the container that CRI does not know, and not those of pods that run.
 func TestRemoveOrphans(t *testing.T) {
 	dir := t.TempDir()
 	c := Containerd{Root: filepath.Join(dir, "root"), State: filepath.Join(dir, "state"), Socket: filepath.Join(dir, "sock"), Shim: filepath.Join(dir, "shim")}
 	meta := filepath.Join(c.Root, "io.containerd.metadata.v1.bolt")
-	if err := errors.Join(os.MkdirAll(filepath.Join(c.bundles(), "live"), 0o700), os.MkdirAll(meta, 0o700), os.WriteFile(filepath.Join(meta, "meta.db"), nil, 0o600)); err != nil {
+	for _, id := range []string{"live", "known", "forgotten"} {
+		if err := os.MkdirAll(filepath.Join(c.bundles(), id), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(os.MkdirAll(meta, 0o700), os.WriteFile(filepath.Join(meta, "meta.db"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
+	// One that runs has two containers.
+	containers := fmt.Sprintf(`if [ $3 = live ]; then for c in known forgotten; do sleep 600 & printf $! >%s/$c/init.pid; done; fi; read line; kill $(jobs -p)`, c.bundles())
 	ended := map[string]chan struct{}{}
 	for _, id := range []string{"live", "orphan"} {
 		shim := exec.Command("sh")
-		shim.Args = []string{c.Shim, "-c", "read line", "-address", c.Socket, "-id", id}
+		shim.Args = []string{c.Shim, "-c", containers, "-address", c.Socket, "-id", id}
 		hold, err := shim.StdinPipe()
 		if err == nil {
 			err = shim.Start()
@@ -99,8 +111,27 @@ func TestRemoveOrphans(t *testing.T) {
 			}
 		}
 	}
+	runs := func(id string) bool {
+		text, err := os.ReadFile(filepath.Join(c.bundles(), id, "init.pid"))
+		pid, malformed := strconv.Atoi(string(text))
+		p, gone := process.Find(pid)
+		return errors.Join(err, malformed, gone) == nil && !p.Ended()
+	}
+	for end := time.Now().Add(time.Minute); !runs("known") || !runs("forgotten"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the containers do not start")
+		}
+	}
 	if err := c.removeOrphans(t.Context(), noPods{}); err != nil {
 		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); runs("forgotten"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("a container that CRI does not know runs")
+		}
+	}
+	if !runs("known") {
+		t.Error("a container that CRI knows has ended")
 	}
 	select {
 	case <-ended["orphan"]:

@@ -2,6 +2,9 @@ package containerd
 
 import (
 	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -13,7 +16,7 @@ import (
 const roomPatience = time.Minute
 
 // awaitRoom waits while the disk is full to the last block. containerd writes the state of each container when it starts; one whose state it
-// cannot write it forgets (internal/cri/server/restart.go), so that the kubelet starts another one beside it.
+// cannot write it forgets (internal/cri/server/restart.go), and removeOrphans has to end it.
 func (c Containerd) awaitRoom(ctx context.Context) {
 	for began := time.Now(); full(c.Root) && time.Since(began) < roomPatience; {
 		lifecycle.WaitingFor(ctx, "room on the disk of "+c.Root)
@@ -24,12 +27,15 @@ func (c Containerd) awaitRoom(ctx context.Context) {
 	lifecycle.WaitingFor(ctx, "")
 }
 
-// full reports whether a file system has no room for the state of some containers.
+// full reports whether a file system has no room for the state of some containers. Only a write tells: the blocks that statfs calls free are in
+// part ones that nobody gets (ext4 keeps 16 MiB for its metadata), or that only root gets.
 func full(dir string) bool {
 	const bytes, inodes = 1 << 20, 100
-	var s unix.Statfs_t
-	if unix.Statfs(dir, &s) != nil {
-		return false
+	probe := filepath.Join(dir, ".room")
+	defer os.Remove(probe)
+	if err := os.WriteFile(probe, make([]byte, bytes), 0o600); errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return true
 	}
-	return s.Bfree*uint64(s.Bsize) < bytes || s.Files > 0 && s.Ffree < inodes // btrfs has no limit of inodes
+	var s unix.Statfs_t
+	return unix.Statfs(dir, &s) == nil && s.Files > 0 && s.Ffree < inodes // btrfs has no limit of inodes
 }

@@ -1,7 +1,9 @@
 package containerd
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -15,21 +17,30 @@ func TestAwaitRoom(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("mounting a small file system needs root")
 	}
-	dir := t.TempDir()
-	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=2m"); err != nil {
-		t.Skipf("mounting a small file system: %v", err)
+	image, dir := filepath.Join(t.TempDir(), "image"), t.TempDir()
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 64<<20)); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"mkfs.ext4", "-q", image}, {"mount", "-o", "loop", image, dir}} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Skipf("mounting a small file system: %s: %v: %s", args[0], err, out)
+		}
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
+	file := filepath.Join(dir, "file")
+	fill := func() {
+		t.Helper()
+		if err := os.WriteFile(file, make([]byte, 64<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
+			t.Fatalf("the disk is not full: %v", err)
+		}
+	}
 	c := Containerd{Root: dir}
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		if c.awaitRoom(t.Context()); time.Since(began) != 0 {
 			t.Error("it waits though there is room")
 		}
-		file := filepath.Join(dir, "file")
-		if err := os.WriteFile(file, make([]byte, 3<<19), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fill()
 		go func() {
 			time.Sleep(10 * time.Second)
 			os.Remove(file)
@@ -37,9 +48,7 @@ func TestAwaitRoom(t *testing.T) {
 		if c.awaitRoom(t.Context()); time.Since(began) < 10*time.Second || time.Since(began) > 11*time.Second {
 			t.Errorf("with room after 10 s it waits for %s", time.Since(began))
 		}
-		if err := os.WriteFile(file, make([]byte, 3<<19), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		fill()
 		began = time.Now()
 		if c.awaitRoom(t.Context()); time.Since(began) < roomPatience || time.Since(began) > 2*roomPatience {
 			t.Errorf("without room it waits for %s", time.Since(began))
