@@ -58,7 +58,8 @@ func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeService
 	return c.removeNamespaces(ctx, client, list.Items)
 }
 
-// endUnknown kills the containers that CRI does not know, sandboxes among them, by the process that runc wrote into their bundles.
+// endUnknown kills the CRI plugin's containers that it does not know, sandboxes among them, by the process that runc wrote into their bundles.
+// Containers that people make with other clients have no annotation of CRI.
 func (c Containerd) endUnknown(table []process.Process, known map[string]bool) {
 	shims, unknown := map[int]bool{}, map[int]string{}
 	for _, p := range table {
@@ -67,8 +68,12 @@ func (c Containerd) endUnknown(table []process.Process, known map[string]bool) {
 	files, _ := filepath.Glob(filepath.Join(c.bundles(), "*", "init.pid"))
 	for _, file := range files {
 		id := filepath.Base(filepath.Dir(file))
-		text, err := os.ReadFile(file)
-		if pid, malformed := strconv.Atoi(string(text)); err == nil && malformed == nil && !known[id] {
+		if known[id] {
+			continue
+		}
+		text, _ := os.ReadFile(file)
+		spec, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "config.json"))
+		if pid, err := strconv.Atoi(string(text)); err == nil && bytes.Contains(spec, []byte("io.kubernetes.cri.container-type")) {
 			unknown[pid] = id
 		}
 	}

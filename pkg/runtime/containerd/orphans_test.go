@@ -78,16 +78,17 @@ func TestRemoveOrphans(t *testing.T) {
 	dir := t.TempDir()
 	c := Containerd{Root: filepath.Join(dir, "root"), State: filepath.Join(dir, "state"), Socket: filepath.Join(dir, "sock"), Shim: filepath.Join(dir, "shim")}
 	meta := filepath.Join(c.Root, "io.containerd.metadata.v1.bolt")
-	for _, id := range []string{"live", "known", "forgotten"} {
+	for _, id := range []string{"live", "known", "foreign", "forgotten"} {
 		if err := os.MkdirAll(filepath.Join(c.bundles(), id), 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(os.MkdirAll(meta, 0o700), os.WriteFile(filepath.Join(meta, "meta.db"), nil, 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(meta, 0o700),
+		os.WriteFile(filepath.Join(c.bundles(), "forgotten", "config.json"), []byte(`{"annotations":{"io.kubernetes.cri.container-type":"container"}}`), 0o600), os.WriteFile(filepath.Join(meta, "meta.db"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
-	// One that runs has two containers.
-	containers := fmt.Sprintf(`if [ $3 = live ]; then for c in known forgotten; do sleep 600 & printf $! >%s/$c/init.pid; done; fi; read line; kill $(jobs -p)`, c.bundles())
+	// One that runs has three containers.
+	containers := fmt.Sprintf(`if [ $3 = live ]; then for c in known foreign forgotten; do sleep 600 & printf $! >%s/$c/init.pid; done; fi; read line; kill $(jobs -p)`, c.bundles())
 	ended := map[string]chan struct{}{}
 	for _, id := range []string{"live", "orphan"} {
 		shim := exec.Command("sh")
@@ -117,7 +118,7 @@ func TestRemoveOrphans(t *testing.T) {
 		p, gone := process.Find(pid)
 		return errors.Join(err, malformed, gone) == nil && !p.Ended()
 	}
-	for end := time.Now().Add(time.Minute); !runs("known") || !runs("forgotten"); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); !runs("known") || !runs("foreign") || !runs("forgotten"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the containers do not start")
 		}
@@ -130,8 +131,8 @@ func TestRemoveOrphans(t *testing.T) {
 			t.Fatal("a container that CRI does not know runs")
 		}
 	}
-	if !runs("known") {
-		t.Error("a container that CRI knows has ended")
+	if !runs("known") || !runs("foreign") {
+		t.Error("a container has ended that CRI knows, or that is none of CRI's")
 	}
 	select {
 	case <-ended["orphan"]:
