@@ -34,7 +34,10 @@ mount /var/lib/coracle`, make, fs, options)
 
 // inContainer runs coracle in a container of the engine, the machine's only one: where Docker's daemon runs, its rules drop what comes in for the ports that podman publishes.
 func inContainer(engine, packages string) func(*kind) {
-	return func(k *kind) { k.steps, k.engine, k.packages = containerSteps, engine, packages }
+	return func(k *kind) {
+		k.steps, k.engine, k.packages = containerSteps, engine, packages
+		k.known = map[string]string{between: "pods do not reach a Service whose pod is on the same node; probably because nothing loads `br_netfilter` on the machine, which Docker's daemon does, and the container cannot"}
+	}
 }
 
 // all are the steps that are tried on the kind of machine.
