@@ -53,7 +53,8 @@ func (o *outage) lack(kind string, seed uint64, random *rand.Rand) (seen string)
 		seen = "service restarted"
 		starts := o.starts()
 		o.host.Run("rc-service", "coracle", "restart")
-		if pause(random, 4*time.Second); seed%6 == 4 && kind == "disk-full" {
+		pause(random, 4*time.Second)
+		if seed%6 == 4 && kind == "disk-full" {
 			seen += ", which waited for room in vain" // so that containerd forgot the containers
 			pods = ""
 			o.await("containerd starts", func() error {

@@ -19,8 +19,8 @@ import (
 )
 
 // If containerd is killed while it starts a pod, a shim or a network namespace may stay that is not in its database, and that it
-// would never remove. And containers whose state it cannot write, because the disk is full, it does not know any more. The functions here remove
-// them once, after containerd has recovered its containers and before a pod can start.
+// would never remove. If it starts on a full disk, it forgets running containers whose state it cannot write. The functions here remove both
+// once, after containerd has recovered its containers and before a pod can start.
 
 // netnsDir is where the CRI plugin mounts network namespaces.
 const netnsDir = "/run/netns"
@@ -61,27 +61,29 @@ func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeService
 // endUnknown kills the CRI plugin's containers that it does not know, sandboxes among them, by the process that runc wrote into their bundles.
 // Containers that people make with other clients have no annotation of CRI.
 func (c Containerd) endUnknown(table []process.Process, known map[string]bool) {
-	shims, unknown := map[int]bool{}, map[int]string{}
+	running := map[int]process.Process{}
 	for _, p := range table {
-		shims[p.PID] = c.shimOf(p) != "" && p.SharesMounts("/proc")
+		running[p.PID] = p
 	}
 	files, _ := filepath.Glob(filepath.Join(c.bundles(), "*", "init.pid"))
 	for _, file := range files {
-		id := filepath.Base(filepath.Dir(file))
+		bundle := filepath.Dir(file)
+		id := filepath.Base(bundle)
 		if known[id] {
 			continue
 		}
 		text, _ := os.ReadFile(file)
-		spec, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "config.json"))
-		if pid, err := strconv.Atoi(string(text)); err == nil && bytes.Contains(spec, []byte("io.kubernetes.cri.container-type")) {
-			unknown[pid] = id
+		spec, _ := os.ReadFile(filepath.Join(bundle, "config.json"))
+		pid, err := strconv.Atoi(string(text))
+		if err != nil || !bytes.Contains(spec, []byte("io.kubernetes.cri.container-type")) {
+			continue
 		}
-	}
-	for _, p := range table {
-		if id := unknown[p.PID]; id != "" && shims[p.Parent] { // else the number is another process's by now
-			log.L.Warnf("ending container %s, whose state could not be read or written: the kubelet starts it again", id)
-			killTree(table, p.PID)
+		shim := running[running[pid].Parent]
+		if c.shimOf(shim) == "" || !shim.SharesMounts("/proc") {
+			continue // it has ended, and its number may be another process's
 		}
+		log.L.Warnf("ending container %s, whose state could not be read or written: the kubelet starts it again", id)
+		killTree(table, pid)
 	}
 }
 

@@ -78,13 +78,14 @@ func TestRemoveOrphans(t *testing.T) {
 	dir := t.TempDir()
 	c := Containerd{Root: filepath.Join(dir, "root"), State: filepath.Join(dir, "state"), Socket: filepath.Join(dir, "sock"), Shim: filepath.Join(dir, "shim")}
 	meta := filepath.Join(c.Root, "io.containerd.metadata.v1.bolt")
-	for _, id := range []string{"live", "known", "foreign", "forgotten"} {
-		if err := os.MkdirAll(filepath.Join(c.bundles(), id), 0o700); err != nil {
+	const ofCRI = `{"annotations":{"io.kubernetes.cri.container-type":"container"}}`
+	for id, spec := range map[string]string{"live": ofCRI, "known": ofCRI, "foreign": "{}", "forgotten": ofCRI} {
+		bundle := filepath.Join(c.bundles(), id)
+		if err := errors.Join(os.MkdirAll(bundle, 0o700), os.WriteFile(filepath.Join(bundle, "config.json"), []byte(spec), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := errors.Join(os.MkdirAll(meta, 0o700),
-		os.WriteFile(filepath.Join(c.bundles(), "forgotten", "config.json"), []byte(`{"annotations":{"io.kubernetes.cri.container-type":"container"}}`), 0o600), os.WriteFile(filepath.Join(meta, "meta.db"), nil, 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(meta, 0o700), os.WriteFile(filepath.Join(meta, "meta.db"), nil, 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	// One that runs has three containers.
@@ -103,14 +104,10 @@ func TestRemoveOrphans(t *testing.T) {
 		ended[id] = make(chan struct{})
 		go func() { _ = shim.Wait(); close(ended[id]) }()
 		t.Cleanup(func() { hold.Close(); <-ended[id] })
-		for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-			if line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", shim.Process.Pid)); strings.HasPrefix(string(line), c.Shim) {
-				break
-			}
-			if time.Now().After(end) {
-				t.Fatal("the shim does not start")
-			}
-		}
+		await(t, "the start of a shim", func() bool {
+			line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", shim.Process.Pid))
+			return strings.HasPrefix(string(line), c.Shim)
+		})
 	}
 	runs := func(id string) bool {
 		text, err := os.ReadFile(filepath.Join(c.bundles(), id, "init.pid"))
@@ -118,19 +115,11 @@ func TestRemoveOrphans(t *testing.T) {
 		p, gone := process.Find(pid)
 		return errors.Join(err, malformed, gone) == nil && !p.Ended()
 	}
-	for end := time.Now().Add(time.Minute); !runs("known") || !runs("foreign") || !runs("forgotten"); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the containers do not start")
-		}
-	}
+	await(t, "the start of the containers", func() bool { return runs("known") && runs("foreign") && runs("forgotten") })
 	if err := c.removeOrphans(t.Context(), noPods{}); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(time.Minute); runs("forgotten"); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("a container that CRI does not know runs")
-		}
-	}
+	await(t, "the end of the container that CRI does not know", func() bool { return !runs("forgotten") })
 	if !runs("known") || !runs("foreign") {
 		t.Error("a container has ended that CRI knows, or that is none of CRI's")
 	}
@@ -143,5 +132,15 @@ func TestRemoveOrphans(t *testing.T) {
 	case <-ended["live"]:
 		t.Error("the shim of a running pod has ended")
 	case <-time.After(100 * time.Millisecond):
+	}
+}
+
+// await waits until ok returns true, at most a minute.
+func await(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("timed out waiting for " + what)
+		}
 	}
 }
