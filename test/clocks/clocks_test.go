@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/clock"
+	"github.com/coracle-dev/coracle/test/executable"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
 )
@@ -74,7 +75,7 @@ func TestClock(t *testing.T) {
 	h := hosts.New(t, nil, "clocked", hosts.Options{})
 	self, err := os.ReadFile("/proc/self/exe")
 	if err == nil {
-		err = os.WriteFile(h.Data(filepath.Base(program)), self, 0o755)
+		err = executable.Write(h.Data(filepath.Base(program)), self)
 	}
 	if err != nil {
 		t.Fatal(err)

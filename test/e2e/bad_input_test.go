@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coracle-dev/coracle/test/executable"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
 )
@@ -223,7 +224,7 @@ func TestDamagedExecutable(t *testing.T) {
 		t.Fatal(err)
 	}
 	data[len(data)/2] ^= 0xff
-	if err := os.WriteFile(filepath.Join(h.Path("/root"), "damaged"), data, 0o755); err != nil {
+	if err := executable.Write(filepath.Join(h.Path("/root"), "damaged"), data); err != nil {
 		t.Fatal(err)
 	}
 	checkRefusal(t, serverEnds(t, h, nil, "/root/damaged", nil), []string{"damaged", "payload"})

@@ -14,6 +14,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/coracle-dev/coracle/test/executable"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
 )
@@ -31,7 +32,7 @@ func (l laptop) workspace() {
 // script writes a program into the workspace.
 func (l laptop) script(name, text string) {
 	l.t.Helper()
-	if err := os.WriteFile(l.Path(filepath.Join(workspace, name)), []byte(text), 0o755); err != nil {
+	if err := executable.Write(l.Path(filepath.Join(workspace, name)), []byte(text)); err != nil {
 		l.t.Fatal(err)
 	}
 }

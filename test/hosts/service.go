@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 
 	"github.com/coracle-dev/coracle/pkg/core/paths"
+	"github.com/coracle-dev/coracle/test/executable"
 )
 
 // serviceDir is where the executable of a service is: on the host's disk, so that what happens to the disk happens to an upgrade too.
@@ -49,7 +50,7 @@ func (h *Host) install(role string, args []string) {
 	h.t.Helper()
 	h.must(os.MkdirAll(h.Path("/run/openrc"), 0o755)) // it is gone after each boot
 	for _, name := range []string{"openrc-run", "rc-service"} {
-		h.must(os.WriteFile(h.Path("/usr/local/bin/"+name), []byte(rcService), 0o755))
+		h.must(executable.Write(h.Path("/usr/local/bin/"+name), []byte(rcService)))
 	}
 	if !paths.Exists(h.Data("service", "coracle")) {
 		h.Run(Bin(h.t), append([]string{"install", "--bin-dir", serviceDir, "--skip-start", "--skip-enable", "--", role}, args...)...)

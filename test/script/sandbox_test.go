@@ -127,15 +127,7 @@ func (s *sandbox) link(tool string, argv ...string) {
 		s.t.Skipf("this test needs %s: %v", tool, err)
 	}
 	s.remove(tool)
-	s.put(tool, fmt.Sprintf("#!/bin/sh\nexec %s %s \"$@\"\n", path, strings.Join(argv[min(1, len(argv)):], " ")))
-}
-
-// put writes a program to the PATH.
-func (s *sandbox) put(tool, text string) {
-	s.t.Helper()
-	if err := os.WriteFile(filepath.Join(s.path, tool), []byte(text), 0o755); err != nil {
-		s.t.Fatal(err)
-	}
+	write(s.t, s.path, tool, fmt.Sprintf("#!/bin/sh\nexec %s %s \"$@\"\n", path, strings.Join(argv[min(1, len(argv)):], " ")))
 }
 
 func (s *sandbox) remove(tools ...string) {

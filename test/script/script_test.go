@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coracle-dev/coracle/test/executable"
 	"github.com/coracle-dev/coracle/test/mirror"
 )
 
@@ -104,8 +105,8 @@ func TestSudo(t *testing.T) {
 	each(t, func(t *testing.T, shell []string) {
 		s := newSandbox(t, m, shell)
 		s.spy()
-		s.put("id", "#!/bin/sh\necho 1000\n")
-		s.put("sudo", fmt.Sprintf("#!/bin/sh\nexec env -i PATH=\"$PATH\" RECORD=%s \"$@\"\n", s.log("")))
+		write(s.t, s.path, "id", "#!/bin/sh\necho 1000\n")
+		write(s.t, s.path, "sudo", fmt.Sprintf("#!/bin/sh\nexec env -i PATH=\"$PATH\" RECORD=%s \"$@\"\n", s.log("")))
 		s.link("sh", "/bin/sh")
 		s.env["CORACLE_TOKEN"], s.env["CORACLE_NODE_NAME"] = "it's $(touch /tmp/no) \"a\" \\ token", "two\nCORACLE_LINES=2"
 		before := s.tree()
@@ -158,7 +159,7 @@ func (s *sandbox) wrap(tool, line string) {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.put(tool, strings.Replace(string(text), "#!/bin/sh\n", "#!/bin/sh\n"+line+"\n", 1))
+	write(s.t, s.path, tool, strings.Replace(string(text), "#!/bin/sh\n", "#!/bin/sh\n"+line+"\n", 1))
 }
 
 // TestSignatures: with openssl and each awk, only the correct signature is accepted.
@@ -264,7 +265,7 @@ func TestFails(t *testing.T) {
 // uname changes the output of uname.
 func uname(system, machine string) func(*testing.T, *sandbox) {
 	return func(_ *testing.T, s *sandbox) {
-		s.put("uname", fmt.Sprintf("#!/bin/sh\ncase $1 in -s) echo %s ;; -m) echo %s ;; esac\n", system, machine))
+		write(s.t, s.path, "uname", fmt.Sprintf("#!/bin/sh\ncase $1 in -s) echo %s ;; -m) echo %s ;; esac\n", system, machine))
 	}
 }
 
@@ -307,7 +308,7 @@ func read(t *testing.T, path string) string {
 
 func write(t *testing.T, dir, name, text string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o755); err != nil {
+	if err := executable.Write(filepath.Join(dir, name), []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/state"
 	"github.com/coracle-dev/coracle/pkg/machine/initsystem"
 	"github.com/coracle-dev/coracle/pkg/machine/release"
+	"github.com/coracle-dev/coracle/test/executable"
 )
 
 // marker separates the test's own executable from what it is to be, where it stands in for a coracle.
@@ -65,7 +66,7 @@ func makeStandin(t *testing.T, path, version, behaviour string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, append(data, marker+version+" "+behaviour...), 0o755); err != nil {
+	if err := executable.Write(path, append(data, marker+version+" "+behaviour...)); err != nil {
 		t.Fatal(err)
 	}
 }
