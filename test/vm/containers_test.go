@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -33,6 +34,14 @@ $1 load --quiet --input "$2"/coracle-image.tar`, s.engine, Bin[:len(Bin)-len("/c
 	s.report.Version = s.m.Sh(commit)
 	s.facts["install to Ready"] = time.Since(began).Round(time.Second).String()
 	s.facts["engine"] = s.m.Run(s.engine, "--version")
+	// Docker's daemon loads br_netfilter; podman does not, and the container cannot. The machine's user does what coracle says.
+	if s.m.Sh(`test -e /proc/sys/net/bridge || echo missing`) == "missing" {
+		const advice = "modprobe br_netfilter"
+		if log := s.m.Sh("$1 logs coracle 2>&1", s.engine); !strings.Contains(log, advice) {
+			t.Errorf("no word of br_netfilter:\n%s", log)
+		}
+		s.m.Sh(advice)
+	}
 }
 
 // restartContainer ends the pods too, since they are in the container.

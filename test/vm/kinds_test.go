@@ -36,7 +36,6 @@ mount /var/lib/coracle`, make, fs, options)
 func inContainer(engine, packages string) func(*kind) {
 	return func(k *kind) {
 		k.steps, k.engine, k.packages = containerSteps, engine, packages
-		k.known = map[string]string{between: "pods do not reach a Service whose pod is on the same node; probably because nothing loads `br_netfilter` on the machine, which Docker's daemon does, and the container cannot"}
 	}
 }
 
