@@ -6,9 +6,8 @@ import (
 	"syscall"
 )
 
-// Write writes a program. Its file is not inherited by a process that another test starts meanwhile: the kernel refuses to execute
-// a file (ETXTBSY) as long as any process can write to it, also one that was forked and is not yet what it is to become
-// (golang/go#22315).
+// Write writes a program that can be executed as soon as it returns. The kernel refuses to execute a file (ETXTBSY) while any process
+// has it open for writing, even a child of this one between fork and exec; so no process is forked meanwhile (golang/go#22315).
 func Write(path string, program []byte) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/coracle-dev/coracle/pkg/core/state"
+	"github.com/coracle-dev/coracle/test/executable"
 	"github.com/coracle-dev/coracle/test/hosts"
 	"github.com/coracle-dev/coracle/test/slots"
 )
@@ -87,7 +88,7 @@ func startKwok(t *testing.T, h *hosts.Host, path string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(h.Path(to), data, 0o755); err != nil {
+		if err := executable.Write(h.Path(to), data); err != nil {
 			t.Fatal(err)
 		}
 	}
