@@ -82,7 +82,10 @@ fallocate -l 512M /swap; chmod 600 /swap; mkswap -q /swap; echo '/swap none swap
 			k.skip = map[string]string{between: "without br_netfilter no filter sees what pods of one node send to each other; `coracle status` says so"}
 			k.prepare = second("mkfs.btrfs -q", "btrfs", "defaults") + `
 echo 'install br_netfilter /bin/false' >/etc/modprobe.d/none.conf
-echo '/usr /usr none bind,ro 0 0' >>/etc/fstab; systemctl daemon-reload; mount --bind /usr /usr; mount -o remount,bind,ro /usr`
+# A line in fstab would be read by the initrd too, for which /usr is a device.
+printf '[Unit]\nDefaultDependencies=no\nAfter=systemd-remount-fs.service\nBefore=local-fs.target\n[Service]\nType=oneshot\nRemainAfterExit=yes
+ExecStart=/bin/sh -c "mount --bind /usr /usr && mount -o remount,bind,ro /usr"\n[Install]\nWantedBy=local-fs.target\n' >/etc/systemd/system/read-only-usr.service
+systemctl daemon-reload; systemctl -q enable --now read-only-usr.service`
 			k.has = map[string]string{dataIs: "btrfs", "touch /usr/new 2>/dev/null || echo read-only": "read-only", "modprobe br_netfilter 2>/dev/null || echo refused": "refused"}
 		}),
 		with(debian12("no-overlay", "Debian 12 whose module overlay cannot be loaded"), func(k *kind) {
