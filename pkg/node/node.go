@@ -72,7 +72,7 @@ func (f facts) add(g *lifecycle.Group, cfg config.Config, report *state.Recorder
 		ConfigFile: dirs.NodeConfig("containerd.toml"), DropIns: cfg.Node.ContainerdConfigDir,
 		Root: dirs.Containerd(), State: dirs.ContainerdState(), Socket: dirs.ContainerdSocket(), ShimSocket: dirs.ShimSockets(),
 		Databases: dirs.ContainerdDatabases(), Snapshotter: f.snapshotter, RuncState: dirs.Runc(),
-		Runc: dirs.Tool("runc"), Shim: dirs.Tool("containerd-shim-runc-v2"),
+		Runc: dirs.Tool("runc"), Shim: dirs.Tool("containerd-shim-runc-v2"), SharedShims: cfg.Node.PodRuntime == config.SharedShims,
 		CNIBin: []string{dirs.CNIPlugins(), dirs.CNIBin()}, CNIConf: cniDir(dirs),
 		SandboxImage: version.PauseImage, Registries: []string{dirs.RegistryHosts(), "/etc/containerd/certs.d", "/etc/docker/certs.d"},
 		Pulls: containerd.Pulls{

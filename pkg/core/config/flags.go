@@ -152,6 +152,8 @@ func nodeTable() []setting {
 			help: "The same as --disable=network-policy"},
 		{name: "drain-on-stop", kind: toggle, def: "false", field: aBool(func(c *Config) *bool { return &c.DrainOnStop }), group: groupRunning,
 			help: "Stop the pods too when coracle stops"},
+		{name: "pod-runtime", arg: "WORD", words: []string{string(SharedShims), string(ClassicShims)}, def: string(SharedShims), group: groupRunning,
+			help: "shared: ten new pods at most share a containerd shim; classic: each pod has its own"},
 		{name: "log-level", kind: list, arg: "LEVEL", words: levels[:], def: "info", group: groupRunning,
 			help: "error, warn, info, debug or trace; per component as in info,kubelet=debug"},
 		{name: "log-format", arg: "FORMAT", words: []string{"text", "json"}, def: "text", group: groupRunning,

@@ -147,6 +147,7 @@ func (d *decoder) node(r raw, dir string, n Network) Node {
 		ContainerdConfigDir: d.pathOr(r["containerd-config-dir"], filepath.Join(dir, "containerd.d")),
 		ResolvConf:          d.resolvConf(r["resolv-conf"]),
 		BalancerPort:        d.port(r["lb-server-port"]),
+		PodRuntime:          PodRuntime(d.one(r["pod-runtime"])),
 	}
 }
 

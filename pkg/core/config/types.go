@@ -166,7 +166,18 @@ type Node struct {
 	BalancerPort uint16 `json:"balancerPort"`
 	// NoDefaultRegistry pulls images of a registry that has mirrors only from the mirrors.
 	NoDefaultRegistry bool `json:"noDefaultRegistry,omitempty"`
+	// PodRuntime is how the shims of new pods are started.
+	PodRuntime PodRuntime `json:"podRuntime"`
 }
+
+// PodRuntime says which pods share a containerd shim.
+type PodRuntime string
+
+// The ways to start shims.
+const (
+	SharedShims  PodRuntime = "shared"
+	ClassicShims PodRuntime = "classic"
+)
 
 // Balancer returns the address at which the parts of the node reach the API of any server.
 func (n Node) Balancer() netip.AddrPort {

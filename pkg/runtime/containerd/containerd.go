@@ -40,6 +40,7 @@ type Containerd struct {
 	Databases    []string // its files of bbolt
 	Runc         string   // executable
 	Shim         string   // executable
+	SharedShims  bool     // pods share shims
 	CNIBin       []string // directories with CNI plugins
 	CNIConf      string   // directory with CNI configurations
 	SandboxImage string   // the pause image, which has to be imported
@@ -66,7 +67,7 @@ func (c Containerd) Run(ctx context.Context, ready func()) error {
 	}
 	log.L = logger(c.LogLevel)
 	pulls := &puller{Pulls: c.Pulls, dirs: c.Registries, joined: strings.Join(c.Registries, ":")}
-	pulls.hook()
+	c.hook(pulls)
 	config, err := load(ctx, file, c.DropIns)
 	if err != nil {
 		return err

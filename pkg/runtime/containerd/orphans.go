@@ -49,8 +49,8 @@ func (c Containerd) removeOrphans(ctx context.Context, client cri.RuntimeService
 	}
 	c.endUnknown(table, known)
 	for _, p := range table {
-		id := c.shimOf(p)
-		if id != "" && !paths.Exists(filepath.Join(c.bundles(), id)) && p.SharesMounts("/proc") {
+		id := p.Value("-id") // none, if it is one of package sharedshims
+		if c.isShim(p) && id != "" && !paths.Exists(filepath.Join(c.bundles(), id)) && p.SharesMounts("/proc") {
 			log.L.Warnf("ending a shim that an interrupted start left over: pid %d, sandbox %s", p.PID, id)
 			killTree(table, p.PID)
 		}
@@ -79,7 +79,7 @@ func (c Containerd) endUnknown(table []process.Process, known map[string]bool) {
 			continue
 		}
 		shim := running[running[pid].Parent]
-		if c.shimOf(shim) == "" || !shim.SharesMounts("/proc") {
+		if !c.isShim(shim) || !shim.SharesMounts("/proc") {
 			continue // it has ended, and its number may be another process's
 		}
 		log.L.Warnf("ending container %s, whose state could not be read or written: the kubelet starts it again", id)
@@ -92,13 +92,11 @@ func (c Containerd) bundles() string {
 	return filepath.Join(c.State, "io.containerd.runtime.v2.task", "k8s.io")
 }
 
-// shimOf returns the sandbox for which p is a running shim of this containerd, "" if it is none. The directory of its executable is that of
-// the version that started it, without links.
-func (c Containerd) shimOf(p process.Process) string {
-	if len(p.Args) == 0 || filepath.Base(p.Args[0]) != filepath.Base(c.Shim) || p.Value("-address") != c.Socket || slices.Contains(p.Args, "delete") || slices.Contains(p.Args, "start") {
-		return ""
-	}
-	return p.Value("-id")
+// isShim reports whether p is a running shim of this containerd. The directory of its executable is that of the version that started it,
+// without links.
+func (c Containerd) isShim(p process.Process) bool {
+	return len(p.Args) > 0 && filepath.Base(p.Args[0]) == filepath.Base(c.Shim) && p.Value("-address") == c.Socket &&
+		!slices.Contains(p.Args, "delete") && !slices.Contains(p.Args, "start")
 }
 
 // killTree kills a process and its descendants, parents first so that none is started anew.

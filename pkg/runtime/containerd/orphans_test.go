@@ -18,20 +18,24 @@ import (
 	"github.com/coracle-dev/coracle/pkg/core/process"
 )
 
-func TestShimOf(t *testing.T) {
+func TestIsShim(t *testing.T) {
 	c := Containerd{Shim: "/bin/shim", Socket: "/run/c.sock"}
-	tests := []struct{ cmdline, want string }{
-		{"/bin/shim -namespace k8s.io -id abc -address /run/c.sock", "abc"},
-		{"/bin/shim -namespace k8s.io -id abc -address /run/other.sock", ""},
-		{"/data/0123/shim -namespace k8s.io -id abc -address /run/c.sock", "abc"},
-		{"/bin/other -namespace k8s.io -id abc -address /run/c.sock", ""},
-		{"/bin/shim -namespace k8s.io -address /run/c.sock -id abc delete", ""},
-		{"/bin/shim -id", ""},
-		{"", ""},
+	tests := []struct {
+		cmdline string
+		want    bool
+	}{
+		{"/bin/shim -namespace k8s.io -id abc -address /run/c.sock", true},
+		{"/bin/shim -namespace k8s.io -id abc -address /run/other.sock", false},
+		{"/data/0123/shim -namespace k8s.io -id abc -address /run/c.sock", true},
+		{"/bin/shim -namespace k8s.io -id=shared-123 -address /run/c.sock", true},
+		{"/bin/other -namespace k8s.io -id abc -address /run/c.sock", false},
+		{"/bin/shim -namespace k8s.io -address /run/c.sock -id abc delete", false},
+		{"/bin/shim -id", false},
+		{"", false},
 	}
 	for _, tt := range tests {
-		if got := c.shimOf(process.Process{Args: strings.Split(tt.cmdline, " ")}); got != tt.want {
-			t.Errorf("%q is the shim of %q", tt.cmdline, got)
+		if got := c.isShim(process.Process{Args: strings.Split(tt.cmdline, " ")}); got != tt.want {
+			t.Errorf("%q is a shim: %t", tt.cmdline, got)
 		}
 	}
 }

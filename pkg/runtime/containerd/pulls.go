@@ -9,10 +9,7 @@ import (
 	srvconfig "github.com/containerd/containerd/v2/cmd/containerd/server/config"
 	"github.com/containerd/containerd/v2/core/transfer"
 	ociregistry "github.com/containerd/containerd/v2/core/transfer/registry"
-	"github.com/containerd/containerd/v2/plugins"
 	"github.com/containerd/log"
-	"github.com/containerd/plugin"
-	"github.com/containerd/plugin/registry"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/coracle-dev/coracle/pkg/runtime/registries"
@@ -27,36 +24,6 @@ type Pulls struct {
 	NoDefault bool
 	// Report is called when the error of the file changes, with nil if there is none. It may be nil.
 	Report func(error)
-}
-
-const (
-	contentPlugin  = "io.containerd.content.v1.content"
-	differPlugin   = "io.containerd.differ.v1.walking"
-	transferPlugin = "io.containerd.transfer.v1.local"
-	imagesPlugin   = "io.containerd.cri.v1.images"
-)
-
-// hook wraps containerd's transfer service, its content store, and what unpacks layers. Type, ID and settings of the plugin stay, so that drop-ins for it still work. The list of
-// plugins belongs to the process.
-func (p *puller) hook() {
-	all := registry.Graph(func(*plugin.Registration) bool { return false })
-	registry.Reset()
-	for i := range all {
-		r := &all[i]
-		inner := r.InitFn
-		switch r.URI() {
-		case transferPlugin:
-			r.InitFn = func(ic *plugin.InitContext) (any, error) { return p.wrap(inner(ic)) }
-		case differPlugin:
-			r.InitFn = func(ic *plugin.InitContext) (any, error) { return syncLayers(inner(ic)) }
-		case contentPlugin:
-			r.InitFn = func(ic *plugin.InitContext) (any, error) {
-				instance, err := inner(ic)
-				return resumeSafely(instance, ic.Properties[plugins.PropertyRootDir], err)
-			}
-		}
-		registry.Register(r)
-	}
 }
 
 // wrap returns the wrapped instance of the plugin.

@@ -330,7 +330,7 @@ func TestHook(t *testing.T) {
 	}
 	before, all := transfers(), len(registry.Graph(nil))
 	p := &puller{}
-	p.hook()
+	Containerd{}.hook(p)
 	after := transfers()
 	if len(before) != 1 || len(after) != 1 || after[0].URI() != transferPlugin || len(registry.Graph(nil)) != all {
 		t.Fatalf("transfer services: %v, then %v", before, after)

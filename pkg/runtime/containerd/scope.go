@@ -79,7 +79,7 @@ func parentOf(event typeurl.Any) ([]process.Process, error) {
 // outsideScope returns the PIDs of those of the processes that are shims and not in the scope.
 func (c Containerd) outsideScope(proc string, candidates []process.Process) (pids []uint32) {
 	for _, p := range candidates {
-		if c.shimOf(p) == "" || !p.SharesMounts(proc) {
+		if !c.isShim(p) || !p.SharesMounts(proc) {
 			continue
 		}
 		cgroups, err := os.ReadFile(filepath.Join(proc, strconv.Itoa(p.PID), "cgroup"))

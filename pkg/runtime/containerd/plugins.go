@@ -1,0 +1,60 @@
+package containerd
+
+import (
+	"fmt"
+
+	"github.com/containerd/containerd/v2/plugins"
+	"github.com/containerd/plugin"
+	"github.com/containerd/plugin/registry"
+
+	"github.com/coracle-dev/coracle/pkg/runtime/sharedshims"
+)
+
+const (
+	contentPlugin  = "io.containerd.content.v1.content"
+	differPlugin   = "io.containerd.differ.v1.walking"
+	imagesPlugin   = "io.containerd.cri.v1.images"
+	runtimePlugin  = "io.containerd.runtime.v2.task"
+	transferPlugin = "io.containerd.transfer.v1.local"
+)
+
+// hook wraps containerd's transfer service, its content store, what unpacks layers, and what creates containers. Type, ID and settings of the plugins stay, so that drop-ins for them
+// still work. The list of plugins belongs to the process.
+func (c Containerd) hook(p *puller) {
+	all := registry.Graph(func(*plugin.Registration) bool { return false })
+	registry.Reset()
+	for i := range all {
+		r := &all[i]
+		inner := r.InitFn
+		switch r.URI() {
+		case transferPlugin:
+			r.InitFn = func(ic *plugin.InitContext) (any, error) { return p.wrap(inner(ic)) }
+		case differPlugin:
+			r.InitFn = func(ic *plugin.InitContext) (any, error) { return syncLayers(inner(ic)) }
+		case contentPlugin:
+			r.InitFn = func(ic *plugin.InitContext) (any, error) {
+				instance, err := inner(ic)
+				return resumeSafely(instance, ic.Properties[plugins.PropertyRootDir], err)
+			}
+		case runtimePlugin:
+			r.InitFn = func(ic *plugin.InitContext) (any, error) { return c.shareShims(inner(ic)) }
+		}
+		registry.Register(r)
+	}
+}
+
+// shareShims lets pods share shims from now on if that is wanted, and in any case finds those that are shared since an earlier start.
+func (c Containerd) shareShims(instance any, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	if again, ok := instance.(*sharedshims.Runtime); ok { // another start in the same process
+		instance = again.TaskManager
+	}
+	tasks, ok := instance.(sharedshims.TaskManager)
+	if !ok {
+		return nil, fmt.Errorf("containerd's plugin %s is a %T", runtimePlugin, instance)
+	}
+	shims := sharedshims.Shims{Program: c.Shim, Dir: c.ShimSocket, Socket: c.Socket}
+	return sharedshims.New(tasks, shims, c.bundles(), c.SharedShims)
+}
