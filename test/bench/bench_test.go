@@ -100,6 +100,7 @@ func TestBench(t *testing.T) {
 		{"idle add-ons", func() { measureAddonsIdle(t, wire, max(runs, 3), &r) }},
 		{"network policy", func() { measureNetworkPolicy(t, wire, &r) }},
 		{"pods", func() { measureManyPods(t, wire, &r) }},
+		{"density", func() { measureDensity(t, wire, &r) }},
 		{"joins", func() { measureJoins(t, runs, &r) }},
 		{"idle agent", func() { measureIdleAgent(t, &r) }},
 		{"failover", func() { measureFailover(t, runs, &r) }},

@@ -88,23 +88,7 @@ func measureManyPods(t *testing.T, wire *hosts.Wire, r *results) {
 
 	const count = 100
 	began := time.Now()
-	_, err := client.AppsV1().Deployments("default").Create(t.Context(), &appsv1.Deployment{
-		ObjectMeta: metav1.ObjectMeta{Name: "many"},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: new(int32(count)),
-			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "many"}},
-			Template: corev1.PodTemplateSpec{
-				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "many"}},
-				Spec: corev1.PodSpec{
-					TerminationGracePeriodSeconds: new(int64),
-					Containers:                    []corev1.Container{{Name: "main", Image: "coracle.test/busybox:1", Command: []string{"sleep", "36000"}}},
-				},
-			},
-		},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	deploy(t, client, count)
 	seconds := podStarts(t, client, count)
 	r.add("100 pods at once: last one Running", "s", 0, time.Since(began).Seconds())
 	r.add("100 pods at once: start of one pod, p50", "s", 0, seconds[count/2])
@@ -133,6 +117,28 @@ func measureManyPods(t *testing.T, wire *hosts.Wire, r *results) {
 	slices.Sort(singles)
 	r.add("one pod after the other: start, p50", "s", 0, singles[len(singles)/2])
 	r.add("one pod after the other: start, p99", "s", 0, singles[len(singles)-1])
+}
+
+// deploy creates a Deployment of idle pods.
+func deploy(t *testing.T, client kubernetes.Interface, count int32) {
+	t.Helper()
+	_, err := client.AppsV1().Deployments("default").Create(t.Context(), &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "many"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &count,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "many"}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "many"}},
+				Spec: corev1.PodSpec{
+					TerminationGracePeriodSeconds: new(int64),
+					Containers:                    []corev1.Container{{Name: "main", Image: "coracle.test/busybox:1", Command: []string{"sleep", "36000"}}},
+				},
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // podStarts waits until count pods run. It returns how long each took from its creation, which the API records with

@@ -24,15 +24,13 @@ import (
 // single is a server with a few pods.
 type single struct {
 	*arena
-	host *hosts.Host
+	host     *hosts.Host
+	replicas int // the number of pods on the server
 }
-
-// replicas is the number of pods on the server.
-const replicas = 3
 
 // newSingle installs a server; prepare is called for it after each boot. Its pods are created when it returns, and may not run yet.
 func newSingle(t *testing.T, plan hosts.Plan, prepare func(*hosts.Host)) *single {
-	s := &single{arena: newArenaOf(t, plan, prepare)}
+	s := &single{arena: newArenaOf(t, plan, prepare), replicas: 3}
 	s.host = s.Servers[0]
 	s.deploy("")
 	return s
@@ -42,7 +40,7 @@ func newSingle(t *testing.T, plan hosts.Plan, prepare func(*hosts.Host)) *single
 func (s *single) deploy(spec string) {
 	s.t.Helper()
 	s.host.Apply(fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: app}, spec: {replicas: %d, selector: {matchLabels: {app: app}}, template: {
-		metadata: {labels: {app: app}}, spec: {%s terminationGracePeriodSeconds: 0, containers: [{name: app, image: "coracle.test/busybox:1", command: [sleep, "99999"]}]}}}}`, replicas, spec))
+		metadata: {labels: {app: app}}, spec: {%s terminationGracePeriodSeconds: 0, containers: [{name: app, image: "coracle.test/busybox:1", command: [sleep, "99999"]}]}}}}`, s.replicas, spec))
 }
 
 // well waits until the pods run again, and just their addresses are leased.
@@ -68,12 +66,12 @@ func (s *single) podsRun() error {
 		}
 	}
 	slices.Sort(wanted)
-	if len(wanted) != replicas || !slices.Equal(wanted, leased) {
-		return fmt.Errorf("%d of %d pods are ready, with the addresses %v; leased are %v", len(wanted), replicas, wanted, leased)
+	if len(wanted) != s.replicas || !slices.Equal(wanted, leased) {
+		return fmt.Errorf("%d of %d pods are ready, with the addresses %v; leased are %v", len(wanted), s.replicas, wanted, leased)
 	}
 	// What the API says may be of before a power cut.
-	if out, _ := s.host.Try("pgrep", "-c", "-x", "sleep"); strings.TrimSpace(out) != strconv.Itoa(replicas) {
-		return fmt.Errorf("%d pods are ready, and of their processes these run: %s", replicas, out)
+	if out, _ := s.host.Try("pgrep", "-c", "-x", "sleep"); strings.TrimSpace(out) != strconv.Itoa(s.replicas) {
+		return fmt.Errorf("%d pods are ready, and of their processes these run: %s", s.replicas, out)
 	}
 	return nil
 }

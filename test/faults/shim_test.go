@@ -1,0 +1,80 @@
+package faults
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coracle-dev/coracle/test/growth"
+	"github.com/coracle-dev/coracle/test/hosts"
+	"github.com/coracle-dev/coracle/test/slots"
+	"github.com/coracle-dev/coracle/test/verdicts"
+)
+
+// TestKilledShims kills a shim that several pods share: they run again within 5 seconds, no container of others is touched, and nothing is left over.
+// Each run has new pods, because the kubelet lets one that ends again and again wait.
+func TestKilledShims(t *testing.T) {
+	slots.Take(t)
+	hosts.Bin(t)
+	s := newSingle(t, hosts.Plan{Servers: 1, Images: true}, func(*hosts.Host) {})
+	s.replicas = 15
+	s.deploy("")
+	s.anew()
+	first := s.host.Figures()
+	c := verdicts.Class{Name: "shim", Kinds: []string{"killed"}, Short: 2, Long: 200}
+	c.Each(t, func(sub *testing.T, _ string, seed uint64, row *verdicts.Row) {
+		s.t = sub
+		random := rand.New(rand.NewPCG(seed, 0))
+		before, shims := s.containers(), s.shims()
+		victim := shims[random.IntN(len(shims))]
+		hit := strings.Count(s.host.Run("pgrep", "-P", victim), "\n") / 2 // a pause and a container for each pod
+		began := time.Now()
+		s.host.Run("kill", "-9", victim)
+		s.await("other containers run", func() error {
+			if n := s.replicas - len(same(before, s.containers())); n != hit {
+				return fmt.Errorf("%d pods have another container, not %d", n, hit)
+			}
+			return s.podsRun()
+		})
+		took := time.Since(began)
+		row.Seconds, row.Seen = took.Seconds(), fmt.Sprintf("%d pods", hit)
+		if limit := 5 * time.Second; verdicts.Long() && took > limit {
+			sub.Errorf("%d pods ran again after %s", hit, took)
+		}
+		sub.Logf("%d pods ran again after %s", hit, took)
+		s.anew() // the kubelet keeps the last ended container of each pod, with its log and sandbox
+		s.await("nothing is left over", func() error {
+			if grown := growth.Grown(first, s.host.Figures()); len(grown) > 0 {
+				return fmt.Errorf("grown: %s", strings.Join(grown, "; "))
+			}
+			return nil
+		})
+	})
+}
+
+// anew replaces all pods.
+func (s *single) anew() {
+	s.t.Helper()
+	s.well()
+	s.host.Coracle("kubectl", "delete", "pods", "--all", "--wait=true")
+	s.well()
+}
+
+// shims are the processes of shared shims.
+func (s *single) shims() []string {
+	s.t.Helper()
+	return strings.Fields(s.host.Run("pgrep", "-f", "containerd-shim-runc-v2.* -id=shared-"))
+}
+
+// same returns the containers that were there before and are still.
+func same(before, after []string) (out []string) {
+	for _, c := range after {
+		if slices.Contains(before, c) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
