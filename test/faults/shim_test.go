@@ -17,14 +17,15 @@ import (
 // TestKilledShims kills a shim that several pods share: they run again within 5 seconds, no container of others is touched, and nothing is left over.
 // Each run has new pods, because the kubelet lets one that ends again and again wait.
 func TestKilledShims(t *testing.T) {
+	skipUnlessLong(t)
 	slots.Take(t)
 	hosts.Bin(t)
-	s := newSingle(t, hosts.Plan{Servers: 1, Images: true}, func(*hosts.Host) {})
+	s := newSingle(t, hosts.Plan{Servers: 1, Images: true, ServerArgs: []string{"--pod-runtime=shared"}}, func(*hosts.Host) {})
 	s.replicas = 15
 	s.deploy("")
 	s.anew()
 	first := s.host.Figures()
-	c := verdicts.Class{Name: "shim", Kinds: []string{"killed"}, Short: 2, Long: 200}
+	c := verdicts.Class{Name: "shim", Kinds: []string{"killed"}, Long: 200}
 	c.Each(t, func(sub *testing.T, _ string, seed uint64, row *verdicts.Row) {
 		s.t = sub
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -41,7 +42,7 @@ func TestKilledShims(t *testing.T) {
 		})
 		took := time.Since(began)
 		row.Seconds, row.Seen = took.Seconds(), fmt.Sprintf("%d pods", hit)
-		if limit := 5 * time.Second; verdicts.Long() && took > limit {
+		if limit := 5 * time.Second; took > limit {
 			sub.Errorf("%d pods ran again after %s", hit, took)
 		}
 		sub.Logf("%d pods ran again after %s", hit, took)

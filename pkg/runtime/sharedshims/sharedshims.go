@@ -5,13 +5,10 @@ package sharedshims
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/containerd/containerd/v2/core/runtime"
 	"github.com/containerd/containerd/v2/pkg/namespaces"
@@ -41,16 +38,6 @@ type Runtime struct {
 	shared []*shim
 }
 
-// shim is a running shim with its pods. The Runtime's mu guards it.
-type shim struct {
-	name, address string
-	pods          map[string]bool // IDs of its sandboxes, also of those that are arriving
-	arriving      int             // pods whose creation has not returned
-	settled       *sync.Cond      // arriving is less than before
-	leaving       bool            // its last pod is being deleted: none may join
-	ended         chan struct{}   // closed when the process has ended
-}
-
 // New wraps the plugin, which has connected to the shims of running pods already. bundles is the directory with a subdirectory for each
 // container of the kubelet. If on is false, new pods have shims of their own.
 func New(inner TaskManager, shims Shims, bundles string, on bool) (*Runtime, error) {
@@ -75,15 +62,6 @@ func New(inner TaskManager, shims Shims, bundles string, on bool) (*Runtime, err
 		}
 	}
 	return r, nil
-}
-
-// joined returns the address of the shim that a container has joined, and its sandbox, as containerd wrote them into its bundle.
-func joined(bundle string) (address, sandbox string) {
-	var params struct{ Address string }
-	data, _ := os.ReadFile(filepath.Join(bundle, "bootstrap.json"))
-	_ = json.Unmarshal(data, &params) // a container with a shim of its own may have none
-	id, _ := os.ReadFile(filepath.Join(bundle, "sandbox"))
-	return params.Address, string(id)
 }
 
 // add makes a running shim known. The caller holds mu, as those of at and room do.
@@ -131,19 +109,6 @@ func (r *Runtime) Create(ctx context.Context, id string, opts runtime.CreateOpts
 			return task, err
 		}
 		log.G(ctx).WithError(err).Warnf("%s ended while sandbox %s was created in it: using another shim", s.name, id)
-	}
-}
-
-// patience is how long after a failed creation a shim may take to end.
-const patience = time.Second
-
-// endsWithin waits until the shim has ended, but not longer than limit.
-func (s *shim) endsWithin(limit time.Duration) bool {
-	select {
-	case <-s.ended:
-		return true
-	case <-time.After(limit):
-		return false
 	}
 }
 
@@ -197,18 +162,6 @@ func (r *Runtime) Delete(ctx context.Context, id string) (*runtime.Exit, error) 
 	return exit, err
 }
 
-// addressOf returns the address of the shim of a task.
-func addressOf(task runtime.Task) string {
-	endpoint, ok := task.(interface {
-		Endpoint() (address string, version int)
-	})
-	if !ok {
-		return ""
-	}
-	address, _ := endpoint.Endpoint()
-	return strings.TrimPrefix(address, protocol+"+")
-}
-
 // leave waits until the shim of a task, if it is shared, can end: until another pod has arrived, or nobody can any more.
 func (r *Runtime) leave(task runtime.Task, id string) *shim {
 	r.mu.Lock()
@@ -224,13 +177,4 @@ func (r *Runtime) leave(task runtime.Task, id string) *shim {
 		s.leaving = true
 	}
 	return s
-}
-
-// last reports whether no pod but the given one is in the shim or has been created.
-func (s *shim) last(id string) bool {
-	staying := len(s.pods) - s.arriving
-	if s.pods[id] {
-		staying--
-	}
-	return staying <= 0
 }
