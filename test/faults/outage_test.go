@@ -43,7 +43,7 @@ func newOutage(t *testing.T, with options) *outage {
 			h.Insert(o.disk)
 			h.CopyImages()
 		}
-	})}
+	}), replicas: few}
 	o.host = o.Servers[0]
 	if with.service {
 		o.Install(o.host)

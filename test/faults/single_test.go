@@ -28,9 +28,12 @@ type single struct {
 	replicas int // the number of pods on the server
 }
 
+// few is the number of pods that most tests need.
+const few = 3
+
 // newSingle installs a server; prepare is called for it after each boot. Its pods are created when it returns, and may not run yet.
 func newSingle(t *testing.T, plan hosts.Plan, prepare func(*hosts.Host)) *single {
-	s := &single{arena: newArenaOf(t, plan, prepare), replicas: 3}
+	s := &single{arena: newArenaOf(t, plan, prepare), replicas: few}
 	s.host = s.Servers[0]
 	s.deploy("")
 	return s
