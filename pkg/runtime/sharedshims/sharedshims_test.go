@@ -19,6 +19,8 @@ import (
 	"github.com/containerd/ttrpc"
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/coracle-dev/coracle/pkg/core/process"
 )
 
 // TestMain makes the test's executable a shim if it is started as one.
@@ -266,15 +268,15 @@ func TestKilled(t *testing.T) {
 
 // kill kills the shim with a name.
 func kill(name string) error {
-	processes, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-	for _, file := range processes {
-		if text, _ := os.ReadFile(file); slices.Contains(strings.Split(string(text), "\x00"), "-id="+name) {
-			var pid int
-			fmt.Sscanf(file, "/proc/%d/", &pid)
-			return unix.Kill(pid, unix.SIGKILL)
-		}
+	all, err := process.All("/proc")
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("%s does not run", name)
+	i := slices.IndexFunc(all, func(p process.Process) bool { return slices.Contains(p.Args, "-id="+name) })
+	if i < 0 {
+		return fmt.Errorf("%s does not run", name)
+	}
+	return all[i].Signal(unix.SIGKILL)
 }
 
 // TestResume takes over shims after a restart: one with pods, which is filled up, an empty one, which ends, and the directory of one that has ended.

@@ -41,42 +41,43 @@ func (s Shims) address(name string) string { return "unix://" + s.socket(name) }
 
 // start starts a shim and returns its name. It calls ended once, after the process has ended.
 func (s Shims) start(ended func(name string)) (_ string, err error) {
-	if err := os.MkdirAll(s.Dir, 0o711); err != nil {
-		return "", fmt.Errorf("starting a shim: %w", err)
-	}
-	dir, err := os.MkdirTemp(s.Dir, prefix)
-	if err != nil {
-		return "", fmt.Errorf("starting a shim: %w", err)
-	}
+	dir := ""
 	defer func() {
 		if err != nil {
+			err = fmt.Errorf("starting a shim: %w", err)
 			os.RemoveAll(dir)
 		}
 	}()
+	if err := os.MkdirAll(s.Dir, 0o711); err != nil {
+		return "", err
+	}
+	if dir, err = os.MkdirTemp(s.Dir, prefix); err != nil {
+		return "", err
+	}
 	name := filepath.Base(dir)
 	if err := errors.Join(unix.Mkfifo(filepath.Join(dir, "log"), 0o600),
 		os.WriteFile(filepath.Join(dir, "address"), []byte(s.address(name)), 0o600)); err != nil {
-		return "", fmt.Errorf("starting a shim: %w", err)
+		return "", err
 	}
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.socket(name)})
 	if err != nil {
-		return "", fmt.Errorf("starting a shim: %w", err)
+		return "", err
 	}
 	listener.SetUnlinkOnClose(false)
 	defer listener.Close()
 	file, err := listener.File()
 	if err != nil {
-		return "", fmt.Errorf("starting a shim: %w", err)
+		return "", err
 	}
 	defer file.Close()
 	conn, err := net.Dial("unix", s.socket(name))
 	if err != nil {
-		return "", fmt.Errorf("starting a shim: %w", err)
+		return "", err
 	}
 	process, err := s.run(dir, file)
 	if err != nil {
 		conn.Close()
-		return "", fmt.Errorf("starting a shim: %w", err)
+		return "", err
 	}
 	go process.Wait() // so that it is no zombie; its end is seen at the connection
 	go s.follow(name, conn, ended)
