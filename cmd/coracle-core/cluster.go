@@ -68,6 +68,9 @@ coracle cluster reset-quorum`,
 	return interruptible(c)
 }
 
+// electionPatience is how long a majority may need to answer: while it elects a leader, or is busy, no server does.
+const electionPatience = 15 * time.Second
+
 // mayReset returns an error if this server has no data, or if force is false and it, or another server that is known here, is one of a majority.
 func (i installation) mayReset(ctx context.Context, force bool) error {
 	if err := i.ownEtcd(); err != nil {
@@ -94,13 +97,23 @@ func (i installation) mayReset(ctx context.Context, force bool) error {
 	}
 	cfg := i.config
 	cfg.Dirs = i.dirs
+	if _, err := join.LoadMemory(i.dirs.ServerCluster()); err != nil { // it names the servers to ask
+		return fmt.Errorf("which other servers there are is not known (--force resets nevertheless): %w", err)
+	}
 	others := controlplane.Others(cfg)
 	if len(others.Servers()) == 0 {
 		return nil
 	}
 	list, err := others.Members(ctx) // a server answers only if more than half of the members agree
-	if err != nil && exitcode.ClassOf(err) != exitcode.Removed {
-		return nil
+	for deadline := time.Now().Add(electionPatience); err != nil && exitcode.ClassOf(err) != exitcode.Removed; list, err = others.Members(ctx) {
+		if time.Now().After(deadline) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second):
+		}
 	}
 	return fmt.Errorf("more than half of the servers%s run and agree with each other without this one: start coracle here, and it joins them "+
 		"(--force resets nevertheless; they lose what they have written since)", memberNames(list))

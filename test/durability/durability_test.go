@@ -96,10 +96,11 @@ func TestPowerCuts(t *testing.T) {
 	})
 }
 
-// TestFailingDisk fails one or more writes or a flush of the member's disk, and heals it.
+// TestFailingDisk fails one or more writes or a flush of the member's disk, or lets a thin disk run out of space, at the n-th request in the
+// first start or under load, and heals it.
 func TestFailingDisk(t *testing.T) {
 	slots.Take(t)
-	c := verdicts.Class{Name: "etcd-failing-disk", Kinds: []string{"one-write", "writes", "flush"}, Short: 1, Long: 200}
+	c := verdicts.Class{Name: "etcd-failing-disk", Kinds: []string{"one-write", "writes", "flush", "no-space"}, Short: 1, Long: 150}
 	c.Each(t, func(t *testing.T, kind string, seed uint64, row *verdicts.Row) {
 		r := newTrial(t, kind, seed, row)
 		if seed%2 == 0 { // else in the first start
@@ -107,19 +108,26 @@ func TestFailingDisk(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
+		n := int(seed)
+		if n > 100 {
+			n = 1 + r.random.IntN(2000)
+		}
 		switch kind {
 		case "one-write":
-			r.disk.FailWrite(int(seed), 1)
+			r.disk.FailWrite(n, 1)
 		case "writes":
-			r.disk.FailWrite(int(seed), 1<<30)
+			r.disk.FailWrite(n, 1<<30)
 		case "flush":
-			r.disk.FailFlush(int(seed))
+			r.disk.FailFlush(n)
+		case "no-space":
+			r.disk.FillUp(n)
 		}
 		_, _, before := r.disk.Counts()
-		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); <-time.After(10 * time.Millisecond) {
-			if _, _, failed := r.disk.Counts(); failed > before {
-				break
+		for failed, deadline := before, time.Now().Add(20*time.Second); failed == before; _, _, failed = r.disk.Counts() {
+			if time.Now().After(deadline) {
+				t.Fatal("the disk has not failed in 20 s")
 			}
+			<-time.After(10 * time.Millisecond)
 		}
 		<-time.After(time.Duration(r.random.IntN(1000)) * time.Millisecond)
 		_, _, failed := r.disk.Counts()
@@ -147,12 +155,16 @@ func TestStalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		stall := time.Duration(1+(seed-1)%10) * time.Second
+		r.writers.longestPause()
 		r.disk.Stall(stall)
 		r.ended = time.Now().Add(stall)
 		if err := r.writers.await(20, patience); err != nil {
 			t.Error(err)
 		}
 		row.Seen = "waited"
+		if longest := r.writers.longestPause(); longest < stall/2 {
+			t.Errorf("no flush ended for %s, and no pause between two writes was longer than %s", stall, longest)
+		}
 		if r.starts > 1 {
 			t.Errorf("the member was started %d times", r.starts)
 		}

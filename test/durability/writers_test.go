@@ -65,6 +65,14 @@ func (w *writers) count() int {
 	return len(w.acknowledged)
 }
 
+// longestPause is the longest time between two acknowledgements since the last call.
+func (w *writers) longestPause() (longest time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	longest, w.longest = w.longest, 0
+	return longest
+}
+
 // await waits until so many more writes were acknowledged.
 func (w *writers) await(more int, within time.Duration) error {
 	want := w.count() + more

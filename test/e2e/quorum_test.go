@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -32,6 +33,20 @@ func testResetQuorum(t *testing.T, c *hosts.Cluster) {
 				}
 				if out, err := survivor.TryCoracle("cluster", "reset-quorum", "--yes"); err == nil || !strings.Contains(err.Error(), "agree with each other without this one") {
 					t.Errorf("stopped, while the others have a quorum: %s %v", out, err)
+				}
+				memory := survivor.Data("server", "cluster.json")
+				known, err := os.ReadFile(memory)
+				if err == nil {
+					err = os.WriteFile(memory, []byte("damaged"), 0o600)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if out, err := survivor.TryCoracle("cluster", "reset-quorum", "--yes"); err == nil || !strings.Contains(err.Error(), "is not known") {
+					t.Errorf("with a damaged list of servers: %s %v", out, err)
+				}
+				if err := os.WriteFile(memory, known, 0o600); err != nil {
+					t.Fatal(err)
 				}
 			}
 			for _, h := range c.Servers[:2] {

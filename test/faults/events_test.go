@@ -44,12 +44,12 @@ func (a *arena) awaitServed(but ...*hosts.Host) {
 	})
 }
 
-// awaitWrites waits until the load has had the least number of writes acknowledged: few clients take longer than many.
-func (a *arena) awaitWrites() {
+// awaitWrites waits until the load has had the least number of writes acknowledged that the fault does not undo: few clients take longer than many.
+func (a *arena) awaitWrites(f fault) {
 	a.t.Helper()
 	a.await("enough writes are acknowledged", func() error {
 		v := verdict{}
-		for _, o := range a.load.seen.all() {
+		for _, o := range f.left(a.load.seen.began, a.load.seen.all()) {
 			v.count(o)
 		}
 		if v.acknowledged < leastWrites {

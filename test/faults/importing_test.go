@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io/fs"
 	"math/rand/v2"
@@ -63,13 +62,7 @@ func (o *outage) importing(seed uint64, random *rand.Rand, row *verdicts.Row) (i
 		_, err := o.host.TryCoracle("images", "import", place)
 		return err
 	}
-	there := func() error {
-		out, err := o.host.TryCoracle("images", "list")
-		if err == nil && !strings.Contains(out, strings.TrimSuffix(name, ":1")) {
-			err = fmt.Errorf("there is no image %s among\n%s", name, out)
-		}
-		return err
-	}
+	there := func() error { return o.has(name) }
 	byItself := seed/4%4 == 3
 	if byItself {
 		inside := o.host.Data("images", file+".part")
@@ -91,22 +84,45 @@ func (o *outage) importing(seed uint64, random *rand.Rand, row *verdicts.Row) (i
 			o.await("it was imported again", do) // once more, if the kernel still reports an error of before
 		}
 	}
-	intact = func() error {
-		if err := there(); err != nil {
-			return err
-		}
-		found, err := filepath.Glob(o.host.Data("node", "containerd", "*overlayfs*", "snapshots", "*", "fs", file))
-		if err == nil && len(found) == 0 {
-			err = fs.ErrNotExist
-		}
-		if err != nil {
-			return fmt.Errorf("the unpacked file of %s: %w", name, err)
-		}
-		data, err := os.ReadFile(found[0])
-		if err == nil && sha256.Sum256(data) != sum {
-			err = errors.New("the image's file is damaged")
-		}
+	return func() error { return o.intact(name, file, sum) }
+}
+
+// has returns an error if there is no such image.
+func (o *outage) has(name string) error {
+	out, err := o.host.TryCoracle("images", "list")
+	if err == nil && !strings.Contains(out, strings.TrimSuffix(name, ":1")) {
+		err = fmt.Errorf("there is no image %s among\n%s", name, out)
+	}
+	return err
+}
+
+// intact returns an error if the image is not there, or its file, as it was unpacked, has another content.
+func (o *outage) intact(name, file string, sum [32]byte) error {
+	if err := o.has(name); err != nil {
 		return err
 	}
-	return intact
+	found, err := filepath.Glob(o.host.Data("node", "containerd", "*overlayfs*", "snapshots", "*", "fs", file))
+	if err == nil && len(found) == 0 {
+		err = fs.ErrNotExist
+	}
+	if err != nil {
+		return fmt.Errorf("the unpacked file of %s: %w", name, err)
+	}
+	data, err := os.ReadFile(found[0])
+	if err == nil && sha256.Sum256(data) != sum {
+		err = fmt.Errorf("the unpacked file of %s is damaged", name)
+	}
+	return err
+}
+
+// addImage puts an archive of an image, which is on the disk, where coracle finds and imports it while it runs. It returns a check that the image is whole.
+func (o *outage) addImage(seed uint64) (intact func() error) {
+	o.t.Helper()
+	archive := o.host.Data("images", fmt.Sprintf("own-%d.tar", seed%3))
+	name, file, sum := o.archive(seed, archive+".part")
+	o.disk.Sync()
+	if err := os.Rename(archive+".part", archive); err != nil {
+		o.t.Fatal(err)
+	}
+	return func() error { return o.intact(name, file, sum) }
 }

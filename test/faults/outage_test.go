@@ -130,17 +130,3 @@ func checkDigest(blob string) error {
 	}
 	return nil
 }
-
-// addImage puts an archive of an image where coracle finds and imports it while it runs. Its content is that of others, with other bytes
-// behind the archive's end, so that it is another file.
-func (o *outage) addImage(t *testing.T, seed uint64) {
-	t.Helper()
-	archive := hosts.Images(t)[int(seed)%len(hosts.Images(t))]
-	data, err := os.ReadFile(archive)
-	if err == nil {
-		err = os.WriteFile(o.host.Data("images", fmt.Sprintf("again-%d.tar", seed%3)), append(data, make([]byte, 1024*seed)...), 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}

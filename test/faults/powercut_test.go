@@ -39,10 +39,11 @@ func TestPowerCuts(t *testing.T) {
 			o.restore()
 		}
 		random := rand.New(rand.NewPCG(seed, uint64(len(kind))))
+		intact := func() error { return nil }
 		v := o.suffer(sub, fault{name: "power-" + kind, stops: true, do: func(a *arena) []*hosts.Host {
 			pause(random, 2*time.Second)
 			if kind == "in-import" {
-				o.addImage(sub, seed)
+				intact = o.addImage(seed)
 				pause(random, 2*time.Second)
 			}
 			o.cut(random)
@@ -58,6 +59,7 @@ func TestPowerCuts(t *testing.T) {
 		}
 		began := time.Now()
 		o.well()
+		o.await("the image that was imported is whole", intact)
 		row.Seconds = (v.whole + time.Since(began)).Seconds()
 		o.broken = sub.Failed()
 	})

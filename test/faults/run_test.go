@@ -69,16 +69,14 @@ func (a *arena) suffer(t *testing.T, f fault, p pace) verdict {
 		f.after(a, hurt)
 	}
 	if err == nil {
-		a.awaitWrites()
+		a.awaitWrites(f)
 	}
 	to := l.seen.now()
 	ops := l.end()
 	if err != nil {
 		t.Fatalf("%s: the cluster is not whole %s after: %v", f.name, patience, err)
 	}
-	if f.undone != nil {
-		ops = f.undone(l.seen.began, ops)
-	}
+	ops = f.left(l.seen.began, ops)
 	v := check(ops, a.views(l)...)
 	v.whole, v.ready = whole.Sub(mended), ready
 	since := map[string]time.Duration{} // by host: when it should be served

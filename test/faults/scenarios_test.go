@@ -25,6 +25,14 @@ type fault struct {
 	undone func(began time.Time, ops []op) []op
 }
 
+// left returns the requests of a history, begun at began, that the fault does not undo.
+func (f fault) left(began time.Time, ops []op) []op {
+	if f.undone == nil {
+		return ops
+	}
+	return f.undone(began, ops)
+}
+
 // faults are those of every `make test`.
 var faults = []fault{
 	{name: "leader-dies", do: leaderDies},

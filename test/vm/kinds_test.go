@@ -17,6 +17,7 @@ type kind struct {
 	quotas      bool              // volumes cannot become larger than they may
 	steps       func() []step     // nil for the usual ones
 	skip        map[string]string // steps that are not tried on this machine, with the reason
+	cuts        int               // of power, 0 is one
 	known       map[string]string // steps that fail, with what is known of it
 }
 
@@ -63,7 +64,7 @@ func kinds() []kind {
 		return k
 	}
 	return []kind{
-		with(debian12("debian12", "Debian 12: cgroup v2, AppArmor"), func(k *kind) { k.known = before }),
+		with(debian12("debian12", "Debian 12: cgroup v2, AppArmor"), func(k *kind) { k.known, k.cuts = before, 11 }),
 		with(debian12("debian13", "Debian 13: cgroup v2, AppArmor, one processor"), func(k *kind) { k.suite, k.opts.CPUs = "trixie", 1 }),
 		with(debian12("cgroup1", "Debian 12 with cgroup v1"), func(k *kind) { k.opts.Append, k.known = "systemd.unified_cgroup_hierarchy=0", before }),
 		with(debian12("xfs-swap-no-ipv6", "Debian 12: xfs with project quotas, swap, no IPv6"), func(k *kind) {

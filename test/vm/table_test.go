@@ -111,6 +111,9 @@ func table(all []Report) string {
 		cut := ""
 		if n := r.Facts["acknowledged before the cut"]; n != "" {
 			cut = r.Facts["lost"] + " of " + n + " writes lost"
+			if cuts := r.Facts["power cuts"]; cuts != "" && cuts != "1" {
+				cut += " in " + cuts + " power cuts"
+			}
 		}
 		fmt.Fprintf(out, "| %s | %s | %.0f times | %s | %s | %s | %s | %d of %d | %s | %s, %s |\n", r.What, r.Facts["kernel"], r.Slower, r.Facts["boot"], r.Facts["install to Ready"],
 			r.Facts["boot to Ready"], cut, worked, len(tried[r.Machine]), time.Duration(r.Seconds*float64(time.Second)).Round(time.Second), r.Version, r.Date)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/sirupsen/logrus"
 	"golang.org/x/sys/unix"
 )
 
@@ -29,6 +30,9 @@ func WatchAddresses(ctx context.Context) (<-chan struct{}, error) {
 		buf := make([]byte, 1) // what has changed does not matter; the rest of a message is dropped
 		for {
 			if _, err := socket.Read(buf); err != nil && !errors.Is(err, unix.ENOBUFS) { // ENOBUFS: messages were dropped
+				if ctx.Err() == nil {
+					logrus.WithError(err).Warn("changes of this machine's addresses are not noticed any more, until coracle is started again")
+				}
 				return
 			}
 			select {

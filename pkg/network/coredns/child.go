@@ -17,6 +17,7 @@ import (
 	"github.com/sirupsen/logrus"
 	"go.uber.org/zap"
 	"golang.org/x/net/http2"
+	"golang.org/x/sys/unix"
 
 	"github.com/coracle-dev/coracle/pkg/core/confine"
 	"github.com/coracle-dev/coracle/pkg/core/kube"
@@ -24,10 +25,15 @@ import (
 	"github.com/coracle-dev/coracle/pkg/network/clusterdns"
 )
 
+// maxDescriptors bounds the connections that clients can open, and with them the memory, of which each takes some 10 KiB.
+const maxDescriptors = 16384
+
 // RunChild is the name server's process. It serves what its parent sends it, until the parent closes the connection or ends, and returns
 // the exit code.
 func RunChild([]string) int {
-	_ = os.WriteFile("/proc/self/comm", []byte(Program), 0) // for ps; otherwise it would be exe
+	_ = os.WriteFile("/proc/self/comm", []byte(Program), 0)        // for ps; otherwise it would be exe
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("500"), 0) // rather than the pods that do not fill its memory, and the parent
+	_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: maxDescriptors, Max: maxDescriptors})
 	if err := runChild(); err != nil {
 		logrus.WithField("component", "dns").WithError(err).Error("the name server's process")
 		return 1

@@ -98,6 +98,19 @@ func TestPluginsReadNoFiles(t *testing.T) {
 	}
 }
 
+// TestLimits: the process that anybody can send queries to takes a bounded number of descriptors, and is ended before its parent when memory is short.
+func TestLimits(t *testing.T) {
+	p := startChild(t)
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", p.pid))
+	want := fmt.Sprintf("Max open files            %-20d %-20[1]d", maxDescriptors)
+	if err != nil || !strings.Contains(string(limits), want) {
+		t.Errorf("no %q in %s %v", want, limits, err)
+	}
+	if score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", p.pid)); err != nil || string(score) != "500\n" {
+		t.Errorf("oom_score_adj is %q, %v", score, err)
+	}
+}
+
 // TestProcessServes its own files, and its metrics, and ends when its parent lets go of it.
 func TestProcessServes(t *testing.T) {
 	p, port := startChild(t), freePort(t)
