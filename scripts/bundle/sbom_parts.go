@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"debug/buildinfo"
 	"fmt"
 	"path/filepath"
@@ -26,7 +27,8 @@ func (s *sbom) programs(build, file, arch, version string) error {
 		if name == "coracle" {
 			name = "coracle-front"
 		}
-		if info.Main.Sum != "" {
+		foreign := info.Main.Sum != "" || info.Main.Replace != nil // else it is coracle's
+		if foreign {
 			version = info.Main.Version
 		}
 		id := spdxID("Program", name, arch)
@@ -34,7 +36,7 @@ func (s *sbom) programs(build, file, arch, version string) error {
 		s.relate(file, "CONTAINS", id)
 		goVersion := strings.TrimPrefix(info.GoVersion, "go")
 		s.relate(id, "DEPENDS_ON", s.pack("stdlib", goVersion, "pkg:golang/stdlib@"+goVersion))
-		if info.Main.Sum != "" { // not coracle's
+		if foreign {
 			s.relate(id, "DEPENDS_ON", s.module(&info.Main))
 		}
 		for _, m := range info.Deps {
@@ -44,15 +46,21 @@ func (s *sbom) programs(build, file, arch, version string) error {
 	return nil
 }
 
-// module adds a Go module that is linked in, and returns its identifier.
+// module adds a Go module that is linked in, and returns its identifier. One that a directory replaces is the module with changes of coracle's.
 func (s *sbom) module(m *debug.Module) string {
+	source := ""
 	for m.Replace != nil {
+		if m.Replace.Sum == "" {
+			source = "with the changes of scripts/bundle/overlay/runc.go"
+			break
+		}
 		m = m.Replace
 	}
+	source = cmp.Or(source, "go.sum: "+m.Sum)
 	id := spdxID("Go", m.Path, m.Version)
 	s.add(spdxPackage{
 		Name: m.Path, ID: id, Version: m.Version, Download: "https://proxy.golang.org/" + escapeModule(m.Path) + "/@v/" + escapeModule(m.Version) + ".zip",
-		SourceInfo: "go.sum: " + m.Sum,
+		SourceInfo: source,
 		References: []spdxExternal{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + strings.ToLower(m.Path) + "@" + purlVersion(m.Version)}},
 	})
 	return id

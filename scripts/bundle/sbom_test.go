@@ -41,6 +41,8 @@ func testSBOM(t *testing.T) *sbom {
 		Path: "github.com/New/Name/v2", Version: "v2.0.0+incompatible", Sum: "h1:x=",
 	}})
 	s.relate(file, "CONTAINS", id)
+	changed := s.module(&debug.Module{Path: "github.com/Some/Program", Version: "v3.0.0", Replace: &debug.Module{Path: "../../build/program", Version: "(devel)"}})
+	s.relate(file, "CONTAINS", changed)
 	return s
 }
 
@@ -91,6 +93,7 @@ func TestSBOMIsTheSameTwice(t *testing.T) {
 	for _, want := range []string{
 		`"https://proxy.golang.org/github.com/!new/!name/v2/@v/v2.0.0+incompatible.zip"`,
 		`"pkg:golang/github.com/new/name/v2@v2.0.0%2Bincompatible"`, `"versionInfo": "v1.2.3+coracle.4"`,
+		`"pkg:golang/github.com/some/program@v3.0.0"`, `"sourceInfo": "with the changes of scripts/bundle/overlay/runc.go"`,
 	} {
 		if !strings.Contains(string(one), want) {
 			t.Errorf("no %s in\n%s", want, one)
