@@ -12,6 +12,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
+	"github.com/coracle-dev/coracle/cmd/coracle-cni/leased"
 	"github.com/coracle-dev/coracle/pkg/network/networkpolicy/cnievents"
 )
 
@@ -26,6 +27,9 @@ type conf struct {
 	PolicySocket  string `json:"policySocket,omitempty"`
 	RuntimeConfig struct {
 		Annotations map[string]string `json:"io.kubernetes.cri.pod-annotations"` // portguard.AnnotationsCapability
+		// What the pod wants of the plugins portmap and bandwidth.
+		PortMappings []json.RawMessage          `json:"portMappings"`
+		Bandwidth    map[string]json.RawMessage `json:"bandwidth"`
 	} `json:"runtimeConfig"`
 }
 
@@ -57,7 +61,7 @@ type bridgeConf struct {
 	ForceAddress     bool            `json:"forceAddress"` // the node may have been given another subnet
 	HairpinMode      bool            `json:"hairpinMode"`  // a pod reaches itself through its Service
 	MTU              int             `json:"mtu,omitempty"`
-	IPAM             *leasedIPAM     `json:"ipam,omitempty"`
+	IPAM             *leased.IPAM    `json:"ipam,omitempty"`
 	RuntimeConfig    runtimeConf     `json:"runtimeConfig"`
 	DNS              types.DNS       `json:"dns,omitzero"`
 	PrevResult       json.RawMessage `json:"prevResult,omitempty"`
@@ -67,15 +71,9 @@ type runtimeConf struct {
 	MAC string `json:"mac,omitempty"`
 }
 
-// leasedIPAM is the IPAM section that passes leased addresses to bridge. They are leased before, because the MAC depends on the address,
-// and bridge sets the MAC before it runs IPAM.
-type leasedIPAM struct {
-	Type   string          `json:"type"`
-	Result json.RawMessage `json:"result"`
-}
-
-// delegate returns the configuration of the bridge plugin. Without leased addresses bridge handles the interface only.
-func (c conf) delegate(mtu int, leased *result) (json.RawMessage, error) {
+// delegate returns the configuration of the bridge plugin. Without addresses bridge handles the interface only. They are leased before, because
+// the MAC depends on the address, and bridge sets the MAC before it runs IPAM.
+func (c conf) delegate(mtu int, addresses *result) (json.RawMessage, error) {
 	b := bridgeConf{
 		CNIVersion: c.CNIVersion, Name: c.Name, Type: "bridge", Bridge: c.Bridge,
 		IsDefaultGateway: true, ForceAddress: true, HairpinMode: true,
@@ -91,13 +89,9 @@ func (c conf) delegate(mtu int, leased *result) (json.RawMessage, error) {
 		}
 		b.PrevResult = prev
 	}
-	if leased != nil {
-		answer, err := json.Marshal(leased)
-		if err != nil {
-			return nil, fmt.Errorf("writing leased addresses: %w", err)
-		}
-		b.IPAM = &leasedIPAM{Type: "coracle-ipam", Result: answer}
-		b.RuntimeConfig.MAC = mac(leased.IPs)
+	if addresses != nil {
+		b.IPAM = &leased.IPAM{Type: leased.Type, Result: addresses}
+		b.RuntimeConfig.MAC = mac(addresses.IPs)
 	}
 	return json.Marshal(b)
 }

@@ -74,7 +74,7 @@ func TestDelegate(t *testing.T) {
 	}{
 		"add": {func(*conf) {}, 1450, leased, `{"cniVersion":"1.1.0","name":"coracle","type":"bridge","bridge":"cni0",
 			"isDefaultGateway":true,"forceAddress":true,"hairpinMode":true,"mtu":1450,
-			"ipam":{"type":"coracle-ipam","result":{"cniVersion":"1.1.0","ips":[{"address":"10.42.3.2/24"}]}},
+			"ipam":{"type":"leased","result":{"cniVersion":"1.1.0","ips":[{"address":"10.42.3.2/24"}]}},
 			"runtimeConfig":{"mac":"0a:58:0a:2a:03:02"}}`},
 		"the configuration's MTU wins": {func(c *conf) { c.MTU = 1300 }, 1450, nil, `{"cniVersion":"1.1.0","name":"coracle",
 			"type":"bridge","bridge":"cni0","isDefaultGateway":true,"forceAddress":true,"hairpinMode":true,"mtu":1300,

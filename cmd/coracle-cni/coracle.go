@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/version"
@@ -20,8 +21,9 @@ import (
 var errNoBridge = errors.New("this build of coracle-cni has no bridge plugin; build with `make build`")
 
 func coracleMain() {
-	verbs, ok := bridgeVerbs()
-	p := plugin{bridge: verbs, port: bridgefilter.Attach, guard: portguard.Add, unguard: portguard.Remove, tidy: portguard.Tidy}
+	upstream := verbs()
+	bridge, ok := upstream["bridge"]
+	p := plugin{bridge: bridge, chain: chain(upstream), port: bridgefilter.Attach, guard: portguard.Add, unguard: portguard.Remove, tidy: portguard.Tidy}
 	funcs := skel.CNIFuncs{Add: p.add, Check: p.check, Del: p.del, GC: p.gc, Status: p.status}
 	if !ok {
 		funcs.Add = func(*skel.CmdArgs) error { return errNoBridge }
@@ -30,9 +32,11 @@ func coracleMain() {
 }
 
 // plugin is the CNI type "coracle": it leases an address of the node's pod subnet, derives the pod's MAC from it, and calls the bridge
-// plugin within this process for the rest.
+// plugin within this process for the rest, and then portmap and bandwidth for pods that want what they do: executing them for each pod, as
+// a list of plugins does, takes 3 ms of processor time each.
 type plugin struct {
 	bridge skel.CNIFuncs
+	chain  []chained
 	// These are bridgefilter.Attach and functions of package portguard, except in tests.
 	port           func(bridge, port string) error
 	guard, unguard func(portguard.Port) error
@@ -84,6 +88,11 @@ func (p plugin) add(args *skel.CmdArgs) (err error) {
 			return err
 		}
 	}
+	for _, next := range p.chain {
+		if answer, err = next.add(c, args, answer); err != nil {
+			return err
+		}
+	}
 	_, err = os.Stdout.Write(answer)
 	return err
 }
@@ -121,6 +130,10 @@ func (p plugin) del(args *skel.CmdArgs) error {
 }
 
 func (p plugin) undo(c conf, args *skel.CmdArgs) error {
+	var chained error
+	for _, next := range slices.Backward(p.chain) {
+		chained = errors.Join(chained, next.del(c, args))
+	}
 	if p.bridge.Del != nil {
 		delegated, err := c.delegate(0, nil)
 		if err != nil {
@@ -132,7 +145,7 @@ func (p plugin) undo(c conf, args *skel.CmdArgs) error {
 	}
 	p.release(c)
 	c.sendDel(args)
-	return c.leases().release(args.ContainerID, args.IfName)
+	return errors.Join(chained, c.leases().release(args.ContainerID, args.IfName))
 }
 
 // release removes the addresses of the pod's port, which is gone. Only the previous result names it, which there is not after an ADD that failed, also one
@@ -170,7 +183,15 @@ func (p plugin) check(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	return p.bridge.Check(with(args, delegated))
+	if err := p.bridge.Check(with(args, delegated)); err != nil {
+		return err
+	}
+	for _, next := range p.chain {
+		if err := next.check(c, args); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // gc releases the leases of containers that the runtime does not list.

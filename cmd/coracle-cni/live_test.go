@@ -45,6 +45,7 @@ func TestLive(t *testing.T) {
 	h := newLiveHost(t, plugins)
 	t.Run("dual stack", h.dualStack)
 	t.Run("an inherited address is reachable at once", h.inherited)
+	t.Run("host port and bandwidth", h.wishes)
 	t.Run("a failed add leaves nothing", h.failed)
 }
 
@@ -94,6 +95,12 @@ func (h *liveHost) call(verb, pod string, prev json.RawMessage) ([]byte, error) 
 	conf := map[string]any{
 		"cniVersion": "1.1.0", "name": "coracle", "type": "coracle", "bridge": "cni0",
 		"subnetFile": filepath.Join(h.dir, "subnet.json"), "dataDir": filepath.Join(h.dir, "leases"),
+	}
+	if strings.Contains(pod, "wishes") {
+		conf["runtimeConfig"] = map[string]any{
+			"portMappings": []map[string]any{{"hostPort": 18080, "containerPort": 80, "protocol": "tcp"}},
+			"bandwidth":    map[string]any{"ingressRate": 8_000_000, "ingressBurst": 8_000_000, "egressRate": 4_000_000, "egressBurst": 4_000_000},
+		}
 	}
 	if prev != nil {
 		conf["prevResult"] = prev
@@ -192,6 +199,53 @@ func (h *liveHost) inherited(t *testing.T) {
 	}
 	reachable(t, again[0])
 	h.del(t, second)
+}
+
+// wishes: a pod gets its host port and shapers, and they go with it, also without the result of ADD, and after an ADD that failed.
+func (h *liveHost) wishes(t *testing.T) {
+	h.subnet(t, `{"podCIDRs":["10.42.6.0/24"],"mtu":1450}`)
+	state := func() (rules, shapers string) {
+		nft, err := exec.Command("nft", "list", "ruleset").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, nft)
+		}
+		links, err := exec.Command("tc", "qdisc", "show").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, links)
+		}
+		return string(nft), string(links)
+	}
+	if rules, shapers := state(); strings.Contains(rules, "18080") || strings.Contains(shapers, "tbf") {
+		t.Fatalf("it is there before: %s\n%s", rules, shapers)
+	}
+	plain := h.pod(t, "plain")
+	h.add(t, plain)
+	for _, prev := range []bool{true, false} {
+		pod := h.pod(t, fmt.Sprintf("wishes-%t", prev))
+		ips, result := h.add(t, pod)
+		rules, shapers := state()
+		if !strings.Contains(rules, "18080") || !strings.Contains(rules, ips[0].String()+":80") || strings.Count(shapers, "tbf") != 2 {
+			t.Errorf("host port 18080 to %s, and two shapers: %s\n%s", ips[0], rules, shapers)
+		}
+		if _, err := h.call("CHECK", pod, result); err != nil {
+			t.Error(err)
+		}
+		if !prev {
+			result = nil
+		}
+		for range 2 {
+			if _, err := h.call("DEL", pod, result); err != nil {
+				t.Error(err)
+			}
+		}
+		if rules, shapers := state(); strings.Contains(rules, "18080") || strings.Contains(shapers, "tbf") {
+			t.Errorf("left: %s\n%s", rules, shapers)
+		}
+	}
+	h.del(t, plain)
+	if left := held(t, leases{filepath.Join(h.dir, "leases"), "coracle", thisBoot}); len(left) != 0 {
+		t.Errorf("still leased: %v", left)
+	}
 }
 
 func (h *liveHost) failed(t *testing.T) {

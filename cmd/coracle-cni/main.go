@@ -14,7 +14,6 @@ import (
 func main() {
 	plugins := upstream()
 	plugins["coracle"] = coracleMain
-	plugins["coracle-ipam"] = ipamMain
 
 	name := filepath.Base(os.Args[0])
 	if _, ok := plugins[name]; !ok && len(os.Args) > 1 {

@@ -6,5 +6,5 @@ import "github.com/containernetworking/cni/pkg/skel"
 // packages main, which a plain `go build` cannot import.
 func upstream() map[string]func() { return map[string]func(){} }
 
-// bridgeVerbs returns the functions of the bridge plugin, if this build has them.
-func bridgeVerbs() (skel.CNIFuncs, bool) { return skel.CNIFuncs{}, false }
+// verbs returns the functions of upstream's plugins that type "coracle" calls within this process, by type, if this build has them.
+func verbs() map[string]skel.CNIFuncs { return nil }

@@ -26,8 +26,6 @@ type plugin struct {
 	SubnetFile   string          `json:"subnetFile,omitempty"`
 	DataDir      string          `json:"dataDir,omitempty"`
 	PolicySocket string          `json:"policySocket,omitempty"`
-	Backend      string          `json:"backend,omitempty"`
-	SNAT         bool            `json:"snat,omitempty"`
 	Capabilities map[string]bool `json:"capabilities,omitempty"`
 }
 
@@ -39,9 +37,7 @@ func (c CNI) Render() ([]byte, error) {
 		Plugins    []plugin `json:"plugins"`
 	}{"1.0.0", "coracle", []plugin{
 		{Type: "coracle", Bridge: c.Bridge, SubnetFile: c.SubnetFile, DataDir: c.StateDir, PolicySocket: c.PolicySocket,
-			Capabilities: map[string]bool{portguard.AnnotationsCapability: true}},
-		{Type: "portmap", Backend: "nftables", SNAT: true, Capabilities: map[string]bool{"portMappings": true}},
-		{Type: "bandwidth", Capabilities: map[string]bool{"bandwidth": true}},
+			Capabilities: map[string]bool{portguard.AnnotationsCapability: true, "portMappings": true, "bandwidth": true}},
 	}}, "", "  ")
 	if err != nil {
 		return nil, err

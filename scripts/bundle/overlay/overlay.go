@@ -14,6 +14,7 @@ import (
 	"go/token"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,16 +24,20 @@ import (
 type Command struct {
 	Import string // its import path upstream
 	Dir    string // its place in coracle's module, relative to the root; the last element is the package's name
+	// Instead is a package of coracle's for each import of the command that it takes the place of.
+	Instead map[string]string
 }
 
 // Commands are all upstream commands that are compiled into coracle's executables.
 var Commands = []Command{
-	{"github.com/containernetworking/plugins/plugins/main/bridge", "cmd/coracle-cni/upstream/bridge"},
-	{"github.com/containernetworking/plugins/plugins/main/loopback", "cmd/coracle-cni/upstream/loopback"},
-	{"github.com/containernetworking/plugins/plugins/ipam/host-local", "cmd/coracle-cni/upstream/hostlocal"},
-	{"github.com/containernetworking/plugins/plugins/meta/portmap", "cmd/coracle-cni/upstream/portmap"},
-	{"github.com/containernetworking/plugins/plugins/meta/bandwidth", "cmd/coracle-cni/upstream/bandwidth"},
-	{"sigs.k8s.io/cri-tools/cmd/crictl", "cmd/coracle-core/upstream/crictl"},
+	{"github.com/containernetworking/plugins/plugins/main/bridge", "cmd/coracle-cni/upstream/bridge", map[string]string{
+		"github.com/containernetworking/plugins/pkg/ipam": "github.com/coracle-dev/coracle/cmd/coracle-cni/leased",
+	}},
+	{"github.com/containernetworking/plugins/plugins/main/loopback", "cmd/coracle-cni/upstream/loopback", nil},
+	{"github.com/containernetworking/plugins/plugins/ipam/host-local", "cmd/coracle-cni/upstream/hostlocal", nil},
+	{"github.com/containernetworking/plugins/plugins/meta/portmap", "cmd/coracle-cni/upstream/portmap", nil},
+	{"github.com/containernetworking/plugins/plugins/meta/bandwidth", "cmd/coracle-cni/upstream/bandwidth", nil},
+	{"sigs.k8s.io/cri-tools/cmd/crictl", "cmd/coracle-core/upstream/crictl", nil},
 }
 
 // replaced are files of coracle that a full build replaces with the ones under files/, which call the commands. The
@@ -106,6 +111,9 @@ func (c Command) sources(root string) (map[string][]byte, error) {
 		}
 		if sources[name], err = rename(name, data, filepath.Base(c.Dir), functions); err != nil {
 			return nil, err
+		}
+		for from, to := range c.Instead {
+			sources[name] = bytes.ReplaceAll(sources[name], fmt.Appendf(nil, "\t%q\n", from), fmt.Appendf(nil, "\t%s %q\n", path.Base(from), to))
 		}
 	}
 	for _, name := range pkg.EmbedFiles {

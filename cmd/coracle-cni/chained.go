@@ -1,0 +1,93 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/containernetworking/cni/pkg/skel"
+)
+
+// chained is one of upstream's plugins that, in a list of plugins, comes after the one that makes the pod's interface. It is called within this
+// process, and only for pods that want what it does.
+type chained struct {
+	kind     string // its CNI type
+	verbs    skel.CNIFuncs
+	settings map[string]any           // of its configuration
+	wish     func(c conf) (any, bool) // what the pod wants, in the runtime's format, if it wants anything
+}
+
+// chain returns the plugins in the order of ADD.
+func chain(upstream map[string]skel.CNIFuncs) []chained {
+	return []chained{
+		{"portmap", upstream["portmap"], map[string]any{"backend": "nftables", "snat": true},
+			func(c conf) (any, bool) {
+				p := c.RuntimeConfig.PortMappings
+				return map[string]any{"portMappings": p}, len(p) > 0
+			}},
+		{"bandwidth", upstream["bandwidth"], map[string]any{},
+			func(c conf) (any, bool) {
+				b := c.RuntimeConfig.Bandwidth
+				return map[string]any{"bandwidth": b}, len(b) > 0
+			}},
+	}
+}
+
+// add returns the result, which is that of the plugin before if the pod wants nothing.
+func (p chained) add(c conf, args *skel.CmdArgs, before []byte) ([]byte, error) {
+	own, err := p.conf(c, before)
+	if own == nil || err != nil {
+		return before, err
+	}
+	return printed(func() error { return p.verbs.Add(with(args, own)) })
+}
+
+func (p chained) check(c conf, args *skel.CmdArgs) error {
+	own, err := p.later(c)
+	if own == nil || err != nil {
+		return err
+	}
+	return p.verbs.Check(with(args, own))
+}
+
+func (p chained) del(c conf, args *skel.CmdArgs) error {
+	own, err := p.later(c)
+	if own == nil || err != nil {
+		return err
+	}
+	if err := p.verbs.Del(with(args, own)); err != nil {
+		return fmt.Errorf("%s: %w", p.kind, err)
+	}
+	return nil
+}
+
+// later is the configuration after ADD, whose result the runtime passes if ADD was successful.
+func (p chained) later(c conf) (json.RawMessage, error) {
+	if c.RawPrevResult == nil {
+		return p.conf(c, nil)
+	}
+	result, err := json.Marshal(c.RawPrevResult)
+	if err != nil {
+		return nil, fmt.Errorf("writing previous result: %w", err)
+	}
+	return p.conf(c, result)
+}
+
+// conf is the plugin's configuration, nil if the pod wants nothing of it.
+func (p chained) conf(c conf, result json.RawMessage) (json.RawMessage, error) {
+	wish, ok := p.wish(c)
+	if !ok {
+		return nil, nil
+	}
+	own := map[string]any{"cniVersion": c.CNIVersion, "name": c.Name, "type": p.kind, "runtimeConfig": wish}
+	for key, value := range p.settings {
+		own[key] = value
+	}
+	if result != nil {
+		own["prevResult"] = result
+	}
+	data, err := json.Marshal(own)
+	if err != nil {
+		return nil, fmt.Errorf("writing the configuration of %s: %w", p.kind, err)
+	}
+	return data, nil
+}
