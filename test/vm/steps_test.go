@@ -331,6 +331,7 @@ var leftovers = []struct{ begins, why string }{
 	{"+ sysctl net/bridge/", "comes and goes with its module"},
 	{"- process (udev-worker)", "udev starts and ends them at any time"},
 	{"+ cgroup /sys/fs/cgroup/system.slice/var-lib-coracle.mount", "systemd mounts the data's own file system since the first reboot; the test has done that before"},
+	{"+ cgroup /sys/fs/cgroup/system.slice/swap.swap", "as before, for the swap file"},
 	{"~ /var/log/audit/audit.log", "auditd notes every login of the test"},
 	{"+ process (udev-worker)", "udev starts and ends them at any time"},
 	{"~ unit ldconfig.service: loaded active -> loaded inactive", "systemd runs it at the first boot of a new system only"},
