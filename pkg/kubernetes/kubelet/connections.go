@@ -30,17 +30,18 @@ const (
 func limitConnections(ctx context.Context, port uint16) {
 	interval := connectionsInterval
 	var reported time.Time
+	l := limit{port: port, most: maxConnections}
 	for closed := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(interval):
 		}
-		descriptors := sockets.Descriptors()
-		if interval = connectionsInterval; len(descriptors) > maxConnections/2 {
+		surplus, crowded := l.look(sockets.Count(), time.Now())
+		if interval = connectionsInterval; crowded {
 			interval = crowdedInterval
 		}
-		closed += closeSurplus(descriptors, port, maxConnections)
+		closed += surplus
 		if closed > 0 && time.Since(reported) > connectionsReport {
 			logrus.WithField("component", "kubelet").Warnf("closed %d connections of addresses with more than %d", closed, maxConnections)
 			closed, reported = 0, time.Now()
@@ -55,22 +56,36 @@ type connection struct {
 	said uint64 // bytes that arrived
 }
 
-// closeSurplus closes those of the descriptors that are connections to a port, and more than their source may have, and returns how many these were.
-func closeSurplus(descriptors []int, port uint16, most int) int {
-	if len(descriptors) <= most {
-		return 0
+// limit is that of the connections of each source. Most descriptors are containerd's, some 16 for each pod, and looking at all of them each second would take
+// more of the processor than all else that an idle node does.
+type limit struct {
+	port   uint16
+	most   int
+	others int       // descriptors that were no such connections at the last look
+	looked time.Time // at all descriptors
+}
+
+// lookInterval is the time after which all descriptors are looked at in any case: there may be fewer others.
+const lookInterval = time.Minute
+
+// look closes connections that are more than their source may have, if there may be many among so many descriptors. It returns how many it
+// closed, and whether there are many.
+func (l *limit) look(descriptors int, now time.Time) (closed int, crowded bool) {
+	if descriptors-l.others <= l.most/2 && now.Sub(l.looked) < lookInterval {
+		return 0, false
 	}
 	var all []connection
-	for _, fd := range descriptors {
-		if c := connectionOf(fd, port); c.from.IsValid() {
+	for _, fd := range sockets.Descriptors() {
+		if c := connectionOf(fd, l.port); c.from.IsValid() {
 			all = append(all, c)
 		}
 	}
-	toClose := surplus(all, most)
+	l.others, l.looked = descriptors-len(all), now
+	toClose := surplus(all, l.most)
 	for _, c := range toClose {
-		sockets.Shutdown(c.fd, func(fd int) bool { return connectionOf(fd, port).from == c.from })
+		sockets.Shutdown(c.fd, func(fd int) bool { return connectionOf(fd, l.port).from == c.from })
 	}
-	return len(toClose)
+	return len(toClose), len(all) > l.most/2
 }
 
 // introduced is how many bytes any client with a certificate has sent when it is known.

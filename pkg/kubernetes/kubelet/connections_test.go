@@ -3,8 +3,10 @@ package kubelet
 import (
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/coracle-dev/coracle/pkg/core/sockets"
 )
@@ -71,7 +73,41 @@ func TestConnectionOf(t *testing.T) {
 	if len(found) != 1 || found[0].from.String() != client.LocalAddr().String() || found[0].said != 5 {
 		t.Errorf("found are %v", found)
 	}
-	if closeSurplus(sockets.Descriptors(), port, 0) != 0 {
-		t.Error("a connection of this machine was closed")
+	l := limit{port: port, most: 1}
+	now := time.Now()
+	if closed, crowded := l.look(sockets.Count(), now); closed != 0 || !crowded {
+		t.Errorf("%d connections of this machine were closed; crowded: %t", closed, crowded)
+	}
+	client.Close()
+	server.Close()
+	others := l.others
+	for _, c := range []struct {
+		what        string
+		descriptors int
+		after       time.Duration
+		looks       bool
+	}{
+		{"a connection may be there", others + 1, time.Second, true},
+		{"the same is known now", others + 1, time.Second, false},
+		{"some time later", others + 1, lookInterval, true},
+		{"more than were known", others + 20, time.Second, true},
+	} {
+		now = now.Add(c.after)
+		before := l.looked
+		if _, crowded := l.look(c.descriptors, now); crowded || l.looked.After(before) != c.looks {
+			t.Errorf("%s: it looks: %t; crowded: %t", c.what, l.looked.After(before), crowded)
+		}
+	}
+}
+
+func TestCount(t *testing.T) {
+	before := sockets.Count()
+	file, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if now := sockets.Count(); now <= before || len(sockets.Descriptors()) < before {
+		t.Errorf("%d descriptors, then %d, and the list has %d", before, now, len(sockets.Descriptors()))
 	}
 }
