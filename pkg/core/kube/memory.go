@@ -26,9 +26,12 @@ const (
 	gcIdle     = 25
 	gcBusy     = 100
 
-	// Load begins when two collections are less than busyBelow apart, and is over after idleAfter without a collection.
-	busyBelow = 2 * time.Second
-	idleAfter = 10 * time.Second
+	// Load begins with several collections within busyWithin: a full node's statistics of all pods, every 10 s, cause two or three. From then on
+	// every review decides how much of it is left: with at most few collections the value is halved; without any it is gcIdle at once.
+	several    = 5
+	busyWithin = 5 * time.Second
+	review     = 20 * time.Second
+	few        = 3
 
 	// startLasts is the time after which a start is taken for finished.
 	startLasts = 20 * time.Second
@@ -48,14 +51,15 @@ func startGC() {
 // collector adapts the garbage collector to the load. It acts when a collection has ended, and has a timer only while there
 // is load.
 type collector struct {
-	mu   sync.Mutex
-	busy bool
-	last time.Time // when the last collection ended
+	mu      sync.Mutex
+	percent int                    // GOGC
+	ends    [several - 1]time.Time // of the last collections, the oldest first
+	recent  int                    // collections since the last review
+	own     bool                   // the next collection is the collector's own
 }
 
 func (c *collector) begin() {
-	c.calm()
-	c.last = time.Now() // calm has just collected
+	c.set(gcIdle)
 	c.watch()
 }
 
@@ -65,37 +69,57 @@ func (c *collector) watch() {
 	runtime.SetFinalizer(&canary{}, func(*canary) { c.collected(time.Now()); c.watch() })
 }
 
-// collected decides from the time since the last collection whether there is load.
+// collected decides from the times of the last collections whether load begins.
 func (c *collector) collected(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now.Sub(c.last) < busyBelow && !c.busy {
-		c.busy = true
-		debug.SetGCPercent(gcBusy)
-		time.AfterFunc(idleAfter, c.load)
-	}
-	c.last = now
-}
-
-// load checks whether the load is over, and then calms the collector.
-func (c *collector) load() {
-	c.mu.Lock()
-	rest := idleAfter - time.Since(c.last)
-	if rest <= 0 {
-		c.busy = false
-	}
-	c.mu.Unlock()
-	if rest > 0 {
-		time.AfterFunc(rest, c.load)
+	if c.own {
+		c.own = false
 		return
 	}
-	c.calm()
+	c.recent++
+	oldest := c.ends[0]
+	copy(c.ends[:], append(c.ends[1:], now))
+	if now.Sub(oldest) >= busyWithin || c.percent == gcBusy {
+		return
+	}
+	if c.percent == gcIdle {
+		time.AfterFunc(review, c.review)
+	}
+	c.percent = gcBusy
+	debug.SetGCPercent(gcBusy)
 }
 
-// calm sets the collector for an idle process and returns unused memory to the system.
-func (c *collector) calm() {
-	debug.SetGCPercent(gcIdle)
-	debug.FreeOSMemory()
+// review lowers GOGC after load.
+func (c *collector) review() {
+	c.mu.Lock()
+	recent, percent := c.recent, c.percent
+	c.recent = 0
+	c.mu.Unlock()
+	switch {
+	case recent == 0:
+		percent = gcIdle
+	case recent <= few:
+		percent /= 2
+	}
+	if percent < gcBusy {
+		c.set(percent)
+	}
+	if percent > gcIdle {
+		time.AfterFunc(review, c.review)
+	}
+}
+
+// set sets GOGC and returns unused memory to the system, which takes a collection, unless it is set already.
+func (c *collector) set(percent int) {
+	c.mu.Lock()
+	same := c.percent == percent
+	c.percent, c.own = percent, !same
+	c.mu.Unlock()
+	if !same {
+		debug.SetGCPercent(percent)
+		debug.FreeOSMemory()
+	}
 }
 
 // memoryLimit returns how many bytes the process may use: the smallest limit of its control groups, of either version, or the

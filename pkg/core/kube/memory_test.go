@@ -45,27 +45,39 @@ func TestMemoryLimit(t *testing.T) {
 
 func TestCollector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &collector{last: time.Now()}
-		busy := func(want bool, when string) {
+		c := &collector{percent: gcIdle}
+		want := func(percent int, when string) {
 			t.Helper()
+			synctest.Wait()
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			if c.busy != want {
-				t.Errorf("%s: busy is %v", when, c.busy)
+			if c.percent != percent {
+				t.Errorf("%s: GOGC is %d, want %d", when, c.percent, percent)
 			}
 		}
-		time.Sleep(2 * time.Minute)
-		c.collected(time.Now())
-		busy(false, "a collection after a long time")
-		for range 30 {
-			time.Sleep(time.Second)
-			c.collected(time.Now())
-			busy(true, "a collection every second")
+		collect := func(times int, apart time.Duration) {
+			for range times {
+				time.Sleep(apart)
+				c.collected(time.Now())
+			}
 		}
-		time.Sleep(idleAfter / 2)
-		busy(true, "just after the load")
-		time.Sleep(idleAfter)
-		synctest.Wait()
-		busy(false, "long after the load")
+		collect(1, 2*time.Minute)
+		want(gcIdle, "a collection after a long time")
+		collect(3, time.Second)
+		want(gcIdle, "a few collections")
+		collect(1, time.Second)
+		want(gcBusy, "several collections")
+		collect(30, time.Second)
+		want(gcBusy, "a collection every second")
+		collect(4, 8*time.Second)
+		want(gcBusy/2, "a collection every 8 seconds, as with some load that stays")
+		collect(20, 4*time.Second)
+		want(gcBusy/2, "a collection every 4 seconds, as with half the value")
+		collect(5, time.Second)
+		want(gcBusy, "load again")
+		time.Sleep(2 * review)
+		want(gcIdle, "long after the load")
+		collect(1, time.Minute)
+		want(gcIdle, "a collection after a long time")
 	})
 }
